@@ -1,0 +1,117 @@
+/* The state that all ranks of one communicator in this process share: live, or why not any more. */
+#include "csrc/base/abort.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { LIVE = 0, STOPPING = 1, STOPPED = 2 };
+
+struct trib_abort {
+    _Atomic uint32_t references;
+    _Atomic uint32_t inside;
+    /* LIVE -> STOPPING by compare-and-swap, then -> STOPPED once status and detail are written:
+     * they are read only after STOPPED has been seen with acquire, so they need no lock. */
+    _Atomic int phase;
+    trib_status status;
+    char detail[TRI_DETAIL_SIZE];
+    /* Guards word, hook and context: raise uses them, detach clears them. Held while the hook runs,
+     * so that detach cannot return, and the backend cannot free, under a running hook. */
+    pthread_mutex_t lock;
+    uint32_t *word;
+    tri_abort_hook hook;
+    void *context;
+};
+
+struct trib_abort *tri_abort_create(uint32_t *word, tri_abort_hook hook, void *context)
+{
+    struct trib_abort *state = calloc(1, sizeof *state);
+    if (state == NULL)
+        return NULL;
+    if (pthread_mutex_init(&state->lock, NULL) != 0) {
+        free(state);
+        return NULL;
+    }
+    atomic_init(&state->references, 1);
+    state->word = word;
+    state->hook = hook;
+    state->context = context;
+    return state;
+}
+
+struct trib_abort *tri_abort_retain(struct trib_abort *state)
+{
+    atomic_fetch_add_explicit(&state->references, 1, memory_order_relaxed);
+    return state;
+}
+
+void tri_abort_release(struct trib_abort *state)
+{
+    if (state == NULL ||
+        atomic_fetch_sub_explicit(&state->references, 1, memory_order_acq_rel) != 1)
+        return;
+    pthread_mutex_destroy(&state->lock);
+    free(state);
+}
+
+void tri_abort_detach(struct trib_abort *state)
+{
+    pthread_mutex_lock(&state->lock);
+    state->word = NULL;
+    state->hook = NULL;
+    state->context = NULL;
+    pthread_mutex_unlock(&state->lock);
+}
+
+bool tri_abort_raise(struct trib_abort *state, trib_status status, const char *detail)
+{
+    int expected = LIVE;
+    /* Sequentially consistent, as is enter: of an enterer and a raiser, one sees the other. */
+    if (!atomic_compare_exchange_strong(&state->phase, &expected, STOPPING))
+        return false;
+    state->status = status;
+    (void)snprintf(state->detail, sizeof state->detail, "%s", detail == NULL ? "" : detail);
+    atomic_store_explicit(&state->phase, STOPPED, memory_order_release);
+    pthread_mutex_lock(&state->lock);
+    if (state->word != NULL)
+        __atomic_store_n(state->word, 1, __ATOMIC_RELEASE);
+    if (state->hook != NULL)
+        state->hook(state->context);
+    pthread_mutex_unlock(&state->lock);
+    return true;
+}
+
+bool tri_abort_live(const struct trib_abort *state)
+{
+    return atomic_load_explicit(&state->phase, memory_order_acquire) == LIVE;
+}
+
+trib_status tri_abort_status(const struct trib_abort *state)
+{
+    int phase = atomic_load_explicit(&state->phase, memory_order_acquire);
+    if (phase == LIVE)
+        return TRIB_OK;
+    while (phase != STOPPED) /* a few stores away, on a thread that does not wait */
+        phase = atomic_load_explicit(&state->phase, memory_order_acquire);
+    return tri_fail(state->status, "%s", state->detail);
+}
+
+bool tri_abort_enter(struct trib_abort *state)
+{
+    atomic_fetch_add(&state->inside, 1);
+    if (atomic_load(&state->phase) == LIVE)
+        return true;
+    atomic_fetch_sub(&state->inside, 1);
+    return false;
+}
+
+void tri_abort_leave(struct trib_abort *state)
+{
+    atomic_fetch_sub_explicit(&state->inside, 1, memory_order_release);
+}
+
+uint32_t tri_abort_inside(const struct trib_abort *state)
+{
+    return atomic_load_explicit(&state->inside, memory_order_acquire);
+}

@@ -1,0 +1,47 @@
+/* The state that all ranks of one communicator in this process share: live, or why not any more.
+ *
+ * It is the public abort handle. It is counted, so it may outlive the communicator. Its gate lets an
+ * aborter know when no call is inside the engine any more. */
+#ifndef TRI_BASE_ABORT_H
+#define TRI_BASE_ABORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "csrc/base/status.h"
+
+/* struct trib_abort is the public handle type; its fields are private to abort.c. */
+
+/* What a backend does when its communicator stops. Called at most once, on the thread that stops it,
+ * after the state and the word are set. Must not wait, must not call back into this object's raise.
+ * Is never running, nor will it run, once tri_abort_detach has returned. */
+typedef void (*tri_abort_hook)(void *context);
+
+/* A live state with one reference. `word` is memory that the device can read too; it holds 0 and
+ * becomes 1 when the communicator stops, before the hook runs. It must outlive tri_abort_detach.
+ * NULL when memory is short. */
+struct trib_abort *tri_abort_create(uint32_t *word, tri_abort_hook hook, void *context);
+
+struct trib_abort *tri_abort_retain(struct trib_abort *state); /* returns its argument */
+void tri_abort_release(struct trib_abort *state);              /* NULL allowed */
+
+/* The backend's memory is about to go: forget the word, the hook and its context. Waits for a hook
+ * that is running. Idempotent. */
+void tri_abort_detach(struct trib_abort *state);
+
+/* Stop: the first caller's status and detail stay. Returns true for the first. Any thread. */
+bool tri_abort_raise(struct trib_abort *state, trib_status status, const char *detail);
+
+/* One atomic load. Any thread. */
+bool tri_abort_live(const struct trib_abort *state);
+
+/* TRIB_OK while live; afterwards the first status, with this thread's detail set to its words. */
+trib_status tri_abort_status(const struct trib_abort *state);
+
+/* The gate. enter: true if live, and then leave must follow; while a thread is between the two,
+ * tri_abort_inside is above 0. Enter never succeeds after raise has returned. */
+bool tri_abort_enter(struct trib_abort *state);
+void tri_abort_leave(struct trib_abort *state);
+uint32_t tri_abort_inside(const struct trib_abort *state);
+
+#endif

@@ -1,0 +1,17 @@
+/* Monotonic time and deadlines. */
+#define _POSIX_C_SOURCE 200809L
+#include "csrc/base/clock.h"
+
+#include <time.h>
+
+uint64_t tri_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t tri_deadline_ns(uint32_t ms)
+{
+    return tri_now_ns() + (uint64_t)ms * 1000000u;
+}

@@ -1,0 +1,13 @@
+/* Monotonic time and deadlines. */
+#ifndef TRI_BASE_CLOCK_H
+#define TRI_BASE_CLOCK_H
+
+#include <stdint.h>
+
+/* Nanoseconds of a clock that never goes back. */
+uint64_t tri_now_ns(void);
+
+/* tri_now_ns() plus `ms` milliseconds. */
+uint64_t tri_deadline_ns(uint32_t ms);
+
+#endif

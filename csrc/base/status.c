@@ -1,0 +1,49 @@
+/* Statuses with words: the calling thread's last failure. */
+#include "csrc/base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static _Thread_local char detail[TRI_DETAIL_SIZE];
+
+trib_status tri_fail(trib_status status, const char *format, ...)
+{
+    char text[TRI_DETAIL_SIZE]; /* the arguments may point into the old detail */
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    (void)snprintf(detail, sizeof detail, "%s", text);
+    return status;
+}
+
+const char *tri_detail(void)
+{
+    return detail;
+}
+
+const char *trib_status_name(trib_status status)
+{
+    switch (status) {
+#define TRI_NAME(name, number, sentence)                                                           \
+    case number:                                                                                   \
+        return "TRIB_" #name;
+        TRIB_STATUS_MAP(TRI_NAME)
+#undef TRI_NAME
+    default:
+        return "TRIB_ERR_?";
+    }
+}
+
+const char *trib_status_message(trib_status status)
+{
+    switch (status) {
+#define TRI_SENTENCE(name, number, sentence)                                                       \
+    case number:                                                                                   \
+        return sentence;
+        TRIB_STATUS_MAP(TRI_SENTENCE)
+#undef TRI_SENTENCE
+    default:
+        return "a status that this version of Tributary does not know";
+    }
+}

@@ -1,0 +1,58 @@
+/* Element types and reductions: sizes, names, and which fits which. */
+#include "csrc/base/types.h"
+
+#include <stdint.h>
+
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[] = {
+    [TRIB_F16] = {"f16", 2}, [TRIB_BF16] = {"bf16", 2}, [TRIB_F32] = {"f32", 4},
+    [TRIB_F64] = {"f64", 8}, [TRIB_I8] = {"i8", 1},     [TRIB_U8] = {"u8", 1},
+    [TRIB_I32] = {"i32", 4}, [TRIB_U32] = {"u32", 4},   [TRIB_I64] = {"i64", 8},
+    [TRIB_U64] = {"u64", 8},
+};
+
+static const char *const ops[] = {
+    [TRIB_SUM] = "sum", [TRIB_PROD] = "prod", [TRIB_MIN] = "min",
+    [TRIB_MAX] = "max", [TRIB_AVG] = "avg",
+};
+
+bool tri_dtype_valid(trib_dtype dtype)
+{
+    return dtype >= TRIB_F16 && dtype <= TRIB_U64;
+}
+
+bool tri_op_valid(trib_op op)
+{
+    return op >= TRIB_SUM && op <= TRIB_AVG;
+}
+
+bool tri_dtype_is_float(trib_dtype dtype)
+{
+    return dtype >= TRIB_F16 && dtype <= TRIB_F64;
+}
+
+bool tri_bytes(size_t *out, size_t count, size_t copies, trib_dtype dtype)
+{
+    const size_t size = dtypes[dtype].size;
+    if (count != 0 && copies > (size_t)PTRDIFF_MAX / size / count)
+        return false;
+    *out = count * copies * size;
+    return true;
+}
+
+size_t trib_dtype_size(trib_dtype dtype)
+{
+    return tri_dtype_valid(dtype) ? dtypes[dtype].size : 0;
+}
+
+const char *trib_dtype_name(trib_dtype dtype)
+{
+    return tri_dtype_valid(dtype) ? dtypes[dtype].name : "?";
+}
+
+const char *trib_op_name(trib_op op)
+{
+    return tri_op_valid(op) ? ops[op] : "?";
+}

@@ -1,0 +1,548 @@
+/* Tributary: collective communication for people who write deep-learning frameworks.
+ * SPDX-License-Identifier: MIT */
+#ifndef TRIBUTARY_H
+#define TRIBUTARY_H
+
+/** @file
+ *  The whole C API, to be read from top to bottom.
+ *
+ *  THE MODEL
+ *  ---------
+ *  A *rank* is one participant. The ranks that work together form a communicator of `size` ranks;
+ *  a `trib_comm` is one rank's end of it. A `trib_group` holds every rank of one process at once.
+ *  A *backend* is how ranks talk and where their memory lives: on "nccl" a rank is a GPU, on "host"
+ *  a rank is a thread of this process and its memory is ordinary memory. Code written for one runs
+ *  on the other.
+ *
+ *  QUEUED CALLS.  A collective is queued on a stream and returns at once. Its buffers stay yours and
+ *  must live, untouched, until the stream has passed that point. A stream is in order, two streams
+ *  are not, events order them. All calls on one communicator run in the order in which they were
+ *  made, whichever streams they name. Every rank makes the same calls in the same order.
+ *
+ *  THREADS.  A `const T *` may be shared between threads, a `T *` may not: use each communicator,
+ *  group, stream and event from one thread at a time. Two exceptions, both said where they are
+ *  declared: an abort handle may be used from any thread at any time, and the functions that take
+ *  no object may be called from anywhere.
+ *
+ *  ERRORS.  Every function that can fail returns a status. TRIB_OK is 0. The calling thread's last
+ *  failure is explained by trib_last_detail(): which argument of which operation, on which rank and
+ *  device, what was expected, what was found, what to do. A call that returns a status of the
+ *  families "your mistake" or "state" has queued nothing and changed nothing. A failure that happens
+ *  later, on the stream, is read with trib_comm_status(): after waiting for a stream, a result is
+ *  good if and only if trib_comm_status() is TRIB_OK.
+ *
+ *  OWNERSHIP.  What comes back through the first parameter `out` is yours to destroy, with the
+ *  destroy function of its type. What a function returns directly is borrowed. On failure `*out` is
+ *  set to NULL.
+ *
+ *  DEVICE OF THE CALLER.  No function changes the calling thread's current CUDA device. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#  define TRIB_API
+#else
+#  define TRIB_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------------------- version */
+
+#define TRIB_VERSION_MAJOR 0
+#define TRIB_VERSION_MINOR 1
+#define TRIB_VERSION_PATCH 0
+/** 10000 * major + 100 * minor + patch. */
+#define TRIB_VERSION (10000 * TRIB_VERSION_MAJOR + 100 * TRIB_VERSION_MINOR + TRIB_VERSION_PATCH)
+
+/** The version of the library that is loaded, in the form of TRIB_VERSION. */
+TRIB_API uint32_t trib_version(void);
+
+/* -------------------------------------------------------------------------------------- status */
+
+/** One of the TRIB_OK / TRIB_ERR_ numbers below. Numbers are never changed or reused; a newer
+ *  library may return one that this header does not list. */
+typedef int32_t trib_status;
+
+/** X(name, number, sentence). Families: 1-9 your mistake, 10-19 state of the communicator,
+ *  20-29 resources, 30-39 the engine below, 90-99 ours. */
+#define TRIB_STATUS_MAP(X)                                                                         \
+    X(OK, 0, "success")                                                                            \
+    X(ERR_INVALID_ARGUMENT, 1, "an argument is outside what the function accepts")                 \
+    X(ERR_INVALID_BUFFER, 2, "a buffer is not memory that this rank may use in that way")          \
+    X(ERR_INVALID_STREAM, 3, "a stream cannot be used with this rank's device")                    \
+    X(ERR_INVALID_USAGE, 4, "the call is not allowed at this point")                               \
+    X(ERR_UNSUPPORTED, 5, "this backend or build cannot do that")                                  \
+    X(ERR_UNKNOWN_NAME, 6, "no backend or algorithm has that name")                                \
+    X(ERR_MISMATCH, 7, "the ranks did not make the same call")                                     \
+    X(ERR_ABORTED, 10, "the communicator was aborted")                                             \
+    X(ERR_CLOSED, 11, "the communicator is closed")                                                \
+    X(ERR_TIMEOUT, 12, "a deadline passed")                                                        \
+    X(ERR_OUT_OF_MEMORY, 20, "memory could not be allocated")                                      \
+    X(ERR_NO_DEVICE, 21, "there is no such device")                                                \
+    X(ERR_CUDA, 30, "a CUDA call failed")                                                          \
+    X(ERR_NCCL, 31, "an NCCL call failed")                                                         \
+    X(ERR_SYSTEM, 32, "an operating system call failed")                                           \
+    X(ERR_INTERNAL, 90, "a defect in Tributary; please report it")
+
+enum {
+#define TRIB_STATUS_ENUM_(name, number, sentence) TRIB_##name = number,
+    TRIB_STATUS_MAP(TRIB_STATUS_ENUM_)
+#undef TRIB_STATUS_ENUM_
+};
+
+/** "TRIB_ERR_ABORTED"; never NULL, also for numbers that this library does not know. */
+TRIB_API const char *trib_status_name(trib_status status);
+
+/** The sentence of TRIB_STATUS_MAP; never NULL. */
+TRIB_API const char *trib_status_message(trib_status status);
+
+/** The calling thread's last failure in words; "" before the first. Valid until this thread's next
+ *  failing call. A call that succeeds leaves it as it was. */
+TRIB_API const char *trib_last_detail(void);
+
+/* --------------------------------------------------------------------------------------- types */
+
+/** Element type. 0 is not one. */
+typedef int32_t trib_dtype;
+enum {
+    TRIB_F16 = 1,  /**< IEEE 754 binary16 */
+    TRIB_BF16 = 2, /**< the upper half of a binary32 */
+    TRIB_F32 = 3,
+    TRIB_F64 = 4,
+    TRIB_I8 = 5,
+    TRIB_U8 = 6,
+    TRIB_I32 = 7,
+    TRIB_U32 = 8,
+    TRIB_I64 = 9,
+    TRIB_U64 = 10
+};
+
+/** Bytes of one element; 0 for a number that is no type. */
+TRIB_API size_t trib_dtype_size(trib_dtype dtype);
+
+/** "f32"; "?" for a number that is no type. */
+TRIB_API const char *trib_dtype_name(trib_dtype dtype);
+
+/** Reduction. 0 is not one. Integers wrap. TRIB_AVG is the sum divided by the number of ranks,
+ *  rounded towards zero for integers. MIN and MAX with a NaN among the inputs give NaN or a number:
+ *  do not rely on either. */
+typedef int32_t trib_op;
+enum { TRIB_SUM = 1, TRIB_PROD = 2, TRIB_MIN = 3, TRIB_MAX = 4, TRIB_AVG = 5 };
+
+/** "sum"; "?" for a number that is no reduction. */
+TRIB_API const char *trib_op_name(trib_op op);
+
+/** A queue of work on one device: a `cudaStream_t` on nccl (yours, or from trib_stream_create), a
+ *  host stream on host (only from trib_stream_create). NULL is the device's default stream (on nccl
+ *  the legacy default stream). `cudaStreamPerThread` is refused. */
+typedef void *trib_stream;
+
+/** A point in a stream: a `cudaEvent_t` on nccl, a host event on host. */
+typedef void *trib_event;
+
+/** One tensor of a list: `count` elements at `data`, contiguous. */
+typedef struct trib_tensor {
+    void *data;
+    size_t count;
+    trib_dtype dtype;
+    uint32_t reserved; /**< 0 */
+} trib_tensor;
+
+/* ------------------------------------------------------------------------------------ backends */
+
+/** Number of backends in this build. */
+TRIB_API int32_t trib_backend_count(void);
+
+/** Name of backend `index`, best first; NULL beyond the last. The names live for ever. */
+TRIB_API const char *trib_backend_name(int32_t index);
+
+/** Version of the engine below a backend: of the NCCL that is loaded (22809 for 2.28.9), of
+ *  Tributary for host. Makes no CUDA context. TRIB_ERR_UNKNOWN_NAME. */
+TRIB_API trib_status trib_backend_version(uint32_t *out, const char *backend);
+
+/** Number of devices that a backend can use now: GPUs for nccl (0 without a driver), 64 for host.
+ *  Makes no CUDA context. */
+TRIB_API trib_status trib_backend_devices(int32_t *out, const char *backend);
+
+/* ------------------------------------------------------- devices, memory, streams, events
+ *
+ * Frameworks that bring their own tensors and streams need none of this on GPUs. It is here so that
+ * the same program runs on every backend, and because host streams must come from somewhere. */
+
+/** Where a rank's memory and streams live: device `ordinal` of a backend. */
+typedef struct trib_device trib_device;
+
+/** Device `ordinal` of `backend` (NULL: the first backend that has such a device). `*out` is
+ *  borrowed: it lives for ever, every thread may share it, asking again gives the same pointer.
+ *  TRIB_ERR_UNKNOWN_NAME, TRIB_ERR_NO_DEVICE. */
+TRIB_API trib_status trib_device_get(trib_device **out, const char *backend, int32_t ordinal);
+
+/** Name of the device's backend. */
+TRIB_API const char *trib_device_backend(const trib_device *device);
+
+/** The device's ordinal. */
+TRIB_API int32_t trib_device_ordinal(const trib_device *device);
+
+/** `bytes` bytes of this device's memory, aligned to 256; 0 bytes give a unique pointer. Blocking.
+ *  Host memory of any origin may be used on host; memory from here is checked more strictly: for
+ *  its range and its device. */
+TRIB_API trib_status trib_device_alloc(void **out, trib_device *device, size_t bytes);
+
+/** Give back memory of trib_device_alloc. NULL is allowed. No queued work may still use it. */
+TRIB_API trib_status trib_device_free(trib_device *device, void *data);
+
+/** Queue a copy of `bytes` bytes on `stream`. Each side may be host memory or memory of `device`.
+ *  Host memory must stay untouched until the stream has passed this point. */
+TRIB_API trib_status trib_device_copy(trib_device *device, void *dst, const void *src,
+                                      size_t bytes, trib_stream stream);
+
+/** A new stream of `device`. */
+TRIB_API trib_status trib_stream_create(trib_stream *out, trib_device *device);
+
+/** Wait until everything queued so far has run. Says nothing about success: ask trib_comm_status().
+ *  On host, the waiting thread may itself run what is queued. Any thread. */
+TRIB_API trib_status trib_stream_wait(trib_device *device, trib_stream stream);
+
+/** `*out` = 1 if everything queued has run, else 0. Never waits. Any thread. */
+TRIB_API trib_status trib_stream_query(int32_t *out, trib_device *device, trib_stream stream);
+
+/** Later work on `stream` waits for what `event` recorded last (for nothing, if it never did). */
+TRIB_API trib_status trib_stream_wait_event(trib_device *device, trib_event event,
+                                            trib_stream stream);
+
+/** Queue a call of `function(argument)`. It must not call Tributary functions that wait. On nccl it
+ *  must call no CUDA function either. */
+TRIB_API trib_status trib_stream_submit(trib_device *device, void (*function)(void *argument),
+                                        void *argument, trib_stream stream);
+
+/** Wait for the stream, then give it back. NULL is allowed. */
+TRIB_API trib_status trib_stream_destroy(trib_device *device, trib_stream stream);
+
+/** A new event of `device`, which takes times. */
+TRIB_API trib_status trib_event_create(trib_event *out, trib_device *device);
+
+/** Remember this point of `stream`. */
+TRIB_API trib_status trib_event_record(trib_device *device, trib_event event, trib_stream stream);
+
+/** Wait until the stream has passed the point recorded last. Any thread. */
+TRIB_API trib_status trib_event_wait(trib_device *device, trib_event event);
+
+/** `*out` = 1 if the stream has passed the point recorded last, else 0. Any thread. */
+TRIB_API trib_status trib_event_query(int32_t *out, trib_device *device, trib_event event);
+
+/** Milliseconds between two events that have both been passed. */
+TRIB_API trib_status trib_event_elapsed(float *out_ms, trib_device *device, trib_event start,
+                                        trib_event end);
+
+/** Give an event back. NULL is allowed. */
+TRIB_API trib_status trib_event_destroy(trib_device *device, trib_event event);
+
+/* ------------------------------------------------------------------------------------- options */
+
+enum {
+    /** Skip the checks of buffers and streams (their memory, device and range). What the arguments
+     *  say by themselves is still checked. */
+    TRIB_UNCHECKED = 1u << 0,
+    /** Debug mode: before each collective every rank compares operation, count, type, reduction and
+     *  root with all others, and all of them return TRIB_ERR_MISMATCH if one differs, instead of
+     *  waiting for ever. Calls then wait for each other, so give every rank a thread of its own. */
+    TRIB_MATCH = 1u << 1
+};
+
+/** How a communicator or group is made. Start from TRIB_OPTIONS_INIT; zero is the default of every
+ *  field. Every rank passes the same. */
+typedef struct trib_options {
+    uint32_t size;             /**< sizeof(trib_options) */
+    uint32_t flags;            /**< TRIB_UNCHECKED | TRIB_MATCH */
+    const char *backend;       /**< NULL: what the id says; for a group the first that has the devices */
+    uint32_t timeout_ms;       /**< deadline for meeting the other ranks; 0 is 300,000 */
+    uint32_t close_timeout_ms; /**< how long destroy waits for work still queued; 0 is 5,000 */
+} trib_options;
+#define TRIB_OPTIONS_INIT {(uint32_t)sizeof(trib_options), 0, NULL, 0, 0}
+
+/* --------------------------------------------------------------------------------------- abort */
+
+/** Stops a communicator from anywhere. Counted: it outlives the communicator if need be. */
+typedef struct trib_abort trib_abort;
+
+/** Another reference to the same handle. Any thread. */
+TRIB_API trib_status trib_abort_clone(trib_abort **out, trib_abort *handle);
+
+/** Abort every rank of the communicator in this process. Returns at once, frees nothing and never
+ *  waits for a device. From then on every call on those ranks returns TRIB_ERR_ABORTED, and streams
+ *  that were waiting inside a collective come free, with garbage in its outputs (except lists, see
+ *  trib_allreduce_list). Ranks in other processes have to be aborted there. `reason` (NULL allowed)
+ *  is copied into the detail of those errors; the first one stays. Any thread, any number of times,
+ *  also after the communicator is gone. */
+TRIB_API trib_status trib_abort_raise(trib_abort *handle, const char *reason);
+
+/** 1 once the communicator has been aborted or has failed, else 0. Any thread. */
+TRIB_API int32_t trib_abort_raised(const trib_abort *handle);
+
+/** Give one reference back. NULL is allowed. Aborts nothing. */
+TRIB_API void trib_abort_release(trib_abort *handle);
+
+/* --------------------------------------------------------------------------------------- group */
+
+/** Every rank of a communicator whose ranks all live in this process. One thread drives them all. */
+typedef struct trib_group trib_group;
+/** One rank of a communicator. */
+typedef struct trib_comm trib_comm;
+
+/** A group of `size` ranks; rank i is on `devices[i]` (NULL: device i). Devices are distinct.
+ *  Blocking. Up to 64 ranks on host. `options` may be NULL. */
+TRIB_API trib_status trib_group_create(trib_group **out, const int32_t *devices, int32_t size,
+                                       const trib_options *options);
+
+/** Number of ranks. */
+TRIB_API int32_t trib_group_size(const trib_group *group);
+
+/** Device of rank `rank`; -1 if there is no such rank. */
+TRIB_API int32_t trib_group_device(const trib_group *group, int32_t rank);
+
+/** Name of the backend. */
+TRIB_API const char *trib_group_backend(const trib_group *group);
+
+/** trib_allreduce on every rank: buffers and stream of rank i are `send[i]`, `recv[i]`,
+ *  `streams[i]`. `streams` NULL: every device's default stream. Nothing is queued on any rank
+ *  unless the arguments of all are valid. */
+TRIB_API trib_status trib_group_allreduce(trib_group *group, const void *const *send,
+                                          void *const *recv, size_t count, trib_dtype dtype,
+                                          trib_op op, const trib_stream *streams);
+
+/** trib_broadcast on every rank, in the form of trib_group_allreduce. */
+TRIB_API trib_status trib_group_broadcast(trib_group *group, const void *const *send,
+                                          void *const *recv, size_t count, trib_dtype dtype,
+                                          int32_t root, const trib_stream *streams);
+
+/** trib_allreduce_list on every rank: rank i's list is `tensors[i]`, each of `n` tensors. */
+TRIB_API trib_status trib_group_allreduce_list(trib_group *group,
+                                               const trib_tensor *const *tensors, size_t n,
+                                               trib_op op, const trib_stream *streams);
+
+/** trib_broadcast_list on every rank, in the form of trib_group_allreduce_list. */
+TRIB_API trib_status trib_group_broadcast_list(trib_group *group,
+                                               const trib_tensor *const *tensors, size_t n,
+                                               int32_t root, const trib_stream *streams);
+
+/** A handle that aborts all ranks. */
+TRIB_API trib_status trib_group_abort_handle(trib_abort **out, trib_group *group);
+
+/** TRIB_OK, or why the group is no longer usable. */
+TRIB_API trib_status trib_group_status(trib_group *group);
+
+/** Turn the group into its communicators, for one thread each: `out[i]` becomes rank i. Consumes the
+ *  group: on success it is gone; on failure it is as before. */
+TRIB_API trib_status trib_group_split(trib_comm **out, trib_group *group);
+
+/** Destroy every rank as trib_comm_destroy does. NULL is allowed. */
+TRIB_API trib_status trib_group_destroy(trib_group *group);
+
+/* ------------------------------------------------------------------------ life of a communicator */
+
+/** What ranks that want to meet have in common: made once, sent to the others as bytes. On nccl it
+ *  holds exactly an ncclUniqueId. */
+typedef struct trib_id {
+    uint8_t bytes[128];
+} trib_id;
+
+/** A new id for `backend` (NULL: the first backend that has a device). */
+TRIB_API trib_status trib_id_create(trib_id *out, const char *backend);
+
+/** Rank `rank` of `size`, on device `device`, of the communicator that `id` names. Blocking: returns
+ *  when all ranks have come, or with TRIB_ERR_TIMEOUT. On host all ranks are threads of this
+ *  process. An id serves once. `options` may be NULL. */
+TRIB_API trib_status trib_comm_create(trib_comm **out, const trib_id *id, int32_t rank,
+                                      int32_t size, int32_t device, const trib_options *options);
+
+/** This rank's number, 0 .. size-1. */
+TRIB_API int32_t trib_comm_rank(const trib_comm *comm);
+/** Number of ranks. */
+TRIB_API int32_t trib_comm_size(const trib_comm *comm);
+/** This rank's device. */
+TRIB_API int32_t trib_comm_device(const trib_comm *comm);
+/** Name of the backend. */
+TRIB_API const char *trib_comm_backend(const trib_comm *comm);
+
+/** With this colour a rank takes part in trib_comm_split and gets no communicator. */
+#define TRIB_NO_COLOR (-1)
+
+/** New communicators: ranks with the same `color` (0 or more) come together, in the order of `key`,
+ *  then of rank. A call of all ranks; blocking, with the deadline of the options. The new ones do
+ *  not depend on the old one. `*out` is NULL for TRIB_NO_COLOR. */
+TRIB_API trib_status trib_comm_split(trib_comm **out, trib_comm *comm, int32_t color, int32_t key);
+
+/** A handle that aborts this communicator. */
+TRIB_API trib_status trib_comm_abort_handle(trib_abort **out, trib_comm *comm);
+
+/** TRIB_OK, or why the communicator is no longer usable: TRIB_ERR_ABORTED, TRIB_ERR_CLOSED, or the
+ *  status of what failed on a stream, with its detail. Never waits. */
+TRIB_API trib_status trib_comm_status(trib_comm *comm);
+
+/** What a rank has done so far. */
+typedef struct trib_counters {
+    uint32_t size;            /**< sizeof(trib_counters), set by the caller */
+    uint32_t reserved;        /**< 0 */
+    uint64_t calls;           /**< collectives queued, each list or batch member once */
+    uint64_t bytes;           /**< bytes of this rank's send side in those calls */
+    uint64_t engine_calls;    /**< calls handed to the backend for them */
+    uint64_t workspace_bytes; /**< scratch memory held */
+    uint64_t lists_queued;    /**< list and weighted-average calls queued */
+    uint64_t lists_committed; /**< of those, how many have written their tensors on this rank */
+} trib_counters;
+#define TRIB_COUNTERS_INIT {(uint32_t)sizeof(trib_counters), 0, 0, 0, 0, 0, 0, 0}
+
+/** Fill `*out`. `lists_committed` is exact once the stream has been waited for; it tells, after an
+ *  abort, whether the last list was written on this rank. Also after an abort. */
+TRIB_API trib_status trib_comm_counters(trib_counters *out, trib_comm *comm);
+
+/** Wait until everything queued on this communicator has run on all ranks of this process and, on
+ *  nccl across processes, until the other processes close it too; then release what the engine
+ *  holds. Ranks of one process may close one after the other: the last one does the waiting. If
+ *  `timeout_ms` passes first, the communicator is aborted and TRIB_ERR_TIMEOUT returned. Later calls
+ *  return TRIB_ERR_CLOSED; trib_comm_destroy is still to be called. */
+TRIB_API trib_status trib_comm_close(trib_comm *comm, uint32_t timeout_ms);
+
+/** Close with the options' deadline unless that was done, then free. Never blocks for ever: what is
+ *  still stuck is aborted and reclaimed in the background. NULL is allowed. */
+TRIB_API trib_status trib_comm_destroy(trib_comm *comm);
+
+/* ---------------------------------------------------------------------------------- collectives
+ *
+ * All are queued. All ranks pass the same counts, type, reduction and root unless it is said
+ * otherwise. Reductions on host are made in rank order, so every rank gets the same bits; on nccl
+ * every rank gets the same bits too, in NCCL's order. Pointers are aligned to their element.
+ * `send` and `recv` are the same place (where "in place" is defined) or do not overlap.
+ * A count of 0 is allowed, and pointers are then not looked at. Statuses worth handling:
+ * TRIB_ERR_ABORTED, TRIB_ERR_INVALID_BUFFER. */
+
+/** `recv` = reduction of every rank's `send`. In place: recv == send. */
+TRIB_API trib_status trib_allreduce(trib_comm *comm, const void *send, void *recv, size_t count,
+                                    trib_dtype dtype, trib_op op, trib_stream stream);
+
+/** `recv` on every rank = `send` of `root`; only there is `send` looked at. In place: recv == send. */
+TRIB_API trib_status trib_broadcast(trib_comm *comm, const void *send, void *recv, size_t count,
+                                    trib_dtype dtype, int32_t root, trib_stream stream);
+
+/** `recv` of `root` = reduction of every rank's `send`; elsewhere `recv` is not looked at. In place
+ *  on the root: recv == send. */
+TRIB_API trib_status trib_reduce(trib_comm *comm, const void *send, void *recv, size_t count,
+                                 trib_dtype dtype, trib_op op, int32_t root, trib_stream stream);
+
+/** `recv` holds `size * count` elements: block i is `send` of rank i. In place: send is block `rank`
+ *  of recv. */
+TRIB_API trib_status trib_allgather(trib_comm *comm, const void *send, void *recv, size_t count,
+                                    trib_dtype dtype, trib_stream stream);
+
+/** `send` holds `size * count` elements; `recv` = reduction of every rank's block `rank`. In place:
+ *  recv is block `rank` of send. */
+TRIB_API trib_status trib_reduce_scatter(trib_comm *comm, const void *send, void *recv,
+                                         size_t count, trib_dtype dtype, trib_op op,
+                                         trib_stream stream);
+
+/** Both hold `size * count` elements: block i of `recv` is block `rank` of rank i's `send`. Not in
+ *  place. */
+TRIB_API trib_status trib_alltoall(trib_comm *comm, const void *send, void *recv, size_t count,
+                                   trib_dtype dtype, trib_stream stream);
+
+/** Block i of the root's `recv` (`size * count` elements) = `send` of rank i. In place on the root:
+ *  send is block `root` of recv. */
+TRIB_API trib_status trib_gather(trib_comm *comm, const void *send, void *recv, size_t count,
+                                 trib_dtype dtype, int32_t root, trib_stream stream);
+
+/** `recv` of rank i = block i of the root's `send` (`size * count` elements). In place on the root:
+ *  recv is block `root` of send. */
+TRIB_API trib_status trib_scatter(trib_comm *comm, const void *send, void *recv, size_t count,
+                                  trib_dtype dtype, int32_t root, trib_stream stream);
+
+/** Send to rank `peer`, which calls trib_recv with the same count and type. The stream waits for
+ *  it; put a send and a recv that depend on each other into one batch. A rank may send to itself
+ *  inside a batch. */
+TRIB_API trib_status trib_send(trib_comm *comm, const void *send, size_t count, trib_dtype dtype,
+                               int32_t peer, trib_stream stream);
+
+/** Receive from rank `peer` what it sends with trib_send. */
+TRIB_API trib_status trib_recv(trib_comm *comm, void *recv, size_t count, trib_dtype dtype,
+                               int32_t peer, trib_stream stream);
+
+/** Later work on `stream` runs when every rank's stream has come to its barrier. */
+TRIB_API trib_status trib_barrier(trib_comm *comm, trib_stream stream);
+
+/** allgather with a count a rank: rank i sends `counts[i]` elements, which land at element
+ *  `offsets[i]` of every rank's `recv`. `counts` and `offsets` (`size` entries each, the same on all
+ *  ranks) are read during the call. In place: send == recv + offsets[rank]. */
+TRIB_API trib_status trib_allgatherv(trib_comm *comm, const void *send, void *recv,
+                                     const size_t *counts, const size_t *offsets,
+                                     trib_dtype dtype, trib_stream stream);
+
+/** alltoall with counts: `send_counts[i]` elements at `send_offsets[i]` go to rank i,
+ *  `recv_counts[i]` elements from rank i land at `recv_offsets[i]`. What one rank sends another is
+ *  what that one receives. The arrays (`size` entries each) are read during the call. Not in
+ *  place. */
+TRIB_API trib_status trib_alltoallv(trib_comm *comm, const void *send, const size_t *send_counts,
+                                    const size_t *send_offsets, void *recv,
+                                    const size_t *recv_counts, const size_t *recv_offsets,
+                                    trib_dtype dtype, trib_stream stream);
+
+/* ---------------------------------------------------------------------------------------- lists */
+
+/** Allreduce `n` tensors in place: they are packed into one buffer of each element type, reduced in
+ *  one collective and spread back, by one kernel each. The spreading is all or nothing on each
+ *  rank: an aborted or failed call leaves every tensor bit for bit as it was (and
+ *  trib_counters.lists_committed says which it was), so it can be tried again without a snapshot.
+ *  `tensors` is read during the call; order, counts and types are the same on all ranks. Tensors
+ *  must not overlap. Not inside a batch. */
+TRIB_API trib_status trib_allreduce_list(trib_comm *comm, const trib_tensor *tensors, size_t n,
+                                         trib_op op, trib_stream stream);
+
+/** Broadcast `n` tensors of `root` in place, in the way of trib_allreduce_list. */
+TRIB_API trib_status trib_broadcast_list(trib_comm *comm, const trib_tensor *tensors, size_t n,
+                                         int32_t root, trib_stream stream);
+
+/** Replace `n` tensors, in place, by their weighted average over the ranks:
+ *  sum(w_i * x_i) / sum(w_i), in the way of trib_allreduce_list.
+ *
+ *  This rank's weight is `weight`, or, if `device_weight` is not NULL, the float that lies there in
+ *  device memory when the stream comes to this call. Weights are finite and not negative. A rank of
+ *  weight 0 contributes nothing (its values, NaN included, are not looked at) and receives the
+ *  average like the others. If the weights add up to 0, or one of them is not valid, every tensor
+ *  stays as it was.
+ *
+ *  `device_total` (device memory, may be NULL) receives the sum of the weights: a number above 0 if
+ *  the tensors were written, 0 or NaN if not. No host wait, one collective a type. Types f16, bf16,
+ *  f32 (summed in f32) and f64. */
+TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *tensors, size_t n,
+                                           float weight, const float *device_weight,
+                                           float *device_total, trib_stream stream);
+
+/* ---------------------------------------------------------------------------------------- batch */
+
+/** Begin a batch: calls that follow are checked and remembered, and trib_batch_end queues them all
+ *  as one. All use the same stream. Sends and receives of a batch run together. Their buffers may
+ *  not depend on each other. Batches do not nest. */
+TRIB_API trib_status trib_batch_begin(trib_comm *comm);
+
+/** Queue what the batch remembers, as one call to the engine. If a call inside it failed, nothing is
+ *  queued and that call's status is returned. Either way the batch is over. */
+TRIB_API trib_status trib_batch_end(trib_comm *comm);
+
+/* ------------------------------------------------------------------------------------ log */
+
+enum { TRIB_LOG_ERROR = 1, TRIB_LOG_WARN = 2, TRIB_LOG_INFO = 3, TRIB_LOG_DEBUG = 4 };
+
+/** Receives one line without a line end. Called from any thread; must not call Tributary. */
+typedef void (*trib_log_fn)(void *context, int32_t level, const char *line);
+
+/** Send messages of `level` and below to `function`; NULL switches the log off, as it is at the
+ *  start. Any thread. */
+TRIB_API trib_status trib_log_set(trib_log_fn function, void *context, int32_t level);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TRIBUTARY_H */

@@ -1,0 +1,75 @@
+/* Seam 2: arithmetic on bytes.
+ *
+ * Kernels know pointers, counts and a stream, never a communicator. cpu/ and cuda/ hold twins by
+ * stem: cpu/pack.c states the meaning of pack in plain C, cuda/pack.cu is the fast one, and
+ * tests/conformance/kernels.c compares any table with the plain meaning.
+ *
+ * All members: arguments are valid (the caller's duty), small descriptions (arrays of slices) are
+ * read during the call, pointers to data are memory of the stream's device. The cuda table queues on
+ * `stream`, whose device is current; the cpu table ignores it and is done when it returns.
+ * Deterministic: the same input gives the same bits, whatever the grid or thread count. */
+#ifndef TRI_KERNELS_H
+#define TRI_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tributary.h"
+
+/* Where one tensor lies in a bucket. */
+struct tri_slice {
+    void *data;       /* aligned to its element, not more */
+    size_t count;     /* may be 0 */
+    size_t offset;    /* first element in the bucket; offset * element size is a multiple of 16 */
+    trib_dtype dtype; /* plain: the bucket's; weighted: f16, bf16, f32 (bucket f32) or f64 (f64) */
+};
+
+/* A bucket: `count` elements of `dtype` at `data` (aligned to 256). Slices lie in it in ascending
+ * order without overlap; the gaps between them, less than 16 bytes each, are padding. */
+struct tri_bucket {
+    void *data;
+    size_t count;
+    trib_dtype dtype;
+};
+
+/* A rank's weight. */
+struct tri_weight {
+    const float *device; /* if not NULL, read on the stream; otherwise `value` */
+    float value;
+};
+
+struct tri_kernels {
+    const char *name; /* "cpu", "cuda" */
+
+    /* pack: bucket[offset + i] = data[i] of every slice; padding becomes 0.
+     *
+     * With `weight` (not NULL): bucket[offset + i] = w * (bucket type)data[i], or exactly 0 if w is
+     * 0 (whatever data[i] is, NaN included), and the bucket's last element, which belongs to no
+     * slice, becomes w. A w that is negative or not finite gives NaN in the last element, and zeros
+     * elsewhere. */
+    trib_status (*pack)(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
+                        const struct tri_weight *weight, trib_stream stream);
+
+    /* commit: *decision = 1 if the spreading may happen, else 0: *abort_word is 0 and, if `total` is
+     * not NULL (an element of type `total_dtype`, f32 or f64), *total is finite and above 0. If so,
+     * *committed += 1. `total_out`, if not NULL, receives (float)*total, or NaN when the abort word
+     * is not 0. abort_word and committed are shared memory (see alloc_shared), decision is not. */
+    trib_status (*commit)(uint32_t *decision, const uint32_t *abort_word, uint32_t *committed,
+                          const void *total, trib_dtype total_dtype, float *total_out,
+                          trib_stream stream);
+
+    /* unpack: if *decision is not 0, data[i] = bucket[offset + i] of every slice; otherwise nothing.
+     * With `weighted` != 0: data[i] = (slice type)(bucket[offset + i] / bucket[last]), rounded to
+     * nearest even. */
+    trib_status (*unpack)(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
+                          int weighted, const uint32_t *decision, trib_stream stream);
+
+    /* reduce (optional: NULL where a backend's engine does it): for every i < count and every d <
+     * ndst, dst[d][i] = op over src[0][i], src[1][i], ... src[nsrc-1][i], in that order. f16 and
+     * bf16 are accumulated in f32 and rounded once. Integers wrap; avg divides the sum by nsrc,
+     * towards zero. A dst may be the same pointer as a src, otherwise nothing overlaps. nsrc >= 1. */
+    trib_status (*reduce)(void *const *dst, size_t ndst, const void *const *src, size_t nsrc,
+                          size_t count, trib_dtype dtype, trib_op op, trib_stream stream);
+};
+
+#endif
