@@ -1,0 +1,126 @@
+/* The vocabulary of the C tests. */
+#define _POSIX_C_SOURCE 200809L
+#include "tests/check.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { SHOWN_PER_CASE = 8 };
+
+static char case_name[256];
+static _Atomic int case_failures;
+static int passed, failed, skipped;
+
+void check_begin(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(case_name, sizeof case_name, format, arguments);
+    va_end(arguments);
+    atomic_store(&case_failures, 0);
+}
+
+void check_end(void)
+{
+    if (atomic_load(&case_failures) == 0)
+        passed++;
+    else
+        failed++;
+}
+
+void check_skip(const char *format, ...)
+{
+    va_list arguments;
+    printf("  skipped: ");
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+    printf("\n");
+    skipped++;
+}
+
+int check_finish(const char *name)
+{
+    printf("%s: %d passed, %d failed, %d skipped\n", name, passed, failed, skipped);
+    fflush(stdout);
+    if (failed > 0)
+        return EXIT_FAILURE;
+    return passed == 0 ? CHECK_EXIT_SKIP : EXIT_SUCCESS;
+}
+
+bool check_that(bool good, const char *file, int line, const char *format, ...)
+{
+    if (good)
+        return true;
+    if (atomic_fetch_add(&case_failures, 1) < SHOWN_PER_CASE) {
+        char text[1024];
+        va_list arguments;
+        va_start(arguments, format);
+        (void)vsnprintf(text, sizeof text, format, arguments);
+        va_end(arguments);
+        printf("%s:%d: [%s] failed: %s\n", file, line, case_name, text);
+        fflush(stdout);
+    }
+    return false;
+}
+
+bool check_status(trib_status found, trib_status expected, const char *file, int line,
+                  const char *call)
+{
+    return check_that(found == expected, file, line, "%s is %s, expected %s; detail: %s", call,
+                      trib_status_name(found), trib_status_name(expected), trib_last_detail());
+}
+
+bool check_detail(const char *words, const char *file, int line)
+{
+    return check_that(strstr(trib_last_detail(), words) != NULL, file, line,
+                      "the detail \"%s\" does not say \"%s\"", trib_last_detail(), words);
+}
+
+struct rank_start {
+    pthread_t thread;
+    int rank, size;
+    void (*body)(int rank, int size, void *argument);
+    void *argument;
+};
+
+static void *rank_main(void *argument)
+{
+    struct rank_start *start = argument;
+    start->body(start->rank, start->size, start->argument);
+    return NULL;
+}
+
+void check_ranks(int size, void (*body)(int rank, int size, void *argument), void *argument)
+{
+    struct rank_start *starts = calloc((size_t)size, sizeof *starts);
+    if (starts == NULL)
+        abort();
+    for (int rank = 0; rank < size; rank++) {
+        starts[rank] = (struct rank_start){.rank = rank, .size = size, .body = body,
+                                           .argument = argument};
+        if (pthread_create(&starts[rank].thread, NULL, rank_main, &starts[rank]) != 0)
+            abort();
+    }
+    for (int rank = 0; rank < size; rank++)
+        pthread_join(starts[rank].thread, NULL);
+    free(starts);
+}
+
+void check_sleep_ms(int ms)
+{
+    struct timespec time = {ms / 1000, (long)(ms % 1000) * 1000000};
+    nanosleep(&time, NULL);
+}
+
+double check_now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
