@@ -1,0 +1,131 @@
+/* Overhead: microseconds of host time to queue one small allreduce, ours beside the peer's plain
+ * call, in and out of place, with the checks on and off. The stream is drained outside the timing,
+ * after batches small enough that no queue fills up. */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "benches/bench.h"
+#include "benches/collective.h"
+
+enum { COUNT = 256, BATCH = 64, ROUNDS = 60 };
+
+struct overhead {
+    const struct bench *bench;
+    pthread_barrier_t barrier;
+    struct bench_call call[BENCH_MAX_RANKS];
+    bool peer;
+    double us[BENCH_MAX_RANKS][ROUNDS]; /* a call, each the mean of a batch */
+};
+
+struct start {
+    pthread_t thread;
+    struct overhead *overhead;
+    int rank;
+};
+
+static double now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+}
+
+static void queue_one(const struct overhead *o, int rank)
+{
+    if (o->peer)
+        (void)o->bench->peer->run(o->bench, rank, &o->call[rank]);
+    else
+        BENCH_OK(trib_allreduce(o->bench->comm[rank], o->call[rank].send, o->call[rank].recv, COUNT,
+                                TRIB_F32, TRIB_SUM, o->bench->stream[rank]));
+}
+
+static void *rank_main(void *argument)
+{
+    const struct start *start = argument;
+    struct overhead *o = start->overhead;
+    const int rank = start->rank;
+    for (int round = -5; round < ROUNDS; round++) {
+        pthread_barrier_wait(&o->barrier);
+        const double begin = now_us();
+        for (int i = 0; i < BATCH; i++)
+            queue_one(o, rank);
+        const double us = (now_us() - begin) / BATCH;
+        if (round >= 0)
+            o->us[rank][round] = us;
+        BENCH_OK(trib_stream_wait(o->bench->device[rank], o->bench->stream[rank]));
+    }
+    return NULL;
+}
+
+/* Median over the rounds of the slowest rank. */
+static struct bench_stats measure(struct overhead *o, bool peer)
+{
+    struct start starts[BENCH_MAX_RANKS];
+    double slowest[ROUNDS] = {0};
+    const int ranks = o->bench->ranks;
+    o->peer = peer;
+    pthread_barrier_init(&o->barrier, NULL, (unsigned)ranks);
+    for (int rank = 0; rank < ranks; rank++) {
+        starts[rank] = (struct start){.overhead = o, .rank = rank};
+        if (pthread_create(&starts[rank].thread, NULL, rank_main, &starts[rank]) != 0)
+            exit(EXIT_FAILURE);
+    }
+    for (int rank = 0; rank < ranks; rank++)
+        pthread_join(starts[rank].thread, NULL);
+    pthread_barrier_destroy(&o->barrier);
+    for (int rank = 0; rank < ranks; rank++)
+        for (int round = 0; round < ROUNDS; round++)
+            if (o->us[rank][round] > slowest[round])
+                slowest[round] = o->us[rank][round];
+    return bench_stats(slowest, ROUNDS);
+}
+
+static void report(struct overhead *o, const char *what, bool in_place)
+{
+    for (int rank = 0; rank < o->bench->ranks; rank++)
+        o->call[rank].recv = (char *)o->call[rank].send + (in_place ? 0 : COUNT * sizeof(float));
+    (void)measure(o, true);
+    const struct bench_stats ours = measure(o, false);
+    const struct bench_stats peer = measure(o, true);
+    const struct bench_stats again = measure(o, false);
+    printf("%-10s %-12s %8.3f %8.3f %8.3f | %8.3f %8.3f | %+8.3f %+7.1f %%\n", what,
+           in_place ? "in place" : "out of place", ours.median, again.median, ours.p99, peer.median,
+           peer.p99, (ours.median + again.median) / 2 - peer.median,
+           100 * ((ours.median + again.median) / 2 / peer.median - 1));
+}
+
+static void run(const char *backend, int ranks, const char *what, uint32_t flags, bool heading)
+{
+    static struct overhead o;
+    struct bench bench;
+    bench_open(&bench, backend, ranks, flags);
+    memset(&o, 0, sizeof o);
+    o.bench = &bench;
+    for (int rank = 0; rank < bench.ranks; rank++)
+        o.call[rank] = (struct bench_call){
+            .collective = bench_collective_find("allreduce"), .count = COUNT, .dtype = TRIB_F32,
+            .op = TRIB_SUM, .send = bench_alloc(&bench, rank, 2 * COUNT * sizeof(float))};
+    if (heading) {
+        bench_print_setting(&bench);
+        printf("%-10s %-12s %8s %8s %8s | %8s %8s | %8s %9s\n", "checks", "", "median", "again",
+               "p99", bench.peer->name, "p99", "extra", "");
+    }
+    report(&o, what, true);
+    report(&o, what, false);
+    for (int rank = 0; rank < bench.ranks; rank++)
+        bench_free(&bench, rank, o.call[rank].send);
+    bench_close(&bench);
+}
+
+int main(int argc, char **argv)
+{
+    const char *backend = argc > 1 ? argv[1] : NULL;
+    const int ranks = argc > 2 ? atoi(argv[2]) : 0;
+    run(backend, ranks, "on", 0, true);
+    run(backend, ranks, "off", TRIB_UNCHECKED, false);
+    return EXIT_SUCCESS;
+}
