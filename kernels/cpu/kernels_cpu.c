@@ -1,0 +1,10 @@
+/* The cpu table. */
+#include "kernels/cpu/kernels_cpu.h"
+
+const struct tri_kernels tri_kernels_cpu = {
+    .name = "cpu",
+    .pack = tri_cpu_pack,
+    .commit = tri_cpu_commit,
+    .unpack = tri_cpu_unpack,
+    .reduce = tri_cpu_reduce,
+};
