@@ -4,8 +4,11 @@
 #ifndef TRI_CPU_HALF_H
 #define TRI_CPU_HALF_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "tributary.h"
 
 static inline uint32_t tri_f32_bits(float value)
 {
@@ -29,19 +32,27 @@ static inline float tri_bf16_to_f32(uint16_t half)
 static inline uint16_t tri_f32_to_bf16(float value)
 {
     const uint32_t bits = tri_f32_bits(value);
-    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : rounded);
+    const int32_t magnitude = (int32_t)(bits & 0x7fffffffu);
+    const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    return (uint16_t)(magnitude > 0x7f800000 ? 0x7fffu : rounded);
+}
+
+/* A choice that stays one when the compiler would rather branch around arithmetic on floats. */
+static inline uint32_t tri_pick(int condition, uint32_t yes, uint32_t no)
+{
+    const uint32_t mask = 0u - (uint32_t)condition;
+    return (yes & mask) | (no & ~mask);
 }
 
 /* The fields of a normal f16 move up by 13 bits and its exponent is 112 less; infinities and NaNs
  * get all ones as exponent, that is 112 more once again. A denormal is its mantissa times 2^-24. */
 static inline float tri_f16_to_f32(uint16_t half)
 {
-    const uint32_t magnitude = half & 0x7fffu;
-    const uint32_t special = magnitude >= 0x7c00u ? 112u << 23 : 0;
-    const uint32_t normal = (magnitude << 13) + (112u << 23) + special;
-    const uint32_t denormal = tri_f32_bits((float)(int32_t)magnitude * 0x1p-24f);
-    const uint32_t bits = magnitude < 0x0400u ? denormal : normal;
+    const int32_t magnitude = half & 0x7fff;
+    const uint32_t special = tri_pick(magnitude >= 0x7c00, 112u << 23, 0);
+    const uint32_t normal = ((uint32_t)magnitude << 13) + (112u << 23) + special;
+    const uint32_t denormal = tri_f32_bits((float)magnitude * 0x1p-24f);
+    const uint32_t bits = tri_pick(magnitude < 0x0400, denormal, normal);
     return tri_f32_from_bits(bits | (uint32_t)(half & 0x8000u) << 16);
 }
 
@@ -50,13 +61,19 @@ static inline float tri_f16_to_f32(uint16_t half)
 static inline uint16_t tri_f32_to_f16(float value)
 {
     const uint32_t bits = tri_f32_bits(value);
-    const uint32_t magnitude = bits & 0x7fffffffu;
-    const uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    const uint32_t denormal = tri_f32_bits(tri_f32_from_bits(magnitude) + 0.5f) - 0x3f000000u;
-    uint32_t result = magnitude < 0x38800000u ? denormal : normal;
-    result = magnitude >= 0x477ff000u ? 0x7c00u : result;
-    result = magnitude > 0x7f800000u ? 0x7fffu : result | (bits >> 16 & 0x8000u);
-    return (uint16_t)result;
+    const int32_t magnitude = (int32_t)(bits & 0x7fffffffu);
+    const uint32_t odd = (uint32_t)magnitude >> 13 & 1u;
+    const uint32_t normal = ((uint32_t)magnitude - (112u << 23) + 0xfffu + odd) >> 13;
+    const uint32_t denormal =
+        tri_f32_bits(tri_f32_from_bits((uint32_t)magnitude) + 0.5f) - 0x3f000000u;
+    const uint32_t finite = tri_pick(magnitude < 0x38800000, denormal, normal);
+    const uint32_t number =
+        tri_pick(magnitude >= 0x477ff000, 0x7c00u, finite) | (bits >> 16 & 0x8000u);
+    return (uint16_t)tri_pick(magnitude > 0x7f800000, 0x7fffu, number);
 }
+
+/* Whole blocks, faster where the processor can: the same bits. `dtype` is f16 or bf16. */
+void tri_half_widen(float *out, const void *halves, size_t n, trib_dtype dtype);
+void tri_half_narrow(void *halves, const float *values, size_t n, trib_dtype dtype);
 
 #endif
