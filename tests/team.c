@@ -1,0 +1,191 @@
+/* A team: all ranks of one communicator, one thread each, with a device and a stream. */
+#include "tests/team.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { GUARD = 256, SHIFT_MAX = 16 };
+
+int team_limit(const char *backend)
+{
+    int32_t devices = 0;
+    if (trib_backend_devices(&devices, backend) != TRIB_OK)
+        return 0;
+    return devices < TEAM_MAX ? devices : TEAM_MAX;
+}
+
+bool team_prepare(struct team *team, const char *backend, int size)
+{
+    bool good = true;
+    memset(team, 0, sizeof *team);
+    team->backend = backend;
+    team->size = size;
+    for (int rank = 0; rank < size && good; rank++)
+        good = CHECK_OK(trib_device_get(&team->devices[rank], backend, rank)) &&
+               CHECK_OK(trib_stream_create(&team->streams[rank], team->devices[rank]));
+    return good;
+}
+
+struct opening {
+    struct team *team;
+    trib_id id;
+    const trib_options *options;
+};
+
+static void open_rank(int rank, int size, void *argument)
+{
+    struct opening *opening = argument;
+    CHECK_OK(trib_comm_create(&opening->team->comms[rank], &opening->id, rank, size, rank,
+                              opening->options));
+}
+
+static bool all_open(const struct team *team)
+{
+    for (int rank = 0; rank < team->size; rank++)
+        if (team->comms[rank] == NULL)
+            return false;
+    return true;
+}
+
+bool team_open(struct team *team, const trib_options *options)
+{
+    struct opening opening = {.team = team, .options = options};
+    if (!CHECK_OK(trib_id_create(&opening.id, team->backend)))
+        return false;
+    check_ranks(team->size, open_rank, &opening);
+    return all_open(team);
+}
+
+bool team_split_group(struct team *team, const trib_options *options)
+{
+    trib_options named = TRIB_OPTIONS_INIT;
+    trib_group *group = NULL;
+    if (options != NULL)
+        named = *options;
+    named.backend = team->backend;
+    if (!CHECK_OK(trib_group_create(&group, NULL, team->size, &named)))
+        return false;
+    if (CHECK_OK(trib_group_split(team->comms, group)))
+        return all_open(team);
+    trib_group_destroy(group);
+    return false;
+}
+
+bool team_create(struct team *team, const char *backend, int size, const trib_options *options)
+{
+    return team_prepare(team, backend, size) && team_open(team, options);
+}
+
+static void close_rank(int rank, int size, void *argument)
+{
+    struct team *team = argument;
+    (void)size;
+    CHECK_OK(trib_comm_destroy(team->comms[rank]));
+    team->comms[rank] = NULL;
+}
+
+void team_close(struct team *team)
+{
+    check_ranks(team->size, close_rank, team);
+}
+
+void team_destroy(struct team *team)
+{
+    team_close(team);
+    for (int rank = 0; rank < team->size; rank++)
+        CHECK_OK(trib_stream_destroy(team->devices[rank], team->streams[rank]));
+}
+
+bool team_wait(struct team *team, int rank, int ms)
+{
+    const double end = check_now_ms() + ms;
+    for (;;) {
+        int32_t done = 0;
+        if (!CHECK_OK(trib_stream_query(&done, team->devices[rank], team->streams[rank])))
+            return false;
+        if (done)
+            return CHECK_OK(trib_stream_wait(team->devices[rank], team->streams[rank]));
+        if (check_now_ms() > end)
+            return CHECK_MSG(false, "the stream of rank %d is not done after %d ms", rank, ms);
+        check_sleep_ms(1);
+    }
+}
+
+/* ----------------------------------------------------------------------------- guarded memory */
+
+bool guarded_create(struct guarded *buffer, trib_device *device, size_t capacity)
+{
+    const size_t room = capacity + 2 * GUARD + SHIFT_MAX;
+    memset(buffer, 0, sizeof *buffer);
+    buffer->device = device;
+    buffer->capacity = capacity;
+    buffer->image = malloc(room);
+    buffer->found = malloc(room);
+    void *memory = NULL;
+    if (buffer->image == NULL || buffer->found == NULL)
+        abort();
+    const bool good = CHECK_OK(trib_device_alloc(&memory, device, room));
+    buffer->memory = memory;
+    return good;
+}
+
+void guarded_destroy(struct guarded *buffer)
+{
+    CHECK_OK(trib_device_free(buffer->device, buffer->memory));
+    free(buffer->image);
+    free(buffer->found);
+}
+
+void guarded_reset(struct guarded *buffer, size_t bytes, size_t shift)
+{
+    if (bytes > buffer->capacity || shift > SHIFT_MAX)
+        abort();
+    buffer->begin = GUARD + shift;
+    buffer->used = buffer->begin + bytes + GUARD;
+    /* Never zero, never the same twice in a row, and no small number in any type. */
+    memset(buffer->image, 0xa5, buffer->used);
+    for (size_t i = 0; i < buffer->used; i += 3)
+        buffer->image[i] = (char)(0x5b + i % 64);
+}
+
+void *guarded_data(const struct guarded *buffer, size_t offset)
+{
+    return buffer->memory + buffer->begin + offset;
+}
+
+void *guarded_image(const struct guarded *buffer, size_t offset)
+{
+    return buffer->image + buffer->begin + offset;
+}
+
+void *guarded_found(const struct guarded *buffer, size_t offset)
+{
+    return buffer->found + buffer->begin + offset;
+}
+
+bool guarded_push(struct guarded *buffer, trib_stream stream)
+{
+    return CHECK_OK(
+        trib_device_copy(buffer->device, buffer->memory, buffer->image, buffer->used, stream));
+}
+
+bool guarded_pull(struct guarded *buffer, trib_stream stream)
+{
+    return CHECK_OK(
+        trib_device_copy(buffer->device, buffer->found, buffer->memory, buffer->used, stream));
+}
+
+bool guarded_same(const struct guarded *buffer, const char *file, int line, const char *what)
+{
+    if (memcmp(buffer->found, buffer->image, buffer->used) == 0)
+        return true;
+    size_t at = 0;
+    while (buffer->found[at] == buffer->image[at])
+        at++;
+    return check_that(false, file, line,
+                      "%s: byte %td of %zu is 0x%02x and should be 0x%02x (outside of the range: "
+                      "a guard)",
+                      what, (ptrdiff_t)at - (ptrdiff_t)buffer->begin,
+                      buffer->used - buffer->begin - GUARD, (unsigned char)buffer->found[at],
+                      (unsigned char)buffer->image[at]);
+}

@@ -1,0 +1,63 @@
+/* A team: all ranks of one communicator, one thread each, with a device and a stream; and guarded
+ * memory for them, in which a write to the wrong place is seen. The same code for every backend. */
+#ifndef TRI_TESTS_TEAM_H
+#define TRI_TESTS_TEAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "tests/check.h"
+
+enum { TEAM_MAX = 64 };
+
+struct team {
+    const char *backend;
+    int size;
+    trib_device *devices[TEAM_MAX];
+    trib_stream streams[TEAM_MAX];
+    trib_comm *comms[TEAM_MAX]; /* after team_open */
+};
+
+/* How many ranks `backend` can have here: 0 if the build does not have it. */
+int team_limit(const char *backend);
+
+/* Devices 0 .. size-1 and a stream on each; no communicators yet. */
+bool team_prepare(struct team *team, const char *backend, int size);
+/* Communicators, through an id (NULL: no options) or through a group. */
+bool team_open(struct team *team, const trib_options *options);
+bool team_split_group(struct team *team, const trib_options *options);
+/* Both of the first. */
+bool team_create(struct team *team, const char *backend, int size, const trib_options *options);
+/* Destroy the communicators, one thread each. */
+void team_close(struct team *team);
+/* team_close, and the streams. Devices live for ever. */
+void team_destroy(struct team *team);
+
+/* Wait for stream `rank`, but not for ever: false if it is not done after `ms`. */
+bool team_wait(struct team *team, int rank, int ms);
+
+/* `size` bytes of device memory between two guards, with an image of all of it on the host: what
+ * should be there. */
+struct guarded {
+    trib_device *device;
+    char *memory; /* device */
+    char *image;  /* host: what was put there, then what should be there */
+    char *found;  /* host: what is there */
+    size_t capacity, begin, used;
+};
+
+bool guarded_create(struct guarded *buffer, trib_device *device, size_t capacity);
+void guarded_destroy(struct guarded *buffer);
+/* Poison in the image: `bytes` of payload, `shift` bytes (0 .. 16) beyond a 256-byte boundary. */
+void guarded_reset(struct guarded *buffer, size_t bytes, size_t shift);
+/* Byte `offset` of the payload on the device and in the image. */
+void *guarded_data(const struct guarded *buffer, size_t offset);
+void *guarded_image(const struct guarded *buffer, size_t offset);
+void *guarded_found(const struct guarded *buffer, size_t offset);
+/* Queue the copies from image to device, and from device to found. */
+bool guarded_push(struct guarded *buffer, trib_stream stream);
+bool guarded_pull(struct guarded *buffer, trib_stream stream);
+/* After the stream has been waited for: is what was found the image, guards included? */
+bool guarded_same(const struct guarded *buffer, const char *file, int line, const char *what);
+
+#endif
