@@ -95,6 +95,11 @@ struct tri_device_ops {
     /* Is `stream` a stream of `device`? NULL is. Hot. */
     enum tri_fault (*check_stream)(int32_t device, trib_stream stream, size_t *found);
 
+    /* Optional, both or neither: make `device` the thread's current one, which the kernel table needs
+     * before it may queue anything; leave puts back what enter left in *previous. */
+    trib_status (*enter)(int32_t device, int32_t *previous);
+    void (*leave)(int32_t previous);
+
     trib_status (*stream_create)(int32_t device, trib_stream *out);
     trib_status (*stream_wait)(int32_t device, trib_stream stream);
     trib_status (*stream_query)(int32_t device, trib_stream stream, bool *out_done);

@@ -1,0 +1,640 @@
+/* Every exported function, in the order of the header: check what needs no knowledge of the object,
+ * call inward. (Names of statuses, types and reductions are in base/.) */
+#include <stdio.h>
+
+#include "csrc/backend.h"
+#include "csrc/base/abort.h"
+#include "csrc/base/log.h"
+#include "csrc/base/status.h"
+#include "csrc/core/batch.h"
+#include "csrc/core/collective.h"
+#include "csrc/core/communicator.h"
+#include "csrc/core/device.h"
+#include "csrc/core/group.h"
+#include "csrc/reduce/list.h"
+#include "tributary.h"
+
+/* A pointer that is needed and NULL. */
+static trib_status missing(const char *function, const char *argument)
+{
+    return tri_fail(TRIB_ERR_INVALID_ARGUMENT, "%s: `%s` is NULL; expected an object or a place",
+                    function, argument);
+}
+
+/* For the beginning of a function: return unless `argument` is there. */
+#define NEED(argument)                                                                             \
+    do {                                                                                           \
+        if ((argument) == NULL)                                                                    \
+            return missing(__func__, #argument);                                                   \
+    } while (0)
+
+/* ------------------------------------------------------------------------------------- version */
+
+uint32_t trib_version(void)
+{
+    return TRIB_VERSION;
+}
+
+/* -------------------------------------------------------------------------------------- status */
+
+const char *trib_last_detail(void)
+{
+    return tri_detail();
+}
+
+/* ------------------------------------------------------------------------------------ backends */
+
+int32_t trib_backend_count(void)
+{
+    int32_t count = 0;
+    while (tri_backends[count] != NULL)
+        count++;
+    return count;
+}
+
+const char *trib_backend_name(int32_t index)
+{
+    return index >= 0 && index < trib_backend_count() ? tri_backends[index]->name : NULL;
+}
+
+trib_status trib_backend_version(uint32_t *out, const char *backend)
+{
+    NEED(out);
+    NEED(backend);
+    const struct tri_backend *found = NULL;
+    *out = 0;
+    const trib_status status = tri_backend_get(&found, backend);
+    return status == TRIB_OK ? found->device->version(out) : status;
+}
+
+trib_status trib_backend_devices(int32_t *out, const char *backend)
+{
+    NEED(out);
+    NEED(backend);
+    const struct tri_backend *found = NULL;
+    *out = 0;
+    const trib_status status = tri_backend_get(&found, backend);
+    if (status == TRIB_OK)
+        *out = found->device->count();
+    return status;
+}
+
+/* ------------------------------------------------------- devices, memory, streams, events */
+
+trib_status trib_device_get(trib_device **out, const char *backend, int32_t ordinal)
+{
+    NEED(out);
+    *out = NULL;
+    return tri_device_get(out, backend, ordinal);
+}
+
+const char *trib_device_backend(const trib_device *device)
+{
+    return device == NULL ? NULL : device->backend->name;
+}
+
+int32_t trib_device_ordinal(const trib_device *device)
+{
+    return device == NULL ? -1 : device->ordinal;
+}
+
+trib_status trib_device_alloc(void **out, trib_device *device, size_t bytes)
+{
+    NEED(out);
+    *out = NULL;
+    NEED(device);
+    return device->backend->device->alloc(device->ordinal, out, bytes);
+}
+
+trib_status trib_device_free(trib_device *device, void *data)
+{
+    NEED(device);
+    return data == NULL ? TRIB_OK : device->backend->device->free(device->ordinal, data);
+}
+
+trib_status trib_device_copy(trib_device *device, void *dst, const void *src, size_t bytes,
+                             trib_stream stream)
+{
+    NEED(device);
+    return tri_device_copy(device, dst, src, bytes, stream);
+}
+
+trib_status trib_stream_create(trib_stream *out, trib_device *device)
+{
+    NEED(out);
+    *out = NULL;
+    NEED(device);
+    return device->backend->device->stream_create(device->ordinal, out);
+}
+
+trib_status trib_stream_wait(trib_device *device, trib_stream stream)
+{
+    NEED(device);
+    const trib_status status = tri_device_check_stream(device, __func__, stream);
+    return status != TRIB_OK ? status
+                             : device->backend->device->stream_wait(device->ordinal, stream);
+}
+
+trib_status trib_stream_query(int32_t *out, trib_device *device, trib_stream stream)
+{
+    NEED(out);
+    *out = 0;
+    NEED(device);
+    bool done = false;
+    trib_status status = tri_device_check_stream(device, __func__, stream);
+    if (status == TRIB_OK)
+        status = device->backend->device->stream_query(device->ordinal, stream, &done);
+    *out = done;
+    return status;
+}
+
+trib_status trib_stream_wait_event(trib_device *device, trib_event event, trib_stream stream)
+{
+    NEED(device);
+    NEED(event);
+    const trib_status status = tri_device_check_stream(device, __func__, stream);
+    return status != TRIB_OK
+               ? status
+               : device->backend->device->stream_wait_event(device->ordinal, event, stream);
+}
+
+trib_status trib_stream_submit(trib_device *device, void (*function)(void *argument),
+                               void *argument, trib_stream stream)
+{
+    NEED(device);
+    NEED(function);
+    const trib_status status = tri_device_check_stream(device, __func__, stream);
+    return status != TRIB_OK ? status
+                             : device->backend->device->stream_submit(device->ordinal, function,
+                                                                      argument, stream);
+}
+
+trib_status trib_stream_destroy(trib_device *device, trib_stream stream)
+{
+    NEED(device);
+    if (stream == NULL)
+        return TRIB_OK;
+    const trib_status status = tri_device_check_stream(device, __func__, stream);
+    return status != TRIB_OK ? status
+                             : device->backend->device->stream_destroy(device->ordinal, stream);
+}
+
+trib_status trib_event_create(trib_event *out, trib_device *device)
+{
+    NEED(out);
+    *out = NULL;
+    NEED(device);
+    return device->backend->device->event_create(device->ordinal, out);
+}
+
+trib_status trib_event_record(trib_device *device, trib_event event, trib_stream stream)
+{
+    NEED(device);
+    NEED(event);
+    const trib_status status = tri_device_check_stream(device, __func__, stream);
+    return status != TRIB_OK
+               ? status
+               : device->backend->device->event_record(device->ordinal, event, stream);
+}
+
+trib_status trib_event_wait(trib_device *device, trib_event event)
+{
+    NEED(device);
+    NEED(event);
+    return device->backend->device->event_wait(device->ordinal, event);
+}
+
+trib_status trib_event_query(int32_t *out, trib_device *device, trib_event event)
+{
+    NEED(out);
+    *out = 0;
+    NEED(device);
+    NEED(event);
+    bool done = false;
+    const trib_status status =
+        device->backend->device->event_query(device->ordinal, event, &done);
+    *out = done;
+    return status;
+}
+
+trib_status trib_event_elapsed(float *out_ms, trib_device *device, trib_event start,
+                               trib_event end)
+{
+    NEED(out_ms);
+    *out_ms = 0;
+    NEED(device);
+    NEED(start);
+    NEED(end);
+    return device->backend->device->event_elapsed(device->ordinal, start, end, out_ms);
+}
+
+trib_status trib_event_destroy(trib_device *device, trib_event event)
+{
+    NEED(device);
+    return event == NULL ? TRIB_OK
+                         : device->backend->device->event_destroy(device->ordinal, event);
+}
+
+/* --------------------------------------------------------------------------------------- abort */
+
+trib_status trib_abort_clone(trib_abort **out, trib_abort *handle)
+{
+    NEED(out);
+    *out = NULL;
+    NEED(handle);
+    *out = tri_abort_retain(handle);
+    return TRIB_OK;
+}
+
+trib_status trib_abort_raise(trib_abort *handle, const char *reason)
+{
+    NEED(handle);
+    char detail[TRI_DETAIL_SIZE];
+    (void)snprintf(detail, sizeof detail, "the communicator was aborted: %s",
+                   reason == NULL ? "trib_abort_raise was called without a reason" : reason);
+    (void)tri_abort_raise(handle, TRIB_ERR_ABORTED, detail);
+    return TRIB_OK;
+}
+
+int32_t trib_abort_raised(const trib_abort *handle)
+{
+    return handle != NULL && !tri_abort_live(handle);
+}
+
+void trib_abort_release(trib_abort *handle)
+{
+    tri_abort_release(handle);
+}
+
+/* --------------------------------------------------------------------------------------- group */
+
+trib_status trib_group_create(trib_group **out, const int32_t *devices, int32_t size,
+                              const trib_options *options)
+{
+    NEED(out);
+    *out = NULL;
+    return tri_group_create(out, devices, size, options);
+}
+
+int32_t trib_group_size(const trib_group *group)
+{
+    return group == NULL ? 0 : group->size;
+}
+
+int32_t trib_group_device(const trib_group *group, int32_t rank)
+{
+    if (group == NULL || rank < 0 || rank >= group->size)
+        return -1;
+    return group->comms[rank]->device;
+}
+
+const char *trib_group_backend(const trib_group *group)
+{
+    return group == NULL ? NULL : group->comms[0]->backend->name;
+}
+
+trib_status trib_group_allreduce(trib_group *group, const void *const *send, void *const *recv,
+                                 size_t count, trib_dtype dtype, trib_op op,
+                                 const trib_stream *streams)
+{
+    NEED(group);
+    const struct tri_call call = {.count = count, .dtype = dtype, .op = op};
+    return tri_group_collective(group, TRI_ALLREDUCE, &call, send, recv, streams);
+}
+
+trib_status trib_group_broadcast(trib_group *group, const void *const *send, void *const *recv,
+                                 size_t count, trib_dtype dtype, int32_t root,
+                                 const trib_stream *streams)
+{
+    NEED(group);
+    const struct tri_call call = {.count = count, .dtype = dtype, .peer = root};
+    return tri_group_collective(group, TRI_BROADCAST, &call, send, recv, streams);
+}
+
+trib_status trib_group_allreduce_list(trib_group *group, const trib_tensor *const *tensors,
+                                      size_t n, trib_op op, const trib_stream *streams)
+{
+    NEED(group);
+    const struct tri_list list = {.operation = TRI_ALLREDUCE_LIST, .n = n, .op = op};
+    return tri_group_list(group, &list, tensors, streams);
+}
+
+trib_status trib_group_broadcast_list(trib_group *group, const trib_tensor *const *tensors,
+                                      size_t n, int32_t root, const trib_stream *streams)
+{
+    NEED(group);
+    const struct tri_list list = {.operation = TRI_BROADCAST_LIST, .n = n, .root = root};
+    return tri_group_list(group, &list, tensors, streams);
+}
+
+trib_status trib_group_abort_handle(trib_abort **out, trib_group *group)
+{
+    NEED(out);
+    *out = NULL;
+    NEED(group);
+    *out = tri_abort_retain(group->comms[0]->state);
+    return TRIB_OK;
+}
+
+trib_status trib_group_status(trib_group *group)
+{
+    NEED(group);
+    return tri_group_status(group);
+}
+
+trib_status trib_group_split(trib_comm **out, trib_group *group)
+{
+    NEED(out);
+    NEED(group);
+    return tri_group_split(out, group);
+}
+
+trib_status trib_group_destroy(trib_group *group)
+{
+    return group == NULL ? TRIB_OK : tri_group_destroy(group);
+}
+
+/* ------------------------------------------------------------------------ life of a communicator */
+
+trib_status trib_id_create(trib_id *out, const char *backend)
+{
+    NEED(out);
+    *out = (trib_id){{0}};
+    return tri_id_create(out, backend);
+}
+
+trib_status trib_comm_create(trib_comm **out, const trib_id *id, int32_t rank, int32_t size,
+                             int32_t device, const trib_options *options)
+{
+    NEED(out);
+    *out = NULL;
+    NEED(id);
+    return tri_comm_create(out, id, rank, size, device, options);
+}
+
+int32_t trib_comm_rank(const trib_comm *comm)
+{
+    return comm == NULL ? -1 : comm->rank;
+}
+
+int32_t trib_comm_size(const trib_comm *comm)
+{
+    return comm == NULL ? 0 : comm->size;
+}
+
+int32_t trib_comm_device(const trib_comm *comm)
+{
+    return comm == NULL ? -1 : comm->device;
+}
+
+const char *trib_comm_backend(const trib_comm *comm)
+{
+    return comm == NULL ? NULL : comm->backend->name;
+}
+
+trib_status trib_comm_split(trib_comm **out, trib_comm *comm, int32_t color, int32_t key)
+{
+    NEED(out);
+    *out = NULL;
+    NEED(comm);
+    return tri_comm_split(out, comm, color, key);
+}
+
+trib_status trib_comm_abort_handle(trib_abort **out, trib_comm *comm)
+{
+    NEED(out);
+    *out = NULL;
+    NEED(comm);
+    *out = tri_abort_retain(comm->state);
+    return TRIB_OK;
+}
+
+trib_status trib_comm_status(trib_comm *comm)
+{
+    NEED(comm);
+    return tri_comm_status(comm);
+}
+
+trib_status trib_comm_counters(trib_counters *out, trib_comm *comm)
+{
+    NEED(out);
+    NEED(comm);
+    if (out->size != sizeof *out)
+        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                        "trib_comm_counters: out->size is %u, expected %zu: start from "
+                        "TRIB_COUNTERS_INIT, and build with the header of the library that is "
+                        "loaded",
+                        out->size, sizeof *out);
+    tri_comm_counters(out, comm);
+    return TRIB_OK;
+}
+
+trib_status trib_comm_close(trib_comm *comm, uint32_t timeout_ms)
+{
+    NEED(comm);
+    return tri_comm_close(comm, timeout_ms);
+}
+
+trib_status trib_comm_destroy(trib_comm *comm)
+{
+    return comm == NULL ? TRIB_OK : tri_comm_destroy(comm);
+}
+
+/* ---------------------------------------------------------------------------------- collectives */
+
+trib_status trib_allreduce(trib_comm *comm, const void *send, void *recv, size_t count,
+                           trib_dtype dtype, trib_op op, trib_stream stream)
+{
+    NEED(comm);
+    struct tri_call call = {.send = send,
+                            .recv = recv,
+                            .count = count,
+                            .dtype = dtype,
+                            .op = op,
+                            .stream = stream};
+    return tri_collective(comm, TRI_ALLREDUCE, &call);
+}
+
+trib_status trib_broadcast(trib_comm *comm, const void *send, void *recv, size_t count,
+                           trib_dtype dtype, int32_t root, trib_stream stream)
+{
+    NEED(comm);
+    struct tri_call call = {.send = send,
+                            .recv = recv,
+                            .count = count,
+                            .dtype = dtype,
+                            .peer = root,
+                            .stream = stream};
+    return tri_collective(comm, TRI_BROADCAST, &call);
+}
+
+trib_status trib_reduce(trib_comm *comm, const void *send, void *recv, size_t count,
+                        trib_dtype dtype, trib_op op, int32_t root, trib_stream stream)
+{
+    NEED(comm);
+    struct tri_call call = {.send = send,
+                            .recv = recv,
+                            .count = count,
+                            .dtype = dtype,
+                            .op = op,
+                            .peer = root,
+                            .stream = stream};
+    return tri_collective(comm, TRI_REDUCE, &call);
+}
+
+trib_status trib_allgather(trib_comm *comm, const void *send, void *recv, size_t count,
+                           trib_dtype dtype, trib_stream stream)
+{
+    NEED(comm);
+    struct tri_call call = {
+        .send = send, .recv = recv, .count = count, .dtype = dtype, .stream = stream};
+    return tri_collective(comm, TRI_ALLGATHER, &call);
+}
+
+trib_status trib_reduce_scatter(trib_comm *comm, const void *send, void *recv, size_t count,
+                                trib_dtype dtype, trib_op op, trib_stream stream)
+{
+    NEED(comm);
+    struct tri_call call = {.send = send,
+                            .recv = recv,
+                            .count = count,
+                            .dtype = dtype,
+                            .op = op,
+                            .stream = stream};
+    return tri_collective(comm, TRI_REDUCE_SCATTER, &call);
+}
+
+trib_status trib_alltoall(trib_comm *comm, const void *send, void *recv, size_t count,
+                          trib_dtype dtype, trib_stream stream)
+{
+    NEED(comm);
+    struct tri_call call = {
+        .send = send, .recv = recv, .count = count, .dtype = dtype, .stream = stream};
+    return tri_collective(comm, TRI_ALLTOALL, &call);
+}
+
+trib_status trib_gather(trib_comm *comm, const void *send, void *recv, size_t count,
+                        trib_dtype dtype, int32_t root, trib_stream stream)
+{
+    NEED(comm);
+    struct tri_call call = {.send = send,
+                            .recv = recv,
+                            .count = count,
+                            .dtype = dtype,
+                            .peer = root,
+                            .stream = stream};
+    return tri_collective(comm, TRI_GATHER, &call);
+}
+
+trib_status trib_scatter(trib_comm *comm, const void *send, void *recv, size_t count,
+                         trib_dtype dtype, int32_t root, trib_stream stream)
+{
+    NEED(comm);
+    struct tri_call call = {.send = send,
+                            .recv = recv,
+                            .count = count,
+                            .dtype = dtype,
+                            .peer = root,
+                            .stream = stream};
+    return tri_collective(comm, TRI_SCATTER, &call);
+}
+
+trib_status trib_send(trib_comm *comm, const void *send, size_t count, trib_dtype dtype,
+                      int32_t peer, trib_stream stream)
+{
+    NEED(comm);
+    struct tri_call call = {
+        .send = send, .count = count, .dtype = dtype, .peer = peer, .stream = stream};
+    return tri_collective(comm, TRI_SEND, &call);
+}
+
+trib_status trib_recv(trib_comm *comm, void *recv, size_t count, trib_dtype dtype, int32_t peer,
+                      trib_stream stream)
+{
+    NEED(comm);
+    struct tri_call call = {
+        .recv = recv, .count = count, .dtype = dtype, .peer = peer, .stream = stream};
+    return tri_collective(comm, TRI_RECV, &call);
+}
+
+trib_status trib_barrier(trib_comm *comm, trib_stream stream)
+{
+    NEED(comm);
+    return tri_barrier(comm, stream);
+}
+
+trib_status trib_allgatherv(trib_comm *comm, const void *send, void *recv, const size_t *counts,
+                            const size_t *offsets, trib_dtype dtype, trib_stream stream)
+{
+    NEED(comm);
+    return tri_allgatherv(comm, send, recv, counts, offsets, dtype, stream);
+}
+
+trib_status trib_alltoallv(trib_comm *comm, const void *send, const size_t *send_counts,
+                           const size_t *send_offsets, void *recv, const size_t *recv_counts,
+                           const size_t *recv_offsets, trib_dtype dtype, trib_stream stream)
+{
+    NEED(comm);
+    return tri_alltoallv(comm, send, send_counts, send_offsets, recv, recv_counts, recv_offsets,
+                         dtype, stream);
+}
+
+/* ---------------------------------------------------------------------------------------- lists */
+
+trib_status trib_allreduce_list(trib_comm *comm, const trib_tensor *tensors, size_t n, trib_op op,
+                                trib_stream stream)
+{
+    NEED(comm);
+    const struct tri_list list = {.operation = TRI_ALLREDUCE_LIST,
+                                  .tensors = tensors,
+                                  .n = n,
+                                  .op = op,
+                                  .stream = stream};
+    return tri_list(comm, &list);
+}
+
+trib_status trib_broadcast_list(trib_comm *comm, const trib_tensor *tensors, size_t n,
+                                int32_t root, trib_stream stream)
+{
+    NEED(comm);
+    const struct tri_list list = {.operation = TRI_BROADCAST_LIST,
+                                  .tensors = tensors,
+                                  .n = n,
+                                  .root = root,
+                                  .stream = stream};
+    return tri_list(comm, &list);
+}
+
+trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *tensors, size_t n,
+                                  float weight, const float *device_weight, float *device_total,
+                                  trib_stream stream)
+{
+    NEED(comm);
+    return tri_weighted_average(comm, tensors, n, weight, device_weight, device_total, stream);
+}
+
+/* ---------------------------------------------------------------------------------------- batch */
+
+trib_status trib_batch_begin(trib_comm *comm)
+{
+    NEED(comm);
+    return tri_batch_begin(comm);
+}
+
+trib_status trib_batch_end(trib_comm *comm)
+{
+    NEED(comm);
+    return tri_batch_end(comm);
+}
+
+/* ------------------------------------------------------------------------------------ log */
+
+trib_status trib_log_set(trib_log_fn function, void *context, int32_t level)
+{
+    if (function != NULL && (level < TRIB_LOG_ERROR || level > TRIB_LOG_DEBUG))
+        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                        "trib_log_set: `level` is %d; expected TRIB_LOG_ERROR to TRIB_LOG_DEBUG",
+                        level);
+    tri_log_set(function, context, level);
+    return TRIB_OK;
+}

@@ -1,0 +1,172 @@
+/* What a communicator is about to queue. */
+#include "csrc/core/batch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "csrc/core/issue.h"
+#include "csrc/core/match.h"
+#include "csrc/core/validate.h"
+
+static bool takes_part(int operation)
+{
+    return operation != TRI_SEND && operation != TRI_RECV;
+}
+
+static trib_status issue(struct trib_comm *comm, size_t n, bool uses_workspace)
+{
+    const struct tri_batch *batch = &comm->batch;
+    if (!uses_workspace)
+        return tri_issue(comm, batch->calls, n);
+    trib_status status = tri_workspace_begin(comm, batch->stream);
+    if (status != TRIB_OK)
+        return status;
+    status = tri_issue(comm, batch->calls, n);
+    /* Also after a failure: it may be queued. */
+    const trib_status end = tri_workspace_end(comm, batch->stream);
+    return status != TRIB_OK ? status : end;
+}
+
+static void empty(struct tri_batch *batch)
+{
+    batch->n = 0;
+    batch->members = 0;
+    batch->bytes = 0;
+    batch->uses_workspace = false;
+}
+
+/* Queue what is recorded, as one. */
+static trib_status flush(struct trib_comm *comm)
+{
+    struct tri_batch *batch = &comm->batch;
+    const trib_status status =
+        batch->n == 0 ? TRIB_OK : issue(comm, batch->n, batch->uses_workspace);
+    if (status == TRIB_OK) {
+        comm->engine_calls += batch->n != 0;
+        comm->calls += batch->members;
+        comm->bytes += batch->bytes;
+    }
+    empty(batch);
+    return status;
+}
+
+trib_status tri_batch_begin(struct trib_comm *comm)
+{
+    struct tri_batch *batch = &comm->batch;
+    const trib_status status = tri_comm_usable(comm);
+    if (status != TRIB_OK)
+        return status;
+    if (batch->open)
+        return tri_batch_fail(comm, tri_fail(TRIB_ERR_INVALID_USAGE,
+                                             "trib_batch_begin on rank %d: a batch is open, and "
+                                             "batches do not nest: call trib_batch_end first",
+                                             comm->rank));
+    batch->open = true;
+    batch->status = TRIB_OK;
+    batch->collectives = 0;
+    batch->signature = 0;
+    return TRIB_OK;
+}
+
+trib_status tri_batch_end(struct trib_comm *comm)
+{
+    struct tri_batch *batch = &comm->batch;
+    trib_status status = tri_comm_usable(comm);
+    const bool open = batch->open;
+    batch->open = false;
+    if (status == TRIB_OK && !open)
+        return tri_fail(TRIB_ERR_INVALID_USAGE,
+                        "trib_batch_end on rank %d: no batch is open: call trib_batch_begin first",
+                        comm->rank);
+    if (status == TRIB_OK && batch->status != TRIB_OK)
+        status = tri_fail(batch->status, "%s", batch->detail);
+    if (status == TRIB_OK && (comm->flags & TRIB_MATCH) != 0 && batch->collectives != 0) {
+        const struct tri_signature signature = {.operation = TRI_BATCH,
+                                                .count = batch->collectives,
+                                                .digest = batch->signature};
+        status = tri_match(comm, &signature, batch->stream);
+    }
+    if (status == TRIB_OK)
+        return flush(comm);
+    empty(batch);
+    return status;
+}
+
+/* The checks that only a batch of several needs. */
+static trib_status join(struct trib_comm *comm, int operation, const struct tri_call *call)
+{
+    const struct tri_batch *batch = &comm->batch;
+    if (batch->members == 0 || call->stream == batch->stream)
+        return TRIB_OK;
+    return tri_fail_call(comm, operation, TRIB_ERR_INVALID_USAGE,
+                         "`stream` (%p) is not the one that this batch began with (%p): all calls "
+                         "of a batch use the same stream",
+                         call->stream, batch->stream);
+}
+
+static trib_status match(struct trib_comm *comm, int operation, const struct tri_call *call,
+                         uint64_t digest)
+{
+    struct tri_batch *batch = &comm->batch;
+    const struct tri_signature signature = tri_signature(operation, call, digest);
+    if (!batch->open)
+        return tri_match(comm, &signature, call->stream);
+    batch->collectives++;
+    batch->signature = tri_digest(batch->signature, &signature, sizeof signature);
+    return TRIB_OK;
+}
+
+trib_status tri_batch_enter(struct trib_comm *comm, int operation, const struct tri_call *call,
+                            uint64_t digest)
+{
+    trib_status status = comm->batch.open ? join(comm, operation, call) : TRIB_OK;
+    if (status == TRIB_OK && (comm->flags & TRIB_MATCH) != 0 && takes_part(operation))
+        status = match(comm, operation, call, digest);
+    if (status == TRIB_OK)
+        comm->batch.stream = call->stream;
+    return status;
+}
+
+static trib_status grow(struct tri_batch *batch)
+{
+    const size_t capacity = 2 * batch->capacity;
+    struct tri_call *calls = realloc(batch->calls, capacity * sizeof *calls);
+    if (calls == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory for a batch of %zu calls", capacity);
+    batch->calls = calls;
+    batch->capacity = capacity;
+    return TRIB_OK;
+}
+
+trib_status tri_batch_record(struct trib_comm *comm, const struct tri_call *call)
+{
+    struct tri_batch *batch = &comm->batch;
+    const trib_status status = batch->n == batch->capacity ? grow(batch) : TRIB_OK;
+    if (status != TRIB_OK)
+        return status;
+    batch->calls[batch->n] = *call;
+    batch->calls[batch->n++].transport = comm->transport;
+    return TRIB_OK;
+}
+
+trib_status tri_batch_leave(struct trib_comm *comm, trib_status status, size_t bytes)
+{
+    struct tri_batch *batch = &comm->batch;
+    if (status != TRIB_OK)
+        return tri_batch_fail(comm, status);
+    batch->members++;
+    batch->bytes += bytes;
+    return batch->open ? TRIB_OK : flush(comm);
+}
+
+trib_status tri_batch_fail(struct trib_comm *comm, trib_status status)
+{
+    struct tri_batch *batch = &comm->batch;
+    if (!batch->open) {
+        empty(batch);
+    } else if (batch->status == TRIB_OK) {
+        batch->status = status;
+        (void)snprintf(batch->detail, sizeof batch->detail, "%s", tri_detail());
+    }
+    return status;
+}

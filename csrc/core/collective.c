@@ -1,0 +1,76 @@
+/* The collectives of one call: check, enter, record, leave. */
+#include "csrc/core/collective.h"
+
+#include "csrc/base/types.h"
+#include "csrc/core/batch.h"
+#include "csrc/core/compose.h"
+#include "csrc/core/validate.h"
+
+/* Bytes of this rank's send side of a valid call. */
+static size_t send_bytes(const struct trib_comm *comm, int operation, const struct tri_call *call)
+{
+    const struct tri_operation *shape = &tri_operations[operation];
+    if (shape->send == TRI_NOWHERE || (shape->send == TRI_AT_ROOT && call->peer != comm->rank))
+        return 0;
+    return call->count * trib_dtype_size(call->dtype) *
+           (shape->send_blocks ? (size_t)comm->size : 1);
+}
+
+/* Outside a batch, a send to oneself would wait for a receive that comes after it. */
+static trib_status check_partner(struct trib_comm *comm, int operation,
+                                 const struct tri_call *call)
+{
+    if ((operation != TRI_SEND && operation != TRI_RECV) || call->peer != comm->rank ||
+        comm->batch.open || call->count == 0)
+        return TRIB_OK;
+    return tri_fail_call(comm, operation, TRIB_ERR_INVALID_USAGE,
+                         "`peer` is this rank itself, and the call would wait for ever: put the "
+                         "send and the receive into one batch");
+}
+
+static trib_status record(struct trib_comm *comm, int operation, struct tri_call *call)
+{
+    switch (operation) {
+    case TRI_ALLTOALL:
+        return tri_compose_alltoall(comm, call);
+    case TRI_GATHER:
+        return tri_compose_gather(comm, call);
+    case TRI_SCATTER:
+        return tri_compose_scatter(comm, call);
+    default:
+        call->kind = (enum tri_kind)operation;
+        return tri_batch_record(comm, call);
+    }
+}
+
+trib_status tri_collective(struct trib_comm *comm, int operation, struct tri_call *call)
+{
+    trib_status status = tri_comm_usable(comm);
+    if (status == TRIB_OK)
+        status = tri_check_call(comm, operation, call);
+    if (status == TRIB_OK)
+        status = check_partner(comm, operation, call);
+    if (status == TRIB_OK)
+        status = tri_batch_enter(comm, operation, call, 0);
+    if (status != TRIB_OK)
+        return tri_batch_fail(comm, status);
+    if (call->count == 0) /* on all ranks */
+        return TRIB_OK;
+    status = record(comm, operation, call);
+    return tri_batch_leave(comm, status, send_bytes(comm, operation, call));
+}
+
+trib_status tri_barrier(struct trib_comm *comm, trib_stream stream)
+{
+    const struct tri_call call = {.kind = TRI_BARRIER, .stream = stream};
+    trib_status status = tri_comm_usable(comm);
+    if (status == TRIB_OK)
+        status = tri_check_call(comm, TRI_BARRIER, &call);
+    if (status == TRIB_OK)
+        status = tri_batch_enter(comm, TRI_BARRIER, &call, 0);
+    if (status != TRIB_OK)
+        return tri_batch_fail(comm, status);
+    status = (comm->backend->native & 1u << TRI_BARRIER) != 0 ? tri_batch_record(comm, &call)
+                                                              : tri_compose_barrier(comm, stream);
+    return tri_batch_leave(comm, status, 0);
+}

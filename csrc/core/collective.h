@@ -1,0 +1,22 @@
+/* The collectives: check, record what the backend does natively, compose the rest. */
+#ifndef TRI_CORE_COLLECTIVE_H
+#define TRI_CORE_COLLECTIVE_H
+
+#include "csrc/core/communicator.h"
+#include "csrc/core/operation.h"
+
+/* allreduce, broadcast, reduce, allgather, reduce_scatter, send, recv (an enum tri_kind), alltoall,
+ * gather and scatter (an enum tri_composed). call->kind and call->transport are filled in. */
+trib_status tri_collective(struct trib_comm *comm, int operation, struct tri_call *call);
+
+trib_status tri_barrier(struct trib_comm *comm, trib_stream stream);
+
+/* The functions of the header of the same name. */
+trib_status tri_allgatherv(struct trib_comm *comm, const void *send, void *recv,
+                           const size_t *counts, const size_t *offsets, trib_dtype dtype,
+                           trib_stream stream);
+trib_status tri_alltoallv(struct trib_comm *comm, const void *send, const size_t *send_counts,
+                          const size_t *send_offsets, void *recv, const size_t *recv_counts,
+                          const size_t *recv_offsets, trib_dtype dtype, trib_stream stream);
+
+#endif

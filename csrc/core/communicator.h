@@ -1,0 +1,81 @@
+/* One rank of one communicator: what it is made of, its life. */
+#ifndef TRI_CORE_COMMUNICATOR_H
+#define TRI_CORE_COMMUNICATOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "csrc/backend.h"
+#include "csrc/base/abort.h"
+#include "csrc/base/status.h"
+#include "csrc/core/workspace.h"
+
+/* Calls that are checked and not yet queued: those of a batch, or the parts of one call on its way
+ * (a batch of one). See batch.h. */
+struct tri_batch {
+    struct tri_call *calls; /* grown, never shrunk */
+    size_t n, capacity;
+    bool open;             /* between trib_batch_begin and trib_batch_end */
+    bool uses_workspace;   /* one of the calls does */
+    trib_stream stream;    /* of all members */
+    uint64_t members;      /* public calls */
+    uint64_t bytes;        /* of their send sides */
+    uint64_t collectives;  /* of the members, those that all ranks make; */
+    uint64_t signature;    /* their digest, for TRIB_MATCH */
+    trib_status status;    /* of the first member that failed, */
+    char detail[TRI_DETAIL_SIZE]; /* and its words */
+};
+
+struct trib_comm {
+    const struct tri_backend *backend;
+    struct tri_transport *transport;
+    struct trib_abort *state; /* a reference */
+    int32_t rank, size, device;
+    uint32_t flags; /* of trib_options */
+    uint32_t timeout_ms, close_timeout_ms;
+    bool closed;
+    struct tri_batch batch;
+    struct tri_workspace workspace;
+    uint64_t match_sequence;
+    void *scratch; /* see tri_comm_scratch */
+    size_t scratch_bytes;
+    uint64_t calls, bytes, engine_calls, lists_queued; /* trib_counters */
+};
+
+/* What trib_options say, defaults filled in. */
+struct tri_settings {
+    const struct tri_backend *backend; /* NULL: not said */
+    uint32_t flags, timeout_ms, close_timeout_ms;
+};
+
+trib_status tri_settings_read(struct tri_settings *out, const char *function,
+                              const trib_options *options);
+
+/* A communicator that lacks its transport: all memory it needs, so that joining cannot fail after
+ * the other ranks have joined. `max_size`: ranks at most. */
+trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *backend,
+                             int32_t device, int32_t max_size, const struct tri_settings *settings);
+void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport);
+/* Free one that has no transport. */
+void tri_comm_discard(struct trib_comm *comm);
+
+/* The functions of the header of the same name; pointers that must not be NULL are not NULL. */
+trib_status tri_id_create(trib_id *out, const char *backend);
+trib_status tri_comm_create(struct trib_comm **out, const trib_id *id, int32_t rank, int32_t size,
+                            int32_t device, const trib_options *options);
+trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32_t color,
+                           int32_t key);
+trib_status tri_comm_status(struct trib_comm *comm);
+void tri_comm_counters(trib_counters *out, struct trib_comm *comm);
+trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms);
+trib_status tri_comm_destroy(struct trib_comm *comm);
+
+/* TRIB_OK, TRIB_ERR_CLOSED or the state's status. Hot. */
+trib_status tri_comm_usable(const struct trib_comm *comm);
+
+/* `bytes` of host memory that belong to the communicator until the next such call; NULL when memory
+ * is short. For descriptions that are built during one call. */
+void *tri_comm_scratch(struct trib_comm *comm, size_t bytes);
+
+#endif

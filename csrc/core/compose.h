@@ -1,0 +1,28 @@
+/* Collectives made of what every backend has. Each records its parts in the batch; together they run
+ * as one, sends and receives side by side. Arguments are valid. */
+#ifndef TRI_CORE_COMPOSE_H
+#define TRI_CORE_COMPOSE_H
+
+#include "csrc/core/communicator.h"
+
+trib_status tri_compose_alltoall(struct trib_comm *comm, const struct tri_call *call);
+trib_status tri_compose_gather(struct trib_comm *comm, const struct tri_call *call);
+trib_status tri_compose_scatter(struct trib_comm *comm, const struct tri_call *call);
+trib_status tri_compose_barrier(struct trib_comm *comm, trib_stream stream);
+
+/* Blocks of one buffer: block i is counts[i] elements at element offsets[i], or, where the arrays
+ * are NULL, `count` elements at element i * count. */
+struct tri_blocks {
+    const size_t *counts, *offsets;
+    size_t count;
+};
+
+/* Block i of `send` goes to rank i, block i of `recv` comes from rank i. `self`: also to and from
+ * this rank itself. Empty blocks do not travel; what one rank sends another is what that one
+ * receives, so both leave them out. */
+trib_status tri_compose_exchange(struct trib_comm *comm, const void *send,
+                                 const struct tri_blocks *sends, void *recv,
+                                 const struct tri_blocks *recvs, trib_dtype dtype,
+                                 trib_stream stream, bool self);
+
+#endif

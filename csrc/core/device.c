@@ -1,0 +1,121 @@
+/* Backends by name, devices, and what users may do on them. */
+#include "csrc/core/device.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "csrc/base/status.h"
+
+/* Every device ever asked for. Entries are added at the head and never removed, so a reader needs no
+ * lock; two threads that add the same one at once are told apart by the exchange below. */
+static _Atomic(struct trib_device *) devices;
+
+trib_status tri_backend_get(const struct tri_backend **out, const char *name)
+{
+    *out = tri_backend_find(name);
+    if (*out != NULL)
+        return TRIB_OK;
+    char known[128] = "";
+    size_t length = 0;
+    for (size_t i = 0; tri_backends[i] != NULL && length < sizeof known; i++)
+        length += (size_t)snprintf(known + length, sizeof known - length, "%s\"%s\"",
+                                   i == 0 ? "" : ", ", tri_backends[i]->name);
+    return tri_fail(TRIB_ERR_UNKNOWN_NAME, "no backend is called \"%s\"; this build has %s", name,
+                    known);
+}
+
+trib_status tri_backend_has(const struct tri_backend *backend, int32_t ordinal)
+{
+    const int32_t count = backend->device->count();
+    if (ordinal >= 0 && ordinal < count)
+        return TRIB_OK;
+    return tri_fail(TRIB_ERR_NO_DEVICE,
+                    "backend \"%s\" has no device %d: it can use %d now, numbered from 0",
+                    backend->name, ordinal, count);
+}
+
+trib_status tri_backend_with(const struct tri_backend **out, int32_t ordinal)
+{
+    for (size_t i = 0; tri_backends[i] != NULL; i++) {
+        *out = tri_backends[i];
+        if (ordinal >= 0 && ordinal < (*out)->device->count())
+            return TRIB_OK;
+    }
+    *out = NULL;
+    return tri_fail(TRIB_ERR_NO_DEVICE, "no backend of this build has a device %d", ordinal);
+}
+
+static struct trib_device *find(struct trib_device *from, const struct tri_backend *backend,
+                                int32_t ordinal)
+{
+    while (from != NULL && (from->backend != backend || from->ordinal != ordinal))
+        from = from->next;
+    return from;
+}
+
+trib_status tri_device_get(trib_device **out, const char *name, int32_t ordinal)
+{
+    const struct tri_backend *backend = NULL;
+    trib_status status = name == NULL ? tri_backend_with(&backend, ordinal)
+                                      : tri_backend_get(&backend, name);
+    if (status == TRIB_OK)
+        status = tri_backend_has(backend, ordinal);
+    if (status != TRIB_OK)
+        return status;
+
+    struct trib_device *head = atomic_load_explicit(&devices, memory_order_acquire);
+    if ((*out = find(head, backend, ordinal)) != NULL)
+        return TRIB_OK;
+    struct trib_device *device = malloc(sizeof *device);
+    if (device == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "trib_device_get: no memory for a device");
+    *device = (struct trib_device){.backend = backend, .ordinal = ordinal, .next = head};
+    while (!atomic_compare_exchange_strong_explicit(&devices, &device->next, device,
+                                                    memory_order_acq_rel, memory_order_acquire)) {
+        *out = find(device->next, backend, ordinal);
+        if (*out != NULL) {
+            free(device);
+            return TRIB_OK;
+        }
+    }
+    *out = device;
+    return TRIB_OK;
+}
+
+trib_status tri_device_check_stream(const trib_device *device, const char *function,
+                                    trib_stream stream)
+{
+    if (tri_stream_is_per_thread(stream))
+        return tri_fail(TRIB_ERR_INVALID_STREAM,
+                        "%s: `stream` is the per-thread default stream, which is another stream on "
+                        "every thread: create one, or pass NULL",
+                        function);
+    size_t found = 0;
+    switch (device->backend->device->check_stream(device->ordinal, stream, &found)) {
+    case TRI_FAULT_NONE:
+        return TRIB_OK;
+    case TRI_FAULT_OTHER_DEVICE:
+        return tri_fail(TRIB_ERR_INVALID_STREAM,
+                        "%s: `stream` belongs to device %zu of backend \"%s\", not to device %d: "
+                        "pass a stream of that device",
+                        function, found, device->backend->name, device->ordinal);
+    default:
+        return tri_fail(TRIB_ERR_INVALID_STREAM,
+                        "%s: `stream` (%p) is no stream of backend \"%s\": create it with "
+                        "trib_stream_create",
+                        function, stream, device->backend->name);
+    }
+}
+
+trib_status tri_device_copy(trib_device *device, void *dst, const void *src, size_t bytes,
+                            trib_stream stream)
+{
+    const trib_status status = tri_device_check_stream(device, "trib_device_copy", stream);
+    if (status != TRIB_OK || bytes == 0)
+        return status;
+    if (dst == NULL || src == NULL)
+        return tri_fail(TRIB_ERR_INVALID_BUFFER, "trib_device_copy: `%s` is NULL; expected %zu bytes",
+                        dst == NULL ? "dst" : "src", bytes);
+    return device->backend->device->copy(device->ordinal, dst, src, bytes, stream);
+}

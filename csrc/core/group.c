@@ -1,0 +1,196 @@
+/* All ranks of one process, driven by one thread. */
+#include "csrc/core/group.h"
+
+#include <stdlib.h>
+
+#include "csrc/base/types.h"
+#include "csrc/core/device.h"
+#include "csrc/core/issue.h"
+#include "csrc/core/validate.h"
+
+/* Free a group without its communicators' transports. */
+static void discard(struct trib_group *group)
+{
+    free(group->comms);
+    free(group->calls);
+    free(group);
+}
+
+static trib_status check_devices(const int32_t *devices, int32_t size)
+{
+    for (int32_t i = 0; i < size; i++)
+        for (int32_t j = 0; j < i; j++)
+            if (devices[i] == devices[j])
+                return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                                "trib_group_create: devices[%d] and devices[%d] are both %d: give "
+                                "every rank a device of its own",
+                                j, i, devices[i]);
+    return TRIB_OK;
+}
+
+/* The first backend that has all devices. */
+static trib_status choose_backend(const struct tri_backend **out, const int32_t *devices,
+                                  int32_t size)
+{
+    int32_t least = 0, most = 0;
+    for (int32_t i = 0; i < size; i++) {
+        least = devices[i] < least ? devices[i] : least;
+        most = devices[i] > most ? devices[i] : most;
+    }
+    return tri_backend_with(out, least < 0 ? least : most);
+}
+
+static trib_status prepare(struct trib_group **out, const struct tri_backend *backend,
+                           const int32_t *devices, int32_t size,
+                           const struct tri_settings *settings)
+{
+    struct trib_group *group = calloc(1, sizeof *group);
+    if (group != NULL) {
+        group->comms = calloc((size_t)size, sizeof(struct trib_comm *));
+        group->calls = calloc((size_t)size, sizeof *group->calls);
+    }
+    if (group == NULL || group->comms == NULL || group->calls == NULL) {
+        if (group != NULL)
+            discard(group);
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "trib_group_create: no memory for a group");
+    }
+    trib_status status = TRIB_OK;
+    while (group->size < size && status == TRIB_OK) {
+        const int32_t i = group->size;
+        status = tri_comm_prepare(&group->comms[i], backend, devices[i], size, settings);
+        group->size += status == TRIB_OK;
+    }
+    if (status == TRIB_OK) {
+        *out = group;
+        return TRIB_OK;
+    }
+    for (int32_t i = 0; i < group->size; i++)
+        tri_comm_discard(group->comms[i]);
+    discard(group);
+    return status;
+}
+
+/* Join all prepared communicators, or free them. */
+static trib_status join(struct trib_group *group, const int32_t *devices,
+                        const struct tri_settings *settings)
+{
+    const struct tri_backend *backend = group->comms[0]->backend;
+    struct tri_transport **transports = calloc((size_t)group->size, sizeof(struct tri_transport *));
+    trib_status status =
+        transports == NULL
+            ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "trib_group_create: no memory for a group")
+            : backend->transport->open_group(transports, devices, group->size,
+                                             settings->timeout_ms);
+    for (int32_t i = 0; i < group->size; i++) {
+        if (status == TRIB_OK)
+            tri_comm_attach(group->comms[i], transports[i]);
+        else
+            tri_comm_discard(group->comms[i]);
+    }
+    free(transports);
+    if (status != TRIB_OK)
+        discard(group);
+    return status;
+}
+
+static trib_status create(struct trib_group **out, const int32_t *devices, int32_t size,
+                          const struct tri_settings *settings)
+{
+    const struct tri_backend *backend = settings->backend;
+    trib_status status = TRIB_OK;
+    if (backend == NULL)
+        status = choose_backend(&backend, devices, size);
+    for (int32_t i = 0; i < size && status == TRIB_OK; i++)
+        status = tri_backend_has(backend, devices[i]);
+    if (status == TRIB_OK)
+        status = check_devices(devices, size);
+    struct trib_group *group = NULL;
+    if (status == TRIB_OK)
+        status = prepare(&group, backend, devices, size, settings);
+    if (status == TRIB_OK)
+        status = join(group, devices, settings);
+    if (status == TRIB_OK)
+        *out = group;
+    return status;
+}
+
+trib_status tri_group_create(struct trib_group **out, const int32_t *devices, int32_t size,
+                             const trib_options *options)
+{
+    struct tri_settings settings;
+    trib_status status = tri_settings_read(&settings, "trib_group_create", options);
+    if (status != TRIB_OK)
+        return status;
+    if (size < 1)
+        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                        "trib_group_create: `size` is %d; expected 1 or more", size);
+    int32_t *ordinals = malloc((size_t)size * sizeof *ordinals);
+    if (ordinals == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "trib_group_create: no memory for %d ranks", size);
+    for (int32_t i = 0; i < size; i++)
+        ordinals[i] = devices == NULL ? i : devices[i];
+    status = create(out, ordinals, size, &settings);
+    free(ordinals);
+    return status;
+}
+
+trib_status tri_group_collective(struct trib_group *group, int operation,
+                                 const struct tri_call *call, const void *const *send,
+                                 void *const *recv, const trib_stream *streams)
+{
+    const size_t n = (size_t)group->size;
+    trib_status status = tri_comm_usable(group->comms[0]);
+    for (size_t i = 0; i < n && status == TRIB_OK; i++) {
+        struct tri_call *mine = &group->calls[i];
+        *mine = *call;
+        mine->kind = (enum tri_kind)operation;
+        mine->transport = group->comms[i]->transport;
+        mine->send = send == NULL ? NULL : send[i];
+        mine->recv = recv == NULL ? NULL : recv[i];
+        mine->stream = streams == NULL ? NULL : streams[i];
+        status = tri_check_call(group->comms[i], operation, mine);
+    }
+    if (status != TRIB_OK || call->count == 0)
+        return status;
+    status = tri_issue_group(group->comms, group->calls, n);
+    if (status != TRIB_OK)
+        return status;
+    const size_t bytes = call->count * trib_dtype_size(call->dtype);
+    for (int32_t i = 0; i < group->size; i++) {
+        group->comms[i]->calls++;
+        group->comms[i]->engine_calls++;
+        group->comms[i]->bytes += operation == TRI_BROADCAST && i != call->peer ? 0 : bytes;
+    }
+    return TRIB_OK;
+}
+
+trib_status tri_group_status(struct trib_group *group)
+{
+    trib_status status = TRIB_OK;
+    for (int32_t i = 0; i < group->size && status == TRIB_OK; i++)
+        status = tri_comm_status(group->comms[i]);
+    return status;
+}
+
+trib_status tri_group_split(struct trib_comm **out, struct trib_group *group)
+{
+    for (int32_t i = 0; i < group->size; i++)
+        out[i] = group->comms[i];
+    discard(group);
+    return TRIB_OK;
+}
+
+trib_status tri_group_destroy(struct trib_group *group)
+{
+    /* Close all before any is freed, so that those that wait for each other can. */
+    trib_status status = TRIB_OK;
+    for (int32_t i = 0; i < group->size; i++) {
+        struct trib_comm *comm = group->comms[i];
+        const trib_status closed = tri_comm_close(comm, comm->close_timeout_ms);
+        status = status == TRIB_OK ? closed : status;
+    }
+    for (int32_t i = 0; i < group->size; i++)
+        (void)tri_comm_destroy(group->comms[i]);
+    discard(group);
+    return status;
+}

@@ -1,0 +1,25 @@
+/* All ranks of one process, driven by one thread: communicators side by side. */
+#ifndef TRI_CORE_GROUP_H
+#define TRI_CORE_GROUP_H
+
+#include "csrc/core/communicator.h"
+#include "csrc/core/operation.h"
+
+struct trib_group {
+    int32_t size;
+    struct trib_comm **comms; /* of the ranks */
+    struct tri_call *calls;   /* room for one call a rank */
+};
+
+/* The functions of the header of the same name; pointers that must not be NULL are not NULL. */
+trib_status tri_group_create(struct trib_group **out, const int32_t *devices, int32_t size,
+                             const trib_options *options);
+/* allreduce or broadcast. `call`: what is the same on all ranks. */
+trib_status tri_group_collective(struct trib_group *group, int operation,
+                                 const struct tri_call *call, const void *const *send,
+                                 void *const *recv, const trib_stream *streams);
+trib_status tri_group_status(struct trib_group *group);
+trib_status tri_group_split(struct trib_comm **out, struct trib_group *group);
+trib_status tri_group_destroy(struct trib_group *group);
+
+#endif

@@ -1,0 +1,117 @@
+/* TRIB_MATCH: do all ranks make the same call? */
+#include "csrc/core/match.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "csrc/base/types.h"
+#include "csrc/core/communicator.h"
+#include "csrc/core/issue.h"
+#include "csrc/core/operation.h"
+#include "csrc/core/validate.h"
+
+struct tri_signature tri_signature(int operation, const struct tri_call *call, uint64_t digest)
+{
+    const struct tri_operation *shape = &tri_operations[operation];
+    return (struct tri_signature){
+        .count = call->count,
+        .digest = digest,
+        .operation = operation,
+        .dtype = call->dtype,
+        .op = shape->reduces ? call->op : 0,
+        .peer = shape->partner != NULL ? call->peer : 0,
+    };
+}
+
+/* FNV-1a. */
+uint64_t tri_digest(uint64_t seed, const void *data, size_t bytes)
+{
+    const unsigned char *byte = data;
+    uint64_t digest = seed ^ 0xcbf29ce484222325u;
+    for (size_t i = 0; i < bytes; i++)
+        digest = (digest ^ byte[i]) * 0x100000001b3u;
+    return digest;
+}
+
+struct description {
+    char text[160];
+};
+
+static struct description describe(const struct tri_signature *signature)
+{
+    struct description description;
+    const int operation = signature->operation;
+    if (operation < 0 || operation >= TRI_OPERATIONS) {
+        (void)snprintf(description.text, sizeof description.text, "something else");
+        return description;
+    }
+    char parts[4][32] = {"", "", "", ""};
+    if (signature->dtype != 0)
+        (void)snprintf(parts[0], sizeof parts[0], ", %s", trib_dtype_name(signature->dtype));
+    if (signature->op != 0)
+        (void)snprintf(parts[1], sizeof parts[1], ", %s", trib_op_name(signature->op));
+    if (tri_operations[operation].partner != NULL)
+        (void)snprintf(parts[2], sizeof parts[2], ", %s %d", tri_operations[operation].partner,
+                       signature->peer);
+    if (signature->digest != 0)
+        (void)snprintf(parts[3], sizeof parts[3], ", digest %08x",
+                       (unsigned)(signature->digest ^ signature->digest >> 32));
+    (void)snprintf(description.text, sizeof description.text,
+                   "trib_%s (call %llu, count %llu%s%s%s%s)", tri_operations[operation].name,
+                   (unsigned long long)signature->sequence, (unsigned long long)signature->count,
+                   parts[0], parts[1], parts[2], parts[3]);
+    return description;
+}
+
+/* Every rank compares with rank 0, so that all come to the same end. */
+static trib_status compare(const struct trib_comm *comm)
+{
+    const struct tri_signature *all = comm->workspace.host;
+    int32_t other = 1;
+    while (other < comm->size && memcmp(&all[other], &all[0], sizeof all[0]) == 0)
+        other++;
+    if (other >= comm->size)
+        return TRIB_OK;
+    return tri_fail_call(comm, all[comm->rank].operation, TRIB_ERR_MISMATCH,
+                         "rank %d calls %s while rank 0 calls %s; nothing was queued", other,
+                         describe(&all[other]).text, describe(&all[0]).text);
+}
+
+trib_status tri_match(struct trib_comm *comm, const struct tri_signature *signature,
+                      trib_stream stream)
+{
+    const struct tri_device_ops *device = comm->backend->device;
+    const size_t one = sizeof *signature, all = one * (size_t)comm->size;
+    struct tri_signature *signatures = comm->workspace.host, *own = &signatures[comm->rank];
+    *own = *signature;
+    own->sequence = ++comm->match_sequence;
+
+    trib_status status = tri_workspace_reserve(comm, all);
+    if (status != TRIB_OK)
+        return status;
+    char *area = tri_workspace_data(comm);
+    char *slot = area + one * (size_t)comm->rank;
+    const struct tri_call call = {.kind = TRI_ALLGATHER,
+                                  .transport = comm->transport,
+                                  .send = slot,
+                                  .recv = area,
+                                  .count = one,
+                                  .dtype = TRIB_U8,
+                                  .stream = stream};
+    status = tri_workspace_begin(comm, stream);
+    if (status != TRIB_OK)
+        return status;
+    status = device->copy(comm->device, slot, own, one, stream);
+    if (status == TRIB_OK)
+        status = tri_issue(comm, &call, 1);
+    const trib_status end = tri_workspace_end(comm, stream); /* part of it may be queued */
+    if (status == TRIB_OK)
+        status = end;
+    if (status == TRIB_OK)
+        status = device->fetch(comm->device, signatures, area, all, stream);
+    if (status != TRIB_OK)
+        return status;
+    comm->engine_calls++;
+    status = tri_comm_usable(comm); /* an abort would have left garbage */
+    return status == TRIB_OK ? compare(comm) : status;
+}

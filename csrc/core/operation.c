@@ -1,0 +1,32 @@
+/* What users call, and the shape of each. */
+#include "csrc/core/operation.h"
+
+#include <stddef.h>
+
+const struct tri_operation tri_operations[TRI_OPERATIONS] = {
+    [TRI_ALLREDUCE] = {"allreduce", NULL, true, TRI_EVERYWHERE, TRI_EVERYWHERE, false, false,
+                       TRI_SAME},
+    [TRI_BROADCAST] = {"broadcast", "root", false, TRI_AT_ROOT, TRI_EVERYWHERE, false, false,
+                       TRI_SAME},
+    [TRI_REDUCE] = {"reduce", "root", true, TRI_EVERYWHERE, TRI_AT_ROOT, false, false, TRI_SAME},
+    [TRI_ALLGATHER] = {"allgather", NULL, false, TRI_EVERYWHERE, TRI_EVERYWHERE, false, true,
+                       TRI_SEND_IN_RECV},
+    [TRI_REDUCE_SCATTER] = {"reduce_scatter", NULL, true, TRI_EVERYWHERE, TRI_EVERYWHERE, true,
+                            false, TRI_RECV_IN_SEND},
+    [TRI_SEND] = {"send", "peer", false, TRI_EVERYWHERE, TRI_NOWHERE, false, false, TRI_APART},
+    [TRI_RECV] = {"recv", "peer", false, TRI_NOWHERE, TRI_EVERYWHERE, false, false, TRI_APART},
+    [TRI_BARRIER] = {"barrier", NULL, false, TRI_NOWHERE, TRI_NOWHERE, false, false, TRI_APART},
+    [TRI_ALLTOALL] = {"alltoall", NULL, false, TRI_EVERYWHERE, TRI_EVERYWHERE, true, true,
+                      TRI_APART},
+    [TRI_GATHER] = {"gather", "root", false, TRI_EVERYWHERE, TRI_AT_ROOT, false, true,
+                    TRI_SEND_IN_RECV},
+    [TRI_SCATTER] = {"scatter", "root", false, TRI_AT_ROOT, TRI_EVERYWHERE, true, false,
+                     TRI_RECV_IN_SEND},
+    /* The rest have arguments of their own; only name and partner are used. */
+    [TRI_ALLGATHERV] = {.name = "allgatherv"},
+    [TRI_ALLTOALLV] = {.name = "alltoallv"},
+    [TRI_ALLREDUCE_LIST] = {.name = "allreduce_list", .reduces = true},
+    [TRI_BROADCAST_LIST] = {.name = "broadcast_list", .partner = "root"},
+    [TRI_WEIGHTED_AVERAGE] = {.name = "weighted_average"},
+    [TRI_BATCH] = {.name = "batch_end"},
+};

@@ -1,0 +1,47 @@
+/* What users call, and the shape of each: which sides there are, how long, where in place. */
+#ifndef TRI_CORE_OPERATION_H
+#define TRI_CORE_OPERATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "csrc/backend.h"
+
+/* An operation is an enum tri_kind, or one of these, which core and reduce make out of kinds. */
+enum tri_composed {
+    TRI_ALLTOALL = TRI_KINDS,
+    TRI_GATHER,
+    TRI_SCATTER,
+    TRI_ALLGATHERV,
+    TRI_ALLTOALLV,
+    TRI_ALLREDUCE_LIST,
+    TRI_BROADCAST_LIST,
+    TRI_WEIGHTED_AVERAGE,
+    TRI_BATCH,
+    TRI_OPERATIONS
+};
+
+/* On which ranks a side is looked at. */
+enum tri_side { TRI_NOWHERE, TRI_EVERYWHERE, TRI_AT_ROOT };
+
+/* What "in place" means; `block` is one of `size` blocks of `count` elements. */
+enum tri_place {
+    TRI_APART,        /* not defined: the sides do not overlap */
+    TRI_SAME,         /* recv == send */
+    TRI_SEND_IN_RECV, /* send is block `rank` of recv */
+    TRI_RECV_IN_SEND  /* recv is block `rank` of send */
+};
+
+struct tri_operation {
+    const char *name;    /* of the public function, without trib_ */
+    const char *partner; /* how the public function calls `peer`; NULL if it has none */
+    bool reduces;        /* has an `op` */
+    uint8_t send, recv;  /* enum tri_side */
+    bool send_blocks;    /* send holds size * count elements, otherwise count */
+    bool recv_blocks;
+    uint8_t place; /* enum tri_place */
+};
+
+extern const struct tri_operation tri_operations[TRI_OPERATIONS];
+
+#endif

@@ -1,0 +1,232 @@
+/* Every check of the arguments of a call. */
+#include "csrc/core/validate.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "csrc/base/types.h"
+#include "csrc/core/device.h"
+
+trib_status tri_fail_call(const struct trib_comm *comm, int operation, trib_status status,
+                          const char *format, ...)
+{
+    char text[TRI_DETAIL_SIZE];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return tri_fail(status, "trib_%s on rank %d (device %d of %s): %s",
+                    tri_operations[operation].name, comm->rank, comm->device, comm->backend->name,
+                    text);
+}
+
+/* "`name`" or "`name[index]`". */
+struct label {
+    char text[64];
+};
+
+static struct label label(struct tri_argument argument)
+{
+    struct label label;
+    if (argument.index == TRI_NO_INDEX)
+        (void)snprintf(label.text, sizeof label.text, "`%s`", argument.name);
+    else
+        (void)snprintf(label.text, sizeof label.text, "`%s[%zu]`", argument.name, argument.index);
+    return label;
+}
+
+trib_status tri_check_dtype(const struct trib_comm *comm, int operation, trib_dtype dtype)
+{
+    if (tri_dtype_valid(dtype))
+        return TRIB_OK;
+    return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                         "`dtype` is %d; expected one of TRIB_F16 to TRIB_U64", dtype);
+}
+
+trib_status tri_check_op(const struct trib_comm *comm, int operation, trib_op op)
+{
+    if (tri_op_valid(op))
+        return TRIB_OK;
+    return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                         "`op` is %d; expected one of TRIB_SUM to TRIB_AVG", op);
+}
+
+trib_status tri_check_peer(const struct trib_comm *comm, int operation, int32_t peer)
+{
+    if (peer >= 0 && peer < comm->size)
+        return TRIB_OK;
+    return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                         "`%s` is %d; expected a rank, 0 to %d", tri_operations[operation].partner,
+                         peer, comm->size - 1);
+}
+
+static trib_status bad_stream(const struct trib_comm *comm, int operation, trib_stream stream,
+                              enum tri_fault fault, size_t found)
+{
+    if (fault == TRI_FAULT_OTHER_DEVICE)
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_STREAM,
+                             "`stream` belongs to device %zu; expected a stream of device %d: pass "
+                             "this rank's own",
+                             found, comm->device);
+    return tri_fail_call(comm, operation, TRIB_ERR_INVALID_STREAM,
+                         "`stream` (%p) is no stream of backend \"%s\": create it with "
+                         "trib_stream_create, or pass NULL for the default stream",
+                         stream, comm->backend->name);
+}
+
+trib_status tri_check_stream(const struct trib_comm *comm, int operation, trib_stream stream)
+{
+    if (tri_stream_is_per_thread(stream))
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_STREAM,
+                             "`stream` is the per-thread default stream, which is another stream "
+                             "on every thread: create one, or pass NULL for the default stream");
+    if ((comm->flags & TRIB_UNCHECKED) != 0)
+        return TRIB_OK;
+    size_t found = 0;
+    const enum tri_fault fault =
+        comm->backend->device->check_stream(comm->device, stream, &found);
+    return fault == TRI_FAULT_NONE ? TRIB_OK : bad_stream(comm, operation, stream, fault, found);
+}
+
+trib_status tri_check_buffer(const struct trib_comm *comm, int operation,
+                             struct tri_argument argument, const void *data, size_t count,
+                             size_t copies, trib_dtype dtype, size_t *bytes)
+{
+    if (!tri_bytes(bytes, count, copies, dtype))
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "%s would hold %zu times %zu elements of %s, which is more than any "
+                             "memory: check `count`",
+                             label(argument).text, copies, count, trib_dtype_name(dtype));
+    if (data == NULL)
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
+                             "%s is NULL; expected %zu bytes on device %d", label(argument).text,
+                             *bytes, comm->device);
+    if ((uintptr_t)data % trib_dtype_size(dtype) != 0)
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
+                             "%s (%p) is misaligned: %s needs a multiple of %zu",
+                             label(argument).text, data, trib_dtype_name(dtype),
+                             trib_dtype_size(dtype));
+    if (*bytes > UINTPTR_MAX - (uintptr_t)data)
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
+                             "%s (%p) and %zu bytes go beyond the end of memory: check `count`",
+                             label(argument).text, data, *bytes);
+    return TRIB_OK;
+}
+
+static trib_status bad_memory(const struct trib_comm *comm, int operation,
+                              struct tri_argument argument, const void *data, size_t bytes,
+                              enum tri_fault fault, size_t found)
+{
+    switch (fault) {
+    case TRI_FAULT_NOT_DEVICE_MEMORY:
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
+                             "%s (%p) is host memory; expected %zu bytes of device %d: allocate "
+                             "there, and copy first",
+                             label(argument).text, data, bytes, comm->device);
+    case TRI_FAULT_OTHER_DEVICE:
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
+                             "%s (%p) is memory of device %zu; expected memory of device %d: pass "
+                             "this rank's own buffer",
+                             label(argument).text, data, found, comm->device);
+    default:
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
+                             "%s (%p) is too short: the call touches %zu bytes, and its allocation "
+                             "ends after %zu: check `count` and the pointer",
+                             label(argument).text, data, bytes, found);
+    }
+}
+
+trib_status tri_check_memory(const struct trib_comm *comm, int operation,
+                             struct tri_argument argument, const void *data, size_t bytes)
+{
+    if ((comm->flags & TRIB_UNCHECKED) != 0)
+        return TRIB_OK;
+    size_t found = 0;
+    const enum tri_fault fault =
+        comm->backend->device->check_buffer(comm->device, data, bytes, &found);
+    return fault == TRI_FAULT_NONE
+               ? TRIB_OK
+               : bad_memory(comm, operation, argument, data, bytes, fault, found);
+}
+
+/* Both sides are looked at: they are exactly "in place", or apart. */
+static trib_status check_apart(const struct trib_comm *comm, int operation,
+                               const struct tri_call *call, size_t send_bytes, size_t recv_bytes)
+{
+    const uintptr_t send = (uintptr_t)call->send, recv = (uintptr_t)call->recv;
+    if (send + send_bytes <= recv || recv + recv_bytes <= send)
+        return TRIB_OK;
+    const char *rule = "they must not overlap";
+    switch (tri_operations[operation].place) {
+    case TRI_SAME:
+        if (send == recv)
+            return TRIB_OK;
+        rule = "in place means recv == send";
+        break;
+    case TRI_SEND_IN_RECV:
+        if (send == recv + (size_t)comm->rank * send_bytes)
+            return TRIB_OK;
+        rule = "in place means that send is block `rank` of recv";
+        break;
+    case TRI_RECV_IN_SEND:
+        if (recv == send + (size_t)comm->rank * recv_bytes)
+            return TRIB_OK;
+        rule = "in place means that recv is block `rank` of send";
+        break;
+    default:
+        break;
+    }
+    return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
+                         "`send` (%p, %zu bytes) and `recv` (%p, %zu bytes) overlap: %s",
+                         call->send, send_bytes, call->recv, recv_bytes, rule);
+}
+
+static bool looked_at(const struct trib_comm *comm, uint8_t side, const struct tri_call *call)
+{
+    return side == TRI_EVERYWHERE || (side == TRI_AT_ROOT && call->peer == comm->rank);
+}
+
+/* The buffers of a call whose other arguments are valid; count > 0. */
+static trib_status check_buffers(const struct trib_comm *comm, int operation,
+                                 const struct tri_call *call)
+{
+    const struct tri_operation *shape = &tri_operations[operation];
+    const struct tri_argument send = {"send", TRI_NO_INDEX}, recv = {"recv", TRI_NO_INDEX};
+    const size_t size = (size_t)comm->size;
+    const bool sends = looked_at(comm, shape->send, call);
+    const bool receives = looked_at(comm, shape->recv, call);
+    size_t send_bytes = 0, recv_bytes = 0;
+    trib_status status = TRIB_OK;
+    if (sends)
+        status = tri_check_buffer(comm, operation, send, call->send, call->count,
+                                  shape->send_blocks ? size : 1, call->dtype, &send_bytes);
+    if (receives && status == TRIB_OK)
+        status = tri_check_buffer(comm, operation, recv, call->recv, call->count,
+                                  shape->recv_blocks ? size : 1, call->dtype, &recv_bytes);
+    if (sends && receives && status == TRIB_OK)
+        status = check_apart(comm, operation, call, send_bytes, recv_bytes);
+    if (sends && status == TRIB_OK)
+        status = tri_check_memory(comm, operation, send, call->send, send_bytes);
+    const bool again = sends && call->recv == call->send && recv_bytes <= send_bytes;
+    if (receives && !again && status == TRIB_OK)
+        status = tri_check_memory(comm, operation, recv, call->recv, recv_bytes);
+    return status;
+}
+
+trib_status tri_check_call(const struct trib_comm *comm, int operation, const struct tri_call *call)
+{
+    const struct tri_operation *shape = &tri_operations[operation];
+    if (operation == TRI_BARRIER)
+        return tri_check_stream(comm, operation, call->stream);
+    trib_status status = tri_check_dtype(comm, operation, call->dtype);
+    if (status == TRIB_OK && shape->reduces)
+        status = tri_check_op(comm, operation, call->op);
+    if (status == TRIB_OK && shape->partner != NULL)
+        status = tri_check_peer(comm, operation, call->peer);
+    if (status == TRIB_OK)
+        status = tri_check_stream(comm, operation, call->stream);
+    if (status != TRIB_OK || call->count == 0)
+        return status;
+    return check_buffers(comm, operation, call);
+}

@@ -1,0 +1,62 @@
+/* Scratch memory of a communicator, on its device: grown when needed, freed with it. */
+#ifndef TRI_CORE_WORKSPACE_H
+#define TRI_CORE_WORKSPACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "csrc/backend.h"
+
+struct trib_comm;
+
+/* One allocation; newer ones are larger and come first. */
+struct tri_block {
+    struct tri_block *older;
+    void *data;
+    size_t bytes;
+};
+
+/* Nothing is allocated before the first use. */
+struct tri_workspace {
+    const struct tri_device_ops *ops; /* NULL before the first use */
+    int32_t device;
+    struct tri_block *blocks;
+    uint64_t held;       /* bytes in all blocks */
+    uint32_t *committed; /* shared memory: how many lists have been written on this rank */
+    trib_event event;    /* where the last use ends, */
+    trib_stream stream;  /* on this stream, */
+    bool used;           /* if there was one */
+    void *host;          /* host memory that queued work may look at; freed with the rest */
+};
+
+/* The words at the beginning of the newest block. */
+struct tri_workspace_words {
+    uint32_t decision; /* of the list that is running */
+    uint32_t barrier;  /* what a barrier made of allreduce adds up */
+};
+
+/* Make sure that the newest block has room for the words and `bytes` more. Larger blocks replace
+ * smaller ones, which are kept: queued work may still use them, and giving memory back waits for
+ * the device. May wait. */
+trib_status tri_workspace_reserve(struct trib_comm *comm, size_t bytes);
+
+/* Of the newest block; after a reserve. data: aligned to 256. */
+struct tri_workspace_words *tri_workspace_words(const struct trib_comm *comm);
+void *tri_workspace_data(const struct trib_comm *comm);
+
+/* Around everything that is queued on `stream` and uses the workspace, at the time of the call:
+ * uses on different streams run one after the other. */
+trib_status tri_workspace_begin(struct trib_comm *comm, trib_stream stream);
+trib_status tri_workspace_end(struct trib_comm *comm, trib_stream stream);
+
+/* How many lists have been written. */
+uint64_t tri_workspace_committed(const struct tri_workspace *workspace);
+
+/* Give everything back: at once if the last use has ended; otherwise (after an abort or a deadline)
+ * it is put aside until a later sweep finds that it has. Never waits for work that is stuck. */
+void tri_workspace_close(struct tri_workspace *workspace);
+/* Free what was put aside and is no longer in use. Any thread. */
+void tri_workspace_sweep(void);
+
+#endif

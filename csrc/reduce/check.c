@@ -1,0 +1,131 @@
+/* Every argument of a list call. */
+#include <math.h>
+#include <stdio.h>
+
+#include "csrc/base/types.h"
+#include "csrc/core/ranges.h"
+#include "csrc/core/validate.h"
+#include "csrc/reduce/list.h"
+
+static trib_status check_tensor(const struct trib_comm *comm, const struct tri_list *list, size_t i,
+                                size_t *bytes)
+{
+    const trib_tensor *tensor = &list->tensors[i];
+    const struct tri_argument argument = {"tensors", i};
+    const int operation = list->operation;
+    *bytes = 0;
+    if (!tri_dtype_valid(tensor->dtype))
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "`tensors[%zu].dtype` is %d; expected one of TRIB_F16 to TRIB_U64", i,
+                             tensor->dtype);
+    if (operation == TRI_WEIGHTED_AVERAGE && !tri_dtype_is_float(tensor->dtype))
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "`tensors[%zu].dtype` is %s; a weighted average takes f16, bf16, f32 "
+                             "and f64",
+                             i, trib_dtype_name(tensor->dtype));
+    if (tensor->reserved != 0)
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "`tensors[%zu].reserved` is %u; expected 0", i, tensor->reserved);
+    if (tensor->count == 0)
+        return TRIB_OK;
+    const trib_status status = tri_check_buffer(comm, operation, argument, tensor->data,
+                                                tensor->count, 1, tensor->dtype, bytes);
+    return status != TRIB_OK
+               ? status
+               : tri_check_memory(comm, operation, argument, tensor->data, *bytes);
+}
+
+static trib_status check_word(const struct trib_comm *comm, const struct tri_list *list,
+                              const char *name, const float *word)
+{
+    const struct tri_argument argument = {name, TRI_NO_INDEX};
+    size_t bytes = 0;
+    const trib_status status =
+        tri_check_buffer(comm, list->operation, argument, word, 1, 1, TRIB_F32, &bytes);
+    return status != TRIB_OK ? status
+                             : tri_check_memory(comm, list->operation, argument, word, bytes);
+}
+
+static trib_status check_weight(const struct trib_comm *comm, const struct tri_list *list)
+{
+    const struct tri_weight *weight = &list->weight;
+    trib_status status = TRIB_OK;
+    if (weight->device != NULL)
+        status = check_word(comm, list, "device_weight", weight->device);
+    else if (!isfinite(weight->value) || weight->value < 0)
+        status = tri_fail_call(comm, list->operation, TRIB_ERR_INVALID_ARGUMENT,
+                               "`weight` is %g; expected a finite number, 0 or more",
+                               (double)weight->value);
+    if (status == TRIB_OK && list->total_out != NULL)
+        status = check_word(comm, list, "device_total", list->total_out);
+    return status;
+}
+
+/* How the range with this index is called: the tensors come first, then the two words. */
+static const char *name_of(const struct tri_list *list, size_t index)
+{
+    if (index < list->n)
+        return "tensors";
+    return index == list->n ? "device_total" : "device_weight";
+}
+
+static trib_status check_collisions(const struct trib_comm *comm, const struct tri_list *list,
+                                    struct tri_range *ranges, size_t n)
+{
+    struct tri_range pair[2];
+    if (list->weight.device != NULL)
+        ranges[n++] = (struct tri_range){(uintptr_t)list->weight.device,
+                                         (uintptr_t)(list->weight.device + 1), list->n + 1, false};
+    if (list->total_out != NULL)
+        ranges[n++] = (struct tri_range){(uintptr_t)list->total_out,
+                                         (uintptr_t)(list->total_out + 1), list->n, true};
+    if (!tri_ranges_collide(ranges, n, pair))
+        return TRIB_OK;
+    const char *names[2];
+    char places[2][32] = {"", ""};
+    for (int i = 0; i < 2; i++) {
+        names[i] = name_of(list, pair[i].index);
+        if (pair[i].index < list->n)
+            (void)snprintf(places[i], sizeof places[i], "[%zu]", pair[i].index);
+    }
+    return tri_fail_call(comm, list->operation, TRIB_ERR_INVALID_BUFFER,
+                         "`%s%s` overlaps `%s%s`: every tensor of a list needs memory of its own",
+                         names[0], places[0], names[1], places[1]);
+}
+
+static trib_status check_tensors(struct trib_comm *comm, const struct tri_list *list)
+{
+    const bool checks = (comm->flags & TRIB_UNCHECKED) == 0;
+    struct tri_range *ranges = NULL;
+    if (list->n > SIZE_MAX / 2 / sizeof *ranges - 2 ||
+        (checks && (ranges = tri_comm_scratch(comm, (list->n + 2) * sizeof *ranges)) == NULL))
+        return tri_fail_call(comm, list->operation, TRIB_ERR_OUT_OF_MEMORY,
+                             "no memory to check a list of %zu tensors", list->n);
+    size_t used = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        size_t bytes = 0;
+        const trib_status status = check_tensor(comm, list, i, &bytes);
+        if (status != TRIB_OK)
+            return status;
+        const uintptr_t begin = (uintptr_t)list->tensors[i].data;
+        if (checks && bytes != 0)
+            ranges[used++] = (struct tri_range){begin, begin + bytes, i, true};
+    }
+    return checks ? check_collisions(comm, list, ranges, used) : TRIB_OK;
+}
+
+trib_status tri_list_check(struct trib_comm *comm, const struct tri_list *list)
+{
+    const int operation = list->operation;
+    trib_status status = tri_check_stream(comm, operation, list->stream);
+    if (status == TRIB_OK && operation == TRI_ALLREDUCE_LIST)
+        status = tri_check_op(comm, operation, list->op);
+    if (status == TRIB_OK && operation == TRI_BROADCAST_LIST)
+        status = tri_check_peer(comm, operation, list->root);
+    if (status == TRIB_OK && operation == TRI_WEIGHTED_AVERAGE)
+        status = check_weight(comm, list);
+    if (status == TRIB_OK && list->tensors == NULL && list->n != 0)
+        status = tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                               "`tensors` is NULL; expected %zu tensors", list->n);
+    return status == TRIB_OK ? check_tensors(comm, list) : status;
+}

@@ -1,0 +1,244 @@
+/* Many tensors in one collective.
+ *
+ *   check -> layout -> plan -> on the stream: pack, collective, commit, unpack
+ *
+ * The unpacking kernels look at one word, the decision, which the commit makes after the collective:
+ * so a list that an abort has torn leaves every tensor as it was. */
+#include "csrc/reduce/list.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/base/types.h"
+#include "csrc/core/batch.h"
+#include "csrc/core/issue.h"
+#include "csrc/core/match.h"
+#include "csrc/core/validate.h"
+
+/* A step that failed leaves this rank out of step with the others: the communicator is over. */
+static void raise_state(const struct tri_plan *plan, trib_status status)
+{
+    (void)tri_abort_raise(plan->backend->transport->abort_state(plan->transport), status,
+                          tri_detail());
+}
+
+static void run(void *argument)
+{
+    const struct tri_plan *plan = argument;
+    trib_status status = tri_plan_pack(plan);
+    if (status == TRIB_OK)
+        status = plan->backend->transport->collective(plan->calls, plan->nbuckets);
+    if (status == TRIB_OK)
+        status = tri_plan_spread(plan);
+    if (status != TRIB_OK)
+        raise_state(plan, status);
+}
+
+/* The plan of a valid list, in the communicator's scratch, its workspace reserved; NULL if there is
+ * nothing to do. */
+static trib_status prepare(struct trib_comm *comm, const struct tri_list *list,
+                           struct tri_plan **out, size_t *bytes)
+{
+    struct tri_layout layout;
+    *out = NULL;
+    if (!tri_layout_make(&layout, list))
+        return tri_fail_call(comm, list->operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "`tensors` together are larger than any memory");
+    if (layout.nbuckets == 0)
+        return TRIB_OK;
+    const trib_status status = tri_workspace_reserve(comm, layout.bytes);
+    if (status != TRIB_OK)
+        return status;
+    *bytes = tri_plan_bytes(&layout);
+    *out = tri_comm_scratch(comm, *bytes);
+    if (*out == NULL)
+        return tri_fail_call(comm, list->operation, TRIB_ERR_OUT_OF_MEMORY,
+                             "no memory to describe a list of %zu tensors", list->n);
+    tri_plan_make(*out, comm, list, &layout);
+    return TRIB_OK;
+}
+
+static void count(struct trib_comm *comm, const struct tri_list *list)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < list->n; i++)
+        bytes += list->tensors[i].count * trib_dtype_size(list->tensors[i].dtype);
+    const bool sends = list->operation != TRI_BROADCAST_LIST || list->root == comm->rank;
+    comm->bytes += sends ? bytes : 0;
+    comm->calls++;
+    comm->engine_calls++;
+    comm->lists_queued++;
+}
+
+/* What is the same on all ranks. */
+static trib_status match(struct trib_comm *comm, const struct tri_list *list)
+{
+    uint64_t digest = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        digest = tri_digest(digest, &list->tensors[i].count, sizeof list->tensors[i].count);
+        digest = tri_digest(digest, &list->tensors[i].dtype, sizeof list->tensors[i].dtype);
+    }
+    const struct tri_call call = {.count = list->n, .op = list->op, .peer = list->root};
+    const struct tri_signature signature = tri_signature(list->operation, &call, digest);
+    return tri_match(comm, &signature, list->stream);
+}
+
+static trib_status queue(struct trib_comm *comm, const struct tri_list *list,
+                         struct tri_plan *plan, size_t bytes)
+{
+    trib_status status = tri_workspace_begin(comm, list->stream);
+    if (status != TRIB_OK)
+        return status;
+    status = tri_issue_run(comm, run, plan, bytes, list->stream);
+    /* Also after a failure: part of it may be queued. */
+    const trib_status end = tri_workspace_end(comm, list->stream);
+    return status != TRIB_OK ? status : end;
+}
+
+trib_status tri_list(struct trib_comm *comm, const struct tri_list *list)
+{
+    struct tri_plan *plan = NULL;
+    size_t bytes = 0;
+    trib_status status = tri_comm_usable(comm);
+    if (status == TRIB_OK && comm->batch.open)
+        status = tri_fail_call(comm, list->operation, TRIB_ERR_INVALID_USAGE,
+                               "a batch is open, and lists are not allowed in one: call "
+                               "trib_batch_end first");
+    if (status == TRIB_OK)
+        status = tri_list_check(comm, list);
+    if (status != TRIB_OK)
+        return tri_batch_fail(comm, status);
+    if ((comm->flags & TRIB_MATCH) != 0)
+        status = match(comm, list);
+    if (status == TRIB_OK)
+        status = prepare(comm, list, &plan, &bytes);
+    if (status != TRIB_OK || plan == NULL)
+        return status;
+    status = queue(comm, list, plan, bytes);
+    if (status == TRIB_OK)
+        count(comm, list);
+    return status;
+}
+
+/* Rank i's part of a group's list. */
+static struct tri_list part(const struct tri_list *list, const trib_tensor *const *tensors,
+                            const trib_stream *streams, int32_t i)
+{
+    struct tri_list mine = *list;
+    mine.tensors = tensors == NULL ? NULL : tensors[i];
+    mine.stream = streams == NULL ? NULL : streams[i];
+    return mine;
+}
+
+/* One thread sees all lists, so it can see whether they are the same. */
+static trib_status check_same(const struct trib_comm *comm, const struct tri_list *list,
+                              const trib_tensor *first)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (list->tensors[i].count != first[i].count || list->tensors[i].dtype != first[i].dtype)
+            return tri_fail_call(comm, list->operation, TRIB_ERR_MISMATCH,
+                                 "`tensors[%zu]` holds %zu elements of %s here and %zu of %s on "
+                                 "rank 0: all ranks pass the same list",
+                                 i, list->tensors[i].count, trib_dtype_name(list->tensors[i].dtype),
+                                 first[i].count, trib_dtype_name(first[i].dtype));
+    return TRIB_OK;
+}
+
+/* A queueing backend sees one group of calls: one thread must not queue the ranks one by one, for the
+ * first would wait for the others. Workspaces have begun, the gate is held. */
+static trib_status run_together(struct tri_plan *const *plans, int32_t size)
+{
+    const struct tri_backend *backend = plans[0]->backend;
+    const size_t each = plans[0]->nbuckets;
+    struct tri_call *calls = malloc((size_t)size * each * sizeof *calls);
+    if (calls == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory to queue a list on %d ranks", size);
+    trib_status status = TRIB_OK;
+    for (int32_t i = 0; i < size; i++)
+        memcpy(&calls[(size_t)i * each], plans[i]->calls, each * sizeof *calls);
+    for (int32_t i = 0; i < size && status == TRIB_OK; i++)
+        status = tri_plan_pack(plans[i]);
+    if (status == TRIB_OK)
+        status = backend->transport->collective(calls, (size_t)size * each);
+    for (int32_t i = 0; i < size && status == TRIB_OK; i++)
+        status = tri_plan_spread(plans[i]);
+    free(calls);
+    return status;
+}
+
+static trib_status run_each(struct trib_group *group, struct tri_plan *const *plans,
+                            const size_t *bytes)
+{
+    const struct tri_transport_ops *ops = group->comms[0]->backend->transport;
+    trib_status status = TRIB_OK;
+    for (int32_t i = 0; i < group->size && status == TRIB_OK; i++)
+        status = ops->submit(group->comms[i]->transport, run, plans[i], bytes[i],
+                             plans[i]->stream);
+    return status;
+}
+
+static trib_status queue_group(struct trib_group *group, struct tri_plan *const *plans,
+                               const size_t *bytes)
+{
+    struct trib_comm *first = group->comms[0];
+    trib_status status = tri_issue_enter(first);
+    if (status != TRIB_OK)
+        return status;
+    int32_t begun = 0;
+    while (begun < group->size && status == TRIB_OK) {
+        status = tri_workspace_begin(group->comms[begun], plans[begun]->stream);
+        begun += status == TRIB_OK;
+    }
+    if (status == TRIB_OK) {
+        status = first->backend->transport->submit == NULL ? run_together(plans, group->size)
+                                                           : run_each(group, plans, bytes);
+        if (status != TRIB_OK)
+            raise_state(plans[0], status);
+    }
+    for (int32_t i = 0; i < begun; i++) {
+        const trib_status end = tri_workspace_end(group->comms[i], plans[i]->stream);
+        status = status != TRIB_OK ? status : end;
+    }
+    const trib_status after = tri_issue_leave(first);
+    return status != TRIB_OK ? status : after;
+}
+
+static trib_status prepare_group(struct trib_group *group, const struct tri_list *list,
+                                 const trib_tensor *const *tensors, const trib_stream *streams,
+                                 struct tri_plan **plans, size_t *bytes)
+{
+    trib_status status = tri_comm_usable(group->comms[0]);
+    for (int32_t i = 0; i < group->size && status == TRIB_OK; i++) {
+        const struct tri_list mine = part(list, tensors, streams, i);
+        status = tri_list_check(group->comms[i], &mine);
+        if (status == TRIB_OK)
+            status = check_same(group->comms[i], &mine, tensors == NULL ? NULL : tensors[0]);
+    }
+    for (int32_t i = 0; i < group->size && status == TRIB_OK; i++) {
+        const struct tri_list mine = part(list, tensors, streams, i);
+        status = prepare(group->comms[i], &mine, &plans[i], &bytes[i]);
+    }
+    return status;
+}
+
+trib_status tri_group_list(struct trib_group *group, const struct tri_list *list,
+                           const trib_tensor *const *tensors, const trib_stream *streams)
+{
+    const size_t size = (size_t)group->size;
+    struct tri_plan **plans = calloc(size, sizeof(struct tri_plan *));
+    size_t *bytes = calloc(size, sizeof *bytes);
+    trib_status status =
+        plans == NULL || bytes == NULL
+            ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory to queue a list on %zu ranks", size)
+            : prepare_group(group, list, tensors, streams, plans, bytes);
+    if (status == TRIB_OK && plans[0] != NULL) { /* the same on all ranks */
+        status = queue_group(group, plans, bytes);
+        for (int32_t i = 0; i < group->size && status == TRIB_OK; i++) {
+            const struct tri_list mine = part(list, tensors, streams, i);
+            count(group->comms[i], &mine);
+        }
+    }
+    free(plans);
+    free(bytes);
+    return status;
+}

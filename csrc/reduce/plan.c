@@ -1,0 +1,235 @@
+/* Where the tensors of a list lie in its buckets, and the steps on the stream. */
+#include "csrc/reduce/plan.h"
+
+#include <string.h>
+
+#include "csrc/base/types.h"
+#include "csrc/core/operation.h"
+
+enum { SLICE_ALIGN = 16, BUCKET_ALIGN = 256, NO_BUCKET = -1 };
+
+/* Weighted sums of the 16-bit types are made in f32. */
+static trib_dtype bucket_type(const struct tri_list *list, trib_dtype dtype)
+{
+    if (list->operation != TRI_WEIGHTED_AVERAGE || dtype == TRIB_F64)
+        return dtype;
+    return TRIB_F32;
+}
+
+static size_t aligned_offset(size_t count, trib_dtype dtype)
+{
+    const size_t step = SLICE_ALIGN / trib_dtype_size(dtype);
+    return (count + step - 1) & ~(step - 1);
+}
+
+/* Which bucket a type has; NO_BUCKET if none. */
+struct map {
+    int bucket[TRIB_U64 + 1];
+};
+
+static struct map map_of(const struct tri_layout *layout)
+{
+    struct map map;
+    for (size_t i = 0; i < sizeof map.bucket / sizeof map.bucket[0]; i++)
+        map.bucket[i] = NO_BUCKET;
+    for (size_t b = 0; b < layout->nbuckets; b++)
+        map.bucket[layout->buckets[b].dtype] = (int)b;
+    return map;
+}
+
+static void add_bucket(struct tri_layout *layout, trib_dtype dtype)
+{
+    layout->buckets[layout->nbuckets].dtype = dtype;
+    layout->nbuckets++;
+}
+
+/* Buckets in order of first appearance; but a weighted average puts f32 first, whose total decides
+ * (if that is finite and positive, so is the f64 one), and has one even with nothing to average, for
+ * the total itself is a result. */
+static void choose_buckets(struct tri_layout *layout, const struct tri_list *list)
+{
+    bool seen[TRIB_U64 + 1] = {false};
+    for (size_t i = 0; i < list->n; i++) {
+        const trib_dtype dtype = bucket_type(list, list->tensors[i].dtype);
+        if (list->tensors[i].count == 0 || seen[dtype])
+            continue;
+        seen[dtype] = true;
+        add_bucket(layout, dtype);
+    }
+    if (list->operation != TRI_WEIGHTED_AVERAGE)
+        return;
+    if (layout->nbuckets == 0)
+        add_bucket(layout, TRIB_F32);
+    if (layout->nbuckets == 2) {
+        layout->buckets[0].dtype = TRIB_F32;
+        layout->buckets[1].dtype = TRIB_F64;
+    }
+}
+
+/* One byte less than all memory, with room for padding, whatever the type. */
+static const size_t most_bytes = (size_t)PTRDIFF_MAX - 4096;
+
+static bool add_tensors(struct tri_layout *layout, const struct tri_list *list)
+{
+    const struct map map = map_of(layout);
+    size_t bytes = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        const trib_tensor *tensor = &list->tensors[i];
+        if (tensor->count == 0)
+            continue;
+        const trib_dtype dtype = bucket_type(list, tensor->dtype);
+        const size_t element = trib_dtype_size(dtype);
+        if (tensor->count > (most_bytes - bytes) / element)
+            return false;
+        bytes += tensor->count * element + SLICE_ALIGN;
+        if (bytes > most_bytes)
+            return false;
+        const int b = map.bucket[dtype];
+        layout->buckets[b].count =
+            aligned_offset(layout->buckets[b].count, dtype) + tensor->count;
+        layout->buckets[b].slices++;
+        layout->slices++;
+    }
+    return true;
+}
+
+bool tri_layout_make(struct tri_layout *out, const struct tri_list *list)
+{
+    memset(out, 0, sizeof *out);
+    choose_buckets(out, list);
+    if (!add_tensors(out, list))
+        return false;
+    for (size_t b = 0; b < out->nbuckets; b++) {
+        out->buckets[b].count += list->operation == TRI_WEIGHTED_AVERAGE;
+        out->buckets[b].offset = out->bytes;
+        const size_t bytes = out->buckets[b].count * trib_dtype_size(out->buckets[b].dtype);
+        out->bytes += (bytes + BUCKET_ALIGN - 1) / BUCKET_ALIGN * BUCKET_ALIGN;
+    }
+    return true;
+}
+
+size_t tri_plan_bytes(const struct tri_layout *layout)
+{
+    return sizeof(struct tri_plan) + layout->slices * sizeof(struct tri_slice);
+}
+
+static void make_slices(struct tri_plan *plan, const struct tri_list *list,
+                        const struct tri_layout *layout)
+{
+    const struct map map = map_of(layout);
+    size_t next[TRI_MAX_BUCKETS], end[TRI_MAX_BUCKETS];
+    for (size_t b = 0; b < layout->nbuckets; b++) {
+        next[b] = plan->first[b];
+        end[b] = 0;
+    }
+    for (size_t i = 0; i < list->n; i++) {
+        const trib_tensor *tensor = &list->tensors[i];
+        if (tensor->count == 0)
+            continue;
+        const trib_dtype dtype = bucket_type(list, tensor->dtype);
+        const int b = map.bucket[dtype];
+        const size_t offset = aligned_offset(end[b], dtype);
+        plan->slices[next[b]++] =
+            (struct tri_slice){tensor->data, tensor->count, offset, tensor->dtype};
+        end[b] = offset + tensor->count;
+    }
+}
+
+static void make_buckets(struct tri_plan *plan, struct trib_comm *comm,
+                         const struct tri_list *list, const struct tri_layout *layout)
+{
+    char *data = tri_workspace_data(comm);
+    const bool broadcast = list->operation == TRI_BROADCAST_LIST;
+    plan->nbuckets = layout->nbuckets;
+    plan->first[0] = 0;
+    for (size_t b = 0; b < layout->nbuckets; b++) {
+        void *bucket = data + layout->buckets[b].offset;
+        plan->buckets[b] = (struct tri_bucket){bucket, layout->buckets[b].count,
+                                               layout->buckets[b].dtype};
+        plan->first[b + 1] = plan->first[b] + layout->buckets[b].slices;
+        plan->calls[b] = (struct tri_call){.kind = broadcast ? TRI_BROADCAST : TRI_ALLREDUCE,
+                                           .transport = comm->transport,
+                                           .send = bucket,
+                                           .recv = bucket,
+                                           .count = layout->buckets[b].count,
+                                           .dtype = layout->buckets[b].dtype,
+                                           .op = list->op,
+                                           .peer = list->root,
+                                           .stream = list->stream};
+    }
+}
+
+void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tri_list *list,
+                   const struct tri_layout *layout)
+{
+    const bool broadcast = list->operation == TRI_BROADCAST_LIST;
+    const bool is_root = broadcast && list->root == comm->rank;
+    memset(out, 0, sizeof *out);
+    out->backend = comm->backend;
+    out->transport = comm->transport;
+    out->device = comm->device;
+    out->stream = list->stream;
+    out->packs = !broadcast || is_root;
+    out->unpacks = !is_root;
+    out->weighted = list->operation == TRI_WEIGHTED_AVERAGE;
+    out->weight = list->weight;
+    out->total_out = list->total_out;
+    out->decision = &tri_workspace_words(comm)->decision;
+    out->abort_word = comm->backend->transport->abort_word(comm->transport);
+    out->committed = comm->workspace.committed;
+    make_buckets(out, comm, list, layout);
+    make_slices(out, list, layout);
+}
+
+static trib_status enter(const struct tri_plan *plan, int32_t *previous)
+{
+    const struct tri_device_ops *device = plan->backend->device;
+    return device->enter == NULL ? TRIB_OK : device->enter(plan->device, previous);
+}
+
+static void leave(const struct tri_plan *plan, int32_t previous)
+{
+    if (plan->backend->device->leave != NULL)
+        plan->backend->device->leave(previous);
+}
+
+trib_status tri_plan_pack(const struct tri_plan *plan)
+{
+    if (!plan->packs)
+        return TRIB_OK;
+    int32_t previous = 0;
+    trib_status status = enter(plan, &previous);
+    if (status != TRIB_OK)
+        return status;
+    for (size_t b = 0; b < plan->nbuckets && status == TRIB_OK; b++)
+        status = plan->backend->kernels->pack(
+            &plan->slices[plan->first[b]], plan->first[b + 1] - plan->first[b], &plan->buckets[b],
+            plan->weighted ? &plan->weight : NULL, plan->stream);
+    leave(plan, previous);
+    return status;
+}
+
+static trib_status commit(const struct tri_plan *plan)
+{
+    const struct tri_bucket *bucket = &plan->buckets[0];
+    const char *total = NULL;
+    if (plan->weighted)
+        total = (const char *)bucket->data + (bucket->count - 1) * trib_dtype_size(bucket->dtype);
+    return plan->backend->kernels->commit(plan->decision, plan->abort_word, plan->committed, total,
+                                          bucket->dtype, plan->total_out, plan->stream);
+}
+
+trib_status tri_plan_spread(const struct tri_plan *plan)
+{
+    int32_t previous = 0;
+    trib_status status = enter(plan, &previous);
+    if (status != TRIB_OK)
+        return status;
+    status = commit(plan);
+    for (size_t b = 0; plan->unpacks && b < plan->nbuckets && status == TRIB_OK; b++)
+        status = plan->backend->kernels->unpack(
+            &plan->slices[plan->first[b]], plan->first[b + 1] - plan->first[b], &plan->buckets[b],
+            plan->weighted, plan->decision, plan->stream);
+    leave(plan, previous);
+    return status;
+}

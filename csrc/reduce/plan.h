@@ -1,0 +1,77 @@
+/* Where the tensors of a list lie in its buckets, and all that its stream needs to know of it. */
+#ifndef TRI_REDUCE_PLAN_H
+#define TRI_REDUCE_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "csrc/backend.h"
+#include "csrc/core/communicator.h"
+
+enum { TRI_MAX_BUCKETS = 10 }; /* one an element type */
+
+/* One rank's arguments of a list call. */
+struct tri_list {
+    int operation; /* TRI_ALLREDUCE_LIST, TRI_BROADCAST_LIST or TRI_WEIGHTED_AVERAGE */
+    const trib_tensor *tensors;
+    size_t n;
+    trib_op op;               /* allreduce */
+    int32_t root;             /* broadcast */
+    struct tri_weight weight; /* weighted average */
+    float *total_out;
+    trib_stream stream;
+};
+
+/* Which tensors go to which bucket, and where it begins in the workspace. Empty tensors go nowhere,
+ * slices begin at multiples of 16 bytes, buckets at multiples of 256. */
+struct tri_layout {
+    struct {
+        trib_dtype dtype;
+        size_t count;  /* elements, the weight included */
+        size_t slices; /* tensors */
+        size_t offset; /* bytes */
+    } buckets[TRI_MAX_BUCKETS];
+    size_t nbuckets;
+    size_t slices; /* in all buckets */
+    size_t bytes;  /* of the workspace */
+};
+
+/* What runs on the stream. Refers to nothing that the caller owns but the tensors themselves, so a
+ * running backend may copy it and run it later. */
+struct tri_plan {
+    const struct tri_backend *backend;
+    struct tri_transport *transport;
+    int32_t device;
+    trib_stream stream;
+    bool packs;   /* this rank's tensors are read, */
+    bool unpacks; /* and written */
+    bool weighted;
+    struct tri_weight weight;
+    float *total_out;
+    uint32_t *decision;
+    const uint32_t *abort_word;
+    uint32_t *committed;
+    size_t nbuckets;
+    struct tri_bucket buckets[TRI_MAX_BUCKETS];
+    struct tri_call calls[TRI_MAX_BUCKETS]; /* the collective of each bucket */
+    size_t first[TRI_MAX_BUCKETS + 1]; /* the slices of bucket b are [first[b], first[b + 1]) */
+    struct tri_slice slices[];
+};
+
+/* The layout of a valid list; nbuckets is 0 if there is nothing to do. False if it is larger than any
+ * memory. The same on all ranks, since counts, types and order are. */
+bool tri_layout_make(struct tri_layout *out, const struct tri_list *list);
+
+/* Bytes of the plan for it. */
+size_t tri_plan_bytes(const struct tri_layout *layout);
+
+/* Fill in a plan. The workspace has been reserved. */
+void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tri_list *list,
+                   const struct tri_layout *layout);
+
+/* The three steps on the stream: the collective stands between these two. */
+trib_status tri_plan_pack(const struct tri_plan *plan);
+trib_status tri_plan_spread(const struct tri_plan *plan); /* commit, then unpack */
+
+#endif
