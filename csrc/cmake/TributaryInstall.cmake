@@ -30,7 +30,7 @@ install(FILES ${PROJECT_BINARY_DIR}/tributaryConfig.cmake
 
 set(private -pthread -lm)
 if(TRIBUTARY_WITH_NCCL)
-    list(APPEND private ${NCCL_LIBRARY} ${CudaRuntime_LIBRARY} -lrt -ldl)
+    list(APPEND private ${NCCL_LIBRARY} ${CudaRuntime_LIBRARY} -lrt -ldl -lstdc++)
 endif()
 list(JOIN private " " TRIBUTARY_LIBS_PRIVATE)
 # From <prefix>/lib/pkgconfig back to <prefix>, so that an installation can be moved.

@@ -65,13 +65,18 @@ macro(tributary_enable_nccl)
             set(TRIBUTARY_NCCL_WHY "${nvcc} cannot compile (CMakeFiles/CMakeError.log says why)")
         else()
             enable_language(CUDA)
+            # Everything is linked as C, with the runtime named by its path: CMake is not to add what
+            # nvcc would (libcudart_static by name, which wheels hide from the linker).
+            set(CMAKE_CUDA_RUNTIME_LIBRARY None)
+            set(CMAKE_CUDA_IMPLICIT_LINK_LIBRARIES "")
+            set(CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES "")
             find_package(CudaRuntime QUIET MODULE)
             if(CudaRuntime_FOUND)
                 set(TRIBUTARY_WITH_NCCL ON)
-                set(TRIBUTARY_NCCL_WHY "NCCL ${NCCL_VERSION} in ${NCCL_LIBRARY}, "
-                    "CUDA ${CMAKE_CUDA_COMPILER_VERSION} from ${nvcc}, "
-                    "architectures ${CMAKE_CUDA_ARCHITECTURES}")
-                list(JOIN TRIBUTARY_NCCL_WHY "" TRIBUTARY_NCCL_WHY)
+                list(JOIN CMAKE_CUDA_ARCHITECTURES " " architectures)
+                string(CONCAT TRIBUTARY_NCCL_WHY "NCCL ${NCCL_VERSION} in ${NCCL_LIBRARY}, "
+                       "CUDA ${CMAKE_CUDA_COMPILER_VERSION} from ${nvcc}, "
+                       "architectures ${architectures}")
             else()
                 set(TRIBUTARY_NCCL_WHY "libcudart_static.a not found beside ${nvcc}")
             endif()
