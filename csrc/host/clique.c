@@ -1,0 +1,159 @@
+/* A clique: the ranks of one communicator, and what they share. */
+#define _POSIX_C_SOURCE 200809L
+#include "csrc/host/clique.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/base/abort.h"
+#include "csrc/base/status.h"
+
+static void *take_lines(size_t bytes)
+{
+    const size_t whole = (bytes + TRI_LINE - 1) / TRI_LINE * TRI_LINE;
+    void *data = aligned_alloc(TRI_LINE, whole);
+    if (data != NULL)
+        memset(data, 0, whole);
+    return data;
+}
+
+/* The abort hook: everybody who waits for a rank of this clique looks again. */
+static void wake_everybody(void *context)
+{
+    struct tri_clique *clique = context;
+    tri_park_wake(&clique->park);
+    tri_park_wake(&clique->closing);
+    tri_park_wake(&clique->split.park);
+    for (int32_t rank = 0; rank < clique->size; rank++)
+        tri_park_wake(&clique->ranks[rank].park);
+}
+
+static void free_clique(struct tri_clique *clique)
+{
+    free(clique->stage);
+    free(clique);
+}
+
+struct tri_clique *tri_clique_create(const int32_t *devices, int32_t size)
+{
+    const size_t n = (size_t)size;
+    struct tri_clique *clique = take_lines(sizeof *clique + n * sizeof clique->ranks[0]);
+    if (clique == NULL)
+        return NULL;
+    clique->size = size;
+    atomic_store(&clique->references, (uint32_t)size);
+    tri_meeting_init(&clique->split, size);
+    clique->stage = take_lines(2 * n * TRI_STAGE_BYTES);
+    clique->abort = tri_abort_create(&clique->word, wake_everybody, clique);
+    if (clique->stage == NULL || clique->abort == NULL) {
+        tri_abort_release(clique->abort);
+        free_clique(clique);
+        return NULL;
+    }
+    for (int32_t rank = 0; rank < size; rank++) {
+        struct tri_transport *self = &clique->ranks[rank];
+        self->clique = clique;
+        self->rank = rank;
+        self->device = devices[rank];
+        for (int turn = 0; turn < 2; turn++)
+            self->staged[turn] = clique->stage + (2 * (size_t)rank + (size_t)turn) * TRI_STAGE_BYTES;
+    }
+    return clique;
+}
+
+void tri_clique_retain(struct tri_clique *clique)
+{
+    atomic_fetch_add(&clique->references, 1);
+}
+
+void tri_clique_release(struct tri_clique *clique)
+{
+    if (atomic_fetch_sub(&clique->references, 1) != 1)
+        return;
+    tri_abort_detach(clique->abort);
+    tri_abort_release(clique->abort);
+    free_clique(clique);
+}
+
+bool tri_clique_live(const struct tri_clique *clique)
+{
+    return __atomic_load_n(&clique->word, __ATOMIC_SEQ_CST) == 0;
+}
+
+struct barrier {
+    const struct tri_clique *clique;
+    uint32_t phase;
+};
+
+static bool barrier_over(void *context)
+{
+    const struct barrier *barrier = context;
+    return atomic_load(&barrier->clique->phase) != barrier->phase ||
+           !tri_clique_live(barrier->clique);
+}
+
+bool tri_clique_barrier(struct tri_clique *clique)
+{
+    struct barrier barrier = {clique, atomic_load(&clique->phase)};
+    if (atomic_fetch_add(&clique->arrived, 1) + 1 == clique->size) {
+        atomic_store(&clique->arrived, 0);
+        atomic_store(&clique->phase, barrier.phase + 1);
+        tri_park_wake(&clique->park);
+        return true;
+    }
+    (void)tri_park_until(&clique->park, barrier_over, &barrier, 0);
+    return atomic_load(&clique->phase) != barrier.phase;
+}
+
+bool tri_clique_touch_begin(struct tri_transport *self)
+{
+    atomic_store(&self->touching, true);
+    if (tri_clique_live(self->clique))
+        return true;
+    tri_clique_touch_end(self);
+    return false;
+}
+
+void tri_clique_touch_end(struct tri_transport *self)
+{
+    atomic_store(&self->touching, false);
+    if (!tri_clique_live(self->clique))
+        tri_park_wake(&self->clique->park);
+}
+
+bool tri_clique_copy(const struct tri_clique *clique, void *dst, const void *src, size_t bytes)
+{
+    if (dst == src)
+        return true;
+    for (size_t at = 0; at < bytes; at += TRI_PIECE_BYTES) {
+        const size_t left = bytes - at;
+        if (!tri_clique_live(clique))
+            return false;
+        memcpy((char *)dst + at, (const char *)src + at,
+               left < TRI_PIECE_BYTES ? left : TRI_PIECE_BYTES);
+    }
+    return true;
+}
+
+static bool nobody_touches(void *context)
+{
+    const struct tri_clique *clique = context;
+    if (tri_clique_live(clique)) /* the abort is under way: no rank is kept from touching yet */
+        return false;
+    for (int32_t rank = 0; rank < clique->size; rank++)
+        if (atomic_load(&clique->ranks[rank].touching))
+            return false;
+    return true;
+}
+
+trib_status tri_clique_leave(struct tri_transport *self)
+{
+    (void)tri_park_until(&self->clique->park, nobody_touches, self->clique, 0);
+    return tri_abort_status(self->clique->abort);
+}
+
+trib_status tri_clique_fail(struct tri_transport *self, trib_status status)
+{
+    (void)tri_abort_raise(self->clique->abort, status, tri_detail());
+    return tri_clique_leave(self);
+}

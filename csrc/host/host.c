@@ -1,0 +1,94 @@
+/* The host backend: ranks are threads of this process, devices are places in its memory. */
+#include "csrc/host/host.h"
+
+#include <stdlib.h>
+
+#include "csrc/host/clique.h"
+#include "kernels/cpu/kernels_cpu.h"
+
+static int32_t count(void)
+{
+    return TRI_MAX_RANKS_HOST;
+}
+
+static trib_status version(uint32_t *out)
+{
+    *out = TRIB_VERSION;
+    return TRIB_OK;
+}
+
+static int32_t rank(const struct tri_transport *transport)
+{
+    return transport->rank;
+}
+
+static int32_t size(const struct tri_transport *transport)
+{
+    return transport->clique->size;
+}
+
+static struct trib_abort *abort_state(struct tri_transport *transport)
+{
+    return transport->clique->abort;
+}
+
+static const uint32_t *abort_word(struct tri_transport *transport)
+{
+    return &transport->clique->word;
+}
+
+static void destroy(struct tri_transport *transport)
+{
+    tri_clique_release(transport->clique);
+}
+
+static const struct tri_device_ops device_ops = {
+    .count = count,
+    .version = version,
+    .alloc = tri_host_alloc,
+    .free = tri_host_free,
+    .alloc_shared = tri_host_alloc_shared,
+    .free_shared = tri_host_free_shared,
+    .copy = tri_host_copy,
+    .fetch = tri_host_fetch,
+    .check_buffer = tri_host_check_buffer,
+    .check_stream = tri_host_check_stream,
+    .stream_create = tri_host_stream_create,
+    .stream_wait = tri_host_stream_wait,
+    .stream_query = tri_host_stream_query,
+    .stream_wait_event = tri_host_stream_wait_event,
+    .stream_submit = tri_host_stream_submit,
+    .stream_destroy = tri_host_stream_destroy,
+    .event_create = tri_host_event_create,
+    .event_record = tri_host_event_record,
+    .event_wait = tri_host_event_wait,
+    .event_query = tri_host_event_query,
+    .event_elapsed = tri_host_event_elapsed,
+    .event_destroy = tri_host_event_destroy,
+};
+
+static const struct tri_transport_ops transport_ops = {
+    .id_create = tri_host_id_create,
+    .id_is_mine = tri_host_id_is_mine,
+    .open = tri_host_open,
+    .open_group = tri_host_open_group,
+    .split = tri_host_split,
+    .rank = rank,
+    .size = size,
+    .abort_state = abort_state,
+    .abort_word = abort_word,
+    .submit = tri_host_submit,
+    .collective = tri_host_collective,
+    .poll = NULL,
+    .close = tri_host_close,
+    .destroy = destroy,
+};
+
+const struct tri_backend tri_backend_host = {
+    .name = "host",
+    .native = 1u << TRI_ALLREDUCE | 1u << TRI_BROADCAST | 1u << TRI_REDUCE | 1u << TRI_ALLGATHER |
+              1u << TRI_REDUCE_SCATTER | 1u << TRI_SEND | 1u << TRI_RECV | 1u << TRI_BARRIER,
+    .device = &device_ops,
+    .transport = &transport_ops,
+    .kernels = &tri_kernels_cpu,
+};

@@ -1,0 +1,168 @@
+/* Sends and receives between the ranks of a clique.
+ *
+ * A sender hands its parcels to each receiver as a chain, in the order of its calls, by storing one
+ * pointer; the receiver takes them off the front, copying straight from the sender's buffer. The
+ * sender waits until all of them are taken, so its place in the receiver's mailbox is empty when it
+ * posts the next chain: one pointer for each pair of ranks is all there is, without a lock.
+ *
+ * All sends of a batch are posted before the first receive waits. So a receive waits only until its
+ * sender has come to the batch, in whatever order the receives are taken. */
+#include "csrc/host/mailbox.h"
+
+#include <stdlib.h>
+
+#include "csrc/base/status.h"
+#include "csrc/base/types.h"
+
+/* One send; lives in the sender's call of tri_mailbox_exchange. */
+struct tri_parcel {
+    struct tri_parcel *next; /* for the same receiver */
+    const struct tri_call *call;
+};
+
+enum { FEW_PARCELS = 16 };
+
+struct count {
+    size_t sends;
+    size_t receives;
+    size_t to_self;
+    size_t from_self;
+};
+
+static struct count count_calls(const struct tri_transport *self, const struct tri_call *calls,
+                                size_t n)
+{
+    struct count count = {0, 0, 0, 0};
+    for (size_t i = 0; i < n; i++) {
+        const bool same = calls[i].peer == self->rank;
+        if (calls[i].kind == TRI_SEND) {
+            count.sends++;
+            count.to_self += same;
+        } else if (calls[i].kind == TRI_RECV) {
+            count.receives++;
+            count.from_self += same;
+        }
+    }
+    return count;
+}
+
+/* Fill `parcels` with the sends and hand them over. */
+static void post(struct tri_transport *self, struct tri_parcel *parcels, size_t sends,
+                 const struct tri_call *calls, size_t n)
+{
+    struct tri_clique *clique = self->clique;
+    struct tri_parcel *first[TRI_MAX_RANKS_HOST] = {NULL};
+    struct tri_parcel **last[TRI_MAX_RANKS_HOST];
+    for (int32_t rank = 0; rank < clique->size; rank++)
+        last[rank] = &first[rank];
+    for (size_t i = 0; i < n; i++) {
+        if (calls[i].kind != TRI_SEND)
+            continue;
+        const int32_t peer = calls[i].peer;
+        *parcels = (struct tri_parcel){NULL, &calls[i]};
+        *last[peer] = parcels;
+        last[peer] = &parcels->next;
+        parcels++;
+    }
+    atomic_store(&self->unsent, (uint32_t)sends);
+    for (int32_t rank = 0; rank < clique->size; rank++)
+        if (first[rank] != NULL) {
+            atomic_store(&clique->ranks[rank].parcels[self->rank], first[rank]);
+            tri_park_wake(&clique->ranks[rank].park);
+        }
+}
+
+struct arrival {
+    struct tri_transport *self;
+    int32_t from;
+};
+
+static bool arrived_or_aborted(void *context)
+{
+    const struct arrival *arrival = context;
+    return atomic_load(&arrival->self->parcels[arrival->from]) != NULL ||
+           !tri_clique_live(arrival->self->clique);
+}
+
+static trib_status mismatch(const struct tri_call *sent, const struct tri_call *wanted,
+                            int32_t rank)
+{
+    return tri_fail(TRIB_ERR_MISMATCH,
+                    "rank %d sends %zu %s to rank %d, which receives %zu %s from it; both must name "
+                    "the same count and type",
+                    (int)wanted->peer, sent->count, trib_dtype_name(sent->dtype), (int)rank,
+                    wanted->count, trib_dtype_name(wanted->dtype));
+}
+
+/* Wait for the next parcel of the peer and take it. */
+static trib_status receive(struct tri_transport *self, const struct tri_call *call)
+{
+    struct tri_clique *clique = self->clique;
+    struct tri_transport *sender = &clique->ranks[call->peer];
+    struct arrival arrival = {self, call->peer};
+    (void)tri_park_until(&self->park, arrived_or_aborted, &arrival, 0);
+    if (!tri_clique_touch_begin(self))
+        return tri_clique_leave(self);
+    struct tri_parcel *parcel = atomic_load(&self->parcels[call->peer]);
+    const struct tri_call *sent = parcel->call;
+    if (sent->count != call->count || sent->dtype != call->dtype) {
+        const trib_status status = mismatch(sent, call, self->rank);
+        tri_clique_touch_end(self);
+        return tri_clique_fail(self, status);
+    }
+    if (!tri_clique_copy(clique, call->recv, sent->send,
+                         call->count * trib_dtype_size(call->dtype))) {
+        tri_clique_touch_end(self);
+        return tri_clique_leave(self);
+    }
+    atomic_store(&self->parcels[call->peer], parcel->next);
+    if (atomic_fetch_sub(&sender->unsent, 1) == 1) /* from here on the parcel may be gone */
+        tri_park_wake(&sender->park);
+    tri_clique_touch_end(self);
+    return TRIB_OK;
+}
+
+static bool sent_or_aborted(void *context)
+{
+    const struct tri_transport *self = context;
+    return atomic_load(&self->unsent) == 0 || !tri_clique_live(self->clique);
+}
+
+static trib_status exchange(struct tri_transport *self, struct tri_parcel *parcels,
+                            const struct count *count, const struct tri_call *calls, size_t n)
+{
+    if (count->sends != 0)
+        post(self, parcels, count->sends, calls, n);
+    trib_status status = TRIB_OK;
+    for (size_t i = 0; i < n && status == TRIB_OK; i++)
+        if (calls[i].kind == TRI_RECV)
+            status = receive(self, &calls[i]);
+    if (status != TRIB_OK || count->sends == 0)
+        return status;
+    (void)tri_park_until(&self->park, sent_or_aborted, self, 0);
+    return atomic_load(&self->unsent) == 0 ? TRIB_OK : tri_clique_leave(self);
+}
+
+trib_status tri_mailbox_exchange(struct tri_transport *self, const struct tri_call *calls,
+                                 size_t n)
+{
+    struct tri_parcel few[FEW_PARCELS];
+    const struct count count = count_calls(self, calls, n);
+    if (count.sends + count.receives == 0)
+        return TRIB_OK;
+    if (count.to_self != count.from_self)
+        return tri_clique_fail(
+            self, tri_fail(TRIB_ERR_INVALID_USAGE,
+                           "rank %d sends itself %zu messages and receives %zu in one batch; put each "
+                           "send to itself and its receive into the same batch",
+                           (int)self->rank, count.to_self, count.from_self));
+    if (count.sends <= FEW_PARCELS)
+        return exchange(self, few, &count, calls, n);
+    struct tri_parcel *many = calloc(count.sends, sizeof *many);
+    if (many == NULL)
+        return tri_clique_fail(self, tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory for %zu sends",
+                                              count.sends));
+    const trib_status status = exchange(self, many, &count, calls, n);
+    free(many);
+    return status;
+}

@@ -1,0 +1,117 @@
+/* Memory of the host backend: ordinary memory, remembered by device and range. */
+#define _POSIX_C_SOURCE 200809L
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/base/status.h"
+#include "csrc/host/host.h"
+#include "csrc/host/registry.h"
+#include "csrc/host/stream.h"
+
+enum { ALIGNMENT = 256, LINE = 64 };
+
+static struct tri_registry memory = TRI_REGISTRY_INIT;
+
+/* Aligned memory of at least one byte; NULL when it is short. */
+static void *take(size_t alignment, size_t bytes)
+{
+    if (bytes > (size_t)PTRDIFF_MAX - alignment)
+        return NULL;
+    const size_t whole = bytes == 0 ? alignment : (bytes + alignment - 1) / alignment * alignment;
+    return aligned_alloc(alignment, whole);
+}
+
+trib_status tri_host_alloc(int32_t device, void **out, size_t bytes)
+{
+    *out = take(ALIGNMENT, bytes);
+    if (*out != NULL && tri_registry_add(&memory, *out, bytes, device))
+        return TRIB_OK;
+    free(*out);
+    *out = NULL;
+    return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "device_alloc: no %zu bytes for host device %d", bytes,
+                    (int)device);
+}
+
+trib_status tri_host_free(int32_t device, void *data)
+{
+    if (data == NULL)
+        return TRIB_OK;
+    if (!tri_registry_remove(&memory, data, device))
+        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                        "device_free: data %p is not the start of memory of host device %d; pass "
+                        "what trib_device_alloc of that device gave, once",
+                        data, (int)device);
+    free(data);
+    return TRIB_OK;
+}
+
+trib_status tri_host_alloc_shared(void **out, size_t bytes)
+{
+    *out = take(LINE, bytes);
+    if (*out == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no %zu bytes of shared memory", bytes);
+    memset(*out, 0, bytes);
+    return TRIB_OK;
+}
+
+void tri_host_free_shared(void *data)
+{
+    free(data);
+}
+
+struct copy {
+    void *dst;
+    const void *src;
+    size_t bytes;
+};
+
+static void run_copy(void *item)
+{
+    const struct copy *copy = item;
+    if (copy->bytes != 0 && copy->dst != copy->src)
+        memcpy(copy->dst, copy->src, copy->bytes);
+}
+
+trib_status tri_host_copy(int32_t device, void *dst, const void *src, size_t bytes,
+                          trib_stream stream)
+{
+    struct tri_stream *queue = NULL;
+    const trib_status status = tri_stream_find(&queue, device, stream, "device_copy");
+    if (status != TRIB_OK)
+        return status;
+    struct copy *copy = tri_stream_item(queue, sizeof *copy);
+    if (copy == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "device_copy: no memory to queue it");
+    *copy = (struct copy){dst, src, bytes};
+    tri_stream_push(queue, copy, run_copy);
+    return TRIB_OK;
+}
+
+trib_status tri_host_fetch(int32_t device, void *dst, const void *src, size_t bytes,
+                           trib_stream stream)
+{
+    const trib_status status = tri_host_copy(device, dst, src, bytes, stream);
+    return status == TRIB_OK ? tri_host_stream_wait(device, stream) : status;
+}
+
+/* Memory that was not allocated here may be used by every device. A range that begins outside and
+ * runs into memory from here must have run over the end of what it began in. */
+enum tri_fault tri_host_check_buffer(int32_t device, const void *data, size_t bytes, size_t *found)
+{
+    struct tri_range range;
+    if (!tri_registry_find(&memory, data, bytes, &range))
+        return TRI_FAULT_NONE;
+    if (range.start > (uintptr_t)data) {
+        *found = range.start - (uintptr_t)data;
+        return TRI_FAULT_TOO_SHORT;
+    }
+    if (range.device != device) {
+        *found = (size_t)range.device;
+        return TRI_FAULT_OTHER_DEVICE;
+    }
+    const size_t left = range.bytes - ((uintptr_t)data - range.start);
+    if (left >= bytes)
+        return TRI_FAULT_NONE;
+    *found = left;
+    return TRI_FAULT_TOO_SHORT;
+}

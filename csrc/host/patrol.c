@@ -1,0 +1,118 @@
+/* When a stream's worker is called. */
+#define _POSIX_C_SOURCE 200809L
+#include "csrc/host/patrol.h"
+
+#include <stddef.h>
+#include <time.h>
+
+#include "csrc/host/park.h"
+#include "csrc/host/stream.h"
+
+enum {
+    ROUND_NS = 200000,
+    QUIET_ROUNDS = 100 /* without work before the patrol sleeps */
+};
+
+/* The stream whose worker this thread has put off calling. It may be gone by now: only for
+ * tri_stream_kick. */
+static _Thread_local const void *put_off;
+
+static struct {
+    pthread_once_t once;
+    bool started; /* written once, under `once` */
+    _Atomic bool asleep;
+    _Atomic uint32_t seen; /* a stream was put off since the last round */
+    struct tri_park bed;   /* for asleep */
+} patrol = {.once = PTHREAD_ONCE_INIT};
+
+static bool called_up(void *context)
+{
+    (void)context;
+    return !atomic_load(&patrol.asleep);
+}
+
+static void *go_round(void *context)
+{
+    (void)context;
+    const struct timespec pause = {0, ROUND_NS};
+    for (int quiet = 0;; quiet++) {
+        nanosleep(&pause, NULL);
+        tri_stream_patrol();
+        if (atomic_exchange(&patrol.seen, 0) != 0)
+            quiet = 0;
+        if (quiet < QUIET_ROUNDS)
+            continue;
+        atomic_store(&patrol.asleep, true);
+        if (atomic_load(&patrol.seen) == 0)
+            (void)tri_park_until(&patrol.bed, called_up, NULL, 0);
+        atomic_store(&patrol.asleep, false);
+        quiet = 0;
+    }
+    return NULL;
+}
+
+static void start_patrol(void)
+{
+    pthread_t thread;
+    patrol.started = tri_thread_start(&thread, go_round, NULL) == 0;
+    if (patrol.started)
+        pthread_detach(thread);
+}
+
+/* Let the patrol look after the stream. False if there is no patrol. */
+static bool put_off_call(const void *stream, struct tri_patrolled *patrolled)
+{
+    pthread_once(&patrol.once, start_patrol);
+    if (!patrol.started)
+        return false;
+    put_off = stream;
+    uint32_t none = 0;
+    (void)atomic_compare_exchange_strong(&patrolled->rounds, &none, 1);
+    atomic_store(&patrol.seen, 1);
+    if (atomic_load(&patrol.asleep)) {
+        atomic_store(&patrol.asleep, false);
+        tri_park_wake(&patrol.bed);
+    }
+    return true;
+}
+
+/* This thread turns to `stream`: another one's worker is put off no longer. */
+static void turn_to(const void *stream)
+{
+    if (put_off == NULL)
+        return;
+    if (put_off != stream)
+        tri_stream_kick(put_off);
+    put_off = NULL;
+}
+
+bool tri_patrol_pushed(const void *stream, struct tri_patrolled *patrolled, bool running)
+{
+    turn_to(stream);
+    if (running)
+        return false;
+    return !atomic_load(&patrolled->awaited) || !put_off_call(stream, patrolled);
+}
+
+void tri_patrol_waiting(const void *stream, struct tri_patrolled *patrolled, bool pending)
+{
+    turn_to(stream);
+    atomic_store(&patrolled->rounds, 0);
+    if (pending)
+        atomic_store(&patrolled->awaited, true);
+}
+
+bool tri_patrol_overdue(struct tri_patrolled *patrolled)
+{
+    const uint32_t rounds = atomic_load(&patrolled->rounds);
+    if (rounds == 0)
+        return false;
+    if (rounds == 1) {
+        uint32_t once = 1;
+        (void)atomic_compare_exchange_strong(&patrolled->rounds, &once, 2);
+        return false;
+    }
+    atomic_store(&patrolled->rounds, 0);
+    atomic_store(&patrolled->awaited, false);
+    return true;
+}

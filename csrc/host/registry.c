@@ -1,0 +1,111 @@
+/* What lies where: a sorted array of address ranges. */
+#define _POSIX_C_SOURCE 200809L
+#include "csrc/host/registry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Index of the first range that starts above `address`. The lock is held. */
+static size_t above(const struct tri_registry *registry, uintptr_t address)
+{
+    size_t low = 0;
+    size_t high = registry->count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (registry->ranges[middle].start <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The range that starts at `address`, or NULL. The lock is held. */
+static struct tri_range *exactly(const struct tri_registry *registry, uintptr_t address)
+{
+    const size_t i = above(registry, address);
+    if (i == 0 || registry->ranges[i - 1].start != address)
+        return NULL;
+    return &registry->ranges[i - 1];
+}
+
+static bool reserve(struct tri_registry *registry)
+{
+    if (registry->count < registry->capacity)
+        return true;
+    const size_t capacity = registry->capacity == 0 ? 64 : 2 * registry->capacity;
+    struct tri_range *ranges = realloc(registry->ranges, capacity * sizeof *ranges);
+    if (ranges == NULL)
+        return false;
+    registry->ranges = ranges;
+    registry->capacity = capacity;
+    return true;
+}
+
+bool tri_registry_add(struct tri_registry *registry, const void *start, size_t bytes,
+                      int32_t device)
+{
+    pthread_rwlock_wrlock(&registry->lock);
+    const bool room = reserve(registry);
+    if (room) {
+        const size_t i = above(registry, (uintptr_t)start);
+        struct tri_range *at = &registry->ranges[i];
+        memmove(at + 1, at, (registry->count - i) * sizeof *at);
+        *at = (struct tri_range){(uintptr_t)start, bytes, device};
+        registry->count++;
+    }
+    pthread_rwlock_unlock(&registry->lock);
+    return room;
+}
+
+bool tri_registry_remove(struct tri_registry *registry, const void *start, int32_t device)
+{
+    pthread_rwlock_wrlock(&registry->lock);
+    struct tri_range *at = exactly(registry, (uintptr_t)start);
+    const bool found = at != NULL && at->device == device;
+    if (found) {
+        registry->count--;
+        memmove(at, at + 1, (size_t)(registry->ranges + registry->count - at) * sizeof *at);
+    }
+    pthread_rwlock_unlock(&registry->lock);
+    return found;
+}
+
+int32_t tri_registry_device(struct tri_registry *registry, const void *start)
+{
+    pthread_rwlock_rdlock(&registry->lock);
+    const struct tri_range *at = exactly(registry, (uintptr_t)start);
+    const int32_t device = at == NULL ? -1 : at->device;
+    pthread_rwlock_unlock(&registry->lock);
+    return device;
+}
+
+bool tri_registry_find(struct tri_registry *registry, const void *data, size_t bytes,
+                       struct tri_range *out)
+{
+    const uintptr_t first = (uintptr_t)data;
+    bool found = false;
+    pthread_rwlock_rdlock(&registry->lock);
+    const size_t i = above(registry, first);
+    const struct tri_range *at = registry->ranges + i;
+    if (i > 0 && (first - at[-1].start < at[-1].bytes || first == at[-1].start)) {
+        *out = at[-1];
+        found = true;
+    } else if (i < registry->count && at->start - first < bytes) {
+        *out = *at;
+        found = true;
+    }
+    pthread_rwlock_unlock(&registry->lock);
+    return found;
+}
+
+void tri_registry_visit(struct tri_registry *registry, const void *start, void (*visit)(void *))
+{
+    pthread_rwlock_rdlock(&registry->lock);
+    if (start == NULL)
+        for (size_t i = 0; i < registry->count; i++)
+            visit((void *)registry->ranges[i].start);
+    else if (exactly(registry, (uintptr_t)start) != NULL)
+        visit((void *)(uintptr_t)start);
+    pthread_rwlock_unlock(&registry->lock);
+}

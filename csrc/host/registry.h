@@ -1,0 +1,47 @@
+/* What lies where: address ranges of memory, streams and events that this backend has made, so that
+ * a foreign pointer is recognised without being looked at. */
+#ifndef TRI_HOST_REGISTRY_H
+#define TRI_HOST_REGISTRY_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tri_range {
+    uintptr_t start;
+    size_t bytes;
+    int32_t device;
+};
+
+struct tri_registry {
+    /* Guards the fields below. Written for the length of a memmove, by threads that wait for nothing
+     * meanwhile; so readers never wait longer than that. */
+    pthread_rwlock_t lock;
+    struct tri_range *ranges; /* ascending, without overlap */
+    size_t count;
+    size_t capacity;
+};
+
+#define TRI_REGISTRY_INIT {PTHREAD_RWLOCK_INITIALIZER, NULL, 0, 0}
+
+/* False when memory is short. */
+bool tri_registry_add(struct tri_registry *registry, const void *start, size_t bytes,
+                      int32_t device);
+
+/* Remove the range that starts at `start` on `device`. False if there is none. */
+bool tri_registry_remove(struct tri_registry *registry, const void *start, int32_t device);
+
+/* The device of the object that starts at `start`; -1 if there is none. */
+int32_t tri_registry_device(struct tri_registry *registry, const void *start);
+
+/* The first range that [data, data + bytes) touches; false if there is none. An empty range counts
+ * as one byte. */
+bool tri_registry_find(struct tri_registry *registry, const void *data, size_t bytes,
+                       struct tri_range *out);
+
+/* Call `visit` with the start of the object at `start` if it is there, or of every object if `start`
+ * is NULL. None of them is removed meanwhile; `visit` must not wait. */
+void tri_registry_visit(struct tri_registry *registry, const void *start, void (*visit)(void *));
+
+#endif

@@ -1,0 +1,100 @@
+/* A rank's submissions: one after the other, whatever their streams; and their end. */
+#include <string.h>
+
+#include "csrc/base/abort.h"
+#include "csrc/base/clock.h"
+#include "csrc/base/status.h"
+#include "csrc/host/clique.h"
+#include "csrc/host/host.h"
+#include "csrc/host/stream.h"
+
+struct submission {
+    struct tri_transport *self;
+    uint64_t ticket; /* submissions of this rank that come before */
+    void (*function)(void *);
+    _Alignas(16) unsigned char argument[];
+};
+
+/* Is it this submission's turn? Takes the turn. After an abort they run in any order, but still one
+ * at a time. */
+static bool take_turn(void *context)
+{
+    const struct submission *submission = context;
+    struct tri_transport *self = submission->self;
+    if (atomic_load(&self->served) != submission->ticket && tri_clique_live(self->clique))
+        return false;
+    bool idle = false;
+    return atomic_compare_exchange_strong(&self->serving, &idle, true);
+}
+
+static void run_submission(void *item)
+{
+    struct submission *submission = item;
+    struct tri_transport *self = submission->self;
+    struct tri_clique *clique = self->clique;
+    (void)tri_park_until(&self->park, take_turn, submission, 0);
+    submission->function(submission->argument);
+    atomic_store(&self->serving, false);
+    atomic_fetch_add(&self->served, 1);
+    tri_park_wake(&self->park);
+    tri_park_wake(&clique->closing);
+    tri_clique_release(clique);
+}
+
+trib_status tri_host_submit(struct tri_transport *self, void (*function)(void *argument),
+                            const void *argument, size_t bytes, trib_stream stream)
+{
+    struct tri_stream *queue = NULL;
+    const trib_status status = tri_stream_find(&queue, self->device, stream, "submit");
+    if (status != TRIB_OK)
+        return status;
+    struct submission *submission = tri_stream_item(queue, sizeof *submission + bytes);
+    if (submission == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no %zu bytes to queue a call", bytes);
+    submission->self = self;
+    submission->ticket = self->issued++;
+    submission->function = function;
+    memcpy(submission->argument, argument, bytes);
+    tri_clique_retain(self->clique);
+    tri_stream_push(queue, submission, run_submission);
+    return TRIB_OK;
+}
+
+/* Submissions that have not run. All ranks have closed, so `issued` stays. */
+static uint64_t unserved(const struct tri_clique *clique, int32_t *out_rank)
+{
+    uint64_t sum = 0;
+    for (int32_t rank = 0; rank < clique->size; rank++) {
+        const struct tri_transport *self = &clique->ranks[rank];
+        const uint64_t left = self->issued - atomic_load(&self->served);
+        if (left != 0 && sum == 0)
+            *out_rank = rank;
+        sum += left;
+    }
+    return sum;
+}
+
+static bool idle_or_aborted(void *context)
+{
+    const struct tri_clique *clique = context;
+    int32_t rank;
+    return unserved(clique, &rank) == 0 || !tri_clique_live(clique);
+}
+
+trib_status tri_host_close(struct tri_transport *self, uint32_t timeout_ms)
+{
+    struct tri_clique *clique = self->clique;
+    if (atomic_fetch_add(&clique->closed, 1) + 1 != clique->size)
+        return TRIB_OK;
+    if (tri_park_until(&clique->closing, idle_or_aborted, clique, tri_deadline_ns(timeout_ms)))
+        return TRIB_OK;
+    int32_t rank = 0;
+    const uint64_t left = unserved(clique, &rank);
+    const trib_status status = tri_fail(
+        TRIB_ERR_TIMEOUT,
+        "close: after %u ms %llu queued calls have not run, the first of them on rank %d; the "
+        "communicator is aborted. Wait for the streams before closing, or give more time",
+        (unsigned)timeout_ms, (unsigned long long)left, (int)rank);
+    (void)tri_abort_raise(clique->abort, status, tri_detail());
+    return status;
+}
