@@ -321,7 +321,7 @@ void tri_stream_patrol(void)
 /* -------------------------------------------------------------------------------------- waiting */
 
 struct wait {
-    struct tri_stream *stream = NULL;
+    struct tri_stream *stream;
     uint64_t until;
 };
 
