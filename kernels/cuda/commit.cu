@@ -1,0 +1,51 @@
+// commit: may what was reduced be spread?
+#include <cstdint>
+
+#include "kernels/cuda/kernels_cuda.h"
+#include "kernels/cuda/launch.cuh"
+
+namespace {
+
+// The abort word and the counter are memory that host threads use at the same time.
+__device__ inline uint32_t load_shared(const uint32_t *word)
+{
+    uint32_t value;
+    asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+__device__ inline void store_shared(uint32_t *word, uint32_t value)
+{
+    asm volatile("st.release.sys.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
+}
+
+template <typename T>
+__global__ void commit(uint32_t *decision, const uint32_t *abort_word, uint32_t *committed,
+                       const T *total, float *total_out)
+{
+    // Read once: decision and total_out must tell the same story.
+    const bool aborted = load_shared(abort_word) != 0;
+    bool go = !aborted;
+    if (total != nullptr) {
+        const T sum = *total;
+        go = go && isfinite(sum) && sum > T(0);
+        if (total_out != nullptr)
+            *total_out = aborted ? nanf("") : static_cast<float>(sum);
+    }
+    *decision = go ? 1 : 0;
+    if (go) // this stream is the only writer
+        store_shared(committed, load_shared(committed) + 1);
+}
+
+} // namespace
+
+trib_status tri_cuda_commit(uint32_t *decision, const uint32_t *abort_word, uint32_t *committed,
+                            const void *total, trib_dtype total_dtype, float *total_out,
+                            trib_stream stream)
+{
+    void *arguments[] = {&decision, &abort_word, &committed, &total, &total_out};
+    const void *kernel = total_dtype == TRIB_F64
+                             ? reinterpret_cast<const void *>(commit<double>)
+                             : reinterpret_cast<const void *>(commit<float>);
+    return launch_kernel(kernel, 1, 1, arguments, stream);
+}

@@ -1,0 +1,301 @@
+// What pack and unpack share: a list of slices as the parameter of one launch, who moves which part
+// of the bucket, and the loops that move it.
+//
+// The bucket is seen as units of 16 bytes. Slices begin at whole units, so a unit belongs to one
+// slice or to none, and only a slice's last unit can be partly padding. One warp moves one chunk of
+// 128 units. Nearly always a chunk lies inside one slice: then every lane has all its loads in
+// flight before its first store, in words as wide as the tensor's alignment allows, and neighbouring
+// lanes touch neighbouring words. A chunk that several slices share is moved unit by unit, and each
+// lane looks up the slice of its unit: so hundreds of tiny tensors cost no more than one launch.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/kernels.h"
+
+namespace {
+
+constexpr uint32_t kLanes = 32, kWarps = 8;
+constexpr uint32_t kUnit = 16;         // bytes
+constexpr uint32_t kChunk = 4 * kLanes; // units
+constexpr uint32_t kMaxUnits = 1u << 31; // units of one launch; longer slices are cut
+
+// One launch: `n` slices, and every unit of the bucket from `base` on, `units` of them. Travels in
+// the launch's parameters, so no copy to the device is needed and the caller's list is free when the
+// call returns. Arrays of fields, because the lookup reads `first` alone.
+template <uint32_t Capacity>
+struct Job {
+    char *bucket;
+    uint64_t count; // elements of the bucket
+    uint64_t base;
+    const float *device_weight;
+    const uint32_t *decision;
+    float weight;
+    uint32_t units;
+    uint32_t n;
+    uint32_t element_size; // of the bucket
+    char *data[Capacity];
+    uint32_t first[Capacity]; // unit, from base
+    uint32_t length[Capacity]; // units, the partly filled last one included
+    uint8_t tail[Capacity];   // low four bits: elements in the last unit, less 1; high: dtype
+};
+
+// Parameters may take 4,096 bytes everywhere, and 32,764 since CUDA 12.1 (on sm_70 and later). Both
+// sizes are built: a launch costs more the more it carries, and most lists fit into the small one.
+constexpr uint32_t kSmall = 236;
+static_assert(sizeof(Job<kSmall>) <= 4096, "the small job exceeds the limit of all CUDA versions");
+#if CUDART_VERSION >= 12010
+constexpr uint32_t kLarge = 1920;
+static_assert(sizeof(Job<kLarge>) <= 32764, "the large job exceeds the limit of CUDA 12.1");
+#else
+constexpr uint32_t kLarge = kSmall;
+#endif
+
+// ------------------------------------------------------------------------------------- on the host
+
+// What pack or unpack was asked, and how much of it is queued already.
+struct Request {
+    const tri_slice *slices;
+    size_t n;
+    const tri_bucket *bucket;
+    const tri_weight *weight;
+    const uint32_t *decision;
+    size_t slice = 0; // the next one
+    size_t done = 0;  // its elements that are queued
+    uint64_t unit = 0;
+};
+
+// The elements of slices[slice] that fit into `room` units, as the next entry of the job.
+template <uint32_t Capacity>
+inline void add_piece(Job<Capacity> &job, Request &request, uint64_t first, uint64_t room)
+{
+    const tri_slice &slice = request.slices[request.slice];
+    const size_t per_unit = kUnit / job.element_size;
+    const size_t left = slice.count - request.done;
+    const size_t count = left > room * per_unit ? room * per_unit : left;
+    const size_t length = (count + per_unit - 1) / per_unit;
+    const size_t last = count - (length - 1) * per_unit;
+    const uint32_t i = job.n++;
+    job.data[i] = static_cast<char *>(slice.data) + request.done * trib_dtype_size(slice.dtype);
+    job.first[i] = static_cast<uint32_t>(first);
+    job.length[i] = static_cast<uint32_t>(length);
+    job.tail[i] = static_cast<uint8_t>((last - 1) | static_cast<size_t>(slice.dtype) << 4);
+    request.done += count;
+}
+
+// The next job: as many slices as fit, up to the first unit of what did not, or of the bucket's end.
+template <uint32_t Capacity>
+inline void next_job(Job<Capacity> &job, Request &request)
+{
+    const tri_bucket &bucket = *request.bucket;
+    job.bucket = static_cast<char *>(bucket.data);
+    job.count = bucket.count;
+    job.base = request.unit;
+    job.device_weight = request.weight != nullptr ? request.weight->device : nullptr;
+    job.weight = request.weight != nullptr ? request.weight->value : 0;
+    job.decision = request.decision;
+    job.element_size = static_cast<uint32_t>(trib_dtype_size(bucket.dtype));
+    job.n = 0;
+    const uint64_t per_unit = kUnit / job.element_size;
+    uint64_t end = (bucket.count + per_unit - 1) / per_unit;
+    while (request.slice < request.n) {
+        const tri_slice &slice = request.slices[request.slice];
+        if (request.done == slice.count) {
+            request.slice++;
+            request.done = 0;
+            continue;
+        }
+        const uint64_t unit = (slice.offset + request.done) / per_unit;
+        if (job.n == Capacity || unit - job.base >= kMaxUnits) {
+            end = unit;
+            break;
+        }
+        add_piece(job, request, unit - job.base, kMaxUnits - (unit - job.base));
+    }
+    job.units = static_cast<uint32_t>(end - job.base);
+    request.unit = end;
+}
+
+template <uint32_t Capacity>
+inline trib_status launch_jobs(void (*kernel)(Job<Capacity>), Request request, trib_stream stream)
+{
+    Job<Capacity> job;
+    do {
+        next_job(job, request);
+        void *arguments[] = {&job};
+        const uint32_t blocks = (job.units + kChunk * kWarps - 1) / (kChunk * kWarps);
+        const trib_status status =
+            blocks == 0 ? TRIB_OK
+                        : launch_kernel(reinterpret_cast<const void *>(kernel), blocks,
+                                        kLanes * kWarps, arguments, stream);
+        if (status != TRIB_OK)
+            return status;
+    } while (request.slice < request.n);
+    return TRIB_OK;
+}
+
+// Queue the request: in one launch if it fits.
+inline trib_status launch(void (*small)(Job<kSmall>), void (*large)(Job<kLarge>),
+                          const Request &request, trib_stream stream)
+{
+    int driver = 0;
+    if (request.n > kSmall && kLarge > kSmall && cudaDriverGetVersion(&driver) == cudaSuccess &&
+        driver >= 12010)
+        return launch_jobs(large, request, stream);
+    return launch_jobs(small, request, stream);
+}
+
+// ----------------------------------------------------------------------------------- on the device
+
+// One slice, or the part of it that is in this job.
+struct Piece {
+    char *data;
+    uint32_t first, length; // units
+    uint32_t tail;          // elements in the last unit
+    trib_dtype dtype;
+};
+
+template <uint32_t Capacity>
+__device__ inline Piece piece(const Job<Capacity> &job, uint32_t i)
+{
+    const uint32_t tail = job.tail[i];
+    return {job.data[i], job.first[i], job.length[i], (tail & 15) + 1,
+            static_cast<trib_dtype>(tail >> 4)};
+}
+
+// The last of pieces low..high that begins at or before `unit`; `low` if none does.
+template <uint32_t Capacity>
+__device__ inline uint32_t find(const Job<Capacity> &job, uint32_t unit, uint32_t low,
+                                uint32_t high)
+{
+    while (low < high) {
+        const uint32_t middle = low + (high - low + 1) / 2;
+        if (job.first[middle] <= unit)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+// The elements of the piece that lie in `unit`: 0 to per_unit.
+__device__ inline uint32_t elements(const Piece &piece, uint32_t unit, uint32_t per_unit)
+{
+    const uint32_t inside = unit - piece.first; // huge if before it
+    if (unit < piece.first || inside >= piece.length)
+        return 0;
+    return inside + 1 == piece.length ? piece.tail : per_unit;
+}
+
+// Move the warp's chunk: body.chunk(piece, unit) if all of it lies in one piece, otherwise
+// body.unit(piece, unit, count) for each unit, `count` elements of which are the piece's.
+template <uint32_t Capacity, typename Body>
+__device__ inline void move_chunk(const Job<Capacity> &job, Body body)
+{
+    const uint32_t lane = threadIdx.x % kLanes;
+    const uint32_t begin = (blockIdx.x * kWarps + threadIdx.x / kLanes) * kChunk;
+    if (begin >= job.units)
+        return;
+    const uint32_t per_unit = kUnit / job.element_size;
+    const uint32_t end = begin + kChunk < job.units ? begin + kChunk : job.units;
+    const uint32_t last = job.n == 0 ? 0 : job.n - 1;
+    const uint32_t low = find(job, begin, 0, last);
+    const Piece whole = job.n == 0 ? Piece{} : piece(job, low);
+    if (end - begin == kChunk && elements(whole, begin, per_unit) == per_unit &&
+        elements(whole, end - 1, per_unit) == per_unit) {
+        body.chunk(whole, begin);
+        return;
+    }
+    const uint32_t high = find(job, end - 1, low, last);
+    for (uint32_t unit = begin + lane; unit < end; unit += kLanes) {
+        const Piece mine = job.n == 0 ? Piece{} : piece(job, find(job, unit, low, high));
+        body.unit(mine, unit, elements(mine, unit, per_unit));
+    }
+}
+
+// Where a piece's data for `unit` lies.
+template <typename T>
+__device__ inline T *at(const Piece &piece, uint32_t unit, uint32_t per_unit)
+{
+    return reinterpret_cast<T *>(piece.data) +
+           static_cast<uint64_t>(unit - piece.first) * per_unit;
+}
+
+// Where the bucket's `unit` lies.
+template <typename T, uint32_t Capacity>
+__device__ inline T *bucket_at(const Job<Capacity> &job, uint32_t unit)
+{
+    return reinterpret_cast<T *>(job.bucket + (job.base + unit) * kUnit);
+}
+
+__device__ inline bool aligned(const void *data, uint32_t bytes)
+{
+    return reinterpret_cast<uintptr_t>(data) % bytes == 0;
+}
+
+// `V` elements that are loaded and stored as one.
+template <typename T, int V>
+struct alignas(sizeof(T) * V) Vector {
+    T element[V];
+};
+
+// dst[i] = op(src[i]) for the `Count` elements of a chunk, by all lanes of a warp, V at a time.
+template <int Count, int V, typename Dst, typename Src, typename Op>
+__device__ inline void move(Dst *dst, const Src *src, Op op)
+{
+    constexpr int kSteps = Count / V / kLanes;        // of each lane
+    constexpr int kBatch = kSteps < 16 ? kSteps : 16; // loads in flight
+    const Vector<Src, V> *from = reinterpret_cast<const Vector<Src, V> *>(src);
+    Vector<Dst, V> *to = reinterpret_cast<Vector<Dst, V> *>(dst);
+    for (int i = threadIdx.x % kLanes; i < kSteps * kLanes; i += kBatch * kLanes) {
+        Vector<Src, V> loaded[kBatch];
+#pragma unroll
+        for (int j = 0; j < kBatch; j++)
+            loaded[j] = from[i + j * kLanes];
+#pragma unroll
+        for (int j = 0; j < kBatch; j++) {
+            Vector<Dst, V> stored;
+#pragma unroll
+            for (int v = 0; v < V; v++)
+                op(stored.element[v], loaded[j].element[v]);
+            to[i + j * kLanes] = stored;
+        }
+    }
+}
+
+struct Copy {
+    template <typename T>
+    __device__ void operator()(T &out, const T &in) const
+    {
+        out = in;
+    }
+};
+
+// The plain chunk: bytes, in words as wide as the alignment of `tensor`, one of the two, allows.
+__device__ inline void copy_chunk(void *dst, const void *src, const void *tensor)
+{
+    constexpr int kBytes = kChunk * kUnit;
+    char *to = static_cast<char *>(dst);
+    const char *from = static_cast<const char *>(src);
+    if (aligned(tensor, 16))
+        move<kBytes / 16, 1>(reinterpret_cast<uint4 *>(to),
+                             reinterpret_cast<const uint4 *>(from), Copy());
+    else if (aligned(tensor, 8))
+        move<kBytes / 8, 1>(reinterpret_cast<uint64_t *>(to),
+                            reinterpret_cast<const uint64_t *>(from), Copy());
+    else if (aligned(tensor, 4))
+        move<kBytes / 4, 1>(reinterpret_cast<uint32_t *>(to),
+                            reinterpret_cast<const uint32_t *>(from), Copy());
+    else if (aligned(tensor, 2))
+        move<kBytes / 2, 1>(reinterpret_cast<uint16_t *>(to),
+                            reinterpret_cast<const uint16_t *>(from), Copy());
+    else
+        move<kBytes, 1>(reinterpret_cast<uint8_t *>(to), reinterpret_cast<const uint8_t *>(from),
+                        Copy());
+}
+
+} // namespace

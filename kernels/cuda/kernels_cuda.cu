@@ -1,0 +1,6 @@
+// The cuda table.
+#include "kernels/cuda/kernels_cuda.h"
+
+const struct tri_kernels tri_kernels_cuda = {
+    "cuda", tri_cuda_pack, tri_cuda_commit, tri_cuda_unpack, nullptr, // no reduce
+};

@@ -1,0 +1,30 @@
+/* The cuda table: kernels queued on CUDA streams. It has no reduce: NCCL reduces. */
+#ifndef TRI_KERNELS_CUDA_H
+#define TRI_KERNELS_CUDA_H
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+extern const struct tri_kernels tri_kernels_cuda;
+
+/* Its members, in the files of the same name. Contracts: kernels.h. The current device is the
+ * stream's. The only failure is TRIB_ERR_CUDA: a launch was refused, and what had been queued before
+ * it stays queued. */
+trib_status tri_cuda_pack(const struct tri_slice *slices, size_t n,
+                          const struct tri_bucket *bucket, const struct tri_weight *weight,
+                          trib_stream stream);
+trib_status tri_cuda_commit(uint32_t *decision, const uint32_t *abort_word, uint32_t *committed,
+                            const void *total, trib_dtype total_dtype, float *total_out,
+                            trib_stream stream);
+trib_status tri_cuda_unpack(const struct tri_slice *slices, size_t n,
+                            const struct tri_bucket *bucket, int weighted,
+                            const uint32_t *decision, trib_stream stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
