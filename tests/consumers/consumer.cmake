@@ -2,7 +2,8 @@
 #   install         puts the build at BUILD into PREFIX, and then moves it (a package must not care)
 #   install_static  builds a static library out of SOURCE first
 #   find_package, pkg_config, add_subdirectory
-# WORK is a folder for this test; CACHE a file with the settings of the tested build.
+# WORK is a folder for this test; CACHE a file with the settings of the tested build, CONFIG its build
+# type.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -18,22 +19,22 @@ if(KIND STREQUAL "install" OR KIND STREQUAL "install_static")
         set(BUILD ${fresh})
         run(${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD} -C ${CACHE} -DBUILD_SHARED_LIBS=OFF
             -DTRIBUTARY_TESTS=OFF -DTRIBUTARY_BENCHES=OFF)
-        run(${CMAKE_COMMAND} --build ${BUILD} --config Release --parallel 2)
+        run(${CMAKE_COMMAND} --build ${BUILD} --config ${CONFIG} --parallel 2)
     endif()
     file(REMOVE_RECURSE ${PREFIX} ${PREFIX}-first)
-    run(${CMAKE_COMMAND} --install ${BUILD} --config Release --prefix ${PREFIX}-first)
+    run(${CMAKE_COMMAND} --install ${BUILD} --config ${CONFIG} --prefix ${PREFIX}-first)
     file(RENAME ${PREFIX}-first ${PREFIX})
 
 elseif(KIND STREQUAL "find_package")
     run(${CMAKE_COMMAND} -S ${here}/find_package -B ${fresh} -C ${CACHE} -DCMAKE_PREFIX_PATH=${PREFIX})
-    run(${CMAKE_COMMAND} --build ${fresh} --config Release)
+    run(${CMAKE_COMMAND} --build ${fresh} --config ${CONFIG})
     run(${fresh}/consumer)
 
 elseif(KIND STREQUAL "add_subdirectory")
     # Without the nccl backend: how that is found does not depend on who asks.
     run(${CMAKE_COMMAND} -S ${here}/add_subdirectory -B ${fresh} -C ${CACHE}
         -DTRIBUTARY_SOURCE=${SOURCE} -DTRIBUTARY_NCCL=OFF)
-    run(${CMAKE_COMMAND} --build ${fresh} --config Release --parallel 2)
+    run(${CMAKE_COMMAND} --build ${fresh} --config ${CONFIG} --parallel 2)
     run(${fresh}/consumer)
 
 elseif(KIND STREQUAL "pkg_config")

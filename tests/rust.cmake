@@ -1,0 +1,59 @@
+# One check of the Rust crates. CHECK is test, train, clippy, fmt, doc, bindings or package; RUST the
+# workspace; TARGET cargo's output. The environment says how build.rs makes the C library.
+cmake_minimum_required(VERSION 3.25)
+
+function(skip why)
+    execute_process(COMMAND ${CMAKE_COMMAND} -E echo "skipped: ${why}")
+endfunction()
+
+find_program(cargo cargo HINTS $ENV{HOME}/.cargo/bin)
+if(NOT cargo)
+    skip("cargo is not installed")
+    return()
+endif()
+
+# A toolchain that is older than the crates ask for cannot even read their lock file.
+file(STRINGS ${RUST}/Cargo.toml line REGEX "^rust-version")
+string(REGEX MATCH "[0-9.]+" needed "${line}")
+execute_process(COMMAND ${cargo} --version OUTPUT_VARIABLE line COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" found "${line}")
+if(found VERSION_LESS needed)
+    skip("cargo ${found} is older than ${needed}")
+    return()
+endif()
+
+set(ENV{CARGO_TARGET_DIR} ${TARGET})
+set(ENV{CARGO_TERM_COLOR} never)
+if(CHECK STREQUAL "test")
+    set(command ${cargo} test --workspace --locked)
+elseif(CHECK STREQUAL "train")
+    set(command ${cargo} run --release --locked --example train)
+elseif(CHECK STREQUAL "clippy")
+    set(command ${cargo} clippy --workspace --all-targets --locked -- -D warnings)
+elseif(CHECK STREQUAL "fmt")
+    set(command ${cargo} fmt --all --check)
+elseif(CHECK STREQUAL "doc")
+    set(ENV{RUSTDOCFLAGS} "-D warnings")
+    set(command ${cargo} doc --workspace --no-deps --locked)
+elseif(CHECK STREQUAL "bindings")
+    file(GLOB libclang /usr/lib/llvm-*/lib/libclang*.so* /usr/lib64/libclang*.so* /usr/lib/libclang*.so*)
+    if(NOT libclang AND NOT DEFINED ENV{LIBCLANG_PATH})
+        skip("libclang is not installed and LIBCLANG_PATH is not set")
+        return()
+    endif()
+    set(command ${RUST}/bindings.sh --check)
+elseif(CHECK STREQUAL "package")
+    set(command ${RUST}/package.sh)
+endif()
+
+# Parts of the toolchain that may be missing.
+if(CHECK MATCHES "^(clippy|fmt)$")
+    execute_process(COMMAND ${cargo} ${CHECK} --version RESULT_VARIABLE missing OUTPUT_QUIET ERROR_QUIET)
+    if(missing)
+        skip("cargo ${CHECK} is not installed")
+        return()
+    endif()
+endif()
+
+execute_process(COMMAND ${command} WORKING_DIRECTORY ${RUST} COMMAND_ECHO STDOUT
+                COMMAND_ERROR_IS_FATAL ANY)
