@@ -150,8 +150,9 @@ struct tri_transport_ops {
     trib_status (*submit)(struct tri_transport *transport, void (*function)(void *argument),
                           const void *argument, size_t bytes, trib_stream stream);
 
-    /* Do (running) or queue (queueing) `n` calls as one. The caller holds the gate of every transport
-     * named. Running: all calls are of one transport. Queueing: they may be of several transports of
+    /* Do (running) or queue (queueing) `n` calls as one. Running: all calls are of one transport, and
+     * the gate was held when the function that calls was submitted. Queueing: the caller holds the
+     * gate of every transport named; they may be of several transports of
      * one group, and then the engine sees one group call. Sends and receives among them progress
      * together; the rest run in order. Never leaves a group open. On failure the state is raised,
      * unless nothing was handed to the engine. */

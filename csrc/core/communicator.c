@@ -6,7 +6,12 @@
 #include "csrc/core/device.h"
 #include "csrc/core/match.h"
 
-enum { DEFAULT_TIMEOUT_MS = 300000, DEFAULT_CLOSE_TIMEOUT_MS = 5000, FIRST_BATCH = 8 };
+enum {
+    DEFAULT_TIMEOUT_MS = 300000,
+    DEFAULT_CLOSE_TIMEOUT_MS = 5000,
+    FIRST_BATCH = 8,      /* calls that are remembered without growing */
+    PATIENCE_NS = 2000000 /* for the end of work that is known to be ending */
+};
 
 trib_status tri_settings_read(struct tri_settings *out, const char *function,
                               const trib_options *options)
@@ -227,7 +232,9 @@ trib_status tri_comm_destroy(struct trib_comm *comm)
 {
     const trib_status status =
         comm->closed ? TRIB_OK : tri_comm_close(comm, comm->close_timeout_ms);
-    tri_workspace_close(&comm->workspace);
+    /* After an orderly close nothing of it is left but a kernel that is just ending. */
+    tri_workspace_close(&comm->workspace, tri_abort_live(comm->state) ? PATIENCE_NS : 0);
+    tri_workspace_sweep();
     comm->backend->transport->destroy(comm->transport);
     tri_abort_release(comm->state);
     tri_comm_discard(comm);

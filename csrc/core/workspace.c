@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/core/communicator.h"
 
@@ -136,15 +137,19 @@ static void free_all(struct tri_workspace *workspace)
     free(workspace->host);
 }
 
-void tri_workspace_close(struct tri_workspace *workspace)
+void tri_workspace_close(struct tri_workspace *workspace, uint64_t patience_ns)
 {
-    struct aside *entry = in_use(workspace) ? malloc(sizeof *entry) : NULL;
-    if (entry != NULL) {
+    const uint64_t deadline = tri_now_ns() + patience_ns;
+    bool stuck = in_use(workspace);
+    while (stuck && tri_now_ns() < deadline)
+        stuck = in_use(workspace);
+    struct aside *entry = stuck ? malloc(sizeof *entry) : NULL;
+    if (!stuck) {
+        free_all(workspace);
+    } else if (entry != NULL) {
         entry->workspace = *workspace;
         push(entry);
-    } else if (!in_use(workspace)) {
-        free_all(workspace);
-    } /* otherwise lost: giving back memory that is in use would be worse */
+    } /* otherwise it is lost: giving back memory that is in use would be worse */
     *workspace = (struct tri_workspace){0};
 }
 
