@@ -111,6 +111,13 @@ bool team_wait(struct team *team, int rank, int ms)
     }
 }
 
+void team_meet(_Atomic int *arrived, int size)
+{
+    atomic_fetch_add(arrived, 1);
+    while (atomic_load(arrived) < size)
+        check_sleep_ms(1);
+}
+
 /* ----------------------------------------------------------------------------- guarded memory */
 
 bool guarded_create(struct guarded *buffer, trib_device *device, size_t capacity)

@@ -3,6 +3,7 @@
 #ifndef TRI_TESTS_TEAM_H
 #define TRI_TESTS_TEAM_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -35,6 +36,10 @@ void team_destroy(struct team *team);
 
 /* Wait for stream `rank`, but not for ever: false if it is not done after `ms`. */
 bool team_wait(struct team *team, int rank, int ms);
+
+/* Come back when `size` threads have come here. For tests whose ranks must be at one point at once;
+ * `arrived` begins at 0 and serves once. */
+void team_meet(_Atomic int *arrived, int size);
 
 /* `size` bytes of device memory between two guards, with an image of all of it on the host: what
  * should be there. */

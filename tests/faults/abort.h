@@ -1,0 +1,51 @@
+/* What a backend must survive: aborts, ranks that never come, deadlines that pass. Each scenario ends
+ * with a fresh communicator on the same devices, which must work. */
+#ifndef TRI_TESTS_FAULTS_ABORT_H
+#define TRI_TESTS_FAULTS_ABORT_H
+
+#include <stdbool.h>
+
+#include "tests/team.h"
+
+struct faults {
+    const char *backend;
+    int size;        /* ranks, 2 or more */
+    int repetitions; /* of what races */
+    int bound_ms;    /* within which waiting streams must come free, and destroy return */
+};
+
+/* Every scenario. */
+void faults_suite(const struct faults *faults);
+
+/* -------------------------------------------------------------------------- for the scenarios */
+
+enum { FAULT_ELEMENTS = 1000 };
+
+/* One rank's tensor of f32: element i is `rank + i % 7`. */
+struct fault_data {
+    struct guarded memory;
+};
+bool fault_data_create(struct fault_data *data, const struct team *team, int rank);
+void fault_data_destroy(struct fault_data *data);
+void *fault_data_at(const struct fault_data *data);
+/* Put the input there, wait. */
+bool fault_data_put(struct fault_data *data, const struct team *team, int rank);
+/* Is it the input still, or the sum over all ranks? */
+bool fault_data_is(struct fault_data *data, const struct team *team, int rank, bool summed,
+                   const char *what);
+
+/* A team whose ranks have all done one allreduce: what is built on first use is there. */
+bool faults_team(struct team *team, const struct faults *faults, const trib_options *options);
+/* The communicators of `team` work: one allreduce with the right result. */
+void faults_works(struct team *team, const char *what);
+/* A fresh team on the same devices works. */
+void faults_fresh(const struct faults *faults);
+/* Every rank says that it was aborted, and why, and refuses calls. */
+void faults_all_aborted(struct team *team, const char *reason);
+
+void faults_idle(const struct faults *faults);      /* nobody is waiting */
+void faults_races(const struct faults *faults);     /* many aborters, abort and destroy */
+void faults_stuck(const struct faults *faults);     /* a rank never comes, someone aborts */
+void faults_deadlines(const struct faults *faults); /* a rank never comes, a deadline passes */
+
+#endif

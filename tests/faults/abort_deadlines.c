@@ -1,0 +1,226 @@
+/* A rank never comes and nobody aborts: deadlines do. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/faults/abort.h"
+
+enum { DEADLINE_MS = 300 };
+
+static trib_options short_options(void)
+{
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.timeout_ms = DEADLINE_MS;
+    options.close_timeout_ms = DEADLINE_MS;
+    return options;
+}
+
+static void check_elapsed(const struct faults *faults, double start, const char *what)
+{
+    const double elapsed = check_now_ms() - start;
+    CHECK_MSG(elapsed >= DEADLINE_MS * 0.9 && elapsed < DEADLINE_MS + faults->bound_ms,
+              "%s with a deadline of %d ms took %.0f ms", what, DEADLINE_MS, elapsed);
+}
+
+/* -------------------------------------------------------------------------------- at creation */
+
+struct meeting {
+    const struct faults *faults;
+    trib_id id;
+};
+
+static void meet_rank(int rank, int size, void *argument)
+{
+    const struct meeting *meeting = argument;
+    const trib_options options = short_options();
+    trib_comm *comm = NULL;
+    const double start = check_now_ms();
+    if (rank == size - 1)
+        return;
+    CHECK_STATUS(trib_comm_create(&comm, &meeting->id, rank, size, rank, &options),
+                 TRIB_ERR_TIMEOUT);
+    CHECK(trib_last_detail()[0] != '\0');
+    CHECK(comm == NULL);
+    check_elapsed(meeting->faults, start, "trib_comm_create");
+}
+
+static void at_creation(const struct faults *faults)
+{
+    struct meeting meeting = {.faults = faults};
+    check_begin("%s, %d ranks: one never comes to be created", faults->backend, faults->size);
+    if (CHECK_OK(trib_id_create(&meeting.id, faults->backend)))
+        check_ranks(faults->size, meet_rank, &meeting);
+    faults_fresh(faults);
+    check_end();
+}
+
+/* ------------------------------------------------------------------------------------ closing */
+
+static void queue_rank(int rank, int size, void *argument)
+{
+    struct team *team = argument;
+    if (rank < size - 1)
+        CHECK_OK(trib_barrier(team->comms[rank], team->streams[rank]));
+}
+
+static void come_free(struct team *team, const struct faults *faults)
+{
+    for (int rank = 0; rank < team->size; rank++)
+        team_wait(team, rank, faults->bound_ms);
+}
+
+/* The last one to close waits for the others' work, and gives up. */
+static void at_close(const struct faults *faults)
+{
+    struct team team;
+    trib_abort *handle = NULL;
+    check_begin("%s, %d ranks: close while one never came", faults->backend, faults->size);
+    if (faults_team(&team, faults, NULL)) {
+        CHECK_OK(trib_comm_abort_handle(&handle, team.comms[0]));
+        check_ranks(faults->size, queue_rank, &team);
+        for (int rank = 0; rank < faults->size - 1; rank++)
+            CHECK_OK(trib_comm_close(team.comms[rank], DEADLINE_MS));
+        CHECK(trib_abort_raised(handle) == 0);
+        const double start = check_now_ms();
+        CHECK_STATUS(trib_comm_close(team.comms[faults->size - 1], DEADLINE_MS), TRIB_ERR_TIMEOUT);
+        CHECK(trib_last_detail()[0] != '\0');
+        check_elapsed(faults, start, "trib_comm_close");
+        CHECK(trib_abort_raised(handle) == 1);
+        come_free(&team, faults);
+        for (int rank = 0; rank < faults->size; rank++)
+            CHECK(trib_barrier(team.comms[rank], team.streams[rank]) != TRIB_OK);
+        trib_abort_release(handle);
+    }
+    team_destroy(&team);
+    faults_fresh(faults);
+    check_end();
+}
+
+static void destroy_rank(int rank, int size, void *argument)
+{
+    struct team *team = argument;
+    (void)size;
+    const trib_status status = trib_comm_destroy(team->comms[rank]);
+    CHECK_MSG(status == TRIB_OK || status == TRIB_ERR_TIMEOUT, "destroy is %s: %s",
+              trib_status_name(status), trib_last_detail());
+    team->comms[rank] = NULL;
+}
+
+static void at_destroy(const struct faults *faults, bool in_turn)
+{
+    struct team team;
+    const trib_options options = short_options();
+    check_begin("%s, %d ranks: destroy%s while one never came", faults->backend, faults->size,
+                in_turn ? " in turn" : "");
+    if (faults_team(&team, faults, &options)) {
+        check_ranks(faults->size, queue_rank, &team);
+        const double start = check_now_ms();
+        for (int rank = 0; rank < faults->size && in_turn; rank++)
+            destroy_rank(rank, faults->size, &team);
+        if (!in_turn)
+            check_ranks(faults->size, destroy_rank, &team);
+        CHECK_MSG(check_now_ms() - start < DEADLINE_MS + faults->bound_ms, "destroy took %.0f ms",
+                  check_now_ms() - start);
+        come_free(&team, faults);
+    }
+    team_destroy(&team);
+    faults_fresh(faults);
+    check_end();
+}
+
+/* ------------------------------------------------ calls that themselves wait, on host: split, match */
+
+struct waiting {
+    struct team team;
+    const struct faults *faults;
+    bool aborted; /* by a thread, before the deadline */
+    _Atomic int arrived;
+};
+
+static void abort_soon(struct waiting *waiting)
+{
+    trib_abort *handle = NULL;
+    CHECK_OK(trib_comm_abort_handle(&handle, waiting->team.comms[0]));
+    team_meet(&waiting->arrived, waiting->team.size);
+    check_sleep_ms(20);
+    CHECK_OK(trib_abort_raise(handle, "while they waited"));
+    trib_abort_release(handle);
+}
+
+static void split_rank(int index, int size, void *argument)
+{
+    struct waiting *waiting = argument;
+    const struct team *team = &waiting->team;
+    trib_comm *child = NULL;
+    if (index == team->size && waiting->aborted)
+        abort_soon(waiting);
+    if (index >= team->size - 1)
+        return;
+    if (waiting->aborted)
+        team_meet(&waiting->arrived, team->size);
+    const double start = check_now_ms();
+    CHECK_STATUS(trib_comm_split(&child, team->comms[index], 0, 0),
+                 waiting->aborted ? TRIB_ERR_ABORTED : TRIB_ERR_TIMEOUT);
+    CHECK(child == NULL);
+    CHECK_MSG(check_now_ms() - start < DEADLINE_MS + waiting->faults->bound_ms,
+              "split took %.0f ms", check_now_ms() - start);
+    (void)size;
+}
+
+static void at_split(const struct faults *faults, bool aborted)
+{
+    struct waiting waiting = {.faults = faults, .aborted = aborted};
+    trib_options options = short_options();
+    if (aborted)
+        options.timeout_ms = 0;
+    check_begin("%s, %d ranks: one never comes to a split, %s", faults->backend, faults->size,
+                aborted ? "abort" : "deadline");
+    if (faults_team(&waiting.team, faults, &options))
+        check_ranks(faults->size + 1, split_rank, &waiting);
+    team_destroy(&waiting.team);
+    faults_fresh(faults);
+    check_end();
+}
+
+static void match_rank(int index, int size, void *argument)
+{
+    struct waiting *waiting = argument;
+    const struct team *team = &waiting->team;
+    (void)size;
+    if (index == team->size)
+        abort_soon(waiting);
+    if (index >= team->size - 1)
+        return;
+    team_meet(&waiting->arrived, team->size);
+    const trib_status status = trib_barrier(team->comms[index], team->streams[index]);
+    CHECK_MSG(status == TRIB_ERR_ABORTED, "a matched call is %s", trib_status_name(status));
+    team_wait(team, index, waiting->faults->bound_ms);
+}
+
+static void at_match(const struct faults *faults)
+{
+    struct waiting waiting = {.faults = faults, .aborted = true};
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.flags = TRIB_MATCH;
+    check_begin("%s, %d ranks: one never comes to be compared", faults->backend, faults->size);
+    if (faults_team(&waiting.team, faults, &options)) {
+        check_ranks(faults->size + 1, match_rank, &waiting);
+        faults_all_aborted(&waiting.team, "while they waited");
+    }
+    team_destroy(&waiting.team);
+    faults_fresh(faults);
+    check_end();
+}
+
+void faults_deadlines(const struct faults *faults)
+{
+    at_creation(faults);
+    at_close(faults);
+    at_destroy(faults, true);
+    at_destroy(faults, false);
+    at_match(faults);
+    if (strcmp(faults->backend, "host") != 0)
+        return; /* ncclCommSplit waits for the others without a deadline */
+    at_split(faults, true);
+    at_split(faults, false);
+}
