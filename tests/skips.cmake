@@ -5,6 +5,8 @@ if(EXISTS ${log}.tmp) # while ctest is still writing
     set(log ${log}.tmp)
 endif()
 file(STRINGS ${log} lines REGEX "^[0-9]+/[0-9]+ Test: |^ *skipped: |^Test Passed")
+string(REPLACE "[" "(" lines "${lines}") # a bracket would hold lines of the list together
+string(REPLACE "]" ")" lines "${lines}")
 
 set(shown_per_test 6)
 set(all 0)
