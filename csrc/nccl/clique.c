@@ -1,0 +1,262 @@
+/* The ranks of one communicator that live in this process: who they are, how long they live. */
+#include "csrc/nccl/clique.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/base/status.h"
+#include "csrc/nccl/convert.h"
+#include "csrc/nccl/device.h"
+#include "csrc/nccl/shared.h"
+
+/* Guards the list of cliques that ranks may still join, and every clique's reference count: so a rank
+ * that finds a clique in the list finds it alive. */
+static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
+static struct tri_nccl_clique *joinable;
+static uint64_t serials;
+
+/* The abort word is a cell that is never used again: a kernel queued before the communicator went
+ * may still read it, and must find there what was true for its communicator. */
+static struct tri_nccl_clique *create(const struct tri_nccl_key *key)
+{
+    struct tri_nccl_clique *clique = calloc(1, sizeof *clique);
+    void *word = NULL;
+    if (clique == NULL) {
+        (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for a communicator");
+        return NULL;
+    }
+    if (tri_nccl_alloc_shared(&word, sizeof(uint32_t)) != TRIB_OK) {
+        free(clique);
+        return NULL;
+    }
+    clique->state = tri_abort_create(word, tri_nccl_on_abort, clique);
+    if (clique->state == NULL || pthread_mutex_init(&clique->lock, NULL) != 0) {
+        tri_abort_release(clique->state);
+        tri_nccl_free_shared(word);
+        free(clique);
+        (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for an abort state");
+        return NULL;
+    }
+    clique->word = word;
+    atomic_init(&clique->used, 0);
+    if (key != NULL)
+        clique->key = *key;
+    return clique;
+}
+
+/* The clique of `key`, or a new one. The registry is locked. */
+static struct tri_nccl_clique *find_or_create(const struct tri_nccl_key *key)
+{
+    for (struct tri_nccl_clique *clique = joinable; key != NULL && clique != NULL;
+         clique = clique->next)
+        if (memcmp(&clique->key, key, sizeof *key) == 0)
+            return clique;
+    struct tri_nccl_clique *clique = create(key);
+    if (clique == NULL)
+        return NULL;
+    clique->serial = ++serials;
+    if (key != NULL) {
+        clique->next = joinable;
+        clique->listed = true;
+        joinable = clique;
+    }
+    return clique;
+}
+
+/* The registry is locked. */
+static void unlist(struct tri_nccl_clique *clique)
+{
+    if (!clique->listed)
+        return;
+    struct tri_nccl_clique **at = &joinable;
+    while (*at != clique)
+        at = &(*at)->next;
+    *at = clique->next;
+    clique->listed = false;
+}
+
+/* What NCCL would answer with a hang or an unexplained error. The clique is locked. */
+static trib_status compatible(const struct tri_nccl_clique *clique, int32_t rank, int32_t size,
+                              int32_t device)
+{
+    for (const struct tri_transport *other = clique->ranks; other != NULL; other = other->next) {
+        if (rank >= 0 && other->size != size)
+            return tri_fail(TRIB_ERR_MISMATCH,
+                            "rank %d says that there are %d ranks, rank %d of the same id says %d",
+                            (int)rank, (int)size, (int)other->rank, (int)other->size);
+        if (rank >= 0 && other->rank == rank)
+            return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                            "rank %d of this id is taken by another thread of this process; every "
+                            "rank of an id joins once, and an id serves once",
+                            (int)rank);
+        if (other->device == device)
+            return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                            "rank %d cannot use device %d: rank %d of the same communicator is on "
+                            "it; NCCL wants a device of its own for every rank",
+                            (int)rank, (int)device, (int)other->rank);
+    }
+    return TRIB_OK;
+}
+
+/* The registry is locked. */
+static trib_status add(struct tri_nccl_clique *clique, struct tri_transport *transport)
+{
+    pthread_mutex_lock(&clique->lock);
+    trib_status status = clique->stage != TRI_NCCL_OPEN
+                             ? tri_abort_status(clique->state) /* another rank gave up */
+                             : compatible(clique, transport->rank, transport->size,
+                                          transport->device);
+    if (status == TRIB_OK) {
+        transport->clique = clique;
+        transport->next = clique->ranks;
+        clique->ranks = transport;
+        clique->joined++;
+        clique->references++;
+    }
+    pthread_mutex_unlock(&clique->lock);
+    return status;
+}
+
+static struct tri_transport *new_transport(int32_t rank, int32_t size, int32_t device)
+{
+    struct tri_transport *transport = calloc(1, sizeof *transport);
+    if (transport == NULL) {
+        (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for rank %d", (int)rank);
+        return NULL;
+    }
+    transport->rank = rank;
+    transport->size = size;
+    transport->device = device;
+    return transport;
+}
+
+trib_status tri_nccl_join(struct tri_transport **out, const struct tri_nccl_key *key, int32_t rank,
+                          int32_t size, int32_t device)
+{
+    *out = NULL;
+    struct tri_transport *transport = new_transport(rank, size, device);
+    if (transport == NULL)
+        return TRIB_ERR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&registry);
+    struct tri_nccl_clique *clique = find_or_create(key);
+    trib_status status = clique == NULL ? TRIB_ERR_OUT_OF_MEMORY : add(clique, transport);
+    pthread_mutex_unlock(&registry);
+    if (status == TRIB_OK)
+        *out = transport;
+    else
+        free(transport);
+    return status;
+}
+
+trib_status tri_nccl_join_same(struct tri_transport **out, struct tri_transport *first, int32_t rank,
+                               int32_t device)
+{
+    *out = NULL;
+    struct tri_transport *transport = new_transport(rank, first->size, device);
+    if (transport == NULL)
+        return TRIB_ERR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&registry);
+    trib_status status = add(first->clique, transport);
+    pthread_mutex_unlock(&registry);
+    if (status == TRIB_OK)
+        *out = transport;
+    else
+        free(transport);
+    return status;
+}
+
+void tri_nccl_settle(struct tri_nccl_clique *clique)
+{
+    pthread_mutex_lock(&registry);
+    unlist(clique);
+    pthread_mutex_unlock(&registry);
+}
+
+void tri_nccl_publish(struct tri_transport *transport, ncclComm_t comm)
+{
+    pthread_mutex_lock(&transport->clique->lock);
+    transport->comm = comm;
+    pthread_mutex_unlock(&transport->clique->lock);
+}
+
+trib_status tri_nccl_equip(struct tri_transport *transport)
+{
+    struct tri_nccl_scope scope;
+    void *scratch = NULL;
+    trib_status status = tri_nccl_alloc_shared(&scratch, TRI_NCCL_CELL);
+    transport->scratch = scratch;
+    if (status == TRIB_OK)
+        status = tri_nccl_enter(&scope, transport->device);
+    if (status != TRIB_OK)
+        return status;
+    cudaError_t error = cudaStreamCreateWithFlags(&transport->stream, cudaStreamNonBlocking);
+    if (error == cudaSuccess && transport->size == 1)
+        error = cudaEventCreateWithFlags(&transport->event, cudaEventDisableTiming);
+    tri_nccl_leave(&scope);
+    return error == cudaSuccess
+               ? TRIB_OK
+               : tri_nccl_cuda_fail(error, "preparing a communicator", transport->device);
+}
+
+void tri_nccl_strip(struct tri_nccl_clique *clique)
+{
+    struct tri_nccl_scope scope;
+    for (struct tri_transport *rank = clique->ranks; rank != NULL; rank = rank->next) {
+        if (tri_nccl_enter(&scope, rank->device) != TRIB_OK)
+            continue;
+        if (rank->stream != NULL)
+            (void)cudaStreamDestroy(rank->stream);
+        if (rank->event != NULL)
+            (void)cudaEventDestroy(rank->event);
+        tri_nccl_leave(&scope);
+        rank->stream = NULL;
+        rank->event = NULL;
+    }
+}
+
+trib_status tri_nccl_stop(struct tri_nccl_clique *clique, trib_status status)
+{
+    (void)tri_abort_raise(clique->state, status, tri_detail());
+    return tri_abort_status(clique->state);
+}
+
+bool tri_nccl_advance(struct tri_nccl_clique *clique, enum tri_nccl_stage from,
+                      enum tri_nccl_stage to)
+{
+    pthread_mutex_lock(&clique->lock);
+    bool good = clique->stage == from;
+    if (good)
+        clique->stage = to;
+    pthread_mutex_unlock(&clique->lock);
+    return good;
+}
+
+void tri_nccl_retain(struct tri_nccl_clique *clique)
+{
+    pthread_mutex_lock(&registry);
+    clique->references++;
+    pthread_mutex_unlock(&registry);
+}
+
+void tri_nccl_release(struct tri_nccl_clique *clique)
+{
+    pthread_mutex_lock(&registry);
+    bool last = --clique->references == 0;
+    if (last)
+        unlist(clique);
+    pthread_mutex_unlock(&registry);
+    if (!last)
+        return;
+    /* Nobody is left but holders of the abort handle, and after this they do not reach us. A hook
+     * that is running finds no stage in which it would act. */
+    tri_abort_detach(clique->state);
+    tri_abort_release(clique->state);
+    while (clique->ranks != NULL) {
+        struct tri_transport *rank = clique->ranks;
+        clique->ranks = rank->next;
+        tri_nccl_free_shared(rank->scratch);
+        free(rank);
+    }
+    pthread_mutex_destroy(&clique->lock);
+    free(clique);
+}

@@ -1,0 +1,117 @@
+/* The ranks of one communicator that live in this process.
+ *
+ * They stop together: NCCL frees nothing until every local rank was aborted or destroyed, and it
+ * forbids touching one rank's handle while another thread frees it. So the clique, not the rank, owns
+ * the abort state, the ncclComm_t's and the end of both. */
+#ifndef TRI_NCCL_CLIQUE_H
+#define TRI_NCCL_CLIQUE_H
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "csrc/base/abort.h"
+#include "tributary.h"
+
+enum tri_nccl_stage {
+    TRI_NCCL_OPEN,
+    TRI_NCCL_CLOSING,    /* saying goodbye; an abort still takes over */
+    TRI_NCCL_DESTROYING, /* inside ncclCommDestroy: nobody else may touch the handles */
+    TRI_NCCL_ABORTING,   /* the reaper's */
+    TRI_NCCL_GONE
+};
+
+/* What has been queued on a communicator. */
+enum { TRI_NCCL_USED_COLLECTIVE = 1, TRI_NCCL_USED_P2P = 2 };
+
+/* By what ranks of one process find each other. Zeroed before it is filled: compared as bytes. */
+struct tri_nccl_key {
+    trib_id id;        /* ranks that come by id; else zeroes */
+    uint64_t parent;   /* children of a split: serial of the parent's clique; else 0 */
+    uint32_t sequence; /* which split of that parent */
+    int32_t color;
+};
+
+/* One rank. Owned by its clique, and freed with it. */
+struct tri_transport {
+    struct tri_transport *next; /* in the clique; guarded by its lock */
+    struct tri_nccl_clique *clique;
+    int32_t rank; /* -1 until a split has told */
+    int32_t size;
+    int32_t device;
+    /* Written once, by publish; read by its owner afterwards, and by the clique under its lock. NULL:
+     * a communicator of one rank has none. */
+    ncclComm_t comm;
+    bool flagged;        /* the reaper's: ncclCommAbort was called for it */
+    cudaStream_t stream; /* for the goodbye and for poll; never captured */
+    uint32_t *scratch;   /* a shared cell: operands of the goodbye */
+    uint32_t splits;     /* its owner's: number of splits so far */
+    /* solo.c: the point in `last` where the newest copy ended. */
+    cudaEvent_t event;
+    trib_stream last;
+    bool queued;
+};
+
+struct tri_nccl_clique {
+    /* Immutable. */
+    uint64_t serial;
+    struct trib_abort *state;
+    const uint32_t *word;
+    struct tri_nccl_key key;
+
+    _Atomic unsigned used; /* TRI_NCCL_USED_ bits */
+
+    /* Guarded by the registry's lock in clique.c. */
+    struct tri_nccl_clique *next;
+    bool listed;
+    int references; /* of every transport not yet destroyed, and of every helper thread */
+
+    /* Guards the fields below and the `comm`s while they are published. NCCL is called under it only
+     * to ask for asynchronous errors and to raise abort flags: both take microseconds. Order: the
+     * registry's lock, then this; an abort state's own lock, then this. */
+    pthread_mutex_t lock;
+    enum tri_nccl_stage stage;
+    struct tri_transport *ranks; /* complete, and free to read, once the stage is not OPEN */
+    int32_t joined;
+    int32_t closed;
+};
+
+/* A clique with one rank of it. With `key`, ranks of one key come into one clique, until settle; with
+ * NULL it is a clique of its own. `rank` -1: not known yet. Adds a reference, the transport's. */
+trib_status tri_nccl_join(struct tri_transport **out, const struct tri_nccl_key *key, int32_t rank,
+                          int32_t size, int32_t device);
+/* Another rank of the clique of `first`, known to nobody else yet. Adds a reference. */
+trib_status tri_nccl_join_same(struct tri_transport **out, struct tri_transport *first, int32_t rank,
+                               int32_t device);
+
+/* All ranks of this process have come, or never will: its key is free again. Idempotent. */
+void tri_nccl_settle(struct tri_nccl_clique *clique);
+
+/* From now on an abort aborts `comm` too. The caller is inside the gate. */
+void tri_nccl_publish(struct tri_transport *transport, ncclComm_t comm);
+
+/* What a rank needs besides its ncclComm_t. */
+trib_status tri_nccl_equip(struct tri_transport *transport);
+/* Give it back. When nothing runs on it any more. */
+void tri_nccl_strip(struct tri_nccl_clique *clique);
+
+/* Stop the clique with this thread's detail; returns the status of whoever stopped it first. */
+trib_status tri_nccl_stop(struct tri_nccl_clique *clique, trib_status status);
+
+/* Move from one stage to another; false if the stage was not `from`. */
+bool tri_nccl_advance(struct tri_nccl_clique *clique, enum tri_nccl_stage from,
+                      enum tri_nccl_stage to);
+
+void tri_nccl_retain(struct tri_nccl_clique *clique);
+void tri_nccl_release(struct tri_nccl_clique *clique);
+
+/* tri_transport_ops.poll */
+void tri_nccl_poll(struct tri_transport *transport);
+
+/* The abort hook of a clique (reap.c): context is the clique. */
+void tri_nccl_on_abort(void *context);
+
+#endif

@@ -1,0 +1,92 @@
+/* Tributary's numbers and words, and those of NCCL and CUDA. */
+#include "csrc/nccl/convert.h"
+
+#include "csrc/base/status.h"
+#include "csrc/nccl/device.h"
+
+ncclDataType_t tri_nccl_dtype(trib_dtype dtype)
+{
+    static const ncclDataType_t types[] = {
+        [TRIB_F16] = ncclFloat16, [TRIB_BF16] = ncclBfloat16, [TRIB_F32] = ncclFloat32,
+        [TRIB_F64] = ncclFloat64, [TRIB_I8] = ncclInt8,       [TRIB_U8] = ncclUint8,
+        [TRIB_I32] = ncclInt32,   [TRIB_U32] = ncclUint32,    [TRIB_I64] = ncclInt64,
+        [TRIB_U64] = ncclUint64,
+    };
+    return types[dtype];
+}
+
+ncclRedOp_t tri_nccl_op(trib_op op)
+{
+    static const ncclRedOp_t ops[] = {
+        [TRIB_SUM] = ncclSum, [TRIB_PROD] = ncclProd, [TRIB_MIN] = ncclMin,
+        [TRIB_MAX] = ncclMax, [TRIB_AVG] = ncclAvg,
+    };
+    return ops[op];
+}
+
+const char *tri_nccl_kind_name(enum tri_kind kind)
+{
+    static const char *const names[TRI_KINDS] = {
+        [TRI_ALLREDUCE] = "allreduce", [TRI_BROADCAST] = "broadcast",
+        [TRI_REDUCE] = "reduce",       [TRI_ALLGATHER] = "allgather",
+        [TRI_REDUCE_SCATTER] = "reduce_scatter", [TRI_SEND] = "send",
+        [TRI_RECV] = "recv",           [TRI_BARRIER] = "barrier",
+    };
+    return names[kind];
+}
+
+bool tri_nccl_harmless(ncclResult_t result)
+{
+    return result == ncclInvalidArgument || result == ncclInvalidUsage;
+}
+
+static trib_status nccl_status(ncclResult_t result)
+{
+    switch (result) {
+    case ncclUnhandledCudaError:
+        return TRIB_ERR_CUDA;
+    case ncclInvalidUsage:
+        return TRIB_ERR_INVALID_USAGE;
+    case ncclInvalidArgument:
+        return TRIB_ERR_INVALID_ARGUMENT;
+    default:
+        return TRIB_ERR_NCCL;
+    }
+}
+
+trib_status tri_nccl_fail(ncclResult_t result, const char *operation, int32_t rank, int32_t device)
+{
+    if (result == ncclInProgress)
+        return tri_fail(TRIB_ERR_UNSUPPORTED,
+                        "%s on rank %d (device %d): NCCL made a non-blocking communicator; unset "
+                        "NCCL_COMM_BLOCKING, which overrides what Tributary asks for",
+                        operation, (int)rank, (int)device);
+    const char *last = ncclGetLastError(NULL); /* one text for the whole process */
+    return tri_fail(nccl_status(result),
+                    "%s on rank %d (device %d): NCCL returned %d, \"%s\"; NCCL's last message, which "
+                    "may be unrelated: \"%s\"; run with NCCL_DEBUG=WARN to see more",
+                    operation, (int)rank, (int)device, (int)result, ncclGetErrorString(result),
+                    last == NULL ? "" : last);
+}
+
+trib_status tri_nccl_cuda_fail(cudaError_t error, const char *operation, int32_t device)
+{
+    (void)cudaGetLastError();
+    trib_status status = TRIB_ERR_CUDA;
+    if (error == cudaErrorMemoryAllocation)
+        status = TRIB_ERR_OUT_OF_MEMORY;
+    else if (error == cudaErrorInvalidDevice || error == cudaErrorNoDevice)
+        status = TRIB_ERR_NO_DEVICE;
+    return tri_fail(status, "%s on device %d: CUDA returned %d, %s: \"%s\"", operation, (int)device,
+                    (int)error, cudaGetErrorName(error), cudaGetErrorString(error));
+}
+
+trib_status tri_nccl_driver_fail(CUresult result, const char *operation, int32_t device)
+{
+    const char *words = NULL;
+    if (tri_nccl_driver.error_string(result, &words) != CUDA_SUCCESS || words == NULL)
+        words = "unknown error";
+    return tri_fail(result == CUDA_ERROR_OUT_OF_MEMORY ? TRIB_ERR_OUT_OF_MEMORY : TRIB_ERR_CUDA,
+                    "%s on device %d: the CUDA driver returned %d: \"%s\"", operation, (int)device,
+                    (int)result, words);
+}

@@ -1,0 +1,188 @@
+/* GPUs of this process: the driver's entry points, whose context is current, who may issue. */
+#define _POSIX_C_SOURCE 200809L
+#include "csrc/nccl/device.h"
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "csrc/nccl/convert.h"
+
+static struct {
+    CUdevice handle;
+    /* The primary context, retained at first use and kept: everything here and in NCCL lives in it. */
+    _Atomic(CUcontext) primary;
+    /* Held while NCCL operations are issued on this device: NCCL asks that operations of independent
+     * communicators on one device are not issued in parallel. Guards no data of ours.
+     *
+     * A call that spans several devices takes their locks in ascending order, so lock holders never
+     * wait for each other in a circle. A holder may stay inside NCCL for long (the first use of an
+     * algorithm waits for the peers to connect): then others wait here, but in short steps, looking at
+     * their own abort state between them; and an abort of the holder's communicator brings the holder
+     * back. So no wait here is without end once the communicators concerned have been aborted. */
+    pthread_mutex_t issue;
+} devices[TRI_NCCL_MAX_DEVICES];
+
+static int32_t device_count;
+static pthread_once_t once = PTHREAD_ONCE_INIT; /* guards the writing of all above and the driver */
+struct tri_nccl_driver tri_nccl_driver;
+
+/* Store driver function `symbol`, as of CUDA `version`, at `*out`; NULL if the driver has none. */
+static bool find(void *out, const char *symbol, unsigned int version)
+{
+    void *function = NULL;
+    enum cudaDriverEntryPointQueryResult answer = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    cudaError_t error = cudaGetDriverEntryPointByVersion(symbol, &function, version,
+                                                         cudaEnableLegacyStream, &answer);
+#else
+    (void)version;
+    cudaError_t error = cudaGetDriverEntryPoint(symbol, &function, cudaEnableLegacyStream, &answer);
+#endif
+    if (error != cudaSuccess || answer != cudaDriverEntryPointSuccess) {
+        (void)cudaGetLastError();
+        function = NULL;
+    }
+    memcpy(out, &function, sizeof function); /* ISO C has no cast from void * to a function */
+    return function != NULL;
+}
+
+static bool find_driver(void)
+{
+    struct tri_nccl_driver *driver = &tri_nccl_driver;
+    (void)find(&driver->retain_allocation, "cuMemRetainAllocationHandle", 11000);
+    (void)find(&driver->release_allocation, "cuMemRelease", 10020);
+    (void)find(&driver->stream_device, "cuStreamGetDevice", 12080);
+    (void)find(&driver->stream_context, "cuStreamGetCtx", 9020);
+    return find(&driver->device_get, "cuDeviceGet", 2000) &&
+           find(&driver->primary_retain, "cuDevicePrimaryCtxRetain", 7000) &&
+           find(&driver->get_current, "cuCtxGetCurrent", 4000) &&
+           find(&driver->set_current, "cuCtxSetCurrent", 4000) &&
+           find(&driver->current_device, "cuCtxGetDevice", 2000) &&
+           find(&driver->pointer_attributes, "cuPointerGetAttributes", 7000) &&
+           find(&driver->address_range, "cuMemGetAddressRange", 3020) &&
+           find(&driver->error_string, "cuGetErrorString", 6000);
+}
+
+static void look(void)
+{
+    int found = 0;
+    if (cudaGetDeviceCount(&found) != cudaSuccess) {
+        (void)cudaGetLastError(); /* no driver, no device: that is an answer, not a failure */
+        return;
+    }
+    if (found > TRI_NCCL_MAX_DEVICES)
+        found = TRI_NCCL_MAX_DEVICES;
+    if (found == 0 || !find_driver())
+        return;
+    for (int i = 0; i < found; i++) {
+        if (tri_nccl_driver.device_get(&devices[i].handle, i) != CUDA_SUCCESS ||
+            pthread_mutex_init(&devices[i].issue, NULL) != 0)
+            return;
+        device_count = i + 1;
+    }
+}
+
+int32_t tri_nccl_count(void)
+{
+    (void)pthread_once(&once, look);
+    return device_count;
+}
+
+CUdevice tri_nccl_handle(int32_t device)
+{
+    return devices[device].handle;
+}
+
+static trib_status retain_primary(CUcontext *out, int32_t device)
+{
+    *out = atomic_load_explicit(&devices[device].primary, memory_order_acquire);
+    if (*out != NULL)
+        return TRIB_OK;
+    CUresult result = tri_nccl_driver.primary_retain(out, devices[device].handle);
+    if (result != CUDA_SUCCESS)
+        return tri_nccl_driver_fail(result, "making the device's context", device);
+    /* Two threads may both come here: they store the same context, retained once more. */
+    atomic_store_explicit(&devices[device].primary, *out, memory_order_release);
+    return TRIB_OK;
+}
+
+trib_status tri_nccl_enter(struct tri_nccl_scope *scope, int32_t device)
+{
+    CUresult result = tri_nccl_driver.get_current(&scope->saved);
+    if (result != CUDA_SUCCESS)
+        return tri_nccl_driver_fail(result, "asking for the current context", device);
+    scope->current = scope->saved;
+    return tri_nccl_move(scope, device);
+}
+
+trib_status tri_nccl_move(struct tri_nccl_scope *scope, int32_t device)
+{
+    CUcontext wanted;
+    trib_status status = retain_primary(&wanted, device);
+    if (status != TRIB_OK || wanted == scope->current)
+        return status;
+    CUresult result = tri_nccl_driver.set_current(wanted);
+    if (result != CUDA_SUCCESS)
+        return tri_nccl_driver_fail(result, "making the device current", device);
+    scope->current = wanted;
+    return TRIB_OK;
+}
+
+trib_status tri_nccl_enter_any(struct tri_nccl_scope *scope)
+{
+    CUcontext mine = NULL;
+    if (tri_nccl_driver.get_current(&mine) == CUDA_SUCCESS && mine != NULL) {
+        scope->saved = scope->current = mine;
+        return TRIB_OK;
+    }
+    int32_t device = 0;
+    for (int32_t i = device_count - 1; i > 0; i--)
+        if (atomic_load_explicit(&devices[i].primary, memory_order_acquire) != NULL)
+            device = i;
+    return tri_nccl_enter(scope, device);
+}
+
+void tri_nccl_leave(const struct tri_nccl_scope *scope)
+{
+    if (scope->current != scope->saved)
+        (void)tri_nccl_driver.set_current(scope->saved);
+}
+
+/* One lock; in steps of 5 ms, so that an abort is seen. */
+static bool lock_one(pthread_mutex_t *lock, const struct trib_abort *state)
+{
+    if (pthread_mutex_trylock(lock) == 0)
+        return true;
+    while (tri_abort_live(state)) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until); /* the clock of pthread_mutex_timedlock */
+        until.tv_nsec += 5000000;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_sec++;
+            until.tv_nsec -= 1000000000;
+        }
+        if (pthread_mutex_timedlock(lock, &until) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool tri_nccl_issue_lock(uint64_t set, const struct trib_abort *state)
+{
+    for (uint64_t rest = set; rest != 0; rest &= rest - 1) {
+        if (lock_one(&devices[__builtin_ctzll(rest)].issue, state))
+            continue;
+        tri_nccl_issue_unlock(set ^ rest); /* those below: taken */
+        return false;
+    }
+    return true;
+}
+
+void tri_nccl_issue_unlock(uint64_t set)
+{
+    for (; set != 0; set &= set - 1)
+        pthread_mutex_unlock(&devices[__builtin_ctzll(set)].issue);
+}

@@ -1,0 +1,104 @@
+/* The backend "nccl": ranks are GPUs, and NCCL lets them talk. */
+#include <nccl.h>
+
+#include "csrc/backend.h"
+#include "csrc/nccl/clique.h"
+#include "csrc/nccl/convert.h"
+#include "csrc/nccl/device.h"
+#include "csrc/nccl/ops.h"
+#include "csrc/nccl/shared.h"
+
+static trib_status version(uint32_t *out)
+{
+    int found = 0;
+    ncclResult_t result = ncclGetVersion(&found);
+    if (result != ncclSuccess)
+        return tri_nccl_fail(result, "asking for the version", -1, -1);
+    *out = (uint32_t)found;
+    return TRIB_OK;
+}
+
+/* An NCCL id is 128 bytes without a mark: all that no other backend has marked is ours. */
+static bool id_is_mine(const trib_id *id)
+{
+    (void)id;
+    return true;
+}
+
+static int32_t rank_of(const struct tri_transport *transport)
+{
+    return transport->rank;
+}
+
+static int32_t size_of(const struct tri_transport *transport)
+{
+    return transport->size;
+}
+
+static struct trib_abort *abort_state(struct tri_transport *transport)
+{
+    return transport->clique->state;
+}
+
+static const uint32_t *abort_word(struct tri_transport *transport)
+{
+    return transport->clique->word;
+}
+
+/* The memory goes with the clique: the reaper may still need it. */
+static void destroy(struct tri_transport *transport)
+{
+    tri_nccl_release(transport->clique);
+}
+
+static const struct tri_device_ops device_ops = {
+    .count = tri_nccl_count,
+    .version = version,
+    .alloc = tri_nccl_alloc,
+    .free = tri_nccl_free,
+    .alloc_shared = tri_nccl_alloc_shared,
+    .free_shared = tri_nccl_free_shared,
+    .copy = tri_nccl_copy,
+    .fetch = tri_nccl_fetch,
+    .check_buffer = tri_nccl_check_buffer,
+    .check_stream = tri_nccl_check_stream,
+    .stream_create = tri_nccl_stream_create,
+    .stream_wait = tri_nccl_stream_wait,
+    .stream_query = tri_nccl_stream_query,
+    .stream_wait_event = tri_nccl_stream_wait_event,
+    .stream_submit = tri_nccl_stream_submit,
+    .stream_destroy = tri_nccl_stream_destroy,
+    .event_create = tri_nccl_event_create,
+    .event_record = tri_nccl_event_record,
+    .event_wait = tri_nccl_event_wait,
+    .event_query = tri_nccl_event_query,
+    .event_elapsed = tri_nccl_event_elapsed,
+    .event_destroy = tri_nccl_event_destroy,
+};
+
+static const struct tri_transport_ops transport_ops = {
+    .id_create = tri_nccl_id_create,
+    .id_is_mine = id_is_mine,
+    .open = tri_nccl_open,
+    .open_group = tri_nccl_open_group,
+    .split = tri_nccl_split,
+    .rank = rank_of,
+    .size = size_of,
+    .abort_state = abort_state,
+    .abort_word = abort_word,
+    .submit = NULL,
+    .collective = tri_nccl_collective,
+    .poll = tri_nccl_poll,
+    .close = tri_nccl_close,
+    .destroy = destroy,
+};
+
+extern const struct tri_backend tri_backend_nccl;
+const struct tri_backend tri_backend_nccl = {
+    .name = "nccl",
+    .native = 1u << TRI_ALLREDUCE | 1u << TRI_BROADCAST | 1u << TRI_REDUCE | 1u << TRI_ALLGATHER |
+              1u << TRI_REDUCE_SCATTER | 1u << TRI_SEND | 1u << TRI_RECV,
+    .device = &device_ops,
+    .transport = &transport_ops,
+    .kernels = &tri_nccl_kernels,
+};

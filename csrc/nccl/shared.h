@@ -1,0 +1,17 @@
+/* Small memory that host threads and all GPUs can read and write. */
+#ifndef TRI_NCCL_SHARED_H
+#define TRI_NCCL_SHARED_H
+
+#include <stddef.h>
+
+#include "csrc/base/status.h"
+
+/* Bytes of a cell; larger requests get memory of their own. */
+enum { TRI_NCCL_CELL = 64 };
+
+/* tri_device_ops.alloc_shared and free_shared. Freeing a cell makes no CUDA call: giving pinned memory
+ * back to CUDA may wait for the devices, and destroying an aborted communicator must not wait. */
+trib_status tri_nccl_alloc_shared(void **out, size_t bytes);
+void tri_nccl_free_shared(void *data);
+
+#endif

@@ -1,0 +1,90 @@
+/* A communicator of one rank, without NCCL (which would take hundreds of MB for it): every reduction
+ * of one operand is that operand, so collectives are copies, or nothing in place. */
+#include "csrc/nccl/solo.h"
+
+#include <cuda_runtime_api.h>
+
+#include "csrc/base/types.h"
+#include "csrc/nccl/clique.h"
+#include "csrc/nccl/convert.h"
+
+/* The receive that takes what calls[at] sends: the k-th receive takes from the k-th send. NULL: none. */
+static const struct tri_call *receiver(const struct tri_call *calls, size_t n, size_t at)
+{
+    size_t before = 0;
+    for (size_t i = 0; i < at; i++)
+        before += calls[i].kind == TRI_SEND;
+    for (size_t i = 0; i < n; i++)
+        if (calls[i].kind == TRI_RECV && before-- == 0)
+            return &calls[i];
+    return NULL;
+}
+
+/* Before anything is queued: every send has its receive, of the same length, and the other way. */
+static trib_status match(const struct tri_call *calls, size_t n)
+{
+    size_t sends = 0;
+    size_t receives = 0;
+    for (size_t i = 0; i < n; i++) {
+        receives += calls[i].kind == TRI_RECV;
+        if (calls[i].kind != TRI_SEND)
+            continue;
+        sends++;
+        const struct tri_call *other = receiver(calls, n, i);
+        if (other != NULL && (other->count != calls[i].count || other->dtype != calls[i].dtype))
+            return tri_fail(TRIB_ERR_MISMATCH,
+                            "rank 0 sends itself %zu elements of %s and receives %zu of %s",
+                            calls[i].count, trib_dtype_name(calls[i].dtype), other->count,
+                            trib_dtype_name(other->dtype));
+    }
+    if (sends != receives)
+        return tri_fail(TRIB_ERR_INVALID_USAGE,
+                        "rank 0, the only one, makes %zu sends to itself and %zu receives; it would "
+                        "wait for ever. Put as many of each into one batch",
+                        sends, receives);
+    return TRIB_OK;
+}
+
+/* The communicator's calls run in their order, whichever streams they name. Inside a capture the
+ * order is that of the graph. */
+static cudaError_t queue(struct tri_transport *transport, void *recv, const void *send, size_t bytes,
+                         trib_stream stream)
+{
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaError_t error = cudaStreamIsCapturing(stream, &capture);
+    const bool ordered = capture == cudaStreamCaptureStatusNone;
+    if (error == cudaSuccess && ordered && transport->queued && transport->last != stream)
+        error = cudaStreamWaitEvent(stream, transport->event, 0);
+    if (error == cudaSuccess)
+        error = cudaMemcpyAsync(recv, send, bytes, cudaMemcpyDefault, stream);
+    if (error == cudaSuccess && ordered) {
+        error = cudaEventRecord(transport->event, stream);
+        transport->last = stream;
+        transport->queued = true;
+    }
+    return error;
+}
+
+trib_status tri_nccl_solo(const struct tri_call *calls, size_t n)
+{
+    trib_status status = match(calls, n);
+    if (status != TRIB_OK)
+        return status;
+    struct tri_transport *transport = calls[0].transport;
+    for (size_t i = 0; i < n; i++) {
+        const struct tri_call *call = &calls[i];
+        if (call->kind == TRI_RECV || call->kind == TRI_BARRIER)
+            continue;
+        void *recv = call->kind == TRI_SEND ? receiver(calls, n, i)->recv : call->recv;
+        if (recv == call->send || call->count == 0)
+            continue;
+        cudaError_t error = queue(transport, recv, call->send,
+                                  call->count * trib_dtype_size(call->dtype), call->stream);
+        if (error == cudaSuccess)
+            continue;
+        status = tri_nccl_cuda_fail(error, tri_nccl_kind_name(call->kind), transport->device);
+        (void)tri_abort_raise(transport->clique->state, status, tri_detail());
+        return status;
+    }
+    return TRIB_OK;
+}

@@ -1,0 +1,111 @@
+/* Streams and events: CUDA's own. */
+#include <cuda_runtime_api.h>
+
+#include "csrc/nccl/convert.h"
+#include "csrc/nccl/device.h"
+#include "csrc/nccl/ops.h"
+
+/* Do `call` with `device` current, and turn its cudaError_t into a status. */
+#define WITH_DEVICE(device, operation, call)                                                       \
+    do {                                                                                           \
+        struct tri_nccl_scope scope;                                                               \
+        trib_status status = tri_nccl_enter(&scope, device);                                       \
+        if (status != TRIB_OK)                                                                     \
+            return status;                                                                         \
+        cudaError_t error = (call);                                                                \
+        tri_nccl_leave(&scope);                                                                    \
+        return error == cudaSuccess ? TRIB_OK : tri_nccl_cuda_fail(error, operation, device);      \
+    } while (0)
+
+/* cudaErrorNotReady is an answer, not a failure. */
+static trib_status answer(cudaError_t error, const char *operation, int32_t device, bool *out_done)
+{
+    *out_done = error == cudaSuccess;
+    if (error == cudaSuccess)
+        return TRIB_OK;
+    if (error != cudaErrorNotReady)
+        return tri_nccl_cuda_fail(error, operation, device);
+    (void)cudaGetLastError();
+    return TRIB_OK;
+}
+
+trib_status tri_nccl_stream_create(int32_t device, trib_stream *out)
+{
+    WITH_DEVICE(device, "creating a stream",
+                cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking));
+}
+
+trib_status tri_nccl_stream_wait(int32_t device, trib_stream stream)
+{
+    WITH_DEVICE(device, "waiting for a stream", cudaStreamSynchronize(stream));
+}
+
+trib_status tri_nccl_stream_query(int32_t device, trib_stream stream, bool *out_done)
+{
+    struct tri_nccl_scope scope;
+    trib_status status = tri_nccl_enter(&scope, device);
+    if (status != TRIB_OK)
+        return status;
+    cudaError_t error = cudaStreamQuery(stream);
+    tri_nccl_leave(&scope);
+    return answer(error, "asking a stream", device, out_done);
+}
+
+trib_status tri_nccl_stream_wait_event(int32_t device, trib_event event, trib_stream stream)
+{
+    WITH_DEVICE(device, "making a stream wait for an event", cudaStreamWaitEvent(stream, event, 0));
+}
+
+trib_status tri_nccl_stream_submit(int32_t device, void (*function)(void *), void *argument,
+                                   trib_stream stream)
+{
+    WITH_DEVICE(device, "queueing a host function", cudaLaunchHostFunc(stream, function, argument));
+}
+
+static cudaError_t finish(trib_stream stream)
+{
+    cudaError_t error = cudaStreamSynchronize(stream);
+    cudaError_t destroyed = cudaStreamDestroy(stream);
+    return error == cudaSuccess ? destroyed : error;
+}
+
+trib_status tri_nccl_stream_destroy(int32_t device, trib_stream stream)
+{
+    WITH_DEVICE(device, "destroying a stream", finish(stream));
+}
+
+trib_status tri_nccl_event_create(int32_t device, trib_event *out)
+{
+    WITH_DEVICE(device, "creating an event", cudaEventCreate((cudaEvent_t *)out));
+}
+
+trib_status tri_nccl_event_record(int32_t device, trib_event event, trib_stream stream)
+{
+    WITH_DEVICE(device, "recording an event", cudaEventRecord(event, stream));
+}
+
+trib_status tri_nccl_event_wait(int32_t device, trib_event event)
+{
+    WITH_DEVICE(device, "waiting for an event", cudaEventSynchronize(event));
+}
+
+trib_status tri_nccl_event_query(int32_t device, trib_event event, bool *out_done)
+{
+    struct tri_nccl_scope scope;
+    trib_status status = tri_nccl_enter(&scope, device);
+    if (status != TRIB_OK)
+        return status;
+    cudaError_t error = cudaEventQuery(event);
+    tri_nccl_leave(&scope);
+    return answer(error, "asking an event", device, out_done);
+}
+
+trib_status tri_nccl_event_elapsed(int32_t device, trib_event start, trib_event end, float *out_ms)
+{
+    WITH_DEVICE(device, "measuring between two events", cudaEventElapsedTime(out_ms, start, end));
+}
+
+trib_status tri_nccl_event_destroy(int32_t device, trib_event event)
+{
+    WITH_DEVICE(device, "destroying an event", cudaEventDestroy(event));
+}
