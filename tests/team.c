@@ -96,7 +96,7 @@ void team_destroy(struct team *team)
         CHECK_OK(trib_stream_destroy(team->devices[rank], team->streams[rank]));
 }
 
-bool team_wait(struct team *team, int rank, int ms)
+bool team_wait(const struct team *team, int rank, int ms)
 {
     const double end = check_now_ms() + ms;
     for (;;) {

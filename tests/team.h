@@ -35,7 +35,7 @@ void team_close(struct team *team);
 void team_destroy(struct team *team);
 
 /* Wait for stream `rank`, but not for ever: false if it is not done after `ms`. */
-bool team_wait(struct team *team, int rank, int ms);
+bool team_wait(const struct team *team, int rank, int ms);
 
 /* Come back when `size` threads have come here. For tests whose ranks must be at one point at once;
  * `arrived` begins at 0 and serves once. */
