@@ -97,8 +97,8 @@ struct tri_device_ops {
 
     /* Optional, both or neither: make `device` the thread's current one, which the kernel table needs
      * before it may queue anything; leave puts back what enter left in *previous. */
-    trib_status (*enter)(int32_t device, int32_t *previous);
-    void (*leave)(int32_t previous);
+    trib_status (*enter)(int32_t device, uintptr_t *previous);
+    void (*leave)(uintptr_t previous);
 
     trib_status (*stream_create)(int32_t device, trib_stream *out);
     trib_status (*stream_wait)(int32_t device, trib_stream stream);

@@ -7,6 +7,7 @@
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/ops.h"
 #include "csrc/nccl/shared.h"
+#include "kernels/cuda/kernels_cuda.h"
 
 static trib_status version(uint32_t *out)
 {
@@ -45,6 +46,20 @@ static const uint32_t *abort_word(struct tri_transport *transport)
     return transport->clique->word;
 }
 
+static trib_status enter(int32_t device, uintptr_t *previous)
+{
+    struct tri_nccl_scope scope;
+    trib_status status = tri_nccl_enter(&scope, device);
+    *previous = status == TRIB_OK ? (uintptr_t)scope.saved : 0;
+    return status;
+}
+
+static void leave(uintptr_t previous)
+{
+    /* What is current now does not matter: putting back what was is all. */
+    (void)tri_nccl_driver.set_current((CUcontext)previous);
+}
+
 /* The memory goes with the clique: the reaper may still need it. */
 static void destroy(struct tri_transport *transport)
 {
@@ -62,6 +77,8 @@ static const struct tri_device_ops device_ops = {
     .fetch = tri_nccl_fetch,
     .check_buffer = tri_nccl_check_buffer,
     .check_stream = tri_nccl_check_stream,
+    .enter = enter,
+    .leave = leave,
     .stream_create = tri_nccl_stream_create,
     .stream_wait = tri_nccl_stream_wait,
     .stream_query = tri_nccl_stream_query,
@@ -100,5 +117,5 @@ const struct tri_backend tri_backend_nccl = {
               1u << TRI_REDUCE_SCATTER | 1u << TRI_SEND | 1u << TRI_RECV,
     .device = &device_ops,
     .transport = &transport_ops,
-    .kernels = &tri_nccl_kernels,
+    .kernels = &tri_kernels_cuda,
 };

@@ -48,7 +48,4 @@ trib_status tri_nccl_collective(const struct tri_call *calls, size_t n);
 /* close.c */
 trib_status tri_nccl_close(struct tri_transport *transport, uint32_t timeout_ms);
 
-/* kernels.c */
-extern const struct tri_kernels tri_nccl_kernels;
-
 #endif

@@ -181,13 +181,13 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
     make_slices(out, list, layout);
 }
 
-static trib_status enter(const struct tri_plan *plan, int32_t *previous)
+static trib_status enter(const struct tri_plan *plan, uintptr_t *previous)
 {
     const struct tri_device_ops *device = plan->backend->device;
     return device->enter == NULL ? TRIB_OK : device->enter(plan->device, previous);
 }
 
-static void leave(const struct tri_plan *plan, int32_t previous)
+static void leave(const struct tri_plan *plan, uintptr_t previous)
 {
     if (plan->backend->device->leave != NULL)
         plan->backend->device->leave(previous);
@@ -197,7 +197,7 @@ trib_status tri_plan_pack(const struct tri_plan *plan)
 {
     if (!plan->packs)
         return TRIB_OK;
-    int32_t previous = 0;
+    uintptr_t previous = 0;
     trib_status status = enter(plan, &previous);
     if (status != TRIB_OK)
         return status;
@@ -221,7 +221,7 @@ static trib_status commit(const struct tri_plan *plan)
 
 trib_status tri_plan_spread(const struct tri_plan *plan)
 {
-    int32_t previous = 0;
+    uintptr_t previous = 0;
     trib_status status = enter(plan, &previous);
     if (status != TRIB_OK)
         return status;
