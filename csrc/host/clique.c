@@ -56,7 +56,7 @@ struct tri_clique *tri_clique_create(const int32_t *devices, int32_t size)
         self->rank = rank;
         self->device = devices[rank];
         for (int turn = 0; turn < 2; turn++)
-            self->staged[turn] = clique->stage + (2 * (size_t)rank + (size_t)turn) * TRI_STAGE_BYTES;
+            self->staged[turn] = clique->stage + (size_t)(2 * rank + turn) * TRI_STAGE_BYTES;
     }
     return clique;
 }

@@ -1,8 +1,8 @@
 /* A clique: the ranks of one communicator, and what they share.
  *
- * A transport (one rank) is a part of its clique, and the clique is counted: one reference for every
- * transport that is not destroyed and one for every submission that has not run. So a submission
- * that is stuck in a stream keeps what it will touch, and destroy never waits. */
+ * A transport (one rank) is a part of its clique, and the clique is counted: one reference for
+ * every transport that is not destroyed and one for every submission that has not run. So a
+ * submission that is stuck in a stream keeps what it will touch, and destroy never waits. */
 #ifndef TRI_HOST_CLIQUE_H
 #define TRI_HOST_CLIQUE_H
 
@@ -82,8 +82,8 @@ void tri_clique_touch_end(struct tri_transport *self);
  * aborted meanwhile. */
 bool tri_clique_copy(const struct tri_clique *clique, void *dst, const void *src, size_t bytes);
 
-/* The clique was aborted: wait, not for long, until no rank touches this rank's buffers. Returns the
- * status of the abort. */
+/* The clique was aborted: wait, not for long, until no rank touches this rank's buffers. Returns
+ * the status of the abort. */
 trib_status tri_clique_leave(struct tri_transport *self);
 
 /* Abort with this thread's detail, or because another rank was first; then leave. */

@@ -1,7 +1,7 @@
 /* The collectives, done by all ranks together.
  *
- * Each rank posts its call and waits for the others; then everyone can see whether all made the same
- * call, and where all buffers are. Two ways from there:
+ * Each rank posts its call and waits for the others; then everyone can see whether all made the
+ * same call, and where all buffers are. Two ways from there:
  *  - staged: a call that sends little carries its data along with the post. Each rank then works
  *    from the posted copies into its own buffer, and is done: one barrier, and no rank ever touches
  *    another's buffers. Posts are two in turn: a rank can be one round ahead of another that still
@@ -99,16 +99,16 @@ static trib_status check_same(const struct round *round)
         describe(first, sizeof first, posted(round, 0));
         describe(other, sizeof other, posted(round, rank));
         return tri_fail(TRIB_ERR_MISMATCH,
-                        "the ranks did not make the same call: rank 0 made %s, rank %d made %s", first,
-                        (int)rank, other);
+                        "the ranks did not make the same call: rank 0 made %s, rank %d made %s",
+                        first, (int)rank, other);
     }
     return TRIB_OK;
 }
 
-/* -------------------------------------------------------------------------------------- the work */
+/* ------------------------------------------------------------------------------------- the work */
 
-/* Reduce `count` elements, from element `from` of every source on, into element `to` of every `dst`.
- * Looks at the abort word now and then. */
+/* Reduce `count` elements, from element `from` of every source on, into element `to` of every
+ * `dst`. Looks at the abort word now and then. */
 static trib_status reduce(const struct round *round, void *const *dst, int32_t ndst, size_t to,
                           size_t from, size_t count)
 {
@@ -214,7 +214,7 @@ static trib_status work(const struct round *round)
     }
 }
 
-/* ------------------------------------------------------------------------------------- the round */
+/* ------------------------------------------------------------------------------------ the round */
 
 /* Bytes that this rank sends; at most a stage's worth is staged. The same on all ranks if the call
  * is. */

@@ -239,8 +239,8 @@ trib_status tri_host_event_elapsed(int32_t device, trib_event start, trib_event 
     const uint64_t to = time_of(events_of[1]);
     if (from == 0 || to == 0)
         return tri_fail(TRIB_ERR_INVALID_USAGE,
-                        "event_elapsed: the %s event has not been passed; record it and wait for it "
-                        "first",
+                        "event_elapsed: the %s event has not been passed; record it and wait for "
+                        "it first",
                         from == 0 ? "start" : "end");
     *out_ms = (float)((double)(int64_t)(to - from) / 1e6);
     return TRIB_OK;

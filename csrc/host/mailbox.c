@@ -88,8 +88,8 @@ static trib_status mismatch(const struct tri_call *sent, const struct tri_call *
                             int32_t rank)
 {
     return tri_fail(TRIB_ERR_MISMATCH,
-                    "rank %d sends %zu %s to rank %d, which receives %zu %s from it; both must name "
-                    "the same count and type",
+                    "rank %d sends %zu %s to rank %d, which receives %zu %s from it; both must "
+                    "name the same count and type",
                     (int)wanted->peer, sent->count, trib_dtype_name(sent->dtype), (int)rank,
                     wanted->count, trib_dtype_name(wanted->dtype));
 }
@@ -153,8 +153,8 @@ trib_status tri_mailbox_exchange(struct tri_transport *self, const struct tri_ca
     if (count.to_self != count.from_self)
         return tri_clique_fail(
             self, tri_fail(TRIB_ERR_INVALID_USAGE,
-                           "rank %d sends itself %zu messages and receives %zu in one batch; put each "
-                           "send to itself and its receive into the same batch",
+                           "rank %d sends itself %zu messages and receives %zu in one batch; put "
+                           "each send to itself and its receive into the same batch",
                            (int)self->rank, count.to_self, count.from_self));
     if (count.sends <= FEW_PARCELS)
         return exchange(self, few, &count, calls, n);

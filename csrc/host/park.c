@@ -16,8 +16,8 @@
 #endif
 
 enum {
-    GLANCES = 40,     /* looks before a thread counts as spinning: about a microsecond */
-    SPIN_NS = 30000,  /* a sleep and a wake cost about as much */
+    GLANCES = 40,     /* looks before the clock is asked: about a microsecond */
+    SPIN_NS = 50000,  /* a sleep and a wake on another CPU cost about as much */
     LOOKS_A_TIME = 16 /* between two looks at the clock */
 };
 
@@ -58,20 +58,22 @@ static bool look(tri_ready ready, void *context, int times)
     return false;
 }
 
-/* Spin, unless that would take the CPU from a thread that has work: of all CPUs, one is left free
- * of spinning. So 2 ranks on 2 CPUs meet without sleeping, and 64 ranks on 2 CPUs sleep at once. */
+/* Look for a moment. Of all CPUs one is left free of spinning: whoever finds the others taken gives
+ * its own away between looks. So 2 ranks on 2 CPUs meet without a system call, and more ranks than
+ * CPUs pass the CPUs on among themselves instead of sleeping and waking each other. */
 static bool spin(tri_ready ready, void *context)
 {
     static _Atomic int spinning;
-    if (cpus() == 1)
-        return ready(context);
-    if (look(ready, context, GLANCES))
+    if (look(ready, context, cpus() == 1 ? 1 : GLANCES))
         return true;
+    const bool alone =
+        atomic_fetch_add_explicit(&spinning, 1, memory_order_relaxed) < cpus() - 1;
+    const uint64_t end = tri_now_ns() + SPIN_NS;
     bool found = false;
-    if (atomic_fetch_add_explicit(&spinning, 1, memory_order_relaxed) < cpus() - 1) {
-        const uint64_t end = tri_now_ns() + SPIN_NS;
-        while (!found && tri_now_ns() < end)
-            found = look(ready, context, LOOKS_A_TIME);
+    while (!found && tri_now_ns() < end) {
+        if (!alone)
+            (void)sched_yield();
+        found = look(ready, context, alone ? LOOKS_A_TIME : 1);
     }
     atomic_fetch_sub_explicit(&spinning, 1, memory_order_relaxed);
     return found;

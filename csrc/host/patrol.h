@@ -20,8 +20,8 @@ struct tri_patrolled {
     _Atomic uint32_t rounds; /* 0: nothing put off; else 1 + rounds that have seen it put off */
 };
 
-/* `stream` got an item; `running` says that a thread runs its queue and will see it. Returns whether
- * its worker is to be called now. */
+/* `stream` got an item; `running` says that a thread runs its queue and will see it. Returns
+ * whether its worker is to be called now. */
 bool tri_patrol_pushed(const void *stream, struct tri_patrolled *patrolled, bool running);
 
 /* This thread waits for `stream`, with work `pending` or not. */

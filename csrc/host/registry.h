@@ -15,8 +15,8 @@ struct tri_range {
 };
 
 struct tri_registry {
-    /* Guards the fields below. Written for the length of a memmove, by threads that wait for nothing
-     * meanwhile; so readers never wait longer than that. */
+    /* Guards the fields below. Held for writing for the length of a memmove, by threads that wait
+     * for nothing meanwhile; so readers never wait longer than that. */
     pthread_rwlock_t lock;
     struct tri_range *ranges; /* ascending, without overlap */
     size_t count;
@@ -40,8 +40,8 @@ int32_t tri_registry_device(struct tri_registry *registry, const void *start);
 bool tri_registry_find(struct tri_registry *registry, const void *data, size_t bytes,
                        struct tri_range *out);
 
-/* Call `visit` with the start of the object at `start` if it is there, or of every object if `start`
- * is NULL. None of them is removed meanwhile; `visit` must not wait. */
+/* Call `visit` with the start of the object at `start` if it is there, or of every object if
+ * `start` is NULL. None of them is removed meanwhile; `visit` must not wait. */
 void tri_registry_visit(struct tri_registry *registry, const void *start, void (*visit)(void *));
 
 #endif

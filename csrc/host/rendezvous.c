@@ -82,8 +82,8 @@ static trib_status check_id(const trib_id *bytes)
     memcpy(&id, bytes->bytes, sizeof id);
     if (id.process != process_mark() || id.number >= ids_made)
         return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "comm_create: the id was not made in this process; ranks of the host backend "
-                        "are threads of one process and share an id that it made");
+                        "comm_create: the id was not made in this process; ranks of the host "
+                        "backend are threads of one process and share an id that it made");
     if (ids_made - id.number > ID_WINDOW || (*served_byte(id.number, &bit) & bit) != 0)
         return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
                         "comm_create: the id has served already; make one with trib_id_create for "
@@ -362,7 +362,7 @@ trib_status tri_host_open_group(struct tri_transport **out, const int32_t *devic
     return TRIB_OK;
 }
 
-/* ------------------------------------------------------------------------------------ by a split */
+/* ----------------------------------------------------------------------------------- by a split */
 
 trib_status tri_host_split(struct tri_transport **out, struct tri_transport *parent,
                            int32_t color, int32_t key, uint32_t timeout_ms)

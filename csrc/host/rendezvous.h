@@ -1,4 +1,4 @@
-/* Where ranks meet to become a communicator: those that hold the same id, and those that split one. */
+/* Where ranks meet to become a communicator: those with the same id, and those that split one. */
 #ifndef TRI_HOST_RENDEZVOUS_H
 #define TRI_HOST_RENDEZVOUS_H
 
@@ -21,8 +21,8 @@ struct tri_seat {
 };
 
 /* Ranks meet, the last to come makes the new communicators for all, each takes its own and goes. A
- * rank that loses patience goes and leaves no trace. Everything but `served` and the park is guarded
- * by the one lock of rendezvous.c. */
+ * rank that loses patience goes and leaves no trace. Everything but `served` and the park is
+ * guarded by the one lock of rendezvous.c. */
 struct tri_meeting {
     int32_t size;
     int32_t waiting; /* ranks that have come and were not served */

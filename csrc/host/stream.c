@@ -183,7 +183,7 @@ int tri_thread_start(pthread_t *out, void *(*function)(void *), void *argument)
     return failed;
 }
 
-/* ------------------------------------------------------------------------------- life of a stream */
+/* ----------------------------------------------------------------------------- life of a stream */
 
 static void free_stream(struct tri_stream *stream)
 {
