@@ -1,0 +1,565 @@
+// Made from include/tributary.h by bindings.sh; do not edit.
+
+pub const TRIB_VERSION_MAJOR: u32 = 0;
+pub const TRIB_VERSION_MINOR: u32 = 1;
+pub const TRIB_VERSION_PATCH: u32 = 0;
+pub const TRIB_VERSION: u32 = 100;
+pub const TRIB_NO_COLOR: i32 = -1;
+#[doc = " One of the TRIB_OK / TRIB_ERR_ numbers below. Numbers are never changed or reused; a newer\n  library may return one that this header does not list."]
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct trib_status(pub i32);
+pub const TRIB_OK: trib_status = trib_status(0);
+pub const TRIB_ERR_INVALID_ARGUMENT: trib_status = trib_status(1);
+pub const TRIB_ERR_INVALID_BUFFER: trib_status = trib_status(2);
+pub const TRIB_ERR_INVALID_STREAM: trib_status = trib_status(3);
+pub const TRIB_ERR_INVALID_USAGE: trib_status = trib_status(4);
+pub const TRIB_ERR_UNSUPPORTED: trib_status = trib_status(5);
+pub const TRIB_ERR_UNKNOWN_NAME: trib_status = trib_status(6);
+pub const TRIB_ERR_MISMATCH: trib_status = trib_status(7);
+pub const TRIB_ERR_ABORTED: trib_status = trib_status(10);
+pub const TRIB_ERR_CLOSED: trib_status = trib_status(11);
+pub const TRIB_ERR_TIMEOUT: trib_status = trib_status(12);
+pub const TRIB_ERR_OUT_OF_MEMORY: trib_status = trib_status(20);
+pub const TRIB_ERR_NO_DEVICE: trib_status = trib_status(21);
+pub const TRIB_ERR_CUDA: trib_status = trib_status(30);
+pub const TRIB_ERR_NCCL: trib_status = trib_status(31);
+pub const TRIB_ERR_SYSTEM: trib_status = trib_status(32);
+pub const TRIB_ERR_INTERNAL: trib_status = trib_status(90);
+#[doc = " Element type. 0 is not one."]
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct trib_dtype(pub i32);
+#[doc = " IEEE 754 binary16"]
+pub const TRIB_F16: trib_dtype = trib_dtype(1);
+#[doc = " the upper half of a binary32"]
+pub const TRIB_BF16: trib_dtype = trib_dtype(2);
+pub const TRIB_F32: trib_dtype = trib_dtype(3);
+pub const TRIB_F64: trib_dtype = trib_dtype(4);
+pub const TRIB_I8: trib_dtype = trib_dtype(5);
+pub const TRIB_U8: trib_dtype = trib_dtype(6);
+pub const TRIB_I32: trib_dtype = trib_dtype(7);
+pub const TRIB_U32: trib_dtype = trib_dtype(8);
+pub const TRIB_I64: trib_dtype = trib_dtype(9);
+pub const TRIB_U64: trib_dtype = trib_dtype(10);
+#[doc = " Reduction. 0 is not one. Integers wrap. TRIB_AVG is the sum divided by the number of ranks,\n  rounded towards zero for integers. MIN and MAX with a NaN among the inputs give NaN or a number:\n  do not rely on either."]
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct trib_op(pub i32);
+pub const TRIB_SUM: trib_op = trib_op(1);
+pub const TRIB_PROD: trib_op = trib_op(2);
+pub const TRIB_MIN: trib_op = trib_op(3);
+pub const TRIB_MAX: trib_op = trib_op(4);
+pub const TRIB_AVG: trib_op = trib_op(5);
+#[doc = " A queue of work on one device: a `cudaStream_t` on nccl (yours, or from trib_stream_create), a\n  host stream on host (only from trib_stream_create). NULL is the device's default stream (on nccl\n  the legacy default stream). `cudaStreamPerThread` is refused."]
+pub type trib_stream = *mut ::core::ffi::c_void;
+#[doc = " A point in a stream: a `cudaEvent_t` on nccl, a host event on host."]
+pub type trib_event = *mut ::core::ffi::c_void;
+#[doc = " One tensor of a list: `count` elements at `data`, contiguous."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct trib_tensor {
+    pub data: *mut ::core::ffi::c_void,
+    pub count: usize,
+    pub dtype: trib_dtype,
+    #[doc = " 0"]
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of trib_tensor"][::core::mem::size_of::<trib_tensor>() - 24usize];
+    ["Alignment of trib_tensor"][::core::mem::align_of::<trib_tensor>() - 8usize];
+    ["Offset of field: trib_tensor::data"][::core::mem::offset_of!(trib_tensor, data) - 0usize];
+    ["Offset of field: trib_tensor::count"][::core::mem::offset_of!(trib_tensor, count) - 8usize];
+    ["Offset of field: trib_tensor::dtype"][::core::mem::offset_of!(trib_tensor, dtype) - 16usize];
+    ["Offset of field: trib_tensor::reserved"]
+        [::core::mem::offset_of!(trib_tensor, reserved) - 20usize];
+};
+#[doc = " Where a rank's memory and streams live: device `ordinal` of a backend."]
+#[repr(C)]
+#[derive(Debug)]
+pub struct trib_device {
+    _unused: [u8; 0],
+}
+#[doc = " Skip the checks of buffers and streams (their memory, device and range). What the arguments\n  say by themselves is still checked."]
+pub const TRIB_UNCHECKED: u32 = 1;
+#[doc = " Debug mode: before each collective every rank compares operation, count, type, reduction and\n  root with all others, and all of them return TRIB_ERR_MISMATCH if one differs, instead of\n  waiting for ever. Calls then wait for each other, so give every rank a thread of its own."]
+pub const TRIB_MATCH: u32 = 2;
+#[doc = " How a communicator or group is made. Start from TRIB_OPTIONS_INIT; zero is the default of every\n  field. Every rank passes the same."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct trib_options {
+    #[doc = " sizeof(trib_options)"]
+    pub size: u32,
+    #[doc = " TRIB_UNCHECKED | TRIB_MATCH"]
+    pub flags: u32,
+    #[doc = " NULL: what the id says; for a group the first that has the devices"]
+    pub backend: *const ::core::ffi::c_char,
+    #[doc = " deadline for meeting the other ranks; 0 is 300,000"]
+    pub timeout_ms: u32,
+    #[doc = " how long destroy waits for work still queued; 0 is 5,000"]
+    pub close_timeout_ms: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of trib_options"][::core::mem::size_of::<trib_options>() - 24usize];
+    ["Alignment of trib_options"][::core::mem::align_of::<trib_options>() - 8usize];
+    ["Offset of field: trib_options::size"][::core::mem::offset_of!(trib_options, size) - 0usize];
+    ["Offset of field: trib_options::flags"][::core::mem::offset_of!(trib_options, flags) - 4usize];
+    ["Offset of field: trib_options::backend"]
+        [::core::mem::offset_of!(trib_options, backend) - 8usize];
+    ["Offset of field: trib_options::timeout_ms"]
+        [::core::mem::offset_of!(trib_options, timeout_ms) - 16usize];
+    ["Offset of field: trib_options::close_timeout_ms"]
+        [::core::mem::offset_of!(trib_options, close_timeout_ms) - 20usize];
+};
+#[doc = " Stops a communicator from anywhere. Counted: it outlives the communicator if need be."]
+#[repr(C)]
+#[derive(Debug)]
+pub struct trib_abort {
+    _unused: [u8; 0],
+}
+#[doc = " Every rank of a communicator whose ranks all live in this process. One thread drives them all."]
+#[repr(C)]
+#[derive(Debug)]
+pub struct trib_group {
+    _unused: [u8; 0],
+}
+#[doc = " One rank of a communicator."]
+#[repr(C)]
+#[derive(Debug)]
+pub struct trib_comm {
+    _unused: [u8; 0],
+}
+#[doc = " What ranks that want to meet have in common: made once, sent to the others as bytes. On nccl it\n  holds exactly an ncclUniqueId."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct trib_id {
+    pub bytes: [u8; 128usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of trib_id"][::core::mem::size_of::<trib_id>() - 128usize];
+    ["Alignment of trib_id"][::core::mem::align_of::<trib_id>() - 1usize];
+    ["Offset of field: trib_id::bytes"][::core::mem::offset_of!(trib_id, bytes) - 0usize];
+};
+#[doc = " What a rank has done so far."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct trib_counters {
+    #[doc = " sizeof(trib_counters), set by the caller"]
+    pub size: u32,
+    #[doc = " 0"]
+    pub reserved: u32,
+    #[doc = " collectives queued, each list or batch member once"]
+    pub calls: u64,
+    #[doc = " bytes of this rank's send side in those calls"]
+    pub bytes: u64,
+    #[doc = " calls handed to the backend for them"]
+    pub engine_calls: u64,
+    #[doc = " scratch memory held"]
+    pub workspace_bytes: u64,
+    #[doc = " list and weighted-average calls queued"]
+    pub lists_queued: u64,
+    #[doc = " of those, how many have written their tensors on this rank"]
+    pub lists_committed: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of trib_counters"][::core::mem::size_of::<trib_counters>() - 56usize];
+    ["Alignment of trib_counters"][::core::mem::align_of::<trib_counters>() - 8usize];
+    ["Offset of field: trib_counters::size"][::core::mem::offset_of!(trib_counters, size) - 0usize];
+    ["Offset of field: trib_counters::reserved"]
+        [::core::mem::offset_of!(trib_counters, reserved) - 4usize];
+    ["Offset of field: trib_counters::calls"]
+        [::core::mem::offset_of!(trib_counters, calls) - 8usize];
+    ["Offset of field: trib_counters::bytes"]
+        [::core::mem::offset_of!(trib_counters, bytes) - 16usize];
+    ["Offset of field: trib_counters::engine_calls"]
+        [::core::mem::offset_of!(trib_counters, engine_calls) - 24usize];
+    ["Offset of field: trib_counters::workspace_bytes"]
+        [::core::mem::offset_of!(trib_counters, workspace_bytes) - 32usize];
+    ["Offset of field: trib_counters::lists_queued"]
+        [::core::mem::offset_of!(trib_counters, lists_queued) - 40usize];
+    ["Offset of field: trib_counters::lists_committed"]
+        [::core::mem::offset_of!(trib_counters, lists_committed) - 48usize];
+};
+pub const TRIB_LOG_ERROR: i32 = 1;
+pub const TRIB_LOG_WARN: i32 = 2;
+pub const TRIB_LOG_INFO: i32 = 3;
+pub const TRIB_LOG_DEBUG: i32 = 4;
+#[doc = " Receives one line without a line end. Called from any thread; must not call Tributary."]
+pub type trib_log_fn = ::core::option::Option<
+    unsafe extern "C" fn(
+        context: *mut ::core::ffi::c_void,
+        level: i32,
+        line: *const ::core::ffi::c_char,
+    ),
+>;
+extern "C" {
+    #[doc = " The version of the library that is loaded, in the form of TRIB_VERSION."]
+    pub fn trib_version() -> u32;
+    #[doc = " \"TRIB_ERR_ABORTED\"; never NULL, also for numbers that this library does not know."]
+    pub fn trib_status_name(status: trib_status) -> *const ::core::ffi::c_char;
+    #[doc = " The sentence of TRIB_STATUS_MAP; never NULL."]
+    pub fn trib_status_message(status: trib_status) -> *const ::core::ffi::c_char;
+    #[doc = " The calling thread's last failure in words; \"\" before the first. Valid until this thread's next\n  failing call. A call that succeeds leaves it as it was."]
+    pub fn trib_last_detail() -> *const ::core::ffi::c_char;
+    #[doc = " Bytes of one element; 0 for a number that is no type."]
+    pub fn trib_dtype_size(dtype: trib_dtype) -> usize;
+    #[doc = " \"f32\"; \"?\" for a number that is no type."]
+    pub fn trib_dtype_name(dtype: trib_dtype) -> *const ::core::ffi::c_char;
+    #[doc = " \"sum\"; \"?\" for a number that is no reduction."]
+    pub fn trib_op_name(op: trib_op) -> *const ::core::ffi::c_char;
+    #[doc = " Number of backends in this build."]
+    pub fn trib_backend_count() -> i32;
+    #[doc = " Name of backend `index`, best first; NULL beyond the last. The names live for ever."]
+    pub fn trib_backend_name(index: i32) -> *const ::core::ffi::c_char;
+    #[doc = " Version of the engine below a backend: of the NCCL that is loaded (22809 for 2.28.9), of\n  Tributary for host. Makes no CUDA context. TRIB_ERR_UNKNOWN_NAME."]
+    pub fn trib_backend_version(out: *mut u32, backend: *const ::core::ffi::c_char) -> trib_status;
+    #[doc = " Number of devices that a backend can use now: GPUs for nccl (0 without a driver), 64 for host.\n  Makes no CUDA context."]
+    pub fn trib_backend_devices(out: *mut i32, backend: *const ::core::ffi::c_char) -> trib_status;
+    #[doc = " Device `ordinal` of `backend` (NULL: the first backend that has such a device). `*out` is\n  borrowed: it lives for ever, every thread may share it, asking again gives the same pointer.\n  TRIB_ERR_UNKNOWN_NAME, TRIB_ERR_NO_DEVICE."]
+    pub fn trib_device_get(
+        out: *mut *mut trib_device,
+        backend: *const ::core::ffi::c_char,
+        ordinal: i32,
+    ) -> trib_status;
+    #[doc = " Name of the device's backend."]
+    pub fn trib_device_backend(device: *const trib_device) -> *const ::core::ffi::c_char;
+    #[doc = " The device's ordinal."]
+    pub fn trib_device_ordinal(device: *const trib_device) -> i32;
+    #[doc = " `bytes` bytes of this device's memory, aligned to 256; 0 bytes give a unique pointer. Blocking.\n  Host memory of any origin may be used on host; memory from here is checked more strictly: for\n  its range and its device."]
+    pub fn trib_device_alloc(
+        out: *mut *mut ::core::ffi::c_void,
+        device: *mut trib_device,
+        bytes: usize,
+    ) -> trib_status;
+    #[doc = " Give back memory of trib_device_alloc. NULL is allowed. No queued work may still use it."]
+    pub fn trib_device_free(
+        device: *mut trib_device,
+        data: *mut ::core::ffi::c_void,
+    ) -> trib_status;
+    #[doc = " Queue a copy of `bytes` bytes on `stream`. Each side may be host memory or memory of `device`.\n  Host memory must stay untouched until the stream has passed this point."]
+    pub fn trib_device_copy(
+        device: *mut trib_device,
+        dst: *mut ::core::ffi::c_void,
+        src: *const ::core::ffi::c_void,
+        bytes: usize,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " A new stream of `device`."]
+    pub fn trib_stream_create(out: *mut trib_stream, device: *mut trib_device) -> trib_status;
+    #[doc = " Wait until everything queued so far has run. Says nothing about success: ask trib_comm_status().\n  On host, the waiting thread may itself run what is queued. Any thread."]
+    pub fn trib_stream_wait(device: *mut trib_device, stream: trib_stream) -> trib_status;
+    #[doc = " `*out` = 1 if everything queued has run, else 0. Never waits. Any thread."]
+    pub fn trib_stream_query(
+        out: *mut i32,
+        device: *mut trib_device,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " Later work on `stream` waits for what `event` recorded last (for nothing, if it never did)."]
+    pub fn trib_stream_wait_event(
+        device: *mut trib_device,
+        event: trib_event,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " Queue a call of `function(argument)`. It must not call Tributary functions that wait. On nccl it\n  must call no CUDA function either."]
+    pub fn trib_stream_submit(
+        device: *mut trib_device,
+        function: ::core::option::Option<unsafe extern "C" fn(argument: *mut ::core::ffi::c_void)>,
+        argument: *mut ::core::ffi::c_void,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " Wait for the stream, then give it back. NULL is allowed."]
+    pub fn trib_stream_destroy(device: *mut trib_device, stream: trib_stream) -> trib_status;
+    #[doc = " A new event of `device`, which takes times."]
+    pub fn trib_event_create(out: *mut trib_event, device: *mut trib_device) -> trib_status;
+    #[doc = " Remember this point of `stream`."]
+    pub fn trib_event_record(
+        device: *mut trib_device,
+        event: trib_event,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " Wait until the stream has passed the point recorded last. Any thread."]
+    pub fn trib_event_wait(device: *mut trib_device, event: trib_event) -> trib_status;
+    #[doc = " `*out` = 1 if the stream has passed the point recorded last, else 0. Any thread."]
+    pub fn trib_event_query(
+        out: *mut i32,
+        device: *mut trib_device,
+        event: trib_event,
+    ) -> trib_status;
+    #[doc = " Milliseconds between two events that have both been passed."]
+    pub fn trib_event_elapsed(
+        out_ms: *mut f32,
+        device: *mut trib_device,
+        start: trib_event,
+        end: trib_event,
+    ) -> trib_status;
+    #[doc = " Give an event back. NULL is allowed."]
+    pub fn trib_event_destroy(device: *mut trib_device, event: trib_event) -> trib_status;
+    #[doc = " Another reference to the same handle. Any thread."]
+    pub fn trib_abort_clone(out: *mut *mut trib_abort, handle: *mut trib_abort) -> trib_status;
+    #[doc = " Abort every rank of the communicator in this process. Returns at once, frees nothing and never\n  waits for a device. From then on every call on those ranks returns TRIB_ERR_ABORTED, and streams\n  that were waiting inside a collective come free, with garbage in its outputs (except lists, see\n  trib_allreduce_list). Ranks in other processes have to be aborted there. `reason` (NULL allowed)\n  is copied into the detail of those errors; the first one stays. Any thread, any number of times,\n  also after the communicator is gone."]
+    pub fn trib_abort_raise(
+        handle: *mut trib_abort,
+        reason: *const ::core::ffi::c_char,
+    ) -> trib_status;
+    #[doc = " 1 once the communicator has been aborted or has failed, else 0. Any thread."]
+    pub fn trib_abort_raised(handle: *const trib_abort) -> i32;
+    #[doc = " Give one reference back. NULL is allowed. Aborts nothing."]
+    pub fn trib_abort_release(handle: *mut trib_abort);
+    #[doc = " A group of `size` ranks; rank i is on `devices[i]` (NULL: device i). Devices are distinct.\n  Blocking. Up to 64 ranks on host. `options` may be NULL."]
+    pub fn trib_group_create(
+        out: *mut *mut trib_group,
+        devices: *const i32,
+        size: i32,
+        options: *const trib_options,
+    ) -> trib_status;
+    #[doc = " Number of ranks."]
+    pub fn trib_group_size(group: *const trib_group) -> i32;
+    #[doc = " Device of rank `rank`; -1 if there is no such rank."]
+    pub fn trib_group_device(group: *const trib_group, rank: i32) -> i32;
+    #[doc = " Name of the backend."]
+    pub fn trib_group_backend(group: *const trib_group) -> *const ::core::ffi::c_char;
+    #[doc = " trib_allreduce on every rank: buffers and stream of rank i are `send[i]`, `recv[i]`,\n  `streams[i]`. `streams` NULL: every device's default stream. Nothing is queued on any rank\n  unless the arguments of all are valid."]
+    pub fn trib_group_allreduce(
+        group: *mut trib_group,
+        send: *const *const ::core::ffi::c_void,
+        recv: *const *mut ::core::ffi::c_void,
+        count: usize,
+        dtype: trib_dtype,
+        op: trib_op,
+        streams: *const trib_stream,
+    ) -> trib_status;
+    #[doc = " trib_broadcast on every rank, in the form of trib_group_allreduce."]
+    pub fn trib_group_broadcast(
+        group: *mut trib_group,
+        send: *const *const ::core::ffi::c_void,
+        recv: *const *mut ::core::ffi::c_void,
+        count: usize,
+        dtype: trib_dtype,
+        root: i32,
+        streams: *const trib_stream,
+    ) -> trib_status;
+    #[doc = " trib_allreduce_list on every rank: rank i's list is `tensors[i]`, each of `n` tensors."]
+    pub fn trib_group_allreduce_list(
+        group: *mut trib_group,
+        tensors: *const *const trib_tensor,
+        n: usize,
+        op: trib_op,
+        streams: *const trib_stream,
+    ) -> trib_status;
+    #[doc = " trib_broadcast_list on every rank, in the form of trib_group_allreduce_list."]
+    pub fn trib_group_broadcast_list(
+        group: *mut trib_group,
+        tensors: *const *const trib_tensor,
+        n: usize,
+        root: i32,
+        streams: *const trib_stream,
+    ) -> trib_status;
+    #[doc = " A handle that aborts all ranks."]
+    pub fn trib_group_abort_handle(
+        out: *mut *mut trib_abort,
+        group: *mut trib_group,
+    ) -> trib_status;
+    #[doc = " TRIB_OK, or why the group is no longer usable."]
+    pub fn trib_group_status(group: *mut trib_group) -> trib_status;
+    #[doc = " Turn the group into its communicators, for one thread each: `out[i]` becomes rank i. Consumes the\n  group: on success it is gone; on failure it is as before."]
+    pub fn trib_group_split(out: *mut *mut trib_comm, group: *mut trib_group) -> trib_status;
+    #[doc = " Destroy every rank as trib_comm_destroy does. NULL is allowed."]
+    pub fn trib_group_destroy(group: *mut trib_group) -> trib_status;
+    #[doc = " A new id for `backend` (NULL: the first backend that has a device)."]
+    pub fn trib_id_create(out: *mut trib_id, backend: *const ::core::ffi::c_char) -> trib_status;
+    #[doc = " Rank `rank` of `size`, on device `device`, of the communicator that `id` names. Blocking: returns\n  when all ranks have come, or with TRIB_ERR_TIMEOUT. On host all ranks are threads of this\n  process. An id serves once. `options` may be NULL."]
+    pub fn trib_comm_create(
+        out: *mut *mut trib_comm,
+        id: *const trib_id,
+        rank: i32,
+        size: i32,
+        device: i32,
+        options: *const trib_options,
+    ) -> trib_status;
+    #[doc = " This rank's number, 0 .. size-1."]
+    pub fn trib_comm_rank(comm: *const trib_comm) -> i32;
+    #[doc = " Number of ranks."]
+    pub fn trib_comm_size(comm: *const trib_comm) -> i32;
+    #[doc = " This rank's device."]
+    pub fn trib_comm_device(comm: *const trib_comm) -> i32;
+    #[doc = " Name of the backend."]
+    pub fn trib_comm_backend(comm: *const trib_comm) -> *const ::core::ffi::c_char;
+    #[doc = " New communicators: ranks with the same `color` (0 or more) come together, in the order of `key`,\n  then of rank. A call of all ranks; blocking, with the deadline of the options. The new ones do\n  not depend on the old one. `*out` is NULL for TRIB_NO_COLOR."]
+    pub fn trib_comm_split(
+        out: *mut *mut trib_comm,
+        comm: *mut trib_comm,
+        color: i32,
+        key: i32,
+    ) -> trib_status;
+    #[doc = " A handle that aborts this communicator."]
+    pub fn trib_comm_abort_handle(out: *mut *mut trib_abort, comm: *mut trib_comm) -> trib_status;
+    #[doc = " TRIB_OK, or why the communicator is no longer usable: TRIB_ERR_ABORTED, TRIB_ERR_CLOSED, or the\n  status of what failed on a stream, with its detail. Never waits."]
+    pub fn trib_comm_status(comm: *mut trib_comm) -> trib_status;
+    #[doc = " Fill `*out`. `lists_committed` is exact once the stream has been waited for; it tells, after an\n  abort, whether the last list was written on this rank. Also after an abort."]
+    pub fn trib_comm_counters(out: *mut trib_counters, comm: *mut trib_comm) -> trib_status;
+    #[doc = " Wait until everything queued on this communicator has run on all ranks of this process and, on\n  nccl across processes, until the other processes close it too; then release what the engine\n  holds. Ranks of one process may close one after the other: the last one does the waiting. If\n  `timeout_ms` passes first, the communicator is aborted and TRIB_ERR_TIMEOUT returned. Later calls\n  return TRIB_ERR_CLOSED; trib_comm_destroy is still to be called."]
+    pub fn trib_comm_close(comm: *mut trib_comm, timeout_ms: u32) -> trib_status;
+    #[doc = " Close with the options' deadline unless that was done, then free. Never blocks for ever: what is\n  still stuck is aborted and reclaimed in the background. NULL is allowed."]
+    pub fn trib_comm_destroy(comm: *mut trib_comm) -> trib_status;
+    #[doc = " `recv` = reduction of every rank's `send`. In place: recv == send."]
+    pub fn trib_allreduce(
+        comm: *mut trib_comm,
+        send: *const ::core::ffi::c_void,
+        recv: *mut ::core::ffi::c_void,
+        count: usize,
+        dtype: trib_dtype,
+        op: trib_op,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " `recv` on every rank = `send` of `root`; only there is `send` looked at. In place: recv == send."]
+    pub fn trib_broadcast(
+        comm: *mut trib_comm,
+        send: *const ::core::ffi::c_void,
+        recv: *mut ::core::ffi::c_void,
+        count: usize,
+        dtype: trib_dtype,
+        root: i32,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " `recv` of `root` = reduction of every rank's `send`; elsewhere `recv` is not looked at. In place\n  on the root: recv == send."]
+    pub fn trib_reduce(
+        comm: *mut trib_comm,
+        send: *const ::core::ffi::c_void,
+        recv: *mut ::core::ffi::c_void,
+        count: usize,
+        dtype: trib_dtype,
+        op: trib_op,
+        root: i32,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " `recv` holds `size * count` elements: block i is `send` of rank i. In place: send is block `rank`\n  of recv."]
+    pub fn trib_allgather(
+        comm: *mut trib_comm,
+        send: *const ::core::ffi::c_void,
+        recv: *mut ::core::ffi::c_void,
+        count: usize,
+        dtype: trib_dtype,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " `send` holds `size * count` elements; `recv` = reduction of every rank's block `rank`. In place:\n  recv is block `rank` of send."]
+    pub fn trib_reduce_scatter(
+        comm: *mut trib_comm,
+        send: *const ::core::ffi::c_void,
+        recv: *mut ::core::ffi::c_void,
+        count: usize,
+        dtype: trib_dtype,
+        op: trib_op,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " Both hold `size * count` elements: block i of `recv` is block `rank` of rank i's `send`. Not in\n  place."]
+    pub fn trib_alltoall(
+        comm: *mut trib_comm,
+        send: *const ::core::ffi::c_void,
+        recv: *mut ::core::ffi::c_void,
+        count: usize,
+        dtype: trib_dtype,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " Block i of the root's `recv` (`size * count` elements) = `send` of rank i. In place on the root:\n  send is block `root` of recv."]
+    pub fn trib_gather(
+        comm: *mut trib_comm,
+        send: *const ::core::ffi::c_void,
+        recv: *mut ::core::ffi::c_void,
+        count: usize,
+        dtype: trib_dtype,
+        root: i32,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " `recv` of rank i = block i of the root's `send` (`size * count` elements). In place on the root:\n  recv is block `root` of send."]
+    pub fn trib_scatter(
+        comm: *mut trib_comm,
+        send: *const ::core::ffi::c_void,
+        recv: *mut ::core::ffi::c_void,
+        count: usize,
+        dtype: trib_dtype,
+        root: i32,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " Send to rank `peer`, which calls trib_recv with the same count and type. The stream waits for\n  it; put a send and a recv that depend on each other into one batch. A rank may send to itself\n  inside a batch."]
+    pub fn trib_send(
+        comm: *mut trib_comm,
+        send: *const ::core::ffi::c_void,
+        count: usize,
+        dtype: trib_dtype,
+        peer: i32,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " Receive from rank `peer` what it sends with trib_send."]
+    pub fn trib_recv(
+        comm: *mut trib_comm,
+        recv: *mut ::core::ffi::c_void,
+        count: usize,
+        dtype: trib_dtype,
+        peer: i32,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " Later work on `stream` runs when every rank's stream has come to its barrier."]
+    pub fn trib_barrier(comm: *mut trib_comm, stream: trib_stream) -> trib_status;
+    #[doc = " allgather with a count a rank: rank i sends `counts[i]` elements, which land at element\n  `offsets[i]` of every rank's `recv`. `counts` and `offsets` (`size` entries each, the same on all\n  ranks) are read during the call. In place: send == recv + offsets[rank]."]
+    pub fn trib_allgatherv(
+        comm: *mut trib_comm,
+        send: *const ::core::ffi::c_void,
+        recv: *mut ::core::ffi::c_void,
+        counts: *const usize,
+        offsets: *const usize,
+        dtype: trib_dtype,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " alltoall with counts: `send_counts[i]` elements at `send_offsets[i]` go to rank i,\n  `recv_counts[i]` elements from rank i land at `recv_offsets[i]`. What one rank sends another is\n  what that one receives. The arrays (`size` entries each) are read during the call. Not in\n  place."]
+    pub fn trib_alltoallv(
+        comm: *mut trib_comm,
+        send: *const ::core::ffi::c_void,
+        send_counts: *const usize,
+        send_offsets: *const usize,
+        recv: *mut ::core::ffi::c_void,
+        recv_counts: *const usize,
+        recv_offsets: *const usize,
+        dtype: trib_dtype,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " Allreduce `n` tensors in place: they are packed into one buffer of each element type, reduced in\n  one collective and spread back, by one kernel each. The spreading is all or nothing on each\n  rank: an aborted or failed call leaves every tensor bit for bit as it was (and\n  trib_counters.lists_committed says which it was), so it can be tried again without a snapshot.\n  `tensors` is read during the call; order, counts and types are the same on all ranks. Tensors\n  must not overlap. Not inside a batch."]
+    pub fn trib_allreduce_list(
+        comm: *mut trib_comm,
+        tensors: *const trib_tensor,
+        n: usize,
+        op: trib_op,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " Broadcast `n` tensors of `root` in place, in the way of trib_allreduce_list."]
+    pub fn trib_broadcast_list(
+        comm: *mut trib_comm,
+        tensors: *const trib_tensor,
+        n: usize,
+        root: i32,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " Replace `n` tensors, in place, by their weighted average over the ranks:\n  sum(w_i * x_i) / sum(w_i), in the way of trib_allreduce_list.\n\n  This rank's weight is `weight`, or, if `device_weight` is not NULL, the float that lies there in\n  device memory when the stream comes to this call. Weights are finite and not negative. A rank of\n  weight 0 contributes nothing (its values, NaN included, are not looked at) and receives the\n  average like the others. If the weights add up to 0, or one of them is not valid, every tensor\n  stays as it was.\n\n  `device_total` (device memory, may be NULL) receives the sum of the weights: a number above 0 if\n  the tensors were written, 0 or NaN if not. No host wait, one collective a type. Types f16, bf16,\n  f32 (summed in f32) and f64."]
+    pub fn trib_weighted_average(
+        comm: *mut trib_comm,
+        tensors: *const trib_tensor,
+        n: usize,
+        weight: f32,
+        device_weight: *const f32,
+        device_total: *mut f32,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " Begin a batch: calls that follow are checked and remembered, and trib_batch_end queues them all\n  as one. All use the same stream. Sends and receives of a batch run together. Their buffers may\n  not depend on each other. Batches do not nest."]
+    pub fn trib_batch_begin(comm: *mut trib_comm) -> trib_status;
+    #[doc = " Queue what the batch remembers, as one call to the engine. If a call inside it failed, nothing is\n  queued and that call's status is returned. Either way the batch is over."]
+    pub fn trib_batch_end(comm: *mut trib_comm) -> trib_status;
+    #[doc = " Send messages of `level` and below to `function`; NULL switches the log off, as it is at the\n  start. Any thread."]
+    pub fn trib_log_set(
+        function: trib_log_fn,
+        context: *mut ::core::ffi::c_void,
+        level: i32,
+    ) -> trib_status;
+}

@@ -1,0 +1,52 @@
+//! Raw bindings to [Tributary](https://crates.io/crates/tributary-ccl): `include/tributary.h` as it
+//! is, nothing more. The safe crate is `tributary-ccl` (library name `tributary`).
+//!
+//! `trib_status`, `trib_dtype` and `trib_op` are newtypes over `i32`, not enums: a newer library may
+//! return a number that this crate has not heard of, and that must not be undefined behaviour.
+//!
+//! The build script compiles the C sources that come with this crate. What it looks at, in order:
+//!
+//! | environment | effect |
+//! |---|---|
+//! | `DOCS_RS` | nothing is built or linked |
+//! | `TRIBUTARY_LIB_DIR` | link the library in that folder (`TRIBUTARY_INCLUDE_DIR` is passed on to dependents) |
+//! | `TRIBUTARY_USE_PKG_CONFIG=1` | link the installed library that pkg-config finds, if it has exactly this version |
+//! | otherwise | build with CMake; `TRIBUTARY_NCCL` is `AUTO` (default), `ON` or `OFF` |
+//!
+//! `TRIBUTARY_STATIC=0` links a shared library of the first two kinds instead of the static one.
+//! The CMake build reads `CUDA_HOME`, `CUDACXX`, `NCCL_ROOT`, `NCCL_HOME` and
+//! `CMAKE_CUDA_ARCHITECTURES` too. Dependents see the header in `DEP_TRIBUTARY_INCLUDE`.
+#![allow(non_camel_case_types, non_upper_case_globals)]
+
+// The header's comments are the documentation; not every constant needs one there.
+#[cfg(not(feature = "bindgen"))]
+#[allow(missing_docs)]
+mod bindings;
+#[cfg(feature = "bindgen")]
+#[allow(missing_docs)]
+mod bindings {
+    include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
+}
+
+pub use bindings::*;
+
+/// The default of every field, with `size` set: `TRIB_OPTIONS_INIT` of the header.
+pub const TRIB_OPTIONS_INIT: trib_options = trib_options {
+    size: core::mem::size_of::<trib_options>() as u32,
+    flags: 0,
+    backend: core::ptr::null(),
+    timeout_ms: 0,
+    close_timeout_ms: 0,
+};
+
+/// All zero, with `size` set: `TRIB_COUNTERS_INIT` of the header.
+pub const TRIB_COUNTERS_INIT: trib_counters = trib_counters {
+    size: core::mem::size_of::<trib_counters>() as u32,
+    reserved: 0,
+    calls: 0,
+    bytes: 0,
+    engine_calls: 0,
+    workspace_bytes: 0,
+    lists_queued: 0,
+    lists_committed: 0,
+};

@@ -1,0 +1,76 @@
+//! Stopping a communicator from anywhere.
+
+use std::ffi::CString;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use tributary_sys as sys;
+
+use crate::error::check;
+
+/// Aborts a communicator: from any thread, at any time, any number of times, also after the
+/// communicator is gone.
+///
+/// Aborting frees nothing and waits for nothing. From then on every call on the ranks of this
+/// process gives an error that [is aborted](crate::Error::is_aborted), and streams that were waiting
+/// inside a collective come free, with garbage in its outputs (but a list of tensors is written
+/// wholly or not at all). Ranks in other processes have to be aborted there.
+///
+/// ```
+/// use tributary::Group;
+/// let mut ranks = Group::new(2)?.split()?;
+/// let handle = ranks[0].abort_handle();
+/// std::thread::spawn(move || handle.abort("rank 7 left")).join().unwrap();
+/// let error = ranks[1].status().unwrap_err();
+/// assert!(error.is_aborted() && error.detail().contains("rank 7 left"));
+/// # Ok::<(), tributary::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct AbortHandle(Arc<Reference>);
+
+/// One reference to the C handle.
+struct Reference(NonNull<sys::trib_abort>);
+
+// SAFETY: "an abort handle may be used from any thread at any time".
+unsafe impl Send for Reference {}
+// SAFETY: as above.
+unsafe impl Sync for Reference {}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        // SAFETY: "Give one reference back": this one is ours. "Aborts nothing."
+        unsafe { sys::trib_abort_release(self.0.as_ptr()) };
+    }
+}
+
+impl AbortHandle {
+    /// # Safety
+    /// `raw` is a reference that the caller owns and gives away.
+    pub(crate) unsafe fn from_raw(raw: NonNull<sys::trib_abort>) -> AbortHandle {
+        AbortHandle(Arc::new(Reference(raw)))
+    }
+
+    /// Abort every rank of the communicator in this process. `reason` becomes part of the detail of
+    /// the errors that follow; the first one stays.
+    pub fn abort(&self, reason: &str) {
+        let reason = CString::new(reason.replace('\0', " ")).unwrap_or_default();
+        // SAFETY: the reference is alive; "Any thread, any number of times, also after the
+        // communicator is gone."
+        let status = unsafe { sys::trib_abort_raise(self.0 .0.as_ptr(), reason.as_ptr()) };
+        // It fails for a NULL handle only.
+        debug_assert_eq!(check(status), Ok(()));
+    }
+
+    /// Has the communicator been aborted, or has it failed?
+    pub fn is_aborted(&self) -> bool {
+        // SAFETY: the reference is alive; "Any thread."
+        unsafe { sys::trib_abort_raised(self.0 .0.as_ptr()) != 0 }
+    }
+}
+
+impl fmt::Debug for AbortHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AbortHandle").field("is_aborted", &self.is_aborted()).finish()
+    }
+}

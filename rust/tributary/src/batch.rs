@@ -1,0 +1,76 @@
+//! Several calls as one.
+
+use tributary_sys as sys;
+
+use crate::communicator::Communicator;
+use crate::error::Result;
+
+impl Communicator {
+    /// Queue what `calls` calls as one: sends and receives run together. All use the same stream;
+    /// their buffers may not depend on each other. Batches do not nest, and lists are not allowed.
+    ///
+    /// If `calls` fails (or panics), or a call in it failed, nothing is queued.
+    ///
+    /// ```
+    /// # use tributary::{Group, Stream};
+    /// # let mut ranks = Group::new(2)?.split()?;
+    /// # std::thread::scope(|threads| for comm in &mut ranks { threads.spawn(move || {
+    /// let stream = Stream::new(comm.device())?;
+    /// let peer = 1 - comm.rank();
+    /// let mine = vec![comm.rank() as i32; 4];
+    /// let mut theirs = vec![-1; 4];
+    /// comm.scope(&stream, |s| {
+    ///     s.batch(|s| {
+    ///         s.send(&mine, peer)?;
+    ///         s.recv(&mut theirs, peer)
+    ///     })
+    /// })?;
+    /// assert_eq!(theirs, [peer as i32; 4]);
+    /// # Ok::<(), tributary::Error>(()) }); });
+    /// # Ok::<(), tributary::Error>(())
+    /// ```
+    pub fn batch<T>(&mut self, calls: impl FnOnce(&mut Communicator) -> Result<T>) -> Result<T> {
+        run(self, |comm| comm, calls)
+    }
+}
+
+/// [`Communicator::batch`] for whatever has a communicator.
+pub(crate) fn run<S, T>(
+    subject: &mut S,
+    comm: fn(&mut S) -> &mut Communicator,
+    calls: impl FnOnce(&mut S) -> Result<T>,
+) -> Result<T> {
+    // SAFETY: the lock keeps other threads out; every begin has its end, here or in the drop.
+    comm(subject).call(|comm| unsafe { sys::trib_batch_begin(comm) })?;
+    let mut batch = Batch { subject, comm, over: false };
+    let value = calls(batch.subject)?;
+    batch.end()?;
+    Ok(value)
+}
+
+/// A batch that has begun. Dropping it gives it up.
+struct Batch<'a, S> {
+    subject: &'a mut S,
+    comm: fn(&mut S) -> &mut Communicator,
+    over: bool,
+}
+
+impl<S> Batch<'_, S> {
+    fn end(&mut self) -> Result<()> {
+        self.over = true;
+        // SAFETY: the lock keeps other threads out; a batch has begun.
+        (self.comm)(self.subject).call(|comm| unsafe { sys::trib_batch_end(comm) })
+    }
+}
+
+impl<S> Drop for Batch<'_, S> {
+    fn drop(&mut self) {
+        if !self.over {
+            // "Batches do not nest", so this fails, and "If a call inside it failed, nothing is
+            // queued": that is how a batch is given up.
+            // SAFETY: the lock keeps other threads out.
+            let _ = (self.comm)(self.subject).call(|comm| unsafe { sys::trib_batch_begin(comm) });
+            let _ = self.end();
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! What can be sent: buffers of one element type on one device.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::size_of;
+use std::ops::{Bound, RangeBounds};
+use std::ptr::{self, NonNull};
+
+use tributary_sys as sys;
+
+use crate::device::Device;
+use crate::dtype::{DType, Element};
+use crate::error::{check, Error, Result};
+use crate::stream::Stream;
+
+/// A tensor, seen from here: a pointer, a length, a type, a device.
+///
+/// Implement it for the tensor type of a framework. Storage may be shared and changed through
+/// `&self`: nothing here asks for `&mut`, and [`ptr`](DeviceBuffer::ptr) gives a pointer to write
+/// through. That is why the operations that take `&dyn DeviceBuffer` are `unsafe`; a type whose
+/// `&mut` does stand for sole access to its memory may be a [`DeviceBufferMut`] too, and then the
+/// safe operations take it.
+///
+/// The example `foreign_tensor` adapts a tensor whose clones share their storage.
+///
+/// # Safety
+/// While the value is alive, and wherever it is moved, `ptr` points to `len` elements of type
+/// `dtype`, readable by the device, which are its own as far as its type says so. If `is_contiguous`
+/// they lie one behind the other. All methods give the same answers until the value is changed.
+pub unsafe trait DeviceBuffer {
+    /// The first element.
+    fn ptr(&self) -> *mut c_void;
+
+    /// Number of elements.
+    fn len(&self) -> usize;
+
+    /// Type of the elements.
+    fn dtype(&self) -> DType;
+
+    /// The device that the memory belongs to, if that is known. `None` leaves it to the library to
+    /// find out.
+    fn device(&self) -> Option<Device> {
+        None
+    }
+
+    /// Do the elements lie one behind the other? The operations refuse buffers where they do not.
+    fn is_contiguous(&self) -> bool {
+        true
+    }
+
+    /// No elements?
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A buffer whose `&mut` stands for sole access to its memory, so that the safe operations may write
+/// to it.
+///
+/// # Safety
+/// While a `&mut` borrow of the value lasts, nothing else on host or device reads or writes its
+/// elements, unless through what was made from that borrow. [`ptr_mut`](DeviceBufferMut::ptr_mut)
+/// is the address that [`ptr`](DeviceBuffer::ptr) is, and may be written through.
+pub unsafe trait DeviceBufferMut: DeviceBuffer {
+    /// The first element.
+    fn ptr_mut(&mut self) -> *mut c_void;
+}
+
+// SAFETY: a slice owns or borrows `len` initialised elements of T, one behind the other.
+unsafe impl<T: Element> DeviceBuffer for [T] {
+    fn ptr(&self) -> *mut c_void {
+        self.as_ptr().cast_mut().cast()
+    }
+    fn len(&self) -> usize {
+        <[T]>::len(self)
+    }
+    fn dtype(&self) -> DType {
+        T::DTYPE
+    }
+}
+
+// SAFETY: `&mut [T]` is sole access to the elements.
+unsafe impl<T: Element> DeviceBufferMut for [T] {
+    fn ptr_mut(&mut self) -> *mut c_void {
+        self.as_mut_ptr().cast()
+    }
+}
+
+/// Types that are a slice in all but name.
+macro_rules! like_slice {
+    ($([$($generics:tt)*] $type:ty),* $(,)?) => {$(
+        // SAFETY: as for the slice that it holds; moving the value while it is borrowed is not
+        // possible, and `Work` does not move it.
+        unsafe impl<$($generics)*> DeviceBuffer for $type {
+            fn ptr(&self) -> *mut c_void {
+                DeviceBuffer::ptr(&self[..])
+            }
+            fn len(&self) -> usize {
+                self[..].len()
+            }
+            fn dtype(&self) -> DType {
+                T::DTYPE
+            }
+        }
+        // SAFETY: as for the slice that it holds.
+        unsafe impl<$($generics)*> DeviceBufferMut for $type {
+            fn ptr_mut(&mut self) -> *mut c_void {
+                self[..].ptr_mut()
+            }
+        }
+    )*};
+}
+
+like_slice! {
+    [T: Element] Vec<T>,
+    [T: Element] Box<[T]>,
+    [T: Element] &mut [T],
+    [T: Element, const N: usize] [T; N],
+}
+
+/// A view of device memory by pointer and length, for the `unsafe` operations: somebody else's
+/// memory, or a part of a buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceSlice {
+    ptr: *mut c_void,
+    len: usize,
+    dtype: DType,
+    device: Option<Device>,
+    contiguous: bool,
+}
+
+impl DeviceSlice {
+    /// `len` elements of type `dtype` at `ptr`.
+    ///
+    /// # Safety
+    /// As for [`DeviceBuffer`], as long as the view or a copy of it is in use. Whether it may be
+    /// written to is for the operations that are given it.
+    pub unsafe fn new(
+        ptr: *mut c_void,
+        len: usize,
+        dtype: DType,
+        device: Option<Device>,
+    ) -> DeviceSlice {
+        DeviceSlice { ptr, len, dtype, device, contiguous: true }
+    }
+
+    /// The whole of `buffer`. A view does not keep it alive.
+    pub(crate) fn of<B: DeviceBuffer + ?Sized>(buffer: &B) -> DeviceSlice {
+        DeviceSlice {
+            ptr: buffer.ptr(),
+            len: buffer.len(),
+            dtype: buffer.dtype(),
+            device: buffer.device(),
+            contiguous: buffer.is_contiguous(),
+        }
+    }
+
+    /// The whole of `buffer`, to write to.
+    pub(crate) fn of_mut<B: DeviceBufferMut + ?Sized>(buffer: &mut B) -> DeviceSlice {
+        // The pointer last: it must come from the `&mut`, after every use of a `&`.
+        let view = DeviceSlice::of(&*buffer);
+        DeviceSlice { ptr: buffer.ptr_mut(), ..view }
+    }
+
+    /// A part of it. Panics if the range is not inside.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> DeviceSlice {
+        let start = match range.start_bound() {
+            Bound::Included(&start) => start,
+            Bound::Excluded(&before) => before + 1,
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&last) => last + 1,
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => self.len,
+        };
+        assert!(start <= end && end <= self.len, "{start}..{end} is not inside 0..{}", self.len);
+        let ptr = self.ptr.cast::<u8>().wrapping_add(start * self.dtype.size()).cast();
+        DeviceSlice { ptr, len: end - start, ..*self }
+    }
+
+    /// The addresses that it covers.
+    pub(crate) fn addresses(&self) -> std::ops::Range<usize> {
+        let start = self.ptr as usize;
+        start..start + self.len * self.dtype.size()
+    }
+
+    pub(crate) fn tensor(&self) -> sys::trib_tensor {
+        sys::trib_tensor { data: self.ptr, count: self.len, dtype: self.dtype.raw(), reserved: 0 }
+    }
+}
+
+// SAFETY: the promise of `DeviceSlice::new`.
+unsafe impl DeviceBuffer for DeviceSlice {
+    fn ptr(&self) -> *mut c_void {
+        self.ptr
+    }
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+    fn device(&self) -> Option<Device> {
+        self.device
+    }
+    fn is_contiguous(&self) -> bool {
+        self.contiguous
+    }
+}
+
+/// Memory of a device that holds `len` elements of type `T`.
+///
+/// Frameworks have their own; this is for programs that have none, and for tests. On the host
+/// backend plain slices and vectors are buffers as well.
+pub struct DeviceVec<T: Element> {
+    data: NonNull<c_void>,
+    len: usize,
+    device: Device,
+    element: PhantomData<T>,
+}
+
+// SAFETY: it owns its memory, which any thread may use and free; elements are Send.
+unsafe impl<T: Element> Send for DeviceVec<T> {}
+// SAFETY: through `&self` it is only read; elements are Sync.
+unsafe impl<T: Element> Sync for DeviceVec<T> {}
+
+impl<T: Element> DeviceVec<T> {
+    /// Room for `len` elements.
+    ///
+    /// # Safety
+    /// The elements are not initialised: they are written before they are read.
+    pub unsafe fn uninit(device: Device, len: usize) -> Result<DeviceVec<T>> {
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .ok_or_else(|| Error::argument(format!("{len} elements are more than memory holds")))?;
+        let mut data = ptr::null_mut();
+        // SAFETY: `*out` is ours to free, with the device that is kept beside it.
+        check(unsafe { sys::trib_device_alloc(&mut data, device.raw(), bytes) })?;
+        // SAFETY: a call that succeeds has set `*out`: "0 bytes give a unique pointer".
+        let data = unsafe { NonNull::new_unchecked(data) };
+        Ok(DeviceVec { data, len, device, element: PhantomData })
+    }
+
+    /// `len` zeros.
+    pub fn zeros(device: Device, len: usize) -> Result<DeviceVec<T>> {
+        // SAFETY: all bits zero is a value of every element type.
+        let zeros = vec![unsafe { std::mem::zeroed::<T>() }; len];
+        DeviceVec::from_slice(device, &zeros)
+    }
+
+    /// A copy of `values`.
+    pub fn from_slice(device: Device, values: &[T]) -> Result<DeviceVec<T>> {
+        // SAFETY: every element is written here, or the value is dropped.
+        let mut data = unsafe { DeviceVec::uninit(device, values.len()) }?;
+        let stream = Stream::new(device)?;
+        data.upload(values, &stream)?;
+        Ok(data)
+    }
+
+    /// Copy `values`, as many as there are elements, to the device. Queued on `stream`, and waited
+    /// for.
+    pub fn upload(&mut self, values: &[T], stream: &Stream) -> Result<()> {
+        self.copy(self.data.as_ptr(), values.as_ptr().cast(), values.len(), stream)
+    }
+
+    /// Copy the elements to `values`, which has room for exactly as many. Queued on `stream`, and
+    /// waited for.
+    pub fn download_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {
+        self.copy(values.as_mut_ptr().cast(), self.data.as_ptr(), values.len(), stream)
+    }
+
+    /// A copy of the elements. Queued on `stream`, and waited for.
+    pub fn download(&self, stream: &Stream) -> Result<Vec<T>> {
+        // SAFETY: all bits zero is a value of every element type.
+        let mut values = vec![unsafe { std::mem::zeroed::<T>() }; self.len];
+        self.download_into(&mut values, stream)?;
+        Ok(values)
+    }
+
+    /// One of `to` and `from` is the memory of `self`, the other `len` elements in host memory.
+    fn copy(
+        &self,
+        to: *mut c_void,
+        from: *const c_void,
+        len: usize,
+        stream: &Stream,
+    ) -> Result<()> {
+        if len != self.len {
+            return Err(Error::argument(format!(
+                "a copy of {len} elements to or from a device vector of {}; give as many",
+                self.len
+            )));
+        }
+        let bytes = len * size_of::<T>();
+        // SAFETY: both sides hold `bytes` bytes. "Host memory must stay untouched until the stream
+        // has passed this point": it is borrowed until the wait below is over.
+        check(unsafe {
+            sys::trib_device_copy(self.device.raw(), to, from, bytes, stream.as_raw())
+        })?;
+        stream.wait()
+    }
+
+    /// The elements, if they are in host memory: on the host backend.
+    pub fn as_slice(&self) -> Option<&[T]> {
+        // SAFETY: host memory of `len` elements, aligned to 256, initialised (see `uninit`), and
+        // not written to while `self` is borrowed (see `DeviceBufferMut`).
+        (self.device.backend() == "host")
+            .then(|| unsafe { std::slice::from_raw_parts(self.data.as_ptr().cast(), self.len) })
+    }
+
+    /// The elements, if they are in host memory: on the host backend.
+    pub fn as_mut_slice(&mut self) -> Option<&mut [T]> {
+        // SAFETY: as in `as_slice`, and `self` is borrowed solely.
+        (self.device.backend() == "host")
+            .then(|| unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr().cast(), self.len) })
+    }
+}
+
+// SAFETY: it owns `len` initialised elements, one behind the other, wherever it is moved.
+unsafe impl<T: Element> DeviceBuffer for DeviceVec<T> {
+    fn ptr(&self) -> *mut c_void {
+        self.data.as_ptr()
+    }
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn dtype(&self) -> DType {
+        T::DTYPE
+    }
+    fn device(&self) -> Option<Device> {
+        Some(self.device)
+    }
+}
+
+// SAFETY: it is the sole owner of its memory.
+unsafe impl<T: Element> DeviceBufferMut for DeviceVec<T> {
+    fn ptr_mut(&mut self) -> *mut c_void {
+        self.data.as_ptr()
+    }
+}
+
+impl<T: Element> Drop for DeviceVec<T> {
+    fn drop(&mut self) {
+        // SAFETY: the memory is ours. "No queued work may still use it": the safe operations borrow
+        // or own the vector until their work is done; of the others their callers have promised it.
+        unsafe { sys::trib_device_free(self.device.raw(), self.data.as_ptr()) };
+    }
+}
+
+impl<T: Element> fmt::Debug for DeviceVec<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceVec<{}>[{}] on {}", T::DTYPE, self.len, self.device)
+    }
+}

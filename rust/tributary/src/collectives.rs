@@ -1,0 +1,580 @@
+//! The collectives of one rank, in the order of the C header, with their arguments checked.
+//!
+//! These are the `unsafe` ones: each is one call of C. `scope.rs` has their safe forms.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use tributary_sys as sys;
+
+use crate::buffer::{DeviceBuffer, DeviceSlice};
+use crate::communicator::Communicator;
+use crate::error::{number, Error, Result};
+use crate::op::ReduceOp;
+use crate::stream::Stream;
+
+/// # Collectives
+///
+/// Each is queued on `stream`. All ranks pass the same counts, type, reduction and root, and make
+/// the same calls in the same order. `send` and `recv` are the same memory, in the methods whose
+/// names end in `_in_place`, or do not overlap.
+///
+/// What can be known here is checked before anything is queued: a buffer that is not contiguous or
+/// belongs to another device, types and lengths that do not fit together, a stream of another device.
+/// The library checks the rest.
+impl Communicator {
+    /// `recv` = reduction of every rank's `send`.
+    ///
+    /// # Safety
+    /// The buffers stay alive and untouched until `stream` has passed this call, and `recv` may be
+    /// written to. All ranks pass equal lengths and types.
+    pub unsafe fn allreduce(
+        &mut self,
+        send: &dyn DeviceBuffer,
+        recv: &dyn DeviceBuffer,
+        op: ReduceOp,
+        stream: &Stream,
+    ) -> Result<()> {
+        let check = Check::new("allreduce", self, stream)?;
+        let (send, recv) = check.pair(send, recv, 1, 1)?;
+        // SAFETY: "must live, untouched, until the stream has passed that point": the caller's
+        // promise; both hold `count` elements of `dtype`.
+        self.call(|comm| unsafe {
+            let (send, to, count) = (send.ptr(), recv.ptr(), recv.len());
+            sys::trib_allreduce(
+                comm,
+                send,
+                to,
+                count,
+                recv.dtype().raw(),
+                op.raw(),
+                stream.as_raw(),
+            )
+        })
+    }
+
+    /// Every rank's `buffer` becomes the reduction of all of them.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn allreduce_in_place(
+        &mut self,
+        buffer: &dyn DeviceBuffer,
+        op: ReduceOp,
+        stream: &Stream,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise. "In place: recv == send."
+        unsafe { self.allreduce(buffer, buffer, op, stream) }
+    }
+
+    /// `recv` on every rank = `send` of rank `root`, which only that rank needs to give.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn broadcast(
+        &mut self,
+        send: Option<&dyn DeviceBuffer>,
+        recv: &dyn DeviceBuffer,
+        root: usize,
+        stream: &Stream,
+    ) -> Result<()> {
+        let check = Check::new("broadcast", self, stream)?;
+        let peer = number("broadcast: `root`", root)?;
+        let recv = check.buffer("recv", recv)?;
+        let from = check.on_root("send", send, root, &recv, 1, 1)?;
+        // SAFETY: as in `allreduce`; "only there is `send` looked at".
+        self.call(|comm| unsafe {
+            let (to, count, dtype) = (recv.ptr(), recv.len(), recv.dtype().raw());
+            sys::trib_broadcast(comm, from, to, count, dtype, peer, stream.as_raw())
+        })
+    }
+
+    /// Every rank's `buffer` becomes that of rank `root`.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn broadcast_in_place(
+        &mut self,
+        buffer: &dyn DeviceBuffer,
+        root: usize,
+        stream: &Stream,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise. "In place: recv == send."
+        unsafe { self.broadcast(Some(buffer), buffer, root, stream) }
+    }
+
+    /// `recv` of rank `root`, which only that rank needs to give, = reduction of every rank's `send`.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn reduce(
+        &mut self,
+        send: &dyn DeviceBuffer,
+        recv: Option<&dyn DeviceBuffer>,
+        op: ReduceOp,
+        root: usize,
+        stream: &Stream,
+    ) -> Result<()> {
+        let check = Check::new("reduce", self, stream)?;
+        let peer = number("reduce: `root`", root)?;
+        let send = check.buffer("send", send)?;
+        let to = check.on_root("recv", recv, root, &send, 1, 1)?;
+        // SAFETY: as in `allreduce`; "elsewhere `recv` is not looked at".
+        self.call(|comm| unsafe {
+            let (from, count, dtype) = (send.ptr(), send.len(), send.dtype().raw());
+            sys::trib_reduce(comm, from, to, count, dtype, op.raw(), peer, stream.as_raw())
+        })
+    }
+
+    /// The `buffer` of rank `root` becomes the reduction of all of them; the others stay.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn reduce_in_place(
+        &mut self,
+        buffer: &dyn DeviceBuffer,
+        op: ReduceOp,
+        root: usize,
+        stream: &Stream,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise. "In place on the root: recv == send."
+        unsafe { self.reduce(buffer, Some(buffer), op, root, stream) }
+    }
+
+    /// Block i of `recv`, which is `size` times as long, = `send` of rank i.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn allgather(
+        &mut self,
+        send: &dyn DeviceBuffer,
+        recv: &dyn DeviceBuffer,
+        stream: &Stream,
+    ) -> Result<()> {
+        let check = Check::new("allgather", self, stream)?;
+        let (send, recv) = check.pair(send, recv, 1, self.size())?;
+        // SAFETY: as in `allreduce`; `recv` holds `size * count` elements.
+        self.call(|comm| unsafe {
+            let (from, to, count) = (send.ptr(), recv.ptr(), send.len());
+            sys::trib_allgather(comm, from, to, count, send.dtype().raw(), stream.as_raw())
+        })
+    }
+
+    /// `buffer` is made of `size` blocks; block i becomes that of rank i.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn allgather_in_place(
+        &mut self,
+        buffer: &dyn DeviceBuffer,
+        stream: &Stream,
+    ) -> Result<()> {
+        let check = Check::new("allgather", self, stream)?;
+        let whole = check.buffer("buffer", buffer)?;
+        let block = check.own_block(&whole)?;
+        // SAFETY: the caller's promise. "In place: send is block `rank` of recv."
+        unsafe { self.allgather(&block, &whole, stream) }
+    }
+
+    /// `recv` = reduction of every rank's block `rank` of `send`, which is `size` times as long.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn reduce_scatter(
+        &mut self,
+        send: &dyn DeviceBuffer,
+        recv: &dyn DeviceBuffer,
+        op: ReduceOp,
+        stream: &Stream,
+    ) -> Result<()> {
+        let check = Check::new("reduce_scatter", self, stream)?;
+        let (send, recv) = check.pair(send, recv, self.size(), 1)?;
+        // SAFETY: as in `allreduce`; `send` holds `size * count` elements.
+        self.call(|comm| unsafe {
+            let (from, to, count, dtype) = (send.ptr(), recv.ptr(), recv.len(), recv.dtype().raw());
+            sys::trib_reduce_scatter(comm, from, to, count, dtype, op.raw(), stream.as_raw())
+        })
+    }
+
+    /// `buffer` is made of `size` blocks; block `rank` becomes the reduction of every rank's.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn reduce_scatter_in_place(
+        &mut self,
+        buffer: &dyn DeviceBuffer,
+        op: ReduceOp,
+        stream: &Stream,
+    ) -> Result<()> {
+        let check = Check::new("reduce_scatter", self, stream)?;
+        let whole = check.buffer("buffer", buffer)?;
+        let block = check.own_block(&whole)?;
+        // SAFETY: the caller's promise. "In place: recv is block `rank` of send."
+        unsafe { self.reduce_scatter(&whole, &block, op, stream) }
+    }
+
+    /// Both are made of `size` blocks: block i of `recv` is block `rank` of rank i's `send`.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn alltoall(
+        &mut self,
+        send: &dyn DeviceBuffer,
+        recv: &dyn DeviceBuffer,
+        stream: &Stream,
+    ) -> Result<()> {
+        let check = Check::new("alltoall", self, stream)?;
+        let (send, recv) = check.pair(send, recv, self.size(), self.size())?;
+        let count = check.own_block(&recv)?.len();
+        // SAFETY: as in `allreduce`; both hold `size * count` elements.
+        self.call(|comm| unsafe {
+            let (from, to) = (send.ptr(), recv.ptr());
+            sys::trib_alltoall(comm, from, to, count, send.dtype().raw(), stream.as_raw())
+        })
+    }
+
+    /// Block i of the root's `recv`, which only the root needs to give, = `send` of rank i.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn gather(
+        &mut self,
+        send: &dyn DeviceBuffer,
+        recv: Option<&dyn DeviceBuffer>,
+        root: usize,
+        stream: &Stream,
+    ) -> Result<()> {
+        let check = Check::new("gather", self, stream)?;
+        let peer = number("gather: `root`", root)?;
+        let send = check.buffer("send", send)?;
+        let to = check.on_root("recv", recv, root, &send, 1, self.size())?;
+        // SAFETY: as in `allreduce`; the root's `recv` holds `size * count` elements.
+        self.call(|comm| unsafe {
+            let (from, count, dtype) = (send.ptr(), send.len(), send.dtype().raw());
+            sys::trib_gather(comm, from, to, count, dtype, peer, stream.as_raw())
+        })
+    }
+
+    /// `recv` of rank i = block i of the root's `send`, which only the root needs to give.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn scatter(
+        &mut self,
+        send: Option<&dyn DeviceBuffer>,
+        recv: &dyn DeviceBuffer,
+        root: usize,
+        stream: &Stream,
+    ) -> Result<()> {
+        let check = Check::new("scatter", self, stream)?;
+        let peer = number("scatter: `root`", root)?;
+        let recv = check.buffer("recv", recv)?;
+        let from = check.on_root("send", send, root, &recv, 1, self.size())?;
+        // SAFETY: as in `allreduce`; the root's `send` holds `size * count` elements.
+        self.call(|comm| unsafe {
+            let (to, count, dtype) = (recv.ptr(), recv.len(), recv.dtype().raw());
+            sys::trib_scatter(comm, from, to, count, dtype, peer, stream.as_raw())
+        })
+    }
+
+    /// Send to rank `peer`, which receives as many elements of the same type. The stream waits for
+    /// it: put a send and a receive that depend on each other into one
+    /// [`batch`](Communicator::batch).
+    ///
+    /// # Safety
+    /// `send` stays alive and untouched until `stream` has passed this call.
+    pub unsafe fn send(
+        &mut self,
+        send: &dyn DeviceBuffer,
+        peer: usize,
+        stream: &Stream,
+    ) -> Result<()> {
+        let send = Check::new("send", self, stream)?.buffer("send", send)?;
+        let peer = number("send: `peer`", peer)?;
+        // SAFETY: as in `allreduce`.
+        self.call(|comm| unsafe {
+            let (count, dtype) = (send.len(), send.dtype().raw());
+            sys::trib_send(comm, send.ptr(), count, dtype, peer, stream.as_raw())
+        })
+    }
+
+    /// Receive from rank `peer` what it sends.
+    ///
+    /// # Safety
+    /// `recv` stays alive and untouched until `stream` has passed this call, and may be written to.
+    pub unsafe fn recv(
+        &mut self,
+        recv: &dyn DeviceBuffer,
+        peer: usize,
+        stream: &Stream,
+    ) -> Result<()> {
+        let recv = Check::new("recv", self, stream)?.buffer("recv", recv)?;
+        let peer = number("recv: `peer`", peer)?;
+        // SAFETY: as in `allreduce`.
+        self.call(|comm| unsafe {
+            let (count, dtype) = (recv.len(), recv.dtype().raw());
+            sys::trib_recv(comm, recv.ptr(), count, dtype, peer, stream.as_raw())
+        })
+    }
+
+    /// Later work on `stream` runs when every rank's stream has come to its barrier.
+    pub fn barrier(&mut self, stream: &Stream) -> Result<()> {
+        Check::new("barrier", self, stream)?;
+        // SAFETY: no buffers; the lock keeps other threads out.
+        self.call(|comm| unsafe { sys::trib_barrier(comm, stream.as_raw()) })
+    }
+
+    /// allgather with a count a rank: rank i sends `counts[i]` elements, which land at element
+    /// `offsets[i]` of every rank's `recv`. Both are the same on all ranks.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn allgatherv(
+        &mut self,
+        send: &dyn DeviceBuffer,
+        recv: &dyn DeviceBuffer,
+        counts: &[usize],
+        offsets: &[usize],
+        stream: &Stream,
+    ) -> Result<()> {
+        let check = Check::new("allgatherv", self, stream)?;
+        let (send, recv) = check.same_type(send, recv)?;
+        check.layout("recv", &recv, counts, offsets)?;
+        if send.len() != counts[self.rank()] {
+            return Err(check.wrong("send", &send, counts[self.rank()]));
+        }
+        // SAFETY: as in `allreduce`; `counts` and `offsets` have `size` entries each, "read during
+        // the call", and stay inside `recv`.
+        self.call(|comm| unsafe {
+            let (counts, offsets, dtype) = (counts.as_ptr(), offsets.as_ptr(), recv.dtype().raw());
+            let (from, to) = (send.ptr(), recv.ptr());
+            sys::trib_allgatherv(comm, from, to, counts, offsets, dtype, stream.as_raw())
+        })
+    }
+
+    /// alltoall with counts: `send_counts[i]` elements at `send_offsets[i]` go to rank i,
+    /// `recv_counts[i]` elements from rank i land at `recv_offsets[i]`. What one rank sends another
+    /// is what that one receives.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce), with those counts in the place of lengths.
+    #[allow(clippy::too_many_arguments)] // they are the C function's
+    pub unsafe fn alltoallv(
+        &mut self,
+        send: &dyn DeviceBuffer,
+        send_counts: &[usize],
+        send_offsets: &[usize],
+        recv: &dyn DeviceBuffer,
+        recv_counts: &[usize],
+        recv_offsets: &[usize],
+        stream: &Stream,
+    ) -> Result<()> {
+        let check = Check::new("alltoallv", self, stream)?;
+        let (send, recv) = check.same_type(send, recv)?;
+        check.layout("send", &send, send_counts, send_offsets)?;
+        check.layout("recv", &recv, recv_counts, recv_offsets)?;
+        // SAFETY: as in `allreduce`; the arrays have `size` entries each, "read during the call",
+        // and stay inside their buffers.
+        self.call(|comm| unsafe {
+            sys::trib_alltoallv(
+                comm,
+                send.ptr(),
+                send_counts.as_ptr(),
+                send_offsets.as_ptr(),
+                recv.ptr(),
+                recv_counts.as_ptr(),
+                recv_offsets.as_ptr(),
+                recv.dtype().raw(),
+                stream.as_raw(),
+            )
+        })
+    }
+}
+
+/// The checks that one call on one rank needs; holds what their errors name.
+#[derive(Clone, Copy)]
+pub(crate) struct Check {
+    operation: &'static str,
+    rank: usize,
+    size: usize,
+    device: crate::Device,
+}
+
+impl Check {
+    pub(crate) fn new(
+        operation: &'static str,
+        comm: &Communicator,
+        stream: &Stream,
+    ) -> Result<Check> {
+        let check =
+            Check { operation, rank: comm.rank(), size: comm.size(), device: comm.device() };
+        check.stream(stream)?;
+        Ok(check)
+    }
+
+    /// For one rank of a group.
+    pub(crate) fn of_rank(
+        operation: &'static str,
+        rank: usize,
+        size: usize,
+        device: crate::Device,
+    ) -> Check {
+        Check { operation, rank, size, device }
+    }
+
+    pub(crate) fn stream(&self, stream: &Stream) -> Result<()> {
+        if stream.device() == self.device {
+            return Ok(());
+        }
+        Err(Error::new(
+            sys::TRIB_ERR_INVALID_STREAM,
+            format!(
+                "{self}: `stream` is a stream of {}; give one of {}",
+                stream.device(),
+                self.device
+            ),
+        ))
+    }
+
+    /// May this rank use `buffer`, as far as the buffer says?
+    pub(crate) fn buffer(&self, name: &str, buffer: &dyn DeviceBuffer) -> Result<DeviceSlice> {
+        let view = DeviceSlice::of(buffer);
+        match view.device() {
+            Some(device) if device != self.device => {
+                return Err(Error::buffer(format!(
+                    "{self}: `{name}` is on {device}; move it to {}",
+                    self.device
+                )));
+            }
+            _ => {}
+        }
+        if !view.is_contiguous() {
+            return Err(Error::buffer(format!(
+                "{self}: `{name}` is not contiguous; pass a contiguous copy"
+            )));
+        }
+        Ok(view)
+    }
+
+    fn same_type(
+        &self,
+        send: &dyn DeviceBuffer,
+        recv: &dyn DeviceBuffer,
+    ) -> Result<(DeviceSlice, DeviceSlice)> {
+        let (send, recv) = (self.buffer("send", send)?, self.buffer("recv", recv)?);
+        if send.dtype() != recv.dtype() {
+            return Err(self.mixed(&send, &recv));
+        }
+        Ok((send, recv))
+    }
+
+    /// `send` has `sends` blocks, `recv` has `recvs` of the same length and type.
+    fn pair(
+        &self,
+        send: &dyn DeviceBuffer,
+        recv: &dyn DeviceBuffer,
+        sends: usize,
+        recvs: usize,
+    ) -> Result<(DeviceSlice, DeviceSlice)> {
+        let (send, recv) = self.same_type(send, recv)?;
+        if send.len().checked_mul(recvs) != recv.len().checked_mul(sends) {
+            return Err(if sends > recvs {
+                self.wrong("send", &send, recv.len().saturating_mul(sends))
+            } else {
+                self.wrong("recv", &recv, send.len().saturating_mul(recvs) / sends)
+            });
+        }
+        Ok((send, recv))
+    }
+
+    /// The pointer to a buffer that only the root gives: `blocks` times as long as `other`, which
+    /// has `others` blocks. NULL on the other ranks if they give none.
+    fn on_root(
+        &self,
+        name: &str,
+        buffer: Option<&dyn DeviceBuffer>,
+        root: usize,
+        other: &DeviceSlice,
+        others: usize,
+        blocks: usize,
+    ) -> Result<*mut c_void> {
+        let Some(buffer) = buffer.filter(|_| root == self.rank) else {
+            if root == self.rank {
+                return Err(Error::buffer(format!(
+                    "{self}: `{name}` is None, but this rank is the root; give it"
+                )));
+            }
+            return Ok(ptr::null_mut());
+        };
+        let view = self.buffer(name, buffer)?;
+        if view.dtype() != other.dtype() {
+            return Err(self.mixed(&view, other));
+        }
+        if Some(view.len()) != other.len().checked_mul(blocks / others) {
+            return Err(self.wrong(name, &view, other.len().saturating_mul(blocks / others)));
+        }
+        Ok(view.ptr())
+    }
+
+    /// Block `rank` of a buffer of `size` blocks.
+    fn own_block(&self, whole: &DeviceSlice) -> Result<DeviceSlice> {
+        if whole.len() % self.size != 0 {
+            return Err(Error::buffer(format!(
+                "{self}: a buffer of {} elements does not divide into {} blocks; make it a multiple",
+                whole.len(),
+                self.size
+            )));
+        }
+        let block = whole.len() / self.size;
+        Ok(whole.slice(self.rank * block..(self.rank + 1) * block))
+    }
+
+    /// Does each of `size` pieces lie inside `buffer`?
+    fn layout(
+        &self,
+        name: &str,
+        buffer: &DeviceSlice,
+        counts: &[usize],
+        offsets: &[usize],
+    ) -> Result<()> {
+        if counts.len() != self.size || offsets.len() != self.size {
+            return Err(Error::argument(format!(
+                "{self}: {} counts and {} offsets for `{name}`; give {} of each",
+                counts.len(),
+                offsets.len(),
+                self.size
+            )));
+        }
+        for (peer, (&count, &offset)) in counts.iter().zip(offsets).enumerate() {
+            if offset.checked_add(count).map_or(true, |end| end > buffer.len()) {
+                return Err(Error::buffer(format!(
+                    "{self}: the piece for rank {peer}, {count} elements at {offset}, is not inside \
+                     `{name}`, which has {}",
+                    buffer.len()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn mixed(&self, send: &DeviceSlice, recv: &DeviceSlice) -> Error {
+        Error::buffer(format!(
+            "{self}: one buffer holds {}, the other {}; give two of one type",
+            send.dtype(),
+            recv.dtype()
+        ))
+    }
+
+    fn wrong(&self, name: &str, buffer: &DeviceSlice, expected: usize) -> Error {
+        Error::buffer(format!(
+            "{self}: `{name}` has {} elements where {expected} are expected",
+            buffer.len()
+        ))
+    }
+}
+
+impl std::fmt::Display for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} on rank {} ({})", self.operation, self.rank, self.device)
+    }
+}

@@ -1,0 +1,271 @@
+//! One rank of a communicator: its life.
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tributary_sys as sys;
+
+use crate::abort::AbortHandle;
+use crate::counters::Counters;
+use crate::device::Device;
+use crate::error::{check, number, text, Error, Result};
+use crate::id::UniqueId;
+use crate::options::{milliseconds, Options};
+use crate::stream::Stream;
+
+/// One rank of a communicator.
+///
+/// It may move to another thread, but is used by one at a time: it is `Send`, not `Sync`, and its
+/// operations take `&mut self`. What may come from any thread at any time is its [`AbortHandle`].
+///
+/// ```compile_fail
+/// fn shared<T: Sync>() {}
+/// shared::<tributary::Communicator>();
+/// ```
+///
+/// # Three ways to queue a collective
+///
+/// A collective is queued and returns at once; its buffers must live, untouched, until the stream
+/// has passed it.
+///
+/// * [`scope`](Communicator::scope) borrows the buffers and waits for the stream at its end.
+/// * [`start`](Communicator::start) takes the buffers and gives them back when they are ready.
+/// * The `unsafe` methods of this type leave it to the caller, who also says how clones of a tensor
+///   that share their storage are kept apart. They take any [`DeviceBuffer`](crate::DeviceBuffer).
+///
+/// # Dropping
+///
+/// A drop waits for queued work as long as [`Options::close_timeout`] says, then aborts it. It never
+/// panics and never blocks for ever. [`close`](Communicator::close) does the same and says how it
+/// went.
+pub struct Communicator {
+    shared: Arc<Shared>,
+    rank: usize,
+    size: usize,
+    device: Device,
+    abort: AbortHandle,
+    patience: Duration,
+    /// "use each communicator [...] from one thread at a time": not Sync.
+    one_thread: PhantomData<Cell<()>>,
+}
+
+/// The C communicator, until it is destroyed.
+///
+/// The lock guards the pointer and every call with it: a [`Work`](crate::Work) asks for the status
+/// on whatever thread it is waited for. Nothing is locked while waiting for a stream; the calls that
+/// wait (close, split, and collectives that match calls) have deadlines, or can be aborted.
+pub(crate) struct Shared(Mutex<Option<NonNull<sys::trib_comm>>>);
+
+// SAFETY: "use each communicator [...] from one thread at a time": the lock sees to it.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// Call C. `None` if the communicator has been destroyed.
+    pub(crate) fn call(
+        &self,
+        function: impl FnOnce(*mut sys::trib_comm) -> sys::trib_status,
+    ) -> Option<Result<()>> {
+        let comm = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        comm.map(|comm| check(function(comm.as_ptr())))
+    }
+
+    fn take(&self) -> Option<NonNull<sys::trib_comm>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Communicator {
+    /// Rank `rank` of `size`, on device `device`, of the communicator that `id` names. Returns when
+    /// all ranks have come, or with [`ErrorKind::Timeout`](crate::ErrorKind::Timeout). On host all
+    /// ranks are threads of this process.
+    ///
+    /// ```
+    /// use tributary::{Communicator, UniqueId};
+    /// let id = UniqueId::of("host")?;
+    /// std::thread::scope(|threads| {
+    ///     for rank in 0..2 {
+    ///         let id = id.clone();
+    ///         threads.spawn(move || {
+    ///             let comm = Communicator::new(&id, rank, 2, rank).unwrap();
+    ///             assert_eq!(comm.size(), 2);
+    ///         });
+    ///     }
+    /// });
+    /// # Ok::<(), tributary::Error>(())
+    /// ```
+    pub fn new(id: &UniqueId, rank: usize, size: usize, device: usize) -> Result<Communicator> {
+        Communicator::with_options(id, rank, size, device, &Options::new())
+    }
+
+    /// [`Communicator::new`] with options.
+    pub fn with_options(
+        id: &UniqueId,
+        rank: usize,
+        size: usize,
+        device: usize,
+        options: &Options,
+    ) -> Result<Communicator> {
+        let (rank, size) = (number("rank", rank)?, number("size", size)?);
+        let device = number("device", device)?;
+        let (raw, _name) = options.raw()?;
+        let mut comm = ptr::null_mut();
+        // SAFETY: all pointers live through the call; `*out` is ours to destroy.
+        check(unsafe { sys::trib_comm_create(&mut comm, id.raw(), rank, size, device, &raw) })?;
+        // SAFETY: a call that succeeds has set `*out`, and it is given away.
+        unsafe { Communicator::from_raw(NonNull::new_unchecked(comm), options.patience()) }
+    }
+
+    /// # Safety
+    /// `comm` is a communicator that the caller owns and gives away.
+    pub(crate) unsafe fn from_raw(
+        comm: NonNull<sys::trib_comm>,
+        patience: Duration,
+    ) -> Result<Communicator> {
+        // From here on it is destroyed whatever happens.
+        struct Destroy(Arc<Shared>);
+        impl Drop for Destroy {
+            fn drop(&mut self) {
+                destroy(&self.0);
+            }
+        }
+        let shared = Destroy(Arc::new(Shared(Mutex::new(Some(comm)))));
+        let mut handle = ptr::null_mut();
+        // SAFETY: `comm` is alive and nobody else has it yet; the handle is ours to release.
+        check(unsafe { sys::trib_comm_abort_handle(&mut handle, comm.as_ptr()) })?;
+        // SAFETY: a call that succeeds has set `*out`, and it is given away.
+        let abort = unsafe { AbortHandle::from_raw(NonNull::new_unchecked(handle)) };
+        // SAFETY: `comm` is alive; these are numbers of it, which do not change and are not
+        // negative; the name of its backend lives for ever.
+        let (rank, size, device, backend) = unsafe {
+            (
+                sys::trib_comm_rank(comm.as_ptr()) as usize,
+                sys::trib_comm_size(comm.as_ptr()) as usize,
+                sys::trib_comm_device(comm.as_ptr()) as usize,
+                text(sys::trib_comm_backend(comm.as_ptr())),
+            )
+        };
+        let device = Device::get(backend, device)?;
+        let shared = {
+            let keep = Arc::clone(&shared.0);
+            std::mem::forget(shared);
+            keep
+        };
+        Ok(Communicator { shared, rank, size, device, abort, patience, one_thread: PhantomData })
+    }
+
+    /// This rank's number, below [`size`](Communicator::size).
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// This rank's device.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Name of the backend.
+    pub fn backend(&self) -> &'static str {
+        self.device.backend()
+    }
+
+    /// New communicators: ranks with the same `color` come together, in the order of `key`, then of
+    /// rank. A call of all ranks, with the deadline of the options. The new ones do not depend on
+    /// the old one. A rank without a colour takes part and gets none.
+    pub fn split(&mut self, color: Option<u32>, key: i32) -> Result<Option<Communicator>> {
+        let color = match color {
+            None => sys::TRIB_NO_COLOR,
+            Some(color) => number("color", color as usize)?,
+        };
+        let mut out = ptr::null_mut();
+        // SAFETY: the lock keeps other threads out; `*out` is ours to destroy.
+        self.call(|comm| unsafe { sys::trib_comm_split(&mut out, comm, color, key) })?;
+        // SAFETY: `*out` is NULL or a communicator that is given away.
+        NonNull::new(out)
+            .map(|comm| unsafe { Communicator::from_raw(comm, self.patience) })
+            .transpose()
+    }
+
+    /// A handle that aborts this communicator, for any thread.
+    pub fn abort_handle(&self) -> AbortHandle {
+        self.abort.clone()
+    }
+
+    /// Is the communicator usable? If not, why: it was aborted, or something failed on a stream.
+    /// After waiting for a stream, a result is good if and only if this is `Ok`. Never waits.
+    pub fn status(&mut self) -> Result<()> {
+        // SAFETY: the lock keeps other threads out. "Never waits."
+        self.call(|comm| unsafe { sys::trib_comm_status(comm) })
+    }
+
+    /// Wait for `stream`, then say whether the results are good.
+    pub fn wait(&mut self, stream: &Stream) -> Result<()> {
+        stream.wait()?;
+        self.status()
+    }
+
+    /// What this rank has done so far. Also after an abort.
+    pub fn counters(&mut self) -> Result<Counters> {
+        let mut raw = sys::TRIB_COUNTERS_INIT;
+        // SAFETY: `raw` lives through the call, with its size set; the lock keeps others out.
+        self.call(|comm| unsafe { sys::trib_comm_counters(&mut raw, comm) })?;
+        Ok(raw.into())
+    }
+
+    /// Wait until everything queued on this communicator has run on all ranks of this process and,
+    /// on nccl across processes, until the other processes close it too; then release it. If
+    /// `timeout` passes first, the communicator is aborted, and the error says so.
+    pub fn close(mut self, timeout: Duration) -> Result<()> {
+        // SAFETY: the lock keeps other threads out; the drop that follows destroys.
+        self.call(|comm| unsafe { sys::trib_comm_close(comm, milliseconds(timeout)) })
+    }
+
+    /// Call C with the communicator.
+    #[inline]
+    pub(crate) fn call(
+        &mut self,
+        function: impl FnOnce(*mut sys::trib_comm) -> sys::trib_status,
+    ) -> Result<()> {
+        self.shared.call(function).unwrap_or_else(|| {
+            Err(Error::new(sys::TRIB_ERR_CLOSED, "this communicator has been destroyed"))
+        })
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// How long something that may never end is waited for before it is aborted.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+}
+
+fn destroy(shared: &Shared) {
+    if let Some(comm) = shared.take() {
+        // SAFETY: it is ours, and nobody can reach it any more. "Never blocks for ever".
+        unsafe { sys::trib_comm_destroy(comm.as_ptr()) };
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        destroy(&self.shared);
+    }
+}
+
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Communicator(rank {} of {} on {})", self.rank, self.size, self.device)
+    }
+}

@@ -1,0 +1,35 @@
+//! What a rank has done so far.
+
+use tributary_sys as sys;
+
+/// What a rank has done so far; from [`Communicator::counters`](crate::Communicator::counters).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Collectives queued, each list or batch member once.
+    pub calls: u64,
+    /// Bytes of this rank's send side in those calls.
+    pub bytes: u64,
+    /// Calls handed to the backend for them.
+    pub engine_calls: u64,
+    /// Scratch memory held, in bytes.
+    pub workspace_bytes: u64,
+    /// List and weighted-average calls queued.
+    pub lists_queued: u64,
+    /// Of those, how many have written their tensors on this rank. Exact once the stream has been
+    /// waited for; after an abort it tells whether the last list was written.
+    pub lists_committed: u64,
+}
+
+impl From<sys::trib_counters> for Counters {
+    fn from(raw: sys::trib_counters) -> Counters {
+        Counters {
+            calls: raw.calls,
+            bytes: raw.bytes,
+            engine_calls: raw.engine_calls,
+            workspace_bytes: raw.workspace_bytes,
+            lists_queued: raw.lists_queued,
+            lists_committed: raw.lists_committed,
+        }
+    }
+}

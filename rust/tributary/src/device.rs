@@ -1,0 +1,74 @@
+//! Where a rank's memory and streams live.
+
+use std::fmt;
+use std::ptr::{self, NonNull};
+
+use tributary_sys as sys;
+
+use crate::error::{c_string, check, number, text, Result};
+
+/// A device of a backend: a GPU, or one of the places that the host backend gives to ranks.
+///
+/// ```
+/// let device = tributary::Device::get("host", 1)?;
+/// assert_eq!(device.to_string(), "host:1");
+/// # Ok::<(), tributary::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Device(NonNull<sys::trib_device>);
+
+// SAFETY: trib_device_get: "it lives for ever, every thread may share it".
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+impl Device {
+    /// Device `ordinal` of the backend of this name.
+    pub fn get(backend: &str, ordinal: usize) -> Result<Device> {
+        Device::find(Some(backend), ordinal)
+    }
+
+    /// Device `ordinal` of the first backend that has one.
+    pub fn any(ordinal: usize) -> Result<Device> {
+        Device::find(None, ordinal)
+    }
+
+    fn find(backend: Option<&str>, ordinal: usize) -> Result<Device> {
+        let name = backend.map(|name| c_string("backend", name)).transpose()?;
+        let name = name.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+        let mut raw = ptr::null_mut();
+        // SAFETY: both pointers live through the call; a NULL name is "the first backend that has
+        // such a device".
+        check(unsafe { sys::trib_device_get(&mut raw, name, number("ordinal", ordinal)?) })?;
+        // SAFETY: a call that succeeds has set `*out`.
+        Ok(Device(unsafe { NonNull::new_unchecked(raw) }))
+    }
+
+    /// Name of its backend.
+    pub fn backend(self) -> &'static str {
+        // SAFETY: the device lives for ever, and so does the name of its backend.
+        unsafe { text(sys::trib_device_backend(self.0.as_ptr())) }
+    }
+
+    /// Its number among the devices of its backend.
+    pub fn ordinal(self) -> usize {
+        // SAFETY: the device lives for ever; ordinals are not negative.
+        unsafe { sys::trib_device_ordinal(self.0.as_ptr()) as usize }
+    }
+
+    pub(crate) fn raw(self) -> *mut sys::trib_device {
+        self.0.as_ptr()
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.backend(), self.ordinal())
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({self})")
+    }
+}

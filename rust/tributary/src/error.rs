@@ -1,0 +1,193 @@
+//! What went wrong, in words.
+
+use std::ffi::{c_char, CStr, CString};
+use std::fmt;
+
+use tributary_sys as sys;
+
+/// A result whose error is [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call failed: a kind to act on, and a sentence for a person that says which argument of
+/// which operation, on which rank and device, what was expected, what was found and what to do.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error {
+    status: sys::trib_status,
+    detail: Box<str>,
+}
+
+/// What sort of failure an [`Error`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An argument is outside what the function accepts.
+    InvalidArgument,
+    /// A buffer is not memory that this rank may use in that way.
+    InvalidBuffer,
+    /// A stream cannot be used with this rank's device.
+    InvalidStream,
+    /// The call is not allowed at this point.
+    InvalidUsage,
+    /// This backend or build cannot do that.
+    Unsupported,
+    /// No backend or algorithm has that name.
+    UnknownName,
+    /// The ranks did not make the same call.
+    Mismatch,
+    /// The communicator was aborted.
+    Aborted,
+    /// The communicator is closed.
+    Closed,
+    /// A deadline passed.
+    Timeout,
+    /// Memory could not be allocated.
+    OutOfMemory,
+    /// There is no such device.
+    NoDevice,
+    /// A CUDA call failed.
+    Cuda,
+    /// An NCCL call failed.
+    Nccl,
+    /// An operating system call failed.
+    System,
+    /// A defect in Tributary; please report it.
+    Internal,
+    /// A status that this version of the crate does not know; see [`Error::status`].
+    Other,
+}
+
+impl Error {
+    /// The error of a call of this thread that has just returned `status`.
+    #[cold]
+    pub(crate) fn last(status: sys::trib_status) -> Error {
+        // SAFETY: "The calling thread's last failure in words [...] Valid until this thread's next
+        // failing call": it is copied before there can be one.
+        let detail = unsafe { CStr::from_ptr(sys::trib_last_detail()) };
+        Error { status, detail: detail.to_string_lossy().into() }
+    }
+
+    #[cold]
+    pub(crate) fn new(status: sys::trib_status, detail: impl Into<Box<str>>) -> Error {
+        Error { status, detail: detail.into() }
+    }
+
+    #[cold]
+    pub(crate) fn argument(detail: impl Into<Box<str>>) -> Error {
+        Error::new(sys::TRIB_ERR_INVALID_ARGUMENT, detail)
+    }
+
+    #[cold]
+    pub(crate) fn buffer(detail: impl Into<Box<str>>) -> Error {
+        Error::new(sys::TRIB_ERR_INVALID_BUFFER, detail)
+    }
+
+    /// What sort of failure it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self.status {
+            sys::TRIB_ERR_INVALID_ARGUMENT => ErrorKind::InvalidArgument,
+            sys::TRIB_ERR_INVALID_BUFFER => ErrorKind::InvalidBuffer,
+            sys::TRIB_ERR_INVALID_STREAM => ErrorKind::InvalidStream,
+            sys::TRIB_ERR_INVALID_USAGE => ErrorKind::InvalidUsage,
+            sys::TRIB_ERR_UNSUPPORTED => ErrorKind::Unsupported,
+            sys::TRIB_ERR_UNKNOWN_NAME => ErrorKind::UnknownName,
+            sys::TRIB_ERR_MISMATCH => ErrorKind::Mismatch,
+            sys::TRIB_ERR_ABORTED => ErrorKind::Aborted,
+            sys::TRIB_ERR_CLOSED => ErrorKind::Closed,
+            sys::TRIB_ERR_TIMEOUT => ErrorKind::Timeout,
+            sys::TRIB_ERR_OUT_OF_MEMORY => ErrorKind::OutOfMemory,
+            sys::TRIB_ERR_NO_DEVICE => ErrorKind::NoDevice,
+            sys::TRIB_ERR_CUDA => ErrorKind::Cuda,
+            sys::TRIB_ERR_NCCL => ErrorKind::Nccl,
+            sys::TRIB_ERR_SYSTEM => ErrorKind::System,
+            sys::TRIB_ERR_INTERNAL => ErrorKind::Internal,
+            _ => ErrorKind::Other,
+        }
+    }
+
+    /// The number of the C API's status, for logs and for statuses newer than this crate.
+    pub fn status(&self) -> i32 {
+        self.status.0
+    }
+
+    /// The name of the status, such as `TRIB_ERR_ABORTED`.
+    pub fn name(&self) -> &'static str {
+        // SAFETY: "never NULL, also for numbers that this library does not know"; it lives for ever.
+        unsafe { text(sys::trib_status_name(self.status)) }
+    }
+
+    /// The sentence that goes with the status.
+    pub fn message(&self) -> &'static str {
+        // SAFETY: "The sentence of TRIB_STATUS_MAP; never NULL"; it lives for ever.
+        unsafe { text(sys::trib_status_message(self.status)) }
+    }
+
+    /// What exactly was wrong, and what to do; may be empty.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// The communicator was aborted: by this program, not by a failure of the engine. Whoever
+    /// rebuilds after an abort asks this.
+    pub fn is_aborted(&self) -> bool {
+        self.kind() == ErrorKind::Aborted
+    }
+
+    /// A deadline passed.
+    pub fn is_timeout(&self) -> bool {
+        self.kind() == ErrorKind::Timeout
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.name(), self.status.0, self.message())?;
+        if !self.detail.is_empty() {
+            write!(f, ": {}", self.detail)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.kind())
+            .field("status", &self.status.0)
+            .field("detail", &self.detail)
+            .finish()
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A status as a result.
+#[inline]
+pub(crate) fn check(status: sys::trib_status) -> Result<()> {
+    if status == sys::TRIB_OK {
+        Ok(())
+    } else {
+        Err(Error::last(status))
+    }
+}
+
+/// A name of the library.
+///
+/// # Safety
+/// `name` is not NULL and lives for ever.
+pub(crate) unsafe fn text(name: *const c_char) -> &'static str {
+    // SAFETY: the caller's promise. The library's names are ASCII.
+    unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("?")
+}
+
+/// `value` for C; `what` it is, for the error.
+pub(crate) fn c_string(what: &str, value: &str) -> Result<CString> {
+    CString::new(value)
+        .map_err(|_| Error::argument(format!("{what} {value:?} has a NUL in it; take it out")))
+}
+
+/// A rank, size, device or root for C.
+pub(crate) fn number(what: &str, value: usize) -> Result<i32> {
+    i32::try_from(value).map_err(|_| {
+        Error::argument(format!("{what} is {value}, which is more than a rank can be"))
+    })
+}

@@ -1,0 +1,506 @@
+//! All ranks of a communicator in one process, driven by one thread.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::{self, NonNull};
+use std::time::Duration;
+
+use tributary_sys as sys;
+
+use crate::abort::AbortHandle;
+use crate::buffer::{DeviceBuffer, DeviceSlice};
+use crate::collectives::Check;
+use crate::communicator::Communicator;
+use crate::device::Device;
+use crate::error::{check, number, text, Error, Result};
+use crate::op::ReduceOp;
+use crate::options::Options;
+use crate::scope::{settle, Target};
+use crate::stream::Stream;
+
+/// Every rank of a communicator whose ranks all live in this process. One thread drives them all, or
+/// [`split`](Group::split) gives each a thread of its own.
+///
+/// `Send`, not `Sync`. Dropping it is like dropping every rank's [`Communicator`].
+///
+/// ```
+/// use tributary::{Group, ReduceOp, Stream};
+/// let mut group = Group::new(3)?;
+/// let mut tensors = vec![vec![1_i32, 2], vec![10, 20], vec![100, 200]];
+/// group.scope(None, |s| s.allreduce_in_place(&mut tensors, ReduceOp::Sum))?;
+/// assert_eq!(tensors, vec![vec![111, 222]; 3]);
+/// # Ok::<(), tributary::Error>(())
+/// ```
+pub struct Group {
+    raw: NonNull<sys::trib_group>,
+    devices: Vec<Device>,
+    abort: AbortHandle,
+    patience: Duration,
+    /// "use each [...] group [...] from one thread at a time": not Sync.
+    one_thread: PhantomData<Cell<()>>,
+}
+
+// SAFETY: "use each [...] group [...] from one thread at a time", whichever thread that is.
+unsafe impl Send for Group {}
+
+impl Group {
+    /// A group of `size` ranks; rank i is on device i.
+    pub fn new(size: usize) -> Result<Group> {
+        Group::with_options(size, &Options::new())
+    }
+
+    /// [`Group::new`] with options.
+    pub fn with_options(size: usize, options: &Options) -> Result<Group> {
+        Group::create(None, size, options)
+    }
+
+    /// A group with a rank on each of `devices`, which are distinct.
+    pub fn on_devices(devices: &[usize], options: &Options) -> Result<Group> {
+        let ordinals: Result<Vec<i32>> =
+            devices.iter().map(|&device| number("device", device)).collect();
+        Group::create(Some(&ordinals?), devices.len(), options)
+    }
+
+    fn create(devices: Option<&[i32]>, size: usize, options: &Options) -> Result<Group> {
+        let (options_raw, _name) = options.raw()?;
+        let ordinals = devices.map_or(ptr::null(), <[i32]>::as_ptr);
+        let size = number("size", size)?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: all pointers live through the call, `devices` has `size` entries or is NULL;
+        // `*out` is ours to destroy.
+        check(unsafe { sys::trib_group_create(&mut raw, ordinals, size, &options_raw) })?;
+        // From here on it is destroyed whatever happens.
+        struct Destroy(*mut sys::trib_group);
+        impl Drop for Destroy {
+            fn drop(&mut self) {
+                // SAFETY: it is ours, and nobody has seen it.
+                unsafe { sys::trib_group_destroy(self.0) };
+            }
+        }
+        let group = Destroy(raw);
+        let mut handle = ptr::null_mut();
+        // SAFETY: the group is alive; the handle is ours to release.
+        check(unsafe { sys::trib_group_abort_handle(&mut handle, raw) })?;
+        // SAFETY: a call that succeeds has set `*out`, and it is given away.
+        let abort = unsafe { AbortHandle::from_raw(NonNull::new_unchecked(handle)) };
+        // SAFETY: the group is alive; the name of its backend lives for ever.
+        let backend = unsafe { text(sys::trib_group_backend(raw)) };
+        let devices: Result<Vec<Device>> = (0..size)
+            // SAFETY: the group is alive; every rank below its size has a device.
+            .map(|rank| unsafe { sys::trib_group_device(raw, rank) })
+            .map(|device| Device::get(backend, device as usize))
+            .collect();
+        let devices = devices?;
+        std::mem::forget(group);
+        // SAFETY: a call that succeeds has set `*out`.
+        let raw = unsafe { NonNull::new_unchecked(raw) };
+        Ok(Group { raw, devices, abort, patience: options.patience(), one_thread: PhantomData })
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// The device of each rank.
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// Name of the backend.
+    pub fn backend(&self) -> &'static str {
+        self.devices[0].backend()
+    }
+
+    /// A handle that aborts all ranks, for any thread.
+    pub fn abort_handle(&self) -> AbortHandle {
+        self.abort.clone()
+    }
+
+    /// Is the group usable? If not, why. Never waits.
+    pub fn status(&mut self) -> Result<()> {
+        // SAFETY: the group is alive and used by this thread alone.
+        check(unsafe { sys::trib_group_status(self.raw.as_ptr()) })
+    }
+
+    /// Wait for a stream of each rank, then say whether the results are good. `None`: the devices'
+    /// default streams.
+    pub fn wait(&mut self, streams: Option<&[&Stream]>) -> Result<()> {
+        for stream in self.streams(streams)?.all() {
+            stream.wait()?;
+        }
+        self.status()
+    }
+
+    /// Turn the group into its communicators, rank 0 first, for one thread each.
+    pub fn split(self) -> Result<Vec<Communicator>> {
+        let mut raws = vec![ptr::null_mut(); self.size()];
+        // SAFETY: `out` has room for every rank.
+        check(unsafe { sys::trib_group_split(raws.as_mut_ptr(), self.raw.as_ptr()) })?;
+        // "Consumes the group: on success it is gone": not destroyed any more, the rest is dropped.
+        let mut group = ManuallyDrop::new(self);
+        let patience = group.patience;
+        // SAFETY: `group` is not used again, nor dropped: each field is taken once.
+        unsafe {
+            ptr::drop_in_place(&mut group.devices);
+            ptr::drop_in_place(&mut group.abort);
+        }
+        // All of them are made before an error is looked at, so that all are destroyed then.
+        let ranks: Vec<Result<Communicator>> = raws
+            .into_iter()
+            // SAFETY: each is a communicator that is given away.
+            .map(|raw| unsafe { Communicator::from_raw(NonNull::new_unchecked(raw), patience) })
+            .collect();
+        ranks.into_iter().collect()
+    }
+
+    /// Queue collectives of all ranks with borrowed buffers, on one stream a rank, and wait for
+    /// them. As [`Communicator::scope`]. `None`: the devices' default streams.
+    pub fn scope<'env, T, F>(&mut self, streams: Option<&[&Stream]>, queue: F) -> Result<T>
+    where
+        F: for<'scope> FnOnce(&mut GroupScope<'scope, 'env>) -> Result<T>,
+    {
+        struct Settle<'a> {
+            group: &'a mut Group,
+            streams: &'a Streams<'a>,
+            settled: bool,
+        }
+        impl Drop for Settle<'_> {
+            fn drop(&mut self) {
+                if !self.settled {
+                    settle(&self.group.abort, self.group.patience, &self.streams.all());
+                }
+            }
+        }
+        let streams = self.streams(streams)?;
+        let mut settle = Settle { group: self, streams: &streams, settled: false };
+        let mut scope = GroupScope { group: settle.group, streams: &streams, brand: PhantomData };
+        let value = queue(&mut scope)?;
+        for stream in streams.all() {
+            stream.wait()?;
+        }
+        settle.settled = true;
+        settle.group.status()?;
+        Ok(value)
+    }
+
+    /// A stream for each rank, checked.
+    fn streams<'a>(&self, streams: Option<&'a [&'a Stream]>) -> Result<Streams<'a>> {
+        let Some(given) = streams else {
+            return Ok(Streams::Default(
+                self.devices.iter().map(|&device| Stream::default_of(device)).collect(),
+            ));
+        };
+        if given.len() != self.size() {
+            return Err(Error::argument(format!(
+                "{} streams for a group of {}; give one for each rank",
+                given.len(),
+                self.size()
+            )));
+        }
+        for (rank, stream) in given.iter().enumerate() {
+            self.check("a call of a group", rank).stream(stream)?;
+        }
+        Ok(Streams::Given(given))
+    }
+
+    fn check(&self, operation: &'static str, rank: usize) -> Check {
+        Check::of_rank(operation, rank, self.size(), self.devices[rank])
+    }
+}
+
+/// A stream for each rank.
+enum Streams<'a> {
+    Default(Vec<Stream>),
+    Given(&'a [&'a Stream]),
+}
+
+impl Streams<'_> {
+    fn all(&self) -> Vec<&Stream> {
+        match self {
+            Streams::Default(streams) => streams.iter().collect(),
+            Streams::Given(streams) => streams.to_vec(),
+        }
+    }
+
+    fn raw(&self) -> Vec<sys::trib_stream> {
+        self.all().into_iter().map(Stream::as_raw).collect()
+    }
+}
+
+/// # Collectives
+///
+/// One call queues a collective on every rank: the buffers and the stream of rank i are the i-th of
+/// those given; `None` for the streams means the devices' default streams. Nothing is queued on any
+/// rank unless the arguments of all are valid.
+impl Group {
+    /// [`Communicator::allreduce`] on every rank.
+    ///
+    /// # Safety
+    /// The buffers stay alive and untouched until the streams have passed this call, and those of
+    /// `recv` may be written to.
+    pub unsafe fn allreduce(
+        &mut self,
+        send: &[&dyn DeviceBuffer],
+        recv: &[&dyn DeviceBuffer],
+        op: ReduceOp,
+        streams: Option<&[&Stream]>,
+    ) -> Result<()> {
+        let pairs = self.pairs("allreduce", send, recv)?;
+        let streams = self.streams(streams)?.raw();
+        let (send, recv, raw) = (pairs.send.as_ptr(), pairs.recv.as_ptr(), self.raw.as_ptr());
+        // SAFETY: "must live, untouched, until the stream has passed that point": the caller's
+        // promise; every array has an entry for each rank, every buffer `count` elements.
+        check(unsafe {
+            let (count, dtype) = (pairs.first.len(), pairs.first.dtype().raw());
+            sys::trib_group_allreduce(raw, send, recv, count, dtype, op.raw(), streams.as_ptr())
+        })
+    }
+
+    /// [`Communicator::allreduce_in_place`] on every rank.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Group::allreduce).
+    pub unsafe fn allreduce_in_place(
+        &mut self,
+        buffers: &[&dyn DeviceBuffer],
+        op: ReduceOp,
+        streams: Option<&[&Stream]>,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise. "In place: recv == send."
+        unsafe { self.allreduce(buffers, buffers, op, streams) }
+    }
+
+    /// [`Communicator::broadcast`] on every rank. Only the root's `send` is looked at.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Group::allreduce).
+    pub unsafe fn broadcast(
+        &mut self,
+        send: &[&dyn DeviceBuffer],
+        recv: &[&dyn DeviceBuffer],
+        root: usize,
+        streams: Option<&[&Stream]>,
+    ) -> Result<()> {
+        let pairs = self.pairs("broadcast", send, recv)?;
+        let streams = self.streams(streams)?.raw();
+        let root = number("broadcast: `root`", root)?;
+        let (send, recv, raw) = (pairs.send.as_ptr(), pairs.recv.as_ptr(), self.raw.as_ptr());
+        // SAFETY: as in `allreduce`.
+        check(unsafe {
+            let (count, dtype) = (pairs.first.len(), pairs.first.dtype().raw());
+            sys::trib_group_broadcast(raw, send, recv, count, dtype, root, streams.as_ptr())
+        })
+    }
+
+    /// [`Communicator::broadcast_in_place`] on every rank.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Group::allreduce).
+    pub unsafe fn broadcast_in_place(
+        &mut self,
+        buffers: &[&dyn DeviceBuffer],
+        root: usize,
+        streams: Option<&[&Stream]>,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise. "In place: recv == send."
+        unsafe { self.broadcast(buffers, buffers, root, streams) }
+    }
+
+    /// [`Communicator::allreduce_list`] on every rank: `tensors[i]` is the list of rank i.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Group::allreduce).
+    pub unsafe fn allreduce_list(
+        &mut self,
+        tensors: &[&[&dyn DeviceBuffer]],
+        op: ReduceOp,
+        streams: Option<&[&Stream]>,
+    ) -> Result<()> {
+        let lists = self.lists("allreduce_list", tensors)?;
+        let streams = self.streams(streams)?.raw();
+        let raw = self.raw.as_ptr();
+        // SAFETY: as in `allreduce`; every list has `n` tensors.
+        check(unsafe {
+            let (each, n) = (lists.each.as_ptr(), lists.n);
+            sys::trib_group_allreduce_list(raw, each, n, op.raw(), streams.as_ptr())
+        })
+    }
+
+    /// [`Communicator::broadcast_list`] on every rank: `tensors[i]` is the list of rank i.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Group::allreduce).
+    pub unsafe fn broadcast_list(
+        &mut self,
+        tensors: &[&[&dyn DeviceBuffer]],
+        root: usize,
+        streams: Option<&[&Stream]>,
+    ) -> Result<()> {
+        let lists = self.lists("broadcast_list", tensors)?;
+        let streams = self.streams(streams)?.raw();
+        let root = number("broadcast_list: `root`", root)?;
+        let raw = self.raw.as_ptr();
+        // SAFETY: as in `allreduce`; every list has `n` tensors.
+        check(unsafe {
+            let (each, n) = (lists.each.as_ptr(), lists.n);
+            sys::trib_group_broadcast_list(raw, each, n, root, streams.as_ptr())
+        })
+    }
+
+    /// Buffers for every rank, all of one length and type.
+    fn pairs(
+        &self,
+        operation: &'static str,
+        send: &[&dyn DeviceBuffer],
+        recv: &[&dyn DeviceBuffer],
+    ) -> Result<Pairs> {
+        self.one_each(operation, "send", send.len())?;
+        self.one_each(operation, "recv", recv.len())?;
+        let mut pairs = Pairs {
+            send: Vec::with_capacity(send.len()),
+            recv: Vec::with_capacity(recv.len()),
+            first: self.check(operation, 0).buffer("recv", recv[0])?,
+        };
+        for (rank, (send, recv)) in send.iter().zip(recv).enumerate() {
+            let check = self.check(operation, rank);
+            for (name, buffer) in [("send", *send), ("recv", *recv)] {
+                let view = check.buffer(name, buffer)?;
+                if (view.len(), view.dtype()) != (pairs.first.len(), pairs.first.dtype()) {
+                    return Err(Error::buffer(format!(
+                        "{check}: `{name}` has {} elements of {}, but that of rank 0 has {} of {}; \
+                         give all ranks the same",
+                        view.len(),
+                        view.dtype(),
+                        pairs.first.len(),
+                        pairs.first.dtype()
+                    )));
+                }
+            }
+            pairs.send.push(send.ptr());
+            pairs.recv.push(recv.ptr());
+        }
+        Ok(pairs)
+    }
+
+    /// A list for every rank, all of one length.
+    fn lists(&self, operation: &'static str, tensors: &[&[&dyn DeviceBuffer]]) -> Result<Lists> {
+        self.one_each(operation, "tensors", tensors.len())?;
+        let n = tensors[0].len();
+        let mut lists = Vec::with_capacity(tensors.len());
+        for (rank, list) in tensors.iter().enumerate() {
+            let check = self.check(operation, rank);
+            if list.len() != n {
+                return Err(Error::argument(format!(
+                    "{check}: {} tensors, but rank 0 has {n}; give all ranks as many",
+                    list.len()
+                )));
+            }
+            lists.push(check.list(list)?);
+        }
+        let each = lists.iter().map(|list| list.as_ptr()).collect();
+        Ok(Lists { each, n, _lists: lists })
+    }
+
+    fn one_each(&self, operation: &str, name: &str, given: usize) -> Result<()> {
+        if given == self.size() {
+            return Ok(());
+        }
+        Err(Error::argument(format!(
+            "{operation}: `{name}` has {given} entries for a group of {}; give one for each rank",
+            self.size()
+        )))
+    }
+}
+
+struct Pairs {
+    send: Vec<*const c_void>,
+    recv: Vec<*mut c_void>,
+    first: DeviceSlice,
+}
+
+struct Lists {
+    each: Vec<*const sys::trib_tensor>,
+    n: usize,
+    /// What `each` points to.
+    _lists: Vec<Vec<sys::trib_tensor>>,
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // SAFETY: it is ours, and this is the last use. "Never blocks for ever".
+        unsafe { sys::trib_group_destroy(self.raw.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Group({} ranks on {})", self.size(), self.backend())
+    }
+}
+
+/// The collectives of a [`Group`] with buffers that live as long as `'scope`; see [`Group::scope`].
+pub struct GroupScope<'scope, 'env: 'scope> {
+    group: &'scope mut Group,
+    streams: &'scope Streams<'scope>,
+    /// Invariant: no lifetime may be taken for another.
+    brand: PhantomData<(&'scope mut &'scope (), &'env mut &'env ())>,
+}
+
+impl<'scope> GroupScope<'scope, '_> {
+    /// [`Group::allreduce_in_place`]: one buffer for each rank.
+    pub fn allreduce_in_place<I>(&mut self, buffers: I, op: ReduceOp) -> Result<()>
+    where
+        I: IntoIterator,
+        I::Item: Target<'scope>,
+    {
+        let views = crate::scope::views(buffers);
+        let (list, streams) = (crate::scope::list(&views), self.streams.all());
+        // SAFETY: what was lent as `&mut` lives, and is not touched otherwise, until the scope has
+        // waited for the streams.
+        unsafe { self.group.allreduce_in_place(&list, op, Some(&streams)) }
+    }
+
+    /// [`Group::broadcast_in_place`]: one buffer for each rank.
+    pub fn broadcast_in_place<I>(&mut self, buffers: I, root: usize) -> Result<()>
+    where
+        I: IntoIterator,
+        I::Item: Target<'scope>,
+    {
+        let views = crate::scope::views(buffers);
+        let (list, streams) = (crate::scope::list(&views), self.streams.all());
+        // SAFETY: as in `allreduce_in_place`.
+        unsafe { self.group.broadcast_in_place(&list, root, Some(&streams)) }
+    }
+
+    /// [`Group::allreduce_list`]: one list for each rank.
+    pub fn allreduce_list<O, I>(&mut self, tensors: O, op: ReduceOp) -> Result<()>
+    where
+        O: IntoIterator<Item = I>,
+        I: IntoIterator,
+        I::Item: Target<'scope>,
+    {
+        let views: Vec<_> = tensors.into_iter().map(crate::scope::views).collect();
+        let lists: Vec<_> = views.iter().map(|views| crate::scope::list(views)).collect();
+        let lists: Vec<&[&dyn DeviceBuffer]> = lists.iter().map(Vec::as_slice).collect();
+        // SAFETY: as in `allreduce_in_place`.
+        unsafe { self.group.allreduce_list(&lists, op, Some(&self.streams.all())) }
+    }
+
+    /// [`Group::broadcast_list`]: one list for each rank.
+    pub fn broadcast_list<O, I>(&mut self, tensors: O, root: usize) -> Result<()>
+    where
+        O: IntoIterator<Item = I>,
+        I: IntoIterator,
+        I::Item: Target<'scope>,
+    {
+        let views: Vec<_> = tensors.into_iter().map(crate::scope::views).collect();
+        let lists: Vec<_> = views.iter().map(|views| crate::scope::list(views)).collect();
+        let lists: Vec<&[&dyn DeviceBuffer]> = lists.iter().map(Vec::as_slice).collect();
+        // SAFETY: as in `allreduce_in_place`.
+        unsafe { self.group.broadcast_list(&lists, root, Some(&self.streams.all())) }
+    }
+}

@@ -1,0 +1,65 @@
+//! What ranks that want to meet have in common.
+
+use std::fmt;
+use std::ptr;
+
+use tributary_sys as sys;
+
+use crate::error::{c_string, check, Result};
+
+/// An id: made once, sent to the other ranks as bytes, used by each of them once in
+/// [`Communicator::new`](crate::Communicator::new). On nccl it holds exactly an `ncclUniqueId`.
+///
+/// Whoever knows an id can join: `Debug` does not show it.
+///
+/// ```
+/// use tributary::UniqueId;
+/// let id = UniqueId::of("host")?;
+/// let sent: [u8; 128] = *id.as_bytes();
+/// assert!(UniqueId::from_bytes(sent) == id);
+/// # Ok::<(), tributary::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct UniqueId(sys::trib_id);
+
+impl UniqueId {
+    /// A new id for the first backend that has a device.
+    pub fn new() -> Result<UniqueId> {
+        UniqueId::create(None)
+    }
+
+    /// A new id for the backend of this name.
+    pub fn of(backend: &str) -> Result<UniqueId> {
+        UniqueId::create(Some(backend))
+    }
+
+    fn create(backend: Option<&str>) -> Result<UniqueId> {
+        let name = backend.map(|name| c_string("backend", name)).transpose()?;
+        let name = name.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+        let mut id = sys::trib_id { bytes: [0; 128] };
+        // SAFETY: both pointers live through the call; a NULL name is "the first backend that has a
+        // device".
+        check(unsafe { sys::trib_id_create(&mut id, name) })?;
+        Ok(UniqueId(id))
+    }
+
+    /// The id that somebody sent.
+    pub fn from_bytes(bytes: [u8; 128]) -> UniqueId {
+        UniqueId(sys::trib_id { bytes })
+    }
+
+    /// The bytes to send.
+    pub fn as_bytes(&self) -> &[u8; 128] {
+        &self.0.bytes
+    }
+
+    pub(crate) fn raw(&self) -> &sys::trib_id {
+        &self.0
+    }
+}
+
+impl fmt::Debug for UniqueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UniqueId(..)")
+    }
+}

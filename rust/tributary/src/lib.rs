@@ -1,0 +1,96 @@
+//! Collective operations for people who write deep-learning frameworks: they bring tensors and
+//! streams, Tributary moves and sums them. On GPUs it stands on NCCL; without one the same program
+//! runs on an embedded host backend, where ranks are threads and memory is ordinary memory.
+//!
+//! ```
+//! use tributary::{Group, ReduceOp, Stream};
+//!
+//! // One rank for each thread; on the nccl backend, one for each GPU.
+//! let ranks = Group::new(4)?.split()?;
+//! std::thread::scope(|threads| {
+//!     for mut comm in ranks {
+//!         threads.spawn(move || {
+//!             let stream = Stream::new(comm.device())?;
+//!             let mut gradient = vec![comm.rank() as f32; 1000];
+//!             comm.scope(&stream, |s| s.allreduce_in_place(&mut gradient, ReduceOp::Avg))?;
+//!             assert_eq!(gradient, [1.5; 1000]);
+//!             Ok::<(), tributary::Error>(())
+//!         });
+//!     }
+//! });
+//! # Ok::<(), tributary::Error>(())
+//! ```
+//!
+//! # The model
+//!
+//! A *rank* is one participant. A [`Communicator`] is one rank's end of what joins them; a [`Group`]
+//! holds every rank of one process. Ranks of several processes meet through a [`UniqueId`], whose
+//! bytes the caller sends around. A *backend* is how ranks talk and where their memory lives.
+//!
+//! A collective is *queued* on a [`Stream`] and returns at once. Streams are in order; two streams
+//! are ordered by [`Event`]s. Every rank makes the same calls in the same order. After waiting for
+//! a stream, a result is good if and only if [`Communicator::status`] is `Ok`.
+//!
+//! # Whose memory, until when
+//!
+//! There are three ways to queue a collective, and the type system proves two of them:
+//! [`Communicator::scope`] borrows buffers and waits at its end, [`Communicator::start`] takes them
+//! and gives them back, and the `unsafe` methods of [`Communicator`] leave it to the caller. The
+//! latter take any tensor that implements [`DeviceBuffer`], storage that is shared and changed
+//! through `&self` included.
+//!
+//! # When a rank does not come
+//!
+//! An [`AbortHandle`] stops a communicator from any thread. A list of tensors that was aborted is
+//! written on a rank wholly or not at all, so it can be tried again.
+//!
+//! Those who know flodl's `nccl` module find every item of it in [`coming_from_flodl`].
+//!
+//! # Features
+//!
+//! * `half`: [`Element`] for `half::f16` and `half::bf16`.
+//! * `dlpack`: tensors that come as DLPack structures.
+
+mod abort;
+mod backend;
+mod batch;
+mod buffer;
+mod collectives;
+mod communicator;
+mod counters;
+mod device;
+#[cfg(feature = "dlpack")]
+pub mod dlpack;
+mod dtype;
+mod error;
+mod event;
+mod group;
+mod id;
+mod list;
+pub mod log;
+mod op;
+mod options;
+mod scope;
+mod stream;
+mod work;
+
+pub use abort::AbortHandle;
+pub use backend::{version, Backend, Version};
+pub use buffer::{DeviceBuffer, DeviceBufferMut, DeviceSlice, DeviceVec};
+pub use communicator::Communicator;
+pub use counters::Counters;
+pub use device::Device;
+pub use dtype::{DType, Element};
+pub use error::{Error, ErrorKind, Result};
+pub use event::Event;
+pub use group::{Group, GroupScope};
+pub use id::UniqueId;
+pub use list::Weight;
+pub use op::ReduceOp;
+pub use options::Options;
+pub use scope::{Held, Scope, Source, Target};
+pub use stream::Stream;
+pub use work::{Failed, Work};
+
+#[doc = include_str!("coming_from_flodl.md")]
+pub mod coming_from_flodl {}

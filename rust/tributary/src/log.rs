@@ -1,0 +1,77 @@
+//! Messages of the library.
+
+use std::ffi::{c_char, c_void, CStr};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::ptr;
+use std::sync::{PoisonError, RwLock};
+
+use tributary_sys as sys;
+
+use crate::error::{check, Result};
+
+/// How much a message matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Level {
+    /// Something failed.
+    Error,
+    /// Something is not as it should be.
+    Warn,
+    /// Something worth knowing.
+    Info,
+    /// Everything.
+    Debug,
+}
+
+type Function = Box<dyn Fn(Level, &str) + Send + Sync>;
+
+/// Guards the function: callers share it, `set` and `off` replace it.
+static FUNCTION: RwLock<Option<Function>> = RwLock::new(None);
+
+/// Send messages of `level` and below to `function`, which may be called from any thread, and must
+/// not call anything of this crate. Replaces the function of an earlier call. At the start the log is
+/// off.
+///
+/// ```
+/// use tributary::log::{self, Level};
+/// log::set(Level::Info, |level, line| eprintln!("{level:?}: {line}"))?;
+/// log::off()?;
+/// # Ok::<(), tributary::Error>(())
+/// ```
+pub fn set(level: Level, function: impl Fn(Level, &str) + Send + Sync + 'static) -> Result<()> {
+    let function: Function = Box::new(function);
+    let old = FUNCTION.write().unwrap_or_else(PoisonError::into_inner).replace(function);
+    drop(old);
+    let level = match level {
+        Level::Error => sys::TRIB_LOG_ERROR,
+        Level::Warn => sys::TRIB_LOG_WARN,
+        Level::Info => sys::TRIB_LOG_INFO,
+        Level::Debug => sys::TRIB_LOG_DEBUG,
+    };
+    // SAFETY: `forward` may be called from any thread, at any time, and does not unwind.
+    check(unsafe { sys::trib_log_set(Some(forward), ptr::null_mut(), level) })
+}
+
+/// Switch the log off.
+pub fn off() -> Result<()> {
+    // SAFETY: "NULL switches the log off".
+    check(unsafe { sys::trib_log_set(None, ptr::null_mut(), 0) })?;
+    let old = FUNCTION.write().unwrap_or_else(PoisonError::into_inner).take();
+    drop(old);
+    Ok(())
+}
+
+unsafe extern "C" fn forward(_context: *mut c_void, level: i32, line: *const c_char) {
+    let function = FUNCTION.read().unwrap_or_else(PoisonError::into_inner);
+    let Some(function) = &*function else { return };
+    // SAFETY: "one line without a line end", alive through the call.
+    let line = unsafe { CStr::from_ptr(line) }.to_string_lossy();
+    let level = match level {
+        sys::TRIB_LOG_ERROR => Level::Error,
+        sys::TRIB_LOG_WARN => Level::Warn,
+        sys::TRIB_LOG_INFO => Level::Info,
+        _ => Level::Debug,
+    };
+    // The panic hook speaks for itself; it must not unwind into C.
+    drop(catch_unwind(AssertUnwindSafe(|| function(level, &line))));
+}

@@ -1,0 +1,527 @@
+//! Collectives on borrowed buffers.
+//!
+//! A queued collective uses its buffers after the call has returned, and a guard that is leaked runs
+//! no destructor: only a function that does not return before the stream has passed can lend memory
+//! to it. That function is [`Communicator::scope`].
+
+use std::marker::PhantomData;
+use std::ops::{Range, RangeBounds};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::abort::AbortHandle;
+use crate::batch;
+use crate::buffer::{DeviceBuffer, DeviceBufferMut, DeviceSlice};
+use crate::communicator::Communicator;
+use crate::error::{Error, Result};
+use crate::list::Weight;
+use crate::op::ReduceOp;
+use crate::stream::Stream;
+
+impl Communicator {
+    /// Queue collectives on `stream` with borrowed buffers, and wait for them.
+    ///
+    /// `queue` is given a [`Scope`] that has the collectives. When it returns, the stream is waited
+    /// for, and then the results are good, or the error says why not. If `queue` fails or panics, a
+    /// wait that takes longer than [`Options::close_timeout`](crate::Options::close_timeout) ends
+    /// with an abort, for the other ranks may never come to what was queued.
+    ///
+    /// ```
+    /// use tributary::{Group, ReduceOp, Stream};
+    ///
+    /// let ranks = Group::new(4)?.split()?;
+    /// std::thread::scope(|threads| {
+    ///     for mut comm in ranks {
+    ///         threads.spawn(move || {
+    ///             let stream = Stream::new(comm.device())?;
+    ///             let mut gradient = vec![comm.rank() as f32; 1000];
+    ///             comm.scope(&stream, |s| s.allreduce_in_place(&mut gradient, ReduceOp::Sum))?;
+    ///             assert_eq!(gradient, [6.0; 1000]);
+    ///             Ok::<(), tributary::Error>(())
+    ///         });
+    ///     }
+    /// });
+    /// # Ok::<(), tributary::Error>(())
+    /// ```
+    ///
+    /// What is borrowed cannot be looked at before the scope is over:
+    ///
+    /// ```compile_fail,E0503
+    /// # use tributary::{Communicator, ReduceOp, Stream};
+    /// # fn f(comm: &mut Communicator, stream: &Stream) -> tributary::Result<()> {
+    /// let mut gradient = vec![1.0_f32; 10];
+    /// comm.scope(stream, |s| {
+    ///     s.allreduce_in_place(&mut gradient, ReduceOp::Sum)?;
+    ///     gradient[0] = 2.0;
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    pub fn scope<'env, T, F>(&mut self, stream: &Stream, queue: F) -> Result<T>
+    where
+        F: for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> Result<T>,
+    {
+        let settle = Settle::new(self, stream);
+        let value = queue(&mut Scope::new(settle.comm, stream))?;
+        settle.finish()?;
+        Ok(value)
+    }
+}
+
+/// The collectives of a [`Communicator`] on one stream, with buffers that live as long as `'scope`.
+///
+/// The methods are those of [`Communicator`], in the same order and with the same names; there is
+/// more about each. `send` is a `&'scope` buffer, `recv` a `&'scope mut` one. To use one buffer
+/// several times, [`hold`](Scope::hold) it.
+pub struct Scope<'scope, 'env: 'scope> {
+    comm: &'scope mut Communicator,
+    stream: &'scope Stream,
+    /// What the calls of a batch read and write, if one has begun.
+    batch: Option<Vec<Use>>,
+    /// Invariant: no lifetime may be taken for another.
+    brand: PhantomData<(&'scope mut &'scope (), &'env mut &'env ())>,
+}
+
+/// A range of addresses that a call of a batch uses.
+struct Use {
+    range: Range<usize>,
+    written: bool,
+}
+
+/// A buffer that is lent to a [`Scope`] until its end, and may be used in it many times: the stream
+/// is in order. Passed as both `send` and `recv` it means "in place".
+#[derive(Clone, Copy, Debug)]
+pub struct Held<'scope> {
+    view: DeviceSlice,
+    brand: PhantomData<&'scope mut &'scope ()>,
+}
+
+impl<'scope> Held<'scope> {
+    /// A part of it. Panics if the range is not inside.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Held<'scope> {
+        Held { view: self.view.slice(range), brand: PhantomData }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.view.len()
+    }
+
+    /// No elements?
+    pub fn is_empty(&self) -> bool {
+        self.view.is_empty()
+    }
+}
+
+mod sealed {
+    use super::DeviceSlice;
+
+    pub trait Lent {
+        fn view(self) -> DeviceSlice;
+    }
+}
+use sealed::Lent;
+
+/// What a scope may read: `&'scope` any [`DeviceBuffer`], or a [`Held`].
+pub trait Source<'scope>: Lent {}
+
+/// What a scope may write: `&'scope mut` any [`DeviceBufferMut`], or a [`Held`].
+pub trait Target<'scope>: Lent {}
+
+impl<B: DeviceBuffer + ?Sized> Lent for &B {
+    fn view(self) -> DeviceSlice {
+        DeviceSlice::of(self)
+    }
+}
+impl<'scope, B: DeviceBuffer + ?Sized> Source<'scope> for &'scope B {}
+
+impl<B: DeviceBufferMut + ?Sized> Lent for &mut B {
+    fn view(self) -> DeviceSlice {
+        DeviceSlice::of_mut(self)
+    }
+}
+impl<'scope, B: DeviceBufferMut + ?Sized> Target<'scope> for &'scope mut B {}
+
+impl Lent for Held<'_> {
+    fn view(self) -> DeviceSlice {
+        self.view
+    }
+}
+impl<'scope> Source<'scope> for Held<'scope> {}
+impl<'scope> Target<'scope> for Held<'scope> {}
+
+impl<'scope, 'env> Scope<'scope, 'env> {
+    pub(crate) fn new(comm: &'scope mut Communicator, stream: &'scope Stream) -> Self {
+        Scope { comm, stream, batch: None, brand: PhantomData }
+    }
+
+    /// This rank's number.
+    pub fn rank(&self) -> usize {
+        self.comm.rank()
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> usize {
+        self.comm.size()
+    }
+
+    /// Lend `buffer` to the scope until its end.
+    pub fn hold<B: DeviceBufferMut + ?Sized>(&self, buffer: &'scope mut B) -> Held<'scope> {
+        Held { view: DeviceSlice::of_mut(buffer), brand: PhantomData }
+    }
+
+    /// [`Communicator::allreduce`].
+    pub fn allreduce(
+        &mut self,
+        send: impl Source<'scope>,
+        recv: impl Target<'scope>,
+        op: ReduceOp,
+    ) -> Result<()> {
+        let (send, recv) = (send.view(), recv.view());
+        self.uses(Some(send), Some(recv))?;
+        // SAFETY: what was lent lives, and is not touched otherwise, until the scope has waited for
+        // the stream; `recv` was lent as `&mut`. So it is in every method below.
+        unsafe { self.comm.allreduce(&send, &recv, op, self.stream) }
+    }
+
+    /// [`Communicator::allreduce_in_place`].
+    pub fn allreduce_in_place(&mut self, buffer: impl Target<'scope>, op: ReduceOp) -> Result<()> {
+        let view = buffer.view();
+        self.uses(None, Some(view))?;
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.allreduce_in_place(&view, op, self.stream) }
+    }
+
+    /// [`Communicator::broadcast`]; `send` is for the root only.
+    pub fn broadcast(
+        &mut self,
+        send: Option<&'scope dyn DeviceBuffer>,
+        recv: impl Target<'scope>,
+        root: usize,
+    ) -> Result<()> {
+        let (send, recv) = (send.map(Lent::view), recv.view());
+        self.uses(send, Some(recv))?;
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.broadcast(given(&send), &recv, root, self.stream) }
+    }
+
+    /// [`Communicator::broadcast_in_place`].
+    pub fn broadcast_in_place(&mut self, buffer: impl Target<'scope>, root: usize) -> Result<()> {
+        let view = buffer.view();
+        self.uses(None, Some(view))?;
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.broadcast_in_place(&view, root, self.stream) }
+    }
+
+    /// [`Communicator::reduce`]; `recv` is for the root only.
+    pub fn reduce(
+        &mut self,
+        send: impl Source<'scope>,
+        recv: Option<&'scope mut dyn DeviceBufferMut>,
+        op: ReduceOp,
+        root: usize,
+    ) -> Result<()> {
+        let (send, recv) = (send.view(), recv.map(Lent::view));
+        self.uses(Some(send), recv)?;
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.reduce(&send, given(&recv), op, root, self.stream) }
+    }
+
+    /// [`Communicator::reduce_in_place`].
+    pub fn reduce_in_place(
+        &mut self,
+        buffer: impl Target<'scope>,
+        op: ReduceOp,
+        root: usize,
+    ) -> Result<()> {
+        let view = buffer.view();
+        self.uses(None, Some(view))?;
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.reduce_in_place(&view, op, root, self.stream) }
+    }
+
+    /// [`Communicator::allgather`].
+    pub fn allgather(
+        &mut self,
+        send: impl Source<'scope>,
+        recv: impl Target<'scope>,
+    ) -> Result<()> {
+        let (send, recv) = (send.view(), recv.view());
+        self.uses(Some(send), Some(recv))?;
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.allgather(&send, &recv, self.stream) }
+    }
+
+    /// [`Communicator::allgather_in_place`].
+    pub fn allgather_in_place(&mut self, buffer: impl Target<'scope>) -> Result<()> {
+        let view = buffer.view();
+        self.uses(None, Some(view))?;
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.allgather_in_place(&view, self.stream) }
+    }
+
+    /// [`Communicator::reduce_scatter`].
+    pub fn reduce_scatter(
+        &mut self,
+        send: impl Source<'scope>,
+        recv: impl Target<'scope>,
+        op: ReduceOp,
+    ) -> Result<()> {
+        let (send, recv) = (send.view(), recv.view());
+        self.uses(Some(send), Some(recv))?;
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.reduce_scatter(&send, &recv, op, self.stream) }
+    }
+
+    /// [`Communicator::reduce_scatter_in_place`].
+    pub fn reduce_scatter_in_place(
+        &mut self,
+        buffer: impl Target<'scope>,
+        op: ReduceOp,
+    ) -> Result<()> {
+        let view = buffer.view();
+        self.uses(None, Some(view))?;
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.reduce_scatter_in_place(&view, op, self.stream) }
+    }
+
+    /// [`Communicator::alltoall`].
+    pub fn alltoall(&mut self, send: impl Source<'scope>, recv: impl Target<'scope>) -> Result<()> {
+        let (send, recv) = (send.view(), recv.view());
+        self.uses(Some(send), Some(recv))?;
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.alltoall(&send, &recv, self.stream) }
+    }
+
+    /// [`Communicator::gather`]; `recv` is for the root only.
+    pub fn gather(
+        &mut self,
+        send: impl Source<'scope>,
+        recv: Option<&'scope mut dyn DeviceBufferMut>,
+        root: usize,
+    ) -> Result<()> {
+        let (send, recv) = (send.view(), recv.map(Lent::view));
+        self.uses(Some(send), recv)?;
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.gather(&send, given(&recv), root, self.stream) }
+    }
+
+    /// [`Communicator::scatter`]; `send` is for the root only.
+    pub fn scatter(
+        &mut self,
+        send: Option<&'scope dyn DeviceBuffer>,
+        recv: impl Target<'scope>,
+        root: usize,
+    ) -> Result<()> {
+        let (send, recv) = (send.map(Lent::view), recv.view());
+        self.uses(send, Some(recv))?;
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.scatter(given(&send), &recv, root, self.stream) }
+    }
+
+    /// [`Communicator::send`].
+    pub fn send(&mut self, send: impl Source<'scope>, peer: usize) -> Result<()> {
+        let view = send.view();
+        self.uses(Some(view), None)?;
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.send(&view, peer, self.stream) }
+    }
+
+    /// [`Communicator::recv`].
+    pub fn recv(&mut self, recv: impl Target<'scope>, peer: usize) -> Result<()> {
+        let view = recv.view();
+        self.uses(None, Some(view))?;
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.recv(&view, peer, self.stream) }
+    }
+
+    /// [`Communicator::barrier`].
+    pub fn barrier(&mut self) -> Result<()> {
+        self.comm.barrier(self.stream)
+    }
+
+    /// [`Communicator::allgatherv`].
+    pub fn allgatherv(
+        &mut self,
+        send: impl Source<'scope>,
+        recv: impl Target<'scope>,
+        counts: &[usize],
+        offsets: &[usize],
+    ) -> Result<()> {
+        let (send, recv) = (send.view(), recv.view());
+        self.uses(Some(send), Some(recv))?;
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.allgatherv(&send, &recv, counts, offsets, self.stream) }
+    }
+
+    /// [`Communicator::alltoallv`].
+    pub fn alltoallv(
+        &mut self,
+        send: impl Source<'scope>,
+        send_counts: &[usize],
+        send_offsets: &[usize],
+        recv: impl Target<'scope>,
+        recv_counts: &[usize],
+        recv_offsets: &[usize],
+    ) -> Result<()> {
+        let (send, recv) = (send.view(), recv.view());
+        self.uses(Some(send), Some(recv))?;
+        let (comm, stream) = (&mut *self.comm, self.stream);
+        // SAFETY: as in `allreduce`.
+        unsafe {
+            comm.alltoallv(
+                &send,
+                send_counts,
+                send_offsets,
+                &recv,
+                recv_counts,
+                recv_offsets,
+                stream,
+            )
+        }
+    }
+
+    /// [`Communicator::allreduce_list`]. For tensors of several types, pass
+    /// `&mut dyn DeviceBufferMut`.
+    pub fn allreduce_list<I>(&mut self, tensors: I, op: ReduceOp) -> Result<()>
+    where
+        I: IntoIterator,
+        I::Item: Target<'scope>,
+    {
+        let views = views(tensors);
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.allreduce_list(&list(&views), op, self.stream) }
+    }
+
+    /// [`Communicator::broadcast_list`].
+    pub fn broadcast_list<I>(&mut self, tensors: I, root: usize) -> Result<()>
+    where
+        I: IntoIterator,
+        I::Item: Target<'scope>,
+    {
+        let views = views(tensors);
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.broadcast_list(&list(&views), root, self.stream) }
+    }
+
+    /// [`Communicator::weighted_average`].
+    pub fn weighted_average<I>(
+        &mut self,
+        tensors: I,
+        weight: impl Into<Weight<'scope>>,
+        total: Option<&'scope mut dyn DeviceBufferMut>,
+    ) -> Result<()>
+    where
+        I: IntoIterator,
+        I::Item: Target<'scope>,
+    {
+        let (views, total) = (views(tensors), total.map(Lent::view));
+        let (list, weight) = (list(&views), weight.into());
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.weighted_average(&list, weight, given(&total), self.stream) }
+    }
+
+    /// [`Communicator::batch`]. A call whose buffers overlap those of an earlier one of the batch is
+    /// refused, if one of them writes.
+    pub fn batch<T>(&mut self, calls: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let outer = self.batch.replace(Vec::new());
+        let value = batch::run(self, |scope| scope.comm, calls);
+        self.batch = outer;
+        value
+    }
+
+    /// Remember what a call of a batch uses; refuse what would make it depend on an earlier one.
+    fn uses(&mut self, read: Option<DeviceSlice>, written: Option<DeviceSlice>) -> Result<()> {
+        let Some(uses) = &mut self.batch else { return Ok(()) };
+        let read = read.map(|view| Use { range: view.addresses(), written: false });
+        let written = written.map(|view| Use { range: view.addresses(), written: true });
+        let before = uses.len();
+        for new in read.into_iter().chain(written) {
+            let clash = uses[..before].iter().any(|old| {
+                (new.written || old.written)
+                    && new.range.start < old.range.end
+                    && old.range.start < new.range.end
+            });
+            if clash {
+                return Err(Error::buffer(format!(
+                    "batch on rank {}: a buffer overlaps one of an earlier call, and one of the \
+                     calls writes it; end the batch between them",
+                    self.comm.rank()
+                )));
+            }
+            uses.push(new);
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn views<'scope, I>(tensors: I) -> Vec<DeviceSlice>
+where
+    I: IntoIterator,
+    I::Item: Target<'scope>,
+{
+    tensors.into_iter().map(Lent::view).collect()
+}
+
+pub(crate) fn list(views: &[DeviceSlice]) -> Vec<&dyn DeviceBuffer> {
+    views.iter().map(|view| view as &dyn DeviceBuffer).collect()
+}
+
+fn given(view: &Option<DeviceSlice>) -> Option<&dyn DeviceBuffer> {
+    view.as_ref().map(|view| view as &dyn DeviceBuffer)
+}
+
+/// Makes sure that nothing queued on a stream uses borrowed memory any more when it is dropped.
+pub(crate) struct Settle<'a> {
+    pub(crate) comm: &'a mut Communicator,
+    stream: &'a Stream,
+    settled: bool,
+}
+
+impl<'a> Settle<'a> {
+    pub(crate) fn new(comm: &'a mut Communicator, stream: &'a Stream) -> Settle<'a> {
+        Settle { comm, stream, settled: false }
+    }
+
+    /// Wait for as long as it takes, and say whether the results are good.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        self.stream.wait()?;
+        self.settled = true;
+        self.comm.status()
+    }
+
+    /// The stream has been passed to somebody else who waits for it.
+    pub(crate) fn leave(mut self) {
+        self.settled = true;
+    }
+}
+
+impl Drop for Settle<'_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            let (abort, patience) = (self.comm.abort_handle(), self.comm.patience());
+            settle(&abort, patience, std::slice::from_ref(&self.stream));
+        }
+    }
+}
+
+/// Wait for `streams`; what takes longer than `patience` is aborted. Not for ever: "streams that were
+/// waiting inside a collective come free".
+pub(crate) fn settle(abort: &AbortHandle, patience: Duration, streams: &[&Stream]) {
+    let deadline = Instant::now() + patience;
+    let mut pause = Duration::from_micros(10);
+    while !streams.iter().all(|stream| stream.is_done().unwrap_or(true)) {
+        if Instant::now() >= deadline {
+            abort.abort(
+                "a scope was left early, and the other ranks did not come to what it queued",
+            );
+            break;
+        }
+        thread::sleep(pause);
+        pause = (2 * pause).min(Duration::from_millis(1));
+    }
+    for stream in streams {
+        // An error here is the engine's: then it runs nothing any more.
+        let _ = stream.wait();
+    }
+}

@@ -1,0 +1,237 @@
+//! Collectives on buffers that are given away until they are ready.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tributary_sys as sys;
+
+use crate::abort::AbortHandle;
+use crate::communicator::{Communicator, Shared};
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::scope::{Scope, Settle};
+use crate::stream::Stream;
+
+impl Communicator {
+    /// Queue collectives on `stream` with buffers that are given away, and come back from
+    /// [`Work::wait`].
+    ///
+    /// `queue` is given the collectives and the buffers: a vector, a tuple, whatever owns them. If
+    /// it fails, what it had queued is waited for as in [`scope`](Communicator::scope), and the
+    /// buffers come back in the error.
+    ///
+    /// ```
+    /// use tributary::{Group, ReduceOp, Stream};
+    ///
+    /// let ranks = Group::new(2)?.split()?;
+    /// std::thread::scope(|threads| {
+    ///     for mut comm in ranks {
+    ///         threads.spawn(move || {
+    ///             let stream = Stream::new(comm.device())?;
+    ///             let gradient = vec![comm.rank() as f32 + 1.0; 1000];
+    ///             let work = comm.start(gradient, &stream, |s, gradient| {
+    ///                 s.allreduce_in_place(gradient, ReduceOp::Avg)
+    ///             })?;
+    ///             // ... something else meanwhile ...
+    ///             let gradient = work.wait()?;
+    ///             assert_eq!(gradient, [1.5; 1000]);
+    ///             Ok::<(), tributary::Error>(())
+    ///         });
+    ///     }
+    /// });
+    /// # Ok::<(), tributary::Error>(())
+    /// ```
+    pub fn start<B, F>(
+        &mut self,
+        buffers: B,
+        stream: &Stream,
+        queue: F,
+    ) -> Result<Work<B>, Failed<B>>
+    where
+        B: 'static,
+        F: for<'scope> FnOnce(&mut Scope<'scope, 'static>, &'scope mut B) -> Result<()>,
+    {
+        let event = match Event::new(self.device()) {
+            Ok(event) => event,
+            Err(error) => return Err(Failed { error, buffers }),
+        };
+        let (shared, abort) = (Arc::clone(self.shared()), self.abort_handle());
+        let patience = self.patience();
+        let mut buffers = Parked::new(buffers);
+        // Dropped before `buffers`, also while unwinding: nothing is freed that is still in use.
+        let settle = Settle::new(self, stream);
+        let queued = queue(&mut Scope::new(settle.comm, stream), buffers.lend())
+            .and_then(|()| event.record(stream));
+        match queued {
+            Ok(()) => {
+                settle.leave();
+                Ok(Work { buffers: ManuallyDrop::new(buffers), event, shared, abort, patience })
+            }
+            Err(error) => {
+                drop(settle);
+                Err(Failed { error, buffers: buffers.take() })
+            }
+        }
+    }
+}
+
+/// Queued collectives and the buffers they use; from [`Communicator::start`].
+///
+/// The buffers come back from [`wait`](Work::wait). Dropping a work waits for it too, at most as
+/// long as [`Options::close_timeout`](crate::Options::close_timeout) says, and leaks the buffers if
+/// that was not enough. Forgetting a work leaks them: nothing frees memory that is still in use.
+#[must_use = "the buffers come back from `wait`"]
+pub struct Work<B: 'static> {
+    buffers: ManuallyDrop<Parked<B>>,
+    event: Event,
+    shared: Arc<Shared>,
+    abort: AbortHandle,
+    patience: Duration,
+}
+
+impl<B: 'static> Work<B> {
+    /// Wait until the collectives have run, and take the buffers back. They come back in any case;
+    /// in an error what they hold is undefined, except for lists, which were written wholly or not
+    /// at all.
+    pub fn wait(self) -> Result<B, Failed<B>> {
+        let waited = self.event.wait();
+        let status = waited.and_then(|()| self.status());
+        let mut work = ManuallyDrop::new(self);
+        // SAFETY: `work` is not used again, nor dropped: each field is taken once.
+        let buffers = unsafe {
+            std::ptr::drop_in_place(&mut work.event);
+            std::ptr::drop_in_place(&mut work.shared);
+            std::ptr::drop_in_place(&mut work.abort);
+            ManuallyDrop::take(&mut work.buffers)
+        };
+        match status {
+            Ok(()) => Ok(buffers.take()),
+            Err(error) => Err(Failed { error, buffers: buffers.take() }),
+        }
+    }
+
+    /// Have the collectives run? Never waits.
+    pub fn is_done(&self) -> Result<bool> {
+        self.event.is_done()
+    }
+
+    /// The point in the stream behind the collectives, for other streams to
+    /// [wait for](Stream::wait_event).
+    pub fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// "after waiting for a stream, a result is good if and only if trib_comm_status() is TRIB_OK";
+    /// of a communicator that is gone, the abort handle still knows.
+    fn status(&self) -> Result<()> {
+        // SAFETY: the lock in `shared` keeps other threads out. "Never waits."
+        let status = self.shared.call(|comm| unsafe { sys::trib_comm_status(comm) });
+        status.unwrap_or_else(|| {
+            if self.abort.is_aborted() {
+                return Err(Error::new(
+                    sys::TRIB_ERR_ABORTED,
+                    "the communicator was aborted, and then dropped, before this work was done",
+                ));
+            }
+            Ok(())
+        })
+    }
+}
+
+impl<B: 'static> Drop for Work<B> {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + self.patience;
+        let mut pause = Duration::from_micros(10);
+        loop {
+            match self.event.is_done() {
+                // SAFETY: not used again. The stream has passed the collectives.
+                Ok(true) => return unsafe { ManuallyDrop::drop(&mut self.buffers) },
+                Ok(false) if Instant::now() < deadline => {
+                    thread::sleep(pause);
+                    pause = (2 * pause).min(Duration::from_millis(1));
+                }
+                // Still in use, or nobody knows: better leaked than freed.
+                _ => return,
+            }
+        }
+    }
+}
+
+impl<B: 'static> fmt::Debug for Work<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work").field("is_done", &self.is_done()).finish_non_exhaustive()
+    }
+}
+
+/// Why queued or started collectives failed, and the buffers they were given.
+///
+/// `?` turns it into its [`Error`].
+pub struct Failed<B> {
+    /// What went wrong.
+    pub error: Error,
+    /// The buffers.
+    pub buffers: B,
+}
+
+impl<B> From<Failed<B>> for Error {
+    fn from(failed: Failed<B>) -> Error {
+        failed.error
+    }
+}
+
+impl<B> fmt::Debug for Failed<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failed").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<B> fmt::Display for Failed<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<B> std::error::Error for Failed<B> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// A value on the heap, where it stays while the device uses it, whoever moves this.
+///
+/// Not a `Box`: moving one claims that nobody else uses what it holds.
+struct Parked<B>(NonNull<B>);
+
+// SAFETY: it owns a B.
+unsafe impl<B: Send> Send for Parked<B> {}
+
+impl<B> Parked<B> {
+    fn new(value: B) -> Parked<B> {
+        // SAFETY: a box is not NULL.
+        Parked(unsafe { NonNull::new_unchecked(Box::into_raw(Box::new(value))) })
+    }
+
+    /// The borrow lasts as long as its taker likes: it is for a queue that is waited for before
+    /// `self` is taken or dropped.
+    fn lend<'any>(&mut self) -> &'any mut B {
+        // SAFETY: alive until `take` or drop, before which the queue is waited for; lent once.
+        unsafe { self.0.as_mut() }
+    }
+
+    fn take(self) -> B {
+        let parked = ManuallyDrop::new(self);
+        // SAFETY: made by `new`, and not used again.
+        *unsafe { Box::from_raw(parked.0.as_ptr()) }
+    }
+}
+
+impl<B> Drop for Parked<B> {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, and not used again.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
