@@ -2,6 +2,7 @@
 # room is not allowed; also on an #ifdef TRI_WITH_ outside of csrc/backends.c. The picture is in
 # csrc/README.md.
 cmake_minimum_required(VERSION 3.25)
+file(REAL_PATH ${ROOT} ROOT)
 
 # What every room may have: the C library, less what talks to the operating system's threads.
 set(libc assert ctype errno float inttypes limits locale math setjmp signal stdalign stdarg
@@ -20,7 +21,7 @@ set(csrc/reduce "${base}|${libc}|${seams}|csrc/core/.*|csrc/reduce/.*")
 set(csrc/host "${base}|${libc}|${seams}|csrc/host/.*|kernels/cpu/kernels_cpu\\.h|${system}")
 set(csrc/nccl "${base}|${libc}|${seams}|csrc/nccl/.*|kernels/cuda/kernels_cuda\\.h|pthread\\.h|${cuda}|nccl\\.h")
 set(kernels/cpu "${base}|kernels/kernels\\.h|${libc}|immintrin\\.h|kernels/cpu/.*")
-set(kernels/cuda "${base}|kernels/kernels\\.h|${libc}|kernels/cuda/.*|${cuda}")
+set(kernels/cuda "${base}|kernels/kernels\\.h|${libc}|cstddef|cstdint|kernels/cuda/.*|${cuda}")
 # The files that lie in csrc and kernels themselves: api.c, backend.h, backends.c; kernels.h.
 set(csrc "${base}|${libc}|${seams}|csrc/core/.*|csrc/reduce/.*")
 set(kernels "tributary\\.h|${libc}")
