@@ -1,0 +1,33 @@
+/* The conformance suite on the cpu table. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/kernels_cpu.h"
+#include "tests/conformance/kernels.h"
+
+static void *allocate(size_t bytes)
+{
+    return aligned_alloc(256, (bytes + 255) / 256 * 256);
+}
+
+static void copy(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+
+int main(void)
+{
+    const struct kernels_place place = {
+        .kernels = &tri_kernels_cpu,
+        .alloc = allocate,
+        .alloc_shared = allocate,
+        .free = free,
+        .free_shared = free,
+        .upload = copy,
+        .download = copy,
+    };
+    kernels_suite(&place);
+    if (getenv("TRIB_TEST_LARGE") != NULL)
+        kernels_large(&place);
+    return check_finish("kernels_cpu_test");
+}

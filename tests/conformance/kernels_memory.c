@@ -1,0 +1,93 @@
+/* Memory of which every byte is accounted for. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/conformance/kernels.h"
+
+bool arena_open(struct arena *arena, const struct kernels_place *place, size_t capacity)
+{
+    memset(arena, 0, sizeof *arena);
+    arena->place = place;
+    arena->capacity = capacity;
+    arena->device = place->alloc(capacity);
+    arena->image = malloc(capacity);
+    arena->found = malloc(capacity);
+    arena_reset(arena);
+    return CHECK(arena->device != NULL && arena->image != NULL && arena->found != NULL);
+}
+
+void arena_close(struct arena *arena)
+{
+    arena->place->free(arena->device);
+    free(arena->image);
+    free(arena->found);
+}
+
+void arena_reset(struct arena *arena)
+{
+    arena->used = 0;
+    arena->n_marks = 0;
+}
+
+void arena_poison(struct arena *arena, size_t at, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
+        const uint64_t bits = kernels_random();
+        memcpy(arena->image + at + i, &bits,
+               bytes - i < sizeof bits ? bytes - i : sizeof bits);
+    }
+}
+
+size_t arena_place(struct arena *arena, size_t bytes, size_t misalign)
+{
+    const size_t at = (arena->used + 255) / 256 * 256 + misalign;
+    const size_t end = at + bytes + 64;
+    if (!CHECK_MSG(end <= arena->capacity, "the arena of %zu bytes is too small",
+                   arena->capacity))
+        abort();
+    arena_poison(arena, arena->used, end - arena->used);
+    arena->used = end;
+    return at;
+}
+
+void arena_mark(struct arena *arena, size_t at, size_t count, trib_dtype dtype)
+{
+    if (!CHECK(arena->n_marks < ARENA_MARKS))
+        abort();
+    arena->marks[arena->n_marks].at = at;
+    arena->marks[arena->n_marks].count = count;
+    arena->marks[arena->n_marks].dtype = dtype;
+    arena->n_marks++;
+}
+
+void arena_upload(struct arena *arena)
+{
+    arena->place->upload(arena->device, arena->image, arena->used);
+}
+
+static void same_nans(const struct arena *arena, unsigned char *bytes)
+{
+    for (size_t m = 0; m < arena->n_marks; m++) {
+        const trib_dtype dtype = arena->marks[m].dtype;
+        unsigned char *element = bytes + arena->marks[m].at;
+        for (size_t i = 0; i < arena->marks[m].count; i++, element += trib_dtype_size(dtype))
+            if (isnan(kernels_get(element, dtype)))
+                kernels_put(element, dtype, NAN);
+    }
+}
+
+bool arena_check(struct arena *arena, const char *what)
+{
+    memset(arena->found, 0xa5, arena->used);
+    arena->place->download(arena->found, arena->device, arena->used);
+    same_nans(arena, arena->found);
+    same_nans(arena, arena->image);
+    if (memcmp(arena->found, arena->image, arena->used) == 0)
+        return true;
+    size_t i = 0;
+    while (arena->found[i] == arena->image[i])
+        i++;
+    return CHECK_MSG(false, "%s: byte %zu of %zu is %02x, expected %02x", what, i, arena->used,
+                     arena->found[i], arena->image[i]);
+}
