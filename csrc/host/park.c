@@ -16,9 +16,11 @@
 #endif
 
 enum {
-    GLANCES = 40,     /* looks before the clock is asked: about a microsecond */
-    SPIN_NS = 50000,  /* a sleep and a wake on another CPU cost about as much */
-    LOOKS_A_TIME = 16 /* between two looks at the clock */
+    GLANCES = 40,        /* looks before the clock is asked: about a microsecond */
+    LOOKS_A_TIME = 16,   /* between two looks at the clock */
+    SPIN_NS = 50000,     /* a sleep and a wake on another CPU cost about as much */
+    LONG_YIELD_NS = 200000,
+    SULK_NS = 20000000   /* no yields for so long after a long one */
 };
 
 static void relax(void)
@@ -58,23 +60,47 @@ static bool look(tri_ready ready, void *context, int times)
     return false;
 }
 
+/* Give the CPU to another thread until `end`, looking in between. That is much cheaper than sleeping
+ * if the others are ranks which wait too, and much dearer if they compute: then a whole slice of
+ * theirs goes by. Whoever sees that tells all threads to sleep instead for a while. */
+static bool yield_until(uint64_t end, tri_ready ready, void *context)
+{
+    static _Atomic uint64_t sulk_end;
+    uint64_t now = tri_now_ns();
+    if (now < atomic_load_explicit(&sulk_end, memory_order_relaxed))
+        return false;
+    while (now < end) {
+        const uint64_t before = now;
+        (void)sched_yield();
+        if (ready(context))
+            return true;
+        now = tri_now_ns();
+        if (now - before > LONG_YIELD_NS)
+            atomic_store_explicit(&sulk_end, now + SULK_NS, memory_order_relaxed);
+    }
+    return false;
+}
+
+static bool spin_until(uint64_t end, tri_ready ready, void *context)
+{
+    while (tri_now_ns() < end)
+        if (look(ready, context, LOOKS_A_TIME))
+            return true;
+    return false;
+}
+
 /* Look for a moment. Of all CPUs one is left free of spinning: whoever finds the others taken gives
  * its own away between looks. So 2 ranks on 2 CPUs meet without a system call, and more ranks than
  * CPUs pass the CPUs on among themselves instead of sleeping and waking each other. */
-static bool spin(tri_ready ready, void *context)
+static bool look_for_a_moment(tri_ready ready, void *context)
 {
     static _Atomic int spinning;
     if (look(ready, context, cpus() == 1 ? 1 : GLANCES))
         return true;
-    const bool alone =
+    const bool spins =
         atomic_fetch_add_explicit(&spinning, 1, memory_order_relaxed) < cpus() - 1;
     const uint64_t end = tri_now_ns() + SPIN_NS;
-    bool found = false;
-    while (!found && tri_now_ns() < end) {
-        if (!alone)
-            (void)sched_yield();
-        found = look(ready, context, alone ? LOOKS_A_TIME : 1);
-    }
+    const bool found = spins ? spin_until(end, ready, context) : yield_until(end, ready, context);
     atomic_fetch_sub_explicit(&spinning, 1, memory_order_relaxed);
     return found;
 }
@@ -129,7 +155,7 @@ static void wake_all(_Atomic uint32_t *word)
 
 bool tri_park_until(struct tri_park *park, tri_ready ready, void *context, uint64_t deadline_ns)
 {
-    if (spin(ready, context))
+    if (look_for_a_moment(ready, context))
         return true;
     bool found;
     atomic_fetch_add(&park->waiters, 1);
