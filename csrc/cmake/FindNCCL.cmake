@@ -1,12 +1,12 @@
 # NCCL: the target NCCL::NCCL, NCCL_VERSION, and the cache entries NCCL_INCLUDE_DIR, NCCL_LIBRARY.
 # Linked by its full path: Python wheels bring libnccl.so.2 and no libnccl.so.
 include(${CMAKE_CURRENT_LIST_DIR}/TributaryPaths.cmake)
-tributary_nccl_roots(roots)
+tributary_nccl_roots(said guessed)
 
-find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${roots} PATH_SUFFIXES include)
+find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${said} PATHS ${guessed} PATH_SUFFIXES include)
 # The library that belongs to the header comes first.
 cmake_path(GET NCCL_INCLUDE_DIR PARENT_PATH beside)
-find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${beside} ${roots}
+find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${beside} ${said} PATHS ${guessed}
              PATH_SUFFIXES lib lib64 lib/${CMAKE_LIBRARY_ARCHITECTURE})
 mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)
 

@@ -10,9 +10,8 @@ macro(tributary_find_nvcc)
     elseif(DEFINED ENV{CUDACXX})
         set(nvcc $ENV{CUDACXX})
     else()
-        tributary_said(said CUDAToolkit_ROOT CUDA_HOME CUDA_PATH)
-        tributary_cuda_roots(roots)
-        find_program(TRIBUTARY_NVCC nvcc HINTS ${said} PATHS ${roots} PATH_SUFFIXES bin
+        tributary_cuda_roots(said guessed)
+        find_program(TRIBUTARY_NVCC nvcc HINTS ${said} PATHS ${guessed} PATH_SUFFIXES bin
                      DOC "The CUDA compiler")
         mark_as_advanced(TRIBUTARY_NVCC)
         set(nvcc ${TRIBUTARY_NVCC})

@@ -1,7 +1,8 @@
-# Where CUDA and NCCL may live, beyond what CMake looks at by itself: what the user says (CUDA_HOME,
-# CUDA_PATH, NCCL_ROOT, NCCL_HOME, as a variable or in the environment), /usr/local/cuda, and the
-# folders of the Python wheels (site-packages/nvidia/{cu13,cu12,nccl}) of the environment that
-# `python3` belongs to. Used by the build, and installed for programs that link a static library.
+# Where CUDA and NCCL may live beyond what CMake looks at by itself: first what the user says
+# (CUDA_HOME, CUDA_PATH, NCCL_ROOT, NCCL_HOME, as a variable or in the environment); after the places
+# of the system /usr/local/cuda and the Python wheels (site-packages/nvidia/{cu13,cu12,nccl}) of the
+# environment that `python3` belongs to. Used by the build, and installed for programs that link a
+# static library.
 
 # `out` = what the variables and environment variables of these names hold, in this order.
 function(tributary_said out)
@@ -34,23 +35,25 @@ function(tributary_wheels out)
     set(${out} "${folder}" PARENT_SCOPE)
 endfunction()
 
-function(tributary_cuda_roots out)
+# `said`: HINTS for find commands; `guessed`: their PATHS.
+function(tributary_cuda_roots said guessed)
     tributary_said(roots CUDAToolkit_ROOT CUDA_HOME CUDA_PATH)
-    list(APPEND roots /usr/local/cuda)
+    set(${said} "${roots}" PARENT_SCOPE)
+    set(roots /usr/local/cuda)
     tributary_wheels(wheels)
     if(wheels)
         list(APPEND roots ${wheels}/cu13 ${wheels}/cu12)
     endif()
-    set(${out} "${roots}" PARENT_SCOPE)
+    set(${guessed} "${roots}" PARENT_SCOPE)
 endfunction()
 
-function(tributary_nccl_roots out)
-    tributary_said(roots NCCL_ROOT NCCL_HOME)
-    tributary_cuda_roots(cuda)
-    list(APPEND roots ${cuda})
+function(tributary_nccl_roots said guessed)
+    tributary_said(roots NCCL_ROOT NCCL_HOME CUDA_HOME CUDA_PATH)
+    set(${said} "${roots}" PARENT_SCOPE)
+    set(roots /usr/local/cuda)
     tributary_wheels(wheels)
     if(wheels)
         list(APPEND roots ${wheels}/nccl)
     endif()
-    set(${out} "${roots}" PARENT_SCOPE)
+    set(${guessed} "${roots}" PARENT_SCOPE)
 endfunction()

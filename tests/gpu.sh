@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, on a machine that has one or more: tests/gpu.sh [options]
+#   --bench        also the sweep, the enqueue overhead and the lists (build/gpu/out/*.txt, *.json)
+#   --sanitizer    also the kernels under compute-sanitizer's four tools
+#   --rust DIR     also every executable in DIR: Rust test programs that were built elsewhere; one
+#                  whose name begins with "train" is the training example
+#   --out DIR      where logs and figures go (build/gpu/out)
+#   --seconds N    for all of it (460); what does not fit is cut off and counts as failed
+# It builds the C side itself, for the architecture of the first GPU; no Rust is needed. CUDA and NCCL
+# are found as CMakeLists.txt says, NCCL_HOME and CUDA_HOME included.
+set -u
+cd "$(dirname "$0")/.."
+build=build/gpu out=build/gpu/out bench=0 sanitizer=0 rust='' seconds=460
+while [ $# -gt 0 ]; do
+    case $1 in
+    --bench) bench=1 ;;
+    --sanitizer) sanitizer=1 ;;
+    --rust) rust=$2 && shift ;;
+    --out) out=$2 && shift ;;
+    --seconds) seconds=$2 && shift ;;
+    *) sed -n '2,9p' "$0" && exit 2 ;;
+    esac
+    shift
+done
+mkdir -p "$out"
+log=$out/gpu.log
+: >"$log"
+passed=0 failed=0 skipped=0
+# Multicast takes rights that a shared machine may not give.
+export NCCL_NVLS_ENABLE=0
+
+# try SECONDS NAME COMMAND...: run it, never longer than that, all output to the log; one line here,
+# with what was skipped and, after a failure, the end of the output.
+try() {
+    local limit=$1 name=$2 began=$SECONDS left=$((seconds - SECONDS)) status part=$out/part.log
+    shift 2
+    [ "$limit" -lt "$left" ] || limit=$left
+    if [ "$limit" -le 0 ]; then
+        echo "failed   $name: the ${seconds} s are over"
+        failed=$((failed + 1))
+        return 1
+    fi
+    printf '\n=== %s: %s\n' "$name" "$*" >>"$log"
+    timeout -k 5 "$limit" "$@" >"$part" 2>&1 </dev/null
+    status=$?
+    cat "$part" >>"$log"
+    case $status in
+    0) printf 'passed  ' && passed=$((passed + 1)) ;;
+    77) printf 'skipped ' && skipped=$((skipped + 1)) ;;
+    124 | 137) printf 'HUNG    ' && failed=$((failed + 1)) ;;
+    *) printf 'FAILED  ' && failed=$((failed + 1)) ;;
+    esac
+    printf ' %s: %d s' "$name" $((SECONDS - began))
+    grep -E '^[a-z0-9_]+: [0-9]+ passed|^test result:|^nccl: |ERROR SUMMARY|RACECHECK SUMMARY' "$part" |
+        tail -n 4 | sed 's/^/; /' | tr -d '\n'
+    echo
+    grep -E '^ *skipped: ' "$part" | sort | uniq -c | sort -rn | head -n 4 | sed 's/^ */           /'
+    case $status in 0 | 77) ;; *) tail -n 15 "$part" | sed 's/^/    | /' ;; esac
+    return $status
+}
+
+finish() {
+    rm -f "$out/part.log"
+    echo
+    echo "what was run is in $log; ${SECONDS} s"
+    echo "gpu: $passed passed, $failed failed, $skipped skipped"
+    [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+    exit
+}
+
+# -------------------------------------------------------------------------------- the machine
+
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+if [ "$gpus" = 0 ]; then
+    echo "  skipped: nvidia-smi shows no GPU"
+    skipped=1
+    finish
+fi
+architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
+echo "$gpus GPUs: $(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)," \
+    "sm_$architecture, driver" \
+    "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)"
+
+# A wheel's NCCL is the one that programs on this machine use; the system's may be older.
+if [ -z "${NCCL_HOME:-}${NCCL_ROOT:-}" ]; then
+    wheel=$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2>/dev/null)/nvidia/nccl
+    [ -f "$wheel/include/nccl.h" ] && export NCCL_HOME=$wheel
+fi
+command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+
+generator=()
+command -v ninja >/dev/null && generator=(-G Ninja)
+try 60 configure cmake -S . -B $build "${generator[@]}" -DCMAKE_BUILD_TYPE=Release \
+    -DTRIBUTARY_NCCL=ON -DTRIBUTARY_RUST=OFF "-DCMAKE_CUDA_ARCHITECTURES=$architecture" || finish
+grep 'backend nccl' "$log"
+try 240 build cmake --build $build --parallel "$(nproc)" || finish
+
+nccl=$(sed -n 's/^NCCL_LIBRARY:[A-Z]*=//p' $build/CMakeCache.txt)
+export LD_LIBRARY_PATH=${nccl%/*}:${LD_LIBRARY_PATH:-}
+
+# -------------------------------------------------------------------------------------- tests
+
+for program in $build/tests/*_cuda_test; do
+    try 120 "$(basename "$program")" "$program"
+done
+for n in 1 2 3 4; do
+    [ $n -le "$gpus" ] && try 120 "backend_nccl_test on $n" $build/tests/backend_nccl_test $n
+done
+# The others, on all GPUs: those for nccl, and those that take the best backend there is.
+for program in $build/tests/*_test; do
+    case $program in
+    *_host_test | */kernels_* | */backend_nccl_test) ;;
+    *) try 120 "$(basename "$program")" "$program" ;;
+    esac
+done
+
+if [ $sanitizer = 1 ]; then
+    for tool in memcheck racecheck initcheck synccheck; do
+        TRIB_TEST_QUICK=1 try 90 $tool compute-sanitizer --tool $tool --error-exitcode 9 \
+            $build/tests/kernels_cuda_test
+    done
+fi
+
+if [ -n "$rust" ]; then
+    for program in "$rust"/*; do
+        [ -f "$program" ] && [ -x "$program" ] || continue
+        case $(basename "$program") in
+        train*) try 60 "$(basename "$program")" "$program" --backend nccl --ranks "$gpus" ;;
+        *) try 60 "$(basename "$program")" "$program" --test-threads=1 ;;
+        esac
+    done
+fi
+
+# -------------------------------------------------------------------------------------- figures
+
+# figure SECONDS FILE COMMAND...: as try, and the table goes to FILE and to the screen.
+figure() {
+    local limit=$1 file=$out/$2.txt name=$2
+    shift 2
+    try "$limit" "$name" "$@"
+    cp "$out/part.log" "$file"
+    tail -n 40 "$file"
+}
+
+if [ $bench = 1 ]; then
+    figure 90 sweep $build/benches/trib_sweep --backend nccl --begin 1K --end 1G --factor 16 \
+        --json "$out/sweep.json"
+    figure 60 sweep_all $build/benches/trib_sweep --backend nccl --collective all --begin 64K \
+        --end 64M --factor 32 --json "$out/sweep_all.json"
+    figure 60 overhead $build/benches/trib_overhead nccl
+    figure 60 lists $build/benches/trib_lists nccl
+fi
+finish
