@@ -17,50 +17,48 @@ static uint64_t serials;
 
 /* The abort word is a cell that is never used again: a kernel queued before the communicator went
  * may still read it, and must find there what was true for its communicator. */
-static struct tri_nccl_clique *create(const struct tri_nccl_key *key)
+static trib_status create(struct tri_nccl_clique **out)
 {
     struct tri_nccl_clique *clique = calloc(1, sizeof *clique);
     void *word = NULL;
-    if (clique == NULL) {
-        (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for a communicator");
-        return NULL;
-    }
-    if (tri_nccl_alloc_shared(&word, sizeof(uint32_t)) != TRIB_OK) {
+    if (clique == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for a communicator");
+    trib_status status = tri_nccl_alloc_shared(&word, sizeof(uint32_t));
+    if (status != TRIB_OK) {
         free(clique);
-        return NULL;
+        return status;
     }
     clique->state = tri_abort_create(word, tri_nccl_on_abort, clique);
     if (clique->state == NULL || pthread_mutex_init(&clique->lock, NULL) != 0) {
         tri_abort_release(clique->state);
         tri_nccl_free_shared(word);
         free(clique);
-        (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for an abort state");
-        return NULL;
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for an abort state");
     }
     clique->word = word;
     atomic_init(&clique->used, 0);
-    if (key != NULL)
-        clique->key = *key;
-    return clique;
+    *out = clique;
+    return TRIB_OK;
 }
 
 /* The clique of `key`, or a new one. The registry is locked. */
-static struct tri_nccl_clique *find_or_create(const struct tri_nccl_key *key)
+static trib_status find_or_create(struct tri_nccl_clique **out, const struct tri_nccl_key *key)
 {
-    for (struct tri_nccl_clique *clique = joinable; key != NULL && clique != NULL;
-         clique = clique->next)
-        if (memcmp(&clique->key, key, sizeof *key) == 0)
-            return clique;
-    struct tri_nccl_clique *clique = create(key);
-    if (clique == NULL)
-        return NULL;
+    for (*out = joinable; key != NULL && *out != NULL; *out = (*out)->next)
+        if (memcmp(&(*out)->key, key, sizeof *key) == 0)
+            return TRIB_OK;
+    trib_status status = create(out);
+    if (status != TRIB_OK)
+        return status;
+    struct tri_nccl_clique *clique = *out;
     clique->serial = ++serials;
     if (key != NULL) {
+        clique->key = *key;
         clique->next = joinable;
         clique->listed = true;
         joinable = clique;
     }
-    return clique;
+    return TRIB_OK;
 }
 
 /* The registry is locked. */
@@ -137,10 +135,19 @@ trib_status tri_nccl_join(struct tri_transport **out, const struct tri_nccl_key 
     struct tri_transport *transport = new_transport(rank, size, device);
     if (transport == NULL)
         return TRIB_ERR_OUT_OF_MEMORY;
+    struct tri_nccl_scope scope; /* so that shared memory makes no context on another device */
+    trib_status status = tri_nccl_enter(&scope, device);
+    if (status != TRIB_OK) {
+        free(transport);
+        return status;
+    }
+    struct tri_nccl_clique *clique = NULL;
     pthread_mutex_lock(&registry);
-    struct tri_nccl_clique *clique = find_or_create(key);
-    trib_status status = clique == NULL ? TRIB_ERR_OUT_OF_MEMORY : add(clique, transport);
+    status = find_or_create(&clique, key);
+    if (status == TRIB_OK)
+        status = add(clique, transport);
     pthread_mutex_unlock(&registry);
+    tri_nccl_leave(&scope);
     if (status == TRIB_OK)
         *out = transport;
     else
@@ -183,19 +190,18 @@ trib_status tri_nccl_equip(struct tri_transport *transport)
 {
     struct tri_nccl_scope scope;
     void *scratch = NULL;
-    trib_status status = tri_nccl_alloc_shared(&scratch, TRI_NCCL_CELL);
-    transport->scratch = scratch;
-    if (status == TRIB_OK)
-        status = tri_nccl_enter(&scope, transport->device);
+    trib_status status = tri_nccl_enter(&scope, transport->device);
     if (status != TRIB_OK)
         return status;
+    status = tri_nccl_alloc_shared(&scratch, TRI_NCCL_CELL);
+    transport->scratch = scratch;
     cudaError_t error = cudaStreamCreateWithFlags(&transport->stream, cudaStreamNonBlocking);
     if (error == cudaSuccess && transport->size == 1)
         error = cudaEventCreateWithFlags(&transport->event, cudaEventDisableTiming);
     tri_nccl_leave(&scope);
-    return error == cudaSuccess
-               ? TRIB_OK
-               : tri_nccl_cuda_fail(error, "preparing a communicator", transport->device);
+    if (error != cudaSuccess)
+        return tri_nccl_cuda_fail(error, "preparing a communicator", transport->device);
+    return status;
 }
 
 void tri_nccl_strip(struct tri_nccl_clique *clique)

@@ -7,6 +7,7 @@
  * and because the end may wait: for work queued before on the user's streams, and for every CUDA
  * graph that captured the communicator to be destroyed. */
 #define _POSIX_C_SOURCE 200809L
+#include <stdlib.h>
 #include <time.h>
 
 #include "csrc/base/clock.h"
@@ -14,6 +15,32 @@
 #include "csrc/nccl/clique.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
+#include "csrc/nccl/task.h"
+
+enum { EXIT_PATIENCE_MS = 3000 };
+
+static _Atomic int reapers;                     /* threads between start and end of reap */
+static pthread_once_t once = PTHREAD_ONCE_INIT; /* guards the call of atexit */
+
+static void sleep_us(long us)
+{
+    const struct timespec pause = {0, us * 1000};
+    (void)nanosleep(&pause, NULL);
+}
+
+/* A process that ends takes CUDA down under the threads that still use it. Freeing takes half a second
+ * or a whole one: let it end. What waits for longer (a CUDA graph that lives) is left as it is. */
+static void wait_at_exit(void)
+{
+    const uint64_t deadline = tri_deadline_ns(EXIT_PATIENCE_MS);
+    while (atomic_load(&reapers) > 0 && tri_now_ns() < deadline)
+        sleep_us(1000);
+}
+
+static void register_exit(void)
+{
+    (void)atexit(wait_at_exit);
+}
 
 static void raise_flags(struct tri_nccl_clique *clique)
 {
@@ -49,8 +76,7 @@ static void drain(struct tri_nccl_clique *clique)
                     "communicator holds is given back when they do",
                     (unsigned)tri_abort_inside(clique->state));
         }
-        const struct timespec pause = {0, pause_us * 1000};
-        (void)nanosleep(&pause, NULL);
+        sleep_us(pause_us);
     }
 }
 
@@ -72,21 +98,22 @@ static void *reap(void *argument)
     tri_nccl_strip(clique);
     (void)tri_nccl_advance(clique, TRI_NCCL_ABORTING, TRI_NCCL_GONE);
     tri_nccl_release(clique);
+    atomic_fetch_sub(&reapers, 1);
     return NULL;
 }
 
 void tri_nccl_on_abort(void *context)
 {
     struct tri_nccl_clique *clique = context;
-    pthread_t thread;
     /* From DESTROYING on the handles belong to ncclCommDestroy, and nothing is queued any more. */
     if (!tri_nccl_advance(clique, TRI_NCCL_OPEN, TRI_NCCL_ABORTING) &&
         !tri_nccl_advance(clique, TRI_NCCL_CLOSING, TRI_NCCL_ABORTING))
         return;
     tri_nccl_retain(clique); /* the thread's */
-    if (pthread_create(&thread, NULL, reap, clique) == 0) {
-        pthread_detach(thread);
+    (void)pthread_once(&once, register_exit);
+    atomic_fetch_add(&reapers, 1);
+    if (tri_nccl_thread(reap, clique) == 0)
         return;
-    }
+    atomic_fetch_sub(&reapers, 1);
     tri_log(TRIB_LOG_ERROR, "no thread to abort a communicator: it is leaked, and its streams hang");
 }

@@ -3,9 +3,26 @@
 #include "csrc/nccl/task.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+
+int tri_nccl_thread(void *(*function)(void *argument), void *argument)
+{
+    pthread_t thread;
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    int error = pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (error != 0)
+        return error;
+    error = pthread_create(&thread, NULL, function, argument); /* it inherits the mask */
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error == 0)
+        pthread_detach(thread);
+    return error;
+}
 
 static void release(struct tri_nccl_task *task)
 {
@@ -73,14 +90,12 @@ trib_status tri_nccl_task_run(struct tri_nccl_task *task, uint64_t deadline_ns, 
         task->free(task);
         return tri_fail(TRIB_ERR_SYSTEM, "no lock for a helper thread");
     }
-    pthread_t thread;
-    int error = pthread_create(&thread, NULL, thread_main, task);
+    int error = tri_nccl_thread(thread_main, task);
     if (error != 0) {
         release(task);
         release(task);
         return tri_fail(TRIB_ERR_SYSTEM, "no helper thread: %s", strerror(error));
     }
-    pthread_detach(thread);
     trib_status status = wait_for(task, deadline_ns, out_late);
     release(task);
     return status;

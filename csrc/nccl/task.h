@@ -8,6 +8,10 @@
 
 #include "csrc/base/status.h"
 
+/* Start a detached thread that takes no signals: they are for the program's own threads. 0 or an
+ * errno. */
+int tri_nccl_thread(void *(*function)(void *argument), void *argument);
+
 /* The first member of a struct with what the call needs. */
 struct tri_nccl_task {
     /* The call. What it yields goes where it outlives the task. */
