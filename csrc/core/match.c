@@ -33,6 +33,21 @@ uint64_t tri_digest(uint64_t seed, const void *data, size_t bytes)
     return digest;
 }
 
+/* What the count of an operation counts. */
+static const char *counted(int operation)
+{
+    switch (operation) {
+    case TRI_BATCH:
+        return "collectives";
+    case TRI_ALLREDUCE_LIST:
+    case TRI_BROADCAST_LIST:
+    case TRI_WEIGHTED_AVERAGE:
+        return "tensors";
+    default:
+        return "count";
+    }
+}
+
 struct description {
     char text[160];
 };
@@ -57,9 +72,9 @@ static struct description describe(const struct tri_signature *signature)
         (void)snprintf(parts[3], sizeof parts[3], ", digest %08x",
                        (unsigned)(signature->digest ^ signature->digest >> 32));
     (void)snprintf(description.text, sizeof description.text,
-                   "trib_%s (call %llu, count %llu%s%s%s%s)", tri_operations[operation].name,
-                   (unsigned long long)signature->sequence, (unsigned long long)signature->count,
-                   parts[0], parts[1], parts[2], parts[3]);
+                   "trib_%s (call %llu, %s %llu%s%s%s%s)", tri_operations[operation].name,
+                   (unsigned long long)signature->sequence, counted(operation),
+                   (unsigned long long)signature->count, parts[0], parts[1], parts[2], parts[3]);
     return description;
 }
 
