@@ -211,14 +211,12 @@ trib_status trib_event_query(int32_t *out, trib_device *device, trib_event event
     NEED(device);
     NEED(event);
     bool done = false;
-    const trib_status status =
-        device->backend->device->event_query(device->ordinal, event, &done);
+    const trib_status status = device->backend->device->event_query(device->ordinal, event, &done);
     *out = done;
     return status;
 }
 
-trib_status trib_event_elapsed(float *out_ms, trib_device *device, trib_event start,
-                               trib_event end)
+trib_status trib_event_elapsed(float *out_ms, trib_device *device, trib_event start, trib_event end)
 {
     NEED(out_ms);
     *out_ms = 0;
@@ -231,8 +229,7 @@ trib_status trib_event_elapsed(float *out_ms, trib_device *device, trib_event st
 trib_status trib_event_destroy(trib_device *device, trib_event event)
 {
     NEED(device);
-    return event == NULL ? TRIB_OK
-                         : device->backend->device->event_destroy(device->ordinal, event);
+    return event == NULL ? TRIB_OK : device->backend->device->event_destroy(device->ordinal, event);
 }
 
 /* --------------------------------------------------------------------------------------- abort */
@@ -354,7 +351,7 @@ trib_status trib_group_destroy(trib_group *group)
     return group == NULL ? TRIB_OK : tri_group_destroy(group);
 }
 
-/* ------------------------------------------------------------------------ life of a communicator */
+/* ----------------------------------------------------------------------- life of a communicator */
 
 trib_status trib_id_create(trib_id *out, const char *backend)
 {
@@ -446,12 +443,8 @@ trib_status trib_allreduce(trib_comm *comm, const void *send, void *recv, size_t
                            trib_dtype dtype, trib_op op, trib_stream stream)
 {
     NEED(comm);
-    struct tri_call call = {.send = send,
-                            .recv = recv,
-                            .count = count,
-                            .dtype = dtype,
-                            .op = op,
-                            .stream = stream};
+    struct tri_call call = {
+        .send = send, .recv = recv, .count = count, .dtype = dtype, .op = op, .stream = stream};
     return tri_collective(comm, TRI_ALLREDUCE, &call);
 }
 
@@ -459,12 +452,8 @@ trib_status trib_broadcast(trib_comm *comm, const void *send, void *recv, size_t
                            trib_dtype dtype, int32_t root, trib_stream stream)
 {
     NEED(comm);
-    struct tri_call call = {.send = send,
-                            .recv = recv,
-                            .count = count,
-                            .dtype = dtype,
-                            .peer = root,
-                            .stream = stream};
+    struct tri_call call = {
+        .send = send, .recv = recv, .count = count, .dtype = dtype, .peer = root, .stream = stream};
     return tri_collective(comm, TRI_BROADCAST, &call);
 }
 
@@ -495,12 +484,8 @@ trib_status trib_reduce_scatter(trib_comm *comm, const void *send, void *recv, s
                                 trib_dtype dtype, trib_op op, trib_stream stream)
 {
     NEED(comm);
-    struct tri_call call = {.send = send,
-                            .recv = recv,
-                            .count = count,
-                            .dtype = dtype,
-                            .op = op,
-                            .stream = stream};
+    struct tri_call call = {
+        .send = send, .recv = recv, .count = count, .dtype = dtype, .op = op, .stream = stream};
     return tri_collective(comm, TRI_REDUCE_SCATTER, &call);
 }
 
@@ -517,12 +502,8 @@ trib_status trib_gather(trib_comm *comm, const void *send, void *recv, size_t co
                         trib_dtype dtype, int32_t root, trib_stream stream)
 {
     NEED(comm);
-    struct tri_call call = {.send = send,
-                            .recv = recv,
-                            .count = count,
-                            .dtype = dtype,
-                            .peer = root,
-                            .stream = stream};
+    struct tri_call call = {
+        .send = send, .recv = recv, .count = count, .dtype = dtype, .peer = root, .stream = stream};
     return tri_collective(comm, TRI_GATHER, &call);
 }
 
@@ -530,12 +511,8 @@ trib_status trib_scatter(trib_comm *comm, const void *send, void *recv, size_t c
                          trib_dtype dtype, int32_t root, trib_stream stream)
 {
     NEED(comm);
-    struct tri_call call = {.send = send,
-                            .recv = recv,
-                            .count = count,
-                            .dtype = dtype,
-                            .peer = root,
-                            .stream = stream};
+    struct tri_call call = {
+        .send = send, .recv = recv, .count = count, .dtype = dtype, .peer = root, .stream = stream};
     return tri_collective(comm, TRI_SCATTER, &call);
 }
 
@@ -585,16 +562,13 @@ trib_status trib_allreduce_list(trib_comm *comm, const trib_tensor *tensors, siz
                                 trib_stream stream)
 {
     NEED(comm);
-    const struct tri_list list = {.operation = TRI_ALLREDUCE_LIST,
-                                  .tensors = tensors,
-                                  .n = n,
-                                  .op = op,
-                                  .stream = stream};
+    const struct tri_list list = {
+        .operation = TRI_ALLREDUCE_LIST, .tensors = tensors, .n = n, .op = op, .stream = stream};
     return tri_list(comm, &list);
 }
 
-trib_status trib_broadcast_list(trib_comm *comm, const trib_tensor *tensors, size_t n,
-                                int32_t root, trib_stream stream)
+trib_status trib_broadcast_list(trib_comm *comm, const trib_tensor *tensors, size_t n, int32_t root,
+                                trib_stream stream)
 {
     NEED(comm);
     const struct tri_list list = {.operation = TRI_BROADCAST_LIST,

@@ -81,9 +81,8 @@ trib_status tri_batch_end(struct trib_comm *comm)
     if (status == TRIB_OK && batch->status != TRIB_OK)
         status = tri_fail(batch->status, "%s", batch->detail);
     if (status == TRIB_OK && (comm->flags & TRIB_MATCH) != 0 && batch->collectives != 0) {
-        const struct tri_signature signature = {.operation = TRI_BATCH,
-                                                .count = batch->collectives,
-                                                .digest = batch->signature};
+        const struct tri_signature signature = {
+            .operation = TRI_BATCH, .count = batch->collectives, .digest = batch->signature};
         status = tri_match(comm, &signature, batch->stream);
     }
     if (status == TRIB_OK)

@@ -17,8 +17,7 @@ static size_t send_bytes(const struct trib_comm *comm, int operation, const stru
 }
 
 /* Outside a batch, a send to oneself would wait for a receive that comes after it. */
-static trib_status check_partner(struct trib_comm *comm, int operation,
-                                 const struct tri_call *call)
+static trib_status check_partner(struct trib_comm *comm, int operation, const struct tri_call *call)
 {
     if ((operation != TRI_SEND && operation != TRI_RECV) || call->peer != comm->rank ||
         comm->batch.open || call->count == 0)

@@ -16,14 +16,14 @@
 struct tri_batch {
     struct tri_call *calls; /* grown, never shrunk */
     size_t n, capacity;
-    bool open;             /* between trib_batch_begin and trib_batch_end */
-    bool uses_workspace;   /* one of the calls does */
-    trib_stream stream;    /* of all members */
-    uint64_t members;      /* public calls */
-    uint64_t bytes;        /* of their send sides */
-    uint64_t collectives;  /* of the members, those that all ranks make; */
-    uint64_t signature;    /* their digest, for TRIB_MATCH */
-    trib_status status;    /* of the first member that failed, */
+    bool open;                    /* between trib_batch_begin and trib_batch_end */
+    bool uses_workspace;          /* one of the calls does */
+    trib_stream stream;           /* of all members */
+    uint64_t members;             /* public calls */
+    uint64_t bytes;               /* of their send sides */
+    uint64_t collectives;         /* of the members, those that all ranks make; */
+    uint64_t signature;           /* their digest, for TRIB_MATCH */
+    trib_status status;           /* of the first member that failed, */
     char detail[TRI_DETAIL_SIZE]; /* and its words */
 };
 

@@ -1,4 +1,4 @@
-/* Collectives made of what every backend has: of sends and receives, the barrier of an allreduce. */
+/* Collectives made of sends and receives, and a barrier made of an allreduce. */
 #include "csrc/core/compose.h"
 
 #include "csrc/base/types.h"

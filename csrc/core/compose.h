@@ -1,5 +1,5 @@
-/* Collectives made of what every backend has. Each records its parts in the batch; together they run
- * as one, sends and receives side by side. Arguments are valid. */
+/* Collectives made of what every backend has. Each records its parts in the batch; together they
+ * run as one, sends and receives side by side. Arguments are valid. */
 #ifndef TRI_CORE_COMPOSE_H
 #define TRI_CORE_COMPOSE_H
 

@@ -7,8 +7,8 @@
 
 #include "csrc/base/status.h"
 
-/* Every device ever asked for. Entries are added at the head and never removed, so a reader needs no
- * lock; two threads that add the same one at once are told apart by the exchange below. */
+/* Every device ever asked for. Entries are added at the head and never removed, so a reader needs
+ * no lock; two threads that add the same one at once are told apart by the exchange below. */
 static _Atomic(struct trib_device *) devices;
 
 trib_status tri_backend_get(const struct tri_backend **out, const char *name)
@@ -57,8 +57,8 @@ static struct trib_device *find(struct trib_device *from, const struct tri_backe
 trib_status tri_device_get(trib_device **out, const char *name, int32_t ordinal)
 {
     const struct tri_backend *backend = NULL;
-    trib_status status = name == NULL ? tri_backend_with(&backend, ordinal)
-                                      : tri_backend_get(&backend, name);
+    trib_status status =
+        name == NULL ? tri_backend_with(&backend, ordinal) : tri_backend_get(&backend, name);
     if (status == TRIB_OK)
         status = tri_backend_has(backend, ordinal);
     if (status != TRIB_OK)
@@ -115,7 +115,8 @@ trib_status tri_device_copy(trib_device *device, void *dst, const void *src, siz
     if (status != TRIB_OK || bytes == 0)
         return status;
     if (dst == NULL || src == NULL)
-        return tri_fail(TRIB_ERR_INVALID_BUFFER, "trib_device_copy: `%s` is NULL; expected %zu bytes",
+        return tri_fail(TRIB_ERR_INVALID_BUFFER,
+                        "trib_device_copy: `%s` is NULL; expected %zu bytes",
                         dst == NULL ? "dst" : "src", bytes);
     return device->backend->device->copy(device->ordinal, dst, src, bytes, stream);
 }

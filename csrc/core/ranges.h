@@ -12,8 +12,8 @@ struct tri_range {
     bool written;
 };
 
-/* Is there a range that is written and shares a byte with another? Then they are left in pair[0..2).
- * Reorders the ranges. n log n, or n if they come in ascending order. */
+/* Is there a range that is written and shares a byte with another? Then they are left in
+ * pair[0..2). Reorders the ranges. n log n, or n if they come in ascending order. */
 bool tri_ranges_collide(struct tri_range *ranges, size_t n, struct tri_range pair[2]);
 
 #endif

@@ -84,8 +84,7 @@ trib_status tri_check_stream(const struct trib_comm *comm, int operation, trib_s
     if ((comm->flags & TRIB_UNCHECKED) != 0)
         return TRIB_OK;
     size_t found = 0;
-    const enum tri_fault fault =
-        comm->backend->device->check_stream(comm->device, stream, &found);
+    const enum tri_fault fault = comm->backend->device->check_stream(comm->device, stream, &found);
     return fault == TRI_FAULT_NONE ? TRIB_OK : bad_stream(comm, operation, stream, fault, found);
 }
 

@@ -1,5 +1,5 @@
-/* Every check of the arguments of a call. A check that fails sets the detail; none changes anything.
- * Ranges that must not meet are in ranges.h. */
+/* Every check of the arguments of a call. A check that fails sets the detail; none changes
+ * anything. Ranges that must not meet are in ranges.h. */
 #ifndef TRI_CORE_VALIDATE_H
 #define TRI_CORE_VALIDATE_H
 

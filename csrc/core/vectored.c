@@ -48,8 +48,8 @@ static trib_status check_side(const struct trib_comm *comm, int operation, const
         first = offset < first ? offset : first;
         end = last > end ? last : end;
         const uintptr_t begin = (uintptr_t)side->data + offset * element;
-        ranges[(*n)++] = (struct tri_range){begin, begin + count * element, (size_t)i,
-                                            side->written};
+        ranges[(*n)++] =
+            (struct tri_range){begin, begin + count * element, (size_t)i, side->written};
         *bytes += count * element;
     }
     if (end == 0)
@@ -107,8 +107,8 @@ static trib_status check_allgatherv(struct trib_comm *comm, const struct side *r
         return status;
 
     const size_t count = recv->counts[comm->rank], element = trib_dtype_size(dtype);
-    const char *own = count == 0 ? NULL
-                                 : (const char *)recv->data + recv->offsets[comm->rank] * element;
+    const char *own =
+        count == 0 ? NULL : (const char *)recv->data + recv->offsets[comm->rank] * element;
     *in_place = count == 0 || own == send;
     if (!*in_place) {
         const struct tri_argument argument = {"send", TRI_NO_INDEX};

@@ -91,13 +91,12 @@ trib_status tri_workspace_end(struct trib_comm *comm, trib_stream stream)
 
 uint64_t tri_workspace_committed(const struct tri_workspace *workspace)
 {
-    return workspace->committed == NULL
-               ? 0
-               : __atomic_load_n(workspace->committed, __ATOMIC_ACQUIRE);
+    return workspace->committed == NULL ? 0
+                                        : __atomic_load_n(workspace->committed, __ATOMIC_ACQUIRE);
 }
 
-/* Workspaces whose communicators are gone and whose last use had not ended. Pushed one by one, taken
- * all at once: so an entry is in one thread's hands only, and no lock is needed. */
+/* Workspaces whose communicators are gone and whose last use had not ended. Pushed one by one,
+ * taken all at once: so an entry is in one thread's hands only, and no lock is needed. */
 struct aside {
     struct aside *next;
     struct tri_workspace workspace;
@@ -108,16 +107,15 @@ static void push(struct aside *entry)
 {
     entry->next = atomic_load_explicit(&put_aside, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(&put_aside, &entry->next, entry,
-                                                  memory_order_release, memory_order_relaxed)) {
-    }
+                                                  memory_order_release, memory_order_relaxed)) {}
 }
 
 /* An event that cannot be asked any more (the device is lost) counts as passed. */
 static bool in_use(const struct tri_workspace *workspace)
 {
     bool passed = true;
-    if (!workspace->used || workspace->ops->event_query(workspace->device, workspace->event,
-                                                        &passed) != TRIB_OK)
+    if (!workspace->used ||
+        workspace->ops->event_query(workspace->device, workspace->event, &passed) != TRIB_OK)
         return false;
     return !passed;
 }

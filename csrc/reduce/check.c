@@ -30,9 +30,8 @@ static trib_status check_tensor(const struct trib_comm *comm, const struct tri_l
         return TRIB_OK;
     const trib_status status = tri_check_buffer(comm, operation, argument, tensor->data,
                                                 tensor->count, 1, tensor->dtype, bytes);
-    return status != TRIB_OK
-               ? status
-               : tri_check_memory(comm, operation, argument, tensor->data, *bytes);
+    return status != TRIB_OK ? status
+                             : tri_check_memory(comm, operation, argument, tensor->data, *bytes);
 }
 
 static trib_status check_word(const struct trib_comm *comm, const struct tri_list *list,

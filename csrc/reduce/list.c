@@ -2,8 +2,8 @@
  *
  *   check -> layout -> plan -> on the stream: pack, collective, commit, unpack
  *
- * The unpacking kernels look at one word, the decision, which the commit makes after the collective:
- * so a list that an abort has torn leaves every tensor as it was. */
+ * The unpacking kernels look at one word, the decision, which the commit makes after the
+ * collective: so a list that an abort has torn leaves every tensor as it was. */
 #include "csrc/reduce/list.h"
 
 #include <stdlib.h>
@@ -83,8 +83,8 @@ static trib_status match(struct trib_comm *comm, const struct tri_list *list)
     return tri_match(comm, &signature, list->stream);
 }
 
-static trib_status queue(struct trib_comm *comm, const struct tri_list *list,
-                         struct tri_plan *plan, size_t bytes)
+static trib_status queue(struct trib_comm *comm, const struct tri_list *list, struct tri_plan *plan,
+                         size_t bytes)
 {
     trib_status status = tri_workspace_begin(comm, list->stream);
     if (status != TRIB_OK)
@@ -144,8 +144,8 @@ static trib_status check_same(const struct trib_comm *comm, const struct tri_lis
     return TRIB_OK;
 }
 
-/* A queueing backend sees one group of calls: one thread must not queue the ranks one by one, for the
- * first would wait for the others. Workspaces have begun, the gate is held. */
+/* A queueing backend sees one group of calls: one thread must not queue the ranks one by one, for
+ * the first would wait for the others. Workspaces have begun, the gate is held. */
 static trib_status run_together(struct tri_plan *const *plans, int32_t size)
 {
     const struct tri_backend *backend = plans[0]->backend;
@@ -172,8 +172,7 @@ static trib_status run_each(struct trib_group *group, struct tri_plan *const *pl
     const struct tri_transport_ops *ops = group->comms[0]->backend->transport;
     trib_status status = TRIB_OK;
     for (int32_t i = 0; i < group->size && status == TRIB_OK; i++)
-        status = ops->submit(group->comms[i]->transport, run, plans[i], bytes[i],
-                             plans[i]->stream);
+        status = ops->submit(group->comms[i]->transport, run, plans[i], bytes[i], plans[i]->stream);
     return status;
 }
 

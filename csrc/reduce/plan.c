@@ -44,8 +44,8 @@ static void add_bucket(struct tri_layout *layout, trib_dtype dtype)
 }
 
 /* Buckets in order of first appearance; but a weighted average puts f32 first, whose total decides
- * (if that is finite and positive, so is the f64 one), and has one even with nothing to average, for
- * the total itself is a result. */
+ * (if that is finite and positive, so is the f64 one), and has one even with nothing to average,
+ * for the total itself is a result. */
 static void choose_buckets(struct tri_layout *layout, const struct tri_list *list)
 {
     bool seen[TRIB_U64 + 1] = {false};
@@ -85,8 +85,7 @@ static bool add_tensors(struct tri_layout *layout, const struct tri_list *list)
         if (bytes > most_bytes)
             return false;
         const int b = map.bucket[dtype];
-        layout->buckets[b].count =
-            aligned_offset(layout->buckets[b].count, dtype) + tensor->count;
+        layout->buckets[b].count = aligned_offset(layout->buckets[b].count, dtype) + tensor->count;
         layout->buckets[b].slices++;
         layout->slices++;
     }
@@ -135,8 +134,8 @@ static void make_slices(struct tri_plan *plan, const struct tri_list *list,
     }
 }
 
-static void make_buckets(struct tri_plan *plan, struct trib_comm *comm,
-                         const struct tri_list *list, const struct tri_layout *layout)
+static void make_buckets(struct tri_plan *plan, struct trib_comm *comm, const struct tri_list *list,
+                         const struct tri_layout *layout)
 {
     char *data = tri_workspace_data(comm);
     const bool broadcast = list->operation == TRI_BROADCAST_LIST;
@@ -144,8 +143,8 @@ static void make_buckets(struct tri_plan *plan, struct trib_comm *comm,
     plan->first[0] = 0;
     for (size_t b = 0; b < layout->nbuckets; b++) {
         void *bucket = data + layout->buckets[b].offset;
-        plan->buckets[b] = (struct tri_bucket){bucket, layout->buckets[b].count,
-                                               layout->buckets[b].dtype};
+        plan->buckets[b] =
+            (struct tri_bucket){bucket, layout->buckets[b].count, layout->buckets[b].dtype};
         plan->first[b + 1] = plan->first[b] + layout->buckets[b].slices;
         plan->calls[b] = (struct tri_call){.kind = broadcast ? TRI_BROADCAST : TRI_ALLREDUCE,
                                            .transport = comm->transport,

@@ -59,8 +59,8 @@ struct tri_plan {
     struct tri_slice slices[];
 };
 
-/* The layout of a valid list; nbuckets is 0 if there is nothing to do. False if it is larger than any
- * memory. The same on all ranks, since counts, types and order are. */
+/* The layout of a valid list; nbuckets is 0 if there is nothing to do. False if it is larger than
+ * any memory. The same on all ranks, since counts, types and order are. */
 bool tri_layout_make(struct tri_layout *out, const struct tri_list *list);
 
 /* Bytes of the plan for it. */
