@@ -8,7 +8,6 @@
 /* What the driver knows of an address. Zeroes for one it does not know. */
 struct facts {
     unsigned int type; /* CUmemorytype; 0 is unknown: pageable host memory */
-    unsigned int managed;
     int ordinal;
     unsigned int exported; /* can be exported by the old IPC calls: memory of cudaMalloc */
     CUdeviceptr start;     /* of what was allocated, or reserved, around the address */
@@ -18,18 +17,24 @@ struct facts {
 static bool ask(struct facts *out, const void *address)
 {
     CUpointer_attribute attributes[] = {
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-        CU_POINTER_ATTRIBUTE_IS_MANAGED,
-        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
         CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-        CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
     };
-    *out = (struct facts){0, 0, -1, 0, 0, 0};
-    void *places[] = {&out->type,     &out->managed, &out->ordinal,
-                      &out->exported, &out->start,   &out->size};
-    return tri_nccl_driver.pointer_attributes(6, attributes, places, (CUdeviceptr)address) ==
+    *out = (struct facts){0, -1, 0, 0, 0};
+    void *places[] = {&out->type, &out->ordinal, &out->exported, &out->start, &out->size};
+    return tri_nccl_driver.pointer_attributes(5, attributes, places, (CUdeviceptr)address) ==
            CUDA_SUCCESS;
+}
+
+static bool is_managed(const void *address)
+{
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_IS_MANAGED};
+    unsigned int managed = 0;
+    void *places[] = {&managed};
+    return tri_nccl_driver.pointer_attributes(1, attributes, places, (CUdeviceptr)address) ==
+               CUDA_SUCCESS &&
+           managed != 0;
 }
 
 /* Usually no context is needed for the question; where the driver wants one, it gets the device's. */
@@ -92,28 +97,37 @@ static enum tri_fault walk(int32_t device, const struct facts *first, const char
     }
 }
 
+/* What is not memory of cudaMalloc on this device. */
+static enum tri_fault look_closer(int32_t device, const struct facts *facts, const char *data,
+                                  size_t bytes, size_t *found)
+{
+    if (facts->type != CU_MEMORYTYPE_DEVICE && facts->type != CU_MEMORYTYPE_HOST)
+        return TRI_FAULT_NOT_DEVICE_MEMORY;
+    /* Every device can read and write managed and pinned host memory, and NCCL takes both. */
+    if (facts->type == CU_MEMORYTYPE_HOST || is_managed(data))
+        return inside(facts, data, bytes, found);
+    if (facts->ordinal != device) {
+        *found = (size_t)facts->ordinal;
+        return TRI_FAULT_OTHER_DEVICE;
+    }
+    struct tri_nccl_scope scope;
+    if (tri_nccl_enter(&scope, device) != TRIB_OK)
+        return TRI_FAULT_NONE; /* not the buffer's fault; the collective will say what is wrong */
+    enum tri_fault fault = walk(device, facts, data, bytes, found);
+    tri_nccl_leave(&scope);
+    return fault;
+}
+
 enum tri_fault tri_nccl_check_buffer(int32_t device, const void *data, size_t bytes, size_t *found)
 {
     struct facts facts;
     *found = 0;
-    if (!ask_anyhow(&facts, data, device) ||
-        (facts.type != CU_MEMORYTYPE_DEVICE && facts.type != CU_MEMORYTYPE_HOST))
+    if (!ask_anyhow(&facts, data, device))
         return TRI_FAULT_NOT_DEVICE_MEMORY;
-    /* Every device can read and write managed and pinned host memory, and NCCL takes both. */
-    if (facts.managed || facts.type == CU_MEMORYTYPE_HOST)
+    if (facts.type == CU_MEMORYTYPE_DEVICE && facts.ordinal == device && facts.exported &&
+        facts.size != 0)
         return inside(&facts, data, bytes, found);
-    if (facts.ordinal != device) {
-        *found = (size_t)facts.ordinal;
-        return TRI_FAULT_OTHER_DEVICE;
-    }
-    if (facts.exported && facts.size != 0)
-        return inside(&facts, data, bytes, found);
-    struct tri_nccl_scope scope;
-    if (tri_nccl_enter(&scope, device) != TRIB_OK)
-        return TRI_FAULT_NONE; /* not the buffer's fault; the collective will say what is wrong */
-    enum tri_fault fault = walk(device, &facts, data, bytes, found);
-    tri_nccl_leave(&scope);
-    return fault;
+    return look_closer(device, &facts, data, bytes, found);
 }
 
 /* The device of a stream, before driver 570: that of its context. */

@@ -27,13 +27,14 @@ enum tri_nccl_stage {
 /* What has been queued on a communicator. */
 enum { TRI_NCCL_USED_COLLECTIVE = 1, TRI_NCCL_USED_P2P = 2 };
 
-/* By what ranks of one process find each other. Zeroed before it is filled: compared as bytes. */
+/* By what ranks of one process find each other. Compared as bytes; unused fields are 0. */
 struct tri_nccl_key {
     trib_id id;        /* ranks that come by id; else zeroes */
     uint64_t parent;   /* children of a split: serial of the parent's clique; else 0 */
     uint32_t sequence; /* which split of that parent */
     int32_t color;
 };
+_Static_assert(sizeof(struct tri_nccl_key) == sizeof(trib_id) + 16, "a key has no padding");
 
 /* One rank. Owned by its clique, and freed with it. */
 struct tri_transport {
