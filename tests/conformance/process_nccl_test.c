@@ -120,6 +120,7 @@ static void child(int rank, int size, int from_parent)
 {
     trib_id id;
     struct rank r = {.rank = rank, .size = size};
+    alarm(150); /* no orphan is left, whatever happens */
     if (read(from_parent, &id, sizeof id) != (ssize_t)sizeof id)
         _exit(2);
     const bool good = rank_body(&r, &id);
