@@ -23,6 +23,9 @@ use crate::error::{c_string, check, Result};
 pub struct UniqueId(sys::trib_id);
 
 impl UniqueId {
+    /// Bytes of an id.
+    pub const SIZE: usize = 128;
+
     /// A new id for the first backend that has a device.
     pub fn new() -> Result<UniqueId> {
         UniqueId::create(None)
@@ -44,12 +47,12 @@ impl UniqueId {
     }
 
     /// The id that somebody sent.
-    pub fn from_bytes(bytes: [u8; 128]) -> UniqueId {
+    pub fn from_bytes(bytes: [u8; UniqueId::SIZE]) -> UniqueId {
         UniqueId(sys::trib_id { bytes })
     }
 
     /// The bytes to send.
-    pub fn as_bytes(&self) -> &[u8; 128] {
+    pub fn as_bytes(&self) -> &[u8; UniqueId::SIZE] {
         &self.0.bytes
     }
 

@@ -1,0 +1,145 @@
+//! A rank that never comes, and what is left afterwards.
+
+mod common;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{alone, error_of, get, have, options, ranks, vec_on};
+use tributary::{Communicator, ErrorKind, Group, ReduceOp, Stream, UniqueId};
+
+/// The communicators of two ranks.
+fn pair() -> Option<[Communicator; 2]> {
+    let comms = have(2).then(|| Group::with_options(2, &options()).unwrap().split().unwrap())?;
+    Some(comms.try_into().unwrap())
+}
+
+#[test]
+fn a_missing_rank_is_given_up_from_another_thread() {
+    let _alone = alone();
+    let Some([mut here, mut missing]) = pair() else { return };
+    let handle = here.abort_handle();
+    assert!(!handle.is_aborted());
+    let waiting = thread::spawn(move || {
+        let stream = Stream::new(here.device()).unwrap();
+        let mut buffer = vec_on(&here, &[1.0_f32; 1000]);
+        let result = here.scope(&stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum));
+        (here, error_of(result))
+    });
+    thread::sleep(Duration::from_millis(50));
+    assert!(!waiting.is_finished());
+    handle.clone().abort("rank 1 never came");
+    handle.abort("a second reason");
+    let (mut here, error) = waiting.join().unwrap();
+    assert!(error.is_aborted() && !error.is_timeout());
+    assert!(error.detail().contains("rank 1 never came"), "{error}");
+    assert!(handle.is_aborted());
+
+    // Every rank of the process is aborted, and says so until it is dropped.
+    for comm in [&mut here, &mut missing] {
+        assert!(error_of(comm.status()).is_aborted());
+        let stream = Stream::new(comm.device()).unwrap();
+        assert!(error_of(comm.barrier(&stream)).is_aborted());
+        assert!(comm.counters().is_ok());
+    }
+    drop((here, missing));
+    handle.abort("after the communicators are gone");
+}
+
+#[test]
+fn an_aborted_list_is_as_it_was_and_can_be_tried_again() {
+    let _alone = alone();
+    let Some([mut here, missing]) = pair() else { return };
+    let stream = Stream::new(here.device()).unwrap();
+    let before: Vec<f32> = (0..500).map(|i| i as f32).collect();
+    let list = vec![vec_on(&here, &before), vec_on(&here, &before[..7])];
+    let work = here.start(list, &stream, |s, list| s.allreduce_list(list, ReduceOp::Sum)).unwrap();
+    assert!(!work.is_done().unwrap());
+    here.abort_handle().abort("try again with the ranks that are left");
+    let failed = work.wait().unwrap_err();
+    assert!(failed.error.is_aborted());
+    let mut list = failed.buffers;
+    assert_eq!(get(&list[0]), before);
+    assert_eq!(get(&list[1]), before[..7]);
+    let counters = here.counters().unwrap();
+    assert_eq!((counters.lists_queued, counters.lists_committed), (1, 0));
+    drop((here, missing));
+
+    // The one rank that is left.
+    let id = UniqueId::of(&common::backend()).unwrap();
+    let mut alone = Communicator::with_options(&id, 0, 1, 0, &options()).unwrap();
+    alone.scope(&stream, |s| s.allreduce_list(&mut list, ReduceOp::Avg)).unwrap();
+    assert_eq!(get(&list[0]), before);
+}
+
+#[test]
+fn a_drop_does_not_wait_for_ever() {
+    if !have(2) {
+        return;
+    }
+    let _alone = alone();
+    let options = options().close_timeout(Duration::from_millis(200));
+    let mut comms = Group::with_options(2, &options).unwrap().split().unwrap();
+    let mut here = comms.remove(0);
+    let stream = Stream::new(here.device()).unwrap();
+    let buffer = vec_on(&here, &[1.0_f32; 10]);
+    let work = here.start(buffer, &stream, |s, b| s.allreduce_in_place(b, ReduceOp::Sum)).unwrap();
+    let start = Instant::now();
+    drop(comms);
+    drop(here);
+    let failed = work.wait().unwrap_err();
+    assert!(matches!(failed.error.kind(), ErrorKind::Aborted | ErrorKind::Timeout), "{failed}");
+    drop(stream);
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
+#[test]
+fn close_says_how_it_went() {
+    ranks(2, |comm, stream| {
+        let mut buffer = vec_on(comm, &[1_i32; 3]);
+        comm.scope(stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum)).unwrap();
+        assert_eq!(get(&buffer), [2; 3]);
+    });
+    let _alone = alone();
+    let Some([here, there]) = pair() else { return };
+    let other = thread::spawn(move || there.close(Duration::from_secs(10)));
+    here.close(Duration::from_secs(10)).unwrap();
+    other.join().unwrap().unwrap();
+
+    let Some([mut here, there]) = pair() else { return };
+    let stream = Stream::new(here.device()).unwrap();
+    here.barrier(&stream).unwrap();
+    let other = thread::spawn(move || there.close(Duration::from_millis(100)));
+    let results = [here.close(Duration::from_millis(100)), other.join().unwrap()];
+    let errors: Vec<_> = results.into_iter().filter_map(Result::err).collect();
+    assert!(errors.iter().any(|error| error.is_timeout()), "{errors:?}");
+}
+
+#[test]
+fn ranks_are_dropped_in_any_order() {
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        if !have(3) {
+            return;
+        }
+        let _alone = alone();
+        let comms = Group::with_options(3, &options()).unwrap().split().unwrap();
+        let handle = comms[0].abort_handle();
+        let mut comms: Vec<_> = comms.into_iter().map(Some).collect();
+        for rank in order {
+            comms[rank] = None;
+        }
+        assert!(!handle.is_aborted());
+    }
+}
+
+#[test]
+fn a_group_is_aborted_as_a_whole() {
+    if !have(2) {
+        return;
+    }
+    let _alone = alone();
+    let mut group = Group::with_options(2, &options()).unwrap();
+    group.abort_handle().abort("enough");
+    let error = error_of(group.status());
+    assert!(error.is_aborted() && error.detail().contains("enough"), "{error}");
+}

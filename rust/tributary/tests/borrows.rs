@@ -1,0 +1,256 @@
+//! Scopes and works: whatever happens, no memory is given back while a stream may use it.
+
+mod common;
+
+use std::mem;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{alone, get, have, options, ranks, ranks_with, vec_on};
+use tributary::{DeviceVec, Error, ErrorKind, Group, ReduceOp, Stream};
+
+/// Counts its drops.
+struct Counted(Arc<AtomicUsize>, DeviceVec<f32>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_panic_in_a_scope_waits_for_what_was_queued() {
+    ranks(2, |comm, stream| {
+        let mut buffer = vec_on(comm, &[comm.rank() as f32 + 1.0; 100_000]);
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            comm.scope(stream, |s| -> tributary::Result<()> {
+                s.allreduce_in_place(&mut buffer, ReduceOp::Sum)?;
+                panic!("on purpose")
+            })
+        }))
+        .unwrap_err();
+        assert_eq!(*panic.downcast::<&str>().unwrap(), "on purpose");
+        // All ranks came, so the collective ran before the borrow ended.
+        assert!(stream.is_done().unwrap());
+        assert_eq!(get(&buffer)[99_999], 3.0);
+        comm.status().unwrap();
+    });
+}
+
+#[test]
+fn a_panic_in_a_scope_that_nobody_else_comes_to_ends_in_an_abort() {
+    let options = options().close_timeout(Duration::from_millis(200));
+    ranks_with(2, &options, |comm, stream| {
+        if comm.rank() == 1 {
+            return;
+        }
+        let mut buffer = vec_on(comm, &[1.0_f32; 10]);
+        let start = Instant::now();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            comm.scope(stream, |s| -> tributary::Result<()> {
+                s.allreduce_in_place(&mut buffer, ReduceOp::Sum)?;
+                panic!("on purpose")
+            })
+        }));
+        assert!(panicked.is_err());
+        assert!(start.elapsed() < Duration::from_secs(10));
+        assert!(stream.is_done().unwrap());
+        assert!(comm.abort_handle().is_aborted());
+    });
+}
+
+#[test]
+fn an_error_in_a_scope_comes_out_of_it() {
+    ranks(2, |comm, stream| {
+        let mut buffer = vec_on(comm, &[1.0_f32; 10]);
+        let mut short = vec_on(comm, &[1.0_f32; 3]);
+        let error = comm
+            .scope(stream, |s| {
+                s.allreduce_in_place(&mut buffer, ReduceOp::Sum)?;
+                let held = s.hold(&mut short);
+                s.allgather(held, held)
+            })
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidBuffer);
+        assert_eq!(get(&buffer), [2.0; 10]);
+        comm.status().unwrap();
+    });
+}
+
+#[test]
+fn a_batch_that_fails_queues_nothing() {
+    ranks(2, |comm, stream| {
+        let peer = 1 - comm.rank();
+        let send = vec_on(comm, &[1_u8; 4]);
+        let mut recv = vec_on(comm, &[0_u8; 4]);
+        let mut other = vec_on(comm, &[0_u8; 4]);
+        // The caller's own error: the send would wait for ever if it were queued.
+        let error = comm
+            .scope(stream, |s| {
+                s.batch(|s| {
+                    s.send(&send, peer)?;
+                    let own: Result<(), Error> = s.allgather(&send, &mut other);
+                    own
+                })
+            })
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidBuffer);
+        // The communicator is as good as before.
+        comm.scope(stream, |s| {
+            s.batch(|s| {
+                s.send(&send, peer)?;
+                s.recv(&mut recv, peer)
+            })
+        })
+        .unwrap();
+        assert_eq!(get(&recv), [1; 4]);
+    });
+}
+
+#[test]
+fn calls_of_a_batch_that_depend_on_each_other_are_refused() {
+    ranks(2, |comm, stream| {
+        let peer = 1 - comm.rank();
+        let mut buffer = vec_on(comm, &[1_u8; 8]);
+        let error = comm
+            .scope(stream, |s| {
+                let held = s.hold(&mut buffer);
+                s.batch(|s| {
+                    s.send(held.slice(..5), peer)?;
+                    s.recv(held.slice(4..), peer)
+                })
+            })
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidBuffer);
+        comm.scope(stream, |s| {
+            let held = s.hold(&mut buffer);
+            s.batch(|s| {
+                s.send(held.slice(..4), peer)?;
+                s.recv(held.slice(4..), peer)
+            })
+        })
+        .unwrap();
+    });
+}
+
+#[test]
+fn a_work_gives_its_buffers_back() {
+    ranks(2, |comm, stream| {
+        let buffers = (vec_on(comm, &[1.0_f32; 10]), vec_on(comm, &[2_i64; 20]));
+        let work = comm
+            .start(buffers, stream, |s, (a, b)| {
+                s.allreduce_in_place(a, ReduceOp::Sum)?;
+                s.allreduce_in_place(b, ReduceOp::Sum)
+            })
+            .unwrap();
+        // Something else may be queued meanwhile, and another stream may wait for the work.
+        let other = Stream::new(comm.device()).unwrap();
+        other.wait_event(work.event()).unwrap();
+        comm.barrier(&other).unwrap();
+        other.wait().unwrap();
+        assert!(work.is_done().unwrap());
+        // From another thread, too.
+        let (a, b) = thread::spawn(move || work.wait().unwrap()).join().unwrap();
+        assert_eq!(get(&a), [2.0; 10]);
+        assert_eq!(get(&b), [4; 20]);
+    });
+}
+
+#[test]
+fn a_work_outlives_its_communicator_and_its_stream() {
+    ranks(2, |comm, stream| {
+        let mut child = comm.split(Some(0), 0).unwrap().unwrap();
+        let own = Stream::new(comm.device()).unwrap();
+        let buffer = vec_on(comm, &[1.0_f32; 10]);
+        let work =
+            child.start(buffer, &own, |s, b| s.allreduce_in_place(b, ReduceOp::Sum)).unwrap();
+        drop(own);
+        drop(child);
+        assert_eq!(get(&work.wait().unwrap()), [2.0; 10]);
+        comm.barrier(stream).unwrap();
+        comm.wait(stream).unwrap();
+    });
+}
+
+#[test]
+fn a_work_that_is_forgotten_leaks_its_buffers() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    ranks(2, |comm, stream| {
+        let counted = Counted(Arc::clone(&drops), vec_on(comm, &[1.0_f32; 10]));
+        let work = comm
+            .start(counted, stream, |s, counted| {
+                s.allreduce_in_place(&mut counted.1, ReduceOp::Sum)
+            })
+            .unwrap();
+        mem::forget(work);
+        comm.wait(stream).unwrap();
+    });
+    assert_eq!(drops.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_work_that_is_dropped_frees_its_buffers_when_they_are_ready() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    ranks(2, |comm, stream| {
+        let counted = Counted(Arc::clone(&drops), vec_on(comm, &[1.0_f32; 10]));
+        let work = comm.start(counted, stream, |s, counted| {
+            s.allreduce_in_place(&mut counted.1, ReduceOp::Sum)
+        });
+        drop(work.unwrap());
+        assert!(stream.is_done().unwrap());
+    });
+    assert_eq!(drops.load(Ordering::SeqCst), if have(2) { 2 } else { 0 });
+}
+
+#[test]
+fn a_work_that_is_dropped_while_it_is_stuck_leaks() {
+    if !have(2) {
+        return;
+    }
+    let _alone = alone();
+    let options = options().close_timeout(Duration::from_millis(100));
+    let mut comms = Group::with_options(2, &options).unwrap().split().unwrap();
+    let drops = Arc::new(AtomicUsize::new(0));
+    let stream = Stream::new(comms[0].device()).unwrap();
+    let counted = Counted(Arc::clone(&drops), vec_on(&comms[0], &[1.0_f32; 10]));
+    let work = comms[0]
+        .start(counted, &stream, |s, counted| s.allreduce_in_place(&mut counted.1, ReduceOp::Sum))
+        .unwrap();
+    drop(work);
+    assert_eq!(drops.load(Ordering::SeqCst), 0);
+    comms[0].abort_handle().abort("the test is over");
+}
+
+#[test]
+fn a_work_that_cannot_be_queued_gives_its_buffers_back() {
+    ranks(1, |comm, stream| {
+        let buffers = (vec_on(comm, &[1.0_f32; 10]), vec_on(comm, &[1.0_f64; 10]));
+        let failed = comm
+            .start(buffers, stream, |s, (a, b)| s.allreduce(&*a, b, ReduceOp::Sum))
+            .unwrap_err();
+        assert_eq!(failed.error.kind(), ErrorKind::InvalidBuffer);
+        assert_eq!(get(&failed.buffers.0), [1.0; 10]);
+        let error: Error = failed.into();
+        assert!(error.detail().contains("f32") && error.detail().contains("f64"), "{error}");
+    });
+}
+
+#[test]
+fn a_panic_while_starting_frees_the_buffers_afterwards() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    ranks(2, |comm, stream| {
+        let counted = Counted(Arc::clone(&drops), vec_on(comm, &[1.0_f32; 10]));
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _ = comm.start(counted, stream, |s, counted| {
+                s.allreduce_in_place(&mut counted.1, ReduceOp::Sum)?;
+                panic!("on purpose")
+            });
+        }));
+        assert!(panicked.is_err());
+        assert!(stream.is_done().unwrap());
+    });
+    assert_eq!(drops.load(Ordering::SeqCst), if have(2) { 2 } else { 0 });
+}

@@ -1,0 +1,112 @@
+//! Ranks for tests: threads, on the backend that TRIBUTARY_TEST_BACKEND names (host, if it is not
+//! set). A test that needs more ranks than there are devices says so and passes.
+#![allow(dead_code)] // each test file uses its part
+
+use std::io::Write;
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use tributary::{
+    Backend, Communicator, Device, DeviceVec, Element, Group, Options, Result, Stream,
+};
+
+pub fn backend() -> String {
+    std::env::var("TRIBUTARY_TEST_BACKEND").unwrap_or_else(|_| "host".into())
+}
+
+pub fn on_host() -> bool {
+    backend() == "host"
+}
+
+pub fn options() -> Options {
+    Options::new().backend(&backend())
+}
+
+/// Say that a test does nothing, even where the harness captures what tests print.
+pub fn skip(why: &str) {
+    let name = thread::current().name().unwrap_or("a test").to_owned();
+    let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
+}
+
+/// Are there `wanted` devices?
+pub fn have(wanted: usize) -> bool {
+    let found = Backend::find(&backend()).map_or(0, |backend| backend.devices().unwrap_or(0));
+    if found < wanted {
+        skip(&format!("needs {wanted} devices of {}, found {found}", backend()));
+    }
+    found >= wanted
+}
+
+pub fn device(ordinal: usize) -> Device {
+    Device::get(&backend(), ordinal).unwrap()
+}
+
+/// GPUs are used by one test at a time: collectives of two communicators on one GPU may wait for
+/// each other. The lock guards nothing else.
+pub fn alone() -> Option<MutexGuard<'static, ()>> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    (!on_host()).then(|| LOCK.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Run `rank` on `size` ranks, a thread each, and wait for all. One that panics aborts the others.
+pub fn ranks(size: usize, rank: impl Fn(&mut Communicator, &Stream) + Sync) {
+    ranks_with(size, &options(), rank);
+}
+
+pub fn ranks_with(
+    size: usize,
+    options: &Options,
+    rank: impl Fn(&mut Communicator, &Stream) + Sync,
+) {
+    if !have(size) {
+        return;
+    }
+    let _alone = alone();
+    let comms = Group::with_options(size, options).unwrap().split().unwrap();
+    thread::scope(|threads| {
+        let all: Vec<_> = comms
+            .into_iter()
+            .map(|mut comm| {
+                let rank = &rank;
+                threads.spawn(move || {
+                    let stream = Stream::new(comm.device()).unwrap();
+                    let handle = comm.abort_handle();
+                    let done = catch_unwind(AssertUnwindSafe(|| rank(&mut comm, &stream)));
+                    done.unwrap_or_else(|panic| {
+                        handle.abort("a rank of the test panicked");
+                        resume_unwind(panic)
+                    });
+                })
+            })
+            .collect();
+        for thread in all {
+            if let Err(panic) = thread.join() {
+                resume_unwind(panic);
+            }
+        }
+    });
+}
+
+/// `values` on the device of `comm`.
+pub fn vec_on<T: Element>(comm: &Communicator, values: &[T]) -> DeviceVec<T> {
+    DeviceVec::from_slice(comm.device(), values).unwrap()
+}
+
+/// What a buffer holds now.
+pub fn get<T: Element>(buffer: &DeviceVec<T>) -> Vec<T> {
+    let stream = Stream::new(buffer_device(buffer)).unwrap();
+    buffer.download(&stream).unwrap()
+}
+
+fn buffer_device<T: Element>(buffer: &DeviceVec<T>) -> Device {
+    tributary::DeviceBuffer::device(buffer).unwrap()
+}
+
+/// The error of a call that must fail.
+pub fn error_of<T>(result: Result<T>) -> tributary::Error {
+    match result {
+        Ok(_) => panic!("a call succeeded that must fail"),
+        Err(error) => error,
+    }
+}

@@ -1,0 +1,170 @@
+//! Bad input gets an error that says what to do, before anything is queued.
+
+mod common;
+
+use std::ffi::c_void;
+
+use common::{backend, device, error_of, have, ranks, vec_on};
+use tributary::{
+    Communicator, DType, Device, DeviceBuffer, DeviceVec, ErrorKind, Group, Options, ReduceOp,
+    Stream, UniqueId,
+};
+
+/// A tensor that says what a test wants.
+struct Odd {
+    storage: DeviceVec<f32>,
+    device: Option<Device>,
+    contiguous: bool,
+}
+
+// SAFETY: it is its storage, and where it lies about it the calls fail.
+unsafe impl DeviceBuffer for Odd {
+    fn ptr(&self) -> *mut c_void {
+        self.storage.ptr()
+    }
+    fn len(&self) -> usize {
+        self.storage.len()
+    }
+    fn dtype(&self) -> DType {
+        DType::F32
+    }
+    fn device(&self) -> Option<Device> {
+        self.device
+    }
+    fn is_contiguous(&self) -> bool {
+        self.contiguous
+    }
+}
+
+#[test]
+fn an_error_says_all_of_it() {
+    let error = error_of(Device::get("avian carriers", 0));
+    assert_eq!(error.kind(), ErrorKind::UnknownName);
+    assert_eq!((error.status(), error.name()), (6, "TRIB_ERR_UNKNOWN_NAME"));
+    assert!(error.detail().contains("avian carriers"));
+    let shown = error.to_string();
+    assert!(shown.starts_with("TRIB_ERR_UNKNOWN_NAME (6): no backend"), "{shown}");
+    assert!(shown.ends_with(error.detail()));
+    let _: &dyn std::error::Error = &error;
+}
+
+#[test]
+fn names_numbers_and_devices() {
+    assert_eq!(error_of(Device::get("host", 64)).kind(), ErrorKind::NoDevice);
+    assert_eq!(error_of(Device::get("ho\0st", 0)).kind(), ErrorKind::InvalidArgument);
+    assert_eq!(error_of(Device::get("host", usize::MAX)).kind(), ErrorKind::InvalidArgument);
+    assert_eq!(error_of(UniqueId::of("?")).kind(), ErrorKind::UnknownName);
+    let nowhere = Options::new().backend("?");
+    assert_eq!(error_of(Group::with_options(1, &nowhere)).kind(), ErrorKind::UnknownName);
+    let host = Options::new().backend("host");
+    assert_eq!(error_of(Group::with_options(0, &host)).kind(), ErrorKind::InvalidArgument);
+    assert_eq!(error_of(Group::on_devices(&[1, 1], &host)).kind(), ErrorKind::InvalidArgument);
+    let id = UniqueId::of("host").unwrap();
+    assert_eq!(error_of(Communicator::new(&id, 2, 2, 0)).kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn buffers_of_the_wrong_kind() {
+    ranks(1, |comm, stream| {
+        let own = comm.device();
+        let odd = |device, contiguous| Odd {
+            storage: DeviceVec::from_slice(own, &[1.0; 4]).unwrap(),
+            device,
+            contiguous,
+        };
+        let mut fails = |tensor: &Odd, word: &str| {
+            // SAFETY: the calls must fail; then nothing is queued.
+            let errors = unsafe {
+                [
+                    error_of(comm.allreduce_in_place(tensor, ReduceOp::Sum, stream)),
+                    error_of(comm.allreduce_list(&[tensor], ReduceOp::Sum, stream)),
+                ]
+            };
+            for error in errors {
+                assert_eq!(error.kind(), ErrorKind::InvalidBuffer);
+                assert!(error.detail().contains(word), "{error}");
+                assert!(error.detail().contains("on rank 0"), "{error}");
+            }
+        };
+        fails(&odd(Some(own), false), "contiguous");
+        fails(&odd(Some(Device::get("host", 63).unwrap()), true), "host:63");
+        assert_eq!(comm.counters().unwrap().calls, 0);
+    });
+}
+
+#[test]
+fn lengths_types_and_roots_that_do_not_fit() {
+    ranks(2, |comm, stream| {
+        let send = vec_on(comm, &[1.0_f32; 4]);
+        let double = vec_on(comm, &[1.0_f64; 4]);
+        let long = vec_on(comm, &[1.0_f32; 9]);
+        let sum = ReduceOp::Sum;
+        let rank = comm.rank();
+        // SAFETY: the calls must fail; then nothing is queued.
+        let errors = unsafe {
+            [
+                error_of(comm.allreduce(&send, &long, sum, stream)),
+                error_of(comm.allreduce(&send, &double, sum, stream)),
+                error_of(comm.broadcast(None, &send, rank, stream)),
+                error_of(comm.reduce(&send, None, sum, rank, stream)),
+                error_of(comm.allgather(&send, &long, stream)),
+                error_of(comm.allgather_in_place(&long, stream)),
+                error_of(comm.reduce_scatter(&long, &send, sum, stream)),
+                error_of(comm.alltoall(&long, &long, stream)),
+                error_of(comm.gather(&send, Some(&long), rank, stream)),
+                error_of(comm.scatter(Some(&long), &send, rank, stream)),
+                error_of(comm.allgatherv(&send, &long, &[4, 6], &[0, 4], stream)),
+            ]
+        };
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::InvalidBuffer, "{error}");
+            assert!(error.detail().contains(&format!("on rank {rank}")), "{error}");
+        }
+        // SAFETY: as above.
+        let errors = unsafe {
+            [
+                error_of(comm.broadcast_in_place(&send, 2, stream)),
+                error_of(comm.send(&send, 2, stream)),
+                error_of(comm.allgatherv(&send, &long, &[4], &[0], stream)),
+            ]
+        };
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        }
+        comm.status().unwrap();
+    });
+}
+
+#[test]
+fn a_stream_of_another_device() {
+    if !have(2) {
+        return;
+    }
+    ranks(1, |comm, _| {
+        let stream = Stream::new(device(1)).unwrap();
+        let error = error_of(comm.barrier(&stream));
+        assert_eq!(error.kind(), ErrorKind::InvalidStream);
+        assert!(error.detail().contains(&format!("{}:1", backend())), "{error}");
+    });
+}
+
+#[test]
+fn ranks_that_make_different_calls() {
+    let options = common::options().match_calls(true);
+    common::ranks_with(2, &options, |comm, stream| {
+        let mut buffer = vec_on(comm, &vec![1.0_f32; 4 + comm.rank()]);
+        let error =
+            error_of(comm.scope(stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum)));
+        assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
+    });
+}
+
+#[test]
+fn copies_of_another_length() {
+    let device = device(0);
+    let stream = Stream::new(device).unwrap();
+    let mut vec = DeviceVec::from_slice(device, &[1_i32; 4]).unwrap();
+    assert_eq!(error_of(vec.upload(&[1; 5], &stream)).kind(), ErrorKind::InvalidArgument);
+    let error = error_of(vec.download_into(&mut [0; 3], &stream));
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}

@@ -1,0 +1,123 @@
+//! Streams, events and memory.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{mpsc, Arc};
+use std::time::Duration;
+
+use common::{alone, device, get, have, on_host};
+use tributary::{DeviceBuffer, DeviceVec, Event, Stream};
+
+#[test]
+fn what_is_submitted_runs_in_order_on_another_thread() {
+    if !have(1) {
+        return;
+    }
+    let _alone = alone();
+    let stream = Stream::new(device(0)).unwrap();
+    let (to, from) = mpsc::channel();
+    for i in 0..100 {
+        let to = to.clone();
+        stream.submit(move || to.send(i).unwrap()).unwrap();
+    }
+    stream.wait().unwrap();
+    assert_eq!(from.try_iter().collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
+    stream.submit(|| panic!("on purpose: it goes no further")).unwrap();
+    stream.wait().unwrap();
+}
+
+#[test]
+fn an_event_orders_two_streams() {
+    if !have(1) {
+        return;
+    }
+    let _alone = alone();
+    let (first, second) = (Stream::new(device(0)).unwrap(), Stream::new(device(0)).unwrap());
+    let (go, gone) = mpsc::channel::<()>();
+    let done = Arc::new(AtomicBool::new(false));
+    let (start, event) = (Event::new(device(0)).unwrap(), Event::new(device(0)).unwrap());
+    start.record(&first).unwrap();
+    let flag = Arc::clone(&done);
+    first
+        .submit(move || {
+            gone.recv().unwrap();
+            flag.store(true, Ordering::SeqCst);
+        })
+        .unwrap();
+    event.record(&first).unwrap();
+    second.wait_event(&event).unwrap();
+    let (to, from) = mpsc::channel();
+    let flag = Arc::clone(&done);
+    second.submit(move || to.send(flag.load(Ordering::SeqCst)).unwrap()).unwrap();
+    assert!(!event.is_done().unwrap() && !second.is_done().unwrap());
+    assert!(from.recv_timeout(Duration::from_millis(20)).is_err());
+    go.send(()).unwrap();
+    event.wait().unwrap();
+    assert!(from.recv().unwrap());
+    second.wait().unwrap();
+    assert!(event.is_done().unwrap() && second.is_done().unwrap());
+    assert!(start.elapsed(&event).unwrap() >= Duration::from_millis(15));
+}
+
+#[test]
+fn a_dropped_stream_finishes_its_work() {
+    if !have(1) {
+        return;
+    }
+    let _alone = alone();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let (go, gone) = mpsc::channel::<()>();
+    let stream = Stream::new(device(0)).unwrap();
+    let count = Arc::clone(&ran);
+    stream
+        .submit(move || {
+            gone.recv().unwrap();
+            count.fetch_add(1, Ordering::SeqCst);
+        })
+        .unwrap();
+    drop(stream);
+    assert_eq!(ran.load(Ordering::SeqCst), 0);
+    go.send(()).unwrap();
+    while Arc::strong_count(&ran) > 1 {
+        std::thread::yield_now();
+    }
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn memory_of_a_device() {
+    if !have(1) {
+        return;
+    }
+    let _alone = alone();
+    let stream = Stream::new(device(0)).unwrap();
+    let values: Vec<u64> = (0..1000).collect();
+    let mut vec = DeviceVec::from_slice(device(0), &values).unwrap();
+    assert_eq!(vec.ptr() as usize % 256, 0);
+    assert_eq!(get(&vec), values);
+    vec.upload(&[7; 1000], &stream).unwrap();
+    assert_eq!(vec.download(&stream).unwrap(), [7; 1000]);
+    assert_eq!(get(&DeviceVec::<f32>::zeros(device(0), 5).unwrap()), [0.0; 5]);
+    assert_eq!(vec.as_slice().is_some(), on_host());
+    if let Some(values) = vec.as_mut_slice() {
+        values[3] = 4;
+        assert_eq!(get(&vec)[2..5], [7, 4, 7]);
+    }
+}
+
+#[test]
+fn somebody_elses_stream() {
+    if !have(1) {
+        return;
+    }
+    let _alone = alone();
+    let owner = Stream::new(device(0)).unwrap();
+    // SAFETY: `owner` outlives it, and both are used by this thread.
+    let stream = unsafe { Stream::from_raw(device(0), owner.as_raw()) };
+    let ran = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&ran);
+    stream.submit(move || flag.store(true, Ordering::SeqCst)).unwrap();
+    owner.wait().unwrap();
+    assert!(ran.load(Ordering::SeqCst));
+}

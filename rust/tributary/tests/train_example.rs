@@ -1,0 +1,80 @@
+//! The training example, called as a function: it trains, its proofs can fail, and a rank that fails
+//! leaves no other waiting.
+
+#[path = "../examples/train/main.rs"]
+#[allow(dead_code)]
+mod train;
+
+use clap::Parser;
+use train::data::Digits;
+use train::network::Network;
+use train::ranks::on_every_rank;
+use train::worker::Trained;
+use train::{proof, run, Options};
+use tributary::{Group, Stream};
+
+fn options(arguments: &[&str]) -> Options {
+    Options::parse_from([&["train", "--backend", "host"], arguments].concat())
+}
+
+#[test]
+fn three_ranks_learn_what_one_learns() {
+    let file = std::env::temp_dir().join(format!("tributary-train-{}.svg", std::process::id()));
+    let plot = file.to_str().expect("a plain path");
+    assert!(run(&options(&["--ranks", "3", "--epochs", "6", "--plot", plot])).unwrap());
+    let drawing = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(drawing.contains("training loss") && drawing.contains("3 ranks"));
+}
+
+#[test]
+fn too_little_training_is_no_success() {
+    assert!(!run(&options(&["--ranks", "2", "--epochs", "1", "--no-reference"])).unwrap());
+}
+
+#[test]
+fn a_batch_that_cannot_be_divided_is_refused() {
+    let error = |arguments: &[&str]| run(&options(arguments)).unwrap_err().to_string();
+    assert!(error(&["--ranks", "7"]).contains("--batch 98"));
+    assert!(error(&["--ranks", "7", "--batch", "7000"]).contains("--batch 1435"));
+    assert!(error(&["--ranks", "3", "--batch", "0"]).contains("--batch 3"));
+    assert!(error(&["--ranks", "0"]).contains("at least one rank"));
+}
+
+#[test]
+fn one_wrong_bit_is_found() {
+    let digits = Digits::load();
+    let random = || Trained {
+        network: Network::random(&mut fastrand::Rng::with_seed(1)),
+        epochs: Vec::new(),
+    };
+    let holds = |ranks: &[Trained]| -> Vec<bool> {
+        proof::all(ranks, Some(&random()), &digits).iter().map(|proof| proof.holds).collect()
+    };
+    let mut ranks = [random(), random(), random()];
+    assert_eq!(holds(&ranks), [true, false, true]);
+    let bias = &mut ranks[2].network.parameters[1][7];
+    *bias = -*bias;
+    assert_eq!(holds(&ranks), [false, false, true]);
+    ranks[0].network.parameters[5][0] += 0.01;
+    assert_eq!(holds(&ranks), [false, false, false]);
+}
+
+#[test]
+fn a_rank_that_fails_frees_the_others() {
+    for panics in [false, true] {
+        let settings = tributary::Options::new().backend("host");
+        let group = Group::with_options(3, &settings).unwrap();
+        let failure = on_every_rank(group, |communicator| {
+            if communicator.rank() == 1 {
+                assert!(!panics, "on purpose");
+                return Err("no more images".into());
+            }
+            let stream = Stream::new(communicator.device())?;
+            communicator.scope(&stream, |scope| scope.barrier())?;
+            Ok(())
+        });
+        let expected = if panics { "rank 1 panicked" } else { "rank 1: no more images" };
+        assert_eq!(failure.unwrap_err().to_string(), expected);
+    }
+}
