@@ -400,15 +400,16 @@ typedef struct trib_counters {
  *  abort, whether the last list was written on this rank. Also after an abort. */
 TRIB_API trib_status trib_comm_counters(trib_counters *out, trib_comm *comm);
 
-/** Wait until everything queued on this communicator has run on all ranks of this process and, on
- *  nccl across processes, until the other processes close it too; then release what the engine
- *  holds. Ranks of one process may close one after the other: the last one does the waiting. If
- *  `timeout_ms` passes first, the communicator is aborted and TRIB_ERR_TIMEOUT returned. Later calls
- *  return TRIB_ERR_CLOSED; trib_comm_destroy is still to be called. */
+/** Wait until everything queued on this communicator has run on all ranks of this process; then
+ *  release what the engine holds, in the background. Ranks of one process may close one after the
+ *  other: the last one does the waiting. If `timeout_ms` passes first, the communicator is aborted
+ *  and TRIB_ERR_TIMEOUT returned. Later calls return TRIB_ERR_CLOSED; trib_comm_destroy is still to
+ *  be called. */
 TRIB_API trib_status trib_comm_close(trib_comm *comm, uint32_t timeout_ms);
 
 /** Close with the options' deadline unless that was done, then free. Never blocks for ever: what is
- *  still stuck is aborted and reclaimed in the background. NULL is allowed. */
+ *  still stuck is aborted and reclaimed in the background, and TRIB_ERR_TIMEOUT returned; `comm` is
+ *  gone all the same. NULL is allowed. */
 TRIB_API trib_status trib_comm_destroy(trib_comm *comm);
 
 /* ---------------------------------------------------------------------------------- collectives

@@ -14,7 +14,14 @@ enum { SHOWN_PER_CASE = 8 };
 
 static char case_name[256];
 static _Atomic int case_failures;
+static double case_start;
 static int passed, failed, skipped;
+
+/* TRIB_TEST_VERBOSE in the environment: a line for each case. */
+static bool verbose(void)
+{
+    return getenv("TRIB_TEST_VERBOSE") != NULL;
+}
 
 void check_begin(const char *format, ...)
 {
@@ -23,6 +30,11 @@ void check_begin(const char *format, ...)
     (void)vsnprintf(case_name, sizeof case_name, format, arguments);
     va_end(arguments);
     atomic_store(&case_failures, 0);
+    case_start = check_now_ms();
+    if (verbose()) {
+        printf("  %s ...", case_name);
+        fflush(stdout);
+    }
 }
 
 void check_end(void)
@@ -31,6 +43,9 @@ void check_end(void)
         passed++;
     else
         failed++;
+    if (verbose())
+        printf(" %s, %.1f ms\n", atomic_load(&case_failures) == 0 ? "passed" : "FAILED",
+               check_now_ms() - case_start);
 }
 
 void check_skip(const char *format, ...)

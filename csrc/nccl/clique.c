@@ -36,7 +36,6 @@ static trib_status create(struct tri_nccl_clique **out)
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for an abort state");
     }
     clique->word = word;
-    atomic_init(&clique->used, 0);
     *out = clique;
     return TRIB_OK;
 }
@@ -189,12 +188,9 @@ void tri_nccl_publish(struct tri_transport *transport, ncclComm_t comm)
 trib_status tri_nccl_equip(struct tri_transport *transport)
 {
     struct tri_nccl_scope scope;
-    void *scratch = NULL;
     trib_status status = tri_nccl_enter(&scope, transport->device);
     if (status != TRIB_OK)
         return status;
-    status = tri_nccl_alloc_shared(&scratch, TRI_NCCL_CELL);
-    transport->scratch = scratch;
     cudaError_t error = cudaStreamCreateWithFlags(&transport->stream, cudaStreamNonBlocking);
     if (error == cudaSuccess && transport->size == 1)
         error = cudaEventCreateWithFlags(&transport->event, cudaEventDisableTiming);
@@ -260,7 +256,6 @@ void tri_nccl_release(struct tri_nccl_clique *clique)
     while (clique->ranks != NULL) {
         struct tri_transport *rank = clique->ranks;
         clique->ranks = rank->next;
-        tri_nccl_free_shared(rank->scratch);
         free(rank);
     }
     pthread_mutex_destroy(&clique->lock);

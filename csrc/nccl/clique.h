@@ -18,14 +18,11 @@
 
 enum tri_nccl_stage {
     TRI_NCCL_OPEN,
-    TRI_NCCL_CLOSING,    /* saying goodbye; an abort still takes over */
+    TRI_NCCL_CLOSING,    /* waiting for what is queued; an abort still takes over */
     TRI_NCCL_DESTROYING, /* inside ncclCommDestroy: nobody else may touch the handles */
     TRI_NCCL_ABORTING,   /* the reaper's */
     TRI_NCCL_GONE
 };
-
-/* What has been queued on a communicator. */
-enum { TRI_NCCL_USED_COLLECTIVE = 1, TRI_NCCL_USED_P2P = 2 };
 
 /* By what ranks of one process find each other. Compared as bytes; unused fields are 0. */
 struct tri_nccl_key {
@@ -47,8 +44,7 @@ struct tri_transport {
      * a communicator of one rank has none. */
     ncclComm_t comm;
     bool flagged;        /* the reaper's: ncclCommAbort was called for it */
-    cudaStream_t stream; /* for the goodbye and for poll; never captured */
-    uint32_t *scratch;   /* a shared cell: operands of the goodbye */
+    cudaStream_t stream; /* for waiting and for poll; never captured */
     uint32_t splits;     /* its owner's: number of splits so far */
     /* solo.c: the point in `last` where the newest copy ended. */
     cudaEvent_t event;
@@ -62,8 +58,6 @@ struct tri_nccl_clique {
     struct trib_abort *state;
     const uint32_t *word;
     struct tri_nccl_key key;
-
-    _Atomic unsigned used; /* TRI_NCCL_USED_ bits */
 
     /* Guarded by the registry's lock in clique.c. */
     struct tri_nccl_clique *next;
@@ -114,5 +108,8 @@ void tri_nccl_poll(struct tri_transport *transport);
 
 /* The abort hook of a clique (reap.c): context is the clique. */
 void tri_nccl_on_abort(void *context);
+
+/* Destroy, in the background, a clique in stage DESTROYING on which everything has run (reap.c). */
+void tri_nccl_retire(struct tri_nccl_clique *clique);
 
 #endif

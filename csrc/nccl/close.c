@@ -16,39 +16,27 @@ struct farewell {
     struct tri_nccl_clique *clique; /* a reference */
 };
 
-/* NCCL runs the operations of a communicator in the order of their calls, whichever streams they name.
- * So once one more operation is done on every local rank, all before it are. If collectives were
- * made, all ranks everywhere made them, and all take part in an allreduce of one element, which is done
- * when their last work is. If only sends and receives were, the other processes may have made
- * none: each rank sends to itself. */
-static trib_status say_goodbye(struct tri_nccl_clique *clique, unsigned used)
+/* Wait until everything that was queued has run, on every local rank, and with the other processes as
+ * NCCL sees fit. It only waits for streams. Another operation queued behind would not do: its kernel
+ * might have to wait for one of another communicator, whose partner waits for us. */
+static trib_status finalize(struct tri_nccl_clique *clique)
 {
-    const bool together = (used & TRI_NCCL_USED_COLLECTIVE) != 0;
-    struct tri_call *calls = calloc(2 * (size_t)clique->joined, sizeof *calls);
-    size_t n = 0;
-    if (calls == NULL)
-        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for closing");
-    for (struct tri_transport *rank = clique->ranks; rank != NULL; rank = rank->next) {
-        struct tri_call call = {
-            .kind = together ? TRI_ALLREDUCE : TRI_SEND,
-            .transport = rank,
-            .send = &rank->scratch[0],
-            .recv = &rank->scratch[together ? 0 : 1],
-            .count = 1,
-            .dtype = TRIB_U32,
-            .op = TRIB_SUM,
-            .peer = rank->rank,
-            .stream = rank->stream,
-        };
-        calls[n++] = call;
-        if (!together) {
-            call.kind = TRI_RECV;
-            calls[n++] = call;
-        }
+    struct tri_nccl_scope scope;
+    trib_status status = tri_nccl_enter(&scope, clique->ranks->device);
+    if (status != TRIB_OK)
+        return status;
+    ncclResult_t result = ncclGroupStart();
+    if (result == ncclSuccess) {
+        for (struct tri_transport *rank = clique->ranks; result == ncclSuccess && rank != NULL;
+             rank = rank->next)
+            result = ncclCommFinalize(rank->comm);
+        const ncclResult_t end = ncclGroupEnd();
+        result = result != ncclSuccess ? result : end;
     }
-    trib_status status = tri_nccl_collective(calls, n);
-    free(calls);
-    return status;
+    tri_nccl_leave(&scope);
+    if (result == ncclSuccess)
+        return TRIB_OK;
+    return tri_nccl_fail(result, "close", clique->ranks->rank, clique->ranks->device);
 }
 
 /* Until `stream` is done, or the clique stopped. */
@@ -67,40 +55,25 @@ static trib_status wait_quietly(const struct tri_nccl_clique *clique, cudaStream
     return tri_abort_status(clique->state);
 }
 
-/* Inside the gate: an abort that comes now waits until nothing here uses NCCL or the streams. */
-static trib_status finish_work(struct tri_nccl_clique *clique)
+/* A communicator of one rank: let its newest copy end. */
+static trib_status finish_copy(struct tri_nccl_clique *clique)
 {
-    const unsigned used = atomic_load(&clique->used);
-    if (!tri_abort_enter(clique->state))
-        return tri_abort_status(clique->state);
-    trib_status status = TRIB_OK;
-    if (used != 0 && clique->ranks->size > 1)
-        status = say_goodbye(clique, used);
-    for (struct tri_transport *rank = clique->ranks; status == TRIB_OK && rank != NULL;
-         rank = rank->next) {
-        if (rank->queued) /* a communicator of one rank: let its newest copy end */
-            status = tri_nccl_stream_wait_event(rank->device, rank->event, rank->stream);
-        if (status == TRIB_OK)
-            status = wait_quietly(clique, rank->stream, rank->device);
-    }
-    tri_abort_leave(clique->state);
-    return status;
+    const struct tri_transport *rank = clique->ranks;
+    if (!rank->queued)
+        return TRIB_OK;
+    trib_status status = tri_nccl_stream_wait_event(rank->device, rank->event, rank->stream);
+    return status == TRIB_OK ? wait_quietly(clique, rank->stream, rank->device) : status;
 }
 
-/* One after the other: only the last one frees, for all. Several ranks of one process must not wait
- * for each other in here, and do not. */
-static void destroy_all(struct tri_nccl_clique *clique)
+/* Inside the gate: an abort that comes now raises NCCL's flags, which end the waiting, and frees
+ * when nothing here uses NCCL or the streams any more. */
+static trib_status finish_work(struct tri_nccl_clique *clique)
 {
-    struct tri_nccl_scope scope;
-    const bool entered = tri_nccl_enter(&scope, clique->ranks->device) == TRIB_OK;
-    for (struct tri_transport *rank = clique->ranks; rank != NULL; rank = rank->next) {
-        ncclResult_t result = rank->comm == NULL ? ncclSuccess : ncclCommDestroy(rank->comm);
-        if (result != ncclSuccess)
-            tri_log(TRIB_LOG_ERROR, "destroying rank %d on device %d: NCCL returned \"%s\"",
-                    (int)rank->rank, (int)rank->device, ncclGetErrorString(result));
-    }
-    if (entered)
-        tri_nccl_leave(&scope);
+    if (!tri_abort_enter(clique->state))
+        return tri_abort_status(clique->state);
+    trib_status status = clique->ranks->size == 1 ? finish_copy(clique) : finalize(clique);
+    tri_abort_leave(clique->state);
+    return status;
 }
 
 static trib_status run(struct tri_nccl_task *task)
@@ -111,9 +84,7 @@ static trib_status run(struct tri_nccl_task *task)
         return tri_nccl_stop(clique, status); /* the reaper's now */
     if (!tri_nccl_advance(clique, TRI_NCCL_CLOSING, TRI_NCCL_DESTROYING))
         return tri_abort_status(clique->state);
-    destroy_all(clique);
-    tri_nccl_strip(clique);
-    (void)tri_nccl_advance(clique, TRI_NCCL_DESTROYING, TRI_NCCL_GONE);
+    tri_nccl_retire(clique);
     return TRIB_OK;
 }
 

@@ -57,18 +57,12 @@ static ncclResult_t issue_all(const struct tri_call *calls, size_t n, struct tri
     return first != ncclSuccess ? first : end;
 }
 
-/* Remember what kinds of work the communicators have seen: close.c wants to know. */
-static uint64_t survey(const struct tri_call *calls, size_t n)
+/* A bit for each device that the calls are of. */
+static uint64_t devices_of(const struct tri_call *calls, size_t n)
 {
     uint64_t devices = 0;
-    for (size_t i = 0; i < n; i++) {
-        const bool p2p = calls[i].kind == TRI_SEND || calls[i].kind == TRI_RECV;
-        const unsigned bit = p2p ? TRI_NCCL_USED_P2P : TRI_NCCL_USED_COLLECTIVE;
-        _Atomic unsigned *used = &calls[i].transport->clique->used;
-        if ((atomic_load_explicit(used, memory_order_relaxed) & bit) == 0)
-            atomic_fetch_or(used, bit);
+    for (size_t i = 0; i < n; i++)
         devices |= (uint64_t)1 << calls[i].transport->device;
-    }
     return devices;
 }
 
@@ -90,7 +84,7 @@ static trib_status failed(ncclResult_t result, const struct tri_call *calls, siz
 static trib_status issue_locked(const struct tri_call *calls, size_t n, struct tri_nccl_scope *scope)
 {
     const struct trib_abort *state = calls[0].transport->clique->state;
-    const uint64_t devices = survey(calls, n);
+    const uint64_t devices = devices_of(calls, n);
     const struct tri_call *at;
     if (!tri_nccl_issue_lock(devices, state))
         return tri_abort_status(state);

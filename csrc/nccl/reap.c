@@ -1,4 +1,8 @@
-/* The end of a clique that was stopped: flags up at once, memory back when nobody is inside.
+/* Giving back what a clique holds, on a thread of its own: freeing takes half a second, and waits for
+ * whatever else runs on the devices, which nobody should have to wait for.
+ *
+ * A clique that was closed in good order is destroyed. One that was stopped is aborted: flags up at
+ * once, memory back when nobody is inside.
  *
  * ncclCommAbort is not safe against calls that are inside NCCL on the same communicator. But within an
  * open group it only raises the flags that make those calls and the kernels come back, and it frees
@@ -102,6 +106,46 @@ static void *reap(void *argument)
     return NULL;
 }
 
+/* One after the other: only the last one frees, for all. Several ranks of one process must not wait
+ * for each other in here, and do not. */
+static void *destroy_all(void *argument)
+{
+    struct tri_nccl_clique *clique = argument;
+    struct tri_nccl_scope scope;
+    const bool entered = tri_nccl_enter(&scope, clique->ranks->device) == TRIB_OK;
+    for (struct tri_transport *rank = clique->ranks; rank != NULL; rank = rank->next) {
+        ncclResult_t result = rank->comm == NULL ? ncclSuccess : ncclCommDestroy(rank->comm);
+        if (result != ncclSuccess)
+            tri_log(TRIB_LOG_ERROR, "destroying rank %d on device %d: NCCL returned \"%s\"",
+                    (int)rank->rank, (int)rank->device, ncclGetErrorString(result));
+    }
+    if (entered)
+        tri_nccl_leave(&scope);
+    tri_nccl_strip(clique);
+    (void)tri_nccl_advance(clique, TRI_NCCL_DESTROYING, TRI_NCCL_GONE);
+    tri_nccl_release(clique);
+    atomic_fetch_sub(&reapers, 1);
+    return NULL;
+}
+
+/* A thread that gives `clique` back, with a reference of its own. */
+static bool start(void *(*function)(void *clique), struct tri_nccl_clique *clique)
+{
+    tri_nccl_retain(clique);
+    (void)pthread_once(&once, register_exit);
+    atomic_fetch_add(&reapers, 1);
+    if (tri_nccl_thread(function, clique) == 0)
+        return true;
+    atomic_fetch_sub(&reapers, 1); /* the reference stays: what the thread would free is leaked */
+    return false;
+}
+
+void tri_nccl_retire(struct tri_nccl_clique *clique)
+{
+    if (!start(destroy_all, clique))
+        tri_log(TRIB_LOG_ERROR, "no thread to destroy a communicator: it is leaked");
+}
+
 void tri_nccl_on_abort(void *context)
 {
     struct tri_nccl_clique *clique = context;
@@ -109,11 +153,7 @@ void tri_nccl_on_abort(void *context)
     if (!tri_nccl_advance(clique, TRI_NCCL_OPEN, TRI_NCCL_ABORTING) &&
         !tri_nccl_advance(clique, TRI_NCCL_CLOSING, TRI_NCCL_ABORTING))
         return;
-    tri_nccl_retain(clique); /* the thread's */
-    (void)pthread_once(&once, register_exit);
-    atomic_fetch_add(&reapers, 1);
-    if (tri_nccl_thread(reap, clique) == 0)
-        return;
-    atomic_fetch_sub(&reapers, 1);
-    tri_log(TRIB_LOG_ERROR, "no thread to abort a communicator: it is leaked, and its streams hang");
+    if (!start(reap, clique))
+        tri_log(TRIB_LOG_ERROR,
+                "no thread to abort a communicator: it is leaked, and its streams hang");
 }
