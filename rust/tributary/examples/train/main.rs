@@ -1,0 +1,159 @@
+//! Data-parallel training with Tributary: a small network learns to read handwritten digits.
+//!
+//! Every rank is a thread with a network of its own. In each step it works on its share of the
+//! batch, and then one call of Tributary averages the gradients over the ranks. So all of them take
+//! the same step, and stay equal to the bit. The program proves that at its end, and that the result
+//! is what a single rank gets from the same batches.
+//!
+//! ```text
+//! cargo run --release --example train
+//! cargo run --release --example train -- --ranks 4 --backend nccl --plot curves.svg
+//! ```
+//!
+//! Where to read: `exchange.rs` has the calls of Tributary, `worker.rs` the loop of one rank, and
+//! `ranks.rs` the threads.
+
+pub mod data;
+mod exchange;
+pub mod network;
+mod plot;
+pub mod proof;
+pub mod ranks;
+mod report;
+pub mod worker;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use tributary::Group;
+
+use data::Digits;
+use proof::Proof;
+use report::{Progress, Table};
+use worker::Trained;
+
+/// What can go wrong, in words; it travels between threads.
+pub type Failure = Box<dyn Error + Send + Sync>;
+
+/// Train a small network to read handwritten digits, data-parallel over several ranks.
+#[derive(Parser)]
+#[command(name = "train", version)]
+pub struct Options {
+    /// Ranks, a thread each; on nccl also a GPU each
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    pub ranks: usize,
+    /// Backend: host or nccl [default: the best that has a device for every rank]
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<String>,
+    /// Times that all training images are seen
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub epochs: usize,
+    /// Images in a step, on all ranks together
+    #[arg(long, default_value_t = 96, value_name = "N")]
+    pub batch: usize,
+    /// Learning rate
+    #[arg(long, default_value_t = 0.1, value_name = "RATE")]
+    pub lr: f32,
+    /// Seed of the first parameters and of the order of the images
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// Draw the curves of loss and accuracy
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// Do not train once more with a single rank, to compare with
+    #[arg(long)]
+    pub no_reference: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(failure) => {
+            eprintln!("train: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Trains, reports and proves. Did every proof hold?
+pub fn run(options: &Options) -> Result<bool, Failure> {
+    let digits = Digits::load();
+    check(options, &digits)?;
+    println!(
+        "{} images to learn from, {} to be tested on",
+        digits.training.len(),
+        digits.test.len()
+    );
+    let trained = train(options, options.ranks, &digits, Table::Every)?;
+    let reference = match options.no_reference {
+        true => None,
+        false => Some(train(options, 1, &digits, Table::Last)?.remove(0)),
+    };
+    if let Some(file) = &options.plot {
+        let reference = reference.as_ref().map(|reference| &reference.epochs[..]);
+        plot::draw(file, options.ranks, &trained[0].epochs, reference)?;
+        println!("\ncurves drawn in {}", file.display());
+    }
+    println!();
+    let proofs = proof::all(&trained, reference.as_ref(), &digits);
+    proofs.iter().for_each(Proof::print);
+    Ok(proofs.iter().all(|proof| proof.holds))
+}
+
+/// Trains with `ranks` ranks; what comes out of each of them.
+fn train(
+    options: &Options,
+    ranks: usize,
+    digits: &Digits,
+    table: Table,
+) -> Result<Vec<Trained>, Failure> {
+    let mut settings = tributary::Options::new();
+    if let Some(backend) = &options.backend {
+        settings = settings.backend(backend);
+    }
+    let group = Group::with_options(ranks, &settings)?;
+    let steps = digits.training.len() / options.batch;
+    println!(
+        "\n{ranks} rank{} on {}: {} epochs of {steps} steps, {} images a rank in each",
+        if ranks == 1 { "" } else { "s" },
+        group.backend(),
+        options.epochs,
+        options.batch / ranks,
+    );
+    let progress = Progress::new(options.epochs, steps, table);
+    let start = Instant::now();
+    let trained = ranks::on_every_rank(group, |communicator| {
+        worker::train(communicator, digits, options, &progress)
+    })?;
+    println!("trained in {:.2} s", start.elapsed().as_secs_f64());
+    Ok(trained)
+}
+
+/// Refuses what cannot be divided among the ranks, so that the average of the ranks' gradients is
+/// the gradient of the whole batch.
+fn check(options: &Options, digits: &Digits) -> Result<(), Failure> {
+    let Options { ranks, batch, epochs, .. } = *options;
+    if ranks == 0 || epochs == 0 {
+        return Err("there has to be at least one rank and one epoch".into());
+    }
+    if batch == 0 || batch % ranks != 0 {
+        let next = batch.next_multiple_of(ranks).max(ranks);
+        return Err(format!(
+            "a batch of {batch} cannot be divided equally among {ranks} ranks; try --batch {next}"
+        )
+        .into());
+    }
+    if batch > digits.training.len() {
+        let most = digits.training.len() / ranks * ranks;
+        return Err(format!(
+            "there are {} images to learn from, a batch of {batch} is more; try --batch {most}",
+            digits.training.len()
+        )
+        .into());
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! What the program shows while it works: a bar, and a line an epoch.
+
+use std::fmt;
+use std::time::Duration;
+
+use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
+
+/// One epoch as rank 0 saw it.
+pub struct Epoch {
+    pub number: usize,
+    /// Mean training loss over the epoch and over the ranks.
+    pub loss: f32,
+    /// Fraction of the test images that is recognised after it.
+    pub accuracy: f64,
+    /// Mean time of a step.
+    pub step: Duration,
+    /// Fraction of that from queueing the gradients to having their average, so it includes the
+    /// wait for the slowest rank.
+    pub communicating: f64,
+    /// What this rank has handed to Tributary.
+    pub bytes: u64,
+}
+
+/// Which epochs get a line.
+#[derive(Clone, Copy)]
+pub enum Table {
+    Every,
+    Last,
+}
+
+/// The bar and the table of one training. Where standard error is no terminal there is no bar.
+pub struct Progress {
+    bar: ProgressBar,
+    epochs: usize,
+    table: Table,
+}
+
+impl Progress {
+    /// For `epochs` epochs of `steps` steps.
+    pub fn new(epochs: usize, steps: usize, table: Table) -> Progress {
+        println!("epoch      loss   test accuracy   step time   communicating   bytes a rank");
+        let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} steps, {eta} left")
+            .expect("a valid template");
+        let bar = ProgressBar::new((epochs * steps) as u64).with_style(style);
+        Progress { bar, epochs, table }
+    }
+
+    /// Another step is done.
+    pub fn step(&self) {
+        self.bar.inc(1);
+    }
+
+    /// Another epoch is done.
+    pub fn epoch(&self, epoch: &Epoch) {
+        if matches!(self.table, Table::Every) || epoch.number == self.epochs {
+            self.bar.suspend(|| println!("{epoch}"));
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl fmt::Display for Epoch {
+    /// The line of the table.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:>5} {:>9.5} {:>13.2} % {:>8.3} ms {:>13.1} % {:>14}",
+            self.number,
+            self.loss,
+            100.0 * self.accuracy,
+            1e3 * self.step.as_secs_f64(),
+            100.0 * self.communicating,
+            BinaryBytes(self.bytes).to_string(),
+        )
+    }
+}
