@@ -94,7 +94,8 @@ enum {
 #undef TRIB_STATUS_ENUM_
 };
 
-/** "TRIB_ERR_ABORTED"; never NULL, also for numbers that this library does not know. */
+/** "TRIB_ERR_ABORTED"; never NULL, also for numbers that this library does not know. This and the
+ *  other names and sentences that take no object live for ever. */
 TRIB_API const char *trib_status_name(trib_status status);
 
 /** The sentence of TRIB_STATUS_MAP; never NULL. */

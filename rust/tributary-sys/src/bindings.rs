@@ -199,7 +199,7 @@ pub type trib_log_fn = ::core::option::Option<
 extern "C" {
     #[doc = " The version of the library that is loaded, in the form of TRIB_VERSION."]
     pub fn trib_version() -> u32;
-    #[doc = " \"TRIB_ERR_ABORTED\"; never NULL, also for numbers that this library does not know."]
+    #[doc = " \"TRIB_ERR_ABORTED\"; never NULL, also for numbers that this library does not know. This and the\n  other names and sentences that take no object live for ever."]
     pub fn trib_status_name(status: trib_status) -> *const ::core::ffi::c_char;
     #[doc = " The sentence of TRIB_STATUS_MAP; never NULL."]
     pub fn trib_status_message(status: trib_status) -> *const ::core::ffi::c_char;
@@ -401,9 +401,9 @@ extern "C" {
     pub fn trib_comm_status(comm: *mut trib_comm) -> trib_status;
     #[doc = " Fill `*out`. `lists_committed` is exact once the stream has been waited for; it tells, after an\n  abort, whether the last list was written on this rank. Also after an abort."]
     pub fn trib_comm_counters(out: *mut trib_counters, comm: *mut trib_comm) -> trib_status;
-    #[doc = " Wait until everything queued on this communicator has run on all ranks of this process and, on\n  nccl across processes, until the other processes close it too; then release what the engine\n  holds. Ranks of one process may close one after the other: the last one does the waiting. If\n  `timeout_ms` passes first, the communicator is aborted and TRIB_ERR_TIMEOUT returned. Later calls\n  return TRIB_ERR_CLOSED; trib_comm_destroy is still to be called."]
+    #[doc = " Wait until everything queued on this communicator has run on all ranks of this process; then\n  release what the engine holds, in the background. Ranks of one process may close one after the\n  other: the last one does the waiting. If `timeout_ms` passes first, the communicator is aborted\n  and TRIB_ERR_TIMEOUT returned. Later calls return TRIB_ERR_CLOSED; trib_comm_destroy is still to\n  be called."]
     pub fn trib_comm_close(comm: *mut trib_comm, timeout_ms: u32) -> trib_status;
-    #[doc = " Close with the options' deadline unless that was done, then free. Never blocks for ever: what is\n  still stuck is aborted and reclaimed in the background. NULL is allowed."]
+    #[doc = " Close with the options' deadline unless that was done, then free. Never blocks for ever: what is\n  still stuck is aborted and reclaimed in the background, and TRIB_ERR_TIMEOUT returned; `comm` is\n  gone all the same. NULL is allowed."]
     pub fn trib_comm_destroy(comm: *mut trib_comm) -> trib_status;
     #[doc = " `recv` = reduction of every rank's `send`. In place: recv == send."]
     pub fn trib_allreduce(
