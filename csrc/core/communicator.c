@@ -10,7 +10,7 @@ enum {
     DEFAULT_TIMEOUT_MS = 300000,
     DEFAULT_CLOSE_TIMEOUT_MS = 5000,
     FIRST_BATCH = 8,      /* calls that are remembered without growing */
-    PATIENCE_NS = 2000000 /* for the end of work that is known to be ending */
+    PATIENCE_NS = 2000000 /* for the end of work that is known to be ending; 2 ms */
 };
 
 trib_status tri_settings_read(struct tri_settings *out, const char *function,
@@ -225,15 +225,18 @@ trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms)
     comm->closed = true;
     comm->batch.open = false;
     comm->batch.n = 0;
-    return comm->backend->transport->close(comm->transport, timeout_ms);
+    const trib_status status = comm->backend->transport->close(comm->transport, timeout_ms);
+    /* The backend has waited for its collectives; what a list does after them is just ending. */
+    if (status == TRIB_OK && tri_abort_live(comm->state))
+        tri_workspace_settle(&comm->workspace, timeout_ms == 0 ? 0 : PATIENCE_NS);
+    return status;
 }
 
 trib_status tri_comm_destroy(struct trib_comm *comm)
 {
     const trib_status status =
         comm->closed ? TRIB_OK : tri_comm_close(comm, comm->close_timeout_ms);
-    /* After an orderly close nothing of it is left but a kernel that is just ending. */
-    tri_workspace_close(&comm->workspace, tri_abort_live(comm->state) ? PATIENCE_NS : 0);
+    tri_workspace_close(&comm->workspace);
     tri_workspace_sweep();
     comm->backend->transport->destroy(comm->transport);
     tri_abort_release(comm->state);

@@ -135,12 +135,15 @@ static void free_all(struct tri_workspace *workspace)
     free(workspace->host);
 }
 
-void tri_workspace_close(struct tri_workspace *workspace, uint64_t patience_ns)
+void tri_workspace_settle(const struct tri_workspace *workspace, uint64_t patience_ns)
 {
     const uint64_t deadline = tri_now_ns() + patience_ns;
-    bool stuck = in_use(workspace);
-    while (stuck && tri_now_ns() < deadline)
-        stuck = in_use(workspace);
+    while (in_use(workspace) && tri_now_ns() < deadline) {}
+}
+
+void tri_workspace_close(struct tri_workspace *workspace)
+{
+    const bool stuck = in_use(workspace);
     struct aside *entry = stuck ? malloc(sizeof *entry) : NULL;
     if (!stuck) {
         free_all(workspace);

@@ -53,9 +53,11 @@ trib_status tri_workspace_end(struct trib_comm *comm, trib_stream stream);
 /* How many lists have been written. */
 uint64_t tri_workspace_committed(const struct tri_workspace *workspace);
 
-/* Give everything back if the last use has ended, or ends within `patience_ns`. Otherwise put it
- * aside, until a later sweep finds that it has: work that is stuck is not waited for. */
-void tri_workspace_close(struct tri_workspace *workspace, uint64_t patience_ns);
+/* Let the last use end, for at most `patience_ns`. */
+void tri_workspace_settle(const struct tri_workspace *workspace, uint64_t patience_ns);
+/* Give everything back: now if the last use has ended. Otherwise put it aside, until a later sweep
+ * finds that it has: work that is stuck is not waited for. */
+void tri_workspace_close(struct tri_workspace *workspace);
 /* Free what was put aside and is no longer in use. Any thread. */
 void tri_workspace_sweep(void);
 
