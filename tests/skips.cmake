@@ -1,9 +1,15 @@
 # Run by ctest after its summary: says what was skipped and why, out of the log of this run, and
 # leaves the counts and those lines in <FOLDER>/Testing/{counts,skips}.txt.
-set(log ${FOLDER}/Testing/Temporary/LastTest.log)
-if(EXISTS ${log}.tmp) # while ctest is still writing
-    set(log ${log}.tmp)
-endif()
+# While ctest is still writing, the log has a longer name: .tmp, from CMake 4 on .tmp and a number.
+file(GLOB logs ${FOLDER}/Testing/Temporary/LastTest.log*)
+set(newest -1)
+foreach(candidate IN LISTS logs)
+    file(TIMESTAMP ${candidate} written %s)
+    if(written GREATER_EQUAL newest)
+        set(newest ${written})
+        set(log ${candidate})
+    endif()
+endforeach()
 file(STRINGS ${log} lines REGEX "^[0-9]+/[0-9]+ Test: |^ *skipped: |^Test Passed")
 string(REPLACE "[" "(" lines "${lines}") # a bracket would hold lines of the list together
 string(REPLACE "]" ")" lines "${lines}")
