@@ -10,12 +10,14 @@
 
 enum {
     ROUND_NS = 200000,
-    QUIET_ROUNDS = 100 /* without work before the patrol sleeps */
+    QUIET_ROUNDS = 100, /* without work before the patrol sleeps */
+    PUT_OFF = 64        /* a thread puts off no more streams than that */
 };
 
-/* The stream whose worker this thread has put off calling. It may be gone by now: only for
- * tri_stream_kick. */
-static _Thread_local const void *put_off;
+/* The streams whose workers this thread has put off calling, the oldest first. They may be gone by
+ * now: only for tri_stream_kick. */
+static _Thread_local const void *put_off[PUT_OFF];
+static _Thread_local int n_put_off;
 
 static struct {
     pthread_once_t once;
@@ -59,13 +61,24 @@ static void start_patrol(void)
         pthread_detach(thread);
 }
 
+/* Remember it for the time when this thread waits. False if it has too many to remember. */
+static bool remember(const void *stream)
+{
+    for (int i = 0; i < n_put_off; i++)
+        if (put_off[i] == stream)
+            return true;
+    if (n_put_off == PUT_OFF)
+        return false;
+    put_off[n_put_off++] = stream;
+    return true;
+}
+
 /* Let the patrol look after the stream. False if there is no patrol. */
 static bool put_off_call(const void *stream, struct tri_patrolled *patrolled)
 {
     pthread_once(&patrol.once, start_patrol);
-    if (!patrol.started)
+    if (!patrol.started || !remember(stream))
         return false;
-    put_off = stream;
     uint32_t none = 0;
     (void)atomic_compare_exchange_strong(&patrolled->rounds, &none, 1);
     atomic_store(&patrol.seen, 1);
@@ -76,30 +89,25 @@ static bool put_off_call(const void *stream, struct tri_patrolled *patrolled)
     return true;
 }
 
-/* This thread turns to `stream`: another one's worker is put off no longer. */
-static void turn_to(const void *stream)
-{
-    if (put_off == NULL)
-        return;
-    if (put_off != stream)
-        tri_stream_kick(put_off);
-    put_off = NULL;
-}
-
 bool tri_patrol_pushed(const void *stream, struct tri_patrolled *patrolled, bool running)
 {
-    turn_to(stream);
     if (running)
         return false;
     return !atomic_load(&patrolled->awaited) || !put_off_call(stream, patrolled);
 }
 
-void tri_patrol_waiting(const void *stream, struct tri_patrolled *patrolled, bool pending)
+void tri_patrol_waiting(const void *stream, struct tri_patrolled *patrolled)
 {
-    turn_to(stream);
+    for (int i = 0; i < n_put_off; i++)
+        if (put_off[i] != stream)
+            tri_stream_kick(put_off[i]);
+    n_put_off = 0;
     atomic_store(&patrolled->rounds, 0);
-    if (pending)
-        atomic_store(&patrolled->awaited, true);
+}
+
+void tri_patrol_awaited(struct tri_patrolled *patrolled)
+{
+    atomic_store(&patrolled->awaited, true);
 }
 
 bool tri_patrol_overdue(struct tri_patrolled *patrolled)

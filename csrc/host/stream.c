@@ -354,11 +354,12 @@ trib_status tri_host_stream_wait(int32_t device, trib_stream handle)
     if (status != TRIB_OK)
         return status;
     atomic_fetch_add(&stream->inside, 1);
+    tri_patrol_waiting(stream, &stream->patrolled);
     const uint64_t until = atomic_load(&stream->queued);
-    const bool pending = atomic_load(&stream->done) < until;
-    tri_patrol_waiting(stream, &stream->patrolled, pending);
-    if (pending)
+    if (atomic_load(&stream->done) < until) {
+        tri_patrol_awaited(&stream->patrolled);
         wait_until(stream, until);
+    }
     atomic_fetch_sub(&stream->inside, 1);
     return TRIB_OK;
 }
