@@ -5,12 +5,21 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { LIVE = 0, STOPPING = 1, STOPPED = 2 };
 
+/* Threads that enter count in different cache lines, so that ranks that call all the time do not wait
+ * for each other's line; a thread keeps to its counter. */
+enum { LINE = 64, COUNTERS = 16 };
+
+struct counter {
+    _Alignas(LINE) _Atomic uint32_t inside;
+};
+
 struct trib_abort {
+    struct counter counters[COUNTERS];
     _Atomic uint32_t references;
-    _Atomic uint32_t inside;
     /* LIVE -> STOPPING by compare-and-swap, then -> STOPPED once status and detail are written:
      * they are read only after STOPPED has been seen with acquire, so they need no lock. */
     _Atomic int phase;
@@ -26,9 +35,10 @@ struct trib_abort {
 
 struct trib_abort *tri_abort_create(uint32_t *word, tri_abort_hook hook, void *context)
 {
-    struct trib_abort *state = calloc(1, sizeof *state);
+    struct trib_abort *state = aligned_alloc(LINE, sizeof *state);
     if (state == NULL)
         return NULL;
+    memset(state, 0, sizeof *state);
     if (pthread_mutex_init(&state->lock, NULL) != 0) {
         free(state);
         return NULL;
@@ -97,21 +107,35 @@ trib_status tri_abort_status(const struct trib_abort *state)
     return tri_fail(state->status, "%s", state->detail);
 }
 
+/* This thread's counter. */
+static _Atomic uint32_t *counter(struct trib_abort *state)
+{
+    static _Atomic uint32_t threads;
+    static _Thread_local uint32_t mine; /* 0: not given yet */
+    if (mine == 0)
+        mine = 1 + atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) % COUNTERS;
+    return &state->counters[mine - 1].inside;
+}
+
 bool tri_abort_enter(struct trib_abort *state)
 {
-    atomic_fetch_add(&state->inside, 1);
+    _Atomic uint32_t *inside = counter(state);
+    atomic_fetch_add(inside, 1);
     if (atomic_load(&state->phase) == LIVE)
         return true;
-    atomic_fetch_sub(&state->inside, 1);
+    atomic_fetch_sub(inside, 1);
     return false;
 }
 
 void tri_abort_leave(struct trib_abort *state)
 {
-    atomic_fetch_sub_explicit(&state->inside, 1, memory_order_release);
+    atomic_fetch_sub_explicit(counter(state), 1, memory_order_release);
 }
 
 uint32_t tri_abort_inside(const struct trib_abort *state)
 {
-    return atomic_load_explicit(&state->inside, memory_order_acquire);
+    uint32_t inside = 0;
+    for (int i = 0; i < COUNTERS; i++)
+        inside += atomic_load(&state->counters[i].inside);
+    return inside;
 }

@@ -38,8 +38,8 @@ bool tri_abort_live(const struct trib_abort *state);
 /* TRIB_OK while live; afterwards the first status, with this thread's detail set to its words. */
 trib_status tri_abort_status(const struct trib_abort *state);
 
-/* The gate. enter: true if live, and then leave must follow; while a thread is between the two,
- * tri_abort_inside is above 0. Enter never succeeds after raise has returned. */
+/* The gate. enter: true if live, and then leave must follow, on the same thread; while a thread is
+ * between the two, tri_abort_inside is above 0. Enter never succeeds after raise has returned. */
 bool tri_abort_enter(struct trib_abort *state);
 void tri_abort_leave(struct trib_abort *state);
 uint32_t tri_abort_inside(const struct trib_abort *state);
