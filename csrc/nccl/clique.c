@@ -240,18 +240,8 @@ void tri_nccl_retain(struct tri_nccl_clique *clique)
     pthread_mutex_unlock(&registry);
 }
 
-void tri_nccl_release(struct tri_nccl_clique *clique)
+static void free_clique(struct tri_nccl_clique *clique)
 {
-    pthread_mutex_lock(&registry);
-    bool last = --clique->references == 0;
-    if (last)
-        unlist(clique);
-    pthread_mutex_unlock(&registry);
-    if (!last)
-        return;
-    /* Nobody is left but holders of the abort handle, and after this they do not reach us. A hook
-     * that is running finds no stage in which it would act. */
-    tri_abort_detach(clique->state);
     tri_abort_release(clique->state);
     while (clique->ranks != NULL) {
         struct tri_transport *rank = clique->ranks;
@@ -260,4 +250,30 @@ void tri_nccl_release(struct tri_nccl_clique *clique)
     }
     pthread_mutex_destroy(&clique->lock);
     free(clique);
+}
+
+/* Give the reference back unless it is the last one (or, with `last_too`, even then). True if it was the
+ * last one. */
+static bool let_go(struct tri_nccl_clique *clique, bool last_too)
+{
+    pthread_mutex_lock(&registry);
+    const bool last = clique->references == 1;
+    if (last)
+        unlist(clique);
+    if (!last || last_too)
+        clique->references--;
+    pthread_mutex_unlock(&registry);
+    return last;
+}
+
+/* The last reference is kept while an abort may still be on its way: its hook is waited for, and adds
+ * a reference if it starts the reaper. If it has not begun, it never will, and this does its work. */
+void tri_nccl_release(struct tri_nccl_clique *clique)
+{
+    if (!let_go(clique, false))
+        return;
+    tri_abort_detach(clique->state);
+    tri_nccl_on_abort(clique);
+    if (let_go(clique, true))
+        free_clique(clique);
 }
