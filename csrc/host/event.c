@@ -123,7 +123,7 @@ static struct point *renew(struct event *event, const void *stream)
 trib_status tri_host_event_record(int32_t device, trib_event handle, trib_stream stream)
 {
     struct event *event;
-    struct tri_stream *queue = NULL;
+    struct tri_queue *queue = NULL;
     trib_status status = find(&event, handle, "event_record");
     if (status == TRIB_OK)
         status = tri_stream_find(&queue, device, stream, "event_record");
@@ -133,15 +133,15 @@ trib_status tri_host_event_record(int32_t device, trib_event handle, trib_stream
         return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
                         "event_record: event %p is of another device than its stream (%d)", handle,
                         (int)device);
-    struct point **item = tri_stream_item(queue, sizeof *item);
+    struct point **item = tri_queue_item(queue, sizeof *item);
     struct point *point = item == NULL ? NULL : renew(event, queue);
     if (point == NULL) {
         if (item != NULL)
-            tri_stream_drop(queue, item);
+            tri_queue_drop(queue, item);
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "event_record: no memory to queue it");
     }
     *item = point;
-    tri_stream_push(queue, item, pass);
+    tri_queue_push(queue, item, pass);
     return TRIB_OK;
 }
 
@@ -168,7 +168,7 @@ static void run_await(void *item)
 trib_status tri_host_stream_wait_event(int32_t device, trib_event handle, trib_stream stream)
 {
     struct event *event;
-    struct tri_stream *queue = NULL;
+    struct tri_queue *queue = NULL;
     trib_status status = find(&event, handle, "stream_wait_event");
     if (status == TRIB_OK)
         status = tri_stream_find(&queue, device, stream, "stream_wait_event");
@@ -179,13 +179,13 @@ trib_status tri_host_stream_wait_event(int32_t device, trib_event handle, trib_s
         release(point);
         return TRIB_OK;
     }
-    struct point **item = tri_stream_item(queue, sizeof *item);
+    struct point **item = tri_queue_item(queue, sizeof *item);
     if (item == NULL) {
         release(point);
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "stream_wait_event: no memory to queue it");
     }
     *item = point;
-    tri_stream_push(queue, item, run_await);
+    tri_queue_push(queue, item, run_await);
     return TRIB_OK;
 }
 

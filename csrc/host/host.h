@@ -35,9 +35,11 @@ trib_status tri_host_event_elapsed(int32_t device, trib_event start, trib_event 
                                    float *out_ms);
 trib_status tri_host_event_destroy(int32_t device, trib_event event);
 
-/* rendezvous.c */
+/* id.c */
 trib_status tri_host_id_create(trib_id *out);
 bool tri_host_id_is_mine(const trib_id *id);
+
+/* rendezvous.c */
 trib_status tri_host_open(struct tri_transport **out, const trib_id *id, int32_t rank,
                           int32_t size, int32_t device, uint32_t timeout_ms);
 trib_status tri_host_open_group(struct tri_transport **out, const int32_t *devices, int32_t size,

@@ -75,15 +75,15 @@ static void run_copy(void *item)
 trib_status tri_host_copy(int32_t device, void *dst, const void *src, size_t bytes,
                           trib_stream stream)
 {
-    struct tri_stream *queue = NULL;
+    struct tri_queue *queue = NULL;
     const trib_status status = tri_stream_find(&queue, device, stream, "device_copy");
     if (status != TRIB_OK)
         return status;
-    struct copy *copy = tri_stream_item(queue, sizeof *copy);
+    struct copy *copy = tri_queue_item(queue, sizeof *copy);
     if (copy == NULL)
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "device_copy: no memory to queue it");
     *copy = (struct copy){dst, src, bytes};
-    tri_stream_push(queue, copy, run_copy);
+    tri_queue_push(queue, copy, run_copy);
     return TRIB_OK;
 }
 

@@ -60,7 +60,7 @@ static bool look(tri_ready ready, void *context, int times)
     return false;
 }
 
-/* Give the CPU to another thread until `end`, looking in between. That is much cheaper than sleeping
+/* Give the CPU to other threads until `end`, looking in between. That is much cheaper than sleeping
  * if the others are ranks which wait too, and much dearer if they compute: then a whole slice of
  * theirs goes by. Whoever sees that tells all threads to sleep instead for a while. */
 static bool yield_until(uint64_t end, tri_ready ready, void *context)

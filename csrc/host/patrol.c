@@ -2,11 +2,12 @@
 #define _POSIX_C_SOURCE 200809L
 #include "csrc/host/patrol.h"
 
-#include <stddef.h>
+#include <pthread.h>
 #include <time.h>
 
 #include "csrc/host/park.h"
 #include "csrc/host/stream.h"
+#include "csrc/host/thread.h"
 
 enum {
     ROUND_NS = 200000,
@@ -89,10 +90,8 @@ static bool put_off_call(const void *stream, struct tri_patrolled *patrolled)
     return true;
 }
 
-bool tri_patrol_pushed(const void *stream, struct tri_patrolled *patrolled, bool running)
+bool tri_patrol_pushed(const void *stream, struct tri_patrolled *patrolled)
 {
-    if (running)
-        return false;
     return !atomic_load(&patrolled->awaited) || !put_off_call(stream, patrolled);
 }
 

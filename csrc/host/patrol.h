@@ -9,7 +9,6 @@
 #ifndef TRI_HOST_PATROL_H
 #define TRI_HOST_PATROL_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,9 +19,8 @@ struct tri_patrolled {
     _Atomic uint32_t rounds; /* 0: nothing put off; else 1 + rounds that have seen it put off */
 };
 
-/* `stream` got an item; `running` says that a thread runs its queue and will see it. Returns
- * whether its worker is to be called now. */
-bool tri_patrol_pushed(const void *stream, struct tri_patrolled *patrolled, bool running);
+/* `stream` got an item, and no thread runs it. Returns whether its worker is to be called now. */
+bool tri_patrol_pushed(const void *stream, struct tri_patrolled *patrolled);
 
 /* This thread is about to wait for `stream`, and will see whatever was pushed before this call. */
 void tri_patrol_waiting(const void *stream, struct tri_patrolled *patrolled);
@@ -32,11 +30,5 @@ void tri_patrol_awaited(struct tri_patrolled *patrolled);
 
 /* One round has come to a stream: is its worker to be called? */
 bool tri_patrol_overdue(struct tri_patrolled *patrolled);
-
-/* Provided by stream.c: one round over all streams. */
-void tri_stream_patrol(void);
-
-/* Provided by stream.c: a thread that takes no signals. Returns what pthread_create returns. */
-int tri_thread_start(pthread_t *out, void *(*function)(void *), void *argument);
 
 #endif

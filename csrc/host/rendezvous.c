@@ -6,99 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/host/clique.h"
 #include "csrc/host/host.h"
+#include "csrc/host/id.h"
 
-/* Guards all meetings, the list of those that have an id, and the ids. Nobody waits under it. */
+/* Guards all meetings and the list of those that have an id. Nobody waits under it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* ----------------------------------------------------------------------------------------- ids */
-
-/* What the bytes of an id say. The number counts the ids of this process, so that a bit for each of
- * the last ID_WINDOW suffices to know which have served; older ones are refused. */
-struct id {
-    char magic[8];
-    uint64_t process;
-    uint64_t number;
-};
-
-enum { ID_WINDOW = 1 << 16 };
-
-static const char magic[8] = {'T', 'R', 'I', 'B', 'H', 'O', 'S', 'T'};
-static uint64_t ids_made;
-static uint8_t id_has_served[ID_WINDOW / 8];
-
-/* Tells this process from others, so that an id that was carried to another one is recognised. */
-static uint64_t process_mark(void)
-{
-    static uint64_t mark;
-    if (mark == 0) {
-        struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
-        mark = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-        mark ^= (uint64_t)getpid() << 40 ^ (uint64_t)(uintptr_t)&lock;
-        mark |= 1;
-    }
-    return mark;
-}
-
-static uint8_t *served_byte(uint64_t number, uint8_t *bit)
-{
-    const uint64_t i = number % ID_WINDOW;
-    *bit = (uint8_t)(1u << i % 8);
-    return &id_has_served[i / 8];
-}
-
-trib_status tri_host_id_create(trib_id *out)
-{
-    struct id id;
-    uint8_t bit;
-    memset(out, 0, sizeof *out);
-    memcpy(id.magic, magic, sizeof magic);
-    pthread_mutex_lock(&lock);
-    id.process = process_mark();
-    id.number = ids_made++;
-    *served_byte(id.number, &bit) &= (uint8_t)~bit;
-    pthread_mutex_unlock(&lock);
-    memcpy(out->bytes, &id, sizeof id);
-    return TRIB_OK;
-}
-
-bool tri_host_id_is_mine(const trib_id *id)
-{
-    return memcmp(id->bytes, magic, sizeof magic) == 0;
-}
-
-/* May ranks meet under this id? The lock is held. */
-static trib_status check_id(const trib_id *bytes)
-{
-    struct id id;
-    uint8_t bit;
-    memcpy(&id, bytes->bytes, sizeof id);
-    if (id.process != process_mark() || id.number >= ids_made)
-        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "comm_create: the id was not made in this process; ranks of the host "
-                        "backend are threads of one process and share an id that it made");
-    if (ids_made - id.number > ID_WINDOW || (*served_byte(id.number, &bit) & bit) != 0)
-        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "comm_create: the id has served already; make one with trib_id_create for "
-                        "every communicator");
-    return TRIB_OK;
-}
-
-static void consume_id(const trib_id *bytes)
-{
-    struct id id;
-    uint8_t bit;
-    memcpy(&id, bytes->bytes, sizeof id);
-    if (ids_made - id.number <= ID_WINDOW)
-        *served_byte(id.number, &bit) |= bit;
-}
 
 /* ------------------------------------------------------------------------------------ meetings */
 
@@ -295,7 +211,7 @@ static trib_status check_seat(const struct tri_meeting *meeting, int32_t rank, i
 static trib_status enter_hall(struct hall **out, const trib_id *id, int32_t rank, int32_t size,
                               int32_t device)
 {
-    trib_status status = check_id(id);
+    trib_status status = tri_id_check(id);
     if (status != TRIB_OK)
         return status;
     struct hall *hall = find_hall(id, size);
@@ -307,7 +223,7 @@ static trib_status enter_hall(struct hall **out, const trib_id *id, int32_t rank
     come(&hall->meeting, rank, 0, rank, device);
     if (hall->meeting.waiting == 0) {
         close_hall(hall);
-        consume_id(id);
+        tri_id_consume(id);
     }
     *out = hall;
     return TRIB_OK;

@@ -44,11 +44,11 @@ static void run_submission(void *item)
 trib_status tri_host_submit(struct tri_transport *self, void (*function)(void *argument),
                             const void *argument, size_t bytes, trib_stream stream)
 {
-    struct tri_stream *queue = NULL;
+    struct tri_queue *queue = NULL;
     const trib_status status = tri_stream_find(&queue, self->device, stream, "submit");
     if (status != TRIB_OK)
         return status;
-    struct submission *submission = tri_stream_item(queue, sizeof *submission + bytes);
+    struct submission *submission = tri_queue_item(queue, sizeof *submission + bytes);
     if (submission == NULL)
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no %zu bytes to queue a call", bytes);
     submission->self = self;
@@ -56,7 +56,7 @@ trib_status tri_host_submit(struct tri_transport *self, void (*function)(void *a
     submission->function = function;
     memcpy(submission->argument, argument, bytes);
     tri_clique_retain(self->clique);
-    tri_stream_push(queue, submission, run_submission);
+    tri_queue_push(queue, submission, run_submission);
     return TRIB_OK;
 }
 

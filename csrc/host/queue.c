@@ -1,0 +1,268 @@
+/* A queue of work that runs in order. */
+#define _POSIX_C_SOURCE 200809L
+#include "csrc/host/queue.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/base/status.h"
+#include "csrc/host/park.h"
+#include "csrc/host/patrol.h"
+#include "csrc/host/thread.h"
+
+enum {
+    ITEM_BYTES = 256, /* items up to this size are kept for reuse */
+    SPARE_ITEMS = 64  /* as many of them */
+};
+
+struct item {
+    struct item *next;
+    void (*run)(void *);
+    size_t capacity;
+    _Alignas(16) unsigned char argument[];
+};
+
+struct tri_queue {
+    /* Guards first, last, spare and spares, and changes of queued, done and running. Never held
+     * while an item runs. */
+    pthread_mutex_t lock;
+    struct item *first;
+    struct item **last;
+    struct item *spare;
+    int spares;
+    _Atomic uint64_t queued; /* items pushed so far */
+    _Atomic uint64_t done;   /* items run so far */
+    _Atomic bool running;    /* a thread runs the queue */
+    struct tri_park waiters; /* for done and running */
+
+    struct tri_patrolled patrolled;
+    _Atomic uint32_t inside; /* threads in tri_queue_wait, which destroy must not outrun */
+
+    pthread_t worker;
+    _Atomic bool called; /* the worker is to look at the queue */
+    _Atomic bool closing;
+    struct tri_park desk; /* where the worker sleeps: for called and closing */
+};
+
+/* ---------------------------------------------------------------------------------------- items */
+
+static struct item *item_of(void *argument)
+{
+    return (struct item *)(void *)((unsigned char *)argument - offsetof(struct item, argument));
+}
+
+static struct item *take_spare(struct tri_queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    struct item *item = queue->spare;
+    if (item != NULL) {
+        queue->spare = item->next;
+        queue->spares--;
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return item;
+}
+
+/* Keep an item that is done with, or free it. The lock is held. */
+static void recycle(struct tri_queue *queue, struct item *item)
+{
+    if (item->capacity == ITEM_BYTES && queue->spares < SPARE_ITEMS) {
+        item->next = queue->spare;
+        queue->spare = item;
+        queue->spares++;
+    } else {
+        free(item);
+    }
+}
+
+void *tri_queue_item(struct tri_queue *queue, size_t bytes)
+{
+    struct item *item = NULL;
+    if (bytes <= ITEM_BYTES) {
+        bytes = ITEM_BYTES;
+        item = take_spare(queue);
+    }
+    if (item == NULL) {
+        item = bytes > SIZE_MAX / 2 ? NULL : malloc(sizeof *item + bytes);
+        if (item == NULL)
+            return NULL;
+        item->capacity = bytes;
+    }
+    return item->argument;
+}
+
+void tri_queue_drop(struct tri_queue *queue, void *argument)
+{
+    pthread_mutex_lock(&queue->lock);
+    recycle(queue, item_of(argument));
+    pthread_mutex_unlock(&queue->lock);
+}
+
+/* -------------------------------------------------------------------------------------- running */
+
+static void call_worker(struct tri_queue *queue)
+{
+    atomic_store(&queue->called, true);
+    tri_park_wake(&queue->desk);
+}
+
+void tri_queue_push(struct tri_queue *queue, void *argument, void (*run)(void *item))
+{
+    struct item *item = item_of(argument);
+    item->next = NULL;
+    item->run = run;
+    pthread_mutex_lock(&queue->lock);
+    *queue->last = item;
+    queue->last = &item->next;
+    atomic_store(&queue->queued, atomic_load(&queue->queued) + 1);
+    const bool running = atomic_load(&queue->running);
+    pthread_mutex_unlock(&queue->lock);
+    if (!running && tri_patrol_pushed(queue, &queue->patrolled)) /* who runs it sees the item */
+        call_worker(queue);
+}
+
+/* Run what is queued, up to item number `until`, unless another thread is at it. */
+static void drain(struct tri_queue *queue, uint64_t until)
+{
+    pthread_mutex_lock(&queue->lock);
+    if (atomic_load(&queue->running) || queue->first == NULL) {
+        pthread_mutex_unlock(&queue->lock);
+        return;
+    }
+    atomic_store(&queue->running, true);
+    uint64_t done = atomic_load(&queue->done);
+    struct item *item;
+    while (done < until && (item = queue->first) != NULL) {
+        queue->first = item->next;
+        if (queue->first == NULL)
+            queue->last = &queue->first;
+        pthread_mutex_unlock(&queue->lock);
+        item->run(item->argument);
+        pthread_mutex_lock(&queue->lock);
+        recycle(queue, item);
+        atomic_store(&queue->done, ++done);
+        tri_park_wake(&queue->waiters);
+    }
+    atomic_store(&queue->running, false);
+    if (queue->first != NULL)
+        call_worker(queue);
+    tri_park_wake(&queue->waiters);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+static bool worker_called(void *context)
+{
+    struct tri_queue *queue = context;
+    return atomic_load(&queue->called) || atomic_load(&queue->closing);
+}
+
+static void *work(void *context)
+{
+    struct tri_queue *queue = context;
+    for (;;) {
+        (void)tri_park_until(&queue->desk, worker_called, queue, 0);
+        if (atomic_load(&queue->closing))
+            return NULL;
+        atomic_store(&queue->called, false);
+        drain(queue, UINT64_MAX);
+    }
+}
+
+void tri_queue_kick(struct tri_queue *queue)
+{
+    if (!tri_queue_done(queue) && !atomic_load(&queue->running))
+        call_worker(queue);
+}
+
+void tri_queue_patrol(struct tri_queue *queue)
+{
+    if (tri_patrol_overdue(&queue->patrolled))
+        tri_queue_kick(queue);
+}
+
+/* -------------------------------------------------------------------------------------- waiting */
+
+struct wait {
+    struct tri_queue *queue;
+    uint64_t until;
+};
+
+static bool passed_or_free(void *context)
+{
+    const struct wait *wait = context;
+    return atomic_load(&wait->queue->done) >= wait->until || !atomic_load(&wait->queue->running);
+}
+
+/* Help, or wait for the thread that runs the queue. What the items fail with is theirs: this
+ * thread's detail stays. */
+static void wait_until(struct tri_queue *queue, uint64_t until)
+{
+    struct wait wait = {queue, until};
+    char detail[TRI_DETAIL_SIZE];
+    strcpy(detail, tri_detail());
+    while (atomic_load(&queue->done) < until) {
+        drain(queue, until);
+        (void)tri_park_until(&queue->waiters, passed_or_free, &wait, 0);
+    }
+    if (strcmp(detail, tri_detail()) != 0)
+        (void)tri_fail(TRIB_OK, "%s", detail);
+}
+
+void tri_queue_wait(struct tri_queue *queue)
+{
+    atomic_fetch_add(&queue->inside, 1);
+    tri_patrol_waiting(queue, &queue->patrolled);
+    const uint64_t until = atomic_load(&queue->queued);
+    if (atomic_load(&queue->done) < until) {
+        tri_patrol_awaited(&queue->patrolled);
+        wait_until(queue, until);
+    }
+    atomic_fetch_sub(&queue->inside, 1);
+}
+
+bool tri_queue_done(struct tri_queue *queue)
+{
+    const uint64_t until = atomic_load(&queue->queued);
+    return atomic_load(&queue->done) >= until;
+}
+
+/* ----------------------------------------------------------------------------------------- life */
+
+trib_status tri_queue_create(struct tri_queue **out)
+{
+    struct tri_queue *queue = calloc(1, sizeof *queue);
+    if (queue == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "stream_create: no memory for a stream");
+    queue->last = &queue->first;
+    (void)pthread_mutex_init(&queue->lock, NULL);
+    const int failed = tri_thread_start(&queue->worker, work, queue);
+    if (failed != 0) {
+        pthread_mutex_destroy(&queue->lock);
+        free(queue);
+        return tri_fail(TRIB_ERR_SYSTEM,
+                        "stream_create: no thread for a host stream (pthread_create: error %d)",
+                        failed);
+    }
+    *out = queue;
+    return TRIB_OK;
+}
+
+void tri_queue_destroy(struct tri_queue *queue)
+{
+    atomic_store(&queue->closing, true);
+    tri_park_wake(&queue->desk);
+    pthread_join(queue->worker, NULL);
+    while (atomic_load(&queue->inside) != 0) /* a thread that waited too is on its way out */
+        sched_yield();
+    while (queue->spare != NULL) {
+        struct item *item = queue->spare;
+        queue->spare = item->next;
+        free(item);
+    }
+    pthread_mutex_destroy(&queue->lock);
+    free(queue);
+}
