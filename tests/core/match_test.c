@@ -1,0 +1,98 @@
+/* TRIB_MATCH: whatever one rank calls differently, every rank is told, nothing is queued, and the
+ * communicators stay usable. */
+#include "tests/team.h"
+
+enum { RANKS = 4, COUNT = 8 };
+
+/* One rank's buffers. */
+struct place {
+    float send[RANKS * COUNT], recv[RANKS * COUNT];
+};
+
+static struct team team;
+static struct place places[RANKS];
+
+/* The call number `which`, which `odd` makes differently from the others. */
+static trib_status call(int which, int rank, bool odd)
+{
+    static const size_t counts[RANKS] = {1, 2, 3, 0}, offsets[RANKS] = {0, 1, 3, 6};
+    static const size_t odd_counts[RANKS] = {1, 1, 3, 0};
+    trib_comm *comm = team.comms[rank];
+    trib_stream stream = team.streams[rank];
+    float *send = places[rank].send, *recv = places[rank].recv;
+    trib_tensor tensors[2] = {{send, 4, TRIB_F32, 0}, {send + 4, odd ? 3 : 4, TRIB_F32, 0}};
+    trib_status first;
+    switch (which) {
+    case 0:
+        return trib_allreduce(comm, send, recv, odd ? 7 : 8, TRIB_F32, TRIB_SUM, stream);
+    case 1:
+        return trib_allreduce(comm, send, recv, 8, odd ? TRIB_I32 : TRIB_F32, TRIB_SUM, stream);
+    case 2:
+        return trib_allreduce(comm, send, recv, 8, TRIB_F32, odd ? TRIB_MAX : TRIB_SUM, stream);
+    case 3:
+        return trib_broadcast(comm, send, recv, 8, TRIB_F32, odd ? 1 : 0, stream);
+    case 4:
+        return odd ? trib_allgather(comm, send, recv, 2, TRIB_F32, stream)
+                   : trib_barrier(comm, stream);
+    case 5:
+        return trib_allreduce(comm, send, recv, odd ? 0 : 8, TRIB_F32, TRIB_SUM, stream);
+    case 6:
+        return trib_allreduce_list(comm, tensors, 2, TRIB_SUM, stream);
+    case 7:
+        return odd ? trib_weighted_average(comm, tensors, 2, 1, NULL, NULL, stream)
+                   : trib_broadcast_list(comm, tensors, 2, 0, stream);
+    case 8:
+        return trib_allgatherv(comm, send, recv, odd ? odd_counts : counts, offsets, TRIB_F32,
+                               stream);
+    default:
+        CHECK_OK(trib_batch_begin(comm));
+        first = trib_allreduce(comm, send, recv, odd ? 4 : 8, TRIB_F32, TRIB_SUM, stream);
+        CHECK_OK(first);
+        return trib_batch_end(comm);
+    }
+}
+
+enum { CALLS = 10 };
+
+static void body(int rank, int size, void *argument)
+{
+    static const char *const words[CALLS] = {"count 7",   "i32",      "max",     "root 1",
+                                             "allgather", "count 0",  "tensors", "weighted_average",
+                                             "digest",    "batch_end"};
+    (void)argument;
+    for (int i = 0; i < COUNT; i++)
+        places[rank].send[i] = (float)(rank + i);
+    for (int which = 0; which < CALLS; which++)
+        for (int odd = 0; odd < size; odd++) {
+            trib_counters before = TRIB_COUNTERS_INIT, after = TRIB_COUNTERS_INIT;
+            CHECK_OK(trib_comm_counters(&before, team.comms[rank]));
+            CHECK_STATUS(call(which, rank, rank == odd), TRIB_ERR_MISMATCH);
+            CHECK_DETAIL(words[which]);
+            CHECK_OK(trib_comm_counters(&after, team.comms[rank]));
+            CHECK(after.calls == before.calls && after.lists_queued == before.lists_queued);
+        }
+    /* Still usable; sends and receives are not compared. */
+    trib_comm *comm = team.comms[rank];
+    float *send = places[rank].send, *recv = places[rank].recv;
+    if (rank == 0)
+        CHECK_OK(trib_send(comm, send, 1, TRIB_F32, 1, team.streams[rank]));
+    if (rank == 1)
+        CHECK_OK(trib_recv(comm, recv, 1, TRIB_F32, 0, team.streams[rank]));
+    CHECK_OK(trib_allreduce(comm, send, recv, COUNT, TRIB_F32, TRIB_SUM, team.streams[rank]));
+    CHECK(team_wait(&team, rank, 10000));
+    CHECK_OK(trib_comm_status(comm));
+    for (int i = 0; i < COUNT; i++)
+        CHECK(recv[i] == (float)(size * i + size * (size - 1) / 2));
+}
+
+int main(void)
+{
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.flags = TRIB_MATCH;
+    check_begin("host, %d ranks: a call that differs is an error on every rank", RANKS);
+    if (CHECK(team_create(&team, "host", RANKS, &options)))
+        check_ranks(RANKS, body, NULL);
+    team_destroy(&team);
+    check_end();
+    return check_finish("match_test");
+}

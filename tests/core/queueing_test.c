@@ -1,0 +1,550 @@
+/* core and reduce over a backend that queues, without a GPU: this program brings its own table of
+ * backends, with one that does everything at the time of the call. One thread, whose ranks are a
+ * group. It can be told to fail, or to be aborted, at any of its operations. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/backend.h"
+#include "csrc/base/status.h"
+#include "kernels/cpu/kernels_cpu.h"
+#include "tests/check.h"
+
+enum { RANKS = 3, DEVICES = 4 };
+
+/* ------------------------------------------------------------------------------ the backend */
+
+struct clique {
+    struct trib_abort *state;
+    uint32_t word;
+    int32_t size, references;
+};
+
+struct tri_transport {
+    struct clique *clique;
+    int32_t rank;
+};
+
+static int engine_calls;     /* of collective */
+static int entered;          /* enter without leave */
+static bool abort_in_engine; /* the next collective is overtaken by an abort */
+static int until_failure;    /* operations that still succeed; below 0: all */
+static bool failed;          /* one of them has failed */
+
+static bool fails(void)
+{
+    if (until_failure < 0 || until_failure-- > 0)
+        return false;
+    failed = true;
+    return true;
+}
+
+static trib_status outcome(void)
+{
+    return fails() ? tri_fail(TRIB_ERR_CUDA, "told to fail") : TRIB_OK;
+}
+
+static int32_t count(void)
+{
+    return DEVICES;
+}
+
+static trib_status version(uint32_t *out)
+{
+    *out = 1;
+    return TRIB_OK;
+}
+
+static trib_status alloc(int32_t device, void **out, size_t bytes)
+{
+    (void)device;
+    *out = fails() ? NULL : aligned_alloc(256, (bytes + 255) / 256 * 256);
+    return *out != NULL ? TRIB_OK : tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to fail");
+}
+
+static trib_status free_memory(int32_t device, void *data)
+{
+    (void)device;
+    free(data);
+    return TRIB_OK;
+}
+
+static trib_status alloc_shared(void **out, size_t bytes)
+{
+    *out = fails() ? NULL : calloc(1, bytes);
+    return *out != NULL ? TRIB_OK : tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to fail");
+}
+
+static trib_status copy(int32_t device, void *dst, const void *src, size_t bytes,
+                        trib_stream stream)
+{
+    (void)device;
+    (void)stream;
+    memcpy(dst, src, bytes);
+    return outcome();
+}
+
+static enum tri_fault check_buffer(int32_t device, const void *data, size_t bytes, size_t *found)
+{
+    (void)device;
+    (void)data;
+    (void)bytes;
+    *found = 0;
+    return TRI_FAULT_NONE;
+}
+
+static enum tri_fault check_stream(int32_t device, trib_stream stream, size_t *found)
+{
+    (void)device;
+    (void)stream;
+    *found = 0;
+    return TRI_FAULT_NONE;
+}
+
+static trib_status enter(int32_t device, uintptr_t *previous)
+{
+    *previous = (uintptr_t)device + 1000;
+    const trib_status status = outcome();
+    entered += status == TRIB_OK;
+    return status;
+}
+
+static void leave(uintptr_t previous)
+{
+    CHECK(previous >= 1000);
+    entered--;
+}
+
+static trib_status wait_event(int32_t device, trib_event event, trib_stream stream)
+{
+    (void)device;
+    (void)event;
+    (void)stream;
+    return outcome();
+}
+
+static trib_status event_create(int32_t device, trib_event *out)
+{
+    (void)device;
+    *out = fails() ? NULL : malloc(1);
+    return *out != NULL ? TRIB_OK : tri_fail(TRIB_ERR_CUDA, "told to fail");
+}
+
+static trib_status event_query(int32_t device, trib_event event, bool *out_done)
+{
+    (void)device;
+    (void)event;
+    *out_done = true;
+    return TRIB_OK;
+}
+
+static trib_status event_destroy(int32_t device, trib_event event)
+{
+    (void)device;
+    free(event);
+    return TRIB_OK;
+}
+
+static trib_status open_group(struct tri_transport **out, const int32_t *devices, int32_t size,
+                              uint32_t timeout_ms)
+{
+    (void)devices;
+    (void)timeout_ms;
+    struct clique *clique = calloc(1, sizeof *clique);
+    clique->state = tri_abort_create(&clique->word, NULL, NULL);
+    clique->size = clique->references = size;
+    for (int32_t i = 0; i < size; i++) {
+        out[i] = malloc(sizeof *out[i]);
+        *out[i] = (struct tri_transport){clique, i};
+    }
+    return TRIB_OK;
+}
+
+static trib_status open_one(struct tri_transport **out, const trib_id *id, int32_t rank,
+                            int32_t size, int32_t device, uint32_t timeout_ms)
+{
+    (void)id;
+    (void)rank;
+    (void)size;
+    return open_group(out, &device, 1, timeout_ms);
+}
+
+static trib_status id_create(trib_id *out)
+{
+    memset(out, 1, sizeof *out);
+    return TRIB_OK;
+}
+
+static bool id_is_mine(const trib_id *id)
+{
+    (void)id;
+    return true;
+}
+
+static int32_t rank_of(const struct tri_transport *transport)
+{
+    return transport->rank;
+}
+
+static int32_t size_of(const struct tri_transport *transport)
+{
+    return transport->clique->size;
+}
+
+static struct trib_abort *abort_state(struct tri_transport *transport)
+{
+    return transport->clique->state;
+}
+
+static const uint32_t *abort_word(struct tri_transport *transport)
+{
+    return &transport->clique->word;
+}
+
+/* Call `i` of every rank; each rank has `each` calls in a row. */
+static void reduce(const struct tri_call *calls, size_t each, size_t i, int32_t size)
+{
+    const void *src[RANKS];
+    void *dst[RANKS];
+    for (int32_t rank = 0; rank < size; rank++) {
+        const struct tri_call *call = &calls[(size_t)rank * each + i];
+        CHECK(call->transport->rank == rank);
+        src[rank] = call->send;
+        dst[rank] = call->recv;
+    }
+    CHECK_OK(tri_kernels_cpu.reduce(dst, (size_t)size, src, (size_t)size, calls[i].count,
+                                    calls[i].dtype, calls[i].op, NULL));
+}
+
+static void broadcast(const struct tri_call *calls, size_t each, size_t i, int32_t size)
+{
+    const struct tri_call *root = &calls[(size_t)calls[i].peer * each + i];
+    for (int32_t rank = 0; rank < size; rank++) {
+        const struct tri_call *call = &calls[(size_t)rank * each + i];
+        memmove(call->recv, root->send, call->count * trib_dtype_size(call->dtype));
+    }
+}
+
+/* The k-th send goes to the k-th receive. */
+static void exchange(const struct tri_call *calls, size_t n)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (calls[i].kind != TRI_SEND)
+            continue;
+        while (calls[at].kind != TRI_RECV)
+            at++;
+        memcpy(calls[at++].recv, calls[i].send, calls[i].count * trib_dtype_size(calls[i].dtype));
+    }
+}
+
+static trib_status collective(const struct tri_call *calls, size_t n)
+{
+    const struct clique *clique = calls[0].transport->clique;
+    const size_t each = n / (size_t)clique->size;
+    engine_calls++;
+    CHECK(tri_abort_inside(clique->state) > 0);
+    if (abort_in_engine)
+        (void)tri_abort_raise(clique->state, TRIB_ERR_ABORTED, "an abort overtook the call");
+    if (fails())
+        return tri_fail(TRIB_ERR_NCCL, "told to fail");
+    if (calls[0].kind == TRI_SEND || calls[0].kind == TRI_RECV) {
+        exchange(calls, n);
+        return TRIB_OK;
+    }
+    for (size_t i = 0; i < each; i++) {
+        if (calls[i].kind == TRI_ALLREDUCE)
+            reduce(calls, each, i, clique->size);
+        if (calls[i].kind == TRI_BROADCAST)
+            broadcast(calls, each, i, clique->size);
+    }
+    return TRIB_OK;
+}
+
+static trib_status close_one(struct tri_transport *transport, uint32_t timeout_ms)
+{
+    (void)transport;
+    (void)timeout_ms;
+    return TRIB_OK;
+}
+
+static void destroy(struct tri_transport *transport)
+{
+    struct clique *clique = transport->clique;
+    free(transport);
+    if (--clique->references != 0)
+        return;
+    tri_abort_detach(clique->state);
+    tri_abort_release(clique->state);
+    free(clique);
+}
+
+static const struct tri_device_ops device_ops = {
+    .count = count,
+    .version = version,
+    .alloc = alloc,
+    .free = free_memory,
+    .alloc_shared = alloc_shared,
+    .free_shared = free,
+    .copy = copy,
+    .fetch = copy,
+    .check_buffer = check_buffer,
+    .check_stream = check_stream,
+    .enter = enter,
+    .leave = leave,
+    .stream_wait_event = wait_event,
+    .event_create = event_create,
+    .event_record = wait_event,
+    .event_query = event_query,
+    .event_destroy = event_destroy,
+};
+
+static const struct tri_transport_ops transport_ops = {
+    .id_create = id_create,
+    .id_is_mine = id_is_mine,
+    .open = open_one,
+    .open_group = open_group,
+    .rank = rank_of,
+    .size = size_of,
+    .abort_state = abort_state,
+    .abort_word = abort_word,
+    .collective = collective,
+    .close = close_one,
+    .destroy = destroy,
+};
+
+static const struct tri_backend backend = {
+    .name = "instant",
+    .native = (1u << TRI_BARRIER) - 1,
+    .device = &device_ops,
+    .transport = &transport_ops,
+    .kernels = &tri_kernels_cpu,
+};
+
+/* In place of csrc/backends.c, which the linker then leaves out. */
+const struct tri_backend *const tri_backends[] = {&backend, NULL};
+
+const struct tri_backend *tri_backend_find(const char *name)
+{
+    return strcmp(name, backend.name) == 0 ? &backend : NULL;
+}
+
+/* --------------------------------------------------------------------------------- the cases */
+
+enum { FLOATS = 40, DOUBLES = 9, TENSORS = 4 };
+
+/* Each rank's list: two tensors of f32 in one array, one of f64, one that is empty. */
+struct lists {
+    float f32[RANKS][FLOATS];
+    double f64[RANKS][DOUBLES];
+    trib_tensor tensors[RANKS][TENSORS];
+    const trib_tensor *of_ranks[RANKS];
+};
+
+static void fill(struct lists *lists)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        for (int i = 0; i < FLOATS; i++)
+            lists->f32[rank][i] = (float)(10 * rank + i);
+        for (int i = 0; i < DOUBLES; i++)
+            lists->f64[rank][i] = 100 * rank + i;
+        trib_tensor *tensors = lists->tensors[rank];
+        tensors[0] = (trib_tensor){lists->f32[rank], 7, TRIB_F32, 0};
+        tensors[1] = (trib_tensor){lists->f64[rank], DOUBLES, TRIB_F64, 0};
+        tensors[2] = (trib_tensor){NULL, 0, TRIB_I8, 0};
+        tensors[3] = (trib_tensor){lists->f32[rank] + 7, FLOATS - 7, TRIB_F32, 0};
+        lists->of_ranks[rank] = tensors;
+    }
+}
+
+static void group_lists(void)
+{
+    static struct lists lists, before;
+    trib_group *group = NULL;
+    check_begin("a group's list is one call to the engine");
+    CHECK_OK(trib_group_create(&group, NULL, RANKS, NULL));
+    fill(&lists);
+    engine_calls = 0;
+    CHECK_OK(trib_group_allreduce_list(group, lists.of_ranks, TENSORS, TRIB_SUM, NULL));
+    CHECK(engine_calls == 1);
+    for (int rank = 0; rank < RANKS; rank++) {
+        for (int i = 0; i < FLOATS; i++)
+            CHECK(lists.f32[rank][i] == (float)(30 + 3 * i));
+        for (int i = 0; i < DOUBLES; i++)
+            CHECK(lists.f64[rank][i] == 300 + 3 * i);
+    }
+    fill(&lists);
+    CHECK_OK(trib_group_broadcast_list(group, lists.of_ranks, TENSORS, 1, NULL));
+    for (int rank = 0; rank < RANKS; rank++)
+        for (int i = 0; i < FLOATS; i++)
+            CHECK(lists.f32[rank][i] == (float)(10 + i));
+    CHECK(entered == 0);
+
+    fill(&lists);
+    lists.tensors[2][3].count--;
+    CHECK_STATUS(trib_group_allreduce_list(group, lists.of_ranks, TENSORS, TRIB_SUM, NULL),
+                 TRIB_ERR_MISMATCH);
+    CHECK_DETAIL("tensors[3]");
+    fill(&lists);
+    lists.tensors[1][3].data = lists.f32[1] + 6;
+    lists.tensors[1][3].count--;
+    CHECK_STATUS(trib_group_allreduce_list(group, lists.of_ranks, TENSORS, TRIB_SUM, NULL),
+                 TRIB_ERR_INVALID_BUFFER);
+    CHECK_DETAIL("rank 1");
+    CHECK(engine_calls == 2);
+    check_end();
+
+    check_begin("an abort that overtakes a list leaves its tensors");
+    fill(&lists);
+    before = lists;
+    abort_in_engine = true;
+    CHECK_STATUS(trib_group_allreduce_list(group, lists.of_ranks, TENSORS, TRIB_SUM, NULL),
+                 TRIB_ERR_ABORTED);
+    abort_in_engine = false;
+    CHECK(memcmp(before.f32, lists.f32, sizeof before.f32) == 0);
+    CHECK(memcmp(before.f64, lists.f64, sizeof before.f64) == 0);
+    trib_comm *comms[RANKS];
+    CHECK_OK(trib_group_split(comms, group));
+    for (int rank = 0; rank < RANKS; rank++) {
+        trib_counters counters = TRIB_COUNTERS_INIT;
+        CHECK_OK(trib_comm_counters(&counters, comms[rank]));
+        CHECK(counters.lists_committed == 2);
+        CHECK_STATUS(trib_comm_status(comms[rank]), TRIB_ERR_ABORTED);
+        CHECK_OK(trib_comm_destroy(comms[rank]));
+    }
+    check_end();
+}
+
+static trib_comm *open_alone(uint32_t flags)
+{
+    trib_options options = TRIB_OPTIONS_INIT;
+    trib_comm *comm = NULL;
+    trib_id id;
+    options.flags = flags;
+    CHECK_OK(trib_id_create(&id, NULL));
+    CHECK_OK(trib_comm_create(&comm, &id, 0, 1, 0, &options));
+    return comm;
+}
+
+static void averages(void)
+{
+    static struct lists lists;
+    float total = -1, weight = 2;
+    check_begin("weighted averages: totals");
+    trib_comm *comm = open_alone(0);
+    fill(&lists);
+    CHECK_OK(trib_weighted_average(comm, NULL, 0, 3, NULL, &total, NULL));
+    CHECK(total == 3);
+    CHECK_OK(trib_weighted_average(comm, lists.tensors[0], 2, 3, &weight, &total, NULL));
+    CHECK(total == 2 && lists.f32[0][5] == 5 && lists.f64[0][5] == 5);
+    lists.f32[0][0] = NAN;
+    CHECK_OK(trib_weighted_average(comm, lists.tensors[0], 2, 0, NULL, &total, NULL));
+    CHECK(total == 0 && isnan(lists.f32[0][0]) && lists.f32[0][1] == 1);
+    CHECK_STATUS(trib_weighted_average(comm, lists.tensors[0], 2, -1, NULL, NULL, NULL),
+                 TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(trib_weighted_average(comm, lists.tensors[0], 2, 1, NULL, lists.f32[0], NULL),
+                 TRIB_ERR_INVALID_BUFFER);
+    CHECK_DETAIL("device_total");
+    CHECK_OK(trib_comm_destroy(comm));
+    check_end();
+}
+
+static void batches(void)
+{
+    float a = 1, b = 2, c = 3;
+    trib_stream other = &a;
+    check_begin("a batch is one call to the engine, or none");
+    trib_comm *comm = open_alone(0);
+    engine_calls = 0;
+    CHECK_OK(trib_batch_begin(comm));
+    for (int i = 0; i < 30; i++)
+        CHECK_OK(trib_allreduce(comm, &a, &a, 1, TRIB_F32, TRIB_SUM, NULL));
+    CHECK(engine_calls == 0);
+    CHECK_OK(trib_batch_end(comm));
+    CHECK(engine_calls == 1);
+
+    CHECK_OK(trib_batch_begin(comm));
+    CHECK_STATUS(trib_allreduce(comm, &a, NULL, 1, TRIB_F32, TRIB_SUM, NULL),
+                 TRIB_ERR_INVALID_BUFFER);
+    CHECK_OK(trib_allreduce(comm, &a, &a, 1, TRIB_F32, TRIB_SUM, NULL));
+    CHECK_STATUS(trib_allreduce(comm, &a, &a, 1, 0, TRIB_SUM, NULL), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(trib_batch_end(comm), TRIB_ERR_INVALID_BUFFER);
+    CHECK_DETAIL("`recv` is NULL");
+
+    CHECK_OK(trib_batch_begin(comm));
+    CHECK_OK(trib_allreduce(comm, &a, &a, 1, TRIB_F32, TRIB_SUM, NULL));
+    CHECK_STATUS(trib_allreduce(comm, &b, &b, 1, TRIB_F32, TRIB_SUM, other),
+                 TRIB_ERR_INVALID_USAGE);
+    CHECK_STATUS(trib_batch_end(comm), TRIB_ERR_INVALID_USAGE);
+    CHECK(engine_calls == 1);
+
+    CHECK_STATUS(trib_send(comm, &b, 1, TRIB_F32, 0, NULL), TRIB_ERR_INVALID_USAGE);
+    CHECK_OK(trib_batch_begin(comm));
+    CHECK_OK(trib_send(comm, &b, 1, TRIB_F32, 0, NULL));
+    CHECK_OK(trib_recv(comm, &c, 1, TRIB_F32, 0, NULL));
+    CHECK_OK(trib_batch_end(comm));
+    CHECK(c == 2 && engine_calls == 2);
+    CHECK_STATUS(trib_batch_end(comm), TRIB_ERR_INVALID_USAGE);
+    CHECK_OK(trib_comm_destroy(comm));
+    check_end();
+}
+
+/* Everything once. Returns what may fail: only what the backend said, or the state it led to. */
+static void everything(uint32_t flags)
+{
+    static struct lists lists;
+    const void *send[RANKS];
+    void *recv[RANKS];
+    trib_group *group = NULL;
+    trib_status status[12];
+    size_t n = 0;
+    fill(&lists);
+    for (int rank = 0; rank < RANKS; rank++)
+        send[rank] = recv[rank] = lists.f32[rank];
+    CHECK_OK(trib_group_create(&group, NULL, RANKS, NULL));
+    status[n++] = trib_group_allreduce(group, send, recv, 5, TRIB_F32, TRIB_SUM, NULL);
+    status[n++] = trib_group_allreduce_list(group, lists.of_ranks, TENSORS, TRIB_SUM, NULL);
+    status[n++] = trib_group_broadcast_list(group, lists.of_ranks, TENSORS, 2, NULL);
+    CHECK_OK(trib_group_destroy(group));
+
+    trib_comm *comm = open_alone(flags);
+    trib_stream other = &lists;
+    float *data = lists.f32[0], *place = lists.f32[1];
+    status[n++] = trib_allreduce(comm, data, place, 5, TRIB_F32, TRIB_SUM, NULL);
+    status[n++] = trib_alltoall(comm, data, place, 5, TRIB_F32, NULL);
+    status[n++] = trib_barrier(comm, other);
+    status[n++] = trib_allreduce_list(comm, lists.tensors[0], TENSORS, TRIB_SUM, NULL);
+    status[n++] = trib_weighted_average(comm, lists.tensors[0], 2, 2, NULL, place, other);
+    CHECK_OK(trib_comm_destroy(comm));
+    for (size_t i = 0; i < n; i++)
+        CHECK(status[i] == TRIB_OK || status[i] == TRIB_ERR_CUDA || status[i] == TRIB_ERR_NCCL ||
+              status[i] == TRIB_ERR_OUT_OF_MEMORY);
+    CHECK(entered == 0);
+}
+
+/* The first operation of the backend fails, then the second, and so on until none does. */
+static void walk(uint32_t flags)
+{
+    int failures = 0;
+    check_begin("every operation of the backend fails once%s", flags == 0 ? "" : ", TRIB_MATCH");
+    do {
+        failed = false;
+        until_failure = failures;
+        everything(flags);
+        failures += failed;
+    } while (failed);
+    until_failure = -1;
+    CHECK_MSG(failures > 30, "only %d operations", failures);
+    check_end();
+}
+
+int main(void)
+{
+    until_failure = -1;
+    group_lists();
+    averages();
+    batches();
+    walk(0);
+    walk(TRIB_MATCH);
+    return check_finish("queueing_test");
+}
