@@ -1,0 +1,45 @@
+/* A stand-in for CUDA and NCCL: enough of both to run the life of the nccl backend (open, split, abort,
+ * close) on a machine without a GPU, and under sanitizers. It moves no data between ranks.
+ *
+ * It behaves as NCCL 2.28.9 was seen to: an init or a first call waits for the peers, inside the call;
+ * ncclCommAbort in an open group raises flags and frees at the group's end; only the last local rank
+ * frees. And it ends the program when the backend does what NCCL would not survive: a communicator
+ * freed while a call is inside it, or used after that, or aborted twice. */
+#ifndef TRI_TESTS_NCCL_FAKE_H
+#define TRI_TESTS_NCCL_FAKE_H
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+enum { FAKE_DEVICES = 8, FAKE_RANKS = 16 };
+
+/* ------------------------------------------------------------------------------ for the tests */
+
+/* Communicators not freed yet. */
+int fake_communicators(void);
+/* While true, a CUDA graph is alive that captured every communicator: nothing can be freed. */
+void fake_keep_graph(bool alive);
+/* The device that is current on this thread, or -1; and to choose it, as another library would. */
+int fake_current(void);
+void fake_make_current(int device);
+
+/* --------------------------------------------------------------- between fake_cuda and fake_nccl */
+
+/* The one lock of the fake: guards everything in both files. `fake_changed` is broadcast whenever
+ * something that others wait for may have become true. */
+extern pthread_mutex_t fake_lock;
+extern pthread_cond_t fake_changed;
+void fake_wait(void); /* for a change; the lock is held */
+
+/* Misuse: say what and end. */
+void fake_die(const char *what) __attribute__((noreturn));
+
+/* Work that waits for others: operation `sequence` of rank `rank` of `world`. */
+struct fake_world;
+bool fake_done(const struct fake_world *world, int rank, long sequence); /* the lock is held */
+/* Queue it on `stream`, which is not NULL. The lock is held. */
+void fake_queue(cudaStream_t stream, struct fake_world *world, int rank, long sequence);
+int fake_stream_device(cudaStream_t stream);
+
+#endif

@@ -1,0 +1,420 @@
+/* The fake's CUDA: contexts, memory, streams, events. */
+#define _POSIX_C_SOURCE 200809L
+#include <cuda.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/nccl_fake/fake.h"
+
+pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_cond_t fake_changed = PTHREAD_COND_INITIALIZER;
+
+void fake_wait(void)
+{
+    pthread_cond_wait(&fake_changed, &fake_lock);
+}
+
+void fake_die(const char *what)
+{
+    (void)fprintf(stderr, "fake CUDA and NCCL: %s\n", what);
+    abort();
+}
+
+/* ----------------------------------------------------------------------------------- contexts */
+
+static char contexts[FAKE_DEVICES]; /* their addresses are what counts */
+static _Thread_local CUcontext current;
+
+int fake_current(void)
+{
+    return current == NULL ? -1 : (int)((char *)current - contexts);
+}
+
+void fake_make_current(int device)
+{
+    current = device < 0 ? NULL : (CUcontext)&contexts[device];
+}
+
+static void need_context(void)
+{
+    if (current == NULL)
+        fake_die("a CUDA call would make a context on device 0, which nobody chose");
+}
+
+static CUresult device_get(CUdevice *device, int ordinal)
+{
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+static CUresult primary_retain(CUcontext *context, CUdevice device)
+{
+    *context = (CUcontext)&contexts[device];
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_current(CUcontext *context)
+{
+    *context = current;
+    return CUDA_SUCCESS;
+}
+
+static CUresult set_current(CUcontext context)
+{
+    current = context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult current_device(CUdevice *device)
+{
+    *device = fake_current();
+    return CUDA_SUCCESS;
+}
+
+static CUresult error_string(CUresult result, const char **out)
+{
+    (void)result;
+    *out = "an error of the fake";
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------------------------- memory */
+
+enum { BLOCKS = 1024 };
+static struct block {
+    char *start;
+    size_t size;
+    int device;
+    bool host;
+} blocks[BLOCKS];
+
+static struct block *block_of(uintptr_t address)
+{
+    for (struct block *block = blocks; block < blocks + BLOCKS; block++)
+        if (block->start != NULL && address - (uintptr_t)block->start < block->size)
+            return block;
+    return NULL;
+}
+
+static cudaError_t allocate(void **out, size_t size, bool host)
+{
+    need_context();
+    cudaError_t error = cudaErrorMemoryAllocation;
+    pthread_mutex_lock(&fake_lock);
+    for (struct block *block = blocks; error != cudaSuccess && block < blocks + BLOCKS; block++) {
+        if (block->start != NULL)
+            continue;
+        *block = (struct block){aligned_alloc(256, (size + 255) / 256 * 256), size, fake_current(),
+                                host};
+        *out = block->start;
+        error = cudaSuccess;
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return error;
+}
+
+static cudaError_t release(void *data)
+{
+    need_context();
+    pthread_mutex_lock(&fake_lock);
+    struct block *block = block_of((uintptr_t)data);
+    if (block == NULL)
+        fake_die("memory is freed that was not allocated");
+    free(block->start);
+    block->start = NULL;
+    pthread_mutex_unlock(&fake_lock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **out, size_t size)
+{
+    return allocate(out, size, false);
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t size, unsigned int flags)
+{
+    (void)flags;
+    return allocate(out, size, true);
+}
+
+cudaError_t cudaFree(void *data)
+{
+    return release(data);
+}
+
+cudaError_t cudaFreeHost(void *data)
+{
+    return release(data);
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    (void)kind;
+    (void)stream;
+    need_context();
+    memmove(dst, src, bytes);
+    return cudaSuccess;
+}
+
+static CUresult pointer_attributes(unsigned int n, CUpointer_attribute *attributes, void **out,
+                                   CUdeviceptr pointer)
+{
+    pthread_mutex_lock(&fake_lock);
+    const struct block *block = block_of((uintptr_t)pointer);
+    for (unsigned int i = 0; i < n; i++) {
+        if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+            *(unsigned int *)out[i] = block == NULL  ? 0
+                                      : block->host ? CU_MEMORYTYPE_HOST
+                                                    : CU_MEMORYTYPE_DEVICE;
+        else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+            *(int *)out[i] = block == NULL ? -1 : block->device;
+        else if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+            *(CUdeviceptr *)out[i] = block == NULL ? 0 : (CUdeviceptr)block->start;
+        else if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+            *(size_t *)out[i] = block == NULL ? 0 : block->size;
+        else if (attributes[i] == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
+            *(unsigned int *)out[i] = block != NULL && !block->host;
+        else
+            *(unsigned int *)out[i] = 0; /* managed: never */
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return CUDA_SUCCESS;
+}
+
+static CUresult address_range(CUdeviceptr *base, size_t *size, CUdeviceptr pointer)
+{
+    (void)base;
+    (void)size;
+    (void)pointer;
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+/* ------------------------------------------------------------------------------------ streams */
+
+enum { DEPTH = 64 };
+struct stream {
+    int device;
+    int n;
+    struct pending {
+        struct fake_world *world;
+        int rank;
+        long sequence;
+    } pending[DEPTH];
+};
+
+/* What is done leaves the queue. The lock is held. */
+static bool idle(struct stream *stream)
+{
+    int left = 0;
+    for (int i = 0; i < stream->n; i++) {
+        const struct pending *work = &stream->pending[i];
+        if (!fake_done(work->world, work->rank, work->sequence))
+            stream->pending[left++] = *work;
+    }
+    stream->n = left;
+    return left == 0;
+}
+
+void fake_queue(cudaStream_t handle, struct fake_world *world, int rank, long sequence)
+{
+    struct stream *stream = (struct stream *)handle;
+    if (!idle(stream) && stream->n == DEPTH)
+        fake_die("a stream of the fake is full");
+    stream->pending[stream->n++] = (struct pending){world, rank, sequence};
+}
+
+int fake_stream_device(cudaStream_t stream)
+{
+    return ((struct stream *)stream)->device;
+}
+
+static CUresult stream_device(CUstream stream, CUdevice *device)
+{
+    *device = fake_stream_device(stream);
+    return CUDA_SUCCESS;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned int flags)
+{
+    (void)flags;
+    need_context();
+    struct stream *stream = calloc(1, sizeof *stream);
+    stream->device = fake_current();
+    *out = (cudaStream_t)stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    need_context();
+    pthread_mutex_lock(&fake_lock);
+    const bool done = stream == NULL || idle((struct stream *)stream);
+    pthread_mutex_unlock(&fake_lock);
+    return done ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    need_context();
+    pthread_mutex_lock(&fake_lock);
+    while (stream != NULL && !idle((struct stream *)stream))
+        fake_wait();
+    pthread_mutex_unlock(&fake_lock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    free((struct stream *)stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)
+{
+    (void)stream;
+    (void)event;
+    (void)flags;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *out)
+{
+    (void)stream;
+    *out = cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+    (void)mode;
+    return cudaSuccess;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument)
+{
+    (void)stream;
+    function(argument);
+    return cudaSuccess;
+}
+
+/* Events pass at once. */
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned int flags)
+{
+    (void)flags;
+    need_context();
+    *out = malloc(1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *out)
+{
+    return cudaEventCreateWithFlags(out, 0);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    (void)event;
+    (void)stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    (void)event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    (void)event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *out, cudaEvent_t start, cudaEvent_t end)
+{
+    (void)start;
+    (void)end;
+    *out = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    free(event);
+    return cudaSuccess;
+}
+
+/* -------------------------------------------------------------------------------- the runtime */
+
+cudaError_t cudaGetDeviceCount(int *out)
+{
+    *out = FAKE_DEVICES;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    return cudaSuccess;
+}
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+    (void)error;
+    return "cudaErrorOfTheFake";
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    (void)error;
+    return "an error of the fake";
+}
+
+static cudaError_t entry_point(const char *symbol, void **out,
+                               enum cudaDriverEntryPointQueryResult *answer)
+{
+    static const struct {
+        const char *name;
+        void (*function)(void);
+    } known[] = {
+        {"cuDeviceGet", (void (*)(void))device_get},
+        {"cuDevicePrimaryCtxRetain", (void (*)(void))primary_retain},
+        {"cuCtxGetCurrent", (void (*)(void))get_current},
+        {"cuCtxSetCurrent", (void (*)(void))set_current},
+        {"cuCtxGetDevice", (void (*)(void))current_device},
+        {"cuPointerGetAttributes", (void (*)(void))pointer_attributes},
+        {"cuMemGetAddressRange", (void (*)(void))address_range},
+        {"cuGetErrorString", (void (*)(void))error_string},
+        {"cuStreamGetDevice", (void (*)(void))stream_device},
+    };
+    *out = NULL;
+    *answer = cudaDriverEntryPointSymbolNotFound;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(known[i].name, symbol) != 0)
+            continue;
+        memcpy(out, &known[i].function, sizeof *out);
+        *answer = cudaDriverEntryPointSuccess;
+    }
+    return cudaSuccess;
+}
+
+#if CUDART_VERSION >= 12050
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **out, unsigned int version,
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *answer)
+{
+    (void)version;
+    (void)flags;
+    return entry_point(symbol, out, answer);
+}
+#else
+cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **out, unsigned long long flags,
+                                    enum cudaDriverEntryPointQueryResult *answer)
+{
+    (void)flags;
+    return entry_point(symbol, out, answer);
+}
+#endif

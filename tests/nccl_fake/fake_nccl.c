@@ -1,0 +1,479 @@
+/* The fake's NCCL: communicators, groups, operations that wait for each other, abort. */
+#include <nccl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/nccl_fake/fake.h"
+
+enum { MAGIC = 0x7121b, SPLITS = 8, TASKS = 64 };
+
+/* What the ranks of one communicator have in common. Never freed: streams may point here. */
+struct fake_world {
+    struct fake_world *next; /* of those made by id */
+    ncclUniqueId id;
+    int size;
+    int arrived;
+    int ended; /* ranks aborted or destroyed */
+    ncclComm_t comms[FAKE_RANKS];
+    bool connected[FAKE_RANKS]; /* has made its first call */
+    bool aborted[FAKE_RANKS];
+    long issued[FAKE_RANKS];
+    struct {
+        int arrived;
+        int colors[FAKE_RANKS];
+        int keys[FAKE_RANKS];
+        struct fake_world *child[FAKE_RANKS]; /* at the first rank of each colour */
+    } splits[SPLITS];
+    int split[FAKE_RANKS]; /* how many each rank has made */
+};
+
+struct ncclComm {
+    int magic;
+    struct fake_world *world; /* NULL before the meeting */
+    int rank;
+    int size;
+    int device;
+    int inside;    /* calls, at this moment */
+    bool complete; /* all have met */
+    bool abort;
+    bool ending;
+};
+
+static struct fake_world *worlds;
+static int communicators;
+static bool graph;
+static unsigned int ids;
+
+int fake_communicators(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    const int n = communicators;
+    pthread_mutex_unlock(&fake_lock);
+    return n;
+}
+
+void fake_keep_graph(bool alive)
+{
+    pthread_mutex_lock(&fake_lock);
+    graph = alive;
+    pthread_cond_broadcast(&fake_changed);
+    pthread_mutex_unlock(&fake_lock);
+}
+
+bool fake_done(const struct fake_world *world, int rank, long sequence)
+{
+    for (int other = 0; other < world->size; other++)
+        if (world->issued[other] < sequence && !world->aborted[rank])
+            return false;
+    return true;
+}
+
+/* ------------------------------------------------------------- what a group does when it ends */
+
+enum kind { MEET, OPERATE, PASS, FINALIZE, ABORT, DESTROY };
+struct task {
+    enum kind kind;
+    ncclComm_t comm;
+    cudaStream_t stream;
+    ncclUniqueId id;
+};
+static _Thread_local struct task tasks[TASKS];
+static _Thread_local int ntasks, depth;
+
+static void check(ncclComm_t comm)
+{
+    if (comm == NULL || comm->magic != MAGIC)
+        fake_die("a communicator is used that has been freed");
+}
+
+static struct fake_world *world_of(const ncclUniqueId *id, int size)
+{
+    struct fake_world *world = worlds;
+    while (world != NULL && memcmp(&world->id, id, sizeof *id) != 0)
+        world = world->next;
+    if (world != NULL)
+        return world;
+    world = calloc(1, sizeof *world);
+    world->id = *id;
+    world->size = size;
+    world->next = worlds;
+    return worlds = world;
+}
+
+static void arrive(struct fake_world *world, ncclComm_t comm)
+{
+    comm->world = world;
+    world->comms[comm->rank] = comm;
+    world->arrived++;
+    pthread_cond_broadcast(&fake_changed);
+}
+
+static ncclResult_t meet(ncclComm_t comm)
+{
+    while (comm->world->arrived < comm->size && !comm->abort)
+        fake_wait();
+    comm->complete = comm->world->arrived == comm->size;
+    return comm->complete ? ncclSuccess : ncclInternalError;
+}
+
+static bool all_connected(const struct fake_world *world)
+{
+    for (int rank = 0; rank < world->size; rank++)
+        if (!world->connected[rank])
+            return false;
+    return true;
+}
+
+/* The first operation waits, inside the call, until all ranks have come to theirs. */
+static ncclResult_t operate(ncclComm_t comm, cudaStream_t stream)
+{
+    struct fake_world *world = comm->world;
+    while (!all_connected(world) && !comm->abort)
+        fake_wait();
+    comm->inside--;
+    if (!all_connected(world))
+        return ncclInternalError;
+    world->issued[comm->rank]++;
+    if (stream != NULL)
+        fake_queue(stream, world, comm->rank, world->issued[comm->rank]);
+    pthread_cond_broadcast(&fake_changed);
+    return ncclSuccess;
+}
+
+static void finalize(ncclComm_t comm)
+{
+    while (!comm->abort && (graph || !fake_done(comm->world, comm->rank,
+                                                comm->world->issued[comm->rank])))
+        fake_wait();
+    comm->inside--;
+}
+
+static void free_one(ncclComm_t comm)
+{
+    if (comm->inside != 0)
+        fake_die("a communicator is freed while a call is inside");
+    comm->magic = 0;
+    free(comm);
+    communicators--;
+}
+
+/* Only the last rank frees, for all; ranks that never met are each alone. */
+static void reclaim(ncclComm_t comm)
+{
+    struct fake_world *world = comm->world;
+    while (graph)
+        fake_wait();
+    if (world == NULL || !comm->complete) {
+        if (world != NULL)
+            world->comms[comm->rank] = NULL;
+        free_one(comm);
+        return;
+    }
+    if (++world->ended < world->size)
+        return;
+    for (int rank = 0; rank < world->size; rank++)
+        if (world->comms[rank] != NULL)
+            free_one(world->comms[rank]);
+}
+
+/* Before anything waits: all that belongs to the group has come. */
+static void begin(const struct task *task)
+{
+    check(task->comm);
+    if (task->kind == MEET)
+        arrive(world_of(&task->id, task->comm->size), task->comm);
+    if (task->kind == OPERATE)
+        task->comm->world->connected[task->comm->rank] = true;
+    if (task->kind == OPERATE || task->kind == FINALIZE)
+        task->comm->inside++;
+    pthread_cond_broadcast(&fake_changed);
+}
+
+static ncclResult_t finish(const struct task *task)
+{
+    ncclResult_t result = ncclSuccess;
+    if (task->kind == MEET)
+        result = meet(task->comm);
+    else if (task->kind == OPERATE)
+        result = operate(task->comm, task->stream);
+    else if (task->kind == FINALIZE)
+        finalize(task->comm);
+    else if (task->kind == ABORT || task->kind == DESTROY)
+        reclaim(task->comm);
+    return result;
+}
+
+static ncclResult_t run(void)
+{
+    ncclResult_t first = ncclSuccess;
+    pthread_mutex_lock(&fake_lock);
+    for (int i = 0; i < ntasks; i++)
+        begin(&tasks[i]);
+    for (int i = 0; i < ntasks; i++) {
+        const ncclResult_t result = finish(&tasks[i]);
+        first = first == ncclSuccess ? result : first;
+    }
+    pthread_mutex_unlock(&fake_lock);
+    ntasks = 0;
+    return first;
+}
+
+static ncclResult_t add(enum kind kind, ncclComm_t comm, cudaStream_t stream, const ncclUniqueId *id)
+{
+    if (ntasks == TASKS)
+        fake_die("a group of the fake is full");
+    tasks[ntasks] = (struct task){.kind = kind, .comm = comm, .stream = stream};
+    if (id != NULL)
+        tasks[ntasks].id = *id;
+    ntasks++;
+    return depth == 0 ? run() : ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart(void)
+{
+    depth++;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    if (depth == 0)
+        fake_die("a group ends that was not open");
+    return --depth == 0 ? run() : ncclSuccess;
+}
+
+/* --------------------------------------------------------------------------------------- life */
+
+static void on_device(void)
+{
+    if (fake_current() < 0)
+        fake_die("an NCCL call would make a context on device 0, which nobody chose");
+}
+
+static ncclComm_t new_comm(int rank, int size)
+{
+    ncclComm_t comm = calloc(1, sizeof *comm);
+    comm->magic = MAGIC;
+    comm->rank = rank;
+    comm->size = size;
+    comm->device = fake_current();
+    communicators++;
+    return comm;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *out)
+{
+    memset(out, 0, sizeof *out);
+    pthread_mutex_lock(&fake_lock);
+    ids++;
+    memcpy(out, &ids, sizeof ids);
+    pthread_mutex_unlock(&fake_lock);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
+{
+    on_device();
+    if (config->blocking != 1)
+        fake_die("a communicator is not blocking");
+    pthread_mutex_lock(&fake_lock);
+    *out = new_comm(rank, size);
+    pthread_mutex_unlock(&fake_lock);
+    return add(MEET, *out, NULL, &id);
+}
+
+/* The child of the first rank of a colour is that of all. The lock is held. */
+static ncclComm_t make_child(ncclComm_t parent, int round, int color, int key)
+{
+    struct fake_world *world = parent->world;
+    int first = -1, rank = 0, size = 0;
+    for (int other = 0; other < world->size; other++) {
+        if (world->splits[round].colors[other] != color)
+            continue;
+        first = first < 0 ? other : first;
+        size++;
+        rank += world->splits[round].keys[other] < key ||
+                (world->splits[round].keys[other] == key && other < parent->rank);
+    }
+    struct fake_world **child = &world->splits[round].child[first];
+    if (*child == NULL) {
+        *child = calloc(1, sizeof **child);
+        (*child)->size = size;
+        (*child)->next = worlds; /* so that a leak checker reaches it */
+        worlds = *child;
+    }
+    ncclComm_t comm = new_comm(rank, size);
+    arrive(*child, comm);
+    return comm;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
+                           ncclConfig_t *config)
+{
+    on_device();
+    if (config->blocking != 1 || config->splitShare != 0)
+        fake_die("a child is not blocking, or shares with its parent");
+    *out = NULL;
+    pthread_mutex_lock(&fake_lock);
+    check(comm);
+    comm->inside++;
+    struct fake_world *world = comm->world;
+    const int round = world->split[comm->rank]++;
+    world->splits[round].colors[comm->rank] = color;
+    world->splits[round].keys[comm->rank] = key;
+    world->splits[round].arrived++;
+    pthread_cond_broadcast(&fake_changed);
+    while (world->splits[round].arrived < world->size && !comm->abort)
+        fake_wait();
+    ncclResult_t result =
+        world->splits[round].arrived == world->size ? ncclSuccess : ncclInternalError;
+    if (result == ncclSuccess && color != NCCL_SPLIT_NOCOLOR) {
+        *out = make_child(comm, round, color, key);
+        (void)meet(*out);
+    }
+    comm->inside--;
+    pthread_mutex_unlock(&fake_lock);
+    return result;
+}
+
+/* The first end of a communicator is the only one. */
+static ncclResult_t end(enum kind kind, ncclComm_t comm)
+{
+    on_device();
+    pthread_mutex_lock(&fake_lock);
+    check(comm);
+    if (comm->ending)
+        fake_die("a communicator is aborted or destroyed twice");
+    comm->ending = true;
+    if (kind == ABORT) {
+        comm->abort = true;
+        if (comm->world != NULL)
+            comm->world->aborted[comm->rank] = true;
+        pthread_cond_broadcast(&fake_changed);
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return add(kind, comm, NULL, NULL);
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    return end(ABORT, comm);
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    return end(DESTROY, comm);
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm)
+{
+    on_device();
+    return add(FINALIZE, comm, NULL, NULL);
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
+{
+    pthread_mutex_lock(&fake_lock);
+    check(comm);
+    if (comm->ending)
+        fake_die("a communicator is asked for errors while it is aborted");
+    pthread_mutex_unlock(&fake_lock);
+    *out = ncclSuccess;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommCount(const ncclComm_t comm, int *out)
+{
+    *out = comm->size;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *out)
+{
+    *out = comm->rank;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGetVersion(int *out)
+{
+    *out = NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t result)
+{
+    (void)result;
+    return "an error of the fake";
+}
+
+const char *ncclGetLastError(ncclComm_t comm)
+{
+    (void)comm;
+    return "";
+}
+
+/* -------------------------------------------------------------------------------- collectives */
+
+static ncclResult_t operation(enum kind kind, ncclComm_t comm, cudaStream_t stream)
+{
+    on_device();
+    if (fake_current() != comm->device)
+        fake_die("an operation is issued while another device is current");
+    if (stream != NULL && fake_stream_device(stream) != comm->device)
+        fake_die("an operation is issued on another device's stream");
+    return add(kind, comm, stream, NULL);
+}
+
+#define UNUSED(...) (void)(sizeof((const void *[]){__VA_ARGS__}))
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    UNUSED(send, recv, &count, &dtype, &op);
+    return operation(OPERATE, comm, stream);
+}
+
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t dtype, int root,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    UNUSED(send, recv, &count, &dtype, &root);
+    return operation(OPERATE, comm, stream);
+}
+
+ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)
+{
+    UNUSED(send, recv, &count, &dtype, &op, &root);
+    return operation(OPERATE, comm, stream);
+}
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t dtype,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    UNUSED(send, recv, &count, &dtype);
+    return operation(OPERATE, comm, stream);
+}
+
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t dtype,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    UNUSED(send, recv, &count, &dtype, &op);
+    return operation(OPERATE, comm, stream);
+}
+
+/* Sends and receives are done at once. */
+ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t dtype, int peer,
+                      ncclComm_t comm, cudaStream_t stream)
+{
+    UNUSED(send, &count, &dtype, &peer);
+    return operation(PASS, comm, stream);
+}
+
+ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    UNUSED(recv, &count, &dtype, &peer);
+    return operation(PASS, comm, stream);
+}
