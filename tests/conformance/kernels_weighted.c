@@ -80,8 +80,7 @@ static void pack_case(struct arena *arena, trib_dtype dtype, size_t n,
 
 /* --------------------------------------------------------------------------------------- unpack */
 
-/* Numbers of which half lie exactly between two neighbours of the slice's type, once divided by a
- * power of two. */
+/* Numbers that, divided by a small integer, lie exactly between two neighbours of the slice's type. */
 static void fill_ties(struct arena *arena, const struct list *list, double total)
 {
     const size_t size = trib_dtype_size(list->bucket.dtype);
@@ -169,6 +168,7 @@ static void shape_cases(struct arena *arena, trib_dtype dtype, size_t n,
         unpack_case(arena, dtype, n, shape, totals[i], false, 1);
     unpack_case(arena, dtype, n, shape, 1, true, 1);
     unpack_case(arena, dtype, n, shape, 4, true, 1);
+    unpack_case(arena, dtype, n, shape, 49, true, 1); /* times a rounded 1 / 49 would miss them */
     unpack_case(arena, dtype, n, shape, 2, false, 0);
     check_end();
 }
