@@ -168,7 +168,7 @@ static void shape_cases(struct arena *arena, trib_dtype dtype, size_t n,
         unpack_case(arena, dtype, n, shape, totals[i], false, 1);
     unpack_case(arena, dtype, n, shape, 1, true, 1);
     unpack_case(arena, dtype, n, shape, 4, true, 1);
-    unpack_case(arena, dtype, n, shape, 49, true, 1); /* times a rounded 1 / 49 would miss them */
+    unpack_case(arena, dtype, n, shape, 15, true, 1); /* times a rounded 1 / 15 would miss them */
     unpack_case(arena, dtype, n, shape, 2, false, 0);
     check_end();
 }
