@@ -16,18 +16,17 @@ use crate::stream::Stream;
 
 /// A tensor, seen from here: a pointer, a length, a type, a device.
 ///
-/// Implement it for the tensor type of a framework. Storage may be shared and changed through
-/// `&self`: nothing here asks for `&mut`, and [`ptr`](DeviceBuffer::ptr) gives a pointer to write
-/// through. That is why the operations that take `&dyn DeviceBuffer` are `unsafe`; a type whose
-/// `&mut` does stand for sole access to its memory may be a [`DeviceBufferMut`] too, and then the
-/// safe operations take it.
+/// Implement it for the tensor type of a framework. Storage may be shared, and changed through
+/// `&self`: nothing here asks for `&mut`, and what [`ptr`](DeviceBuffer::ptr) gives may be written
+/// through. That is why the operations that take `&dyn DeviceBuffer` are `unsafe`. The safe ones
+/// take a [`UniqueBuffer`].
 ///
 /// The example `foreign_tensor` adapts a tensor whose clones share their storage.
 ///
 /// # Safety
 /// While the value is alive, and wherever it is moved, `ptr` points to `len` elements of type
-/// `dtype`, readable by the device, which are its own as far as its type says so. If `is_contiguous`
-/// they lie one behind the other. All methods give the same answers until the value is changed.
+/// `dtype`, which the device can use; if `is_contiguous`, one behind the other. All methods give the
+/// same answers until the value is changed through `&mut`.
 pub unsafe trait DeviceBuffer {
     /// The first element.
     fn ptr(&self) -> *mut c_void;
@@ -55,14 +54,15 @@ pub unsafe trait DeviceBuffer {
     }
 }
 
-/// A buffer whose `&mut` stands for sole access to its memory, so that the safe operations may write
-/// to it.
+/// A buffer that keeps to Rust's rules of borrowing, so that the safe operations may use it: slices,
+/// vectors, [`DeviceVec`]. A tensor whose clones share their storage is none.
 ///
 /// # Safety
-/// While a `&mut` borrow of the value lasts, nothing else on host or device reads or writes its
-/// elements, unless through what was made from that borrow. [`ptr_mut`](DeviceBufferMut::ptr_mut)
-/// is the address that [`ptr`](DeviceBuffer::ptr) is, and may be written through.
-pub unsafe trait DeviceBufferMut: DeviceBuffer {
+/// While a `&` borrow of the value lasts, nothing on host or device writes its elements; while a
+/// `&mut` borrow lasts, nothing else uses them, unless through what was made from that borrow.
+/// [`ptr_mut`](UniqueBuffer::ptr_mut) is the address that [`ptr`](DeviceBuffer::ptr) is, and may be
+/// written through.
+pub unsafe trait UniqueBuffer: DeviceBuffer {
     /// The first element.
     fn ptr_mut(&mut self) -> *mut c_void;
 }
@@ -80,8 +80,8 @@ unsafe impl<T: Element> DeviceBuffer for [T] {
     }
 }
 
-// SAFETY: `&mut [T]` is sole access to the elements.
-unsafe impl<T: Element> DeviceBufferMut for [T] {
+// SAFETY: a slice is borrowed by Rust's rules.
+unsafe impl<T: Element> UniqueBuffer for [T] {
     fn ptr_mut(&mut self) -> *mut c_void {
         self.as_mut_ptr().cast()
     }
@@ -104,7 +104,7 @@ macro_rules! like_slice {
             }
         }
         // SAFETY: as for the slice that it holds.
-        unsafe impl<$($generics)*> DeviceBufferMut for $type {
+        unsafe impl<$($generics)*> UniqueBuffer for $type {
             fn ptr_mut(&mut self) -> *mut c_void {
                 self[..].ptr_mut()
             }
@@ -157,7 +157,7 @@ impl DeviceSlice {
     }
 
     /// The whole of `buffer`, to write to.
-    pub(crate) fn of_mut<B: DeviceBufferMut + ?Sized>(buffer: &mut B) -> DeviceSlice {
+    pub(crate) fn of_mut<B: UniqueBuffer + ?Sized>(buffer: &mut B) -> DeviceSlice {
         // The pointer last: it must come from the `&mut`, after every use of a `&`.
         let view = DeviceSlice::of(&*buffer);
         DeviceSlice { ptr: buffer.ptr_mut(), ..view }
@@ -305,7 +305,7 @@ impl<T: Element> DeviceVec<T> {
     /// The elements, if they are in host memory: on the host backend.
     pub fn as_slice(&self) -> Option<&[T]> {
         // SAFETY: host memory of `len` elements, aligned to 256, initialised (see `uninit`), and
-        // not written to while `self` is borrowed (see `DeviceBufferMut`).
+        // not written to while `self` is borrowed (see `UniqueBuffer`).
         (self.device.backend() == "host")
             .then(|| unsafe { std::slice::from_raw_parts(self.data.as_ptr().cast(), self.len) })
     }
@@ -334,8 +334,8 @@ unsafe impl<T: Element> DeviceBuffer for DeviceVec<T> {
     }
 }
 
-// SAFETY: it is the sole owner of its memory.
-unsafe impl<T: Element> DeviceBufferMut for DeviceVec<T> {
+// SAFETY: it is the sole owner of its memory, and lends it by Rust's rules.
+unsafe impl<T: Element> UniqueBuffer for DeviceVec<T> {
     fn ptr_mut(&mut self) -> *mut c_void {
         self.data.as_ptr()
     }

@@ -76,7 +76,7 @@ mod work;
 
 pub use abort::AbortHandle;
 pub use backend::{version, Backend, Version};
-pub use buffer::{DeviceBuffer, DeviceBufferMut, DeviceSlice, DeviceVec};
+pub use buffer::{DeviceBuffer, DeviceSlice, DeviceVec, UniqueBuffer};
 pub use communicator::Communicator;
 pub use counters::Counters;
 pub use device::Device;

@@ -13,21 +13,28 @@ use crate::op::ReduceOp;
 use crate::stream::Stream;
 
 /// The weight of a rank in [`Communicator::weighted_average`]: finite and not negative.
-#[derive(Clone, Copy)]
-pub enum Weight<'a> {
+pub enum Weight<'a, B: ?Sized = dyn DeviceBuffer + 'a> {
     /// A number that is known now.
     Host(f32),
     /// One `f32` in device memory, read when the stream comes to the call.
-    Device(&'a dyn DeviceBuffer),
+    Device(&'a B),
 }
 
-impl From<f32> for Weight<'_> {
+impl<B: ?Sized> From<f32> for Weight<'_, B> {
     fn from(weight: f32) -> Self {
         Weight::Host(weight)
     }
 }
 
-impl std::fmt::Debug for Weight<'_> {
+impl<B: ?Sized> Clone for Weight<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: ?Sized> Copy for Weight<'_, B> {}
+
+impl<B: ?Sized> std::fmt::Debug for Weight<'_, B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Weight::Host(weight) => write!(f, "Host({weight})"),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::abort::AbortHandle;
 use crate::batch;
-use crate::buffer::{DeviceBuffer, DeviceBufferMut, DeviceSlice};
+use crate::buffer::{DeviceBuffer, DeviceSlice, UniqueBuffer};
 use crate::communicator::Communicator;
 use crate::error::{Error, Result};
 use crate::list::Weight;
@@ -122,25 +122,25 @@ mod sealed {
 }
 use sealed::Lent;
 
-/// What a scope may read: `&'scope` any [`DeviceBuffer`], or a [`Held`].
+/// What a scope may read: `&'scope` any [`UniqueBuffer`], or a [`Held`].
 pub trait Source<'scope>: Lent {}
 
-/// What a scope may write: `&'scope mut` any [`DeviceBufferMut`], or a [`Held`].
+/// What a scope may write: `&'scope mut` any [`UniqueBuffer`], or a [`Held`].
 pub trait Target<'scope>: Lent {}
 
-impl<B: DeviceBuffer + ?Sized> Lent for &B {
+impl<B: UniqueBuffer + ?Sized> Lent for &B {
     fn view(self) -> DeviceSlice {
         DeviceSlice::of(self)
     }
 }
-impl<'scope, B: DeviceBuffer + ?Sized> Source<'scope> for &'scope B {}
+impl<'scope, B: UniqueBuffer + ?Sized> Source<'scope> for &'scope B {}
 
-impl<B: DeviceBufferMut + ?Sized> Lent for &mut B {
+impl<B: UniqueBuffer + ?Sized> Lent for &mut B {
     fn view(self) -> DeviceSlice {
         DeviceSlice::of_mut(self)
     }
 }
-impl<'scope, B: DeviceBufferMut + ?Sized> Target<'scope> for &'scope mut B {}
+impl<'scope, B: UniqueBuffer + ?Sized> Target<'scope> for &'scope mut B {}
 
 impl Lent for Held<'_> {
     fn view(self) -> DeviceSlice {
@@ -166,7 +166,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Lend `buffer` to the scope until its end.
-    pub fn hold<B: DeviceBufferMut + ?Sized>(&self, buffer: &'scope mut B) -> Held<'scope> {
+    pub fn hold<B: UniqueBuffer + ?Sized>(&self, buffer: &'scope mut B) -> Held<'scope> {
         Held { view: DeviceSlice::of_mut(buffer), brand: PhantomData }
     }
 
@@ -195,7 +195,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`Communicator::broadcast`]; `send` is for the root only.
     pub fn broadcast(
         &mut self,
-        send: Option<&'scope dyn DeviceBuffer>,
+        send: Option<&'scope dyn UniqueBuffer>,
         recv: impl Target<'scope>,
         root: usize,
     ) -> Result<()> {
@@ -217,7 +217,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub fn reduce(
         &mut self,
         send: impl Source<'scope>,
-        recv: Option<&'scope mut dyn DeviceBufferMut>,
+        recv: Option<&'scope mut dyn UniqueBuffer>,
         op: ReduceOp,
         root: usize,
     ) -> Result<()> {
@@ -297,7 +297,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub fn gather(
         &mut self,
         send: impl Source<'scope>,
-        recv: Option<&'scope mut dyn DeviceBufferMut>,
+        recv: Option<&'scope mut dyn UniqueBuffer>,
         root: usize,
     ) -> Result<()> {
         let (send, recv) = (send.view(), recv.map(Lent::view));
@@ -309,7 +309,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`Communicator::scatter`]; `send` is for the root only.
     pub fn scatter(
         &mut self,
-        send: Option<&'scope dyn DeviceBuffer>,
+        send: Option<&'scope dyn UniqueBuffer>,
         recv: impl Target<'scope>,
         root: usize,
     ) -> Result<()> {
@@ -382,7 +382,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// [`Communicator::allreduce_list`]. For tensors of several types, pass
-    /// `&mut dyn DeviceBufferMut`.
+    /// `&mut dyn UniqueBuffer`.
     pub fn allreduce_list<I>(&mut self, tensors: I, op: ReduceOp) -> Result<()>
     where
         I: IntoIterator,
@@ -408,17 +408,24 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub fn weighted_average<I>(
         &mut self,
         tensors: I,
-        weight: impl Into<Weight<'scope>>,
-        total: Option<&'scope mut dyn DeviceBufferMut>,
+        weight: Weight<'scope, dyn UniqueBuffer + 'scope>,
+        total: Option<&'scope mut dyn UniqueBuffer>,
     ) -> Result<()>
     where
         I: IntoIterator,
         I::Item: Target<'scope>,
     {
         let (views, total) = (views(tensors), total.map(Lent::view));
-        let (list, weight) = (list(&views), weight.into());
+        let place;
+        let weight = match weight {
+            Weight::Host(number) => Weight::Host(number),
+            Weight::Device(weight) => {
+                place = weight.view();
+                Weight::Device(&place as &dyn DeviceBuffer)
+            }
+        };
         // SAFETY: as in `allreduce`.
-        unsafe { self.comm.weighted_average(&list, weight, given(&total), self.stream) }
+        unsafe { self.comm.weighted_average(&list(&views), weight, given(&total), self.stream) }
     }
 
     /// [`Communicator::batch`]. A call whose buffers overlap those of an earlier one of the batch is

@@ -102,10 +102,9 @@ impl Stream {
         let status = unsafe {
             sys::trib_stream_submit(self.device.raw(), Some(call::<F>), argument, self.raw)
         };
-        check(status).map_err(|error| {
+        check(status).inspect_err(|_| {
             // SAFETY: a call that fails has queued nothing, so the box is still ours.
             drop(unsafe { Box::from_raw(argument.cast::<F>()) });
-            error
         })
     }
 }

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{get, ranks, vec_on};
-use tributary::{DType, DeviceBuffer, DeviceSlice, DeviceVec, Element, ReduceOp, Result};
+use tributary::{
+    DType, DeviceBuffer, DeviceSlice, DeviceVec, Element, ReduceOp, Result, UniqueBuffer,
+};
 
 const SIZES: [usize; 4] = [1, 2, 3, 4];
 const N: usize = 129;
@@ -104,7 +106,7 @@ fn broadcast() {
             let mut recv = vec_on(comm, &[-1; N]);
             let mut both = vec_on(comm, &values(comm.rank(), N));
             comm.scope(stream, |s| {
-                let given: Option<&dyn DeviceBuffer> = (s.rank() == root).then_some(&send as _);
+                let given: Option<&dyn UniqueBuffer> = (s.rank() == root).then_some(&send as _);
                 s.broadcast(given, &mut recv, root)?;
                 s.broadcast_in_place(&mut both, 0)
             })

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{get, ranks, vec_on};
-use tributary::{DeviceBufferMut, DeviceVec, ReduceOp, Weight};
+use tributary::{DeviceVec, ReduceOp, UniqueBuffer, Weight};
 
 #[test]
 fn a_list_of_one_type() {
@@ -30,7 +30,7 @@ fn a_list_of_several_types() {
         let mut b = vec_on(comm, &[rank as i64 + 1; 300]);
         let mut c = vec_on(comm, &[rank as f32; 1]);
         comm.scope(stream, |s| {
-            let list: [&mut dyn DeviceBufferMut; 3] = [&mut a, &mut b, &mut c];
+            let list: [&mut dyn UniqueBuffer; 3] = [&mut a, &mut b, &mut c];
             s.allreduce_list(list, ReduceOp::Sum)
         })
         .unwrap();
@@ -62,8 +62,8 @@ fn weighted_average_with_a_weight_from_the_host() {
         let mut b = vec_on(comm, &[x; 3]);
         let mut total = vec_on(comm, &[-1.0_f32]);
         comm.scope(stream, |s| {
-            let list: [&mut dyn DeviceBufferMut; 2] = [&mut a, &mut b];
-            s.weighted_average(list, weight, Some(&mut total))
+            let list: [&mut dyn UniqueBuffer; 2] = [&mut a, &mut b];
+            s.weighted_average(list, Weight::Host(weight), Some(&mut total))
         })
         .unwrap();
         assert_eq!(get(&a), [7.0; 100]);
@@ -90,7 +90,7 @@ fn a_weight_of_zero_contributes_nothing_not_even_nan() {
     ranks(2, |comm, stream| {
         let (x, weight) = if comm.rank() == 0 { (f32::NAN, 0.0) } else { (8.0, 2.0) };
         let mut list = vec![vec_on(comm, &[x; 5])];
-        comm.scope(stream, |s| s.weighted_average(&mut list, weight, None)).unwrap();
+        comm.scope(stream, |s| s.weighted_average(&mut list, weight.into(), None)).unwrap();
         assert_eq!(get(&list[0]), [8.0; 5]);
     });
 }
@@ -101,7 +101,8 @@ fn a_total_of_zero_leaves_every_tensor() {
         let before = [comm.rank() as f32 + 0.25; 5];
         let mut list = vec![vec_on(comm, &before)];
         let mut total = vec_on(comm, &[-1.0_f32]);
-        comm.scope(stream, |s| s.weighted_average(&mut list, 0.0, Some(&mut total))).unwrap();
+        comm.scope(stream, |s| s.weighted_average(&mut list, 0.0.into(), Some(&mut total)))
+            .unwrap();
         assert_eq!(get(&list[0]), before);
         assert_eq!(get(&total), [0.0]);
         assert_eq!(comm.counters().unwrap().lists_committed, 0);
