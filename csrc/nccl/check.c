@@ -17,9 +17,11 @@ struct facts {
 static bool ask(struct facts *out, const void *address)
 {
     CUpointer_attribute attributes[] = {
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
         CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE,
     };
     *out = (struct facts){0, -1, 0, 0, 0};
     void *places[] = {&out->type, &out->ordinal, &out->exported, &out->start, &out->size};
@@ -37,7 +39,8 @@ static bool is_managed(const void *address)
            managed != 0;
 }
 
-/* Usually no context is needed for the question; where the driver wants one, it gets the device's. */
+/* Usually no context is needed for the question; where the driver wants one, it gets the device's.
+ */
 static bool ask_anyhow(struct facts *out, const void *address, int32_t device)
 {
     struct tri_nccl_scope scope;
@@ -61,7 +64,8 @@ static bool is_mapping(const char *address)
     return true;
 }
 
-static enum tri_fault inside(const struct facts *facts, const char *data, size_t bytes, size_t *found)
+static enum tri_fault inside(const struct facts *facts, const char *data, size_t bytes,
+                             size_t *found)
 {
     if (facts->size == 0) /* the driver does not tell */
         return TRI_FAULT_NONE;
@@ -69,10 +73,11 @@ static enum tri_fault inside(const struct facts *facts, const char *data, size_t
     return *found >= bytes ? TRI_FAULT_NONE : TRI_FAULT_TOO_SHORT;
 }
 
-/* For memory of pools and mappings. Of a mapping, the driver's range is what was reserved, mapped or
- * not, and a tensor may lie on several mappings (PyTorch's expandable segments): walk over them. */
-static enum tri_fault walk(int32_t device, const struct facts *first, const char *data, size_t bytes,
-                           size_t *found)
+/* For memory of pools and mappings. Of a mapping, the driver's range is what was reserved, mapped
+ * or not, and a tensor may lie on several mappings (PyTorch's expandable segments): walk over them.
+ */
+static enum tri_fault walk(int32_t device, const struct facts *first, const char *data,
+                           size_t bytes, size_t *found)
 {
     for (const char *at = data;;) {
         CUdeviceptr base = 0;
@@ -149,7 +154,8 @@ static CUresult device_by_context(CUstream stream, CUdevice *out, int32_t device
 }
 
 /* An address that never was a stream cannot be told from one by CUDA: it is followed, as in every
- * CUDA call. The default stream is that of whichever device is current, and issuing makes it ours. */
+ * CUDA call. The default stream is that of whichever device is current, and issuing makes it ours.
+ */
 enum tri_fault tri_nccl_check_stream(int32_t device, trib_stream stream, size_t *found)
 {
     if (stream == NULL || stream == (trib_stream)cudaStreamLegacy)

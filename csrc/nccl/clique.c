@@ -9,8 +9,8 @@
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/shared.h"
 
-/* Guards the list of cliques that ranks may still join, and every clique's reference count: so a rank
- * that finds a clique in the list finds it alive. */
+/* Guards the list of cliques that ranks may still join, and every clique's reference count: so a
+ * rank that finds a clique in the list finds it alive. */
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 static struct tri_nccl_clique *joinable;
 static uint64_t serials;
@@ -99,10 +99,10 @@ static trib_status compatible(const struct tri_nccl_clique *clique, int32_t rank
 static trib_status add(struct tri_nccl_clique *clique, struct tri_transport *transport)
 {
     pthread_mutex_lock(&clique->lock);
-    trib_status status = clique->stage != TRI_NCCL_OPEN
-                             ? tri_abort_status(clique->state) /* another rank gave up */
-                             : compatible(clique, transport->rank, transport->size,
-                                          transport->device);
+    trib_status status =
+        clique->stage != TRI_NCCL_OPEN
+            ? tri_abort_status(clique->state) /* another rank gave up */
+            : compatible(clique, transport->rank, transport->size, transport->device);
     if (status == TRIB_OK) {
         transport->clique = clique;
         transport->next = clique->ranks;
@@ -154,8 +154,8 @@ trib_status tri_nccl_join(struct tri_transport **out, const struct tri_nccl_key 
     return status;
 }
 
-trib_status tri_nccl_join_same(struct tri_transport **out, struct tri_transport *first, int32_t rank,
-                               int32_t device)
+trib_status tri_nccl_join_same(struct tri_transport **out, struct tri_transport *first,
+                               int32_t rank, int32_t device)
 {
     *out = NULL;
     struct tri_transport *transport = new_transport(rank, first->size, device);
@@ -252,8 +252,8 @@ static void free_clique(struct tri_nccl_clique *clique)
     free(clique);
 }
 
-/* Give the reference back unless it is the last one (or, with `last_too`, even then). True if it was the
- * last one. */
+/* Give the reference back unless it is the last one (or, with `last_too`, even then). True if it
+ * was the last one. */
 static bool let_go(struct tri_nccl_clique *clique, bool last_too)
 {
     pthread_mutex_lock(&registry);
@@ -266,8 +266,9 @@ static bool let_go(struct tri_nccl_clique *clique, bool last_too)
     return last;
 }
 
-/* The last reference is kept while an abort may still be on its way: its hook is waited for, and adds
- * a reference if it starts the reaper. If it has not begun, it never will, and this does its work. */
+/* The last reference is kept while an abort may still be on its way: its hook is waited for, and
+ * adds a reference if it starts the reaper. If it has not begun, it never will, and this does its
+ * work. */
 void tri_nccl_release(struct tri_nccl_clique *clique)
 {
     if (!let_go(clique, false))

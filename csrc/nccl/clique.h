@@ -1,8 +1,8 @@
 /* The ranks of one communicator that live in this process.
  *
  * They stop together: NCCL frees nothing until every local rank was aborted or destroyed, and it
- * forbids touching one rank's handle while another thread frees it. So the clique, not the rank, owns
- * the abort state, the ncclComm_t's and the end of both. */
+ * forbids touching one rank's handle while another thread frees it. So the clique, not the rank,
+ * owns the abort state, the ncclComm_t's and the end of both. */
 #ifndef TRI_NCCL_CLIQUE_H
 #define TRI_NCCL_CLIQUE_H
 
@@ -40,8 +40,8 @@ struct tri_transport {
     int32_t rank; /* -1 until a split has told */
     int32_t size;
     int32_t device;
-    /* Written once, by publish; read by its owner afterwards, and by the clique under its lock. NULL:
-     * a communicator of one rank has none. */
+    /* Written once, by publish; read by its owner afterwards, and by the clique under its lock.
+     * NULL: a communicator of one rank has none. */
     ncclComm_t comm;
     bool flagged;        /* the reaper's: ncclCommAbort was called for it */
     cudaStream_t stream; /* for waiting and for poll; never captured */
@@ -64,9 +64,9 @@ struct tri_nccl_clique {
     bool listed;
     int references; /* of every transport not yet destroyed, and of every helper thread */
 
-    /* Guards the fields below and the `comm`s while they are published. NCCL is called under it only
-     * to ask for asynchronous errors and to raise abort flags: both take microseconds. Order: the
-     * registry's lock, then this; an abort state's own lock, then this. */
+    /* Guards the fields below and the `comm`s while they are published. NCCL is called under it
+     * only to ask for asynchronous errors and to raise abort flags: both take microseconds. Order:
+     * the registry's lock, then this; an abort state's own lock, then this. */
     pthread_mutex_t lock;
     enum tri_nccl_stage stage;
     struct tri_transport *ranks; /* complete, and free to read, once the stage is not OPEN */
@@ -74,13 +74,14 @@ struct tri_nccl_clique {
     int32_t closed;
 };
 
-/* A clique with one rank of it. With `key`, ranks of one key come into one clique, until settle; with
- * NULL it is a clique of its own. `rank` -1: not known yet. Adds a reference, the transport's. */
+/* A clique with one rank of it. With `key`, ranks of one key come into one clique, until settle;
+ * with NULL it is a clique of its own. `rank` -1: not known yet. Adds a reference, the transport's.
+ */
 trib_status tri_nccl_join(struct tri_transport **out, const struct tri_nccl_key *key, int32_t rank,
                           int32_t size, int32_t device);
 /* Another rank of the clique of `first`, known to nobody else yet. Adds a reference. */
-trib_status tri_nccl_join_same(struct tri_transport **out, struct tri_transport *first, int32_t rank,
-                               int32_t device);
+trib_status tri_nccl_join_same(struct tri_transport **out, struct tri_transport *first,
+                               int32_t rank, int32_t device);
 
 /* All ranks of this process have come, or never will: its key is free again. Idempotent. */
 void tri_nccl_settle(struct tri_nccl_clique *clique);

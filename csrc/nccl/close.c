@@ -16,9 +16,9 @@ struct farewell {
     struct tri_nccl_clique *clique; /* a reference */
 };
 
-/* Wait until everything that was queued has run, on every local rank, and with the other processes as
- * NCCL sees fit. It only waits for streams. Another operation queued behind would not do: its kernel
- * might have to wait for one of another communicator, whose partner waits for us. */
+/* Wait until everything that was queued has run, on every local rank, and with the other processes
+ * as NCCL sees fit. It only waits for streams. Another operation queued behind would not do: its
+ * kernel might have to wait for one of another communicator, whose partner waits for us. */
 static trib_status finalize(struct tri_nccl_clique *clique)
 {
     struct tri_nccl_scope scope;
@@ -109,13 +109,14 @@ static trib_status close_clique(struct tri_nccl_clique *clique, uint32_t timeout
     farewell->task.free = drop;
     trib_status status = tri_nccl_task_run(&farewell->task, tri_deadline_ns(timeout_ms), &late);
     if (late)
-        status = tri_fail(TRIB_ERR_TIMEOUT,
-                          "close: what was queued on the communicator of %d ranks had not run on all "
-                          "of them, or not all processes had closed it, after %u ms; it was "
-                          "aborted, and is given back in the background. Ranks that never made a "
-                          "call, and CUDA graphs that captured one and are still alive, are the "
-                          "usual reasons",
-                          (int)clique->ranks->size, (unsigned)timeout_ms);
+        status =
+            tri_fail(TRIB_ERR_TIMEOUT,
+                     "close: what was queued on the communicator of %d ranks had not run on all "
+                     "of them, or not all processes had closed it, after %u ms; it was "
+                     "aborted, and is given back in the background. Ranks that never made a "
+                     "call, and CUDA graphs that captured one and are still alive, are the "
+                     "usual reasons",
+                     (int)clique->ranks->size, (unsigned)timeout_ms);
     return status == TRIB_OK ? TRIB_OK : tri_nccl_stop(clique, status);
 }
 

@@ -1,5 +1,5 @@
-/* One NCCL call for each collective. The hot path: what it adds to NCCL's 5 us is one look at the
- * current context, one lock of the device, and one load. */
+/* One NCCL call for each collective. The hot path: what it adds to the 5 us of NCCL is one look at
+ * the current context and one lock of the device. */
 #include "csrc/nccl/clique.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
@@ -13,8 +13,8 @@ static ncclResult_t issue(const struct tri_call *call)
     const ncclDataType_t dtype = tri_nccl_dtype(call->dtype);
     switch (call->kind) {
     case TRI_ALLREDUCE:
-        return ncclAllReduce(call->send, call->recv, call->count, dtype, tri_nccl_op(call->op), comm,
-                             call->stream);
+        return ncclAllReduce(call->send, call->recv, call->count, dtype, tri_nccl_op(call->op),
+                             comm, call->stream);
     case TRI_BROADCAST:
         return ncclBroadcast(call->send, call->recv, call->count, dtype, call->peer, comm,
                              call->stream);
@@ -35,8 +35,8 @@ static ncclResult_t issue(const struct tri_call *call)
     }
 }
 
-/* All calls, as one NCCL group if there are several. The group is always closed. `*out_at`: the call
- * that failed. */
+/* All calls, as one NCCL group if there are several. The group is always closed. `*out_at`: the
+ * call that failed. */
 static ncclResult_t issue_all(const struct tri_call *calls, size_t n, struct tri_nccl_scope *scope,
                               const struct tri_call **out_at)
 {
@@ -74,14 +74,15 @@ static trib_status failed(ncclResult_t result, const struct tri_call *calls, siz
     const struct tri_transport *transport = at->transport;
     if (!tri_abort_live(transport->clique->state))
         return tri_abort_status(transport->clique->state);
-    trib_status status = tri_nccl_fail(result, tri_nccl_kind_name(at->kind), transport->rank,
-                                       transport->device);
+    trib_status status =
+        tri_nccl_fail(result, tri_nccl_kind_name(at->kind), transport->rank, transport->device);
     for (size_t i = 0; i < n && !tri_nccl_harmless(result); i++)
         (void)tri_abort_raise(calls[i].transport->clique->state, status, tri_detail());
     return status;
 }
 
-static trib_status issue_locked(const struct tri_call *calls, size_t n, struct tri_nccl_scope *scope)
+static trib_status issue_locked(const struct tri_call *calls, size_t n,
+                                struct tri_nccl_scope *scope)
 {
     const struct trib_abort *state = calls[0].transport->clique->state;
     const uint64_t devices = devices_of(calls, n);

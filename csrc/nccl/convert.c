@@ -27,10 +27,14 @@ ncclRedOp_t tri_nccl_op(trib_op op)
 const char *tri_nccl_kind_name(enum tri_kind kind)
 {
     static const char *const names[TRI_KINDS] = {
-        [TRI_ALLREDUCE] = "allreduce", [TRI_BROADCAST] = "broadcast",
-        [TRI_REDUCE] = "reduce",       [TRI_ALLGATHER] = "allgather",
-        [TRI_REDUCE_SCATTER] = "reduce_scatter", [TRI_SEND] = "send",
-        [TRI_RECV] = "recv",           [TRI_BARRIER] = "barrier",
+        [TRI_ALLREDUCE] = "allreduce",
+        [TRI_BROADCAST] = "broadcast",
+        [TRI_REDUCE] = "reduce",
+        [TRI_ALLGATHER] = "allgather",
+        [TRI_REDUCE_SCATTER] = "reduce_scatter",
+        [TRI_SEND] = "send",
+        [TRI_RECV] = "recv",
+        [TRI_BARRIER] = "barrier",
     };
     return names[kind];
 }
@@ -62,11 +66,12 @@ trib_status tri_nccl_fail(ncclResult_t result, const char *operation, int32_t ra
                         "NCCL_COMM_BLOCKING, which overrides what Tributary asks for",
                         operation, (int)rank, (int)device);
     const char *last = ncclGetLastError(NULL); /* one text for the whole process */
-    return tri_fail(nccl_status(result),
-                    "%s on rank %d (device %d): NCCL returned %d, \"%s\"; NCCL's last message, which "
-                    "may be unrelated: \"%s\"; run with NCCL_DEBUG=WARN to see more",
-                    operation, (int)rank, (int)device, (int)result, ncclGetErrorString(result),
-                    last == NULL ? "" : last);
+    return tri_fail(
+        nccl_status(result),
+        "%s on rank %d (device %d): NCCL returned %d, \"%s\"; NCCL's last message, which "
+        "may be unrelated: \"%s\"; run with NCCL_DEBUG=WARN to see more",
+        operation, (int)rank, (int)device, (int)result, ncclGetErrorString(result),
+        last == NULL ? "" : last);
 }
 
 trib_status tri_nccl_cuda_fail(cudaError_t error, const char *operation, int32_t device)

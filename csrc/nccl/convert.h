@@ -16,9 +16,9 @@ ncclRedOp_t tri_nccl_op(trib_op op);
 /* "allreduce" */
 const char *tri_nccl_kind_name(enum tri_kind kind);
 
-/* Set the detail for a failed call and return its status. `operation` is what was tried, in the form
- * "allocating 64 bytes" or "allreduce". A failure that is not final for the process is cleared from
- * CUDA's memory of it. */
+/* Set the detail for a failed call and return its status. `operation` is what was tried, in the
+ * form "allocating 64 bytes" or "allreduce". A failure that is not final for the process is cleared
+ * from CUDA's memory of it. */
 trib_status tri_nccl_fail(ncclResult_t result, const char *operation, int32_t rank, int32_t device);
 trib_status tri_nccl_cuda_fail(cudaError_t error, const char *operation, int32_t device);
 trib_status tri_nccl_driver_fail(CUresult result, const char *operation, int32_t device);

@@ -12,16 +12,18 @@
 
 static struct {
     CUdevice handle;
-    /* The primary context, retained at first use and kept: everything here and in NCCL lives in it. */
+    /* The primary context, retained at first use and kept: everything here and in NCCL lives in it.
+     */
     _Atomic(CUcontext) primary;
-    /* Held while NCCL operations are issued on this device: NCCL asks that operations of independent
-     * communicators on one device are not issued in parallel. Guards no data of ours.
+    /* Held while NCCL operations are issued on this device: NCCL asks that operations of
+     * independent communicators on one device are not issued in parallel. Guards no data of ours.
      *
      * A call that spans several devices takes their locks in ascending order, so lock holders never
      * wait for each other in a circle. A holder may stay inside NCCL for long (the first use of an
-     * algorithm waits for the peers to connect): then others wait here, but in short steps, looking at
-     * their own abort state between them; and an abort of the holder's communicator brings the holder
-     * back. So no wait here is without end once the communicators concerned have been aborted. */
+     * algorithm waits for the peers to connect): then others wait here, but in short steps, looking
+     * at their own abort state between them; and an abort of the holder's communicator brings the
+     * holder back. So no wait here is without end once the communicators concerned have been
+     * aborted. */
     pthread_mutex_t issue;
 } devices[TRI_NCCL_MAX_DEVICES];
 

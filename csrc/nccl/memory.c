@@ -33,9 +33,9 @@ trib_status tri_nccl_free(int32_t device, void *data)
     return error == cudaSuccess ? TRIB_OK : tri_nccl_cuda_fail(error, "freeing memory", device);
 }
 
-/* cudaMemcpyDefault finds out from the addresses which side is where. A copy from or to pageable host
- * memory goes through CUDA's staging buffers, and CUDA may then wait for the stream inside the call;
- * pinned memory is queued truly. */
+/* cudaMemcpyDefault finds out from the addresses which side is where. A copy from or to pageable
+ * host memory goes through CUDA's staging buffers, and CUDA may then wait for the stream inside the
+ * call; pinned memory is queued truly. */
 trib_status tri_nccl_copy(int32_t device, void *dst, const void *src, size_t bytes,
                           trib_stream stream)
 {

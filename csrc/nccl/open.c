@@ -1,8 +1,9 @@
 /* Ranks meet: by id, or all ranks of a group at once.
  *
- * A blocking ncclCommInitRankConfig cannot be told to give up, so it runs on a thread of its own and
- * the caller waits with the deadline. Each handle is published after NCCL has made it and before the
- * group end that does the meeting, so that the clique's abort reaches a rank that waits for others. */
+ * A blocking ncclCommInitRankConfig cannot be told to give up, so it runs on a thread of its own
+ * and the caller waits with the deadline. Each handle is published after NCCL has made it and
+ * before the group end that does the meeting, so that the clique's abort reaches a rank that waits
+ * for others. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,12 +126,12 @@ static trib_status hold(struct tri_transport **ranks, int32_t n, const ncclUniqu
     bool late = false;
     trib_status status = tri_nccl_task_run(&meeting->task, tri_deadline_ns(timeout_ms), &late);
     if (late)
-        status = tri_fail(TRIB_ERR_TIMEOUT,
-                          "open: rank %d of %d on device %d waited %u ms for the other ranks; start "
-                          "all ranks, with the same id and the same size, and check that they reach "
-                          "each other over the network (NCCL_SOCKET_IFNAME, NCCL_DEBUG=INFO)",
-                          (int)ranks[0]->rank, (int)ranks[0]->size, (int)ranks[0]->device,
-                          (unsigned)timeout_ms);
+        status = tri_fail(
+            TRIB_ERR_TIMEOUT,
+            "open: rank %d of %d on device %d waited %u ms for the other ranks; start "
+            "all ranks, with the same id and the same size, and check that they reach "
+            "each other over the network (NCCL_SOCKET_IFNAME, NCCL_DEBUG=INFO)",
+            (int)ranks[0]->rank, (int)ranks[0]->size, (int)ranks[0]->device, (unsigned)timeout_ms);
     /* If it went well for one rank, all ranks have come; otherwise none shall come any more. */
     tri_nccl_settle(clique);
     return status == TRIB_OK ? TRIB_OK : tri_nccl_stop(clique, status);

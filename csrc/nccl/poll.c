@@ -5,9 +5,9 @@
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 
-/* After a fault in a kernel every CUDA call of that context fails with the same error: so does asking
- * a stream of our own, on which nothing is queued. Relaxed, because otherwise asking would spoil a
- * capture that this thread, or in global mode another one, is making. */
+/* After a fault in a kernel every CUDA call of that context fails with the same error: so does
+ * asking a stream of our own, on which nothing is queued. Relaxed, because otherwise asking would
+ * spoil a capture that this thread, or in global mode another one, is making. */
 static cudaError_t ask_stream(cudaStream_t stream)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;

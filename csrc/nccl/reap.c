@@ -1,15 +1,15 @@
-/* Giving back what a clique holds, on a thread of its own: freeing takes half a second, and waits for
- * whatever else runs on the devices, which nobody should have to wait for.
+/* Giving back what a clique holds, on a thread of its own: freeing takes half a second, and waits
+ * for whatever else runs on the devices, which nobody should have to wait for.
  *
  * A clique that was closed in good order is destroyed. One that was stopped is aborted: flags up at
  * once, memory back when nobody is inside.
  *
- * ncclCommAbort is not safe against calls that are inside NCCL on the same communicator. But within an
- * open group it only raises the flags that make those calls and the kernels come back, and it frees
- * when the group ends. So: open a group, abort every local rank, wait until the gate says that no
- * call is inside, end the group. A thread of its own does it, because a group belongs to its thread,
- * and because the end may wait: for work queued before on the user's streams, and for every CUDA
- * graph that captured the communicator to be destroyed. */
+ * ncclCommAbort is not safe against calls that are inside NCCL on the same communicator. But within
+ * an open group it only raises the flags that make those calls and the kernels come back, and it
+ * frees when the group ends. So: open a group, abort every local rank, wait until the gate says
+ * that no call is inside, end the group. A thread of its own does it, because a group belongs to
+ * its thread, and because the end may wait: for work queued before on the user's streams, and for
+ * every CUDA graph that captured the communicator to be destroyed. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <time.h>
@@ -32,8 +32,9 @@ static void sleep_us(long us)
     (void)nanosleep(&pause, NULL);
 }
 
-/* A process that ends takes CUDA down under the threads that still use it. Freeing takes half a second
- * or a whole one: let it end. What waits for longer (a CUDA graph that lives) is left as it is. */
+/* A process that ends takes CUDA down under the threads that still use it. Freeing takes half a
+ * second or a whole one: let it end. What waits for longer (a CUDA graph that lives) is left as it
+ * is. */
 static void wait_at_exit(void)
 {
     const uint64_t deadline = tri_deadline_ns(EXIT_PATIENCE_MS);

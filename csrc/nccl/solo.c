@@ -1,5 +1,5 @@
-/* A communicator of one rank, without NCCL (which would take hundreds of MB for it): every reduction
- * of one operand is that operand, so collectives are copies, or nothing in place. */
+/* A communicator of one rank, without NCCL (which would take hundreds of MB for it): every
+ * reduction of one operand is that operand, so collectives are copies, or nothing in place. */
 #include "csrc/nccl/solo.h"
 
 #include <cuda_runtime_api.h>
@@ -8,7 +8,8 @@
 #include "csrc/nccl/clique.h"
 #include "csrc/nccl/convert.h"
 
-/* The receive that takes what calls[at] sends: the k-th receive takes from the k-th send. NULL: none. */
+/* The receive that takes what calls[at] sends: the k-th receive takes from the k-th send. NULL:
+ * none. */
 static const struct tri_call *receiver(const struct tri_call *calls, size_t n, size_t at)
 {
     size_t before = 0;
@@ -38,17 +39,18 @@ static trib_status match(const struct tri_call *calls, size_t n)
                             trib_dtype_name(other->dtype));
     }
     if (sends != receives)
-        return tri_fail(TRIB_ERR_INVALID_USAGE,
-                        "rank 0, the only one, makes %zu sends to itself and %zu receives; it would "
-                        "wait for ever. Put as many of each into one batch",
-                        sends, receives);
+        return tri_fail(
+            TRIB_ERR_INVALID_USAGE,
+            "rank 0, the only one, makes %zu sends to itself and %zu receives; it would "
+            "wait for ever. Put as many of each into one batch",
+            sends, receives);
     return TRIB_OK;
 }
 
 /* The communicator's calls run in their order, whichever streams they name. Inside a capture the
  * order is that of the graph. */
-static cudaError_t queue(struct tri_transport *transport, void *recv, const void *send, size_t bytes,
-                         trib_stream stream)
+static cudaError_t queue(struct tri_transport *transport, void *recv, const void *send,
+                         size_t bytes, trib_stream stream)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     cudaError_t error = cudaStreamIsCapturing(stream, &capture);

@@ -48,8 +48,7 @@ static trib_status split_nccl(struct split *split)
     config.blocking = 1;
     config.splitShare = 0; /* the child shares nothing: aborting one leaves the other alone */
     const int color = split->child == NULL ? NCCL_SPLIT_NOCOLOR : split->color;
-    ncclResult_t result =
-        ncclCommSplit(parent->comm, color, split->key, &split->comm, &config);
+    ncclResult_t result = ncclCommSplit(parent->comm, color, split->key, &split->comm, &config);
     if (result == ncclSuccess && split->child != NULL)
         result = introduce(split);
     tri_nccl_leave(&scope);

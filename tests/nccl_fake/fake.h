@@ -1,10 +1,10 @@
-/* A stand-in for CUDA and NCCL: enough of both to run the life of the nccl backend (open, split, abort,
- * close) on a machine without a GPU, and under sanitizers. It moves no data between ranks.
+/* A stand-in for CUDA and NCCL: enough of both to run the life of the nccl backend (open, split,
+ * abort, close) on a machine without a GPU, and under sanitizers. It moves no data between ranks.
  *
- * It behaves as NCCL 2.28.9 was seen to: an init or a first call waits for the peers, inside the call;
- * ncclCommAbort in an open group raises flags and frees at the group's end; only the last local rank
- * frees. And it ends the program when the backend does what NCCL would not survive: a communicator
- * freed while a call is inside it, or used after that, or aborted twice. */
+ * It behaves as NCCL 2.28.9 was seen to: an init or a first call waits for the peers, inside the
+ * call; ncclCommAbort in an open group raises flags and frees at the group's end; only the last
+ * local rank frees. And it ends the program when the backend does what NCCL would not survive: a
+ * communicator freed while a call is inside it, or used after that, or aborted twice. */
 #ifndef TRI_TESTS_NCCL_FAKE_H
 #define TRI_TESTS_NCCL_FAKE_H
 
@@ -24,7 +24,8 @@ void fake_keep_graph(bool alive);
 int fake_current(void);
 void fake_make_current(int device);
 
-/* --------------------------------------------------------------- between fake_cuda and fake_nccl */
+/* --------------------------------------------------------------- between fake_cuda and fake_nccl
+ */
 
 /* The one lock of the fake: guards everything in both files. `fake_changed` is broadcast whenever
  * something that others wait for may have become true. */

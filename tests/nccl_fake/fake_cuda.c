@@ -167,7 +167,7 @@ static CUresult pointer_attributes(unsigned int n, CUpointer_attribute *attribut
     const struct block *block = block_of((uintptr_t)pointer);
     for (unsigned int i = 0; i < n; i++) {
         if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
-            *(unsigned int *)out[i] = block == NULL  ? 0
+            *(unsigned int *)out[i] = block == NULL ? 0
                                       : block->host ? CU_MEMORYTYPE_HOST
                                                     : CU_MEMORYTYPE_DEVICE;
         else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)

@@ -143,8 +143,8 @@ static ncclResult_t operate(ncclComm_t comm, cudaStream_t stream)
 
 static void finalize(ncclComm_t comm)
 {
-    while (!comm->abort && (graph || !fake_done(comm->world, comm->rank,
-                                                comm->world->issued[comm->rank])))
+    while (!comm->abort &&
+           (graph || !fake_done(comm->world, comm->rank, comm->world->issued[comm->rank])))
         fake_wait();
     comm->inside--;
 }
@@ -219,7 +219,8 @@ static ncclResult_t run(void)
     return first;
 }
 
-static ncclResult_t add(enum kind kind, ncclComm_t comm, cudaStream_t stream, const ncclUniqueId *id)
+static ncclResult_t add(enum kind kind, ncclComm_t comm, cudaStream_t stream,
+                        const ncclUniqueId *id)
 {
     if (ntasks == TASKS)
         fake_die("a group of the fake is full");
@@ -435,8 +436,8 @@ ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataT
     return operation(OPERATE, comm, stream);
 }
 
-ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t dtype, int root,
-                           ncclComm_t comm, cudaStream_t stream)
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t dtype,
+                           int root, ncclComm_t comm, cudaStream_t stream)
 {
     UNUSED(send, recv, &count, &dtype, &root);
     return operation(OPERATE, comm, stream);

@@ -1,5 +1,6 @@
-/* The life of the nccl backend over the fake: open, split, abort, deadlines, close, and races between
- * them. Runs without a GPU, and is meant to be run under the thread and address sanitizers. */
+/* The life of the nccl backend over the fake: open, split, abort, deadlines, close, and races
+ * between them. Runs without a GPU, and is meant to be run under the thread and address sanitizers.
+ */
 #include <stdatomic.h>
 
 #include "csrc/backend.h"
@@ -67,8 +68,13 @@ static struct trib_abort *state_of(struct tri_transport *transport)
 static trib_status allreduce(struct tri_transport *transport, trib_stream stream)
 {
     static float memory[4];
-    const struct tri_call call = {.kind = TRI_ALLREDUCE, .transport = transport, .send = memory,
-                                  .recv = memory, .count = 4, .dtype = TRIB_F32, .op = TRIB_SUM,
+    const struct tri_call call = {.kind = TRI_ALLREDUCE,
+                                  .transport = transport,
+                                  .send = memory,
+                                  .recv = memory,
+                                  .count = 4,
+                                  .dtype = TRIB_F32,
+                                  .op = TRIB_SUM,
                                   .stream = stream};
     if (!tri_abort_enter(state_of(transport)))
         return tri_abort_status(state_of(transport));
@@ -118,8 +124,12 @@ static void group(void)
     if (CHECK_OK(transports()->open_group(ranks, order, 4, PLENTY_MS))) {
         for (int i = 0; i < 4; i++) {
             streams[i] = new_stream(order[i]);
-            calls[i] = (struct tri_call){.kind = TRI_ALLREDUCE, .transport = ranks[i], .count = 1,
-                                         .dtype = TRIB_F32, .op = TRIB_SUM, .stream = streams[i]};
+            calls[i] = (struct tri_call){.kind = TRI_ALLREDUCE,
+                                         .transport = ranks[i],
+                                         .count = 1,
+                                         .dtype = TRIB_F32,
+                                         .op = TRIB_SUM,
+                                         .stream = streams[i]};
             CHECK(transports()->rank(ranks[i]) == i && transports()->size(ranks[i]) == 4);
             CHECK(state_of(ranks[i]) == state_of(ranks[0]));
         }
@@ -173,8 +183,11 @@ static void one_rank(void)
         struct tri_call calls[4];
         for (int i = 0; i < 4; i++)
             calls[i] = (struct tri_call){.kind = i < 2 ? TRI_SEND : TRI_RECV,
-                                         .transport = transport, .send = data + 2 * i,
-                                         .recv = data + 4 + 2 * i, .count = 2, .dtype = TRIB_F32};
+                                         .transport = transport,
+                                         .send = data + 2 * i,
+                                         .recv = data + 4 + 2 * i,
+                                         .count = 2,
+                                         .dtype = TRIB_F32};
         CHECK_OK(transports()->collective(calls, 4));
         CHECK(data[8] == 0 && data[9] == 1 && data[10] == 2 && data[11] == 3);
         CHECK_STATUS(transports()->collective(calls, 1), TRIB_ERR_INVALID_USAGE);
@@ -248,7 +261,8 @@ static void splits(void)
     end();
 }
 
-/* ----------------------------------------------------------------------- a rank that never comes */
+/* ----------------------------------------------------------------------- a rank that never comes
+ */
 
 static void lonely_rank(int rank, int size, void *argument)
 {
@@ -435,7 +449,8 @@ struct two {
     trib_stream stream;
 };
 
-/* Thread 0 sits in a call on device 0, thread 1 waits for the device; thread 2 aborts thread 1's. */
+/* Thread 0 sits in a call on device 0, thread 1 waits for the device; thread 2 aborts thread 1's.
+ */
 static void two_member(int index, int size, void *argument)
 {
     struct two *two = argument;
