@@ -28,6 +28,8 @@ log=$out/gpu.log
 passed=0 failed=0 skipped=0 needs_gpu=0
 # Multicast takes rights that a shared machine may not give.
 export NCCL_NVLS_ENABLE=0
+# For the Rust tests, which take host by themselves.
+export TRIBUTARY_TEST_BACKEND=nccl
 
 # try SECONDS NAME COMMAND...: run it, never longer than that, all output to the log; one line here,
 # with what was skipped and, after a failure, the end of the output.
