@@ -126,6 +126,50 @@ static void bad_ranks(const char *backend, const trib_id *id)
     }
 }
 
+/* What host can see, and NCCL cannot, when ranks meet: rank 0 waits, and the other one errs. */
+struct meeting {
+    trib_id id;
+    _Atomic int arrived;
+};
+
+static void meet_badly(int rank, int size, void *argument)
+{
+    struct meeting *meeting = argument;
+    trib_options options = TRIB_OPTIONS_INIT;
+    trib_comm *comm = NULL;
+    options.timeout_ms = 400;
+    if (rank == 0) {
+        team_meet(&meeting->arrived, size);
+        CHECK_STATUS(trib_comm_create(&comm, &meeting->id, 0, 2, 5, &options), TRIB_ERR_TIMEOUT);
+        CHECK_DETAIL("1"); /* who did not come */
+        return;
+    }
+    team_meet(&meeting->arrived, size);
+    check_sleep_ms(100); /* rank 0 is there */
+    CHECK_STATUS(trib_comm_create(&comm, &meeting->id, 0, 2, 6, &options),
+                 TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL("rank 0");
+    CHECK_STATUS(trib_comm_create(&comm, &meeting->id, 1, 3, 6, &options),
+                 TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL("size");
+    CHECK_STATUS(trib_comm_create(&comm, &meeting->id, 1, 2, 5, &options),
+                 TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL("device 5");
+    CHECK(comm == NULL);
+}
+
+static void bad_meetings(const trib_id *used)
+{
+    struct meeting meeting = {.arrived = 0};
+    trib_comm *comm = NULL;
+    const trib_status again = trib_comm_create(&comm, used, 0, 1, 0, NULL);
+    CHECK_MSG(again == TRIB_ERR_INVALID_ARGUMENT || again == TRIB_ERR_INVALID_USAGE,
+              "an id that has served is %s", trib_status_name(again));
+    CHECK(comm == NULL);
+    if (CHECK_OK(trib_id_create(&meeting.id, "host")))
+        check_ranks(2, meet_badly, &meeting);
+}
+
 void bad_creation(const char *backend)
 {
     trib_id id;
@@ -137,14 +181,8 @@ void bad_creation(const char *backend)
     trib_comm *comm = NULL; /* none of it has used the id up */
     CHECK_OK(trib_comm_create(&comm, &id, 0, 1, 0, NULL));
     CHECK_OK(trib_comm_destroy(comm));
-    if (strcmp(backend, "host") != 0)
-        return;
-    trib_options options = TRIB_OPTIONS_INIT; /* what host can know about its ids */
-    options.timeout_ms = 200;
-    const trib_status again = trib_comm_create(&comm, &id, 0, 1, 0, &options);
-    CHECK_MSG(again == TRIB_ERR_INVALID_ARGUMENT || again == TRIB_ERR_INVALID_USAGE,
-              "an id that has served is %s", trib_status_name(again));
-    CHECK(comm == NULL);
+    if (strcmp(backend, "host") == 0)
+        bad_meetings(&id);
 }
 
 /* -------------------------------------------------------------------- devices, streams, events */
