@@ -96,6 +96,108 @@ static void against_destroy(const struct faults *faults)
     check_end();
 }
 
+/* ------------------------------------------------------------------ abort while lists are running */
+
+/* Each list multiplies every element of three tensors by the number of ranks. An abort comes at any
+ * moment; then a rank's tensors are exactly what its lists_committed says, all of them, to the bit. */
+enum { TENSORS = 3, ROUNDS = 60 };
+static const size_t lengths[TENSORS] = {5, 40000, 1001};
+
+struct torn {
+    struct team team;
+    trib_abort *handle;
+    _Atomic int arrived;
+    int round;
+    struct guarded memory[TEAM_MAX];
+    _Atomic int committed; /* over all rounds and ranks, to see that the abort came in between */
+};
+
+static void fill_torn(const struct torn *torn, int rank, uint64_t lists)
+{
+    uint64_t factor = 1;
+    for (uint64_t i = 0; i < lists; i++)
+        factor *= (uint64_t)torn->team.size;
+    uint64_t *element = guarded_image(&torn->memory[rank], 0);
+    for (size_t i = 0; i < lengths[0] + lengths[1] + lengths[2]; i++)
+        element[i] = (i % 17 + 1) * factor;
+}
+
+static void torn_rank(struct torn *torn, int rank)
+{
+    const struct team *team = &torn->team;
+    struct guarded *memory = &torn->memory[rank];
+    trib_tensor list[TENSORS];
+    trib_counters counters = TRIB_COUNTERS_INIT;
+    size_t at = 0;
+    for (int i = 0; i < TENSORS; at += lengths[i++])
+        list[i] = (trib_tensor){guarded_data(memory, at * 8), lengths[i], TRIB_U64, 0};
+    trib_status status = TRIB_OK;
+    for (int i = 0; i < ROUNDS && status == TRIB_OK; i++)
+        status = trib_allreduce_list(team->comms[rank], list, TENSORS, TRIB_SUM,
+                                     team->streams[rank]);
+    CHECK_MSG(status == TRIB_OK || status == TRIB_ERR_ABORTED, "a list is %s: %s",
+              trib_status_name(status), trib_last_detail());
+    CHECK_OK(trib_stream_wait(team->devices[rank], team->streams[rank]));
+    CHECK_OK(trib_comm_counters(&counters, team->comms[rank]));
+    CHECK(counters.lists_committed <= counters.lists_queued + (status != TRIB_OK));
+    fill_torn(torn, rank, counters.lists_committed);
+    guarded_pull(memory, team->streams[rank]);
+    CHECK_OK(trib_stream_wait(team->devices[rank], team->streams[rank]));
+    guarded_same(memory, __FILE__, __LINE__, "the tensors of an aborted list");
+    atomic_fetch_add(&torn->committed, (int)counters.lists_committed);
+}
+
+static void torn_member(int index, int size, void *argument)
+{
+    struct torn *torn = argument;
+    const int ranks = size - 1;
+    if (index < ranks) {
+        guarded_reset(&torn->memory[index], (lengths[0] + lengths[1] + lengths[2]) * 8, 8);
+        fill_torn(torn, index, 0);
+        guarded_push(&torn->memory[index], torn->team.streams[index]);
+        CHECK_OK(trib_stream_wait(torn->team.devices[index], torn->team.streams[index]));
+        team_meet(&torn->arrived, size);
+        torn_rank(torn, index);
+        return;
+    }
+    team_meet(&torn->arrived, size);
+    check_sleep_ms(torn->round % 8);
+    for (volatile int spin = 0; spin < torn->round * 7919 % 100000; spin++)
+        continue;
+    CHECK_OK(trib_abort_raise(torn->handle, "while lists ran"));
+    trib_abort_release(torn->handle);
+}
+
+static void against_lists(const struct faults *faults)
+{
+    const int rounds = faults->repetitions / 10 + 3;
+    struct torn *torn = calloc(1, sizeof *torn);
+    if (torn == NULL)
+        abort();
+    check_begin("%s, %d ranks: abort while lists run, %d times", faults->backend, faults->size,
+                rounds);
+    bool good = team_prepare(&torn->team, faults->backend, faults->size);
+    for (int rank = 0; rank < faults->size && good; rank++)
+        good = guarded_create(&torn->memory[rank], torn->team.devices[rank],
+                              (lengths[0] + lengths[1] + lengths[2]) * 8);
+    for (torn->round = 0; torn->round < rounds && good; torn->round++) {
+        atomic_store(&torn->arrived, 0);
+        good = team_open(&torn->team, NULL) &&
+               CHECK_OK(trib_comm_abort_handle(&torn->handle, torn->team.comms[0]));
+        if (good)
+            check_ranks(faults->size + 1, torn_member, torn);
+        team_close(&torn->team);
+    }
+    printf("  %s, %d ranks: aborted after %d of %d lists\n", faults->backend, faults->size,
+           atomic_load(&torn->committed), rounds * faults->size * ROUNDS);
+    for (int rank = 0; rank < faults->size; rank++)
+        guarded_destroy(&torn->memory[rank]);
+    team_destroy(&torn->team);
+    faults_fresh(faults);
+    free(torn);
+    check_end();
+}
+
 /* -------------------------------------------------------------------------- other communicators */
 
 static void abort_team(struct team *team, const char *reason)
@@ -208,6 +310,7 @@ void faults_races(const struct faults *faults)
 {
     eight_at_once(faults);
     against_destroy(faults);
+    against_lists(faults);
     neighbours(faults);
     families(faults, true);
     families(faults, false);
