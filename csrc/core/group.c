@@ -97,13 +97,11 @@ static trib_status create(struct trib_group **out, const int32_t *devices, int32
                           const struct tri_settings *settings)
 {
     const struct tri_backend *backend = settings->backend;
-    trib_status status = TRIB_OK;
-    if (backend == NULL)
+    trib_status status = check_devices(devices, size);
+    if (status == TRIB_OK && backend == NULL)
         status = choose_backend(&backend, devices, size);
     for (int32_t i = 0; i < size && status == TRIB_OK; i++)
         status = tri_backend_has(backend, devices[i]);
-    if (status == TRIB_OK)
-        status = check_devices(devices, size);
     struct trib_group *group = NULL;
     if (status == TRIB_OK)
         status = prepare(&group, backend, devices, size, settings);
@@ -124,11 +122,12 @@ trib_status tri_group_create(struct trib_group **out, const int32_t *devices, in
     if (size < 1)
         return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
                         "trib_group_create: `size` is %d; expected 1 or more", size);
-    /* The devices are distinct, so there must be as many: before memory is asked for so many. */
-    const struct tri_backend *any = settings.backend;
-    status = any == NULL ? tri_backend_with(&any, size - 1) : tri_backend_has(any, size - 1);
-    if (status != TRIB_OK)
-        return status;
+    if (devices == NULL) { /* before memory is asked for so many */
+        const struct tri_backend *any = settings.backend;
+        status = any == NULL ? tri_backend_with(&any, size - 1) : tri_backend_has(any, size - 1);
+        if (status != TRIB_OK)
+            return status;
+    }
     int32_t *ordinals = malloc((size_t)size * sizeof *ordinals);
     if (ordinals == NULL)
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "trib_group_create: no memory for %d ranks", size);
