@@ -80,12 +80,18 @@ bool faults_team(struct team *team, const struct faults *faults, const trib_opti
     return true;
 }
 
-void faults_fresh(const struct faults *faults)
+static void fresh(const struct faults *faults)
 {
     struct team team;
     if (team_create(&team, faults->backend, faults->size, NULL))
         faults_works(&team, "a fresh communicator");
     team_destroy(&team);
+}
+
+void faults_fresh(const struct faults *faults)
+{
+    if (!faults->slow)
+        fresh(faults);
 }
 
 void faults_all_aborted(struct team *team, const char *reason)
@@ -311,4 +317,7 @@ void faults_suite(const struct faults *faults)
     faults_races(faults);
     faults_stuck(faults);
     faults_deadlines(faults);
+    check_begin("%s, %d ranks: after all of it", faults->backend, faults->size);
+    fresh(faults);
+    check_end();
 }

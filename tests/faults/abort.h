@@ -12,6 +12,7 @@ struct faults {
     int size;        /* ranks, 2 or more */
     int repetitions; /* of what races */
     int bound_ms;    /* within which waiting streams must come free, and destroy return */
+    bool slow;       /* creation takes a second: the next scenario's team is the fresh one */
 };
 
 /* Every scenario. */
@@ -38,7 +39,8 @@ bool fault_data_is(struct fault_data *data, const struct team *team, int rank, b
 bool faults_team(struct team *team, const struct faults *faults, const trib_options *options);
 /* The communicators of `team` work: one allreduce with the right result. */
 void faults_works(struct team *team, const char *what);
-/* A fresh team on the same devices works. */
+/* A fresh team on the same devices works. (Where creation is slow, this is left to faults_team of the
+ * next scenario.) */
 void faults_fresh(const struct faults *faults);
 /* Every rank says that it was aborted, and why, and refuses calls. */
 void faults_all_aborted(struct team *team, const char *reason);

@@ -8,7 +8,7 @@ int main(void)
     const int repetitions = getenv("TRIB_TEST_QUICK") == NULL ? 1000 : 100;
     const int sizes[] = {2, 3, 5};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        const struct faults faults = {"host", sizes[i], repetitions, 2000};
+        const struct faults faults = {"host", sizes[i], repetitions, 2000, false};
         faults_suite(&faults);
     }
     return check_finish("abort_host_test");
