@@ -1,6 +1,6 @@
 # Who may include whom. Reads the #include lines of every room below ROOT and fails on one that its
-# room is not allowed; also on an #ifdef TRI_WITH_ outside of csrc/backends.c. The picture is in
-# csrc/README.md.
+# room is not allowed; also on an #ifdef TRI_WITH_ outside of csrc/backends.c, and on a source that
+# the CMakeLists.txt beside the rooms does not name. The picture is in csrc/README.md.
 cmake_minimum_required(VERSION 3.25)
 file(REAL_PATH ${ROOT} ROOT)
 
@@ -33,6 +33,13 @@ foreach(room IN LISTS rooms)
     foreach(file IN LISTS files)
         math(EXPR files_read "${files_read} + 1")
         cmake_path(RELATIVE_PATH file BASE_DIRECTORY ${ROOT} OUTPUT_VARIABLE name)
+        cmake_path(GET file FILENAME leaf)
+        if(name MATCHES "^([a-z]+)/(.*\\.(c|cu))$" AND EXISTS ${ROOT}/${CMAKE_MATCH_1}/CMakeLists.txt)
+            file(READ ${ROOT}/${CMAKE_MATCH_1}/CMakeLists.txt list)
+            if(NOT list MATCHES "[ (]${CMAKE_MATCH_2}[ )\n]")
+                string(APPEND wrong "  ${name} is not named in ${CMAKE_MATCH_1}/CMakeLists.txt\n")
+            endif()
+        endif()
         file(STRINGS ${file} lines REGEX "^[ \t]*#[ \t]*(include|if|ifdef|ifndef|elif)")
         foreach(line IN LISTS lines)
             if(line MATCHES "include[ \t]*[<\"]([^>\"]+)[>\"]")
