@@ -1,0 +1,148 @@
+/* The abort state: one raise counts, its gate is shut when raise has returned, its hook runs once. */
+#include "csrc/base/abort.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/team.h"
+
+struct hook {
+    uint32_t word;
+    _Atomic int calls;
+    struct trib_abort *state;
+};
+
+static void on_stop(void *context)
+{
+    struct hook *hook = context;
+    atomic_fetch_add(&hook->calls, 1);
+    CHECK(__atomic_load_n(&hook->word, __ATOMIC_ACQUIRE) == 1); /* the word comes first */
+    CHECK(!tri_abort_live(hook->state));
+    CHECK(!tri_abort_enter(hook->state));
+}
+
+static void create(struct hook *hook)
+{
+    *hook = (struct hook){.word = 0};
+    hook->state = tri_abort_create(&hook->word, on_stop, hook);
+    if (!CHECK(hook->state != NULL))
+        abort();
+}
+
+static void one_raise_counts(void)
+{
+    struct hook hook;
+    check_begin("one raise counts");
+    create(&hook);
+    CHECK(tri_abort_live(hook.state));
+    CHECK_OK(tri_abort_status(hook.state));
+    CHECK(tri_abort_raise(hook.state, TRIB_ERR_TIMEOUT, "too late"));
+    CHECK(!tri_abort_raise(hook.state, TRIB_ERR_ABORTED, "again"));
+    CHECK(!tri_abort_live(hook.state) && hook.word == 1 && hook.calls == 1);
+    CHECK_STATUS(tri_abort_status(hook.state), TRIB_ERR_TIMEOUT);
+    CHECK_DETAIL("too late");
+    tri_abort_detach(hook.state);
+    tri_abort_detach(hook.state);
+    CHECK_STATUS(tri_abort_status(hook.state), TRIB_ERR_TIMEOUT);
+    tri_abort_release(hook.state);
+    tri_abort_release(NULL);
+    check_end();
+}
+
+static void detached(void)
+{
+    struct hook hook;
+    check_begin("a detached state is raised without its backend");
+    create(&hook);
+    struct trib_abort *second = tri_abort_retain(hook.state);
+    CHECK(second == hook.state);
+    tri_abort_detach(hook.state);
+    tri_abort_release(hook.state);
+    CHECK(tri_abort_raise(second, TRIB_ERR_ABORTED, NULL));
+    CHECK(hook.word == 0 && hook.calls == 0);
+    CHECK_STATUS(tri_abort_status(second), TRIB_ERR_ABORTED);
+    tri_abort_release(second);
+    check_end();
+}
+
+static void gate(void)
+{
+    struct hook hook;
+    check_begin("the gate counts who is inside");
+    create(&hook);
+    CHECK(tri_abort_inside(hook.state) == 0);
+    CHECK(tri_abort_enter(hook.state) && tri_abort_enter(hook.state));
+    CHECK(tri_abort_inside(hook.state) == 2);
+    tri_abort_leave(hook.state);
+    CHECK(tri_abort_raise(hook.state, TRIB_ERR_ABORTED, "one is inside"));
+    CHECK(tri_abort_inside(hook.state) == 1);
+    CHECK(!tri_abort_enter(hook.state));
+    CHECK(tri_abort_inside(hook.state) == 1);
+    tri_abort_leave(hook.state);
+    CHECK(tri_abort_inside(hook.state) == 0);
+    tri_abort_detach(hook.state);
+    tri_abort_release(hook.state);
+    check_end();
+}
+
+/* Many go in and out until the gate is shut; some raise. */
+enum { VISITORS = 4, RAISERS = 3 };
+
+struct crowd {
+    struct hook hook;
+    _Atomic int arrived, winners, shut, visits;
+};
+
+static void crowd_member(int index, int size, void *argument)
+{
+    struct crowd *crowd = argument;
+    struct trib_abort *state = tri_abort_retain(crowd->hook.state);
+    team_meet(&crowd->arrived, size);
+    if (index >= VISITORS) {
+        char words[32];
+        (void)snprintf(words, sizeof words, "number %d", index);
+        while (atomic_load(&crowd->visits) < 100)
+            continue;
+        if (tri_abort_raise(state, TRIB_ERR_ABORTED, words))
+            atomic_fetch_add(&crowd->winners, 1);
+        CHECK(!tri_abort_live(state));
+        atomic_store(&crowd->shut, 1);
+    } else {
+        for (;;) {
+            const int shut = atomic_load(&crowd->shut);
+            if (!tri_abort_enter(state))
+                break;
+            CHECK(!shut); /* a raise had returned, and the gate was open */
+            atomic_fetch_add(&crowd->visits, 1);
+            tri_abort_leave(state);
+        }
+        CHECK_STATUS(tri_abort_status(state), TRIB_ERR_ABORTED);
+        CHECK_DETAIL("number ");
+    }
+    tri_abort_release(state);
+}
+
+static void crowds(void)
+{
+    check_begin("many threads at the gate");
+    for (int round = 0; round < 50; round++) {
+        struct crowd crowd = {.arrived = 0};
+        create(&crowd.hook);
+        check_ranks(VISITORS + RAISERS, crowd_member, &crowd);
+        CHECK(crowd.winners == 1 && crowd.hook.calls == 1);
+        CHECK(tri_abort_inside(crowd.hook.state) == 0);
+        tri_abort_detach(crowd.hook.state);
+        tri_abort_release(crowd.hook.state);
+    }
+    check_end();
+}
+
+int main(void)
+{
+    one_raise_counts();
+    detached();
+    gate();
+    crowds();
+    return check_finish("abort_test");
+}

@@ -1,0 +1,99 @@
+/* Statuses, types, the clock and the log. */
+#include <stdint.h>
+#include <string.h>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/log.h"
+#include "csrc/base/status.h"
+#include "csrc/base/types.h"
+#include "tests/check.h"
+
+static void details(void)
+{
+    char longer[3 * TRI_DETAIL_SIZE];
+    check_begin("details");
+    memset(longer, 'x', sizeof longer);
+    longer[sizeof longer - 1] = '\0';
+    CHECK(tri_fail(TRIB_ERR_TIMEOUT, "rank %d", 3) == TRIB_ERR_TIMEOUT);
+    CHECK(strcmp(tri_detail(), "rank 3") == 0 && trib_last_detail() == tri_detail());
+    (void)tri_fail(TRIB_ERR_CUDA, "after %s", tri_detail()); /* may quote itself */
+    CHECK(strcmp(tri_detail(), "after rank 3") == 0);
+    (void)tri_fail(TRIB_ERR_CUDA, "%s", longer);
+    CHECK(strlen(tri_detail()) == TRI_DETAIL_SIZE - 1);
+    check_end();
+}
+
+static void bytes(void)
+{
+    size_t found = 7;
+    check_begin("bytes of elements");
+    CHECK(tri_bytes(&found, 10, 3, TRIB_F16) && found == 60);
+    CHECK(tri_bytes(&found, 0, SIZE_MAX, TRIB_F64) && found == 0);
+    CHECK(tri_bytes(&found, SIZE_MAX, 0, TRIB_F64) && found == 0);
+    CHECK(tri_bytes(&found, PTRDIFF_MAX, 1, TRIB_U8) && found == PTRDIFF_MAX);
+    CHECK(!tri_bytes(&found, (size_t)PTRDIFF_MAX + 1, 1, TRIB_U8));
+    CHECK(tri_bytes(&found, PTRDIFF_MAX / 8, 1, TRIB_I64));
+    CHECK(!tri_bytes(&found, PTRDIFF_MAX / 8 + 1, 1, TRIB_I64));
+    CHECK(!tri_bytes(&found, PTRDIFF_MAX / 8, 2, TRIB_I64));
+    CHECK(!tri_bytes(&found, SIZE_MAX / 2 + 1, 2, TRIB_U8)); /* the product would be 0 */
+    CHECK(!tri_bytes(&found, (size_t)1 << 32, (size_t)1 << 32, TRIB_U8));
+    check_end();
+}
+
+static void kinds(void)
+{
+    check_begin("types and reductions");
+    for (trib_dtype dtype = -2; dtype < 14; dtype++) {
+        CHECK(tri_dtype_valid(dtype) == (dtype >= 1 && dtype <= 10));
+        CHECK((trib_dtype_size(dtype) != 0) == tri_dtype_valid(dtype));
+    }
+    for (trib_op op = -2; op < 8; op++)
+        CHECK(tri_op_valid(op) == (op >= 1 && op <= 5));
+    CHECK(tri_dtype_is_float(TRIB_F16) && tri_dtype_is_float(TRIB_F64));
+    CHECK(!tri_dtype_is_float(TRIB_I8) && !tri_dtype_is_float(0));
+    check_end();
+}
+
+static void on_line(void *context, int32_t level, const char *line)
+{
+    CHECK(level == TRIB_LOG_WARN && strcmp(line, "line 5") == 0);
+    ++*(int *)context;
+}
+
+static void log_levels(void)
+{
+    int lines = 0;
+    check_begin("log levels");
+    tri_log(TRIB_LOG_ERROR, "nobody listens");
+    tri_log_set(on_line, &lines, TRIB_LOG_WARN);
+    tri_log(TRIB_LOG_INFO, "too detailed");
+    CHECK(lines == 0);
+    tri_log(TRIB_LOG_WARN, "line %d", 5);
+    CHECK(lines == 1);
+    tri_log_set(NULL, NULL, 0);
+    tri_log(TRIB_LOG_WARN, "line %d", 5);
+    CHECK(lines == 1);
+    check_end();
+}
+
+static void clocks(void)
+{
+    check_begin("the clock");
+    const uint64_t before = tri_now_ns();
+    const uint64_t deadline = tri_deadline_ns(4000000000u); /* no overflow on the way */
+    const uint64_t after = tri_now_ns();
+    CHECK(after >= before);
+    CHECK(deadline - before >= UINT64_C(4000000000000000));
+    CHECK(deadline - after <= UINT64_C(4000000000000000));
+    check_end();
+}
+
+int main(void)
+{
+    details();
+    bytes();
+    kinds();
+    log_levels();
+    clocks();
+    return check_finish("base_test");
+}
