@@ -195,10 +195,7 @@ fn link(folder: &Path, private: &str) -> Result<()> {
         } else if let Some(name) = word.strip_prefix("-l") {
             link_library(name);
         } else if word.starts_with('/') {
-            let path = Path::new(word);
-            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { continue };
-            println!("cargo:rustc-link-search=native={}", parent.display());
-            link_library(&format!(":{}", name.to_string_lossy()));
+            link_file(Path::new(word))?;
         }
         // Anything else (-pthread) is an option of a compiler driver that Rust's linker line has.
     }
@@ -213,9 +210,36 @@ fn link_library(name: &str) {
             println!("cargo:rustc-link-lib=static:+verbatim={file}");
         }
         Some(file) => println!("cargo:rustc-link-lib=dylib:+verbatim={file}"),
-        None if name.ends_with("_static") => println!("cargo:rustc-link-lib=static={name}"),
         None => println!("cargo:rustc-link-lib=dylib={name}"),
     }
+}
+
+/// A library by its path. One that the loader will look for is linked through OUT_DIR as well: cargo
+/// puts such folders into the search path of what it runs, so that `cargo run` and `cargo test` find
+/// an NCCL that is not where the system's libraries are.
+fn link_file(path: &Path) -> Result<()> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str()))
+    else {
+        return Err(format!("{} is not a library", path.display()).into());
+    };
+    println!("cargo:rustc-link-search=native={}", folder.display());
+    link_library(&format!(":{name}"));
+    let Some((stem, _)) = name.split_once(".so") else { return Ok(()) };
+    let near = PathBuf::from(env::var("OUT_DIR")?).join("engine");
+    fs::create_dir_all(&near)?;
+    println!("cargo:rustc-link-search=native={}", near.display());
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(&format!("{stem}.so")) {
+            let link = near.join(entry.file_name());
+            if link.symlink_metadata().is_ok() {
+                fs::remove_file(&link)?;
+            }
+            #[cfg(unix)]
+            std::os::unix::fs::symlink(entry.path(), link)?;
+        }
+    }
+    Ok(())
 }
 
 fn is_on(name: &str) -> bool {

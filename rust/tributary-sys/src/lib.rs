@@ -18,12 +18,13 @@
 //! `CMAKE_CUDA_ARCHITECTURES` too. Dependents see the header in `DEP_TRIBUTARY_INCLUDE`.
 #![allow(non_camel_case_types, non_upper_case_globals)]
 
-// The header's comments are the documentation; not every constant needs one there.
+// The header's comments are the documentation. Not every constant has one there, and its brackets
+// are C's.
 #[cfg(not(feature = "bindgen"))]
-#[allow(missing_docs)]
+#[allow(missing_docs, rustdoc::broken_intra_doc_links)]
 mod bindings;
 #[cfg(feature = "bindgen")]
-#[allow(missing_docs)]
+#[allow(missing_docs, rustdoc::broken_intra_doc_links)]
 mod bindings {
     include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
 }

@@ -18,8 +18,8 @@ use crate::error::check;
 /// wholly or not at all). Ranks in other processes have to be aborted there.
 ///
 /// ```
-/// use tributary::Group;
-/// let mut ranks = Group::new(2)?.split()?;
+/// use tributary::{Group, Options};
+/// let mut ranks = Group::with_options(2, &Options::new().backend("host"))?.split()?;
 /// let handle = ranks[0].abort_handle();
 /// std::thread::spawn(move || handle.abort("rank 7 left")).join().unwrap();
 /// let error = ranks[1].status().unwrap_err();

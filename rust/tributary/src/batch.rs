@@ -12,9 +12,9 @@ impl Communicator {
     /// If `calls` fails (or panics), or a call in it failed, nothing is queued.
     ///
     /// ```
-    /// # use tributary::{Group, Stream};
-    /// # let mut ranks = Group::new(2)?.split()?;
-    /// # std::thread::scope(|threads| for comm in &mut ranks { threads.spawn(move || {
+    /// use tributary::Stream;
+    /// # use tributary::{Communicator, Group, Options, Result};
+    /// # fn rank(mut comm: Communicator) -> Result<()> {
     /// let stream = Stream::new(comm.device())?;
     /// let peer = 1 - comm.rank();
     /// let mine = vec![comm.rank() as i32; 4];
@@ -26,7 +26,12 @@ impl Communicator {
     ///     })
     /// })?;
     /// assert_eq!(theirs, [peer as i32; 4]);
-    /// # Ok::<(), tributary::Error>(()) }); });
+    /// # Ok(())
+    /// # }
+    /// # let ranks = Group::with_options(2, &Options::new().backend("host"))?.split()?;
+    /// # let threads: Vec<_> =
+    /// #     ranks.into_iter().map(|comm| std::thread::spawn(move || rank(comm))).collect();
+    /// # threads.into_iter().try_for_each(|thread| thread.join().unwrap())?;
     /// # Ok::<(), tributary::Error>(())
     /// ```
     pub fn batch<T>(&mut self, calls: impl FnOnce(&mut Communicator) -> Result<T>) -> Result<T> {
@@ -42,6 +47,7 @@ pub(crate) fn run<S, T>(
 ) -> Result<T> {
     // SAFETY: the lock keeps other threads out; every begin has its end, here or in the drop.
     comm(subject).call(|comm| unsafe { sys::trib_batch_begin(comm) })?;
+    comm(subject).set_batching(true);
     let mut batch = Batch { subject, comm, over: false };
     let value = calls(batch.subject)?;
     batch.end()?;
@@ -58,8 +64,10 @@ struct Batch<'a, S> {
 impl<S> Batch<'_, S> {
     fn end(&mut self) -> Result<()> {
         self.over = true;
-        // SAFETY: the lock keeps other threads out; a batch has begun.
-        (self.comm)(self.subject).call(|comm| unsafe { sys::trib_batch_end(comm) })
+        let comm = (self.comm)(self.subject);
+        comm.set_batching(false);
+        // SAFETY: the lock keeps other threads out. "Either way the batch is over."
+        comm.call(|comm| unsafe { sys::trib_batch_end(comm) })
     }
 }
 

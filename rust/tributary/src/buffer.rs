@@ -24,9 +24,9 @@ use crate::stream::Stream;
 /// The example `foreign_tensor` adapts a tensor whose clones share their storage.
 ///
 /// # Safety
-/// While the value is alive, and wherever it is moved, `ptr` points to `len` elements of type
-/// `dtype`, which the device can use; if `is_contiguous`, one behind the other. All methods give the
-/// same answers until the value is changed through `&mut`.
+/// While the value lives and stays in its place, `ptr` points to `len` elements of type `dtype`,
+/// which the device can use; if `is_contiguous`, one behind the other. All methods give the same
+/// answers until the value is changed through `&mut` or moved.
 pub unsafe trait DeviceBuffer {
     /// The first element.
     fn ptr(&self) -> *mut c_void;
@@ -90,8 +90,7 @@ unsafe impl<T: Element> UniqueBuffer for [T] {
 /// Types that are a slice in all but name.
 macro_rules! like_slice {
     ($([$($generics:tt)*] $type:ty),* $(,)?) => {$(
-        // SAFETY: as for the slice that it holds; moving the value while it is borrowed is not
-        // possible, and `Work` does not move it.
+        // SAFETY: as for the slice that it holds.
         unsafe impl<$($generics)*> DeviceBuffer for $type {
             fn ptr(&self) -> *mut c_void {
                 DeviceBuffer::ptr(&self[..])
@@ -318,7 +317,7 @@ impl<T: Element> DeviceVec<T> {
     }
 }
 
-// SAFETY: it owns `len` initialised elements, one behind the other, wherever it is moved.
+// SAFETY: it owns `len` initialised elements, one behind the other.
 unsafe impl<T: Element> DeviceBuffer for DeviceVec<T> {
     fn ptr(&self) -> *mut c_void {
         self.data.as_ptr()

@@ -49,6 +49,8 @@ pub struct Communicator {
     device: Device,
     abort: AbortHandle,
     patience: Duration,
+    /// A batch has begun and is not over: what is called now is queued later.
+    batching: bool,
     /// "use each communicator [...] from one thread at a time": not Sync.
     one_thread: PhantomData<Cell<()>>,
 }
@@ -156,7 +158,16 @@ impl Communicator {
             std::mem::forget(shared);
             keep
         };
-        Ok(Communicator { shared, rank, size, device, abort, patience, one_thread: PhantomData })
+        Ok(Communicator {
+            shared,
+            rank,
+            size,
+            device,
+            abort,
+            patience,
+            batching: false,
+            one_thread: PhantomData,
+        })
     }
 
     /// This rank's number, below [`size`](Communicator::size).
@@ -239,6 +250,25 @@ impl Communicator {
         self.shared.call(function).unwrap_or_else(|| {
             Err(Error::new(sys::TRIB_ERR_CLOSED, "this communicator has been destroyed"))
         })
+    }
+
+    pub(crate) fn set_batching(&mut self, batching: bool) {
+        self.batching = batching;
+    }
+
+    /// An error inside a batch: its calls are queued after a wait for them would be over.
+    pub(crate) fn not_batching(&self, operation: &str) -> Result<()> {
+        if !self.batching {
+            return Ok(());
+        }
+        Err(Error::new(
+            sys::TRIB_ERR_INVALID_USAGE,
+            format!(
+                "{operation} on rank {} ({}): not inside a batch, whose calls are queued at its end; \
+                 begin the batch inside",
+                self.rank, self.device
+            ),
+        ))
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

@@ -27,8 +27,8 @@ use crate::stream::Stream;
 /// `Send`, not `Sync`. Dropping it is like dropping every rank's [`Communicator`].
 ///
 /// ```
-/// use tributary::{Group, ReduceOp, Stream};
-/// let mut group = Group::new(3)?;
+/// use tributary::{Group, Options, ReduceOp};
+/// let mut group = Group::with_options(3, &Options::new().backend("host"))?;
 /// let mut tensors = vec![vec![1_i32, 2], vec![10, 20], vec![100, 200]];
 /// group.scope(None, |s| s.allreduce_in_place(&mut tensors, ReduceOp::Sum))?;
 /// assert_eq!(tensors, vec![vec![111, 222]; 3]);

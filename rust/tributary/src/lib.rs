@@ -3,22 +3,25 @@
 //! runs on an embedded host backend, where ranks are threads and memory is ordinary memory.
 //!
 //! ```
-//! use tributary::{Group, ReduceOp, Stream};
+//! use std::thread;
+//! use tributary::{Communicator, DeviceVec, Group, ReduceOp, Result, Stream};
 //!
-//! // One rank for each thread; on the nccl backend, one for each GPU.
-//! let ranks = Group::new(4)?.split()?;
-//! std::thread::scope(|threads| {
-//!     for mut comm in ranks {
-//!         threads.spawn(move || {
-//!             let stream = Stream::new(comm.device())?;
-//!             let mut gradient = vec![comm.rank() as f32; 1000];
-//!             comm.scope(&stream, |s| s.allreduce_in_place(&mut gradient, ReduceOp::Avg))?;
-//!             assert_eq!(gradient, [1.5; 1000]);
-//!             Ok::<(), tributary::Error>(())
-//!         });
-//!     }
-//! });
-//! # Ok::<(), tributary::Error>(())
+//! fn train(mut comm: Communicator) -> Result<()> {
+//!     let stream = Stream::new(comm.device())?;
+//!     let mine = vec![comm.rank() as f32; 1000];
+//!     let mut gradient = DeviceVec::from_slice(comm.device(), &mine)?;
+//!     comm.scope(&stream, |s| s.allreduce_in_place(&mut gradient, ReduceOp::Avg))?;
+//!     assert_eq!(gradient.download(&stream)?, [1.5; 1000]);
+//!     Ok(())
+//! }
+//!
+//! fn main() -> Result<()> {
+//!     // One rank for each thread; on the nccl backend, one for each GPU.
+//!     let ranks = Group::new(4)?.split()?;
+//!     let threads = ranks.into_iter().map(|comm| thread::spawn(move || train(comm)));
+//!     let threads: Vec<_> = threads.collect();
+//!     threads.into_iter().try_for_each(|thread| thread.join().expect("a rank panicked"))
+//! }
 //! ```
 //!
 //! # The model
@@ -28,8 +31,13 @@
 //! bytes the caller sends around. A *backend* is how ranks talk and where their memory lives.
 //!
 //! A collective is *queued* on a [`Stream`] and returns at once. Streams are in order; two streams
-//! are ordered by [`Event`]s. Every rank makes the same calls in the same order. After waiting for
-//! a stream, a result is good if and only if [`Communicator::status`] is `Ok`.
+//! are ordered by [`Event`]s. After waiting for a stream, a result is good if and only if
+//! [`Communicator::status`] is `Ok`.
+//!
+//! Every rank makes the same calls, with the same lengths and types, in the same order. No type can
+//! prove that: on host, ranks that differ get [`ErrorKind::Mismatch`]; on nccl they may wait for
+//! each other until they are aborted, or get garbage, unless
+//! [`Options::match_calls`] is on.
 //!
 //! # Whose memory, until when
 //!

@@ -27,20 +27,19 @@ impl Communicator {
     /// with an abort, for the other ranks may never come to what was queued.
     ///
     /// ```
-    /// use tributary::{Group, ReduceOp, Stream};
-    ///
-    /// let ranks = Group::new(4)?.split()?;
-    /// std::thread::scope(|threads| {
-    ///     for mut comm in ranks {
-    ///         threads.spawn(move || {
-    ///             let stream = Stream::new(comm.device())?;
-    ///             let mut gradient = vec![comm.rank() as f32; 1000];
-    ///             comm.scope(&stream, |s| s.allreduce_in_place(&mut gradient, ReduceOp::Sum))?;
-    ///             assert_eq!(gradient, [6.0; 1000]);
-    ///             Ok::<(), tributary::Error>(())
-    ///         });
-    ///     }
-    /// });
+    /// use tributary::{ReduceOp, Stream};
+    /// # use tributary::{Communicator, Group, Options, Result};
+    /// # fn rank(mut comm: Communicator) -> Result<()> {
+    /// let stream = Stream::new(comm.device())?;
+    /// let mut gradient = vec![comm.rank() as f32; 1000]; // host memory: for the host backend
+    /// comm.scope(&stream, |s| s.allreduce_in_place(&mut gradient, ReduceOp::Sum))?;
+    /// assert_eq!(gradient, [1.0; 1000]);
+    /// # Ok(())
+    /// # }
+    /// # let ranks = Group::with_options(2, &Options::new().backend("host"))?.split()?;
+    /// # let threads: Vec<_> =
+    /// #     ranks.into_iter().map(|comm| std::thread::spawn(move || rank(comm))).collect();
+    /// # threads.into_iter().try_for_each(|thread| thread.join().unwrap())?;
     /// # Ok::<(), tributary::Error>(())
     /// ```
     ///
@@ -61,6 +60,7 @@ impl Communicator {
     where
         F: for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> Result<T>,
     {
+        self.not_batching("scope")?;
         let settle = Settle::new(self, stream);
         let value = queue(&mut Scope::new(settle.comm, stream))?;
         settle.finish()?;

@@ -25,24 +25,23 @@ impl Communicator {
     /// buffers come back in the error.
     ///
     /// ```
-    /// use tributary::{Group, ReduceOp, Stream};
-    ///
-    /// let ranks = Group::new(2)?.split()?;
-    /// std::thread::scope(|threads| {
-    ///     for mut comm in ranks {
-    ///         threads.spawn(move || {
-    ///             let stream = Stream::new(comm.device())?;
-    ///             let gradient = vec![comm.rank() as f32 + 1.0; 1000];
-    ///             let work = comm.start(gradient, &stream, |s, gradient| {
-    ///                 s.allreduce_in_place(gradient, ReduceOp::Avg)
-    ///             })?;
-    ///             // ... something else meanwhile ...
-    ///             let gradient = work.wait()?;
-    ///             assert_eq!(gradient, [1.5; 1000]);
-    ///             Ok::<(), tributary::Error>(())
-    ///         });
-    ///     }
-    /// });
+    /// use tributary::{ReduceOp, Stream};
+    /// # use tributary::{Communicator, Group, Options, Result};
+    /// # fn rank(mut comm: Communicator) -> Result<()> {
+    /// let stream = Stream::new(comm.device())?;
+    /// let gradient = vec![comm.rank() as f32 + 1.0; 1000];
+    /// let work = comm.start(gradient, &stream, |s, gradient| {
+    ///     s.allreduce_in_place(gradient, ReduceOp::Avg)
+    /// })?;
+    /// // ... something else meanwhile ...
+    /// let gradient = work.wait()?;
+    /// assert_eq!(gradient, [1.5; 1000]);
+    /// # Ok(())
+    /// # }
+    /// # let ranks = Group::with_options(2, &Options::new().backend("host"))?.split()?;
+    /// # let threads: Vec<_> =
+    /// #     ranks.into_iter().map(|comm| std::thread::spawn(move || rank(comm))).collect();
+    /// # threads.into_iter().try_for_each(|thread| thread.join().unwrap())?;
     /// # Ok::<(), tributary::Error>(())
     /// ```
     pub fn start<B, F>(
@@ -55,7 +54,7 @@ impl Communicator {
         B: 'static,
         F: for<'scope> FnOnce(&mut Scope<'scope, 'static>, &'scope mut B) -> Result<()>,
     {
-        let event = match Event::new(self.device()) {
+        let event = match self.not_batching("start").and_then(|()| Event::new(self.device())) {
             Ok(event) => event,
             Err(error) => return Err(Failed { error, buffers }),
         };

@@ -110,6 +110,25 @@ fn a_batch_that_fails_queues_nothing() {
     });
 }
 
+/// What a scope inside a batch calls would be queued when its borrows are over.
+#[test]
+fn no_scope_and_no_work_inside_a_batch() {
+    ranks(1, |comm, stream| {
+        let mut buffer = vec_on(comm, &[1.0_f32; 4]);
+        let error = comm
+            .batch(|comm| comm.scope(stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum)))
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidUsage);
+        let failed = comm.batch(|comm| {
+            let work = comm.start(buffer, stream, |s, b| s.allreduce_in_place(b, ReduceOp::Sum))?;
+            Ok(work)
+        });
+        assert_eq!(failed.unwrap_err().kind(), ErrorKind::InvalidUsage);
+        let mut after = vec_on(comm, &[1.0_f32; 4]);
+        comm.scope(stream, |s| s.allreduce_in_place(&mut after, ReduceOp::Sum)).unwrap();
+    });
+}
+
 #[test]
 fn calls_of_a_batch_that_depend_on_each_other_are_refused() {
     ranks(2, |comm, stream| {
