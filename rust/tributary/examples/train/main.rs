@@ -14,7 +14,7 @@
 //! `ranks.rs` the threads.
 
 pub mod data;
-mod exchange;
+pub mod exchange;
 pub mod network;
 mod plot;
 pub mod proof;
@@ -25,7 +25,7 @@ pub mod worker;
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::thread;
 
 use clap::Parser;
 use tributary::Group;
@@ -88,10 +88,12 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
         digits.training.len(),
         digits.test.len()
     );
-    let trained = train(options, options.ranks, &digits, Table::Every)?;
+    let group = new_group(options.ranks, options.backend.as_deref())?;
+    let backend = group.backend();
+    let trained = train(group, options, &digits, Table::Every)?;
     let reference = match options.no_reference {
         true => None,
-        false => Some(train(options, 1, &digits, Table::Last)?.remove(0)),
+        false => train(new_group(1, Some(backend))?, options, &digits, Table::Last)?.pop(),
     };
     if let Some(file) = &options.plot {
         let reference = reference.as_ref().map(|reference| &reference.epochs[..]);
@@ -104,32 +106,39 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
     Ok(proofs.iter().all(|proof| proof.holds))
 }
 
-/// Trains with `ranks` ranks; what comes out of each of them.
+/// The ranks, on a backend of that name or on the best that has a device for each.
+fn new_group(ranks: usize, backend: Option<&str>) -> Result<Group, Failure> {
+    let settings = tributary::Options::new();
+    let settings = match backend {
+        Some(name) => settings.backend(name),
+        None => settings,
+    };
+    Ok(Group::with_options(ranks, &settings)?)
+}
+
+/// Trains with the ranks of `group`; what comes out of each of them.
 fn train(
+    group: Group,
     options: &Options,
-    ranks: usize,
     digits: &Digits,
     table: Table,
 ) -> Result<Vec<Trained>, Failure> {
-    let mut settings = tributary::Options::new();
-    if let Some(backend) = &options.backend {
-        settings = settings.backend(backend);
-    }
-    let group = Group::with_options(ranks, &settings)?;
+    let (ranks, backend) = (group.size(), group.backend());
     let steps = digits.training.len() / options.batch;
+    let share = options.batch / ranks;
     println!(
-        "\n{ranks} rank{} on {}: {} epochs of {steps} steps, {} images a rank in each",
-        if ranks == 1 { "" } else { "s" },
-        group.backend(),
-        options.epochs,
-        options.batch / ranks,
+        "\n{} on {backend}: an epoch is {steps} steps, a step {share} images a rank",
+        report::ranks(ranks),
     );
+    let processors = thread::available_parallelism()?.get();
+    if ranks > processors {
+        println!("(more than the {processors} processors: to wait for one is communicating too)");
+    }
     let progress = Progress::new(options.epochs, steps, table);
-    let start = Instant::now();
     let trained = ranks::on_every_rank(group, |communicator| {
         worker::train(communicator, digits, options, &progress)
     })?;
-    println!("trained in {:.2} s", start.elapsed().as_secs_f64());
+    progress.finish();
     Ok(trained)
 }
 

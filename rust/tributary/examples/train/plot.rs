@@ -5,7 +5,7 @@ use std::path::Path;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::report::Epoch;
+use super::report::{self, Epoch};
 use super::Failure;
 
 const SIZE: (u32, u32) = (1000, 420);
@@ -26,7 +26,7 @@ pub fn draw(
         let curve =
             |epochs: &[Epoch]| epochs.iter().map(|e| (e.number as f64, height(e))).collect();
         Curves {
-            name: format!("{ranks} ranks"),
+            name: report::ranks(ranks),
             line: curve(epochs),
             circles: reference.map_or_else(Vec::new, curve),
         }

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hasher};
 
 use super::data::Digits;
 use super::network::Network;
+use super::report;
 use super::worker::Trained;
 
 /// What has to be recognised of the test images.
@@ -51,12 +52,8 @@ fn same_parameters(trained: &[Trained]) -> Proof {
         claim: "every rank has the same parameters, to the bit",
         holds: different.is_empty(),
         evidence: if different.is_empty() {
-            format!(
-                "{} ranks, {} parameters, hash {:016x}",
-                trained.len(),
-                first.len(),
-                hash(&first)
-            )
+            let (ranks, count) = (report::ranks(trained.len()), first.len());
+            format!("{ranks}, {count} parameters, hash {:016x}", hash(&first))
         } else {
             format!("ranks {different:?} differ from rank 0")
         },
@@ -82,11 +79,12 @@ fn same_loss(network: &Network, reference: &Network, ranks: usize, digits: &Digi
     let (theirs, _) = reference.evaluate(&digits.training);
     let difference = (ours - theirs).abs() / theirs;
     Proof {
-        claim: "the final loss is that of one rank",
+        claim: "the final training loss is that of one rank",
         holds: difference <= ROUNDING,
         evidence: format!(
-            "{ours:.9} with {ranks} ranks, {theirs:.9} with one; relative difference {difference:.1e}, \
-             at most {ROUNDING:.0e}"
+            "{ours:.9} with {}, {theirs:.9} with one; relative difference {difference:.1e}, \
+             at most {ROUNDING:.0e}",
+            report::ranks(ranks)
         ),
     }
 }

@@ -1,9 +1,9 @@
 //! What the program shows while it works: a bar, and a line an epoch.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
+use indicatif::{BinaryBytes, ProgressBar, ProgressFinish, ProgressStyle};
 
 /// One epoch as rank 0 saw it.
 pub struct Epoch {
@@ -33,16 +33,19 @@ pub struct Progress {
     bar: ProgressBar,
     epochs: usize,
     table: Table,
+    start: Instant,
 }
 
 impl Progress {
-    /// For `epochs` epochs of `steps` steps.
+    /// For `epochs` epochs of `steps` steps, which start now.
     pub fn new(epochs: usize, steps: usize, table: Table) -> Progress {
         println!("epoch      loss   test accuracy   step time   communicating   bytes a rank");
         let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} steps, {eta} left")
             .expect("a valid template");
-        let bar = ProgressBar::new((epochs * steps) as u64).with_style(style);
-        Progress { bar, epochs, table }
+        let bar = ProgressBar::new((epochs * steps) as u64)
+            .with_style(style)
+            .with_finish(ProgressFinish::AndClear);
+        Progress { bar, epochs, table, start: Instant::now() }
     }
 
     /// Another step is done.
@@ -56,11 +59,11 @@ impl Progress {
             self.bar.suspend(|| println!("{epoch}"));
         }
     }
-}
 
-impl Drop for Progress {
-    fn drop(&mut self) {
+    /// All steps are done.
+    pub fn finish(self) {
         self.bar.finish_and_clear();
+        println!("trained in {:.2} s", self.start.elapsed().as_secs_f64());
     }
 }
 
@@ -78,4 +81,9 @@ impl fmt::Display for Epoch {
             BinaryBytes(self.bytes).to_string(),
         )
     }
+}
+
+/// "1 rank", "2 ranks".
+pub fn ranks(count: usize) -> String {
+    format!("{count} rank{}", if count == 1 { "" } else { "s" })
 }
