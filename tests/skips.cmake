@@ -10,7 +10,7 @@ foreach(candidate IN LISTS logs)
         set(log ${candidate})
     endif()
 endforeach()
-file(STRINGS ${log} lines REGEX "^[0-9]+/[0-9]+ Test: |^ *skipped: |^Test Passed")
+file(STRINGS ${log} lines REGEX "^[0-9]+/[0-9]+ Test: |^ *skipped: |^Test Pass(ed|[ ]Reason)")
 string(REPLACE "[" "(" lines "${lines}") # a bracket would hold lines of the list together
 string(REPLACE "]" ")" lines "${lines}")
 
