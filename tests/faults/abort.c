@@ -61,6 +61,7 @@ static void works_rank(int rank, int size, void *argument)
     if (fault_data_put(&data, team, rank) &&
         CHECK_OK(trib_allreduce(team->comms[rank], fault_data_at(&data), fault_data_at(&data),
                                 FAULT_ELEMENTS, TRIB_F32, TRIB_SUM, team->streams[rank])) &&
+        CHECK_OK(trib_barrier(team->comms[rank], team->streams[rank])) &&
         fault_data_is(&data, team, rank, true, works->what))
         CHECK_OK(trib_comm_status(team->comms[rank]));
     fault_data_destroy(&data);

@@ -35,9 +35,9 @@ bool fault_data_put(struct fault_data *data, const struct team *team, int rank);
 bool fault_data_is(struct fault_data *data, const struct team *team, int rank, bool summed,
                    const char *what);
 
-/* A team whose ranks have all done one allreduce: what is built on first use is there. */
+/* A team whose ranks have done an allreduce and a barrier: what is built on first use is there. */
 bool faults_team(struct team *team, const struct faults *faults, const trib_options *options);
-/* The communicators of `team` work: one allreduce with the right result. */
+/* The communicators of `team` work: an allreduce has the right result, and a barrier passes. */
 void faults_works(struct team *team, const char *what);
 /* A fresh team on the same devices works. (Where creation is slow, this is left to faults_team of the
  * next scenario.) */
