@@ -191,13 +191,14 @@ __device__ inline uint32_t elements(const Piece &piece, uint32_t unit, uint32_t 
     return inside + 1 == piece.length ? piece.tail : per_unit;
 }
 
-// Move the warp's chunk: body.chunk(piece, unit) if all of it lies in one piece, otherwise
-// body.unit(piece, unit, count) for each unit, `count` elements of which are the piece's.
+// Move the warp's chunk, one of block `block` of the job: body.chunk(piece, unit) if all of it lies
+// in one piece, otherwise body.unit(piece, unit, count) for each unit, `count` elements of which are
+// the piece's.
 template <uint32_t Capacity, typename Body>
-__device__ inline void move_chunk(const Job<Capacity> &job, Body body)
+__device__ inline void move_chunk(const Job<Capacity> &job, uint32_t block, Body body)
 {
     const uint32_t lane = threadIdx.x % kLanes;
-    const uint32_t begin = (blockIdx.x * kWarps + threadIdx.x / kLanes) * kChunk;
+    const uint32_t begin = (block * kWarps + threadIdx.x / kLanes) * kChunk;
     if (begin >= job.units)
         return;
     const uint32_t per_unit = kUnit / job.element_size;

@@ -55,7 +55,7 @@ template <uint32_t Capacity>
 __global__ void __launch_bounds__(kLanes *kWarps)
     pack_plain(const __grid_constant__ Job<Capacity> job)
 {
-    move_chunk(job, Pack<Capacity>{job});
+    move_chunk(job, blockIdx.x, Pack<Capacity>{job});
 }
 
 // ---------------------------------------------------------------------------------------- weighted
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kLanes *kWarps)
     const float weight = job.device_weight != nullptr ? *job.device_weight : job.weight;
     const bool valid = weight >= 0 && isfinite(weight);
     const Sum last = valid ? weight : nanf("");
-    move_chunk(job, PackWeighted<Sum, Capacity>{job, valid ? Sum(weight) : Sum(0), last});
+    move_chunk(job, blockIdx.x, PackWeighted<Sum, Capacity>{job, valid ? Sum(weight) : Sum(0), last});
 }
 
 } // namespace

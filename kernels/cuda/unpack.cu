@@ -50,12 +50,18 @@ struct Unpack {
     }
 };
 
+// From the end of the bucket to its beginning: what the collective wrote last is still in the cache.
+__device__ inline uint32_t block_from_end()
+{
+    return gridDim.x - 1 - blockIdx.x;
+}
+
 template <uint32_t Capacity>
 __global__ void __launch_bounds__(kLanes *kWarps)
     unpack_plain(const __grid_constant__ Job<Capacity> job)
 {
     if (*job.decision != 0)
-        move_chunk(job, Unpack<Capacity>{job});
+        move_chunk(job, block_from_end(), Unpack<Capacity>{job});
 }
 
 // ---------------------------------------------------------------------------------------- weighted
@@ -143,7 +149,7 @@ __global__ void __launch_bounds__(kLanes *kWarps)
     if (*job.decision == 0)
         return;
     const Sum total = reinterpret_cast<const Sum *>(job.bucket)[job.count - 1];
-    move_chunk(job, UnpackWeighted<Sum, Capacity>{job, total});
+    move_chunk(job, block_from_end(), UnpackWeighted<Sum, Capacity>{job, total});
 }
 
 } // namespace
