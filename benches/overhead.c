@@ -1,6 +1,7 @@
 /* Overhead: microseconds of host time to queue one small allreduce, ours beside the peer's plain
- * call, in and out of place, with the checks on and off. The stream is drained outside the timing,
- * after batches small enough that no queue fills up. */
+ * call, in and out of place, with the checks on and off. The two take turns, a batch each, on the same
+ * threads; a batch is small enough that no queue fills up, and the stream is drained after it,
+ * outside the timing. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <stdio.h>
@@ -11,14 +12,15 @@
 #include "benches/bench.h"
 #include "benches/collective.h"
 
-enum { COUNT = 256, BATCH = 64, ROUNDS = 60 };
+enum { COUNT = 256, BATCH = 64, ROUNDS = 200, WARMUP = 10 };
+
+enum { OURS, PEER, SIDES };
 
 struct overhead {
     const struct bench *bench;
     pthread_barrier_t barrier;
     struct bench_call call[BENCH_MAX_RANKS];
-    bool peer;
-    double us[BENCH_MAX_RANKS][ROUNDS]; /* a call, each the mean of a batch */
+    double us[SIDES][BENCH_MAX_RANKS][ROUNDS]; /* a call, each the mean of a batch */
 };
 
 struct start {
@@ -34,40 +36,43 @@ static double now_us(void)
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
 }
 
-static void queue_one(const struct overhead *o, int rank)
+static void queue_one(const struct overhead *o, int rank, int side)
 {
-    if (o->peer)
+    if (side == PEER)
         (void)o->bench->peer->run(o->bench, rank, &o->call[rank]);
     else
         BENCH_OK(trib_allreduce(o->bench->comm[rank], o->call[rank].send, o->call[rank].recv, COUNT,
                                 TRIB_F32, TRIB_SUM, o->bench->stream[rank]));
 }
 
+/* Microseconds a call. */
+static double time_batch(struct overhead *o, int rank, int side)
+{
+    pthread_barrier_wait(&o->barrier);
+    const double begin = now_us();
+    for (int i = 0; i < BATCH; i++)
+        queue_one(o, rank, side);
+    const double us = (now_us() - begin) / BATCH;
+    BENCH_OK(trib_stream_wait(o->bench->device[rank], o->bench->stream[rank]));
+    return us;
+}
+
 static void *rank_main(void *argument)
 {
     const struct start *start = argument;
-    struct overhead *o = start->overhead;
-    const int rank = start->rank;
-    for (int round = -5; round < ROUNDS; round++) {
-        pthread_barrier_wait(&o->barrier);
-        const double begin = now_us();
-        for (int i = 0; i < BATCH; i++)
-            queue_one(o, rank);
-        const double us = (now_us() - begin) / BATCH;
-        if (round >= 0)
-            o->us[rank][round] = us;
-        BENCH_OK(trib_stream_wait(o->bench->device[rank], o->bench->stream[rank]));
-    }
+    for (int round = -WARMUP; round < ROUNDS; round++)
+        for (int side = OURS; side < SIDES; side++) {
+            const double us = time_batch(start->overhead, start->rank, side);
+            if (round >= 0)
+                start->overhead->us[side][start->rank][round] = us;
+        }
     return NULL;
 }
 
-/* Median over the rounds of the slowest rank. */
-static struct bench_stats measure(struct overhead *o, bool peer)
+static void measure(struct overhead *o)
 {
     struct start starts[BENCH_MAX_RANKS];
-    double slowest[ROUNDS] = {0};
     const int ranks = o->bench->ranks;
-    o->peer = peer;
     pthread_barrier_init(&o->barrier, NULL, (unsigned)ranks);
     for (int rank = 0; rank < ranks; rank++) {
         starts[rank] = (struct start){.overhead = o, .rank = rank};
@@ -77,10 +82,16 @@ static struct bench_stats measure(struct overhead *o, bool peer)
     for (int rank = 0; rank < ranks; rank++)
         pthread_join(starts[rank].thread, NULL);
     pthread_barrier_destroy(&o->barrier);
-    for (int rank = 0; rank < ranks; rank++)
+}
+
+/* Over the rounds, the slowest rank of each. */
+static struct bench_stats stats_of(const struct overhead *o, int side)
+{
+    double slowest[ROUNDS] = {0};
+    for (int rank = 0; rank < o->bench->ranks; rank++)
         for (int round = 0; round < ROUNDS; round++)
-            if (o->us[rank][round] > slowest[round])
-                slowest[round] = o->us[rank][round];
+            if (o->us[side][rank][round] > slowest[round])
+                slowest[round] = o->us[side][rank][round];
     return bench_stats(slowest, ROUNDS);
 }
 
@@ -88,14 +99,11 @@ static void report(struct overhead *o, const char *what, bool in_place)
 {
     for (int rank = 0; rank < o->bench->ranks; rank++)
         o->call[rank].recv = (char *)o->call[rank].send + (in_place ? 0 : COUNT * sizeof(float));
-    (void)measure(o, true);
-    const struct bench_stats ours = measure(o, false);
-    const struct bench_stats peer = measure(o, true);
-    const struct bench_stats again = measure(o, false);
-    printf("%-10s %-12s %8.3f %8.3f %8.3f | %8.3f %8.3f | %+8.3f %+7.1f %%\n", what,
-           in_place ? "in place" : "out of place", ours.median, again.median, ours.p99, peer.median,
-           peer.p99, (ours.median + again.median) / 2 - peer.median,
-           100 * ((ours.median + again.median) / 2 / peer.median - 1));
+    measure(o);
+    const struct bench_stats ours = stats_of(o, OURS), peer = stats_of(o, PEER);
+    printf("%-10s %-12s %8.3f %8.3f %8.3f | %8.3f %8.3f %8.3f | %+8.3f %+7.1f %%\n", what,
+           in_place ? "in place" : "out of place", ours.median, ours.min, ours.p99, peer.median,
+           peer.min, peer.p99, ours.median - peer.median, 100 * (ours.median / peer.median - 1));
 }
 
 static void run(const char *backend, int ranks, const char *what, uint32_t flags, bool heading)
@@ -111,8 +119,8 @@ static void run(const char *backend, int ranks, const char *what, uint32_t flags
             .op = TRIB_SUM, .send = bench_alloc(&bench, rank, 2 * COUNT * sizeof(float))};
     if (heading) {
         bench_print_setting(&bench);
-        printf("%-10s %-12s %8s %8s %8s | %8s %8s | %8s %9s\n", "checks", "", "median", "again",
-               "p99", bench.peer->name, "p99", "extra", "");
+        printf("%-10s %-12s %8s %8s %8s | %8s %8s %8s | %8s\n", "checks", "", "median", "min", "p99",
+               bench.peer->name, "min", "p99", "extra");
     }
     report(&o, what, true);
     report(&o, what, false);
