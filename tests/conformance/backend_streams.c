@@ -1,5 +1,5 @@
-/* Collectives and streams: the order of calls, events between streams, the default stream, and that a
- * call is queued and returns. */
+/* Collectives and streams: the order of calls, events between streams, the default stream, that a call
+ * is queued and returns, and two communicators at once. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,10 +179,53 @@ static void streams_rank(int rank, int size, void *argument)
     guarded_destroy(&blocks.memory);
 }
 
+/* ---------------------------------------------------------- two communicators at the same time */
+
+struct parallel {
+    struct suite suites[2]; /* each with its own communicators and streams, on the same devices */
+};
+
+static void parallel_rank(int rank, int size, void *argument)
+{
+    struct parallel *parallel = argument;
+    struct blocks blocks[2];
+    trib_stream streams[2];
+    bool good = true;
+    for (int i = 0; i < 2; i++) {
+        struct suite *suite = &parallel->suites[i];
+        streams[i] = suite->team.streams[rank];
+        if (!blocks_create(&blocks[i], &suite->team, rank))
+            return;
+        set_block(&blocks[i], 0, i + 1, 3, 1);
+        good = good && guarded_push(&blocks[i].memory, streams[i]);
+    }
+    for (int round = 0; round < ROUNDS && good; round++)
+        good = sum(&blocks[0], 0, 0, streams[0]) && sum(&blocks[1], 0, 0, streams[1]);
+    for (int i = 0; i < 2; i++) {
+        good = good && fetch(&blocks[i], streams[i]);
+        set_block(&blocks[i], 0, i + 1, 3, power(size, ROUNDS));
+        backend_go_on(&parallel->suites[i], rank,
+                      good && compare(&parallel->suites[i], &blocks[i], "two communicators"));
+        guarded_destroy(&blocks[i].memory);
+    }
+}
+
+static void two_communicators(struct suite *suite)
+{
+    struct parallel parallel = {{*suite, *suite}};
+    struct team *second = &parallel.suites[1].team;
+    check_begin("%s, %d ranks: two communicators at once", suite->team.backend, suite->team.size);
+    if (team_create(second, suite->team.backend, suite->team.size, NULL))
+        check_ranks(suite->team.size, parallel_rank, &parallel);
+    team_destroy(second);
+    check_end();
+}
+
 void backend_streams(struct suite *suite)
 {
     struct streams_case streams = {.suite = suite};
     check_begin("%s, %d ranks: streams", suite->team.backend, suite->team.size);
     check_ranks(suite->team.size, streams_rank, &streams);
     check_end();
+    two_communicators(suite);
 }
