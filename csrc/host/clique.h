@@ -14,8 +14,8 @@
 #include "csrc/host/rendezvous.h"
 
 enum {
-    TRI_LINE = 64,          /* bytes of a cache line: ranks write to lines of their own */
-    TRI_STAGE_BYTES = 4096, /* a call that sends no more is staged; see collectives.c */
+    TRI_LINE = 64,            /* bytes of a cache line: ranks write to lines of their own */
+    TRI_STAGE_BYTES = 4096,   /* a call that sends no more is staged; see collectives.c */
     TRI_PIECE_BYTES = 1 << 20 /* between two looks at the abort word */
 };
 
@@ -39,9 +39,11 @@ struct tri_transport {
     /* Written by this rank, read by the others. */
     _Alignas(TRI_LINE) struct tri_call posted[2]; /* what it called; two in turn */
     unsigned char *staged[2];                     /* TRI_STAGE_BYTES each, beside `posted` */
-    _Atomic bool touching; /* it reads or writes memory of other ranks' callers now */
-    _Atomic uint32_t unsent; /* parcels that were not taken yet */
-    _Atomic(struct tri_parcel *) parcels[TRI_MAX_RANKS_HOST]; /* for this rank, by sender */
+    _Atomic bool touching;   /* it reads or writes memory of other ranks' callers now */
+    _Atomic uint32_t unsent; /* its parcels that were not taken yet; takers count down */
+
+    /* Parcels for this rank, by sender: written by the sender, then by this rank. */
+    _Alignas(TRI_LINE) _Atomic(struct tri_parcel *) parcels[TRI_MAX_RANKS_HOST];
 };
 
 struct tri_clique {
@@ -50,9 +52,9 @@ struct tri_clique {
     struct trib_abort *abort;
     uint32_t word; /* 1 after an abort; see tri_clique_live */
     unsigned char *stage;
-    struct tri_meeting split;  /* where its ranks meet to split */
-    _Atomic int32_t closed;    /* ranks that will make no more calls */
-    struct tri_park closing;   /* for every rank's `served` */
+    struct tri_meeting split; /* where its ranks meet to split */
+    _Atomic int32_t closed;   /* ranks that will make no more calls */
+    struct tri_park closing;  /* for every rank's `served` */
 
     _Alignas(TRI_LINE) _Atomic int32_t arrived; /* ranks at the barrier */
     _Alignas(TRI_LINE) _Atomic uint32_t phase;  /* barriers completed */

@@ -16,11 +16,11 @@
 #endif
 
 enum {
-    GLANCES = 40,        /* looks before the clock is asked: about a microsecond */
-    LOOKS_A_TIME = 16,   /* between two looks at the clock */
-    SPIN_NS = 50000,     /* a sleep and a wake on another CPU cost about as much */
-    LONG_YIELD_NS = 200000,
-    SULK_NS = 20000000   /* no yields for so long after a long one */
+    GLANCES = 40,           /* looks before the clock is asked: about a microsecond */
+    LOOKS_A_TIME = 16,      /* between two looks at the clock */
+    SPIN_NS = 50000,        /* a sleep and a wake on another CPU cost about as much */
+    LONG_YIELD_NS = 200000, /* a yield that takes longer has cost more than it can save */
+    SULK_NS = 20000000      /* no yields for so long after a long one */
 };
 
 static void relax(void)
@@ -32,7 +32,8 @@ static void relax(void)
 #endif
 }
 
-/* CPUs that this process may use. */
+/* CPUs that this process may use: those of its first thread, for a rank's own thread may be bound to
+ * a single one. */
 static int cpus(void)
 {
     static _Atomic int known;
@@ -42,7 +43,7 @@ static int cpus(void)
     n = (int)sysconf(_SC_NPROCESSORS_ONLN);
 #ifdef __linux__
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
+    if (sched_getaffinity(getpid(), sizeof set, &set) == 0)
         n = CPU_COUNT(&set);
 #endif
     n = n < 1 ? 1 : n;
@@ -72,11 +73,11 @@ static bool yield_until(uint64_t end, tri_ready ready, void *context)
     while (now < end) {
         const uint64_t before = now;
         (void)sched_yield();
-        if (ready(context))
-            return true;
         now = tri_now_ns();
         if (now - before > LONG_YIELD_NS)
             atomic_store_explicit(&sulk_end, now + SULK_NS, memory_order_relaxed);
+        if (ready(context))
+            return true;
     }
     return false;
 }

@@ -7,8 +7,8 @@
 #include "csrc/host/queue.h"
 #include "tributary.h"
 
-/* The queue behind a public handle; that of the device's default stream, made at first use, for NULL
- * and (void *)1. TRIB_ERR_INVALID_STREAM names `operation`. */
+/* The queue behind a public handle. NULL and (void *)1 mean the device's default stream, which is
+ * made at first use. TRIB_ERR_INVALID_STREAM names `operation`. */
 trib_status tri_stream_find(struct tri_queue **out, int32_t device, trib_stream stream,
                             const char *operation);
 
