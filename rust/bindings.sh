@@ -14,7 +14,7 @@ made=$(DOCS_RS=1 cargo build --quiet --locked -p tributary-sys --features bindge
         --message-format=json |
     sed -n '/"reason":"build-script-executed".*[/#]tributary-sys[@#]/s/.*"out_dir":"\([^"]*\)".*/\1/p')
 made=$made/bindings.rs
-rustfmt --quiet --edition 2021 "$made"
+rustfmt --quiet --edition 2021 --config-path rustfmt.toml "$made"
 
 if [ "${1-}" != --check ]; then
     cp "$made" "$kept"

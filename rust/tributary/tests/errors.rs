@@ -6,8 +6,8 @@ use std::ffi::c_void;
 
 use common::{backend, device, error_of, have, ranks, vec_on};
 use tributary::{
-    Communicator, DType, Device, DeviceBuffer, DeviceVec, ErrorKind, Group, Options, ReduceOp,
-    Stream, UniqueId,
+    Communicator, DType, Device, DeviceBuffer, DeviceSlice, DeviceVec, ErrorKind, Group, Options,
+    ReduceOp, Stream, UniqueId,
 };
 
 /// A tensor that says what a test wants.
@@ -170,4 +170,48 @@ fn copies_of_another_length() {
     assert_eq!(error_of(vec.upload(&[1; 5], &stream)).kind(), ErrorKind::InvalidArgument);
     let error = error_of(vec.download_into(&mut [0; 3], &stream));
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+/// A held buffer may be named twice; that it is not used twice at once is for the library to see.
+#[test]
+fn buffers_that_overlap() {
+    ranks(2, |comm, stream| {
+        let mut buffer = vec_on(comm, &[1.0_f32; 8]);
+        let errors = [
+            error_of(comm.scope(stream, |s| {
+                let held = s.hold(&mut buffer);
+                s.allreduce_list([held, held], ReduceOp::Sum)
+            })),
+            error_of(comm.scope(stream, |s| {
+                let held = s.hold(&mut buffer);
+                s.weighted_average([held.slice(..5), held.slice(4..)], 1.0.into(), None)
+            })),
+            error_of(comm.scope(stream, |s| {
+                let held = s.hold(&mut buffer);
+                s.allreduce(held.slice(..5), held.slice(3..), ReduceOp::Sum)
+            })),
+            error_of(comm.scope(stream, |s| {
+                let held = s.hold(&mut buffer);
+                s.alltoall(held, held)
+            })),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::InvalidBuffer, "{error}");
+        }
+        assert_eq!(comm.counters().unwrap().calls, 0);
+    });
+}
+
+#[test]
+fn a_held_total_is_no_tensor_of_its_own_average() {
+    ranks(2, |comm, stream| {
+        let tensors = vec_on(comm, &[1.0_f32; 8]);
+        // SAFETY: the call must fail; then nothing is queued.
+        let first = unsafe { DeviceSlice::new(tensors.ptr(), 1, DType::F32, Some(comm.device())) };
+        // SAFETY: as above.
+        let error = error_of(unsafe {
+            comm.weighted_average(&[&tensors], 1.0.into(), Some(&first), stream)
+        });
+        assert_eq!(error.kind(), ErrorKind::InvalidBuffer, "{error}");
+    });
 }
