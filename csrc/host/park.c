@@ -32,8 +32,8 @@ static void relax(void)
 #endif
 }
 
-/* CPUs that this process may use: those of its first thread, for a rank's own thread may be bound to
- * a single one. */
+/* CPUs that this process may use: those of its first thread, for a rank's own thread may be bound
+ * to a single one. */
 static int cpus(void)
 {
     static _Atomic int known;
