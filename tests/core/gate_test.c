@@ -1,0 +1,119 @@
+/* Aborts that come in the middle of a call: between its checks and the engine, and while the engine has
+ * it. The program brings its own table: the host backend, with two members that abort when told to. */
+#include <string.h>
+
+#include "csrc/backend.h"
+#include "tests/team.h"
+
+extern const struct tri_backend tri_backend_host;
+
+enum moment { NEVER, WHILE_CHECKED, WHILE_SUBMITTED };
+
+static enum moment moment;
+static trib_abort *handle;
+static int submitted; /* calls that the engine was given */
+
+static struct tri_device_ops device_ops;
+static struct tri_transport_ops transport_ops;
+static struct tri_backend backend;
+const struct tri_backend *const tri_backends[] = {&backend, NULL};
+
+const struct tri_backend *tri_backend_find(const char *name)
+{
+    return strcmp(name, backend.name) == 0 ? &backend : NULL;
+}
+
+static void maybe_abort(enum moment now)
+{
+    if (moment != now)
+        return;
+    moment = NEVER;
+    CHECK_OK(trib_abort_raise(handle, "in the middle of a call"));
+}
+
+static enum tri_fault check_stream(int32_t device, trib_stream stream, size_t *found)
+{
+    maybe_abort(WHILE_CHECKED);
+    return tri_backend_host.device->check_stream(device, stream, found);
+}
+
+static trib_status submit(struct tri_transport *transport, void (*function)(void *argument),
+                          const void *argument, size_t bytes, trib_stream stream)
+{
+    submitted++;
+    CHECK(tri_abort_inside(handle) == 1); /* an aborter can see that a call is inside */
+    maybe_abort(WHILE_SUBMITTED);
+    return tri_backend_host.transport->submit(transport, function, argument, bytes, stream);
+}
+
+enum { ALLREDUCE, LIST, WEIGHTED, BARRIER, ALLGATHERV, BATCH, CALLS };
+static const char *const names[CALLS] = {"allreduce", "allreduce_list", "weighted_average",
+                                         "barrier",   "allgatherv",     "batch"};
+
+static trib_status call(trib_comm *comm, int which, float *data, trib_stream stream)
+{
+    static const size_t counts[] = {4}, offsets[] = {4};
+    const trib_tensor list[] = {{data, 2, TRIB_F32, 0}, {data + 2, 2, TRIB_F32, 0}};
+    switch (which) {
+    case ALLREDUCE:
+        return trib_allreduce(comm, data, data + 4, 4, TRIB_F32, TRIB_SUM, stream);
+    case LIST:
+        return trib_allreduce_list(comm, list, 2, TRIB_SUM, stream);
+    case WEIGHTED:
+        return trib_weighted_average(comm, list, 2, 1.0f, NULL, data + 7, stream);
+    case BARRIER:
+        return trib_barrier(comm, stream);
+    case ALLGATHERV:
+        return trib_allgatherv(comm, data, data, counts, offsets, TRIB_F32, stream);
+    default:
+        break;
+    }
+    trib_status status = trib_batch_begin(comm);
+    if (status == TRIB_OK)
+        status = trib_allreduce(comm, data, data + 4, 4, TRIB_F32, TRIB_SUM, stream);
+    const trib_status end = trib_batch_end(comm);
+    return status != TRIB_OK ? status : end;
+}
+
+static void overtaken(int which, enum moment when)
+{
+    float data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    struct team team;
+    check_begin("%s, aborted while it is %s", names[which],
+                when == WHILE_CHECKED ? "checked" : "submitted");
+    moment = NEVER;
+    if (team_create(&team, "host", 1, NULL) &&
+        CHECK_OK(trib_comm_abort_handle(&handle, team.comms[0]))) {
+        submitted = 0;
+        CHECK_OK(call(team.comms[0], which, data, team.streams[0]));
+        CHECK(submitted == 1);
+        moment = when;
+        submitted = 0;
+        CHECK_STATUS(call(team.comms[0], which, data, team.streams[0]), TRIB_ERR_ABORTED);
+        CHECK_DETAIL("in the middle of a call");
+        CHECK(moment == NEVER);
+        CHECK_MSG(submitted == (when == WHILE_SUBMITTED), "%d calls were handed to the engine",
+                  submitted);
+        CHECK(tri_abort_inside(handle) == 0);
+        team_close(&team);
+        trib_abort_release(handle);
+    }
+    team_destroy(&team);
+    check_end();
+}
+
+int main(void)
+{
+    device_ops = *tri_backend_host.device;
+    device_ops.check_stream = check_stream;
+    transport_ops = *tri_backend_host.transport;
+    transport_ops.submit = submit;
+    backend = tri_backend_host;
+    backend.device = &device_ops;
+    backend.transport = &transport_ops;
+    for (int which = 0; which < CALLS; which++) {
+        overtaken(which, WHILE_CHECKED);
+        overtaken(which, WHILE_SUBMITTED);
+    }
+    return check_finish("gate_test");
+}
