@@ -1,0 +1,210 @@
+//! The ranks: one thread each, started once.
+
+use std::any::Any;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tributary::{AbortHandle, Communicator, Group, Options};
+
+use crate::gate::Gate;
+use crate::nccl::{self, Nccl};
+use crate::rank::{Rank, Shape};
+use crate::setting::Setting;
+use crate::{Call, Queue, Result};
+
+/// How long the ranks have to come back once one of them has failed.
+const GRACE: Duration = Duration::from_secs(10);
+
+type Job = Box<dyn FnOnce(&mut Rank) + Send>;
+
+/// The ranks of one communicator. A failure of one of them ends the program, and the others are not
+/// left waiting for it.
+pub struct Team {
+    setting: Setting,
+    workers: Vec<Worker>,
+    abort: AbortHandle,
+    gate: Arc<Gate>,
+}
+
+/// A rank's thread: it does the jobs that come.
+struct Worker {
+    jobs: Sender<Job>,
+    thread: JoinHandle<()>,
+}
+
+impl Team {
+    /// Start the ranks that the environment asks for.
+    pub fn open(options: Options) -> Team {
+        Team::try_open(options).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    fn try_open(options: Options) -> Result<Team> {
+        let setting = Setting::from_env()?;
+        let options = options.backend(setting.backend.name());
+        let group = Group::with_options(setting.ranks, &options)?;
+        let abort = group.abort_handle();
+        let gate = Arc::new(Gate::new(setting.ranks));
+        // Empty on host.
+        let mut peers: Vec<Nccl> =
+            if setting.on_gpus() { nccl::open(setting.ranks)? } else { Vec::new() };
+        let mut workers = Vec::new();
+        for comm in group.split()?.into_iter().rev() {
+            let (peer, gate) = (peers.pop(), Arc::clone(&gate));
+            let (jobs, inbox) = channel();
+            let thread = thread::Builder::new()
+                .name(format!("rank {}", comm.rank()))
+                .spawn(move || work(comm, peer, gate, inbox))?;
+            workers.push(Worker { jobs, thread });
+        }
+        workers.reverse();
+        Ok(Team { setting, workers, abort, gate })
+    }
+
+    /// Where it runs.
+    pub fn setting(&self) -> Setting {
+        self.setting
+    }
+
+    /// Do `job` on all ranks; their answers, rank 0 first.
+    pub fn run<T: Send + 'static>(
+        &self,
+        job: impl Fn(&mut Rank) -> Result<T> + Send + Sync + 'static,
+    ) -> Vec<T> {
+        let job = Arc::new(job);
+        let (report, reports) = channel();
+        for (rank, worker) in self.workers.iter().enumerate() {
+            let (job, report) = (Arc::clone(&job), report.clone());
+            let task: Job = Box::new(move |state| {
+                let answer = catch_unwind(AssertUnwindSafe(|| job(state)))
+                    .unwrap_or_else(|panic| Err(words(panic.as_ref()).into()));
+                // Nobody listens any more if another rank failed.
+                drop(report.send((rank, answer)));
+            });
+            if worker.jobs.send(task).is_err() {
+                self.fail(&format!("rank {rank} has ended"), &reports);
+            }
+        }
+        drop(report);
+        let mut answers: Vec<Option<T>> = self.workers.iter().map(|_| None).collect();
+        while let Ok((rank, answer)) = reports.recv() {
+            match answer {
+                Ok(answer) => answers[rank] = Some(answer),
+                Err(failure) => self.fail(&format!("rank {rank}: {failure}"), &reports),
+            }
+        }
+        answers.into_iter().map(|answer| answer.expect("every rank reports once")).collect()
+    }
+
+    /// Free the other ranks, and panic.
+    fn fail<T>(&self, why: &str, reports: &Receiver<(usize, Result<T>)>) -> ! {
+        self.gate.open_for_ever();
+        self.abort.abort(why);
+        while reports.recv_timeout(GRACE).is_ok() {}
+        panic!("{why}");
+    }
+
+    /// Give every rank buffers of `shape`, and see that `call` does its work on them.
+    pub fn prepare(&self, shape: &Shape, call: Call) {
+        let shape = shape.clone();
+        self.run(move |rank| {
+            rank.fill(&shape)?;
+            rank.pass_gate()?;
+            (call.queue)(rank)?;
+            rank.finish()?;
+            (call.verify)(rank).map_err(|wrong| format!("{}: {wrong}", call.name).into())
+        });
+    }
+
+    /// Time of `iterations` calls on the streams, of the slowest rank.
+    pub fn stream_time(&self, iterations: u64, queue: Queue) -> Duration {
+        slowest(self.run(move |rank| rank.stream_time(iterations, queue)))
+    }
+
+    /// Time that the rank's thread needs to queue `iterations` calls, of the slowest rank.
+    /// `queue(rank, n)` queues n of them and says how long that took; the streams are waited for
+    /// between such batches.
+    pub fn queue_time(
+        &self,
+        iterations: u64,
+        queue: impl Fn(&mut Rank, u64) -> Result<Duration> + Copy + Send + Sync + 'static,
+    ) -> Duration {
+        slowest(self.run(move |rank| rank.queue_time(iterations, queue)))
+    }
+}
+
+fn slowest(times: Vec<Duration>) -> Duration {
+    times.into_iter().max().expect("there is a rank")
+}
+
+fn work(comm: Communicator, peer: Option<Nccl>, gate: Arc<Gate>, inbox: Receiver<Job>) {
+    match Rank::new(comm, peer, gate) {
+        Ok(mut rank) => inbox.into_iter().for_each(|job| job(&mut rank)),
+        // The first job finds the inbox closed.
+        Err(failure) => eprintln!("{}: {failure}", thread::current().name().unwrap_or_default()),
+    }
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "panic".to_owned())
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        // All at once: a rank's end may wait for the other ranks'.
+        let threads: Vec<JoinHandle<()>> =
+            self.workers.drain(..).map(|worker| worker.thread).collect();
+        // After a failure a rank may be stuck in the peer's call, which nothing aborts.
+        if !thread::panicking() {
+            for thread in threads {
+                drop(thread.join());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ALLREDUCE;
+
+    #[test]
+    #[should_panic(expected = "rank 1: this rank leaves")]
+    fn a_panic_frees_the_ranks_that_wait_in_a_collective() {
+        let team = Team::open(Options::new());
+        team.run(|rank| rank.fill(&Shape::flat(1 << 10)));
+        team.run(|rank| {
+            assert!(rank.comm.rank() != 1, "this rank leaves");
+            (ALLREDUCE.queue)(rank)?;
+            rank.finish()
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "rank 0: this rank leaves")]
+    fn a_panic_frees_the_ranks_that_wait_at_the_gate() {
+        let team = Team::open(Options::new());
+        team.run(|rank| {
+            assert!(rank.comm.rank() != 0, "this rank leaves");
+            rank.pass_gate()
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "element 3 is")]
+    fn wrong_results_are_seen() {
+        let team = Team::open(Options::new());
+        let mut call = ALLREDUCE;
+        call.queue = |rank| {
+            (ALLREDUCE.queue)(rank)?;
+            rank.finish()?;
+            let mut values = rank.recv.download(&rank.stream)?;
+            values[3] += 1.0;
+            Ok(rank.recv.upload(&values, &rank.stream)?)
+        };
+        team.prepare(&Shape::flat(100), call);
+    }
+}
