@@ -11,8 +11,8 @@ use super::data::{Image, CLASSES, PIXELS};
 const WIDTHS: [usize; 4] = [PIXELS, 256, 128, CLASSES];
 const LAYERS: usize = WIDTHS.len() - 1;
 
-/// One tensor a parameter, or its gradient: weights then biases of every layer. The weights of a
-/// layer are stored input by input: `weights[input * outputs + output]`.
+/// The parameters of a network, or their gradients: of each layer in turn the weights, which lie input
+/// by input (`weights[input * outputs + output]`), and then the biases.
 pub type Tensors = Vec<Vec<f32>>;
 
 /// Tensors of the network's shapes, all zero.

@@ -79,7 +79,7 @@ fn same_loss(network: &Network, reference: &Network, ranks: usize, digits: &Digi
     let (theirs, _) = reference.evaluate(&digits.training);
     let difference = (ours - theirs).abs() / theirs;
     Proof {
-        claim: "the final training loss is that of one rank",
+        claim: "the final loss is that of one rank",
         holds: difference <= ROUNDING,
         evidence: format!(
             "{ours:.9} with {}, {theirs:.9} with one; relative difference {difference:.1e}, \

@@ -8,7 +8,7 @@ mod train;
 use clap::Parser;
 use train::data::Digits;
 use train::exchange::Exchange;
-use train::network::Network;
+use train::network::{zeros, Network};
 use train::ranks::on_every_rank;
 use train::worker::Trained;
 use train::{proof, run, Failure, Options};
@@ -40,6 +40,28 @@ fn a_batch_that_cannot_be_divided_is_refused() {
     assert!(error(&["--ranks", "7", "--batch", "7000"]).contains("--batch 1435"));
     assert!(error(&["--ranks", "3", "--batch", "0"]).contains("--batch 3"));
     assert!(error(&["--ranks", "0"]).contains("at least one rank"));
+}
+
+#[test]
+fn gradients_are_slopes_of_the_loss() {
+    const STEP: f32 = 0.01;
+    let digits = Digits::load();
+    let mut network = Network::random(&mut fastrand::Rng::with_seed(2));
+    let images: Vec<_> = digits.test.iter().take(8).collect();
+    let mut gradients = zeros();
+    network.backward(&images, &mut gradients);
+    let mut unused = zeros();
+    for (tensor, place) in [(0, 9000), (1, 100), (2, 20_000), (3, 50), (4, 777), (5, 3)] {
+        let mut loss_at = |change: f32| {
+            network.parameters[tensor][place] += change;
+            network.backward(&images, &mut unused)
+        };
+        let slope = (loss_at(STEP) - loss_at(-2.0 * STEP)) / (2.0 * STEP);
+        loss_at(STEP);
+        let gradient = gradients[tensor][place];
+        assert!((slope - gradient).abs() < 1e-4, "tensor {tensor}: {gradient}, not {slope}");
+        assert!(gradient.abs() > 1e-3, "tensor {tensor}: {gradient} shows nothing");
+    }
 }
 
 #[test]
