@@ -140,7 +140,22 @@ fn build() -> Result<()> {
     println!("cargo:include={}", prefix.join("include").display());
     let folder = prefix.join("lib");
     let private = libs_private(&folder.join("pkgconfig/tributary.pc"))?;
-    link(&folder, &private)
+    link(&folder, &private)?;
+    link_sanitizers();
+    Ok(())
+}
+
+/// The run-time libraries of the sanitizers that the C library was compiled with, for its own tests.
+fn link_sanitizers() {
+    let sanitizers = env::var("TRIBUTARY_SANITIZE").unwrap_or_default();
+    for sanitizer in sanitizers.split([',', ';']) {
+        match sanitizer {
+            "address" => println!("cargo:rustc-link-lib=dylib=asan"),
+            "thread" => println!("cargo:rustc-link-lib=dylib=tsan"),
+            "undefined" => println!("cargo:rustc-link-lib=dylib=ubsan"),
+            _ => {}
+        }
+    }
 }
 
 fn cmake() -> Command {
