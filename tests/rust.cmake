@@ -1,5 +1,6 @@
-# One check of the Rust crates. CHECK is test, train, train_tsan, clippy, fmt, doc, bindings or package;
-# RUST the workspace; TARGET cargo's output. The environment says how build.rs makes the C library.
+# One check of the Rust crates. CHECK is test, train, train_tsan, clippy, fmt, doc, bindings, package or
+# bench (each benchmark once); RUST the workspace, NEEDED the oldest Rust that it takes; TARGET cargo's
+# output. The environment says how build.rs makes the C library.
 cmake_minimum_required(VERSION 3.25)
 
 function(skip why)
@@ -13,12 +14,10 @@ if(NOT cargo)
 endif()
 
 # A toolchain that is older than the crates ask for cannot even read their lock file.
-file(STRINGS ${RUST}/Cargo.toml line REGEX "^rust-version")
-string(REGEX MATCH "[0-9.]+" needed "${line}")
 execute_process(COMMAND ${cargo} --version OUTPUT_VARIABLE line COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" found "${line}")
-if(found VERSION_LESS needed)
-    skip("cargo ${found} is older than ${needed}")
+if(found VERSION_LESS NEEDED)
+    skip("cargo ${found} is older than ${NEEDED}")
     return()
 endif()
 
@@ -48,6 +47,8 @@ elseif(CHECK STREQUAL "train_tsan")
         --ranks 4 --epochs 8 --no-reference)
 elseif(CHECK STREQUAL "clippy")
     set(command ${cargo} clippy --workspace --all-targets --locked -- -D warnings)
+elseif(CHECK STREQUAL "bench")
+    set(command ${cargo} bench --locked -- --test)
 elseif(CHECK STREQUAL "fmt")
     set(command ${cargo} fmt --all --check)
 elseif(CHECK STREQUAL "doc")
