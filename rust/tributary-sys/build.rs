@@ -128,13 +128,21 @@ fn build() -> Result<()> {
             configure.arg(format!("-D{name}={value}"));
         }
     }
-    run_tool(&mut configure, "configuring the C library")?;
+    if env::var_os("CMAKE_GENERATOR").is_none() && !runs("make") && runs("ninja") {
+        configure.args(["-G", "Ninja"]);
+    }
+    let summary = run_tool(&mut configure, "configuring the C library")?;
+    if env::var_os("TRIBUTARY_NCCL").is_none() {
+        say_what_is_missing(&summary);
+    }
 
     let mut compile = cmake();
     compile.arg("--build").arg(&tree).args(["--config", "Release"]);
     compile.args(["--parallel", &env::var("NUM_JOBS").unwrap_or_else(|_| "1".into())]);
     run_tool(&mut compile, "compiling the C library")?;
-    run_tool(cmake().arg("--install").arg(&tree).args(["--config", "Release"]), "installing it")?;
+    let mut install = cmake();
+    install.arg("--install").arg(&tree).args(["--config", "Release"]);
+    run_tool(&mut install, "installing the C library")?;
 
     println!("cargo:root={}", prefix.display());
     println!("cargo:include={}", prefix.join("include").display());
@@ -162,17 +170,38 @@ fn cmake() -> Command {
     Command::new(env::var_os("CMAKE").unwrap_or_else(|| "cmake".into()))
 }
 
-fn run_tool(command: &mut Command, what: &str) -> Result<()> {
-    let status = command.status().map_err(|error| {
+/// Does a program of this name answer?
+fn runs(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// Run, and give back what it printed, which cargo shows if the build fails.
+fn run_tool(command: &mut Command, what: &str) -> Result<String> {
+    let output = command.output().map_err(|error| {
         format!(
             "{what} needs CMake 3.25 or newer and a C compiler; {:?} cannot be run: {error}",
             command.get_program()
         )
     })?;
-    if !status.success() {
-        return Err(format!("{what} failed ({status}); its messages are above").into());
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    println!("{said}");
+    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+    if !output.status.success() {
+        return Err(format!("{what} failed ({}); its messages are above", output.status).into());
     }
-    Ok(())
+    Ok(said)
+}
+
+/// Nobody asked for one backend alone: say it, and why.
+fn say_what_is_missing(summary: &str) {
+    for line in summary.lines() {
+        if let Some((_, why)) = line.split_once("backend nccl: not built: ") {
+            println!(
+                "cargo:warning=the host backend alone is built: {why}; TRIBUTARY_NCCL=OFF silences \
+                 this"
+            );
+        }
+    }
 }
 
 /// Rebuild when a file below `path` changes. Folders are named too, for files that come and go.
