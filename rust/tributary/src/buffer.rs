@@ -55,7 +55,14 @@ pub unsafe trait DeviceBuffer {
 }
 
 /// A buffer that keeps to Rust's rules of borrowing, so that the safe operations may use it: slices,
-/// vectors, [`DeviceVec`]. A tensor whose clones share their storage is none.
+/// vectors, [`DeviceVec`]. A tensor whose clones share their storage is none:
+///
+/// ```compile_fail,E0277
+/// # use tributary::{Communicator, DeviceSlice, ReduceOp, Stream};
+/// fn shared(comm: &mut Communicator, stream: &Stream, view: &mut DeviceSlice) -> tributary::Result<()> {
+///     comm.scope(stream, |s| s.allreduce_in_place(view, ReduceOp::Sum))
+/// }
+/// ```
 ///
 /// # Safety
 /// While a `&` borrow of the value lasts, nothing on host or device writes its elements; while a

@@ -401,6 +401,7 @@ pub(crate) struct Check {
 }
 
 impl Check {
+    #[inline]
     pub(crate) fn new(
         operation: &'static str,
         comm: &Communicator,
@@ -422,40 +423,26 @@ impl Check {
         Check { operation, rank, size, device }
     }
 
+    #[inline]
     pub(crate) fn stream(&self, stream: &Stream) -> Result<()> {
         if stream.device() == self.device {
             return Ok(());
         }
-        Err(Error::new(
-            sys::TRIB_ERR_INVALID_STREAM,
-            format!(
-                "{self}: `stream` is a stream of {}; give one of {}",
-                stream.device(),
-                self.device
-            ),
-        ))
+        Err(self.foreign_stream(stream))
     }
 
     /// May this rank use `buffer`, as far as the buffer says?
+    #[inline]
     pub(crate) fn buffer(&self, name: &str, buffer: &dyn DeviceBuffer) -> Result<DeviceSlice> {
         let view = DeviceSlice::of(buffer);
-        match view.device() {
-            Some(device) if device != self.device => {
-                return Err(Error::buffer(format!(
-                    "{self}: `{name}` is on {device}; move it to {}",
-                    self.device
-                )));
-            }
-            _ => {}
-        }
-        if !view.is_contiguous() {
-            return Err(Error::buffer(format!(
-                "{self}: `{name}` is not contiguous; pass a contiguous copy"
-            )));
+        let elsewhere = view.device().is_some_and(|device| device != self.device);
+        if elsewhere || !view.is_contiguous() {
+            return Err(self.unfit(name, &view));
         }
         Ok(view)
     }
 
+    #[inline]
     fn same_type(
         &self,
         send: &dyn DeviceBuffer,
@@ -469,6 +456,7 @@ impl Check {
     }
 
     /// `send` has `sends` blocks, `recv` has `recvs` of the same length and type.
+    #[inline]
     fn pair(
         &self,
         send: &dyn DeviceBuffer,
@@ -557,6 +545,32 @@ impl Check {
         Ok(())
     }
 
+    #[cold]
+    fn foreign_stream(&self, stream: &Stream) -> Error {
+        Error::new(
+            sys::TRIB_ERR_INVALID_STREAM,
+            format!(
+                "{self}: `stream` is a stream of {}; give one of {}",
+                stream.device(),
+                self.device
+            ),
+        )
+    }
+
+    #[cold]
+    fn unfit(&self, name: &str, buffer: &DeviceSlice) -> Error {
+        match buffer.device() {
+            Some(device) if device != self.device => Error::buffer(format!(
+                "{self}: `{name}` is on {device}; move it to {}",
+                self.device
+            )),
+            _ => {
+                Error::buffer(format!("{self}: `{name}` is not contiguous; pass a contiguous copy"))
+            }
+        }
+    }
+
+    #[cold]
     fn mixed(&self, send: &DeviceSlice, recv: &DeviceSlice) -> Error {
         Error::buffer(format!(
             "{self}: one buffer holds {}, the other {}; give two of one type",
@@ -565,6 +579,7 @@ impl Check {
         ))
     }
 
+    #[cold]
     fn wrong(&self, name: &str, buffer: &DeviceSlice, expected: usize) -> Error {
         Error::buffer(format!(
             "{self}: `{name}` has {} elements where {expected} are expected",

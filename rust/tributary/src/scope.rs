@@ -45,7 +45,7 @@ impl Communicator {
     ///
     /// What is borrowed cannot be looked at before the scope is over:
     ///
-    /// ```compile_fail,E0503
+    /// ```compile_fail,E0499
     /// # use tributary::{Communicator, ReduceOp, Stream};
     /// # fn f(comm: &mut Communicator, stream: &Stream) -> tributary::Result<()> {
     /// let mut gradient = vec![1.0_f32; 10];

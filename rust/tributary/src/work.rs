@@ -44,6 +44,20 @@ impl Communicator {
     /// # threads.into_iter().try_for_each(|thread| thread.join().unwrap())?;
     /// # Ok::<(), tributary::Error>(())
     /// ```
+    ///
+    /// What is borrowed cannot be given away, for a work may be forgotten:
+    ///
+    /// ```compile_fail,E0597
+    /// # use tributary::{Communicator, ReduceOp, Stream};
+    /// # fn f(comm: &mut Communicator, stream: &Stream) -> tributary::Result<()> {
+    /// let mut gradient = vec![1.0_f32; 10];
+    /// let work = comm.start(&mut gradient[..], stream, |s, gradient| {
+    ///     s.allreduce_in_place(&mut **gradient, ReduceOp::Sum)
+    /// })?;
+    /// std::mem::forget(work);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn start<B, F>(
         &mut self,
         buffers: B,
