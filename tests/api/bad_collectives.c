@@ -20,9 +20,9 @@ bool bad_refused(const struct bad *bad, trib_status found, trib_status expected,
 {
     char rank[32];
     (void)snprintf(rank, sizeof rank, "rank %d", bad->rank);
-    if (!check_that(found == expected, file, line, "%s with a bad %s is %s, expected %s; detail: %s",
-                    operation, argument, trib_status_name(found), trib_status_name(expected),
-                    trib_last_detail())) {
+    if (!check_that(found == expected, file, line,
+                    "%s with a bad %s is %s, expected %s; detail: %s", operation, argument,
+                    trib_status_name(found), trib_status_name(expected), trib_last_detail())) {
         if (found == TRIB_OK)
             give_up(bad);
         return false;
@@ -390,7 +390,7 @@ void bad_lists(const struct bad *bad)
             names[0], "`op`");
     REFUSED(trib_broadcast_list(bad->comm, &good, 1, bad->team.size, bad->stream),
             TRIB_ERR_INVALID_ARGUMENT, names[1], "`root`");
-    REFUSED(trib_allreduce_list(bad->comm, &good, 1, TRIB_SUM, per_thread),
-            TRIB_ERR_INVALID_STREAM, names[0], "per-thread");
+    REFUSED(trib_allreduce_list(bad->comm, &good, 1, TRIB_SUM, per_thread), TRIB_ERR_INVALID_STREAM,
+            names[0], "per-thread");
     bad_weights(bad);
 }

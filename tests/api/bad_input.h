@@ -1,5 +1,5 @@
-/* Bad input: every mistake is refused before anything is queued, by a status and a detail that names
- * operation, argument, rank and device. */
+/* Bad input: every mistake is refused before anything is queued, by a status and a detail that
+ * names operation, argument, rank and device. */
 #ifndef TRI_TESTS_API_BAD_INPUT_H
 #define TRI_TESTS_API_BAD_INPUT_H
 

@@ -16,7 +16,8 @@ void bad_batches(const struct bad *bad)
 {
     const trib_tensor tensor = {bad->b, 8, TRIB_F32, 0};
     trib_comm *child = NULL;
-    REFUSED(trib_batch_end(bad->comm), TRIB_ERR_INVALID_USAGE, "trib_batch_end", "trib_batch_begin");
+    REFUSED(trib_batch_end(bad->comm), TRIB_ERR_INVALID_USAGE, "trib_batch_end",
+            "trib_batch_begin");
     /* A bad call poisons the batch: its end gives the same status and queues nothing. */
     CHECK_OK(trib_batch_begin(bad->comm));
     CHECK_OK(good_call(bad, bad->stream));
@@ -196,8 +197,7 @@ void bad_devices(const char *backend)
     int32_t done = 0;
     float ms = 0;
     CHECK_STATUS(trib_device_get(&device, backend, -1), TRIB_ERR_NO_DEVICE);
-    CHECK_STATUS(trib_device_get(&device, backend, team_limit(backend) + 1000),
-                 TRIB_ERR_NO_DEVICE);
+    CHECK_STATUS(trib_device_get(&device, backend, team_limit(backend) + 1000), TRIB_ERR_NO_DEVICE);
     CHECK_DETAIL(backend);
     CHECK_STATUS(trib_device_get(NULL, backend, 0), TRIB_ERR_INVALID_ARGUMENT);
     if (!CHECK_OK(trib_device_get(&device, backend, 0)))

@@ -109,7 +109,8 @@ static void in_order(const struct fixture *f)
         CHECK(record.order[i] == i);
 }
 
-/* One stands still, the other runs. (With copies: CUDA may run all submitted functions on one thread.) */
+/* One stands still, the other runs. (With copies: CUDA may run all submitted functions on one
+ * thread.) */
 static void independent(const struct fixture *f)
 {
     struct door door;
@@ -387,7 +388,7 @@ static void counters(const char *backend)
     check_end();
 }
 
-/* --------------------------------------------------------------------- what needs no communicator */
+/* ------------------------------------------------------------- what needs no communicator */
 
 static void versions(void)
 {
@@ -479,8 +480,8 @@ static void logs(const char *backend)
     check_end();
 }
 
-/* Handles are counted: every clone is one to release, in any order. (The address sanitizer says if one
- * is freed early or never.) */
+/* Handles are counted: every clone is one to release, in any order. (The address sanitizer says
+ * if one is freed early or never.) */
 static void handles(const char *backend)
 {
     enum { CLONES = 10 };

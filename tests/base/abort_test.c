@@ -1,4 +1,5 @@
-/* The abort state: one raise counts, its gate is shut when raise has returned, its hook runs once. */
+/* The abort state: one raise counts, its gate is shut when raise has returned, its hook runs
+ * once. */
 #include "csrc/base/abort.h"
 
 #include <stdatomic.h>

@@ -1,8 +1,8 @@
 /* What every backend must do, through the public API alone. A backend gets the whole suite with one
  * line: backend_host_test.c and backend_nccl_test.c are its instances.
  *
- * Every call is made by every rank on guarded memory full of poison, with inputs whose result is exact
- * (reference.h), and all of the memory is compared afterwards, guards and inputs included. */
+ * Every call is made by every rank on guarded memory full of poison, with inputs whose result is
+ * exact (reference.h), and all of the memory is compared afterwards, guards and inputs included. */
 #ifndef TRI_TESTS_CONFORMANCE_BACKEND_H
 #define TRI_TESTS_CONFORMANCE_BACKEND_H
 
@@ -47,13 +47,14 @@ bool backend_dtype(const struct suite *suite, trib_dtype dtype);
 /* Wait for the rank's stream and compare both buffers (NULL: none). */
 bool backend_compare(struct suite *suite, int rank, struct guarded *send, struct guarded *recv,
                      const char *what);
-/* After a call that failed on this rank alone the others would wait for ever: abort. Returns `good`. */
+/* After a call that failed on this rank alone the others would wait for ever: abort. Returns
+ * `good`. */
 bool backend_go_on(struct suite *suite, int rank, bool good);
 
 void backend_collectives(struct suite *suite); /* of one count: allreduce to scatter */
-void backend_points(struct suite *suite);      /* send, recv, barrier, allgatherv, alltoallv, batch */
-void backend_lists(struct suite *suite);       /* lists and weighted averages */
-void backend_streams(struct suite *suite);     /* order, events, the default stream */
+void backend_points(struct suite *suite);  /* send, recv, barrier, allgatherv, alltoallv, batch */
+void backend_lists(struct suite *suite);   /* lists and weighted averages */
+void backend_streams(struct suite *suite); /* order, events, the default stream */
 void backend_groups(const char *backend, int size, enum backend_depth depth);
 void backend_splits(struct suite *suite);
 void backend_closing(const char *backend, int size);

@@ -167,8 +167,8 @@ static void settle(const struct trial *t, const struct guarded *buffer, size_t o
 
 static void fill(const struct trial *t, const struct guarded *buffer, size_t offset)
 {
-    reference_input(guarded_image(buffer, offset), t->dtype, t->op, t->rank, t->suite->team.size,
-                    0, send_blocks(t) * t->count, t->seed);
+    reference_input(guarded_image(buffer, offset), t->dtype, t->op, t->rank, t->suite->team.size, 0,
+                    send_blocks(t) * t->count, t->seed);
 }
 
 static bool run(const struct trial *t, const void *send, void *recv)
@@ -187,10 +187,9 @@ static bool out_of_place(const struct trial *t, struct guarded *send, struct gua
     guarded_reset(send, send_blocks(t) * block, shift);
     guarded_reset(recv, recv_blocks(t) * block, 0);
     fill(t, send, 0);
-    const bool called =
-        guarded_push(send, stream) && guarded_push(recv, stream) &&
-        run(t, send_blocks(t) * block == 0 ? NULL : guarded_data(send, 0),
-            recv_blocks(t) * block == 0 ? NULL : guarded_data(recv, 0));
+    const bool called = guarded_push(send, stream) && guarded_push(recv, stream) &&
+                        run(t, send_blocks(t) * block == 0 ? NULL : guarded_data(send, 0),
+                            recv_blocks(t) * block == 0 ? NULL : guarded_data(recv, 0));
     if (!called || !guarded_pull(send, stream) || !guarded_pull(recv, stream) ||
         !CHECK_OK(trib_stream_wait(t->suite->team.devices[t->rank], stream)))
         return false;
@@ -252,12 +251,14 @@ static void round_of_rank(int rank, int size, void *argument)
 {
     const struct round *round = argument;
     const struct counts counts = backend_counts(round->suite, round->dtype);
-    const size_t capacity =
-        counts.at[counts.n - 1] * (size_t)size * trib_dtype_size(round->dtype);
+    const size_t capacity = counts.at[counts.n - 1] * (size_t)size * trib_dtype_size(round->dtype);
     const trib_op first = kinds[round->kind].reduces ? TRIB_SUM : REFERENCE_MOVED;
     const trib_op last = kinds[round->kind].reduces ? TRIB_AVG : REFERENCE_MOVED;
-    struct trial trial = {.suite = round->suite, .kind = round->kind, .dtype = round->dtype,
-                          .rank = rank, .seed = round->suite->seed};
+    struct trial trial = {.suite = round->suite,
+                          .kind = round->kind,
+                          .dtype = round->dtype,
+                          .rank = rank,
+                          .seed = round->suite->seed};
     struct guarded send, recv;
     bool good = guarded_create(&send, round->suite->team.devices[rank], capacity);
     good = guarded_create(&recv, round->suite->team.devices[rank], capacity) && good;

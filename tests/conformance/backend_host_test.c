@@ -1,5 +1,5 @@
 /* The conformance suite on the host backend.
- * Shared files: tests/team.c tests/conformance/reference.c tests/conformance/backend*.c
+ *
  * TRIB_TEST_QUICK=1 in the environment: fewer counts and roots, for sanitizers.
  * TRIB_TEST_LARGE=1: also one allreduce of more than 2^31 elements (5 GB of memory). */
 #include <stdio.h>

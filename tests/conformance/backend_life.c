@@ -19,8 +19,7 @@ static bool exchange(trib_comm *comm, trib_device *device, trib_stream stream, i
         abort();
     bool good = CHECK_OK(trib_device_alloc(&memory, device, (size + 1) * sizeof *all));
     int32_t *const device_all = memory;
-    good = good &&
-           CHECK_OK(trib_device_copy(device, device_all, &value, sizeof value, stream)) &&
+    good = good && CHECK_OK(trib_device_copy(device, device_all, &value, sizeof value, stream)) &&
            CHECK_OK(trib_allgather(comm, device_all, device_all + 1, 1, TRIB_I32, stream)) &&
            CHECK_OK(trib_device_copy(device, all, device_all, (size + 1) * sizeof *all, stream)) &&
            CHECK_OK(trib_stream_wait(device, stream)) && CHECK_OK(trib_comm_status(comm));
@@ -68,9 +67,9 @@ static int halves(int rank)
     return rank / 2;
 }
 
-static const struct partition partitions[] = {{same, same},   {parity, backwards}, {own, same},
-                                              {first_out, backwards}, {halves, parity},
-                                              {parity, halves}};
+static const struct partition partitions[] = {{same, same},     {parity, backwards},
+                                              {own, same},      {first_out, backwards},
+                                              {halves, parity}, {parity, halves}};
 enum { PARTITIONS = sizeof partitions / sizeof *partitions };
 
 /* The parent's ranks in the order in which they should be in the child of `rank`; their number. */
@@ -148,7 +147,8 @@ static void split_rank(int rank, int size, void *argument)
     for (int i = 0; i < PARTITIONS; i++)
         CHECK_OK(trib_comm_destroy(children[i]));
     if (grandchild != NULL)
-        check_child(team, rank, grandchild, expected, members(&partitions[0], rank, size, expected));
+        check_child(team, rank, grandchild, expected,
+                    members(&partitions[0], rank, size, expected));
     CHECK_OK(trib_comm_destroy(grandchild));
 }
 
@@ -246,9 +246,9 @@ static bool crew_lists(struct crew *crew, const struct group_call *call, const t
     for (int rank = 0; rank < crew->size; rank++) {
         const size_t half = ELEMENTS / 2;
         tensors[rank][0] = (trib_tensor){guarded_data(&crew->send[rank], 0), half, call->dtype, 0};
-        tensors[rank][1] = (trib_tensor){
-            guarded_data(&crew->send[rank], half * trib_dtype_size(call->dtype)), ELEMENTS - half,
-            call->dtype, 0};
+        tensors[rank][1] =
+            (trib_tensor){guarded_data(&crew->send[rank], half * trib_dtype_size(call->dtype)),
+                          ELEMENTS - half, call->dtype, 0};
         lists[rank] = tensors[rank];
     }
     if (call->root < 0)
@@ -270,8 +270,8 @@ static bool crew_call(struct crew *crew, const struct group_call *call)
     if (call->root < 0)
         return CHECK_OK(trib_group_allreduce(crew->group, send, recv, ELEMENTS, call->dtype,
                                              call->op, streams));
-    return CHECK_OK(trib_group_broadcast(crew->group, send, recv, ELEMENTS, call->dtype,
-                                         call->root, streams));
+    return CHECK_OK(
+        trib_group_broadcast(crew->group, send, recv, ELEMENTS, call->dtype, call->root, streams));
 }
 
 static void crew_expect(struct crew *crew, const struct group_call *call, int rank)

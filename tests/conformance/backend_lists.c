@@ -1,5 +1,5 @@
-/* Lists of tensors and weighted averages. All tensors of a rank lie, scattered and unaligned, in one
- * guarded buffer with poison between them. */
+/* Lists of tensors and weighted averages. All tensors of a rank lie, scattered and unaligned, in
+ * one guarded buffer with poison between them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,8 +141,7 @@ static bool try_list(struct list *list, enum form form, trib_op op, int root)
         reference_input(guarded_image(&list->tensors, list->offsets[i]), list->dtypes[i], op,
                         list->rank, list->size, 0, list->counts[i], list->seed + i);
     if (!guarded_push(&list->tensors, list->stream) ||
-        !guarded_push(&list->scalars, list->stream) || !call(list, op, root) ||
-        !finish(list, what))
+        !guarded_push(&list->scalars, list->stream) || !call(list, op, root) || !finish(list, what))
         return false;
     expect(list, op, root);
     settle(list, op);
@@ -152,8 +151,8 @@ static bool try_list(struct list *list, enum form form, trib_op op, int root)
 /* --------------------------------------------------------------------------- weighted average */
 
 enum weights { UNEVEN, ONE_ONLY, HALVES, NONE, NEGATIVE, NOT_A_NUMBER, INFINITE, WEIGHTS };
-static const char *const weight_names[WEIGHTS] = {"uneven", "one only", "halves", "none",
-                                                  "negative", "NaN", "infinite"};
+static const char *const weight_names[WEIGHTS] = {"uneven",   "one only", "halves",  "none",
+                                                  "negative", "NaN",      "infinite"};
 
 static float weight_of(enum weights weights, int rank, int size)
 {
@@ -185,8 +184,8 @@ static float total_of(enum weights weights, int size)
     return total;
 }
 
-/* Multiples of twice the total, so that the average is an integer and exact in every type; those of a
- * rank without weight are poison or NaN, which must not come through. */
+/* Multiples of twice the total, so that the average is an integer and exact in every type; those
+ * of a rank without weight are poison or NaN, which must not come through. */
 static double weighted_input(float weight, float total, int rank, size_t i)
 {
     const double unit = total > 0 && total < 1000 ? 2 * total : 1;
@@ -232,10 +231,9 @@ static bool call_weighted(struct list *list, enum weights weights, bool on_devic
     trib_tensor tensors[TENSORS_MAX];
     describe_tensors(list, tensors);
     const float weight = weight_of(weights, list->rank, list->size);
-    return CHECK_OK(trib_weighted_average(
-        list->comm, tensors, list->n, on_device ? -7.0f : weight,
-        on_device ? guarded_data(&list->scalars, 0) : NULL, guarded_data(&list->scalars, 4),
-        list->stream));
+    return CHECK_OK(trib_weighted_average(list->comm, tensors, list->n, on_device ? -7.0f : weight,
+                                          on_device ? guarded_data(&list->scalars, 0) : NULL,
+                                          guarded_data(&list->scalars, 4), list->stream));
 }
 
 static void check_total(struct list *list, enum weights weights, bool written, const char *what)
@@ -340,8 +338,7 @@ void backend_lists(struct suite *suite)
     for (int form = 0; form < FORMS; form++) {
         struct round round = {suite, (enum form)form};
         check_begin("%s, %d ranks by %s: %s lists%s", suite->team.backend, suite->team.size,
-                    suite->how, form_names[form],
-                    form == FLOATS ? " and weighted averages" : "");
+                    suite->how, form_names[form], form == FLOATS ? " and weighted averages" : "");
         check_ranks(suite->team.size, list_rank, &round);
         suite->seed += 100000;
         check_end();

@@ -1,6 +1,5 @@
-/* The conformance suite on the nccl backend, for every number of GPUs from 1 to all that are there, or
- * for the numbers given as arguments.
- * Shared files: tests/team.c tests/conformance/reference.c tests/conformance/backend*.c */
+/* The conformance suite on the nccl backend, for every number of GPUs from 1 to all that are
+ * there, or for the numbers given as arguments. */
 #include <stdio.h>
 #include <stdlib.h>
 

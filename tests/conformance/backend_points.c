@@ -18,7 +18,8 @@ struct point {
     struct guarded *send, *recv;
 };
 
-/* Elements [first, first + count) of rank `rank`'s input, to the element `at` of `buffer`'s image. */
+/* Elements [first, first + count) of rank `rank`'s input, to the element `at` of `buffer`'s
+ * image. */
 static void put(const struct point *p, struct guarded *buffer, size_t at, int rank, size_t first,
                 size_t count)
 {
@@ -86,8 +87,8 @@ static bool chain(const struct point *p)
                                            p->rank - 1, p->stream)))
         return false;
     struct guarded *source = p->rank == 0 ? p->send : p->recv;
-    if (p->rank + 1 < p->size && !CHECK_OK(trib_send(p->comm, at(p, source, 0), p->count, p->dtype,
-                                                     p->rank + 1, p->stream)))
+    if (p->rank + 1 < p->size &&
+        !CHECK_OK(trib_send(p->comm, at(p, source, 0), p->count, p->dtype, p->rank + 1, p->stream)))
         return false;
     if (!fetch(p))
         return false;
@@ -254,8 +255,7 @@ static void barrier_rank(int rank, int size, void *argument)
         if (rank == i % size)
             check_sleep_ms(2); /* someone is late */
         CHECK_OK(trib_stream_submit(team->devices[rank], arrive, &barrier->arrived[i], stream));
-        if (!backend_go_on(barrier->suite, rank,
-                           CHECK_OK(trib_barrier(team->comms[rank], stream))))
+        if (!backend_go_on(barrier->suite, rank, CHECK_OK(trib_barrier(team->comms[rank], stream))))
             return;
         CHECK_OK(trib_stream_submit(team->devices[rank], look, &looks[i], stream));
     }
@@ -293,9 +293,15 @@ static void point_rank(int rank, int size, void *argument)
     struct guarded send, recv;
     bool good = guarded_create(&send, round->suite->team.devices[rank], capacity);
     good = guarded_create(&recv, round->suite->team.devices[rank], capacity) && good;
-    struct point point = {.suite = round->suite, .dtype = round->dtype, .element = element,
-                          .rank = rank, .size = size, .comm = round->suite->team.comms[rank],
-                          .stream = round->suite->team.streams[rank], .send = &send, .recv = &recv};
+    struct point point = {.suite = round->suite,
+                          .dtype = round->dtype,
+                          .element = element,
+                          .rank = rank,
+                          .size = size,
+                          .comm = round->suite->team.comms[rank],
+                          .stream = round->suite->team.streams[rank],
+                          .send = &send,
+                          .recv = &recv};
     for (size_t i = 0; i < counts.n && good; i++) {
         point.count = counts.at[i];
         point.seed = round->suite->seed + i;

@@ -1,5 +1,5 @@
-/* Collectives and streams: the order of calls, events between streams, the default stream, that a call
- * is queued and returns, and two communicators at once. */
+/* Collectives and streams: the order of calls, events between streams, the default stream, that
+ * a call is queued and returns, and two communicators at once. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>

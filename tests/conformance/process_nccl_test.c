@@ -1,6 +1,7 @@
-/* One process a GPU: the parent makes the id and hands it to its children through pipes, as a launcher
- * would; each child is one rank. The parent makes no CUDA call before it forks, and children that share
- * a fork share no CUDA state: how many GPUs there are is asked in a child of its own. */
+/* One process a GPU: the parent makes the id and hands it to its children through pipes, as a
+ * launcher would; each child is one rank. The parent makes no CUDA call before it forks, and
+ * children that share a fork share no CUDA state: how many GPUs there are is asked in a child of
+ * its own. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>

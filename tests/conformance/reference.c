@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Inputs repeat after this many elements, which makes large counts cheap to compute. A prime, so that
- * no chunk, block or vector length is a multiple of it and a shifted result is seen. */
+/* Inputs repeat after this many elements, which makes large counts cheap to compute. A prime, so
+ * that no chunk, block or vector length is a multiple of it and a shifted result is seen. */
 enum { PERIOD = 1021 };
 
 static bool is_float(trib_dtype dtype)
@@ -185,8 +185,8 @@ static uint64_t int_input(trib_dtype dtype, trib_op op, int size, uint64_t bits)
     return is_signed(dtype) && bits >> 63 ? 0 - magnitude : magnitude;
 }
 
-static void input_element(void *dst, size_t index, trib_dtype dtype, trib_op op, int rank,
-                          int size, size_t position, uint64_t seed)
+static void input_element(void *dst, size_t index, trib_dtype dtype, trib_op op, int rank, int size,
+                          size_t position, uint64_t seed)
 {
     const uint64_t bits = hash(seed, (uint64_t)rank, position);
     if (op == REFERENCE_MOVED)
@@ -278,8 +278,7 @@ void reference_reduced(void *dst, trib_dtype dtype, trib_op op, int size, size_t
     repeat(dst, trib_dtype_size(dtype), count);
 }
 
-bool reference_close(const void *found, const void *exact, trib_dtype dtype, size_t count,
-                     int size)
+bool reference_close(const void *found, const void *exact, trib_dtype dtype, size_t count, int size)
 {
     /* Rounded: 1 / size, each of `size` products, each partial sum. Inputs reach limit / size. */
     const double limit = exact_limit(dtype);

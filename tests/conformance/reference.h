@@ -28,8 +28,8 @@ void reference_reduced(void *dst, trib_dtype dtype, trib_op op, int size, size_t
 void reference_store(void *dst, trib_dtype dtype, size_t index, double value);
 double reference_load(const void *src, trib_dtype dtype, size_t index);
 
-/* Are `count` averages as near to the exact ones as can be expected of an engine that multiplies each
- * input by a rounded 1 / size? */
+/* Are `count` averages as near to the exact ones as can be expected of an engine that multiplies
+ * each input by a rounded 1 / size? */
 bool reference_close(const void *found, const void *exact, trib_dtype dtype, size_t count,
                      int size);
 

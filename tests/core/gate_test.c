@@ -1,5 +1,6 @@
-/* Aborts that come in the middle of a call: between its checks and the engine, and while the engine has
- * it. The program brings its own table: the host backend, with two members that abort when told to. */
+/* Aborts that come in the middle of a call: between its checks and the engine, and while the
+ * engine has it. The program brings its own table: the host backend, with two members that abort
+ * when told to. */
 #include <string.h>
 
 #include "csrc/backend.h"

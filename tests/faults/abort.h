@@ -1,5 +1,5 @@
-/* What a backend must survive: aborts, ranks that never come, deadlines that pass. Each scenario ends
- * with a fresh communicator on the same devices, which must work. */
+/* What a backend must survive: aborts, ranks that never come, deadlines that pass. Each scenario
+ * ends with a fresh communicator on the same devices, which must work. */
 #ifndef TRI_TESTS_FAULTS_ABORT_H
 #define TRI_TESTS_FAULTS_ABORT_H
 
@@ -39,8 +39,8 @@ bool fault_data_is(struct fault_data *data, const struct team *team, int rank, b
 bool faults_team(struct team *team, const struct faults *faults, const trib_options *options);
 /* The communicators of `team` work: an allreduce has the right result, and a barrier passes. */
 void faults_works(struct team *team, const char *what);
-/* A fresh team on the same devices works. (Where creation is slow, this is left to faults_team of the
- * next scenario.) */
+/* A fresh team on the same devices works. (Where creation is slow, this is left to faults_team
+ * of the next scenario.) */
 void faults_fresh(const struct faults *faults);
 /* Every rank says that it was aborted, and why, and refuses calls. */
 void faults_all_aborted(struct team *team, const char *reason);

@@ -128,7 +128,7 @@ static void at_destroy(const struct faults *faults, bool in_turn)
     check_end();
 }
 
-/* ------------------------------------------------ calls that themselves wait, on host: split, match */
+/* ----------------------------------------- calls that themselves wait, on host: split, match */
 
 struct waiting {
     struct team team;

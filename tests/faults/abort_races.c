@@ -96,10 +96,11 @@ static void against_destroy(const struct faults *faults)
     check_end();
 }
 
-/* ------------------------------------------------------------------ abort while lists are running */
+/* ----------------------------------------------------------- abort while lists are running */
 
-/* Each list multiplies every element of three tensors by the number of ranks. An abort comes at any
- * moment; then a rank's tensors are exactly what its lists_committed says, all of them, to the bit. */
+/* Each list multiplies every element of three tensors by the number of ranks. An abort comes at
+ * any moment; then a rank's tensors are exactly what its lists_committed says, all of them, to
+ * the bit. */
 enum { TENSORS = 3, ROUNDS = 60 };
 static const size_t lengths[TENSORS] = {5, 40000, 1001};
 
@@ -133,8 +134,8 @@ static void torn_rank(struct torn *torn, int rank)
         list[i] = (trib_tensor){guarded_data(memory, at * 8), lengths[i], TRIB_U64, 0};
     trib_status status = TRIB_OK;
     for (int i = 0; i < ROUNDS && status == TRIB_OK; i++)
-        status = trib_allreduce_list(team->comms[rank], list, TENSORS, TRIB_SUM,
-                                     team->streams[rank]);
+        status =
+            trib_allreduce_list(team->comms[rank], list, TENSORS, TRIB_SUM, team->streams[rank]);
     CHECK_MSG(status == TRIB_OK || status == TRIB_ERR_ABORTED, "a list is %s: %s",
               trib_status_name(status), trib_last_detail());
     CHECK_OK(trib_stream_wait(team->devices[rank], team->streams[rank]));
@@ -249,8 +250,7 @@ static void families(const struct faults *faults, bool abort_parent)
     struct team *other = abort_parent ? &child : &parent;
     check_begin("%s, %d ranks: abort the %s of a family", faults->backend, faults->size,
                 abort_parent ? "parent" : "child");
-    if (faults_team(&parent, faults, NULL) &&
-        team_prepare(&child, faults->backend, faults->size)) {
+    if (faults_team(&parent, faults, NULL) && team_prepare(&child, faults->backend, faults->size)) {
         check_ranks(faults->size, split_rank, &family);
         faults_works(&child, "a child");
         abort_team(aborted, "this generation");

@@ -6,20 +6,10 @@
 
 #include "tests/faults/abort.h"
 
-enum where {
-    ALLREDUCE,
-    BROADCAST,
-    RECV,
-    BARRIER,
-    BATCH,
-    LIST,
-    BROADCAST_LIST,
-    WEIGHTED,
-    WHERES
-};
+enum where { ALLREDUCE, BROADCAST, RECV, BARRIER, BATCH, LIST, BROADCAST_LIST, WEIGHTED, WHERES };
 
-static const char *const names[WHERES] = {"allreduce", "broadcast",      "recv",
-                                          "barrier",   "batch",          "allreduce_list",
+static const char *const names[WHERES] = {"allreduce",      "broadcast",       "recv",
+                                          "barrier",        "batch",           "allreduce_list",
                                           "broadcast_list", "weighted_average"};
 
 /* The rank that never comes is the last one. */
@@ -27,8 +17,9 @@ struct stuck {
     struct team team;
     const struct faults *faults;
     enum where where;
-    bool cold;   /* nothing was done before */
-    bool inside; /* so the call itself may be what waits; NCCL connects at an operation's first use */
+    bool cold; /* nothing was done before */
+    /* The call itself may be what waits: it was cold, or NCCL connects at its first use. */
+    bool inside;
     _Atomic int waiting, raised;
     double raised_at;
     double free_after[TEAM_MAX];
@@ -173,8 +164,8 @@ static bool stuck_create(struct stuck *stuck, const struct faults *faults)
 
 static void one_never_comes(const struct faults *faults, enum where where, bool cold)
 {
-    struct stuck stuck = {.where = where, .cold = cold,
-                          .inside = cold || strcmp(faults->backend, "nccl") == 0};
+    struct stuck stuck = {
+        .where = where, .cold = cold, .inside = cold || strcmp(faults->backend, "nccl") == 0};
     check_begin("%s, %d ranks: one never comes to %s%s", faults->backend, faults->size,
                 names[where], cold ? ", the first call" : "");
     if (stuck_create(&stuck, faults)) {
@@ -249,7 +240,8 @@ static void wait_for_word(void *argument)
         check_sleep_ms(1);
 }
 
-/* The collectives cannot come free before what is in front of them ends, but abort does not wait. */
+/* The collectives cannot come free before what is in front of them ends, but abort does not
+ * wait. */
 static void behind_a_long_job(const struct faults *faults)
 {
     struct team team;
@@ -257,8 +249,8 @@ static void behind_a_long_job(const struct faults *faults)
     check_begin("%s, %d ranks: abort behind a long job", faults->backend, faults->size);
     if (faults_team(&team, faults, NULL)) {
         for (int rank = 0; rank < faults->size - 1; rank++)
-            CHECK_OK(trib_stream_submit(team.devices[rank], wait_for_word, &go_on,
-                                        team.streams[rank]));
+            CHECK_OK(
+                trib_stream_submit(team.devices[rank], wait_for_word, &go_on, team.streams[rank]));
         check_ranks(faults->size, queue_barrier, &team);
         const double start = check_now_ms();
         raise_on(&team, "behind a long job");
