@@ -3,12 +3,12 @@
 
 use criterion::{criterion_group, criterion_main, Criterion, SamplingMode, Throughput};
 use tributary::Options;
-use tributary_benches::{bench_stream_time, Shape, Team, ALLREDUCE};
+use tributary_benches::{bench_stream_time, Shape, Team, ALLREDUCE, LONGER};
 
 fn bandwidth(criterion: &mut Criterion) {
     let team = Team::open(Options::new());
     let mut group = criterion.benchmark_group(team.setting().title("bandwidth"));
-    group.sample_size(10).sampling_mode(SamplingMode::Flat);
+    group.sample_size(10).sampling_mode(SamplingMode::Flat).measurement_time(LONGER);
     for bytes in [1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20] {
         group.throughput(Throughput::Bytes(bytes as u64));
         for call in [ALLREDUCE, team.setting().peer()] {

@@ -4,14 +4,15 @@
 use criterion::{criterion_group, criterion_main, Criterion, SamplingMode, Throughput};
 use tributary::Options;
 use tributary_benches::{
-    bench_stream_time, resnet50, Call, Shape, Team, AVERAGE, EACH, LIST, MEMCPY, NCCL, NCCL_GROUP,
+    bench_stream_time, resnet50, Call, Shape, Team, AVERAGE, EACH, LIST, LONGER, MEMCPY, NCCL,
+    NCCL_GROUP,
 };
 
 fn lists(criterion: &mut Criterion) {
     let team = Team::open(Options::new());
     let peers: &[Call] = if team.setting().on_gpus() { &[NCCL_GROUP, NCCL] } else { &[MEMCPY] };
     let mut group = criterion.benchmark_group(team.setting().title("lists"));
-    group.sample_size(10).sampling_mode(SamplingMode::Flat);
+    group.sample_size(10).sampling_mode(SamplingMode::Flat).measurement_time(LONGER);
     for counts in [vec![4096; 1], vec![4096; 64], resnet50(), vec![4096; 500]] {
         let n = counts.len();
         let shape = Shape::list(counts);
