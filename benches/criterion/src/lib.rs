@@ -33,7 +33,7 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// Time to measure a figure whose calls take milliseconds.
-pub const LONGER: Duration = Duration::from_millis(1500);
+pub const LONGER: Duration = Duration::from_millis(1200);
 
 /// Criterion's settings for all of them: short, because there are many.
 pub fn criterion() -> Criterion {

@@ -20,7 +20,8 @@ impl Setting {
     pub fn from_env() -> Result<Setting> {
         let backend = match env::var("TRIBUTARY_BENCH_BACKEND") {
             Ok(name) => Backend::find(&name).ok_or_else(|| {
-                format!("TRIBUTARY_BENCH_BACKEND={name}: this build has {:?}", Backend::all())
+                let names: Vec<&str> = Backend::all().into_iter().map(Backend::name).collect();
+                format!("TRIBUTARY_BENCH_BACKEND={name}: this build has {}", names.join(", "))
             })?,
             Err(_) => Backend::all()
                 .into_iter()
@@ -28,6 +29,9 @@ impl Setting {
                 .ok_or("no backend has a device")?,
         };
         let devices = backend.devices()?;
+        if devices == 0 {
+            return Err(format!("{backend} has no device here").into());
+        }
         let ranks = match env::var("TRIBUTARY_BENCH_RANKS") {
             Ok(number) => number
                 .parse()

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::process::exit;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -36,9 +37,12 @@ struct Worker {
 }
 
 impl Team {
-    /// Start the ranks that the environment asks for.
+    /// Start the ranks that the environment asks for, or say why not and end the program.
     pub fn open(options: Options) -> Team {
-        Team::try_open(options).unwrap_or_else(|failure| panic!("{failure}"))
+        Team::try_open(options).unwrap_or_else(|failure| {
+            eprintln!("{failure}");
+            exit(2)
+        })
     }
 
     fn try_open(options: Options) -> Result<Team> {
