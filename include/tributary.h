@@ -374,7 +374,8 @@ TRIB_API const char *trib_comm_backend(const trib_comm *comm);
 
 /** New communicators: ranks with the same `color` (0 or more) come together, in the order of `key`,
  *  then of rank. A call of all ranks; blocking, with the deadline of the options. The new ones do
- *  not depend on the old one. `*out` is NULL for TRIB_NO_COLOR. */
+ *  not depend on the old one. `*out` is NULL for TRIB_NO_COLOR. If a rank does not come
+ *  (TRIB_ERR_TIMEOUT), `comm` is lost as well on nccl, and stays usable on host. */
 TRIB_API trib_status trib_comm_split(trib_comm **out, trib_comm *comm, int32_t color, int32_t key);
 
 /** A handle that aborts this communicator. */

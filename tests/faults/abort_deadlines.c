@@ -1,7 +1,6 @@
 /* A rank never comes and nobody aborts: deadlines do. */
 #include <stdatomic.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "tests/faults/abort.h"
 
@@ -128,7 +127,7 @@ static void at_destroy(const struct faults *faults, bool in_turn)
     check_end();
 }
 
-/* ----------------------------------------- calls that themselves wait, on host: split, match */
+/* ------------------------------------------------- calls that themselves wait: split, match */
 
 struct waiting {
     struct team team;
@@ -219,8 +218,6 @@ void faults_deadlines(const struct faults *faults)
     at_destroy(faults, true);
     at_destroy(faults, false);
     at_match(faults);
-    if (strcmp(faults->backend, "host") != 0)
-        return; /* ncclCommSplit waits for the others without a deadline */
     at_split(faults, true);
     at_split(faults, false);
 }

@@ -388,7 +388,7 @@ extern "C" {
     pub fn trib_comm_device(comm: *const trib_comm) -> i32;
     #[doc = " Name of the backend."]
     pub fn trib_comm_backend(comm: *const trib_comm) -> *const ::core::ffi::c_char;
-    #[doc = " New communicators: ranks with the same `color` (0 or more) come together, in the order of `key`,\n  then of rank. A call of all ranks; blocking, with the deadline of the options. The new ones do\n  not depend on the old one. `*out` is NULL for TRIB_NO_COLOR."]
+    #[doc = " New communicators: ranks with the same `color` (0 or more) come together, in the order of `key`,\n  then of rank. A call of all ranks; blocking, with the deadline of the options. The new ones do\n  not depend on the old one. `*out` is NULL for TRIB_NO_COLOR. If a rank does not come\n  (TRIB_ERR_TIMEOUT), `comm` is lost as well on nccl, and stays usable on host."]
     pub fn trib_comm_split(
         out: *mut *mut trib_comm,
         comm: *mut trib_comm,
