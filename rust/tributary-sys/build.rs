@@ -131,7 +131,7 @@ fn build() -> Result<()> {
     if env::var_os("CMAKE_GENERATOR").is_none() && !runs("make") && runs("ninja") {
         configure.args(["-G", "Ninja"]);
     }
-    let summary = run_tool(&mut configure, "configuring the C library")?;
+    let summary = configured(&mut configure, &tree)?;
     if env::var_os("TRIBUTARY_NCCL").is_none() {
         say_what_is_missing(&summary);
     }
@@ -153,8 +153,27 @@ fn build() -> Result<()> {
     Ok(())
 }
 
+/// Configure. What an earlier build left in `tree` may be of another checkout that shares the target
+/// folder, or of another generator; CMake refuses to go on from there, so it begins anew.
+fn configured(configure: &mut Command, tree: &Path) -> Result<String> {
+    let what = "configuring the C library";
+    let left = tree.join("CMakeCache.txt").is_file();
+    match run_tool(configure, what) {
+        Err(_) if left => {
+            fs::remove_dir_all(tree)?;
+            run_tool(configure, what)
+        }
+        result => result,
+    }
+}
+
 /// The run-time libraries of the sanitizers that the C library was compiled with, for its own tests.
+/// Where rustc itself sanitizes, it links a run-time library that serves both, and two of them in one
+/// program do not start.
 fn link_sanitizers() {
+    if env::var_os("CARGO_CFG_SANITIZE").is_some() {
+        return;
+    }
     let sanitizers = env::var("TRIBUTARY_SANITIZE").unwrap_or_default();
     for sanitizer in sanitizers.split([',', ';']) {
         match sanitizer {
