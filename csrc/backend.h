@@ -26,8 +26,6 @@
 #include "kernels/kernels.h"
 #include "tributary.h"
 
-enum { TRI_MAX_RANKS_HOST = 64 };
-
 /* What ranks can do together. Kinds that a backend has not in `native` are composed by core out of
  * send and recv (and the barrier out of allreduce). allreduce, broadcast, reduce, allgather,
  * reduce_scatter, send and recv are required. */

@@ -1,4 +1,4 @@
-/* The table of compiled-in backends: the only #ifdef. */
+/* The table of compiled-in backends: the only #ifdef that asks for one. */
 #include <string.h>
 
 #include "csrc/backend.h"

@@ -27,9 +27,11 @@
  *  ERRORS.  Every function that can fail returns a status. TRIB_OK is 0. The calling thread's last
  *  failure is explained by trib_last_detail(): which argument of which operation, on which rank and
  *  device, what was expected, what was found, what to do. A call that returns a status of the
- *  families "your mistake" or "state" has queued nothing and changed nothing. A failure that happens
- *  later, on the stream, is read with trib_comm_status(): after waiting for a stream, a result is
- *  good if and only if trib_comm_status() is TRIB_OK.
+ *  family "your mistake" has queued nothing and changed nothing. A status of the family "state" says
+ *  that the communicator is over: what the call would have written is undefined (but see
+ *  trib_allreduce_list). A failure that happens later, on the stream, is read with
+ *  trib_comm_status(): after waiting for a stream, a result is good if and only if
+ *  trib_comm_status() is TRIB_OK.
  *
  *  OWNERSHIP.  What comes back through the first parameter `out` is yours to destroy, with the
  *  destroy function of its type. What a function returns directly is borrowed. On failure `*out` is
@@ -129,7 +131,8 @@ TRIB_API size_t trib_dtype_size(trib_dtype dtype);
 TRIB_API const char *trib_dtype_name(trib_dtype dtype);
 
 /** Reduction. 0 is not one. Integers wrap. TRIB_AVG is the sum divided by the number of ranks,
- *  rounded towards zero for integers. MIN and MAX with a NaN among the inputs give NaN or a number:
+ *  rounded towards zero for integers (floats on nccl: every summand is multiplied by the rounded
+ *  reciprocal first, as NCCL does it, which differs in the last bits). MIN and MAX with a NaN among the inputs give NaN or a number:
  *  do not rely on either. */
 typedef int32_t trib_op;
 enum { TRIB_SUM = 1, TRIB_PROD = 2, TRIB_MIN = 3, TRIB_MAX = 4, TRIB_AVG = 5 };
@@ -250,7 +253,8 @@ enum {
     TRIB_UNCHECKED = 1u << 0,
     /** Debug mode: before each collective every rank compares operation, count, type, reduction and
      *  root with all others, and all of them return TRIB_ERR_MISMATCH if one differs, instead of
-     *  waiting for ever. Calls then wait for each other, so give every rank a thread of its own. */
+     *  waiting for ever. Sends and receives take no part in it. Calls then wait for each other, so
+     *  give every rank a thread of its own. */
     TRIB_MATCH = 1u << 1
 };
 

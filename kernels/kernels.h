@@ -52,8 +52,9 @@ struct tri_kernels {
 
     /* commit: *decision = 1 if the spreading may happen, else 0: *abort_word is 0 and, if `total` is
      * not NULL (an element of type `total_dtype`, f32 or f64), *total is finite and above 0. If so,
-     * *committed += 1. `total_out`, if not NULL, receives (float)*total, or NaN when the abort word
-     * is not 0. abort_word and committed are shared memory (see alloc_shared), decision is not. */
+     * *committed += 1. `total_out`, if not NULL, receives (float)*total if so, 0 if the abort word
+     * and *total are 0, otherwise NaN. abort_word and committed are shared memory (see
+     * alloc_shared), decision is not. */
     trib_status (*commit)(uint32_t *decision, const uint32_t *abort_word, uint32_t *committed,
                           const void *total, trib_dtype total_dtype, float *total_out,
                           trib_stream stream);

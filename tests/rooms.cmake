@@ -20,7 +20,7 @@ set(csrc/core "${base}|${libc}|${seams}|csrc/core/.*")
 set(csrc/reduce "${base}|${libc}|${seams}|csrc/core/.*|csrc/reduce/.*")
 set(csrc/host "${base}|${libc}|${seams}|csrc/host/.*|kernels/cpu/kernels_cpu\\.h|${system}")
 set(csrc/nccl "${base}|${libc}|${seams}|csrc/nccl/.*|kernels/cuda/kernels_cuda\\.h|pthread\\.h|${cuda}|nccl\\.h")
-set(kernels/cpu "${base}|kernels/kernels\\.h|${libc}|immintrin\\.h|kernels/cpu/.*")
+set(kernels/cpu "${base}|kernels/kernels\\.h|${libc}|(cpuid|immintrin)\\.h|kernels/cpu/.*")
 set(kernels/cuda "${base}|kernels/kernels\\.h|${libc}|cstddef|cstdint|kernels/cuda/.*|${cuda}")
 # The files that lie in csrc and kernels themselves: api.c, backend.h, backends.c; kernels.h.
 set(csrc "${base}|${libc}|${seams}|csrc/core/.*|csrc/reduce/.*")

@@ -53,7 +53,7 @@ static trib_status flush(struct trib_comm *comm)
 trib_status tri_batch_begin(struct trib_comm *comm)
 {
     struct tri_batch *batch = &comm->batch;
-    const trib_status status = tri_comm_usable(comm);
+    const trib_status status = tri_comm_usable(comm, TRI_BATCH);
     if (status != TRIB_OK)
         return status;
     if (batch->open)
@@ -71,7 +71,7 @@ trib_status tri_batch_begin(struct trib_comm *comm)
 trib_status tri_batch_end(struct trib_comm *comm)
 {
     struct tri_batch *batch = &comm->batch;
-    trib_status status = tri_comm_usable(comm);
+    trib_status status = tri_comm_usable(comm, TRI_BATCH);
     const bool open = batch->open;
     batch->open = false;
     if (status == TRIB_OK && !open)

@@ -44,7 +44,7 @@ static trib_status record(struct trib_comm *comm, int operation, struct tri_call
 
 trib_status tri_collective(struct trib_comm *comm, int operation, struct tri_call *call)
 {
-    trib_status status = tri_comm_usable(comm);
+    trib_status status = tri_comm_usable(comm, operation);
     if (status == TRIB_OK)
         status = tri_check_call(comm, operation, call);
     if (status == TRIB_OK)
@@ -62,7 +62,7 @@ trib_status tri_collective(struct trib_comm *comm, int operation, struct tri_cal
 trib_status tri_barrier(struct trib_comm *comm, trib_stream stream)
 {
     const struct tri_call call = {.kind = TRI_BARRIER, .stream = stream};
-    trib_status status = tri_comm_usable(comm);
+    trib_status status = tri_comm_usable(comm, TRI_BARRIER);
     if (status == TRIB_OK)
         status = tri_check_call(comm, TRI_BARRIER, &call);
     if (status == TRIB_OK)

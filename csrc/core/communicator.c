@@ -1,10 +1,12 @@
 /* One rank of one communicator: its life. */
 #include "csrc/core/communicator.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "csrc/core/device.h"
 #include "csrc/core/match.h"
+#include "csrc/core/validate.h"
 
 enum {
     DEFAULT_TIMEOUT_MS = 300000,
@@ -154,7 +156,7 @@ trib_status tri_comm_create(struct trib_comm **out, const trib_id *id, int32_t r
 trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32_t color,
                            int32_t key)
 {
-    trib_status status = tri_comm_usable(comm);
+    trib_status status = tri_comm_usable(comm, TRI_NO_OPERATION);
     if (status != TRIB_OK)
         return status;
     if (comm->batch.open)
@@ -191,20 +193,34 @@ trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32
     return TRIB_OK;
 }
 
-trib_status tri_comm_usable(const struct trib_comm *comm)
+/* The state's own words say what happened; add who hears it, and what there is to do. */
+static trib_status tell(const struct trib_comm *comm, int operation, trib_status status,
+                        const char *what)
+{
+    char why[TRI_DETAIL_SIZE];
+    (void)snprintf(why, sizeof why, "%.*s", TRI_DETAIL_SIZE - 160, what);
+    if (operation == TRI_NO_OPERATION)
+        return tri_fail(status, "rank %d (device %d of %s): %s", comm->rank, comm->device,
+                        comm->backend->name, why);
+    return tri_fail_call(comm, operation, status, "%s; destroy the communicator and make a new one",
+                         why);
+}
+
+trib_status tri_comm_usable(const struct trib_comm *comm, int operation)
 {
     if (comm->closed)
-        return tri_fail(TRIB_ERR_CLOSED,
-                        "rank %d of this communicator has been closed: it takes no more calls",
-                        comm->rank);
-    return tri_abort_live(comm->state) ? TRIB_OK : tri_abort_status(comm->state);
+        return tell(comm, operation, TRIB_ERR_CLOSED, "the communicator has been closed");
+    if (tri_abort_live(comm->state))
+        return TRIB_OK;
+    const trib_status status = tri_abort_status(comm->state);
+    return tell(comm, operation, status, tri_detail());
 }
 
 trib_status tri_comm_status(struct trib_comm *comm)
 {
     if (!comm->closed && comm->backend->transport->poll != NULL)
         comm->backend->transport->poll(comm->transport);
-    return tri_comm_usable(comm);
+    return tri_comm_usable(comm, TRI_NO_OPERATION);
 }
 
 void tri_comm_counters(trib_counters *out, struct trib_comm *comm)
@@ -221,7 +237,7 @@ void tri_comm_counters(trib_counters *out, struct trib_comm *comm)
 trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms)
 {
     if (comm->closed)
-        return tri_comm_usable(comm);
+        return tri_comm_usable(comm, TRI_NO_OPERATION);
     comm->closed = true;
     comm->batch.open = false;
     comm->batch.n = 0;

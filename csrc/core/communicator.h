@@ -71,8 +71,9 @@ void tri_comm_counters(trib_counters *out, struct trib_comm *comm);
 trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms);
 trib_status tri_comm_destroy(struct trib_comm *comm);
 
-/* TRIB_OK, TRIB_ERR_CLOSED or the state's status. Hot. */
-trib_status tri_comm_usable(const struct trib_comm *comm);
+/* TRIB_OK, TRIB_ERR_CLOSED or the state's status, told to the caller of `operation` (of none in
+ * particular: TRI_NO_OPERATION). Hot. */
+trib_status tri_comm_usable(const struct trib_comm *comm, int operation);
 
 /* `bytes` of host memory that belong to the communicator until the next such call; NULL when memory
  * is short. For descriptions that are built during one call. */

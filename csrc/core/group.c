@@ -143,7 +143,7 @@ trib_status tri_group_collective(struct trib_group *group, int operation,
                                  void *const *recv, const trib_stream *streams)
 {
     const size_t n = (size_t)group->size;
-    trib_status status = tri_comm_usable(group->comms[0]);
+    trib_status status = tri_comm_usable(group->comms[0], operation);
     for (size_t i = 0; i < n && status == TRIB_OK; i++) {
         struct tri_call *mine = &group->calls[i];
         *mine = *call;
@@ -191,7 +191,8 @@ trib_status tri_group_destroy(struct trib_group *group)
     for (int32_t i = 0; i < group->size; i++) {
         struct trib_comm *comm = group->comms[i];
         const trib_status closed = tri_comm_close(comm, comm->close_timeout_ms);
-        status = status == TRIB_OK ? closed : status;
+        if (status == TRIB_OK && closed != TRIB_ERR_ABORTED) /* its end is what was wanted */
+            status = closed;
     }
     for (int32_t i = 0; i < group->size; i++)
         (void)tri_comm_destroy(group->comms[i]);

@@ -4,15 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "csrc/core/operation.h"
+
 trib_status tri_issue_enter(struct trib_comm *comm)
 {
-    return tri_abort_enter(comm->state) ? TRIB_OK : tri_abort_status(comm->state);
+    return tri_abort_enter(comm->state) ? TRIB_OK : tri_comm_usable(comm, TRI_NO_OPERATION);
 }
 
 trib_status tri_issue_leave(struct trib_comm *comm)
 {
     tri_abort_leave(comm->state);
-    return tri_abort_live(comm->state) ? TRIB_OK : tri_abort_status(comm->state);
+    return tri_abort_live(comm->state) ? TRIB_OK : tri_comm_usable(comm, TRI_NO_OPERATION);
 }
 
 /* What a running backend's stream is given: calls and who does them. A collective that fails has

@@ -127,6 +127,6 @@ trib_status tri_match(struct trib_comm *comm, const struct tri_signature *signat
     if (status != TRIB_OK)
         return status;
     comm->engine_calls++;
-    status = tri_comm_usable(comm); /* an abort would have left garbage */
+    status = tri_comm_usable(comm, signature->operation); /* an abort would have left garbage */
     return status == TRIB_OK ? compare(comm) : status;
 }

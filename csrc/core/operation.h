@@ -42,6 +42,9 @@ struct tri_operation {
     uint8_t place; /* enum tri_place */
 };
 
+/* Where a function takes an operation: none is being made. */
+enum { TRI_NO_OPERATION = -1 };
+
 extern const struct tri_operation tri_operations[TRI_OPERATIONS];
 
 #endif

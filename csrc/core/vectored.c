@@ -76,7 +76,7 @@ static trib_status check_collisions(const struct trib_comm *comm, int operation,
 static trib_status check_common(struct trib_comm *comm, int operation, trib_dtype dtype,
                                 trib_stream stream, struct tri_range **ranges)
 {
-    trib_status status = tri_comm_usable(comm);
+    trib_status status = tri_comm_usable(comm, operation);
     if (status == TRIB_OK)
         status = tri_check_dtype(comm, operation, dtype);
     if (status == TRIB_OK)

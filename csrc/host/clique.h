@@ -43,7 +43,7 @@ struct tri_transport {
     _Atomic uint32_t unsent; /* its parcels that were not taken yet; takers count down */
 
     /* Parcels for this rank, by sender: written by the sender, then by this rank. */
-    _Alignas(TRI_LINE) _Atomic(struct tri_parcel *) parcels[TRI_MAX_RANKS_HOST];
+    _Alignas(TRI_LINE) _Atomic(struct tri_parcel *) parcels[TRI_HOST_MAX_RANKS];
 };
 
 struct tri_clique {

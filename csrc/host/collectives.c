@@ -28,7 +28,7 @@ struct round {
     bool staged;
     size_t element;
     size_t bytes;                         /* of `count` elements */
-    const void *src[TRI_MAX_RANKS_HOST]; /* every rank's data */
+    const void *src[TRI_HOST_MAX_RANKS]; /* every rank's data */
 };
 
 static const struct tri_call *posted(const struct round *round, int32_t rank)
@@ -115,8 +115,8 @@ static trib_status reduce(const struct round *round, void *const *dst, int32_t n
     const struct tri_clique *clique = round->self->clique;
     const struct tri_call *call = round->call;
     const size_t step = TRI_PIECE_BYTES / round->element;
-    void *piece_dst[TRI_MAX_RANKS_HOST];
-    const void *piece_src[TRI_MAX_RANKS_HOST];
+    void *piece_dst[TRI_HOST_MAX_RANKS];
+    const void *piece_src[TRI_HOST_MAX_RANKS];
     trib_status status = TRIB_OK;
     for (size_t i = 0; i < count && status == TRIB_OK; i += step) {
         const size_t left = count - i;
@@ -147,7 +147,7 @@ static size_t chunk(const struct round *round, size_t *out_count)
 static trib_status do_allreduce(const struct round *round)
 {
     const int32_t size = round->self->clique->size;
-    void *dst[TRI_MAX_RANKS_HOST];
+    void *dst[TRI_HOST_MAX_RANKS];
     if (round->staged)
         return reduce(round, &round->call->recv, 1, 0, 0, round->call->count);
     for (int32_t rank = 0; rank < size; rank++)

@@ -8,7 +8,7 @@
 
 static int32_t count(void)
 {
-    return TRI_MAX_RANKS_HOST;
+    return TRI_HOST_MAX_RANKS;
 }
 
 static trib_status version(uint32_t *out)

@@ -4,6 +4,9 @@
 
 #include "csrc/backend.h"
 
+/* Ranks of a communicator, and devices. */
+enum { TRI_HOST_MAX_RANKS = 64 };
+
 /* memory.c */
 trib_status tri_host_alloc(int32_t device, void **out, size_t bytes);
 trib_status tri_host_free(int32_t device, void *data);

@@ -51,8 +51,8 @@ static void post(struct tri_transport *self, struct tri_parcel *parcels, size_t 
                  const struct tri_call *calls, size_t n)
 {
     struct tri_clique *clique = self->clique;
-    struct tri_parcel *first[TRI_MAX_RANKS_HOST] = {NULL};
-    struct tri_parcel **last[TRI_MAX_RANKS_HOST];
+    struct tri_parcel *first[TRI_HOST_MAX_RANKS] = {NULL};
+    struct tri_parcel **last[TRI_HOST_MAX_RANKS];
     for (int32_t rank = 0; rank < clique->size; rank++)
         last[rank] = &first[rank];
     for (size_t i = 0; i < n; i++) {

@@ -43,8 +43,8 @@ static int32_t gather_color(const struct tri_meeting *meeting, int32_t first, in
 /* Make the communicator of `first`'s colour. False when memory is short. */
 static bool make_clique(struct tri_meeting *meeting, int32_t first)
 {
-    int32_t members[TRI_MAX_RANKS_HOST];
-    int32_t devices[TRI_MAX_RANKS_HOST] = {0};
+    int32_t members[TRI_HOST_MAX_RANKS];
+    int32_t devices[TRI_HOST_MAX_RANKS] = {0};
     const int32_t n = gather_color(meeting, first, members);
     for (int32_t i = 0; i < n; i++)
         devices[i] = meeting->seats[members[i]].device;
@@ -231,11 +231,11 @@ static trib_status enter_hall(struct hall **out, const trib_id *id, int32_t rank
 
 static trib_status check_size(int32_t size)
 {
-    if (size <= TRI_MAX_RANKS_HOST)
+    if (size <= TRI_HOST_MAX_RANKS)
         return TRIB_OK;
     return tri_fail(TRIB_ERR_UNSUPPORTED,
                     "the host backend takes at most %d ranks, not %d; use fewer",
-                    TRI_MAX_RANKS_HOST, (int)size);
+                    TRI_HOST_MAX_RANKS, (int)size);
 }
 
 trib_status tri_host_open(struct tri_transport **out, const trib_id *id, int32_t rank,

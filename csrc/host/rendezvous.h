@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "csrc/backend.h"
+#include "csrc/host/host.h"
 #include "csrc/host/park.h"
 
 /* A rank that has come. */
@@ -28,7 +29,7 @@ struct tri_meeting {
     int32_t waiting; /* ranks that have come and were not served */
     int32_t present; /* ranks that have come and have not gone */
     struct tri_park park;
-    struct tri_seat seats[TRI_MAX_RANKS_HOST];
+    struct tri_seat seats[TRI_HOST_MAX_RANKS];
 };
 
 void tri_meeting_init(struct tri_meeting *meeting, int32_t size);

@@ -12,7 +12,7 @@
 static struct tri_registry streams = TRI_REGISTRY_INIT;
 
 /* The default streams, made at first use; they live for ever. */
-static _Atomic(struct tri_queue *) defaults[TRI_MAX_RANKS_HOST];
+static _Atomic(struct tri_queue *) defaults[TRI_HOST_MAX_RANKS];
 
 /* ------------------------------------------------------------------------------------- handles */
 

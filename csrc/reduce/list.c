@@ -99,7 +99,7 @@ trib_status tri_list(struct trib_comm *comm, const struct tri_list *list)
 {
     struct tri_plan *plan = NULL;
     size_t bytes = 0;
-    trib_status status = tri_comm_usable(comm);
+    trib_status status = tri_comm_usable(comm, list->operation);
     if (status == TRIB_OK && comm->batch.open)
         status = tri_fail_call(comm, list->operation, TRIB_ERR_INVALID_USAGE,
                                "a batch is open, and lists are not allowed in one: call "
@@ -206,7 +206,7 @@ static trib_status prepare_group(struct trib_group *group, const struct tri_list
                                  const trib_tensor *const *tensors, const trib_stream *streams,
                                  struct tri_plan **plans, size_t *bytes)
 {
-    trib_status status = tri_comm_usable(group->comms[0]);
+    trib_status status = tri_comm_usable(group->comms[0], list->operation);
     for (int32_t i = 0; i < group->size && status == TRIB_OK; i++) {
         const struct tri_list mine = part(list, tensors, streams, i);
         status = tri_list_check(group->comms[i], &mine);

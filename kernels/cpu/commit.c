@@ -16,7 +16,7 @@ trib_status tri_cpu_commit(uint32_t *decision, const uint32_t *abort_word, uint3
             total_dtype == TRIB_F64 ? *(const double *)total : (double)*(const float *)total;
         go = go && isfinite(sum) && sum > 0;
         if (total_out != NULL)
-            *total_out = aborted ? NAN : (float)sum;
+            *total_out = !aborted && (go || sum == 0) ? (float)sum : NAN;
     }
     *decision = go ? 1 : 0;
     if (go) /* this stream is the only writer; others read at any time */

@@ -30,7 +30,7 @@ __global__ void commit(uint32_t *decision, const uint32_t *abort_word, uint32_t 
         const T sum = *total;
         go = go && isfinite(sum) && sum > T(0);
         if (total_out != nullptr)
-            *total_out = aborted ? nanf("") : static_cast<float>(sum);
+            *total_out = !aborted && (go || sum == T(0)) ? static_cast<float>(sum) : nanf("");
     }
     *decision = go ? 1 : 0;
     if (go) // this stream is the only writer

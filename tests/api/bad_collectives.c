@@ -27,8 +27,9 @@ bool bad_refused(const struct bad *bad, trib_status found, trib_status expected,
             give_up(bad);
         return false;
     }
-    const bool named = check_detail(operation, file, line) & check_detail(argument, file, line);
-    return named & check_detail(rank, file, line);
+    const bool named = check_detail(operation, file, line);
+    const bool told = check_detail(argument, file, line);
+    return check_detail(rank, file, line) && named && told;
 }
 
 /* ---------------------------------------------------------------- collectives of one count */

@@ -39,7 +39,8 @@ static void commit_case(struct arena *arena, const struct words *words, uint32_t
     const uint32_t expected = go ? 1 : 0;
     memcpy(arena->image + decision, &expected, sizeof expected);
     if (wants_total) {
-        kernels_put(arena->image + copy, TRIB_F32, abort_word != 0 ? (double)NAN : *total);
+        const bool told = go || (abort_word == 0 && *total == 0);
+        kernels_put(arena->image + copy, TRIB_F32, told ? *total : (double)NAN);
         arena_mark(arena, copy, 1, TRIB_F32);
     }
     if (total != NULL)

@@ -42,7 +42,7 @@ pub const TRIB_I32: trib_dtype = trib_dtype(7);
 pub const TRIB_U32: trib_dtype = trib_dtype(8);
 pub const TRIB_I64: trib_dtype = trib_dtype(9);
 pub const TRIB_U64: trib_dtype = trib_dtype(10);
-#[doc = " Reduction. 0 is not one. Integers wrap. TRIB_AVG is the sum divided by the number of ranks,\n  rounded towards zero for integers. MIN and MAX with a NaN among the inputs give NaN or a number:\n  do not rely on either."]
+#[doc = " Reduction. 0 is not one. Integers wrap. TRIB_AVG is the sum divided by the number of ranks,\n  rounded towards zero for integers (floats on nccl: every summand is multiplied by the rounded\n  reciprocal first, as NCCL does it, which differs in the last bits). MIN and MAX with a NaN among the inputs give NaN or a number:\n  do not rely on either."]
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct trib_op(pub i32);
@@ -83,7 +83,7 @@ pub struct trib_device {
 }
 #[doc = " Skip the checks of buffers and streams (their memory, device and range). What the arguments\n  say by themselves is still checked."]
 pub const TRIB_UNCHECKED: u32 = 1;
-#[doc = " Debug mode: before each collective every rank compares operation, count, type, reduction and\n  root with all others, and all of them return TRIB_ERR_MISMATCH if one differs, instead of\n  waiting for ever. Calls then wait for each other, so give every rank a thread of its own."]
+#[doc = " Debug mode: before each collective every rank compares operation, count, type, reduction and\n  root with all others, and all of them return TRIB_ERR_MISMATCH if one differs, instead of\n  waiting for ever. Sends and receives take no part in it. Calls then wait for each other, so\n  give every rank a thread of its own."]
 pub const TRIB_MATCH: u32 = 2;
 #[doc = " How a communicator or group is made. Start from TRIB_OPTIONS_INIT; zero is the default of every\n  field. Every rank passes the same."]
 #[repr(C)]
