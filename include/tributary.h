@@ -24,6 +24,10 @@
  *  declared: an abort handle may be used from any thread at any time, and the functions that take
  *  no object may be called from anywhere.
  *
+ *  SEVERAL COMMUNICATORS on the same devices are used in the same order on all ranks, as NCCL asks:
+ *  on nccl the first call of a kind may wait, inside the call, until its peers make theirs, and
+ *  calls on one device are issued one at a time. An abort ends such a wait.
+ *
  *  ERRORS.  Every function that can fail returns a status. TRIB_OK is 0. The calling thread's last
  *  failure is explained by trib_last_detail(): which argument of which operation, on which rank and
  *  device, what was expected, what was found, what to do. A call that returns a status of the

@@ -85,7 +85,9 @@ bool tri_abort_raise(struct trib_abort *state, trib_status status, const char *d
     atomic_store_explicit(&state->phase, STOPPED, memory_order_release);
     pthread_mutex_lock(&state->lock);
     if (state->word != NULL)
-        __atomic_store_n(state->word, 1, __ATOMIC_RELEASE);
+        /* Sequentially consistent: who waits for the word announces it, looks, and sleeps; the hook
+         * looks for who announced it, and must not have looked before the word was there. */
+        __atomic_store_n(state->word, 1, __ATOMIC_SEQ_CST);
     if (state->hook != NULL)
         state->hook(state->context);
     pthread_mutex_unlock(&state->lock);
