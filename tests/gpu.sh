@@ -3,7 +3,10 @@
 #   --bench        also the sweep, the enqueue overhead and the lists (build/gpu/out/*.txt, *.json)
 #   --sanitizer    also the kernels under compute-sanitizer's four tools
 #   --rust DIR     also every executable in DIR: Rust test programs that were built elsewhere; one
-#                  whose name begins with "train" is the training example
+#                  whose name begins with "train" is the training example. To make DIR, in rust/:
+#                    TRIBUTARY_NCCL=ON cargo test -p tributary-ccl --features half --no-run 2>&1 |
+#                        sed -n 's/.*Executable .*(\(.*\))$/\1/p' | xargs cp -t DIR && strip DIR/*
+#                  and in the same way target/release/examples/train
 #   --out DIR      where logs and figures go (build/gpu/out)
 #   --seconds N    for all of it (460); what does not fit is cut off and counts as failed
 # It builds the C side itself, for the architecture of the first GPU; no Rust is needed. CUDA and NCCL
@@ -18,7 +21,7 @@ while [ $# -gt 0 ]; do
     --rust) rust=$2 && shift ;;
     --out) out=$2 && shift ;;
     --seconds) seconds=$2 && shift ;;
-    *) sed -n '2,9p' "$0" && exit 2 ;;
+    *) sed -n '2,13p' "$0" && exit 2 ;;
     esac
     shift
 done
