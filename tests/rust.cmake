@@ -1,6 +1,6 @@
 # One check of the Rust crates. CHECK is test, train, train_tsan, clippy, fmt, doc, bindings, package or
-# bench (each benchmark once); RUST the workspace, NEEDED the oldest Rust that it takes; TARGET cargo's
-# output. The environment says how build.rs makes the C library.
+# bench (each benchmark once); RUST the workspace, NEEDED the oldest Rust that its tests take; TARGET
+# cargo's output. The environment says how build.rs makes the C library.
 cmake_minimum_required(VERSION 3.25)
 
 function(skip why)
@@ -13,18 +13,27 @@ if(NOT cargo)
     return()
 endif()
 
-# A toolchain that is older than the crates ask for cannot even read their lock file.
+# The oldest Rust that can read all that the lock file names: what the tests and examples use may need
+# a newer one than the library does.
 execute_process(COMMAND ${cargo} --version OUTPUT_VARIABLE line COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" found "${line}")
 if(found VERSION_LESS NEEDED)
-    skip("cargo ${found} is older than ${NEEDED}")
+    skip("cargo ${found} is older than ${NEEDED}, which this needs: rustup brings a newer one")
     return()
 endif()
+# For rustc, and for the scripts.
+cmake_path(GET cargo PARENT_PATH folder)
+set(ENV{PATH} "${folder}:$ENV{PATH}")
 
 set(ENV{CARGO_TARGET_DIR} ${TARGET})
 set(ENV{CARGO_TERM_COLOR} never)
+# Not all features: bindgen, of tributary-sys, needs libclang. The checks train and package take none.
+set(features)
+if(RUST MATCHES "/rust$")
+    set(features --features tributary-ccl/half,tributary-ccl/dlpack)
+endif()
 if(CHECK STREQUAL "test")
-    set(command ${cargo} test --workspace --locked)
+    set(command ${cargo} test --workspace --locked ${features})
 elseif(CHECK STREQUAL "train")
     set(command ${cargo} run --release --locked --example train)
 elseif(CHECK STREQUAL "train_tsan")
@@ -46,14 +55,14 @@ elseif(CHECK STREQUAL "train_tsan")
     set(command ${cargo} run --release --locked --target ${CMAKE_MATCH_1} --example train --
         --ranks 4 --epochs 8 --no-reference)
 elseif(CHECK STREQUAL "clippy")
-    set(command ${cargo} clippy --workspace --all-targets --locked -- -D warnings)
+    set(command ${cargo} clippy --workspace --all-targets --locked ${features} -- -D warnings)
 elseif(CHECK STREQUAL "bench")
     set(command ${cargo} test --release --lib --benches --locked)
 elseif(CHECK STREQUAL "fmt")
     set(command ${cargo} fmt --all --check)
 elseif(CHECK STREQUAL "doc")
     set(ENV{RUSTDOCFLAGS} "-D warnings")
-    set(command ${cargo} doc --workspace --no-deps --locked)
+    set(command ${cargo} doc --workspace --no-deps --locked ${features})
 elseif(CHECK STREQUAL "bindings")
     file(GLOB libclang /usr/lib/llvm-*/lib/libclang.so* /usr/lib/llvm-*/lib/libclang-[0-9]*.so*
          /usr/lib64/libclang.so* /usr/lib/libclang.so* /usr/lib/*/libclang-[0-9]*.so*)
@@ -67,10 +76,14 @@ elseif(CHECK STREQUAL "package")
 endif()
 
 # Parts of the toolchain that may be missing.
-if(CHECK MATCHES "^(clippy|fmt)$")
-    execute_process(COMMAND ${cargo} ${CHECK} --version RESULT_VARIABLE missing OUTPUT_QUIET ERROR_QUIET)
+set(part ${CHECK})
+if(CHECK STREQUAL "bindings")
+    set(part fmt)
+endif()
+if(part MATCHES "^(clippy|fmt)$")
+    execute_process(COMMAND ${cargo} ${part} --version RESULT_VARIABLE missing OUTPUT_QUIET ERROR_QUIET)
     if(missing)
-        skip("cargo ${CHECK} is not installed")
+        skip("cargo ${part} is not installed")
         return()
     endif()
 endif()
