@@ -5,13 +5,25 @@ mod common;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{alone, error_of, get, have, options, ranks, vec_on};
-use tributary::{Communicator, ErrorKind, Group, ReduceOp, Stream, UniqueId};
+use common::{alone, error_of, get, have, options, ranks, vec_on, warm_up};
+use tributary::{Communicator, ErrorKind, Group, Options, ReduceOp, Stream, UniqueId};
 
-/// The communicators of two ranks.
-fn pair() -> Option<[Communicator; 2]> {
-    let comms = have(2).then(|| Group::with_options(2, &options()).unwrap().split().unwrap())?;
+/// The communicators of two ranks, which have met before.
+fn pair_with(options: &Options) -> Option<[Communicator; 2]> {
+    let mut comms = have(2).then(|| Group::with_options(2, options).unwrap().split().unwrap())?;
+    thread::scope(|threads| {
+        for comm in &mut comms {
+            threads.spawn(move || {
+                let stream = Stream::new(comm.device()).unwrap();
+                warm_up(comm, &stream);
+            });
+        }
+    });
     Some(comms.try_into().unwrap())
+}
+
+fn pair() -> Option<[Communicator; 2]> {
+    pair_with(&options())
 }
 
 #[test]
@@ -74,18 +86,14 @@ fn an_aborted_list_is_as_it_was_and_can_be_tried_again() {
 
 #[test]
 fn a_drop_does_not_wait_for_ever() {
-    if !have(2) {
-        return;
-    }
     let _alone = alone();
     let options = options().close_timeout(Duration::from_millis(200));
-    let mut comms = Group::with_options(2, &options).unwrap().split().unwrap();
-    let mut here = comms.remove(0);
+    let Some([mut here, there]) = pair_with(&options) else { return };
     let stream = Stream::new(here.device()).unwrap();
     let buffer = vec_on(&here, &[1.0_f32; 10]);
     let work = here.start(buffer, &stream, |s, b| s.allreduce_in_place(b, ReduceOp::Sum)).unwrap();
     let start = Instant::now();
-    drop(comms);
+    drop(there);
     drop(here);
     let failed = work.wait().unwrap_err();
     assert!(matches!(failed.error.kind(), ErrorKind::Aborted | ErrorKind::Timeout), "{failed}");

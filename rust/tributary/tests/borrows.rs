@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{alone, get, have, options, ranks, ranks_with, vec_on};
+use common::{alone, get, have, options, ranks, ranks_with, vec_on, warm_up};
 use tributary::{DeviceVec, Error, ErrorKind, Group, ReduceOp, Stream};
 
 /// Counts its drops.
@@ -44,6 +44,7 @@ fn a_panic_in_a_scope_waits_for_what_was_queued() {
 fn a_panic_in_a_scope_that_nobody_else_comes_to_ends_in_an_abort() {
     let options = options().close_timeout(Duration::from_millis(200));
     ranks_with(2, &options, |comm, stream| {
+        warm_up(comm, stream);
         if comm.rank() == 1 {
             return;
         }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use tributary::{
-    Backend, Communicator, Device, DeviceVec, Element, Group, Options, Result, Stream,
+    Backend, Communicator, Device, DeviceVec, Element, Group, Options, ReduceOp, Result, Stream,
 };
 
 pub fn backend() -> String {
@@ -47,6 +47,13 @@ pub fn device(ordinal: usize) -> Device {
 pub fn alone() -> Option<MutexGuard<'static, ()>> {
     static LOCK: Mutex<()> = Mutex::new(());
     (!on_host()).then(|| LOCK.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Make the first collective together: on nccl the first one of a kind waits for its peers inside the
+/// call, and not on the stream. Every rank calls this.
+pub fn warm_up(comm: &mut Communicator, stream: &Stream) {
+    let mut buffer = DeviceVec::from_slice(comm.device(), &[1.0_f32; 10]).unwrap();
+    comm.scope(stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum)).unwrap();
 }
 
 /// Run `rank` on `size` ranks, a thread each, and wait for all. One that panics aborts the others.
