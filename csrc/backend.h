@@ -77,6 +77,8 @@ struct tri_device_ops {
     /* Blocking. Aligned to 256 bytes. */
     trib_status (*alloc)(int32_t device, void **out, size_t bytes);
     trib_status (*free)(int32_t device, void *data);
+    /* Give back memory that nothing uses. Never waits. NULL: free. */
+    void (*free_later)(int32_t device, void *data);
     /* Zeroed memory that host threads and every device of the backend can read and write. Small. */
     trib_status (*alloc_shared)(void **out, size_t bytes);
     void (*free_shared)(void *data);

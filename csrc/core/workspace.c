@@ -125,7 +125,10 @@ static void free_all(struct tri_workspace *workspace)
     while (workspace->blocks != NULL) {
         struct tri_block *block = workspace->blocks;
         workspace->blocks = block->older;
-        (void)workspace->ops->free(workspace->device, block->data);
+        if (workspace->ops->free_later != NULL)
+            workspace->ops->free_later(workspace->device, block->data);
+        else
+            (void)workspace->ops->free(workspace->device, block->data);
         free(block);
     }
     if (workspace->ops != NULL) {

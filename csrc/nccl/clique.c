@@ -9,14 +9,16 @@
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/shared.h"
 
-/* Guards the list of cliques that ranks may still join, and every clique's reference count: so a
- * rank that finds a clique in the list finds it alive. */
+/* Guards the list of cliques that ranks may still join, and the letting go of references: so a rank
+ * that finds a clique in the list finds it alive. Held for a look through the list, never during a
+ * call of CUDA or NCCL. */
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 static struct tri_nccl_clique *joinable;
 static uint64_t serials;
 
-/* The abort word is a cell that is never used again: a kernel queued before the communicator went
- * may still read it, and must find there what was true for its communicator. */
+/* A clique without ranks, known to nobody. May wait for a device. The abort word is a cell that is
+ * never used again: a kernel queued before the communicator went may still read it, and must find
+ * there what was true for its communicator. */
 static trib_status create(struct tri_nccl_clique **out)
 {
     struct tri_nccl_clique *clique = calloc(1, sizeof *clique);
@@ -40,24 +42,46 @@ static trib_status create(struct tri_nccl_clique **out)
     return TRIB_OK;
 }
 
-/* The clique of `key`, or a new one. The registry is locked. */
-static trib_status find_or_create(struct tri_nccl_clique **out, const struct tri_nccl_key *key)
+/* `device` is current meanwhile, so that the abort word makes no context on another one. */
+static trib_status create_on(struct tri_nccl_clique **out, int32_t device)
 {
-    for (*out = joinable; key != NULL && *out != NULL; *out = (*out)->next)
-        if (memcmp(&(*out)->key, key, sizeof *key) == 0)
-            return TRIB_OK;
-    trib_status status = create(out);
+    struct tri_nccl_scope scope;
+    trib_status status = tri_nccl_enter(&scope, device);
     if (status != TRIB_OK)
         return status;
-    struct tri_nccl_clique *clique = *out;
+    status = create(out);
+    tri_nccl_leave(&scope);
+    return status;
+}
+
+/* One that no rank has joined: nobody else has seen its abort word either. */
+static void discard(struct tri_nccl_clique *clique)
+{
+    tri_abort_release(clique->state);
+    tri_nccl_free_shared(clique->word);
+    pthread_mutex_destroy(&clique->lock);
+    free(clique);
+}
+
+/* The clique of `key`; NULL if there is none. The registry is locked. */
+static struct tri_nccl_clique *find(const struct tri_nccl_key *key)
+{
+    struct tri_nccl_clique *clique = joinable;
+    while (clique != NULL && memcmp(&clique->key, key, sizeof *key) != 0)
+        clique = clique->next;
+    return clique;
+}
+
+/* A new clique gets its number, and its name if it has one. The registry is locked. */
+static void enlist(struct tri_nccl_clique *clique, const struct tri_nccl_key *key)
+{
     clique->serial = ++serials;
-    if (key != NULL) {
-        clique->key = *key;
-        clique->next = joinable;
-        clique->listed = true;
-        joinable = clique;
-    }
-    return TRIB_OK;
+    if (key == NULL)
+        return;
+    clique->key = *key;
+    clique->next = joinable;
+    clique->listed = true;
+    joinable = clique;
 }
 
 /* The registry is locked. */
@@ -108,7 +132,7 @@ static trib_status add(struct tri_nccl_clique *clique, struct tri_transport *tra
         transport->next = clique->ranks;
         clique->ranks = transport;
         clique->joined++;
-        clique->references++;
+        tri_nccl_retain(clique);
     }
     pthread_mutex_unlock(&clique->lock);
     return status;
@@ -134,19 +158,25 @@ trib_status tri_nccl_join(struct tri_transport **out, const struct tri_nccl_key 
     struct tri_transport *transport = new_transport(rank, size, device);
     if (transport == NULL)
         return TRIB_ERR_OUT_OF_MEMORY;
-    struct tri_nccl_scope scope; /* so that shared memory makes no context on another device */
-    trib_status status = tri_nccl_enter(&scope, device);
+    /* Made before the registry is locked, whether it will be needed or not: destroying locks it
+     * too, and must not wait for a device. */
+    struct tri_nccl_clique *made = NULL;
+    trib_status status = create_on(&made, device);
     if (status != TRIB_OK) {
         free(transport);
         return status;
     }
-    struct tri_nccl_clique *clique = NULL;
     pthread_mutex_lock(&registry);
-    status = find_or_create(&clique, key);
-    if (status == TRIB_OK)
-        status = add(clique, transport);
+    struct tri_nccl_clique *clique = key == NULL ? NULL : find(key);
+    const bool found = clique != NULL;
+    if (!found) {
+        clique = made;
+        enlist(clique, key);
+    }
+    status = add(clique, transport);
     pthread_mutex_unlock(&registry);
-    tri_nccl_leave(&scope);
+    if (found)
+        discard(made);
     if (status == TRIB_OK)
         *out = transport;
     else
@@ -235,9 +265,7 @@ bool tri_nccl_advance(struct tri_nccl_clique *clique, enum tri_nccl_stage from,
 
 void tri_nccl_retain(struct tri_nccl_clique *clique)
 {
-    pthread_mutex_lock(&registry);
-    clique->references++;
-    pthread_mutex_unlock(&registry);
+    (void)atomic_fetch_add_explicit(&clique->references, 1, memory_order_relaxed);
 }
 
 static void free_clique(struct tri_nccl_clique *clique)
@@ -257,11 +285,11 @@ static void free_clique(struct tri_nccl_clique *clique)
 static bool let_go(struct tri_nccl_clique *clique, bool last_too)
 {
     pthread_mutex_lock(&registry);
-    const bool last = clique->references == 1;
+    const bool last = atomic_load(&clique->references) == 1;
     if (last)
         unlist(clique);
     if (!last || last_too)
-        clique->references--;
+        (void)atomic_fetch_sub(&clique->references, 1);
     pthread_mutex_unlock(&registry);
     return last;
 }

@@ -46,9 +46,8 @@ struct tri_transport {
     bool flagged;        /* the reaper's: ncclCommAbort was called for it */
     cudaStream_t stream; /* for waiting and for poll; never captured */
     uint32_t splits;     /* its owner's: number of splits so far */
-    /* solo.c: the point in `last` where the newest copy ended. */
+    /* solo.c: the point on its stream where the newest call ended, if there was one. */
     cudaEvent_t event;
-    trib_stream last;
     bool queued;
 };
 
@@ -56,16 +55,22 @@ struct tri_nccl_clique {
     /* Immutable. */
     uint64_t serial;
     struct trib_abort *state;
-    const uint32_t *word;
+    uint32_t *word;
     struct tri_nccl_key key;
 
     /* Guarded by the registry's lock in clique.c. */
     struct tri_nccl_clique *next;
     bool listed;
-    int references; /* of every transport not yet destroyed, and of every helper thread */
+
+    /* Of every transport not yet destroyed, and of every helper thread. Atomic, because an abort
+     * adds one and must not wait for the registry's lock: only who is sure of a reference that
+     * stays adds another, so it needs no lock. Joining, which takes one from the list, and letting
+     * go hold the registry's lock. */
+    _Atomic int references;
 
     /* Guards the fields below and the `comm`s while they are published. NCCL is called under it
-     * only to ask for asynchronous errors and to raise abort flags: both take microseconds. Order:
+     * only to ask for asynchronous errors and to raise abort flags: both take microseconds. CUDA is
+     * not called under it, because it may wait for a device, and an abort takes this lock. Order:
      * the registry's lock, then this; an abort state's own lock, then this. */
     pthread_mutex_t lock;
     enum tri_nccl_stage stage;

@@ -4,7 +4,6 @@
 #include <time.h>
 
 #include "csrc/base/clock.h"
-#include "csrc/base/log.h"
 #include "csrc/nccl/clique.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"

@@ -1,10 +1,13 @@
 /* Device memory, and copies. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "csrc/base/log.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/ops.h"
+#include "csrc/nccl/task.h"
 
 trib_status tri_nccl_alloc(int32_t device, void **out, size_t bytes)
 {
@@ -30,7 +33,55 @@ trib_status tri_nccl_free(int32_t device, void *data)
         return status;
     cudaError_t error = cudaFree(data);
     tri_nccl_leave(&scope);
-    return error == cudaSuccess ? TRIB_OK : tri_nccl_cuda_fail(error, "freeing memory", device);
+    if (error == cudaSuccess)
+        return TRIB_OK;
+    if (error != cudaErrorInvalidValue)
+        return tri_nccl_cuda_fail(error, "freeing memory", device);
+    (void)cudaGetLastError();
+    return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                    "device_free: data %p is not the start of memory that CUDA allocated; pass "
+                    "what trib_device_alloc of device %d gave, once",
+                    data, (int)device);
+}
+
+struct leaving {
+    void *data;
+    int32_t device;
+};
+
+/* Relaxed, because otherwise freeing would spoil a capture that another thread is making. */
+static trib_status free_relaxed(const struct leaving *leaving)
+{
+    struct tri_nccl_scope scope;
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    trib_status status = tri_nccl_enter(&scope, leaving->device);
+    if (status != TRIB_OK)
+        return status;
+    (void)cudaThreadExchangeStreamCaptureMode(&mode); /* the thread ends: nothing to put back */
+    status = tri_nccl_free(leaving->device, leaving->data);
+    tri_nccl_leave(&scope);
+    return status;
+}
+
+static void free_leaving(void *argument)
+{
+    if (free_relaxed(argument) != TRIB_OK)
+        tri_log(TRIB_LOG_ERROR, "memory is leaked: %s", tri_detail());
+    free(argument);
+}
+
+/* cudaFree may wait for everything on the device. A kernel there may wait for a rank that only this
+ * thread can drive. */
+void tri_nccl_free_later(int32_t device, void *data)
+{
+    struct leaving *leaving = malloc(sizeof *leaving);
+    if (leaving != NULL) {
+        *leaving = (struct leaving){data, device};
+        if (tri_nccl_background(free_leaving, leaving))
+            return;
+    }
+    free(leaving);
+    tri_log(TRIB_LOG_ERROR, "no thread to free memory of device %d: it is leaked", (int)device);
 }
 
 /* cudaMemcpyDefault finds out from the addresses which side is where. A copy from or to pageable

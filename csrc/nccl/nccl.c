@@ -71,6 +71,7 @@ static const struct tri_device_ops device_ops = {
     .version = version,
     .alloc = tri_nccl_alloc,
     .free = tri_nccl_free,
+    .free_later = tri_nccl_free_later,
     .alloc_shared = tri_nccl_alloc_shared,
     .free_shared = tri_nccl_free_shared,
     .copy = tri_nccl_copy,

@@ -39,11 +39,23 @@ trib_status tri_nccl_id_create(trib_id *out)
     return TRIB_OK;
 }
 
+/* Every device, once, before NCCL knows of any rank: those that it knows of would wait for the ones
+ * whose device cannot be used. */
+static trib_status try_devices(const struct meeting *meeting, struct tri_nccl_scope *scope)
+{
+    trib_status status = TRIB_OK;
+    for (int32_t i = 0; i < meeting->n && status == TRIB_OK; i++)
+        status = tri_nccl_move(scope, meeting->seats[i].transport->device);
+    return status;
+}
+
 /* All ranks of this call, in one NCCL group that is always closed. */
 static trib_status join_nccl(struct meeting *meeting, struct tri_nccl_scope *scope)
 {
     const struct tri_transport *at = meeting->seats[0].transport;
-    trib_status moved = TRIB_OK;
+    trib_status moved = try_devices(meeting, scope);
+    if (moved != TRIB_OK)
+        return moved;
     ncclResult_t result = ncclGroupStart();
     if (result != ncclSuccess)
         return tri_nccl_fail(result, "open", at->rank, at->device);

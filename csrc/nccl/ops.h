@@ -7,6 +7,7 @@
 /* memory.c */
 trib_status tri_nccl_alloc(int32_t device, void **out, size_t bytes);
 trib_status tri_nccl_free(int32_t device, void *data);
+void tri_nccl_free_later(int32_t device, void *data);
 trib_status tri_nccl_copy(int32_t device, void *dst, const void *src, size_t bytes,
                           trib_stream stream);
 trib_status tri_nccl_fetch(int32_t device, void *dst, const void *src, size_t bytes,

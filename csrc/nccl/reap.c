@@ -11,7 +11,6 @@
  * its thread, and because the end may wait: for work queued before on the user's streams, and for
  * every CUDA graph that captured the communicator to be destroyed. */
 #define _POSIX_C_SOURCE 200809L
-#include <stdlib.h>
 #include <time.h>
 
 #include "csrc/base/clock.h"
@@ -21,30 +20,10 @@
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/task.h"
 
-enum { EXIT_PATIENCE_MS = 3000 };
-
-static _Atomic int reapers;                     /* threads between start and end of reap */
-static pthread_once_t once = PTHREAD_ONCE_INIT; /* guards the call of atexit */
-
 static void sleep_us(long us)
 {
     const struct timespec pause = {0, us * 1000};
     (void)nanosleep(&pause, NULL);
-}
-
-/* A process that ends takes CUDA down under the threads that still use it. Freeing takes half a
- * second or a whole one: let it end. What waits for longer (a CUDA graph that lives) is left as it
- * is. */
-static void wait_at_exit(void)
-{
-    const uint64_t deadline = tri_deadline_ns(EXIT_PATIENCE_MS);
-    while (atomic_load(&reapers) > 0 && tri_now_ns() < deadline)
-        sleep_us(1000);
-}
-
-static void register_exit(void)
-{
-    (void)atexit(wait_at_exit);
 }
 
 static void raise_flags(struct tri_nccl_clique *clique)
@@ -85,7 +64,7 @@ static void drain(struct tri_nccl_clique *clique)
     }
 }
 
-static void *reap(void *argument)
+static void reap(void *argument)
 {
     struct tri_nccl_clique *clique = argument;
     struct tri_nccl_scope scope;
@@ -103,13 +82,11 @@ static void *reap(void *argument)
     tri_nccl_strip(clique);
     (void)tri_nccl_advance(clique, TRI_NCCL_ABORTING, TRI_NCCL_GONE);
     tri_nccl_release(clique);
-    atomic_fetch_sub(&reapers, 1);
-    return NULL;
 }
 
 /* One after the other: only the last one frees, for all. Several ranks of one process must not wait
  * for each other in here, and do not. */
-static void *destroy_all(void *argument)
+static void destroy_all(void *argument)
 {
     struct tri_nccl_clique *clique = argument;
     struct tri_nccl_scope scope;
@@ -125,20 +102,14 @@ static void *destroy_all(void *argument)
     tri_nccl_strip(clique);
     (void)tri_nccl_advance(clique, TRI_NCCL_DESTROYING, TRI_NCCL_GONE);
     tri_nccl_release(clique);
-    atomic_fetch_sub(&reapers, 1);
-    return NULL;
 }
 
-/* A thread that gives `clique` back, with a reference of its own. */
-static bool start(void *(*function)(void *clique), struct tri_nccl_clique *clique)
+/* A thread that gives `clique` back, with a reference of its own. Without one the reference stays:
+ * what the thread would free is leaked. */
+static bool start(void (*function)(void *clique), struct tri_nccl_clique *clique)
 {
     tri_nccl_retain(clique);
-    (void)pthread_once(&once, register_exit);
-    atomic_fetch_add(&reapers, 1);
-    if (tri_nccl_thread(function, clique) == 0)
-        return true;
-    atomic_fetch_sub(&reapers, 1); /* the reference stays: what the thread would free is leaked */
-    return false;
+    return tri_nccl_background(function, clique);
 }
 
 void tri_nccl_retire(struct tri_nccl_clique *clique)

@@ -47,21 +47,22 @@ static trib_status match(const struct tri_call *calls, size_t n)
     return TRIB_OK;
 }
 
-/* The communicator's calls run in their order, whichever streams they name. Inside a capture the
- * order is that of the graph. */
+/* The communicator's calls run in their order, whichever streams they name; also a call that has
+ * nothing to copy, which stands for what its stream did before. The event is always waited for: the
+ * stream that it was recorded on may be gone, and another one be at its address. Inside a capture
+ * the order is that of the graph. */
 static cudaError_t queue(struct tri_transport *transport, void *recv, const void *send,
                          size_t bytes, trib_stream stream)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     cudaError_t error = cudaStreamIsCapturing(stream, &capture);
     const bool ordered = capture == cudaStreamCaptureStatusNone;
-    if (error == cudaSuccess && ordered && transport->queued && transport->last != stream)
+    if (error == cudaSuccess && ordered && transport->queued)
         error = cudaStreamWaitEvent(stream, transport->event, 0);
-    if (error == cudaSuccess)
+    if (error == cudaSuccess && recv != send && bytes > 0)
         error = cudaMemcpyAsync(recv, send, bytes, cudaMemcpyDefault, stream);
     if (error == cudaSuccess && ordered) {
         error = cudaEventRecord(transport->event, stream);
-        transport->last = stream;
         transport->queued = true;
     }
     return error;
@@ -78,8 +79,6 @@ trib_status tri_nccl_solo(const struct tri_call *calls, size_t n)
         if (call->kind == TRI_RECV || call->kind == TRI_BARRIER)
             continue;
         void *recv = call->kind == TRI_SEND ? receiver(calls, n, i)->recv : call->recv;
-        if (recv == call->send || call->count == 0)
-            continue;
         cudaError_t error = queue(transport, recv, call->send,
                                   call->count * trib_dtype_size(call->dtype), call->stream);
         if (error == cudaSuccess)

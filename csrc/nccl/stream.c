@@ -29,10 +29,17 @@ static trib_status answer(cudaError_t error, const char *operation, int32_t devi
     return TRIB_OK;
 }
 
+static cudaError_t make_stream(trib_stream *out)
+{
+    cudaStream_t stream = NULL;
+    cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    *out = stream;
+    return error;
+}
+
 trib_status tri_nccl_stream_create(int32_t device, trib_stream *out)
 {
-    WITH_DEVICE(device, "creating a stream",
-                cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking));
+    WITH_DEVICE(device, "creating a stream", make_stream(out));
 }
 
 trib_status tri_nccl_stream_wait(int32_t device, trib_stream stream)
@@ -74,9 +81,17 @@ trib_status tri_nccl_stream_destroy(int32_t device, trib_stream stream)
     WITH_DEVICE(device, "destroying a stream", finish(stream));
 }
 
+static cudaError_t make_event(trib_event *out)
+{
+    cudaEvent_t event = NULL;
+    cudaError_t error = cudaEventCreate(&event);
+    *out = event;
+    return error;
+}
+
 trib_status tri_nccl_event_create(int32_t device, trib_event *out)
 {
-    WITH_DEVICE(device, "creating an event", cudaEventCreate((cudaEvent_t *)out));
+    WITH_DEVICE(device, "creating an event", make_event(out));
 }
 
 trib_status tri_nccl_event_record(int32_t device, trib_event event, trib_stream stream)
@@ -102,7 +117,21 @@ trib_status tri_nccl_event_query(int32_t device, trib_event event, bool *out_don
 
 trib_status tri_nccl_event_elapsed(int32_t device, trib_event start, trib_event end, float *out_ms)
 {
-    WITH_DEVICE(device, "measuring between two events", cudaEventElapsedTime(out_ms, start, end));
+    struct tri_nccl_scope scope;
+    trib_status status = tri_nccl_enter(&scope, device);
+    if (status != TRIB_OK)
+        return status;
+    cudaError_t error = cudaEventElapsedTime(out_ms, start, end);
+    tri_nccl_leave(&scope);
+    if (error == cudaSuccess)
+        return TRIB_OK;
+    if (error != cudaErrorNotReady && error != cudaErrorInvalidResourceHandle)
+        return tri_nccl_cuda_fail(error, "measuring between two events", device);
+    (void)cudaGetLastError();
+    return tri_fail(TRIB_ERR_INVALID_USAGE,
+                    "event_elapsed: an event of device %d %s; record both and wait for them first",
+                    (int)device,
+                    error == cudaErrorNotReady ? "has not been passed" : "was never recorded");
 }
 
 trib_status tri_nccl_event_destroy(int32_t device, trib_event event)

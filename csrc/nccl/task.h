@@ -12,6 +12,10 @@
  * errno. */
 int tri_nccl_thread(void *(*function)(void *argument), void *argument);
 
+/* Start a thread that gives something back with `function(argument)`. A process that ends waits for
+ * it, for a while. False: there is no thread to be had. */
+bool tri_nccl_background(void (*function)(void *argument), void *argument);
+
 /* The first member of a struct with what the call needs. */
 struct tri_nccl_task {
     /* The call. What it yields goes where it outlives the task. */

@@ -202,13 +202,14 @@ static void one_rank(void)
 
 static void buffers(void)
 {
-    void *memory = NULL, *pinned = NULL;
+    void *memory = NULL, *pinned = NULL, *too_large = NULL;
     size_t found = 0;
     int local = 0;
     struct stage stage;
     begin(&stage, "buffers and streams");
     CHECK_OK(devices()->alloc(2, &memory, 64));
-    CHECK_OK(devices()->alloc_shared(&pinned, 100));
+    CHECK_OK(devices()->alloc_shared(&pinned, 64));
+    CHECK_STATUS(devices()->alloc_shared(&too_large, 65), TRIB_ERR_INVALID_ARGUMENT);
     trib_stream stream = new_stream(3);
     CHECK(devices()->check_buffer(2, memory, 64, &found) == TRI_FAULT_NONE);
     CHECK(devices()->check_buffer(2, (char *)memory + 4, 64, &found) == TRI_FAULT_TOO_SHORT);
@@ -216,7 +217,7 @@ static void buffers(void)
     CHECK(devices()->check_buffer(1, memory, 64, &found) == TRI_FAULT_OTHER_DEVICE);
     CHECK(found == 2);
     CHECK(devices()->check_buffer(2, &local, 4, &found) == TRI_FAULT_NOT_DEVICE_MEMORY);
-    CHECK(devices()->check_buffer(2, pinned, 100, &found) == TRI_FAULT_NONE);
+    CHECK(devices()->check_buffer(2, pinned, 64, &found) == TRI_FAULT_NONE);
     CHECK(devices()->check_stream(3, stream, &found) == TRI_FAULT_NONE);
     CHECK(devices()->check_stream(3, NULL, &found) == TRI_FAULT_NONE);
     CHECK(devices()->check_stream(2, stream, &found) == TRI_FAULT_OTHER_DEVICE);
