@@ -20,6 +20,17 @@ enum { FAKE_DEVICES = 8, FAKE_RANKS = 16 };
 int fake_communicators(void);
 /* While true, a CUDA graph is alive that captured every communicator: nothing can be freed. */
 void fake_keep_graph(bool alive);
+/* While held, calls of this kind wait inside; FAKE_EVENT: no event passes. */
+enum fake_call { FAKE_FREE, FAKE_HOST_ALLOC, FAKE_QUERY, FAKE_EVENT, FAKE_CALLS };
+void fake_hold(enum fake_call call, bool held);
+/* How many threads wait inside such calls now. */
+int fake_waiting(enum fake_call call);
+/* Blocks of memory that are allocated. */
+int fake_blocks(void);
+/* The context of this device cannot be made; before anything has used it. -1: every one can. */
+void fake_break(int device);
+/* The stream on which the event was recorded for which `stream` was last made to wait. */
+cudaStream_t fake_after(cudaStream_t stream);
 /* The device that is current on this thread, or -1; and to choose it, as another library would. */
 int fake_current(void);
 void fake_make_current(int device);

@@ -23,7 +23,44 @@ void fake_die(const char *what)
     abort();
 }
 
+static bool held[FAKE_CALLS];
+static int waiting[FAKE_CALLS];
+
+void fake_hold(enum fake_call call, bool hold)
+{
+    pthread_mutex_lock(&fake_lock);
+    held[call] = hold;
+    pthread_cond_broadcast(&fake_changed);
+    pthread_mutex_unlock(&fake_lock);
+}
+
+int fake_waiting(enum fake_call call)
+{
+    pthread_mutex_lock(&fake_lock);
+    const int n = waiting[call];
+    pthread_mutex_unlock(&fake_lock);
+    return n;
+}
+
+/* The lock is held. */
+static void pass(enum fake_call call)
+{
+    waiting[call]++;
+    while (held[call])
+        fake_wait();
+    waiting[call]--;
+}
+
 /* ----------------------------------------------------------------------------------- contexts */
+
+static int broken = -1;
+
+void fake_break(int device)
+{
+    pthread_mutex_lock(&fake_lock);
+    broken = device;
+    pthread_mutex_unlock(&fake_lock);
+}
 
 static char contexts[FAKE_DEVICES]; /* their addresses are what counts */
 static _Thread_local CUcontext current;
@@ -53,7 +90,10 @@ static CUresult device_get(CUdevice *device, int ordinal)
 static CUresult primary_retain(CUcontext *context, CUdevice device)
 {
     *context = (CUcontext)&contexts[device];
-    return CUDA_SUCCESS;
+    pthread_mutex_lock(&fake_lock);
+    const bool good = device != broken;
+    pthread_mutex_unlock(&fake_lock);
+    return good ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
 static CUresult get_current(CUcontext *context)
@@ -99,11 +139,23 @@ static struct block *block_of(uintptr_t address)
     return NULL;
 }
 
+int fake_blocks(void)
+{
+    int n = 0;
+    pthread_mutex_lock(&fake_lock);
+    for (int i = 0; i < BLOCKS; i++)
+        n += blocks[i].start != NULL;
+    pthread_mutex_unlock(&fake_lock);
+    return n;
+}
+
 static cudaError_t allocate(void **out, size_t size, bool host)
 {
     need_context();
     cudaError_t error = cudaErrorMemoryAllocation;
     pthread_mutex_lock(&fake_lock);
+    if (host)
+        pass(FAKE_HOST_ALLOC);
     for (struct block *block = blocks; error != cudaSuccess && block < blocks + BLOCKS; block++) {
         if (block->start != NULL)
             continue;
@@ -114,19 +166,6 @@ static cudaError_t allocate(void **out, size_t size, bool host)
     }
     pthread_mutex_unlock(&fake_lock);
     return error;
-}
-
-static cudaError_t release(void *data)
-{
-    need_context();
-    pthread_mutex_lock(&fake_lock);
-    struct block *block = block_of((uintptr_t)data);
-    if (block == NULL)
-        fake_die("memory is freed that was not allocated");
-    free(block->start);
-    block->start = NULL;
-    pthread_mutex_unlock(&fake_lock);
-    return cudaSuccess;
 }
 
 cudaError_t cudaMalloc(void **out, size_t size)
@@ -142,12 +181,17 @@ cudaError_t cudaHostAlloc(void **out, size_t size, unsigned int flags)
 
 cudaError_t cudaFree(void *data)
 {
-    return release(data);
-}
-
-cudaError_t cudaFreeHost(void *data)
-{
-    return release(data);
+    need_context();
+    pthread_mutex_lock(&fake_lock);
+    pass(FAKE_FREE);
+    struct block *block = block_of((uintptr_t)data);
+    const bool known = block != NULL && block->start == data;
+    if (known) {
+        free(block->start);
+        block->start = NULL;
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return known ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
@@ -198,12 +242,19 @@ static CUresult address_range(CUdeviceptr *base, size_t *size, CUdeviceptr point
 enum { DEPTH = 64 };
 struct stream {
     int device;
+    cudaStream_t after; /* as fake_after says */
     int n;
     struct pending {
         struct fake_world *world;
         int rank;
         long sequence;
     } pending[DEPTH];
+};
+
+/* Passes at once, unless FAKE_EVENT is held. */
+struct event {
+    bool recorded;
+    cudaStream_t stream;
 };
 
 /* What is done leaves the queue. The lock is held. */
@@ -252,6 +303,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     need_context();
     pthread_mutex_lock(&fake_lock);
+    pass(FAKE_QUERY);
     const bool done = stream == NULL || idle((struct stream *)stream);
     pthread_mutex_unlock(&fake_lock);
     return done ? cudaSuccess : cudaErrorNotReady;
@@ -275,10 +327,20 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)
 {
-    (void)stream;
-    (void)event;
     (void)flags;
+    pthread_mutex_lock(&fake_lock);
+    if (stream != NULL)
+        ((struct stream *)stream)->after = ((const struct event *)event)->stream;
+    pthread_mutex_unlock(&fake_lock);
     return cudaSuccess;
+}
+
+cudaStream_t fake_after(cudaStream_t stream)
+{
+    pthread_mutex_lock(&fake_lock);
+    cudaStream_t after = ((struct stream *)stream)->after;
+    pthread_mutex_unlock(&fake_lock);
+    return after;
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *out)
@@ -301,12 +363,11 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
     return cudaSuccess;
 }
 
-/* Events pass at once. */
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned int flags)
 {
     (void)flags;
     need_context();
-    *out = malloc(1);
+    *out = (cudaEvent_t)calloc(1, sizeof(struct event));
     return cudaSuccess;
 }
 
@@ -317,34 +378,44 @@ cudaError_t cudaEventCreate(cudaEvent_t *out)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-    (void)event;
-    (void)stream;
+    pthread_mutex_lock(&fake_lock);
+    *(struct event *)event = (struct event){true, stream};
+    pthread_mutex_unlock(&fake_lock);
     return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     (void)event;
+    pthread_mutex_lock(&fake_lock);
+    pass(FAKE_EVENT);
+    pthread_mutex_unlock(&fake_lock);
     return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     (void)event;
-    return cudaSuccess;
+    pthread_mutex_lock(&fake_lock);
+    const bool passed = !held[FAKE_EVENT];
+    pthread_mutex_unlock(&fake_lock);
+    return passed ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventElapsedTime(float *out, cudaEvent_t start, cudaEvent_t end)
 {
-    (void)start;
-    (void)end;
+    pthread_mutex_lock(&fake_lock);
+    const bool recorded =
+        ((const struct event *)start)->recorded && ((const struct event *)end)->recorded;
+    const bool passed = !held[FAKE_EVENT];
+    pthread_mutex_unlock(&fake_lock);
     *out = 0;
-    return cudaSuccess;
+    return !recorded ? cudaErrorInvalidResourceHandle : passed ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
-    free(event);
+    free((struct event *)event);
     return cudaSuccess;
 }
 

@@ -200,6 +200,72 @@ static void one_rank(void)
     end();
 }
 
+static struct tri_call solo_call(struct tri_transport *transport, enum tri_kind kind, float *send,
+                                 float *recv, trib_stream stream)
+{
+    return (struct tri_call){.kind = kind,
+                             .transport = transport,
+                             .send = send,
+                             .recv = recv,
+                             .count = 4,
+                             .dtype = TRIB_F32,
+                             .op = TRIB_SUM,
+                             .stream = stream};
+}
+
+/* A call in place copies nothing, but what its stream did before comes before the next call. */
+static void one_rank_order(void)
+{
+    struct stage stage;
+    struct tri_transport *transport = NULL;
+    static float x[4], y[4];
+    begin(&stage, "one rank, in place, then on another stream");
+    const trib_stream first = new_stream(2), second = new_stream(2);
+    if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 2, PLENTY_MS))) {
+        struct tri_call call = solo_call(transport, TRI_ALLREDUCE, x, x, first);
+        CHECK_OK(transports()->collective(&call, 1));
+        CHECK(fake_after(first) == NULL);
+        call = solo_call(transport, TRI_BROADCAST, x, y, second);
+        CHECK_OK(transports()->collective(&call, 1));
+        CHECK(fake_after(second) == first);
+        call = solo_call(transport, TRI_ALLREDUCE, y, y, first);
+        CHECK_OK(transports()->collective(&call, 1));
+        CHECK(fake_after(first) == second);
+        /* The handle alone does not say that it is the stream of before. */
+        CHECK_OK(transports()->collective(&call, 1));
+        CHECK(fake_after(first) == first);
+        CHECK_OK(finish(transport, PLENTY_MS));
+    }
+    end_stream(2, first);
+    end_stream(2, second);
+    end();
+}
+
+/* What host answers to the same mistakes. */
+static void mistakes(void)
+{
+    int local = 0;
+    float ms = 0;
+    trib_event start = NULL, stop_event = NULL;
+    struct stage stage;
+    begin(&stage, "mistakes with memory and events");
+    CHECK_STATUS(devices()->free(2, &local), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_OK(devices()->event_create(2, &start));
+    CHECK_OK(devices()->event_create(2, &stop_event));
+    CHECK_STATUS(devices()->event_elapsed(2, start, stop_event, &ms), TRIB_ERR_INVALID_USAGE);
+    CHECK_DETAIL("never recorded");
+    CHECK_OK(devices()->event_record(2, start, NULL));
+    CHECK_OK(devices()->event_record(2, stop_event, NULL));
+    fake_hold(FAKE_EVENT, true);
+    CHECK_STATUS(devices()->event_elapsed(2, start, stop_event, &ms), TRIB_ERR_INVALID_USAGE);
+    CHECK_DETAIL("has not been passed");
+    fake_hold(FAKE_EVENT, false);
+    CHECK_OK(devices()->event_elapsed(2, start, stop_event, &ms));
+    CHECK_OK(devices()->event_destroy(2, start));
+    CHECK_OK(devices()->event_destroy(2, stop_event));
+    end();
+}
+
 static void buffers(void)
 {
     void *memory = NULL, *pinned = NULL, *too_large = NULL;
@@ -486,12 +552,124 @@ static void two_on_a_device(void)
     end();
 }
 
+/* ----------------------------------------------------------------------- a device that is busy */
+
+/* Memory is given back behind a cudaFree that waits, and nobody waits with it. */
+static void free_later(void)
+{
+    struct stage stage;
+    void *memory = NULL;
+    begin(&stage, "memory given back while the device is busy");
+    CHECK_OK(devices()->alloc(1, &memory, 64));
+    const int before = fake_blocks();
+    fake_hold(FAKE_FREE, true);
+    devices()->free_later(1, memory); /* if it waits, it waits for ever */
+    CHECK(fake_current() == -1);
+    CHECK(fake_blocks() == before);
+    fake_hold(FAKE_FREE, false);
+    for (int i = 0; i < SLACK_MS && fake_blocks() == before; i++)
+        check_sleep_ms(1);
+    CHECK(fake_blocks() == before - 1);
+    end();
+}
+
+/* One thread waits inside a CUDA call, one aborts, and one sees to it that the test ends. */
+struct busy {
+    enum fake_call call;
+    struct tri_transport *rank; /* who polls, and what is aborted */
+    _Atomic bool aborted;
+};
+
+static void wait_inside(const struct busy *busy)
+{
+    struct tri_transport *other = NULL;
+    trib_id id;
+    if (busy->call == FAKE_QUERY) {
+        transports()->poll(busy->rank);
+        return;
+    }
+    CHECK_OK(transports()->id_create(&id));
+    if (CHECK_OK(transports()->open(&other, &id, 0, 1, 5, PLENTY_MS)))
+        CHECK_OK(finish(other, PLENTY_MS));
+}
+
+static void busy_member(int index, int size, void *argument)
+{
+    struct busy *busy = argument;
+    (void)size;
+    if (index == 0) {
+        wait_inside(busy);
+    } else if (index == 1) {
+        for (int i = 0; i < SLACK_MS && fake_waiting(busy->call) == 0; i++)
+            check_sleep_ms(1);
+        CHECK(fake_waiting(busy->call) == 1);
+        stop(busy->rank, "a device is busy");
+        CHECK(fake_waiting(busy->call) == 1);
+        atomic_store(&busy->aborted, true);
+    } else {
+        for (int i = 0; i < 3 * SLACK_MS && !atomic_load(&busy->aborted); i++)
+            check_sleep_ms(1);
+        fake_hold(busy->call, false);
+    }
+}
+
+/* Takes cells of shared memory until a new page has come, and then the rest of that. */
+static int take_all_cells(void *cells[])
+{
+    enum { A_PAGE = 64 };
+    const int before = fake_blocks();
+    int n = 0;
+    while (fake_blocks() == before && n < A_PAGE * 8)
+        CHECK_OK(devices()->alloc_shared(&cells[n++], 8));
+    for (int i = 1; i < A_PAGE; i++)
+        CHECK_OK(devices()->alloc_shared(&cells[n++], 8));
+    return n;
+}
+
+static void abort_while(enum fake_call call, const char *name)
+{
+    const int32_t order[2] = {0, 1};
+    struct tri_transport *ranks[2];
+    struct busy busy = {.call = call};
+    static void *cells[1024];
+    struct stage stage;
+    begin(&stage, name);
+    if (CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS))) {
+        const int n = take_all_cells(cells);
+        busy.rank = ranks[0];
+        fake_hold(call, true);
+        check_ranks(3, busy_member, &busy);
+        for (int i = 0; i < n; i++)
+            devices()->free_shared(cells[i]);
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(finish(ranks[i], PLENTY_MS));
+    }
+    end();
+}
+
+/* The last device has never been used before, and cannot be. */
+static void broken_device(void)
+{
+    const int32_t order[2] = {4, FAKE_DEVICES - 1};
+    struct tri_transport *ranks[2];
+    struct stage stage;
+    begin(&stage, "a group with a device that fails");
+    fake_break(FAKE_DEVICES - 1);
+    CHECK_STATUS(transports()->open_group(ranks, order, 2, DEADLINE_MS), TRIB_ERR_CUDA);
+    CHECK_DETAIL("device 7");
+    CHECK(ranks[0] == NULL && ranks[1] == NULL);
+    fake_break(-1);
+    end();
+}
+
 int main(void)
 {
     CHECK(devices()->count() == FAKE_DEVICES);
     group();
     threads();
     one_rank();
+    one_rank_order();
+    mistakes();
     buffers();
     splits();
     never_opens();
@@ -502,5 +680,9 @@ int main(void)
     races();
     live_graph();
     two_on_a_device();
+    free_later();
+    abort_while(FAKE_HOST_ALLOC, "abort while another rank joins");
+    abort_while(FAKE_QUERY, "abort while a rank polls");
+    broken_device();
     return check_finish("nccl_life_test");
 }
