@@ -1,7 +1,8 @@
-/* What the programs of this folder share: ranks as threads, timing, percentiles. */
+/* What the programs of this folder share: ranks and their threads, timing, percentiles. */
 #define _POSIX_C_SOURCE 200809L
 #include "benches/bench.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ void bench_ok(trib_status status, const char *call)
     exit(EXIT_FAILURE);
 }
 
-static void *must(void *memory)
+void *bench_must(void *memory)
 {
     if (memory == NULL) {
         fprintf(stderr, "out of memory\n");
@@ -34,37 +35,50 @@ static double now_us(void)
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
 }
 
-void bench_open(struct bench *bench, const char *backend, int ranks, uint32_t flags)
+/* Backend, ranks and threads; what cannot be is said in one line. */
+static void choose(struct bench *bench, const char *backend, int ranks, int threads)
 {
     trib_device *first = NULL;
-    BENCH_OK(trib_device_get(&first, backend, 0));
-    memset(bench, 0, sizeof *bench);
-    bench->backend = trib_device_backend(first);
     int32_t devices = 0;
+    BENCH_OK(trib_device_get(&first, backend, 0));
+    bench->backend = trib_device_backend(first);
     BENCH_OK(trib_backend_devices(&devices, bench->backend));
-    const bool host = strcmp(bench->backend, "host") == 0;
-    bench->ranks = ranks > 0 ? ranks : host ? 2 : devices;
-    if (bench->ranks > devices || bench->ranks > BENCH_MAX_RANKS) {
+    bench->ranks = ranks != 0 ? ranks : strcmp(bench->backend, "host") == 0 ? 2 : devices;
+    if (bench->ranks < 1 || bench->ranks > devices || bench->ranks > BENCH_MAX_RANKS) {
         fprintf(stderr, "%d ranks asked for, %s has %d devices\n", bench->ranks, bench->backend,
                 devices);
         exit(EXIT_FAILURE);
     }
+    bench->threads = threads != 0 ? threads : bench->ranks;
+    if (bench->threads != 1 && bench->threads != bench->ranks) {
+        fprintf(stderr, "%d threads asked for: %d ranks take 1 or %d\n", threads, bench->ranks,
+                bench->ranks);
+        exit(EXIT_FAILURE);
+    }
+}
+
+void bench_open(struct bench *bench, const char *backend, int ranks, int threads, uint32_t flags)
+{
+    memset(bench, 0, sizeof *bench);
+    choose(bench, backend, ranks, threads);
     trib_options options = TRIB_OPTIONS_INIT;
     options.backend = bench->backend;
     options.flags = flags;
-    trib_group *group = NULL;
-    BENCH_OK(trib_group_create(&group, NULL, bench->ranks, &options));
-    BENCH_OK(trib_group_split(bench->comm, group));
+    BENCH_OK(trib_group_create(&bench->group, NULL, bench->ranks, &options));
+    if (threads != 1) {
+        BENCH_OK(trib_group_split(bench->comm, bench->group));
+        bench->group = NULL;
+    }
     for (int rank = 0; rank < bench->ranks; rank++) {
         BENCH_OK(trib_device_get(&bench->device[rank], bench->backend, rank));
         BENCH_OK(trib_stream_create(&bench->stream[rank], bench->device[rank]));
     }
     bench->peer = &bench_peer_memcpy;
 #ifdef TRI_BENCH_NCCL
-    if (!host)
+    if (strcmp(bench->backend, "nccl") == 0)
         bench->peer = &bench_peer_nccl;
 #endif
-    bench->peer_state = must(bench->peer->open(bench));
+    bench->peer_state = bench_must(bench->peer->open(bench));
 }
 
 void bench_close(struct bench *bench)
@@ -74,87 +88,135 @@ void bench_close(struct bench *bench)
         BENCH_OK(trib_stream_destroy(bench->device[rank], bench->stream[rank]));
     for (int rank = 0; rank < bench->ranks; rank++)
         BENCH_OK(trib_comm_destroy(bench->comm[rank]));
+    BENCH_OK(trib_group_destroy(bench->group));
 }
 
-struct rank_run {
-    pthread_t thread;
+/* One timing. The events of a rank belong to the thread that drives it while that runs. */
+struct timing {
     const struct bench *bench;
-    pthread_barrier_t *barrier;
     bench_body body;
     void *argument;
-    int rank, warmup, iterations;
-    double *device_us; /* one an iteration */
+    int warmup, iterations;
+    pthread_barrier_t barrier;
+    trib_event *events[BENCH_MAX_RANKS]; /* before, between and after the iterations */
+};
+
+struct driver {
+    pthread_t thread;
+    struct timing *timing;
+    int first, end; /* of its ranks */
     double host_us;
 };
 
-/* Queue everything, then read the events: nothing but the body lies between two of them. */
-static void time_rank(struct rank_run *run)
+static void record(const struct driver *driver, int i)
 {
-    const struct bench *bench = run->bench;
-    trib_device *device = bench->device[run->rank];
-    trib_stream stream = bench->stream[run->rank];
-    trib_event *events = must(calloc((size_t)run->iterations + 1, sizeof *events));
-    for (int i = 0; i <= run->iterations; i++)
-        BENCH_OK(trib_event_create(&events[i], device));
-    for (int i = 0; i < run->warmup; i++)
-        run->body(bench, run->rank, run->argument);
-    BENCH_OK(trib_stream_wait(device, stream));
-    pthread_barrier_wait(run->barrier);
-
-    double host = 0;
-    BENCH_OK(trib_event_record(device, events[0], stream));
-    for (int i = 0; i < run->iterations; i++) {
-        const double start = now_us();
-        run->body(bench, run->rank, run->argument);
-        host += now_us() - start;
-        BENCH_OK(trib_event_record(device, events[i + 1], stream));
-    }
-    BENCH_OK(trib_stream_wait(device, stream));
-    run->host_us = host / run->iterations;
-    for (int i = 0; i < run->iterations; i++) {
-        float ms = 0;
-        BENCH_OK(trib_event_elapsed(&ms, device, events[i], events[i + 1]));
-        run->device_us[i] = (double)ms * 1e3;
-    }
-    for (int i = 0; i <= run->iterations; i++)
-        BENCH_OK(trib_event_destroy(device, events[i]));
-    free(events);
+    const struct bench *bench = driver->timing->bench;
+    for (int rank = driver->first; rank < driver->end; rank++)
+        BENCH_OK(trib_event_record(bench->device[rank], driver->timing->events[rank][i],
+                                   bench->stream[rank]));
 }
 
-static void *rank_main(void *argument)
+static void wait_streams(const struct driver *driver)
 {
-    time_rank(argument);
+    const struct bench *bench = driver->timing->bench;
+    for (int rank = driver->first; rank < driver->end; rank++)
+        BENCH_OK(trib_stream_wait(bench->device[rank], bench->stream[rank]));
+}
+
+/* Queue everything, then wait: nothing but the body lies between two events. */
+static void *drive(void *argument)
+{
+    struct driver *driver = argument;
+    struct timing *timing = driver->timing;
+    const int rank = timing->bench->group != NULL ? BENCH_ALL : driver->first;
+    for (int i = 0; i < timing->warmup; i++)
+        timing->body(timing->bench, rank, timing->argument);
+    wait_streams(driver);
+    pthread_barrier_wait(&timing->barrier);
+
+    double host = 0;
+    record(driver, 0);
+    for (int i = 0; i < timing->iterations; i++) {
+        const double start = now_us();
+        timing->body(timing->bench, rank, timing->argument);
+        host += now_us() - start;
+        record(driver, i + 1);
+    }
+    wait_streams(driver);
+    driver->host_us = host / timing->iterations;
     return NULL;
+}
+
+/* Run all drivers to their end. The most host time of one. */
+static double drive_all(struct timing *timing)
+{
+    const struct bench *bench = timing->bench;
+    struct driver drivers[BENCH_MAX_RANKS];
+    double host = 0;
+    pthread_barrier_init(&timing->barrier, NULL, (unsigned)bench->threads);
+    for (int i = 0; i < bench->threads; i++) {
+        drivers[i] = (struct driver){.timing = timing, .first = i, .end = i + 1};
+        if (bench->group != NULL)
+            drivers[i].end = bench->ranks;
+        if (pthread_create(&drivers[i].thread, NULL, drive, &drivers[i]) != 0) {
+            fprintf(stderr, "thread %d could not be started\n", i);
+            exit(EXIT_FAILURE);
+        }
+    }
+    for (int i = 0; i < bench->threads; i++) {
+        pthread_join(drivers[i].thread, NULL);
+        host = fmax(host, drivers[i].host_us);
+    }
+    pthread_barrier_destroy(&timing->barrier);
+    return host;
+}
+
+static void make_events(struct timing *timing)
+{
+    const size_t n = (size_t)timing->iterations + 1;
+    for (int rank = 0; rank < timing->bench->ranks; rank++) {
+        timing->events[rank] = bench_must(calloc(n, sizeof(trib_event)));
+        for (size_t i = 0; i < n; i++)
+            BENCH_OK(trib_event_create(&timing->events[rank][i], timing->bench->device[rank]));
+    }
+}
+
+static void drop_events(struct timing *timing)
+{
+    for (int rank = 0; rank < timing->bench->ranks; rank++) {
+        for (int i = 0; i <= timing->iterations; i++)
+            BENCH_OK(trib_event_destroy(timing->bench->device[rank], timing->events[rank][i]));
+        free(timing->events[rank]);
+    }
+}
+
+static struct bench_stats read_events(const struct timing *timing)
+{
+    const size_t n = (size_t)timing->iterations;
+    double *slowest = bench_must(calloc(n, sizeof(double)));
+    for (int rank = 0; rank < timing->bench->ranks; rank++) {
+        const trib_event *events = timing->events[rank];
+        for (size_t i = 0; i < n; i++) {
+            float ms = 0;
+            BENCH_OK(trib_event_elapsed(&ms, timing->bench->device[rank], events[i],
+                                        events[i + 1]));
+            slowest[i] = fmax(slowest[i], (double)ms * 1e3);
+        }
+    }
+    const struct bench_stats stats = bench_stats(slowest, n);
+    free(slowest);
+    return stats;
 }
 
 struct bench_result bench_time(const struct bench *bench, bench_body body, void *argument,
                                int warmup, int iterations)
 {
-    struct rank_run runs[BENCH_MAX_RANKS];
-    pthread_barrier_t barrier;
-    pthread_barrier_init(&barrier, NULL, (unsigned)bench->ranks);
-    for (int rank = 0; rank < bench->ranks; rank++) {
-        runs[rank] = (struct rank_run){.bench = bench, .barrier = &barrier, .body = body,
-                                       .argument = argument, .rank = rank, .warmup = warmup,
-                                       .iterations = iterations};
-        runs[rank].device_us = must(calloc((size_t)iterations, sizeof(double)));
-        if (pthread_create(&runs[rank].thread, NULL, rank_main, &runs[rank]) != 0)
-            must(NULL);
-    }
-    struct bench_result result = {.host = 0};
-    double *slowest = must(calloc((size_t)iterations, sizeof(double)));
-    for (int rank = 0; rank < bench->ranks; rank++) {
-        pthread_join(runs[rank].thread, NULL);
-        for (int i = 0; i < iterations; i++)
-            if (runs[rank].device_us[i] > slowest[i])
-                slowest[i] = runs[rank].device_us[i];
-        if (runs[rank].host_us > result.host)
-            result.host = runs[rank].host_us;
-        free(runs[rank].device_us);
-    }
-    pthread_barrier_destroy(&barrier);
-    result.device = bench_stats(slowest, (size_t)iterations);
-    free(slowest);
+    struct timing timing = {.bench = bench, .body = body, .argument = argument, .warmup = warmup,
+                            .iterations = iterations};
+    make_events(&timing);
+    const double host = drive_all(&timing);
+    const struct bench_result result = {.device = read_events(&timing), .host = host};
+    drop_events(&timing);
     return result;
 }
 
@@ -196,8 +258,8 @@ void bench_print_setting(const struct bench *bench)
 {
     uint32_t version = 0;
     BENCH_OK(trib_backend_version(&version, bench->backend));
-    printf("# tributary %u, backend %s (%u), %d ranks, one thread a rank, beside %s\n",
-           trib_version(), bench->backend, version, bench->ranks,
+    printf("# tributary %u, backend %s (%u), %d ranks, one thread %s, beside %s\n", trib_version(),
+           bench->backend, version, bench->ranks, bench->group ? "for all" : "a rank",
            bench->peer->name);
     printf("# microseconds; median and 99th percentile over the iterations of the maximum over the "
            "ranks\n");

@@ -1,8 +1,8 @@
-/* What the programs of this folder share: ranks as threads, timing, the peer measured beside us.
+/* What the programs of this folder share: ranks and their threads, timing, the peer beside us.
  *
- * A body is what one rank queues on its stream. It is timed on the device, by events around each
- * iteration, and on the host, by the clock around the enqueueing. A row's samples are, for each
- * iteration, the maximum over the ranks. */
+ * A body is what a thread queues for its rank, or for all ranks where one thread drives them. It is
+ * timed on the device, by events around each iteration, and on the host, by the clock around the
+ * enqueueing. A row's samples are, for each iteration, the maximum over the ranks. */
 #ifndef TRI_BENCHES_BENCH_H
 #define TRI_BENCHES_BENCH_H
 
@@ -13,6 +13,9 @@
 
 enum { BENCH_MAX_RANKS = 64 };
 
+/* In place of a rank: all of them, from the one thread that drives them. */
+enum { BENCH_ALL = -1 };
+
 struct bench_call; /* collective.h */
 struct bench_peer;
 
@@ -20,8 +23,10 @@ struct bench_peer;
 struct bench {
     const char *backend;
     int ranks;
-    trib_device *device[BENCH_MAX_RANKS];
+    int threads;       /* `ranks`, one each, or 1 that drives all */
+    trib_group *group; /* where one thread drives all ranks; else NULL, and comm is set */
     trib_comm *comm[BENCH_MAX_RANKS];
+    trib_device *device[BENCH_MAX_RANKS];
     trib_stream stream[BENCH_MAX_RANKS];
     const struct bench_peer *peer;
     void *peer_state;
@@ -32,9 +37,10 @@ struct bench_peer {
     const char *name; /* the column's heading */
     void *(*open)(const struct bench *bench);
     void (*close)(void *state);
-    /* Queue the peer's form of `rank`'s call. False if it has none. */
-    bool (*run)(const struct bench *bench, int rank, const struct bench_call *call);
-    /* NULL, or: queue an allreduce (sum, in place) of `n` f32 tensors, `grouped` into one or not. */
+    /* Queue the peer's form of `calls[rank]`, or of all ranks' calls for BENCH_ALL. */
+    void (*run)(const struct bench *bench, int rank, const struct bench_call *calls);
+    /* NULL, or: queue an allreduce (sum, in place) of `n` f32 tensors, `grouped` into one or not.
+     * Of one rank. */
     void (*run_list)(const struct bench *bench, int rank, const trib_tensor *tensors, size_t n,
                      bool grouped);
 };
@@ -46,20 +52,26 @@ struct bench_stats {
 
 struct bench_result {
     struct bench_stats device; /* time between events, maximum over the ranks */
-    double host;               /* microseconds to queue one call, mean, maximum over the ranks */
+    double host;               /* microseconds in one body, mean, maximum over the threads */
 };
 
 /* Print the failure and exit, unless `status` is TRIB_OK. */
 #define BENCH_OK(call) bench_ok((call), #call)
 void bench_ok(trib_status status, const char *call);
 
-/* `ranks` 0: all devices of nccl, 2 of host. `backend` NULL: the best that has a device. */
-void bench_open(struct bench *bench, const char *backend, int ranks, uint32_t flags);
+/* `memory`, unless it is NULL: then say so and exit. */
+void *bench_must(void *memory);
+
+/* `backend` NULL: the best that has a device. `ranks` 0: all devices of nccl, 2 of host.
+ * `threads` 1: one thread drives all ranks, through `group`; 0 or `ranks`: a thread each. */
+void bench_open(struct bench *bench, const char *backend, int ranks, int threads, uint32_t flags);
 void bench_close(struct bench *bench);
 
+/* `rank` is BENCH_ALL where one thread drives all ranks. */
 typedef void (*bench_body)(const struct bench *bench, int rank, void *argument);
 
-/* Run `body` on all ranks: `warmup` times untimed, `iterations` times timed. */
+/* Run `body` for all ranks, in threads of their own: `warmup` times untimed, `iterations` times
+ * timed. */
 struct bench_result bench_time(const struct bench *bench, bench_body body, void *argument,
                                int warmup, int iterations);
 
@@ -72,7 +84,7 @@ void bench_free(const struct bench *bench, int rank, void *data);
 /* Copy to or from host memory, and wait. */
 void bench_copy(const struct bench *bench, int rank, void *dst, const void *src, size_t bytes);
 
-/* One line about the machine: backend, its version, ranks, peer. */
+/* One line about the machine: backend, its version, ranks, threads, peer. */
 void bench_print_setting(const struct bench *bench);
 
 #endif

@@ -22,25 +22,28 @@ enum bench_kind {
     BENCH_REDUCE,
     BENCH_ALLGATHER,
     BENCH_REDUCE_SCATTER,
-    BENCH_ALLTOALL
+    BENCH_ALLTOALL,
+    BENCH_GATHER,
+    BENCH_SCATTER,
+    BENCH_SENDRECV /* to the next rank, from the one before, in one batch */
 };
 
 struct bench_collective {
     const char *name;
     enum bench_kind kind;
-    bool reduces;      /* takes an op */
-    bool rooted;       /* takes a root */
-    bool can_in_place; /* has an in-place form */
+    bool reduces; /* takes an op */
     /* Elements of send and recv for `count` on `ranks` ranks. */
     size_t (*send_elements)(size_t count, int ranks);
     size_t (*recv_elements)(size_t count, int ranks);
-    /* In place: which element of the larger buffer the smaller one starts at. */
+    /* NULL, or in place: which element of the larger buffer the smaller one starts at. */
     size_t (*in_place_offset)(size_t count, int rank);
     /* Bus bandwidth over algorithm bandwidth (nccl-tests, PERFORMANCE.md). */
     double (*bus_factor)(int ranks);
     /* Our call. */
-    trib_status (*run)(trib_comm *comm, const struct bench_call *call, int ranks,
-                       trib_stream stream);
+    trib_status (*run)(trib_comm *comm, const struct bench_call *call, trib_stream stream);
+    /* Our call for all ranks at once, rank i's is `calls[i]`; NULL if there is none. */
+    trib_status (*run_group)(trib_group *group, const struct bench_call *calls,
+                             const trib_stream *streams);
     /* What element `i` of `rank`'s recv must be; false: this rank's recv is not looked at. */
     bool (*expected)(double *out, const struct bench_call *call, int rank, int ranks, size_t i);
 };
@@ -50,11 +53,12 @@ const struct bench_collective *bench_collective_find(const char *name);
 /* The table, ended by a NULL name. */
 extern const struct bench_collective bench_collectives[];
 
-/* Input: element `i` of `rank`'s send. Small integers, so that every result is exact. */
-double bench_input(int rank, size_t i);
+/* The ring of BENCH_SENDRECV. */
+int bench_after(int rank, int ranks);
+int bench_before(int rank, int ranks);
 
-/* Elements in host memory, as the type's bytes. Exact for the numbers used here. */
-void bench_encode(void *out, size_t i, double value, trib_dtype dtype);
-double bench_decode(const void *in, size_t i, trib_dtype dtype);
+/* Input: element `i` of `rank`'s send. Small integers, so that every result is exact. Without a
+ * reduction no two ranks have the same. */
+double bench_input(const struct bench_call *call, int rank, size_t i);
 
 #endif

@@ -1,6 +1,7 @@
-/* Lists: allreduce of the 161 gradients of ResNet-50 (25,557,032 floats), scattered in memory, as one
- * trib_allreduce_list and as one trib_weighted_average, beside one flat buffer, one call a tensor,
- * and the peer's group of 161 calls. */
+/* Lists: allreduce of the 161 gradients of ResNet-50 (25,557,032 floats), scattered in memory, as
+ * one trib_allreduce_list and as one trib_weighted_average, beside one flat buffer, one call a
+ * tensor, and the peer's group of 161 calls. What the two write is checked once, element by element,
+ * before anything is timed. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,6 +15,7 @@ struct lists {
     void *flat[BENCH_MAX_RANKS];
     struct bench_call call[BENCH_MAX_RANKS];
     size_t n, elements;
+    float *host; /* room for the elements of one rank */
 };
 
 static void add(size_t *counts, size_t *n, size_t weights, size_t channels)
@@ -26,7 +28,8 @@ static void add(size_t *counts, size_t *n, size_t weights, size_t channels)
 /* The parameter tensors of ResNet-50 (He et al. 2015, table 1). */
 static size_t resnet50(size_t *counts)
 {
-    static const size_t stages[4][3] = {{3, 64, 256}, {4, 128, 512}, {6, 256, 1024}, {3, 512, 2048}};
+    static const size_t stages[4][3] = {
+        {3, 64, 256}, {4, 128, 512}, {6, 256, 1024}, {3, 512, 2048}};
     size_t n = 0, in = 64;
     add(counts, &n, 7 * 7 * 3 * 64, 64);
     for (int stage = 0; stage < 4; stage++) {
@@ -45,6 +48,50 @@ static size_t resnet50(size_t *counts)
     return n;
 }
 
+/* Weights of the ranks are 1, 2, 3, ... */
+static float weight_of(int rank)
+{
+    return (float)(rank + 1);
+}
+
+static float total_weight(int ranks)
+{
+    return (float)(ranks * (ranks + 1) / 2);
+}
+
+/* What element `i` of all tensors is, averaged over the ranks by their weights. */
+static float average(size_t i)
+{
+    return (float)(i % 1021);
+}
+
+/* Element `i` on `rank`: small integers, so that sums and averages are exact in every order. Rank 0
+ * is above the average by as much as the others, by their weights, are below it. */
+static float input(int rank, int ranks, size_t i)
+{
+    return average(i) + (rank == 0 ? total_weight(ranks) - 1 : -1);
+}
+
+/* Element `i` of the sum over the ranks. */
+static float sum(int ranks, size_t i)
+{
+    return (float)ranks * average(i) + total_weight(ranks) - (float)ranks;
+}
+
+static void fill(const struct bench *bench, struct lists *lists)
+{
+    for (int rank = 0; rank < bench->ranks; rank++) {
+        const float *next = lists->host;
+        for (size_t i = 0; i < lists->elements; i++)
+            lists->host[i] = input(rank, bench->ranks, i);
+        for (size_t i = 0; i < lists->n; i++) {
+            const trib_tensor *tensor = &lists->tensors[rank][i];
+            bench_copy(bench, rank, tensor->data, next, tensor->count * sizeof(float));
+            next += tensor->count;
+        }
+    }
+}
+
 static void make(const struct bench *bench, struct lists *lists)
 {
     size_t counts[MOST_TENSORS];
@@ -52,24 +99,18 @@ static void make(const struct bench *bench, struct lists *lists)
     lists->elements = 0;
     for (size_t i = 0; i < lists->n; i++)
         lists->elements += counts[i];
-    float *zeros = calloc(lists->elements, sizeof(float));
-    if (zeros == NULL)
-        exit(EXIT_FAILURE);
-    for (size_t i = 0; i < lists->elements; i++)
-        zeros[i] = (float)(i % 1024) * 0x1p-10f;
+    const size_t bytes = lists->elements * sizeof(float);
+    lists->host = bench_must(calloc(lists->elements, sizeof(float)));
     for (int rank = 0; rank < bench->ranks; rank++) {
-        for (size_t i = 0; i < lists->n; i++) {
-            float *data = bench_alloc(bench, rank, counts[i] * sizeof(float) + GAP);
-            bench_copy(bench, rank, data, zeros, counts[i] * sizeof(float));
-            lists->tensors[rank][i] = (trib_tensor){data, counts[i], TRIB_F32, 0};
-        }
-        lists->flat[rank] = bench_alloc(bench, rank, lists->elements * sizeof(float));
-        bench_copy(bench, rank, lists->flat[rank], zeros, lists->elements * sizeof(float));
+        for (size_t i = 0; i < lists->n; i++)
+            lists->tensors[rank][i] = (trib_tensor){
+                bench_alloc(bench, rank, counts[i] * sizeof(float) + GAP), counts[i], TRIB_F32, 0};
+        lists->flat[rank] = bench_alloc(bench, rank, bytes);
+        bench_copy(bench, rank, lists->flat[rank], lists->host, bytes);
         lists->call[rank] = (struct bench_call){
             .collective = bench_collective_find("allreduce"), .send = lists->flat[rank],
             .recv = lists->flat[rank], .count = lists->elements, .dtype = TRIB_F32, .op = TRIB_AVG};
     }
-    free(zeros);
 }
 
 static void drop(const struct bench *bench, struct lists *lists)
@@ -79,6 +120,15 @@ static void drop(const struct bench *bench, struct lists *lists)
             bench_free(bench, rank, lists->tensors[rank][i].data);
         bench_free(bench, rank, lists->flat[rank]);
     }
+    free(lists->host);
+}
+
+/* Of the check: an average of 1/3 would be exact on no backend. */
+static void run_sum(const struct bench *bench, int rank, void *argument)
+{
+    struct lists *lists = argument;
+    BENCH_OK(trib_allreduce_list(bench->comm[rank], lists->tensors[rank], lists->n, TRIB_SUM,
+                                 bench->stream[rank]));
 }
 
 static void run_list(const struct bench *bench, int rank, void *argument)
@@ -92,7 +142,7 @@ static void run_average(const struct bench *bench, int rank, void *argument)
 {
     struct lists *lists = argument;
     BENCH_OK(trib_weighted_average(bench->comm[rank], lists->tensors[rank], lists->n,
-                                   (float)(rank + 1), NULL, NULL, bench->stream[rank]));
+                                   weight_of(rank), NULL, NULL, bench->stream[rank]));
 }
 
 static void run_flat(const struct bench *bench, int rank, void *argument)
@@ -121,7 +171,7 @@ static void run_batch(const struct bench *bench, int rank, void *argument)
 
 static void run_peer_flat(const struct bench *bench, int rank, void *argument)
 {
-    (void)bench->peer->run(bench, rank, &((struct lists *)argument)->call[rank]);
+    bench->peer->run(bench, rank, ((struct lists *)argument)->call);
 }
 
 static void run_peer_group(const struct bench *bench, int rank, void *argument)
@@ -136,38 +186,84 @@ static void run_peer_each(const struct bench *bench, int rank, void *argument)
     bench->peer->run_list(bench, rank, lists->tensors[rank], lists->n, false);
 }
 
-int main(int argc, char **argv)
+/* The rank's tensors, one after the other, in lists->host. */
+static void fetch(const struct bench *bench, int rank, struct lists *lists)
 {
-    static struct lists lists;
-    struct bench bench;
-    bench_open(&bench, argc > 1 ? argv[1] : NULL, argc > 2 ? atoi(argv[2]) : 0, 0);
-    make(&bench, &lists);
-    bench_print_setting(&bench);
-    printf("# %zu tensors, %zu floats\n%-34s %10s %10s %10s\n", lists.n, lists.elements, "", "median",
-           "p99", "queue");
-    const struct {
-        const char *name;
-        bench_body body;
-        bool list_of_peer;
-    } rows[] = {
-        {"trib_allreduce_list", run_list, false},
-        {"trib_weighted_average", run_average, false},
-        {"trib_allreduce, flat buffer", run_flat, false},
-        {"trib_allreduce in a batch", run_batch, false},
-        {"trib_allreduce, one a tensor", run_each, false},
-        {"peer, flat buffer", run_peer_flat, false},
-        {"peer, one group", run_peer_group, true},
-        {"peer, one call a tensor", run_peer_each, true},
-    };
+    float *next = lists->host;
+    for (size_t i = 0; i < lists->n; i++) {
+        const trib_tensor *tensor = &lists->tensors[rank][i];
+        bench_copy(bench, rank, next, tensor->data, tensor->count * sizeof(float));
+        next += tensor->count;
+    }
+}
+
+/* Elements, over all ranks, that are not the sum after run_sum or not the average after
+ * run_average. */
+static size_t count_wrong(const struct bench *bench, struct lists *lists)
+{
+    size_t wrong = 0;
+    fill(bench, lists);
+    (void)bench_time(bench, run_sum, lists, 0, 1);
+    for (int rank = 0; rank < bench->ranks; rank++) {
+        fetch(bench, rank, lists);
+        for (size_t i = 0; i < lists->elements; i++)
+            wrong += lists->host[i] != sum(bench->ranks, i);
+    }
+    fill(bench, lists);
+    (void)bench_time(bench, run_average, lists, 0, 1);
+    for (int rank = 0; rank < bench->ranks; rank++) {
+        fetch(bench, rank, lists);
+        for (size_t i = 0; i < lists->elements; i++)
+            wrong += lists->host[i] != average(i);
+    }
+    return wrong;
+}
+
+static const struct {
+    const char *name;
+    bench_body body;
+    bool list_of_peer;
+} rows[] = {
+    {"trib_allreduce_list", run_list, false},
+    {"trib_weighted_average", run_average, false},
+    {"trib_allreduce, flat buffer", run_flat, false},
+    {"trib_allreduce in a batch", run_batch, false},
+    {"trib_allreduce, one a tensor", run_each, false},
+    {"peer, flat buffer", run_peer_flat, false},
+    {"peer, one group", run_peer_group, true},
+    {"peer, one call a tensor", run_peer_each, true},
+};
+
+static void measure(const struct bench *bench, struct lists *lists, int iterations)
+{
+    printf("%-34s %10s %10s %10s\n", "", "median", "p99", "queue");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (rows[i].list_of_peer && bench.peer->run_list == NULL)
+        if (rows[i].list_of_peer && bench->peer->run_list == NULL)
             continue;
-        const struct bench_result result = bench_time(&bench, rows[i].body, &lists, 5, 40);
+        const struct bench_result result =
+            bench_time(bench, rows[i].body, lists, iterations < 5 ? iterations : 5, iterations);
         printf("%-34s %10.1f %10.1f %10.1f\n", rows[i].name, result.device.median,
                result.device.p99, result.host);
         fflush(stdout);
     }
+}
+
+int main(int argc, char **argv)
+{
+    static struct lists lists;
+    struct bench bench;
+    const int iterations = argc > 3 ? atoi(argv[3]) : 40;
+    if (iterations < 1) {
+        fprintf(stderr, "usage: %s [backend [ranks [iterations]]]\n", argv[0]);
+        return EXIT_FAILURE;
+    }
+    bench_open(&bench, argc > 1 ? argv[1] : NULL, argc > 2 ? atoi(argv[2]) : 0, 0, 0);
+    make(&bench, &lists);
+    bench_print_setting(&bench);
+    const size_t wrong = count_wrong(&bench, &lists);
+    printf("# %zu tensors, %zu floats, %zu wrong elements\n", lists.n, lists.elements, wrong);
+    measure(&bench, &lists, iterations);
     drop(&bench, &lists);
     bench_close(&bench);
-    return EXIT_SUCCESS;
+    return wrong == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

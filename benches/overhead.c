@@ -1,6 +1,6 @@
 /* Overhead: microseconds of host time to queue one small allreduce, ours beside the peer's plain
- * call, in and out of place, with the checks on and off. The two take turns, a batch each, on the same
- * threads; a batch is small enough that no queue fills up, and the stream is drained after it,
+ * call, in and out of place, with the checks on and off. The two take turns, a batch each, on the
+ * same threads; a batch is small enough that no queue fills up, and the stream is drained after it,
  * outside the timing. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
@@ -39,7 +39,7 @@ static double now_us(void)
 static void queue_one(const struct overhead *o, int rank, int side)
 {
     if (side == PEER)
-        (void)o->bench->peer->run(o->bench, rank, &o->call[rank]);
+        o->bench->peer->run(o->bench, rank, o->call);
     else
         BENCH_OK(trib_allreduce(o->bench->comm[rank], o->call[rank].send, o->call[rank].recv, COUNT,
                                 TRIB_F32, TRIB_SUM, o->bench->stream[rank]));
@@ -110,7 +110,7 @@ static void run(const char *backend, int ranks, const char *what, uint32_t flags
 {
     static struct overhead o;
     struct bench bench;
-    bench_open(&bench, backend, ranks, flags);
+    bench_open(&bench, backend, ranks, 0, flags);
     memset(&o, 0, sizeof o);
     o.bench = &bench;
     for (int rank = 0; rank < bench.ranks; rank++)
@@ -119,8 +119,8 @@ static void run(const char *backend, int ranks, const char *what, uint32_t flags
             .op = TRIB_SUM, .send = bench_alloc(&bench, rank, 2 * COUNT * sizeof(float))};
     if (heading) {
         bench_print_setting(&bench);
-        printf("%-10s %-12s %8s %8s %8s | %8s %8s %8s | %8s\n", "checks", "", "median", "min", "p99",
-               bench.peer->name, "min", "p99", "extra");
+        printf("%-10s %-12s %8s %8s %8s | %8s %8s %8s | %8s\n", "checks", "", "median", "min",
+               "p99", bench.peer->name, "min", "p99", "extra");
     }
     report(&o, what, true);
     report(&o, what, false);

@@ -53,6 +53,103 @@ static ncclRedOp_t op_of(trib_op op)
     return ops[op];
 }
 
+/* One rank's end of a call. */
+struct end {
+    ncclComm_t comm;
+    cudaStream_t stream;
+    int rank, ranks;
+};
+
+static struct end end_of(const struct bench *bench, int rank)
+{
+    return (struct end){.comm = ((ncclComm_t *)bench->peer_state)[rank],
+                        .stream = bench->stream[rank], .rank = rank, .ranks = bench->ranks};
+}
+
+static char *block_of(void *buffer, const struct bench_call *call, int block)
+{
+    return (char *)buffer + (size_t)block * call->count * trib_dtype_size(call->dtype);
+}
+
+/* Block `block` of send goes to `peer`; a block is what one rank sends another. */
+static void send_block(const struct end *end, const struct bench_call *call, int block, int peer)
+{
+    const char *at = block_of(call->send, call, block);
+    NCCL_OK(ncclSend(at, call->count, type_of(call->dtype), peer, end->comm, end->stream));
+}
+
+static void recv_block(const struct end *end, const struct bench_call *call, int block, int peer)
+{
+    char *at = block_of(call->recv, call, block);
+    NCCL_OK(ncclRecv(at, call->count, type_of(call->dtype), peer, end->comm, end->stream));
+}
+
+static void alltoall(const struct end *end, const struct bench_call *call)
+{
+    for (int peer = 0; peer < end->ranks; peer++) {
+        send_block(end, call, peer, peer);
+        recv_block(end, call, peer, peer);
+    }
+}
+
+static void gather(const struct end *end, const struct bench_call *call)
+{
+    send_block(end, call, 0, call->root);
+    for (int peer = 0; end->rank == call->root && peer < end->ranks; peer++)
+        recv_block(end, call, peer, peer);
+}
+
+static void scatter(const struct end *end, const struct bench_call *call)
+{
+    for (int peer = 0; end->rank == call->root && peer < end->ranks; peer++)
+        send_block(end, call, peer, peer);
+    recv_block(end, call, 0, call->root);
+}
+
+static void sendrecv(const struct end *end, const struct bench_call *call)
+{
+    send_block(end, call, 0, bench_after(end->rank, end->ranks));
+    recv_block(end, call, 0, bench_before(end->rank, end->ranks));
+}
+
+/* What NCCL has no call for in every version: its sends and receives, in one group. */
+static void in_group(void (*points)(const struct end *end, const struct bench_call *call),
+                     const struct end *end, const struct bench_call *call)
+{
+    NCCL_OK(ncclGroupStart());
+    points(end, call);
+    NCCL_OK(ncclGroupEnd());
+}
+
+static void run_one(const struct end *end, const struct bench_call *call)
+{
+    const ncclDataType_t type = type_of(call->dtype);
+    const ncclRedOp_t op = op_of(call->op);
+    const size_t n = call->count;
+    void *const send = call->send, *const recv = call->recv;
+    switch (call->collective->kind) {
+    case BENCH_ALLREDUCE:
+        NCCL_OK(ncclAllReduce(send, recv, n, type, op, end->comm, end->stream));
+        break;
+    case BENCH_BROADCAST:
+        NCCL_OK(ncclBroadcast(send, recv, n, type, call->root, end->comm, end->stream));
+        break;
+    case BENCH_REDUCE:
+        NCCL_OK(ncclReduce(send, recv, n, type, op, call->root, end->comm, end->stream));
+        break;
+    case BENCH_ALLGATHER:
+        NCCL_OK(ncclAllGather(send, recv, n, type, end->comm, end->stream));
+        break;
+    case BENCH_REDUCE_SCATTER:
+        NCCL_OK(ncclReduceScatter(send, recv, n, type, op, end->comm, end->stream));
+        break;
+    case BENCH_ALLTOALL: in_group(alltoall, end, call); break;
+    case BENCH_GATHER: in_group(gather, end, call); break;
+    case BENCH_SCATTER: in_group(scatter, end, call); break;
+    case BENCH_SENDRECV: in_group(sendrecv, end, call); break;
+    }
+}
+
 /* Each rank has a thread of its own, so this is set anew where a thread is new. */
 static void set_device(int rank)
 {
@@ -62,61 +159,38 @@ static void set_device(int rank)
     current = rank;
 }
 
-static void alltoall(ncclComm_t comm, int ranks, const struct bench_call *call, cudaStream_t stream)
+/* One thread for all ranks needs no device set: inside a group NCCL takes the communicator's. */
+static void run_all(const struct bench *bench, const struct bench_call *calls)
 {
-    const size_t step = call->count * trib_dtype_size(call->dtype);
     NCCL_OK(ncclGroupStart());
-    for (int peer = 0; peer < ranks; peer++) {
-        const size_t at = (size_t)peer * step;
-        NCCL_OK(ncclSend((char *)call->send + at, call->count, type_of(call->dtype), peer, comm,
-                         stream));
-        NCCL_OK(ncclRecv((char *)call->recv + at, call->count, type_of(call->dtype), peer, comm,
-                         stream));
+    for (int rank = 0; rank < bench->ranks; rank++) {
+        const struct end end = end_of(bench, rank);
+        run_one(&end, &calls[rank]);
     }
     NCCL_OK(ncclGroupEnd());
 }
 
-static bool run(const struct bench *bench, int rank, const struct bench_call *call)
+static void run(const struct bench *bench, int rank, const struct bench_call *calls)
 {
-    ncclComm_t comm = ((ncclComm_t *)bench->peer_state)[rank];
-    cudaStream_t stream = bench->stream[rank];
-    const ncclDataType_t type = type_of(call->dtype);
-    const size_t n = call->count;
-    set_device(rank);
-    switch (call->collective->kind) {
-    case BENCH_ALLREDUCE:
-        NCCL_OK(ncclAllReduce(call->send, call->recv, n, type, op_of(call->op), comm, stream));
-        return true;
-    case BENCH_BROADCAST:
-        NCCL_OK(ncclBroadcast(call->send, call->recv, n, type, call->root, comm, stream));
-        return true;
-    case BENCH_REDUCE:
-        NCCL_OK(ncclReduce(call->send, call->recv, n, type, op_of(call->op), call->root, comm,
-                           stream));
-        return true;
-    case BENCH_ALLGATHER:
-        NCCL_OK(ncclAllGather(call->send, call->recv, n, type, comm, stream));
-        return true;
-    case BENCH_REDUCE_SCATTER:
-        NCCL_OK(ncclReduceScatter(call->send, call->recv, n, type, op_of(call->op), comm, stream));
-        return true;
-    case BENCH_ALLTOALL:
-        alltoall(comm, bench->ranks, call, stream);
-        return true;
+    if (rank == BENCH_ALL) {
+        run_all(bench, calls);
+        return;
     }
-    return false;
+    const struct end end = end_of(bench, rank);
+    set_device(rank);
+    run_one(&end, &calls[rank]);
 }
 
 static void run_list(const struct bench *bench, int rank, const trib_tensor *tensors, size_t n,
                      bool grouped)
 {
-    ncclComm_t comm = ((ncclComm_t *)bench->peer_state)[rank];
+    const struct end end = end_of(bench, rank);
     set_device(rank);
     if (grouped)
         NCCL_OK(ncclGroupStart());
     for (size_t i = 0; i < n; i++)
         NCCL_OK(ncclAllReduce(tensors[i].data, tensors[i].data, tensors[i].count, ncclFloat32,
-                              ncclSum, comm, bench->stream[rank]));
+                              ncclSum, end.comm, end.stream));
     if (grouped)
         NCCL_OK(ncclGroupEnd());
 }
