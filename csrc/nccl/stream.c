@@ -131,7 +131,8 @@ trib_status tri_nccl_event_elapsed(int32_t device, trib_event start, trib_event 
     return tri_fail(TRIB_ERR_INVALID_USAGE,
                     "event_elapsed: an event of device %d %s; record both and wait for them first",
                     (int)device,
-                    error == cudaErrorNotReady ? "has not been passed" : "was never recorded");
+                    error == cudaErrorNotReady ? "has not been passed"
+                                               : "was never recorded, or was made without timing");
 }
 
 trib_status tri_nccl_event_destroy(int32_t device, trib_event event)

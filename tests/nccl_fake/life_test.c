@@ -5,6 +5,7 @@
 
 #include "csrc/backend.h"
 #include "csrc/base/status.h"
+#include "csrc/core/communicator.h"
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
 #include "tests/nccl_fake/fake.h"
@@ -573,6 +574,24 @@ static void free_later(void)
     end();
 }
 
+/* So does what destroys a communicator. */
+static void workspace(void)
+{
+    struct stage stage;
+    struct trib_comm comm = {.backend = &tri_backend_nccl, .device = 1};
+    begin(&stage, "a workspace closed while the device is busy");
+    CHECK_OK(tri_workspace_reserve(&comm, 1000));
+    const int before = fake_blocks();
+    fake_hold(FAKE_FREE, true);
+    tri_workspace_close(&comm.workspace);
+    CHECK(fake_blocks() == before);
+    fake_hold(FAKE_FREE, false);
+    for (int i = 0; i < SLACK_MS && fake_blocks() == before; i++)
+        check_sleep_ms(1);
+    CHECK(fake_blocks() == before - 1);
+    end();
+}
+
 /* One thread waits inside a CUDA call, one aborts, and one sees to it that the test ends. */
 struct busy {
     enum fake_call call;
@@ -681,6 +700,7 @@ int main(void)
     live_graph();
     two_on_a_device();
     free_later();
+    workspace();
     abort_while(FAKE_HOST_ALLOC, "abort while another rank joins");
     abort_while(FAKE_QUERY, "abort while a rank polls");
     broken_device();
