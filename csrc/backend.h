@@ -154,7 +154,7 @@ struct tri_transport_ops {
      * the gate was held when the function that calls was submitted. Queueing: the caller holds the
      * gate of every transport named; they may be of several transports of
      * one group, and then the engine sees one group call. Sends and receives among them progress
-     * together; the rest run in order. Never leaves a group open. On failure the state is raised,
+     * together, and those of a rank with itself come in pairs; the rest run in order. Never leaves a group open. On failure the state is raised,
      * unless nothing was handed to the engine. */
     trib_status (*collective)(const struct tri_call *calls, size_t n);
 

@@ -390,7 +390,8 @@ TRIB_API trib_status trib_comm_split(trib_comm **out, trib_comm *comm, int32_t c
 TRIB_API trib_status trib_comm_abort_handle(trib_abort **out, trib_comm *comm);
 
 /** TRIB_OK, or why the communicator is no longer usable: TRIB_ERR_ABORTED, TRIB_ERR_CLOSED, or the
- *  status of what failed on a stream, with its detail. Never waits. */
+ *  status of what failed on a stream, with its detail (a mistake found there is named here only:
+ *  calls after it return TRIB_ERR_ABORTED). Never waits. */
 TRIB_API trib_status trib_comm_status(trib_comm *comm);
 
 /** What a rank has done so far. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "csrc/base/types.h"
 #include "csrc/core/issue.h"
 #include "csrc/core/match.h"
 #include "csrc/core/validate.h"
@@ -25,6 +26,42 @@ static trib_status issue(struct trib_comm *comm, size_t n, bool uses_workspace)
     /* Also after a failure: it may be queued. */
     const trib_status end = tri_workspace_end(comm, batch->stream);
     return status != TRIB_OK ? status : end;
+}
+
+/* The first call from calls[i] on that is of this kind and with the rank itself; n: none. */
+static size_t to_self(const struct trib_comm *comm, enum tri_kind kind, size_t i)
+{
+    const struct tri_batch *batch = &comm->batch;
+    while (i < batch->n && (batch->calls[i].kind != kind || batch->calls[i].peer != comm->rank))
+        i++;
+    return i;
+}
+
+/* What this rank sends itself it receives in the same batch, in the same order: nobody else could
+ * end the wait. */
+static trib_status check_self(const struct trib_comm *comm)
+{
+    const struct tri_batch *batch = &comm->batch;
+    size_t send = to_self(comm, TRI_SEND, 0), recv = to_self(comm, TRI_RECV, 0), pairs = 0;
+    while (send < batch->n && recv < batch->n) {
+        const struct tri_call *sent = &batch->calls[send], *wanted = &batch->calls[recv];
+        if (sent->count != wanted->count || sent->dtype != wanted->dtype)
+            return tri_fail_call(comm, TRI_BATCH, TRIB_ERR_MISMATCH,
+                                 "message %zu of this rank to itself is %zu elements of %s, and "
+                                 "its receive takes %zu of %s: both name the same count and type",
+                                 pairs, sent->count, trib_dtype_name(sent->dtype), wanted->count,
+                                 trib_dtype_name(wanted->dtype));
+        send = to_self(comm, TRI_SEND, send + 1);
+        recv = to_self(comm, TRI_RECV, recv + 1);
+        pairs++;
+    }
+    if (send == batch->n && recv == batch->n)
+        return TRIB_OK;
+    return tri_fail_call(comm, TRI_BATCH, TRIB_ERR_INVALID_USAGE,
+                         "after %zu messages of this rank to itself there is a %s more, and it "
+                         "would wait for ever: put each send to itself and its receive into the "
+                         "same batch",
+                         pairs, send == batch->n ? "receive" : "send");
 }
 
 static void empty(struct tri_batch *batch)
@@ -53,7 +90,7 @@ static trib_status flush(struct trib_comm *comm)
 trib_status tri_batch_begin(struct trib_comm *comm)
 {
     struct tri_batch *batch = &comm->batch;
-    const trib_status status = tri_comm_usable(comm, TRI_BATCH);
+    const trib_status status = tri_comm_usable(comm, TRI_BATCH_BEGIN);
     if (status != TRIB_OK)
         return status;
     if (batch->open)
@@ -80,6 +117,8 @@ trib_status tri_batch_end(struct trib_comm *comm)
                         comm->rank);
     if (status == TRIB_OK && batch->status != TRIB_OK)
         status = tri_fail(batch->status, "%s", batch->detail);
+    if (status == TRIB_OK)
+        status = check_self(comm);
     if (status == TRIB_OK && (comm->flags & TRIB_MATCH) != 0 && batch->collectives != 0) {
         const struct tri_signature signature = {
             .operation = TRI_BATCH, .count = batch->collectives, .digest = batch->signature};
@@ -89,6 +128,12 @@ trib_status tri_batch_end(struct trib_comm *comm)
         return flush(comm);
     empty(batch);
     return status;
+}
+
+void tri_batch_drop(struct trib_comm *comm)
+{
+    comm->batch.open = false;
+    empty(&comm->batch);
 }
 
 /* The checks that only a batch of several needs. */

@@ -8,6 +8,8 @@
 
 trib_status tri_batch_begin(struct trib_comm *comm);
 trib_status tri_batch_end(struct trib_comm *comm);
+/* Forget what is recorded, and that a batch is open. */
+void tri_batch_drop(struct trib_comm *comm);
 
 /* A public call begins; its arguments are valid. Compares the ranks' calls if TRIB_MATCH asks for
  * it. `call`: its arguments; `digest`: of those that do not fit there, or 0. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "csrc/core/batch.h"
 #include "csrc/core/device.h"
 #include "csrc/core/match.h"
 #include "csrc/core/validate.h"
@@ -12,7 +13,7 @@ enum {
     DEFAULT_TIMEOUT_MS = 300000,
     DEFAULT_CLOSE_TIMEOUT_MS = 5000,
     FIRST_BATCH = 8,      /* calls that are remembered without growing */
-    PATIENCE_NS = 2000000 /* for the end of work that is known to be ending; 2 ms */
+    PATIENCE_NS = 2000000 /* for the end of work that is probably just ending; 2 ms */
 };
 
 trib_status tri_settings_read(struct tri_settings *out, const char *function,
@@ -153,6 +154,11 @@ trib_status tri_comm_create(struct trib_comm **out, const trib_id *id, int32_t r
     return TRIB_OK;
 }
 
+static bool is_mistake(trib_status status)
+{
+    return status != TRIB_OK && status < TRIB_ERR_ABORTED;
+}
+
 trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32_t color,
                            int32_t key)
 {
@@ -181,8 +187,10 @@ trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32
         status = comm->backend->transport->split(&transport, comm->transport, color, key,
                                                  comm->timeout_ms);
         tri_abort_leave(comm->state);
+        if (is_mistake(status) && !tri_abort_live(comm->state)) /* not this call's, then */
+            status = tri_comm_usable(comm, TRI_NO_OPERATION);
     } else {
-        status = tri_abort_status(comm->state);
+        status = tri_comm_usable(comm, TRI_NO_OPERATION);
     }
     if (status != TRIB_OK || transport == NULL) {
         tri_comm_discard(child);
@@ -206,21 +214,28 @@ static trib_status tell(const struct trib_comm *comm, int operation, trib_status
                          why);
 }
 
-trib_status tri_comm_usable(const struct trib_comm *comm, int operation)
+/* `cause`: say what ended it even if that was a mistake. */
+static trib_status usable(const struct trib_comm *comm, int operation, bool cause)
 {
     if (comm->closed)
         return tell(comm, operation, TRIB_ERR_CLOSED, "the communicator has been closed");
     if (tri_abort_live(comm->state))
         return TRIB_OK;
     const trib_status status = tri_abort_status(comm->state);
-    return tell(comm, operation, status, tri_detail());
+    return tell(comm, operation, is_mistake(status) && !cause ? TRIB_ERR_ABORTED : status,
+                tri_detail());
+}
+
+trib_status tri_comm_usable(const struct trib_comm *comm, int operation)
+{
+    return usable(comm, operation, false);
 }
 
 trib_status tri_comm_status(struct trib_comm *comm)
 {
     if (!comm->closed && comm->backend->transport->poll != NULL)
         comm->backend->transport->poll(comm->transport);
-    return tri_comm_usable(comm, TRI_NO_OPERATION);
+    return usable(comm, TRI_NO_OPERATION, true);
 }
 
 void tri_comm_counters(trib_counters *out, struct trib_comm *comm)
@@ -239,10 +254,10 @@ trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms)
     if (comm->closed)
         return tri_comm_usable(comm, TRI_NO_OPERATION);
     comm->closed = true;
-    comm->batch.open = false;
-    comm->batch.n = 0;
+    tri_batch_drop(comm);
     const trib_status status = comm->backend->transport->close(comm->transport, timeout_ms);
-    /* The backend has waited for its collectives; what a list does after them is just ending. */
+    /* Where the backend has waited, for the last rank to close, what a list does after its
+     * collectives is just ending. Elsewhere it may be queued for long, and this is in vain. */
     if (status == TRIB_OK && tri_abort_live(comm->state))
         tri_workspace_settle(&comm->workspace, timeout_ms == 0 ? 0 : PATIENCE_NS);
     return status;

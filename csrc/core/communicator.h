@@ -72,7 +72,8 @@ trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms);
 trib_status tri_comm_destroy(struct trib_comm *comm);
 
 /* TRIB_OK, TRIB_ERR_CLOSED or the state's status, told to the caller of `operation` (of none in
- * particular: TRI_NO_OPERATION). Hot. */
+ * particular: TRI_NO_OPERATION). A state that a mistake has ended is TRIB_ERR_ABORTED to it, with
+ * the mistake in the detail: this call is not the one that made it. Hot. */
 trib_status tri_comm_usable(const struct trib_comm *comm, int operation);
 
 /* `bytes` of host memory that belong to the communicator until the next such call; NULL when memory

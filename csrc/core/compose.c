@@ -13,7 +13,7 @@ static trib_status record_send(struct trib_comm *comm, const void *data, size_t 
                                   .dtype = dtype,
                                   .peer = peer,
                                   .stream = stream};
-    return count == 0 ? TRIB_OK : tri_batch_record(comm, &call);
+    return tri_batch_record(comm, &call);
 }
 
 static trib_status record_recv(struct trib_comm *comm, void *data, size_t count, trib_dtype dtype,
@@ -25,7 +25,7 @@ static trib_status record_recv(struct trib_comm *comm, void *data, size_t count,
                                   .dtype = dtype,
                                   .peer = peer,
                                   .stream = stream};
-    return count == 0 ? TRIB_OK : tri_batch_record(comm, &call);
+    return tri_batch_record(comm, &call);
 }
 
 static size_t count_of(const struct tri_blocks *blocks, int32_t i)
@@ -49,11 +49,14 @@ trib_status tri_compose_exchange(struct trib_comm *comm, const void *send,
     for (int32_t step = self ? 0 : 1; step < comm->size && status == TRIB_OK; step++) {
         const int32_t to = (comm->rank + step) % comm->size;
         const int32_t from = (comm->rank - step + comm->size) % comm->size;
-        const char *source = (const char *)send + offset_of(sends, to) * element;
-        char *target = (char *)recv + offset_of(recvs, from) * element;
-        status = record_send(comm, source, count_of(sends, to), dtype, to, stream);
-        if (status == TRIB_OK)
-            status = record_recv(comm, target, count_of(recvs, from), dtype, from, stream);
+        const size_t leaving = count_of(sends, to), coming = count_of(recvs, from);
+        /* Of an empty block nothing else is looked at, nor was it checked. */
+        if (leaving != 0)
+            status = record_send(comm, (const char *)send + offset_of(sends, to) * element, leaving,
+                                 dtype, to, stream);
+        if (coming != 0 && status == TRIB_OK)
+            status = record_recv(comm, (char *)recv + offset_of(recvs, from) * element, coming,
+                                 dtype, from, stream);
     }
     return status;
 }

@@ -19,31 +19,38 @@ trib_status tri_issue_leave(struct trib_comm *comm)
 
 /* What a running backend's stream is given: calls and who does them. A collective that fails has
  * raised the state, where the caller finds it. */
-struct parcel {
+struct delivery {
     const struct tri_transport_ops *ops;
     size_t n;
     struct tri_call calls[];
 };
 
-static void open_parcel(void *argument)
+enum { FEW_CALLS = 4 };
+
+static void open_delivery(void *argument)
 {
-    const struct parcel *parcel = argument;
-    (void)parcel->ops->collective(parcel->calls, parcel->n);
+    const struct delivery *delivery = argument;
+    (void)delivery->ops->collective(delivery->calls, delivery->n);
 }
 
 static trib_status submit(struct trib_comm *comm, const struct tri_call *calls, size_t n)
 {
     const struct tri_transport_ops *ops = comm->backend->transport;
-    const size_t bytes = sizeof(struct parcel) + n * sizeof *calls;
-    struct parcel *parcel = malloc(bytes);
-    if (parcel == NULL)
+    const size_t bytes = sizeof(struct delivery) + n * sizeof *calls;
+    union {
+        struct delivery delivery;
+        unsigned char room[sizeof(struct delivery) + FEW_CALLS * sizeof *calls];
+    } few;
+    struct delivery *delivery = n <= FEW_CALLS ? &few.delivery : malloc(bytes);
+    if (delivery == NULL)
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory to queue %zu calls", n);
-    parcel->ops = ops;
-    parcel->n = n;
-    memcpy(parcel->calls, calls, n * sizeof *calls);
+    delivery->ops = ops;
+    delivery->n = n;
+    memcpy(delivery->calls, calls, n * sizeof *calls);
     const trib_status status =
-        ops->submit(comm->transport, open_parcel, parcel, bytes, calls[0].stream);
-    free(parcel);
+        ops->submit(comm->transport, open_delivery, delivery, bytes, calls[0].stream);
+    if (delivery != &few.delivery)
+        free(delivery);
     return status;
 }
 

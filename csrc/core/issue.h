@@ -19,7 +19,8 @@ trib_status tri_issue(struct trib_comm *comm, const struct tri_call *calls, size
 trib_status tri_issue_group(struct trib_comm *const *comms, const struct tri_call *calls, size_t n);
 
 /* What a list does on its stream. Runs at once on a queueing backend, later on the stream on a
- * running one, with a copy of the argument's `bytes` bytes. If it fails it raises the state. */
+ * running one, with a copy of the argument's `bytes` bytes. The function raises the state if it
+ * fails; a failure to hand it over leaves the state alone. */
 trib_status tri_issue_run(struct trib_comm *comm, void (*function)(void *argument), void *argument,
                           size_t bytes, trib_stream stream);
 

@@ -99,7 +99,7 @@ trib_status tri_match(struct trib_comm *comm, const struct tri_signature *signat
     const size_t one = sizeof *signature, all = one * (size_t)comm->size;
     struct tri_signature *signatures = comm->workspace.host, *own = &signatures[comm->rank];
     *own = *signature;
-    own->sequence = ++comm->match_sequence;
+    own->sequence = comm->match_sequence + 1; /* counted once the others will see it */
 
     trib_status status = tri_workspace_reserve(comm, all);
     if (status != TRIB_OK)
@@ -119,6 +119,7 @@ trib_status tri_match(struct trib_comm *comm, const struct tri_signature *signat
     status = device->copy(comm->device, slot, own, one, stream);
     if (status == TRIB_OK)
         status = tri_issue(comm, &call, 1);
+    comm->match_sequence += status == TRIB_OK;
     const trib_status end = tri_workspace_end(comm, stream); /* part of it may be queued */
     if (status == TRIB_OK)
         status = end;

@@ -28,5 +28,6 @@ const struct tri_operation tri_operations[TRI_OPERATIONS] = {
     [TRI_ALLREDUCE_LIST] = {.name = "allreduce_list", .reduces = true},
     [TRI_BROADCAST_LIST] = {.name = "broadcast_list", .partner = "root"},
     [TRI_WEIGHTED_AVERAGE] = {.name = "weighted_average"},
+    [TRI_BATCH_BEGIN] = {.name = "batch_begin"},
     [TRI_BATCH] = {.name = "batch_end"},
 };

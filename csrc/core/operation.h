@@ -17,7 +17,8 @@ enum tri_composed {
     TRI_ALLREDUCE_LIST,
     TRI_BROADCAST_LIST,
     TRI_WEIGHTED_AVERAGE,
-    TRI_BATCH,
+    TRI_BATCH_BEGIN,
+    TRI_BATCH, /* its end, which does it */
     TRI_OPERATIONS
 };
 

@@ -76,17 +76,23 @@ void *tri_workspace_data(const struct trib_comm *comm)
 trib_status tri_workspace_begin(struct trib_comm *comm, trib_stream stream)
 {
     const struct tri_workspace *workspace = &comm->workspace;
-    if (!workspace->used || workspace->stream == stream)
+    if (!workspace->used)
         return TRIB_OK;
+    /* Also on the same stream: that it has the same handle does not say that it is the same. */
     return workspace->ops->stream_wait_event(comm->device, workspace->event, stream);
 }
 
 trib_status tri_workspace_end(struct trib_comm *comm, trib_stream stream)
 {
     struct tri_workspace *workspace = &comm->workspace;
+    const trib_status status =
+        workspace->ops->event_record(comm->device, workspace->event, stream);
     workspace->used = true;
-    workspace->stream = stream;
-    return workspace->ops->event_record(comm->device, workspace->event, stream);
+    if (status != TRIB_OK) {
+        workspace->lost = true;
+        (void)tri_abort_raise(comm->state, status, tri_detail());
+    }
+    return status;
 }
 
 uint64_t tri_workspace_committed(const struct tri_workspace *workspace)
@@ -110,14 +116,14 @@ static void push(struct aside *entry)
                                                   memory_order_release, memory_order_relaxed)) {}
 }
 
-/* An event that cannot be asked any more (the device is lost) counts as passed. */
+/* An event that cannot be asked (the device is lost) counts as not passed. */
 static bool in_use(const struct tri_workspace *workspace)
 {
-    bool passed = true;
-    if (!workspace->used ||
-        workspace->ops->event_query(workspace->device, workspace->event, &passed) != TRIB_OK)
-        return false;
-    return !passed;
+    bool passed = false;
+    if (!workspace->used || workspace->lost)
+        return workspace->lost;
+    return workspace->ops->event_query(workspace->device, workspace->event, &passed) != TRIB_OK ||
+           !passed;
 }
 
 static void free_all(struct tri_workspace *workspace)

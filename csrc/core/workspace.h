@@ -25,8 +25,8 @@ struct tri_workspace {
     uint64_t held;       /* bytes in all blocks */
     uint32_t *committed; /* shared memory: how many lists have been written on this rank */
     trib_event event;    /* where the last use ends, */
-    trib_stream stream;  /* on this stream, */
-    bool used;           /* if there was one */
+    bool used;           /* if there was one, */
+    bool lost;           /* and that could be recorded; else it is never used again, nor freed */
     void *host;          /* host memory that queued work may look at; freed with the rest */
 };
 
@@ -48,6 +48,7 @@ void *tri_workspace_data(const struct trib_comm *comm);
 /* Around everything that is queued on `stream` and uses the workspace, at the time of the call:
  * uses on different streams run one after the other. */
 trib_status tri_workspace_begin(struct trib_comm *comm, trib_stream stream);
+/* If it fails the communicator is over: nothing tells when the workspace is free again. */
 trib_status tri_workspace_end(struct trib_comm *comm, trib_stream stream);
 
 /* How many lists have been written. */

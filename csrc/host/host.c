@@ -1,7 +1,7 @@
 /* The host backend: ranks are threads of this process, devices are places in its memory. */
 #include "csrc/host/host.h"
 
-#include <stdlib.h>
+#include <stddef.h>
 
 #include "csrc/host/clique.h"
 #include "kernels/cpu/kernels_cpu.h"

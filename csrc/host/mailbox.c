@@ -6,7 +6,8 @@
  * posts the next chain: one pointer for each pair of ranks is all there is, without a lock.
  *
  * All sends of a batch are posted before the first receive waits. So a receive waits only until its
- * sender has come to the batch, in whatever order the receives are taken. */
+ * sender has come to the batch, in whatever order the receives are taken. What a rank sends itself
+ * it receives in the same batch; core has seen to that. */
 #include "csrc/host/mailbox.h"
 
 #include <stdlib.h>
@@ -25,23 +26,14 @@ enum { FEW_PARCELS = 16 };
 struct count {
     size_t sends;
     size_t receives;
-    size_t to_self;
-    size_t from_self;
 };
 
-static struct count count_calls(const struct tri_transport *self, const struct tri_call *calls,
-                                size_t n)
+static struct count count_calls(const struct tri_call *calls, size_t n)
 {
-    struct count count = {0, 0, 0, 0};
+    struct count count = {0, 0};
     for (size_t i = 0; i < n; i++) {
-        const bool same = calls[i].peer == self->rank;
-        if (calls[i].kind == TRI_SEND) {
-            count.sends++;
-            count.to_self += same;
-        } else if (calls[i].kind == TRI_RECV) {
-            count.receives++;
-            count.from_self += same;
-        }
+        count.sends += calls[i].kind == TRI_SEND;
+        count.receives += calls[i].kind == TRI_RECV;
     }
     return count;
 }
@@ -147,15 +139,9 @@ trib_status tri_mailbox_exchange(struct tri_transport *self, const struct tri_ca
                                  size_t n)
 {
     struct tri_parcel few[FEW_PARCELS];
-    const struct count count = count_calls(self, calls, n);
+    const struct count count = count_calls(calls, n);
     if (count.sends + count.receives == 0)
         return TRIB_OK;
-    if (count.to_self != count.from_self)
-        return tri_clique_fail(
-            self, tri_fail(TRIB_ERR_INVALID_USAGE,
-                           "rank %d sends itself %zu messages and receives %zu in one batch; put "
-                           "each send to itself and its receive into the same batch",
-                           (int)self->rank, count.to_self, count.from_self));
     if (count.sends <= FEW_PARCELS)
         return exchange(self, few, &count, calls, n);
     struct tri_parcel *many = calloc(count.sends, sizeof *many);

@@ -115,7 +115,7 @@ trib_status tri_host_fetch(int32_t device, void *dst, const void *src, size_t by
  * runs into memory from here must have run over the end of what it began in. */
 enum tri_fault tri_host_check_buffer(int32_t device, const void *data, size_t bytes, size_t *found)
 {
-    struct tri_range range;
+    struct tri_extent range;
     if (!tri_registry_find(&memory, data, bytes, &range))
         return TRI_FAULT_NONE;
     if (range.start > (uintptr_t)data) {

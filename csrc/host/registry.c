@@ -21,7 +21,7 @@ static size_t above(const struct tri_registry *registry, uintptr_t address)
 }
 
 /* The range that starts at `address`, or NULL. The lock is held. */
-static struct tri_range *exactly(const struct tri_registry *registry, uintptr_t address)
+static struct tri_extent *exactly(const struct tri_registry *registry, uintptr_t address)
 {
     const size_t i = above(registry, address);
     if (i == 0 || registry->ranges[i - 1].start != address)
@@ -34,7 +34,7 @@ static bool reserve(struct tri_registry *registry)
     if (registry->count < registry->capacity)
         return true;
     const size_t capacity = registry->capacity == 0 ? 64 : 2 * registry->capacity;
-    struct tri_range *ranges = realloc(registry->ranges, capacity * sizeof *ranges);
+    struct tri_extent *ranges = realloc(registry->ranges, capacity * sizeof *ranges);
     if (ranges == NULL)
         return false;
     registry->ranges = ranges;
@@ -49,9 +49,9 @@ bool tri_registry_add(struct tri_registry *registry, const void *start, size_t b
     const bool room = reserve(registry);
     if (room) {
         const size_t i = above(registry, (uintptr_t)start);
-        struct tri_range *at = &registry->ranges[i];
+        struct tri_extent *at = &registry->ranges[i];
         memmove(at + 1, at, (registry->count - i) * sizeof *at);
-        *at = (struct tri_range){(uintptr_t)start, bytes, device};
+        *at = (struct tri_extent){(uintptr_t)start, bytes, device};
         registry->count++;
     }
     pthread_rwlock_unlock(&registry->lock);
@@ -61,7 +61,7 @@ bool tri_registry_add(struct tri_registry *registry, const void *start, size_t b
 bool tri_registry_remove(struct tri_registry *registry, const void *start, int32_t device)
 {
     pthread_rwlock_wrlock(&registry->lock);
-    struct tri_range *at = exactly(registry, (uintptr_t)start);
+    struct tri_extent *at = exactly(registry, (uintptr_t)start);
     const bool found = at != NULL && at->device == device;
     if (found) {
         registry->count--;
@@ -74,25 +74,26 @@ bool tri_registry_remove(struct tri_registry *registry, const void *start, int32
 int32_t tri_registry_device(struct tri_registry *registry, const void *start)
 {
     pthread_rwlock_rdlock(&registry->lock);
-    const struct tri_range *at = exactly(registry, (uintptr_t)start);
+    const struct tri_extent *at = exactly(registry, (uintptr_t)start);
     const int32_t device = at == NULL ? -1 : at->device;
     pthread_rwlock_unlock(&registry->lock);
     return device;
 }
 
 bool tri_registry_find(struct tri_registry *registry, const void *data, size_t bytes,
-                       struct tri_range *out)
+                       struct tri_extent *out)
 {
     const uintptr_t first = (uintptr_t)data;
     bool found = false;
     pthread_rwlock_rdlock(&registry->lock);
     const size_t i = above(registry, first);
-    const struct tri_range *at = registry->ranges + i;
-    if (i > 0 && (first - at[-1].start < at[-1].bytes || first == at[-1].start)) {
-        *out = at[-1];
+    const struct tri_extent *below = i == 0 ? NULL : &registry->ranges[i - 1];
+    const struct tri_extent *next = i == registry->count ? NULL : &registry->ranges[i];
+    if (below != NULL && (first - below->start < below->bytes || first == below->start)) {
+        *out = *below;
         found = true;
-    } else if (i < registry->count && at->start - first < bytes) {
-        *out = *at;
+    } else if (next != NULL && next->start - first < bytes) {
+        *out = *next;
         found = true;
     }
     pthread_rwlock_unlock(&registry->lock);

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct tri_range {
+struct tri_extent {
     uintptr_t start;
     size_t bytes;
     int32_t device;
@@ -18,7 +18,7 @@ struct tri_registry {
     /* Guards the fields below. Held for writing for the length of a memmove, by threads that wait
      * for nothing meanwhile; so readers never wait longer than that. */
     pthread_rwlock_t lock;
-    struct tri_range *ranges; /* ascending, without overlap */
+    struct tri_extent *ranges; /* ascending, without overlap */
     size_t count;
     size_t capacity;
 };
@@ -38,7 +38,7 @@ int32_t tri_registry_device(struct tri_registry *registry, const void *start);
 /* The first range that [data, data + bytes) touches; false if there is none. An empty range counts
  * as one byte. */
 bool tri_registry_find(struct tri_registry *registry, const void *data, size_t bytes,
-                       struct tri_range *out);
+                       struct tri_extent *out);
 
 /* Call `visit` with the start of the object at `start` if it is there, or of every object if
  * `start` is NULL. None of them is removed meanwhile; `visit` must not wait. */

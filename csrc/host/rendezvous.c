@@ -131,7 +131,8 @@ static trib_status go(struct tri_transport **out, struct tri_meeting *meeting, i
     struct tri_seat *seat = &meeting->seats[rank];
     const bool served = atomic_load(&seat->served);
     char missing[256];
-    list_missing(meeting, missing, sizeof missing);
+    if (!served) /* while this rank's seat is taken */
+        list_missing(meeting, missing, sizeof missing);
     seat->taken = false;
     atomic_store(&seat->served, false);
     meeting->present--;

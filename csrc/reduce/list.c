@@ -160,8 +160,11 @@ static trib_status run_together(struct tri_plan *const *plans, int32_t size)
         status = tri_plan_pack(plans[i]);
     if (status == TRIB_OK)
         status = backend->transport->collective(calls, (size_t)size * each);
+    const bool queued = status == TRIB_OK; /* otherwise raising was up to the backend */
     for (int32_t i = 0; i < size && status == TRIB_OK; i++)
         status = tri_plan_spread(plans[i]);
+    if (queued && status != TRIB_OK)
+        raise_state(plans[0], status);
     free(calls);
     return status;
 }
@@ -171,8 +174,13 @@ static trib_status run_each(struct trib_group *group, struct tri_plan *const *pl
 {
     const struct tri_transport_ops *ops = group->comms[0]->backend->transport;
     trib_status status = TRIB_OK;
-    for (int32_t i = 0; i < group->size && status == TRIB_OK; i++)
+    int32_t i = 0;
+    while (i < group->size && status == TRIB_OK) {
         status = ops->submit(group->comms[i]->transport, run, plans[i], bytes[i], plans[i]->stream);
+        i += status == TRIB_OK;
+    }
+    if (status != TRIB_OK && i > 0) /* some ranks have it and others never will */
+        raise_state(plans[0], status);
     return status;
 }
 
@@ -188,12 +196,9 @@ static trib_status queue_group(struct trib_group *group, struct tri_plan *const 
         status = tri_workspace_begin(group->comms[begun], plans[begun]->stream);
         begun += status == TRIB_OK;
     }
-    if (status == TRIB_OK) {
+    if (status == TRIB_OK)
         status = first->backend->transport->submit == NULL ? run_together(plans, group->size)
                                                            : run_each(group, plans, bytes);
-        if (status != TRIB_OK)
-            raise_state(plans[0], status);
-    }
     for (int32_t i = 0; i < begun; i++) {
         const trib_status end = tri_workspace_end(group->comms[i], plans[i]->stream);
         status = status != TRIB_OK ? status : end;

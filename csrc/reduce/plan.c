@@ -66,7 +66,8 @@ static void choose_buckets(struct tri_layout *layout, const struct tri_list *lis
     }
 }
 
-/* One byte less than all memory, with room for padding, whatever the type. */
+/* The most that the tensors of a list hold together: no object is larger, and what padding adds
+ * does not wrap. */
 static const size_t most_bytes = (size_t)PTRDIFF_MAX - 4096;
 
 static bool add_tensors(struct tri_layout *layout, const struct tri_list *list)

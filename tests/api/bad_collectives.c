@@ -269,6 +269,33 @@ static void bad_gatherv(const struct bad *bad)
             "recv");
 }
 
+/* Of empty blocks nothing is looked at, whatever their offsets and the buffers are. */
+static void empty_blocks(const struct bad *bad)
+{
+    struct vector vector = {{0}, {0}};
+    for (int rank = 0; rank < bad->team.size; rank++)
+        vector.offsets[rank] = SIZE_MAX / 8;
+    CHECK_OK(gatherv(bad, NULL, NULL, &vector, TRIB_F32));
+    CHECK_OK(trib_alltoallv(bad->comm, NULL, vector.counts, vector.offsets, NULL, vector.counts,
+                            vector.offsets, TRIB_F32, bad->stream));
+}
+
+/* Blocks may lie in two allocations: each is looked at by itself. The batch fails at its end, so
+ * nothing is queued. */
+static void apart(const struct bad *bad)
+{
+    struct vector vector = {{0}, {0}};
+    float *low = bad->a < bad->b ? bad->a : bad->b, *high = bad->a < bad->b ? bad->b : bad->a;
+    vector.counts[0] = vector.counts[1] = 4;
+    vector.offsets[1] = ((uintptr_t)high - (uintptr_t)low) / sizeof(float);
+    CHECK_OK(trib_batch_begin(bad->comm));
+    CHECK_OK(gatherv(bad, low + 512, low, &vector, TRIB_F32));
+    vector.offsets[1] += BAD_FLOATS - 3;
+    REFUSED(gatherv(bad, low + 512, low, &vector, TRIB_F32), TRIB_ERR_INVALID_BUFFER,
+            "trib_allgatherv", "recv");
+    CHECK_STATUS(trib_batch_end(bad->comm), TRIB_ERR_INVALID_BUFFER);
+}
+
 static trib_status allv(const struct bad *bad, const void *send, void *recv,
                         const struct vector *sent, const struct vector *received)
 {
@@ -303,6 +330,9 @@ static void bad_allv(const struct bad *bad)
 void bad_vectors(const struct bad *bad)
 {
     bad_gatherv(bad);
+    empty_blocks(bad);
+    if (bad->foreign != NULL)
+        apart(bad);
     bad_allv(bad);
     REFUSED(trib_send(bad->comm, bad->a, 4, TRIB_F32, bad->rank, bad->stream),
             TRIB_ERR_INVALID_USAGE, "trib_send", "batch");

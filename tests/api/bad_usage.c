@@ -31,6 +31,24 @@ void bad_batches(const struct bad *bad)
                  TRIB_ERR_INVALID_ARGUMENT);
     CHECK(good_call(bad, (trib_stream)(uintptr_t)2) != TRIB_OK);
     CHECK_STATUS(trib_batch_end(bad->comm), TRIB_ERR_INVALID_ARGUMENT);
+    /* What a rank sends itself it receives in the same batch, and nothing else. */
+    CHECK_OK(trib_batch_begin(bad->comm));
+    CHECK_OK(trib_send(bad->comm, bad->a, 4, TRIB_F32, bad->rank, bad->stream));
+    REFUSED(trib_batch_end(bad->comm), TRIB_ERR_INVALID_USAGE, "trib_batch_end", "send");
+    CHECK_OK(trib_batch_begin(bad->comm));
+    CHECK_OK(trib_recv(bad->comm, bad->b, 4, TRIB_F32, bad->rank, bad->stream));
+    REFUSED(trib_batch_end(bad->comm), TRIB_ERR_INVALID_USAGE, "trib_batch_end", "receive");
+    for (int which = 0; which < 2; which++) { /* the second of two messages */
+        CHECK_OK(trib_batch_begin(bad->comm));
+        CHECK_OK(trib_send(bad->comm, bad->a, 4, TRIB_F32, bad->rank, bad->stream));
+        CHECK_OK(trib_recv(bad->comm, bad->b, 4, TRIB_F32, bad->rank, bad->stream));
+        CHECK_OK(trib_send(bad->comm, bad->a, 4, TRIB_F32, bad->rank, bad->stream));
+        CHECK_OK(trib_recv(bad->comm, bad->b, which == 0 ? 3 : 4,
+                           which == 0 ? TRIB_F32 : TRIB_I32, bad->rank, bad->stream));
+        REFUSED(trib_batch_end(bad->comm), TRIB_ERR_MISMATCH, "trib_batch_end", "message 1");
+    }
+    CHECK_OK(trib_stream_wait(bad->team.devices[bad->rank], bad->stream));
+    CHECK_OK(trib_comm_status(bad->comm)); /* nothing was queued */
     /* No list, no batch and no split inside of a batch. */
     CHECK_OK(trib_batch_begin(bad->comm));
     REFUSED(trib_batch_begin(bad->comm), TRIB_ERR_INVALID_USAGE, "trib_batch_begin", "batch");

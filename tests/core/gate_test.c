@@ -1,6 +1,6 @@
 /* Aborts that come in the middle of a call: between its checks and the engine, and while the
- * engine has it. The program brings its own table: the host backend, with two members that abort
- * when told to. */
+ * engine has it; and memory that is short. The program brings its own table: the host backend, with
+ * members that abort or fail when told to. */
 #include <string.h>
 
 #include "csrc/backend.h"
@@ -103,10 +103,53 @@ static void overtaken(int which, enum moment when)
     check_end();
 }
 
+/* --------------------------------------------------------------------------------------- memory */
+
+static _Atomic bool short_of_memory; /* rank 1, at its next allocation */
+
+static trib_status alloc(int32_t device, void **out, size_t bytes)
+{
+    bool once = true;
+    if (device != 1 || !atomic_compare_exchange_strong(&short_of_memory, &once, false))
+        return tri_backend_host.device->alloc(device, out, bytes);
+    *out = NULL;
+    return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to fail");
+}
+
+static void compare_calls(int rank, int size, void *argument)
+{
+    const struct team *team = argument;
+    float data[4] = {1, 2, 3, 4};
+    trib_comm *comm = team->comms[rank];
+    if (rank == 1)
+        CHECK_STATUS(trib_allreduce(comm, data, data, 4, TRIB_F32, TRIB_SUM, team->streams[rank]),
+                     TRIB_ERR_OUT_OF_MEMORY);
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(trib_allreduce(comm, data, data, 4, TRIB_F32, TRIB_SUM, team->streams[rank]));
+    CHECK(team_wait(team, rank, 10000));
+    CHECK(data[3] == (float)(4 * size * size * size));
+}
+
+/* A call that was refused before the others could see it is not one of those that are compared. */
+static void out_of_memory(void)
+{
+    trib_options options = TRIB_OPTIONS_INIT;
+    struct team team;
+    check_begin("TRIB_MATCH: a rank that was short of memory makes its call again");
+    options.flags = TRIB_MATCH;
+    atomic_store(&short_of_memory, true);
+    if (team_create(&team, "host", 2, &options))
+        check_ranks(2, compare_calls, &team);
+    CHECK(!atomic_load(&short_of_memory));
+    team_destroy(&team);
+    check_end();
+}
+
 int main(void)
 {
     device_ops = *tri_backend_host.device;
     device_ops.check_stream = check_stream;
+    device_ops.alloc = alloc;
     transport_ops = *tri_backend_host.transport;
     transport_ops.submit = submit;
     backend = tri_backend_host;
@@ -116,5 +159,7 @@ int main(void)
         overtaken(which, WHILE_CHECKED);
         overtaken(which, WHILE_SUBMITTED);
     }
+    backend.transport = tri_backend_host.transport; /* several threads from here on */
+    out_of_memory();
     return check_finish("gate_test");
 }

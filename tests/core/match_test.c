@@ -85,13 +85,47 @@ static void body(int rank, int size, void *argument)
         CHECK(recv[i] == (float)(size * i + size * (size - 1) / 2));
 }
 
+/* Rank 0 sends four numbers, rank 1 takes three of them: found on the stream. No TRIB_MATCH. */
+static void torn(int rank, int size, void *argument)
+{
+    trib_comm *comm = team.comms[rank], *child = NULL;
+    trib_stream stream = team.streams[rank];
+    float *send = places[rank].send, *recv = places[rank].recv;
+    (void)size;
+    if (rank == 0)
+        CHECK_OK(trib_send(comm, send, 4, TRIB_F32, 1, stream));
+    else
+        CHECK_OK(trib_recv(comm, recv, 3, TRIB_F32, 0, stream));
+    CHECK(team_wait(&team, rank, 10000));
+    team_meet(argument, 2);
+    CHECK_STATUS(trib_comm_status(comm), TRIB_ERR_MISMATCH);
+    CHECK_DETAIL("rank 0 sends 4 f32");
+    /* The calls that come after are no mistakes. */
+    CHECK_STATUS(trib_allreduce(comm, send, recv, 4, TRIB_F32, TRIB_SUM, stream), TRIB_ERR_ABORTED);
+    CHECK_DETAIL("trib_allreduce");
+    CHECK_DETAIL("rank 0 sends 4 f32");
+    CHECK_STATUS(trib_barrier(comm, stream), TRIB_ERR_ABORTED);
+    CHECK_STATUS(trib_batch_begin(comm), TRIB_ERR_ABORTED);
+    CHECK_DETAIL("trib_batch_begin");
+    CHECK_STATUS(trib_batch_end(comm), TRIB_ERR_ABORTED);
+    CHECK_DETAIL("trib_batch_end");
+    CHECK_STATUS(trib_comm_split(&child, comm, 0, 0), TRIB_ERR_ABORTED);
+    CHECK_STATUS(trib_comm_status(comm), TRIB_ERR_MISMATCH);
+}
+
 int main(void)
 {
+    _Atomic int arrived = 0;
     trib_options options = TRIB_OPTIONS_INIT;
     options.flags = TRIB_MATCH;
     check_begin("host, %d ranks: a call that differs is an error on every rank", RANKS);
     if (CHECK(team_create(&team, "host", RANKS, &options)))
         check_ranks(RANKS, body, NULL);
+    team_destroy(&team);
+    check_end();
+    check_begin("host: a mistake that ends the communicator is told by its status alone");
+    if (CHECK(team_create(&team, "host", 2, NULL)))
+        check_ranks(2, torn, &arrived);
     team_destroy(&team);
     check_end();
     return check_finish("match_test");

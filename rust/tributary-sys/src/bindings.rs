@@ -397,7 +397,7 @@ extern "C" {
     ) -> trib_status;
     #[doc = " A handle that aborts this communicator."]
     pub fn trib_comm_abort_handle(out: *mut *mut trib_abort, comm: *mut trib_comm) -> trib_status;
-    #[doc = " TRIB_OK, or why the communicator is no longer usable: TRIB_ERR_ABORTED, TRIB_ERR_CLOSED, or the\n  status of what failed on a stream, with its detail. Never waits."]
+    #[doc = " TRIB_OK, or why the communicator is no longer usable: TRIB_ERR_ABORTED, TRIB_ERR_CLOSED, or the\n  status of what failed on a stream, with its detail (a mistake found there is named here only:\n  calls after it return TRIB_ERR_ABORTED). Never waits."]
     pub fn trib_comm_status(comm: *mut trib_comm) -> trib_status;
     #[doc = " Fill `*out`. `lists_committed` is exact once the stream has been waited for; it tells, after an\n  abort, whether the last list was written on this rank. Also after an abort."]
     pub fn trib_comm_counters(out: *mut trib_counters, comm: *mut trib_comm) -> trib_status;
