@@ -269,15 +269,19 @@ static void bad_gatherv(const struct bad *bad)
             "recv");
 }
 
-/* Of empty blocks nothing is looked at, whatever their offsets and the buffers are. */
+/* Of empty blocks nothing is looked at, whatever their offsets and the buffers are. The batch fails
+ * at its end, so nothing is counted. */
 static void empty_blocks(const struct bad *bad)
 {
     struct vector vector = {{0}, {0}};
     for (int rank = 0; rank < bad->team.size; rank++)
         vector.offsets[rank] = SIZE_MAX / 8;
+    CHECK_OK(trib_batch_begin(bad->comm));
     CHECK_OK(gatherv(bad, NULL, NULL, &vector, TRIB_F32));
     CHECK_OK(trib_alltoallv(bad->comm, NULL, vector.counts, vector.offsets, NULL, vector.counts,
                             vector.offsets, TRIB_F32, bad->stream));
+    CHECK_STATUS(gatherv(bad, NULL, NULL, &vector, 0), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(trib_batch_end(bad->comm), TRIB_ERR_INVALID_ARGUMENT);
 }
 
 /* Blocks may lie in two allocations: each is looked at by itself. The batch fails at its end, so
