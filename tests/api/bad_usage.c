@@ -34,10 +34,10 @@ void bad_batches(const struct bad *bad)
     /* What a rank sends itself it receives in the same batch, and nothing else. */
     CHECK_OK(trib_batch_begin(bad->comm));
     CHECK_OK(trib_send(bad->comm, bad->a, 4, TRIB_F32, bad->rank, bad->stream));
-    REFUSED(trib_batch_end(bad->comm), TRIB_ERR_INVALID_USAGE, "trib_batch_end", "send");
+    REFUSED(trib_batch_end(bad->comm), TRIB_ERR_INVALID_USAGE, "trib_batch_end", "has no receive");
     CHECK_OK(trib_batch_begin(bad->comm));
     CHECK_OK(trib_recv(bad->comm, bad->b, 4, TRIB_F32, bad->rank, bad->stream));
-    REFUSED(trib_batch_end(bad->comm), TRIB_ERR_INVALID_USAGE, "trib_batch_end", "receive");
+    REFUSED(trib_batch_end(bad->comm), TRIB_ERR_INVALID_USAGE, "trib_batch_end", "has no send");
     for (int which = 0; which < 2; which++) { /* the second of two messages */
         CHECK_OK(trib_batch_begin(bad->comm));
         CHECK_OK(trib_send(bad->comm, bad->a, 4, TRIB_F32, bad->rank, bad->stream));
