@@ -58,8 +58,8 @@ static trib_status check_self(const struct trib_comm *comm)
     if (send == batch->n && recv == batch->n)
         return TRIB_OK;
     return tri_fail_call(comm, TRI_BATCH, TRIB_ERR_INVALID_USAGE,
-                         "message %zu of this rank to itself has no %s and would wait for ever: put "
-                         "each send to itself and its receive into the same batch",
+                         "message %zu of this rank to itself has no %s and would wait for ever: "
+                         "put each send to itself and its receive into the same batch",
                          pairs, send == batch->n ? "send" : "receive");
 }
 
