@@ -90,7 +90,8 @@ struct tri_device_ops {
                          trib_stream stream);
 
     /* May a kernel of `device` touch [data, data + bytes)? bytes > 0. Hot: no lock that a blocked
-     * thread can hold, well under 200 ns. `found` as enum tri_fault says. */
+     * thread can hold, well under 200 ns. `found`, 0 before the call, as enum tri_fault says; when
+     * nothing is wrong it may become the number of bytes from `data` on that are good. */
     enum tri_fault (*check_buffer)(int32_t device, const void *data, size_t bytes, size_t *found);
     /* Is `stream` a stream of `device`? NULL is. Hot. */
     enum tri_fault (*check_stream)(int32_t device, trib_stream stream, size_t *found);

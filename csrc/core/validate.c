@@ -136,17 +136,52 @@ static trib_status bad_memory(const struct trib_comm *comm, int operation,
     }
 }
 
-trib_status tri_check_memory(const struct trib_comm *comm, int operation,
-                             struct tri_argument argument, const void *data, size_t bytes)
+/* *reach: so many bytes from `data` on are known to be good. */
+static trib_status ask(const struct trib_comm *comm, int operation, struct tri_argument argument,
+                       const void *data, size_t bytes, size_t *reach)
 {
-    if ((comm->flags & TRIB_UNCHECKED) != 0)
-        return TRIB_OK;
     size_t found = 0;
     const enum tri_fault fault =
         comm->backend->device->check_buffer(comm->device, data, bytes, &found);
+    *reach = found > bytes ? found : bytes;
     return fault == TRI_FAULT_NONE
                ? TRIB_OK
                : bad_memory(comm, operation, argument, data, bytes, fault, found);
+}
+
+trib_status tri_check_memory(const struct trib_comm *comm, int operation,
+                             struct tri_argument argument, const void *data, size_t bytes)
+{
+    size_t reach;
+    return (comm->flags & TRIB_UNCHECKED) != 0
+               ? TRIB_OK
+               : ask(comm, operation, argument, data, bytes, &reach);
+}
+
+struct side {
+    struct tri_argument argument;
+    const void *data;
+    size_t bytes;
+};
+
+/* The lower side first: its allocation often holds the other one as well, and the question, the
+ * dearest part of a call's checks, need not be asked again. */
+static trib_status check_both(const struct trib_comm *comm, int operation, struct side low,
+                              struct side high)
+{
+    if ((comm->flags & TRIB_UNCHECKED) != 0)
+        return TRIB_OK;
+    if ((uintptr_t)low.data > (uintptr_t)high.data) {
+        const struct side other = low;
+        low = high;
+        high = other;
+    }
+    size_t reach;
+    const trib_status status = ask(comm, operation, low.argument, low.data, low.bytes, &reach);
+    const size_t apart = (uintptr_t)high.data - (uintptr_t)low.data;
+    if (status != TRIB_OK || (apart <= reach && high.bytes <= reach - apart))
+        return status;
+    return ask(comm, operation, high.argument, high.data, high.bytes, &reach);
 }
 
 /* Both sides are looked at: they are exactly "in place", or apart. */
@@ -205,12 +240,13 @@ static trib_status check_buffers(const struct trib_comm *comm, int operation,
                                   shape->recv_blocks ? size : 1, call->dtype, &recv_bytes);
     if (sends && receives && status == TRIB_OK)
         status = check_apart(comm, operation, call, send_bytes, recv_bytes);
-    if (sends && status == TRIB_OK)
-        status = tri_check_memory(comm, operation, send, call->send, send_bytes);
-    const bool again = sends && call->recv == call->send && recv_bytes <= send_bytes;
-    if (receives && !again && status == TRIB_OK)
-        status = tri_check_memory(comm, operation, recv, call->recv, recv_bytes);
-    return status;
+    if (status != TRIB_OK || (!sends && !receives))
+        return status;
+    if (sends && receives)
+        return check_both(comm, operation, (struct side){send, call->send, send_bytes},
+                          (struct side){recv, call->recv, recv_bytes});
+    return sends ? tri_check_memory(comm, operation, send, call->send, send_bytes)
+                 : tri_check_memory(comm, operation, recv, call->recv, recv_bytes);
 }
 
 trib_status tri_check_call(const struct trib_comm *comm, int operation, const struct tri_call *call)

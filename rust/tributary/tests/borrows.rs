@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{alone, get, have, options, ranks, ranks_with, vec_on, warm_up};
+use common::{alone, get, have, options, ranks, ranks_with, vec_on, warm_up, warm_up_all};
 use tributary::{DeviceVec, Error, ErrorKind, Group, ReduceOp, Stream};
 
 /// Counts its drops.
@@ -233,6 +233,7 @@ fn a_work_that_is_dropped_while_it_is_stuck_leaks() {
     let _alone = alone();
     let options = options().close_timeout(Duration::from_millis(100));
     let mut comms = Group::with_options(2, &options).unwrap().split().unwrap();
+    warm_up_all(&mut comms);
     let drops = Arc::new(AtomicUsize::new(0));
     let stream = Stream::new(comms[0].device()).unwrap();
     let counted = Counted(Arc::clone(&drops), vec_on(&comms[0], &[1.0_f32; 10]));

@@ -49,11 +49,29 @@ pub fn alone() -> Option<MutexGuard<'static, ()>> {
     (!on_host()).then(|| LOCK.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Make the first collective together: on nccl the first one of a kind waits for its peers inside the
-/// call, and not on the stream. Every rank calls this.
+/// Make the first collectives together: on nccl the first one of a kind and size class waits for its
+/// peers inside the call, and not on the stream. Every rank calls this.
 pub fn warm_up(comm: &mut Communicator, stream: &Stream) {
-    let mut buffer = DeviceVec::from_slice(comm.device(), &[1.0_f32; 10]).unwrap();
-    comm.scope(stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum)).unwrap();
+    let mut list = vec![DeviceVec::from_slice(comm.device(), &[1.0_f32; 500]).unwrap()];
+    for count in [10, 1000] {
+        let mut buffer = DeviceVec::from_slice(comm.device(), &vec![1.0_f32; count]).unwrap();
+        comm.scope(stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum)).unwrap();
+    }
+    comm.scope(stream, |s| s.allreduce_list(&mut list, ReduceOp::Sum)).unwrap();
+    comm.barrier(stream).unwrap();
+    stream.wait().unwrap();
+}
+
+/// [`warm_up`] on all of them.
+pub fn warm_up_all(comms: &mut [Communicator]) {
+    thread::scope(|threads| {
+        for comm in comms {
+            threads.spawn(move || {
+                let stream = Stream::new(comm.device()).unwrap();
+                warm_up(comm, &stream);
+            });
+        }
+    });
 }
 
 /// Run `rank` on `size` ranks, a thread each, and wait for all. One that panics aborts the others.
