@@ -84,6 +84,7 @@ typedef int32_t trib_status;
     X(ERR_UNSUPPORTED, 5, "this backend or build cannot do that")                                  \
     X(ERR_UNKNOWN_NAME, 6, "no backend or algorithm has that name")                                \
     X(ERR_MISMATCH, 7, "the ranks did not make the same call")                                     \
+    X(ERR_NON_FINITE, 8, "a gradient holds infinities or NaNs; nothing was changed")               \
     X(ERR_ABORTED, 10, "the communicator was aborted")                                             \
     X(ERR_CLOSED, 11, "the communicator is closed")                                                \
     X(ERR_TIMEOUT, 12, "a deadline passed")                                                        \
@@ -530,6 +531,175 @@ TRIB_API trib_status trib_broadcast_list(trib_comm *comm, const trib_tensor *ten
 TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *tensors, size_t n,
                                            float weight, const float *device_weight,
                                            float *device_total, trib_stream stream);
+
+/* ---------------------------------------------------------------------------- sparse allreduce
+ *
+ * Instead of a whole gradient, each call sends its k largest entries and keeps the rest as a
+ * *residual*, which is added to the next gradient (error feedback), so nothing is ever lost:
+ *
+ *     acc      = gradient + decay * residual
+ *     result   = the sum (or average) over the ranks of what was chosen of their acc
+ *     residual = acc, less what of it is in the result
+ *
+ * The sum of acc over all ranks is the result (before division) plus the sum of all residuals, to the bit where
+ * the sums themselves are exact. All ranks get the same bits, in every run.
+ *
+ * NUMBERS THAT ARE NOT FINITE.  If any rank's acc holds an infinity or a NaN, no rank's call delivers:
+ * the result is 0 everywhere, residuals and statistics are as before, trib_sparse_status() is
+ * TRIB_ERR_NON_FINITE and the word of trib_sparse_outcome() is 0. The communicator stays usable. An
+ * aborted or failed call leaves residual and statistics as they were, too.
+ *
+ * ALGORITHMS, by name.  n: elements, P: ranks; words a rank and call.
+ *   "auto"             chooses one of the below by count, density, ranks and link; see `reason`
+ *   "dense"            all of acc; 2n(P-1)/P
+ *   "topka"            exact top-k of each rank, one allgather; 2k(P-1)
+ *   "topka2"           the same, then the top-k of the sum; 2k(P-1)
+ *   "topkaopt"         topka with a threshold that is reused for 32 calls; about 2k(P-1)
+ *   "topksa"           split by regions, reduced by owners, gathered; 4k(P-1)/P .. (2k+n)(P-1)/P
+ *   "gtopk"            binomial tree of top-k; 4k log2 P
+ *   "oktopk"           balanced regions, global top-k; about 6k(P-1)/P
+ *   "gaussiank"        threshold from mean and deviation; about 2k(P-1)
+ *   "gaussiankconcat"  the same in one message
+ *   "gaussianksa"      topksa that never becomes dense
+ *   "srs"              top-k/P of each of P blocks, recursive; 4k(P-1)/P
+ *   "shared"           one rank, in turn, chooses the indices for all; k + 2k(P-1)/P
+ *   "chunked"          top-k of each chunk, 16-bit indices, one allgather; 1.5k(P-1)
+ * Each is explained, with its source, at the top of csrc/sparse/NAME.c. */
+
+/** One tensor's sparse allreduce on one rank: residual, thresholds, counters and scratch memory. */
+typedef struct trib_sparse trib_sparse;
+
+enum {
+    /** The result is the sum divided by the number of ranks. */
+    TRIB_SPARSE_AVERAGE = 1u << 0,
+    /** The result is a list of indices and values: trib_sparse_allreduce_entries. */
+    TRIB_SPARSE_ENTRIES = 1u << 1,
+    /** `gradient` of each call is the accumulator itself: gradients are added into it, and after the
+     *  call it holds the residual, to which the next gradient is added. Reads and writes 4 bytes an
+     *  element instead of 12. Types f32 and f64. The residual is then decayed after the call. */
+    TRIB_SPARSE_IN_PLACE = 1u << 2,
+    /** `k` of the options counts, 0 included, not `density`. */
+    TRIB_SPARSE_USE_K = 1u << 3
+};
+
+/** How a sparse allreduce is made. Start from TRIB_SPARSE_OPTIONS_INIT; zero is the default of every
+ *  field. Every rank passes the same. */
+typedef struct trib_sparse_options {
+    uint32_t size;         /**< sizeof(trib_sparse_options) */
+    uint32_t flags;        /**< TRIB_SPARSE_... */
+    const char *algorithm; /**< NULL: "auto" */
+    double density;        /**< k = count * density rounded down, at least 1; 0 is 0.01, at most 1 */
+    uint64_t k;            /**< with TRIB_SPARSE_USE_K; more than count is count */
+    double decay;          /**< of the residual; 0 is 1; above 0, at most 1 */
+    trib_dtype wire;       /**< of chosen values: 0 as the residual, or TRIB_BF16 (not for f64): then
+                            *   what rounding takes away stays in the residual */
+    uint32_t chunk;        /**< chunked: elements, a power of two up to 65,536; 0 is 4,096 */
+    const char *constants; /**< of the published code: "vgg", "lstm" or "bert". oktopk: NULL is the
+                            *   exact mode. gaussiank, gaussiankconcat: NULL is "vgg" */
+    uint32_t norm_every;   /**< measure the residual's norm in every so many-th call, which reads the
+                            *   residual once more; 0: never */
+    uint32_t reserved;     /**< 0 */
+} trib_sparse_options;
+#define TRIB_SPARSE_OPTIONS_INIT                                                                   \
+    {(uint32_t)sizeof(trib_sparse_options), 0, NULL, 0.0, 0, 0.0, 0, 0, NULL, 0, 0}
+
+/** Number of algorithms in this build, "auto" included. */
+TRIB_API int32_t trib_sparse_algorithm_count(void);
+/** Name of algorithm `index`; NULL beyond the last. The names live for ever. */
+TRIB_API const char *trib_sparse_algorithm_name(int32_t index);
+
+/** Bytes of device memory that trib_sparse_create would hold: residuals (two of `count` elements,
+ *  none in place) and scratch. Asks nobody. */
+TRIB_API trib_status trib_sparse_bytes(uint64_t *out, const trib_comm *comm, size_t count,
+                                       trib_dtype dtype, const trib_sparse_options *options);
+
+/** The state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 and f32, whose
+ *  residual and sums are f32, or f64. The residual is 0. A call of all ranks; blocking: they compare count, type and
+ *  options, and all return TRIB_ERR_MISMATCH if one differs. `options` may be NULL. `comm` must
+ *  outlive the state. All memory is allocated here. */
+TRIB_API trib_status trib_sparse_create(trib_sparse **out, trib_comm *comm, size_t count,
+                                        trib_dtype dtype, const trib_sparse_options *options);
+
+/** Another k from the next call on: `density` as in the options. Residual and statistics stay. A call
+ *  of all ranks, blocking and compared as in trib_sparse_create; may allocate. On failure the old k
+ *  stays. */
+TRIB_API trib_status trib_sparse_set_density(trib_sparse *sparse, double density);
+/** The same with a number of entries. */
+TRIB_API trib_status trib_sparse_set_k(trib_sparse *sparse, uint64_t k);
+
+/** Queue one sparse allreduce. `gradient` holds `count` elements; in place it is the accumulator.
+ *  `result` (count elements) is written once, 0 where nothing was chosen; it may be `gradient`
+ *  unless in place. Sums that dtype cannot hold are rounded once. Algorithms whose messages have no
+ *  fixed size (topkaopt, topksa, oktopk, gaussian...) wait for the stream inside the call on nccl;
+ *  the others do not, and may be captured in a CUDA graph. Not inside a batch. Calls of one state on
+ *  different streams run one after the other. */
+TRIB_API trib_status trib_sparse_allreduce(trib_sparse *sparse, void *gradient, void *result,
+                                           trib_stream stream);
+
+/** The same with TRIB_SPARSE_ENTRIES: `*count` (device memory) entries with ascending `index` and
+ *  their `value` (of dtype). Both arrays have room for trib_sparse_capacity() elements; what lies
+ *  beyond `*count` is undefined. */
+TRIB_API trib_status trib_sparse_allreduce_entries(trib_sparse *sparse, void *gradient,
+                                                   uint32_t *index, void *value, uint32_t *count,
+                                                   trib_stream stream);
+
+/** The most entries that a call can have as its result, now. */
+TRIB_API uint64_t trib_sparse_capacity(const trib_sparse *sparse);
+
+/** TRIB_OK if the last call that has ended delivered (or none has); TRIB_ERR_NON_FINITE;
+ *  TRIB_ERR_MISMATCH if the ranks' calls were not of the same state; or what trib_comm_status() says.
+ *  Never waits. */
+TRIB_API trib_status trib_sparse_status(trib_sparse *sparse);
+
+/** A word in device memory: 1 after a call that delivered, 0 after one that did not. Borrowed. */
+TRIB_API const uint32_t *trib_sparse_outcome(const trib_sparse *sparse);
+
+/** What a state has done on this rank. Words are 4 bytes of entries; bytes are all that was sent.
+ *  A broadcast counts as if it were a chain, an allreduce and an allgather as rings. */
+typedef struct trib_sparse_statistics {
+    uint32_t size;             /**< sizeof(trib_sparse_statistics), set by the caller */
+    uint32_t reserved;         /**< 0 */
+    const char *algorithm;     /**< which one runs */
+    const char *reason;        /**< why auto chose it; "" if it was asked for. Lives as the state */
+    uint64_t count, k;         /**< elements; entries to choose in a call */
+    uint64_t calls;            /**< ended */
+    uint64_t calls_delivered;  /**< of those */
+    uint64_t calls_non_finite; /**< of those */
+    uint64_t selected;         /**< entries that this rank chose in the last call that delivered */
+    uint64_t delivered;        /**< of those, part of the result */
+    uint64_t total_selected;   /**< over all calls that delivered, as all below */
+    uint64_t total_delivered;
+    uint64_t words_sent, words_received;
+    uint64_t bytes_sent, bytes_received;
+    uint64_t fallbacks;        /**< selections whose first guess missed: slower, not different */
+    double residual_norm;      /**< when last measured; -1: never */
+} trib_sparse_statistics;
+#define TRIB_SPARSE_STATISTICS_INIT {(uint32_t)sizeof(trib_sparse_statistics), 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0}
+
+/** Fill `*out` with what has ended so far. Never waits. */
+TRIB_API trib_status trib_sparse_statistics_get(trib_sparse_statistics *out, trib_sparse *sparse);
+
+/** Bytes of an export. */
+TRIB_API uint64_t trib_sparse_export_bytes(const trib_sparse *sparse);
+
+/** Write what a later import needs (residual, thresholds, schedule) to host memory. Blocking. In place there is no
+ *  residual in it: it is the caller's. */
+TRIB_API trib_status trib_sparse_export(trib_sparse *sparse, void *out, size_t bytes,
+                                        trib_stream stream);
+
+/** Take over an export of a state of the same count and residual type, of any algorithm, k and number
+ *  of ranks. `add` 1: its residual is added to the one that is there, so that the residuals of ranks
+ *  that are gone can be given to those that stay. Blocking. TRIB_ERR_INVALID_ARGUMENT for anything
+ *  that is not such an export, and nothing is changed. */
+TRIB_API trib_status trib_sparse_import(trib_sparse *sparse, const void *data, size_t bytes,
+                                        int32_t add, trib_stream stream);
+
+/** Queue: residual, thresholds and schedule as new. Statistics stay. In place the accumulator is the
+ *  caller's to zero. Every rank does it at the same point. */
+TRIB_API trib_status trib_sparse_reset(trib_sparse *sparse, trib_stream stream);
+
+/** Free it. Waits, at most as long as trib_comm_destroy, for calls still queued. NULL is allowed. */
+TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
 
 /* ---------------------------------------------------------------------------------------- batch */
 

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/sparse.h"
 #include "tributary.h"
 
 /* Where one tensor lies in a bucket. */
@@ -71,6 +72,8 @@ struct tri_kernels {
      * towards zero. A dst may be the same pointer as a src, otherwise nothing overlaps. nsrc >= 1. */
     trib_status (*reduce)(void *const *dst, size_t ndst, const void *const *src, size_t nsrc,
                           size_t count, trib_dtype dtype, trib_op op, trib_stream stream);
+
+    const struct tri_sparse_kernels *sparse; /* see sparse.h */
 };
 
 #endif

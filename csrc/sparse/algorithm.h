@@ -1,0 +1,98 @@
+/* What a sparse algorithm is: a name, how much memory it needs, and what one call does. Everything
+ * an algorithm may use is in this file, run.h, link.h and cut.h. */
+#ifndef TRI_SPARSE_ALGORITHM_H
+#define TRI_SPARSE_ALGORITHM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "csrc/base/status.h"
+#include "csrc/backend.h"
+#include "kernels/sparse.h"
+
+/* The constants of the published code, which tune its thresholds (constants.c). */
+struct tri_constants;
+
+/* What does not change from call to call, until k is set. The same on all ranks but `rank`. */
+struct tri_shape {
+    int32_t rank, size;
+    size_t count;      /* n */
+    uint32_t k;        /* at most count; may be 0 */
+    trib_dtype dtype;  /* of gradient and result */
+    trib_dtype acc;    /* of residual and sums: f32 or f64 */
+    trib_dtype wire;   /* of chosen values: acc, or bf16 */
+    bool average, entries, in_place;
+    double decay;
+    uint32_t chunk;
+    const struct tri_constants *constants; /* NULL: the exact mode, or the algorithm's default */
+};
+
+/* Threshold modes choose as many entries as lie above the threshold, but no more than this: then the
+ * largest of them; what is left out stays in the residual. */
+static inline uint32_t tri_limit(const struct tri_shape *shape)
+{
+    const uint64_t limit = 4 * (uint64_t)shape->k + 1024;
+    return shape->k == 0 ? 0 : limit < shape->count ? (uint32_t)limit : (uint32_t)shape->count;
+}
+
+/* Memory that an algorithm lays out. Run twice by the same code: with `base` NULL it only measures. */
+struct tri_arena {
+    char *base;
+    size_t used;
+};
+
+/* `bytes` bytes, aligned to 256; NULL while measuring. */
+void *tri_arena_take(struct tri_arena *arena, size_t bytes);
+/* Entries with a count word of their own and room for `capacity` (0 is allowed). */
+struct tri_entries tri_arena_entries(struct tri_arena *arena, size_t capacity, trib_dtype dtype);
+
+/* A packet: header, then indices, then values, in one piece that one collective can send. */
+struct tri_packet {
+    char *data;
+    uint32_t capacity; /* of entries */
+    trib_dtype dtype;
+};
+struct tri_packet tri_arena_packets(struct tri_arena *arena, size_t n, uint32_t capacity,
+                                    trib_dtype dtype);
+/* Bytes of one packet, a multiple of 64. */
+size_t tri_packet_bytes(uint32_t capacity, trib_dtype dtype);
+/* Packet `i` of an array of them. Its entries' count is the header's. */
+struct tri_header *tri_packet_header(const struct tri_packet *packets, size_t i);
+struct tri_entries tri_packet_entries(const struct tri_packet *packets, size_t i);
+
+struct tri_run;
+
+struct tri_algorithm {
+    const char *name;
+    bool waits; /* fetches counts in its calls, so they cannot be captured in a graph */
+    /* Host memory of one state; zeroed at creation, and when k is set or the state is reset. Pointers
+     * from lay_out live in it, and what it has to remember from call to call. */
+    size_t own_bytes;
+    /* Lay out device memory in `own`. Its contents are anything at first. */
+    void (*lay_out)(void *own, struct tri_arena *arena, const struct tri_shape *shape);
+    /* Entries that all lists of one merge or cut hold together at most: sizes kernel scratch. */
+    size_t (*entries)(const struct tri_shape *shape);
+    /* The most entries of a result. */
+    size_t (*capacity)(const struct tri_shape *shape);
+    /* One call: choose, exchange, commit, settle, write the result. */
+    trib_status (*run)(struct tri_run *run, void *own);
+};
+
+/* Every algorithm but auto, NULL at the end (algorithms.c). */
+extern const struct tri_algorithm *const tri_algorithms[];
+const struct tri_algorithm *tri_algorithm_find(const char *name);
+
+extern const struct tri_algorithm tri_sparse_dense, tri_sparse_topka, tri_sparse_topka2,
+    tri_sparse_topkaopt, tri_sparse_topksa, tri_sparse_gtopk, tri_sparse_oktopk,
+    tri_sparse_gaussiank, tri_sparse_gaussiankconcat, tri_sparse_gaussianksa, tri_sparse_srs,
+    tri_sparse_shared, tri_sparse_chunked;
+
+/* What auto chooses for this shape on this backend, and why, in words (auto.c). */
+struct tri_choice {
+    const struct tri_algorithm *algorithm;
+    char reason[160];
+};
+struct tri_choice tri_sparse_auto(const struct tri_shape *shape, const struct tri_backend *backend);
+
+#endif

@@ -1,0 +1,84 @@
+/* One call of a sparse allreduce while it runs: what an algorithm works with.
+ *
+ * The order of every call:
+ *   1. choose: accumulate, select ... : acc is made beside the residual (in place: it is there);
+ *   2. exchange, link.h: ends with every rank's header known to every rank;
+ *   3. tri_run_commit: decides, once and on the stream, whether the call delivers. Nothing before it
+ *      changes what an undelivered call must leave alone: the residual, thresholds kept, in place
+ *      the accumulator (so no select with `clear`);
+ *   4. settle: takes out of the residual what has been delivered and still stands in it;
+ *   5. the result: tri_run_result.
+ * The caller (allreduce.c) then decays, measures and records.
+ *
+ * On a queueing backend run() runs in the caller's thread and queues. On a running backend it runs
+ * on the stream. `own` memory of an algorithm is touched by runs only, which never overlap. */
+#ifndef TRI_SPARSE_RUN_H
+#define TRI_SPARSE_RUN_H
+
+#include "csrc/sparse/algorithm.h"
+
+struct tri_volume {
+    uint64_t words_sent, words_received, bytes_sent, bytes_received;
+};
+
+/* Words that a state keeps on the device. */
+struct tri_words {
+    uint32_t *current;   /* see struct tri_accumulator; NULL in place */
+    uint32_t *decision, *outcome;
+    uint32_t *selected;  /* entries that this rank has chosen in this call: written by the algorithm, */
+    uint32_t *delivered; /* and how many of them are in the result. Either may be pointed elsewhere */
+    uint32_t *fallbacks;
+    uint32_t *zero;      /* a word that is 0 */
+    struct tri_header *header; /* this rank's, for algorithms whose header travels by itself */
+};
+
+struct tri_run {
+    const struct tri_shape *shape;
+    const struct tri_backend *backend;
+    const struct tri_sparse_kernels *kernels;
+    struct tri_transport *transport;
+    int32_t device;
+    trib_stream stream;
+    uint64_t step; /* calls queued before this one since creation or reset */
+    uint32_t signature;
+    struct tri_accumulator acc;
+    struct tri_words words;
+    const uint32_t *abort_word;
+    void *scratch; /* for kernels */
+
+    /* The result: dense, or entries. */
+    void *dense;
+    uint32_t *index, *count;
+    void *value;
+
+    struct tri_volume volume; /* of this call; link.c counts */
+};
+
+/* kernels->select with what all algorithms have in common filled in: the k largest of all of acc,
+ * acc made on the way, the non-finite counted in `header`, whose count the entries share. */
+trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
+                           const struct tri_entries *out, bool clear);
+
+/* True if select may clear: not in place, where an undelivered call must leave the accumulator. */
+bool tri_run_clears(const struct tri_run *run);
+
+/* Decide by the headers of all ranks: rank r's is at headers + r * stride. */
+trib_status tri_run_commit(struct tri_run *run, const void *headers, size_t stride);
+
+/* Take delivered entries out of the residual: all of them, or those that are in `among`. Counts
+ * words.delivered. */
+trib_status tri_run_settle(struct tri_run *run, const struct tri_entries *entries,
+                           const struct tri_entries *among);
+/* Give back to the residual what was dropped on the way at indices that were delivered. */
+trib_status tri_run_give_back(struct tri_run *run, const struct tri_entries *dropped,
+                              const struct tri_entries *among);
+
+/* The result is the sum of these lists, in this order. `merged`: room for their union, used only if
+ * the result is entries and n > 1; may be NULL if n is 1. */
+trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists, int32_t n,
+                           const struct tri_entries *merged);
+
+/* What the sum is divided by. */
+double tri_run_divisor(const struct tri_run *run);
+
+#endif

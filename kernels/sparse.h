@@ -1,0 +1,281 @@
+/* The arithmetic of sparse allreduce: a part of seam 2.
+ *
+ * What kernels.h says of kernels holds here too. Further:
+ *  - counts, positions and flags that only the device knows stay on the device; nothing waits;
+ *  - every member may be captured in a CUDA graph: fixed launches, no allocation, no copy from
+ *    pageable host memory;
+ *  - `scratch` is memory of the stream's device, aligned to 256, of tri_sparse_kernels.scratch_bytes
+ *    bytes, with any contents before and after; the members of one stream share it;
+ *  - the twins agree bit for bit, NaN payloads excepted.
+ *
+ * Magnitudes are compared as bits: key(x) = the bits of x without the sign, an unsigned integer. So
+ * infinity is above every number, NaN above infinity, and -0 equals 0. "Largest" is by key, and among
+ * equal keys the lower index comes first: a total order, so the k largest are one set. */
+#ifndef TRI_KERNELS_SPARSE_H
+#define TRI_KERNELS_SPARSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tributary.h"
+
+enum {
+    TRI_MAX_LISTS = 64,   /* that are merged at once: one a rank */
+    TRI_CUT_DIGITS = 2048 /* of one round of a cut */
+};
+
+/* Entries: distinct indices in ascending order, and their values. */
+struct tri_entries {
+    uint32_t *count; /* on the device, at most capacity; NULL: exactly `capacity` of them */
+    uint32_t *index;
+    void *value;      /* of dtype */
+    uint32_t capacity;
+    trib_dtype dtype; /* f32 or f64 as acc is; or bf16, where acc is f32 */
+};
+
+/* Gradient, residual and their sum acc. Two buffers: the residual is buffer[*current], acc is made
+ * in the other one, and a commit that flips *current makes acc the residual. Or one buffer (`current`
+ * NULL, in place): buffer[0] is acc and residual, and there is no gradient. */
+struct tri_accumulator {
+    void *buffer[2];
+    const uint32_t *current;
+    const void *gradient;
+    trib_dtype gradient_dtype; /* f16, bf16 or f32 where acc is f32; f64 where it is f64 */
+    trib_dtype dtype;          /* of acc and residual: f32 or f64 */
+    double decay;              /* acc = gradient + decay * residual: product rounded, then sum */
+    size_t count;              /* at most 2^32 - 1 */
+};
+
+/* How select guesses its first threshold: other than by a sample only for tests, for the result is
+ * the same. LOW takes everything for a candidate, HIGH nothing. */
+enum tri_guess { TRI_GUESS_SAMPLE, TRI_GUESS_LOW, TRI_GUESS_HIGH };
+
+struct tri_selection {
+    size_t first, count;   /* of acc: elements [first, first + count) */
+    uint32_t k;            /* at most so many; may exceed count */
+    const void *threshold; /* of acc's type, on the device: only |acc| > *threshold; NULL: 0 */
+    bool accumulate;       /* make acc in the range first; false: it is there (always so in place) */
+    bool clear;            /* with accumulate: acc -= the value in `out` where an entry is selected */
+    uint32_t *nonfinite;   /* = how many of the range are infinite or NaN; NULL: not counted */
+    void *kth;             /* = the smallest selected magnitude, 0 if none; of acc's type; may be NULL */
+    uint32_t *fallbacks;   /* += 1 if the guess missed; may be NULL */
+    enum tri_guess guess;
+};
+
+/* Where a cut goes through entries: keys above `key` are in, and the first `ties` of those equal to
+ * it. On the device. */
+struct tri_cut {
+    uint64_t key;
+    uint32_t ties;
+    uint32_t done; /* further rounds change nothing */
+};
+
+/* Rounds of a cut: digits of 11 bits, highest first; round r looks at key >> 11 * (rounds - 1 - r). */
+static inline int tri_cut_rounds(trib_dtype dtype)
+{
+    return dtype == TRIB_F64 ? 6 : 3;
+}
+
+/* While fewer than `below` magnitudes lie above the threshold, and at most lower_steps times, it is
+ * divided by `lower`; then, while more than `above` do, and at most raise_steps times, multiplied by
+ * `raise`. Each step is rounded to acc's type. At most 64 steps in all. */
+struct tri_fit {
+    uint32_t below, above;
+    double lower, raise;
+    uint32_t lower_steps, raise_steps;
+};
+
+/* What every rank tells every other in each call, in front of its entries or by itself. 64 bytes. */
+struct tri_header {
+    uint32_t count;     /* of the entries that follow */
+    uint32_t nonfinite; /* infinities and NaNs in this rank's acc */
+    uint32_t signature; /* of the state and the call: the same on all ranks */
+    uint32_t reserved[13];
+};
+
+/* Why a call did or did not change anything. */
+enum tri_outcome {
+    TRI_OUTCOME_NONE,       /* no call has ended yet */
+    TRI_OUTCOME_DELIVERED,
+    TRI_OUTCOME_NON_FINITE,
+    TRI_OUTCOME_MISMATCH,   /* signatures differ */
+    TRI_OUTCOME_ABORTED
+};
+
+struct tri_commit {
+    const uint32_t *abort_word;
+    const void *headers; /* struct tri_header of rank r is at headers + r * stride */
+    size_t stride;
+    int32_t n;
+    uint32_t signature;
+    uint32_t *current;  /* ^= 1 if the call delivers; NULL in place */
+    uint32_t *decision; /* = 1 if it does, else 0 */
+    uint32_t *outcome;  /* = an enum tri_outcome */
+};
+
+/* What record keeps for the host: shared memory. `version` is odd while it is being written. */
+struct tri_tally {
+    uint32_t version;
+    uint32_t outcome;              /* of the last call */
+    uint64_t ended, delivered_calls, non_finite_calls;
+    uint64_t selected, delivered;  /* entries of the last call that delivered: chosen by this rank; */
+    uint64_t total_selected, total_delivered;          /* of those, part of the result */
+    uint64_t words_sent, words_received;               /* of entries, in 4 bytes; of those calls */
+    uint64_t bytes_sent, bytes_received;               /* headers, counts and histograms included */
+    uint64_t fallbacks;
+    double norm; /* of the residual, when last measured; -1: never */
+};
+
+struct tri_record {
+    struct tri_tally *tally;
+    const uint32_t *decision, *outcome;
+    const uint32_t *selected, *delivered, *fallbacks; /* on the device; fallbacks: so far */
+    const double *norm;                               /* on the device; NULL: not measured */
+    uint64_t words_sent, words_received, bytes_sent, bytes_received;
+};
+
+/* One rank's part of chunk-wise entries: chunk c has the k slots [c * k, c * k + k), in ascending
+ * index order, indices within the chunk. A slot that has no entry has index 0 and value 0, and comes
+ * after those that have one. */
+struct tri_chunks {
+    uint16_t *index;
+    void *value;
+    trib_dtype dtype; /* as tri_entries.dtype */
+    uint32_t chunk;   /* elements: a power of two, at most 65,536 */
+    uint32_t k;       /* of each chunk; at most `chunk` */
+};
+
+struct tri_sparse_kernels {
+    /* Scratch that is enough for every member below on a tensor of `count` elements of acc type
+     * `dtype`, selections of at most `k`, and lists that hold at most `entries` together. */
+    size_t (*scratch_bytes)(size_t count, uint32_t k, size_t entries, trib_dtype dtype);
+
+    /* ---- choosing */
+
+    /* accumulate: acc is made, all of it; in place it is there. *nonfinite as in tri_selection. */
+    trib_status (*accumulate)(const struct tri_accumulator *acc, uint32_t *nonfinite,
+                              trib_stream stream);
+
+    /* select: out = the at most k largest of the range above the threshold, in index order, as
+     * (index, acc rounded to out->dtype). Zeros are never selected, so there may be fewer than k.
+     * out->capacity >= min(k, range). */
+    trib_status (*select)(const struct tri_accumulator *acc, const struct tri_selection *selection,
+                          const struct tri_entries *out, void *scratch, trib_stream stream);
+
+    /* gather: for every entry, value = acc[index] rounded to entries->dtype. */
+    trib_status (*gather)(const struct tri_accumulator *acc, const struct tri_entries *entries,
+                          trib_stream stream);
+
+    /* gauss: *threshold (acc's type) = max(0, mean + z * sigma) of all acc, sigma over count; made in
+     * f64 in an order that is part of the meaning (cpu/gauss.c) and rounded once. */
+    trib_status (*gauss)(const struct tri_accumulator *acc, double z, void *threshold,
+                         void *scratch, trib_stream stream);
+
+    /* fit: *threshold = *start, moved as `fit` says, by the counts over all of acc. */
+    trib_status (*fit)(const struct tri_accumulator *acc, const struct tri_fit *fit,
+                       const void *start, void *threshold, void *scratch, trib_stream stream);
+
+    /* nudge: if *decision, *kept = *threshold, divided once by fit->lower if *count < below, or
+     * multiplied once by fit->raise if *count > above. `fit` NULL: as it is. `dtype`: of both. */
+    trib_status (*nudge)(void *kept, const void *threshold, trib_dtype dtype, const uint32_t *count,
+                         const struct tri_fit *fit, const uint32_t *decision, trib_stream stream);
+
+    /* ---- cutting entries (f32 or f64): in rounds, so that ranks can add up their digits between
+     * digits and narrow, and then cut all their entries as if they were one list */
+
+    /* aim: begin to look for the k largest (threshold NULL), or cut above *threshold and be done. */
+    trib_status (*aim)(struct tri_cut *cut, uint32_t k, const void *threshold, trib_dtype dtype,
+                       trib_stream stream);
+    /* digits: histogram[d] = how many entries, not 0, agree with cut->key in the digits of the
+     * rounds before and have d as digit of this one; TRI_CUT_DIGITS of them, overwritten. */
+    trib_status (*digits)(const struct tri_entries *entries, const struct tri_cut *cut, int round,
+                          uint32_t *histogram, trib_stream stream);
+    /* narrow: the digit in which the last wanted entry lies becomes part of the key, and `ties` what
+     * is still wanted there. If there are not more than wanted in the first round, all are in. */
+    trib_status (*narrow)(struct tri_cut *cut, int round, const uint32_t *histogram,
+                          trib_dtype dtype, trib_stream stream);
+    /* count_ties: *ties = how many entries are equal to the cut's key (0 if the key is 0). */
+    trib_status (*count_ties)(const struct tri_entries *entries, const struct tri_cut *cut,
+                              uint32_t *ties, void *scratch, trib_stream stream);
+    /* share_ties: ties[r] of rank r, lower ranks first: cut->ties = the part of `rank`. */
+    trib_status (*share_ties)(struct tri_cut *cut, const uint32_t *ties, int32_t rank,
+                              trib_stream stream);
+    /* take: kept = the entries that are in, dropped (may be NULL) = the others, zeros among them; both
+     * in index order. Capacities suffice. */
+    trib_status (*take)(const struct tri_entries *entries, const struct tri_cut *cut,
+                        const struct tri_entries *kept, const struct tri_entries *dropped,
+                        void *scratch, trib_stream stream);
+
+    /* ---- where entries lie */
+
+    /* split: positions[b] = how many entries have an index below bounds[b], b <= n. `bounds`: n + 1
+     * numbers in host memory, read during the call, n <= TRI_MAX_LISTS. */
+    trib_status (*split)(const struct tri_entries *entries, const uint64_t *bounds, int32_t n,
+                         uint32_t *positions, trib_stream stream);
+    /* coarse: bins[b] = how many entries have index / width == b; nbins of them, overwritten. */
+    trib_status (*coarse)(const struct tri_entries *entries, uint32_t width, uint32_t *bins,
+                          uint32_t nbins, trib_stream stream);
+
+    /* ---- adding up: at each index 0 + the values of list 0, 1, ..., in that order, in f32 (f64 for
+     * f64), the same bits everywhere. All indices lie in [first, first + count). */
+
+    /* merge: out = the union, in index order, sums of 0 included. */
+    trib_status (*merge)(const struct tri_entries *lists, int32_t n, size_t first, size_t count,
+                         const struct tri_entries *out, void *scratch, trib_stream stream);
+    /* merge_dense: out[i] = (out_dtype)(sum at first + i / divisor), 0 where there is none, for all
+     * i < count; zeros alone if `decision` is not NULL and *decision is 0. */
+    trib_status (*merge_dense)(const struct tri_entries *lists, int32_t n, size_t first,
+                               size_t count, void *out, trib_dtype out_dtype, double divisor,
+                               const uint32_t *decision, void *scratch, trib_stream stream);
+
+    /* ---- the end of a call */
+
+    /* commit: decides whether the call delivers. The first reason of these wins: aborted, mismatch,
+     * not finite. */
+    trib_status (*commit)(const struct tri_commit *commit, trib_stream stream);
+
+    /* settle: if *decision, residual[index] += sign * value (sign 1 or -1) for every entry whose index
+     * is in `among` (NULL: for all). *matched (may be NULL) = how many those are, 0 if not *decision.
+     * After commit. */
+    trib_status (*settle)(const struct tri_accumulator *acc, const struct tri_entries *entries,
+                          int sign, const struct tri_entries *among, const uint32_t *decision,
+                          uint32_t *matched, trib_stream stream);
+    /* decay: if *decision, residual[i] *= factor; becomes 0 if the factor is 0. After commit. */
+    trib_status (*decay)(const struct tri_accumulator *acc, double factor, const uint32_t *decision,
+                         trib_stream stream);
+    /* norm: *norm = sqrt(sum of residual[i]^2), in f64, in the order of gauss. After commit. */
+    trib_status (*norm)(const struct tri_accumulator *acc, double *norm, void *scratch,
+                        trib_stream stream);
+
+    /* deliver: index, value and *count become the entries, values divided by `divisor` and rounded to
+     * out_dtype once; entries whose value is 0 stay in. *count = 0 if not *decision. */
+    trib_status (*deliver)(const struct tri_entries *entries, uint32_t *index, void *value,
+                           trib_dtype out_dtype, uint32_t *count, double divisor,
+                           const uint32_t *decision, trib_stream stream);
+    /* deliver_dense: out[i] = (out_dtype)(sum[i] / divisor), all 0 if not *decision; sum is of type
+     * `dtype` and may be out. */
+    trib_status (*deliver_dense)(const void *sum, trib_dtype dtype, size_t count, void *out,
+                                 trib_dtype out_dtype, double divisor, const uint32_t *decision,
+                                 trib_stream stream);
+
+    /* record: the tally takes the call in: all of it if *decision, otherwise outcome, ended and
+     * non_finite_calls alone. */
+    trib_status (*record)(const struct tri_record *record, trib_stream stream);
+
+    /* ---- chunk-wise: the k largest of each chunk of acc (the last one may be shorter), by the rules
+     * of select; one pass */
+
+    trib_status (*chunk_select)(const struct tri_accumulator *acc, bool accumulate, bool clear,
+                                const struct tri_chunks *out, uint32_t *nonfinite, void *scratch,
+                                trib_stream stream);
+    /* chunk_unpack: the slots whose value is not 0, as entries. `count`: of acc. */
+    trib_status (*chunk_unpack)(const struct tri_chunks *chunks, size_t count,
+                                const struct tri_entries *out, void *scratch, trib_stream stream);
+    /* chunk_merge: merge_dense of n ranks' chunks, over all `count` elements. */
+    trib_status (*chunk_merge)(const struct tri_chunks *ranks, int32_t n, size_t count, void *out,
+                               trib_dtype out_dtype, double divisor, const uint32_t *decision,
+                               trib_stream stream);
+};
+
+#endif
