@@ -17,6 +17,7 @@ pub const TRIB_ERR_INVALID_USAGE: trib_status = trib_status(4);
 pub const TRIB_ERR_UNSUPPORTED: trib_status = trib_status(5);
 pub const TRIB_ERR_UNKNOWN_NAME: trib_status = trib_status(6);
 pub const TRIB_ERR_MISMATCH: trib_status = trib_status(7);
+pub const TRIB_ERR_NON_FINITE: trib_status = trib_status(8);
 pub const TRIB_ERR_ABORTED: trib_status = trib_status(10);
 pub const TRIB_ERR_CLOSED: trib_status = trib_status(11);
 pub const TRIB_ERR_TIMEOUT: trib_status = trib_status(12);
@@ -183,6 +184,156 @@ const _: () = {
         [::core::mem::offset_of!(trib_counters, lists_queued) - 40usize];
     ["Offset of field: trib_counters::lists_committed"]
         [::core::mem::offset_of!(trib_counters, lists_committed) - 48usize];
+};
+#[doc = " One tensor's sparse allreduce on one rank: residual, thresholds, counters and scratch memory."]
+#[repr(C)]
+#[derive(Debug)]
+pub struct trib_sparse {
+    _unused: [u8; 0],
+}
+#[doc = " The result is the sum divided by the number of ranks."]
+pub const TRIB_SPARSE_AVERAGE: u32 = 1;
+#[doc = " The result is a list of indices and values: trib_sparse_allreduce_entries."]
+pub const TRIB_SPARSE_ENTRIES: u32 = 2;
+#[doc = " `gradient` of each call is the accumulator itself: gradients are added into it, and after the\n  call it holds the residual, to which the next gradient is added. Reads and writes 4 bytes an\n  element instead of 12. Types f32 and f64. The residual is then decayed after the call."]
+pub const TRIB_SPARSE_IN_PLACE: u32 = 4;
+#[doc = " `k` of the options counts, 0 included, not `density`."]
+pub const TRIB_SPARSE_USE_K: u32 = 8;
+#[doc = " How a sparse allreduce is made. Start from TRIB_SPARSE_OPTIONS_INIT; zero is the default of every\n  field. Every rank passes the same."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct trib_sparse_options {
+    #[doc = " sizeof(trib_sparse_options)"]
+    pub size: u32,
+    #[doc = " TRIB_SPARSE_..."]
+    pub flags: u32,
+    #[doc = " NULL: \"auto\""]
+    pub algorithm: *const ::core::ffi::c_char,
+    #[doc = " k = count * density rounded down, at least 1; 0 is 0.01, at most 1"]
+    pub density: f64,
+    #[doc = " with TRIB_SPARSE_USE_K; more than count is count"]
+    pub k: u64,
+    #[doc = " of the residual; 0 is 1; above 0, at most 1"]
+    pub decay: f64,
+    #[doc = " of chosen values: 0 as the residual, or TRIB_BF16 (not for f64): then\n   what rounding takes away stays in the residual"]
+    pub wire: trib_dtype,
+    #[doc = " chunked: elements, a power of two up to 65,536; 0 is 4,096"]
+    pub chunk: u32,
+    #[doc = " of the published code: \"vgg\", \"lstm\" or \"bert\". oktopk: NULL is the\n   exact mode. gaussiank, gaussiankconcat: NULL is \"vgg\""]
+    pub constants: *const ::core::ffi::c_char,
+    #[doc = " measure the residual's norm in every so many-th call, which reads the\n   residual once more; 0: never"]
+    pub norm_every: u32,
+    #[doc = " 0"]
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of trib_sparse_options"][::core::mem::size_of::<trib_sparse_options>() - 64usize];
+    ["Alignment of trib_sparse_options"][::core::mem::align_of::<trib_sparse_options>() - 8usize];
+    ["Offset of field: trib_sparse_options::size"]
+        [::core::mem::offset_of!(trib_sparse_options, size) - 0usize];
+    ["Offset of field: trib_sparse_options::flags"]
+        [::core::mem::offset_of!(trib_sparse_options, flags) - 4usize];
+    ["Offset of field: trib_sparse_options::algorithm"]
+        [::core::mem::offset_of!(trib_sparse_options, algorithm) - 8usize];
+    ["Offset of field: trib_sparse_options::density"]
+        [::core::mem::offset_of!(trib_sparse_options, density) - 16usize];
+    ["Offset of field: trib_sparse_options::k"]
+        [::core::mem::offset_of!(trib_sparse_options, k) - 24usize];
+    ["Offset of field: trib_sparse_options::decay"]
+        [::core::mem::offset_of!(trib_sparse_options, decay) - 32usize];
+    ["Offset of field: trib_sparse_options::wire"]
+        [::core::mem::offset_of!(trib_sparse_options, wire) - 40usize];
+    ["Offset of field: trib_sparse_options::chunk"]
+        [::core::mem::offset_of!(trib_sparse_options, chunk) - 44usize];
+    ["Offset of field: trib_sparse_options::constants"]
+        [::core::mem::offset_of!(trib_sparse_options, constants) - 48usize];
+    ["Offset of field: trib_sparse_options::norm_every"]
+        [::core::mem::offset_of!(trib_sparse_options, norm_every) - 56usize];
+    ["Offset of field: trib_sparse_options::reserved"]
+        [::core::mem::offset_of!(trib_sparse_options, reserved) - 60usize];
+};
+#[doc = " What a state has done on this rank. Words are 4 bytes of entries; bytes are all that was sent.\n  A broadcast counts as if it were a chain, an allreduce and an allgather as rings."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct trib_sparse_statistics {
+    #[doc = " sizeof(trib_sparse_statistics), set by the caller"]
+    pub size: u32,
+    #[doc = " 0"]
+    pub reserved: u32,
+    #[doc = " which one runs"]
+    pub algorithm: *const ::core::ffi::c_char,
+    #[doc = " why auto chose it; \"\" if it was asked for. Lives as the state"]
+    pub reason: *const ::core::ffi::c_char,
+    #[doc = " elements; entries to choose in a call"]
+    pub count: u64,
+    #[doc = " elements; entries to choose in a call"]
+    pub k: u64,
+    #[doc = " ended"]
+    pub calls: u64,
+    #[doc = " of those"]
+    pub calls_delivered: u64,
+    #[doc = " of those"]
+    pub calls_non_finite: u64,
+    #[doc = " entries that this rank chose in the last call that delivered"]
+    pub selected: u64,
+    #[doc = " of those, part of the result"]
+    pub delivered: u64,
+    #[doc = " over all calls that delivered, as all below"]
+    pub total_selected: u64,
+    pub total_delivered: u64,
+    pub words_sent: u64,
+    pub words_received: u64,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    #[doc = " selections whose first guess missed: slower, not different"]
+    pub fallbacks: u64,
+    #[doc = " when last measured; -1: never"]
+    pub residual_norm: f64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of trib_sparse_statistics"][::core::mem::size_of::<trib_sparse_statistics>() - 144usize];
+    ["Alignment of trib_sparse_statistics"]
+        [::core::mem::align_of::<trib_sparse_statistics>() - 8usize];
+    ["Offset of field: trib_sparse_statistics::size"]
+        [::core::mem::offset_of!(trib_sparse_statistics, size) - 0usize];
+    ["Offset of field: trib_sparse_statistics::reserved"]
+        [::core::mem::offset_of!(trib_sparse_statistics, reserved) - 4usize];
+    ["Offset of field: trib_sparse_statistics::algorithm"]
+        [::core::mem::offset_of!(trib_sparse_statistics, algorithm) - 8usize];
+    ["Offset of field: trib_sparse_statistics::reason"]
+        [::core::mem::offset_of!(trib_sparse_statistics, reason) - 16usize];
+    ["Offset of field: trib_sparse_statistics::count"]
+        [::core::mem::offset_of!(trib_sparse_statistics, count) - 24usize];
+    ["Offset of field: trib_sparse_statistics::k"]
+        [::core::mem::offset_of!(trib_sparse_statistics, k) - 32usize];
+    ["Offset of field: trib_sparse_statistics::calls"]
+        [::core::mem::offset_of!(trib_sparse_statistics, calls) - 40usize];
+    ["Offset of field: trib_sparse_statistics::calls_delivered"]
+        [::core::mem::offset_of!(trib_sparse_statistics, calls_delivered) - 48usize];
+    ["Offset of field: trib_sparse_statistics::calls_non_finite"]
+        [::core::mem::offset_of!(trib_sparse_statistics, calls_non_finite) - 56usize];
+    ["Offset of field: trib_sparse_statistics::selected"]
+        [::core::mem::offset_of!(trib_sparse_statistics, selected) - 64usize];
+    ["Offset of field: trib_sparse_statistics::delivered"]
+        [::core::mem::offset_of!(trib_sparse_statistics, delivered) - 72usize];
+    ["Offset of field: trib_sparse_statistics::total_selected"]
+        [::core::mem::offset_of!(trib_sparse_statistics, total_selected) - 80usize];
+    ["Offset of field: trib_sparse_statistics::total_delivered"]
+        [::core::mem::offset_of!(trib_sparse_statistics, total_delivered) - 88usize];
+    ["Offset of field: trib_sparse_statistics::words_sent"]
+        [::core::mem::offset_of!(trib_sparse_statistics, words_sent) - 96usize];
+    ["Offset of field: trib_sparse_statistics::words_received"]
+        [::core::mem::offset_of!(trib_sparse_statistics, words_received) - 104usize];
+    ["Offset of field: trib_sparse_statistics::bytes_sent"]
+        [::core::mem::offset_of!(trib_sparse_statistics, bytes_sent) - 112usize];
+    ["Offset of field: trib_sparse_statistics::bytes_received"]
+        [::core::mem::offset_of!(trib_sparse_statistics, bytes_received) - 120usize];
+    ["Offset of field: trib_sparse_statistics::fallbacks"]
+        [::core::mem::offset_of!(trib_sparse_statistics, fallbacks) - 128usize];
+    ["Offset of field: trib_sparse_statistics::residual_norm"]
+        [::core::mem::offset_of!(trib_sparse_statistics, residual_norm) - 136usize];
 };
 pub const TRIB_LOG_ERROR: i32 = 1;
 pub const TRIB_LOG_WARN: i32 = 2;
@@ -552,6 +703,78 @@ extern "C" {
         device_total: *mut f32,
         stream: trib_stream,
     ) -> trib_status;
+    #[doc = " Number of algorithms in this build, \"auto\" included."]
+    pub fn trib_sparse_algorithm_count() -> i32;
+    #[doc = " Name of algorithm `index`; NULL beyond the last. The names live for ever."]
+    pub fn trib_sparse_algorithm_name(index: i32) -> *const ::core::ffi::c_char;
+    #[doc = " Bytes of device memory that trib_sparse_create would hold: residuals (two of `count` elements,\n  none in place) and scratch. Asks nobody."]
+    pub fn trib_sparse_bytes(
+        out: *mut u64,
+        comm: *const trib_comm,
+        count: usize,
+        dtype: trib_dtype,
+        options: *const trib_sparse_options,
+    ) -> trib_status;
+    #[doc = " The state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 and f32, whose\n  residual and sums are f32, or f64. The residual is 0. A call of all ranks; blocking: they compare count, type and\n  options, and all return TRIB_ERR_MISMATCH if one differs. `options` may be NULL. `comm` must\n  outlive the state. All memory is allocated here."]
+    pub fn trib_sparse_create(
+        out: *mut *mut trib_sparse,
+        comm: *mut trib_comm,
+        count: usize,
+        dtype: trib_dtype,
+        options: *const trib_sparse_options,
+    ) -> trib_status;
+    #[doc = " Another k from the next call on: `density` as in the options. Residual and statistics stay. A call\n  of all ranks, blocking and compared as in trib_sparse_create; may allocate. On failure the old k\n  stays."]
+    pub fn trib_sparse_set_density(sparse: *mut trib_sparse, density: f64) -> trib_status;
+    #[doc = " The same with a number of entries."]
+    pub fn trib_sparse_set_k(sparse: *mut trib_sparse, k: u64) -> trib_status;
+    #[doc = " Queue one sparse allreduce. `gradient` holds `count` elements; in place it is the accumulator.\n  `result` (count elements) is written once, 0 where nothing was chosen; it may be `gradient`\n  unless in place. Sums that dtype cannot hold are rounded once. Algorithms whose messages have no\n  fixed size (topkaopt, topksa, oktopk, gaussian...) wait for the stream inside the call on nccl;\n  the others do not, and may be captured in a CUDA graph. Not inside a batch. Calls of one state on\n  different streams run one after the other."]
+    pub fn trib_sparse_allreduce(
+        sparse: *mut trib_sparse,
+        gradient: *mut ::core::ffi::c_void,
+        result: *mut ::core::ffi::c_void,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " The same with TRIB_SPARSE_ENTRIES: `*count` (device memory) entries with ascending `index` and\n  their `value` (of dtype). Both arrays have room for trib_sparse_capacity() elements; what lies\n  beyond `*count` is undefined."]
+    pub fn trib_sparse_allreduce_entries(
+        sparse: *mut trib_sparse,
+        gradient: *mut ::core::ffi::c_void,
+        index: *mut u32,
+        value: *mut ::core::ffi::c_void,
+        count: *mut u32,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " The most entries that a call can have as its result, now."]
+    pub fn trib_sparse_capacity(sparse: *const trib_sparse) -> u64;
+    #[doc = " TRIB_OK if the last call that has ended delivered (or none has); TRIB_ERR_NON_FINITE;\n  TRIB_ERR_MISMATCH if the ranks' calls were not of the same state; or what trib_comm_status() says.\n  Never waits."]
+    pub fn trib_sparse_status(sparse: *mut trib_sparse) -> trib_status;
+    #[doc = " A word in device memory: 1 after a call that delivered, 0 after one that did not. Borrowed."]
+    pub fn trib_sparse_outcome(sparse: *const trib_sparse) -> *const u32;
+    #[doc = " Fill `*out` with what has ended so far. Never waits."]
+    pub fn trib_sparse_statistics_get(
+        out: *mut trib_sparse_statistics,
+        sparse: *mut trib_sparse,
+    ) -> trib_status;
+    #[doc = " Bytes of an export."]
+    pub fn trib_sparse_export_bytes(sparse: *const trib_sparse) -> u64;
+    #[doc = " Write what a later import needs (residual, thresholds, schedule) to host memory. Blocking. In place there is no\n  residual in it: it is the caller's."]
+    pub fn trib_sparse_export(
+        sparse: *mut trib_sparse,
+        out: *mut ::core::ffi::c_void,
+        bytes: usize,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " Take over an export of a state of the same count and residual type, of any algorithm, k and number\n  of ranks. `add` 1: its residual is added to the one that is there, so that the residuals of ranks\n  that are gone can be given to those that stay. Blocking. TRIB_ERR_INVALID_ARGUMENT for anything\n  that is not such an export, and nothing is changed."]
+    pub fn trib_sparse_import(
+        sparse: *mut trib_sparse,
+        data: *const ::core::ffi::c_void,
+        bytes: usize,
+        add: i32,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " Queue: residual, thresholds and schedule as new. Statistics stay. In place the accumulator is the\n  caller's to zero. Every rank does it at the same point."]
+    pub fn trib_sparse_reset(sparse: *mut trib_sparse, stream: trib_stream) -> trib_status;
+    #[doc = " Free it. Waits, at most as long as trib_comm_destroy, for calls still queued. NULL is allowed."]
+    pub fn trib_sparse_destroy(sparse: *mut trib_sparse) -> trib_status;
     #[doc = " Begin a batch: calls that follow are checked and remembered, and trib_batch_end queues them all\n  as one. All use the same stream. Sends and receives of a batch run together. Their buffers may\n  not depend on each other. Batches do not nest."]
     pub fn trib_batch_begin(comm: *mut trib_comm) -> trib_status;
     #[doc = " Queue what the batch remembers, as one call to the engine. If a call inside it failed, nothing is\n  queued and that call's status is returned. Either way the batch is over."]

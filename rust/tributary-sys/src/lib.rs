@@ -51,3 +51,41 @@ pub const TRIB_COUNTERS_INIT: trib_counters = trib_counters {
     lists_queued: 0,
     lists_committed: 0,
 };
+
+/// The default of every field, with `size` set: `TRIB_SPARSE_OPTIONS_INIT` of the header.
+pub const TRIB_SPARSE_OPTIONS_INIT: trib_sparse_options = trib_sparse_options {
+    size: core::mem::size_of::<trib_sparse_options>() as u32,
+    flags: 0,
+    algorithm: core::ptr::null(),
+    density: 0.0,
+    k: 0,
+    decay: 0.0,
+    wire: trib_dtype(0),
+    chunk: 0,
+    constants: core::ptr::null(),
+    norm_every: 0,
+    reserved: 0,
+};
+
+/// All zero, with `size` set: `TRIB_SPARSE_STATISTICS_INIT` of the header.
+pub const TRIB_SPARSE_STATISTICS_INIT: trib_sparse_statistics = trib_sparse_statistics {
+    size: core::mem::size_of::<trib_sparse_statistics>() as u32,
+    reserved: 0,
+    algorithm: core::ptr::null(),
+    reason: core::ptr::null(),
+    count: 0,
+    k: 0,
+    calls: 0,
+    calls_delivered: 0,
+    calls_non_finite: 0,
+    selected: 0,
+    delivered: 0,
+    total_selected: 0,
+    total_delivered: 0,
+    words_sent: 0,
+    words_received: 0,
+    bytes_sent: 0,
+    bytes_received: 0,
+    fallbacks: 0,
+    residual_norm: 0.0,
+};

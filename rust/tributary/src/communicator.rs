@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tributary_sys as sys;
@@ -59,8 +59,16 @@ pub struct Communicator {
 ///
 /// The lock guards the pointer and every call with it: a [`Work`](crate::Work) asks for the status
 /// on whatever thread it is waited for. Nothing is locked while waiting for a stream; the calls that
-/// wait (close, split, and collectives that match calls) have deadlines, or can be aborted.
-pub(crate) struct Shared(Mutex<Option<NonNull<sys::trib_comm>>>);
+/// wait (close, split, collectives that match calls, and sparse ones that fetch counts) have
+/// deadlines, or can be aborted.
+pub(crate) struct Shared(Mutex<Option<Live>>);
+
+/// A C communicator and the sparse states that belong to it: "`comm` must outlive the state", so
+/// they are destroyed first, wherever their owners are.
+pub(crate) struct Live {
+    comm: NonNull<sys::trib_comm>,
+    sparse: Vec<NonNull<sys::trib_sparse>>,
+}
 
 // SAFETY: "use each communicator [...] from one thread at a time": the lock sees to it.
 unsafe impl Send for Shared {}
@@ -73,12 +81,47 @@ impl Shared {
         &self,
         function: impl FnOnce(*mut sys::trib_comm) -> sys::trib_status,
     ) -> Option<Result<()>> {
-        let comm = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        comm.map(|comm| check(function(comm.as_ptr())))
+        let live = self.lock();
+        live.as_ref().map(|live| check(function(live.comm.as_ptr())))
     }
 
-    fn take(&self) -> Option<NonNull<sys::trib_comm>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Let `make` make a sparse state; it belongs to the communicator until `part` or its end.
+    pub(crate) fn adopt(
+        &self,
+        make: impl FnOnce(*mut sys::trib_comm) -> Result<NonNull<sys::trib_sparse>>,
+    ) -> Option<Result<NonNull<sys::trib_sparse>>> {
+        let mut live = self.lock();
+        live.as_mut().map(|live| {
+            let state = make(live.comm.as_ptr())?;
+            live.sparse.push(state);
+            Ok(state)
+        })
+    }
+
+    /// `state` is alive inside `function`, if it was adopted and has not parted: the lock is held.
+    /// `None` if the communicator has been destroyed, and it with it.
+    pub(crate) fn with_sparse<T>(&self, function: impl FnOnce() -> T) -> Option<T> {
+        let live = self.lock();
+        live.as_ref().map(|_| function())
+    }
+
+    /// The caller destroys `state`, if it is not gone already.
+    pub(crate) fn part(&self, state: NonNull<sys::trib_sparse>) {
+        let mut live = self.lock();
+        if let Some(live) = live.as_mut() {
+            live.sparse.retain(|&other| other != state);
+            // SAFETY: it was adopted, and is in nobody else's hands now. "Waits, at most as long as
+            // trib_comm_destroy".
+            unsafe { sys::trib_sparse_destroy(state.as_ptr()) };
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Live>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Option<Live> {
+        self.lock().take()
     }
 }
 
@@ -136,7 +179,7 @@ impl Communicator {
                 destroy(&self.0);
             }
         }
-        let shared = Destroy(Arc::new(Shared(Mutex::new(Some(comm)))));
+        let shared = Destroy(Arc::new(Shared(Mutex::new(Some(Live { comm, sparse: Vec::new() })))));
         let mut handle = ptr::null_mut();
         // SAFETY: `comm` is alive and nobody else has it yet; the handle is ours to release.
         check(unsafe { sys::trib_comm_abort_handle(&mut handle, comm.as_ptr()) })?;
@@ -282,9 +325,13 @@ impl Communicator {
 }
 
 fn destroy(shared: &Shared) {
-    if let Some(comm) = shared.take() {
-        // SAFETY: it is ours, and nobody can reach it any more. "Never blocks for ever".
-        unsafe { sys::trib_comm_destroy(comm.as_ptr()) };
+    if let Some(live) = shared.take() {
+        for state in live.sparse {
+            // SAFETY: it is ours, and nobody can reach it any more: `with_sparse` finds no `Live`.
+            unsafe { sys::trib_sparse_destroy(state.as_ptr()) };
+        }
+        // SAFETY: as above. "Never blocks for ever".
+        unsafe { sys::trib_comm_destroy(live.comm.as_ptr()) };
     }
 }
 

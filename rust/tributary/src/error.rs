@@ -34,6 +34,8 @@ pub enum ErrorKind {
     UnknownName,
     /// The ranks did not make the same call.
     Mismatch,
+    /// A gradient holds infinities or NaNs; nothing was changed.
+    NonFinite,
     /// The communicator was aborted.
     Aborted,
     /// The communicator is closed.
@@ -91,6 +93,7 @@ impl Error {
             sys::TRIB_ERR_UNSUPPORTED => ErrorKind::Unsupported,
             sys::TRIB_ERR_UNKNOWN_NAME => ErrorKind::UnknownName,
             sys::TRIB_ERR_MISMATCH => ErrorKind::Mismatch,
+            sys::TRIB_ERR_NON_FINITE => ErrorKind::NonFinite,
             sys::TRIB_ERR_ABORTED => ErrorKind::Aborted,
             sys::TRIB_ERR_CLOSED => ErrorKind::Closed,
             sys::TRIB_ERR_TIMEOUT => ErrorKind::Timeout,

@@ -47,6 +47,11 @@
 //! latter take any tensor that implements [`DeviceBuffer`], storage that is shared and changed
 //! through `&self` included.
 //!
+//! # Sparse gradients
+//!
+//! A [`SparseAllReduce`] sends the k largest entries of a gradient and keeps the rest for the next
+//! one: `acc = gradient + residual`. Nothing is lost, and little is sent.
+//!
 //! # When a rank does not come
 //!
 //! An [`AbortHandle`] stops a communicator from any thread. A list of tensors that was aborted is
@@ -79,6 +84,8 @@ pub mod log;
 mod op;
 mod options;
 mod scope;
+mod sparse;
+mod sparse_options;
 mod stream;
 mod work;
 
@@ -97,6 +104,8 @@ pub use list::Weight;
 pub use op::ReduceOp;
 pub use options::Options;
 pub use scope::{Held, Scope, Source, Target};
+pub use sparse::{SparseAllReduce, SparseStatistics};
+pub use sparse_options::SparseOptions;
 pub use stream::Stream;
 pub use work::{Failed, Work};
 

@@ -16,6 +16,7 @@ use crate::communicator::Communicator;
 use crate::error::{Error, Result};
 use crate::list::Weight;
 use crate::op::ReduceOp;
+use crate::sparse::SparseAllReduce;
 use crate::stream::Stream;
 
 impl Communicator {
@@ -426,6 +427,50 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         };
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.weighted_average(&list(&views), weight, given(&total), self.stream) }
+    }
+
+    /// [`SparseAllReduce::allreduce`] with a gradient of its own. Whether it delivered is asked of
+    /// `sparse` when the scope is over.
+    pub fn sparse_allreduce(
+        &mut self,
+        sparse: &mut SparseAllReduce,
+        gradient: impl Source<'scope>,
+        result: impl Target<'scope>,
+    ) -> Result<()> {
+        let (gradient, result) = (gradient.view(), result.view());
+        sparse.apart(self.comm)?;
+        // SAFETY: as in `allreduce`; apart from the accumulator, a gradient is only read.
+        unsafe { sparse.allreduce(&gradient, &result, self.stream) }
+    }
+
+    /// [`SparseAllReduce::allreduce`] with an accumulator, for states that are
+    /// [`in_place`](crate::SparseOptions::in_place).
+    pub fn sparse_allreduce_in_place(
+        &mut self,
+        sparse: &mut SparseAllReduce,
+        accumulator: impl Target<'scope>,
+        result: impl Target<'scope>,
+    ) -> Result<()> {
+        let (accumulator, result) = (accumulator.view(), result.view());
+        sparse.of(self.comm)?;
+        // SAFETY: as in `allreduce`; both were lent as `&mut`.
+        unsafe { sparse.allreduce(&accumulator, &result, self.stream) }
+    }
+
+    /// [`SparseAllReduce::allreduce_entries`] with a gradient of its own.
+    pub fn sparse_allreduce_entries(
+        &mut self,
+        sparse: &mut SparseAllReduce,
+        gradient: impl Source<'scope>,
+        index: impl Target<'scope>,
+        value: impl Target<'scope>,
+        count: impl Target<'scope>,
+    ) -> Result<()> {
+        let (gradient, index) = (gradient.view(), index.view());
+        let (value, count) = (value.view(), count.view());
+        sparse.apart(self.comm)?;
+        // SAFETY: as in `sparse_allreduce`.
+        unsafe { sparse.allreduce_entries(&gradient, &index, &value, &count, self.stream) }
     }
 
     /// [`Communicator::batch`]. A call whose buffers overlap those of an earlier one of the batch is

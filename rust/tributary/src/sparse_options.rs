@@ -1,0 +1,160 @@
+//! How a sparse allreduce is made.
+
+use std::ffi::CString;
+
+use tributary_sys as sys;
+
+use crate::communicator::Communicator;
+use crate::dtype::DType;
+use crate::error::{c_string, Result};
+
+/// How a [`SparseAllReduce`](crate::SparseAllReduce) is made. Every rank passes the same.
+///
+/// ```
+/// use tributary::{DType, SparseOptions};
+/// let options = SparseOptions::new().algorithm("topka").density(0.01).average(true);
+/// let lean = options.clone().wire(DType::BF16);
+/// # let _ = lean;
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SparseOptions {
+    algorithm: Option<String>,
+    constants: Option<String>,
+    flags: u32,
+    density: f64,
+    k: u64,
+    decay: f64,
+    wire: Option<DType>,
+    chunk: u32,
+    norm_every: u32,
+}
+
+impl SparseOptions {
+    /// The default of everything: `auto`, one element of a hundred, the sum, a dense result.
+    pub fn new() -> SparseOptions {
+        SparseOptions::default()
+    }
+
+    /// The algorithm; [`SparseAllReduce::algorithms`](crate::SparseAllReduce::algorithms) has their
+    /// names. Default: `auto`.
+    pub fn algorithm(mut self, name: &str) -> SparseOptions {
+        self.algorithm = Some(name.to_owned());
+        self
+    }
+
+    /// The fraction of the elements that each rank chooses in a call, at least one. Above 0, at most
+    /// 1; default: 0.01.
+    pub fn density(mut self, density: f64) -> SparseOptions {
+        self.density = density;
+        self.flag(sys::TRIB_SPARSE_USE_K, false)
+    }
+
+    /// The number of elements that each rank chooses in a call; may be 0.
+    pub fn k(mut self, k: u64) -> SparseOptions {
+        self.k = k;
+        self.flag(sys::TRIB_SPARSE_USE_K, true)
+    }
+
+    /// The result is the sum divided by the number of ranks. Default: the sum.
+    pub fn average(self, on: bool) -> SparseOptions {
+        self.flag(sys::TRIB_SPARSE_AVERAGE, on)
+    }
+
+    /// The result is a list of indices and values. Default: a dense tensor.
+    pub fn entries(self, on: bool) -> SparseOptions {
+        self.flag(sys::TRIB_SPARSE_ENTRIES, on)
+    }
+
+    /// The gradient is the accumulator: gradients are added into it, and each call leaves the
+    /// residual in it. A third of the memory traffic. Types f32 and f64.
+    pub fn in_place(self, on: bool) -> SparseOptions {
+        self.flag(sys::TRIB_SPARSE_IN_PLACE, on)
+    }
+
+    /// What is kept of the residual from call to call: above 0, at most 1. Default: 1.
+    pub fn decay(mut self, decay: f64) -> SparseOptions {
+        self.decay = decay;
+        self
+    }
+
+    /// The type in which chosen values travel: [`DType::BF16`], or what sums are made in, which is
+    /// the default. What rounding takes away stays in the residual.
+    pub fn wire(mut self, dtype: DType) -> SparseOptions {
+        self.wire = Some(dtype);
+        self
+    }
+
+    /// For `chunked`: elements of a chunk, a power of two up to 65,536. Default: 4,096.
+    pub fn chunk(mut self, elements: u32) -> SparseOptions {
+        self.chunk = elements;
+        self
+    }
+
+    /// The constants of the published code, `vgg`, `lstm` or `bert`, for the algorithms that have
+    /// them. Default: the exact mode of `oktopk`, `vgg` for the others.
+    pub fn constants(mut self, name: &str) -> SparseOptions {
+        self.constants = Some(name.to_owned());
+        self
+    }
+
+    /// Measure the residual's norm in every `calls`-th call. Default: never.
+    pub fn norm_every(mut self, calls: u32) -> SparseOptions {
+        self.norm_every = calls;
+        self
+    }
+
+    /// Bytes of device memory that a state for `len` elements of `dtype` would hold.
+    pub fn device_bytes(&self, comm: &mut Communicator, len: usize, dtype: DType) -> Result<u64> {
+        let raw = self.raw()?;
+        let mut bytes = 0;
+        // SAFETY: all pointers live through the call; the lock keeps other threads out.
+        comm.call(|comm| unsafe {
+            sys::trib_sparse_bytes(&mut bytes, comm, len, dtype.raw(), raw.as_ptr())
+        })?;
+        Ok(bytes)
+    }
+
+    fn flag(mut self, flag: u32, on: bool) -> SparseOptions {
+        self.flags = if on { self.flags | flag } else { self.flags & !flag };
+        self
+    }
+
+    pub(crate) fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    pub(crate) fn raw(&self) -> Result<RawOptions> {
+        let name = |what, name: &Option<String>| {
+            name.as_ref().map(|name| c_string(what, name)).transpose()
+        };
+        let algorithm = name("algorithm", &self.algorithm)?;
+        let constants = name("constants", &self.constants)?;
+        let mut raw = sys::TRIB_SPARSE_OPTIONS_INIT;
+        raw.flags = self.flags;
+        raw.density = self.density;
+        raw.k = self.k;
+        raw.decay = self.decay;
+        raw.chunk = self.chunk;
+        raw.norm_every = self.norm_every;
+        raw.wire = self.wire.map_or(raw.wire, DType::raw);
+        if let Some(name) = &algorithm {
+            raw.algorithm = name.as_ptr();
+        }
+        if let Some(name) = &constants {
+            raw.constants = name.as_ptr();
+        }
+        Ok(RawOptions { raw, _names: [algorithm, constants] })
+    }
+}
+
+/// For C, with the strings that it points to.
+pub(crate) struct RawOptions {
+    raw: sys::trib_sparse_options,
+    _names: [Option<CString>; 2],
+}
+
+impl RawOptions {
+    pub(crate) fn as_ptr(&self) -> *const sys::trib_sparse_options {
+        &self.raw
+    }
+}
