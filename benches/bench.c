@@ -28,7 +28,16 @@ void *bench_must(void *memory)
     return memory;
 }
 
-static double now_us(void)
+bool bench_in_list(const char *list, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = list; (at = strstr(at, name)) != NULL; at++)
+        if ((at == list || at[-1] == ',') && (at[length] == ',' || at[length] == '\0'))
+            return true;
+    return strcmp(list, "all") == 0;
+}
+
+double bench_now_us(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -94,11 +103,15 @@ void bench_close(struct bench *bench)
 /* One timing. The events of a rank belong to the thread that drives it while that runs. */
 struct timing {
     const struct bench *bench;
+    bench_body prepare; /* may be NULL */
     bench_body body;
     void *argument;
     int warmup, iterations;
     pthread_barrier_t barrier;
-    trib_event *events[BENCH_MAX_RANKS]; /* before, between and after the iterations */
+    /* Around iteration i: events[rank][i * stride] and the one after it. Without anything to prepare
+     * the end of one is the start of the next. */
+    trib_event *events[BENCH_MAX_RANKS];
+    int stride;
 };
 
 struct driver {
@@ -129,18 +142,24 @@ static void *drive(void *argument)
     struct driver *driver = argument;
     struct timing *timing = driver->timing;
     const int rank = timing->bench->group != NULL ? BENCH_ALL : driver->first;
-    for (int i = 0; i < timing->warmup; i++)
+    for (int i = 0; i < timing->warmup; i++) {
+        if (timing->prepare != NULL)
+            timing->prepare(timing->bench, rank, timing->argument);
         timing->body(timing->bench, rank, timing->argument);
+    }
     wait_streams(driver);
     pthread_barrier_wait(&timing->barrier);
 
     double host = 0;
-    record(driver, 0);
     for (int i = 0; i < timing->iterations; i++) {
-        const double start = now_us();
+        if (timing->prepare != NULL)
+            timing->prepare(timing->bench, rank, timing->argument);
+        if (i == 0 || timing->stride > 1)
+            record(driver, i * timing->stride);
+        const double start = bench_now_us();
         timing->body(timing->bench, rank, timing->argument);
-        host += now_us() - start;
-        record(driver, i + 1);
+        host += bench_now_us() - start;
+        record(driver, i * timing->stride + 1);
     }
     wait_streams(driver);
     driver->host_us = host / timing->iterations;
@@ -171,9 +190,14 @@ static double drive_all(struct timing *timing)
     return host;
 }
 
+static size_t event_count(const struct timing *timing)
+{
+    return (size_t)timing->iterations * (size_t)timing->stride + 1;
+}
+
 static void make_events(struct timing *timing)
 {
-    const size_t n = (size_t)timing->iterations + 1;
+    const size_t n = event_count(timing);
     for (int rank = 0; rank < timing->bench->ranks; rank++) {
         timing->events[rank] = bench_must(calloc(n, sizeof(trib_event)));
         for (size_t i = 0; i < n; i++)
@@ -184,7 +208,7 @@ static void make_events(struct timing *timing)
 static void drop_events(struct timing *timing)
 {
     for (int rank = 0; rank < timing->bench->ranks; rank++) {
-        for (int i = 0; i <= timing->iterations; i++)
+        for (size_t i = 0; i < event_count(timing); i++)
             BENCH_OK(trib_event_destroy(timing->bench->device[rank], timing->events[rank][i]));
         free(timing->events[rank]);
     }
@@ -195,11 +219,10 @@ static struct bench_stats read_events(const struct timing *timing)
     const size_t n = (size_t)timing->iterations;
     double *slowest = bench_must(calloc(n, sizeof(double)));
     for (int rank = 0; rank < timing->bench->ranks; rank++) {
-        const trib_event *events = timing->events[rank];
         for (size_t i = 0; i < n; i++) {
+            const trib_event *around = &timing->events[rank][i * (size_t)timing->stride];
             float ms = 0;
-            BENCH_OK(trib_event_elapsed(&ms, timing->bench->device[rank], events[i],
-                                        events[i + 1]));
+            BENCH_OK(trib_event_elapsed(&ms, timing->bench->device[rank], around[0], around[1]));
             slowest[i] = fmax(slowest[i], (double)ms * 1e3);
         }
     }
@@ -211,8 +234,16 @@ static struct bench_stats read_events(const struct timing *timing)
 struct bench_result bench_time(const struct bench *bench, bench_body body, void *argument,
                                int warmup, int iterations)
 {
-    struct timing timing = {.bench = bench, .body = body, .argument = argument, .warmup = warmup,
-                            .iterations = iterations};
+    return bench_time_prepared(bench, NULL, body, argument, warmup, iterations);
+}
+
+struct bench_result bench_time_prepared(const struct bench *bench, bench_body prepare,
+                                        bench_body body, void *argument, int warmup,
+                                        int iterations)
+{
+    struct timing timing = {.bench = bench, .prepare = prepare, .body = body,
+                            .argument = argument, .warmup = warmup, .iterations = iterations,
+                            .stride = prepare == NULL ? 1 : 2};
     make_events(&timing);
     const double host = drive_all(&timing);
     const struct bench_result result = {.device = read_events(&timing), .host = host};

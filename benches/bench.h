@@ -75,6 +75,17 @@ typedef void (*bench_body)(const struct bench *bench, int rank, void *argument);
 struct bench_result bench_time(const struct bench *bench, bench_body body, void *argument,
                                int warmup, int iterations);
 
+/* The same, and `prepare` queues something untimed before each body. */
+struct bench_result bench_time_prepared(const struct bench *bench, bench_body prepare,
+                                        bench_body body, void *argument, int warmup,
+                                        int iterations);
+
+/* Is `name` one of the names, with commas between, in `list`; or is that "all"? */
+bool bench_in_list(const char *list, const char *name);
+
+/* Microseconds of the monotonic clock. */
+double bench_now_us(void);
+
 /* Sorts `samples`. */
 struct bench_stats bench_stats(double *samples, size_t n);
 

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "benches/bench.h"
 #include "benches/collective.h"
@@ -29,13 +28,6 @@ struct start {
     int rank;
 };
 
-static double now_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
-}
-
 static void queue_one(const struct overhead *o, int rank, int side)
 {
     if (side == PEER)
@@ -49,10 +41,10 @@ static void queue_one(const struct overhead *o, int rank, int side)
 static double time_batch(struct overhead *o, int rank, int side)
 {
     pthread_barrier_wait(&o->barrier);
-    const double begin = now_us();
+    const double begin = bench_now_us();
     for (int i = 0; i < BATCH; i++)
         queue_one(o, rank, side);
-    const double us = (now_us() - begin) / BATCH;
+    const double us = (bench_now_us() - begin) / BATCH;
     BENCH_OK(trib_stream_wait(o->bench->device[rank], o->bench->stream[rank]));
     return us;
 }

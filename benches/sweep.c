@@ -41,10 +41,10 @@ static void sweep_sizes(struct sweep *sweep, struct row row)
 static void sweep_collective(struct sweep *sweep, const struct bench_collective *c)
 {
     for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_U64; dtype++) {
-        if (!sweep_in_list(sweep->options.dtype, trib_dtype_name(dtype)))
+        if (!bench_in_list(sweep->options.dtype, trib_dtype_name(dtype)))
             continue;
         for (trib_op op = TRIB_SUM; op <= (c->reduces ? TRIB_AVG : TRIB_SUM); op++) {
-            if (c->reduces && !sweep_in_list(sweep->options.op, trib_op_name(op)))
+            if (c->reduces && !bench_in_list(sweep->options.op, trib_op_name(op)))
                 continue;
             for (int in_place = 0; in_place <= (c->in_place_offset != NULL ? 1 : 0); in_place++)
                 sweep_sizes(sweep, (struct row){.collective = c, .dtype = dtype, .op = op,
@@ -58,7 +58,7 @@ static void refuse_without_group(const struct options *options)
 {
     for (const struct bench_collective *c = bench_collectives; c->name != NULL; c++) {
         if (options->threads != 1 || c->run_group != NULL ||
-            !sweep_in_list(options->collective, c->name))
+            !bench_in_list(options->collective, c->name))
             continue;
         fprintf(stderr, "--threads 1: %s has no call for all ranks; allreduce and broadcast have\n",
                 c->name);
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
     if (sweep.json != NULL)
         fputc('[', sweep.json);
     for (const struct bench_collective *c = bench_collectives; c->name != NULL; c++)
-        if (sweep_in_list(sweep.options.collective, c->name))
+        if (bench_in_list(sweep.options.collective, c->name))
             sweep_collective(&sweep, c);
     bool written = true;
     if (sweep.json != NULL && (fputs("\n]\n", sweep.json) < 0 || fclose(sweep.json) != 0)) {

@@ -18,9 +18,6 @@ struct options {
 /* Says what is wrong and exits if something is. */
 struct options sweep_options(int argc, char **argv);
 
-/* Is `name` in `list`, which is "a,b,c" or "all"? */
-bool sweep_in_list(const char *list, const char *name);
-
 /* One line of the table. `bytes` are those of the larger buffer. */
 struct row {
     const struct bench_collective *collective;

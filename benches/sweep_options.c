@@ -16,15 +16,6 @@ static size_t parse_bytes(const char *text)
     return (size_t)ldexp(value, shift);
 }
 
-bool sweep_in_list(const char *list, const char *name)
-{
-    const size_t length = strlen(name);
-    for (const char *at = list; (at = strstr(at, name)) != NULL; at++)
-        if ((at == list || at[-1] == ',') && (at[length] == ',' || at[length] == '\0'))
-            return true;
-    return strcmp(list, "all") == 0;
-}
-
 static void usage(const char *program)
 {
     printf("usage: %s [options]\n"
