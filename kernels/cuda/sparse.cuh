@@ -1,0 +1,214 @@
+// What the sparse kernels share: magnitudes as bits, the accumulator, entries and their rounding, sums
+// over a warp and a block, how large a grid is.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/convert.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/sparse.h"
+
+namespace {
+
+constexpr uint32_t kWarp = 32;
+constexpr uint32_t kAllLanes = 0xffffffffu;
+
+// ------------------------------------------------------------------------------------- magnitudes
+
+// key(x): the bits of x without the sign. Magnitudes are compared by it; a zero's is 0.
+template <typename T>
+struct KeyOf;
+template <>
+struct KeyOf<float> {
+    using Type = uint32_t;
+    static constexpr int kBits = 31;
+    static constexpr Type kInfinity = 0x7f800000u;
+};
+template <>
+struct KeyOf<double> {
+    using Type = uint64_t;
+    static constexpr int kBits = 63;
+    static constexpr Type kInfinity = 0x7ff0000000000000ull;
+};
+template <typename T>
+using Key = typename KeyOf<T>::Type;
+
+__device__ inline uint32_t key_of(float x)
+{
+    return __float_as_uint(x) & 0x7fffffffu;
+}
+
+__device__ inline uint64_t key_of(double x)
+{
+    return static_cast<uint64_t>(__double_as_longlong(x)) & 0x7fffffffffffffffull;
+}
+
+// The magnitude that has this key.
+__device__ inline float magnitude(uint32_t key)
+{
+    return __uint_as_float(key);
+}
+
+__device__ inline double magnitude(uint64_t key)
+{
+    return __longlong_as_double(static_cast<long long>(key));
+}
+
+template <typename T>
+__device__ inline bool finite(T x)
+{
+    return key_of(x) < KeyOf<T>::kInfinity;
+}
+
+// ------------------------------------------------------------------------------------- arithmetic
+
+// gradient + decay * residual: the product rounded, then the sum; never one fused operation.
+__device__ inline float accumulated(float gradient, float residual, float decay)
+{
+    return __fadd_rn(gradient, __fmul_rn(decay, residual));
+}
+
+__device__ inline double accumulated(double gradient, double residual, double decay)
+{
+    return __dadd_rn(gradient, __dmul_rn(decay, residual));
+}
+
+__device__ inline float plus(float a, float b)
+{
+    return __fadd_rn(a, b);
+}
+
+__device__ inline double plus(double a, double b)
+{
+    return __dadd_rn(a, b);
+}
+
+__device__ inline float quotient(float a, float b)
+{
+    return __fdiv_rn(a, b);
+}
+
+__device__ inline double quotient(double a, double b)
+{
+    return __ddiv_rn(a, b);
+}
+
+// x as an entry holds it: V is T, or Bf16 where T is float.
+template <typename V, typename T>
+__device__ inline V rounded(T x)
+{
+    V value;
+    narrow(value, x);
+    return value;
+}
+
+// ---------------------------------------------------------------------------------- the accumulator
+
+// The residual as it is now: after commit, what the call leaves.
+template <typename T>
+__device__ inline T *residual_of(const tri_accumulator &acc)
+{
+    return static_cast<T *>(acc.buffer[acc.current == nullptr ? 0 : *acc.current & 1]);
+}
+
+// acc, before commit.
+template <typename T>
+__device__ inline T *sum_of(const tri_accumulator &acc)
+{
+    return static_cast<T *>(acc.buffer[acc.current == nullptr ? 0 : (*acc.current & 1) ^ 1]);
+}
+
+// ------------------------------------------------------------------------------------------ entries
+
+__device__ inline uint32_t count_of(const tri_entries &entries)
+{
+    const uint32_t capacity = entries.capacity;
+    if (entries.count == nullptr)
+        return capacity;
+    const uint32_t count = *entries.count;
+    return count < capacity ? count : capacity;
+}
+
+// -------------------------------------------------------------------------------------------- sums
+
+__device__ inline uint32_t lane_of()
+{
+    return threadIdx.x % kWarp;
+}
+
+// The sum of x over the lanes up to and with this one. All lanes take part.
+__device__ inline uint32_t warp_inclusive(uint32_t x)
+{
+    const uint32_t lane = lane_of();
+#pragma unroll
+    for (uint32_t d = 1; d < kWarp; d *= 2) {
+        const uint32_t lower = __shfl_up_sync(kAllLanes, x, d);
+        x += lane >= d ? lower : 0;
+    }
+    return x;
+}
+
+__device__ inline uint32_t warp_sum(uint32_t x)
+{
+#pragma unroll
+    for (uint32_t d = kWarp / 2; d > 0; d /= 2)
+        x += __shfl_xor_sync(kAllLanes, x, d);
+    return x;
+}
+
+// The sum of x over the threads below this one, and over all. Every thread of the block takes part;
+// Threads is the size of the block, a multiple of 32. `room` is shared memory that the next scan may
+// use again at once.
+template <uint32_t Threads>
+struct ScanRoom {
+    uint32_t warps[Threads / kWarp];
+};
+
+template <uint32_t Threads>
+__device__ inline uint32_t block_exclusive(uint32_t x, uint32_t &total, ScanRoom<Threads> &room)
+{
+    constexpr uint32_t kWarps = Threads / kWarp;
+    const uint32_t inclusive = warp_inclusive(x);
+    if (lane_of() == kWarp - 1)
+        room.warps[threadIdx.x / kWarp] = inclusive;
+    __syncthreads();
+    uint32_t below = 0;
+    total = 0;
+#pragma unroll
+    for (uint32_t w = 0; w < kWarps; w++) {
+        const uint32_t sum = room.warps[w];
+        below += w < threadIdx.x / kWarp ? sum : 0;
+        total += sum;
+    }
+    __syncthreads();
+    return below + inclusive - x;
+}
+
+// --------------------------------------------------------------------------------------- on the host
+
+// The multiprocessors of the current device; at least 1.
+inline uint32_t multiprocessors()
+{
+    int device = 0, n = 0;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || n < 1)
+        return 1;
+    return static_cast<uint32_t>(n);
+}
+
+// Blocks for `items` items, `per_block` each, and no more than `limit`; at least one.
+inline uint32_t blocks_for(uint64_t items, uint64_t per_block, uint32_t limit)
+{
+    const uint64_t blocks = (items + per_block - 1) / per_block;
+    return blocks > limit ? limit : blocks == 0 ? 1 : static_cast<uint32_t>(blocks);
+}
+
+inline size_t aligned_up(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+} // namespace
