@@ -57,11 +57,22 @@ struct tri_packet tri_arena_packets(struct tri_arena *arena, size_t n, uint32_t 
                                     trib_dtype dtype);
 /* Bytes of one packet, a multiple of 64. */
 size_t tri_packet_bytes(uint32_t capacity, trib_dtype dtype);
+/* Of them, bytes of entries: what counts as words. */
+static inline size_t tri_entries_bytes(uint32_t capacity, trib_dtype dtype)
+{
+    return capacity * (sizeof(uint32_t) + trib_dtype_size(dtype));
+}
 /* Packet `i` of an array of them. Its entries' count is the header's. */
 struct tri_header *tri_packet_header(const struct tri_packet *packets, size_t i);
 struct tri_entries tri_packet_entries(const struct tri_packet *packets, size_t i);
 
 struct tri_run;
+
+/* Device memory and host memory (of `own`, without pointers in it). Either may be of 0 bytes. */
+struct tri_kept {
+    void *device, *host;
+    size_t device_bytes, host_bytes;
+};
 
 struct tri_algorithm {
     const char *name;
@@ -77,6 +88,16 @@ struct tri_algorithm {
     size_t (*capacity)(const struct tri_shape *shape);
     /* One call: choose, exchange, commit, settle, write the result. */
     trib_status (*run)(struct tri_run *run, void *own);
+
+    /* The rest may be NULL. */
+
+    /* The most entries that one select takes: sizes kernel scratch. NULL: tri_limit. */
+    size_t (*selects)(const struct tri_shape *shape);
+    /* Entries to choose in a call, where that is not shape->k. */
+    uint64_t (*k)(const struct tri_shape *shape);
+    /* What an export takes along besides the residual, for a state of the same algorithm, k and rank
+     * (others begin their schedule anew): thresholds, boundaries. */
+    struct tri_kept (*kept)(void *own);
 };
 
 /* Every algorithm but auto, NULL at the end (algorithms.c). */

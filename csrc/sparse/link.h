@@ -18,8 +18,18 @@ trib_status tri_link_broadcast(struct tri_run *run, void *data, size_t bytes, si
 /* `count` elements added up over the ranks, in place. */
 trib_status tri_link_allreduce(struct tri_run *run, void *data, size_t count, trib_dtype dtype,
                                bool payload);
+/* The same, out of place. */
+trib_status tri_link_allreduce_to(struct tri_run *run, const void *send, void *recv, size_t count,
+                                  trib_dtype dtype, bool payload);
 
-/* One message to one rank, or from it; peer -1: none. All messages of one call go side by side. */
+/* Collectives (of the functions above, and tri_link_headers; TRI_RUN_GROUP at most) between begin and
+ * end go to the backend as one. None may need what another one brings. */
+void tri_link_begin(struct tri_run *run);
+trib_status tri_link_end(struct tri_run *run);
+
+/* One message to one rank, or from it; peer -1: none, and none of 0 bytes (both sides know). All
+ * messages of one call go side by side. What a rank sends itself is copied, the first send to the first
+ * such receive, and is no volume. */
 struct tri_message {
     int32_t peer;
     void *data;
@@ -28,8 +38,8 @@ struct tri_message {
 trib_status tri_link_exchange(struct tri_run *run, const struct tri_message *sends, size_t nsends,
                               const struct tri_message *receives, size_t nreceives);
 
-/* Every rank's header, made by each in words.header (count and nonfinite), in `headers` (size of
- * them): for algorithms that have no packet to put it in front of. */
+/* Every rank's header, made by each in words.header (nonfinite, and count if anybody looks at it), in
+ * `headers` (size of them): for algorithms that have no packet to put it in front of. */
 trib_status tri_link_headers(struct tri_run *run, struct tri_header *headers);
 
 /* ---- what waits: on a queueing backend, for the stream */

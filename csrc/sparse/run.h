@@ -29,8 +29,11 @@ struct tri_words {
     uint32_t *delivered; /* and how many of them are in the result. Either may be pointed elsewhere */
     uint32_t *fallbacks;
     uint32_t *zero;      /* a word that is 0 */
+    uint32_t *all;       /* a word that is n */
     struct tri_header *header; /* this rank's, for algorithms whose header travels by itself */
 };
+
+enum { TRI_RUN_GROUP = 4 };
 
 struct tri_run {
     const struct tri_shape *shape;
@@ -52,10 +55,23 @@ struct tri_run {
     void *value;
 
     struct tri_volume volume; /* of this call; link.c counts */
+    struct {                  /* collectives that go to the backend as one: tri_link_begin */
+        bool open;
+        size_t n;
+        struct tri_call calls[TRI_RUN_GROUP];
+    } group;
 };
 
+/* Put the signature into a header. tri_run_select and tri_run_accumulate do it for theirs; whoever
+ * makes a header in another way calls this. (words.header has it already.) */
+trib_status tri_run_sign(struct tri_run *run, struct tri_header *header);
+
+/* kernels->accumulate, the non-finite counted in `header`. */
+trib_status tri_run_accumulate(struct tri_run *run, struct tri_header *header);
+
 /* kernels->select with what all algorithms have in common filled in: the k largest of all of acc,
- * acc made on the way, the non-finite counted in `header`, whose count the entries share. */
+ * acc made on the way, the non-finite counted in `header`, whose count the entries share (out->count
+ * is that of the header, or of the caller's own). */
 trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
                            const struct tri_entries *out, bool clear);
 

@@ -1,0 +1,17 @@
+/* The table of algorithms, in the order in which users see them. */
+#include <string.h>
+
+#include "csrc/sparse/algorithm.h"
+
+const struct tri_algorithm *const tri_algorithms[] = {
+    &tri_sparse_topka,
+    NULL,
+};
+
+const struct tri_algorithm *tri_algorithm_find(const char *name)
+{
+    size_t i = 0;
+    while (tri_algorithms[i] != NULL && strcmp(tri_algorithms[i]->name, name) != 0)
+        i++;
+    return tri_algorithms[i];
+}

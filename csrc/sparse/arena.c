@@ -1,0 +1,71 @@
+/* Memory that an algorithm lays out. */
+#include "csrc/base/types.h"
+#include "csrc/sparse/algorithm.h"
+
+enum { ALIGN = 256, VALUE_ALIGN = 16, PACKET_ALIGN = 64 };
+
+static size_t round_up(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+void *tri_arena_take(struct tri_arena *arena, size_t bytes)
+{
+    const size_t at = round_up(arena->used, ALIGN);
+    arena->used = at + bytes;
+    return arena->base == NULL ? NULL : arena->base + at;
+}
+
+struct tri_entries tri_arena_entries(struct tri_arena *arena, size_t capacity, trib_dtype dtype)
+{
+    struct tri_entries entries = {.capacity = (uint32_t)capacity, .dtype = dtype};
+    entries.count = tri_arena_take(arena, sizeof *entries.count);
+    entries.index = tri_arena_take(arena, capacity * sizeof *entries.index);
+    entries.value = tri_arena_take(arena, capacity * trib_dtype_size(dtype));
+    return entries;
+}
+
+static size_t value_offset(uint32_t capacity)
+{
+    return round_up(sizeof(struct tri_header) + capacity * sizeof(uint32_t), VALUE_ALIGN);
+}
+
+size_t tri_packet_bytes(uint32_t capacity, trib_dtype dtype)
+{
+    return round_up(value_offset(capacity) + capacity * trib_dtype_size(dtype), PACKET_ALIGN);
+}
+
+struct tri_packet tri_arena_packets(struct tri_arena *arena, size_t n, uint32_t capacity,
+                                    trib_dtype dtype)
+{
+    return (struct tri_packet){
+        .data = tri_arena_take(arena, n * tri_packet_bytes(capacity, dtype)),
+        .capacity = capacity,
+        .dtype = dtype,
+    };
+}
+
+/* NULL while measuring. */
+static char *packet(const struct tri_packet *packets, size_t i)
+{
+    if (packets->data == NULL)
+        return NULL;
+    return packets->data + i * tri_packet_bytes(packets->capacity, packets->dtype);
+}
+
+struct tri_header *tri_packet_header(const struct tri_packet *packets, size_t i)
+{
+    return (struct tri_header *)(void *)packet(packets, i);
+}
+
+struct tri_entries tri_packet_entries(const struct tri_packet *packets, size_t i)
+{
+    struct tri_entries entries = {.capacity = packets->capacity, .dtype = packets->dtype};
+    char *data = packet(packets, i);
+    if (data == NULL)
+        return entries;
+    entries.count = &tri_packet_header(packets, i)->count;
+    entries.index = (uint32_t *)(void *)(data + sizeof(struct tri_header));
+    entries.value = data + value_offset(packets->capacity);
+    return entries;
+}

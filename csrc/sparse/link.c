@@ -1,0 +1,275 @@
+/* How the ranks of a sparse allreduce exchange what they chose.
+ *
+ * Everything here happens inside a run: on a queueing backend within the gate, on a running backend
+ * on the stream. So calls go straight to the backend, and what lies in memory of a running backend
+ * is copied then and there.
+ *
+ * Volume. A collective counts as if it were done in the plainest way that is as good as any: an
+ * allgather and an allreduce as rings, a broadcast as a chain from the root on. So the sum of what is
+ * sent over all ranks is the sum of what is received, and figures do not depend on the engine. */
+#include "csrc/sparse/link.h"
+
+#include <string.h>
+
+#include "csrc/base/types.h"
+
+enum { WORD = 4 };
+
+static void count_sent(struct tri_run *run, uint64_t bytes, uint64_t payload)
+{
+    run->volume.bytes_sent += bytes;
+    run->volume.words_sent += payload / WORD;
+}
+
+static void count_received(struct tri_run *run, uint64_t bytes, uint64_t payload)
+{
+    run->volume.bytes_received += bytes;
+    run->volume.words_received += payload / WORD;
+}
+
+static bool alone(const struct tri_run *run)
+{
+    return run->shape->size == 1;
+}
+
+static bool runs_now(const struct tri_run *run)
+{
+    return run->backend->transport->submit != NULL;
+}
+
+static trib_status copy(struct tri_run *run, void *dst, const void *src, size_t bytes)
+{
+    if (bytes == 0 || dst == src)
+        return TRIB_OK;
+    if (!runs_now(run))
+        return run->backend->device->copy(run->device, dst, src, bytes, run->stream);
+    memcpy(dst, src, bytes);
+    return TRIB_OK;
+}
+
+static struct tri_call call_of(const struct tri_run *run, enum tri_kind kind, const void *send,
+                               void *recv, size_t count, trib_dtype dtype)
+{
+    return (struct tri_call){.kind = kind,
+                             .transport = run->transport,
+                             .send = send,
+                             .recv = recv,
+                             .count = count,
+                             .dtype = dtype,
+                             .op = TRIB_SUM,
+                             .stream = run->stream};
+}
+
+static trib_status issue(struct tri_run *run, const struct tri_call *call)
+{
+    if (!run->group.open)
+        return run->backend->transport->collective(call, 1);
+    if (run->group.n == TRI_RUN_GROUP)
+        return tri_fail(TRIB_ERR_INTERNAL, "more than %d collectives of a sparse allreduce as one",
+                        (int)TRI_RUN_GROUP);
+    run->group.calls[run->group.n++] = *call;
+    return TRIB_OK;
+}
+
+void tri_link_begin(struct tri_run *run)
+{
+    run->group.open = true;
+    run->group.n = 0;
+}
+
+trib_status tri_link_end(struct tri_run *run)
+{
+    run->group.open = false;
+    return run->group.n == 0
+               ? TRIB_OK
+               : run->backend->transport->collective(run->group.calls, run->group.n);
+}
+
+trib_status tri_link_allgather(struct tri_run *run, const void *send, void *recv, size_t bytes,
+                               size_t payload)
+{
+    const uint64_t others = (uint64_t)run->shape->size - 1;
+    if (bytes == 0)
+        return TRIB_OK;
+    count_sent(run, others * bytes, others * payload);
+    count_received(run, others * bytes, others * payload);
+    if (alone(run))
+        return copy(run, recv, send, bytes);
+    const struct tri_call call = call_of(run, TRI_ALLGATHER, send, recv, bytes, TRIB_U8);
+    return issue(run, &call);
+}
+
+trib_status tri_link_broadcast(struct tri_run *run, void *data, size_t bytes, size_t payload,
+                               int32_t root)
+{
+    const int32_t size = run->shape->size, last = (root + size - 1) % size;
+    if (bytes == 0 || alone(run))
+        return TRIB_OK;
+    if (run->shape->rank != last)
+        count_sent(run, bytes, payload);
+    if (run->shape->rank != root)
+        count_received(run, bytes, payload);
+    struct tri_call call = call_of(run, TRI_BROADCAST, data, data, bytes, TRIB_U8);
+    call.peer = root;
+    return issue(run, &call);
+}
+
+/* Elements that this rank passes on in a ring: it ends with its own part, and begins with it. */
+static uint64_t ring(const struct tri_shape *shape, uint64_t count)
+{
+    const uint64_t rank = (uint64_t)shape->rank, size = (uint64_t)shape->size;
+    return 2 * (count - (count * (rank + 1) / size - count * rank / size));
+}
+
+trib_status tri_link_allreduce_to(struct tri_run *run, const void *send, void *recv, size_t count,
+                                  trib_dtype dtype, bool payload)
+{
+    const size_t element = trib_dtype_size(dtype);
+    if (count == 0)
+        return TRIB_OK;
+    if (alone(run))
+        return copy(run, recv, send, count * element);
+    const uint64_t bytes = ring(run->shape, count) * element;
+    count_sent(run, bytes, payload ? bytes : 0);
+    count_received(run, bytes, payload ? bytes : 0);
+    const struct tri_call call = call_of(run, TRI_ALLREDUCE, send, recv, count, dtype);
+    return issue(run, &call);
+}
+
+trib_status tri_link_allreduce(struct tri_run *run, void *data, size_t count, trib_dtype dtype,
+                               bool payload)
+{
+    return tri_link_allreduce_to(run, data, data, count, dtype, payload);
+}
+
+trib_status tri_link_headers(struct tri_run *run, struct tri_header *headers)
+{
+    return tri_link_allgather(run, run->words.header, headers, sizeof *headers, 0);
+}
+
+/* ------------------------------------------------------------------------------------ messages */
+
+static bool empty(const struct tri_message *message)
+{
+    return message->peer < 0 || message->bytes == 0;
+}
+
+/* The next message from messages[i] on with this rank itself; n: none. */
+static size_t to_self(const struct tri_run *run, const struct tri_message *messages, size_t n,
+                      size_t i)
+{
+    while (i < n && (empty(&messages[i]) || messages[i].peer != run->shape->rank))
+        i++;
+    return i;
+}
+
+static trib_status copy_to_self(struct tri_run *run, const struct tri_message *sends, size_t nsends,
+                                const struct tri_message *receives, size_t nreceives)
+{
+    size_t send = to_self(run, sends, nsends, 0);
+    size_t receive = to_self(run, receives, nreceives, 0);
+    trib_status status = TRIB_OK;
+    while (send < nsends && receive < nreceives && status == TRIB_OK) {
+        status = copy(run, receives[receive].data, sends[send].data, sends[send].bytes);
+        send = to_self(run, sends, nsends, send + 1);
+        receive = to_self(run, receives, nreceives, receive + 1);
+    }
+    return status;
+}
+
+/* Appends the messages that go to other ranks, or come from them. False: too many. */
+static bool append(struct tri_run *run, enum tri_kind kind, const struct tri_message *messages,
+                   size_t n, struct tri_call *calls, size_t *used)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct tri_message *message = &messages[i];
+        if (empty(message) || message->peer == run->shape->rank)
+            continue;
+        if (*used == TRI_LINK_CALLS)
+            return false;
+        if (kind == TRI_SEND)
+            count_sent(run, message->bytes, message->payload);
+        else
+            count_received(run, message->bytes, message->payload);
+        calls[*used] = call_of(run, kind, message->data, message->data, message->bytes, TRIB_U8);
+        calls[(*used)++].peer = message->peer;
+    }
+    return true;
+}
+
+trib_status tri_link_exchange(struct tri_run *run, const struct tri_message *sends, size_t nsends,
+                              const struct tri_message *receives, size_t nreceives)
+{
+    struct tri_call calls[TRI_LINK_CALLS];
+    size_t used = 0;
+    const trib_status status = copy_to_self(run, sends, nsends, receives, nreceives);
+    if (status != TRIB_OK)
+        return status;
+    if (!append(run, TRI_SEND, sends, nsends, calls, &used) ||
+        !append(run, TRI_RECV, receives, nreceives, calls, &used))
+        return tri_fail(TRIB_ERR_INTERNAL, "more than %d messages of a sparse allreduce as one",
+                        (int)TRI_LINK_CALLS);
+    return used == 0 ? TRIB_OK : run->backend->transport->collective(calls, used);
+}
+
+struct tri_entries tri_entries_part(const struct tri_entries *entries, size_t from, size_t n)
+{
+    return (struct tri_entries){
+        .index = entries->index + from,
+        .value = (char *)entries->value + from * trib_dtype_size(entries->dtype),
+        .capacity = (uint32_t)n,
+        .dtype = entries->dtype,
+    };
+}
+
+/* Indices and values of one part, to or from `peer`. */
+static void add_part(struct tri_message *messages, int32_t peer, const struct tri_entries *part)
+{
+    const size_t index = part->capacity * sizeof *part->index;
+    const size_t value = part->capacity * trib_dtype_size(part->dtype);
+    messages[0] = (struct tri_message){peer, part->index, index, index};
+    messages[1] = (struct tri_message){peer, part->value, value, value};
+}
+
+trib_status tri_link_allgather_entries(struct tri_run *run, const struct tri_entries *send,
+                                       const uint32_t *counts, const struct tri_entries *out)
+{
+    struct tri_message sends[2 * TRI_MAX_LISTS], receives[2 * TRI_MAX_LISTS];
+    const int32_t size = run->shape->size;
+    const struct tri_entries own = tri_entries_part(send, 0, counts[run->shape->rank]);
+    uint64_t total = 0;
+    for (int32_t rank = 0; rank < size; rank++) {
+        const struct tri_entries part = tri_entries_part(out, total, counts[rank]);
+        add_part(&sends[2 * rank], rank, &own);
+        add_part(&receives[2 * rank], rank, &part);
+        total += counts[rank];
+    }
+    if (total > out->capacity)
+        return tri_fail(TRIB_ERR_INTERNAL, "%llu entries come together where there is room for %u",
+                        (unsigned long long)total, out->capacity);
+    const uint32_t count = (uint32_t)total;
+    const trib_status status =
+        tri_link_exchange(run, sends, 2 * (size_t)size, receives, 2 * (size_t)size);
+    if (status != TRIB_OK || out->count == NULL)
+        return status;
+    return tri_link_put(run, out->count, &count, sizeof count);
+}
+
+/* ------------------------------------------------------------------------------- small copies */
+
+trib_status tri_link_put(struct tri_run *run, void *dst, const void *src, size_t bytes)
+{
+    return copy(run, dst, src, bytes);
+}
+
+trib_status tri_link_fetch(struct tri_run *run, void *dst, const void *src, size_t bytes)
+{
+    if (runs_now(run))
+        return copy(run, dst, src, bytes);
+    struct trib_abort *state = run->backend->transport->abort_state(run->transport);
+    const trib_status status =
+        run->backend->device->fetch(run->device, dst, src, bytes, run->stream);
+    if (status != TRIB_OK)
+        return status;
+    return tri_abort_live(state) ? TRIB_OK : tri_abort_status(state);
+}

@@ -1,0 +1,94 @@
+/* One call of a sparse allreduce while it runs: the steps that algorithms share. */
+#include "csrc/sparse/run.h"
+
+#include "csrc/sparse/link.h"
+
+bool tri_run_clears(const struct tri_run *run)
+{
+    return !run->shape->in_place;
+}
+
+double tri_run_divisor(const struct tri_run *run)
+{
+    return run->shape->average ? run->shape->size : 1;
+}
+
+trib_status tri_run_sign(struct tri_run *run, struct tri_header *header)
+{
+    const uint32_t *signature = &run->words.header->signature;
+    return header == run->words.header
+               ? TRIB_OK
+               : tri_link_put(run, &header->signature, signature, sizeof *signature);
+}
+
+trib_status tri_run_accumulate(struct tri_run *run, struct tri_header *header)
+{
+    const trib_status status = tri_run_sign(run, header);
+    return status != TRIB_OK
+               ? status
+               : run->kernels->accumulate(&run->acc, &header->nonfinite, run->stream);
+}
+
+trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
+                           const struct tri_entries *out, bool clear)
+{
+    const struct tri_selection selection = {
+        .count = run->shape->count,
+        .k = run->shape->k,
+        .accumulate = !run->shape->in_place,
+        .clear = clear,
+        .nonfinite = &header->nonfinite,
+        .fallbacks = run->words.fallbacks,
+    };
+    const trib_status status = tri_run_sign(run, header);
+    return status != TRIB_OK ? status
+                             : run->kernels->select(&run->acc, &selection, out, run->scratch,
+                                                    run->stream);
+}
+
+trib_status tri_run_commit(struct tri_run *run, const void *headers, size_t stride)
+{
+    const struct tri_commit commit = {
+        .abort_word = run->abort_word,
+        .headers = headers,
+        .stride = stride,
+        .n = run->shape->size,
+        .signature = run->signature,
+        .current = run->words.current,
+        .decision = run->words.decision,
+        .outcome = run->words.outcome,
+    };
+    return run->kernels->commit(&commit, run->stream);
+}
+
+trib_status tri_run_settle(struct tri_run *run, const struct tri_entries *entries,
+                           const struct tri_entries *among)
+{
+    return run->kernels->settle(&run->acc, entries, -1, among, run->words.decision,
+                                run->words.delivered, run->stream);
+}
+
+trib_status tri_run_give_back(struct tri_run *run, const struct tri_entries *dropped,
+                              const struct tri_entries *among)
+{
+    return run->kernels->settle(&run->acc, dropped, 1, among, run->words.decision, NULL,
+                                run->stream);
+}
+
+trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists, int32_t n,
+                           const struct tri_entries *merged)
+{
+    const struct tri_shape *shape = run->shape;
+    const struct tri_sparse_kernels *kernels = run->kernels;
+    const double divisor = tri_run_divisor(run);
+    if (!shape->entries)
+        return kernels->merge_dense(lists, n, 0, shape->count, run->dense, shape->dtype, divisor,
+                                    run->words.decision, run->scratch, run->stream);
+    trib_status status = TRIB_OK;
+    if (n > 1)
+        status = kernels->merge(lists, n, 0, shape->count, merged, run->scratch, run->stream);
+    return status != TRIB_OK
+               ? status
+               : kernels->deliver(n > 1 ? merged : lists, run->index, run->value, shape->dtype,
+                                  run->count, divisor, run->words.decision, run->stream);
+}
