@@ -109,6 +109,9 @@ struct tri_device_ops {
                                  trib_stream stream);
     trib_status (*stream_destroy)(int32_t device, trib_stream stream);
 
+    /* Is the stream being captured into a graph? NULL: there are no graphs. */
+    bool (*capturing)(int32_t device, trib_stream stream);
+
     trib_status (*event_create)(int32_t device, trib_event *out);
     trib_status (*event_record)(int32_t device, trib_event event, trib_stream stream);
     trib_status (*event_wait)(int32_t device, trib_event event);

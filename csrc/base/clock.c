@@ -15,3 +15,10 @@ uint64_t tri_deadline_ns(uint32_t ms)
 {
     return tri_now_ns() + (uint64_t)ms * 1000000u;
 }
+
+void tri_nap_ns(uint64_t ns)
+{
+    const struct timespec nap = {.tv_sec = (time_t)(ns / 1000000000u),
+                                 .tv_nsec = (long)(ns % 1000000000u)};
+    (void)nanosleep(&nap, NULL);
+}

@@ -10,4 +10,7 @@ uint64_t tri_now_ns(void);
 /* tri_now_ns() plus `ms` milliseconds. */
 uint64_t tri_deadline_ns(uint32_t ms);
 
+/* Let others run for about so long. */
+void tri_nap_ns(uint64_t ns);
+
 #endif

@@ -38,6 +38,7 @@ struct trib_comm {
     struct tri_batch batch;
     struct tri_workspace workspace;
     uint64_t match_sequence;
+    uint32_t sparse_states; /* that all ranks have agreed on so far */
     void *scratch; /* see tri_comm_scratch */
     size_t scratch_bytes;
     uint64_t calls, bytes, engine_calls, lists_queued; /* trib_counters */

@@ -7,7 +7,7 @@
 
 #include "csrc/backend.h"
 
-/* An operation is an enum tri_kind, or one of these, which core and reduce make out of kinds. */
+/* An operation is an enum tri_kind, or one of these, which core, reduce and sparse make out of kinds. */
 enum tri_composed {
     TRI_ALLTOALL = TRI_KINDS,
     TRI_GATHER,
@@ -17,6 +17,17 @@ enum tri_composed {
     TRI_ALLREDUCE_LIST,
     TRI_BROADCAST_LIST,
     TRI_WEIGHTED_AVERAGE,
+    TRI_SPARSE_BYTES,
+    TRI_SPARSE_CREATE,
+    TRI_SPARSE_SET_DENSITY,
+    TRI_SPARSE_SET_K,
+    TRI_SPARSE_ALLREDUCE,
+    TRI_SPARSE_ALLREDUCE_ENTRIES,
+    TRI_SPARSE_STATUS,
+    TRI_SPARSE_EXPORT,
+    TRI_SPARSE_IMPORT,
+    TRI_SPARSE_RESET,
+    TRI_SPARSE_DESTROY,
     TRI_BATCH_BEGIN,
     TRI_BATCH, /* its end, which does it */
     TRI_OPERATIONS

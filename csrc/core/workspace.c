@@ -11,26 +11,25 @@
 enum { WORDS_BYTES = 256 };
 static const size_t granule = 65536;
 
-static trib_status open_workspace(struct trib_comm *comm)
+trib_status tri_workspace_open(struct tri_workspace *workspace, const struct tri_device_ops *ops,
+                               int32_t device, size_t shared)
 {
-    struct tri_workspace *workspace = &comm->workspace;
-    const struct tri_device_ops *ops = comm->backend->device;
-    void *committed = NULL;
-    trib_status status = ops->alloc_shared(&committed, sizeof *workspace->committed);
+    void *words = NULL;
+    trib_status status = ops->alloc_shared(&words, shared);
     if (status != TRIB_OK)
         return status;
-    status = ops->event_create(comm->device, &workspace->event);
+    status = ops->event_create(device, &workspace->event);
     if (status != TRIB_OK) {
-        ops->free_shared(committed);
+        ops->free_shared(words);
         return status;
     }
-    workspace->committed = committed;
-    workspace->device = comm->device;
+    workspace->shared = words;
+    workspace->device = device;
     workspace->ops = ops;
     return TRIB_OK;
 }
 
-static trib_status add_block(struct tri_workspace *workspace, size_t bytes)
+trib_status tri_workspace_add(struct tri_workspace *workspace, size_t bytes)
 {
     struct tri_block *block = malloc(sizeof *block);
     if (block == NULL)
@@ -47,6 +46,28 @@ static trib_status add_block(struct tri_workspace *workspace, size_t bytes)
     return TRIB_OK;
 }
 
+static void free_block(const struct tri_workspace *workspace, struct tri_block *block)
+{
+    if (workspace->ops->free_later != NULL)
+        workspace->ops->free_later(workspace->device, block->data);
+    else
+        (void)workspace->ops->free(workspace->device, block->data);
+    free(block);
+}
+
+void tri_workspace_remove(struct tri_workspace *workspace, const void *data)
+{
+    struct tri_block **link = &workspace->blocks;
+    while (*link != NULL && (*link)->data != data)
+        link = &(*link)->older;
+    struct tri_block *block = *link;
+    if (block == NULL)
+        return;
+    *link = block->older;
+    workspace->held -= block->bytes;
+    free_block(workspace, block);
+}
+
 trib_status tri_workspace_reserve(struct trib_comm *comm, size_t bytes)
 {
     struct tri_workspace *workspace = &comm->workspace;
@@ -54,13 +75,16 @@ trib_status tri_workspace_reserve(struct trib_comm *comm, size_t bytes)
     size_t need = WORDS_BYTES + bytes;
     if (need <= old)
         return TRIB_OK;
-    const trib_status status = workspace->ops == NULL ? open_workspace(comm) : TRIB_OK;
+    const trib_status status = workspace->ops == NULL
+                                   ? tri_workspace_open(workspace, comm->backend->device,
+                                                        comm->device, sizeof(uint32_t))
+                                   : TRIB_OK;
     if (status != TRIB_OK)
         return status;
     /* Growing by half at least: the blocks together stay below three times the largest need. */
     if (need < old + old / 2)
         need = old + old / 2;
-    return add_block(workspace, (need + granule - 1) / granule * granule);
+    return tri_workspace_add(workspace, (need + granule - 1) / granule * granule);
 }
 
 struct tri_workspace_words *tri_workspace_words(const struct trib_comm *comm)
@@ -73,32 +97,41 @@ void *tri_workspace_data(const struct trib_comm *comm)
     return (char *)comm->workspace.blocks->data + WORDS_BYTES;
 }
 
-trib_status tri_workspace_begin(struct trib_comm *comm, trib_stream stream)
+trib_status tri_workspace_wait(const struct tri_workspace *workspace, trib_stream stream)
 {
-    const struct tri_workspace *workspace = &comm->workspace;
     if (!workspace->used)
         return TRIB_OK;
     /* Also on the same stream: that it has the same handle does not say that it is the same. */
-    return workspace->ops->stream_wait_event(comm->device, workspace->event, stream);
+    return workspace->ops->stream_wait_event(workspace->device, workspace->event, stream);
 }
 
-trib_status tri_workspace_end(struct trib_comm *comm, trib_stream stream)
+trib_status tri_workspace_mark(struct tri_workspace *workspace, struct trib_abort *state,
+                               trib_stream stream)
 {
-    struct tri_workspace *workspace = &comm->workspace;
     const trib_status status =
-        workspace->ops->event_record(comm->device, workspace->event, stream);
+        workspace->ops->event_record(workspace->device, workspace->event, stream);
     workspace->used = true;
     if (status != TRIB_OK) {
         workspace->lost = true;
-        (void)tri_abort_raise(comm->state, status, tri_detail());
+        (void)tri_abort_raise(state, status, tri_detail());
     }
     return status;
 }
 
+trib_status tri_workspace_begin(struct trib_comm *comm, trib_stream stream)
+{
+    return tri_workspace_wait(&comm->workspace, stream);
+}
+
+trib_status tri_workspace_end(struct trib_comm *comm, trib_stream stream)
+{
+    return tri_workspace_mark(&comm->workspace, comm->state, stream);
+}
+
 uint64_t tri_workspace_committed(const struct tri_workspace *workspace)
 {
-    return workspace->committed == NULL ? 0
-                                        : __atomic_load_n(workspace->committed, __ATOMIC_ACQUIRE);
+    const uint32_t *committed = workspace->shared;
+    return committed == NULL ? 0 : __atomic_load_n(committed, __ATOMIC_ACQUIRE);
 }
 
 /* Workspaces whose communicators are gone and whose last use had not ended. Pushed one by one,
@@ -117,7 +150,7 @@ static void push(struct aside *entry)
 }
 
 /* An event that cannot be asked (the device is lost) counts as not passed. */
-static bool in_use(const struct tri_workspace *workspace)
+bool tri_workspace_in_use(const struct tri_workspace *workspace)
 {
     bool passed = false;
     if (!workspace->used || workspace->lost)
@@ -131,15 +164,11 @@ static void free_all(struct tri_workspace *workspace)
     while (workspace->blocks != NULL) {
         struct tri_block *block = workspace->blocks;
         workspace->blocks = block->older;
-        if (workspace->ops->free_later != NULL)
-            workspace->ops->free_later(workspace->device, block->data);
-        else
-            (void)workspace->ops->free(workspace->device, block->data);
-        free(block);
+        free_block(workspace, block);
     }
     if (workspace->ops != NULL) {
         (void)workspace->ops->event_destroy(workspace->device, workspace->event);
-        workspace->ops->free_shared(workspace->committed);
+        workspace->ops->free_shared(workspace->shared);
     }
     free(workspace->host);
 }
@@ -147,12 +176,12 @@ static void free_all(struct tri_workspace *workspace)
 void tri_workspace_settle(const struct tri_workspace *workspace, uint64_t patience_ns)
 {
     const uint64_t deadline = tri_now_ns() + patience_ns;
-    while (in_use(workspace) && tri_now_ns() < deadline) {}
+    while (tri_workspace_in_use(workspace) && tri_now_ns() < deadline) {}
 }
 
 void tri_workspace_close(struct tri_workspace *workspace)
 {
-    const bool stuck = in_use(workspace);
+    const bool stuck = tri_workspace_in_use(workspace);
     struct aside *entry = stuck ? malloc(sizeof *entry) : NULL;
     if (!stuck) {
         free_all(workspace);
@@ -168,7 +197,7 @@ void tri_workspace_sweep(void)
     struct aside *entry = atomic_exchange_explicit(&put_aside, NULL, memory_order_acquire);
     while (entry != NULL) {
         struct aside *next = entry->next;
-        if (in_use(&entry->workspace)) {
+        if (tri_workspace_in_use(&entry->workspace)) {
             push(entry);
         } else {
             free_all(&entry->workspace);

@@ -1,4 +1,5 @@
-/* Scratch memory of a communicator, on its device: grown when needed, freed with it. */
+/* Scratch memory of a communicator, on its device: grown when needed, freed with it. And other device
+ * memory that queued work uses, kept in the same way until nothing does. */
 #ifndef TRI_CORE_WORKSPACE_H
 #define TRI_CORE_WORKSPACE_H
 
@@ -23,7 +24,7 @@ struct tri_workspace {
     int32_t device;
     struct tri_block *blocks;
     uint64_t held;       /* bytes in all blocks */
-    uint32_t *committed; /* shared memory: how many lists have been written on this rank */
+    void *shared;        /* shared memory; a communicator's: uint32_t, lists written on this rank */
     trib_event event;    /* where the last use ends, */
     bool used;           /* if there was one, */
     bool lost;           /* and that could be recorded; else it is never used again, nor freed */
@@ -35,6 +36,21 @@ struct tri_workspace_words {
     uint32_t decision; /* of the list that is running */
     uint32_t barrier;  /* what a barrier made of allreduce adds up */
 };
+
+/* For others than communicators: an empty one, with `shared` bytes of shared memory. */
+trib_status tri_workspace_open(struct tri_workspace *workspace, const struct tri_device_ops *ops,
+                               int32_t device, size_t shared);
+/* A newest block of `bytes` bytes. */
+trib_status tri_workspace_add(struct tri_workspace *workspace, size_t bytes);
+/* Give the block at `data` back, which nothing uses any more. Never waits. */
+void tri_workspace_remove(struct tri_workspace *workspace, const void *data);
+/* `stream` waits for the last use. */
+trib_status tri_workspace_wait(const struct tri_workspace *workspace, trib_stream stream);
+/* The last use ends here. If that cannot be recorded, `state` is raised. */
+trib_status tri_workspace_mark(struct tri_workspace *workspace, struct trib_abort *state,
+                               trib_stream stream);
+/* Has the last use not ended? */
+bool tri_workspace_in_use(const struct tri_workspace *workspace);
 
 /* Make sure that the newest block has room for the words and `bytes` more. Larger blocks replace
  * smaller ones, which are kept: queued work may still use them, and giving memory back waits for

@@ -25,6 +25,7 @@ trib_status tri_nccl_stream_wait_event(int32_t device, trib_event event, trib_st
 trib_status tri_nccl_stream_submit(int32_t device, void (*function)(void *), void *argument,
                                    trib_stream stream);
 trib_status tri_nccl_stream_destroy(int32_t device, trib_stream stream);
+bool tri_nccl_capturing(int32_t device, trib_stream stream);
 trib_status tri_nccl_event_create(int32_t device, trib_event *out);
 trib_status tri_nccl_event_record(int32_t device, trib_event event, trib_stream stream);
 trib_status tri_nccl_event_wait(int32_t device, trib_event event);

@@ -7,7 +7,7 @@
 #include "csrc/base/status.h"
 
 /* Bytes of a cell: the most that one request gives. */
-enum { TRI_NCCL_CELL = 64 };
+enum { TRI_NCCL_CELL = 128 };
 
 /* tri_device_ops.alloc_shared and free_shared. Freeing makes no CUDA call: giving pinned memory
  * back to CUDA may wait for the devices, and destroying an aborted communicator must not wait. */

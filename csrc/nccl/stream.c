@@ -81,6 +81,20 @@ trib_status tri_nccl_stream_destroy(int32_t device, trib_stream stream)
     WITH_DEVICE(device, "destroying a stream", finish(stream));
 }
 
+/* A stream that cannot be asked (the default one, while another captures) is not being captured. */
+bool tri_nccl_capturing(int32_t device, trib_stream stream)
+{
+    struct tri_nccl_scope scope;
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    if (tri_nccl_enter(&scope, device) != TRIB_OK)
+        return false;
+    cudaError_t error = cudaStreamIsCapturing(stream, &capture);
+    tri_nccl_leave(&scope);
+    if (error != cudaSuccess)
+        (void)cudaGetLastError();
+    return error == cudaSuccess && capture != cudaStreamCaptureStatusNone;
+}
+
 static cudaError_t make_event(trib_event *out)
 {
     cudaEvent_t event = NULL;
