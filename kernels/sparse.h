@@ -77,13 +77,15 @@ static inline int tri_cut_rounds(trib_dtype dtype)
     return dtype == TRIB_F64 ? 6 : 3;
 }
 
-/* While fewer than `below` magnitudes lie above the threshold, and at most lower_steps times, it is
- * divided by `lower`; then, while more than `above` do, and at most raise_steps times, multiplied by
- * `raise`. Each step is rounded to acc's type. At most 64 steps in all. */
+/* While more than `above` magnitudes lie above the threshold, and at most raise_steps times, it is
+ * multiplied by `raise`. Then, if fewer than `below` do, it is divided by `lower`, at most lower_steps
+ * times, while fewer than `enough` do (than `below`, if that is more). In this order, so that a step
+ * too far leaves too many, not none. Each step is rounded to acc's type. At most 64 steps in all. */
 struct tri_fit {
     uint32_t below, above;
     double lower, raise;
     uint32_t lower_steps, raise_steps;
+    uint32_t enough;
 };
 
 /* What every rank tells every other in each call, in front of its entries or by itself. 64 bytes. */

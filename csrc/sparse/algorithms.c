@@ -5,6 +5,8 @@
 
 const struct tri_algorithm *const tri_algorithms[] = {
     &tri_sparse_topka,
+    &tri_sparse_topka2,
+    &tri_sparse_gtopk,
     NULL,
 };
 

@@ -1,0 +1,247 @@
+/* gtopk: a tree of top-k.
+ *
+ * Problem. With topka the words of a rank grow with P. Here two lists become one of k entries again at
+ * every meeting, so they grow with log2 P.
+ *
+ * Paper. Shi, Wang, Zhao, Tang, Wang, Huang and Chu, "A Distributed Synchronous SGD Algorithm with
+ * Global Top-k Sparsification for Low Bandwidth Networks" (ICDCS 2019).
+ *
+ *   1. acc = gradient + residual; the k largest of acc are chosen, exactly.
+ *   2. A binomial tree, for any P. Let Q be the largest power of two that is not above P.
+ *        round 0:            rank Q + i sends to rank i, for i < P - Q;
+ *        round 1, 2, ...:    with s = 1, 2, 4, ..., Q / 2, rank r + s sends to rank r, for r < Q that
+ *                            2s divides.
+ *      Who sends is done. Who receives adds up both lists (its own + the one that arrived), keeps the k
+ *      largest sums, and remembers those that it dropped.
+ *   3. Rank 0 has G, at most k sums, and broadcasts it; every rank's header goes to all ranks.
+ *   4. Commit. What a rank chose leaves its residual where it is in G.
+ *   5. What a rank dropped on the way at an index of G is added to its own residual: it is missing in G,
+ *      and those who chose it have cleared it.
+ *   6. The result is G, or its average.
+ *
+ * Cost, in words (an entry is two; chosen ones one and a half with bf16). A rank sends its 2k once, but
+ * rank 0, and receives 2k for each of its at most ceil(log2 P) meetings; the broadcast is 2k sent and
+ * 2k received. Within 4k log2 P for P > 1. One message after another: ceil(log2 P) and a broadcast.
+ * Fixed sizes, no wait.
+ *
+ * Invariant. Let a_r be what rank r chose at index j, d_m what was dropped there at meeting m. A sum is
+ * either passed on or dropped, so if j is in G, G[j] = sum a_r - sum d_m; the residuals have lost sum
+ * a_r and got back sum d_m. If j is not in G nothing has left any residual.
+ *
+ * Different from the published code, where:
+ *  - step 5 is missing: a sum that is dropped in one branch is lost if its index survives in another, 10
+ *    to 90 % of the update, the more the more ranks;
+ *  - P has to be a power of two;
+ *  - index and value travel as two float64, twice the words;
+ *  - after equal indices are added up, an entry of value 0 stays in the list and can take the place of
+ *    another one. Here a list has every index once, and no sum that is 0. */
+#include "csrc/sparse/cut.h"
+#include "csrc/sparse/link.h"
+
+enum { ROUNDS = 7 }; /* of TRI_MAX_LISTS ranks: round 0 and six more */
+
+struct gtopk {
+    struct tri_packet chosen;  /* by this rank */
+    struct tri_packet arrived; /* in this round: has room for any dtype */
+    struct tri_packet kept;    /* the k largest sums so far; in the end G */
+    struct tri_entries merged;
+    struct tri_entries dropped[ROUNDS];
+    struct tri_header *headers;
+    struct tri_cut_room room;
+};
+
+/* ---- the tree */
+
+/* The largest power of two that is not above the number of ranks. */
+static int32_t power(const struct tri_shape *shape)
+{
+    int32_t power = 1;
+    while (power <= shape->size / 2)
+        power *= 2;
+    return power;
+}
+
+static int32_t rounds(const struct tri_shape *shape)
+{
+    int32_t n = 1;
+    for (int32_t stride = 1; stride < power(shape); stride *= 2)
+        n++;
+    return n;
+}
+
+/* From whom `rank` receives in this round; -1: from nobody. */
+static int32_t source(const struct tri_shape *shape, int32_t rank, int32_t round)
+{
+    const int32_t all = power(shape);
+    if (rank >= all)
+        return -1;
+    if (round == 0)
+        return rank + all < shape->size ? rank + all : -1;
+    const int32_t stride = 1 << (round - 1);
+    return rank % (2 * stride) == 0 ? rank + stride : -1;
+}
+
+/* To whom `rank` sends in this round; -1: to nobody. */
+static int32_t target(const struct tri_shape *shape, int32_t rank, int32_t round)
+{
+    const int32_t all = power(shape);
+    if (round == 0)
+        return rank >= all ? rank - all : -1;
+    const int32_t stride = 1 << (round - 1);
+    return rank < all && rank % (2 * stride) == stride ? rank - stride : -1;
+}
+
+/* Whether `rank` has received before this round: then it holds sums, else what it has chosen. */
+static bool has_sums(const struct tri_shape *shape, int32_t rank, int32_t round)
+{
+    while (--round >= 0)
+        if (source(shape, rank, round) >= 0)
+            return true;
+    return false;
+}
+
+/* ---- memory */
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t pair_entries(const struct tri_shape *shape)
+{
+    return 2 * (size_t)shape->k;
+}
+
+static size_t capacity(const struct tri_shape *shape)
+{
+    return shape->k;
+}
+
+/* What a meeting drops: of two lists no more than one, for if fewer than k are kept, only sums of 0 are
+ * dropped, and each is made of an entry of either list. But bf16 may have rounded any value to 0. */
+static size_t dropped_entries(const struct tri_shape *shape)
+{
+    return least(shape->wire == shape->acc ? shape->k : pair_entries(shape), shape->count);
+}
+
+static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shape *shape)
+{
+    struct gtopk *own = memory;
+    own->chosen = tri_arena_packets(arena, 1, shape->k, shape->wire);
+    own->arrived = tri_arena_packets(arena, 1, shape->k, shape->acc);
+    own->kept = tri_arena_packets(arena, 1, shape->k, shape->acc);
+    own->merged = tri_arena_entries(arena, least(pair_entries(shape), shape->count), shape->acc);
+    for (int32_t round = 0; round < rounds(shape); round++)
+        if (source(shape, shape->rank, round) >= 0)
+            own->dropped[round] = tri_arena_entries(arena, dropped_entries(shape), shape->acc);
+    own->headers = tri_arena_take(arena, (size_t)shape->size * sizeof *own->headers);
+    tri_cut_lay_out(&own->room, arena, shape);
+}
+
+/* ---- one call */
+
+/* What this rank holds before `round`. */
+static struct tri_packet held(const struct gtopk *own, const struct tri_shape *shape, int32_t round)
+{
+    return has_sums(shape, shape->rank, round) ? own->kept : own->chosen;
+}
+
+static trib_status send(struct tri_run *run, struct gtopk *own, int32_t round, int32_t to)
+{
+    const struct tri_packet packet = held(own, run->shape, round);
+    const struct tri_message message = {to, packet.data,
+                                        tri_packet_bytes(packet.capacity, packet.dtype),
+                                        tri_entries_bytes(packet.capacity, packet.dtype)};
+    return tri_link_exchange(run, &message, 1, NULL, 0);
+}
+
+static trib_status receive(struct tri_run *run, struct gtopk *own, int32_t round, int32_t from)
+{
+    const struct tri_shape *shape = run->shape;
+    const struct tri_packet before = held(own, shape, round);
+    struct tri_packet arrived = own->arrived;
+    arrived.dtype = has_sums(shape, from, round) ? shape->acc : shape->wire;
+    const struct tri_message message = {from, arrived.data,
+                                        tri_packet_bytes(arrived.capacity, arrived.dtype),
+                                        tri_entries_bytes(arrived.capacity, arrived.dtype)};
+    const struct tri_entries lists[2] = {tri_packet_entries(&before, 0),
+                                         tri_packet_entries(&arrived, 0)};
+    const struct tri_entries kept = tri_packet_entries(&own->kept, 0);
+    trib_status status = tri_link_exchange(run, NULL, 0, &message, 1);
+    if (status == TRIB_OK)
+        status = run->kernels->merge(lists, 2, 0, shape->count, &own->merged, run->scratch,
+                                     run->stream);
+    return status != TRIB_OK ? status
+                             : tri_cut_local(run, &own->room, &own->merged, shape->k, &kept,
+                                             &own->dropped[round]);
+}
+
+static trib_status climb(struct tri_run *run, struct gtopk *own)
+{
+    trib_status status = TRIB_OK;
+    for (int32_t round = 0; round < rounds(run->shape) && status == TRIB_OK; round++) {
+        const int32_t to = target(run->shape, run->shape->rank, round);
+        const int32_t from = source(run->shape, run->shape->rank, round);
+        if (to >= 0)
+            status = send(run, own, round, to);
+        else if (from >= 0)
+            status = receive(run, own, round, from);
+    }
+    return status;
+}
+
+/* G and all headers to all ranks. */
+static trib_status spread(struct tri_run *run, struct gtopk *own)
+{
+    const struct tri_packet *kept = &own->kept;
+    tri_link_begin(run);
+    trib_status status = tri_link_broadcast(run, kept->data,
+                                            tri_packet_bytes(kept->capacity, kept->dtype),
+                                            tri_entries_bytes(kept->capacity, kept->dtype), 0);
+    if (status == TRIB_OK)
+        status = tri_link_allgather(run, tri_packet_header(&own->chosen, 0), own->headers,
+                                    sizeof *own->headers, 0);
+    const trib_status ended = tri_link_end(run);
+    return status != TRIB_OK ? status : ended;
+}
+
+static trib_status settle(struct tri_run *run, const struct gtopk *own,
+                          const struct tri_entries *among)
+{
+    const struct tri_shape *shape = run->shape;
+    const struct tri_entries chosen = tri_packet_entries(&own->chosen, 0);
+    run->words.selected = chosen.count;
+    trib_status status = tri_run_settle(run, &chosen, among);
+    for (int32_t round = 0; round < rounds(shape) && status == TRIB_OK; round++)
+        if (source(shape, shape->rank, round) >= 0)
+            status = tri_run_give_back(run, &own->dropped[round], among);
+    return status;
+}
+
+static trib_status run_gtopk(struct tri_run *run, void *memory)
+{
+    struct gtopk *own = memory;
+    const struct tri_entries chosen = tri_packet_entries(&own->chosen, 0);
+    const struct tri_packet *last = run->shape->size > 1 ? &own->kept : &own->chosen;
+    const struct tri_entries result = tri_packet_entries(last, 0);
+    trib_status status = tri_run_select(run, tri_packet_header(&own->chosen, 0), &chosen, false);
+    if (status == TRIB_OK)
+        status = climb(run, own);
+    if (status == TRIB_OK)
+        status = spread(run, own);
+    if (status == TRIB_OK)
+        status = tri_run_commit(run, own->headers, sizeof *own->headers);
+    if (status == TRIB_OK)
+        status = settle(run, own, &result);
+    return status != TRIB_OK ? status : tri_run_result(run, &result, 1, NULL);
+}
+
+const struct tri_algorithm tri_sparse_gtopk = {
+    .name = "gtopk",
+    .own_bytes = sizeof(struct gtopk),
+    .lay_out = lay_out,
+    .entries = pair_entries,
+    .capacity = capacity,
+    .run = run_gtopk,
+    .selects = capacity,
+};

@@ -1,0 +1,98 @@
+/* topka2: top-k of each rank, then the top-k of the sum.
+ *
+ * Problem. With topka the result has up to Pk entries. Here it has at most k on any number of ranks,
+ * for whoever has to store or apply it sparsely.
+ *
+ * Paper. A variant of the "TopkA" of Ok-Topk's published code (Li and Hoefler, PPoPP 2022).
+ *
+ *   1. acc = gradient + residual; the k largest of acc are chosen, exactly.
+ *   2. One allgather of a packet a rank: header, k indices, k values.
+ *   3. Every rank adds up the P lists in rank order: the union U, the same bits everywhere.
+ *   4. Of U the k largest sums are kept: G. A sum of 0 is not.
+ *   5. Commit; what this rank chose leaves its residual where it is in G, and stays elsewhere.
+ *   6. The result is G, or its average.
+ *
+ * Cost: 2k(P-1) words a rank, sent and received (1.5k(P-1) with bf16), in one collective; U is cut on
+ * every rank, which reads its at most Pk entries a few times. Fixed sizes, no wait.
+ *
+ * Invariant. At an index of G every rank that chose it clears the value that it sent, and the result has
+ * the sum of just these values. Everywhere else nothing has left any residual, for choosing clears
+ * nothing.
+ *
+ * Different from the published code, where chosen entries leave the residual at once, as a product with
+ * a mask of zeros and ones, and are added back if they lost: an infinity that was chosen left a NaN
+ * (infinity times 0) behind for ever. */
+#include "csrc/sparse/cut.h"
+#include "csrc/sparse/link.h"
+
+struct topka2 {
+    struct tri_packet packets; /* one a rank */
+    struct tri_entries merged; /* U */
+    struct tri_entries kept;   /* G */
+    struct tri_cut_room room;
+};
+
+static size_t lists_entries(const struct tri_shape *shape)
+{
+    return (size_t)shape->size * shape->k;
+}
+
+static size_t capacity(const struct tri_shape *shape)
+{
+    return shape->k;
+}
+
+static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shape *shape)
+{
+    struct topka2 *own = memory;
+    const size_t all = lists_entries(shape);
+    own->packets = tri_arena_packets(arena, (size_t)shape->size, shape->k, shape->wire);
+    own->merged = tri_arena_entries(arena, all < shape->count ? all : shape->count, shape->acc);
+    own->kept = tri_arena_entries(arena, shape->k, shape->acc);
+    tri_cut_lay_out(&own->room, arena, shape);
+}
+
+/* Steps 1 to 3. */
+static trib_status gather(struct tri_run *run, struct topka2 *own)
+{
+    const struct tri_shape *shape = run->shape;
+    struct tri_header *header = tri_packet_header(&own->packets, (size_t)shape->rank);
+    struct tri_entries lists[TRI_MAX_LISTS];
+    for (int32_t r = 0; r < shape->size; r++)
+        lists[r] = tri_packet_entries(&own->packets, (size_t)r);
+    trib_status status = tri_run_select(run, header, &lists[shape->rank], false);
+    if (status == TRIB_OK)
+        status = tri_link_allgather(run, header, own->packets.data,
+                                    tri_packet_bytes(shape->k, shape->wire),
+                                    tri_entries_bytes(shape->k, shape->wire));
+    if (status == TRIB_OK)
+        status = run->kernels->merge(lists, shape->size, 0, shape->count, &own->merged,
+                                     run->scratch, run->stream);
+    return status;
+}
+
+static trib_status run_topka2(struct tri_run *run, void *memory)
+{
+    struct topka2 *own = memory;
+    const struct tri_shape *shape = run->shape;
+    const struct tri_entries chosen = tri_packet_entries(&own->packets, (size_t)shape->rank);
+    trib_status status = gather(run, own);
+    if (status == TRIB_OK)
+        status = tri_cut_local(run, &own->room, &own->merged, shape->k, &own->kept, NULL);
+    if (status == TRIB_OK)
+        status = tri_run_commit(run, own->packets.data, tri_packet_bytes(shape->k, shape->wire));
+    run->words.selected = chosen.count;
+    if (status == TRIB_OK)
+        status = tri_run_settle(run, &chosen, &own->kept);
+    return status != TRIB_OK ? status : tri_run_result(run, &own->kept, 1, NULL);
+}
+
+const struct tri_algorithm tri_sparse_topka2 = {
+    .name = "topka2",
+    .own_bytes = sizeof(struct topka2),
+    .lay_out = lay_out,
+    .entries = lists_entries,
+    .capacity = capacity,
+    .run = run_topka2,
+    .selects = capacity,
+};
