@@ -1,5 +1,6 @@
 /* The cpu table. */
 #include "kernels/cpu/kernels_cpu.h"
+#include "kernels/cpu/sparse_cpu.h"
 
 const struct tri_kernels tri_kernels_cpu = {
     .name = "cpu",
@@ -7,4 +8,5 @@ const struct tri_kernels tri_kernels_cpu = {
     .commit = tri_cpu_commit,
     .unpack = tri_cpu_unpack,
     .reduce = tri_cpu_reduce,
+    .sparse = &tri_sparse_kernels_cpu,
 };

@@ -1,0 +1,105 @@
+/* accumulate: acc = gradient + decay * residual. decay: the residual by itself.
+ *
+ * Both factors are rounded to acc's type first. */
+#include "kernels/cpu/sparse_cpu.h"
+
+enum { BLOCK = 2048 }; /* elements that stay in the nearest cache while they are worked on */
+
+#define DEFINE_ADD(name, real)                                                                     \
+    static void name(real *restrict acc, const real *restrict gradient,                            \
+                     const real *restrict residual, size_t n, real decay)                          \
+    {                                                                                              \
+        for (size_t i = 0; i < n; i++)                                                             \
+            acc[i] = gradient[i] + decay * residual[i];                                            \
+    }
+DEFINE_ADD(add_f32, float)
+DEFINE_ADD(add_f64, double)
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static void make_f32(const struct tri_accumulator *acc, float *made, const float *residual,
+                     const void *gradient, size_t count)
+{
+    const float decay = (float)acc->decay;
+    float wide[BLOCK];
+    if (acc->gradient_dtype == TRIB_F32) {
+        add_f32(made, gradient, residual, count, decay);
+        return;
+    }
+    for (size_t i = 0; i < count; i += BLOCK) {
+        const size_t n = smaller(count - i, BLOCK);
+        tri_half_widen(wide, (const uint16_t *)gradient + i, n, acc->gradient_dtype);
+        add_f32(made + i, wide, residual + i, n, decay);
+    }
+}
+
+void tri_cpu_sparse_make(const struct tri_accumulator *acc, size_t first, size_t count)
+{
+    void *made = tri_at(tri_acc_of(acc), acc->dtype, first);
+    const void *residual = tri_at(tri_residual_of(acc), acc->dtype, first);
+    const void *gradient = tri_at(acc->gradient, acc->gradient_dtype, first);
+    if (acc->dtype == TRIB_F64)
+        add_f64(made, gradient, residual, count, acc->decay);
+    else
+        make_f32(acc, made, residual, gradient, count);
+}
+
+static uint32_t count_nonfinite(const void *values, trib_dtype dtype, size_t n)
+{
+    const float *f32 = values;
+    const double *f64 = values;
+    uint32_t found = 0;
+    if (dtype == TRIB_F64)
+        for (size_t i = 0; i < n; i++)
+            found += tri_key_f64(f64[i]) >= TRI_KEY_INFINITY_F64;
+    else
+        for (size_t i = 0; i < n; i++)
+            found += tri_key_f32(f32[i]) >= TRI_KEY_INFINITY_F32;
+    return found;
+}
+
+trib_status tri_cpu_sparse_accumulate(const struct tri_accumulator *acc, uint32_t *nonfinite,
+                                      trib_stream stream)
+{
+    (void)stream;
+    const void *made = tri_acc_of(acc);
+    uint32_t found = 0;
+    for (size_t i = 0; i < acc->count; i += BLOCK) {
+        const size_t n = smaller(acc->count - i, BLOCK);
+        if (acc->current != NULL)
+            tri_cpu_sparse_make(acc, i, n);
+        if (nonfinite != NULL)
+            found += count_nonfinite(tri_at(made, acc->dtype, i), acc->dtype, n);
+    }
+    if (nonfinite != NULL)
+        *nonfinite = found;
+    return TRIB_OK;
+}
+
+#define DEFINE_SCALE(name, real)                                                                   \
+    static void name(real *values, size_t n, real factor)                                          \
+    {                                                                                              \
+        for (size_t i = 0; i < n; i++)                                                             \
+            values[i] *= factor;                                                                   \
+    }
+DEFINE_SCALE(scale_f32, float)
+DEFINE_SCALE(scale_f64, double)
+
+trib_status tri_cpu_sparse_decay(const struct tri_accumulator *acc, double factor,
+                                 const uint32_t *decision, trib_stream stream)
+{
+    (void)stream;
+    void *residual = tri_residual_of(acc);
+    if (*decision == 0 || acc->count == 0)
+        return TRIB_OK;
+    if (factor == 0)
+        memset(residual, 0, acc->count * trib_dtype_size(acc->dtype));
+    else if (acc->dtype == TRIB_F64)
+        scale_f64(residual, acc->count, factor);
+    else
+        scale_f32(residual, acc->count, (float)factor);
+    return TRIB_OK;
+}

@@ -1,0 +1,18 @@
+/* gather: the values of acc at given indices. */
+#include "kernels/cpu/sparse_cpu.h"
+
+trib_status tri_cpu_sparse_gather(const struct tri_accumulator *acc,
+                                  const struct tri_entries *entries, trib_stream stream)
+{
+    (void)stream;
+    const float *f32 = tri_acc_of(acc);
+    const double *f64 = tri_acc_of(acc);
+    const uint32_t n = tri_entries_count(entries);
+    if (acc->dtype == TRIB_F64)
+        for (uint32_t i = 0; i < n; i++)
+            tri_store_f64(entries->value, entries->dtype, i, f64[entries->index[i]]);
+    else
+        for (uint32_t i = 0; i < n; i++)
+            tri_store_f32(entries->value, entries->dtype, i, f32[entries->index[i]]);
+    return TRIB_OK;
+}

@@ -1,0 +1,73 @@
+/* commit: does this call deliver? record: what came of it, for the host to read. */
+#include "kernels/cpu/sparse_cpu.h"
+
+static uint32_t outcome_of(const struct tri_commit *commit)
+{
+    uint32_t outcome = TRI_OUTCOME_DELIVERED;
+    if (__atomic_load_n(commit->abort_word, __ATOMIC_ACQUIRE) != 0)
+        return TRI_OUTCOME_ABORTED;
+    for (int32_t r = 0; r < commit->n; r++) {
+        const struct tri_header *header =
+            (const void *)((const char *)commit->headers + (size_t)r * commit->stride);
+        if (header->signature != commit->signature)
+            return TRI_OUTCOME_MISMATCH;
+        if (header->nonfinite != 0)
+            outcome = TRI_OUTCOME_NON_FINITE;
+    }
+    return outcome;
+}
+
+trib_status tri_cpu_sparse_commit(const struct tri_commit *commit, trib_stream stream)
+{
+    (void)stream;
+    const uint32_t outcome = outcome_of(commit);
+    const uint32_t delivers = outcome == TRI_OUTCOME_DELIVERED;
+    *commit->outcome = outcome;
+    *commit->decision = delivers;
+    if (commit->current != NULL)
+        *commit->current ^= delivers;
+    return TRIB_OK;
+}
+
+/* The tally has one writer, this stream, and readers at any time in other threads: every field is
+ * stored by itself, and a reader that has seen an odd or a changed version reads again. */
+static void put(uint64_t *field, uint64_t value)
+{
+    __atomic_store_n(field, value, __ATOMIC_RELAXED);
+}
+
+static void add(uint64_t *field, uint64_t value)
+{
+    put(field, *field + value);
+}
+
+static void record_delivered(struct tri_tally *tally, const struct tri_record *record)
+{
+    put(&tally->selected, *record->selected);
+    put(&tally->delivered, *record->delivered);
+    add(&tally->delivered_calls, 1);
+    add(&tally->total_selected, *record->selected);
+    add(&tally->total_delivered, *record->delivered);
+    add(&tally->words_sent, record->words_sent);
+    add(&tally->words_received, record->words_received);
+    add(&tally->bytes_sent, record->bytes_sent);
+    add(&tally->bytes_received, record->bytes_received);
+    put(&tally->fallbacks, *record->fallbacks);
+    if (record->norm != NULL)
+        __atomic_store(&tally->norm, (double[]){*record->norm}, __ATOMIC_RELAXED);
+}
+
+trib_status tri_cpu_sparse_record(const struct tri_record *record, trib_stream stream)
+{
+    (void)stream;
+    struct tri_tally *tally = record->tally;
+    __atomic_store_n(&tally->version, tally->version + 1, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    __atomic_store_n(&tally->outcome, *record->outcome, __ATOMIC_RELAXED);
+    add(&tally->ended, 1);
+    add(&tally->non_finite_calls, *record->outcome == TRI_OUTCOME_NON_FINITE);
+    if (*record->decision != 0)
+        record_delivered(tally, record);
+    __atomic_store_n(&tally->version, tally->version + 1, __ATOMIC_RELEASE);
+    return TRIB_OK;
+}

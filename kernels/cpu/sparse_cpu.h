@@ -1,0 +1,190 @@
+/* The cpu table of the sparse kernels: their plain meaning, and the arithmetic of the host backend.
+ * Here is what the files share: keys, the two sides of an accumulator, values of any type.
+ *
+ * Compile with -ffp-contract=off: a product is rounded before it is added. */
+#ifndef TRI_CPU_SPARSE_CPU_H
+#define TRI_CPU_SPARSE_CPU_H
+
+#include "kernels/cpu/half.h"
+#include "kernels/sparse.h"
+
+extern const struct tri_sparse_kernels tri_sparse_kernels_cpu;
+
+/* ---- keys: the bits of a magnitude */
+
+#define TRI_KEY_INFINITY_F32 0x7f800000u
+#define TRI_KEY_INFINITY_F64 UINT64_C(0x7ff0000000000000)
+#define TRI_KEY_LAST_F32 0x7fffffffu /* no key is above it */
+#define TRI_KEY_LAST_F64 UINT64_C(0x7fffffffffffffff)
+
+static inline uint32_t tri_key_f32(float value)
+{
+    return tri_f32_bits(value) & TRI_KEY_LAST_F32;
+}
+
+static inline uint64_t tri_key_f64(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits & TRI_KEY_LAST_F64;
+}
+
+/* Of element i of an array of f32 or f64. */
+static inline uint64_t tri_key_at(const void *values, trib_dtype dtype, size_t i)
+{
+    return dtype == TRIB_F64 ? tri_key_f64(((const double *)values)[i])
+                             : tri_key_f32(((const float *)values)[i]);
+}
+
+static inline uint64_t tri_key_last(trib_dtype dtype)
+{
+    return dtype == TRIB_F64 ? TRI_KEY_LAST_F64 : TRI_KEY_LAST_F32;
+}
+
+/* ---- values: sums are f32, and in memory f32, f16 or bf16; or both are f64 */
+
+static inline float tri_load_f32(const void *values, trib_dtype dtype, size_t i)
+{
+    switch (dtype) {
+    case TRIB_F16:
+        return tri_f16_to_f32(((const uint16_t *)values)[i]);
+    case TRIB_BF16:
+        return tri_bf16_to_f32(((const uint16_t *)values)[i]);
+    default:
+        return ((const float *)values)[i];
+    }
+}
+
+static inline void tri_store_f32(void *values, trib_dtype dtype, size_t i, float value)
+{
+    switch (dtype) {
+    case TRIB_F16:
+        ((uint16_t *)values)[i] = tri_f32_to_f16(value);
+        break;
+    case TRIB_BF16:
+        ((uint16_t *)values)[i] = tri_f32_to_bf16(value);
+        break;
+    default:
+        ((float *)values)[i] = value;
+        break;
+    }
+}
+
+static inline double tri_load_f64(const void *values, trib_dtype dtype, size_t i)
+{
+    (void)dtype;
+    return ((const double *)values)[i];
+}
+
+static inline void tri_store_f64(void *values, trib_dtype dtype, size_t i, double value)
+{
+    (void)dtype;
+    ((double *)values)[i] = value;
+}
+
+/* Element i of an array, as an address. */
+static inline void *tri_at(const void *values, trib_dtype dtype, size_t i)
+{
+    return (char *)values + i * trib_dtype_size(dtype);
+}
+
+/* ---- accumulators and entries */
+
+/* Where acc is made, and the residual: the same in place; exchanged by a commit that delivers. */
+static inline void *tri_acc_of(const struct tri_accumulator *acc)
+{
+    return acc->current == NULL ? acc->buffer[0] : acc->buffer[*acc->current ^ 1];
+}
+
+static inline void *tri_residual_of(const struct tri_accumulator *acc)
+{
+    return acc->current == NULL ? acc->buffer[0] : acc->buffer[*acc->current];
+}
+
+static inline uint32_t tri_entries_count(const struct tri_entries *entries)
+{
+    if (entries->count == NULL || *entries->count > entries->capacity)
+        return entries->capacity;
+    return *entries->count;
+}
+
+static inline void tri_entries_set_count(const struct tri_entries *entries, uint32_t count)
+{
+    if (entries->count != NULL)
+        *entries->count = count;
+}
+
+/* The first of the entries from `from` on whose index is not below `bound`. */
+uint32_t tri_cpu_sparse_find(const struct tri_entries *entries, uint32_t from, uint64_t bound);
+
+/* Make acc in [first, first + count). */
+void tri_cpu_sparse_make(const struct tri_accumulator *acc, size_t first, size_t count);
+
+/* The kernels. Contracts: kernels/sparse.h. */
+trib_status tri_cpu_sparse_accumulate(const struct tri_accumulator *acc, uint32_t *nonfinite,
+                                      trib_stream stream);
+trib_status tri_cpu_sparse_select(const struct tri_accumulator *acc,
+                                  const struct tri_selection *selection,
+                                  const struct tri_entries *out, void *scratch,
+                                  trib_stream stream);
+trib_status tri_cpu_sparse_gather(const struct tri_accumulator *acc,
+                                  const struct tri_entries *entries, trib_stream stream);
+trib_status tri_cpu_sparse_gauss(const struct tri_accumulator *acc, double z, void *threshold,
+                                 void *scratch, trib_stream stream);
+trib_status tri_cpu_sparse_fit(const struct tri_accumulator *acc, const struct tri_fit *fit,
+                               const void *start, void *threshold, void *scratch,
+                               trib_stream stream);
+trib_status tri_cpu_sparse_nudge(void *kept, const void *threshold, trib_dtype dtype,
+                                 const uint32_t *count, const struct tri_fit *fit,
+                                 const uint32_t *decision, trib_stream stream);
+trib_status tri_cpu_sparse_aim(struct tri_cut *cut, uint32_t k, const void *threshold,
+                               trib_dtype dtype, trib_stream stream);
+trib_status tri_cpu_sparse_digits(const struct tri_entries *entries, const struct tri_cut *cut,
+                                  int round, uint32_t *histogram, trib_stream stream);
+trib_status tri_cpu_sparse_narrow(struct tri_cut *cut, int round, const uint32_t *histogram,
+                                  trib_dtype dtype, trib_stream stream);
+trib_status tri_cpu_sparse_count_ties(const struct tri_entries *entries, const struct tri_cut *cut,
+                                      uint32_t *ties, void *scratch, trib_stream stream);
+trib_status tri_cpu_sparse_share_ties(struct tri_cut *cut, const uint32_t *ties, int32_t rank,
+                                      trib_stream stream);
+trib_status tri_cpu_sparse_take(const struct tri_entries *entries, const struct tri_cut *cut,
+                                const struct tri_entries *kept, const struct tri_entries *dropped,
+                                void *scratch, trib_stream stream);
+trib_status tri_cpu_sparse_split(const struct tri_entries *entries, const uint64_t *bounds,
+                                 int32_t n, uint32_t *positions, trib_stream stream);
+trib_status tri_cpu_sparse_coarse(const struct tri_entries *entries, uint32_t width,
+                                  uint32_t *bins, uint32_t nbins, trib_stream stream);
+trib_status tri_cpu_sparse_merge(const struct tri_entries *lists, int32_t n, size_t first,
+                                 size_t count, const struct tri_entries *out, void *scratch,
+                                 trib_stream stream);
+trib_status tri_cpu_sparse_merge_dense(const struct tri_entries *lists, int32_t n, size_t first,
+                                       size_t count, void *out, trib_dtype out_dtype,
+                                       double divisor, const uint32_t *decision, void *scratch,
+                                       trib_stream stream);
+trib_status tri_cpu_sparse_commit(const struct tri_commit *commit, trib_stream stream);
+trib_status tri_cpu_sparse_settle(const struct tri_accumulator *acc,
+                                  const struct tri_entries *entries, int sign,
+                                  const struct tri_entries *among, const uint32_t *decision,
+                                  uint32_t *matched, trib_stream stream);
+trib_status tri_cpu_sparse_decay(const struct tri_accumulator *acc, double factor,
+                                 const uint32_t *decision, trib_stream stream);
+trib_status tri_cpu_sparse_norm(const struct tri_accumulator *acc, double *norm, void *scratch,
+                                trib_stream stream);
+trib_status tri_cpu_sparse_deliver(const struct tri_entries *entries, uint32_t *index, void *value,
+                                   trib_dtype out_dtype, uint32_t *count, double divisor,
+                                   const uint32_t *decision, trib_stream stream);
+trib_status tri_cpu_sparse_deliver_dense(const void *sum, trib_dtype dtype, size_t count,
+                                         void *out, trib_dtype out_dtype, double divisor,
+                                         const uint32_t *decision, trib_stream stream);
+trib_status tri_cpu_sparse_record(const struct tri_record *record, trib_stream stream);
+trib_status tri_cpu_sparse_chunk_select(const struct tri_accumulator *acc, bool accumulate,
+                                        bool clear, const struct tri_chunks *out,
+                                        uint32_t *nonfinite, void *scratch, trib_stream stream);
+trib_status tri_cpu_sparse_chunk_unpack(const struct tri_chunks *chunks, size_t count,
+                                        const struct tri_entries *out, void *scratch,
+                                        trib_stream stream);
+trib_status tri_cpu_sparse_chunk_merge(const struct tri_chunks *ranks, int32_t n, size_t count,
+                                       void *out, trib_dtype out_dtype, double divisor,
+                                       const uint32_t *decision, trib_stream stream);
+
+#endif

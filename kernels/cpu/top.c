@@ -1,0 +1,137 @@
+/* The k largest of a sequence: see top.h. */
+#include "kernels/cpu/top.h"
+
+enum {
+    GROUP = 16,        /* elements that are looked at together */
+    DIGIT = 8,         /* bits of a key that one round of a cut looks at */
+    DIGITS = 1 << DIGIT
+};
+
+/* Candidates that there is room for; GROUP of them beyond the bound, so that a group always fits. */
+static uint32_t capacity_of(size_t count, uint32_t k)
+{
+    const uint64_t half = (uint64_t)k + k / 2, more = (uint64_t)k + 65536;
+    const uint64_t wanted = half > more ? half : more;
+    const uint64_t limit = UINT32_MAX - GROUP;
+    const uint64_t bound = wanted < count ? wanted : count;
+    return (uint32_t)(bound < limit ? bound : limit) + GROUP;
+}
+
+size_t tri_top_bytes(size_t count, uint32_t k, trib_dtype dtype)
+{
+    return (size_t)capacity_of(count, k) * (trib_dtype_size(dtype) + sizeof(uint32_t));
+}
+
+void tri_top_begin(struct tri_top *top, void *room, size_t count, uint32_t k, trib_dtype dtype,
+                   uint64_t floor)
+{
+    *top = (struct tri_top){.dtype = dtype, .k = k, .floor = floor};
+    top->capacity = capacity_of(count, k);
+    top->value = room;
+    top->index = (uint32_t *)tri_at(room, dtype, top->capacity);
+}
+
+/* Show a group. The first loop asks whether anything in it is of interest, which is rare; the second
+ * appends without branches, as candidates often come in crowds. */
+#define DEFINE_SHOW(name, real, key, key_of, infinity)                                             \
+    static bool name##_any(const real *values, key floor)                                          \
+    {                                                                                              \
+        key any = 0;                                                                               \
+        for (size_t i = 0; i < GROUP; i++)                                                         \
+            any |= (key)((key)key_of(values[i]) > floor);                                          \
+        return any != 0;                                                                           \
+    }                                                                                              \
+    static void name##_append(struct tri_top *top, const real *values, size_t n, uint32_t first)   \
+    {                                                                                              \
+        const key floor = (key)top->floor;                                                         \
+        uint32_t count = top->count, nonfinite = 0;                                                \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            const key found = (key)key_of(values[i]);                                              \
+            top->index[count] = first + (uint32_t)i;                                               \
+            ((real *)top->value)[count] = values[i];                                               \
+            count += found > floor;                                                                \
+            nonfinite += found >= (key)infinity;                                                   \
+        }                                                                                          \
+        top->count = count;                                                                        \
+        top->nonfinite += nonfinite;                                                               \
+    }                                                                                              \
+    static void name(struct tri_top *top, const real *values, size_t n, uint32_t first)            \
+    {                                                                                              \
+        for (size_t i = 0; i < n; i += GROUP) {                                                    \
+            const uint64_t floor = top->floor < infinity ? top->floor : infinity - 1;              \
+            const size_t left = n - i < GROUP ? n - i : GROUP;                                     \
+            if (left == GROUP && !name##_any(values + i, (key)floor))                              \
+                continue;                                                                          \
+            if (top->capacity - top->count < GROUP) {                                              \
+                top->full = true;                                                                  \
+                tri_top_cut(top);                                                                  \
+            }                                                                                      \
+            name##_append(top, values + i, left, first + (uint32_t)i);                             \
+        }                                                                                          \
+    }
+DEFINE_SHOW(show_f32, float, int32_t, tri_key_f32, TRI_KEY_INFINITY_F32)
+DEFINE_SHOW(show_f64, double, int64_t, tri_key_f64, TRI_KEY_INFINITY_F64)
+
+void tri_top_show(struct tri_top *top, const void *values, size_t n, uint32_t first)
+{
+    if (top->dtype == TRIB_F64)
+        show_f64(top, values, n, first);
+    else
+        show_f32(top, values, n, first);
+}
+
+/* The key of the k-th largest candidate, digit by digit from the highest, and how many of those equal
+ * to it are among the k largest. There are at least k, and k is not 0. */
+static uint64_t find_kth(const struct tri_top *top, uint32_t *ties)
+{
+    uint64_t key = 0, known = 0; /* digits found so far, and which bits they are */
+    uint32_t wanted = top->k;
+    for (int shift = (top->dtype == TRIB_F64 ? 64 : 32) - DIGIT; shift >= 0; shift -= DIGIT) {
+        uint32_t histogram[DIGITS] = {0};
+        for (uint32_t i = 0; i < top->count; i++) {
+            const uint64_t found = tri_key_at(top->value, top->dtype, i);
+            histogram[found >> shift & (DIGITS - 1)] += (found & known) == key;
+        }
+        uint32_t digit = DIGITS - 1;
+        for (; histogram[digit] < wanted; digit--)
+            wanted -= histogram[digit];
+        key |= (uint64_t)digit << shift;
+        known |= (uint64_t)(DIGITS - 1) << shift;
+    }
+    *ties = wanted;
+    return key;
+}
+
+/* Keep what is above `kth` and the first `ties` of what is equal to it. */
+#define DEFINE_KEEP(name, real, key_of)                                                            \
+    static void name(struct tri_top *top, uint64_t kth, uint32_t ties)                             \
+    {                                                                                              \
+        real *value = top->value;                                                                  \
+        uint32_t kept = 0;                                                                         \
+        for (uint32_t i = 0; i < top->count; i++) {                                                \
+            const uint64_t key = key_of(value[i]);                                                 \
+            const bool tie = key == kth && ties != 0;                                              \
+            value[kept] = value[i];                                                                \
+            top->index[kept] = top->index[i];                                                      \
+            kept += key > kth || tie;                                                              \
+            ties -= tie;                                                                           \
+        }                                                                                          \
+        top->count = kept;                                                                         \
+    }
+DEFINE_KEEP(keep_f32, float, tri_key_f32)
+DEFINE_KEEP(keep_f64, double, tri_key_f64)
+
+void tri_top_cut(struct tri_top *top)
+{
+    uint32_t ties;
+    if (top->count <= top->k)
+        return;
+    const uint64_t kth = top->k == 0 ? tri_key_last(top->dtype) : find_kth(top, &ties);
+    if (top->k == 0)
+        ties = 0;
+    if (top->dtype == TRIB_F64)
+        keep_f64(top, kth, ties);
+    else
+        keep_f32(top, kth, ties);
+    top->floor = kth;
+}

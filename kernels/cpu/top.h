@@ -1,0 +1,36 @@
+/* The k largest of a sequence that is shown block after block, in ascending index order: the middle
+ * of select and chunk_select.
+ *
+ * What lies above a floor is a candidate. When the room for candidates is full, they are cut to the
+ * k largest and the floor rises to the least of these, which is right for any sequence: what is not
+ * among the k largest so far never will be, and of what comes later an equal key loses. So a floor
+ * that starts too low costs time and nothing else; one that starts too high leaves fewer than k. */
+#ifndef TRI_CPU_TOP_H
+#define TRI_CPU_TOP_H
+
+#include "kernels/cpu/sparse_cpu.h"
+
+struct tri_top {
+    trib_dtype dtype; /* f32 or f64 */
+    uint32_t k;
+    uint64_t floor; /* candidates have a key above it */
+    uint32_t capacity, count;
+    uint32_t *index; /* of the candidates, ascending */
+    void *value;
+    uint32_t nonfinite; /* infinities and NaNs seen */
+    bool full;          /* the room was too small once */
+};
+
+/* Room for the k largest of `count` elements. The candidates take max(1.5 k, k + 65,536) places, or
+ * fewer if there are fewer elements. */
+size_t tri_top_bytes(size_t count, uint32_t k, trib_dtype dtype);
+
+/* Begin; `room` as above, aligned to 8. */
+void tri_top_begin(struct tri_top *top, void *room, size_t count, uint32_t k, trib_dtype dtype,
+                   uint64_t floor);
+/* Element i of `values` has index first + i. */
+void tri_top_show(struct tri_top *top, const void *values, size_t n, uint32_t first);
+/* Cut to the k largest. */
+void tri_top_cut(struct tri_top *top);
+
+#endif
