@@ -1,0 +1,114 @@
+/* Even shares of the work. */
+#include "csrc/sparse/balance.h"
+
+#include "csrc/sparse/link.h"
+#include "csrc/sparse/mail.h"
+
+static uint64_t share_of(uint64_t total, int32_t size, int32_t b)
+{
+    const uint64_t longer = total % (uint64_t)size;
+    return total / (uint64_t)size * (uint64_t)b + ((uint64_t)b < longer ? (uint64_t)b : longer);
+}
+
+/* Where `target` of all entries lie below; bins before *bin hold *below entries. */
+static uint64_t bound_at(uint64_t target, const uint32_t *bins, uint32_t width, uint32_t *bin,
+                         uint64_t *below)
+{
+    while (*below + bins[*bin] <= target)
+        *below += bins[(*bin)++];
+    return (uint64_t)*bin * width + (target - *below) * width / bins[*bin];
+}
+
+void tri_balance_bounds(uint64_t *bounds, int32_t size, size_t count, const uint32_t *bins,
+                        uint32_t nbins, uint32_t width)
+{
+    uint64_t total = 0, below = 0;
+    uint32_t bin = 0;
+    for (uint32_t b = 0; b < nbins; b++)
+        total += bins[b];
+    bounds[0] = 0;
+    for (int32_t b = 1; b < size; b++) {
+        /* Less than the total, so the search ends; count may end within the last bin. */
+        const uint64_t share = share_of(total == 0 ? count : total, size, b);
+        const uint64_t at = total == 0 ? share : bound_at(share, bins, width, &bin, &below);
+        bounds[b] = at < count ? at : count;
+    }
+    bounds[size] = count;
+}
+
+void tri_balance_mean(uint64_t *bounds, int32_t size, size_t count, const uint32_t *own)
+{
+    bounds[0] = 0;
+    for (int32_t b = 1; b < size; b++) {
+        uint64_t sum = 0; /* of at most 64 numbers of 32 bits */
+        for (int32_t r = 0; r < size; r++)
+            sum += own[(size_t)r * (size_t)size + (size_t)b];
+        bounds[b] = sum / (uint64_t)size;
+    }
+    bounds[size] = count;
+}
+
+/* What two ranges of the list have in common. */
+struct range {
+    uint64_t begin, end;
+};
+
+static struct range common(struct range a, struct range b)
+{
+    const uint64_t begin = a.begin > b.begin ? a.begin : b.begin;
+    const uint64_t end = a.end < b.end ? a.end : b.end;
+    return (struct range){begin, end > begin ? end : begin};
+}
+
+/* The part of a list that begins at `origin` of the whole one. */
+static struct tri_entries part_at(const struct tri_entries *entries, uint64_t origin,
+                                  struct range range)
+{
+    if (range.begin == range.end)
+        return tri_entries_part(entries, 0, 0);
+    return tri_entries_part(entries, (size_t)(range.begin - origin),
+                            (size_t)(range.end - range.begin));
+}
+
+static trib_status keep_own(struct tri_run *run, const struct tri_entries *from,
+                            const struct tri_entries *to)
+{
+    const size_t n = from->capacity;
+    if (n == 0)
+        return TRIB_OK;
+    const trib_status status = tri_link_put(run, to->index, from->index, n * sizeof *from->index);
+    if (status != TRIB_OK)
+        return status;
+    return tri_link_put(run, to->value, from->value, n * trib_dtype_size(from->dtype));
+}
+
+trib_status tri_balance_blocks(struct tri_run *run, const struct tri_entries *entries,
+                               uint32_t *counts, const struct tri_entries *block)
+{
+    const int32_t rank = run->shape->rank, size = run->shape->size;
+    struct range held[TRI_MAX_LISTS], wanted[TRI_MAX_LISTS];
+    struct tri_mail mail = {.nsends = 0, .nreceives = 0};
+    uint64_t total = 0;
+    for (int32_t r = 0; r < size; r++) {
+        held[r] = (struct range){total, total + counts[r]};
+        total += counts[r];
+    }
+    for (int32_t r = 0; r < size; r++) {
+        wanted[r] = (struct range){share_of(total, size, r), share_of(total, size, r + 1)};
+        counts[r] = (uint32_t)(wanted[r].end - wanted[r].begin);
+    }
+    for (int32_t step = 1; step < size; step++) {
+        const int32_t to = (rank + step) % size, from = (rank + size - step) % size;
+        const struct tri_entries leaving =
+            part_at(entries, held[rank].begin, common(held[rank], wanted[to]));
+        const struct tri_entries coming =
+            part_at(block, wanted[rank].begin, common(held[from], wanted[rank]));
+        tri_mail_send(&mail, to, &leaving);
+        tri_mail_receive(&mail, from, &coming);
+    }
+    const struct range staying = common(held[rank], wanted[rank]);
+    const struct tri_entries kept = part_at(entries, held[rank].begin, staying);
+    const struct tri_entries place = part_at(block, wanted[rank].begin, staying);
+    const trib_status status = keep_own(run, &kept, &place);
+    return status != TRIB_OK ? status : tri_mail_exchange(run, &mail);
+}

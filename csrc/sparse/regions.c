@@ -1,0 +1,150 @@
+/* Split by bounds, exchange to owners, merge.
+ *
+ *   1. meet: the positions of the bounds in every rank's list, in one small allgather together with
+ *      the headers, and one fetch: now every rank knows the length of every message;
+ *   2. reduce: all messages at once, rank r's to r + 1, r + 2, ... so that no owner is everybody's
+ *      first; the owner merges the parts in rank order, its own among them.
+ *
+ * Cost: a rank sends what it chose outside its own region, and receives what the others chose in
+ * it. Entries have two words (index u32, value f32), three for f64, one and a half for bf16.
+ *
+ * Invariant: an entry lies in one region, so it is added up once; the order of the sum is the
+ * ranks', so it does not depend on where the bounds are. */
+#include "csrc/sparse/regions.h"
+
+#include "csrc/sparse/link.h"
+#include "csrc/sparse/mail.h"
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+size_t tri_regions_entries(const struct tri_shape *shape, size_t chosen, size_t region)
+{
+    return (size_t)shape->size * least(chosen, region);
+}
+
+void tri_regions_lay_out(struct tri_regions *regions, struct tri_arena *arena,
+                         const struct tri_shape *shape, size_t chosen, size_t region)
+{
+    const size_t size = (size_t)shape->size;
+    const size_t others = (size - 1) * least(chosen, region);
+    regions->rows = tri_arena_take(arena, size * sizeof *regions->rows);
+    regions->counts = tri_arena_take(arena, size * sizeof *regions->counts);
+    regions->arrived = tri_arena_entries(arena, others, shape->wire);
+    regions->merged = tri_arena_entries(
+        arena, least(tri_regions_entries(shape, chosen, region), region), shape->acc);
+}
+
+struct tri_entries tri_regions_chosen(const struct tri_regions *regions, struct tri_arena *arena,
+                                      const struct tri_shape *shape, size_t chosen)
+{
+    struct tri_entries entries = tri_arena_entries(arena, chosen, shape->wire);
+    if (regions->rows != NULL)
+        entries.count = &regions->rows[shape->rank].header.count;
+    return entries;
+}
+
+struct tri_header *tri_regions_header(const struct tri_regions *regions, const struct tri_run *run)
+{
+    return &regions->rows[run->shape->rank].header;
+}
+
+void tri_regions_equal(struct tri_regions *regions, const struct tri_shape *shape)
+{
+    for (int32_t b = 0; b <= shape->size; b++)
+        regions->bounds[b] = (uint64_t)shape->count * (uint64_t)b / (uint64_t)shape->size;
+}
+
+trib_status tri_regions_meet(struct tri_run *run, struct tri_regions *regions,
+                             const struct tri_entries *entries, uint32_t wishes)
+{
+    const int32_t size = run->shape->size;
+    struct tri_regions_row *own = &regions->rows[run->shape->rank];
+    trib_status status = tri_link_put(run, &own->wishes, &wishes, sizeof wishes);
+    if (status == TRIB_OK)
+        status = run->kernels->split(entries, regions->bounds, size, own->positions, run->stream);
+    if (status == TRIB_OK)
+        status = tri_link_allgather(run, own, regions->rows, sizeof *own, 0);
+    if (status == TRIB_OK)
+        status = tri_link_fetch(run, regions->told, regions->rows, (size_t)size * sizeof *own);
+    regions->wishes = 0;
+    for (int32_t r = 0; r < size && status == TRIB_OK; r++)
+        regions->wishes |= regions->told[r].wishes;
+    return status;
+}
+
+bool tri_regions_agree(const struct tri_regions *regions, const struct tri_run *run)
+{
+    for (int32_t r = 0; r < run->shape->size; r++) {
+        const struct tri_header *header = &regions->told[r].header;
+        if (header->signature != run->signature || header->nonfinite > 0)
+            return false;
+    }
+    return true;
+}
+
+trib_status tri_regions_commit(struct tri_run *run, const struct tri_regions *regions)
+{
+    return tri_run_commit(run, &regions->rows[0].header, sizeof *regions->rows);
+}
+
+trib_status tri_regions_give_up(struct tri_run *run, const struct tri_regions *regions)
+{
+    const struct tri_entries nothing = tri_entries_part(&regions->merged, 0, 0);
+    const trib_status status = tri_regions_commit(run, regions);
+    return status != TRIB_OK ? status : tri_run_result(run, &nothing, 1, NULL);
+}
+
+/* Rank `from`'s entries for rank `to`: how many, and where they begin in its list. */
+static size_t between(const struct tri_regions *regions, int32_t from, int32_t to, size_t *begin)
+{
+    const uint32_t *positions = regions->told[from].positions;
+    *begin = positions[to];
+    return positions[to + 1] - positions[to];
+}
+
+static trib_status exchange(struct tri_run *run, struct tri_regions *regions,
+                            const struct tri_entries *entries)
+{
+    const int32_t rank = run->shape->rank, size = run->shape->size;
+    struct tri_mail mail = {.nsends = 0, .nreceives = 0};
+    size_t begin, arrived = 0;
+    size_t n = between(regions, rank, rank, &begin);
+    regions->parts[rank] = tri_entries_part(entries, begin, n);
+    for (int32_t step = 1; step < size; step++) {
+        const int32_t to = (rank + step) % size, from = (rank + size - step) % size;
+        n = between(regions, rank, to, &begin);
+        const struct tri_entries part = tri_entries_part(entries, begin, n);
+        tri_mail_send(&mail, to, &part);
+        n = between(regions, from, rank, &begin);
+        regions->parts[from] = tri_entries_part(&regions->arrived, arrived, n);
+        tri_mail_receive(&mail, from, &regions->parts[from]);
+        arrived += n;
+    }
+    return tri_mail_exchange(run, &mail);
+}
+
+trib_status tri_regions_reduce(struct tri_run *run, struct tri_regions *regions,
+                               const struct tri_entries *entries)
+{
+    const int32_t rank = run->shape->rank;
+    const uint64_t first = regions->bounds[rank], end = regions->bounds[rank + 1];
+    const trib_status status = exchange(run, regions, entries);
+    if (status != TRIB_OK)
+        return status;
+    return run->kernels->merge(regions->parts, run->shape->size, (size_t)first,
+                               (size_t)(end - first), &regions->merged, run->scratch, run->stream);
+}
+
+trib_status tri_regions_count(struct tri_run *run, const struct tri_regions *regions,
+                              const struct tri_entries *entries, uint32_t *counts)
+{
+    const size_t bytes = sizeof *counts;
+    const trib_status status =
+        tri_link_allgather(run, entries->count, regions->counts, bytes, 0);
+    if (status != TRIB_OK)
+        return status;
+    return tri_link_fetch(run, counts, regions->counts, (size_t)run->shape->size * bytes);
+}

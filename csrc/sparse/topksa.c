@@ -1,0 +1,197 @@
+/* topksa: top-k, split and allgather.
+ *
+ * Problem. With topka every rank receives all P lists: words grow with P although most of what
+ * comes is added up. Here each index is added up in one place, and only sums are gathered.
+ *
+ * Paper. "TopkDSA" of Li and Hoefler, "Near-Optimal Sparse Allreduce for Distributed Deep Learning"
+ * (PPoPP 2022), after the dynamic sparse allreduce of Renggli et al., "SparCML" (SC 2019).
+ *
+ *   1. acc = gradient + residual; the k largest of acc are chosen, exactly.
+ *   2. Regions of equal size: rank r owns [r * n / P, (r + 1) * n / P).
+ *   3. One small allgather: every rank's header, and where the bounds lie in its list. Fetched.
+ *   4. Every rank sends its entries to their owners, to rank + 1 first, then rank + 2, ...
+ *   5. Every owner adds up what has come, in rank order.
+ *   6. One small allgather: how many sums every owner has. Fetched.
+ *   7. If there are so many that dense regions are fewer words, each owner sends its region, zeros
+ *      included, to all; else the sums are gathered as entries. With an index of i bytes and a
+ *      value of v the two cost the same at n * v / (v + i) sums: half of n for f32, two thirds for
+ *      f64.
+ *   8. Commit; what was chosen leaves the residual; the result is the sum, or its average.
+ *
+ * Cost, in words a rank (f32: an entry is two). 4: sent at most 2k, received at most 2 (P-1) min(k,
+ * n/P); both are 2k(P-1)/P if entries are spread evenly over the regions. 7, with U sums in all and
+ * u of them here: sent 2u(P-1), received 2(U - u), where k <= U <= min(Pk, n) if k entries are not
+ * 0; dense: sent (n/P)(P-1), received n - n/P. So 4k(P-1)/P .. (2k + n)(P-1)/P when evenly spread.
+ * Two waits for the stream.
+ *
+ * Invariant. Every chosen entry reaches one owner, is in one sum, and every sum is in the result,
+ * also if it is 0; just the chosen entries leave the residual.
+ *
+ * Different from the published code, where:
+ *  - the selection takes what is above the k-th magnitude, but k entries are cleared: the k-th was
+ *    lost in every call. Here the k are chosen, sent and cleared;
+ *  - the last region is n % (n / P) longer, wrong for small n. Here any n and P will do, n < P too;
+ *  - the switch is at n/3. Here it is where the words are equal, and both sides give the same bits;
+ *  - sums of the own part come first. Here they are in rank order, so they do not depend on the
+ *    owner.
+ * A result of entries never becomes dense: it would have to be searched for entries again on all
+ * ranks. Then 7 costs up to 2n(P-1)/P. */
+#include "csrc/sparse/topksa.h"
+
+#include "csrc/sparse/link.h"
+#include "csrc/sparse/mail.h"
+
+static size_t region_most(const struct tri_shape *shape)
+{
+    const size_t size = (size_t)shape->size;
+    return shape->count / size + (shape->count % size != 0);
+}
+
+size_t tri_topksa_entries(const struct tri_shape *shape)
+{
+    return tri_regions_entries(shape, shape->k, region_most(shape));
+}
+
+size_t tri_topksa_selects(const struct tri_shape *shape)
+{
+    return shape->k;
+}
+
+size_t tri_topksa_capacity(const struct tri_shape *shape)
+{
+    const size_t entries = (size_t)shape->size * shape->k;
+    return entries < shape->count ? entries : shape->count;
+}
+
+void tri_topksa_lay_out(struct tri_topksa *own, struct tri_arena *arena,
+                        const struct tri_shape *shape, bool dense)
+{
+    tri_regions_lay_out(&own->regions, arena, shape, shape->k, region_most(shape));
+    own->chosen = tri_regions_chosen(&own->regions, arena, shape, shape->k);
+    own->gathered = tri_arena_entries(arena, tri_topksa_capacity(shape), shape->acc);
+    own->sums = NULL;
+    if (dense && !shape->entries && shape->dtype != shape->acc)
+        own->sums = tri_arena_take(arena, shape->count * trib_dtype_size(shape->acc));
+}
+
+/* Whether dense regions are no more words than `sums` entries. */
+static bool dense_is_less(const struct tri_shape *shape, uint64_t sums)
+{
+    const uint64_t value = trib_dtype_size(shape->acc);
+    return sums * (value + sizeof(uint32_t)) >= shape->count * value;
+}
+
+/* All regions to all ranks: each may have another length, so rank by rank. */
+static trib_status spread(struct tri_run *run, const uint64_t *bounds, char *sums)
+{
+    const int32_t rank = run->shape->rank, size = run->shape->size;
+    const size_t element = trib_dtype_size(run->shape->acc);
+    struct tri_mail mail = {.nsends = 0, .nreceives = 0};
+    for (int32_t step = 1; step < size; step++) {
+        const int32_t to = (rank + step) % size, from = (rank + size - step) % size;
+        tri_mail_send_bytes(&mail, to, sums + bounds[rank] * element,
+                            (size_t)(bounds[rank + 1] - bounds[rank]) * element);
+        tri_mail_receive_bytes(&mail, from, sums + bounds[from] * element,
+                               (size_t)(bounds[from + 1] - bounds[from]) * element);
+    }
+    return tri_mail_exchange(run, &mail);
+}
+
+/* All sums, dense, on all ranks. */
+static trib_status gather_dense(struct tri_run *run, struct tri_topksa *own, void *sums)
+{
+    const struct tri_regions *regions = &own->regions;
+    const uint64_t first = regions->bounds[run->shape->rank];
+    const uint64_t end = regions->bounds[run->shape->rank + 1];
+    char *region = (char *)sums + first * trib_dtype_size(run->shape->acc);
+    const trib_status status = run->kernels->merge_dense(
+        regions->parts, run->shape->size, (size_t)first, (size_t)(end - first), region,
+        run->shape->acc, 1.0, NULL, run->scratch, run->stream);
+    return status != TRIB_OK ? status : spread(run, regions->bounds, sums);
+}
+
+static trib_status deliver_dense(struct tri_run *run, const void *sums)
+{
+    const struct tri_shape *shape = run->shape;
+    return run->kernels->deliver_dense(sums, shape->acc, shape->count, run->dense, shape->dtype,
+                                       tri_run_divisor(run), run->words.decision, run->stream);
+}
+
+/* Everything that was chosen is in the result. */
+static trib_status commit(struct tri_run *run, struct tri_topksa *own)
+{
+    const trib_status status = tri_regions_commit(run, &own->regions);
+    if (status != TRIB_OK)
+        return status;
+    run->words.selected = own->chosen.count;
+    if (!tri_run_clears(run))
+        return tri_run_settle(run, &own->chosen, NULL);
+    run->words.delivered = own->chosen.count;
+    return TRIB_OK;
+}
+
+static trib_status finish_dense(struct tri_run *run, struct tri_topksa *own)
+{
+    void *sums = own->sums != NULL ? own->sums : run->dense;
+    trib_status status = gather_dense(run, own, sums);
+    if (status == TRIB_OK)
+        status = commit(run, own);
+    return status != TRIB_OK ? status : deliver_dense(run, sums);
+}
+
+static trib_status finish_entries(struct tri_run *run, struct tri_topksa *own,
+                                  const uint32_t *counts)
+{
+    trib_status status =
+        tri_link_allgather_entries(run, &own->regions.merged, counts, &own->gathered);
+    if (status == TRIB_OK)
+        status = commit(run, own);
+    return status != TRIB_OK ? status : tri_run_result(run, &own->gathered, 1, NULL);
+}
+
+trib_status tri_topksa_run(struct tri_run *run, struct tri_topksa *own, bool dense)
+{
+    struct tri_regions *regions = &own->regions;
+    uint32_t counts[TRI_MAX_LISTS];
+    uint64_t sums = 0;
+    tri_regions_equal(regions, run->shape);
+    trib_status status = tri_run_select(run, tri_regions_header(regions, run), &own->chosen,
+                                        tri_run_clears(run));
+    if (status == TRIB_OK)
+        status = tri_regions_meet(run, regions, &own->chosen, 0);
+    if (status != TRIB_OK)
+        return status;
+    if (!tri_regions_agree(regions, run))
+        return tri_regions_give_up(run, regions);
+    status = tri_regions_reduce(run, regions, &own->chosen);
+    if (status == TRIB_OK)
+        status = tri_regions_count(run, regions, &regions->merged, counts);
+    if (status != TRIB_OK)
+        return status;
+    for (int32_t r = 0; r < run->shape->size; r++)
+        sums += counts[r];
+    if (dense && !run->shape->entries && dense_is_less(run->shape, sums))
+        return finish_dense(run, own);
+    return finish_entries(run, own, counts);
+}
+
+static void lay_out(void *own, struct tri_arena *arena, const struct tri_shape *shape)
+{
+    tri_topksa_lay_out(own, arena, shape, true);
+}
+
+static trib_status run_topksa(struct tri_run *run, void *own)
+{
+    return tri_topksa_run(run, own, true);
+}
+
+const struct tri_algorithm tri_sparse_topksa = {
+    .name = "topksa",
+    .waits = true,
+    .own_bytes = sizeof(struct tri_topksa),
+    .lay_out = lay_out,
+    .entries = tri_topksa_entries,
+    .capacity = tri_topksa_capacity,
+    .run = run_topksa,
+    .selects = tri_topksa_selects,
+};
