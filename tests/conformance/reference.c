@@ -33,6 +33,8 @@ static uint16_t half_bits(double value)
 {
     if (value == 0)
         return 0;
+    if (!isfinite(value))
+        return isnan(value) ? 0x7e00 : value < 0 ? 0xfc00 : 0x7c00;
     int exponent;
     const double fraction = frexp(fabs(value), &exponent);
     return (uint16_t)((value < 0 ? 0x8000 : 0) | (exponent + 14) << 10 |

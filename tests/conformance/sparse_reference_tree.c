@@ -1,0 +1,116 @@
+/* What sparse allreduces should give, by definition: those whose result depends on who meets whom.
+ * The shapes are those that csrc/sparse/gtopk.c and srs.c document at their heads. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/conformance/sparse_reference.h"
+
+/* What one rank holds on the way: sums, dense. A sum of 0 is not held. */
+struct held {
+    double *sum;
+    unsigned char *marked;
+};
+
+static void *need(size_t n, size_t size)
+{
+    void *memory = calloc(n + 1, size);
+    if (memory == NULL)
+        abort();
+    return memory;
+}
+
+static struct held *hold(const struct sparse_reference *reference)
+{
+    struct held *held = need((size_t)reference->size, sizeof *held);
+    for (int rank = 0; rank < reference->size; rank++)
+        held[rank] = (struct held){need(reference->count, sizeof(double)),
+                                   need(reference->count, 1)};
+    return held;
+}
+
+static void let_go(const struct sparse_reference *reference, struct held *held)
+{
+    for (int rank = 0; rank < reference->size; rank++) {
+        free(held[rank].sum);
+        free(held[rank].marked);
+    }
+    free(held);
+}
+
+/* Each rank's chosen values, as they travel. */
+static void begin(struct sparse_reference *reference, struct held *held)
+{
+    for (int rank = 0; rank < reference->size; rank++)
+        for (size_t i = 0; i < reference->count; i++) {
+            double *sent = &reference->sent[(size_t)rank * reference->count + i];
+            *sent = reference->picked[rank][i]
+                        ? sparse_round(reference->acc[rank][i], reference->wire)
+                        : 0;
+            held[rank].sum[i] = *sent;
+        }
+}
+
+/* Of the sums that `self` holds in [first, first + n) keep the k largest; the others are its to give
+ * back: they wait in dropped. */
+static void cut(struct sparse_reference *reference, struct held *self, double *dropped, size_t first,
+                size_t n, uint64_t k)
+{
+    sparse_reference_top(reference, self->sum, first, n, k, 0, self->marked, NULL);
+    for (size_t i = first; i < first + n; i++)
+        if (!self->marked[i]) {
+            dropped[i] = sparse_round(dropped[i] + self->sum[i], reference->acc_dtype);
+            self->sum[i] = 0;
+        }
+}
+
+static void add(const struct sparse_reference *reference, struct held *to, const struct held *from,
+                size_t first, size_t n)
+{
+    for (size_t i = first; i < first + n; i++)
+        to->sum[i] = sparse_round(to->sum[i] + from->sum[i], reference->acc_dtype);
+}
+
+/* The result is known: settle, and give back at its indices what was dropped on the way there. */
+static void end(struct sparse_reference *reference, const struct held *dropped)
+{
+    for (size_t i = 0; i < reference->count; i++)
+        reference->support[i] = reference->sum[i] != 0;
+    sparse_reference_settle(reference);
+    for (int rank = 0; rank < reference->size; rank++)
+        for (size_t i = 0; i < reference->count; i++)
+            if (reference->support[i])
+                reference->residual[rank][i] =
+                    sparse_round(reference->residual[rank][i] + dropped[rank].sum[i],
+                                 reference->acc_dtype);
+}
+
+/* -------------------------------------------------------------------------------------- gtopk */
+
+static void meet(struct sparse_reference *reference, struct held *held, struct held *dropped,
+                 int to, int from)
+{
+    add(reference, &held[to], &held[from], 0, reference->count);
+    cut(reference, &held[to], dropped[to].sum, 0, reference->count, reference->k);
+}
+
+void sparse_reference_gtopk(struct sparse_reference *reference)
+{
+    struct held *held = hold(reference), *dropped = hold(reference);
+    int power = 1;
+    while (2 * power <= reference->size)
+        power *= 2;
+    for (int rank = 0; rank < reference->size; rank++)
+        reference->selected[rank] =
+            sparse_reference_top(reference, reference->acc[rank], 0, reference->count,
+                                 reference->k, 0, reference->picked[rank], NULL);
+    begin(reference, held);
+    for (int rank = 0; power + rank < reference->size; rank++)
+        meet(reference, held, dropped, rank, power + rank);
+    for (int s = 1; s < power; s *= 2)
+        for (int rank = 0; rank < power; rank += 2 * s)
+            meet(reference, held, dropped, rank, rank + s);
+    memcpy(reference->sum, held[0].sum, reference->count * sizeof(double));
+    end(reference, dropped);
+    let_go(reference, held);
+    let_go(reference, dropped);
+}
