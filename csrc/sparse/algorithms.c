@@ -6,9 +6,12 @@
 const struct tri_algorithm *const tri_algorithms[] = {
     &tri_sparse_topka,
     &tri_sparse_topka2,
+    &tri_sparse_topkaopt,
     &tri_sparse_topksa,
     &tri_sparse_gtopk,
     &tri_sparse_oktopk,
+    &tri_sparse_gaussiank,
+    &tri_sparse_gaussiankconcat,
     &tri_sparse_gaussianksa,
     NULL,
 };

@@ -1,0 +1,122 @@
+/* topkaopt: topka with a threshold that is used again.
+ *
+ * Problem. An exact top-k has to find its threshold. Here that is done in one call of 32; the others
+ * take what lies above the threshold found then.
+ *
+ * Paper. The "TopkAopt" of Ok-Topk's published code (Li and Hoefler, PPoPP 2022), whose thresholds are
+ * reused because those of successive calls are close.
+ *
+ *   1. acc = gradient + residual. A rank that has no threshold above 0, or any rank in every 32nd call,
+ *      chooses the k largest, exactly, and remembers the smallest magnitude among them. Otherwise it
+ *      chooses all that lie above its threshold; if they are more than 4k + 1024, the largest.
+ *   2. One small allgather of the headers, which hold the numbers of entries. Fetched.
+ *   3. All entries to all ranks. A rank may have none.
+ *   4. Commit; the smallest magnitude of an exact choice becomes the threshold; what was chosen leaves
+ *      the residual (in separate mode it has in step 1).
+ *   5. The result is the sum of the lists in rank order, or its average.
+ *
+ * Each rank has a threshold of its own, and whether it chooses exactly is nobody else's business: what
+ * follows looks the same from outside. With k = n every choice is exact, or it would miss the smallest.
+ *
+ * Cost: rank r sends 2 k_r (P-1) words and receives twice the sum of the others' k; 2k(P-1) in exact
+ * calls, at most 2 (4k + 1024)(P-1). One wait for the stream.
+ *
+ * Invariant. As in topka: every entry that was chosen is in the result and has left the residual of its
+ * rank; nothing else moved. A call that does not deliver leaves the threshold as it was.
+ *
+ * Different from the published code, where reuse calls a function without two of its arguments in two
+ * of three variants and fails; where k_r has no limit, and the buffers do not grow with it; where an
+ * empty choice of one rank returns too few values. */
+#include "csrc/sparse/counted.h"
+#include "csrc/sparse/link.h"
+
+enum { EXACT_EVERY = 32 };
+
+struct topkaopt {
+    struct tri_counted counted;
+    struct tri_entries gathered;
+    void *threshold; /* of acc's type, kept from call to call */
+    bool known;      /* there is one, above 0 */
+};
+
+static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shape *shape)
+{
+    struct topkaopt *own = memory;
+    tri_counted_lay_out(&own->counted, arena, shape);
+    own->gathered = tri_arena_entries(arena, tri_counted_entries(shape), shape->wire);
+    own->threshold = tri_arena_take(arena, sizeof(double));
+}
+
+static bool is_exact(const struct tri_run *run, const struct topkaopt *own)
+{
+    return !own->known || run->step % EXACT_EVERY == 0 || run->shape->k == run->shape->count;
+}
+
+static trib_status choose(struct tri_run *run, struct topkaopt *own, bool exact)
+{
+    const struct tri_shape *shape = run->shape;
+    struct tri_header *header = tri_counted_header(&own->counted, run);
+    const struct tri_selection selection = {
+        .count = shape->count,
+        .k = exact ? shape->k : tri_limit(shape),
+        .threshold = exact ? NULL : own->threshold,
+        .accumulate = !shape->in_place,
+        .clear = tri_run_clears(run),
+        .nonfinite = &header->nonfinite,
+        .kth = exact ? tri_counted_value(&own->counted, run) : NULL,
+        .fallbacks = run->words.fallbacks,
+    };
+    const trib_status status = tri_run_sign(run, header);
+    return status != TRIB_OK ? status
+                             : run->kernels->select(&run->acc, &selection, &own->counted.chosen,
+                                                    run->scratch, run->stream);
+}
+
+/* After commit: `found` is the value that the device has as well. */
+static trib_status keep(struct tri_run *run, struct topkaopt *own, double found)
+{
+    own->known = found > 0;
+    return run->kernels->nudge(own->threshold, tri_counted_value(&own->counted, run),
+                               run->shape->acc, run->words.zero, NULL, run->words.decision,
+                               run->stream);
+}
+
+static trib_status run_topkaopt(struct tri_run *run, void *memory)
+{
+    static const double none = 0;
+    struct topkaopt *own = memory;
+    const bool exact = is_exact(run, own);
+    double found = 0;
+    trib_status status = TRIB_OK;
+    if (!own->known)
+        status = tri_link_put(run, own->threshold, &none, sizeof none);
+    if (status == TRIB_OK)
+        status = choose(run, own, exact);
+    if (status == TRIB_OK)
+        status = tri_counted_fetch(run, &own->counted, exact ? &found : NULL);
+    if (status == TRIB_OK)
+        status = tri_counted_gather(run, &own->counted, &own->gathered, tri_run_clears(run));
+    if (status != TRIB_OK || !exact || !own->counted.agreed)
+        return status;
+    return keep(run, own, found);
+}
+
+static struct tri_kept kept(void *memory)
+{
+    struct topkaopt *own = memory;
+    return (struct tri_kept){.device = own->threshold,
+                             .host = &own->known,
+                             .device_bytes = sizeof(double),
+                             .host_bytes = sizeof own->known};
+}
+
+const struct tri_algorithm tri_sparse_topkaopt = {
+    .name = "topkaopt",
+    .waits = true,
+    .own_bytes = sizeof(struct topkaopt),
+    .lay_out = lay_out,
+    .entries = tri_counted_entries,
+    .capacity = tri_counted_capacity,
+    .run = run_topkaopt,
+    .kept = kept,
+};
