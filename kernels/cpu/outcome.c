@@ -30,10 +30,11 @@ trib_status tri_cpu_sparse_commit(const struct tri_commit *commit, trib_stream s
 }
 
 /* The tally has one writer, this stream, and readers at any time in other threads: every field is
- * stored by itself, and a reader that has seen an odd or a changed version reads again. */
+ * stored by itself, after the odd version (release), and a reader that has seen an odd or a changed
+ * version reads again. */
 static void put(uint64_t *field, uint64_t value)
 {
-    __atomic_store_n(field, value, __ATOMIC_RELAXED);
+    __atomic_store_n(field, value, __ATOMIC_RELEASE);
 }
 
 static void add(uint64_t *field, uint64_t value)
@@ -54,7 +55,7 @@ static void record_delivered(struct tri_tally *tally, const struct tri_record *r
     add(&tally->bytes_received, record->bytes_received);
     put(&tally->fallbacks, *record->fallbacks);
     if (record->norm != NULL)
-        __atomic_store(&tally->norm, (double[]){*record->norm}, __ATOMIC_RELAXED);
+        __atomic_store(&tally->norm, (double[]){*record->norm}, __ATOMIC_RELEASE);
 }
 
 trib_status tri_cpu_sparse_record(const struct tri_record *record, trib_stream stream)
@@ -62,8 +63,7 @@ trib_status tri_cpu_sparse_record(const struct tri_record *record, trib_stream s
     (void)stream;
     struct tri_tally *tally = record->tally;
     __atomic_store_n(&tally->version, tally->version + 1, __ATOMIC_RELAXED);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
-    __atomic_store_n(&tally->outcome, *record->outcome, __ATOMIC_RELAXED);
+    __atomic_store_n(&tally->outcome, *record->outcome, __ATOMIC_RELEASE);
     add(&tally->ended, 1);
     add(&tally->non_finite_calls, *record->outcome == TRI_OUTCOME_NON_FINITE);
     if (*record->decision != 0)
