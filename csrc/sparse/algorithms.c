@@ -13,6 +13,7 @@ const struct tri_algorithm *const tri_algorithms[] = {
     &tri_sparse_gaussiank,
     &tri_sparse_gaussiankconcat,
     &tri_sparse_gaussianksa,
+    &tri_sparse_srs,
     NULL,
 };
 

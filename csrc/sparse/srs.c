@@ -1,0 +1,326 @@
+/* srs: reduce-scatter of blocks that stay sparse, then an allgather.
+ *
+ * Problem. In a reduce-scatter of sparse blocks the sums fill up on the way. Here each block is cut to
+ * its share of k again before it goes on, so every message has a fixed size, on any number of ranks.
+ *
+ * Paper. "Spar-Reduce-Scatter" with global residual collection, of Zhao, Zhang, Zhou, Xu, Li and Yu,
+ * "SparDL: Distributed Deep Learning Training with Efficient Sparse Communication" (ICDE 2024, arXiv
+ * 2304.00737).
+ *
+ *   1. P blocks: block b is [b n / P, (b + 1) n / P), and rank b its owner. q = max(k / P, 1) entries a
+ *      block (all of a block if k = n; none if k = 0).
+ *   2. acc = gradient + residual; of each block the q largest of acc are chosen, exactly.
+ *   3. L = ceil(log2 P) rounds, with the distances D = 2^(L-1), ..., 4, 2, 1. Let a block's offset on
+ *      rank r be (b - r) mod P. Before a round a rank holds the offsets below E; at first E is P. It
+ *      sends those in [D, E) to rank r + D (mod P), where their offsets are less by D, and receives as
+ *      many from rank r - D. Then E is D. So the first message holds the remainder, P - 2^(L-1) blocks,
+ *      and the others half of what is left.
+ *   4. A block that is about to leave, and in the end the own one (offset 0), is added up: what the rank
+ *      chose, then what has arrived for it, round by round. If anything has arrived the sum is cut to
+ *      the q largest, zeros left out, and the rest is remembered as dropped. It is cut once, however much
+ *      has arrived.
+ *   5. One allgather of the P own blocks, with the headers in front: the result, in index order.
+ *   6. Commit. What a rank chose leaves its residual where it is in the result.
+ *   7. What a rank dropped at an index of the result is added to its residual.
+ *
+ * Why each contribution arrives exactly once. What rank r chose of block b has at first the offset
+ * o = (b - r) mod P < P <= 2^L there. A round with o >= D moves it to the rank that is D further, where
+ * its offset is o - D; any other leaves it, and o < D afterwards in both cases. After the last round
+ * o < 1: it is on rank b. It is moved, not copied, and a block that has left a rank never returns, for
+ * its offsets there would be D or more.
+ *
+ * Cost, in words a rank: 2q(P-1) for the blocks sent, as many received, and 2q(P-1) for the allgather:
+ * 4q(P-1) = 4k(P-1)/P if P divides k. (Round one travels as chosen: 1.5q a block with bf16.) L messages
+ * one after the other and an allgather. Fixed sizes, no wait.
+ *
+ * Invariant. As in gtopk: a sum is passed on or dropped, so at an index of the result what was cleared
+ * is what is in the result and what was given back; elsewhere nothing has left any residual.
+ *
+ * Different from the paper: a block is cut when it is sent, not after every arrival, so fewer sums are
+ * made of values that were cut already. The allgather is the backend's. */
+#include "csrc/sparse/cut.h"
+#include "csrc/sparse/link.h"
+
+enum { ROUNDS = 6 }; /* of TRI_MAX_LISTS ranks */
+
+struct srs {
+    struct tri_packet chosen;          /* by offset */
+    struct tri_packet arrived[ROUNDS]; /* by round, in each by offset */
+    struct tri_packet leaving;         /* in one round, after the first, by offset - D */
+    struct tri_packet blocks;          /* by rank, in the end */
+    struct tri_entries merged;         /* one block */
+    struct tri_entries dropped[TRI_MAX_LISTS]; /* by offset */
+    struct tri_entries own;            /* all that this rank has chosen */
+    struct tri_entries result;
+    struct tri_cut_room room;
+};
+
+/* ---- who holds what */
+
+static int32_t rounds(const struct tri_shape *shape)
+{
+    int32_t n = 0;
+    while ((1 << n) < shape->size)
+        n++;
+    return n;
+}
+
+/* D of a round. */
+static int32_t distance(const struct tri_shape *shape, int32_t round)
+{
+    return 1 << (rounds(shape) - 1 - round);
+}
+
+/* How many blocks leave in a round, and arrive: E - D. */
+static int32_t moving(const struct tri_shape *shape, int32_t round)
+{
+    const int32_t held = round == 0 ? shape->size : distance(shape, round - 1);
+    return held - distance(shape, round);
+}
+
+/* In how many rounds, of those before `round`, something arrives for an offset that is still held. */
+static int32_t arrivals(const struct tri_shape *shape, int32_t round, int32_t offset)
+{
+    int32_t n = 0;
+    for (int32_t before = 0; before < round; before++)
+        n += offset < moving(shape, before);
+    return n;
+}
+
+/* The round in which an offset leaves; for 0, which never does, the one after the last. */
+static int32_t leaves(const struct tri_shape *shape, int32_t offset)
+{
+    int32_t round = 0;
+    while (round < rounds(shape) && offset < distance(shape, round))
+        round++;
+    return round;
+}
+
+static size_t block_begin(const struct tri_shape *shape, int32_t block)
+{
+    return (size_t)((uint64_t)shape->count * (uint64_t)block / (uint64_t)shape->size);
+}
+
+static int32_t block_at(const struct tri_shape *shape, int32_t offset)
+{
+    return (shape->rank + offset) % shape->size;
+}
+
+/* ---- sizes */
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint32_t block_most(const struct tri_shape *shape)
+{
+    const uint64_t size = (uint64_t)shape->size;
+    return (uint32_t)((shape->count + size - 1) / size);
+}
+
+/* q */
+static uint32_t share(const struct tri_shape *shape)
+{
+    const uint32_t k = shape->k, size = (uint32_t)shape->size;
+    if (k == shape->count)
+        return block_most(shape);
+    return k == 0 ? 0 : k < size ? 1 : k / size;
+}
+
+static size_t all_shares(const struct tri_shape *shape)
+{
+    return (size_t)shape->size * share(shape);
+}
+
+static size_t capacity(const struct tri_shape *shape)
+{
+    return least(all_shares(shape), shape->count);
+}
+
+static size_t selects(const struct tri_shape *shape)
+{
+    return share(shape);
+}
+
+static uint64_t chosen_in_all(const struct tri_shape *shape)
+{
+    return capacity(shape);
+}
+
+/* What a cut of a block drops, n lists having come together: no more than n - 1 of them hold, for if
+ * fewer than q are kept only sums of 0 are dropped, and each is made of two entries or more. But bf16
+ * may have rounded any value to 0. */
+static size_t dropped_entries(const struct tri_shape *shape, int32_t n)
+{
+    const int32_t lists = shape->wire == shape->acc ? n - 1 : n;
+    return least((size_t)lists * share(shape), block_most(shape));
+}
+
+static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shape *shape)
+{
+    struct srs *own = memory;
+    const int32_t last = rounds(shape);
+    const uint32_t q = share(shape);
+    own->chosen = tri_arena_packets(arena, (size_t)shape->size, q, shape->wire);
+    for (int32_t round = 0; round < last; round++)
+        own->arrived[round] = tri_arena_packets(arena, (size_t)moving(shape, round), q,
+                                                round == 0 ? shape->wire : shape->acc);
+    own->leaving = tri_arena_packets(arena, last < 2 ? 0 : (size_t)moving(shape, 1), q, shape->acc);
+    own->blocks = tri_arena_packets(arena, (size_t)shape->size, q, shape->acc);
+    own->merged = tri_arena_entries(arena, least((size_t)(last + 1) * q, block_most(shape)),
+                                    shape->acc);
+    for (int32_t offset = 0; offset < shape->size; offset++) {
+        const int32_t n = arrivals(shape, leaves(shape, offset), offset);
+        if (n > 0)
+            own->dropped[offset] =
+                tri_arena_entries(arena, dropped_entries(shape, n + 1), shape->acc);
+    }
+    own->own = tri_arena_entries(arena, capacity(shape), shape->acc);
+    own->result = tri_arena_entries(arena, capacity(shape), shape->acc);
+    tri_cut_lay_out(&own->room, arena, shape);
+}
+
+/* ---- one call */
+
+static trib_status choose(struct tri_run *run, const struct srs *own)
+{
+    const struct tri_shape *shape = run->shape;
+    trib_status status =
+        tri_run_accumulate(run, tri_packet_header(&own->blocks, (size_t)shape->rank));
+    for (int32_t offset = 0; offset < shape->size && status == TRIB_OK; offset++) {
+        const int32_t block = block_at(shape, offset);
+        const size_t first = block_begin(shape, block);
+        const struct tri_selection selection = {
+            .first = first,
+            .count = block_begin(shape, block + 1) - first,
+            .k = share(shape),
+            .fallbacks = run->words.fallbacks,
+        };
+        const struct tri_entries out = tri_packet_entries(&own->chosen, (size_t)offset);
+        status = run->kernels->select(&run->acc, &selection, &out, run->scratch, run->stream);
+    }
+    return status;
+}
+
+/* Step 4. */
+static trib_status add_up(struct tri_run *run, struct srs *own, int32_t offset,
+                          const struct tri_entries *out)
+{
+    const struct tri_shape *shape = run->shape;
+    const int32_t block = block_at(shape, offset);
+    const size_t first = block_begin(shape, block), end = block_begin(shape, block + 1);
+    struct tri_entries lists[ROUNDS + 1] = {tri_packet_entries(&own->chosen, (size_t)offset)};
+    int32_t n = 1;
+    for (int32_t round = 0; round < leaves(shape, offset); round++)
+        if (offset < moving(shape, round))
+            lists[n++] = tri_packet_entries(&own->arrived[round], (size_t)offset);
+    const trib_status status =
+        run->kernels->merge(lists, n, first, end - first, n == 1 ? out : &own->merged,
+                            run->scratch, run->stream);
+    if (status != TRIB_OK || n == 1)
+        return status;
+    return tri_cut_local(run, &own->room, &own->merged, share(shape), out, &own->dropped[offset]);
+}
+
+/* The blocks that leave in a round: the first ones just as they were chosen. */
+static trib_status pack(struct tri_run *run, struct srs *own, int32_t round, void **out)
+{
+    const struct tri_shape *shape = run->shape;
+    const int32_t first = distance(shape, round);
+    trib_status status = TRIB_OK;
+    *out = round == 0 ? tri_packet_header(&own->chosen, (size_t)first)
+                      : tri_packet_header(&own->leaving, 0);
+    for (int32_t i = 0; round > 0 && i < moving(shape, round) && status == TRIB_OK; i++) {
+        const struct tri_entries entries = tri_packet_entries(&own->leaving, (size_t)i);
+        status = add_up(run, own, first + i, &entries);
+    }
+    return status;
+}
+
+static trib_status exchange(struct tri_run *run, struct srs *own, int32_t round)
+{
+    const struct tri_shape *shape = run->shape;
+    const struct tri_packet *arrived = &own->arrived[round];
+    const size_t n = (size_t)moving(shape, round);
+    const size_t bytes = n * tri_packet_bytes(arrived->capacity, arrived->dtype);
+    const size_t payload = n * tri_entries_bytes(arrived->capacity, arrived->dtype);
+    const int32_t further = distance(shape, round);
+    struct tri_message send = {(shape->rank + further) % shape->size, NULL, bytes, payload};
+    const struct tri_message receive = {(shape->rank + shape->size - further) % shape->size,
+                                        arrived->data, bytes, payload};
+    const trib_status status = pack(run, own, round, &send.data);
+    return status != TRIB_OK ? status : tri_link_exchange(run, &send, 1, &receive, 1);
+}
+
+static trib_status reduce_scatter(struct tri_run *run, struct srs *own)
+{
+    const struct tri_entries block =
+        tri_packet_entries(&own->blocks, (size_t)run->shape->rank);
+    trib_status status = TRIB_OK;
+    for (int32_t round = 0; round < rounds(run->shape) && status == TRIB_OK; round++)
+        status = exchange(run, own, round);
+    return status != TRIB_OK ? status : add_up(run, own, 0, &block);
+}
+
+static trib_status allgather(struct tri_run *run, const struct srs *own)
+{
+    const struct tri_packet *blocks = &own->blocks;
+    return tri_link_allgather(run, tri_packet_header(blocks, (size_t)run->shape->rank),
+                              blocks->data, tri_packet_bytes(blocks->capacity, blocks->dtype),
+                              tri_entries_bytes(blocks->capacity, blocks->dtype));
+}
+
+/* Blocks in index order, the first of them at packet `first`, as one list. */
+static trib_status join(struct tri_run *run, const struct tri_packet *packets, int32_t first,
+                        const struct tri_entries *out)
+{
+    const int32_t size = run->shape->size;
+    struct tri_entries lists[TRI_MAX_LISTS];
+    for (int32_t b = 0; b < size; b++)
+        lists[b] = tri_packet_entries(packets, (size_t)((first + b) % size));
+    return run->kernels->merge(lists, size, 0, run->shape->count, out, run->scratch, run->stream);
+}
+
+static trib_status settle(struct tri_run *run, const struct srs *own)
+{
+    const struct tri_shape *shape = run->shape;
+    run->words.selected = own->own.count;
+    trib_status status = tri_run_settle(run, &own->own, &own->result);
+    for (int32_t offset = 0; offset < shape->size && status == TRIB_OK; offset++)
+        if (arrivals(shape, leaves(shape, offset), offset) > 0)
+            status = tri_run_give_back(run, &own->dropped[offset], &own->result);
+    return status;
+}
+
+static trib_status run_srs(struct tri_run *run, void *memory)
+{
+    struct srs *own = memory;
+    const struct tri_shape *shape = run->shape;
+    trib_status status = choose(run, own);
+    if (status == TRIB_OK)
+        status = reduce_scatter(run, own);
+    if (status == TRIB_OK)
+        status = allgather(run, own);
+    if (status == TRIB_OK)
+        status = tri_run_commit(run, own->blocks.data,
+                                tri_packet_bytes(own->blocks.capacity, own->blocks.dtype));
+    if (status == TRIB_OK)
+        status = join(run, &own->chosen, (shape->size - shape->rank) % shape->size, &own->own);
+    if (status == TRIB_OK)
+        status = join(run, &own->blocks, 0, &own->result);
+    if (status == TRIB_OK)
+        status = settle(run, own);
+    return status != TRIB_OK ? status : tri_run_result(run, &own->result, 1, NULL);
+}
+
+const struct tri_algorithm tri_sparse_srs = {
+    .name = "srs",
+    .own_bytes = sizeof(struct srs),
+    .lay_out = lay_out,
+    .entries = all_shares,
+    .capacity = capacity,
+    .run = run_srs,
+    .selects = selects,
+    .k = chosen_in_all,
+};
