@@ -36,9 +36,8 @@ static void make_f32(const struct tri_accumulator *acc, float *made, const float
     }
 }
 
-void tri_cpu_sparse_make(const struct tri_accumulator *acc, size_t first, size_t count)
+void tri_cpu_sparse_make(const struct tri_accumulator *acc, size_t first, size_t count, void *made)
 {
-    void *made = tri_at(tri_acc_of(acc), acc->dtype, first);
     const void *residual = tri_at(tri_residual_of(acc), acc->dtype, first);
     const void *gradient = tri_at(acc->gradient, acc->gradient_dtype, first);
     if (acc->dtype == TRIB_F64)
@@ -65,14 +64,14 @@ trib_status tri_cpu_sparse_accumulate(const struct tri_accumulator *acc, uint32_
                                       trib_stream stream)
 {
     (void)stream;
-    const void *made = tri_acc_of(acc);
     uint32_t found = 0;
     for (size_t i = 0; i < acc->count; i += BLOCK) {
         const size_t n = smaller(acc->count - i, BLOCK);
+        void *const made = tri_at(tri_acc_of(acc), acc->dtype, i);
         if (acc->current != NULL)
-            tri_cpu_sparse_make(acc, i, n);
+            tri_cpu_sparse_make(acc, i, n, made);
         if (nonfinite != NULL)
-            found += count_nonfinite(tri_at(made, acc->dtype, i), acc->dtype, n);
+            found += count_nonfinite(made, acc->dtype, n);
     }
     if (nonfinite != NULL)
         *nonfinite = found;

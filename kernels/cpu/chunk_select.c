@@ -37,9 +37,9 @@ trib_status tri_cpu_sparse_chunk_select(const struct tri_accumulator *acc, bool 
     for (size_t first = 0; first < acc->count; first += out->chunk) {
         const size_t left = acc->count - first, n = left < out->chunk ? left : out->chunk;
         struct tri_top top;
+        void *const chunk = tri_at(tri_acc_of(acc), acc->dtype, first);
         if (accumulate)
-            tri_cpu_sparse_make(acc, first, n);
-        const void *chunk = tri_at(tri_acc_of(acc), acc->dtype, first);
+            tri_cpu_sparse_make(acc, first, n, chunk);
         tri_top_begin(&top, scratch, n, out->k, acc->dtype,
                       out->k == 0 ? tri_key_last(acc->dtype) : 0);
         tri_top_show(&top, chunk, n, 0);

@@ -3,9 +3,16 @@
  * One pass, block by block in the nearest cache: acc is made, and what lies above a guessed floor
  * becomes a candidate. The guess comes from a sample and aims at somewhat more than k. Too low, and the
  * candidates are cut on the way (top.h); too high, and a second pass starts from the threshold. */
+#include <math.h>
+
 #include "kernels/cpu/top.h"
 
-enum { BLOCK = 2048 };
+enum {
+    BLOCK = 2048,
+    SAMPLE = 16,         /* elements that lie together */
+    MOST_STRATA = 16384, /* such samples, one in each of so many equal parts */
+    SAMPLE_BITS = 16     /* of a key that are looked at */
+};
 
 static uint64_t threshold_key(const struct tri_selection *selection, trib_dtype dtype)
 {
@@ -15,23 +22,76 @@ static uint64_t threshold_key(const struct tri_selection *selection, trib_dtype 
 static void pass(const struct tri_accumulator *acc, const struct tri_selection *selection,
                  struct tri_top *top, bool accumulate)
 {
-    const void *made = tri_acc_of(acc);
     for (size_t i = 0; i < selection->count; i += BLOCK) {
         const size_t left = selection->count - i, n = left < BLOCK ? left : BLOCK;
         const size_t first = selection->first + i;
+        void *const made = tri_at(tri_acc_of(acc), acc->dtype, first);
         if (accumulate)
-            tri_cpu_sparse_make(acc, first, n);
-        tri_top_show(top, tri_at(made, acc->dtype, first), n, (uint32_t)first);
+            tri_cpu_sparse_make(acc, first, n, made);
+        tri_top_show(top, made, n, (uint32_t)first);
     }
 }
 
-static uint64_t guess_floor(const struct tri_selection *selection, trib_dtype dtype,
+/* ---- the guess */
+
+/* Somewhere in stratum `s` of `strata`: the same place in every run. */
+static size_t sample_place(const struct tri_selection *selection, uint32_t s, uint32_t strata)
+{
+    const size_t width = selection->count / strata;
+    const uint32_t hash = (s + 1) * 2654435761u;
+    return selection->first + s * width + (hash ^ hash >> 15) % (width - SAMPLE + 1);
+}
+
+/* How many of the sampled keys have the upper bits b: histogram[b]. */
+static void sample(const struct tri_accumulator *acc, const struct tri_selection *selection,
+                   uint32_t strata, uint32_t *histogram)
+{
+    const int shift = (acc->dtype == TRIB_F64 ? 63 : 31) - SAMPLE_BITS;
+    double room[SAMPLE];
+    memset(histogram, 0, sizeof *histogram << SAMPLE_BITS);
+    for (uint32_t s = 0; s < strata; s++) {
+        const size_t first = sample_place(selection, s, strata);
+        void *const made =
+            selection->accumulate ? room : tri_at(tri_acc_of(acc), acc->dtype, first);
+        if (selection->accumulate)
+            tri_cpu_sparse_make(acc, first, SAMPLE, room);
+        for (size_t i = 0; i < SAMPLE; i++)
+            histogram[tri_key_at(made, acc->dtype, i) >> shift]++;
+    }
+}
+
+/* A floor above which lie probably somewhat more than k: of the sample, as many as belong to k and
+ * then six times their deviation, for samples lie in clusters. */
+static uint64_t sampled_floor(const struct tri_accumulator *acc,
+                              const struct tri_selection *selection, uint32_t k,
+                              uint32_t *histogram)
+{
+    const int shift = (acc->dtype == TRIB_F64 ? 63 : 31) - SAMPLE_BITS;
+    const size_t most = selection->count / (16 * SAMPLE);
+    const uint32_t strata = most < MOST_STRATA ? (uint32_t)most : MOST_STRATA;
+    const double expected = (double)strata * SAMPLE * k / (double)selection->count;
+    const double wanted = 1.05 * expected + 6 * sqrt(expected);
+    uint32_t bin = 1u << SAMPLE_BITS, found = 0;
+    sample(acc, selection, strata, histogram);
+    while (bin > 0 && found < wanted)
+        found += histogram[--bin];
+    return bin == 0 ? 0 : ((uint64_t)bin << shift) - 1;
+}
+
+/* `least` if all that lies above it has room, or if one cannot say more. */
+static uint64_t guess_floor(const struct tri_accumulator *acc,
+                            const struct tri_selection *selection, const struct tri_top *top,
                             uint64_t least)
 {
     if (selection->guess == TRI_GUESS_HIGH)
-        return tri_key_last(dtype);
-    return least;
+        return tri_key_last(acc->dtype);
+    if (selection->guess == TRI_GUESS_LOW || top->k == 0 || selection->count < top->capacity)
+        return least;
+    const uint64_t floor = sampled_floor(acc, selection, top->k, top->value);
+    return floor > least ? floor : least;
 }
+
+/* ---- the result */
 
 /* Write what was found, and take it out of acc. */
 static void emit(const struct tri_accumulator *acc, const struct tri_selection *selection,
@@ -78,9 +138,9 @@ trib_status tri_cpu_sparse_select(const struct tri_accumulator *acc,
         selection->k < selection->count ? selection->k : (uint32_t)selection->count;
     const uint64_t least =
         k == 0 ? tri_key_last(acc->dtype) : threshold_key(selection, acc->dtype);
-    const uint64_t guess = guess_floor(selection, acc->dtype, least);
     struct tri_top top;
-    tri_top_begin(&top, scratch, selection->count, k, acc->dtype, guess);
+    tri_top_begin(&top, scratch, selection->count, k, acc->dtype, least);
+    const uint64_t guess = top.floor = guess_floor(acc, selection, &top, least);
     pass(acc, selection, &top, selection->accumulate);
     const uint32_t nonfinite = top.nonfinite;
     bool missed = top.full;

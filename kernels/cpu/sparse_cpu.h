@@ -117,8 +117,8 @@ static inline void tri_entries_set_count(const struct tri_entries *entries, uint
 /* The first of the entries from `from` on whose index is not below `bound`. */
 uint32_t tri_cpu_sparse_find(const struct tri_entries *entries, uint32_t from, uint64_t bound);
 
-/* Make acc in [first, first + count). */
-void tri_cpu_sparse_make(const struct tri_accumulator *acc, size_t first, size_t count);
+/* made = acc in [first, first + count). */
+void tri_cpu_sparse_make(const struct tri_accumulator *acc, size_t first, size_t count, void *made);
 
 /* The kernels. Contracts: kernels/sparse.h. */
 trib_status tri_cpu_sparse_accumulate(const struct tri_accumulator *acc, uint32_t *nonfinite,
