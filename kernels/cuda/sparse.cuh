@@ -111,14 +111,16 @@ __device__ inline V rounded(T x)
 template <typename T>
 __device__ inline T *residual_of(const tri_accumulator &acc)
 {
-    return static_cast<T *>(acc.buffer[acc.current == nullptr ? 0 : *acc.current & 1]);
+    const bool second = acc.current != nullptr && (*acc.current & 1) != 0;
+    return static_cast<T *>(second ? acc.buffer[1] : acc.buffer[0]);
 }
 
 // acc, before commit.
 template <typename T>
 __device__ inline T *sum_of(const tri_accumulator &acc)
 {
-    return static_cast<T *>(acc.buffer[acc.current == nullptr ? 0 : (*acc.current & 1) ^ 1]);
+    const bool second = acc.current != nullptr && (*acc.current & 1) == 0;
+    return static_cast<T *>(second ? acc.buffer[1] : acc.buffer[0]);
 }
 
 // ------------------------------------------------------------------------------------------ entries

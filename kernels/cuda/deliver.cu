@@ -1,0 +1,137 @@
+// deliver, deliver_dense: sums become the result, divided and rounded once.
+#include "kernels/cuda/entries.cuh"
+#include "kernels/cuda/sparse_cuda.h"
+
+namespace {
+
+// ---------------------------------------------------------------------------------------- entries
+
+template <typename T>
+struct EntriesJob {
+    tri_entries entries;
+    uint32_t *index;
+    void *value;
+    uint32_t *count;
+    const uint32_t *decision;
+    Divisor<T> divisor;
+};
+
+template <typename T, typename Out>
+__global__ void __launch_bounds__(kThreads) deliver(const EntriesJob<T> job)
+{
+    const uint32_t n = *job.decision == 0 ? 0 : count_of(job.entries);
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        *job.count = n;
+    const size_t stride = static_cast<size_t>(gridDim.x) * kThreads;
+    for (size_t i = static_cast<size_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
+        job.index[i] = job.entries.index[i];
+        const T value = value_at<T>(job.entries.value, job.entries.dtype, i);
+        narrow(static_cast<Out *>(job.value)[i], divided(value, job.divisor));
+    }
+}
+
+// ------------------------------------------------------------------------------------------ dense
+
+template <typename T>
+struct DenseJob {
+    const void *sum;
+    void *out;
+    size_t count;
+    const uint32_t *decision;
+    Divisor<T> divisor;
+};
+
+// `V` elements that are loaded and stored as one.
+template <typename T, int V>
+struct alignas(sizeof(T) * V) Vector {
+    T element[V];
+};
+
+template <typename T, typename Out, int V>
+__global__ void __launch_bounds__(kThreads) deliver_dense(const DenseJob<T> job)
+{
+    constexpr uint32_t kDeep = 4;
+    const bool delivers = *job.decision != 0;
+    const Vector<T, V> *from = static_cast<const Vector<T, V> *>(job.sum);
+    Vector<Out, V> *to = static_cast<Vector<Out, V> *>(job.out);
+    const size_t units = job.count / V, stride = static_cast<size_t>(gridDim.x) * kThreads * kDeep;
+    for (size_t base = static_cast<size_t>(blockIdx.x) * kThreads * kDeep; base < units;
+         base += stride) {
+        Vector<T, V> sum[kDeep] = {};
+#pragma unroll
+        for (uint32_t j = 0; j < kDeep; j++) {
+            const size_t i = base + j * kThreads + threadIdx.x;
+            if (delivers && i < units)
+                sum[j] = from[i];
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < kDeep; j++) {
+            const size_t i = base + j * kThreads + threadIdx.x;
+            Vector<Out, V> out;
+#pragma unroll
+            for (int v = 0; v < V; v++)
+                narrow(out.element[v], divided(sum[j].element[v], job.divisor));
+            if (i < units)
+                to[i] = out;
+        }
+    }
+    const size_t tail = units * V + threadIdx.x;
+    if (blockIdx.x == 0 && tail < job.count)
+        narrow(static_cast<Out *>(job.out)[tail],
+               delivers ? divided(static_cast<const T *>(job.sum)[tail], job.divisor) : T(0));
+}
+
+template <typename T, typename Out>
+trib_status launch_dense(const DenseJob<T> &job, trib_stream stream)
+{
+    constexpr int kV = 16 / sizeof(T);
+    const bool aligned = reinterpret_cast<uintptr_t>(job.sum) % 16 == 0 &&
+                         reinterpret_cast<uintptr_t>(job.out) % (kV * sizeof(Out)) == 0;
+    const uint32_t blocks = blocks_for(job.count, kThreads * 16, 8 * kMaxBlocks);
+    return launch_job(aligned ? deliver_dense<T, Out, kV> : deliver_dense<T, Out, 1>, blocks,
+                      kThreads, job, stream);
+}
+
+} // namespace
+
+trib_status tri_cuda_sparse_deliver(const struct tri_entries *entries, uint32_t *index, void *value,
+                                    trib_dtype out_dtype, uint32_t *count, double divisor,
+                                    const uint32_t *decision, trib_stream stream)
+{
+    const uint32_t blocks = blocks_for(entries->capacity, 4 * kThreads, kMaxBlocks);
+    const EntriesJob<float> job = {*entries, index,    value,
+                                   count,    decision, divisor_of<float>(divisor)};
+    switch (out_dtype) {
+    case TRIB_F64:
+        return launch_job(deliver<double, double>, blocks, kThreads,
+                          EntriesJob<double>{*entries, index, value, count, decision,
+                                             divisor_of<double>(divisor)},
+                          stream);
+    case TRIB_F16:
+        return launch_job(deliver<float, F16>, blocks, kThreads, job, stream);
+    case TRIB_BF16:
+        return launch_job(deliver<float, Bf16>, blocks, kThreads, job, stream);
+    default:
+        return launch_job(deliver<float, float>, blocks, kThreads, job, stream);
+    }
+}
+
+trib_status tri_cuda_sparse_deliver_dense(const void *sum, trib_dtype dtype, size_t count,
+                                          void *out, trib_dtype out_dtype, double divisor,
+                                          const uint32_t *decision, trib_stream stream)
+{
+    if (count == 0)
+        return TRIB_OK;
+    const DenseJob<float> job = {sum, out, count, decision, divisor_of<float>(divisor)};
+    if (dtype == TRIB_F64)
+        return launch_dense<double, double>(
+            {sum, out, count, decision, divisor_of<double>(divisor)}, stream);
+    switch (out_dtype) {
+    case TRIB_F16:
+        return launch_dense<float, F16>(job, stream);
+    case TRIB_BF16:
+        return launch_dense<float, Bf16>(job, stream);
+    default:
+        return launch_dense<float, float>(job, stream);
+    }
+}

@@ -1,0 +1,112 @@
+// What the kernels on lists of entries share beyond sparse.cuh: reading and writing values, searching
+// indices, dividing sums.
+//
+// The lists of an aborted call may hold anything, counts and indices too. So a count is never taken
+// for more than the list's capacity, an index is compared with the tensor before it is used, and
+// searches end whatever they find.
+#pragma once
+
+#include "kernels/cuda/sparse.cuh"
+
+namespace {
+
+constexpr uint32_t kThreads = 256; // of every block here, unless it says otherwise
+constexpr uint32_t kMaxBlocks = 1056; // of a grid whose work may be less: eight a multiprocessor of an H100
+
+// Scratch that the kernels in files that include this take at most: tables of one entry a block.
+constexpr size_t kEntriesScratch = 1 << 16;
+
+// ----------------------------------------------------------------------------------------- values
+
+// The i-th of `values`, as T: that is f64 for f64, and f32 for all others.
+template <typename T>
+__device__ inline T value_at(const void *values, trib_dtype dtype, size_t i)
+{
+    if constexpr (sizeof(T) == 8)
+        return static_cast<const T *>(values)[i];
+    else
+        return dtype == TRIB_BF16 ? widen(static_cast<const Bf16 *>(values)[i])
+                                  : static_cast<const float *>(values)[i];
+}
+
+template <typename T>
+__device__ inline void put_value(void *values, trib_dtype dtype, size_t i, T value)
+{
+    if constexpr (sizeof(T) == 8)
+        static_cast<T *>(values)[i] = value;
+    else if (dtype == TRIB_BF16)
+        narrow(static_cast<Bf16 *>(values)[i], value);
+    else
+        static_cast<float *>(values)[i] = value;
+}
+
+// -------------------------------------------------------------------------------------- searching
+
+// How many of sorted[0, n) are below `bound`: by a whole warp, which looks at 32 places at once.
+__device__ inline uint32_t count_below(const uint32_t *sorted, uint32_t n, uint64_t bound)
+{
+    const uint32_t lane = lane_of();
+    uint32_t low = 0, left = n;
+    while (left != 0) {
+        const uint32_t step = left / kWarp + (left % kWarp != 0);
+        const uint32_t place = lane * step + (step - 1); // the last of this lane's share
+        const bool below = place < left && sorted[low + static_cast<size_t>(place)] < bound;
+        const uint32_t skip = __popc(__ballot_sync(kAllLanes, below)) * step;
+        low += skip;
+        if (step == 1)
+            break;
+        left = min(left - skip, step);
+    }
+    return low;
+}
+
+// The first place in [low, high) whose index is not below `bound`, or high: by one thread.
+__device__ inline uint32_t first_at_least(const uint32_t *sorted, uint32_t low, uint32_t high,
+                                          uint32_t bound)
+{
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (sorted[middle] < bound)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+// -------------------------------------------------------------------------------------- quotients
+
+// What sums are divided by, in T. A power of two is multiplied with its inverse: the same bits, since
+// both are rounded once.
+template <typename T>
+struct Divisor {
+    T value, inverse;
+    bool exact;
+};
+
+template <typename T>
+inline Divisor<T> divisor_of(double divisor)
+{
+    bool exact = divisor >= 1 && divisor <= 65536;
+    double half = divisor;
+    while (exact && half > 1)
+        half /= 2;
+    exact = exact && half == 1;
+    return {static_cast<T>(divisor), static_cast<T>(1 / divisor), exact};
+}
+
+template <typename T>
+__device__ inline T divided(T sum, const Divisor<T> &divisor)
+{
+    return divisor.exact ? sum * divisor.inverse : quotient(sum, divisor.value);
+}
+
+// The sum of x over the block, for all its threads.
+__device__ inline uint32_t block_sum(uint32_t x, ScanRoom<kThreads> &room)
+{
+    uint32_t total = 0;
+    (void)block_exclusive(x, total, room);
+    return total;
+}
+
+} // namespace

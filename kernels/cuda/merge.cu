@@ -1,0 +1,221 @@
+// merge: the union of lists, values added up list after list, beginning with 0.
+//
+// A tile is so many indices that about a thousand entries lie in it, and one bit for each fits into
+// shared memory. The bits of all lists' entries say what the union is; how many are set before an index
+// is its place in the union. One launch counts the union of each block's tiles. A second adds up
+// the counts of the blocks before its own and writes, in windows of the union: sums and indices are
+// gathered in shared memory and written side by side.
+#include "kernels/cuda/lists.cuh"
+#include "kernels/cuda/sparse_cuda.h"
+
+namespace {
+
+constexpr uint32_t kMinWords = kThreads, kMaxWords = 2048; // of 32 bits, of a tile
+constexpr uint32_t kEntriesPerTile = 1024;
+constexpr uint32_t kWindow = 2048;
+constexpr uint32_t kMaxSpans = 4096; // blocks: each adds up the counts of those before it
+static_assert(kMaxSpans * sizeof(uint32_t) <= kEntriesScratch, "the table exceeds the scratch");
+
+struct Union {
+    uint64_t first, count; // indices
+    uint32_t words;        // of a tile: a multiple of kThreads
+    uint32_t tiles;        // of a block
+    uint32_t *table;       // indices in the union, of each block
+    tri_entries out;
+};
+
+struct UnionTile {
+    uint64_t first;
+    uint32_t size;
+};
+
+// The i-th tile of this block. Beyond the end it is empty.
+__device__ inline UnionTile tile_of(const Union &job, uint32_t i)
+{
+    const uint64_t width = uint64_t{job.words} * kWarp;
+    const uint64_t done = (uint64_t{blockIdx.x} * job.tiles + i) * width;
+    if (done >= job.count)
+        return {job.first + job.count, 0};
+    return {job.first + done, static_cast<uint32_t>(min(job.count - done, width))};
+}
+
+// Set the bits of all entries in the tile; `ends` are found on the way. Barriers at both ends.
+template <uint32_t Capacity>
+__device__ inline void mark(uint32_t *bits, uint32_t *ends, const Lists<Capacity> &lists,
+                            const Union &job, const UnionTile &tile)
+{
+    __syncthreads();
+    for (uint32_t word = threadIdx.x; word < job.words; word += kThreads)
+        bits[word] = 0;
+    find_ends(ends, lists, lists.n, tile.first, tile.size);
+    __syncthreads();
+    const Stretches<float, Capacity> in = {lists, ends, tile.first, tile.size};
+    for (uint32_t l = 0; l < lists.n; l++)
+        for (uint32_t at = threadIdx.x; at < in.length(l); at += kThreads) {
+            const uint32_t place = in.place(l, at);
+            if (place < tile.size)
+                atomicOr(&bits[place / kWarp], 1u << place % kWarp);
+        }
+    __syncthreads();
+}
+
+// How many bits are set in this thread's words: as many side by side as all other threads have.
+__device__ inline uint32_t own_bits(const uint32_t *bits, uint32_t words)
+{
+    const uint32_t each = words / kThreads;
+    uint32_t own = 0;
+    for (uint32_t i = 0; i < each; i++)
+        own += __popc(bits[threadIdx.x * each + i]);
+    return own;
+}
+
+template <uint32_t Capacity>
+__global__ void __launch_bounds__(kThreads)
+    merge_count(const Lists<Capacity> lists, const Union job)
+{
+    __shared__ uint32_t bits[kMaxWords], ends[2 * Capacity];
+    __shared__ ScanRoom<kThreads> room;
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < job.tiles; i++) {
+        mark(bits, ends, lists, job, tile_of(job, i));
+        found += own_bits(bits, job.words);
+    }
+    found = block_sum(found, room);
+    if (threadIdx.x == 0)
+        job.table[blockIdx.x] = found;
+}
+
+// How many bits are set in the words before each; the number of all bits is returned.
+__device__ inline uint32_t count_before(uint16_t *before, const uint32_t *bits, uint32_t words,
+                                        ScanRoom<kThreads> &room)
+{
+    const uint32_t each = words / kThreads;
+    uint32_t total = 0;
+    uint32_t sum = block_exclusive(own_bits(bits, words), total, room);
+    for (uint32_t i = 0; i < each; i++) {
+        before[threadIdx.x * each + i] = static_cast<uint16_t>(sum);
+        sum += __popc(bits[threadIdx.x * each + i]);
+    }
+    __syncthreads();
+    return total;
+}
+
+// Adds to the sums of the window of the union that begins at `begin`.
+template <typename T>
+struct AddToWindow {
+    const uint32_t *bits;
+    const uint16_t *before;
+    uint32_t size, begin;
+    T *sum;
+    uint16_t *places;
+
+    __device__ void operator()(const Addend<T> &addend) const
+    {
+        if (addend.place >= size)
+            return;
+        const uint32_t word = addend.place / kWarp;
+        const uint32_t below = (1u << addend.place % kWarp) - 1;
+        const uint32_t at = before[word] + __popc(bits[word] & below) - begin;
+        if (at >= kWindow)
+            return;
+        sum[at] += addend.value;
+        places[at] = static_cast<uint16_t>(addend.place);
+    }
+};
+
+template <typename T>
+__device__ inline void write_window(const tri_entries &out, uint64_t first, const T *sum,
+                                    const uint16_t *places, uint32_t base, uint32_t size)
+{
+    for (uint32_t i = threadIdx.x; i < size; i += kThreads)
+        if (base + i < out.capacity) {
+            out.index[base + i] = static_cast<uint32_t>(first + places[i]);
+            put_value(out.value, out.dtype, base + i, sum[i]);
+        }
+}
+
+template <typename T, uint32_t Capacity>
+__global__ void __launch_bounds__(kThreads, 6)
+    merge_write(const Lists<Capacity> lists, const Union job)
+{
+    __shared__ uint32_t bits[kMaxWords], ends[2 * Capacity];
+    __shared__ uint16_t before[kMaxWords], places[kWindow];
+    __shared__ T sum[kWindow];
+    __shared__ ScanRoom<kThreads> room;
+    uint32_t base = 0;
+    for (uint32_t span = threadIdx.x; span < blockIdx.x; span += kThreads)
+        base += job.table[span];
+    base = block_sum(base, room);
+    for (uint32_t i = 0; i < job.tiles; i++) {
+        const UnionTile tile = tile_of(job, i);
+        mark(bits, ends, lists, job, tile);
+        const uint32_t total = count_before(before, bits, job.words, room);
+        const Stretches<T, Capacity> in = {lists, ends, tile.first, tile.size};
+        for (uint32_t begin = 0; begin < total; begin += kWindow) {
+            const uint32_t size = min(total - begin, kWindow);
+            for (uint32_t at = threadIdx.x; at < size; at += kThreads)
+                sum[at] = 0;
+            __syncthreads();
+            add_in_order<T>(in, lists.n,
+                            AddToWindow<T>{bits, before, tile.size, begin, sum, places});
+            write_window(job.out, tile.first, sum, places, base + begin, size);
+            __syncthreads();
+        }
+        base += total;
+    }
+    if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0 && job.out.count != nullptr)
+        *job.out.count = base;
+}
+
+// ------------------------------------------------------------------------------------- on the host
+
+template <typename T, uint32_t Capacity>
+trib_status launch_merge(Lists<Capacity> lists, Union job, uint32_t blocks, trib_stream stream)
+{
+    void *arguments[] = {&lists, &job};
+    if (blocks != 1) {
+        const trib_status status =
+            launch_kernel(reinterpret_cast<const void *>(merge_count<Capacity>), blocks, kThreads,
+                          arguments, stream);
+        if (status != TRIB_OK)
+            return status;
+    }
+    return launch_kernel(reinterpret_cast<const void *>(merge_write<T, Capacity>), blocks, kThreads,
+                         arguments, stream);
+}
+
+template <uint32_t Capacity>
+trib_status launch_typed(const Lists<Capacity> &lists, const Union &job, uint32_t blocks,
+                         trib_stream stream)
+{
+    return job.out.dtype == TRIB_F64 ? launch_merge<double>(lists, job, blocks, stream)
+                                     : launch_merge<float>(lists, job, blocks, stream);
+}
+
+// The words of a tile: twice as many as long as there would not be too many entries in it.
+uint32_t words_for(const tri_entries *lists, int32_t n, uint64_t count)
+{
+    uint64_t entries = 0;
+    for (int32_t l = 0; l < n; l++)
+        entries += lists[l].capacity;
+    uint32_t words = kMinWords;
+    while (words < kMaxWords && 2 * words * kWarp * entries <= count * kEntriesPerTile)
+        words *= 2;
+    return words;
+}
+
+} // namespace
+
+trib_status tri_cuda_sparse_merge(const struct tri_entries *lists, int32_t n, size_t first,
+                                  size_t count, const struct tri_entries *out, void *scratch,
+                                  trib_stream stream)
+{
+    const uint32_t words = words_for(lists, n, count);
+    const uint64_t tiles = (count + words * kWarp - 1) / (words * kWarp);
+    const uint32_t each = static_cast<uint32_t>((tiles + kMaxSpans - 1) / kMaxSpans);
+    const Union job = {first, count, words, each, static_cast<uint32_t *>(scratch), *out};
+    const uint32_t blocks = each == 0 ? 1 : static_cast<uint32_t>((tiles + each - 1) / each);
+    if (n <= static_cast<int32_t>(kFewLists))
+        return launch_typed(lists_of<kFewLists>(lists, n), job, blocks, stream);
+    return launch_typed(lists_of<TRI_MAX_LISTS>(lists, n), job, blocks, stream);
+}

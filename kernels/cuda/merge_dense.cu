@@ -1,0 +1,72 @@
+// merge_dense: lists added up into an array, list after list, beginning with 0.
+//
+// One block, one tile of the result (tile.cuh). Its warps search each list for the two ends of the
+// tile's entries; then the block adds list after list to the sums in shared memory (lists.cuh).
+#include "kernels/cuda/sparse_cuda.h"
+#include "kernels/cuda/tile.cuh"
+
+namespace {
+
+struct Target {
+    void *out;
+    const uint32_t *decision;
+    uint64_t first, count;
+};
+
+template <typename T, typename Out, uint32_t Capacity>
+__global__ void __launch_bounds__(kThreads)
+    merge_dense(const Lists<Capacity> lists, const Target target, const Divisor<T> divisor)
+{
+    __shared__ alignas(16) T sum[kTile<T>];
+    __shared__ uint32_t ends[2 * Capacity];
+    const uint64_t done = static_cast<uint64_t>(blockIdx.x) * kTile<T>;
+    const uint32_t size = static_cast<uint32_t>(min(target.count - done, uint64_t{kTile<T>}));
+    const uint32_t n = target.decision == nullptr || *target.decision != 0 ? lists.n : 0;
+    clear_tile(sum);
+    find_ends(ends, lists, n, target.first + done, size);
+    __syncthreads();
+    add_in_order<T>(Stretches<T, Capacity>{lists, ends, target.first + done, size}, n,
+                    AddTo<T>{sum, size});
+    store_tile(static_cast<Out *>(target.out) + done, sum, size, divisor);
+}
+
+template <typename T, typename Out, uint32_t Capacity>
+trib_status launch_dense(Lists<Capacity> lists, Target target, double divisor, trib_stream stream)
+{
+    Divisor<T> by = divisor_of<T>(divisor);
+    void *arguments[] = {&lists, &target, &by};
+    return launch_kernel(reinterpret_cast<const void *>(merge_dense<T, Out, Capacity>),
+                         tiles_of<T>(target.count), kThreads, arguments, stream);
+}
+
+template <typename T, typename Out>
+trib_status launch_lists(const tri_entries *lists, int32_t n, Target target, double divisor,
+                         trib_stream stream)
+{
+    if (n <= static_cast<int32_t>(kFewLists))
+        return launch_dense<T, Out>(lists_of<kFewLists>(lists, n), target, divisor, stream);
+    return launch_dense<T, Out>(lists_of<TRI_MAX_LISTS>(lists, n), target, divisor, stream);
+}
+
+} // namespace
+
+trib_status tri_cuda_sparse_merge_dense(const struct tri_entries *lists, int32_t n, size_t first,
+                                        size_t count, void *out, trib_dtype out_dtype,
+                                        double divisor, const uint32_t *decision, void *scratch,
+                                        trib_stream stream)
+{
+    (void)scratch;
+    const Target target = {out, decision, first, count};
+    if (count == 0)
+        return TRIB_OK;
+    switch (out_dtype) {
+    case TRIB_F64:
+        return launch_lists<double, double>(lists, n, target, divisor, stream);
+    case TRIB_F16:
+        return launch_lists<float, F16>(lists, n, target, divisor, stream);
+    case TRIB_BF16:
+        return launch_lists<float, Bf16>(lists, n, target, divisor, stream);
+    default:
+        return launch_lists<float, float>(lists, n, target, divisor, stream);
+    }
+}

@@ -1,0 +1,144 @@
+// settle: take delivered entries out of the residual, or give dropped ones back.
+#include "kernels/cuda/entries.cuh"
+#include "kernels/cuda/sparse_cuda.h"
+
+namespace {
+
+constexpr uint32_t kDeep = 4; // entries of a thread at a time: their residuals are fetched together
+constexpr uint32_t kBatch = kDeep * kThreads;
+
+struct SettleJob {
+    tri_accumulator acc;
+    tri_entries entries, among;
+    const uint32_t *decision;
+    uint32_t *matched;
+    bool adds, filters; // `among` is asked for
+};
+
+// Entries [base, base + kBatch) of the list, as this block's threads hold them. No entry, or one that
+// is not to be settled: an index beyond every tensor.
+template <typename T>
+struct Batch {
+    uint32_t index[kDeep];
+    T value[kDeep];
+};
+
+template <typename T>
+__device__ inline Batch<T> load_batch(const tri_entries &entries, size_t base, uint32_t n)
+{
+    Batch<T> batch;
+#pragma unroll
+    for (uint32_t j = 0; j < kDeep; j++) {
+        const size_t i = base + j * kThreads + threadIdx.x;
+        batch.index[j] = i < n ? entries.index[i] : UINT32_MAX;
+        batch.value[j] = i < n ? value_at<T>(entries.value, entries.dtype, i) : T(0);
+    }
+    return batch;
+}
+
+template <typename T>
+__device__ inline void settle_batch(T *residual, const SettleJob &job, const Batch<T> &batch)
+{
+    T old[kDeep];
+#pragma unroll
+    for (uint32_t j = 0; j < kDeep; j++)
+        old[j] = batch.index[j] < job.acc.count ? residual[batch.index[j]] : T(0);
+#pragma unroll
+    for (uint32_t j = 0; j < kDeep; j++)
+        if (batch.index[j] < job.acc.count)
+            residual[batch.index[j]] = job.adds ? old[j] + batch.value[j] : old[j] - batch.value[j];
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) settle_all(const SettleJob job)
+{
+    const uint32_t n = *job.decision == 0 ? 0 : count_of(job.entries);
+    if (job.matched != nullptr && blockIdx.x == 0 && threadIdx.x == 0)
+        *job.matched = n;
+    if (n == 0)
+        return;
+    T *residual = residual_of<T>(job.acc);
+    for (size_t base = static_cast<size_t>(blockIdx.x) * kBatch; base < n;
+         base += static_cast<size_t>(gridDim.x) * kBatch)
+        settle_batch(residual, job, load_batch<T>(job.entries, base, n));
+}
+
+// Drop from the batch what is not in among[low, high); how many are left.
+template <typename T>
+__device__ inline uint32_t filter_batch(Batch<T> &batch, const tri_entries &among, uint32_t low,
+                                        uint32_t high)
+{
+    uint32_t left = 0;
+#pragma unroll
+    for (uint32_t j = 0; j < kDeep; j++) {
+        const uint32_t index = batch.index[j];
+        const uint32_t at =
+            index == UINT32_MAX ? high : first_at_least(among.index, low, high, index);
+        if (at < high && among.index[at] == index)
+            left++;
+        else
+            batch.index[j] = UINT32_MAX;
+    }
+    return left;
+}
+
+// As settle_all, for entries whose index is also in `among`. Two warps find the stretch of `among` that
+// a batch can meet, then every thread searches in that. *matched is 0 before.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) settle_among(const SettleJob job)
+{
+    __shared__ uint32_t stretch[2];
+    const uint32_t n = *job.decision == 0 ? 0 : count_of(job.entries);
+    const uint32_t m = count_of(job.among), warp = threadIdx.x / kWarp;
+    T *residual = residual_of<T>(job.acc);
+    uint32_t found = 0;
+    for (size_t base = static_cast<size_t>(blockIdx.x) * kBatch; base < n;
+         base += static_cast<size_t>(gridDim.x) * kBatch) {
+        Batch<T> batch = load_batch<T>(job.entries, base, n);
+        if (warp < 2) {
+            const size_t last = min(base + kBatch, static_cast<size_t>(n)) - 1;
+            const uint64_t bound =
+                warp == 0 ? job.entries.index[base] : uint64_t{job.entries.index[last]} + 1;
+            const uint32_t end = count_below(job.among.index, m, bound);
+            if (lane_of() == 0)
+                stretch[warp] = end;
+        }
+        __syncthreads();
+        found += filter_batch(batch, job.among, stretch[0], stretch[1]);
+        settle_batch(residual, job, batch);
+        __syncthreads(); // before the stretch of the next batch
+    }
+    found = warp_sum(found);
+    if (job.matched != nullptr && lane_of() == 0 && found != 0)
+        atomicAdd(job.matched, found);
+}
+
+__global__ void clear_word(uint32_t *word)
+{
+    *word = 0;
+}
+
+} // namespace
+
+trib_status tri_cuda_sparse_settle(const struct tri_accumulator *acc,
+                                   const struct tri_entries *entries, int sign,
+                                   const struct tri_entries *among, const uint32_t *decision,
+                                   uint32_t *matched, trib_stream stream)
+{
+    const bool filters = among != nullptr;
+    const SettleJob job = {*acc,     *entries, filters ? *among : tri_entries{},
+                           decision, matched,  sign > 0,
+                           filters};
+    const uint32_t blocks = blocks_for(entries->capacity, kBatch, kMaxBlocks);
+    const bool f64 = acc->dtype == TRIB_F64;
+    if (!filters)
+        return launch_job(f64 ? settle_all<double> : settle_all<float>, blocks, kThreads, job,
+                          stream);
+    if (matched != nullptr) {
+        const trib_status status = launch_job(clear_word, 1, 1, matched, stream);
+        if (status != TRIB_OK)
+            return status;
+    }
+    return launch_job(f64 ? settle_among<double> : settle_among<float>, blocks, kThreads, job,
+                      stream);
+}

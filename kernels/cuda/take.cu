@@ -1,0 +1,63 @@
+// take: entries on the two sides of a cut.
+#include "kernels/cuda/sparse_cuda.h"
+#include "kernels/cuda/thin.cuh"
+
+namespace {
+
+template <typename T>
+struct Sides {
+    tri_entries entries, kept, dropped;
+    const tri_cut *cut;
+    bool drops; // `dropped` is asked for
+
+    __device__ uint32_t n() const
+    {
+        return count_of(entries);
+    }
+    __device__ uint32_t ties() const
+    {
+        return cut->key == 0 ? 0 : cut->ties;
+    }
+    __device__ Kind kind(uint32_t i) const
+    {
+        const uint64_t key = key_of(static_cast<const T *>(entries.value)[i]), at = cut->key;
+        return key > at ? Kind::kIn : key == at ? Kind::kTie : Kind::kOut;
+    }
+    __device__ void copy(const tri_entries &out, uint32_t i, uint32_t at) const
+    {
+        if (at >= out.capacity)
+            return;
+        out.index[at] = entries.index[i];
+        put_value(out.value, out.dtype, at, static_cast<const T *>(entries.value)[i]);
+    }
+    __device__ void keep(uint32_t i, uint32_t at) const
+    {
+        copy(kept, i, at);
+    }
+    __device__ void drop(uint32_t i, uint32_t at) const
+    {
+        if (drops)
+            copy(dropped, i, at);
+    }
+    __device__ void end(uint32_t in, uint32_t out) const
+    {
+        if (kept.count != nullptr)
+            *kept.count = in;
+        if (drops && dropped.count != nullptr)
+            *dropped.count = out;
+    }
+};
+
+} // namespace
+
+trib_status tri_cuda_sparse_take(const struct tri_entries *entries, const struct tri_cut *cut,
+                                 const struct tri_entries *kept, const struct tri_entries *dropped,
+                                 void *scratch, trib_stream stream)
+{
+    const bool drops = dropped != nullptr;
+    const tri_entries out = drops ? *dropped : tri_entries{};
+    if (entries->dtype == TRIB_F64)
+        return thin(Sides<double>{*entries, *kept, out, cut, drops}, entries->capacity, scratch,
+                    stream);
+    return thin(Sides<float>{*entries, *kept, out, cut, drops}, entries->capacity, scratch, stream);
+}

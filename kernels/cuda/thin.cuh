@@ -1,0 +1,158 @@
+// Taking some of a list's items out of it, in their order.
+//
+// The list is cut into one piece a block. One launch counts what each piece holds, a second adds up
+// the counts of the pieces before its own and writes. Of `Items` is asked:
+//   uint32_t n() const                     how many there are
+//   Kind kind(uint32_t i) const            of item i
+//   uint32_t ties() const                  so many of the items of kind TIE, the first, are in
+//   void keep(uint32_t i, uint32_t at)     item i is the at-th that is in
+//   void drop(uint32_t i, uint32_t at)     item i is the at-th that is out
+//   void end(uint32_t kept, uint32_t dropped)
+#pragma once
+
+#include "kernels/cuda/entries.cuh"
+
+namespace {
+
+enum class Kind : uint32_t { kOut, kIn, kTie };
+
+constexpr uint32_t kRows = 4;                // items of a thread at a time
+constexpr uint32_t kStep = kRows * kThreads; // of a block
+
+struct Found {
+    uint32_t in, ties;
+};
+static_assert(kMaxBlocks * sizeof(Found) <= kEntriesScratch, "the table exceeds the scratch");
+
+struct Piece {
+    uint32_t begin, end;
+};
+
+// The piece of this block: whole steps, but for the end of the list.
+__device__ inline Piece piece_of(uint32_t n)
+{
+    const uint64_t steps = (static_cast<uint64_t>(n) + kStep - 1) / kStep;
+    const uint64_t each = (steps + gridDim.x - 1) / gridDim.x * kStep;
+    const uint64_t begin = min(blockIdx.x * each, static_cast<uint64_t>(n));
+    const uint64_t end = min(begin + each, static_cast<uint64_t>(n));
+    return {static_cast<uint32_t>(begin), static_cast<uint32_t>(end)};
+}
+
+// What this block's piece holds.
+template <typename Items>
+__device__ inline Found count_piece(const Items &items)
+{
+    __shared__ ScanRoom<kThreads> room;
+    const Piece piece = piece_of(items.n());
+    const uint32_t size = piece.end - piece.begin;
+    uint32_t in = 0, ties = 0;
+    for (uint32_t base = 0; base < size; base += min(kStep, size - base)) {
+#pragma unroll
+        for (uint32_t row = 0; row < kRows; row++) {
+            const uint32_t at = row * kThreads + threadIdx.x;
+            const Kind kind =
+                at < size - base ? items.kind(piece.begin + base + at) : Kind::kOut;
+            in += kind == Kind::kIn;
+            ties += kind == Kind::kTie;
+        }
+    }
+    in = block_sum(in, room);
+    return {in, block_sum(ties, room)};
+}
+
+// What the pieces before this block's hold.
+__device__ inline Found found_before(const Found *table)
+{
+    __shared__ ScanRoom<kThreads> room;
+    uint32_t in = 0, ties = 0;
+    for (uint32_t piece = threadIdx.x; piece < blockIdx.x; piece += kThreads) {
+        in += table[piece].in;
+        ties += table[piece].ties;
+    }
+    in = block_sum(in, room);
+    return {in, block_sum(ties, room)};
+}
+
+template <typename Items>
+__global__ void __launch_bounds__(kThreads) thin_count(const Items items, Found *table)
+{
+    const Found mine = count_piece(items);
+    if (threadIdx.x == 0)
+        table[blockIdx.x] = mine;
+}
+
+template <typename Items>
+__global__ void __launch_bounds__(kThreads) thin_write(const Items items, const Found *table)
+{
+    constexpr uint32_t kWarps = kThreads / kWarp;
+    static_assert(kRows * kWarps == kWarp, "one warp adds up the counts of all warps and rows");
+    __shared__ uint32_t counts[2][kWarp]; // of a warp in a row: kIn, and kTie in the upper half
+    const uint32_t lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    const uint32_t n = items.n(), ties = items.ties();
+    const Piece piece = piece_of(n);
+    Found before = found_before(table);
+    for (uint32_t begin = piece.begin, side = 0; begin < piece.end; side ^= 1) {
+        const uint32_t size = min(kStep, piece.end - begin);
+        uint32_t in[kRows], tied[kRows];
+#pragma unroll
+        for (uint32_t row = 0; row < kRows; row++) {
+            const uint32_t at = row * kThreads + threadIdx.x;
+            const Kind kind = at < size ? items.kind(begin + at) : Kind::kOut;
+            in[row] = __ballot_sync(kAllLanes, kind == Kind::kIn);
+            tied[row] = __ballot_sync(kAllLanes, kind == Kind::kTie);
+            if (lane == 0)
+                counts[side][row * kWarps + warp] = __popc(in[row]) | __popc(tied[row]) << 16;
+        }
+        // The one barrier of a step: what is written in the next lies on the other side.
+        __syncthreads();
+        const uint32_t own = counts[side][lane];
+        const uint32_t through = warp_inclusive(own), prefix = through - own;
+#pragma unroll
+        for (uint32_t row = 0; row < kRows; row++) {
+            const uint32_t at = row * kThreads + threadIdx.x;
+            const uint32_t packed = __shfl_sync(kAllLanes, prefix, row * kWarps + warp);
+            const uint32_t below = (1u << lane) - 1;
+            const uint32_t tie = before.ties + (packed >> 16) + __popc(tied[row] & below);
+            const uint32_t kept =
+                before.in + (packed & 0xffff) + __popc(in[row] & below) + min(tie, ties);
+            if (at >= size)
+                continue;
+            if ((in[row] >> lane & 1) != 0 || ((tied[row] >> lane & 1) != 0 && tie < ties))
+                items.keep(begin + at, kept);
+            else
+                items.drop(begin + at, begin + at - kept);
+        }
+        const uint32_t all = __shfl_sync(kAllLanes, through, kWarp - 1);
+        before.in += all & 0xffff;
+        before.ties += all >> 16;
+        begin += size;
+    }
+    if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0) {
+        const uint32_t kept = before.in + min(before.ties, ties);
+        items.end(kept, n - kept);
+    }
+}
+
+// Blocks for a list of at most `capacity` items: one alone, which need not count first, if it is short.
+inline uint32_t pieces_for(uint64_t capacity)
+{
+    return capacity <= 4 * kStep ? 1 : blocks_for(capacity, 2 * kStep, kMaxBlocks);
+}
+
+template <typename Items>
+inline trib_status thin(Items items, uint64_t capacity, void *scratch, trib_stream stream)
+{
+    Found *table = static_cast<Found *>(scratch);
+    void *arguments[] = {&items, &table};
+    const uint32_t blocks = pieces_for(capacity);
+    if (blocks != 1) {
+        const trib_status status = launch_kernel(
+            reinterpret_cast<const void *>(thin_count<Items>), blocks, kThreads, arguments, stream);
+        if (status != TRIB_OK)
+            return status;
+    }
+    return launch_kernel(reinterpret_cast<const void *>(thin_write<Items>), blocks, kThreads,
+                         arguments, stream);
+}
+
+} // namespace
