@@ -22,9 +22,17 @@ struct kernels_place {
     void *(*alloc_shared)(size_t bytes); /* for the abort word and the counter: the host reads too */
     void (*free)(void *data);
     void (*free_shared)(void *data);
-    /* Both wait for the stream, before and after. */
+    /* Both wait for the streams, before and after. */
     void (*upload)(void *dst, const void *src, size_t bytes);
     void (*download)(void *dst, const void *src, size_t bytes);
+
+    /* For sparse kernels; each may be NULL. */
+    const struct tri_sparse_kernels *twin; /* works on the host's memory, must give the same bits */
+    trib_stream other;                     /* another stream of the same device */
+    /* What `queue` queues on the stream, to be launched later, any number of times. */
+    void *(*capture)(void (*queue)(void *argument), void *argument);
+    void (*replay)(void *graph);
+    void (*discard)(void *graph);
 };
 
 /* Everything; less of it if the environment has TRIB_TEST_QUICK. */
@@ -46,6 +54,11 @@ struct arena {
         trib_dtype dtype;
     } marks[ARENA_MARKS];
     size_t n_marks;
+    /* Bytes that may be anything. */
+    struct {
+        size_t at, bytes;
+    } open[ARENA_MARKS];
+    size_t n_open;
 };
 
 bool arena_open(struct arena *arena, const struct kernels_place *place, size_t capacity);
@@ -57,12 +70,17 @@ void arena_reset(struct arena *arena);
 size_t arena_place(struct arena *arena, size_t bytes, size_t misalign);
 /* From `at` on lie `count` elements, and NaNs among them are all the same. */
 void arena_mark(struct arena *arena, size_t at, size_t count, trib_dtype dtype);
+/* The `bytes` bytes from `at` on may be anything. */
+void arena_forget(struct arena *arena, size_t at, size_t bytes);
 /* Random bytes into the image. */
 void arena_poison(struct arena *arena, size_t at, size_t bytes);
 /* The image to the device. */
 void arena_upload(struct arena *arena);
 /* The device's bytes are those of the image. */
 bool arena_check(struct arena *arena, const char *what);
+/* The same in two steps; `found` may be changed. */
+void arena_download(struct arena *arena);
+bool arena_compare(struct arena *arena, unsigned char *found, const char *what);
 
 /* --------------------------------------------------------------------------------- arithmetic */
 

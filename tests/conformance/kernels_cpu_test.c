@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/kernels_cpu.h"
 #include "tests/conformance/kernels.h"
+#include "tests/conformance/sparse_kernels.h"
 
 static void *allocate(size_t bytes)
 {
@@ -27,6 +28,7 @@ int main(void)
         .download = copy,
     };
     kernels_suite(&place);
+    sparse_suite(&place);
     if (getenv("TRIB_TEST_LARGE") != NULL)
         kernels_large(&place);
     return check_finish("kernels_cpu_test");

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cpu/kernels_cpu.h"
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/conformance/kernels.h"
+#include "tests/conformance/sparse_kernels.h"
 
 /* A CUDA call that fails here leaves nothing to test. */
 static void must(cudaError_t error, const char *what)
@@ -18,7 +20,7 @@ static void must(cudaError_t error, const char *what)
 }
 #define MUST(call) must((call), #call)
 
-static cudaStream_t stream;
+static cudaStream_t stream, other;
 
 static void *allocate(size_t bytes)
 {
@@ -50,8 +52,34 @@ static void release_shared(void *data)
 static void copy(void *dst, const void *src, size_t bytes)
 {
     MUST(cudaStreamSynchronize(stream));
+    MUST(cudaStreamSynchronize(other));
     MUST(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream));
     MUST(cudaStreamSynchronize(stream));
+}
+
+/* Whatever `queue` queues on the stream, as a graph that can be launched. */
+static void *capture(void (*queue)(void *argument), void *argument)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t executable = NULL;
+    MUST(cudaStreamSynchronize(stream));
+    MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    queue(argument);
+    MUST(cudaStreamEndCapture(stream, &graph));
+    MUST(cudaGraphInstantiate(&executable, graph, 0));
+    MUST(cudaGraphDestroy(graph));
+    return executable;
+}
+
+static void replay(void *executable)
+{
+    MUST(cudaGraphLaunch((cudaGraphExec_t)executable, stream));
+}
+
+static void discard(void *executable)
+{
+    MUST(cudaStreamSynchronize(stream));
+    MUST(cudaGraphExecDestroy((cudaGraphExec_t)executable));
 }
 
 static const struct kernels_place *open_place(void)
@@ -64,10 +92,16 @@ static const struct kernels_place *open_place(void)
         .free_shared = release_shared,
         .upload = copy,
         .download = copy,
+        .capture = capture,
+        .replay = replay,
+        .discard = discard,
     };
     MUST(cudaSetDevice(0));
     MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    MUST(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
     place.stream = (trib_stream)stream;
+    place.other = (trib_stream)other;
+    place.twin = tri_kernels_cpu.sparse;
     return &place;
 }
 
@@ -76,7 +110,6 @@ static void refused_launch(void)
 {
     float *bucket = allocate(64);
     const struct tri_bucket whole = {bucket, 4, TRIB_F32};
-    const trib_stream other = (trib_stream)stream;
     cudaStream_t capturing;
     cudaGraph_t graph = NULL;
     check_begin("cuda launch that is refused");
@@ -90,7 +123,7 @@ static void refused_launch(void)
         MUST(cudaGraphDestroy(graph));
     (void)cudaGetLastError();
     MUST(cudaStreamDestroy(capturing));
-    CHECK_OK(tri_cuda_pack(NULL, 0, &whole, NULL, other));
+    CHECK_OK(tri_cuda_pack(NULL, 0, &whole, NULL, (trib_stream)stream));
     MUST(cudaStreamSynchronize(stream));
     check_end();
     release(bucket);
@@ -245,11 +278,13 @@ int main(int n, char **arguments)
     MUST(cudaGetDeviceProperties(&properties, 0));
     printf("cuda: %s\n", properties.name);
     kernels_suite(place);
+    sparse_suite(place);
     refused_launch();
     if (getenv("TRIB_TEST_LARGE") != NULL)
         kernels_large(place);
     if (n > 1 && strcmp(arguments[1], "--time") == 0)
         time_all();
     MUST(cudaStreamDestroy(stream));
+    MUST(cudaStreamDestroy(other));
     return check_finish("kernels_cuda_test");
 }

@@ -28,6 +28,7 @@ void arena_reset(struct arena *arena)
 {
     arena->used = 0;
     arena->n_marks = 0;
+    arena->n_open = 0;
 }
 
 void arena_poison(struct arena *arena, size_t at, size_t bytes)
@@ -61,6 +62,15 @@ void arena_mark(struct arena *arena, size_t at, size_t count, trib_dtype dtype)
     arena->n_marks++;
 }
 
+void arena_forget(struct arena *arena, size_t at, size_t bytes)
+{
+    if (!CHECK(arena->n_open < ARENA_MARKS))
+        abort();
+    arena->open[arena->n_open].at = at;
+    arena->open[arena->n_open].bytes = bytes;
+    arena->n_open++;
+}
+
 void arena_upload(struct arena *arena)
 {
     arena->place->upload(arena->device, arena->image, arena->used);
@@ -77,17 +87,35 @@ static void same_nans(const struct arena *arena, unsigned char *bytes)
     }
 }
 
-bool arena_check(struct arena *arena, const char *what)
+static void same_open(const struct arena *arena, unsigned char *bytes)
+{
+    for (size_t i = 0; i < arena->n_open; i++)
+        memset(bytes + arena->open[i].at, 0, arena->open[i].bytes);
+}
+
+void arena_download(struct arena *arena)
 {
     memset(arena->found, 0xa5, arena->used);
     arena->place->download(arena->found, arena->device, arena->used);
-    same_nans(arena, arena->found);
+}
+
+bool arena_compare(struct arena *arena, unsigned char *found, const char *what)
+{
+    same_open(arena, found);
+    same_open(arena, arena->image);
+    same_nans(arena, found);
     same_nans(arena, arena->image);
-    if (memcmp(arena->found, arena->image, arena->used) == 0)
+    if (memcmp(found, arena->image, arena->used) == 0)
         return true;
     size_t i = 0;
-    while (arena->found[i] == arena->image[i])
+    while (found[i] == arena->image[i])
         i++;
     return CHECK_MSG(false, "%s: byte %zu of %zu is %02x, expected %02x", what, i, arena->used,
-                     arena->found[i], arena->image[i]);
+                     found[i], arena->image[i]);
+}
+
+bool arena_check(struct arena *arena, const char *what)
+{
+    arena_download(arena);
+    return arena_compare(arena, arena->found, what);
 }
