@@ -12,6 +12,9 @@
 #include "csrc/core/device.h"
 #include "csrc/core/group.h"
 #include "csrc/reduce/list.h"
+#include "csrc/sparse/allreduce.h"
+#include "csrc/sparse/snapshot.h"
+#include "csrc/sparse/statistics.h"
 #include "tributary.h"
 
 /* A pointer that is needed and NULL. */
@@ -585,6 +588,131 @@ trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *tensors, s
 {
     NEED(comm);
     return tri_weighted_average(comm, tensors, n, weight, device_weight, device_total, stream);
+}
+
+/* ---------------------------------------------------------------------------- sparse allreduce */
+
+int32_t trib_sparse_algorithm_count(void)
+{
+    int32_t count = 1; /* auto */
+    while (tri_algorithms[count - 1] != NULL)
+        count++;
+    return count;
+}
+
+const char *trib_sparse_algorithm_name(int32_t index)
+{
+    if (index < 0 || index >= trib_sparse_algorithm_count())
+        return NULL;
+    return index == 0 ? "auto" : tri_algorithms[index - 1]->name;
+}
+
+trib_status trib_sparse_bytes(uint64_t *out, const trib_comm *comm, size_t count, trib_dtype dtype,
+                              const trib_sparse_options *options)
+{
+    NEED(out);
+    *out = 0;
+    NEED(comm);
+    return tri_sparse_bytes(out, comm, count, dtype, options);
+}
+
+trib_status trib_sparse_create(trib_sparse **out, trib_comm *comm, size_t count, trib_dtype dtype,
+                               const trib_sparse_options *options)
+{
+    NEED(out);
+    *out = NULL;
+    NEED(comm);
+    return tri_sparse_create(out, comm, count, dtype, options);
+}
+
+trib_status trib_sparse_set_density(trib_sparse *sparse, double density)
+{
+    NEED(sparse);
+    return tri_sparse_set_density(sparse, density);
+}
+
+trib_status trib_sparse_set_k(trib_sparse *sparse, uint64_t k)
+{
+    NEED(sparse);
+    return tri_sparse_set_k(sparse, k);
+}
+
+trib_status trib_sparse_allreduce(trib_sparse *sparse, void *gradient, void *result,
+                                  trib_stream stream)
+{
+    NEED(sparse);
+    struct tri_sparse_call call = {.gradient = gradient, .dense = result, .stream = stream};
+    return tri_sparse_allreduce(sparse, TRI_SPARSE_ALLREDUCE, &call);
+}
+
+trib_status trib_sparse_allreduce_entries(trib_sparse *sparse, void *gradient, uint32_t *index,
+                                          void *value, uint32_t *count, trib_stream stream)
+{
+    NEED(sparse);
+    struct tri_sparse_call call = {
+        .gradient = gradient, .index = index, .value = value, .count = count, .stream = stream};
+    return tri_sparse_allreduce(sparse, TRI_SPARSE_ALLREDUCE_ENTRIES, &call);
+}
+
+uint64_t trib_sparse_capacity(const trib_sparse *sparse)
+{
+    return sparse == NULL ? 0 : tri_sparse_capacity(sparse);
+}
+
+trib_status trib_sparse_status(trib_sparse *sparse)
+{
+    NEED(sparse);
+    return tri_sparse_status(sparse);
+}
+
+const uint32_t *trib_sparse_outcome(const trib_sparse *sparse)
+{
+    return sparse == NULL ? NULL : &sparse->words->decision;
+}
+
+trib_status trib_sparse_statistics_get(trib_sparse_statistics *out, trib_sparse *sparse)
+{
+    NEED(out);
+    NEED(sparse);
+    if (out->size != sizeof *out)
+        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                        "trib_sparse_statistics_get: out->size is %u, expected %zu: start from "
+                        "TRIB_SPARSE_STATISTICS_INIT, and build with the header of the library "
+                        "that is loaded",
+                        out->size, sizeof *out);
+    tri_sparse_statistics(out, sparse);
+    return TRIB_OK;
+}
+
+uint64_t trib_sparse_export_bytes(const trib_sparse *sparse)
+{
+    return sparse == NULL ? 0 : tri_sparse_export_bytes(sparse);
+}
+
+trib_status trib_sparse_export(trib_sparse *sparse, void *out, size_t bytes, trib_stream stream)
+{
+    NEED(sparse);
+    NEED(out);
+    return tri_sparse_export(sparse, out, bytes, stream);
+}
+
+trib_status trib_sparse_import(trib_sparse *sparse, const void *data, size_t bytes, int32_t add,
+                               trib_stream stream)
+{
+    NEED(sparse);
+    NEED(data);
+    return tri_sparse_import(sparse, data, bytes, add != 0, stream);
+}
+
+trib_status trib_sparse_reset(trib_sparse *sparse, trib_stream stream)
+{
+    NEED(sparse);
+    return tri_sparse_reset(sparse, stream);
+}
+
+trib_status trib_sparse_destroy(trib_sparse *sparse)
+{
+    return sparse == NULL ? TRIB_OK : tri_sparse_destroy(sparse);
 }
 
 /* ---------------------------------------------------------------------------------------- batch */

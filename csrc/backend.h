@@ -175,12 +175,20 @@ struct tri_transport_ops {
     void (*destroy)(struct tri_transport *transport);
 };
 
+/* About how fast a backend is inside one host, for who must choose between ways of doing a thing:
+ * bytes a second that one device reads and writes, bytes a second that a rank sends while it receives
+ * as many, seconds that one collective or a few kernels take whatever their size. */
+struct tri_speed {
+    double copy, link, latency;
+};
+
 struct tri_backend {
     const char *name;
     uint32_t native; /* bit 1 << kind for each enum tri_kind that `collective` takes */
     const struct tri_device_ops *device;
     const struct tri_transport_ops *transport;
     const struct tri_kernels *kernels;
+    struct tri_speed speed;
 };
 
 /* The table of compiled-in backends, best first, NULL at the end (backends.c). */

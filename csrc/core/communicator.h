@@ -39,6 +39,7 @@ struct trib_comm {
     struct tri_workspace workspace;
     uint64_t match_sequence;
     uint32_t sparse_states; /* that all ranks have agreed on so far */
+    int32_t hosts;          /* that the ranks are on; 0: not asked yet */
     void *scratch; /* see tri_comm_scratch */
     size_t scratch_bytes;
     uint64_t calls, bytes, engine_calls, lists_queued; /* trib_counters */

@@ -95,8 +95,9 @@ struct tri_algorithm {
     size_t (*selects)(const struct tri_shape *shape);
     /* Entries to choose in a call, where that is not shape->k. */
     uint64_t (*k)(const struct tri_shape *shape);
-    /* What an export takes along besides the residual, for a state of the same algorithm, k and rank
-     * (others begin their schedule anew): thresholds, boundaries. */
+    /* What an export takes along besides the residual, for a state of the same algorithm, k and number
+     * of ranks (others begin their schedule anew): thresholds, boundaries. Its lengths depend on the
+     * shape alone. */
     struct tri_kept (*kept)(void *own);
 };
 
@@ -109,11 +110,13 @@ extern const struct tri_algorithm tri_sparse_dense, tri_sparse_topka, tri_sparse
     tri_sparse_gaussiank, tri_sparse_gaussiankconcat, tri_sparse_gaussianksa, tri_sparse_srs,
     tri_sparse_shared, tri_sparse_chunked;
 
-/* What auto chooses for this shape on this backend, and why, in words (auto.c). */
+/* What auto chooses for this shape on this backend, and why, in words (auto.c). `hosts`: that the
+ * ranks are on. */
 struct tri_choice {
     const struct tri_algorithm *algorithm;
     char reason[160];
 };
-struct tri_choice tri_sparse_auto(const struct tri_shape *shape, const struct tri_backend *backend);
+struct tri_choice tri_sparse_auto(const struct tri_shape *shape, const struct tri_backend *backend,
+                                  int32_t hosts);
 
 #endif

@@ -4,6 +4,7 @@
 #include "csrc/sparse/algorithm.h"
 
 const struct tri_algorithm *const tri_algorithms[] = {
+    &tri_sparse_dense,
     &tri_sparse_topka,
     &tri_sparse_topka2,
     &tri_sparse_topkaopt,
@@ -14,6 +15,8 @@ const struct tri_algorithm *const tri_algorithms[] = {
     &tri_sparse_gaussiankconcat,
     &tri_sparse_gaussianksa,
     &tri_sparse_srs,
+    &tri_sparse_shared,
+    &tri_sparse_chunked,
     NULL,
 };
 

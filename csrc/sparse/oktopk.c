@@ -61,7 +61,7 @@
  *    (here such a rank proposes equal regions); bounds are added up in 32 bits (here 64); indices
  *    travel as float32, wrong above 2^24 (here u32);
  *  - exact steps choose the k-1 above the k-th magnitude (here the k largest);
- *  - if all sums are in G, the smallest is the threshold (here the next call cuts exactly again);
+ *  - if there are fewer sums than k, the smallest is the threshold (here the next call cuts again);
  *  - a NaN is never sent and stays for ever (here the call does not deliver). */
 #include "csrc/sparse/balance.h"
 #include "csrc/sparse/constants.h"
@@ -69,7 +69,7 @@
 #include "csrc/sparse/link.h"
 #include "csrc/sparse/regions.h"
 
-enum { BINS = 4096, THRESHOLDS = 2 * sizeof(uint64_t) };
+enum { BINS = TRI_MAX_LISTS * TRI_MAX_LISTS, THRESHOLDS = 2 * sizeof(uint64_t) };
 
 /* What a rank needs of all ranks in a call. */
 enum { WISH_BOUNDS = 1u << 0, WISH_EXACT_SUMS = 1u << 1 };
@@ -81,10 +81,10 @@ struct oktopk {
     struct tri_entries kept;   /* of the sums here, what is in G */
     struct tri_entries block;  /* this rank's block of G */
     struct tri_entries all;    /* G */
+    uint32_t fetched[BINS];    /* on the host: all ranks' bins, or proposals */
 
     /* The exact mode. */
     uint32_t *bins;
-    uint32_t seen[BINS]; /* on the host */
 
     /* The published mode. Thresholds are of acc's type, on the device; 0: there is none yet. Those
      * that are kept change only if the call delivers. */
@@ -92,7 +92,6 @@ struct oktopk {
     void *local, *global;          /* in them */
     void *used_local, *used_global; /* of this call */
     uint32_t *proposals;           /* of bounds: size a rank */
-    uint32_t proposed[TRI_MAX_LISTS * TRI_MAX_LISTS]; /* on the host */
     bool has_bounds;
     struct {
         uint32_t begun;     /* the thresholds are numbers */
@@ -175,9 +174,9 @@ static trib_status balance_regions(struct tri_run *run, struct oktopk *own)
     if (status == TRIB_OK)
         status = tri_link_allreduce(run, own->bins, BINS, TRIB_U32, false);
     if (status == TRIB_OK)
-        status = tri_link_fetch(run, own->seen, own->bins, sizeof own->seen);
+        status = tri_link_fetch(run, own->fetched, own->bins, sizeof own->fetched);
     if (status == TRIB_OK)
-        tri_balance_bounds(own->regions.bounds, run->shape->size, count, own->seen, BINS, width);
+        tri_balance_bounds(own->regions.bounds, run->shape->size, count, own->fetched, BINS, width);
     return status;
 }
 
@@ -299,10 +298,10 @@ static trib_status move_regions(struct tri_run *run, struct oktopk *own)
     if (status == TRIB_OK)
         status = tri_link_allgather(run, mine, own->proposals, bytes, 0);
     if (status == TRIB_OK)
-        status = tri_link_fetch(run, own->proposed, own->proposals, (size_t)size * bytes);
+        status = tri_link_fetch(run, own->fetched, own->proposals, (size_t)size * bytes);
     if (status != TRIB_OK)
         return status;
-    tri_balance_mean(regions->bounds, size, run->shape->count, own->proposed);
+    tri_balance_mean(regions->bounds, size, run->shape->count, own->fetched);
     own->has_bounds = true;
     return tri_regions_meet(run, regions, &own->chosen, wishes);
 }
@@ -317,7 +316,7 @@ static bool exact_sums(const struct oktopk *own, const struct tri_shape *shape)
 }
 
 /* The smallest magnitude of the k largest sums is the key of the cut, which is its bits: the low
- * bytes of a number that both host and device store with those first. 0 if all sums are in. */
+ * bytes of a number that both host and device store with those first. 0 if there are fewer than k. */
 static trib_status cut_exactly(struct tri_run *run, struct oktopk *own)
 {
     const trib_status status =

@@ -1,0 +1,229 @@
+/* What all ranks must have in common. */
+#include "csrc/sparse/agree.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/base/machine.h"
+#include "csrc/core/issue.h"
+#include "csrc/core/match.h"
+#include "csrc/core/validate.h"
+#include "csrc/sparse/constants.h"
+
+/* What ranks send each other. */
+struct vote {
+    struct tri_proposal proposal;
+    int32_t status; /* of the rank's own part */
+    uint32_t padding;
+};
+
+static int32_t place_of(const struct tri_algorithm *algorithm)
+{
+    int32_t place = 0;
+    if (algorithm == NULL)
+        return -1;
+    while (tri_algorithms[place] != algorithm)
+        place++;
+    return place;
+}
+
+struct tri_proposal tri_proposal_of(const struct tri_sparse_settings *settings, int operation,
+                                    uint32_t number)
+{
+    const struct tri_shape *shape = &settings->shape;
+    const char *constants = shape->constants == NULL ? NULL : shape->constants->name;
+    return (struct tri_proposal){
+        .count = shape->count,
+        .k = shape->k,
+        .decay = shape->decay,
+        .constants = constants == NULL ? 0 : tri_digest(0, constants, strlen(constants)),
+        .operation = operation,
+        .algorithm = place_of(settings->algorithm),
+        .dtype = shape->dtype,
+        .wire = shape->wire,
+        .flags = settings->flags,
+        .chunk = shape->chunk,
+        .norm_every = settings->norm_every,
+        .number = number,
+    };
+}
+
+uint32_t tri_proposal_signature(const struct tri_proposal *proposal)
+{
+    struct tri_proposal same = *proposal;
+    same.operation = 0; /* how it came to its k does not matter */
+    const uint64_t digest = tri_digest(0, &same, sizeof same);
+    return (uint32_t)(digest ^ digest >> 32);
+}
+
+/* ----------------------------------------------------------------------------- what is different */
+
+struct text {
+    char name[16], value[64];
+};
+
+static const char *algorithm_name(int32_t place)
+{
+    return place < 0 ? "auto" : tri_algorithms[place]->name;
+}
+
+static void say_number(struct text *out, const char *name, double value)
+{
+    (void)snprintf(out->name, sizeof out->name, "%s", name);
+    (void)snprintf(out->value, sizeof out->value, "%.17g", value);
+}
+
+static void say_word(struct text *out, const char *name, const char *value)
+{
+    (void)snprintf(out->name, sizeof out->name, "%s", name);
+    (void)snprintf(out->value, sizeof out->value, "%s", value);
+}
+
+/* Field `what` of a proposal; false beyond the last. */
+static bool describe(struct text *out, const struct tri_proposal *of, int what)
+{
+    switch (what) {
+    case 0:
+        say_word(out, "call", tri_operations[of->operation].name);
+        return true;
+    case 1:
+        say_number(out, "count", (double)of->count);
+        return true;
+    case 2:
+        say_word(out, "dtype", trib_dtype_name(of->dtype));
+        return true;
+    case 3:
+        say_word(out, "algorithm", algorithm_name(of->algorithm));
+        return true;
+    case 4:
+        say_number(out, "k", (double)of->k);
+        return true;
+    case 5:
+        say_number(out, "flags", of->flags);
+        return true;
+    case 6:
+        say_number(out, "decay", of->decay);
+        return true;
+    case 7:
+        say_word(out, "wire", trib_dtype_name(of->wire));
+        return true;
+    case 8:
+        say_number(out, "chunk", of->chunk);
+        return true;
+    case 9:
+        say_number(out, "constants", (double)of->constants);
+        return true;
+    case 10:
+        say_number(out, "norm_every", of->norm_every);
+        return true;
+    case 11:
+        say_number(out, "number", of->number);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static trib_status tell_difference(const struct trib_comm *comm, const struct vote *votes,
+                                   int32_t rank, int operation)
+{
+    struct text first = {"", ""}, other = {"", ""};
+    int what = 0;
+    while (describe(&first, &votes[0].proposal, what) &&
+           describe(&other, &votes[rank].proposal, what) && strcmp(first.value, other.value) == 0)
+        what++;
+    return tri_fail_call(comm, operation, TRIB_ERR_MISMATCH,
+                         "%s is %s on rank %d and %s on rank 0: all ranks make the same states, of "
+                         "the same tensors with the same options, in the same order; nothing was "
+                         "changed",
+                         other.name, other.value, rank, first.value);
+}
+
+/* Every rank compares with rank 0, so that all come to the same end. */
+static trib_status count(const struct trib_comm *comm, const struct vote *votes, int operation)
+{
+    for (int32_t rank = 1; rank < comm->size; rank++)
+        if (memcmp(&votes[rank].proposal, &votes[0].proposal, sizeof votes[0].proposal) != 0)
+            return tell_difference(comm, votes, rank, operation);
+    for (int32_t rank = 0; rank < comm->size; rank++)
+        if (votes[rank].status != TRIB_OK)
+            return tri_fail_call(comm, operation, votes[rank].status,
+                                 "rank %d could not do its part (%s), so no rank does", rank,
+                                 trib_status_name(votes[rank].status));
+    return TRIB_OK;
+}
+
+/* `one` bytes of every rank, in `all` (of `size` blocks, this rank's filled in), on all of them. */
+static trib_status exchange(struct trib_comm *comm, void *all, size_t one, int operation,
+                            trib_stream stream)
+{
+    const struct tri_device_ops *device = comm->backend->device;
+    const size_t at = one * (size_t)comm->rank, bytes = one * (size_t)comm->size;
+    trib_status status = tri_workspace_reserve(comm, bytes);
+    if (status != TRIB_OK)
+        return status;
+    char *area = tri_workspace_data(comm), *slot = area + at;
+    const struct tri_call call = {.kind = TRI_ALLGATHER,
+                                  .transport = comm->transport,
+                                  .send = slot,
+                                  .recv = area,
+                                  .count = one,
+                                  .dtype = TRIB_U8,
+                                  .stream = stream};
+    status = tri_workspace_begin(comm, stream);
+    if (status != TRIB_OK)
+        return status;
+    status = device->copy(comm->device, slot, (const char *)all + at, one, stream);
+    if (status == TRIB_OK)
+        status = tri_issue(comm, &call, 1);
+    const trib_status end = tri_workspace_end(comm, stream); /* part of it may be queued */
+    if (status == TRIB_OK)
+        status = end;
+    /* Also after a failure: the stream may still read what was to be copied. */
+    const trib_status fetched = device->fetch(comm->device, all, area, bytes, stream);
+    if (status == TRIB_OK)
+        status = fetched;
+    comm->engine_calls++;
+    return status != TRIB_OK ? status
+                             : tri_comm_usable(comm, operation); /* an abort leaves garbage */
+}
+
+trib_status tri_agree(struct trib_comm *comm, const struct tri_proposal *proposal, trib_status own,
+                      trib_stream stream)
+{
+    char detail[TRI_DETAIL_SIZE];
+    (void)snprintf(detail, sizeof detail, "%s", own == TRIB_OK ? "" : tri_detail());
+    struct vote *votes = calloc((size_t)comm->size, sizeof *votes);
+    if (votes == NULL)
+        return tri_fail_call(comm, proposal->operation, TRIB_ERR_OUT_OF_MEMORY,
+                             "no memory to compare %d ranks", comm->size);
+    votes[comm->rank].proposal = *proposal;
+    votes[comm->rank].status = own;
+    trib_status status = exchange(comm, votes, sizeof *votes, proposal->operation, stream);
+    if (status == TRIB_OK && own == TRIB_OK)
+        status = count(comm, votes, proposal->operation);
+    free(votes);
+    return own == TRIB_OK ? status : tri_fail(own, "%s", detail);
+}
+
+trib_status tri_agree_hosts(struct trib_comm *comm, trib_stream stream)
+{
+    uint64_t machines[TRI_MAX_LISTS];
+    int32_t hosts = 0;
+    if (comm->hosts != 0)
+        return TRIB_OK;
+    machines[comm->rank] = tri_machine();
+    const trib_status status =
+        exchange(comm, machines, sizeof machines[0], TRI_SPARSE_CREATE, stream);
+    if (status != TRIB_OK)
+        return status;
+    for (int32_t rank = 0; rank < comm->size; rank++) {
+        int32_t before = 0;
+        while (machines[before] != machines[rank])
+            before++;
+        hosts += before == rank;
+    }
+    comm->hosts = hosts;
+    return TRIB_OK;
+}

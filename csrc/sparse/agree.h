@@ -1,0 +1,34 @@
+/* What all ranks must have in common before a state is made or its k is set. */
+#ifndef TRI_SPARSE_AGREE_H
+#define TRI_SPARSE_AGREE_H
+
+#include "csrc/sparse/options.h"
+
+/* One rank's idea of the state to be. Every field is a number, and there is no padding: it is compared
+ * and digested as bytes. */
+struct tri_proposal {
+    uint64_t count, k;
+    double decay;
+    uint64_t constants; /* digest of the name; 0: none */
+    int32_t operation;
+    int32_t algorithm; /* place in tri_algorithms; -1: auto */
+    trib_dtype dtype, wire;
+    uint32_t flags, chunk, norm_every;
+    uint32_t number; /* of the state, among those of the communicator */
+};
+
+struct tri_proposal tri_proposal_of(const struct tri_sparse_settings *settings, int operation,
+                                    uint32_t number);
+
+/* Of a state: what travels in every header. */
+uint32_t tri_proposal_signature(const struct tri_proposal *proposal);
+
+/* A call of all ranks, blocking, on `stream`. TRIB_OK if all propose the same and could all do their
+ * part: `own` is how that went here, and is returned if it is a failure. */
+trib_status tri_agree(struct trib_comm *comm, const struct tri_proposal *proposal, trib_status own,
+                      trib_stream stream);
+
+/* A call of all ranks, blocking: comm->hosts, if it is not known yet. */
+trib_status tri_agree_hosts(struct trib_comm *comm, trib_stream stream);
+
+#endif

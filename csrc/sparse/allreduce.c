@@ -1,0 +1,293 @@
+/* One call of a sparse allreduce.
+ *
+ *   check -> order after the last call -> on the stream: the algorithm's run, decay, norm, record
+ *
+ * On a queueing backend the run happens in the call and queues; on a running one it happens later, on
+ * the stream. Everything that a run changes it changes after, and by, the decision of its commit: so a
+ * call that does not deliver leaves residual and statistics as they were. */
+#include "csrc/sparse/allreduce.h"
+
+#include "csrc/base/types.h"
+#include "csrc/core/batch.h"
+#include "csrc/core/issue.h"
+#include "csrc/core/match.h"
+#include "csrc/core/ranges.h"
+#include "csrc/core/validate.h"
+
+uint64_t tri_sparse_capacity(const struct trib_sparse *sparse)
+{
+    return sparse->algorithm->capacity(&sparse->shape);
+}
+
+/* ------------------------------------------------------------------------------- on the stream */
+
+static struct tri_words words_of(const struct trib_sparse *sparse)
+{
+    struct tri_sparse_words *words = sparse->words;
+    return (struct tri_words){
+        .current = sparse->shape.in_place ? NULL : &words->current,
+        .decision = &words->decision,
+        .outcome = &words->outcome,
+        .selected = &words->selected,
+        .delivered = &words->delivered,
+        .fallbacks = &words->fallbacks,
+        .zero = &words->zero,
+        .all = &words->all,
+        .header = &words->header,
+    };
+}
+
+static struct tri_run run_of(const struct tri_sparse_call *call)
+{
+    const struct trib_sparse *sparse = call->sparse;
+    struct tri_run run = {
+        .shape = &sparse->shape,
+        .backend = sparse->backend,
+        .kernels = sparse->backend->kernels->sparse,
+        .transport = sparse->transport,
+        .device = sparse->device,
+        .stream = call->stream,
+        .step = call->step,
+        .signature = sparse->signature,
+        .acc = tri_sparse_accumulator(sparse),
+        .words = words_of(sparse),
+        .abort_word = sparse->backend->transport->abort_word(sparse->transport),
+        .scratch = sparse->scratch,
+        .dense = call->dense,
+        .index = call->index,
+        .count = call->count,
+        .value = call->value,
+    };
+    if (sparse->shape.in_place)
+        run.acc.buffer[0] = call->gradient;
+    else
+        run.acc.gradient = call->gradient;
+    return run;
+}
+
+/* In place the residual is decayed here, since the next gradient is added by the caller. */
+static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
+{
+    const struct tri_shape *shape = run->shape;
+    const uint32_t every = sparse->settings.norm_every;
+    const bool measures = every != 0 && (run->step + 1) % every == 0;
+    const struct tri_record record = {
+        .tally = sparse->tally,
+        .decision = run->words.decision,
+        .outcome = run->words.outcome,
+        .selected = run->words.selected,
+        .delivered = run->words.delivered,
+        .fallbacks = run->words.fallbacks,
+        .norm = measures ? &sparse->words->norm : NULL,
+        .words_sent = run->volume.words_sent,
+        .words_received = run->volume.words_received,
+        .bytes_sent = run->volume.bytes_sent,
+        .bytes_received = run->volume.bytes_received,
+    };
+    trib_status status = TRIB_OK;
+    if (shape->in_place && shape->decay != 1)
+        status = run->kernels->decay(&run->acc, shape->decay, run->words.decision, run->stream);
+    if (status == TRIB_OK && measures)
+        status = run->kernels->norm(&run->acc, &sparse->words->norm, run->scratch, run->stream);
+    return status != TRIB_OK ? status : run->kernels->record(&record, run->stream);
+}
+
+/* A step that failed leaves this rank out of step with the others: the communicator is over. What is
+ * left to do is to say on the device that nothing was delivered. */
+static void give_up(struct tri_run *run, trib_status status)
+{
+    (void)tri_abort_raise(run->backend->transport->abort_state(run->transport), status,
+                          tri_detail());
+    const struct tri_commit commit = {.abort_word = run->abort_word,
+                                      .decision = run->words.decision,
+                                      .outcome = run->words.outcome};
+    (void)run->kernels->commit(&commit, run->stream);
+}
+
+static void run(void *argument)
+{
+    const struct tri_sparse_call *call = argument;
+    struct trib_sparse *sparse = call->sparse;
+    const struct tri_device_ops *device = sparse->backend->device;
+    struct tri_run run = run_of(call);
+    uintptr_t previous = 0;
+    trib_status status = device->enter == NULL ? TRIB_OK : device->enter(sparse->device, &previous);
+    if (status != TRIB_OK) {
+        (void)tri_abort_raise(sparse->backend->transport->abort_state(sparse->transport), status,
+                              tri_detail());
+        return;
+    }
+    status = sparse->algorithm->run(&run, sparse->own);
+    if (status == TRIB_OK)
+        status = finish(&run, sparse);
+    if (status != TRIB_OK)
+        give_up(&run, status);
+    if (device->leave != NULL)
+        device->leave(previous);
+}
+
+/* --------------------------------------------------------------------------------------- checks */
+
+/* A buffer of a call. */
+struct buffer {
+    const char *name;
+    const void *data;
+    size_t count;
+    trib_dtype dtype;
+    bool written;
+};
+
+enum { MOST_BUFFERS = 4 };
+
+static size_t list_buffers(struct buffer *out, const struct trib_sparse *sparse,
+                           const struct tri_sparse_call *call)
+{
+    const struct tri_shape *shape = &sparse->shape;
+    out[0] = (struct buffer){"gradient", call->gradient, shape->count, shape->dtype,
+                             shape->in_place};
+    if (!shape->entries) {
+        out[1] = (struct buffer){"result", call->dense, shape->count, shape->dtype, true};
+        return 2;
+    }
+    const size_t capacity = tri_sparse_capacity(sparse);
+    out[1] = (struct buffer){"index", call->index, capacity, TRIB_U32, true};
+    out[2] = (struct buffer){"value", call->value, capacity, shape->dtype, true};
+    out[3] = (struct buffer){"count", call->count, 1, TRIB_U32, true};
+    return 4;
+}
+
+static trib_status check_apart(const struct trib_comm *comm, int operation,
+                               const struct buffer *buffers, struct tri_range *ranges, size_t n)
+{
+    struct tri_range pair[2];
+    if (!tri_ranges_collide(ranges, n, pair))
+        return TRIB_OK;
+    return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
+                         "`%s` (%p) overlaps `%s` (%p): each needs memory of its own, but for a "
+                         "`result` that is `gradient` itself where the state is not in place",
+                         buffers[pair[0].index].name, buffers[pair[0].index].data,
+                         buffers[pair[1].index].name, buffers[pair[1].index].data);
+}
+
+static trib_status check_buffers(const struct trib_sparse *sparse, int operation,
+                                 const struct tri_sparse_call *call)
+{
+    const struct trib_comm *comm = sparse->comm;
+    struct buffer buffers[MOST_BUFFERS];
+    struct tri_range ranges[MOST_BUFFERS];
+    const size_t n = list_buffers(buffers, sparse, call);
+    /* The result takes the gradient's place only after all of it has been read. */
+    const bool same = !sparse->shape.in_place && call->dense == call->gradient;
+    size_t used = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct buffer *buffer = &buffers[i];
+        const struct tri_argument argument = {buffer->name, TRI_NO_INDEX};
+        size_t bytes = 0;
+        if (buffer->count == 0)
+            continue;
+        trib_status status = tri_check_buffer(comm, operation, argument, buffer->data,
+                                              buffer->count, 1, buffer->dtype, &bytes);
+        if (status == TRIB_OK)
+            status = tri_check_memory(comm, operation, argument, buffer->data, bytes);
+        if (status != TRIB_OK)
+            return status;
+        const uintptr_t begin = (uintptr_t)buffer->data;
+        if (i != 1 || !same)
+            ranges[used++] = (struct tri_range){begin, begin + bytes, i, buffer->written};
+    }
+    return check_apart(comm, operation, buffers, ranges, used);
+}
+
+static trib_status check_kind(const struct trib_sparse *sparse, int operation)
+{
+    const bool entries = operation == TRI_SPARSE_ALLREDUCE_ENTRIES;
+    if (entries == sparse->shape.entries)
+        return TRIB_OK;
+    return tri_fail_call(sparse->comm, operation, TRIB_ERR_INVALID_USAGE,
+                         entries ? "the state was made for dense results: call "
+                                   "trib_sparse_allreduce, or make it with TRIB_SPARSE_ENTRIES"
+                                 : "the state was made with TRIB_SPARSE_ENTRIES: call "
+                                   "trib_sparse_allreduce_entries, or make it without");
+}
+
+static bool is_capturing(const struct trib_sparse *sparse, trib_stream stream)
+{
+    const struct tri_device_ops *device = sparse->backend->device;
+    return device->capturing != NULL && device->capturing(sparse->device, stream);
+}
+
+static trib_status check(const struct trib_sparse *sparse, int operation,
+                         const struct tri_sparse_call *call, bool *capturing)
+{
+    const struct trib_comm *comm = sparse->comm;
+    trib_status status = check_kind(sparse, operation);
+    if (status == TRIB_OK)
+        status = tri_check_stream(comm, operation, call->stream);
+    if (status == TRIB_OK)
+        status = check_buffers(sparse, operation, call);
+    if (status != TRIB_OK)
+        return status;
+    *capturing = is_capturing(sparse, call->stream);
+    if (*capturing && sparse->algorithm->waits)
+        return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
+                             "`stream` is being captured, and \"%s\" waits for the stream in each "
+                             "call: capture one of the algorithms of fixed size",
+                             sparse->algorithm->name);
+    if (*capturing && (comm->flags & TRIB_MATCH) != 0)
+        return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
+                             "`stream` is being captured, and TRIB_MATCH waits for the stream in "
+                             "each call: capture without it");
+    return TRIB_OK;
+}
+
+static trib_status match(const struct trib_sparse *sparse, int operation,
+                         const struct tri_sparse_call *call)
+{
+    struct trib_comm *comm = sparse->comm;
+    const uint64_t of[2] = {sparse->signature, call->step};
+    const struct tri_call shape = {.count = sparse->shape.count, .dtype = sparse->shape.dtype};
+    const struct tri_signature signature =
+        tri_signature(operation, &shape, tri_digest(0, of, sizeof of));
+    return (comm->flags & TRIB_MATCH) == 0 ? TRIB_OK : tri_match(comm, &signature, call->stream);
+}
+
+/* ---------------------------------------------------------------------------------------- queue */
+
+/* Inside a capture the order is that of the graph: events of outside mean nothing there. */
+static trib_status queue(struct trib_sparse *sparse, struct tri_sparse_call *call, bool capturing)
+{
+    trib_status status =
+        capturing ? TRIB_OK : tri_workspace_wait(&sparse->memory, call->stream);
+    if (status != TRIB_OK)
+        return status;
+    status = tri_issue_run(sparse->comm, run, call, sizeof *call, call->stream);
+    /* Also after a failure: part of it may be queued. */
+    const trib_status end =
+        capturing ? TRIB_OK
+                  : tri_workspace_mark(&sparse->memory, sparse->comm->state, call->stream);
+    return status != TRIB_OK ? status : end;
+}
+
+trib_status tri_sparse_allreduce(struct trib_sparse *sparse, int operation,
+                                 struct tri_sparse_call *call)
+{
+    struct trib_comm *comm = sparse->comm;
+    bool capturing = false;
+    call->sparse = sparse;
+    call->step = sparse->step;
+    trib_status status = tri_sparse_ready(sparse, operation);
+    if (status == TRIB_OK)
+        status = check(sparse, operation, call, &capturing);
+    if (status != TRIB_OK)
+        return tri_batch_fail(comm, status);
+    status = match(sparse, operation, call);
+    if (status == TRIB_OK)
+        status = queue(sparse, call, capturing);
+    if (status != TRIB_OK)
+        return status;
+    sparse->step++;
+    comm->calls++;
+    comm->engine_calls++;
+    comm->bytes += sparse->shape.count * trib_dtype_size(sparse->shape.dtype);
+    return TRIB_OK;
+}

@@ -1,0 +1,26 @@
+/* One call of a sparse allreduce, from the caller to the stream. */
+#ifndef TRI_SPARSE_ALLREDUCE_H
+#define TRI_SPARSE_ALLREDUCE_H
+
+#include "csrc/sparse/state.h"
+
+/* What one call is given: refers to nothing of the caller's but the buffers. */
+struct tri_sparse_call {
+    struct trib_sparse *sparse;
+    uint64_t step;
+    void *gradient;
+    void *dense;     /* or */
+    uint32_t *index; /* with value and count */
+    void *value;
+    uint32_t *count;
+    trib_stream stream;
+};
+
+/* `call`: its buffers and stream. `operation`: TRI_SPARSE_ALLREDUCE or ..._ENTRIES. */
+trib_status tri_sparse_allreduce(struct trib_sparse *sparse, int operation,
+                                 struct tri_sparse_call *call);
+
+/* The most entries of a result. */
+uint64_t tri_sparse_capacity(const struct trib_sparse *sparse);
+
+#endif

@@ -1,0 +1,207 @@
+/* chunked: the largest of each chunk, 16-bit indices, one allgather.
+ *
+ * Problem. A top-k of the whole tensor needs a threshold for the whole tensor, and 32 bits for each
+ * index. If each chunk of C elements gives its own largest, a chunk is chosen by itself in one pass, an
+ * index is 16 bits, sizes are fixed, and places in the message say which chunk an entry is of. Layers
+ * whose gradients are small are not passed over for ever.
+ *
+ * Paper. DeMo of Peng, Quesnelle and Kingma, "DeMo: Decoupled Momentum Optimization" (2024), and
+ * SparseLoCo (arXiv 2508.15706): what training across sites uses, with an error buffer that decays
+ * (`decay` of the options).
+ *
+ *   1. acc = gradient + residual; the K largest of each chunk are chosen into this rank's packet:
+ *      header, then 16-bit indices within the chunk, then values; K slots a chunk.
+ *   2. One allgather of the packets.
+ *   3. Commit by the headers.
+ *   4. What was chosen leaves the residual (in separate mode in step 1 already).
+ *   5. The result is the sum of all ranks' entries, in rank order.
+ *
+ * K. A chunk of C elements gives its part of the k of the options, rounded to the nearest whole, and
+ * at least one: K = max(1, round(c k / n)) with c the smaller of C and n. So k is a request: what is
+ * sent is K for each of the ceil(n / C) chunks, and that is what the statistics call k. No slots for
+ * k = 0.
+ *
+ * Cost. 1.5 words an entry (f32; 1 with values of bf16): 1.5 K ceil(n/C) (P-1) words a rank, one
+ * collective. Can be captured in a CUDA graph.
+ *
+ * Invariant. Every slot of a packet that holds an entry is in the result and has left the residual of
+ * its rank; nothing else moved.
+ *
+ * Different from the papers in that no transform (DCT) comes before the selection, values are not
+ * quantised to fewer than 16 bits, and nothing is lost: an entry leaves the residual only by a call
+ * that delivers it on every rank. */
+#include "csrc/sparse/link.h"
+
+enum { VALUE_ALIGN = 16, PACKET_ALIGN = 64 };
+
+struct chunked {
+    char *packets;                           /* one a rank */
+    struct tri_entries lists[TRI_MAX_LISTS]; /* unpacked: this rank's, or all for a result of entries */
+    struct tri_entries merged;               /* only then */
+};
+
+static size_t chunks(const struct tri_shape *shape)
+{
+    return shape->count / shape->chunk + (shape->count % shape->chunk != 0);
+}
+
+/* K. */
+static uint32_t each(const struct tri_shape *shape)
+{
+    if (shape->k == 0)
+        return 0;
+    const uint64_t chunk = shape->chunk < shape->count ? shape->chunk : shape->count;
+    const uint64_t nearest = (2 * chunk * shape->k + shape->count) / (2 * shape->count);
+    return nearest == 0 ? 1 : (uint32_t)nearest;
+}
+
+static size_t slots(const struct tri_shape *shape)
+{
+    return chunks(shape) * each(shape);
+}
+
+/* Of one rank: the last chunk may be shorter than K. */
+static size_t most(const struct tri_shape *shape)
+{
+    return slots(shape) < shape->count ? slots(shape) : shape->count;
+}
+
+static uint64_t k(const struct tri_shape *shape)
+{
+    return most(shape);
+}
+
+static size_t entries(const struct tri_shape *shape)
+{
+    return (size_t)shape->size * most(shape);
+}
+
+static size_t capacity(const struct tri_shape *shape)
+{
+    return entries(shape) < shape->count ? entries(shape) : shape->count;
+}
+
+static size_t value_offset(const struct tri_shape *shape)
+{
+    const size_t end = sizeof(struct tri_header) + slots(shape) * sizeof(uint16_t);
+    return (end + VALUE_ALIGN - 1) / VALUE_ALIGN * VALUE_ALIGN;
+}
+
+static size_t packet_bytes(const struct tri_shape *shape)
+{
+    const size_t end = value_offset(shape) + slots(shape) * trib_dtype_size(shape->wire);
+    return (end + PACKET_ALIGN - 1) / PACKET_ALIGN * PACKET_ALIGN;
+}
+
+static void lay_out(void *own, struct tri_arena *arena, const struct tri_shape *shape)
+{
+    struct chunked *chunked = own;
+    chunked->packets = tri_arena_take(arena, (size_t)shape->size * packet_bytes(shape));
+    for (int32_t rank = 0; rank < shape->size; rank++)
+        if (shape->entries || rank == shape->rank)
+            chunked->lists[rank] = tri_arena_entries(arena, most(shape), shape->wire);
+    chunked->merged = tri_arena_entries(arena, shape->entries ? capacity(shape) : 0, shape->acc);
+}
+
+static char *packet(const struct tri_run *run, const struct chunked *chunked, int32_t rank)
+{
+    return chunked->packets + (size_t)rank * packet_bytes(run->shape);
+}
+
+static struct tri_chunks chunks_of(const struct tri_run *run, const struct chunked *chunked,
+                                   int32_t rank)
+{
+    char *data = packet(run, chunked, rank);
+    return (struct tri_chunks){
+        .index = (uint16_t *)(void *)(data + sizeof(struct tri_header)),
+        .value = data + value_offset(run->shape),
+        .dtype = run->shape->wire,
+        .chunk = run->shape->chunk,
+        .k = each(run->shape),
+    };
+}
+
+static trib_status choose(struct tri_run *run, const struct chunked *chunked)
+{
+    const int32_t rank = run->shape->rank;
+    const struct tri_chunks own = chunks_of(run, chunked, rank);
+    struct tri_header *header = (struct tri_header *)(void *)packet(run, chunked, rank);
+    const trib_status status = tri_run_sign(run, header);
+    return status != TRIB_OK
+               ? status
+               : run->kernels->chunk_select(&run->acc, !run->shape->in_place, tri_run_clears(run),
+                                            &own, &header->nonfinite, run->scratch, run->stream);
+}
+
+static trib_status exchange(struct tri_run *run, const struct chunked *chunked)
+{
+    const size_t payload =
+        slots(run->shape) * (sizeof(uint16_t) + trib_dtype_size(run->shape->wire));
+    return tri_link_allgather(run, packet(run, chunked, run->shape->rank), chunked->packets,
+                              packet_bytes(run->shape), payload);
+}
+
+static trib_status unpack(struct tri_run *run, const struct chunked *chunked, int32_t rank)
+{
+    const struct tri_chunks chunks = chunks_of(run, chunked, rank);
+    return run->kernels->chunk_unpack(&chunks, run->shape->count, &chunked->lists[rank],
+                                      run->scratch, run->stream);
+}
+
+static trib_status commit(struct tri_run *run, const struct chunked *chunked)
+{
+    const struct tri_entries *own = &chunked->lists[run->shape->rank];
+    trib_status status = unpack(run, chunked, run->shape->rank);
+    if (status == TRIB_OK)
+        status = tri_run_commit(run, chunked->packets, packet_bytes(run->shape));
+    run->words.selected = own->count;
+    if (status != TRIB_OK || !tri_run_clears(run))
+        return status != TRIB_OK ? status : tri_run_settle(run, own, NULL);
+    run->words.delivered = own->count;
+    return TRIB_OK;
+}
+
+static trib_status deliver_dense(struct tri_run *run, const struct chunked *chunked)
+{
+    const struct tri_shape *shape = run->shape;
+    struct tri_chunks ranks[TRI_MAX_LISTS];
+    for (int32_t rank = 0; rank < shape->size; rank++)
+        ranks[rank] = chunks_of(run, chunked, rank);
+    return run->kernels->chunk_merge(ranks, shape->size, shape->count, run->dense, shape->dtype,
+                                     tri_run_divisor(run), run->words.decision, run->stream);
+}
+
+static trib_status deliver_entries(struct tri_run *run, const struct chunked *chunked)
+{
+    trib_status status = TRIB_OK;
+    for (int32_t rank = 0; rank < run->shape->size && status == TRIB_OK; rank++)
+        if (rank != run->shape->rank)
+            status = unpack(run, chunked, rank);
+    return status != TRIB_OK
+               ? status
+               : tri_run_result(run, chunked->lists, run->shape->size, &chunked->merged);
+}
+
+static trib_status run(struct tri_run *run, void *own)
+{
+    const struct chunked *chunked = own;
+    trib_status status = choose(run, chunked);
+    if (status == TRIB_OK)
+        status = exchange(run, chunked);
+    if (status == TRIB_OK)
+        status = commit(run, chunked);
+    if (status != TRIB_OK)
+        return status;
+    return run->shape->entries ? deliver_entries(run, chunked) : deliver_dense(run, chunked);
+}
+
+const struct tri_algorithm tri_sparse_chunked = {
+    .name = "chunked",
+    .own_bytes = sizeof(struct chunked),
+    .lay_out = lay_out,
+    .entries = entries,
+    .capacity = capacity,
+    .run = run,
+    .selects = most,
+    .k = k,
+};

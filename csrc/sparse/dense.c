@@ -1,0 +1,129 @@
+/* dense: all of acc, in one allreduce.
+ *
+ * Problem. What a sparse allreduce is to be compared with, and what is faster where k is large, n is
+ * small or the link is fast; with the same state, the same calls and the same guarantees.
+ *
+ * Paper. None: a ring or tree allreduce, whichever the backend's engine takes.
+ *
+ *   1. acc = gradient + residual.
+ *   2. One allreduce of acc, and an allgather of the headers, handed over as one.
+ *   3. Commit by the headers.
+ *   4. The residual becomes 0: all of acc is delivered.
+ *   5. The result is the sum, or its average.
+ *
+ * Cost. 2n(P-1)/P words a rank (of f32, also for 16-bit gradients: sums are f32), one collective. Can
+ * be captured in a CUDA graph.
+ *
+ * Invariant. The result is the sum of all acc, and every residual is 0 after a call that delivers.
+ * Before one it may not be: an import, or a larger k after a smaller one (auto), may have left mass
+ * there.
+ *
+ * Different from a plain allreduce in that an infinity or a NaN anywhere delivers nothing, and that an
+ * aborted call leaves acc in place. So in separate mode the sum is made in the buffer of acc, and that
+ * never becomes the residual: the commit flips nothing. In place it is made outside of the
+ * accumulator: in the result if there is a dense one. */
+#include "csrc/sparse/link.h"
+
+struct dense {
+    struct tri_header *headers; /* one a rank */
+    void *sum;                  /* NULL: made elsewhere */
+    struct tri_entries entries; /* of the result */
+};
+
+/* Entries are found by a selection of everything that is not 0. */
+static size_t entries(const struct tri_shape *shape)
+{
+    return shape->entries ? shape->count : 0;
+}
+
+static size_t capacity(const struct tri_shape *shape)
+{
+    return shape->count;
+}
+
+static uint64_t k(const struct tri_shape *shape)
+{
+    return shape->count;
+}
+
+static void lay_out(void *own, struct tri_arena *arena, const struct tri_shape *shape)
+{
+    struct dense *dense = own;
+    dense->headers = tri_arena_take(arena, (size_t)shape->size * sizeof *dense->headers);
+    if (shape->entries)
+        dense->entries = tri_arena_entries(arena, shape->count, shape->acc);
+    if (shape->entries && shape->in_place)
+        dense->sum = tri_arena_take(arena, shape->count * trib_dtype_size(shape->acc));
+}
+
+/* What is added up, and where: acc is buffer 1 in separate mode, since nothing is ever flipped. */
+static const void *source(const struct tri_run *run)
+{
+    return run->acc.buffer[run->shape->in_place ? 0 : 1];
+}
+
+static void *target(const struct tri_run *run, const struct dense *dense)
+{
+    if (!run->shape->in_place)
+        return run->acc.buffer[1];
+    return dense->sum != NULL ? dense->sum : run->dense;
+}
+
+static trib_status exchange(struct tri_run *run, const struct dense *dense)
+{
+    const struct tri_shape *shape = run->shape;
+    tri_link_begin(run);
+    trib_status status = tri_link_headers(run, dense->headers);
+    if (status == TRIB_OK)
+        status = tri_link_allreduce_to(run, source(run), target(run, dense), shape->count,
+                                       shape->acc, true);
+    return status != TRIB_OK ? status : tri_link_end(run);
+}
+
+static trib_status deliver_entries(struct tri_run *run, const struct dense *dense)
+{
+    const struct tri_accumulator sum = {.buffer = {target(run, dense)},
+                                        .dtype = run->shape->acc,
+                                        .decay = 1,
+                                        .count = run->shape->count};
+    const struct tri_selection all = {.count = run->shape->count, .k = (uint32_t)run->shape->count};
+    const trib_status status =
+        run->kernels->select(&sum, &all, &dense->entries, run->scratch, run->stream);
+    return status != TRIB_OK ? status : tri_run_result(run, &dense->entries, 1, NULL);
+}
+
+static trib_status deliver(struct tri_run *run, const struct dense *dense)
+{
+    const struct tri_shape *shape = run->shape;
+    if (shape->entries)
+        return deliver_entries(run, dense);
+    return run->kernels->deliver_dense(target(run, dense), shape->acc, shape->count, run->dense,
+                                       shape->dtype, tri_run_divisor(run), run->words.decision,
+                                       run->stream);
+}
+
+static trib_status run(struct tri_run *run, void *own)
+{
+    const struct dense *dense = own;
+    trib_status status = tri_run_accumulate(run, run->words.header);
+    if (status == TRIB_OK)
+        status = exchange(run, dense);
+    run->words.current = NULL;
+    run->words.selected = run->words.delivered = run->words.all;
+    if (status == TRIB_OK)
+        status = tri_run_commit(run, dense->headers, sizeof *dense->headers);
+    if (status == TRIB_OK)
+        status = run->kernels->decay(&run->acc, 0, run->words.decision, run->stream);
+    return status != TRIB_OK ? status : deliver(run, dense);
+}
+
+const struct tri_algorithm tri_sparse_dense = {
+    .name = "dense",
+    .own_bytes = sizeof(struct dense),
+    .lay_out = lay_out,
+    .entries = entries,
+    .capacity = capacity,
+    .run = run,
+    .selects = entries,
+    .k = k,
+};

@@ -1,0 +1,159 @@
+/* What trib_sparse_options say. */
+#include "csrc/sparse/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "csrc/core/validate.h"
+#include "csrc/sparse/constants.h"
+
+enum { CHUNK = 4096, CHUNK_MOST = 65536 };
+static const double default_density = 0.01;
+static const uint32_t all_flags =
+    TRIB_SPARSE_AVERAGE | TRIB_SPARSE_ENTRIES | TRIB_SPARSE_IN_PLACE | TRIB_SPARSE_USE_K;
+
+trib_status tri_sparse_density(uint32_t *out, const struct trib_comm *comm, int operation,
+                               size_t count, double density)
+{
+    if (density == 0)
+        density = default_density;
+    if (!(density > 0 && density <= 1))
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "`density` is %g; expected a number above 0, at most 1, or 0 for %g",
+                             density, default_density);
+    const size_t k = (size_t)((double)count * density);
+    *out = (uint32_t)(k > count ? count : k == 0 && count != 0 ? 1 : k);
+    return TRIB_OK;
+}
+
+/* What the arguments say about the backend and the tensor. */
+static trib_status check_tensor(const struct trib_comm *comm, int operation, size_t count,
+                                trib_dtype dtype)
+{
+    if (comm->backend->kernels->sparse == NULL)
+        return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
+                             "backend \"%s\" has no sparse kernels", comm->backend->name);
+    if (comm->size > TRI_MAX_LISTS)
+        return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
+                             "the communicator has %d ranks; a sparse allreduce takes %d at most",
+                             comm->size, (int)TRI_MAX_LISTS);
+    if (dtype < TRIB_F16 || dtype > TRIB_F64)
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "`dtype` is %d (%s); a sparse allreduce takes f16, bf16, f32 and f64",
+                             dtype, trib_dtype_name(dtype));
+    if (count > UINT32_MAX)
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "`count` is %zu; expected at most %u: split the tensor", count,
+                             UINT32_MAX);
+    return TRIB_OK;
+}
+
+static trib_status check_plain(const struct trib_comm *comm, int operation, trib_dtype dtype,
+                               const trib_sparse_options *options)
+{
+    if (options->size != sizeof *options)
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "options.size is %u, expected %zu: start from "
+                             "TRIB_SPARSE_OPTIONS_INIT, and build with the header of the library "
+                             "that is loaded",
+                             options->size, sizeof *options);
+    if ((options->flags & ~all_flags) != 0)
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "options.flags is 0x%x; expected TRIB_SPARSE_... flags, of which all "
+                             "together are 0x%x",
+                             options->flags, all_flags);
+    if ((options->flags & TRIB_SPARSE_IN_PLACE) != 0 && dtype != TRIB_F32 && dtype != TRIB_F64)
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "`dtype` is %s; TRIB_SPARSE_IN_PLACE takes f32 and f64, since the "
+                             "gradient buffer keeps the residual",
+                             trib_dtype_name(dtype));
+    if (options->decay != 0 && !(options->decay > 0 && options->decay <= 1))
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "options.decay is %g; expected a number above 0, at most 1, or 0 for 1",
+                             options->decay);
+    if (options->wire != 0 && (options->wire != TRIB_BF16 || dtype == TRIB_F64))
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "options.wire is %d (%s) for a tensor of %s; expected 0, or TRIB_BF16 "
+                             "unless it is f64",
+                             options->wire, trib_dtype_name(options->wire),
+                             trib_dtype_name(dtype));
+    if (options->chunk > CHUNK_MOST || (options->chunk & (options->chunk - 1)) != 0)
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "options.chunk is %u; expected a power of two, at most %d, or 0 for %d",
+                             options->chunk, (int)CHUNK_MOST, (int)CHUNK);
+    if (options->reserved != 0)
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "options.reserved is %u; expected 0", options->reserved);
+    return TRIB_OK;
+}
+
+/* "a, b, c" */
+static void list_names(char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "auto");
+    for (size_t i = 0; tri_algorithms[i] != NULL && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, ", %s", tri_algorithms[i]->name);
+}
+
+static trib_status find_names(struct tri_sparse_settings *out, const struct trib_comm *comm,
+                              int operation, const trib_sparse_options *options)
+{
+    char names[256];
+    if (options->constants != NULL) {
+        out->shape.constants = tri_constants_find(options->constants);
+        if (out->shape.constants == NULL)
+            return tri_fail_call(comm, operation, TRIB_ERR_UNKNOWN_NAME,
+                                 "options.constants is \"%s\"; there are vgg, lstm and bert",
+                                 options->constants);
+    }
+    if (options->algorithm == NULL || strcmp(options->algorithm, "auto") == 0)
+        return TRIB_OK;
+    out->algorithm = tri_algorithm_find(options->algorithm);
+    if (out->algorithm != NULL)
+        return TRIB_OK;
+    list_names(names, sizeof names);
+    return tri_fail_call(comm, operation, TRIB_ERR_UNKNOWN_NAME,
+                         "options.algorithm is \"%s\"; there are %s", options->algorithm, names);
+}
+
+static trib_status read_k(uint32_t *out, const struct trib_comm *comm, int operation, size_t count,
+                          const trib_sparse_options *options)
+{
+    if ((options->flags & TRIB_SPARSE_USE_K) == 0)
+        return tri_sparse_density(out, comm, operation, count, options->density);
+    *out = (uint32_t)(options->k < count ? options->k : count);
+    return TRIB_OK;
+}
+
+trib_status tri_sparse_settings_read(struct tri_sparse_settings *out, const struct trib_comm *comm,
+                                     int operation, size_t count, trib_dtype dtype,
+                                     const trib_sparse_options *options)
+{
+    const trib_sparse_options defaults = TRIB_SPARSE_OPTIONS_INIT;
+    if (options == NULL)
+        options = &defaults;
+    const trib_dtype acc = dtype == TRIB_F64 ? TRIB_F64 : TRIB_F32;
+    trib_status status = check_tensor(comm, operation, count, dtype);
+    if (status == TRIB_OK)
+        status = check_plain(comm, operation, dtype, options);
+    if (status != TRIB_OK)
+        return status;
+    *out = (struct tri_sparse_settings){
+        .shape = {.rank = comm->rank,
+                  .size = comm->size,
+                  .count = count,
+                  .dtype = dtype,
+                  .acc = acc,
+                  .wire = options->wire == 0 ? acc : options->wire,
+                  .average = (options->flags & TRIB_SPARSE_AVERAGE) != 0,
+                  .entries = (options->flags & TRIB_SPARSE_ENTRIES) != 0,
+                  .in_place = (options->flags & TRIB_SPARSE_IN_PLACE) != 0,
+                  .decay = options->decay == 0 ? 1 : options->decay,
+                  .chunk = options->chunk == 0 ? CHUNK : options->chunk},
+        .flags = options->flags & ~(uint32_t)TRIB_SPARSE_USE_K, /* k itself is compared */
+        .norm_every = options->norm_every,
+    };
+    status = find_names(out, comm, operation, options);
+    return status != TRIB_OK ? status
+                             : read_k(&out->shape.k, comm, operation, count, options);
+}

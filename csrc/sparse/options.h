@@ -1,0 +1,23 @@
+/* What trib_sparse_options say, checked, defaults filled in. */
+#ifndef TRI_SPARSE_OPTIONS_H
+#define TRI_SPARSE_OPTIONS_H
+
+#include "csrc/core/communicator.h"
+#include "csrc/sparse/algorithm.h"
+
+struct tri_sparse_settings {
+    struct tri_shape shape;
+    const struct tri_algorithm *algorithm; /* NULL: auto */
+    uint32_t flags, norm_every;
+};
+
+/* `operation` names the caller in details. */
+trib_status tri_sparse_settings_read(struct tri_sparse_settings *out, const struct trib_comm *comm,
+                                     int operation, size_t count, trib_dtype dtype,
+                                     const trib_sparse_options *options);
+
+/* k of `count` elements at this density: as trib_sparse_options has it. */
+trib_status tri_sparse_density(uint32_t *out, const struct trib_comm *comm, int operation,
+                               size_t count, double density);
+
+#endif

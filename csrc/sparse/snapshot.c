@@ -1,0 +1,347 @@
+/* A state's residual, thresholds and schedule: out, in, and as new.
+ *
+ * An export is a head, the residual (none in place), and what the algorithm keeps. The residual fits
+ * any state of the same count and type. What the algorithm keeps, and the place in its schedule, are
+ * taken over where algorithm, k, chunk and number of ranks are the same, which all ranks see alike;
+ * elsewhere the schedule begins anew. */
+#include "csrc/sparse/snapshot.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/base/types.h"
+#include "csrc/core/issue.h"
+#include "csrc/core/validate.h"
+
+enum { VERSION = 1, PART_ALIGN = 16, PIECE = 1 << 20 };
+static const char magic[8] = {'T', 'R', 'I', 'B', 'S', 'P', 'A', 'R'};
+
+/* In the order of the machine: an export is read where machines are of its kind. */
+struct head {
+    char magic[8];
+    uint32_t version, in_place;
+    uint64_t bytes; /* of all of it */
+    uint64_t digest;
+    uint64_t count, step;
+    trib_dtype acc;
+    int32_t size;
+    uint32_t k, chunk;
+    char algorithm[32];
+    uint64_t residual, device, host; /* bytes of the parts */
+};
+
+static size_t padded(uint64_t bytes)
+{
+    return (size_t)((bytes + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN);
+}
+
+/* Where the parts lie. */
+static size_t residual_at(void)
+{
+    return padded(sizeof(struct head));
+}
+
+static size_t device_at(const struct head *head)
+{
+    return residual_at() + padded(head->residual);
+}
+
+static size_t host_at(const struct head *head)
+{
+    return device_at(head) + padded(head->device);
+}
+
+static struct tri_kept kept_of(struct trib_sparse *sparse)
+{
+    return sparse->algorithm->kept == NULL ? (struct tri_kept){.device = NULL}
+                                           : sparse->algorithm->kept(sparse->own);
+}
+
+/* The same from a lay-out that is only measured: `own` may be in a run's hands. */
+static struct tri_kept measure_kept(const struct trib_sparse *sparse)
+{
+    const struct tri_algorithm *algorithm = sparse->algorithm;
+    struct tri_kept kept = {.device = NULL};
+    struct tri_arena arena = {.base = NULL};
+    void *own = algorithm->kept == NULL ? NULL : calloc(1, algorithm->own_bytes);
+    if (own != NULL) {
+        algorithm->lay_out(own, &arena, &sparse->shape);
+        kept = algorithm->kept(own);
+    }
+    free(own);
+    return kept;
+}
+
+static struct head head_of(const struct trib_sparse *sparse)
+{
+    const struct tri_shape *shape = &sparse->shape;
+    const struct tri_kept kept = measure_kept(sparse);
+    struct head head = {
+        .version = VERSION,
+        .in_place = shape->in_place,
+        .count = shape->count,
+        .step = sparse->step,
+        .acc = shape->acc,
+        .size = shape->size,
+        .k = shape->k,
+        .chunk = shape->chunk,
+        .residual = shape->in_place ? 0 : shape->count * trib_dtype_size(shape->acc),
+        .device = kept.device_bytes,
+        .host = kept.host_bytes,
+    };
+    memcpy(head.magic, magic, sizeof magic);
+    (void)snprintf(head.algorithm, sizeof head.algorithm, "%s", sparse->algorithm->name);
+    head.bytes = host_at(&head) + padded(head.host);
+    return head;
+}
+
+/* Of everything but the digest itself; eight bytes at a time, since residuals are large. All parts
+ * are of a multiple of that. */
+static uint64_t digest_of(const struct head *head, const char *data)
+{
+    struct head plain = *head;
+    plain.digest = 0;
+    uint64_t digest = 0x9e3779b97f4a7c15u, word;
+    for (size_t at = 0; at < sizeof plain; at += sizeof word) {
+        memcpy(&word, (const char *)&plain + at, sizeof word);
+        digest = (digest ^ word) * 0x100000001b3u;
+    }
+    for (size_t at = residual_at(); at < head->bytes; at += sizeof word) {
+        memcpy(&word, data + at, sizeof word);
+        digest = (digest ^ word) * 0x100000001b3u;
+        digest ^= digest >> 29;
+    }
+    return digest;
+}
+
+/* ----------------------------------------------------------------------------------- both ways */
+
+static trib_status fail(const struct trib_sparse *sparse, int operation, const char *what)
+{
+    return tri_fail_call(sparse->comm, operation, TRIB_ERR_INVALID_ARGUMENT, "%s", what);
+}
+
+static trib_status fetch(const struct trib_sparse *sparse, void *dst, const void *src, size_t bytes,
+                         trib_stream stream)
+{
+    return bytes == 0 ? TRIB_OK
+                      : sparse->backend->device->fetch(sparse->device, dst, src, bytes, stream);
+}
+
+/* The residual that is current. Afterwards no call that was queued before is still running, on any
+ * stream. */
+static trib_status find_residual(const struct trib_sparse *sparse, char **out, trib_stream stream)
+{
+    uint32_t current = 0;
+    trib_status status = tri_workspace_wait(&sparse->memory, stream);
+    if (status == TRIB_OK)
+        status = fetch(sparse, &current, &sparse->words->current, sizeof current, stream);
+    *out = sparse->residual[current != 0];
+    return status;
+}
+
+/* -------------------------------------------------------------------------------------- export */
+
+uint64_t tri_sparse_export_bytes(const struct trib_sparse *sparse)
+{
+    return head_of(sparse).bytes;
+}
+
+trib_status tri_sparse_export(struct trib_sparse *sparse, void *out, size_t bytes,
+                              trib_stream stream)
+{
+    struct head head = head_of(sparse);
+    char *data = out, *residual = NULL;
+    trib_status status = tri_check_stream(sparse->comm, TRI_SPARSE_EXPORT, stream);
+    if (status != TRIB_OK)
+        return status;
+    if (bytes < head.bytes)
+        return tri_fail_call(sparse->comm, TRI_SPARSE_EXPORT, TRIB_ERR_INVALID_ARGUMENT,
+                             "`bytes` is %zu; an export takes %llu: trib_sparse_export_bytes says "
+                             "how many",
+                             bytes, (unsigned long long)head.bytes);
+    memset(data, 0, residual_at());
+    status = find_residual(sparse, &residual, stream);
+    if (status != TRIB_OK)
+        return status;
+    const struct tri_kept kept = kept_of(sparse); /* no run is touching it now */
+    memset(data + residual_at() + head.residual, 0, head.bytes - residual_at() - head.residual);
+    status = fetch(sparse, data + residual_at(), residual, (size_t)head.residual, stream);
+    if (status == TRIB_OK)
+        status = fetch(sparse, data + device_at(&head), kept.device, kept.device_bytes, stream);
+    if (status != TRIB_OK)
+        return status;
+    if (kept.host_bytes != 0)
+        memcpy(data + host_at(&head), kept.host, kept.host_bytes);
+    head.digest = digest_of(&head, data);
+    memcpy(data, &head, sizeof head);
+    return TRIB_OK;
+}
+
+/* -------------------------------------------------------------------------------------- import */
+
+/* Its lengths are checked one by one, so that no sum of them can overflow. */
+static bool is_whole(const struct head *head, const char *data, size_t bytes)
+{
+    if (memcmp(head->magic, magic, sizeof magic) != 0 || head->version != VERSION ||
+        head->bytes > bytes || head->residual > bytes || head->device > bytes ||
+        head->host > bytes || head->bytes != host_at(head) + padded(head->host))
+        return false;
+    return head->digest == digest_of(head, data);
+}
+
+static trib_status check_import(const struct trib_sparse *sparse, struct head *head,
+                                const char *data, size_t bytes)
+{
+    const struct tri_shape *shape = &sparse->shape;
+    const int operation = TRI_SPARSE_IMPORT;
+    if (bytes < residual_at())
+        return fail(sparse, operation, "`bytes` is less than the head of an export");
+    memcpy(head, data, sizeof *head);
+    if (!is_whole(head, data, bytes))
+        return fail(sparse, operation,
+                    "`data` is not a whole export of trib_sparse_export of this version");
+    if (head->count != shape->count || head->acc != shape->acc)
+        return tri_fail_call(sparse->comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "the export is of %llu elements with a residual of %s, and the state "
+                             "of %zu with one of %s",
+                             (unsigned long long)head->count, trib_dtype_name(head->acc),
+                             shape->count, trib_dtype_name(shape->acc));
+    if ((head->in_place != 0) != shape->in_place)
+        return fail(sparse, operation,
+                    shape->in_place
+                        ? "the export holds a residual, and this state is in place: its residual is "
+                          "in the caller's accumulator"
+                        : "the export is of a state in place and holds no residual: that is in the "
+                          "caller's accumulator");
+    if (head->residual != (shape->in_place ? 0 : shape->count * trib_dtype_size(shape->acc)))
+        return fail(sparse, operation, "the export holds a residual of another length");
+    return TRIB_OK;
+}
+
+static void add_up(void *to, const void *from, size_t bytes, trib_dtype dtype)
+{
+    if (dtype == TRIB_F64) {
+        double *sum = to;
+        for (size_t i = 0; i < bytes / sizeof *sum; i++) {
+            double value;
+            memcpy(&value, (const char *)from + i * sizeof value, sizeof value);
+            sum[i] += value;
+        }
+        return;
+    }
+    float *sum = to;
+    for (size_t i = 0; i < bytes / sizeof *sum; i++) {
+        float value;
+        memcpy(&value, (const char *)from + i * sizeof value, sizeof value);
+        sum[i] += value;
+    }
+}
+
+/* Piece by piece, so that it takes little host memory. */
+static trib_status add_residual(const struct trib_sparse *sparse, char *residual, const char *data,
+                                size_t bytes, trib_stream stream)
+{
+    void *piece = malloc(PIECE);
+    trib_status status = TRIB_OK;
+    if (piece == NULL)
+        return tri_fail_call(sparse->comm, TRI_SPARSE_IMPORT, TRIB_ERR_OUT_OF_MEMORY,
+                             "no memory to add a residual");
+    for (size_t at = 0; at < bytes && status == TRIB_OK; at += PIECE) {
+        const size_t part = bytes - at < PIECE ? bytes - at : PIECE;
+        status = fetch(sparse, piece, residual + at, part, stream);
+        if (status != TRIB_OK)
+            break;
+        add_up(piece, data + at, part, sparse->shape.acc);
+        status = fetch(sparse, residual + at, piece, part, stream);
+    }
+    free(piece);
+    return status;
+}
+
+static bool same_schedule(const struct trib_sparse *sparse, const struct head *head,
+                          const struct tri_kept *kept)
+{
+    const struct tri_shape *shape = &sparse->shape;
+    return strncmp(head->algorithm, sparse->algorithm->name, sizeof head->algorithm) == 0 &&
+           head->k == shape->k && head->chunk == shape->chunk && head->size == shape->size &&
+           head->device == kept->device_bytes && head->host == kept->host_bytes;
+}
+
+static trib_status take_schedule(struct trib_sparse *sparse, const struct head *head,
+                                 const char *data, trib_stream stream)
+{
+    tri_sparse_lay_out(sparse);
+    const struct tri_kept kept = kept_of(sparse);
+    sparse->step = 0;
+    if (!same_schedule(sparse, head, &kept))
+        return TRIB_OK;
+    const trib_status status =
+        fetch(sparse, kept.device, data + device_at(head), kept.device_bytes, stream);
+    if (status != TRIB_OK)
+        return status;
+    if (kept.host_bytes != 0)
+        memcpy(kept.host, data + host_at(head), kept.host_bytes);
+    sparse->step = head->step;
+    return TRIB_OK;
+}
+
+trib_status tri_sparse_import(struct trib_sparse *sparse, const void *data, size_t bytes, bool add,
+                              trib_stream stream)
+{
+    const char *from = data;
+    char *residual = NULL;
+    struct head head;
+    trib_status status = tri_check_stream(sparse->comm, TRI_SPARSE_IMPORT, stream);
+    if (status == TRIB_OK)
+        status = check_import(sparse, &head, from, bytes);
+    if (status == TRIB_OK)
+        status = find_residual(sparse, &residual, stream);
+    if (status != TRIB_OK)
+        return status;
+    if (add)
+        return add_residual(sparse, residual, from + residual_at(), (size_t)head.residual, stream);
+    status = fetch(sparse, residual, from + residual_at(), (size_t)head.residual, stream);
+    return status != TRIB_OK ? status : take_schedule(sparse, &head, from, stream);
+}
+
+/* --------------------------------------------------------------------------------------- reset */
+
+struct resetting {
+    struct trib_sparse *sparse;
+    trib_stream stream;
+};
+
+static void run(void *argument)
+{
+    const struct resetting *resetting = argument;
+    struct trib_sparse *sparse = resetting->sparse;
+    tri_sparse_lay_out(sparse);
+    const trib_status status = tri_sparse_zero_residual(sparse, resetting->stream);
+    if (status != TRIB_OK)
+        (void)tri_abort_raise(sparse->backend->transport->abort_state(sparse->transport), status,
+                              tri_detail());
+}
+
+trib_status tri_sparse_reset(struct trib_sparse *sparse, trib_stream stream)
+{
+    const struct tri_device_ops *device = sparse->backend->device;
+    struct resetting resetting = {sparse, stream};
+    trib_status status = tri_sparse_ready(sparse, TRI_SPARSE_RESET);
+    if (status == TRIB_OK)
+        status = tri_check_stream(sparse->comm, TRI_SPARSE_RESET, stream);
+    if (status == TRIB_OK && device->capturing != NULL && device->capturing(sparse->device, stream))
+        status = tri_fail_call(sparse->comm, TRI_SPARSE_RESET, TRIB_ERR_UNSUPPORTED,
+                               "`stream` is being captured: reset outside of graphs");
+    if (status == TRIB_OK)
+        status = tri_workspace_wait(&sparse->memory, stream);
+    if (status != TRIB_OK)
+        return status;
+    status = tri_issue_run(sparse->comm, run, &resetting, sizeof resetting, stream);
+    const trib_status end = tri_workspace_mark(&sparse->memory, sparse->comm->state, stream);
+    if (status != TRIB_OK || end != TRIB_OK)
+        return status != TRIB_OK ? status : end;
+    sparse->step = 0;
+    return TRIB_OK;
+}

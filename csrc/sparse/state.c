@@ -1,0 +1,432 @@
+/* A sparse allreduce's state on one rank: its life. */
+#include "csrc/sparse/state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/types.h"
+#include "csrc/core/batch.h"
+#include "csrc/core/match.h"
+#include "csrc/core/validate.h"
+#include "csrc/sparse/agree.h"
+
+enum { ALIGN = 256, NAP_NS = 20000, LONGEST_NAP_NS = 1000000 };
+
+trib_status tri_sparse_ready(const struct trib_sparse *sparse, int operation)
+{
+    struct trib_comm *comm = sparse->comm;
+    trib_status status = tri_comm_usable(comm, operation);
+    if (status == TRIB_OK && comm->batch.open)
+        status = tri_batch_fail(comm, tri_fail_call(comm, operation, TRIB_ERR_INVALID_USAGE,
+                                                    "a batch is open, and a sparse allreduce is "
+                                                    "not allowed in one: call trib_batch_end "
+                                                    "first"));
+    return status;
+}
+
+/* ---------------------------------------------------------------------------- how much memory */
+
+static size_t residual_bytes(const struct tri_shape *shape)
+{
+    const size_t bytes = shape->in_place ? 0 : shape->count * trib_dtype_size(shape->acc);
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* Of the block that stays: the words, two residuals. */
+static size_t kept_bytes(const struct tri_shape *shape)
+{
+    return ALIGN + 2 * residual_bytes(shape);
+}
+
+static uint32_t most_selected(const struct tri_algorithm *algorithm, const struct tri_shape *shape)
+{
+    const size_t most =
+        algorithm->selects == NULL ? tri_limit(shape) : algorithm->selects(shape);
+    return (uint32_t)(most < shape->count ? most : shape->count);
+}
+
+/* Lay out `own` from `base` on; *out_scratch: what follows, for kernels. Returns the bytes of all. */
+static size_t lay_out(const struct tri_sparse_kernels *kernels,
+                      const struct tri_algorithm *algorithm, const struct tri_shape *shape,
+                      void *own, void *base, void **out_scratch)
+{
+    struct tri_arena arena = {.base = base};
+    algorithm->lay_out(own, &arena, shape);
+    const size_t bytes = kernels->scratch_bytes(shape->count, most_selected(algorithm, shape),
+                                                algorithm->entries(shape), shape->acc);
+    *out_scratch = tri_arena_take(&arena, bytes);
+    return arena.used;
+}
+
+/* The most that any algorithm remembers. */
+static size_t own_bytes(void)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; tri_algorithms[i] != NULL; i++)
+        if (tri_algorithms[i]->own_bytes > bytes)
+            bytes = tri_algorithms[i]->own_bytes;
+    return bytes;
+}
+
+/* Bytes of the block that depends on k. */
+static trib_status room_bytes(size_t *out, const struct tri_backend *backend,
+                              const struct tri_algorithm *algorithm, const struct tri_shape *shape)
+{
+    void *scratch, *own = calloc(1, algorithm->own_bytes + 1);
+    if (own == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory to lay out \"%s\"", algorithm->name);
+    *out = lay_out(backend->kernels->sparse, algorithm, shape, own, NULL, &scratch);
+    free(own);
+    return TRIB_OK;
+}
+
+/* The algorithm that these settings mean. Before a first state is made it is not known whether there
+ * are several hosts. */
+static struct tri_choice choose(const struct tri_sparse_settings *settings,
+                                const struct trib_comm *comm)
+{
+    if (settings->algorithm == NULL)
+        return tri_sparse_auto(&settings->shape, comm->backend, comm->hosts == 0 ? 1 : comm->hosts);
+    return (struct tri_choice){.algorithm = settings->algorithm};
+}
+
+trib_status tri_sparse_bytes(uint64_t *out, const struct trib_comm *comm, size_t count,
+                             trib_dtype dtype, const trib_sparse_options *options)
+{
+    struct tri_sparse_settings settings;
+    size_t room = 0;
+    trib_status status =
+        tri_sparse_settings_read(&settings, comm, TRI_SPARSE_BYTES, count, dtype, options);
+    if (status != TRIB_OK)
+        return status;
+    const struct tri_choice choice = choose(&settings, comm);
+    status = room_bytes(&room, comm->backend, choice.algorithm, &settings.shape);
+    *out = kept_bytes(&settings.shape) + room;
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------- the device */
+
+static trib_status enter(const struct trib_sparse *sparse, uintptr_t *previous)
+{
+    const struct tri_device_ops *device = sparse->backend->device;
+    return device->enter == NULL ? TRIB_OK : device->enter(sparse->device, previous);
+}
+
+static void leave(const struct trib_sparse *sparse, uintptr_t previous)
+{
+    if (sparse->backend->device->leave != NULL)
+        sparse->backend->device->leave(previous);
+}
+
+struct tri_accumulator tri_sparse_accumulator(const struct trib_sparse *sparse)
+{
+    return (struct tri_accumulator){
+        .buffer = {sparse->residual[0], sparse->residual[1]},
+        .current = sparse->shape.in_place ? NULL : &sparse->words->current,
+        .gradient_dtype = sparse->shape.dtype,
+        .dtype = sparse->shape.acc,
+        .decay = sparse->shape.in_place ? 1 : sparse->shape.decay,
+        .count = sparse->shape.count,
+    };
+}
+
+void tri_sparse_lay_out(struct trib_sparse *sparse)
+{
+    memset(sparse->own, 0, sparse->algorithm->own_bytes);
+    (void)lay_out(sparse->backend->kernels->sparse, sparse->algorithm, &sparse->shape, sparse->own,
+                  sparse->room, &sparse->scratch);
+}
+
+trib_status tri_sparse_zero_residual(const struct trib_sparse *sparse, trib_stream stream)
+{
+    const struct tri_accumulator residual = tri_sparse_accumulator(sparse);
+    uintptr_t previous = 0;
+    if (sparse->shape.in_place || sparse->shape.count == 0)
+        return TRIB_OK;
+    trib_status status = enter(sparse, &previous);
+    if (status != TRIB_OK)
+        return status;
+    status = sparse->backend->kernels->sparse->decay(&residual, 0, &sparse->words->one, stream);
+    leave(sparse, previous);
+    return status;
+}
+
+/* Copy to or from the device and wait. */
+static trib_status copy(const struct trib_sparse *sparse, void *dst, const void *src, size_t bytes,
+                        trib_stream stream)
+{
+    return sparse->backend->device->fetch(sparse->device, dst, src, bytes, stream);
+}
+
+/* -------------------------------------------------------------------------------------- creation */
+
+static trib_status allocate(struct trib_sparse *sparse)
+{
+    const struct tri_shape *shape = &sparse->shape;
+    struct tri_workspace *memory = &sparse->memory;
+    trib_status status = tri_workspace_open(memory, sparse->backend->device, sparse->device,
+                                            sizeof(struct tri_tally));
+    if (status == TRIB_OK)
+        status = room_bytes(&sparse->room_bytes, sparse->backend, sparse->algorithm, shape);
+    if (status == TRIB_OK)
+        status = tri_workspace_add(memory, kept_bytes(shape));
+    if (status != TRIB_OK)
+        return status;
+    char *kept = memory->blocks->data;
+    sparse->tally = memory->shared;
+    sparse->tally->norm = -1;
+    sparse->words = (struct tri_sparse_words *)(void *)kept;
+    for (size_t i = 0; i < 2 && !shape->in_place; i++)
+        sparse->residual[i] = kept + ALIGN + i * residual_bytes(shape);
+    status = tri_workspace_add(memory, sparse->room_bytes);
+    sparse->room = status == TRIB_OK ? memory->blocks->data : NULL;
+    return status;
+}
+
+/* Residual and words as new. */
+static trib_status clear(struct trib_sparse *sparse, trib_stream stream)
+{
+    const struct tri_sparse_words words = {.header = {.signature = sparse->signature},
+                                           .one = 1,
+                                           .all = (uint32_t)sparse->shape.count};
+    trib_status status = copy(sparse, sparse->words, &words, sizeof words, stream);
+    if (status == TRIB_OK)
+        status = tri_sparse_zero_residual(sparse, stream);
+    return status != TRIB_OK ? status : sparse->backend->device->stream_wait(sparse->device, stream);
+}
+
+/* All that this rank needs, before the others are asked. */
+static trib_status prepare(struct trib_sparse **out, struct trib_comm *comm,
+                           const struct tri_sparse_settings *settings, uint32_t signature,
+                           trib_stream stream)
+{
+    struct trib_sparse *sparse = calloc(1, sizeof *sparse + own_bytes());
+    if (sparse == NULL)
+        return tri_fail_call(comm, TRI_SPARSE_CREATE, TRIB_ERR_OUT_OF_MEMORY,
+                             "no memory for a state");
+    const struct tri_choice choice = choose(settings, comm);
+    *out = sparse;
+    sparse->comm = comm;
+    sparse->settings = *settings;
+    sparse->backend = comm->backend;
+    sparse->transport = comm->transport;
+    sparse->device = comm->device;
+    sparse->shape = settings->shape;
+    sparse->signature = signature;
+    sparse->algorithm = choice.algorithm;
+    (void)snprintf(sparse->reason, sizeof sparse->reason, "%s", choice.reason);
+    const trib_status status = allocate(sparse);
+    if (status != TRIB_OK)
+        return status;
+    tri_sparse_lay_out(sparse);
+    return clear(sparse, stream);
+}
+
+static void discard(struct trib_sparse *sparse)
+{
+    if (sparse == NULL)
+        return;
+    struct tri_workspace memory = sparse->memory;
+    memory.host = sparse; /* freed with the rest, when nothing is queued any more */
+    tri_workspace_close(&memory);
+}
+
+/* With TRIB_MATCH: is the same function called everywhere? What it is given is compared after that,
+ * always. */
+static trib_status match(struct trib_comm *comm, int operation, trib_stream stream)
+{
+    const struct tri_call call = {.count = 0};
+    const struct tri_signature signature = tri_signature(operation, &call, 0);
+    return (comm->flags & TRIB_MATCH) == 0 ? TRIB_OK : tri_match(comm, &signature, stream);
+}
+
+static trib_status create(struct trib_sparse **out, struct trib_comm *comm,
+                          const struct tri_sparse_settings *settings, trib_stream stream)
+{
+    const struct tri_proposal proposal =
+        tri_proposal_of(settings, TRI_SPARSE_CREATE, comm->sparse_states);
+    struct trib_sparse *sparse = NULL;
+    trib_status status = match(comm, TRI_SPARSE_CREATE, stream);
+    if (status != TRIB_OK)
+        return status;
+    status = tri_agree_hosts(comm, stream);
+    if (status != TRIB_OK)
+        return status;
+    status = prepare(&sparse, comm, settings, tri_proposal_signature(&proposal), stream);
+    status = tri_agree(comm, &proposal, status, stream);
+    if (status != TRIB_OK) {
+        discard(sparse);
+        return status;
+    }
+    sparse->number = comm->sparse_states++;
+    *out = sparse;
+    return TRIB_OK;
+}
+
+trib_status tri_sparse_create(struct trib_sparse **out, struct trib_comm *comm, size_t count,
+                              trib_dtype dtype, const trib_sparse_options *options)
+{
+    const struct tri_device_ops *device = comm->backend->device;
+    const struct trib_sparse nobody = {.comm = comm};
+    struct tri_sparse_settings settings;
+    trib_stream stream = NULL;
+    tri_workspace_sweep();
+    trib_status status = tri_sparse_ready(&nobody, TRI_SPARSE_CREATE);
+    if (status == TRIB_OK)
+        status = tri_sparse_settings_read(&settings, comm, TRI_SPARSE_CREATE, count, dtype,
+                                          options);
+    if (status == TRIB_OK)
+        status = device->stream_create(comm->device, &stream);
+    if (status != TRIB_OK)
+        return status;
+    status = create(out, comm, &settings, stream);
+    (void)device->stream_destroy(comm->device, stream);
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------- another k */
+
+/* What changes with k. */
+struct change {
+    struct tri_sparse_settings settings;
+    struct tri_choice choice;
+    uint32_t signature;
+    size_t room_bytes;
+    void *room; /* NULL: the old one is large enough */
+};
+
+static trib_status plan(struct change *out, struct trib_sparse *sparse)
+{
+    out->choice = choose(&out->settings, sparse->comm);
+    trib_status status = room_bytes(&out->room_bytes, sparse->backend, out->choice.algorithm,
+                                    &out->settings.shape);
+    if (status != TRIB_OK || out->room_bytes <= sparse->room_bytes)
+        return status;
+    status = tri_workspace_add(&sparse->memory, out->room_bytes);
+    if (status == TRIB_OK)
+        out->room = sparse->memory.blocks->data;
+    return status;
+}
+
+static void forget(struct trib_sparse *sparse, const struct change *change)
+{
+    if (change->room != NULL)
+        tri_workspace_remove(&sparse->memory, change->room);
+}
+
+static void take_over(struct trib_sparse *sparse, const struct change *change)
+{
+    if (change->room != NULL) {
+        tri_workspace_remove(&sparse->memory, sparse->room);
+        sparse->room = change->room;
+        sparse->room_bytes = change->room_bytes;
+    }
+    sparse->settings = change->settings;
+    sparse->shape = change->settings.shape;
+    sparse->algorithm = change->choice.algorithm;
+    sparse->signature = change->signature;
+    memcpy(sparse->reason, change->choice.reason, sizeof sparse->reason);
+    tri_sparse_lay_out(sparse);
+}
+
+/* The current residual becomes buffer 0, as it is in a new state; the header gets its signature. */
+static trib_status renew_words(struct trib_sparse *sparse, trib_stream stream)
+{
+    struct tri_sparse_words words;
+    const trib_status status = copy(sparse, &words, sparse->words, sizeof words, stream);
+    if (status != TRIB_OK)
+        return status;
+    if (words.current != 0) {
+        void *residual = sparse->residual[0];
+        sparse->residual[0] = sparse->residual[1];
+        sparse->residual[1] = residual;
+        words.current = 0;
+    }
+    words.header.signature = sparse->signature;
+    return copy(sparse, sparse->words, &words, sizeof words, stream);
+}
+
+static trib_status set(struct trib_sparse *sparse, int operation, uint32_t k, trib_stream stream)
+{
+    struct trib_comm *comm = sparse->comm;
+    struct change change = {.settings = sparse->settings};
+    change.settings.shape.k = k;
+    const struct tri_proposal proposal =
+        tri_proposal_of(&change.settings, operation, sparse->number);
+    change.signature = tri_proposal_signature(&proposal);
+    trib_status status = match(comm, operation, stream);
+    if (status == TRIB_OK) /* nothing that is queued looks at the state any more */
+        status = tri_workspace_wait(&sparse->memory, stream);
+    if (status == TRIB_OK)
+        status = sparse->backend->device->stream_wait(sparse->device, stream);
+    if (status != TRIB_OK)
+        return status;
+    status = tri_agree(comm, &proposal, plan(&change, sparse), stream);
+    if (status != TRIB_OK) {
+        forget(sparse, &change);
+        return status;
+    }
+    take_over(sparse, &change);
+    status = renew_words(sparse, stream);
+    if (status != TRIB_OK) /* the others have the new k */
+        (void)tri_abort_raise(comm->state, status, tri_detail());
+    return status;
+}
+
+static trib_status set_on_stream(struct trib_sparse *sparse, int operation, uint32_t k)
+{
+    const struct tri_device_ops *device = sparse->backend->device;
+    trib_stream stream = NULL;
+    trib_status status = device->stream_create(sparse->device, &stream);
+    if (status != TRIB_OK)
+        return status;
+    status = set(sparse, operation, k, stream);
+    (void)device->stream_destroy(sparse->device, stream);
+    return status;
+}
+
+trib_status tri_sparse_set_density(struct trib_sparse *sparse, double density)
+{
+    uint32_t k = 0;
+    trib_status status = tri_sparse_ready(sparse, TRI_SPARSE_SET_DENSITY);
+    if (status == TRIB_OK)
+        status = tri_sparse_density(&k, sparse->comm, TRI_SPARSE_SET_DENSITY, sparse->shape.count,
+                                    density);
+    return status != TRIB_OK ? status : set_on_stream(sparse, TRI_SPARSE_SET_DENSITY, k);
+}
+
+trib_status tri_sparse_set_k(struct trib_sparse *sparse, uint64_t k)
+{
+    const trib_status status = tri_sparse_ready(sparse, TRI_SPARSE_SET_K);
+    const size_t count = sparse->shape.count;
+    return status != TRIB_OK
+               ? status
+               : set_on_stream(sparse, TRI_SPARSE_SET_K, (uint32_t)(k < count ? k : count));
+}
+
+/* ------------------------------------------------------------------------------------------ end */
+
+trib_status tri_sparse_destroy(struct trib_sparse *sparse)
+{
+    const struct trib_comm *comm = sparse->comm;
+    const uint64_t deadline = tri_deadline_ns(comm->close_timeout_ms);
+    uint64_t nap = NAP_NS;
+    bool in_use = tri_workspace_in_use(&sparse->memory);
+    while (in_use && !sparse->memory.lost && tri_now_ns() < deadline) {
+        tri_nap_ns(nap);
+        nap = nap < LONGEST_NAP_NS ? 2 * nap : nap;
+        in_use = tri_workspace_in_use(&sparse->memory);
+    }
+    trib_status status = TRIB_OK;
+    if (in_use)
+        status = tri_fail_call(comm, TRI_SPARSE_DESTROY, TRIB_ERR_TIMEOUT,
+                               "after %u ms a call of this state has not run; its memory is kept "
+                               "until then. Wait for the streams before destroying, or abort",
+                               comm->close_timeout_ms);
+    discard(sparse);
+    tri_workspace_sweep();
+    return status;
+}

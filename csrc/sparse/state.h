@@ -1,0 +1,67 @@
+/* A sparse allreduce's state on one rank: what it is made of, its life.
+ *
+ * The fields are of two kinds: those that only the caller's thread looks at, and those that runs look
+ * at, on the stream of a running backend. The latter change only while no run is queued, or by a run.
+ * A run never looks at `comm`, which may be gone if destroying the state had to give up waiting. */
+#ifndef TRI_SPARSE_STATE_H
+#define TRI_SPARSE_STATE_H
+
+#include "csrc/core/communicator.h"
+#include "csrc/sparse/options.h"
+#include "csrc/sparse/run.h"
+
+/* The device words of a state. */
+struct tri_sparse_words {
+    struct tri_header header;
+    double norm;
+    uint32_t current, decision, outcome, selected, delivered, fallbacks, zero, one, all;
+    uint32_t padding;
+};
+
+struct trib_sparse {
+    /* the caller's thread */
+    struct trib_comm *comm;
+    struct tri_sparse_settings settings; /* with k as it is now */
+    char reason[160];                    /* why auto chose; "" */
+    struct tri_workspace memory;         /* two blocks: what stays, and what depends on k */
+    size_t room_bytes;                   /* of the second */
+    uint64_t step;                       /* calls queued since creation or reset */
+
+    /* runs */
+    const struct tri_backend *backend;
+    struct tri_transport *transport;
+    int32_t device;
+    uint32_t signature;
+    struct tri_shape shape;
+    const struct tri_algorithm *algorithm;
+    uint32_t number;
+    void *residual[2]; /* NULL in place */
+    struct tri_sparse_words *words;
+    void *room, *scratch;
+    struct tri_tally *tally;
+    _Alignas(16) unsigned char own[]; /* the algorithm's: room for that of any */
+};
+
+/* The functions of the header of the same name; pointers that must not be NULL are not NULL. */
+trib_status tri_sparse_bytes(uint64_t *out, const struct trib_comm *comm, size_t count,
+                             trib_dtype dtype, const trib_sparse_options *options);
+trib_status tri_sparse_create(struct trib_sparse **out, struct trib_comm *comm, size_t count,
+                              trib_dtype dtype, const trib_sparse_options *options);
+trib_status tri_sparse_set_density(struct trib_sparse *sparse, double density);
+trib_status tri_sparse_set_k(struct trib_sparse *sparse, uint64_t k);
+trib_status tri_sparse_destroy(struct trib_sparse *sparse);
+
+/* TRIB_OK if a call of all ranks may be made now: usable, and no batch is open. */
+trib_status tri_sparse_ready(const struct trib_sparse *sparse, int operation);
+
+/* The residual and acc of this state, without a gradient. In place: NULL buffers. */
+struct tri_accumulator tri_sparse_accumulator(const struct trib_sparse *sparse);
+
+/* The algorithm as new: `own` zeroed, its memory laid out. By a run, or while none is queued. */
+void tri_sparse_lay_out(struct trib_sparse *sparse);
+
+/* Queue zeros into the residual that is current; nothing in place. Within the gate or while no run is
+ * queued. */
+trib_status tri_sparse_zero_residual(const struct trib_sparse *sparse, trib_stream stream);
+
+#endif
