@@ -225,7 +225,14 @@ void sparse_suite(const char *backend, const char *twin, int size, enum sparse_d
             sparse_shapes(session);
             sparse_variants(session);
             again(session);
+            sparse_changes(session);
+            sparse_sharing(session);
+            sparse_mistakes(session);
         }
+        if (depth == SPARSE_WHOLE && size == 2)
+            sparse_large(session);
+        if (size <= 4)
+            sparse_aborts(session);
         team_destroy(&session->team);
         if (twin != NULL)
             team_destroy(&session->twin);

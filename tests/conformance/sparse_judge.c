@@ -133,9 +133,10 @@ static bool counted(const struct sparse_trial *trial)
             after->total_delivered != before->total_delivered + after->delivered)
             return WRONG(trial, "totals", rank, 0, (double)after->total_selected,
                          (double)(before->total_selected + after->selected));
-        if (after->count != trial->plan.count || after->k != reference->k ||
+        if (after->count != trial->plan.count || after->k != sparse_reference_k(reference) ||
             strcmp(after->algorithm, trial->plan.algorithm) != 0)
-            return WRONG(trial, "count and k", rank, 0, (double)after->k, (double)reference->k);
+            return WRONG(trial, "count and k", rank, 0, (double)after->k,
+                         (double)sparse_reference_k(reference));
         if (trial->ranks[rank].status != TRIB_OK || trial->ranks[rank].outcome != 1)
             return WRONG(trial, "status", rank, 0, trial->ranks[rank].status, TRIB_OK);
     }

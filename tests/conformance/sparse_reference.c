@@ -193,9 +193,9 @@ static void each_top(struct sparse_reference *reference)
 
 /* --------------------------------------------------------------------------------- algorithms */
 
+/* Choose nothing, take no wire type: everything goes. */
 static void everything(struct sparse_reference *reference)
 {
-    const trib_dtype wire = reference->wire;
     for (int rank = 0; rank < reference->size; rank++) {
         memset(reference->picked[rank], 1, reference->count);
         reference->selected[rank] = reference->count;
@@ -203,7 +203,6 @@ static void everything(struct sparse_reference *reference)
     reference->wire = reference->acc_dtype;
     sparse_reference_add_up(reference);
     sparse_reference_settle(reference);
-    reference->wire = wire;
 }
 
 /* topka; topksa and gaussianksa take another way to the same sums. */
@@ -223,9 +222,10 @@ static void topka2(struct sparse_reference *reference)
     sparse_reference_settle(reference);
 }
 
-/* The leader's indices, everybody's values: those that are 0, too. */
+/* The leader's indices, everybody's values: those that are 0, too. The wire type is not used. */
 static void shared(struct sparse_reference *reference)
 {
+    reference->wire = reference->acc_dtype;
     const int leader = (int)(reference->step % (uint64_t)reference->size);
     const uint64_t chosen =
         sparse_reference_top(reference, reference->acc[leader], 0, reference->count, reference->k,
@@ -237,6 +237,25 @@ static void shared(struct sparse_reference *reference)
     }
     sparse_reference_add_up(reference);
     sparse_reference_settle(reference);
+}
+
+uint64_t sparse_reference_chunk_k(const struct sparse_reference *reference)
+{
+    const uint64_t n = reference->count, chunk = reference->chunk < n ? reference->chunk : n;
+    if (reference->k == 0 || n == 0)
+        return 0;
+    const uint64_t part = (2 * chunk * reference->k + n) / (2 * n);
+    return part > 0 ? part : 1;
+}
+
+uint64_t sparse_reference_k(const struct sparse_reference *reference)
+{
+    if (strcmp(reference->algorithm, "dense") == 0)
+        return reference->count;
+    if (strcmp(reference->algorithm, "chunked") != 0)
+        return reference->k;
+    return (reference->count + reference->chunk - 1) / reference->chunk *
+           sparse_reference_chunk_k(reference);
 }
 
 static void chunked(struct sparse_reference *reference)

@@ -52,10 +52,12 @@ void sparse_reference_reset(struct sparse_reference *reference);
 /* Is the result fixed by the k largest alone, so that k = n is the dense sum? */
 bool sparse_reference_exact(const char *algorithm, const char *constants);
 
+/* What the statistics call k. */
+uint64_t sparse_reference_k(const struct sparse_reference *reference);
 /* Slots of one chunk. */
 uint64_t sparse_reference_chunk_k(const struct sparse_reference *reference);
-/* Words that `rank` sends or receives in one call of srs. */
-double sparse_reference_srs_words(const struct sparse_reference *reference, int rank, bool sent);
+/* Words that every rank sends, and receives, in one call of srs. */
+double sparse_reference_srs_words(const struct sparse_reference *reference);
 
 /* The nearest number that `dtype` has, halves to even. */
 double sparse_round(double value, trib_dtype dtype);

@@ -117,9 +117,9 @@ void sparse_reference_gaussiank(struct sparse_reference *reference)
     const struct rule *rule = rule_of(reference->constants);
     for (int rank = 0; rank < reference->size; rank++) {
         const double *acc = reference->acc[rank];
-        pick_above(reference, rank, reference->k == 0
-                                        ? 0
-                                        : fit(reference, rule, acc, gauss(reference, acc)));
+        const bool estimate = reference->k > 0 && reference->k < reference->count;
+        pick_above(reference, rank,
+                   estimate ? fit(reference, rule, acc, gauss(reference, acc)) : 0);
     }
     sparse_reference_add_up(reference);
     sparse_reference_settle(reference);

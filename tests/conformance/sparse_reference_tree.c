@@ -114,3 +114,100 @@ void sparse_reference_gtopk(struct sparse_reference *reference)
     let_go(reference, held);
     let_go(reference, dropped);
 }
+
+/* ---------------------------------------------------------------------------------------- srs */
+
+/* Entries of a block on its way. */
+static uint64_t share(const struct sparse_reference *reference)
+{
+    const uint64_t size = (uint64_t)reference->size;
+    if (reference->k == reference->count)
+        return (reference->count + size - 1) / size;
+    return reference->k == 0 ? 0 : reference->k / size > 0 ? reference->k / size : 1;
+}
+
+static size_t bound(const struct sparse_reference *reference, int block)
+{
+    return (size_t)block * reference->count / (size_t)reference->size;
+}
+
+/* Blocks on their way: which have something that arrived in them, and what was dropped. */
+struct journey {
+    struct sparse_reference *reference;
+    struct held *held, *dropped;
+    unsigned char *arrived; /* rank * size + block */
+};
+
+static void leave(struct journey *journey, int rank, int block)
+{
+    struct sparse_reference *reference = journey->reference;
+    const size_t first = bound(reference, block), n = bound(reference, block + 1) - first;
+    if (journey->arrived[rank * reference->size + block])
+        cut(reference, &journey->held[rank], journey->dropped[rank].sum, first, n,
+            share(reference));
+}
+
+static void move(struct journey *journey, int from, int to, int block)
+{
+    const struct sparse_reference *reference = journey->reference;
+    const size_t first = bound(reference, block), n = bound(reference, block + 1) - first;
+    add(reference, &journey->held[to], &journey->held[from], first, n);
+    memset(journey->held[from].sum + first, 0, n * sizeof(double));
+    journey->arrived[to * reference->size + block] = 1;
+}
+
+static void travel(struct journey *journey)
+{
+    const int size = journey->reference->size;
+    int distance = 1;
+    while (distance < size)
+        distance *= 2;
+    for (int below = size; (distance /= 2) >= 1; below = distance) {
+        for (int rank = 0; rank < size; rank++)
+            for (int offset = distance; offset < below; offset++)
+                leave(journey, rank, (rank + offset) % size);
+        for (int rank = 0; rank < size; rank++)
+            for (int offset = distance; offset < below; offset++)
+                move(journey, rank, (rank + distance) % size, (rank + offset) % size);
+    }
+    for (int rank = 0; rank < size; rank++)
+        leave(journey, rank, rank);
+}
+
+void sparse_reference_srs(struct sparse_reference *reference)
+{
+    const int size = reference->size;
+    struct journey journey = {reference, hold(reference), hold(reference),
+                              need((size_t)size, (size_t)size)};
+    for (int rank = 0; rank < size; rank++) {
+        reference->selected[rank] = 0;
+        for (int block = 0; block < size; block++)
+            reference->selected[rank] += sparse_reference_top(
+                reference, reference->acc[rank], bound(reference, block),
+                bound(reference, block + 1) - bound(reference, block), share(reference), 0,
+                reference->picked[rank], NULL);
+    }
+    begin(reference, journey.held);
+    travel(&journey);
+    for (int rank = 0; rank < size; rank++)
+        memcpy(reference->sum + bound(reference, rank), journey.held[rank].sum + bound(reference, rank),
+               (bound(reference, rank + 1) - bound(reference, rank)) * sizeof(double));
+    end(reference, journey.dropped);
+    let_go(reference, journey.held);
+    let_go(reference, journey.dropped);
+    free(journey.arrived);
+}
+
+double sparse_reference_srs_words(const struct sparse_reference *reference)
+{
+    const double sums = 1 + (double)trib_dtype_size(reference->acc_dtype) / 4,
+                 first = 1 + (double)trib_dtype_size(reference->wire) / 4;
+    double words = (double)share(reference) * (reference->size - 1) * sums;
+    int distance = 1;
+    while (distance < reference->size)
+        distance *= 2;
+    for (int below = reference->size; (distance /= 2) >= 1; below = distance)
+        words += (double)share(reference) * (below - distance) *
+                 (below == reference->size ? first : sums);
+    return words;
+}

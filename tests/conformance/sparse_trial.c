@@ -67,17 +67,18 @@ const char *sparse_describe(const struct sparse_plan *plan, int size, char *text
     return text;
 }
 
-/* An export ends with the residual. */
+/* An export begins with a head of so many bytes (csrc/sparse/snapshot.c), then comes the residual. */
+enum { EXPORT_HEAD = 128 };
+
 bool sparse_residual(trib_sparse *state, size_t count, trib_dtype acc, trib_stream stream,
                      char *snapshot, double *out)
 {
     const uint64_t bytes = trib_sparse_export_bytes(state);
-    const size_t residual = count * trib_dtype_size(acc);
-    if (!CHECK(bytes >= residual) ||
+    if (!CHECK(bytes >= EXPORT_HEAD + count * trib_dtype_size(acc)) ||
         !CHECK_OK(trib_sparse_export(state, snapshot, (size_t)bytes, stream)))
         return false;
     for (size_t i = 0; i < count; i++)
-        out[i] = reference_load(snapshot + bytes - residual, acc, i);
+        out[i] = reference_load(snapshot + EXPORT_HEAD, acc, i);
     return true;
 }
 
