@@ -28,7 +28,7 @@ int main(void)
         .download = copy,
     };
     kernels_suite(&place);
-    sparse_suite(&place);
+    sparse_kernels_suite(&place);
     if (getenv("TRIB_TEST_LARGE") != NULL)
         kernels_large(&place);
     return check_finish("kernels_cpu_test");

@@ -278,7 +278,7 @@ int main(int n, char **arguments)
     MUST(cudaGetDeviceProperties(&properties, 0));
     printf("cuda: %s\n", properties.name);
     kernels_suite(place);
-    sparse_suite(place);
+    sparse_kernels_suite(place);
     refused_launch();
     if (getenv("TRIB_TEST_LARGE") != NULL)
         kernels_large(place);

@@ -237,7 +237,7 @@ static struct kernels_place shared_place(const struct kernels_place *place)
     return shared;
 }
 
-void sparse_suite(const struct kernels_place *place)
+void sparse_kernels_suite(const struct kernels_place *place)
 {
     const struct kernels_place shared = shared_place(place);
     struct sparse_rig rig;

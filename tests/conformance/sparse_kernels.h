@@ -1,9 +1,9 @@
 /* What every table of sparse kernels must do: kernels/sparse.h in tests.
  *
- * A case lays the arguments of one call out in an arena, full of random bytes. `expect` does to the
- * image of it what the call should do, by naive arithmetic written from the contracts; then the call
- * is made several times (scratch memory full of random bytes, of zeros, of ones; directly, out of a
- * captured graph, on two streams at once, on the table's twin) and every byte is compared each time.
+ * A case lays the arguments of one call out in an arena, full of random bytes. `expect` does to
+ * the image of it what the call should do, by naive arithmetic written from the contracts; then the
+ * call is made several times (scratch memory full of random bytes, of zeros, of ones; directly, out
+ * of a captured graph, on two streams at once, on the twin) and every byte is compared each time.
  * What a contract leaves open is forgotten on both sides (arena_forget). */
 #ifndef TRI_TESTS_CONFORMANCE_SPARSE_KERNELS_H
 #define TRI_TESTS_CONFORMANCE_SPARSE_KERNELS_H
@@ -107,8 +107,8 @@ struct sparse_state sparse_state_place(struct sparse_rig *rig, size_t count, tri
                                        trib_dtype gradient_dtype, unsigned shift);
 struct tri_accumulator sparse_accumulator(const struct sparse_state *state, unsigned char *memory);
 /* In the image: where acc lies, where the residual lies. */
-size_t sparse_acc(const struct sparse_rig *rig, const struct sparse_state *state);
-size_t sparse_residual(const struct sparse_rig *rig, const struct sparse_state *state);
+size_t sparse_acc_at(const struct sparse_rig *rig, const struct sparse_state *state);
+size_t sparse_residual_at(const struct sparse_rig *rig, const struct sparse_state *state);
 /* acc (in place) or gradient and residual get values of a kind. */
 void sparse_state_fill(struct sparse_rig *rig, const struct sparse_state *state, int kind,
                        uint32_t k);
@@ -151,7 +151,7 @@ double sparse_normal(void);
 /* ---------------------------------------------------------------------------------- arithmetic */
 
 /* x rounded to f32 if that is the type. */
-double sparse_round(double x, trib_dtype dtype);
+double sparse_rounded(double x, trib_dtype dtype);
 uint64_t sparse_key(const unsigned char *element, trib_dtype dtype);
 /* The k largest keys above `above` among n, lower positions first: positions, ascending. */
 uint32_t sparse_largest(const uint64_t *keys, size_t n, uint64_t above, uint32_t k,
@@ -184,6 +184,6 @@ void sparse_chunks_suite(struct sparse_rig *rig);
 void sparse_long_suite(const struct kernels_place *place);
 
 /* All of it. */
-void sparse_suite(const struct kernels_place *place);
+void sparse_kernels_suite(const struct kernels_place *place);
 
 #endif

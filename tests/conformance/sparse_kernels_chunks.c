@@ -79,7 +79,7 @@ static void expect_chunk(struct sparse_rig *rig, const struct choosing *c, size_
     const trib_dtype dtype = c->state.dtype;
     const size_t size = trib_dtype_size(dtype), first = chunk * c->out.chunk;
     const size_t left = c->state.count - first, n = left < c->out.chunk ? left : c->out.chunk;
-    unsigned char *acc = rig->arena.image + sparse_acc(rig, &c->state) + first * size;
+    unsigned char *acc = rig->arena.image + sparse_acc_at(rig, &c->state) + first * size;
     uint64_t *keys = malloc(n * sizeof *keys);
     uint32_t *positions = malloc((n + 1) * sizeof *positions);
     if (keys == NULL || positions == NULL)
@@ -110,7 +110,7 @@ static void expect_choosing(struct sparse_rig *rig, const void *argument)
     uint32_t nonfinite = 0;
     if (c->accumulate)
         sparse_make_acc(rig, &c->state, 0, c->state.count);
-    const unsigned char *acc = rig->arena.image + sparse_acc(rig, &c->state);
+    const unsigned char *acc = rig->arena.image + sparse_acc_at(rig, &c->state);
     for (size_t i = 0; i < c->state.count; i++)
         nonfinite += !sparse_is_finite(acc + i * size, c->state.dtype);
     if (c->nonfinite != SPARSE_NONE)
@@ -258,14 +258,14 @@ static void expect_joining(struct sparse_rig *rig, const void *argument)
         for (size_t i = 0; i < chunks_of(j->count, slots->chunk) * slots->k; i++) {
             const size_t at = i / slots->k * slots->chunk + slot_index(rig, slots, i);
             if (slot_value(rig, slots, i) != 0)
-                sums[at] = sparse_round(sums[at] + slot_value(rig, slots, i), type);
+                sums[at] = sparse_rounded(sums[at] + slot_value(rig, slots, i), type);
         }
     }
     const bool go = j->decision == SPARSE_NONE ||
                     sparse_word_get(rig->arena.image, j->decision) != 0;
     for (size_t i = 0; i < j->count; i++)
         kernels_put(rig->arena.image + j->result + i * trib_dtype_size(j->result_dtype),
-                    j->result_dtype, go ? sparse_round(sums[i] / j->divisor, type) : 0);
+                    j->result_dtype, go ? sparse_rounded(sums[i] / j->divisor, type) : 0);
     free(sums);
 }
 
@@ -327,7 +327,8 @@ static void join(struct sparse_rig *rig)
                 const uint32_t ks[] = {chunk / 100 + 1, chunk, 1, chunk / 3 + 1};
                 const uint32_t k = ks[(i + (size_t)kind) % 4];
                 const size_t count = kind == 4 ? chunk : (size_t)(kind + 1) * chunk + chunk / 3;
-                const int32_t n = ranks[(i + (size_t)kind * 2 + (size_t)t) % (chunk > 9000 ? 5 : 6)];
+                const size_t turn = i + (size_t)kind * 2 + (size_t)t;
+                const int32_t n = ranks[turn % (chunk > 9000 ? 5 : 6)];
                 unpack_case(rig, count, chunk, k, dtypes[t], kinds[kind]);
                 merge_case(rig, n, count, chunk, k, dtypes[t],
                            t == 2 ? TRIB_F64 : results[(i + (size_t)kind) % 3], 1 + kind % 3,

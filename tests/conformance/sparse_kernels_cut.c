@@ -1,5 +1,5 @@
-/* aim, digits, narrow, count_ties, share_ties, take: each by its contract, and together as ranks use
- * them: the cut through several lists is that through one list of them all. */
+/* aim, digits, narrow, count_ties, share_ties, take: each by its contract, and together as ranks
+ * use them: the cut through several lists is that through one list of them all. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,7 +155,7 @@ static void run_cutting(struct sparse_rig *rig, const struct cutting *c)
     sparse_run(rig, &call);
 }
 
-/* ----------------------------------------------------------------------------- lists as of ranks */
+/* ---------------------------------------------------------------------------- lists as of ranks */
 
 enum { RANKS = 5 };
 
@@ -315,7 +315,7 @@ static void together(struct sparse_rig *rig)
             }
 }
 
-/* ----------------------------------------------------------------- cuts that were found elsewhere */
+/* ---------------------------------------------------------------- cuts that were found elsewhere */
 
 /* `key_of`: the entry whose key the cut has. */
 static void apart_case(struct sparse_rig *rig, trib_dtype dtype, uint32_t n, int kind,

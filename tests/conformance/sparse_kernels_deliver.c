@@ -48,14 +48,14 @@ static void expect_deliver(struct sparse_rig *rig, const void *argument)
             const double sum = kernels_get(image + d->sum + i * trib_dtype_size(d->dtype),
                                            d->dtype);
             kernels_put(image + d->result + i * trib_dtype_size(d->out_dtype), d->out_dtype,
-                        go ? sparse_round(sum / d->divisor, d->dtype) : 0);
+                        go ? sparse_rounded(sum / d->divisor, d->dtype) : 0);
         }
         return;
     }
     const uint32_t n = go ? sparse_list_count(rig, &d->list) : 0;
     for (uint32_t i = 0; i < n; i++)
         sparse_list_put(rig, &d->out, i, sparse_list_index(rig, &d->list, i),
-                        sparse_round(sparse_list_value(rig, &d->list, i) / d->divisor, d->dtype));
+                        sparse_rounded(sparse_list_value(rig, &d->list, i) / d->divisor, d->dtype));
     sparse_list_end(rig, &d->out, n);
 }
 
@@ -92,7 +92,8 @@ static void dense_case(struct sparse_rig *rig, size_t type, size_t n, double div
     const size_t size = trib_dtype_size(d.dtype), out_size = trib_dtype_size(d.out_dtype);
     d.sum = arena_place(&rig->arena, n * size, rig->calls % 4 * size);
     arena_mark(&rig->arena, d.sum, n, d.dtype);
-    d.result = in_place ? d.sum : arena_place(&rig->arena, n * out_size, rig->calls / 3 % 4 * out_size);
+    const size_t shift = rig->calls / 3 % 4 * out_size;
+    d.result = in_place ? d.sum : arena_place(&rig->arena, n * out_size, shift);
     if (!in_place)
         arena_mark(&rig->arena, d.result, n, d.out_dtype);
     sparse_fill(rig->arena.image + d.sum, d.dtype, n, kind, 9);

@@ -135,7 +135,7 @@ static void expect_settle(struct sparse_rig *rig, const void *argument)
     const struct settling *s = argument;
     const trib_dtype dtype = s->state.dtype;
     const bool go = sparse_word_get(rig->arena.image, s->decision) != 0;
-    const size_t residual = sparse_residual(rig, &s->state);
+    const size_t residual = sparse_residual_at(rig, &s->state);
     uint32_t matched = 0, from = 0;
     for (uint32_t i = 0; go && i < sparse_list_count(rig, &s->list); i++) {
         const uint32_t index = sparse_list_index(rig, &s->list, i);
@@ -162,7 +162,7 @@ static void settle_case(struct sparse_rig *rig, size_t n, uint32_t entries, trib
                 trib_dtype_name(wire), sign, (int)among, decision, in_place ? ", in place" : "");
     arena_reset(&rig->arena);
     s.state = sparse_state_place(rig, n, dtype, in_place ? 0 : dtype, rig->calls);
-    sparse_fill(rig->arena.image + sparse_residual(rig, &s.state), dtype, n,
+    sparse_fill(rig->arena.image + sparse_residual_at(rig, &s.state), dtype, n,
                 rig->calls % 7 == 0 ? SPARSE_INFINITIES : SPARSE_GAUSS, 0);
     const bool counted = rig->calls % 3 != 0;
     s.list = sparse_list_place(rig, entries + (counted ? 6 : 0), wire, counted);

@@ -1,4 +1,4 @@
-/* accumulate, gather, decay; and what select does to a residual over many calls: nothing is lost. */
+/* accumulate, gather, decay; and what select does to a residual in many calls: nothing is lost. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static void expect_accumulate(struct sparse_rig *rig, const void *argument)
     const size_t size = trib_dtype_size(a->state.dtype);
     if (a->state.gradient != SPARSE_NONE)
         sparse_make_acc(rig, &a->state, 0, a->state.count);
-    const unsigned char *acc = rig->arena.image + sparse_acc(rig, &a->state);
+    const unsigned char *acc = rig->arena.image + sparse_acc_at(rig, &a->state);
     uint32_t nonfinite = 0;
     for (size_t i = 0; i < a->state.count; i++)
         nonfinite += !sparse_is_finite(acc + i * size, a->state.dtype);
@@ -89,7 +89,7 @@ static trib_status queue_gather(const struct sparse_target *target, const void *
 static void expect_gather(struct sparse_rig *rig, const void *argument)
 {
     const struct gathering *g = argument;
-    const size_t acc = sparse_acc(rig, &g->state);
+    const size_t acc = sparse_acc_at(rig, &g->state);
     const uint32_t n = sparse_list_count(rig, &g->list);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t index = sparse_list_index(rig, &g->list, i);
@@ -107,7 +107,7 @@ static void gather_case(struct sparse_rig *rig, size_t type, size_t n, uint32_t 
                 trib_dtype_name(types[type].dtype), trib_dtype_name(value));
     arena_reset(&rig->arena);
     g.state = sparse_state_place(rig, n, types[type].dtype, types[type].gradient, rig->calls);
-    sparse_fill(rig->arena.image + sparse_acc(rig, &g.state), g.state.dtype, n,
+    sparse_fill(rig->arena.image + sparse_acc_at(rig, &g.state), g.state.dtype, n,
                 rig->calls % 2 ? SPARSE_GAUSS : SPARSE_INFINITIES, 0);
     const bool counted = rig->calls % 3 != 0;
     g.list = sparse_list_place(rig, entries + (counted ? 7 : 0), value, counted);
@@ -149,13 +149,12 @@ static void expect_decay(struct sparse_rig *rig, const void *argument)
 {
     const struct decaying *d = argument;
     const trib_dtype dtype = d->state.dtype;
-    unsigned char *element = rig->arena.image + sparse_residual(rig, &d->state);
+    unsigned char *element = rig->arena.image + sparse_residual_at(rig, &d->state);
     if (sparse_word_get(rig->arena.image, d->decision) == 0)
         return;
+    const double factor = sparse_rounded(d->factor, dtype);
     for (size_t i = 0; i < d->state.count; i++, element += trib_dtype_size(dtype))
-        kernels_put(element, dtype,
-                    d->factor == 0 ? 0
-                                   : sparse_round(d->factor, dtype) * kernels_get(element, dtype));
+        kernels_put(element, dtype, factor == 0 ? 0 : factor * kernels_get(element, dtype));
 }
 
 static void decay(struct sparse_rig *rig)
@@ -170,7 +169,7 @@ static void decay(struct sparse_rig *rig)
                 arena_reset(&rig->arena);
                 d.state = sparse_state_place(rig, counts[c], types[type].dtype,
                                              types[type].gradient, rig->calls);
-                sparse_fill(rig->arena.image + sparse_residual(rig, &d.state), d.state.dtype,
+                sparse_fill(rig->arena.image + sparse_residual_at(rig, &d.state), d.state.dtype,
                             counts[c], rig->calls % 3 == 0 ? SPARSE_INFINITIES : SPARSE_GAUSS, 0);
                 d.decision = sparse_word(rig, decision);
                 const struct sparse_call call = {
@@ -222,7 +221,7 @@ static void feedback_law(struct sparse_rig *rig, struct feedback *f)
     const trib_dtype dtype = f->state.dtype;
     const size_t size = trib_dtype_size(dtype), n = f->state.count;
     unsigned char *image = rig->arena.image;
-    const unsigned char *residual = image + sparse_acc(rig, &f->state);
+    const unsigned char *residual = image + sparse_acc_at(rig, &f->state);
     const uint32_t count = sparse_list_count(rig, &f->out);
     uint64_t smallest = ~(uint64_t)0;
     CHECK_MSG(count == f->k, "%u entries of %u", count, f->k);
@@ -233,13 +232,12 @@ static void feedback_law(struct sparse_rig *rig, struct feedback *f)
                        "index %u at %u", index, i))
             return;
         const unsigned char *was = f->acc + index * size;
-        const double value = sparse_list_value(rig, &f->out, i);
+        const double value = sparse_list_value(rig, &f->out, i), whole = kernels_get(was, dtype);
         const double left = kernels_get(residual + index * size, dtype);
         f->sent[index] = 1;
         smallest = sparse_key(was, dtype) < smallest ? sparse_key(was, dtype) : smallest;
-        CHECK_MSG(left + value == kernels_get(was, dtype) && left == kernels_get(was, dtype) - value,
-                  "index %u: residual %g, sent %g, acc %g", index, left, value,
-                  kernels_get(was, dtype));
+        CHECK_MSG(left + value == whole && left == whole - value,
+                  "index %u: residual %g, sent %g, acc %g", index, left, value, whole);
         CHECK(f->out.dtype != dtype || left == 0);
     }
     for (size_t i = 0; i < n; i++)
@@ -263,9 +261,9 @@ static void feedback_step(struct sparse_rig *rig, struct feedback *f)
                         kernels_get(element, f->state.dtype) + sparse_normal());
         }
     }
-    memcpy(f->acc, arena->image + sparse_acc(rig, &f->state), n * size);
+    memcpy(f->acc, arena->image + sparse_acc_at(rig, &f->state), n * size);
     if (f->state.gradient != SPARSE_NONE)
-        arena_poison(arena, sparse_acc(rig, &f->state), n * size);
+        arena_poison(arena, sparse_acc_at(rig, &f->state), n * size);
     arena_upload(arena);
     feedback_call(rig, f);
     arena_download(arena);
@@ -293,7 +291,7 @@ static void feedback_case(struct sparse_rig *rig, trib_dtype dtype, trib_dtype g
     f.out = sparse_list_place(rig, f.k, wire, true);
     f.nonfinite = sparse_word(rig, 0);
     f.decision = sparse_word(rig, 1);
-    sparse_fill(rig->arena.image + sparse_residual(rig, &f.state), dtype, n, SPARSE_ZERO, 0);
+    sparse_fill(rig->arena.image + sparse_residual_at(rig, &f.state), dtype, n, SPARSE_ZERO, 0);
     sparse_scratch(rig, place->kernels->sparse->scratch_bytes(n, f.k, f.k, dtype));
     for (int step = 0; step < (rig->quick ? 10 : 100); step++)
         feedback_step(rig, &f);

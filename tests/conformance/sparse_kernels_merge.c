@@ -49,7 +49,7 @@ static void expect_merging(struct sparse_rig *rig, const void *argument)
         if (m->dense)
             kernels_put(rig->arena.image + m->result + i * trib_dtype_size(m->result_dtype),
                         m->result_dtype,
-                        go && present[i] ? sparse_round(sums[i] / m->divisor, m->sum_dtype) : 0);
+                        go && present[i] ? sparse_rounded(sums[i] / m->divisor, m->sum_dtype) : 0);
         else if (present[i])
             sparse_list_put(rig, &m->out, n++, (uint32_t)(m->first + i), sums[i]);
     }

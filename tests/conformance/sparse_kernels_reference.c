@@ -1,5 +1,5 @@
-/* The arithmetic of sparse kernels once more, naively, from the contracts in kernels/sparse.h; and the
- * things in arenas that it works on. */
+/* The arithmetic of sparse kernels once more, naively, from the contracts in kernels/sparse.h; and
+ * the things in arenas that it works on. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 /* ------------------------------------------------------------------------------------- numbers */
 
-double sparse_round(double x, trib_dtype dtype)
+double sparse_rounded(double x, trib_dtype dtype)
 {
     return dtype == TRIB_F64 ? x : (double)(float)x;
 }
@@ -198,7 +198,7 @@ void sparse_sums(const struct sparse_rig *rig, const struct sparse_list *lists, 
         const uint32_t entries = sparse_list_count(rig, &lists[l]);
         for (uint32_t e = 0; e < entries; e++) {
             const size_t at = sparse_list_index(rig, &lists[l], e) - first;
-            sums[at] = sparse_round(sums[at] + sparse_list_value(rig, &lists[l], e), type);
+            sums[at] = sparse_rounded(sums[at] + sparse_list_value(rig, &lists[l], e), type);
             if (present != NULL)
                 present[at] = true;
         }
@@ -242,14 +242,14 @@ struct tri_accumulator sparse_accumulator(const struct sparse_state *state, unsi
     return acc;
 }
 
-size_t sparse_acc(const struct sparse_rig *rig, const struct sparse_state *state)
+size_t sparse_acc_at(const struct sparse_rig *rig, const struct sparse_state *state)
 {
     return state->current == SPARSE_NONE
                ? state->buffer[0]
                : state->buffer[sparse_word_get(rig->arena.image, state->current) ^ 1];
 }
 
-size_t sparse_residual(const struct sparse_rig *rig, const struct sparse_state *state)
+size_t sparse_residual_at(const struct sparse_rig *rig, const struct sparse_state *state)
 {
     return state->current == SPARSE_NONE
                ? state->buffer[0]
@@ -259,12 +259,13 @@ size_t sparse_residual(const struct sparse_rig *rig, const struct sparse_state *
 void sparse_state_fill(struct sparse_rig *rig, const struct sparse_state *state, int kind,
                        uint32_t k)
 {
-    unsigned char *image = rig->arena.image, *residual = image + sparse_residual(rig, state);
+    unsigned char *image = rig->arena.image, *residual = image + sparse_residual_at(rig, state);
     if (state->gradient == SPARSE_NONE) {
         sparse_fill(residual, state->dtype, state->count, kind, k);
         return;
     }
-    arena_poison(&rig->arena, sparse_acc(rig, state), state->count * trib_dtype_size(state->dtype));
+    arena_poison(&rig->arena, sparse_acc_at(rig, state),
+                 state->count * trib_dtype_size(state->dtype));
     sparse_fill(image + state->gradient, state->gradient_dtype, state->count, kind, k);
     /* What is special stays special: only zeros, or a power of two of it, are added to it. */
     if (kind < SPARSE_TAME_KINDS)
@@ -277,11 +278,11 @@ void sparse_make_acc(struct sparse_rig *rig, const struct sparse_state *state, s
                      size_t count)
 {
     const size_t size = trib_dtype_size(state->dtype);
-    const unsigned char *residual = rig->arena.image + sparse_residual(rig, state);
-    unsigned char *acc = rig->arena.image + sparse_acc(rig, state);
-    const double decay = sparse_round(state->decay, state->dtype);
+    const unsigned char *residual = rig->arena.image + sparse_residual_at(rig, state);
+    unsigned char *acc = rig->arena.image + sparse_acc_at(rig, state);
+    const double decay = sparse_rounded(state->decay, state->dtype);
     for (size_t i = first; i < first + count; i++) {
-        const double kept = sparse_round(decay * kernels_get(residual + i * size, state->dtype),
+        const double kept = sparse_rounded(decay * kernels_get(residual + i * size, state->dtype),
                                          state->dtype);
         const double gradient = kernels_get(
             rig->arena.image + state->gradient + i * trib_dtype_size(state->gradient_dtype),

@@ -42,7 +42,7 @@ static void expect_entry(struct sparse_rig *rig, const struct selecting *s, uint
     const size_t size = trib_dtype_size(s->state.dtype);
     unsigned char *image = rig->arena.image;
     unsigned char *element =
-        image + sparse_acc(rig, &s->state) + (s->first + position) * size;
+        image + sparse_acc_at(rig, &s->state) + (s->first + position) * size;
     const uint64_t key = sparse_key(element, s->state.dtype);
     if (s->kth != SPARSE_NONE && (i == 0 || key < sparse_key(image + s->kth, s->state.dtype)))
         memcpy(image + s->kth, &key, size);
@@ -60,7 +60,7 @@ static void expect_select(struct sparse_rig *rig, const void *argument)
     unsigned char *image = rig->arena.image;
     if (s->accumulate)
         sparse_make_acc(rig, &s->state, s->first, s->count);
-    const unsigned char *acc = image + sparse_acc(rig, &s->state) + s->first * size;
+    const unsigned char *acc = image + sparse_acc_at(rig, &s->state) + s->first * size;
     uint64_t *keys = malloc((s->count + 1) * sizeof *keys);
     uint32_t *positions = malloc(((size_t)s->count + 1) * sizeof *positions);
     uint32_t nonfinite = 0;
@@ -147,8 +147,8 @@ static void fill_select(struct sparse_rig *rig, const struct selecting *s, int k
 {
     sparse_state_fill(rig, &s->state, kind, k);
     if (!s->accumulate && s->state.gradient != SPARSE_NONE)
-        sparse_fill(rig->arena.image + sparse_acc(rig, &s->state), s->state.dtype, s->state.count,
-                    kind, k);
+        sparse_fill(rig->arena.image + sparse_acc_at(rig, &s->state), s->state.dtype,
+                    s->state.count, kind, k);
 }
 
 static void select_case(struct sparse_rig *rig, const struct mode *mode, int kind, size_t n,
@@ -176,8 +176,8 @@ static void kinds(struct sparse_rig *rig)
 
 static void sizes(struct sparse_rig *rig)
 {
-    static const size_t counts[] = {0,    1,    2,     31,    32,    33,    1000,  1023,  1025, 4095, 4096,
-                                    4097, 8191, 8192, 8193, 16385, 65535, 65537, 131073, 262147};
+    static const size_t counts[] = {0,    1,    2,    31,   32,    33,    1000,  1023,   1025,  4095,
+                                    4096, 4097, 8191, 8192, 8193, 16385, 65535, 65537, 131073, 262147};
     for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
         const size_t n = counts[c];
         const uint32_t ks[] = {0, 1, (uint32_t)(n / 100), (uint32_t)(n / 3), (uint32_t)n - (n > 0),
@@ -239,7 +239,7 @@ static void ranges(struct sparse_rig *rig)
 static double some_threshold(const struct sparse_rig *rig, const struct selecting *s, int which)
 {
     const size_t size = trib_dtype_size(s->state.dtype);
-    const unsigned char *acc = rig->arena.image + sparse_acc(rig, &s->state);
+    const unsigned char *acc = rig->arena.image + sparse_acc_at(rig, &s->state);
     uint64_t key = sparse_key(acc + s->count / 2 * size, s->state.dtype);
     static const double fixed[] = {0, 1e-30, 1, 2.5, 1e30};
     if (which < 5)
@@ -341,7 +341,7 @@ void sparse_long_suite(const struct kernels_place *place)
     if (getenv("TRIB_TEST_QUICK") != NULL)
         return;
     if (sparse_rig_open(&rig, place, LONG_BYTES)) {
-        select_case(&rig, &modes[4], SPARSE_FEW, n, (uint32_t)(n / 100), 9);
+        select_case(&rig, &modes[2], SPARSE_FEW, n, (uint32_t)(n / 100), 9);
         select_case(&rig, &modes[0], SPARSE_FEW, n, (uint32_t)(n / 8), 1);
     }
     sparse_rig_close(&rig);

@@ -15,7 +15,7 @@ static size_t how_many(const struct sparse_rig *rig)
 
 /* ------------------------------------------------------------------------------ gauss and norm */
 
-/* Both are sums in an order that the cpu table defines: here, within 1e-12; on the twin, the bits. */
+/* Both are sums in an order that the cpu table defines: here within 1e-12, on the twin the bits. */
 struct summing {
     struct sparse_state state;
     size_t out;
@@ -49,8 +49,8 @@ static struct moments measure(const struct sparse_rig *rig, const struct summing
 {
     const size_t size = trib_dtype_size(s->state.dtype), n = s->state.count;
     const unsigned char *image = rig->arena.image;
-    const unsigned char *data = image + (s->norm ? sparse_residual(rig, &s->state)
-                                                 : sparse_acc(rig, &s->state));
+    const unsigned char *data = image + (s->norm ? sparse_residual_at(rig, &s->state)
+                                                 : sparse_acc_at(rig, &s->state));
     struct moments m = {0, 0, 0, 0, true};
     for (size_t i = 0; i < n; i++) {
         const long double x = (long double)kernels_get(data + i * size, s->state.dtype);
@@ -97,8 +97,8 @@ static void summing_case(struct sparse_rig *rig, size_t n, trib_dtype dtype, tri
                 n, trib_dtype_name(dtype), sparse_kind_name(kind), z);
     arena_reset(&rig->arena);
     s.state = sparse_state_place(rig, n, dtype, gradient, rig->calls);
-    sparse_fill(rig->arena.image + (norm ? sparse_residual(rig, &s.state)
-                                         : sparse_acc(rig, &s.state)),
+    sparse_fill(rig->arena.image + (norm ? sparse_residual_at(rig, &s.state)
+                                         : sparse_acc_at(rig, &s.state)),
                 dtype, n, kind, 5);
     s.out = sparse_number(rig, s.dtype, -3);
     const struct sparse_call call = {norm ? "norm" : "gauss", queue_summing, expect_summing,
@@ -142,7 +142,7 @@ static uint32_t fit_count(const struct sparse_rig *rig, const struct fitting *f,
 {
     unsigned char element[8] = {0};
     kernels_put(element, f->state.dtype, threshold);
-    return sparse_count_above(rig->arena.image + sparse_acc(rig, &f->state), f->state.count,
+    return sparse_count_above(rig->arena.image + sparse_acc_at(rig, &f->state), f->state.count,
                               f->state.dtype, sparse_key(element, f->state.dtype));
 }
 
@@ -152,11 +152,11 @@ static void expect_fit(struct sparse_rig *rig, const void *argument)
     const trib_dtype dtype = f->state.dtype;
     double threshold = kernels_get(rig->arena.image + f->start, dtype);
     for (uint32_t i = 0; i < f->fit.raise_steps && fit_count(rig, f, threshold) > f->fit.above; i++)
-        threshold = sparse_round(threshold * f->fit.raise, dtype);
+        threshold = sparse_rounded(threshold * f->fit.raise, dtype);
     const uint32_t enough = f->fit.enough > f->fit.below ? f->fit.enough : f->fit.below;
     if (fit_count(rig, f, threshold) < f->fit.below)
         for (uint32_t i = 0; i < f->fit.lower_steps && fit_count(rig, f, threshold) < enough; i++)
-            threshold = sparse_round(threshold / f->fit.lower, dtype);
+            threshold = sparse_rounded(threshold / f->fit.lower, dtype);
     kernels_put(rig->arena.image + f->threshold, dtype, threshold);
 }
 
@@ -170,7 +170,7 @@ static void fit_case(struct sparse_rig *rig, size_t n, trib_dtype dtype, int kin
                 fit->raise_steps);
     arena_reset(&rig->arena);
     f.state = sparse_state_place(rig, n, dtype, rig->calls % 2 ? dtype : 0, rig->calls);
-    sparse_fill(rig->arena.image + sparse_acc(rig, &f.state), dtype, n, kind, 5);
+    sparse_fill(rig->arena.image + sparse_acc_at(rig, &f.state), dtype, n, kind, 5);
     f.start = sparse_number(rig, dtype, start);
     f.threshold = sparse_number(rig, dtype, -1);
     const struct sparse_call call = {"fit", queue_fit, expect_fit, NULL, &f, n, 0, 0, dtype};
@@ -186,7 +186,7 @@ static void fit_in_place(struct sparse_rig *rig)
     check_begin("%s fit of its own start", rig->arena.place->kernels->name);
     arena_reset(&rig->arena);
     f.state = sparse_state_place(rig, 20000, TRIB_F32, 0, 0);
-    sparse_fill(rig->arena.image + sparse_acc(rig, &f.state), TRIB_F32, 20000, SPARSE_GAUSS, 5);
+    sparse_fill(rig->arena.image + sparse_acc_at(rig, &f.state), TRIB_F32, 20000, SPARSE_GAUSS, 5);
     f.start = f.threshold = sparse_number(rig, TRIB_F32, 3);
     const struct sparse_call call = {"fit", queue_fit, expect_fit, NULL, &f, 20000, 0, 0, TRIB_F32};
     sparse_run(rig, &call);
