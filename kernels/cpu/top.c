@@ -31,43 +31,50 @@ void tri_top_begin(struct tri_top *top, void *room, size_t count, uint32_t k, tr
     top->index = (uint32_t *)tri_at(room, dtype, top->capacity);
 }
 
-/* Show a group. The first loop asks whether anything in it is of interest, which is rare; the second
- * appends without branches, as candidates often come in crowds. */
+/* Group by group: its greatest key says whether anything in it is of interest, which is rare. Candidates
+ * are appended without branches, as they often come in crowds. */
 #define DEFINE_SHOW(name, real, key, key_of, infinity)                                             \
-    static bool name##_any(const real *values, key floor)                                          \
+    static key name##_greatest(const real *values, size_t n)                                       \
     {                                                                                              \
-        key any = 0;                                                                               \
-        for (size_t i = 0; i < GROUP; i++)                                                         \
-            any |= (key)((key)key_of(values[i]) > floor);                                          \
-        return any != 0;                                                                           \
+        key greatest = 0;                                                                          \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            const key found = (key)key_of(values[i]);                                              \
+            greatest = found > greatest ? found : greatest;                                        \
+        }                                                                                          \
+        return greatest;                                                                           \
     }                                                                                              \
     static void name##_append(struct tri_top *top, const real *values, size_t n, uint32_t first)   \
     {                                                                                              \
         const key floor = (key)top->floor;                                                         \
-        uint32_t count = top->count, nonfinite = 0;                                                \
+        uint32_t *const index = top->index, count = top->count;                                    \
+        real *const value = top->value;                                                            \
         for (size_t i = 0; i < n; i++) {                                                           \
-            const key found = (key)key_of(values[i]);                                              \
-            top->index[count] = first + (uint32_t)i;                                               \
-            ((real *)top->value)[count] = values[i];                                               \
-            count += found > floor;                                                                \
-            nonfinite += found >= (key)infinity;                                                   \
+            index[count] = first + (uint32_t)i;                                                    \
+            value[count] = values[i];                                                              \
+            count += (key)key_of(values[i]) > floor;                                               \
         }                                                                                          \
         top->count = count;                                                                        \
-        top->nonfinite += nonfinite;                                                               \
+    }                                                                                              \
+    static void name##_group(struct tri_top *top, const real *values, size_t n, uint32_t first)    \
+    {                                                                                              \
+        const key greatest = name##_greatest(values, n);                                           \
+        for (size_t i = 0; i < n && greatest >= (key)infinity; i++)                                \
+            top->nonfinite += key_of(values[i]) >= infinity;                                       \
+        if (greatest <= (key)top->floor)                                                           \
+            return;                                                                                \
+        if (top->capacity - top->count < GROUP) {                                                  \
+            top->full = true;                                                                      \
+            tri_top_cut(top);                                                                      \
+        }                                                                                          \
+        name##_append(top, values, n, first);                                                      \
     }                                                                                              \
     static void name(struct tri_top *top, const real *values, size_t n, uint32_t first)            \
     {                                                                                              \
-        for (size_t i = 0; i < n; i += GROUP) {                                                    \
-            const uint64_t floor = top->floor < infinity ? top->floor : infinity - 1;              \
-            const size_t left = n - i < GROUP ? n - i : GROUP;                                     \
-            if (left == GROUP && !name##_any(values + i, (key)floor))                              \
-                continue;                                                                          \
-            if (top->capacity - top->count < GROUP) {                                              \
-                top->full = true;                                                                  \
-                tri_top_cut(top);                                                                  \
-            }                                                                                      \
-            name##_append(top, values + i, left, first + (uint32_t)i);                             \
-        }                                                                                          \
+        size_t i = 0;                                                                              \
+        for (; i + GROUP <= n; i += GROUP)                                                         \
+            name##_group(top, values + i, GROUP, first + (uint32_t)i);                             \
+        if (i < n)                                                                                 \
+            name##_group(top, values + i, n - i, first + (uint32_t)i);                             \
     }
 DEFINE_SHOW(show_f32, float, int32_t, tri_key_f32, TRI_KEY_INFINITY_F32)
 DEFINE_SHOW(show_f64, double, int64_t, tri_key_f64, TRI_KEY_INFINITY_F64)
@@ -81,26 +88,37 @@ void tri_top_show(struct tri_top *top, const void *values, size_t n, uint32_t fi
 }
 
 /* The key of the k-th largest candidate, digit by digit from the highest, and how many of those equal
- * to it are among the k largest. There are at least k, and k is not 0. */
-static uint64_t find_kth(const struct tri_top *top, uint32_t *ties)
-{
-    uint64_t key = 0, known = 0; /* digits found so far, and which bits they are */
-    uint32_t wanted = top->k;
-    for (int shift = (top->dtype == TRIB_F64 ? 64 : 32) - DIGIT; shift >= 0; shift -= DIGIT) {
-        uint32_t histogram[DIGITS] = {0};
-        for (uint32_t i = 0; i < top->count; i++) {
-            const uint64_t found = tri_key_at(top->value, top->dtype, i);
-            histogram[found >> shift & (DIGITS - 1)] += (found & known) == key;
-        }
-        uint32_t digit = DIGITS - 1;
-        for (; histogram[digit] < wanted; digit--)
-            wanted -= histogram[digit];
-        key |= (uint64_t)digit << shift;
-        known |= (uint64_t)(DIGITS - 1) << shift;
+ * to it are among the k largest. There are at least k, and k is not 0. When a digit is left to one
+ * candidate, all its others are known. */
+#define DEFINE_FIND(name, real, bits, type, key_of)                                                \
+    static uint64_t name(const struct tri_top *top, uint32_t *ties)                                \
+    {                                                                                              \
+        const real *value = top->value;                                                            \
+        const uint32_t count = top->count;                                                         \
+        type key = 0, known = 0; /* digits found so far, and which bits they are */                \
+        uint32_t wanted = top->k, left = count;                                                    \
+        for (int shift = bits - DIGIT; shift >= 0 && left != 1; shift -= DIGIT) {                  \
+            uint32_t histogram[DIGITS] = {0}, digit = DIGITS - 1;                                  \
+            for (uint32_t i = 0; i < count; i++) {                                                 \
+                const type found = key_of(value[i]);                                               \
+                histogram[found >> shift & (DIGITS - 1)] += (found & known) == key;                \
+            }                                                                                      \
+            for (; histogram[digit] < wanted; digit--)                                             \
+                wanted -= histogram[digit];                                                        \
+            left = histogram[digit];                                                               \
+            key |= (type)digit << shift;                                                           \
+            known |= (type)(DIGITS - 1) << shift;                                                  \
+        }                                                                                          \
+        for (uint32_t i = 0; i < count && left == 1; i++)                                          \
+            if ((key_of(value[i]) & known) == key) {                                               \
+                key = key_of(value[i]);                                                            \
+                break;                                                                             \
+            }                                                                                      \
+        *ties = wanted;                                                                            \
+        return key;                                                                                \
     }
-    *ties = wanted;
-    return key;
-}
+DEFINE_FIND(find_f32, float, 32, uint32_t, tri_key_f32)
+DEFINE_FIND(find_f64, double, 64, uint64_t, tri_key_f64)
 
 /* Keep what is above `kth` and the first `ties` of what is equal to it. */
 #define DEFINE_KEEP(name, real, key_of)                                                            \
@@ -123,15 +141,11 @@ DEFINE_KEEP(keep_f64, double, tri_key_f64)
 
 void tri_top_cut(struct tri_top *top)
 {
-    uint32_t ties;
+    const bool wide = top->dtype == TRIB_F64;
+    uint32_t ties = 0;
     if (top->count <= top->k)
         return;
-    const uint64_t kth = top->k == 0 ? tri_key_last(top->dtype) : find_kth(top, &ties);
-    if (top->k == 0)
-        ties = 0;
-    if (top->dtype == TRIB_F64)
-        keep_f64(top, kth, ties);
-    else
-        keep_f32(top, kth, ties);
-    top->floor = kth;
+    top->floor = top->k == 0 ? tri_key_last(top->dtype)
+                             : (wide ? find_f64 : find_f32)(top, &ties);
+    (wide ? keep_f64 : keep_f32)(top, top->floor, ties);
 }
