@@ -95,10 +95,14 @@ inline Divisor<T> divisor_of(double divisor)
     return {static_cast<T>(divisor), static_cast<T>(1 / divisor), exact};
 }
 
-template <typename T>
-__device__ inline T divided(T sum, const Divisor<T> &divisor)
+__device__ inline float divided(float sum, const Divisor<float> &divisor)
 {
-    return divisor.exact ? sum * divisor.inverse : quotient(sum, divisor.value);
+    return divisor.exact ? __fmul_rn(sum, divisor.inverse) : __fdiv_rn(sum, divisor.value);
+}
+
+__device__ inline double divided(double sum, const Divisor<double> &divisor)
+{
+    return divisor.exact ? __dmul_rn(sum, divisor.inverse) : __ddiv_rn(sum, divisor.value);
 }
 
 // The sum of x over the block, for all its threads.

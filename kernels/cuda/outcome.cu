@@ -16,15 +16,17 @@ __device__ inline void store_release(uint32_t *word, uint32_t value)
     asm volatile("st.release.sys.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
 }
 
+constexpr uint32_t kReaders = 64;
+
 // One thread a header, so that all are on their way at once.
-__global__ void __launch_bounds__(TRI_MAX_LISTS) commit(const tri_commit job)
+__global__ void __launch_bounds__(kReaders) commit(const tri_commit job)
 {
     bool differs = false, nonfinite = false;
-    if (static_cast<int32_t>(threadIdx.x) < job.n) {
+    for (int32_t r = static_cast<int32_t>(threadIdx.x); r < job.n; r += kReaders) {
         const tri_header *header = reinterpret_cast<const tri_header *>(
-            static_cast<const char *>(job.headers) + threadIdx.x * job.stride);
-        differs = header->signature != job.signature;
-        nonfinite = header->nonfinite != 0;
+            static_cast<const char *>(job.headers) + static_cast<size_t>(r) * job.stride);
+        differs = differs || header->signature != job.signature;
+        nonfinite = nonfinite || header->nonfinite != 0;
     }
     const bool any_differs = __syncthreads_or(differs) != 0;
     const bool any_nonfinite = __syncthreads_or(nonfinite) != 0;
@@ -119,7 +121,7 @@ __global__ void __launch_bounds__(kWarp) record(const tri_record job)
 
 trib_status tri_cuda_sparse_commit(const struct tri_commit *job, trib_stream stream)
 {
-    return launch_job(commit, 1, TRI_MAX_LISTS, *job, stream);
+    return launch_job(commit, 1, kReaders, *job, stream);
 }
 
 trib_status tri_cuda_sparse_record(const struct tri_record *job, trib_stream stream)
