@@ -88,6 +88,7 @@ struct oktopk {
 
     /* The published mode. Thresholds are of acc's type, on the device; 0: there is none yet. Those
      * that are kept change only if the call delivers. */
+    bool published;
     char *thresholds;              /* local and global, 8 bytes each */
     void *local, *global;          /* in them */
     void *used_local, *used_global; /* of this call */
@@ -130,6 +131,7 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shap
         own->bins = tri_arena_take(arena, BINS * sizeof *own->bins);
         return;
     }
+    own->published = true;
     own->kept = tri_arena_entries(arena, own->regions.merged.capacity, shape->acc);
     own->thresholds = tri_arena_take(arena, THRESHOLDS);
     own->local = own->thresholds;
@@ -427,7 +429,7 @@ static trib_status run_oktopk(struct tri_run *run, void *own)
 static struct tri_kept kept_of(void *memory)
 {
     struct oktopk *own = memory;
-    if (own->thresholds == NULL)
+    if (!own->published)
         return (struct tri_kept){.device = NULL};
     return (struct tri_kept){.device = own->thresholds,
                              .host = &own->kept_host,
