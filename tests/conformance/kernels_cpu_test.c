@@ -1,10 +1,11 @@
-/* The conformance suite on the cpu table. */
+/* The conformance suite on the cpu table. With --time, also how long select takes. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cpu/kernels_cpu.h"
 #include "tests/conformance/kernels.h"
 #include "tests/conformance/sparse_kernels.h"
+#include "tests/conformance/sparse_kernels_times.h"
 
 static void *allocate(size_t bytes)
 {
@@ -16,7 +17,7 @@ static void copy(void *dst, const void *src, size_t bytes)
     memcpy(dst, src, bytes);
 }
 
-int main(void)
+int main(int n, char **arguments)
 {
     const struct kernels_place place = {
         .kernels = &tri_kernels_cpu,
@@ -31,5 +32,9 @@ int main(void)
     sparse_kernels_suite(&place);
     if (getenv("TRIB_TEST_LARGE") != NULL)
         kernels_large(&place);
+    if (getenv("TRIB_TEST_LARGE") != NULL && place.kernels->sparse != NULL)
+        sparse_kernels_large(&place);
+    if (n > 1 && strcmp(arguments[1], "--time") == 0 && place.kernels->sparse != NULL)
+        sparse_kernels_cpu_times(place.kernels->sparse);
     return check_finish("kernels_cpu_test");
 }

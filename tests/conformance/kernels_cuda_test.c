@@ -1,4 +1,4 @@
-/* The conformance suite on the cuda table. With --time, also microseconds of pack and unpack. With
+/* The conformance suite on the cuda table. With --time, also microseconds. With
  * TRIB_TEST_LARGE in the environment, also a tensor of more than 2^31 elements. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -7,18 +7,10 @@
 
 #include "kernels/cpu/kernels_cpu.h"
 #include "kernels/cuda/kernels_cuda.h"
+#include "tests/conformance/cuda_must.h"
 #include "tests/conformance/kernels.h"
 #include "tests/conformance/sparse_kernels.h"
-
-/* A CUDA call that fails here leaves nothing to test. */
-static void must(cudaError_t error, const char *what)
-{
-    if (error == cudaSuccess)
-        return;
-    fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-    exit(EXIT_FAILURE);
-}
-#define MUST(call) must((call), #call)
+#include "tests/conformance/sparse_kernels_times.h"
 
 static cudaStream_t stream, other;
 
@@ -282,8 +274,13 @@ int main(int n, char **arguments)
     refused_launch();
     if (getenv("TRIB_TEST_LARGE") != NULL)
         kernels_large(place);
-    if (n > 1 && strcmp(arguments[1], "--time") == 0)
+    if (getenv("TRIB_TEST_LARGE") != NULL && place->kernels->sparse != NULL)
+        sparse_kernels_large(place);
+    if (n > 1 && strcmp(arguments[1], "--time") == 0) {
         time_all();
+        if (place->kernels->sparse != NULL)
+            sparse_kernels_cuda_times(place);
+    }
     MUST(cudaStreamDestroy(stream));
     MUST(cudaStreamDestroy(other));
     return check_finish("kernels_cuda_test");

@@ -182,6 +182,8 @@ void sparse_shared_suite(struct sparse_rig *rig);
 void sparse_chunks_suite(struct sparse_rig *rig);
 /* Counts above 2^24. */
 void sparse_long_suite(const struct kernels_place *place);
+/* Above 2^31: about 9 GB of the place's memory. */
+void sparse_kernels_large(const struct kernels_place *place);
 
 /* All of it. */
 void sparse_kernels_suite(const struct kernels_place *place);

@@ -315,7 +315,7 @@ static void together(struct sparse_rig *rig)
             }
 }
 
-/* ---------------------------------------------------------------- cuts that were found elsewhere */
+/* --------------------------------------------------------------- cuts that were found elsewhere */
 
 /* `key_of`: the entry whose key the cut has. */
 static void apart_case(struct sparse_rig *rig, trib_dtype dtype, uint32_t n, int kind,

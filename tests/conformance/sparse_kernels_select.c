@@ -176,8 +176,9 @@ static void kinds(struct sparse_rig *rig)
 
 static void sizes(struct sparse_rig *rig)
 {
-    static const size_t counts[] = {0,    1,    2,    31,   32,    33,    1000,  1023,   1025,  4095,
-                                    4096, 4097, 8191, 8192, 8193, 16385, 65535, 65537, 131073, 262147};
+    static const size_t counts[] = {0,    1,    2,    31,   32,    33,    1000,  1023,   1025,
+                                    4095, 4096, 4097, 8191, 8192,  8193,  16385, 65535,  65537,
+                                    131073, 262147};
     for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
         const size_t n = counts[c];
         const uint32_t ks[] = {0, 1, (uint32_t)(n / 100), (uint32_t)(n / 3), (uint32_t)n - (n > 0),

@@ -1,0 +1,18 @@
+/* A CUDA call that fails in a test leaves nothing to test. */
+#ifndef TRI_TESTS_CONFORMANCE_CUDA_MUST_H
+#define TRI_TESTS_CONFORMANCE_CUDA_MUST_H
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static inline void cuda_must(cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess)
+        return;
+    fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
+    exit(EXIT_FAILURE);
+}
+#define MUST(call) cuda_must((call), #call)
+
+#endif
