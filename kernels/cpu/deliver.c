@@ -3,23 +3,46 @@
  * The divisor is rounded to the type of the sums first. */
 #include "kernels/cpu/sparse_cpu.h"
 
-#define DEFINE_DIVIDE(name, real, load, store)                                                     \
-    static void name(const void *sum, trib_dtype dtype, size_t n, void *out, trib_dtype out_dtype, \
-                     real divisor)                                                                 \
+enum { BLOCK = 2048 };
+
+/* One loop for each pair of types, so that the compiler can vectorise those of one width. */
+#define DEFINE_DIVIDE(name, real)                                                                  \
+    static void name(real *out, const real *sum, size_t n, real divisor)                           \
     {                                                                                              \
         for (size_t i = 0; i < n; i++)                                                             \
-            store(out, out_dtype, i, load(sum, dtype, i) / divisor);                               \
+            out[i] = sum[i] / divisor;                                                             \
     }
-DEFINE_DIVIDE(divide_f32, float, tri_load_f32, tri_store_f32)
-DEFINE_DIVIDE(divide_f64, double, tri_load_f64, tri_store_f64)
+DEFINE_DIVIDE(divide_f32, float)
+DEFINE_DIVIDE(divide_f64, double)
+
+/* Values of lists and results may also be narrow: by way of a block of f32. */
+static void divide_narrow(const void *sum, trib_dtype dtype, size_t n, void *out,
+                          trib_dtype out_dtype, float divisor)
+{
+    float block[BLOCK];
+    for (size_t i = 0; i < n; i += BLOCK) {
+        const size_t left = n - i, m = left < BLOCK ? left : BLOCK;
+        const void *from = tri_at(sum, dtype, i);
+        void *const to = tri_at(out, out_dtype, i);
+        if (dtype != TRIB_F32)
+            tri_half_widen(block, from, m, dtype);
+        divide_f32(block, dtype == TRIB_F32 ? from : block, m, divisor);
+        if (out_dtype == TRIB_F32)
+            memcpy(to, block, m * sizeof *block);
+        else
+            tri_half_narrow(to, block, m, out_dtype);
+    }
+}
 
 static void divide(const void *sum, trib_dtype dtype, size_t n, void *out, trib_dtype out_dtype,
                    double divisor)
 {
     if (dtype == TRIB_F64)
-        divide_f64(sum, dtype, n, out, out_dtype, divisor);
+        divide_f64(out, sum, n, divisor);
+    else if (dtype == TRIB_F32 && out_dtype == TRIB_F32)
+        divide_f32(out, sum, n, (float)divisor);
     else
-        divide_f32(sum, dtype, n, out, out_dtype, (float)divisor);
+        divide_narrow(sum, dtype, n, out, out_dtype, (float)divisor);
 }
 
 trib_status tri_cpu_sparse_deliver(const struct tri_entries *entries, uint32_t *index, void *value,

@@ -60,7 +60,8 @@ static uint32_t find(const struct ladder *ladder, uint64_t key)
             for (size_t i = 0; i < GROUP; i++)                                                     \
                 any |= (key)((key)key_of(values[first + i]) > lowest);                             \
             for (size_t i = 0; i < GROUP && any != 0; i++)                                         \
-                passed[find(ladder, key_of(values[first + i]))]++;                                 \
+                if ((key)key_of(values[first + i]) > lowest)                                       \
+                    passed[find(ladder, key_of(values[first + i]))]++;                             \
         }                                                                                          \
         for (size_t i = whole; i < count; i++)                                                     \
             passed[find(ladder, key_of(values[i]))]++;                                             \

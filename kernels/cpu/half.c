@@ -52,10 +52,23 @@ X86 static void narrow_f16_x86(uint16_t *restrict halves, const float *values, s
 }
 
 /* Of AVX2 the compiler's support also asks the operating system; F16C needs nothing more of it. */
-static int fast(void)
+static int ask(void)
 {
     unsigned int a, b, c = 0, d;
     return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
+
+/* Asked once, as cpuid takes microseconds in a virtual machine. Threads may ask at the same time: all
+ * of them get the same answer. */
+static int fast(void)
+{
+    static int known; /* 0: not yet; 1: no; 2: yes */
+    int answer = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (answer == 0) {
+        answer = 1 + ask();
+        __atomic_store_n(&known, answer, __ATOMIC_RELAXED);
+    }
+    return answer == 2;
 }
 #else
 #define widen_f16_x86 widen_f16
