@@ -86,23 +86,44 @@ __device__ inline double plus(double a, double b)
     return __dadd_rn(a, b);
 }
 
-__device__ inline float quotient(float a, float b)
+__device__ inline float product(float a, float b)
 {
-    return __fdiv_rn(a, b);
+    return __fmul_rn(a, b);
 }
 
-__device__ inline double quotient(double a, double b)
+__device__ inline double product(double a, double b)
 {
-    return __ddiv_rn(a, b);
+    return __dmul_rn(a, b);
 }
 
-// x as an entry holds it: V is T, or Bf16 where T is float.
-template <typename V, typename T>
-__device__ inline V rounded(T x)
+// x as bf16 holds it.
+__device__ inline Bf16 as_bf16(float x)
 {
-    V value;
+    Bf16 value;
     narrow(value, x);
     return value;
+}
+
+// What is left in acc of a value that was taken out as an entry of type `entry`.
+template <typename T>
+__device__ inline T left_of(T value, trib_dtype entry)
+{
+    if constexpr (sizeof(T) == 4)
+        if (entry == TRIB_BF16)
+            return plus(value, -widen(as_bf16(value)));
+    return plus(value, -value);
+}
+
+// values[place] = value, rounded to `entry`: T's own type, or bf16 where T is float.
+template <typename T>
+__device__ inline void put_entry(void *values, trib_dtype entry, size_t place, T value)
+{
+    if constexpr (sizeof(T) == 4)
+        if (entry == TRIB_BF16) {
+            static_cast<Bf16 *>(values)[place] = as_bf16(value);
+            return;
+        }
+    static_cast<T *>(values)[place] = value;
 }
 
 // ---------------------------------------------------------------------------------- the accumulator
@@ -206,6 +227,16 @@ inline uint32_t blocks_for(uint64_t items, uint64_t per_block, uint32_t limit)
 {
     const uint64_t blocks = (items + per_block - 1) / per_block;
     return blocks > limit ? limit : blocks == 0 ? 1 : static_cast<uint32_t>(blocks);
+}
+
+// *word = 0; nothing if it is NULL.
+inline trib_status zero_word(uint32_t *word, trib_stream stream)
+{
+    if (word == nullptr || cudaMemsetAsync(word, 0, sizeof *word,
+                                           static_cast<cudaStream_t>(stream)) == cudaSuccess)
+        return TRIB_OK;
+    (void)cudaGetLastError();
+    return TRIB_ERR_CUDA;
 }
 
 inline size_t aligned_up(size_t bytes)

@@ -1,0 +1,95 @@
+// select: the k largest of a range. How: select.cuh. Here: which kernels, how many blocks, and what
+// lies where in scratch.
+#include "kernels/cuda/select_finish.cuh"
+#include "kernels/cuda/select_gather.cuh"
+#include "kernels/cuda/sparse_cuda.h"
+
+namespace {
+
+// Lay `job` out in scratch, for ranges of `count` elements and selections of k; returns the bytes.
+size_t lay_out(Select &job, void *scratch, uint64_t count, uint32_t k, trib_dtype dtype)
+{
+    const size_t element = trib_dtype_size(dtype);
+    const uint32_t tile = dtype == TRIB_F64 ? kSmallestTile<double> : kSmallestTile<float>;
+    char *const base = static_cast<char *>(scratch);
+    size_t used = 0;
+    const auto take = [&](size_t bytes) {
+        char *const at = base == nullptr ? nullptr : base + used;
+        used += aligned_up(bytes);
+        return static_cast<void *>(at);
+    };
+    job.capacity = room_of(count, k);
+    job.control = static_cast<Control *>(take(sizeof(Control)));
+    job.guesses = static_cast<uint64_t *>(take(kGuessBlocks * sizeof(uint64_t)));
+    job.blocks = static_cast<Counts *>(take(kMaxFinishBlocks * sizeof(Counts)));
+    job.groups = static_cast<uint32_t *>(take(kGroups * sizeof(uint32_t)));
+    job.tile = static_cast<Tile *>(take(tiles_of(count, tile) * sizeof(Tile)));
+    job.index = static_cast<uint32_t *>(take(job.capacity * sizeof(uint32_t)));
+    job.value = take(job.capacity * element);
+    return used;
+}
+
+template <typename T, typename G>
+trib_status run(Select job, trib_stream stream)
+{
+    constexpr uint32_t kTileSize = kSteps<T, G> * kWarp * kFour;
+    const uint32_t processors = multiprocessors();
+    job.tiles = tiles_of(job.count, kTileSize);
+    trib_status status = launch_job(select_guess<T, G>, kGuessBlocks, kGuessThreads, job, stream);
+    if (status == TRIB_OK)
+        status = launch_job(select_gather<T, G>,
+                            blocks_for(job.tiles, kGatherThreads / kWarp, processors),
+                            kGatherThreads, job, stream);
+    if (status == TRIB_OK)
+        status = launch_together(select_finish<T>,
+                                 blocks_for(job.count, kFinishThreads * 64,
+                                            processors < kMaxFinishBlocks ? processors
+                                                                          : kMaxFinishBlocks),
+                                 kFinishThreads, job, stream);
+    return status;
+}
+
+} // namespace
+
+size_t tri_cuda_sparse_select_scratch(size_t count, uint32_t k, trib_dtype dtype)
+{
+    Select job;
+    return lay_out(job, nullptr, count, k < count ? k : static_cast<uint32_t>(count), dtype);
+}
+
+trib_status tri_cuda_sparse_select(const struct tri_accumulator *acc,
+                                   const struct tri_selection *selection,
+                                   const struct tri_entries *out, void *scratch,
+                                   trib_stream stream)
+{
+    Select job = {};
+    job.acc = *acc;
+    job.out = *out;
+    job.threshold = selection->threshold;
+    job.nonfinite = selection->nonfinite;
+    job.fallbacks = selection->fallbacks;
+    job.kth = selection->kth;
+    job.first = selection->first;
+    job.count = selection->count;
+    job.k = selection->k < selection->count ? selection->k
+                                            : static_cast<uint32_t>(selection->count);
+    job.guess = selection->guess;
+    job.clear = selection->clear && selection->accumulate;
+    lay_out(job, scratch, job.count, job.k, acc->dtype);
+    // Where all find room, all are candidates.
+    const bool sample = job.k != 0 && job.capacity < job.count && job.guess == TRI_GUESS_SAMPLE;
+    job.rank = sample ? rank_of(job.count, job.k) : 0;
+    if (acc->dtype == TRIB_F64)
+        return selection->accumulate ? run<double, double>(job, stream)
+                                     : run<double, None>(job, stream);
+    if (!selection->accumulate)
+        return run<float, None>(job, stream);
+    switch (acc->gradient_dtype) {
+    case TRIB_F16:
+        return run<float, F16>(job, stream);
+    case TRIB_BF16:
+        return run<float, Bf16>(job, stream);
+    default:
+        return run<float, float>(job, stream);
+    }
+}

@@ -1,0 +1,99 @@
+// select, what its three launches share: the work as one parameter, and what lies where in scratch.
+//
+//   guess   from a sample of acc: a magnitude that somewhat more than k elements reach
+//   gather  one pass: acc is made and written, what reaches the guess becomes a candidate
+//   finish  the k largest of the candidates, exactly, in index order; if the guess missed, of acc
+//
+// Any guess gives the same result: if at least k elements reach it, the k largest do. What is in
+// scratch depends on the order in which warps ran, what comes out does not: the k largest are
+// a set, and places in the output are counted, never drawn.
+#pragma once
+
+#include "kernels/cuda/digits.cuh"
+#include "kernels/cuda/stream.cuh"
+
+namespace {
+
+constexpr uint32_t kGuessBlocks = 128, kGuessThreads = 1024;
+constexpr uint32_t kRounds = 6;            // at most: 63 bits
+constexpr uint32_t kGroups = 4096;         // of tiles, at most
+constexpr uint32_t kMaxFinishBlocks = 512;
+
+// Fours a lane has of a tile. Fewer atomics where less is read for an element.
+template <typename T, typename G>
+constexpr uint32_t kSteps = sizeof(T) == 8 ? 4 : Has<G>::kGradient ? 8 : 16;
+template <typename T>
+constexpr uint32_t kSmallestTile = (sizeof(T) == 8 ? 4 : 8) * kWarp * kFour;
+
+// Where the candidates of a tile lie, in index order; nowhere, if `base + count` is beyond the room.
+struct Tile {
+    uint32_t base, count;
+};
+
+// Of some elements: above the cut, and equal to it.
+struct Counts {
+    uint32_t above, equal;
+};
+
+// Zeroed by guess.
+struct Control {
+    uint64_t low;        // the least key of a candidate: the guess, as gather has used it
+    uint64_t floor;      // keys above this can be selected
+    uint32_t candidates; // that were found, also those for which there was no room
+    uint32_t lost;       // ~ the place of the first for which there was none; 0: there was room
+    uint32_t arrivals;   // of blocks that meet
+    uint32_t window[kDigits]; // candidates by the distance of their keys from `low`
+    uint32_t digits[kRounds][kDigits];
+};
+
+struct Select {
+    tri_accumulator acc;
+    tri_entries out;
+    const void *threshold;
+    uint32_t *nonfinite, *fallbacks;
+    void *kth;
+    uint64_t first, count;
+    Control *control;
+    uint64_t *guesses; // kGuessBlocks
+    Counts *blocks;    // of finish: what their parts hold
+    uint32_t *groups;  // kGroups: candidates in them
+    Tile *tile;
+    uint32_t *index; // of candidates
+    void *value;
+    uint32_t tiles;
+    uint32_t capacity; // of candidates
+    uint32_t k;        // at most count
+    uint32_t rank;     // a guess is the rank-th largest of a block's sample; 0: no sample is taken
+    tri_guess guess;
+    bool clear;
+};
+
+// No key is so high.
+template <typename T>
+constexpr uint64_t kNothing = uint64_t(1) << KeyOf<T>::kBits;
+
+// Keys above this can be selected.
+template <typename T>
+__device__ inline Key<T> floor_of(const Select &job)
+{
+    return job.threshold == nullptr ? 0 : key_of(*static_cast<const T *>(job.threshold));
+}
+
+// The distance of two neighbouring digits of Control.window: it covers half an octave.
+template <typename T>
+constexpr int kWindowShift = (sizeof(T) == 8 ? 52 : 23) - 1 - static_cast<int>(kDigitBits);
+
+// Tiles of a range: it may begin anywhere in its first four.
+inline uint32_t tiles_of(uint64_t count, uint32_t tile)
+{
+    return count == 0 ? 0 : static_cast<uint32_t>((count + kFour - 1 + tile - 1) / tile);
+}
+
+// Candidates that there is room for.
+inline uint32_t room_of(uint64_t count, uint64_t k)
+{
+    const uint64_t wanted = 2 * k + count / 64 + 4096;
+    return static_cast<uint32_t>(wanted < count ? wanted : count);
+}
+
+} // namespace

@@ -1,0 +1,115 @@
+// select, first launch: every block guesses by a sample of its own, spread over the whole range. Those
+// who want to know take the median of the guesses: so no block waits for another, and nothing needs
+// to be zero before. What the later launches need to be zero is made so here.
+#pragma once
+
+#include "kernels/cuda/select.cuh"
+
+namespace {
+
+// Bits without a pattern.
+__device__ inline uint64_t mixed(uint64_t x)
+{
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdull;
+    x ^= x >> 33;
+    x *= 0xc4ceb9fe1a85ec53ull;
+    return x ^ x >> 33;
+}
+
+// Somewhere in the j-th of kGuessBlocks * kGuessThreads equal parts of the range.
+__device__ inline uint64_t sampled(uint64_t j, uint64_t count)
+{
+    constexpr uint64_t kParts = static_cast<uint64_t>(kGuessBlocks) * kGuessThreads;
+    const uint64_t low = j * count / kParts, high = (j + 1) * count / kParts;
+    return high > low ? low + mixed(j) % (high - low) : low;
+}
+
+template <typename T, typename G>
+__global__ void __launch_bounds__(kGuessThreads) select_guess(const Select job)
+{
+    __shared__ uint32_t histogram[kDigits];
+    __shared__ DigitRoom<kGuessThreads> room;
+    constexpr int kBits = KeyOf<T>::kBits;
+
+    uint32_t *const control = reinterpret_cast<uint32_t *>(job.control);
+    for (uint32_t i = blockIdx.x * kGuessThreads + threadIdx.x; i < sizeof(Control) / 4;
+         i += gridDim.x * kGuessThreads)
+        control[i] = 0;
+    if (blockIdx.x == 0 && threadIdx.x == 0 && job.nonfinite != nullptr)
+        *job.nonfinite = 0;
+    if (job.rank == 0)
+        return;
+
+    const Range<T, G> range = range_of<T, G>(job.acc, job.first, job.count);
+    const uint64_t part = static_cast<uint64_t>(threadIdx.x) * kGuessBlocks + blockIdx.x;
+    const Key<T> key = key_of(element_of(range, range.begin + sampled(part, job.count)));
+    Key<T> prefix = 0; // of the guess: two digits are precise enough
+    uint32_t wanted = job.rank;
+    int shift = kBits;
+#pragma unroll
+    for (int round = 0; round < 2; round++) {
+        for (uint32_t d = threadIdx.x; d < kDigits; d += kGuessThreads)
+            histogram[d] = 0;
+        __syncthreads();
+        if (key >> shift == prefix >> shift)
+            atomicAdd(&histogram[key >> (shift - kDigitBits) & (kDigits - 1)], 1);
+        __syncthreads();
+        uint32_t total;
+        const uint32_t digit = find_digit(histogram, 0, wanted, total, room);
+        shift -= kDigitBits;
+        prefix |= static_cast<Key<T>>(digit) << shift;
+    }
+    if (threadIdx.x == 0)
+        job.guesses[blockIdx.x] = prefix;
+}
+
+// The median of the guesses, for all threads of a block of at least kGuessBlocks.
+struct MedianRoom {
+    uint64_t guesses[kGuessBlocks];
+    uint64_t median;
+};
+
+__device__ inline uint64_t median_of(const uint64_t *guesses, MedianRoom &room)
+{
+    if (threadIdx.x < kGuessBlocks)
+        room.guesses[threadIdx.x] = guesses[threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x < kGuessBlocks) {
+        const uint64_t mine = room.guesses[threadIdx.x];
+        uint32_t below = 0;
+        for (uint32_t i = 0; i < kGuessBlocks; i++)
+            below += room.guesses[i] < mine || (room.guesses[i] == mine && i < threadIdx.x);
+        if (below == kGuessBlocks / 2)
+            room.median = mine;
+    }
+    __syncthreads();
+    return room.median;
+}
+
+// The least key of a candidate.
+template <typename T>
+__device__ inline uint64_t lowest_of(const Select &job, MedianRoom &room)
+{
+    const uint64_t least = static_cast<uint64_t>(floor_of<T>(job)) + 1;
+    if (job.k == 0 || job.guess == TRI_GUESS_HIGH)
+        return kNothing<T>;
+    if (job.rank == 0)
+        return least;
+    const uint64_t median = median_of(job.guesses, room);
+    return median > least ? median : least;
+}
+
+// The rank in a sample of kGuessThreads that somewhat more than k of `count` elements reach. The
+// median of the r-th largest of n lies at (r - 1/3) / (n + 1/3); how far the median over the blocks
+// is off has a standard deviation of 1.25 over the root of all samples that reach it.
+inline uint32_t rank_of(uint64_t count, uint32_t k)
+{
+    const double samples = static_cast<double>(kGuessBlocks) * kGuessThreads;
+    const double share = static_cast<double>(k) / static_cast<double>(count);
+    const double spread = 6 * 1.25 * sqrt(share * samples) / samples; // six of them
+    const double rank = (share + spread) * (kGuessThreads + 1 / 3.0) + 1 / 3.0;
+    return rank >= kGuessThreads ? kGuessThreads : static_cast<uint32_t>(rank) + 1;
+}
+
+} // namespace

@@ -1,0 +1,189 @@
+// Walking over the accumulator at the speed of memory: four neighbouring elements at a time, each
+// read and written once and past the caches.
+#pragma once
+
+#include "kernels/cuda/sparse.cuh"
+
+namespace {
+
+// The gradient's type where there is none: acc is there already.
+struct None {
+};
+
+template <typename G>
+struct Has {
+    static constexpr bool kGradient = true;
+};
+template <>
+struct Has<None> {
+    static constexpr bool kGradient = false;
+};
+
+constexpr uint32_t kFour = 4;
+
+// Aligned to four elements, but no more than 16 bytes.
+__device__ inline void load_four(float (&out)[kFour], const float *in)
+{
+    const float4 x = __ldcs(reinterpret_cast<const float4 *>(in));
+    out[0] = x.x;
+    out[1] = x.y;
+    out[2] = x.z;
+    out[3] = x.w;
+}
+
+__device__ inline void load_four(double (&out)[kFour], const double *in)
+{
+    const double2 low = __ldcs(reinterpret_cast<const double2 *>(in));
+    const double2 high = __ldcs(reinterpret_cast<const double2 *>(in) + 1);
+    out[0] = low.x;
+    out[1] = low.y;
+    out[2] = high.x;
+    out[3] = high.y;
+}
+
+// F16 or Bf16.
+template <typename H>
+__device__ inline void load_four(H (&out)[kFour], const H *in)
+{
+    const uint2 x = __ldcs(reinterpret_cast<const uint2 *>(in));
+    out[0].bits = static_cast<uint16_t>(x.x);
+    out[1].bits = static_cast<uint16_t>(x.x >> 16);
+    out[2].bits = static_cast<uint16_t>(x.y);
+    out[3].bits = static_cast<uint16_t>(x.y >> 16);
+}
+
+__device__ inline void store_four(float *out, const float (&in)[kFour])
+{
+    __stcs(reinterpret_cast<float4 *>(out), make_float4(in[0], in[1], in[2], in[3]));
+}
+
+__device__ inline void store_four(double *out, const double (&in)[kFour])
+{
+    __stcs(reinterpret_cast<double2 *>(out), make_double2(in[0], in[1]));
+    __stcs(reinterpret_cast<double2 *>(out) + 1, make_double2(in[2], in[3]));
+}
+
+template <typename T>
+__device__ inline bool aligned_four(const T *data)
+{
+    constexpr uintptr_t kBytes = sizeof(T) * kFour < 16 ? sizeof(T) * kFour : 16;
+    return reinterpret_cast<uintptr_t>(data) % kBytes == 0;
+}
+
+// A range of an accumulator, cut into tiles of whole fours. `origin`, at most three elements before
+// the range, is where the first tile begins, so that fours are aligned if all arrays agree.
+template <typename T, typename G>
+struct Range {
+    T *sum;            // elements from origin on
+    const T *residual; // of these three, residual and gradient are there if G is
+    const G *gradient;
+    uint64_t begin, end; // of the range, from origin on
+    T decay;
+    bool aligned;
+};
+
+template <typename T, typename G>
+__device__ inline Range<T, G> range_of(const tri_accumulator &acc, uint64_t first, uint64_t count,
+                                       bool may_lead = true)
+{
+    Range<T, G> range = {};
+    T *const sum = sum_of<T>(acc) + first;
+    const uint64_t lead = may_lead ? reinterpret_cast<uintptr_t>(sum) / sizeof(T) % kFour : 0;
+    range.sum = sum - lead;
+    range.begin = lead;
+    range.end = lead + count;
+    range.aligned = aligned_four(range.sum);
+    if constexpr (Has<G>::kGradient) {
+        range.residual = residual_of<T>(acc) + first - lead;
+        range.gradient = static_cast<const G *>(acc.gradient) + first - lead;
+        range.decay = static_cast<T>(acc.decay);
+        range.aligned = range.aligned && aligned_four(range.residual) &&
+                        aligned_four(range.gradient);
+    }
+    return range;
+}
+
+// Element i of the range's acc, made if it has to be.
+template <typename T, typename G>
+__device__ inline T element_of(const Range<T, G> &range, uint64_t i)
+{
+    if constexpr (Has<G>::kGradient)
+        return accumulated(widen(range.gradient[i]), range.residual[i], range.decay);
+    else
+        return range.sum[i];
+}
+
+// A tile is Steps * Width fours, and Width threads share it: four `step` of thread `me` is four
+// step * Width + me. Load what is this thread's; elements outside of the range are 0.
+template <uint32_t Width, uint32_t Steps, typename T, typename G>
+__device__ inline void load_tile(T (&value)[Steps][kFour], const Range<T, G> &range, uint64_t begin,
+                                 uint32_t me)
+{
+    constexpr uint32_t kStride = Width * kFour;
+    const uint64_t mine = begin + me * kFour;
+    if (range.aligned && begin >= range.begin && begin + Steps * kStride <= range.end) {
+        if constexpr (Has<G>::kGradient) {
+            G gradient[Steps][kFour];
+#pragma unroll
+            for (uint32_t s = 0; s < Steps; s++) {
+                load_four(gradient[s], range.gradient + mine + s * kStride);
+                load_four(value[s], range.residual + mine + s * kStride);
+            }
+#pragma unroll
+            for (uint32_t s = 0; s < Steps; s++)
+#pragma unroll
+                for (uint32_t q = 0; q < kFour; q++)
+                    value[s][q] = accumulated(widen(gradient[s][q]), value[s][q], range.decay);
+        } else {
+#pragma unroll
+            for (uint32_t s = 0; s < Steps; s++)
+                load_four(value[s], range.sum + mine + s * kStride);
+        }
+        return;
+    }
+#pragma unroll
+    for (uint32_t s = 0; s < Steps; s++)
+#pragma unroll
+        for (uint32_t q = 0; q < kFour; q++) {
+            const uint64_t i = mine + s * kStride + q;
+            value[s][q] = i >= range.begin && i < range.end ? element_of(range, i) : T(0);
+        }
+}
+
+// The tile back into acc.
+template <uint32_t Width, uint32_t Steps, typename T, typename G>
+__device__ inline void store_tile(const T (&value)[Steps][kFour], const Range<T, G> &range,
+                                  uint64_t begin, uint32_t me)
+{
+    constexpr uint32_t kStride = Width * kFour;
+    const uint64_t mine = begin + me * kFour;
+    if (range.aligned && begin >= range.begin && begin + Steps * kStride <= range.end) {
+#pragma unroll
+        for (uint32_t s = 0; s < Steps; s++)
+            store_four(range.sum + mine + s * kStride, value[s]);
+        return;
+    }
+#pragma unroll
+    for (uint32_t s = 0; s < Steps; s++)
+#pragma unroll
+        for (uint32_t q = 0; q < kFour; q++) {
+            const uint64_t i = mine + s * kStride + q;
+            if (i >= range.begin && i < range.end)
+                range.sum[i] = value[s][q];
+        }
+}
+
+// Infinities and NaNs that this thread has.
+template <uint32_t Steps, typename T>
+__device__ inline uint32_t count_nonfinite(const T (&value)[Steps][kFour])
+{
+    uint32_t found = 0;
+#pragma unroll
+    for (uint32_t s = 0; s < Steps; s++)
+#pragma unroll
+        for (uint32_t q = 0; q < kFour; q++)
+            found += !finite(value[s][q]);
+    return found;
+}
+
+} // namespace
