@@ -29,6 +29,7 @@ struct head {
     uint32_t k, chunk;
     char algorithm[32];
     uint64_t residual, device, host; /* bytes of the parts */
+    uint64_t reserved;               /* 0; what follows begins at a multiple of PART_ALIGN */
 };
 
 static size_t padded(uint64_t bytes)

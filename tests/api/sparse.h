@@ -1,0 +1,54 @@
+/* The API of sparse allreduce: what it refuses, what it tells, and what a state goes through. What the
+ * algorithms compute is the conformance suite's. */
+#ifndef TRI_TESTS_API_SPARSE_H
+#define TRI_TESTS_API_SPARSE_H
+
+#include "tests/team.h"
+
+enum { DESK_COUNT = 1000 };
+
+/* One rank's state and buffers of DESK_COUNT elements of f32 each. */
+struct desk {
+    struct team *team;
+    int rank, size;
+    trib_device *device;
+    trib_stream stream;
+    trib_comm *comm;
+    trib_sparse *sparse;
+    float *gradient, *result; /* device */
+    uint32_t *index, *count;
+    float given[DESK_COUNT], found[DESK_COUNT]; /* host */
+};
+
+/* Buffers, and a state with these options (NULL: none is made). */
+bool desk_open(struct desk *desk, struct team *team, int rank, const trib_sparse_options *options);
+void desk_close(struct desk *desk);
+
+/* `given` to the device's gradient; the device's result to `found`; both wait. */
+void desk_push(struct desk *desk);
+void desk_pull(struct desk *desk);
+/* given[i] = 0 but for `n` places from `first` on, which are `value`, value + 1, ... */
+void desk_fill(struct desk *desk, size_t first, size_t n, float value);
+/* Push, call, pull. */
+trib_status desk_call(struct desk *desk);
+/* The word of trib_sparse_outcome. */
+uint32_t desk_outcome(struct desk *desk);
+/* An export, in memory to be freed; *bytes of it. */
+char *desk_export(struct desk *desk, size_t *bytes);
+trib_sparse_statistics desk_statistics(struct desk *desk);
+
+/* Options: this algorithm, this k. */
+trib_sparse_options desk_options(const char *algorithm, uint64_t k, uint32_t flags);
+
+/* Run `body` on every rank of a fresh communicator. */
+void desk_ranks(const char *backend, int size, const trib_options *options,
+                void (*body)(int rank, int size, void *team), const char *what);
+
+/* The parts; `size`: ranks. */
+void sparse_bad(const char *backend, int size);    /* arguments, usage */
+void sparse_differ(const char *backend, int size); /* ranks that do not agree */
+void sparse_calls(const char *backend, int size);  /* results, statistics, non-finite, streams */
+void sparse_life(const char *backend, int size);   /* k, export, import, reset */
+void sparse_end(const char *backend, int size);    /* abort, destroy */
+
+#endif

@@ -1,0 +1,242 @@
+/* What a sparse allreduce refuses: nothing is queued, nothing changes, and the detail says what. The
+ * other ranks make no calls meanwhile. */
+#include <math.h>
+#include <string.h>
+
+#include "tests/api/sparse.h"
+
+static bool refused(trib_status found, trib_status expected, const char *operation,
+                    const char *argument, const char *file, int line)
+{
+    return check_status(found, expected, file, line, operation) &&
+           check_detail(operation, file, line) && check_detail(argument, file, line);
+}
+
+#define REFUSED(call, expected, operation, argument)                                               \
+    refused((call), (expected), (operation), (argument), __FILE__, __LINE__)
+
+/* Options that are wrong in one field. */
+static void bad_option(struct desk *desk, trib_dtype dtype, const trib_sparse_options *options,
+                       trib_status expected, const char *argument)
+{
+    trib_sparse *sparse = (trib_sparse *)(void *)desk;
+    uint64_t bytes = 1;
+    REFUSED(trib_sparse_create(&sparse, desk->comm, DESK_COUNT, dtype, options), expected,
+            "trib_sparse_create on rank", argument);
+    CHECK(sparse == NULL);
+    REFUSED(trib_sparse_bytes(&bytes, desk->comm, DESK_COUNT, dtype, options), expected,
+            "trib_sparse_bytes", argument);
+    CHECK(bytes == 0);
+}
+
+static void bad_options(struct desk *desk)
+{
+    static const double densities[] = {-0.1, 1.5, NAN, INFINITY};
+    trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
+    options.size--;
+    bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_OPTIONS_INIT");
+    options = desk_options(NULL, 1, 1u << 4);
+    bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.flags is 0x18");
+    options = desk_options("topka", 1, TRIB_SPARSE_IN_PLACE);
+    bad_option(desk, TRIB_F16, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_IN_PLACE");
+    bad_option(desk, TRIB_BF16, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_IN_PLACE");
+    options = desk_options("topkaa", 1, 0);
+    bad_option(desk, TRIB_F32, &options, TRIB_ERR_UNKNOWN_NAME, "auto, dense, topka");
+    options = desk_options("", 1, 0);
+    bad_option(desk, TRIB_F32, &options, TRIB_ERR_UNKNOWN_NAME, "options.algorithm is \"\"");
+    for (size_t i = 0; i < sizeof densities / sizeof densities[0]; i++) {
+        options = (trib_sparse_options)TRIB_SPARSE_OPTIONS_INIT;
+        options.density = densities[i];
+        bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "`density`");
+        options.density = 0;
+        options.decay = densities[i];
+        bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.decay");
+    }
+    options = desk_options(NULL, 1, 0);
+    options.wire = TRIB_F16;
+    bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.wire is 1 (f16)");
+    options.wire = TRIB_BF16;
+    bad_option(desk, TRIB_F64, &options, TRIB_ERR_INVALID_ARGUMENT, "options.wire");
+    options = desk_options(NULL, 1, 0);
+    options.chunk = 3000;
+    bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.chunk is 3000");
+    options.chunk = 131072;
+    bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.chunk");
+    options = desk_options(NULL, 1, 0);
+    options.constants = "alexnet";
+    bad_option(desk, TRIB_F32, &options, TRIB_ERR_UNKNOWN_NAME, "\"alexnet\"");
+    options = desk_options(NULL, 1, 0);
+    options.reserved = 1;
+    bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.reserved");
+    bad_option(desk, TRIB_I32, NULL, TRIB_ERR_INVALID_ARGUMENT, "`dtype` is 7 (i32)");
+    bad_option(desk, 0, NULL, TRIB_ERR_INVALID_ARGUMENT, "`dtype`");
+    trib_sparse *sparse = NULL;
+    REFUSED(trib_sparse_create(&sparse, desk->comm, (size_t)1 << 32, TRIB_F32, NULL),
+            TRIB_ERR_INVALID_ARGUMENT, "trib_sparse_create", "`count` is 4294967296");
+}
+
+static void bad_null(struct desk *desk)
+{
+    trib_sparse *sparse = desk->sparse, *out = NULL;
+    trib_sparse_statistics statistics = TRIB_SPARSE_STATISTICS_INIT;
+    uint64_t bytes;
+    char byte;
+    const trib_status bad = TRIB_ERR_INVALID_ARGUMENT;
+    REFUSED(trib_sparse_create(NULL, desk->comm, 1, TRIB_F32, NULL), bad, "trib_sparse_create",
+            "`out`");
+    REFUSED(trib_sparse_create(&out, NULL, 1, TRIB_F32, NULL), bad, "trib_sparse_create", "`comm`");
+    REFUSED(trib_sparse_bytes(NULL, desk->comm, 1, TRIB_F32, NULL), bad, "trib_sparse_bytes",
+            "`out`");
+    REFUSED(trib_sparse_bytes(&bytes, NULL, 1, TRIB_F32, NULL), bad, "trib_sparse_bytes", "`comm`");
+    REFUSED(trib_sparse_set_density(NULL, 0.1), bad, "trib_sparse_set_density", "`sparse`");
+    REFUSED(trib_sparse_set_k(NULL, 1), bad, "trib_sparse_set_k", "`sparse`");
+    REFUSED(trib_sparse_allreduce(NULL, NULL, NULL, NULL), bad, "trib_sparse_allreduce",
+            "`sparse`");
+    REFUSED(trib_sparse_allreduce_entries(NULL, NULL, NULL, NULL, NULL, NULL), bad,
+            "trib_sparse_allreduce_entries", "`sparse`");
+    REFUSED(trib_sparse_status(NULL), bad, "trib_sparse_status", "`sparse`");
+    REFUSED(trib_sparse_statistics_get(NULL, sparse), bad, "trib_sparse_statistics_get", "`out`");
+    REFUSED(trib_sparse_statistics_get(&statistics, NULL), bad, "trib_sparse_statistics_get",
+            "`sparse`");
+    statistics.size = 8;
+    REFUSED(trib_sparse_statistics_get(&statistics, sparse), bad, "trib_sparse_statistics_get",
+            "TRIB_SPARSE_STATISTICS_INIT");
+    REFUSED(trib_sparse_export(NULL, &byte, 1, NULL), bad, "trib_sparse_export", "`sparse`");
+    REFUSED(trib_sparse_export(sparse, NULL, 1, NULL), bad, "trib_sparse_export", "`out`");
+    REFUSED(trib_sparse_import(NULL, &byte, 1, 0, NULL), bad, "trib_sparse_import", "`sparse`");
+    REFUSED(trib_sparse_import(sparse, NULL, 1, 0, NULL), bad, "trib_sparse_import", "`data`");
+    REFUSED(trib_sparse_reset(NULL, NULL), bad, "trib_sparse_reset", "`sparse`");
+    CHECK_OK(trib_sparse_destroy(NULL));
+    CHECK(trib_sparse_capacity(NULL) == 0 && trib_sparse_export_bytes(NULL) == 0);
+    CHECK(trib_sparse_outcome(NULL) == NULL);
+}
+
+static void bad_buffers(struct desk *desk)
+{
+    trib_sparse *sparse = desk->sparse;
+    trib_stream stream = desk->stream;
+    float *gradient = desk->gradient, *result = desk->result;
+    const trib_status bad = TRIB_ERR_INVALID_BUFFER;
+    const char *name = "trib_sparse_allreduce on rank";
+    REFUSED(trib_sparse_allreduce(sparse, NULL, result, stream), bad, name, "`gradient` is NULL");
+    REFUSED(trib_sparse_allreduce(sparse, gradient, NULL, stream), bad, name, "`result` is NULL");
+    REFUSED(trib_sparse_allreduce(sparse, (char *)gradient + 2, result, stream), bad, name,
+            "`gradient`");
+    REFUSED(trib_sparse_allreduce(sparse, gradient, (char *)result + 1, stream), bad, name,
+            "misaligned");
+    REFUSED(trib_sparse_allreduce(sparse, gradient, result + 1, stream), bad, name, "too short");
+    REFUSED(trib_sparse_allreduce(sparse, gradient, (char *)gradient - 4, stream), bad, name, "");
+    REFUSED(trib_sparse_allreduce(sparse, gradient, result, (trib_stream)2),
+            TRIB_ERR_INVALID_STREAM, name, "per-thread");
+    REFUSED(trib_sparse_allreduce(sparse, gradient, result, result), TRIB_ERR_INVALID_STREAM, name,
+            "`stream`");
+    REFUSED(trib_sparse_allreduce_entries(sparse, gradient, desk->index, result, desk->count,
+                                          stream),
+            TRIB_ERR_INVALID_USAGE, "trib_sparse_allreduce_entries", "TRIB_SPARSE_ENTRIES");
+    REFUSED(trib_sparse_reset(sparse, (trib_stream)2), TRIB_ERR_INVALID_STREAM,
+            "trib_sparse_reset", "`stream`");
+    if (desk->size > 1) {
+        void *foreign = NULL;
+        trib_device *other = desk->team->devices[(desk->rank + 1) % desk->size];
+        CHECK_OK(trib_device_alloc(&foreign, other, sizeof desk->given));
+        REFUSED(trib_sparse_allreduce(sparse, foreign, result, stream), bad, name, "`gradient`");
+        REFUSED(trib_sparse_allreduce(sparse, gradient, foreign, stream), bad, name, "`result`");
+        CHECK_OK(trib_device_free(other, foreign));
+    }
+}
+
+/* A state whose result is entries. */
+static void bad_entries(struct desk *desk)
+{
+    trib_sparse *sparse = desk->sparse;
+    trib_stream stream = desk->stream;
+    float *gradient = desk->gradient, *value = desk->result;
+    uint32_t *index = desk->index, *count = desk->count;
+    const trib_status bad = TRIB_ERR_INVALID_BUFFER;
+    const char *name = "trib_sparse_allreduce_entries on rank";
+    REFUSED(trib_sparse_allreduce_entries(sparse, NULL, index, value, count, stream), bad, name,
+            "`gradient`");
+    REFUSED(trib_sparse_allreduce_entries(sparse, gradient, NULL, value, count, stream), bad, name,
+            "`index`");
+    REFUSED(trib_sparse_allreduce_entries(sparse, gradient, index, NULL, count, stream), bad, name,
+            "`value`");
+    REFUSED(trib_sparse_allreduce_entries(sparse, gradient, index, value, NULL, stream), bad, name,
+            "`count`");
+    REFUSED(trib_sparse_allreduce_entries(sparse, gradient, index, index, count, stream), bad, name,
+            "overlaps");
+    REFUSED(trib_sparse_allreduce_entries(sparse, gradient, index, gradient + 1, count, stream),
+            bad, name, "overlaps");
+    REFUSED(trib_sparse_allreduce_entries(sparse, gradient, index, value, (uint32_t *)value + 1,
+                                          stream),
+            bad, name, "overlaps");
+    REFUSED(trib_sparse_allreduce(sparse, gradient, value, stream), TRIB_ERR_INVALID_USAGE,
+            "trib_sparse_allreduce on rank", "trib_sparse_allreduce_entries");
+}
+
+static void bad_in_place(struct desk *desk)
+{
+    REFUSED(trib_sparse_allreduce(desk->sparse, desk->gradient, desk->gradient, desk->stream),
+            TRIB_ERR_INVALID_BUFFER, "trib_sparse_allreduce on rank", "overlaps");
+}
+
+static void bad_usage(struct desk *desk)
+{
+    trib_sparse *other = NULL;
+    const trib_status bad = TRIB_ERR_INVALID_USAGE;
+    REFUSED(trib_sparse_set_density(desk->sparse, 2), TRIB_ERR_INVALID_ARGUMENT,
+            "trib_sparse_set_density", "`density` is 2");
+    CHECK_OK(trib_batch_begin(desk->comm));
+    REFUSED(trib_sparse_allreduce(desk->sparse, desk->gradient, desk->result, desk->stream), bad,
+            "trib_sparse_allreduce", "a batch is open");
+    CHECK_STATUS(trib_batch_end(desk->comm), bad);
+    CHECK_OK(trib_batch_begin(desk->comm));
+    REFUSED(trib_sparse_create(&other, desk->comm, 1, TRIB_F32, NULL), bad, "trib_sparse_create",
+            "a batch is open");
+    REFUSED(trib_sparse_set_k(desk->sparse, 1), bad, "trib_sparse_set_k", "a batch is open");
+    REFUSED(trib_sparse_reset(desk->sparse, desk->stream), bad, "trib_sparse_reset",
+            "a batch is open");
+    CHECK_STATUS(trib_batch_end(desk->comm), bad);
+}
+
+/* After all that the state works as if nothing had been. */
+static void works(struct desk *desk)
+{
+    desk_fill(desk, 100, 1, 7);
+    CHECK_OK(desk_call(desk));
+    for (int i = 0; i < DESK_COUNT; i++)
+        CHECK(desk->found[i] == (i == 100 ? 7 * (float)desk->size : 0));
+    CHECK(desk_statistics(desk).calls == 1);
+    CHECK_OK(trib_comm_status(desk->comm));
+}
+
+static void bad_rank(int rank, int size, void *team)
+{
+    const trib_sparse_options plain = desk_options("topka", 2, 0);
+    const trib_sparse_options entries = desk_options("topka", 2, TRIB_SPARSE_ENTRIES);
+    const trib_sparse_options in_place = desk_options("topka", 2, TRIB_SPARSE_IN_PLACE);
+    struct desk desk, listing, accumulating;
+    const bool errs = rank == size - 1;
+    if (!desk_open(&desk, team, rank, &plain) || !desk_open(&listing, team, rank, &entries) ||
+        !desk_open(&accumulating, team, rank, &in_place))
+        return;
+    if (errs) {
+        desk_fill(&desk, 0, DESK_COUNT, 1);
+        desk_push(&desk);
+        bad_options(&desk);
+        bad_null(&desk);
+        bad_buffers(&desk);
+        bad_entries(&listing);
+        bad_in_place(&accumulating);
+        bad_usage(&desk);
+        CHECK(desk_statistics(&desk).calls == 0);
+    }
+    works(&desk);
+    desk_close(&desk);
+    desk_close(&listing);
+    desk_close(&accumulating);
+}
+
+void sparse_bad(const char *backend, int size)
+{
+    desk_ranks(backend, size, NULL, bad_rank, "what a sparse allreduce refuses");
+}

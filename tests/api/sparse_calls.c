@@ -1,0 +1,241 @@
+/* Calls that go well, and what the state tells of them; numbers that are not finite. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/api/sparse.h"
+
+static void every_algorithm(int rank, int size, void *team)
+{
+    struct desk desk;
+    CHECK(strcmp(trib_sparse_algorithm_name(0), "auto") == 0);
+    CHECK(trib_sparse_algorithm_name(-1) == NULL);
+    CHECK(trib_sparse_algorithm_name(trib_sparse_algorithm_count()) == NULL);
+    for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++) {
+        const char *name = trib_sparse_algorithm_name(i);
+        const trib_sparse_options options = desk_options(name, 8, 0);
+        uint64_t bytes = 0;
+        if (!desk_open(&desk, team, rank, &options))
+            return;
+        CHECK_OK(trib_sparse_bytes(&bytes, desk.comm, DESK_COUNT, TRIB_F32, &options));
+        CHECK_MSG(bytes >= 2 * sizeof desk.given, "%s: %llu bytes", name,
+                  (unsigned long long)bytes);
+        CHECK(desk_outcome(&desk) == 0);
+        CHECK_OK(trib_sparse_status(desk.sparse));
+        for (int call = 0; call < 3; call++) {
+            /* One element is above all, on all ranks: whatever is chosen, that is. */
+            desk_fill(&desk, 0, DESK_COUNT, 1);
+            desk.given[123] = 4096;
+            CHECK_OK(desk_call(&desk));
+            CHECK_MSG(desk.found[123] == 4096.0f * (float)size, "%s: %g", name,
+                      (double)desk.found[123]);
+            CHECK(desk_outcome(&desk) == 1);
+            CHECK_OK(trib_sparse_status(desk.sparse));
+        }
+        const trib_sparse_statistics statistics = desk_statistics(&desk);
+        CHECK(statistics.calls == 3 && statistics.calls_delivered == 3);
+        CHECK(i == 0 || strcmp(statistics.algorithm, name) == 0);
+        CHECK((i == 0) == (statistics.reason[0] != 0));
+        desk_close(&desk);
+    }
+}
+
+/* Every rank has two large entries of its own, k is 2; in the next call one, and one is left over. */
+static void numbers(int rank, int size, void *team)
+{
+    trib_sparse_options options = desk_options("topka", 2, 0);
+    struct desk desk;
+    options.norm_every = 2;
+    if (!desk_open(&desk, team, rank, &options))
+        return;
+    CHECK(trib_sparse_capacity(desk.sparse) == 2 * (uint64_t)size);
+    desk_fill(&desk, 10 * (size_t)rank, 3, 1); /* 1, 2, 3: the 1 stays */
+    CHECK_OK(desk_call(&desk));
+    for (int i = 0; i < DESK_COUNT; i++)
+        CHECK(desk.found[i] == (i < 10 * size && (i % 10 == 1 || i % 10 == 2) ? i % 10 + 1 : 0));
+    trib_sparse_statistics found = desk_statistics(&desk);
+    const uint64_t others = (uint64_t)size - 1;
+    CHECK(found.count == DESK_COUNT && found.k == 2);
+    CHECK(found.calls == 1 && found.calls_delivered == 1 && found.calls_non_finite == 0);
+    CHECK(found.selected == 2 && found.delivered == 2);
+    CHECK(found.words_sent == 4 * others && found.words_received == 4 * others);
+    CHECK(found.bytes_sent >= 4 * found.words_sent + 64 * others);
+    CHECK(found.bytes_sent == found.bytes_received);
+    CHECK(found.residual_norm == -1);
+    desk_fill(&desk, 500, 1, 4);
+    CHECK_OK(desk_call(&desk));
+    CHECK(desk.found[500] == 4 * (float)size && desk.found[10 * rank] == 1);
+    found = desk_statistics(&desk);
+    CHECK(found.calls == 2 && found.selected == 2 && found.total_selected == 4);
+    CHECK(found.total_delivered == 4 && found.residual_norm == 0);
+    desk_fill(&desk, 300, 4, 3); /* 3, 4, 5, 6: of two calls, 3 and 4 */
+    CHECK_OK(desk_call(&desk));
+    desk_fill(&desk, 0, 0, 0);
+    CHECK(desk_statistics(&desk).residual_norm == 0); /* not measured in the third */
+    CHECK_OK(trib_sparse_set_k(desk.sparse, 0));
+    CHECK_OK(desk_call(&desk));
+    found = desk_statistics(&desk);
+    CHECK(found.residual_norm == 5 && found.k == 0 && found.selected == 0);
+    for (int i = 0; i < DESK_COUNT; i++)
+        CHECK(desk.found[i] == 0);
+    desk_close(&desk);
+}
+
+static void entries(int rank, int size, void *team)
+{
+    const trib_sparse_options options =
+        desk_options("topka", 2, TRIB_SPARSE_ENTRIES | TRIB_SPARSE_AVERAGE);
+    uint32_t index[TEAM_MAX + 1], count = 0;
+    struct desk desk;
+    if (!desk_open(&desk, team, rank, &options))
+        return;
+    desk_fill(&desk, (size_t)rank, 1, 8); /* one of each rank, and one that all have */
+    desk.given[900] = 6;
+    desk_push(&desk);
+    CHECK_OK(trib_sparse_allreduce_entries(desk.sparse, desk.gradient, desk.index, desk.result,
+                                           desk.count, desk.stream));
+    desk_pull(&desk);
+    CHECK_OK(trib_device_copy(desk.device, &count, desk.count, sizeof count, desk.stream));
+    CHECK_OK(trib_device_copy(desk.device, index, desk.index,
+                              ((size_t)size + 1) * sizeof index[0], desk.stream));
+    CHECK_OK(trib_stream_wait(desk.device, desk.stream));
+    CHECK(count == (uint32_t)size + 1);
+    for (int i = 0; i < size; i++)
+        CHECK(index[i] == (uint32_t)i && desk.found[i] == 8.0f / (float)size);
+    CHECK(index[size] == 900 && desk.found[size] == 6);
+    desk_close(&desk);
+}
+
+/* Whatever the algorithm: nothing is delivered, nothing changes, on no rank; then it goes on. */
+static void not_finite(int rank, int size, void *team)
+{
+    struct desk desk;
+    for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++)
+        for (int which = 0; which < 2; which++) {
+            const char *name = trib_sparse_algorithm_name(i);
+            const trib_sparse_options options = desk_options(name, 16, 0);
+            size_t before_bytes, after_bytes;
+            if (!desk_open(&desk, team, rank, &options))
+                return;
+            for (int call = 0; call < 2; call++) {
+                desk_fill(&desk, 0, DESK_COUNT, 1);
+                CHECK_OK(desk_call(&desk));
+            }
+            const trib_sparse_statistics told = desk_statistics(&desk);
+            char *before = desk_export(&desk, &before_bytes);
+            if (rank == size - 1)
+                desk.given[size] = which == 0 ? (float)INFINITY : (float)NAN;
+            CHECK_OK(desk_call(&desk));
+            CHECK_STATUS(trib_sparse_status(desk.sparse), TRIB_ERR_NON_FINITE);
+            CHECK_DETAIL("trib_sparse_status");
+            CHECK_OK(trib_comm_status(desk.comm));
+            CHECK(desk_outcome(&desk) == 0);
+            bool zero = true;
+            for (int at = 0; at < DESK_COUNT; at++)
+                zero = zero && desk.found[at] == 0 && !signbit(desk.found[at]);
+            CHECK_MSG(zero, "%s: the result is not 0", name);
+            char *after = desk_export(&desk, &after_bytes);
+            /* The head counts the call; the residual is as it was. */
+            const size_t tail = DESK_COUNT * sizeof(float);
+            CHECK_MSG(before_bytes == after_bytes, "%s: another length", name);
+            CHECK_MSG(memcmp(before + 128, after + 128, tail) == 0, "%s: another residual", name);
+            const trib_sparse_statistics found = desk_statistics(&desk);
+            CHECK(found.calls == told.calls + 1 && found.calls_non_finite == 1);
+            CHECK(found.calls_delivered == told.calls_delivered &&
+                  found.total_selected == told.total_selected &&
+                  found.words_sent == told.words_sent && found.bytes_sent == told.bytes_sent);
+            desk_fill(&desk, 0, DESK_COUNT, 1);
+            CHECK_OK(desk_call(&desk));
+            CHECK_OK(trib_sparse_status(desk.sparse));
+            CHECK(desk_outcome(&desk) == 1);
+            free(before);
+            free(after);
+            desk_close(&desk);
+        }
+}
+
+/* Calls on two streams, nothing waited for between them: each takes on where the last one ended. */
+static void two_streams(int rank, int size, void *team)
+{
+    enum { CALLS = 20 };
+    const trib_sparse_options options = desk_options("topka", 1, 0);
+    trib_stream other = NULL;
+    struct desk desk;
+    if (!desk_open(&desk, team, rank, &options) ||
+        !CHECK_OK(trib_stream_create(&other, desk.device)))
+        return;
+    desk_fill(&desk, 0, DESK_COUNT, 1); /* the last one is the largest, until it is delivered */
+    desk_push(&desk);
+    for (int call = 0; call < CALLS; call++)
+        CHECK_OK(trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result,
+                                       call % 2 == 0 ? desk.stream : other));
+    CHECK_OK(trib_stream_wait(desk.device, other));
+    desk_pull(&desk);
+    /* Delivered so far: 1000; 999 twice; 998 three times ... */
+    float residual[DESK_COUNT] = {0}, last = 0;
+    int at = 0;
+    for (int call = 0; call < CALLS; call++) {
+        at = 0;
+        for (int i = 0; i < DESK_COUNT; i++) {
+            residual[i] += desk.given[i];
+            at = residual[i] > residual[at] ? i : at;
+        }
+        last = residual[at];
+        residual[at] = 0;
+    }
+    for (int i = 0; i < DESK_COUNT; i++)
+        CHECK(desk.found[i] == (i == at ? last * (float)size : 0));
+    CHECK(desk_statistics(&desk).calls == CALLS);
+    CHECK_OK(trib_stream_destroy(desk.device, other));
+    desk_close(&desk);
+}
+
+/* In place the accumulator is the residual; half of it stays after each call. */
+static void in_place(int rank, int size, void *team)
+{
+    trib_sparse_options options = desk_options("topka", 1, TRIB_SPARSE_IN_PLACE);
+    struct desk desk;
+    float kept[DESK_COUNT];
+    options.decay = 0.5;
+    if (!desk_open(&desk, team, rank, &options))
+        return;
+    desk_fill(&desk, 40, 3, 8);
+    CHECK_OK(desk_call(&desk));
+    CHECK(desk.found[42] == 10 * (float)size && desk.found[41] == 0);
+    CHECK_OK(trib_device_copy(desk.device, kept, desk.gradient, sizeof kept, desk.stream));
+    CHECK_OK(trib_stream_wait(desk.device, desk.stream));
+    CHECK(kept[40] == 4 && kept[41] == 4.5f && kept[42] == 0);
+    CHECK(trib_sparse_export_bytes(desk.sparse) < sizeof kept);
+    desk_close(&desk);
+}
+
+static void empty(int rank, int size, void *team)
+{
+    struct desk desk;
+    (void)size;
+    if (!desk_open(&desk, team, rank, NULL))
+        return;
+    for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++) {
+        const trib_sparse_options options = desk_options(trib_sparse_algorithm_name(i), 3, 0);
+        if (!CHECK_OK(trib_sparse_create(&desk.sparse, desk.comm, 0, TRIB_F64, &options)))
+            break;
+        CHECK(trib_sparse_capacity(desk.sparse) == 0);
+        CHECK_OK(trib_sparse_allreduce(desk.sparse, NULL, NULL, desk.stream));
+        CHECK(desk_outcome(&desk) == 1);
+        CHECK_OK(trib_sparse_status(desk.sparse));
+        CHECK_OK(trib_sparse_destroy(desk.sparse));
+        desk.sparse = NULL;
+    }
+    desk_close(&desk);
+}
+
+void sparse_calls(const char *backend, int size)
+{
+    desk_ranks(backend, size, NULL, every_algorithm, "a sparse allreduce by every name");
+    desk_ranks(backend, size, NULL, numbers, "results and statistics of sparse allreduces");
+    desk_ranks(backend, size, NULL, entries, "entries as the result");
+    desk_ranks(backend, size, NULL, not_finite, "an infinity or a NaN on one rank");
+    desk_ranks(backend, size, NULL, two_streams, "sparse allreduces on two streams");
+    desk_ranks(backend, size, NULL, in_place, "in place, decayed");
+    desk_ranks(backend, size, NULL, empty, "sparse allreduces of nothing");
+}

@@ -1,0 +1,158 @@
+/* Ranks that do not agree: an error on every rank, never a wait for ever; and then they go on. */
+#include <string.h>
+
+#include "tests/api/sparse.h"
+
+struct difference {
+    const char *word; /* in the detail */
+    size_t count;
+    trib_dtype dtype;
+    const char *algorithm;
+    uint64_t k;
+    uint32_t flags;
+    double decay;
+    trib_dtype wire;
+    uint32_t chunk, norm_every;
+    const char *constants;
+};
+
+static const struct difference same = {"", 100, TRIB_F32, "chunked", 5, 0, 1, 0, 64, 0, NULL};
+
+/* In one thing each. */
+static const struct difference differences[] = {
+    {"count is", 101, TRIB_F32, "chunked", 5, 0, 1, 0, 64, 0, NULL},
+    {"dtype is", 100, TRIB_F16, "chunked", 5, 0, 1, 0, 64, 0, NULL},
+    {"algorithm is", 100, TRIB_F32, "topka", 5, 0, 1, 0, 64, 0, NULL},
+    {"algorithm is auto", 100, TRIB_F32, "auto", 5, 0, 1, 0, 64, 0, NULL},
+    {"k is 6", 100, TRIB_F32, "chunked", 6, 0, 1, 0, 64, 0, NULL},
+    {"flags is", 100, TRIB_F32, "chunked", 5, TRIB_SPARSE_AVERAGE, 1, 0, 64, 0, NULL},
+    {"flags is", 100, TRIB_F32, "chunked", 5, TRIB_SPARSE_ENTRIES, 1, 0, 64, 0, NULL},
+    {"flags is", 100, TRIB_F32, "chunked", 5, TRIB_SPARSE_IN_PLACE, 1, 0, 64, 0, NULL},
+    {"decay is 0.5", 100, TRIB_F32, "chunked", 5, 0, 0.5, 0, 64, 0, NULL},
+    {"wire is bf16", 100, TRIB_F32, "chunked", 5, 0, 1, TRIB_BF16, 64, 0, NULL},
+    {"chunk is 128", 100, TRIB_F32, "chunked", 5, 0, 1, 0, 128, 0, NULL},
+    {"norm_every is 3", 100, TRIB_F32, "chunked", 5, 0, 1, 0, 64, 3, NULL},
+    {"constants is", 100, TRIB_F32, "chunked", 5, 0, 1, 0, 64, 0, "lstm"},
+};
+
+static trib_status make(trib_sparse **out, trib_comm *comm, const struct difference *with)
+{
+    trib_sparse_options options = desk_options(with->algorithm, with->k, with->flags);
+    options.decay = with->decay;
+    options.wire = with->wire;
+    options.chunk = with->chunk;
+    options.norm_every = with->norm_every;
+    options.constants = with->constants;
+    return trib_sparse_create(out, comm, with->count, with->dtype, &options);
+}
+
+/* Each rank in turn is the odd one. */
+static void creations(int rank, int size, void *argument)
+{
+    struct team *team = argument;
+    trib_sparse *sparse = NULL;
+    for (size_t i = 0; i < sizeof differences / sizeof differences[0]; i++)
+        for (int odd = 0; odd < size; odd++) {
+            CHECK_STATUS(make(&sparse, team->comms[rank], rank == odd ? &differences[i] : &same),
+                         TRIB_ERR_MISMATCH);
+            CHECK(sparse == NULL);
+            CHECK_DETAIL("trib_sparse_create on rank");
+            if (odd != 0)
+                CHECK_DETAIL(differences[i].word);
+            CHECK_OK(trib_comm_status(team->comms[rank]));
+        }
+    CHECK_OK(make(&sparse, team->comms[rank], &same));
+    CHECK_OK(trib_sparse_destroy(sparse));
+}
+
+/* k set to something else on one rank: the old k stays on all. */
+static void settings(int rank, int size, void *team)
+{
+    const trib_sparse_options options = desk_options("topka", 2, 0);
+    struct desk desk;
+    if (!desk_open(&desk, team, rank, &options))
+        return;
+    CHECK_STATUS(trib_sparse_set_k(desk.sparse, rank == size - 1 ? 30 : 40), TRIB_ERR_MISMATCH);
+    CHECK_DETAIL("k is 30");
+    CHECK_STATUS(trib_sparse_set_density(desk.sparse, rank == 0 ? 0.5 : 0.25), TRIB_ERR_MISMATCH);
+    CHECK_STATUS(rank == 0 ? trib_sparse_set_density(desk.sparse, 0.01)
+                           : trib_sparse_set_k(desk.sparse, 10),
+                 TRIB_ERR_MISMATCH);
+    CHECK_DETAIL("call is");
+    CHECK(desk_statistics(&desk).k == 2);
+    CHECK(trib_sparse_capacity(desk.sparse) == 2 * (uint64_t)size);
+    desk_fill(&desk, 7, 3, 1);
+    CHECK_OK(desk_call(&desk));
+    for (int i = 0; i < DESK_COUNT; i++)
+        CHECK(desk.found[i] == (i == 8 || i == 9 ? (float)((i - 6) * size) : 0));
+    desk_close(&desk);
+}
+
+/* Two states that look alike, called in another order on one rank: the headers tell. */
+static void orders(int rank, int size, void *team)
+{
+    static const char *const names[] = {"dense", "topka", "topka2", "gtopk", "srs", "chunked"};
+    struct desk first, second;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const trib_sparse_options options = desk_options(names[i], 4, 0);
+        if (!desk_open(&first, team, rank, &options) || !desk_open(&second, team, rank, &options))
+            return;
+        desk_fill(&first, 0, 4, 1);
+        desk_fill(&second, 0, 4, 1);
+        CHECK_OK(desk_call(rank == size - 1 ? &second : &first));
+        CHECK_OK(desk_call(rank == size - 1 ? &first : &second));
+        CHECK_STATUS(trib_sparse_status(first.sparse), TRIB_ERR_MISMATCH);
+        CHECK_STATUS(trib_sparse_status(second.sparse), TRIB_ERR_MISMATCH);
+        CHECK(desk_outcome(&first) == 0 && desk_outcome(&second) == 0);
+        for (int at = 0; at < DESK_COUNT; at++)
+            CHECK(first.found[at] == 0 && second.found[at] == 0);
+        CHECK(desk_statistics(&first).calls_delivered == 0);
+        CHECK_OK(trib_comm_status(first.comm));
+        CHECK_OK(desk_call(&first));
+        CHECK_OK(trib_sparse_status(first.sparse));
+        CHECK_MSG(first.found[3] == (float)(4 * size), "%s: %g", names[i], (double)first.found[3]);
+        desk_close(&first);
+        desk_close(&second);
+    }
+}
+
+/* With TRIB_MATCH also what is another call altogether. */
+static void matched(int rank, int size, void *team)
+{
+    const trib_sparse_options options = desk_options("topka", 4, 0);
+    struct desk first, second;
+    trib_sparse *none = NULL;
+    if (!desk_open(&first, team, rank, &options) || !desk_open(&second, team, rank, &options))
+        return;
+    const bool odd = rank == size - 1;
+    struct desk *mine = odd ? &second : &first;
+    CHECK_STATUS(trib_sparse_allreduce(mine->sparse, mine->gradient, mine->result, mine->stream),
+                 TRIB_ERR_MISMATCH);
+    CHECK_DETAIL("trib_sparse_allreduce");
+    CHECK_STATUS(odd ? trib_barrier(first.comm, first.stream)
+                     : trib_sparse_allreduce(first.sparse, first.gradient, first.result,
+                                             first.stream),
+                 TRIB_ERR_MISMATCH);
+    CHECK_STATUS(odd ? trib_sparse_set_k(first.sparse, 4)
+                     : trib_sparse_create(&none, first.comm, 4, TRIB_F32, NULL),
+                 TRIB_ERR_MISMATCH);
+    desk_fill(&first, 0, 4, 1);
+    CHECK_OK(desk_call(&first));
+    for (int i = 0; i < 4; i++)
+        CHECK(first.found[i] == (float)((i + 1) * size));
+    CHECK(desk_statistics(&first).calls == 1);
+    desk_close(&first);
+    desk_close(&second);
+}
+
+void sparse_differ(const char *backend, int size)
+{
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.flags = TRIB_MATCH;
+    if (size < 2)
+        return;
+    desk_ranks(backend, size, NULL, creations, "states that differ");
+    desk_ranks(backend, size, NULL, settings, "another k on one rank");
+    desk_ranks(backend, size, NULL, orders, "two states in another order on one rank");
+    desk_ranks(backend, size, &options, matched, "matched sparse calls");
+}

@@ -1,0 +1,213 @@
+/* What a state goes through between calls: another k, out and in again, as new. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/api/sparse.h"
+
+/* A memory of 1, 2, 3 ... 1000 is sent off in the order of size, whatever k is at the time. */
+static void another_k(int rank, int size, void *team)
+{
+    static const double densities[] = {0.001, 0.25, 0.01, 1};
+    struct desk desk;
+    for (int32_t which = 0; which < 2; which++) {
+        const trib_sparse_options options = desk_options(which == 0 ? "topka" : "shared", 3, 0);
+        int left = DESK_COUNT;
+        if (!desk_open(&desk, team, rank, &options))
+            return;
+        desk_fill(&desk, 0, DESK_COUNT, 1);
+        for (int call = 0; call < 6; call++) {
+            if (call == 1)
+                CHECK_OK(trib_sparse_set_k(desk.sparse, 50));
+            else if (call > 1)
+                CHECK_OK(trib_sparse_set_density(desk.sparse, densities[call - 2]));
+            const int k = (int)desk_statistics(&desk).k;
+            CHECK_OK(desk_call(&desk));
+            for (int i = 0; i < DESK_COUNT; i++)
+                CHECK(desk.found[i] == (i < left && i >= left - k ? (float)((i + 1) * size) : 0));
+            left = left > k ? left - k : 0;
+            desk_fill(&desk, 0, 0, 0);
+        }
+        CHECK(left == 0);
+        CHECK(desk_statistics(&desk).calls == 6);
+        CHECK_OK(trib_sparse_set_k(desk.sparse, UINT64_MAX));
+        CHECK(desk_statistics(&desk).k == DESK_COUNT);
+        desk_close(&desk);
+    }
+}
+
+/* auto chooses anew with every k, and what is left over is not lost. */
+static void another_choice(int rank, int size, void *team)
+{
+    const trib_sparse_options options = desk_options(NULL, 2, 0);
+    float sum[3] = {0, 0, 0};
+    struct desk desk;
+    if (!desk_open(&desk, team, rank, &options))
+        return;
+    for (int call = 0; call < 12; call++) {
+        CHECK_OK(trib_sparse_set_k(desk.sparse, call % 2 == 0 ? DESK_COUNT : 1));
+        desk_fill(&desk, (size_t)(190 * rank), 3, 1);
+        CHECK_OK(desk_call(&desk));
+        for (int i = 0; i < 3; i++)
+            sum[i] += desk.found[190 * rank + i];
+        CHECK(strlen(desk_statistics(&desk).reason) > 20);
+    }
+    CHECK_OK(trib_sparse_set_density(desk.sparse, 1));
+    desk_fill(&desk, 0, 0, 0);
+    CHECK_OK(desk_call(&desk));
+    for (int i = 0; i < 3; i++)
+        CHECK(sum[i] + desk.found[190 * rank + i] == 12.0f * (float)(i + 1));
+    (void)size;
+    desk_close(&desk);
+}
+
+/* Two states, one of which takes over what the other was: from then on they do the same. */
+static void out_and_in(int rank, int size, void *team)
+{
+    struct desk old, new;
+    for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++) {
+        const char *name = trib_sparse_algorithm_name(i);
+        const trib_sparse_options options = desk_options(name, 16, 0);
+        size_t bytes, other_bytes;
+        if (!desk_open(&old, team, rank, &options) || !desk_open(&new, team, rank, &options))
+            return;
+        for (int call = 0; call < 5; call++) {
+            desk_fill(&old, (size_t)(rank + call), 100, 1);
+            CHECK_OK(desk_call(&old));
+        }
+        char *data = desk_export(&old, &bytes);
+        CHECK_OK(trib_sparse_import(new.sparse, data, bytes, 0, new.stream));
+        char *again = desk_export(&new, &other_bytes);
+        CHECK_MSG(bytes == other_bytes && memcmp(data, again, bytes) == 0,
+                  "%s: an export that was imported is another one", name);
+        for (int call = 0; call < 5; call++) {
+            desk_fill(&old, (size_t)(7 * rank + call), 100, 3);
+            memcpy(new.given, old.given, sizeof old.given);
+            CHECK_OK(desk_call(&old));
+            CHECK_OK(desk_call(&new));
+            CHECK_MSG(memcmp(old.found, new.found, sizeof old.found) == 0,
+                      "%s: another result after an import", name);
+        }
+        (void)size;
+        free(data);
+        free(again);
+        desk_close(&old);
+        desk_close(&new);
+    }
+}
+
+/* The residual of another algorithm, added twice; then everything is sent. */
+static void added(int rank, int size, void *team)
+{
+    const trib_sparse_options one = desk_options("gtopk", 1, 0);
+    const trib_sparse_options all = desk_options("dense", 1, 0);
+    struct desk from, to;
+    size_t bytes;
+    if (!desk_open(&from, team, rank, &one) || !desk_open(&to, team, rank, &all))
+        return;
+    desk_fill(&from, 10, 3, 2); /* 2, 3, 4: the 4 is sent */
+    CHECK_OK(desk_call(&from));
+    char *data = desk_export(&from, &bytes);
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(trib_sparse_import(to.sparse, data, bytes, 1, to.stream));
+    desk_fill(&to, 11, 1, 100);
+    CHECK_OK(desk_call(&to));
+    CHECK(to.found[10] == 4 * (float)size && to.found[11] == 106 * (float)size);
+    CHECK(to.found[12] == 0);
+    free(data);
+    desk_close(&from);
+    desk_close(&to);
+}
+
+static void is_refused(struct desk *desk, const char *data, size_t bytes, const char *why)
+{
+    CHECK_STATUS(trib_sparse_import(desk->sparse, data, bytes, 0, desk->stream),
+                 TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL("trib_sparse_import on rank");
+    CHECK_DETAIL(why);
+}
+
+static void not_exports(int rank, int size, void *team)
+{
+    const trib_sparse_options options = desk_options("topka", 4, 0);
+    const trib_sparse_options in_place = desk_options("topka", 4, TRIB_SPARSE_IN_PLACE);
+    struct desk desk, bare, shorter, wider;
+    size_t bytes, bare_bytes, other;
+    (void)size;
+    if (!desk_open(&desk, team, rank, &options) || !desk_open(&bare, team, rank, &in_place) ||
+        !desk_open(&shorter, team, rank, NULL) || !desk_open(&wider, team, rank, NULL))
+        return;
+    CHECK_OK(trib_sparse_create(&shorter.sparse, shorter.comm, 999, TRIB_F32, &options));
+    CHECK_OK(trib_sparse_create(&wider.sparse, wider.comm, DESK_COUNT, TRIB_F64, &options));
+    desk_fill(&desk, 0, 100, 1);
+    CHECK_OK(desk_call(&desk));
+    char *data = desk_export(&desk, &bytes), *changed = malloc(bytes);
+    char *bare_data = desk_export(&bare, &bare_bytes);
+    if (changed == NULL)
+        abort();
+    CHECK_STATUS(trib_sparse_export(desk.sparse, changed, bytes - 1, desk.stream),
+                 TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL("trib_sparse_export_bytes");
+    for (size_t at = 0; at < bytes; at += at < 200 ? 1 : 97) {
+        memcpy(changed, data, bytes);
+        changed[at] ^= 0x10;
+        CHECK_STATUS(trib_sparse_import(desk.sparse, changed, bytes, 0, desk.stream),
+                     TRIB_ERR_INVALID_ARGUMENT);
+    }
+    is_refused(&desk, data, 0, "head");
+    is_refused(&desk, data, 100, "head");
+    is_refused(&desk, data, bytes - 1, "whole");
+    is_refused(&shorter, data, bytes, "1000 elements");
+    is_refused(&wider, data, bytes, "f64");
+    is_refused(&bare, data, bytes, "in place");
+    is_refused(&desk, bare_data, bare_bytes, "in place");
+    CHECK_OK(trib_sparse_import(bare.sparse, bare_data, bare_bytes, 0, bare.stream));
+    char *after = desk_export(&desk, &other);
+    CHECK(bytes == other && memcmp(data, after, bytes) == 0);
+    free(data);
+    free(changed);
+    free(bare_data);
+    free(after);
+    desk_close(&desk);
+    desk_close(&bare);
+    desk_close(&shorter);
+    desk_close(&wider);
+}
+
+/* A state that is reset, without waiting for anything, does what a new one does. */
+static void as_new(int rank, int size, void *team)
+{
+    struct desk used, new;
+    (void)size;
+    for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++) {
+        const char *name = trib_sparse_algorithm_name(i);
+        const trib_sparse_options options = desk_options(name, 16, 0);
+        if (!desk_open(&used, team, rank, &options) || !desk_open(&new, team, rank, &options))
+            return;
+        desk_fill(&used, (size_t)rank, 200, 1);
+        desk_push(&used);
+        for (int call = 0; call < 3; call++)
+            CHECK_OK(trib_sparse_allreduce(used.sparse, used.gradient, used.result, used.stream));
+        CHECK_OK(trib_sparse_reset(used.sparse, used.stream));
+        for (int call = 0; call < 4; call++) {
+            desk_fill(&used, (size_t)(3 * rank + call), 100, 5);
+            memcpy(new.given, used.given, sizeof used.given);
+            CHECK_OK(desk_call(&used));
+            CHECK_OK(desk_call(&new));
+            CHECK_MSG(memcmp(used.found, new.found, sizeof used.found) == 0,
+                      "%s: another result after a reset", name);
+        }
+        CHECK(desk_statistics(&used).calls == 7);
+        desk_close(&used);
+        desk_close(&new);
+    }
+}
+
+void sparse_life(const char *backend, int size)
+{
+    desk_ranks(backend, size, NULL, another_k, "k changed between calls");
+    desk_ranks(backend, size, NULL, another_choice, "auto, with another k each time");
+    desk_ranks(backend, size, NULL, out_and_in, "export and import");
+    desk_ranks(backend, size, NULL, added, "a residual added to another");
+    desk_ranks(backend, size, NULL, not_exports, "imports of what is no export");
+    desk_ranks(backend, size, NULL, as_new, "reset");
+}
