@@ -58,6 +58,7 @@ struct Rank {
 
 template <uint32_t Capacity>
 struct ChunkJob {
+    static_assert(Capacity % kAhead == 0, "kAhead of them are looked at together");
     void *out;
     const uint32_t *decision;
     uint64_t count;
@@ -93,14 +94,19 @@ struct TileSlots {
     {
         return part.chunks * job.ranks[r].k;
     }
-    __device__ Addend<T> get(uint32_t r, uint32_t at) const
+    __device__ Loaded<T> load(uint32_t r, uint32_t at, bool wanted) const
     {
         const Rank &rank = job.ranks[r];
-        if (at >= length(r))
-            return {UINT32_MAX, T(0)};
-        const uint64_t i = part.chunk * rank.k + at;
-        const T value = value_at<T>(rank.value, rank.dtype, i);
-        const uint32_t place = at / rank.k * job.chunk + rank.index[i] - part.first;
+        const size_t i = part.chunk * rank.k + at;
+        return {load_if(wanted, rank.index + i, 0),
+                load_bits<T>(wanted, rank.value, rank.dtype, i)};
+    }
+    __device__ Addend<T> addend(uint32_t r, uint32_t at, const Loaded<T> &loaded) const
+    {
+        const Rank &rank = job.ranks[r];
+        const size_t i = part.chunk * rank.k + at;
+        const T value = value_of<T>(loaded.bits, rank.value, rank.dtype, i);
+        const uint32_t place = at / rank.k * job.chunk + loaded.index - part.first;
         return {value != 0 ? place : UINT32_MAX, value};
     }
 };

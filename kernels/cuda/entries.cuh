@@ -18,15 +18,57 @@ constexpr size_t kEntriesScratch = 1 << 16;
 
 // ----------------------------------------------------------------------------------------- values
 
-// The i-th of `values`, as T: that is f64 for f64, and f32 for all others.
+// A load that is made or not, without a branch: so that several are on their way at once.
+__device__ inline uint32_t load_if(bool wanted, const uint32_t *from, uint32_t otherwise)
+{
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p ld.global.u32 %0, [%1];\n\t}"
+                 : "+r"(otherwise)
+                 : "l"(from), "r"(static_cast<uint32_t>(wanted)));
+    return otherwise;
+}
+
+__device__ inline uint32_t load_if(bool wanted, const uint16_t *from, uint32_t otherwise)
+{
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p ld.global.u16 %0, [%1];\n\t}"
+                 : "+r"(otherwise)
+                 : "l"(from), "r"(static_cast<uint32_t>(wanted)));
+    return otherwise;
+}
+
+__device__ inline uint64_t load_if(bool wanted, const uint64_t *from, uint64_t otherwise)
+{
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p ld.global.u64 %0, [%1];\n\t}"
+                 : "+l"(otherwise)
+                 : "l"(from), "r"(static_cast<uint32_t>(wanted)));
+    return otherwise;
+}
+
+// Element i of `values`, on its way: T is f64 for f64, and f32 for all others. Always one load, so that
+// none has to wait for another: a bf16 comes with the other half of its word, which the memory of lists
+// always has.
+template <typename T>
+__device__ inline Key<T> load_bits(bool wanted, const void *values, trib_dtype dtype, size_t i)
+{
+    const uintptr_t at = reinterpret_cast<uintptr_t>(values);
+    const uintptr_t word = dtype == TRIB_BF16 ? (at + 2 * i) & ~uintptr_t{3} : at + sizeof(T) * i;
+    return load_if(wanted, reinterpret_cast<const Key<T> *>(word), Key<T>{0});
+}
+
+// The value of what was loaded, 0 if it was not wanted.
+template <typename T>
+__device__ inline T value_of(Key<T> bits, const void *values, trib_dtype dtype, size_t i)
+{
+    if constexpr (sizeof(T) == 8)
+        return __longlong_as_double(static_cast<long long>(bits));
+    const bool upper = (reinterpret_cast<uintptr_t>(values) / 2 + i) % 2 != 0;
+    const uint32_t word = static_cast<uint32_t>(bits);
+    return __uint_as_float(dtype != TRIB_BF16 ? word : upper ? word & 0xffff0000u : word << 16);
+}
+
 template <typename T>
 __device__ inline T value_at(const void *values, trib_dtype dtype, size_t i)
 {
-    if constexpr (sizeof(T) == 8)
-        return static_cast<const T *>(values)[i];
-    else
-        return dtype == TRIB_BF16 ? widen(static_cast<const Bf16 *>(values)[i])
-                                  : static_cast<const float *>(values)[i];
+    return value_of<T>(load_bits<T>(true, values, dtype, i), values, dtype, i);
 }
 
 template <typename T>
@@ -77,7 +119,7 @@ __device__ inline uint32_t first_at_least(const uint32_t *sorted, uint32_t low, 
 // -------------------------------------------------------------------------------------- quotients
 
 // What sums are divided by, in T. A power of two is multiplied with its inverse: the same bits, since
-// both are rounded once.
+// both are rounded once. A 0, of which there are many, is not divided: the processor has no fast way.
 template <typename T>
 struct Divisor {
     T value, inverse;
@@ -97,12 +139,16 @@ inline Divisor<T> divisor_of(double divisor)
 
 __device__ inline float divided(float sum, const Divisor<float> &divisor)
 {
-    return divisor.exact ? __fmul_rn(sum, divisor.inverse) : __fdiv_rn(sum, divisor.value);
+    if (divisor.exact)
+        return __fmul_rn(sum, divisor.inverse);
+    return sum == 0 ? sum : __fdiv_rn(sum, divisor.value);
 }
 
 __device__ inline double divided(double sum, const Divisor<double> &divisor)
 {
-    return divisor.exact ? __dmul_rn(sum, divisor.inverse) : __ddiv_rn(sum, divisor.value);
+    if (divisor.exact)
+        return __dmul_rn(sum, divisor.inverse);
+    return sum == 0 ? sum : __ddiv_rn(sum, divisor.value);
 }
 
 // The sum of x over the block, for all its threads.

@@ -11,6 +11,7 @@ constexpr uint32_t kFewLists = 8; // travel in a small launch, which costs less
 
 template <uint32_t Capacity>
 struct Lists {
+    static_assert(Capacity % kAhead == 0, "kAhead of them are looked at together");
     uint32_t n;
     tri_entries list[Capacity];
 };
@@ -24,37 +25,50 @@ inline Lists<Capacity> lists_of(const tri_entries *lists, int32_t n)
     return job;
 }
 
-// One entry: where in the tile, and its value. Places beyond the tile are none.
+// An entry as it is loaded, and what it comes to: where in the tile, and its value. Places beyond the
+// tile are none.
+template <typename T>
+struct Loaded {
+    uint32_t index;
+    Key<T> bits;
+};
+
 template <typename T>
 struct Addend {
     uint32_t place;
     T value;
 };
 
-// The entries of `Capacity` lists that lie in a tile.
+// The entries of lists that lie in a tile.
 template <typename T, uint32_t Capacity>
 struct Stretches {
     const Lists<Capacity> &lists;
     const uint32_t *ends; // list l: entries [ends[2l], ends[2l + 1])
-    uint64_t first;       // of the tile
-    uint32_t size;
+    uint32_t first, size; // of the tile; it ends at 2^32 - 1 or before
 
     __device__ uint32_t length(uint32_t l) const
     {
         const uint32_t begin = ends[2 * l], end = ends[2 * l + 1];
         return end > begin ? min(end - begin, size) : 0;
     }
-    __device__ uint32_t place(uint32_t l, uint32_t at) const
+    // Entry `at` of those of list l; UINT32_MAX, which is no index, if it is not wanted.
+    __device__ uint32_t load_index(uint32_t l, uint32_t at, bool wanted) const
     {
-        return static_cast<uint32_t>(
-            lists.list[l].index[static_cast<size_t>(ends[2 * l]) + at] - first);
+        return load_if(wanted, lists.list[l].index + (static_cast<size_t>(ends[2 * l]) + at),
+                       UINT32_MAX);
     }
-    __device__ Addend<T> get(uint32_t l, uint32_t at) const
+    __device__ Loaded<T> load(uint32_t l, uint32_t at, bool wanted) const
     {
-        if (at >= length(l))
-            return {UINT32_MAX, T(0)};
-        const size_t i = static_cast<size_t>(ends[2 * l]) + at;
-        return {place(l, at), value_at<T>(lists.list[l].value, lists.list[l].dtype, i)};
+        const tri_entries &list = lists.list[l];
+        return {load_index(l, at, wanted),
+                load_bits<T>(wanted, list.value, list.dtype,
+                             static_cast<size_t>(ends[2 * l]) + at)};
+    }
+    __device__ Addend<T> addend(uint32_t l, uint32_t at, const Loaded<T> &loaded) const
+    {
+        const tri_entries &list = lists.list[l];
+        return {loaded.index - first, value_of<T>(loaded.bits, list.value, list.dtype,
+                                                  static_cast<size_t>(ends[2 * l]) + at)};
     }
 };
 
@@ -72,35 +86,43 @@ __device__ inline void find_ends(uint32_t *ends, const Lists<Capacity> &lists, u
     }
 }
 
-// add(place, value) for every entry of the tile: those of list 0 by all threads, a barrier, those of
-// list 1, and so on; a barrier at the end. `Source` is as Stretches. While one list is added, the first
-// entries of the next ones are on their way.
+// Entries at, at + kThreads, ... of list l.
+template <typename T, typename Source, typename Add>
+__device__ inline void add_batch(const Source &source, uint32_t l, uint32_t at, uint32_t length,
+                                 Add add)
+{
+    Loaded<T> loaded[kAhead];
+#pragma unroll
+    for (uint32_t i = 0; i < kAhead; i++)
+        loaded[i] = source.load(l, at + i * kThreads, at + i * kThreads < length);
+#pragma unroll
+    for (uint32_t i = 0; i < kAhead; i++)
+        add(source.addend(l, at + i * kThreads, loaded[i]));
+}
+
+// add(addend) for every entry of the tile: those of list 0 by all threads, a barrier, those of list
+// 1, and so on; a barrier at the end. `Source` is as Stretches. While one list is added, the first
+// entries of the next ones are on their way: kAhead lists are looked at together, whether there are as
+// many or not, for branches would have each load waited for.
 template <typename T, typename Source, typename Add>
 __device__ inline void add_in_order(const Source &source, uint32_t n, Add add)
 {
+    const uint32_t t = threadIdx.x;
     for (uint32_t l = 0; l < n; l += kAhead) {
-        Addend<T> next[kAhead];
+        Loaded<T> loaded[kAhead];
+        uint32_t length[kAhead];
 #pragma unroll
         for (uint32_t j = 0; j < kAhead; j++) {
-            next[j] = {UINT32_MAX, T(0)};
-            if (l + j < n)
-                next[j] = source.get(l + j, threadIdx.x);
+            length[j] = l + j < n ? source.length(l + j) : 0;
+            loaded[j] = source.load(l + j, t, t < length[j]);
         }
 #pragma unroll
         for (uint32_t j = 0; j < kAhead; j++) {
             if (l + j >= n)
                 break;
-            const uint32_t length = source.length(l + j);
-            add(next[j]);
-            for (uint32_t at = kThreads + threadIdx.x; at < length; at += kAhead * kThreads) {
-                Addend<T> rest[kAhead];
-#pragma unroll
-                for (uint32_t i = 0; i < kAhead; i++)
-                    rest[i] = source.get(l + j, at + i * kThreads);
-#pragma unroll
-                for (uint32_t i = 0; i < kAhead; i++)
-                    add(rest[i]);
-            }
+            add(source.addend(l + j, t, loaded[j]));
+            for (uint32_t at = t + kThreads; at < length[j]; at += kAhead * kThreads)
+                add_batch<T>(source, l + j, at, length[j], add);
             __syncthreads();
         }
     }

@@ -25,8 +25,7 @@ struct Union {
 };
 
 struct UnionTile {
-    uint64_t first;
-    uint32_t size;
+    uint32_t first, size;
 };
 
 // The i-th tile of this block. Beyond the end it is empty.
@@ -34,9 +33,8 @@ __device__ inline UnionTile tile_of(const Union &job, uint32_t i)
 {
     const uint64_t width = uint64_t{job.words} * kWarp;
     const uint64_t done = (uint64_t{blockIdx.x} * job.tiles + i) * width;
-    if (done >= job.count)
-        return {job.first + job.count, 0};
-    return {job.first + done, static_cast<uint32_t>(min(job.count - done, width))};
+    const uint64_t begin = min(done, job.count), end = min(done + width, job.count);
+    return {static_cast<uint32_t>(job.first + begin), static_cast<uint32_t>(end - begin)};
 }
 
 // Set the bits of all entries in the tile; `ends` are found on the way. Barriers at both ends.
@@ -50,12 +48,14 @@ __device__ inline void mark(uint32_t *bits, uint32_t *ends, const Lists<Capacity
     find_ends(ends, lists, lists.n, tile.first, tile.size);
     __syncthreads();
     const Stretches<float, Capacity> in = {lists, ends, tile.first, tile.size};
-    for (uint32_t l = 0; l < lists.n; l++)
-        for (uint32_t at = threadIdx.x; at < in.length(l); at += kThreads) {
-            const uint32_t place = in.place(l, at);
+    for (uint32_t l = 0; l < lists.n; l++) {
+        const uint32_t length = in.length(l);
+        for (uint32_t at = threadIdx.x; at < length; at += kThreads) {
+            const uint32_t place = in.load_index(l, at, true) - tile.first;
             if (place < tile.size)
                 atomicOr(&bits[place / kWarp], 1u << place % kWarp);
         }
+    }
     __syncthreads();
 }
 
@@ -124,18 +124,18 @@ struct AddToWindow {
 };
 
 template <typename T>
-__device__ inline void write_window(const tri_entries &out, uint64_t first, const T *sum,
+__device__ inline void write_window(const tri_entries &out, uint32_t first, const T *sum,
                                     const uint16_t *places, uint32_t base, uint32_t size)
 {
     for (uint32_t i = threadIdx.x; i < size; i += kThreads)
         if (base + i < out.capacity) {
-            out.index[base + i] = static_cast<uint32_t>(first + places[i]);
+            out.index[base + i] = first + places[i];
             put_value(out.value, out.dtype, base + i, sum[i]);
         }
 }
 
 template <typename T, uint32_t Capacity>
-__global__ void __launch_bounds__(kThreads, 6)
+__global__ void __launch_bounds__(kThreads, 5)
     merge_write(const Lists<Capacity> lists, const Union job)
 {
     __shared__ uint32_t bits[kMaxWords], ends[2 * Capacity];

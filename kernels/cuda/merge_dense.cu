@@ -21,12 +21,13 @@ __global__ void __launch_bounds__(kThreads)
     __shared__ uint32_t ends[2 * Capacity];
     const uint64_t done = static_cast<uint64_t>(blockIdx.x) * kTile<T>;
     const uint32_t size = static_cast<uint32_t>(min(target.count - done, uint64_t{kTile<T>}));
+    const uint64_t first = target.first + done;
     const uint32_t n = target.decision == nullptr || *target.decision != 0 ? lists.n : 0;
     clear_tile(sum);
-    find_ends(ends, lists, n, target.first + done, size);
+    find_ends(ends, lists, n, first, size);
     __syncthreads();
-    add_in_order<T>(Stretches<T, Capacity>{lists, ends, target.first + done, size}, n,
-                    AddTo<T>{sum, size});
+    const Stretches<T, Capacity> in = {lists, ends, static_cast<uint32_t>(first), size};
+    add_in_order<T>(in, n, AddTo<T>{sum, size});
     store_tile(static_cast<Out *>(target.out) + done, sum, size, divisor);
 }
 

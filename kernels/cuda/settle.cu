@@ -12,7 +12,7 @@ struct SettleJob {
     tri_entries entries, among;
     const uint32_t *decision;
     uint32_t *matched;
-    bool adds, filters; // `among` is asked for
+    bool adds;
 };
 
 // Entries [base, base + kBatch) of the list, as this block's threads hold them. No entry, or one that
@@ -27,11 +27,17 @@ template <typename T>
 __device__ inline Batch<T> load_batch(const tri_entries &entries, size_t base, uint32_t n)
 {
     Batch<T> batch;
+    Key<T> bits[kDeep];
 #pragma unroll
     for (uint32_t j = 0; j < kDeep; j++) {
         const size_t i = base + j * kThreads + threadIdx.x;
-        batch.index[j] = i < n ? entries.index[i] : UINT32_MAX;
-        batch.value[j] = i < n ? value_at<T>(entries.value, entries.dtype, i) : T(0);
+        batch.index[j] = load_if(i < n, entries.index + i, UINT32_MAX);
+        bits[j] = load_bits<T>(i < n, entries.value, entries.dtype, i);
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < kDeep; j++) {
+        const size_t i = base + j * kThreads + threadIdx.x;
+        batch.value[j] = value_of<T>(bits[j], entries.value, entries.dtype, i);
     }
     return batch;
 }
@@ -113,11 +119,6 @@ __global__ void __launch_bounds__(kThreads) settle_among(const SettleJob job)
         atomicAdd(job.matched, found);
 }
 
-__global__ void clear_word(uint32_t *word)
-{
-    *word = 0;
-}
-
 } // namespace
 
 trib_status tri_cuda_sparse_settle(const struct tri_accumulator *acc,
@@ -125,20 +126,16 @@ trib_status tri_cuda_sparse_settle(const struct tri_accumulator *acc,
                                    const struct tri_entries *among, const uint32_t *decision,
                                    uint32_t *matched, trib_stream stream)
 {
-    const bool filters = among != nullptr;
-    const SettleJob job = {*acc,     *entries, filters ? *among : tri_entries{},
-                           decision, matched,  sign > 0,
-                           filters};
+    const SettleJob job = {*acc,     *entries, among != nullptr ? *among : tri_entries{},
+                           decision, matched,  sign > 0};
     const uint32_t blocks = blocks_for(entries->capacity, kBatch, kMaxBlocks);
     const bool f64 = acc->dtype == TRIB_F64;
-    if (!filters)
+    if (among == nullptr)
         return launch_job(f64 ? settle_all<double> : settle_all<float>, blocks, kThreads, job,
                           stream);
-    if (matched != nullptr) {
-        const trib_status status = launch_job(clear_word, 1, 1, matched, stream);
-        if (status != TRIB_OK)
-            return status;
-    }
+    const trib_status status = zero_word(matched, stream);
+    if (status != TRIB_OK)
+        return status;
     return launch_job(f64 ? settle_among<double> : settle_among<float>, blocks, kThreads, job,
                       stream);
 }

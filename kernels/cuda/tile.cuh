@@ -27,8 +27,9 @@ template <typename T>
 __device__ inline void clear_tile(T *sum)
 {
     Unit<T> *units = reinterpret_cast<Unit<T> *>(sum);
-    for (uint32_t i = threadIdx.x; i < kTileBytes / 16; i += kThreads)
-        units[i] = Unit<T>{};
+#pragma unroll
+    for (uint32_t i = 0; i < kTileBytes / 16 / kThreads; i++)
+        units[i * kThreads + threadIdx.x] = Unit<T>{};
 }
 
 template <typename Out>
@@ -41,36 +42,49 @@ __device__ inline void store_unit(Out *out, const Unit<Out> &unit)
     __stcs(reinterpret_cast<uint4 *>(out), bits.to);
 }
 
-// out[i] = sum[i] / divisor for the `size` elements of a tile. Wherever `out` begins, all its whole
-// units of 16 bytes are written as such; sums are read so, too, if it begins with one.
-template <typename Out, typename T>
-__device__ inline void store_tile(Out *out, const T *sum, uint32_t size, const Divisor<T> &divisor)
+// The whole units of a tile; `from` is where they begin in the sums. Where that is a unit of theirs they
+// are read as such.
+template <bool Aligned, typename Out, typename T>
+__device__ inline void store_units(Out *out, const T *from, uint32_t units,
+                                   const Divisor<T> &divisor)
 {
     constexpr uint32_t kPer = 16 / sizeof(Out), kParts = kPer * sizeof(T) / 16;
-    const uint32_t misplaced = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out) % 16);
-    const uint32_t head = min((16 - misplaced) % 16 / static_cast<uint32_t>(sizeof(Out)), size);
-    const uint32_t units = (size - head) / kPer;
+#pragma unroll 2
     for (uint32_t i = threadIdx.x; i < units; i += kThreads) {
         union {
             Unit<T> part[kParts];
             T element[kPer];
-        } from;
-        if (head == 0) {
+        } sum;
+        if constexpr (Aligned) {
 #pragma unroll
             for (uint32_t part = 0; part < kParts; part++)
-                from.part[part] = reinterpret_cast<const Unit<T> *>(sum)[i * kParts + part];
+                sum.part[part] = reinterpret_cast<const Unit<T> *>(from)[i * kParts + part];
         } else {
 #pragma unroll
             for (uint32_t j = 0; j < kPer; j++)
-                from.element[j] = sum[head + i * kPer + j];
+                sum.element[j] = from[i * kPer + j];
         }
         Unit<Out> to;
 #pragma unroll
         for (uint32_t j = 0; j < kPer; j++)
-            narrow(to.element[j], divided(from.element[j], divisor));
-        store_unit(out + head + i * kPer, to);
+            narrow(to.element[j], divided(sum.element[j], divisor));
+        store_unit(out + static_cast<size_t>(i) * kPer, to);
     }
-    const uint32_t tail = head + units * kPer;
+}
+
+// out[i] = sum[i] / divisor for the `size` elements of a tile. Wherever `out` begins, all its whole
+// units of 16 bytes are written as such.
+template <typename Out, typename T>
+__device__ inline void store_tile(Out *out, const T *sum, uint32_t size, const Divisor<T> &divisor)
+{
+    constexpr uint32_t kPer = 16 / sizeof(Out);
+    const uint32_t misplaced = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out) % 16);
+    const uint32_t head = min((16 - misplaced) % 16 / static_cast<uint32_t>(sizeof(Out)), size);
+    const uint32_t units = (size - head) / kPer, tail = head + units * kPer;
+    if (head == 0)
+        store_units<true>(out, sum, units, divisor);
+    else
+        store_units<false>(out + head, sum + head, units, divisor);
     if (threadIdx.x < head)
         narrow(out[threadIdx.x], divided(sum[threadIdx.x], divisor));
     if (threadIdx.x < size - tail)
