@@ -3,18 +3,19 @@
 
 enum {
     GROUP = 16,        /* elements that are looked at together */
+    ROOM = 32,         /* for the largest group, also where they are larger */
     DIGIT = 8,         /* bits of a key that one round of a cut looks at */
     DIGITS = 1 << DIGIT
 };
 
-/* Candidates that there is room for; GROUP of them beyond the bound, so that a group always fits. */
+/* Candidates that there is room for: ROOM beyond the bound, so that a group always fits. */
 static uint32_t capacity_of(size_t count, uint32_t k)
 {
     const uint64_t half = (uint64_t)k + k / 2, more = (uint64_t)k + 65536;
     const uint64_t wanted = half > more ? half : more;
-    const uint64_t limit = UINT32_MAX - GROUP;
+    const uint64_t limit = UINT32_MAX - ROOM;
     const uint64_t bound = wanted < count ? wanted : count;
-    return (uint32_t)(bound < limit ? bound : limit) + GROUP;
+    return (uint32_t)(bound < limit ? bound : limit) + ROOM;
 }
 
 size_t tri_top_bytes(size_t count, uint32_t k, trib_dtype dtype)
@@ -29,6 +30,15 @@ void tri_top_begin(struct tri_top *top, void *room, size_t count, uint32_t k, tr
     top->capacity = capacity_of(count, k);
     top->value = room;
     top->index = (uint32_t *)tri_at(room, dtype, top->capacity);
+}
+
+/* For one more group. */
+static void make_room(struct tri_top *top)
+{
+    if (top->capacity - top->count < ROOM) {
+        top->full = true;
+        tri_top_cut(top);
+    }
 }
 
 /* Group by group: its greatest key says whether anything in it is of interest, which is rare. Candidates
@@ -62,10 +72,7 @@ void tri_top_begin(struct tri_top *top, void *room, size_t count, uint32_t k, tr
             top->nonfinite += key_of(values[i]) >= infinity;                                       \
         if (greatest <= (key)top->floor)                                                           \
             return;                                                                                \
-        if (top->capacity - top->count < GROUP) {                                                  \
-            top->full = true;                                                                      \
-            tri_top_cut(top);                                                                      \
-        }                                                                                          \
+        make_room(top);                                                                            \
         name##_append(top, values, n, first);                                                      \
     }                                                                                              \
     static void name(struct tri_top *top, const real *values, size_t n, uint32_t first)            \
@@ -79,12 +86,73 @@ void tri_top_begin(struct tri_top *top, void *room, size_t count, uint32_t k, tr
 DEFINE_SHOW(show_f32, float, int32_t, tri_key_f32, TRI_KEY_INFINITY_F32)
 DEFINE_SHOW(show_f64, double, int64_t, tri_key_f64, TRI_KEY_INFINITY_F64)
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define X86 __attribute__((target("avx2")))
+
+/* One bit for each of 32 keys: is it above the floor? */
+X86 static uint32_t above_x86(const float *values, __m256i floor)
+{
+    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+    uint32_t above = 0;
+    for (int i = 0; i < 4; i++) {
+        const __m256i bits = _mm256_loadu_si256((const __m256i *)(values + 8 * i));
+        const __m256i yes = _mm256_cmpgt_epi32(_mm256_and_si256(bits, magnitude), floor);
+        above |= (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(yes)) << 8 * i;
+    }
+    return above;
+}
+
+/* Append those whose bit is set, unless they are there only to be counted as not finite. */
+static void append_x86(struct tri_top *top, const float *values, uint32_t above, uint32_t first)
+{
+    uint32_t count = top->count;
+    for (; above != 0; above &= above - 1) {
+        const uint32_t i = (uint32_t)__builtin_ctz(above), key = tri_key_f32(values[i]);
+        top->index[count] = first + i;
+        ((float *)top->value)[count] = values[i];
+        count += key > top->floor;
+        top->nonfinite += key >= TRI_KEY_INFINITY_F32;
+    }
+    top->count = count;
+}
+
+/* show_f32, where the processor has AVX2. */
+X86 static void show_f32_x86(struct tri_top *top, const float *values, size_t n, uint32_t first)
+{
+    const size_t whole = n - n % 32;
+    for (size_t i = 0; i < whole; i += 32) {
+        const uint64_t least = TRI_KEY_INFINITY_F32 - 1;
+        const uint64_t floor = top->floor < least ? top->floor : least;
+        const uint32_t above = above_x86(values + i, _mm256_set1_epi32((int)floor));
+        if (above == 0)
+            continue;
+        make_room(top);
+        append_x86(top, values + i, above, first + (uint32_t)i);
+    }
+    show_f32(top, values + whole, n - whole, first + (uint32_t)whole);
+}
+
+static bool fast(void)
+{
+    return __builtin_cpu_supports("avx2");
+}
+#else
+#define show_f32_x86 show_f32
+
+static bool fast(void)
+{
+    return false;
+}
+#endif
+
 void tri_top_show(struct tri_top *top, const void *values, size_t n, uint32_t first)
 {
     if (top->dtype == TRIB_F64)
         show_f64(top, values, n, first);
     else
-        show_f32(top, values, n, first);
+        (fast() ? show_f32_x86 : show_f32)(top, values, n, first);
 }
 
 /* The key of the k-th largest candidate, digit by digit from the highest, and how many of those equal
