@@ -135,7 +135,7 @@ __device__ inline void write_window(const tri_entries &out, uint32_t first, cons
 }
 
 template <typename T, uint32_t Capacity>
-__global__ void __launch_bounds__(kThreads, 5)
+__global__ void __launch_bounds__(kThreads, 4)
     merge_write(const Lists<Capacity> lists, const Union job)
 {
     __shared__ uint32_t bits[kMaxWords], ends[2 * Capacity];
