@@ -27,11 +27,14 @@ struct sparse_rig {
     unsigned char *dirt; /* host: what fills the scratch memory */
     size_t dirt_bytes;
     bool quick;
-    unsigned calls;
+    unsigned calls, cases;
 };
 
 bool sparse_rig_open(struct sparse_rig *rig, const struct kernels_place *place, size_t capacity);
 void sparse_rig_close(struct sparse_rig *rig);
+
+/* Whether this case is left out: if there is little time, all but one in `one_in`. */
+bool sparse_leaves_out(struct sparse_rig *rig, unsigned one_in);
 
 /* Where a call works. */
 struct sparse_target {

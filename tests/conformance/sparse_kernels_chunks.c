@@ -138,6 +138,8 @@ enum { MODES = sizeof modes / sizeof modes[0] };
 static void choose_case(struct sparse_rig *rig, const struct mode *mode, size_t n, uint32_t chunk,
                         uint32_t k, int kind)
 {
+    if (sparse_leaves_out(rig, 2))
+        return;
     struct choosing c = {.accumulate = mode->accumulate, .clear = mode->clear};
     check_begin("%s chunk_select %u of each %u of %zu, %s, %s", rig->arena.place->kernels->name, k,
                 chunk, n, sparse_kind_name(kind), mode->name);
@@ -272,6 +274,8 @@ static void expect_joining(struct sparse_rig *rig, const void *argument)
 static void unpack_case(struct sparse_rig *rig, size_t count, uint32_t chunk, uint32_t k,
                         trib_dtype dtype, int kind)
 {
+    if (sparse_leaves_out(rig, 2))
+        return;
     struct joining j = {.n = 1, .count = count, .unpack = true};
     const size_t slots = chunks_of(count, chunk) * k;
     check_begin("%s chunk_unpack %u of each %u of %zu %s, %s", rig->arena.place->kernels->name, k,
@@ -290,6 +294,8 @@ static void unpack_case(struct sparse_rig *rig, size_t count, uint32_t chunk, ui
 static void merge_case(struct sparse_rig *rig, int32_t n, size_t count, uint32_t chunk, uint32_t k,
                        trib_dtype dtype, trib_dtype result, double divisor, int decision, int kind)
 {
+    if (sparse_leaves_out(rig, 2))
+        return;
     struct joining j = {.n = n, .count = count, .divisor = divisor, .result_dtype = result,
                         .decision = SPARSE_NONE};
     check_begin("%s chunk_merge %d ranks, %u of each %u of %zu, %s to %s / %g, decision %d, %s",

@@ -321,6 +321,8 @@ static void together(struct sparse_rig *rig)
 static void apart_case(struct sparse_rig *rig, trib_dtype dtype, uint32_t n, int kind,
                        uint32_t key_of, uint32_t ties, bool counted)
 {
+    if (sparse_leaves_out(rig, 5))
+        return;
     struct cutting c = {.dtype = dtype, .threshold = SPARSE_NONE};
     check_begin("%s take of %u, %s, %s, %u ties", rig->arena.place->kernels->name, n,
                 trib_dtype_name(dtype), sparse_kind_name(kind), ties);

@@ -127,6 +127,8 @@ static void place_merging(struct sparse_rig *rig, struct merging *m, uint32_t en
 static void merge_case(struct sparse_rig *rig, int32_t n, size_t first, size_t count,
                        uint32_t entries, trib_dtype dtype, enum overlap overlap, int kind)
 {
+    if (sparse_leaves_out(rig, 5))
+        return;
     struct merging m = {.n = n, .first = first, .count = count};
     if (entries > count)
         entries = (uint32_t)count;
@@ -145,6 +147,8 @@ static void dense_case(struct sparse_rig *rig, int32_t n, size_t first, size_t c
                        uint32_t entries, trib_dtype dtype, trib_dtype result, enum overlap overlap,
                        double divisor, int decision)
 {
+    if (sparse_leaves_out(rig, 5))
+        return;
     struct merging m = {.n = n, .first = first, .count = count, .dense = true,
                         .result_dtype = result, .divisor = divisor, .decision = SPARSE_NONE};
     if (entries > count)

@@ -92,6 +92,8 @@ static void adopt_summing(struct sparse_rig *rig, const void *argument)
 static void summing_case(struct sparse_rig *rig, size_t n, trib_dtype dtype, trib_dtype gradient,
                          int kind, double z, bool norm)
 {
+    if (sparse_leaves_out(rig, 3))
+        return;
     struct summing s = {.z = z, .norm = norm, .dtype = norm ? TRIB_F64 : dtype};
     check_begin("%s %s %zu %s, %s, z %g", rig->arena.place->kernels->name, norm ? "norm" : "gauss",
                 n, trib_dtype_name(dtype), sparse_kind_name(kind), z);
@@ -163,6 +165,8 @@ static void expect_fit(struct sparse_rig *rig, const void *argument)
 static void fit_case(struct sparse_rig *rig, size_t n, trib_dtype dtype, int kind, double start,
                      const struct tri_fit *fit)
 {
+    if (sparse_leaves_out(rig, 7))
+        return;
     struct fitting f = {.fit = *fit};
     check_begin("%s fit %zu %s, %s, from %g, %u to %u, / %g %u times, * %g %u times",
                 rig->arena.place->kernels->name, n, trib_dtype_name(dtype), sparse_kind_name(kind),
