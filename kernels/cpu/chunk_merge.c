@@ -39,7 +39,8 @@ struct stretch {
     size_t begin, end;
 };
 
-/* Sums go up, results out, sums back to 0: as in merge_dense. `first`: of the tile, in its chunk. */
+/* Sums go up, results out, sums back to 0: as in merge_dense. `first` is where the tile begins in
+ * its chunk. */
 #define DEFINE_TILE(name, real, load, store)                                                       \
     static void name(const struct tri_chunks *ranks, int32_t n, const struct stretch *in,          \
                      size_t first, real *sum, void *out, trib_dtype out_dtype, real divisor)       \
@@ -59,8 +60,8 @@ struct stretch {
 DEFINE_TILE(tile_f32, float, tri_load_f32, tri_store_f32)
 DEFINE_TILE(tile_f64, double, tri_load_f64, tri_store_f64)
 
-/* The slots of a chunk's tile: they follow those of the tile before. Empty ones may be among them, for
- * they add 0. */
+/* The slots of a chunk's tile: they follow those of the tile before. Empty ones may be among them,
+ * for they add 0. */
 static struct stretch next_stretch(const struct tri_chunks *chunks, size_t chunk, size_t begin,
                                    size_t first, size_t width)
 {
@@ -82,7 +83,7 @@ trib_status tri_cpu_sparse_chunk_merge(const struct tri_chunks *ranks, int32_t n
     if (decision != NULL && *decision == 0)
         n = 0;
     for (size_t done = 0, width; done < count; done += width) {
-        const size_t size = n == 0 ? TILE : ranks[0].chunk; /* one chunk or a part of it at a time */
+        const size_t size = n == 0 ? TILE : ranks[0].chunk; /* a tile lies in one chunk */
         const size_t chunk = done / size, first = done % size;
         const size_t left = size - first < count - done ? size - first : count - done;
         width = left < TILE ? left : TILE;

@@ -1,11 +1,11 @@
 /* chunk_select: the k largest of each chunk.
  *
- * One pass, chunk by chunk, while a chunk stays in a near cache. The floor of a chunk is guessed from
- * the chunk before; where it was too high, the chunk is looked at again from 0. */
+ * One pass, chunk by chunk, while a chunk stays in a near cache. The floor of a chunk is guessed
+ * from the chunk before; where it was too high, the chunk is looked at again from 0. */
 #include "kernels/cpu/top.h"
 
-/* The floor of the next chunk: the k-th key of the last one, less a margin that gives way to the
- * data: wider after a miss, a little narrower where there were twice as many candidates as needed. */
+/* The floor of the next chunk: the k-th key of the last one, less a margin that follows the data:
+ * wider after a miss, a little narrower where there were twice as many candidates as needed. */
 struct guess {
     uint64_t kth, margin;
 };

@@ -1,8 +1,8 @@
 /* fit, nudge: thresholds that are moved until about as many magnitudes lie above as are wanted.
  *
- * A step is (type of acc)((double)threshold * raise), or / lower. Both factors are at least 1, so the
- * thresholds of one way are in order. A magnitude lies above a threshold if its key does: so NaNs do.
- * All thresholds of one way are counted in one pass, before the way is gone. */
+ * A step is (type of acc)((double)threshold * raise), or / lower. Both factors are at least 1, so
+ * the thresholds of one way are in order. A magnitude lies above a threshold if its key does: so
+ * NaNs do. All thresholds of one way are counted in one pass, before the way is gone. */
 #include "kernels/cpu/sparse_cpu.h"
 
 enum { MOST_STEPS = 64, GROUP = 16 };
@@ -47,13 +47,13 @@ static uint32_t find(const struct ladder *ladder, uint64_t key)
     return low;
 }
 
-/* passed[p] = how many keys have p thresholds below them, p > 0. Group by group: in most of them not
- * even the lowest threshold is passed. */
+/* passed[p] = how many keys have p thresholds below them, p > 0. Group by group: in most of them
+ * not even the lowest threshold is passed. */
 #define DEFINE_PASS(name, real, key, key_of)                                                       \
     static void name(const struct ladder *ladder, const real *values, size_t count,                \
                      size_t *passed)                                                               \
     {                                                                                              \
-        const key lowest = (key)ladder->keys[0];                                                    \
+        const key lowest = (key)ladder->keys[0];                                                   \
         const size_t whole = count - count % GROUP;                                                \
         for (size_t first = 0; first < whole; first += GROUP) {                                    \
             key any = 0;                                                                           \

@@ -1,14 +1,15 @@
 /* gauss: a threshold from mean and deviation. norm: of the residual.
  *
  * Sums are made in f64 in an order that is part of the meaning:
- *  1. A tile is 4,096 elements, the last one fewer. In a tile there are 256 partial sums, each begins
- *     with 0, and partial t takes the elements t, t + 256, t + 512, ... of the tile, in that order.
- *  2. Partials are added in pairs: for w = 128, 64, ..., 1: partial t += partial t + w, for all t < w.
- *     Partial 0 is the tile's sum.
+ *  1. A tile is 4,096 elements, the last one fewer. In a tile there are 256 partial sums, each
+ *     begins with 0, and partial t takes the elements t, t + 256, t + 512, ... of the tile, in that
+ *     order.
+ *  2. Partials are added in pairs: for w = 128, 64, ..., 1: partial t += partial t + w, for all
+ *     t < w. Partial 0 is the tile's sum.
  *  3. There are 1,024 partial sums over tiles, each begins with 0, and partial t takes the tiles t,
  *     t + 1,024, ..., in that order. They are added in pairs from w = 512 on. Partial 0 is the sum.
- * An element of f32 becomes f64 first. Its square is rounded to f64, then added. With s and q the sums
- * of elements and of squares, and n their number, every operation rounded to f64:
+ * An element of f32 becomes f64 first. Its square is rounded to f64, then added. With s and q the
+ * sums of elements and of squares, and n their number, every operation rounded to f64:
  *     mean = s / n
  *     variance = q / n - mean * mean, 0 unless above 0
  *     threshold = mean + z * sqrt(variance), 0 unless above 0 (so for a NaN), rounded to acc's type

@@ -1,5 +1,5 @@
-/* Blocks of f16 and bf16 from and to f32: in plain C, and with what nearly every x86 processor since
- * 2013 has (AVX2 and F16C), chosen as the program runs. Both give the same bits. */
+/* Blocks of f16 and bf16 from and to f32: in plain C, and with what nearly every x86 processor
+ * since 2013 has (AVX2 and F16C), chosen as the program runs. Both give the same bits. */
 #include "kernels/cpu/half.h"
 
 /* The plain loops, compiled for the instructions that `attribute` allows. */
@@ -58,8 +58,8 @@ static int ask(void)
     return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
 }
 
-/* Asked once, as cpuid takes microseconds in a virtual machine. Threads may ask at the same time: all
- * of them get the same answer. */
+/* Asked once, as cpuid takes microseconds in a virtual machine. Threads may ask at the same time:
+ * all of them get the same answer. */
 static int fast(void)
 {
     static int known; /* 0: not yet; 1: no; 2: yes */

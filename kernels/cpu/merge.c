@@ -1,7 +1,7 @@
 /* merge: the union of lists, values added up list after list, beginning with 0.
  *
- * Tile by tile: the sums of a stretch of indices that stays in the nearest cache, and one bit for each
- * index that occurs. */
+ * Tile by tile: the sums of a stretch of indices that stays in the nearest cache, and one bit for
+ * each index that occurs. */
 #include "kernels/cpu/sparse_cpu.h"
 
 enum { TILE = 2048, WORDS = TILE / 64 };

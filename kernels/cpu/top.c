@@ -9,18 +9,16 @@ enum {
 };
 
 /* Candidates that there is room for: ROOM beyond the bound, so that a group always fits. */
-static uint32_t capacity_of(size_t count, uint32_t k)
+static size_t capacity_of(size_t count, uint32_t k)
 {
-    const uint64_t half = (uint64_t)k + k / 2, more = (uint64_t)k + 65536;
-    const uint64_t wanted = half > more ? half : more;
-    const uint64_t limit = UINT32_MAX - ROOM;
-    const uint64_t bound = wanted < count ? wanted : count;
-    return (uint32_t)(bound < limit ? bound : limit) + ROOM;
+    const size_t half = (size_t)k + k / 2, more = (size_t)k + 65536;
+    const size_t wanted = half > more ? half : more;
+    return (wanted < count ? wanted : count) + ROOM;
 }
 
 size_t tri_top_bytes(size_t count, uint32_t k, trib_dtype dtype)
 {
-    return (size_t)capacity_of(count, k) * (trib_dtype_size(dtype) + sizeof(uint32_t));
+    return capacity_of(count, k) * (trib_dtype_size(dtype) + sizeof(uint32_t));
 }
 
 void tri_top_begin(struct tri_top *top, void *room, size_t count, uint32_t k, trib_dtype dtype,
@@ -41,8 +39,8 @@ static void make_room(struct tri_top *top)
     }
 }
 
-/* Group by group: its greatest key says whether anything in it is of interest, which is rare. Candidates
- * are appended without branches, as they often come in crowds. */
+/* Group by group: its greatest key says whether anything in it is of interest, which is rare.
+ * Candidates are appended without branches, as they often come in crowds. */
 #define DEFINE_SHOW(name, real, key, key_of, infinity)                                             \
     static key name##_greatest(const real *values, size_t n)                                       \
     {                                                                                              \
@@ -155,9 +153,9 @@ void tri_top_show(struct tri_top *top, const void *values, size_t n, uint32_t fi
         (fast() ? show_f32_x86 : show_f32)(top, values, n, first);
 }
 
-/* The key of the k-th largest candidate, digit by digit from the highest, and how many of those equal
- * to it are among the k largest. There are at least k, and k is not 0. When a digit is left to one
- * candidate, all its others are known. */
+/* The key of the k-th largest candidate, digit by digit from the highest, and how many of those
+ * equal to it are among the k largest. There are at least k, and k is not 0. When only one
+ * candidate has the digits found so far, the others are its. */
 #define DEFINE_FIND(name, real, bits, type, key_of)                                                \
     static uint64_t name(const struct tri_top *top, uint32_t *ties)                                \
     {                                                                                              \

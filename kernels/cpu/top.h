@@ -14,7 +14,8 @@ struct tri_top {
     trib_dtype dtype; /* f32 or f64 */
     uint32_t k;
     uint64_t floor; /* candidates have a key above it */
-    uint32_t capacity, count;
+    size_t capacity;
+    uint32_t count;
     uint32_t *index; /* of the candidates, ascending */
     void *value;
     uint32_t nonfinite; /* infinities and NaNs seen */
