@@ -252,10 +252,13 @@ uint64_t sparse_reference_k(const struct sparse_reference *reference)
 {
     if (strcmp(reference->algorithm, "dense") == 0)
         return reference->count;
-    if (strcmp(reference->algorithm, "chunked") != 0)
-        return reference->k;
-    return (reference->count + reference->chunk - 1) / reference->chunk *
-           sparse_reference_chunk_k(reference);
+    uint64_t k = reference->k;
+    if (strcmp(reference->algorithm, "srs") == 0)
+        k = sparse_reference_share(reference) * (uint64_t)reference->size;
+    if (strcmp(reference->algorithm, "chunked") == 0)
+        k = (reference->count + reference->chunk - 1) / reference->chunk *
+            sparse_reference_chunk_k(reference);
+    return k < reference->count ? k : reference->count;
 }
 
 static void chunked(struct sparse_reference *reference)

@@ -54,7 +54,8 @@ bool sparse_reference_exact(const char *algorithm, const char *constants);
 
 /* What the statistics call k. */
 uint64_t sparse_reference_k(const struct sparse_reference *reference);
-/* Slots of one chunk. */
+/* Entries of one block of srs, slots of one chunk. */
+uint64_t sparse_reference_share(const struct sparse_reference *reference);
 uint64_t sparse_reference_chunk_k(const struct sparse_reference *reference);
 /* Words that every rank sends, and receives, in one call of srs. */
 double sparse_reference_srs_words(const struct sparse_reference *reference);

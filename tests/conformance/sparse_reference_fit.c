@@ -160,6 +160,26 @@ static double clamped(const struct sparse_reference *reference, const struct sch
     return threshold;
 }
 
+/* G, and its threshold; where there are fewer than k sums there is none (0), and the next call cuts again. */
+static void keep_sums(struct sparse_reference *reference, const struct schedule *schedule, bool cut)
+{
+    const uint64_t sums = sparse_reference_above(reference->sum, reference->count, 0);
+    double least = 0;
+    memcpy(reference->room, reference->sum, reference->count * sizeof(double));
+    const uint64_t kept =
+        sparse_reference_top(reference, reference->room, 0, reference->count,
+                             cut ? reference->k : limit(reference), cut ? 0 : reference->global,
+                             reference->support, &least);
+    for (size_t i = 0; i < reference->count; i++)
+        if (!reference->support[i])
+            reference->sum[i] = 0;
+    if (cut)
+        reference->global = sums >= reference->k ? least : 0;
+    else
+        reference->global = nudge(reference, reference->global, kept, schedule->gfew,
+                                  schedule->gless, schedule->gmany, schedule->gmore);
+}
+
 void sparse_reference_oktopk(struct sparse_reference *reference)
 {
     const struct schedule *schedule = &schedules[0];
@@ -169,7 +189,7 @@ void sparse_reference_oktopk(struct sparse_reference *reference)
     const bool anew = !reference->aimed || reference->step % schedule->every == 0;
     for (int rank = 0; rank < reference->size; rank++) {
         double *local = &reference->local[rank];
-        if (anew) {
+        if (anew || *local == 0) {
             pick_exactly(reference, rank);
         } else {
             *local = clamped(reference, schedule, reference->acc[rank], *local);
@@ -179,23 +199,7 @@ void sparse_reference_oktopk(struct sparse_reference *reference)
                        schedule->less, schedule->many, schedule->more);
     }
     sparse_reference_add_up(reference);
-    memcpy(reference->room, reference->sum, reference->count * sizeof(double));
-    const uint64_t sums = sparse_reference_above(reference->sum, reference->count, 0);
-    const bool cut = anew || !(reference->global >= 0);
-    uint64_t kept = sums;
-    double least = 0;
-    kept = sparse_reference_top(reference, reference->room, 0, reference->count,
-                                cut ? reference->k : sums, cut ? 0 : reference->global,
-                                reference->support, &least);
-    for (size_t i = 0; i < reference->count; i++)
-        if (!reference->support[i])
-            reference->sum[i] = 0;
-    /* Where all sums are in there is no threshold (-1): the next call cuts again. */
-    if (cut)
-        reference->global = sums > reference->k ? least : -1;
-    if (reference->global >= 0)
-        reference->global = nudge(reference, reference->global, kept, schedule->gfew,
-                                  schedule->gless, schedule->gmany, schedule->gmore);
+    keep_sums(reference, schedule, anew || reference->global == 0);
     reference->aimed = true;
     sparse_reference_settle(reference);
 }

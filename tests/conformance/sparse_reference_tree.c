@@ -117,8 +117,7 @@ void sparse_reference_gtopk(struct sparse_reference *reference)
 
 /* ---------------------------------------------------------------------------------------- srs */
 
-/* Entries of a block on its way. */
-static uint64_t share(const struct sparse_reference *reference)
+uint64_t sparse_reference_share(const struct sparse_reference *reference)
 {
     const uint64_t size = (uint64_t)reference->size;
     if (reference->k == reference->count)
@@ -144,7 +143,7 @@ static void leave(struct journey *journey, int rank, int block)
     const size_t first = bound(reference, block), n = bound(reference, block + 1) - first;
     if (journey->arrived[rank * reference->size + block])
         cut(reference, &journey->held[rank], journey->dropped[rank].sum, first, n,
-            share(reference));
+            sparse_reference_share(reference));
 }
 
 static void move(struct journey *journey, int from, int to, int block)
@@ -184,7 +183,7 @@ void sparse_reference_srs(struct sparse_reference *reference)
         for (int block = 0; block < size; block++)
             reference->selected[rank] += sparse_reference_top(
                 reference, reference->acc[rank], bound(reference, block),
-                bound(reference, block + 1) - bound(reference, block), share(reference), 0,
+                bound(reference, block + 1) - bound(reference, block), sparse_reference_share(reference), 0,
                 reference->picked[rank], NULL);
     }
     begin(reference, journey.held);
@@ -202,12 +201,12 @@ double sparse_reference_srs_words(const struct sparse_reference *reference)
 {
     const double sums = 1 + (double)trib_dtype_size(reference->acc_dtype) / 4,
                  first = 1 + (double)trib_dtype_size(reference->wire) / 4;
-    double words = (double)share(reference) * (reference->size - 1) * sums;
+    double words = (double)sparse_reference_share(reference) * (reference->size - 1) * sums;
     int distance = 1;
     while (distance < reference->size)
         distance *= 2;
     for (int below = reference->size; (distance /= 2) >= 1; below = distance)
-        words += (double)share(reference) * (below - distance) *
+        words += (double)sparse_reference_share(reference) * (below - distance) *
                  (below == reference->size ? first : sums);
     return words;
 }
