@@ -13,18 +13,16 @@
 
 #include "csrc/base/types.h"
 
-enum { WORD = 4 };
-
 static void count_sent(struct tri_run *run, uint64_t bytes, uint64_t payload)
 {
     run->volume.bytes_sent += bytes;
-    run->volume.words_sent += payload / WORD;
+    run->volume.payload_sent += payload;
 }
 
 static void count_received(struct tri_run *run, uint64_t bytes, uint64_t payload)
 {
     run->volume.bytes_received += bytes;
-    run->volume.words_received += payload / WORD;
+    run->volume.payload_received += payload;
 }
 
 static bool alone(const struct tri_run *run)

@@ -186,7 +186,7 @@ trib_status tri_sparse_export(struct trib_sparse *sparse, void *out, size_t byte
 static bool is_whole(const struct head *head, const char *data, size_t bytes)
 {
     if (memcmp(head->magic, magic, sizeof magic) != 0 || head->version != VERSION ||
-        head->bytes > bytes || head->residual > bytes || head->device > bytes ||
+        head->bytes != bytes || head->residual > bytes || head->device > bytes ||
         head->host > bytes || head->bytes != host_at(head) + padded(head->host))
         return false;
     return head->digest == digest_of(head, data);
