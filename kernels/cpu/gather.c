@@ -1,4 +1,5 @@
-/* gather: the values of acc at given indices. */
+/* gather: the values of acc at given indices. Indices of ranks that differ may lie beyond acc; then
+ * the value is 0, and the call will not deliver. */
 #include "kernels/cpu/sparse_cpu.h"
 
 trib_status tri_cpu_sparse_gather(const struct tri_accumulator *acc,
@@ -10,9 +11,11 @@ trib_status tri_cpu_sparse_gather(const struct tri_accumulator *acc,
     const uint32_t n = tri_entries_count(entries);
     if (acc->dtype == TRIB_F64)
         for (uint32_t i = 0; i < n; i++)
-            tri_store_f64(entries->value, entries->dtype, i, f64[entries->index[i]]);
+            tri_store_f64(entries->value, entries->dtype, i,
+                          entries->index[i] < acc->count ? f64[entries->index[i]] : 0);
     else
         for (uint32_t i = 0; i < n; i++)
-            tri_store_f32(entries->value, entries->dtype, i, f32[entries->index[i]]);
+            tri_store_f32(entries->value, entries->dtype, i,
+                          entries->index[i] < acc->count ? f32[entries->index[i]] : 0);
     return TRIB_OK;
 }

@@ -2,7 +2,7 @@
  *
  * One pass, block by block in the nearest cache: acc is made, and what lies above a guessed floor
  * becomes a candidate. The guess comes from a sample and aims at somewhat more than k. Too low, and
- * the candidates are cut on the way (top.h); too high, and a second pass begins at the threshold. */
+ * the candidates are cut on the way (top.h); too high, and a second pass starts at the threshold. */
 #include <math.h>
 
 #include "kernels/cpu/top.h"

@@ -4,6 +4,8 @@
 static void append(const struct tri_entries *out, uint32_t *count,
                    const struct tri_entries *entries, uint32_t i)
 {
+    if (*count == out->capacity) /* only where ranks differ, and the cut is of other lists */
+        return;
     const uint32_t at = (*count)++;
     out->index[at] = entries->index[i];
     if (entries->dtype == TRIB_F64)
