@@ -592,7 +592,8 @@ typedef struct trib_sparse_options {
     uint64_t k;            /**< with TRIB_SPARSE_USE_K; more than count is count */
     double decay;          /**< of the residual; 0 is 1; above 0, at most 1 */
     trib_dtype wire;       /**< of chosen values: 0 as the residual, or TRIB_BF16 (not for f64): then
-                            *   what rounding takes away stays in the residual */
+                            *   what rounding takes away stays in the residual. Where only sums travel
+                            *   (dense, shared) there is nothing to round */
     uint32_t chunk;        /**< chunked: elements, a power of two up to 65,536; 0 is 4,096 */
     const char *constants; /**< of the published code: "vgg", "lstm" or "bert". oktopk: NULL is the
                             *   exact mode. gaussiank, gaussiankconcat: NULL is "vgg" */
@@ -609,7 +610,8 @@ TRIB_API int32_t trib_sparse_algorithm_count(void);
 TRIB_API const char *trib_sparse_algorithm_name(int32_t index);
 
 /** Bytes of device memory that trib_sparse_create would hold: residuals (two of `count` elements,
- *  none in place) and scratch. Asks nobody. */
+ *  none in place) and scratch. Asks nobody; so "auto" is answered as if all ranks were on one host,
+ *  until a first state of the communicator has been made. */
 TRIB_API trib_status trib_sparse_bytes(uint64_t *out, const trib_comm *comm, size_t count,
                                        trib_dtype dtype, const trib_sparse_options *options);
 
@@ -622,7 +624,8 @@ TRIB_API trib_status trib_sparse_create(trib_sparse **out, trib_comm *comm, size
 
 /** Another k from the next call on: `density` as in the options. Residual and statistics stay. A call
  *  of all ranks, blocking and compared as in trib_sparse_create; may allocate. On failure the old k
- *  stays. */
+ *  stays. Waits for calls still queued. A CUDA graph that was captured before refers to memory that
+ *  may be gone: capture again. "auto" chooses anew. */
 TRIB_API trib_status trib_sparse_set_density(trib_sparse *sparse, double density);
 /** The same with a number of entries. */
 TRIB_API trib_status trib_sparse_set_k(trib_sparse *sparse, uint64_t k);
@@ -631,7 +634,8 @@ TRIB_API trib_status trib_sparse_set_k(trib_sparse *sparse, uint64_t k);
  *  `result` (count elements) is written once, 0 where nothing was chosen; it may be `gradient`
  *  unless in place. Sums that dtype cannot hold are rounded once. Algorithms whose messages have no
  *  fixed size (topkaopt, topksa, oktopk, gaussian...) wait for the stream inside the call on nccl;
- *  the others do not, and may be captured in a CUDA graph. Not inside a batch. Calls of one state on
+ *  the others do not, and may be captured in a CUDA graph (in which the schedule stands still: the
+ *  leader of shared, norm_every). Not inside a batch. Calls of one state on
  *  different streams run one after the other. */
 TRIB_API trib_status trib_sparse_allreduce(trib_sparse *sparse, void *gradient, void *result,
                                            trib_stream stream);
@@ -661,7 +665,8 @@ typedef struct trib_sparse_statistics {
     uint32_t reserved;         /**< 0 */
     const char *algorithm;     /**< which one runs */
     const char *reason;        /**< why auto chose it; "" if it was asked for. Lives as the state */
-    uint64_t count, k;         /**< elements; entries to choose in a call */
+    uint64_t count, k;         /**< elements; entries to choose in a call (dense: all; chunked: of all
+                                *   chunks, each of which gives its part of k, rounded, at least 1) */
     uint64_t calls;            /**< ended */
     uint64_t calls_delivered;  /**< of those */
     uint64_t calls_non_finite; /**< of those */
@@ -689,8 +694,10 @@ TRIB_API trib_status trib_sparse_export(trib_sparse *sparse, void *out, size_t b
 
 /** Take over an export of a state of the same count and residual type, of any algorithm, k and number
  *  of ranks. `add` 1: its residual is added to the one that is there, so that the residuals of ranks
- *  that are gone can be given to those that stay. Blocking. TRIB_ERR_INVALID_ARGUMENT for anything
- *  that is not such an export, and nothing is changed. */
+ *  that are gone can be given to those that stay. `add` 0: thresholds and schedule come with it if
+ *  algorithm, k and number of ranks are the same, and begin anew if not; every rank does it at the
+ *  same point. Blocking. TRIB_ERR_INVALID_ARGUMENT for anything that is not such an export, and
+ *  nothing is changed. */
 TRIB_API trib_status trib_sparse_import(trib_sparse *sparse, const void *data, size_t bytes,
                                         int32_t add, trib_stream stream);
 
@@ -698,7 +705,9 @@ TRIB_API trib_status trib_sparse_import(trib_sparse *sparse, const void *data, s
  *  caller's to zero. Every rank does it at the same point. */
 TRIB_API trib_status trib_sparse_reset(trib_sparse *sparse, trib_stream stream);
 
-/** Free it. Waits, at most as long as trib_comm_destroy, for calls still queued. NULL is allowed. */
+/** Free it. Waits, at most as long as trib_comm_destroy, for calls still queued; after that
+ *  TRIB_ERR_TIMEOUT: the state is gone all the same, its memory is freed when they have run. NULL is
+ *  allowed. */
 TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
 
 /* ---------------------------------------------------------------------------------------- batch */

@@ -215,7 +215,7 @@ pub struct trib_sparse_options {
     pub k: u64,
     #[doc = " of the residual; 0 is 1; above 0, at most 1"]
     pub decay: f64,
-    #[doc = " of chosen values: 0 as the residual, or TRIB_BF16 (not for f64): then\n   what rounding takes away stays in the residual"]
+    #[doc = " of chosen values: 0 as the residual, or TRIB_BF16 (not for f64): then\n   what rounding takes away stays in the residual. Where only sums travel\n   (dense, shared) there is nothing to round"]
     pub wire: trib_dtype,
     #[doc = " chunked: elements, a power of two up to 65,536; 0 is 4,096"]
     pub chunk: u32,
@@ -265,9 +265,9 @@ pub struct trib_sparse_statistics {
     pub algorithm: *const ::core::ffi::c_char,
     #[doc = " why auto chose it; \"\" if it was asked for. Lives as the state"]
     pub reason: *const ::core::ffi::c_char,
-    #[doc = " elements; entries to choose in a call"]
+    #[doc = " elements; entries to choose in a call (dense: all; chunked: of all\n   chunks, each of which gives its part of k, rounded, at least 1)"]
     pub count: u64,
-    #[doc = " elements; entries to choose in a call"]
+    #[doc = " elements; entries to choose in a call (dense: all; chunked: of all\n   chunks, each of which gives its part of k, rounded, at least 1)"]
     pub k: u64,
     #[doc = " ended"]
     pub calls: u64,
@@ -707,7 +707,7 @@ extern "C" {
     pub fn trib_sparse_algorithm_count() -> i32;
     #[doc = " Name of algorithm `index`; NULL beyond the last. The names live for ever."]
     pub fn trib_sparse_algorithm_name(index: i32) -> *const ::core::ffi::c_char;
-    #[doc = " Bytes of device memory that trib_sparse_create would hold: residuals (two of `count` elements,\n  none in place) and scratch. Asks nobody."]
+    #[doc = " Bytes of device memory that trib_sparse_create would hold: residuals (two of `count` elements,\n  none in place) and scratch. Asks nobody; so \"auto\" is answered as if all ranks were on one host,\n  until a first state of the communicator has been made."]
     pub fn trib_sparse_bytes(
         out: *mut u64,
         comm: *const trib_comm,
@@ -723,11 +723,11 @@ extern "C" {
         dtype: trib_dtype,
         options: *const trib_sparse_options,
     ) -> trib_status;
-    #[doc = " Another k from the next call on: `density` as in the options. Residual and statistics stay. A call\n  of all ranks, blocking and compared as in trib_sparse_create; may allocate. On failure the old k\n  stays."]
+    #[doc = " Another k from the next call on: `density` as in the options. Residual and statistics stay. A call\n  of all ranks, blocking and compared as in trib_sparse_create; may allocate. On failure the old k\n  stays. Waits for calls still queued. A CUDA graph that was captured before refers to memory that\n  may be gone: capture again. \"auto\" chooses anew."]
     pub fn trib_sparse_set_density(sparse: *mut trib_sparse, density: f64) -> trib_status;
     #[doc = " The same with a number of entries."]
     pub fn trib_sparse_set_k(sparse: *mut trib_sparse, k: u64) -> trib_status;
-    #[doc = " Queue one sparse allreduce. `gradient` holds `count` elements; in place it is the accumulator.\n  `result` (count elements) is written once, 0 where nothing was chosen; it may be `gradient`\n  unless in place. Sums that dtype cannot hold are rounded once. Algorithms whose messages have no\n  fixed size (topkaopt, topksa, oktopk, gaussian...) wait for the stream inside the call on nccl;\n  the others do not, and may be captured in a CUDA graph. Not inside a batch. Calls of one state on\n  different streams run one after the other."]
+    #[doc = " Queue one sparse allreduce. `gradient` holds `count` elements; in place it is the accumulator.\n  `result` (count elements) is written once, 0 where nothing was chosen; it may be `gradient`\n  unless in place. Sums that dtype cannot hold are rounded once. Algorithms whose messages have no\n  fixed size (topkaopt, topksa, oktopk, gaussian...) wait for the stream inside the call on nccl;\n  the others do not, and may be captured in a CUDA graph (in which the schedule stands still: the\n  leader of shared, norm_every). Not inside a batch. Calls of one state on\n  different streams run one after the other."]
     pub fn trib_sparse_allreduce(
         sparse: *mut trib_sparse,
         gradient: *mut ::core::ffi::c_void,
@@ -763,7 +763,7 @@ extern "C" {
         bytes: usize,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Take over an export of a state of the same count and residual type, of any algorithm, k and number\n  of ranks. `add` 1: its residual is added to the one that is there, so that the residuals of ranks\n  that are gone can be given to those that stay. Blocking. TRIB_ERR_INVALID_ARGUMENT for anything\n  that is not such an export, and nothing is changed."]
+    #[doc = " Take over an export of a state of the same count and residual type, of any algorithm, k and number\n  of ranks. `add` 1: its residual is added to the one that is there, so that the residuals of ranks\n  that are gone can be given to those that stay. `add` 0: thresholds and schedule come with it if\n  algorithm, k and number of ranks are the same, and begin anew if not; every rank does it at the\n  same point. Blocking. TRIB_ERR_INVALID_ARGUMENT for anything that is not such an export, and\n  nothing is changed."]
     pub fn trib_sparse_import(
         sparse: *mut trib_sparse,
         data: *const ::core::ffi::c_void,
@@ -773,7 +773,7 @@ extern "C" {
     ) -> trib_status;
     #[doc = " Queue: residual, thresholds and schedule as new. Statistics stay. In place the accumulator is the\n  caller's to zero. Every rank does it at the same point."]
     pub fn trib_sparse_reset(sparse: *mut trib_sparse, stream: trib_stream) -> trib_status;
-    #[doc = " Free it. Waits, at most as long as trib_comm_destroy, for calls still queued. NULL is allowed."]
+    #[doc = " Free it. Waits, at most as long as trib_comm_destroy, for calls still queued; after that\n  TRIB_ERR_TIMEOUT: the state is gone all the same, its memory is freed when they have run. NULL is\n  allowed."]
     pub fn trib_sparse_destroy(sparse: *mut trib_sparse) -> trib_status;
     #[doc = " Begin a batch: calls that follow are checked and remembered, and trib_batch_end queues them all\n  as one. All use the same stream. Sends and receives of a batch run together. Their buffers may\n  not depend on each other. Batches do not nest."]
     pub fn trib_batch_begin(comm: *mut trib_comm) -> trib_status;
