@@ -13,6 +13,7 @@ mod nccl;
 mod rank;
 mod resnet;
 mod setting;
+mod sparse;
 mod team;
 
 use std::time::Duration;
@@ -24,6 +25,7 @@ pub use call::{Call, Queue, ALLREDUCE, AVERAGE, EACH, LIST, MEMCPY, NCCL, NCCL_G
 pub use rank::{clock, Rank, Shape};
 pub use resnet::resnet50;
 pub use setting::Setting;
+pub use sparse::{bench_select, bench_sparse, DENSE_BF16};
 pub use team::Team;
 
 /// What stops a benchmark.

@@ -7,6 +7,7 @@ use tributary::{Communicator, DeviceVec, Event, Stream};
 
 use crate::gate::Gate;
 use crate::nccl::Nccl;
+use crate::sparse::Sparse;
 use crate::{Failure, Queue, Result};
 
 /// How many collectives are queued at most before the streams are waited for, when their time on the
@@ -52,6 +53,8 @@ pub struct Rank {
     pub recv: DeviceVec<f32>,
     /// The list, reduced in place.
     pub tensors: Vec<DeviceVec<f32>>,
+    /// The sparse allreduce that is measured.
+    pub(crate) sparse: Option<Sparse>,
     nccl: Option<Nccl>,
     gate: Arc<Gate>,
     start: Event,
@@ -71,6 +74,7 @@ impl Rank {
             tensors: Vec::new(),
             start: Event::new(device)?,
             end: Event::new(device)?,
+            sparse: None,
             comm,
             nccl,
             gate,
@@ -106,6 +110,17 @@ impl Rank {
         for &count in &shape.tensors {
             self.tensors.push(DeviceVec::from_slice(device, &input(count))?);
         }
+        Ok(())
+    }
+
+    /// New buffers, `send` with bell-shaped random numbers, other ones on each rank.
+    pub(crate) fn fill_bell(&mut self, count: usize) -> Result<()> {
+        let device = self.comm.device();
+        let mut state = (self.comm.rank() as u64) << 40;
+        let bell: Vec<f32> = (0..count).map(|_| bell(&mut state)).collect();
+        self.fill(&Shape::flat(0))?;
+        self.send = DeviceVec::from_slice(device, &bell)?;
+        self.recv = DeviceVec::zeros(device, count)?;
         Ok(())
     }
 
@@ -166,6 +181,16 @@ fn batches(total: u64, most: u64) -> impl Iterator<Item = u64> {
 /// What the ranks' inputs have in common at element `i`: rank r has `base(i) + r`.
 fn base(i: usize) -> f32 {
     (i % PERIOD) as f32
+}
+
+/// The sum of three uniform numbers of 21 bits, from splitmix64 (Steele et al. 2014).
+fn bell(state: &mut u64) -> f32 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let z = z ^ (z >> 31);
+    let part = |shift: u32| (z >> shift & 0x1f_ffff) as i64 - 0x0f_ffff;
+    (part(0) + part(21) + part(42)) as f32 / (1 << 20) as f32
 }
 
 /// The time that `n` calls of `function` take.

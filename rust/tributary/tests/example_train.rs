@@ -70,6 +70,7 @@ fn one_wrong_bit_is_found() {
     let random = || Trained {
         network: Network::random(&mut fastrand::Rng::with_seed(1)),
         epochs: Vec::new(),
+        traffic: None,
     };
     let holds = |ranks: &[Trained]| -> Vec<bool> {
         proof::all(ranks, Some(&random()), &digits).iter().map(|proof| proof.holds).collect()

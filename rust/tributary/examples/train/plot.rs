@@ -40,6 +40,43 @@ pub fn draw(
     Ok(())
 }
 
+/// Draws the test accuracy of several trainings, each with its name.
+pub fn compare(file: &Path, runs: &[(&str, &[Epoch])]) -> Result<(), Failure> {
+    let canvas = SVGBackend::new(file, SIZE).into_drawing_area();
+    canvas.fill(&WHITE)?;
+    let epochs = runs.iter().map(|(_, epochs)| epochs.len()).max().unwrap_or(0);
+    let mut chart = ChartBuilder::on(&canvas)
+        .caption("test accuracy", TITLE)
+        .margin(12)
+        .x_label_area_size(44)
+        .y_label_area_size(64)
+        .build_cartesian_2d(0.0..1.3 * epochs as f64, 0.0..100.0)?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .label_style(TEXT)
+        .x_desc("epoch")
+        .y_label_formatter(&|height| format!("{height:.0} %"))
+        .draw()?;
+    for (index, (name, epochs)) in runs.iter().enumerate() {
+        let color = Palette99::pick(index).stroke_width(2);
+        let line = epochs.iter().map(|epoch| (epoch.number as f64, 100.0 * epoch.accuracy));
+        chart
+            .draw_series(LineSeries::new(line, color))?
+            .label(*name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::MiddleRight)
+        .label_font(TEXT)
+        .background_style(WHITE)
+        .border_style(BLACK.mix(0.3))
+        .draw()?;
+    canvas.present()?;
+    Ok(())
+}
+
 /// What one panel shows: epochs and heights.
 struct Curves {
     name: String,

@@ -8,10 +8,8 @@ use super::data::{Digits, Image};
 use super::exchange::Exchange;
 use super::network::{self, Network, Tensors};
 use super::report::{Epoch, Progress};
+use super::sparse::{Sparse, Traffic};
 use super::{Failure, Options};
-
-/// Of the step before, how much is taken again.
-const MOMENTUM: f32 = 0.9;
 
 /// What comes out of it for one rank.
 pub struct Trained {
@@ -19,6 +17,8 @@ pub struct Trained {
     pub network: Network,
     /// How it went.
     pub epochs: Vec<Epoch>,
+    /// What was exchanged, if that was done sparsely.
+    pub traffic: Option<Traffic>,
 }
 
 /// Trains as one rank of the communicator. Rank 0 tells how it goes.
@@ -32,24 +32,25 @@ pub fn train(
     let mut worker = Worker::new(communicator, options)?;
     let mut order: Vec<&Image> = digits.training.iter().collect();
     let mut dice = fastrand::Rng::with_seed(options.seed);
-    let mut epochs = Vec::with_capacity(options.epochs);
-    for number in 1..=options.epochs {
+    let mut epochs = Vec::with_capacity(options.epochs());
+    for number in 1..=options.epochs() {
         dice.shuffle(&mut order); // every rank in the same way
         let mut steps = Vec::with_capacity(order.len() / options.batch);
-        let bytes = worker.exchange.bytes()?;
+        let bytes = worker.gradients.bytes()?;
         for batch in order.chunks_exact(options.batch) {
-            steps.push(worker.step(batch, options.lr)?);
+            steps.push(worker.step(batch, options)?);
             if first {
                 progress.step();
             }
         }
-        let bytes = worker.exchange.bytes()? - bytes;
+        let bytes = worker.gradients.bytes()? - bytes;
         epochs.push(summary(number, &steps, worker.network.evaluate(&digits.test).1, bytes));
         if first {
             progress.epoch(&epochs[number - 1]);
         }
     }
-    Ok(Trained { network: worker.network, epochs })
+    let traffic = worker.gradients.traffic()?;
+    Ok(Trained { network: worker.network, epochs, traffic })
 }
 
 /// One rank at work.
@@ -57,10 +58,43 @@ struct Worker<'a> {
     network: Network,
     /// What is averaged in a step: the gradients, and behind them the loss as one more tensor.
     tensors: Tensors,
-    exchange: Exchange<'a>,
+    gradients: Gradients<'a>,
     /// This rank's images in a batch: as many as every rank's, from here on.
     from: usize,
     share: usize,
+}
+
+/// How gradients are averaged.
+enum Gradients<'a> {
+    Dense(Exchange<'a>),
+    Sparse(Box<Sparse<'a>>),
+}
+
+impl Gradients<'_> {
+    /// `tensors`: as in [`Worker`].
+    fn average(&mut self, tensors: &mut Tensors) -> Result<(), Failure> {
+        match self {
+            Gradients::Dense(exchange) => exchange.average(tensors),
+            Gradients::Sparse(sparse) => {
+                let (loss, gradients) = tensors.split_last_mut().expect("the loss");
+                sparse.average(gradients, &mut loss[0])
+            }
+        }
+    }
+
+    fn bytes(&mut self) -> Result<u64, Failure> {
+        match self {
+            Gradients::Dense(exchange) => exchange.bytes(),
+            Gradients::Sparse(sparse) => sparse.bytes(),
+        }
+    }
+
+    fn traffic(&mut self) -> Result<Option<Traffic>, Failure> {
+        match self {
+            Gradients::Dense(_) => Ok(None),
+            Gradients::Sparse(sparse) => sparse.traffic().map(Some),
+        }
+    }
 }
 
 /// What a step came to.
@@ -82,22 +116,29 @@ impl<'a> Worker<'a> {
 
         let mut tensors = network::zeros();
         tensors.push(vec![0.0]);
-        let exchange = Exchange::new(communicator, &tensors)?;
-        Ok(Worker { network, tensors, exchange, from: rank * share, share })
+        let last = tensors.len() - 1;
+        let gradients = match options.sparse() {
+            None => Gradients::Dense(Exchange::new(communicator, &tensors)?),
+            Some(how) => {
+                let sparse = Sparse::new(communicator, &tensors[..last], &how)?;
+                Gradients::Sparse(Box::new(sparse))
+            }
+        };
+        Ok(Worker { network, tensors, gradients, from: rank * share, share })
     }
 
     /// Learns from this rank's share of `batch`, and from what the others learn from theirs.
-    fn step(&mut self, batch: &[&Image], rate: f32) -> Result<Step, Failure> {
+    fn step(&mut self, batch: &[&Image], options: &Options) -> Result<Step, Failure> {
         let start = Instant::now();
         let images = &batch[self.from..][..self.share];
         let last = self.tensors.len() - 1;
         self.tensors[last][0] = self.network.backward(images, &mut self.tensors[..last]);
 
         let computed = Instant::now();
-        self.exchange.average(&mut self.tensors)?;
+        self.gradients.average(&mut self.tensors)?;
         let communicating = computed.elapsed();
 
-        self.network.step(&self.tensors[..last], rate, MOMENTUM);
+        self.network.step(&self.tensors[..last], options.lr, options.momentum());
         Ok(Step { loss: self.tensors[last][0], time: start.elapsed(), communicating })
     }
 }

@@ -1,0 +1,318 @@
+/* Sparse allreduce: every algorithm beside the dense allreduce of the peer, fp32 and bf16, in the same
+ * run; and the selection alone, which is a call of one rank.
+ *
+ * Gradients are bell-shaped random numbers, other ones on each rank and the same in every call, so
+ * residuals grow and are sent as in training. In place, the gradient is added by nobody: before each
+ * call, untimed, the accumulator becomes the gradient again. Before anything of a row is timed, one
+ * call is made and its result compared between the ranks, bit for bit. */
+#include "benches/sparse.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "benches/bench.h"
+#include "benches/collective.h"
+
+/* What stays for all rows of one count. */
+struct data {
+    size_t count;
+    void *gradient[BENCH_MAX_RANKS];    /* f32 */
+    void *accumulator[BENCH_MAX_RANKS]; /* f32, in place; and the dense peer's buffer */
+    void *result[BENCH_MAX_RANKS];      /* f32 */
+    float *host[2];
+};
+
+/* What is measured. */
+struct row {
+    const char *what, *mode;
+    double density;
+    struct data *data;
+    trib_sparse *sparse[BENCH_MAX_RANKS];
+    bool in_place;
+    void *index[BENCH_MAX_RANKS], *entries[BENCH_MAX_RANKS]; /* of select */
+    struct bench_call dense[BENCH_MAX_RANKS];
+};
+
+struct output {
+    FILE *csv;
+    double dense_us; /* median of the fp32 row, for the ratio */
+};
+
+/* A bell: the sum of three uniform numbers of 21 bits, from splitmix64 (Steele et al. 2014). */
+static float bell(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    const uint64_t mask = (1u << 21) - 1;
+    const int64_t sum = (int64_t)((z & mask) + (z >> 21 & mask) + (z >> 42 & mask));
+    return (float)(sum - 3 * (int64_t)(mask / 2)) * 0x1p-20f;
+}
+
+static void make_data(const struct bench *bench, struct data *data, size_t count)
+{
+    const size_t bytes = count * sizeof(float);
+    data->count = count;
+    for (int i = 0; i < 2; i++)
+        data->host[i] = bench_must(malloc(bytes));
+    for (int rank = 0; rank < bench->ranks; rank++) {
+        uint64_t state = (uint64_t)rank << 40;
+        for (size_t i = 0; i < count; i++)
+            data->host[0][i] = bell(&state);
+        data->gradient[rank] = bench_alloc(bench, rank, bytes);
+        data->accumulator[rank] = bench_alloc(bench, rank, bytes);
+        data->result[rank] = bench_alloc(bench, rank, bytes);
+        bench_copy(bench, rank, data->gradient[rank], data->host[0], bytes);
+        bench_copy(bench, rank, data->accumulator[rank], data->host[0], bytes);
+    }
+}
+
+static void drop_data(const struct bench *bench, struct data *data)
+{
+    for (int rank = 0; rank < bench->ranks; rank++) {
+        bench_free(bench, rank, data->gradient[rank]);
+        bench_free(bench, rank, data->accumulator[rank]);
+        bench_free(bench, rank, data->result[rank]);
+    }
+    for (int i = 0; i < 2; i++)
+        free(data->host[i]);
+}
+
+/* -------------------------------------------------------------------------------- the bodies */
+
+static void run_dense(const struct bench *bench, int rank, void *argument)
+{
+    bench->peer->run(bench, rank, ((struct row *)argument)->dense);
+}
+
+static void run_sparse(const struct bench *bench, int rank, void *argument)
+{
+    const struct row *row = argument;
+    const struct data *data = row->data;
+    void *gradient = row->in_place ? data->accumulator[rank] : data->gradient[rank];
+    BENCH_OK(trib_sparse_allreduce(row->sparse[rank], gradient, data->result[rank],
+                                   bench->stream[rank]));
+}
+
+static void run_select(const struct bench *bench, int rank, void *argument)
+{
+    const struct row *row = argument;
+    const struct data *data = row->data;
+    void *gradient = row->in_place ? data->accumulator[rank] : data->gradient[rank];
+    BENCH_OK(trib_sparse_allreduce_entries(row->sparse[rank], gradient, row->index[rank],
+                                           row->entries[rank], data->result[rank],
+                                           bench->stream[rank]));
+}
+
+static void refill(const struct bench *bench, int rank, void *argument)
+{
+    const struct data *data = ((struct row *)argument)->data;
+    BENCH_OK(trib_device_copy(bench->device[rank], data->accumulator[rank], data->gradient[rank],
+                              data->count * sizeof(float), bench->stream[rank]));
+}
+
+/* A sparse state is made by all ranks together. */
+struct making {
+    struct row *row;
+    const trib_sparse_options *options;
+    trib_comm *const *comm;
+};
+
+static void make_sparse(const struct bench *bench, int rank, void *argument)
+{
+    const struct making *making = argument;
+    (void)bench;
+    BENCH_OK(trib_sparse_create(&making->row->sparse[rank], making->comm[rank],
+                                making->row->data->count, TRIB_F32, making->options));
+}
+
+static void drop_sparse(const struct bench *bench, int rank, void *argument)
+{
+    (void)bench;
+    BENCH_OK(trib_sparse_destroy(((struct row *)argument)->sparse[rank]));
+}
+
+/* ---------------------------------------------------------------------------------- the rows */
+
+static void print_heading(FILE *csv)
+{
+    printf("%-16s %-9s %10s %8s | %10s %10s %10s | %12s %9s %9s\n", "algorithm", "mode", "count",
+           "density", "median us", "p99", "queue", "words/call", "of dense", "fallbacks");
+    if (csv != NULL)
+        fprintf(csv, "algorithm,mode,count,density,median_us,p99_us,queue_us,words_a_call,"
+                     "of_dense_f32,fallbacks,wrong\n");
+}
+
+static void print_row(const struct row *row, const struct bench_result *result, uint64_t words,
+                      uint64_t fallbacks, size_t wrong, struct output *output)
+{
+    const double median = result->device.median, p99 = result->device.p99;
+    const double ratio = output->dense_us > 0 ? median / output->dense_us : 0;
+    printf("%-16s %-9s %10zu %8g | %10.1f %10.1f %10.1f | %12llu %9.3f %9llu%s\n", row->what,
+           row->mode, row->data->count, row->density, median, p99, result->host,
+           (unsigned long long)words, ratio, (unsigned long long)fallbacks,
+           wrong == 0 ? "" : "  WRONG");
+    fflush(stdout);
+    if (output->csv != NULL)
+        fprintf(output->csv, "%s,%s,%zu,%g,%.2f,%.2f,%.2f,%llu,%.4f,%llu,%zu\n", row->what,
+                row->mode, row->data->count, row->density, median, p99, result->host,
+                (unsigned long long)words, ratio, (unsigned long long)fallbacks, wrong);
+}
+
+/* Ranks whose result is not rank 0's, and calls that have not delivered. */
+static size_t count_wrong(const struct bench *bench, struct row *row)
+{
+    const size_t bytes = row->data->count * sizeof(float);
+    size_t wrong = 0;
+    for (int rank = 0; rank < bench->ranks; rank++) {
+        float *host = row->data->host[rank > 0];
+        wrong += trib_sparse_status(row->sparse[rank]) != TRIB_OK;
+        bench_copy(bench, rank, host, row->data->result[rank], bytes);
+        wrong += memcmp(host, row->data->host[0], bytes) != 0;
+    }
+    return wrong;
+}
+
+static size_t measure_dense(const struct bench *bench, struct data *data, trib_dtype dtype,
+                            const struct sparse_options *options, struct output *output)
+{
+    struct row row = {.what = "dense", .mode = trib_dtype_name(dtype), .density = 1, .data = data};
+    for (int rank = 0; rank < bench->ranks; rank++)
+        row.dense[rank] = (struct bench_call){
+            .collective = bench_collective_find("allreduce"), .send = data->accumulator[rank],
+            .recv = data->result[rank], .count = data->count, .dtype = dtype, .op = TRIB_SUM};
+    const struct bench_result result =
+        bench_time(bench, run_dense, &row, options->warmup, options->iterations);
+    if (dtype == TRIB_F32)
+        output->dense_us = result.device.median;
+    const uint64_t ranks = (uint64_t)bench->ranks;
+    print_row(&row, &result, 2 * data->count * trib_dtype_size(dtype) / 4 * (ranks - 1) / ranks, 0,
+              0, output);
+    return 0;
+}
+
+/* `row->sparse` is made; measure and destroy it. */
+static size_t measure(const struct bench *bench, struct row *row, bench_body body, bool compare,
+                      const struct sparse_options *options, struct output *output)
+{
+    const bench_body prepare = row->in_place ? refill : NULL;
+    trib_sparse_statistics before = TRIB_SPARSE_STATISTICS_INIT, after = before;
+    (void)bench_time_prepared(bench, prepare, body, row, 0, 1);
+    const size_t wrong = compare ? count_wrong(bench, row) : 0;
+    BENCH_OK(trib_sparse_statistics_get(&before, row->sparse[0]));
+    const struct bench_result result =
+        bench_time_prepared(bench, prepare, body, row, options->warmup, options->iterations);
+    BENCH_OK(trib_sparse_statistics_get(&after, row->sparse[0]));
+    const uint64_t calls = after.calls - before.calls;
+    print_row(row, &result, (after.words_received - before.words_received) / (calls ? calls : 1),
+              after.fallbacks - before.fallbacks, wrong, output);
+    (void)bench_time(bench, drop_sparse, row, 0, 1);
+    return wrong;
+}
+
+static size_t measure_sparse(const struct bench *bench, struct data *data, const char *algorithm,
+                             double density, bool in_place, trib_dtype wire,
+                             const struct sparse_options *options, struct output *output)
+{
+    struct row row = {.what = algorithm, .mode = wire != 0 ? "bf16" : in_place ? "in_place"
+                                                                               : "separate",
+                      .density = density, .data = data, .in_place = in_place};
+    trib_sparse_options how = TRIB_SPARSE_OPTIONS_INIT;
+    how.algorithm = algorithm;
+    how.density = density;
+    how.flags = in_place ? TRIB_SPARSE_IN_PLACE : 0;
+    how.wire = wire;
+    struct making making = {&row, &how, bench->comm};
+    (void)bench_time(bench, make_sparse, &making, 0, 1);
+    return measure(bench, &row, run_sparse, true, options, output);
+}
+
+/* The selection alone: topka of a communicator of one rank, entries as result. `alone`: those. */
+static size_t measure_select(const struct bench *bench, trib_comm *const *alone, struct data *data,
+                             double density, bool in_place, const struct sparse_options *options,
+                             struct output *output)
+{
+    struct row row = {.what = "select", .mode = in_place ? "in_place" : "separate",
+                      .density = density, .data = data, .in_place = in_place};
+    trib_sparse_options how = TRIB_SPARSE_OPTIONS_INIT;
+    how.algorithm = "topka";
+    how.density = density;
+    how.flags = TRIB_SPARSE_ENTRIES | (in_place ? (uint32_t)TRIB_SPARSE_IN_PLACE : 0);
+    struct making making = {&row, &how, alone};
+    (void)bench_time(bench, make_sparse, &making, 0, 1);
+    for (int rank = 0; rank < bench->ranks; rank++) {
+        const size_t capacity = (size_t)trib_sparse_capacity(row.sparse[rank]);
+        row.index[rank] = bench_alloc(bench, rank, capacity * sizeof(uint32_t));
+        row.entries[rank] = bench_alloc(bench, rank, capacity * sizeof(float));
+    }
+    const size_t wrong = measure(bench, &row, run_select, false, options, output);
+    for (int rank = 0; rank < bench->ranks; rank++) {
+        bench_free(bench, rank, row.index[rank]);
+        bench_free(bench, rank, row.entries[rank]);
+    }
+    return wrong;
+}
+
+static size_t measure_density(const struct bench *bench, trib_comm *const *alone, struct data *data,
+                              double density, const struct sparse_options *options,
+                              struct output *output)
+{
+    size_t wrong = 0;
+    for (int in_place = 0; in_place < 2 && options->select; in_place++)
+        wrong += measure_select(bench, alone, data, density, in_place, options, output);
+    for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++) {
+        const char *name = trib_sparse_algorithm_name(i);
+        if (!bench_in_list(options->algorithms, name))
+            continue;
+        if (options->separate)
+            wrong += measure_sparse(bench, data, name, density, false, 0, options, output);
+        if (options->in_place)
+            wrong += measure_sparse(bench, data, name, density, true, 0, options, output);
+        if (options->bf16)
+            wrong += measure_sparse(bench, data, name, density, false, TRIB_BF16, options, output);
+    }
+    return wrong;
+}
+
+struct loner {
+    trib_comm *comm[BENCH_MAX_RANKS];
+};
+
+static void open_alone(const struct bench *bench, int rank, void *argument)
+{
+    BENCH_OK(trib_comm_split(&((struct loner *)argument)->comm[rank], bench->comm[rank], rank, 0));
+}
+
+int main(int argc, char **argv)
+{
+    const struct sparse_options options = sparse_options(argc, argv);
+    struct bench bench;
+    static struct data data;
+    static struct loner loner;
+    struct output output = {NULL, 0};
+    size_t wrong = 0;
+    if (options.csv != NULL)
+        output.csv = bench_must(fopen(options.csv, "w"));
+    bench_open(&bench, options.backend, options.ranks, 0, 0);
+    (void)bench_time(&bench, open_alone, &loner, 0, 1);
+    bench_print_setting(&bench);
+    print_heading(output.csv);
+    for (int i = 0; i < options.ncounts; i++) {
+        make_data(&bench, &data, options.counts[i]);
+        wrong += measure_dense(&bench, &data, TRIB_F32, &options, &output);
+        wrong += measure_dense(&bench, &data, TRIB_BF16, &options, &output);
+        for (int j = 0; j < options.ndensities; j++)
+            wrong += measure_density(&bench, loner.comm, &data, options.densities[j], &options,
+                                     &output);
+        drop_data(&bench, &data);
+    }
+    for (int rank = 0; rank < bench.ranks; rank++)
+        BENCH_OK(trib_comm_destroy(loner.comm[rank]));
+    bench_close(&bench);
+    if (output.csv != NULL && fclose(output.csv) != 0)
+        wrong++;
+    return wrong == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

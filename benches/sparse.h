@@ -1,0 +1,24 @@
+/* trib_sparse: what is asked of it. */
+#ifndef TRI_BENCHES_SPARSE_H
+#define TRI_BENCHES_SPARSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { SPARSE_MAX_LIST = 16 };
+
+struct sparse_options {
+    const char *backend;    /* NULL: the best */
+    const char *algorithms; /* names with commas, or "all" */
+    size_t counts[SPARSE_MAX_LIST];
+    double densities[SPARSE_MAX_LIST];
+    int ncounts, ndensities;
+    int ranks, iterations, warmup;
+    bool separate, in_place, select, bf16; /* which rows */
+    const char *csv;
+};
+
+/* Prints and exits where it cannot. */
+struct sparse_options sparse_options(int argc, char **argv);
+
+#endif

@@ -1,0 +1,125 @@
+//! Gradients that the ranks exchange sparsely: each call sends the largest entries of all of a rank's
+//! gradients together, and what it does not send it adds to the next ones.
+
+use tributary::{Communicator, DType, DeviceVec, ReduceOp, SparseAllReduce, SparseOptions, Stream};
+
+use super::Failure;
+
+/// Gradients are rounded to multiples of this. Then sums of them are exact, in any order, and the
+/// books can be compared to the last bit; the training does not notice.
+const GRAIN: f32 = 1.0 / (1 << 20) as f32;
+
+/// Tensors of one rank, as one long one, and their sparse allreduce.
+///
+/// It works in place: the accumulator on the device holds the residual, to which each step's
+/// gradients are added.
+pub struct Sparse<'a> {
+    communicator: &'a mut Communicator,
+    stream: Stream,
+    state: SparseAllReduce,
+    accumulator: DeviceVec<f32>,
+    sum: DeviceVec<f32>,
+    loss: DeviceVec<f32>,
+    /// To find whether anything is lost on the way: what all ranks have given in a step.
+    given: DeviceVec<f64>,
+    leak: f64,
+    /// What is in the accumulator between two steps.
+    residual: Vec<f32>,
+}
+
+/// What a rank exchanged in a training.
+#[derive(Clone, Debug)]
+pub struct Traffic {
+    /// The algorithm that ran.
+    pub algorithm: String,
+    /// Words of 4 bytes that this rank received in a step.
+    pub words: f64,
+    /// What it would have received of a dense allreduce.
+    pub dense_words: f64,
+    /// The most, over steps and entries, by which the ranks' gradients differ from what they became:
+    /// the result and the residuals.
+    pub leak: f64,
+}
+
+impl Sparse<'_> {
+    /// For gradients of the lengths of `like`.
+    pub fn new<'a>(
+        communicator: &'a mut Communicator,
+        like: &[Vec<f32>],
+        options: &SparseOptions,
+    ) -> Result<Sparse<'a>, Failure> {
+        let device = communicator.device();
+        let len = like.iter().map(Vec::len).sum();
+        let options = options.clone().in_place(true);
+        let state = SparseAllReduce::new(communicator, len, DType::F32, &options)?;
+        Ok(Sparse {
+            communicator,
+            stream: Stream::new(device)?,
+            state,
+            accumulator: DeviceVec::zeros(device, len)?,
+            sum: DeviceVec::zeros(device, len)?,
+            loss: DeviceVec::zeros(device, 1)?,
+            given: DeviceVec::zeros(device, len)?,
+            leak: 0.0,
+            residual: vec![0.0; len],
+        })
+    }
+
+    /// Every rank's `gradients` become the average of what was chosen of them, and of what was left
+    /// of earlier ones; `loss` becomes the average over the ranks.
+    pub fn average(&mut self, gradients: &mut [Vec<f32>], loss: &mut f32) -> Result<(), Failure> {
+        let mut acc = std::mem::take(&mut self.residual);
+        for (a, g) in acc.iter_mut().zip(gradients.iter().flatten()) {
+            *a += (g / GRAIN).round() * GRAIN;
+        }
+        self.accumulator.upload(&acc, &self.stream)?;
+        self.loss.upload(&[*loss], &self.stream)?;
+        self.communicator.scope(&self.stream, |scope| {
+            let (accumulator, sum) = (&mut self.accumulator, &mut self.sum);
+            scope.sparse_allreduce_in_place(&mut self.state, accumulator, sum)?;
+            scope.allreduce_in_place(&mut self.loss, ReduceOp::Avg)
+        })?;
+        self.state.status()?;
+        self.residual = self.accumulator.download(&self.stream)?;
+        let sum = self.sum.download(&self.stream)?;
+        self.balance(&acc, &sum)?;
+
+        *loss = self.loss.download(&self.stream)?[0];
+        let ranks = self.communicator.size() as f32;
+        for (gradient, sum) in gradients.iter_mut().flatten().zip(sum) {
+            *gradient = sum / ranks;
+        }
+        Ok(())
+    }
+
+    /// What all ranks gave, `acc` less what they kept, is the sum.
+    fn balance(&mut self, acc: &[f32], sum: &[f32]) -> Result<(), Failure> {
+        let given = acc.iter().zip(&self.residual).map(|(a, r)| f64::from(*a) - f64::from(*r));
+        let given: Vec<f64> = given.collect();
+        self.given.upload(&given, &self.stream)?;
+        self.communicator.scope(&self.stream, |scope| {
+            scope.allreduce_in_place(&mut self.given, ReduceOp::Sum)
+        })?;
+        let given = self.given.download(&self.stream)?;
+        let differences = given.iter().zip(sum).map(|(given, &sum)| (given - f64::from(sum)).abs());
+        self.leak = differences.fold(self.leak, f64::max);
+        Ok(())
+    }
+
+    /// What this rank has exchanged so far.
+    pub fn traffic(&mut self) -> Result<Traffic, Failure> {
+        let statistics = self.state.statistics()?;
+        let ranks = self.communicator.size() as f64;
+        Ok(Traffic {
+            words: statistics.words_received as f64 / statistics.calls_delivered.max(1) as f64,
+            dense_words: 2.0 * statistics.count as f64 * (ranks - 1.0) / ranks,
+            algorithm: statistics.algorithm,
+            leak: self.leak,
+        })
+    }
+
+    /// Bytes that this rank has sent so far.
+    pub fn bytes(&mut self) -> Result<u64, Failure> {
+        Ok(self.state.statistics()?.bytes_sent)
+    }
+}
