@@ -14,6 +14,7 @@ namespace {
 
 template <typename T>
 struct Slots {
+    using Type = T;
     tri_chunks chunks;
     tri_entries out;
     uint32_t slots;
@@ -22,22 +23,30 @@ struct Slots {
     {
         return slots;
     }
-    __device__ uint32_t ties() const
+    __device__ Level level() const
     {
-        return 0;
+        return {0, 0}; // above 0
     }
-    __device__ Kind kind(uint32_t i) const
+    __device__ Key<T> load(uint32_t i, bool wanted) const
     {
-        return value_at<T>(chunks.value, chunks.dtype, i) != 0 ? Kind::kIn : Kind::kOut;
+        return load_bits<T>(wanted, chunks.value, chunks.dtype, i);
     }
-    __device__ void keep(uint32_t i, uint32_t at) const
+    __device__ T value(uint32_t i, Key<T> bits) const
+    {
+        return value_of<T>(bits, chunks.value, chunks.dtype, i);
+    }
+    __device__ uint32_t load_index(uint32_t i, bool wanted) const
+    {
+        return load_if(wanted, chunks.index + i, 0);
+    }
+    __device__ void keep(uint32_t i, uint32_t index, T value, uint32_t at) const
     {
         if (at >= out.capacity)
             return;
-        out.index[at] = i / chunks.k * chunks.chunk + chunks.index[i];
-        put_value(out.value, out.dtype, at, value_at<T>(chunks.value, chunks.dtype, i));
+        out.index[at] = i / chunks.k * chunks.chunk + index;
+        put_value(out.value, out.dtype, at, value);
     }
-    __device__ void drop(uint32_t, uint32_t) const
+    __device__ void drop(uint32_t, uint32_t, T, uint32_t) const
     {
     }
     __device__ void end(uint32_t found, uint32_t) const

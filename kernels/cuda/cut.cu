@@ -6,6 +6,7 @@
 namespace {
 
 constexpr uint32_t kDigitBits = 11, kDigits = TRI_CUT_DIGITS;
+constexpr uint32_t kDeep = 4; // loads of a thread that are on their way together
 static_assert(kDigits == 1u << kDigitBits, "a digit has as many bits as the histogram has bins");
 
 __host__ __device__ inline uint32_t shift_of(trib_dtype dtype, int round)
@@ -45,13 +46,23 @@ __global__ void __launch_bounds__(kThreads)
     const uint32_t shift = shift_of(entries.dtype, round);
     const uint32_t before = round == 0 ? 0 : shift + kDigitBits; // round 0: all keys agree
     const uint64_t prefix = round == 0 ? 0 : cut->key >> before;
-    const T *values = static_cast<const T *>(entries.value);
     const uint32_t n = count_of(entries);
-    const size_t stride = static_cast<size_t>(gridDim.x) * kThreads;
-    for (size_t i = static_cast<size_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
-        const uint64_t key = key_of(values[i]);
-        if (key != 0 && (round == 0 || key >> before == prefix))
-            atomicAdd(&bins[key >> shift & (kDigits - 1)], 1);
+    const size_t stride = static_cast<size_t>(gridDim.x) * kDeep * kThreads;
+    for (size_t base = static_cast<size_t>(blockIdx.x) * kDeep * kThreads; base < n;
+         base += stride) {
+        Key<T> bits[kDeep];
+#pragma unroll
+        for (uint32_t j = 0; j < kDeep; j++) {
+            const size_t i = base + j * kThreads + threadIdx.x;
+            bits[j] = load_bits<T>(i < n, entries.value, entries.dtype, i);
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < kDeep; j++) {
+            const size_t i = base + j * kThreads + threadIdx.x;
+            const uint64_t key = key_of(value_of<T>(bits[j], entries.value, entries.dtype, i));
+            if (key != 0 && (round == 0 || key >> before == prefix))
+                atomicAdd(&bins[key >> shift & (kDigits - 1)], 1);
+        }
     }
     __syncthreads();
     for (uint32_t d = threadIdx.x; d < kDigits; d += kThreads) {
@@ -119,6 +130,7 @@ __global__ void __launch_bounds__(kNarrow)
 
 template <typename T>
 struct Ties {
+    using Type = T;
     tri_entries entries;
     const tri_cut *cut;
 
@@ -126,11 +138,17 @@ struct Ties {
     {
         return count_of(entries);
     }
-    __device__ Kind kind(uint32_t i) const
+    __device__ Level level() const
     {
-        const uint64_t key = cut->key;
-        const T value = static_cast<const T *>(entries.value)[i];
-        return key != 0 && key_of(value) == key ? Kind::kTie : Kind::kOut;
+        return {cut->key, 0};
+    }
+    __device__ Key<T> load(uint32_t i, bool wanted) const
+    {
+        return load_bits<T>(wanted, entries.value, entries.dtype, i);
+    }
+    __device__ T value(uint32_t i, Key<T> bits) const
+    {
+        return value_of<T>(bits, entries.value, entries.dtype, i);
     }
 };
 
@@ -141,14 +159,13 @@ __global__ void __launch_bounds__(kThreads)
     const Found mine = count_piece(items);
     if (threadIdx.x != 0)
         return;
+    table[blockIdx.x] = mine;
     if (gridDim.x == 1)
-        *ties = mine.ties;
-    else
-        table[blockIdx.x] = mine;
+        *ties = items.cut->key == 0 ? 0 : mine.ties;
 }
 
 __global__ void __launch_bounds__(kThreads)
-    add_ties(const Found *table, uint32_t pieces, uint32_t *ties)
+    add_ties(const tri_cut *cut, const Found *table, uint32_t pieces, uint32_t *ties)
 {
     __shared__ ScanRoom<kThreads> room;
     uint32_t sum = 0;
@@ -156,7 +173,7 @@ __global__ void __launch_bounds__(kThreads)
         sum += table[piece].ties;
     sum = block_sum(sum, room);
     if (threadIdx.x == 0)
-        *ties = sum;
+        *ties = cut->key == 0 ? 0 : sum;
 }
 
 template <typename T>
@@ -167,7 +184,7 @@ trib_status launch_count_ties(const tri_entries *entries, const tri_cut *cut, ui
     Found *table = static_cast<Found *>(scratch);
     uint32_t blocks = pieces_for(entries->capacity);
     void *count[] = {&items, &table, &ties};
-    void *add[] = {&table, &blocks, &ties};
+    void *add[] = {&cut, &table, &blocks, &ties};
     const trib_status status = launch_kernel(reinterpret_cast<const void *>(count_ties<T>), blocks,
                                              kThreads, count, stream);
     if (status != TRIB_OK || blocks == 1)

@@ -4,6 +4,8 @@
 
 namespace {
 
+constexpr uint32_t kDeep = 4; // loads of a thread that are on their way together
+
 // ---------------------------------------------------------------------------------------- entries
 
 template <typename T>
@@ -22,11 +24,24 @@ __global__ void __launch_bounds__(kThreads) deliver(const EntriesJob<T> job)
     const uint32_t n = *job.decision == 0 ? 0 : count_of(job.entries);
     if (blockIdx.x == 0 && threadIdx.x == 0)
         *job.count = n;
-    const size_t stride = static_cast<size_t>(gridDim.x) * kThreads;
-    for (size_t i = static_cast<size_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
-        job.index[i] = job.entries.index[i];
-        const T value = value_at<T>(job.entries.value, job.entries.dtype, i);
-        narrow(static_cast<Out *>(job.value)[i], divided(value, job.divisor));
+    const size_t stride = static_cast<size_t>(gridDim.x) * kDeep * kThreads;
+    for (size_t base = static_cast<size_t>(blockIdx.x) * kDeep * kThreads; base < n;
+         base += stride) {
+        Loaded<T> loaded[kDeep];
+#pragma unroll
+        for (uint32_t j = 0; j < kDeep; j++) {
+            const size_t i = base + j * kThreads + threadIdx.x;
+            loaded[j] = load_entry<T>(i < n, job.entries, i);
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < kDeep; j++) {
+            const size_t i = base + j * kThreads + threadIdx.x;
+            if (i >= n)
+                continue;
+            job.index[i] = loaded[j].index;
+            narrow(static_cast<Out *>(job.value)[i],
+                   divided(value_of(loaded[j], job.entries, i), job.divisor));
+        }
     }
 }
 
@@ -50,7 +65,6 @@ struct alignas(sizeof(T) * V) Vector {
 template <typename T, typename Out, int V>
 __global__ void __launch_bounds__(kThreads) deliver_dense(const DenseJob<T> job)
 {
-    constexpr uint32_t kDeep = 4;
     const bool delivers = *job.decision != 0;
     const Vector<T, V> *from = static_cast<const Vector<T, V> *>(job.sum);
     Vector<Out, V> *to = static_cast<Vector<Out, V> *>(job.out);
@@ -98,7 +112,7 @@ trib_status tri_cuda_sparse_deliver(const struct tri_entries *entries, uint32_t 
                                     trib_dtype out_dtype, uint32_t *count, double divisor,
                                     const uint32_t *decision, trib_stream stream)
 {
-    const uint32_t blocks = blocks_for(entries->capacity, 4 * kThreads, kMaxBlocks);
+    const uint32_t blocks = blocks_for(entries->capacity, kDeep * kThreads, kMaxBlocks);
     const EntriesJob<float> job = {*entries, index,    value,
                                    count,    decision, divisor_of<float>(divisor)};
     switch (out_dtype) {

@@ -65,10 +65,25 @@ __device__ inline T value_of(Key<T> bits, const void *values, trib_dtype dtype, 
     return __uint_as_float(dtype != TRIB_BF16 ? word : upper ? word & 0xffff0000u : word << 16);
 }
 
+// Index and value of an entry, on their way.
 template <typename T>
-__device__ inline T value_at(const void *values, trib_dtype dtype, size_t i)
+struct Loaded {
+    uint32_t index;
+    Key<T> bits;
+};
+
+// UINT32_MAX, which is no index, if it is not wanted.
+template <typename T>
+__device__ inline Loaded<T> load_entry(bool wanted, const tri_entries &entries, size_t i)
 {
-    return value_of<T>(load_bits<T>(true, values, dtype, i), values, dtype, i);
+    return {load_if(wanted, entries.index + i, UINT32_MAX),
+            load_bits<T>(wanted, entries.value, entries.dtype, i)};
+}
+
+template <typename T>
+__device__ inline T value_of(const Loaded<T> &loaded, const tri_entries &entries, size_t i)
+{
+    return value_of<T>(loaded.bits, entries.value, entries.dtype, i);
 }
 
 template <typename T>

@@ -25,14 +25,7 @@ inline Lists<Capacity> lists_of(const tri_entries *lists, int32_t n)
     return job;
 }
 
-// An entry as it is loaded, and what it comes to: where in the tile, and its value. Places beyond the
-// tile are none.
-template <typename T>
-struct Loaded {
-    uint32_t index;
-    Key<T> bits;
-};
-
+// What an entry comes to: where in the tile, and its value. Places beyond the tile are none.
 template <typename T>
 struct Addend {
     uint32_t place;
@@ -51,7 +44,7 @@ struct Stretches {
         const uint32_t begin = ends[2 * l], end = ends[2 * l + 1];
         return end > begin ? min(end - begin, size) : 0;
     }
-    // Entry `at` of those of list l; UINT32_MAX, which is no index, if it is not wanted.
+    // Entry `at` of those of list l.
     __device__ uint32_t load_index(uint32_t l, uint32_t at, bool wanted) const
     {
         return load_if(wanted, lists.list[l].index + (static_cast<size_t>(ends[2 * l]) + at),
@@ -59,16 +52,12 @@ struct Stretches {
     }
     __device__ Loaded<T> load(uint32_t l, uint32_t at, bool wanted) const
     {
-        const tri_entries &list = lists.list[l];
-        return {load_index(l, at, wanted),
-                load_bits<T>(wanted, list.value, list.dtype,
-                             static_cast<size_t>(ends[2 * l]) + at)};
+        return load_entry<T>(wanted, lists.list[l], static_cast<size_t>(ends[2 * l]) + at);
     }
     __device__ Addend<T> addend(uint32_t l, uint32_t at, const Loaded<T> &loaded) const
     {
-        const tri_entries &list = lists.list[l];
-        return {loaded.index - first, value_of<T>(loaded.bits, list.value, list.dtype,
-                                                  static_cast<size_t>(ends[2 * l]) + at)};
+        const size_t i = static_cast<size_t>(ends[2 * l]) + at;
+        return {loaded.index - first, value_of(loaded, lists.list[l], i)};
     }
 };
 

@@ -37,23 +37,36 @@ __device__ inline UnionTile tile_of(const Union &job, uint32_t i)
     return {static_cast<uint32_t>(job.first + begin), static_cast<uint32_t>(end - begin)};
 }
 
+__device__ inline void set_bit(uint32_t *bits, uint32_t size, uint32_t place)
+{
+    if (place < size)
+        atomicOr(&bits[place / kWarp], 1u << place % kWarp);
+}
+
 // Set the bits of all entries in the tile; `ends` are found on the way. Barriers at both ends.
 template <uint32_t Capacity>
 __device__ inline void mark(uint32_t *bits, uint32_t *ends, const Lists<Capacity> &lists,
                             const Union &job, const UnionTile &tile)
 {
+    const uint32_t t = threadIdx.x;
     __syncthreads();
-    for (uint32_t word = threadIdx.x; word < job.words; word += kThreads)
+    for (uint32_t word = t; word < job.words; word += kThreads)
         bits[word] = 0;
     find_ends(ends, lists, lists.n, tile.first, tile.size);
     __syncthreads();
     const Stretches<float, Capacity> in = {lists, ends, tile.first, tile.size};
-    for (uint32_t l = 0; l < lists.n; l++) {
-        const uint32_t length = in.length(l);
-        for (uint32_t at = threadIdx.x; at < length; at += kThreads) {
-            const uint32_t place = in.load_index(l, at, true) - tile.first;
-            if (place < tile.size)
-                atomicOr(&bits[place / kWarp], 1u << place % kWarp);
+    for (uint32_t l = 0; l < lists.n; l += kAhead) {
+        uint32_t index[kAhead], length[kAhead];
+#pragma unroll
+        for (uint32_t j = 0; j < kAhead; j++) {
+            length[j] = l + j < lists.n ? in.length(l + j) : 0;
+            index[j] = in.load_index(l + j, t, t < length[j]);
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < kAhead; j++) {
+            set_bit(bits, tile.size, index[j] - tile.first);
+            for (uint32_t at = t + kThreads; at < length[j]; at += kThreads)
+                set_bit(bits, tile.size, in.load_index(l + j, at, true) - tile.first);
         }
     }
     __syncthreads();

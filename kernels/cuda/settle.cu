@@ -27,17 +27,16 @@ template <typename T>
 __device__ inline Batch<T> load_batch(const tri_entries &entries, size_t base, uint32_t n)
 {
     Batch<T> batch;
-    Key<T> bits[kDeep];
+    Loaded<T> loaded[kDeep];
 #pragma unroll
     for (uint32_t j = 0; j < kDeep; j++) {
         const size_t i = base + j * kThreads + threadIdx.x;
-        batch.index[j] = load_if(i < n, entries.index + i, UINT32_MAX);
-        bits[j] = load_bits<T>(i < n, entries.value, entries.dtype, i);
+        loaded[j] = load_entry<T>(i < n, entries, i);
     }
 #pragma unroll
     for (uint32_t j = 0; j < kDeep; j++) {
-        const size_t i = base + j * kThreads + threadIdx.x;
-        batch.value[j] = value_of<T>(bits[j], entries.value, entries.dtype, i);
+        batch.index[j] = loaded[j].index;
+        batch.value[j] = value_of(loaded[j], entries, base + j * kThreads + threadIdx.x);
     }
     return batch;
 }

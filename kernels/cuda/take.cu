@@ -6,6 +6,7 @@ namespace {
 
 template <typename T>
 struct Sides {
+    using Type = T;
     tri_entries entries, kept, dropped;
     const tri_cut *cut;
     bool drops; // `dropped` is asked for
@@ -14,30 +15,37 @@ struct Sides {
     {
         return count_of(entries);
     }
-    __device__ uint32_t ties() const
+    __device__ Level level() const
     {
-        return cut->key == 0 ? 0 : cut->ties;
+        return {cut->key, cut->key == 0 ? 0 : cut->ties};
     }
-    __device__ Kind kind(uint32_t i) const
+    __device__ Key<T> load(uint32_t i, bool wanted) const
     {
-        const uint64_t key = key_of(static_cast<const T *>(entries.value)[i]), at = cut->key;
-        return key > at ? Kind::kIn : key == at ? Kind::kTie : Kind::kOut;
+        return load_bits<T>(wanted, entries.value, entries.dtype, i);
     }
-    __device__ void copy(const tri_entries &out, uint32_t i, uint32_t at) const
+    __device__ T value(uint32_t i, Key<T> bits) const
+    {
+        return value_of<T>(bits, entries.value, entries.dtype, i);
+    }
+    __device__ uint32_t load_index(uint32_t i, bool wanted) const
+    {
+        return load_if(wanted, entries.index + i, 0);
+    }
+    __device__ void copy(const tri_entries &out, uint32_t index, T value, uint32_t at) const
     {
         if (at >= out.capacity)
             return;
-        out.index[at] = entries.index[i];
-        put_value(out.value, out.dtype, at, static_cast<const T *>(entries.value)[i]);
+        out.index[at] = index;
+        put_value(out.value, out.dtype, at, value);
     }
-    __device__ void keep(uint32_t i, uint32_t at) const
+    __device__ void keep(uint32_t, uint32_t index, T value, uint32_t at) const
     {
-        copy(kept, i, at);
+        copy(kept, index, value, at);
     }
-    __device__ void drop(uint32_t i, uint32_t at) const
+    __device__ void drop(uint32_t, uint32_t index, T value, uint32_t at) const
     {
         if (drops)
-            copy(dropped, i, at);
+            copy(dropped, index, value, at);
     }
     __device__ void end(uint32_t in, uint32_t out) const
     {

@@ -1,20 +1,26 @@
-// Taking some of a list's items out of it, in their order.
+// Taking some of a list's items out of it, in their order: those whose magnitude is above a level, and the
+// first few of those at it.
 //
 // The list is cut into one piece a block. One launch counts what each piece holds, a second adds up
 // the counts of the pieces before its own and writes. Of `Items` is asked:
-//   uint32_t n() const                     how many there are
-//   Kind kind(uint32_t i) const            of item i
-//   uint32_t ties() const                  so many of the items of kind TIE, the first, are in
-//   void keep(uint32_t i, uint32_t at)     item i is the at-th that is in
-//   void drop(uint32_t i, uint32_t at)     item i is the at-th that is out
-//   void end(uint32_t kept, uint32_t dropped)
+//   Type                                       f32 or f64
+//   uint32_t n() const                         how many there are
+//   Level level() const
+//   Key<Type> load(uint32_t i, bool wanted) const, Type value(uint32_t i, Key<Type> bits) const
+//   uint32_t load_index(uint32_t i, bool wanted) const
+//   void keep(uint32_t i, uint32_t index, Type value, uint32_t at) const   item i is the at-th that is in
+//   void drop(...) const                                                   that is out
+//   void end(uint32_t kept, uint32_t dropped) const
 #pragma once
 
 #include "kernels/cuda/entries.cuh"
 
 namespace {
 
-enum class Kind : uint32_t { kOut, kIn, kTie };
+struct Level {
+    uint64_t key;
+    uint32_t ties; // so many of those at it are in
+};
 
 constexpr uint32_t kRows = 4;                // items of a thread at a time
 constexpr uint32_t kStep = kRows * kThreads; // of a block
@@ -42,18 +48,25 @@ __device__ inline Piece piece_of(uint32_t n)
 template <typename Items>
 __device__ inline Found count_piece(const Items &items)
 {
+    using T = typename Items::Type;
     __shared__ ScanRoom<kThreads> room;
     const Piece piece = piece_of(items.n());
-    const uint32_t size = piece.end - piece.begin;
+    const uint64_t level = items.level().key;
     uint32_t in = 0, ties = 0;
-    for (uint32_t base = 0; base < size; base += min(kStep, size - base)) {
+    for (uint32_t begin = piece.begin, size; begin < piece.end; begin += size) {
+        size = min(kStep, piece.end - begin);
+        Key<T> bits[kRows];
 #pragma unroll
         for (uint32_t row = 0; row < kRows; row++) {
             const uint32_t at = row * kThreads + threadIdx.x;
-            const Kind kind =
-                at < size - base ? items.kind(piece.begin + base + at) : Kind::kOut;
-            in += kind == Kind::kIn;
-            ties += kind == Kind::kTie;
+            bits[row] = items.load(begin + at, at < size);
+        }
+#pragma unroll
+        for (uint32_t row = 0; row < kRows; row++) {
+            const uint32_t at = row * kThreads + threadIdx.x;
+            const uint64_t key = key_of(items.value(begin + at, bits[row]));
+            in += at < size && key > level;
+            ties += at < size && key == level;
         }
     }
     in = block_sum(in, room);
@@ -84,51 +97,61 @@ __global__ void __launch_bounds__(kThreads) thin_count(const Items items, Found 
 template <typename Items>
 __global__ void __launch_bounds__(kThreads) thin_write(const Items items, const Found *table)
 {
+    using T = typename Items::Type;
     constexpr uint32_t kWarps = kThreads / kWarp;
     static_assert(kRows * kWarps == kWarp, "one warp adds up the counts of all warps and rows");
-    __shared__ uint32_t counts[2][kWarp]; // of a warp in a row: kIn, and kTie in the upper half
-    const uint32_t lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-    const uint32_t n = items.n(), ties = items.ties();
+    __shared__ uint32_t counts[2][kWarp]; // of a warp in a row: above, and at the level in the upper half
+    const uint32_t lane = lane_of(), warp = threadIdx.x / kWarp, below = (1u << lane) - 1;
+    const uint32_t n = items.n();
+    const Level level = items.level();
     const Piece piece = piece_of(n);
     Found before = found_before(table);
-    for (uint32_t begin = piece.begin, side = 0; begin < piece.end; side ^= 1) {
-        const uint32_t size = min(kStep, piece.end - begin);
-        uint32_t in[kRows], tied[kRows];
+    for (uint32_t begin = piece.begin, side = 0, size; begin < piece.end; begin += size, side ^= 1) {
+        size = min(kStep, piece.end - begin);
+        Key<T> bits[kRows];
+        uint32_t index[kRows], in[kRows], tied[kRows];
 #pragma unroll
         for (uint32_t row = 0; row < kRows; row++) {
             const uint32_t at = row * kThreads + threadIdx.x;
-            const Kind kind = at < size ? items.kind(begin + at) : Kind::kOut;
-            in[row] = __ballot_sync(kAllLanes, kind == Kind::kIn);
-            tied[row] = __ballot_sync(kAllLanes, kind == Kind::kTie);
+            bits[row] = items.load(begin + at, at < size);
+            index[row] = items.load_index(begin + at, at < size);
+        }
+#pragma unroll
+        for (uint32_t row = 0; row < kRows; row++) {
+            const uint32_t at = row * kThreads + threadIdx.x;
+            const uint64_t key = key_of(items.value(begin + at, bits[row]));
+            in[row] = __ballot_sync(kAllLanes, at < size && key > level.key);
+            tied[row] = __ballot_sync(kAllLanes, at < size && key == level.key);
             if (lane == 0)
                 counts[side][row * kWarps + warp] = __popc(in[row]) | __popc(tied[row]) << 16;
         }
         // The one barrier of a step: what is written in the next lies on the other side.
         __syncthreads();
         const uint32_t own = counts[side][lane];
-        const uint32_t through = warp_inclusive(own), prefix = through - own;
+        const uint32_t through = warp_inclusive(own);
 #pragma unroll
         for (uint32_t row = 0; row < kRows; row++) {
             const uint32_t at = row * kThreads + threadIdx.x;
-            const uint32_t packed = __shfl_sync(kAllLanes, prefix, row * kWarps + warp);
-            const uint32_t below = (1u << lane) - 1;
+            const uint32_t packed = __shfl_sync(kAllLanes, through - own, row * kWarps + warp);
             const uint32_t tie = before.ties + (packed >> 16) + __popc(tied[row] & below);
-            const uint32_t kept =
-                before.in + (packed & 0xffff) + __popc(in[row] & below) + min(tie, ties);
+            const uint32_t kept = before.in + (packed & 0xffff) + __popc(in[row] & below) +
+                                  min(tie, level.ties);
+            const bool is_in = (in[row] >> lane & 1) != 0;
+            const bool is_tie = (tied[row] >> lane & 1) != 0 && tie < level.ties;
             if (at >= size)
                 continue;
-            if ((in[row] >> lane & 1) != 0 || ((tied[row] >> lane & 1) != 0 && tie < ties))
-                items.keep(begin + at, kept);
+            const T value = items.value(begin + at, bits[row]);
+            if (is_in || is_tie)
+                items.keep(begin + at, index[row], value, kept);
             else
-                items.drop(begin + at, begin + at - kept);
+                items.drop(begin + at, index[row], value, begin + at - kept);
         }
         const uint32_t all = __shfl_sync(kAllLanes, through, kWarp - 1);
         before.in += all & 0xffff;
         before.ties += all >> 16;
-        begin += size;
     }
     if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0) {
-        const uint32_t kept = before.in + min(before.ties, ties);
+        const uint32_t kept = before.in + min(before.ties, level.ties);
         items.end(kept, n - kept);
     }
 }
