@@ -59,6 +59,12 @@ struct arena {
         size_t at, bytes;
     } open[ARENA_MARKS];
     size_t n_open;
+    /* What was placed, for messages; the first ARENA_MARKS of it. */
+    struct {
+        size_t at, bytes;
+        const char *name;
+    } blocks[ARENA_MARKS];
+    size_t n_blocks;
 };
 
 bool arena_open(struct arena *arena, const struct kernels_place *place, size_t capacity);
@@ -68,6 +74,8 @@ void arena_reset(struct arena *arena);
 /* Room for `bytes` bytes, `misalign` bytes after a multiple of 256, with at least 64 bytes of canaries
  * on each side; an offset into device and image. */
 size_t arena_place(struct arena *arena, size_t bytes, size_t misalign);
+/* Call what was placed at `at` by a name. */
+void arena_name(struct arena *arena, size_t at, const char *name);
 /* From `at` on lie `count` elements, and NaNs among them are all the same. */
 void arena_mark(struct arena *arena, size_t at, size_t count, trib_dtype dtype);
 /* The `bytes` bytes from `at` on may be anything. */

@@ -29,6 +29,7 @@ void arena_reset(struct arena *arena)
     arena->used = 0;
     arena->n_marks = 0;
     arena->n_open = 0;
+    arena->n_blocks = 0;
 }
 
 void arena_poison(struct arena *arena, size_t at, size_t bytes)
@@ -49,7 +50,22 @@ size_t arena_place(struct arena *arena, size_t bytes, size_t misalign)
         abort();
     arena_poison(arena, arena->used, end - arena->used);
     arena->used = end;
+    if (arena->n_blocks < ARENA_MARKS) {
+        arena->blocks[arena->n_blocks].at = at;
+        arena->blocks[arena->n_blocks].bytes = bytes;
+        arena->blocks[arena->n_blocks].name = "";
+        arena->n_blocks++;
+    }
     return at;
+}
+
+void arena_name(struct arena *arena, size_t at, const char *name)
+{
+    for (size_t b = arena->n_blocks; b-- > 0;)
+        if (arena->blocks[b].at == at) {
+            arena->blocks[b].name = name;
+            return;
+        }
 }
 
 void arena_mark(struct arena *arena, size_t at, size_t count, trib_dtype dtype)
@@ -99,6 +115,24 @@ void arena_download(struct arena *arena)
     arena->place->download(arena->found, arena->device, arena->used);
 }
 
+/* The first byte that differs, and in which block it lies or behind which. */
+static bool tell_difference(const struct arena *arena, const unsigned char *found,
+                            const char *what)
+{
+    size_t i = 0, b = 0, differ = 0;
+    while (found[i] == arena->image[i])
+        i++;
+    for (size_t j = i; j < arena->used; j++)
+        differ += found[j] != arena->image[j];
+    while (b + 1 < arena->n_blocks && arena->blocks[b + 1].at <= i)
+        b++;
+    return CHECK_MSG(false,
+                     "%s: %zu bytes differ; the first is %zu of the %zu of block %zu (%s): %02x, "
+                     "expected %02x",
+                     what, differ, i - arena->blocks[b].at, arena->blocks[b].bytes, b,
+                     arena->blocks[b].name, found[i], arena->image[i]);
+}
+
 bool arena_compare(struct arena *arena, unsigned char *found, const char *what)
 {
     same_open(arena, found);
@@ -107,11 +141,7 @@ bool arena_compare(struct arena *arena, unsigned char *found, const char *what)
     same_nans(arena, arena->image);
     if (memcmp(found, arena->image, arena->used) == 0)
         return true;
-    size_t i = 0;
-    while (found[i] == arena->image[i])
-        i++;
-    return CHECK_MSG(false, "%s: byte %zu of %zu is %02x, expected %02x", what, i, arena->used,
-                     found[i], arena->image[i]);
+    return tell_difference(arena, found, what);
 }
 
 bool arena_check(struct arena *arena, const char *what)

@@ -230,6 +230,41 @@ void sparse_run(struct sparse_rig *rig, const struct sparse_call *call)
         run_twin(rig, call);
 }
 
+static void run_series(struct sparse_rig *rig, const struct sparse_call *call,
+                       struct captured *captured, void *graph)
+{
+    struct arena *arena = &rig->arena;
+    arena->n_open = 0;
+    memcpy(rig->inputs, arena->image, arena->used);
+    call->expect(rig, call->argument);
+    arena->place->upload(arena->device, rig->inputs, arena->used);
+    if (graph != NULL)
+        arena->place->replay(graph);
+    else
+        queue_captured(captured);
+    arena_download(arena);
+    if (call->adopt != NULL)
+        call->adopt(rig, call->argument);
+    (void)arena_compare(arena, arena->found, call->what);
+}
+
+void sparse_run_series(struct sparse_rig *rig, const struct sparse_call *call,
+                       void (*refill)(struct sparse_rig *rig, const void *argument, int i), int n)
+{
+    const struct kernels_place *place = rig->arena.place;
+    const struct sparse_target target = {place->kernels->sparse, rig->arena.device,
+                                         scratch_ready(rig, call, 0, RANDOM_BYTES), place->stream};
+    struct captured captured = {call, &target};
+    void *graph = place->capture != NULL ? place->capture(queue_captured, &captured) : NULL;
+    for (int i = 0; i < n; i++) {
+        refill(rig, call->argument, i);
+        run_series(rig, call, &captured, graph);
+    }
+    if (graph != NULL)
+        place->discard(graph);
+    scratch_check(rig, call, 0);
+}
+
 /* -------------------------------------------------------------------------------------- suite */
 
 enum { RIG_BYTES = 64 << 20, SHARED_BYTES = 1 << 20 };

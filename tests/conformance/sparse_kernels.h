@@ -59,6 +59,10 @@ struct sparse_call {
 
 /* Make the call in all ways and compare. Afterwards the image holds what it should have done. */
 void sparse_run(struct sparse_rig *rig, const struct sparse_call *call);
+/* The call captured once and launched n times, on other data each time: `refill` changes the image,
+ * not where things lie. Scratch memory is as the launch before left it. */
+void sparse_run_series(struct sparse_rig *rig, const struct sparse_call *call,
+                       void (*refill)(struct sparse_rig *rig, const void *argument, int i), int n);
 /* At least so much scratch memory at rig->scratch[0], full of random bytes. */
 void *sparse_scratch(struct sparse_rig *rig, size_t bytes);
 /* Memory + offset, NULL for SPARSE_NONE. */

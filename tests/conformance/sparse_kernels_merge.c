@@ -230,8 +230,34 @@ static void at_the_end(struct sparse_rig *rig)
     check_end();
 }
 
+/* Lists that are full, that overlap, that are empty, in turn. */
+static void refill_merging(struct sparse_rig *rig, const void *argument, int i)
+{
+    const struct merging *m = argument;
+    const uint32_t entries[] = {900, 0, 37, 900, 1};
+    fill_lists(rig, m, (enum overlap)(i % OVERLAPS), entries[i % 5], SPARSE_GAUSS);
+}
+
+static void series(struct sparse_rig *rig)
+{
+    struct merging m = {.n = 3, .first = 500, .count = 40000, .divisor = 3,
+                        .decision = SPARSE_NONE, .result_dtype = TRIB_F32};
+    check_begin("%s merges again and again", rig->arena.place->kernels->name);
+    place_merging(rig, &m, 900, TRIB_F32);
+    m.out = sparse_list_place(rig, 3 * 900, TRIB_F32, true);
+    m.result = arena_place(&rig->arena, m.count * 4, 0);
+    struct sparse_call call = {"merge", queue_merging, expect_merging, NULL, &m,
+                               m.first + m.count, 3 * 903, 3 * 903, TRIB_F32};
+    sparse_run_series(rig, &call, refill_merging, 12);
+    m.dense = true;
+    call.what = "merge_dense";
+    sparse_run_series(rig, &call, refill_merging, 12);
+    check_end();
+}
+
 void sparse_merge_suite(struct sparse_rig *rig)
 {
+    series(rig);
     merge(rig);
     merge_dense(rig);
     if (!rig->quick) {

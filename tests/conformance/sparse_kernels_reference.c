@@ -125,6 +125,9 @@ struct sparse_list sparse_list_place(struct sparse_rig *rig, uint32_t capacity, 
     list.index = arena_place(&rig->arena, capacity * sizeof(uint32_t), 0);
     list.value = arena_place(&rig->arena, capacity * trib_dtype_size(dtype), 0);
     arena_mark(&rig->arena, list.value, capacity, dtype);
+    arena_name(&rig->arena, list.count, "count");
+    arena_name(&rig->arena, list.index, "indices");
+    arena_name(&rig->arena, list.value, "values");
     return list;
 }
 
@@ -217,11 +220,14 @@ struct sparse_state sparse_state_place(struct sparse_rig *rig, size_t count, tri
     for (int i = 0; i < buffers; i++) {
         state.buffer[i] = arena_place(&rig->arena, count * size, shift % 4 * size);
         arena_mark(&rig->arena, state.buffer[i], count, dtype);
+        arena_name(&rig->arena, state.buffer[i], i == 0 ? "buffer 0" : "buffer 1");
     }
     if (gradient_dtype != 0) {
         const size_t element = trib_dtype_size(gradient_dtype);
         state.current = sparse_word(rig, kernels_random() & 1);
         state.gradient = arena_place(&rig->arena, count * element, shift / 4 % 4 * element);
+        arena_name(&rig->arena, state.current, "current");
+        arena_name(&rig->arena, state.gradient, "gradient");
         sparse_fill(rig->arena.image + state.buffer[0], dtype, count, SPARSE_ZERO, 0);
         sparse_fill(rig->arena.image + state.buffer[1], dtype, count, SPARSE_ZERO, 0);
     }

@@ -96,10 +96,15 @@ static void adopt_fallbacks(struct sparse_rig *rig, const void *argument)
     arena_forget(&rig->arena, s->fallbacks, sizeof before);
 }
 
+static struct sparse_call call_of(const struct selecting *s)
+{
+    return (struct sparse_call){"select", queue_select, expect_select, adopt_fallbacks, s,
+                                s->state.count, s->out.capacity, s->k, s->state.dtype};
+}
+
 static void run_select(struct sparse_rig *rig, const struct selecting *s)
 {
-    const struct sparse_call call = {"select", queue_select, expect_select, adopt_fallbacks, s,
-                                     s->state.count, s->out.capacity, s->k, s->state.dtype};
+    const struct sparse_call call = call_of(s);
     sparse_run(rig, &call);
 }
 
@@ -140,6 +145,8 @@ static struct selecting place_select(struct sparse_rig *rig, const struct mode *
     s.nonfinite = sparse_word(rig, 77);
     s.kth = sparse_number(rig, mode->dtype, 5);
     s.fallbacks = sparse_word(rig, 41);
+    arena_name(&rig->arena, s.nonfinite, "nonfinite");
+    arena_name(&rig->arena, s.kth, "kth");
     return s;
 }
 
@@ -319,8 +326,41 @@ static void leave_out(struct sparse_rig *rig)
         }
 }
 
+/* Data, threshold and the side of the accumulator change from launch to launch. */
+static void refill_select(struct sparse_rig *rig, const void *argument, int i)
+{
+    static const int order[] = {SPARSE_GAUSS, SPARSE_ZERO, SPARSE_INFINITIES, SPARSE_HOT_TILE,
+                                SPARSE_EQUAL, SPARSE_LAYERS, SPARSE_TIES_AT, SPARSE_GAUSS};
+    const struct selecting *s = argument;
+    if (s->state.current != SPARSE_NONE)
+        sparse_word_put(rig->arena.image, s->state.current, (uint32_t)i / 2 % 2);
+    if (s->threshold != SPARSE_NONE)
+        kernels_put(rig->arena.image + s->threshold, s->state.dtype, i % 3 * 0.5);
+    fill_select(rig, s, order[i % 8], s->k);
+}
+
+static void series(struct sparse_rig *rig)
+{
+    static const size_t counts[] = {5000, 150001};
+    for (size_t c = 0; c < 2; c++)
+        for (size_t m = 0; m < (rig->quick ? 2 : 7); m++)
+            for (int has_threshold = 0; has_threshold < 2; has_threshold++) {
+                check_begin("%s select again and again of %zu, %s%s",
+                            rig->arena.place->kernels->name, counts[c], modes[m].name,
+                            has_threshold ? ", threshold" : "");
+                struct selecting s = place_select(rig, &modes[m], counts[c],
+                                                  (uint32_t)counts[c] / 60, (unsigned)m);
+                if (has_threshold)
+                    s.threshold = sparse_number(rig, modes[m].dtype, 0);
+                const struct sparse_call call = call_of(&s);
+                sparse_run_series(rig, &call, refill_select, rig->quick ? 4 : 16);
+                check_end();
+            }
+}
+
 void sparse_select_suite(struct sparse_rig *rig)
 {
+    series(rig);
     kinds(rig);
     sizes(rig);
     shifts(rig);
