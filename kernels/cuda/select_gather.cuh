@@ -10,108 +10,178 @@ namespace {
 
 constexpr uint32_t kGatherThreads = 512;
 
-// What a lane has of the tile that reaches the guess: for each step a number of 0 to 4, and after the
-// sum over lanes at most 128; four steps share a word.
+// Which elements of a lane reach the guess: a bit each, four neighbouring bits a step.
 template <uint32_t Steps>
-struct Packed {
-    uint32_t word[Steps / 4];
+struct Mask {
+    uint32_t word[(Steps + 7) / 8];
 
     __device__ uint32_t at(uint32_t step) const
     {
-        return word[step / 4] >> step % 4 * 8 & 0xff;
+        return word[step / 8] >> step % 8 * 4 & 15;
     }
 };
 
-// Candidates of this block by the digit of their distance from the guess.
-__device__ inline void add_window(uint32_t *window, uint64_t digit)
-{
-    if (digit < kDigits)
-        atomicAdd(&window[digit], 1);
-}
-
-// The candidates of a tile: to their places from `base` on, in index order.
-template <bool Clears, uint32_t Steps, typename T>
-__device__ inline void store_candidates(const Select &job, T (&value)[Steps][kFour],
-                                        const Packed<Steps> &own, const Packed<Steps> &inclusive,
-                                        const Packed<Steps> &all, uint32_t base, uint64_t index,
-                                        Key<T> low, uint32_t *window)
-{
-    uint32_t before = base; // places of the steps before
-#pragma unroll
-    for (uint32_t s = 0; s < Steps; s++) {
-        if (own.at(s) != 0) {
-            uint32_t place = before + inclusive.at(s) - own.at(s);
-#pragma unroll
-            for (uint32_t q = 0; q < kFour; q++) {
-                const Key<T> key = key_of(value[s][q]);
-                if (key < low)
-                    continue;
-                static_cast<T *>(job.value)[place] = value[s][q];
-                job.index[place] = static_cast<uint32_t>(index + s * kWarp * kFour + q);
-                add_window(window, static_cast<uint64_t>(key - low) >> kWindowShift<T>);
-                if (Clears && job.clear)
-                    value[s][q] = left_of(value[s][q], job.out.dtype);
-                place++;
-            }
-        }
-        before += all.at(s);
-    }
-}
-
 template <uint32_t Steps, typename T>
-__device__ inline Packed<Steps> count_candidates(const T (&value)[Steps][kFour], Key<T> low)
+__device__ inline Mask<Steps> find_candidates(const T (&value)[Steps][kFour], Key<T> low)
 {
-    Packed<Steps> own = {};
+    Mask<Steps> mask = {};
 #pragma unroll
     for (uint32_t s = 0; s < Steps; s++)
 #pragma unroll
         for (uint32_t q = 0; q < kFour; q++)
-            own.word[s / 4] += key_of(value[s][q]) >= low ? 1u << s % 4 * 8 : 0;
-    return own;
+            mask.word[s / 8] |= key_of(value[s][q]) >= low ? 1u << (s % 8 * 4 + q) : 0;
+    // Otherwise the compiler remembers each comparison by itself, and runs out of registers.
+#pragma unroll
+    for (uint32_t w = 0; w < sizeof mask / sizeof mask.word[0]; w++)
+        asm("" : "+r"(mask.word[w]));
+    return mask;
+}
+
+// How many there are in each step: a byte each, for a sum over lanes is at most 128. A mask's word
+// makes two words of bytes, one for its even and one for its odd steps.
+template <uint32_t Steps>
+struct Packed {
+    uint32_t word[(Steps + 7) / 8 * 2];
+
+    __device__ uint32_t at(uint32_t step) const
+    {
+        return word[step / 8 * 2 + step % 2] >> step % 8 / 2 * 8 & 0xff;
+    }
+};
+
+template <uint32_t Steps>
+__device__ inline Packed<Steps> count_bits(const Mask<Steps> &mask)
+{
+    Packed<Steps> counts;
+#pragma unroll
+    for (uint32_t w = 0; w < (Steps + 7) / 8; w++) {
+        uint32_t bits = mask.word[w];
+        bits -= bits >> 1 & 0x55555555u;
+        bits = (bits & 0x33333333u) + (bits >> 2 & 0x33333333u); // four bits: 0 to 4
+        counts.word[2 * w] = bits & 0x0f0f0f0fu;
+        counts.word[2 * w + 1] = bits >> 4 & 0x0f0f0f0fu;
+    }
+    return counts;
+}
+
+// Where a warp collects the candidates of a tile, to write them side by side: so many at a time.
+template <typename T>
+constexpr uint32_t kStaged = sizeof(T) == 8 ? 128 : 256;
+
+template <typename T>
+struct Stage {
+    T value[kStaged<T>];
+    uint32_t index[kStaged<T>]; // in the tile
+};
+
+// Those of the lane's candidates whose rank in the tile is in [start, start + kStaged).
+template <uint32_t Steps, typename T>
+__device__ inline void stage_candidates(Stage<T> &stage, const T (&value)[Steps][kFour],
+                                        const Mask<Steps> &mask, const Packed<Steps> &below,
+                                        const Packed<Steps> &all, uint32_t start)
+{
+    uint32_t before = 0 - start; // of the steps before
+#pragma unroll
+    for (uint32_t s = 0; s < Steps; s++) {
+        uint32_t place = before + below.at(s);
+#pragma unroll
+        for (uint32_t q = 0; q < kFour; q++)
+            if ((mask.at(s) >> q & 1) != 0) {
+                if (place < kStaged<T>) {
+                    stage.value[place] = value[s][q];
+                    stage.index[place] = (s * kWarp + lane_of()) * kFour + q;
+                }
+                place++;
+            }
+        before += all.at(s);
+    }
+}
+
+// Write `n` of them from `place` on; returns how many of this lane's are not finite.
+template <typename T>
+__device__ inline uint32_t write_staged(const Select &job, const Stage<T> &stage, uint32_t n,
+                                        uint32_t place, uint32_t index, Key<T> low,
+                                        uint32_t *window)
+{
+    uint32_t bad = 0;
+    for (uint32_t i = lane_of(); i < n; i += kWarp) {
+        const T value = stage.value[i];
+        const uint64_t digit = static_cast<uint64_t>(key_of(value) - low) >> kWindowShift<T>;
+        static_cast<T *>(job.value)[place + i] = value;
+        job.index[place + i] = index + stage.index[i];
+        if (digit < kDigits)
+            atomicAdd(&window[digit], 1);
+        bad += !finite(value);
+    }
+    return bad;
+}
+
+// What is left of the lane's candidates.
+template <uint32_t Steps, typename T>
+__device__ inline void clear_candidates(T (&value)[Steps][kFour], const Mask<Steps> &mask,
+                                        trib_dtype entry)
+{
+#pragma unroll
+    for (uint32_t s = 0; s < Steps; s++)
+        if (mask.at(s) != 0)
+#pragma unroll
+            for (uint32_t q = 0; q < kFour; q++)
+                if ((mask.at(s) >> q & 1) != 0)
+                    value[s][q] = left_of(value[s][q], entry);
 }
 
 // One tile; returns how many infinities and NaNs this lane has seen.
 template <uint32_t Steps, typename T, typename G>
 __device__ inline uint32_t gather_tile(const Select &job, const Range<T, G> &range, uint32_t tile,
-                                       Key<T> low, uint32_t *window)
+                                       Key<T> low, Stage<T> &stage, uint32_t *window)
 {
     const uint64_t begin = static_cast<uint64_t>(tile) * (Steps * kWarp * kFour);
     T value[Steps][kFour];
     load_tile<kWarp>(value, range, begin, lane_of());
 
-    const Packed<Steps> own = count_candidates(value, low);
-    Packed<Steps> inclusive, all;
+    const Mask<Steps> mask = find_candidates(value, low);
+    const Packed<Steps> own = count_bits(mask);
+    Packed<Steps> below, all;
     uint32_t total = 0;
 #pragma unroll
-    for (uint32_t w = 0; w < Steps / 4; w++) {
-        inclusive.word[w] = warp_inclusive(own.word[w]);
-        all.word[w] = __shfl_sync(kAllLanes, inclusive.word[w], kWarp - 1);
+    for (uint32_t w = 0; w < sizeof own / sizeof own.word[0]; w++) {
+        const uint32_t inclusive = warp_inclusive(own.word[w]);
+        below.word[w] = inclusive - own.word[w];
+        all.word[w] = __shfl_sync(kAllLanes, inclusive, kWarp - 1);
     }
 #pragma unroll
     for (uint32_t s = 0; s < Steps; s++)
         total += all.at(s);
 
-    uint32_t bad = 0;
     uint32_t base = 0;
-    if (total != 0) {
-        if (lane_of() == 0) {
-            base = atomicAdd(&job.control->candidates, total);
-            if (base > job.capacity || total > job.capacity - base)
-                atomicMax(&job.control->lost, ~base);
-        }
-        base = __shfl_sync(kAllLanes, base, 0);
-        // What is not finite is mostly among the candidates, so that only here it is looked for.
-        if (low <= KeyOf<T>::kInfinity)
-            bad = count_nonfinite(value);
-        if (base <= job.capacity && total <= job.capacity - base)
-            store_candidates<Has<G>::kGradient>(
-                job, value, own, inclusive, all, base,
-                job.first + begin + lane_of() * kFour - range.begin, low, window);
-    }
-    if (low > KeyOf<T>::kInfinity)
-        bad = count_nonfinite(value);
-    if (lane_of() == 0)
+    if (total != 0 && lane_of() == 0) {
+        base = atomicAdd(&job.control->candidates, total);
         job.tile[tile] = {base, total};
+        if (base > job.capacity || total > job.capacity - base)
+            atomicMax(&job.control->lost, ~base);
+    } else if (lane_of() == 0) {
+        job.tile[tile] = {0, 0};
+    }
+    base = __shfl_sync(kAllLanes, base, 0);
+    const bool room = base <= job.capacity && total <= job.capacity - base;
+    uint32_t bad = 0;
+    // What is not finite is mostly among the candidates.
+    if (!room || low > KeyOf<T>::kInfinity)
+        bad = count_nonfinite(value);
+    if (room && total != 0) {
+        const uint32_t index = static_cast<uint32_t>(job.first + begin - range.begin);
+        for (uint32_t start = 0; start < total; start += kStaged<T>) {
+            stage_candidates(stage, value, mask, below, all, start);
+            __syncwarp();
+            const uint32_t n = min(total - start, kStaged<T>);
+            const uint32_t found =
+                write_staged(job, stage, n, base + start, index, low, window);
+            bad += low > KeyOf<T>::kInfinity ? 0 : found;
+            __syncwarp();
+        }
+        if (Has<G>::kGradient && job.clear)
+            clear_candidates(value, mask, job.out.dtype);
+    }
     if constexpr (Has<G>::kGradient)
         store_tile<kWarp>(value, range, begin, lane_of());
     return bad;
@@ -122,6 +192,7 @@ __global__ void __launch_bounds__(kGatherThreads, 1) select_gather(const Select 
 {
     __shared__ uint32_t window[kDigits];
     __shared__ MedianRoom room;
+    __shared__ Stage<T> stages[kGatherThreads / kWarp];
     for (uint32_t d = threadIdx.x; d < kDigits; d += kGatherThreads)
         window[d] = 0;
     const uint64_t lowest = lowest_of<T>(job, room);
@@ -137,7 +208,7 @@ __global__ void __launch_bounds__(kGatherThreads, 1) select_gather(const Select 
     uint32_t bad = 0;
     for (uint32_t tile = blockIdx.x * (kGatherThreads / kWarp) + threadIdx.x / kWarp;
          tile < job.tiles; tile += warps)
-        bad += gather_tile<kSteps<T, G>>(job, range, tile, low, window);
+        bad += gather_tile<kSteps<T, G>>(job, range, tile, low, stages[threadIdx.x / kWarp], window);
 
     bad = warp_sum(bad);
     if (bad != 0 && job.nonfinite != nullptr && lane_of() == 0)
