@@ -15,8 +15,8 @@
  *      largest sums, and remembers those that it dropped.
  *   3. Rank 0 has G, at most k sums, and broadcasts it; every rank's header goes to all ranks.
  *   4. Commit. What a rank chose leaves its residual where it is in G.
- *   5. What a rank dropped on the way at an index of G is added to its own residual: it is missing in G,
- *      and those who chose it have cleared it.
+ *   5. What a rank dropped on the way at an index of G is added to its own residual, round by round: it
+ *      is missing in G, and those who chose it have cleared it.
  *   6. The result is G, or its average.
  *
  * Cost, in words (an entry is two; chosen ones one and a half with bf16). A rank sends its 2k once, but

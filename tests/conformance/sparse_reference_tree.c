@@ -51,14 +51,14 @@ static void begin(struct sparse_reference *reference, struct held *held)
 }
 
 /* Of the sums that `self` holds in [first, first + n) keep the k largest; the others are its to give
- * back: they wait in dropped. */
+ * back: they wait in `dropped`. */
 static void cut(struct sparse_reference *reference, struct held *self, double *dropped, size_t first,
                 size_t n, uint64_t k)
 {
     sparse_reference_top(reference, self->sum, first, n, k, 0, self->marked, NULL);
     for (size_t i = first; i < first + n; i++)
         if (!self->marked[i]) {
-            dropped[i] = sparse_round(dropped[i] + self->sum[i], reference->acc_dtype);
+            dropped[i] = self->sum[i];
             self->sum[i] = 0;
         }
 }
@@ -70,21 +70,29 @@ static void add(const struct sparse_reference *reference, struct held *to, const
         to->sum[i] = sparse_round(to->sum[i] + from->sum[i], reference->acc_dtype);
 }
 
-/* The result is known: settle, and give back at its indices what was dropped on the way there. */
-static void end(struct sparse_reference *reference, const struct held *dropped)
+/* The result is known: what was chosen leaves the residuals where it is in it. */
+static void settle(struct sparse_reference *reference)
 {
     for (size_t i = 0; i < reference->count; i++)
         reference->support[i] = reference->sum[i] != 0;
     sparse_reference_settle(reference);
-    for (int rank = 0; rank < reference->size; rank++)
-        for (size_t i = 0; i < reference->count; i++)
-            if (reference->support[i])
-                reference->residual[rank][i] =
-                    sparse_round(reference->residual[rank][i] + dropped[rank].sum[i],
-                                 reference->acc_dtype);
+}
+
+/* What was dropped, at most once at each index, comes back at the indices of the result. */
+static void give_back(struct sparse_reference *reference, const struct held *dropped)
+{
+    for (int round = 0; round < rounds; round++)
+        for (int rank = 0; rank < reference->size; rank++)
+            for (size_t i = 0; i < reference->count; i++)
+                if (reference->support[i])
+                    reference->residual[rank][i] =
+                        sparse_round(reference->residual[rank][i] + dropped[round][rank].sum[i],
+                                     reference->acc_dtype);
 }
 
 /* -------------------------------------------------------------------------------------- gtopk */
+
+enum { ROUNDS = 8 }; /* the extra ranks of a number that is no power of two, then 64 = 2^6 */
 
 static void meet(struct sparse_reference *reference, struct held *held, struct held *dropped,
                  int to, int from)
@@ -95,8 +103,8 @@ static void meet(struct sparse_reference *reference, struct held *held, struct h
 
 void sparse_reference_gtopk(struct sparse_reference *reference)
 {
-    struct held *held = hold(reference), *dropped = hold(reference);
-    int power = 1;
+    struct held *held = hold(reference), *dropped[8]; /* one a round */
+    int power = 1, rounds = 0;
     while (2 * power <= reference->size)
         power *= 2;
     for (int rank = 0; rank < reference->size; rank++)
@@ -104,15 +112,21 @@ void sparse_reference_gtopk(struct sparse_reference *reference)
             sparse_reference_top(reference, reference->acc[rank], 0, reference->count,
                                  reference->k, 0, reference->picked[rank], NULL);
     begin(reference, held);
+    dropped[rounds++] = hold(reference);
     for (int rank = 0; power + rank < reference->size; rank++)
-        meet(reference, held, dropped, rank, power + rank);
-    for (int s = 1; s < power; s *= 2)
+        meet(reference, held, dropped[0], rank, power + rank);
+    for (int s = 1; s < power; s *= 2) {
+        dropped[rounds++] = hold(reference);
         for (int rank = 0; rank < power; rank += 2 * s)
-            meet(reference, held, dropped, rank, rank + s);
+            meet(reference, held, dropped[rounds - 1], rank, rank + s);
+    }
     memcpy(reference->sum, held[0].sum, reference->count * sizeof(double));
-    end(reference, dropped);
+    settle(reference);
+    for (int round = 0; round < rounds; round++) {
+        give_back(reference, dropped[round]);
+        let_go(reference, dropped[round]);
+    }
     let_go(reference, held);
-    let_go(reference, dropped);
 }
 
 /* ---------------------------------------------------------------------------------------- srs */
@@ -191,7 +205,8 @@ void sparse_reference_srs(struct sparse_reference *reference)
     for (int rank = 0; rank < size; rank++)
         memcpy(reference->sum + bound(reference, rank), journey.held[rank].sum + bound(reference, rank),
                (bound(reference, rank + 1) - bound(reference, rank)) * sizeof(double));
-    end(reference, journey.dropped);
+    settle(reference);
+    give_back(reference, journey.dropped);
     let_go(reference, journey.held);
     let_go(reference, journey.dropped);
     free(journey.arrived);
