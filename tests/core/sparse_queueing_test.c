@@ -1,0 +1,291 @@
+/* Sparse allreduce over a backend that queues, without a GPU: this program brings its own table of
+ * backends, with one that is the host backend but does everything at the time of the call, as nccl
+ * queues it then. So runs happen in the caller's thread, fetches wait, copies are the device's, and an
+ * abort may overtake what is queued. It can be told to fail or to be aborted on one rank. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/backend.h"
+#include "csrc/base/status.h"
+#include "tests/api/sparse.h"
+#include "tests/conformance/sparse.h"
+
+extern const struct tri_backend tri_backend_host;
+
+/* ---------------------------------------------------------------------------------- the backend */
+
+/* Of this thread, which is a rank's. Below 0: never. */
+static _Thread_local int until_no_memory = -1; /* allocations that still succeed */
+static _Thread_local int until_abort = -1;     /* collectives before one after which all is aborted */
+static _Thread_local int entered;              /* enter without leave */
+static _Thread_local int allocations, collectives;
+static _Atomic bool is_capturing;
+
+static bool out_of_memory(void)
+{
+    allocations++;
+    return until_no_memory >= 0 && until_no_memory-- == 0;
+}
+
+static trib_status alloc(int32_t device, void **out, size_t bytes)
+{
+    *out = NULL;
+    return out_of_memory() ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to have no memory")
+                           : tri_backend_host.device->alloc(device, out, bytes);
+}
+
+static trib_status alloc_shared(void **out, size_t bytes)
+{
+    *out = NULL;
+    return out_of_memory() ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to have no memory")
+                           : tri_backend_host.device->alloc_shared(out, bytes);
+}
+
+static trib_status event_create(int32_t device, trib_event *out)
+{
+    *out = NULL;
+    return out_of_memory() ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to have no memory")
+                           : tri_backend_host.device->event_create(device, out);
+}
+
+/* The tests' streams also run functions of theirs, which come first. */
+static trib_status copy(int32_t device, void *dst, const void *src, size_t bytes,
+                        trib_stream stream)
+{
+    const trib_status status = tri_backend_host.device->stream_wait(device, stream);
+    if (status == TRIB_OK && bytes != 0)
+        memmove(dst, src, bytes);
+    return status;
+}
+
+static trib_status enter(int32_t device, uintptr_t *previous)
+{
+    *previous = (uintptr_t)device + 1000;
+    entered++;
+    return TRIB_OK;
+}
+
+static void leave(uintptr_t previous)
+{
+    CHECK(previous >= 1000);
+    entered--;
+}
+
+static bool capturing(int32_t device, trib_stream stream)
+{
+    (void)device;
+    (void)stream;
+    return atomic_load(&is_capturing);
+}
+
+static trib_status collective(const struct tri_call *calls, size_t n)
+{
+    struct tri_transport *transport = calls[0].transport;
+    const struct tri_transport_ops *ops = tri_backend_host.transport;
+    struct trib_abort *state = ops->abort_state(transport);
+    CHECK(tri_abort_inside(state) > 0);
+    collectives++;
+    const trib_status status = ops->collective(calls, n);
+    if (until_abort >= 0 && until_abort-- == 0)
+        (void)tri_abort_raise(state, TRIB_ERR_ABORTED, "the communicator was aborted: as told");
+    return status;
+}
+
+static struct tri_device_ops device_ops;
+static struct tri_transport_ops transport_ops;
+static struct tri_backend backend = {.name = "queued"};
+
+/* In place of csrc/backends.c, which the linker then leaves out. */
+const struct tri_backend *const tri_backends[] = {&backend, NULL};
+
+const struct tri_backend *tri_backend_find(const char *name)
+{
+    return strcmp(name, backend.name) == 0 ? &backend : NULL;
+}
+
+static void make_backend(void)
+{
+    device_ops = *tri_backend_host.device;
+    device_ops.alloc = alloc;
+    device_ops.alloc_shared = alloc_shared;
+    device_ops.event_create = event_create;
+    device_ops.copy = copy;
+    device_ops.fetch = copy;
+    device_ops.enter = enter;
+    device_ops.leave = leave;
+    device_ops.capturing = capturing;
+    transport_ops = *tri_backend_host.transport;
+    transport_ops.submit = NULL;
+    transport_ops.collective = collective;
+    backend = tri_backend_host;
+    backend.name = "queued";
+    backend.device = &device_ops;
+    backend.transport = &transport_ops;
+}
+
+/* -------------------------------------------------------------------------------------- no memory */
+
+/* One rank has no memory for its state, at any of its allocations: no rank gets one, and all can go on. */
+static void creations(int rank, int size, void *team)
+{
+    const trib_sparse_options options = desk_options("topka", 4, 0);
+    const bool fails = rank == size - 1;
+    struct desk desk;
+    if (!desk_open(&desk, team, rank, &options)) /* what the communicator keeps is there afterwards */
+        return;
+    enum { ALLOCATIONS = 4 }; /* tally, event, what stays, what depends on k */
+    for (int at = 0; at < ALLOCATIONS; at++) {
+        trib_sparse *sparse = NULL;
+        until_no_memory = fails ? at : -1;
+        CHECK_STATUS(trib_sparse_create(&sparse, desk.comm, DESK_COUNT, TRIB_F32, &options),
+                     TRIB_ERR_OUT_OF_MEMORY);
+        CHECK_DETAIL(fails ? "told to have no memory" : "could not do its part");
+        CHECK(sparse == NULL && until_no_memory == -1);
+    }
+    allocations = 0;
+    trib_sparse *sparse = NULL;
+    CHECK_OK(trib_sparse_create(&sparse, desk.comm, DESK_COUNT, TRIB_F32, &options));
+    CHECK(allocations == ALLOCATIONS);
+    CHECK_OK(trib_sparse_destroy(sparse));
+    until_no_memory = fails ? 0 : -1; /* a larger k: the old one stays */
+    CHECK_STATUS(trib_sparse_set_k(desk.sparse, 700), TRIB_ERR_OUT_OF_MEMORY);
+    CHECK(desk_statistics(&desk).k == 4 && until_no_memory == -1);
+    desk_fill(&desk, 0, 6, 1);
+    CHECK_OK(desk_call(&desk));
+    for (int i = 0; i < 6; i++)
+        CHECK(desk.found[i] == (i < 2 ? 0 : (float)((i + 1) * size)));
+    CHECK_OK(trib_sparse_set_k(desk.sparse, 700));
+    desk_fill(&desk, 0, 0, 0);
+    CHECK_OK(desk_call(&desk));
+    CHECK(desk.found[0] == (float)size && desk.found[1] == 2 * (float)size);
+    desk_close(&desk);
+    CHECK(entered == 0);
+}
+
+/* ----------------------------------------------------------------------------------------- aborts */
+
+struct aborting {
+    struct team team;
+    const char *algorithm;
+    uint32_t flags;
+    int at;          /* so many collectives of the call come before the abort */
+    _Atomic int all; /* of the call, once it has come to its end */
+};
+
+/* A call that is aborted after one of its collectives, or after the last. On each rank: either nothing
+ * has changed, or it has delivered. */
+static void aborted(int rank, int size, void *argument)
+{
+    struct aborting *aborting = argument;
+    const trib_sparse_options options = desk_options(aborting->algorithm, 16, aborting->flags);
+    const bool in_place = (aborting->flags & TRIB_SPARSE_IN_PLACE) != 0;
+    struct desk desk;
+    float accumulator[DESK_COUNT];
+    size_t bytes, other;
+    if (!desk_open(&desk, &aborting->team, rank, &options))
+        return;
+    desk_fill(&desk, (size_t)rank, 100, 1);
+    CHECK_OK(desk_call(&desk));
+    const trib_sparse_statistics told = desk_statistics(&desk);
+    char *before = desk_export(&desk, &bytes);
+    desk_push(&desk);
+    collectives = 0;
+    until_abort = rank == size - 1 ? aborting->at : -1;
+    const trib_status status =
+        trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result, desk.stream);
+    const bool overtaken = rank != size - 1 || until_abort == -1;
+    if (rank == size - 1 && until_abort != -1)
+        atomic_store(&aborting->all, collectives);
+    CHECK_MSG(status == TRIB_OK || (overtaken && status == TRIB_ERR_ABORTED), "%s",
+              trib_last_detail());
+    until_abort = -1;
+    const trib_sparse_statistics found = desk_statistics(&desk);
+    char *after = desk_export(&desk, &other);
+    CHECK_OK(trib_device_copy(desk.device, accumulator, desk.gradient, sizeof accumulator,
+                              desk.stream));
+    if (desk_outcome(&desk) == 0) {
+        const size_t tail = in_place ? 0 : DESK_COUNT * sizeof(float);
+        CHECK_MSG(bytes == other && memcmp(before + 128, after + 128, tail) == 0,
+                  "%s: another residual", aborting->algorithm);
+        CHECK_MSG(memcmp(accumulator, desk.given, sizeof accumulator) == 0,
+                  "%s: another accumulator", aborting->algorithm);
+        CHECK(found.calls_delivered == told.calls_delivered &&
+              found.total_selected == told.total_selected &&
+              found.bytes_sent == told.bytes_sent && found.words_sent == told.words_sent);
+        CHECK_STATUS(trib_sparse_status(desk.sparse), TRIB_ERR_ABORTED);
+    } else {
+        CHECK(found.calls_delivered == told.calls_delivered + 1);
+    }
+    CHECK(entered == 0);
+    free(before);
+    free(after);
+    desk_close(&desk);
+}
+
+static void aborts(int size, const char *algorithm, uint32_t flags)
+{
+    struct aborting aborting = {.algorithm = algorithm, .flags = flags};
+    check_begin("%s, %d ranks%s: aborted after each of its collectives", algorithm, size,
+                (flags & TRIB_SPARSE_IN_PLACE) != 0 ? ", in place" : "");
+    for (int at = 0; atomic_load(&aborting.all) == 0 && at < 100; at++) {
+        aborting.at = at;
+        if (team_create(&aborting.team, "queued", size, NULL))
+            check_ranks(size, aborted, &aborting);
+        team_destroy(&aborting.team);
+    }
+    CHECK(atomic_load(&aborting.all) > 0);
+    check_end();
+}
+
+/* ---------------------------------------------------------------------------------------- capture */
+
+static void captured(int rank, int size, void *team)
+{
+    struct desk desk;
+    for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++) {
+        static const char waits[] =
+            " topkaopt topksa oktopk gaussiank gaussiankconcat gaussianksa ";
+        char word[32];
+        const char *name = trib_sparse_algorithm_name(i);
+        const trib_sparse_options options = desk_options(name, 4, 0);
+        if (!desk_open(&desk, team, rank, &options))
+            return;
+        desk_fill(&desk, 8, 4, 1);
+        desk_push(&desk);
+        atomic_store(&is_capturing, true);
+        (void)snprintf(word, sizeof word, " %s ", name);
+        const bool refused = strstr(waits, word) != NULL;
+        CHECK_STATUS(
+            trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result, desk.stream),
+            refused ? TRIB_ERR_UNSUPPORTED : TRIB_OK);
+        if (refused)
+            CHECK_DETAIL("is being captured");
+        CHECK_STATUS(trib_sparse_reset(desk.sparse, desk.stream), TRIB_ERR_UNSUPPORTED);
+        desk_pull(&desk);
+        CHECK(refused || desk.found[11] == 4 * (float)size);
+        desk_close(&desk);
+    }
+}
+
+int main(void)
+{
+    static const int sizes[] = {1, 2, 3};
+    make_backend();
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const int size = sizes[i];
+        sparse_bad("queued", size);
+        sparse_differ("queued", size);
+        sparse_calls("queued", size);
+        sparse_life("queued", size);
+        sparse_suite("queued", NULL, size, SPARSE_QUICK);
+    }
+    desk_ranks("queued", 3, NULL, creations, "one rank without memory");
+    for (int32_t i = 1; i < trib_sparse_algorithm_count(); i++) {
+        aborts(3, trib_sparse_algorithm_name(i), 0);
+        aborts(3, trib_sparse_algorithm_name(i), TRIB_SPARSE_IN_PLACE);
+    }
+    desk_ranks("queued", 2, NULL, captured, "calls on a stream that is being captured");
+    return check_finish("sparse_queueing_test");
+}
