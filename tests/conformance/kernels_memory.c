@@ -127,9 +127,10 @@ static bool tell_difference(const struct arena *arena, const unsigned char *foun
     while (b + 1 < arena->n_blocks && arena->blocks[b + 1].at <= i)
         b++;
     return CHECK_MSG(false,
-                     "%s: %zu bytes differ; the first is %zu of the %zu of block %zu (%s): %02x, "
+                     "%s: %zu bytes differ; the first is %td of the %zu of block %zu (%s): %02x, "
                      "expected %02x",
-                     what, differ, i - arena->blocks[b].at, arena->blocks[b].bytes, b,
+                     what, differ, (ptrdiff_t)i - (ptrdiff_t)arena->blocks[b].at,
+                     arena->blocks[b].bytes, b,
                      arena->blocks[b].name, found[i], arena->image[i]);
 }
 

@@ -301,5 +301,6 @@ void sparse_kernels_suite(const struct kernels_place *place)
     if (sparse_rig_open(&rig, &shared, SHARED_BYTES))
         sparse_shared_suite(&rig);
     sparse_rig_close(&rig);
-    sparse_long_suite(place);
+    if (getenv("TRIB_TEST_QUICK") == NULL)
+        sparse_long_suite(place);
 }

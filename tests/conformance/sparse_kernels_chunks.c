@@ -352,3 +352,10 @@ void sparse_chunks_suite(struct sparse_rig *rig)
     choose(rig);
     join(rig);
 }
+
+void sparse_chunks_long(struct sparse_rig *rig, size_t n)
+{
+    choose_case(rig, &modes[0], n, 65536, 5, SPARSE_FEW);
+    unpack_case(rig, n, 4096, 3, TRIB_F32, SPARSE_GAUSS);
+    merge_case(rig, 2, n, 4096, 3, TRIB_F32, TRIB_F32, 2, 1, SPARSE_GAUSS);
+}

@@ -307,3 +307,8 @@ void sparse_shared_suite(struct sparse_rig *rig)
     for (uint32_t abort_word = 0; abort_word < 2; abort_word++)
         commit_case(rig, 8, 64, abort_word, -1, -1, false);
 }
+
+void sparse_end_long(struct sparse_rig *rig, size_t n)
+{
+    settle_case(rig, n, 50000, TRIB_F32, TRIB_F32, true, -1, SAME_AMONG, 1);
+}

@@ -111,8 +111,10 @@ static void gather_case(struct sparse_rig *rig, size_t type, size_t n, uint32_t 
                 trib_dtype_name(types[type].dtype), trib_dtype_name(value));
     arena_reset(&rig->arena);
     g.state = sparse_state_place(rig, n, types[type].dtype, types[type].gradient, rig->calls);
-    sparse_fill(rig->arena.image + sparse_acc_at(rig, &g.state), g.state.dtype, n,
-                rig->calls % 2 ? SPARSE_GAUSS : SPARSE_INFINITIES, 0);
+    const int kind = rig->calls % 3 == 0   ? SPARSE_NEXT_BITS
+                     : rig->calls % 3 == 1 ? SPARSE_GAUSS
+                                           : SPARSE_INFINITIES;
+    sparse_fill(rig->arena.image + sparse_acc_at(rig, &g.state), g.state.dtype, n, kind, 0);
     const bool counted = rig->calls % 3 != 0;
     g.list = sparse_list_place(rig, entries + (counted ? 7 : 0), value, counted);
     sparse_list_fill(rig, &g.list, 0, n, entries, SPARSE_GAUSS);
@@ -317,4 +319,9 @@ void sparse_feedback_suite(struct sparse_rig *rig)
         feedback_case(rig, TRIB_F32, 0, TRIB_F32, (enum tri_guess)guess);
         feedback_case(rig, TRIB_F32, 0, TRIB_BF16, (enum tri_guess)guess);
     }
+}
+
+void sparse_feedback_long(struct sparse_rig *rig, size_t n)
+{
+    gather_case(rig, 4, n, 50000, 0);
 }

@@ -1,8 +1,26 @@
-/* select of more than 2^31 elements, in place: most of them alike, the few that stand out known. */
+/* Indices that a float could not hold; and select of more than 2^31 elements, in place: most of
+ * them alike, the few that stand out known. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/conformance/sparse_kernels.h"
+
+/* A million of the indices are above 2^24. */
+enum { LONG = (1 << 24) + (1 << 20) + 3, LONG_BYTES = 150 << 20 };
+
+void sparse_long_suite(const struct kernels_place *place)
+{
+    struct sparse_rig rig;
+    if (sparse_rig_open(&rig, place, LONG_BYTES)) {
+        sparse_select_long(&rig, LONG);
+        sparse_feedback_long(&rig, LONG);
+        sparse_end_long(&rig, LONG);
+        sparse_chunks_long(&rig, LONG);
+    }
+    sparse_rig_close(&rig);
+}
+
+/* --------------------------------------------------------------------------------------- large */
 
 enum { PIECE = 1 << 24, PEAKS = 4000, TIES = 300 };
 

@@ -372,20 +372,8 @@ void sparse_select_suite(struct sparse_rig *rig)
         million(rig);
 }
 
-/* --------------------------------------------------------------------------------------- long */
-
-enum { LONG_BYTES = 260 << 20 };
-
-/* Indices that a float could not hold. */
-void sparse_long_suite(const struct kernels_place *place)
+void sparse_select_long(struct sparse_rig *rig, size_t n)
 {
-    const size_t n = ((size_t)1 << 24) + 3;
-    struct sparse_rig rig;
-    if (getenv("TRIB_TEST_QUICK") != NULL)
-        return;
-    if (sparse_rig_open(&rig, place, LONG_BYTES)) {
-        select_case(&rig, &modes[2], SPARSE_FEW, n, (uint32_t)(n / 100), 9);
-        select_case(&rig, &modes[0], SPARSE_FEW, n, (uint32_t)(n / 8), 1);
-    }
-    sparse_rig_close(&rig);
+    select_case(rig, &modes[0], SPARSE_FEW, n, (uint32_t)(n / 20), 1);
+    select_case(rig, &modes[2], SPARSE_FEW, n / 3, (uint32_t)(n / 100), 9);
 }
