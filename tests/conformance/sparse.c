@@ -100,7 +100,8 @@ void sparse_long_runs(struct sparse_session *session)
         struct sparse_plan plan = variants[i];
         plan.count = size <= 8 ? 1009 : size <= 16 ? 509 : 301;
         plan.k = 60;
-        sparse_case(session, &plan, quick ? 35 : size <= 8 ? 300 : size <= 16 ? 140 : 66);
+        sparse_case(session, &plan,
+                    quick ? 34 : size <= 4 ? 300 : size <= 8 ? 140 : size <= 16 ? 70 : 36);
     }
 }
 
