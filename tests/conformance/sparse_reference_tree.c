@@ -81,18 +81,15 @@ static void settle(struct sparse_reference *reference)
 /* What was dropped, at most once at each index, comes back at the indices of the result. */
 static void give_back(struct sparse_reference *reference, const struct held *dropped)
 {
-    for (int round = 0; round < rounds; round++)
-        for (int rank = 0; rank < reference->size; rank++)
-            for (size_t i = 0; i < reference->count; i++)
-                if (reference->support[i])
-                    reference->residual[rank][i] =
-                        sparse_round(reference->residual[rank][i] + dropped[round][rank].sum[i],
-                                     reference->acc_dtype);
+    for (int rank = 0; rank < reference->size; rank++)
+        for (size_t i = 0; i < reference->count; i++)
+            if (reference->support[i])
+                reference->residual[rank][i] =
+                    sparse_round(reference->residual[rank][i] + dropped[rank].sum[i],
+                                 reference->acc_dtype);
 }
 
 /* -------------------------------------------------------------------------------------- gtopk */
-
-enum { ROUNDS = 8 }; /* the extra ranks of a number that is no power of two, then 64 = 2^6 */
 
 static void meet(struct sparse_reference *reference, struct held *held, struct held *dropped,
                  int to, int from)
