@@ -288,6 +288,8 @@ static void refuse_rank(int rank, int size, void *argument)
                      TRIB_ERR_INVALID_ARGUMENT);
         CHECK_STATUS(trib_sparse_import(self->state, bad, 0, add, self->stream),
                      TRIB_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(trib_sparse_import(self->state, bad, bytes + 64, add, self->stream),
+                     TRIB_ERR_INVALID_ARGUMENT);
         CHECK_STATUS(trib_sparse_import(longer, bad, bytes, add, self->stream),
                      TRIB_ERR_INVALID_ARGUMENT);
         CHECK_STATUS(trib_sparse_import(wider, bad, bytes, add, self->stream),

@@ -128,21 +128,6 @@ static void differing_rank(int rank, int size, void *argument)
     CHECK_OK(trib_comm_status(differing->session->team.comms[rank]));
 }
 
-/* One rank's options are invalid: it says so, the others learn of it. */
-static void one_mistaken_rank(int rank, int size, void *argument)
-{
-    const struct differing *differing = argument;
-    trib_sparse_options options = sparse_options(&plain);
-    trib_sparse *state = NULL;
-    (void)size;
-    if (rank == differing->odd)
-        options.decay = 7;
-    CHECK_STATUS(trib_sparse_create(&state, differing->session->team.comms[rank], COUNT, TRIB_F32,
-                                    &options),
-                 rank == differing->odd ? TRIB_ERR_INVALID_ARGUMENT : TRIB_ERR_MISMATCH);
-    CHECK(state == NULL);
-}
-
 static void other_k_rank(int rank, int size, void *argument)
 {
     struct sparse_trial *trial = argument;
@@ -178,13 +163,6 @@ static void differ(struct sparse_session *session)
         check_begin("%s, %d ranks: rank %d has another %s", session->team.backend,
                     session->team.size, differing.odd, differences[i].what);
         check_ranks(session->team.size, differing_rank, &differing);
-        check_end();
-    }
-    for (int odd = 0; odd < 2; odd++) {
-        struct differing differing = {session, odd, 0};
-        check_begin("%s, %d ranks: rank %d alone is mistaken", session->team.backend,
-                    session->team.size, odd);
-        check_ranks(session->team.size, one_mistaken_rank, &differing);
         check_end();
     }
     set_different_k(session);
