@@ -10,7 +10,7 @@ static uint64_t share_of(uint64_t total, int32_t size, int32_t b)
     return total / (uint64_t)size * (uint64_t)b + ((uint64_t)b < longer ? (uint64_t)b : longer);
 }
 
-/* Where `target` of all entries lie below; bins before *bin hold *below entries. */
+/* Where `target` entries lie below, fewer than there are; bins before *bin hold *below of them. */
 static uint64_t bound_at(uint64_t target, const uint32_t *bins, uint32_t width, uint32_t *bin,
                          uint64_t *below)
 {
@@ -28,10 +28,10 @@ void tri_balance_bounds(uint64_t *bounds, int32_t size, size_t count, const uint
         total += bins[b];
     bounds[0] = 0;
     for (int32_t b = 1; b < size; b++) {
-        /* Less than the total, so the search ends; count may end within the last bin. */
-        const uint64_t share = share_of(total == 0 ? count : total, size, b);
+        const uint64_t all = total == 0 ? count : total;
+        const uint64_t share = all * (uint64_t)b / (uint64_t)size; /* fewer than all */
         const uint64_t at = total == 0 ? share : bound_at(share, bins, width, &bin, &below);
-        bounds[b] = at < count ? at : count;
+        bounds[b] = at < count ? at : count; /* which may end within the last bin */
     }
     bounds[size] = count;
 }
