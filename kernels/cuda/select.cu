@@ -38,8 +38,8 @@ trib_status run(Select job, trib_stream stream)
     trib_status status = launch_job(select_guess<T, G>, kGuessBlocks, kGuessThreads, job, stream);
     if (status == TRIB_OK)
         status = launch_job(select_gather<T, G>,
-                            blocks_for(job.tiles, kGatherThreads / kWarp, processors),
-                            kGatherThreads, job, stream);
+                            blocks_for(job.tiles, kGatherThreads<T, G> / kWarp, processors),
+                            kGatherThreads<T, G>, job, stream);
     if (status == TRIB_OK)
         status = launch_together(select_finish<T>,
                                  blocks_for(job.count, kFinishThreads * 64,

@@ -8,7 +8,8 @@
 
 namespace {
 
-constexpr uint32_t kGatherThreads = 512;
+template <typename T, typename G>
+constexpr uint32_t kGatherThreads = Has<G>::kGradient && sizeof(T) == 4 ? 640 : 512;
 
 // Which elements of a lane reach the guess: a bit each, four neighbouring bits a step.
 template <uint32_t Steps>
@@ -21,20 +22,53 @@ struct Mask {
     }
 };
 
+// x reaches `low`, as a comparison of numbers: `low` is not above infinity, and a NaN reaches it.
+__device__ inline bool reaches(float x, float low)
+{
+    return !(fabsf(x) < low);
+}
+
+__device__ inline bool reaches(double x, double low)
+{
+    return !(fabs(x) < low);
+}
+
 template <uint32_t Steps, typename T>
 __device__ inline Mask<Steps> find_candidates(const T (&value)[Steps][kFour], Key<T> low)
 {
     Mask<Steps> mask = {};
+    const T least = magnitude(low);
 #pragma unroll
     for (uint32_t s = 0; s < Steps; s++)
 #pragma unroll
         for (uint32_t q = 0; q < kFour; q++)
-            mask.word[s / 8] |= key_of(value[s][q]) >= low ? 1u << (s % 8 * 4 + q) : 0;
+            mask.word[s / 8] |= reaches(value[s][q], least) ? 1u << (s % 8 * 4 + q) : 0;
+    if (low > KeyOf<T>::kInfinity) { // hardly ever: no number does
+        mask = {};
+#pragma unroll
+        for (uint32_t s = 0; s < Steps; s++)
+#pragma unroll
+            for (uint32_t q = 0; q < kFour; q++)
+                mask.word[s / 8] |= key_of(value[s][q]) >= low ? 1u << (s % 8 * 4 + q) : 0;
+    }
     // Otherwise the compiler remembers each comparison by itself, and runs out of registers.
 #pragma unroll
     for (uint32_t w = 0; w < sizeof mask / sizeof mask.word[0]; w++)
         asm("" : "+r"(mask.word[w]));
     return mask;
+}
+
+// How many fours have a candidate.
+template <uint32_t Steps>
+__device__ inline uint32_t count_fours(const Mask<Steps> &mask)
+{
+    uint32_t n = 0;
+#pragma unroll
+    for (uint32_t w = 0; w < sizeof mask / sizeof mask.word[0]; w++) {
+        const uint32_t pairs = mask.word[w] | mask.word[w] >> 1;
+        n += __popc((pairs | pairs >> 2) & 0x11111111u);
+    }
+    return n;
 }
 
 // How many there are in each step: a byte each, for a sum over lanes is at most 128. A mask's word
@@ -64,40 +98,44 @@ __device__ inline Packed<Steps> count_bits(const Mask<Steps> &mask)
     return counts;
 }
 
-// Where a warp collects the candidates of a tile, to write them side by side: so many at a time.
+// Where a warp collects the fours that have a candidate, so many at a time, so that its lanes can
+// share what then has to be done.
 template <typename T>
-constexpr uint32_t kStaged = sizeof(T) == 8 ? 128 : 256;
+constexpr uint32_t kStaged = sizeof(T) == 8 ? 32 : 64;
 
 template <typename T>
 struct Stage {
-    T value[kStaged<T>];
-    uint32_t index[kStaged<T>]; // in the tile
+    alignas(16) T value[kStaged<T>][kFour];
+    // The bits of the mask; from bit 4 on, where in the tile the four lies; from bit 16 on, how many
+    // of the tile's candidates come before.
+    uint32_t about[kStaged<T>];
 };
 
-// Those of the lane's candidates whose rank in the tile is in [start, start + kStaged).
+// Those of the lane's fours whose number, from `first` on, is less than kStaged.
 template <uint32_t Steps, typename T>
-__device__ inline void stage_candidates(Stage<T> &stage, const T (&value)[Steps][kFour],
-                                        const Mask<Steps> &mask, const Packed<Steps> &below,
-                                        const Packed<Steps> &all, uint32_t start)
+__device__ inline void stage_fours(Stage<T> &stage, const T (&value)[Steps][kFour],
+                                   const Mask<Steps> &mask, const Packed<Steps> &below,
+                                   const Packed<Steps> &all, uint32_t first)
 {
-    uint32_t before = 0 - start; // of the steps before
+    static_assert(Steps * kWarp <= 1u << 12, "the place of a four has 12 bits");
+    uint32_t before = 0; // of the steps before
 #pragma unroll
     for (uint32_t s = 0; s < Steps; s++) {
-        uint32_t place = before + below.at(s);
-#pragma unroll
-        for (uint32_t q = 0; q < kFour; q++)
-            if ((mask.at(s) >> q & 1) != 0) {
-                if (place < kStaged<T>) {
-                    stage.value[place] = value[s][q];
-                    stage.index[place] = (s * kWarp + lane_of()) * kFour + q;
-                }
-                place++;
+        const uint32_t bits = mask.at(s);
+        if (bits != 0) {
+            if (first < kStaged<T>) {
+                copy_four(stage.value[first], value[s]);
+                stage.about[first] =
+                    (before + below.at(s)) << 16 | (s * kWarp + lane_of()) << 4 | bits;
             }
+            first++;
+        }
         before += all.at(s);
     }
 }
 
-// Write `n` of them from `place` on; returns how many of this lane's are not finite.
+// Write the candidates of `n` fours, the tile's first to `place`; returns how many of this lane's are
+// not finite.
 template <typename T>
 __device__ inline uint32_t write_staged(const Select &job, const Stage<T> &stage, uint32_t n,
                                         uint32_t place, uint32_t index, Key<T> low,
@@ -105,13 +143,21 @@ __device__ inline uint32_t write_staged(const Select &job, const Stage<T> &stage
 {
     uint32_t bad = 0;
     for (uint32_t i = lane_of(); i < n; i += kWarp) {
-        const T value = stage.value[i];
-        const uint64_t digit = static_cast<uint64_t>(key_of(value) - low) >> kWindowShift<T>;
-        static_cast<T *>(job.value)[place + i] = value;
-        job.index[place + i] = index + stage.index[i];
-        if (digit < kDigits)
-            atomicAdd(&window[digit], 1);
-        bad += !finite(value);
+        const uint32_t about = stage.about[i];
+        uint32_t at = place + (about >> 16);
+#pragma unroll
+        for (uint32_t q = 0; q < kFour; q++)
+            if ((about >> q & 1) != 0) {
+                const T value = stage.value[i][q];
+                const uint64_t digit =
+                    static_cast<uint64_t>(key_of(value) - low) >> kWindowShift<T>;
+                static_cast<T *>(job.value)[at] = value;
+                job.index[at] = index + (about >> 4 & 0xfff) * kFour + q;
+                if (digit < kDigits)
+                    atomicAdd(&window[digit], 1);
+                bad += !finite(value);
+                at++;
+            }
     }
     return bad;
 }
@@ -148,10 +194,8 @@ __device__ inline uint32_t gather_tile(const Select &job, const Range<T, G> &ran
         const uint32_t inclusive = warp_inclusive(own.word[w]);
         below.word[w] = inclusive - own.word[w];
         all.word[w] = __shfl_sync(kAllLanes, inclusive, kWarp - 1);
+        total = __dp4a(all.word[w], 0x01010101u, total);
     }
-#pragma unroll
-    for (uint32_t s = 0; s < Steps; s++)
-        total += all.at(s);
 
     uint32_t base = 0;
     if (total != 0 && lane_of() == 0) {
@@ -170,15 +214,17 @@ __device__ inline uint32_t gather_tile(const Select &job, const Range<T, G> &ran
         bad = count_nonfinite(value);
     if (room && total != 0) {
         const uint32_t index = static_cast<uint32_t>(job.first + begin - range.begin);
-        for (uint32_t start = 0; start < total; start += kStaged<T>) {
-            stage_candidates(stage, value, mask, below, all, start);
+        const uint32_t fours = count_fours(mask), last = warp_inclusive(fours);
+        const uint32_t all_fours = __shfl_sync(kAllLanes, last, kWarp - 1);
+        uint32_t found = 0;
+        for (uint32_t start = 0; start < all_fours; start += kStaged<T>) {
+            stage_fours(stage, value, mask, below, all, last - fours - start);
             __syncwarp();
-            const uint32_t n = min(total - start, kStaged<T>);
-            const uint32_t found =
-                write_staged(job, stage, n, base + start, index, low, window);
-            bad += low > KeyOf<T>::kInfinity ? 0 : found;
+            found += write_staged(job, stage, min(all_fours - start, kStaged<T>), base, index, low,
+                                  window);
             __syncwarp();
         }
+        bad += low > KeyOf<T>::kInfinity ? 0 : found;
         if (Has<G>::kGradient && job.clear)
             clear_candidates(value, mask, job.out.dtype);
     }
@@ -188,12 +234,13 @@ __device__ inline uint32_t gather_tile(const Select &job, const Range<T, G> &ran
 }
 
 template <typename T, typename G>
-__global__ void __launch_bounds__(kGatherThreads, 1) select_gather(const Select job)
+__global__ void __launch_bounds__(kGatherThreads<T, G>, 1) select_gather(const Select job)
 {
+    constexpr uint32_t kThreads = kGatherThreads<T, G>, kWarps = kThreads / kWarp;
     __shared__ uint32_t window[kDigits];
     __shared__ MedianRoom room;
-    __shared__ Stage<T> stages[kGatherThreads / kWarp];
-    for (uint32_t d = threadIdx.x; d < kDigits; d += kGatherThreads)
+    __shared__ Stage<T> stages[kWarps];
+    for (uint32_t d = threadIdx.x; d < kDigits; d += kThreads)
         window[d] = 0;
     const uint64_t lowest = lowest_of<T>(job, room);
     if (blockIdx.x == 0 && threadIdx.x == 0) {
@@ -204,9 +251,9 @@ __global__ void __launch_bounds__(kGatherThreads, 1) select_gather(const Select 
 
     const Key<T> low = static_cast<Key<T>>(lowest);
     const Range<T, G> range = range_of<T, G>(job.acc, job.first, job.count);
-    const uint32_t warps = gridDim.x * (kGatherThreads / kWarp);
+    const uint32_t warps = gridDim.x * kWarps;
     uint32_t bad = 0;
-    for (uint32_t tile = blockIdx.x * (kGatherThreads / kWarp) + threadIdx.x / kWarp;
+    for (uint32_t tile = blockIdx.x * kWarps + threadIdx.x / kWarp;
          tile < job.tiles; tile += warps)
         bad += gather_tile<kSteps<T, G>>(job, range, tile, low, stages[threadIdx.x / kWarp], window);
 
@@ -214,7 +261,7 @@ __global__ void __launch_bounds__(kGatherThreads, 1) select_gather(const Select 
     if (bad != 0 && job.nonfinite != nullptr && lane_of() == 0)
         atomicAdd(job.nonfinite, bad);
     __syncthreads();
-    for (uint32_t d = threadIdx.x; d < kDigits; d += kGatherThreads)
+    for (uint32_t d = threadIdx.x; d < kDigits; d += kThreads)
         if (window[d] != 0)
             atomicAdd(&job.control->window[d], window[d]);
 }

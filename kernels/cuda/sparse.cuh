@@ -183,7 +183,7 @@ __device__ inline uint32_t warp_sum(uint32_t x)
 }
 
 // The sum of x over the threads below this one, and over all. Every thread of the block takes part;
-// Threads is the size of the block, a multiple of 32. `room` is shared memory that the next scan may
+// Threads is the size of the block, a multiple of 32 and at most 1,024. `room` is shared memory that the next scan may
 // use again at once.
 template <uint32_t Threads>
 struct ScanRoom {
@@ -198,14 +198,12 @@ __device__ inline uint32_t block_exclusive(uint32_t x, uint32_t &total, ScanRoom
     if (lane_of() == kWarp - 1)
         room.warps[threadIdx.x / kWarp] = inclusive;
     __syncthreads();
-    uint32_t below = 0;
-    total = 0;
-#pragma unroll
-    for (uint32_t w = 0; w < kWarps; w++) {
-        const uint32_t sum = room.warps[w];
-        below += w < threadIdx.x / kWarp ? sum : 0;
-        total += sum;
-    }
+    // Every warp adds up the sums of all: there are at most 32.
+    const uint32_t warp = threadIdx.x / kWarp;
+    const uint32_t sums = warp_inclusive(lane_of() < kWarps ? room.warps[lane_of()] : 0);
+    const uint32_t lower = __shfl_sync(kAllLanes, sums, warp - 1);
+    const uint32_t below = warp == 0 ? 0 : lower;
+    total = __shfl_sync(kAllLanes, sums, kWarp - 1);
     __syncthreads();
     return below + inclusive - x;
 }

@@ -63,6 +63,18 @@ __device__ inline void store_four(double *out, const double (&in)[kFour])
     __stcs(reinterpret_cast<double2 *>(out) + 1, make_double2(in[2], in[3]));
 }
 
+// In shared memory, aligned as a four.
+__device__ inline void copy_four(float (&out)[kFour], const float (&in)[kFour])
+{
+    *reinterpret_cast<float4 *>(out) = make_float4(in[0], in[1], in[2], in[3]);
+}
+
+__device__ inline void copy_four(double (&out)[kFour], const double (&in)[kFour])
+{
+    reinterpret_cast<double2 *>(out)[0] = make_double2(in[0], in[1]);
+    reinterpret_cast<double2 *>(out)[1] = make_double2(in[2], in[3]);
+}
+
 template <typename T>
 __device__ inline bool aligned_four(const T *data)
 {
