@@ -138,6 +138,8 @@ bool arena_compare(struct arena *arena, unsigned char *found, const char *what)
 {
     same_open(arena, found);
     same_open(arena, arena->image);
+    if (memcmp(found, arena->image, arena->used) == 0)
+        return true;
     same_nans(arena, found);
     same_nans(arena, arena->image);
     if (memcmp(found, arena->image, arena->used) == 0)

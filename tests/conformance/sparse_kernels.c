@@ -6,6 +6,9 @@
 
 enum { CANARIES = 256 };
 
+/* What scratch memory is full of. */
+enum pattern { RANDOM_BYTES, ZEROS, ONES };
+
 /* ---------------------------------------------------------------------------------------- rig */
 
 static unsigned char *host_alloc(size_t bytes)
@@ -28,13 +31,16 @@ bool sparse_rig_open(struct sparse_rig *rig, const struct kernels_place *place, 
 void sparse_rig_close(struct sparse_rig *rig)
 {
     const struct kernels_place *place = rig->arena.place;
-    place->free(rig->scratch[0]);
-    place->free(rig->scratch[1]);
-    place->free(rig->second);
+    for (int which = 0; which < 2; which++)
+        if (rig->scratch[which] != NULL)
+            place->free(rig->scratch[which]);
+    if (rig->second != NULL)
+        place->free(rig->second);
     free(rig->scratch[2]);
     free(rig->inputs);
     free(rig->mirror);
-    free(rig->dirt);
+    for (int pattern = RANDOM_BYTES; pattern <= ONES; pattern++)
+        free(rig->dirt[pattern]);
     arena_close(&rig->arena);
 }
 
@@ -50,30 +56,23 @@ void *sparse_at(unsigned char *memory, size_t offset)
 
 /* ------------------------------------------------------------------------------------ scratch */
 
-enum pattern { RANDOM_BYTES, ZEROS, ONES };
-
+/* So many bytes of each pattern. */
 static void make_dirt(struct sparse_rig *rig, size_t bytes)
 {
     if (rig->dirt_bytes >= bytes)
         return;
-    free(rig->dirt);
-    rig->dirt = malloc(bytes);
-    if (rig->dirt == NULL)
-        abort();
-    rig->dirt_bytes = bytes;
-}
-
-static void fill_dirt(struct sparse_rig *rig, enum pattern pattern, size_t bytes)
-{
-    if (pattern != RANDOM_BYTES) {
-        memset(rig->dirt, pattern == ZEROS ? 0 : 0xff, bytes);
-    } else {
-        for (size_t i = 0; i + 8 <= bytes; i += 8) {
-            const uint64_t bits = kernels_random();
-            memcpy(rig->dirt + i, &bits, 8);
-        }
+    rig->dirt_bytes = bytes * 2;
+    for (int pattern = RANDOM_BYTES; pattern <= ONES; pattern++) {
+        free(rig->dirt[pattern]);
+        rig->dirt[pattern] = malloc(rig->dirt_bytes);
+        if (rig->dirt[pattern] == NULL)
+            abort();
+        memset(rig->dirt[pattern], pattern == ZEROS ? 0 : 0xff, rig->dirt_bytes);
     }
-    memset(rig->dirt + bytes, 0xc7, CANARIES);
+    for (size_t i = 0; i + 8 <= rig->dirt_bytes; i += 8) {
+        const uint64_t bits = kernels_random();
+        memcpy(rig->dirt[RANDOM_BYTES] + i, &bits, 8);
+    }
 }
 
 static size_t scratch_size(const struct sparse_call *call, const struct tri_sparse_kernels *kernels)
@@ -97,11 +96,15 @@ static void *scratch_fill(struct sparse_rig *rig, size_t bytes, int which, enum 
         if (!CHECK_MSG(rig->scratch[which] != NULL, "%zu bytes of scratch memory", bytes))
             abort();
     }
-    fill_dirt(rig, pattern, bytes);
-    if (which == 2)
-        memcpy(rig->scratch[which], rig->dirt, bytes + CANARIES);
-    else
-        place->upload(rig->scratch[which], rig->dirt, bytes + CANARIES);
+    unsigned char canaries[CANARIES];
+    memset(canaries, 0xc7, CANARIES);
+    if (which == 2) {
+        memcpy(rig->scratch[which], rig->dirt[pattern], bytes);
+        memcpy(rig->scratch[which] + bytes, canaries, CANARIES);
+    } else {
+        place->upload(rig->scratch[which], rig->dirt[pattern], bytes);
+        place->upload(rig->scratch[which] + bytes, canaries, CANARIES);
+    }
     return rig->scratch[which];
 }
 

@@ -24,7 +24,7 @@ struct sparse_rig {
     unsigned char *second;     /* device: the memory of the other stream; NULL if there is none */
     unsigned char *scratch[3]; /* device, device for the other stream, host for the twin */
     size_t scratch_bytes[3];
-    unsigned char *dirt; /* host: what fills the scratch memory */
+    unsigned char *dirt[3]; /* host: what fills the scratch memory */
     size_t dirt_bytes;
     bool quick;
     unsigned calls, cases;
