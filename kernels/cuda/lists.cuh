@@ -32,46 +32,72 @@ struct Addend {
     T value;
 };
 
+// The tiles of a block: up to kRun side by side.
+constexpr uint32_t kRun = 4, kEnds = kRun + 1;
+
+struct Run {
+    uint64_t first, end; // indices
+    uint32_t width;      // of a tile
+
+    __device__ uint64_t bound(uint32_t tile) const
+    {
+        return min(first + uint64_t{tile} * width, end);
+    }
+};
+
 // The entries of lists that lie in a tile.
 template <typename T, uint32_t Capacity>
 struct Stretches {
     const Lists<Capacity> &lists;
-    const uint32_t *ends; // list l: entries [ends[2l], ends[2l + 1])
+    const uint32_t *ends; // of list l: entries [ends[kEnds * l], ends[kEnds * l + 1])
     uint32_t first, size; // of the tile; it ends at 2^32 - 1 or before
 
     __device__ uint32_t length(uint32_t l) const
     {
-        const uint32_t begin = ends[2 * l], end = ends[2 * l + 1];
+        const uint32_t begin = ends[kEnds * l], end = ends[kEnds * l + 1];
         return end > begin ? min(end - begin, size) : 0;
     }
     // Entry `at` of those of list l.
     __device__ uint32_t load_index(uint32_t l, uint32_t at, bool wanted) const
     {
-        return load_if(wanted, lists.list[l].index + (static_cast<size_t>(ends[2 * l]) + at),
+        return load_if(wanted, lists.list[l].index + (static_cast<size_t>(ends[kEnds * l]) + at),
                        UINT32_MAX);
     }
     __device__ Loaded<T> load(uint32_t l, uint32_t at, bool wanted) const
     {
-        return load_entry<T>(wanted, lists.list[l], static_cast<size_t>(ends[2 * l]) + at);
+        return load_entry<T>(wanted, lists.list[l], static_cast<size_t>(ends[kEnds * l]) + at);
     }
     __device__ Addend<T> addend(uint32_t l, uint32_t at, const Loaded<T> &loaded) const
     {
-        const size_t i = static_cast<size_t>(ends[2 * l]) + at;
+        const size_t i = static_cast<size_t>(ends[kEnds * l]) + at;
         return {loaded.index - first, value_of(loaded, lists.list[l], i)};
     }
 };
 
-// Find the ends of the first n lists, by all warps of the block. A barrier has to follow.
+// ends[kEnds * l + i] = where in list l the i-th tile of the run begins, i <= tiles, for the first n
+// lists. Each warp looks for one at a time: for both ends of the run first, then between them for the
+// others. A barrier before and after.
 template <uint32_t Capacity>
 __device__ inline void find_ends(uint32_t *ends, const Lists<Capacity> &lists, uint32_t n,
-                                 uint64_t first, uint32_t size)
+                                 const Run &run, uint32_t tiles)
 {
-    for (uint32_t e = threadIdx.x / kWarp; e < 2 * n; e += kThreads / kWarp) {
-        const uint64_t bound = e % 2 == 0 ? first : first + size;
-        const uint32_t end =
-            count_below(lists.list[e / 2].index, count_of(lists.list[e / 2]), bound);
+    constexpr uint32_t kWarps = kThreads / kWarp;
+    const uint32_t warp = threadIdx.x / kWarp;
+    for (uint32_t e = warp; e < 2 * n; e += kWarps) {
+        const tri_entries &list = lists.list[e / 2];
+        const uint32_t tile = e % 2 * tiles;
+        const uint32_t place = count_below(list.index, count_of(list), run.bound(tile));
         if (lane_of() == 0)
-            ends[e] = end;
+            ends[kEnds * (e / 2) + tile] = place;
+    }
+    __syncthreads();
+    for (uint32_t e = warp; e < (tiles - 1) * n; e += kWarps) {
+        const uint32_t l = e / (tiles - 1), tile = 1 + e % (tiles - 1);
+        const uint32_t begin = ends[kEnds * l], end = max(ends[kEnds * l + tiles], begin);
+        const uint32_t place =
+            begin + count_below(lists.list[l].index + begin, end - begin, run.bound(tile));
+        if (lane_of() == 0)
+            ends[kEnds * l + tile] = place;
     }
 }
 

@@ -1,7 +1,7 @@
 // merge: the union of lists, values added up list after list, beginning with 0.
 //
-// A tile is so many indices that about a thousand entries lie in it, and one bit for each fits into
-// shared memory. The bits of all lists' entries say what the union is; how many are set before an index
+// A tile is as many indices as have their bits in shared memory, fewer if there are many entries. The
+// bits of all lists' entries say what the union is; how many are set before an index
 // is its place in the union. One launch counts the union of each block's tiles. A second adds up
 // the counts of the blocks before its own and writes, in windows of the union: sums and indices are
 // gathered in shared memory and written side by side.
@@ -11,30 +11,66 @@
 namespace {
 
 constexpr uint32_t kMinWords = kThreads, kMaxWords = 2048; // of 32 bits, of a tile
-constexpr uint32_t kEntriesPerTile = 1024;
+constexpr uint32_t kFewEntries = 512, kManyEntries = 4096; // of a tile, on average
 constexpr uint32_t kWindow = 2048;
 constexpr uint32_t kMaxSpans = 4096; // blocks: each adds up the counts of those before it
 static_assert(kMaxSpans * sizeof(uint32_t) <= kEntriesScratch, "the table exceeds the scratch");
 
 struct Union {
     uint64_t first, count; // indices
-    uint32_t words;        // of a tile: a multiple of kThreads
-    uint32_t tiles;        // of a block
     uint32_t *table;       // indices in the union, of each block
     tri_entries out;
 };
+
+// How the indices are cut into tiles, and how many of them are one block's. All blocks of both launches
+// find the same.
+struct Tiling {
+    uint32_t words; // of a tile: a multiple of kThreads
+    uint32_t tiles; // of a block
+};
+
+// Tiles are as large as can be, but of not too many entries, unless there would be too few tiles to keep
+// the device busy.
+template <uint32_t Capacity>
+__device__ inline Tiling tiling_of(const Lists<Capacity> &lists, uint64_t count, uint64_t *room)
+{
+    uint64_t entries = 0;
+    if (threadIdx.x < kWarp) {
+        for (uint32_t l = lane_of(); l < lists.n; l += kWarp)
+            entries += count_of(lists.list[l]);
+        for (uint32_t d = kWarp / 2; d > 0; d /= 2)
+            entries += __shfl_xor_sync(kAllLanes, entries, d);
+        if (lane_of() == 0)
+            *room = entries;
+    }
+    __syncthreads();
+    entries = *room;
+    uint32_t words = kMinWords;
+    for (; words < kMaxWords; words *= 2) {
+        const uint64_t width = uint64_t{2} * words * kWarp;
+        if (width * entries > count * kManyEntries ||
+            (width * kMaxBlocks > count && width * entries > count * kFewEntries))
+            break;
+    }
+    const uint64_t width = uint64_t{words} * kWarp, tiles = (count + width - 1) / width;
+    return {words, static_cast<uint32_t>((tiles + gridDim.x - 1) / gridDim.x)};
+}
 
 struct UnionTile {
     uint32_t first, size;
 };
 
 // The i-th tile of this block. Beyond the end it is empty.
-__device__ inline UnionTile tile_of(const Union &job, uint32_t i)
+__device__ inline Run run_of(const Union &job, const Tiling &tiling, uint32_t i)
 {
-    const uint64_t width = uint64_t{job.words} * kWarp;
-    const uint64_t done = (uint64_t{blockIdx.x} * job.tiles + i) * width;
-    const uint64_t begin = min(done, job.count), end = min(done + width, job.count);
-    return {static_cast<uint32_t>(job.first + begin), static_cast<uint32_t>(end - begin)};
+    const uint32_t width = tiling.words * kWarp;
+    const uint64_t done = (uint64_t{blockIdx.x} * tiling.tiles + i) * width;
+    return {job.first + min(done, job.count), job.first + job.count, width};
+}
+
+__device__ inline UnionTile tile_of(const Run &run)
+{
+    return {static_cast<uint32_t>(run.first), static_cast<uint32_t>(run.bound(1) - run.first)};
 }
 
 __device__ inline void set_bit(uint32_t *bits, uint32_t size, uint32_t place)
@@ -46,13 +82,14 @@ __device__ inline void set_bit(uint32_t *bits, uint32_t size, uint32_t place)
 // Set the bits of all entries in the tile; `ends` are found on the way. Barriers at both ends.
 template <uint32_t Capacity>
 __device__ inline void mark(uint32_t *bits, uint32_t *ends, const Lists<Capacity> &lists,
-                            const Union &job, const UnionTile &tile)
+                            uint32_t words, const Run &run)
 {
     const uint32_t t = threadIdx.x;
+    const UnionTile tile = tile_of(run);
     __syncthreads();
-    for (uint32_t word = t; word < job.words; word += kThreads)
+    for (uint32_t word = t; word < words; word += kThreads)
         bits[word] = 0;
-    find_ends(ends, lists, lists.n, tile.first, tile.size);
+    find_ends(ends, lists, lists.n, run, 1);
     __syncthreads();
     const Stretches<float, Capacity> in = {lists, ends, tile.first, tile.size};
     for (uint32_t l = 0; l < lists.n; l += kAhead) {
@@ -86,12 +123,14 @@ template <uint32_t Capacity>
 __global__ void __launch_bounds__(kThreads)
     merge_count(const Lists<Capacity> lists, const Union job)
 {
-    __shared__ uint32_t bits[kMaxWords], ends[2 * Capacity];
+    __shared__ uint32_t bits[kMaxWords], ends[kEnds * Capacity];
     __shared__ ScanRoom<kThreads> room;
+    __shared__ uint64_t entries;
+    const Tiling tiling = tiling_of(lists, job.count, &entries);
     uint32_t found = 0;
-    for (uint32_t i = 0; i < job.tiles; i++) {
-        mark(bits, ends, lists, job, tile_of(job, i));
-        found += own_bits(bits, job.words);
+    for (uint32_t i = 0; i < tiling.tiles; i++) {
+        mark(bits, ends, lists, tiling.words, run_of(job, tiling, i));
+        found += own_bits(bits, tiling.words);
     }
     found = block_sum(found, room);
     if (threadIdx.x == 0)
@@ -151,18 +190,21 @@ template <typename T, uint32_t Capacity>
 __global__ void __launch_bounds__(kThreads, 4)
     merge_write(const Lists<Capacity> lists, const Union job)
 {
-    __shared__ uint32_t bits[kMaxWords], ends[2 * Capacity];
+    __shared__ uint32_t bits[kMaxWords], ends[kEnds * Capacity];
     __shared__ uint16_t before[kMaxWords], places[kWindow];
     __shared__ T sum[kWindow];
     __shared__ ScanRoom<kThreads> room;
+    __shared__ uint64_t entries;
+    const Tiling tiling = tiling_of(lists, job.count, &entries);
     uint32_t base = 0;
     for (uint32_t span = threadIdx.x; span < blockIdx.x; span += kThreads)
         base += job.table[span];
     base = block_sum(base, room);
-    for (uint32_t i = 0; i < job.tiles; i++) {
-        const UnionTile tile = tile_of(job, i);
-        mark(bits, ends, lists, job, tile);
-        const uint32_t total = count_before(before, bits, job.words, room);
+    for (uint32_t i = 0; i < tiling.tiles; i++) {
+        const Run run = run_of(job, tiling, i);
+        const UnionTile tile = tile_of(run);
+        mark(bits, ends, lists, tiling.words, run);
+        const uint32_t total = count_before(before, bits, tiling.words, room);
         const Stretches<T, Capacity> in = {lists, ends, tile.first, tile.size};
         for (uint32_t begin = 0; begin < total; begin += kWindow) {
             const uint32_t size = min(total - begin, kWindow);
@@ -205,29 +247,14 @@ trib_status launch_typed(const Lists<Capacity> &lists, const Union &job, uint32_
                                      : launch_merge<float>(lists, job, blocks, stream);
 }
 
-// The words of a tile: twice as many as long as there would not be too many entries in it.
-uint32_t words_for(const tri_entries *lists, int32_t n, uint64_t count)
-{
-    uint64_t entries = 0;
-    for (int32_t l = 0; l < n; l++)
-        entries += lists[l].capacity;
-    uint32_t words = kMinWords;
-    while (words < kMaxWords && 2 * words * kWarp * entries <= count * kEntriesPerTile)
-        words *= 2;
-    return words;
-}
-
 } // namespace
 
 trib_status tri_cuda_sparse_merge(const struct tri_entries *lists, int32_t n, size_t first,
                                   size_t count, const struct tri_entries *out, void *scratch,
                                   trib_stream stream)
 {
-    const uint32_t words = words_for(lists, n, count);
-    const uint64_t tiles = (count + words * kWarp - 1) / (words * kWarp);
-    const uint32_t each = static_cast<uint32_t>((tiles + kMaxSpans - 1) / kMaxSpans);
-    const Union job = {first, count, words, each, static_cast<uint32_t *>(scratch), *out};
-    const uint32_t blocks = each == 0 ? 1 : static_cast<uint32_t>((tiles + each - 1) / each);
+    const Union job = {first, count, static_cast<uint32_t *>(scratch), *out};
+    const uint32_t blocks = blocks_for(count, kMinWords * kWarp, kMaxSpans);
     if (n <= static_cast<int32_t>(kFewLists))
         return launch_typed(lists_of<kFewLists>(lists, n), job, blocks, stream);
     return launch_typed(lists_of<TRI_MAX_LISTS>(lists, n), job, blocks, stream);

@@ -1,7 +1,8 @@
 // merge_dense: lists added up into an array, list after list, beginning with 0.
 //
-// One block, one tile of the result (tile.cuh). Its warps search each list for the two ends of the
-// tile's entries; then the block adds list after list to the sums in shared memory (lists.cuh).
+// A block makes a few tiles of the result (tile.cuh). Its warps search each list for the ends of the
+// tiles' entries; then, tile after tile, the block adds list after list to the sums in shared memory
+// (lists.cuh).
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/tile.cuh"
 
@@ -11,6 +12,7 @@ struct Target {
     void *out;
     const uint32_t *decision;
     uint64_t first, count;
+    uint32_t tiles; // of a block
 };
 
 template <typename T, typename Out, uint32_t Capacity>
@@ -18,26 +20,33 @@ __global__ void __launch_bounds__(kThreads)
     merge_dense(const Lists<Capacity> lists, const Target target, const Divisor<T> divisor)
 {
     __shared__ alignas(16) T sum[kTile<T>];
-    __shared__ uint32_t ends[2 * Capacity];
-    const uint64_t done = static_cast<uint64_t>(blockIdx.x) * kTile<T>;
-    const uint32_t size = static_cast<uint32_t>(min(target.count - done, uint64_t{kTile<T>}));
-    const uint64_t first = target.first + done;
+    __shared__ uint32_t ends[kEnds * Capacity];
+    const uint64_t done = uint64_t{blockIdx.x} * target.tiles * kTile<T>;
     const uint32_t n = target.decision == nullptr || *target.decision != 0 ? lists.n : 0;
-    clear_tile(sum);
-    find_ends(ends, lists, n, first, size);
-    __syncthreads();
-    const Stretches<T, Capacity> in = {lists, ends, static_cast<uint32_t>(first), size};
-    add_in_order<T>(in, n, AddTo<T>{sum, size});
-    store_tile(static_cast<Out *>(target.out) + done, sum, size, divisor);
+    const Run run = {target.first + done, target.first + target.count, kTile<T>};
+    Out *out = static_cast<Out *>(target.out) + done;
+    find_ends(ends, lists, n, run, target.tiles);
+    for (uint32_t i = 0; i < target.tiles; i++, out += kTile<T>) {
+        const uint32_t first = static_cast<uint32_t>(run.bound(i));
+        const uint32_t size = static_cast<uint32_t>(run.bound(i + 1) - run.bound(i));
+        clear_tile(sum);
+        __syncthreads();
+        add_in_order<T>(Stretches<T, Capacity>{lists, ends + i, first, size}, n,
+                        AddTo<T>{sum, size});
+        store_tile(out, sum, size, divisor);
+        __syncthreads();
+    }
 }
 
 template <typename T, typename Out, uint32_t Capacity>
 trib_status launch_dense(Lists<Capacity> lists, Target target, double divisor, trib_stream stream)
 {
+    const uint32_t tiles = tiles_of<T>(target.count);
+    target.tiles = max(1u, min(tiles / kMaxBlocks, kRun));
     Divisor<T> by = divisor_of<T>(divisor);
     void *arguments[] = {&lists, &target, &by};
     return launch_kernel(reinterpret_cast<const void *>(merge_dense<T, Out, Capacity>),
-                         tiles_of<T>(target.count), kThreads, arguments, stream);
+                         (tiles + target.tiles - 1) / target.tiles, kThreads, arguments, stream);
 }
 
 template <typename T, typename Out>
@@ -57,7 +66,7 @@ trib_status tri_cuda_sparse_merge_dense(const struct tri_entries *lists, int32_t
                                         trib_stream stream)
 {
     (void)scratch;
-    const Target target = {out, decision, first, count};
+    const Target target = {out, decision, first, count, 1};
     if (count == 0)
         return TRIB_OK;
     switch (out_dtype) {

@@ -11,31 +11,32 @@ __device__ inline uint32_t load_acquire(const uint32_t *word)
     return value;
 }
 
-__device__ inline void store_release(uint32_t *word, uint32_t value)
-{
-    asm volatile("st.release.sys.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
-}
-
 constexpr uint32_t kReaders = 64;
 
-// One thread a header, so that all are on their way at once.
-__global__ void __launch_bounds__(kReaders) commit(const tri_commit job)
+// One thread a header, and a warp of its own for the abort word, which lies in the host's memory: so that
+// all are on their way at once.
+__global__ void __launch_bounds__(kReaders + kWarp) commit(const tri_commit job)
 {
-    bool differs = false, nonfinite = false;
-    for (int32_t r = static_cast<int32_t>(threadIdx.x); r < job.n; r += kReaders) {
+    bool aborted = false, differs = false, nonfinite = false;
+    if (threadIdx.x == kReaders)
+        aborted = load_acquire(job.abort_word) != 0;
+    for (uint32_t r = threadIdx.x; threadIdx.x < kReaders && r < static_cast<uint32_t>(job.n);
+         r += kReaders) {
         const tri_header *header = reinterpret_cast<const tri_header *>(
-            static_cast<const char *>(job.headers) + static_cast<size_t>(r) * job.stride);
-        differs = differs || header->signature != job.signature;
-        nonfinite = nonfinite || header->nonfinite != 0;
+            static_cast<const char *>(job.headers) + r * job.stride);
+        const uint32_t signature = header->signature, found = header->nonfinite;
+        differs = differs || signature != job.signature;
+        nonfinite = nonfinite || found != 0;
     }
+    const bool any_aborted = __syncthreads_or(aborted) != 0;
     const bool any_differs = __syncthreads_or(differs) != 0;
     const bool any_nonfinite = __syncthreads_or(nonfinite) != 0;
     if (threadIdx.x != 0)
         return;
-    const uint32_t outcome = load_acquire(job.abort_word) != 0 ? TRI_OUTCOME_ABORTED
-                             : any_differs                     ? TRI_OUTCOME_MISMATCH
-                             : any_nonfinite                   ? TRI_OUTCOME_NON_FINITE
-                                                               : TRI_OUTCOME_DELIVERED;
+    const uint32_t outcome = any_aborted     ? TRI_OUTCOME_ABORTED
+                             : any_differs   ? TRI_OUTCOME_MISMATCH
+                             : any_nonfinite ? TRI_OUTCOME_NON_FINITE
+                                             : TRI_OUTCOME_DELIVERED;
     const uint32_t delivers = outcome == TRI_OUTCOME_DELIVERED;
     *job.outcome = outcome;
     *job.decision = delivers;
@@ -43,85 +44,93 @@ __global__ void __launch_bounds__(kReaders) commit(const tri_commit job)
         *job.current ^= delivers;
 }
 
-// One 64-bit field of the tally: what is added to it, or what it becomes.
+// A 64-bit field of the tally: what is added to it, or what it becomes. `word` on the device, or `value`.
 struct Change {
     uint64_t *field;
+    const uint32_t *word;
     uint64_t value;
     bool adds;
 };
 
-// The change that lane `lane` makes of a call that delivered; of others, lanes 0 and 1 alone.
+// The change that lane `lane` makes of a call that delivered; of others, lanes 0 and 1 alone. Nothing is
+// read here, for the lanes go here one after the other.
 __device__ inline Change change_of(const tri_record &job, uint32_t lane)
 {
     tri_tally *tally = job.tally;
     switch (lane) {
     case 0:
-        return {&tally->ended, 1, true};
+        return {&tally->ended, nullptr, 1, true};
     case 1:
-        return {&tally->non_finite_calls, *job.outcome == TRI_OUTCOME_NON_FINITE, true};
+        return {&tally->non_finite_calls, job.outcome, 0, true};
     case 2:
-        return {&tally->delivered_calls, 1, true};
+        return {&tally->delivered_calls, nullptr, 1, true};
     case 3:
-        return {&tally->selected, *job.selected, false};
+        return {&tally->selected, job.selected, 0, false};
     case 4:
-        return {&tally->delivered, *job.delivered, false};
+        return {&tally->delivered, job.delivered, 0, false};
     case 5:
-        return {&tally->total_selected, *job.selected, true};
+        return {&tally->total_selected, job.selected, 0, true};
     case 6:
-        return {&tally->total_delivered, *job.delivered, true};
+        return {&tally->total_delivered, job.delivered, 0, true};
     case 7:
-        return {&tally->words_sent, job.words_sent, true};
+        return {&tally->words_sent, nullptr, job.words_sent, true};
     case 8:
-        return {&tally->words_received, job.words_received, true};
+        return {&tally->words_received, nullptr, job.words_received, true};
     case 9:
-        return {&tally->bytes_sent, job.bytes_sent, true};
+        return {&tally->bytes_sent, nullptr, job.bytes_sent, true};
     case 10:
-        return {&tally->bytes_received, job.bytes_received, true};
+        return {&tally->bytes_received, nullptr, job.bytes_received, true};
     case 11:
-        return {&tally->fallbacks, *job.fallbacks, false};
-    case 12:
-        if (job.norm != nullptr)
-            return {reinterpret_cast<uint64_t *>(&tally->norm),
-                    static_cast<uint64_t>(__double_as_longlong(*job.norm)), false};
-        return {nullptr, 0, false};
+        return {&tally->fallbacks, job.fallbacks, 0, false};
     default:
-        return {nullptr, 0, false};
+        return {nullptr, nullptr, 0, false};
     }
 }
 
-// One warp, one field a lane. The tally lies in the host's memory, a long way off: all is read at
-// once, then the version becomes odd, the fields follow, and the version becomes even. This stream is
-// the only writer.
+// Orders what this warp wrote before what it writes next, for the host too.
+__device__ inline void order_writes()
+{
+    asm volatile("fence.acq_rel.sys;" : : : "memory");
+    __syncwarp();
+}
+
+// One warp, one field a lane; the last lane has the norm. The tally lies in the host's memory, a long
+// way off: all is read at once, then the version becomes odd, the fields follow, and the version becomes
+// even. This stream is the only writer.
 __global__ void __launch_bounds__(kWarp) record(const tri_record job)
 {
+    constexpr uint32_t kNormLane = kWarp - 1;
     const uint32_t lane = threadIdx.x;
-    Change change = change_of(job, lane);
-    if (lane > 1 && *job.decision == 0)
-        change.field = nullptr;
+    const Change change = change_of(job, lane);
     volatile uint64_t *field = change.field;
-    volatile uint32_t *version_word = &job.tally->version;
-    const uint32_t version = *version_word;
-    const uint64_t value = change.value + (field != nullptr && change.adds ? *field : 0);
-    __syncwarp();
+    volatile uint32_t *version_word = &job.tally->version, *outcome_word = &job.tally->outcome;
+    const bool measured = lane == kNormLane && job.norm != nullptr;
+    // All of these before the first is used.
+    const uint64_t old = change.adds ? *field : 0;
+    const uint32_t version = lane == 0 ? *version_word : 0;
+    const uint32_t word = change.word != nullptr ? *change.word : 0;
+    const double norm = measured ? *job.norm : 0;
+    const uint32_t decision = *job.decision, outcome = *job.outcome;
+    const uint32_t own = lane == 1 ? word == TRI_OUTCOME_NON_FINITE : word;
     if (lane == 0)
         *version_word = version + 1;
-    __threadfence_system();
-    __syncwarp();
-    if (field != nullptr)
-        *field = value;
+    order_writes();
+    if (lane < 2 || (field != nullptr && decision != 0))
+        *field = old + own + change.value;
+    if (measured && decision != 0)
+        *static_cast<volatile double *>(&job.tally->norm) = norm;
     if (lane == 0)
-        *const_cast<volatile uint32_t *>(&job.tally->outcome) = *job.outcome;
-    __threadfence_system();
-    __syncwarp();
+        *outcome_word = outcome;
+    order_writes();
     if (lane == 0)
-        store_release(&job.tally->version, version + 2);
+        *version_word = version + 2;
 }
 
 } // namespace
 
 trib_status tri_cuda_sparse_commit(const struct tri_commit *job, trib_stream stream)
 {
-    return launch_job(commit, 1, kReaders, *job, stream);
+    return launch_job(commit, 1, kReaders + kWarp, *job, stream);
 }
 
 trib_status tri_cuda_sparse_record(const struct tri_record *job, trib_stream stream)
