@@ -153,12 +153,21 @@ static CUresult device_by_context(CUstream stream, CUdevice *out, int32_t device
     return result;
 }
 
+/* To ask for the device of a stream that is being captured would spoil the capture. */
+static bool is_captured(CUstream stream)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    return tri_nccl_driver.stream_capturing != NULL &&
+           tri_nccl_driver.stream_capturing(stream, &capture) == CUDA_SUCCESS &&
+           capture != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 /* An address that never was a stream cannot be told from one by CUDA: it is followed, as in every
  * CUDA call. The default stream is that of whichever device is current, and issuing makes it ours.
  */
 enum tri_fault tri_nccl_check_stream(int32_t device, trib_stream stream, size_t *found)
 {
-    if (stream == NULL || stream == (trib_stream)cudaStreamLegacy)
+    if (stream == NULL || stream == (trib_stream)cudaStreamLegacy || is_captured(stream))
         return TRI_FAULT_NONE;
     CUdevice owner = -1;
     CUresult result = tri_nccl_driver.stream_device != NULL

@@ -58,6 +58,7 @@ static bool find_driver(void)
     (void)find(&driver->release_allocation, "cuMemRelease", 10020);
     (void)find(&driver->stream_device, "cuStreamGetDevice", 12080);
     (void)find(&driver->stream_context, "cuStreamGetCtx", 9020);
+    (void)find(&driver->stream_capturing, "cuStreamIsCapturing", 10000);
     return find(&driver->device_get, "cuDeviceGet", 2000) &&
            find(&driver->primary_retain, "cuDevicePrimaryCtxRetain", 7000) &&
            find(&driver->get_current, "cuCtxGetCurrent", 4000) &&

@@ -28,6 +28,7 @@ struct tri_nccl_driver {
     CUresult (*retain_allocation)(CUmemGenericAllocationHandle *handle, void *address);
     CUresult (*release_allocation)(CUmemGenericAllocationHandle handle);
     CUresult (*stream_device)(CUstream stream, CUdevice *device); /* since driver 570 */
+    CUresult (*stream_capturing)(CUstream stream, CUstreamCaptureStatus *out);
     CUresult (*stream_context)(CUstream stream, CUcontext *context);
 };
 extern struct tri_nccl_driver tri_nccl_driver;
