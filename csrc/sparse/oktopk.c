@@ -47,7 +47,7 @@
  * join in. The paper's dense warm-up is the caller's: set the density to 1 for as long.
  *
  * Cost of the published mode: 6k(P-1)/P if L and G have k entries, all in balance. They may have up
- * to 4k + 1024 (tri_limit). One wait in most calls for counts, one for the counts of sums.
+ * to 4k + 1024 (tri_limit). Two waits for the stream, and two more where regions are made anew.
  *
  * Invariant of both. Each entry of L is in one sum. A sum in G leaves the residual of exactly those
  * ranks that have contributed to it; a sum that is not in G, or is 0, stays with all of them.
@@ -414,8 +414,10 @@ static trib_status run_published(struct tri_run *run, struct oktopk *own)
         status = commit(run, own);
     if (status == TRIB_OK)
         status = keep_thresholds(run, own, used, exactly);
+    if (status != TRIB_OK)
+        return status;
     own->kept_host.has_local = exact ? told->header.count > 0 : told->note[0] != 0;
-    return status != TRIB_OK ? status : tri_run_result(run, &own->all, 1, NULL);
+    return tri_run_result(run, &own->all, 1, NULL);
 }
 
 /* ---- */
