@@ -27,7 +27,7 @@ struct sparse_rig {
     unsigned char *dirt[3]; /* host: what fills the scratch memory */
     size_t dirt_bytes;
     bool quick;
-    unsigned calls, cases;
+    unsigned calls, cases, fallbacks;
 };
 
 bool sparse_rig_open(struct sparse_rig *rig, const struct kernels_place *place, size_t capacity);
@@ -144,6 +144,7 @@ enum sparse_kind {
     SPARSE_TIES_ABOVE,   /* k + 1 */
     SPARSE_TWO_VALUES,
     SPARSE_NEXT_BITS,    /* the bits of 1.0, plus i */
+    SPARSE_HUGE,         /* just finite: to be rounded to infinity in a narrower type */
     SPARSE_FINITE_KINDS, /* those above are finite */
     SPARSE_ONE_NAN = SPARSE_FINITE_KINDS,
     SPARSE_ALL_NAN,

@@ -27,6 +27,7 @@ const char *sparse_kind_name(int kind)
         [SPARSE_TIES_ABOVE] = "k + 1 and ties",
         [SPARSE_TWO_VALUES] = "two values",
         [SPARSE_NEXT_BITS] = "successive bits",
+        [SPARSE_HUGE] = "huge",
         [SPARSE_ONE_NAN] = "one NaN",
         [SPARSE_ALL_NAN] = "all NaN",
         [SPARSE_INFINITIES] = "infinities",
@@ -143,6 +144,13 @@ static uint64_t smallest_normal_bits(trib_dtype dtype)
                                : (uint64_t)1 << 7;
 }
 
+static uint64_t largest_bits(trib_dtype dtype)
+{
+    uint64_t bits = 0;
+    kernels_put(&bits, dtype, (double)INFINITY);
+    return bits - 1;
+}
+
 static void some(unsigned char *data, trib_dtype dtype, size_t n, double number, size_t one_in)
 {
     const size_t size = trib_dtype_size(dtype);
@@ -161,6 +169,9 @@ void sparse_fill(unsigned char *data, trib_dtype dtype, size_t n, int kind, uint
                                          (kernels_random() & sign_bit));
         else if (kind == SPARSE_NEXT_BITS)
             put_bits(element, dtype, one_bits(dtype) + i * 7919 % n % (size == 2 ? 0x3800 : n));
+        else if (kind == SPARSE_HUGE)
+            put_bits(element, dtype,
+                     largest_bits(dtype) - kernels_random() % (size == 2 ? 8 : 99999));
         else if (kind == SPARSE_ALL_NAN)
             put_bits(element, dtype, nan_bits(dtype));
         else

@@ -176,7 +176,7 @@ enum { COUNTS = sizeof counts / sizeof counts[0] };
 static void merge(struct sparse_rig *rig)
 {
     static const int32_t numbers[] = {1, 2, 3, 4, 5, 8, 17, 64};
-    static const int kinds[] = {SPARSE_GAUSS, SPARSE_SIGNED_ZEROS, SPARSE_INFINITIES,
+    static const int kinds[] = {SPARSE_GAUSS, SPARSE_SIGNED_ZEROS, SPARSE_INFINITIES, SPARSE_HUGE,
                                 SPARSE_DENORMAL, SPARSE_LAYERS};
     for (size_t i = 0; i < 8; i++)
         for (size_t c = 0; c < COUNTS; c++)
@@ -185,7 +185,7 @@ static void merge(struct sparse_rig *rig)
                     const size_t turn = i + c + (size_t)overlap + t;
                     const uint32_t entries = (uint32_t)(counts[c] / (turn % 2 ? 20 : 3)) + 1;
                     merge_case(rig, numbers[i], turn % 3 == 0 ? 0 : 12345 * turn, counts[c],
-                               entries, dtypes[turn % 3], (enum overlap)overlap, kinds[turn % 5]);
+                               entries, dtypes[turn % 3], (enum overlap)overlap, kinds[turn % 6]);
                 }
 }
 

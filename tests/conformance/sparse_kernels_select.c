@@ -93,6 +93,7 @@ static void adopt_fallbacks(struct sparse_rig *rig, const void *argument)
     const uint32_t before = sparse_word_get(rig->inputs, s->fallbacks);
     const uint32_t after = sparse_word_get(rig->arena.found, s->fallbacks);
     CHECK_MSG(after - before <= 1, "fallbacks went from %u to %u", before, after);
+    rig->fallbacks += after - before;
     arena_forget(&rig->arena, s->fallbacks, sizeof before);
 }
 
@@ -280,28 +281,31 @@ static void thresholds(struct sparse_rig *rig)
             }
 }
 
-/* The guess is only about speed. */
-static void guesses(struct sparse_rig *rig)
+/* The guess is only about speed; and a wrong one has been made. */
+static void guesses(struct sparse_rig *rig, enum tri_guess guess)
 {
+    const unsigned before = rig->fallbacks;
     static const int some[] = {SPARSE_GAUSS, SPARSE_EQUAL, SPARSE_ZERO, SPARSE_TIES_ABOVE,
                                SPARSE_INFINITIES, SPARSE_HOT_TILE, SPARSE_FEW};
     static const size_t counts[] = {100, 70001, 600011};
     for (size_t c = 0; c < (rig->quick ? 2 : 3); c++)
         for (size_t i = 0; i < sizeof some / sizeof some[0]; i++)
-            for (size_t m = 0; m < 7; m += c == 2 || rig->quick ? 3 : 1)
-                for (int guess = TRI_GUESS_LOW; guess <= TRI_GUESS_HIGH; guess++) {
-                    const size_t n = counts[c];
-                    const uint32_t k = (uint32_t)(i % 2 == 0 ? n / 100 : n / 3);
-                    check_begin("%s select %u of %zu, guess %s, %s, %s",
-                                rig->arena.place->kernels->name, k, n,
-                                guess == TRI_GUESS_LOW ? "low" : "high",
-                                sparse_kind_name(some[i]), modes[m].name);
-                    struct selecting s = place_select(rig, &modes[m], n, k, (unsigned)i);
-                    s.guess = (enum tri_guess)guess;
-                    fill_select(rig, &s, some[i], k);
-                    run_select(rig, &s);
-                    check_end();
-                }
+            for (size_t m = 0; m < 7; m += c == 2 || rig->quick ? 3 : 1) {
+                const size_t n = counts[c];
+                const uint32_t k = (uint32_t)(i % 2 == 0 ? n / 100 : n / 3);
+                check_begin("%s select %u of %zu, guess %s, %s, %s",
+                            rig->arena.place->kernels->name, k, n,
+                            guess == TRI_GUESS_LOW ? "low" : "high", sparse_kind_name(some[i]),
+                            modes[m].name);
+                struct selecting s = place_select(rig, &modes[m], n, k, (unsigned)i);
+                s.guess = guess;
+                fill_select(rig, &s, some[i], k);
+                run_select(rig, &s);
+                check_end();
+            }
+    check_begin("%s select fell back", rig->arena.place->kernels->name);
+    CHECK(rig->fallbacks > before || (rig->quick && guess == TRI_GUESS_LOW));
+    check_end();
 }
 
 /* What may be NULL; a product that is rounded before the sum. */
@@ -366,7 +370,8 @@ void sparse_select_suite(struct sparse_rig *rig)
     shifts(rig);
     ranges(rig);
     thresholds(rig);
-    guesses(rig);
+    guesses(rig, TRI_GUESS_LOW);
+    guesses(rig, TRI_GUESS_HIGH);
     leave_out(rig);
     if (!rig->quick)
         million(rig);
