@@ -128,8 +128,9 @@ static void bad_buffers(struct desk *desk)
     REFUSED(trib_sparse_allreduce(sparse, gradient, (char *)gradient - 4, stream), bad, name, "");
     REFUSED(trib_sparse_allreduce(sparse, gradient, result, (trib_stream)2),
             TRIB_ERR_INVALID_STREAM, name, "per-thread");
-    REFUSED(trib_sparse_allreduce(sparse, gradient, result, result), TRIB_ERR_INVALID_STREAM, name,
-            "`stream`");
+    if (strcmp(trib_device_backend(desk->device), "host") == 0) /* CUDA would follow the address */
+        REFUSED(trib_sparse_allreduce(sparse, gradient, result, result), TRIB_ERR_INVALID_STREAM,
+                name, "`stream`");
     REFUSED(trib_sparse_allreduce_entries(sparse, gradient, desk->index, result, desk->count,
                                           stream),
             TRIB_ERR_INVALID_USAGE, "trib_sparse_allreduce_entries", "TRIB_SPARSE_ENTRIES");
