@@ -30,18 +30,4 @@ inline trib_status launch_job(void (*kernel)(Job), uint32_t blocks, uint32_t thr
     return launch_kernel(reinterpret_cast<const void *>(kernel), blocks, threads, arguments, stream);
 }
 
-// The same, all blocks at once on the device, so that they may wait for each other.
-template <typename Job>
-inline trib_status launch_together(void (*kernel)(Job), uint32_t blocks, uint32_t threads, Job job,
-                                   trib_stream stream)
-{
-    void *arguments[] = {&job};
-    if (cudaLaunchCooperativeKernel(reinterpret_cast<const void *>(kernel), dim3(blocks),
-                                    dim3(threads), arguments, 0,
-                                    static_cast<cudaStream_t>(stream)) == cudaSuccess)
-        return TRIB_OK;
-    (void)cudaGetLastError();
-    return TRIB_ERR_CUDA;
-}
-
 } // namespace

@@ -21,7 +21,8 @@ size_t lay_out(Select &job, void *scratch, uint64_t count, uint32_t k, trib_dtyp
     job.capacity = room_of(count, k);
     job.control = static_cast<Control *>(take(sizeof(Control)));
     job.guesses = static_cast<uint64_t *>(take(kGuessBlocks * sizeof(uint64_t)));
-    job.blocks = static_cast<Counts *>(take(kMaxFinishBlocks * sizeof(Counts)));
+    job.parts =
+        static_cast<Counts *>(take(kMaxFinishBlocks * kFinishWarps * sizeof(Counts)));
     job.groups = static_cast<uint32_t *>(take(kGroups * sizeof(uint32_t)));
     job.tile = static_cast<Tile *>(take(tiles_of(count, tile) * sizeof(Tile)));
     job.index = static_cast<uint32_t *>(take(job.capacity * sizeof(uint32_t)));
@@ -41,7 +42,7 @@ trib_status run(Select job, trib_stream stream)
                             blocks_for(job.tiles, kGatherThreads<T, G> / kWarp, processors),
                             kGatherThreads<T, G>, job, stream);
     if (status == TRIB_OK)
-        status = launch_together(select_finish<T>,
+        status = launch_job(select_finish<T>,
                                  blocks_for(job.count, kFinishThreads * 64,
                                             processors < kMaxFinishBlocks ? processors
                                                                           : kMaxFinishBlocks),

@@ -18,6 +18,8 @@ constexpr uint32_t kGuessBlocks = 128, kGuessThreads = 1024;
 constexpr uint32_t kRounds = 6;            // at most: 63 bits
 constexpr uint32_t kGroups = 4096;         // of tiles, at most
 constexpr uint32_t kMaxFinishBlocks = 512;
+constexpr uint32_t kFinishThreads = 1024, kFinishWarps = kFinishThreads / kWarp;
+constexpr uint32_t kPhases = kRounds + 4; // of finish, at most, and one that nobody does
 
 // Fours a lane has of a tile. Fewer atomics where less is read for an element.
 template <typename T, typename G>
@@ -41,7 +43,7 @@ struct Control {
     uint64_t floor;      // keys above this can be selected
     uint32_t candidates; // that were found, also those for which there was no room
     uint32_t lost;       // ~ the place of the first for which there was none; 0: there was room
-    uint32_t arrivals;   // of blocks that meet
+    uint32_t drawn[kPhases], done[kPhases]; // tasks of finish
     uint32_t window[kDigits]; // candidates by the distance of their keys from `low`
     uint32_t digits[kRounds][kDigits];
 };
@@ -55,7 +57,7 @@ struct Select {
     uint64_t first, count;
     Control *control;
     uint64_t *guesses; // kGuessBlocks
-    Counts *blocks;    // of finish: what their parts hold
+    Counts *parts;     // of the warps of finish: what they hold
     uint32_t *groups;  // kGroups: candidates in them
     Tile *tile;
     uint32_t *index; // of candidates

@@ -1,6 +1,9 @@
-// select, third launch: the exact cut through the candidates, and what is above it in index order. All
-// blocks are on the device at once, so that they can meet: between two meetings everyone counts
-// something, afterwards everyone reads the sums.
+// select, third launch: the exact cut through the candidates, and what is above it in index order. In
+// several phases: in each something is counted, and the next needs the sums.
+//
+// A phase has as many tasks as the grid has blocks. A block draws one task after the other, and then
+// waits for those that others have drawn. So it waits for running blocks only, and it does not matter
+// how many blocks there is room for at the same time: other kernels may keep the device busy.
 //
 //   1. The key of the last that is wanted. gather has counted the candidates by their distance from
 //      the guess, so mostly one round of counting, over those with the right distance, is left.
@@ -14,7 +17,6 @@
 
 namespace {
 
-constexpr uint32_t kFinishThreads = 1024, kFinishWarps = kFinishThreads / kWarp;
 constexpr uint32_t kRows = 4; // of 32 elements that a warp loads before it looks at them
 
 // Parts are equal in this sense: to pass a tile costs as much as so many candidates.
@@ -23,29 +25,88 @@ constexpr uint32_t kTileWeight = 16;
 struct FinishRoom {
     uint32_t histogram[kDigits];
     uint32_t before[kGroups]; // candidates in the groups before
-    Counts warps[kFinishWarps];
     Counts sums;
+    uint32_t task;
     DigitRoom<kFinishThreads> digit;
     ScanRoom<kFinishThreads> scan;
 };
 
-// All blocks meet: what was written before is seen by all afterwards, in loads past the first cache.
-struct Meeting {
-    uint32_t *arrivals;
-    uint32_t expected;
-
-    __device__ void meet()
+class Phases {
+public:
+    __device__ Phases(Control &control, uint32_t &task) : control_(control), task_(task)
     {
-        expected += gridDim.x;
+        if (threadIdx.x == 0)
+            task_ = atomicAdd(&control_.drawn[0], 1);
         __syncthreads();
+    }
+
+    // body(task), for some of the tasks of the next phase.
+    template <typename Body>
+    __device__ void run_last(Body body)
+    {
+        uint32_t task = task_;
+        __syncthreads();
+        while (task < gridDim.x) {
+            uint32_t next = 0;
+            if (threadIdx.x == 0)
+                next = atomicAdd(&control_.drawn[phase_], 1);
+            body(task);
+            __syncthreads();
+            if (threadIdx.x == 0) {
+                __threadfence();
+                atomicAdd(&control_.done[phase_], 1);
+                task_ = next;
+            }
+            __syncthreads();
+            task = task_;
+            __syncthreads();
+        }
+    }
+
+    // The same. When it returns, all of them are done, and what they wrote is seen by all, in loads
+    // past the first cache.
+    template <typename Body>
+    __device__ void run(Body body)
+    {
+        run_last(body);
         if (threadIdx.x == 0) {
-            __threadfence();
-            atomicAdd(arrivals, 1);
-            while (*static_cast<volatile uint32_t *>(arrivals) < expected) {
+            task_ = atomicAdd(&control_.drawn[phase_ + 1], 1);
+            while (*static_cast<volatile uint32_t *>(&control_.done[phase_]) < gridDim.x) {
             }
             __threadfence();
         }
         __syncthreads();
+        phase_++;
+    }
+
+private:
+    Control &control_;
+    uint32_t &task_; // of the next phase: in shared memory
+    uint32_t phase_ = 0;
+};
+
+// The threads of all blocks, if block `task` is this one.
+struct Place {
+    uint32_t task;
+
+    __device__ uint32_t thread() const
+    {
+        return task * kFinishThreads + threadIdx.x;
+    }
+
+    __device__ static uint32_t threads()
+    {
+        return gridDim.x * kFinishThreads;
+    }
+
+    __device__ uint32_t warp() const
+    {
+        return thread() / kWarp;
+    }
+
+    __device__ static uint32_t warps()
+    {
+        return gridDim.x * kFinishWarps;
     }
 };
 
@@ -63,14 +124,13 @@ struct Search {
 template <typename T>
 __device__ inline void count_digits(const T *values, uint64_t n, Key<T> floor,
                                     const Search<T> &search, int next, uint32_t *sums,
-                                    FinishRoom &room)
+                                    Place place, FinishRoom &room)
 {
     for (uint32_t d = threadIdx.x; d < kDigits; d += kFinishThreads)
         room.histogram[d] = 0;
     __syncthreads();
-    const uint64_t stride = static_cast<uint64_t>(gridDim.x) * kFinishThreads;
-    for (uint64_t begin = blockIdx.x * kFinishThreads + threadIdx.x; begin < n;
-         begin += kRows * stride) {
+    const uint64_t stride = Place::threads();
+    for (uint64_t begin = place.thread(); begin < n; begin += kRows * stride) {
         T value[kRows];
 #pragma unroll
         for (uint32_t r = 0; r < kRows; r++)
@@ -96,17 +156,21 @@ __device__ inline void load_digits(const uint32_t *sums, FinishRoom &room)
 }
 
 // Search until the key is known. `wanted` and search.wanted become less if there are not so many.
-template <typename T>
+// also(place) is done in the first phase.
+template <typename T, typename Also>
 __device__ inline void search_key(const T *values, uint64_t n, Key<T> floor, Search<T> &search,
-                                  uint32_t &wanted, Control &control, Meeting &meeting,
-                                  FinishRoom &room)
+                                  uint32_t &wanted, Control &control, Phases &phases,
+                                  FinishRoom &room, Also also)
 {
     for (uint32_t round = 0; search.shift > 0 && wanted != 0; round++) {
         const int next = search.shift > static_cast<int>(kDigitBits)
                              ? search.shift - static_cast<int>(kDigitBits)
                              : 0;
-        count_digits(values, n, floor, search, next, control.digits[round], room);
-        meeting.meet();
+        phases.run([&](uint32_t task) {
+            if (round == 0)
+                also(Place{task});
+            count_digits(values, n, floor, search, next, control.digits[round], Place{task}, room);
+        });
         load_digits(control.digits[round], room);
         uint32_t total, digit = find_digit(room.histogram, 0, search.wanted, total, room.digit);
         if (digit == kDigits) { // only in the first round
@@ -129,11 +193,10 @@ __device__ inline uint32_t tiles_a_group(const Select &job)
 }
 
 // How many candidates each group has: a warp a group.
-__device__ inline void count_groups(const Select &job)
+__device__ inline void count_groups(const Select &job, Place place)
 {
     const uint32_t per = tiles_a_group(job), groups = (job.tiles + per - 1) / per;
-    for (uint32_t group = blockIdx.x * kFinishWarps + threadIdx.x / kWarp; group < groups;
-         group += gridDim.x * kFinishWarps) {
+    for (uint32_t group = place.warp(); group < groups; group += Place::warps()) {
         const uint64_t begin = static_cast<uint64_t>(group) * per;
         uint32_t sum = 0;
         for (uint64_t tile = begin + lane_of(); tile < begin + per && tile < job.tiles;
@@ -166,17 +229,16 @@ __device__ inline void scan_groups(const Select &job, FinishRoom &room)
     __syncthreads();
 }
 
-// This warp's part of `whole`.
+// A warp's part of `whole`.
 struct Part {
     uint64_t begin, end;
 };
 
-__device__ inline Part part_of(uint64_t whole)
+__device__ inline Part part_of(uint64_t whole, Place place)
 {
-    const uint64_t warps = static_cast<uint64_t>(gridDim.x) * kFinishWarps;
-    const uint64_t warp = blockIdx.x * kFinishWarps + threadIdx.x / kWarp;
-    const uint64_t each = (whole + warps - 1) / warps;
-    return {min(warp * each, whole), min(warp * each + each, whole)};
+    const uint64_t each = (whole + Place::warps() - 1) / Place::warps();
+    const uint64_t begin = place.warp() * each;
+    return {min(begin, whole), min(begin + each, whole)};
 }
 
 // The candidates as a sequence in index order, every tile preceded by kTileWeight places that hold
@@ -296,73 +358,92 @@ struct Direct {
 
 // ----------------------------------------------------------------------------------------- emission
 
-// What lies before this warp's part: from what it holds itself.
-__device__ inline Counts counts_before(const Select &job, Counts mine, Meeting &meeting,
-                                       FinishRoom &room)
+// What this warp's part holds: known to all after the phase.
+__device__ inline void tell(const Select &job, Counts mine, Place place)
 {
-    const uint32_t warp = threadIdx.x / kWarp;
     if (lane_of() == 0)
-        room.warps[warp] = mine;
-    __syncthreads();
-    Counts before = {0, 0}, all = {0, 0};
-    for (uint32_t w = 0; w < kFinishWarps; w++) {
-        const Counts other = room.warps[w];
-        before.above += w < warp ? other.above : 0;
-        before.equal += w < warp ? other.equal : 0;
-        all.above += other.above;
-        all.equal += other.equal;
-    }
-    if (threadIdx.x == 0) {
-        job.blocks[blockIdx.x] = all;
+        job.parts[place.warp()] = mine;
+}
+
+__device__ inline Counts load_counts(const Counts *counts)
+{
+    return {__ldcg(&counts->above), __ldcg(&counts->equal)};
+}
+
+// What all tasks hold: what lies before each.
+__device__ inline void scan_tasks(const Select &job, uint32_t task, FinishRoom &room)
+{
+    if (threadIdx.x == 0)
         room.sums = {0, 0};
+    __syncthreads();
+    Counts sum = {0, 0};
+    for (uint32_t part = threadIdx.x; part < task * kFinishWarps; part += kFinishThreads) {
+        const Counts one = load_counts(&job.parts[part]);
+        sum.above += one.above;
+        sum.equal += one.equal;
     }
-    meeting.meet();
-    static_assert(kMaxFinishBlocks <= kFinishThreads, "a thread reads what one block holds");
-    if (threadIdx.x < blockIdx.x) {
-        atomicAdd(&room.sums.above, __ldcg(&job.blocks[threadIdx.x].above));
-        atomicAdd(&room.sums.equal, __ldcg(&job.blocks[threadIdx.x].equal));
+    sum = {warp_sum(sum.above), warp_sum(sum.equal)};
+    if (lane_of() == 0) {
+        atomicAdd(&room.sums.above, sum.above);
+        atomicAdd(&room.sums.equal, sum.equal);
     }
     __syncthreads();
-    return {before.above + room.sums.above, before.equal + room.sums.equal};
+}
+
+// What lies before this warp's part.
+__device__ inline Counts counts_before(const Select &job, Place place, FinishRoom &room)
+{
+    scan_tasks(job, place.task, room);
+    const uint32_t warp = threadIdx.x / kWarp;
+    Counts sum = {0, 0};
+    if (lane_of() < warp)
+        sum = load_counts(&job.parts[place.task * kFinishWarps + lane_of()]);
+    return {room.sums.above + warp_sum(sum.above), room.sums.equal + warp_sum(sum.equal)};
 }
 
 // Write what is above `cut`, and the first `ties` of what is equal to it. Written(value, index, in)
 // does to acc what has to be done.
 template <typename T, typename Items, typename Written>
 __device__ inline void emit(const Select &job, const Items &items, Key<T> cut, uint32_t ties,
-                            Meeting &meeting, FinishRoom &room, Written written)
+                            Phases &phases, FinishRoom &room, Written written)
 {
-    const Part part = part_of(items.size());
-    Counts mine = {0, 0};
-    items.template walk<false>(part, [&](bool there, T value, uint32_t) {
-        const Key<T> key = key_of(value);
-        mine.above += there && key > cut;
-        mine.equal += there && key == cut;
+    phases.run([&](uint32_t task) {
+        Counts mine = {0, 0};
+        items.template walk<false>(
+            part_of(items.size(), Place{task}), [&](bool there, T value, uint32_t) {
+                const Key<T> key = key_of(value);
+                mine.above += there && key > cut;
+                mine.equal += there && key == cut;
+            });
+        tell(job, {warp_sum(mine.above), warp_sum(mine.equal)}, Place{task});
     });
-    mine = {warp_sum(mine.above), warp_sum(mine.equal)};
-    Counts before = counts_before(job, mine, meeting, room);
-    const uint32_t lower = (1u << lane_of()) - 1;
-    items.template walk<true>(part, [&](bool there, T value, uint32_t index) {
-        const Key<T> key = key_of(value);
-        const uint32_t above = __ballot_sync(kAllLanes, there && key > cut);
-        const uint32_t equal = __ballot_sync(kAllLanes, there && key == cut);
-        const uint32_t tie = before.equal + __popc(equal & lower);
-        const bool in = key > cut || (key == cut && tie < ties);
-        if (there && in) {
-            const uint32_t place = before.above + __popc(above & lower) + min(tie, ties);
-            job.out.index[place] = index;
-            put_entry(job.out.value, job.out.dtype, place, value);
-        }
-        if (there)
-            written(value, index, in);
-        before.above += __popc(above);
-        before.equal += __popc(equal);
+    phases.run_last([&](uint32_t task) {
+        Counts before = counts_before(job, Place{task}, room);
+        const uint32_t lower = (1u << lane_of()) - 1;
+        items.template walk<true>(
+            part_of(items.size(), Place{task}), [&](bool there, T value, uint32_t index) {
+                const Key<T> key = key_of(value);
+                const uint32_t above = __ballot_sync(kAllLanes, there && key > cut);
+                const uint32_t equal = __ballot_sync(kAllLanes, there && key == cut);
+                const uint32_t tie = before.equal + __popc(equal & lower);
+                const bool in = key > cut || (key == cut && tie < ties);
+                if (there && in) {
+                    const uint32_t place =
+                        before.above + __popc(above & lower) + min(tie, ties);
+                    job.out.index[place] = index;
+                    put_entry(job.out.value, job.out.dtype, place, value);
+                }
+                if (there)
+                    written(value, index, in);
+                before.above += __popc(above);
+                before.equal += __popc(equal);
+            });
     });
 }
 
 template <typename T>
 __device__ inline void finish_listed(const Select &job, Search<T> &search, uint32_t &wanted,
-                                     Meeting &meeting, FinishRoom &room)
+                                     Phases &phases, FinishRoom &room)
 {
     const T *values = static_cast<const T *>(job.value);
     const uint32_t candidates = job.control->candidates;
@@ -375,11 +456,11 @@ __device__ inline void finish_listed(const Select &job, Search<T> &search, uint3
                       (static_cast<Key<T>>(digit) << kWindowShift<T>);
         search.shift = kWindowShift<T>;
     }
-    count_groups(job);
-    search_key(values, candidates, Key<T>(0), search, wanted, *job.control, meeting, room);
+    search_key(values, candidates, Key<T>(0), search, wanted, *job.control, phases, room,
+               [&](Place place) { count_groups(job, place); });
     scan_groups(job, room);
     T *const sum = sum_of<T>(job.acc);
-    emit<T>(job, Listed<T>{job, room}, search.base, search.wanted, meeting, room,
+    emit<T>(job, Listed<T>{job, room}, search.base, search.wanted, phases, room,
             [&](T value, uint32_t index, bool in) {
                 if (!in && job.clear)
                     sum[index] = value;
@@ -388,20 +469,20 @@ __device__ inline void finish_listed(const Select &job, Search<T> &search, uint3
 
 template <typename T>
 __device__ inline void finish_direct(const Select &job, uint32_t stored, Search<T> &search,
-                                     uint32_t &wanted, Meeting &meeting, FinishRoom &room)
+                                     uint32_t &wanted, Phases &phases, FinishRoom &room)
 {
     T *const sum = sum_of<T>(job.acc);
     if (job.clear) { // what gather has taken out
-        for (uint32_t i = blockIdx.x * kFinishThreads + threadIdx.x; i < stored;
-             i += gridDim.x * kFinishThreads)
-            sum[job.index[i]] = static_cast<const T *>(job.value)[i];
-        meeting.meet();
+        phases.run([&](uint32_t task) {
+            for (uint64_t i = Place{task}.thread(); i < stored; i += Place::threads())
+                sum[job.index[i]] = static_cast<const T *>(job.value)[i];
+        });
     }
-    search_key<T>(sum + job.first, job.count, static_cast<Key<T>>(job.control->floor), search, wanted, *job.control,
-                  meeting, room);
+    search_key(sum + job.first, job.count, static_cast<Key<T>>(job.control->floor), search, wanted,
+               *job.control, phases, room, [](Place) {});
     if (wanted == 0)
         return;
-    emit<T>(job, Direct<T>{job, sum}, search.base, search.wanted, meeting, room,
+    emit<T>(job, Direct<T>{job, sum}, search.base, search.wanted, phases, room,
             [&](T value, uint32_t index, bool in) {
                 if (in && job.clear)
                     sum[index] = left_of(value, job.out.dtype);
@@ -416,12 +497,12 @@ __global__ void __launch_bounds__(kFinishThreads, 1) select_finish(const Select 
     const bool all = job.control->low == job.control->floor + 1; // that may be selected
     const bool missed = job.k != 0 && (lost != 0 || (candidates < job.k && !all));
     uint32_t wanted = missed || job.k < candidates ? job.k : candidates;
-    Meeting meeting = {&job.control->arrivals, 0};
+    Phases phases(*job.control, room.task);
     Search<T> search = {0, KeyOf<T>::kBits, wanted};
     if (missed)
-        finish_direct(job, lost != 0 ? ~lost : candidates, search, wanted, meeting, room);
+        finish_direct(job, lost != 0 ? ~lost : candidates, search, wanted, phases, room);
     else if (wanted != 0)
-        finish_listed(job, search, wanted, meeting, room);
+        finish_listed(job, search, wanted, phases, room);
     if (blockIdx.x != 0 || threadIdx.x != 0)
         return;
     if (job.out.count != nullptr)
