@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, on a machine that has one or more: tests/gpu.sh [options]
-#   --bench        also the sweep, the enqueue overhead and the lists (build/gpu/out/*.txt, *.json)
+#   --bench        also the sweep, the enqueue overhead, the lists and sparse allreduces, those of PyTorch
+#                  too where it is installed (build/gpu/out/*.txt, *.json, *.csv)
 #   --sanitizer    also the kernels under compute-sanitizer's four tools
 #   --rust DIR     also every executable in DIR: Rust test programs that were built elsewhere; one
 #                  whose name begins with "train" is the training example. To make DIR, in rust/:
@@ -21,7 +22,7 @@ while [ $# -gt 0 ]; do
     --rust) rust=$2 && shift ;;
     --out) out=$2 && shift ;;
     --seconds) seconds=$2 && shift ;;
-    *) sed -n '2,13p' "$0" && exit 2 ;;
+    *) sed -n '2,14p' "$0" && exit 2 ;;
     esac
     shift
 done
@@ -114,13 +115,15 @@ for program in $build/tests/*_cuda_test; do
     try 120 "$(basename "$program")" "$program"
 done
 for n in 1 2 3 4; do
-    [ $n -le "$gpus" ] && try 120 "backend_nccl_test on $n" $build/tests/backend_nccl_test $n
+    [ $n -le "$gpus" ] || continue
+    try 120 "backend_nccl_test on $n" $build/tests/backend_nccl_test $n
+    try 120 "sparse_nccl_test on $n" $build/tests/sparse_nccl_test $n
 done
 needs_gpu=0
 # The others, on all GPUs: those for nccl, and those that take the best backend there is.
 for program in $build/tests/*_test; do
     case $program in
-    *_host_test | */kernels_* | */backend_nccl_test) ;;
+    *_host_test | */kernels_* | */backend_nccl_test | */sparse_nccl_test) ;;
     *) try 120 "$(basename "$program")" "$program" ;;
     esac
 done
@@ -165,5 +168,11 @@ if [ $bench = 1 ]; then
         --end 64M --factor 32 --json "$out/sweep_all.json"
     figure 60 overhead $build/benches/trib_overhead nccl
     figure 60 lists $build/benches/trib_lists nccl
+    figure 90 sparse $build/benches/trib_sparse --backend nccl --density 0.01 \
+        --count 1M,25557032,256M --iterations 20 --warmup 5 --csv "$out/sparse.csv"
+    if python3 -c 'import torch' 2>/dev/null; then
+        figure 90 torch_sparse python3 -m torch.distributed.run --nproc-per-node "$gpus" \
+            benches/torch_sparse.py --density 0.01
+    fi
 fi
 finish
