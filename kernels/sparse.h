@@ -238,8 +238,9 @@ struct tri_sparse_kernels {
     trib_status (*commit)(const struct tri_commit *commit, trib_stream stream);
 
     /* settle: if *decision, residual[index] += sign * value (sign 1 or -1) for every entry whose index
-     * is in `among` (NULL: for all). *matched (may be NULL) = how many those are, 0 if not *decision.
-     * After commit. */
+     * is in `among` (NULL: for all). Sign 0: residual[index] = 0, which is faster, where what stands
+     * there is to be taken out whole. *matched (may be NULL) = how many entries those are, 0 if not
+     * *decision. After commit. */
     trib_status (*settle)(const struct tri_accumulator *acc, const struct tri_entries *entries,
                           int sign, const struct tri_entries *among, const uint32_t *decision,
                           uint32_t *matched, trib_stream stream);

@@ -64,7 +64,9 @@ trib_status tri_run_commit(struct tri_run *run, const void *headers, size_t stri
 trib_status tri_run_settle(struct tri_run *run, const struct tri_entries *entries,
                            const struct tri_entries *among)
 {
-    return run->kernels->settle(&run->acc, entries, -1, among, run->words.decision,
+    /* Not rounded for the wire, the values are what stands in the residual, and nothing is left. */
+    const int sign = run->shape->wire == run->shape->acc ? 0 : -1;
+    return run->kernels->settle(&run->acc, entries, sign, among, run->words.decision,
                                 run->words.delivered, run->stream);
 }
 

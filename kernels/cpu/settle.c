@@ -7,7 +7,11 @@ static void settle_one(const struct tri_accumulator *acc, const struct tri_entri
     const uint32_t index = entries->index[i];
     float *const f32 = tri_residual_of(acc);
     double *const f64 = tri_residual_of(acc);
-    if (acc->dtype == TRIB_F64)
+    if (acc->dtype == TRIB_F64 && sign == 0)
+        f64[index] = 0;
+    else if (sign == 0)
+        f32[index] = 0;
+    else if (acc->dtype == TRIB_F64)
         f64[index] += sign * tri_load_f64(entries->value, entries->dtype, i);
     else
         f32[index] += (float)sign * tri_load_f32(entries->value, entries->dtype, i);

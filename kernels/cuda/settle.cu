@@ -12,7 +12,7 @@ struct SettleJob {
     tri_entries entries, among;
     const uint32_t *decision;
     uint32_t *matched;
-    bool adds;
+    int sign;
 };
 
 // Entries [base, base + kBatch) of the list, as this block's threads hold them. No entry, or one that
@@ -24,14 +24,17 @@ struct Batch {
 };
 
 template <typename T>
-__device__ inline Batch<T> load_batch(const tri_entries &entries, size_t base, uint32_t n)
+__device__ inline Batch<T> load_batch(const SettleJob &job, size_t base, uint32_t n)
 {
+    const tri_entries &entries = job.entries;
     Batch<T> batch;
     Loaded<T> loaded[kDeep];
 #pragma unroll
     for (uint32_t j = 0; j < kDeep; j++) {
         const size_t i = base + j * kThreads + threadIdx.x;
-        loaded[j] = load_entry<T>(i < n, entries, i);
+        loaded[j].index = load_if(i < n, entries.index + i, UINT32_MAX);
+        loaded[j].bits =
+            load_bits<T>(i < n && job.sign != 0, entries.value, entries.dtype, i);
     }
 #pragma unroll
     for (uint32_t j = 0; j < kDeep; j++) {
@@ -41,17 +44,23 @@ __device__ inline Batch<T> load_batch(const tri_entries &entries, size_t base, u
     return batch;
 }
 
+// Every element is one entry's alone, so none has to wait for another's.
 template <typename T>
 __device__ inline void settle_batch(T *residual, const SettleJob &job, const Batch<T> &batch)
 {
-    T old[kDeep];
+    T left[kDeep];
 #pragma unroll
     for (uint32_t j = 0; j < kDeep; j++)
-        old[j] = batch.index[j] < job.acc.count ? residual[batch.index[j]] : T(0);
+        left[j] = job.sign != 0 && batch.index[j] < job.acc.count ? residual[batch.index[j]] : T(0);
 #pragma unroll
-    for (uint32_t j = 0; j < kDeep; j++)
+    for (uint32_t j = 0; j < kDeep; j++) {
+        if (job.sign > 0)
+            left[j] += batch.value[j];
+        else if (job.sign < 0)
+            left[j] -= batch.value[j];
         if (batch.index[j] < job.acc.count)
-            residual[batch.index[j]] = job.adds ? old[j] + batch.value[j] : old[j] - batch.value[j];
+            residual[batch.index[j]] = left[j];
+    }
 }
 
 template <typename T>
@@ -65,7 +74,7 @@ __global__ void __launch_bounds__(kThreads) settle_all(const SettleJob job)
     T *residual = residual_of<T>(job.acc);
     for (size_t base = static_cast<size_t>(blockIdx.x) * kBatch; base < n;
          base += static_cast<size_t>(gridDim.x) * kBatch)
-        settle_batch(residual, job, load_batch<T>(job.entries, base, n));
+        settle_batch(residual, job, load_batch<T>(job, base, n));
 }
 
 // Drop from the batch what is not in among[low, high); how many are left.
@@ -99,7 +108,7 @@ __global__ void __launch_bounds__(kThreads) settle_among(const SettleJob job)
     uint32_t found = 0;
     for (size_t base = static_cast<size_t>(blockIdx.x) * kBatch; base < n;
          base += static_cast<size_t>(gridDim.x) * kBatch) {
-        Batch<T> batch = load_batch<T>(job.entries, base, n);
+        Batch<T> batch = load_batch<T>(job, base, n);
         if (warp < 2) {
             const size_t last = min(base + kBatch, static_cast<size_t>(n)) - 1;
             const uint64_t bound =
@@ -126,7 +135,7 @@ trib_status tri_cuda_sparse_settle(const struct tri_accumulator *acc,
                                    uint32_t *matched, trib_stream stream)
 {
     const SettleJob job = {*acc,     *entries, among != nullptr ? *among : tri_entries{},
-                           decision, matched,  sign > 0};
+                           decision, matched,  sign};
     const uint32_t blocks = blocks_for(entries->capacity, kBatch, kMaxBlocks);
     const bool f64 = acc->dtype == TRIB_F64;
     if (among == nullptr)

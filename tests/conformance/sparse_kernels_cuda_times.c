@@ -241,6 +241,14 @@ static void settle(struct bench *b, int run)
                                 NULL, b->place->stream));
 }
 
+static void settle_whole(struct bench *b, int run)
+{
+    const struct tri_accumulator acc = in_place(b);
+    (void)run;
+    CHECK_OK(b->kernels->settle(&acc, &b->lists[0], 0, NULL, b->words + DECISION, NULL,
+                                b->place->stream));
+}
+
 static void settle_among(struct bench *b, int run)
 {
     const struct tri_accumulator acc = in_place(b);
@@ -404,6 +412,7 @@ static void time_density(struct bench *b, double density)
     time_row(b, "merge of 4", merge, LISTS * 8 * k * 2, false);
     time_row(b, "cut of their union", cut, LISTS * (3 * 4 + 16) * k, false);
     time_row(b, "settle", settle, 16 * k, false);
+    time_row(b, "settle, to 0", settle_whole, 8 * k, false);
     time_row(b, "settle, among the union", settle_among, 16 * k, false);
     time_row(b, "gauss", gauss, 4 * n, false);
     time_row(b, "fit", fit, 4 * n, false);

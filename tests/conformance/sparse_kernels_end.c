@@ -145,7 +145,9 @@ static void expect_settle(struct sparse_rig *rig, const void *argument)
         if (s->has_among && !has_index(rig, &s->among, index, &from))
             continue;
         kernels_put(element, dtype,
-                    kernels_get(element, dtype) + s->sign * sparse_list_value(rig, &s->list, i));
+                    s->sign == 0 ? 0
+                                 : kernels_get(element, dtype) +
+                                       s->sign * sparse_list_value(rig, &s->list, i));
         matched++;
     }
     if (s->matched != SPARSE_NONE)
@@ -194,12 +196,12 @@ static void settles(struct sparse_rig *rig)
     for (size_t c = 0; c < (rig->quick ? 4 : 5); c++)
         for (int type = 0; type < 3; type++)
             for (int among = 0; among < AMONGS; among++)
-                for (int turn = 0; turn < 4; turn++) {
+                for (int turn = 0; turn < 6; turn++) {
                     const trib_dtype dtype = type == 2 ? TRIB_F64 : TRIB_F32;
                     const uint32_t entries =
-                        turn == 0 ? (uint32_t)counts[c] : (uint32_t)(counts[c] / 7);
+                        turn < 2 ? (uint32_t)counts[c] : (uint32_t)(counts[c] / 7);
                     settle_case(rig, counts[c], entries, dtype, type == 1 ? TRIB_BF16 : dtype,
-                                (turn + type) % 2 == 0, turn % 2 == 0 ? -1 : 1, (enum among)among,
+                                (turn + type) % 2 == 0, turn % 3 - 1, (enum among)among,
                                 turn != 3);
                 }
 }
