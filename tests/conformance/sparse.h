@@ -33,7 +33,8 @@ enum sparse_input {
     SPARSE_FEW,       /* fewer than k that are not 0 */
     SPARSE_TINY,      /* denormals */
     SPARSE_FLOATS,    /* all bits of a float in use: sums are rounded */
-    SPARSE_BAD,       /* SPREAD; in every third step one rank has an infinity or a NaN */
+    SPARSE_BAD,       /* SPREAD; in every third step (in some trials from the first on) one rank has an
+                       * infinity or a NaN */
     SPARSE_INPUTS
 };
 const char *sparse_input_name(enum sparse_input input);

@@ -71,7 +71,7 @@ double sparse_input(enum sparse_input input, uint64_t seed, uint64_t step, int r
         return (bits & 1 ? -1 : 1) *
                (double)ldexpf((float)((bits >> 40) | 1), (int)(bits >> 8 & 15) - 30);
     case SPARSE_BAD:
-        if (step % 3 == 1 && (uint64_t)rank == mix(step + seed) % (uint64_t)size &&
+        if ((step + seed) % 3 == 1 && (uint64_t)rank == mix(step + seed) % (uint64_t)size &&
             index == mix(step * 7 + seed) % count)
             return unusual(mix(step + 99 * seed));
         return unit * units(bits);
