@@ -78,26 +78,61 @@ __device__ inline uint32_t rungs_below(const K *keys, uint32_t n, K key)
     return low;
 }
 
-// Count this block's part of acc into `between`: neighbouring threads take neighbouring elements.
+// What lies above the lowest rung waits in a queue of its warp until there is one for every lane: else all
+// lanes would climb for each of the few.
+constexpr uint32_t kQueue = 2 * kWarp;
+
+template <typename K>
+struct Counter {
+    const K *keys; // of the n rungs
+    uint32_t n;
+    uint32_t *between;
+    K *queue;
+    uint32_t waiting;
+
+    // By all lanes.
+    __device__ void take(K key)
+    {
+        const uint32_t above = __ballot_sync(kAllLanes, key > keys[0]);
+        if (above == 0)
+            return;
+        const uint32_t place = waiting + __popc(above & ((1u << lane_of()) - 1));
+        if (key > keys[0])
+            queue[place] = key;
+        waiting += __popc(above);
+        __syncwarp();
+        if (waiting >= kWarp)
+            empty(kWarp);
+    }
+    // The last `number` of those that wait.
+    __device__ void empty(uint32_t number)
+    {
+        waiting -= number;
+        if (lane_of() < number)
+            atomicAdd(&between[rungs_below(keys, n, queue[waiting + lane_of()])], 1);
+        __syncwarp();
+    }
+};
+
+// Count this block's part of acc: neighbouring threads take neighbouring elements.
 template <typename T>
-__device__ inline void count_between(uint32_t *between, const tri_accumulator &acc,
-                                     const Key<T> *keys, uint32_t n)
+__device__ inline void count_between(Counter<Key<T>> counter, const tri_accumulator &acc)
 {
-    constexpr uint32_t kDeep = 8;
+    constexpr uint32_t kDeep = 16;
     const T *sum = sum_of<T>(acc);
     const size_t step = kDeep * kThreads;
     for (size_t base = blockIdx.x * step; base < acc.count; base += gridDim.x * step) {
-        Key<T> key[kDeep];
+        T value[kDeep];
 #pragma unroll
         for (uint32_t j = 0; j < kDeep; j++) {
             const size_t i = base + j * kThreads + threadIdx.x;
-            key[j] = i < acc.count ? key_of(sum[i]) : 0; // above no rung
+            value[j] = i < acc.count ? sum[i] : T(0); // above no rung
         }
 #pragma unroll
         for (uint32_t j = 0; j < kDeep; j++)
-            if (key[j] > keys[0])
-                atomicAdd(&between[rungs_below(keys, n, key[j])], 1);
+            counter.take(key_of(value[j]));
     }
+    counter.empty(counter.waiting);
 }
 
 // Where the threshold goes, by what lies above each rung. True if that is not on this ladder: then
@@ -123,6 +158,7 @@ __global__ void __launch_bounds__(kThreads) fit_pass(const FitJob<T> job)
 {
     __shared__ Key<T> keys[kRungs];
     __shared__ uint32_t between[kRungs + 1], above[kRungs], rung;
+    __shared__ Key<T> queue[kThreads / kWarp][kQueue];
     __shared__ bool last, again;
     Ladder<T> &ladder = *job.ladder;
     if (ladder.done)
@@ -134,7 +170,7 @@ __global__ void __launch_bounds__(kThreads) fit_pass(const FitJob<T> job)
             keys[i] = key_of(ladder.rung[i]);
     }
     __syncthreads();
-    count_between<T>(between, job.acc, keys, n);
+    count_between<T>({keys, n, between, queue[threadIdx.x / kWarp], 0}, job.acc);
     __syncthreads();
     if (threadIdx.x <= n && between[threadIdx.x] != 0)
         atomicAdd(&ladder.between[threadIdx.x], between[threadIdx.x]);
