@@ -138,7 +138,7 @@ enum { MODES = sizeof modes / sizeof modes[0] };
 static void choose_case(struct sparse_rig *rig, const struct mode *mode, size_t n, uint32_t chunk,
                         uint32_t k, int kind)
 {
-    if (sparse_leaves_out(rig, 2))
+    if (sparse_leaves_out(rig, 3))
         return;
     struct choosing c = {.accumulate = mode->accumulate, .clear = mode->clear};
     check_begin("%s chunk_select %u of each %u of %zu, %s, %s", rig->arena.place->kernels->name, k,

@@ -160,7 +160,7 @@ static void settle_case(struct sparse_rig *rig, size_t n, uint32_t entries, trib
                         trib_dtype wire, bool in_place, int sign, enum among among,
                         uint32_t decision)
 {
-    if (sparse_leaves_out(rig, 5))
+    if (sparse_leaves_out(rig, 7))
         return;
     struct settling s = {.sign = sign, .has_among = among != NO_AMONG};
     check_begin("%s settle %u of %zu %s, %s, sign %d, among %d, decision %u%s",

@@ -75,7 +75,7 @@ static void make_bounds(struct placing *p, size_t range, bool equal)
 static void placing_case(struct sparse_rig *rig, uint32_t entries, size_t range, bool counted,
                          int32_t n, uint32_t width)
 {
-    if (sparse_leaves_out(rig, 5))
+    if (sparse_leaves_out(rig, 7))
         return;
     struct placing p = {.width = width, .n = n};
     check_begin("%s %s %u entries of %zu, %d parts, width %u", rig->arena.place->kernels->name,

@@ -162,7 +162,7 @@ static void fill_select(struct sparse_rig *rig, const struct selecting *s, int k
 static void select_case(struct sparse_rig *rig, const struct mode *mode, int kind, size_t n,
                         uint32_t k, unsigned shift)
 {
-    if (sparse_leaves_out(rig, 2))
+    if (sparse_leaves_out(rig, 3))
         return;
     check_begin("%s select %u of %zu, %s, %s, shift %u", rig->arena.place->kernels->name, k, n,
                 sparse_kind_name(kind), mode->name, shift);
