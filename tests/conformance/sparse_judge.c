@@ -28,7 +28,9 @@ static double divisor(const struct sparse_trial *trial)
 static double decay_after(const struct sparse_trial *trial)
 {
     const bool in_place = trial->plan.flags & TRIB_SPARSE_IN_PLACE;
-    return in_place && trial->plan.decay != 0 ? trial->plan.decay : 1;
+    return in_place && trial->plan.decay != 0
+               ? sparse_round(trial->plan.decay, trial->reference.acc_dtype)
+               : 1;
 }
 
 #define WRONG(trial, ...) wrong((trial), __LINE__, __VA_ARGS__)

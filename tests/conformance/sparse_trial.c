@@ -186,7 +186,7 @@ static void prepare(struct sparse_trial *trial, int rank, struct sparse_rank *se
     const trib_dtype dtype = dtype_of(plan), acc = acc_of(plan);
     const size_t size = trib_dtype_size(dtype), shift = plan->shift * size % 16;
     const bool in_place = plan->flags & TRIB_SPARSE_IN_PLACE;
-    const double decay = plan->decay == 0 || in_place ? 1 : plan->decay;
+    const double decay = plan->decay == 0 || in_place ? 1 : sparse_round(plan->decay, acc);
     const int from = (rank + plan->turn) % trial->team->size;
     guarded_reset(&self->gradient, plan->count * size, shift);
     guarded_reset(&self->result, plan->count * size, shift);
