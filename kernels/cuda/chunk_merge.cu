@@ -160,7 +160,9 @@ trib_status tri_cuda_sparse_chunk_unpack(const struct tri_chunks *chunks, size_t
                                          trib_stream stream)
 {
     const uint64_t parts = (count + chunks->chunk - 1) / chunks->chunk;
-    const uint32_t slots = static_cast<uint32_t>(parts * chunks->k);
+    // Of 2^32 slots the last is empty, for there are fewer elements.
+    const uint64_t all = parts * chunks->k;
+    const uint32_t slots = all < UINT32_MAX ? static_cast<uint32_t>(all) : UINT32_MAX;
     if (out->dtype == TRIB_F64)
         return thin(Slots<double>{*chunks, *out, slots}, slots, scratch, stream);
     return thin(Slots<float>{*chunks, *out, slots}, slots, scratch, stream);
