@@ -19,6 +19,7 @@ extern const struct tri_backend tri_backend_host;
 /* Of this thread, which is a rank's. Below 0: never. */
 static _Thread_local int until_no_memory = -1; /* allocations that still succeed */
 static _Thread_local int until_abort = -1;     /* collectives before one after which all is aborted */
+static _Thread_local bool copy_fails;          /* the next one */
 static _Thread_local int entered;              /* enter without leave */
 static _Thread_local int allocations, collectives;
 static _Atomic bool is_capturing;
@@ -55,6 +56,10 @@ static trib_status copy(int32_t device, void *dst, const void *src, size_t bytes
                         trib_stream stream)
 {
     const trib_status status = tri_backend_host.device->stream_wait(device, stream);
+    if (copy_fails) {
+        copy_fails = false;
+        return tri_fail(TRIB_ERR_CUDA, "told to fail");
+    }
     if (status == TRIB_OK && bytes != 0)
         memmove(dst, src, bytes);
     return status;
@@ -172,6 +177,7 @@ struct aborting {
     uint32_t flags;
     int at;          /* so many collectives of the call come before the abort */
     _Atomic int all; /* of the call, once it has come to its end */
+    _Atomic int arrived;
 };
 
 /* A call that is aborted after one of its collectives, or after the last. On each rank: either nothing
@@ -191,6 +197,7 @@ static void aborted(int rank, int size, void *argument)
     const trib_sparse_statistics told = desk_statistics(&desk);
     char *before = desk_export(&desk, &bytes);
     desk_push(&desk);
+    team_meet(&aborting->arrived, size); /* nobody is in the first call any more */
     collectives = 0;
     until_abort = rank == size - 1 ? aborting->at : -1;
     const trib_status status =
@@ -231,12 +238,42 @@ static void aborts(int size, const char *algorithm, uint32_t flags)
                 (flags & TRIB_SPARSE_IN_PLACE) != 0 ? ", in place" : "");
     for (int at = 0; atomic_load(&aborting.all) == 0 && at < 100; at++) {
         aborting.at = at;
+        atomic_store(&aborting.arrived, 0);
         if (team_create(&aborting.team, "queued", size, NULL))
             check_ranks(size, aborted, &aborting);
         team_destroy(&aborting.team);
     }
     CHECK(atomic_load(&aborting.all) > 0);
     check_end();
+}
+
+/* A step of one rank that is no collective fails: nobody waits for that rank for ever. */
+static void failed(int rank, int size, void *team)
+{
+    static _Atomic int arrived;
+    const trib_sparse_options options = desk_options("topka", 16, 0);
+    const bool fails = rank == size - 1;
+    struct desk desk;
+    size_t bytes, other;
+    if (!desk_open(&desk, team, rank, &options))
+        return;
+    desk_fill(&desk, (size_t)rank, 100, 1);
+    CHECK_OK(desk_call(&desk));
+    char *before = desk_export(&desk, &bytes);
+    team_meet(&arrived, size);
+    copy_fails = fails;
+    const trib_status status =
+        trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result, desk.stream);
+    CHECK_MSG(status == TRIB_ERR_CUDA, "%s: %s", trib_status_name(status), trib_last_detail());
+    CHECK_STATUS(trib_comm_status(desk.comm), TRIB_ERR_CUDA);
+    CHECK_DETAIL("told to fail");
+    CHECK(desk_outcome(&desk) == 0 || !fails); /* the others' calls may have been refused */
+    char *after = desk_export(&desk, &other);
+    CHECK(bytes == other && memcmp(before, after, bytes) == 0);
+    CHECK(entered == 0);
+    free(before);
+    free(after);
+    desk_close(&desk);
 }
 
 /* ---------------------------------------------------------------------------------------- capture */
@@ -279,9 +316,11 @@ int main(void)
         sparse_differ("queued", size);
         sparse_calls("queued", size);
         sparse_life("queued", size);
-        sparse_suite("queued", NULL, size, SPARSE_QUICK);
+        if (size == 3 || sparse_depth() == SPARSE_WHOLE)
+            sparse_suite("queued", NULL, size, SPARSE_QUICK);
     }
     desk_ranks("queued", 3, NULL, creations, "one rank without memory");
+    desk_ranks("queued", 3, NULL, failed, "a step that fails on one rank");
     for (int32_t i = 1; i < trib_sparse_algorithm_count(); i++) {
         aborts(3, trib_sparse_algorithm_name(i), 0);
         aborts(3, trib_sparse_algorithm_name(i), TRIB_SPARSE_IN_PLACE);
