@@ -55,8 +55,8 @@ static uint32_t rounded_down(struct tri_fraction part, uint32_t k)
     return whole < UINT32_MAX ? (uint32_t)whole : UINT32_MAX;
 }
 
-/* A number of entries is below a part of k just if it is below that rounded up, and above it just if
- * it is above that rounded down. */
+/* A number of entries is below a part of k just if it is below that rounded up, and above it just
+ * if it is above that rounded down. */
 struct tri_fit tri_rule_fit(const struct tri_rule *rule, uint32_t k)
 {
     return (struct tri_fit){

@@ -1,6 +1,6 @@
-/* The constants of the published code of Ok-Topk ("Near-Optimal Sparse Allreduce for Distributed Deep
- * Learning", Li and Hoefler, PPoPP 2022), which tune its thresholds. It has three sets of them, one
- * for each model that its authors trained. */
+/* The constants of the published code of Ok-Topk ("Near-Optimal Sparse Allreduce for Distributed
+ * Deep Learning", Li and Hoefler, PPoPP 2022), which tune its thresholds. It has three sets of
+ * them, one for each model that its authors trained. */
 #ifndef TRI_SPARSE_CONSTANTS_H
 #define TRI_SPARSE_CONSTANTS_H
 
@@ -26,9 +26,9 @@ struct tri_constants {
     const char *name;
     struct tri_rule gaussian; /* how the Gaussian estimate is moved before it is used */
 
-    /* oktopk: calls from one exact threshold, and from one set of regions, to the next; how the local
-     * threshold is moved before it is used; and how both are by the numbers that they have chosen
-     * (steps do not matter there: one a call). */
+    /* oktopk: calls from one exact threshold, and from one set of regions, to the next; how the
+     * local threshold is moved before it is used; and how both are by the numbers that they have
+     * chosen (steps do not matter there: one a call). */
     uint32_t exact_every, regions_every;
     struct tri_rule clamp, local, global;
     bool balance; /* of blocks, before they are gathered */

@@ -1,6 +1,6 @@
-/* Lists whose lengths only their ranks know: what topkaopt, gaussiank and gaussiankconcat share. A rank
- * chooses as many entries as lie above a threshold; the numbers travel in the headers and are fetched;
- * then all entries travel, and all of them are in the result. */
+/* Lists whose lengths only their ranks know: what topkaopt, gaussiank and gaussiankconcat share. A
+ * rank chooses as many entries as lie above a threshold; the numbers travel in the headers and are
+ * fetched; then all entries travel, and all of them are in the result. */
 #ifndef TRI_SPARSE_COUNTED_H
 #define TRI_SPARSE_COUNTED_H
 
@@ -28,17 +28,17 @@ size_t tri_counted_capacity(const struct tri_shape *shape);
 struct tri_header *tri_counted_header(const struct tri_counted *counted, const struct tri_run *run);
 void *tri_counted_value(const struct tri_counted *counted, const struct tri_run *run);
 
-/* All headers to all ranks, and what they say to host memory; so too the value, if not NULL. Waits for
- * the stream. */
+/* All headers to all ranks, and what they say to host memory; so too the value, if not NULL. Waits
+ * for the stream. */
 trib_status tri_counted_fetch(struct tri_run *run, struct tri_counted *counted, double *value);
 
-/* Where the headers agree: all entries to all ranks, together in `gathered` (of the algorithm, with room
- * for tri_counted_entries). Then, in any case, finish. */
+/* Where the headers agree: all entries to all ranks, together in `gathered` (of the algorithm, with
+ * room for tri_counted_entries). Then, in any case, finish. */
 trib_status tri_counted_gather(struct tri_run *run, struct tri_counted *counted,
                                const struct tri_entries *gathered, bool cleared);
 
-/* Commit; what was chosen leaves the residual unless select has `cleared` it; the result is the sum of
- * `lists`, one a rank. Without them (NULL) the call does not deliver. */
+/* Commit; what was chosen leaves the residual unless select has `cleared` it; the result is the sum
+ * of `lists`, one a rank. Without them (NULL) the call does not deliver. */
 trib_status tri_counted_finish(struct tri_run *run, struct tri_counted *counted,
                                const struct tri_entries *lists, bool cleared);
 

@@ -1,10 +1,11 @@
-/* Choosing by the Gaussian estimate. If the elements of acc were normally distributed with mean m and
- * deviation s, the part d = k / n of them would lie further than |PhiInverse(d / 2)| s from m. The
- * estimate m + |PhiInverse(d / 2)| s is compared with magnitudes, as published: it means well for m
- * near 0. Then it is moved by the rule of a set of constants until about k magnitudes lie above.
+/* Choosing by the Gaussian estimate. If the elements of acc were normally distributed with mean m
+ * and deviation s, the part d = k / n of them would lie further than |PhiInverse(d / 2)| s from m.
+ * The estimate m + |PhiInverse(d / 2)| s is compared with magnitudes, as published: it means well
+ * for m near 0. Then it is moved by the rule of a set of constants until about k magnitudes lie
+ * above.
  *
  * Gradients have heavier tails, and error feedback piles residuals up below the threshold, so the
- * estimate errs in both directions. Whatever it is, no more than 4k + 1024 are chosen: the largest. */
+ * estimate errs in both directions. Whatever it is, 4k + 1024 are chosen at most: the largest. */
 #include "csrc/sparse/gaussian.h"
 
 #include <math.h>
@@ -28,8 +29,8 @@ static double polynomial(const double c[8], double x)
 }
 
 /* M. J. Wichura, "Algorithm AS 241: The Percentage Points of the Normal Distribution", Applied
- * Statistics 37 (1988), 477-484: PPND16, to about 16 digits. Quotients of polynomials: in the middle,
- * in the tails, and far out. */
+ * Statistics 37 (1988), 477-484: PPND16, to about 16 digits. Quotients of polynomials: in the
+ * middle, in the tails, and far out. */
 double tri_gaussian_quantile(double p)
 {
     static const double middle[2][8] = {

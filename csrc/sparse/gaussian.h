@@ -12,8 +12,8 @@ struct tri_gaussian {
 void tri_gaussian_lay_out(struct tri_gaussian *gaussian, struct tri_arena *arena,
                           const struct tri_shape *shape);
 
-/* acc is made; what lies above the estimate, once it has been moved, is chosen, and not cleared; the
- * numbers of all ranks are in counted.counts. Waits for the stream. */
+/* acc is made; what lies above the estimate, once it has been moved, is chosen, and not cleared;
+ * the numbers of all ranks are in counted.counts. Waits for the stream. */
 trib_status tri_gaussian_choose(struct tri_run *run, struct tri_gaussian *gaussian);
 
 /* x with Phi(x) = p, Phi the distribution function of the normal distribution; 0 < p < 1. */

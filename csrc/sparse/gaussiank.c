@@ -2,9 +2,9 @@
  *
  * Problem. A threshold that is estimated from two sums needs no search for the k-th magnitude.
  *
- * Paper. Shi, Chu, Cheung and See, "Understanding Top-k Sparsification in Distributed Deep Learning"
- * (arXiv 1911.08772), with the rules of Ok-Topk's published code (Li and Hoefler, PPoPP 2022) for moving
- * the estimate: constants "vgg" unless others are asked for.
+ * Paper. Shi, Chu, Cheung and See, "Understanding Top-k Sparsification in Distributed Deep
+ * Learning" (arXiv 1911.08772), with the rules of Ok-Topk's published code (Li and Hoefler, PPoPP
+ * 2022) for moving the estimate: constants "vgg" unless others are asked for.
  *
  *   1. acc = gradient + residual.
  *   2. Its mean and deviation, and from them and d = k / n the estimate (gaussian.c says how).
@@ -12,21 +12,21 @@
  *   4. What lies above is chosen; if that is more than 4k + 1024, the largest.
  *   5. One small allgather of the headers, which hold the numbers of entries. Fetched.
  *   6. All entries to all ranks, indices and values apart. A rank may have none.
- *   7. Commit; what was chosen leaves the residual; the result is the sum of the lists in rank order,
- *      or its average.
+ *   7. Commit; what was chosen leaves the residual; the result is the sum of the lists in rank
+ *      order, or its average.
  *
  * With k = n everything is chosen, with k = 0 nothing, without an estimate.
  *
- * Cost: rank r sends 2 k_r (P-1) words and receives twice the sum of the others' k: about 2k(P-1), at
- * most 2 (4k + 1024)(P-1). acc is read once more for the estimate, and again for it to be moved. One
- * wait for the stream.
+ * Cost: rank r sends 2 k_r (P-1) words and receives twice the sum of the others' k: about 2k(P-1),
+ * at most 2 (4k + 1024)(P-1). acc is read once more for the estimate, and again for it to be moved.
+ * One wait for the stream.
  *
- * Invariant. As in topka: every entry that was chosen is in the result and has left the residual of its
- * rank; nothing else moved. Nothing is kept from call to call but the residual.
+ * Invariant. As in topka: every entry that was chosen is in the result and has left the residual of
+ * its rank; nothing else moved. Nothing is kept from call to call but the residual.
  *
- * Different from the published code: an estimate that is too high is moved before one that is too low,
- * so that a step too far never leaves nothing (where all magnitudes are equal); and the number of
- * entries has a limit. */
+ * Different from the published code: an estimate that is too high is moved before one that is too
+ * low, so that a step too far never leaves nothing (where all magnitudes are equal); and the number
+ * of entries has a limit. */
 #include "csrc/sparse/gaussian.h"
 
 struct gaussiank {

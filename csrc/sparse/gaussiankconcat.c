@@ -1,23 +1,24 @@
 /* gaussiankconcat: gaussiank with one message from rank to rank.
  *
- * Problem. gaussiank sends indices and values as messages of their own. Where a message costs much and
- * its bytes little, one is better than two.
+ * Problem. gaussiank sends indices and values as messages of their own. Where a message costs much
+ * and its bytes little, one is better than two.
  *
  * Paper. A variant in Ok-Topk's published code (Li and Hoefler, PPoPP 2022).
  *
- *   1. As steps 1 to 5 of gaussiank: every rank has chosen, and all ranks know the numbers of entries.
+ *   1. As steps 1 to 5 of gaussiank: every rank has chosen, and all ranks know the numbers of
+ *      entries.
  *   2. Every rank copies its entries into one block: all indices, as 32 bits, then all values.
  *   3. One message from every rank to every other one. A rank may have none.
- *   4. Commit; what was chosen leaves the residual; the result is the sum of the lists, which are read
- *      in the blocks where they lie, in rank order; or its average.
+ *   4. Commit; what was chosen leaves the residual; the result is the sum of the lists, which are
+ *      read in the blocks where they lie, in rank order; or its average.
  *
  * Cost: in words as gaussiank; P - 1 messages instead of 2 (P - 1), two small copies more.
  *
  * Invariant. As in gaussiank.
  *
- * Different from the published code, where the block is of float32, in which integers are exact up to
- * 2^24 only, so that in larger tensors values were added at wrong indices. Here indices stay integers,
- * exact for all 2^32 - 1 elements. And see gaussiank. */
+ * Different from the published code, where the block is of float32, in which integers are exact up
+ * to 2^24 only, so that in larger tensors values were added at wrong indices. Here indices stay
+ * integers, exact for all 2^32 - 1 elements. And see gaussiank. */
 #include "csrc/sparse/gaussian.h"
 #include "csrc/sparse/link.h"
 

@@ -1,7 +1,7 @@
 /* gtopk: a tree of top-k.
  *
- * Problem. With topka the words of a rank grow with P. Here two lists become one of k entries again at
- * every meeting, so they grow with log2 P.
+ * Problem. With topka the words of a rank grow with P. Here two lists become one of k entries again
+ * at every meeting, so they grow with log2 P.
  *
  * Paper. Shi, Wang, Zhao, Tang, Wang, Huang and Chu, "A Distributed Synchronous SGD Algorithm with
  * Global Top-k Sparsification for Low Bandwidth Networks" (ICDCS 2019).
@@ -9,32 +9,32 @@
  *   1. acc = gradient + residual; the k largest of acc are chosen, exactly.
  *   2. A binomial tree, for any P. Let Q be the largest power of two that is not above P.
  *        round 0:            rank Q + i sends to rank i, for i < P - Q;
- *        round 1, 2, ...:    with s = 1, 2, 4, ..., Q / 2, rank r + s sends to rank r, for r < Q that
- *                            2s divides.
- *      Who sends is done. Who receives adds up both lists (its own + the one that arrived), keeps the k
- *      largest sums, and remembers those that it dropped.
+ *        round 1, 2, ...:    with s = 1, 2, 4, ..., Q / 2, rank r + s sends to rank r, for r < Q
+ *                            that 2s divides.
+ *      Who sends is done. Who receives adds up both lists (its own + the one that arrived), keeps
+ *      the k largest sums, and remembers those that it dropped.
  *   3. Rank 0 has G, at most k sums, and broadcasts it; every rank's header goes to all ranks.
  *   4. Commit. What a rank chose leaves its residual where it is in G.
- *   5. What a rank dropped on the way at an index of G is added to its own residual, round by round: it
- *      is missing in G, and those who chose it have cleared it.
+ *   5. What a rank dropped on the way at an index of G is added to its own residual, round by
+ *      round: it is missing in G, and those who chose it have cleared it.
  *   6. The result is G, or its average.
  *
- * Cost, in words (an entry is two; chosen ones one and a half with bf16). A rank sends its 2k once, but
- * rank 0, and receives 2k for each of its at most ceil(log2 P) meetings; the broadcast is 2k sent and
- * 2k received. Within 4k log2 P for P > 1. One message after another: ceil(log2 P) and a broadcast.
- * Fixed sizes, no wait.
+ * Cost, in words (an entry is two; chosen ones one and a half with bf16). A rank sends its 2k once,
+ * but rank 0, and receives 2k for each of its at most ceil(log2 P) meetings; the broadcast is 2k
+ * sent and 2k received. Within 4k log2 P for P > 1. One message after another: ceil(log2 P) and a
+ * broadcast. Fixed sizes, no wait.
  *
- * Invariant. Let a_r be what rank r chose at index j, d_m what was dropped there at meeting m. A sum is
- * either passed on or dropped, so if j is in G, G[j] = sum a_r - sum d_m; the residuals have lost sum
- * a_r and got back sum d_m. If j is not in G nothing has left any residual.
+ * Invariant. Let a_r be what rank r chose at index j, d_m what was dropped there at meeting m. A
+ * sum is either passed on or dropped, so if j is in G, G[j] = sum a_r - sum d_m; the residuals have
+ * lost sum a_r and got back sum d_m. If j is not in G nothing has left any residual.
  *
  * Different from the published code, where:
- *  - step 5 is missing: a sum that is dropped in one branch is lost if its index survives in another, 10
- *    to 90 % of the update, the more the more ranks;
+ *  - step 5 is missing: a sum that is dropped in one branch is lost if its index survives in
+ *    another (in a simulation, 10 % of the update with 8 ranks and 90 % with 32);
  *  - P has to be a power of two;
  *  - index and value travel as two float64, twice the words;
- *  - after equal indices are added up, an entry of value 0 stays in the list and can take the place of
- *    another one. Here a list has every index once, and no sum that is 0. */
+ *  - after equal indices are added up, an entry of value 0 stays in the list and can take the place
+ *    of another one. Here a list has every index once, and no sum that is 0. */
 #include "csrc/sparse/cut.h"
 #include "csrc/sparse/link.h"
 
@@ -117,8 +117,8 @@ static size_t capacity(const struct tri_shape *shape)
     return shape->k;
 }
 
-/* What a meeting drops: of two lists no more than one, for if fewer than k are kept, only sums of 0 are
- * dropped, and each is made of an entry of either list. But bf16 may have rounded any value to 0. */
+/* What a meeting drops: of two lists no more than one, for if fewer than k are kept, only sums of 0
+ * are dropped, and each is made of an entry of either list. But bf16 may round values to 0. */
 static size_t dropped_entries(const struct tri_shape *shape)
 {
     return least(shape->wire == shape->acc ? shape->k : pair_entries(shape), shape->count);

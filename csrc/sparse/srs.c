@@ -1,43 +1,44 @@
 /* srs: reduce-scatter of blocks that stay sparse, then an allgather.
  *
- * Problem. In a reduce-scatter of sparse blocks the sums fill up on the way. Here each block is cut to
- * its share of k again before it goes on, so every message has a fixed size, on any number of ranks.
+ * Problem. In a reduce-scatter of sparse blocks the sums fill up on the way. Here each block is cut
+ * to its share of k again before it goes on, so every message has a fixed size, on any number of
+ * ranks.
  *
- * Paper. "Spar-Reduce-Scatter" with global residual collection, of Zhao, Zhang, Zhou, Xu, Li and Yu,
- * "SparDL: Distributed Deep Learning Training with Efficient Sparse Communication" (ICDE 2024, arXiv
- * 2304.00737).
+ * Paper. "Spar-Reduce-Scatter" with global residual collection, of "SparDL: Distributed Deep
+ * Learning Training with Efficient Sparse Communication" (arXiv 2304.00737).
  *
- *   1. P blocks: block b is [b n / P, (b + 1) n / P), and rank b its owner. q = max(k / P, 1) entries a
- *      block (all of a block if k = n; none if k = 0).
+ *   1. P blocks: block b is [b n / P, (b + 1) n / P), and rank b its owner. q = max(k / P, 1)
+ *      entries a block (all of a block if k = n; none if k = 0).
  *   2. acc = gradient + residual; of each block the q largest of acc are chosen, exactly.
- *   3. L = ceil(log2 P) rounds, with the distances D = 2^(L-1), ..., 4, 2, 1. Let a block's offset on
- *      rank r be (b - r) mod P. Before a round a rank holds the offsets below E; at first E is P. It
- *      sends those in [D, E) to rank r + D (mod P), where their offsets are less by D, and receives as
- *      many from rank r - D. Then E is D. So the first message holds the remainder, P - 2^(L-1) blocks,
- *      and the others half of what is left.
- *   4. A block that is about to leave, and in the end the own one (offset 0), is added up: what the rank
- *      chose, then what has arrived for it, round by round. If anything has arrived the sum is cut to
- *      the q largest, zeros left out, and the rest is remembered as dropped. It is cut once, however much
- *      has arrived.
+ *   3. L = ceil(log2 P) rounds, with the distances D = 2^(L-1), ..., 4, 2, 1. Let a block's offset
+ *      on rank r be (b - r) mod P. Before a round a rank holds the offsets below E; at first E is
+ *      P. It sends those in [D, E) to rank r + D (mod P), where their offsets are less by D, and
+ *      receives as many from rank r - D. Then E is D. So the first message holds the remainder of
+ *      P - 2^(L-1) blocks, and the others half of what is left.
+ *   4. A block that is about to leave, and in the end the own one (offset 0), is added up: what the
+ *      rank chose, then what has arrived for it, round by round. If anything has arrived the sum is
+ *      cut to the q largest, zeros left out, and the rest is remembered as dropped. It is cut once,
+ *      however much has arrived.
  *   5. One allgather of the P own blocks, with the headers in front: the result, in index order.
  *   6. Commit. What a rank chose leaves its residual where it is in the result.
  *   7. What a rank dropped at an index of the result is added to its residual.
  *
  * Why each contribution arrives exactly once. What rank r chose of block b has at first the offset
- * o = (b - r) mod P < P <= 2^L there. A round with o >= D moves it to the rank that is D further, where
- * its offset is o - D; any other leaves it, and o < D afterwards in both cases. After the last round
- * o < 1: it is on rank b. It is moved, not copied, and a block that has left a rank never returns, for
- * its offsets there would be D or more.
+ * o = (b - r) mod P < P <= 2^L there. A round with o >= D moves it to the rank that is D further,
+ * where its offset is o - D; any other leaves it, and o < D afterwards in both cases. After the
+ * last round o < 1: it is on rank b. It is moved, not copied, and a block that has left a rank
+ * never returns, for its offsets there would be D or more.
  *
- * Cost, in words a rank: 2q(P-1) for the blocks sent, as many received, and 2q(P-1) for the allgather:
- * 4q(P-1) = 4k(P-1)/P if P divides k. (Round one travels as chosen: 1.5q a block with bf16.) L messages
- * one after the other and an allgather. Fixed sizes, no wait.
+ * Cost, in words a rank: 2q(P-1) for the blocks sent, as many received, and 2q(P-1) for the
+ * allgather: 4q(P-1) = 4k(P-1)/P if P divides k. (Round one travels as chosen: 1.5q a block with
+ * bf16.) L messages one after the other and an allgather. Fixed sizes, no wait.
  *
- * Invariant. As in gtopk: a sum is passed on or dropped, so at an index of the result what was cleared
- * is what is in the result and what was given back; elsewhere nothing has left any residual.
+ * Invariant. As in gtopk: a sum is passed on or dropped, so at an index of the result what was
+ * cleared is what is in the result and what was given back; elsewhere nothing has left any
+ * residual.
  *
- * Different from the paper: a block is cut when it is sent, not after every arrival, so fewer sums are
- * made of values that were cut already. The allgather is the backend's. */
+ * Different from the paper: a block is cut when it is sent, not after every arrival, so fewer sums
+ * are made of values that were cut already. The allgather is the backend's. */
 #include "csrc/sparse/cut.h"
 #include "csrc/sparse/link.h"
 
@@ -78,7 +79,7 @@ static int32_t moving(const struct tri_shape *shape, int32_t round)
     return held - distance(shape, round);
 }
 
-/* In how many rounds, of those before `round`, something arrives for an offset that is still held. */
+/* In how many rounds before `round` something arrives for an offset that is still held. */
 static int32_t arrivals(const struct tri_shape *shape, int32_t round, int32_t offset)
 {
     int32_t n = 0;
@@ -148,9 +149,9 @@ static uint64_t chosen_in_all(const struct tri_shape *shape)
     return capacity(shape);
 }
 
-/* What a cut of a block drops, n lists having come together: no more than n - 1 of them hold, for if
- * fewer than q are kept only sums of 0 are dropped, and each is made of two entries or more. But bf16
- * may have rounded any value to 0. */
+/* What a cut of a block drops, n lists having come together: no more than n - 1 of them hold, for
+ * if fewer than q are kept only sums of 0 are dropped, and each is made of two entries or more. But
+ * bf16 may have rounded any value to 0. */
 static size_t dropped_entries(const struct tri_shape *shape, int32_t n)
 {
     const int32_t lists = shape->wire == shape->acc ? n - 1 : n;

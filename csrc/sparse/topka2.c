@@ -1,7 +1,7 @@
 /* topka2: top-k of each rank, then the top-k of the sum.
  *
- * Problem. With topka the result has up to Pk entries. Here it has at most k on any number of ranks,
- * for whoever has to store or apply it sparsely.
+ * Problem. With topka the result has up to Pk entries. Here it has at most k on any number of
+ * ranks, for whoever has to store or apply it sparsely.
  *
  * Paper. A variant of the "TopkA" of Ok-Topk's published code (Li and Hoefler, PPoPP 2022).
  *
@@ -12,16 +12,16 @@
  *   5. Commit; what this rank chose leaves its residual where it is in G, and stays elsewhere.
  *   6. The result is G, or its average.
  *
- * Cost: 2k(P-1) words a rank, sent and received (1.5k(P-1) with bf16), in one collective; U is cut on
- * every rank, which reads its at most Pk entries a few times. Fixed sizes, no wait.
+ * Cost: 2k(P-1) words a rank, sent and received (1.5k(P-1) with bf16), in one collective; U is cut
+ * on every rank, which reads its at most Pk entries a few times. Fixed sizes, no wait.
  *
- * Invariant. At an index of G every rank that chose it clears the value that it sent, and the result has
- * the sum of just these values. Everywhere else nothing has left any residual, for choosing clears
- * nothing.
+ * Invariant. At an index of G every rank that chose it clears the value that it sent, and the
+ * result has the sum of just these values. Everywhere else nothing has left any residual, for
+ * choosing clears nothing.
  *
- * Different from the published code, where chosen entries leave the residual at once, as a product with
- * a mask of zeros and ones, and are added back if they lost: an infinity that was chosen left a NaN
- * (infinity times 0) behind for ever. */
+ * Different from the published code, where chosen entries leave the residual at once, as a product
+ * with a mask of zeros and ones, and are added back if they lost: an infinity that was chosen left
+ * a NaN (infinity times 0) behind for ever. */
 #include "csrc/sparse/cut.h"
 #include "csrc/sparse/link.h"
 

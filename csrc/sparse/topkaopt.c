@@ -1,32 +1,34 @@
 /* topkaopt: topka with a threshold that is used again.
  *
- * Problem. An exact top-k has to find its threshold. Here that is done in one call of 32; the others
- * take what lies above the threshold found then.
+ * Problem. An exact top-k has to find its threshold. Here that is done in one call of 32; the
+ * others take what lies above the threshold found then.
  *
- * Paper. The "TopkAopt" of Ok-Topk's published code (Li and Hoefler, PPoPP 2022), whose thresholds are
- * reused because those of successive calls are close.
+ * Paper. The "TopkAopt" of Ok-Topk's published code (Li and Hoefler, PPoPP 2022), whose thresholds
+ * are reused because those of successive calls are close.
  *
- *   1. acc = gradient + residual. A rank that has no threshold above 0, or any rank in every 32nd call,
- *      chooses the k largest, exactly, and remembers the smallest magnitude among them. Otherwise it
- *      chooses all that lie above its threshold; if they are more than 4k + 1024, the largest.
+ *   1. acc = gradient + residual. A rank that has no threshold above 0, or any rank in every 32nd
+ *      call, chooses the k largest, exactly, and remembers the smallest magnitude among them.
+ *      Otherwise it chooses all that lie above its threshold; if they are more than 4k + 1024, the
+ *      largest.
  *   2. One small allgather of the headers, which hold the numbers of entries. Fetched.
  *   3. All entries to all ranks. A rank may have none.
- *   4. Commit; the smallest magnitude of an exact choice becomes the threshold; what was chosen leaves
- *      the residual (in separate mode it has in step 1).
+ *   4. Commit; the smallest magnitude of an exact choice becomes the threshold; what was chosen
+ *      leaves the residual (in separate mode it has in step 1).
  *   5. The result is the sum of the lists in rank order, or its average.
  *
- * Each rank has a threshold of its own, and whether it chooses exactly is nobody else's business: what
- * follows looks the same from outside. With k = n every choice is exact, or it would miss the smallest.
+ * Each rank has a threshold of its own, and whether it chooses exactly is nobody else's business:
+ * what follows looks the same from outside. With k = n every choice is exact, or it would miss the
+ * smallest.
  *
- * Cost: rank r sends 2 k_r (P-1) words and receives twice the sum of the others' k; 2k(P-1) in exact
- * calls, at most 2 (4k + 1024)(P-1). One wait for the stream.
+ * Cost: rank r sends 2 k_r (P-1) words and receives twice the sum of the others' k; 2k(P-1) in
+ * exact calls, at most 2 (4k + 1024)(P-1). One wait for the stream.
  *
- * Invariant. As in topka: every entry that was chosen is in the result and has left the residual of its
- * rank; nothing else moved. A call that does not deliver leaves the threshold as it was.
+ * Invariant. As in topka: every entry that was chosen is in the result and has left the residual of
+ * its rank; nothing else moved. A call that does not deliver leaves the threshold as it was.
  *
- * Different from the published code, where reuse calls a function without two of its arguments in two
- * of three variants and fails; where k_r has no limit, and the buffers do not grow with it; where an
- * empty choice of one rank returns too few values. */
+ * Different from the published code, where reuse calls a function without two of its arguments in
+ * two of three variants and fails; where k_r has no limit, and the buffers do not grow with it;
+ * where an empty choice of one rank returns too few values. */
 #include "csrc/sparse/counted.h"
 #include "csrc/sparse/link.h"
 
