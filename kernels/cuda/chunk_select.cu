@@ -1,11 +1,12 @@
-// chunk_select: the k largest of each chunk. One block a chunk, one pass over memory: elements stay in
-// registers, 16 a thread, from when they are loaded until acc is written; the rare chunks that are
-// larger are read again from the second cache.
+// chunk_select: the k largest of each chunk. Small k and chunks: chunk_warp.cuh. Others: one block a
+// chunk, one pass over memory: elements stay in registers, 16 a thread, from when they are loaded until
+// acc is written; the rare chunks that are larger are read again from the second cache.
 //
 // The cut is found from a bound that costs little. Every thread knows the largest of its elements; the
 // k-th largest of these maxima, found bit by bit, is a key that at least k elements reach, and of a
 // chunk of 4,096 with 1 % taken only a handful more do. Those few are compared with each other. Where
 // that does not help (k beyond the number of threads, many equal elements), digits are counted.
+#include "kernels/cuda/chunk_warp.cuh"
 #include "kernels/cuda/digits.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/stream.cuh"
@@ -15,21 +16,6 @@ namespace {
 constexpr uint32_t kSteps = 4;       // fours of a thread
 constexpr uint32_t kListed = 256;    // keys that are compared with each other, at most
 constexpr uint32_t kMaxBlocks = 1u << 20;
-
-struct ChunkSelect {
-    tri_accumulator acc;
-    tri_chunks out;
-    uint32_t *nonfinite;
-    uint32_t chunks;
-    bool clear;
-};
-
-// Above `key`: in; equal to it: the first `ties` are.
-template <typename T>
-struct Cut {
-    Key<T> key;
-    uint32_t ties;
-};
 
 template <typename T, uint32_t Threads>
 struct Room {
@@ -336,12 +322,25 @@ trib_status launch_chunks(const ChunkSelect &job, trib_stream stream)
                       Threads, job, stream);
 }
 
+template <typename T, typename G, uint32_t Steps>
+trib_status launch_warps(const ChunkSelect &job, trib_stream stream)
+{
+    return launch_job(chunk_select_warps<T, G, Steps>,
+                      blocks_for(job.chunks, kWarpsTogether, kMaxBlocks), kWarpsTogether * kWarp,
+                      job, stream);
+}
+
 template <typename T, typename G>
 trib_status run(const ChunkSelect &job, trib_stream stream)
 {
     const trib_status status = zero_word(job.nonfinite, stream);
     if (status != TRIB_OK || job.chunks == 0)
         return status;
+    if constexpr (sizeof(T) == 4)
+        if (job.out.k != 0 && job.out.k <= kWarpK && job.out.chunk <= 32 * kWarp * kFour)
+            return job.out.chunk <= 4 * kWarp * kFour   ? launch_warps<T, G, 4>(job, stream)
+                   : job.out.chunk <= 16 * kWarp * kFour ? launch_warps<T, G, 16>(job, stream)
+                                                         : launch_warps<T, G, 32>(job, stream);
     constexpr uint32_t kEach = kSteps * kFour;
     if (job.out.chunk <= 64 * kEach)
         return launch_chunks<T, G, 64, true>(job, stream);

@@ -52,6 +52,13 @@ struct Stretches {
     const uint32_t *ends; // of list l: entries [ends[kEnds * l], ends[kEnds * l + 1])
     uint32_t first, size; // of the tile; it ends at 2^32 - 1 or before
 
+    __device__ Stretches(const Lists<Capacity> &all, const uint32_t *of_tile, const Run &run,
+                         uint32_t tile)
+        : lists(all), ends(of_tile), first(static_cast<uint32_t>(run.bound(tile))),
+          size(static_cast<uint32_t>(run.bound(tile + 1) - run.bound(tile)))
+    {
+    }
+
     __device__ uint32_t length(uint32_t l) const
     {
         const uint32_t begin = ends[kEnds * l], end = ends[kEnds * l + 1];
@@ -115,32 +122,49 @@ __device__ inline void add_batch(const Source &source, uint32_t l, uint32_t at, 
         add(source.addend(l, at + i * kThreads, loaded[i]));
 }
 
-// add(addend) for every entry of the tile: those of list 0 by all threads, a barrier, those of list
-// 1, and so on; a barrier at the end. `Source` is as Stretches. While one list is added, the first
-// entries of the next ones are on their way: kAhead lists are looked at together, whether there are as
-// many or not, for branches would have each load waited for.
-template <typename T, typename Source, typename Add>
-__device__ inline void add_in_order(const Source &source, uint32_t n, Add add)
+// The first entries of lists l to l + kAhead - 1, one a thread and list, on their way: of as many lists,
+// whether there are so many or not, for branches would have each load waited for.
+template <typename T>
+struct Group {
+    Loaded<T> loaded[kAhead];
+};
+
+template <typename T, typename Source>
+__device__ inline Group<T> load_group(const Source &source, uint32_t n, uint32_t l)
 {
-    const uint32_t t = threadIdx.x;
-    for (uint32_t l = 0; l < n; l += kAhead) {
-        Loaded<T> loaded[kAhead];
-        uint32_t length[kAhead];
+    Group<T> group;
 #pragma unroll
-        for (uint32_t j = 0; j < kAhead; j++) {
-            length[j] = l + j < n ? source.length(l + j) : 0;
-            loaded[j] = source.load(l + j, t, t < length[j]);
-        }
-#pragma unroll
-        for (uint32_t j = 0; j < kAhead; j++) {
-            if (l + j >= n)
-                break;
-            add(source.addend(l + j, t, loaded[j]));
-            for (uint32_t at = t + kThreads; at < length[j]; at += kAhead * kThreads)
-                add_batch<T>(source, l + j, at, length[j], add);
-            __syncthreads();
-        }
+    for (uint32_t j = 0; j < kAhead; j++) {
+        const uint32_t length = l + j < n ? source.length(l + j) : 0;
+        group.loaded[j] = source.load(l + j, threadIdx.x, threadIdx.x < length);
     }
+    return group;
+}
+
+// add(addend) for every entry of these lists in the tile: those of the first by all threads, a barrier,
+// those of the next, and so on; a barrier at the end.
+template <typename T, typename Source, typename Add>
+__device__ inline void add_group(const Source &source, uint32_t n, uint32_t l,
+                                 const Group<T> &group, Add add)
+{
+#pragma unroll
+    for (uint32_t j = 0; j < kAhead; j++) {
+        if (l + j >= n)
+            break;
+        const uint32_t length = source.length(l + j);
+        add(source.addend(l + j, threadIdx.x, group.loaded[j]));
+        for (uint32_t at = threadIdx.x + kThreads; at < length; at += kAhead * kThreads)
+            add_batch<T>(source, l + j, at, length, add);
+        __syncthreads();
+    }
+}
+
+// The same for lists from `l` on, in order. `Source` is as Stretches.
+template <typename T, typename Source, typename Add>
+__device__ inline void add_in_order(const Source &source, uint32_t n, Add add, uint32_t l = 0)
+{
+    for (; l < n; l += kAhead)
+        add_group(source, n, l, load_group<T>(source, n, l), add);
 }
 
 } // namespace

@@ -56,21 +56,12 @@ __device__ inline Tiling tiling_of(const Lists<Capacity> &lists, uint64_t count,
     return {words, static_cast<uint32_t>((tiles + gridDim.x - 1) / gridDim.x)};
 }
 
-struct UnionTile {
-    uint32_t first, size;
-};
-
 // The i-th tile of this block. Beyond the end it is empty.
 __device__ inline Run run_of(const Union &job, const Tiling &tiling, uint32_t i)
 {
     const uint32_t width = tiling.words * kWarp;
     const uint64_t done = (uint64_t{blockIdx.x} * tiling.tiles + i) * width;
     return {job.first + min(done, job.count), job.first + job.count, width};
-}
-
-__device__ inline UnionTile tile_of(const Run &run)
-{
-    return {static_cast<uint32_t>(run.first), static_cast<uint32_t>(run.bound(1) - run.first)};
 }
 
 __device__ inline void set_bit(uint32_t *bits, uint32_t size, uint32_t place)
@@ -85,13 +76,12 @@ __device__ inline void mark(uint32_t *bits, uint32_t *ends, const Lists<Capacity
                             uint32_t words, const Run &run)
 {
     const uint32_t t = threadIdx.x;
-    const UnionTile tile = tile_of(run);
     __syncthreads();
     for (uint32_t word = t; word < words; word += kThreads)
         bits[word] = 0;
     find_ends(ends, lists, lists.n, run, 1);
     __syncthreads();
-    const Stretches<float, Capacity> in = {lists, ends, tile.first, tile.size};
+    const Stretches<float, Capacity> in(lists, ends, run, 0);
     for (uint32_t l = 0; l < lists.n; l += kAhead) {
         uint32_t index[kAhead], length[kAhead];
 #pragma unroll
@@ -101,9 +91,9 @@ __device__ inline void mark(uint32_t *bits, uint32_t *ends, const Lists<Capacity
         }
 #pragma unroll
         for (uint32_t j = 0; j < kAhead; j++) {
-            set_bit(bits, tile.size, index[j] - tile.first);
+            set_bit(bits, in.size, index[j] - in.first);
             for (uint32_t at = t + kThreads; at < length[j]; at += kThreads)
-                set_bit(bits, tile.size, in.load_index(l + j, at, true) - tile.first);
+                set_bit(bits, in.size, in.load_index(l + j, at, true) - in.first);
         }
     }
     __syncthreads();
@@ -202,18 +192,17 @@ __global__ void __launch_bounds__(kThreads, 4)
     base = block_sum(base, room);
     for (uint32_t i = 0; i < tiling.tiles; i++) {
         const Run run = run_of(job, tiling, i);
-        const UnionTile tile = tile_of(run);
         mark(bits, ends, lists, tiling.words, run);
         const uint32_t total = count_before(before, bits, tiling.words, room);
-        const Stretches<T, Capacity> in = {lists, ends, tile.first, tile.size};
+        const Stretches<T, Capacity> in(lists, ends, run, 0);
         for (uint32_t begin = 0; begin < total; begin += kWindow) {
             const uint32_t size = min(total - begin, kWindow);
             for (uint32_t at = threadIdx.x; at < size; at += kThreads)
                 sum[at] = 0;
             __syncthreads();
             add_in_order<T>(in, lists.n,
-                            AddToWindow<T>{bits, before, tile.size, begin, sum, places});
-            write_window(job.out, tile.first, sum, places, base + begin, size);
+                            AddToWindow<T>{bits, before, in.size, begin, sum, places});
+            write_window(job.out, in.first, sum, places, base + begin, size);
             __syncthreads();
         }
         base += total;

@@ -26,14 +26,18 @@ __global__ void __launch_bounds__(kThreads)
     const Run run = {target.first + done, target.first + target.count, kTile<T>};
     Out *out = static_cast<Out *>(target.out) + done;
     find_ends(ends, lists, n, run, target.tiles);
+    __syncthreads();
+    Group<T> group = load_group<T>(Stretches<T, Capacity>(lists, ends, run, 0), n, 0);
     for (uint32_t i = 0; i < target.tiles; i++, out += kTile<T>) {
-        const uint32_t first = static_cast<uint32_t>(run.bound(i));
-        const uint32_t size = static_cast<uint32_t>(run.bound(i + 1) - run.bound(i));
+        const Stretches<T, Capacity> in(lists, ends + i, run, i);
+        const AddTo<T> add = {sum, in.size};
         clear_tile(sum);
         __syncthreads();
-        add_in_order<T>(Stretches<T, Capacity>{lists, ends + i, first, size}, n,
-                        AddTo<T>{sum, size});
-        store_tile(out, sum, size, divisor);
+        add_group(in, n, 0, group, add);
+        add_in_order<T>(in, n, add, kAhead);
+        if (i + 1 < target.tiles) // on their way while this tile is written
+            group = load_group<T>(Stretches<T, Capacity>(lists, ends + i + 1, run, i + 1), n, 0);
+        store_tile(out, sum, in.size, divisor);
         __syncthreads();
     }
 }

@@ -274,7 +274,7 @@ static void expect_joining(struct sparse_rig *rig, const void *argument)
 static void unpack_case(struct sparse_rig *rig, size_t count, uint32_t chunk, uint32_t k,
                         trib_dtype dtype, int kind)
 {
-    if (sparse_leaves_out(rig, 2))
+    if (sparse_leaves_out(rig, 3))
         return;
     struct joining j = {.n = 1, .count = count, .unpack = true};
     const size_t slots = chunks_of(count, chunk) * k;
@@ -294,7 +294,7 @@ static void unpack_case(struct sparse_rig *rig, size_t count, uint32_t chunk, ui
 static void merge_case(struct sparse_rig *rig, int32_t n, size_t count, uint32_t chunk, uint32_t k,
                        trib_dtype dtype, trib_dtype result, double divisor, int decision, int kind)
 {
-    if (sparse_leaves_out(rig, 2))
+    if (sparse_leaves_out(rig, 3))
         return;
     struct joining j = {.n = n, .count = count, .divisor = divisor, .result_dtype = result,
                         .decision = SPARSE_NONE};
