@@ -50,6 +50,7 @@ fn declare(rust: &str, name: &str) -> String {
         "u64" => "uint64_t",
         "usize" => "size_t",
         "f32" => "float",
+        "f64" => "double",
         "c_void" => "void",
         "c_char" => "char",
         named => named,

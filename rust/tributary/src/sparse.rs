@@ -37,7 +37,7 @@ use crate::stream::Stream;
 /// let mut sparse = SparseAllReduce::new(&mut comm, 4, DType::F32, &options)?;
 ///
 /// let gradient = DeviceVec::from_slice(comm.device(), &[1.0_f32, -8.0, 2.0, 0.0])?;
-/// let mut sum = DeviceVec::zeros(comm.device(), 4)?;
+/// let mut sum = DeviceVec::<f32>::zeros(comm.device(), 4)?;
 /// comm.scope(&stream, |s| s.sparse_allreduce(&mut sparse, &gradient, &mut sum))?;
 /// sparse.status()?;
 /// assert_eq!(sum.download(&stream)?, [0.0, -16.0, 0.0, 0.0]); // two ranks
