@@ -473,6 +473,23 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { sparse.allreduce_entries(&gradient, &index, &value, &count, self.stream) }
     }
 
+    /// [`SparseAllReduce::allreduce_entries`] with an accumulator, for states that are
+    /// [`in_place`](crate::SparseOptions::in_place).
+    pub fn sparse_allreduce_entries_in_place(
+        &mut self,
+        sparse: &mut SparseAllReduce,
+        accumulator: impl Target<'scope>,
+        index: impl Target<'scope>,
+        value: impl Target<'scope>,
+        count: impl Target<'scope>,
+    ) -> Result<()> {
+        let (accumulator, index) = (accumulator.view(), index.view());
+        let (value, count) = (value.view(), count.view());
+        sparse.of(self.comm)?;
+        // SAFETY: as in `sparse_allreduce_in_place`.
+        unsafe { sparse.allreduce_entries(&accumulator, &index, &value, &count, self.stream) }
+    }
+
     /// [`Communicator::batch`]. A call whose buffers overlap those of an earlier one of the batch is
     /// refused, if one of them writes.
     pub fn batch<T>(&mut self, calls: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {

@@ -15,7 +15,7 @@ use crate::communicator::{Communicator, Shared};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{check, text, Error, Result};
-use crate::sparse_options::SparseOptions;
+use crate::sparse_options::{not_zero, SparseOptions};
 use crate::stream::Stream;
 
 /// One tensor's sparse allreduce on one rank.
@@ -138,6 +138,7 @@ impl SparseAllReduce {
     /// Choose that fraction of the elements from the next call on. A call of all ranks, which waits
     /// for them. The residual stays.
     pub fn set_density(&mut self, density: f64) -> Result<()> {
+        let density = not_zero("density")(density)?;
         // SAFETY: as in `call`.
         self.call(|state| unsafe { sys::trib_sparse_set_density(state, density) })
     }

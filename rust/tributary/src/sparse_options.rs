@@ -6,7 +6,7 @@ use tributary_sys as sys;
 
 use crate::communicator::Communicator;
 use crate::dtype::DType;
-use crate::error::{c_string, Result};
+use crate::error::{c_string, Error, Result};
 
 /// How a [`SparseAllReduce`](crate::SparseAllReduce) is made. Every rank passes the same.
 ///
@@ -21,11 +21,11 @@ pub struct SparseOptions {
     algorithm: Option<String>,
     constants: Option<String>,
     flags: u32,
-    density: f64,
+    density: Option<f64>,
     k: u64,
-    decay: f64,
+    decay: Option<f64>,
     wire: Option<DType>,
-    chunk: u32,
+    chunk: Option<u32>,
     norm_every: u32,
 }
 
@@ -45,7 +45,7 @@ impl SparseOptions {
     /// The fraction of the elements that each rank chooses in a call, at least one. Above 0, at most
     /// 1; default: 0.01.
     pub fn density(mut self, density: f64) -> SparseOptions {
-        self.density = density;
+        self.density = Some(density);
         self.flag(sys::TRIB_SPARSE_USE_K, false)
     }
 
@@ -73,7 +73,7 @@ impl SparseOptions {
 
     /// What is kept of the residual from call to call: above 0, at most 1. Default: 1.
     pub fn decay(mut self, decay: f64) -> SparseOptions {
-        self.decay = decay;
+        self.decay = Some(decay);
         self
     }
 
@@ -86,7 +86,7 @@ impl SparseOptions {
 
     /// For `chunked`: elements of a chunk, a power of two up to 65,536. Default: 4,096.
     pub fn chunk(mut self, elements: u32) -> SparseOptions {
-        self.chunk = elements;
+        self.chunk = Some(elements);
         self
     }
 
@@ -131,10 +131,10 @@ impl SparseOptions {
         let constants = name("constants", &self.constants)?;
         let mut raw = sys::TRIB_SPARSE_OPTIONS_INIT;
         raw.flags = self.flags;
-        raw.density = self.density;
+        raw.density = self.density.map_or(Ok(0.0), not_zero("density"))?;
         raw.k = self.k;
-        raw.decay = self.decay;
-        raw.chunk = self.chunk;
+        raw.decay = self.decay.map_or(Ok(0.0), not_zero("decay"))?;
+        raw.chunk = self.chunk.map_or(Ok(0), not_zero("chunk"))?;
         raw.norm_every = self.norm_every;
         raw.wire = self.wire.map_or(raw.wire, DType::raw);
         if let Some(name) = &algorithm {
@@ -144,6 +144,14 @@ impl SparseOptions {
             raw.constants = name.as_ptr();
         }
         Ok(RawOptions { raw, _names: [algorithm, constants] })
+    }
+}
+
+/// To C a zero is the default; who writes one here has something else in mind.
+pub(crate) fn not_zero<T: Default + PartialEq>(name: &str) -> impl Fn(T) -> Result<T> + '_ {
+    move |value| match value == T::default() {
+        true => Err(Error::argument(format!("`{name}` is 0; expected something above 0"))),
+        false => Ok(value),
     }
 }
 

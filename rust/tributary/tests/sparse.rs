@@ -2,9 +2,12 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{get, options, ranks, ranks_with, vec_on};
 use tributary::{
-    Communicator, DType, DeviceVec, ErrorKind, SparseAllReduce, SparseOptions, Stream,
+    Communicator, DType, DeviceVec, Element, ErrorKind, ReduceOp, SparseAllReduce, SparseOptions,
+    Stream,
 };
 
 /// Element `i` of rank `rank`'s gradient in `step`: whole numbers, so that sums are exact.
@@ -33,7 +36,7 @@ fn balances(comm: &mut Communicator, stream: &Stream, name: &str, len: usize) {
         residual = get(&accumulator);
         let mut given =
             vec_on(comm, &acc.iter().zip(&residual).map(|(a, r)| a - r).collect::<Vec<f32>>());
-        comm.scope(stream, |s| s.allreduce_in_place(&mut given, tributary::ReduceOp::Sum)).unwrap();
+        comm.scope(stream, |s| s.allreduce_in_place(&mut given, ReduceOp::Sum)).unwrap();
         assert_eq!(get(&given), get(&sum), "{name}, step {step}");
     }
     let statistics = sparse.statistics().unwrap();
@@ -85,6 +88,145 @@ fn entries_are_what_a_dense_result_holds() {
         }
         assert_eq!(get(&result), expected);
     });
+}
+
+/// In place, whose result are entries: what is in them has left the accumulator.
+#[test]
+fn entries_of_an_accumulator() {
+    ranks(2, |comm, stream| {
+        let options = SparseOptions::new().algorithm("topka").k(1).entries(true).in_place(true);
+        let mut sparse = SparseAllReduce::new(comm, 3, DType::F64, &options).unwrap();
+        assert_eq!(sparse.capacity().unwrap(), 2);
+        let values = [[1.0_f64, 9.0, -8.0], [1.0, 0.0, -16.0]][comm.rank()];
+        let mut accumulator = vec_on(comm, &values);
+        let (mut index, mut value) = (vec_on(comm, &[7_u32; 2]), vec_on(comm, &[7.0_f64; 2]));
+        let mut count = vec_on(comm, &[7_u32]);
+        comm.scope(stream, |s| {
+            let accumulator = s.hold(&mut accumulator);
+            s.sparse_allreduce_entries_in_place(
+                &mut sparse,
+                accumulator,
+                &mut index,
+                &mut value,
+                &mut count,
+            )
+        })
+        .unwrap();
+        sparse.status().unwrap();
+        assert_eq!(
+            (get(&count), get(&index), get(&value)),
+            (vec![2], vec![1, 2], vec![9.0, -16.0])
+        );
+        let left = [[1.0, 0.0, -8.0], [1.0, 0.0, 0.0]];
+        assert_eq!(get(&accumulator), left[comm.rank()]);
+
+        let error = comm
+            .scope(stream, |s| {
+                let count = s.hold(&mut index);
+                s.sparse_allreduce_entries_in_place(
+                    &mut sparse,
+                    &mut accumulator,
+                    count,
+                    &mut value,
+                    count,
+                )
+            })
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidBuffer);
+        assert!(error.detail().contains("`index`"), "{error}");
+    });
+}
+
+/// The results of two calls with the same gradient, of a rank alone that chooses one element.
+fn twice<T: Element>(options: &SparseOptions, gradient: &[T]) -> [Vec<T>; 2] {
+    let _alone = common::alone();
+    let group = tributary::Group::with_options(1, &common::options()).unwrap();
+    let mut comm = group.split().unwrap().remove(0);
+    let stream = Stream::new(comm.device()).unwrap();
+    let options = options.clone().algorithm("topka").k(1);
+    let mut sparse = SparseAllReduce::new(&mut comm, gradient.len(), T::DTYPE, &options).unwrap();
+    let gradient = vec_on(&comm, gradient);
+    [(); 2].map(|()| {
+        let mut result = vec_on(&comm, &get(&gradient));
+        comm.scope(&stream, |s| s.sparse_allreduce(&mut sparse, &gradient, &mut result)).unwrap();
+        sparse.status().unwrap();
+        get(&result)
+    })
+}
+
+#[test]
+fn decay_and_wire_arrive() {
+    if !common::have(1) {
+        return;
+    }
+    let plain = SparseOptions::new();
+    assert_eq!(twice(&plain, &[3.0_f32, 5.0]), [[0.0, 5.0], [6.0, 0.0]]);
+    assert_eq!(twice(&plain, &[3.0_f64, 5.0]), [[0.0, 5.0], [6.0, 0.0]]);
+    assert_eq!(twice(&plain.clone().decay(0.5), &[3.0_f32, 5.0]), [[0.0, 5.0], [0.0, 5.0]]);
+    // It needs 8 bits behind the point, of which a bf16 has 7: what is rounded away comes later.
+    let fine = 1.0_f32 + 1.0 / 256.0;
+    assert_eq!(twice(&plain, &[fine]), [[fine], [fine]]);
+    assert_eq!(twice(&plain.wire(DType::BF16), &[fine]), [[1.0], [1.0 + 1.0 / 128.0]]);
+}
+
+#[test]
+fn every_other_option_arrives() {
+    ranks(2, |comm, stream| {
+        let rank = comm.rank() as f32;
+        let options = SparseOptions::new().algorithm("topka").average(true).norm_every(2).k(1);
+        let mut sparse = SparseAllReduce::new(comm, 3, DType::F32, &options).unwrap();
+        let (len, dtype) = (sparse.len(), sparse.dtype());
+        assert_eq!((len, dtype, sparse.is_empty()), (3, DType::F32, false));
+        let gradient = vec_on(comm, &[0.0_f32, 4.0 + 2.0 * rank, 1.5]);
+        let mut result = vec_on(comm, &[f32::NAN; 3]);
+        let mut step = |comm: &mut Communicator, sparse: &mut SparseAllReduce| {
+            comm.scope(stream, |s| s.sparse_allreduce(sparse, &gradient, &mut result)).unwrap();
+            assert_eq!(get(&result), [0.0, 5.0, 0.0]);
+            sparse.statistics().unwrap()
+        };
+        let first = step(comm, &mut sparse);
+        assert_eq!((first.calls, first.residual_norm), (1, None));
+        let second = step(comm, &mut sparse);
+        assert_eq!((second.calls, second.residual_norm), (2, Some(3.0)));
+        assert_eq!((second.algorithm.as_str(), second.count, second.k), ("topka", 3, 1));
+        assert_eq!((second.selected, second.delivered), (1, 1));
+        assert_eq!((second.total_selected, second.total_delivered), (2, 2));
+        assert_eq!((second.words_sent, second.words_received), (4, 4));
+        assert!(second.bytes_sent >= 16 && second.bytes_received >= 16);
+        assert!(!sparse.outcome().unwrap().is_null());
+
+        // Four chunks of 256, of which each gives two.
+        let options = SparseOptions::new().algorithm("chunked").chunk(256).k(8);
+        let sparse = SparseAllReduce::new(comm, 1024, DType::F32, &options);
+        assert_eq!(sparse.unwrap().statistics().unwrap().k, 8);
+        let options = options.chunk(1024).density(0.001);
+        let sparse = SparseAllReduce::new(comm, 2048, DType::F32, &options);
+        assert_eq!(sparse.unwrap().statistics().unwrap().k, 2);
+        for constants in ["vgg", "lstm", "bert"] {
+            let options = SparseOptions::new().algorithm("oktopk").constants(constants);
+            drop(SparseAllReduce::new(comm, 1000, DType::F32, &options).unwrap());
+        }
+    });
+}
+
+#[cfg(feature = "half")]
+#[test]
+fn sixteen_bits() {
+    use half::{bf16, f16};
+
+    fn check<T: Element + PartialEq + std::fmt::Debug>(of: fn(f32) -> T) {
+        ranks(2, |comm, stream| {
+            let options = SparseOptions::new().algorithm("srs").k(2);
+            let mut sparse = SparseAllReduce::new(comm, 4, T::DTYPE, &options).unwrap();
+            let gradient = vec_on(comm, &[of(0.25), of(-3.0), of(2.0), of(0.0)]);
+            let mut result = vec_on(comm, &[of(1.0); 4]);
+            comm.scope(stream, |s| s.sparse_allreduce(&mut sparse, &gradient, &mut result))
+                .unwrap();
+            assert_eq!(get(&result), [of(0.0), of(-6.0), of(4.0), of(0.0)]);
+        });
+    }
+    check(f16::from_f32);
+    check(bf16::from_f32);
 }
 
 #[test]
@@ -172,6 +314,17 @@ fn mistakes_have_words() {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert_eq!(make(comm, SparseOptions::new(), DType::I32).kind(), ErrorKind::InvalidArgument);
 
+        // To C they are the default; nobody who writes them means that.
+        for options in [
+            SparseOptions::new().density(0.0),
+            SparseOptions::new().decay(0.0),
+            SparseOptions::new().chunk(0),
+        ] {
+            let error = make(comm, options, DType::F32);
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.detail().contains("is 0"), "{error}");
+        }
+
         let options = SparseOptions::new().algorithm("topka");
         assert!(options.device_bytes(comm, 1000, DType::F32).unwrap() >= 8000);
         let mut sparse = SparseAllReduce::new(comm, 10, DType::F32, &options).unwrap();
@@ -181,6 +334,16 @@ fn mistakes_have_words() {
             .scope(stream, |s| s.sparse_allreduce(&mut sparse, &short, &mut result))
             .unwrap_err();
         assert!(error.detail().contains("`gradient` is 9 elements"), "{error}");
+        assert_eq!(sparse.set_density(0.0).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        let error = comm
+            .scope(stream, |s| {
+                let held = s.hold(&mut result);
+                s.sparse_allreduce_in_place(&mut sparse, held, held)?; // not in place: allowed
+                s.batch(|s| s.sparse_allreduce(&mut sparse, held, held))
+            })
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidUsage);
+        assert!(error.detail().contains("batch"), "{error}");
     });
 }
 
@@ -193,7 +356,48 @@ fn a_state_ends_with_its_communicator() {
         left.push(SparseAllReduce::new(&mut comm, 10, DType::F32, &options).unwrap());
         drop(SparseAllReduce::new(&mut comm, 10, DType::F32, &options).unwrap());
     }
+    let closed: Vec<_> = tributary::Group::with_options(1, &options())
+        .and_then(tributary::Group::split)
+        .unwrap()
+        .into_iter()
+        .map(|mut comm| {
+            let sparse = SparseAllReduce::new(&mut comm, 10, DType::F32, &SparseOptions::new());
+            comm.close(Duration::from_secs(5)).unwrap();
+            sparse.unwrap()
+        })
+        .collect();
+    left.extend(closed);
     for mut sparse in left {
         assert_eq!(sparse.status().unwrap_err().kind(), ErrorKind::Closed);
     }
+}
+
+/// A call that is queued behind something that is stuck, when its state and its communicator go.
+#[test]
+fn a_state_may_go_before_its_call_has_run() {
+    let options = options().close_timeout(Duration::from_millis(100));
+    ranks_with(2, &options, |comm, stream| {
+        let mut child = comm.split(Some(0), 0).unwrap().unwrap();
+        let topka = SparseOptions::new().algorithm("topka");
+        let mut sparse = SparseAllReduce::new(&mut child, 100, DType::F32, &topka).unwrap();
+        let (gradient, result) = (vec_on(comm, &[1.0_f32; 100]), vec_on(comm, &[1.0_f32; 100]));
+        let stuck = vec_on(comm, &[1.0_f32; 10]);
+        common::warm_up(comm, stream);
+        // SAFETY: all buffers live until the stream has been waited for.
+        unsafe { sparse.allreduce(&gradient, &result, stream) }.unwrap();
+        child.wait(stream).unwrap();
+        if comm.rank() == 1 {
+            return;
+        }
+        // SAFETY: as above.
+        let queued = unsafe {
+            comm.allreduce_in_place(&stuck, ReduceOp::Sum, stream)
+                .and_then(|()| sparse.allreduce(&gradient, &result, stream))
+        };
+        queued.unwrap();
+        drop(sparse);
+        drop(child);
+        comm.abort_handle().abort("the other rank does not come");
+        stream.wait().unwrap();
+    });
 }

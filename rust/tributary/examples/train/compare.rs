@@ -1,49 +1,74 @@
 //! Every algorithm in turn: the same training, one table, one drawing.
 
+use std::fs;
 use std::path::Path;
 
 use tributary::SparseAllReduce;
 
 use super::data::Digits;
 use super::report::{self, Table};
+use super::sparse::{largest, Traffic};
 use super::worker::Trained;
 use super::{new_group, plot, proof, train, Failure, Options};
 
 /// One training.
-struct Run {
-    name: String,
-    trained: Vec<Trained>,
+pub struct Run {
+    /// The algorithm.
+    pub name: String,
+    /// What came out for each rank.
+    pub trained: Vec<Trained>,
 }
 
-/// Trains with each algorithm, and with dense lists first. Is nothing lost by any, and do the ranks
-/// agree?
-pub fn run(options: &Options, digits: &Digits) -> Result<bool, Failure> {
-    let mut runs = Vec::new();
-    let names = SparseAllReduce::algorithms().map(Some);
-    for name in std::iter::once(None).chain(names) {
-        let group = new_group(options.ranks, options.backend.as_deref())?;
-        println!("\n{}", name.unwrap_or("no algorithm: dense, as a list"));
-        let trained = train(group, &options.with_algorithm(name), digits, Table::Last)?;
-        runs.push(Run { name: name.unwrap_or("(list)").to_owned(), trained });
+impl Run {
+    /// The ranks agree, and nothing was lost on any.
+    pub fn holds(&self) -> bool {
+        proof::same_parameters(&self.trained).holds && self.most(|traffic| traffic.leak) == 0.0
     }
-    print(&runs, options);
-    let file = options.plot.as_deref().unwrap_or(Path::new("compare.svg"));
+
+    /// The largest of all ranks; 0 if they did not exchange sparsely.
+    fn most(&self, of: fn(&Traffic) -> f64) -> f64 {
+        largest(self.trained.iter().filter_map(|rank| rank.traffic.as_ref()).map(of))
+    }
+}
+
+/// Trains with each algorithm, and with dense lists first; one table, one drawing. Is nothing lost by
+/// any, and do the ranks agree?
+pub fn run(options: &Options, digits: &Digits) -> Result<bool, Failure> {
+    show(&trainings(options, digits)?, options)
+}
+
+/// The same training with each algorithm, and with dense lists first.
+pub fn trainings(options: &Options, digits: &Digits) -> Result<Vec<Run>, Failure> {
+    let names = SparseAllReduce::algorithms().map(Some);
+    std::iter::once(None)
+        .chain(names)
+        .map(|name| {
+            let group = new_group(options.ranks, options.backend.as_deref())?;
+            println!("\n{}", name.unwrap_or("no algorithm: dense, as a list"));
+            let trained = train(group, &options.with_algorithm(name), digits, Table::Last)?;
+            Ok(Run { name: name.unwrap_or("(list)").to_owned(), trained })
+        })
+        .collect()
+}
+
+/// The table, the drawing, and whether all is well.
+pub fn show(runs: &[Run], options: &Options) -> Result<bool, Failure> {
+    print(runs, options);
+    let file = options.plot.as_deref().unwrap_or(Path::new("target/compare.svg"));
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder)?;
+    }
     let curves: Vec<_> =
         runs.iter().map(|run| (run.name.as_str(), &run.trained[0].epochs[..])).collect();
     plot::compare(file, &curves)?;
     println!("\ncurves drawn in {}", file.display());
-    Ok(runs.iter().all(holds))
-}
-
-/// The ranks agree, and nothing was lost on any.
-fn holds(run: &Run) -> bool {
-    proof::same_parameters(&run.trained).holds
-        && run.trained.iter().all(|rank| rank.traffic.as_ref().map_or(0.0, |t| t.leak) == 0.0)
+    Ok(runs.iter().all(Run::holds))
 }
 
 fn print(runs: &[Run], options: &Options) {
     println!(
-        "\n{}, density {}, momentum {}, {} epochs; words a rank and step; leak: mass that was lost",
+        "\n{}, density {}, momentum {}, {} epochs; words: the most that a rank receives in a step; \
+         leak: mass that was lost",
         report::ranks(options.ranks),
         options.density,
         options.momentum(),
@@ -59,12 +84,12 @@ fn print(runs: &[Run], options: &Options) {
         let exchanged = run.trained[0].traffic.as_ref().map_or_else(
             || format!("{:>9} {:>8} {:>9}", "", "", ""),
             |traffic| {
+                let words = run.most(|traffic| traffic.words);
                 let part = match traffic.dense_words > 0.0 {
-                    true => format!("{:.2} %", 100.0 * traffic.words / traffic.dense_words),
+                    true => format!("{:.2} %", 100.0 * words / traffic.dense_words),
                     false => "-".to_owned(),
                 };
-                let leak = run.trained.iter().flat_map(|rank| &rank.traffic).map(|t| t.leak);
-                format!("{:>9.1} {part:>8} {:>9}", traffic.words, leak.fold(0.0, f64::max))
+                format!("{words:>9.1} {part:>8} {:>9}", run.most(|traffic| traffic.leak))
             },
         );
         println!(

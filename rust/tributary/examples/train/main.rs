@@ -18,7 +18,7 @@
 //! Where to read: `exchange.rs` and `sparse.rs` have the calls of Tributary, `worker.rs` the loop of
 //! one rank, and `ranks.rs` the threads.
 
-mod compare;
+pub mod compare;
 pub mod data;
 pub mod exchange;
 pub mod network;
@@ -79,7 +79,7 @@ pub struct Options {
     /// Seed of the first parameters and of the order of the images
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// Draw the curves of loss and accuracy
+    /// Draw the curves of loss and accuracy [default: not; with --compare target/compare.svg]
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
     /// Do not train once more with a single rank, to compare with

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hasher};
 use super::data::Digits;
 use super::network::Network;
 use super::report;
-use super::sparse::Traffic;
+use super::sparse::{largest, Traffic};
 use super::worker::Trained;
 
 /// What has to be recognised of the test images.
@@ -117,7 +117,7 @@ fn same_accuracy(network: &Network, reference: &Network, digits: &Digits) -> Pro
 }
 
 fn nothing_lost(ranks: &[&Traffic]) -> Proof {
-    let leak = ranks.iter().map(|traffic| traffic.leak).fold(0.0, f64::max);
+    let leak = largest(ranks.iter().map(|traffic| traffic.leak));
     Proof {
         claim: "no part of a gradient is lost",
         holds: leak == 0.0,
@@ -127,7 +127,7 @@ fn nothing_lost(ranks: &[&Traffic]) -> Proof {
 
 /// With a single rank nothing is sent, sparse or dense.
 fn little_sent(ranks: &[&Traffic]) -> Proof {
-    let most = |words: fn(&Traffic) -> f64| ranks.iter().map(|t| words(t)).fold(0.0, f64::max);
+    let most = |words: fn(&Traffic) -> f64| largest(ranks.iter().map(|t| words(t)));
     let (sent, dense) = (most(|traffic| traffic.words), most(|traffic| traffic.dense_words));
     Proof {
         claim: "less is sent",

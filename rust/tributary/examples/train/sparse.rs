@@ -102,7 +102,7 @@ impl Sparse<'_> {
         })?;
         let given = self.given.download(&self.stream)?;
         let differences = given.iter().zip(sum).map(|(given, &sum)| (given - f64::from(sum)).abs());
-        self.leak = differences.fold(self.leak, f64::max);
+        self.leak = largest(differences.chain([self.leak]));
         Ok(())
     }
 
@@ -122,4 +122,9 @@ impl Sparse<'_> {
     pub fn bytes(&mut self) -> Result<u64, Failure> {
         Ok(self.state.statistics()?.bytes_sent)
     }
+}
+
+/// The largest number, 0 of none. A NaN is larger than all, so that it is seen.
+pub fn largest(numbers: impl Iterator<Item = f64>) -> f64 {
+    numbers.max_by(f64::total_cmp).unwrap_or(0.0)
 }
