@@ -96,12 +96,16 @@ struct WarpChunk {
                              range.begin + s * kWarp * kFour, lane_of());
     }
 
+    // Only what was made has to be stored. Other lanes may then write to it.
     __device__ void store() const
     {
+        if constexpr (!Has<G>::kGradient)
+            return;
 #pragma unroll
         for (uint32_t s = 0; s < Steps; s += kBatch)
             store_tile<kWarp>(reinterpret_cast<const T(&)[kBatch][kFour]>(value[s]), range,
                               range.begin + s * kWarp * kFour, lane_of());
+        __syncwarp();
     }
 
     __device__ void forget_all()
@@ -183,22 +187,40 @@ struct WarpChunk {
         return {key, job.out.k - count(key + 1)};
     }
 
-    // Write what is in of the list of `total`; returns how many are.
-    __device__ uint32_t emit_list(uint32_t total, Key<T> low, Key<T> high)
+    // The cut through the list of `total`.
+    __device__ Cut<T> cut_list(uint32_t total, Key<T> low, Key<T> high) const
     {
+        if (total <= job.out.k)
+            return {low - 1, 0};
         T mine[kRows];
 #pragma unroll
         for (uint32_t r = 0; r < kRows; r++)
             mine[r] = r * kWarp + lane_of() < total ? room.value[r * kWarp + lane_of()] : T(0);
-        Cut<T> cut = {low - 1, 0};
-        if (total > job.out.k)
-            cut = cut_between(low, high, [&](Key<T> key) {
-                uint32_t n = 0;
+        return cut_between(low, high, [&](Key<T> key) {
+            uint32_t n = 0;
 #pragma unroll
-                for (uint32_t r = 0; r < kRows; r++)
-                    n += __popc(__ballot_sync(kAllLanes, key_of(mine[r]) >= key));
-                return n;
-            });
+            for (uint32_t r = 0; r < kRows; r++)
+                n += __popc(__ballot_sync(kAllLanes, key_of(mine[r]) >= key));
+            return n;
+        });
+    }
+
+    // What is left of the elements above the cut. Those equal to it follow one by one: there is
+    // hardly ever more than one that is in.
+    __device__ void clear_above(Key<T> cut)
+    {
+#pragma unroll
+        for (uint32_t s = 0; s < Steps; s++)
+#pragma unroll
+            for (uint32_t q = 0; q < kFour; q++)
+                if (key_of(value[s][q]) > cut)
+                    value[s][q] = left_of(value[s][q], job.out.dtype);
+    }
+
+    // Write what is in of the list of `total`; returns how many are. acc stands in memory, and what
+    // is above the cut is cleared there.
+    __device__ uint32_t emit_list(uint32_t total, Cut<T> cut) const
+    {
         const uint32_t lower = (1u << lane_of()) - 1;
         uint32_t above = 0, equal = 0; // so far
         for (uint32_t r = 0; r * kWarp < total; r++) {
@@ -209,14 +231,15 @@ struct WarpChunk {
             const uint32_t same = __ballot_sync(kAllLanes, key == cut.key);
             const uint32_t tie = equal + __popc(same & lower);
             if (key > cut.key || (key == cut.key && tie < cut.ties))
-                write(above + __popc(higher & lower) + min(tie, cut.ties), i < total ? room.index[i] : 0, x);
+                write(above + __popc(higher & lower) + min(tie, cut.ties),
+                      i < total ? room.index[i] : 0, x, key == cut.key);
             above += __popc(higher);
             equal += __popc(same);
         }
         return above + min(equal, cut.ties);
     }
 
-    // The same without a list.
+    // The same without a list, where nothing is cleared yet.
     __device__ uint32_t emit_all(Key<T> low, Key<T> high)
     {
         const Cut<T> cut = cut_between(low, high, [&](Key<T> key) {
@@ -251,7 +274,7 @@ struct WarpChunk {
                 const Key<T> key = key_of(value[s][q]);
                 if (key > cut.key || (key == cut.key && tie < cut.ties))
                     write(higher + min(tie, cut.ties), (s * kWarp + lane_of()) * kFour + q,
-                          value[s][q]);
+                          value[s][q], true);
                 higher += key > cut.key;
                 tie += key == cut.key;
             }
@@ -261,21 +284,18 @@ struct WarpChunk {
         return above + min(equal, cut.ties);
     }
 
-    // The place-th that is in. acc stands in memory already.
-    __device__ void write(uint32_t place, uint32_t index, T x) const
+    // The place-th that is in; it is still to be cleared if `whole`.
+    __device__ void write(uint32_t place, uint32_t index, T x, bool whole) const
     {
         job.out.index[slot + place] = static_cast<uint16_t>(index);
         put_entry(job.out.value, job.out.dtype, slot + place, x);
-        if (Has<G>::kGradient && job.clear)
+        if (Has<G>::kGradient && job.clear && whole)
             range.sum[range.begin + index] = left_of(x, job.out.dtype);
     }
 
     __device__ void select(uint32_t &bad)
     {
         load();
-        if constexpr (Has<G>::kGradient)
-            store();
-        __syncwarp(); // what is cleared was written by another lane
         Key<T> high;
         const Key<T> low = bound(bad, high);
         forget_all();
@@ -289,8 +309,13 @@ struct WarpChunk {
         uint32_t taken;
         if (total <= kWarpListed) {
             list(mask);
-            taken = emit_list(total, low, high);
+            const Cut<T> cut = cut_list(total, low, high);
+            if (Has<G>::kGradient && job.clear)
+                clear_above(cut.key);
+            store();
+            taken = emit_list(total, cut);
         } else {
+            store();
             taken = emit_all(low, high);
         }
         for (uint32_t i = taken + lane_of(); i < job.out.k; i += kWarp) {
