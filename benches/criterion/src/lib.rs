@@ -5,7 +5,8 @@
 //! clock around the queueing of one, and of the ranks the slowest.
 //!
 //! The environment says where: `TRIBUTARY_BENCH_BACKEND` (default: the best backend that has a
-//! device) and `TRIBUTARY_BENCH_RANKS` (default: every GPU; 2 on host).
+//! device) and `TRIBUTARY_BENCH_RANKS` (default: every GPU; 2 on host). For `sparse` it also says how
+//! many elements, `TRIBUTARY_BENCH_COUNTS`, and how dense, `TRIBUTARY_BENCH_DENSITIES`; both are lists.
 
 mod call;
 mod gate;
@@ -24,7 +25,7 @@ use criterion::{BenchmarkGroup, BenchmarkId, Criterion};
 pub use call::{Call, Queue, ALLREDUCE, AVERAGE, EACH, LIST, MEMCPY, NCCL, NCCL_GROUP};
 pub use rank::{clock, Rank, Shape};
 pub use resnet::resnet50;
-pub use setting::Setting;
+pub use setting::{numbers, Setting};
 pub use sparse::{bench_select, bench_sparse, DENSE_BF16};
 pub use team::Team;
 

@@ -1,6 +1,8 @@
 //! Where it runs: the backend, and how many ranks.
 
 use std::env;
+use std::process::exit;
+use std::str::FromStr;
 
 use tributary::Backend;
 
@@ -62,5 +64,34 @@ impl Setting {
     /// not compared with each other, so the setting is part of it.
     pub fn title(self, what: &str) -> String {
         format!("{what}.{}.{}", self.backend, self.ranks)
+    }
+}
+
+/// The numbers that the environment variable `name` lists, such as `1048576,268435456`, or `default`.
+/// Anything else ends the program.
+pub fn numbers<T: FromStr + Copy>(name: &str, default: &[T]) -> Vec<T> {
+    let Some(text) = env::var_os(name) else { return default.to_vec() };
+    let parsed = text.to_str().and_then(parse);
+    parsed.unwrap_or_else(|| {
+        eprintln!("{name}={}: expected numbers and commas between them", text.display());
+        exit(2)
+    })
+}
+
+fn parse<T: FromStr>(text: &str) -> Option<Vec<T>> {
+    text.split(',').map(|number| number.trim().parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_numbers() {
+        assert_eq!(parse("1048576, 25557032"), Some(vec![1_048_576, 25_557_032]));
+        assert_eq!(parse("0.001"), Some(vec![0.001]));
+        assert_eq!(parse::<usize>("1M"), None);
+        assert_eq!(parse::<usize>(""), None);
+        assert_eq!(numbers("TRIBUTARY_BENCH_NOT_SET", &[5]), [5]);
     }
 }
