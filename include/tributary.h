@@ -617,8 +617,9 @@ TRIB_API trib_status trib_sparse_bytes(uint64_t *out, const trib_comm *comm, siz
 
 /** The state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 and f32, whose
  *  residual and sums are f32, or f64. The residual is 0. A call of all ranks; blocking: they compare count, type and
- *  options, and all return TRIB_ERR_MISMATCH if one differs. `options` may be NULL. `comm` must
- *  outlive the state. All memory is allocated here. */
+ *  options, and all return TRIB_ERR_MISMATCH if one differs; so do the others if a rank is refused
+ *  what it passes (which it is told). If one lacks memory no rank gets a state. `options` may be NULL.
+ *  `comm` must outlive the state. All memory is allocated here. */
 TRIB_API trib_status trib_sparse_create(trib_sparse **out, trib_comm *comm, size_t count,
                                         trib_dtype dtype, const trib_sparse_options *options);
 

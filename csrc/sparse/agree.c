@@ -14,8 +14,8 @@
 /* What ranks send each other. */
 struct vote {
     struct tri_proposal proposal;
-    int32_t status; /* of the rank's own part */
-    uint32_t padding;
+    int32_t status;   /* of the rank's own part */
+    uint32_t refused; /* 1: there is no proposal, and `status` is why */
 };
 
 static int32_t place_of(const struct tri_algorithm *algorithm)
@@ -143,6 +143,12 @@ static trib_status tell_difference(const struct trib_comm *comm, const struct vo
 /* Every rank compares with rank 0, so that all come to the same end. */
 static trib_status count(const struct trib_comm *comm, const struct vote *votes, int operation)
 {
+    for (int32_t rank = 0; rank < comm->size; rank++)
+        if (votes[rank].refused != 0)
+            return tri_fail_call(comm, operation, TRIB_ERR_MISMATCH,
+                                 "what rank %d was called with is refused there (%s): all ranks "
+                                 "pass the same; nothing was changed",
+                                 rank, trib_status_name(votes[rank].status));
     for (int32_t rank = 1; rank < comm->size; rank++)
         if (memcmp(&votes[rank].proposal, &votes[0].proposal, sizeof votes[0].proposal) != 0)
             return tell_difference(comm, votes, rank, operation);
@@ -154,9 +160,7 @@ static trib_status count(const struct trib_comm *comm, const struct vote *votes,
     return TRIB_OK;
 }
 
-/* `one` bytes of every rank, in `all` (of `size` blocks, this rank's filled in), on all of them. */
-static trib_status exchange(struct trib_comm *comm, void *all, size_t one, int operation,
-                            trib_stream stream)
+static trib_status allgather(struct trib_comm *comm, void *all, size_t one, trib_stream stream)
 {
     const struct tri_device_ops *device = comm->backend->device;
     const size_t at = one * (size_t)comm->rank, bytes = one * (size_t)comm->size;
@@ -185,26 +189,59 @@ static trib_status exchange(struct trib_comm *comm, void *all, size_t one, int o
     if (status == TRIB_OK)
         status = fetched;
     comm->engine_calls++;
-    return status != TRIB_OK ? status
+    return status;
+}
+
+/* This rank has no part in a call that the others wait in. */
+static trib_status miss(struct trib_comm *comm, trib_status status)
+{
+    (void)tri_abort_raise(comm->state, status, tri_detail());
+    return status;
+}
+
+/* `one` bytes of every rank, in `all` (of `size` blocks, this rank's filled in), on all of them. */
+static trib_status exchange(struct trib_comm *comm, void *all, size_t one, int operation,
+                            trib_stream stream)
+{
+    const trib_status status = allgather(comm, all, one, stream);
+    return status != TRIB_OK ? miss(comm, status)
                              : tri_comm_usable(comm, operation); /* an abort leaves garbage */
+}
+
+static trib_status poll_ranks(struct trib_comm *comm, const struct vote *own, trib_stream stream)
+{
+    const int operation = own->proposal.operation;
+    struct vote *votes = calloc((size_t)comm->size, sizeof *votes);
+    if (votes == NULL)
+        return miss(comm, tri_fail_call(comm, operation, TRIB_ERR_OUT_OF_MEMORY,
+                                        "no memory to compare %d ranks", comm->size));
+    votes[comm->rank] = *own;
+    trib_status status = exchange(comm, votes, sizeof *votes, operation, stream);
+    if (status == TRIB_OK && own->status == TRIB_OK)
+        status = count(comm, votes, operation);
+    free(votes);
+    return status;
 }
 
 trib_status tri_agree(struct trib_comm *comm, const struct tri_proposal *proposal, trib_status own,
                       trib_stream stream)
 {
+    const struct vote vote = {.proposal = *proposal, .status = own};
     char detail[TRI_DETAIL_SIZE];
     (void)snprintf(detail, sizeof detail, "%s", own == TRIB_OK ? "" : tri_detail());
-    struct vote *votes = calloc((size_t)comm->size, sizeof *votes);
-    if (votes == NULL)
-        return tri_fail_call(comm, proposal->operation, TRIB_ERR_OUT_OF_MEMORY,
-                             "no memory to compare %d ranks", comm->size);
-    votes[comm->rank].proposal = *proposal;
-    votes[comm->rank].status = own;
-    trib_status status = exchange(comm, votes, sizeof *votes, proposal->operation, stream);
-    if (status == TRIB_OK && own == TRIB_OK)
-        status = count(comm, votes, proposal->operation);
-    free(votes);
+    const trib_status status = poll_ranks(comm, &vote, stream);
     return own == TRIB_OK ? status : tri_fail(own, "%s", detail);
+}
+
+trib_status tri_agree_refused(struct trib_comm *comm, int operation, trib_status why,
+                              trib_stream stream)
+{
+    const struct vote vote = {
+        .proposal = {.operation = operation}, .status = why, .refused = 1};
+    char detail[TRI_DETAIL_SIZE];
+    (void)snprintf(detail, sizeof detail, "%s", tri_detail());
+    (void)poll_ranks(comm, &vote, stream);
+    return tri_fail(why, "%s", detail);
 }
 
 trib_status tri_agree_hosts(struct trib_comm *comm, trib_stream stream)

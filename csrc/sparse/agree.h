@@ -1,4 +1,5 @@
-/* What all ranks must have in common before a state is made or its k is set. */
+/* What all ranks must have in common before a state is made or its k is set. The calls here end on all
+ * ranks: a rank that cannot make its part ends the communicator, for the others wait for it. */
 #ifndef TRI_SPARSE_AGREE_H
 #define TRI_SPARSE_AGREE_H
 
@@ -27,6 +28,11 @@ uint32_t tri_proposal_signature(const struct tri_proposal *proposal);
  * part: `own` is how that went here, and is returned if it is a failure. */
 trib_status tri_agree(struct trib_comm *comm, const struct tri_proposal *proposal, trib_status own,
                       trib_stream stream);
+
+/* The same call by a rank that has nothing to propose, since what it was called with is refused for the
+ * reason `why`, which is returned; those who do propose get TRIB_ERR_MISMATCH. */
+trib_status tri_agree_refused(struct trib_comm *comm, int operation, trib_status why,
+                              trib_stream stream);
 
 /* A call of all ranks, blocking: comm->hosts, if it is not known yet. */
 trib_status tri_agree_hosts(struct trib_comm *comm, trib_stream stream);

@@ -26,9 +26,7 @@ trib_status tri_sparse_density(uint32_t *out, const struct trib_comm *comm, int 
     return TRIB_OK;
 }
 
-/* What the arguments say about the backend and the tensor. */
-static trib_status check_tensor(const struct trib_comm *comm, int operation, size_t count,
-                                trib_dtype dtype)
+trib_status tri_sparse_check_comm(const struct trib_comm *comm, int operation)
 {
     if (comm->backend->kernels->sparse == NULL)
         return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
@@ -37,6 +35,12 @@ static trib_status check_tensor(const struct trib_comm *comm, int operation, siz
         return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
                              "the communicator has %d ranks; a sparse allreduce takes %d at most",
                              comm->size, (int)TRI_MAX_LISTS);
+    return TRIB_OK;
+}
+
+static trib_status check_tensor(const struct trib_comm *comm, int operation, size_t count,
+                                trib_dtype dtype)
+{
     if (dtype < TRIB_F16 || dtype > TRIB_F64)
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
                              "`dtype` is %d (%s); a sparse allreduce takes f16, bf16, f32 and f64",
@@ -133,7 +137,9 @@ trib_status tri_sparse_settings_read(struct tri_sparse_settings *out, const stru
     if (options == NULL)
         options = &defaults;
     const trib_dtype acc = dtype == TRIB_F64 ? TRIB_F64 : TRIB_F32;
-    trib_status status = check_tensor(comm, operation, count, dtype);
+    trib_status status = tri_sparse_check_comm(comm, operation);
+    if (status == TRIB_OK)
+        status = check_tensor(comm, operation, count, dtype);
     if (status == TRIB_OK)
         status = check_plain(comm, operation, dtype, options);
     if (status != TRIB_OK)

@@ -11,7 +11,11 @@ struct tri_sparse_settings {
     uint32_t flags, norm_every;
 };
 
-/* `operation` names the caller in details. */
+/* May there be states of this communicator? The same answer on all ranks. `operation` names the
+ * caller in details, here and below. */
+trib_status tri_sparse_check_comm(const struct trib_comm *comm, int operation);
+
+/* Asks tri_sparse_check_comm too. */
 trib_status tri_sparse_settings_read(struct tri_sparse_settings *out, const struct trib_comm *comm,
                                      int operation, size_t count, trib_dtype dtype,
                                      const trib_sparse_options *options);

@@ -243,19 +243,32 @@ static trib_status match(struct trib_comm *comm, int operation, trib_stream stre
     return (comm->flags & TRIB_MATCH) == 0 ? TRIB_OK : tri_match(comm, &signature, stream);
 }
 
+/* What a caller asks for. */
+struct request {
+    size_t count;
+    trib_dtype dtype;
+    const trib_sparse_options *options;
+};
+
+/* Everything that one rank alone may be refused comes after the first call of all ranks, and goes into
+ * the last one: so none waits for a rank that has gone. */
 static trib_status create(struct trib_sparse **out, struct trib_comm *comm,
-                          const struct tri_sparse_settings *settings, trib_stream stream)
+                          const struct request *request, trib_stream stream)
 {
-    const struct tri_proposal proposal =
-        tri_proposal_of(settings, TRI_SPARSE_CREATE, comm->sparse_states);
+    struct tri_sparse_settings settings;
     struct trib_sparse *sparse = NULL;
     trib_status status = match(comm, TRI_SPARSE_CREATE, stream);
+    if (status == TRIB_OK)
+        status = tri_agree_hosts(comm, stream);
     if (status != TRIB_OK)
         return status;
-    status = tri_agree_hosts(comm, stream);
+    status = tri_sparse_settings_read(&settings, comm, TRI_SPARSE_CREATE, request->count,
+                                      request->dtype, request->options);
     if (status != TRIB_OK)
-        return status;
-    status = prepare(&sparse, comm, settings, tri_proposal_signature(&proposal), stream);
+        return tri_agree_refused(comm, TRI_SPARSE_CREATE, status, stream);
+    const struct tri_proposal proposal =
+        tri_proposal_of(&settings, TRI_SPARSE_CREATE, comm->sparse_states);
+    status = prepare(&sparse, comm, &settings, tri_proposal_signature(&proposal), stream);
     status = tri_agree(comm, &proposal, status, stream);
     if (status != TRIB_OK) {
         discard(sparse);
@@ -266,24 +279,31 @@ static trib_status create(struct trib_sparse **out, struct trib_comm *comm,
     return TRIB_OK;
 }
 
+/* For a call of all ranks. Without one this rank cannot take part, and the communicator is over. */
+static trib_status open_stream(struct trib_comm *comm, trib_stream *out)
+{
+    const trib_status status = comm->backend->device->stream_create(comm->device, out);
+    if (status != TRIB_OK)
+        (void)tri_abort_raise(comm->state, status, tri_detail());
+    return status;
+}
+
 trib_status tri_sparse_create(struct trib_sparse **out, struct trib_comm *comm, size_t count,
                               trib_dtype dtype, const trib_sparse_options *options)
 {
-    const struct tri_device_ops *device = comm->backend->device;
+    const struct request request = {count, dtype, options};
     const struct trib_sparse nobody = {.comm = comm};
-    struct tri_sparse_settings settings;
     trib_stream stream = NULL;
     tri_workspace_sweep();
     trib_status status = tri_sparse_ready(&nobody, TRI_SPARSE_CREATE);
     if (status == TRIB_OK)
-        status = tri_sparse_settings_read(&settings, comm, TRI_SPARSE_CREATE, count, dtype,
-                                          options);
+        status = tri_sparse_check_comm(comm, TRI_SPARSE_CREATE);
     if (status == TRIB_OK)
-        status = device->stream_create(comm->device, &stream);
+        status = open_stream(comm, &stream);
     if (status != TRIB_OK)
         return status;
-    status = create(out, comm, &settings, stream);
-    (void)device->stream_destroy(comm->device, stream);
+    status = create(out, comm, &request, stream);
+    (void)comm->backend->device->stream_destroy(comm->device, stream);
     return status;
 }
 
@@ -349,22 +369,47 @@ static trib_status renew_words(struct trib_sparse *sparse, trib_stream stream)
     return copy(sparse, sparse->words, &words, sizeof words, stream);
 }
 
-static trib_status set(struct trib_sparse *sparse, int operation, uint32_t k, trib_stream stream)
+/* What a caller asks for: a number of entries, or a density. */
+struct wish {
+    int operation;
+    uint64_t k;
+    double density;
+};
+
+static trib_status read_wish(uint32_t *k, const struct trib_sparse *sparse, const struct wish *wish)
+{
+    const size_t count = sparse->shape.count;
+    if (wish->operation == TRI_SPARSE_SET_DENSITY)
+        return tri_sparse_density(k, sparse->comm, wish->operation, count, wish->density);
+    *k = (uint32_t)(wish->k < count ? wish->k : count);
+    return TRIB_OK;
+}
+
+/* Nothing that is queued looks at the state any more. */
+static trib_status settle(const struct trib_sparse *sparse, trib_stream stream)
+{
+    const trib_status status = tri_workspace_wait(&sparse->memory, stream);
+    return status != TRIB_OK ? status
+                             : sparse->backend->device->stream_wait(sparse->device, stream);
+}
+
+static trib_status set(struct trib_sparse *sparse, const struct wish *wish, trib_stream stream)
 {
     struct trib_comm *comm = sparse->comm;
     struct change change = {.settings = sparse->settings};
-    change.settings.shape.k = k;
-    const struct tri_proposal proposal =
-        tri_proposal_of(&change.settings, operation, sparse->number);
-    change.signature = tri_proposal_signature(&proposal);
-    trib_status status = match(comm, operation, stream);
-    if (status == TRIB_OK) /* nothing that is queued looks at the state any more */
-        status = tri_workspace_wait(&sparse->memory, stream);
-    if (status == TRIB_OK)
-        status = sparse->backend->device->stream_wait(sparse->device, stream);
+    trib_status status = match(comm, wish->operation, stream);
     if (status != TRIB_OK)
         return status;
-    status = tri_agree(comm, &proposal, plan(&change, sparse), stream);
+    status = read_wish(&change.settings.shape.k, sparse, wish);
+    if (status != TRIB_OK)
+        return tri_agree_refused(comm, wish->operation, status, stream);
+    const struct tri_proposal proposal =
+        tri_proposal_of(&change.settings, wish->operation, sparse->number);
+    change.signature = tri_proposal_signature(&proposal);
+    status = settle(sparse, stream);
+    if (status == TRIB_OK)
+        status = plan(&change, sparse);
+    status = tri_agree(comm, &proposal, status, stream);
     if (status != TRIB_OK) {
         forget(sparse, &change);
         return status;
@@ -376,35 +421,29 @@ static trib_status set(struct trib_sparse *sparse, int operation, uint32_t k, tr
     return status;
 }
 
-static trib_status set_on_stream(struct trib_sparse *sparse, int operation, uint32_t k)
+static trib_status set_on_stream(struct trib_sparse *sparse, const struct wish *wish)
 {
-    const struct tri_device_ops *device = sparse->backend->device;
     trib_stream stream = NULL;
-    trib_status status = device->stream_create(sparse->device, &stream);
+    trib_status status = tri_sparse_ready(sparse, wish->operation);
+    if (status == TRIB_OK)
+        status = open_stream(sparse->comm, &stream);
     if (status != TRIB_OK)
         return status;
-    status = set(sparse, operation, k, stream);
-    (void)device->stream_destroy(sparse->device, stream);
+    status = set(sparse, wish, stream);
+    (void)sparse->backend->device->stream_destroy(sparse->device, stream);
     return status;
 }
 
 trib_status tri_sparse_set_density(struct trib_sparse *sparse, double density)
 {
-    uint32_t k = 0;
-    trib_status status = tri_sparse_ready(sparse, TRI_SPARSE_SET_DENSITY);
-    if (status == TRIB_OK)
-        status = tri_sparse_density(&k, sparse->comm, TRI_SPARSE_SET_DENSITY, sparse->shape.count,
-                                    density);
-    return status != TRIB_OK ? status : set_on_stream(sparse, TRI_SPARSE_SET_DENSITY, k);
+    const struct wish wish = {.operation = TRI_SPARSE_SET_DENSITY, .density = density};
+    return set_on_stream(sparse, &wish);
 }
 
 trib_status tri_sparse_set_k(struct trib_sparse *sparse, uint64_t k)
 {
-    const trib_status status = tri_sparse_ready(sparse, TRI_SPARSE_SET_K);
-    const size_t count = sparse->shape.count;
-    return status != TRIB_OK
-               ? status
-               : set_on_stream(sparse, TRI_SPARSE_SET_K, (uint32_t)(k < count ? k : count));
+    const struct wish wish = {.operation = TRI_SPARSE_SET_K, .k = k};
+    return set_on_stream(sparse, &wish);
 }
 
 /* ------------------------------------------------------------------------------------------ end */

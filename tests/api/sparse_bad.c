@@ -1,5 +1,6 @@
-/* What a sparse allreduce refuses: nothing is queued, nothing changes, and the detail says what. The
- * other ranks make no calls meanwhile. */
+/* What a sparse allreduce refuses: nothing is queued, nothing changes, and the detail says what. What
+ * all ranks would have to take part in they all make; the rest one rank makes, and the others nothing
+ * meanwhile. */
 #include <math.h>
 #include <string.h>
 
@@ -73,6 +74,8 @@ static void bad_options(struct desk *desk)
     trib_sparse *sparse = NULL;
     REFUSED(trib_sparse_create(&sparse, desk->comm, (size_t)1 << 32, TRIB_F32, NULL),
             TRIB_ERR_INVALID_ARGUMENT, "trib_sparse_create", "`count` is 4294967296");
+    REFUSED(trib_sparse_set_density(desk->sparse, 2), TRIB_ERR_INVALID_ARGUMENT,
+            "trib_sparse_set_density", "`density` is 2");
 }
 
 static void bad_null(struct desk *desk)
@@ -184,8 +187,6 @@ static void bad_usage(struct desk *desk)
 {
     trib_sparse *other = NULL;
     const trib_status bad = TRIB_ERR_INVALID_USAGE;
-    REFUSED(trib_sparse_set_density(desk->sparse, 2), TRIB_ERR_INVALID_ARGUMENT,
-            "trib_sparse_set_density", "`density` is 2");
     CHECK_OK(trib_batch_begin(desk->comm));
     REFUSED(trib_sparse_allreduce(desk->sparse, desk->gradient, desk->result, desk->stream), bad,
             "trib_sparse_allreduce", "a batch is open");
@@ -220,10 +221,10 @@ static void bad_rank(int rank, int size, void *team)
     if (!desk_open(&desk, team, rank, &plain) || !desk_open(&listing, team, rank, &entries) ||
         !desk_open(&accumulating, team, rank, &in_place))
         return;
+    bad_options(&desk);
     if (errs) {
         desk_fill(&desk, 0, DESK_COUNT, 1);
         desk_push(&desk);
-        bad_options(&desk);
         bad_null(&desk);
         bad_buffers(&desk);
         bad_entries(&listing);

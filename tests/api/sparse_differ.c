@@ -65,6 +65,42 @@ static void creations(int rank, int size, void *argument)
     CHECK_OK(trib_sparse_destroy(sparse));
 }
 
+/* What is refused on one rank alone, whichever that is: the others are told. */
+static const struct difference mistakes[] = {
+    {"options.decay is 7", 100, TRIB_F32, "chunked", 5, 0, 7, 0, 64, 0, NULL},
+    {"options.algorithm is", 100, TRIB_F32, "topkb", 5, 0, 1, 0, 64, 0, NULL},
+    {"options.constants is", 100, TRIB_F32, "chunked", 5, 0, 1, 0, 64, 0, "alexnet"},
+    {"`dtype` is", 100, TRIB_I32, "chunked", 5, 0, 1, 0, 64, 0, NULL},
+};
+
+static void refusals(int rank, int size, void *argument)
+{
+    struct team *team = argument;
+    trib_sparse *sparse = NULL, *none = NULL;
+    for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++)
+        for (int odd = 0; odd < size; odd++) {
+            const trib_status status =
+                make(&none, team->comms[rank], rank == odd ? &mistakes[i] : &same);
+            CHECK_MSG(rank == odd ? status == TRIB_ERR_INVALID_ARGUMENT ||
+                                        status == TRIB_ERR_UNKNOWN_NAME
+                                  : status == TRIB_ERR_MISMATCH,
+                      "%s: %s", trib_status_name(status), trib_last_detail());
+            CHECK_DETAIL("trib_sparse_create on rank");
+            CHECK_DETAIL(rank == odd ? mistakes[i].word : "is refused there");
+            CHECK(none == NULL);
+        }
+    CHECK_OK(make(&sparse, team->comms[rank], &same));
+    const uint64_t capacity = trib_sparse_capacity(sparse);
+    for (int odd = 0; odd < size; odd++) {
+        CHECK_STATUS(trib_sparse_set_density(sparse, rank == odd ? -1 : 0.5),
+                     rank == odd ? TRIB_ERR_INVALID_ARGUMENT : TRIB_ERR_MISMATCH);
+        CHECK_DETAIL(rank == odd ? "`density` is -1" : "is refused there");
+    }
+    CHECK(trib_sparse_capacity(sparse) == capacity);
+    CHECK_OK(trib_comm_status(team->comms[rank]));
+    CHECK_OK(trib_sparse_destroy(sparse));
+}
+
 /* k set to something else on one rank: the old k stays on all. */
 static void settings(int rank, int size, void *team)
 {
@@ -152,6 +188,8 @@ void sparse_differ(const char *backend, int size)
     if (size < 2)
         return;
     desk_ranks(backend, size, NULL, creations, "states that differ");
+    desk_ranks(backend, size, NULL, refusals, "what is refused on one rank alone");
+    desk_ranks(backend, size, &options, refusals, "the same with TRIB_MATCH");
     desk_ranks(backend, size, NULL, settings, "another k on one rank");
     desk_ranks(backend, size, NULL, orders, "two states in another order on one rank");
     desk_ranks(backend, size, &options, matched, "matched sparse calls");

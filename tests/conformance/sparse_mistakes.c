@@ -81,6 +81,36 @@ static void same_mistakes(struct sparse_session *session)
     check_end();
 }
 
+/* ------------------------------------------------------------------ the mistake of one rank */
+
+/* Rank 0 makes a mistake, the others make none: no rank waits for another, and none gets a state. */
+static void one_mistaken_rank(int rank, int size, void *argument)
+{
+    static const trib_sparse_options good = OPTIONS(.algorithm = "topka");
+    struct sparse_session *session = argument;
+    trib_comm *comm = session->team.comms[rank];
+    (void)size;
+    for (int i = 0; i < MISTAKES; i++) {
+        const struct mistake *mistake = &mistakes[i];
+        trib_sparse *state = (trib_sparse *)&state;
+        const trib_status found =
+            rank == 0 ? trib_sparse_create(&state, comm, mistake->count, mistake->dtype,
+                                           &mistake->options)
+                      : trib_sparse_create(&state, comm, COUNT, TRIB_F32, &good);
+        CHECK_MSG(rank == 0 ? as_expected(found, mistake->expected) : found == TRIB_ERR_MISMATCH,
+                  "%s: %s", mistake->what, trib_status_name(found));
+        CHECK_MSG(state == NULL, "%s: a state was made", mistake->what);
+    }
+    CHECK_OK(trib_comm_status(comm));
+}
+
+static void lonely_mistakes(struct sparse_session *session)
+{
+    check_begin("%s, %d ranks: mistakes of one rank", session->team.backend, session->team.size);
+    check_ranks(session->team.size, one_mistaken_rank, session);
+    check_end();
+}
+
 /* ------------------------------------------------------------------------- ranks that differ */
 
 static const struct sparse_plan plain = {.algorithm = "topka", .count = COUNT, .k = 10,
@@ -305,6 +335,7 @@ void sparse_mistakes(struct sparse_session *session)
     same_mistakes(session);
     wrong_calls(session);
     if (session->team.size > 1) {
+        lonely_mistakes(session);
         differ(session);
         crossing(session);
     }

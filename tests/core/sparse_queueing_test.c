@@ -20,6 +20,7 @@ extern const struct tri_backend tri_backend_host;
 static _Thread_local int until_no_memory = -1; /* allocations that still succeed */
 static _Thread_local int until_abort = -1;     /* collectives before one after which all is aborted */
 static _Thread_local bool copy_fails;          /* the next one */
+static _Thread_local bool stream_fails;        /* the next that is made */
 static _Thread_local int entered;              /* enter without leave */
 static _Thread_local int allocations, collectives;
 static _Atomic bool is_capturing;
@@ -49,6 +50,15 @@ static trib_status event_create(int32_t device, trib_event *out)
     *out = NULL;
     return out_of_memory() ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to have no memory")
                            : tri_backend_host.device->event_create(device, out);
+}
+
+static trib_status stream_create(int32_t device, trib_stream *out)
+{
+    const bool fails = stream_fails;
+    *out = NULL;
+    stream_fails = false;
+    return fails ? tri_fail(TRIB_ERR_CUDA, "told to make no stream")
+                 : tri_backend_host.device->stream_create(device, out);
 }
 
 /* The tests' streams also run functions of theirs, which come first. */
@@ -116,6 +126,7 @@ static void make_backend(void)
     device_ops.alloc = alloc;
     device_ops.alloc_shared = alloc_shared;
     device_ops.event_create = event_create;
+    device_ops.stream_create = stream_create;
     device_ops.copy = copy;
     device_ops.fetch = copy;
     device_ops.enter = enter;
@@ -169,6 +180,48 @@ static void creations(int rank, int size, void *team)
     CHECK(entered == 0);
 }
 
+/* A rank that cannot take part in a call that the others wait in: it is over for all of them. */
+struct absence {
+    struct team team;
+    bool creates; /* it is a creation, not another k */
+    bool copies;  /* what fails is a copy, not the making of a stream */
+    _Atomic int arrived;
+};
+
+static void absent_rank(int rank, int size, void *argument)
+{
+    struct absence *absence = argument;
+    const trib_sparse_options options = desk_options("topka", 4, 0);
+    const bool fails = rank == size - 1;
+    trib_sparse *sparse = NULL;
+    struct desk desk;
+    if (!desk_open(&desk, &absence->team, rank, &options))
+        return;
+    team_meet(&absence->arrived, size); /* nobody is in desk_open any more */
+    stream_fails = fails && !absence->copies;
+    copy_fails = fails && absence->copies;
+    const trib_status status =
+        absence->creates ? trib_sparse_create(&sparse, desk.comm, DESK_COUNT, TRIB_F32, &options)
+                         : trib_sparse_set_k(desk.sparse, 5);
+    CHECK_MSG(status == TRIB_ERR_CUDA, "%s: %s", trib_status_name(status), trib_last_detail());
+    CHECK(sparse == NULL && !stream_fails && !copy_fails);
+    CHECK(desk_statistics(&desk).k == 4);
+    CHECK_STATUS(trib_comm_status(desk.comm), TRIB_ERR_CUDA);
+    CHECK_DETAIL("told to");
+    desk_close(&desk);
+}
+
+static void absent(bool creates, bool copies)
+{
+    struct absence absence = {.creates = creates, .copies = copies};
+    check_begin("3 ranks: one has no %s for %s", copies ? "copy" : "stream",
+                creates ? "a creation" : "another k");
+    if (team_create(&absence.team, "queued", 3, NULL))
+        check_ranks(3, absent_rank, &absence);
+    team_destroy(&absence.team);
+    check_end();
+}
+
 /* ----------------------------------------------------------------------------------------- aborts */
 
 struct aborting {
@@ -212,7 +265,8 @@ static void aborted(int rank, int size, void *argument)
     char *after = desk_export(&desk, &other);
     CHECK_OK(trib_device_copy(desk.device, accumulator, desk.gradient, sizeof accumulator,
                               desk.stream));
-    if (desk_outcome(&desk) == 0) {
+    const uint32_t outcome = desk_outcome(&desk);
+    if (found.calls_delivered == told.calls_delivered) {
         const size_t tail = in_place ? 0 : DESK_COUNT * sizeof(float);
         CHECK_MSG(bytes == other && memcmp(before + 128, after + 128, tail) == 0,
                   "%s: another residual", aborting->algorithm);
@@ -222,8 +276,11 @@ static void aborted(int rank, int size, void *argument)
               found.total_selected == told.total_selected &&
               found.bytes_sent == told.bytes_sent && found.words_sent == told.words_sent);
         CHECK_STATUS(trib_sparse_status(desk.sparse), TRIB_ERR_ABORTED);
+        /* The abort may have come before a rank's call: then that was refused, and the outcome is the
+         * one of the call before. */
+        CHECK(outcome == 0 || (status == TRIB_ERR_ABORTED && found.calls == told.calls));
     } else {
-        CHECK(found.calls_delivered == told.calls_delivered + 1);
+        CHECK(outcome == 1 && found.calls_delivered == told.calls_delivered + 1);
     }
     CHECK(entered == 0);
     free(before);
@@ -320,6 +377,9 @@ int main(void)
             sparse_suite("queued", NULL, size, SPARSE_QUICK);
     }
     desk_ranks("queued", 3, NULL, creations, "one rank without memory");
+    absent(true, false);
+    absent(false, false);
+    absent(false, true);
     desk_ranks("queued", 3, NULL, failed, "a step that fails on one rank");
     for (int32_t i = 1; i < trib_sparse_algorithm_count(); i++) {
         aborts(3, trib_sparse_algorithm_name(i), 0);

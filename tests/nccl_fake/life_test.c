@@ -6,6 +6,7 @@
 #include "csrc/backend.h"
 #include "csrc/base/status.h"
 #include "csrc/core/communicator.h"
+#include "csrc/nccl/shared.h"
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
 #include "tests/nccl_fake/fake.h"
@@ -275,8 +276,9 @@ static void buffers(void)
     struct stage stage;
     begin(&stage, "buffers and streams");
     CHECK_OK(devices()->alloc(2, &memory, 64));
-    CHECK_OK(devices()->alloc_shared(&pinned, 64));
-    CHECK_STATUS(devices()->alloc_shared(&too_large, 65), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_OK(devices()->alloc_shared(&pinned, TRI_NCCL_CELL));
+    CHECK_STATUS(devices()->alloc_shared(&too_large, TRI_NCCL_CELL + 1), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK(too_large == NULL);
     trib_stream stream = new_stream(3);
     CHECK(devices()->check_buffer(2, memory, 64, &found) == TRI_FAULT_NONE);
     CHECK(devices()->check_buffer(2, (char *)memory + 4, 64, &found) == TRI_FAULT_TOO_SHORT);
@@ -284,7 +286,7 @@ static void buffers(void)
     CHECK(devices()->check_buffer(1, memory, 64, &found) == TRI_FAULT_OTHER_DEVICE);
     CHECK(found == 2);
     CHECK(devices()->check_buffer(2, &local, 4, &found) == TRI_FAULT_NOT_DEVICE_MEMORY);
-    CHECK(devices()->check_buffer(2, pinned, 64, &found) == TRI_FAULT_NONE);
+    CHECK(devices()->check_buffer(2, pinned, TRI_NCCL_CELL, &found) == TRI_FAULT_NONE);
     CHECK(devices()->check_stream(3, stream, &found) == TRI_FAULT_NONE);
     CHECK(devices()->check_stream(3, NULL, &found) == TRI_FAULT_NONE);
     CHECK(devices()->check_stream(2, stream, &found) == TRI_FAULT_OTHER_DEVICE);
