@@ -14,8 +14,8 @@ use crate::collectives::Check;
 use crate::communicator::{Communicator, Shared};
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{check, text, Error, Result};
-use crate::sparse_options::{not_zero, SparseOptions};
+use crate::error::{check, text, Error, ErrorKind, Result};
+use crate::sparse_options::{above_0, SparseOptions};
 use crate::stream::Stream;
 
 /// One tensor's sparse allreduce on one rank.
@@ -85,7 +85,7 @@ impl SparseAllReduce {
         options: &SparseOptions,
     ) -> Result<SparseAllReduce> {
         comm.not_batching("SparseAllReduce::new")?;
-        let raw = options.raw()?;
+        let raw = options.raw();
         let shared = Arc::clone(comm.shared());
         let state = shared.adopt(|comm| {
             let mut state = ptr::null_mut();
@@ -98,7 +98,7 @@ impl SparseAllReduce {
             }
         });
         Ok(SparseAllReduce {
-            state: state.unwrap_or_else(|| Err(gone()))?,
+            state: raw.judge(state.unwrap_or_else(|| Err(gone())))?,
             shared,
             rank: comm.rank(),
             size: comm.size(),
@@ -138,9 +138,17 @@ impl SparseAllReduce {
     /// Choose that fraction of the elements from the next call on. A call of all ranks, which waits
     /// for them. The residual stays.
     pub fn set_density(&mut self, density: f64) -> Result<()> {
-        let density = not_zero("density")(density)?;
+        // As in the options: 0 is refused, by C as well, so that the other ranks are told.
+        let zero = density == 0.0;
+        let density = if zero { f64::NAN } else { density };
         // SAFETY: as in `call`.
-        self.call(|state| unsafe { sys::trib_sparse_set_density(state, density) })
+        let result = self.call(|state| unsafe { sys::trib_sparse_set_density(state, density) });
+        match result {
+            Err(error) if zero && error.kind() == ErrorKind::InvalidArgument => {
+                Err(above_0("density"))
+            }
+            result => result,
+        }
     }
 
     /// [`set_density`](SparseAllReduce::set_density) as a number of elements.

@@ -6,7 +6,7 @@ use tributary_sys as sys;
 
 use crate::communicator::Communicator;
 use crate::dtype::DType;
-use crate::error::{c_string, Error, Result};
+use crate::error::{c_string, Error, ErrorKind, Result};
 
 /// How a [`SparseAllReduce`](crate::SparseAllReduce) is made. Every rank passes the same.
 ///
@@ -105,12 +105,13 @@ impl SparseOptions {
 
     /// Bytes of device memory that a state for `len` elements of `dtype` would hold.
     pub fn device_bytes(&self, comm: &mut Communicator, len: usize, dtype: DType) -> Result<u64> {
-        let raw = self.raw()?;
+        let raw = self.raw();
         let mut bytes = 0;
         // SAFETY: all pointers live through the call; the lock keeps other threads out.
-        comm.call(|comm| unsafe {
+        let result = comm.call(|comm| unsafe {
             sys::trib_sparse_bytes(&mut bytes, comm, len, dtype.raw(), raw.as_ptr())
-        })?;
+        });
+        raw.judge(result)?;
         Ok(bytes)
     }
 
@@ -123,18 +124,29 @@ impl SparseOptions {
         self.flags & flag != 0
     }
 
-    pub(crate) fn raw(&self) -> Result<RawOptions> {
-        let name = |what, name: &Option<String>| {
-            name.as_ref().map(|name| c_string(what, name)).transpose()
+    /// What C is not asked about: to it a 0 is the default, but who writes one here has something
+    /// else in mind.
+    fn refusal(&self) -> Option<Error> {
+        let zero = |name, is_zero: bool| is_zero.then(|| above_0(name));
+        zero("density", self.density == Some(0.0))
+            .or_else(|| zero("decay", self.decay == Some(0.0)))
+            .or_else(|| zero("chunk", self.chunk == Some(0)))
+    }
+
+    pub(crate) fn raw(&self) -> RawOptions {
+        let mut refusal = self.refusal();
+        let mut name = |what, name: &Option<String>| {
+            let name = c_string(what, name.as_ref()?);
+            name.map_err(|error| refusal = Some(error)).ok()
         };
-        let algorithm = name("algorithm", &self.algorithm)?;
-        let constants = name("constants", &self.constants)?;
+        let algorithm = name("algorithm", &self.algorithm);
+        let constants = name("constants", &self.constants);
         let mut raw = sys::TRIB_SPARSE_OPTIONS_INIT;
         raw.flags = self.flags;
-        raw.density = self.density.map_or(Ok(0.0), not_zero("density"))?;
+        raw.density = self.density.unwrap_or(0.0);
         raw.k = self.k;
-        raw.decay = self.decay.map_or(Ok(0.0), not_zero("decay"))?;
-        raw.chunk = self.chunk.map_or(Ok(0), not_zero("chunk"))?;
+        raw.decay = if refusal.is_some() { f64::NAN } else { self.decay.unwrap_or(0.0) };
+        raw.chunk = self.chunk.unwrap_or(0);
         raw.norm_every = self.norm_every;
         raw.wire = self.wire.map_or(raw.wire, DType::raw);
         if let Some(name) = &algorithm {
@@ -143,26 +155,35 @@ impl SparseOptions {
         if let Some(name) = &constants {
             raw.constants = name.as_ptr();
         }
-        Ok(RawOptions { raw, _names: [algorithm, constants] })
+        RawOptions { raw, refusal, _names: [algorithm, constants] }
     }
 }
 
-/// To C a zero is the default; who writes one here has something else in mind.
-pub(crate) fn not_zero<T: Default + PartialEq>(name: &str) -> impl Fn(T) -> Result<T> + '_ {
-    move |value| match value == T::default() {
-        true => Err(Error::argument(format!("`{name}` is 0; expected something above 0"))),
-        false => Ok(value),
-    }
+#[cold]
+pub(crate) fn above_0(name: &str) -> Error {
+    Error::argument(format!("`{name}` is 0; expected something above 0"))
 }
 
-/// For C, with the strings that it points to.
+/// For C, with the strings that it points to. What is refused on this side holds something that C
+/// refuses as well: so the call is made, and the other ranks, who wait in theirs, are told.
 pub(crate) struct RawOptions {
     raw: sys::trib_sparse_options,
+    refusal: Option<Error>,
     _names: [Option<CString>; 2],
 }
 
 impl RawOptions {
     pub(crate) fn as_ptr(&self) -> *const sys::trib_sparse_options {
         &self.raw
+    }
+
+    /// What a call with them has come to.
+    pub(crate) fn judge<T>(self, result: Result<T>) -> Result<T> {
+        match (result, self.refusal) {
+            (Err(error), Some(refusal)) if error.kind() == ErrorKind::InvalidArgument => {
+                Err(refusal)
+            }
+            (result, _) => result,
+        }
     }
 }

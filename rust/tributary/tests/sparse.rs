@@ -291,11 +291,27 @@ fn ranks_that_disagree_are_told() {
         let options = SparseOptions::new().algorithm("topka").k(5 + comm.rank() as u64);
         let error = SparseAllReduce::new(comm, 100, DType::F32, &options).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
+        // What one rank is refused, the others are told.
+        for refused in ["a\0b", "topkz"] {
+            let name = ["topka", refused][comm.rank()];
+            let options = SparseOptions::new().algorithm(name);
+            let error = SparseAllReduce::new(comm, 100, DType::F32, &options).unwrap_err();
+            let rank_1 = match refused {
+                "topkz" => ErrorKind::UnknownName,
+                _ => ErrorKind::InvalidArgument,
+            };
+            assert_eq!(error.kind(), [ErrorKind::Mismatch, rank_1][comm.rank()], "{error}");
+            assert!(comm.rank() == 0 || error.detail().contains(&refused[..1]), "{error}");
+        }
         let options = SparseOptions::new().algorithm("topka").k(5);
         let mut sparse = SparseAllReduce::new(comm, 100, DType::F32, &options).unwrap();
         let error = sparse.set_k(7 - comm.rank() as u64).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
         assert_eq!(sparse.statistics().unwrap().k, 5);
+        let error = sparse.set_density([0.2, 0.0][comm.rank()]).unwrap_err();
+        let kinds = [ErrorKind::Mismatch, ErrorKind::InvalidArgument];
+        assert_eq!(error.kind(), kinds[comm.rank()], "{error}");
+        assert!(comm.rank() == 0 || error.detail().contains("`density` is 0"), "{error}");
         sparse.set_density(0.5).unwrap();
         assert_eq!(sparse.statistics().unwrap().k, 50);
     });
