@@ -23,7 +23,9 @@ size_t lay_out(Select &job, void *scratch, uint64_t count, uint32_t k, trib_dtyp
     job.guesses = static_cast<uint64_t *>(take(kGuessBlocks * sizeof(uint64_t)));
     job.parts =
         static_cast<Counts *>(take(kMaxFinishBlocks * kFinishWarps * sizeof(Counts)));
-    job.groups = static_cast<uint32_t *>(take(kGroups * sizeof(uint32_t)));
+    job.inside_capacity = job.capacity < kMostInside ? job.capacity : kMostInside;
+    job.inside = take(job.inside_capacity * element);
+    job.owner = static_cast<uint32_t *>(take(job.inside_capacity * sizeof(uint32_t)));
     job.tile = static_cast<Tile *>(take(tiles_of(count, tile) * sizeof(Tile)));
     job.index = static_cast<uint32_t *>(take(job.capacity * sizeof(uint32_t)));
     job.value = take(job.capacity * element);
@@ -35,18 +37,21 @@ trib_status run(Select job, trib_stream stream)
 {
     constexpr uint32_t kTileSize = kSteps<T, G> * kWarp * kFour;
     const uint32_t processors = multiprocessors();
+    const uint32_t finishers = blocks_for(job.count, kFinishThreads * 64,
+                                          processors < kMaxFinishBlocks ? processors
+                                                                        : kMaxFinishBlocks);
     job.tiles = tiles_of(job.count, kTileSize);
+    while (job.tiles != 0 && (job.tiles - 1) >> job.group_bits >= kGroups)
+        job.group_bits++;
     trib_status status = launch_job(select_guess<T, G>, kGuessBlocks, kGuessThreads, job, stream);
     if (status == TRIB_OK)
         status = launch_job(select_gather<T, G>,
                             blocks_for(job.tiles, kGatherThreads<T, G> / kWarp, processors),
                             kGatherThreads<T, G>, job, stream);
     if (status == TRIB_OK)
-        status = launch_job(select_finish<T>,
-                                 blocks_for(job.count, kFinishThreads * 64,
-                                            processors < kMaxFinishBlocks ? processors
-                                                                          : kMaxFinishBlocks),
-                                 kFinishThreads, job, stream);
+        status = launch_job(select_sift<T>, finishers, kFinishThreads, job, stream);
+    if (status == TRIB_OK)
+        status = launch_job(select_finish<T>, finishers, kFinishThreads, job, stream);
     return status;
 }
 

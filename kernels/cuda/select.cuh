@@ -1,7 +1,8 @@
-// select, what its three launches share: the work as one parameter, and what lies where in scratch.
+// select, what its four launches share: the work as one parameter, and what lies where in scratch.
 //
 //   guess   from a sample of acc: a magnitude that somewhat more than k elements reach
 //   gather  one pass: acc is made and written, what reaches the guess becomes a candidate
+//   sift    where the k-th largest lies nearly; how many candidates are above, and which are near
 //   finish  the k largest of the candidates, exactly, in index order; if the guess missed, of acc
 //
 // Any guess gives the same result: if at least k elements reach it, the k largest do. What is in
@@ -32,6 +33,8 @@ struct Tile {
     uint32_t base, count;
 };
 
+constexpr uint32_t kMostInside = 1u << 15;
+
 // Of some elements: above the cut, and equal to it.
 struct Counts {
     uint32_t above, equal;
@@ -43,6 +46,13 @@ struct Control {
     uint64_t floor;      // keys above this can be selected
     uint32_t candidates; // that were found, also those for which there was no room
     uint32_t lost;       // ~ the place of the first for which there was none; 0: there was room
+    uint64_t base;       // of the interval that the k-th largest lies in, once sift has been there;
+    int32_t shift;       // it is 2^shift wide,
+    uint32_t wanted;     // so many of it are wanted,
+    uint32_t inside;     // and so many candidates are in it
+    uint32_t sifted;     // 1: sift has been there
+    uint32_t above[kMaxFinishBlocks];       // candidates beyond the interval, in the parts of a block
+    uint32_t groups[kGroups];               // candidates in a group of tiles
     uint32_t drawn[kPhases], done[kPhases]; // tasks of finish
     uint32_t window[kDigits]; // candidates by the distance of their keys from `low`
     uint32_t digits[kRounds][kDigits];
@@ -57,18 +67,44 @@ struct Select {
     uint64_t first, count;
     Control *control;
     uint64_t *guesses; // kGuessBlocks
-    Counts *parts;     // of the warps of finish: what they hold
-    uint32_t *groups;  // kGroups: candidates in them
+    Counts *parts;     // of the warps of sift and finish: what they hold
+    void *inside;      // candidates in the interval: how far they are above its base, as keys,
+    uint32_t *owner;   // and the warp in whose part they lie
     Tile *tile;
     uint32_t *index; // of candidates
     void *value;
-    uint32_t tiles;
-    uint32_t capacity; // of candidates
+    uint32_t tiles, group_bits; // 2^group_bits neighbouring tiles are a group
+    uint32_t capacity;          // of candidates
+    uint32_t inside_capacity;
     uint32_t k;        // at most count
-    uint32_t rank;     // a guess is the rank-th largest of a block's sample; 0: no sample is taken
+    uint32_t rank;     // of the guess in a block's sample, in parts of kGuessBlocks; 0: no sample is taken
     tri_guess guess;
     bool clear;
 };
+
+// The wanted-th largest key lies in [base, base + 2^shift): `wanted` is its rank there.
+template <typename T>
+struct Search {
+    Key<T> base;
+    int shift;
+    uint32_t wanted;
+};
+
+// What the candidates are good for.
+struct Need {
+    uint32_t candidates;
+    bool missed;     // all of acc has to be looked at
+    uint32_t wanted; // so many are to be selected, or fewer if it was missed
+};
+
+__device__ inline Need need_of(const Select &job)
+{
+    const uint32_t candidates = job.control->candidates;
+    const bool all = job.control->low == job.control->floor + 1; // that may be selected
+    const bool missed =
+        job.k != 0 && (job.control->lost != 0 || (candidates < job.k && !all));
+    return {candidates, missed, missed || job.k < candidates ? job.k : candidates};
+}
 
 // No key is so high.
 template <typename T>

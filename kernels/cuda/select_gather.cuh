@@ -1,7 +1,10 @@
 // select, second launch: the one pass over the tensor. A warp takes a tile: it makes acc, counts what
 // reaches the guess, draws so many places with one atomic addition, and stores those elements there.
-// acc is written last, with `clear` without what a candidate would take out of it: taking it out is
-// free here, and finish gives the few that are not selected back.
+// acc is written with `clear` without what a candidate would take out of it: taking it out is free here,
+// and finish gives the few that are not selected back.
+//
+// While the places are on their way, which takes as long as memory, acc is written and the warp's next
+// tile is asked for: the candidates wait in shared memory.
 #pragma once
 
 #include "kernels/cuda/fours.cuh"
@@ -18,34 +21,6 @@ constexpr uint32_t kStaged = sizeof(T) == 8 ? 32 : 64;
 template <typename T>
 using GatherStage = Stage<T, kStaged<T>>;
 
-// Write the candidates of `n` fours, the tile's first to `place`; returns how many of this lane's are
-// not finite.
-template <typename T>
-__device__ inline uint32_t write_staged(const Select &job, const GatherStage<T> &stage, uint32_t n,
-                                        uint32_t place, uint32_t index, Key<T> low,
-                                        uint32_t *window)
-{
-    uint32_t bad = 0;
-    for (uint32_t i = lane_of(); i < n; i += kWarp) {
-        const uint32_t about = stage.about[i];
-        uint32_t at = place + (about >> 16);
-#pragma unroll
-        for (uint32_t q = 0; q < kFour; q++)
-            if ((about >> q & 1) != 0) {
-                const T value = stage.value[i][q];
-                const uint64_t digit =
-                    static_cast<uint64_t>(key_of(value) - low) >> kWindowShift<T>;
-                static_cast<T *>(job.value)[at] = value;
-                job.index[at] = index + (about >> 4 & 0xfff) * kFour + q;
-                if (digit < kDigits)
-                    atomicAdd(&window[digit], 1);
-                bad += !finite(value);
-                at++;
-            }
-    }
-    return bad;
-}
-
 // What is left of the lane's candidates.
 template <uint32_t Steps, typename T>
 __device__ inline void clear_candidates(T (&value)[Steps][kFour], const Mask<Steps> &mask,
@@ -60,62 +35,139 @@ __device__ inline void clear_candidates(T (&value)[Steps][kFour], const Mask<Ste
                     value[s][q] = left_of(value[s][q], entry);
 }
 
-// One tile; returns how many infinities and NaNs this lane has seen.
-template <uint32_t Steps, typename T, typename G>
-__device__ inline uint32_t gather_tile(const Select &job, const Range<T, G> &range, uint32_t tile,
-                                       Key<T> low, GatherStage<T> &stage, uint32_t *window)
-{
-    const uint64_t begin = static_cast<uint64_t>(tile) * (Steps * kWarp * kFour);
-    T value[Steps][kFour];
-    load_tile<kWarp>(value, range, begin, lane_of());
+// What a warp does, tile after tile.
+template <typename T, typename G>
+struct Gather {
+    static constexpr uint32_t kSize = kSteps<T, G> * kWarp * kFour; // of a tile
 
-    const Mask<Steps> mask = find_candidates(value, low);
-    const Packed<Steps> own = count_bits(mask);
-    Packed<Steps> below, all;
-    uint32_t total = 0;
+    const Select &job;
+    const Range<T, G> range;
+    const Key<T> low;
+    GatherStage<T> &stage;
+    uint32_t *const window;
+    Coming<kWarp, kSteps<T, G>, T, G> coming;
+
+    __device__ static uint64_t begin_of(uint32_t tile)
+    {
+        return static_cast<uint64_t>(tile) * kSize;
+    }
+
+    // Ask for what will be next, if there is such a tile and it is whole. Otherwise forget what was
+    // there, so that no registers are kept for it.
+    __device__ void ask(uint64_t tile)
+    {
+        if (tile < job.tiles && whole_tile<kWarp, kSteps<T, G>>(range, tile * kSize))
+            coming.load(range, tile * kSize, lane_of());
+        else
+            coming = {};
+    }
+
+    // Places for `total` candidates of a tile, known to lane 0 when they have come.
+    __device__ uint32_t draw(uint32_t tile, uint32_t total) const
+    {
+        if (lane_of() != 0)
+            return 0;
+        atomicAdd(&job.control->groups[tile >> job.group_bits], total);
+        return atomicAdd(&job.control->candidates, total);
+    }
+
+    __device__ bool room(uint32_t total, uint32_t base) const
+    {
+        return base <= job.capacity && total <= job.capacity - base;
+    }
+
+    // Write the candidates of `n` staged fours, the tile's first to `base`. If there is no room for the
+    // tile, and acc has been written without them, they go back there. Returns how many of this
+    // lane's are not finite.
+    __device__ uint32_t write_staged(uint32_t n, uint32_t tile, uint32_t total, uint32_t base,
+                                     bool taken_out) const
+    {
+        const bool kept = room(total, base);
+        uint32_t bad = 0;
+        for (uint32_t i = lane_of(); i < n; i += kWarp) {
+            const uint32_t about = stage.about[i];
+            uint32_t at = base + (about >> 16);
 #pragma unroll
-    for (uint32_t w = 0; w < sizeof own / sizeof own.word[0]; w++) {
-        const uint32_t inclusive = warp_inclusive(own.word[w]);
-        below.word[w] = inclusive - own.word[w];
-        all.word[w] = __shfl_sync(kAllLanes, inclusive, kWarp - 1);
-        total = __dp4a(all.word[w], 0x01010101u, total);
+            for (uint32_t q = 0; q < kFour; q++)
+                if ((about >> q & 1) != 0) {
+                    const T value = stage.value[i][q];
+                    const uint64_t place = begin_of(tile) + (about >> 4 & 0xfff) * kFour + q;
+                    const uint64_t digit =
+                        static_cast<uint64_t>(key_of(value) - low) >> kWindowShift<T>;
+                    if (kept) {
+                        static_cast<T *>(job.value)[at] = value;
+                        job.index[at] = static_cast<uint32_t>(job.first + place - range.begin);
+                    } else if (taken_out) {
+                        range.sum[place] = value;
+                    }
+                    if (digit < kDigits)
+                        atomicAdd(&window[digit], 1);
+                    bad += !finite(value);
+                    at++;
+                }
+        }
+        return bad;
     }
 
-    uint32_t base = 0;
-    if (total != 0 && lane_of() == 0) {
-        base = atomicAdd(&job.control->candidates, total);
-        job.tile[tile] = {base, total};
-        if (base > job.capacity || total > job.capacity - base)
-            atomicMax(&job.control->lost, ~base);
-    } else if (lane_of() == 0) {
-        job.tile[tile] = {0, 0};
-    }
-    base = __shfl_sync(kAllLanes, base, 0);
-    const bool room = base <= job.capacity && total <= job.capacity - base;
-    uint32_t bad = 0;
-    // What is not finite is mostly among the candidates.
-    if (!room || low > KeyOf<T>::kInfinity)
-        bad = count_nonfinite(value);
-    if (room && total != 0) {
-        const uint32_t index = static_cast<uint32_t>(job.first + begin - range.begin);
-        const uint32_t fours = count_fours(mask), last = warp_inclusive(fours);
-        const uint32_t all_fours = __shfl_sync(kAllLanes, last, kWarp - 1);
-        uint32_t found = 0;
-        for (uint32_t start = 0; start < all_fours; start += kStaged<T>) {
-            stage_fours(stage, value, mask, below, all, last - fours - start);
-            __syncwarp();
-            found += write_staged(job, stage, min(all_fours - start, kStaged<T>), base, index, low,
-                                  window);
-            __syncwarp();
+    // A tile that has been asked for; asks for `next`. Returns how many infinities and NaNs this lane
+    // has seen.
+    __device__ uint32_t take(uint32_t tile, uint64_t next)
+    {
+        constexpr uint32_t kFours = kSteps<T, G>;
+        const bool takes_out = Has<G>::kGradient && job.clear;
+        T value[kFours][kFour];
+        if (whole_tile<kWarp, kFours>(range, begin_of(tile)))
+            coming.make(value, range);
+        else
+            load_elements<kWarp>(value, range, begin_of(tile), lane_of());
+        const Mask<kFours> mask = find_candidates(value, low);
+        const Packed<kFours> own = count_bits(mask);
+        Packed<kFours> below, all;
+        uint32_t total = 0;
+#pragma unroll
+        for (uint32_t w = 0; w < sizeof own / sizeof own.word[0]; w++) {
+            const uint32_t inclusive = warp_inclusive(own.word[w]);
+            below.word[w] = inclusive - own.word[w];
+            all.word[w] = __shfl_sync(kAllLanes, inclusive, kWarp - 1);
+            total = __dp4a(all.word[w], 0x01010101u, total);
         }
-        bad += low > KeyOf<T>::kInfinity ? 0 : found;
-        if (Has<G>::kGradient && job.clear)
-            clear_candidates(value, mask, job.out.dtype);
+        // What is not finite is mostly among the candidates.
+        const bool beyond = low > KeyOf<T>::kInfinity;
+        uint32_t bad = beyond ? count_nonfinite(value) : 0, drawn = 0, left = 0;
+        if (total != 0) {
+            drawn = draw(tile, total);
+            const uint32_t fours = count_fours(mask), last = warp_inclusive(fours);
+            uint32_t first = last - fours;
+            left = __shfl_sync(kAllLanes, last, kWarp - 1);
+            bool lost = false;
+            for (; left > kStaged<T>; left -= kStaged<T>, first -= kStaged<T>) { // hardly ever
+                const uint32_t base = __shfl_sync(kAllLanes, drawn, 0);
+                stage_fours(stage, value, mask, below, all, first);
+                __syncwarp();
+                const uint32_t found = write_staged(kStaged<T>, tile, total, base, false);
+                bad += beyond ? 0 : found;
+                lost = !room(total, base);
+                __syncwarp();
+            }
+            stage_fours(stage, value, mask, below, all, first);
+            if (takes_out && !lost)
+                clear_candidates(value, mask, job.out.dtype);
+        }
+        if constexpr (Has<G>::kGradient)
+            store_tile<kWarp>(value, range, begin_of(tile), lane_of());
+        ask(next);
+        const uint32_t base = __shfl_sync(kAllLanes, drawn, 0); // now it is waited for
+        if (lane_of() == 0) {
+            job.tile[tile] = {base, total};
+            if (!room(total, base))
+                atomicMax(&job.control->lost, ~base);
+        }
+        __syncwarp();
+        const uint32_t found = write_staged(left, tile, total, base, takes_out);
+        __syncwarp();
+        return bad + (beyond ? 0 : found);
     }
-    if constexpr (Has<G>::kGradient)
-        store_tile<kWarp>(value, range, begin, lane_of());
-    return bad;
-}
+};
 
 template <typename T, typename G>
 __global__ void __launch_bounds__(kGatherThreads<T, G>, 1) select_gather(const Select job)
@@ -133,13 +185,17 @@ __global__ void __launch_bounds__(kGatherThreads<T, G>, 1) select_gather(const S
     }
     __syncthreads();
 
-    const Key<T> low = static_cast<Key<T>>(lowest);
-    const Range<T, G> range = range_of<T, G>(job.acc, job.first, job.count);
+    Gather<T, G> gather = {job,
+                           range_of<T, G>(job.acc, job.first, job.count),
+                           static_cast<Key<T>>(lowest),
+                           stages[threadIdx.x / kWarp],
+                           window,
+                           {}};
     const uint32_t warps = gridDim.x * kWarps;
+    uint64_t tile = blockIdx.x * kWarps + threadIdx.x / kWarp;
     uint32_t bad = 0;
-    for (uint32_t tile = blockIdx.x * kWarps + threadIdx.x / kWarp;
-         tile < job.tiles; tile += warps)
-        bad += gather_tile<kSteps<T, G>>(job, range, tile, low, stages[threadIdx.x / kWarp], window);
+    for (gather.ask(tile); tile < job.tiles; tile += warps)
+        bad += gather.take(static_cast<uint32_t>(tile), tile + warps);
 
     bad = warp_sum(bad);
     if (bad != 0 && job.nonfinite != nullptr && lane_of() == 0)

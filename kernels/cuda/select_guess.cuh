@@ -22,7 +22,7 @@ __device__ inline uint64_t sampled(uint64_t j, uint64_t count)
 {
     constexpr uint64_t kParts = static_cast<uint64_t>(kGuessBlocks) * kGuessThreads;
     const uint64_t low = j * count / kParts, high = (j + 1) * count / kParts;
-    return high > low ? low + mixed(j) % (high - low) : low;
+    return low + __umul64hi(mixed(j), high - low);
 }
 
 template <typename T, typename G>
@@ -45,7 +45,8 @@ __global__ void __launch_bounds__(kGuessThreads) select_guess(const Select job)
     const uint64_t part = static_cast<uint64_t>(threadIdx.x) * kGuessBlocks + blockIdx.x;
     const Key<T> key = key_of(element_of(range, range.begin + sampled(part, job.count)));
     Key<T> prefix = 0; // of the guess: two digits are precise enough
-    uint32_t wanted = job.rank;
+    // Ranks in between are those of some of the blocks.
+    uint32_t wanted = min(max((job.rank + blockIdx.x) / kGuessBlocks, 1u), kGuessThreads);
     int shift = kBits;
 #pragma unroll
     for (int round = 0; round < 2; round++) {
@@ -61,27 +62,33 @@ __global__ void __launch_bounds__(kGuessThreads) select_guess(const Select job)
         prefix |= static_cast<Key<T>>(digit) << shift;
     }
     if (threadIdx.x == 0)
-        job.guesses[blockIdx.x] = prefix;
+        job.guesses[blockIdx.x] = prefix | blockIdx.x; // no two are equal
 }
 
-// The median of the guesses, for all threads of a block of at least kGuessBlocks.
+static_assert((kGuessBlocks - 1) >> (31 - 2 * kDigitBits) == 0, "two digits leave a block's number room");
+
+// The median of the guesses, for all threads of a block. Four of them compare one guess with the others.
 struct MedianRoom {
     uint64_t guesses[kGuessBlocks];
     uint64_t median;
 };
+constexpr uint32_t kMedianThreads = 4 * kGuessBlocks;
 
 __device__ inline uint64_t median_of(const uint64_t *guesses, MedianRoom &room)
 {
     if (threadIdx.x < kGuessBlocks)
         room.guesses[threadIdx.x] = guesses[threadIdx.x];
     __syncthreads();
-    if (threadIdx.x < kGuessBlocks) {
-        const uint64_t mine = room.guesses[threadIdx.x];
+    if (threadIdx.x < kMedianThreads) {
+        const uint64_t mine = room.guesses[threadIdx.x / 4];
         uint32_t below = 0;
-        for (uint32_t i = 0; i < kGuessBlocks; i++)
-            below += room.guesses[i] < mine || (room.guesses[i] == mine && i < threadIdx.x);
+#pragma unroll 8
+        for (uint32_t i = threadIdx.x % 4; i < kGuessBlocks; i += 4)
+            below += room.guesses[i] < mine;
+        below += __shfl_xor_sync(kAllLanes, below, 1);
+        below += __shfl_xor_sync(kAllLanes, below, 2);
         if (below == kGuessBlocks / 2)
-            room.median = mine;
+            room.median = mine - threadIdx.x / 4; // without the block's number
     }
     __syncthreads();
     return room.median;
@@ -100,16 +107,18 @@ __device__ inline uint64_t lowest_of(const Select &job, MedianRoom &room)
     return median > least ? median : least;
 }
 
-// The rank in a sample of kGuessThreads that somewhat more than k of `count` elements reach. The
-// median of the r-th largest of n lies at (r - 1/3) / (n + 1/3); how far the median over the blocks
-// is off has a standard deviation of 1.25 over the root of all samples that reach it.
+// The rank, in parts of kGuessBlocks, in a sample of kGuessThreads that somewhat more than k of `count`
+// elements reach. The median of the r-th largest of n lies at (r - 1/3) / (n + 1/3); how far the median
+// over the blocks is off has a standard deviation of 1.25 over the root of all samples that reach it.
+// Four of them: it misses once in 30,000 times, and every candidate too many costs something each time.
 inline uint32_t rank_of(uint64_t count, uint32_t k)
 {
     const double samples = static_cast<double>(kGuessBlocks) * kGuessThreads;
     const double share = static_cast<double>(k) / static_cast<double>(count);
-    const double spread = 6 * 1.25 * sqrt(share * samples) / samples; // six of them
+    const double spread = 4 * 1.25 * sqrt(share * samples) / samples;
     const double rank = (share + spread) * (kGuessThreads + 1 / 3.0) + 1 / 3.0;
-    return rank >= kGuessThreads ? kGuessThreads : static_cast<uint32_t>(rank) + 1;
+    return rank >= kGuessThreads ? kGuessThreads * kGuessBlocks
+                                 : static_cast<uint32_t>(rank * kGuessBlocks) + 1;
 }
 
 } // namespace

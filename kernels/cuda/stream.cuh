@@ -126,40 +126,85 @@ __device__ inline T element_of(const Range<T, G> &range, uint64_t i)
 }
 
 // A tile is Steps * Width fours, and Width threads share it: four `step` of thread `me` is four
-// step * Width + me. Load what is this thread's; elements outside of the range are 0.
+// step * Width + me. Is all of it in the range, and can it be moved in fours?
 template <uint32_t Width, uint32_t Steps, typename T, typename G>
-__device__ inline void load_tile(T (&value)[Steps][kFour], const Range<T, G> &range, uint64_t begin,
-                                 uint32_t me)
+__device__ inline bool whole_tile(const Range<T, G> &range, uint64_t begin)
 {
-    constexpr uint32_t kStride = Width * kFour;
-    const uint64_t mine = begin + me * kFour;
-    if (range.aligned && begin >= range.begin && begin + Steps * kStride <= range.end) {
-        if constexpr (Has<G>::kGradient) {
-            G gradient[Steps][kFour];
+    return range.aligned && begin >= range.begin && begin + Steps * Width * kFour <= range.end;
+}
+
+// What a thread has of a whole tile, on its way from memory.
+template <uint32_t Width, uint32_t Steps, typename T, typename G>
+struct Coming {
+    G gradient[Steps][kFour];
+    T residual[Steps][kFour];
+
+    __device__ void load(const Range<T, G> &range, uint64_t begin, uint32_t me)
+    {
+        const uint64_t mine = begin + me * kFour;
 #pragma unroll
-            for (uint32_t s = 0; s < Steps; s++) {
-                load_four(gradient[s], range.gradient + mine + s * kStride);
-                load_four(value[s], range.residual + mine + s * kStride);
-            }
-#pragma unroll
-            for (uint32_t s = 0; s < Steps; s++)
-#pragma unroll
-                for (uint32_t q = 0; q < kFour; q++)
-                    value[s][q] = accumulated(widen(gradient[s][q]), value[s][q], range.decay);
-        } else {
-#pragma unroll
-            for (uint32_t s = 0; s < Steps; s++)
-                load_four(value[s], range.sum + mine + s * kStride);
+        for (uint32_t s = 0; s < Steps; s++) {
+            load_four(gradient[s], range.gradient + mine + s * Width * kFour);
+            load_four(residual[s], range.residual + mine + s * Width * kFour);
         }
-        return;
     }
+
+    __device__ void make(T (&value)[Steps][kFour], const Range<T, G> &range) const
+    {
+#pragma unroll
+        for (uint32_t s = 0; s < Steps; s++)
+#pragma unroll
+            for (uint32_t q = 0; q < kFour; q++)
+                value[s][q] = accumulated(widen(gradient[s][q]), residual[s][q], range.decay);
+    }
+};
+
+template <uint32_t Width, uint32_t Steps, typename T>
+struct Coming<Width, Steps, T, None> {
+    T sum[Steps][kFour];
+
+    __device__ void load(const Range<T, None> &range, uint64_t begin, uint32_t me)
+    {
+#pragma unroll
+        for (uint32_t s = 0; s < Steps; s++)
+            load_four(sum[s], range.sum + begin + me * kFour + s * Width * kFour);
+    }
+
+    __device__ void make(T (&value)[Steps][kFour], const Range<T, None> &) const
+    {
+#pragma unroll
+        for (uint32_t s = 0; s < Steps; s++)
+#pragma unroll
+            for (uint32_t q = 0; q < kFour; q++)
+                value[s][q] = sum[s][q];
+    }
+};
+
+// The elements of any tile that are this thread's, one by one; those outside of the range are 0.
+template <uint32_t Width, uint32_t Steps, typename T, typename G>
+__device__ inline void load_elements(T (&value)[Steps][kFour], const Range<T, G> &range,
+                                     uint64_t begin, uint32_t me)
+{
 #pragma unroll
     for (uint32_t s = 0; s < Steps; s++)
 #pragma unroll
         for (uint32_t q = 0; q < kFour; q++) {
-            const uint64_t i = mine + s * kStride + q;
+            const uint64_t i = begin + (s * Width + me) * kFour + q;
             value[s][q] = i >= range.begin && i < range.end ? element_of(range, i) : T(0);
         }
+}
+
+template <uint32_t Width, uint32_t Steps, typename T, typename G>
+__device__ inline void load_tile(T (&value)[Steps][kFour], const Range<T, G> &range, uint64_t begin,
+                                 uint32_t me)
+{
+    if (whole_tile<Width, Steps>(range, begin)) {
+        Coming<Width, Steps, T, G> coming;
+        coming.load(range, begin, me);
+        coming.make(value, range);
+    } else {
+        load_elements<Width>(value, range, begin, me);
+    }
 }
 
 // The tile back into acc.
@@ -169,7 +214,7 @@ __device__ inline void store_tile(const T (&value)[Steps][kFour], const Range<T,
 {
     constexpr uint32_t kStride = Width * kFour;
     const uint64_t mine = begin + me * kFour;
-    if (range.aligned && begin >= range.begin && begin + Steps * kStride <= range.end) {
+    if (whole_tile<Width, Steps>(range, begin)) {
 #pragma unroll
         for (uint32_t s = 0; s < Steps; s++)
             store_four(range.sum + mine + s * kStride, value[s]);
