@@ -99,13 +99,13 @@ struct WarpChunk {
     // Only what was made has to be stored. Other lanes may then write to it.
     __device__ void store() const
     {
-        if constexpr (!Has<G>::kGradient)
-            return;
+        if constexpr (Has<G>::kGradient) {
 #pragma unroll
-        for (uint32_t s = 0; s < Steps; s += kBatch)
-            store_tile<kWarp>(reinterpret_cast<const T(&)[kBatch][kFour]>(value[s]), range,
-                              range.begin + s * kWarp * kFour, lane_of());
-        __syncwarp();
+            for (uint32_t s = 0; s < Steps; s += kBatch)
+                store_tile<kWarp>(reinterpret_cast<const T(&)[kBatch][kFour]>(value[s]), range,
+                                  range.begin + s * kWarp * kFour, lane_of());
+            __syncwarp();
+        }
     }
 
     __device__ void forget_all()
