@@ -173,13 +173,14 @@ impl Communicator {
         patience: Duration,
     ) -> Result<Communicator> {
         // From here on it is destroyed whatever happens.
-        struct Destroy(Arc<Shared>);
-        impl Drop for Destroy {
+        struct Destroy<'a>(Option<&'a Shared>);
+        impl Drop for Destroy<'_> {
             fn drop(&mut self) {
-                destroy(&self.0);
+                self.0.map(destroy);
             }
         }
-        let shared = Destroy(Arc::new(Shared(Mutex::new(Some(Live { comm, sparse: Vec::new() })))));
+        let shared = Arc::new(Shared(Mutex::new(Some(Live { comm, sparse: Vec::new() }))));
+        let mut unless_made = Destroy(Some(&shared));
         let mut handle = ptr::null_mut();
         // SAFETY: `comm` is alive and nobody else has it yet; the handle is ours to release.
         check(unsafe { sys::trib_comm_abort_handle(&mut handle, comm.as_ptr()) })?;
@@ -196,11 +197,8 @@ impl Communicator {
             )
         };
         let device = Device::get(backend, device)?;
-        let shared = {
-            let keep = Arc::clone(&shared.0);
-            std::mem::forget(shared);
-            keep
-        };
+        unless_made.0 = None;
+        drop(unless_made);
         Ok(Communicator {
             shared,
             rank,
