@@ -715,7 +715,7 @@ extern "C" {
         dtype: trib_dtype,
         options: *const trib_sparse_options,
     ) -> trib_status;
-    #[doc = " The state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 and f32, whose\n  residual and sums are f32, or f64. The residual is 0. A call of all ranks; blocking: they compare count, type and\n  options, and all return TRIB_ERR_MISMATCH if one differs. `options` may be NULL. `comm` must\n  outlive the state. All memory is allocated here."]
+    #[doc = " The state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 and f32, whose\n  residual and sums are f32, or f64. The residual is 0. A call of all ranks; blocking: they compare count, type and\n  options, and all return TRIB_ERR_MISMATCH if one differs; so do the others if a rank is refused\n  what it passes (which it is told). If one lacks memory no rank gets a state. `options` may be NULL.\n  `comm` must outlive the state. All memory is allocated here."]
     pub fn trib_sparse_create(
         out: *mut *mut trib_sparse,
         comm: *mut trib_comm,
