@@ -95,6 +95,7 @@ template <typename T>
 __global__ void __launch_bounds__(kFinishThreads, 1) select_finish(const Select job)
 {
     __shared__ FinishRoom room;
+    wait_for_previous();
     const Need need = need_of(job);
     uint32_t wanted = need.wanted;
     Key<T> cut = 0;

@@ -178,6 +178,8 @@ __global__ void __launch_bounds__(kGatherThreads<T, G>, 1) select_gather(const S
     __shared__ GatherStage<T> stages[kWarps];
     for (uint32_t d = threadIdx.x; d < kDigits; d += kThreads)
         window[d] = 0;
+    wait_for_previous();
+    let_next_start();
     const uint64_t lowest = lowest_of<T>(job, room);
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         job.control->low = lowest;

@@ -31,6 +31,7 @@ __global__ void __launch_bounds__(kGuessThreads) select_guess(const Select job)
     __shared__ uint32_t histogram[kDigits];
     __shared__ DigitRoom<kGuessThreads> room;
     constexpr int kBits = KeyOf<T>::kBits;
+    let_next_start();
 
     uint32_t *const control = reinterpret_cast<uint32_t *>(job.control);
     for (uint32_t i = blockIdx.x * kGuessThreads + threadIdx.x; i < sizeof(Control) / 4;

@@ -73,6 +73,8 @@ template <typename T>
 __global__ void __launch_bounds__(kFinishThreads, 1) select_sift(const Select job)
 {
     __shared__ SiftRoom room;
+    wait_for_previous();
+    let_next_start();
     const Need need = need_of(job);
     if (need.missed || need.wanted == 0)
         return;
