@@ -176,7 +176,9 @@ impl Communicator {
         struct Destroy<'a>(Option<&'a Shared>);
         impl Drop for Destroy<'_> {
             fn drop(&mut self) {
-                self.0.map(destroy);
+                if let Some(shared) = self.0 {
+                    destroy(shared);
+                }
             }
         }
         let shared = Arc::new(Shared(Mutex::new(Some(Live { comm, sparse: Vec::new() }))));
