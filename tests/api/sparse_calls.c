@@ -154,22 +154,35 @@ static void not_finite(int rank, int size, void *team)
         }
 }
 
-/* Calls on two streams, nothing waited for between them: each takes on where the last one ended. */
+static void slow(void *argument)
+{
+    (void)argument;
+    check_sleep_ms(20);
+}
+
+/* Calls on two streams, nothing waited for between them: each takes on where the last one ended, also if
+ * the first stream has other things to do. */
 static void two_streams(int rank, int size, void *team)
 {
-    enum { CALLS = 20 };
+    enum { CALLS = 21 };
     const trib_sparse_options options = desk_options("topka", 1, 0);
     trib_stream other = NULL;
+    size_t bytes = 0;
     struct desk desk;
     if (!desk_open(&desk, team, rank, &options) ||
         !CHECK_OK(trib_stream_create(&other, desk.device)))
         return;
     desk_fill(&desk, 0, DESK_COUNT, 1); /* the last one is the largest, until it is delivered */
     desk_push(&desk);
-    for (int call = 0; call < CALLS; call++)
+    for (int call = 0; call < CALLS; call++) {
+        if (call == 0 || call == CALLS - 1)
+            CHECK_OK(trib_stream_submit(desk.device, slow, NULL, desk.stream));
         CHECK_OK(trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result,
                                        call % 2 == 0 ? desk.stream : other));
-    CHECK_OK(trib_stream_wait(desk.device, other));
+    }
+    struct desk elsewhere = desk;
+    elsewhere.stream = other;
+    char *exported = desk_export(&elsewhere, &bytes); /* waits for the last call, too */
     desk_pull(&desk);
     /* Delivered so far: 1000; 999 twice; 998 three times ... */
     float residual[DESK_COUNT] = {0}, last = 0;
@@ -185,6 +198,8 @@ static void two_streams(int rank, int size, void *team)
     }
     for (int i = 0; i < DESK_COUNT; i++)
         CHECK(desk.found[i] == (i == at ? last * (float)size : 0));
+    CHECK(bytes >= 128 + sizeof residual && memcmp(exported + 128, residual, sizeof residual) == 0);
+    free(exported);
     CHECK(desk_statistics(&desk).calls == CALLS);
     CHECK_OK(trib_stream_destroy(desk.device, other));
     desk_close(&desk);

@@ -171,7 +171,8 @@ void sparse_shapes(struct sparse_session *session)
         size_t count, k;
     } shapes[] = {{0, 0},      {0, 3},          {1, 1},          {size - 1, 1}, {size, size},
                   {size, 1},   {size + 1, 2},   {2 * size + 1, size}, {97, 0},  {97, 1},
-                  {97, 96},    {97, 97},        {97, 1000},      {4099, 40},    {8193, 36}};
+                  {97, 96},    {97, 97},        {97, 1000},      {4099, 40},    {8193, 36},
+                  {100, 30}};
     for (int i = 0; i < VARIANTS; i++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             struct sparse_plan plan = variants[i];
@@ -205,8 +206,13 @@ void sparse_variants(struct sparse_session *session)
         {.dtype = TRIB_F64},
         {.dtype = TRIB_F16, .shift = 1},
         {.dtype = TRIB_BF16, .shift = 5},
+        {.dtype = TRIB_BF16, .flags = TRIB_SPARSE_AVERAGE},
+        {.input = SPARSE_ZERO, .flags = TRIB_SPARSE_IN_PLACE},
         {.wire = TRIB_BF16},
-        {.wire = TRIB_BF16, .flags = TRIB_SPARSE_IN_PLACE},
+        {.wire = TRIB_BF16, .input = SPARSE_FINE},
+        {.wire = TRIB_BF16, .input = SPARSE_FINE, .flags = TRIB_SPARSE_IN_PLACE},
+        {.wire = TRIB_BF16, .input = SPARSE_FINE, .flags = TRIB_SPARSE_ENTRIES, .dtype = TRIB_F16},
+        {.wire = TRIB_BF16, .input = SPARSE_TINY},
         {.wire = TRIB_BF16, .flags = TRIB_SPARSE_ENTRIES, .dtype = TRIB_F16},
         {.wire = TRIB_BF16, .input = SPARSE_BAD, .dtype = TRIB_BF16}};
     for (int i = 0; i < VARIANTS; i++)
@@ -223,6 +229,33 @@ void sparse_variants(struct sparse_session *session)
 }
 
 /* -------------------------------------------------------------------------------------- suite */
+
+/* The parts of the suite, and with which numbers of ranks and how deep they are made. */
+static const struct part {
+    const char *name;
+    void (*run)(struct sparse_session *session);
+    enum sparse_depth depth; /* the least deep suite that has it */
+    int least, most;         /* ranks */
+} parts[] = {{"long", sparse_long_runs, SPARSE_LIGHT, 1, TEAM_MAX},
+             {"inputs", sparse_inputs, SPARSE_QUICK, 1, TEAM_MAX},
+             {"shapes", sparse_shapes, SPARSE_QUICK, 1, TEAM_MAX},
+             {"variants", sparse_variants, SPARSE_QUICK, 1, TEAM_MAX},
+             {"again", again, SPARSE_QUICK, 1, TEAM_MAX},
+             {"changes", sparse_changes, SPARSE_QUICK, 1, TEAM_MAX},
+             {"sharing", sparse_sharing, SPARSE_QUICK, 1, TEAM_MAX},
+             {"mistakes", sparse_mistakes, SPARSE_QUICK, 1, TEAM_MAX},
+             {"large", sparse_large, SPARSE_WHOLE, 2, 2},
+             {"aborts", sparse_aborts, SPARSE_LIGHT, 1, 4}};
+
+/* TRIB_TEST_PART in the environment: the part of this name alone. */
+static bool wanted(const struct sparse_session *session, const struct part *part)
+{
+    const char *only = getenv("TRIB_TEST_PART");
+    const int size = session->team.size;
+    if (only != NULL)
+        return strcmp(only, part->name) == 0;
+    return session->depth <= part->depth && size >= part->least && size <= part->most;
+}
 
 static bool prepare(struct team *team, const char *backend, int size)
 {
@@ -244,20 +277,9 @@ void sparse_suite(const char *backend, const char *twin, int size, enum sparse_d
                        (twin == NULL || prepare(&session->twin, twin, size));
     check_end();
     if (ready) {
-        sparse_long_runs(session);
-        if (depth != SPARSE_LIGHT) {
-            sparse_inputs(session);
-            sparse_shapes(session);
-            sparse_variants(session);
-            again(session);
-            sparse_changes(session);
-            sparse_sharing(session);
-            sparse_mistakes(session);
-        }
-        if (depth == SPARSE_WHOLE && size == 2)
-            sparse_large(session);
-        if (size <= 4)
-            sparse_aborts(session);
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+            if (wanted(session, &parts[i]))
+                parts[i].run(session);
         team_destroy(&session->team);
         if (twin != NULL)
             team_destroy(&session->twin);

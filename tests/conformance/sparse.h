@@ -31,7 +31,8 @@ enum sparse_input {
     SPARSE_CANCEL,    /* ranks 2i and 2i + 1: x and -x */
     SPARSE_SHIFTED,   /* a mean far from 0 */
     SPARSE_FEW,       /* fewer than k that are not 0 */
-    SPARSE_TINY,      /* denormals */
+    SPARSE_TINY,      /* denormals, some of which bf16 rounds to 0 */
+    SPARSE_FINE,      /* up to 11 digits: more than bf16 has */
     SPARSE_FLOATS,    /* all bits of a float in use: sums are rounded */
     SPARSE_BAD,       /* SPREAD; in every third step (in some trials from the first on) one rank has an
                        * infinity or a NaN */
@@ -40,7 +41,7 @@ enum sparse_input {
 const char *sparse_input_name(enum sparse_input input);
 
 /* Element `index` of `count` of the gradient of `rank` in `step`: a number that every type has, but
- * for TINY and FLOATS, which are for f32 and f64. */
+ * for TINY and FLOATS, which are for f32 and f64, and FINE, which is not for bf16. */
 double sparse_input(enum sparse_input input, uint64_t seed, uint64_t step, int rank, int size,
                     size_t index, size_t count);
 

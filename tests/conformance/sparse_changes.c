@@ -115,13 +115,18 @@ static void densities(struct sparse_session *session)
 
 /* -------------------------------------------------------------------------------------- reset */
 
+/* Also where the first call afterwards delivers nothing, so that the next one still begins anew. */
 static void resets(struct sparse_session *session)
 {
-    for (int i = 0; i < PLANS; i++) {
-        if (!taken(session, i))
+    for (int i = 0; i < 2 * PLANS; i++) {
+        if (!taken(session, i / 2))
             continue;
         struct sparse_trial *trial = need(1, sizeof *trial);
-        const struct sparse_plan plan = planned(session, i);
+        struct sparse_plan plan = planned(session, i / 2);
+        if (i % 2 != 0) {
+            plan.input = SPARSE_BAD;
+            plan.seed = 3 * plan.seed + 2; /* step 5 is bad, and 2 */
+        }
         named(session, "reset", &plan);
         (void)(sparse_trial_open(trial, &session->team, &plan) && sparse_trial_steps(trial, 5) &&
                sparse_trial_reset(trial) && sparse_trial_steps(trial, 4));
@@ -195,18 +200,22 @@ static void continues(struct sparse_session *session)
     }
 }
 
-/* A residual that is added to one that is there, in a state of another algorithm and k. */
-static void adds(struct sparse_session *session)
+/* An export of topka, into a state of another algorithm and k: added to the residual that is there, and
+ * nothing else changes; or in its place, and the schedule begins anew. */
+static void takes(struct sparse_session *session, int i, trib_dtype dtype, int32_t add)
 {
     struct sparse_trial *from = need(1, sizeof *from), *to = need(1, sizeof *to);
-    struct sparse_plan plan = planned(session, 1), other = planned(session, 5);
-    struct move move = {from, to, 1};
-    other.k = 7;
-    named(session, "import, added", &plan);
+    struct sparse_plan plan = planned(session, 1), other = planned(session, i);
+    struct move move = {from, to, add};
+    plan.dtype = other.dtype = dtype;
+    other.k = 36;
+    named(session, add ? "import, added" : "import of another algorithm", &other);
     if (sparse_trial_open(from, &session->team, &plan) &
         sparse_trial_open(to, &session->team, &other) &&
         sparse_trial_steps(from, 5) && sparse_trial_steps(to, 3)) {
         check_ranks(session->team.size, move_rank, &move);
+        if (!add)
+            sparse_reference_reset(&to->reference);
         sparse_trial_steps(to, 5);
     }
     sparse_trial_close(from);
@@ -215,6 +224,44 @@ static void adds(struct sparse_session *session)
     free(to);
     check_end();
     sparse_session_mend(session);
+}
+
+/* The same algorithm with another k: what it has learned is of no use. */
+static void begins_anew(struct sparse_session *session, int i)
+{
+    struct sparse_trial *from = need(1, sizeof *from), *to = need(1, sizeof *to);
+    const struct sparse_plan plan = planned(session, i);
+    struct sparse_plan other = planned(session, i);
+    struct move move = {from, to, 0};
+    other.k = 60;
+    named(session, "import of another k", &other);
+    if (sparse_trial_open(from, &session->team, &plan) &
+        sparse_trial_open(to, &session->team, &other) &&
+        sparse_trial_steps(from, 5) && sparse_trial_steps(to, 2)) {
+        check_ranks(session->team.size, move_rank, &move);
+        sparse_reference_reset(&to->reference);
+        sparse_trial_steps(to, 34);
+    }
+    sparse_trial_close(from);
+    sparse_trial_close(to);
+    free(from);
+    free(to);
+    check_end();
+    sparse_session_mend(session);
+}
+
+static void foreign(struct sparse_session *session)
+{
+    for (int i = 0; i < PLANS; i++) {
+        if (!taken(session, i))
+            continue;
+        begins_anew(session, i);
+        if (plans[i].flags & TRIB_SPARSE_IN_PLACE)
+            continue; /* it has no residual to import */
+        takes(session, i, TRIB_F32, 1);
+        takes(session, i, TRIB_F64, 1);
+        takes(session, i, TRIB_F32, 0);
+    }
 }
 
 /* Ranks that are gone: all residuals go to one rank, whose next call has everything. */
@@ -345,7 +392,7 @@ void sparse_changes(struct sparse_session *session)
     other_k(session);
     resets(session);
     continues(session);
-    adds(session);
+    foreign(session);
     other_ranks(session);
     no_exports(session);
 }

@@ -6,7 +6,7 @@
 
 static const char *const names[SPARSE_INPUTS] = {
     "spread", "ties", "equal",   "zero", "empty", "corner", "disjoint",
-    "identical", "cancel", "shifted", "few", "tiny", "floats", "bad"};
+    "identical", "cancel", "shifted", "few", "tiny", "fine", "floats", "bad"};
 
 const char *sparse_input_name(enum sparse_input input)
 {
@@ -32,6 +32,13 @@ static double units(uint64_t bits)
     const double size = (bits >> 8) % 16 == 0 ? 1 + (double)(bits >> 16 & 1023) / 8
                                               : (double)(bits >> 16 & 7);
     return (bits & 1 ? -1 : 1) * floor(size < 127 ? size : 127);
+}
+
+/* One in sixteen up to 2047, of which bf16 has one in eight. */
+static double fine(uint64_t bits)
+{
+    const double more = (bits >> 8) % 16 == 0 ? (double)(bits >> 32 & 0x77f) : 0;
+    return units(bits) + (bits & 1 ? -more : more);
 }
 
 static double unusual(uint64_t bits)
@@ -66,7 +73,9 @@ double sparse_input(enum sparse_input input, uint64_t seed, uint64_t step, int r
     case SPARSE_FEW:
         return mix(index + seed) % 97 == 0 ? unit * units(bits) : 0;
     case SPARSE_TINY:
-        return ldexp(units(bits), -149);
+        return ldexp(units(bits), -138);
+    case SPARSE_FINE:
+        return unit * fine(bits);
     case SPARSE_FLOATS:
         return (bits & 1 ? -1 : 1) *
                (double)ldexpf((float)((bits >> 40) | 1), (int)(bits >> 8 & 15) - 30);

@@ -65,12 +65,15 @@ static bool agree(const struct sparse_trial *trial)
     return true;
 }
 
-/* Nothing is lost: the sum of acc is the result and the residuals. No -0 in the result. */
+/* Nothing is lost: the sum of acc is the result and the residuals. No -0 in the result, unless all of
+ * everybody's accumulator is added up as it is. */
 static bool conserved(const struct sparse_trial *trial)
 {
     const trib_dtype dtype = dtype_of(trial);
     if (trial->plan.input == SPARSE_FLOATS)
         return true; /* the sums themselves are rounded */
+    const bool as_it_is = strcmp(trial->plan.algorithm, "dense") == 0 &&
+                          (trial->plan.flags & TRIB_SPARSE_IN_PLACE) != 0;
     for (size_t i = 0; i < trial->plan.count; i++) {
         double gone = 0;
         for (int rank = 0; rank < trial->team->size; rank++)
@@ -80,7 +83,7 @@ static bool conserved(const struct sparse_trial *trial)
                      found = trial->ranks[0].delivered[i];
         if (found != expected)
             return WRONG(trial, "what left the residuals is the result", 0, i, found, expected);
-        if (found == 0 && signbit(found))
+        if (found == 0 && signbit(found) && !as_it_is)
             return WRONG(trial, "-0 in the result", 0, i, found, 0);
     }
     return true;
@@ -117,6 +120,8 @@ static bool as_defined(struct sparse_trial *trial)
 static bool counted(const struct sparse_trial *trial)
 {
     const struct sparse_reference *reference = &trial->reference;
+    /* What the wire rounds to 0 may count, or not. */
+    const bool vague = trial->plan.input == SPARSE_TINY && trial->plan.wire == TRIB_BF16;
     for (int rank = 0; rank < trial->team->size; rank++) {
         const trib_sparse_statistics *after = &trial->ranks[rank].after,
                                      *before = &trial->ranks[rank].before;
@@ -125,10 +130,10 @@ static bool counted(const struct sparse_trial *trial)
             after->calls_non_finite != before->calls_non_finite)
             return WRONG(trial, "calls counted", rank, 0, (double)after->calls,
                          (double)before->calls + 1);
-        if (after->selected != reference->selected[rank])
+        if (after->selected != reference->selected[rank] && !vague)
             return WRONG(trial, "selected", rank, 0, (double)after->selected,
                          (double)reference->selected[rank]);
-        if (after->delivered != reference->delivered[rank])
+        if (after->delivered != reference->delivered[rank] && !vague)
             return WRONG(trial, "delivered", rank, 0, (double)after->delivered,
                          (double)reference->delivered[rank]);
         if (after->total_selected != before->total_selected + after->selected ||

@@ -230,6 +230,23 @@ static void at_the_end(struct sparse_rig *rig)
     check_end();
 }
 
+/* A list of zeros of both signs: added to 0, they are all +0. */
+static void of_zeros(struct sparse_rig *rig)
+{
+    struct merging m = {.n = 1, .count = 5000, .divisor = 1, .decision = SPARSE_NONE,
+                        .result_dtype = TRIB_F32};
+    check_begin("%s merges of zeros", rig->arena.place->kernels->name);
+    place_merging(rig, &m, 900, TRIB_F32);
+    m.out = sparse_list_place(rig, 900, TRIB_F32, true);
+    m.result = arena_place(&rig->arena, m.count * 4, 0);
+    arena_mark(&rig->arena, m.result, m.count, TRIB_F32);
+    fill_lists(rig, &m, RANDOM_LISTS, 900, SPARSE_SIGNED_ZEROS);
+    run_merging(rig, &m);
+    m.dense = true;
+    run_merging(rig, &m);
+    check_end();
+}
+
 /* Lists that are full, that overlap, that are empty, in turn. */
 static void refill_merging(struct sparse_rig *rig, const void *argument, int i)
 {
@@ -267,4 +284,5 @@ void sparse_merge_suite(struct sparse_rig *rig)
         dense_case(rig, 5, 100, 300007, 100000, TRIB_F32, TRIB_BF16, RANDOM_LISTS, 5, 1);
     }
     at_the_end(rig);
+    of_zeros(rig);
 }

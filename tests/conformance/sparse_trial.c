@@ -195,7 +195,9 @@ static void prepare(struct sparse_trial *trial, int rank, struct sparse_rank *se
     for (size_t i = 0; i < plan->count; i++) {
         const double gradient = sparse_input(plan->input, plan->seed, trial->step, from,
                                              trial->team->size, i, plan->count);
-        self->acc[i] = sparse_round(gradient + sparse_round(decay * self->held[i], acc), acc);
+        self->acc[i] = in_place && self->held[i] == 0 /* the caller's -0 stays one */
+                           ? gradient
+                           : sparse_round(gradient + sparse_round(decay * self->held[i], acc), acc);
         reference_store(guarded_image(&self->gradient, 0), dtype, i,
                         in_place ? self->acc[i] : gradient);
     }
