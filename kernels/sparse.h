@@ -25,7 +25,9 @@ enum {
     TRI_CUT_DIGITS = 2048 /* of one round of a cut */
 };
 
-/* Entries: distinct indices in ascending order, and their values. */
+/* Entries: distinct indices in ascending order, and their values. Choosing rounds acc to bf16 to the
+ * nearest, but finite numbers beyond its largest one to that: the rest can stay in the residual, which an
+ * infinity would spoil. */
 struct tri_entries {
     uint32_t *count; /* on the device, at most capacity; NULL: exactly `capacity` of them */
     uint32_t *index;

@@ -44,7 +44,8 @@ struct tri_arena {
 
 /* `bytes` bytes, aligned to 256; NULL while measuring. */
 void *tri_arena_take(struct tri_arena *arena, size_t bytes);
-/* Entries with a count word of their own and room for `capacity` (0 is allowed). */
+/* Entries with a count word of their own and room for `capacity` (0 is allowed). The lists of all ranks
+ * together may be more than the field of that name can say, which then is UINT32_MAX. */
 struct tri_entries tri_arena_entries(struct tri_arena *arena, size_t capacity, trib_dtype dtype);
 
 /* A packet: header, then indices, then values, in one piece that one collective can send. */

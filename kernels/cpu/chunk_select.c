@@ -68,7 +68,7 @@ static void emit(const struct tri_accumulator *acc, const struct tri_top *top, b
                 made_f64[at] -= tri_load_f64(out->value, out->dtype, slot + i);
         } else {
             const float value = i < top->count ? ((const float *)top->value)[i] : 0;
-            tri_store_f32(out->value, out->dtype, slot + i, value);
+            tri_store_entry_f32(out->value, out->dtype, slot + i, value);
             if (clear && i < top->count)
                 made_f32[at] -= tri_load_f32(out->value, out->dtype, slot + i);
         }

@@ -15,7 +15,7 @@ trib_status tri_cpu_sparse_gather(const struct tri_accumulator *acc,
                           entries->index[i] < acc->count ? f64[entries->index[i]] : 0);
     else
         for (uint32_t i = 0; i < n; i++)
-            tri_store_f32(entries->value, entries->dtype, i,
-                          entries->index[i] < acc->count ? f32[entries->index[i]] : 0);
+            tri_store_entry_f32(entries->value, entries->dtype, i,
+                                entries->index[i] < acc->count ? f32[entries->index[i]] : 0);
     return TRIB_OK;
 }

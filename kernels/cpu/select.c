@@ -107,7 +107,7 @@ static void emit(const struct tri_accumulator *acc, const struct tri_selection *
             if (selection->clear)
                 made_f64[index] -= tri_load_f64(out->value, out->dtype, i);
         } else {
-            tri_store_f32(out->value, out->dtype, i, ((const float *)top->value)[i]);
+            tri_store_entry_f32(out->value, out->dtype, i, ((const float *)top->value)[i]);
             if (selection->clear)
                 made_f32[index] -= tri_load_f32(out->value, out->dtype, i);
         }

@@ -70,6 +70,17 @@ static inline void tri_store_f32(void *values, trib_dtype dtype, size_t i, float
     }
 }
 
+/* A chosen value, in an entry: as struct tri_entries says. */
+static inline void tri_store_entry_f32(void *values, trib_dtype dtype, size_t i, float value)
+{
+    tri_store_f32(values, dtype, i, value);
+    if (dtype != TRIB_BF16)
+        return;
+    uint16_t *half = (uint16_t *)values + i;
+    if ((*half & 0x7fffu) == 0x7f80u && (tri_f32_bits(value) & 0x7fffffffu) < 0x7f800000u)
+        *half = (uint16_t)(*half - 1u);
+}
+
 static inline double tri_load_f64(const void *values, trib_dtype dtype, size_t i)
 {
     (void)dtype;

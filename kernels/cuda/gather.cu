@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads)
         for (uint32_t j = 0; j < kDeep; j++) {
             const size_t i = base + j * kThreads + threadIdx.x;
             if (i < n)
-                put_value(entries.value, entries.dtype, i, value[j]);
+                put_entry(entries.value, entries.dtype, i, value[j]);
         }
     }
 }

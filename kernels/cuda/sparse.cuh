@@ -96,11 +96,13 @@ __device__ inline double product(double a, double b)
     return __dmul_rn(a, b);
 }
 
-// x as bf16 holds it.
+// x as an entry of bf16 holds it: see struct tri_entries.
 __device__ inline Bf16 as_bf16(float x)
 {
     Bf16 value;
     narrow(value, x);
+    if ((value.bits & 0x7fffu) == 0x7f80u && (__float_as_uint(x) & 0x7fffffffu) < 0x7f800000u)
+        value.bits--;
     return value;
 }
 

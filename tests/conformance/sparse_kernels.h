@@ -160,6 +160,8 @@ double sparse_normal(void);
 
 /* x rounded to f32 if that is the type. */
 double sparse_rounded(double x, trib_dtype dtype);
+/* What is to be rounded for an entry of `dtype`: nothing finite is beyond bf16's largest number. */
+double sparse_entry(double x, trib_dtype dtype);
 uint64_t sparse_key(const unsigned char *element, trib_dtype dtype);
 /* The k largest keys above `above` among n, lower positions first: positions, ascending. */
 uint32_t sparse_largest(const uint64_t *keys, size_t n, uint64_t above, uint32_t k,

@@ -52,7 +52,7 @@ static void put_slot(struct sparse_rig *rig, const struct slots *slots, size_t i
     const uint16_t small = (uint16_t)index;
     memcpy(rig->arena.image + slots->index + i * sizeof small, &small, sizeof small);
     kernels_put(rig->arena.image + slots->value + i * trib_dtype_size(slots->dtype), slots->dtype,
-                value);
+                sparse_entry(value, slots->dtype));
 }
 
 /* --------------------------------------------------------------------------------------- select */

@@ -97,7 +97,8 @@ static void expect_gather(struct sparse_rig *rig, const void *argument)
         const uint32_t index = sparse_list_index(rig, &g->list, i);
         const unsigned char *element =
             rig->arena.image + acc + index * trib_dtype_size(g->state.dtype);
-        sparse_list_put(rig, &g->list, i, index, kernels_get(element, g->state.dtype));
+        sparse_list_put(rig, &g->list, i, index,
+                        sparse_entry(kernels_get(element, g->state.dtype), g->list.dtype));
     }
 }
 

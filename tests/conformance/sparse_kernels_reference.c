@@ -13,6 +13,12 @@ double sparse_rounded(double x, trib_dtype dtype)
     return dtype == TRIB_F64 ? x : (double)(float)x;
 }
 
+double sparse_entry(double x, trib_dtype dtype)
+{
+    const double largest = ldexp(255, 120);
+    return dtype == TRIB_BF16 && isfinite(x) && fabs(x) > largest ? copysign(largest, x) : x;
+}
+
 uint64_t sparse_key(const unsigned char *element, trib_dtype dtype)
 {
     const size_t size = trib_dtype_size(dtype);

@@ -47,7 +47,8 @@ static void expect_entry(struct sparse_rig *rig, const struct selecting *s, uint
     if (s->kth != SPARSE_NONE && (i == 0 || key < sparse_key(image + s->kth, s->state.dtype)))
         memcpy(image + s->kth, &key, size);
     const double value = kernels_get(element, s->state.dtype);
-    sparse_list_put(rig, &s->out, i, (uint32_t)(s->first + position), value);
+    sparse_list_put(rig, &s->out, i, (uint32_t)(s->first + position),
+                    sparse_entry(value, s->out.dtype));
     if (s->clear)
         kernels_put(element, s->state.dtype, value - sparse_list_value(rig, &s->out, i));
 }
