@@ -636,8 +636,9 @@ TRIB_API trib_status trib_sparse_set_k(trib_sparse *sparse, uint64_t k);
  *  unless in place. Sums that dtype cannot hold are rounded once. Algorithms whose messages have no
  *  fixed size (topkaopt, topksa, oktopk, gaussian...) wait for the stream inside the call on nccl;
  *  the others do not, and may be captured in a CUDA graph (in which the schedule stands still: the
- *  leader of shared, norm_every). Not inside a batch. Calls of one state on
- *  different streams run one after the other. */
+ *  leader of shared, norm_every). Not inside a batch. Calls of one state on different streams run one
+ *  after the other, but of a replayed graph the state knows nothing: wait for it before calls outside
+ *  of it, also before export, import, set and destroy. */
 TRIB_API trib_status trib_sparse_allreduce(trib_sparse *sparse, void *gradient, void *result,
                                            trib_stream stream);
 
@@ -652,8 +653,9 @@ TRIB_API trib_status trib_sparse_allreduce_entries(trib_sparse *sparse, void *gr
 TRIB_API uint64_t trib_sparse_capacity(const trib_sparse *sparse);
 
 /** TRIB_OK if the last call that has ended delivered (or none has); TRIB_ERR_NON_FINITE;
- *  TRIB_ERR_MISMATCH if the ranks' calls were not of the same state; or what trib_comm_status() says.
- *  Never waits. */
+ *  TRIB_ERR_MISMATCH if the ranks' calls were not of the same state (states whose messages differ in
+ *  length may wait for each other for ever, as other calls that differ: TRIB_MATCH tells); or what
+ *  trib_comm_status() says. Never waits. */
 TRIB_API trib_status trib_sparse_status(trib_sparse *sparse);
 
 /** A word in device memory: 1 after a call that delivered, 0 after one that did not. Borrowed. */
@@ -677,7 +679,7 @@ typedef struct trib_sparse_statistics {
     uint64_t total_delivered;
     uint64_t words_sent, words_received;
     uint64_t bytes_sent, bytes_received;
-    uint64_t fallbacks;        /**< selections whose first guess missed: slower, not different */
+    uint64_t fallbacks;        /**< selections so far whose first guess missed: slower, not different */
     double residual_norm;      /**< when last measured; -1: never */
 } trib_sparse_statistics;
 #define TRIB_SPARSE_STATISTICS_INIT {(uint32_t)sizeof(trib_sparse_statistics), 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0}

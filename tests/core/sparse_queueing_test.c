@@ -23,6 +23,7 @@ static _Thread_local bool copy_fails;          /* the next one */
 static _Thread_local bool stream_fails;        /* the next that is made */
 static _Thread_local int entered;              /* enter without leave */
 static _Thread_local int allocations, collectives;
+static _Thread_local size_t allocated; /* bytes */
 static _Atomic bool is_capturing;
 
 static bool out_of_memory(void)
@@ -34,6 +35,7 @@ static bool out_of_memory(void)
 static trib_status alloc(int32_t device, void **out, size_t bytes)
 {
     *out = NULL;
+    allocated += bytes;
     return out_of_memory() ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to have no memory")
                            : tri_backend_host.device->alloc(device, out, bytes);
 }
@@ -178,6 +180,37 @@ static void creations(int rank, int size, void *team)
     CHECK(desk.found[0] == (float)size && desk.found[1] == 2 * (float)size);
     desk_close(&desk);
     CHECK(entered == 0);
+}
+
+/* What trib_sparse_bytes says is what a creation takes, and a call takes nothing. */
+static void foretold(int rank, int size, void *team)
+{
+    static const uint32_t flags[] = {0, TRIB_SPARSE_IN_PLACE, TRIB_SPARSE_ENTRIES,
+                                     TRIB_SPARSE_IN_PLACE | TRIB_SPARSE_ENTRIES};
+    static const char *const constants[] = {NULL, "bert"};
+    const trib_sparse_options first = desk_options("dense", 1, 0);
+    struct desk desk;
+    (void)size;
+    if (!desk_open(&desk, team, rank, &first)) /* with what the communicator keeps */
+        return;
+    for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++)
+        for (size_t at = 0; at < 8; at++) {
+            trib_sparse_options options =
+                desk_options(trib_sparse_algorithm_name(i), 37, flags[at / 2]);
+            trib_sparse *sparse = NULL;
+            uint64_t bytes = 0;
+            options.constants = constants[at % 2];
+            CHECK_OK(trib_sparse_bytes(&bytes, desk.comm, DESK_COUNT, TRIB_F32, &options));
+            allocated = 0;
+            CHECK_OK(trib_sparse_create(&sparse, desk.comm, DESK_COUNT, TRIB_F32, &options));
+            CHECK_MSG(allocated == bytes, "%s: %zu bytes are taken, %llu were foretold",
+                      options.algorithm, allocated, (unsigned long long)bytes);
+            if ((options.flags & TRIB_SPARSE_ENTRIES) == 0)
+                CHECK_OK(trib_sparse_allreduce(sparse, desk.gradient, desk.result, desk.stream));
+            CHECK(allocated == bytes);
+            CHECK_OK(trib_sparse_destroy(sparse));
+        }
+    desk_close(&desk);
 }
 
 /* A rank that cannot take part in a call that the others wait in: it is over for all of them. */
@@ -377,6 +410,7 @@ int main(void)
             sparse_suite("queued", NULL, size, SPARSE_QUICK);
     }
     desk_ranks("queued", 3, NULL, creations, "one rank without memory");
+    desk_ranks("queued", 3, NULL, foretold, "memory as foretold");
     absent(true, false);
     absent(false, false);
     absent(false, true);

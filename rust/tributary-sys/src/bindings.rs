@@ -286,7 +286,7 @@ pub struct trib_sparse_statistics {
     pub words_received: u64,
     pub bytes_sent: u64,
     pub bytes_received: u64,
-    #[doc = " selections whose first guess missed: slower, not different"]
+    #[doc = " selections so far whose first guess missed: slower, not different"]
     pub fallbacks: u64,
     #[doc = " when last measured; -1: never"]
     pub residual_norm: f64,
@@ -727,7 +727,7 @@ extern "C" {
     pub fn trib_sparse_set_density(sparse: *mut trib_sparse, density: f64) -> trib_status;
     #[doc = " The same with a number of entries."]
     pub fn trib_sparse_set_k(sparse: *mut trib_sparse, k: u64) -> trib_status;
-    #[doc = " Queue one sparse allreduce. `gradient` holds `count` elements; in place it is the accumulator.\n  `result` (count elements) is written once, 0 where nothing was chosen; it may be `gradient`\n  unless in place. Sums that dtype cannot hold are rounded once. Algorithms whose messages have no\n  fixed size (topkaopt, topksa, oktopk, gaussian...) wait for the stream inside the call on nccl;\n  the others do not, and may be captured in a CUDA graph (in which the schedule stands still: the\n  leader of shared, norm_every). Not inside a batch. Calls of one state on\n  different streams run one after the other."]
+    #[doc = " Queue one sparse allreduce. `gradient` holds `count` elements; in place it is the accumulator.\n  `result` (count elements) is written once, 0 where nothing was chosen; it may be `gradient`\n  unless in place. Sums that dtype cannot hold are rounded once. Algorithms whose messages have no\n  fixed size (topkaopt, topksa, oktopk, gaussian...) wait for the stream inside the call on nccl;\n  the others do not, and may be captured in a CUDA graph (in which the schedule stands still: the\n  leader of shared, norm_every). Not inside a batch. Calls of one state on different streams run one\n  after the other, but of a replayed graph the state knows nothing: wait for it before calls outside\n  of it, also before export, import, set and destroy."]
     pub fn trib_sparse_allreduce(
         sparse: *mut trib_sparse,
         gradient: *mut ::core::ffi::c_void,
@@ -745,7 +745,7 @@ extern "C" {
     ) -> trib_status;
     #[doc = " The most entries that a call can have as its result, now."]
     pub fn trib_sparse_capacity(sparse: *const trib_sparse) -> u64;
-    #[doc = " TRIB_OK if the last call that has ended delivered (or none has); TRIB_ERR_NON_FINITE;\n  TRIB_ERR_MISMATCH if the ranks' calls were not of the same state; or what trib_comm_status() says.\n  Never waits."]
+    #[doc = " TRIB_OK if the last call that has ended delivered (or none has); TRIB_ERR_NON_FINITE;\n  TRIB_ERR_MISMATCH if the ranks' calls were not of the same state (states whose messages differ in\n  length may wait for each other for ever, as other calls that differ: TRIB_MATCH tells); or what\n  trib_comm_status() says. Never waits."]
     pub fn trib_sparse_status(sparse: *mut trib_sparse) -> trib_status;
     #[doc = " A word in device memory: 1 after a call that delivered, 0 after one that did not. Borrowed."]
     pub fn trib_sparse_outcome(sparse: *const trib_sparse) -> *const u32;
