@@ -3,11 +3,12 @@
 
     tests/sparse/mutants.py                 all of them: each must turn its test red
     tests/sparse/mutants.py gtopk-* NAME    some of them
+    tests/sparse/mutants.py --published     those that the published code has (ctest does this)
     tests/sparse/mutants.py --check         only whether each can still be put in (ctest does this)
 
 A file of mutants/ is one bug:
 
-    What is wrong, in a sentence or two, and where the bug was found.
+    What is wrong, in a sentence or two; "published code" among the words if it is found there.
 
     run: TRIB_TEST_QUICK=1 sparse_host_test 3     one or more: each must turn red by itself
     file: csrc/sparse/gtopk.c
@@ -92,10 +93,12 @@ def read_source(name):
     return (ROOT / name).read_bytes()
 
 
-def read_all(patterns):
+def read_all(patterns, published):
     mutants, problems = [], []
     for path in sorted((HERE / "mutants").glob("*.txt")):
         if patterns and not any(fnmatch.fnmatch(path.stem, pattern) for pattern in patterns):
+            continue
+        if published and "published code" not in " ".join(path.read_text().split()):
             continue
         try:
             mutants.append(Mutant(path))
@@ -197,11 +200,12 @@ def try_one(workplace, run, texts):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", help="of mutants, or patterns; all if there is none")
+    parser.add_argument("--published", action="store_true", help="only bugs of the published code")
     parser.add_argument("--check", action="store_true", help="only whether each fits the sources")
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build" / "mutants")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
-    mutants, problems = read_all(options.names)
+    mutants, problems = read_all(options.names, options.published)
     for problem in problems:
         print(problem)
     if options.check or problems or not mutants:
