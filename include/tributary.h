@@ -576,7 +576,8 @@ enum {
     TRIB_SPARSE_ENTRIES = 1u << 1,
     /** `gradient` of each call is the accumulator itself: gradients are added into it, and after the
      *  call it holds the residual, to which the next gradient is added. Reads and writes 4 bytes an
-     *  element instead of 12. Types f32 and f64. The residual is then decayed after the call. */
+     *  element instead of 12. Types f32 and f64. The residual is then decayed after the call. An
+     *  infinity or a NaN that was added stays there: nothing is delivered until the caller mends it. */
     TRIB_SPARSE_IN_PLACE = 1u << 2,
     /** `k` of the options counts, 0 included, not `density`. */
     TRIB_SPARSE_USE_K = 1u << 3

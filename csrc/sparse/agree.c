@@ -28,7 +28,8 @@ static int32_t place_of(const struct tri_algorithm *algorithm)
     return place;
 }
 
-struct tri_proposal tri_proposal_of(const struct tri_sparse_settings *settings, int operation,
+struct tri_proposal tri_proposal_of(const struct tri_sparse_settings *settings,
+                                    const struct tri_choice *choice, int operation,
                                     uint32_t number)
 {
     const struct tri_shape *shape = &settings->shape;
@@ -40,6 +41,7 @@ struct tri_proposal tri_proposal_of(const struct tri_sparse_settings *settings, 
         .constants = constants == NULL ? 0 : tri_digest(0, constants, strlen(constants)),
         .operation = operation,
         .algorithm = place_of(settings->algorithm),
+        .chosen = place_of(choice->algorithm),
         .dtype = shape->dtype,
         .wire = shape->wire,
         .flags = settings->flags,
@@ -118,7 +120,10 @@ static bool describe(struct text *out, const struct tri_proposal *of, int what)
         say_number(out, "norm_every", of->norm_every);
         return true;
     case 11:
-        say_number(out, "number", of->number);
+        say_number(out, "number", (double)of->number);
+        return true;
+    case 12:
+        say_word(out, "auto's choice", algorithm_name(of->chosen));
         return true;
     default:
         return false;

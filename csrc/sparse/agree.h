@@ -13,12 +13,14 @@ struct tri_proposal {
     uint64_t constants; /* digest of the name; 0: none */
     int32_t operation;
     int32_t algorithm; /* place in tri_algorithms; -1: auto */
+    int32_t chosen;    /* place of what auto chose: ranks on unlike machines may round otherwise */
     trib_dtype dtype, wire;
     uint32_t flags, chunk, norm_every;
-    uint32_t number; /* of the state, among those of the communicator */
+    uint64_t number; /* of the state, among those of the communicator */
 };
 
-struct tri_proposal tri_proposal_of(const struct tri_sparse_settings *settings, int operation,
+struct tri_proposal tri_proposal_of(const struct tri_sparse_settings *settings,
+                                    const struct tri_choice *choice, int operation,
                                     uint32_t number);
 
 /* Of a state: what travels in every header. */

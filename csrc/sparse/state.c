@@ -200,14 +200,13 @@ static trib_status clear(struct trib_sparse *sparse, trib_stream stream)
 
 /* All that this rank needs, before the others are asked. */
 static trib_status prepare(struct trib_sparse **out, struct trib_comm *comm,
-                           const struct tri_sparse_settings *settings, uint32_t signature,
-                           trib_stream stream)
+                           const struct tri_sparse_settings *settings,
+                           const struct tri_choice *choice, uint32_t signature, trib_stream stream)
 {
     struct trib_sparse *sparse = calloc(1, sizeof *sparse + own_bytes());
     if (sparse == NULL)
         return tri_fail_call(comm, TRI_SPARSE_CREATE, TRIB_ERR_OUT_OF_MEMORY,
                              "no memory for a state");
-    const struct tri_choice choice = choose(settings, comm);
     *out = sparse;
     sparse->comm = comm;
     sparse->settings = *settings;
@@ -216,8 +215,8 @@ static trib_status prepare(struct trib_sparse **out, struct trib_comm *comm,
     sparse->device = comm->device;
     sparse->shape = settings->shape;
     sparse->signature = signature;
-    sparse->algorithm = choice.algorithm;
-    (void)snprintf(sparse->reason, sizeof sparse->reason, "%s", choice.reason);
+    sparse->algorithm = choice->algorithm;
+    (void)snprintf(sparse->reason, sizeof sparse->reason, "%s", choice->reason);
     const trib_status status = allocate(sparse);
     if (status != TRIB_OK)
         return status;
@@ -266,9 +265,10 @@ static trib_status create(struct trib_sparse **out, struct trib_comm *comm,
                                       request->dtype, request->options);
     if (status != TRIB_OK)
         return tri_agree_refused(comm, TRI_SPARSE_CREATE, status, stream);
+    const struct tri_choice choice = choose(&settings, comm);
     const struct tri_proposal proposal =
-        tri_proposal_of(&settings, TRI_SPARSE_CREATE, comm->sparse_states);
-    status = prepare(&sparse, comm, &settings, tri_proposal_signature(&proposal), stream);
+        tri_proposal_of(&settings, &choice, TRI_SPARSE_CREATE, comm->sparse_states);
+    status = prepare(&sparse, comm, &settings, &choice, tri_proposal_signature(&proposal), stream);
     status = tri_agree(comm, &proposal, status, stream);
     if (status != TRIB_OK) {
         discard(sparse);
@@ -320,7 +320,6 @@ struct change {
 
 static trib_status plan(struct change *out, struct trib_sparse *sparse)
 {
-    out->choice = choose(&out->settings, sparse->comm);
     trib_status status = room_bytes(&out->room_bytes, sparse->backend, out->choice.algorithm,
                                     &out->settings.shape);
     if (status != TRIB_OK || out->room_bytes <= sparse->room_bytes)
@@ -403,8 +402,9 @@ static trib_status set(struct trib_sparse *sparse, const struct wish *wish, trib
     status = read_wish(&change.settings.shape.k, sparse, wish);
     if (status != TRIB_OK)
         return tri_agree_refused(comm, wish->operation, status, stream);
+    change.choice = choose(&change.settings, comm);
     const struct tri_proposal proposal =
-        tri_proposal_of(&change.settings, wish->operation, sparse->number);
+        tri_proposal_of(&change.settings, &change.choice, wish->operation, sparse->number);
     change.signature = tri_proposal_signature(&proposal);
     status = settle(sparse, stream);
     if (status == TRIB_OK)

@@ -3,15 +3,20 @@
 
 #include <string.h>
 
+#include "csrc/base/clock.h"
 #include "csrc/core/validate.h"
+
+enum { PATIENCE_MS = 1000 };
 
 /* A copy of the tally as it was between two calls. The writer makes `version` odd, writes, makes it
  * even again; a copy counts if `version` was even and the same before and after. Words are read one by
- * one, atomically, for the writer may be at it. */
+ * one, atomically, for the writer may be at it. That takes it a moment; a device that was lost just
+ * then never ends, and then the copy is what there is. */
 static struct tri_tally read_tally(const struct tri_tally *tally)
 {
     enum { WORDS = sizeof *tally / sizeof(uint32_t) };
     const uint32_t *from = (const uint32_t *)(const void *)tally;
+    const uint64_t deadline = tri_deadline_ns(PATIENCE_MS);
     uint32_t words[WORDS], before, after;
     struct tri_tally copy;
     do {
@@ -19,7 +24,7 @@ static struct tri_tally read_tally(const struct tri_tally *tally)
         for (size_t i = 0; i < WORDS; i++)
             words[i] = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE); /* none after `after` */
         after = __atomic_load_n(&tally->version, __ATOMIC_RELAXED);
-    } while (before != after || before % 2 != 0);
+    } while ((before != after || before % 2 != 0) && tri_now_ns() < deadline);
     memcpy(&copy, words, sizeof copy);
     return copy;
 }

@@ -195,7 +195,7 @@ pub struct trib_sparse {
 pub const TRIB_SPARSE_AVERAGE: u32 = 1;
 #[doc = " The result is a list of indices and values: trib_sparse_allreduce_entries."]
 pub const TRIB_SPARSE_ENTRIES: u32 = 2;
-#[doc = " `gradient` of each call is the accumulator itself: gradients are added into it, and after the\n  call it holds the residual, to which the next gradient is added. Reads and writes 4 bytes an\n  element instead of 12. Types f32 and f64. The residual is then decayed after the call."]
+#[doc = " `gradient` of each call is the accumulator itself: gradients are added into it, and after the\n  call it holds the residual, to which the next gradient is added. Reads and writes 4 bytes an\n  element instead of 12. Types f32 and f64. The residual is then decayed after the call. An\n  infinity or a NaN that was added stays there: nothing is delivered until the caller mends it."]
 pub const TRIB_SPARSE_IN_PLACE: u32 = 4;
 #[doc = " `k` of the options counts, 0 included, not `density`."]
 pub const TRIB_SPARSE_USE_K: u32 = 8;
