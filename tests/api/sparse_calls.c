@@ -20,6 +20,11 @@ static void every_algorithm(int rank, int size, void *team)
         CHECK_OK(trib_sparse_bytes(&bytes, desk.comm, DESK_COUNT, TRIB_F32, &options));
         CHECK_MSG(bytes >= 2 * sizeof desk.given, "%s: %llu bytes", name,
                   (unsigned long long)bytes);
+        const trib_sparse_options placed = desk_options(name, 8, TRIB_SPARSE_IN_PLACE);
+        uint64_t without = 0; /* two residuals; what auto chooses may be another algorithm */
+        CHECK_OK(trib_sparse_bytes(&without, desk.comm, DESK_COUNT, TRIB_F32, &placed));
+        CHECK_MSG(i == 0 || bytes >= without + 2 * sizeof desk.given, "%s: %llu bytes, in place %llu",
+                  name, (unsigned long long)bytes, (unsigned long long)without);
         CHECK(desk_outcome(&desk) == 0);
         CHECK_OK(trib_sparse_status(desk.sparse));
         for (int call = 0; call < 3; call++) {

@@ -207,6 +207,7 @@ void sparse_variants(struct sparse_session *session)
         {.dtype = TRIB_F16, .shift = 1},
         {.dtype = TRIB_BF16, .shift = 5},
         {.dtype = TRIB_BF16, .flags = TRIB_SPARSE_AVERAGE},
+        {.dtype = TRIB_BF16, .input = SPARSE_SHIFTED}, /* residuals that bf16 could not hold */
         {.input = SPARSE_ZERO, .flags = TRIB_SPARSE_IN_PLACE},
         {.wire = TRIB_BF16},
         {.wire = TRIB_BF16, .input = SPARSE_FINE},

@@ -133,6 +133,11 @@ static const struct {
                  .flags = TRIB_SPARSE_ENTRIES}},
     {"wire", {.algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64,
               .wire = TRIB_BF16}},
+    {"place", {.algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64,
+               .flags = TRIB_SPARSE_IN_PLACE}},
+    {"chunk", {.algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F32, .decay = 0.5, .chunk = 128}},
+    {"constants", {.algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64,
+                   .constants = "vgg"}},
 };
 
 enum { DIFFERENCES = sizeof differences / sizeof *differences };

@@ -183,7 +183,6 @@ static void automatic_rank(int rank, int size, void *argument)
     trib_sparse_statistics found = TRIB_SPARSE_STATISTICS_INIT;
     trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
     bool known = false;
-    (void)size;
     options.density = automatic->density;
     if (!CHECK_OK(trib_sparse_create(&state, comm, automatic->count, TRIB_F32,
                                      automatic->density == 0 ? NULL : &options)))
@@ -193,6 +192,12 @@ static void automatic_rank(int rank, int size, void *argument)
         known |= strcmp(found.algorithm, sparse_algorithms[i]) == 0;
     CHECK_MSG(known, "auto is \"%s\"", found.algorithm);
     CHECK(found.reason != NULL && found.reason[0] != '\0');
+    const bool dense = strcmp(found.algorithm, "dense") == 0;
+    if (size > 1 && automatic->density == 1)
+        CHECK_MSG(dense, "all elements are chosen: %s", found.reason);
+    if (size > 1 && automatic->count > 1000000 && automatic->density < 0.01 &&
+        strcmp(automatic->session->team.backend, "host") == 0)
+        CHECK_MSG(!dense, "one element of a thousand is chosen: %s", found.reason);
     CHECK(found.calls == 0 && found.residual_norm == -1);
     CHECK_OK(trib_sparse_status(state));
     CHECK_OK(trib_sparse_destroy(state));
