@@ -1,16 +1,17 @@
 // chunk_unpack: slots as entries. chunk_merge: the chunks of all ranks added up, rank after rank,
 // beginning with 0.
 //
-// As in merge_dense one block makes one tile. A tile is as many whole chunks as it can hold; then its
-// slots lie side by side, and nothing is searched. A chunk that is larger than a tile is made by
-// several blocks, each of which reads all its slots and takes those that are its own.
+// As in merge_dense one block makes one tile. A tile is as many whole chunks as it can hold; then
+// its slots lie side by side, and nothing is searched. A chunk that is larger than a tile is made
+// by several blocks, each of which reads all its slots and takes those that are its own. With a
+// decision it is made beside settle, as merge_dense is.
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/thin.cuh"
 #include "kernels/cuda/tile.cuh"
 
 namespace {
 
-// ---------------------------------------------------------------------------------------- unpacking
+// --------------------------------------------------------------------------------------- unpacking
 
 template <typename T>
 struct Slots {
@@ -56,7 +57,7 @@ struct Slots {
     }
 };
 
-// ------------------------------------------------------------------------------------------ merging
+// ----------------------------------------------------------------------------------------- merging
 
 struct Rank {
     const uint16_t *index;
@@ -65,13 +66,14 @@ struct Rank {
     uint32_t k;
 };
 
-template <uint32_t Capacity>
+template <typename T, uint32_t Capacity>
 struct ChunkJob {
     static_assert(Capacity % kAhead == 0, "kAhead of them are looked at together");
     void *out;
     const uint32_t *decision;
     uint64_t count;
     uint32_t n, chunk;
+    Divisor<T> divisor;
     Rank ranks[Capacity];
 };
 
@@ -92,11 +94,11 @@ __device__ inline Part part_of(uint64_t done, uint64_t count, uint32_t width)
     return {chunk, chunks, first, size};
 }
 
-// The slots of a tile. One without an entry has no place, for it stands at index 0, where an entry may be
-// added at the same time.
+// The slots of a tile. One without an entry has no place, for it stands at index 0, where an entry
+// may be added at the same time.
 template <typename T, uint32_t Capacity>
 struct TileSlots {
-    const ChunkJob<Capacity> &job;
+    const ChunkJob<T, Capacity> &job;
     Part part;
 
     __device__ uint32_t length(uint32_t r) const
@@ -121,36 +123,52 @@ struct TileSlots {
 };
 
 template <typename T, typename Out, uint32_t Capacity>
-__global__ void __launch_bounds__(kThreads)
-    chunk_merge(const ChunkJob<Capacity> job, const Divisor<T> divisor)
+__global__ void __launch_bounds__(kThreads) chunk_merge(const ChunkJob<T, Capacity> job)
 {
     __shared__ alignas(16) T sum[kTile<T>];
     const uint64_t done = static_cast<uint64_t>(blockIdx.x) * kTile<T>;
     const Part part = part_of<T>(done, job.count, job.chunk);
-    const uint32_t n = job.decision == nullptr || *job.decision != 0 ? job.n : 0;
+    const uint32_t n = job.decision == nullptr || __ldcg(job.decision) != 0 ? job.n : 0;
     clear_tile(sum);
     __syncthreads();
     add_in_order<T>(TileSlots<T, Capacity>{job, part}, n, AddTo<T>{sum, part.size});
-    store_tile(static_cast<Out *>(job.out) + done, sum, part.size, divisor);
+    store_tile(static_cast<Out *>(job.out) + done, sum, part.size, job.divisor);
+    end_after_previous();
 }
 
 template <typename T, typename Out, uint32_t Capacity>
-trib_status launch_chunks(const ChunkJob<TRI_MAX_LISTS> &all, double divisor, trib_stream stream)
+trib_status launch_chunks(ChunkJob<T, Capacity> job, const tri_chunks *ranks, trib_stream stream)
 {
-    ChunkJob<Capacity> job = {all.out, all.decision, all.count, all.n, all.chunk, {}};
-    for (uint32_t r = 0; r < all.n; r++)
-        job.ranks[r] = all.ranks[r];
-    Divisor<T> by = divisor_of<T>(divisor);
-    void *arguments[] = {&job, &by};
-    return launch_kernel(reinterpret_cast<const void *>(chunk_merge<T, Out, Capacity>),
-                         tiles_of<T>(all.count), kThreads, arguments, stream);
+    for (uint32_t r = 0; r < job.n; r++) {
+        job.ranks[r] = {ranks[r].index, ranks[r].value, ranks[r].dtype, ranks[r].k};
+        job.chunk = ranks[r].chunk;
+    }
+    const uint32_t tiles = tiles_of<T>(job.count);
+    return job.decision != nullptr
+               ? launch_next(chunk_merge<T, Out, Capacity>, tiles, kThreads, job, stream)
+               : launch_job(chunk_merge<T, Out, Capacity>, tiles, kThreads, job, stream);
 }
 
+// What a caller asks for.
+struct Request {
+    const tri_chunks *ranks;
+    int32_t n;
+    size_t count;
+    void *out;
+    double divisor;
+    const uint32_t *decision;
+};
+
 template <typename T, typename Out>
-trib_status launch_ranks(const ChunkJob<TRI_MAX_LISTS> &all, double divisor, trib_stream stream)
+trib_status launch_ranks(const Request &of, trib_stream stream)
 {
-    return all.n <= kFewLists ? launch_chunks<T, Out, kFewLists>(all, divisor, stream)
-                              : launch_chunks<T, Out, TRI_MAX_LISTS>(all, divisor, stream);
+    const Divisor<T> divisor = divisor_of<T>(of.divisor);
+    const uint32_t n = static_cast<uint32_t>(of.n);
+    if (n <= kFewLists)
+        return launch_chunks<T, Out, kFewLists>(
+            {of.out, of.decision, of.count, n, 1, divisor, {}}, of.ranks, stream);
+    return launch_chunks<T, Out, TRI_MAX_LISTS>(
+        {of.out, of.decision, of.count, n, 1, divisor, {}}, of.ranks, stream);
 }
 
 } // namespace
@@ -174,19 +192,15 @@ trib_status tri_cuda_sparse_chunk_merge(const struct tri_chunks *ranks, int32_t 
 {
     if (count == 0)
         return TRIB_OK;
-    ChunkJob<TRI_MAX_LISTS> job = {out, decision, count, static_cast<uint32_t>(n), 1, {}};
-    for (int32_t r = 0; r < n; r++) {
-        job.ranks[r] = {ranks[r].index, ranks[r].value, ranks[r].dtype, ranks[r].k};
-        job.chunk = ranks[r].chunk;
-    }
+    const Request job = {ranks, n, count, out, divisor, decision};
     switch (out_dtype) {
     case TRIB_F64:
-        return launch_ranks<double, double>(job, divisor, stream);
+        return launch_ranks<double, double>(job, stream);
     case TRIB_F16:
-        return launch_ranks<float, F16>(job, divisor, stream);
+        return launch_ranks<float, F16>(job, stream);
     case TRIB_BF16:
-        return launch_ranks<float, Bf16>(job, divisor, stream);
+        return launch_ranks<float, Bf16>(job, stream);
     default:
-        return launch_ranks<float, float>(job, divisor, stream);
+        return launch_ranks<float, float>(job, stream);
     }
 }

@@ -6,6 +6,15 @@
 // Many lists, for whose windows there are not the registers: a block makes a few large tiles
 // (tile.cuh). Its warps search each list for the ends of the tiles' entries; then, tile after tile,
 // the block adds list after list to the sums in shared memory (lists.cuh).
+//
+// Beside settle. A call's last merge has a decision, and in front of it in the stream there is settle,
+// or commit, or a kernel that has nothing to do with what is read here. Settle says at its start that
+// the next may start, and this is launched so that it does: the one writes the residual here and
+// there, the other writes the result, and both only read the lists and the decision. Settle itself
+// started after all that came before had ended, so that is there for a kernel that starts after settle
+// has. Commit, which says nothing, has ended when this starts, with its decision behind a fence. For
+// the end of settle the last block alone waits, before it ends: so this kernel ends after settle, what
+// follows in the stream comes after both, and no block keeps others from the device in the meantime.
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/warp_tile.cuh"
 
@@ -28,12 +37,12 @@ struct DenseJob {
     Divisor<T> divisor;
 };
 
-// How many lists count.
+// How many lists count. Past the first cache: a kernel that ended just now may have written it.
 template <typename T, uint32_t Capacity>
 __device__ inline uint32_t lists_that_count(const DenseJob<T, Capacity> &job)
 {
     const uint32_t *decision = job.target.decision;
-    return decision == nullptr || *decision != 0 ? job.lists.n : 0;
+    return decision == nullptr || __ldcg(decision) != 0 ? job.lists.n : 0;
 }
 
 // --------------------------------------------------------------------------------------- few lists
@@ -85,6 +94,7 @@ __global__ void __launch_bounds__(kThreads) merge_few(const DenseJob<T, Capacity
     clear_warp_tile(sums[warp]);
     if (tile < tiles)
         make_run<T, Out>(sums[warp], job, lists_that_count(job), tile, min(tile + run, tiles));
+    end_after_previous();
 }
 
 // -------------------------------------------------------------------------------------- many lists
@@ -115,6 +125,7 @@ __global__ void __launch_bounds__(kThreads) merge_many(const DenseJob<T, Capacit
         store_tile(out, sum, in.size, job.divisor);
         __syncthreads();
     }
+    end_after_previous();
 }
 
 // --------------------------------------------------------------------------------------- launching
@@ -123,7 +134,9 @@ template <typename T, uint32_t Capacity>
 trib_status launch_dense(void (*kernel)(DenseJob<T, Capacity>), const DenseJob<T, Capacity> &job,
                          uint64_t blocks, trib_stream stream)
 {
-    return launch_job(kernel, static_cast<uint32_t>(blocks), kThreads, job, stream);
+    const uint32_t all = static_cast<uint32_t>(blocks);
+    return job.target.decision != nullptr ? launch_next(kernel, all, kThreads, job, stream)
+                                          : launch_job(kernel, all, kThreads, job, stream);
 }
 
 // A run as long as it can be with work for all of the device.

@@ -42,6 +42,7 @@ __global__ void __launch_bounds__(kReaders + kWarp) commit(const tri_commit job)
     *job.decision = delivers;
     if (job.current != nullptr)
         *job.current ^= delivers;
+    __threadfence(); // for a merge that starts when this has ended, and does not wait (merge_dense.cu)
 }
 
 // A 64-bit field of the tally: what is added to it, or what it becomes. `word` on the device, or `value`.

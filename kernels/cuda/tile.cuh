@@ -104,4 +104,11 @@ struct AddTo {
     }
 };
 
+// At the end of a kernel that runs beside the one before it (merge_dense.cu): it ends after that.
+__device__ inline void end_after_previous()
+{
+    if (blockIdx.x == gridDim.x - 1)
+        wait_for_previous();
+}
+
 } // namespace
