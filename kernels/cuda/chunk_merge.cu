@@ -129,6 +129,7 @@ __global__ void __launch_bounds__(kThreads) chunk_merge(const ChunkJob<T, Capaci
     const uint64_t done = static_cast<uint64_t>(blockIdx.x) * kTile<T>;
     const Part part = part_of<T>(done, job.count, job.chunk);
     const uint32_t n = job.decision == nullptr || __ldcg(job.decision) != 0 ? job.n : 0;
+    begin_beside(job.decision);
     clear_tile(sum);
     __syncthreads();
     add_in_order<T>(TileSlots<T, Capacity>{job, part}, n, AddTo<T>{sum, part.size});

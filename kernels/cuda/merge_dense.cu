@@ -91,6 +91,7 @@ __global__ void __launch_bounds__(kThreads) merge_few(const DenseJob<T, Capacity
     const uint32_t tiles =
         static_cast<uint32_t>((job.target.count + kWarpTile<T> - 1) / kWarpTile<T>);
     const uint32_t tile = (blockIdx.x * kWarps + warp) * run;
+    begin_beside(job.target.decision);
     clear_warp_tile(sums[warp]);
     if (tile < tiles)
         make_run<T, Out>(sums[warp], job, lists_that_count(job), tile, min(tile + run, tiles));
@@ -110,6 +111,7 @@ __global__ void __launch_bounds__(kThreads) merge_many(const DenseJob<T, Capacit
     const uint32_t n = lists_that_count(job);
     const Run run = {target.first + done, target.first + target.count, kTile<T>};
     Out *out = static_cast<Out *>(target.out) + done;
+    begin_beside(target.decision);
     find_ends(ends, lists, n, run, target.tiles);
     __syncthreads();
     Group<T> group = load_group<T>(Stretches<T, Capacity>(lists, ends, run, 0), n, 0);
