@@ -1,13 +1,16 @@
 // chunk_unpack: slots as entries. chunk_merge: the chunks of all ranks added up, rank after rank,
 // beginning with 0.
 //
-// As in merge_dense one block makes one tile. A tile is as many whole chunks as it can hold; then
+// Few ranks, chunks that are not small: warps walk along the slots as in merge_dense, from chunk to
+// chunk; nothing is searched, for the place of a chunk's slots is known.
+//
+// Otherwise one block makes one tile. A tile is as many whole chunks as it can hold; then
 // its slots lie side by side, and nothing is searched. A chunk that is larger than a tile is made
 // by several blocks, each of which reads all its slots and takes those that are its own. With a
 // decision it is made beside settle, as merge_dense is.
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/thin.cuh"
-#include "kernels/cuda/tile.cuh"
+#include "kernels/cuda/warp_tile.cuh"
 
 namespace {
 
@@ -73,6 +76,7 @@ struct ChunkJob {
     const uint32_t *decision;
     uint64_t count;
     uint32_t n, chunk;
+    uint32_t run; // chunks of a warp
     Divisor<T> divisor;
     Rank ranks[Capacity];
 };
@@ -137,13 +141,111 @@ __global__ void __launch_bounds__(kThreads) chunk_merge(const ChunkJob<T, Capaci
     end_after_previous();
 }
 
+// The slots of a rank. One without an entry comes where its chunk ends.
+template <typename T>
+struct SlotPlaces {
+    const Rank &rank;
+    uint32_t chunk;
+
+    __device__ Loaded<T> load(size_t i, bool wanted) const
+    {
+        return {load_if(wanted, rank.index + i, 0),
+                load_bits<T>(wanted, rank.value, rank.dtype, i)};
+    }
+    __device__ Entry<T> entry(const Loaded<T> &loaded, size_t i, bool wanted) const
+    {
+        const T value = value_of<T>(loaded.bits, rank.value, rank.dtype, i);
+        const uint32_t begin = static_cast<uint32_t>(i) / rank.k * chunk;
+        const uint32_t index = begin + (value != 0 ? loaded.index : chunk - 1);
+        return {wanted ? index : UINT32_MAX, value};
+    }
+};
+
+// Chunks [from, end) of the result, by one warp.
+template <typename T, typename Out, uint32_t Capacity>
+__device__ inline void make_chunks(T *sum, const ChunkJob<T, Capacity> &job, uint32_t n,
+                                   uint64_t from, uint64_t end)
+{
+    const uint64_t done = from * job.chunk;
+    uint64_t left = min(end * job.chunk, job.count) - done;
+    Out *out = static_cast<Out *>(job.out) + done;
+    uint32_t first = static_cast<uint32_t>(done);
+    Window<T> window[Capacity];
+    Loaded<T> loaded[Capacity];
+#pragma unroll
+    for (uint32_t r = 0; r < Capacity; r++) {
+        const SlotPlaces<T> places = {job.ranks[r], job.chunk};
+        const uint64_t at = from * job.ranks[r].k, stop = end * job.ranks[r].k;
+        const uint32_t count = r < n ? static_cast<uint32_t>(min(stop, uint64_t{UINT32_MAX})) : 0;
+        loaded[r] = load_places<T>(places, at, count);
+        window[r] = {static_cast<uint32_t>(at), count, {},
+                     load_places<T>(places, at + kWarp, count)};
+    }
+#pragma unroll
+    for (uint32_t r = 0; r < Capacity; r++)
+        window[r].now = entry_at(SlotPlaces<T>{job.ranks[r], job.chunk}, loaded[r], window[r].at,
+                                 window[r].count);
+    while (left != 0) {
+        const uint32_t size = static_cast<uint32_t>(min(left, uint64_t{kWarpTile<T>}));
+#pragma unroll
+        for (uint32_t r = 0; r < Capacity; r++) {
+            if (r >= n)
+                break;
+            __syncwarp();
+            add_window(sum, first, size, SlotPlaces<T>{job.ranks[r], job.chunk}, window[r]);
+        }
+        __syncwarp();
+        move_warp_tile(out, sum, size, job.divisor);
+        out += kWarpTile<T>;
+        first += size;
+        left -= size;
+    }
+}
+
+template <typename T, typename Out, uint32_t Capacity>
+__global__ void __launch_bounds__(kThreads, kBlocks<T, Capacity>)
+    chunk_walk(const ChunkJob<T, Capacity> job)
+{
+    __shared__ alignas(16) T sums[kThreads / kWarp][kWarpTile<T>];
+    const uint32_t warp = threadIdx.x / kWarp;
+    const uint64_t chunks = (job.count + job.chunk - 1) / job.chunk;
+    const uint64_t from = (uint64_t{blockIdx.x} * (kThreads / kWarp) + warp) * job.run;
+    const uint32_t n = job.decision == nullptr || __ldcg(job.decision) != 0 ? job.n : 0;
+    begin_beside(job.decision);
+    clear_warp_tile(sums[warp]);
+    if (from < chunks)
+        make_chunks<T, Out>(sums[warp], job, n, from, min(from + job.run, chunks));
+    end_after_previous();
+}
+
+// A warp's run is about 64 KiB, or less where that leaves a part of the device without work.
+template <typename T, typename Out, uint32_t Capacity>
+trib_status launch_walk(ChunkJob<T, Capacity> job, trib_stream stream)
+{
+    constexpr uint64_t kWarps = kThreads / kWarp, kLongest = 16 * uint64_t{kWarpTile<T>};
+    const uint64_t chunks = (job.count + job.chunk - 1) / job.chunk;
+    const uint64_t share = (chunks + kMaxBlocks / 2 * kWarps - 1) / (kMaxBlocks / 2 * kWarps);
+    job.run = static_cast<uint32_t>(
+        max(uint64_t{1}, min(share, kLongest / uint64_t{job.chunk})));
+    const uint32_t blocks =
+        static_cast<uint32_t>((chunks + job.run * kWarps - 1) / (job.run * kWarps));
+    return job.decision != nullptr
+               ? launch_next(chunk_walk<T, Out, Capacity>, blocks, kThreads, job, stream)
+               : launch_job(chunk_walk<T, Out, Capacity>, blocks, kThreads, job, stream);
+}
+
 template <typename T, typename Out, uint32_t Capacity>
 trib_status launch_chunks(ChunkJob<T, Capacity> job, const tri_chunks *ranks, trib_stream stream)
 {
+    bool any = false;
     for (uint32_t r = 0; r < job.n; r++) {
         job.ranks[r] = {ranks[r].index, ranks[r].value, ranks[r].dtype, ranks[r].k};
         job.chunk = ranks[r].chunk;
+        any = any || ranks[r].k != 0;
     }
+    if constexpr (Capacity <= kFewLists)
+        if (any && job.chunk >= kWarpTile<T> && job.chunk <= 8 * kWarpTile<T>)
+            return launch_walk<T, Out, Capacity>(job, stream);
     const uint32_t tiles = tiles_of<T>(job.count);
     return job.decision != nullptr
                ? launch_next(chunk_merge<T, Out, Capacity>, tiles, kThreads, job, stream)
@@ -165,11 +267,14 @@ trib_status launch_ranks(const Request &of, trib_stream stream)
 {
     const Divisor<T> divisor = divisor_of<T>(of.divisor);
     const uint32_t n = static_cast<uint32_t>(of.n);
+    if (n <= 4)
+        return launch_chunks<T, Out, 4>(
+            {of.out, of.decision, of.count, n, 1, 1, divisor, {}}, of.ranks, stream);
     if (n <= kFewLists)
         return launch_chunks<T, Out, kFewLists>(
-            {of.out, of.decision, of.count, n, 1, divisor, {}}, of.ranks, stream);
+            {of.out, of.decision, of.count, n, 1, 1, divisor, {}}, of.ranks, stream);
     return launch_chunks<T, Out, TRI_MAX_LISTS>(
-        {of.out, of.decision, of.count, n, 1, divisor, {}}, of.ranks, stream);
+        {of.out, of.decision, of.count, n, 1, 1, divisor, {}}, of.ranks, stream);
 }
 
 } // namespace

@@ -7,14 +7,15 @@
 // (tile.cuh). Its warps search each list for the ends of the tiles' entries; then, tile after tile,
 // the block adds list after list to the sums in shared memory (lists.cuh).
 //
-// Beside settle. A call's last merge has a decision, and in front of it in the stream there is settle,
-// or commit, or a kernel that has nothing to do with what is read here. Settle says at its start that
-// the next may start, and this is launched so that it does: the one writes the residual here and
-// there, the other writes the result, and both only read the lists and the decision. Settle itself
-// started after all that came before had ended, so that is there for a kernel that starts after settle
-// has. Commit, which says nothing, has ended when this starts, with its decision behind a fence. For
-// the end of settle the last block alone waits, before it ends: so this kernel ends after settle, what
-// follows in the stream comes after both, and no block keeps others from the device in the meantime.
+// Beside settle. A call's last merge has a decision, and in front of it in the stream there is
+// settle, or commit, or a kernel that has nothing to do with what is read here. Settle says at its
+// start that the next may start, and this is launched so that it does: the one writes the residual
+// here and there, the other writes the result, and both only read the lists and the decision.
+// Settle itself started after all that came before had ended, so that is there for a kernel that
+// starts after settle has. Commit, which says nothing, has ended when this starts, with its
+// decision behind a fence. For the end of settle the last block alone waits, before it ends: so
+// this kernel ends after settle, what follows in the stream comes after both, and no block keeps
+// others from the device in the meantime.
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/warp_tile.cuh"
 
@@ -58,14 +59,20 @@ __device__ inline void make_run(T *sum, const DenseJob<T, Capacity> &job, uint32
     uint32_t first = static_cast<uint32_t>(target.first + done), at[Capacity];
     uint64_t left = target.count - done;
     Window<T> window[Capacity];
+    Loaded<T> loaded[Capacity];
     seek(at, job.lists, n, first);
 #pragma unroll
     for (uint32_t l = 0; l < Capacity; l++) {
-        const tri_entries &list = job.lists.list[l];
-        const uint32_t count = l < n ? count_of(list) : 0;
-        window[l] = {at[l], count, load_window<T>(list, at[l], count),
-                     load_window<T>(list, uint64_t{at[l]} + kWarp, count)};
+        const ListPlaces<T> places = {job.lists.list[l]};
+        const uint32_t count = l < n ? count_of(job.lists.list[l]) : 0;
+        loaded[l] = load_places<T>(places, at[l], count);
+        window[l] = {at[l], count, {},
+                     load_places<T>(places, uint64_t{at[l]} + kWarp, count)};
     }
+#pragma unroll
+    for (uint32_t l = 0; l < Capacity; l++)
+        window[l].now = entry_at(ListPlaces<T>{job.lists.list[l]}, loaded[l], at[l],
+                                 window[l].count);
     for (; tile < end; tile++) {
         const uint32_t size = static_cast<uint32_t>(min(left, uint64_t{kWarpTile<T>}));
 #pragma unroll
@@ -73,7 +80,7 @@ __device__ inline void make_run(T *sum, const DenseJob<T, Capacity> &job, uint32
             if (l >= n)
                 break;
             __syncwarp();
-            add_window(sum, first, size, job.lists.list[l], window[l]);
+            add_window(sum, first, size, ListPlaces<T>{job.lists.list[l]}, window[l]);
         }
         __syncwarp();
         move_warp_tile(out, sum, size, job.divisor);
@@ -84,7 +91,8 @@ __device__ inline void make_run(T *sum, const DenseJob<T, Capacity> &job, uint32
 }
 
 template <typename T, typename Out, uint32_t Capacity>
-__global__ void __launch_bounds__(kThreads) merge_few(const DenseJob<T, Capacity> job)
+__global__ void __launch_bounds__(kThreads, kBlocks<T, Capacity>)
+    merge_few(const DenseJob<T, Capacity> job)
 {
     __shared__ alignas(16) T sums[kWarps][kWarpTile<T>];
     const uint32_t warp = threadIdx.x / kWarp, run = job.target.tiles;

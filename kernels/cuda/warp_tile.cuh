@@ -9,6 +9,13 @@ namespace {
 
 constexpr uint32_t kWarpTileBytes = 4 * 1024;
 
+constexpr uint32_t kSeekers = 8;                 // lanes that search one list
+constexpr uint32_t kSought = kWarp / kSeekers;   // lists that are searched at once
+
+// Blocks of a multiprocessor: with few windows there are registers for more.
+template <typename T, uint32_t Capacity>
+constexpr uint32_t kBlocks = sizeof(T) == 4 && Capacity <= kSought ? 4 : 2;
+
 template <typename T>
 constexpr uint32_t kWarpTile = kWarpTileBytes / sizeof(T); // elements
 
@@ -86,43 +93,69 @@ __device__ inline void move_warp_tile(Out *out, T *sum, uint32_t size, const Div
 
 // --------------------------------------------------------------------------------------- the lists
 
-// A warp's place in a list: entries [at, at + 32), one a lane, and the 32 behind them, on their
-// way. What lies beyond the list is no entry: its index is UINT32_MAX.
+// What a warp walks along: `count` places in ascending order of their indices. load(i, wanted) asks
+// for place i, and entry(loaded, i) is what came: where it is not wanted, index UINT32_MAX.
 template <typename T>
-struct Window {
-    uint32_t at, count; // of the list
-    Loaded<T> now, next;
+struct Entry {
+    uint32_t index;
+    T value; // of a place without an entry 0
 };
 
 template <typename T>
-__device__ inline Loaded<T> load_window(const tri_entries &list, uint64_t at, uint32_t count)
+struct ListPlaces {
+    const tri_entries &list;
+
+    __device__ Loaded<T> load(size_t i, bool wanted) const
+    {
+        return load_entry<T>(wanted, list, i);
+    }
+    __device__ Entry<T> entry(const Loaded<T> &loaded, size_t i, bool) const
+    {
+        return {loaded.index, value_of(loaded, list, i)};
+    }
+};
+
+// Where a warp is: places [at, at + 32), one a lane, and the 32 behind them, on their way.
+template <typename T>
+struct Window {
+    uint32_t at, count;
+    Entry<T> now;
+    Loaded<T> next;
+};
+
+// The lane's place in the 32 from `at` on.
+template <typename T, typename Places>
+__device__ inline Loaded<T> load_places(const Places &places, uint64_t at, uint32_t count)
 {
-    const uint64_t i = at + lane_of();
-    return load_entry<T>(i < count, list, i);
+    return places.load(at + lane_of(), at + lane_of() < count);
 }
 
-// Adds to sum[i] the value at index first + i, i < size, of one list, and moves the window on
-// behind them. Entries of the window that lie before the tile have had their turn: their places,
-// below 0, are far beyond it. A list that has no order leads nowhere else, and ends.
-template <typename T>
-__device__ inline void add_window(T *sum, uint32_t first, uint32_t size, const tri_entries &list,
+template <typename T, typename Places>
+__device__ inline Entry<T> entry_at(const Places &places, const Loaded<T> &loaded, uint64_t at,
+                                    uint32_t count)
+{
+    return places.entry(loaded, at + lane_of(), at + lane_of() < count);
+}
+
+// Adds to sum[i] the value at index first + i, i < size, and moves the window on behind them.
+// Entries of the window that lie before the tile have had their turn: their places in it, below 0,
+// are far beyond it. A list that has no order leads nowhere else, and ends. Zeros change no sum,
+// and need not have an index of their own.
+template <typename T, typename Places>
+__device__ inline void add_window(T *sum, uint32_t first, uint32_t size, const Places &places,
                                   Window<T> &window)
 {
     for (;;) {
         const uint32_t place = window.now.index - first;
-        const T value = value_of(window.now, list, size_t{window.at} + lane_of());
-        if (place < size)
-            sum[place] += value;
+        if (place < size && window.now.value != 0)
+            sum[place] += window.now.value;
         if (!__all_sync(kAllLanes, window.now.index < first + size))
             return;
         window.at += kWarp; // at most `count`, for all lanes had an entry
-        window.now = window.next;
-        window.next = load_window<T>(list, uint64_t{window.at} + kWarp, window.count);
+        window.now = entry_at(places, window.next, window.at, window.count);
+        window.next = load_places<T>(places, uint64_t{window.at} + kWarp, window.count);
     }
 }
-
-constexpr uint32_t kSeekers = 8;                 // lanes that search one list
-constexpr uint32_t kSought = kWarp / kSeekers;   // lists that are searched at once
 
 // Where the whole warp begins in the lists to find all entries from index `bound` on: at[l], a
 // multiple of 32, so that windows are whole lines, with no more than 31 entries before them. Eight
