@@ -273,12 +273,20 @@ struct WarpChunk {
     // hardly ever more than one that is in.
     __device__ void clear_above(Key<T> cut)
     {
+        if (job.out.dtype == TRIB_BF16) // asked once, and nothing is left to branch for
+            clear_above(cut, [](T x) { return left_of(x, TRIB_BF16); });
+        else
+            clear_above(cut, [](T x) { return plus(x, -x); });
+    }
+
+    template <typename Left>
+    __device__ void clear_above(Key<T> cut, Left left)
+    {
 #pragma unroll
         for (uint32_t s = 0; s < Steps; s++)
 #pragma unroll
             for (uint32_t q = 0; q < kFour; q++)
-                if (key_of(value[s][q]) > cut)
-                    value[s][q] = left_of(value[s][q], job.out.dtype);
+                value[s][q] = key_of(value[s][q]) > cut ? left(value[s][q]) : value[s][q];
     }
 
     // Write what is in of the list of `total`; returns how many are. acc stands in memory, and what

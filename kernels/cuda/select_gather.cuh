@@ -40,13 +40,20 @@ template <uint32_t Steps, typename T>
 __device__ inline void clear_candidates(T (&value)[Steps][kFour], const Mask<Steps> &mask,
                                         trib_dtype entry)
 {
+    const bool narrow = entry == TRIB_BF16;
 #pragma unroll
     for (uint32_t s = 0; s < Steps; s++)
-        if (mask.at(s) != 0)
+        if (!narrow) {
+#pragma unroll
+            for (uint32_t q = 0; q < kFour; q++)
+                value[s][q] =
+                    (mask.at(s) >> q & 1) != 0 ? plus(value[s][q], -value[s][q]) : value[s][q];
+        } else if (mask.at(s) != 0) {
 #pragma unroll
             for (uint32_t q = 0; q < kFour; q++)
                 if ((mask.at(s) >> q & 1) != 0)
                     value[s][q] = left_of(value[s][q], entry);
+        }
 }
 
 // What a warp does, tile after tile.
