@@ -1,6 +1,7 @@
-// Tiles on their way from memory while the warp works on another: copied to shared memory, past registers,
-// by instructions that nobody waits for until the tile is wanted (from sm_80 on). A lane reads back what
-// it has copied itself, so there is no barrier, and it may copy again what it has read.
+// Tiles on their way from memory while the warp works on another: copied to shared memory, past
+// registers, by instructions that nobody waits for until the tile is wanted (from sm_80 on). A lane
+// reads back only what it has copied itself: so there is no barrier, and what it has read it may
+// overwrite.
 #pragma once
 
 #include "kernels/cuda/stream.cuh"

@@ -1,10 +1,12 @@
-// chunk_select by warps, for small k: a warp a chunk, all of it in its registers, and no barrier. While
-// it is worked on, what the warp's next chunk is made of comes to shared memory, as much as has room.
+// chunk_select by warps, for small k: a warp a chunk, all of it in its registers, and no barrier.
+// While it is worked on, what the warp's next chunk is made of comes to shared memory, as much as has
+// room.
 //
-// Every lane knows the largest of some groups of its elements. A key that k of these maxima reach, and
-// hardly more, is found in a few steps; at least k elements reach it then, and of a chunk of 4,096 with
-// 1 % taken only a handful more do. These are listed in index order in shared memory, and the list is
-// cut. Where very many reach it, because they are equal, the cut is searched among all elements.
+// Every lane knows the largest of some groups of its elements. A key that k of these maxima reach,
+// and hardly more, is found in a few steps; at least k elements reach it then, and of a chunk of
+// 4,096 with 1 % taken only a handful more do. These are listed in index order in shared memory, and
+// the list is cut. Where very many reach it, because they are equal, the cut is searched among all
+// elements.
 #pragma once
 
 #include "kernels/cuda/ahead.cuh"
