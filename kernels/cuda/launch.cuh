@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "tributary.h"
@@ -30,8 +31,9 @@ inline bool allow_shared(const void *kernel, uint32_t bytes)
                                 static_cast<int>(bytes)) == cudaSuccess;
 }
 
-// Queue `kernel` on `blocks` blocks of `threads`, with `shared` bytes that the launch adds. A refusal is told to our caller alone, and not left
-// behind for whoever asks CUDA for the last error next; nor is one that others left told to ours.
+// Queue `kernel` on `blocks` blocks of `threads`, with `shared` bytes that the launch adds. A refusal is
+// told to our caller alone, and not left behind for whoever asks CUDA for the last error next; nor is
+// one that others left told to ours.
 inline trib_status launch_kernel(const void *kernel, uint32_t blocks, uint32_t threads,
                                  void **arguments, trib_stream stream, uint32_t shared = 0)
 {
@@ -53,17 +55,35 @@ inline trib_status launch_job(void (*kernel)(Job), uint32_t blocks, uint32_t thr
                          shared);
 }
 
+// Does wait_for_previous() wait in `kernel`, on the current device? It is compiled for sm_90 and newer
+// only, and code for an older architecture may be what a newer device was given. All kernels of a file
+// are compiled for the same architectures, so the first that is asked about answers for all.
+inline bool waits_for_previous(const void *kernel)
+{
+    static std::atomic<int> known[64]; // of a device: 0 not asked yet, 1 yes, 2 no
+    int device = 0;
+    if (cudaGetDevice(&device) != cudaSuccess || device >= 64)
+        return false;
+    int answer = known[device].load(std::memory_order_relaxed);
+    if (answer == 0) {
+        cudaFuncAttributes attributes = {};
+        answer = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess &&
+                         attributes.ptxVersion >= 90
+                     ? 1
+                     : 2;
+        known[device].store(answer, std::memory_order_relaxed);
+    }
+    return answer == 1;
+}
+
 // For a kernel that begins with wait_for_previous() and follows one of ours in the stream that says
 // let_next_start(): its blocks may be on the device before the last of the other are gone, which takes
-// the way to the device out of the time between them. Devices before sm_90 know nothing of it.
+// the way to the device out of the time between them.
 template <typename Job>
 inline trib_status launch_next(void (*kernel)(Job), uint32_t blocks, uint32_t threads, Job job,
                                trib_stream stream, uint32_t shared = 0)
 {
-    int device = 0, major = 0;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-        major < 9)
+    if (!waits_for_previous(reinterpret_cast<const void *>(kernel)))
         return launch_job(kernel, blocks, threads, job, stream, shared);
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
