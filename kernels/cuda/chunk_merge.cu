@@ -141,7 +141,8 @@ __global__ void __launch_bounds__(kThreads) chunk_merge(const ChunkJob<T, Capaci
     end_after_previous();
 }
 
-// The slots of a rank. One without an entry comes where its chunk ends.
+// The slots of a rank. One without an entry stands at index 0 of its chunk, behind its place in the
+// order: it holds up nothing, and is added nowhere. So is a value that was rounded to 0 among others.
 template <typename T>
 struct SlotPlaces {
     const Rank &rank;
@@ -156,8 +157,7 @@ struct SlotPlaces {
     {
         const T value = value_of<T>(loaded.bits, rank.value, rank.dtype, i);
         const uint32_t begin = static_cast<uint32_t>(i) / rank.k * chunk;
-        const uint32_t index = begin + (value != 0 ? loaded.index : chunk - 1);
-        return {wanted ? index : UINT32_MAX, value};
+        return {wanted ? begin + loaded.index : UINT32_MAX, value};
     }
 };
 
