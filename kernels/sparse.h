@@ -228,9 +228,7 @@ struct tri_sparse_kernels {
     trib_status (*merge)(const struct tri_entries *lists, int32_t n, size_t first, size_t count,
                          const struct tri_entries *out, void *scratch, trib_stream stream);
     /* merge_dense: out[i] = (out_dtype)(sum at first + i / divisor), 0 where there is none, for all
-     * i < count; zeros alone if `decision` is not NULL and *decision is 0. With a decision this comes
-     * after commit, and the lists are not written in between but before a settle: it may run at the
-     * same time as that. The same holds for chunk_merge. */
+     * i < count; zeros alone if `decision` is not NULL and *decision is 0. */
     trib_status (*merge_dense)(const struct tri_entries *lists, int32_t n, size_t first,
                                size_t count, void *out, trib_dtype out_dtype, double divisor,
                                const uint32_t *decision, void *scratch, trib_stream stream);

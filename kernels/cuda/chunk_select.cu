@@ -322,6 +322,14 @@ trib_status launch_chunks(const ChunkSelect &job, trib_stream stream)
                       Threads, job, stream);
 }
 
+template <typename T, typename G, uint32_t Steps>
+trib_status launch_warps(const ChunkSelect &job, trib_stream stream)
+{
+    return launch_job(chunk_select_warps<T, G, Steps>,
+                      blocks_for(job.chunks, kWarpsTogether, kMaxBlocks), kWarpsTogether * kWarp,
+                      job, stream);
+}
+
 template <typename T, typename G>
 trib_status run(const ChunkSelect &job, trib_stream stream)
 {

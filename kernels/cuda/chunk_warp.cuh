@@ -1,25 +1,17 @@
 // chunk_select by warps, for small k: a warp a chunk, all of it in its registers, and no barrier.
-// While it is worked on, what the warp's next chunk is made of comes to shared memory, as much as has
-// room.
 //
-// Every lane knows the largest of some groups of its elements. A key that k of these maxima reach,
-// and hardly more, is found in a few steps; at least k elements reach it then, and of a chunk of
-// 4,096 with 1 % taken only a handful more do. These are listed in index order in shared memory, and
-// the list is cut. Where very many reach it, because they are equal, the cut is searched among all
-// elements.
+// Every lane knows the largest of some groups of its elements. A key that k of these maxima reach, and
+// hardly more, is found in a few steps; at least k elements reach it then, and of a chunk of 4,096 with
+// 1 % taken only a handful more do. These are listed in index order in shared memory, and the list is
+// cut. Where very many reach it, because they are equal, the cut is searched among all elements.
 #pragma once
 
-#include "kernels/cuda/ahead.cuh"
 #include "kernels/cuda/fours.cuh"
 
 namespace {
 
-constexpr uint32_t kWarpsTogether = 4;  // of a block, at most
-template <uint32_t Steps>
-constexpr uint32_t kWarpBlocks = Steps <= 4 ? 6 : 3; // of a multiprocessor
-template <uint32_t Steps>
-constexpr uint32_t kWarpListed = Steps <= 4 ? 128 : 96; // elements of a list, at most
-constexpr uint32_t kAheadBytes = 16 * 1024; // of a warp
+constexpr uint32_t kWarpsTogether = 4;  // of a block
+constexpr uint32_t kWarpListed = 128;   // elements of a list, at most
 constexpr uint32_t kWarpK = 64;         // the largest k
 constexpr uint32_t kSlack = 6;          // maxima that may reach the key beyond k
 
@@ -38,25 +30,11 @@ struct Cut {
     uint32_t ties;
 };
 
-// A chunk is loaded in batches of a few steps. A warp asks for each of them kAhead batches before it is
-// wanted, in the order of its chunks.
-template <typename T, typename G, uint32_t Steps>
-struct Batches {
-    static constexpr uint32_t kSteps = Steps < 8 ? Steps : 8, kBatches = Steps / kSteps;
-    using Batch = Ahead<kSteps, T, G>;
-    static constexpr uint32_t kRoom = kAheadBytes / sizeof(Batch);
-    static constexpr uint32_t kAhead = kBatches <= kRoom ? kBatches : 2;
-    static_assert(kBatches % kAhead == 0 && kAhead <= kRoom, "a batch always has the same place");
-};
-
-// Of a warp, in shared memory.
-template <typename T, typename G, uint32_t Steps>
+template <typename T>
 struct WarpRoom {
-    static constexpr uint32_t kListed = kWarpListed<Steps>;
-    typename Batches<T, G, Steps>::Batch batch[Batches<T, G, Steps>::kAhead];
-    Stage<T, kListed> stage;
-    T value[kListed];
-    uint16_t index[kListed]; // in the chunk
+    Stage<T, kWarpListed> stage;
+    T value[kWarpListed];
+    uint16_t index[kWarpListed]; // in the chunk
 };
 
 template <typename K>
@@ -89,16 +67,6 @@ __device__ inline K largest_reached(K low, K high, uint32_t k, uint32_t slack, u
     return low;
 }
 
-// Chunk c of acc; empty if there is none.
-template <typename T, typename G>
-__device__ inline Range<T, G> chunk_of(const Range<T, G> &acc, const ChunkSelect &job, uint64_t c)
-{
-    Range<T, G> range = acc;
-    range.begin = min(c * job.out.chunk, acc.end);
-    range.end = min(range.begin + job.out.chunk, acc.end);
-    return range;
-}
-
 // Nothing happens, but the compiler no longer knows what it has computed from the value. Otherwise it
 // keeps 128 keys beside the 128 elements, and runs out of registers.
 __device__ inline void forget(float &x)
@@ -111,61 +79,27 @@ __device__ inline void forget(float &x)
 template <typename T, typename G, uint32_t Steps>
 struct WarpChunk {
     static constexpr uint32_t kMaxima = Steps < 8 ? Steps : 8; // of a lane
-    static constexpr uint32_t kListed = kWarpListed<Steps>, kRows = kListed / kWarp;
-    using Loaded = Batches<T, G, Steps>;
-    static constexpr uint32_t kBatch = Loaded::kSteps, kAhead = Loaded::kAhead;
+    static constexpr uint32_t kBatch = Steps < 8 ? Steps : 8;  // steps loaded together
+    static constexpr uint32_t kRows = kWarpListed / kWarp;
 
     const ChunkSelect &job;
-    WarpRoom<T, G, Steps> &room;
-    const Range<T, G> &acc; // in shared memory: registers are for the elements
-    uint32_t number;        // of the chunk
+    WarpRoom<T> &room;
+    const Range<T, G> &range; // of the chunk
+    uint64_t slot;            // its first
     T value[Steps][kFour];
 
-    __device__ Range<T, G> range() const
-    {
-        return chunk_of(acc, job, number);
-    }
-
-    __device__ uint64_t slot() const
-    {
-        return static_cast<uint64_t>(number) * job.out.k;
-    }
-
-    // Ask for a batch of a chunk, if there is one and it is whole.
-    __device__ void ask(uint64_t c, uint32_t batch) const
-    {
-        const Range<T, G> chunk = chunk_of(acc, job, c);
-        const uint64_t begin = chunk.begin + batch * kBatch * kWarp * kFour;
-        if (whole_tile<kWarp, kBatch>(chunk, begin))
-            room.batch[batch % kAhead].ask(chunk, begin);
-        end_group();
-    }
-
-    // `next` is the number of the warp's next chunk, if there is one.
-    __device__ void load(uint64_t next)
+    __device__ void load()
     {
 #pragma unroll
-        for (uint32_t b = 0; b < Loaded::kBatches; b++) {
-            T(&part)[kBatch][kFour] = reinterpret_cast<T(&)[kBatch][kFour]>(value[b * kBatch]);
-            const Range<T, G> range = this->range();
-            const uint64_t begin = range.begin + b * kBatch * kWarp * kFour;
-            wait_for_groups<kAhead - 1>();
-            if (whole_tile<kWarp, kBatch>(range, begin))
-                room.batch[b % kAhead].make(part, range);
-            else
-                load_elements<kWarp>(part, range, begin, lane_of());
-            if (b + kAhead < Loaded::kBatches)
-                ask(number, b + kAhead);
-            else
-                ask(next, b + kAhead - Loaded::kBatches);
-        }
+        for (uint32_t s = 0; s < Steps; s += kBatch)
+            load_tile<kWarp>(reinterpret_cast<T(&)[kBatch][kFour]>(value[s]), range,
+                             range.begin + s * kWarp * kFour, lane_of());
     }
 
     // Only what was made has to be stored. Other lanes may then write to it.
     __device__ void store() const
     {
         if constexpr (Has<G>::kGradient) {
-            const Range<T, G> range = this->range();
 #pragma unroll
             for (uint32_t s = 0; s < Steps; s += kBatch)
                 store_tile<kWarp>(reinterpret_cast<const T(&)[kBatch][kFour]>(value[s]), range,
@@ -275,20 +209,12 @@ struct WarpChunk {
     // hardly ever more than one that is in.
     __device__ void clear_above(Key<T> cut)
     {
-        if (job.out.dtype == TRIB_BF16) // asked once, and nothing is left to branch for
-            clear_above(cut, [](T x) { return left_of(x, TRIB_BF16); });
-        else
-            clear_above(cut, [](T x) { return plus(x, -x); });
-    }
-
-    template <typename Left>
-    __device__ void clear_above(Key<T> cut, Left left)
-    {
 #pragma unroll
         for (uint32_t s = 0; s < Steps; s++)
 #pragma unroll
             for (uint32_t q = 0; q < kFour; q++)
-                value[s][q] = key_of(value[s][q]) > cut ? left(value[s][q]) : value[s][q];
+                if (key_of(value[s][q]) > cut)
+                    value[s][q] = left_of(value[s][q], job.out.dtype);
     }
 
     // Write what is in of the list of `total`; returns how many are. acc stands in memory, and what
@@ -361,16 +287,15 @@ struct WarpChunk {
     // The place-th that is in; it is still to be cleared if `whole`.
     __device__ void write(uint32_t place, uint32_t index, T x, bool whole) const
     {
-        const uint64_t slot = this->slot();
         job.out.index[slot + place] = static_cast<uint16_t>(index);
         put_entry(job.out.value, job.out.dtype, slot + place, x);
         if (Has<G>::kGradient && job.clear && whole)
-            acc.sum[range().begin + index] = left_of(x, job.out.dtype);
+            range.sum[range.begin + index] = left_of(x, job.out.dtype);
     }
 
-    __device__ void select(uint64_t next, uint32_t &bad)
+    __device__ void select(uint32_t &bad)
     {
-        load(next);
+        load();
         Key<T> high;
         const Key<T> low = bound(bad, high);
         forget_all();
@@ -382,7 +307,7 @@ struct WarpChunk {
             total += __popc(mask.word[w]);
         total = warp_sum(total);
         uint32_t taken;
-        if (total <= kListed) {
+        if (total <= kWarpListed) {
             list(mask);
             const Cut<T> cut = cut_list(total, low, high);
             if (Has<G>::kGradient && job.clear)
@@ -394,50 +319,31 @@ struct WarpChunk {
             taken = emit_all(low, high);
         }
         for (uint32_t i = taken + lane_of(); i < job.out.k; i += kWarp) {
-            job.out.index[slot() + i] = 0;
-            put_entry(job.out.value, job.out.dtype, slot() + i, T(0));
+            job.out.index[slot + i] = 0;
+            put_entry(job.out.value, job.out.dtype, slot + i, T(0));
         }
         __syncwarp();
     }
 };
 
 template <typename T, typename G, uint32_t Steps>
-__global__ void __launch_bounds__(kWarpsTogether *kWarp, kWarpBlocks<Steps>)
-    chunk_select_warps(const ChunkSelect job)
+__global__ void __launch_bounds__(kWarpsTogether *kWarp, 3) chunk_select_warps(const ChunkSelect job)
 {
-    using Chunk = WarpChunk<T, G, Steps>;
-    const uint32_t warps = blockDim.x / kWarp, warp = threadIdx.x / kWarp;
-    WarpRoom<T, G, Steps> &room =
-        reinterpret_cast<WarpRoom<T, G, Steps> *>(launched_shared())[warp];
-    __shared__ Range<T, G> acc;
-    if (threadIdx.x == 0)
-        acc = range_of<T, G>(job.acc, 0, job.acc.count, false);
-    __syncthreads();
-    const uint32_t stride = gridDim.x * warps;
-    uint64_t c = static_cast<uint64_t>(blockIdx.x) * warps + warp;
+    __shared__ WarpRoom<T> rooms[kWarpsTogether];
+    const uint32_t warp = threadIdx.x / kWarp;
+    const Range<T, G> whole = range_of<T, G>(job.acc, 0, job.acc.count, false);
     uint32_t bad = 0;
-    Chunk chunk = {job, room, acc, 0, {}};
-#pragma unroll
-    for (uint32_t b = 0; b < Chunk::kAhead; b++)
-        chunk.ask(c, b);
-    for (; c < job.chunks; c += stride) {
-        chunk.number = static_cast<uint32_t>(c);
-        chunk.select(c + stride, bad);
+    for (uint64_t c = static_cast<uint64_t>(blockIdx.x) * kWarpsTogether + warp; c < job.chunks;
+         c += static_cast<uint64_t>(gridDim.x) * kWarpsTogether) {
+        Range<T, G> range = whole;
+        range.begin = c * job.out.chunk;
+        range.end = min(range.begin + job.out.chunk, whole.end);
+        WarpChunk<T, G, Steps> chunk = {job, rooms[warp], range, c * job.out.k, {}};
+        chunk.select(bad);
     }
     bad = warp_sum(bad);
     if (bad != 0 && job.nonfinite != nullptr && lane_of() == 0)
         atomicAdd(job.nonfinite, bad);
-}
-
-template <typename T, typename G, uint32_t Steps>
-inline trib_status launch_warps(const ChunkSelect &job, trib_stream stream)
-{
-    constexpr uint32_t kEach = sizeof(WarpRoom<T, G, Steps>);
-    const uint32_t room = (most_shared() - sizeof(Range<T, G>)) / kEach;
-    const uint32_t warps = room < kWarpsTogether ? room : kWarpsTogether;
-    const uint32_t blocks = blocks_for(job.chunks, warps, kWarpBlocks<Steps> * multiprocessors());
-    return launch_job(chunk_select_warps<T, G, Steps>, blocks, warps * kWarp, job, stream,
-                      warps * kEach);
 }
 
 } // namespace

@@ -10,35 +10,12 @@
 
 namespace {
 
-// A block may have at most so much shared memory.
-inline uint32_t most_shared()
-{
-    int device = 0, bytes = 0;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
-            cudaSuccess ||
-        bytes < (48 << 10))
-        return 48 << 10;
-    return static_cast<uint32_t>(bytes);
-}
-
-// A launch may say that its blocks have `bytes` of it, beside what the kernel says. More than 48 KiB
-// in all have to be allowed first, on each device; a graph keeps what it was when it was captured.
-inline bool allow_shared(const void *kernel, uint32_t bytes)
-{
-    return bytes == 0 ||
-           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                static_cast<int>(bytes)) == cudaSuccess;
-}
-
-// Queue `kernel` on `blocks` blocks of `threads`, with `shared` bytes that the launch adds. A refusal is
-// told to our caller alone, and not left behind for whoever asks CUDA for the last error next; nor is
-// one that others left told to ours.
+// Queue `kernel` on `blocks` blocks of `threads`. A refusal is told to our caller alone, and not left
+// behind for whoever asks CUDA for the last error next; nor is one that others left told to ours.
 inline trib_status launch_kernel(const void *kernel, uint32_t blocks, uint32_t threads,
-                                 void **arguments, trib_stream stream, uint32_t shared = 0)
+                                 void **arguments, trib_stream stream)
 {
-    if (allow_shared(kernel, shared) &&
-        cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), arguments, shared,
+    if (cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), arguments, 0,
                          static_cast<cudaStream_t>(stream)) == cudaSuccess)
         return TRIB_OK;
     (void)cudaGetLastError();
@@ -48,11 +25,10 @@ inline trib_status launch_kernel(const void *kernel, uint32_t blocks, uint32_t t
 // The same for a kernel whose one parameter is a `Job`.
 template <typename Job>
 inline trib_status launch_job(void (*kernel)(Job), uint32_t blocks, uint32_t threads, Job job,
-                              trib_stream stream, uint32_t shared = 0)
+                              trib_stream stream)
 {
     void *arguments[] = {&job};
-    return launch_kernel(reinterpret_cast<const void *>(kernel), blocks, threads, arguments, stream,
-                         shared);
+    return launch_kernel(reinterpret_cast<const void *>(kernel), blocks, threads, arguments, stream);
 }
 
 // Does wait_for_previous() wait in `kernel`, on the current device? It is compiled for sm_90 and newer
@@ -81,24 +57,22 @@ inline bool waits_for_previous(const void *kernel)
 // the way to the device out of the time between them.
 template <typename Job>
 inline trib_status launch_next(void (*kernel)(Job), uint32_t blocks, uint32_t threads, Job job,
-                               trib_stream stream, uint32_t shared = 0)
+                               trib_stream stream)
 {
     if (!waits_for_previous(reinterpret_cast<const void *>(kernel)))
-        return launch_job(kernel, blocks, threads, job, stream, shared);
+        return launch_job(kernel, blocks, threads, job, stream);
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(blocks);
     config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared;
     config.stream = static_cast<cudaStream_t>(stream);
     config.attrs = &early;
     config.numAttrs = 1;
     void *arguments[] = {&job};
-    if (allow_shared(reinterpret_cast<const void *>(kernel), shared) &&
-        cudaLaunchKernelExC(&config, reinterpret_cast<const void *>(kernel), arguments) ==
-            cudaSuccess)
+    if (cudaLaunchKernelExC(&config, reinterpret_cast<const void *>(kernel), arguments) ==
+        cudaSuccess)
         return TRIB_OK;
     (void)cudaGetLastError();
     return TRIB_ERR_CUDA;

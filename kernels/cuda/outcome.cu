@@ -13,8 +13,8 @@ __device__ inline uint32_t load_acquire(const uint32_t *word)
 
 constexpr uint32_t kReaders = 64;
 
-// One thread a header, and a warp of its own for the abort word, which lies in the host's memory:
-// so that all are on their way at once.
+// One thread a header, and a warp of its own for the abort word, which lies in the host's memory: so that
+// all are on their way at once.
 __global__ void __launch_bounds__(kReaders + kWarp) commit(const tri_commit job)
 {
     bool aborted = false, differs = false, nonfinite = false;
@@ -42,11 +42,9 @@ __global__ void __launch_bounds__(kReaders + kWarp) commit(const tri_commit job)
     *job.decision = delivers;
     if (job.current != nullptr)
         *job.current ^= delivers;
-    __threadfence(); // for a merge that starts when this has ended, and does not wait (merge_dense.cu)
 }
 
-// A 64-bit field of the tally: what is added to it, or what it becomes. `word` on the device, or
-// `value`.
+// A 64-bit field of the tally: what is added to it, or what it becomes. `word` on the device, or `value`.
 struct Change {
     uint64_t *field;
     const uint32_t *word;
@@ -54,8 +52,8 @@ struct Change {
     bool adds;
 };
 
-// The change that lane `lane` makes of a call that delivered; of others, lanes 0 and 1 alone.
-// Nothing is read here, for the lanes go here one after the other.
+// The change that lane `lane` makes of a call that delivered; of others, lanes 0 and 1 alone. Nothing is
+// read here, for the lanes go here one after the other.
 __device__ inline Change change_of(const tri_record &job, uint32_t lane)
 {
     tri_tally *tally = job.tally;
@@ -96,11 +94,9 @@ __device__ inline void order_writes()
     __syncwarp();
 }
 
-// One warp, one field a lane; the last lane has the norm. The tally lies in the host's memory, a
-// long way off: all is read at once, then the version becomes odd, the fields follow, and the
-// version becomes even. This stream is the only writer, and the record before this one has ended
-// long ago: so the tally is read while the kernel before this one still runs, where that lets this
-// one start.
+// One warp, one field a lane; the last lane has the norm. The tally lies in the host's memory, a long
+// way off: all is read at once, then the version becomes odd, the fields follow, and the version becomes
+// even. This stream is the only writer.
 __global__ void __launch_bounds__(kWarp) record(const tri_record job)
 {
     constexpr uint32_t kNormLane = kWarp - 1;
@@ -109,10 +105,9 @@ __global__ void __launch_bounds__(kWarp) record(const tri_record job)
     volatile uint64_t *field = change.field;
     volatile uint32_t *version_word = &job.tally->version, *outcome_word = &job.tally->outcome;
     const bool measured = lane == kNormLane && job.norm != nullptr;
+    // All of these before the first is used.
     const uint64_t old = change.adds ? *field : 0;
     const uint32_t version = lane == 0 ? *version_word : 0;
-    wait_for_previous();
-    // All of these before the first is used.
     const uint32_t word = change.word != nullptr ? *change.word : 0;
     const double norm = measured ? *job.norm : 0;
     const uint32_t decision = *job.decision, outcome = *job.outcome;
@@ -140,5 +135,5 @@ trib_status tri_cuda_sparse_commit(const struct tri_commit *job, trib_stream str
 
 trib_status tri_cuda_sparse_record(const struct tri_record *job, trib_stream stream)
 {
-    return launch_next(record, 1, kWarp, *job, stream);
+    return launch_job(record, 1, kWarp, *job, stream);
 }

@@ -45,7 +45,9 @@ trib_status run(Select job, trib_stream stream)
         job.group_bits++;
     trib_status status = launch_job(select_guess<T, G>, kGuessBlocks, kGuessThreads, job, stream);
     if (status == TRIB_OK)
-        status = launch_gather<T, G>(job, processors, stream);
+        status = launch_next(select_gather<T, G>,
+                             blocks_for(job.tiles, kGatherThreads<T, G> / kWarp, processors),
+                             kGatherThreads<T, G>, job, stream);
     if (status == TRIB_OK)
         status = launch_next(select_sift<T>, finishers, kFinishThreads, job, stream);
     if (status == TRIB_OK)

@@ -24,7 +24,7 @@ constexpr uint32_t kPhases = kRounds + 4; // of finish, at most, and one that no
 
 // Fours a lane has of a tile. Fewer atomics where less is read for an element.
 template <typename T, typename G>
-constexpr uint32_t kSteps = sizeof(T) == 8 ? 4 : Has<G>::kGradient ? 8 : 12;
+constexpr uint32_t kSteps = sizeof(T) == 8 ? 4 : Has<G>::kGradient ? 8 : 16;
 template <typename T>
 constexpr uint32_t kSmallestTile = (sizeof(T) == 8 ? 4 : 8) * kWarp * kFour;
 

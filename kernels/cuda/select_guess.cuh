@@ -68,28 +68,28 @@ __global__ void __launch_bounds__(kGuessThreads) select_guess(const Select job)
 
 static_assert((kGuessBlocks - 1) >> (31 - 2 * kDigitBits) == 0, "two digits leave a block's number room");
 
-// The median of the guesses, for all threads of a block. Four neighbours compare one guess with the
-// others.
+// The median of the guesses, for all threads of a block. Four of them compare one guess with the others.
 struct MedianRoom {
     uint64_t guesses[kGuessBlocks];
     uint64_t median;
 };
+constexpr uint32_t kMedianThreads = 4 * kGuessBlocks;
 
 __device__ inline uint64_t median_of(const uint64_t *guesses, MedianRoom &room)
 {
-    for (uint32_t i = threadIdx.x; i < kGuessBlocks; i += blockDim.x)
-        room.guesses[i] = guesses[i];
+    if (threadIdx.x < kGuessBlocks)
+        room.guesses[threadIdx.x] = guesses[threadIdx.x];
     __syncthreads();
-    for (uint32_t part = threadIdx.x; part < 4 * kGuessBlocks; part += blockDim.x) {
-        const uint64_t mine = room.guesses[part / 4];
+    if (threadIdx.x < kMedianThreads) {
+        const uint64_t mine = room.guesses[threadIdx.x / 4];
         uint32_t below = 0;
 #pragma unroll 8
-        for (uint32_t i = part % 4; i < kGuessBlocks; i += 4)
+        for (uint32_t i = threadIdx.x % 4; i < kGuessBlocks; i += 4)
             below += room.guesses[i] < mine;
         below += __shfl_xor_sync(kAllLanes, below, 1);
         below += __shfl_xor_sync(kAllLanes, below, 2);
         if (below == kGuessBlocks / 2)
-            room.median = mine - part / 4; // without the block's number
+            room.median = mine - threadIdx.x / 4; // without the block's number
     }
     __syncthreads();
     return room.median;

@@ -1,9 +1,4 @@
 // settle: take delivered entries out of the residual, or give dropped ones back.
-//
-// It says at its start that the next kernel may start, and does not take all of the device: memory
-// is what it waits for, and a merge that is made beside it (merge_dense.cu) has the room. For
-// kernels that are launched in the ordinary way, another settle too, nothing changes: they come
-// after it.
 #include "kernels/cuda/entries.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 
@@ -11,7 +6,6 @@ namespace {
 
 constexpr uint32_t kDeep = 4; // entries of a thread at a time: their residuals are fetched together
 constexpr uint32_t kBatch = kDeep * kThreads;
-constexpr uint32_t kAllBlocks = kMaxBlocks / 4, kAmongBlocks = kMaxBlocks / 2;
 
 struct SettleJob {
     tri_accumulator acc;
@@ -21,8 +15,8 @@ struct SettleJob {
     int sign;
 };
 
-// Entries [base, base + kBatch) of the list, as this block's threads hold them. No entry, or one
-// that is not to be settled: an index beyond every tensor.
+// Entries [base, base + kBatch) of the list, as this block's threads hold them. No entry, or one that
+// is not to be settled: an index beyond every tensor.
 template <typename T>
 struct Batch {
     uint32_t index[kDeep];
@@ -72,7 +66,6 @@ __device__ inline void settle_batch(T *residual, const SettleJob &job, const Bat
 template <typename T>
 __global__ void __launch_bounds__(kThreads) settle_all(const SettleJob job)
 {
-    let_next_start();
     const uint32_t n = *job.decision == 0 ? 0 : count_of(job.entries);
     if (job.matched != nullptr && blockIdx.x == 0 && threadIdx.x == 0)
         *job.matched = n;
@@ -103,13 +96,12 @@ __device__ inline uint32_t filter_batch(Batch<T> &batch, const tri_entries &amon
     return left;
 }
 
-// As settle_all, for entries whose index is also in `among`. Two warps find the stretch of `among`
-// that a batch can meet, then every thread searches in that. *matched is 0 before.
+// As settle_all, for entries whose index is also in `among`. Two warps find the stretch of `among` that
+// a batch can meet, then every thread searches in that. *matched is 0 before.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) settle_among(const SettleJob job)
 {
     __shared__ uint32_t stretch[2];
-    let_next_start();
     const uint32_t n = *job.decision == 0 ? 0 : count_of(job.entries);
     const uint32_t m = count_of(job.among), warp = threadIdx.x / kWarp;
     T *residual = residual_of<T>(job.acc);
@@ -144,8 +136,7 @@ trib_status tri_cuda_sparse_settle(const struct tri_accumulator *acc,
 {
     const SettleJob job = {*acc,     *entries, among != nullptr ? *among : tri_entries{},
                            decision, matched,  sign};
-    const uint32_t blocks =
-        blocks_for(entries->capacity, kBatch, among == nullptr ? kAllBlocks : kAmongBlocks);
+    const uint32_t blocks = blocks_for(entries->capacity, kBatch, kMaxBlocks);
     const bool f64 = acc->dtype == TRIB_F64;
     if (among == nullptr)
         return launch_job(f64 ? settle_all<double> : settle_all<float>, blocks, kThreads, job,

@@ -42,8 +42,8 @@ __device__ inline void store_unit(Out *out, const Unit<Out> &unit)
     __stcs(reinterpret_cast<uint4 *>(out), bits.to);
 }
 
-// The whole units of a tile; `from` is where they begin in the sums. Where that is a unit of theirs
-// they are read as such.
+// The whole units of a tile; `from` is where they begin in the sums. Where that is a unit of theirs they
+// are read as such.
 template <bool Aligned, typename Out, typename T>
 __device__ inline void store_units(Out *out, const T *from, uint32_t units,
                                    const Divisor<T> &divisor)
@@ -103,19 +103,5 @@ struct AddTo {
             sum[addend.place] += addend.value;
     }
 };
-
-// The first and the last thing of a kernel that may run beside the one before it (merge_dense.cu):
-// what comes after a call's last merge may start, and waits; and this ends after the one before.
-__device__ inline void begin_beside(const uint32_t *decision)
-{
-    if (decision != nullptr)
-        let_next_start();
-}
-
-__device__ inline void end_after_previous()
-{
-    if (blockIdx.x == gridDim.x - 1)
-        wait_for_previous();
-}
 
 } // namespace

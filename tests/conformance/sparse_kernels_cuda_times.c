@@ -249,19 +249,6 @@ static void settle_whole(struct bench *b, int run)
                                 b->place->stream));
 }
 
-/* As at the end of a call in place: they may run at the same time. */
-static void settle_merge(struct bench *b, int run)
-{
-    settle_whole(b, run);
-    merge_dense(b, run);
-}
-
-static void settle_chunks(struct bench *b, int run)
-{
-    settle_whole(b, run);
-    chunk_merge(b, run);
-}
-
 static void settle_among(struct bench *b, int run)
 {
     const struct tri_accumulator acc = in_place(b);
@@ -426,7 +413,6 @@ static void time_density(struct bench *b, double density)
     time_row(b, "cut of their union", cut, LISTS * (3 * 4 + 16) * k, false);
     time_row(b, "settle", settle, 16 * k, false);
     time_row(b, "settle, to 0", settle_whole, 8 * k, false);
-    time_row(b, "settle, to 0, and merge_dense", settle_merge, 4 * n + (LISTS + 1) * 8 * k, false);
     time_row(b, "settle, among the union", settle_among, 16 * k, false);
     time_row(b, "gauss", gauss, 4 * n, false);
     time_row(b, "fit", fit, 4 * n, false);
@@ -435,8 +421,6 @@ static void time_density(struct bench *b, double density)
     time_row(b, "chunk_select, clearing", chunk_separate, 12 * n + 6 * slots, true);
     time_row(b, "chunk_select, in place", chunk_in_place, 4 * n + 6 * slots, false);
     time_row(b, "chunk_merge of 4", chunk_merge, 4 * n + LISTS * 6 * slots, false);
-    time_row(b, "settle, to 0, and chunk_merge", settle_chunks,
-             4 * n + LISTS * 6 * slots + 8 * k, false);
     printf("  fallbacks: %u\n", fallbacks(b) - before);
 }
 
