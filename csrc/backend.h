@@ -176,10 +176,11 @@ struct tri_transport_ops {
 };
 
 /* About how fast a backend is inside one host, for who must choose between ways of doing a thing:
- * bytes a second that one device reads and writes, bytes a second that a rank sends while it receives
- * as many, seconds that one collective or a few kernels take whatever their size. */
+ * bytes a second that one device reads and writes; those that it reads and writes while the largest
+ * entries are chosen; bytes a second that a rank sends while it receives as many; seconds that one
+ * collective or a few kernels take whatever their size. */
 struct tri_speed {
-    double copy, link, latency;
+    double copy, select, link, latency;
 };
 
 struct tri_backend {

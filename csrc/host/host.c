@@ -91,5 +91,6 @@ const struct tri_backend tri_backend_host = {
     .device = &device_ops,
     .transport = &transport_ops,
     .kernels = &tri_kernels_cpu,
-    .speed = {.copy = 5e9, .link = 9e9, .latency = 5e-6}, /* two ranks on two cores */
+    /* two ranks on two cores */
+    .speed = {.copy = 17e9, .select = 8e9, .link = 20e9, .latency = 5e-6},
 };

@@ -120,5 +120,6 @@ const struct tri_backend tri_backend_nccl = {
     .device = &device_ops,
     .transport = &transport_ops,
     .kernels = &tri_kernels_cuda,
-    .speed = {.copy = 3.7e12, .link = 356e9, .latency = 12e-6}, /* H200, NVLink */
+    /* H200, NVLink */
+    .speed = {.copy = 3.7e12, .select = 3.2e12, .link = 356e9, .latency = 12e-6},
 };

@@ -9,7 +9,10 @@
  *           first, so a host sends 2n(H-1)/H.
  *   topka   one selection, one allgather of P lists, of which a host receives those of all ranks on
  *           other hosts, one merge.
- *   srs     one selection, a reduce-scatter and an allgather, 2 ceil(log2 P) steps, one merge.
+ *   srs     one selection, a reduce-scatter and an allgather, 2 ceil(log2 P) steps, one merge; in each
+ *           step of the reduce-scatter a merge, a cut, and what is cut off goes back.
+ *
+ * An entry that is met in a tensor, or in a merge, costs a sector of memory, however small it is.
  *
  * These three keep what users expect of a sparse allreduce: every rank's own largest entries count.
  * All are of fixed size. The others are chosen by name. */
@@ -19,11 +22,13 @@
 #include "csrc/sparse/algorithm.h"
 
 static const double network = 12.5e9; /* bytes a second a host */
+static const double sector = 32;      /* bytes of memory that are read or written at once */
+static const double passes = 12;      /* of srs over k entries, in each step */
 
 struct model {
     double n, k, ranks, hosts;
     double gradient, acc, entry; /* bytes of one */
-    double copy, link, latency;
+    double copy, select, link, latency;
 };
 
 static struct model model_of(const struct tri_shape *shape, const struct tri_backend *backend,
@@ -38,23 +43,23 @@ static struct model model_of(const struct tri_shape *shape, const struct tri_bac
         .acc = (double)trib_dtype_size(shape->acc),
         .entry = (double)(sizeof(uint32_t) + trib_dtype_size(shape->wire)),
         .copy = backend->speed.copy,
+        .select = backend->speed.select,
         .link = backend->speed.link,
         .latency = backend->speed.latency,
     };
 }
 
-/* acc is made, or, in place, read. */
-static double choosing(const struct model *model, const struct tri_shape *shape)
+/* Bytes by which acc is made, or, in place, read. */
+static double making(const struct model *model, const struct tri_shape *shape)
 {
-    const double bytes = shape->in_place ? model->acc : model->gradient + 2 * model->acc;
-    return model->n * bytes / model->copy;
+    return model->n * (shape->in_place ? model->acc : model->gradient + 2 * model->acc);
 }
 
-/* The result is written: the lists are read. */
+/* The result is written, with what the lists have. */
 static double writing(const struct model *model, const struct tri_shape *shape, double entries)
 {
     const double result = shape->entries ? entries * model->entry : model->n * model->gradient;
-    return (result + entries * model->entry) / model->copy;
+    return (result + entries * sector) / model->copy;
 }
 
 /* Bytes through a rank's link, or through a host's network. */
@@ -66,8 +71,8 @@ static double moving(const struct model *model, double by_rank, double by_host)
 static double dense(const struct model *model, const struct tri_shape *shape)
 {
     const double bytes = model->n * model->acc;
-    const double passes = model->n * (3 * model->acc + model->gradient) / model->copy;
-    return choosing(model, shape) + passes + model->latency +
+    const double made = making(model, shape) + model->n * (3 * model->acc + model->gradient);
+    return made / model->copy + model->latency +
            moving(model, 2 * bytes * (model->ranks - 1) / model->ranks,
                   2 * bytes * (model->hosts - 1) / model->hosts);
 }
@@ -75,7 +80,7 @@ static double dense(const struct model *model, const struct tri_shape *shape)
 static double topka(const struct model *model, const struct tri_shape *shape)
 {
     const double bytes = model->k * model->entry;
-    return choosing(model, shape) + 3 * model->latency +
+    return making(model, shape) / model->select + 3 * model->latency +
            writing(model, shape, model->ranks * model->k) +
            moving(model, bytes * (model->ranks - 1), bytes * model->ranks * (1 - 1 / model->hosts));
 }
@@ -86,8 +91,8 @@ static double srs(const struct model *model, const struct tri_shape *shape)
     double steps = 0; /* the logarithm, rounded up */
     for (int32_t ranks = 1; ranks < shape->size; ranks *= 2)
         steps++;
-    return choosing(model, shape) + (3 + 4 * steps) * model->latency +
-           writing(model, shape, model->k) +
+    return making(model, shape) / model->select + (3 + 4 * steps) * model->latency +
+           steps * passes * model->k * sector / model->copy + writing(model, shape, model->k) +
            moving(model, bytes, bytes * model->ranks / model->hosts);
 }
 

@@ -385,7 +385,7 @@ static trib_status read_wish(uint32_t *k, const struct trib_sparse *sparse, cons
 }
 
 /* Nothing that is queued looks at the state any more. */
-static trib_status settle(const struct trib_sparse *sparse, trib_stream stream)
+static trib_status wait_for_calls(const struct trib_sparse *sparse, trib_stream stream)
 {
     const trib_status status = tri_workspace_wait(&sparse->memory, stream);
     return status != TRIB_OK ? status
@@ -406,7 +406,7 @@ static trib_status set(struct trib_sparse *sparse, const struct wish *wish, trib
     const struct tri_proposal proposal =
         tri_proposal_of(&change.settings, &change.choice, wish->operation, sparse->number);
     change.signature = tri_proposal_signature(&proposal);
-    status = settle(sparse, stream);
+    status = wait_for_calls(sparse, stream);
     if (status == TRIB_OK)
         status = plan(&change, sparse);
     status = tri_agree(comm, &proposal, status, stream);
