@@ -541,8 +541,8 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  *     result   = the sum (or average) over the ranks of what was chosen of their acc
  *     residual = acc, less what of it is in the result
  *
- * The sum of acc over all ranks is the result (before division) plus the sum of all residuals, to the bit where
- * the sums themselves are exact. All ranks get the same bits, in every run.
+ * The sum of acc over all ranks is the result (before division) plus the sum of all residuals, to the
+ * bit where the sums themselves are exact. All ranks get the same bits, in every run.
  *
  * NUMBERS THAT ARE NOT FINITE.  If any rank's acc holds an infinity or a NaN, no rank's call delivers:
  * the result is 0 everywhere, residuals and statistics are as before, trib_sparse_status() is
@@ -617,10 +617,10 @@ TRIB_API trib_status trib_sparse_bytes(uint64_t *out, const trib_comm *comm, siz
                                        trib_dtype dtype, const trib_sparse_options *options);
 
 /** The state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 and f32, whose
- *  residual and sums are f32, or f64. The residual is 0. A call of all ranks; blocking: they compare count, type and
- *  options, and all return TRIB_ERR_MISMATCH if one differs; so do the others if a rank is refused
- *  what it passes (which it is told). If one lacks memory no rank gets a state. `options` may be NULL.
- *  `comm` must outlive the state. All memory is allocated here. */
+ *  residual and sums are f32, or f64. The residual is 0. A call of all ranks; blocking: they compare
+ *  count, type and options, and all return TRIB_ERR_MISMATCH if one differs; so do the others if a rank
+ *  is refused what it passes (which it is told). If one lacks memory no rank gets a state. `options` may
+ *  be NULL. `comm` must outlive the state. All memory is allocated here. */
 TRIB_API trib_status trib_sparse_create(trib_sparse **out, trib_comm *comm, size_t count,
                                         trib_dtype dtype, const trib_sparse_options *options);
 
@@ -683,7 +683,9 @@ typedef struct trib_sparse_statistics {
     uint64_t fallbacks;        /**< selections so far whose first guess missed: slower, not different */
     double residual_norm;      /**< when last measured; -1: never */
 } trib_sparse_statistics;
-#define TRIB_SPARSE_STATISTICS_INIT {(uint32_t)sizeof(trib_sparse_statistics), 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0}
+#define TRIB_SPARSE_STATISTICS_INIT                                                                \
+    {(uint32_t)sizeof(trib_sparse_statistics),                                                     \
+     0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0}
 
 /** Fill `*out` with what has ended so far. Never waits. */
 TRIB_API trib_status trib_sparse_statistics_get(trib_sparse_statistics *out, trib_sparse *sparse);
@@ -691,8 +693,8 @@ TRIB_API trib_status trib_sparse_statistics_get(trib_sparse_statistics *out, tri
 /** Bytes of an export. */
 TRIB_API uint64_t trib_sparse_export_bytes(const trib_sparse *sparse);
 
-/** Write what a later import needs (residual, thresholds, schedule) to host memory. Blocking. In place there is no
- *  residual in it: it is the caller's. */
+/** Write what a later import needs (residual, thresholds, schedule) to host memory. Blocking. In place
+ *  there is no residual in it: it is the caller's. */
 TRIB_API trib_status trib_sparse_export(trib_sparse *sparse, void *out, size_t bytes,
                                         trib_stream stream);
 

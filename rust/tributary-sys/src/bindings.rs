@@ -715,7 +715,7 @@ extern "C" {
         dtype: trib_dtype,
         options: *const trib_sparse_options,
     ) -> trib_status;
-    #[doc = " The state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 and f32, whose\n  residual and sums are f32, or f64. The residual is 0. A call of all ranks; blocking: they compare count, type and\n  options, and all return TRIB_ERR_MISMATCH if one differs; so do the others if a rank is refused\n  what it passes (which it is told). If one lacks memory no rank gets a state. `options` may be NULL.\n  `comm` must outlive the state. All memory is allocated here."]
+    #[doc = " The state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 and f32, whose\n  residual and sums are f32, or f64. The residual is 0. A call of all ranks; blocking: they compare\n  count, type and options, and all return TRIB_ERR_MISMATCH if one differs; so do the others if a rank\n  is refused what it passes (which it is told). If one lacks memory no rank gets a state. `options` may\n  be NULL. `comm` must outlive the state. All memory is allocated here."]
     pub fn trib_sparse_create(
         out: *mut *mut trib_sparse,
         comm: *mut trib_comm,
@@ -756,7 +756,7 @@ extern "C" {
     ) -> trib_status;
     #[doc = " Bytes of an export."]
     pub fn trib_sparse_export_bytes(sparse: *const trib_sparse) -> u64;
-    #[doc = " Write what a later import needs (residual, thresholds, schedule) to host memory. Blocking. In place there is no\n  residual in it: it is the caller's."]
+    #[doc = " Write what a later import needs (residual, thresholds, schedule) to host memory. Blocking. In place\n  there is no residual in it: it is the caller's."]
     pub fn trib_sparse_export(
         sparse: *mut trib_sparse,
         out: *mut ::core::ffi::c_void,
