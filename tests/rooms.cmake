@@ -22,7 +22,7 @@ set(csrc/sparse "${base}|${libc}|${seams}|csrc/core/.*|csrc/sparse/.*")
 set(csrc/host "${base}|${libc}|${seams}|csrc/host/.*|kernels/cpu/kernels_cpu\\.h|${system}")
 set(csrc/nccl "${base}|${libc}|${seams}|csrc/nccl/.*|kernels/cuda/kernels_cuda\\.h|pthread\\.h|${cuda}|nccl\\.h")
 set(kernels/cpu "${base}|kernels/(kernels|sparse)\\.h|${libc}|(cpuid|immintrin)\\.h|kernels/cpu/.*")
-set(kernels/cuda "${base}|kernels/(kernels|sparse)\\.h|${libc}|cstddef|cstdint|kernels/cuda/.*|${cuda}")
+set(kernels/cuda "${base}|kernels/(kernels|sparse)\\.h|${libc}|atomic|cstddef|cstdint|kernels/cuda/.*|${cuda}")
 # The files that lie in csrc and kernels themselves: api.c, backend.h, backends.c; kernels.h.
 set(csrc "${base}|${libc}|${seams}|csrc/core/.*|csrc/reduce/.*|csrc/sparse/.*")
 set(kernels "tributary\\.h|${libc}|kernels/sparse\\.h")
