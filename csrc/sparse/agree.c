@@ -228,14 +228,20 @@ static trib_status poll_ranks(struct trib_comm *comm, const struct vote *own, tr
     return status;
 }
 
+/* What this rank itself has to say comes first, whatever the others do. */
+static trib_status cast_vote(struct trib_comm *comm, const struct vote *own, trib_stream stream)
+{
+    char detail[TRI_DETAIL_SIZE];
+    (void)snprintf(detail, sizeof detail, "%s", own->status == TRIB_OK ? "" : tri_detail());
+    const trib_status status = poll_ranks(comm, own, stream);
+    return own->status == TRIB_OK ? status : tri_fail(own->status, "%s", detail);
+}
+
 trib_status tri_agree(struct trib_comm *comm, const struct tri_proposal *proposal, trib_status own,
                       trib_stream stream)
 {
     const struct vote vote = {.proposal = *proposal, .status = own};
-    char detail[TRI_DETAIL_SIZE];
-    (void)snprintf(detail, sizeof detail, "%s", own == TRIB_OK ? "" : tri_detail());
-    const trib_status status = poll_ranks(comm, &vote, stream);
-    return own == TRIB_OK ? status : tri_fail(own, "%s", detail);
+    return cast_vote(comm, &vote, stream);
 }
 
 trib_status tri_agree_refused(struct trib_comm *comm, int operation, trib_status why,
@@ -243,10 +249,7 @@ trib_status tri_agree_refused(struct trib_comm *comm, int operation, trib_status
 {
     const struct vote vote = {
         .proposal = {.operation = operation}, .status = why, .refused = 1};
-    char detail[TRI_DETAIL_SIZE];
-    (void)snprintf(detail, sizeof detail, "%s", tri_detail());
-    (void)poll_ranks(comm, &vote, stream);
-    return tri_fail(why, "%s", detail);
+    return cast_vote(comm, &vote, stream);
 }
 
 trib_status tri_agree_hosts(struct trib_comm *comm, trib_stream stream)

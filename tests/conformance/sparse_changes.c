@@ -171,32 +171,46 @@ static void move_memory(const struct move *move)
     move->to->step = move->from->step;
 }
 
+/* Both states; they are closed even if one of them could not be made. */
+static bool open_move(struct move *move, struct sparse_session *session,
+                      const struct sparse_plan *from, const struct sparse_plan *to)
+{
+    move->from = need(1, sizeof *move->from);
+    move->to = need(1, sizeof *move->to);
+    return sparse_trial_open(move->from, &session->team, from) &
+           sparse_trial_open(move->to, &session->team, to);
+}
+
+/* The end of the case, too. */
+static void close_move(struct move *move, struct sparse_session *session)
+{
+    sparse_trial_close(move->from);
+    sparse_trial_close(move->to);
+    free(move->from);
+    free(move->to);
+    check_end();
+    sparse_session_mend(session);
+}
+
 /* A state that takes over an export goes on as the other one does. */
 static void continues(struct sparse_session *session)
 {
     for (int i = 0; i < PLANS; i++) {
         if (!taken(session, i))
             continue;
-        struct sparse_trial *from = need(1, sizeof *from), *to = need(1, sizeof *to);
         const struct sparse_plan plan = planned(session, i);
-        struct move move = {from, to, 0};
+        struct move move = {.add = 0};
         named(session, "import", &plan);
-        if (sparse_trial_open(from, &session->team, &plan) &
-            sparse_trial_open(to, &session->team, &plan) &&
-            sparse_trial_steps(from, 5) && sparse_trial_steps(to, 2)) {
+        if (open_move(&move, session, &plan, &plan) && sparse_trial_steps(move.from, 5) &&
+            sparse_trial_steps(move.to, 2)) {
             check_ranks(session->team.size, move_rank, &move);
             move_memory(&move);
-            if (sparse_trial_steps(to, 30) && sparse_trial_steps(from, 30))
+            if (sparse_trial_steps(move.to, 30) && sparse_trial_steps(move.from, 30))
                 for (int step = 5; step < 35; step++)
-                    CHECK_MSG(from->trace[step] == to->trace[step],
+                    CHECK_MSG(move.from->trace[step] == move.to->trace[step],
                               "step %d gives other bytes in the state that was imported", step);
         }
-        sparse_trial_close(from);
-        sparse_trial_close(to);
-        free(from);
-        free(to);
-        check_end();
-        sparse_session_mend(session);
+        close_move(&move, session);
     }
 }
 
@@ -204,50 +218,36 @@ static void continues(struct sparse_session *session)
  * nothing else changes; or in its place, and the schedule begins anew. */
 static void takes(struct sparse_session *session, int i, trib_dtype dtype, int32_t add)
 {
-    struct sparse_trial *from = need(1, sizeof *from), *to = need(1, sizeof *to);
     struct sparse_plan plan = planned(session, 1), other = planned(session, i);
-    struct move move = {from, to, add};
+    struct move move = {.add = add};
     plan.dtype = other.dtype = dtype;
     other.k = 36;
     named(session, add ? "import, added" : "import of another algorithm", &other);
-    if (sparse_trial_open(from, &session->team, &plan) &
-        sparse_trial_open(to, &session->team, &other) &&
-        sparse_trial_steps(from, 5) && sparse_trial_steps(to, 3)) {
+    if (open_move(&move, session, &plan, &other) && sparse_trial_steps(move.from, 5) &&
+        sparse_trial_steps(move.to, 3)) {
         check_ranks(session->team.size, move_rank, &move);
         if (!add)
-            sparse_reference_reset(&to->reference);
-        sparse_trial_steps(to, 5);
+            sparse_reference_reset(&move.to->reference);
+        sparse_trial_steps(move.to, 5);
     }
-    sparse_trial_close(from);
-    sparse_trial_close(to);
-    free(from);
-    free(to);
-    check_end();
-    sparse_session_mend(session);
+    close_move(&move, session);
 }
 
 /* The same algorithm with another k: what it has learned is of no use. */
 static void begins_anew(struct sparse_session *session, int i)
 {
-    struct sparse_trial *from = need(1, sizeof *from), *to = need(1, sizeof *to);
     const struct sparse_plan plan = planned(session, i);
-    struct sparse_plan other = planned(session, i);
-    struct move move = {from, to, 0};
+    struct sparse_plan other = planned(session, i); /* with other gradients */
+    struct move move = {.add = 0};
     other.k = 60;
     named(session, "import of another k", &other);
-    if (sparse_trial_open(from, &session->team, &plan) &
-        sparse_trial_open(to, &session->team, &other) &&
-        sparse_trial_steps(from, 5) && sparse_trial_steps(to, 2)) {
+    if (open_move(&move, session, &plan, &other) && sparse_trial_steps(move.from, 5) &&
+        sparse_trial_steps(move.to, 2)) {
         check_ranks(session->team.size, move_rank, &move);
-        sparse_reference_reset(&to->reference);
-        sparse_trial_steps(to, 34);
+        sparse_reference_reset(&move.to->reference);
+        sparse_trial_steps(move.to, 34);
     }
-    sparse_trial_close(from);
-    sparse_trial_close(to);
-    free(from);
-    free(to);
-    check_end();
-    sparse_session_mend(session);
+    close_move(&move, session);
 }
 
 static void foreign(struct sparse_session *session)
