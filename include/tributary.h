@@ -405,11 +405,14 @@ typedef struct trib_counters {
     uint64_t workspace_bytes; /**< scratch memory held */
     uint64_t lists_queued;    /**< list and weighted-average calls queued */
     uint64_t lists_committed; /**< of those, how many have written their tensors on this rank */
+    uint64_t lists_refused;   /**< of those, weighted averages that have written nothing because a
+                               *   rank's weight was not valid: the same number on every rank */
 } trib_counters;
-#define TRIB_COUNTERS_INIT {(uint32_t)sizeof(trib_counters), 0, 0, 0, 0, 0, 0, 0}
+#define TRIB_COUNTERS_INIT {(uint32_t)sizeof(trib_counters), 0, 0, 0, 0, 0, 0, 0, 0}
 
-/** Fill `*out`. `lists_committed` is exact once the stream has been waited for; it tells, after an
- *  abort, whether the last list was written on this rank. Also after an abort. */
+/** Fill `*out`. `lists_committed` and `lists_refused` are exact once the stream has been waited for;
+ *  the first tells, after an abort, whether the last list was written on this rank. Also after an
+ *  abort. */
 TRIB_API trib_status trib_comm_counters(trib_counters *out, trib_comm *comm);
 
 /** Wait until everything queued on this communicator has run on all ranks of this process; then
@@ -522,8 +525,13 @@ TRIB_API trib_status trib_broadcast_list(trib_comm *comm, const trib_tensor *ten
  *  This rank's weight is `weight`, or, if `device_weight` is not NULL, the float that lies there in
  *  device memory when the stream comes to this call. Weights are finite and not negative. A rank of
  *  weight 0 contributes nothing (its values, NaN included, are not looked at) and receives the
- *  average like the others. If the weights add up to 0, or one of them is not valid, every tensor
- *  stays as it was.
+ *  average like the others. If the weights add up to 0, every tensor stays as it was.
+ *
+ *  A weight that is not valid (negative, infinite, NaN), from the host or from the device, on any
+ *  rank, and weights whose sum f32 cannot hold, are no failure of the call: this rank alone would
+ *  return, and the others wait for it. Every rank's call is queued and returns TRIB_OK, no rank
+ *  writes a tensor, and afterwards every rank can tell: `device_total` is NaN, and
+ *  trib_counters.lists_refused has grown by 1. The communicator stays usable.
  *
  *  `device_total` (device memory, may be NULL) receives the sum of the weights: a number above 0 if
  *  the tensors were written, 0 or NaN if not. No host wait, one collective a type. Types f16, bf16,

@@ -39,6 +39,12 @@ struct tri_weight {
     float value;
 };
 
+/* What became of a rank's lists: counted by their commits, in shared memory (see alloc_shared). */
+struct tri_list_counts {
+    uint32_t committed;
+    uint32_t refused; /* for their weights */
+};
+
 struct tri_kernels {
     const char *name; /* "cpu", "cuda" */
 
@@ -53,12 +59,13 @@ struct tri_kernels {
 
     /* commit: *decision = 1 if the spreading may happen, else 0: *abort_word is 0 and, if `total` is
      * not NULL (an element of type `total_dtype`, f32 or f64), *total is finite and above 0. If so,
-     * *committed += 1. `total_out`, if not NULL, receives (float)*total if so, 0 if the abort word
-     * and *total are 0, otherwise NaN. abort_word and committed are shared memory (see
-     * alloc_shared), decision is not. */
-    trib_status (*commit)(uint32_t *decision, const uint32_t *abort_word, uint32_t *committed,
-                          const void *total, trib_dtype total_dtype, float *total_out,
-                          trib_stream stream);
+     * counts->committed += 1; if the abort word is 0 and *total is none of that nor 0,
+     * counts->refused += 1. `total_out`, if not NULL, receives (float)*total if so, 0 if the abort
+     * word and *total are 0, otherwise NaN. abort_word and counts are shared memory, decision is
+     * not. */
+    trib_status (*commit)(uint32_t *decision, const uint32_t *abort_word,
+                          struct tri_list_counts *counts, const void *total,
+                          trib_dtype total_dtype, float *total_out, trib_stream stream);
 
     /* unpack: if *decision is not 0, data[i] = bucket[offset + i] of every slice; otherwise nothing.
      * With `weighted` != 0: data[i] = (slice type)(bucket[offset + i] / bucket[last]), rounded to

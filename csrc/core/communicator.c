@@ -246,7 +246,9 @@ void tri_comm_counters(trib_counters *out, struct trib_comm *comm)
     out->engine_calls = comm->engine_calls;
     out->workspace_bytes = comm->workspace.held;
     out->lists_queued = comm->lists_queued;
-    out->lists_committed = tri_workspace_committed(&comm->workspace);
+    const struct tri_list_counts lists = tri_workspace_lists(&comm->workspace);
+    out->lists_committed = lists.committed;
+    out->lists_refused = lists.refused;
 }
 
 trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms)

@@ -77,7 +77,8 @@ trib_status tri_workspace_reserve(struct trib_comm *comm, size_t bytes)
         return TRIB_OK;
     const trib_status status = workspace->ops == NULL
                                    ? tri_workspace_open(workspace, comm->backend->device,
-                                                        comm->device, sizeof(uint32_t))
+                                                        comm->device,
+                                                        sizeof(struct tri_list_counts))
                                    : TRIB_OK;
     if (status != TRIB_OK)
         return status;
@@ -128,10 +129,13 @@ trib_status tri_workspace_end(struct trib_comm *comm, trib_stream stream)
     return tri_workspace_mark(&comm->workspace, comm->state, stream);
 }
 
-uint64_t tri_workspace_committed(const struct tri_workspace *workspace)
+struct tri_list_counts tri_workspace_lists(const struct tri_workspace *workspace)
 {
-    const uint32_t *committed = workspace->shared;
-    return committed == NULL ? 0 : __atomic_load_n(committed, __ATOMIC_ACQUIRE);
+    const struct tri_list_counts *counts = workspace->shared;
+    if (counts == NULL)
+        return (struct tri_list_counts){0, 0};
+    return (struct tri_list_counts){__atomic_load_n(&counts->committed, __ATOMIC_ACQUIRE),
+                                    __atomic_load_n(&counts->refused, __ATOMIC_ACQUIRE)};
 }
 
 /* Workspaces whose communicators are gone and whose last use had not ended. Pushed one by one,

@@ -24,7 +24,7 @@ struct tri_workspace {
     int32_t device;
     struct tri_block *blocks;
     uint64_t held;       /* bytes in all blocks */
-    void *shared;        /* shared memory; a communicator's: uint32_t, lists written on this rank */
+    void *shared;        /* shared memory; a communicator's: struct tri_list_counts */
     trib_event event;    /* where the last use ends, */
     bool used;           /* if there was one, */
     bool lost;           /* and that could be recorded; else it is never used again, nor freed */
@@ -67,8 +67,8 @@ trib_status tri_workspace_begin(struct trib_comm *comm, trib_stream stream);
 /* If it fails the communicator is over: nothing tells when the workspace is free again. */
 trib_status tri_workspace_end(struct trib_comm *comm, trib_stream stream);
 
-/* How many lists have been written. */
-uint64_t tri_workspace_committed(const struct tri_workspace *workspace);
+/* What became of the communicator's lists so far. Any time. */
+struct tri_list_counts tri_workspace_lists(const struct tri_workspace *workspace);
 
 /* Let the last use end, for at most `patience_ns`. */
 void tri_workspace_settle(const struct tri_workspace *workspace, uint64_t patience_ns);

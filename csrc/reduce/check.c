@@ -1,5 +1,4 @@
 /* Every argument of a list call. */
-#include <math.h>
 #include <stdio.h>
 
 #include "csrc/base/types.h"
@@ -45,16 +44,14 @@ static trib_status check_word(const struct trib_comm *comm, const struct tri_lis
                              : tri_check_memory(comm, list->operation, argument, word, bytes);
 }
 
+/* The weight itself is for the kernels to judge: refused here, it would be so on this rank alone,
+ * and the others would wait for its part. */
 static trib_status check_weight(const struct trib_comm *comm, const struct tri_list *list)
 {
     const struct tri_weight *weight = &list->weight;
     trib_status status = TRIB_OK;
     if (weight->device != NULL)
         status = check_word(comm, list, "device_weight", weight->device);
-    else if (!isfinite(weight->value) || weight->value < 0)
-        status = tri_fail_call(comm, list->operation, TRIB_ERR_INVALID_ARGUMENT,
-                               "`weight` is %g; expected a finite number, 0 or more",
-                               (double)weight->value);
     if (status == TRIB_OK && list->total_out != NULL)
         status = check_word(comm, list, "device_total", list->total_out);
     return status;

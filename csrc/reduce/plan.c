@@ -176,7 +176,7 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
     out->total_out = list->total_out;
     out->decision = &tri_workspace_words(comm)->decision;
     out->abort_word = comm->backend->transport->abort_word(comm->transport);
-    out->committed = comm->workspace.shared;
+    out->counts = comm->workspace.shared;
     make_buckets(out, comm, list, layout);
     make_slices(out, list, layout);
 }
@@ -215,7 +215,7 @@ static trib_status commit(const struct tri_plan *plan)
     const char *total = NULL;
     if (plan->weighted)
         total = (const char *)bucket->data + (bucket->count - 1) * trib_dtype_size(bucket->dtype);
-    return plan->backend->kernels->commit(plan->decision, plan->abort_word, plan->committed, total,
+    return plan->backend->kernels->commit(plan->decision, plan->abort_word, plan->counts, total,
                                           bucket->dtype, plan->total_out, plan->stream);
 }
 

@@ -51,7 +51,7 @@ struct tri_plan {
     float *total_out;
     uint32_t *decision;
     const uint32_t *abort_word;
-    uint32_t *committed;
+    struct tri_list_counts *counts;
     size_t nbuckets;
     struct tri_bucket buckets[TRI_MAX_BUCKETS];
     struct tri_call calls[TRI_MAX_BUCKETS]; /* the collective of each bucket */

@@ -19,31 +19,40 @@ __device__ inline void store_shared(uint32_t *word, uint32_t value)
     asm volatile("st.release.sys.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
 }
 
+// This stream is the only writer.
+__device__ inline void count(uint32_t *counter)
+{
+    store_shared(counter, load_shared(counter) + 1);
+}
+
 template <typename T>
-__global__ void commit(uint32_t *decision, const uint32_t *abort_word, uint32_t *committed,
+__global__ void commit(uint32_t *decision, const uint32_t *abort_word, tri_list_counts *counts,
                        const T *total, float *total_out)
 {
     // Read once: decision and total_out must tell the same story.
     const bool aborted = load_shared(abort_word) != 0;
-    bool go = !aborted;
+    bool go = !aborted, none = false;
     if (total != nullptr) {
         const T sum = *total;
         go = go && isfinite(sum) && sum > T(0);
+        none = !aborted && sum == T(0);
         if (total_out != nullptr)
-            *total_out = !aborted && (go || sum == T(0)) ? static_cast<float>(sum) : nanf("");
+            *total_out = go || none ? static_cast<float>(sum) : nanf("");
     }
     *decision = go ? 1 : 0;
-    if (go) // this stream is the only writer
-        store_shared(committed, load_shared(committed) + 1);
+    if (go)
+        count(&counts->committed);
+    else if (!aborted && !none)
+        count(&counts->refused);
 }
 
 } // namespace
 
-trib_status tri_cuda_commit(uint32_t *decision, const uint32_t *abort_word, uint32_t *committed,
-                            const void *total, trib_dtype total_dtype, float *total_out,
-                            trib_stream stream)
+trib_status tri_cuda_commit(uint32_t *decision, const uint32_t *abort_word,
+                            struct tri_list_counts *counts, const void *total,
+                            trib_dtype total_dtype, float *total_out, trib_stream stream)
 {
-    void *arguments[] = {&decision, &abort_word, &committed, &total, &total_out};
+    void *arguments[] = {&decision, &abort_word, &counts, &total, &total_out};
     const void *kernel = total_dtype == TRIB_F64
                              ? reinterpret_cast<const void *>(commit<double>)
                              : reinterpret_cast<const void *>(commit<float>);

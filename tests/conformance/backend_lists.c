@@ -241,10 +241,10 @@ static void check_total(struct list *list, enum weights weights, bool written, c
     float found;
     const float total = total_of(weights, list->size);
     memcpy(&found, guarded_found(&list->scalars, 4), sizeof found);
-    if (written)
+    if (written || weights == NONE)
         CHECK_MSG(found == total, "%s: the total is %g, not %g", what, found, total);
     else
-        CHECK_MSG(found == 0 || isnan(found), "%s: the total is %g, not 0 or NaN", what, found);
+        CHECK_MSG(isnan(found), "%s: the total is %g, not NaN", what, found);
     memcpy(guarded_image(&list->scalars, 4), &found, sizeof found);
 }
 
@@ -271,10 +271,12 @@ static bool try_weights(struct list *list, enum form form, enum weights weights,
     check_total(list, weights, written, what);
     CHECK_OK(trib_comm_counters(&after, list->comm));
     CHECK_MSG(after.lists_queued == before.lists_queued + 1 &&
-                  after.lists_committed == before.lists_committed + written,
-              "%s: %d lists queued, %d committed", what,
+                  after.lists_committed == before.lists_committed + written &&
+                  after.lists_refused == before.lists_refused + (weights > NONE),
+              "%s: %d lists queued, %d committed, %d refused", what,
               (int)(after.lists_queued - before.lists_queued),
-              (int)(after.lists_committed - before.lists_committed));
+              (int)(after.lists_committed - before.lists_committed),
+              (int)(after.lists_refused - before.lists_refused));
     return compare(list, what);
 }
 
@@ -301,8 +303,7 @@ static bool every_weight(struct list *list)
     bool good = true;
     for (int weights = 0; weights < WEIGHTS && good; weights++)
         for (int on_device = 0; on_device < 2 && good; on_device++)
-            if (on_device || weights <= NONE) /* a bad weight in an argument is refused at once */
-                good = try_weights(list, FLOATS, (enum weights)weights, on_device != 0);
+            good = try_weights(list, FLOATS, (enum weights)weights, on_device != 0);
     return good && try_weights(list, ONE, UNEVEN, false) && try_weights(list, EMPTY, UNEVEN, true);
 }
 

@@ -11,44 +11,46 @@ enum { ARENA_BYTES = 96 << 20 };
 
 /* The place's words; the decision, the total and its copy lie in the arena. */
 struct words {
-    uint32_t *abort_word, *committed;
+    uint32_t *abort_word;
+    struct tri_list_counts *counts;
 };
 
 static void commit_case(struct arena *arena, const struct words *words, uint32_t abort_word,
                         trib_dtype dtype, const double *total, bool wants_total)
 {
     const struct kernels_place *place = arena->place;
-    uint32_t committed = 41;
+    struct tri_list_counts counts = {41, 17};
     arena_reset(arena);
     const size_t decision = arena_place(arena, sizeof(uint32_t), 0);
     const size_t sum = arena_place(arena, sizeof(double), 0);
     const size_t copy = arena_place(arena, sizeof(float), 4);
     place->upload(words->abort_word, &abort_word, sizeof abort_word);
-    place->upload(words->committed, &committed, sizeof committed);
+    place->upload(words->counts, &counts, sizeof counts);
     if (total != NULL)
         kernels_put(arena->image + sum, dtype, *total);
     arena_upload(arena);
 
     CHECK_OK(place->kernels->commit((uint32_t *)(void *)(arena->device + decision),
-                                    words->abort_word, words->committed,
+                                    words->abort_word, words->counts,
                                     total != NULL ? arena->device + sum : NULL, dtype,
                                     wants_total ? (float *)(void *)(arena->device + copy) : NULL,
                                     place->stream));
 
     const bool go = abort_word == 0 && (total == NULL || (isfinite(*total) && *total > 0));
-    const uint32_t expected = go ? 1 : 0;
+    const bool none = abort_word == 0 && total != NULL && *total == 0;
+    const uint32_t expected = go ? 1 : 0, refused = !go && !none && abort_word == 0 ? 1 : 0;
     memcpy(arena->image + decision, &expected, sizeof expected);
     if (wants_total) {
-        const bool told = go || (abort_word == 0 && *total == 0);
-        kernels_put(arena->image + copy, TRIB_F32, told ? *total : (double)NAN);
+        kernels_put(arena->image + copy, TRIB_F32, go || none ? *total : (double)NAN);
         arena_mark(arena, copy, 1, TRIB_F32);
     }
     if (total != NULL)
         arena_mark(arena, sum, 1, dtype);
     (void)arena_check(arena, "decision, total and its copy");
-    place->download(&committed, words->committed, sizeof committed);
-    CHECK_MSG(committed == 41 + expected, "committed is %u after a %s", (unsigned)committed,
-              go ? "commit" : "refusal");
+    place->download(&counts, words->counts, sizeof counts);
+    CHECK_MSG(counts.committed == 41 + expected && counts.refused == 17 + refused,
+              "committed is %u and refused %u after %s", (unsigned)counts.committed,
+              (unsigned)counts.refused, go ? "a commit" : refused ? "a refusal" : "neither");
 }
 
 void kernels_commit(struct arena *arena)
@@ -71,7 +73,7 @@ void kernels_commit(struct arena *arena)
     }
     check_end();
     place->free_shared(words.abort_word);
-    place->free_shared(words.committed);
+    place->free_shared(words.counts);
 }
 
 /* ---------------------------------------------------------------------------------------- plain */

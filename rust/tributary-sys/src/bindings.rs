@@ -164,10 +164,12 @@ pub struct trib_counters {
     pub lists_queued: u64,
     #[doc = " of those, how many have written their tensors on this rank"]
     pub lists_committed: u64,
+    #[doc = " of those, weighted averages that have written nothing because a\n   rank's weight was not valid: the same number on every rank"]
+    pub lists_refused: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of trib_counters"][::core::mem::size_of::<trib_counters>() - 56usize];
+    ["Size of trib_counters"][::core::mem::size_of::<trib_counters>() - 64usize];
     ["Alignment of trib_counters"][::core::mem::align_of::<trib_counters>() - 8usize];
     ["Offset of field: trib_counters::size"][::core::mem::offset_of!(trib_counters, size) - 0usize];
     ["Offset of field: trib_counters::reserved"]
@@ -184,6 +186,8 @@ const _: () = {
         [::core::mem::offset_of!(trib_counters, lists_queued) - 40usize];
     ["Offset of field: trib_counters::lists_committed"]
         [::core::mem::offset_of!(trib_counters, lists_committed) - 48usize];
+    ["Offset of field: trib_counters::lists_refused"]
+        [::core::mem::offset_of!(trib_counters, lists_refused) - 56usize];
 };
 #[doc = " One tensor's sparse allreduce on one rank: residual, thresholds, counters and scratch memory."]
 #[repr(C)]
@@ -550,7 +554,7 @@ extern "C" {
     pub fn trib_comm_abort_handle(out: *mut *mut trib_abort, comm: *mut trib_comm) -> trib_status;
     #[doc = " TRIB_OK, or why the communicator is no longer usable: TRIB_ERR_ABORTED, TRIB_ERR_CLOSED, or the\n  status of what failed on a stream, with its detail (a mistake found there is named here only:\n  calls after it return TRIB_ERR_ABORTED). Never waits."]
     pub fn trib_comm_status(comm: *mut trib_comm) -> trib_status;
-    #[doc = " Fill `*out`. `lists_committed` is exact once the stream has been waited for; it tells, after an\n  abort, whether the last list was written on this rank. Also after an abort."]
+    #[doc = " Fill `*out`. `lists_committed` and `lists_refused` are exact once the stream has been waited for;\n  the first tells, after an abort, whether the last list was written on this rank. Also after an\n  abort."]
     pub fn trib_comm_counters(out: *mut trib_counters, comm: *mut trib_comm) -> trib_status;
     #[doc = " Wait until everything queued on this communicator has run on all ranks of this process; then\n  release what the engine holds, in the background. Ranks of one process may close one after the\n  other: the last one does the waiting. If `timeout_ms` passes first, the communicator is aborted\n  and TRIB_ERR_TIMEOUT returned. Later calls return TRIB_ERR_CLOSED; trib_comm_destroy is still to\n  be called."]
     pub fn trib_comm_close(comm: *mut trib_comm, timeout_ms: u32) -> trib_status;
@@ -693,7 +697,7 @@ extern "C" {
         root: i32,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Replace `n` tensors, in place, by their weighted average over the ranks:\n  sum(w_i * x_i) / sum(w_i), in the way of trib_allreduce_list.\n\n  This rank's weight is `weight`, or, if `device_weight` is not NULL, the float that lies there in\n  device memory when the stream comes to this call. Weights are finite and not negative. A rank of\n  weight 0 contributes nothing (its values, NaN included, are not looked at) and receives the\n  average like the others. If the weights add up to 0, or one of them is not valid, every tensor\n  stays as it was.\n\n  `device_total` (device memory, may be NULL) receives the sum of the weights: a number above 0 if\n  the tensors were written, 0 or NaN if not. No host wait, one collective a type. Types f16, bf16,\n  f32 (summed in f32) and f64."]
+    #[doc = " Replace `n` tensors, in place, by their weighted average over the ranks:\n  sum(w_i * x_i) / sum(w_i), in the way of trib_allreduce_list.\n\n  This rank's weight is `weight`, or, if `device_weight` is not NULL, the float that lies there in\n  device memory when the stream comes to this call. Weights are finite and not negative. A rank of\n  weight 0 contributes nothing (its values, NaN included, are not looked at) and receives the\n  average like the others. If the weights add up to 0, every tensor stays as it was.\n\n  A weight that is not valid (negative, infinite, NaN), from the host or from the device, on any\n  rank, and weights whose sum f32 cannot hold, are no failure of the call: this rank alone would\n  return, and the others wait for it. Every rank's call is queued and returns TRIB_OK, no rank\n  writes a tensor, and afterwards every rank can tell: `device_total` is NaN, and\n  trib_counters.lists_refused has grown by 1. The communicator stays usable.\n\n  `device_total` (device memory, may be NULL) receives the sum of the weights: a number above 0 if\n  the tensors were written, 0 or NaN if not. No host wait, one collective a type. Types f16, bf16,\n  f32 (summed in f32) and f64."]
     pub fn trib_weighted_average(
         comm: *mut trib_comm,
         tensors: *const trib_tensor,

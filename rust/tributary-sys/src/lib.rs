@@ -50,6 +50,7 @@ pub const TRIB_COUNTERS_INIT: trib_counters = trib_counters {
     workspace_bytes: 0,
     lists_queued: 0,
     lists_committed: 0,
+    lists_refused: 0,
 };
 
 /// The default of every field, with `size` set: `TRIB_SPARSE_OPTIONS_INIT` of the header.
