@@ -7,6 +7,7 @@
 #include "csrc/base/status.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
+#include "csrc/nccl/quiesce.h"
 #include "csrc/nccl/shared.h"
 
 /* Guards the list of cliques that ranks may still join, and the letting go of references: so a rank
@@ -25,7 +26,13 @@ static trib_status create(struct tri_nccl_clique **out)
     void *word = NULL;
     if (clique == NULL)
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for a communicator");
-    trib_status status = tri_nccl_alloc_shared(&word, sizeof(uint32_t));
+    tri_nccl_watch_exit(-1);
+    trib_status status = tri_nccl_reaper_hold();
+    if (status == TRIB_OK) {
+        status = tri_nccl_alloc_shared(&word, sizeof(uint32_t));
+        if (status != TRIB_OK)
+            tri_nccl_reaper_let_go();
+    }
     if (status != TRIB_OK) {
         free(clique);
         return status;
@@ -34,6 +41,7 @@ static trib_status create(struct tri_nccl_clique **out)
     if (clique->state == NULL || pthread_mutex_init(&clique->lock, NULL) != 0) {
         tri_abort_release(clique->state);
         tri_nccl_free_shared(word);
+        tri_nccl_reaper_let_go();
         free(clique);
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for an abort state");
     }
@@ -60,6 +68,7 @@ static void discard(struct tri_nccl_clique *clique)
     tri_abort_release(clique->state);
     tri_nccl_free_shared(clique->word);
     pthread_mutex_destroy(&clique->lock);
+    tri_nccl_reaper_let_go();
     free(clique);
 }
 
@@ -227,6 +236,7 @@ trib_status tri_nccl_equip(struct tri_transport *transport)
     tri_nccl_leave(&scope);
     if (error != cudaSuccess)
         return tri_nccl_cuda_fail(error, "preparing a communicator", transport->device);
+    tri_nccl_watch_exit(transport->device);
     return status;
 }
 
@@ -277,6 +287,7 @@ static void free_clique(struct tri_nccl_clique *clique)
         free(rank);
     }
     pthread_mutex_destroy(&clique->lock);
+    tri_nccl_reaper_let_go();
     free(clique);
 }
 
@@ -295,7 +306,7 @@ static bool let_go(struct tri_nccl_clique *clique, bool last_too)
 }
 
 /* The last reference is kept while an abort may still be on its way: its hook is waited for, and
- * adds a reference if it starts the reaper. If it has not begun, it never will, and this does its
+ * adds a reference if it calls the reaper. If it has not begun, it never will, and this does its
  * work. */
 void tri_nccl_release(struct tri_nccl_clique *clique)
 {

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "csrc/base/abort.h"
+#include "csrc/nccl/reaper.h"
 #include "tributary.h"
 
 enum tri_nccl_stage {
@@ -58,11 +59,17 @@ struct tri_nccl_clique {
     uint32_t *word;
     struct tri_nccl_key key;
 
+    /* The reaper's, once it is posted (reap.c): when it begins to complain of calls that have not
+     * come back, and whether it did. */
+    struct tri_nccl_errand errand;
+    uint64_t patience;
+    bool warned;
+
     /* Guarded by the registry's lock in clique.c. */
     struct tri_nccl_clique *next;
     bool listed;
 
-    /* Of every transport not yet destroyed, and of every helper thread. Atomic, because an abort
+    /* Of every transport not yet destroyed, and of every helper thread and errand. Atomic, because an abort
      * adds one and must not wait for the registry's lock: only who is sure of a reference that
      * stays adds another, so it needs no lock. Joining, which takes one from the list, and letting
      * go hold the registry's lock. */

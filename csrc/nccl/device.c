@@ -154,6 +154,12 @@ void tri_nccl_leave(const struct tri_nccl_scope *scope)
         (void)tri_nccl_driver.set_current(scope->saved);
 }
 
+void tri_nccl_relax(void)
+{
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+}
+
 /* One lock; in steps of 5 ms, so that an abort is seen. */
 static bool lock_one(pthread_mutex_t *lock, const struct trib_abort *state)
 {

@@ -57,6 +57,9 @@ trib_status tri_nccl_move(struct tri_nccl_scope *scope, int32_t device);
 trib_status tri_nccl_enter_any(struct tri_nccl_scope *scope);
 void tri_nccl_leave(const struct tri_nccl_scope *scope);
 
+/* For threads of the library's own: what they do spoils no capture that another thread is making. */
+void tri_nccl_relax(void);
+
 /* The right to issue NCCL operations on every device of the set `devices` (bit i: device i). False,
  * with nothing locked, if `state` is stopped while waiting. */
 bool tri_nccl_issue_lock(uint64_t devices, const struct trib_abort *state);

@@ -7,7 +7,7 @@
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/ops.h"
-#include "csrc/nccl/task.h"
+#include "csrc/nccl/reaper.h"
 
 trib_status tri_nccl_alloc(int32_t device, void **out, size_t bytes)
 {
@@ -45,43 +45,32 @@ trib_status tri_nccl_free(int32_t device, void *data)
 }
 
 struct leaving {
+    struct tri_nccl_errand errand; /* first */
     void *data;
-    int32_t device;
 };
 
-/* Relaxed, because otherwise freeing would spoil a capture that another thread is making. */
-static trib_status free_relaxed(const struct leaving *leaving)
+static void free_leaving(struct tri_nccl_errand *errand)
 {
-    struct tri_nccl_scope scope;
-    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    trib_status status = tri_nccl_enter(&scope, leaving->device);
-    if (status != TRIB_OK)
-        return status;
-    (void)cudaThreadExchangeStreamCaptureMode(&mode); /* the thread ends: nothing to put back */
-    status = tri_nccl_free(leaving->device, leaving->data);
-    tri_nccl_leave(&scope);
-    return status;
-}
-
-static void free_leaving(void *argument)
-{
-    if (free_relaxed(argument) != TRIB_OK)
+    struct leaving *leaving = (struct leaving *)errand;
+    if (tri_nccl_free(errand->device, leaving->data) != TRIB_OK)
         tri_log(TRIB_LOG_ERROR, "memory is leaked: %s", tri_detail());
-    free(argument);
+    free(leaving);
 }
 
 /* cudaFree may wait for everything on the device. A kernel there may wait for a rank that only this
  * thread can drive. */
 void tri_nccl_free_later(int32_t device, void *data)
 {
-    struct leaving *leaving = malloc(sizeof *leaving);
-    if (leaving != NULL) {
-        *leaving = (struct leaving){data, device};
-        if (tri_nccl_background(free_leaving, leaving))
-            return;
+    struct leaving *leaving = calloc(1, sizeof *leaving);
+    if (leaving == NULL) {
+        tri_log(TRIB_LOG_ERROR, "no host memory to free memory of device %d: it is leaked",
+                (int)device);
+        return;
     }
-    free(leaving);
-    tri_log(TRIB_LOG_ERROR, "no thread to free memory of device %d: it is leaked", (int)device);
+    leaving->data = data;
+    leaving->errand.finish = free_leaving;
+    leaving->errand.device = device;
+    tri_nccl_post(&leaving->errand);
 }
 
 /* cudaMemcpyDefault finds out from the addresses which side is where. A copy from or to pageable

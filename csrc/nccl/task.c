@@ -3,81 +3,11 @@
 #include "csrc/nccl/task.h"
 
 #include <errno.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "csrc/base/clock.h"
-
-enum { EXIT_PATIENCE_MS = 3000 };
-
-int tri_nccl_thread(void *(*function)(void *argument), void *argument)
-{
-    pthread_t thread;
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    int error = pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (error != 0)
-        return error;
-    error = pthread_create(&thread, NULL, function, argument); /* it inherits the mask */
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error == 0)
-        pthread_detach(thread);
-    return error;
-}
-
-/* What runs in the background. */
-struct errand {
-    void (*function)(void *argument);
-    void *argument;
-};
-
-static _Atomic int errands;                     /* those that have not ended */
-static pthread_once_t once = PTHREAD_ONCE_INIT; /* guards the call of atexit */
-
-/* A process that ends takes CUDA down under the threads that still use it. Freeing takes half a
- * second or a whole one: let it end. What waits for longer (a CUDA graph that lives, a kernel that
- * does not end) is left as it is. */
-static void wait_at_exit(void)
-{
-    const uint64_t deadline = tri_deadline_ns(EXIT_PATIENCE_MS);
-    const struct timespec pause = {0, 1000000};
-    while (atomic_load(&errands) > 0 && tri_now_ns() < deadline)
-        (void)nanosleep(&pause, NULL);
-}
-
-static void register_exit(void)
-{
-    (void)atexit(wait_at_exit);
-}
-
-static void *run_errand(void *argument)
-{
-    const struct errand errand = *(struct errand *)argument;
-    free(argument);
-    errand.function(errand.argument);
-    atomic_fetch_sub(&errands, 1);
-    return NULL;
-}
-
-bool tri_nccl_background(void (*function)(void *argument), void *argument)
-{
-    struct errand *errand = malloc(sizeof *errand);
-    if (errand == NULL)
-        return false;
-    *errand = (struct errand){function, argument};
-    (void)pthread_once(&once, register_exit);
-    atomic_fetch_add(&errands, 1);
-    if (tri_nccl_thread(run_errand, errand) == 0)
-        return true;
-    atomic_fetch_sub(&errands, 1);
-    free(errand);
-    return false;
-}
+#include "csrc/nccl/thread.h"
 
 static void release(struct tri_nccl_task *task)
 {
@@ -102,7 +32,7 @@ static void *thread_main(void *argument)
     pthread_cond_signal(&task->finished);
     pthread_mutex_unlock(&task->lock);
     release(task);
-    return NULL;
+    return tri_nccl_thread_end(TRI_NCCL_TASKS);
 }
 
 static bool prepare(struct tri_nccl_task *task)
@@ -145,7 +75,7 @@ trib_status tri_nccl_task_run(struct tri_nccl_task *task, uint64_t deadline_ns, 
         task->free(task);
         return tri_fail(TRIB_ERR_SYSTEM, "no lock for a helper thread");
     }
-    int error = tri_nccl_thread(thread_main, task);
+    int error = tri_nccl_thread(TRI_NCCL_TASKS, thread_main, task);
     if (error != 0) {
         release(task);
         release(task);

@@ -8,14 +8,6 @@
 
 #include "csrc/base/status.h"
 
-/* Start a detached thread that takes no signals: they are for the program's own threads. 0 or an
- * errno. */
-int tri_nccl_thread(void *(*function)(void *argument), void *argument);
-
-/* Start a thread that gives something back with `function(argument)`. A process that ends waits for
- * it, for a while. False: there is no thread to be had. */
-bool tri_nccl_background(void (*function)(void *argument), void *argument);
-
 /* The first member of a struct with what the call needs. */
 struct tri_nccl_task {
     /* The call. What it yields goes where it outlives the task. */
@@ -32,7 +24,7 @@ struct tri_nccl_task {
     char detail[TRI_DETAIL_SIZE];
 };
 
-/* Start a detached thread that runs `task`, and wait for it until `deadline_ns`. Consumes the task.
+/* Start a thread that runs `task`, and wait for it until `deadline_ns`. Consumes the task.
  * Returns what run returned, its detail included; or TRIB_ERR_TIMEOUT with *out_late true: the
  * call goes on, and then it is for run to clean up. */
 trib_status tri_nccl_task_run(struct tri_nccl_task *task, uint64_t deadline_ns, bool *out_late);

@@ -20,13 +20,18 @@ enum { FAKE_DEVICES = 8, FAKE_RANKS = 16 };
 int fake_communicators(void);
 /* While true, a CUDA graph is alive that captured every communicator: nothing can be freed. */
 void fake_keep_graph(bool alive);
-/* While held, calls of this kind wait inside; FAKE_EVENT: no event passes. */
-enum fake_call { FAKE_FREE, FAKE_HOST_ALLOC, FAKE_QUERY, FAKE_EVENT, FAKE_CALLS };
+/* While held, calls of this kind wait inside; FAKE_EVENT: no event passes; FAKE_RECLAIM: no
+ * communicator is freed. */
+enum fake_call { FAKE_FREE, FAKE_HOST_ALLOC, FAKE_QUERY, FAKE_EVENT, FAKE_RECLAIM, FAKE_CALLS };
 void fake_hold(enum fake_call call, bool held);
 /* How many threads wait inside such calls now. */
 int fake_waiting(enum fake_call call);
 /* Blocks of memory that are allocated. */
 int fake_blocks(void);
+/* While false, no thread can be started. */
+void fake_allow_threads(bool allowed);
+/* Threads of this process. */
+int fake_threads(void);
 /* The context of this device cannot be made; before anything has used it. -1: every one can. */
 void fake_break(int device);
 /* The stream on which the event was recorded for which `stream` was last made to wait. */
@@ -43,6 +48,7 @@ void fake_make_current(int device);
 extern pthread_mutex_t fake_lock;
 extern pthread_cond_t fake_changed;
 void fake_wait(void); /* for a change; the lock is held */
+void fake_pass(enum fake_call call); /* while it is held, wait; the lock is held */
 
 /* Misuse: say what and end. */
 void fake_die(const char *what) __attribute__((noreturn));

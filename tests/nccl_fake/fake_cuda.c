@@ -42,8 +42,7 @@ int fake_waiting(enum fake_call call)
     return n;
 }
 
-/* The lock is held. */
-static void pass(enum fake_call call)
+void fake_pass(enum fake_call call)
 {
     waiting[call]++;
     while (held[call])
@@ -155,7 +154,7 @@ static cudaError_t allocate(void **out, size_t size, bool host)
     cudaError_t error = cudaErrorMemoryAllocation;
     pthread_mutex_lock(&fake_lock);
     if (host)
-        pass(FAKE_HOST_ALLOC);
+        fake_pass(FAKE_HOST_ALLOC);
     for (struct block *block = blocks; error != cudaSuccess && block < blocks + BLOCKS; block++) {
         if (block->start != NULL)
             continue;
@@ -183,7 +182,7 @@ cudaError_t cudaFree(void *data)
 {
     need_context();
     pthread_mutex_lock(&fake_lock);
-    pass(FAKE_FREE);
+    fake_pass(FAKE_FREE);
     struct block *block = block_of((uintptr_t)data);
     const bool known = block != NULL && block->start == data;
     if (known) {
@@ -303,7 +302,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     need_context();
     pthread_mutex_lock(&fake_lock);
-    pass(FAKE_QUERY);
+    fake_pass(FAKE_QUERY);
     const bool done = stream == NULL || idle((struct stream *)stream);
     pthread_mutex_unlock(&fake_lock);
     return done ? cudaSuccess : cudaErrorNotReady;
@@ -388,7 +387,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     (void)event;
     pthread_mutex_lock(&fake_lock);
-    pass(FAKE_EVENT);
+    fake_pass(FAKE_EVENT);
     pthread_mutex_unlock(&fake_lock);
     return cudaSuccess;
 }

@@ -6,7 +6,7 @@
 
 #include "tests/nccl_fake/fake.h"
 
-enum { MAGIC = 0x7121b, SPLITS = 8, TASKS = 64 };
+enum { MAGIC = 0x7121b, SPLITS = 8, TASKS = 256 };
 
 /* What the ranks of one communicator have in common. Never freed: streams may point here. */
 struct fake_world {
@@ -164,6 +164,7 @@ static void reclaim(ncclComm_t comm)
     struct fake_world *world = comm->world;
     while (graph)
         fake_wait();
+    fake_pass(FAKE_RECLAIM);
     if (world == NULL || !comm->complete) {
         if (world != NULL)
             world->comms[comm->rank] = NULL;

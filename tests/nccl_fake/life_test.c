@@ -4,8 +4,10 @@
 #include <stdatomic.h>
 
 #include "csrc/backend.h"
+#include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/core/communicator.h"
+#include "csrc/nccl/quiesce.h"
 #include "csrc/nccl/shared.h"
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
@@ -683,9 +685,135 @@ static void broken_device(void)
     end();
 }
 
+/* ------------------------------------------------------------------------------- the reaper */
+
+/* Where no thread can be had from the beginning, no communicator is made. */
+static void no_reaper(void)
+{
+    struct tri_transport *transport = NULL;
+    struct stage stage;
+    begin(&stage, "no thread for the reaper");
+    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+    fake_allow_threads(false);
+    CHECK_STATUS(transports()->open(&transport, &stage.id, 0, 1, 0, DEADLINE_MS), TRIB_ERR_SYSTEM);
+    CHECK_DETAIL("no thread for what aborts");
+    CHECK(transport == NULL);
+    fake_allow_threads(true);
+    if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 0, PLENTY_MS)))
+        CHECK_OK(finish(transport, PLENTY_MS));
+    end();
+}
+
+enum { MANY = 40 };
+
+/* A communicator of two ranks of which the first waits for the second, on a stream. */
+struct pair {
+    struct tri_transport *ranks[2];
+    trib_stream streams[2];
+};
+
+static void connect(int index, int size, void *argument)
+{
+    struct pair *pair = argument;
+    (void)size;
+    CHECK_OK(allreduce(pair->ranks[index], pair->streams[index]));
+}
+
+static bool open_stuck(struct pair *pair)
+{
+    static const int32_t order[2] = {0, 1};
+    for (int i = 0; i < 2; i++)
+        pair->streams[i] = new_stream(i);
+    if (!CHECK_OK(transports()->open_group(pair->ranks, order, 2, PLENTY_MS)))
+        return false;
+    check_ranks(2, connect, pair);
+    CHECK_OK(allreduce(pair->ranks[0], pair->streams[0]));
+    return true;
+}
+
+/* Comes free although nothing else does. */
+static bool comes_free(const struct pair *pair)
+{
+    bool done = false;
+    for (int i = 0; i < SLACK_MS && !done; i++) {
+        CHECK_OK(devices()->stream_query(0, pair->streams[0], &done));
+        if (!done)
+            check_sleep_ms(1);
+    }
+    return CHECK_MSG(done, "a stream hangs after the abort");
+}
+
+static void part(struct pair *pair)
+{
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(finish(pair->ranks[i], PLENTY_MS));
+        end_stream(i, pair->streams[i]);
+    }
+}
+
+/* Flags go up, one communicator after the other, also when no thread can be started and those that
+ * are there hang in what waits for a graph. Later everything is freed. */
+static void abort_without_threads(void)
+{
+    struct pair pairs[6];
+    const int n = sizeof pairs / sizeof pairs[0];
+    struct stage stage;
+    begin(&stage, "abort where no thread can be started");
+    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+    for (int i = 0; i < n; i++)
+        if (!open_stuck(&pairs[i]))
+            return;
+    fake_hold(FAKE_RECLAIM, true);
+    fake_allow_threads(false);
+    for (int i = 0; i < n; i++) {
+        stop(pairs[i].ranks[0], "without threads");
+        if (!comes_free(&pairs[i])) { /* and so that the test ends: */
+            fake_allow_threads(true);
+            check_end();
+            return;
+        }
+    }
+    CHECK(fake_communicators() == 2 * n);
+    fake_hold(FAKE_RECLAIM, false);
+    for (int i = 0; i < n; i++)
+        part(&pairs[i]);
+    fake_allow_threads(true);
+    end();
+}
+
+/* Many are aborted, and as many closed, while nothing can be freed: there are few threads. */
+static void many(bool aborted)
+{
+    static struct pair pairs[MANY];
+    struct stage stage;
+    begin(&stage, aborted ? "many are aborted at once" : "many are closed at once");
+    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+    const int before = fake_threads();
+    fake_hold(FAKE_RECLAIM, true);
+    for (int i = 0; i < MANY; i++) {
+        if (!open_stuck(&pairs[i]))
+            return;
+        if (aborted)
+            stop(pairs[i].ranks[1], "one of many");
+        else
+            CHECK_OK(allreduce(pairs[i].ranks[1], pairs[i].streams[1]));
+        part(&pairs[i]);
+    }
+    const int more = fake_threads() - before;
+    CHECK_MSG(more <= 8, "%d communicators that cannot be freed keep %d threads", MANY, more);
+    CHECK(tri_nccl_quiesce(tri_deadline_ns(0)) >= MANY);
+    CHECK(fake_communicators() == 2 * MANY);
+    fake_hold(FAKE_RECLAIM, false);
+    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+    CHECK(fake_communicators() == 0);
+    CHECK_MSG(fake_threads() == before, "%d threads, %d before", fake_threads(), before);
+    end();
+}
+
 int main(void)
 {
     CHECK(devices()->count() == FAKE_DEVICES);
+    no_reaper();
     group();
     threads();
     one_rank();
@@ -706,5 +834,8 @@ int main(void)
     abort_while(FAKE_HOST_ALLOC, "abort while another rank joins");
     abort_while(FAKE_QUERY, "abort while a rank polls");
     broken_device();
+    abort_without_threads();
+    many(true);
+    many(false);
     return check_finish("nccl_life_test");
 }

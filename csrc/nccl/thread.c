@@ -1,0 +1,73 @@
+/* The threads of this backend. Nobody waits for each of them, and yet each is joined: by the one
+ * that ends after it, and the last one by who wants all to be gone. */
+#define _POSIX_C_SOURCE 200809L
+#include "csrc/nccl/thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+
+/* Guards the three below. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t running[TRI_NCCL_THREADS];
+static pthread_t last; /* the newest that has come to its end, not joined; */
+static bool ended;     /* if there is one */
+
+static void count(enum tri_nccl_threads kind, int change)
+{
+    pthread_mutex_lock(&lock);
+    running[kind] = (uint32_t)((int)running[kind] + change);
+    pthread_mutex_unlock(&lock);
+}
+
+int tri_nccl_thread(enum tri_nccl_threads kind, void *(*function)(void *argument), void *argument)
+{
+    pthread_t thread;
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    int error = pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (error != 0)
+        return error;
+    count(kind, 1);
+    error = pthread_create(&thread, NULL, function, argument); /* it inherits the mask */
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0)
+        count(kind, -1);
+    return error;
+}
+
+/* Take the newest that has ended, and put the caller in its place if it `ends`. */
+static void join_last(bool ends, enum tri_nccl_threads kind)
+{
+    pthread_mutex_lock(&lock);
+    const bool other = ended;
+    const pthread_t before = last;
+    ended = ends;
+    if (ends) {
+        last = pthread_self();
+        running[kind]--;
+    }
+    pthread_mutex_unlock(&lock);
+    if (other)
+        (void)pthread_join(before, NULL);
+}
+
+void *tri_nccl_thread_end(enum tri_nccl_threads kind)
+{
+    join_last(true, kind);
+    return NULL;
+}
+
+void tri_nccl_threads_join(void)
+{
+    join_last(false, TRI_NCCL_TASKS);
+}
+
+uint32_t tri_nccl_threads(enum tri_nccl_threads kind)
+{
+    pthread_mutex_lock(&lock);
+    const uint32_t n = running[kind];
+    pthread_mutex_unlock(&lock);
+    return n;
+}

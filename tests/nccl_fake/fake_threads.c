@@ -1,0 +1,39 @@
+/* The fake's threads: those of the system, which can run short. The program is linked with
+ * --wrap=pthread_create. */
+#define _POSIX_C_SOURCE 200809L
+#include <dirent.h>
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "tests/nccl_fake/fake.h"
+
+static _Atomic bool forbidden;
+
+void fake_allow_threads(bool allowed)
+{
+    atomic_store(&forbidden, !allowed);
+}
+
+int __real_pthread_create(pthread_t *out, const pthread_attr_t *attributes,
+                          void *(*function)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attributes,
+                          void *(*function)(void *), void *argument);
+
+int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attributes,
+                          void *(*function)(void *), void *argument)
+{
+    return atomic_load(&forbidden) ? EAGAIN
+                                   : __real_pthread_create(out, attributes, function, argument);
+}
+
+int fake_threads(void)
+{
+    DIR *folder = opendir("/proc/self/task");
+    int n = -2; /* itself, and the one above */
+    if (folder == NULL)
+        fake_die("/proc/self/task cannot be read");
+    while (readdir(folder) != NULL)
+        n++;
+    (void)closedir(folder);
+    return n;
+}
