@@ -460,8 +460,9 @@ TRIB_API trib_status trib_reduce_scatter(trib_comm *comm, const void *send, void
                                          size_t count, trib_dtype dtype, trib_op op,
                                          trib_stream stream);
 
-/** Both hold `size * count` elements: block i of `recv` is block `rank` of rank i's `send`. Not in
- *  place. */
+/** Both hold `size * count` elements: block i of `recv` is block `rank` of rank i's `send`. In place:
+ *  recv == send; that takes scratch memory of the communicator as large as `send`, and a copy. Each
+ *  rank chooses for itself. */
 TRIB_API trib_status trib_alltoall(trib_comm *comm, const void *send, void *recv, size_t count,
                                    trib_dtype dtype, trib_stream stream);
 

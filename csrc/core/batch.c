@@ -9,20 +9,36 @@
 #include "csrc/core/match.h"
 #include "csrc/core/validate.h"
 
+enum { SCRATCH_ALIGN = 256 };
+
 static bool takes_part(int operation)
 {
     return operation != TRI_SEND && operation != TRI_RECV;
 }
 
-static trib_status issue(struct trib_comm *comm, size_t n, bool uses_workspace)
+static trib_status make_copies(const struct trib_comm *comm)
 {
     const struct tri_batch *batch = &comm->batch;
-    if (!uses_workspace)
-        return tri_issue(comm, batch->calls, n);
+    trib_status status = TRIB_OK;
+    for (size_t i = 0; i < batch->ncopies && status == TRIB_OK; i++) {
+        const struct tri_copy *copy = &batch->copies[i];
+        status = comm->backend->device->copy(comm->device, copy->to, copy->from, copy->bytes,
+                                             batch->stream);
+    }
+    return status;
+}
+
+static trib_status issue(struct trib_comm *comm)
+{
+    const struct tri_batch *batch = &comm->batch;
+    if (!batch->uses_workspace)
+        return tri_issue(comm, batch->calls, batch->n);
     trib_status status = tri_workspace_begin(comm, batch->stream);
     if (status != TRIB_OK)
         return status;
-    status = tri_issue(comm, batch->calls, n);
+    status = make_copies(comm);
+    if (status == TRIB_OK)
+        status = tri_issue(comm, batch->calls, batch->n);
     /* Also after a failure: it may be queued. */
     const trib_status end = tri_workspace_end(comm, batch->stream);
     return status != TRIB_OK ? status : end;
@@ -66,6 +82,8 @@ static trib_status check_self(const struct trib_comm *comm)
 static void empty(struct tri_batch *batch)
 {
     batch->n = 0;
+    batch->ncopies = 0;
+    batch->scratch = 0;
     batch->members = 0;
     batch->bytes = 0;
     batch->uses_workspace = false;
@@ -75,8 +93,7 @@ static void empty(struct tri_batch *batch)
 static trib_status flush(struct trib_comm *comm)
 {
     struct tri_batch *batch = &comm->batch;
-    const trib_status status =
-        batch->n == 0 ? TRIB_OK : issue(comm, batch->n, batch->uses_workspace);
+    const trib_status status = batch->n == 0 ? TRIB_OK : issue(comm);
     if (status == TRIB_OK) {
         comm->engine_calls += batch->n != 0;
         comm->calls += batch->members;
@@ -189,6 +206,43 @@ trib_status tri_batch_record(struct trib_comm *comm, const struct tri_call *call
         return status;
     batch->calls[batch->n] = *call;
     batch->calls[batch->n++].transport = comm->transport;
+    return TRIB_OK;
+}
+
+/* If the workspace grows on the way, what was given out before lies in the block that was replaced,
+ * which is kept. */
+trib_status tri_batch_scratch(struct trib_comm *comm, void **out, size_t bytes)
+{
+    struct tri_batch *batch = &comm->batch;
+    const size_t room = (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+    const trib_status status = tri_workspace_reserve(comm, batch->scratch + room);
+    if (status != TRIB_OK)
+        return status;
+    *out = (char *)tri_workspace_data(comm) + batch->scratch;
+    batch->scratch += room;
+    batch->uses_workspace = true;
+    return TRIB_OK;
+}
+
+trib_status tri_batch_stage(struct trib_comm *comm, const void **out, const void *data,
+                            size_t bytes)
+{
+    struct tri_batch *batch = &comm->batch;
+    void *to = NULL;
+    if (batch->ncopies == batch->copies_capacity) {
+        const size_t capacity = 2 * batch->copies_capacity + 1;
+        struct tri_copy *copies = realloc(batch->copies, capacity * sizeof *copies);
+        if (copies == NULL)
+            return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory for a batch of %zu copies",
+                            capacity);
+        batch->copies = copies;
+        batch->copies_capacity = capacity;
+    }
+    const trib_status status = tri_batch_scratch(comm, &to, bytes);
+    if (status != TRIB_OK)
+        return status;
+    batch->copies[batch->ncopies++] = (struct tri_copy){to, data, bytes};
+    *out = to;
     return TRIB_OK;
 }
 

@@ -17,6 +17,11 @@ trib_status tri_batch_enter(struct trib_comm *comm, int operation, const struct 
                             uint64_t digest);
 /* One part of it. `transport` is filled in. */
 trib_status tri_batch_record(struct trib_comm *comm, const struct tri_call *call);
+/* *out: `bytes` bytes of the workspace, aligned to 256, for the batch until it has run. */
+trib_status tri_batch_scratch(struct trib_comm *comm, void **out, size_t bytes);
+/* *out: a copy of `data` in the workspace, made on the stream before the batch's calls run. */
+trib_status tri_batch_stage(struct trib_comm *comm, const void **out, const void *data,
+                            size_t bytes);
 /* It ends, with `status` so far: TRIB_OK and its parts are queued now or with the batch; anything
  * else and none of them is, and an open batch has failed. Returns the final status. `bytes`: of its
  * send side. */

@@ -80,6 +80,7 @@ void tri_comm_discard(struct trib_comm *comm)
     if (comm == NULL)
         return;
     free(comm->batch.calls);
+    free(comm->batch.copies);
     free(comm->workspace.host);
     free(comm->scratch);
     free(comm);

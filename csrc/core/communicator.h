@@ -11,11 +11,21 @@
 #include "csrc/base/status.h"
 #include "csrc/core/workspace.h"
 
+/* A copy on the device that a batch makes before its calls. */
+struct tri_copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
 /* Calls that are checked and not yet queued: those of a batch, or the parts of one call on its way
  * (a batch of one). See batch.h. */
 struct tri_batch {
     struct tri_call *calls; /* grown, never shrunk */
     size_t n, capacity;
+    struct tri_copy *copies; /* in the same way */
+    size_t ncopies, copies_capacity;
+    size_t scratch;               /* bytes of the workspace that the calls use */
     bool open;                    /* between trib_batch_begin and trib_batch_end */
     bool uses_workspace;          /* one of the calls does */
     trib_stream stream;           /* of all members */

@@ -64,8 +64,15 @@ trib_status tri_compose_exchange(struct trib_comm *comm, const void *send,
 trib_status tri_compose_alltoall(struct trib_comm *comm, const struct tri_call *call)
 {
     const struct tri_blocks blocks = {.count = call->count};
-    return tri_compose_exchange(comm, call->send, &blocks, call->recv, &blocks, call->dtype,
-                                call->stream, true);
+    const bool in_place = call->send == call->recv;
+    const void *send = call->send;
+    trib_status status = TRIB_OK;
+    if (in_place && comm->size > 1) /* what arrives lands on what has still to leave */
+        status = tri_batch_stage(comm, &send, call->send,
+                                 (size_t)comm->size * call->count * trib_dtype_size(call->dtype));
+    return status != TRIB_OK ? status
+                             : tri_compose_exchange(comm, send, &blocks, call->recv, &blocks,
+                                                    call->dtype, call->stream, !in_place);
 }
 
 trib_status tri_compose_gather(struct trib_comm *comm, const struct tri_call *call)

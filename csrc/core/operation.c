@@ -17,7 +17,7 @@ const struct tri_operation tri_operations[TRI_OPERATIONS] = {
     [TRI_RECV] = {"recv", "peer", false, TRI_NOWHERE, TRI_EVERYWHERE, false, false, TRI_APART},
     [TRI_BARRIER] = {"barrier", NULL, false, TRI_NOWHERE, TRI_NOWHERE, false, false, TRI_APART},
     [TRI_ALLTOALL] = {"alltoall", NULL, false, TRI_EVERYWHERE, TRI_EVERYWHERE, true, true,
-                      TRI_APART},
+                      TRI_SAME},
     [TRI_GATHER] = {"gather", "root", false, TRI_EVERYWHERE, TRI_AT_ROOT, false, true,
                     TRI_SEND_IN_RECV},
     [TRI_SCATTER] = {"scatter", "root", false, TRI_AT_ROOT, TRI_EVERYWHERE, true, false,

@@ -60,18 +60,18 @@ ANY(recv, recv, count, dtype, peer)
 static const struct collective {
     const char *name, *peer;
     any_call *call;
-    bool reduces, sends, receives, send_blocks, recv_blocks, in_place;
+    bool reduces, sends, receives, send_blocks, recv_blocks;
 } collectives[] = {
-    {"trib_allreduce", NULL, any_allreduce, true, true, true, false, false, true},
-    {"trib_broadcast", "root", any_broadcast, false, true, true, false, false, true},
-    {"trib_reduce", "root", any_reduce, true, true, true, false, false, true},
-    {"trib_allgather", NULL, any_allgather, false, true, true, false, true, true},
-    {"trib_reduce_scatter", NULL, any_reduce_scatter, true, true, true, true, false, true},
-    {"trib_alltoall", NULL, any_alltoall, false, true, true, true, true, false},
-    {"trib_gather", "root", any_gather, false, true, true, false, true, true},
-    {"trib_scatter", "root", any_scatter, false, true, true, true, false, true},
-    {"trib_send", "peer", any_send, false, true, false, false, false, false},
-    {"trib_recv", "peer", any_recv, false, false, true, false, false, false},
+    {"trib_allreduce", NULL, any_allreduce, true, true, true, false, false},
+    {"trib_broadcast", "root", any_broadcast, false, true, true, false, false},
+    {"trib_reduce", "root", any_reduce, true, true, true, false, false},
+    {"trib_allgather", NULL, any_allgather, false, true, true, false, true},
+    {"trib_reduce_scatter", NULL, any_reduce_scatter, true, true, true, true, false},
+    {"trib_alltoall", NULL, any_alltoall, false, true, true, true, true},
+    {"trib_gather", "root", any_gather, false, true, true, false, true},
+    {"trib_scatter", "root", any_scatter, false, true, true, true, false},
+    {"trib_send", "peer", any_send, false, true, false, false, false},
+    {"trib_recv", "peer", any_recv, false, false, true, false, false},
 };
 enum { COLLECTIVES = sizeof collectives / sizeof *collectives };
 
@@ -139,11 +139,7 @@ static void bad_places(const struct bad *bad, const struct collective *c)
             TRIB_ERR_INVALID_BUFFER, c->name, "overlap");
     REFUSED(c->call(bad, a, a + 7, 8, TRIB_F32, TRIB_SUM, peer, bad->stream),
             TRIB_ERR_INVALID_BUFFER, c->name, "overlap");
-    const bool blocks = c->send_blocks || c->recv_blocks;
-    if (blocks && bad->rank > 0) /* in place is block `rank`, not block 0 */
-        REFUSED(c->call(bad, a, a, 8, TRIB_F32, TRIB_SUM, peer, bad->stream),
-                TRIB_ERR_INVALID_BUFFER, c->name, "overlap");
-    if (!c->in_place)
+    if (c->send_blocks != c->recv_blocks && bad->rank > 0) /* in place is block `rank`, not block 0 */
         REFUSED(c->call(bad, a, a, 8, TRIB_F32, TRIB_SUM, peer, bad->stream),
                 TRIB_ERR_INVALID_BUFFER, c->name, "overlap");
 }

@@ -216,6 +216,30 @@ static bool mixed_batch(const struct point *p)
     return compare(p, "batch");
 }
 
+/* Two alltoalls in one batch: the first in place on every other rank, the second on all. */
+static bool alltoall_batch(const struct point *p)
+{
+    const size_t n = p->count, everyone = (size_t)p->size * n;
+    const bool in_place = p->rank % 2 == 0;
+    prepare(p, everyone, 2 * everyone);
+    if (in_place)
+        put(p, p->recv, 0, p->rank, 0, everyone);
+    put(p, p->recv, everyone, p->rank, everyone, everyone);
+    void *first = at(p, p->recv, 0), *second = at(p, p->recv, everyone);
+    if (!push(p) || !CHECK_OK(trib_batch_begin(p->comm)) ||
+        !CHECK_OK(trib_alltoall(p->comm, in_place ? first : at(p, p->send, 0), first, n, p->dtype,
+                                p->stream)) ||
+        !CHECK_OK(trib_alltoall(p->comm, second, second, n, p->dtype, p->stream)) ||
+        !CHECK_OK(trib_batch_end(p->comm)) || !fetch(p))
+        return false;
+    for (int peer = 0; peer < p->size; peer++) {
+        const size_t block = (size_t)peer * n, mine = (size_t)p->rank * n;
+        put(p, p->recv, block, peer, mine, n);
+        put(p, p->recv, everyone + block, peer, everyone + mine, n);
+    }
+    return compare(p, "alltoalls in a batch");
+}
+
 static bool empty_batch(const struct point *p)
 {
     return CHECK_OK(trib_batch_begin(p->comm)) && CHECK_OK(trib_batch_end(p->comm));
@@ -280,7 +304,7 @@ static bool try_count(struct point *p)
         if (backend_root(p->suite, distance, 0) || distance == 1)
             good = ring(p, distance);
     good = good && chain(p) && ordered_pair(p) && allgatherv(p, false) && allgatherv(p, true) &&
-           alltoallv(p) && mixed_batch(p) && empty_batch(p);
+           alltoallv(p) && mixed_batch(p) && alltoall_batch(p) && empty_batch(p);
     return backend_go_on(p->suite, p->rank, good);
 }
 

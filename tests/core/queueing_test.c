@@ -515,6 +515,7 @@ static void everything(uint32_t flags)
     float *data = lists.f32[0], *place = lists.f32[1];
     status[n++] = trib_allreduce(comm, data, place, 5, TRIB_F32, TRIB_SUM, NULL);
     status[n++] = trib_alltoall(comm, data, place, 5, TRIB_F32, NULL);
+    status[n++] = trib_alltoall(comm, data, data, 5, TRIB_F32, NULL);
     status[n++] = trib_barrier(comm, other);
     status[n++] = trib_allreduce_list(comm, lists.tensors[0], TENSORS, TRIB_SUM, NULL);
     status[n++] = trib_weighted_average(comm, lists.tensors[0], 2, 2, NULL, place, other);

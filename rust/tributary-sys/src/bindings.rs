@@ -610,7 +610,7 @@ extern "C" {
         op: trib_op,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Both hold `size * count` elements: block i of `recv` is block `rank` of rank i's `send`. Not in\n  place."]
+    #[doc = " Both hold `size * count` elements: block i of `recv` is block `rank` of rank i's `send`. In place:\n  recv == send; that takes scratch memory of the communicator as large as `send`, and a copy. Each\n  rank chooses for itself."]
     pub fn trib_alltoall(
         comm: *mut trib_comm,
         send: *const ::core::ffi::c_void,
