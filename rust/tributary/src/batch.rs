@@ -1,13 +1,17 @@
 //! Several calls as one.
 
+use std::sync::Arc;
+
 use tributary_sys as sys;
 
-use crate::communicator::Communicator;
+use crate::check::Check;
+use crate::communicator::{gone, Communicator, Shared};
 use crate::error::Result;
+use crate::stream::Stream;
 
 impl Communicator {
-    /// Queue what `calls` calls as one: sends and receives run together. All use the same stream;
-    /// their buffers may not depend on each other. Batches do not nest, and lists are not allowed.
+    /// Queue what `calls` calls as one, on `stream`: sends and receives run together. All of them
+    /// name that stream; their buffers may not depend on each other. Batches do not nest, and lists are not allowed.
     ///
     /// If `calls` fails (or panics), or a call in it failed, nothing is queued.
     ///
@@ -34,51 +38,59 @@ impl Communicator {
     /// # threads.into_iter().try_for_each(|thread| thread.join().unwrap())?;
     /// # Ok::<(), tributary::Error>(())
     /// ```
-    pub fn batch<T>(&mut self, calls: impl FnOnce(&mut Communicator) -> Result<T>) -> Result<T> {
-        run(self, |comm| comm, calls)
+    pub fn batch<T>(
+        &mut self,
+        stream: &Stream,
+        calls: impl FnOnce(&mut Communicator) -> Result<T>,
+    ) -> Result<T> {
+        let batch = Batch::begin(self, stream)?;
+        let value = calls(self)?;
+        batch.end()?;
+        Ok(value)
     }
-}
-
-/// [`Communicator::batch`] for whatever has a communicator.
-pub(crate) fn run<S, T>(
-    subject: &mut S,
-    comm: fn(&mut S) -> &mut Communicator,
-    calls: impl FnOnce(&mut S) -> Result<T>,
-) -> Result<T> {
-    // SAFETY: the lock keeps other threads out; every begin has its end, here or in the drop.
-    comm(subject).call(|comm| unsafe { sys::trib_batch_begin(comm) })?;
-    comm(subject).set_batching(true);
-    let mut batch = Batch { subject, comm, over: false };
-    let value = calls(batch.subject)?;
-    batch.end()?;
-    Ok(value)
 }
 
 /// A batch that has begun. Dropping it gives it up.
-struct Batch<'a, S> {
-    subject: &'a mut S,
-    comm: fn(&mut S) -> &mut Communicator,
+///
+/// It ends on the communicator that it began on, whatever `&mut` may have been swapped for, and
+/// before the borrow of its stream is over: nothing that C remembers is left behind.
+pub(crate) struct Batch {
+    shared: Arc<Shared>,
     over: bool,
 }
 
-impl<S> Batch<'_, S> {
-    fn end(&mut self) -> Result<()> {
+impl Batch {
+    pub(crate) fn begin(comm: &mut Communicator, stream: &Stream) -> Result<Batch> {
+        comm.not_batching("batch")?;
+        Check::new("batch", comm, stream)?;
+        // SAFETY: the lock keeps other threads out; every begin has its end, here or in the drop.
+        comm.call(|comm| unsafe { sys::trib_batch_begin(comm) })?;
+        let shared = Arc::clone(comm.shared());
+        shared.set_batch(Some(stream.as_raw()));
+        Ok(Batch { shared, over: false })
+    }
+
+    pub(crate) fn end(mut self) -> Result<()> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<()> {
         self.over = true;
-        let comm = (self.comm)(self.subject);
-        comm.set_batching(false);
+        self.shared.set_batch(None);
         // SAFETY: the lock keeps other threads out. "Either way the batch is over."
-        comm.call(|comm| unsafe { sys::trib_batch_end(comm) })
+        let ended = self.shared.call(|comm| unsafe { sys::trib_batch_end(comm) });
+        ended.unwrap_or_else(|| Err(gone()))
     }
 }
 
-impl<S> Drop for Batch<'_, S> {
+impl Drop for Batch {
     fn drop(&mut self) {
         if !self.over {
             // "Batches do not nest", so this fails, and "If a call inside it failed, nothing is
             // queued": that is how a batch is given up.
             // SAFETY: the lock keeps other threads out.
-            let _ = (self.comm)(self.subject).call(|comm| unsafe { sys::trib_batch_begin(comm) });
-            let _ = self.end();
+            let _ = self.shared.call(|comm| unsafe { sys::trib_batch_begin(comm) });
+            let _ = self.finish();
         }
     }
 }

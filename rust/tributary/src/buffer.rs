@@ -6,12 +6,15 @@ use std::marker::PhantomData;
 use std::mem::size_of;
 use std::ops::{Bound, RangeBounds};
 use std::ptr::{self, NonNull};
+use std::time::Duration;
 
 use tributary_sys as sys;
 
+use crate::check;
 use crate::device::Device;
 use crate::dtype::{DType, Element};
-use crate::error::{check, Error, Result};
+use crate::error::{check as checked, Error, Result};
+use crate::settle;
 use crate::stream::Stream;
 
 /// A tensor, seen from here: a pointer, a length, a type, a device.
@@ -243,7 +246,7 @@ impl<T: Element> DeviceVec<T> {
             .ok_or_else(|| Error::argument(format!("{len} elements are more than memory holds")))?;
         let mut data = ptr::null_mut();
         // SAFETY: `*out` is ours to free, with the device that is kept beside it.
-        check(unsafe { sys::trib_device_alloc(&mut data, device.raw(), bytes) })?;
+        checked(unsafe { sys::trib_device_alloc(&mut data, device.raw(), bytes) })?;
         // SAFETY: a call that succeeds has set `*out`: "0 bytes give a unique pointer".
         let data = unsafe { NonNull::new_unchecked(data) };
         Ok(DeviceVec { data, len, device, element: PhantomData })
@@ -265,19 +268,21 @@ impl<T: Element> DeviceVec<T> {
         Ok(data)
     }
 
-    /// Copy `values`, as many as there are elements, to the device. Queued on `stream`, and waited
-    /// for.
+    /// Copy `values`, as many as there are elements, to the device. Queued on `stream`, one of the
+    /// same device, and waited for.
     pub fn upload(&mut self, values: &[T], stream: &Stream) -> Result<()> {
-        self.copy(self.data.as_ptr(), values.as_ptr().cast(), values.len(), stream)
+        let (to, from) = (self.data.as_ptr(), values.as_ptr().cast());
+        self.copy("DeviceVec::upload", to, from, values.len(), stream)
     }
 
-    /// Copy the elements to `values`, which has room for exactly as many. Queued on `stream`, and
-    /// waited for.
+    /// Copy the elements to `values`, which has room for exactly as many. Queued on `stream`, one of
+    /// the same device, and waited for.
     pub fn download_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {
-        self.copy(values.as_mut_ptr().cast(), self.data.as_ptr(), values.len(), stream)
+        let (to, from) = (values.as_mut_ptr().cast(), self.data.as_ptr());
+        self.copy("DeviceVec::download", to, from, values.len(), stream)
     }
 
-    /// A copy of the elements. Queued on `stream`, and waited for.
+    /// A copy of the elements. Queued on `stream`, one of the same device, and waited for.
     pub fn download(&self, stream: &Stream) -> Result<Vec<T>> {
         // SAFETY: all bits zero is a value of every element type.
         let mut values = vec![unsafe { std::mem::zeroed::<T>() }; self.len];
@@ -288,24 +293,27 @@ impl<T: Element> DeviceVec<T> {
     /// One of `to` and `from` is the memory of `self`, the other `len` elements in host memory.
     fn copy(
         &self,
+        operation: &str,
         to: *mut c_void,
         from: *const c_void,
         len: usize,
         stream: &Stream,
     ) -> Result<()> {
+        check::stream_of(&operation, stream, self.device)?;
         if len != self.len {
             return Err(Error::argument(format!(
-                "a copy of {len} elements to or from a device vector of {}; give as many",
+                "{operation}: {len} elements for a vector of {}; give as many",
                 self.len
             )));
         }
         let bytes = len * size_of::<T>();
-        // SAFETY: both sides hold `bytes` bytes. "Host memory must stay untouched until the stream
-        // has passed this point": it is borrowed until the wait below is over.
-        check(unsafe {
+        // SAFETY: both sides hold `bytes` bytes, and the stream is of their device. "Host memory must
+        // stay untouched until the stream has passed this point": it is borrowed until the stream
+        // that was just queued on has been held below.
+        checked(unsafe {
             sys::trib_device_copy(self.device.raw(), to, from, bytes, stream.as_raw())
         })?;
-        stream.wait()
+        settle::hold(stream, Duration::MAX, None)
     }
 
     /// The elements, if they are in host memory: on the host backend.

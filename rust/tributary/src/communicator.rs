@@ -1,18 +1,21 @@
 //! One rank of a communicator: its life.
 
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tributary_sys as sys;
 
 use crate::abort::AbortHandle;
+use crate::check;
 use crate::counters::Counters;
 use crate::device::Device;
-use crate::error::{check, number, text, Error, Result};
+use crate::error::{check as checked, number, text, Error, Result};
 use crate::id::UniqueId;
 use crate::options::{milliseconds, Options};
 use crate::stream::Stream;
@@ -49,8 +52,6 @@ pub struct Communicator {
     device: Device,
     abort: AbortHandle,
     patience: Duration,
-    /// A batch has begun and is not over: what is called now is queued later.
-    batching: bool,
     /// "use each communicator [...] from one thread at a time": not Sync.
     one_thread: PhantomData<Cell<()>>,
 }
@@ -61,7 +62,12 @@ pub struct Communicator {
 /// on whatever thread it is waited for. Nothing is locked while waiting for a stream; the calls that
 /// wait (close, split, collectives that match calls, and sparse ones that fetch counts) have
 /// deadlines, or can be aborted.
-pub(crate) struct Shared(Mutex<Option<Live>>);
+pub(crate) struct Shared {
+    live: Mutex<Option<Live>>,
+    /// 0, or one more than the handle of the stream of the batch that has begun and is not over: what
+    /// is called now is queued on it later. Written by the thread that has the communicator.
+    batch: AtomicUsize,
+}
 
 /// A C communicator and the sparse states that belong to it: "`comm` must outlive the state", so
 /// they are destroyed first, wherever their owners are.
@@ -82,7 +88,7 @@ impl Shared {
         function: impl FnOnce(*mut sys::trib_comm) -> sys::trib_status,
     ) -> Option<Result<()>> {
         let live = self.lock();
-        live.as_ref().map(|live| check(function(live.comm.as_ptr())))
+        live.as_ref().map(|live| checked(function(live.comm.as_ptr())))
     }
 
     /// Let `make` make a sparse state; it belongs to the communicator until `part` or its end.
@@ -116,8 +122,28 @@ impl Shared {
         }
     }
 
+    pub(crate) fn set_batch(&self, stream: Option<*mut c_void>) {
+        let mark = stream.map_or(0, |stream| (stream as usize).wrapping_add(1));
+        self.batch.store(mark, Ordering::Relaxed);
+    }
+
+    /// The stream of the batch that has begun, if one has.
+    fn batch(&self) -> Option<*mut c_void> {
+        let mark = self.batch.load(Ordering::Relaxed);
+        (mark != 0).then(|| ptr::null_mut::<u8>().wrapping_add(mark - 1).cast())
+    }
+
+    /// May a call on `stream` be made now? Not if a batch has begun with another.
+    #[inline]
+    pub(crate) fn batch_takes(&self, stream: &Stream) -> Result<(), *mut c_void> {
+        match self.batch() {
+            Some(begun) if begun != stream.as_raw() => Err(begun),
+            _ => Ok(()),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<Live>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self) -> Option<Live> {
@@ -161,7 +187,7 @@ impl Communicator {
         let (raw, _name) = options.raw()?;
         let mut comm = ptr::null_mut();
         // SAFETY: all pointers live through the call; `*out` is ours to destroy.
-        check(unsafe { sys::trib_comm_create(&mut comm, id.raw(), rank, size, device, &raw) })?;
+        checked(unsafe { sys::trib_comm_create(&mut comm, id.raw(), rank, size, device, &raw) })?;
         // SAFETY: a call that succeeds has set `*out`, and it is given away.
         unsafe { Communicator::from_raw(NonNull::new_unchecked(comm), options.patience()) }
     }
@@ -181,11 +207,14 @@ impl Communicator {
                 }
             }
         }
-        let shared = Arc::new(Shared(Mutex::new(Some(Live { comm, sparse: Vec::new() }))));
+        let shared = Arc::new(Shared {
+            live: Mutex::new(Some(Live { comm, sparse: Vec::new() })),
+            batch: AtomicUsize::new(0),
+        });
         let mut unless_made = Destroy(Some(&shared));
         let mut handle = ptr::null_mut();
         // SAFETY: `comm` is alive and nobody else has it yet; the handle is ours to release.
-        check(unsafe { sys::trib_comm_abort_handle(&mut handle, comm.as_ptr()) })?;
+        checked(unsafe { sys::trib_comm_abort_handle(&mut handle, comm.as_ptr()) })?;
         // SAFETY: a call that succeeds has set `*out`, and it is given away.
         let abort = unsafe { AbortHandle::from_raw(NonNull::new_unchecked(handle)) };
         // SAFETY: `comm` is alive; these are numbers of it, which do not change and are not
@@ -201,16 +230,7 @@ impl Communicator {
         let device = Device::get(backend, device)?;
         unless_made.0 = None;
         drop(unless_made);
-        Ok(Communicator {
-            shared,
-            rank,
-            size,
-            device,
-            abort,
-            patience,
-            batching: false,
-            one_thread: PhantomData,
-        })
+        Ok(Communicator { shared, rank, size, device, abort, patience, one_thread: PhantomData })
     }
 
     /// This rank's number, below [`size`](Communicator::size).
@@ -262,8 +282,13 @@ impl Communicator {
         self.call(|comm| unsafe { sys::trib_comm_status(comm) })
     }
 
-    /// Wait for `stream`, then say whether the results are good.
+    /// Wait for `stream`, one of this rank's device, then say whether the results are good.
     pub fn wait(&mut self, stream: &Stream) -> Result<()> {
+        check::stream_of(
+            &format_args!("Communicator::wait on rank {}", self.rank),
+            stream,
+            self.device,
+        )?;
         stream.wait()?;
         self.status()
     }
@@ -290,18 +315,12 @@ impl Communicator {
         &mut self,
         function: impl FnOnce(*mut sys::trib_comm) -> sys::trib_status,
     ) -> Result<()> {
-        self.shared.call(function).unwrap_or_else(|| {
-            Err(Error::new(sys::TRIB_ERR_CLOSED, "this communicator has been destroyed"))
-        })
-    }
-
-    pub(crate) fn set_batching(&mut self, batching: bool) {
-        self.batching = batching;
+        self.shared.call(function).unwrap_or_else(|| Err(gone()))
     }
 
     /// An error inside a batch: its calls are queued after a wait for them would be over.
     pub(crate) fn not_batching(&self, operation: &str) -> Result<()> {
-        if !self.batching {
+        if self.shared.batch().is_none() {
             return Ok(());
         }
         Err(Error::new(
@@ -322,6 +341,11 @@ impl Communicator {
     pub(crate) fn patience(&self) -> Duration {
         self.patience
     }
+}
+
+#[cold]
+pub(crate) fn gone() -> Error {
+    Error::new(sys::TRIB_ERR_CLOSED, "this communicator has been destroyed")
 }
 
 fn destroy(shared: &Shared) {

@@ -83,6 +83,12 @@ impl Error {
         Error::new(sys::TRIB_ERR_INVALID_BUFFER, detail)
     }
 
+    /// The same, and what follows from it.
+    #[cold]
+    pub(crate) fn with(self, consequence: &str) -> Error {
+        Error::new(self.status, format!("{}; {consequence}", self.detail))
+    }
+
     /// What sort of failure it is.
     pub fn kind(&self) -> ErrorKind {
         match self.status {

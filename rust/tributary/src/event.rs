@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use tributary_sys as sys;
 
+use crate::check;
 use crate::device::Device;
-use crate::error::{check, Result};
+use crate::error::{check as checked, Result};
 use crate::stream::Stream;
 
 /// A point in a stream that other streams and threads can wait for, and that takes the time.
@@ -30,7 +31,7 @@ impl Event {
     pub fn new(device: Device) -> Result<Event> {
         let mut raw = ptr::null_mut();
         // SAFETY: "A new event of `device`"; it is ours to destroy.
-        check(unsafe { sys::trib_event_create(&mut raw, device.raw()) })?;
+        checked(unsafe { sys::trib_event_create(&mut raw, device.raw()) })?;
         Ok(Event { raw, device, owned: true, one_thread: PhantomData })
     }
 
@@ -53,31 +54,45 @@ impl Event {
         self.device
     }
 
-    /// Remember this point of `stream`.
-    pub fn record(&self, stream: &Stream) -> Result<()> {
-        // SAFETY: both live through the call, and neither is Sync, so no other thread uses them.
-        check(unsafe { sys::trib_event_record(self.device.raw(), self.raw, stream.as_raw()) })
+    /// Remember this point of `stream`, which belongs to the event's device.
+    ///
+    /// `&mut`, for what others trust must not move: the event of a [`Work`](crate::Work) says when
+    /// its buffers are ready, and is lent for waiting only.
+    ///
+    /// ```compile_fail,E0596
+    /// # use tributary::{Stream, Work};
+    /// fn too_early(work: Work<Vec<f32>>, idle: &Stream) -> tributary::Result<Vec<f32>> {
+    ///     work.event().record(idle)?; // would be passed before the collectives have run
+    ///     Ok(work.wait()?)
+    /// }
+    /// ```
+    pub fn record(&mut self, stream: &Stream) -> Result<()> {
+        check::stream_of(&"Event::record", stream, self.device)?;
+        // SAFETY: both are of one device and live through the call, and neither is Sync, so no other
+        // thread uses them.
+        checked(unsafe { sys::trib_event_record(self.device.raw(), self.raw, stream.as_raw()) })
     }
 
     /// Wait until the stream has passed the point recorded last.
     pub fn wait(&self) -> Result<()> {
         // SAFETY: the event lives as long as this value; "Any thread."
-        check(unsafe { sys::trib_event_wait(self.device.raw(), self.raw) })
+        checked(unsafe { sys::trib_event_wait(self.device.raw(), self.raw) })
     }
 
     /// Has the stream passed the point recorded last? Never waits.
     pub fn is_done(&self) -> Result<bool> {
         let mut done = 0;
         // SAFETY: the event lives as long as this value; "Any thread."
-        check(unsafe { sys::trib_event_query(&mut done, self.device.raw(), self.raw) })?;
+        checked(unsafe { sys::trib_event_query(&mut done, self.device.raw(), self.raw) })?;
         Ok(done != 0)
     }
 
-    /// The time from `self` to `end`, on the device, once both have been passed.
+    /// The time from `self` to `end`, an event of the same device, once both have been passed.
     pub fn elapsed(&self, end: &Event) -> Result<Duration> {
+        check::event_of(&"Event::elapsed", end, self.device)?;
         let mut milliseconds = 0.0;
-        // SAFETY: both events live through the call.
-        check(unsafe {
+        // SAFETY: both events are of one device and live through the call.
+        checked(unsafe {
             sys::trib_event_elapsed(&mut milliseconds, self.device.raw(), self.raw, end.raw)
         })?;
         Ok(Duration::try_from_secs_f64(f64::from(milliseconds) / 1e3).unwrap_or_default())

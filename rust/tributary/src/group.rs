@@ -12,13 +12,14 @@ use tributary_sys as sys;
 
 use crate::abort::AbortHandle;
 use crate::buffer::{DeviceBuffer, DeviceSlice};
-use crate::collectives::Check;
+use crate::check::Check;
 use crate::communicator::Communicator;
 use crate::device::Device;
 use crate::error::{check, number, text, Error, Result};
 use crate::op::ReduceOp;
 use crate::options::Options;
-use crate::scope::{settle, Target};
+use crate::scope::Target;
+use crate::settle::Settle;
 use crate::stream::Stream;
 
 /// Every rank of a communicator whose ranks all live in this process. One thread drives them all, or
@@ -163,27 +164,13 @@ impl Group {
     where
         F: for<'scope> FnOnce(&mut GroupScope<'scope, 'env>) -> Result<T>,
     {
-        struct Settle<'a> {
-            group: &'a mut Group,
-            streams: &'a Streams<'a>,
-            settled: bool,
-        }
-        impl Drop for Settle<'_> {
-            fn drop(&mut self) {
-                if !self.settled {
-                    settle(&self.group.abort, self.group.patience, &self.streams.all());
-                }
-            }
-        }
         let streams = self.streams(streams)?;
-        let mut settle = Settle { group: self, streams: &streams, settled: false };
-        let mut scope = GroupScope { group: settle.group, streams: &streams, brand: PhantomData };
+        let all = streams.all();
+        let settle = Settle::new(&all, self.abort_handle(), self.patience);
+        let mut scope = GroupScope { group: self, streams: &streams, brand: PhantomData };
         let value = queue(&mut scope)?;
-        for stream in streams.all() {
-            stream.wait()?;
-        }
-        settle.settled = true;
-        settle.group.status()?;
+        settle.finish()?;
+        self.status()?;
         Ok(value)
     }
 

@@ -5,7 +5,7 @@ use std::ptr;
 use tributary_sys as sys;
 
 use crate::buffer::{DeviceBuffer, DeviceSlice};
-use crate::collectives::Check;
+use crate::check::Check;
 use crate::communicator::Communicator;
 use crate::dtype::DType;
 use crate::error::{number, Error, Result};

@@ -6,16 +6,14 @@
 
 use std::marker::PhantomData;
 use std::ops::{Range, RangeBounds};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use crate::abort::AbortHandle;
-use crate::batch;
+use crate::batch::Batch;
 use crate::buffer::{DeviceBuffer, DeviceSlice, UniqueBuffer};
 use crate::communicator::Communicator;
 use crate::error::{Error, Result};
 use crate::list::Weight;
 use crate::op::ReduceOp;
+use crate::settle::Settle;
 use crate::sparse::SparseAllReduce;
 use crate::stream::Stream;
 
@@ -62,9 +60,11 @@ impl Communicator {
         F: for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> Result<T>,
     {
         self.not_batching("scope")?;
-        let settle = Settle::new(self, stream);
-        let value = queue(&mut Scope::new(settle.comm, stream))?;
+        let streams = [stream];
+        let settle = Settle::new(&streams, self.abort_handle(), self.patience());
+        let value = queue(&mut Scope::new(self, stream))?;
         settle.finish()?;
+        self.status()?;
         Ok(value)
     }
 }
@@ -493,10 +493,19 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`Communicator::batch`]. A call whose buffers overlap those of an earlier one of the batch is
     /// refused, if one of them writes.
     pub fn batch<T>(&mut self, calls: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        let outer = self.batch.replace(Vec::new());
-        let value = batch::run(self, |scope| scope.comm, calls);
-        self.batch = outer;
-        value
+        /// Forgets what the calls used, also after a panic: then the batch is given up.
+        struct Uses<'a, 'scope, 'env>(&'a mut Scope<'scope, 'env>);
+        impl Drop for Uses<'_, '_, '_> {
+            fn drop(&mut self) {
+                self.0.batch = None;
+            }
+        }
+        let batch = Batch::begin(self.comm, self.stream)?;
+        let scope = Uses(self);
+        scope.0.batch = Some(Vec::new());
+        let value = calls(scope.0)?;
+        batch.end()?;
+        Ok(value)
     }
 
     /// Remember what a call of a batch uses; refuse what would make it depend on an earlier one.
@@ -538,59 +547,4 @@ pub(crate) fn list(views: &[DeviceSlice]) -> Vec<&dyn DeviceBuffer> {
 
 fn given(view: &Option<DeviceSlice>) -> Option<&dyn DeviceBuffer> {
     view.as_ref().map(|view| view as &dyn DeviceBuffer)
-}
-
-/// Makes sure that nothing queued on a stream uses borrowed memory any more when it is dropped.
-pub(crate) struct Settle<'a> {
-    pub(crate) comm: &'a mut Communicator,
-    stream: &'a Stream,
-    settled: bool,
-}
-
-impl<'a> Settle<'a> {
-    pub(crate) fn new(comm: &'a mut Communicator, stream: &'a Stream) -> Settle<'a> {
-        Settle { comm, stream, settled: false }
-    }
-
-    /// Wait for as long as it takes, and say whether the results are good.
-    pub(crate) fn finish(mut self) -> Result<()> {
-        self.stream.wait()?;
-        self.settled = true;
-        self.comm.status()
-    }
-
-    /// The stream has been passed to somebody else who waits for it.
-    pub(crate) fn leave(mut self) {
-        self.settled = true;
-    }
-}
-
-impl Drop for Settle<'_> {
-    fn drop(&mut self) {
-        if !self.settled {
-            let (abort, patience) = (self.comm.abort_handle(), self.comm.patience());
-            settle(&abort, patience, std::slice::from_ref(&self.stream));
-        }
-    }
-}
-
-/// Wait for `streams`; what takes longer than `patience` is aborted. Not for ever: "streams that were
-/// waiting inside a collective come free".
-pub(crate) fn settle(abort: &AbortHandle, patience: Duration, streams: &[&Stream]) {
-    let deadline = Instant::now() + patience;
-    let mut pause = Duration::from_micros(10);
-    while !streams.iter().all(|stream| stream.is_done().unwrap_or(true)) {
-        if Instant::now() >= deadline {
-            abort.abort(
-                "a scope was left early, and the other ranks did not come to what it queued",
-            );
-            break;
-        }
-        thread::sleep(pause);
-        pause = (2 * pause).min(Duration::from_millis(1));
-    }
-    for stream in streams {
-        // An error here is the engine's: then it runs nothing any more.
-        let _ = stream.wait();
-    }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tributary_sys as sys;
 
 use crate::buffer::{DeviceBuffer, DeviceSlice};
-use crate::collectives::Check;
+use crate::check::Check;
 use crate::communicator::{Communicator, Shared};
 use crate::device::Device;
 use crate::dtype::DType;

@@ -9,8 +9,9 @@ use std::thread;
 
 use tributary_sys as sys;
 
+use crate::check;
 use crate::device::Device;
-use crate::error::{check, Result};
+use crate::error::{check as checked, Result};
 use crate::event::Event;
 
 /// A queue of work on one device: a `cudaStream_t` on nccl, a host stream on host. What is queued on
@@ -35,7 +36,7 @@ impl Stream {
     pub fn new(device: Device) -> Result<Stream> {
         let mut raw = ptr::null_mut();
         // SAFETY: "A new stream of `device`"; it is ours to destroy.
-        check(unsafe { sys::trib_stream_create(&mut raw, device.raw()) })?;
+        checked(unsafe { sys::trib_stream_create(&mut raw, device.raw()) })?;
         Ok(Stream { raw, device, owned: true, one_thread: PhantomData })
     }
 
@@ -48,9 +49,9 @@ impl Stream {
     /// destroyed.
     ///
     /// # Safety
-    /// `raw` is a stream of `device` (not `cudaStreamPerThread`), it lives until everything that is
-    /// queued through this value has run, and it is used from one thread at a time as far as its
-    /// owner asks for that.
+    /// `raw` is a stream of `device` (not `cudaStreamPerThread`). It outlives this value, and
+    /// everything that is queued through it. It is used from one thread at a time as far as its owner
+    /// asks for that, and is not being captured while a scope or a work uses it.
     pub unsafe fn from_raw(device: Device, raw: *mut c_void) -> Stream {
         Stream { raw, device, owned: false, one_thread: PhantomData }
     }
@@ -69,21 +70,24 @@ impl Stream {
     /// [`Communicator::status`](crate::Communicator::status).
     pub fn wait(&self) -> Result<()> {
         // SAFETY: the stream lives as long as this value; waiting may be done on "Any thread".
-        check(unsafe { sys::trib_stream_wait(self.device.raw(), self.raw) })
+        checked(unsafe { sys::trib_stream_wait(self.device.raw(), self.raw) })
     }
 
     /// Has everything queued so far run? Never waits.
     pub fn is_done(&self) -> Result<bool> {
         let mut done = 0;
         // SAFETY: the stream lives as long as this value; "Never waits. Any thread."
-        check(unsafe { sys::trib_stream_query(&mut done, self.device.raw(), self.raw) })?;
+        checked(unsafe { sys::trib_stream_query(&mut done, self.device.raw(), self.raw) })?;
         Ok(done != 0)
     }
 
-    /// Later work on this stream waits for what `event` recorded last.
+    /// Later work on this stream waits for what `event`, of any device of the same backend, recorded
+    /// last.
     pub fn wait_event(&self, event: &Event) -> Result<()> {
-        // SAFETY: both live through the call, and neither is Sync, so no other thread uses them.
-        check(unsafe { sys::trib_stream_wait_event(self.device.raw(), event.as_raw(), self.raw) })
+        check::same_backend(&"Stream::wait_event", event, self)?;
+        // SAFETY: both are of one backend and live through the call, and neither is Sync, so no
+        // other thread uses them.
+        checked(unsafe { sys::trib_stream_wait_event(self.device.raw(), event.as_raw(), self.raw) })
     }
 
     /// Queue a call of `function`, which runs on a thread of the backend when the stream comes to
@@ -102,7 +106,7 @@ impl Stream {
         let status = unsafe {
             sys::trib_stream_submit(self.device.raw(), Some(call::<F>), argument, self.raw)
         };
-        check(status).inspect_err(|_| {
+        checked(status).inspect_err(|_| {
             // SAFETY: a call that fails has queued nothing, so the box is still ours.
             drop(unsafe { Box::from_raw(argument.cast::<F>()) });
         })
@@ -125,7 +129,7 @@ impl Drop for Stream {
             }
         }
         let parts = Parts(self.device, self.raw);
-        if self.is_done().unwrap_or(true) {
+        if self.is_done().unwrap_or(false) {
             parts.destroy();
         } else {
             // What is queued may wait for a rank that never comes. If there is not even a thread to

@@ -4,16 +4,17 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tributary_sys as sys;
 
 use crate::abort::AbortHandle;
 use crate::communicator::{Communicator, Shared};
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::scope::{Scope, Settle};
+use crate::scope::Scope;
+use crate::settle::{self, Settle};
 use crate::stream::Stream;
 
 impl Communicator {
@@ -68,16 +69,17 @@ impl Communicator {
         B: 'static,
         F: for<'scope> FnOnce(&mut Scope<'scope, 'static>, &'scope mut B) -> Result<()>,
     {
-        let event = match self.not_batching("start").and_then(|()| Event::new(self.device())) {
+        let mut event = match self.not_batching("start").and_then(|()| Event::new(self.device())) {
             Ok(event) => event,
-            Err(error) => return Err(Failed { error, buffers }),
+            Err(error) => return Err(Failed { error, buffers: Some(buffers) }),
         };
         let (shared, abort) = (Arc::clone(self.shared()), self.abort_handle());
         let patience = self.patience();
         let mut buffers = Parked::new(buffers);
         // Dropped before `buffers`, also while unwinding: nothing is freed that is still in use.
-        let settle = Settle::new(self, stream);
-        let queued = queue(&mut Scope::new(settle.comm, stream), buffers.lend())
+        let streams = [stream];
+        let settle = Settle::new(&streams, abort.clone(), patience);
+        let queued = queue(&mut Scope::new(self, stream), buffers.lend())
             .and_then(|()| event.record(stream));
         match queued {
             Ok(()) => {
@@ -86,7 +88,7 @@ impl Communicator {
             }
             Err(error) => {
                 drop(settle);
-                Err(Failed { error, buffers: buffers.take() })
+                Err(Failed { error, buffers: Some(buffers.take()) })
             }
         }
     }
@@ -107,13 +109,16 @@ pub struct Work<B: 'static> {
 }
 
 impl<B: 'static> Work<B> {
-    /// Wait until the collectives have run, and take the buffers back. They come back in any case;
-    /// in an error what they hold is undefined, except for lists, which were written wholly or not
-    /// at all.
+    /// Wait until the collectives have run, and take the buffers back.
+    ///
+    /// They come back with an error as well; then what they hold is undefined, except for lists,
+    /// which were written wholly or not at all. Only if the wait itself is refused, and again for as
+    /// long as [`Options::close_timeout`](crate::Options::close_timeout) says, nobody knows whether
+    /// the device still uses them: then they are leaked, and the error says so.
     pub fn wait(self) -> Result<B, Failed<B>> {
-        let waited = self.event.wait();
-        let status = waited.and_then(|()| self.status());
         let mut work = ManuallyDrop::new(self);
+        let waited = settle::wait(&work.event, Deadline::after(work.patience));
+        let known = waited.map(|waited| waited.and_then(|()| work.status()));
         // SAFETY: `work` is not used again, nor dropped: each field is taken once.
         let buffers = unsafe {
             std::ptr::drop_in_place(&mut work.event);
@@ -121,9 +126,14 @@ impl<B: 'static> Work<B> {
             std::ptr::drop_in_place(&mut work.abort);
             ManuallyDrop::take(&mut work.buffers)
         };
-        match status {
-            Ok(()) => Ok(buffers.take()),
-            Err(error) => Err(Failed { error, buffers: buffers.take() }),
+        match known {
+            Ok(Ok(())) => Ok(buffers.take()),
+            Ok(Err(error)) => Err(Failed { error, buffers: Some(buffers.take()) }),
+            Err(refused) => {
+                std::mem::forget(buffers);
+                let error = refused.with("the buffers are kept, for the device may still use them");
+                Err(Failed { error, buffers: None })
+            }
         }
     }
 
@@ -157,20 +167,11 @@ impl<B: 'static> Work<B> {
 
 impl<B: 'static> Drop for Work<B> {
     fn drop(&mut self) {
-        let deadline = Instant::now() + self.patience;
-        let mut pause = Duration::from_micros(10);
-        loop {
-            match self.event.is_done() {
-                // SAFETY: not used again. The stream has passed the collectives.
-                Ok(true) => return unsafe { ManuallyDrop::drop(&mut self.buffers) },
-                Ok(false) if Instant::now() < deadline => {
-                    thread::sleep(pause);
-                    pause = (2 * pause).min(Duration::from_millis(1));
-                }
-                // Still in use, or nobody knows: better leaked than freed.
-                _ => return,
-            }
+        if Deadline::after(self.patience).poll(|| settle::is_idle(&self.event)) {
+            // SAFETY: not used again. The stream has passed the collectives.
+            unsafe { ManuallyDrop::drop(&mut self.buffers) };
         }
+        // Otherwise they are still in use, or nobody knows: better leaked than freed.
     }
 }
 
@@ -186,8 +187,8 @@ impl<B: 'static> fmt::Debug for Work<B> {
 pub struct Failed<B> {
     /// What went wrong.
     pub error: Error,
-    /// The buffers.
-    pub buffers: B,
+    /// The buffers; `None` if the device may still use them, as `error` then says.
+    pub buffers: Option<B>,
 }
 
 impl<B> From<Failed<B>> for Error {
@@ -246,5 +247,40 @@ impl<B> Drop for Parked<B> {
     fn drop(&mut self) {
         // SAFETY: made by `new`, and not used again.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::{Group, Options};
+
+    /// An event that cannot be waited for: to host it is unknown.
+    fn refuse<B>(work: &mut Work<B>) {
+        let device = work.event.device();
+        // SAFETY: not followed, for host knows its events.
+        let nowhere =
+            unsafe { Event::from_raw(device, std::ptr::null_mut::<u8>().wrapping_add(8).cast()) };
+        work.event = nowhere;
+    }
+
+    #[test]
+    fn buffers_whose_wait_is_refused_are_kept() {
+        let kept = Arc::new(());
+        let options = Options::new().backend("host").close_timeout(Duration::from_millis(20));
+        let mut comm = Group::with_options(1, &options).unwrap().split().unwrap().remove(0);
+        let stream = Stream::new(comm.device()).unwrap();
+        let start = |comm: &mut Communicator| {
+            let mut work = comm.start(Arc::clone(&kept), &stream, |s, _| s.barrier()).unwrap();
+            refuse(&mut work);
+            work
+        };
+        let failed = start(&mut comm).wait().unwrap_err();
+        assert_eq!(failed.error.kind(), ErrorKind::InvalidArgument);
+        assert!(failed.error.detail().contains("the buffers are kept"), "{failed}");
+        assert!(failed.buffers.is_none());
+        drop(start(&mut comm));
+        assert_eq!(Arc::strong_count(&kept), 3, "both are leaked");
     }
 }

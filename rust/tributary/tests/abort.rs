@@ -63,7 +63,7 @@ fn an_aborted_list_is_as_it_was_and_can_be_tried_again() {
     here.abort_handle().abort("try again with the ranks that are left");
     let failed = work.wait().unwrap_err();
     assert!(failed.error.is_aborted());
-    let mut list = failed.buffers;
+    let mut list = failed.buffers.unwrap();
     assert_eq!(get(&list[0]), before);
     assert_eq!(get(&list[1]), before[..7]);
     let counters = here.counters().unwrap();

@@ -117,10 +117,12 @@ fn no_scope_and_no_work_inside_a_batch() {
     ranks(1, |comm, stream| {
         let mut buffer = vec_on(comm, &[1.0_f32; 4]);
         let error = comm
-            .batch(|comm| comm.scope(stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum)))
+            .batch(stream, |comm| {
+                comm.scope(stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum))
+            })
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidUsage);
-        let failed = comm.batch(|comm| {
+        let failed = comm.batch(stream, |comm| {
             let work = comm.start(buffer, stream, |s, b| s.allreduce_in_place(b, ReduceOp::Sum))?;
             Ok(work)
         });
@@ -253,7 +255,7 @@ fn a_work_that_cannot_be_queued_gives_its_buffers_back() {
             .start(buffers, stream, |s, (a, b)| s.allreduce(&*a, b, ReduceOp::Sum))
             .unwrap_err();
         assert_eq!(failed.error.kind(), ErrorKind::InvalidBuffer);
-        assert_eq!(get(&failed.buffers.0), [1.0; 10]);
+        assert_eq!(get(&failed.buffers.as_ref().unwrap().0), [1.0; 10]);
         let error: Error = failed.into();
         assert!(error.detail().contains("f32") && error.detail().contains("f64"), "{error}");
     });
@@ -274,4 +276,81 @@ fn a_panic_while_starting_frees_the_buffers_afterwards() {
         assert!(stream.is_done().unwrap());
     });
     assert_eq!(drops.load(Ordering::SeqCst), if have(2) { 2 } else { 0 });
+}
+
+/// Longer than the clock can count: the deadline must not overflow in a drop.
+#[test]
+fn a_patience_without_end() {
+    let options = options().close_timeout(Duration::MAX);
+    ranks_with(2, &options, |comm, stream| {
+        warm_up(comm, stream);
+        thread::sleep(Duration::from_millis(50 * comm.rank() as u64));
+        let mut buffer = vec_on(comm, &[1.0_f32; 10]);
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            comm.scope(stream, |s| -> tributary::Result<()> {
+                s.allreduce_in_place(&mut buffer, ReduceOp::Sum)?;
+                panic!("on purpose")
+            })
+        }));
+        assert_eq!(*panicked.unwrap_err().downcast::<&str>().unwrap(), "on purpose");
+        assert!(stream.is_done().unwrap());
+        assert_eq!(get(&buffer), [2.0; 10]);
+
+        let drops = Arc::new(AtomicUsize::new(0));
+        let counted = Counted(Arc::clone(&drops), buffer);
+        let work =
+            comm.start(counted, stream, |s, b| s.allreduce_in_place(&mut b.1, ReduceOp::Sum));
+        drop(work.unwrap());
+        assert_eq!(drops.load(Ordering::SeqCst), 1);
+    });
+}
+
+/// What a batch remembers must not outlive its stream, nor end up with another communicator.
+#[test]
+fn a_batch_has_one_stream_and_one_communicator() {
+    ranks(1, |comm, stream| {
+        let other = Stream::new(comm.device()).unwrap();
+        let error = comm.batch(stream, |comm| comm.barrier(&other)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidUsage);
+        assert!(error.detail().contains("the same stream"), "{error}");
+
+        let mut child = comm.split(Some(0), 0).unwrap().unwrap();
+        let short = Stream::new(comm.device()).unwrap();
+        child
+            .batch(&short, |inside| {
+                inside.barrier(&short)?;
+                mem::swap(inside, comm);
+                Ok(())
+            })
+            .unwrap();
+        drop(short);
+        // `comm` is what was the child: its barrier was queued before its stream went.
+        assert_eq!(comm.counters().unwrap().calls, 1);
+        for comm in [comm, &mut child] {
+            comm.scope(stream, |s| s.barrier()).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_batch_that_panics_is_over() {
+    ranks(2, |comm, stream| {
+        let peer = 1 - comm.rank();
+        let mut buffer = vec_on(comm, &[comm.rank() as u8; 8]);
+        comm.scope(stream, |s| {
+            let held = s.hold(&mut buffer);
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                s.batch(|s| -> tributary::Result<()> {
+                    s.send(held, peer)?;
+                    panic!("on purpose")
+                })
+            }));
+            assert!(panicked.is_err());
+            // Neither half-way in a batch, nor afraid of what that one used.
+            s.allreduce_in_place(held, ReduceOp::Sum)?;
+            s.allreduce_in_place(held, ReduceOp::Sum)
+        })
+        .unwrap();
+        assert_eq!(get(&buffer), [2; 8]);
+    });
 }

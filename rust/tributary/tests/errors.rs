@@ -6,8 +6,8 @@ use std::ffi::c_void;
 
 use common::{backend, device, error_of, have, ranks, vec_on};
 use tributary::{
-    Communicator, DType, Device, DeviceBuffer, DeviceSlice, DeviceVec, ErrorKind, Group, Options,
-    ReduceOp, Stream, UniqueId,
+    Communicator, DType, Device, DeviceBuffer, DeviceSlice, DeviceVec, ErrorKind, Event, Group,
+    Options, ReduceOp, Stream, UniqueId,
 };
 
 /// A tensor that says what a test wants.
@@ -146,6 +146,58 @@ fn a_stream_of_another_device() {
         assert_eq!(error.kind(), ErrorKind::InvalidStream);
         assert!(error.detail().contains(&format!("{}:1", backend())), "{error}");
     });
+}
+
+/// Default streams too: to C they are NULL, whichever device they are of.
+#[test]
+fn handles_of_two_devices() {
+    if !have(2) {
+        return;
+    }
+    let (here, there) = (device(0), device(1));
+    let mut vec = DeviceVec::from_slice(here, &[1_i32; 4]).unwrap();
+    for stream in [Stream::new(there).unwrap(), Stream::default_of(there)] {
+        let mut event = Event::new(here).unwrap();
+        let errors = [
+            error_of(vec.upload(&[2; 4], &stream)),
+            error_of(vec.download_into(&mut [0; 4], &stream)),
+            error_of(event.record(&stream)),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::InvalidStream);
+            let (here, there) = (here.to_string(), there.to_string());
+            assert!(error.detail().contains(&here) && error.detail().contains(&there), "{error}");
+        }
+        let mut theirs = Event::new(there).unwrap();
+        theirs.record(&stream).unwrap();
+        assert_eq!(error_of(event.elapsed(&theirs)).kind(), ErrorKind::InvalidArgument);
+        // A stream may wait for another device.
+        Stream::new(here).unwrap().wait_event(&theirs).unwrap();
+    }
+    ranks(1, |comm, _| {
+        let error = error_of(comm.wait(&Stream::default_of(there)));
+        assert_eq!(error.kind(), ErrorKind::InvalidStream);
+        let error = error_of(comm.batch(&Stream::default_of(there), |_| Ok(())));
+        assert_eq!(error.kind(), ErrorKind::InvalidStream);
+    });
+}
+
+/// An event of one backend is a wild pointer to another.
+#[test]
+fn handles_of_two_backends() {
+    let Ok(gpu) = Device::get("nccl", 0) else {
+        return common::skip("takes a device of nccl beside host");
+    };
+    let host = Device::get("host", 0).unwrap();
+    for (one, other) in [(gpu, host), (host, gpu)] {
+        let event = Event::new(one).unwrap();
+        let error = error_of(Stream::new(other).unwrap().wait_event(&event));
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.detail().contains("host:0") && error.detail().contains("nccl:0"), "{error}");
+        let vec = DeviceVec::from_slice(one, &[1_i32; 4]).unwrap();
+        let error = error_of(vec.download(&Stream::default_of(other)));
+        assert_eq!(error.kind(), ErrorKind::InvalidStream);
+    }
 }
 
 #[test]

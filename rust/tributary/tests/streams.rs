@@ -36,7 +36,7 @@ fn an_event_orders_two_streams() {
     let (first, second) = (Stream::new(device(0)).unwrap(), Stream::new(device(0)).unwrap());
     let (go, gone) = mpsc::channel::<()>();
     let done = Arc::new(AtomicBool::new(false));
-    let (start, event) = (Event::new(device(0)).unwrap(), Event::new(device(0)).unwrap());
+    let (mut start, mut event) = (Event::new(device(0)).unwrap(), Event::new(device(0)).unwrap());
     start.record(&first).unwrap();
     let flag = Arc::clone(&done);
     first

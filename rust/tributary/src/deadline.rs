@@ -1,0 +1,61 @@
+//! How long something is waited for.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A point in time, or never: a patience that is longer than the clock can count has no end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    pub(crate) const NEVER: Deadline = Deadline(None);
+
+    /// `patience` from now.
+    pub(crate) fn after(patience: Duration) -> Deadline {
+        Deadline(Instant::now().checked_add(patience))
+    }
+
+    fn passed(self) -> bool {
+        self.0.is_some_and(|end| Instant::now() >= end)
+    }
+
+    /// Ask `done` at least once, and again with growing pauses, until it says yes or time is up.
+    /// What it said last.
+    pub(crate) fn poll(self, mut done: impl FnMut() -> bool) -> bool {
+        let mut pause = Duration::from_micros(10);
+        loop {
+            if done() {
+                return true;
+            }
+            if self.passed() {
+                return false;
+            }
+            thread::sleep(pause);
+            pause = (2 * pause).min(Duration::from_millis(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patience_beyond_the_clock_never_ends() {
+        assert!(!Deadline::after(Duration::MAX).passed());
+        assert!(!Deadline::NEVER.passed());
+        assert!(Deadline::after(Duration::ZERO).passed());
+    }
+
+    #[test]
+    fn asks_once_and_until_the_end() {
+        assert!(Deadline::after(Duration::ZERO).poll(|| true));
+        let mut asked = 0;
+        let start = Instant::now();
+        assert!(!Deadline::after(Duration::from_millis(5)).poll(|| {
+            asked += 1;
+            false
+        }));
+        assert!(asked > 1 && start.elapsed() >= Duration::from_millis(5));
+    }
+}

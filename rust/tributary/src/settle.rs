@@ -1,0 +1,221 @@
+//! When is memory that queued work may use free again?
+//!
+//! When the stream has been seen to pass that point, and not before. A *wait that fails* has seen
+//! nothing: CUDA refuses one while another thread captures a graph, or in a callback, and the work
+//! goes on. Only a failure of the device itself ([`ErrorKind::Cuda`]) means that nothing runs any
+//! more.
+
+use std::time::Duration;
+
+use crate::abort::AbortHandle;
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::Event;
+use crate::stream::Stream;
+
+/// What queued work can be waited for at.
+pub(crate) trait Point {
+    fn wait(&self) -> Result<()>;
+    fn is_done(&self) -> Result<bool>;
+}
+
+impl Point for Stream {
+    fn wait(&self) -> Result<()> {
+        Stream::wait(self)
+    }
+    fn is_done(&self) -> Result<bool> {
+        Stream::is_done(self)
+    }
+}
+
+impl Point for Event {
+    fn wait(&self) -> Result<()> {
+        Event::wait(self)
+    }
+    fn is_done(&self) -> Result<bool> {
+        Event::is_done(self)
+    }
+}
+
+/// "TRIB_ERR_CUDA: the device has failed, and runs nothing any more. Any other failure says nothing
+/// about what is queued."
+fn device_failed(error: &Error) -> bool {
+    error.kind() == ErrorKind::Cuda
+}
+
+/// Has the work been passed, or will it never run? Never waits.
+pub(crate) fn is_idle(point: &impl Point) -> bool {
+    point.is_done().unwrap_or_else(|error| device_failed(&error))
+}
+
+/// Wait; a wait that is refused is tried again until `deadline`. `Ok`: the work is over, and how the
+/// wait went. `Err`: it may still run, and why nobody knows.
+pub(crate) fn wait(point: &impl Point, deadline: Deadline) -> Result<Result<()>> {
+    let mut last = Ok(());
+    let over = deadline.poll(|| {
+        last = point.wait();
+        last.as_ref().map_or_else(device_failed, |()| true)
+    });
+    match last {
+        Err(error) if !over => Err(error),
+        last => Ok(last),
+    }
+}
+
+/// Wait for as long as it takes: for memory that is only borrowed. If waits are refused for longer
+/// than `patience`, `abort` is raised, so that at least nothing waits for other ranks.
+pub(crate) fn hold(
+    point: &impl Point,
+    patience: Duration,
+    abort: Option<&AbortHandle>,
+) -> Result<()> {
+    let refused = match wait(point, Deadline::after(patience)) {
+        Ok(waited) => return waited,
+        Err(refused) => refused,
+    };
+    if let Some(abort) = abort {
+        abort.abort(&format!("a stream with borrowed buffers cannot be waited for: {refused}"));
+    }
+    wait(point, Deadline::NEVER).and_then(|waited| waited)
+}
+
+/// Makes sure that nothing queued on streams uses borrowed memory any more when it is dropped.
+pub(crate) struct Settle<'a, P: Point = Stream> {
+    points: &'a [&'a P],
+    abort: AbortHandle,
+    patience: Duration,
+    settled: bool,
+}
+
+impl<'a, P: Point> Settle<'a, P> {
+    pub(crate) fn new(points: &'a [&'a P], abort: AbortHandle, patience: Duration) -> Self {
+        Settle { points, abort, patience, settled: false }
+    }
+
+    /// Wait for as long as it takes.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        let waited = self.hold();
+        self.settled = true;
+        waited
+    }
+
+    /// Somebody else waits.
+    pub(crate) fn leave(mut self) {
+        self.settled = true;
+    }
+
+    /// For all of them, also if a device has failed.
+    fn hold(&self) -> Result<()> {
+        let hold = |point: &&P| hold(*point, self.patience, Some(&self.abort));
+        self.points.iter().map(hold).fold(Ok(()), Result::and)
+    }
+}
+
+impl<P: Point> Drop for Settle<'_, P> {
+    /// What takes longer than the patience is aborted. Not for ever: "streams that were waiting
+    /// inside a collective come free".
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
+        let idle = || self.points.iter().all(|point| is_idle(*point));
+        if !Deadline::after(self.patience).poll(idle) {
+            self.abort.abort(
+                "a scope was left early, and the other ranks did not come to what it queued",
+            );
+        }
+        let _ = self.hold();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::{Group, Options};
+    use tributary_sys as sys;
+
+    const PATIENCE: Duration = Duration::from_millis(20);
+
+    /// Work that ends at a certain time, and whose waits fail until another.
+    struct Fake {
+        start: Instant,
+        runs: Duration,
+        refuses: Duration,
+        with: sys::trib_status,
+        waits: Cell<u32>,
+    }
+
+    impl Fake {
+        fn new(runs: u64, refuses: u64, with: sys::trib_status) -> Fake {
+            let [runs, refuses] = [runs, refuses].map(Duration::from_millis);
+            Fake { start: Instant::now(), runs, refuses, with, waits: Cell::new(0) }
+        }
+
+        fn ask(&self) -> Result<bool> {
+            if self.start.elapsed() < self.refuses {
+                return Err(Error::new(self.with, "not now"));
+            }
+            Ok(self.start.elapsed() >= self.runs)
+        }
+    }
+
+    impl Point for Fake {
+        fn wait(&self) -> Result<()> {
+            self.waits.set(self.waits.get() + 1);
+            let done = self.ask()?;
+            if !done {
+                std::thread::sleep(self.runs.saturating_sub(self.start.elapsed()));
+            }
+            Ok(())
+        }
+        fn is_done(&self) -> Result<bool> {
+            self.ask()
+        }
+    }
+
+    fn abort_handle() -> AbortHandle {
+        Group::with_options(1, &Options::new().backend("host")).unwrap().abort_handle()
+    }
+
+    #[test]
+    fn a_wait_that_is_refused_is_no_wait() {
+        for dropped in [false, true] {
+            let (short, long) = (Fake::new(5, 0, sys::TRIB_OK), Fake::new(60, 40, NOT_PERMITTED));
+            let points = [&short, &long];
+            let abort = abort_handle();
+            let settle = Settle::new(&points, abort.clone(), PATIENCE);
+            if dropped {
+                drop(settle);
+            } else {
+                settle.finish().unwrap();
+            }
+            assert!(long.start.elapsed() >= long.runs);
+            assert!(abort.is_aborted(), "it took longer than the patience");
+        }
+    }
+
+    const NOT_PERMITTED: sys::trib_status = sys::TRIB_ERR_INVALID_USAGE;
+
+    #[test]
+    fn a_device_that_failed_runs_nothing() {
+        let failed = Fake::new(u64::MAX, u64::MAX, sys::TRIB_ERR_CUDA);
+        let running = Fake::new(30, 0, sys::TRIB_OK);
+        let points = [&failed, &running];
+        let error = Settle::new(&points, abort_handle(), PATIENCE).finish().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Cuda);
+        assert!(running.start.elapsed() >= running.runs, "the other device still ran");
+        drop(Settle::new(&points, abort_handle(), PATIENCE));
+        assert_eq!(failed.waits.get(), 2);
+    }
+
+    #[test]
+    fn what_may_be_kept_is_not_waited_for_for_ever() {
+        let stuck = Fake::new(u64::MAX, u64::MAX, NOT_PERMITTED);
+        let error = wait(&stuck, Deadline::after(PATIENCE)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidUsage);
+        assert!(!is_idle(&stuck));
+    }
+}
