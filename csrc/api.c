@@ -11,6 +11,7 @@
 #include "csrc/core/communicator.h"
 #include "csrc/core/device.h"
 #include "csrc/core/group.h"
+#include "csrc/core/quiesce.h"
 #include "csrc/reduce/list.h"
 #include "csrc/sparse/allreduce.h"
 #include "csrc/sparse/snapshot.h"
@@ -438,6 +439,11 @@ trib_status trib_comm_close(trib_comm *comm, uint32_t timeout_ms)
 trib_status trib_comm_destroy(trib_comm *comm)
 {
     return comm == NULL ? TRIB_OK : tri_comm_destroy(comm);
+}
+
+trib_status trib_quiesce(uint32_t timeout_ms)
+{
+    return tri_quiesce(timeout_ms);
 }
 
 /* ---------------------------------------------------------------------------------- collectives */

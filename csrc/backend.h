@@ -185,6 +185,10 @@ struct tri_speed {
 
 struct tri_backend {
     const char *name;
+    /* Wait until nothing of it works in the background any more, at most until `deadline_ns`. How
+     * many things are left: what is being given back, and calls that were given up. NULL: it does
+     * nothing in the background. Any thread. */
+    uint32_t (*quiesce)(uint64_t deadline_ns);
     uint32_t native; /* bit 1 << kind for each enum tri_kind that `collective` takes */
     const struct tri_device_ops *device;
     const struct tri_transport_ops *transport;

@@ -349,7 +349,8 @@ TRIB_API trib_status trib_group_status(trib_group *group);
  *  group: on success it is gone; on failure it is as before. */
 TRIB_API trib_status trib_group_split(trib_comm **out, trib_group *group);
 
-/** Destroy every rank as trib_comm_destroy does. NULL is allowed. */
+/** Destroy every rank as trib_comm_destroy does, with trib_quiesce to wait for what it leaves to the
+ *  background. NULL is allowed. */
 TRIB_API trib_status trib_group_destroy(trib_group *group);
 
 /* ------------------------------------------------------------------------ life of a communicator */
@@ -424,8 +425,18 @@ TRIB_API trib_status trib_comm_close(trib_comm *comm, uint32_t timeout_ms);
 
 /** Close with the options' deadline unless that was done, then free. Never blocks for ever: what is
  *  still stuck is aborted and reclaimed in the background, and TRIB_ERR_TIMEOUT returned; `comm` is
- *  gone all the same. NULL is allowed. */
+ *  gone all the same. What the engine holds is given back in the background in any case: see
+ *  trib_quiesce. NULL is allowed. */
 TRIB_API trib_status trib_comm_destroy(trib_comm *comm);
+
+/** Wait until all background work of the library has ended: everything that communicators which were
+ *  aborted, closed or destroyed have held is given back, and if none is left, so are the library's
+ *  own threads. TRIB_ERR_TIMEOUT if `timeout_ms` passes first; the detail counts what is left. Any
+ *  thread; not while the calling thread captures a graph. Call it before cudaDeviceReset, dlclose or
+ *  exit, which would take CUDA, or the code, away under that work. (A process that exits waits for
+ *  such work by itself as long as it goes on, but at most 3 s for each communicator, and a program
+ *  that leaves by _exit does not.) */
+TRIB_API trib_status trib_quiesce(uint32_t timeout_ms);
 
 /* ---------------------------------------------------------------------------------- collectives
  *

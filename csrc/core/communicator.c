@@ -43,7 +43,7 @@ trib_status tri_settings_read(struct tri_settings *out, const char *function,
 trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *backend,
                              int32_t device, int32_t max_size, const struct tri_settings *settings)
 {
-    tri_workspace_sweep();
+    (void)tri_workspace_sweep();
     *out = NULL;
     struct trib_comm *comm = calloc(1, sizeof *comm);
     if (comm != NULL) {
@@ -271,7 +271,7 @@ trib_status tri_comm_destroy(struct trib_comm *comm)
     const trib_status status =
         comm->closed ? TRIB_OK : tri_comm_close(comm, comm->close_timeout_ms);
     tri_workspace_close(&comm->workspace);
-    tri_workspace_sweep();
+    (void)tri_workspace_sweep();
     comm->backend->transport->destroy(comm->transport);
     tri_abort_release(comm->state);
     tri_comm_discard(comm);

@@ -196,17 +196,20 @@ void tri_workspace_close(struct tri_workspace *workspace)
     *workspace = (struct tri_workspace){0};
 }
 
-void tri_workspace_sweep(void)
+uint32_t tri_workspace_sweep(void)
 {
+    uint32_t left = 0;
     struct aside *entry = atomic_exchange_explicit(&put_aside, NULL, memory_order_acquire);
     while (entry != NULL) {
         struct aside *next = entry->next;
         if (tri_workspace_in_use(&entry->workspace)) {
             push(entry);
+            left++;
         } else {
             free_all(&entry->workspace);
             free(entry);
         }
         entry = next;
     }
+    return left;
 }

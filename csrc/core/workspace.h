@@ -75,7 +75,7 @@ void tri_workspace_settle(const struct tri_workspace *workspace, uint64_t patien
 /* Give everything back: now if the last use has ended. Otherwise put it aside, until a later sweep
  * finds that it has: work that is stuck is not waited for. */
 void tri_workspace_close(struct tri_workspace *workspace);
-/* Free what was put aside and is no longer in use. Any thread. */
-void tri_workspace_sweep(void);
+/* Free what was put aside and is no longer in use; returns how many are left. Any thread. */
+uint32_t tri_workspace_sweep(void);
 
 #endif

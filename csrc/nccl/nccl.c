@@ -6,6 +6,7 @@
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/ops.h"
+#include "csrc/nccl/quiesce.h"
 #include "csrc/nccl/shared.h"
 #include "kernels/cuda/kernels_cuda.h"
 
@@ -115,6 +116,7 @@ static const struct tri_transport_ops transport_ops = {
 extern const struct tri_backend tri_backend_nccl;
 const struct tri_backend tri_backend_nccl = {
     .name = "nccl",
+    .quiesce = tri_nccl_quiesce,
     .native = 1u << TRI_ALLREDUCE | 1u << TRI_BROADCAST | 1u << TRI_REDUCE | 1u << TRI_ALLGATHER |
               1u << TRI_REDUCE_SCATTER | 1u << TRI_SEND | 1u << TRI_RECV,
     .device = &device_ops,

@@ -522,7 +522,7 @@ extern "C" {
     pub fn trib_group_status(group: *mut trib_group) -> trib_status;
     #[doc = " Turn the group into its communicators, for one thread each: `out[i]` becomes rank i. Consumes the\n  group: on success it is gone; on failure it is as before."]
     pub fn trib_group_split(out: *mut *mut trib_comm, group: *mut trib_group) -> trib_status;
-    #[doc = " Destroy every rank as trib_comm_destroy does. NULL is allowed."]
+    #[doc = " Destroy every rank as trib_comm_destroy does, with trib_quiesce to wait for what it leaves to the\n  background. NULL is allowed."]
     pub fn trib_group_destroy(group: *mut trib_group) -> trib_status;
     #[doc = " A new id for `backend` (NULL: the first backend that has a device)."]
     pub fn trib_id_create(out: *mut trib_id, backend: *const ::core::ffi::c_char) -> trib_status;
@@ -558,8 +558,10 @@ extern "C" {
     pub fn trib_comm_counters(out: *mut trib_counters, comm: *mut trib_comm) -> trib_status;
     #[doc = " Wait until everything queued on this communicator has run on all ranks of this process; then\n  release what the engine holds, in the background. Ranks of one process may close one after the\n  other: the last one does the waiting. If `timeout_ms` passes first, the communicator is aborted\n  and TRIB_ERR_TIMEOUT returned. Later calls return TRIB_ERR_CLOSED; trib_comm_destroy is still to\n  be called."]
     pub fn trib_comm_close(comm: *mut trib_comm, timeout_ms: u32) -> trib_status;
-    #[doc = " Close with the options' deadline unless that was done, then free. Never blocks for ever: what is\n  still stuck is aborted and reclaimed in the background, and TRIB_ERR_TIMEOUT returned; `comm` is\n  gone all the same. NULL is allowed."]
+    #[doc = " Close with the options' deadline unless that was done, then free. Never blocks for ever: what is\n  still stuck is aborted and reclaimed in the background, and TRIB_ERR_TIMEOUT returned; `comm` is\n  gone all the same. What the engine holds is given back in the background in any case: see\n  trib_quiesce. NULL is allowed."]
     pub fn trib_comm_destroy(comm: *mut trib_comm) -> trib_status;
+    #[doc = " Wait until all background work of the library has ended: everything that communicators which were\n  aborted, closed or destroyed have held is given back, and if none is left, so are the library's\n  own threads. TRIB_ERR_TIMEOUT if `timeout_ms` passes first; the detail counts what is left. Any\n  thread; not while the calling thread captures a graph. Call it before cudaDeviceReset, dlclose or\n  exit, which would take CUDA, or the code, away under that work. (A process that exits waits for\n  such work by itself as long as it goes on, but at most 3 s for each communicator, and a program\n  that leaves by _exit does not.)"]
+    pub fn trib_quiesce(timeout_ms: u32) -> trib_status;
     #[doc = " `recv` = reduction of every rank's `send`. In place: recv == send."]
     pub fn trib_allreduce(
         comm: *mut trib_comm,
