@@ -79,7 +79,8 @@ struct tri_device_ops {
     trib_status (*free)(int32_t device, void *data);
     /* Give back memory that nothing uses. Never waits. NULL: free. */
     void (*free_later)(int32_t device, void *data);
-    /* Zeroed memory that host threads and every device of the backend can read and write. Small. */
+    /* Zeroed memory that host threads and every device of the backend can read and write; copies from it
+     * are queued truly. At most 128 bytes. */
     trib_status (*alloc_shared)(void **out, size_t bytes);
     void (*free_shared)(void *data);
     /* Queued. Either side may be host memory. */

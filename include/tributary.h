@@ -258,8 +258,9 @@ enum {
     TRIB_UNCHECKED = 1u << 0,
     /** Debug mode: before each collective every rank compares operation, count, type, reduction and
      *  root with all others, and all of them return TRIB_ERR_MISMATCH if one differs, instead of
-     *  waiting for ever. Sends and receives take no part in it. Calls then wait for each other, so
-     *  give every rank a thread of its own. */
+     *  waiting for ever; if a rank does not come at all, TRIB_ERR_TIMEOUT after timeout_ms, and the
+     *  communicator is over. Sends and receives take no part in it. Calls then wait for each other,
+     *  so give every rank a thread of its own. */
     TRIB_MATCH = 1u << 1
 };
 
@@ -269,7 +270,9 @@ typedef struct trib_options {
     uint32_t size;             /**< sizeof(trib_options) */
     uint32_t flags;            /**< TRIB_UNCHECKED | TRIB_MATCH */
     const char *backend;       /**< NULL: what the id says; for a group the first that has the devices */
-    uint32_t timeout_ms;       /**< deadline for meeting the other ranks; 0 is 300,000 */
+    uint32_t timeout_ms;       /**< deadline for meeting the other ranks: in create and split, in the
+                                *   blocking calls of sparse states, with TRIB_MATCH before each call;
+                                *   0 is 300,000 */
     uint32_t close_timeout_ms; /**< how long destroy waits for work still queued; 0 is 5,000 */
 } trib_options;
 #define TRIB_OPTIONS_INIT {(uint32_t)sizeof(trib_options), 0, NULL, 0, 0}
@@ -639,8 +642,9 @@ TRIB_API trib_status trib_sparse_bytes(uint64_t *out, const trib_comm *comm, siz
 /** The state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 and f32, whose
  *  residual and sums are f32, or f64. The residual is 0. A call of all ranks; blocking: they compare
  *  count, type and options, and all return TRIB_ERR_MISMATCH if one differs; so do the others if a rank
- *  is refused what it passes (which it is told). If one lacks memory no rank gets a state. `options` may
- *  be NULL. `comm` must outlive the state. All memory is allocated here. */
+ *  is refused what it passes (which it is told). If one lacks memory no rank gets a state. If one does
+ *  not come within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is over.
+ *  `options` may be NULL. `comm` must outlive the state. All memory is allocated here. */
 TRIB_API trib_status trib_sparse_create(trib_sparse **out, trib_comm *comm, size_t count,
                                         trib_dtype dtype, const trib_sparse_options *options);
 

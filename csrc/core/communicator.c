@@ -50,10 +50,10 @@ trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *b
         comm->batch.calls = calloc(FIRST_BATCH, sizeof *comm->batch.calls);
         comm->batch.capacity = FIRST_BATCH;
         if ((settings->flags & TRIB_MATCH) != 0)
-            comm->workspace.host = calloc((size_t)max_size, sizeof(struct tri_signature));
+            comm->signatures = calloc((size_t)max_size, sizeof *comm->signatures);
     }
     if (comm == NULL || comm->batch.calls == NULL ||
-        ((settings->flags & TRIB_MATCH) != 0 && comm->workspace.host == NULL)) {
+        ((settings->flags & TRIB_MATCH) != 0 && comm->signatures == NULL)) {
         tri_comm_discard(comm);
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory for a communicator");
     }
@@ -81,7 +81,7 @@ void tri_comm_discard(struct trib_comm *comm)
         return;
     free(comm->batch.calls);
     free(comm->batch.copies);
-    free(comm->workspace.host);
+    free(comm->signatures);
     free(comm->scratch);
     free(comm);
 }

@@ -47,6 +47,7 @@ struct trib_comm {
     bool closed;
     struct tri_batch batch;
     struct tri_workspace workspace;
+    struct tri_signature *signatures; /* match.c: of all ranks; NULL without TRIB_MATCH */
     uint64_t match_sequence;
     uint32_t sparse_states; /* that all ranks have agreed on so far */
     int32_t hosts;          /* that the ranks are on; 0: not asked yet */

@@ -6,7 +6,7 @@
 
 #include "csrc/base/types.h"
 #include "csrc/core/communicator.h"
-#include "csrc/core/issue.h"
+#include "csrc/core/exchange.h"
 #include "csrc/core/operation.h"
 #include "csrc/core/validate.h"
 
@@ -81,7 +81,7 @@ static struct description describe(const struct tri_signature *signature)
 /* Every rank compares with rank 0, so that all come to the same end. */
 static trib_status compare(const struct trib_comm *comm)
 {
-    const struct tri_signature *all = comm->workspace.host;
+    const struct tri_signature *all = comm->signatures;
     int32_t other = 1;
     while (other < comm->size && memcmp(&all[other], &all[0], sizeof all[0]) == 0)
         other++;
@@ -92,42 +92,14 @@ static trib_status compare(const struct trib_comm *comm)
                          describe(&all[other]).text, describe(&all[0]).text);
 }
 
+_Static_assert(sizeof(struct tri_signature) <= TRI_STAGED_BYTES, "it is exchanged at once");
+
 trib_status tri_match(struct trib_comm *comm, const struct tri_signature *signature,
                       trib_stream stream)
 {
-    const struct tri_device_ops *device = comm->backend->device;
-    const size_t one = sizeof *signature, all = one * (size_t)comm->size;
-    struct tri_signature *signatures = comm->workspace.host, *own = &signatures[comm->rank];
-    *own = *signature;
-    own->sequence = comm->match_sequence + 1; /* counted once the others will see it */
-
-    trib_status status = tri_workspace_reserve(comm, all);
-    if (status != TRIB_OK)
-        return status;
-    char *area = tri_workspace_data(comm);
-    char *slot = area + one * (size_t)comm->rank;
-    const struct tri_call call = {.kind = TRI_ALLGATHER,
-                                  .transport = comm->transport,
-                                  .send = slot,
-                                  .recv = area,
-                                  .count = one,
-                                  .dtype = TRIB_U8,
-                                  .stream = stream};
-    status = tri_workspace_begin(comm, stream);
-    if (status != TRIB_OK)
-        return status;
-    status = device->copy(comm->device, slot, own, one, stream);
-    if (status == TRIB_OK)
-        status = tri_issue(comm, &call, 1);
-    comm->match_sequence += status == TRIB_OK;
-    const trib_status end = tri_workspace_end(comm, stream); /* part of it may be queued */
-    if (status == TRIB_OK)
-        status = end;
-    if (status == TRIB_OK)
-        status = device->fetch(comm->device, signatures, area, all, stream);
-    if (status != TRIB_OK)
-        return status;
-    comm->engine_calls++;
-    status = tri_comm_usable(comm, signature->operation); /* an abort would have left garbage */
+    struct tri_signature own = *signature;
+    own.sequence = ++comm->match_sequence;
+    const trib_status status = tri_exchange(comm, signature->operation, &own, sizeof own,
+                                            comm->signatures, stream);
     return status == TRIB_OK ? compare(comm) : status;
 }

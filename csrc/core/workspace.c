@@ -78,7 +78,7 @@ trib_status tri_workspace_reserve(struct trib_comm *comm, size_t bytes)
     const trib_status status = workspace->ops == NULL
                                    ? tri_workspace_open(workspace, comm->backend->device,
                                                         comm->device,
-                                                        sizeof(struct tri_list_counts))
+                                                        sizeof(struct tri_workspace_shared))
                                    : TRIB_OK;
     if (status != TRIB_OK)
         return status;
@@ -131,9 +131,10 @@ trib_status tri_workspace_end(struct trib_comm *comm, trib_stream stream)
 
 struct tri_list_counts tri_workspace_lists(const struct tri_workspace *workspace)
 {
-    const struct tri_list_counts *counts = workspace->shared;
-    if (counts == NULL)
+    const struct tri_workspace_shared *shared = workspace->shared;
+    if (shared == NULL)
         return (struct tri_list_counts){0, 0};
+    const struct tri_list_counts *counts = &shared->counts;
     return (struct tri_list_counts){__atomic_load_n(&counts->committed, __ATOMIC_ACQUIRE),
                                     __atomic_load_n(&counts->refused, __ATOMIC_ACQUIRE)};
 }

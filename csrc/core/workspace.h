@@ -24,11 +24,19 @@ struct tri_workspace {
     int32_t device;
     struct tri_block *blocks;
     uint64_t held;       /* bytes in all blocks */
-    void *shared;        /* shared memory; a communicator's: struct tri_list_counts */
+    void *shared;        /* shared memory; a communicator's: struct tri_workspace_shared */
     trib_event event;    /* where the last use ends, */
     bool used;           /* if there was one, */
     bool lost;           /* and that could be recorded; else it is never used again, nor freed */
     void *host;          /* host memory that queued work may look at; freed with the rest */
+};
+
+/* A communicator's shared memory: all that a backend gives at once. */
+enum { TRI_STAGED_BYTES = 112 };
+struct tri_workspace_shared {
+    struct tri_list_counts counts;
+    uint32_t reserved[2];
+    unsigned char staged[TRI_STAGED_BYTES]; /* exchange.c: what is on its way to the device */
 };
 
 /* The words at the beginning of the newest block. */

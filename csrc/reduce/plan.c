@@ -176,7 +176,7 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
     out->total_out = list->total_out;
     out->decision = &tri_workspace_words(comm)->decision;
     out->abort_word = comm->backend->transport->abort_word(comm->transport);
-    out->counts = comm->workspace.shared;
+    out->counts = &((struct tri_workspace_shared *)comm->workspace.shared)->counts;
     make_buckets(out, comm, list, layout);
     make_slices(out, list, layout);
 }

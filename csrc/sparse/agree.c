@@ -2,11 +2,10 @@
 #include "csrc/sparse/agree.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "csrc/base/machine.h"
-#include "csrc/core/issue.h"
+#include "csrc/core/exchange.h"
 #include "csrc/core/match.h"
 #include "csrc/core/validate.h"
 #include "csrc/sparse/constants.h"
@@ -17,6 +16,7 @@ struct vote {
     int32_t status;   /* of the rank's own part */
     uint32_t refused; /* 1: there is no proposal, and `status` is why */
 };
+_Static_assert(sizeof(struct vote) <= TRI_STAGED_BYTES, "a vote is exchanged at once");
 
 static int32_t place_of(const struct tri_algorithm *algorithm)
 {
@@ -165,67 +165,12 @@ static trib_status count(const struct trib_comm *comm, const struct vote *votes,
     return TRIB_OK;
 }
 
-static trib_status allgather(struct trib_comm *comm, void *all, size_t one, trib_stream stream)
-{
-    const struct tri_device_ops *device = comm->backend->device;
-    const size_t at = one * (size_t)comm->rank, bytes = one * (size_t)comm->size;
-    trib_status status = tri_workspace_reserve(comm, bytes);
-    if (status != TRIB_OK)
-        return status;
-    char *area = tri_workspace_data(comm), *slot = area + at;
-    const struct tri_call call = {.kind = TRI_ALLGATHER,
-                                  .transport = comm->transport,
-                                  .send = slot,
-                                  .recv = area,
-                                  .count = one,
-                                  .dtype = TRIB_U8,
-                                  .stream = stream};
-    status = tri_workspace_begin(comm, stream);
-    if (status != TRIB_OK)
-        return status;
-    status = device->copy(comm->device, slot, (const char *)all + at, one, stream);
-    if (status == TRIB_OK)
-        status = tri_issue(comm, &call, 1);
-    const trib_status end = tri_workspace_end(comm, stream); /* part of it may be queued */
-    if (status == TRIB_OK)
-        status = end;
-    /* Also after a failure: the stream may still read what was to be copied. */
-    const trib_status fetched = device->fetch(comm->device, all, area, bytes, stream);
-    if (status == TRIB_OK)
-        status = fetched;
-    comm->engine_calls++;
-    return status;
-}
-
-/* This rank has no part in a call that the others wait in. */
-static trib_status miss(struct trib_comm *comm, trib_status status)
-{
-    (void)tri_abort_raise(comm->state, status, tri_detail());
-    return status;
-}
-
-/* `one` bytes of every rank, in `all` (of `size` blocks, this rank's filled in), on all of them. */
-static trib_status exchange(struct trib_comm *comm, void *all, size_t one, int operation,
-                            trib_stream stream)
-{
-    const trib_status status = allgather(comm, all, one, stream);
-    return status != TRIB_OK ? miss(comm, status)
-                             : tri_comm_usable(comm, operation); /* an abort leaves garbage */
-}
-
 static trib_status poll_ranks(struct trib_comm *comm, const struct vote *own, trib_stream stream)
 {
     const int operation = own->proposal.operation;
-    struct vote *votes = calloc((size_t)comm->size, sizeof *votes);
-    if (votes == NULL)
-        return miss(comm, tri_fail_call(comm, operation, TRIB_ERR_OUT_OF_MEMORY,
-                                        "no memory to compare %d ranks", comm->size));
-    votes[comm->rank] = *own;
-    trib_status status = exchange(comm, votes, sizeof *votes, operation, stream);
-    if (status == TRIB_OK && own->status == TRIB_OK)
-        status = count(comm, votes, operation);
-    free(votes);
-    return status;
+    struct vote votes[TRI_MAX_LISTS];
+    const trib_status status = tri_exchange(comm, operation, own, sizeof *own, votes, stream);
+    return status == TRIB_OK && own->status == TRIB_OK ? count(comm, votes, operation) : status;
 }
 
 /* What this rank itself has to say comes first, whatever the others do. */
@@ -255,12 +200,12 @@ trib_status tri_agree_refused(struct trib_comm *comm, int operation, trib_status
 trib_status tri_agree_hosts(struct trib_comm *comm, trib_stream stream)
 {
     uint64_t machines[TRI_MAX_LISTS];
+    const uint64_t own = tri_machine();
     int32_t hosts = 0;
     if (comm->hosts != 0)
         return TRIB_OK;
-    machines[comm->rank] = tri_machine();
     const trib_status status =
-        exchange(comm, machines, sizeof machines[0], TRI_SPARSE_CREATE, stream);
+        tri_exchange(comm, TRI_SPARSE_CREATE, &own, sizeof own, machines, stream);
     if (status != TRIB_OK)
         return status;
     for (int32_t rank = 0; rank < comm->size; rank++) {

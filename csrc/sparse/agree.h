@@ -1,5 +1,5 @@
 /* What all ranks must have in common before a state is made or its k is set. The calls here end on all
- * ranks: a rank that cannot make its part ends the communicator, for the others wait for it. */
+ * ranks: a rank that cannot make its part, or does not come in time, ends the communicator (exchange.h). */
 #ifndef TRI_SPARSE_AGREE_H
 #define TRI_SPARSE_AGREE_H
 

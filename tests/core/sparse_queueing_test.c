@@ -406,6 +406,7 @@ int main(void)
         sparse_differ("queued", size);
         sparse_calls("queued", size);
         sparse_life("queued", size);
+        sparse_late("queued", size);
         if (size == 3 || sparse_depth() == SPARSE_WHOLE)
             sparse_suite("queued", NULL, size, SPARSE_QUICK);
     }

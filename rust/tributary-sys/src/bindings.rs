@@ -84,7 +84,7 @@ pub struct trib_device {
 }
 #[doc = " Skip the checks of buffers and streams (their memory, device and range). What the arguments\n  say by themselves is still checked."]
 pub const TRIB_UNCHECKED: u32 = 1;
-#[doc = " Debug mode: before each collective every rank compares operation, count, type, reduction and\n  root with all others, and all of them return TRIB_ERR_MISMATCH if one differs, instead of\n  waiting for ever. Sends and receives take no part in it. Calls then wait for each other, so\n  give every rank a thread of its own."]
+#[doc = " Debug mode: before each collective every rank compares operation, count, type, reduction and\n  root with all others, and all of them return TRIB_ERR_MISMATCH if one differs, instead of\n  waiting for ever; if a rank does not come at all, TRIB_ERR_TIMEOUT after timeout_ms, and the\n  communicator is over. Sends and receives take no part in it. Calls then wait for each other,\n  so give every rank a thread of its own."]
 pub const TRIB_MATCH: u32 = 2;
 #[doc = " How a communicator or group is made. Start from TRIB_OPTIONS_INIT; zero is the default of every\n  field. Every rank passes the same."]
 #[repr(C)]
@@ -96,7 +96,7 @@ pub struct trib_options {
     pub flags: u32,
     #[doc = " NULL: what the id says; for a group the first that has the devices"]
     pub backend: *const ::core::ffi::c_char,
-    #[doc = " deadline for meeting the other ranks; 0 is 300,000"]
+    #[doc = " deadline for meeting the other ranks: in create and split, in the\n   blocking calls of sparse states, with TRIB_MATCH before each call;\n   0 is 300,000"]
     pub timeout_ms: u32,
     #[doc = " how long destroy waits for work still queued; 0 is 5,000"]
     pub close_timeout_ms: u32,
@@ -721,7 +721,7 @@ extern "C" {
         dtype: trib_dtype,
         options: *const trib_sparse_options,
     ) -> trib_status;
-    #[doc = " The state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 and f32, whose\n  residual and sums are f32, or f64. The residual is 0. A call of all ranks; blocking: they compare\n  count, type and options, and all return TRIB_ERR_MISMATCH if one differs; so do the others if a rank\n  is refused what it passes (which it is told). If one lacks memory no rank gets a state. `options` may\n  be NULL. `comm` must outlive the state. All memory is allocated here."]
+    #[doc = " The state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 and f32, whose\n  residual and sums are f32, or f64. The residual is 0. A call of all ranks; blocking: they compare\n  count, type and options, and all return TRIB_ERR_MISMATCH if one differs; so do the others if a rank\n  is refused what it passes (which it is told). If one lacks memory no rank gets a state. If one does\n  not come within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is over.\n  `options` may be NULL. `comm` must outlive the state. All memory is allocated here."]
     pub fn trib_sparse_create(
         out: *mut *mut trib_sparse,
         comm: *mut trib_comm,

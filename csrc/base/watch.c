@@ -1,0 +1,105 @@
+/* Deadlines of calls that may wait where no clock is looked at. */
+#define _POSIX_C_SOURCE 200809L
+#include "csrc/base/watch.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <time.h>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/status.h"
+
+/* Guards everything here and the watches in the list. Held while `late` runs, which does not wait, so
+ * that who has ended a watch knows that nobody looks at it any more. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t sooner; /* `wakes_ns` is too late */
+static struct tri_watch *watches;
+static uint64_t wakes_ns; /* when the thread looks again */
+static bool started;
+
+/* Do what is due. Returns when to look again. The lock is held. */
+static uint64_t look(void)
+{
+    const uint64_t now = tri_now_ns();
+    uint64_t next = UINT64_MAX;
+    for (struct tri_watch **link = &watches; *link != NULL;) {
+        struct tri_watch *watch = *link;
+        if (watch->deadline_ns > now) {
+            next = watch->deadline_ns < next ? watch->deadline_ns : next;
+            link = &watch->next;
+        } else {
+            *link = watch->next;
+            watch->late(watch->context);
+        }
+    }
+    return next;
+}
+
+static void *keep_watch(void *nothing)
+{
+    (void)nothing;
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        wakes_ns = look();
+        if (wakes_ns == UINT64_MAX) {
+            (void)pthread_cond_wait(&sooner, &lock);
+        } else {
+            const struct timespec at = {(time_t)(wakes_ns / 1000000000u),
+                                        (long)(wakes_ns % 1000000000u)};
+            (void)pthread_cond_timedwait(&sooner, &lock, &at);
+        }
+    }
+    return NULL;
+}
+
+/* The thread lives for ever, and takes no signals: they are for the program's own threads. The lock is
+ * held. */
+static trib_status start(void)
+{
+    pthread_condattr_t clock;
+    pthread_t thread;
+    sigset_t all, before;
+    if (started)
+        return TRIB_OK;
+    (void)pthread_condattr_init(&clock);
+    (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC); /* the clock of tri_now_ns */
+    (void)pthread_cond_init(&sooner, &clock);
+    (void)pthread_condattr_destroy(&clock);
+    sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(&thread, NULL, keep_watch, NULL);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        (void)pthread_cond_destroy(&sooner);
+        return tri_fail(TRIB_ERR_SYSTEM, "no thread for deadlines (pthread_create: error %d)", error);
+    }
+    (void)pthread_detach(thread);
+    started = true;
+    return TRIB_OK;
+}
+
+trib_status tri_watch_begin(struct tri_watch *watch)
+{
+    pthread_mutex_lock(&lock);
+    const trib_status status = start();
+    if (status == TRIB_OK) {
+        watch->next = watches;
+        watches = watch;
+        if (watch->deadline_ns < wakes_ns)
+            (void)pthread_cond_signal(&sooner);
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+void tri_watch_end(struct tri_watch *watch)
+{
+    pthread_mutex_lock(&lock);
+    struct tri_watch **link = &watches;
+    while (*link != NULL && *link != watch)
+        link = &(*link)->next;
+    if (*link != NULL)
+        *link = watch->next;
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,152 @@
+/* Memory that runs out on one rank in a call in which all ranks meet: each of its allocations fails in
+ * turn. Every rank is told, nobody waits for ever, and nothing that is queued looks at memory that is
+ * gone (which the address sanitizer sees). The linker turns the allocator's functions into those here. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/api/sparse.h"
+
+enum { RANKS = 3, MOST = 200, SLOW_MS = 10 };
+
+static _Thread_local int until_failure = -1; /* allocations that still succeed; below 0: all */
+static _Thread_local bool failed;
+
+static bool fails(void)
+{
+    if (until_failure < 0 || until_failure-- > 0)
+        return false;
+    failed = true;
+    return true;
+}
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t n, size_t bytes);
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
+
+void *__wrap_malloc(size_t bytes)
+{
+    return fails() ? NULL : __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+    return fails() ? NULL : __real_calloc(n, bytes);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
+{
+    return fails() ? NULL : __real_aligned_alloc(alignment, bytes);
+}
+
+/* -------------------------------------------------------------------------------------- meetings */
+
+struct meeting {
+    struct team team;
+    trib_status (*call)(struct desk *desk);
+    bool fresh; /* it is made without a state */
+    int at;     /* the allocation that fails */
+    _Atomic bool failed;
+    _Atomic int arrived;
+    trib_status found[RANKS];
+};
+
+static trib_status make(struct desk *desk)
+{
+    const trib_sparse_options options = desk_options("oktopk", 4, 0);
+    return trib_sparse_create(&desk->sparse, desk->comm, DESK_COUNT, TRIB_F32, &options);
+}
+
+static trib_status larger_k(struct desk *desk)
+{
+    return trib_sparse_set_k(desk->sparse, 700);
+}
+
+static trib_status density(struct desk *desk)
+{
+    return trib_sparse_set_density(desk->sparse, 0.5);
+}
+
+static trib_status matched(struct desk *desk)
+{
+    return trib_barrier(desk->comm, desk->stream);
+}
+
+static void slow(void *argument)
+{
+    (void)argument;
+    check_sleep_ms(SLOW_MS);
+}
+
+/* What the call queues waits for a list that has the workspace, and so is still there when the call
+ * gives up. */
+static void occupy(struct desk *desk)
+{
+    const trib_tensor list = {desk->result, 8, TRIB_F32, 0};
+    CHECK_OK(trib_stream_submit(desk->device, slow, NULL, desk->stream));
+    CHECK_OK(trib_allreduce_list(desk->comm, &list, 1, TRIB_SUM, desk->stream));
+}
+
+static void body(int rank, int size, void *argument)
+{
+    struct meeting *meeting = argument;
+    const trib_sparse_options options = desk_options("topka", 4, 0);
+    struct desk desk;
+    if (!desk_open(&desk, &meeting->team, rank, meeting->fresh ? NULL : &options))
+        return;
+    occupy(&desk);
+    team_meet(&meeting->arrived, size); /* nobody is in a call before this one any more */
+    if (rank == size - 1)
+        until_failure = meeting->at;
+    meeting->found[rank] = meeting->call(&desk);
+    until_failure = -1;
+    if (failed)
+        atomic_store(&meeting->failed, true);
+    failed = false;
+    desk_close(&desk);
+}
+
+static void judge(const struct meeting *meeting)
+{
+    const trib_status odd = meeting->found[RANKS - 1];
+    CHECK_MSG(odd == TRIB_OK || odd == TRIB_ERR_OUT_OF_MEMORY, "allocation %d: %s", meeting->at,
+              trib_status_name(odd));
+    for (int rank = 0; rank < RANKS - 1; rank++)
+        CHECK_MSG(meeting->found[rank] == odd, "allocation %d: %s on rank %d, %s where it failed",
+                  meeting->at, trib_status_name(meeting->found[rank]), rank,
+                  trib_status_name(odd));
+}
+
+static void fail_in_turn(const char *name, trib_status (*call)(struct desk *desk), bool fresh,
+                         uint32_t flags)
+{
+    trib_options options = TRIB_OPTIONS_INIT;
+    bool more = true;
+    int at = 0;
+    options.flags = flags;
+    options.timeout_ms = 20000; /* a rank that is left waiting finds another status */
+    check_begin("%s: each allocation of one rank fails in turn", name);
+    for (; more && at < MOST; at++) {
+        struct meeting meeting = {.call = call, .fresh = fresh, .at = at};
+        if (team_create(&meeting.team, "host", RANKS, &options)) {
+            check_ranks(RANKS, body, &meeting);
+            judge(&meeting);
+        }
+        team_destroy(&meeting.team);
+        more = atomic_load(&meeting.failed);
+    }
+    /* On a stream that has been used there may be nothing to allocate. */
+    CHECK_MSG((at > 2 || flags != 0) && !more, "%d allocations have failed", at - 1);
+    check_end();
+}
+
+int main(void)
+{
+    fail_in_turn("sparse_create", make, true, 0);
+    fail_in_turn("sparse_set_k", larger_k, false, 0);
+    fail_in_turn("sparse_set_density", density, false, 0);
+    fail_in_turn("a matched barrier", matched, true, TRIB_MATCH);
+    return check_finish("no_memory_test");
+}
