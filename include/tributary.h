@@ -394,9 +394,10 @@ TRIB_API trib_status trib_comm_split(trib_comm **out, trib_comm *comm, int32_t c
 /** A handle that aborts this communicator. */
 TRIB_API trib_status trib_comm_abort_handle(trib_abort **out, trib_comm *comm);
 
-/** TRIB_OK, or why the communicator is no longer usable: TRIB_ERR_ABORTED, TRIB_ERR_CLOSED, or the
- *  status of what failed on a stream, with its detail (a mistake found there is named here only:
- *  calls after it return TRIB_ERR_ABORTED). Never waits. */
+/** TRIB_OK, or why the communicator is no longer usable: TRIB_ERR_ABORTED, TRIB_ERR_CLOSED (this rank
+ *  has closed, or was waiting for one that did), or the status of what failed on a stream, with its
+ *  detail (a mistake found there is named here only: calls after it return TRIB_ERR_ABORTED). Never
+ *  waits. */
 TRIB_API trib_status trib_comm_status(trib_comm *comm);
 
 /** What a rank has done so far. */
@@ -423,7 +424,14 @@ TRIB_API trib_status trib_comm_counters(trib_counters *out, trib_comm *comm);
  *  release what the engine holds, in the background. Ranks of one process may close one after the
  *  other: the last one does the waiting. If `timeout_ms` passes first, the communicator is aborted
  *  and TRIB_ERR_TIMEOUT returned. Later calls return TRIB_ERR_CLOSED; trib_comm_destroy is still to
- *  be called. */
+ *  be called.
+ *
+ *  A rank that has closed, or destroyed, has left once all that it queued has run. Ranks of this
+ *  process that have made equally many calls are not disturbed. One that has made more, and so waits
+ *  for the rank that left, ends the communicator for all that stay: their streams come free, status
+ *  and later calls are TRIB_ERR_CLOSED with the reason ("rank 2 left after call 17"), a split that
+ *  waits returns it, and lists and sparse states are as after an abort. The close of the last rank
+ *  returns it, too. */
 TRIB_API trib_status trib_comm_close(trib_comm *comm, uint32_t timeout_ms);
 
 /** Close with the options' deadline unless that was done, then free. Never blocks for ever: what is

@@ -275,7 +275,8 @@ trib_status tri_comm_destroy(struct trib_comm *comm)
     comm->backend->transport->destroy(comm->transport);
     tri_abort_release(comm->state);
     tri_comm_discard(comm);
-    return status == TRIB_ERR_ABORTED ? TRIB_OK : status; /* its destruction is what was wanted */
+    /* The end of one that is over already is what was wanted. */
+    return status == TRIB_ERR_ABORTED || status == TRIB_ERR_CLOSED ? TRIB_OK : status;
 }
 
 void *tri_comm_scratch(struct trib_comm *comm, size_t bytes)

@@ -7,6 +7,7 @@
 
 #include "csrc/base/abort.h"
 #include "csrc/base/status.h"
+#include "csrc/host/absent.h"
 
 static void *take_lines(size_t bytes)
 {
@@ -17,15 +18,19 @@ static void *take_lines(size_t bytes)
     return data;
 }
 
-/* The abort hook: everybody who waits for a rank of this clique looks again. */
-static void wake_everybody(void *context)
+void tri_clique_wake(struct tri_clique *clique)
 {
-    struct tri_clique *clique = context;
     tri_park_wake(&clique->park);
     tri_park_wake(&clique->closing);
     tri_park_wake(&clique->split.park);
     for (int32_t rank = 0; rank < clique->size; rank++)
         tri_park_wake(&clique->ranks[rank].park);
+}
+
+/* The abort hook. */
+static void wake(void *context)
+{
+    tri_clique_wake(context);
 }
 
 static void free_clique(struct tri_clique *clique)
@@ -44,7 +49,7 @@ struct tri_clique *tri_clique_create(const int32_t *devices, int32_t size)
     atomic_store(&clique->references, (uint32_t)size);
     tri_meeting_init(&clique->split, size);
     clique->stage = take_lines(2 * n * TRI_STAGE_BYTES);
-    clique->abort = tri_abort_create(&clique->word, wake_everybody, clique);
+    clique->abort = tri_abort_create(&clique->word, wake, clique);
     if (clique->stage == NULL || clique->abort == NULL) {
         tri_abort_release(clique->abort);
         free_clique(clique);
@@ -81,28 +86,59 @@ bool tri_clique_live(const struct tri_clique *clique)
 }
 
 struct barrier {
-    const struct tri_clique *clique;
+    struct tri_transport *self;
+    const struct tri_call *call;
+    enum tri_end end;
     uint32_t phase;
 };
 
 static bool barrier_over(void *context)
 {
     const struct barrier *barrier = context;
-    return atomic_load(&barrier->clique->phase) != barrier->phase ||
-           !tri_clique_live(barrier->clique);
+    const struct tri_clique *clique = barrier->self->clique;
+    return atomic_load(&clique->phase) != barrier->phase || !tri_clique_live(clique) ||
+           tri_absent_left(clique) != 0;
 }
 
-bool tri_clique_barrier(struct tri_clique *clique)
+/* The ranks that have come to fewer barriers than this one. */
+static uint64_t missing(const struct tri_transport *self)
 {
-    struct barrier barrier = {clique, atomic_load(&clique->phase)};
+    const uint32_t barriers = atomic_load(&self->barriers);
+    uint64_t missing = 0;
+    for (int32_t rank = 0; rank < self->clique->size; rank++)
+        if ((int32_t)(atomic_load(&self->clique->ranks[rank].barriers) - barriers) < 0)
+            missing |= (uint64_t)1 << rank;
+    return missing;
+}
+
+/* Of all that wait, one says it. */
+static void late(void *context)
+{
+    const struct barrier *barrier = context;
+    struct tri_transport *self = barrier->self;
+    if (atomic_exchange(&self->clique->late, barrier->phase + 1) != barrier->phase + 1)
+        tri_absent_log(self, barrier->call, missing(self),
+                       barrier->end == TRI_BEGINS ? "come to" : "finished");
+}
+
+bool tri_clique_barrier(struct tri_transport *self, const struct tri_call *call, enum tri_end end)
+{
+    struct tri_clique *clique = self->clique;
+    struct barrier barrier = {self, call, end, atomic_load(&clique->phase)};
+    atomic_store_explicit(&self->barriers, atomic_load(&self->barriers) + 1, memory_order_release);
     if (atomic_fetch_add(&clique->arrived, 1) + 1 == clique->size) {
         atomic_store(&clique->arrived, 0);
         atomic_store(&clique->phase, barrier.phase + 1);
         tri_park_wake(&clique->park);
         return true;
     }
-    (void)tri_park_until(&clique->park, barrier_over, &barrier, 0);
-    return atomic_load(&clique->phase) != barrier.phase;
+    tri_absent_wait(&clique->park, barrier_over, &barrier, late);
+    const uint64_t gone = tri_absent_left(clique);
+    if (atomic_load(&clique->phase) != barrier.phase)
+        return true;
+    if (gone != 0)
+        tri_absent_stop(self, gone, call);
+    return false;
 }
 
 bool tri_clique_touch_begin(struct tri_transport *self)

@@ -33,7 +33,10 @@ struct tri_transport {
     /* For whoever runs this rank's submissions, one thread at a time. */
     _Alignas(TRI_LINE) _Atomic uint64_t served; /* submissions that have run */
     _Atomic bool serving;                       /* one is running */
+    _Atomic bool closed;                        /* this rank makes no more of them */
+    _Atomic uint32_t barriers;                  /* those that it has come to */
     uint64_t rounds;                            /* collectives that used `posted` so far */
+    struct tri_call last; /* what it did last; for the others once it has left */
     struct tri_park park; /* for served, serving, unsent, and this rank's parcels */
 
     /* Written by this rank, read by the others. */
@@ -58,7 +61,9 @@ struct tri_clique {
 
     _Alignas(TRI_LINE) _Atomic int32_t arrived; /* ranks at the barrier */
     _Alignas(TRI_LINE) _Atomic uint32_t phase;  /* barriers completed */
-    struct tri_park park;                       /* for phase and touching */
+    _Atomic uint32_t late; /* 1 + the last phase of which was said that a rank is late */
+    _Atomic uint64_t left; /* a bit for each rank that has left; see absent.h */
+    struct tri_park park;  /* for phase, touching and left */
 
     struct tri_transport ranks[];
 };
@@ -71,8 +76,13 @@ void tri_clique_release(struct tri_clique *clique);
 /* False after an abort. Sequentially consistent; after false, the status of `abort` is there. */
 bool tri_clique_live(const struct tri_clique *clique);
 
-/* Wait for all ranks. False if the clique was aborted first. */
-bool tri_clique_barrier(struct tri_clique *clique);
+/* Everybody who waits for a rank of this clique looks again. */
+void tri_clique_wake(struct tri_clique *clique);
+
+/* Wait for all ranks, at the beginning or at the end of `call`. False if the clique was aborted
+ * first, or is now, since a rank has left. */
+enum tri_end { TRI_BEGINS, TRI_ENDS };
+bool tri_clique_barrier(struct tri_transport *self, const struct tri_call *call, enum tri_end end);
 
 /* Between begin and end, the other ranks' buffers stay, even if the clique is aborted: a rank that
  * leaves a collective early waits in tri_clique_leave until nobody touches. begin is false, and end

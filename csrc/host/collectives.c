@@ -10,12 +10,12 @@
  *    says that all are done. A reduction is cut in as many chunks as there are ranks; each rank
  *    reduces one chunk of all sources, in rank order, into every rank's result. That takes no
  *    scratch memory, works in place, and gives the same bits everywhere. */
-#include <stdio.h>
 #include <string.h>
 
 #include "csrc/base/status.h"
 #include "csrc/base/types.h"
 #include "csrc/host/clique.h"
+#include "csrc/host/describe.h"
 #include "csrc/host/host.h"
 #include "csrc/host/mailbox.h"
 #include "kernels/cpu/kernels_cpu.h"
@@ -67,40 +67,15 @@ static bool same_call(const struct tri_call *a, const struct tri_call *b)
             (!reduces(a->kind) || a->op == b->op) && (!has_root(a->kind) || a->peer == b->peer));
 }
 
-/* "allreduce of 10 f32 (sum)" */
-static void describe(char *text, size_t bytes, const struct tri_call *call)
-{
-    static const char *const names[TRI_KINDS] = {
-        [TRI_ALLREDUCE] = "allreduce", [TRI_BROADCAST] = "broadcast",
-        [TRI_REDUCE] = "reduce",       [TRI_ALLGATHER] = "allgather",
-        [TRI_SEND] = "send",           [TRI_REDUCE_SCATTER] = "reduce_scatter",
-        [TRI_RECV] = "recv",           [TRI_BARRIER] = "barrier",
-    };
-    char root[24] = "";
-    if (has_root(call->kind))
-        (void)snprintf(root, sizeof root, ", root %d", (int)call->peer);
-    if (call->kind == TRI_BARRIER)
-        (void)snprintf(text, bytes, "barrier");
-    else if (reduces(call->kind))
-        (void)snprintf(text, bytes, "%s of %zu %s (%s%s)", names[call->kind], call->count,
-                       trib_dtype_name(call->dtype), trib_op_name(call->op), root);
-    else
-        (void)snprintf(text, bytes, "%s of %zu %s%s", names[call->kind], call->count,
-                       trib_dtype_name(call->dtype), root);
-}
-
 static trib_status check_same(const struct round *round)
 {
     for (int32_t rank = 1; rank < round->self->clique->size; rank++) {
-        char first[128];
-        char other[128];
         if (same_call(posted(round, 0), posted(round, rank)))
             continue;
-        describe(first, sizeof first, posted(round, 0));
-        describe(other, sizeof other, posted(round, rank));
         return tri_fail(TRIB_ERR_MISMATCH,
                         "the ranks did not make the same call: rank 0 made %s, rank %d made %s",
-                        first, (int)rank, other);
+                        tri_describe(posted(round, 0)).text, (int)rank,
+                        tri_describe(posted(round, rank)).text);
     }
     return TRIB_OK;
 }
@@ -257,7 +232,7 @@ static trib_status work_directly(const struct round *round)
         return tri_clique_leave(self);
     if (status != TRIB_OK)
         return tri_clique_fail(self, status);
-    return tri_clique_barrier(self->clique) ? TRIB_OK : tri_clique_leave(self);
+    return tri_clique_barrier(self, round->call, TRI_ENDS) ? TRIB_OK : tri_clique_leave(self);
 }
 
 static trib_status meet(struct tri_transport *self, const struct tri_call *call)
@@ -266,7 +241,7 @@ static trib_status meet(struct tri_transport *self, const struct tri_call *call)
     round.element = trib_dtype_size(call->dtype);
     round.bytes = call->count * round.element;
     post(&round);
-    if (!tri_clique_barrier(self->clique))
+    if (!tri_clique_barrier(self, call, TRI_BEGINS))
         return tri_clique_leave(self);
     trib_status status = check_same(&round);
     if (status != TRIB_OK)
@@ -285,6 +260,7 @@ trib_status tri_host_collective(const struct tri_call *calls, size_t n)
     struct tri_transport *self = calls[0].transport;
     if (!tri_clique_live(self->clique))
         return tri_abort_status(self->clique->abort);
+    self->last = calls[n - 1];
     trib_status status = tri_mailbox_exchange(self, calls, n);
     for (size_t i = 0; i < n && status == TRIB_OK; i++)
         if (calls[i].kind != TRI_SEND && calls[i].kind != TRI_RECV)

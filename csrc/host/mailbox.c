@@ -14,6 +14,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/base/types.h"
+#include "csrc/host/absent.h"
 
 /* One send; lives in the sender's call of tri_mailbox_exchange. */
 struct tri_parcel {
@@ -64,16 +65,30 @@ static void post(struct tri_transport *self, struct tri_parcel *parcels, size_t 
         }
 }
 
+static uint64_t bit(int32_t rank)
+{
+    return (uint64_t)1 << rank;
+}
+
 struct arrival {
     struct tri_transport *self;
-    int32_t from;
+    const struct tri_call *call;
 };
 
-static bool arrived_or_aborted(void *context)
+/* Also if nothing will arrive: the clique was aborted, or the sender has left. */
+static bool arrived_or_over(void *context)
 {
     const struct arrival *arrival = context;
-    return atomic_load(&arrival->self->parcels[arrival->from]) != NULL ||
-           !tri_clique_live(arrival->self->clique);
+    const struct tri_transport *self = arrival->self;
+    const int32_t from = arrival->call->peer;
+    return atomic_load(&self->parcels[from]) != NULL || !tri_clique_live(self->clique) ||
+           (tri_absent_left(self->clique) & bit(from)) != 0;
+}
+
+static void say_sender_is_late(void *context)
+{
+    const struct arrival *arrival = context;
+    tri_absent_log(arrival->self, arrival->call, bit(arrival->call->peer), "come to");
 }
 
 static trib_status mismatch(const struct tri_call *sent, const struct tri_call *wanted,
@@ -91,11 +106,16 @@ static trib_status receive(struct tri_transport *self, const struct tri_call *ca
 {
     struct tri_clique *clique = self->clique;
     struct tri_transport *sender = &clique->ranks[call->peer];
-    struct arrival arrival = {self, call->peer};
-    (void)tri_park_until(&self->park, arrived_or_aborted, &arrival, 0);
+    struct arrival arrival = {self, call};
+    tri_absent_wait(&self->park, arrived_or_over, &arrival, say_sender_is_late);
     if (!tri_clique_touch_begin(self))
         return tri_clique_leave(self);
     struct tri_parcel *parcel = atomic_load(&self->parcels[call->peer]);
+    if (parcel == NULL) {
+        tri_clique_touch_end(self);
+        tri_absent_stop(self, bit(call->peer), call);
+        return tri_clique_leave(self);
+    }
     const struct tri_call *sent = parcel->call;
     if (sent->count != call->count || sent->dtype != call->dtype) {
         const trib_status status = mismatch(sent, call, self->rank);
@@ -114,10 +134,53 @@ static trib_status receive(struct tri_transport *self, const struct tri_call *ca
     return TRIB_OK;
 }
 
-static bool sent_or_aborted(void *context)
+/* The ranks that have not taken all that this one has posted. */
+static uint64_t takers(const struct tri_transport *self)
 {
-    const struct tri_transport *self = context;
-    return atomic_load(&self->unsent) == 0 || !tri_clique_live(self->clique);
+    uint64_t takers = 0;
+    for (int32_t rank = 0; rank < self->clique->size; rank++)
+        if (atomic_load(&self->clique->ranks[rank].parcels[self->rank]) != NULL)
+            takers |= bit(rank);
+    return takers;
+}
+
+struct posting {
+    struct tri_transport *self;
+    const struct tri_call *call; /* the last of the sends */
+};
+
+/* Those of the takers that have left. */
+static uint64_t gone_takers(const struct tri_transport *self)
+{
+    const uint64_t left = tri_absent_left(self->clique);
+    return left == 0 ? 0 : left & takers(self);
+}
+
+/* Also if somebody will never take his. */
+static bool sent_or_over(void *context)
+{
+    const struct tri_transport *self = ((const struct posting *)context)->self;
+    return atomic_load(&self->unsent) == 0 || !tri_clique_live(self->clique) ||
+           gone_takers(self) != 0;
+}
+
+static void say_takers_are_late(void *context)
+{
+    const struct posting *posting = context;
+    tri_absent_log(posting->self, posting->call, takers(posting->self), "come to");
+}
+
+/* Wait until all that was posted has been taken. */
+static trib_status deliver(struct tri_transport *self, const struct tri_call *last)
+{
+    struct posting posting = {self, last};
+    tri_absent_wait(&self->park, sent_or_over, &posting, say_takers_are_late);
+    if (atomic_load(&self->unsent) == 0)
+        return TRIB_OK;
+    const uint64_t gone = gone_takers(self);
+    if (gone != 0)
+        tri_absent_stop(self, gone, last);
+    return tri_clique_leave(self);
 }
 
 static trib_status exchange(struct tri_transport *self, struct tri_parcel *parcels,
@@ -126,13 +189,14 @@ static trib_status exchange(struct tri_transport *self, struct tri_parcel *parce
     if (count->sends != 0)
         post(self, parcels, count->sends, calls, n);
     trib_status status = TRIB_OK;
-    for (size_t i = 0; i < n && status == TRIB_OK; i++)
+    const struct tri_call *send = NULL;
+    for (size_t i = 0; i < n && status == TRIB_OK; i++) {
         if (calls[i].kind == TRI_RECV)
             status = receive(self, &calls[i]);
-    if (status != TRIB_OK || count->sends == 0)
-        return status;
-    (void)tri_park_until(&self->park, sent_or_aborted, self, 0);
-    return atomic_load(&self->unsent) == 0 ? TRIB_OK : tri_clique_leave(self);
+        else if (calls[i].kind == TRI_SEND)
+            send = &calls[i];
+    }
+    return status != TRIB_OK || send == NULL ? status : deliver(self, send);
 }
 
 trib_status tri_mailbox_exchange(struct tri_transport *self, const struct tri_call *calls,

@@ -154,10 +154,9 @@ static void wake_all(_Atomic uint32_t *word)
 
 #endif
 
-bool tri_park_until(struct tri_park *park, tri_ready ready, void *context, uint64_t deadline_ns)
+static bool sleep_until(struct tri_park *park, tri_ready ready, void *context,
+                        uint64_t deadline_ns)
 {
-    if (look_for_a_moment(ready, context))
-        return true;
     bool found;
     atomic_fetch_add(&park->waiters, 1);
     for (;;) {
@@ -169,6 +168,17 @@ bool tri_park_until(struct tri_park *park, tri_ready ready, void *context, uint6
     }
     atomic_fetch_sub(&park->waiters, 1);
     return found;
+}
+
+bool tri_park_until(struct tri_park *park, tri_ready ready, void *context, uint64_t deadline_ns)
+{
+    return look_for_a_moment(ready, context) || sleep_until(park, ready, context, deadline_ns);
+}
+
+bool tri_park_for(struct tri_park *park, tri_ready ready, void *context, uint64_t ns)
+{
+    return look_for_a_moment(ready, context) ||
+           sleep_until(park, ready, context, tri_now_ns() + ns);
 }
 
 void tri_park_wake(struct tri_park *park)

@@ -23,6 +23,9 @@ typedef bool (*tri_ready)(void *context);
 /* Return true as soon as `ready` says so; false once `deadline_ns` (0: never) has passed. */
 bool tri_park_until(struct tri_park *park, tri_ready ready, void *context, uint64_t deadline_ns);
 
+/* The same with a time from now on, which is looked up only if there is something to wait for. */
+bool tri_park_for(struct tri_park *park, tri_ready ready, void *context, uint64_t ns);
+
 /* Make all waiters look again. A load if there are none. */
 void tri_park_wake(struct tri_park *park);
 

@@ -9,6 +9,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
+#include "csrc/host/absent.h"
 #include "csrc/host/clique.h"
 #include "csrc/host/host.h"
 #include "csrc/host/id.h"
@@ -104,31 +105,46 @@ static void come(struct tri_meeting *meeting, int32_t rank, int32_t color, int32
 
 struct patience {
     struct tri_seat *seat;
-    const struct tri_clique *parent; /* NULL: none that could be aborted */
+    const struct tri_transport *parent; /* NULL: nothing that could end before */
 };
 
-static bool served_or_aborted(void *context)
+/* Also if not all will come: the parent was aborted, or a rank has left it. */
+static bool served_or_over(void *context)
 {
     const struct patience *patience = context;
+    const struct tri_transport *parent = patience->parent;
     return atomic_load(&patience->seat->served) ||
-           (patience->parent != NULL && !tri_clique_live(patience->parent));
+           (parent != NULL &&
+            (!tri_clique_live(parent->clique) || tri_absent_left(parent->clique) != 0));
 }
 
 /* Wait to be served. The lock is not held. */
 static void wait_for_ranks(struct tri_meeting *meeting, int32_t rank,
-                           const struct tri_clique *parent, uint32_t timeout_ms)
+                           const struct tri_transport *parent, uint32_t timeout_ms)
 {
     struct patience patience = {&meeting->seats[rank], parent};
     tri_park_wake(&meeting->park); /* the last to come has served the others */
-    (void)tri_park_until(&meeting->park, served_or_aborted, &patience,
+    (void)tri_park_until(&meeting->park, served_or_over, &patience,
                          tri_deadline_ns(timeout_ms));
+}
+
+/* Why no more ranks will come to split `parent`; TRIB_OK: there is no reason. */
+static trib_status parent_over(const struct tri_transport *parent, uint64_t gone)
+{
+    if (parent == NULL)
+        return TRIB_OK;
+    if (gone != 0)
+        tri_absent_stop(parent, gone, NULL);
+    return tri_abort_status(parent->clique->abort);
 }
 
 /* Leave the seat, served or not. The lock is held. */
 static trib_status go(struct tri_transport **out, struct tri_meeting *meeting, int32_t rank,
-                      const struct tri_clique *parent, const char *operation, uint32_t timeout_ms)
+                      const struct tri_transport *parent, const char *operation,
+                      uint32_t timeout_ms)
 {
     struct tri_seat *seat = &meeting->seats[rank];
+    const uint64_t gone = parent == NULL ? 0 : tri_absent_left(parent->clique);
     const bool served = atomic_load(&seat->served);
     char missing[256];
     if (!served) /* while this rank's seat is taken */
@@ -143,8 +159,9 @@ static trib_status go(struct tri_transport **out, struct tri_meeting *meeting, i
         return seat->status;
     }
     meeting->waiting--;
-    if (parent != NULL && !tri_clique_live(parent))
-        return tri_abort_status(parent->abort);
+    const trib_status over = parent_over(parent, gone);
+    if (over != TRIB_OK)
+        return over;
     return tri_fail(TRIB_ERR_TIMEOUT,
                     "%s: rank %d of %d waited %u ms, and these ranks did not come: %s", operation,
                     (int)rank, (int)meeting->size, (unsigned)timeout_ms, missing);
@@ -292,10 +309,10 @@ trib_status tri_host_split(struct tri_transport **out, struct tri_transport *par
     pthread_mutex_lock(&lock);
     come(meeting, parent->rank, color, key, parent->device);
     pthread_mutex_unlock(&lock);
-    wait_for_ranks(meeting, parent->rank, clique, timeout_ms);
+    wait_for_ranks(meeting, parent->rank, parent, timeout_ms);
     pthread_mutex_lock(&lock);
     const trib_status status =
-        go(out, meeting, parent->rank, clique, "comm_split", timeout_ms);
+        go(out, meeting, parent->rank, parent, "comm_split", timeout_ms);
     pthread_mutex_unlock(&lock);
     return status;
 }

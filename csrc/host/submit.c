@@ -4,6 +4,7 @@
 #include "csrc/base/abort.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
+#include "csrc/host/absent.h"
 #include "csrc/host/clique.h"
 #include "csrc/host/host.h"
 #include "csrc/host/stream.h"
@@ -38,6 +39,7 @@ static void run_submission(void *item)
     atomic_fetch_add(&self->served, 1);
     tri_park_wake(&self->park);
     tri_park_wake(&clique->closing);
+    tri_absent_check(self);
     tri_clique_release(clique);
 }
 
@@ -81,13 +83,25 @@ static bool idle_or_aborted(void *context)
     return unserved(clique, &rank) == 0 || !tri_clique_live(clique);
 }
 
+/* All that was queued has come to its end. A call that waited for a rank that had left has not run,
+ * and perhaps this is the only place where that is told. */
+static trib_status closed_well(const struct tri_clique *clique)
+{
+    if (tri_clique_live(clique))
+        return TRIB_OK;
+    const trib_status status = tri_abort_status(clique->abort);
+    return status == TRIB_ERR_CLOSED ? status : TRIB_OK;
+}
+
 trib_status tri_host_close(struct tri_transport *self, uint32_t timeout_ms)
 {
     struct tri_clique *clique = self->clique;
+    atomic_store(&self->closed, true);
+    tri_absent_check(self);
     if (atomic_fetch_add(&clique->closed, 1) + 1 != clique->size)
         return TRIB_OK;
     if (tri_park_until(&clique->closing, idle_or_aborted, clique, tri_deadline_ns(timeout_ms)))
-        return TRIB_OK;
+        return closed_well(clique);
     int32_t rank = 0;
     const uint64_t left = unserved(clique, &rank);
     const trib_status status = tri_fail(

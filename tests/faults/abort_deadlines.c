@@ -55,15 +55,32 @@ static void at_creation(const struct faults *faults)
 
 /* ------------------------------------------------------------------------------------ closing */
 
-static void queue_rank(int rank, int size, void *argument)
+struct held {
+    struct team team;
+    _Atomic bool gate;
+};
+
+static void wait_at_gate(void *argument)
 {
-    struct team *team = argument;
-    if (rank < size - 1)
-        CHECK_OK(trib_barrier(team->comms[rank], team->streams[rank]));
+    struct held *held = argument;
+    while (!atomic_load(&held->gate))
+        check_sleep_ms(1);
 }
 
-static void come_free(struct team *team, const struct faults *faults)
+/* All queue a barrier; the stream of the last rank does not come to it. */
+static void queue_rank(int rank, int size, void *argument)
 {
+    struct held *held = argument;
+    struct team *team = &held->team;
+    if (rank == size - 1)
+        CHECK_OK(trib_stream_submit(team->devices[rank], wait_at_gate, held, team->streams[rank]));
+    CHECK_OK(trib_barrier(team->comms[rank], team->streams[rank]));
+}
+
+static void come_free(struct held *held, const struct faults *faults)
+{
+    struct team *team = &held->team;
+    atomic_store(&held->gate, true);
     for (int rank = 0; rank < team->size; rank++)
         team_wait(team, rank, faults->bound_ms);
 }
@@ -71,33 +88,34 @@ static void come_free(struct team *team, const struct faults *faults)
 /* The last one to close waits for the others' work, and gives up. */
 static void at_close(const struct faults *faults)
 {
-    struct team team;
+    struct held held = {.gate = false};
+    struct team *team = &held.team;
     trib_abort *handle = NULL;
     check_begin("%s, %d ranks: close while one never came", faults->backend, faults->size);
-    if (faults_team(&team, faults, NULL)) {
-        CHECK_OK(trib_comm_abort_handle(&handle, team.comms[0]));
-        check_ranks(faults->size, queue_rank, &team);
+    if (faults_team(team, faults, NULL)) {
+        CHECK_OK(trib_comm_abort_handle(&handle, team->comms[0]));
+        check_ranks(faults->size, queue_rank, &held);
         for (int rank = 0; rank < faults->size - 1; rank++)
-            CHECK_OK(trib_comm_close(team.comms[rank], DEADLINE_MS));
+            CHECK_OK(trib_comm_close(team->comms[rank], DEADLINE_MS));
         CHECK(trib_abort_raised(handle) == 0);
         const double start = check_now_ms();
-        CHECK_STATUS(trib_comm_close(team.comms[faults->size - 1], DEADLINE_MS), TRIB_ERR_TIMEOUT);
+        CHECK_STATUS(trib_comm_close(team->comms[faults->size - 1], DEADLINE_MS), TRIB_ERR_TIMEOUT);
         CHECK(trib_last_detail()[0] != '\0');
         check_elapsed(faults, start, "trib_comm_close");
         CHECK(trib_abort_raised(handle) == 1);
-        come_free(&team, faults);
+        come_free(&held, faults);
         for (int rank = 0; rank < faults->size; rank++)
-            CHECK(trib_barrier(team.comms[rank], team.streams[rank]) != TRIB_OK);
+            CHECK(trib_barrier(team->comms[rank], team->streams[rank]) != TRIB_OK);
         trib_abort_release(handle);
     }
-    team_destroy(&team);
+    team_destroy(team);
     faults_fresh(faults);
     check_end();
 }
 
 static void destroy_rank(int rank, int size, void *argument)
 {
-    struct team *team = argument;
+    struct team *team = &((struct held *)argument)->team;
     (void)size;
     const trib_status status = trib_comm_destroy(team->comms[rank]);
     CHECK_MSG(status == TRIB_OK || status == TRIB_ERR_TIMEOUT, "destroy is %s: %s",
@@ -107,22 +125,22 @@ static void destroy_rank(int rank, int size, void *argument)
 
 static void at_destroy(const struct faults *faults, bool in_turn)
 {
-    struct team team;
+    struct held held = {.gate = false};
     const trib_options options = short_options();
     check_begin("%s, %d ranks: destroy%s while one never came", faults->backend, faults->size,
                 in_turn ? " in turn" : "");
-    if (faults_team(&team, faults, &options)) {
-        check_ranks(faults->size, queue_rank, &team);
+    if (faults_team(&held.team, faults, &options)) {
+        check_ranks(faults->size, queue_rank, &held);
         const double start = check_now_ms();
         for (int rank = 0; rank < faults->size && in_turn; rank++)
-            destroy_rank(rank, faults->size, &team);
+            destroy_rank(rank, faults->size, &held);
         if (!in_turn)
-            check_ranks(faults->size, destroy_rank, &team);
+            check_ranks(faults->size, destroy_rank, &held);
         CHECK_MSG(check_now_ms() - start < DEADLINE_MS + faults->bound_ms, "destroy took %.0f ms",
                   check_now_ms() - start);
-        come_free(&team, faults);
+        come_free(&held, faults);
     }
-    team_destroy(&team);
+    team_destroy(&held.team);
     faults_fresh(faults);
     check_end();
 }

@@ -10,6 +10,7 @@ int main(void)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const struct faults faults = {"host", sizes[i], repetitions, 2000, false};
         faults_suite(&faults);
+        faults_leave(&faults);
     }
     return check_finish("abort_host_test");
 }
