@@ -431,7 +431,8 @@ TRIB_API trib_status trib_comm_counters(trib_counters *out, trib_comm *comm);
  *  for the rank that left, ends the communicator for all that stay: their streams come free, status
  *  and later calls are TRIB_ERR_CLOSED with the reason ("rank 2 left after call 17"), a split that
  *  waits returns it, and lists and sparse states are as after an abort. The close of the last rank
- *  returns it, too. */
+ *  returns it, too. (nccl counts calls when they are queued: if a peer has queued more when a rank
+ *  closes, the communicator ends then, with what that rank had queued, and its close returns it.) */
 TRIB_API trib_status trib_comm_close(trib_comm *comm, uint32_t timeout_ms);
 
 /** Close with the options' deadline unless that was done, then free. Never blocks for ever: what is

@@ -7,6 +7,7 @@
 #include "csrc/base/status.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
+#include "csrc/nccl/leave.h"
 #include "csrc/nccl/quiesce.h"
 #include "csrc/nccl/shared.h"
 
@@ -224,10 +225,28 @@ void tri_nccl_publish(struct tri_transport *transport, ncclComm_t comm)
     pthread_mutex_unlock(&transport->clique->lock);
 }
 
+/* Counters for every peer. */
+static trib_status equip_mail(struct tri_transport *transport)
+{
+    if (transport->size == 1)
+        return TRIB_OK;
+    struct tri_nccl_mail *mail = calloc((size_t)transport->size, sizeof *mail);
+    if (mail == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for %d ranks",
+                        (int)transport->size);
+    pthread_mutex_lock(&transport->clique->lock);
+    transport->mail = mail;
+    pthread_mutex_unlock(&transport->clique->lock);
+    return TRIB_OK;
+}
+
 trib_status tri_nccl_equip(struct tri_transport *transport)
 {
+    trib_status status = equip_mail(transport);
+    if (status != TRIB_OK)
+        return status;
     struct tri_nccl_scope scope;
-    trib_status status = tri_nccl_enter(&scope, transport->device);
+    status = tri_nccl_enter(&scope, transport->device);
     if (status != TRIB_OK)
         return status;
     cudaError_t error = cudaStreamCreateWithFlags(&transport->stream, cudaStreamNonBlocking);
@@ -284,6 +303,7 @@ static void free_clique(struct tri_nccl_clique *clique)
     while (clique->ranks != NULL) {
         struct tri_transport *rank = clique->ranks;
         clique->ranks = rank->next;
+        free(rank->mail);
         free(rank);
     }
     pthread_mutex_destroy(&clique->lock);

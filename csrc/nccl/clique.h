@@ -17,6 +17,8 @@
 #include "csrc/nccl/reaper.h"
 #include "tributary.h"
 
+struct tri_nccl_mail; /* leave.h */
+
 enum tri_nccl_stage {
     TRI_NCCL_OPEN,
     TRI_NCCL_CLOSING,    /* waiting for what is queued; an abort still takes over */
@@ -50,6 +52,12 @@ struct tri_transport {
     /* solo.c: the point on its stream where the newest call ended, if there was one. */
     cudaEvent_t event;
     bool queued;
+    /* leave.c: collectives, and messages by rank, that its owner has handed to NCCL; `mail` is set
+     * under the clique's lock, and NULL before, and where there is one rank. `left`, guarded by the
+     * clique's lock: there will be no more. */
+    _Atomic uint64_t calls;
+    struct tri_nccl_mail *mail;
+    bool left;
 };
 
 struct tri_nccl_clique {
@@ -74,6 +82,8 @@ struct tri_nccl_clique {
      * stays adds another, so it needs no lock. Joining, which takes one from the list, and letting
      * go hold the registry's lock. */
     _Atomic int references;
+
+    _Atomic bool left; /* a rank has; see leave.c */
 
     /* Guards the fields below and the `comm`s while they are published. NCCL is called under it
      * only to ask for asynchronous errors and to raise abort flags: both take microseconds. CUDA is

@@ -7,6 +7,7 @@
 #include "csrc/nccl/clique.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
+#include "csrc/nccl/leave.h"
 #include "csrc/nccl/ops.h"
 #include "csrc/nccl/task.h"
 
@@ -119,13 +120,27 @@ static trib_status close_clique(struct tri_nccl_clique *clique, uint32_t timeout
     return status == TRIB_OK ? TRIB_OK : tri_nccl_stop(clique, status);
 }
 
+/* Whoever leaves uneven stops the clique, and every rank that closes afterwards hears of it: what it
+ * has queued may not have run. */
+static trib_status uneven(struct tri_nccl_clique *clique)
+{
+    if (tri_abort_live(clique->state))
+        return TRIB_OK;
+    const trib_status status = tri_abort_status(clique->state);
+    return status == TRIB_ERR_CLOSED ? status : TRIB_OK;
+}
+
 trib_status tri_nccl_close(struct tri_transport *transport, uint32_t timeout_ms)
 {
     struct tri_nccl_clique *clique = transport->clique;
     pthread_mutex_lock(&clique->lock);
-    bool last = ++clique->closed == clique->joined && clique->stage == TRI_NCCL_OPEN;
+    const bool open = clique->stage == TRI_NCCL_OPEN;
+    const bool even = !open || tri_nccl_leave_even(transport);
+    const bool last = ++clique->closed == clique->joined && open && even;
     if (last)
         clique->stage = TRI_NCCL_CLOSING;
     pthread_mutex_unlock(&clique->lock);
-    return last ? close_clique(clique, timeout_ms) : TRIB_OK;
+    if (!even)
+        return tri_nccl_stop(clique, TRIB_ERR_CLOSED);
+    return last ? close_clique(clique, timeout_ms) : uneven(clique);
 }

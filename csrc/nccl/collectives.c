@@ -1,8 +1,9 @@
 /* One NCCL call for each collective. The hot path: what it adds to the 5 us of NCCL is one look at
- * the current context and one lock of the device. */
+ * the current context, one count and one lock of the device. */
 #include "csrc/nccl/clique.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
+#include "csrc/nccl/leave.h"
 #include "csrc/nccl/ops.h"
 #include "csrc/nccl/solo.h"
 
@@ -87,11 +88,18 @@ static trib_status issue_locked(const struct tri_call *calls, size_t n,
     const struct trib_abort *state = calls[0].transport->clique->state;
     const uint64_t devices = devices_of(calls, n);
     const struct tri_call *at;
+    const trib_status status = tri_nccl_note_calls(calls, n);
+    if (status != TRIB_OK)
+        return status;
     if (!tri_nccl_issue_lock(devices, state))
         return tri_abort_status(state);
     ncclResult_t result = issue_all(calls, n, scope, &at);
     tri_nccl_issue_unlock(devices);
-    return result == ncclSuccess ? TRIB_OK : failed(result, calls, n, at);
+    if (result == ncclSuccess)
+        return TRIB_OK;
+    if (tri_nccl_harmless(result))
+        tri_nccl_unnote_calls(calls, n);
+    return failed(result, calls, n, at);
 }
 
 trib_status tri_nccl_collective(const struct tri_call *calls, size_t n)

@@ -6,6 +6,7 @@
 #include "csrc/nccl/clique.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
+#include "csrc/nccl/leave.h"
 #include "csrc/nccl/ops.h"
 #include "csrc/nccl/task.h"
 
@@ -138,13 +139,16 @@ trib_status tri_nccl_split(struct tri_transport **out, struct tri_transport *par
     *out = NULL;
     if (parent->size == 1)
         return color == TRIB_NO_COLOR ? TRIB_OK : split_alone(out, parent);
+    trib_status status = tri_nccl_note_split(parent);
+    if (status != TRIB_OK)
+        return status;
     if (color == TRIB_NO_COLOR)
         return divide(parent, NULL, color, key, timeout_ms);
     memset(&name, 0, sizeof name);
     name.parent = parent->clique->serial;
     name.sequence = sequence;
     name.color = color;
-    trib_status status = tri_nccl_join(out, &name, -1, 0, parent->device);
+    status = tri_nccl_join(out, &name, -1, 0, parent->device);
     if (status != TRIB_OK)
         return status;
     struct tri_nccl_clique *clique = (*out)->clique;

@@ -392,12 +392,13 @@ static void uneven_rank(int rank, int size, void *argument)
     trib_stream stream = new_stream(rank);
     if (transport == NULL)
         return;
-    CHECK_OK(allreduce(transport, stream));
-    if (rank != 0)
-        CHECK_OK(allreduce(transport, stream));
+    for (int i = 0; i < 1 + (rank != 0); i++) {
+        const trib_status called = allreduce(transport, stream);
+        CHECK(called == TRIB_OK || called == TRIB_ERR_CLOSED); /* once rank 0 has left */
+    }
     const double start = check_now_ms();
     const trib_status status = finish(transport, DEADLINE_MS);
-    CHECK(status == TRIB_OK || status == TRIB_ERR_TIMEOUT); /* the last one to close */
+    CHECK(status == TRIB_OK || status == TRIB_ERR_CLOSED);
     CHECK(check_now_ms() - start < DEADLINE_MS + SLACK_MS);
     end_stream(rank, stream);
 }
@@ -685,6 +686,139 @@ static void broken_device(void)
     end();
 }
 
+/* ----------------------------------------------------------------------------- a rank that leaves */
+
+enum { CALLS = 17 };
+
+struct leaving {
+    struct stage stage;
+    int extra;          /* calls that the others make after those of all: */
+    bool late;          /* when rank 2 has gone; else before */
+    _Atomic int ready;  /* ranks that have made their part of those, */
+    _Atomic int queued; /* and theirs of the others */
+    _Atomic int gone;   /* 1: rank 2 has */
+};
+
+static void until(const _Atomic int *count, int n)
+{
+    for (int i = 0; i < PLENTY_MS && atomic_load(count) < n; i++)
+        check_sleep_ms(1);
+    CHECK(atomic_load(count) >= n);
+}
+
+static void extra_calls(struct leaving *leaving, struct tri_transport *transport,
+                        trib_stream stream)
+{
+    for (int i = 0; i < leaving->extra; i++) {
+        const trib_status status = allreduce(transport, stream);
+        if (leaving->late) {
+            CHECK(status == TRIB_ERR_CLOSED);
+            CHECK_DETAIL("rank 2 left after call 17");
+        }
+    }
+}
+
+static void leaving_rank(int rank, int size, void *argument)
+{
+    struct leaving *leaving = argument;
+    struct tri_transport *transport = open_rank(&leaving->stage, rank, size);
+    trib_stream stream = new_stream(rank);
+    if (transport == NULL)
+        return;
+    for (int i = 0; i < CALLS; i++)
+        CHECK_OK(allreduce(transport, stream));
+    atomic_fetch_add(&leaving->ready, 1);
+    until(&leaving->ready, size);
+    if (rank == 2) {
+        if (!leaving->late)
+            until(&leaving->queued, size - 1);
+        CHECK_STATUS(finish(transport, PLENTY_MS),
+                     leaving->late || leaving->extra == 0 ? TRIB_OK : TRIB_ERR_CLOSED);
+        atomic_store(&leaving->gone, 1);
+    } else {
+        if (leaving->late)
+            until(&leaving->gone, 1);
+        extra_calls(leaving, transport, stream);
+        atomic_fetch_add(&leaving->queued, 1);
+        until(&leaving->gone, 1);
+        CHECK_OK(devices()->stream_wait(rank, stream)); /* it hangs unless it is aborted */
+        const trib_status expected = leaving->extra == 0 ? TRIB_OK : TRIB_ERR_CLOSED;
+        CHECK_STATUS(tri_abort_status(state_of(transport)), expected);
+        if (expected != TRIB_OK)
+            CHECK_DETAIL("rank 2 left after call 17");
+        CHECK_STATUS(finish(transport, PLENTY_MS), expected);
+    }
+    end_stream(rank, stream);
+}
+
+static void leaves(int extra, bool late, const char *name)
+{
+    struct leaving leaving = {.extra = extra, .late = late};
+    begin(&leaving.stage, name);
+    check_ranks(4, leaving_rank, &leaving);
+    end();
+}
+
+/* A call and a leaving at the same moment: the stream never hangs. Rank 0 makes a call too many. */
+static void leaving_race_rank(int rank, int size, void *argument)
+{
+    struct tri_transport *transport = open_rank(argument, rank, size);
+    trib_stream stream = new_stream(rank);
+    if (transport == NULL)
+        return;
+    for (int i = 0; i < 1 + (rank == 0); i++) {
+        const trib_status called = allreduce(transport, stream);
+        CHECK(called == TRIB_OK || called == TRIB_ERR_CLOSED);
+    }
+    const trib_status status = finish(transport, PLENTY_MS);
+    CHECK(status == TRIB_OK || status == TRIB_ERR_CLOSED);
+    end_stream(rank, stream);
+}
+
+static void leaving_races(void)
+{
+    struct stage stage;
+    begin(&stage, "a call races with a rank that leaves");
+    for (stage.round = 0; stage.round < 100; stage.round++) {
+        const double start = check_now_ms();
+        check_ranks(2, leaving_race_rank, &stage);
+        if (!CHECK(check_now_ms() - start < PLENTY_MS / 2))
+            break;
+        CHECK_OK(transports()->id_create(&stage.id));
+    }
+    end();
+}
+
+/* Messages are counted for each pair: rank 0 sends rank 1 two and rank 1 takes one. */
+static void mail_leaves(void)
+{
+    const int32_t order[3] = {0, 1, 2};
+    struct tri_transport *ranks[3];
+    struct stage stage;
+    begin(&stage, "messages to a rank that leaves");
+    if (CHECK_OK(transports()->open_group(ranks, order, 3, PLENTY_MS))) {
+        struct tri_call send = {.kind = TRI_SEND,
+                                .transport = ranks[0],
+                                .count = 1,
+                                .dtype = TRIB_F32,
+                                .peer = 1};
+        struct tri_call receive = send, other = send;
+        receive.kind = TRI_RECV;
+        receive.transport = ranks[1];
+        receive.peer = 0;
+        other.peer = 2; /* not by this pair */
+        CHECK_OK(transports()->collective(&send, 1));
+        CHECK_OK(transports()->collective(&receive, 1));
+        CHECK_OK(finish(ranks[1], PLENTY_MS));
+        CHECK_OK(transports()->collective(&other, 1));
+        CHECK_STATUS(transports()->collective(&send, 1), TRIB_ERR_CLOSED);
+        CHECK_DETAIL("rank 1 left after call 0, with 1 messages received from rank 0");
+        CHECK_STATUS(finish(ranks[0], PLENTY_MS), TRIB_ERR_CLOSED);
+        CHECK_STATUS(finish(ranks[2], PLENTY_MS), TRIB_ERR_CLOSED);
+    }
+    end();
+}
+
 /* ------------------------------------------------------------------------------- the reaper */
 
 /* Where no thread can be had from the beginning, no communicator is made. */
@@ -834,6 +968,11 @@ int main(void)
     abort_while(FAKE_HOST_ALLOC, "abort while another rank joins");
     abort_while(FAKE_QUERY, "abort while a rank polls");
     broken_device();
+    leaves(0, false, "a rank leaves, the others have made as many calls");
+    leaves(1, false, "a rank leaves, the others wait for it");
+    leaves(1, true, "a rank has left, the others call");
+    leaving_races();
+    mail_leaves();
     abort_without_threads();
     many(true);
     many(false);
