@@ -580,6 +580,11 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * the result is 0 everywhere, residuals and statistics are as before, trib_sparse_status() is
  * TRIB_ERR_NON_FINITE and the word of trib_sparse_outcome() is 0. The communicator stays usable. An
  * aborted or failed call leaves residual and statistics as they were, too.
+ * The same happens, with every algorithm, if all acc are finite but a value of the result (a sum or an
+ * average, or a sum on the way to it) is not: two f16 gradients of 60000 add up to more than f16 holds.
+ * The detail of trib_sparse_status() tells which. A lower loss scale helps where the gradients are too
+ * large; residuals, which are f32 for 16-bit gradients, may by themselves add up to more than the
+ * gradient's type holds, and do so in each call until the result is an average or is made in f32.
  *
  * ALGORITHMS, by name.  n: elements, P: ranks; words a rank and call.
  *   "auto"             chooses one of the below by count, density, ranks and link; see `reason`
@@ -612,7 +617,11 @@ enum {
      *  infinity or a NaN that was added stays there: nothing is delivered until the caller mends it. */
     TRIB_SPARSE_IN_PLACE = 1u << 2,
     /** `k` of the options counts, 0 included, not `density`. */
-    TRIB_SPARSE_USE_K = 1u << 3
+    TRIB_SPARSE_USE_K = 1u << 3,
+    /** The result, or its values, are f32 for gradients of f16 and bf16: sums as they were made, so that
+     *  nothing is lost by rounding them, and none is too large. `result` may not be `gradient` then. Of
+     *  f32 it changes nothing; not for f64. */
+    TRIB_SPARSE_F32_RESULT = 1u << 4
 };
 
 /** How a sparse allreduce is made. Start from TRIB_SPARSE_OPTIONS_INIT; zero is the default of every
@@ -667,7 +676,8 @@ TRIB_API trib_status trib_sparse_set_k(trib_sparse *sparse, uint64_t k);
 
 /** Queue one sparse allreduce. `gradient` holds `count` elements; in place it is the accumulator.
  *  `result` (count elements) is written once, 0 where nothing was chosen; it may be `gradient`
- *  unless in place. Sums that dtype cannot hold are rounded once. Algorithms whose messages have no
+ *  unless in place. Its type is dtype, or f32 with TRIB_SPARSE_F32_RESULT. Sums that it has no number for
+ *  are rounded once. Algorithms whose messages have no
  *  fixed size (topkaopt, topksa, oktopk, gaussian...) wait for the stream inside the call on nccl;
  *  the others do not, and may be captured in a CUDA graph (in which the schedule stands still: the
  *  leader of shared, norm_every). Not inside a batch. Calls of one state on different streams run one
@@ -677,7 +687,7 @@ TRIB_API trib_status trib_sparse_allreduce(trib_sparse *sparse, void *gradient, 
                                            trib_stream stream);
 
 /** The same with TRIB_SPARSE_ENTRIES: `*count` (device memory) entries with ascending `index` and
- *  their `value` (of dtype). Both arrays have room for trib_sparse_capacity() elements; what lies
+ *  their `value` (of the result's type). Both arrays have room for trib_sparse_capacity() elements; what lies
  *  beyond `*count` is undefined. */
 TRIB_API trib_status trib_sparse_allreduce_entries(trib_sparse *sparse, void *gradient,
                                                    uint32_t *index, void *value, uint32_t *count,
@@ -706,7 +716,7 @@ typedef struct trib_sparse_statistics {
                                 *   chunks, each of which gives its part of k, rounded, at least 1) */
     uint64_t calls;            /**< ended */
     uint64_t calls_delivered;  /**< of those */
-    uint64_t calls_non_finite; /**< of those */
+    uint64_t calls_non_finite; /**< of those: acc or the result was not finite */
     uint64_t selected;         /**< entries that this rank chose in the last call that delivered */
     uint64_t delivered;        /**< of those, part of the result */
     uint64_t total_selected;   /**< over all calls that delivered, as all below */

@@ -104,7 +104,8 @@ enum tri_outcome {
     TRI_OUTCOME_DELIVERED,
     TRI_OUTCOME_NON_FINITE,
     TRI_OUTCOME_MISMATCH,   /* signatures differ */
-    TRI_OUTCOME_ABORTED
+    TRI_OUTCOME_ABORTED,
+    TRI_OUTCOME_OVERFLOW    /* the result's type does not hold a value of the result */
 };
 
 struct tri_commit {
@@ -116,13 +117,15 @@ struct tri_commit {
     uint32_t *current;  /* ^= 1 if the call delivers; NULL in place */
     uint32_t *decision; /* = 1 if it does, else 0 */
     uint32_t *outcome;  /* = an enum tri_outcome */
+    uint32_t *overflow; /* the result overflows if it is not 0; = 0. NULL: it does not */
 };
 
 /* What record keeps for the host: shared memory. `version` is odd while it is being written. */
 struct tri_tally {
     uint32_t version;
     uint32_t outcome;              /* of the last call */
-    uint64_t ended, delivered_calls, non_finite_calls;
+    uint64_t ended, delivered_calls;
+    uint64_t non_finite_calls; /* and those that overflowed */
     uint64_t selected, delivered;  /* entries of the last call that delivered: chosen by this rank; */
     uint64_t total_selected, total_delivered;          /* of those, part of the result */
     uint64_t words_sent, words_received;               /* of entries, in 4 bytes; of those calls */
@@ -228,15 +231,28 @@ struct tri_sparse_kernels {
     trib_status (*merge)(const struct tri_entries *lists, int32_t n, size_t first, size_t count,
                          const struct tri_entries *out, void *scratch, trib_stream stream);
     /* merge_dense: out[i] = (out_dtype)(sum at first + i / divisor), 0 where there is none, for all
-     * i < count; zeros alone if `decision` is not NULL and *decision is 0. */
+     * i < count.
+     * Of this one, of deliver, deliver_dense and chunk_merge, which make results: *overflow = 1 if a
+     * value of `out` is infinite or NaN, and is left alone otherwise; it may be NULL. They run before
+     * the commit, so lists may hold anything. */
     trib_status (*merge_dense)(const struct tri_entries *lists, int32_t n, size_t first,
                                size_t count, void *out, trib_dtype out_dtype, double divisor,
-                               const uint32_t *decision, void *scratch, trib_stream stream);
+                               uint32_t *overflow, void *scratch, trib_stream stream);
+
+    /* deliver: index, value and *count become the entries, values divided by `divisor` and rounded to
+     * out_dtype once; entries whose value is 0 stay in. */
+    trib_status (*deliver)(const struct tri_entries *entries, uint32_t *index, void *value,
+                           trib_dtype out_dtype, uint32_t *count, double divisor,
+                           uint32_t *overflow, trib_stream stream);
+    /* deliver_dense: out[i] = (out_dtype)(sum[i] / divisor); sum is of type `dtype` and may be out. */
+    trib_status (*deliver_dense)(const void *sum, trib_dtype dtype, size_t count, void *out,
+                                 trib_dtype out_dtype, double divisor, uint32_t *overflow,
+                                 trib_stream stream);
 
     /* ---- the end of a call */
 
     /* commit: decides whether the call delivers. The first reason of these wins: aborted, mismatch,
-     * not finite. */
+     * not finite, overflow. */
     trib_status (*commit)(const struct tri_commit *commit, trib_stream stream);
 
     /* settle: if *decision, residual[index] += sign * value (sign 1 or -1) for every entry whose index
@@ -253,16 +269,10 @@ struct tri_sparse_kernels {
     trib_status (*norm)(const struct tri_accumulator *acc, double *norm, void *scratch,
                         trib_stream stream);
 
-    /* deliver: index, value and *count become the entries, values divided by `divisor` and rounded to
-     * out_dtype once; entries whose value is 0 stay in. *count = 0 if not *decision. */
-    trib_status (*deliver)(const struct tri_entries *entries, uint32_t *index, void *value,
-                           trib_dtype out_dtype, uint32_t *count, double divisor,
-                           const uint32_t *decision, trib_stream stream);
-    /* deliver_dense: out[i] = (out_dtype)(sum[i] / divisor), all 0 if not *decision; sum is of type
-     * `dtype` and may be out. */
-    trib_status (*deliver_dense)(const void *sum, trib_dtype dtype, size_t count, void *out,
-                                 trib_dtype out_dtype, double divisor, const uint32_t *decision,
-                                 trib_stream stream);
+    /* withdraw: if not *decision, the `bytes` bytes at `dense` and *count are 0; each may be NULL.
+     * `dense` is aligned to its elements. */
+    trib_status (*withdraw)(void *dense, size_t bytes, uint32_t *count, const uint32_t *decision,
+                            trib_stream stream);
 
     /* record: the tally takes the call in: all of it if *decision, otherwise outcome, ended and
      * non_finite_calls alone. */
@@ -279,7 +289,7 @@ struct tri_sparse_kernels {
                                 const struct tri_entries *out, void *scratch, trib_stream stream);
     /* chunk_merge: merge_dense of n ranks' chunks, over all `count` elements. */
     trib_status (*chunk_merge)(const struct tri_chunks *ranks, int32_t n, size_t count, void *out,
-                               trib_dtype out_dtype, double divisor, const uint32_t *decision,
+                               trib_dtype out_dtype, double divisor, uint32_t *overflow,
                                trib_stream stream);
 };
 

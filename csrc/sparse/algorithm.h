@@ -19,8 +19,9 @@ struct tri_shape {
     int32_t rank, size;
     size_t count;      /* n */
     uint32_t k;        /* at most count; may be 0 */
-    trib_dtype dtype;  /* of gradient and result */
+    trib_dtype dtype;  /* of the gradient */
     trib_dtype acc;    /* of residual and sums: f32 or f64 */
+    trib_dtype result; /* dtype, or acc */
     trib_dtype wire;   /* of chosen values: acc, or bf16 */
     bool average, entries, in_place;
     double decay;
@@ -87,7 +88,7 @@ struct tri_algorithm {
     size_t (*entries)(const struct tri_shape *shape);
     /* The most entries of a result. */
     size_t (*capacity)(const struct tri_shape *shape);
-    /* One call: choose, exchange, commit, settle, write the result. */
+    /* One call: choose, exchange, write the result, commit, settle. */
     trib_status (*run)(struct tri_run *run, void *own);
 
     /* The rest may be NULL. */

@@ -1,10 +1,12 @@
 /* One call of a sparse allreduce.
  *
- *   check -> order after the last call -> on the stream: the algorithm's run, decay, norm, record
+ *   check -> order after the last call -> on the stream: the algorithm's run, withdraw, decay, norm,
+ *   record
  *
  * On a queueing backend the run happens in the call and queues; on a running one it happens later, on
  * the stream. Everything that a run changes it changes after, and by, the decision of its commit: so a
- * call that does not deliver leaves residual and statistics as they were. */
+ * call that does not deliver leaves residual and statistics as they were. The result alone is made before,
+ * for the commit looks at it, and is taken back where the call does not deliver. */
 #include "csrc/sparse/allreduce.h"
 
 #include "csrc/base/types.h"
@@ -30,6 +32,7 @@ static struct tri_words words_of(const struct trib_sparse *sparse)
         .current = sparse->shape.in_place ? NULL : &words->current,
         .decision = &words->decision,
         .outcome = &words->outcome,
+        .overflow = &words->overflow,
         .selected = &words->selected,
         .delivered = &words->delivered,
         .fallbacks = &words->fallbacks,
@@ -86,8 +89,10 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
         .bytes_sent = run->volume.bytes_sent,
         .bytes_received = run->volume.bytes_received,
     };
-    trib_status status = TRIB_OK;
-    if (shape->in_place && shape->decay != 1)
+    trib_status status =
+        run->kernels->withdraw(run->dense, shape->count * trib_dtype_size(shape->result),
+                               run->count, run->words.decision, run->stream);
+    if (status == TRIB_OK && shape->in_place && shape->decay != 1)
         status = run->kernels->decay(&run->acc, shape->decay, run->words.decision, run->stream);
     if (status == TRIB_OK && measures)
         status = run->kernels->norm(&run->acc, &sparse->words->norm, run->scratch, run->stream);
@@ -148,12 +153,12 @@ static size_t list_buffers(struct buffer *out, const struct trib_sparse *sparse,
     out[0] = (struct buffer){"gradient", call->gradient, shape->count, shape->dtype,
                              shape->in_place};
     if (!shape->entries) {
-        out[1] = (struct buffer){"result", call->dense, shape->count, shape->dtype, true};
+        out[1] = (struct buffer){"result", call->dense, shape->count, shape->result, true};
         return 2;
     }
     const size_t capacity = tri_sparse_capacity(sparse);
     out[1] = (struct buffer){"index", call->index, capacity, TRIB_U32, true};
-    out[2] = (struct buffer){"value", call->value, capacity, shape->dtype, true};
+    out[2] = (struct buffer){"value", call->value, capacity, shape->result, true};
     out[3] = (struct buffer){"count", call->count, 1, TRIB_U32, true};
     return 4;
 }
@@ -166,7 +171,8 @@ static trib_status check_apart(const struct trib_comm *comm, int operation,
         return TRIB_OK;
     return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
                          "`%s` (%p) overlaps `%s` (%p): each needs memory of its own, but for a "
-                         "`result` that is `gradient` itself where the state is not in place",
+                         "`result` that is `gradient` itself, of the same type, where the state is "
+                         "not in place",
                          buffers[pair[0].index].name, buffers[pair[0].index].data,
                          buffers[pair[1].index].name, buffers[pair[1].index].data);
 }
@@ -179,7 +185,8 @@ static trib_status check_buffers(const struct trib_sparse *sparse, int operation
     struct tri_range ranges[MOST_BUFFERS];
     const size_t n = list_buffers(buffers, sparse, call);
     /* The result takes the gradient's place only after all of it has been read. */
-    const bool same = !sparse->shape.in_place && call->dense == call->gradient;
+    const bool same = !sparse->shape.in_place && call->dense == call->gradient &&
+                      sparse->shape.result == sparse->shape.dtype;
     size_t used = 0;
     for (size_t i = 0; i < n; i++) {
         const struct buffer *buffer = &buffers[i];

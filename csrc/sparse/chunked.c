@@ -12,9 +12,9 @@
  *   1. acc = gradient + residual; the K largest of each chunk are chosen into this rank's packet:
  *      header, then 16-bit indices within the chunk, then values; K slots a chunk.
  *   2. One allgather of the packets.
- *   3. Commit by the headers.
- *   4. What was chosen leaves the residual (in separate mode in step 1 already).
- *   5. The result is the sum of all ranks' entries, in rank order.
+ *   3. The result is the sum of all ranks' entries, in rank order.
+ *   4. Commit, by the headers and the result.
+ *   5. What was chosen leaves the residual (in separate mode in step 1 already).
  *
  * K. A chunk of C elements gives its part of the k of the options, rounded to the nearest whole, and
  * at least one: K = max(1, round(c k / n)) with c the smaller of C and n. So k is a request: what is
@@ -151,9 +151,7 @@ static trib_status unpack(struct tri_run *run, const struct chunked *chunked, in
 static trib_status commit(struct tri_run *run, const struct chunked *chunked)
 {
     const struct tri_entries *own = &chunked->lists[run->shape->rank];
-    trib_status status = unpack(run, chunked, run->shape->rank);
-    if (status == TRIB_OK)
-        status = tri_run_commit(run, chunked->packets, packet_bytes(run->shape));
+    const trib_status status = tri_run_commit(run, chunked->packets, packet_bytes(run->shape));
     run->words.selected = own->count;
     if (status != TRIB_OK || !tri_run_clears(run))
         return status != TRIB_OK ? status : tri_run_settle(run, own, NULL);
@@ -167,15 +165,15 @@ static trib_status deliver_dense(struct tri_run *run, const struct chunked *chun
     struct tri_chunks ranks[TRI_MAX_LISTS];
     for (int32_t rank = 0; rank < shape->size; rank++)
         ranks[rank] = chunks_of(run, chunked, rank);
-    return run->kernels->chunk_merge(ranks, shape->size, shape->count, run->dense, shape->dtype,
-                                     tri_run_divisor(run), run->words.decision, run->stream);
+    return run->kernels->chunk_merge(ranks, shape->size, shape->count, run->dense, shape->result,
+                                     tri_run_divisor(run), run->words.overflow, run->stream);
 }
 
 static trib_status deliver_entries(struct tri_run *run, const struct chunked *chunked)
 {
     trib_status status = TRIB_OK;
     for (int32_t rank = 0; rank < run->shape->size && status == TRIB_OK; rank++)
-        if (rank != run->shape->rank)
+        if (rank != run->shape->rank) /* whose are unpacked in any case */
             status = unpack(run, chunked, rank);
     return status != TRIB_OK
                ? status
@@ -189,10 +187,11 @@ static trib_status run(struct tri_run *run, void *own)
     if (status == TRIB_OK)
         status = exchange(run, chunked);
     if (status == TRIB_OK)
-        status = commit(run, chunked);
-    if (status != TRIB_OK)
-        return status;
-    return run->shape->entries ? deliver_entries(run, chunked) : deliver_dense(run, chunked);
+        status = unpack(run, chunked, run->shape->rank);
+    if (status == TRIB_OK)
+        status =
+            run->shape->entries ? deliver_entries(run, chunked) : deliver_dense(run, chunked);
+    return status != TRIB_OK ? status : commit(run, chunked);
 }
 
 const struct tri_algorithm tri_sparse_chunked = {

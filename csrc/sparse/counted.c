@@ -84,16 +84,15 @@ trib_status tri_counted_finish(struct tri_run *run, struct tri_counted *counted,
                                const struct tri_entries *lists, bool cleared)
 {
     const struct tri_entries nothing = tri_entries_part(&counted->chosen, 0, 0);
-    trib_status status = tri_run_commit(run, counted->headers, sizeof *counted->headers);
+    trib_status status =
+        lists == NULL ? tri_run_result(run, &nothing, 1, NULL)
+                      : tri_run_result(run, lists, run->shape->size, &counted->merged);
+    if (status == TRIB_OK)
+        status = tri_run_commit(run, counted->headers, sizeof *counted->headers);
     run->words.selected = counted->chosen.count;
     if (cleared)
         run->words.delivered = counted->chosen.count;
-    else if (status == TRIB_OK)
-        status = tri_run_settle(run, &counted->chosen, NULL);
-    if (status != TRIB_OK)
-        return status;
-    return lists == NULL ? tri_run_result(run, &nothing, 1, NULL)
-                         : tri_run_result(run, lists, run->shape->size, &counted->merged);
+    return status != TRIB_OK || cleared ? status : tri_run_settle(run, &counted->chosen, NULL);
 }
 
 trib_status tri_counted_gather(struct tri_run *run, struct tri_counted *counted,

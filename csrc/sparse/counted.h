@@ -37,8 +37,8 @@ trib_status tri_counted_fetch(struct tri_run *run, struct tri_counted *counted, 
 trib_status tri_counted_gather(struct tri_run *run, struct tri_counted *counted,
                                const struct tri_entries *gathered, bool cleared);
 
-/* Commit; what was chosen leaves the residual unless select has `cleared` it; the result is the sum
- * of `lists`, one a rank. Without them (NULL) the call does not deliver. */
+/* The result is the sum of `lists`, one a rank; commit; what was chosen leaves the residual unless select
+ * has `cleared` it. Without lists (NULL) the call does not deliver. */
 trib_status tri_counted_finish(struct tri_run *run, struct tri_counted *counted,
                                const struct tri_entries *lists, bool cleared);
 

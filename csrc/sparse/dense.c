@@ -7,9 +7,9 @@
  *
  *   1. acc = gradient + residual.
  *   2. One allreduce of acc, and an allgather of the headers, handed over as one.
- *   3. Commit by the headers.
- *   4. The residual becomes 0: all of acc is delivered.
- *   5. The result is the sum, or its average.
+ *   3. The result is the sum, or its average.
+ *   4. Commit, by the headers and the result.
+ *   5. The residual becomes 0: all of acc is delivered.
  *
  * Cost. 2n(P-1)/P words a rank (of f32, also for 16-bit gradients: sums are f32), one collective. Can
  * be captured in a CUDA graph.
@@ -94,12 +94,8 @@ static trib_status deliver_entries(struct tri_run *run, const struct dense *dens
 
 static trib_status deliver(struct tri_run *run, const struct dense *dense)
 {
-    const struct tri_shape *shape = run->shape;
-    if (shape->entries)
-        return deliver_entries(run, dense);
-    return run->kernels->deliver_dense(target(run, dense), shape->acc, shape->count, run->dense,
-                                       shape->dtype, tri_run_divisor(run), run->words.decision,
-                                       run->stream);
+    return run->shape->entries ? deliver_entries(run, dense)
+                               : tri_run_result_dense(run, target(run, dense));
 }
 
 static trib_status run(struct tri_run *run, void *own)
@@ -108,13 +104,15 @@ static trib_status run(struct tri_run *run, void *own)
     trib_status status = tri_run_accumulate(run, run->words.header);
     if (status == TRIB_OK)
         status = exchange(run, dense);
+    if (status == TRIB_OK)
+        status = deliver(run, dense);
     run->words.current = NULL;
     run->words.selected = run->words.delivered = run->words.all;
     if (status == TRIB_OK)
         status = tri_run_commit(run, dense->headers, sizeof *dense->headers);
-    if (status == TRIB_OK)
-        status = run->kernels->decay(&run->acc, 0, run->words.decision, run->stream);
-    return status != TRIB_OK ? status : deliver(run, dense);
+    return status != TRIB_OK
+               ? status
+               : run->kernels->decay(&run->acc, 0, run->words.decision, run->stream);
 }
 
 const struct tri_algorithm tri_sparse_dense = {

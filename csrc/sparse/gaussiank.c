@@ -12,8 +12,8 @@
  *   4. What lies above is chosen; if that is more than 4k + 1024, the largest.
  *   5. One small allgather of the headers, which hold the numbers of entries. Fetched.
  *   6. All entries to all ranks, indices and values apart. A rank may have none.
- *   7. Commit; what was chosen leaves the residual; the result is the sum of the lists in rank
- *      order, or its average.
+ *   7. The result is the sum of the lists in rank order, or its average; commit; what was chosen leaves
+ *      the residual.
  *
  * With k = n everything is chosen, with k = 0 nothing, without an estimate.
  *

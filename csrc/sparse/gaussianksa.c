@@ -8,7 +8,7 @@
  *   2. Regions of equal size; counts and headers in one small allgather. Fetched.
  *   3. P - 1 exchanges bring every entry to the owner of its region, who adds up in rank order.
  *   4. The sums are gathered as entries, however many there are.
- *   5. Commit; what was chosen leaves the residual; the result.
+ *   5. The result; commit; what was chosen leaves the residual.
  *
  * Cost, in words a rank: at most 2k sent and 2 (P-1) min(k, n/P) received for 3, as in topksa; 4,
  * with U sums in all, 2U(P-1)/P if spread evenly, where U <= min(Pk, n).

@@ -14,10 +14,10 @@
  *      Who sends is done. Who receives adds up both lists (its own + the one that arrived), keeps
  *      the k largest sums, and remembers those that it dropped.
  *   3. Rank 0 has G, at most k sums, and broadcasts it; every rank's header goes to all ranks.
- *   4. Commit. What a rank chose leaves its residual where it is in G.
- *   5. What a rank dropped on the way at an index of G is added to its own residual, round by
+ *   4. The result is G, or its average.
+ *   5. Commit. What a rank chose leaves its residual where it is in G.
+ *   6. What a rank dropped on the way at an index of G is added to its own residual, round by
  *      round: it is missing in G, and those who chose it have cleared it.
- *   6. The result is G, or its average.
  *
  * Cost, in words (an entry is two; chosen ones one and a half with bf16). A rank sends its 2k once,
  * but rank 0, and receives 2k for each of its at most ceil(log2 P) meetings; the broadcast is 2k
@@ -29,7 +29,7 @@
  * lost sum a_r and got back sum d_m. If j is not in G nothing has left any residual.
  *
  * Different from the published code, where:
- *  - step 5 is missing: a sum that is dropped in one branch is lost if its index survives in
+ *  - step 6 is missing: a sum that is dropped in one branch is lost if its index survives in
  *    another (in a simulation, 10 % of the update with 8 ranks and 90 % with 32);
  *  - P has to be a power of two;
  *  - index and value travel as two float64, twice the words;
@@ -230,10 +230,10 @@ static trib_status run_gtopk(struct tri_run *run, void *memory)
     if (status == TRIB_OK)
         status = spread(run, own);
     if (status == TRIB_OK)
-        status = tri_run_commit(run, own->headers, sizeof *own->headers);
+        status = tri_run_result(run, &result, 1, NULL);
     if (status == TRIB_OK)
-        status = settle(run, own, &result);
-    return status != TRIB_OK ? status : tri_run_result(run, &result, 1, NULL);
+        status = tri_run_commit(run, own->headers, sizeof *own->headers);
+    return status != TRIB_OK ? status : settle(run, own, &result);
 }
 
 const struct tri_algorithm tri_sparse_gtopk = {

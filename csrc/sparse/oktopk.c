@@ -18,7 +18,7 @@
  *      allgather. Fetched.
  *   5. Balance: G is one list, in index order, rank after rank; every rank gets an equal block of
  *      it. The blocks are gathered.
- *   6. Commit; what is in L and in G leaves the residual; the result is G, or its average.
+ *   6. The result is G, or its average; commit; what is in L and in G leaves the residual.
  *
  * Cost of the exact mode, in words of f32 entries (two each), in every call. With s entries of L
  * outside this rank's region, and t entries that the others have chosen in it, a rank sends at most
@@ -96,7 +96,8 @@ struct oktopk {
     bool has_bounds;
     struct {
         uint32_t begun;     /* the thresholds are numbers */
-        uint32_t has_local; /* and the local one is not 0, as far as the host knows */
+        uint32_t has_local; /* and the local one is not 0, as far as the host has seen (topkaopt.c, keep,
+                             * says what if it is) */
     } kept_host;
 };
 
@@ -156,9 +157,11 @@ static trib_status gather(struct tri_run *run, struct oktopk *own, uint32_t *cou
     return tri_link_allgather_entries(run, send, counts, &own->all);
 }
 
-static trib_status commit(struct tri_run *run, struct oktopk *own)
+static trib_status finish(struct tri_run *run, struct oktopk *own)
 {
-    const trib_status status = tri_regions_commit(run, &own->regions);
+    trib_status status = tri_run_result(run, &own->all, 1, NULL);
+    if (status == TRIB_OK)
+        status = tri_regions_commit(run, &own->regions);
     if (status != TRIB_OK)
         return status;
     run->words.selected = own->chosen.count;
@@ -207,9 +210,7 @@ static trib_status run_exact(struct tri_run *run, struct oktopk *own)
     if (!tri_regions_agree(regions, run))
         return tri_regions_give_up(run, regions);
     status = reduce_exact(run, own);
-    if (status == TRIB_OK)
-        status = commit(run, own);
-    return status != TRIB_OK ? status : tri_run_result(run, &own->all, 1, NULL);
+    return status != TRIB_OK ? status : finish(run, own);
 }
 
 /* ---- the published mode */
@@ -411,13 +412,9 @@ static trib_status run_published(struct tri_run *run, struct oktopk *own)
     if (status == TRIB_OK)
         status = reduce(run, own, exactly);
     if (status == TRIB_OK)
-        status = commit(run, own);
-    if (status == TRIB_OK)
-        status = keep_thresholds(run, own, used, exactly);
-    if (status != TRIB_OK)
-        return status;
+        status = finish(run, own);
     own->kept_host.has_local = exact ? told->header.count > 0 : told->note[0] != 0;
-    return tri_run_result(run, &own->all, 1, NULL);
+    return status != TRIB_OK ? status : keep_thresholds(run, own, used, exactly);
 }
 
 /* ---- */

@@ -10,7 +10,8 @@
 enum { CHUNK = 4096, CHUNK_MOST = 65536 };
 static const double default_density = 0.01;
 static const uint32_t all_flags =
-    TRIB_SPARSE_AVERAGE | TRIB_SPARSE_ENTRIES | TRIB_SPARSE_IN_PLACE | TRIB_SPARSE_USE_K;
+    TRIB_SPARSE_AVERAGE | TRIB_SPARSE_ENTRIES | TRIB_SPARSE_IN_PLACE | TRIB_SPARSE_USE_K |
+    TRIB_SPARSE_F32_RESULT;
 
 trib_status tri_sparse_density(uint32_t *out, const struct trib_comm *comm, int operation,
                                size_t count, double density)
@@ -71,6 +72,10 @@ static trib_status check_plain(const struct trib_comm *comm, int operation, trib
                              "`dtype` is %s; TRIB_SPARSE_IN_PLACE takes f32 and f64, since the "
                              "gradient buffer keeps the residual",
                              trib_dtype_name(dtype));
+    if ((options->flags & TRIB_SPARSE_F32_RESULT) != 0 && dtype == TRIB_F64)
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "`dtype` is f64; TRIB_SPARSE_F32_RESULT takes f16, bf16 and f32, whose "
+                             "sums are f32");
     if (options->decay != 0 && !(options->decay > 0 && options->decay <= 1))
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
                              "options.decay is %g; expected a number above 0, at most 1, or 0 for 1",
@@ -150,6 +155,7 @@ trib_status tri_sparse_settings_read(struct tri_sparse_settings *out, const stru
                   .count = count,
                   .dtype = dtype,
                   .acc = acc,
+                  .result = options->flags & TRIB_SPARSE_F32_RESULT ? acc : dtype,
                   .wire = options->wire == 0 ? acc : options->wire,
                   .average = (options->flags & TRIB_SPARSE_AVERAGE) != 0,
                   .entries = (options->flags & TRIB_SPARSE_ENTRIES) != 0,

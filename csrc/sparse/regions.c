@@ -93,8 +93,8 @@ trib_status tri_regions_commit(struct tri_run *run, const struct tri_regions *re
 trib_status tri_regions_give_up(struct tri_run *run, const struct tri_regions *regions)
 {
     const struct tri_entries nothing = tri_entries_part(&regions->merged, 0, 0);
-    const trib_status status = tri_regions_commit(run, regions);
-    return status != TRIB_OK ? status : tri_run_result(run, &nothing, 1, NULL);
+    const trib_status status = tri_run_result(run, &nothing, 1, NULL);
+    return status != TRIB_OK ? status : tri_regions_commit(run, regions);
 }
 
 /* Rank `from`'s entries for rank `to`: how many, and where they begin in its list. */

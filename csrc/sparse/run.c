@@ -57,6 +57,7 @@ trib_status tri_run_commit(struct tri_run *run, const void *headers, size_t stri
         .current = run->words.current,
         .decision = run->words.decision,
         .outcome = run->words.outcome,
+        .overflow = run->words.overflow,
     };
     return run->kernels->commit(&commit, run->stream);
 }
@@ -84,13 +85,20 @@ trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists,
     const struct tri_sparse_kernels *kernels = run->kernels;
     const double divisor = tri_run_divisor(run);
     if (!shape->entries)
-        return kernels->merge_dense(lists, n, 0, shape->count, run->dense, shape->dtype, divisor,
-                                    run->words.decision, run->scratch, run->stream);
+        return kernels->merge_dense(lists, n, 0, shape->count, run->dense, shape->result, divisor,
+                                    run->words.overflow, run->scratch, run->stream);
     trib_status status = TRIB_OK;
     if (n > 1)
         status = kernels->merge(lists, n, 0, shape->count, merged, run->scratch, run->stream);
     return status != TRIB_OK
                ? status
-               : kernels->deliver(n > 1 ? merged : lists, run->index, run->value, shape->dtype,
-                                  run->count, divisor, run->words.decision, run->stream);
+               : kernels->deliver(n > 1 ? merged : lists, run->index, run->value, shape->result,
+                                  run->count, divisor, run->words.overflow, run->stream);
+}
+
+trib_status tri_run_result_dense(struct tri_run *run, const void *sums)
+{
+    const struct tri_shape *shape = run->shape;
+    return run->kernels->deliver_dense(sums, shape->acc, shape->count, run->dense, shape->result,
+                                       tri_run_divisor(run), run->words.overflow, run->stream);
 }

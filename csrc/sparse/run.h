@@ -3,12 +3,12 @@
  * The order of every call:
  *   1. choose: accumulate, select ... : acc is made beside the residual (in place: it is there);
  *   2. exchange, link.h: ends with every rank's header known to every rank;
- *   3. tri_run_commit: decides, once and on the stream, whether the call delivers. Nothing before it
+ *   3. the result: tri_run_result. A sum that its type does not hold is noticed here;
+ *   4. tri_run_commit: decides, once and on the stream, whether the call delivers. Nothing before it
  *      changes what an undelivered call must leave alone: the residual, thresholds kept, in place
  *      the accumulator (so no select with `clear`);
- *   4. settle: takes out of the residual what has been delivered and still stands in it;
- *   5. the result: tri_run_result.
- * The caller (allreduce.c) then decays, measures and records.
+ *   5. settle: takes out of the residual what has been delivered and still stands in it.
+ * The caller (allreduce.c) then makes the result of an undelivered call 0, decays, measures and records.
  *
  * On a queueing backend run() runs in the caller's thread and queues. On a running backend it runs
  * on the stream. `own` memory of an algorithm is touched by runs only, which never overlap. */
@@ -26,6 +26,7 @@ struct tri_volume {
 struct tri_words {
     uint32_t *current;   /* see struct tri_accumulator; NULL in place */
     uint32_t *decision, *outcome;
+    uint32_t *overflow;  /* of the result: 0 before each call */
     uint32_t *selected;  /* entries that this rank has chosen in this call: written by the algorithm, */
     uint32_t *delivered; /* and how many of them are in the result. Either may be pointed elsewhere */
     uint32_t *fallbacks;
@@ -79,7 +80,8 @@ trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
 /* True if select may clear: not in place, where an undelivered call must leave the accumulator. */
 bool tri_run_clears(const struct tri_run *run);
 
-/* Decide by the headers of all ranks: rank r's is at headers + r * stride. */
+/* Decide by the headers of all ranks (rank r's is at headers + r * stride), and by the result: it is the
+ * same on all ranks, and so is what is decided. */
 trib_status tri_run_commit(struct tri_run *run, const void *headers, size_t stride);
 
 /* Take delivered entries out of the residual: all of them, or those that are in `among`. Counts
@@ -90,10 +92,13 @@ trib_status tri_run_settle(struct tri_run *run, const struct tri_entries *entrie
 trib_status tri_run_give_back(struct tri_run *run, const struct tri_entries *dropped,
                               const struct tri_entries *among);
 
-/* The result is the sum of these lists, in this order. `merged`: room for their union, used only if
- * the result is entries and n > 1; may be NULL if n is 1. */
+/* Before the commit: the result is the sum of these lists, in this order. `merged`: room for their
+ * union, used only if the result is entries and n > 1; may be NULL if n is 1. */
 trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists, int32_t n,
                            const struct tri_entries *merged);
+
+/* The same, of dense sums of acc's type; they may lie where the result goes. */
+trib_status tri_run_result_dense(struct tri_run *run, const void *sums);
 
 /* What the sum is divided by. */
 double tri_run_divisor(const struct tri_run *run);

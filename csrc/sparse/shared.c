@@ -11,9 +11,9 @@
  *   2. The leader broadcasts the count and the indices.
  *   3. Every rank takes its values at these indices.
  *   4. One allreduce of k values, and an allgather of the headers, handed over as one.
- *   5. Commit by the headers.
- *   6. Every rank takes its own values out of its residual, which becomes 0 there on all ranks.
- *   7. The result is the sums at these indices.
+ *   5. The result is the sums at these indices.
+ *   6. Commit, by the headers and the result.
+ *   7. Every rank takes its own values out of its residual, which becomes 0 there on all ranks.
  *
  * Cost. k words for the indices, but for the last rank of the chain, and 2k(P-1)/P for the values; two
  * collectives. The least memory and time of all: one selection, by the leader, and k entries.
@@ -99,11 +99,11 @@ static trib_status run(struct tri_run *run, void *own)
     if (status == TRIB_OK)
         status = exchange(run, shared);
     if (status == TRIB_OK)
-        status = tri_run_commit(run, shared->headers, sizeof *shared->headers);
+        status = tri_run_result(run, &sums, 1, NULL);
     if (status == TRIB_OK)
-        status = tri_run_settle(run, &values, NULL);
+        status = tri_run_commit(run, shared->headers, sizeof *shared->headers);
     run->words.selected = values.count;
-    return status != TRIB_OK ? status : tri_run_result(run, &sums, 1, NULL);
+    return status != TRIB_OK ? status : tri_run_settle(run, &values, NULL);
 }
 
 const struct tri_algorithm tri_sparse_shared = {

@@ -304,15 +304,15 @@ static trib_status run_srs(struct tri_run *run, void *memory)
     if (status == TRIB_OK)
         status = allgather(run, own);
     if (status == TRIB_OK)
-        status = tri_run_commit(run, own->blocks.data,
-                                tri_packet_bytes(own->blocks.capacity, own->blocks.dtype));
-    if (status == TRIB_OK)
         status = join(run, &own->chosen, (shape->size - shape->rank) % shape->size, &own->own);
     if (status == TRIB_OK)
         status = join(run, &own->blocks, 0, &own->result);
     if (status == TRIB_OK)
-        status = settle(run, own);
-    return status != TRIB_OK ? status : tri_run_result(run, &own->result, 1, NULL);
+        status = tri_run_result(run, &own->result, 1, NULL);
+    if (status == TRIB_OK)
+        status = tri_run_commit(run, own->blocks.data,
+                                tri_packet_bytes(own->blocks.capacity, own->blocks.dtype));
+    return status != TRIB_OK ? status : settle(run, own);
 }
 
 const struct tri_algorithm tri_sparse_srs = {

@@ -14,8 +14,7 @@
 struct tri_sparse_words {
     struct tri_header header;
     double norm;
-    uint32_t current, decision, outcome, selected, delivered, fallbacks, zero, one, all;
-    uint32_t padding;
+    uint32_t current, decision, outcome, overflow, selected, delivered, fallbacks, zero, one, all;
 };
 
 struct trib_sparse {

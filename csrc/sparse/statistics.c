@@ -40,6 +40,15 @@ trib_status tri_sparse_status(struct trib_sparse *sparse)
                              "a rank's gradient or residual held an infinity or a NaN in the last "
                              "call; no rank's residual was changed: lower the loss scale, and go "
                              "on with the next gradient");
+    case TRI_OUTCOME_OVERFLOW:
+        return tri_fail_call(sparse->comm, TRI_SPARSE_STATUS, TRIB_ERR_NON_FINITE,
+                             "in the last call every rank's gradient and residual were finite, but %s "
+                             "does not hold all of the result; no rank's residual was changed: lower "
+                             "the loss scale, or make the state with TRIB_SPARSE_AVERAGE%s",
+                             trib_dtype_name(sparse->shape.result),
+                             sparse->shape.result == sparse->shape.acc
+                                 ? ""
+                                 : " or TRIB_SPARSE_F32_RESULT");
     case TRI_OUTCOME_MISMATCH:
         return tri_fail_call(sparse->comm, TRI_SPARSE_STATUS, TRIB_ERR_MISMATCH,
                              "the ranks' last calls were not of the same state; no rank's "

@@ -10,10 +10,10 @@
  *   1. acc = gradient + residual; the k largest of acc are chosen straight into this rank's packet,
  *      behind its header.
  *   2. One allgather of the packets.
- *   3. Commit by the headers.
- *   4. What was chosen leaves the residual: in separate mode in step 1 already, for acc becomes the
+ *   3. The result is the sum of the P lists, in rank order.
+ *   4. Commit, by the headers and the result.
+ *   5. What was chosen leaves the residual: in separate mode in step 1 already, for acc becomes the
  *      residual only by the commit.
- *   5. The result is the sum of the P lists, in rank order.
  *
  * Cost. 2k(P-1) words a rank (f32), one collective, memory for P packets. The result holds up to Pk
  * entries. Nothing depends on data, so the call can be captured in a CUDA graph.
@@ -96,9 +96,8 @@ static trib_status run(struct tri_run *run, void *own)
     if (status == TRIB_OK)
         status = exchange(run, topka);
     if (status == TRIB_OK)
-        status = commit(run, topka, &chosen);
-    return status != TRIB_OK ? status
-                             : tri_run_result(run, lists, run->shape->size, &topka->merged);
+        status = tri_run_result(run, lists, run->shape->size, &topka->merged);
+    return status != TRIB_OK ? status : commit(run, topka, &chosen);
 }
 
 const struct tri_algorithm tri_sparse_topka = {

@@ -9,8 +9,8 @@
  *   2. One allgather of a packet a rank: header, k indices, k values.
  *   3. Every rank adds up the P lists in rank order: the union U, the same bits everywhere.
  *   4. Of U the k largest sums are kept: G. A sum of 0 is not.
- *   5. Commit; what this rank chose leaves its residual where it is in G, and stays elsewhere.
- *   6. The result is G, or its average.
+ *   5. The result is G, or its average.
+ *   6. Commit; what this rank chose leaves its residual where it is in G, and stays elsewhere.
  *
  * Cost: 2k(P-1) words a rank, sent and received (1.5k(P-1) with bf16), in one collective; U is cut
  * on every rank, which reads its at most Pk entries a few times. Fixed sizes, no wait.
@@ -80,11 +80,11 @@ static trib_status run_topka2(struct tri_run *run, void *memory)
     if (status == TRIB_OK)
         status = tri_cut_local(run, &own->room, &own->merged, shape->k, &own->kept, NULL);
     if (status == TRIB_OK)
+        status = tri_run_result(run, &own->kept, 1, NULL);
+    if (status == TRIB_OK)
         status = tri_run_commit(run, own->packets.data, tri_packet_bytes(shape->k, shape->wire));
     run->words.selected = chosen.count;
-    if (status == TRIB_OK)
-        status = tri_run_settle(run, &chosen, &own->kept);
-    return status != TRIB_OK ? status : tri_run_result(run, &own->kept, 1, NULL);
+    return status != TRIB_OK ? status : tri_run_settle(run, &chosen, &own->kept);
 }
 
 const struct tri_algorithm tri_sparse_topka2 = {

@@ -12,9 +12,9 @@
  *      largest.
  *   2. One small allgather of the headers, which hold the numbers of entries. Fetched.
  *   3. All entries to all ranks. A rank may have none.
- *   4. Commit; the smallest magnitude of an exact choice becomes the threshold; what was chosen
- *      leaves the residual (in separate mode it has in step 1).
- *   5. The result is the sum of the lists in rank order, or its average.
+ *   4. The result is the sum of the lists in rank order, or its average.
+ *   5. Commit; what was chosen leaves the residual (in separate mode it has in step 1); the smallest
+ *      magnitude of an exact choice becomes the threshold.
  *
  * Each rank has a threshold of its own, and whether it chooses exactly is nobody else's business:
  * what follows looks the same from outside. With k = n every choice is exact, or it would miss the
@@ -38,7 +38,7 @@ struct topkaopt {
     struct tri_counted counted;
     struct tri_entries gathered;
     void *threshold; /* of acc's type, kept from call to call */
-    bool known;      /* there is one, above 0 */
+    bool known;      /* there is one, above 0, as far as the host has seen: see keep */
 };
 
 static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shape *shape)
@@ -54,30 +54,35 @@ static bool is_exact(const struct tri_run *run, const struct topkaopt *own)
     return !own->known || run->step % EXACT_EVERY == 0 || run->shape->k == run->shape->count;
 }
 
+/* The value that is fetched: the threshold in use, or the one that an exact choice makes. */
 static trib_status choose(struct tri_run *run, struct topkaopt *own, bool exact)
 {
     const struct tri_shape *shape = run->shape;
     struct tri_header *header = tri_counted_header(&own->counted, run);
+    void *value = tri_counted_value(&own->counted, run);
     const struct tri_selection selection = {
         .count = shape->count,
         .k = exact ? shape->k : tri_limit(shape),
-        .threshold = exact ? NULL : own->threshold,
+        .threshold = exact ? NULL : value,
         .accumulate = !shape->in_place,
         .clear = tri_run_clears(run),
         .nonfinite = &header->nonfinite,
-        .kth = exact ? tri_counted_value(&own->counted, run) : NULL,
+        .kth = exact ? value : NULL,
         .fallbacks = run->words.fallbacks,
     };
-    const trib_status status = tri_run_sign(run, header);
+    trib_status status = tri_run_sign(run, header);
+    if (status == TRIB_OK && !exact)
+        status = tri_link_put(run, value, own->threshold, trib_dtype_size(shape->acc));
     return status != TRIB_OK ? status
                              : run->kernels->select(&run->acc, &selection, &own->counted.chosen,
                                                     run->scratch, run->stream);
 }
 
-/* After commit: `found` is the value that the device has as well. */
-static trib_status keep(struct tri_run *run, struct topkaopt *own, double found)
+/* After commit. Only the device knows whether the call delivers, for the result may overflow. If it does
+ * not, and there was no threshold before, there is still none, 0, though `known` says so: then all that is
+ * not 0 lies above it in the next call (at most tri_limit of it is chosen), in which the host sees it. */
+static trib_status keep(struct tri_run *run, struct topkaopt *own)
 {
-    own->known = found > 0;
     return run->kernels->nudge(own->threshold, tri_counted_value(&own->counted, run),
                                run->shape->acc, run->words.zero, NULL, run->words.decision,
                                run->stream);
@@ -95,12 +100,13 @@ static trib_status run_topkaopt(struct tri_run *run, void *memory)
     if (status == TRIB_OK)
         status = choose(run, own, exact);
     if (status == TRIB_OK)
-        status = tri_counted_fetch(run, &own->counted, exact ? &found : NULL);
+        status = tri_counted_fetch(run, &own->counted, &found);
     if (status == TRIB_OK)
         status = tri_counted_gather(run, &own->counted, &own->gathered, tri_run_clears(run));
-    if (status != TRIB_OK || !exact || !own->counted.agreed)
+    if (status != TRIB_OK || !own->counted.agreed)
         return status;
-    return keep(run, own, found);
+    own->known = found > 0;
+    return exact ? keep(run, own) : TRIB_OK;
 }
 
 static struct tri_kept kept(void *memory)

@@ -16,7 +16,7 @@
  *      included, to all; else the sums are gathered as entries. With an index of i bytes and a
  *      value of v the two cost the same at n * v / (v + i) sums: half of n for f32, two thirds for
  *      f64.
- *   8. Commit; what was chosen leaves the residual; the result is the sum, or its average.
+ *   8. The result is the sum, or its average; commit; what was chosen leaves the residual.
  *
  * Cost, in words a rank (f32: an entry is two). 4: sent at most 2k, received at most 2 (P-1) min(k,
  * n/P); both are 2k(P-1)/P if entries are spread evenly over the regions. 7, with U sums in all and
@@ -70,7 +70,7 @@ void tri_topksa_lay_out(struct tri_topksa *own, struct tri_arena *arena,
     own->chosen = tri_regions_chosen(&own->regions, arena, shape, shape->k);
     own->gathered = tri_arena_entries(arena, tri_topksa_capacity(shape), shape->acc);
     own->sums = NULL;
-    if (dense && !shape->entries && shape->dtype != shape->acc)
+    if (dense && !shape->entries && shape->result != shape->acc)
         own->sums = tri_arena_take(arena, shape->count * trib_dtype_size(shape->acc));
 }
 
@@ -110,13 +110,6 @@ static trib_status gather_dense(struct tri_run *run, struct tri_topksa *own, voi
     return status != TRIB_OK ? status : spread(run, regions->bounds, sums);
 }
 
-static trib_status deliver_dense(struct tri_run *run, const void *sums)
-{
-    const struct tri_shape *shape = run->shape;
-    return run->kernels->deliver_dense(sums, shape->acc, shape->count, run->dense, shape->dtype,
-                                       tri_run_divisor(run), run->words.decision, run->stream);
-}
-
 /* Everything that was chosen is in the result. */
 static trib_status commit(struct tri_run *run, struct tri_topksa *own)
 {
@@ -135,8 +128,8 @@ static trib_status finish_dense(struct tri_run *run, struct tri_topksa *own)
     void *sums = own->sums != NULL ? own->sums : run->dense;
     trib_status status = gather_dense(run, own, sums);
     if (status == TRIB_OK)
-        status = commit(run, own);
-    return status != TRIB_OK ? status : deliver_dense(run, sums);
+        status = tri_run_result_dense(run, sums);
+    return status != TRIB_OK ? status : commit(run, own);
 }
 
 static trib_status finish_entries(struct tri_run *run, struct tri_topksa *own,
@@ -145,8 +138,8 @@ static trib_status finish_entries(struct tri_run *run, struct tri_topksa *own,
     trib_status status =
         tri_link_allgather_entries(run, &own->regions.merged, counts, &own->gathered);
     if (status == TRIB_OK)
-        status = commit(run, own);
-    return status != TRIB_OK ? status : tri_run_result(run, &own->gathered, 1, NULL);
+        status = tri_run_result(run, &own->gathered, 1, NULL);
+    return status != TRIB_OK ? status : commit(run, own);
 }
 
 trib_status tri_topksa_run(struct tri_run *run, struct tri_topksa *own, bool dense)

@@ -41,10 +41,11 @@ struct stretch {
 
 /* Sums go up, results out, sums back to 0: as in merge_dense. `first` is where the tile begins in
  * its chunk. */
-#define DEFINE_TILE(name, real, load, store)                                                       \
-    static void name(const struct tri_chunks *ranks, int32_t n, const struct stretch *in,          \
+#define DEFINE_TILE(name, real, load, store, key_of, limit_of)                                     \
+    static bool name(const struct tri_chunks *ranks, int32_t n, const struct stretch *in,          \
                      size_t first, real *sum, void *out, trib_dtype out_dtype, real divisor)       \
     {                                                                                              \
+        bool overflows = false;                                                                    \
         for (int32_t r = 0; r < n; r++)                                                            \
             for (size_t i = in[r].begin; i < in[r].end; i++)                                       \
                 sum[ranks[r].index[i] - first] += load(ranks[r].value, ranks[r].dtype, i);         \
@@ -52,13 +53,15 @@ struct stretch {
             for (size_t i = in[r].begin; i < in[r].end; i++) {                                     \
                 const size_t at = ranks[r].index[i] - first;                                       \
                 store(out, out_dtype, at, sum[at] / divisor);                                      \
+                overflows |= key_of(sum[at] / divisor) >= limit_of(out_dtype);                     \
             }                                                                                      \
         for (int32_t r = 0; r < n; r++)                                                            \
             for (size_t i = in[r].begin; i < in[r].end; i++)                                       \
                 sum[ranks[r].index[i] - first] = 0;                                                \
+        return overflows;                                                                          \
     }
-DEFINE_TILE(tile_f32, float, tri_load_f32, tri_store_f32)
-DEFINE_TILE(tile_f64, double, tri_load_f64, tri_store_f64)
+DEFINE_TILE(tile_f32, float, tri_load_f32, tri_store_f32, tri_key_f32, tri_key_overflow_f32)
+DEFINE_TILE(tile_f64, double, tri_load_f64, tri_store_f64, tri_key_f64, tri_key_overflow_f64)
 
 /* The slots of a chunk's tile: they follow those of the tile before. Empty ones may be among them,
  * for they add 0. */
@@ -74,16 +77,15 @@ static struct stretch next_stretch(const struct tri_chunks *chunks, size_t chunk
 
 trib_status tri_cpu_sparse_chunk_merge(const struct tri_chunks *ranks, int32_t n, size_t count,
                                        void *out, trib_dtype out_dtype, double divisor,
-                                       const uint32_t *decision, trib_stream stream)
+                                       uint32_t *overflow, trib_stream stream)
 {
     (void)stream;
     float sum_f32[TILE] = {0};
     double sum_f64[TILE] = {0};
     struct stretch in[TRI_MAX_LISTS] = {{0, 0}};
-    if (decision != NULL && *decision == 0)
-        n = 0;
+    bool overflows = false;
     for (size_t done = 0, width; done < count; done += width) {
-        const size_t size = n == 0 ? TILE : ranks[0].chunk; /* a tile lies in one chunk */
+        const size_t size = ranks[0].chunk; /* a tile lies in one chunk */
         const size_t chunk = done / size, first = done % size;
         const size_t left = size - first < count - done ? size - first : count - done;
         width = left < TILE ? left : TILE;
@@ -92,10 +94,10 @@ trib_status tri_cpu_sparse_chunk_merge(const struct tri_chunks *ranks, int32_t n
         for (int32_t r = 0; r < n; r++)
             in[r] = next_stretch(&ranks[r], chunk, first == 0 ? chunk * ranks[r].k : in[r].end,
                                  first, width);
-        if (out_dtype == TRIB_F64)
-            tile_f64(ranks, n, in, first, sum_f64, to, out_dtype, divisor);
-        else
-            tile_f32(ranks, n, in, first, sum_f32, to, out_dtype, (float)divisor);
+        overflows |= out_dtype == TRIB_F64
+                         ? tile_f64(ranks, n, in, first, sum_f64, to, out_dtype, divisor)
+                         : tile_f32(ranks, n, in, first, sum_f32, to, out_dtype, (float)divisor);
     }
+    tri_tell_overflow(overflow, overflows);
     return TRIB_OK;
 }

@@ -13,10 +13,11 @@ struct stretch {
 };
 
 /* Sums go up, results out, sums back to 0. */
-#define DEFINE_TILE(name, real, load, store)                                                       \
-    static void name(const struct tri_entries *lists, int32_t n, const struct stretch *in,         \
+#define DEFINE_TILE(name, real, load, store, key_of, limit_of)                                     \
+    static bool name(const struct tri_entries *lists, int32_t n, const struct stretch *in,         \
                      uint32_t first, real *sum, void *out, trib_dtype out_dtype, real divisor)     \
     {                                                                                              \
+        bool overflows = false;                                                                    \
         for (int32_t r = 0; r < n; r++)                                                            \
             for (uint32_t i = in[r].begin; i < in[r].end; i++)                                     \
                 sum[lists[r].index[i] - first] += load(lists[r].value, lists[r].dtype, i);         \
@@ -24,17 +25,19 @@ struct stretch {
             for (uint32_t i = in[r].begin; i < in[r].end; i++) {                                   \
                 const uint32_t at = lists[r].index[i] - first;                                     \
                 store(out, out_dtype, at, sum[at] / divisor);                                      \
+                overflows |= key_of(sum[at] / divisor) >= limit_of(out_dtype);                     \
             }                                                                                      \
         for (int32_t r = 0; r < n; r++)                                                            \
             for (uint32_t i = in[r].begin; i < in[r].end; i++)                                     \
                 sum[lists[r].index[i] - first] = 0;                                                \
+        return overflows;                                                                          \
     }
-DEFINE_TILE(tile_f32, float, tri_load_f32, tri_store_f32)
-DEFINE_TILE(tile_f64, double, tri_load_f64, tri_store_f64)
+DEFINE_TILE(tile_f32, float, tri_load_f32, tri_store_f32, tri_key_f32, tri_key_overflow_f32)
+DEFINE_TILE(tile_f64, double, tri_load_f64, tri_store_f64, tri_key_f64, tri_key_overflow_f64)
 
 trib_status tri_cpu_sparse_merge_dense(const struct tri_entries *lists, int32_t n, size_t first,
                                        size_t count, void *out, trib_dtype out_dtype,
-                                       double divisor, const uint32_t *decision, void *scratch,
+                                       double divisor, uint32_t *overflow, void *scratch,
                                        trib_stream stream)
 {
     (void)scratch;
@@ -43,8 +46,7 @@ trib_status tri_cpu_sparse_merge_dense(const struct tri_entries *lists, int32_t 
     double sum_f64[TILE] = {0};
     struct stretch in[TRI_MAX_LISTS] = {{0, 0}};
     const size_t size = trib_dtype_size(out_dtype);
-    if (decision != NULL && *decision == 0)
-        n = 0;
+    bool overflows = false;
     for (size_t done = 0; done < count; done += TILE) {
         const size_t left = count - done, width = left < TILE ? left : TILE;
         const uint32_t tile = (uint32_t)(first + done);
@@ -56,10 +58,10 @@ trib_status tri_cpu_sparse_merge_dense(const struct tri_entries *lists, int32_t 
             while (in[r].end < end && lists[r].index[in[r].end] - tile < width)
                 in[r].end++;
         }
-        if (out_dtype == TRIB_F64)
-            tile_f64(lists, n, in, tile, sum_f64, to, out_dtype, divisor);
-        else
-            tile_f32(lists, n, in, tile, sum_f32, to, out_dtype, (float)divisor);
+        overflows |= out_dtype == TRIB_F64
+                         ? tile_f64(lists, n, in, tile, sum_f64, to, out_dtype, divisor)
+                         : tile_f32(lists, n, in, tile, sum_f32, to, out_dtype, (float)divisor);
     }
+    tri_tell_overflow(overflow, overflows);
     return TRIB_OK;
 }

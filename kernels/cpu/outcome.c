@@ -14,6 +14,8 @@ static uint32_t outcome_of(const struct tri_commit *commit)
         if (header->nonfinite != 0)
             outcome = TRI_OUTCOME_NON_FINITE;
     }
+    if (outcome == TRI_OUTCOME_DELIVERED && commit->overflow != NULL && *commit->overflow != 0)
+        return TRI_OUTCOME_OVERFLOW;
     return outcome;
 }
 
@@ -26,6 +28,8 @@ trib_status tri_cpu_sparse_commit(const struct tri_commit *commit, trib_stream s
     *commit->decision = delivers;
     if (commit->current != NULL)
         *commit->current ^= delivers;
+    if (commit->overflow != NULL)
+        *commit->overflow = 0;
     return TRIB_OK;
 }
 
@@ -65,7 +69,8 @@ trib_status tri_cpu_sparse_record(const struct tri_record *record, trib_stream s
     __atomic_store_n(&tally->version, tally->version + 1, __ATOMIC_RELAXED);
     __atomic_store_n(&tally->outcome, *record->outcome, __ATOMIC_RELEASE);
     add(&tally->ended, 1);
-    add(&tally->non_finite_calls, *record->outcome == TRI_OUTCOME_NON_FINITE);
+    add(&tally->non_finite_calls, *record->outcome == TRI_OUTCOME_NON_FINITE ||
+                                      *record->outcome == TRI_OUTCOME_OVERFLOW);
     if (*record->decision != 0)
         record_delivered(tally, record);
     __atomic_store_n(&tally->version, tally->version + 1, __ATOMIC_RELEASE);

@@ -41,6 +41,26 @@ static inline uint64_t tri_key_last(trib_dtype dtype)
     return dtype == TRIB_F64 ? TRI_KEY_LAST_F64 : TRI_KEY_LAST_F32;
 }
 
+/* A sum whose key is not below this is infinite or NaN as `dtype`: halfway to the number that would come
+ * after the largest. */
+static inline uint32_t tri_key_overflow_f32(trib_dtype dtype)
+{
+    return dtype == TRIB_F16 ? 0x477ff000u : dtype == TRIB_BF16 ? 0x7f7f8000u : TRI_KEY_INFINITY_F32;
+}
+
+static inline uint64_t tri_key_overflow_f64(trib_dtype dtype)
+{
+    (void)dtype;
+    return TRI_KEY_INFINITY_F64;
+}
+
+/* What a kernel that makes a result says of it. */
+static inline void tri_tell_overflow(uint32_t *overflow, bool overflows)
+{
+    if (overflow != NULL && overflows)
+        *overflow = 1;
+}
+
 /* ---- values: sums are f32, and in memory f32, f16 or bf16; or both are f64 */
 
 static inline float tri_load_f32(const void *values, trib_dtype dtype, size_t i)
@@ -170,7 +190,7 @@ trib_status tri_cpu_sparse_merge(const struct tri_entries *lists, int32_t n, siz
                                  trib_stream stream);
 trib_status tri_cpu_sparse_merge_dense(const struct tri_entries *lists, int32_t n, size_t first,
                                        size_t count, void *out, trib_dtype out_dtype,
-                                       double divisor, const uint32_t *decision, void *scratch,
+                                       double divisor, uint32_t *overflow, void *scratch,
                                        trib_stream stream);
 trib_status tri_cpu_sparse_commit(const struct tri_commit *commit, trib_stream stream);
 trib_status tri_cpu_sparse_settle(const struct tri_accumulator *acc,
@@ -183,10 +203,12 @@ trib_status tri_cpu_sparse_norm(const struct tri_accumulator *acc, double *norm,
                                 trib_stream stream);
 trib_status tri_cpu_sparse_deliver(const struct tri_entries *entries, uint32_t *index, void *value,
                                    trib_dtype out_dtype, uint32_t *count, double divisor,
-                                   const uint32_t *decision, trib_stream stream);
+                                   uint32_t *overflow, trib_stream stream);
 trib_status tri_cpu_sparse_deliver_dense(const void *sum, trib_dtype dtype, size_t count,
                                          void *out, trib_dtype out_dtype, double divisor,
-                                         const uint32_t *decision, trib_stream stream);
+                                         uint32_t *overflow, trib_stream stream);
+trib_status tri_cpu_sparse_withdraw(void *dense, size_t bytes, uint32_t *count,
+                                    const uint32_t *decision, trib_stream stream);
 trib_status tri_cpu_sparse_record(const struct tri_record *record, trib_stream stream);
 trib_status tri_cpu_sparse_chunk_select(const struct tri_accumulator *acc, bool accumulate,
                                         bool clear, const struct tri_chunks *out,
@@ -196,6 +218,6 @@ trib_status tri_cpu_sparse_chunk_unpack(const struct tri_chunks *chunks, size_t 
                                         trib_stream stream);
 trib_status tri_cpu_sparse_chunk_merge(const struct tri_chunks *ranks, int32_t n, size_t count,
                                        void *out, trib_dtype out_dtype, double divisor,
-                                       const uint32_t *decision, trib_stream stream);
+                                       uint32_t *overflow, trib_stream stream);
 
 #endif

@@ -69,7 +69,7 @@ template <uint32_t Capacity>
 struct ChunkJob {
     static_assert(Capacity % kAhead == 0, "kAhead of them are looked at together");
     void *out;
-    const uint32_t *decision;
+    uint32_t *overflow;
     uint64_t count;
     uint32_t n, chunk;
     Rank ranks[Capacity];
@@ -127,17 +127,17 @@ __global__ void __launch_bounds__(kThreads)
     __shared__ alignas(16) T sum[kTile<T>];
     const uint64_t done = static_cast<uint64_t>(blockIdx.x) * kTile<T>;
     const Part part = part_of<T>(done, job.count, job.chunk);
-    const uint32_t n = job.decision == nullptr || *job.decision != 0 ? job.n : 0;
     clear_tile(sum);
     __syncthreads();
-    add_in_order<T>(TileSlots<T, Capacity>{job, part}, n, AddTo<T>{sum, part.size});
-    store_tile(static_cast<Out *>(job.out) + done, sum, part.size, divisor);
+    add_in_order<T>(TileSlots<T, Capacity>{job, part}, job.n, AddTo<T>{sum, part.size});
+    tell_overflow(job.overflow,
+                  store_tile(static_cast<Out *>(job.out) + done, sum, part.size, divisor));
 }
 
 template <typename T, typename Out, uint32_t Capacity>
 trib_status launch_chunks(const ChunkJob<TRI_MAX_LISTS> &all, double divisor, trib_stream stream)
 {
-    ChunkJob<Capacity> job = {all.out, all.decision, all.count, all.n, all.chunk, {}};
+    ChunkJob<Capacity> job = {all.out, all.overflow, all.count, all.n, all.chunk, {}};
     for (uint32_t r = 0; r < all.n; r++)
         job.ranks[r] = all.ranks[r];
     Divisor<T> by = divisor_of<T>(divisor);
@@ -170,11 +170,11 @@ trib_status tri_cuda_sparse_chunk_unpack(const struct tri_chunks *chunks, size_t
 
 trib_status tri_cuda_sparse_chunk_merge(const struct tri_chunks *ranks, int32_t n, size_t count,
                                         void *out, trib_dtype out_dtype, double divisor,
-                                        const uint32_t *decision, trib_stream stream)
+                                        uint32_t *overflow, trib_stream stream)
 {
     if (count == 0)
         return TRIB_OK;
-    ChunkJob<TRI_MAX_LISTS> job = {out, decision, count, static_cast<uint32_t>(n), 1, {}};
+    ChunkJob<TRI_MAX_LISTS> job = {out, overflow, count, static_cast<uint32_t>(n), 1, {}};
     for (int32_t r = 0; r < n; r++) {
         job.ranks[r] = {ranks[r].index, ranks[r].value, ranks[r].dtype, ranks[r].k};
         job.chunk = ranks[r].chunk;

@@ -166,6 +166,42 @@ __device__ inline double divided(double sum, const Divisor<double> &divisor)
     return sum == 0 ? sum : __ddiv_rn(sum, divisor.value);
 }
 
+// A sum whose key is not below this is infinite or NaN as an Out.
+template <typename Out>
+struct OverflowOf;
+template <>
+struct OverflowOf<F16> {
+    static constexpr uint32_t kKey = 0x477ff000u;
+};
+template <>
+struct OverflowOf<Bf16> {
+    static constexpr uint32_t kKey = 0x7f7f8000u;
+};
+template <>
+struct OverflowOf<float> {
+    static constexpr uint32_t kKey = KeyOf<float>::kInfinity;
+};
+template <>
+struct OverflowOf<double> {
+    static constexpr uint64_t kKey = KeyOf<double>::kInfinity;
+};
+
+// out = sum / divisor. True if that is not finite.
+template <typename Out, typename T>
+__device__ inline bool put_quotient(Out &out, T sum, const Divisor<T> &divisor)
+{
+    const T quotient = divided(sum, divisor);
+    narrow(out, quotient);
+    return key_of(quotient) >= OverflowOf<Out>::kKey;
+}
+
+// What a kernel that makes a result says of it: any number of threads the same.
+__device__ inline void tell_overflow(uint32_t *overflow, bool overflows)
+{
+    if (overflows && overflow != nullptr)
+        *overflow = 1;
+}
+
 // The sum of x over the block, for all its threads.
 __device__ inline uint32_t block_sum(uint32_t x, ScanRoom<kThreads> &room)
 {

@@ -10,7 +10,7 @@ namespace {
 
 struct Target {
     void *out;
-    const uint32_t *decision;
+    uint32_t *overflow;
     uint64_t first, count;
     uint32_t tiles; // of a block
 };
@@ -22,7 +22,8 @@ __global__ void __launch_bounds__(kThreads)
     __shared__ alignas(16) T sum[kTile<T>];
     __shared__ uint32_t ends[kEnds * Capacity];
     const uint64_t done = uint64_t{blockIdx.x} * target.tiles * kTile<T>;
-    const uint32_t n = target.decision == nullptr || *target.decision != 0 ? lists.n : 0;
+    const uint32_t n = lists.n;
+    bool overflows = false;
     const Run run = {target.first + done, target.first + target.count, kTile<T>};
     Out *out = static_cast<Out *>(target.out) + done;
     find_ends(ends, lists, n, run, target.tiles);
@@ -37,9 +38,10 @@ __global__ void __launch_bounds__(kThreads)
         add_in_order<T>(in, n, add, kAhead);
         if (i + 1 < target.tiles) // on their way while this tile is written
             group = load_group<T>(Stretches<T, Capacity>(lists, ends + i + 1, run, i + 1), n, 0);
-        store_tile(out, sum, in.size, divisor);
+        overflows |= store_tile(out, sum, in.size, divisor);
         __syncthreads();
     }
+    tell_overflow(target.overflow, overflows);
 }
 
 template <typename T, typename Out, uint32_t Capacity>
@@ -66,11 +68,11 @@ trib_status launch_lists(const tri_entries *lists, int32_t n, Target target, dou
 
 trib_status tri_cuda_sparse_merge_dense(const struct tri_entries *lists, int32_t n, size_t first,
                                         size_t count, void *out, trib_dtype out_dtype,
-                                        double divisor, const uint32_t *decision, void *scratch,
+                                        double divisor, uint32_t *overflow, void *scratch,
                                         trib_stream stream)
 {
     (void)scratch;
-    const Target target = {out, decision, first, count, 1};
+    const Target target = {out, overflow, first, count, 1};
     if (count == 0)
         return TRIB_OK;
     switch (out_dtype) {

@@ -33,15 +33,19 @@ __global__ void __launch_bounds__(kReaders + kWarp) commit(const tri_commit job)
     const bool any_nonfinite = __syncthreads_or(nonfinite) != 0;
     if (threadIdx.x != 0)
         return;
+    const bool overflows = job.overflow != nullptr && *job.overflow != 0;
     const uint32_t outcome = any_aborted     ? TRI_OUTCOME_ABORTED
                              : any_differs   ? TRI_OUTCOME_MISMATCH
                              : any_nonfinite ? TRI_OUTCOME_NON_FINITE
+                             : overflows     ? TRI_OUTCOME_OVERFLOW
                                              : TRI_OUTCOME_DELIVERED;
     const uint32_t delivers = outcome == TRI_OUTCOME_DELIVERED;
     *job.outcome = outcome;
     *job.decision = delivers;
     if (job.current != nullptr)
         *job.current ^= delivers;
+    if (job.overflow != nullptr)
+        *job.overflow = 0;
 }
 
 // A 64-bit field of the tally: what is added to it, or what it becomes. `word` on the device, or `value`.
@@ -111,7 +115,8 @@ __global__ void __launch_bounds__(kWarp) record(const tri_record job)
     const uint32_t word = change.word != nullptr ? *change.word : 0;
     const double norm = measured ? *job.norm : 0;
     const uint32_t decision = *job.decision, outcome = *job.outcome;
-    const uint32_t own = lane == 1 ? word == TRI_OUTCOME_NON_FINITE : word;
+    const uint32_t own =
+        lane == 1 ? word == TRI_OUTCOME_NON_FINITE || word == TRI_OUTCOME_OVERFLOW : word;
     if (lane == 0)
         *version_word = version + 1;
     order_writes();

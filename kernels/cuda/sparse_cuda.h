@@ -54,7 +54,7 @@ trib_status tri_cuda_sparse_merge(const struct tri_entries *lists, int32_t n, si
                                   trib_stream stream);
 trib_status tri_cuda_sparse_merge_dense(const struct tri_entries *lists, int32_t n, size_t first,
                                         size_t count, void *out, trib_dtype out_dtype,
-                                        double divisor, const uint32_t *decision, void *scratch,
+                                        double divisor, uint32_t *overflow, void *scratch,
                                         trib_stream stream);
 trib_status tri_cuda_sparse_commit(const struct tri_commit *commit, trib_stream stream);
 trib_status tri_cuda_sparse_settle(const struct tri_accumulator *acc,
@@ -67,10 +67,12 @@ trib_status tri_cuda_sparse_norm(const struct tri_accumulator *acc, double *norm
                                  trib_stream stream);
 trib_status tri_cuda_sparse_deliver(const struct tri_entries *entries, uint32_t *index, void *value,
                                     trib_dtype out_dtype, uint32_t *count, double divisor,
-                                    const uint32_t *decision, trib_stream stream);
+                                    uint32_t *overflow, trib_stream stream);
 trib_status tri_cuda_sparse_deliver_dense(const void *sum, trib_dtype dtype, size_t count,
                                           void *out, trib_dtype out_dtype, double divisor,
-                                          const uint32_t *decision, trib_stream stream);
+                                          uint32_t *overflow, trib_stream stream);
+trib_status tri_cuda_sparse_withdraw(void *dense, size_t bytes, uint32_t *count,
+                                     const uint32_t *decision, trib_stream stream);
 trib_status tri_cuda_sparse_record(const struct tri_record *record, trib_stream stream);
 trib_status tri_cuda_sparse_chunk_select(const struct tri_accumulator *acc, bool accumulate,
                                          bool clear, const struct tri_chunks *out,
@@ -80,7 +82,7 @@ trib_status tri_cuda_sparse_chunk_unpack(const struct tri_chunks *chunks, size_t
                                          trib_stream stream);
 trib_status tri_cuda_sparse_chunk_merge(const struct tri_chunks *ranks, int32_t n, size_t count,
                                         void *out, trib_dtype out_dtype, double divisor,
-                                        const uint32_t *decision, trib_stream stream);
+                                        uint32_t *overflow, trib_stream stream);
 
 #ifdef __cplusplus
 }

@@ -43,12 +43,13 @@ __device__ inline void store_unit(Out *out, const Unit<Out> &unit)
 }
 
 // The whole units of a tile; `from` is where they begin in the sums. Where that is a unit of theirs they
-// are read as such.
+// are read as such. True if this thread has written what is not finite.
 template <bool Aligned, typename Out, typename T>
-__device__ inline void store_units(Out *out, const T *from, uint32_t units,
+__device__ inline bool store_units(Out *out, const T *from, uint32_t units,
                                    const Divisor<T> &divisor)
 {
     constexpr uint32_t kPer = 16 / sizeof(Out), kParts = kPer * sizeof(T) / 16;
+    bool overflows = false;
 #pragma unroll 2
     for (uint32_t i = threadIdx.x; i < units; i += kThreads) {
         union {
@@ -67,28 +68,28 @@ __device__ inline void store_units(Out *out, const T *from, uint32_t units,
         Unit<Out> to;
 #pragma unroll
         for (uint32_t j = 0; j < kPer; j++)
-            narrow(to.element[j], divided(sum.element[j], divisor));
+            overflows |= put_quotient(to.element[j], sum.element[j], divisor);
         store_unit(out + static_cast<size_t>(i) * kPer, to);
     }
+    return overflows;
 }
 
 // out[i] = sum[i] / divisor for the `size` elements of a tile. Wherever `out` begins, all its whole
-// units of 16 bytes are written as such.
+// units of 16 bytes are written as such. True if this thread has written what is not finite.
 template <typename Out, typename T>
-__device__ inline void store_tile(Out *out, const T *sum, uint32_t size, const Divisor<T> &divisor)
+__device__ inline bool store_tile(Out *out, const T *sum, uint32_t size, const Divisor<T> &divisor)
 {
     constexpr uint32_t kPer = 16 / sizeof(Out);
     const uint32_t misplaced = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out) % 16);
     const uint32_t head = min((16 - misplaced) % 16 / static_cast<uint32_t>(sizeof(Out)), size);
     const uint32_t units = (size - head) / kPer, tail = head + units * kPer;
-    if (head == 0)
-        store_units<true>(out, sum, units, divisor);
-    else
-        store_units<false>(out + head, sum + head, units, divisor);
+    bool overflows = head == 0 ? store_units<true>(out, sum, units, divisor)
+                               : store_units<false>(out + head, sum + head, units, divisor);
     if (threadIdx.x < head)
-        narrow(out[threadIdx.x], divided(sum[threadIdx.x], divisor));
+        overflows |= put_quotient(out[threadIdx.x], sum[threadIdx.x], divisor);
     if (threadIdx.x < size - tail)
-        narrow(out[tail + threadIdx.x], divided(sum[tail + threadIdx.x], divisor));
+        overflows |= put_quotient(out[tail + threadIdx.x], sum[tail + threadIdx.x], divisor);
+    return overflows;
 }
 
 // The sums of a tile, in shared memory.

@@ -36,8 +36,10 @@ static void bad_options(struct desk *desk)
     trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
     options.size--;
     bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_OPTIONS_INIT");
-    options = desk_options(NULL, 1, 1u << 4);
-    bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.flags is 0x18");
+    options = desk_options(NULL, 1, 1u << 5);
+    bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.flags is 0x28");
+    options = desk_options(NULL, 1, TRIB_SPARSE_F32_RESULT);
+    bad_option(desk, TRIB_F64, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_F32_RESULT");
     options = desk_options("topka", 1, TRIB_SPARSE_IN_PLACE);
     bad_option(desk, TRIB_F16, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_IN_PLACE");
     bad_option(desk, TRIB_BF16, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_IN_PLACE");

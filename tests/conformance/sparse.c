@@ -215,7 +215,14 @@ void sparse_variants(struct sparse_session *session)
         {.wire = TRIB_BF16, .input = SPARSE_FINE, .flags = TRIB_SPARSE_ENTRIES, .dtype = TRIB_F16},
         {.wire = TRIB_BF16, .input = SPARSE_TINY},
         {.wire = TRIB_BF16, .flags = TRIB_SPARSE_ENTRIES, .dtype = TRIB_F16},
-        {.wire = TRIB_BF16, .input = SPARSE_BAD, .dtype = TRIB_BF16}};
+        {.wire = TRIB_BF16, .input = SPARSE_BAD, .dtype = TRIB_BF16},
+        {.input = SPARSE_OVERFLOW, .dtype = TRIB_F16},
+        {.input = SPARSE_OVERFLOW, .dtype = TRIB_F16, .flags = TRIB_SPARSE_ENTRIES},
+        {.input = SPARSE_OVERFLOW, .dtype = TRIB_F16, .flags = TRIB_SPARSE_AVERAGE},
+        {.input = SPARSE_OVERFLOW, .dtype = TRIB_F16, .flags = TRIB_SPARSE_F32_RESULT, .shift = 1},
+        {.input = SPARSE_SHIFTED,
+         .dtype = TRIB_BF16,
+         .flags = TRIB_SPARSE_F32_RESULT | TRIB_SPARSE_ENTRIES}};
     for (int i = 0; i < VARIANTS; i++)
         for (size_t c = 0; c < sizeof changes / sizeof *changes; c++) {
             struct sparse_plan plan = changes[c];

@@ -34,6 +34,8 @@ enum sparse_input {
     SPARSE_TINY,      /* denormals, some of which bf16 rounds to 0 */
     SPARSE_FINE,      /* up to 11 digits: more than bf16 has */
     SPARSE_FLOATS,    /* all bits of a float in use: sums are rounded */
+    SPARSE_OVERFLOW,  /* SPREAD; in every third step one element is so large that f16 does not hold the sum
+                       * over all ranks, or all but holds it */
     SPARSE_BAD,       /* SPREAD; in every third step (in some trials from the first on) one rank has an
                        * infinity or a NaN */
     SPARSE_INPUTS
@@ -94,7 +96,7 @@ struct sparse_trial {
     _Atomic bool stop;
     uint64_t step;                /* steps made since creation */
     int todo;
-    bool poisoned;                /* this step, somebody has a number that is not finite */
+    bool poisoned;                /* this step, an acc or the result is not finite */
     uint64_t trace[SPARSE_STEPS]; /* hash of all results and residuals after each step */
 };
 
@@ -111,6 +113,8 @@ void sparse_trial_close(struct sparse_trial *trial);
 /* All of it: a case of its own. The trace is returned in `trace` if that is not NULL. */
 bool sparse_trial(struct team *team, const struct sparse_plan *plan, int steps, uint64_t *trace);
 
+/* The type of its result. */
+trib_dtype sparse_result_dtype(const struct sparse_plan *plan);
 /* The options that the plan makes. */
 trib_sparse_options sparse_options(const struct sparse_plan *plan);
 /* "topka, 2 ranks, ..." */

@@ -165,7 +165,7 @@ static void move_memory(const struct move *move)
     const struct sparse_reference *from = &move->from->reference;
     to->step = from->step;
     to->since = from->since;
-    to->aimed = from->aimed;
+    memcpy(to->known, from->known, sizeof to->known);
     to->global = from->global;
     memcpy(to->local, from->local, sizeof to->local);
     move->to->step = move->from->step;

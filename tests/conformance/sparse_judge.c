@@ -16,7 +16,7 @@ uint64_t sparse_judged(void)
 
 static trib_dtype dtype_of(const struct sparse_trial *trial)
 {
-    return trial->plan.dtype == 0 ? TRIB_F32 : trial->plan.dtype;
+    return sparse_result_dtype(&trial->plan);
 }
 
 static double divisor(const struct sparse_trial *trial)
@@ -91,13 +91,20 @@ static bool conserved(const struct sparse_trial *trial)
 
 /* ------------------------------------------------------------------------------ the reference */
 
+/* Of the reference's step: does the type of the result hold it? */
+static bool overflows(const struct sparse_trial *trial)
+{
+    for (size_t i = 0; i < trial->plan.count; i++)
+        if (!isfinite(sparse_round(trial->reference.sum[i] / divisor(trial), dtype_of(trial))))
+            return true;
+    return false;
+}
+
 static bool as_defined(struct sparse_trial *trial)
 {
     struct sparse_reference *reference = &trial->reference;
     const trib_dtype dtype = dtype_of(trial), acc = reference->acc_dtype;
     const double decay = decay_after(trial);
-    if (!CHECK(sparse_reference_step(reference)))
-        return false;
     for (size_t i = 0; i < trial->plan.count; i++) {
         const double expected = sparse_round(reference->sum[i] / divisor(trial), dtype);
         if (trial->ranks[0].delivered[i] != expected)
@@ -170,7 +177,6 @@ static bool same_but_calls(const trib_sparse_statistics *before, const trib_spar
 static bool refused(struct sparse_trial *trial)
 {
     const bool in_place = trial->plan.flags & TRIB_SPARSE_IN_PLACE;
-    sparse_reference_skip(&trial->reference);
     for (int rank = 0; rank < trial->team->size; rank++) {
         const struct sparse_rank *self = &trial->ranks[rank];
         const double *expected = in_place ? self->acc : self->held;
@@ -218,6 +224,16 @@ bool sparse_judge(struct sparse_trial *trial)
     if (!agree(trial))
         return false;
     remember(trial);
+    if (trial->poisoned) {
+        sparse_reference_skip(&trial->reference);
+    } else {
+        const struct sparse_reference before = trial->reference;
+        if (!CHECK(sparse_reference_step(&trial->reference)))
+            return false;
+        trial->poisoned = overflows(trial);
+        if (trial->poisoned)
+            sparse_reference_undo(&trial->reference, &before);
+    }
     if (trial->poisoned)
         return refused(trial);
     /* & and not &&: what a reader wants to know first is whether mass was lost. */

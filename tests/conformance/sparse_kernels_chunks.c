@@ -208,7 +208,7 @@ struct joining {
     struct slots ranks[TRI_MAX_LISTS];
     struct sparse_list out; /* of unpack */
     int32_t n;
-    size_t count, result, decision; /* of merge */
+    size_t count, result, overflow; /* of merge */
     trib_dtype result_dtype;
     double divisor;
     bool unpack;
@@ -227,7 +227,7 @@ static trib_status queue_joining(const struct sparse_target *target, const void 
     }
     const trib_status status = target->kernels->chunk_merge(
         ranks, j->n, j->count, sparse_at(target->memory, j->result), j->result_dtype, j->divisor,
-        sparse_at(target->memory, j->decision), target->stream);
+        sparse_at(target->memory, j->overflow), target->stream);
     memset(ranks, 0x5a, sizeof ranks); /* the caller's again */
     return status;
 }
@@ -263,11 +263,10 @@ static void expect_joining(struct sparse_rig *rig, const void *argument)
                 sums[at] = sparse_rounded(sums[at] + slot_value(rig, slots, i), type);
         }
     }
-    const bool go = j->decision == SPARSE_NONE ||
-                    sparse_word_get(rig->arena.image, j->decision) != 0;
     for (size_t i = 0; i < j->count; i++)
         kernels_put(rig->arena.image + j->result + i * trib_dtype_size(j->result_dtype),
-                    j->result_dtype, go ? sparse_rounded(sums[i] / j->divisor, type) : 0);
+                    j->result_dtype, sparse_rounded(sums[i] / j->divisor, type));
+    sparse_expect_overflow(rig, j->overflow, j->result, j->result_dtype, j->count);
     free(sums);
 }
 
@@ -292,15 +291,15 @@ static void unpack_case(struct sparse_rig *rig, size_t count, uint32_t chunk, ui
 }
 
 static void merge_case(struct sparse_rig *rig, int32_t n, size_t count, uint32_t chunk, uint32_t k,
-                       trib_dtype dtype, trib_dtype result, double divisor, int decision, int kind)
+                       trib_dtype dtype, trib_dtype result, double divisor, int overflow, int kind)
 {
     if (sparse_leaves_out(rig, 3))
         return;
     struct joining j = {.n = n, .count = count, .divisor = divisor, .result_dtype = result,
-                        .decision = SPARSE_NONE};
-    check_begin("%s chunk_merge %d ranks, %u of each %u of %zu, %s to %s / %g, decision %d, %s",
+                        .overflow = SPARSE_NONE};
+    check_begin("%s chunk_merge %d ranks, %u of each %u of %zu, %s to %s / %g, overflow %d, %s",
                 rig->arena.place->kernels->name, n, k, chunk, count, trib_dtype_name(dtype),
-                trib_dtype_name(result), divisor, decision, sparse_kind_name(kind));
+                trib_dtype_name(result), divisor, overflow, sparse_kind_name(kind));
     arena_reset(&rig->arena);
     for (int32_t r = 0; r < n; r++) {
         j.ranks[r] = place_slots(rig, count, chunk, k, dtype);
@@ -309,8 +308,8 @@ static void merge_case(struct sparse_rig *rig, int32_t n, size_t count, uint32_t
     const size_t size = trib_dtype_size(result);
     j.result = arena_place(&rig->arena, count * size, rig->calls % 4 * size);
     arena_mark(&rig->arena, j.result, count, result);
-    if (decision >= 0)
-        j.decision = sparse_word(rig, (uint32_t)decision);
+    if (overflow >= 0)
+        j.overflow = sparse_word(rig, (uint32_t)overflow);
     const struct sparse_call call = {"chunk_merge", queue_joining, expect_joining, NULL, &j, count,
                                      chunks_of(count, chunk) * k * (size_t)n, 0,
                                      dtype == TRIB_F64 ? TRIB_F64 : TRIB_F32};

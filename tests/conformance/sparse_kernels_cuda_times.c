@@ -30,7 +30,7 @@ struct bench {
     void *scratch, *from, *to; /* the last two: of copies */
 };
 
-enum { NONFINITE, FALLBACKS, DECISION, OUTCOME, COUNTS, WORDS = 32 };
+enum { NONFINITE, FALLBACKS, DECISION, OUTCOME, OVERFLOW, COUNTS, WORDS = 32 };
 
 /* -------------------------------------------------------------------------------------- memory */
 
@@ -217,14 +217,14 @@ static void merge_dense(struct bench *b, int run)
 {
     (void)run;
     CHECK_OK(b->kernels->merge_dense(b->lists, LISTS, 0, b->n, b->dense, TRIB_F32, LISTS,
-                                     b->words + DECISION, b->scratch, b->place->stream));
+                                     b->words + OVERFLOW, b->scratch, b->place->stream));
 }
 
 static void chunk_merge(struct bench *b, int run)
 {
     (void)run;
     CHECK_OK(b->kernels->chunk_merge(b->chunks, LISTS, b->n, b->dense, TRIB_F32, LISTS,
-                                     b->words + DECISION, b->place->stream));
+                                     b->words + OVERFLOW, b->place->stream));
 }
 
 static void merge(struct bench *b, int run)
@@ -307,7 +307,8 @@ static void commit(struct bench *b, int run)
                                       .n = LISTS,
                                       .current = b->current,
                                       .decision = b->words + DECISION,
-                                      .outcome = b->words + OUTCOME};
+                                      .outcome = b->words + OUTCOME,
+                                      .overflow = b->words + OVERFLOW};
     (void)run;
     CHECK_OK(b->kernels->commit(&commit, b->place->stream));
 }

@@ -7,7 +7,7 @@
 /* --------------------------------------------------------------------------------------- commit */
 
 struct committing {
-    size_t abort_word, headers, stride, current, decision, outcome;
+    size_t abort_word, headers, stride, current, decision, outcome, overflow;
     int32_t n;
     uint32_t signature;
 };
@@ -24,6 +24,7 @@ static trib_status queue_commit(const struct sparse_target *target, const void *
         .current = sparse_at(target->memory, c->current),
         .decision = sparse_at(target->memory, c->decision),
         .outcome = sparse_at(target->memory, c->outcome),
+        .overflow = sparse_at(target->memory, c->overflow),
     };
     const trib_status status = target->kernels->commit(&commit, target->stream);
     memset(&commit, 0x5a, sizeof commit); /* the caller's again */
@@ -42,7 +43,9 @@ static void expect_commit(struct sparse_rig *rig, const void *argument)
 {
     const struct committing *c = argument;
     unsigned char *image = rig->arena.image;
-    uint32_t outcome = TRI_OUTCOME_DELIVERED;
+    uint32_t outcome = c->overflow != SPARSE_NONE && sparse_word_get(image, c->overflow) != 0
+                           ? TRI_OUTCOME_OVERFLOW
+                           : TRI_OUTCOME_DELIVERED;
     for (int32_t r = 0; r < c->n; r++)
         if (get_header(rig, c, r).nonfinite != 0)
             outcome = TRI_OUTCOME_NON_FINITE;
@@ -55,6 +58,8 @@ static void expect_commit(struct sparse_rig *rig, const void *argument)
     sparse_word_put(image, c->decision, outcome == TRI_OUTCOME_DELIVERED);
     if (c->current != SPARSE_NONE && outcome == TRI_OUTCOME_DELIVERED)
         sparse_word_put(image, c->current, sparse_word_get(image, c->current) ^ 1);
+    if (c->overflow != SPARSE_NONE)
+        sparse_word_put(image, c->overflow, 0);
 }
 
 /* `wrong` and `infinite`: ranks whose headers say so, -1 for none. */
@@ -79,6 +84,7 @@ static void commit_case(struct sparse_rig *rig, int32_t n, size_t stride, uint32
     c.current = in_place ? SPARSE_NONE : sparse_word(rig, kernels_random() & 1);
     c.decision = sparse_word(rig, 7);
     c.outcome = sparse_word(rig, 7);
+    c.overflow = rig->calls % 3 == 0 ? SPARSE_NONE : sparse_word(rig, rig->calls % 3 == 1);
     const struct sparse_call call = {"commit", queue_commit, expect_commit, NULL, &c, 1, 0, 0,
                                      TRIB_F32};
     sparse_run(rig, &call);
@@ -244,7 +250,8 @@ static void expect_record(struct sparse_rig *rig, const void *argument)
     tally.version += 2;
     tally.outcome = sparse_word_get(image, r->outcome);
     tally.ended++;
-    tally.non_finite_calls += tally.outcome == TRI_OUTCOME_NON_FINITE;
+    tally.non_finite_calls +=
+        tally.outcome == TRI_OUTCOME_NON_FINITE || tally.outcome == TRI_OUTCOME_OVERFLOW;
     if (sparse_word_get(image, r->decision) != 0) {
         tally.delivered_calls++;
         tally.selected = sparse_word_get(image, r->selected);
@@ -278,7 +285,7 @@ static void record_case(struct sparse_rig *rig, bool has_norm)
     r.fallbacks = sparse_word(rig, 0);
     r.norm = has_norm ? sparse_number(rig, TRIB_F64, 0) : SPARSE_NONE;
     for (uint32_t i = 0; i < 12; i++) {
-        const uint32_t outcome = 1 + i * 7 % 4;
+        const uint32_t outcome = 1 + i * 7 % 5;
         for (int t = 0; t < 4; t++)
             r.traffic[t] = kernels_random() >> 20;
         sparse_word_put(rig->arena.image, r.outcome, outcome);

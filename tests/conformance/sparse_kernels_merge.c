@@ -9,7 +9,7 @@ struct merging {
     int32_t n;
     size_t first, count;
     bool dense;
-    size_t result, decision; /* of merge_dense */
+    size_t result, overflow; /* of merge_dense */
     trib_dtype result_dtype, sum_dtype;
     double divisor;
 };
@@ -24,7 +24,7 @@ static trib_status queue_merging(const struct sparse_target *target, const void 
     if (m->dense) {
         status = target->kernels->merge_dense(
             lists, m->n, m->first, m->count, sparse_at(target->memory, m->result), m->result_dtype,
-            m->divisor, sparse_at(target->memory, m->decision), target->scratch, target->stream);
+            m->divisor, sparse_at(target->memory, m->overflow), target->scratch, target->stream);
     } else {
         const struct tri_entries out = sparse_entries(&m->out, target->memory);
         status = target->kernels->merge(lists, m->n, m->first, m->count, &out, target->scratch,
@@ -43,17 +43,17 @@ static void expect_merging(struct sparse_rig *rig, const void *argument)
     if (sums == NULL || present == NULL)
         abort();
     sparse_sums(rig, m->lists, m->n, m->first, m->count, sums, present);
-    const bool go = m->decision == SPARSE_NONE ||
-                    sparse_word_get(rig->arena.image, m->decision) != 0;
     for (size_t i = 0; i < m->count; i++) {
         if (m->dense)
             kernels_put(rig->arena.image + m->result + i * trib_dtype_size(m->result_dtype),
                         m->result_dtype,
-                        go && present[i] ? sparse_rounded(sums[i] / m->divisor, m->sum_dtype) : 0);
+                        present[i] ? sparse_rounded(sums[i] / m->divisor, m->sum_dtype) : 0);
         else if (present[i])
             sparse_list_put(rig, &m->out, n++, (uint32_t)(m->first + i), sums[i]);
     }
-    if (!m->dense)
+    if (m->dense)
+        sparse_expect_overflow(rig, m->overflow, m->result, m->result_dtype, m->count);
+    else
         sparse_list_end(rig, &m->out, n);
     free(sums);
     free(present);
@@ -145,23 +145,23 @@ static void merge_case(struct sparse_rig *rig, int32_t n, size_t first, size_t c
 
 static void dense_case(struct sparse_rig *rig, int32_t n, size_t first, size_t count,
                        uint32_t entries, trib_dtype dtype, trib_dtype result, enum overlap overlap,
-                       double divisor, int decision)
+                       double divisor, int overflow)
 {
     if (sparse_leaves_out(rig, 5))
         return;
     struct merging m = {.n = n, .first = first, .count = count, .dense = true,
-                        .result_dtype = result, .divisor = divisor, .decision = SPARSE_NONE};
+                        .result_dtype = result, .divisor = divisor, .overflow = SPARSE_NONE};
     if (entries > count)
         entries = (uint32_t)count;
-    check_begin("%s merge_dense %d lists, %s, %u of %zu from %zu, %s to %s / %g, decision %d",
+    check_begin("%s merge_dense %d lists, %s, %u of %zu from %zu, %s to %s / %g, overflow %d",
                 rig->arena.place->kernels->name, n, overlap_names[overlap], entries, count, first,
-                trib_dtype_name(dtype), trib_dtype_name(result), divisor, decision);
+                trib_dtype_name(dtype), trib_dtype_name(result), divisor, overflow);
     place_merging(rig, &m, entries, dtype);
     const size_t size = trib_dtype_size(result);
     m.result = arena_place(&rig->arena, count * size, rig->calls % 4 * size);
     arena_mark(&rig->arena, m.result, count, result);
-    if (decision >= 0)
-        m.decision = sparse_word(rig, (uint32_t)decision);
+    if (overflow >= 0)
+        m.overflow = sparse_word(rig, (uint32_t)overflow);
     fill_lists(rig, &m, overlap, entries, rig->calls % 9 == 0 ? SPARSE_INFINITIES : SPARSE_GAUSS);
     run_merging(rig, &m);
     check_end();
@@ -203,7 +203,7 @@ static void merge_dense(struct sparse_rig *rig)
                     const uint32_t entries = (uint32_t)(counts[c] / (turn % 2 ? 100 : 9)) + 1;
                     dense_case(rig, numbers[i], turn % 2 == 0 ? 0 : 777 * turn, counts[c], entries,
                                dtype, dtype == TRIB_F64 ? TRIB_F64 : results[(c + t) % 3],
-                               (enum overlap)overlap, divisors[turn % 5], (int)(turn % 4) - 1);
+                               (enum overlap)overlap, divisors[turn % 5], (int)(turn % 3) - 1);
                 }
 }
 
@@ -222,7 +222,7 @@ static void at_the_end(struct sparse_rig *rig)
     sparse_run(rig, &call);
     m.dense = true;
     m.divisor = 3;
-    m.decision = SPARSE_NONE;
+    m.overflow = SPARSE_NONE;
     m.result_dtype = TRIB_F32;
     m.result = arena_place(&rig->arena, 0x1fff * 4, 4);
     arena_mark(&rig->arena, m.result, 0x1fff, TRIB_F32);
@@ -233,7 +233,7 @@ static void at_the_end(struct sparse_rig *rig)
 /* A list of zeros of both signs: added to 0, they are all +0. */
 static void of_zeros(struct sparse_rig *rig)
 {
-    struct merging m = {.n = 1, .count = 5000, .divisor = 1, .decision = SPARSE_NONE,
+    struct merging m = {.n = 1, .count = 5000, .divisor = 1, .overflow = SPARSE_NONE,
                         .result_dtype = TRIB_F32};
     check_begin("%s merges of zeros", rig->arena.place->kernels->name);
     place_merging(rig, &m, 900, TRIB_F32);
@@ -258,7 +258,7 @@ static void refill_merging(struct sparse_rig *rig, const void *argument, int i)
 static void series(struct sparse_rig *rig)
 {
     struct merging m = {.n = 3, .first = 500, .count = 40000, .divisor = 3,
-                        .decision = SPARSE_NONE, .result_dtype = TRIB_F32};
+                        .overflow = SPARSE_NONE, .result_dtype = TRIB_F32};
     check_begin("%s merges again and again", rig->arena.place->kernels->name);
     place_merging(rig, &m, 900, TRIB_F32);
     m.out = sparse_list_place(rig, 3 * 900, TRIB_F32, true);

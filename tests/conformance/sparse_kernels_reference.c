@@ -112,6 +112,14 @@ void sparse_word_put(unsigned char *bytes, size_t at, uint32_t value)
     memcpy(bytes + at, &value, sizeof value);
 }
 
+void sparse_expect_overflow(struct sparse_rig *rig, size_t at, size_t values, trib_dtype dtype,
+                            size_t n)
+{
+    for (size_t i = 0; i < n && at != SPARSE_NONE; i++)
+        if (!isfinite(kernels_get(rig->arena.image + values + i * trib_dtype_size(dtype), dtype)))
+            sparse_word_put(rig->arena.image, at, 1);
+}
+
 size_t sparse_number(struct sparse_rig *rig, trib_dtype dtype, double value)
 {
     const size_t at = arena_place(&rig->arena, trib_dtype_size(dtype), 0);

@@ -320,16 +320,29 @@ void sparse_reference_skip(struct sparse_reference *reference)
     reference->since++;
 }
 
+void sparse_reference_undo(struct sparse_reference *reference,
+                           const struct sparse_reference *before)
+{
+    memcpy(reference->local, before->local, sizeof reference->local);
+    reference->global = before->global;
+}
+
+static void begin_anew(struct sparse_reference *reference)
+{
+    reference->since = 0;
+    memset(reference->local, 0, sizeof reference->local);
+    memset(reference->known, 0, sizeof reference->known);
+    reference->global = 0;
+}
+
 void sparse_reference_set_k(struct sparse_reference *reference, uint64_t k)
 {
     reference->k = k < reference->count ? k : reference->count;
-    reference->since = 0;
-    reference->aimed = false;
+    begin_anew(reference);
 }
 
 void sparse_reference_reset(struct sparse_reference *reference)
 {
     reference->step = 0;
-    reference->since = 0;
-    reference->aimed = false;
+    begin_anew(reference);
 }

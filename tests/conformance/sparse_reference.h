@@ -31,8 +31,9 @@ struct sparse_reference {
     /* From step to step. */
     uint64_t step;  /* calls since creation or reset */
     uint64_t since; /* of those, since k was set */
-    bool aimed;     /* there are thresholds */
-    double local[TEAM_MAX], global;
+    double local[TEAM_MAX], global; /* thresholds; 0: none */
+    bool known[TEAM_MAX]; /* that there is a local one, as far as the rank's host has seen: if the call
+                           * that made it overflowed there is none, which it sees one call later */
 
     double *sent; /* the values that a rank has sent: room for every rank's */
     double *room; /* for one more */
@@ -44,8 +45,11 @@ void sparse_reference_destroy(struct sparse_reference *reference);
 /* Make residual, sum, support, selected and delivered of acc, and remember what the algorithm
  * remembers. False if there is no algorithm of that name. */
 bool sparse_reference_step(struct sparse_reference *reference);
-/* A call that did not deliver. */
+/* A call that did not deliver: for what acc was, or for what the step that was just made had as result;
+ * `before`: as the reference was before that. */
 void sparse_reference_skip(struct sparse_reference *reference);
+void sparse_reference_undo(struct sparse_reference *reference,
+                           const struct sparse_reference *before);
 /* k was set, or the state reset. */
 void sparse_reference_set_k(struct sparse_reference *reference, uint64_t k);
 void sparse_reference_reset(struct sparse_reference *reference);

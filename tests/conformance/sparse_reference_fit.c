@@ -28,13 +28,14 @@ static void pick_exactly(struct sparse_reference *reference, int rank)
 
 void sparse_reference_topkaopt(struct sparse_reference *reference)
 {
-    for (int rank = 0; rank < reference->size; rank++)
-        if (!reference->aimed || reference->local[rank] == 0 || reference->step % 32 == 0 ||
+    for (int rank = 0; rank < reference->size; rank++) {
+        if (!reference->known[rank] || reference->step % 32 == 0 ||
             reference->k == reference->count)
             pick_exactly(reference, rank);
         else
             pick_above(reference, rank, reference->local[rank]);
-    reference->aimed = true;
+        reference->known[rank] = reference->local[rank] > 0;
+    }
     sparse_reference_add_up(reference);
     sparse_reference_settle(reference);
 }
@@ -186,11 +187,14 @@ void sparse_reference_oktopk(struct sparse_reference *reference)
     for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++)
         if (strcmp(schedules[i].name, reference->constants) == 0)
             schedule = &schedules[i];
-    const bool anew = !reference->aimed || reference->step % schedule->every == 0;
+    const bool anew = reference->step % schedule->every == 0;
     for (int rank = 0; rank < reference->size; rank++) {
         double *local = &reference->local[rank];
-        if (anew || *local == 0) {
+        const bool exact = anew || !reference->known[rank];
+        reference->known[rank] = *local > 0;
+        if (exact) {
             pick_exactly(reference, rank);
+            reference->known[rank] = reference->selected[rank] > 0;
         } else {
             *local = clamped(reference, schedule, reference->acc[rank], *local);
             pick_above(reference, rank, *local);
@@ -200,6 +204,5 @@ void sparse_reference_oktopk(struct sparse_reference *reference)
     }
     sparse_reference_add_up(reference);
     keep_sums(reference, schedule, anew || reference->global == 0);
-    reference->aimed = true;
     sparse_reference_settle(reference);
 }

@@ -40,6 +40,11 @@ uint64_t sparse_hash(uint64_t seed, const void *data, size_t bytes)
     return seed ^ seed >> 29;
 }
 
+trib_dtype sparse_result_dtype(const struct sparse_plan *plan)
+{
+    return plan->flags & TRIB_SPARSE_F32_RESULT ? TRIB_F32 : dtype_of(plan);
+}
+
 trib_sparse_options sparse_options(const struct sparse_plan *plan)
 {
     trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
@@ -56,12 +61,13 @@ trib_sparse_options sparse_options(const struct sparse_plan *plan)
 const char *sparse_describe(const struct sparse_plan *plan, int size, char *text, size_t bytes)
 {
     const uint32_t flags = plan->flags;
-    snprintf(text, bytes, "%s%s%s, %d ranks, k %llu of %zu %s, %s%s%s%s%s%s%s", plan->algorithm,
+    snprintf(text, bytes, "%s%s%s, %d ranks, k %llu of %zu %s, %s%s%s%s%s%s%s%s", plan->algorithm,
              plan->constants != NULL ? " " : "", plan->constants != NULL ? plan->constants : "",
              size, (unsigned long long)plan->k, plan->count, trib_dtype_name(dtype_of(plan)),
              sparse_input_name(plan->input), flags & TRIB_SPARSE_IN_PLACE ? ", in place" : "",
              flags & TRIB_SPARSE_ENTRIES ? ", entries" : "",
              flags & TRIB_SPARSE_AVERAGE ? ", average" : "",
+             flags & TRIB_SPARSE_F32_RESULT ? ", f32 result" : "",
              plan->wire == TRIB_BF16 ? ", wire bf16" : "",
              plan->decay != 0 && plan->decay != 1 ? ", decay" : "", plan->turn ? ", turned" : "");
     return text;
@@ -97,14 +103,15 @@ static void give_up(struct sparse_trial *trial, int rank)
 static bool make_room(struct sparse_trial *trial, struct sparse_rank *self)
 {
     const struct sparse_plan *plan = &trial->plan;
-    const size_t size = trib_dtype_size(dtype_of(plan)), room = (plan->count + 16) * 8;
+    const size_t size = trib_dtype_size(dtype_of(plan)), room = (plan->count + 16) * 8,
+                 result = trib_dtype_size(sparse_result_dtype(plan));
     self->held = need(plan->count, sizeof(double));
     self->acc = need(plan->count, sizeof(double));
     self->residual = need(plan->count, sizeof(double));
     self->delivered = need(plan->count, sizeof(double));
     self->listed = need(plan->count, 1);
     return guarded_create(&self->gradient, self->device, plan->count * size + room) &&
-           guarded_create(&self->result, self->device, plan->count * size + room) &&
+           guarded_create(&self->result, self->device, plan->count * result + room) &&
            guarded_create(&self->index, self->device, plan->count * 4 + room) &&
            guarded_create(&self->count, self->device, 64);
 }
@@ -189,7 +196,8 @@ static void prepare(struct sparse_trial *trial, int rank, struct sparse_rank *se
     const double decay = plan->decay == 0 || in_place ? 1 : sparse_round(plan->decay, acc);
     const int from = (rank + plan->turn) % trial->team->size;
     guarded_reset(&self->gradient, plan->count * size, shift);
-    guarded_reset(&self->result, plan->count * size, shift);
+    guarded_reset(&self->result, plan->count * trib_dtype_size(sparse_result_dtype(plan)),
+                  plan->shift * trib_dtype_size(sparse_result_dtype(plan)) % 16);
     guarded_reset(&self->index, plan->count * 4, plan->shift * 4 % 16);
     guarded_reset(&self->count, 4, 0);
     for (size_t i = 0; i < plan->count; i++) {
@@ -222,7 +230,7 @@ static bool unpack(struct sparse_trial *trial, struct sparse_rank *self)
         if (good) {
             self->listed[index] = 1;
             self->delivered[index] =
-                reference_load(guarded_found(&self->result, 0), dtype_of(&trial->plan), i);
+                reference_load(guarded_found(&self->result, 0), sparse_result_dtype(&trial->plan), i);
         }
         before = index;
     }
@@ -238,10 +246,10 @@ static void accept(struct guarded *buffer, size_t bytes)
 static bool bring_back(struct sparse_trial *trial, struct sparse_rank *self)
 {
     const struct sparse_plan *plan = &trial->plan;
-    const trib_dtype dtype = dtype_of(plan);
+    const trib_dtype dtype = dtype_of(plan), result = sparse_result_dtype(plan);
     const size_t bytes = plan->count * trib_dtype_size(dtype);
     const bool in_place = plan->flags & TRIB_SPARSE_IN_PLACE;
-    accept(&self->result, bytes);
+    accept(&self->result, plan->count * trib_dtype_size(result));
     accept(&self->index, plan->flags & TRIB_SPARSE_ENTRIES ? plan->count * 4 : 0);
     accept(&self->count, plan->flags & TRIB_SPARSE_ENTRIES ? 4 : 0);
     if (in_place)
@@ -251,7 +259,7 @@ static bool bring_back(struct sparse_trial *trial, struct sparse_rank *self)
                 guarded_same(&self->index, __FILE__, __LINE__, "the indices") &
                 guarded_same(&self->count, __FILE__, __LINE__, "the count");
     for (size_t i = 0; i < plan->count; i++) {
-        self->delivered[i] = reference_load(guarded_found(&self->result, 0), dtype, i);
+        self->delivered[i] = reference_load(guarded_found(&self->result, 0), result, i);
         self->residual[i] = in_place ? reference_load(guarded_found(&self->gradient, 0), dtype, i)
                                      : 0;
     }
