@@ -601,7 +601,9 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  *   "srs"              top-k/P of each of P blocks, recursive; 4k(P-1)/P
  *   "shared"           one rank, in turn, chooses the indices for all; k + 2k(P-1)/P
  *   "chunked"          top-k of each chunk, 16-bit indices, one allgather; 1.5k(P-1)
- * Each is explained, with its source, at the top of csrc/sparse/NAME.c. */
+ * Each is explained, with its source, at the top of csrc/sparse/NAME.c. With k = n (density 1) all of acc
+ * is sent, whatever the name: then "dense" runs, which the statistics say, with its words and no wait, and
+ * nothing is rounded for the wire. */
 
 /** One tensor's sparse allreduce on one rank: residual, thresholds, counters and scratch memory. */
 typedef struct trib_sparse trib_sparse;
@@ -711,7 +713,7 @@ typedef struct trib_sparse_statistics {
     uint32_t size;             /**< sizeof(trib_sparse_statistics), set by the caller */
     uint32_t reserved;         /**< 0 */
     const char *algorithm;     /**< which one runs */
-    const char *reason;        /**< why auto chose it; "" if it was asked for. Lives as the state */
+    const char *reason;        /**< why it runs; "" if it was asked for. Lives as the state */
     uint64_t count, k;         /**< elements; entries to choose in a call (dense: all; chunked: of all
                                 *   chunks, each of which gives its part of k, rounded, at least 1) */
     uint64_t calls;            /**< ended */

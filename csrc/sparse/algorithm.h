@@ -18,7 +18,7 @@ struct tri_constants;
 struct tri_shape {
     int32_t rank, size;
     size_t count;      /* n */
-    uint32_t k;        /* at most count; may be 0 */
+    uint32_t k;        /* below count, but with dense, which runs where k is count; may be 0 */
     trib_dtype dtype;  /* of the gradient */
     trib_dtype acc;    /* of residual and sums: f32 or f64 */
     trib_dtype result; /* dtype, or acc */

@@ -86,11 +86,10 @@ trib_status tri_gaussian_choose(struct tri_run *run, struct tri_gaussian *gaussi
 {
     const struct tri_shape *shape = run->shape;
     struct tri_counted *counted = &gaussian->counted;
-    const bool all = shape->k == shape->count; /* or none at all: nothing to estimate */
     const struct tri_selection selection = {
         .count = shape->count,
         .k = tri_limit(shape),
-        .threshold = all || shape->k == 0 ? NULL : tri_counted_value(counted, run),
+        .threshold = shape->k == 0 ? NULL : tri_counted_value(counted, run),
         .fallbacks = run->words.fallbacks,
     };
     trib_status status = tri_run_accumulate(run, tri_counted_header(counted, run));

@@ -15,7 +15,7 @@
  *   7. The result is the sum of the lists in rank order, or its average; commit; what was chosen leaves
  *      the residual.
  *
- * With k = n everything is chosen, with k = 0 nothing, without an estimate.
+ * With k = 0 nothing is chosen, without an estimate.
  *
  * Cost: rank r sends 2 k_r (P-1) words and receives twice the sum of the others' k: about 2k(P-1),
  * at most 2 (4k + 1024)(P-1). acc is read once more for the estimate, and again for it to be moved.

@@ -44,7 +44,8 @@
  *   6. As above. Then both thresholds move a step if L or G had too many or too few entries.
  * A first call, and one after k was set or a state was imported or reset, does all of it anew,
  * whatever its number: what has no threshold yet says so in the exchange of counts, and all ranks
- * join in. The paper's dense warm-up is the caller's: set the density to 1 for as long.
+ * join in. The paper's dense warm-up is the caller's: set the density to 1 for as long, which is dense
+ * (algorithm.h).
  *
  * Cost of the published mode: 6k(P-1)/P if L and G have k entries, all in balance. They may have up
  * to 4k + 1024 (tri_limit). Two waits for the stream, and two more where regions are made anew.

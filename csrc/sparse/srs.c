@@ -8,7 +8,7 @@
  * Learning Training with Efficient Sparse Communication" (arXiv 2304.00737).
  *
  *   1. P blocks: block b is [b n / P, (b + 1) n / P), and rank b its owner. q = max(k / P, 1)
- *      entries a block (all of a block if k = n; none if k = 0).
+ *      entries a block (none if k = 0).
  *   2. acc = gradient + residual; of each block the q largest of acc are chosen, exactly.
  *   3. L = ceil(log2 P) rounds, with the distances D = 2^(L-1), ..., 4, 2, 1. Let a block's offset
  *      on rank r be (b - r) mod P. Before a round a rank holds the offsets below E; at first E is
@@ -124,8 +124,6 @@ static uint32_t block_most(const struct tri_shape *shape)
 static uint32_t share(const struct tri_shape *shape)
 {
     const uint32_t k = shape->k, size = (uint32_t)shape->size;
-    if (k == shape->count)
-        return block_most(shape);
     return k == 0 ? 0 : k < size ? 1 : k / size;
 }
 

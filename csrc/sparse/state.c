@@ -83,10 +83,14 @@ static trib_status room_bytes(size_t *out, const struct tri_backend *backend,
 }
 
 /* The algorithm that these settings mean. Before a first state is made it is not known whether there
- * are several hosts. */
+ * are several hosts. Where all of acc is to be chosen there is nothing to choose: every algorithm would
+ * give the sum of all acc and leave nothing, which dense does with fewer words and no selection. */
 static struct tri_choice choose(const struct tri_sparse_settings *settings,
                                 const struct trib_comm *comm)
 {
+    if (settings->shape.k == settings->shape.count && settings->algorithm != &tri_sparse_dense)
+        return (struct tri_choice){.algorithm = &tri_sparse_dense,
+                                   .reason = "dense: k is n, so all of acc is sent"};
     if (settings->algorithm == NULL)
         return tri_sparse_auto(&settings->shape, comm->backend, comm->hosts == 0 ? 1 : comm->hosts);
     return (struct tri_choice){.algorithm = settings->algorithm};

@@ -17,8 +17,7 @@
  *      magnitude of an exact choice becomes the threshold.
  *
  * Each rank has a threshold of its own, and whether it chooses exactly is nobody else's business:
- * what follows looks the same from outside. With k = n every choice is exact, or it would miss the
- * smallest.
+ * what follows looks the same from outside.
  *
  * Cost: rank r sends 2 k_r (P-1) words and receives twice the sum of the others' k; 2k(P-1) in
  * exact calls, at most 2 (4k + 1024)(P-1). One wait for the stream.
@@ -51,7 +50,7 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shap
 
 static bool is_exact(const struct tri_run *run, const struct topkaopt *own)
 {
-    return !own->known || run->step % EXACT_EVERY == 0 || run->shape->k == run->shape->count;
+    return !own->known || run->step % EXACT_EVERY == 0;
 }
 
 /* The value that is fetched: the threshold in use, or the one that an exact choice makes. */

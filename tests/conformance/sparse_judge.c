@@ -72,7 +72,7 @@ static bool conserved(const struct sparse_trial *trial)
     const trib_dtype dtype = dtype_of(trial);
     if (trial->plan.input == SPARSE_FLOATS)
         return true; /* the sums themselves are rounded */
-    const bool as_it_is = strcmp(trial->plan.algorithm, "dense") == 0 &&
+    const bool as_it_is = strcmp(sparse_reference_algorithm(&trial->reference), "dense") == 0 &&
                           (trial->plan.flags & TRIB_SPARSE_IN_PLACE) != 0;
     for (size_t i = 0; i < trial->plan.count; i++) {
         double gone = 0;
@@ -148,7 +148,7 @@ static bool counted(const struct sparse_trial *trial)
             return WRONG(trial, "totals", rank, 0, (double)after->total_selected,
                          (double)(before->total_selected + after->selected));
         if (after->count != trial->plan.count || after->k != sparse_reference_k(reference) ||
-            strcmp(after->algorithm, trial->plan.algorithm) != 0)
+            strcmp(after->algorithm, sparse_reference_algorithm(reference)) != 0)
             return WRONG(trial, "count and k", rank, 0, (double)after->k,
                          (double)sparse_reference_k(reference));
         if (trial->ranks[rank].status != TRIB_OK || trial->ranks[rank].outcome != 1)

@@ -200,8 +200,10 @@ static void everything(struct sparse_reference *reference)
         memset(reference->picked[rank], 1, reference->count);
         reference->selected[rank] = reference->count;
     }
+    const trib_dtype wire = reference->wire;
     reference->wire = reference->acc_dtype;
     sparse_reference_add_up(reference);
+    reference->wire = wire;
     sparse_reference_settle(reference);
 }
 
@@ -248,9 +250,14 @@ uint64_t sparse_reference_chunk_k(const struct sparse_reference *reference)
     return part > 0 ? part : 1;
 }
 
+const char *sparse_reference_algorithm(const struct sparse_reference *reference)
+{
+    return reference->k == reference->count ? "dense" : reference->algorithm;
+}
+
 uint64_t sparse_reference_k(const struct sparse_reference *reference)
 {
-    if (strcmp(reference->algorithm, "dense") == 0)
+    if (strcmp(sparse_reference_algorithm(reference), "dense") == 0)
         return reference->count;
     uint64_t k = reference->k;
     if (strcmp(reference->algorithm, "srs") == 0)
@@ -300,11 +307,12 @@ static const struct {
 
 bool sparse_reference_step(struct sparse_reference *reference)
 {
+    const char *name = sparse_reference_algorithm(reference);
     void (*step)(struct sparse_reference *) = NULL;
     for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
-        if (strcmp(algorithms[i].name, reference->algorithm) == 0)
+        if (strcmp(algorithms[i].name, name) == 0)
             step = algorithms[i].step;
-    if (strcmp(reference->algorithm, "oktopk") == 0)
+    if (strcmp(name, "oktopk") == 0)
         step = reference->constants == NULL ? topka2 : sparse_reference_oktopk;
     if (step == NULL)
         return false;

@@ -56,6 +56,8 @@ void sparse_reference_reset(struct sparse_reference *reference);
 /* Is the result fixed by the k largest alone, so that k = n is the dense sum? */
 bool sparse_reference_exact(const char *algorithm, const char *constants);
 
+/* What runs: where k is n, dense. */
+const char *sparse_reference_algorithm(const struct sparse_reference *reference);
 /* What the statistics call k. */
 uint64_t sparse_reference_k(const struct sparse_reference *reference);
 /* Entries of one block of srs, slots of one chunk. */

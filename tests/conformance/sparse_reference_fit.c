@@ -29,8 +29,7 @@ static void pick_exactly(struct sparse_reference *reference, int rank)
 void sparse_reference_topkaopt(struct sparse_reference *reference)
 {
     for (int rank = 0; rank < reference->size; rank++) {
-        if (!reference->known[rank] || reference->step % 32 == 0 ||
-            reference->k == reference->count)
+        if (!reference->known[rank] || reference->step % 32 == 0)
             pick_exactly(reference, rank);
         else
             pick_above(reference, rank, reference->local[rank]);
@@ -118,7 +117,7 @@ void sparse_reference_gaussiank(struct sparse_reference *reference)
     const struct rule *rule = rule_of(reference->constants);
     for (int rank = 0; rank < reference->size; rank++) {
         const double *acc = reference->acc[rank];
-        const bool estimate = reference->k > 0 && reference->k < reference->count;
+        const bool estimate = reference->k > 0;
         pick_above(reference, rank,
                    estimate ? fit(reference, rule, acc, gauss(reference, acc)) : 0);
     }

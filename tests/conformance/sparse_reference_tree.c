@@ -131,8 +131,6 @@ void sparse_reference_gtopk(struct sparse_reference *reference)
 uint64_t sparse_reference_share(const struct sparse_reference *reference)
 {
     const uint64_t size = (uint64_t)reference->size;
-    if (reference->k == reference->count)
-        return (reference->count + size - 1) / size;
     return reference->k == 0 ? 0 : reference->k / size > 0 ? reference->k / size : 1;
 }
 

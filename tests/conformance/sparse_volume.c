@@ -141,7 +141,7 @@ static struct words of_chunked(const struct sparse_reference *reference)
 static struct words expected(const struct sparse_trial *trial, int rank)
 {
     const struct sparse_reference *reference = &trial->reference;
-    const char *name = reference->algorithm;
+    const char *name = sparse_reference_algorithm(reference);
     const double packet = (double)reference->k * chosen(reference);
     if (strcmp(name, "dense") == 0)
         return allreduce(rank, reference->size, reference->count, value(reference));

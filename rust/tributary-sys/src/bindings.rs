@@ -203,6 +203,8 @@ pub const TRIB_SPARSE_ENTRIES: u32 = 2;
 pub const TRIB_SPARSE_IN_PLACE: u32 = 4;
 #[doc = " `k` of the options counts, 0 included, not `density`."]
 pub const TRIB_SPARSE_USE_K: u32 = 8;
+#[doc = " The result, or its values, are f32 for gradients of f16 and bf16: sums as they were made, so that\n  nothing is lost by rounding them, and none is too large. `result` may not be `gradient` then. Of\n  f32 it changes nothing; not for f64."]
+pub const TRIB_SPARSE_F32_RESULT: u32 = 16;
 #[doc = " How a sparse allreduce is made. Start from TRIB_SPARSE_OPTIONS_INIT; zero is the default of every\n  field. Every rank passes the same."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
@@ -267,7 +269,7 @@ pub struct trib_sparse_statistics {
     pub reserved: u32,
     #[doc = " which one runs"]
     pub algorithm: *const ::core::ffi::c_char,
-    #[doc = " why auto chose it; \"\" if it was asked for. Lives as the state"]
+    #[doc = " why it runs; \"\" if it was asked for. Lives as the state"]
     pub reason: *const ::core::ffi::c_char,
     #[doc = " elements; entries to choose in a call (dense: all; chunked: of all\n   chunks, each of which gives its part of k, rounded, at least 1)"]
     pub count: u64,
@@ -277,7 +279,7 @@ pub struct trib_sparse_statistics {
     pub calls: u64,
     #[doc = " of those"]
     pub calls_delivered: u64,
-    #[doc = " of those"]
+    #[doc = " of those: acc or the result was not finite"]
     pub calls_non_finite: u64,
     #[doc = " entries that this rank chose in the last call that delivered"]
     pub selected: u64,
@@ -733,14 +735,14 @@ extern "C" {
     pub fn trib_sparse_set_density(sparse: *mut trib_sparse, density: f64) -> trib_status;
     #[doc = " The same with a number of entries."]
     pub fn trib_sparse_set_k(sparse: *mut trib_sparse, k: u64) -> trib_status;
-    #[doc = " Queue one sparse allreduce. `gradient` holds `count` elements; in place it is the accumulator.\n  `result` (count elements) is written once, 0 where nothing was chosen; it may be `gradient`\n  unless in place. Sums that dtype cannot hold are rounded once. Algorithms whose messages have no\n  fixed size (topkaopt, topksa, oktopk, gaussian...) wait for the stream inside the call on nccl;\n  the others do not, and may be captured in a CUDA graph (in which the schedule stands still: the\n  leader of shared, norm_every). Not inside a batch. Calls of one state on different streams run one\n  after the other, but of a replayed graph the state knows nothing: wait for it before calls outside\n  of it, also before export, import, set and destroy."]
+    #[doc = " Queue one sparse allreduce. `gradient` holds `count` elements; in place it is the accumulator.\n  `result` (count elements) is written once, 0 where nothing was chosen; it may be `gradient`\n  unless in place. Its type is dtype, or f32 with TRIB_SPARSE_F32_RESULT. Sums that it has no number for\n  are rounded once. Algorithms whose messages have no\n  fixed size (topkaopt, topksa, oktopk, gaussian...) wait for the stream inside the call on nccl;\n  the others do not, and may be captured in a CUDA graph (in which the schedule stands still: the\n  leader of shared, norm_every). Not inside a batch. Calls of one state on different streams run one\n  after the other, but of a replayed graph the state knows nothing: wait for it before calls outside\n  of it, also before export, import, set and destroy."]
     pub fn trib_sparse_allreduce(
         sparse: *mut trib_sparse,
         gradient: *mut ::core::ffi::c_void,
         result: *mut ::core::ffi::c_void,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " The same with TRIB_SPARSE_ENTRIES: `*count` (device memory) entries with ascending `index` and\n  their `value` (of dtype). Both arrays have room for trib_sparse_capacity() elements; what lies\n  beyond `*count` is undefined."]
+    #[doc = " The same with TRIB_SPARSE_ENTRIES: `*count` (device memory) entries with ascending `index` and\n  their `value` (of the result's type). Both arrays have room for trib_sparse_capacity() elements; what lies\n  beyond `*count` is undefined."]
     pub fn trib_sparse_allreduce_entries(
         sparse: *mut trib_sparse,
         gradient: *mut ::core::ffi::c_void,
