@@ -5,6 +5,8 @@
 #[allow(dead_code)]
 mod train;
 
+mod common;
+
 use clap::Parser;
 use train::data::Digits;
 use train::exchange::Exchange;
@@ -31,6 +33,119 @@ fn three_ranks_learn_what_one_learns() {
 #[test]
 fn too_little_training_is_no_success() {
     assert!(!run(&options(&["--ranks", "2", "--epochs", "1", "--no-reference"])).unwrap());
+    let few = compare::training(&options(&["--epochs", "1"]), None, &Digits::load()).unwrap();
+    let proofs = proof::all(&few.trained, None, &Digits::load());
+    assert!(
+        proofs[1].evidence.ends_with("after 1 epochs: try --epochs 20"),
+        "{}",
+        proofs[1].evidence
+    );
+}
+
+fn error(arguments: &str) -> String {
+    let arguments: Vec<&str> = arguments.split_whitespace().collect();
+    match Options::try_parse_from([&["train"], &arguments[..]].concat()) {
+        Err(error) => error.to_string(),
+        Ok(options) => run(&options).unwrap_err().to_string(),
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_the_training() {
+    let file = std::env::temp_dir().join("tributary-no-such-folder").join("curves.svg");
+    let folder = std::env::temp_dir().join(format!("tributary-{}.svg", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    // A training of so many epochs would take hours.
+    for (arguments, said) in [
+        ("--density 0.1", "--algorithm <NAME>|--compare"),
+        ("--algorithm topka --density 0", "expected a number above 0, at most 1"),
+        ("--algorithm topka --density 2", "expected a number above 0, at most 1"),
+        ("--compare --density NaN", "expected a number above 0, at most 1"),
+        ("--algorithm foo", "expected one of auto, dense, topka"),
+        ("--algorithm topka --compare", "cannot be used with"),
+        ("--lr 0", "expected a number above 0"),
+        ("--momentum 1", "below 1"),
+        ("--backend foo --ranks 100", "no backend is called \"foo\""),
+        (&format!("--plot {}", file.display()), "cannot be written"),
+        (&format!("--plot {}", folder.display()), "cannot be written"),
+        (&format!("--compare --plot {}", file.display()), "cannot be written"),
+        ("--plot curves.png", "try --plot curves.svg"),
+    ] {
+        let error = error(&format!("--epochs 1000000 {arguments}"));
+        assert!(error.contains(said), "{arguments}: {error}");
+    }
+    std::fs::remove_dir(&folder).unwrap();
+}
+
+#[test]
+fn what_is_proposed_would_be_accepted() {
+    let digits = Digits::load();
+    for arguments in
+        ["--ranks 100", "--ranks 65 --batch 130", "--ranks 64", "--ranks 7 --batch 7000"]
+    {
+        let error = error(&format!("--backend host {arguments}"));
+        let proposal = error.split("try ").nth(1).unwrap_or_else(|| panic!("{error}"));
+        let all = format!("{arguments} {proposal}"); // of an option given twice the last one counts
+        let mut words: Vec<&str> = all.split_whitespace().collect();
+        while let Some(twice) = (2..words.len())
+            .step_by(2)
+            .find_map(|i| (0..i).step_by(2).find(|&j| words[j] == words[i]))
+        {
+            words.drain(twice..twice + 2);
+        }
+        assert!(train::options::check(&options(&words), &digits).is_ok(), "{arguments}: {error}");
+    }
+}
+
+#[test]
+fn who_stops_listening_causes_no_panic() {
+    // cargo builds the examples before it runs all tests, and puts them here.
+    let test = std::env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("examples/train");
+    if !program.exists() {
+        return common::skip("the example is not built: cargo test without --test builds it");
+    }
+    let mut child = std::process::Command::new(program)
+        .args(["--backend", "host", "--epochs", "2", "--no-reference"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("panicked"), "{said}");
+    assert_eq!(output.status.code(), Some(128 + 13), "{said}");
+}
+
+#[test]
+fn what_is_proved_is_what_was_moved() {
+    let digits = Digits::load();
+    let mut run = compare::training(
+        &options(&["--ranks", "3", "--algorithm", "oktopk", "--epochs", "1"]),
+        Some("oktopk"),
+        &digits,
+    )
+    .unwrap();
+    // By the lines of the epochs: all bytes of a step, on the way on which more went.
+    let moved = run.trained.iter().map(|rank| {
+        let epoch = &rank.epochs[0];
+        epoch.moved.sent.max(epoch.moved.received) / epoch.steps as f64
+    });
+    let moved = moved.fold(0.0, f64::max);
+    let words = run.most(|traffic| traffic.words);
+    assert!(moved > 4.0 * words, "there is more than entries: {moved} and {words}");
+    let sent = |run: &compare::Run| {
+        let proofs = proof::all(&run.trained, None, &digits);
+        proofs.into_iter().find(|proof| proof.claim == "less is sent").unwrap()
+    };
+    let proof = sent(&run);
+    assert!(
+        proof.holds && proof.evidence.starts_with(&format!("{moved:.0} bytes a rank and step"))
+    );
+    // It can fail: two ranks move little, and one moves more than all of a dense allreduce.
+    run.trained[1].epochs[0].moved.received = 1e9;
+    assert!(!sent(&run).holds);
 }
 
 #[test]
@@ -63,9 +178,15 @@ fn no_algorithm_loses_anything() {
     for run in &runs[1..] {
         for traffic in run.trained.iter().map(|rank| rank.traffic.as_ref().unwrap()) {
             assert_eq!(traffic.leak, 0.0, "{}", run.name);
-            assert!(traffic.words > 0.0 && traffic.dense_words > 0.0, "{}", run.name);
+            assert!(traffic.words > 0.0, "{}", run.name);
         }
+        assert!(run.bytes() > 0.0, "{}", run.name);
     }
+    // What a dense list moves, and the algorithm `dense`, which has headers.
+    let dense = runs[0].trained[0].dense_bytes(3);
+    assert_eq!(runs[0].bytes(), dense);
+    let found = runs.iter().find(|run| run.name == "dense").unwrap().bytes();
+    assert!(found >= dense && found < 1.001 * dense, "{found}, not {dense}");
     assert!(compare::show(&runs, &options).unwrap());
     let drawing = std::fs::read_to_string(&file).unwrap();
     for name in SparseAllReduce::algorithms() {

@@ -1,15 +1,14 @@
 //! Every algorithm in turn: the same training, one table, one drawing.
 
-use std::fs;
 use std::path::Path;
 
 use tributary::SparseAllReduce;
 
 use super::data::Digits;
-use super::report::{self, Table};
+use super::report::{self, say, Table};
 use super::sparse::{largest, Traffic};
 use super::worker::Trained;
-use super::{new_group, plot, proof, train, Failure, Options};
+use super::{new_group, options, plot, proof, train, Failure, Options};
 
 /// One training.
 pub struct Run {
@@ -26,8 +25,13 @@ impl Run {
     }
 
     /// The largest of all ranks; 0 if they did not exchange sparsely.
-    fn most(&self, of: fn(&Traffic) -> f64) -> f64 {
+    pub fn most(&self, of: fn(&Traffic) -> f64) -> f64 {
         largest(self.trained.iter().filter_map(|rank| rank.traffic.as_ref()).map(of))
+    }
+
+    /// What the rank that moved most moved in a step.
+    pub fn bytes(&self) -> f64 {
+        largest(self.trained.iter().map(Trained::bytes))
     }
 }
 
@@ -40,67 +44,64 @@ pub fn run(options: &Options, digits: &Digits) -> Result<bool, Failure> {
 /// The same training with each algorithm, and with dense lists first.
 pub fn trainings(options: &Options, digits: &Digits) -> Result<Vec<Run>, Failure> {
     let names = SparseAllReduce::algorithms().map(Some);
-    std::iter::once(None)
-        .chain(names)
-        .map(|name| {
-            let group = new_group(options.ranks, options.backend.as_deref())?;
-            println!("\n{}", name.unwrap_or("no algorithm: dense, as a list"));
-            let trained = train(group, &options.with_algorithm(name), digits, Table::Last)?;
-            Ok(Run { name: name.unwrap_or("(list)").to_owned(), trained })
-        })
-        .collect()
+    std::iter::once(None).chain(names).map(|name| training(options, name, digits)).collect()
+}
+
+/// The training with this algorithm, or with dense lists.
+pub fn training(options: &Options, name: Option<&str>, digits: &Digits) -> Result<Run, Failure> {
+    let group = new_group(options.ranks, options.backend.as_deref())?;
+    say(format_args!("\n{}", name.unwrap_or("no algorithm: dense, as a list")));
+    let trained = train(group, &options.with_algorithm(name), digits, Table::Last)?;
+    Ok(Run { name: name.unwrap_or("(list)").to_owned(), trained })
 }
 
 /// The table, the drawing, and whether all is well.
 pub fn show(runs: &[Run], options: &Options) -> Result<bool, Failure> {
     print(runs, options);
-    let file = options.plot.as_deref().unwrap_or(Path::new("target/compare.svg"));
-    if let Some(folder) = file.parent() {
-        fs::create_dir_all(folder)?;
-    }
+    let file = options.plot.as_deref().unwrap_or(Path::new(options::DRAWING));
     let curves: Vec<_> =
         runs.iter().map(|run| (run.name.as_str(), &run.trained[0].epochs[..])).collect();
     plot::compare(file, &curves)?;
-    println!("\ncurves drawn in {}", file.display());
+    say(format_args!("\ncurves drawn in {}", file.display()));
     Ok(runs.iter().all(Run::holds))
 }
 
 fn print(runs: &[Run], options: &Options) {
-    println!(
-        "\n{}, density {}, momentum {}, {} epochs; words: the most that a rank receives in a step; \
+    say(format_args!(
+        "\n{}, density {}, momentum {}, {} epochs; bytes: all that a rank sends in a step, or receives, \
+         whichever is more, of the rank with the most; words: of these, entries received, of 4 bytes; \
          leak: mass that was lost",
         report::ranks(options.ranks),
-        options.density,
+        options.density(),
         options.momentum(),
         options.epochs(),
-    );
-    println!(
-        "{:<16} {:>9} {:>9} {:>9} {:>8} {:>9}  ranks",
-        "algorithm", "accuracy", "loss", "words", "of dense", "leak"
-    );
+    ));
+    say(format_args!(
+        "{:<16} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9}  ranks",
+        "algorithm", "accuracy", "loss", "bytes", "of dense", "words", "leak"
+    ));
     for run in runs {
         let last = run.trained[0].epochs.last().expect("at least one epoch");
         let same = proof::same_parameters(&run.trained).holds;
-        let exchanged = run.trained[0].traffic.as_ref().map_or_else(
-            || format!("{:>9} {:>8} {:>9}", "", "", ""),
-            |traffic| {
-                let words = run.most(|traffic| traffic.words);
-                let part = match traffic.dense_words > 0.0 {
-                    true => format!("{:.2} %", 100.0 * words / traffic.dense_words),
-                    false => "-".to_owned(),
-                };
-                format!("{words:>9.1} {part:>8} {:>9}", run.most(|traffic| traffic.leak))
-            },
+        let dense = run.trained[0].dense_bytes(run.trained.len());
+        let part = match dense > 0.0 {
+            true => format!("{:.2} %", 100.0 * run.bytes() / dense),
+            false => "-".to_owned(),
+        };
+        let chosen = run.trained[0].traffic.as_ref().map_or_else(
+            || format!("{:>9} {:>9}", "", ""),
+            |_| format!("{:>9.1} {:>9}", run.most(|t| t.words), run.most(|t| t.leak)),
         );
-        println!(
-            "{:<16} {:>7.2} % {:>9.5} {exchanged}  {}",
+        say(format_args!(
+            "{:<16} {:>7.2} % {:>9.5} {:>9.0} {part:>8} {chosen}  {}",
             run.name,
             100.0 * last.accuracy,
             last.loss,
+            run.bytes(),
             if same { "equal" } else { "DIFFER" },
-        );
+        ));
         if let Some(traffic) = run.trained[0].traffic.as_ref().filter(|t| t.algorithm != run.name) {
-            println!("{:16} (it chose {})", "", traffic.algorithm);
+            say(format_args!("{:16} (it chose {})", "", traffic.algorithm));
         }
     }
 }

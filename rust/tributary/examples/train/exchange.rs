@@ -1,8 +1,49 @@
 //! Tensors of one rank in the memory of its device, where Tributary works on them.
 
+use std::ops::{Add, Sub};
+
 use tributary::{Communicator, DeviceVec, ReduceOp, Stream};
 
 use super::Failure;
+
+/// Bytes between one rank and the others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moved {
+    /// What it sent them.
+    pub sent: f64,
+    /// What it received.
+    pub received: f64,
+}
+
+impl Moved {
+    /// What a dense allreduce of so many bytes sends and receives on each rank, as a ring does it;
+    /// none does it with less.
+    pub fn allreduce(bytes: f64, ranks: usize) -> Moved {
+        let moved = 2.0 * bytes * (ranks as f64 - 1.0) / ranks as f64;
+        Moved { sent: moved, received: moved }
+    }
+
+    /// The way on which more went.
+    pub fn most(self) -> f64 {
+        self.sent.max(self.received)
+    }
+}
+
+impl Add for Moved {
+    type Output = Moved;
+
+    fn add(self, other: Moved) -> Moved {
+        Moved { sent: self.sent + other.sent, received: self.received + other.received }
+    }
+}
+
+impl Sub for Moved {
+    type Output = Moved;
+
+    fn sub(self, other: Moved) -> Moved {
+        Moved { sent: self.sent - other.sent, received: self.received - other.received }
+    }
+}
 
 /// A list of tensors that the ranks exchange, on a stream of the rank's own.
 ///
@@ -43,9 +84,10 @@ impl Exchange<'_> {
         self.download(tensors)
     }
 
-    /// Bytes that this rank has handed to Tributary so far.
-    pub fn bytes(&mut self) -> Result<u64, Failure> {
-        Ok(self.communicator.counters()?.bytes)
+    /// What this rank has exchanged so far, if all of it was averaged.
+    pub fn moved(&mut self) -> Result<Moved, Failure> {
+        let handed_over = self.communicator.counters()?.bytes;
+        Ok(Moved::allreduce(handed_over as f64, self.communicator.size()))
     }
 
     fn upload(&mut self, tensors: &[Vec<f32>]) -> Result<(), Failure> {

@@ -22,6 +22,7 @@ pub mod compare;
 pub mod data;
 pub mod exchange;
 pub mod network;
+pub mod options;
 mod plot;
 pub mod proof;
 pub mod ranks;
@@ -30,97 +31,20 @@ pub mod sparse;
 pub mod worker;
 
 use std::error::Error;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 
 use clap::Parser;
-use tributary::{Group, SparseOptions};
+use tributary::Group;
 
 use data::Digits;
+pub use options::Options;
 use proof::Proof;
-use report::{Progress, Table};
+use report::{say, Progress, Table};
 use worker::Trained;
 
 /// What can go wrong, in words; it travels between threads.
 pub type Failure = Box<dyn Error + Send + Sync>;
-
-/// Train a small network to read handwritten digits, data-parallel over several ranks.
-#[derive(Clone, Parser)]
-#[command(name = "train", version)]
-pub struct Options {
-    /// Ranks, a thread each; on nccl also a GPU each
-    #[arg(long, default_value_t = 2, value_name = "N")]
-    pub ranks: usize,
-    /// Backend: host or nccl [default: the best that has a device for every rank]
-    #[arg(long, value_name = "NAME")]
-    pub backend: Option<String>,
-    /// Times that all training images are seen [default: 20; with sparse gradients 60]
-    #[arg(long, value_name = "N")]
-    pub epochs: Option<usize>,
-    /// Images in a step, on all ranks together
-    #[arg(long, default_value_t = 96, value_name = "N")]
-    pub batch: usize,
-    /// Learning rate
-    #[arg(long, default_value_t = 0.1, value_name = "RATE")]
-    pub lr: f32,
-    /// Of the step before, how much is taken again [default: 0.9; with sparse gradients 0.5]
-    #[arg(long, value_name = "FRACTION")]
-    pub momentum: Option<f32>,
-    /// Exchange the gradients sparsely: auto, topka, oktopk, ... [default: dense, as a list]
-    #[arg(long, value_name = "NAME")]
-    pub algorithm: Option<String>,
-    /// Of the gradient's entries, how many a rank sends in a step
-    #[arg(long, default_value_t = 0.01, value_name = "FRACTION")]
-    pub density: f64,
-    /// Train with every algorithm, and print one table
-    #[arg(long, conflicts_with = "algorithm")]
-    pub compare: bool,
-    /// Seed of the first parameters and of the order of the images
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub seed: u64,
-    /// Draw the curves of loss and accuracy [default: not; with --compare target/compare.svg]
-    #[arg(long, value_name = "FILE.svg")]
-    pub plot: Option<PathBuf>,
-    /// Do not train once more with a single rank, to compare with
-    #[arg(long)]
-    pub no_reference: bool,
-}
-
-impl Options {
-    /// How gradients are exchanged, if sparsely.
-    pub fn sparse(&self) -> Option<SparseOptions> {
-        let name = self.algorithm.as_ref()?;
-        Some(SparseOptions::new().algorithm(name).density(self.density))
-    }
-
-    /// How often all images are seen. What a rank does not send now it sends later, so sparse
-    /// gradients take longer to be complete.
-    pub fn epochs(&self) -> usize {
-        self.epochs.unwrap_or(if self.is_sparse() { 60 } else { 20 })
-    }
-
-    /// Of the step before, how much is taken again. What comes late has gathered many steps already,
-    /// so sparse gradients need less of it.
-    pub fn momentum(&self) -> f32 {
-        self.momentum.unwrap_or(if self.is_sparse() { 0.5 } else { 0.9 })
-    }
-
-    fn is_sparse(&self) -> bool {
-        self.compare || self.algorithm.is_some()
-    }
-
-    /// The same training with another algorithm, or with none.
-    fn with_algorithm(&self, name: Option<&str>) -> Options {
-        Options {
-            algorithm: name.map(str::to_owned),
-            compare: false,
-            epochs: Some(self.epochs()),
-            momentum: Some(self.momentum()),
-            ..self.clone()
-        }
-    }
-}
 
 fn main() -> ExitCode {
     match run(&Options::parse()) {
@@ -136,12 +60,12 @@ fn main() -> ExitCode {
 /// Trains, reports and proves. Did every proof hold?
 pub fn run(options: &Options) -> Result<bool, Failure> {
     let digits = Digits::load();
-    check(options, &digits)?;
-    println!(
+    options::check(options, &digits)?;
+    say(format_args!(
         "{} images to learn from, {} to be tested on",
         digits.training.len(),
         digits.test.len()
-    );
+    ));
     if options.compare {
         return compare::run(options, &digits);
     }
@@ -158,9 +82,9 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
     if let Some(file) = &options.plot {
         let reference = reference.as_ref().map(|reference| &reference.epochs[..]);
         plot::draw(file, options.ranks, &trained[0].epochs, reference)?;
-        println!("\ncurves drawn in {}", file.display());
+        say(format_args!("\ncurves drawn in {}", file.display()));
     }
-    println!();
+    say(format_args!(""));
     let proofs = proof::all(&trained, reference.as_ref(), &digits);
     proofs.iter().for_each(Proof::print);
     Ok(proofs.iter().all(|proof| proof.holds))
@@ -186,13 +110,15 @@ fn train(
     let (ranks, backend) = (group.size(), group.backend());
     let steps = digits.training.len() / options.batch;
     let share = options.batch / ranks;
-    println!(
+    say(format_args!(
         "\n{} on {backend}: an epoch is {steps} steps, a step {share} images a rank",
         report::ranks(ranks),
-    );
+    ));
     let processors = thread::available_parallelism()?.get();
     if ranks > processors {
-        println!("(more than the {processors} processors: to wait for one is communicating too)");
+        say(format_args!(
+            "(more than the {processors} processors: to wait for one is communicating too)"
+        ));
     }
     let progress = Progress::new(options.epochs(), steps, table);
     let trained = ranks::on_every_rank(group, |communicator| {
@@ -200,29 +126,4 @@ fn train(
     })?;
     progress.finish();
     Ok(trained)
-}
-
-/// Refuses what cannot be divided among the ranks, so that the average of the ranks' gradients is
-/// the gradient of the whole batch.
-fn check(options: &Options, digits: &Digits) -> Result<(), Failure> {
-    let Options { ranks, batch, .. } = *options;
-    if ranks == 0 || options.epochs() == 0 {
-        return Err("there has to be at least one rank and one epoch".into());
-    }
-    if batch == 0 || batch % ranks != 0 {
-        let next = batch.next_multiple_of(ranks).max(ranks);
-        return Err(format!(
-            "a batch of {batch} cannot be divided equally among {ranks} ranks; try --batch {next}"
-        )
-        .into());
-    }
-    if batch > digits.training.len() {
-        let most = digits.training.len() / ranks * ranks;
-        return Err(format!(
-            "there are {} images to learn from, a batch of {batch} is more; try --batch {most}",
-            digits.training.len()
-        )
-        .into());
-    }
-    Ok(())
 }

@@ -1,13 +1,34 @@
 //! What the program shows while it works: a bar, and a line an epoch.
 
 use std::fmt;
+use std::io::{self, Write};
+use std::process;
 use std::time::{Duration, Instant};
 
 use indicatif::{BinaryBytes, ProgressBar, ProgressFinish, ProgressStyle};
 
+use super::exchange::Moved;
+
+/// A line on standard output. Who reads it may go away (`train | head -3`): that ends the program, as it
+/// would end one in C, and is no reason to panic.
+pub fn say(line: fmt::Arguments<'_>) {
+    if cfg!(test) {
+        println!("{line}"); // which the test harness keeps
+    } else if let Err(error) = writeln!(io::stdout(), "{line}") {
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            eprintln!("train: standard output: {error}");
+        }
+        process::exit(EXIT_UNHEARD);
+    }
+}
+
+/// What a shell reports of a program that SIGPIPE has ended.
+const EXIT_UNHEARD: i32 = 128 + 13;
+
 /// One epoch as rank 0 saw it.
 pub struct Epoch {
     pub number: usize,
+    pub steps: usize,
     /// Mean training loss over the epoch and over the ranks.
     pub loss: f32,
     /// Fraction of the test images that is recognised after it.
@@ -17,8 +38,8 @@ pub struct Epoch {
     /// Fraction of that from queueing the gradients to having their average, so it includes the
     /// wait for the slowest rank.
     pub communicating: f64,
-    /// What this rank has handed to Tributary.
-    pub bytes: u64,
+    /// What this rank has sent to the others, and received from them.
+    pub moved: Moved,
 }
 
 /// Which epochs get a line.
@@ -39,7 +60,9 @@ pub struct Progress {
 impl Progress {
     /// For `epochs` epochs of `steps` steps, which start now.
     pub fn new(epochs: usize, steps: usize, table: Table) -> Progress {
-        println!("epoch      loss   test accuracy   step time   communicating   bytes a rank");
+        say(format_args!(
+            "epoch      loss   test accuracy   step time   communicating   rank 0 sent      received"
+        ));
         let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} steps, {eta} left")
             .expect("a valid template");
         let bar = ProgressBar::new((epochs * steps) as u64)
@@ -56,14 +79,14 @@ impl Progress {
     /// Another epoch is done.
     pub fn epoch(&self, epoch: &Epoch) {
         if matches!(self.table, Table::Every) || epoch.number == self.epochs {
-            self.bar.suspend(|| println!("{epoch}"));
+            self.bar.suspend(|| say(format_args!("{epoch}")));
         }
     }
 
     /// All steps are done.
     pub fn finish(self) {
         self.bar.finish_and_clear();
-        println!("trained in {:.2} s", self.start.elapsed().as_secs_f64());
+        say(format_args!("trained in {:.2} s", self.start.elapsed().as_secs_f64()));
     }
 }
 
@@ -72,13 +95,14 @@ impl fmt::Display for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:>5} {:>9.5} {:>13.2} % {:>8.3} ms {:>13.1} % {:>14}",
+            "{:>5} {:>9.5} {:>13.2} % {:>8.3} ms {:>13.1} % {:>13} {:>13}",
             self.number,
             self.loss,
             100.0 * self.accuracy,
             1e3 * self.step.as_secs_f64(),
             100.0 * self.communicating,
-            BinaryBytes(self.bytes).to_string(),
+            BinaryBytes(self.moved.sent as u64).to_string(),
+            BinaryBytes(self.moved.received as u64).to_string(),
         )
     }
 }

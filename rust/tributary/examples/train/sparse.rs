@@ -3,6 +3,7 @@
 
 use tributary::{Communicator, DType, DeviceVec, ReduceOp, SparseAllReduce, SparseOptions, Stream};
 
+use super::exchange::Moved;
 use super::Failure;
 
 /// Gradients are rounded to multiples of this. Then sums of them are exact, in any order, and the
@@ -23,19 +24,20 @@ pub struct Sparse<'a> {
     /// To find whether anything is lost on the way: what all ranks have given in a step.
     given: DeviceVec<f64>,
     leak: f64,
-    /// What is in the accumulator between two steps.
+    /// What was in the accumulator before a step, and is in it afterwards; what became of the step.
+    acc: Vec<f32>,
     residual: Vec<f32>,
+    result: Vec<f32>,
 }
 
-/// What a rank exchanged in a training.
+/// What sparse exchanges come to in a training.
 #[derive(Clone, Debug)]
 pub struct Traffic {
     /// The algorithm that ran.
     pub algorithm: String,
-    /// Words of 4 bytes that this rank received in a step.
+    /// Words of 4 bytes that this rank received in a step: indices and values of entries alone,
+    /// without what else is needed to exchange them.
     pub words: f64,
-    /// What it would have received of a dense allreduce.
-    pub dense_words: f64,
     /// The most, over steps and entries, by which the ranks' gradients differ from what they became:
     /// the result and the residuals.
     pub leak: f64,
@@ -61,18 +63,20 @@ impl Sparse<'_> {
             loss: DeviceVec::zeros(device, 1)?,
             given: DeviceVec::zeros(device, len)?,
             leak: 0.0,
+            acc: vec![0.0; len],
             residual: vec![0.0; len],
+            result: vec![0.0; len],
         })
     }
 
     /// Every rank's `gradients` become the average of what was chosen of them, and of what was left
     /// of earlier ones; `loss` becomes the average over the ranks.
     pub fn average(&mut self, gradients: &mut [Vec<f32>], loss: &mut f32) -> Result<(), Failure> {
-        let mut acc = std::mem::take(&mut self.residual);
-        for (a, g) in acc.iter_mut().zip(gradients.iter().flatten()) {
+        std::mem::swap(&mut self.acc, &mut self.residual);
+        for (a, g) in self.acc.iter_mut().zip(gradients.iter().flatten()) {
             *a += (g / GRAIN).round() * GRAIN;
         }
-        self.accumulator.upload(&acc, &self.stream)?;
+        self.accumulator.upload(&self.acc, &self.stream)?;
         self.loss.upload(&[*loss], &self.stream)?;
         self.communicator.scope(&self.stream, |scope| {
             let (accumulator, sum) = (&mut self.accumulator, &mut self.sum);
@@ -80,28 +84,28 @@ impl Sparse<'_> {
             scope.allreduce_in_place(&mut self.loss, ReduceOp::Avg)
         })?;
         self.state.status()?;
-        self.residual = self.accumulator.download(&self.stream)?;
-        let sum = self.sum.download(&self.stream)?;
-        self.balance(&acc, &sum)?;
-
+        self.accumulator.download_into(&mut self.residual, &self.stream)?;
+        self.sum.download_into(&mut self.result, &self.stream)?;
         *loss = self.loss.download(&self.stream)?[0];
         let ranks = self.communicator.size() as f32;
-        for (gradient, sum) in gradients.iter_mut().flatten().zip(sum) {
+        for (gradient, sum) in gradients.iter_mut().flatten().zip(&self.result) {
             *gradient = sum / ranks;
         }
         Ok(())
     }
 
-    /// What all ranks gave, `acc` less what they kept, is the sum.
-    fn balance(&mut self, acc: &[f32], sum: &[f32]) -> Result<(), Failure> {
-        let given = acc.iter().zip(&self.residual).map(|(a, r)| f64::from(*a) - f64::from(*r));
-        let given: Vec<f64> = given.collect();
+    /// The books of the last step: what all ranks gave, what they had less what they kept, is the sum.
+    /// No part of the training, and more to exchange than a step: it is neither timed nor counted.
+    pub fn balance(&mut self) -> Result<(), Failure> {
+        let given = self.acc.iter().zip(&self.residual);
+        let given: Vec<f64> = given.map(|(a, r)| f64::from(*a) - f64::from(*r)).collect();
         self.given.upload(&given, &self.stream)?;
         self.communicator.scope(&self.stream, |scope| {
             scope.allreduce_in_place(&mut self.given, ReduceOp::Sum)
         })?;
         let given = self.given.download(&self.stream)?;
-        let differences = given.iter().zip(sum).map(|(given, &sum)| (given - f64::from(sum)).abs());
+        let differences =
+            given.iter().zip(&self.result).map(|(g, &sum)| (g - f64::from(sum)).abs());
         self.leak = largest(differences.chain([self.leak]));
         Ok(())
     }
@@ -109,18 +113,19 @@ impl Sparse<'_> {
     /// What this rank has exchanged so far.
     pub fn traffic(&mut self) -> Result<Traffic, Failure> {
         let statistics = self.state.statistics()?;
-        let ranks = self.communicator.size() as f64;
         Ok(Traffic {
             words: statistics.words_received as f64 / statistics.calls_delivered.max(1) as f64,
-            dense_words: 2.0 * statistics.count as f64 * (ranks - 1.0) / ranks,
             algorithm: statistics.algorithm,
             leak: self.leak,
         })
     }
 
-    /// Bytes that this rank has sent so far.
-    pub fn bytes(&mut self) -> Result<u64, Failure> {
-        Ok(self.state.statistics()?.bytes_sent)
+    /// All that this rank has exchanged so far to take its steps, the loss included.
+    pub fn moved(&mut self) -> Result<Moved, Failure> {
+        let told = self.state.statistics()?;
+        let losses = size_of::<f32>() as f64 * told.calls_delivered as f64;
+        Ok(Moved { sent: told.bytes_sent as f64, received: told.bytes_received as f64 }
+            + Moved::allreduce(losses, self.communicator.size()))
     }
 }
 

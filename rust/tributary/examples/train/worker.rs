@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tributary::Communicator;
 
 use super::data::{Digits, Image};
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Moved};
 use super::network::{self, Network, Tensors};
 use super::report::{Epoch, Progress};
 use super::sparse::{Sparse, Traffic};
@@ -17,8 +17,22 @@ pub struct Trained {
     pub network: Network,
     /// How it went.
     pub epochs: Vec<Epoch>,
-    /// What was exchanged, if that was done sparsely.
+    /// What was chosen, and how exactly, if the gradients were exchanged sparsely.
     pub traffic: Option<Traffic>,
+}
+
+impl Trained {
+    /// Bytes that this rank moved in a step: counted, all of them.
+    pub fn bytes(&self) -> f64 {
+        let all = self.epochs.iter().fold(Moved::default(), |all, epoch| all + epoch.moved);
+        all.most() / self.epochs.iter().map(|epoch| epoch.steps).sum::<usize>().max(1) as f64
+    }
+
+    /// Bytes that a dense allreduce of all gradients, and of the loss, would have moved.
+    pub fn dense_bytes(&self, ranks: usize) -> f64 {
+        let values: usize = self.network.parameters.iter().map(Vec::len).sum::<usize>() + 1;
+        Moved::allreduce((values * size_of::<f32>()) as f64, ranks).most()
+    }
 }
 
 /// Trains as one rank of the communicator. Rank 0 tells how it goes.
@@ -36,15 +50,15 @@ pub fn train(
     for number in 1..=options.epochs() {
         dice.shuffle(&mut order); // every rank in the same way
         let mut steps = Vec::with_capacity(order.len() / options.batch);
-        let bytes = worker.gradients.bytes()?;
+        let before = worker.gradients.moved()?;
         for batch in order.chunks_exact(options.batch) {
             steps.push(worker.step(batch, options)?);
             if first {
                 progress.step();
             }
         }
-        let bytes = worker.gradients.bytes()? - bytes;
-        epochs.push(summary(number, &steps, worker.network.evaluate(&digits.test).1, bytes));
+        let moved = worker.gradients.moved()? - before;
+        epochs.push(summary(number, &steps, worker.network.evaluate(&digits.test).1, moved));
         if first {
             progress.epoch(&epochs[number - 1]);
         }
@@ -82,10 +96,18 @@ impl Gradients<'_> {
         }
     }
 
-    fn bytes(&mut self) -> Result<u64, Failure> {
+    /// Checks, where something could be lost, that nothing was.
+    fn balance(&mut self) -> Result<(), Failure> {
         match self {
-            Gradients::Dense(exchange) => exchange.bytes(),
-            Gradients::Sparse(sparse) => sparse.bytes(),
+            Gradients::Dense(_) => Ok(()),
+            Gradients::Sparse(sparse) => sparse.balance(),
+        }
+    }
+
+    fn moved(&mut self) -> Result<Moved, Failure> {
+        match self {
+            Gradients::Dense(exchange) => exchange.moved(),
+            Gradients::Sparse(sparse) => sparse.moved(),
         }
     }
 
@@ -139,19 +161,22 @@ impl<'a> Worker<'a> {
         let communicating = computed.elapsed();
 
         self.network.step(&self.tensors[..last], options.lr, options.momentum());
-        Ok(Step { loss: self.tensors[last][0], time: start.elapsed(), communicating })
+        let step = Step { loss: self.tensors[last][0], time: start.elapsed(), communicating };
+        self.gradients.balance()?;
+        Ok(step)
     }
 }
 
-fn summary(number: usize, steps: &[Step], accuracy: f64, bytes: u64) -> Epoch {
+fn summary(number: usize, steps: &[Step], accuracy: f64, moved: Moved) -> Epoch {
     let time: Duration = steps.iter().map(|step| step.time).sum();
     let communicating: Duration = steps.iter().map(|step| step.communicating).sum();
     Epoch {
         number,
+        steps: steps.len(),
         loss: steps.iter().map(|step| step.loss).sum::<f32>() / steps.len() as f32,
         accuracy,
         step: time / steps.len() as u32,
         communicating: communicating.as_secs_f64() / time.as_secs_f64(),
-        bytes,
+        moved,
     }
 }

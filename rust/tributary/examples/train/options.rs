@@ -1,0 +1,212 @@
+//! What can be asked for, and what of it is refused: all that can be known is found out before the
+//! training begins.
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use clap::{ArgGroup, Parser};
+use tributary::{Backend, Device, SparseAllReduce, SparseOptions};
+
+use super::data::Digits;
+use super::Failure;
+
+/// Where --compare draws, if nothing else is asked for.
+pub const DRAWING: &str = "target/compare.svg";
+
+/// Train a small network to read handwritten digits, data-parallel over several ranks.
+#[derive(Clone, Parser)]
+#[command(name = "train", version, group = ArgGroup::new("sparsely").args(["algorithm", "compare"]))]
+pub struct Options {
+    /// Ranks, a thread each; on nccl also a GPU each
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    pub ranks: usize,
+    /// Backend: host or nccl [default: the best that has a device for every rank]
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<String>,
+    /// Times that all training images are seen [default: 20; with sparse gradients 60]
+    #[arg(long, value_name = "N")]
+    pub epochs: Option<usize>,
+    /// Images in a step, on all ranks together
+    #[arg(long, default_value_t = 96, value_name = "N")]
+    pub batch: usize,
+    /// Learning rate
+    #[arg(long, default_value_t = 0.1, value_name = "RATE", value_parser = rate)]
+    pub lr: f32,
+    /// Of the step before, how much is taken again [default: 0.9; with sparse gradients 0.5]
+    #[arg(long, value_name = "FRACTION", value_parser = momentum)]
+    pub momentum: Option<f32>,
+    /// Exchange the gradients sparsely: auto, topka, oktopk, ... [default: dense, as a list]
+    #[arg(long, value_name = "NAME", value_parser = algorithm)]
+    pub algorithm: Option<String>,
+    /// Of the gradient's entries, how many a rank sends in a step, with --algorithm or --compare
+    /// [default: 0.01]
+    #[arg(long, value_name = "FRACTION", value_parser = density, requires = "sparsely")]
+    pub density: Option<f64>,
+    /// Train with every algorithm, and print one table
+    #[arg(long)]
+    pub compare: bool,
+    /// Seed of the first parameters and of the order of the images
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// Draw the curves of loss and accuracy [default: not; with --compare target/compare.svg]
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// Do not train once more with a single rank, to compare with
+    #[arg(long)]
+    pub no_reference: bool,
+}
+
+impl Options {
+    /// How gradients are exchanged, if sparsely.
+    pub fn sparse(&self) -> Option<SparseOptions> {
+        let name = self.algorithm.as_ref()?;
+        Some(SparseOptions::new().algorithm(name).density(self.density()))
+    }
+
+    /// Of the gradient's entries, how many a rank sends in a step.
+    pub fn density(&self) -> f64 {
+        self.density.unwrap_or(0.01)
+    }
+
+    /// How often all images are seen. What a rank does not send now it sends later, so sparse
+    /// gradients take longer to be complete.
+    pub fn epochs(&self) -> usize {
+        self.epochs.unwrap_or(if self.is_sparse() { 60 } else { 20 })
+    }
+
+    /// Of the step before, how much is taken again. What comes late has gathered many steps already,
+    /// so sparse gradients need less of it.
+    pub fn momentum(&self) -> f32 {
+        self.momentum.unwrap_or(if self.is_sparse() { 0.5 } else { 0.9 })
+    }
+
+    fn is_sparse(&self) -> bool {
+        self.compare || self.algorithm.is_some()
+    }
+
+    /// The same training with another algorithm, or with none.
+    pub fn with_algorithm(&self, name: Option<&str>) -> Options {
+        Options {
+            algorithm: name.map(str::to_owned),
+            compare: false,
+            plot: None,
+            epochs: Some(self.epochs()),
+            momentum: Some(self.momentum()),
+            ..self.clone()
+        }
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str, fits: fn(&T) -> bool, what: &str) -> Result<T, String> {
+    text.parse().ok().filter(fits).ok_or_else(|| format!("expected {what}"))
+}
+
+fn rate(text: &str) -> Result<f32, String> {
+    number(text, |rate: &f32| rate.is_finite() && *rate > 0.0, "a number above 0")
+}
+
+fn momentum(text: &str) -> Result<f32, String> {
+    number(text, |momentum| (0.0..1.0).contains(momentum), "a number from 0 on, below 1")
+}
+
+fn density(text: &str) -> Result<f64, String> {
+    number(text, |density: &f64| *density > 0.0 && *density <= 1.0, "a number above 0, at most 1")
+}
+
+fn algorithm(text: &str) -> Result<String, String> {
+    let names: Vec<&str> = SparseAllReduce::algorithms().collect();
+    match names.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("expected one of {}", names.join(", "))),
+    }
+}
+
+/// Refuses what cannot be done: more ranks than there are devices, a batch that cannot be divided among
+/// the ranks (the average of their gradients is to be the gradient of the whole batch), a drawing that
+/// cannot be written.
+pub fn check(options: &Options, digits: &Digits) -> Result<(), Failure> {
+    if options.ranks == 0 || options.epochs() == 0 {
+        return Err("there has to be at least one rank and one epoch".into());
+    }
+    check_ranks(options, digits.training.len())?;
+    check_batch(options, digits.training.len())?;
+    match &options.plot {
+        Some(file) => check_drawing(file),
+        None if options.compare => {
+            Ok(fs::create_dir_all(Path::new(DRAWING).parent().expect("a folder"))?)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Of a backend that this build does not have the library says why.
+fn check_ranks(options: &Options, images: usize) -> Result<(), Failure> {
+    let mut found = Vec::new();
+    for backend in Backend::all() {
+        if options.backend.as_deref().map_or(true, |name| name == backend.name()) {
+            found.push((backend.devices()?, backend));
+        }
+    }
+    let Some(&(devices, backend)) = found.iter().max_by_key(|(devices, _)| *devices) else {
+        Device::get(options.backend.as_deref().unwrap_or("host"), 0)?;
+        return Ok(());
+    };
+    if devices == 0 {
+        return Err(format!("{backend} has no device here, and every rank needs one").into());
+    }
+    if options.ranks > devices {
+        let batch = fitting_batch(devices, options.batch, images);
+        return Err(format!(
+            "{} ranks need as many devices, and {backend} has {devices}; try --ranks {devices} \
+             --batch {batch}",
+            options.ranks
+        )
+        .into());
+    }
+    Ok(())
+}
+
+/// The batch that comes next to this one and can be divided among the ranks.
+fn fitting_batch(ranks: usize, batch: usize, images: usize) -> usize {
+    batch.next_multiple_of(ranks).max(ranks).min(images / ranks * ranks)
+}
+
+fn check_batch(options: &Options, images: usize) -> Result<(), Failure> {
+    let Options { ranks, batch, .. } = *options;
+    let better = fitting_batch(ranks, batch, images);
+    if batch > images {
+        return Err(format!(
+            "there are {images} images to learn from, a batch of {batch} is more; try --batch {better}"
+        )
+        .into());
+    }
+    if batch != better {
+        return Err(format!(
+            "a batch of {batch} cannot be divided equally among {ranks} ranks; try --batch {better}"
+        )
+        .into());
+    }
+    Ok(())
+}
+
+/// Opens it for writing, and leaves everything as it was.
+fn check_drawing(file: &Path) -> Result<(), Failure> {
+    if !file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg")) {
+        return Err(format!(
+            "{} would be no SVG file; try --plot {}",
+            file.display(),
+            file.with_extension("svg").display()
+        )
+        .into());
+    }
+    let there = file.exists();
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(file)
+        .map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
+    if !there {
+        fs::remove_file(file)?;
+    }
+    Ok(())
+}
