@@ -2,9 +2,11 @@
  * one trib_allreduce_list and as one trib_weighted_average, beside one flat buffer, one call a
  * tensor, and the peer's group of 161 calls. What the two write is checked once, element by element,
  * before anything is timed. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "benches/arguments.h"
 #include "benches/bench.h"
 #include "benches/collective.h"
 
@@ -252,12 +254,10 @@ int main(int argc, char **argv)
 {
     static struct lists lists;
     struct bench bench;
-    const int iterations = argc > 3 ? atoi(argv[3]) : 40;
-    if (iterations < 1) {
-        fprintf(stderr, "usage: %s [backend [ranks [iterations]]]\n", argv[0]);
-        return EXIT_FAILURE;
-    }
-    bench_open(&bench, argc > 1 ? argv[1] : NULL, argc > 2 ? atoi(argv[2]) : 0, 0, 0);
+    bench_unnamed(argc, argv, 3, "[backend [ranks [iterations]]]");
+    const int ranks = argc > 2 ? bench_integer("ranks", argv[2], 1, BENCH_MAX_RANKS) : 0;
+    const int iterations = argc > 3 ? bench_integer("iterations", argv[3], 1, INT_MAX) : 40;
+    bench_open(&bench, argc > 1 ? argv[1] : NULL, ranks, 0, 0);
     make(&bench, &lists);
     bench_print_setting(&bench);
     const size_t wrong = count_wrong(&bench, &lists);

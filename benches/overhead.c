@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "benches/arguments.h"
 #include "benches/bench.h"
 #include "benches/collective.h"
 
@@ -123,8 +124,9 @@ static void run(const char *backend, int ranks, const char *what, uint32_t flags
 
 int main(int argc, char **argv)
 {
+    bench_unnamed(argc, argv, 2, "[backend [ranks]]");
     const char *backend = argc > 1 ? argv[1] : NULL;
-    const int ranks = argc > 2 ? atoi(argv[2]) : 0;
+    const int ranks = argc > 2 ? bench_integer("ranks", argv[2], 1, BENCH_MAX_RANKS) : 0;
     run(backend, ranks, "on", 0, true);
     run(backend, ranks, "off", TRIB_UNCHECKED, false);
     return EXIT_SUCCESS;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "benches/arguments.h"
 #include "benches/bench.h"
 #include "benches/collective.h"
 
@@ -33,6 +34,12 @@ struct row {
     bool in_place;
     void *index[BENCH_MAX_RANKS], *entries[BENCH_MAX_RANKS]; /* of select */
     struct bench_call dense[BENCH_MAX_RANKS];
+};
+
+/* What went to and fro in a call. `bytes`: all that a rank sent, or received, whichever was more, of the
+ * rank with the most. `words`: of these, entries that a rank received, of 4 bytes. */
+struct moved {
+    uint64_t bytes, words;
 };
 
 struct output {
@@ -139,27 +146,28 @@ static void drop_sparse(const struct bench *bench, int rank, void *argument)
 
 static void print_heading(FILE *csv)
 {
-    printf("%-16s %-9s %10s %8s | %10s %10s %10s | %12s %9s %9s\n", "algorithm", "mode", "count",
-           "density", "median us", "p99", "queue", "words/call", "of dense", "fallbacks");
+    printf("%-16s %-9s %10s %8s | %10s %10s %10s | %12s %12s %9s %9s\n", "algorithm", "mode",
+           "count", "density", "median us", "p99", "queue", "bytes/call", "words/call", "of dense",
+           "fallbacks");
     if (csv != NULL)
-        fprintf(csv, "algorithm,mode,count,density,median_us,p99_us,queue_us,words_a_call,"
-                     "of_dense_f32,fallbacks,wrong\n");
+        fprintf(csv, "algorithm,mode,count,density,median_us,p99_us,queue_us,bytes_a_call,"
+                     "words_a_call,of_dense_f32,fallbacks,wrong\n");
 }
 
-static void print_row(const struct row *row, const struct bench_result *result, uint64_t words,
+static void print_row(const struct row *row, const struct bench_result *result, struct moved moved,
                       uint64_t fallbacks, size_t wrong, struct output *output)
 {
     const double median = result->device.median, p99 = result->device.p99;
     const double ratio = output->dense_us > 0 ? median / output->dense_us : 0;
-    printf("%-16s %-9s %10zu %8g | %10.1f %10.1f %10.1f | %12llu %9.3f %9llu%s\n", row->what,
-           row->mode, row->data->count, row->density, median, p99, result->host,
-           (unsigned long long)words, ratio, (unsigned long long)fallbacks,
+    printf("%-16s %-9s %10zu %8g | %10.1f %10.1f %10.1f | %12llu %12llu %9.3f %9llu%s\n",
+           row->what, row->mode, row->data->count, row->density, median, p99, result->host,
+           (unsigned long long)moved.bytes, (unsigned long long)moved.words, ratio, (unsigned long long)fallbacks,
            wrong == 0 ? "" : "  WRONG");
     fflush(stdout);
     if (output->csv != NULL)
-        fprintf(output->csv, "%s,%s,%zu,%g,%.2f,%.2f,%.2f,%llu,%.4f,%llu,%zu\n", row->what,
-                row->mode, row->data->count, row->density, median, p99, result->host,
-                (unsigned long long)words, ratio, (unsigned long long)fallbacks, wrong);
+        fprintf(output->csv, "%s,%s,%zu,%g,%.2f,%.2f,%.2f,%llu,%llu,%.4f,%llu,%zu\n",
+                row->what, row->mode, row->data->count, row->density, median, p99, result->host,
+                (unsigned long long)moved.bytes, (unsigned long long)moved.words, ratio, (unsigned long long)fallbacks, wrong);
 }
 
 /* Ranks whose result is not rank 0's, and calls that have not delivered. */
@@ -188,10 +196,34 @@ static size_t measure_dense(const struct bench *bench, struct data *data, trib_d
         bench_time(bench, run_dense, &row, options->warmup, options->iterations);
     if (dtype == TRIB_F32)
         output->dense_us = result.device.median;
+    /* As a ring does it, which the statistics of sparse calls take for granted too. */
     const uint64_t ranks = (uint64_t)bench->ranks;
-    print_row(&row, &result, 2 * data->count * trib_dtype_size(dtype) / 4 * (ranks - 1) / ranks, 0,
-              0, output);
+    const uint64_t bytes = 2 * data->count * trib_dtype_size(dtype) * (ranks - 1) / ranks;
+    print_row(&row, &result, (struct moved){bytes, bytes / 4}, 0, 0, output);
     return 0;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* In a call, on average, between `before` and now. */
+static struct moved moved_since(const struct bench *bench, const struct row *row,
+                                const trib_sparse_statistics *before)
+{
+    struct moved moved = {0, 0};
+    for (int rank = 0; rank < bench->ranks; rank++) {
+        trib_sparse_statistics now = TRIB_SPARSE_STATISTICS_INIT;
+        BENCH_OK(trib_sparse_statistics_get(&now, row->sparse[rank]));
+        const uint64_t calls = larger(now.calls_delivered - before[rank].calls_delivered, 1);
+        const uint64_t sent = now.bytes_sent - before[rank].bytes_sent;
+        const uint64_t received = now.bytes_received - before[rank].bytes_received;
+        const uint64_t words = now.words_received - before[rank].words_received;
+        moved.bytes = larger(moved.bytes, larger(sent, received) / calls);
+        moved.words = larger(moved.words, words / calls);
+    }
+    return moved;
 }
 
 /* `row->sparse` is made; measure and destroy it. */
@@ -199,16 +231,18 @@ static size_t measure(const struct bench *bench, struct row *row, bench_body bod
                       const struct sparse_options *options, struct output *output)
 {
     const bench_body prepare = row->in_place ? refill : NULL;
-    trib_sparse_statistics before = TRIB_SPARSE_STATISTICS_INIT, after = before;
+    trib_sparse_statistics before[BENCH_MAX_RANKS], after = TRIB_SPARSE_STATISTICS_INIT;
     (void)bench_time_prepared(bench, prepare, body, row, 0, 1);
     const size_t wrong = compare ? count_wrong(bench, row) : 0;
-    BENCH_OK(trib_sparse_statistics_get(&before, row->sparse[0]));
+    for (int rank = 0; rank < bench->ranks; rank++) {
+        before[rank] = (trib_sparse_statistics)TRIB_SPARSE_STATISTICS_INIT;
+        BENCH_OK(trib_sparse_statistics_get(&before[rank], row->sparse[rank]));
+    }
     const struct bench_result result =
         bench_time_prepared(bench, prepare, body, row, options->warmup, options->iterations);
     BENCH_OK(trib_sparse_statistics_get(&after, row->sparse[0]));
-    const uint64_t calls = after.calls - before.calls;
-    print_row(row, &result, (after.words_received - before.words_received) / (calls ? calls : 1),
-              after.fallbacks - before.fallbacks, wrong, output);
+    print_row(row, &result, moved_since(bench, row, before), after.fallbacks - before[0].fallbacks,
+              wrong, output);
     (void)bench_time(bench, drop_sparse, row, 0, 1);
     return wrong;
 }
@@ -294,8 +328,7 @@ int main(int argc, char **argv)
     static struct loner loner;
     struct output output = {NULL, 0};
     size_t wrong = 0;
-    if (options.csv != NULL)
-        output.csv = bench_must(fopen(options.csv, "w"));
+    output.csv = bench_file(options.csv);
     bench_open(&bench, options.backend, options.ranks, 0, 0);
     (void)bench_time(&bench, open_alone, &loner, 0, 1);
     bench_print_setting(&bench);

@@ -2,31 +2,18 @@
 #include "benches/sparse.h"
 
 #include <getopt.h>
-#include <math.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "benches/arguments.h"
 #include "benches/bench.h"
 
-/* "1M,25557032": numbers with an optional unit, powers of two. */
-static int numbers(const char *text, double *out)
+static const char *const modes[] = {"separate", "in_place", "select", "bf16", NULL};
+
+static const char *mode_name(int32_t index)
 {
-    int n = 0;
-    while (*text != '\0' && n < SPARSE_MAX_LIST) {
-        char *end;
-        double value = strtod(text, &end);
-        const char *unit = *end == '\0' ? NULL : strchr("KMG", *end);
-        if (unit != NULL) {
-            value = ldexp(value, 10 * (int)(unit - "KMG" + 1));
-            end++;
-        }
-        if (end == text || (*end != ',' && *end != '\0'))
-            return 0;
-        out[n++] = value;
-        text = *end == ',' ? end + 1 : end;
-    }
-    return n;
+    return modes[index];
 }
 
 static void usage(const char *program)
@@ -48,6 +35,7 @@ static void usage(const char *program)
 
 static void set_modes(struct sparse_options *options, const char *list)
 {
+    bench_known("--mode", list, mode_name);
     options->separate = bench_in_list(list, "separate");
     options->in_place = bench_in_list(list, "in_place");
     options->select = bench_in_list(list, "select");
@@ -62,31 +50,32 @@ struct sparse_options sparse_options(int argc, char **argv)
         {"iterations", 1, NULL, 'n'}, {"warmup", 1, NULL, 'w'},  {"csv", 1, NULL, 'o'},
         {"help", 0, NULL, 'h'},       {NULL, 0, NULL, 0}};
     struct sparse_options options = {.algorithms = "all", .iterations = 50, .warmup = 10};
-    const char *counts = "1M,25557032,256M", *densities = "0.001,0.01,0.05", *modes = "all";
+    const char *counts = "1M,25557032,256M", *densities = "0.001,0.01,0.05", *mode = "all";
     int option;
     while ((option = getopt_long(argc, argv, "B:r:a:c:d:m:n:w:o:h", names, NULL)) != -1) {
         switch (option) {
         case 'B': options.backend = optarg; break;
-        case 'r': options.ranks = atoi(optarg); break;
+        case 'r': options.ranks = bench_integer("--ranks", optarg, 1, BENCH_MAX_RANKS); break;
         case 'a': options.algorithms = optarg; break;
         case 'c': counts = optarg; break;
         case 'd': densities = optarg; break;
-        case 'm': modes = optarg; break;
-        case 'n': options.iterations = atoi(optarg); break;
-        case 'w': options.warmup = atoi(optarg); break;
+        case 'm': mode = optarg; break;
+        case 'n': options.iterations = bench_integer("--iterations", optarg, 1, INT_MAX); break;
+        case 'w': options.warmup = bench_integer("--warmup", optarg, 0, INT_MAX); break;
         case 'o': options.csv = optarg; break;
         default: usage(argv[0]); exit(option == 'h' ? EXIT_SUCCESS : EXIT_FAILURE);
         }
     }
     double values[SPARSE_MAX_LIST];
-    options.ncounts = numbers(counts, values);
+    options.ncounts = bench_numbers("--count", counts, 1, UINT32_MAX, values, SPARSE_MAX_LIST);
     for (int i = 0; i < options.ncounts; i++)
         options.counts[i] = (size_t)values[i];
-    options.ndensities = numbers(densities, options.densities);
-    set_modes(&options, modes);
-    if (options.ncounts == 0 || options.ndensities == 0 || options.iterations < 1 ||
-        options.warmup < 0) {
-        usage(argv[0]);
+    options.ndensities = bench_numbers("--density", densities, 1e-12, 1, options.densities,
+                                       SPARSE_MAX_LIST);
+    bench_known("--algorithm", options.algorithms, trib_sparse_algorithm_name);
+    set_modes(&options, mode);
+    if (optind < argc) {
+        fprintf(stderr, "%s: every argument has a name: see --help\n", argv[optind]);
         exit(EXIT_FAILURE);
     }
     return options;

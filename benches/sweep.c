@@ -2,6 +2,7 @@
  * (plain NCCL, or memcpy on host) measured in the same run beside every row. */
 #include <stdlib.h>
 
+#include "benches/arguments.h"
 #include "benches/sweep.h"
 
 struct sweep {
@@ -70,14 +71,12 @@ static void open_sweep(struct sweep *sweep)
 {
     const struct options *options = &sweep->options;
     refuse_without_group(options);
+    sweep->json = bench_file(options->json);
     bench_open(&sweep->bench, options->backend, options->ranks, options->threads,
                options->unchecked ? TRIB_UNCHECKED : 0);
-    if (options->root < 0 || options->root >= sweep->bench.ranks) {
-        fprintf(stderr, "--root %d is not a rank\n", options->root);
-        exit(EXIT_FAILURE);
-    }
-    if (options->json != NULL && (sweep->json = fopen(options->json, "w")) == NULL) {
-        perror(options->json);
+    if (options->root >= sweep->bench.ranks) {
+        fprintf(stderr, "--root %d: there are %d ranks, numbered from 0\n", options->root,
+                sweep->bench.ranks);
         exit(EXIT_FAILURE);
     }
 }

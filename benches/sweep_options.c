@@ -1,19 +1,47 @@
 /* What is asked of the sweep on the command line. */
 #include <getopt.h>
-#include <math.h>
+#include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "benches/arguments.h"
 #include "benches/sweep.h"
 
-/* "64K" and the like. */
-static size_t parse_bytes(const char *text)
+static size_t size_of(const char *option, const char *text)
 {
-    char *end;
-    const double value = strtod(text, &end);
-    const char *unit = strchr("KMG", *end);
-    const int shift = *end == '\0' || unit == NULL ? 0 : 10 * (int)(unit - "KMG" + 1);
-    return (size_t)ldexp(value, shift);
+    double bytes;
+    (void)bench_numbers(option, text, 1, 0x1p40, &bytes, 1);
+    return (size_t)bytes;
+}
+
+static const char *collective_name(int32_t index)
+{
+    return bench_collectives[index].name;
+}
+
+static const char *dtype_name(int32_t index)
+{
+    return index <= TRIB_U64 - TRIB_F16 ? trib_dtype_name(TRIB_F16 + index) : NULL;
+}
+
+static const char *op_name(int32_t index)
+{
+    return index <= TRIB_AVG - TRIB_SUM ? trib_op_name(TRIB_SUM + index) : NULL;
+}
+
+/* What each option alone cannot tell. */
+static void check(const struct options *options, int argc, char **argv)
+{
+    bench_known("--collective", options->collective, collective_name);
+    bench_known("--dtype", options->dtype, dtype_name);
+    bench_known("--op", options->op, op_name);
+    if (optind < argc) {
+        fprintf(stderr, "%s: every argument has a name: see --help\n", argv[optind]);
+        exit(EXIT_FAILURE);
+    }
+    if (options->begin > options->end) {
+        fprintf(stderr, "--begin %zu is more than --end %zu\n", options->begin, options->end);
+        exit(EXIT_FAILURE);
+    }
 }
 
 static void usage(const char *program)
@@ -56,25 +84,22 @@ struct options sweep_options(int argc, char **argv)
         switch (option) {
         case 'c': options.collective = optarg; break;
         case 'B': options.backend = optarg; break;
-        case 'r': options.ranks = atoi(optarg); break;
-        case 't': options.threads = atoi(optarg); break;
-        case 'b': options.begin = parse_bytes(optarg); break;
-        case 'e': options.end = parse_bytes(optarg); break;
-        case 'f': options.factor = atoi(optarg); break;
+        case 'r': options.ranks = bench_integer("--ranks", optarg, 1, BENCH_MAX_RANKS); break;
+        case 't': options.threads = bench_integer("--threads", optarg, 1, BENCH_MAX_RANKS); break;
+        case 'b': options.begin = size_of("--begin", optarg); break;
+        case 'e': options.end = size_of("--end", optarg); break;
+        case 'f': options.factor = bench_integer("--factor", optarg, 2, INT_MAX); break;
         case 'd': options.dtype = optarg; break;
         case 'o': options.op = optarg; break;
-        case 'n': options.iterations = atoi(optarg); break;
-        case 'w': options.warmup = atoi(optarg); break;
+        case 'n': options.iterations = bench_integer("--iterations", optarg, 1, INT_MAX); break;
+        case 'w': options.warmup = bench_integer("--warmup", optarg, 0, INT_MAX); break;
         case 'J': options.json = optarg; break;
         case NO_CHECK: options.check = false; break;
         case UNCHECKED: options.unchecked = true; break;
-        case ROOT: options.root = atoi(optarg); break;
+        case ROOT: options.root = bench_integer("--root", optarg, 0, BENCH_MAX_RANKS - 1); break;
         default: usage(argv[0]); exit(option == 'h' ? EXIT_SUCCESS : EXIT_FAILURE);
         }
     }
-    if (options.factor < 2 || options.iterations < 1 || options.warmup < 0 || options.begin < 1) {
-        usage(argv[0]);
-        exit(EXIT_FAILURE);
-    }
+    check(&options, argc, argv);
     return options;
 }

@@ -601,6 +601,9 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  *   "srs"              top-k/P of each of P blocks, recursive; 4k(P-1)/P
  *   "shared"           one rank, in turn, chooses the indices for all; k + 2k(P-1)/P
  *   "chunked"          top-k of each chunk, 16-bit indices, one allgather; 1.5k(P-1)
+ * Words are entries alone. What else goes between ranks is counted as bytes (trib_sparse_statistics): a
+ * header of 64 bytes a rank, and oktopk's histograms, about 40 KB that are added up in every call,
+ * however small k is.
  * Each is explained, with its source, at the top of csrc/sparse/NAME.c. With k = n (density 1) all of acc
  * is sent, whatever the name: then "dense" runs, which the statistics say, with its words and no wait, and
  * nothing is rounded for the wire. */

@@ -21,8 +21,8 @@ trib_status tri_backend_get(const struct tri_backend **out, const char *name)
     for (size_t i = 0; tri_backends[i] != NULL && length < sizeof known; i++)
         length += (size_t)snprintf(known + length, sizeof known - length, "%s\"%s\"",
                                    i == 0 ? "" : ", ", tri_backends[i]->name);
-    return tri_fail(TRIB_ERR_UNKNOWN_NAME, "no backend is called \"%s\"; this build has %s", name,
-                    known);
+    return tri_fail(TRIB_ERR_UNKNOWN_NAME, "no backend is called \"%s\"; this build has %s%s", name,
+                    known, TRI_NOT_BUILT);
 }
 
 trib_status tri_backend_has(const struct tri_backend *backend, int32_t ordinal)
@@ -43,7 +43,8 @@ trib_status tri_backend_with(const struct tri_backend **out, int32_t ordinal)
             return TRIB_OK;
     }
     *out = NULL;
-    return tri_fail(TRIB_ERR_NO_DEVICE, "no backend of this build has a device %d", ordinal);
+    return tri_fail(TRIB_ERR_NO_DEVICE, "no backend of this build has a device %d%s", ordinal,
+                    TRI_NOT_BUILT);
 }
 
 static struct trib_device *find(struct trib_device *from, const struct tri_backend *backend,
