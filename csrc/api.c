@@ -262,6 +262,12 @@ int32_t trib_abort_raised(const trib_abort *handle)
     return handle != NULL && !tri_abort_live(handle);
 }
 
+trib_status trib_abort_status(trib_abort *handle)
+{
+    NEED(handle);
+    return tri_abort_ask(handle);
+}
+
 void trib_abort_release(trib_abort *handle)
 {
     tri_abort_release(handle);

@@ -296,6 +296,14 @@ TRIB_API trib_status trib_abort_raise(trib_abort *handle, const char *reason);
 /** 1 once the communicator has been aborted or has failed, else 0. Any thread. */
 TRIB_API int32_t trib_abort_raised(const trib_abort *handle);
 
+/** TRIB_OK, or why the communicator is over, with the detail: for a watchdog of your own. Errors that
+ *  NCCL has found meanwhile on any rank of this process are asked for, and end the communicator, as
+ *  with trib_comm_status; what only CUDA knows (a kernel's fault) is not, for that might wait for a
+ *  device. Never waits; costs an atomic load once the communicator is over, and well below a
+ *  microsecond a rank before. Any thread at any time, also after the communicator is gone: then it
+ *  says what was the last of it (TRIB_OK for one that was closed in good order). */
+TRIB_API trib_status trib_abort_status(trib_abort *handle);
+
 /** Give one reference back. NULL is allowed. Aborts nothing. */
 TRIB_API void trib_abort_release(trib_abort *handle);
 

@@ -25,11 +25,12 @@ struct trib_abort {
     _Atomic int phase;
     trib_status status;
     char detail[TRI_DETAIL_SIZE];
-    /* Guards word, hook and context: raise uses them, detach clears them. Held while the hook runs,
-     * so that detach cannot return, and the backend cannot free, under a running hook. */
+    /* Guards word, hook, poll and context: raise and ask use them, detach clears them. Held while a
+     * hook runs, so that detach cannot return, and the backend cannot free, under a running one. */
     pthread_mutex_t lock;
     uint32_t *word;
     tri_abort_hook hook;
+    tri_abort_poll poll;
     void *context;
 };
 
@@ -48,6 +49,11 @@ struct trib_abort *tri_abort_create(uint32_t *word, tri_abort_hook hook, void *c
     state->hook = hook;
     state->context = context;
     return state;
+}
+
+void tri_abort_set_poll(struct trib_abort *state, tri_abort_poll poll)
+{
+    state->poll = poll;
 }
 
 struct trib_abort *tri_abort_retain(struct trib_abort *state)
@@ -70,6 +76,7 @@ void tri_abort_detach(struct trib_abort *state)
     pthread_mutex_lock(&state->lock);
     state->word = NULL;
     state->hook = NULL;
+    state->poll = NULL;
     state->context = NULL;
     pthread_mutex_unlock(&state->lock);
 }
@@ -107,6 +114,20 @@ trib_status tri_abort_status(const struct trib_abort *state)
     while (phase != STOPPED) /* a few stores away, on a thread that does not wait */
         phase = atomic_load_explicit(&state->phase, memory_order_acquire);
     return tri_fail(state->status, "%s", state->detail);
+}
+
+trib_status tri_abort_ask(struct trib_abort *state)
+{
+    trib_status found = TRIB_OK;
+    if (tri_abort_live(state)) {
+        pthread_mutex_lock(&state->lock);
+        if (state->poll != NULL)
+            found = state->poll(state->context);
+        pthread_mutex_unlock(&state->lock);
+    }
+    if (found != TRIB_OK)
+        (void)tri_abort_raise(state, found, tri_detail());
+    return tri_abort_status(state);
 }
 
 /* This thread's counter. */

@@ -17,15 +17,23 @@
  * Is never running, nor will it run, once tri_abort_detach has returned. */
 typedef void (*tri_abort_hook)(void *context);
 
+/* Has the engine found an error since? TRIB_OK, or its status with the detail set. Any thread; never
+ * waits, and must not call back into this object. Like the hook, it is not running, nor will it,
+ * once tri_abort_detach has returned. */
+typedef trib_status (*tri_abort_poll)(void *context);
+
 /* A live state with one reference. `word` is memory that the device can read too; it holds 0 and
  * becomes 1 when the communicator stops, before the hook runs. It must outlive tri_abort_detach.
  * NULL when memory is short. */
 struct trib_abort *tri_abort_create(uint32_t *word, tri_abort_hook hook, void *context);
 
+/* With the hook's context. Before anybody else knows the state. */
+void tri_abort_set_poll(struct trib_abort *state, tri_abort_poll poll);
+
 struct trib_abort *tri_abort_retain(struct trib_abort *state); /* returns its argument */
 void tri_abort_release(struct trib_abort *state);              /* NULL allowed */
 
-/* The backend's memory is about to go: forget the word, the hook and its context. Waits for a hook
+/* The backend's memory is about to go: forget the word, the hooks and their context. Waits for one
  * that is running. Idempotent. */
 void tri_abort_detach(struct trib_abort *state);
 
@@ -37,6 +45,9 @@ bool tri_abort_live(const struct trib_abort *state);
 
 /* TRIB_OK while live; afterwards the first status, with this thread's detail set to its words. */
 trib_status tri_abort_status(const struct trib_abort *state);
+
+/* tri_abort_status, after the engine has been asked; an error that it has found stops. Any thread. */
+trib_status tri_abort_ask(struct trib_abort *state);
 
 /* The gate. enter: true if live, and then leave must follow, on the same thread; while a thread is
  * between the two, tri_abort_inside is above 0. Enter never succeeds after raise has returned. */

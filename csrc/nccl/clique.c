@@ -46,6 +46,7 @@ static trib_status create(struct tri_nccl_clique **out)
         free(clique);
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for an abort state");
     }
+    tri_abort_set_poll(clique->state, tri_nccl_on_poll);
     clique->word = word;
     *out = clique;
     return TRIB_OK;

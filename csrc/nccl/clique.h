@@ -129,8 +129,9 @@ void tri_nccl_release(struct tri_nccl_clique *clique);
 /* tri_transport_ops.poll */
 void tri_nccl_poll(struct tri_transport *transport);
 
-/* The abort hook of a clique (reap.c): context is the clique. */
+/* The hooks of a clique's abort state (reap.c, poll.c): context is the clique. */
 void tri_nccl_on_abort(void *context);
+trib_status tri_nccl_on_poll(void *context);
 
 /* Destroy, in the background, a clique in stage DESTROYING on which everything has run (reap.c). */
 void tri_nccl_retire(struct tri_nccl_clique *clique);

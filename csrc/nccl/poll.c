@@ -19,20 +19,35 @@ static cudaError_t ask_stream(cudaStream_t stream)
     return error;
 }
 
-/* Only while the stage is OPEN, and under the lock, so that it stays so: NCCL does not allow the
+/* The first rank of the clique for which NCCL has found an error, and that in `*out`; NULL: none.
+ * Only while the stage is OPEN, and under the lock, so that it stays so: NCCL does not allow the
  * question while another thread aborts the communicator. */
-static ncclResult_t ask_nccl(const struct tri_transport *transport)
+static const struct tri_transport *ask_nccl(struct tri_nccl_clique *clique, ncclResult_t *out)
 {
-    struct tri_nccl_clique *clique = transport->clique;
-    ncclResult_t result = ncclSuccess;
+    const struct tri_transport *rank = NULL;
+    *out = ncclSuccess;
     pthread_mutex_lock(&clique->lock);
-    if (clique->stage == TRI_NCCL_OPEN && transport->comm != NULL) {
-        ncclResult_t asked = ncclCommGetAsyncError(transport->comm, &result);
+    if (clique->stage == TRI_NCCL_OPEN)
+        rank = clique->ranks;
+    for (; rank != NULL; rank = rank->next) {
+        const ncclResult_t asked =
+            rank->comm == NULL ? ncclSuccess : ncclCommGetAsyncError(rank->comm, out);
         if (asked != ncclSuccess)
-            result = asked;
+            *out = asked;
+        if (*out != ncclSuccess)
+            break;
     }
     pthread_mutex_unlock(&clique->lock);
-    return result;
+    return rank;
+}
+
+/* CUDA is not asked: it may wait for a device. */
+trib_status tri_nccl_on_poll(void *context)
+{
+    ncclResult_t result;
+    const struct tri_transport *rank = ask_nccl(context, &result);
+    return rank == NULL ? TRIB_OK
+                        : tri_nccl_fail(result, "work on a stream", rank->rank, rank->device);
 }
 
 /* Inside the gate: until it is left, the reaper does not destroy the stream. Not under the clique's
@@ -43,11 +58,11 @@ static trib_status ask(const struct tri_transport *transport)
     trib_status status = tri_nccl_enter(&scope, transport->device);
     if (status != TRIB_OK)
         return status;
-    const ncclResult_t result = ask_nccl(transport);
-    const cudaError_t error = result == ncclSuccess ? ask_stream(transport->stream) : cudaSuccess;
+    status = tri_nccl_on_poll(transport->clique);
+    const cudaError_t error = status == TRIB_OK ? ask_stream(transport->stream) : cudaSuccess;
     tri_nccl_leave(&scope);
-    if (result != ncclSuccess)
-        return tri_nccl_fail(result, "work on a stream", transport->rank, transport->device);
+    if (status != TRIB_OK)
+        return status;
     if (error == cudaSuccess || error == cudaErrorNotReady)
         return TRIB_OK;
     return tri_nccl_cuda_fail(error, "work on a stream", transport->device);

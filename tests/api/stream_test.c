@@ -502,6 +502,7 @@ static void handles(const char *backend)
     CHECK(null == NULL);
     CHECK_STATUS(trib_abort_raise(NULL, "nobody"), TRIB_ERR_INVALID_ARGUMENT);
     CHECK(trib_abort_raised(NULL) == 0);
+    CHECK_STATUS(trib_abort_status(NULL), TRIB_ERR_INVALID_ARGUMENT);
     team_destroy(&team);
     check_end();
 }

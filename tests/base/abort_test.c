@@ -10,7 +10,7 @@
 
 struct hook {
     uint32_t word;
-    _Atomic int calls;
+    _Atomic int calls, polls;
     struct trib_abort *state;
 };
 
@@ -64,6 +64,36 @@ static void detached(void)
     CHECK(hook.word == 0 && hook.calls == 0);
     CHECK_STATUS(tri_abort_status(second), TRIB_ERR_ABORTED);
     tri_abort_release(second);
+    check_end();
+}
+
+static trib_status found(void *context)
+{
+    struct hook *hook = context;
+    atomic_fetch_add(&hook->polls, 1);
+    return tri_fail(TRIB_ERR_NCCL, "found when asked");
+}
+
+static void asked(void)
+{
+    struct hook hook;
+    check_begin("who asks raises what the engine has found");
+    create(&hook);
+    CHECK_OK(tri_abort_ask(hook.state)); /* no poll: as status */
+    tri_abort_set_poll(hook.state, found);
+    CHECK_STATUS(tri_abort_ask(hook.state), TRIB_ERR_NCCL);
+    CHECK_DETAIL("found when asked");
+    CHECK(hook.calls == 1 && hook.word == 1 && !tri_abort_live(hook.state));
+    CHECK_STATUS(tri_abort_ask(hook.state), TRIB_ERR_NCCL);
+    CHECK(hook.polls == 1); /* who is over is not asked */
+    tri_abort_detach(hook.state);
+    tri_abort_release(hook.state);
+    create(&hook);
+    tri_abort_set_poll(hook.state, found);
+    tri_abort_detach(hook.state);
+    CHECK_OK(tri_abort_ask(hook.state));
+    CHECK(hook.polls == 0);
+    tri_abort_release(hook.state);
     check_end();
 }
 
@@ -143,6 +173,7 @@ int main(void)
 {
     one_raise_counts();
     detached();
+    asked();
     gate();
     crowds();
     return check_finish("abort_test");

@@ -144,10 +144,14 @@ static void before_any_collective(const struct faults *faults)
     if (team_create(&team, faults->backend, faults->size, NULL)) {
         trib_abort *handle = handle_of(&team, 0);
         CHECK(trib_abort_raised(handle) == 0);
+        CHECK_OK(trib_abort_status(handle));
         CHECK_OK(trib_abort_raise(handle, "nothing had begun"));
         CHECK(trib_abort_raised(handle) == 1);
-        trib_abort_release(handle);
         faults_all_aborted(&team, "nothing had begun");
+        team_close(&team);
+        CHECK_STATUS(trib_abort_status(handle), TRIB_ERR_ABORTED); /* it outlives them */
+        CHECK_DETAIL("nothing had begun");
+        trib_abort_release(handle);
     }
     end(&team, faults);
     check_end();

@@ -18,6 +18,8 @@ enum { FAKE_DEVICES = 8, FAKE_RANKS = 16 };
 
 /* Communicators not freed yet. */
 int fake_communicators(void);
+/* What NCCL says from now on when it is asked for the asynchronous errors of rank `rank`. */
+void fake_async_error(int rank, int result);
 /* While true, a CUDA graph is alive that captured every communicator: nothing can be freed. */
 void fake_keep_graph(bool alive);
 /* While held, calls of this kind wait inside; FAKE_EVENT: no event passes; FAKE_RECLAIM: no

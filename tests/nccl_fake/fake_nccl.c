@@ -375,14 +375,23 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     return add(FINALIZE, comm, NULL, NULL);
 }
 
+static ncclResult_t async_errors[FAKE_RANKS];
+
+void fake_async_error(int rank, int result)
+{
+    pthread_mutex_lock(&fake_lock);
+    async_errors[rank] = (ncclResult_t)result;
+    pthread_mutex_unlock(&fake_lock);
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
 {
     pthread_mutex_lock(&fake_lock);
     check(comm);
     if (comm->ending)
         fake_die("a communicator is asked for errors while it is aborted");
+    *out = async_errors[comm->rank];
     pthread_mutex_unlock(&fake_lock);
-    *out = ncclSuccess;
     return ncclSuccess;
 }
 

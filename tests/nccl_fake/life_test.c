@@ -1,6 +1,7 @@
 /* The life of the nccl backend over the fake: open, split, abort, deadlines, close, and races
  * between them. Runs without a GPU, and is meant to be run under the thread and address sanitizers.
  */
+#include <nccl.h>
 #include <stdatomic.h>
 
 #include "csrc/backend.h"
@@ -819,6 +820,78 @@ static void mail_leaves(void)
     end();
 }
 
+/* ---------------------------------------------------------------------------------- a watchdog */
+
+/* Errors that NCCL finds are seen from any thread, of any rank; also when the communicator is gone.
+ */
+static void watchdog(void)
+{
+    const int32_t order[2] = {0, 1};
+    struct tri_transport *ranks[2];
+    struct stage stage;
+    begin(&stage, "a watchdog asks");
+    if (CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS))) {
+        struct trib_abort *handle = tri_abort_retain(state_of(ranks[0]));
+        CHECK_OK(tri_abort_ask(handle));
+        fake_async_error(1, ncclRemoteError);
+        CHECK(tri_abort_live(handle)); /* nobody has asked */
+        CHECK_STATUS(tri_abort_ask(handle), TRIB_ERR_NCCL);
+        CHECK_DETAIL("rank 1");
+        fake_async_error(1, ncclSuccess);
+        CHECK(!tri_abort_live(state_of(ranks[1])));
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(finish(ranks[i], PLENTY_MS));
+        CHECK_STATUS(tri_abort_ask(handle), TRIB_ERR_NCCL);
+        tri_abort_release(handle);
+    }
+    end();
+}
+
+/* Somebody asks all the time while communicators come and go. */
+struct watched {
+    struct trib_abort *_Atomic handle;
+    _Atomic bool over;
+};
+
+static void watched_member(int index, int size, void *argument)
+{
+    struct watched *watched = argument;
+    const int32_t order[2] = {0, 1};
+    struct tri_transport *ranks[2];
+    (void)size;
+    for (int round = 0; index == 0 && round < 50; round++) {
+        if (!CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS)))
+            break;
+        struct trib_abort *old =
+            atomic_exchange(&watched->handle, tri_abort_retain(state_of(ranks[0])));
+        if (round % 2 == 0)
+            stop(ranks[0], "watched");
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(finish(ranks[i], PLENTY_MS));
+        tri_abort_release(old);
+    }
+    if (index == 0)
+        atomic_store(&watched->over, true);
+    while (index != 0 && !atomic_load(&watched->over)) {
+        struct trib_abort *handle = atomic_exchange(&watched->handle, NULL);
+        if (handle == NULL)
+            continue;
+        for (int i = 0; i < 100; i++)
+            (void)tri_abort_ask(handle);
+        tri_abort_release(handle);
+    }
+}
+
+static void watched_lives(void)
+{
+    struct watched watched = {.handle = NULL};
+    struct stage stage;
+    begin(&stage, "a watchdog asks while communicators come and go");
+    check_ranks(2, watched_member, &watched);
+    tri_abort_release(atomic_load(&watched.handle));
+    end();
+}
+
 /* ------------------------------------------------------------------------------- the reaper */
 
 /* Where no thread can be had from the beginning, no communicator is made. */
@@ -973,6 +1046,8 @@ int main(void)
     leaves(1, true, "a rank has left, the others call");
     leaving_races();
     mail_leaves();
+    watchdog();
+    watched_lives();
     abort_without_threads();
     many(true);
     many(false);

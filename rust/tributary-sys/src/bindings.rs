@@ -464,6 +464,8 @@ extern "C" {
     ) -> trib_status;
     #[doc = " 1 once the communicator has been aborted or has failed, else 0. Any thread."]
     pub fn trib_abort_raised(handle: *const trib_abort) -> i32;
+    #[doc = " TRIB_OK, or why the communicator is over, with the detail: for a watchdog of your own. Errors that\n  NCCL has found meanwhile on any rank of this process are asked for, and end the communicator, as\n  with trib_comm_status; what only CUDA knows (a kernel's fault) is not, for that might wait for a\n  device. Never waits; costs an atomic load once the communicator is over, and well below a\n  microsecond a rank before. Any thread at any time, also after the communicator is gone: then it\n  says what was the last of it (TRIB_OK for one that was closed in good order)."]
+    pub fn trib_abort_status(handle: *mut trib_abort) -> trib_status;
     #[doc = " Give one reference back. NULL is allowed. Aborts nothing."]
     pub fn trib_abort_release(handle: *mut trib_abort);
     #[doc = " A group of `size` ranks; rank i is on `devices[i]` (NULL: device i). Devices are distinct.\n  Blocking. Up to 64 ranks on host. `options` may be NULL."]
