@@ -38,22 +38,22 @@ static void release(struct point *point)
         free(point);
 }
 
-/* The point recorded last, with a reference for the caller, or NULL. */
-static struct point *last_point(struct event *event)
+/* Takes a reference to the point recorded last, or NULL. */
+static void take_point(void *object, void *context)
 {
+    struct event *event = object;
+    struct point **out = context;
     pthread_mutex_lock(&event->lock);
-    struct point *point = event->point;
-    if (point != NULL)
-        atomic_fetch_add(&point->references, 1);
+    *out = event->point;
+    if (*out != NULL)
+        atomic_fetch_add(&(*out)->references, 1);
     pthread_mutex_unlock(&event->lock);
-    return point;
 }
 
-/* The event behind a handle of any device. */
-static trib_status find(struct event **out, trib_event handle, const char *operation)
+/* `owner`: the device of the event, any, or -1 if it is no event. */
+static trib_status check_owner(int32_t owner, trib_event handle, const char *operation)
 {
-    *out = handle;
-    if (handle != NULL && tri_registry_device(&events, handle) >= 0)
+    if (owner >= 0)
         return TRIB_OK;
     return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
                     "%s: event %p is not a host event; pass what trib_event_create gave, before it "
@@ -61,13 +61,23 @@ static trib_status find(struct event **out, trib_event handle, const char *opera
                     operation, handle);
 }
 
+/* The point that an event recorded last, with a reference for the caller; NULL if it never did. Any
+ * thread, also while another destroys the event: a point outlives it. */
+static trib_status last_point(struct point **out, trib_event handle, const char *operation)
+{
+    *out = NULL;
+    return check_owner(tri_registry_visit(&events, handle, take_point, out), handle, operation);
+}
+
 trib_status tri_host_event_create(int32_t device, trib_event *out)
 {
     struct event *event = calloc(1, sizeof *event);
     *out = event;
-    if (event != NULL && tri_registry_add(&events, event, sizeof *event, device)) {
+    if (event != NULL) {
         (void)pthread_mutex_init(&event->lock, NULL);
-        return TRIB_OK;
+        if (tri_registry_add(&events, event, sizeof *event, device))
+            return TRIB_OK;
+        pthread_mutex_destroy(&event->lock);
     }
     free(event);
     *out = NULL;
@@ -122,19 +132,19 @@ static struct point *renew(struct event *event, const void *stream)
 
 trib_status tri_host_event_record(int32_t device, trib_event handle, trib_stream stream)
 {
-    struct event *event;
     struct tri_queue *queue = NULL;
-    trib_status status = find(&event, handle, "event_record");
+    const int32_t owner = tri_registry_device(&events, handle);
+    trib_status status = check_owner(owner, handle, "event_record");
     if (status == TRIB_OK)
         status = tri_stream_find(&queue, device, stream, "event_record");
     if (status != TRIB_OK)
         return status;
-    if (tri_registry_device(&events, handle) != device)
+    if (owner != device)
         return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
                         "event_record: event %p is of another device than its stream (%d)", handle,
                         (int)device);
     struct point **item = tri_queue_item(queue, sizeof *item);
-    struct point *point = item == NULL ? NULL : renew(event, queue);
+    struct point *point = item == NULL ? NULL : renew(handle, queue);
     if (point == NULL) {
         if (item != NULL)
             tri_queue_drop(queue, item);
@@ -167,17 +177,14 @@ static void run_await(void *item)
 
 trib_status tri_host_stream_wait_event(int32_t device, trib_event handle, trib_stream stream)
 {
-    struct event *event;
+    struct point *point = NULL;
     struct tri_queue *queue = NULL;
-    trib_status status = find(&event, handle, "stream_wait_event");
+    trib_status status = last_point(&point, handle, "stream_wait_event");
     if (status == TRIB_OK)
         status = tri_stream_find(&queue, device, stream, "stream_wait_event");
-    if (status != TRIB_OK)
-        return status;
-    struct point *point = last_point(event);
-    if (point == NULL || has_passed(point)) {
+    if (status != TRIB_OK || point == NULL || has_passed(point)) {
         release(point);
-        return TRIB_OK;
+        return status;
     }
     struct point **item = tri_queue_item(queue, sizeof *item);
     if (item == NULL) {
@@ -192,24 +199,20 @@ trib_status tri_host_stream_wait_event(int32_t device, trib_event handle, trib_s
 trib_status tri_host_event_wait(int32_t device, trib_event handle)
 {
     (void)device;
-    struct event *event;
-    const trib_status status = find(&event, handle, "event_wait");
-    if (status != TRIB_OK)
-        return status;
-    struct point *point = last_point(event);
+    struct point *point = NULL;
+    const trib_status status = last_point(&point, handle, "event_wait");
     if (point != NULL)
         await(point);
-    return TRIB_OK;
+    return status;
 }
 
 trib_status tri_host_event_query(int32_t device, trib_event handle, bool *out_done)
 {
     (void)device;
-    struct event *event;
-    const trib_status status = find(&event, handle, "event_query");
+    struct point *point = NULL;
+    const trib_status status = last_point(&point, handle, "event_query");
     if (status != TRIB_OK)
         return status;
-    struct point *point = last_point(event);
     *out_done = point == NULL || has_passed(point);
     if (!*out_done)
         tri_stream_kick(point->stream);
@@ -218,25 +221,24 @@ trib_status tri_host_event_query(int32_t device, trib_event handle, bool *out_do
 }
 
 /* When the point recorded last was passed; 0 if that has not happened. */
-static uint64_t time_of(struct event *event)
+static trib_status time_of(uint64_t *out, trib_event handle)
 {
-    struct point *point = last_point(event);
-    const uint64_t time_ns = point != NULL && has_passed(point) ? point->time_ns : 0;
+    struct point *point = NULL;
+    const trib_status status = last_point(&point, handle, "event_elapsed");
+    *out = point != NULL && has_passed(point) ? point->time_ns : 0;
     release(point);
-    return time_ns;
+    return status;
 }
 
 trib_status tri_host_event_elapsed(int32_t device, trib_event start, trib_event end, float *out_ms)
 {
     (void)device;
-    struct event *events_of[2];
-    trib_status status = find(&events_of[0], start, "event_elapsed");
+    uint64_t from = 0, to = 0;
+    trib_status status = time_of(&from, start);
     if (status == TRIB_OK)
-        status = find(&events_of[1], end, "event_elapsed");
+        status = time_of(&to, end);
     if (status != TRIB_OK)
         return status;
-    const uint64_t from = time_of(events_of[0]);
-    const uint64_t to = time_of(events_of[1]);
     if (from == 0 || to == 0)
         return tri_fail(TRIB_ERR_INVALID_USAGE,
                         "event_elapsed: the %s event has not been passed; record it and wait for "

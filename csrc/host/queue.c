@@ -40,7 +40,7 @@ struct tri_queue {
     struct tri_park waiters; /* for done and running */
 
     struct tri_patrolled patrolled;
-    _Atomic uint32_t inside; /* threads in tri_queue_wait, which destroy must not outrun */
+    _Atomic uint32_t inside; /* threads that entered, which destroy must not outrun */
 
     pthread_t worker;
     _Atomic bool called; /* the worker is to look at the queue */
@@ -214,14 +214,12 @@ static void wait_until(struct tri_queue *queue, uint64_t until)
 
 void tri_queue_wait(struct tri_queue *queue)
 {
-    atomic_fetch_add(&queue->inside, 1);
     tri_patrol_waiting(queue, &queue->patrolled);
     const uint64_t until = atomic_load(&queue->queued);
     if (atomic_load(&queue->done) < until) {
         tri_patrol_awaited(&queue->patrolled);
         wait_until(queue, until);
     }
-    atomic_fetch_sub(&queue->inside, 1);
 }
 
 bool tri_queue_done(struct tri_queue *queue)
@@ -251,12 +249,22 @@ trib_status tri_queue_create(struct tri_queue **out)
     return TRIB_OK;
 }
 
+void tri_queue_enter(struct tri_queue *queue)
+{
+    atomic_fetch_add(&queue->inside, 1);
+}
+
+void tri_queue_leave(struct tri_queue *queue)
+{
+    atomic_fetch_sub(&queue->inside, 1);
+}
+
 void tri_queue_destroy(struct tri_queue *queue)
 {
     atomic_store(&queue->closing, true);
     tri_park_wake(&queue->desk);
     pthread_join(queue->worker, NULL);
-    while (atomic_load(&queue->inside) != 0) /* a thread that waited too is on its way out */
+    while (atomic_load(&queue->inside) != 0) /* they are on their way out: all has run */
         sched_yield();
     while (queue->spare != NULL) {
         struct item *item = queue->spare;

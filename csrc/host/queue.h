@@ -2,7 +2,8 @@
  *
  * Every queue has a worker thread, and a thread that waits for a queue runs it itself ("helps")
  * unless another is at it already. So a call that is queued and waited for at once needs no other
- * thread; patrol.h says when the worker is called. Any thread may call any function here. */
+ * thread; patrol.h says when the worker is called. Any thread may call any function here, and wait
+ * and ask between enter and leave even while another destroys the queue. */
 #ifndef TRI_HOST_QUEUE_H
 #define TRI_HOST_QUEUE_H
 
@@ -15,8 +16,11 @@ struct tri_queue;
 
 trib_status tri_queue_create(struct tri_queue **out);
 
-/* After a wait. Nobody may push any more; threads that wait too are waited for. */
+/* After a wait. Nobody may push or enter any more; threads that are inside are waited for. */
 void tri_queue_destroy(struct tri_queue *queue);
+
+void tri_queue_enter(struct tri_queue *queue);
+void tri_queue_leave(struct tri_queue *queue);
 
 /* Pushing is two steps, so that nothing can fail between the caller's bookkeeping and the queue:
  * room for an item of `bytes` bytes, aligned to 16 (NULL when memory is short), then the push.

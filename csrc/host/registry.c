@@ -100,13 +100,22 @@ bool tri_registry_find(struct tri_registry *registry, const void *data, size_t b
     return found;
 }
 
-void tri_registry_visit(struct tri_registry *registry, const void *start, void (*visit)(void *))
+int32_t tri_registry_visit(struct tri_registry *registry, const void *start,
+                           void (*visit)(void *object, void *context), void *context)
 {
     pthread_rwlock_rdlock(&registry->lock);
-    if (start == NULL)
-        for (size_t i = 0; i < registry->count; i++)
-            visit((void *)registry->ranges[i].start);
-    else if (exactly(registry, (uintptr_t)start) != NULL)
-        visit((void *)(uintptr_t)start);
+    const struct tri_extent *at = exactly(registry, (uintptr_t)start);
+    const int32_t device = at == NULL ? -1 : at->device;
+    if (at != NULL)
+        visit((void *)at->start, context);
+    pthread_rwlock_unlock(&registry->lock);
+    return device;
+}
+
+void tri_registry_visit_all(struct tri_registry *registry, void (*visit)(void *object))
+{
+    pthread_rwlock_rdlock(&registry->lock);
+    for (size_t i = 0; i < registry->count; i++)
+        visit((void *)registry->ranges[i].start);
     pthread_rwlock_unlock(&registry->lock);
 }

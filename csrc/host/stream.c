@@ -66,37 +66,66 @@ enum tri_fault tri_host_check_stream(int32_t device, trib_stream stream, size_t 
     return TRI_FAULT_OTHER_DEVICE;
 }
 
+/* `owner`: the device of `stream`, or -1 if it is no stream. */
+static trib_status check_owner(int32_t owner, int32_t device, trib_stream stream,
+                               const char *operation)
+{
+    if (owner == device)
+        return TRIB_OK;
+    if (owner >= 0)
+        return tri_fail(TRIB_ERR_INVALID_STREAM,
+                        "%s: stream %p belongs to host device %d, not to device %d; pass a stream "
+                        "of that device",
+                        operation, stream, (int)owner, (int)device);
+    return tri_fail(TRIB_ERR_INVALID_STREAM,
+                    "%s: %p is not a host stream; pass NULL or what trib_stream_create of host "
+                    "device %d gave, before it is destroyed",
+                    operation, stream, (int)device);
+}
+
 trib_status tri_stream_find(struct tri_queue **out, int32_t device, trib_stream stream,
                             const char *operation)
 {
-    size_t owner = 0;
     *out = stream;
     if (names_default(stream))
         return default_stream(out, device);
-    switch (tri_host_check_stream(device, stream, &owner)) {
-    case TRI_FAULT_NONE:
-        return TRIB_OK;
-    case TRI_FAULT_OTHER_DEVICE:
-        return tri_fail(TRIB_ERR_INVALID_STREAM,
-                        "%s: stream %p belongs to host device %zu, not to device %d; pass a stream "
-                        "of that device",
-                        operation, stream, owner, (int)device);
-    default:
-        return tri_fail(TRIB_ERR_INVALID_STREAM,
-                        "%s: %p is not a host stream; pass NULL or what trib_stream_create of host "
-                        "device %d gave, before it is destroyed",
-                        operation, stream, (int)device);
-    }
+    return check_owner(tri_registry_device(&streams, stream), device, stream, operation);
 }
 
-static void kick(void *stream)
+static void enter(void *stream, void *context)
 {
+    (void)context;
+    tri_queue_enter(stream);
+}
+
+/* tri_stream_find for what any thread may call, also while another destroys the stream. If it
+ * succeeds, tri_queue_leave must follow. */
+static trib_status find_and_enter(struct tri_queue **out, int32_t device, trib_stream stream,
+                                  const char *operation)
+{
+    *out = stream;
+    if (names_default(stream)) {
+        const trib_status status = default_stream(out, device);
+        if (status == TRIB_OK)
+            tri_queue_enter(*out);
+        return status;
+    }
+    const int32_t owner = tri_registry_visit(&streams, stream, enter, NULL);
+    const trib_status status = check_owner(owner, device, stream, operation);
+    if (status != TRIB_OK && owner >= 0)
+        tri_queue_leave(stream);
+    return status;
+}
+
+static void kick(void *stream, void *context)
+{
+    (void)context;
     tri_queue_kick(stream);
 }
 
 void tri_stream_kick(const void *stream)
 {
-    tri_registry_visit(&streams, stream, kick);
+    (void)tri_registry_visit(&streams, stream, kick, NULL);
 }
 
 static void patrol(void *stream)
@@ -106,7 +135,7 @@ static void patrol(void *stream)
 
 void tri_stream_patrol(void)
 {
-    tri_registry_visit(&streams, NULL, patrol);
+    tri_registry_visit_all(&streams, patrol);
 }
 
 /* ----------------------------------------------------------------------- members of the backend */
@@ -122,21 +151,24 @@ trib_status tri_host_stream_create(int32_t device, trib_stream *out)
 trib_status tri_host_stream_wait(int32_t device, trib_stream stream)
 {
     struct tri_queue *queue = NULL;
-    const trib_status status = tri_stream_find(&queue, device, stream, "stream_wait");
-    if (status == TRIB_OK)
-        tri_queue_wait(queue);
-    return status;
+    const trib_status status = find_and_enter(&queue, device, stream, "stream_wait");
+    if (status != TRIB_OK)
+        return status;
+    tri_queue_wait(queue);
+    tri_queue_leave(queue);
+    return TRIB_OK;
 }
 
 trib_status tri_host_stream_query(int32_t device, trib_stream stream, bool *out_done)
 {
     struct tri_queue *queue = NULL;
-    const trib_status status = tri_stream_find(&queue, device, stream, "stream_query");
+    const trib_status status = find_and_enter(&queue, device, stream, "stream_query");
     if (status != TRIB_OK)
         return status;
     *out_done = tri_queue_done(queue);
     if (!*out_done)
         tri_queue_kick(queue);
+    tri_queue_leave(queue);
     return TRIB_OK;
 }
 

@@ -264,6 +264,64 @@ static void events_again(const struct fixture *f)
     CHECK_OK(trib_stream_wait(f->device, f->first));
 }
 
+/* ------------------------------------------------------- waiting for what is being destroyed */
+
+/* Any thread may wait and query, also while the owner destroys: it gets TRIB_OK or, once the object
+ * is gone, is told so. Only on host are handles looked up before they are followed. */
+struct shared {
+    const struct fixture *f;
+    trib_stream stream;
+    trib_event event;
+    int turn; /* how long the owner waits */
+    _Atomic int arrived, gone;
+};
+
+static void use_shared(int index, int size, void *argument)
+{
+    struct shared *shared = argument;
+    trib_device *device = shared->f->device;
+    int32_t out = 0;
+    atomic_fetch_add(&shared->arrived, 1);
+    while (atomic_load(&shared->arrived) < size) {}
+    if (index == 0) {
+        for (volatile int spin = 0; spin < shared->turn * 500; spin++)
+            continue;
+        CHECK_OK(trib_event_destroy(device, shared->event));
+        CHECK_OK(trib_stream_destroy(device, shared->stream));
+        atomic_store(&shared->gone, 1);
+        return;
+    }
+    while (!atomic_load(&shared->gone)) {
+        const trib_status stream = index % 2 == 0
+                                       ? trib_stream_wait(device, shared->stream)
+                                       : trib_stream_query(&out, device, shared->stream);
+        const trib_status event = index % 2 == 0 ? trib_event_wait(device, shared->event)
+                                                 : trib_event_query(&out, device, shared->event);
+        if (!CHECK(stream == TRIB_OK || stream == TRIB_ERR_INVALID_STREAM) ||
+            !CHECK(event == TRIB_OK || event == TRIB_ERR_INVALID_ARGUMENT))
+            break;
+    }
+}
+
+static void nothing(void *argument)
+{
+    (void)argument;
+}
+
+static void destroyed_while_awaited(const struct fixture *f)
+{
+    const int rounds = getenv("TRIB_TEST_QUICK") == NULL ? 1000 : 300;
+    for (int round = 0; round < rounds; round++) {
+        struct shared shared = {.f = f, .turn = round % 20};
+        if (!CHECK_OK(trib_stream_create(&shared.stream, f->device)) ||
+            !CHECK_OK(trib_event_create(&shared.event, f->device)))
+            return;
+        CHECK_OK(trib_stream_submit(f->device, nothing, NULL, shared.stream));
+        CHECK_OK(trib_event_record(f->device, shared.event, shared.stream));
+        check_ranks(3, use_shared, &shared);
+    }
+}
+
 static void rest(void *argument)
 {
     check_sleep_ms(*(int *)argument);
@@ -308,6 +366,11 @@ static void streams(const char *backend)
     for (size_t i = 0; i < sizeof cases / sizeof *cases && good; i++) {
         check_begin("%s: %s", backend, cases[i].name);
         cases[i].body(&f);
+        check_end();
+    }
+    if (strcmp(backend, "host") == 0) {
+        check_begin("%s: destroyed while others wait and ask", backend);
+        destroyed_while_awaited(&f);
         check_end();
     }
     check_begin("%s: many threads wait for a stream", backend);
