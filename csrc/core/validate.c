@@ -158,6 +158,28 @@ trib_status tri_check_memory(const struct trib_comm *comm, int operation,
                : ask(comm, operation, argument, data, bytes, &reach);
 }
 
+size_t tri_known_bytes(const struct trib_comm *comm, const void *data)
+{
+    size_t found = 0;
+    if ((comm->flags & TRIB_UNCHECKED) != 0 ||
+        comm->backend->device->check_buffer(comm->device, data, 1, &found) != TRI_FAULT_NONE)
+        return 0;
+    return found;
+}
+
+trib_status tri_check_block(const struct trib_comm *comm, int operation,
+                            struct tri_argument argument, const void *data, size_t known,
+                            size_t offset, size_t bytes)
+{
+    const char *block = (const char *)data + offset;
+    if (offset <= known && bytes <= known - offset)
+        return TRIB_OK;
+    const trib_status status = tri_check_memory(comm, operation, argument, block, bytes);
+    if (status != TRIB_OK || known == 0 || tri_known_bytes(comm, block) != 0)
+        return status;
+    return bad_memory(comm, operation, argument, data, offset + bytes, TRI_FAULT_TOO_SHORT, known);
+}
+
 struct side {
     struct tri_argument argument;
     const void *data;

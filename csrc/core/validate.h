@@ -36,5 +36,12 @@ trib_status tri_check_buffer(const struct trib_comm *comm, int operation,
 /* The backend's word on memory; does nothing with TRIB_UNCHECKED. bytes > 0. */
 trib_status tri_check_memory(const struct trib_comm *comm, int operation,
                              struct tri_argument argument, const void *data, size_t bytes);
+/* The same of a block, `offset` bytes from `data` on. It may lie in another allocation than `data`,
+ * but if `data` lies in one, `known` bytes before its end, the block may not lie in none. */
+trib_status tri_check_block(const struct trib_comm *comm, int operation,
+                            struct tri_argument argument, const void *data, size_t known,
+                            size_t offset, size_t bytes);
+/* Bytes from `data` to the end of its allocation; 0 if the backend does not know of any. */
+size_t tri_known_bytes(const struct trib_comm *comm, const void *data);
 
 #endif

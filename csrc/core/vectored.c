@@ -34,6 +34,8 @@ static trib_status check_side(const struct trib_comm *comm, int operation, const
 {
     const struct tri_argument argument = {side->name, TRI_NO_INDEX};
     const size_t element = trib_dtype_size(dtype);
+    size_t known = 0;
+    bool asked = false;
     for (int32_t i = 0; i < comm->size; i++) {
         const size_t count = side->counts[i], offset = side->offsets[i];
         if (count == 0)
@@ -42,9 +44,12 @@ static trib_status check_side(const struct trib_comm *comm, int operation, const
         const size_t last = count > SIZE_MAX - offset ? SIZE_MAX : offset + count;
         trib_status status =
             tri_check_buffer(comm, operation, argument, side->data, last, 1, dtype, &extent);
+        if (status == TRIB_OK && !asked)
+            known = tri_known_bytes(comm, side->data);
+        asked = true;
         if (status == TRIB_OK) /* by itself: what lies between two blocks is not touched */
-            status = tri_check_memory(comm, operation, argument,
-                                      (const char *)side->data + offset * element, count * element);
+            status = tri_check_block(comm, operation, argument, side->data, known,
+                                     offset * element, count * element);
         if (status != TRIB_OK)
             return status;
         const uintptr_t begin = (uintptr_t)side->data + offset * element;

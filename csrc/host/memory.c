@@ -126,9 +126,6 @@ enum tri_fault tri_host_check_buffer(int32_t device, const void *data, size_t by
         *found = (size_t)range.device;
         return TRI_FAULT_OTHER_DEVICE;
     }
-    const size_t left = range.bytes - ((uintptr_t)data - range.start);
-    if (left >= bytes)
-        return TRI_FAULT_NONE;
-    *found = left;
-    return TRI_FAULT_TOO_SHORT;
+    *found = range.bytes - ((uintptr_t)data - range.start);
+    return *found >= bytes ? TRI_FAULT_NONE : TRI_FAULT_TOO_SHORT;
 }

@@ -302,6 +302,24 @@ static trib_status allv(const struct bad *bad, const void *send, void *recv,
                           received->offsets, TRIB_F32, bad->stream);
 }
 
+/* A block far beyond the allocation of its buffer, where no other is. The batch fails at its end. */
+static void beyond(const struct bad *bad)
+{
+    const struct vector good = good_vector(bad);
+    for (int block = 0; block < bad->team.size; block++) {
+        struct vector vector = good;
+        vector.offsets[block] = (size_t)1 << 42;
+        CHECK_OK(trib_batch_begin(bad->comm));
+        REFUSED(gatherv(bad, bad->a, bad->b, &vector, TRIB_F32), TRIB_ERR_INVALID_BUFFER,
+                "trib_allgatherv", "recv");
+        REFUSED(allv(bad, bad->a, bad->b, &vector, &good), TRIB_ERR_INVALID_BUFFER,
+                "trib_alltoallv", "send");
+        REFUSED(allv(bad, bad->a, bad->b, &good, &vector), TRIB_ERR_INVALID_BUFFER,
+                "trib_alltoallv", "recv");
+        CHECK_STATUS(trib_batch_end(bad->comm), TRIB_ERR_INVALID_BUFFER);
+    }
+}
+
 static void bad_allv(const struct bad *bad)
 {
     static const char name[] = "trib_alltoallv";
@@ -332,6 +350,7 @@ void bad_vectors(const struct bad *bad)
     empty_blocks(bad);
     if (bad->foreign != NULL)
         apart(bad);
+    beyond(bad);
     bad_allv(bad);
     REFUSED(trib_send(bad->comm, bad->a, 4, TRIB_F32, bad->rank, bad->stream),
             TRIB_ERR_INVALID_USAGE, "trib_send", "batch");
