@@ -59,25 +59,10 @@ static struct tri_kept kept_of(struct trib_sparse *sparse)
                                            : sparse->algorithm->kept(sparse->own);
 }
 
-/* The same from a lay-out that is only measured: `own` may be in a run's hands. */
-static struct tri_kept measure_kept(const struct trib_sparse *sparse)
-{
-    const struct tri_algorithm *algorithm = sparse->algorithm;
-    struct tri_kept kept = {.device = NULL};
-    struct tri_arena arena = {.base = NULL};
-    void *own = algorithm->kept == NULL ? NULL : calloc(1, algorithm->own_bytes);
-    if (own != NULL) {
-        algorithm->lay_out(own, &arena, &sparse->shape);
-        kept = algorithm->kept(own);
-    }
-    free(own);
-    return kept;
-}
-
+/* Of numbers alone: the algorithm's memory may be in a run's hands. */
 static struct head head_of(const struct trib_sparse *sparse)
 {
     const struct tri_shape *shape = &sparse->shape;
-    const struct tri_kept kept = measure_kept(sparse);
     struct head head = {
         .version = VERSION,
         .in_place = shape->in_place,
@@ -88,8 +73,8 @@ static struct head head_of(const struct trib_sparse *sparse)
         .k = shape->k,
         .chunk = shape->chunk,
         .residual = shape->in_place ? 0 : shape->count * trib_dtype_size(shape->acc),
-        .device = kept.device_bytes,
-        .host = kept.host_bytes,
+        .device = sparse->needs.kept_device,
+        .host = sparse->needs.kept_host,
     };
     memcpy(head.magic, magic, sizeof magic);
     (void)snprintf(head.algorithm, sizeof head.algorithm, "%s", sparse->algorithm->name);

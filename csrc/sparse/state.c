@@ -70,14 +70,19 @@ static size_t own_bytes(void)
     return bytes;
 }
 
-/* Bytes of the block that depends on k. */
-static trib_status room_bytes(size_t *out, const struct tri_backend *backend,
-                              const struct tri_algorithm *algorithm, const struct tri_shape *shape)
+static trib_status measure(struct tri_needs *out, const struct tri_backend *backend,
+                           const struct tri_algorithm *algorithm, const struct tri_shape *shape)
 {
     void *scratch, *own = calloc(1, algorithm->own_bytes + 1);
+    *out = (struct tri_needs){.room = 0};
     if (own == NULL)
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory to lay out \"%s\"", algorithm->name);
-    *out = lay_out(backend->kernels->sparse, algorithm, shape, own, NULL, &scratch);
+    out->room = lay_out(backend->kernels->sparse, algorithm, shape, own, NULL, &scratch);
+    if (algorithm->kept != NULL) {
+        const struct tri_kept kept = algorithm->kept(own);
+        out->kept_device = kept.device_bytes;
+        out->kept_host = kept.host_bytes;
+    }
     free(own);
     return TRIB_OK;
 }
@@ -100,14 +105,15 @@ trib_status tri_sparse_bytes(uint64_t *out, const struct trib_comm *comm, size_t
                              trib_dtype dtype, const trib_sparse_options *options)
 {
     struct tri_sparse_settings settings;
-    size_t room = 0;
+    struct tri_needs needs;
     trib_status status =
         tri_sparse_settings_read(&settings, comm, TRI_SPARSE_BYTES, count, dtype, options);
     if (status != TRIB_OK)
         return status;
     const struct tri_choice choice = choose(&settings, comm);
-    status = room_bytes(&room, comm->backend, choice.algorithm, &settings.shape);
-    *out = kept_bytes(&settings.shape) + room;
+    status = measure(&needs, comm->backend, choice.algorithm, &settings.shape);
+    if (status == TRIB_OK)
+        *out = kept_bytes(&settings.shape) + needs.room;
     return status;
 }
 
@@ -174,7 +180,7 @@ static trib_status allocate(struct trib_sparse *sparse)
     trib_status status = tri_workspace_open(memory, sparse->backend->device, sparse->device,
                                             sizeof(struct tri_tally));
     if (status == TRIB_OK)
-        status = room_bytes(&sparse->room_bytes, sparse->backend, sparse->algorithm, shape);
+        status = measure(&sparse->needs, sparse->backend, sparse->algorithm, shape);
     if (status == TRIB_OK)
         status = tri_workspace_add(memory, kept_bytes(shape));
     if (status != TRIB_OK)
@@ -185,6 +191,7 @@ static trib_status allocate(struct trib_sparse *sparse)
     sparse->words = (struct tri_sparse_words *)(void *)kept;
     for (size_t i = 0; i < 2 && !shape->in_place; i++)
         sparse->residual[i] = kept + ALIGN + i * residual_bytes(shape);
+    sparse->room_bytes = sparse->needs.room;
     status = tri_workspace_add(memory, sparse->room_bytes);
     sparse->room = status == TRIB_OK ? memory->blocks->data : NULL;
     return status;
@@ -318,17 +325,17 @@ struct change {
     struct tri_sparse_settings settings;
     struct tri_choice choice;
     uint32_t signature;
-    size_t room_bytes;
+    struct tri_needs needs;
     void *room; /* NULL: the old one is large enough */
 };
 
 static trib_status plan(struct change *out, struct trib_sparse *sparse)
 {
-    trib_status status = room_bytes(&out->room_bytes, sparse->backend, out->choice.algorithm,
-                                    &out->settings.shape);
-    if (status != TRIB_OK || out->room_bytes <= sparse->room_bytes)
+    trib_status status =
+        measure(&out->needs, sparse->backend, out->choice.algorithm, &out->settings.shape);
+    if (status != TRIB_OK || out->needs.room <= sparse->room_bytes)
         return status;
-    status = tri_workspace_add(&sparse->memory, out->room_bytes);
+    status = tri_workspace_add(&sparse->memory, out->needs.room);
     if (status == TRIB_OK)
         out->room = sparse->memory.blocks->data;
     return status;
@@ -345,8 +352,9 @@ static void take_over(struct trib_sparse *sparse, const struct change *change)
     if (change->room != NULL) {
         tri_workspace_remove(&sparse->memory, sparse->room);
         sparse->room = change->room;
-        sparse->room_bytes = change->room_bytes;
+        sparse->room_bytes = change->needs.room;
     }
+    sparse->needs = change->needs;
     sparse->settings = change->settings;
     sparse->shape = change->settings.shape;
     sparse->algorithm = change->choice.algorithm;

@@ -17,6 +17,12 @@ struct tri_sparse_words {
     uint32_t current, decision, outcome, overflow, selected, delivered, fallbacks, zero, one, all;
 };
 
+/* What follows from algorithm and shape, in bytes. */
+struct tri_needs {
+    size_t room;                   /* the block that depends on k */
+    size_t kept_device, kept_host; /* what an export takes along besides the residual */
+};
+
 struct trib_sparse {
     /* the caller's thread */
     struct trib_comm *comm;
@@ -24,6 +30,7 @@ struct trib_sparse {
     char reason[160];                    /* why auto chose; "" */
     struct tri_workspace memory;         /* two blocks: what stays, and what depends on k */
     size_t room_bytes;                   /* of the second */
+    struct tri_needs needs;              /* with k as it is now */
     uint64_t step;                       /* calls queued since creation or reset */
 
     /* runs */

@@ -142,11 +142,64 @@ static void fail_in_turn(const char *name, trib_status (*call)(struct desk *desk
     check_end();
 }
 
+/* --------------------------------------------------------------------------------------- exports */
+
+/* What allocation `at` fails in tells the same size, and writes a whole export or none; never beyond. */
+static bool export_fails_at(struct desk *desk, int at, uint64_t expected)
+{
+    enum { BEYOND = 4096 };
+    bool any = false;
+    until_failure = at;
+    const uint64_t bytes = trib_sparse_export_bytes(desk->sparse);
+    until_failure = -1;
+    CHECK_MSG(bytes == expected, "%llu bytes, %llu before", (unsigned long long)bytes,
+              (unsigned long long)expected);
+    char *data = malloc((size_t)bytes + BEYOND);
+    if (data == NULL)
+        abort();
+    memset(data, 0x5a, (size_t)bytes + BEYOND);
+    any = failed;
+    failed = false;
+    until_failure = at;
+    const trib_status status = trib_sparse_export(desk->sparse, data, (size_t)bytes, desk->stream);
+    until_failure = -1;
+    if (status == TRIB_OK)
+        CHECK_OK(trib_sparse_import(desk->sparse, data, (size_t)bytes, 0, desk->stream));
+    else
+        CHECK_STATUS(status, failed ? TRIB_ERR_OUT_OF_MEMORY : TRIB_OK);
+    for (size_t i = 0; i < BEYOND; i++)
+        CHECK(data[bytes + i] == 0x5a);
+    free(data);
+    any = any || failed;
+    failed = false;
+    return any;
+}
+
+static void exports(int rank, int size, void *team)
+{
+    static const char *const names[] = {"topka", "topkaopt", "oktopk"};
+    struct desk desk;
+    (void)size;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        trib_sparse_options options = desk_options(names[i], 4, 0);
+        options.constants = "vgg";
+        if (!desk_open(&desk, team, rank, &options))
+            return;
+        desk_fill(&desk, 0, 100, 1);
+        CHECK_OK(desk_call(&desk));
+        const uint64_t bytes = trib_sparse_export_bytes(desk.sparse);
+        for (int at = 0; export_fails_at(&desk, at, bytes) && at < MOST;)
+            at++;
+        desk_close(&desk);
+    }
+}
+
 int main(void)
 {
     fail_in_turn("sparse_create", make, true, 0);
     fail_in_turn("sparse_set_k", larger_k, false, 0);
     fail_in_turn("sparse_set_density", density, false, 0);
     fail_in_turn("a matched barrier", matched, true, TRIB_MATCH);
+    desk_ranks("host", 1, NULL, exports, "each allocation of an export fails in turn");
     return check_finish("no_memory_test");
 }
