@@ -631,9 +631,9 @@ trib_status trib_sparse_bytes(uint64_t *out, const trib_comm *comm, size_t count
 trib_status trib_sparse_create(trib_sparse **out, trib_comm *comm, size_t count, trib_dtype dtype,
                                const trib_sparse_options *options)
 {
-    NEED(out);
-    *out = NULL;
-    NEED(comm);
+    if (out != NULL)
+        *out = NULL;
+    NEED(comm); /* `out` is refused where the other ranks are told */
     return tri_sparse_create(out, comm, count, dtype, options);
 }
 
@@ -711,8 +711,7 @@ trib_status trib_sparse_export(trib_sparse *sparse, void *out, size_t bytes, tri
 trib_status trib_sparse_import(trib_sparse *sparse, const void *data, size_t bytes, int32_t add,
                                trib_stream stream)
 {
-    NEED(sparse);
-    NEED(data);
+    NEED(sparse); /* `data` as `out` of trib_sparse_create */
     return tri_sparse_import(sparse, data, bytes, add != 0, stream);
 }
 

@@ -750,16 +750,20 @@ TRIB_API trib_status trib_sparse_statistics_get(trib_sparse_statistics *out, tri
 TRIB_API uint64_t trib_sparse_export_bytes(const trib_sparse *sparse);
 
 /** Write what a later import needs (residual, thresholds, schedule) to host memory. Blocking. In place
- *  there is no residual in it: it is the caller's. */
+ *  there is no residual in it: it is the caller's. The schedule counts the calls that this rank has
+ *  queued, also those that were not finite or were aborted. */
 TRIB_API trib_status trib_sparse_export(trib_sparse *sparse, void *out, size_t bytes,
                                         trib_stream stream);
 
 /** Take over an export of a state of the same count and residual type, of any algorithm, k and number
- *  of ranks. `add` 1: its residual is added to the one that is there, so that the residuals of ranks
- *  that are gone can be given to those that stay. `add` 0: thresholds and schedule come with it if
- *  algorithm, k and number of ranks are the same, and begin anew if not; every rank does it at the
- *  same point. Blocking. TRIB_ERR_INVALID_ARGUMENT for anything that is not such an export, and
- *  nothing is changed. */
+ *  of ranks. Blocking. TRIB_ERR_INVALID_ARGUMENT for anything that is not such an export, and nothing is
+ *  changed.
+ *  `add` 0: a call of all ranks, as trib_sparse_create is: if one of them is refused, the others return
+ *  TRIB_ERR_MISMATCH. Thresholds and schedule come with it if algorithm, k, chunk and number of ranks are
+ *  the same on all ranks, and begin anew on all if not. The schedule goes on with the smallest of the
+ *  ranks', for after an abort not all may have queued as many calls.
+ *  `add` 1: a call of this rank alone. The residual is added to the one that is there, so that the
+ *  residuals of ranks that are gone can be given to those that stay; thresholds and schedule stay. */
 TRIB_API trib_status trib_sparse_import(trib_sparse *sparse, const void *data, size_t bytes,
                                         int32_t add, trib_stream stream);
 

@@ -13,6 +13,7 @@
 /* What ranks send each other. */
 struct vote {
     struct tri_proposal proposal;
+    uint64_t number;  /* of which all get to know the smallest */
     int32_t status;   /* of the rank's own part */
     uint32_t refused; /* 1: there is no proposal, and `status` is why */
 };
@@ -165,16 +166,20 @@ static trib_status count(const struct trib_comm *comm, const struct vote *votes,
     return TRIB_OK;
 }
 
-static trib_status poll_ranks(struct trib_comm *comm, const struct vote *own, trib_stream stream)
+static trib_status poll_ranks(struct trib_comm *comm, struct vote *own, trib_stream stream)
 {
     const int operation = own->proposal.operation;
     struct vote votes[TRI_MAX_LISTS];
     const trib_status status = tri_exchange(comm, operation, own, sizeof *own, votes, stream);
-    return status == TRIB_OK && own->status == TRIB_OK ? count(comm, votes, operation) : status;
+    if (status != TRIB_OK || own->status != TRIB_OK)
+        return status;
+    for (int32_t rank = 0; rank < comm->size; rank++)
+        own->number = votes[rank].number < own->number ? votes[rank].number : own->number;
+    return count(comm, votes, operation);
 }
 
 /* What this rank itself has to say comes first, whatever the others do. */
-static trib_status cast_vote(struct trib_comm *comm, const struct vote *own, trib_stream stream)
+static trib_status cast_vote(struct trib_comm *comm, struct vote *own, trib_stream stream)
 {
     char detail[TRI_DETAIL_SIZE];
     (void)snprintf(detail, sizeof detail, "%s", own->status == TRIB_OK ? "" : tri_detail());
@@ -183,17 +188,20 @@ static trib_status cast_vote(struct trib_comm *comm, const struct vote *own, tri
 }
 
 trib_status tri_agree(struct trib_comm *comm, const struct tri_proposal *proposal, trib_status own,
-                      trib_stream stream)
+                      uint64_t *least, trib_stream stream)
 {
-    const struct vote vote = {.proposal = *proposal, .status = own};
-    return cast_vote(comm, &vote, stream);
+    struct vote vote = {
+        .proposal = *proposal, .number = least == NULL ? 0 : *least, .status = own};
+    const trib_status status = cast_vote(comm, &vote, stream);
+    if (status == TRIB_OK && least != NULL)
+        *least = vote.number;
+    return status;
 }
 
 trib_status tri_agree_refused(struct trib_comm *comm, int operation, trib_status why,
                               trib_stream stream)
 {
-    const struct vote vote = {
-        .proposal = {.operation = operation}, .status = why, .refused = 1};
+    struct vote vote = {.proposal = {.operation = operation}, .status = why, .refused = 1};
     return cast_vote(comm, &vote, stream);
 }
 
@@ -216,4 +224,35 @@ trib_status tri_agree_hosts(struct trib_comm *comm, trib_stream stream)
     }
     comm->hosts = hosts;
     return TRIB_OK;
+}
+
+/* ----------------------------------------------------------------------------------------- meetings */
+
+/* With TRIB_MATCH: is the same function called everywhere? What it is given is compared after that,
+ * always. */
+static trib_status match(struct trib_comm *comm, int operation, trib_stream stream)
+{
+    const struct tri_call call = {.count = 0};
+    const struct tri_signature signature = tri_signature(operation, &call, 0);
+    return (comm->flags & TRIB_MATCH) == 0 ? TRIB_OK : tri_match(comm, &signature, stream);
+}
+
+trib_status tri_agree_meet(struct trib_comm *comm, int operation,
+                           trib_status (*call)(void *argument, trib_stream stream), void *argument)
+{
+    const struct tri_device_ops *device = comm->backend->device;
+    trib_stream stream = NULL;
+    trib_status status = tri_comm_usable(comm, operation);
+    if (status != TRIB_OK)
+        return status;
+    status = device->stream_create(comm->device, &stream);
+    if (status != TRIB_OK) { /* the others wait for this rank */
+        (void)tri_abort_raise(comm->state, status, tri_detail());
+        return status;
+    }
+    status = match(comm, operation, stream);
+    if (status == TRIB_OK)
+        status = call(argument, stream);
+    (void)device->stream_destroy(comm->device, stream);
+    return status;
 }

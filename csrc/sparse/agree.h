@@ -1,4 +1,4 @@
-/* What all ranks must have in common before a state is made or its k is set. The calls here end on all
+/* What all ranks must have in common before a state is made, its k is set or it imports. The calls here end on all
  * ranks: a rank that cannot make its part, or does not come in time, ends the communicator (exchange.h). */
 #ifndef TRI_SPARSE_AGREE_H
 #define TRI_SPARSE_AGREE_H
@@ -26,10 +26,17 @@ struct tri_proposal tri_proposal_of(const struct tri_sparse_settings *settings,
 /* Of a state: what travels in every header. */
 uint32_t tri_proposal_signature(const struct tri_proposal *proposal);
 
+/* A call of all ranks, blocking: `call(argument, stream)` on a stream of its own, with TRIB_MATCH after
+ * all ranks were found to make it. Whatever one rank alone may be refused is found out in `call`, and
+ * told to the others by tri_agree_refused: so none waits for a rank that has gone. */
+trib_status tri_agree_meet(struct trib_comm *comm, int operation,
+                           trib_status (*call)(void *argument, trib_stream stream), void *argument);
+
 /* A call of all ranks, blocking, on `stream`. TRIB_OK if all propose the same and could all do their
- * part: `own` is how that went here, and is returned if it is a failure. */
+ * part: `own` is how that went here, and is returned if it is a failure. `*least` (NULL allowed) becomes
+ * the smallest of the ranks'. */
 trib_status tri_agree(struct trib_comm *comm, const struct tri_proposal *proposal, trib_status own,
-                      trib_stream stream);
+                      uint64_t *least, trib_stream stream);
 
 /* The same call by a rank that has nothing to propose, since what it was called with is refused for the
  * reason `why`, which is returned; those who do propose get TRIB_ERR_MISMATCH. */

@@ -2,8 +2,8 @@
  *
  * An export is a head, the residual (none in place), and what the algorithm keeps. The residual fits
  * any state of the same count and type. What the algorithm keeps, and the place in its schedule, are
- * taken over where algorithm, k, chunk and number of ranks are the same, which all ranks see alike;
- * elsewhere the schedule begins anew. */
+ * taken over if algorithm, k, chunk and number of ranks are the same on all ranks; if not, the schedule
+ * begins anew on all of them. */
 #include "csrc/sparse/snapshot.h"
 
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #include "csrc/base/types.h"
 #include "csrc/core/issue.h"
 #include "csrc/core/validate.h"
+#include "csrc/sparse/agree.h"
 
 enum { VERSION = 1, PART_ALIGN = 16, PIECE = 1 << 20 };
 static const char magic[8] = {'T', 'R', 'I', 'B', 'S', 'P', 'A', 'R'};
@@ -246,50 +247,96 @@ static trib_status add_residual(const struct trib_sparse *sparse, char *residual
     return status;
 }
 
-static bool same_schedule(const struct trib_sparse *sparse, const struct head *head,
-                          const struct tri_kept *kept)
+/* What a caller passes. */
+struct import {
+    struct trib_sparse *sparse;
+    const char *data;
+    size_t bytes;
+    trib_stream stream;
+};
+
+static bool same_schedule(const struct trib_sparse *sparse, const struct head *head)
 {
     const struct tri_shape *shape = &sparse->shape;
     return strncmp(head->algorithm, sparse->algorithm->name, sizeof head->algorithm) == 0 &&
            head->k == shape->k && head->chunk == shape->chunk && head->size == shape->size &&
-           head->device == kept->device_bytes && head->host == kept->host_bytes;
+           head->device == sparse->needs.kept_device && head->host == sparse->needs.kept_host;
 }
 
+/* Step 0 means that nothing of it has been run: the schedule begins anew. */
 static trib_status take_schedule(struct trib_sparse *sparse, const struct head *head,
-                                 const char *data, trib_stream stream)
+                                 const char *data, uint64_t step, trib_stream stream)
 {
     tri_sparse_lay_out(sparse);
-    const struct tri_kept kept = kept_of(sparse);
-    sparse->step = 0;
-    if (!same_schedule(sparse, head, &kept))
+    sparse->step = step;
+    if (step == 0)
         return TRIB_OK;
+    const struct tri_kept kept = kept_of(sparse);
     const trib_status status =
         fetch(sparse, kept.device, data + device_at(head), kept.device_bytes, stream);
-    if (status != TRIB_OK)
-        return status;
-    if (kept.host_bytes != 0)
+    if (status == TRIB_OK && kept.host_bytes != 0)
         memcpy(kept.host, data + host_at(head), kept.host_bytes);
-    sparse->step = head->step;
-    return TRIB_OK;
+    return status;
 }
 
-trib_status tri_sparse_import(struct trib_sparse *sparse, const void *data, size_t bytes, bool add,
-                              trib_stream stream)
+static trib_status read_import(struct head *head, const struct import *import)
 {
-    const char *from = data;
+    const struct trib_sparse *sparse = import->sparse;
+    if (import->data == NULL)
+        return fail(sparse, TRI_SPARSE_IMPORT, "`data` is NULL");
+    const trib_status status = tri_check_stream(sparse->comm, TRI_SPARSE_IMPORT, import->stream);
+    return status != TRIB_OK ? status : check_import(sparse, head, import->data, import->bytes);
+}
+
+/* All ranks take over the same schedule: it counts calls that were queued, and where calls were aborted
+ * not all ranks may have queued as many. */
+static trib_status replace(void *argument, trib_stream meeting)
+{
+    const struct import *import = argument;
+    struct trib_sparse *sparse = import->sparse;
+    struct trib_comm *comm = sparse->comm;
+    const struct tri_choice now = {.algorithm = sparse->algorithm};
+    const struct tri_proposal proposal =
+        tri_proposal_of(&sparse->settings, &now, TRI_SPARSE_IMPORT, sparse->number);
     char *residual = NULL;
     struct head head;
-    trib_status status = tri_check_stream(sparse->comm, TRI_SPARSE_IMPORT, stream);
+    trib_status status = tri_sparse_ready(sparse, TRI_SPARSE_IMPORT);
     if (status == TRIB_OK)
-        status = check_import(sparse, &head, from, bytes);
-    if (status == TRIB_OK)
-        status = find_residual(sparse, &residual, stream);
+        status = read_import(&head, import);
+    if (status != TRIB_OK)
+        return tri_agree_refused(comm, TRI_SPARSE_IMPORT, status, meeting);
+    uint64_t step = same_schedule(sparse, &head) ? head.step : 0;
+    status = find_residual(sparse, &residual, import->stream);
+    status = tri_agree(comm, &proposal, status, &step, meeting);
     if (status != TRIB_OK)
         return status;
-    if (add)
-        return add_residual(sparse, residual, from + residual_at(), (size_t)head.residual, stream);
-    status = fetch(sparse, residual, from + residual_at(), (size_t)head.residual, stream);
-    return status != TRIB_OK ? status : take_schedule(sparse, &head, from, stream);
+    status = fetch(sparse, residual, import->data + residual_at(), (size_t)head.residual,
+                   import->stream);
+    if (status == TRIB_OK)
+        status = take_schedule(sparse, &head, import->data, step, import->stream);
+    if (status != TRIB_OK) /* the others have theirs */
+        (void)tri_abort_raise(comm->state, status, tri_detail());
+    return status;
+}
+
+/* This rank alone. */
+static trib_status add(const struct import *import)
+{
+    char *residual = NULL;
+    struct head head;
+    trib_status status = read_import(&head, import);
+    if (status == TRIB_OK)
+        status = find_residual(import->sparse, &residual, import->stream);
+    return status != TRIB_OK ? status
+                             : add_residual(import->sparse, residual, import->data + residual_at(),
+                                            (size_t)head.residual, import->stream);
+}
+
+trib_status tri_sparse_import(struct trib_sparse *sparse, const void *data, size_t bytes, bool adds,
+                              trib_stream stream)
+{
+    struct import import = {sparse, data, bytes, stream};
+    return adds ? add(&import) : tri_agree_meet(sparse->comm, TRI_SPARSE_IMPORT, replace, &import);
 }
 
 /* --------------------------------------------------------------------------------------- reset */

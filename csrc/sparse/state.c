@@ -8,7 +8,6 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/types.h"
 #include "csrc/core/batch.h"
-#include "csrc/core/match.h"
 #include "csrc/core/validate.h"
 #include "csrc/sparse/agree.h"
 
@@ -244,78 +243,62 @@ static void discard(struct trib_sparse *sparse)
     tri_workspace_close(&memory);
 }
 
-/* With TRIB_MATCH: is the same function called everywhere? What it is given is compared after that,
- * always. */
-static trib_status match(struct trib_comm *comm, int operation, trib_stream stream)
-{
-    const struct tri_call call = {.count = 0};
-    const struct tri_signature signature = tri_signature(operation, &call, 0);
-    return (comm->flags & TRIB_MATCH) == 0 ? TRIB_OK : tri_match(comm, &signature, stream);
-}
-
 /* What a caller asks for. */
 struct request {
+    struct trib_sparse **out;
+    struct trib_comm *comm;
     size_t count;
     trib_dtype dtype;
     const trib_sparse_options *options;
 };
 
-/* Everything that one rank alone may be refused comes after the first call of all ranks, and goes into
- * the last one: so none waits for a rank that has gone. */
-static trib_status create(struct trib_sparse **out, struct trib_comm *comm,
-                          const struct request *request, trib_stream stream)
+static trib_status read_request(struct tri_sparse_settings *settings, const struct request *request)
 {
+    const struct trib_sparse nobody = {.comm = request->comm};
+    trib_status status = tri_sparse_ready(&nobody, TRI_SPARSE_CREATE);
+    if (status == TRIB_OK && request->out == NULL)
+        status = tri_fail_call(request->comm, TRI_SPARSE_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                               "`out` is NULL");
+    return status != TRIB_OK
+               ? status
+               : tri_sparse_settings_read(settings, request->comm, TRI_SPARSE_CREATE,
+                                          request->count, request->dtype, request->options);
+}
+
+static trib_status create(void *argument, trib_stream stream)
+{
+    const struct request *request = argument;
+    struct trib_comm *comm = request->comm;
     struct tri_sparse_settings settings;
     struct trib_sparse *sparse = NULL;
-    trib_status status = match(comm, TRI_SPARSE_CREATE, stream);
-    if (status == TRIB_OK)
-        status = tri_agree_hosts(comm, stream);
+    trib_status status = tri_agree_hosts(comm, stream);
     if (status != TRIB_OK)
         return status;
-    status = tri_sparse_settings_read(&settings, comm, TRI_SPARSE_CREATE, request->count,
-                                      request->dtype, request->options);
+    status = read_request(&settings, request);
     if (status != TRIB_OK)
         return tri_agree_refused(comm, TRI_SPARSE_CREATE, status, stream);
     const struct tri_choice choice = choose(&settings, comm);
     const struct tri_proposal proposal =
         tri_proposal_of(&settings, &choice, TRI_SPARSE_CREATE, comm->sparse_states);
     status = prepare(&sparse, comm, &settings, &choice, tri_proposal_signature(&proposal), stream);
-    status = tri_agree(comm, &proposal, status, stream);
+    status = tri_agree(comm, &proposal, status, NULL, stream);
     if (status != TRIB_OK) {
         discard(sparse);
         return status;
     }
     sparse->number = comm->sparse_states++;
-    *out = sparse;
+    *request->out = sparse;
     return TRIB_OK;
-}
-
-/* For a call of all ranks. Without one this rank cannot take part, and the communicator is over. */
-static trib_status open_stream(struct trib_comm *comm, trib_stream *out)
-{
-    const trib_status status = comm->backend->device->stream_create(comm->device, out);
-    if (status != TRIB_OK)
-        (void)tri_abort_raise(comm->state, status, tri_detail());
-    return status;
 }
 
 trib_status tri_sparse_create(struct trib_sparse **out, struct trib_comm *comm, size_t count,
                               trib_dtype dtype, const trib_sparse_options *options)
 {
-    const struct request request = {count, dtype, options};
-    const struct trib_sparse nobody = {.comm = comm};
-    trib_stream stream = NULL;
+    struct request request = {out, comm, count, dtype, options};
     tri_workspace_sweep();
-    trib_status status = tri_sparse_ready(&nobody, TRI_SPARSE_CREATE);
-    if (status == TRIB_OK)
-        status = tri_sparse_check_comm(comm, TRI_SPARSE_CREATE);
-    if (status == TRIB_OK)
-        status = open_stream(comm, &stream);
-    if (status != TRIB_OK)
-        return status;
-    status = create(out, comm, &request, stream);
-    (void)comm->backend->device->stream_destroy(comm->device, stream);
-    return status;
+    const trib_status status = tri_sparse_check_comm(comm, TRI_SPARSE_CREATE);
+    return status != TRIB_OK ? status
+                             : tri_agree_meet(comm, TRI_SPARSE_CREATE, create, &request);
 }
 
 /* --------------------------------------------------------------------------------------- another k */
@@ -382,14 +365,19 @@ static trib_status renew_words(struct trib_sparse *sparse, trib_stream stream)
 
 /* What a caller asks for: a number of entries, or a density. */
 struct wish {
+    struct trib_sparse *sparse;
     int operation;
     uint64_t k;
     double density;
 };
 
-static trib_status read_wish(uint32_t *k, const struct trib_sparse *sparse, const struct wish *wish)
+static trib_status read_wish(uint32_t *k, const struct wish *wish)
 {
+    const struct trib_sparse *sparse = wish->sparse;
     const size_t count = sparse->shape.count;
+    const trib_status status = tri_sparse_ready(sparse, wish->operation);
+    if (status != TRIB_OK)
+        return status;
     if (wish->operation == TRI_SPARSE_SET_DENSITY)
         return tri_sparse_density(k, sparse->comm, wish->operation, count, wish->density);
     *k = (uint32_t)(wish->k < count ? wish->k : count);
@@ -404,14 +392,13 @@ static trib_status wait_for_calls(const struct trib_sparse *sparse, trib_stream 
                              : sparse->backend->device->stream_wait(sparse->device, stream);
 }
 
-static trib_status set(struct trib_sparse *sparse, const struct wish *wish, trib_stream stream)
+static trib_status set(void *argument, trib_stream stream)
 {
+    const struct wish *wish = argument;
+    struct trib_sparse *sparse = wish->sparse;
     struct trib_comm *comm = sparse->comm;
     struct change change = {.settings = sparse->settings};
-    trib_status status = match(comm, wish->operation, stream);
-    if (status != TRIB_OK)
-        return status;
-    status = read_wish(&change.settings.shape.k, sparse, wish);
+    trib_status status = read_wish(&change.settings.shape.k, wish);
     if (status != TRIB_OK)
         return tri_agree_refused(comm, wish->operation, status, stream);
     change.choice = choose(&change.settings, comm);
@@ -421,7 +408,7 @@ static trib_status set(struct trib_sparse *sparse, const struct wish *wish, trib
     status = wait_for_calls(sparse, stream);
     if (status == TRIB_OK)
         status = plan(&change, sparse);
-    status = tri_agree(comm, &proposal, status, stream);
+    status = tri_agree(comm, &proposal, status, NULL, stream);
     if (status != TRIB_OK) {
         forget(sparse, &change);
         return status;
@@ -433,29 +420,17 @@ static trib_status set(struct trib_sparse *sparse, const struct wish *wish, trib
     return status;
 }
 
-static trib_status set_on_stream(struct trib_sparse *sparse, const struct wish *wish)
-{
-    trib_stream stream = NULL;
-    trib_status status = tri_sparse_ready(sparse, wish->operation);
-    if (status == TRIB_OK)
-        status = open_stream(sparse->comm, &stream);
-    if (status != TRIB_OK)
-        return status;
-    status = set(sparse, wish, stream);
-    (void)sparse->backend->device->stream_destroy(sparse->device, stream);
-    return status;
-}
-
 trib_status tri_sparse_set_density(struct trib_sparse *sparse, double density)
 {
-    const struct wish wish = {.operation = TRI_SPARSE_SET_DENSITY, .density = density};
-    return set_on_stream(sparse, &wish);
+    struct wish wish = {
+        .sparse = sparse, .operation = TRI_SPARSE_SET_DENSITY, .density = density};
+    return tri_agree_meet(sparse->comm, wish.operation, set, &wish);
 }
 
 trib_status tri_sparse_set_k(struct trib_sparse *sparse, uint64_t k)
 {
-    const struct wish wish = {.operation = TRI_SPARSE_SET_K, .k = k};
-    return set_on_stream(sparse, &wish);
+    struct wish wish = {.sparse = sparse, .operation = TRI_SPARSE_SET_K, .k = k};
+    return tri_agree_meet(sparse->comm, wish.operation, set, &wish);
 }
 
 /* ------------------------------------------------------------------------------------------ end */

@@ -48,7 +48,8 @@ struct trib_sparse {
     _Alignas(16) unsigned char own[]; /* the algorithm's: room for that of any */
 };
 
-/* The functions of the header of the same name; pointers that must not be NULL are not NULL. */
+/* The functions of the header of the same name; pointers that must not be NULL are not NULL, but for
+ * `out` of create, which is refused as what one rank alone may pass. */
 trib_status tri_sparse_bytes(uint64_t *out, const struct trib_comm *comm, size_t count,
                              trib_dtype dtype, const trib_sparse_options *options);
 trib_status tri_sparse_create(struct trib_sparse **out, struct trib_comm *comm, size_t count,
@@ -57,7 +58,7 @@ trib_status tri_sparse_set_density(struct trib_sparse *sparse, double density);
 trib_status tri_sparse_set_k(struct trib_sparse *sparse, uint64_t k);
 trib_status tri_sparse_destroy(struct trib_sparse *sparse);
 
-/* TRIB_OK if a call of all ranks may be made now: usable, and no batch is open. */
+/* TRIB_OK if a call may be made now: usable, and no batch is open. */
 trib_status tri_sparse_ready(const struct trib_sparse *sparse, int operation);
 
 /* The residual and acc of this state, without a gradient. In place: NULL buffers. */

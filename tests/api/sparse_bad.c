@@ -2,6 +2,7 @@
  * all ranks would have to take part in they all make; the rest one rank makes, and the others nothing
  * meanwhile. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/api/sparse.h"
@@ -87,8 +88,6 @@ static void bad_null(struct desk *desk)
     uint64_t bytes;
     char byte;
     const trib_status bad = TRIB_ERR_INVALID_ARGUMENT;
-    REFUSED(trib_sparse_create(NULL, desk->comm, 1, TRIB_F32, NULL), bad, "trib_sparse_create",
-            "`out`");
     REFUSED(trib_sparse_create(&out, NULL, 1, TRIB_F32, NULL), bad, "trib_sparse_create", "`comm`");
     REFUSED(trib_sparse_bytes(NULL, desk->comm, 1, TRIB_F32, NULL), bad, "trib_sparse_bytes",
             "`out`");
@@ -109,7 +108,7 @@ static void bad_null(struct desk *desk)
     REFUSED(trib_sparse_export(NULL, &byte, 1, NULL), bad, "trib_sparse_export", "`sparse`");
     REFUSED(trib_sparse_export(sparse, NULL, 1, NULL), bad, "trib_sparse_export", "`out`");
     REFUSED(trib_sparse_import(NULL, &byte, 1, 0, NULL), bad, "trib_sparse_import", "`sparse`");
-    REFUSED(trib_sparse_import(sparse, NULL, 1, 0, NULL), bad, "trib_sparse_import", "`data`");
+    REFUSED(trib_sparse_import(sparse, NULL, 1, 1, NULL), bad, "trib_sparse_import", "`data`");
     REFUSED(trib_sparse_reset(NULL, NULL), bad, "trib_sparse_reset", "`sparse`");
     CHECK_OK(trib_sparse_destroy(NULL));
     CHECK(trib_sparse_capacity(NULL) == 0 && trib_sparse_export_bytes(NULL) == 0);
@@ -187,19 +186,56 @@ static void bad_in_place(struct desk *desk)
 
 static void bad_usage(struct desk *desk)
 {
-    trib_sparse *other = NULL;
     const trib_status bad = TRIB_ERR_INVALID_USAGE;
     CHECK_OK(trib_batch_begin(desk->comm));
     REFUSED(trib_sparse_allreduce(desk->sparse, desk->gradient, desk->result, desk->stream), bad,
             "trib_sparse_allreduce", "a batch is open");
     CHECK_STATUS(trib_batch_end(desk->comm), bad);
     CHECK_OK(trib_batch_begin(desk->comm));
-    REFUSED(trib_sparse_create(&other, desk->comm, 1, TRIB_F32, NULL), bad, "trib_sparse_create",
-            "a batch is open");
-    REFUSED(trib_sparse_set_k(desk->sparse, 1), bad, "trib_sparse_set_k", "a batch is open");
     REFUSED(trib_sparse_reset(desk->sparse, desk->stream), bad, "trib_sparse_reset",
             "a batch is open");
     CHECK_STATUS(trib_batch_end(desk->comm), bad);
+}
+
+/* A call of all ranks that is refused on one of them: it is told why, and the others that it was. */
+static void told(trib_status status, bool errs, trib_status bad, const char *name,
+                 const char *argument)
+{
+    CHECK_STATUS(status, errs ? bad : TRIB_ERR_MISMATCH);
+    CHECK_DETAIL(name);
+    CHECK_DETAIL(errs ? argument : "is refused there");
+}
+
+/* What is found out before anything of the call is looked at. */
+static void bad_meetings(struct desk *desk, bool errs)
+{
+    const trib_status bad = TRIB_ERR_INVALID_ARGUMENT, usage = TRIB_ERR_INVALID_USAGE;
+    trib_sparse *sparse = desk->sparse, *other = NULL;
+    trib_comm *comm = desk->comm;
+    size_t bytes;
+    char *data = desk_export(desk, &bytes);
+    told(trib_sparse_create(errs ? NULL : &other, comm, 1, TRIB_F32, NULL), errs, bad,
+         "trib_sparse_create on rank", "`out`");
+    told(trib_sparse_import(sparse, errs ? NULL : data, bytes, 0, desk->stream), errs, bad,
+         "trib_sparse_import on rank", "`data`");
+    told(trib_sparse_import(sparse, data, errs ? bytes - 1 : bytes, 0, desk->stream), errs, bad,
+         "trib_sparse_import on rank", "whole");
+    told(trib_sparse_import(sparse, data, bytes, 0, errs ? (trib_stream)2 : desk->stream), errs,
+         TRIB_ERR_INVALID_STREAM, "trib_sparse_import on rank", "per-thread");
+    if (errs)
+        CHECK_OK(trib_batch_begin(comm));
+    told(trib_sparse_create(&other, comm, 1, TRIB_F32, NULL), errs, usage,
+         "trib_sparse_create on rank", "a batch is open");
+    told(trib_sparse_set_k(sparse, 1), errs, usage, "trib_sparse_set_k on rank",
+         "a batch is open");
+    told(trib_sparse_set_density(sparse, 1), errs, usage, "trib_sparse_set_density on rank",
+         "a batch is open");
+    told(trib_sparse_import(sparse, data, bytes, 0, desk->stream), errs, usage,
+         "trib_sparse_import on rank", "a batch is open");
+    if (errs)
+        CHECK_STATUS(trib_batch_end(comm), usage);
+    CHECK(other == NULL && desk_statistics(desk).k == 2);
+    free(data);
 }
 
 /* After all that the state works as if nothing had been. */
@@ -224,6 +260,7 @@ static void bad_rank(int rank, int size, void *team)
         !desk_open(&accumulating, team, rank, &in_place))
         return;
     bad_options(&desk);
+    bad_meetings(&desk, errs);
     if (errs) {
         desk_fill(&desk, 0, DESK_COUNT, 1);
         desk_push(&desk);
@@ -242,5 +279,7 @@ static void bad_rank(int rank, int size, void *team)
 
 void sparse_bad(const char *backend, int size)
 {
-    desk_ranks(backend, size, NULL, bad_rank, "what a sparse allreduce refuses");
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.timeout_ms = 20000; /* a rank that is left waiting is told so */
+    desk_ranks(backend, size, &options, bad_rank, "what a sparse allreduce refuses");
 }

@@ -1,20 +1,22 @@
 /* A rank that never comes to a call in which all ranks meet: the others are told when the deadline of the
  * communicator has passed. */
+#include <stdlib.h>
+
 #include "csrc/core/communicator.h"
 #include "tests/api/sparse.h"
 
 enum { DEADLINE_MS = 150, PATIENCE_MS = 10000 };
 
-enum where { CREATE, SET_K, SET_DENSITY, SPARSE_ALLREDUCE, ALLREDUCE, BARRIER, LIST, BATCH, WHERES };
+enum where { CREATE, SET_K, SET_DENSITY, IMPORT, SPARSE_ALLREDUCE, ALLREDUCE, BARRIER, LIST, BATCH, WHERES };
 
 /* The name of the function, and whether it is TRIB_MATCH that makes it a meeting. */
 static const struct {
     const char *name;
     bool matches;
 } calls[WHERES] = {
-    {"sparse_create", false},   {"sparse_set_k", false}, {"sparse_set_density", false},
-    {"sparse_allreduce", true}, {"allreduce", true},     {"barrier", true},
-    {"allreduce_list", true},   {"batch_end", true},
+    {"sparse_create", false}, {"sparse_set_k", false},    {"sparse_set_density", false},
+    {"sparse_import", false}, {"sparse_allreduce", true}, {"allreduce", true},
+    {"barrier", true},        {"allreduce_list", true},   {"batch_end", true},
 };
 
 struct late {
@@ -22,6 +24,15 @@ struct late {
     enum where where;
     _Atomic int arrived, back;
 };
+
+static trib_status import(struct desk *desk)
+{
+    size_t bytes;
+    char *data = desk_export(desk, &bytes);
+    const trib_status status = trib_sparse_import(desk->sparse, data, bytes, 0, desk->stream);
+    free(data);
+    return status;
+}
 
 static trib_status call(struct desk *desk, enum where where)
 {
@@ -35,6 +46,8 @@ static trib_status call(struct desk *desk, enum where where)
         return trib_sparse_set_k(desk->sparse, 9);
     case SET_DENSITY:
         return trib_sparse_set_density(desk->sparse, 0.5);
+    case IMPORT:
+        return import(desk);
     case SPARSE_ALLREDUCE:
         return trib_sparse_allreduce(desk->sparse, desk->gradient, desk->result, desk->stream);
     case ALLREDUCE:

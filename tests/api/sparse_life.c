@@ -202,8 +202,90 @@ static void as_new(int rank, int size, void *team)
     }
 }
 
+/* Rank 0 has queued a call more than the others when all is aborted: its schedule is one call ahead.
+ * Where the states go on, the ranks agree on one. */
+struct ahead {
+    struct team team;
+    const char *algorithm;
+    _Atomic int arrived;
+    char *exports[TEAM_MAX];
+    size_t bytes;
+};
+
+static void one_ahead(int rank, int size, void *argument)
+{
+    struct ahead *ahead = argument;
+    const trib_sparse_options options = desk_options(ahead->algorithm, 4, 0);
+    struct desk desk;
+    if (!desk_open(&desk, &ahead->team, rank, &options))
+        return;
+    for (int call = 0; call < 3; call++) {
+        desk_fill(&desk, (size_t)rank, 20, 1);
+        CHECK_OK(desk_call(&desk));
+    }
+    team_meet(&ahead->arrived, size);
+    if (rank == 0) {
+        const trib_status status =
+            trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result, desk.stream);
+        CHECK_MSG(status == TRIB_OK || status == TRIB_ERR_ABORTED, "%s", trib_last_detail());
+    }
+    if (rank == size - 1) {
+        trib_abort *handle = NULL;
+        check_sleep_ms(20);
+        CHECK_OK(trib_comm_abort_handle(&handle, desk.comm));
+        CHECK_OK(trib_abort_raise(handle, "one rank is a call ahead"));
+        trib_abort_release(handle);
+    }
+    CHECK(team_wait(&ahead->team, rank, 10000));
+    size_t bytes;
+    ahead->exports[rank] = desk_export(&desk, &bytes);
+    if (rank == 0)
+        ahead->bytes = bytes;
+    desk_close(&desk);
+}
+
+static void goes_on(int rank, int size, void *argument)
+{
+    struct ahead *ahead = argument;
+    const trib_sparse_options options = desk_options(ahead->algorithm, 4, 0);
+    struct desk desk;
+    (void)size;
+    if (!desk_open(&desk, &ahead->team, rank, &options))
+        return;
+    CHECK_OK(trib_sparse_import(desk.sparse, ahead->exports[rank], ahead->bytes, 0, desk.stream));
+    for (int call = 0; call < 3; call++) {
+        desk_fill(&desk, 500, 4, 1000);
+        CHECK_OK(desk_call(&desk));
+        CHECK_OK(trib_sparse_status(desk.sparse));
+        for (int i = 500; i < 504; i++)
+            CHECK_MSG(desk.found[i] == (float)((500 + i) * size), "%s: %g at %d", ahead->algorithm,
+                      (double)desk.found[i], i);
+    }
+    desk_close(&desk);
+}
+
+static void schedules(const char *backend, int size, const char *algorithm)
+{
+    struct ahead ahead = {.algorithm = algorithm};
+    check_begin("%s, %d ranks: %s, one of them a call ahead, exported and imported", backend, size,
+                algorithm);
+    if (team_create(&ahead.team, backend, size, NULL))
+        check_ranks(size, one_ahead, &ahead);
+    team_destroy(&ahead.team);
+    if (team_create(&ahead.team, backend, size, NULL))
+        check_ranks(size, goes_on, &ahead);
+    team_destroy(&ahead.team);
+    for (int rank = 0; rank < size; rank++)
+        free(ahead.exports[rank]);
+    check_end();
+}
+
 void sparse_life(const char *backend, int size)
 {
+    if (size > 1) {
+        schedules(backend, size, "shared");
+        schedules(backend, size, "topkaopt");
+    }
     desk_ranks(backend, size, NULL, another_k, "k changed between calls");
     desk_ranks(backend, size, NULL, another_choice, "auto, with another k each time");
     desk_ranks(backend, size, NULL, out_and_in, "export and import");

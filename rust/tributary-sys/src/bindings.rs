@@ -766,14 +766,14 @@ extern "C" {
     ) -> trib_status;
     #[doc = " Bytes of an export."]
     pub fn trib_sparse_export_bytes(sparse: *const trib_sparse) -> u64;
-    #[doc = " Write what a later import needs (residual, thresholds, schedule) to host memory. Blocking. In place\n  there is no residual in it: it is the caller's."]
+    #[doc = " Write what a later import needs (residual, thresholds, schedule) to host memory. Blocking. In place\n  there is no residual in it: it is the caller's. The schedule counts the calls that this rank has\n  queued, also those that were not finite or were aborted."]
     pub fn trib_sparse_export(
         sparse: *mut trib_sparse,
         out: *mut ::core::ffi::c_void,
         bytes: usize,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Take over an export of a state of the same count and residual type, of any algorithm, k and number\n  of ranks. `add` 1: its residual is added to the one that is there, so that the residuals of ranks\n  that are gone can be given to those that stay. `add` 0: thresholds and schedule come with it if\n  algorithm, k and number of ranks are the same, and begin anew if not; every rank does it at the\n  same point. Blocking. TRIB_ERR_INVALID_ARGUMENT for anything that is not such an export, and\n  nothing is changed."]
+    #[doc = " Take over an export of a state of the same count and residual type, of any algorithm, k and number\n  of ranks. Blocking. TRIB_ERR_INVALID_ARGUMENT for anything that is not such an export, and nothing is\n  changed.\n  `add` 0: a call of all ranks, as trib_sparse_create is: if one of them is refused, the others return\n  TRIB_ERR_MISMATCH. Thresholds and schedule come with it if algorithm, k, chunk and number of ranks are\n  the same on all ranks, and begin anew on all if not. The schedule goes on with the smallest of the\n  ranks', for after an abort not all may have queued as many calls.\n  `add` 1: a call of this rank alone. The residual is added to the one that is there, so that the\n  residuals of ranks that are gone can be given to those that stay; thresholds and schedule stay."]
     pub fn trib_sparse_import(
         sparse: *mut trib_sparse,
         data: *const ::core::ffi::c_void,
