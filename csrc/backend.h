@@ -191,6 +191,7 @@ struct tri_backend {
      * nothing in the background. Any thread. */
     uint32_t (*quiesce)(uint64_t deadline_ns);
     uint32_t native; /* bit 1 << kind for each enum tri_kind that `collective` takes */
+    bool compares;   /* `collective` touches no memory before it has seen all ranks make one call */
     const struct tri_device_ops *device;
     const struct tri_transport_ops *transport;
     const struct tri_kernels *kernels;

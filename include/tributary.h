@@ -259,16 +259,21 @@ enum {
     /** Debug mode: before each collective every rank compares operation, count, type, reduction and
      *  root with all others, and all of them return TRIB_ERR_MISMATCH if one differs, instead of
      *  waiting for ever; if a rank does not come at all, TRIB_ERR_TIMEOUT after timeout_ms, and the
-     *  communicator is over. Sends and receives take no part in it. Calls then wait for each other,
+     *  communicator is over. So it is if a rank cannot queue what all have agreed on. Sends and
+     *  receives take no part in it, nor do the counts of alltoallv. Calls then wait for each other,
      *  so give every rank a thread of its own. */
-    TRIB_MATCH = 1u << 1
+    TRIB_MATCH = 1u << 1,
+    /** Calls that differ never touch memory that is not theirs. On host they never do: every call is
+     *  compared on the stream before memory is touched. On nccl this is TRIB_MATCH: NCCL compares
+     *  nothing, and a rank may write as far as its own count goes into a peer's buffer. */
+    TRIB_COMPARED = 1u << 2
 };
 
 /** How a communicator or group is made. Start from TRIB_OPTIONS_INIT; zero is the default of every
  *  field. Every rank passes the same. */
 typedef struct trib_options {
     uint32_t size;             /**< sizeof(trib_options) */
-    uint32_t flags;            /**< TRIB_UNCHECKED | TRIB_MATCH */
+    uint32_t flags;            /**< TRIB_UNCHECKED | TRIB_MATCH | TRIB_COMPARED */
     const char *backend;       /**< NULL: what the id says; for a group the first that has the devices */
     uint32_t timeout_ms;       /**< deadline for meeting the other ranks: in create and split, in the
                                 *   blocking calls of sparse states, with TRIB_MATCH before each call;

@@ -100,7 +100,7 @@ static trib_status flush(struct trib_comm *comm)
         comm->bytes += batch->bytes;
     }
     empty(batch);
-    return status;
+    return tri_match_done(comm, status);
 }
 
 trib_status tri_batch_begin(struct trib_comm *comm)
@@ -261,6 +261,7 @@ trib_status tri_batch_fail(struct trib_comm *comm, trib_status status)
     struct tri_batch *batch = &comm->batch;
     if (!batch->open) {
         empty(batch);
+        (void)tri_match_done(comm, status);
     } else if (batch->status == TRIB_OK) {
         batch->status = status;
         (void)snprintf(batch->detail, sizeof batch->detail, "%s", tri_detail());

@@ -28,9 +28,10 @@ trib_status tri_settings_read(struct tri_settings *out, const char *function,
                         "%s: options.size is %u, expected %zu: start from TRIB_OPTIONS_INIT, and "
                         "build with the header of the library that is loaded",
                         function, options->size, sizeof *options);
-    if ((options->flags & ~(uint32_t)(TRIB_UNCHECKED | TRIB_MATCH)) != 0)
+    if ((options->flags & ~(uint32_t)(TRIB_UNCHECKED | TRIB_MATCH | TRIB_COMPARED)) != 0)
         return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "%s: options.flags is 0x%x; expected TRIB_UNCHECKED, TRIB_MATCH or both",
+                        "%s: options.flags is 0x%x; expected any of TRIB_UNCHECKED, TRIB_MATCH and "
+                        "TRIB_COMPARED",
                         function, options->flags);
     out->flags = options->flags;
     if (options->timeout_ms != 0)
@@ -45,21 +46,24 @@ trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *b
 {
     (void)tri_workspace_sweep();
     *out = NULL;
+    uint32_t flags = settings->flags;
+    if ((flags & TRIB_COMPARED) != 0 && !backend->compares)
+        flags |= TRIB_MATCH;
     struct trib_comm *comm = calloc(1, sizeof *comm);
     if (comm != NULL) {
         comm->batch.calls = calloc(FIRST_BATCH, sizeof *comm->batch.calls);
         comm->batch.capacity = FIRST_BATCH;
-        if ((settings->flags & TRIB_MATCH) != 0)
+        if ((flags & TRIB_MATCH) != 0)
             comm->signatures = calloc((size_t)max_size, sizeof *comm->signatures);
     }
     if (comm == NULL || comm->batch.calls == NULL ||
-        ((settings->flags & TRIB_MATCH) != 0 && comm->signatures == NULL)) {
+        ((flags & TRIB_MATCH) != 0 && comm->signatures == NULL)) {
         tri_comm_discard(comm);
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory for a communicator");
     }
     comm->backend = backend;
     comm->device = device;
-    comm->flags = settings->flags;
+    comm->flags = flags;
     comm->timeout_ms = settings->timeout_ms;
     comm->close_timeout_ms = settings->close_timeout_ms;
     *out = comm;

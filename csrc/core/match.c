@@ -99,7 +99,18 @@ trib_status tri_match(struct trib_comm *comm, const struct tri_signature *signat
 {
     struct tri_signature own = *signature;
     own.sequence = ++comm->match_sequence;
-    const trib_status status = tri_exchange(comm, signature->operation, &own, sizeof own,
-                                            comm->signatures, stream);
-    return status == TRIB_OK ? compare(comm) : status;
+    trib_status status = tri_exchange(comm, signature->operation, &own, sizeof own,
+                                      comm->signatures, stream);
+    if (status == TRIB_OK)
+        status = compare(comm);
+    comm->agreed = status == TRIB_OK;
+    return status;
+}
+
+trib_status tri_match_done(struct trib_comm *comm, trib_status status)
+{
+    if (comm->agreed && status != TRIB_OK)
+        (void)tri_abort_raise(comm->state, status, tri_detail());
+    comm->agreed = false;
+    return status;
 }

@@ -31,4 +31,9 @@ uint64_t tri_digest(uint64_t seed, const void *data, size_t bytes);
 trib_status tri_match(struct trib_comm *comm, const struct tri_signature *signature,
                       trib_stream stream);
 
+/* What became of the call that tri_match was asked about, if it was: returns `status`. A call that
+ * all ranks have agreed on and one cannot queue ends the communicator: the others have queued it, and
+ * what this rank called next would meet it. */
+trib_status tri_match_done(struct trib_comm *comm, trib_status status);
+
 #endif

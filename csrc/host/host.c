@@ -88,6 +88,7 @@ const struct tri_backend tri_backend_host = {
     .name = "host",
     .native = 1u << TRI_ALLREDUCE | 1u << TRI_BROADCAST | 1u << TRI_REDUCE | 1u << TRI_ALLGATHER |
               1u << TRI_REDUCE_SCATTER | 1u << TRI_SEND | 1u << TRI_RECV | 1u << TRI_BARRIER,
+    .compares = true,
     .device = &device_ops,
     .transport = &transport_ops,
     .kernels = &tri_kernels_cpu,

@@ -119,6 +119,7 @@ const struct tri_backend tri_backend_nccl = {
     .quiesce = tri_nccl_quiesce,
     .native = 1u << TRI_ALLREDUCE | 1u << TRI_BROADCAST | 1u << TRI_REDUCE | 1u << TRI_ALLGATHER |
               1u << TRI_REDUCE_SCATTER | 1u << TRI_SEND | 1u << TRI_RECV,
+    .compares = false,
     .device = &device_ops,
     .transport = &transport_ops,
     .kernels = &tri_kernels_cuda,

@@ -112,12 +112,12 @@ trib_status tri_list(struct trib_comm *comm, const struct tri_list *list)
         status = match(comm, list);
     if (status == TRIB_OK)
         status = prepare(comm, list, &plan, &bytes);
-    if (status != TRIB_OK || plan == NULL)
-        return status;
-    status = queue(comm, list, plan, bytes);
-    if (status == TRIB_OK)
-        count(comm, list);
-    return status;
+    if (status == TRIB_OK && plan != NULL) {
+        status = queue(comm, list, plan, bytes);
+        if (status == TRIB_OK)
+            count(comm, list);
+    }
+    return tri_match_done(comm, status);
 }
 
 /* Rank i's part of a group's list. */

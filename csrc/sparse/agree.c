@@ -234,7 +234,10 @@ static trib_status match(struct trib_comm *comm, int operation, trib_stream stre
 {
     const struct tri_call call = {.count = 0};
     const struct tri_signature signature = tri_signature(operation, &call, 0);
-    return (comm->flags & TRIB_MATCH) == 0 ? TRIB_OK : tri_match(comm, &signature, stream);
+    if ((comm->flags & TRIB_MATCH) == 0)
+        return TRIB_OK;
+    const trib_status status = tri_match(comm, &signature, stream);
+    return tri_match_done(comm, status); /* what follows tells the others itself */
 }
 
 trib_status tri_agree_meet(struct trib_comm *comm, int operation,

@@ -292,7 +292,7 @@ trib_status tri_sparse_allreduce(struct trib_sparse *sparse, int operation,
     status = match(sparse, operation, call);
     if (status == TRIB_OK)
         status = queue(sparse, call, capturing);
-    if (status != TRIB_OK)
+    if (tri_match_done(comm, status) != TRIB_OK)
         return status;
     sparse->step++;
     comm->calls++;

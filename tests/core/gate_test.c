@@ -145,6 +145,74 @@ static void out_of_memory(void)
     check_end();
 }
 
+/* On a backend that compares nothing itself, TRIB_COMPARED is TRIB_MATCH: told at the call. */
+static void differ(int rank, int size, void *argument)
+{
+    const struct team *team = argument;
+    float data[4] = {1, 2, 3, 4};
+    trib_comm *comm = team->comms[rank];
+    (void)size;
+    CHECK_STATUS(trib_allreduce(comm, data, data, 3 + (size_t)rank, TRIB_F32, TRIB_SUM,
+                                team->streams[rank]),
+                 TRIB_ERR_MISMATCH);
+    CHECK_OK(trib_allreduce(comm, data, data, 4, TRIB_F32, TRIB_SUM, team->streams[rank]));
+    CHECK(team_wait(team, rank, 10000));
+    CHECK(data[3] == 8);
+}
+
+/* On one that does, the call is queued, and nothing is written that is not both ranks'. */
+static void differ_later(int rank, int size, void *argument)
+{
+    const struct team *team = argument;
+    float data[4] = {1, 2, 3, 4};
+    trib_comm *comm = team->comms[rank];
+    (void)size;
+    (void)trib_allreduce(comm, data, data, 3 + (size_t)rank, TRIB_F32, TRIB_SUM,
+                         team->streams[rank]);
+    CHECK(team_wait(team, rank, 10000));
+    CHECK_STATUS(trib_comm_status(comm), TRIB_ERR_MISMATCH);
+    CHECK(data[0] == 1 && data[3] == 4);
+}
+
+static _Atomic int submissions; /* of rank 1 */
+
+/* Rank 1 has no memory for the second: what it and the others have just agreed on. */
+static trib_status submit_but_one(struct tri_transport *transport, void (*function)(void *),
+                                  const void *argument, size_t bytes, trib_stream stream)
+{
+    const struct tri_transport_ops *host = tri_backend_host.transport;
+    if (host->rank(transport) == 1 && atomic_fetch_add(&submissions, 1) == 1)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to fail");
+    return host->submit(transport, function, argument, bytes, stream);
+}
+
+static void break_promise(int rank, int size, void *argument)
+{
+    const struct team *team = argument;
+    float data[4] = {1, 2, 3, 4};
+    trib_comm *comm = team->comms[rank];
+    (void)size;
+    const trib_status status =
+        trib_allreduce(comm, data, data, 4, TRIB_F32, TRIB_SUM, team->streams[rank]);
+    if (rank == 1)
+        CHECK(status == TRIB_ERR_OUT_OF_MEMORY);
+    CHECK(team_wait(team, rank, 10000));
+    CHECK_STATUS(trib_comm_status(comm), TRIB_ERR_OUT_OF_MEMORY);
+    CHECK_DETAIL("told to fail");
+}
+
+static void compared(const char *what, uint32_t flags, void (*body)(int, int, void *))
+{
+    trib_options options = TRIB_OPTIONS_INIT;
+    struct team team;
+    check_begin("%s", what);
+    options.flags = flags;
+    if (team_create(&team, "host", 2, &options))
+        check_ranks(2, body, &team);
+    team_destroy(&team);
+    check_end();
+}
+
 int main(void)
 {
     device_ops = *tri_backend_host.device;
@@ -161,5 +229,13 @@ int main(void)
     }
     backend.transport = tri_backend_host.transport; /* several threads from here on */
     out_of_memory();
+    compared("TRIB_COMPARED where the engine compares", TRIB_COMPARED, differ_later);
+    backend.compares = false;
+    compared("TRIB_COMPARED where the engine does not compare", TRIB_COMPARED, differ);
+    transport_ops = *tri_backend_host.transport;
+    transport_ops.submit = submit_but_one;
+    backend.transport = &transport_ops;
+    compared("TRIB_MATCH: a rank that cannot queue what all agreed on takes them with it",
+             TRIB_MATCH, break_promise);
     return check_finish("gate_test");
 }

@@ -231,6 +231,19 @@ impl Communicator {
         })
     }
 
+    /// `buffer` is made of `size` blocks; block i becomes block `rank` of rank i's.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn alltoall_in_place(
+        &mut self,
+        buffer: &dyn DeviceBuffer,
+        stream: &Stream,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise. "In place: recv == send."
+        unsafe { self.alltoall(buffer, buffer, stream) }
+    }
+
     /// Block i of the root's `recv`, which only the root needs to give, = `send` of rank i.
     ///
     /// # Safety

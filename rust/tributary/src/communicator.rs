@@ -52,6 +52,8 @@ pub struct Communicator {
     device: Device,
     abort: AbortHandle,
     patience: Duration,
+    /// See `Options::assume_matching_calls`.
+    assumed: bool,
     /// "use each communicator [...] from one thread at a time": not Sync.
     one_thread: PhantomData<Cell<()>>,
 }
@@ -189,14 +191,19 @@ impl Communicator {
         // SAFETY: all pointers live through the call; `*out` is ours to destroy.
         checked(unsafe { sys::trib_comm_create(&mut comm, id.raw(), rank, size, device, &raw) })?;
         // SAFETY: a call that succeeds has set `*out`, and it is given away.
-        unsafe { Communicator::from_raw(NonNull::new_unchecked(comm), options.patience()) }
+        unsafe {
+            let comm = NonNull::new_unchecked(comm);
+            Communicator::from_raw(comm, options.patience(), options.assumed())
+        }
     }
 
     /// # Safety
-    /// `comm` is a communicator that the caller owns and gives away.
+    /// `comm` is a communicator that the caller owns and gives away. It was made with TRIB_COMPARED,
+    /// or `assumed` is what its maker has promised.
     pub(crate) unsafe fn from_raw(
         comm: NonNull<sys::trib_comm>,
         patience: Duration,
+        assumed: bool,
     ) -> Result<Communicator> {
         // From here on it is destroyed whatever happens.
         struct Destroy<'a>(Option<&'a Shared>);
@@ -230,7 +237,16 @@ impl Communicator {
         let device = Device::get(backend, device)?;
         unless_made.0 = None;
         drop(unless_made);
-        Ok(Communicator { shared, rank, size, device, abort, patience, one_thread: PhantomData })
+        Ok(Communicator {
+            shared,
+            rank,
+            size,
+            device,
+            abort,
+            patience,
+            assumed,
+            one_thread: PhantomData,
+        })
     }
 
     /// This rank's number, below [`size`](Communicator::size).
@@ -266,7 +282,7 @@ impl Communicator {
         self.call(|comm| unsafe { sys::trib_comm_split(&mut out, comm, color, key) })?;
         // SAFETY: `*out` is NULL or a communicator that is given away.
         NonNull::new(out)
-            .map(|comm| unsafe { Communicator::from_raw(comm, self.patience) })
+            .map(|comm| unsafe { Communicator::from_raw(comm, self.patience, self.assumed) })
             .transpose()
     }
 
@@ -328,6 +344,22 @@ impl Communicator {
             format!(
                 "{operation} on rank {} ({}): not inside a batch, whose calls are queued at its end; \
                  begin the batch inside",
+                self.rank, self.device
+            ),
+        ))
+    }
+
+    /// Can a safe call that only its two ends could compare be made? Host compares it on the way.
+    pub(crate) fn compares_pairs(&self, operation: &str) -> Result<()> {
+        if self.assumed || self.backend() == "host" {
+            return Ok(());
+        }
+        Err(Error::new(
+            sys::TRIB_ERR_INVALID_USAGE,
+            format!(
+                "{operation} on rank {} ({}): nothing compares what one rank sends with what the \
+                 other receives here; promise that they match with Options::assume_matching_calls, \
+                 or use the unsafe form",
                 self.rank, self.device
             ),
         ))

@@ -19,6 +19,9 @@ pub struct Counters {
     /// Of those, how many have written their tensors on this rank. Exact once the stream has been
     /// waited for; after an abort it tells whether the last list was written.
     pub lists_committed: u64,
+    /// Of those, weighted averages that have written nothing, because a rank's weight was not valid:
+    /// the same number on every rank.
+    pub lists_refused: u64,
 }
 
 impl From<sys::trib_counters> for Counters {
@@ -30,6 +33,7 @@ impl From<sys::trib_counters> for Counters {
             workspace_bytes: raw.workspace_bytes,
             lists_queued: raw.lists_queued,
             lists_committed: raw.lists_committed,
+            lists_refused: raw.lists_refused,
         }
     }
 }

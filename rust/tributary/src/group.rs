@@ -40,6 +40,8 @@ pub struct Group {
     devices: Vec<Device>,
     abort: AbortHandle,
     patience: Duration,
+    /// See `Options::assume_matching_calls`.
+    assumed: bool,
     /// "use each [...] group [...] from one thread at a time": not Sync.
     one_thread: PhantomData<Cell<()>>,
 }
@@ -98,7 +100,14 @@ impl Group {
         std::mem::forget(group);
         // SAFETY: a call that succeeds has set `*out`.
         let raw = unsafe { NonNull::new_unchecked(raw) };
-        Ok(Group { raw, devices, abort, patience: options.patience(), one_thread: PhantomData })
+        Ok(Group {
+            raw,
+            devices,
+            abort,
+            patience: options.patience(),
+            assumed: options.assumed(),
+            one_thread: PhantomData,
+        })
     }
 
     /// Number of ranks.
@@ -143,7 +152,7 @@ impl Group {
         check(unsafe { sys::trib_group_split(raws.as_mut_ptr(), self.raw.as_ptr()) })?;
         // "Consumes the group: on success it is gone": not destroyed any more, the rest is dropped.
         let mut group = ManuallyDrop::new(self);
-        let patience = group.patience;
+        let (patience, assumed) = (group.patience, group.assumed);
         // SAFETY: `group` is not used again, nor dropped: each field is taken once.
         unsafe {
             ptr::drop_in_place(&mut group.devices);
@@ -152,8 +161,10 @@ impl Group {
         // All of them are made before an error is looked at, so that all are destroyed then.
         let ranks: Vec<Result<Communicator>> = raws
             .into_iter()
-            // SAFETY: each is a communicator that is given away.
-            .map(|raw| unsafe { Communicator::from_raw(NonNull::new_unchecked(raw), patience) })
+            // SAFETY: each is a communicator that is given away, made with what was assumed.
+            .map(|raw| unsafe {
+                Communicator::from_raw(NonNull::new_unchecked(raw), patience, assumed)
+            })
             .collect();
         ranks.into_iter().collect()
     }

@@ -35,9 +35,10 @@
 //! [`Communicator::status`] is `Ok`.
 //!
 //! Every rank makes the same calls, with the same lengths and types, in the same order. No type can
-//! prove that: on host, ranks that differ get [`ErrorKind::Mismatch`]; on nccl they may wait for
-//! each other until they are aborted, or get garbage, unless
-//! [`Options::match_calls`] is on.
+//! prove that, so calls are compared before memory is touched, and ranks that differ get
+//! [`ErrorKind::Mismatch`]. On host that costs nothing; on nccl it costs a wait in each call, until
+//! [`Options::assume_matching_calls`] promises that they match. The page [`soundness`] says what else
+//! safe code relies on.
 //!
 //! # Whose memory, until when
 //!
@@ -111,6 +112,9 @@ pub use sparse::{SparseAllReduce, SparseStatistics};
 pub use sparse_options::SparseOptions;
 pub use stream::Stream;
 pub use work::{Failed, Work};
+
+#[doc = include_str!("soundness.md")]
+pub mod soundness {}
 
 #[doc = include_str!("coming_from_flodl.md")]
 pub mod coming_from_flodl {}

@@ -26,6 +26,7 @@ pub struct Options {
     timeout: Option<Duration>,
     close_timeout: Option<Duration>,
     flags: u32,
+    assumed: bool,
 }
 
 impl Options {
@@ -52,9 +53,40 @@ impl Options {
         self
     }
 
+    /// Promise that the ranks' calls match, so that nobody compares them.
+    ///
+    /// Without the promise safe code needs no faith in other ranks: calls that differ give
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch), and no memory is touched that is not
+    /// theirs. Host does that at no cost. NCCL compares nothing, so on nccl the ranks compare before
+    /// each collective, as with [`match_calls`](Options::match_calls): a small allgather and a wait
+    /// of the calling thread, a few tens of microseconds a call; and the safe
+    /// [`send`](crate::Scope::send), [`recv`](crate::Scope::recv) and
+    /// [`alltoallv`](crate::Scope::alltoallv), which cannot be compared beforehand, are refused there.
+    ///
+    /// A training loop makes the promise once, here, and then nothing is compared.
+    ///
+    /// ```
+    /// use tributary::{Group, Options};
+    /// // SAFETY: every rank runs the same program on tensors of the same shapes.
+    /// let options = unsafe { Options::new().assume_matching_calls() };
+    /// # let options = options.backend("host");
+    /// let ranks = Group::with_options(2, &options)?.split()?;
+    /// # Ok::<(), tributary::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    /// All ranks of a communicator that is made with these options, and of those that are
+    /// [split](crate::Communicator::split) from it, are made with this promise, and make the same
+    /// calls in the same order with the same lengths, types, reductions and roots, the safe forms
+    /// included; what one sends is what the other receives, in length and type.
+    pub unsafe fn assume_matching_calls(mut self) -> Options {
+        self.assumed = true;
+        self
+    }
+
     /// Debug mode: before each collective every rank compares operation, count, type, reduction and
     /// root with all others, and all of them get [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch)
-    /// if one differs, instead of waiting for ever. Calls then wait for each other, so give every
+    /// if one differs, instead of waiting for ever, or failing later. Calls then wait for each other, so give every
     /// rank a thread of its own.
     pub fn match_calls(mut self, on: bool) -> Options {
         self.flags = if on { self.flags | sys::TRIB_MATCH } else { self.flags & !sys::TRIB_MATCH };
@@ -72,6 +104,10 @@ impl Options {
         self
     }
 
+    pub(crate) fn assumed(&self) -> bool {
+        self.assumed
+    }
+
     pub(crate) fn patience(&self) -> Duration {
         self.close_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(CLOSE_TIMEOUT)
     }
@@ -80,7 +116,7 @@ impl Options {
     pub(crate) fn raw(&self) -> Result<(sys::trib_options, Option<CString>)> {
         let name = self.backend.as_ref().map(|name| c_string("backend", name)).transpose()?;
         let mut raw = sys::TRIB_OPTIONS_INIT;
-        raw.flags = self.flags;
+        raw.flags = self.flags | if self.assumed { 0 } else { sys::TRIB_COMPARED };
         raw.timeout_ms = self.timeout.map_or(0, milliseconds);
         raw.close_timeout_ms = self.close_timeout.map_or(0, milliseconds);
         if let Some(name) = &name {

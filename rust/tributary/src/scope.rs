@@ -181,7 +181,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (send, recv) = (send.view(), recv.view());
         self.uses(Some(send), Some(recv))?;
         // SAFETY: what was lent lives, and is not touched otherwise, until the scope has waited for
-        // the stream; `recv` was lent as `&mut`. So it is in every method below.
+        // the stream; `recv` was lent as `&mut`; calls are compared, or promised to match: sentences
+        // 1, 2 and 4 of the page `soundness`. So it is in every method below.
         unsafe { self.comm.allreduce(&send, &recv, op, self.stream) }
     }
 
@@ -294,6 +295,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.comm.alltoall(&send, &recv, self.stream) }
     }
 
+    /// [`Communicator::alltoall_in_place`].
+    pub fn alltoall_in_place(&mut self, buffer: impl Target<'scope>) -> Result<()> {
+        let view = buffer.view();
+        self.uses(None, Some(view))?;
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.alltoall_in_place(&view, self.stream) }
+    }
+
     /// [`Communicator::gather`]; `recv` is for the root only.
     pub fn gather(
         &mut self,
@@ -323,6 +332,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`Communicator::send`].
     pub fn send(&mut self, send: impl Source<'scope>, peer: usize) -> Result<()> {
         let view = send.view();
+        self.comm.compares_pairs("send")?;
         self.uses(Some(view), None)?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.send(&view, peer, self.stream) }
@@ -331,6 +341,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`Communicator::recv`].
     pub fn recv(&mut self, recv: impl Target<'scope>, peer: usize) -> Result<()> {
         let view = recv.view();
+        self.comm.compares_pairs("recv")?;
         self.uses(None, Some(view))?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.recv(&view, peer, self.stream) }
@@ -366,6 +377,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         recv_offsets: &[usize],
     ) -> Result<()> {
         let (send, recv) = (send.view(), recv.view());
+        self.comm.compares_pairs("alltoallv")?;
         self.uses(Some(send), Some(recv))?;
         let (comm, stream) = (&mut *self.comm, self.stream);
         // SAFETY: as in `allreduce`.

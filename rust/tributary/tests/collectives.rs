@@ -191,11 +191,17 @@ fn alltoall() {
             let rank = comm.rank();
             let send = vec_on(comm, &values(rank, N * size));
             let mut recv = vec_on(comm, &vec![-1; N * size]);
-            comm.scope(stream, |s| s.alltoall(&send, &mut recv)).unwrap();
+            let mut both = vec_on(comm, &values(rank, N * size));
+            comm.scope(stream, |s| {
+                s.alltoall(&send, &mut recv)?;
+                s.alltoall_in_place(&mut both)
+            })
+            .unwrap();
             let all: Vec<i64> = (0..size)
                 .flat_map(|from| (rank * N..(rank + 1) * N).map(move |i| value(from, i)))
                 .collect();
             assert_eq!(get(&recv), all);
+            assert_eq!(get(&both), all);
         });
     }
 }

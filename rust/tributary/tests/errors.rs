@@ -4,7 +4,7 @@ mod common;
 
 use std::ffi::c_void;
 
-use common::{backend, device, error_of, have, ranks, vec_on};
+use common::{backend, device, error_of, get, have, ranks, vec_on};
 use tributary::{
     Communicator, DType, Device, DeviceBuffer, DeviceSlice, DeviceVec, ErrorKind, Event, Group,
     Options, ReduceOp, Stream, UniqueId,
@@ -211,6 +211,38 @@ fn ranks_that_make_different_calls() {
     });
 }
 
+/// Nothing is promised: then nobody's memory is touched when the ranks differ.
+#[test]
+fn calls_are_compared_unless_promised() {
+    let options = Options::new().backend(&backend());
+    common::ranks_with(2, &options, |comm, stream| {
+        let mut same = vec_on(comm, &[1.0_f32; 8]);
+        comm.scope(stream, |s| s.allreduce_in_place(&mut same, ReduceOp::Sum)).unwrap();
+        assert_eq!(get(&same), [2.0; 8]);
+        let mut send = vec_on(comm, &vec![3.0_f32; 4 + comm.rank()]);
+        let mut recv = vec_on(comm, &[5.0_f32; 8]);
+        if !common::on_host() {
+            let errors = [
+                error_of(comm.scope(stream, |s| s.send(&send, 0))),
+                error_of(comm.scope(stream, |s| s.recv(&mut recv, 0))),
+                error_of(comm.scope(stream, |s| {
+                    s.alltoallv(&send, &[2, 2], &[0, 2], &mut recv, &[2, 2], &[0, 2])
+                })),
+            ];
+            for error in errors {
+                assert_eq!(error.kind(), ErrorKind::InvalidUsage, "{error}");
+                assert!(error.detail().contains("assume_matching_calls"), "{error}");
+            }
+        }
+        // On host it is found on the stream, maybe while the call is being made.
+        let error =
+            error_of(comm.scope(stream, |s| s.allreduce_in_place(&mut send, ReduceOp::Sum)));
+        let overtaken = common::on_host() && error.is_aborted();
+        assert!(error.kind() == ErrorKind::Mismatch || overtaken, "{error}");
+        assert_eq!(get(&send), vec![3.0; 4 + comm.rank()]);
+    });
+}
+
 #[test]
 fn copies_of_another_length() {
     if !have(1) {
@@ -244,7 +276,7 @@ fn buffers_that_overlap() {
             })),
             error_of(comm.scope(stream, |s| {
                 let held = s.hold(&mut buffer);
-                s.alltoall(held, held)
+                s.alltoall(held.slice(..4), held.slice(2..6))
             })),
         ];
         for error in errors {
