@@ -463,6 +463,16 @@ trib_status trib_allreduce(trib_comm *comm, const void *send, void *recv, size_t
     return tri_collective(comm, TRI_ALLREDUCE, &call);
 }
 
+trib_status trib_allreduce_with(trib_comm *comm, const void *send, void *recv, size_t count,
+                                trib_dtype dtype, trib_op op, const trib_call_options *options,
+                                trib_stream stream)
+{
+    NEED(comm);
+    struct tri_call call = {
+        .send = send, .recv = recv, .count = count, .dtype = dtype, .op = op, .stream = stream};
+    return tri_allreduce_with(comm, &call, options);
+}
+
 trib_status trib_broadcast(trib_comm *comm, const void *send, void *recv, size_t count,
                            trib_dtype dtype, int32_t root, trib_stream stream)
 {
@@ -580,6 +590,15 @@ trib_status trib_allreduce_list(trib_comm *comm, const trib_tensor *tensors, siz
     const struct tri_list list = {
         .operation = TRI_ALLREDUCE_LIST, .tensors = tensors, .n = n, .op = op, .stream = stream};
     return tri_list(comm, &list);
+}
+
+trib_status trib_allreduce_list_with(trib_comm *comm, const trib_tensor *tensors, size_t n,
+                                     trib_op op, const trib_call_options *options,
+                                     trib_stream stream)
+{
+    NEED(comm);
+    struct tri_list list = {.tensors = tensors, .n = n, .op = op, .stream = stream};
+    return tri_allreduce_list_with(comm, &list, options);
 }
 
 trib_status trib_broadcast_list(trib_comm *comm, const trib_tensor *tensors, size_t n, int32_t root,

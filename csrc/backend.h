@@ -54,7 +54,12 @@ struct tri_call {
     trib_dtype dtype;
     trib_op op;   /* allreduce, reduce, reduce_scatter */
     int32_t peer; /* the root, or whom to send to or receive from */
+    bool scaled;  /* allreduce of floats with TRIB_SUM: by this rank's factor, which is rounded to
+                   * dtype; with one on all ranks or on none */
     trib_stream stream;
+    struct tri_factor factor;
+    void *room; /* on the device, for one element of dtype, the call's own until it has run; NULL
+                 * unless factor.device is there and dtype is not f32 */
 };
 
 /* What may be wrong with a buffer or stream. */

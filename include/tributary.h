@@ -476,6 +476,36 @@ TRIB_API trib_status trib_quiesce(uint32_t timeout_ms);
 TRIB_API trib_status trib_allreduce(trib_comm *comm, const void *send, void *recv, size_t count,
                                     trib_dtype dtype, trib_op op, trib_stream stream);
 
+enum {
+    /** `factor` counts. */
+    TRIB_CALL_FACTOR = 1u << 0
+};
+
+/** What a single call may want, each rank for itself unless it is said otherwise. Start from
+ *  TRIB_CALL_OPTIONS_INIT; zero is the default of every field. Read during the call. It will grow: a
+ *  library that knows less of it takes a larger one if what it does not know is 0. */
+typedef struct trib_call_options {
+    uint32_t size;              /**< sizeof(trib_call_options) */
+    uint32_t flags;             /**< TRIB_CALL_FACTOR */
+    double factor;              /**< with TRIB_CALL_FACTOR: this rank's factor; any number */
+    const float *device_factor; /**< if not NULL, the factor is the float that lies there, in device
+                                 *   memory, when the stream comes to the call; `factor` is then not
+                                 *   looked at. As a buffer of the call, and not inside `recv` */
+} trib_call_options;
+#define TRIB_CALL_OPTIONS_INIT {(uint32_t)sizeof(trib_call_options), 0, 0.0, NULL}
+
+/** trib_allreduce with what `options` ask for; NULL is trib_allreduce.
+ *
+ *  With factors, `recv` = sum over the ranks of factor_i * (`send` of rank i). All ranks have one or
+ *  none has; their values may differ, be negative, or 0: then a number contributes 0, and an infinity
+ *  or a NaN a NaN. The factor is rounded to `dtype` first. Products of f16 and bf16 are rounded to
+ *  `dtype` on nccl (it is NCCL's pre-multiplied sum) and kept as f32 on host. For TRIB_SUM alone (an
+ *  average divides the factor by the number of ranks) and f16, bf16, f32, f64; anything else is
+ *  TRIB_ERR_UNSUPPORTED. Allowed in a batch. */
+TRIB_API trib_status trib_allreduce_with(trib_comm *comm, const void *send, void *recv,
+                                         size_t count, trib_dtype dtype, trib_op op,
+                                         const trib_call_options *options, trib_stream stream);
+
 /** `recv` on every rank = `send` of `root`; only there is `send` looked at. In place: recv == send. */
 TRIB_API trib_status trib_broadcast(trib_comm *comm, const void *send, void *recv, size_t count,
                                     trib_dtype dtype, int32_t root, trib_stream stream);
@@ -551,6 +581,13 @@ TRIB_API trib_status trib_alltoallv(trib_comm *comm, const void *send, const siz
  *  must not overlap. Not inside a batch. */
 TRIB_API trib_status trib_allreduce_list(trib_comm *comm, const trib_tensor *tensors, size_t n,
                                          trib_op op, trib_stream stream);
+
+/** trib_allreduce_list with what `options` ask for, as trib_allreduce_with; NULL is
+ *  trib_allreduce_list. With a factor all tensors are of f16, bf16, f32 or f64. */
+TRIB_API trib_status trib_allreduce_list_with(trib_comm *comm, const trib_tensor *tensors,
+                                              size_t n, trib_op op,
+                                              const trib_call_options *options,
+                                              trib_stream stream);
 
 /** Broadcast `n` tensors of `root` in place, in the way of trib_allreduce_list. */
 TRIB_API trib_status trib_broadcast_list(trib_comm *comm, const trib_tensor *tensors, size_t n,

@@ -39,6 +39,12 @@ struct tri_weight {
     float value;
 };
 
+/* What a rank's data are multiplied with. */
+struct tri_factor {
+    const float *device; /* if not NULL, read on the stream; otherwise `value` */
+    double value;
+};
+
 /* What became of a rank's lists: counted by their commits, in shared memory (see alloc_shared). */
 struct tri_list_counts {
     uint32_t committed;
@@ -76,9 +82,19 @@ struct tri_kernels {
     /* reduce (optional: NULL where a backend's engine does it): for every i < count and every d <
      * ndst, dst[d][i] = op over src[0][i], src[1][i], ... src[nsrc-1][i], in that order. f16 and
      * bf16 are accumulated in f32 and rounded once. Integers wrap; avg divides the sum by nsrc,
-     * towards zero. A dst may be the same pointer as a src, otherwise nothing overlaps. nsrc >= 1. */
+     * towards zero. A dst may be the same pointer as a src, otherwise nothing overlaps. nsrc >= 1.
+     *
+     * With `factors` (not NULL; sums of floats only; nsrc elements of dtype): every src[j][i] is
+     * multiplied by factors[j] first, and the product rounded (of f16 and bf16: to f32). */
     trib_status (*reduce)(void *const *dst, size_t ndst, const void *const *src, size_t nsrc,
-                          size_t count, trib_dtype dtype, trib_op op, trib_stream stream);
+                          size_t count, trib_dtype dtype, trib_op op, const void *factors,
+                          trib_stream stream);
+
+    /* scale: dst[i] = f * src[i] for every i < count, or f itself where src is NULL. f is the
+     * factor, rounded to f32 unless dtype is f64, and then to dtype, a float type. Products of f16
+     * and bf16 are made in f32 and rounded once. dst may be src; otherwise they do not overlap. */
+    trib_status (*scale)(void *dst, const void *src, size_t count, trib_dtype dtype,
+                         const struct tri_factor *factor, trib_stream stream);
 
     const struct tri_sparse_kernels *sparse; /* see sparse.h */
 };

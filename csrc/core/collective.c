@@ -4,6 +4,7 @@
 #include "csrc/base/types.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/compose.h"
+#include "csrc/core/options.h"
 #include "csrc/core/validate.h"
 
 /* Bytes of this rank's send side of a valid call. */
@@ -27,6 +28,16 @@ static trib_status check_partner(struct trib_comm *comm, int operation, const st
                          "send and the receive into one batch");
 }
 
+/* A factor on the device is an f32; the engine may need it as an element of the call's type. */
+static trib_status record_allreduce(struct trib_comm *comm, struct tri_call *call)
+{
+    trib_status status = TRIB_OK;
+    call->kind = TRI_ALLREDUCE;
+    if (call->factor.device != NULL && call->dtype != TRIB_F32)
+        status = tri_batch_scratch(comm, &call->room, trib_dtype_size(call->dtype));
+    return status == TRIB_OK ? tri_batch_record(comm, call) : status;
+}
+
 static trib_status record(struct trib_comm *comm, int operation, struct tri_call *call)
 {
     switch (operation) {
@@ -36,6 +47,8 @@ static trib_status record(struct trib_comm *comm, int operation, struct tri_call
         return tri_compose_gather(comm, call);
     case TRI_SCATTER:
         return tri_compose_scatter(comm, call);
+    case TRI_ALLREDUCE_WITH:
+        return record_allreduce(comm, call);
     default:
         call->kind = (enum tri_kind)operation;
         return tri_batch_record(comm, call);
@@ -57,6 +70,19 @@ trib_status tri_collective(struct trib_comm *comm, int operation, struct tri_cal
         return TRIB_OK;
     status = record(comm, operation, call);
     return tri_batch_leave(comm, status, send_bytes(comm, operation, call));
+}
+
+trib_status tri_allreduce_with(struct trib_comm *comm, struct tri_call *call,
+                               const trib_call_options *options)
+{
+    struct tri_call_settings settings;
+    const trib_status status =
+        tri_call_settings_read(&settings, comm, TRI_ALLREDUCE_WITH, options);
+    if (status != TRIB_OK)
+        return tri_batch_fail(comm, status);
+    call->scaled = settings.scaled;
+    call->factor = settings.factor;
+    return tri_collective(comm, TRI_ALLREDUCE_WITH, call);
 }
 
 trib_status tri_barrier(struct trib_comm *comm, trib_stream stream)

@@ -9,6 +9,10 @@
  * gather and scatter (an enum tri_composed). call->kind and call->transport are filled in. */
 trib_status tri_collective(struct trib_comm *comm, int operation, struct tri_call *call);
 
+/* allreduce with what `options` (may be NULL) ask for. */
+trib_status tri_allreduce_with(struct trib_comm *comm, struct tri_call *call,
+                               const trib_call_options *options);
+
 trib_status tri_barrier(struct trib_comm *comm, trib_stream stream);
 
 /* The functions of the header of the same name. */

@@ -10,13 +10,23 @@
 #include "csrc/core/operation.h"
 #include "csrc/core/validate.h"
 
+/* Without a factor the call is the plain one. */
+static int32_t named(int operation, const struct tri_call *call)
+{
+    if (call->scaled)
+        return operation;
+    if (operation == TRI_ALLREDUCE_WITH)
+        return TRI_ALLREDUCE;
+    return operation == TRI_ALLREDUCE_LIST_WITH ? TRI_ALLREDUCE_LIST : operation;
+}
+
 struct tri_signature tri_signature(int operation, const struct tri_call *call, uint64_t digest)
 {
     const struct tri_operation *shape = &tri_operations[operation];
     return (struct tri_signature){
         .count = call->count,
         .digest = digest,
-        .operation = operation,
+        .operation = named(operation, call),
         .dtype = call->dtype,
         .op = shape->reduces ? call->op : 0,
         .peer = shape->partner != NULL ? call->peer : 0,
@@ -40,6 +50,7 @@ static const char *counted(int operation)
     case TRI_BATCH:
         return "collectives";
     case TRI_ALLREDUCE_LIST:
+    case TRI_ALLREDUCE_LIST_WITH:
     case TRI_BROADCAST_LIST:
     case TRI_WEIGHTED_AVERAGE:
         return "tensors";

@@ -22,10 +22,13 @@ const struct tri_operation tri_operations[TRI_OPERATIONS] = {
                     TRI_SEND_IN_RECV},
     [TRI_SCATTER] = {"scatter", "root", false, TRI_AT_ROOT, TRI_EVERYWHERE, true, false,
                      TRI_RECV_IN_SEND},
+    [TRI_ALLREDUCE_WITH] = {"allreduce_with", NULL, true, TRI_EVERYWHERE, TRI_EVERYWHERE, false,
+                            false, TRI_SAME},
     /* The rest have arguments of their own; only name and partner are used. */
     [TRI_ALLGATHERV] = {.name = "allgatherv"},
     [TRI_ALLTOALLV] = {.name = "alltoallv"},
     [TRI_ALLREDUCE_LIST] = {.name = "allreduce_list", .reduces = true},
+    [TRI_ALLREDUCE_LIST_WITH] = {.name = "allreduce_list_with", .reduces = true},
     [TRI_BROADCAST_LIST] = {.name = "broadcast_list", .partner = "root"},
     [TRI_WEIGHTED_AVERAGE] = {.name = "weighted_average"},
     [TRI_SPARSE_BYTES] = {.name = "sparse_bytes"},

@@ -7,6 +7,7 @@
 
 #include "csrc/base/types.h"
 #include "csrc/core/device.h"
+#include "csrc/core/options.h"
 
 trib_status tri_fail_call(const struct trib_comm *comm, int operation, trib_status status,
                           const char *format, ...)
@@ -271,6 +272,33 @@ static trib_status check_buffers(const struct trib_comm *comm, int operation,
                  : tri_check_memory(comm, operation, recv, call->recv, recv_bytes);
 }
 
+/* Of a call whose type and op are valid. */
+static trib_status check_factor(const struct trib_comm *comm, int operation,
+                                const struct tri_call *call)
+{
+    if (!tri_dtype_is_float(call->dtype))
+        return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
+                             "`dtype` is %s; options.factor is for f16, bf16, f32 and f64",
+                             trib_dtype_name(call->dtype));
+    return tri_check_factor_op(comm, operation, call->op);
+}
+
+/* Where the factor lies, of a call whose other arguments are valid; count > 0. */
+static trib_status check_factor_word(const struct trib_comm *comm, int operation,
+                                     const struct tri_call *call)
+{
+    const float *word = call->factor.device;
+    const trib_status status = tri_check_factor_word(comm, operation, word);
+    const uintptr_t at = (uintptr_t)word, recv = (uintptr_t)call->recv;
+    if (status != TRIB_OK || word == NULL || at + sizeof *word <= recv ||
+        at >= recv + call->count * trib_dtype_size(call->dtype))
+        return status;
+    return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
+                         "`options.device_factor` (%p) overlaps `recv` (%p, %zu elements), which is "
+                         "written: give it memory of its own",
+                         (const void *)word, call->recv, call->count);
+}
+
 trib_status tri_check_call(const struct trib_comm *comm, int operation, const struct tri_call *call)
 {
     const struct tri_operation *shape = &tri_operations[operation];
@@ -279,11 +307,14 @@ trib_status tri_check_call(const struct trib_comm *comm, int operation, const st
     trib_status status = tri_check_dtype(comm, operation, call->dtype);
     if (status == TRIB_OK && shape->reduces)
         status = tri_check_op(comm, operation, call->op);
+    if (status == TRIB_OK && call->scaled)
+        status = check_factor(comm, operation, call);
     if (status == TRIB_OK && shape->partner != NULL)
         status = tri_check_peer(comm, operation, call->peer);
     if (status == TRIB_OK)
         status = tri_check_stream(comm, operation, call->stream);
     if (status != TRIB_OK || call->count == 0)
         return status;
-    return check_buffers(comm, operation, call);
+    status = check_buffers(comm, operation, call);
+    return status == TRIB_OK && call->scaled ? check_factor_word(comm, operation, call) : status;
 }

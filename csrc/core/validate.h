@@ -19,7 +19,7 @@ struct tri_argument {
 trib_status tri_fail_call(const struct trib_comm *comm, int operation, trib_status status,
                           const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* All arguments of one call of an operation up to TRI_SCATTER. */
+/* All arguments of one call of an operation up to TRI_ALLREDUCE_WITH. */
 trib_status tri_check_call(const struct trib_comm *comm, int operation,
                            const struct tri_call *call);
 

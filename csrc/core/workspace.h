@@ -43,6 +43,7 @@ struct tri_workspace_shared {
 struct tri_workspace_words {
     uint32_t decision; /* of the list that is running */
     uint32_t barrier;  /* what a barrier made of allreduce adds up */
+    double factors[4]; /* of a list: as elements of f16, bf16, f32 and f64 */
 };
 
 /* For others than communicators: an empty one, with `shared` bytes of shared memory. */

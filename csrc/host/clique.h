@@ -41,6 +41,7 @@ struct tri_transport {
 
     /* Written by this rank, read by the others. */
     _Alignas(TRI_LINE) struct tri_call posted[2]; /* what it called; two in turn */
+    double factor[2];                             /* of what is posted: an element of its dtype */
     unsigned char *staged[2];                     /* TRI_STAGE_BYTES each, beside `posted` */
     _Atomic bool touching;   /* it reads or writes memory of other ranks' callers now */
     _Atomic uint32_t unsent; /* its parcels that were not taken yet; takers count down */

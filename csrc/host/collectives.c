@@ -29,6 +29,8 @@ struct round {
     size_t element;
     size_t bytes;                         /* of `count` elements */
     const void *src[TRI_HOST_MAX_RANKS]; /* every rank's data */
+    /* If the call is scaled: every rank's factor, `element` bytes each. */
+    _Alignas(double) unsigned char factors[TRI_HOST_MAX_RANKS * sizeof(double)];
 };
 
 static const struct tri_call *posted(const struct round *round, int32_t rank)
@@ -64,7 +66,8 @@ static bool same_call(const struct tri_call *a, const struct tri_call *b)
         return false;
     return a->kind == TRI_BARRIER ||
            (a->count == b->count && a->dtype == b->dtype &&
-            (!reduces(a->kind) || a->op == b->op) && (!has_root(a->kind) || a->peer == b->peer));
+            a->scaled == b->scaled && (!reduces(a->kind) || a->op == b->op) &&
+            (!has_root(a->kind) || a->peer == b->peer));
 }
 
 static trib_status check_same(const struct round *round)
@@ -102,7 +105,8 @@ static trib_status reduce(const struct round *round, void *const *dst, int32_t n
         for (int32_t rank = 0; rank < clique->size; rank++)
             piece_src[rank] = at_const(round->src[rank], (from + i) * round->element);
         status = tri_kernels_cpu.reduce(piece_dst, (size_t)ndst, piece_src, (size_t)clique->size,
-                                        left < step ? left : step, call->dtype, call->op, NULL);
+                                        left < step ? left : step, call->dtype, call->op,
+                                        call->scaled ? round->factors : NULL, NULL);
     }
     return status;
 }
@@ -209,15 +213,22 @@ static void post(struct round *round)
     round->turn = (int)(self->rounds++ % 2);
     round->staged = bytes <= TRI_STAGE_BYTES;
     self->posted[round->turn] = *call;
+    if (call->scaled) /* read now: this is when the stream has come to the call */
+        (void)tri_kernels_cpu.scale(&self->factor[round->turn], NULL, 1, call->dtype,
+                                    &call->factor, NULL);
     if (round->staged && bytes != 0 && (call->kind != TRI_BROADCAST || call->peer == self->rank))
         memcpy(self->staged[round->turn], call->send, bytes);
 }
 
 static void collect_sources(struct round *round)
 {
-    for (int32_t rank = 0; rank < round->self->clique->size; rank++)
-        round->src[rank] = round->staged ? round->self->clique->ranks[rank].staged[round->turn]
-                                         : posted(round, rank)->send;
+    for (int32_t rank = 0; rank < round->self->clique->size; rank++) {
+        const struct tri_transport *other = &round->self->clique->ranks[rank];
+        round->src[rank] = round->staged ? other->staged[round->turn] : posted(round, rank)->send;
+        if (round->call->scaled)
+            memcpy(round->factors + (size_t)rank * round->element, &other->factor[round->turn],
+                   round->element);
+    }
 }
 
 /* Work on buffers of all ranks, and wait until all have. */
@@ -237,7 +248,9 @@ static trib_status work_directly(const struct round *round)
 
 static trib_status meet(struct tri_transport *self, const struct tri_call *call)
 {
-    struct round round = {.self = self, .call = call};
+    struct round round;
+    round.self = self;
+    round.call = call;
     round.element = trib_dtype_size(call->dtype);
     round.bytes = call->count * round.element;
     post(&round);

@@ -19,7 +19,8 @@ static void describe_rest(char *text, size_t bytes, const struct tri_call *call)
     switch (call->kind) {
     case TRI_ALLREDUCE:
     case TRI_REDUCE_SCATTER:
-        (void)snprintf(text, bytes, " (%s)", trib_op_name(call->op));
+        (void)snprintf(text, bytes, " (%s%s)", trib_op_name(call->op),
+                       call->scaled ? ", with a factor" : "");
         return;
     case TRI_REDUCE:
         (void)snprintf(text, bytes, " (%s, root %d)", trib_op_name(call->op), peer);

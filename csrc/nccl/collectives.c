@@ -3,6 +3,7 @@
 #include "csrc/nccl/clique.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
+#include "csrc/nccl/factor.h"
 #include "csrc/nccl/leave.h"
 #include "csrc/nccl/ops.h"
 #include "csrc/nccl/solo.h"
@@ -14,6 +15,8 @@ static ncclResult_t issue(const struct tri_call *call)
     const ncclDataType_t dtype = tri_nccl_dtype(call->dtype);
     switch (call->kind) {
     case TRI_ALLREDUCE:
+        if (call->scaled)
+            return tri_nccl_allreduce_scaled(call);
         return ncclAllReduce(call->send, call->recv, call->count, dtype, tri_nccl_op(call->op),
                              comm, call->stream);
     case TRI_BROADCAST:

@@ -1,5 +1,6 @@
 /* A communicator of one rank, without NCCL (which would take hundreds of MB for it): every
- * reduction of one operand is that operand, so collectives are copies, or nothing in place. */
+ * reduction of one operand is that operand, times its factor if it has one, so collectives are
+ * copies, or nothing in place. */
 #include "csrc/nccl/solo.h"
 
 #include <cuda_runtime_api.h>
@@ -7,6 +8,7 @@
 #include "csrc/base/types.h"
 #include "csrc/nccl/clique.h"
 #include "csrc/nccl/convert.h"
+#include "kernels/cuda/kernels_cuda.h"
 
 /* The receive that takes what calls[at] sends: the k-th receive takes from the k-th send. NULL:
  * none. */
@@ -51,16 +53,22 @@ static trib_status match(const struct tri_call *calls, size_t n)
  * nothing to copy, which stands for what its stream did before. The event is always waited for: the
  * stream that it was recorded on may be gone, and another one be at its address. Inside a capture
  * the order is that of the graph. */
-static cudaError_t queue(struct tri_transport *transport, void *recv, const void *send,
-                         size_t bytes, trib_stream stream)
+static cudaError_t queue(struct tri_transport *transport, void *recv, const struct tri_call *call)
 {
+    const size_t bytes = call->count * trib_dtype_size(call->dtype);
+    trib_stream stream = call->stream;
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     cudaError_t error = cudaStreamIsCapturing(stream, &capture);
     const bool ordered = capture == cudaStreamCaptureStatusNone;
     if (error == cudaSuccess && ordered && transport->queued)
         error = cudaStreamWaitEvent(stream, transport->event, 0);
-    if (error == cudaSuccess && recv != send && bytes > 0)
-        error = cudaMemcpyAsync(recv, send, bytes, cudaMemcpyDefault, stream);
+    if (error == cudaSuccess && call->scaled)
+        error = tri_kernels_cuda.scale(recv, call->send, call->count, call->dtype, &call->factor,
+                                       stream) == TRIB_OK
+                    ? cudaSuccess
+                    : cudaErrorLaunchFailure;
+    else if (error == cudaSuccess && recv != call->send && bytes > 0)
+        error = cudaMemcpyAsync(recv, call->send, bytes, cudaMemcpyDefault, stream);
     if (error == cudaSuccess && ordered) {
         error = cudaEventRecord(transport->event, stream);
         transport->queued = true;
@@ -79,8 +87,7 @@ trib_status tri_nccl_solo(const struct tri_call *calls, size_t n)
         if (call->kind == TRI_RECV || call->kind == TRI_BARRIER)
             continue;
         void *recv = call->kind == TRI_SEND ? receiver(calls, n, i)->recv : call->recv;
-        cudaError_t error = queue(transport, recv, call->send,
-                                  call->count * trib_dtype_size(call->dtype), call->stream);
+        cudaError_t error = queue(transport, recv, call);
         if (error == cudaSuccess)
             continue;
         status = tri_nccl_cuda_fail(error, tri_nccl_kind_name(call->kind), transport->device);

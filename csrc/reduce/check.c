@@ -22,6 +22,11 @@ static trib_status check_tensor(const struct trib_comm *comm, const struct tri_l
                              "`tensors[%zu].dtype` is %s; a weighted average takes f16, bf16, f32 "
                              "and f64",
                              i, trib_dtype_name(tensor->dtype));
+    if (list->settings.scaled && !tri_dtype_is_float(tensor->dtype))
+        return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
+                             "`tensors[%zu].dtype` is %s; options.factor is for f16, bf16, f32 and "
+                             "f64",
+                             i, trib_dtype_name(tensor->dtype));
     if (tensor->reserved != 0)
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
                              "`tensors[%zu].reserved` is %u; expected 0", i, tensor->reserved);
@@ -57,11 +62,13 @@ static trib_status check_weight(const struct trib_comm *comm, const struct tri_l
     return status;
 }
 
-/* How the range with this index is called: the tensors come first, then the two words. */
+/* How the range with this index is called: the tensors come first, then the words. */
 static const char *name_of(const struct tri_list *list, size_t index)
 {
     if (index < list->n)
         return "tensors";
+    if (list->settings.scaled)
+        return "options.device_factor";
     return index == list->n ? "device_total" : "device_weight";
 }
 
@@ -69,9 +76,11 @@ static trib_status check_collisions(const struct trib_comm *comm, const struct t
                                     struct tri_range *ranges, size_t n)
 {
     struct tri_range pair[2];
-    if (list->weight.device != NULL)
-        ranges[n++] = (struct tri_range){(uintptr_t)list->weight.device,
-                                         (uintptr_t)(list->weight.device + 1), list->n + 1, false};
+    const float *read =
+        list->settings.scaled ? list->settings.factor.device : list->weight.device;
+    if (read != NULL)
+        ranges[n++] =
+            (struct tri_range){(uintptr_t)read, (uintptr_t)(read + 1), list->n + 1, false};
     if (list->total_out != NULL)
         ranges[n++] = (struct tri_range){(uintptr_t)list->total_out,
                                          (uintptr_t)(list->total_out + 1), list->n, true};
@@ -114,8 +123,12 @@ trib_status tri_list_check(struct trib_comm *comm, const struct tri_list *list)
 {
     const int operation = list->operation;
     trib_status status = tri_check_stream(comm, operation, list->stream);
-    if (status == TRIB_OK && operation == TRI_ALLREDUCE_LIST)
+    if (status == TRIB_OK && tri_operations[operation].reduces)
         status = tri_check_op(comm, operation, list->op);
+    if (status == TRIB_OK && list->settings.scaled)
+        status = tri_check_factor_op(comm, operation, list->op);
+    if (status == TRIB_OK && list->settings.scaled)
+        status = tri_check_factor_word(comm, operation, list->settings.factor.device);
     if (status == TRIB_OK && operation == TRI_BROADCAST_LIST)
         status = tri_check_peer(comm, operation, list->root);
     if (status == TRIB_OK && operation == TRI_WEIGHTED_AVERAGE)

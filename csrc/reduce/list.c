@@ -78,7 +78,10 @@ static trib_status match(struct trib_comm *comm, const struct tri_list *list)
         digest = tri_digest(digest, &list->tensors[i].count, sizeof list->tensors[i].count);
         digest = tri_digest(digest, &list->tensors[i].dtype, sizeof list->tensors[i].dtype);
     }
-    const struct tri_call call = {.count = list->n, .op = list->op, .peer = list->root};
+    const struct tri_call call = {.count = list->n,
+                                  .op = list->op,
+                                  .peer = list->root,
+                                  .scaled = list->settings.scaled};
     const struct tri_signature signature = tri_signature(list->operation, &call, digest);
     return tri_match(comm, &signature, list->stream);
 }
@@ -118,6 +121,15 @@ trib_status tri_list(struct trib_comm *comm, const struct tri_list *list)
             count(comm, list);
     }
     return tri_match_done(comm, status);
+}
+
+trib_status tri_allreduce_list_with(struct trib_comm *comm, struct tri_list *list,
+                                    const trib_call_options *options)
+{
+    list->operation = TRI_ALLREDUCE_LIST_WITH;
+    const trib_status status =
+        tri_call_settings_read(&list->settings, comm, list->operation, options);
+    return status == TRIB_OK ? tri_list(comm, list) : tri_batch_fail(comm, status);
 }
 
 /* Rank i's part of a group's list. */

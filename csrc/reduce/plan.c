@@ -139,22 +139,28 @@ static void make_buckets(struct tri_plan *plan, struct trib_comm *comm, const st
                          const struct tri_layout *layout)
 {
     char *data = tri_workspace_data(comm);
+    double *factors = tri_workspace_words(comm)->factors;
+    const struct tri_factor *factor = &list->settings.factor;
     const bool broadcast = list->operation == TRI_BROADCAST_LIST;
     plan->nbuckets = layout->nbuckets;
     plan->first[0] = 0;
     for (size_t b = 0; b < layout->nbuckets; b++) {
         void *bucket = data + layout->buckets[b].offset;
-        plan->buckets[b] =
-            (struct tri_bucket){bucket, layout->buckets[b].count, layout->buckets[b].dtype};
+        const trib_dtype dtype = layout->buckets[b].dtype;
+        const bool roomy = factor->device != NULL && dtype != TRIB_F32;
+        plan->buckets[b] = (struct tri_bucket){bucket, layout->buckets[b].count, dtype};
         plan->first[b + 1] = plan->first[b] + layout->buckets[b].slices;
         plan->calls[b] = (struct tri_call){.kind = broadcast ? TRI_BROADCAST : TRI_ALLREDUCE,
                                            .transport = comm->transport,
                                            .send = bucket,
                                            .recv = bucket,
                                            .count = layout->buckets[b].count,
-                                           .dtype = layout->buckets[b].dtype,
+                                           .dtype = dtype,
                                            .op = list->op,
                                            .peer = list->root,
+                                           .scaled = list->settings.scaled,
+                                           .factor = *factor,
+                                           .room = roomy ? &factors[dtype - TRIB_F16] : NULL,
                                            .stream = list->stream};
     }
 }

@@ -8,18 +8,20 @@
 
 #include "csrc/backend.h"
 #include "csrc/core/communicator.h"
+#include "csrc/core/options.h"
 
 enum { TRI_MAX_BUCKETS = 10 }; /* one an element type */
 
 /* One rank's arguments of a list call. */
 struct tri_list {
-    int operation; /* TRI_ALLREDUCE_LIST, TRI_BROADCAST_LIST or TRI_WEIGHTED_AVERAGE */
+    int operation; /* TRI_ALLREDUCE_LIST, .._WITH, TRI_BROADCAST_LIST or TRI_WEIGHTED_AVERAGE */
     const trib_tensor *tensors;
     size_t n;
     trib_op op;               /* allreduce */
     int32_t root;             /* broadcast */
     struct tri_weight weight; /* weighted average */
     float *total_out;
+    struct tri_call_settings settings; /* allreduce */
     trib_stream stream;
 };
 

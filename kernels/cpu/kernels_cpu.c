@@ -8,5 +8,6 @@ const struct tri_kernels tri_kernels_cpu = {
     .commit = tri_cpu_commit,
     .unpack = tri_cpu_unpack,
     .reduce = tri_cpu_reduce,
+    .scale = tri_cpu_scale,
     .sparse = &tri_sparse_kernels_cpu,
 };

@@ -62,6 +62,19 @@ enum { BLOCK = 8192, BLOCK_HALVES = BLOCK / sizeof(float) };
 
 TYPES(DEFINE_TYPE)
 
+/* out = factor * a. Into memory: the product is rounded before it is added to anything. */
+#define DEFINE_TIMES(name, element)                                                                \
+    static void name##_times(void *product, const void *a, const void *factor, size_t n)           \
+    {                                                                                              \
+        element *out = product;                                                                    \
+        const element *in = a, by = *(const element *)factor;                                      \
+        for (size_t i = 0; i < n; i++)                                                             \
+            out[i] = by * in[i];                                                                   \
+    }
+
+DEFINE_TIMES(f32, float)
+DEFINE_TIMES(f64, double)
+
 /* What is done with one element type. */
 struct arithmetic {
     void (*first[TRIB_AVG])(void *sum, const void *a, const void *b, size_t n);
@@ -80,13 +93,14 @@ struct arithmetic {
 /* In the order of trib_dtype, from f32. */
 static const struct arithmetic types[] = {TYPES(ROW)};
 
-/* One reduction of `nsrc` >= 2 sources. */
+/* One reduction of `nsrc` sources, at least 2 unless there are factors. */
 struct fold {
     const void *const *src;
     size_t nsrc;
     trib_dtype dtype;
     trib_op op; /* AVG is SUM here, and `average` is set */
     int average;
+    const void *factors; /* of dtype; NULL: none */
 };
 
 /* The result for bytes [at, at + n elements) into `sum`. */
@@ -101,14 +115,44 @@ static void fold_block(const struct fold *fold, void *sum, size_t at, size_t n)
         type->divide(sum, fold->nsrc, n);
 }
 
-/* The same for f16 and bf16: accumulated in f32, rounded once. */
+/* The same with factors; f32 or f64. */
+static void fold_block_scaled(const struct fold *fold, void *sum, size_t at, size_t n)
+{
+    _Alignas(64) unsigned char next[BLOCK];
+    const struct arithmetic *type = &types[fold->dtype - TRIB_F32];
+    const size_t size = trib_dtype_size(fold->dtype);
+    const char *factors = fold->factors;
+    for (size_t i = 0; i < fold->nsrc; i++) {
+        void *product = i == 0 ? sum : next;
+        const char *src = (const char *)fold->src[i] + at;
+        if (fold->dtype == TRIB_F64)
+            f64_times(product, src, factors + i * size, n);
+        else
+            f32_times(product, src, factors + i * size, n);
+        if (i > 0)
+            type->next[TRIB_SUM](sum, next, n);
+    }
+}
+
+/* Source `i`, widened to f32, times its factor if it has one. */
+static void widen_source(const struct fold *fold, float *out, size_t i, size_t at, size_t n)
+{
+    float factor;
+    tri_half_widen(out, (const char *)fold->src[i] + at, n, fold->dtype);
+    if (fold->factors == NULL)
+        return;
+    tri_half_widen(&factor, (const uint16_t *)fold->factors + i, 1, fold->dtype);
+    f32_times(out, out, &factor, n);
+}
+
+/* fold_block for f16 and bf16: accumulated in f32, rounded once. */
 static void fold_block_half(const struct fold *fold, void *halves, size_t at, size_t n)
 {
     _Alignas(64) float sum[BLOCK_HALVES], next[BLOCK_HALVES];
     const struct arithmetic *type = &types[TRIB_F32 - TRIB_F32];
-    tri_half_widen(sum, (const char *)fold->src[0] + at, n, fold->dtype);
+    widen_source(fold, sum, 0, at, n);
     for (size_t i = 1; i < fold->nsrc; i++) {
-        tri_half_widen(next, (const char *)fold->src[i] + at, n, fold->dtype);
+        widen_source(fold, next, i, at, n);
         type->next[fold->op](sum, next, n);
     }
     if (fold->average)
@@ -116,7 +160,7 @@ static void fold_block_half(const struct fold *fold, void *halves, size_t at, si
     tri_half_narrow(halves, sum, n, fold->dtype);
 }
 
-/* Of one source every reduction is the source itself, to the bit. */
+/* Of one source without a factor every reduction is the source itself, to the bit. */
 static void copy_one(void *const *dst, size_t ndst, const void *src, size_t bytes)
 {
     for (size_t d = 0; d < ndst; d++)
@@ -125,14 +169,16 @@ static void copy_one(void *const *dst, size_t ndst, const void *src, size_t byte
 }
 
 trib_status tri_cpu_reduce(void *const *dst, size_t ndst, const void *const *src, size_t nsrc,
-                           size_t count, trib_dtype dtype, trib_op op, trib_stream stream)
+                           size_t count, trib_dtype dtype, trib_op op, const void *factors,
+                           trib_stream stream)
 {
     (void)stream;
     _Alignas(64) unsigned char block[BLOCK];
     const int half = dtype == TRIB_F16 || dtype == TRIB_BF16, average = op == TRIB_AVG;
     const size_t size = trib_dtype_size(dtype), step = half ? BLOCK_HALVES : BLOCK / size;
-    const struct fold fold = {src, nsrc, dtype, average ? TRIB_SUM : op, average};
-    if (nsrc == 1) {
+    const struct fold fold = {src, nsrc, dtype, average ? TRIB_SUM : op, average,
+                              factors};
+    if (nsrc == 1 && factors == NULL) {
         copy_one(dst, ndst, src[0], count * size);
         return TRIB_OK;
     }
@@ -141,6 +187,8 @@ trib_status tri_cpu_reduce(void *const *dst, size_t ndst, const void *const *src
         const size_t at = begin * size;
         if (half)
             fold_block_half(&fold, block, at, n);
+        else if (factors != NULL)
+            fold_block_scaled(&fold, block, at, n);
         else
             fold_block(&fold, block, at, n);
         for (size_t d = 0; d < ndst; d++)

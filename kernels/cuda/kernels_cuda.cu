@@ -5,5 +5,5 @@
 
 const struct tri_kernels tri_kernels_cuda = {
     "cuda", tri_cuda_pack, tri_cuda_commit, tri_cuda_unpack, nullptr, // no reduce
-    &tri_sparse_kernels_cuda,
+    tri_cuda_scale, &tri_sparse_kernels_cuda,
 };

@@ -22,6 +22,8 @@ trib_status tri_cuda_commit(uint32_t *decision, const uint32_t *abort_word,
 trib_status tri_cuda_unpack(const struct tri_slice *slices, size_t n,
                             const struct tri_bucket *bucket, int weighted,
                             const uint32_t *decision, trib_stream stream);
+trib_status tri_cuda_scale(void *dst, const void *src, size_t count, trib_dtype dtype,
+                           const struct tri_factor *factor, trib_stream stream);
 
 #ifdef __cplusplus
 }

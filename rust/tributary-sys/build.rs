@@ -320,6 +320,7 @@ mod generate {
         ("TRIB_F16", "trib_dtype"),
         ("TRIB_SUM", "trib_op"),
         ("TRIB_UNCHECKED", "u32"),
+        ("TRIB_CALL_FACTOR", "u32"),
         ("TRIB_SPARSE_AVERAGE", "u32"),
         ("TRIB_LOG_ERROR", "i32"),
     ];

@@ -37,6 +37,8 @@ bool bad_refused(const struct bad *bad, trib_status found, trib_status expected,
 typedef trib_status any_call(const struct bad *bad, const void *send, void *recv, size_t count,
                              trib_dtype dtype, trib_op op, int32_t peer, trib_stream stream);
 
+static const trib_call_options no_more = TRIB_CALL_OPTIONS_INIT;
+
 #define ANY(name, ...)                                                                             \
     static trib_status any_##name(const struct bad *bad, const void *send, void *recv,             \
                                   size_t count, trib_dtype dtype, trib_op op, int32_t peer,        \
@@ -46,6 +48,7 @@ typedef trib_status any_call(const struct bad *bad, const void *send, void *recv
         return trib_##name(bad->comm, __VA_ARGS__, stream);                                        \
     }
 ANY(allreduce, send, recv, count, dtype, op)
+ANY(allreduce_with, send, recv, count, dtype, op, &no_more)
 ANY(broadcast, send, recv, count, dtype, peer)
 ANY(reduce, send, recv, count, dtype, op, peer)
 ANY(allgather, send, recv, count, dtype)
@@ -63,6 +66,7 @@ static const struct collective {
     bool reduces, sends, receives, send_blocks, recv_blocks;
 } collectives[] = {
     {"trib_allreduce", NULL, any_allreduce, true, true, true, false, false},
+    {"trib_allreduce_with", NULL, any_allreduce_with, true, true, true, false, false},
     {"trib_broadcast", "root", any_broadcast, false, true, true, false, false},
     {"trib_reduce", "root", any_reduce, true, true, true, false, false},
     {"trib_allgather", NULL, any_allgather, false, true, true, false, true},
@@ -366,6 +370,8 @@ static trib_status lists(const struct bad *bad, int which, const trib_tensor *te
         return trib_allreduce_list(bad->comm, tensors, n, TRIB_SUM, bad->stream);
     if (which == 1)
         return trib_broadcast_list(bad->comm, tensors, n, 0, bad->stream);
+    if (which == 3)
+        return trib_allreduce_list_with(bad->comm, tensors, n, TRIB_SUM, &no_more, bad->stream);
     return trib_weighted_average(bad->comm, tensors, n, 1.0f, NULL, NULL, bad->stream);
 }
 
@@ -426,10 +432,10 @@ static void bad_weights(const struct bad *bad)
 void bad_lists(const struct bad *bad)
 {
     static const char *const names[] = {"trib_allreduce_list", "trib_broadcast_list",
-                                        "trib_weighted_average"};
+                                        "trib_weighted_average", "trib_allreduce_list_with"};
     const trib_tensor good = {bad->a, 8, TRIB_F32, 0};
     trib_stream per_thread = (trib_stream)(uintptr_t)2;
-    for (int which = 0; which < 3; which++)
+    for (int which = 0; which < 4; which++)
         bad_tensors(bad, which, names[which]);
     REFUSED(trib_allreduce_list(bad->comm, &good, 1, 0, bad->stream), TRIB_ERR_INVALID_ARGUMENT,
             names[0], "`op`");

@@ -27,6 +27,7 @@ bool bad_refused(const struct bad *bad, trib_status found, trib_status expected,
 void bad_collectives(const struct bad *bad); /* the arguments of collectives of one count */
 void bad_vectors(const struct bad *bad);     /* allgatherv, alltoallv, send, recv */
 void bad_lists(const struct bad *bad);       /* lists, weighted averages */
+void bad_factors(const struct bad *bad);     /* the options of a call */
 void bad_batches(const struct bad *bad);
 void bad_creation(const char *backend);
 void bad_devices(const char *backend);

@@ -117,6 +117,7 @@ static void suite(const char *backend, int size)
     one_part(&bad, "collectives", bad_collectives);
     one_part(&bad, "vectors and messages", bad_vectors);
     one_part(&bad, "lists", bad_lists);
+    one_part(&bad, "factors", bad_factors);
     one_part(&bad, "batches", bad_batches);
     destroy(&bad);
     unchecked(backend, size);

@@ -72,6 +72,7 @@ static void whole_suite(struct suite *suite)
     backend_collectives(suite);
     backend_points(suite);
     backend_lists(suite);
+    backend_factors(suite);
     backend_streams(suite);
     backend_splits(suite);
     team_close(&suite->team);
@@ -85,6 +86,7 @@ static void light_suite(struct suite *suite, const char *how)
     backend_collectives(suite);
     backend_points(suite);
     backend_lists(suite);
+    backend_factors(suite);
     team_close(&suite->team);
 }
 

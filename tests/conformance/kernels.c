@@ -315,8 +315,11 @@ void kernels_suite(const struct kernels_place *place)
         kernels_commit(&arena);
         kernels_plain(&arena, quick);
         kernels_weighted(&arena, quick);
-        if (place->kernels->reduce != NULL)
+        kernels_scale(&arena, quick);
+        if (place->kernels->reduce != NULL) {
             kernels_reduce(&arena, quick);
+            kernels_reduce_scaled(&arena, quick);
+        }
     }
     arena_close(&arena);
 }

@@ -39,7 +39,7 @@ static void reduce_case(struct arena *arena, const struct reduction *r)
     }
     arena_upload(arena);
     CHECK_OK(arena->place->kernels->reduce(dst, r->ndst, src, r->nsrc, r->count, r->dtype, r->op,
-                                           arena->place->stream));
+                                           NULL, arena->place->stream));
     for (size_t j = 0; j < r->count; j++) {
         const void *elements[MOST];
         uint64_t result = 0;

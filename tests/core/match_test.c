@@ -9,6 +9,8 @@ struct place {
     float send[RANKS * COUNT], recv[RANKS * COUNT];
 };
 
+static const trib_call_options with_factor = {(uint32_t)sizeof(trib_call_options),
+                                              TRIB_CALL_FACTOR, 2.0, NULL};
 static struct team team;
 static struct place places[RANKS];
 
@@ -44,6 +46,12 @@ static trib_status call(int which, int rank, bool odd)
     case 8:
         return trib_allgatherv(comm, send, recv, odd ? odd_counts : counts, offsets, TRIB_F32,
                                stream);
+    case 9:
+        return trib_allreduce_with(comm, send, recv, 8, TRIB_F32, TRIB_SUM,
+                                   odd ? &with_factor : NULL, stream);
+    case 10:
+        return trib_allreduce_list_with(comm, tensors, 1, TRIB_SUM, odd ? NULL : &with_factor,
+                                        stream);
     default:
         CHECK_OK(trib_batch_begin(comm));
         first = trib_allreduce(comm, send, recv, odd ? 4 : 8, TRIB_F32, TRIB_SUM, stream);
@@ -52,13 +60,14 @@ static trib_status call(int which, int rank, bool odd)
     }
 }
 
-enum { CALLS = 10 };
+enum { CALLS = 12 };
 
 static void body(int rank, int size, void *argument)
 {
     static const char *const words[CALLS] = {"count 7",   "i32",      "max",     "root 1",
                                              "allgather", "count 0",  "tensors", "weighted_average",
-                                             "digest",    "batch_end"};
+                                             "digest",    "trib_allreduce_with",
+                                             "trib_allreduce_list_with", "batch_end"};
     (void)argument;
     for (int i = 0; i < COUNT; i++)
         places[rank].send[i] = (float)(rank + i);
@@ -114,9 +123,27 @@ static void torn(int rank, int size, void *argument)
     CHECK_STATUS(trib_comm_status(comm), TRIB_ERR_MISMATCH);
 }
 
+/* Rank 0 has a factor, rank 1 none. */
+static void uneven(int rank, int size, void *argument)
+{
+    trib_comm *comm = team.comms[rank];
+    float *send = places[rank].send, *recv = places[rank].recv;
+    (void)size;
+    const trib_status queued =
+        trib_allreduce_with(comm, send, recv, 4, TRIB_F32, TRIB_SUM, rank == 0 ? &with_factor : NULL,
+                            team.streams[rank]);
+    CHECK_MSG(queued == TRIB_OK || queued == TRIB_ERR_ABORTED, "rank %d: %s", rank,
+              trib_last_detail());
+    CHECK(team_wait(&team, rank, 10000));
+    team_meet(argument, 2);
+    CHECK_STATUS(trib_comm_status(comm), TRIB_ERR_MISMATCH);
+    CHECK_DETAIL("rank 0 made allreduce of 4 f32 (sum, with a factor), rank 1 made allreduce of 4 "
+                 "f32 (sum)");
+}
+
 int main(void)
 {
-    _Atomic int arrived = 0;
+    _Atomic int arrived = 0, met = 0;
     trib_options options = TRIB_OPTIONS_INIT;
     options.flags = TRIB_MATCH;
     check_begin("host, %d ranks: a call that differs is an error on every rank", RANKS);
@@ -127,6 +154,11 @@ int main(void)
     check_begin("host: a mistake that ends the communicator is told by its status alone");
     if (CHECK(team_create(&team, "host", 2, NULL)))
         check_ranks(2, torn, &arrived);
+    team_destroy(&team);
+    check_end();
+    check_begin("host: a factor on one rank alone");
+    if (CHECK(team_create(&team, "host", 2, NULL)))
+        check_ranks(2, uneven, &met);
     team_destroy(&team);
     check_end();
     return check_finish("match_test");

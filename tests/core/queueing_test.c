@@ -201,19 +201,34 @@ static const uint32_t *abort_word(struct tri_transport *transport)
     return &transport->clique->word;
 }
 
+/* The factor as an element: by way of the call's room, if it needs one. */
+static void scale(const struct tri_call *call, void *element)
+{
+    const bool roomy = call->factor.device != NULL && call->dtype != TRIB_F32;
+    CHECK((call->room != NULL) == roomy);
+    void *out = roomy ? call->room : element;
+    CHECK_OK(tri_kernels_cpu.scale(out, NULL, 1, call->dtype, &call->factor, NULL));
+    if (roomy)
+        memcpy(element, out, trib_dtype_size(call->dtype));
+}
+
 /* Call `i` of every rank; each rank has `each` calls in a row. */
 static void reduce(const struct tri_call *calls, size_t each, size_t i, int32_t size)
 {
     const void *src[RANKS];
     void *dst[RANKS];
+    double factors[RANKS];
     for (int32_t rank = 0; rank < size; rank++) {
         const struct tri_call *call = &calls[(size_t)rank * each + i];
-        CHECK(call->transport->rank == rank);
+        CHECK(call->transport->rank == rank && call->scaled == calls[i].scaled);
         src[rank] = call->send;
         dst[rank] = call->recv;
+        if (call->scaled)
+            scale(call, (char *)factors + (size_t)rank * trib_dtype_size(call->dtype));
     }
     CHECK_OK(tri_kernels_cpu.reduce(dst, (size_t)size, src, (size_t)size, calls[i].count,
-                                    calls[i].dtype, calls[i].op, NULL));
+                                    calls[i].dtype, calls[i].op, calls[i].scaled ? factors : NULL,
+                                    NULL));
 }
 
 static void broadcast(const struct tri_call *calls, size_t each, size_t i, int32_t size)
@@ -452,6 +467,35 @@ static void averages(void)
     check_end();
 }
 
+/* With a factor in the room that the engine may need: f64 has one, f32 reads the word itself. */
+static void factors(void)
+{
+    static struct lists lists;
+    float word = 3, f32[2] = {1, -2};
+    double f64[2] = {1, -2};
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    check_begin("factors");
+    trib_comm *comm = open_alone(0);
+    fill(&lists);
+    options.device_factor = &word;
+    engine_calls = 0;
+    CHECK_OK(trib_batch_begin(comm));
+    CHECK_OK(trib_allreduce_with(comm, f32, f32, 2, TRIB_F32, TRIB_SUM, &options, NULL));
+    CHECK_OK(trib_allreduce_with(comm, f64, f64, 2, TRIB_F64, TRIB_SUM, &options, NULL));
+    CHECK_OK(trib_batch_end(comm));
+    CHECK(engine_calls == 1);
+    CHECK(f32[0] == 3 && f32[1] == -6 && f64[0] == 3 && f64[1] == -6);
+    CHECK_OK(trib_allreduce_list_with(comm, lists.tensors[0], 2, TRIB_SUM, &options, NULL));
+    CHECK(lists.f32[0][5] == 15 && lists.f64[0][5] == 15);
+    options.device_factor = NULL;
+    options.flags = TRIB_CALL_FACTOR;
+    options.factor = -1;
+    CHECK_OK(trib_allreduce_list_with(comm, lists.tensors[0], 2, TRIB_SUM, &options, NULL));
+    CHECK(lists.f32[0][5] == -15 && lists.f64[0][5] == -15);
+    CHECK_OK(trib_comm_destroy(comm));
+    check_end();
+}
+
 static void batches(void)
 {
     float a = 1, b = 2, c = 3;
@@ -499,7 +543,7 @@ static void everything(uint32_t flags)
     const void *send[RANKS];
     void *recv[RANKS];
     trib_group *group = NULL;
-    trib_status status[12];
+    trib_status status[14];
     size_t n = 0;
     fill(&lists);
     for (int rank = 0; rank < RANKS; rank++)
@@ -512,13 +556,18 @@ static void everything(uint32_t flags)
 
     trib_comm *comm = open_alone(flags);
     trib_stream other = &lists;
-    float *data = lists.f32[0], *place = lists.f32[1];
+    float *data = lists.f32[0], *place = lists.f32[1], factor = 2;
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    options.device_factor = &factor;
     status[n++] = trib_allreduce(comm, data, place, 5, TRIB_F32, TRIB_SUM, NULL);
     status[n++] = trib_alltoall(comm, data, place, 5, TRIB_F32, NULL);
     status[n++] = trib_alltoall(comm, data, data, 5, TRIB_F32, NULL);
     status[n++] = trib_barrier(comm, other);
     status[n++] = trib_allreduce_list(comm, lists.tensors[0], TENSORS, TRIB_SUM, NULL);
     status[n++] = trib_weighted_average(comm, lists.tensors[0], 2, 2, NULL, place, other);
+    status[n++] = trib_allreduce_with(comm, lists.f64[0], lists.f64[0], 5, TRIB_F64, TRIB_SUM,
+                                      &options, other);
+    status[n++] = trib_allreduce_list_with(comm, lists.tensors[0], 2, TRIB_SUM, &options, NULL);
     CHECK_OK(trib_comm_destroy(comm));
     for (size_t i = 0; i < n; i++)
         CHECK(status[i] == TRIB_OK || status[i] == TRIB_ERR_CUDA || status[i] == TRIB_ERR_NCCL ||
@@ -547,6 +596,7 @@ int main(void)
     until_failure = -1;
     group_lists();
     averages();
+    factors();
     batches();
     walk(0);
     walk(TRIB_MATCH);

@@ -16,6 +16,15 @@ enum { FAKE_DEVICES = 8, FAKE_RANKS = 16 };
 
 /* ------------------------------------------------------------------------------ for the tests */
 
+/* What the last ncclRedOpCreatePreMulSum was given: the element, as its bytes, 0 beyond them; and
+ * where it lies if that is on the device, NULL if it came from the host. */
+struct fake_factor {
+    int type; /* ncclDataType_t */
+    unsigned char element[8];
+    const void *on_device;
+};
+struct fake_factor fake_last_factor(void);
+
 /* Communicators not freed yet. */
 int fake_communicators(void);
 /* What NCCL says from now on when it is asked for the asynchronous errors of rank `rank`. */

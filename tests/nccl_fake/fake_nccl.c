@@ -6,7 +6,7 @@
 
 #include "tests/nccl_fake/fake.h"
 
-enum { MAGIC = 0x7121b, SPLITS = 8, TASKS = 256 };
+enum { MAGIC = 0x7121b, SPLITS = 8, TASKS = 256, SUMS = 4 };
 
 /* What the ranks of one communicator have in common. Never freed: streams may point here. */
 struct fake_world {
@@ -38,12 +38,14 @@ struct ncclComm {
     bool complete; /* all have met */
     bool abort;
     bool ending;
+    int sums[SUMS]; /* pre-multiplied ones that are alive: their type + 1 */
 };
 
 static struct fake_world *worlds;
 static int communicators;
 static bool graph;
 static unsigned int ids;
+static struct fake_factor last_factor;
 
 int fake_communicators(void)
 {
@@ -153,6 +155,9 @@ static void free_one(ncclComm_t comm)
 {
     if (comm->inside != 0)
         fake_die("a communicator is freed while a call is inside");
+    for (int i = 0; i < SUMS; i++)
+        if (comm->sums[i] != 0)
+            fake_die("a communicator is freed with a reduction that was made for it");
     comm->magic = 0;
     free(comm);
     communicators--;
@@ -437,12 +442,59 @@ static ncclResult_t operation(enum kind kind, ncclComm_t comm, cudaStream_t stre
     return add(kind, comm, stream, NULL);
 }
 
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t dtype,
+                                      ncclScalarResidence_t residence, ncclComm_t comm)
+{
+    static const size_t sizes[] = {
+        [ncclFloat16] = 2, [ncclBfloat16] = 2, [ncclFloat32] = 4, [ncclFloat64] = 8};
+    int free_one = 0;
+    pthread_mutex_lock(&fake_lock);
+    check(comm);
+    while (free_one < SUMS && comm->sums[free_one] != 0)
+        free_one++;
+    if (free_one == SUMS)
+        fake_die("reductions are made and never destroyed");
+    comm->sums[free_one] = (int)dtype + 1;
+    *op = (ncclRedOp_t)((int)ncclNumOps + free_one);
+    last_factor = (struct fake_factor){.type = (int)dtype};
+    last_factor.on_device = residence == ncclScalarDevice ? scalar : NULL;
+    memcpy(last_factor.element, scalar, sizes[dtype]);
+    pthread_mutex_unlock(&fake_lock);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
+{
+    const int sum = (int)op - (int)ncclNumOps;
+    pthread_mutex_lock(&fake_lock);
+    check(comm);
+    if (sum < 0 || sum >= SUMS || comm->sums[sum] == 0)
+        fake_die("a reduction is destroyed that does not exist");
+    comm->sums[sum] = 0;
+    pthread_mutex_unlock(&fake_lock);
+    return ncclSuccess;
+}
+
+struct fake_factor fake_last_factor(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    const struct fake_factor last = last_factor;
+    pthread_mutex_unlock(&fake_lock);
+    return last;
+}
+
 #define UNUSED(...) (void)(sizeof((const void *[]){__VA_ARGS__}))
 
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
-    UNUSED(send, recv, &count, &dtype, &op);
+    UNUSED(send, recv, &count);
+    pthread_mutex_lock(&fake_lock);
+    check(comm);
+    const int sum = (int)op - (int)ncclNumOps;
+    if (sum >= SUMS || (sum >= 0 && comm->sums[sum] != (int)dtype + 1))
+        fake_die("a reduction was made for another communicator or type, or is gone");
+    pthread_mutex_unlock(&fake_lock);
     return operation(OPERATE, comm, stream);
 }
 

@@ -3,6 +3,7 @@
  */
 #include <nccl.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "csrc/backend.h"
 #include "csrc/base/clock.h"
@@ -16,8 +17,23 @@
 
 extern const struct tri_backend tri_backend_nccl;
 
-/* For what is not linked here: kernels, of which nothing runs, and the public functions. */
-const struct tri_kernels tri_kernels_cuda = {.name = "none"};
+/* For what is not linked here: kernels, of which only the scaling of f32 and f64 runs, and the public
+ * functions. */
+static trib_status scale(void *dst, const void *src, size_t count, trib_dtype dtype,
+                         const struct tri_factor *factor, trib_stream stream)
+{
+    const double by = factor->device != NULL ? (double)*factor->device : factor->value;
+    (void)stream;
+    CHECK(dtype == TRIB_F32 || dtype == TRIB_F64);
+    for (size_t i = 0; i < count; i++)
+        if (dtype == TRIB_F32)
+            ((float *)dst)[i] = (float)by * (src == NULL ? 1 : ((const float *)src)[i]);
+        else
+            ((double *)dst)[i] = by * (src == NULL ? 1 : ((const double *)src)[i]);
+    return TRIB_OK;
+}
+
+const struct tri_kernels tri_kernels_cuda = {.name = "some", .scale = scale};
 const char *trib_last_detail(void)
 {
     return tri_detail();
@@ -216,6 +232,82 @@ static struct tri_call solo_call(struct tri_transport *transport, enum tri_kind 
                              .dtype = TRIB_F32,
                              .op = TRIB_SUM,
                              .stream = stream};
+}
+
+/* One rank's data are multiplied by a kernel, in place too. */
+static void one_rank_scaled(void)
+{
+    struct stage stage;
+    struct tri_transport *transport = NULL;
+    float x[4] = {1, 2, 3, 4}, y[4] = {0}, word = -3;
+    begin(&stage, "one rank, with a factor");
+    const trib_stream stream = new_stream(2);
+    if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 2, PLENTY_MS))) {
+        struct tri_call call = solo_call(transport, TRI_ALLREDUCE, x, y, stream);
+        call.scaled = true;
+        call.factor.value = 2;
+        CHECK_OK(transports()->collective(&call, 1));
+        call.recv = x;
+        call.factor.device = &word;
+        CHECK_OK(transports()->collective(&call, 1));
+        CHECK_OK(finish(transport, PLENTY_MS));
+    }
+    CHECK(y[0] == 2 && y[3] == 8 && x[0] == -3 && x[3] == -12);
+    end_stream(2, stream);
+    end();
+}
+
+/* One thread drives two ranks; what the second gave NCCL for its factor: an element of the call's
+ * type, and the place where it lies. */
+static void check_given(struct tri_call *calls, trib_dtype dtype, ncclDataType_t type,
+                        const void *element, const void *on_device)
+{
+    calls[0].dtype = calls[1].dtype = dtype;
+    CHECK_OK(transports()->collective(calls, 2));
+    const struct fake_factor last = fake_last_factor();
+    CHECK_MSG(last.type == (int)type && last.on_device == on_device &&
+                  memcmp(last.element, element, trib_dtype_size(dtype)) == 0,
+              "%s: type %d, first byte %d, at %p", trib_dtype_name(dtype), last.type,
+              last.element[0], last.on_device);
+}
+
+static void scaled(void)
+{
+    static const float word = 0.75f, f32 = 2.5f;
+    static const double f64 = 2.5, wide_word = 0.75;
+    static const uint16_t f16 = 0x4100, bf16 = 0x4020;
+    static float memory[2][8];
+    double rooms[2] = {0, 0};
+    struct tri_transport *ranks[2];
+    struct tri_call calls[6];
+    struct stage stage;
+    begin(&stage, "factors");
+    if (CHECK_OK(transports()->open_group(ranks, (const int32_t[]){0, 1}, 2, PLENTY_MS))) {
+        const trib_stream streams[2] = {new_stream(0), new_stream(1)};
+        for (int i = 0; i < 6; i++) {
+            calls[i] = solo_call(ranks[i % 2], TRI_ALLREDUCE, memory[0], memory[1], streams[i % 2]);
+            calls[i].scaled = true;
+            calls[i].factor.value = i % 2 == 0 ? -1 : 2.5;
+        }
+        check_given(calls, TRIB_F32, ncclFloat32, &f32, NULL);
+        check_given(calls, TRIB_F64, ncclFloat64, &f64, NULL);
+        check_given(calls, TRIB_F16, ncclFloat16, &f16, NULL);
+        check_given(calls, TRIB_BF16, ncclBfloat16, &bf16, NULL);
+        for (int i = 0; i < 6; i++)
+            calls[i].factor.device = &word;
+        check_given(calls, TRIB_F32, ncclFloat32, &word, &word);
+        for (int i = 0; i < 2; i++)
+            calls[i].room = &rooms[i];
+        check_given(calls, TRIB_F64, ncclFloat64, &wide_word, &rooms[1]);
+        CHECK(rooms[0] == 0.75);
+        calls[2].scaled = calls[3].scaled = false;
+        CHECK_OK(transports()->collective(calls, 6));
+        for (int i = 0; i < 2; i++)
+            end_stream(i, streams[i]);
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(finish(ranks[i], PLENTY_MS));
+    }
+    end();
 }
 
 /* A call in place copies nothing, but what its stream did before comes before the next call. */
@@ -1025,6 +1117,8 @@ int main(void)
     threads();
     one_rank();
     one_rank_order();
+    one_rank_scaled();
+    scaled();
     mistakes();
     buffers();
     splits();

@@ -110,7 +110,7 @@ static void pass(const struct tri_call *call, struct place at, int block, void *
         void *const dst = recv + from;
         const void *const src[] = {dst, incoming};
         CHECK_OK(tri_kernels_cpu.reduce(&dst, 1, src, 2, bytes / trib_dtype_size(call->dtype),
-                                        call->dtype, call->op, NULL));
+                                        call->dtype, call->op, NULL, NULL));
     }
 }
 

@@ -191,6 +191,34 @@ const _: () = {
     ["Offset of field: trib_counters::lists_refused"]
         [::core::mem::offset_of!(trib_counters, lists_refused) - 56usize];
 };
+#[doc = " `factor` counts."]
+pub const TRIB_CALL_FACTOR: u32 = 1;
+#[doc = " What a single call may want, each rank for itself unless it is said otherwise. Start from\n  TRIB_CALL_OPTIONS_INIT; zero is the default of every field. Read during the call. It will grow: a\n  library that knows less of it takes a larger one if what it does not know is 0."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct trib_call_options {
+    #[doc = " sizeof(trib_call_options)"]
+    pub size: u32,
+    #[doc = " TRIB_CALL_FACTOR"]
+    pub flags: u32,
+    #[doc = " with TRIB_CALL_FACTOR: this rank's factor; any number"]
+    pub factor: f64,
+    #[doc = " if not NULL, the factor is the float that lies there, in device\n   memory, when the stream comes to the call; `factor` is then not\n   looked at. As a buffer of the call, and not inside `recv`"]
+    pub device_factor: *const f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of trib_call_options"][::core::mem::size_of::<trib_call_options>() - 24usize];
+    ["Alignment of trib_call_options"][::core::mem::align_of::<trib_call_options>() - 8usize];
+    ["Offset of field: trib_call_options::size"]
+        [::core::mem::offset_of!(trib_call_options, size) - 0usize];
+    ["Offset of field: trib_call_options::flags"]
+        [::core::mem::offset_of!(trib_call_options, flags) - 4usize];
+    ["Offset of field: trib_call_options::factor"]
+        [::core::mem::offset_of!(trib_call_options, factor) - 8usize];
+    ["Offset of field: trib_call_options::device_factor"]
+        [::core::mem::offset_of!(trib_call_options, device_factor) - 16usize];
+};
 #[doc = " One tensor's sparse allreduce on one rank: residual, thresholds, counters and scratch memory."]
 #[repr(C)]
 #[derive(Debug)]
@@ -578,6 +606,17 @@ extern "C" {
         op: trib_op,
         stream: trib_stream,
     ) -> trib_status;
+    #[doc = " trib_allreduce with what `options` ask for; NULL is trib_allreduce.\n\n  With factors, `recv` = sum over the ranks of factor_i * (`send` of rank i). All ranks have one or\n  none has; their values may differ, be negative, or 0: then a number contributes 0, and an infinity\n  or a NaN a NaN. The factor is rounded to `dtype` first. Products of f16 and bf16 are rounded to\n  `dtype` on nccl (it is NCCL's pre-multiplied sum) and kept as f32 on host. For TRIB_SUM alone (an\n  average divides the factor by the number of ranks) and f16, bf16, f32, f64; anything else is\n  TRIB_ERR_UNSUPPORTED. Allowed in a batch."]
+    pub fn trib_allreduce_with(
+        comm: *mut trib_comm,
+        send: *const ::core::ffi::c_void,
+        recv: *mut ::core::ffi::c_void,
+        count: usize,
+        dtype: trib_dtype,
+        op: trib_op,
+        options: *const trib_call_options,
+        stream: trib_stream,
+    ) -> trib_status;
     #[doc = " `recv` on every rank = `send` of `root`; only there is `send` looked at. In place: recv == send."]
     pub fn trib_broadcast(
         comm: *mut trib_comm,
@@ -695,6 +734,15 @@ extern "C" {
         tensors: *const trib_tensor,
         n: usize,
         op: trib_op,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " trib_allreduce_list with what `options` ask for, as trib_allreduce_with; NULL is\n  trib_allreduce_list. With a factor all tensors are of f16, bf16, f32 or f64."]
+    pub fn trib_allreduce_list_with(
+        comm: *mut trib_comm,
+        tensors: *const trib_tensor,
+        n: usize,
+        op: trib_op,
+        options: *const trib_call_options,
         stream: trib_stream,
     ) -> trib_status;
     #[doc = " Broadcast `n` tensors of `root` in place, in the way of trib_allreduce_list."]

@@ -53,6 +53,14 @@ pub const TRIB_COUNTERS_INIT: trib_counters = trib_counters {
     lists_refused: 0,
 };
 
+/// The default of every field, with `size` set: `TRIB_CALL_OPTIONS_INIT` of the header.
+pub const TRIB_CALL_OPTIONS_INIT: trib_call_options = trib_call_options {
+    size: core::mem::size_of::<trib_call_options>() as u32,
+    flags: 0,
+    factor: 0.0,
+    device_factor: core::ptr::null(),
+};
+
 /// The default of every field, with `size` set: `TRIB_SPARSE_OPTIONS_INIT` of the header.
 pub const TRIB_SPARSE_OPTIONS_INIT: trib_sparse_options = trib_sparse_options {
     size: core::mem::size_of::<trib_sparse_options>() as u32,
