@@ -36,5 +36,6 @@ cp Cargo.lock "$away"
 cd "$away"
 export CARGO_TARGET_DIR="$away/target"
 cargo test --quiet --workspace --locked "$@"
-cargo run --quiet --package tributary-ccl --locked --example quickstart "$@"
+# As the tests have built it.
+cargo run --quiet --profile test --package tributary-ccl --locked --example quickstart "$@"
 echo "the packages build and work by themselves"

@@ -1,6 +1,7 @@
 # One check of the Rust crates. CHECK is test, train, train_tsan, clippy, fmt, doc, bindings, package or
 # bench (each benchmark once); RUST the workspace, NEEDED the oldest Rust that its tests take; TARGET
-# cargo's output. The environment says how build.rs makes the C library.
+# cargo's output. The C library: test and bench link the one in INSTALLED; train and package have build.rs
+# make it, as the environment says; the others need none.
 cmake_minimum_required(VERSION 3.25)
 
 function(skip why)
@@ -31,6 +32,14 @@ set(ENV{CARGO_TERM_COLOR} never)
 set(features)
 if(RUST MATCHES "/rust$")
     set(features --features tributary-ccl/half,tributary-ccl/dlpack)
+endif()
+if(CHECK MATCHES "^(test|bench)$")
+    file(GLOB_RECURSE library ${INSTALLED}/libtributary.a)
+    cmake_path(GET library PARENT_PATH library)
+    set(ENV{TRIBUTARY_LIB_DIR} ${library})
+    set(ENV{TRIBUTARY_INCLUDE_DIR} ${INSTALLED}/include)
+elseif(CHECK MATCHES "^(clippy|doc)$")
+    set(ENV{DOCS_RS} 1)
 endif()
 if(CHECK STREQUAL "test")
     set(command ${cargo} test --workspace --locked ${features})

@@ -1,6 +1,7 @@
 # A program outside of the tree: configured, built and run. KIND says how it gets Tributary:
 #   install         puts the build at BUILD into PREFIX, and then moves it (a package must not care)
-#   install_static  builds a static library out of SOURCE first
+#   install_static  builds a static library out of SOURCE first, but for the CUDA kernels: KERNELS are the
+#                   objects of the tested build
 #   find_package, pkg_config, add_subdirectory
 # WORK is a folder for this test; CACHE a file with the settings of the tested build, CONFIG its build
 # type.
@@ -17,8 +18,9 @@ file(REMOVE_RECURSE ${fresh})
 if(KIND STREQUAL "install" OR KIND STREQUAL "install_static")
     if(KIND STREQUAL "install_static")
         set(BUILD ${fresh})
+        string(REPLACE ";" "\\;" KERNELS "${KERNELS}") # run() takes a list apart
         run(${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD} -C ${CACHE} -DBUILD_SHARED_LIBS=OFF
-            -DTRIBUTARY_TESTS=OFF -DTRIBUTARY_BENCHES=OFF)
+            "-DTRIBUTARY_COMPILED_KERNELS=${KERNELS}" -DTRIBUTARY_TESTS=OFF -DTRIBUTARY_BENCHES=OFF)
         run(${CMAKE_COMMAND} --build ${BUILD} --config ${CONFIG} --parallel 2)
     endif()
     file(REMOVE_RECURSE ${PREFIX} ${PREFIX}-first)
