@@ -1,0 +1,259 @@
+/* Nothing grows when communicators of the host backend are made, used, and closed or aborted, again
+ * and again: no threads, descriptors, mappings or bytes. On GPUs: tests/nccl/growth_nccl.c.
+ *
+ *   growth_host_test [ROUNDS]      of each kind; 1,000, or 200 with TRIB_TEST_QUICK=1
+ *
+ * The allocator says how many bytes are in use, and what is freed is not in use: the program starts
+ * itself again without the allocator's caches of threads. One small object that stays of each round is
+ * 32 bytes; what is allowed is 1 byte a round, and once what threads hold that run side by side for
+ * the first time. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <malloc.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/team.h"
+
+enum { ELEMENTS = 1000, SPARSE = 512, LONG_MS = 30000, SETTLE_MS = 10000, WINDOW_US = 3000 };
+
+static const char *const tunables = "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1";
+
+/* Of the sanitizers, which have an allocator of their own; NULL without them. */
+extern size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
+
+/* -------------------------------------------------------------------------------------- figures */
+
+struct figures {
+    long bytes, threads, descriptors, mappings, resident_kb;
+};
+
+static long entries(const char *path)
+{
+    long n = 0;
+    DIR *folder = opendir(path);
+    if (folder == NULL)
+        return -1;
+    while (readdir(folder) != NULL)
+        n++;
+    closedir(folder);
+    return n;
+}
+
+static long lines(const char *path)
+{
+    long n = 0;
+    FILE *file = fopen(path, "r");
+    if (file == NULL)
+        return -1;
+    for (int c = fgetc(file); c != EOF; c = fgetc(file))
+        n += c == '\n';
+    fclose(file);
+    return n;
+}
+
+static long resident_kb(void)
+{
+    long all = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file == NULL)
+        return -1;
+    if (fscanf(file, "%ld %ld", &all, &resident) != 2)
+        resident = 0;
+    fclose(file);
+    return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+static long bytes_in_use(void)
+{
+    if (__sanitizer_get_current_allocated_bytes != NULL)
+        return (long)__sanitizer_get_current_allocated_bytes();
+    const struct mallinfo2 info = mallinfo2();
+    return (long)(info.uordblks + info.hblkhd);
+}
+
+static struct figures measure(void)
+{
+    return (struct figures){.bytes = bytes_in_use(),
+                            .threads = entries("/proc/self/task"),
+                            .descriptors = entries("/proc/self/fd"),
+                            .mappings = lines("/proc/self/maps"),
+                            .resident_kb = resident_kb()};
+}
+
+static struct figures limits(struct figures before, int rounds)
+{
+    const bool sanitized = __sanitizer_get_current_allocated_bytes != NULL;
+    return (struct figures){.bytes = before.bytes + 4096 + rounds,
+                            .threads = before.threads + 2,
+                            .descriptors = before.descriptors,
+                            /* A sanitizer keeps what was freed. */
+                            .mappings = before.mappings + (sanitized ? 1000000 : 32),
+                            .resident_kb = before.resident_kb + (sanitized ? 1000000 : 4096)};
+}
+
+static bool within(struct figures now, struct figures limit)
+{
+    return now.bytes <= limit.bytes && now.threads <= limit.threads &&
+           now.descriptors <= limit.descriptors && now.mappings <= limit.mappings &&
+           now.resident_kb <= limit.resident_kb;
+}
+
+/* The figures when they are within `limit`, or after a while: threads that have ended are counted for
+ * a moment. */
+static struct figures settled(struct figures limit)
+{
+    const double end = check_now_ms() + SETTLE_MS;
+    struct figures now = measure();
+    while (!within(now, limit) && check_now_ms() < end) {
+        check_sleep_ms(10);
+        now = measure();
+    }
+    return now;
+}
+
+static void compare(struct figures before, struct figures after, struct figures limit, int rounds)
+{
+    printf("  %d rounds: bytes in use %ld -> %ld, threads %ld -> %ld, descriptors %ld -> %ld, "
+           "mappings %ld -> %ld, resident KB %ld -> %ld\n",
+           rounds, before.bytes, after.bytes, before.threads, after.threads, before.descriptors,
+           after.descriptors, before.mappings, after.mappings, before.resident_kb,
+           after.resident_kb);
+    CHECK_MSG(after.bytes <= limit.bytes, "%ld bytes more are in use",
+              after.bytes - before.bytes);
+    CHECK_MSG(after.threads <= limit.threads, "%ld threads more", after.threads - before.threads);
+    CHECK_MSG(after.descriptors <= limit.descriptors, "%ld descriptors more",
+              after.descriptors - before.descriptors);
+    CHECK_MSG(after.mappings <= limit.mappings, "%ld mappings more",
+              after.mappings - before.mappings);
+    CHECK_MSG(after.resident_kb <= limit.resident_kb, "%ld KB more are resident",
+              after.resident_kb - before.resident_kb);
+}
+
+/* --------------------------------------------------------------------------------------- a round */
+
+struct round {
+    struct team team;
+    trib_abort *handle; /* NULL: closed, not aborted */
+    long after_us;      /* the abort */
+};
+
+static _Atomic int met_abort; /* calls */
+
+/* Calls may say that they were aborted, where that is what happens. */
+static bool went(const struct round *round, trib_status status)
+{
+    if (round->handle == NULL || status != TRIB_ERR_ABORTED)
+        return CHECK_OK(status);
+    atomic_fetch_add(&met_abort, 1);
+    return false;
+}
+
+static void exchange(const struct round *round, int rank, float *data)
+{
+    trib_comm *comm = round->team.comms[rank];
+    const trib_stream stream = round->team.streams[rank];
+    const int size = round->team.size;
+    const trib_tensor list[] = {{data, 10, TRIB_F32, 0}, {data + 10, 300, TRIB_F32, 0}};
+    went(round, trib_allreduce(comm, data, data, ELEMENTS, TRIB_F32, TRIB_SUM, stream));
+    went(round, trib_allreduce_list(comm, list, 2, TRIB_AVG, stream));
+    if (!went(round, trib_batch_begin(comm)))
+        return;
+    went(round, trib_send(comm, data, 100, TRIB_F32, (rank + 1) % size, stream));
+    went(round, trib_recv(comm, data + 500, 100, TRIB_F32, (rank + size - 1) % size, stream));
+    went(round, trib_batch_end(comm));
+}
+
+static void sparse(const struct round *round, int rank, float *data)
+{
+    trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
+    trib_sparse *state = NULL;
+    const trib_stream stream = round->team.streams[rank];
+    options.algorithm = "oktopk";
+    went(round, trib_sparse_create(&state, round->team.comms[rank], SPARSE, TRIB_F32, &options));
+    for (int step = 0; step < 2 && state != NULL; step++)
+        went(round, trib_sparse_allreduce(state, data, data + SPARSE, stream));
+    went(round, trib_sparse_destroy(state));
+}
+
+static void split(const struct round *round, int rank)
+{
+    trib_comm *child = NULL;
+    went(round, trib_comm_split(&child, round->team.comms[rank], rank == 0, rank));
+    if (child != NULL)
+        went(round, trib_barrier(child, round->team.streams[rank]));
+    went(round, trib_comm_destroy(child));
+}
+
+/* Rank `size` is the one that aborts. */
+static void use(int rank, int n, void *argument)
+{
+    struct round *round = argument;
+    struct team *team = &round->team;
+    float *data = NULL;
+    (void)n;
+    if (rank == team->size) {
+        const struct timespec pause = {0, round->after_us * 1000};
+        nanosleep(&pause, NULL);
+        CHECK_OK(trib_abort_raise(round->handle, "growth"));
+        return;
+    }
+    if (!CHECK_OK(trib_device_alloc((void **)&data, team->devices[rank], 2 * ELEMENTS * sizeof *data)))
+        return;
+    memset(data, 0, 2 * ELEMENTS * sizeof *data);
+    exchange(round, rank, data);
+    sparse(round, rank, data);
+    split(round, rank);
+    CHECK_OK(trib_stream_wait(team->devices[rank], team->streams[rank]));
+    CHECK_OK(trib_device_free(team->devices[rank], data));
+}
+
+/* Two ranks or three, through an id or a group. */
+static void one(int number, bool aborts)
+{
+    struct round round = {.after_us = rand() % WINDOW_US};
+    struct team *team = &round.team;
+    const int size = 2 + number % 2;
+    if (!team_prepare(team, "host", size) ||
+        !(number % 4 < 2 ? team_open(team, NULL) : team_split_group(team, NULL)))
+        return;
+    if (aborts)
+        CHECK_OK(trib_comm_abort_handle(&round.handle, team->comms[number % size]));
+    check_ranks(aborts ? size + 1 : size, use, &round);
+    team_destroy(team);
+    trib_abort_release(round.handle);
+}
+
+static void many(int rounds, bool aborts)
+{
+    const int warm = rounds < 300 ? rounds : 300;
+    check_begin("host: %d rounds of create, use, %s", rounds, aborts ? "abort" : "close");
+    for (int i = 0; i < warm; i++)
+        one(i, aborts);
+    CHECK_OK(trib_quiesce(LONG_MS));
+    printf(" "); /* so that stdout has its buffer */
+    const struct figures before = measure(), limit = limits(before, rounds);
+    for (int i = 0; i < rounds; i++)
+        one(i, aborts);
+    CHECK_OK(trib_quiesce(LONG_MS));
+    compare(before, settled(limit), limit, rounds);
+    CHECK((atomic_load(&met_abort) > 0) == aborts);
+    check_end();
+}
+
+int main(int n, char **arguments)
+{
+    const int rounds = n > 1 ? atoi(arguments[1]) : getenv("TRIB_TEST_QUICK") == NULL ? 1000 : 200;
+    const char *set = getenv("GLIBC_TUNABLES");
+    if (set == NULL || strcmp(set, tunables) != 0) {
+        setenv("GLIBC_TUNABLES", tunables, 1);
+        execv("/proc/self/exe", arguments);
+    }
+    many(rounds, false);
+    many(rounds, true);
+    return check_finish("growth_host_test");
+}
