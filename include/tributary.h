@@ -656,7 +656,9 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * however small k is.
  * Each is explained, with its source, at the top of csrc/sparse/NAME.c. With k = n (density 1) all of acc
  * is sent, whatever the name: then "dense" runs, which the statistics say, with its words and no wait, and
- * nothing is rounded for the wire. */
+ * nothing is rounded for the wire. Where a threshold is used again or estimated (topkaopt, gaussiank,
+ * gaussiankconcat, oktopk with constants) and nothing has been above it in 4 calls in a row, the next call
+ * chooses exactly: `fallbacks` counts it. */
 
 /** One tensor's sparse allreduce on one rank: residual, thresholds, counters and scratch memory. */
 typedef struct trib_sparse trib_sparse;
@@ -778,7 +780,8 @@ typedef struct trib_sparse_statistics {
     uint64_t total_delivered;
     uint64_t words_sent, words_received;
     uint64_t bytes_sent, bytes_received;
-    uint64_t fallbacks;        /**< selections so far whose first guess missed: slower, not different */
+    uint64_t fallbacks;        /**< selections so far whose first guess missed (slower, not different), or
+                                *   that were exact after calls in which nothing was chosen */
     double residual_norm;      /**< when last measured; -1: never */
 } trib_sparse_statistics;
 #define TRIB_SPARSE_STATISTICS_INIT                                                                \

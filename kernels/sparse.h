@@ -130,7 +130,8 @@ struct tri_tally {
     uint64_t total_selected, total_delivered;          /* of those, part of the result */
     uint64_t words_sent, words_received;               /* of entries, in 4 bytes; of those calls */
     uint64_t bytes_sent, bytes_received;               /* headers, counts and histograms included */
-    uint64_t fallbacks;
+    uint64_t fallbacks;       /* of select's guesses */
+    uint64_t exact_fallbacks; /* of thresholds */
     double norm; /* of the residual, when last measured; -1: never */
 };
 
@@ -140,6 +141,7 @@ struct tri_record {
     const uint32_t *selected, *delivered, *fallbacks; /* on the device; fallbacks: so far */
     const double *norm;                               /* on the device; NULL: not measured */
     uint64_t words_sent, words_received, bytes_sent, bytes_received;
+    uint32_t exact_fallbacks; /* of this call */
 };
 
 /* One rank's part of chunk-wise entries: chunk c has the k slots [c * k, c * k + k), in ascending

@@ -37,6 +37,27 @@ static inline uint32_t tri_limit(const struct tri_shape *shape)
     return shape->k == 0 ? 0 : limit < shape->count ? (uint32_t)limit : (uint32_t)shape->count;
 }
 
+/* A threshold that is used again, or estimated, may lie above everything: where gradients have become
+ * smaller, or are not distributed as the estimate takes them to be. After so many calls in a row in which
+ * nothing lay above it, the next one chooses exactly, and that counts as a fallback. Calls are counted that
+ * came as far as an exchange of entries; what counts them (struct tri_idle) lies in host memory, and is kept. */
+enum { TRI_IDLE_CALLS = 4 };
+
+struct tri_idle {
+    uint32_t calls; /* in a row, the last one among them */
+};
+
+static inline bool tri_idle_too_long(const struct tri_idle *idle)
+{
+    return idle->calls >= TRI_IDLE_CALLS;
+}
+
+/* After a call: `entries` lay above. */
+static inline void tri_idle_count(struct tri_idle *idle, uint64_t entries)
+{
+    idle->calls = entries != 0 ? 0 : tri_idle_too_long(idle) ? idle->calls : idle->calls + 1;
+}
+
 /* Memory that an algorithm lays out. Run twice by the same code: with `base` NULL it only measures. */
 struct tri_arena {
     char *base;

@@ -83,6 +83,7 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
         .selected = run->words.selected,
         .delivered = run->words.delivered,
         .fallbacks = run->words.fallbacks,
+        .exact_fallbacks = run->fallbacks,
         .norm = measures ? &sparse->words->norm : NULL,
         .words_sent = run->volume.payload_sent / WORD,
         .words_received = run->volume.payload_received / WORD,

@@ -5,7 +5,9 @@
  * above.
  *
  * Gradients have heavier tails, and error feedback piles residuals up below the threshold, so the
- * estimate errs in both directions. Whatever it is, 4k + 1024 are chosen at most: the largest. */
+ * estimate errs in both directions. Whatever it is, 4k + 1024 are chosen at most: the largest; and if
+ * it lay above everything in TRI_IDLE_CALLS calls in a row, the k largest are chosen in the next one, without
+ * it. (Of a tensor of 1 and -1 alone 20 steps do not move it low enough, in any call.) */
 #include "csrc/sparse/gaussian.h"
 
 #include <math.h>
@@ -86,10 +88,11 @@ trib_status tri_gaussian_choose(struct tri_run *run, struct tri_gaussian *gaussi
 {
     const struct tri_shape *shape = run->shape;
     struct tri_counted *counted = &gaussian->counted;
+    const bool exact = tri_idle_too_long(&gaussian->idle);
     const struct tri_selection selection = {
         .count = shape->count,
-        .k = tri_limit(shape),
-        .threshold = shape->k == 0 ? NULL : tri_counted_value(counted, run),
+        .k = exact ? shape->k : tri_limit(shape),
+        .threshold = exact || shape->k == 0 ? NULL : tri_counted_value(counted, run),
         .fallbacks = run->words.fallbacks,
     };
     trib_status status = tri_run_accumulate(run, tri_counted_header(counted, run));
@@ -98,5 +101,16 @@ trib_status tri_gaussian_choose(struct tri_run *run, struct tri_gaussian *gaussi
     if (status == TRIB_OK)
         status = run->kernels->select(&run->acc, &selection, &counted->chosen, run->scratch,
                                       run->stream);
-    return status != TRIB_OK ? status : tri_counted_fetch(run, counted, NULL);
+    if (status == TRIB_OK)
+        status = tri_counted_fetch(run, counted, NULL);
+    if (status != TRIB_OK || !counted->agreed || shape->k == 0)
+        return status;
+    run->fallbacks = exact;
+    tri_idle_count(&gaussian->idle, counted->counts[shape->rank]);
+    return TRIB_OK;
+}
+
+struct tri_kept tri_gaussian_kept(struct tri_gaussian *gaussian)
+{
+    return (struct tri_kept){.host = &gaussian->idle, .host_bytes = sizeof gaussian->idle};
 }

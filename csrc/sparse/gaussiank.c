@@ -22,11 +22,11 @@
  * One wait for the stream.
  *
  * Invariant. As in topka: every entry that was chosen is in the result and has left the residual of
- * its rank; nothing else moved. Nothing is kept from call to call but the residual.
+ * its rank; nothing else moved.
  *
  * Different from the published code: an estimate that is too high is moved before one that is too
- * low, so that a step too far never leaves nothing (where all magnitudes are equal); and the number
- * of entries has a limit. */
+ * low, so that a step too far never leaves nothing (where all magnitudes are equal); the number
+ * of entries has a limit; and calls that choose nothing come to an end (gaussian.c). */
 #include "csrc/sparse/gaussian.h"
 
 struct gaussiank {
@@ -50,6 +50,12 @@ static trib_status run_gaussiank(struct tri_run *run, void *memory)
                : tri_counted_gather(run, &own->gaussian.counted, &own->gathered, false);
 }
 
+static struct tri_kept kept(void *memory)
+{
+    struct gaussiank *own = memory;
+    return tri_gaussian_kept(&own->gaussian);
+}
+
 const struct tri_algorithm tri_sparse_gaussiank = {
     .name = "gaussiank",
     .waits = true,
@@ -58,4 +64,5 @@ const struct tri_algorithm tri_sparse_gaussiank = {
     .entries = tri_counted_entries,
     .capacity = tri_counted_capacity,
     .run = run_gaussiank,
+    .kept = kept,
 };

@@ -113,6 +113,12 @@ static trib_status run_gaussiankconcat(struct tri_run *run, void *memory)
     return status != TRIB_OK ? status : tri_counted_finish(run, counted, lists, false);
 }
 
+static struct tri_kept kept(void *memory)
+{
+    struct gaussiankconcat *own = memory;
+    return tri_gaussian_kept(&own->gaussian);
+}
+
 const struct tri_algorithm tri_sparse_gaussiankconcat = {
     .name = "gaussiankconcat",
     .waits = true,
@@ -121,4 +127,5 @@ const struct tri_algorithm tri_sparse_gaussiankconcat = {
     .entries = tri_counted_entries,
     .capacity = tri_counted_capacity,
     .run = run_gaussiankconcat,
+    .kept = kept,
 };

@@ -42,6 +42,8 @@
  *      threshold. In between G is what lies above it.
  *   5. Balance, bert alone; the blocks are gathered.
  *   6. As above. Then both thresholds move a step if L or G had too many or too few entries.
+ * Where a rank's L was empty in TRI_IDLE_CALLS calls in a row, its next L is exact, as in 1; where G was,
+ * the next G is, as in 4.
  * A first call, and one after k was set or a state was imported or reset, does all of it anew,
  * whatever its number: what has no threshold yet says so in the exchange of counts, and all ranks
  * join in. The paper's dense warm-up is the caller's: set the density to 1 for as long, which is dense
@@ -63,6 +65,8 @@
  *    travel as float32, wrong above 2^24 (here u32);
  *  - exact steps choose the k-1 above the k-th magnitude (here the k largest);
  *  - if there are fewer sums than k, the smallest is the threshold (here the next call cuts again);
+ *  - a threshold that has become too high, for gradients have become smaller, delivers nothing until the
+ *    next exact call (here no longer than TRI_IDLE_CALLS calls);
  *  - a NaN is never sent and stays for ever (here the call does not deliver). */
 #include "csrc/sparse/balance.h"
 #include "csrc/sparse/constants.h"
@@ -99,6 +103,7 @@ struct oktopk {
         uint32_t begun;     /* the thresholds are numbers */
         uint32_t has_local; /* and the local one is not 0, as far as the host has seen (topkaopt.c, keep,
                              * says what if it is) */
+        struct tri_idle local, global; /* L here, G everywhere */
     } kept_host;
 };
 
@@ -262,7 +267,8 @@ static trib_status meet(struct tri_run *run, struct oktopk *own)
 {
     const struct tri_constants *constants = run->shape->constants;
     const bool bounds = !own->has_bounds || run->step % constants->regions_every == 0;
-    const bool exact = run->step % constants->exact_every == 0;
+    const bool exact = run->step % constants->exact_every == 0 ||
+                       tri_idle_too_long(&own->kept_host.global);
     const trib_status status =
         tri_link_put(run, own->regions.rows[run->shape->rank].note, own->thresholds, THRESHOLDS);
     if (!own->has_bounds)
@@ -310,13 +316,25 @@ static trib_status move_regions(struct tri_run *run, struct oktopk *own)
     return tri_regions_meet(run, regions, &own->chosen, wishes);
 }
 
-/* Whether G is cut exactly: it is time, or one of the ranks has no threshold. */
-static bool exact_sums(const struct oktopk *own, const struct tri_shape *shape)
+/* Whether G is cut exactly: one of the ranks has no threshold, it is time, or G was empty for long. */
+static bool exact_sums(struct tri_run *run, const struct oktopk *own)
 {
-    bool exact = (own->regions.wishes & WISH_EXACT_SUMS) != 0;
-    for (int32_t r = 0; r < shape->size; r++)
-        exact = exact || own->regions.told[r].note[1] == 0;
-    return exact;
+    for (int32_t r = 0; r < run->shape->size; r++)
+        if (own->regions.told[r].note[1] == 0)
+            return true;
+    if ((own->regions.wishes & WISH_EXACT_SUMS) == 0)
+        return false;
+    run->fallbacks += run->step % run->shape->constants->exact_every != 0;
+    return true;
+}
+
+/* Whether L is chosen exactly, in the same way. */
+static bool exact_choice(struct tri_run *run, const struct oktopk *own)
+{
+    if (!own->kept_host.has_local || run->step % run->shape->constants->exact_every == 0)
+        return true;
+    run->fallbacks += tri_idle_too_long(&own->kept_host.local);
+    return tri_idle_too_long(&own->kept_host.local);
 }
 
 /* The smallest magnitude of the k largest sums is the key of the cut, which is its bits: the low
@@ -330,18 +348,23 @@ static trib_status cut_exactly(struct tri_run *run, struct oktopk *own)
                                             trib_dtype_size(run->shape->acc));
 }
 
+static uint64_t sum(const uint32_t *counts, int32_t n)
+{
+    uint64_t sum = 0;
+    for (int32_t r = 0; r < n; r++)
+        sum += counts[r];
+    return sum;
+}
+
 /* What lies above the threshold; if that is more than tri_limit, the largest of all ranks' sums. */
 static trib_status cut_above(struct tri_run *run, struct oktopk *own, uint32_t *counts)
 {
     const struct tri_entries *sums = &own->regions.merged;
     const uint32_t limit = tri_limit(run->shape);
-    uint64_t total = 0;
     trib_status status = tri_cut_above(run, &own->cut, sums, own->global, &own->kept);
     if (status == TRIB_OK)
         status = tri_regions_count(run, &own->regions, &own->kept, counts);
-    for (int32_t r = 0; r < run->shape->size && status == TRIB_OK; r++)
-        total += counts[r];
-    if (status != TRIB_OK || total <= limit)
+    if (status != TRIB_OK || sum(counts, run->shape->size) <= limit)
         return status;
     status = tri_cut_global(run, &own->cut, sums, limit, &own->kept);
     return status != TRIB_OK ? status
@@ -359,8 +382,10 @@ static trib_status reduce(struct tri_run *run, struct oktopk *own, bool exact)
     } else if (status == TRIB_OK) {
         status = cut_above(run, own, counts);
     }
-    return status != TRIB_OK ? status
-                             : gather(run, own, counts, run->shape->constants->balance);
+    if (status != TRIB_OK)
+        return status;
+    tri_idle_count(&own->kept_host.global, sum(counts, run->shape->size));
+    return gather(run, own, counts, run->shape->constants->balance);
 }
 
 /* The thresholds of the next call. The global one is the same on all ranks, for so are the key and
@@ -395,8 +420,7 @@ static trib_status run_published(struct tri_run *run, struct oktopk *own)
 {
     struct tri_regions *regions = &own->regions;
     const struct tri_regions_row *told = &regions->told[run->shape->rank];
-    const bool exact = !own->kept_host.has_local ||
-                       run->step % run->shape->constants->exact_every == 0;
+    const bool exact = exact_choice(run, own);
     const void *used = NULL;
     trib_status status = begin(run, own);
     if (status == TRIB_OK)
@@ -409,11 +433,12 @@ static trib_status run_published(struct tri_run *run, struct oktopk *own)
         return tri_regions_give_up(run, regions);
     if ((regions->wishes & WISH_BOUNDS) != 0)
         status = move_regions(run, own);
-    const bool exactly = exact_sums(own, run->shape);
+    const bool exactly = exact_sums(run, own);
     if (status == TRIB_OK)
         status = reduce(run, own, exactly);
     if (status == TRIB_OK)
         status = finish(run, own);
+    tri_idle_count(&own->kept_host.local, told->header.count);
     own->kept_host.has_local = exact ? told->header.count > 0 : told->note[0] != 0;
     return status != TRIB_OK ? status : keep_thresholds(run, own, used, exactly);
 }

@@ -57,6 +57,7 @@ struct tri_run {
     void *value;
 
     struct tri_volume volume; /* of this call; link.c counts */
+    uint32_t fallbacks;       /* of this call: choices that are exact since nothing was chosen for long */
     struct {                  /* collectives that go to the backend as one: tri_link_begin */
         bool open;
         size_t n;

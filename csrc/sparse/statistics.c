@@ -80,7 +80,7 @@ void tri_sparse_statistics(trib_sparse_statistics *out, const struct trib_sparse
         .words_received = tally.words_received,
         .bytes_sent = tally.bytes_sent,
         .bytes_received = tally.bytes_received,
-        .fallbacks = tally.fallbacks,
+        .fallbacks = tally.fallbacks + tally.exact_fallbacks,
         .residual_norm = tally.norm,
     };
 }

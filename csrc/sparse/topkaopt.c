@@ -6,8 +6,9 @@
  * Paper. The "TopkAopt" of Ok-Topk's published code (Li and Hoefler, PPoPP 2022), whose thresholds
  * are reused because those of successive calls are close.
  *
- *   1. acc = gradient + residual. A rank that has no threshold above 0, or any rank in every 32nd
- *      call, chooses the k largest, exactly, and remembers the smallest magnitude among them.
+ *   1. acc = gradient + residual. A rank that has no threshold above 0, or above whose threshold
+ *      nothing has lain in the last TRI_IDLE_CALLS calls, or any rank in every 32nd call, chooses the k
+ *      largest, exactly, and remembers the smallest magnitude among them.
  *      Otherwise it chooses all that lie above its threshold; if they are more than 4k + 1024, the
  *      largest.
  *   2. One small allgather of the headers, which hold the numbers of entries. Fetched.
@@ -27,7 +28,8 @@
  *
  * Different from the published code, where reuse calls a function without two of its arguments in
  * two of three variants and fails; where k_r has no limit, and the buffers do not grow with it;
- * where an empty choice of one rank returns too few values. */
+ * where an empty choice of one rank returns too few values; where a threshold that has become too high
+ * delivers nothing until the next 32nd call. */
 #include "csrc/sparse/counted.h"
 #include "csrc/sparse/link.h"
 
@@ -37,7 +39,10 @@ struct topkaopt {
     struct tri_counted counted;
     struct tri_entries gathered;
     void *threshold; /* of acc's type, kept from call to call */
-    bool known;      /* there is one, above 0, as far as the host has seen: see keep */
+    struct {
+        uint32_t known; /* there is one, above 0, as far as the host has seen: see keep */
+        struct tri_idle idle;
+    } kept_host;
 };
 
 static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shape *shape)
@@ -48,9 +53,12 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shap
     own->threshold = tri_arena_take(arena, sizeof(double));
 }
 
-static bool is_exact(const struct tri_run *run, const struct topkaopt *own)
+static bool is_exact(struct tri_run *run, const struct topkaopt *own)
 {
-    return !own->known || run->step % EXACT_EVERY == 0;
+    if (!own->kept_host.known || run->step % EXACT_EVERY == 0)
+        return true;
+    run->fallbacks = tri_idle_too_long(&own->kept_host.idle);
+    return run->fallbacks != 0;
 }
 
 /* The value that is fetched: the threshold in use, or the one that an exact choice makes. */
@@ -94,7 +102,7 @@ static trib_status run_topkaopt(struct tri_run *run, void *memory)
     const bool exact = is_exact(run, own);
     double found = 0;
     trib_status status = TRIB_OK;
-    if (!own->known)
+    if (!own->kept_host.known)
         status = tri_link_put(run, own->threshold, &none, sizeof none);
     if (status == TRIB_OK)
         status = choose(run, own, exact);
@@ -104,7 +112,8 @@ static trib_status run_topkaopt(struct tri_run *run, void *memory)
         status = tri_counted_gather(run, &own->counted, &own->gathered, tri_run_clears(run));
     if (status != TRIB_OK || !own->counted.agreed)
         return status;
-    own->known = found > 0;
+    own->kept_host.known = found > 0;
+    tri_idle_count(&own->kept_host.idle, own->counted.counts[run->shape->rank]);
     return exact ? keep(run, own) : TRIB_OK;
 }
 
@@ -112,9 +121,9 @@ static struct tri_kept kept(void *memory)
 {
     struct topkaopt *own = memory;
     return (struct tri_kept){.device = own->threshold,
-                             .host = &own->known,
+                             .host = &own->kept_host,
                              .device_bytes = sizeof(double),
-                             .host_bytes = sizeof own->known};
+                             .host_bytes = sizeof own->kept_host};
 }
 
 const struct tri_algorithm tri_sparse_topkaopt = {

@@ -58,6 +58,7 @@ static void record_delivered(struct tri_tally *tally, const struct tri_record *r
     add(&tally->bytes_sent, record->bytes_sent);
     add(&tally->bytes_received, record->bytes_received);
     put(&tally->fallbacks, *record->fallbacks);
+    add(&tally->exact_fallbacks, record->exact_fallbacks);
     if (record->norm != NULL)
         __atomic_store(&tally->norm, (double[]){*record->norm}, __ATOMIC_RELEASE);
 }

@@ -86,6 +86,8 @@ __device__ inline Change change_of(const tri_record &job, uint32_t lane)
         return {&tally->bytes_received, nullptr, job.bytes_received, true};
     case 11:
         return {&tally->fallbacks, job.fallbacks, 0, false};
+    case 12:
+        return {&tally->exact_fallbacks, nullptr, job.exact_fallbacks, true};
     default:
         return {nullptr, nullptr, 0, false};
     }

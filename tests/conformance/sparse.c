@@ -160,7 +160,7 @@ void sparse_inputs(struct sparse_session *session)
             plan.input = (enum sparse_input)input;
             plan.chunk = plan.chunk == 0 ? 0 : 32;
             if (taken(session, (size_t)(i + input)))
-                sparse_case(session, &plan, 4);
+                sparse_case(session, &plan, input == SPARSE_SHRINKING ? 20 : 4);
         }
 }
 

@@ -33,6 +33,7 @@ enum sparse_input {
     SPARSE_FEW,       /* fewer than k that are not 0 */
     SPARSE_TINY,      /* denormals, some of which bf16 rounds to 0 */
     SPARSE_FINE,      /* up to 11 digits: more than bf16 has */
+    SPARSE_SHRINKING, /* SPREAD, and the first step 128 times as large */
     SPARSE_FLOATS,    /* all bits of a float in use: sums are rounded */
     SPARSE_OVERFLOW,  /* SPREAD; in every third step one element is so large that f16 does not hold the sum
                        * over all ranks, or all but holds it */

@@ -166,6 +166,8 @@ static void move_memory(const struct move *move)
     to->step = from->step;
     to->since = from->since;
     memcpy(to->known, from->known, sizeof to->known);
+    memcpy(to->idle, from->idle, sizeof to->idle);
+    to->idle_sums = from->idle_sums;
     to->global = from->global;
     memcpy(to->local, from->local, sizeof to->local);
     move->to->step = move->from->step;

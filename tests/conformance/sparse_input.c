@@ -6,7 +6,7 @@
 
 static const char *const names[SPARSE_INPUTS] = {
     "spread", "ties", "equal",   "zero", "empty", "corner", "disjoint",
-    "identical", "cancel", "shifted", "few", "tiny", "fine", "floats", "overflow", "bad"};
+    "identical", "cancel", "shifted", "few", "tiny", "fine", "shrinking", "floats", "overflow", "bad"};
 
 const char *sparse_input_name(enum sparse_input input)
 {
@@ -76,6 +76,8 @@ double sparse_input(enum sparse_input input, uint64_t seed, uint64_t step, int r
         return ldexp(units(bits), -138);
     case SPARSE_FINE:
         return unit * fine(bits);
+    case SPARSE_SHRINKING:
+        return (step == 0 ? 128 : 1) * unit * units(bits);
     case SPARSE_FLOATS:
         return (bits & 1 ? -1 : 1) *
                (double)ldexpf((float)((bits >> 40) | 1), (int)(bits >> 8 & 15) - 30);

@@ -217,6 +217,7 @@ static void settles(struct sparse_rig *rig)
 struct recording {
     size_t tally, decision, outcome, selected, delivered, fallbacks, norm;
     uint64_t traffic[4];
+    uint32_t exact_fallbacks;
 };
 
 static trib_status queue_record(const struct sparse_target *target, const void *argument)
@@ -235,6 +236,7 @@ static trib_status queue_record(const struct sparse_target *target, const void *
         .words_received = r->traffic[1],
         .bytes_sent = r->traffic[2],
         .bytes_received = r->traffic[3],
+        .exact_fallbacks = r->exact_fallbacks,
     };
     const trib_status status = target->kernels->record(&record, target->stream);
     memset(&record, 0x5a, sizeof record); /* the caller's again */
@@ -263,6 +265,7 @@ static void expect_record(struct sparse_rig *rig, const void *argument)
         tally.bytes_sent += r->traffic[2];
         tally.bytes_received += r->traffic[3];
         tally.fallbacks = sparse_word_get(image, r->fallbacks);
+        tally.exact_fallbacks += r->exact_fallbacks;
         if (r->norm != SPARSE_NONE)
             memcpy(&tally.norm, image + r->norm, sizeof tally.norm);
     }
@@ -288,6 +291,7 @@ static void record_case(struct sparse_rig *rig, bool has_norm)
         const uint32_t outcome = 1 + i * 7 % 5;
         for (int t = 0; t < 4; t++)
             r.traffic[t] = kernels_random() >> 20;
+        r.exact_fallbacks = i % 3;
         sparse_word_put(rig->arena.image, r.outcome, outcome);
         sparse_word_put(rig->arena.image, r.decision, outcome == TRI_OUTCOME_DELIVERED);
         sparse_word_put(rig->arena.image, r.selected, (uint32_t)kernels_random());

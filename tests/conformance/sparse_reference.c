@@ -341,6 +341,8 @@ static void begin_anew(struct sparse_reference *reference)
     memset(reference->local, 0, sizeof reference->local);
     memset(reference->known, 0, sizeof reference->known);
     reference->global = 0;
+    memset(reference->idle, 0, sizeof reference->idle);
+    reference->idle_sums = 0;
 }
 
 void sparse_reference_set_k(struct sparse_reference *reference, uint64_t k)

@@ -34,6 +34,7 @@ struct sparse_reference {
     double local[TEAM_MAX], global; /* thresholds; 0: none */
     bool known[TEAM_MAX]; /* that there is a local one, as far as the rank's host has seen: if the call
                            * that made it overflowed there is none, which it sees one call later */
+    int idle[TEAM_MAX], idle_sums; /* calls in a row in which nothing was chosen; in which no sum was */
 
     double *sent; /* the values that a rank has sent: room for every rank's */
     double *room; /* for one more */

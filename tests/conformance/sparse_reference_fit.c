@@ -26,14 +26,25 @@ static void pick_exactly(struct sparse_reference *reference, int rank)
                              reference->picked[rank], &reference->local[rank]);
 }
 
+/* A threshold above which nothing lay in so many calls is not used in the next one. */
+enum { PATIENCE = 4 };
+
+static void count_idle(struct sparse_reference *reference, int rank)
+{
+    int *idle = &reference->idle[rank];
+    *idle = reference->selected[rank] == 0 ? *idle + 1 : 0;
+}
+
 void sparse_reference_topkaopt(struct sparse_reference *reference)
 {
     for (int rank = 0; rank < reference->size; rank++) {
-        if (!reference->known[rank] || reference->step % 32 == 0)
+        if (!reference->known[rank] || reference->step % 32 == 0 ||
+            reference->idle[rank] >= PATIENCE)
             pick_exactly(reference, rank);
         else
             pick_above(reference, rank, reference->local[rank]);
         reference->known[rank] = reference->local[rank] > 0;
+        count_idle(reference, rank);
     }
     sparse_reference_add_up(reference);
     sparse_reference_settle(reference);
@@ -118,8 +129,12 @@ void sparse_reference_gaussiank(struct sparse_reference *reference)
     for (int rank = 0; rank < reference->size; rank++) {
         const double *acc = reference->acc[rank];
         const bool estimate = reference->k > 0;
-        pick_above(reference, rank,
-                   estimate ? fit(reference, rule, acc, gauss(reference, acc)) : 0);
+        if (reference->idle[rank] >= PATIENCE)
+            pick_exactly(reference, rank);
+        else
+            pick_above(reference, rank,
+                       estimate ? fit(reference, rule, acc, gauss(reference, acc)) : 0);
+        count_idle(reference, rank);
     }
     sparse_reference_add_up(reference);
     sparse_reference_settle(reference);
@@ -173,6 +188,7 @@ static void keep_sums(struct sparse_reference *reference, const struct schedule 
     for (size_t i = 0; i < reference->count; i++)
         if (!reference->support[i])
             reference->sum[i] = 0;
+    reference->idle_sums = kept == 0 ? reference->idle_sums + 1 : 0;
     if (cut)
         reference->global = sums >= reference->k ? least : 0;
     else
@@ -189,7 +205,7 @@ void sparse_reference_oktopk(struct sparse_reference *reference)
     const bool anew = reference->step % schedule->every == 0;
     for (int rank = 0; rank < reference->size; rank++) {
         double *local = &reference->local[rank];
-        const bool exact = anew || !reference->known[rank];
+        const bool exact = anew || !reference->known[rank] || reference->idle[rank] >= PATIENCE;
         reference->known[rank] = *local > 0;
         if (exact) {
             pick_exactly(reference, rank);
@@ -200,8 +216,10 @@ void sparse_reference_oktopk(struct sparse_reference *reference)
         }
         *local = nudge(reference, *local, reference->selected[rank], schedule->few,
                        schedule->less, schedule->many, schedule->more);
+        count_idle(reference, rank);
     }
     sparse_reference_add_up(reference);
-    keep_sums(reference, schedule, anew || reference->global == 0);
+    keep_sums(reference, schedule,
+              anew || reference->global == 0 || reference->idle_sums >= PATIENCE);
     sparse_reference_settle(reference);
 }

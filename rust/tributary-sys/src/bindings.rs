@@ -322,7 +322,7 @@ pub struct trib_sparse_statistics {
     pub words_received: u64,
     pub bytes_sent: u64,
     pub bytes_received: u64,
-    #[doc = " selections so far whose first guess missed: slower, not different"]
+    #[doc = " selections so far whose first guess missed (slower, not different), or\n   that were exact after calls in which nothing was chosen"]
     pub fallbacks: u64,
     #[doc = " when last measured; -1: never"]
     pub residual_norm: f64,
