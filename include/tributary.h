@@ -457,7 +457,7 @@ TRIB_API trib_status trib_comm_destroy(trib_comm *comm);
 /** Wait until all background work of the library has ended: everything that communicators which were
  *  aborted, closed or destroyed have held is given back, and if none is left, so are the library's
  *  own threads. TRIB_ERR_TIMEOUT if `timeout_ms` passes first; the detail counts what is left. Any
- *  thread; not while the calling thread captures a graph. Call it before cudaDeviceReset, dlclose or
+ *  thread. Call it before cudaDeviceReset, dlclose or
  *  exit, which would take CUDA, or the code, away under that work. (A process that exits waits for
  *  such work by itself as long as it goes on, but at most 3 s for each communicator, and a program
  *  that leaves by _exit does not.) */
@@ -470,7 +470,11 @@ TRIB_API trib_status trib_quiesce(uint32_t timeout_ms);
  * every rank gets the same bits too, in NCCL's order. Pointers are aligned to their element.
  * `send` and `recv` are the same place (where "in place" is defined) or do not overlap.
  * A count of 0 is allowed, and pointers are then not looked at. Statuses worth handling:
- * TRIB_ERR_ABORTED, TRIB_ERR_INVALID_BUFFER. */
+ * TRIB_ERR_ABORTED, TRIB_ERR_INVALID_BUFFER.
+ *
+ * On nccl they may be captured into a CUDA graph, but for those that use the communicator's workspace,
+ * which eager calls use, too: the barrier, an alltoall in place, every call with TRIB_MATCH, and
+ * lists. On a stream that is being captured these are TRIB_ERR_UNSUPPORTED. */
 
 /** `recv` = reduction of every rank's `send`. In place: recv == send. */
 TRIB_API trib_status trib_allreduce(trib_comm *comm, const void *send, void *recv, size_t count,
@@ -578,7 +582,8 @@ TRIB_API trib_status trib_alltoallv(trib_comm *comm, const void *send, const siz
  *  rank: an aborted or failed call leaves every tensor bit for bit as it was (and
  *  trib_counters.lists_committed says which it was), so it can be tried again without a snapshot.
  *  `tensors` is read during the call; order, counts and types are the same on all ranks. Tensors
- *  must not overlap. Not inside a batch. */
+ *  must not overlap. Not inside a batch, nor on a stream that is being captured into a CUDA graph
+ *  (TRIB_ERR_UNSUPPORTED). */
 TRIB_API trib_status trib_allreduce_list(trib_comm *comm, const trib_tensor *tensors, size_t n,
                                          trib_op op, trib_stream stream);
 

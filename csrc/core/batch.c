@@ -179,9 +179,13 @@ static trib_status match(struct trib_comm *comm, int operation, const struct tri
 trib_status tri_batch_enter(struct trib_comm *comm, int operation, const struct tri_call *call,
                             uint64_t digest)
 {
+    const bool matches = (comm->flags & TRIB_MATCH) != 0 && takes_part(operation);
     trib_status status = comm->batch.open ? join(comm, operation, call) : TRIB_OK;
-    if (status == TRIB_OK && (comm->flags & TRIB_MATCH) != 0 && takes_part(operation))
+    if (status == TRIB_OK && matches)
+        status = tri_check_not_captured(comm, operation, call->stream);
+    if (status == TRIB_OK && matches)
         status = match(comm, operation, call, digest);
+    comm->batch.operation = operation;
     if (status == TRIB_OK)
         comm->batch.stream = call->stream;
     return status;
@@ -215,7 +219,9 @@ trib_status tri_batch_scratch(struct trib_comm *comm, void **out, size_t bytes)
 {
     struct tri_batch *batch = &comm->batch;
     const size_t room = (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
-    const trib_status status = tri_workspace_reserve(comm, batch->scratch + room);
+    trib_status status = tri_check_not_captured(comm, batch->operation, batch->stream);
+    if (status == TRIB_OK)
+        status = tri_workspace_reserve(comm, batch->scratch + room);
     if (status != TRIB_OK)
         return status;
     *out = (char *)tri_workspace_data(comm) + batch->scratch;

@@ -29,6 +29,7 @@ struct tri_batch {
     bool open;                    /* between trib_batch_begin and trib_batch_end */
     bool uses_workspace;          /* one of the calls does */
     trib_stream stream;           /* of all members */
+    int operation;                /* of the newest */
     uint64_t members;             /* public calls */
     uint64_t bytes;               /* of their send sides */
     uint64_t collectives;         /* of the members, those that all ranks make; */

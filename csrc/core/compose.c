@@ -3,6 +3,7 @@
 
 #include "csrc/base/types.h"
 #include "csrc/core/batch.h"
+#include "csrc/core/validate.h"
 
 static trib_status record_send(struct trib_comm *comm, const void *data, size_t count,
                                trib_dtype dtype, int32_t peer, trib_stream stream)
@@ -109,7 +110,9 @@ trib_status tri_compose_scatter(struct trib_comm *comm, const struct tri_call *c
 
 trib_status tri_compose_barrier(struct trib_comm *comm, trib_stream stream)
 {
-    const trib_status status = tri_workspace_reserve(comm, 0);
+    trib_status status = tri_check_not_captured(comm, TRI_BARRIER, stream);
+    if (status == TRIB_OK)
+        status = tri_workspace_reserve(comm, 0);
     if (status != TRIB_OK)
         return status;
     uint32_t *word = &tri_workspace_words(comm)->barrier;

@@ -89,6 +89,17 @@ trib_status tri_check_stream(const struct trib_comm *comm, int operation, trib_s
     return fault == TRI_FAULT_NONE ? TRIB_OK : bad_stream(comm, operation, stream, fault, found);
 }
 
+trib_status tri_check_not_captured(const struct trib_comm *comm, int operation, trib_stream stream)
+{
+    const struct tri_device_ops *device = comm->backend->device;
+    if (device->capturing == NULL || !device->capturing(comm->device, stream))
+        return TRIB_OK;
+    return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
+                         "`stream` is being captured into a CUDA graph, and this call uses the "
+                         "communicator's workspace, which eager calls use, too: call it outside of "
+                         "the graph, or capture plain collectives without TRIB_MATCH");
+}
+
 trib_status tri_check_buffer(const struct trib_comm *comm, int operation,
                              struct tri_argument argument, const void *data, size_t count,
                              size_t copies, trib_dtype dtype, size_t *bytes)

@@ -29,6 +29,9 @@ trib_status tri_check_op(const struct trib_comm *comm, int operation, trib_op op
 /* `peer` is a rank; it is called what the operation calls it. */
 trib_status tri_check_peer(const struct trib_comm *comm, int operation, int32_t peer);
 trib_status tri_check_stream(const struct trib_comm *comm, int operation, trib_stream stream);
+/* For what uses the workspace: inside a graph, what comes before and after its uses is not what it is
+ * for eager ones. */
+trib_status tri_check_not_captured(const struct trib_comm *comm, int operation, trib_stream stream);
 /* *bytes of copies * count elements; not NULL, aligned. */
 trib_status tri_check_buffer(const struct trib_comm *comm, int operation,
                              struct tri_argument argument, const void *data, size_t count,

@@ -1,5 +1,5 @@
 /* GPUs of this process: the driver's entry points, whose context is current, who may issue. */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE /* pthread_mutex_clocklock */
 #include "csrc/nccl/device.h"
 
 #include <cuda_runtime_api.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "csrc/base/clock.h"
 #include "csrc/nccl/convert.h"
 
 static struct {
@@ -154,28 +155,56 @@ void tri_nccl_leave(const struct tri_nccl_scope *scope)
         (void)tri_nccl_driver.set_current(scope->saved);
 }
 
-void tri_nccl_relax(void)
+enum cudaStreamCaptureMode tri_nccl_relax(void)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    if (cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess)
+        return cudaStreamCaptureModeRelaxed; /* every call fails */
+    return mode;
 }
 
-/* One lock; in steps of 5 ms, so that an abort is seen. */
+void tri_nccl_unrelax(enum cudaStreamCaptureMode before)
+{
+    (void)cudaThreadExchangeStreamCaptureMode(&before);
+}
+
+cudaError_t tri_nccl_ask_stream(cudaStream_t stream)
+{
+    const enum cudaStreamCaptureMode before = tri_nccl_relax();
+    const cudaError_t error = cudaStreamQuery(stream);
+    tri_nccl_unrelax(before);
+    return error;
+}
+
+cudaError_t tri_nccl_ask_event(cudaEvent_t event)
+{
+    const enum cudaStreamCaptureMode before = tri_nccl_relax();
+    const cudaError_t error = cudaEventQuery(event);
+    tri_nccl_unrelax(before);
+    return error;
+}
+
+/* pthread_mutex_lock, for a few milliseconds, whatever happens to the wall clock meanwhile. */
+static bool lock_a_while(pthread_mutex_t *lock)
+{
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 30)
+    const uint64_t at = tri_now_ns() + 5000000;
+    const struct timespec until = {(time_t)(at / 1000000000u), (long)(at % 1000000000u)};
+    return pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &until) == 0;
+#else
+    tri_nap_ns(100000);
+    return pthread_mutex_trylock(lock) == 0;
+#endif
+}
+
+/* One lock; in steps, so that an abort is seen. */
 static bool lock_one(pthread_mutex_t *lock, const struct trib_abort *state)
 {
     if (pthread_mutex_trylock(lock) == 0)
         return true;
-    while (tri_abort_live(state)) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until); /* the clock of pthread_mutex_timedlock */
-        until.tv_nsec += 5000000;
-        if (until.tv_nsec >= 1000000000) {
-            until.tv_sec++;
-            until.tv_nsec -= 1000000000;
-        }
-        if (pthread_mutex_timedlock(lock, &until) == 0)
+    while (tri_abort_live(state))
+        if (lock_a_while(lock))
             return true;
-    }
     return false;
 }
 

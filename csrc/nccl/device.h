@@ -3,6 +3,7 @@
 #define TRI_NCCL_DEVICE_H
 
 #include <cuda.h>
+#include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -57,8 +58,15 @@ trib_status tri_nccl_move(struct tri_nccl_scope *scope, int32_t device);
 trib_status tri_nccl_enter_any(struct tri_nccl_scope *scope);
 void tri_nccl_leave(const struct tri_nccl_scope *scope);
 
-/* For threads of the library's own: what they do spoils no capture that another thread is making. */
-void tri_nccl_relax(void);
+/* Between the two, what this thread asks CUDA spoils no capture that it, or in global mode another
+ * thread, is making. For all that may come while somebody captures: questions, allocating, freeing.
+ */
+enum cudaStreamCaptureMode tri_nccl_relax(void);
+void tri_nccl_unrelax(enum cudaStreamCaptureMode before);
+
+/* cudaStreamQuery and cudaEventQuery, relaxed. */
+cudaError_t tri_nccl_ask_stream(cudaStream_t stream);
+cudaError_t tri_nccl_ask_event(cudaEvent_t event);
 
 /* The right to issue NCCL operations on every device of the set `devices` (bit i: device i). False,
  * with nothing locked, if `state` is stopped while waiting. */

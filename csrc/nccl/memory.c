@@ -16,7 +16,9 @@ trib_status tri_nccl_alloc(int32_t device, void **out, size_t bytes)
     if (status != TRIB_OK)
         return status;
     /* 0 bytes still give a pointer of their own. cudaMalloc aligns to 256. */
+    const enum cudaStreamCaptureMode before = tri_nccl_relax();
     cudaError_t error = cudaMalloc(out, bytes == 0 ? 1 : bytes);
+    tri_nccl_unrelax(before);
     tri_nccl_leave(&scope);
     if (error == cudaSuccess)
         return TRIB_OK;
@@ -31,7 +33,9 @@ trib_status tri_nccl_free(int32_t device, void *data)
     trib_status status = tri_nccl_enter(&scope, device);
     if (status != TRIB_OK)
         return status;
+    const enum cudaStreamCaptureMode before = tri_nccl_relax();
     cudaError_t error = cudaFree(data);
+    tri_nccl_unrelax(before);
     tri_nccl_leave(&scope);
     if (error == cudaSuccess)
         return TRIB_OK;

@@ -5,20 +5,6 @@
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 
-/* After a fault in a kernel every CUDA call of that context fails with the same error: so does
- * asking a stream of our own, on which nothing is queued. Relaxed, because otherwise asking would
- * spoil a capture that this thread, or in global mode another one, is making. */
-static cudaError_t ask_stream(cudaStream_t stream)
-{
-    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    cudaError_t error = cudaThreadExchangeStreamCaptureMode(&mode);
-    if (error != cudaSuccess)
-        return error;
-    error = cudaStreamQuery(stream);
-    (void)cudaThreadExchangeStreamCaptureMode(&mode);
-    return error;
-}
-
 /* The first rank of the clique for which NCCL has found an error, and that in `*out`; NULL: none.
  * Only while the stage is OPEN, and under the lock, so that it stays so: NCCL does not allow the
  * question while another thread aborts the communicator. */
@@ -59,7 +45,10 @@ static trib_status ask(const struct tri_transport *transport)
     if (status != TRIB_OK)
         return status;
     status = tri_nccl_on_poll(transport->clique);
-    const cudaError_t error = status == TRIB_OK ? ask_stream(transport->stream) : cudaSuccess;
+    /* After a fault in a kernel every CUDA call of that context fails with the same error: so does
+     * asking a stream of our own, on which nothing is queued. */
+    const cudaError_t error =
+        status == TRIB_OK ? tri_nccl_ask_stream(transport->stream) : cudaSuccess;
     tri_nccl_leave(&scope);
     if (status != TRIB_OK)
         return status;

@@ -187,7 +187,7 @@ static uint32_t give_back(struct batch *batch)
         struct tri_nccl_scope scope;
         batch->first = errand->next;
         const bool entered = tri_nccl_enter(&scope, errand->device) == TRIB_OK;
-        tri_nccl_relax();
+        (void)tri_nccl_relax(); /* the thread does nothing else */
         errand->finish(errand);
         if (entered)
             tri_nccl_leave(&scope);

@@ -46,7 +46,9 @@ static trib_status add_page(void)
     trib_status status = tri_nccl_enter_any(&scope);
     if (status != TRIB_OK)
         return status;
+    const enum cudaStreamCaptureMode before = tri_nccl_relax();
     cudaError_t error = cudaHostAlloc(&page, PAGE, cudaHostAllocPortable | cudaHostAllocMapped);
+    tri_nccl_unrelax(before);
     tri_nccl_leave(&scope);
     if (error != cudaSuccess)
         return tri_nccl_cuda_fail(error, "allocating pinned host memory", -1);

@@ -53,7 +53,7 @@ trib_status tri_nccl_stream_query(int32_t device, trib_stream stream, bool *out_
     trib_status status = tri_nccl_enter(&scope, device);
     if (status != TRIB_OK)
         return status;
-    cudaError_t error = cudaStreamQuery(stream);
+    cudaError_t error = tri_nccl_ask_stream(stream);
     tri_nccl_leave(&scope);
     return answer(error, "asking a stream", device, out_done);
 }
@@ -124,7 +124,7 @@ trib_status tri_nccl_event_query(int32_t device, trib_event event, bool *out_don
     trib_status status = tri_nccl_enter(&scope, device);
     if (status != TRIB_OK)
         return status;
-    cudaError_t error = cudaEventQuery(event);
+    cudaError_t error = tri_nccl_ask_event(event);
     tri_nccl_leave(&scope);
     return answer(error, "asking an event", device, out_done);
 }

@@ -123,6 +123,8 @@ trib_status tri_list_check(struct trib_comm *comm, const struct tri_list *list)
 {
     const int operation = list->operation;
     trib_status status = tri_check_stream(comm, operation, list->stream);
+    if (status == TRIB_OK)
+        status = tri_check_not_captured(comm, operation, list->stream);
     if (status == TRIB_OK && tri_operations[operation].reduces)
         status = tri_check_op(comm, operation, list->op);
     if (status == TRIB_OK && list->settings.scaled)

@@ -294,8 +294,18 @@ static void destroy(struct tri_transport *transport)
     free(clique);
 }
 
+static bool captured; /* every stream is */
+
+static bool capturing(int32_t device, trib_stream stream)
+{
+    (void)device;
+    (void)stream;
+    return captured;
+}
+
 static const struct tri_device_ops device_ops = {
     .count = count,
+    .capturing = capturing,
     .version = version,
     .alloc = alloc,
     .free = free_memory,
@@ -536,6 +546,47 @@ static void batches(void)
     check_end();
 }
 
+/* What uses the workspace is refused on a stream that is being captured, and nothing is queued; plain
+ * collectives are not refused. */
+static void captures(void)
+{
+    static struct lists lists;
+    float *data = lists.f32[0], total = -1;
+    trib_group *group = NULL;
+    check_begin("a stream that is being captured");
+    trib_comm *comm = open_alone(0), *matched = open_alone(TRIB_MATCH);
+    fill(&lists);
+    CHECK_OK(trib_group_create(&group, NULL, RANKS, NULL));
+    engine_calls = 0;
+    captured = true;
+    CHECK_STATUS(trib_allreduce_list(comm, lists.tensors[0], 2, TRIB_SUM, NULL),
+                 TRIB_ERR_UNSUPPORTED);
+    CHECK_DETAIL("being captured into a CUDA graph");
+    CHECK_STATUS(trib_broadcast_list(comm, lists.tensors[0], 2, 0, NULL), TRIB_ERR_UNSUPPORTED);
+    CHECK_STATUS(trib_weighted_average(comm, lists.tensors[0], 2, 3, NULL, &total, NULL),
+                 TRIB_ERR_UNSUPPORTED);
+    CHECK_STATUS(trib_group_allreduce_list(group, lists.of_ranks, TENSORS, TRIB_SUM, NULL),
+                 TRIB_ERR_UNSUPPORTED);
+    CHECK_STATUS(trib_barrier(comm, NULL), TRIB_ERR_UNSUPPORTED);
+    CHECK_STATUS(trib_allreduce(matched, data, data, 5, TRIB_F32, TRIB_SUM, NULL),
+                 TRIB_ERR_UNSUPPORTED);
+    CHECK_DETAIL("trib_allreduce");
+    CHECK_STATUS(trib_allreduce_list(matched, lists.tensors[0], 2, TRIB_SUM, NULL),
+                 TRIB_ERR_UNSUPPORTED);
+    CHECK(engine_calls == 0 && total == -1);
+    CHECK_OK(trib_allreduce(comm, data, data, 5, TRIB_F32, TRIB_SUM, NULL));
+    CHECK_OK(trib_alltoall(comm, data, data + 5, 5, TRIB_F32, NULL));
+    CHECK(engine_calls == 2);
+    captured = false;
+    CHECK_OK(trib_allreduce_list(comm, lists.tensors[0], 2, TRIB_SUM, NULL));
+    CHECK_OK(trib_barrier(comm, NULL));
+    CHECK_OK(trib_allreduce(matched, data, data, 5, TRIB_F32, TRIB_SUM, NULL));
+    CHECK_OK(trib_group_destroy(group));
+    CHECK_OK(trib_comm_destroy(comm));
+    CHECK_OK(trib_comm_destroy(matched));
+    check_end();
+}
+
 /* Everything once. Returns what may fail: only what the backend said, or the state it led to. */
 static void everything(uint32_t flags)
 {
@@ -598,6 +649,7 @@ int main(void)
     averages();
     factors();
     batches();
+    captures();
     walk(0);
     walk(TRIB_MATCH);
     return check_finish("queueing_test");

@@ -39,6 +39,12 @@ void fake_hold(enum fake_call call, bool held);
 int fake_waiting(enum fake_call call);
 /* Blocks of memory that are allocated. */
 int fake_blocks(void);
+/* While true, some thread captures a graph in global mode. How often it was spoiled: by a call, not
+ * in relaxed mode, that must not be made then. */
+void fake_capture(bool captures);
+int fake_spoiled(void);
+/* While true, ncclCommAbort does what it does and says that it failed. */
+void fake_fail_abort(bool fails);
 /* While false, no thread can be started. */
 void fake_allow_threads(bool allowed);
 /* Threads of this process. */

@@ -50,6 +50,43 @@ void fake_pass(enum fake_call call)
     waiting[call]--;
 }
 
+/* ------------------------------------------------------------------------------------ captures */
+
+static bool captures;
+static int spoiled;
+static _Thread_local enum cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+
+void fake_capture(bool on)
+{
+    pthread_mutex_lock(&fake_lock);
+    captures = on;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+int fake_spoiled(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    const int n = spoiled;
+    pthread_mutex_unlock(&fake_lock);
+    return n;
+}
+
+/* A call that must not be made while another thread captures. */
+static void need_relaxed(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    spoiled += captures && mode != cudaStreamCaptureModeRelaxed;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *exchanged)
+{
+    const enum cudaStreamCaptureMode before = mode;
+    mode = *exchanged;
+    *exchanged = before;
+    return cudaSuccess;
+}
+
 /* ----------------------------------------------------------------------------------- contexts */
 
 static int broken = -1;
@@ -151,6 +188,7 @@ int fake_blocks(void)
 static cudaError_t allocate(void **out, size_t size, bool host)
 {
     need_context();
+    need_relaxed();
     cudaError_t error = cudaErrorMemoryAllocation;
     pthread_mutex_lock(&fake_lock);
     if (host)
@@ -181,6 +219,7 @@ cudaError_t cudaHostAlloc(void **out, size_t size, unsigned int flags)
 cudaError_t cudaFree(void *data)
 {
     need_context();
+    need_relaxed();
     pthread_mutex_lock(&fake_lock);
     fake_pass(FAKE_FREE);
     struct block *block = block_of((uintptr_t)data);
@@ -301,6 +340,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned int flags)
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     need_context();
+    need_relaxed();
     pthread_mutex_lock(&fake_lock);
     fake_pass(FAKE_QUERY);
     const bool done = stream == NULL || idle((struct stream *)stream);
@@ -349,12 +389,6 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
     return cudaSuccess;
 }
 
-cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
-{
-    (void)mode;
-    return cudaSuccess;
-}
-
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument)
 {
     (void)stream;
@@ -395,6 +429,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     (void)event;
+    need_relaxed();
     pthread_mutex_lock(&fake_lock);
     const bool passed = !held[FAKE_EVENT];
     pthread_mutex_unlock(&fake_lock);

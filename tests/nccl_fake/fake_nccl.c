@@ -364,9 +364,22 @@ static ncclResult_t end(enum kind kind, ncclComm_t comm)
     return add(kind, comm, NULL, NULL);
 }
 
+static bool abort_fails;
+
+void fake_fail_abort(bool fails)
+{
+    pthread_mutex_lock(&fake_lock);
+    abort_fails = fails;
+    pthread_mutex_unlock(&fake_lock);
+}
+
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-    return end(ABORT, comm);
+    const ncclResult_t result = end(ABORT, comm);
+    pthread_mutex_lock(&fake_lock);
+    const bool fails = abort_fails;
+    pthread_mutex_unlock(&fake_lock);
+    return fails ? ncclSystemError : result;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)

@@ -1,5 +1,6 @@
 /* The fake's threads: those of the system, which can run short. The program is linked with
- * --wrap=pthread_create. */
+ * --wrap=pthread_create,
+ * and with --wrap=pthread_mutex_timedlock, which waits by the wall clock: nothing may. */
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
 #include <errno.h>
@@ -24,6 +25,15 @@ int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attributes,
 {
     return atomic_load(&forbidden) ? EAGAIN
                                    : __real_pthread_create(out, attributes, function, argument);
+}
+
+int __wrap_pthread_mutex_timedlock(pthread_mutex_t *lock, const struct timespec *until);
+
+int __wrap_pthread_mutex_timedlock(pthread_mutex_t *lock, const struct timespec *until)
+{
+    (void)lock;
+    (void)until;
+    fake_die("a lock is waited for by the wall clock");
 }
 
 int fake_threads(void)

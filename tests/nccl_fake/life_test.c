@@ -7,6 +7,7 @@
 
 #include "csrc/backend.h"
 #include "csrc/base/clock.h"
+#include "csrc/base/log.h"
 #include "csrc/base/status.h"
 #include "csrc/core/communicator.h"
 #include "csrc/nccl/quiesce.h"
@@ -912,6 +913,88 @@ static void mail_leaves(void)
     end();
 }
 
+/* ------------------------------------------------------------------- while somebody captures */
+
+/* Nothing here spoils the capture that another thread is making. */
+static void captures(void)
+{
+    struct stage stage;
+    struct tri_transport *transport = NULL;
+    struct trib_comm comm = {.backend = &tri_backend_nccl, .device = 1};
+    static void *cells[1024];
+    trib_event event = NULL;
+    void *memory = NULL;
+    bool done = false;
+    begin(&stage, "while another thread captures");
+    trib_stream stream = new_stream(1);
+    CHECK_OK(devices()->event_create(1, &event));
+    fake_capture(true);
+    CHECK_OK(devices()->stream_query(1, stream, &done));
+    CHECK_OK(devices()->event_query(1, event, &done));
+    CHECK_OK(devices()->alloc(1, &memory, 64));
+    CHECK_OK(devices()->free(1, memory));
+    const int n = take_all_cells(cells);
+    for (int i = 0; i < n; i++)
+        devices()->free_shared(cells[i]);
+    if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 1, PLENTY_MS))) {
+        transports()->poll(transport);
+        CHECK_OK(tri_workspace_reserve(&comm, 1000));
+        CHECK_OK(tri_workspace_mark(&comm.workspace, state_of(transport), stream));
+        CHECK(!tri_workspace_in_use(&comm.workspace));
+        tri_workspace_close(&comm.workspace);
+        CHECK_OK(finish(transport, PLENTY_MS));
+    }
+    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+    CHECK_MSG(fake_spoiled() == 0, "%d calls spoil the capture", fake_spoiled());
+    fake_capture(false);
+    CHECK_OK(devices()->event_destroy(1, event));
+    end_stream(1, stream);
+    end();
+}
+
+/* ------------------------------------------------------------------------------------- the log */
+
+struct chat {
+    _Atomic bool begun, let_go;
+};
+
+/* A callback that waits for what the thread below does. */
+static void on_line(void *context, int32_t level, const char *line)
+{
+    struct chat *chat = context;
+    (void)level, (void)line;
+    atomic_store(&chat->begun, true);
+    for (int i = 0; i < 2 * SLACK_MS && !atomic_load(&chat->let_go); i++)
+        check_sleep_ms(1);
+}
+
+/* The reaper holds no lock while it logs: others go on. */
+static void logs(void)
+{
+    const int32_t order[2] = {0, 1};
+    struct tri_transport *ranks[2];
+    struct chat chat = {.begun = false};
+    struct stage stage;
+    begin(&stage, "the log's callback waits for a rank");
+    if (CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS))) {
+        tri_log_set(on_line, &chat, TRIB_LOG_ERROR);
+        fake_fail_abort(true);
+        stop(ranks[0], "and NCCL complains");
+        for (int i = 0; i < SLACK_MS && !atomic_load(&chat.begun); i++)
+            check_sleep_ms(1);
+        CHECK(atomic_load(&chat.begun));
+        const double start = check_now_ms();
+        CHECK_OK(finish(ranks[0], PLENTY_MS));
+        CHECK(check_now_ms() - start < SLACK_MS);
+        atomic_store(&chat.let_go, true);
+        CHECK_OK(finish(ranks[1], PLENTY_MS));
+        CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+        fake_fail_abort(false);
+        tri_log_set(NULL, NULL, 0);
+    }
+    end();
+}
+
 /* ---------------------------------------------------------------------------------- a watchdog */
 
 /* Errors that NCCL finds are seen from any thread, of any rank; also when the communicator is gone.
@@ -1140,6 +1223,8 @@ int main(void)
     leaves(1, true, "a rank has left, the others call");
     leaving_races();
     mail_leaves();
+    captures();
+    logs();
     watchdog();
     watched_lives();
     abort_without_threads();

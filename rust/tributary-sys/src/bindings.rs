@@ -594,7 +594,7 @@ extern "C" {
     pub fn trib_comm_close(comm: *mut trib_comm, timeout_ms: u32) -> trib_status;
     #[doc = " Close with the options' deadline unless that was done, then free. Never blocks for ever: what is\n  still stuck is aborted and reclaimed in the background, and TRIB_ERR_TIMEOUT returned; `comm` is\n  gone all the same. What the engine holds is given back in the background in any case: see\n  trib_quiesce. NULL is allowed."]
     pub fn trib_comm_destroy(comm: *mut trib_comm) -> trib_status;
-    #[doc = " Wait until all background work of the library has ended: everything that communicators which were\n  aborted, closed or destroyed have held is given back, and if none is left, so are the library's\n  own threads. TRIB_ERR_TIMEOUT if `timeout_ms` passes first; the detail counts what is left. Any\n  thread; not while the calling thread captures a graph. Call it before cudaDeviceReset, dlclose or\n  exit, which would take CUDA, or the code, away under that work. (A process that exits waits for\n  such work by itself as long as it goes on, but at most 3 s for each communicator, and a program\n  that leaves by _exit does not.)"]
+    #[doc = " Wait until all background work of the library has ended: everything that communicators which were\n  aborted, closed or destroyed have held is given back, and if none is left, so are the library's\n  own threads. TRIB_ERR_TIMEOUT if `timeout_ms` passes first; the detail counts what is left. Any\n  thread. Call it before cudaDeviceReset, dlclose or\n  exit, which would take CUDA, or the code, away under that work. (A process that exits waits for\n  such work by itself as long as it goes on, but at most 3 s for each communicator, and a program\n  that leaves by _exit does not.)"]
     pub fn trib_quiesce(timeout_ms: u32) -> trib_status;
     #[doc = " `recv` = reduction of every rank's `send`. In place: recv == send."]
     pub fn trib_allreduce(
@@ -728,7 +728,7 @@ extern "C" {
         dtype: trib_dtype,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Allreduce `n` tensors in place: they are packed into one buffer of each element type, reduced in\n  one collective and spread back, by one kernel each. The spreading is all or nothing on each\n  rank: an aborted or failed call leaves every tensor bit for bit as it was (and\n  trib_counters.lists_committed says which it was), so it can be tried again without a snapshot.\n  `tensors` is read during the call; order, counts and types are the same on all ranks. Tensors\n  must not overlap. Not inside a batch."]
+    #[doc = " Allreduce `n` tensors in place: they are packed into one buffer of each element type, reduced in\n  one collective and spread back, by one kernel each. The spreading is all or nothing on each\n  rank: an aborted or failed call leaves every tensor bit for bit as it was (and\n  trib_counters.lists_committed says which it was), so it can be tried again without a snapshot.\n  `tensors` is read during the call; order, counts and types are the same on all ranks. Tensors\n  must not overlap. Not inside a batch, nor on a stream that is being captured into a CUDA graph\n  (TRIB_ERR_UNSUPPORTED)."]
     pub fn trib_allreduce_list(
         comm: *mut trib_comm,
         tensors: *const trib_tensor,
