@@ -7,7 +7,6 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::thread;
 
 use tributary::{
     Communicator, DType, Device, DeviceBuffer, Group, Options, ReduceOp, Result, Stream,
@@ -98,14 +97,14 @@ impl Layer {
     }
 }
 
-fn run(mut comm: Communicator) -> Result<()> {
+fn run(comm: &mut Communicator) -> Result<()> {
     let stream = Stream::new(comm.device())?;
     let storage = Tensor::new(&[0.0; 6]);
     let mut layer = Layer { gradients: vec![storage.slice(0, 2, 1), storage.slice(2, 4, 1)] };
     for i in 0..6 {
         storage.set(i, (comm.rank() * 10 + i) as f32); // through `&self`, seen by both gradients
     }
-    layer.average(&mut comm, &stream)?;
+    layer.average(comm, &stream)?;
     let values: Vec<f32> = (0..6).map(|i| storage.get(i)).collect();
     assert_eq!(values, [5.0, 6.0, 7.0, 8.0, 9.0, 10.0]);
 
@@ -118,7 +117,6 @@ fn run(mut comm: Communicator) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    let ranks = Group::with_options(2, &Options::new().backend("host"))?.split()?;
-    let threads: Vec<_> = ranks.into_iter().map(|comm| thread::spawn(move || run(comm))).collect();
-    threads.into_iter().try_for_each(|thread| thread.join().expect("a rank panicked"))
+    Group::with_options(2, &Options::new().backend("host"))?.run(run)?;
+    Ok(())
 }

@@ -18,7 +18,7 @@ impl Communicator {
     /// ```
     /// use tributary::Stream;
     /// # use tributary::{Communicator, Group, Options, Result};
-    /// # fn rank(mut comm: Communicator) -> Result<()> {
+    /// # fn rank(comm: &mut Communicator) -> Result<()> {
     /// let stream = Stream::new(comm.device())?;
     /// let peer = 1 - comm.rank();
     /// let mine = vec![comm.rank() as i32; 4];
@@ -32,10 +32,7 @@ impl Communicator {
     /// assert_eq!(theirs, [peer as i32; 4]);
     /// # Ok(())
     /// # }
-    /// # let ranks = Group::with_options(2, &Options::new().backend("host"))?.split()?;
-    /// # let threads: Vec<_> =
-    /// #     ranks.into_iter().map(|comm| std::thread::spawn(move || rank(comm))).collect();
-    /// # threads.into_iter().try_for_each(|thread| thread.join().unwrap())?;
+    /// # Group::with_options(2, &Options::new().backend("host"))?.run(rank)?;
     /// # Ok::<(), tributary::Error>(())
     /// ```
     pub fn batch<T>(

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use tributary_sys as sys;
@@ -43,7 +44,8 @@ use crate::stream::Stream;
 /// # Dropping
 ///
 /// A drop waits for queued work as long as [`Options::close_timeout`] says, then aborts it. It never
-/// panics and never blocks for ever. [`close`](Communicator::close) does the same and says how it
+/// panics and never blocks for ever. While a panic unwinds it aborts at once, so that no other rank
+/// waits for this one; [`Group::run`](crate::Group::run) does so with the panic's message. [`close`](Communicator::close) does the same and says how it
 /// went.
 pub struct Communicator {
     shared: Arc<Shared>,
@@ -393,6 +395,9 @@ fn destroy(shared: &Shared) {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
+        if thread::panicking() {
+            self.abort.abort(&format!("rank {} panicked", self.rank));
+        }
         destroy(&self.shared);
     }
 }

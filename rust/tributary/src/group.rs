@@ -6,6 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
+use std::thread;
 use std::time::Duration;
 
 use tributary_sys as sys;
@@ -23,7 +24,7 @@ use crate::settle::Settle;
 use crate::stream::Stream;
 
 /// Every rank of a communicator whose ranks all live in this process. One thread drives them all, or
-/// [`split`](Group::split) gives each a thread of its own.
+/// [`run`](Group::run) gives each a thread of its own.
 ///
 /// `Send`, not `Sync`. Dropping it is like dropping every rank's [`Communicator`].
 ///
@@ -145,7 +146,8 @@ impl Group {
         self.status()
     }
 
-    /// Turn the group into its communicators, rank 0 first, for one thread each.
+    /// Turn the group into its communicators, rank 0 first, for one thread each: who has no reason to
+    /// start the threads himself uses [`run`](Group::run).
     pub fn split(self) -> Result<Vec<Communicator>> {
         let mut raws = vec![ptr::null_mut(); self.size()];
         // SAFETY: `out` has room for every rank.
@@ -429,6 +431,9 @@ struct Lists {
 
 impl Drop for Group {
     fn drop(&mut self) {
+        if thread::panicking() {
+            self.abort.abort("the thread that drives the group panicked");
+        }
         // SAFETY: it is ours, and this is the last use. "Never blocks for ever".
         unsafe { sys::trib_group_destroy(self.raw.as_ptr()) };
     }

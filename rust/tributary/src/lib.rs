@@ -3,10 +3,9 @@
 //! runs on an embedded host backend, where ranks are threads and memory is ordinary memory.
 //!
 //! ```
-//! use std::thread;
 //! use tributary::{Communicator, DeviceVec, Group, ReduceOp, Result, Stream};
 //!
-//! fn train(mut comm: Communicator) -> Result<()> {
+//! fn train(comm: &mut Communicator) -> Result<()> {
 //!     let stream = Stream::new(comm.device())?;
 //!     let mine = vec![comm.rank() as f32; 1000];
 //!     let mut gradient = DeviceVec::from_slice(comm.device(), &mine)?;
@@ -16,11 +15,9 @@
 //! }
 //!
 //! fn main() -> Result<()> {
-//!     // One rank for each thread; on the nccl backend, one for each GPU.
-//!     let ranks = Group::new(4)?.split()?;
-//!     let threads = ranks.into_iter().map(|comm| thread::spawn(move || train(comm)));
-//!     let threads: Vec<_> = threads.collect();
-//!     threads.into_iter().try_for_each(|thread| thread.join().expect("a rank panicked"))
+//!     // A rank for each thread; on the nccl backend, one for each GPU.
+//!     Group::new(4)?.run(train)?;
+//!     Ok(())
 //! }
 //! ```
 //!
@@ -86,6 +83,7 @@ mod list;
 pub mod log;
 mod op;
 mod options;
+mod run;
 mod scope;
 mod settle;
 mod sparse;

@@ -28,17 +28,14 @@ impl Communicator {
     /// ```
     /// use tributary::{ReduceOp, Stream};
     /// # use tributary::{Communicator, Group, Options, Result};
-    /// # fn rank(mut comm: Communicator) -> Result<()> {
+    /// # fn rank(comm: &mut Communicator) -> Result<()> {
     /// let stream = Stream::new(comm.device())?;
     /// let mut gradient = vec![comm.rank() as f32; 1000]; // host memory: for the host backend
     /// comm.scope(&stream, |s| s.allreduce_in_place(&mut gradient, ReduceOp::Sum))?;
     /// assert_eq!(gradient, [1.0; 1000]);
     /// # Ok(())
     /// # }
-    /// # let ranks = Group::with_options(2, &Options::new().backend("host"))?.split()?;
-    /// # let threads: Vec<_> =
-    /// #     ranks.into_iter().map(|comm| std::thread::spawn(move || rank(comm))).collect();
-    /// # threads.into_iter().try_for_each(|thread| thread.join().unwrap())?;
+    /// # Group::with_options(2, &Options::new().backend("host"))?.run(rank)?;
     /// # Ok::<(), tributary::Error>(())
     /// ```
     ///

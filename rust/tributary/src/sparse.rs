@@ -31,10 +31,10 @@ use crate::stream::Stream;
 /// ```
 /// use tributary::{DType, DeviceVec, SparseAllReduce, SparseOptions, Stream};
 /// # use tributary::{Communicator, Group, Options, Result};
-/// # fn rank(mut comm: Communicator) -> Result<()> {
+/// # fn rank(comm: &mut Communicator) -> Result<()> {
 /// let stream = Stream::new(comm.device())?;
 /// let options = SparseOptions::new().algorithm("topka").k(1);
-/// let mut sparse = SparseAllReduce::new(&mut comm, 4, DType::F32, &options)?;
+/// let mut sparse = SparseAllReduce::new(comm, 4, DType::F32, &options)?;
 ///
 /// let gradient = DeviceVec::from_slice(comm.device(), &[1.0_f32, -8.0, 2.0, 0.0])?;
 /// let mut sum = DeviceVec::<f32>::zeros(comm.device(), 4)?;
@@ -47,10 +47,7 @@ use crate::stream::Stream;
 /// assert_eq!(sum.download(&stream)?, [0.0, -16.0, 0.0, 0.0]);
 /// # Ok(())
 /// # }
-/// # let ranks = Group::with_options(2, &Options::new().backend("host"))?.split()?;
-/// # let threads: Vec<_> =
-/// #     ranks.into_iter().map(|comm| std::thread::spawn(move || rank(comm))).collect();
-/// # threads.into_iter().try_for_each(|thread| thread.join().unwrap())?;
+/// # Group::with_options(2, &Options::new().backend("host"))?.run(rank)?;
 /// # Ok::<(), tributary::Error>(())
 /// ```
 ///

@@ -3,7 +3,6 @@
 #![allow(dead_code)] // each test file uses its part
 
 use std::io::Write;
-use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -92,29 +91,12 @@ pub fn ranks_with(
         return;
     }
     let _alone = alone();
-    let comms = Group::with_options(size, options).unwrap().split().unwrap();
-    thread::scope(|threads| {
-        let all: Vec<_> = comms
-            .into_iter()
-            .map(|mut comm| {
-                let rank = &rank;
-                threads.spawn(move || {
-                    let stream = Stream::new(comm.device()).unwrap();
-                    let handle = comm.abort_handle();
-                    let done = catch_unwind(AssertUnwindSafe(|| rank(&mut comm, &stream)));
-                    done.unwrap_or_else(|panic| {
-                        handle.abort("a rank of the test panicked");
-                        resume_unwind(panic)
-                    });
-                })
-            })
-            .collect();
-        for thread in all {
-            if let Err(panic) = thread.join() {
-                resume_unwind(panic);
-            }
-        }
-    });
+    let run = |comm: &mut Communicator| -> Result<()> {
+        let stream = Stream::new(comm.device())?;
+        rank(comm, &stream);
+        Ok(())
+    };
+    Group::with_options(size, options).unwrap().run(run).unwrap();
 }
 
 /// `values` on the device of `comm`.

@@ -1,0 +1,142 @@
+//! A thread a rank: what they return, and how one that fails ends the others' waiting.
+
+mod common;
+
+use std::fmt;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Mutex;
+use std::thread;
+
+use common::{alone, get, have, options, vec_on, warm_up, warm_up_all};
+use tributary::{Communicator, Error, ErrorKind, Group, ReduceOp, Result, Stream};
+
+fn group(size: usize) -> Option<Group> {
+    have(size).then(|| Group::with_options(size, &options()).unwrap())
+}
+
+/// Wait for a rank that has failed.
+fn in_vain(comm: &mut Communicator) -> Result<()> {
+    let stream = Stream::new(comm.device())?;
+    let mut buffer = vec_on(comm, &[1.0_f32; 10]);
+    comm.scope(&stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum))
+}
+
+#[test]
+fn values_come_in_the_order_of_ranks() {
+    let _alone = alone();
+    let Some(group) = group(3) else { return };
+    let add = [10, 20, 30]; // borrowed
+    let values = group
+        .run(|comm| -> Result<i32> {
+            let stream = Stream::new(comm.device())?;
+            let mut sum = vec_on(comm, &[add[comm.rank()]]);
+            comm.scope(&stream, |s| s.allreduce_in_place(&mut sum, ReduceOp::Sum))?;
+            Ok(get(&sum)[0] + comm.rank() as i32)
+        })
+        .unwrap();
+    assert_eq!(values, [60, 61, 62]);
+}
+
+/// A caller's own error.
+#[derive(Debug)]
+enum Failure {
+    Library(Error),
+    Own(usize),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Library(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Library(error) => error.fmt(f),
+            Failure::Own(rank) => write!(f, "the disk of rank {rank} is full"),
+        }
+    }
+}
+
+#[test]
+fn the_first_error_wins_and_the_others_are_told() {
+    let _alone = alone();
+    let Some(group) = group(3) else { return };
+    let told = Mutex::new(Vec::new());
+    let failure = group
+        .run(|comm| {
+            warm_up(comm, &Stream::new(comm.device())?);
+            if comm.rank() == 1 {
+                return Err(Failure::Own(comm.rank()));
+            }
+            in_vain(comm).map_err(|error| {
+                told.lock().unwrap().push(error.clone());
+                Failure::from(error)
+            })
+        })
+        .unwrap_err();
+    assert!(matches!(failure, Failure::Own(1)), "{failure}");
+    let told = told.into_inner().unwrap();
+    assert_eq!(told.len(), 2);
+    for error in told {
+        assert!(error.is_aborted(), "{error}");
+        let reason = "rank 1 failed: the disk of rank 1 is full";
+        assert!(error.detail().contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn a_panic_goes_on_when_all_have_ended() {
+    let _alone = alone();
+    let Some(group) = group(2) else { return };
+    let told = Mutex::new(None);
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        group.run(|comm| -> Result<()> {
+            warm_up(comm, &Stream::new(comm.device())?);
+            if comm.rank() == 1 {
+                panic!("lost a file");
+            }
+            let result = in_vain(comm);
+            *told.lock().unwrap() = result.clone().err();
+            result
+        })
+    }))
+    .unwrap_err();
+    assert_eq!(*panic.downcast::<&str>().unwrap(), "lost a file");
+    let error = told.into_inner().unwrap().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Aborted);
+    assert!(error.detail().contains("rank 1 panicked: lost a file"), "{error}");
+}
+
+/// A thread that the caller has started himself.
+#[test]
+fn a_rank_that_panics_takes_its_communicator_with_it() {
+    let _alone = alone();
+    let Some(group) = group(2) else { return };
+    let mut comms = group.split().unwrap();
+    warm_up_all(&mut comms);
+    let panics = comms.pop().unwrap();
+    let waits = thread::spawn(move || in_vain(&mut comms[0]).unwrap_err());
+    let panicked = thread::spawn(move || {
+        let _comm = panics;
+        panic!("on purpose");
+    });
+    assert!(panicked.join().is_err());
+    let error = waits.join().unwrap();
+    assert!(error.is_aborted(), "{error}");
+    assert!(error.detail().contains("rank 1 panicked"), "{error}");
+}
+
+#[test]
+fn a_group_that_is_dropped_in_a_panic_is_aborted() {
+    let _alone = alone();
+    let Some(group) = group(2) else { return };
+    let handle = group.abort_handle();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _group = group;
+        panic!("on purpose");
+    }));
+    assert!(panicked.is_err());
+    assert!(handle.is_aborted());
+}
