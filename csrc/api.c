@@ -14,6 +14,7 @@
 #include "csrc/core/quiesce.h"
 #include "csrc/reduce/list.h"
 #include "csrc/sparse/allreduce.h"
+#include "csrc/sparse/residual.h"
 #include "csrc/sparse/snapshot.h"
 #include "csrc/sparse/statistics.h"
 #include "tributary.h"
@@ -690,6 +691,11 @@ uint64_t trib_sparse_capacity(const trib_sparse *sparse)
     return sparse == NULL ? 0 : tri_sparse_capacity(sparse);
 }
 
+uint64_t trib_sparse_k(const trib_sparse *sparse)
+{
+    return sparse == NULL ? 0 : sparse->settings.shape.k;
+}
+
 trib_status trib_sparse_status(trib_sparse *sparse)
 {
     NEED(sparse);
@@ -713,6 +719,12 @@ trib_status trib_sparse_statistics_get(trib_sparse_statistics *out, trib_sparse 
                         out->size, sizeof *out);
     tri_sparse_statistics(out, sparse);
     return TRIB_OK;
+}
+
+trib_status trib_sparse_residual(trib_sparse *sparse, void *out, trib_stream stream)
+{
+    NEED(sparse);
+    return tri_sparse_residual(sparse, out, stream);
 }
 
 uint64_t trib_sparse_export_bytes(const trib_sparse *sparse)

@@ -758,6 +758,10 @@ TRIB_API trib_status trib_sparse_allreduce_entries(trib_sparse *sparse, void *gr
 /** The most entries that a call can have as its result, now. */
 TRIB_API uint64_t trib_sparse_capacity(const trib_sparse *sparse);
 
+/** The k that was asked for, by options or since, at most count. (trib_sparse_statistics has what the
+ *  algorithm makes of it.) */
+TRIB_API uint64_t trib_sparse_k(const trib_sparse *sparse);
+
 /** TRIB_OK if the last call that has ended delivered (or none has); TRIB_ERR_NON_FINITE;
  *  TRIB_ERR_MISMATCH if the ranks' calls were not of the same state (states whose messages differ in
  *  length may wait for each other for ever, as other calls that differ: TRIB_MATCH tells); or what
@@ -795,6 +799,11 @@ typedef struct trib_sparse_statistics {
 
 /** Fill `*out` with what has ended so far. Never waits. */
 TRIB_API trib_status trib_sparse_statistics_get(trib_sparse_statistics *out, trib_sparse *sparse);
+
+/** Queue a copy of this rank's residual, as the calls queued before leave it: `count` elements of f32
+ *  (of f64 where the state is) to `out`, in device memory. A call of this rank alone. In place
+ *  TRIB_ERR_INVALID_USAGE: the residual is the caller's accumulator. */
+TRIB_API trib_status trib_sparse_residual(trib_sparse *sparse, void *out, trib_stream stream);
 
 /** Bytes of an export. */
 TRIB_API uint64_t trib_sparse_export_bytes(const trib_sparse *sparse);

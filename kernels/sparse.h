@@ -271,6 +271,9 @@ struct tri_sparse_kernels {
     trib_status (*norm)(const struct tri_accumulator *acc, double *norm, void *scratch,
                         trib_stream stream);
 
+    /* residual: out[i] = residual[i], for all of it. */
+    trib_status (*residual)(const struct tri_accumulator *acc, void *out, trib_stream stream);
+
     /* withdraw: if not *decision, the `bytes` bytes at `dense` and *count are 0; each may be NULL.
      * `dense` is aligned to its elements. */
     trib_status (*withdraw)(void *dense, size_t bytes, uint32_t *count, const uint32_t *decision,

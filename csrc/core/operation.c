@@ -38,6 +38,7 @@ const struct tri_operation tri_operations[TRI_OPERATIONS] = {
     [TRI_SPARSE_ALLREDUCE] = {.name = "sparse_allreduce"},
     [TRI_SPARSE_ALLREDUCE_ENTRIES] = {.name = "sparse_allreduce_entries"},
     [TRI_SPARSE_STATUS] = {.name = "sparse_status"},
+    [TRI_SPARSE_RESIDUAL] = {.name = "sparse_residual"},
     [TRI_SPARSE_EXPORT] = {.name = "sparse_export"},
     [TRI_SPARSE_IMPORT] = {.name = "sparse_import"},
     [TRI_SPARSE_RESET] = {.name = "sparse_reset"},

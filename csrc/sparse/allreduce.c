@@ -11,7 +11,6 @@
 
 #include "csrc/base/types.h"
 #include "csrc/core/batch.h"
-#include "csrc/core/issue.h"
 #include "csrc/core/match.h"
 #include "csrc/core/ranges.h"
 #include "csrc/core/validate.h"
@@ -220,14 +219,8 @@ static trib_status check_kind(const struct trib_sparse *sparse, int operation)
                                    "trib_sparse_allreduce_entries, or make it without");
 }
 
-static bool is_capturing(const struct trib_sparse *sparse, trib_stream stream)
-{
-    const struct tri_device_ops *device = sparse->backend->device;
-    return device->capturing != NULL && device->capturing(sparse->device, stream);
-}
-
 static trib_status check(const struct trib_sparse *sparse, int operation,
-                         const struct tri_sparse_call *call, bool *capturing)
+                         const struct tri_sparse_call *call)
 {
     const struct trib_comm *comm = sparse->comm;
     trib_status status = check_kind(sparse, operation);
@@ -237,13 +230,13 @@ static trib_status check(const struct trib_sparse *sparse, int operation,
         status = check_buffers(sparse, operation, call);
     if (status != TRIB_OK)
         return status;
-    *capturing = is_capturing(sparse, call->stream);
-    if (*capturing && sparse->algorithm->waits)
+    const bool captures = tri_sparse_captures(sparse, call->stream);
+    if (captures && sparse->algorithm->waits)
         return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
                              "`stream` is being captured, and \"%s\" waits for the stream in each "
                              "call: capture one of the algorithms of fixed size",
                              sparse->algorithm->name);
-    if (*capturing && (comm->flags & TRIB_MATCH) != 0)
+    if (captures && (comm->flags & TRIB_MATCH) != 0)
         return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
                              "`stream` is being captured, and TRIB_MATCH waits for the stream in "
                              "each call: capture without it");
@@ -263,36 +256,20 @@ static trib_status match(const struct trib_sparse *sparse, int operation,
 
 /* ---------------------------------------------------------------------------------------- queue */
 
-/* Inside a capture the order is that of the graph: events of outside mean nothing there. */
-static trib_status queue(struct trib_sparse *sparse, struct tri_sparse_call *call, bool capturing)
-{
-    trib_status status =
-        capturing ? TRIB_OK : tri_workspace_wait(&sparse->memory, call->stream);
-    if (status != TRIB_OK)
-        return status;
-    status = tri_issue_run(sparse->comm, run, call, sizeof *call, call->stream);
-    /* Also after a failure: part of it may be queued. */
-    const trib_status end =
-        capturing ? TRIB_OK
-                  : tri_workspace_mark(&sparse->memory, sparse->comm->state, call->stream);
-    return status != TRIB_OK ? status : end;
-}
-
 trib_status tri_sparse_allreduce(struct trib_sparse *sparse, int operation,
                                  struct tri_sparse_call *call)
 {
     struct trib_comm *comm = sparse->comm;
-    bool capturing = false;
     call->sparse = sparse;
     call->step = sparse->step;
     trib_status status = tri_sparse_ready(sparse, operation);
     if (status == TRIB_OK)
-        status = check(sparse, operation, call, &capturing);
+        status = check(sparse, operation, call);
     if (status != TRIB_OK)
         return tri_batch_fail(comm, status);
     status = match(sparse, operation, call);
     if (status == TRIB_OK)
-        status = queue(sparse, call, capturing);
+        status = tri_sparse_queue(sparse, run, call, sizeof *call, call->stream);
     if (tri_match_done(comm, status) != TRIB_OK)
         return status;
     sparse->step++;

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "csrc/base/types.h"
-#include "csrc/core/issue.h"
 #include "csrc/core/validate.h"
 #include "csrc/sparse/agree.h"
 
@@ -359,22 +358,16 @@ static void run(void *argument)
 
 trib_status tri_sparse_reset(struct trib_sparse *sparse, trib_stream stream)
 {
-    const struct tri_device_ops *device = sparse->backend->device;
     struct resetting resetting = {sparse, stream};
     trib_status status = tri_sparse_ready(sparse, TRI_SPARSE_RESET);
     if (status == TRIB_OK)
         status = tri_check_stream(sparse->comm, TRI_SPARSE_RESET, stream);
-    if (status == TRIB_OK && device->capturing != NULL && device->capturing(sparse->device, stream))
+    if (status == TRIB_OK && tri_sparse_captures(sparse, stream))
         status = tri_fail_call(sparse->comm, TRI_SPARSE_RESET, TRIB_ERR_UNSUPPORTED,
                                "`stream` is being captured: reset outside of graphs");
     if (status == TRIB_OK)
-        status = tri_workspace_wait(&sparse->memory, stream);
-    if (status != TRIB_OK)
-        return status;
-    status = tri_issue_run(sparse->comm, run, &resetting, sizeof resetting, stream);
-    const trib_status end = tri_workspace_mark(&sparse->memory, sparse->comm->state, stream);
-    if (status != TRIB_OK || end != TRIB_OK)
-        return status != TRIB_OK ? status : end;
-    sparse->step = 0;
-    return TRIB_OK;
+        status = tri_sparse_queue(sparse, run, &resetting, sizeof resetting, stream);
+    if (status == TRIB_OK)
+        sparse->step = 0;
+    return status;
 }

@@ -8,6 +8,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/types.h"
 #include "csrc/core/batch.h"
+#include "csrc/core/issue.h"
 #include "csrc/core/validate.h"
 #include "csrc/sparse/agree.h"
 
@@ -23,6 +24,27 @@ trib_status tri_sparse_ready(const struct trib_sparse *sparse, int operation)
                                                     "not allowed in one: call trib_batch_end "
                                                     "first"));
     return status;
+}
+
+bool tri_sparse_captures(const struct trib_sparse *sparse, trib_stream stream)
+{
+    const struct tri_device_ops *device = sparse->backend->device;
+    return device->capturing != NULL && device->capturing(sparse->device, stream);
+}
+
+/* Inside a capture events of outside mean nothing. */
+trib_status tri_sparse_queue(struct trib_sparse *sparse, void (*function)(void *argument),
+                             void *argument, size_t bytes, trib_stream stream)
+{
+    const bool captures = tri_sparse_captures(sparse, stream);
+    trib_status status = captures ? TRIB_OK : tri_workspace_wait(&sparse->memory, stream);
+    if (status != TRIB_OK)
+        return status;
+    status = tri_issue_run(sparse->comm, function, argument, bytes, stream);
+    /* Also after a failure: part of it may be queued. */
+    const trib_status end =
+        captures ? TRIB_OK : tri_workspace_mark(&sparse->memory, sparse->comm->state, stream);
+    return status != TRIB_OK ? status : end;
 }
 
 /* ---------------------------------------------------------------------------- how much memory */

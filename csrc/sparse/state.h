@@ -67,6 +67,13 @@ struct tri_accumulator tri_sparse_accumulator(const struct trib_sparse *sparse);
 /* The algorithm as new: `own` zeroed, its memory laid out. By a run, or while none is queued. */
 void tri_sparse_lay_out(struct trib_sparse *sparse);
 
+/* Queue `function` with a copy of its argument, as tri_issue_run does: after the state's last use on any
+ * stream, and as its last use. In a capture the order is that of the graph alone. */
+trib_status tri_sparse_queue(struct trib_sparse *sparse, void (*function)(void *argument),
+                             void *argument, size_t bytes, trib_stream stream);
+/* Is the stream being captured into a graph? */
+bool tri_sparse_captures(const struct trib_sparse *sparse, trib_stream stream);
+
 /* Queue zeros into the residual that is current; nothing in place. Within the gate or while no run is
  * queued. */
 trib_status tri_sparse_zero_residual(const struct trib_sparse *sparse, trib_stream stream);

@@ -1,4 +1,4 @@
-/* accumulate: acc = gradient + decay * residual. decay: the residual by itself.
+/* accumulate: acc = gradient + decay * residual. decay, residual: the residual by itself.
  *
  * Both factors are rounded to acc's type first. */
 #include "kernels/cpu/sparse_cpu.h"
@@ -100,5 +100,14 @@ trib_status tri_cpu_sparse_decay(const struct tri_accumulator *acc, double facto
         scale_f64(residual, acc->count, factor);
     else
         scale_f32(residual, acc->count, (float)factor);
+    return TRIB_OK;
+}
+
+trib_status tri_cpu_sparse_residual(const struct tri_accumulator *acc, void *out,
+                                    trib_stream stream)
+{
+    (void)stream;
+    if (acc->count != 0)
+        memcpy(out, tri_residual_of(acc), acc->count * trib_dtype_size(acc->dtype));
     return TRIB_OK;
 }

@@ -33,6 +33,7 @@ const struct tri_sparse_kernels tri_sparse_kernels_cpu = {
     .settle = tri_cpu_sparse_settle,
     .decay = tri_cpu_sparse_decay,
     .norm = tri_cpu_sparse_norm,
+    .residual = tri_cpu_sparse_residual,
     .withdraw = tri_cpu_sparse_withdraw,
     .record = tri_cpu_sparse_record,
     .chunk_select = tri_cpu_sparse_chunk_select,

@@ -201,6 +201,8 @@ trib_status tri_cpu_sparse_decay(const struct tri_accumulator *acc, double facto
                                  const uint32_t *decision, trib_stream stream);
 trib_status tri_cpu_sparse_norm(const struct tri_accumulator *acc, double *norm, void *scratch,
                                 trib_stream stream);
+trib_status tri_cpu_sparse_residual(const struct tri_accumulator *acc, void *out,
+                                    trib_stream stream);
 trib_status tri_cpu_sparse_deliver(const struct tri_entries *entries, uint32_t *index, void *value,
                                    trib_dtype out_dtype, uint32_t *count, double divisor,
                                    uint32_t *overflow, trib_stream stream);

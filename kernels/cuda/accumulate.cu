@@ -1,5 +1,5 @@
-// accumulate: acc = gradient + decay * residual. decay: the residual by itself. Both move every element
-// once, a warp a tile at a time.
+// accumulate: acc = gradient + decay * residual. decay, residual: the residual by itself. The first two
+// move every element once, a warp a tile at a time.
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/stream.cuh"
 
@@ -85,6 +85,22 @@ __global__ void __launch_bounds__(kThreads) decay(const Decay job)
     });
 }
 
+struct Residual {
+    tri_accumulator acc;
+    void *out;
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) residual(const Residual job)
+{
+    const T *const from = residual_of<T>(job.acc);
+    T *const to = static_cast<T *>(job.out);
+    const uint64_t stride = static_cast<uint64_t>(gridDim.x) * kThreads;
+    for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x;
+         i < job.acc.count; i += stride)
+        to[i] = from[i];
+}
+
 } // namespace
 
 trib_status tri_cuda_sparse_accumulate(const struct tri_accumulator *acc, uint32_t *nonfinite,
@@ -116,4 +132,16 @@ trib_status tri_cuda_sparse_decay(const struct tri_accumulator *acc, double fact
                                        kBlocksEach * multiprocessors());
     return launch_job(wide ? decay<double> : decay<float>, blocks, kThreads,
                       Decay{*acc, factor, decision}, stream);
+}
+
+trib_status tri_cuda_sparse_residual(const struct tri_accumulator *acc, void *out,
+                                     trib_stream stream)
+{
+    if (acc->count == 0)
+        return TRIB_OK;
+    const bool wide = acc->dtype == TRIB_F64;
+    const uint32_t blocks =
+        blocks_for(acc->count, kFour * kThreads, kBlocksEach * multiprocessors());
+    return launch_job(wide ? residual<double> : residual<float>, blocks, kThreads,
+                      Residual{*acc, out}, stream);
 }

@@ -21,7 +21,7 @@ const struct tri_sparse_kernels tri_sparse_kernels_cuda = {
     tri_cuda_sparse_share_ties, tri_cuda_sparse_take, tri_cuda_sparse_split,
     tri_cuda_sparse_coarse, tri_cuda_sparse_merge, tri_cuda_sparse_merge_dense,
     tri_cuda_sparse_deliver, tri_cuda_sparse_deliver_dense, tri_cuda_sparse_commit,
-    tri_cuda_sparse_settle, tri_cuda_sparse_decay, tri_cuda_sparse_norm, tri_cuda_sparse_withdraw,
-    tri_cuda_sparse_record,
+    tri_cuda_sparse_settle, tri_cuda_sparse_decay, tri_cuda_sparse_norm,
+    tri_cuda_sparse_residual, tri_cuda_sparse_withdraw, tri_cuda_sparse_record,
     tri_cuda_sparse_chunk_select, tri_cuda_sparse_chunk_unpack, tri_cuda_sparse_chunk_merge,
 };

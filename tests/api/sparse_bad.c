@@ -105,6 +105,7 @@ static void bad_null(struct desk *desk)
     statistics.size = 8;
     REFUSED(trib_sparse_statistics_get(&statistics, sparse), bad, "trib_sparse_statistics_get",
             "TRIB_SPARSE_STATISTICS_INIT");
+    REFUSED(trib_sparse_residual(NULL, &byte, NULL), bad, "trib_sparse_residual", "`sparse`");
     REFUSED(trib_sparse_export(NULL, &byte, 1, NULL), bad, "trib_sparse_export", "`sparse`");
     REFUSED(trib_sparse_export(sparse, NULL, 1, NULL), bad, "trib_sparse_export", "`out`");
     REFUSED(trib_sparse_import(NULL, &byte, 1, 0, NULL), bad, "trib_sparse_import", "`sparse`");
@@ -112,7 +113,7 @@ static void bad_null(struct desk *desk)
     REFUSED(trib_sparse_reset(NULL, NULL), bad, "trib_sparse_reset", "`sparse`");
     CHECK_OK(trib_sparse_destroy(NULL));
     CHECK(trib_sparse_capacity(NULL) == 0 && trib_sparse_export_bytes(NULL) == 0);
-    CHECK(trib_sparse_outcome(NULL) == NULL);
+    CHECK(trib_sparse_outcome(NULL) == NULL && trib_sparse_k(NULL) == 0);
 }
 
 static void bad_buffers(struct desk *desk)
@@ -138,6 +139,12 @@ static void bad_buffers(struct desk *desk)
     REFUSED(trib_sparse_allreduce_entries(sparse, gradient, desk->index, result, desk->count,
                                           stream),
             TRIB_ERR_INVALID_USAGE, "trib_sparse_allreduce_entries", "TRIB_SPARSE_ENTRIES");
+    REFUSED(trib_sparse_residual(sparse, NULL, stream), bad, "trib_sparse_residual on rank",
+            "`out` is NULL");
+    REFUSED(trib_sparse_residual(sparse, result + 1, stream), bad, "trib_sparse_residual on rank",
+            "too short");
+    REFUSED(trib_sparse_residual(sparse, result, (trib_stream)2), TRIB_ERR_INVALID_STREAM,
+            "trib_sparse_residual on rank", "`stream`");
     REFUSED(trib_sparse_reset(sparse, (trib_stream)2), TRIB_ERR_INVALID_STREAM,
             "trib_sparse_reset", "`stream`");
     if (desk->size > 1) {
@@ -180,6 +187,8 @@ static void bad_entries(struct desk *desk)
 
 static void bad_in_place(struct desk *desk)
 {
+    REFUSED(trib_sparse_residual(desk->sparse, desk->result, desk->stream), TRIB_ERR_INVALID_USAGE,
+            "trib_sparse_residual on rank", "in place");
     REFUSED(trib_sparse_allreduce(desk->sparse, desk->gradient, desk->gradient, desk->stream),
             TRIB_ERR_INVALID_BUFFER, "trib_sparse_allreduce on rank", "overlaps");
 }
@@ -194,6 +203,8 @@ static void bad_usage(struct desk *desk)
     CHECK_OK(trib_batch_begin(desk->comm));
     REFUSED(trib_sparse_reset(desk->sparse, desk->stream), bad, "trib_sparse_reset",
             "a batch is open");
+    REFUSED(trib_sparse_residual(desk->sparse, desk->result, desk->stream), bad,
+            "trib_sparse_residual", "a batch is open");
     CHECK_STATUS(trib_batch_end(desk->comm), bad);
 }
 

@@ -202,6 +202,39 @@ static void as_new(int rank, int size, void *team)
     }
 }
 
+/* What the calls before leave, asked for without waiting for them. */
+static void read_out(int rank, int size, void *team)
+{
+    static const char *const names[] = {"topka", "gtopk", "oktopk", "chunked"};
+    struct desk desk;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const trib_sparse_options options = desk_options(names[i], 2, 0);
+        size_t bytes;
+        if (!desk_open(&desk, team, rank, &options))
+            return;
+        CHECK(trib_sparse_k(desk.sparse) == 2);
+        desk_fill(&desk, 0, 10, 1); /* 1 .. 10, of which 9 and 10 are sent */
+        desk_push(&desk);
+        for (int calls = 0; calls < 3; calls++) {
+            CHECK_OK(trib_sparse_residual(desk.sparse, desk.result, desk.stream));
+            desk_pull(&desk);
+            for (int at = 0; at < DESK_COUNT && calls < 2 && i != 3; at++)
+                CHECK_MSG(desk.found[at] == (calls == 1 && at < 8 ? (float)(at + 1) : 0),
+                          "%s: %g at %d after %d calls", names[i], (double)desk.found[at], at,
+                          calls);
+            char *data = desk_export(&desk, &bytes);
+            CHECK(memcmp(data + 128, desk.found, sizeof desk.found) == 0);
+            free(data);
+            CHECK_OK(
+                trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result, desk.stream));
+        }
+        CHECK_OK(trib_sparse_set_k(desk.sparse, 77));
+        CHECK(trib_sparse_k(desk.sparse) == 77);
+        (void)size;
+        desk_close(&desk);
+    }
+}
+
 /* Rank 0 has queued a call more than the others when all is aborted: its schedule is one call ahead.
  * Where the states go on, the ranks agree on one. */
 struct ahead {
@@ -289,6 +322,7 @@ void sparse_life(const char *backend, int size)
     desk_ranks(backend, size, NULL, another_k, "k changed between calls");
     desk_ranks(backend, size, NULL, another_choice, "auto, with another k each time");
     desk_ranks(backend, size, NULL, out_and_in, "export and import");
+    desk_ranks(backend, size, NULL, read_out, "the residual and k");
     desk_ranks(backend, size, NULL, added, "a residual added to another");
     desk_ranks(backend, size, NULL, not_exports, "imports of what is no export");
     desk_ranks(backend, size, NULL, as_new, "reset");

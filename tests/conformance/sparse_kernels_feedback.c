@@ -1,4 +1,4 @@
-/* accumulate, gather, decay; and what select does to a residual in many calls: nothing is lost. */
+/* accumulate, gather, decay, residual; and what select does to a residual in many calls: nothing is lost. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -186,6 +186,48 @@ static void decay(struct sparse_rig *rig)
             }
 }
 
+/* ----------------------------------------------------------------------------------- residual */
+
+struct reading {
+    struct sparse_state state;
+    size_t out;
+};
+
+static trib_status queue_residual(const struct sparse_target *target, const void *argument)
+{
+    const struct reading *r = argument;
+    const struct tri_accumulator acc = sparse_accumulator(&r->state, target->memory);
+    return target->kernels->residual(&acc, sparse_at(target->memory, r->out), target->stream);
+}
+
+static void expect_residual(struct sparse_rig *rig, const void *argument)
+{
+    const struct reading *r = argument;
+    memcpy(rig->arena.image + r->out, rig->arena.image + sparse_residual_at(rig, &r->state),
+           r->state.count * trib_dtype_size(r->state.dtype));
+}
+
+static void residual(struct sparse_rig *rig)
+{
+    for (size_t type = 0; type < TYPES; type++)
+        for (size_t c = 0; c < COUNTS; c++) {
+            struct reading r = {.out = 0};
+            check_begin("%s residual %zu", rig->arena.place->kernels->name, counts[c]);
+            arena_reset(&rig->arena);
+            r.state = sparse_state_place(rig, counts[c], types[type].dtype, types[type].gradient,
+                                         rig->calls);
+            const size_t element = trib_dtype_size(r.state.dtype);
+            sparse_fill(rig->arena.image + sparse_residual_at(rig, &r.state), r.state.dtype,
+                        counts[c], SPARSE_GAUSS, 0);
+            r.out = arena_place(&rig->arena, counts[c] * element, rig->calls % 4 * element);
+            const struct sparse_call call = {"residual", queue_residual, expect_residual, NULL, &r,
+                                             counts[c],  0,              0,
+                                             r.state.dtype};
+            sparse_run(rig, &call);
+            check_end();
+        }
+}
+
 /* ----------------------------------------------------------------------------- many calls long */
 
 /* Calls in a row on one state, as an algorithm on one rank would make them: here the check is not
@@ -312,6 +354,7 @@ void sparse_feedback_suite(struct sparse_rig *rig)
     accumulate(rig);
     gather(rig);
     decay(rig);
+    residual(rig);
     for (int guess = TRI_GUESS_SAMPLE; guess <= TRI_GUESS_HIGH; guess++) {
         feedback_case(rig, TRIB_F32, TRIB_F32, TRIB_F32, (enum tri_guess)guess);
         feedback_case(rig, TRIB_F32, TRIB_BF16, TRIB_BF16, (enum tri_guess)guess);

@@ -805,6 +805,8 @@ extern "C" {
     ) -> trib_status;
     #[doc = " The most entries that a call can have as its result, now."]
     pub fn trib_sparse_capacity(sparse: *const trib_sparse) -> u64;
+    #[doc = " The k that was asked for, by options or since, at most count. (trib_sparse_statistics has what the\n  algorithm makes of it.)"]
+    pub fn trib_sparse_k(sparse: *const trib_sparse) -> u64;
     #[doc = " TRIB_OK if the last call that has ended delivered (or none has); TRIB_ERR_NON_FINITE;\n  TRIB_ERR_MISMATCH if the ranks' calls were not of the same state (states whose messages differ in\n  length may wait for each other for ever, as other calls that differ: TRIB_MATCH tells); or what\n  trib_comm_status() says. Never waits."]
     pub fn trib_sparse_status(sparse: *mut trib_sparse) -> trib_status;
     #[doc = " A word in device memory: 1 after a call that delivered, 0 after one that did not. Borrowed."]
@@ -813,6 +815,12 @@ extern "C" {
     pub fn trib_sparse_statistics_get(
         out: *mut trib_sparse_statistics,
         sparse: *mut trib_sparse,
+    ) -> trib_status;
+    #[doc = " Queue a copy of this rank's residual, as the calls queued before leave it: `count` elements of f32\n  (of f64 where the state is) to `out`, in device memory. A call of this rank alone. In place\n  TRIB_ERR_INVALID_USAGE: the residual is the caller's accumulator."]
+    pub fn trib_sparse_residual(
+        sparse: *mut trib_sparse,
+        out: *mut ::core::ffi::c_void,
+        stream: trib_stream,
     ) -> trib_status;
     #[doc = " Bytes of an export."]
     pub fn trib_sparse_export_bytes(sparse: *const trib_sparse) -> u64;

@@ -1,0 +1,62 @@
+/* What a state has not delivered yet, for the caller to look at. */
+#include "csrc/sparse/residual.h"
+
+#include "csrc/base/types.h"
+#include "csrc/core/batch.h"
+#include "csrc/core/validate.h"
+
+struct reading {
+    const struct trib_sparse *sparse;
+    void *out;
+    trib_stream stream;
+};
+
+static void run(void *argument)
+{
+    const struct reading *reading = argument;
+    const struct trib_sparse *sparse = reading->sparse;
+    const struct tri_device_ops *device = sparse->backend->device;
+    const struct tri_accumulator residual = tri_sparse_accumulator(sparse);
+    uintptr_t previous = 0;
+    trib_status status = device->enter == NULL ? TRIB_OK : device->enter(sparse->device, &previous);
+    if (status == TRIB_OK) {
+        status = sparse->backend->kernels->sparse->residual(&residual, reading->out,
+                                                            reading->stream);
+        if (device->leave != NULL)
+            device->leave(previous);
+    }
+    if (status != TRIB_OK)
+        (void)tri_abort_raise(sparse->backend->transport->abort_state(sparse->transport), status,
+                              tri_detail());
+}
+
+static trib_status check(const struct trib_sparse *sparse, void *out, trib_stream stream)
+{
+    const struct trib_comm *comm = sparse->comm;
+    const struct tri_shape *shape = &sparse->shape;
+    const int operation = TRI_SPARSE_RESIDUAL;
+    const struct tri_argument argument = {"out", TRI_NO_INDEX};
+    size_t bytes = 0;
+    trib_status status = tri_check_stream(comm, operation, stream);
+    if (status != TRIB_OK)
+        return status;
+    if (shape->in_place)
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_USAGE,
+                             "the state is in place: its residual is the accumulator that you pass "
+                             "as `gradient`");
+    if (shape->count == 0)
+        return TRIB_OK;
+    status = tri_check_buffer(comm, operation, argument, out, shape->count, 1, shape->acc, &bytes);
+    return status != TRIB_OK ? status : tri_check_memory(comm, operation, argument, out, bytes);
+}
+
+trib_status tri_sparse_residual(struct trib_sparse *sparse, void *out, trib_stream stream)
+{
+    struct reading reading = {sparse, out, stream};
+    trib_status status = tri_sparse_ready(sparse, TRI_SPARSE_RESIDUAL);
+    if (status == TRIB_OK)
+        status = check(sparse, out, stream);
+    if (status != TRIB_OK)
+        return tri_batch_fail(sparse->comm, status);
+    return tri_sparse_queue(sparse, run, &reading, sizeof reading, stream);
+}
