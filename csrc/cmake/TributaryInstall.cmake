@@ -29,7 +29,9 @@ install(FILES ${PROJECT_BINARY_DIR}/tributaryConfig.cmake
               ${PROJECT_BINARY_DIR}/tributaryConfigVersion.cmake DESTINATION ${package})
 
 set(private -pthread -lm)
+set(TRIBUTARY_BACKENDS host) # for who needs one of them and has only the .pc to ask
 if(TRIBUTARY_WITH_NCCL)
+    string(APPEND TRIBUTARY_BACKENDS " nccl")
     list(APPEND private ${NCCL_LIBRARY} ${CudaRuntime_LIBRARY} -lrt -ldl -lstdc++)
 endif()
 list(JOIN private " " TRIBUTARY_LIBS_PRIVATE)

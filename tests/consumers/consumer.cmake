@@ -3,12 +3,30 @@
 #   install_static  builds a static library out of SOURCE first, but for the CUDA kernels: KERNELS are the
 #                   objects of the tested build
 #   find_package, pkg_config, add_subdirectory
+#   cargo           a crate of its own, by the feature `system`; cargo_folder: by TRIBUTARY_LIB_DIR
 # WORK is a folder for this test; CACHE a file with the settings of the tested build, CONFIG its build
 # type.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
     execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+# Where tributary.pc of PREFIX is, and the libraries.
+macro(find_description)
+    find_program(pkg_config NAMES pkg-config pkgconf)
+    if(NOT pkg_config)
+        skip("pkg-config is not installed")
+        return()
+    endif()
+    file(GLOB_RECURSE description ${PREFIX}/tributary.pc)
+    cmake_path(GET description PARENT_PATH folder)
+    cmake_path(GET folder PARENT_PATH libraries)
+    set(ENV{PKG_CONFIG_PATH} ${folder})
+endmacro()
+
+function(skip why)
+    execute_process(COMMAND ${CMAKE_COMMAND} -E echo "skipped: ${why}")
 endfunction()
 
 set(here ${CMAKE_CURRENT_LIST_DIR})
@@ -40,22 +58,56 @@ elseif(KIND STREQUAL "add_subdirectory")
     run(${fresh}/consumer)
 
 elseif(KIND STREQUAL "pkg_config")
-    find_program(pkg_config NAMES pkg-config pkgconf)
-    if(NOT pkg_config)
-        execute_process(COMMAND ${CMAKE_COMMAND} -E echo "skipped: pkg-config is not installed")
-        return()
-    endif()
-    file(GLOB_RECURSE description ${PREFIX}/tributary.pc)
-    cmake_path(GET description PARENT_PATH folder)
-    cmake_path(GET folder PARENT_PATH libraries)
-    set(ENV{PKG_CONFIG_PATH} ${folder})
+    find_description()
     execute_process(COMMAND ${pkg_config} ${PKG_CONFIG_OPTIONS} --cflags --libs tributary
                     OUTPUT_VARIABLE flags OUTPUT_STRIP_TRAILING_WHITESPACE
                     COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
     separate_arguments(flags UNIX_COMMAND "${flags}")
     separate_arguments(options UNIX_COMMAND "${C_FLAGS}")
     file(MAKE_DIRECTORY ${fresh})
-    run(${CC} ${options} -o ${fresh}/consumer ${here}/main.c ${flags})
-    set(ENV{LD_LIBRARY_PATH} "${libraries}:${RUN_PATH}:$ENV{LD_LIBRARY_PATH}")
+    # Found again by the run path, as the README says.
+    run(${CC} ${options} -o ${fresh}/consumer ${here}/main.c ${flags} -Wl,-rpath,${libraries})
+    if(PKG_CONFIG_OPTIONS MATCHES "--static")
+        set(ENV{LD_LIBRARY_PATH} "${RUN_PATH}:$ENV{LD_LIBRARY_PATH}")
+    endif()
     run(${fresh}/consumer)
+
+elseif(KIND MATCHES "^cargo")
+    find_description()
+    find_program(cargo cargo HINTS $ENV{HOME}/.cargo/bin)
+    if(NOT cargo)
+        skip("cargo is not installed")
+        return()
+    endif()
+    cmake_path(GET cargo PARENT_PATH tools)
+    set(ENV{PATH} "${tools}:$ENV{PATH}")
+    set(features "\"system\"")
+    if(KIND STREQUAL "cargo_folder")
+        set(features "")
+        set(ENV{TRIBUTARY_LIB_DIR} ${libraries})
+    endif()
+    file(CONFIGURE OUTPUT ${fresh}/Cargo.toml @ONLY CONTENT [[
+[package]
+name = "consumer"
+version = "0.0.0"
+edition = "2021"
+[dependencies]
+tributary = { package = "tributary-ccl", path = "@SOURCE@/rust/tributary", features = [@features@] }
+[workspace]
+]])
+    # The quick start of the README, linked as the installation has the library, and found by cargo.
+    file(MAKE_DIRECTORY ${fresh}/src)
+    file(COPY_FILE ${SOURCE}/rust/tributary/examples/quickstart.rs ${fresh}/src/main.rs)
+    set(ENV{CARGO_TARGET_DIR} ${fresh}/target)
+    set(ENV{CMAKE} ${here}/no-cmake-is-run)
+    execute_process(COMMAND ${cargo} run --offline WORKING_DIRECTORY ${fresh} OUTPUT_VARIABLE said
+                    COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
+    if(NOT said MATCHES "rank 3 has 1.5")
+        message(FATAL_ERROR "the quick start said: ${said}")
+    endif()
+    execute_process(COMMAND ldd ${fresh}/target/debug/consumer OUTPUT_VARIABLE needed)
+    string(FIND "${needed}" libtributary at)
+    if((SHARED AND at EQUAL -1) OR (NOT SHARED AND NOT at EQUAL -1))
+        message(FATAL_ERROR "shared: ${SHARED}, and the program needs ${needed}")
+    endif()
 endif()

@@ -1,5 +1,4 @@
-//! Raw bindings to [Tributary](https://crates.io/crates/tributary-ccl): `include/tributary.h` as it
-//! is, nothing more. The safe crate is `tributary-ccl` (library name `tributary`).
+//! Raw bindings to Tributary: `include/tributary.h` as it is, nothing more. The safe crate is `tributary-ccl` (library name `tributary`).
 //!
 //! `trib_status`, `trib_dtype` and `trib_op` are newtypes over `i32`, not enums: a newer library may
 //! return a number that this crate has not heard of, and that must not be undefined behaviour.
@@ -10,12 +9,20 @@
 //! |---|---|
 //! | `DOCS_RS` | nothing is built or linked |
 //! | `TRIBUTARY_LIB_DIR` | link the library in that folder (`TRIBUTARY_INCLUDE_DIR` is passed on to dependents) |
-//! | `TRIBUTARY_USE_PKG_CONFIG=1` | link the installed library that pkg-config finds, if it has exactly this version |
-//! | otherwise | build with CMake; `TRIBUTARY_NCCL` is `AUTO` (default), `ON` or `OFF` |
+//! | feature `system`, or `TRIBUTARY_USE_PKG_CONFIG=1` | link the installed library that pkg-config finds, if it has exactly this version |
+//! | otherwise | build with CMake; `TRIBUTARY_NCCL` is `AUTO` (default), `ON` or `OFF`; the feature `nccl` is `ON` |
 //!
-//! `TRIBUTARY_STATIC=0` links a shared library of the first two kinds instead of the static one.
-//! The CMake build reads `CUDA_HOME`, `CUDACXX`, `NCCL_ROOT`, `NCCL_HOME` and
-//! `CMAKE_CUDA_ARCHITECTURES` too. Dependents see the header in `DEP_TRIBUTARY_INCLUDE`.
+//! Of an installed library the shared form is linked if there is one, else the static one;
+//! `TRIBUTARY_STATIC` asks for the static (`1`) or the shared (`0`) form. `cargo run` and `cargo test`
+//! find a shared one; a program that is started by itself needs its folder in its run path or in
+//! `LD_LIBRARY_PATH`. With the feature `nccl` an installed library must have that backend.
+//!
+//! The CMake build reads `CC`, `CFLAGS`, `AR`, `RANLIB` and `CMAKE_TOOLCHAIN_FILE`, each first as
+//! `CC_<target>` and `TARGET_CC` or `HOST_CC`; for another machine than this one a compiler or a toolchain
+//! file must be named so. It reads `CUDA_HOME`, `CUDACXX`, `CUDAARCHS`, `CMAKE_CUDA_ARCHITECTURES`,
+//! `NCCL_ROOT`, `NCCL_HOME` and the active Python environment too, and begins anew when one of them
+//! changes. Dependents see the header in `DEP_TRIBUTARY_INCLUDE`, and the folder of an installed library in
+//! `DEP_TRIBUTARY_LIBDIR`.
 #![allow(non_camel_case_types, non_upper_case_globals)]
 
 // The header's comments are the documentation. Not every constant has one there, and its brackets

@@ -1,0 +1,124 @@
+//! What is said to the linker.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::Result;
+
+/// What follows `name` in a pkg-config file. CMake wrote it, so `Libs.private:`, what a static library
+/// needs beside itself, names NCCL and the CUDA runtime exactly if they were built in, and where they are.
+pub fn field(description: &Path, name: &str) -> Result<String> {
+    println!("cargo:rerun-if-changed={}", description.display());
+    let text = fs::read_to_string(description)
+        .map_err(|error| format!("{} cannot be read: {error}", description.display()))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    Ok(line.unwrap_or_default().trim().to_owned())
+}
+
+/// An installed library: the shared one where there is one, or what TRIBUTARY_STATIC asks for.
+pub fn installed(folder: &Path, private: &str) -> Result<()> {
+    println!("cargo:libdir={}", folder.display());
+    let has = |name: &str| folder.join(name).is_file();
+    let shared = has("libtributary.so") || has("libtributary.dylib");
+    let asked = env::var("TRIBUTARY_STATIC").ok().filter(|value| !value.is_empty());
+    let wants_static = asked.as_ref().map_or(!shared, |value| value != "0");
+    if wants_static && has("libtributary.a") {
+        return statically(folder, private);
+    }
+    if wants_static || !shared {
+        return Err(format!(
+            "there is no {} libtributary in {} (TRIBUTARY_STATIC is \"{}\"); cmake \
+             -DBUILD_SHARED_LIBS=ON makes and installs the shared library, OFF the static one",
+            if wants_static { "static" } else { "shared" },
+            folder.display(),
+            asked.unwrap_or_default()
+        )
+        .into());
+    }
+    println!("cargo:rustc-link-search=native={}", folder.display());
+    println!("cargo:rustc-link-lib=dylib=tributary");
+    find_when_run(folder, "libtributary")
+}
+
+/// libtributary.a in `folder`, and what a linker line says beside it.
+pub fn statically(folder: &Path, private: &str) -> Result<()> {
+    println!("cargo:rustc-link-search=native={}", folder.display());
+    println!("cargo:rustc-link-lib=static=tributary");
+    for word in private.split_whitespace() {
+        if let Some(path) = word.strip_prefix("-L") {
+            println!("cargo:rustc-link-search=native={path}");
+        } else if let Some(name) = word.strip_prefix("-l") {
+            library(name);
+        } else if word.starts_with('/') {
+            file(Path::new(word))?;
+        }
+        // Anything else (-pthread) is an option of a compiler driver that Rust's linker line has.
+    }
+    Ok(())
+}
+
+/// `name` as after `-l`: a leading colon means that it is a file name (`:libnccl.so.2`).
+fn library(name: &str) {
+    match name.strip_prefix(':') {
+        _ if name == "tributary" => {}
+        Some(file) if file.ends_with(".a") => {
+            println!("cargo:rustc-link-lib=static:+verbatim={file}");
+        }
+        Some(file) => println!("cargo:rustc-link-lib=dylib:+verbatim={file}"),
+        None => println!("cargo:rustc-link-lib=dylib={name}"),
+    }
+}
+
+/// A library by its path.
+fn file(path: &Path) -> Result<()> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str()))
+    else {
+        return Err(format!("{} is not a library", path.display()).into());
+    };
+    println!("cargo:rustc-link-search=native={}", folder.display());
+    library(&format!(":{name}"));
+    match name.split_once(".so") {
+        Some((stem, _)) => find_when_run(folder, stem),
+        None => Ok(()),
+    }
+}
+
+/// A library that the loader will look for is linked through OUT_DIR as well: cargo puts such folders
+/// into the search path of what it runs, so that `cargo run` and `cargo test` find one that is not where
+/// the system's libraries are.
+fn find_when_run(folder: &Path, stem: &str) -> Result<()> {
+    let near = PathBuf::from(env::var("OUT_DIR")?).join("near");
+    fs::create_dir_all(&near)?;
+    println!("cargo:rustc-link-search=native={}", near.display());
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(&format!("{stem}.so")) {
+            let link = near.join(entry.file_name());
+            if link.symlink_metadata().is_ok() {
+                fs::remove_file(&link)?;
+            }
+            #[cfg(unix)]
+            std::os::unix::fs::symlink(entry.path(), link)?;
+        }
+    }
+    Ok(())
+}
+
+/// The run-time libraries of the sanitizers that the C library was compiled with, for its own tests.
+/// Where rustc itself sanitizes, it links a run-time library that serves both, and two of them in one
+/// program do not start.
+pub fn sanitizers() {
+    if env::var_os("CARGO_CFG_SANITIZE").is_some() {
+        return;
+    }
+    let sanitizers = env::var("TRIBUTARY_SANITIZE").unwrap_or_default();
+    for sanitizer in sanitizers.split([',', ';']) {
+        match sanitizer {
+            "address" => println!("cargo:rustc-link-lib=dylib=asan"),
+            "thread" => println!("cargo:rustc-link-lib=dylib=tsan"),
+            "undefined" => println!("cargo:rustc-link-lib=dylib=ubsan"),
+            _ => {}
+        }
+    }
+}
