@@ -10,6 +10,7 @@
 #include "csrc/nccl/leave.h"
 #include "csrc/nccl/quiesce.h"
 #include "csrc/nccl/shared.h"
+#include "csrc/nccl/word.h"
 
 /* Guards the list of cliques that ranks may still join, and the letting go of references: so a rank
  * that finds a clique in the list finds it alive. Held for a look through the list, never during a
@@ -18,10 +19,10 @@ static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 static struct tri_nccl_clique *joinable;
 static uint64_t serials;
 
-/* A clique without ranks, known to nobody. May wait for a device. The abort word is a cell that is
+/* A clique without ranks, known to nobody. The abort word is a cell that is
  * never used again: a kernel queued before the communicator went may still read it, and must find
  * there what was true for its communicator. */
-static trib_status create(struct tri_nccl_clique **out)
+static trib_status create(struct tri_nccl_clique **out, int32_t device, uint64_t deadline_ns)
 {
     struct tri_nccl_clique *clique = calloc(1, sizeof *clique);
     void *word = NULL;
@@ -30,7 +31,7 @@ static trib_status create(struct tri_nccl_clique **out)
     tri_nccl_watch_exit(-1);
     trib_status status = tri_nccl_reaper_hold();
     if (status == TRIB_OK) {
-        status = tri_nccl_alloc_shared(&word, sizeof(uint32_t));
+        status = tri_nccl_word_create(&word, device, deadline_ns);
         if (status != TRIB_OK)
             tri_nccl_reaper_let_go();
     }
@@ -50,18 +51,6 @@ static trib_status create(struct tri_nccl_clique **out)
     clique->word = word;
     *out = clique;
     return TRIB_OK;
-}
-
-/* `device` is current meanwhile, so that the abort word makes no context on another one. */
-static trib_status create_on(struct tri_nccl_clique **out, int32_t device)
-{
-    struct tri_nccl_scope scope;
-    trib_status status = tri_nccl_enter(&scope, device);
-    if (status != TRIB_OK)
-        return status;
-    status = create(out);
-    tri_nccl_leave(&scope);
-    return status;
 }
 
 /* One that no rank has joined: nobody else has seen its abort word either. */
@@ -163,16 +152,16 @@ static struct tri_transport *new_transport(int32_t rank, int32_t size, int32_t d
 }
 
 trib_status tri_nccl_join(struct tri_transport **out, const struct tri_nccl_key *key, int32_t rank,
-                          int32_t size, int32_t device)
+                          int32_t size, int32_t device, uint64_t deadline_ns)
 {
     *out = NULL;
     struct tri_transport *transport = new_transport(rank, size, device);
     if (transport == NULL)
         return TRIB_ERR_OUT_OF_MEMORY;
     /* Made before the registry is locked, whether it will be needed or not: destroying locks it
-     * too, and must not wait for a device. */
+     * too, and must not wait. */
     struct tri_nccl_clique *made = NULL;
-    trib_status status = create_on(&made, device);
+    trib_status status = create(&made, device, deadline_ns);
     if (status != TRIB_OK) {
         free(transport);
         return status;

@@ -98,9 +98,9 @@ struct tri_nccl_clique {
 
 /* A clique with one rank of it. With `key`, ranks of one key come into one clique, until settle;
  * with NULL it is a clique of its own. `rank` -1: not known yet. Adds a reference, the transport's.
- */
+ * Keeps the deadline whatever the devices do. */
 trib_status tri_nccl_join(struct tri_transport **out, const struct tri_nccl_key *key, int32_t rank,
-                          int32_t size, int32_t device);
+                          int32_t size, int32_t device, uint64_t deadline_ns);
 /* Another rank of the clique of `first`, known to nobody else yet. Adds a reference. */
 trib_status tri_nccl_join_same(struct tri_transport **out, struct tri_transport *first,
                                int32_t rank, int32_t device);

@@ -127,7 +127,7 @@ static struct meeting *new_meeting(struct tri_transport **ranks, int32_t n)
 
 /* Let the `n` ranks meet the others of `id`. On failure the clique is stopped. */
 static trib_status hold(struct tri_transport **ranks, int32_t n, const ncclUniqueId *id,
-                        uint32_t timeout_ms)
+                        uint32_t timeout_ms, uint64_t deadline_ns)
 {
     struct tri_nccl_clique *clique = ranks[0]->clique;
     struct meeting *meeting = new_meeting(ranks, n);
@@ -136,7 +136,7 @@ static trib_status hold(struct tri_transport **ranks, int32_t n, const ncclUniqu
     meeting->id = *id;
     tri_nccl_retain(clique);
     bool late = false;
-    trib_status status = tri_nccl_task_run(&meeting->task, tri_deadline_ns(timeout_ms), &late);
+    trib_status status = tri_nccl_task_run(&meeting->task, deadline_ns, &late);
     if (late)
         status = tri_fail(
             TRIB_ERR_TIMEOUT,
@@ -152,15 +152,16 @@ static trib_status hold(struct tri_transport **ranks, int32_t n, const ncclUniqu
 trib_status tri_nccl_open(struct tri_transport **out, const trib_id *id, int32_t rank, int32_t size,
                           int32_t device, uint32_t timeout_ms)
 {
+    const uint64_t deadline = tri_deadline_ns(timeout_ms);
     struct tri_nccl_key key;
     ncclUniqueId nccl_id;
     memset(&key, 0, sizeof key);
     key.id = *id;
     memcpy(&nccl_id, id, sizeof nccl_id);
-    trib_status status = tri_nccl_join(out, &key, rank, size, device);
+    trib_status status = tri_nccl_join(out, &key, rank, size, device, deadline);
     if (status != TRIB_OK)
         return status;
-    status = hold(out, 1, &nccl_id, timeout_ms);
+    status = hold(out, 1, &nccl_id, timeout_ms, deadline);
     if (status != TRIB_OK) {
         tri_nccl_release((*out)->clique);
         *out = NULL;
@@ -168,9 +169,10 @@ trib_status tri_nccl_open(struct tri_transport **out, const trib_id *id, int32_t
     return status;
 }
 
-static trib_status join_all(struct tri_transport **out, const int32_t *devices, int32_t size)
+static trib_status join_all(struct tri_transport **out, const int32_t *devices, int32_t size,
+                            uint64_t deadline_ns)
 {
-    trib_status status = tri_nccl_join(&out[0], NULL, 0, size, devices[0]);
+    trib_status status = tri_nccl_join(&out[0], NULL, 0, size, devices[0], deadline_ns);
     for (int32_t i = 1; i < size && status == TRIB_OK; i++)
         status = tri_nccl_join_same(&out[i], out[0], i, devices[i]);
     return status;
@@ -179,6 +181,7 @@ static trib_status join_all(struct tri_transport **out, const int32_t *devices, 
 trib_status tri_nccl_open_group(struct tri_transport **out, const int32_t *devices, int32_t size,
                                 uint32_t timeout_ms)
 {
+    const uint64_t deadline = tri_deadline_ns(timeout_ms);
     trib_id id;
     ncclUniqueId nccl_id;
     memset(&id, 0, sizeof id);
@@ -186,9 +189,9 @@ trib_status tri_nccl_open_group(struct tri_transport **out, const int32_t *devic
     trib_status status = size > 1 ? tri_nccl_id_create(&id) : TRIB_OK;
     memcpy(&nccl_id, &id, sizeof nccl_id);
     if (status == TRIB_OK) {
-        status = join_all(out, devices, size);
+        status = join_all(out, devices, size, deadline);
         if (status == TRIB_OK)
-            status = hold(out, size, &nccl_id, timeout_ms);
+            status = hold(out, size, &nccl_id, timeout_ms, deadline);
         else if (out[0] != NULL)
             status = tri_nccl_stop(out[0]->clique, status);
     }

@@ -39,7 +39,7 @@ static void give(void *data)
     pthread_mutex_unlock(&lock);
 }
 
-static trib_status add_page(void)
+trib_status tri_nccl_add_shared(void)
 {
     struct tri_nccl_scope scope;
     void *page = NULL;
@@ -57,18 +57,25 @@ static trib_status add_page(void)
     return TRIB_OK;
 }
 
+bool tri_nccl_try_shared(void **out)
+{
+    *out = take();
+    if (*out != NULL)
+        memset(*out, 0, TRI_NCCL_CELL);
+    return *out != NULL;
+}
+
 trib_status tri_nccl_alloc_shared(void **out, size_t bytes)
 {
     *out = NULL;
     if (bytes > TRI_NCCL_CELL)
         return tri_fail(TRIB_ERR_INVALID_ARGUMENT, "%zu bytes of shared memory: %d are the most",
                         bytes, (int)TRI_NCCL_CELL);
-    while ((*out = take()) == NULL) {
-        trib_status status = add_page();
+    while (!tri_nccl_try_shared(out)) {
+        trib_status status = tri_nccl_add_shared();
         if (status != TRIB_OK)
             return status;
     }
-    memset(*out, 0, TRI_NCCL_CELL);
     return TRIB_OK;
 }
 

@@ -89,7 +89,7 @@ static void drop(struct tri_nccl_task *task)
 /* On failure parent and child are stopped: ranks that did not split together cannot go on together.
  * Stopping the parent is also what makes NCCL give up a split that waits for a rank. */
 static trib_status divide(struct tri_transport *parent, struct tri_transport *child, int32_t color,
-                          int32_t key, uint32_t timeout_ms)
+                          int32_t key, uint32_t timeout_ms, uint64_t deadline_ns)
 {
     struct split *split = calloc(1, sizeof *split);
     if (split == NULL) {
@@ -106,7 +106,7 @@ static trib_status divide(struct tri_transport *parent, struct tri_transport *ch
     if (child != NULL)
         tri_nccl_retain(child->clique);
     bool late = false;
-    trib_status status = tri_nccl_task_run(&split->task, tri_deadline_ns(timeout_ms), &late);
+    trib_status status = tri_nccl_task_run(&split->task, deadline_ns, &late);
     if (late)
         status = tri_fail(TRIB_ERR_TIMEOUT,
                           "split: rank %d of %d on device %d waited %u ms for the other ranks; a "
@@ -116,43 +116,31 @@ static trib_status divide(struct tri_transport *parent, struct tri_transport *ch
     return status == TRIB_OK ? TRIB_OK : tri_nccl_stop(parent->clique, status);
 }
 
-/* A rank alone, split: a rank alone. */
-static trib_status split_alone(struct tri_transport **out, struct tri_transport *parent)
-{
-    trib_status status = tri_nccl_join(out, NULL, 0, 1, parent->device);
-    if (status != TRIB_OK)
-        return status;
-    status = tri_nccl_equip(*out);
-    if (status != TRIB_OK) {
-        status = tri_nccl_stop((*out)->clique, status);
-        tri_nccl_release((*out)->clique);
-        *out = NULL;
-    }
-    return status;
-}
-
 trib_status tri_nccl_split(struct tri_transport **out, struct tri_transport *parent, int32_t color,
                            int32_t key, uint32_t timeout_ms)
 {
     struct tri_nccl_key name;
+    const uint64_t deadline = tri_deadline_ns(timeout_ms);
     const uint32_t sequence = parent->splits++;
     *out = NULL;
     if (parent->size == 1)
-        return color == TRIB_NO_COLOR ? TRIB_OK : split_alone(out, parent);
+        return color == TRIB_NO_COLOR
+                   ? TRIB_OK
+                   : tri_nccl_open_group(out, &parent->device, 1, timeout_ms); /* alone again */
     trib_status status = tri_nccl_note_split(parent);
     if (status != TRIB_OK)
         return status;
     if (color == TRIB_NO_COLOR)
-        return divide(parent, NULL, color, key, timeout_ms);
+        return divide(parent, NULL, color, key, timeout_ms, deadline);
     memset(&name, 0, sizeof name);
     name.parent = parent->clique->serial;
     name.sequence = sequence;
     name.color = color;
-    status = tri_nccl_join(out, &name, -1, 0, parent->device);
+    status = tri_nccl_join(out, &name, -1, 0, parent->device, deadline);
     if (status != TRIB_OK)
         return status;
     struct tri_nccl_clique *clique = (*out)->clique;
-    status = divide(parent, *out, color, key, timeout_ms);
+    status = divide(parent, *out, color, key, timeout_ms, deadline);
     tri_nccl_settle(clique);
     if (status != TRIB_OK) {
         (void)tri_nccl_stop(clique, status);

@@ -765,6 +765,46 @@ static void abort_while(enum fake_call call, const char *name)
     end();
 }
 
+struct pinned {
+    _Atomic bool over;
+};
+
+static void pinned_member(int index, int size, void *argument)
+{
+    struct pinned *pinned = argument;
+    struct tri_transport *transport = NULL;
+    trib_id id;
+    (void)size;
+    if (index == 1) { /* so that the test ends */
+        for (int i = 0; i < 3 * SLACK_MS && !atomic_load(&pinned->over); i++)
+            check_sleep_ms(1);
+        fake_hold(FAKE_HOST_ALLOC, false);
+        return;
+    }
+    CHECK_OK(transports()->id_create(&id));
+    const double start = check_now_ms();
+    CHECK_STATUS(transports()->open(&transport, &id, 0, 1, 5, DEADLINE_MS), TRIB_ERR_TIMEOUT);
+    CHECK_DETAIL("pinned memory");
+    CHECK(check_now_ms() - start < DEADLINE_MS + SLACK_MS);
+    atomic_store(&pinned->over, true);
+}
+
+/* The deadline is kept although CUDA gives no pinned memory behind a device that is busy. */
+static void no_pinned_memory(void)
+{
+    struct pinned pinned = {.over = false};
+    static void *cells[1024];
+    struct stage stage;
+    begin(&stage, "opening while the device is busy");
+    const int n = take_all_cells(cells);
+    fake_hold(FAKE_HOST_ALLOC, true);
+    check_ranks(2, pinned_member, &pinned);
+    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+    for (int i = 0; i < n; i++)
+        devices()->free_shared(cells[i]);
+    end();
+}
+
 /* The last device has never been used before, and cannot be. */
 static void broken_device(void)
 {
@@ -1217,6 +1257,7 @@ int main(void)
     workspace();
     abort_while(FAKE_HOST_ALLOC, "abort while another rank joins");
     abort_while(FAKE_QUERY, "abort while a rank polls");
+    no_pinned_memory();
     broken_device();
     leaves(0, false, "a rank leaves, the others have made as many calls");
     leaves(1, false, "a rank leaves, the others wait for it");
