@@ -2,13 +2,14 @@
 #include "csrc/core/workspace.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/core/communicator.h"
 
-enum { WORDS_BYTES = 256 };
+enum { WORDS_BYTES = 256, RUN_OUT_NS = 100000000, NAP_NS = 100000 };
 static const size_t granule = 65536;
 
 trib_status tri_workspace_open(struct tri_workspace *workspace, const struct tri_device_ops *ops,
@@ -106,17 +107,42 @@ trib_status tri_workspace_wait(const struct tri_workspace *workspace, trib_strea
     return workspace->ops->stream_wait_event(workspace->device, workspace->event, stream);
 }
 
+/* Has all that is queued on `stream` run, within a while? The communicator is over, so collectives
+ * do not hold it up. */
+static bool runs_out(const struct tri_workspace *workspace, trib_stream stream)
+{
+    const struct tri_device_ops *ops = workspace->ops;
+    const uint64_t deadline = tri_now_ns() + RUN_OUT_NS;
+    bool done = false;
+    if (ops->stream_query == NULL ||
+        (ops->capturing != NULL && ops->capturing(workspace->device, stream)))
+        return false;
+    while (ops->stream_query(workspace->device, stream, &done) == TRIB_OK && !done &&
+           tri_now_ns() < deadline)
+        tri_nap_ns(NAP_NS);
+    return done;
+}
+
+/* Without an event nothing tells later when the last use has ended, and the stream may be gone by
+ * then: so it is looked at now. What the event says of earlier uses holds all the same: this use
+ * came after them. */
+static trib_status unmarked(struct tri_workspace *workspace, struct trib_abort *state,
+                            trib_status status, trib_stream stream)
+{
+    char detail[TRI_DETAIL_SIZE];
+    (void)snprintf(detail, sizeof detail, "%s", tri_detail());
+    (void)tri_abort_raise(state, status, detail);
+    workspace->lost = !runs_out(workspace, stream);
+    return tri_fail(status, "%s", detail);
+}
+
 trib_status tri_workspace_mark(struct tri_workspace *workspace, struct trib_abort *state,
                                trib_stream stream)
 {
     const trib_status status =
         workspace->ops->event_record(workspace->device, workspace->event, stream);
     workspace->used = true;
-    if (status != TRIB_OK) {
-        workspace->lost = true;
-        (void)tri_abort_raise(state, status, tri_detail());
-    }
-    return status;
+    return status == TRIB_OK ? TRIB_OK : unmarked(workspace, state, status, stream);
 }
 
 trib_status tri_workspace_begin(struct trib_comm *comm, trib_stream stream)

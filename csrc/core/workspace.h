@@ -27,7 +27,7 @@ struct tri_workspace {
     void *shared;        /* shared memory; a communicator's: struct tri_workspace_shared */
     trib_event event;    /* where the last use ends, */
     bool used;           /* if there was one, */
-    bool lost;           /* and that could be recorded; else it is never used again, nor freed */
+    bool lost;           /* and its end is not known: then it is never used again, nor freed */
     void *host;          /* host memory that queued work may look at; freed with the rest */
 };
 
@@ -55,7 +55,9 @@ trib_status tri_workspace_add(struct tri_workspace *workspace, size_t bytes);
 void tri_workspace_remove(struct tri_workspace *workspace, const void *data);
 /* `stream` waits for the last use. */
 trib_status tri_workspace_wait(const struct tri_workspace *workspace, trib_stream stream);
-/* The last use ends here. If that cannot be recorded, `state` is raised. */
+/* The last use ends here. If that cannot be recorded, `state` is raised, and the stream is waited for,
+ * 0.1 s at most: what has not run out by then (a kernel of the caller's, a graph) makes the workspace
+ * a lost one. */
 trib_status tri_workspace_mark(struct tri_workspace *workspace, struct trib_abort *state,
                                trib_stream stream);
 /* Has the last use not ended? */

@@ -409,12 +409,23 @@ cudaError_t cudaEventCreate(cudaEvent_t *out)
     return cudaEventCreateWithFlags(out, 0);
 }
 
+static bool record_fails;
+
+void fake_fail_record(bool fails)
+{
+    pthread_mutex_lock(&fake_lock);
+    record_fails = fails;
+    pthread_mutex_unlock(&fake_lock);
+}
+
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     pthread_mutex_lock(&fake_lock);
-    *(struct event *)event = (struct event){true, stream};
+    const bool fails = record_fails;
+    if (!fails)
+        *(struct event *)event = (struct event){true, stream};
     pthread_mutex_unlock(&fake_lock);
-    return cudaSuccess;
+    return fails ? cudaErrorUnknown : cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)

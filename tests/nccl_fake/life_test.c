@@ -652,6 +652,53 @@ static void two_on_a_device(void)
     end();
 }
 
+enum { MANY = 40 };
+
+/* A communicator of two ranks of which the first waits for the second, on a stream. */
+struct pair {
+    struct tri_transport *ranks[2];
+    trib_stream streams[2];
+};
+
+static void connect(int index, int size, void *argument)
+{
+    struct pair *pair = argument;
+    (void)size;
+    CHECK_OK(allreduce(pair->ranks[index], pair->streams[index]));
+}
+
+static bool open_stuck(struct pair *pair)
+{
+    static const int32_t order[2] = {0, 1};
+    for (int i = 0; i < 2; i++)
+        pair->streams[i] = new_stream(i);
+    if (!CHECK_OK(transports()->open_group(pair->ranks, order, 2, PLENTY_MS)))
+        return false;
+    check_ranks(2, connect, pair);
+    CHECK_OK(allreduce(pair->ranks[0], pair->streams[0]));
+    return true;
+}
+
+/* Comes free although nothing else does. */
+static bool comes_free(const struct pair *pair)
+{
+    bool done = false;
+    for (int i = 0; i < SLACK_MS && !done; i++) {
+        CHECK_OK(devices()->stream_query(0, pair->streams[0], &done));
+        if (!done)
+            check_sleep_ms(1);
+    }
+    return CHECK_MSG(done, "a stream hangs after the abort");
+}
+
+static void part(struct pair *pair)
+{
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(finish(pair->ranks[i], PLENTY_MS));
+        end_stream(i, pair->streams[i]);
+    }
+}
+
 /* ----------------------------------------------------------------------- a device that is busy */
 
 /* Memory is given back behind a cudaFree that waits, and nobody waits with it. */
@@ -688,6 +735,33 @@ static void workspace(void)
     for (int i = 0; i < SLACK_MS && fake_blocks() == before; i++)
         check_sleep_ms(1);
     CHECK(fake_blocks() == before - 1);
+    end();
+}
+
+/* An event that cannot be recorded ends the communicator, and loses no workspace: its stream, on which
+ * one rank waits for the other, comes free. */
+static void unmarked_workspace(void)
+{
+    struct pair pair;
+    struct stage stage;
+    struct trib_comm comm = {.backend = &tri_backend_nccl, .device = 0};
+    begin(&stage, "a workspace whose last use could not be recorded");
+    if (open_stuck(&pair)) {
+        CHECK_OK(tri_workspace_reserve(&comm, 1000));
+        const int before = fake_blocks();
+        fake_fail_record(true);
+        CHECK_STATUS(
+            tri_workspace_mark(&comm.workspace, state_of(pair.ranks[0]), pair.streams[0]),
+            TRIB_ERR_CUDA);
+        CHECK_DETAIL("recording an event");
+        fake_fail_record(false);
+        CHECK_STATUS(tri_abort_status(state_of(pair.ranks[0])), TRIB_ERR_CUDA);
+        tri_workspace_close(&comm.workspace);
+        CHECK(tri_workspace_sweep() == 0);
+        part(&pair);
+        CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+        CHECK(fake_blocks() == before - 1);
+    }
     end();
 }
 
@@ -1126,53 +1200,6 @@ static void no_reaper(void)
     end();
 }
 
-enum { MANY = 40 };
-
-/* A communicator of two ranks of which the first waits for the second, on a stream. */
-struct pair {
-    struct tri_transport *ranks[2];
-    trib_stream streams[2];
-};
-
-static void connect(int index, int size, void *argument)
-{
-    struct pair *pair = argument;
-    (void)size;
-    CHECK_OK(allreduce(pair->ranks[index], pair->streams[index]));
-}
-
-static bool open_stuck(struct pair *pair)
-{
-    static const int32_t order[2] = {0, 1};
-    for (int i = 0; i < 2; i++)
-        pair->streams[i] = new_stream(i);
-    if (!CHECK_OK(transports()->open_group(pair->ranks, order, 2, PLENTY_MS)))
-        return false;
-    check_ranks(2, connect, pair);
-    CHECK_OK(allreduce(pair->ranks[0], pair->streams[0]));
-    return true;
-}
-
-/* Comes free although nothing else does. */
-static bool comes_free(const struct pair *pair)
-{
-    bool done = false;
-    for (int i = 0; i < SLACK_MS && !done; i++) {
-        CHECK_OK(devices()->stream_query(0, pair->streams[0], &done));
-        if (!done)
-            check_sleep_ms(1);
-    }
-    return CHECK_MSG(done, "a stream hangs after the abort");
-}
-
-static void part(struct pair *pair)
-{
-    for (int i = 0; i < 2; i++) {
-        CHECK_OK(finish(pair->ranks[i], PLENTY_MS));
-        end_stream(i, pair->streams[i]);
-    }
-}
-
 /* Flags go up, one communicator after the other, also when no thread can be started and those that
  * are there hang in what waits for a graph. Later everything is freed. */
 static void abort_without_threads(void)
@@ -1255,6 +1282,7 @@ int main(void)
     two_on_a_device();
     free_later();
     workspace();
+    unmarked_workspace();
     abort_while(FAKE_HOST_ALLOC, "abort while another rank joins");
     abort_while(FAKE_QUERY, "abort while a rank polls");
     no_pinned_memory();
