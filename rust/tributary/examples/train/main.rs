@@ -16,7 +16,7 @@
 //! once with every algorithm.
 //!
 //! Where to read: `exchange.rs` and `sparse.rs` have the calls of Tributary, `worker.rs` the loop of
-//! one rank, and `ranks.rs` the threads.
+//! one rank.
 
 pub mod compare;
 pub mod data;
@@ -25,7 +25,6 @@ pub mod network;
 pub mod options;
 mod plot;
 pub mod proof;
-pub mod ranks;
 mod report;
 pub mod sparse;
 pub mod worker;
@@ -121,9 +120,8 @@ fn train(
         ));
     }
     let progress = Progress::new(options.epochs(), steps, table);
-    let trained = ranks::on_every_rank(group, |communicator| {
-        worker::train(communicator, digits, options, &progress)
-    })?;
+    let trained =
+        group.run(|communicator| worker::train(communicator, digits, options, &progress))?;
     progress.finish();
     Ok(trained)
 }
