@@ -16,9 +16,19 @@ static size_t capacity_of(size_t count, uint32_t k)
     return (wanted < count ? wanted : count) + ROOM;
 }
 
+enum { ALIGN = 8 };
+
 size_t tri_top_bytes(size_t count, uint32_t k, trib_dtype dtype)
 {
-    return capacity_of(count, k) * (trib_dtype_size(dtype) + sizeof(uint32_t));
+    const size_t size = trib_dtype_size(dtype);
+    const size_t behind = (count < TRI_TOP_CHUNK ? count : TRI_TOP_CHUNK) / 2 * size;
+    return capacity_of(count, k) * (size + sizeof(uint32_t)) + ALIGN + behind;
+}
+
+void *tri_top_behind(const struct tri_top *top)
+{
+    const uintptr_t end = (uintptr_t)(top->index + top->capacity);
+    return (void *)((end + ALIGN - 1) / ALIGN * ALIGN);
 }
 
 void tri_top_begin(struct tri_top *top, void *room, size_t count, uint32_t k, trib_dtype dtype,
@@ -153,38 +163,52 @@ void tri_top_show(struct tri_top *top, const void *values, size_t n, uint32_t fi
         (fast() ? show_f32_x86 : show_f32)(top, values, n, first);
 }
 
-/* The key of the k-th largest candidate, digit by digit from the highest, and how many of those
- * equal to it are among the k largest. There are at least k, and k is not 0. When only one
- * candidate has the digits found so far, the others are its. */
-#define DEFINE_FIND(name, real, bits, type, key_of)                                                \
+/* The key of the k-th largest candidate, and how many of those equal to it are among the k largest. There
+ * are at least k, and k is not 0. Digit by digit, from the highest bit in which any two candidates differ;
+ * those that have the digits found so far are counted in two histograms in turn, since neighbours often have
+ * the same digit. When only one is left it is the key. */
+#define DEFINE_FIND(name, real, type, key_of)                                                      \
+    static type name##_differing(const real *value, uint32_t count)                                \
+    {                                                                                              \
+        type any = 0, all = (type)-1;                                                              \
+        for (uint32_t i = 0; i < count; i++) {                                                     \
+            any |= (type)key_of(value[i]);                                                         \
+            all &= (type)key_of(value[i]);                                                         \
+        }                                                                                          \
+        return any ^ all;                                                                          \
+    }                                                                                              \
     static uint64_t name(const struct tri_top *top, uint32_t *ties)                                \
     {                                                                                              \
         const real *value = top->value;                                                            \
         const uint32_t count = top->count;                                                         \
-        type key = 0, known = 0; /* digits found so far, and which bits they are */                \
+        int left_bits = 0; /* not known yet, the lowest ones */                                    \
+        for (type differing = name##_differing(value, count); differing != 0; differing >>= 1)     \
+            left_bits++;                                                                           \
+        type key = key_of(value[0]) >> left_bits; /* without those */                              \
         uint32_t wanted = top->k, left = count;                                                    \
-        for (int shift = bits - DIGIT; shift >= 0 && left != 1; shift -= DIGIT) {                  \
-            uint32_t histogram[DIGITS] = {0}, digit = DIGITS - 1;                                  \
+        while (left_bits > 0 && left != 1) {                                                       \
+            const int width = left_bits < DIGIT ? left_bits : DIGIT, shift = left_bits - width;    \
+            uint32_t histogram[2][DIGITS] = {{0}}, digit = (1u << width) - 1;                      \
             for (uint32_t i = 0; i < count; i++) {                                                 \
-                const type found = key_of(value[i]);                                               \
-                histogram[found >> shift & (DIGITS - 1)] += (found & known) == key;                \
+                const type found = (type)key_of(value[i]) >> shift;                                \
+                histogram[i & 1][found & ((1u << width) - 1)] += found >> width == key;            \
             }                                                                                      \
-            for (; histogram[digit] < wanted; digit--)                                             \
-                wanted -= histogram[digit];                                                        \
-            left = histogram[digit];                                                               \
-            key |= (type)digit << shift;                                                           \
-            known |= (type)(DIGITS - 1) << shift;                                                  \
+            for (; histogram[0][digit] + histogram[1][digit] < wanted; digit--)                    \
+                wanted -= histogram[0][digit] + histogram[1][digit];                               \
+            left = histogram[0][digit] + histogram[1][digit];                                      \
+            key = key << width | digit;                                                            \
+            left_bits = shift;                                                                     \
         }                                                                                          \
-        for (uint32_t i = 0; i < count && left == 1; i++)                                          \
-            if ((key_of(value[i]) & known) == key) {                                               \
+        for (uint32_t i = 0; i < count && left_bits > 0; i++)                                      \
+            if ((type)key_of(value[i]) >> left_bits == key) {                                      \
                 key = key_of(value[i]);                                                            \
-                break;                                                                             \
+                left_bits = 0;                                                                     \
             }                                                                                      \
         *ties = wanted;                                                                            \
         return key;                                                                                \
     }
-DEFINE_FIND(find_f32, float, 32, uint32_t, tri_key_f32)
-DEFINE_FIND(find_f64, double, 64, uint64_t, tri_key_f64)
+DEFINE_FIND(find_f32, float, uint32_t, tri_key_f32)
+DEFINE_FIND(find_f64, double, uint64_t, tri_key_f64)
 
 /* Keep what is above `kth` and the first `ties` of what is equal to it. */
 #define DEFINE_KEEP(name, real, key_of)                                                            \

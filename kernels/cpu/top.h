@@ -22,9 +22,14 @@ struct tri_top {
     bool full;          /* the room was too small once */
 };
 
+enum { TRI_TOP_CHUNK = 65536 }; /* elements of the largest chunk */
+
 /* Room for the k largest of `count` elements. The candidates take max(1.5 k, k + 65,536) places, or
- * fewer if there are fewer elements. */
+ * fewer if there are fewer elements; behind them lie half as many keys as the largest chunk has elements. */
 size_t tri_top_bytes(size_t count, uint32_t k, trib_dtype dtype);
+
+/* What lies behind the candidates. */
+void *tri_top_behind(const struct tri_top *top);
 
 /* Begin; `room` as above, aligned to 8. */
 void tri_top_begin(struct tri_top *top, void *room, size_t count, uint32_t k, trib_dtype dtype,
