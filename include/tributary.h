@@ -646,16 +646,23 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  *   "dense"            all of acc; 2n(P-1)/P
  *   "topka"            exact top-k of each rank, one allgather; 2k(P-1)
  *   "topka2"           the same, then the top-k of the sum; 2k(P-1)
- *   "topkaopt"         topka with a threshold that is reused for 32 calls; about 2k(P-1)
+ *   "topkaopt"         topka with a threshold that is reused for 32 calls; 2k(P-1) when it is made,
+ *                      about as much later on, but up to 2(4k + 1024)(P-1) while residuals grow, as
+ *                      they do in the first 32 calls
  *   "topksa"           split by regions, reduced by owners, gathered; 4k(P-1)/P .. (2k+n)(P-1)/P
  *   "gtopk"            binomial tree of top-k; 4k log2 P
- *   "oktopk"           balanced regions, global top-k; about 6k(P-1)/P
+ *   "oktopk"           balanced regions, global top-k; about 6k(P-1)/P; with constants, lists of up to
+ *                      4k + 1024 entries instead of k while residuals grow: in the first 32 calls, in
+ *                      the first 128 with "bert", which raises no threshold within a call
  *   "gaussiank"        threshold from mean and deviation; about 2k(P-1)
  *   "gaussiankconcat"  the same in one message
  *   "gaussianksa"      topksa that never becomes dense
  *   "srs"              top-k/P of each of P blocks, recursive; 4k(P-1)/P
  *   "shared"           one rank, in turn, chooses the indices for all; k + 2k(P-1)/P
  *   "chunked"          top-k of each chunk, 16-bit indices, one allgather; 1.5k(P-1)
+ * LARGEST.  By magnitude, among equal ones the lower index first; so what is chosen is the same in every
+ * run. Zeros are never chosen: there may be fewer than k entries. ("dense" sends all, zeros too.)
+ *
  * Words are entries alone. What else goes between ranks is counted as bytes (trib_sparse_statistics): a
  * header of 64 bytes a rank, and oktopk's histograms, about 40 KB that are added up in every call,
  * however small k is.
@@ -721,10 +728,11 @@ TRIB_API trib_status trib_sparse_bytes(uint64_t *out, const trib_comm *comm, siz
 
 /** The state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 and f32, whose
  *  residual and sums are f32, or f64. The residual is 0. A call of all ranks; blocking: they compare
- *  count, type and options, and all return TRIB_ERR_MISMATCH if one differs; so do the others if a rank
- *  is refused what it passes (which it is told). If one lacks memory no rank gets a state. If one does
- *  not come within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is over.
- *  `options` may be NULL. `comm` must outlive the state. All memory is allocated here. */
+ *  count, type and what the options come to (a density and a k that give the same k are the same), and
+ *  all return TRIB_ERR_MISMATCH if one differs; so do the others if a rank is refused what it passes
+ *  (which it is told). If one lacks memory no rank gets a state. If one does not come within the
+ *  communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is over. `options` may be NULL.
+ *  `comm` must outlive the state. All memory is allocated here. */
 TRIB_API trib_status trib_sparse_create(trib_sparse **out, trib_comm *comm, size_t count,
                                         trib_dtype dtype, const trib_sparse_options *options);
 
@@ -763,23 +771,27 @@ TRIB_API uint64_t trib_sparse_capacity(const trib_sparse *sparse);
 TRIB_API uint64_t trib_sparse_k(const trib_sparse *sparse);
 
 /** TRIB_OK if the last call that has ended delivered (or none has); TRIB_ERR_NON_FINITE;
- *  TRIB_ERR_MISMATCH if the ranks' calls were not of the same state (states whose messages differ in
- *  length may wait for each other for ever, as other calls that differ: TRIB_MATCH tells); or what
- *  trib_comm_status() says. Never waits. */
+ *  TRIB_ERR_MISMATCH if the ranks' calls were not of the same state; or what trib_comm_status() says.
+ *  Never waits. Calls that differ more may wait for each other for ever: states whose messages differ in
+ *  length, on host also a call that sends from rank to rank (gtopk) on one rank and a collective (a dense
+ *  call) on another. TRIB_MATCH tells those. */
 TRIB_API trib_status trib_sparse_status(trib_sparse *sparse);
 
 /** A word in device memory: 1 after a call that delivered, 0 after one that did not. Borrowed. */
 TRIB_API const uint32_t *trib_sparse_outcome(const trib_sparse *sparse);
 
-/** What a state has done on this rank. Words are 4 bytes of entries; bytes are all that was sent.
+/** What a state has done on this rank. Words are 4 bytes of entries, the last one of a message counted
+ *  whole; bytes are all that was sent. All ranks together receive as many of both as they send.
  *  A broadcast counts as if it were a chain, an allreduce and an allgather as rings. */
 typedef struct trib_sparse_statistics {
     uint32_t size;             /**< sizeof(trib_sparse_statistics), set by the caller */
     uint32_t reserved;         /**< 0 */
     const char *algorithm;     /**< which one runs */
     const char *reason;        /**< why it runs; "" if it was asked for. Lives as the state */
-    uint64_t count, k;         /**< elements; entries to choose in a call (dense: all; chunked: of all
-                                *   chunks, each of which gives its part of k, rounded, at least 1) */
+    uint64_t count, k;         /**< elements; entries to choose in a call (dense: all; srs: of P blocks,
+                                *   each of which gives k / P, rounded down, at least 1; chunked: of all
+                                *   chunks, each of which gives its part of k, rounded, at least 1, and
+                                *   no more than it has) */
     uint64_t calls;            /**< ended */
     uint64_t calls_delivered;  /**< of those */
     uint64_t calls_non_finite; /**< of those: acc or the result was not finite */

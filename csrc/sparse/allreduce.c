@@ -15,8 +15,6 @@
 #include "csrc/core/ranges.h"
 #include "csrc/core/validate.h"
 
-enum { WORD = 4 };
-
 uint64_t tri_sparse_capacity(const struct trib_sparse *sparse)
 {
     return sparse->algorithm->capacity(&sparse->shape);
@@ -84,8 +82,8 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
         .fallbacks = run->words.fallbacks,
         .exact_fallbacks = run->fallbacks,
         .norm = measures ? &sparse->words->norm : NULL,
-        .words_sent = run->volume.payload_sent / WORD,
-        .words_received = run->volume.payload_received / WORD,
+        .words_sent = run->volume.words_sent,
+        .words_received = run->volume.words_received,
         .bytes_sent = run->volume.bytes_sent,
         .bytes_received = run->volume.bytes_received,
     };

@@ -18,8 +18,8 @@
  *
  * K. A chunk of C elements gives its part of the k of the options, rounded to the nearest whole, and
  * at least one: K = max(1, round(c k / n)) with c the smaller of C and n. So k is a request: what is
- * sent is K for each of the ceil(n / C) chunks, and that is what the statistics call k. No slots for
- * k = 0.
+ * sent is K slots for each of the ceil(n / C) chunks. The statistics call k the entries that they can
+ * hold: a last chunk that is shorter than K has no more than its elements. No slots for k = 0.
  *
  * Cost. 1.5 words an entry (f32; 1 with values of bf16): 1.5 K ceil(n/C) (P-1) words a rank, one
  * collective. Can be captured in a CUDA graph.
@@ -60,10 +60,11 @@ static size_t slots(const struct tri_shape *shape)
     return chunks(shape) * each(shape);
 }
 
-/* Of one rank: the last chunk may be shorter than K. */
+/* Entries of one rank: a last chunk that is shorter than K has no more than its elements. */
 static size_t most(const struct tri_shape *shape)
 {
-    return slots(shape) < shape->count ? slots(shape) : shape->count;
+    const size_t last = shape->count % shape->chunk, of_each = each(shape);
+    return last == 0 || last > of_each ? slots(shape) : slots(shape) - of_each + last;
 }
 
 static uint64_t k(const struct tri_shape *shape)

@@ -13,16 +13,24 @@
 
 #include "csrc/base/types.h"
 
-static void count_sent(struct tri_run *run, uint64_t bytes, uint64_t payload)
+/* Rounded here alone, message by message, so that who sends one and who receives it count the same. */
+static uint64_t words_of(uint64_t payload)
 {
-    run->volume.bytes_sent += bytes;
-    run->volume.payload_sent += payload;
+    enum { WORD = 4 };
+    return (payload + WORD - 1) / WORD;
 }
 
-static void count_received(struct tri_run *run, uint64_t bytes, uint64_t payload)
+/* `n` messages of `bytes` bytes each, of which `payload` are entries. */
+static void count_sent(struct tri_run *run, uint64_t n, uint64_t bytes, uint64_t payload)
 {
-    run->volume.bytes_received += bytes;
-    run->volume.payload_received += payload;
+    run->volume.bytes_sent += n * bytes;
+    run->volume.words_sent += n * words_of(payload);
+}
+
+static void count_received(struct tri_run *run, uint64_t n, uint64_t bytes, uint64_t payload)
+{
+    run->volume.bytes_received += n * bytes;
+    run->volume.words_received += n * words_of(payload);
 }
 
 static bool alone(const struct tri_run *run)
@@ -89,8 +97,8 @@ trib_status tri_link_allgather(struct tri_run *run, const void *send, void *recv
     const uint64_t others = (uint64_t)run->shape->size - 1;
     if (bytes == 0)
         return TRIB_OK;
-    count_sent(run, others * bytes, others * payload);
-    count_received(run, others * bytes, others * payload);
+    count_sent(run, others, bytes, payload);
+    count_received(run, others, bytes, payload);
     if (alone(run))
         return copy(run, recv, send, bytes);
     const struct tri_call call = call_of(run, TRI_ALLGATHER, send, recv, bytes, TRIB_U8);
@@ -104,9 +112,9 @@ trib_status tri_link_broadcast(struct tri_run *run, void *data, size_t bytes, si
     if (bytes == 0 || alone(run))
         return TRIB_OK;
     if (run->shape->rank != last)
-        count_sent(run, bytes, payload);
+        count_sent(run, 1, bytes, payload);
     if (run->shape->rank != root)
-        count_received(run, bytes, payload);
+        count_received(run, 1, bytes, payload);
     struct tri_call call = call_of(run, TRI_BROADCAST, data, data, bytes, TRIB_U8);
     call.peer = root;
     return issue(run, &call);
@@ -128,8 +136,8 @@ trib_status tri_link_allreduce_to(struct tri_run *run, const void *send, void *r
     if (alone(run))
         return copy(run, recv, send, count * element);
     const uint64_t bytes = ring(run->shape, count) * element;
-    count_sent(run, bytes, payload ? bytes : 0);
-    count_received(run, bytes, payload ? bytes : 0);
+    count_sent(run, 1, bytes, payload ? bytes : 0);
+    count_received(run, 1, bytes, payload ? bytes : 0);
     const struct tri_call call = call_of(run, TRI_ALLREDUCE, send, recv, count, dtype);
     return issue(run, &call);
 }
@@ -186,9 +194,9 @@ static bool append(struct tri_run *run, enum tri_kind kind, const struct tri_mes
         if (*used == TRI_LINK_CALLS)
             return false;
         if (kind == TRI_SEND)
-            count_sent(run, message->bytes, message->payload);
+            count_sent(run, 1, message->bytes, message->payload);
         else
-            count_received(run, message->bytes, message->payload);
+            count_received(run, 1, message->bytes, message->payload);
         calls[*used] = call_of(run, kind, message->data, message->data, message->bytes, TRIB_U8);
         calls[(*used)++].peer = message->peer;
     }

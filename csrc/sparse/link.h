@@ -1,6 +1,6 @@
 /* How the ranks of a sparse allreduce exchange what they chose. Every function counts its volume in
- * run->volume: `payload` bytes are entries, and make words (half words of a call are rounded down);
- * what else it sends makes bytes only. Each is a call that all ranks make, on the run's stream. */
+ * run->volume: `payload` bytes are entries, and make words, the last one of a message a whole one; what
+ * else it sends makes bytes only. Each is a call that all ranks make, on the run's stream. */
 #ifndef TRI_SPARSE_LINK_H
 #define TRI_SPARSE_LINK_H
 

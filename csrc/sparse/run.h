@@ -17,9 +17,9 @@
 
 #include "csrc/sparse/algorithm.h"
 
-/* Bytes: of entries alone, and of everything. */
+/* Words of entries, and bytes of everything. */
 struct tri_volume {
-    uint64_t payload_sent, payload_received, bytes_sent, bytes_received;
+    uint64_t words_sent, words_received, bytes_sent, bytes_received;
 };
 
 /* Words that a state keeps on the device. */

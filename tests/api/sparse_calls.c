@@ -1,5 +1,6 @@
 /* Calls that go well, and what the state tells of them; numbers that are not finite. */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,6 +85,82 @@ static void numbers(int rank, int size, void *team)
     for (int i = 0; i < DESK_COUNT; i++)
         CHECK(desk.found[i] == 0);
     desk_close(&desk);
+}
+
+/* Where there is more than enough to choose from, the statistics' k is what is chosen. */
+static void chosen(int rank, int size, void *team)
+{
+    static const struct {
+        const char *algorithm;
+        uint64_t k;
+        uint32_t chunk;
+    } cases[] = {
+        {"dense", 5, 0},     {"topka", 5, 0},       {"topka2", 5, 0},     {"gtopk", 5, 0},
+        {"srs", 5, 0},       {"srs", 10, 0},        {"shared", 5, 0},     {"chunked", 5, 0},
+        {"chunked", 5, 256}, {"chunked", 800, 64}, /* of 40 elements at the end, where 51 were wanted */
+    };
+    struct desk desk;
+    if (!desk_open(&desk, team, rank, NULL))
+        return;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        trib_sparse_options options = desk_options(cases[i].algorithm, cases[i].k, 0);
+        options.chunk = cases[i].chunk;
+        CHECK_OK(trib_sparse_create(&desk.sparse, desk.comm, DESK_COUNT, TRIB_F32, &options));
+        desk_fill(&desk, 0, DESK_COUNT, 1);
+        CHECK_OK(desk_call(&desk));
+        const trib_sparse_statistics found = desk_statistics(&desk);
+        const bool leads = strcmp(cases[i].algorithm, "shared") != 0 || rank == 0;
+        CHECK_MSG(found.k == found.selected || !leads, "%s of k %llu: %llu chosen, by k %llu",
+                  cases[i].algorithm, (unsigned long long)cases[i].k,
+                  (unsigned long long)found.selected, (unsigned long long)found.k);
+        CHECK_OK(trib_sparse_destroy(desk.sparse));
+        desk.sparse = NULL;
+    }
+    (void)size;
+    desk_close(&desk);
+}
+
+/* What all ranks together send is what they receive, in words too, where values have 16 bits. */
+struct balance {
+    struct team team;
+    const char *algorithm;
+    _Atomic uint64_t sent, received;
+};
+
+static void odd_words(int rank, int size, void *argument)
+{
+    struct balance *balance = argument;
+    trib_sparse_options options = desk_options(balance->algorithm, 5, 0);
+    struct desk desk;
+    options.wire = TRIB_BF16;
+    options.chunk = 256;
+    options.constants = "vgg";
+    if (!desk_open(&desk, &balance->team, rank, &options))
+        return;
+    for (int call = 0; call < 3; call++) {
+        desk_fill(&desk, (size_t)(70 * rank + call), 30, 1);
+        CHECK_OK(desk_call(&desk));
+    }
+    const trib_sparse_statistics found = desk_statistics(&desk);
+    atomic_fetch_add(&balance->sent, found.words_sent);
+    atomic_fetch_add(&balance->received, found.words_received);
+    (void)size;
+    desk_close(&desk);
+}
+
+static void balanced(const char *backend, int size)
+{
+    for (int32_t i = 1; i < trib_sparse_algorithm_count(); i++) {
+        struct balance balance = {.algorithm = trib_sparse_algorithm_name(i)};
+        check_begin("%s, %d ranks: words of %s", backend, size, balance.algorithm);
+        if (team_create(&balance.team, backend, size, NULL))
+            check_ranks(size, odd_words, &balance);
+        team_destroy(&balance.team);
+        CHECK_MSG(atomic_load(&balance.sent) == atomic_load(&balance.received),
+                  "%llu sent, %llu received", (unsigned long long)atomic_load(&balance.sent),
+                  (unsigned long long)atomic_load(&balance.received));
+        check_end();
+    }
 }
 
 static void entries(int rank, int size, void *team)
@@ -253,6 +330,8 @@ void sparse_calls(const char *backend, int size)
 {
     desk_ranks(backend, size, NULL, every_algorithm, "a sparse allreduce by every name");
     desk_ranks(backend, size, NULL, numbers, "results and statistics of sparse allreduces");
+    desk_ranks(backend, size, NULL, chosen, "k, and what is chosen");
+    balanced(backend, size);
     desk_ranks(backend, size, NULL, entries, "entries as the result");
     desk_ranks(backend, size, NULL, not_finite, "an infinity or a NaN on one rank");
     desk_ranks(backend, size, NULL, two_streams, "sparse allreduces on two streams");

@@ -262,9 +262,12 @@ uint64_t sparse_reference_k(const struct sparse_reference *reference)
     uint64_t k = reference->k;
     if (strcmp(reference->algorithm, "srs") == 0)
         k = sparse_reference_share(reference) * (uint64_t)reference->size;
-    if (strcmp(reference->algorithm, "chunked") == 0)
-        k = (reference->count + reference->chunk - 1) / reference->chunk *
-            sparse_reference_chunk_k(reference);
+    if (strcmp(reference->algorithm, "chunked") == 0) {
+        const size_t each = sparse_reference_chunk_k(reference);
+        k = 0;
+        for (size_t first = 0; first < reference->count; first += reference->chunk)
+            k += reference->count - first < each ? reference->count - first : each;
+    }
     return k < reference->count ? k : reference->count;
 }
 

@@ -1,5 +1,6 @@
 /* What sparse allreduces should give, by definition: those whose result depends on who meets whom.
  * The shapes are those that csrc/sparse/gtopk.c and srs.c document at their heads. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -216,7 +217,7 @@ double sparse_reference_srs_words(const struct sparse_reference *reference)
     while (distance < reference->size)
         distance *= 2;
     for (int below = reference->size; (distance /= 2) >= 1; below = distance)
-        words += (double)sparse_reference_share(reference) * (below - distance) *
-                 (below == reference->size ? first : sums);
+        words += ceil((double)sparse_reference_share(reference) * (below - distance) *
+                      (below == reference->size ? first : sums));
     return words;
 }

@@ -289,7 +289,7 @@ const _: () = {
     ["Offset of field: trib_sparse_options::reserved"]
         [::core::mem::offset_of!(trib_sparse_options, reserved) - 60usize];
 };
-#[doc = " What a state has done on this rank. Words are 4 bytes of entries; bytes are all that was sent.\n  A broadcast counts as if it were a chain, an allreduce and an allgather as rings."]
+#[doc = " What a state has done on this rank. Words are 4 bytes of entries, the last one of a message counted\n  whole; bytes are all that was sent. All ranks together receive as many of both as they send.\n  A broadcast counts as if it were a chain, an allreduce and an allgather as rings."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
 pub struct trib_sparse_statistics {
@@ -301,9 +301,9 @@ pub struct trib_sparse_statistics {
     pub algorithm: *const ::core::ffi::c_char,
     #[doc = " why it runs; \"\" if it was asked for. Lives as the state"]
     pub reason: *const ::core::ffi::c_char,
-    #[doc = " elements; entries to choose in a call (dense: all; chunked: of all\n   chunks, each of which gives its part of k, rounded, at least 1)"]
+    #[doc = " elements; entries to choose in a call (dense: all; srs: of P blocks,\n   each of which gives k / P, rounded down, at least 1; chunked: of all\n   chunks, each of which gives its part of k, rounded, at least 1, and\n   no more than it has)"]
     pub count: u64,
-    #[doc = " elements; entries to choose in a call (dense: all; chunked: of all\n   chunks, each of which gives its part of k, rounded, at least 1)"]
+    #[doc = " elements; entries to choose in a call (dense: all; srs: of P blocks,\n   each of which gives k / P, rounded down, at least 1; chunked: of all\n   chunks, each of which gives its part of k, rounded, at least 1, and\n   no more than it has)"]
     pub k: u64,
     #[doc = " ended"]
     pub calls: u64,
@@ -775,7 +775,7 @@ extern "C" {
         dtype: trib_dtype,
         options: *const trib_sparse_options,
     ) -> trib_status;
-    #[doc = " The state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 and f32, whose\n  residual and sums are f32, or f64. The residual is 0. A call of all ranks; blocking: they compare\n  count, type and options, and all return TRIB_ERR_MISMATCH if one differs; so do the others if a rank\n  is refused what it passes (which it is told). If one lacks memory no rank gets a state. If one does\n  not come within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is over.\n  `options` may be NULL. `comm` must outlive the state. All memory is allocated here."]
+    #[doc = " The state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 and f32, whose\n  residual and sums are f32, or f64. The residual is 0. A call of all ranks; blocking: they compare\n  count, type and what the options come to (a density and a k that give the same k are the same), and\n  all return TRIB_ERR_MISMATCH if one differs; so do the others if a rank is refused what it passes\n  (which it is told). If one lacks memory no rank gets a state. If one does not come within the\n  communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is over. `options` may be NULL.\n  `comm` must outlive the state. All memory is allocated here."]
     pub fn trib_sparse_create(
         out: *mut *mut trib_sparse,
         comm: *mut trib_comm,
@@ -807,7 +807,7 @@ extern "C" {
     pub fn trib_sparse_capacity(sparse: *const trib_sparse) -> u64;
     #[doc = " The k that was asked for, by options or since, at most count. (trib_sparse_statistics has what the\n  algorithm makes of it.)"]
     pub fn trib_sparse_k(sparse: *const trib_sparse) -> u64;
-    #[doc = " TRIB_OK if the last call that has ended delivered (or none has); TRIB_ERR_NON_FINITE;\n  TRIB_ERR_MISMATCH if the ranks' calls were not of the same state (states whose messages differ in\n  length may wait for each other for ever, as other calls that differ: TRIB_MATCH tells); or what\n  trib_comm_status() says. Never waits."]
+    #[doc = " TRIB_OK if the last call that has ended delivered (or none has); TRIB_ERR_NON_FINITE;\n  TRIB_ERR_MISMATCH if the ranks' calls were not of the same state; or what trib_comm_status() says.\n  Never waits. Calls that differ more may wait for each other for ever: states whose messages differ in\n  length, on host also a call that sends from rank to rank (gtopk) on one rank and a collective (a dense\n  call) on another. TRIB_MATCH tells those."]
     pub fn trib_sparse_status(sparse: *mut trib_sparse) -> trib_status;
     #[doc = " A word in device memory: 1 after a call that delivered, 0 after one that did not. Borrowed."]
     pub fn trib_sparse_outcome(sparse: *const trib_sparse) -> *const u32;
