@@ -163,6 +163,27 @@ static void free_one(ncclComm_t comm)
     communicators--;
 }
 
+/* CUDA and NCCL register what takes them down at a process's end when a device is first used. */
+static bool gone;
+
+static void take_down(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    gone = true;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+static void use_device(int device)
+{
+    static bool used[FAKE_DEVICES];
+    pthread_mutex_lock(&fake_lock);
+    const bool first = !used[device];
+    used[device] = true;
+    pthread_mutex_unlock(&fake_lock);
+    if (first)
+        (void)atexit(take_down);
+}
+
 /* Only the last rank frees, for all; ranks that never met are each alone. */
 static void reclaim(ncclComm_t comm)
 {
@@ -170,6 +191,8 @@ static void reclaim(ncclComm_t comm)
     while (graph)
         fake_wait();
     fake_pass(FAKE_RECLAIM);
+    if (gone)
+        fake_die("a communicator is freed after the process has taken CUDA down");
     if (world == NULL || !comm->complete) {
         if (world != NULL)
             world->comms[comm->rank] = NULL;
@@ -285,6 +308,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
     on_device();
     if (config->blocking != 1)
         fake_die("a communicator is not blocking");
+    use_device(fake_current());
     pthread_mutex_lock(&fake_lock);
     *out = new_comm(rank, size);
     pthread_mutex_unlock(&fake_lock);

@@ -1,8 +1,12 @@
 /* The life of the nccl backend over the fake: open, split, abort, deadlines, close, and races
  * between them. Runs without a GPU, and is meant to be run under the thread and address sanitizers.
  */
+#define _POSIX_C_SOURCE 200809L
 #include <nccl.h>
+#include <pthread.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <string.h>
 
 #include "csrc/backend.h"
@@ -1259,9 +1263,68 @@ static void many(bool aborted)
     end();
 }
 
-int main(void)
+/* ---------------------------------------------------------------------------- a process that ends */
+
+enum { BUSY_MS = 300 };
+
+static void *let_go_late(void *unused)
 {
+    check_sleep_ms(BUSY_MS);
+    fake_hold(FAKE_RECLAIM, false);
+    return unused;
+}
+
+static void one_life(int device, bool aborts)
+{
+    const int32_t order[2] = {device, device + 1};
+    struct tri_transport *ranks[2];
+    if (!CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS)))
+        return;
+    if (aborts)
+        stop(ranks[0], "the process ends");
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(finish(ranks[i], PLENTY_MS));
+}
+
+/* This program again: it leaves while two communicators are being freed, on devices that were first
+ * used after others had been freed. */
+static int leaving_process(void)
+{
+    pthread_t thread;
+    check_begin("a process that ends");
+    one_life(0, false);
+    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+    fake_hold(FAKE_RECLAIM, true);
+    one_life(2, false);
+    one_life(4, true);
+    CHECK(pthread_create(&thread, NULL, let_go_late, NULL) == 0);
+    CHECK(pthread_detach(thread) == 0);
+    check_end();
+    return check_finish("nccl_life_test: a process that ends");
+}
+
+static void leaving_waits(void)
+{
+    struct stage stage;
+    int status = -1;
+    begin(&stage, "a process ends while communicators are freed");
+    const pid_t process = fork();
+    if (process == 0) {
+        (void)execl("/proc/self/exe", "nccl_life_test", "leave", (char *)NULL);
+        _exit(127);
+    }
+    CHECK(process > 0 && waitpid(process, &status, 0) == process);
+    CHECK_MSG(status == 0, "it ended with status %x", (unsigned)status);
+    end();
+}
+
+int main(int n, char **arguments)
+{
+    (void)arguments;
     CHECK(devices()->count() == FAKE_DEVICES);
+    if (n > 1)
+        return leaving_process();
+    leaving_waits();
     no_reaper();
     group();
     threads();
