@@ -418,7 +418,9 @@ typedef struct trib_counters {
     uint32_t size;            /**< sizeof(trib_counters), set by the caller */
     uint32_t reserved;        /**< 0 */
     uint64_t calls;           /**< collectives queued, each list or batch member once */
-    uint64_t bytes;           /**< bytes of this rank's send side in those calls */
+    uint64_t bytes;           /**< bytes of this rank's send side in those calls: of its tensors. What
+                               *   moves for them is another number: 2(P-1)/P times as much for an
+                               *   allreduce; of a sparse call, trib_sparse_statistics tells it */
     uint64_t engine_calls;    /**< calls handed to the backend for them */
     uint64_t workspace_bytes; /**< scratch memory held */
     uint64_t lists_queued;    /**< list and weighted-average calls queued */

@@ -156,7 +156,7 @@ pub struct trib_counters {
     pub reserved: u32,
     #[doc = " collectives queued, each list or batch member once"]
     pub calls: u64,
-    #[doc = " bytes of this rank's send side in those calls"]
+    #[doc = " bytes of this rank's send side in those calls: of its tensors. What\n   moves for them is another number: 2(P-1)/P times as much for an\n   allreduce; of a sparse call, trib_sparse_statistics tells it"]
     pub bytes: u64,
     #[doc = " calls handed to the backend for them"]
     pub engine_calls: u64,
