@@ -21,8 +21,8 @@ impl Backend {
     }
 
     /// The backend of this name, if the build has it.
-    pub fn find(name: &str) -> Option<Backend> {
-        Backend::all().into_iter().find(|backend| backend.0 == name)
+    pub fn find(name: impl AsRef<str>) -> Option<Backend> {
+        Backend::all().into_iter().find(|backend| backend.0 == name.as_ref())
     }
 
     /// Its name.
@@ -48,6 +48,13 @@ impl Backend {
         // SAFETY: both pointers live through the call; "Makes no CUDA context".
         check(unsafe { sys::trib_backend_devices(&mut count, name.as_ptr()) })?;
         Ok(usize::try_from(count).unwrap_or(0))
+    }
+}
+
+/// Wherever a backend's name is asked for.
+impl AsRef<str> for Backend {
+    fn as_ref(&self) -> &str {
+        self.0
     }
 }
 

@@ -108,6 +108,25 @@ impl Shared {
         })
     }
 
+    /// As `with_sparse`, for who knows a state only by its address: `None` if it has parted.
+    pub(crate) fn with_adopted<T>(
+        &self,
+        state: NonNull<sys::trib_sparse>,
+        function: impl FnOnce() -> T,
+    ) -> Option<T> {
+        let live = self.lock();
+        let is_here = live.as_ref().is_some_and(|live| live.sparse.contains(&state));
+        is_here.then(function)
+    }
+
+    /// `None` if the communicator has been destroyed.
+    pub(crate) fn counters(&self) -> Option<Result<Counters>> {
+        let mut raw = sys::TRIB_COUNTERS_INIT;
+        // SAFETY: `raw` lives through the call, with its size set; the lock keeps others out.
+        let read = self.call(|comm| unsafe { sys::trib_comm_counters(&mut raw, comm) });
+        read.map(|read| read.map(|()| raw.into()))
+    }
+
     /// `state` is alive inside `function`, if it was adopted and has not parted: the lock is held.
     /// `None` if the communicator has been destroyed, and it with it.
     pub(crate) fn with_sparse<T>(&self, function: impl FnOnce() -> T) -> Option<T> {
@@ -313,10 +332,7 @@ impl Communicator {
 
     /// What this rank has done so far. Also after an abort.
     pub fn counters(&mut self) -> Result<Counters> {
-        let mut raw = sys::TRIB_COUNTERS_INIT;
-        // SAFETY: `raw` lives through the call, with its size set; the lock keeps others out.
-        self.call(|comm| unsafe { sys::trib_comm_counters(&mut raw, comm) })?;
-        Ok(raw.into())
+        self.shared.counters().unwrap_or_else(|| Err(gone()))
     }
 
     /// Wait until everything queued on this communicator has run on all ranks of this process and,

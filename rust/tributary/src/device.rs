@@ -23,9 +23,9 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Device `ordinal` of the backend of this name.
-    pub fn get(backend: &str, ordinal: usize) -> Result<Device> {
-        Device::find(Some(backend), ordinal)
+    /// Device `ordinal` of a [`Backend`](crate::Backend), or of the one of this name.
+    pub fn get(backend: impl AsRef<str>, ordinal: usize) -> Result<Device> {
+        Device::find(Some(backend.as_ref()), ordinal)
     }
 
     /// Device `ordinal` of the first backend that has one.

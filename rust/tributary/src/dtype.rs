@@ -34,7 +34,7 @@ pub enum DType {
 
 impl DType {
     /// All of them.
-    pub const ALL: [DType; 10] = [
+    pub const ALL: &'static [DType] = &[
         DType::F16,
         DType::BF16,
         DType::F32,

@@ -31,9 +31,9 @@ impl UniqueId {
         UniqueId::create(None)
     }
 
-    /// A new id for the backend of this name.
-    pub fn of(backend: &str) -> Result<UniqueId> {
-        UniqueId::create(Some(backend))
+    /// A new id for a [`Backend`](crate::Backend), or the one of this name.
+    pub fn of(backend: impl AsRef<str>) -> Result<UniqueId> {
+        UniqueId::create(Some(backend.as_ref()))
     }
 
     fn create(backend: Option<&str>) -> Result<UniqueId> {

@@ -63,6 +63,7 @@
 //! * `dlpack`: tensors that come as DLPack structures.
 
 mod abort;
+mod applied;
 mod backend;
 mod batch;
 mod buffer;

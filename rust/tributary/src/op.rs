@@ -25,8 +25,8 @@ pub enum ReduceOp {
 
 impl ReduceOp {
     /// All of them.
-    pub const ALL: [ReduceOp; 5] =
-        [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
+    pub const ALL: &'static [ReduceOp] =
+        &[ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
 
     /// `"sum"` and so on.
     pub fn name(self) -> &'static str {

@@ -35,9 +35,9 @@ impl Options {
         Options::default()
     }
 
-    /// The backend to use. Default: what the id says; for a group the first that has the devices.
-    pub fn backend(mut self, name: &str) -> Options {
-        self.backend = Some(name.to_owned());
+    /// The [`Backend`](crate::Backend) to use, or its name. Default: what the id says; for a group the first that has the devices.
+    pub fn backend(mut self, name: impl AsRef<str>) -> Options {
+        self.backend = Some(name.as_ref().to_owned());
         self
     }
 

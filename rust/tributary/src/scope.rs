@@ -7,6 +7,7 @@
 use std::marker::PhantomData;
 use std::ops::{Range, RangeBounds};
 
+use crate::applied::Applied;
 use crate::batch::Batch;
 use crate::buffer::{DeviceBuffer, DeviceSlice, UniqueBuffer};
 use crate::communicator::Communicator;
@@ -21,7 +22,10 @@ impl Communicator {
     /// Queue collectives on `stream` with borrowed buffers, and wait for them.
     ///
     /// `queue` is given a [`Scope`] that has the collectives. When it returns, the stream is waited
-    /// for, and then the results are good, or the error says why not. If `queue` fails or panics, a
+    /// for, and then the results are good, or the error says why not. `Ok` means that everything was
+    /// applied: a sparse call that delivered nothing, and a weighted average that wrote nothing, is
+    /// an error of kind [`ErrorKind::NonFinite`](crate::ErrorKind::NonFinite), after which the
+    /// communicator is as usable as before. If `queue` fails or panics, a
     /// wait that takes longer than [`Options::close_timeout`](crate::Options::close_timeout) ends
     /// with an abort, for the other ranks may never come to what was queued.
     ///
@@ -59,9 +63,12 @@ impl Communicator {
         self.not_batching("scope")?;
         let streams = [stream];
         let settle = Settle::new(&streams, self.abort_handle(), self.patience());
-        let value = queue(&mut Scope::new(self, stream))?;
+        let mut scope = Scope::new(self, stream);
+        let value = queue(&mut scope)?;
+        let applied = scope.applied;
         settle.finish()?;
         self.status()?;
+        applied.check(self.shared())?;
         Ok(value)
     }
 }
@@ -74,6 +81,8 @@ impl Communicator {
 pub struct Scope<'scope, 'env: 'scope> {
     comm: &'scope mut Communicator,
     stream: &'scope Stream,
+    /// What to ask when the stream has passed.
+    pub(crate) applied: Applied,
     /// What the calls of a batch read and write, if one has begun.
     batch: Option<Vec<Use>>,
     /// Invariant: no lifetime may be taken for another.
@@ -150,7 +159,8 @@ impl<'scope> Target<'scope> for Held<'scope> {}
 
 impl<'scope, 'env> Scope<'scope, 'env> {
     pub(crate) fn new(comm: &'scope mut Communicator, stream: &'scope Stream) -> Self {
-        Scope { comm, stream, batch: None, brand: PhantomData }
+        let applied = Applied::default();
+        Scope { comm, stream, applied, batch: None, brand: PhantomData }
     }
 
     /// This rank's number.
@@ -434,12 +444,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 Weight::Device(&place as &dyn DeviceBuffer)
             }
         };
+        self.applied.average(self.comm)?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.weighted_average(&list(&views), weight, given(&total), self.stream) }
     }
 
-    /// [`SparseAllReduce::allreduce`] with a gradient of its own. Whether it delivered is asked of
-    /// `sparse` when the scope is over.
+    /// [`SparseAllReduce::allreduce`] with a gradient of its own. If it delivers nothing, because
+    /// gradients are not finite, the scope says so (of several calls of one state, of the last).
     pub fn sparse_allreduce(
         &mut self,
         sparse: &mut SparseAllReduce,
@@ -448,6 +459,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ) -> Result<()> {
         let (gradient, result) = (gradient.view(), result.view());
         sparse.apart(self.comm)?;
+        self.applied.sparse(sparse.state());
         // SAFETY: as in `allreduce`; apart from the accumulator, a gradient is only read.
         unsafe { sparse.allreduce(&gradient, &result, self.stream) }
     }
@@ -462,6 +474,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ) -> Result<()> {
         let (accumulator, result) = (accumulator.view(), result.view());
         sparse.of(self.comm)?;
+        self.applied.sparse(sparse.state());
         // SAFETY: as in `allreduce`; both were lent as `&mut`.
         unsafe { sparse.allreduce(&accumulator, &result, self.stream) }
     }
@@ -478,6 +491,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (gradient, index) = (gradient.view(), index.view());
         let (value, count) = (value.view(), count.view());
         sparse.apart(self.comm)?;
+        self.applied.sparse(sparse.state());
         // SAFETY: as in `sparse_allreduce`.
         unsafe { sparse.allreduce_entries(&gradient, &index, &value, &count, self.stream) }
     }
@@ -495,6 +509,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (accumulator, index) = (accumulator.view(), index.view());
         let (value, count) = (value.view(), count.view());
         sparse.of(self.comm)?;
+        self.applied.sparse(sparse.state());
         // SAFETY: as in `sparse_allreduce_in_place`.
         unsafe { sparse.allreduce_entries(&accumulator, &index, &value, &count, self.stream) }
     }

@@ -25,8 +25,9 @@ use crate::stream::Stream;
 /// is the result plus the sum of the residuals. Every rank gets the same bits.
 ///
 /// If any rank's gradient holds an infinity or a NaN, no rank's call delivers: the result is 0,
-/// residuals stay as they were, and [`status`](SparseAllReduce::status) is
-/// [`ErrorKind::NonFinite`](crate::ErrorKind::NonFinite) until the next call has run.
+/// residuals stay as they were, and the scope, the [`Work`](crate::Work) or, until the next call has
+/// run, [`status`](SparseAllReduce::status) gives an error of kind
+/// [`ErrorKind::NonFinite`](crate::ErrorKind::NonFinite). The next step may well succeed.
 ///
 /// ```
 /// use tributary::{DType, DeviceVec, SparseAllReduce, SparseOptions, Stream};
@@ -39,7 +40,6 @@ use crate::stream::Stream;
 /// let gradient = DeviceVec::from_slice(comm.device(), &[1.0_f32, -8.0, 2.0, 0.0])?;
 /// let mut sum = DeviceVec::<f32>::zeros(comm.device(), 4)?;
 /// comm.scope(&stream, |s| s.sparse_allreduce(&mut sparse, &gradient, &mut sum))?;
-/// sparse.status()?;
 /// assert_eq!(sum.download(&stream)?, [0.0, -16.0, 0.0, 0.0]); // two ranks
 ///
 /// // What was not chosen is added to the next gradient: 2 + 2 is the largest now.
@@ -277,6 +277,10 @@ impl SparseAllReduce {
         self.check("sparse_reset", stream)?;
         // SAFETY: as in `call`.
         self.call(|state| unsafe { sys::trib_sparse_reset(state, stream.as_raw()) })
+    }
+
+    pub(crate) fn state(&self) -> NonNull<sys::trib_sparse> {
+        self.state
     }
 
     /// A scope waits for its own communicator alone: is that the state's?

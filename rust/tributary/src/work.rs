@@ -9,6 +9,7 @@ use std::time::Duration;
 use tributary_sys as sys;
 
 use crate::abort::AbortHandle;
+use crate::applied::Applied;
 use crate::communicator::{Communicator, Shared};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
@@ -76,12 +77,14 @@ impl Communicator {
         // Dropped before `buffers`, also while unwinding: nothing is freed that is still in use.
         let streams = [stream];
         let settle = Settle::new(&streams, abort.clone(), patience);
-        let queued = queue(&mut Scope::new(self, stream), buffers.lend())
-            .and_then(|()| event.record(stream));
+        let mut scope = Scope::new(self, stream);
+        let queued = queue(&mut scope, buffers.lend()).and_then(|()| event.record(stream));
+        let applied = scope.applied;
         match queued {
             Ok(()) => {
                 settle.leave();
-                Ok(Work { buffers: ManuallyDrop::new(buffers), event, shared, abort, patience })
+                let buffers = ManuallyDrop::new(buffers);
+                Ok(Work { buffers, event, applied, shared, abort, patience })
             }
             Err(error) => {
                 drop(settle);
@@ -100,6 +103,7 @@ impl Communicator {
 pub struct Work<B: 'static> {
     buffers: ManuallyDrop<Parked<B>>,
     event: Event,
+    applied: Applied,
     shared: Arc<Shared>,
     abort: AbortHandle,
     patience: Duration,
@@ -108,17 +112,20 @@ pub struct Work<B: 'static> {
 impl<B: 'static> Work<B> {
     /// Wait until the collectives have run, and take the buffers back.
     ///
-    /// They come back with an error as well; then what they hold is undefined, except for lists,
+    /// `Ok` means that everything was applied, as in [`scope`](Communicator::scope). The buffers come
+    /// back with an error as well; then what they hold is undefined, except for lists,
     /// which were written wholly or not at all. Only if the wait itself is refused, and again for as
     /// long as [`Options::close_timeout`](crate::Options::close_timeout) says, nobody knows whether
     /// the device still uses them: then they are leaked, and the error says so.
     pub fn wait(self) -> Result<B, Failed<B>> {
         let mut work = ManuallyDrop::new(self);
         let waited = settle::wait(&work.event, Deadline::after(work.patience));
-        let known = waited.map(|waited| waited.and_then(|()| work.status()));
+        let good = || work.status().and_then(|()| work.applied.check(&work.shared));
+        let known = waited.map(|waited| waited.and_then(|()| good()));
         // SAFETY: `work` is not used again, nor dropped: each field is taken once.
         let buffers = unsafe {
             std::ptr::drop_in_place(&mut work.event);
+            std::ptr::drop_in_place(&mut work.applied);
             std::ptr::drop_in_place(&mut work.shared);
             std::ptr::drop_in_place(&mut work.abort);
             ManuallyDrop::take(&mut work.buffers)
@@ -207,8 +214,9 @@ impl<B> fmt::Display for Failed<B> {
 }
 
 impl<B> std::error::Error for Failed<B> {
+    /// It shows `error`, so what caused that comes next, not `error` once more.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
+        self.error.source()
     }
 }
 

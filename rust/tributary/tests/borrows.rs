@@ -256,6 +256,9 @@ fn a_work_that_cannot_be_queued_gives_its_buffers_back() {
             .unwrap_err();
         assert_eq!(failed.error.kind(), ErrorKind::InvalidBuffer);
         assert_eq!(get(&failed.buffers.as_ref().unwrap().0), [1.0; 10]);
+        // Who prints an error and what caused it prints it once.
+        assert!(std::error::Error::source(&failed).is_none());
+        assert_eq!(failed.to_string(), failed.error.to_string());
         let error: Error = failed.into();
         assert!(error.detail().contains("f32") && error.detail().contains("f64"), "{error}");
     });

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use common::{alone, backend, device, error_of, get, have, options, ranks, vec_on};
 use tributary::{
-    AbortHandle, Backend, Communicator, Counters, Device, DeviceBuffer, DeviceSlice, DeviceVec,
-    Error, ErrorKind, Event, Group, ReduceOp, Stream, UniqueId, Work,
+    AbortHandle, Backend, Communicator, Counters, DType, Device, DeviceBuffer, DeviceSlice,
+    DeviceVec, Error, ErrorKind, Event, Group, ReduceOp, Stream, UniqueId, Work,
 };
 
 #[test]
@@ -221,6 +221,15 @@ fn versions_and_devices() {
     assert_eq!(host.devices().unwrap(), 64);
     assert!(Backend::all().contains(&host));
     assert_eq!(Backend::find("avian carriers"), None);
+    // A backend stands for its name.
+    assert_eq!(Device::get(host, 3).unwrap(), Device::get("host", 3).unwrap());
+    let mut comm = Communicator::new(&UniqueId::of(host).unwrap(), 0, 1, 0).unwrap();
+    assert_eq!(comm.backend(), host.name());
+    let options = options().backend(host);
+    assert_eq!(Group::with_options(1, &options).unwrap().backend(), "host");
+    assert_eq!(Backend::find(host), Some(host));
+    comm.status().unwrap();
+    let (_, _): (&'static [DType], &'static [ReduceOp]) = (DType::ALL, ReduceOp::ALL);
     if let Some(nccl) = Backend::find("nccl") {
         assert!(nccl.version().unwrap().major >= 2);
     }

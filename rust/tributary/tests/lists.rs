@@ -3,7 +3,7 @@
 mod common;
 
 use common::{get, ranks, vec_on};
-use tributary::{DeviceVec, ReduceOp, UniqueBuffer, Weight};
+use tributary::{DeviceVec, ErrorKind, ReduceOp, UniqueBuffer, Weight};
 
 #[test]
 fn a_list_of_one_type() {
@@ -106,5 +106,26 @@ fn a_total_of_zero_leaves_every_tensor() {
         assert_eq!(get(&list[0]), before);
         assert_eq!(get(&total), [0.0]);
         assert_eq!(comm.counters().unwrap().lists_committed, 0);
+    });
+}
+
+/// On every rank alike, and the communicator stays.
+#[test]
+fn a_weight_that_is_not_valid_is_told() {
+    ranks(2, |comm, stream| {
+        let rank = comm.rank();
+        let before = [rank as f32 + 0.25; 5];
+        let mut list = vec![vec_on(comm, &before)];
+        let weight = [1.0, -1.0][rank];
+        let error =
+            comm.scope(stream, |s| s.weighted_average(&mut list, weight.into(), None)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NonFinite, "{error}");
+        assert!(error.detail().contains("weight"), "{error}");
+        assert_eq!(get(&list[0]), before);
+        assert_eq!(comm.counters().unwrap().lists_refused, 1);
+
+        let work = comm.start(list, stream, |s, list| s.weighted_average(list, 1.0.into(), None));
+        let list = work.unwrap().wait().unwrap();
+        assert_eq!(get(&list[0]), [0.75; 5]);
     });
 }

@@ -244,7 +244,9 @@ fn numbers_that_are_not_finite_change_nothing() {
             values[50] = f32::INFINITY;
         }
         let bad = vec_on(comm, &values);
-        comm.scope(stream, |s| s.sparse_allreduce(&mut sparse, &bad, &mut result)).unwrap();
+        let error =
+            comm.scope(stream, |s| s.sparse_allreduce(&mut sparse, &bad, &mut result)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NonFinite, "{error}");
         assert_eq!(sparse.status().unwrap_err().kind(), ErrorKind::NonFinite);
         assert_eq!(get(&result), [0.0; 100]);
         let statistics = sparse.statistics().unwrap();
@@ -415,5 +417,38 @@ fn a_state_may_go_before_its_call_has_run() {
         drop(child);
         comm.abort_handle().abort("the other rank does not come");
         stream.wait().unwrap();
+    });
+}
+
+/// Of a work, too, `Ok` means that it delivered; the buffers come back in any case.
+#[test]
+fn a_work_says_whether_it_delivered() {
+    ranks(2, |comm, stream| {
+        let options = SparseOptions::new().algorithm("topka").k(3);
+        let mut sparse = SparseAllReduce::new(comm, 100, DType::F32, &options).unwrap();
+        let mut gradient = gradient(comm.rank(), 1, 100);
+        for value in [1.0, f32::NAN, 2.0] {
+            gradient[comm.rank()] = value;
+            let buffers = (vec_on(comm, &gradient), vec_on(comm, &[1.0_f32; 100]));
+            let work = comm.start(buffers, stream, |s, (gradient, result)| {
+                s.sparse_allreduce(&mut sparse, &*gradient, result)
+            });
+            let result = work.unwrap().wait();
+            if value.is_finite() {
+                result.unwrap();
+                continue;
+            }
+            let failed = result.unwrap_err();
+            assert_eq!(failed.error.kind(), ErrorKind::NonFinite, "{failed}");
+            assert_eq!(get(&failed.buffers.unwrap().1), [0.0; 100]);
+        }
+        // Its state may be gone when it is waited for.
+        let buffers = (vec_on(comm, &gradient), vec_on(comm, &[1.0_f32; 100]));
+        let work = comm.start(buffers, stream, |s, (gradient, result)| {
+            s.sparse_allreduce(&mut sparse, &*gradient, result)
+        });
+        stream.wait().unwrap();
+        drop(sparse);
+        work.unwrap().wait().unwrap();
     });
 }
