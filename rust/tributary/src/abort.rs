@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tributary_sys as sys;
 
-use crate::error::check;
+use crate::error::{check, Result};
 
 /// Aborts a communicator: from any thread, at any time, any number of times, also after the
 /// communicator is gone.
@@ -60,6 +60,15 @@ impl AbortHandle {
         let status = unsafe { sys::trib_abort_raise(self.0 .0.as_ptr(), reason.as_ptr()) };
         // It fails for a NULL handle only.
         debug_assert_eq!(check(status), Ok(()));
+    }
+
+    /// Is the communicator usable, and if not, why? For a watchdog: from any thread at any time, also
+    /// after the communicator is gone, when it says what was the last of it. Errors that NCCL has
+    /// found meanwhile, on any rank of this process, are asked for, and end the communicator. Never
+    /// waits.
+    pub fn status(&self) -> Result<()> {
+        // SAFETY: the reference is alive; "Any thread at any time". "Never waits".
+        check(unsafe { sys::trib_abort_status(self.0 .0.as_ptr()) })
     }
 
     /// Has the communicator been aborted, or has it failed?

@@ -1,10 +1,12 @@
 //! How ranks talk, and where their memory lives.
 
 use std::fmt;
+use std::time::Duration;
 
 use tributary_sys as sys;
 
 use crate::error::{c_string, check, text, Result};
+use crate::options::milliseconds;
 
 /// A backend of the library that is loaded: `nccl`, whose ranks are GPUs, or `host`, whose ranks are
 /// threads of this process.
@@ -91,6 +93,23 @@ impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
     }
+}
+
+/// Wait until all background work of the library has ended: everything that communicators which were
+/// aborted, closed or dropped have held is given back. An error that
+/// [is a timeout](crate::Error::is_timeout) counts what is left. For who is about to reset a device or
+/// to leave the process, which would take CUDA away under that work.
+///
+/// ```
+/// use std::time::Duration;
+/// use tributary::{Group, Options};
+/// drop(Group::with_options(2, &Options::new().backend("host"))?);
+/// tributary::quiesce(Duration::from_secs(30))?;
+/// # Ok::<(), tributary::Error>(())
+/// ```
+pub fn quiesce(timeout: Duration) -> Result<()> {
+    // SAFETY: takes no object. "Any thread."
+    check(unsafe { sys::trib_quiesce(milliseconds(timeout)) })
 }
 
 /// The version of the Tributary library that is loaded.

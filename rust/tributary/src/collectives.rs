@@ -5,6 +5,7 @@
 use tributary_sys as sys;
 
 use crate::buffer::DeviceBuffer;
+use crate::call_options::CallOptions;
 use crate::check::Check;
 use crate::communicator::Communicator;
 use crate::error::{number, Result};
@@ -63,6 +64,29 @@ impl Communicator {
     ) -> Result<()> {
         // SAFETY: the caller's promise. "In place: recv == send."
         unsafe { self.allreduce(buffer, buffer, op, stream) }
+    }
+
+    /// [`allreduce`](Communicator::allreduce) with what `options` ask for.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce), a factor on the device included.
+    pub unsafe fn allreduce_with(
+        &mut self,
+        send: &dyn DeviceBuffer,
+        recv: &dyn DeviceBuffer,
+        op: ReduceOp,
+        options: CallOptions<'_>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let check = Check::new("allreduce_with", self, stream)?;
+        let (send, recv) = check.pair(send, recv, 1, 1)?;
+        let options = options.raw(&check)?;
+        // SAFETY: as in `allreduce`; the options are "read during the call".
+        self.call(|comm| unsafe {
+            let (from, to, count, dtype) = (send.ptr(), recv.ptr(), recv.len(), recv.dtype().raw());
+            let (op, stream) = (op.raw(), stream.as_raw());
+            sys::trib_allreduce_with(comm, from, to, count, dtype, op, &options, stream)
+        })
     }
 
     /// `recv` on every rank = `send` of rank `root`, which only that rank needs to give.

@@ -67,6 +67,7 @@ mod applied;
 mod backend;
 mod batch;
 mod buffer;
+mod call_options;
 mod check;
 mod collectives;
 mod communicator;
@@ -93,8 +94,9 @@ mod stream;
 mod work;
 
 pub use abort::AbortHandle;
-pub use backend::{version, Backend, Version};
+pub use backend::{quiesce, version, Backend, Version};
 pub use buffer::{DeviceBuffer, DeviceSlice, DeviceVec, UniqueBuffer};
+pub use call_options::CallOptions;
 pub use communicator::Communicator;
 pub use counters::Counters;
 pub use device::Device;

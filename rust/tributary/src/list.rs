@@ -5,6 +5,7 @@ use std::ptr;
 use tributary_sys as sys;
 
 use crate::buffer::{DeviceBuffer, DeviceSlice};
+use crate::call_options::CallOptions;
 use crate::check::Check;
 use crate::communicator::Communicator;
 use crate::dtype::DType;
@@ -69,6 +70,27 @@ impl Communicator {
         // promise; the list itself is "read during the call".
         self.call(|comm| unsafe {
             sys::trib_allreduce_list(comm, list.as_ptr(), list.len(), op.raw(), stream.as_raw())
+        })
+    }
+
+    /// [`allreduce_list`](Communicator::allreduce_list) with what `options` ask for.
+    ///
+    /// # Safety
+    /// As for [`allreduce_list`](Communicator::allreduce_list), a factor on the device included.
+    pub unsafe fn allreduce_list_with(
+        &mut self,
+        tensors: &[&dyn DeviceBuffer],
+        op: ReduceOp,
+        options: CallOptions<'_>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let check = Check::new("allreduce_list_with", self, stream)?;
+        let list = check.list(tensors)?;
+        let options = options.raw(&check)?;
+        // SAFETY: as in `allreduce_list`; the options are "read during the call".
+        self.call(|comm| unsafe {
+            let (list, n, op) = (list.as_ptr(), list.len(), op.raw());
+            sys::trib_allreduce_list_with(comm, list, n, op, &options, stream.as_raw())
         })
     }
 
@@ -137,7 +159,7 @@ impl Check {
         Ok(list)
     }
 
-    fn one_f32(&self, name: &str, buffer: &dyn DeviceBuffer) -> Result<*mut f32> {
+    pub(crate) fn one_f32(&self, name: &str, buffer: &dyn DeviceBuffer) -> Result<*mut f32> {
         let view: DeviceSlice = self.buffer(name, buffer)?;
         if view.len() != 1 || view.dtype() != DType::F32 {
             return Err(Error::buffer(format!(

@@ -59,7 +59,7 @@ impl Options {
     /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch), and no memory is touched that is not
     /// theirs. Host does that at no cost. NCCL compares nothing, so on nccl the ranks compare before
     /// each collective, as with [`match_calls`](Options::match_calls): a small allgather and a wait
-    /// of the calling thread, a few tens of microseconds a call; and the safe
+    /// of the calling thread, a few tens of microseconds a call, and no capture into a CUDA graph; and the safe
     /// [`send`](crate::Scope::send), [`recv`](crate::Scope::recv) and
     /// [`alltoallv`](crate::Scope::alltoallv), which cannot be compared beforehand, are refused there.
     ///

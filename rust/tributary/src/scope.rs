@@ -10,6 +10,7 @@ use std::ops::{Range, RangeBounds};
 use crate::applied::Applied;
 use crate::batch::Batch;
 use crate::buffer::{DeviceBuffer, DeviceSlice, UniqueBuffer};
+use crate::call_options::CallOptions;
 use crate::communicator::Communicator;
 use crate::error::{Error, Result};
 use crate::list::Weight;
@@ -191,6 +192,23 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // the stream; `recv` was lent as `&mut`; calls are compared, or promised to match: sentences
         // 1, 2 and 4 of the page `soundness`. So it is in every method below.
         unsafe { self.comm.allreduce(&send, &recv, op, self.stream) }
+    }
+
+    /// [`Communicator::allreduce_with`].
+    pub fn allreduce_with(
+        &mut self,
+        send: impl Source<'scope>,
+        recv: impl Target<'scope>,
+        op: ReduceOp,
+        options: CallOptions<'scope, dyn UniqueBuffer + 'scope>,
+    ) -> Result<()> {
+        let (send, recv) = (send.view(), recv.view());
+        let factor = options.device_factor.map(Lent::view);
+        self.uses(Some(send), Some(recv))?;
+        self.uses(factor, None)?;
+        let options = with(&options, &factor);
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.allreduce_with(&send, &recv, op, options, self.stream) }
     }
 
     /// [`Communicator::allreduce_in_place`].
@@ -413,6 +431,23 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.comm.allreduce_list(&list(&views), op, self.stream) }
     }
 
+    /// [`Communicator::allreduce_list_with`].
+    pub fn allreduce_list_with<I>(
+        &mut self,
+        tensors: I,
+        op: ReduceOp,
+        options: CallOptions<'scope, dyn UniqueBuffer + 'scope>,
+    ) -> Result<()>
+    where
+        I: IntoIterator,
+        I::Item: Target<'scope>,
+    {
+        let (views, factor) = (views(tensors), options.device_factor.map(Lent::view));
+        let options = with(&options, &factor);
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.allreduce_list_with(&list(&views), op, options, self.stream) }
+    }
+
     /// [`Communicator::broadcast_list`].
     pub fn broadcast_list<I>(&mut self, tensors: I, root: usize) -> Result<()>
     where
@@ -514,6 +549,18 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { sparse.allreduce_entries(&accumulator, &index, &value, &count, self.stream) }
     }
 
+    /// [`SparseAllReduce::residual`].
+    pub fn sparse_residual(
+        &mut self,
+        sparse: &mut SparseAllReduce,
+        out: impl Target<'scope>,
+    ) -> Result<()> {
+        let out = out.view();
+        sparse.of(self.comm)?;
+        // SAFETY: as in `allreduce`.
+        unsafe { sparse.residual(&out, self.stream) }
+    }
+
     /// [`Communicator::batch`]. A call whose buffers overlap those of an earlier one of the batch is
     /// refused, if one of them writes.
     pub fn batch<T>(&mut self, calls: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
@@ -567,6 +614,14 @@ where
 
 pub(crate) fn list(views: &[DeviceSlice]) -> Vec<&dyn DeviceBuffer> {
     views.iter().map(|view| view as &dyn DeviceBuffer).collect()
+}
+
+fn with<'a>(
+    options: &CallOptions<'_, dyn UniqueBuffer + '_>,
+    factor: &'a Option<DeviceSlice>,
+) -> CallOptions<'a> {
+    let (factor, number, has_factor) = (given(factor), options.factor, options.has_factor);
+    CallOptions { factor: number, has_factor, device_factor: factor }
 }
 
 fn given(view: &Option<DeviceSlice>) -> Option<&dyn DeviceBuffer> {

@@ -62,6 +62,8 @@ pub struct SparseAllReduce {
     device: Device,
     len: usize,
     dtype: DType,
+    /// Of results.
+    result: DType,
     entries: bool,
     in_place: bool,
     one_thread: PhantomData<Cell<()>>,
@@ -102,6 +104,7 @@ impl SparseAllReduce {
             device: comm.device(),
             len,
             dtype,
+            result: if options.has(sys::TRIB_SPARSE_F32_RESULT) { DType::F32 } else { dtype },
             entries: options.has(sys::TRIB_SPARSE_ENTRIES),
             in_place: options.has(sys::TRIB_SPARSE_IN_PLACE),
             one_thread: PhantomData,
@@ -130,6 +133,12 @@ impl SparseAllReduce {
     /// Type of the elements.
     pub fn dtype(&self) -> DType {
         self.dtype
+    }
+
+    /// The number of elements that each rank chooses in a call from now on.
+    pub fn k(&self) -> Result<u64> {
+        // SAFETY: alive under the lock.
+        self.look(|state| unsafe { sys::trib_sparse_k(state) })
     }
 
     /// Choose that fraction of the elements from the next call on. A call of all ranks, which waits
@@ -167,8 +176,8 @@ impl SparseAllReduce {
         stream: &Stream,
     ) -> Result<()> {
         let check = self.check("sparse_allreduce", stream)?;
-        let gradient = self.whole(&check, "gradient", gradient)?;
-        let result = self.whole(&check, "result", result)?;
+        let gradient = self.whole(&check, "gradient", gradient, self.dtype)?;
+        let result = self.whole(&check, "result", result, self.result)?;
         let stream = stream.as_raw();
         // SAFETY: "must live, untouched, until the stream has passed that point": the caller's
         // promise. They hold `count` elements of the state's type.
@@ -192,10 +201,10 @@ impl SparseAllReduce {
         stream: &Stream,
     ) -> Result<()> {
         let check = self.check("sparse_allreduce_entries", stream)?;
-        let gradient = self.whole(&check, "gradient", gradient)?;
+        let gradient = self.whole(&check, "gradient", gradient, self.dtype)?;
         let room = usize::try_from(self.capacity()?).unwrap_or(usize::MAX);
         let index = fits(&check, "index", index, DType::U32, room)?;
-        let value = fits(&check, "value", value, self.dtype, room)?;
+        let value = fits(&check, "value", value, self.result, room)?;
         let count = fits(&check, "count", count, DType::U32, 1)?;
         let stream = stream.as_raw();
         // SAFETY: as in `allreduce`; the arrays have room for what can come.
@@ -243,6 +252,21 @@ impl SparseAllReduce {
             }
         });
         live.unwrap_or_else(|| Err(gone()))
+    }
+
+    /// Queue a copy of this rank's residual, as the calls queued before leave it, to `out`: as many
+    /// elements of f64 where the state is f64, of f32 otherwise. Not of a state that is
+    /// [`in_place`](SparseOptions::in_place), whose residual is in the caller's accumulator.
+    ///
+    /// # Safety
+    /// `out` stays alive and untouched until `stream` has passed this call, and may be written to.
+    pub unsafe fn residual(&mut self, out: &dyn DeviceBuffer, stream: &Stream) -> Result<()> {
+        let check = self.check("sparse_residual", stream)?;
+        let dtype = if self.dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        let out = self.whole(&check, "out", out, dtype)?;
+        let stream = stream.as_raw();
+        // SAFETY: as in `allreduce`; `out` holds `count` elements of the residual's type.
+        self.call(|state| unsafe { sys::trib_sparse_residual(state, out.ptr(), stream) })
     }
 
     /// What a later [`import`](SparseAllReduce::import) needs: residual, thresholds and schedule.
@@ -334,16 +358,22 @@ impl SparseAllReduce {
         Ok(check)
     }
 
-    /// A buffer as long as the tensor and of its type.
-    fn whole(&self, check: &Check, name: &str, buffer: &dyn DeviceBuffer) -> Result<DeviceSlice> {
+    /// A buffer as long as the tensor and of `dtype`.
+    fn whole(
+        &self,
+        check: &Check,
+        name: &str,
+        buffer: &dyn DeviceBuffer,
+        dtype: DType,
+    ) -> Result<DeviceSlice> {
         let view = check.buffer(name, buffer)?;
-        if view.len() != self.len || view.dtype() != self.dtype {
+        if view.len() != self.len || view.dtype() != dtype {
             return Err(Error::buffer(format!(
-                "{check}: `{name}` is {} elements of {}; this state is for {} of {}",
+                "{check}: `{name}` is {} elements of {}; this state takes {} of {}",
                 view.len(),
                 view.dtype(),
                 self.len,
-                self.dtype
+                dtype
             )));
         }
         Ok(view)

@@ -71,6 +71,13 @@ impl SparseOptions {
         self.flag(sys::TRIB_SPARSE_IN_PLACE, on)
     }
 
+    /// Results and values are f32 for gradients of f16 and bf16: sums as they were made, so that
+    /// nothing is lost by rounding them, and none is too large. Not for f64. Default: the gradient's
+    /// type.
+    pub fn f32_result(self, on: bool) -> SparseOptions {
+        self.flag(sys::TRIB_SPARSE_F32_RESULT, on)
+    }
+
     /// What is kept of the residual from call to call: above 0, at most 1. Default: 1.
     pub fn decay(mut self, decay: f64) -> SparseOptions {
         self.decay = Some(decay);

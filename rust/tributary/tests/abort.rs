@@ -24,7 +24,7 @@ fn a_missing_rank_is_given_up_from_another_thread() {
     let _alone = alone();
     let Some([mut here, mut missing]) = pair() else { return };
     let handle = here.abort_handle();
-    assert!(!handle.is_aborted());
+    assert!(!handle.is_aborted() && handle.status().is_ok());
     let waiting = thread::spawn(move || {
         let stream = Stream::new(here.device()).unwrap();
         let mut buffer = vec_on(&here, &[1.0_f32; 1000]);
@@ -49,6 +49,9 @@ fn a_missing_rank_is_given_up_from_another_thread() {
     }
     drop((here, missing));
     handle.abort("after the communicators are gone");
+    let error = thread::spawn(move || error_of(handle.status())).join().unwrap();
+    assert!(error.is_aborted() && error.detail().contains("rank 1 never came"), "{error}");
+    tributary::quiesce(Duration::from_secs(60)).unwrap();
 }
 
 #[test]

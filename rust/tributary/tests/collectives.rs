@@ -4,7 +4,8 @@ mod common;
 
 use common::{get, ranks, vec_on};
 use tributary::{
-    DType, DeviceBuffer, DeviceSlice, DeviceVec, Element, ReduceOp, Result, UniqueBuffer,
+    CallOptions, DType, DeviceBuffer, DeviceSlice, DeviceVec, Element, ErrorKind, ReduceOp, Result,
+    UniqueBuffer,
 };
 
 const SIZES: [usize; 4] = [1, 2, 3, 4];
@@ -391,5 +392,39 @@ fn the_unsafe_forms() {
         let twice: Vec<i64> = (0..N).map(|i| 2 * sum(2, i)).collect();
         assert_eq!(get(&b), twice);
         assert_eq!(get(&a), (0..N).map(|i| sum(2, i)).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn factors() {
+    ranks(2, |comm, stream| {
+        let rank = comm.rank();
+        let send = vec_on(comm, &[4.0_f32; 7]);
+        let mut recv = vec_on(comm, &[0.0_f32; 7]);
+        let mut list = vec![vec_on(comm, &[8.0_f32; 3]), vec_on(comm, &[rank as f32; 300])];
+        let factor = vec_on(comm, &[[0.5_f32, 2.0][rank]]);
+        comm.scope(stream, |s| {
+            let host = CallOptions::new().factor([0.25, -1.0][rank]);
+            s.allreduce_with(&send, &mut recv, ReduceOp::Sum, host)?;
+            s.allreduce_list_with(
+                &mut list,
+                ReduceOp::Sum,
+                CallOptions::new().device_factor(&factor),
+            )
+        })
+        .unwrap();
+        assert_eq!(get(&recv), [-3.0; 7]);
+        assert_eq!(get(&list[0]), [20.0; 3]);
+        assert_eq!(get(&list[1]), [2.0; 300]);
+        let long = vec_on(comm, &[1.0_f32; 2]);
+        let mut again = vec_on(comm, &[0.0_f32; 7]);
+        let error = comm
+            .scope(stream, |s| {
+                let factor = &long;
+                let sum = ReduceOp::Sum;
+                s.allreduce_with(&send, &mut again, sum, CallOptions::new().device_factor(factor))
+            })
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidBuffer, "{error}");
     });
 }

@@ -165,8 +165,9 @@ fn decay_and_wire_arrive() {
     assert_eq!(twice(&plain.clone().decay(0.5), &[3.0_f32, 5.0]), [[0.0, 5.0], [0.0, 5.0]]);
     // It needs 8 bits behind the point, of which a bf16 has 7: what is rounded away comes later.
     let fine = 1.0_f32 + 1.0 / 256.0;
-    assert_eq!(twice(&plain, &[fine]), [[fine], [fine]]);
-    assert_eq!(twice(&plain.wire(DType::BF16), &[fine]), [[1.0], [1.0 + 1.0 / 128.0]]);
+    assert_eq!(twice(&plain, &[fine, 0.0]), [[fine, 0.0], [fine, 0.0]]);
+    let rounded = [[1.0, 0.0], [1.0 + 1.0 / 128.0, 0.0]];
+    assert_eq!(twice(&plain.wire(DType::BF16), &[fine, 0.0]), rounded);
 }
 
 #[test]
@@ -450,5 +451,50 @@ fn a_work_says_whether_it_delivered() {
         stream.wait().unwrap();
         drop(sparse);
         work.unwrap().wait().unwrap();
+    });
+}
+
+#[test]
+fn residual_and_k_can_be_read() {
+    ranks(2, |comm, stream| {
+        let options = SparseOptions::new().algorithm("topka").k(2);
+        let mut sparse = SparseAllReduce::new(comm, 4, DType::F32, &options).unwrap();
+        let gradient = vec_on(comm, &[1.0_f32, -8.0, 2.0, 0.5]);
+        let mut result = vec_on(comm, &[0.0_f32; 4]);
+        let mut residual = vec_on(comm, &[9.0_f32; 4]);
+        comm.scope(stream, |s| {
+            s.sparse_allreduce(&mut sparse, &gradient, &mut result)?;
+            s.sparse_residual(&mut sparse, &mut residual)
+        })
+        .unwrap();
+        assert_eq!(get(&residual), [1.0, 0.0, 0.0, 0.5]);
+        assert_eq!(sparse.k().unwrap(), 2);
+        sparse.set_k(3).unwrap();
+        assert_eq!(sparse.k().unwrap(), 3);
+
+        let mut short = vec_on(comm, &[0.0_f32; 3]);
+        let error = comm.scope(stream, |s| s.sparse_residual(&mut sparse, &mut short)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidBuffer, "{error}");
+    });
+}
+
+/// Sums of 16-bit gradients that 16 bits do not hold.
+#[cfg(feature = "half")]
+#[test]
+fn results_in_f32() {
+    use half::f16;
+    ranks(2, |comm, stream| {
+        let options = SparseOptions::new().algorithm("topka").k(1).f32_result(true);
+        let mut sparse = SparseAllReduce::new(comm, 3, DType::F16, &options).unwrap();
+        let gradient = vec_on(comm, &[1.0, 60_000.0, 2.0].map(f16::from_f32));
+        let mut narrow = vec_on(comm, &[f16::ZERO; 3]);
+        let mut wide = vec_on(comm, &[1.0_f32; 3]);
+        let error = comm
+            .scope(stream, |s| s.sparse_allreduce(&mut sparse, &gradient, &mut narrow))
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidBuffer, "f16 has not the room: {error}");
+        comm.scope(stream, |s| s.sparse_allreduce(&mut sparse, &gradient, &mut wide)).unwrap();
+        let sum = 2.0 * f16::from_f32(60_000.0).to_f32();
+        assert_eq!(get(&wide), [0.0, sum, 0.0]);
     });
 }

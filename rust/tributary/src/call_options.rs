@@ -1,0 +1,89 @@
+//! What a single call may want.
+
+use std::fmt;
+
+use tributary_sys as sys;
+
+use crate::buffer::DeviceBuffer;
+use crate::check::Check;
+use crate::error::Result;
+
+/// What a single call may want, each rank for itself: so far a factor. For
+/// [`Communicator::allreduce_with`](crate::Communicator::allreduce_with), its list form and theirs in
+/// a scope.
+///
+/// With factors the result is the sum over the ranks of `factor * send`: all ranks have one or none
+/// has. For [`ReduceOp::Sum`](crate::ReduceOp::Sum) and f16, bf16, f32 and f64.
+///
+/// ```
+/// use tributary::{CallOptions, Error, Group, Options, ReduceOp, Stream};
+/// let group = Group::with_options(2, &Options::new().backend("host"))?;
+/// group.run(|comm| {
+///     let stream = Stream::new(comm.device())?;
+///     let options = CallOptions::new().factor(if comm.rank() == 0 { 0.25 } else { 0.75 });
+///     let (mine, mut sum) = (vec![4.0_f32; 10], vec![0.0_f32; 10]);
+///     comm.scope(&stream, |s| s.allreduce_with(&mine, &mut sum, ReduceOp::Sum, options))?;
+///     assert_eq!(sum, [4.0; 10]);
+///     Ok::<(), Error>(())
+/// })?;
+/// # Ok::<(), Error>(())
+/// ```
+pub struct CallOptions<'a, B: ?Sized = dyn DeviceBuffer + 'a> {
+    pub(crate) factor: f64,
+    pub(crate) has_factor: bool,
+    pub(crate) device_factor: Option<&'a B>,
+}
+
+impl<'a, B: ?Sized> CallOptions<'a, B> {
+    /// The default of everything.
+    pub fn new() -> Self {
+        CallOptions { factor: 0.0, has_factor: false, device_factor: None }
+    }
+
+    /// This rank's factor: any number.
+    pub fn factor(self, factor: f64) -> Self {
+        CallOptions { factor, has_factor: true, device_factor: None }
+    }
+
+    /// This rank's factor is one `f32` in device memory, read when the stream comes to the call.
+    pub fn device_factor(self, factor: &'a B) -> Self {
+        CallOptions { factor: 0.0, has_factor: true, device_factor: Some(factor) }
+    }
+}
+
+impl CallOptions<'_> {
+    /// For C, which reads it during the call.
+    pub(crate) fn raw(&self, check: &Check) -> Result<sys::trib_call_options> {
+        let mut raw = sys::TRIB_CALL_OPTIONS_INIT;
+        raw.factor = self.factor;
+        raw.flags = if self.has_factor { sys::TRIB_CALL_FACTOR } else { 0 };
+        if let Some(factor) = self.device_factor {
+            raw.device_factor = check.one_f32("factor", factor)?;
+        }
+        Ok(raw)
+    }
+}
+
+impl<B: ?Sized> Default for CallOptions<'_, B> {
+    fn default() -> Self {
+        CallOptions::new()
+    }
+}
+
+impl<B: ?Sized> Clone for CallOptions<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: ?Sized> Copy for CallOptions<'_, B> {}
+
+impl<B: ?Sized> fmt::Debug for CallOptions<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let on_host = (self.has_factor && self.device_factor.is_none()).then_some(self.factor);
+        f.debug_struct("CallOptions")
+            .field("factor", &on_host)
+            .field("device_factor", &self.device_factor.is_some())
+            .finish()
+    }
+}
