@@ -5,6 +5,7 @@
 #include "csrc/backend.h"
 #include "csrc/base/abort.h"
 #include "csrc/base/log.h"
+#include "csrc/base/process.h"
 #include "csrc/base/status.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/collective.h"
@@ -26,9 +27,27 @@ static trib_status missing(const char *function, const char *argument)
                     function, argument);
 }
 
-/* For the beginning of a function: return unless `argument` is there. */
+/* A call in a child of fork; it has neither the threads nor the devices of its parent. */
+static trib_status forked(const char *function)
+{
+    return tri_fail(TRIB_ERR_INVALID_USAGE,
+                    "%s: this process was forked from the one that made what the library holds, "
+                    "whose threads and devices stayed there: fork before the first trib_device_get, "
+                    "trib_comm_create or trib_group_create, or start the process with exec",
+                    function);
+}
+
+/* For the beginning of a function: return in a child of fork. */
+#define NOT_FORKED()                                                                               \
+    do {                                                                                           \
+        if (tri_process_forked())                                                                  \
+            return forked(__func__);                                                               \
+    } while (0)
+
+/* The same, and return unless `argument` is there. */
 #define NEED(argument)                                                                             \
     do {                                                                                           \
+        NOT_FORKED();                                                                              \
         if ((argument) == NULL)                                                                    \
             return missing(__func__, #argument);                                                   \
     } while (0)
@@ -359,6 +378,7 @@ trib_status trib_group_split(trib_comm **out, trib_group *group)
 
 trib_status trib_group_destroy(trib_group *group)
 {
+    NOT_FORKED();
     return group == NULL ? TRIB_OK : tri_group_destroy(group);
 }
 
@@ -445,11 +465,13 @@ trib_status trib_comm_close(trib_comm *comm, uint32_t timeout_ms)
 
 trib_status trib_comm_destroy(trib_comm *comm)
 {
+    NOT_FORKED();
     return comm == NULL ? TRIB_OK : tri_comm_destroy(comm);
 }
 
 trib_status trib_quiesce(uint32_t timeout_ms)
 {
+    NOT_FORKED();
     return tri_quiesce(timeout_ms);
 }
 
@@ -754,6 +776,7 @@ trib_status trib_sparse_reset(trib_sparse *sparse, trib_stream stream)
 
 trib_status trib_sparse_destroy(trib_sparse *sparse)
 {
+    NOT_FORKED();
     return sparse == NULL ? TRIB_OK : tri_sparse_destroy(sparse);
 }
 
@@ -775,6 +798,7 @@ trib_status trib_batch_end(trib_comm *comm)
 
 trib_status trib_log_set(trib_log_fn function, void *context, int32_t level)
 {
+    NOT_FORKED();
     if (function != NULL && (level < TRIB_LOG_ERROR || level > TRIB_LOG_DEBUG))
         return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
                         "trib_log_set: `level` is %d; expected TRIB_LOG_ERROR to TRIB_LOG_DEBUG",

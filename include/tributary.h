@@ -24,6 +24,12 @@
  *  declared: an abort handle may be used from any thread at any time, and the functions that take
  *  no object may be called from anywhere.
  *
+ *  PROCESSES.  A child of fork has none of its parent's threads, and CUDA does not work there. Once a
+ *  process has called trib_device_get, trib_comm_create or trib_group_create, every function that
+ *  returns a status returns TRIB_ERR_INVALID_USAGE in its children, and does nothing, not even to
+ *  `*out`. Fork before that, or start children with exec. (CUDA itself wants more: fork before
+ *  anything asks for GPUs.)
+ *
  *  SEVERAL COMMUNICATORS on the same devices are used in the same order on all ranks, as NCCL asks:
  *  on nccl the first call of a kind may wait, inside the call, until its peers make theirs, and
  *  calls on one device are issued one at a time. An abort ends such a wait.

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "csrc/base/process.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/device.h"
 #include "csrc/core/match.h"
@@ -44,6 +45,7 @@ trib_status tri_settings_read(struct tri_settings *out, const char *function,
 trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *backend,
                              int32_t device, int32_t max_size, const struct tri_settings *settings)
 {
+    tri_process_use();
     (void)tri_workspace_sweep();
     *out = NULL;
     uint32_t flags = settings->flags;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "csrc/base/process.h"
 #include "csrc/base/status.h"
 
 /* Every device ever asked for. Entries are added at the head and never removed, so a reader needs
@@ -65,6 +66,7 @@ trib_status tri_device_get(trib_device **out, const char *name, int32_t ordinal)
     if (status != TRIB_OK)
         return status;
 
+    tri_process_use();
     struct trib_device *head = atomic_load_explicit(&devices, memory_order_acquire);
     if ((*out = find(head, backend, ordinal)) != NULL)
         return TRIB_OK;

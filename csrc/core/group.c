@@ -16,16 +16,39 @@ static void discard(struct trib_group *group)
     free(group);
 }
 
-static trib_status check_devices(const int32_t *devices, int32_t size)
+/* All devices are there; `rank_of`, -1 for each device that there is, becomes which rank has it. */
+static trib_status check_distinct(const int32_t *devices, int32_t size, int32_t *rank_of)
 {
-    for (int32_t i = 0; i < size; i++)
-        for (int32_t j = 0; j < i; j++)
-            if (devices[i] == devices[j])
-                return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                                "trib_group_create: devices[%d] and devices[%d] are both %d: give "
-                                "every rank a device of its own",
-                                j, i, devices[i]);
+    for (int32_t i = 0; i < size; i++) {
+        int32_t *rank = &rank_of[devices[i]];
+        if (*rank >= 0)
+            return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                            "trib_group_create: devices[%d] and devices[%d] are both %d: give "
+                            "every rank a device of its own",
+                            *rank, i, devices[i]);
+        *rank = i;
+    }
     return TRIB_OK;
+}
+
+static trib_status check_devices(const struct tri_backend *backend, const int32_t *devices,
+                                 int32_t size)
+{
+    trib_status status = TRIB_OK;
+    for (int32_t i = 0; i < size && status == TRIB_OK; i++)
+        status = tri_backend_has(backend, devices[i]);
+    if (status != TRIB_OK)
+        return status;
+    const int32_t count = backend->device->count();
+    int32_t *rank_of = malloc((size_t)count * sizeof *rank_of);
+    if (rank_of == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "trib_group_create: no memory for %d devices",
+                        count);
+    for (int32_t i = 0; i < count; i++)
+        rank_of[i] = -1;
+    status = check_distinct(devices, size, rank_of);
+    free(rank_of);
+    return status;
 }
 
 /* The first backend that has all devices. */
@@ -97,11 +120,10 @@ static trib_status create(struct trib_group **out, const int32_t *devices, int32
                           const struct tri_settings *settings)
 {
     const struct tri_backend *backend = settings->backend;
-    trib_status status = check_devices(devices, size);
-    if (status == TRIB_OK && backend == NULL)
-        status = choose_backend(&backend, devices, size);
-    for (int32_t i = 0; i < size && status == TRIB_OK; i++)
-        status = tri_backend_has(backend, devices[i]);
+    trib_status status =
+        backend == NULL ? choose_backend(&backend, devices, size) : TRIB_OK;
+    if (status == TRIB_OK)
+        status = check_devices(backend, devices, size);
     struct trib_group *group = NULL;
     if (status == TRIB_OK)
         status = prepare(&group, backend, devices, size, settings);

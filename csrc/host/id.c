@@ -10,7 +10,7 @@
 #include "csrc/base/status.h"
 #include "csrc/host/host.h"
 
-/* What the bytes of an id say. The number counts the ids of this process, so that a bit for each of
+/* What the bytes of an id say; those that follow are 0. The number counts the ids of this process, so that a bit for each of
  * the last ID_WINDOW suffices to know which have served; older ones are refused. */
 struct name {
     char magic[8];
@@ -77,6 +77,12 @@ bool tri_host_id_is_mine(const trib_id *id)
 trib_status tri_id_check(const trib_id *id)
 {
     const struct name name = read_name(id);
+    for (size_t i = sizeof name; i < sizeof id->bytes; i++)
+        if (id->bytes[i] != 0)
+            return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                            "comm_create: byte %zu of the id is not as it was made; pass the 128 "
+                            "bytes of a trib_id_create unchanged",
+                            i);
     pthread_mutex_lock(&lock);
     const bool made_here = name.process == process && name.number < ids_made;
     const bool fresh = made_here && ids_made - name.number <= ID_WINDOW &&

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/process.h"
 #include "csrc/nccl/reaper.h"
 #include "csrc/nccl/thread.h"
 
@@ -36,6 +37,8 @@ uint32_t tri_nccl_quiesce(uint64_t deadline_ns)
  * left as it is. */
 static void wait_at_exit(void)
 {
+    if (tri_process_forked()) /* the threads are not here */
+        return;
     uint64_t deadline = tri_deadline_ns(EXIT_PATIENCE_MS);
     uint64_t before = 0;
     uint64_t ended;

@@ -1,6 +1,7 @@
 /* Bad batches, creation, devices, groups; and calls that do not match. */
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/api/bad_input.h"
@@ -177,6 +178,23 @@ static void meet_badly(int rank, int size, void *argument)
     CHECK(comm == NULL);
 }
 
+/* On host every byte of an id is known. */
+static void bad_ids(const trib_id *id)
+{
+    trib_comm *comm = NULL;
+    for (size_t i = 8; i < sizeof id->bytes; i += 17) {
+        trib_id changed = *id;
+        changed.bytes[i] ^= 0x40;
+        CHECK_STATUS(trib_comm_create(&comm, &changed, 0, 1, 0, NULL), TRIB_ERR_INVALID_ARGUMENT);
+        CHECK_DETAIL("id");
+        CHECK(comm == NULL);
+    }
+    trib_id last = *id;
+    last.bytes[sizeof last.bytes - 1] = 1;
+    CHECK_STATUS(trib_comm_create(&comm, &last, 0, 1, 0, NULL), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL("byte 127");
+}
+
 static void bad_meetings(const trib_id *used)
 {
     struct meeting meeting = {.arrived = 0};
@@ -197,6 +215,8 @@ void bad_creation(const char *backend)
     bad_names();
     bad_options(backend, &id);
     bad_ranks(backend, &id);
+    if (strcmp(backend, "host") == 0)
+        bad_ids(&id);
     trib_comm *comm = NULL; /* none of it has used the id up */
     CHECK_OK(trib_comm_create(&comm, &id, 0, 1, 0, NULL));
     CHECK_OK(trib_comm_destroy(comm));
@@ -273,6 +293,23 @@ static void bad_group_devices(const char *backend, const trib_options *options)
     CHECK(group == NULL);
 }
 
+/* A list of devices that is far too long is refused at once: half a million that are all different
+ * would take minutes to compare with each other. */
+static void far_too_many_devices(const trib_options *options)
+{
+    enum { MANY = 500000 };
+    int32_t *devices = malloc(MANY * sizeof *devices);
+    trib_group *group = NULL;
+    if (devices == NULL)
+        abort();
+    for (int32_t i = 0; i < MANY; i++)
+        devices[i] = i;
+    const double start = check_now_ms();
+    CHECK_STATUS(trib_group_create(&group, devices, MANY, options), TRIB_ERR_NO_DEVICE);
+    CHECK_MSG(check_now_ms() - start < 5000, "it took %.0f ms", check_now_ms() - start);
+    free(devices);
+}
+
 /* One bad argument of one rank: nothing is queued on any. */
 void bad_groups(const char *backend, int size)
 {
@@ -285,6 +322,7 @@ void bad_groups(const char *backend, int size)
     struct guarded memory[TEAM_MAX];
     options.backend = backend;
     bad_group_devices(backend, &options);
+    far_too_many_devices(&options);
     if (!CHECK_OK(trib_group_create(&group, NULL, size, &options)) ||
         !team_prepare(&team, backend, size))
         return;

@@ -1,0 +1,23 @@
+/* Is this still the process that made what the library holds? */
+#define _POSIX_C_SOURCE 200809L
+#include "csrc/base/process.h"
+
+#include <pthread.h>
+
+_Atomic bool tri_process_is_child;
+
+static void in_child(void)
+{
+    atomic_store_explicit(&tri_process_is_child, true, memory_order_relaxed);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, in_child); /* without memory for it forks go unnoticed */
+}
+
+void tri_process_use(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+}
