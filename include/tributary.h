@@ -481,8 +481,9 @@ TRIB_API trib_status trib_quiesce(uint32_t timeout_ms);
  * TRIB_ERR_ABORTED, TRIB_ERR_INVALID_BUFFER.
  *
  * On nccl they may be captured into a CUDA graph, but for those that use the communicator's workspace,
- * which eager calls use, too: the barrier, an alltoall in place, every call with TRIB_MATCH, and
- * lists. On a stream that is being captured these are TRIB_ERR_UNSUPPORTED. */
+ * which eager calls use, too: the barrier, an alltoall in place, a factor on the device with a type
+ * other than f32, every call with TRIB_MATCH, and lists. On a stream that is being captured these are
+ * TRIB_ERR_UNSUPPORTED. */
 
 /** `recv` = reduction of every rank's `send`. In place: recv == send. */
 TRIB_API trib_status trib_allreduce(trib_comm *comm, const void *send, void *recv, size_t count,
