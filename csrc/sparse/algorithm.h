@@ -122,7 +122,17 @@ struct tri_algorithm {
      * of ranks (others begin their schedule anew): thresholds, boundaries. Its lengths depend on the
      * shape alone. */
     struct tri_kept (*kept)(void *own);
+    /* Could `kept` have held this? Bytes of an import, in host memory and unaligned, of the lengths that
+     * kept says. There if kept is. */
+    bool (*sound)(const void *device, const void *host, const struct tri_shape *shape);
 };
+
+/* Of foreign bytes, 8 of them: a threshold is a finite number of acc's type, not below 0. */
+bool tri_sound_threshold(const void *bytes, const struct tri_shape *shape);
+static inline bool tri_sound_idle(const struct tri_idle *idle)
+{
+    return idle->calls <= TRI_IDLE_CALLS;
+}
 
 /* Every algorithm but auto, NULL at the end (algorithms.c). */
 extern const struct tri_algorithm *const tri_algorithms[];

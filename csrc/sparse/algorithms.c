@@ -1,4 +1,5 @@
 /* The table of algorithms, in the order in which users see them. */
+#include <math.h>
 #include <string.h>
 
 #include "csrc/sparse/algorithm.h"
@@ -26,4 +27,14 @@ const struct tri_algorithm *tri_algorithm_find(const char *name)
     while (tri_algorithms[i] != NULL && strcmp(tri_algorithms[i]->name, name) != 0)
         i++;
     return tri_algorithms[i];
+}
+
+bool tri_sound_threshold(const void *bytes, const struct tri_shape *shape)
+{
+    double f64;
+    float f32;
+    memcpy(&f32, bytes, sizeof f32);
+    memcpy(&f64, bytes, sizeof f64);
+    const double threshold = shape->acc == TRIB_F64 ? f64 : (double)f32;
+    return isfinite(threshold) && threshold >= 0;
 }

@@ -65,4 +65,5 @@ const struct tri_algorithm tri_sparse_gaussiank = {
     .capacity = tri_counted_capacity,
     .run = run_gaussiank,
     .kept = kept,
+    .sound = tri_gaussian_sound,
 };

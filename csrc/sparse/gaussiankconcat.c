@@ -128,4 +128,5 @@ const struct tri_algorithm tri_sparse_gaussiankconcat = {
     .capacity = tri_counted_capacity,
     .run = run_gaussiankconcat,
     .kept = kept,
+    .sound = tri_gaussian_sound,
 };

@@ -68,6 +68,8 @@
  *  - a threshold that has become too high, for gradients have become smaller, delivers nothing until the
  *    next exact call (here no longer than TRI_IDLE_CALLS calls);
  *  - a NaN is never sent and stays for ever (here the call does not deliver). */
+#include <string.h>
+
 #include "csrc/sparse/balance.h"
 #include "csrc/sparse/constants.h"
 #include "csrc/sparse/cut.h"
@@ -78,6 +80,13 @@ enum { BINS = TRI_MAX_LISTS * TRI_MAX_LISTS, THRESHOLDS = 2 * sizeof(uint64_t) }
 
 /* What a rank needs of all ranks in a call. */
 enum { WISH_BOUNDS = 1u << 0, WISH_EXACT_SUMS = 1u << 1 };
+
+struct remembered {
+    uint32_t begun;     /* the thresholds are numbers */
+    uint32_t has_local; /* and the local one is not 0, as far as the host has seen (topkaopt.c, keep, says
+                         * what if it is) */
+    struct tri_idle local, global; /* L here, G everywhere */
+};
 
 struct oktopk {
     struct tri_regions regions;
@@ -99,12 +108,7 @@ struct oktopk {
     void *used_local, *used_global; /* of this call */
     uint32_t *proposals;           /* of bounds: size a rank */
     bool has_bounds;
-    struct {
-        uint32_t begun;     /* the thresholds are numbers */
-        uint32_t has_local; /* and the local one is not 0, as far as the host has seen (topkaopt.c, keep,
-                             * says what if it is) */
-        struct tri_idle local, global; /* L here, G everywhere */
-    } kept_host;
+    struct remembered kept_host;
 };
 
 /* The most that is chosen by one rank, and in the result. */
@@ -462,6 +466,18 @@ static struct tri_kept kept_of(void *memory)
                              .host_bytes = sizeof own->kept_host};
 }
 
+static bool sound(const void *device, const void *host, const struct tri_shape *shape)
+{
+    struct remembered kept;
+    if (shape->constants == NULL)
+        return true;
+    memcpy(&kept, host, sizeof kept);
+    return kept.begun <= 1 && kept.has_local <= kept.begun && tri_sound_idle(&kept.local) &&
+           tri_sound_idle(&kept.global) &&
+           (kept.begun == 0 || (tri_sound_threshold(device, shape) &&
+                                tri_sound_threshold((const char *)device + THRESHOLDS / 2, shape)));
+}
+
 const struct tri_algorithm tri_sparse_oktopk = {
     .name = "oktopk",
     .waits = true,
@@ -472,4 +488,5 @@ const struct tri_algorithm tri_sparse_oktopk = {
     .run = run_oktopk,
     .selects = capacity_of,
     .kept = kept_of,
+    .sound = sound,
 };

@@ -287,6 +287,18 @@ static trib_status read_import(struct head *head, const struct import *import)
     return status != TRIB_OK ? status : check_import(sparse, head, import->data, import->bytes);
 }
 
+/* Of what would be taken over: no digest keeps others from writing what they like. */
+static trib_status check_schedule(const struct trib_sparse *sparse, const struct head *head,
+                                  const char *data)
+{
+    const struct tri_algorithm *algorithm = sparse->algorithm;
+    if (algorithm->sound == NULL || !same_schedule(sparse, head) ||
+        algorithm->sound(data + device_at(head), data + host_at(head), &sparse->shape))
+        return TRIB_OK;
+    return fail(sparse, TRI_SPARSE_IMPORT,
+                "what the export remembers of thresholds no state can have written");
+}
+
 /* All ranks take over the same schedule: it counts calls that were queued, and where calls were aborted
  * not all ranks may have queued as many. */
 static trib_status replace(void *argument, trib_stream meeting)
@@ -302,6 +314,8 @@ static trib_status replace(void *argument, trib_stream meeting)
     trib_status status = tri_sparse_ready(sparse, TRI_SPARSE_IMPORT);
     if (status == TRIB_OK)
         status = read_import(&head, import);
+    if (status == TRIB_OK)
+        status = check_schedule(sparse, &head, import->data);
     if (status != TRIB_OK)
         return tri_agree_refused(comm, TRI_SPARSE_IMPORT, status, meeting);
     uint64_t step = same_schedule(sparse, &head) ? head.step : 0;

@@ -30,19 +30,23 @@
  * two of three variants and fails; where k_r has no limit, and the buffers do not grow with it;
  * where an empty choice of one rank returns too few values; where a threshold that has become too high
  * delivers nothing until the next 32nd call. */
+#include <string.h>
+
 #include "csrc/sparse/counted.h"
 #include "csrc/sparse/link.h"
 
 enum { EXACT_EVERY = 32 };
 
+struct remembered {
+    uint32_t known; /* there is a threshold above 0, as far as the host has seen: see keep */
+    struct tri_idle idle;
+};
+
 struct topkaopt {
     struct tri_counted counted;
     struct tri_entries gathered;
     void *threshold; /* of acc's type, kept from call to call */
-    struct {
-        uint32_t known; /* there is one, above 0, as far as the host has seen: see keep */
-        struct tri_idle idle;
-    } kept_host;
+    struct remembered kept_host;
 };
 
 static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shape *shape)
@@ -126,6 +130,14 @@ static struct tri_kept kept(void *memory)
                              .host_bytes = sizeof own->kept_host};
 }
 
+static bool sound(const void *device, const void *host, const struct tri_shape *shape)
+{
+    struct remembered kept_host;
+    memcpy(&kept_host, host, sizeof kept_host);
+    return kept_host.known <= 1 && tri_sound_idle(&kept_host.idle) &&
+           (kept_host.known == 0 || tri_sound_threshold(device, shape));
+}
+
 const struct tri_algorithm tri_sparse_topkaopt = {
     .name = "topkaopt",
     .waits = true,
@@ -135,4 +147,5 @@ const struct tri_algorithm tri_sparse_topkaopt = {
     .capacity = tri_counted_capacity,
     .run = run_topkaopt,
     .kept = kept,
+    .sound = sound,
 };

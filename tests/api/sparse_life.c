@@ -1,4 +1,5 @@
 /* What a state goes through between calls: another k, out and in again, as new. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -202,6 +203,78 @@ static void as_new(int rank, int size, void *team)
     }
 }
 
+/* The digest of an export, which guards against accidents, not against design. */
+static void sign(char *data, size_t bytes)
+{
+    enum { AT = 24, HEAD = 128 };
+    uint64_t digest = 0x9e3779b97f4a7c15u, word = 0;
+    memcpy(data + AT, &word, sizeof word);
+    for (size_t at = 0; at < bytes; at += sizeof word) {
+        memcpy(&word, data + at, sizeof word);
+        digest = (digest ^ word) * 0x100000001b3u;
+        if (at >= HEAD)
+            digest ^= digest >> 29;
+    }
+    memcpy(data + AT, &digest, sizeof digest);
+}
+
+/* Exports with a good digest, of thresholds and counts that no state has. `device` and `host` tell the
+ * bytes of each part. */
+static void forged(struct desk *desk, size_t device, size_t host)
+{
+    static const float thresholds[] = {NAN, INFINITY, -1};
+    static const uint32_t count = 99;
+    size_t bytes, begin = 128 + DESK_COUNT * sizeof(float), other;
+    char *data = desk_export(desk, &bytes), *changed = malloc(bytes);
+    if (changed == NULL)
+        abort();
+    memcpy(changed, data, bytes);
+    sign(changed, bytes);
+    CHECK(memcmp(data, changed, bytes) == 0); /* or `sign` is another digest */
+    for (size_t at = 0; at < device; at += 8)
+        for (size_t i = 0; i < 3; i++) {
+            memcpy(changed, data, bytes);
+            memcpy(changed + begin + at, &thresholds[i], sizeof thresholds[i]);
+            sign(changed, bytes);
+            is_refused(desk, changed, bytes, "thresholds");
+        }
+    for (size_t at = 0; at < host; at += sizeof count) {
+        memcpy(changed, data, bytes);
+        memcpy(changed + begin + (device + 15) / 16 * 16 + at, &count, sizeof count);
+        sign(changed, bytes);
+        is_refused(desk, changed, bytes, "thresholds");
+    }
+    char *after = desk_export(desk, &other);
+    CHECK(bytes == other && memcmp(data, after, bytes) == 0);
+    CHECK_OK(trib_sparse_import(desk->sparse, data, bytes, 0, desk->stream));
+    free(data);
+    free(changed);
+    free(after);
+}
+
+static void forgeries(int rank, int size, void *team)
+{
+    static const struct {
+        const char *name;
+        size_t device, host;
+    } cases[] = {{"topkaopt", 8, 8}, {"oktopk", 16, 16}, {"gaussiank", 0, 4},
+                 {"gaussiankconcat", 0, 4}};
+    struct desk desk;
+    (void)size;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        trib_sparse_options options = desk_options(cases[i].name, 16, 0);
+        options.constants = "vgg";
+        if (!desk_open(&desk, team, rank, &options))
+            return;
+        desk_fill(&desk, 0, 200, 1);
+        CHECK_OK(desk_call(&desk));
+        forged(&desk, cases[i].device, cases[i].host);
+        CHECK_OK(desk_call(&desk));
+        CHECK_OK(trib_sparse_status(desk.sparse));
+        desk_close(&desk);
+    }
+}
+
 /* What the calls before leave, asked for without waiting for them. */
 static void read_out(int rank, int size, void *team)
 {
@@ -324,6 +397,7 @@ void sparse_life(const char *backend, int size)
     desk_ranks(backend, size, NULL, out_and_in, "export and import");
     desk_ranks(backend, size, NULL, read_out, "the residual and k");
     desk_ranks(backend, size, NULL, added, "a residual added to another");
+    desk_ranks(backend, size, NULL, forgeries, "imports of what no state has written");
     desk_ranks(backend, size, NULL, not_exports, "imports of what is no export");
     desk_ranks(backend, size, NULL, as_new, "reset");
 }
