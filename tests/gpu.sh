@@ -123,7 +123,7 @@ needs_gpu=0
 # The others, on all GPUs: those for nccl, and those that take the best backend there is.
 for program in $build/tests/*_test; do
     case $program in
-    *_host_test | */kernels_* | */backend_nccl_test | */sparse_nccl_test) ;;
+    *_host_test | *_cuda_test | */kernels_* | */backend_nccl_test | */sparse_nccl_test) ;;
     *) try 120 "$(basename "$program")" "$program" ;;
     esac
 done
