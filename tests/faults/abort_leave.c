@@ -23,7 +23,7 @@ struct leaving {
     enum where where;
     enum when when;
     trib_sparse *states[TEAM_MAX];
-    _Atomic int queued, gone;
+    _Atomic int ready, queued, gone;
     _Atomic bool gate; /* what the last rank has queued may go on */
     char reason[64];
     trib_abort *handle;
@@ -167,7 +167,10 @@ static void staying_rank(struct leaving *leaving, int rank)
 static void member(int rank, int size, void *argument)
 {
     struct leaving *leaving = argument;
-    if (!open_rank(leaving, rank))
+    const bool open = open_rank(leaving, rank);
+    /* Whoever goes on while another rank's trib_sparse_create is still ending could end it. */
+    team_meet(&leaving->ready, size);
+    if (!open)
         return;
     if (rank == size - 1)
         leaving_rank(leaving, rank);
