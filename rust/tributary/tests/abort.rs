@@ -74,7 +74,7 @@ fn an_aborted_list_is_as_it_was_and_can_be_tried_again() {
     drop((here, missing));
 
     // The one rank that is left.
-    let id = UniqueId::of(&common::backend()).unwrap();
+    let id = UniqueId::of(common::backend()).unwrap();
     let mut alone = Communicator::with_options(&id, 0, 1, 0, &options()).unwrap();
     alone.scope(&stream, |s| s.allreduce_list(&mut list, ReduceOp::Avg)).unwrap();
     assert_eq!(get(&list[0]), before);

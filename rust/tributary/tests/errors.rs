@@ -214,7 +214,7 @@ fn ranks_that_make_different_calls() {
 /// Nothing is promised: then nobody's memory is touched when the ranks differ.
 #[test]
 fn calls_are_compared_unless_promised() {
-    let options = Options::new().backend(&backend());
+    let options = Options::new().backend(backend());
     common::ranks_with(2, &options, |comm, stream| {
         let mut same = vec_on(comm, &[1.0_f32; 8]);
         comm.scope(stream, |s| s.allreduce_in_place(&mut same, ReduceOp::Sum)).unwrap();

@@ -63,7 +63,7 @@ fn ranks_meet_by_id() {
             continue;
         }
         let _alone = alone();
-        let id = UniqueId::of(&backend()).unwrap();
+        let id = UniqueId::of(backend()).unwrap();
         let bytes = *id.as_bytes();
         thread::scope(|threads| {
             for rank in 0..size {
@@ -89,7 +89,7 @@ fn an_id_does_not_show_itself() {
     if !have(1) {
         return;
     }
-    let id = UniqueId::of(&backend()).unwrap();
+    let id = UniqueId::of(backend()).unwrap();
     assert_eq!(format!("{id:?}"), "UniqueId(..)");
     assert_eq!(id.as_bytes().len(), UniqueId::SIZE);
 }

@@ -21,7 +21,7 @@ pub fn on_host() -> bool {
 /// On nccl without the comparison of calls, for which a rank would wait inside the call: so that the
 /// tests of aborts find it waiting on the stream. The default is tested in errors.rs.
 pub fn options() -> Options {
-    let options = Options::new().backend(&backend());
+    let options = Options::new().backend(backend());
     // SAFETY: in every test the ranks make the same calls; one where they do not compares them.
     unsafe { options.assume_matching_calls() }
 }
@@ -34,7 +34,7 @@ pub fn skip(why: &str) {
 
 /// Are there `wanted` devices?
 pub fn have(wanted: usize) -> bool {
-    let found = Backend::find(&backend()).map_or(0, |backend| backend.devices().unwrap_or(0));
+    let found = Backend::find(backend()).map_or(0, |backend| backend.devices().unwrap_or(0));
     if found < wanted {
         skip(&format!("needs {wanted} devices of {}, found {found}", backend()));
     }
@@ -42,7 +42,7 @@ pub fn have(wanted: usize) -> bool {
 }
 
 pub fn device(ordinal: usize) -> Device {
-    Device::get(&backend(), ordinal).unwrap()
+    Device::get(backend(), ordinal).unwrap()
 }
 
 /// GPUs are used by one test at a time: collectives of two communicators on one GPU may wait for
