@@ -219,7 +219,12 @@ TRIB_API trib_status trib_device_copy(trib_device *device, void *dst, const void
 TRIB_API trib_status trib_stream_create(trib_stream *out, trib_device *device);
 
 /** Wait until everything queued so far has run. Says nothing about success: ask trib_comm_status().
- *  On host, the waiting thread may itself run what is queued. Any thread. */
+ *  On host, the waiting thread may itself run what is queued. Any thread.
+ *
+ *  Of a wait, or a question, for a stream or an event that fails, TRIB_ERR_CUDA means that the device
+ *  has failed, and runs nothing any more. Any other failure says nothing about what is queued, which
+ *  may still run and use its buffers: CUDA refuses to answer (TRIB_ERR_INVALID_USAGE) for a stream that
+ *  is being captured, while another thread captures, and inside a function that a stream calls. */
 TRIB_API trib_status trib_stream_wait(trib_device *device, trib_stream stream);
 
 /** `*out` = 1 if everything queued has run, else 0. Never waits. Any thread. */

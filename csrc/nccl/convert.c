@@ -86,6 +86,41 @@ trib_status tri_nccl_cuda_fail(cudaError_t error, const char *operation, int32_t
                     (int)error, cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
+/* CUDA would not answer, whatever the device does. What is left are failures of the device: after
+ * those every call on it fails, and nothing runs any more. */
+static bool refused(cudaError_t error)
+{
+    switch (error) {
+    case cudaErrorInvalidValue:
+    case cudaErrorInvalidResourceHandle:
+    case cudaErrorNotPermitted:
+    case cudaErrorStreamCaptureUnsupported:
+    case cudaErrorStreamCaptureInvalidated:
+    case cudaErrorStreamCaptureMerge:
+    case cudaErrorStreamCaptureUnmatched:
+    case cudaErrorStreamCaptureUnjoined:
+    case cudaErrorStreamCaptureIsolation:
+    case cudaErrorStreamCaptureImplicit:
+    case cudaErrorStreamCaptureWrongThread:
+    case cudaErrorCapturedEvent:
+        return true;
+    default:
+        return false;
+    }
+}
+
+trib_status tri_nccl_wait_fail(cudaError_t error, const char *operation, int32_t device)
+{
+    const trib_status status = tri_nccl_cuda_fail(error, operation, device);
+    if (!refused(error))
+        return status;
+    return tri_fail(TRIB_ERR_INVALID_USAGE,
+                    "%s on device %d: CUDA refused it with %d, %s: \"%s\"; nothing was waited for, "
+                    "and what is queued may still run",
+                    operation, (int)device, (int)error, cudaGetErrorName(error),
+                    cudaGetErrorString(error));
+}
+
 trib_status tri_nccl_driver_fail(CUresult result, const char *operation, int32_t device)
 {
     const char *words = NULL;

@@ -21,6 +21,9 @@ const char *tri_nccl_kind_name(enum tri_kind kind);
  * from CUDA's memory of it. */
 trib_status tri_nccl_fail(ncclResult_t result, const char *operation, int32_t rank, int32_t device);
 trib_status tri_nccl_cuda_fail(cudaError_t error, const char *operation, int32_t device);
+/* The same of a wait, or of a question whether something has run: TRIB_ERR_CUDA means that the device
+ * has failed, TRIB_ERR_INVALID_USAGE that CUDA would not say. */
+trib_status tri_nccl_wait_fail(cudaError_t error, const char *operation, int32_t device);
 trib_status tri_nccl_driver_fail(CUresult result, const char *operation, int32_t device);
 
 /* The communicator can still be used after `result`: NCCL refused the call and did nothing. */

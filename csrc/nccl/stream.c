@@ -5,8 +5,8 @@
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/ops.h"
 
-/* Do `call` with `device` current, and turn its cudaError_t into a status. */
-#define WITH_DEVICE(device, operation, call)                                                       \
+/* Do `call` with `device` current, and turn its cudaError_t into a status with `fail`. */
+#define WITH_DEVICE_OR(fail, device, operation, call)                                              \
     do {                                                                                           \
         struct tri_nccl_scope scope;                                                               \
         trib_status status = tri_nccl_enter(&scope, device);                                       \
@@ -14,8 +14,10 @@
             return status;                                                                         \
         cudaError_t error = (call);                                                                \
         tri_nccl_leave(&scope);                                                                    \
-        return error == cudaSuccess ? TRIB_OK : tri_nccl_cuda_fail(error, operation, device);      \
+        return error == cudaSuccess ? TRIB_OK : fail(error, operation, device);                    \
     } while (0)
+#define WITH_DEVICE(device, operation, call)                                                       \
+    WITH_DEVICE_OR(tri_nccl_cuda_fail, device, operation, call)
 
 /* cudaErrorNotReady is an answer, not a failure. */
 static trib_status answer(cudaError_t error, const char *operation, int32_t device, bool *out_done)
@@ -24,7 +26,7 @@ static trib_status answer(cudaError_t error, const char *operation, int32_t devi
     if (error == cudaSuccess)
         return TRIB_OK;
     if (error != cudaErrorNotReady)
-        return tri_nccl_cuda_fail(error, operation, device);
+        return tri_nccl_wait_fail(error, operation, device);
     (void)cudaGetLastError();
     return TRIB_OK;
 }
@@ -44,7 +46,8 @@ trib_status tri_nccl_stream_create(int32_t device, trib_stream *out)
 
 trib_status tri_nccl_stream_wait(int32_t device, trib_stream stream)
 {
-    WITH_DEVICE(device, "waiting for a stream", cudaStreamSynchronize(stream));
+    WITH_DEVICE_OR(tri_nccl_wait_fail, device, "waiting for a stream",
+                   cudaStreamSynchronize(stream));
 }
 
 trib_status tri_nccl_stream_query(int32_t device, trib_stream stream, bool *out_done)
@@ -115,7 +118,8 @@ trib_status tri_nccl_event_record(int32_t device, trib_event event, trib_stream 
 
 trib_status tri_nccl_event_wait(int32_t device, trib_event event)
 {
-    WITH_DEVICE(device, "waiting for an event", cudaEventSynchronize(event));
+    WITH_DEVICE_OR(tri_nccl_wait_fail, device, "waiting for an event",
+                   cudaEventSynchronize(event));
 }
 
 trib_status tri_nccl_event_query(int32_t device, trib_event event, bool *out_done)

@@ -43,6 +43,8 @@ int fake_blocks(void);
  * in relaxed mode, that must not be made then. */
 void fake_capture(bool captures);
 int fake_spoiled(void);
+/* What waits for streams and events, and questions about them, return; 0: the truth. */
+void fake_fail_wait(int error);
 /* While true, no event can be recorded. */
 void fake_fail_record(bool fails);
 /* While true, ncclCommAbort does what it does and says that it failed. */

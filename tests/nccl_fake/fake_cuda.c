@@ -337,6 +337,24 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned int flags)
     return cudaSuccess;
 }
 
+static cudaError_t wait_error; /* guarded by fake_lock */
+
+void fake_fail_wait(int error)
+{
+    pthread_mutex_lock(&fake_lock);
+    wait_error = (cudaError_t)error;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+/* What is true, unless told otherwise. */
+static cudaError_t answered(cudaError_t truth)
+{
+    pthread_mutex_lock(&fake_lock);
+    const cudaError_t error = wait_error;
+    pthread_mutex_unlock(&fake_lock);
+    return error != cudaSuccess ? error : truth;
+}
+
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     need_context();
@@ -345,7 +363,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     fake_pass(FAKE_QUERY);
     const bool done = stream == NULL || idle((struct stream *)stream);
     pthread_mutex_unlock(&fake_lock);
-    return done ? cudaSuccess : cudaErrorNotReady;
+    return answered(done ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
@@ -355,7 +373,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     while (stream != NULL && !idle((struct stream *)stream))
         fake_wait();
     pthread_mutex_unlock(&fake_lock);
-    return cudaSuccess;
+    return answered(cudaSuccess);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
@@ -434,7 +452,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     pthread_mutex_lock(&fake_lock);
     fake_pass(FAKE_EVENT);
     pthread_mutex_unlock(&fake_lock);
-    return cudaSuccess;
+    return answered(cudaSuccess);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
@@ -444,7 +462,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     pthread_mutex_lock(&fake_lock);
     const bool passed = !held[FAKE_EVENT];
     pthread_mutex_unlock(&fake_lock);
-    return passed ? cudaSuccess : cudaErrorNotReady;
+    return answered(passed ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventElapsedTime(float *out, cudaEvent_t start, cudaEvent_t end)

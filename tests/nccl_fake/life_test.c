@@ -1070,6 +1070,40 @@ static void captures(void)
     end();
 }
 
+/* A wait that CUDA refuses says nothing about the device; only a failure of the device does. */
+static void refused_waits(void)
+{
+    static const struct {
+        cudaError_t error;
+        trib_status status;
+    } cases[] = {{cudaErrorNotPermitted, TRIB_ERR_INVALID_USAGE},
+                 {cudaErrorStreamCaptureUnsupported, TRIB_ERR_INVALID_USAGE},
+                 {cudaErrorStreamCaptureImplicit, TRIB_ERR_INVALID_USAGE},
+                 {cudaErrorCapturedEvent, TRIB_ERR_INVALID_USAGE},
+                 {cudaErrorInvalidResourceHandle, TRIB_ERR_INVALID_USAGE},
+                 {cudaErrorLaunchFailure, TRIB_ERR_CUDA},
+                 {cudaErrorIllegalAddress, TRIB_ERR_CUDA},
+                 {cudaErrorECCUncorrectable, TRIB_ERR_CUDA}};
+    struct stage stage;
+    trib_event event = NULL;
+    bool done = false;
+    begin(&stage, "waits that are refused, and those for a device that has failed");
+    trib_stream stream = new_stream(1);
+    CHECK_OK(devices()->event_create(1, &event));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fake_fail_wait((int)cases[i].error);
+        CHECK_STATUS(devices()->stream_wait(1, stream), cases[i].status);
+        CHECK_STATUS(devices()->stream_query(1, stream, &done), cases[i].status);
+        CHECK_STATUS(devices()->event_wait(1, event), cases[i].status);
+        CHECK_STATUS(devices()->event_query(1, event, &done), cases[i].status);
+        CHECK_DETAIL("asking an event on device 1");
+    }
+    fake_fail_wait((int)cudaSuccess);
+    CHECK_OK(devices()->event_destroy(1, event));
+    end_stream(1, stream);
+    end();
+}
+
 /* ------------------------------------------------------------------------------------- the log */
 
 struct chat {
@@ -1356,6 +1390,7 @@ int main(int n, char **arguments)
     leaving_races();
     mail_leaves();
     captures();
+    refused_waits();
     logs();
     watchdog();
     watched_lives();

@@ -437,7 +437,7 @@ extern "C" {
     ) -> trib_status;
     #[doc = " A new stream of `device`."]
     pub fn trib_stream_create(out: *mut trib_stream, device: *mut trib_device) -> trib_status;
-    #[doc = " Wait until everything queued so far has run. Says nothing about success: ask trib_comm_status().\n  On host, the waiting thread may itself run what is queued. Any thread."]
+    #[doc = " Wait until everything queued so far has run. Says nothing about success: ask trib_comm_status().\n  On host, the waiting thread may itself run what is queued. Any thread.\n\n  Of a wait, or a question, for a stream or an event that fails, TRIB_ERR_CUDA means that the device\n  has failed, and runs nothing any more. Any other failure says nothing about what is queued, which\n  may still run and use its buffers: CUDA refuses to answer (TRIB_ERR_INVALID_USAGE) for a stream that\n  is being captured, while another thread captures, and inside a function that a stream calls."]
     pub fn trib_stream_wait(device: *mut trib_device, stream: trib_stream) -> trib_status;
     #[doc = " `*out` = 1 if everything queued has run, else 0. Never waits. Any thread."]
     pub fn trib_stream_query(

@@ -37,8 +37,8 @@ impl Point for Event {
     }
 }
 
-/// "TRIB_ERR_CUDA: the device has failed, and runs nothing any more. Any other failure says nothing
-/// about what is queued."
+/// "TRIB_ERR_CUDA means that the device has failed, and runs nothing any more. Any other failure says
+/// nothing about what is queued, which may still run and use its buffers."
 fn device_failed(error: &Error) -> bool {
     error.kind() == ErrorKind::Cuda
 }
