@@ -2,7 +2,10 @@
 # Everything that needs a GPU, on a machine that has one or more: tests/gpu.sh [options]
 #   --bench        also the sweep, the enqueue overhead, the lists and sparse allreduces, those of PyTorch
 #                  too where it is installed (build/gpu/out/*.txt, *.json, *.csv)
-#   --sanitizer    also the kernels under compute-sanitizer's four tools
+#   --sanitizer    also the kernels under compute-sanitizer's four tools; racecheck, by far the slowest, in
+#                  slices side by side, one for each processor
+#   --racecheck    only that, of the quick suite, and no other test
+#   --slices N     so many slices. One that takes longer than 300 s (with --racecheck, --seconds) is cut off
 #   --rust DIR     also every executable in DIR: Rust test programs that were built elsewhere; one
 #                  whose name begins with "train" is the training example. To make DIR, in rust/:
 #                    TRIBUTARY_NCCL=ON cargo test -p tributary-ccl --features half --no-run 2>&1 |
@@ -14,15 +17,17 @@
 # are found as CMakeLists.txt says, NCCL_HOME and CUDA_HOME included.
 set -u
 cd "$(dirname "$0")/.."
-build=build/gpu out=build/gpu/out bench=0 sanitizer=0 rust='' seconds=460
+build=build/gpu out=build/gpu/out bench=0 sanitizer=0 racecheck=0 rust='' seconds=460 slices=$(nproc)
 while [ $# -gt 0 ]; do
     case $1 in
     --bench) bench=1 ;;
     --sanitizer) sanitizer=1 ;;
+    --racecheck) racecheck=1 ;;
+    --slices) slices=$2 && shift ;;
     --rust) rust=$2 && shift ;;
     --out) out=$2 && shift ;;
     --seconds) seconds=$2 && shift ;;
-    *) sed -n '2,14p' "$0" && exit 2 ;;
+    *) sed -n '2,17p' "$0" && exit 2 ;;
     esac
     shift
 done
@@ -69,6 +74,43 @@ try() {
     return $status
 }
 
+# racecheck_slices SECONDS: every case of the quick suite once, each slice no longer than that; the end of what
+# a slice that went wrong says, and one line for all of them.
+racecheck_slices() {
+    local limit=$1 began=$SECONDS left=$((seconds - SECONDS)) cases=0 all='' wrong=0 i part status found
+    local pids=()
+    [ "$limit" -lt "$left" ] || limit=$left
+    [ "$limit" -gt 0 ] || limit=1
+    for i in $(seq "$slices"); do
+        part=$out/racecheck.$i.log
+        TRIB_TEST_QUICK=1 timeout -k 5 "$limit" compute-sanitizer --tool racecheck \
+            --error-exitcode 9 $build/tests/kernels_cuda_test --slice "$i/$slices" \
+            >"$part" 2>&1 </dev/null &
+        pids+=($!)
+    done
+    for i in $(seq "$slices"); do
+        part=$out/racecheck.$i.log
+        wait "${pids[i - 1]}"
+        status=$?
+        found=$(sed -n 's/^kernels_cuda_test: \([0-9]*\) passed.*/\1/p' "$part" | tail -n 1)
+        cases=$((cases + ${found:-0}))
+        found=$(sed -n 's/^slice .* of \([0-9]*\) cases$/\1/p' "$part" | tail -n 1)
+        all=${found:-$all}
+        printf '\n=== racecheck %s/%s\n' "$i" "$slices" >>"$log"
+        cat "$part" >>"$log"
+        [ $status = 0 ] && rm -f "$part" && continue
+        wrong=$((wrong + 1))
+        echo "    slice $i/$slices ends with $status:"
+        tail -n 8 "$part" | sed 's/^/    | /'
+    done
+    if [ $wrong = 0 ] && [ "$cases" -gt 0 ] && [ "$cases" = "$all" ]; then
+        printf 'passed  ' && passed=$((passed + 1))
+    else
+        printf 'FAILED  ' && failed=$((failed + 1))
+    fi
+    echo " racecheck: $((SECONDS - began)) s; $cases of ${all:-?} cases in $slices slices, $wrong of which failed"
+}
+
 finish() {
     rm -f "$out/part.log"
     echo
@@ -110,6 +152,11 @@ export LD_LIBRARY_PATH=${nccl%/*}:${LD_LIBRARY_PATH:-}
 
 # -------------------------------------------------------------------------------------- tests
 
+if [ $racecheck = 1 ]; then
+    racecheck_slices "$seconds"
+    finish
+fi
+
 needs_gpu=1
 for program in $build/tests/*_cuda_test; do
     try 120 "$(basename "$program")" "$program"
@@ -130,13 +177,14 @@ done
 
 if [ $sanitizer = 1 ]; then
     command -v compute-sanitizer >/dev/null || echo "compute-sanitizer is not on PATH"
-    for tool in memcheck racecheck initcheck synccheck; do
+    for tool in memcheck initcheck synccheck; do
         # A case provokes a refused launch: CUDA's own errors are for the program to check.
         report=()
         [ $tool = memcheck ] && report=(--report-api-errors no)
         TRIB_TEST_QUICK=1 try 90 $tool compute-sanitizer --tool $tool "${report[@]}" \
             --error-exitcode 9 $build/tests/kernels_cuda_test
     done
+    racecheck_slices 300
 fi
 
 if [ -n "$rust" ]; then

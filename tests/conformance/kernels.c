@@ -2,6 +2,7 @@
 #include "tests/conformance/kernels.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -306,6 +307,14 @@ void kernels_large(const struct kernels_place *place)
 }
 
 /* ---------------------------------------------------------------------------------------- suite */
+
+bool kernels_slice(int n, char **arguments)
+{
+    if (n < 2 || strcmp(arguments[1], "--slice") != 0 || (n == 3 && check_slice(arguments[2])))
+        return true;
+    fprintf(stderr, "%s: expected --slice I/N, 1 <= I <= N\n", arguments[0]);
+    return false;
+}
 
 void kernels_suite(const struct kernels_place *place)
 {

@@ -36,6 +36,9 @@ struct kernels_place {
 };
 
 /* Everything; less of it if the environment has TRIB_TEST_QUICK. */
+/* What a program of the suite was told: "--slice I/N" begins it. False, and it is said, if that is wrong. */
+bool kernels_slice(int n, char **arguments);
+
 void kernels_suite(const struct kernels_place *place);
 /* A tensor of more than 2^31 elements: about 4.4 GB of the place's memory. */
 void kernels_large(const struct kernels_place *place);

@@ -1,4 +1,5 @@
-/* The conformance suite on the cpu table. With --time, also how long select takes. */
+/* The conformance suite on the cpu table. With --time, also how long select takes. With --slice I/N, only
+ * every N-th case, from the I-th on. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,8 @@ int main(int n, char **arguments)
         .upload = copy,
         .download = copy,
     };
+    if (!kernels_slice(n, arguments))
+        return EXIT_FAILURE;
     kernels_suite(&place);
     sparse_kernels_suite(&place);
     if (getenv("TRIB_TEST_LARGE") != NULL)

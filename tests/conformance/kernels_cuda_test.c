@@ -1,4 +1,5 @@
-/* The conformance suite on the cuda table. With --time, also microseconds. With
+/* The conformance suite on the cuda table. With --time, also microseconds. With --slice I/N, only every N-th
+ * case, from the I-th on. With
  * TRIB_TEST_LARGE in the environment, also a tensor of more than 2^31 elements. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -266,6 +267,8 @@ int main(int n, char **arguments)
         check_skip("there is no GPU");
         return check_finish("kernels_cuda_test");
     }
+    if (!kernels_slice(n, arguments))
+        return EXIT_FAILURE;
     const struct kernels_place *place = open_place();
     MUST(cudaGetDeviceProperties(&properties, 0));
     printf("cuda: %s\n", properties.name);
