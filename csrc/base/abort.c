@@ -25,6 +25,10 @@ struct trib_abort {
     _Atomic int phase;
     trib_status status;
     char detail[TRI_DETAIL_SIZE];
+    /* What goes with the last reference, and how; NULL: nothing does. */
+    uint32_t *owned;
+    void (*give)(void *word);
+    _Atomic bool kept;
     /* Guards word, hook, poll and context: raise and ask use them, detach clears them. Held while a
      * hook runs, so that detach cannot return, and the backend cannot free, under a running one. */
     pthread_mutex_t lock;
@@ -56,6 +60,17 @@ void tri_abort_set_poll(struct trib_abort *state, tri_abort_poll poll)
     state->poll = poll;
 }
 
+void tri_abort_own_word(struct trib_abort *state, void (*give)(void *word))
+{
+    state->owned = state->word;
+    state->give = give;
+}
+
+void tri_abort_keep_word(struct trib_abort *state)
+{
+    atomic_store_explicit(&state->kept, true, memory_order_relaxed);
+}
+
 struct trib_abort *tri_abort_retain(struct trib_abort *state)
 {
     atomic_fetch_add_explicit(&state->references, 1, memory_order_relaxed);
@@ -67,6 +82,8 @@ void tri_abort_release(struct trib_abort *state)
     if (state == NULL ||
         atomic_fetch_sub_explicit(&state->references, 1, memory_order_acq_rel) != 1)
         return;
+    if (state->owned != NULL && !atomic_load_explicit(&state->kept, memory_order_relaxed))
+        state->give(state->owned);
     pthread_mutex_destroy(&state->lock);
     free(state);
 }

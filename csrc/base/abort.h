@@ -23,12 +23,19 @@ typedef void (*tri_abort_hook)(void *context);
 typedef trib_status (*tri_abort_poll)(void *context);
 
 /* A live state with one reference. `word` is memory that the device can read too; it holds 0 and
- * becomes 1 when the communicator stops, before the hook runs. It must outlive tri_abort_detach.
+ * becomes 1 when the communicator stops, before the hook runs. It must outlive tri_abort_detach (but
+ * see tri_abort_own_word).
  * NULL when memory is short. */
 struct trib_abort *tri_abort_create(uint32_t *word, tri_abort_hook hook, void *context);
 
 /* With the hook's context. Before anybody else knows the state. */
 void tri_abort_set_poll(struct trib_abort *state, tri_abort_poll poll);
+
+/* The word goes with the last reference, by `give`. So what lets kernels read it keeps a reference
+ * until they have ended. Before anybody else knows the state. */
+void tri_abort_own_word(struct trib_abort *state, void (*give)(void *word));
+/* But not if there is something that nobody will know the end of: then it stays for ever. */
+void tri_abort_keep_word(struct trib_abort *state);
 
 struct trib_abort *tri_abort_retain(struct trib_abort *state); /* returns its argument */
 void tri_abort_release(struct trib_abort *state);              /* NULL allowed */

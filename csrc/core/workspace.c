@@ -142,6 +142,8 @@ trib_status tri_workspace_mark(struct tri_workspace *workspace, struct trib_abor
     const trib_status status =
         workspace->ops->event_record(workspace->device, workspace->event, stream);
     workspace->used = true;
+    if (workspace->state == NULL)
+        workspace->state = tri_abort_retain(state);
     return status == TRIB_OK ? TRIB_OK : unmarked(workspace, state, status, stream);
 }
 
@@ -201,6 +203,7 @@ static void free_all(struct tri_workspace *workspace)
         (void)workspace->ops->event_destroy(workspace->device, workspace->event);
         workspace->ops->free_shared(workspace->shared);
     }
+    tri_abort_release(workspace->state);
     free(workspace->host);
 }
 

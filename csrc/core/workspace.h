@@ -28,6 +28,7 @@ struct tri_workspace {
     trib_event event;    /* where the last use ends, */
     bool used;           /* if there was one, */
     bool lost;           /* and its end is not known: then it is never used again, nor freed */
+    struct trib_abort *state; /* whose word queued work may look at: a reference, or NULL */
     void *host;          /* host memory that queued work may look at; freed with the rest */
 };
 

@@ -19,9 +19,9 @@ static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 static struct tri_nccl_clique *joinable;
 static uint64_t serials;
 
-/* A clique without ranks, known to nobody. The abort word is a cell that is
- * never used again: a kernel queued before the communicator went may still read it, and must find
- * there what was true for its communicator. */
+/* A clique without ranks, known to nobody. The abort word goes with the state's last reference: a
+ * kernel queued before the communicator went may still read it, and must find there what was true for
+ * its communicator; the workspace that it uses keeps a reference until it has ended. */
 static trib_status create(struct tri_nccl_clique **out, int32_t device, uint64_t deadline_ns)
 {
     struct tri_nccl_clique *clique = calloc(1, sizeof *clique);
@@ -48,16 +48,16 @@ static trib_status create(struct tri_nccl_clique **out, int32_t device, uint64_t
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for an abort state");
     }
     tri_abort_set_poll(clique->state, tri_nccl_on_poll);
+    tri_abort_own_word(clique->state, tri_nccl_free_shared);
     clique->word = word;
     *out = clique;
     return TRIB_OK;
 }
 
-/* One that no rank has joined: nobody else has seen its abort word either. */
+/* One that no rank has joined. */
 static void discard(struct tri_nccl_clique *clique)
 {
     tri_abort_release(clique->state);
-    tri_nccl_free_shared(clique->word);
     pthread_mutex_destroy(&clique->lock);
     tri_nccl_reaper_let_go();
     free(clique);

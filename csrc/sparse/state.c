@@ -40,6 +40,8 @@ trib_status tri_sparse_queue(struct trib_sparse *sparse, void (*function)(void *
     trib_status status = captures ? TRIB_OK : tri_workspace_wait(&sparse->memory, stream);
     if (status != TRIB_OK)
         return status;
+    if (captures) /* nobody will know when the graph runs for the last time */
+        tri_abort_keep_word(sparse->comm->state);
     status = tri_issue_run(sparse->comm, function, argument, bytes, stream);
     /* Also after a failure: part of it may be queued. */
     const trib_status end =

@@ -67,6 +67,35 @@ static void detached(void)
     check_end();
 }
 
+static _Atomic int given;
+
+static void give(void *word)
+{
+    CHECK(*(uint32_t *)word == 1);
+    atomic_fetch_add(&given, 1);
+}
+
+static void words(void)
+{
+    check_begin("the word goes with the last reference, unless it is kept");
+    for (int kept = 0; kept < 2; kept++) {
+        struct hook hook;
+        atomic_store(&given, 0);
+        create(&hook);
+        tri_abort_own_word(hook.state, give);
+        struct trib_abort *second = tri_abort_retain(hook.state);
+        if (kept != 0)
+            tri_abort_keep_word(second);
+        CHECK(tri_abort_raise(hook.state, TRIB_ERR_ABORTED, "over"));
+        tri_abort_detach(hook.state);
+        tri_abort_release(hook.state);
+        CHECK(atomic_load(&given) == 0);
+        tri_abort_release(second);
+        CHECK(atomic_load(&given) == 1 - kept);
+    }
+    check_end();
+}
+
 static trib_status found(void *context)
 {
     struct hook *hook = context;
@@ -173,6 +202,7 @@ int main(void)
 {
     one_raise_counts();
     detached();
+    words();
     asked();
     gate();
     crowds();

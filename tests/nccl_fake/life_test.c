@@ -898,6 +898,67 @@ static void broken_device(void)
     end();
 }
 
+/* ------------------------------------------------------------------------------- the abort word */
+
+/* Communicators that come and go need no more pinned memory than one. */
+static void words(void)
+{
+    const int32_t order[2] = {0, 1};
+    struct tri_transport *ranks[2];
+    struct stage stage;
+    int before = 0;
+    begin(&stage, "abort words are used again");
+    for (int round = 0; round < 200; round++) {
+        if (!CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS)))
+            break;
+        if (round % 2 == 0)
+            stop(ranks[0], "again");
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(finish(ranks[i], PLENTY_MS));
+        CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+        if (round == 0)
+            before = fake_blocks();
+    }
+    CHECK_MSG(fake_blocks() == before, "%d blocks, %d before", fake_blocks(), before);
+    end();
+}
+
+/* But not while something is queued that may still look at one: a workspace that is in use. */
+static void word_in_use(void)
+{
+    const int32_t order[2] = {0, 1};
+    struct tri_transport *ranks[2];
+    struct trib_comm comm = {.backend = &tri_backend_nccl, .device = 0};
+    const uint32_t *word = NULL;
+    struct stage stage;
+    begin(&stage, "the abort word of what is still queued");
+    for (int round = 0; round < 20; round++) {
+        if (!CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS)))
+            break;
+        CHECK(transports()->abort_word(ranks[0]) != word);
+        if (round == 0) {
+            word = transports()->abort_word(ranks[0]);
+            CHECK_OK(tri_workspace_reserve(&comm, 1000));
+            CHECK_OK(tri_workspace_mark(&comm.workspace, state_of(ranks[0]), NULL));
+            fake_hold(FAKE_EVENT, true);
+            tri_workspace_close(&comm.workspace); /* set aside */
+            stop(ranks[0], "with a list queued");
+        }
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(finish(ranks[i], PLENTY_MS));
+        CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+        CHECK(*word == 1);
+    }
+    fake_hold(FAKE_EVENT, false);
+    CHECK(tri_workspace_sweep() == 0);
+    if (CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS))) {
+        CHECK(transports()->abort_word(ranks[0]) == word && *word == 0); /* now it is free */
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(finish(ranks[i], PLENTY_MS));
+    }
+    end();
+}
+
 /* ----------------------------------------------------------------------------- a rank that leaves */
 
 enum { CALLS = 17 };
@@ -1382,6 +1443,8 @@ int main(int n, char **arguments)
     unmarked_workspace();
     abort_while(FAKE_HOST_ALLOC, "abort while another rank joins");
     abort_while(FAKE_QUERY, "abort while a rank polls");
+    words();
+    word_in_use();
     no_pinned_memory();
     broken_device();
     leaves(0, false, "a rank leaves, the others have made as many calls");
