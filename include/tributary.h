@@ -272,7 +272,7 @@ enum {
      *  waiting for ever; if a rank does not come at all, TRIB_ERR_TIMEOUT after timeout_ms, and the
      *  communicator is over. So it is if a rank cannot queue what all have agreed on. Sends and
      *  receives take no part in it, nor do the counts of alltoallv. Calls then wait for each other,
-     *  so give every rank a thread of its own. */
+     *  so give every rank a thread of its own, and cannot be captured in a CUDA graph. */
     TRIB_MATCH = 1u << 1,
     /** Calls that differ never touch memory that is not theirs. On host they never do: every call is
      *  compared on the stream before memory is touched. On nccl this is TRIB_MATCH: NCCL compares

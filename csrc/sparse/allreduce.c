@@ -234,10 +234,6 @@ static trib_status check(const struct trib_sparse *sparse, int operation,
                              "`stream` is being captured, and \"%s\" waits for the stream in each "
                              "call: capture one of the algorithms of fixed size",
                              sparse->algorithm->name);
-    if (captures && (comm->flags & TRIB_MATCH) != 0)
-        return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
-                             "`stream` is being captured, and TRIB_MATCH waits for the stream in "
-                             "each call: capture without it");
     return TRIB_OK;
 }
 

@@ -396,8 +396,36 @@ static void captured(int rank, int size, void *team)
     }
 }
 
+/* TRIB_MATCH waits in each call, which a capture forbids: refused, and the communicator goes on. */
+static void captured_and_matched(int rank, int size, void *team)
+{
+    static _Atomic int arrived, left;
+    const trib_sparse_options options = desk_options("topka", 4, 0);
+    struct desk desk;
+    if (!desk_open(&desk, team, rank, &options))
+        return;
+    team_meet(&arrived, size);
+    atomic_store(&is_capturing, true);
+    CHECK_STATUS(trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result, desk.stream),
+                 TRIB_ERR_UNSUPPORTED);
+    CHECK_DETAIL("trib_sparse_allreduce on rank");
+    CHECK_DETAIL("TRIB_MATCH");
+    CHECK_STATUS(trib_allreduce(desk.comm, desk.result, desk.result, 8, TRIB_F32, TRIB_SUM,
+                                desk.stream),
+                 TRIB_ERR_UNSUPPORTED);
+    CHECK_DETAIL("trib_allreduce on rank");
+    CHECK_DETAIL("TRIB_MATCH");
+    team_meet(&left, size);
+    atomic_store(&is_capturing, false);
+    CHECK_OK(trib_comm_status(desk.comm));
+    desk_fill(&desk, 8, 4, 1);
+    CHECK_OK(desk_call(&desk));
+    desk_close(&desk);
+}
+
 int main(void)
 {
+    trib_options matches = TRIB_OPTIONS_INIT;
     static const int sizes[] = {1, 2, 3};
     make_backend();
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -421,5 +449,8 @@ int main(void)
         aborts(3, trib_sparse_algorithm_name(i), TRIB_SPARSE_IN_PLACE);
     }
     desk_ranks("queued", 2, NULL, captured, "calls on a stream that is being captured");
+    atomic_store(&is_capturing, false);
+    matches.flags = TRIB_MATCH;
+    desk_ranks("queued", 2, &matches, captured_and_matched, "a capture with TRIB_MATCH");
     return check_finish("sparse_queueing_test");
 }

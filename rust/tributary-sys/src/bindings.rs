@@ -84,7 +84,7 @@ pub struct trib_device {
 }
 #[doc = " Skip the checks of buffers and streams (their memory, device and range). What the arguments\n  say by themselves is still checked."]
 pub const TRIB_UNCHECKED: u32 = 1;
-#[doc = " Debug mode: before each collective every rank compares operation, count, type, reduction and\n  root with all others, and all of them return TRIB_ERR_MISMATCH if one differs, instead of\n  waiting for ever; if a rank does not come at all, TRIB_ERR_TIMEOUT after timeout_ms, and the\n  communicator is over. So it is if a rank cannot queue what all have agreed on. Sends and\n  receives take no part in it, nor do the counts of alltoallv. Calls then wait for each other,\n  so give every rank a thread of its own."]
+#[doc = " Debug mode: before each collective every rank compares operation, count, type, reduction and\n  root with all others, and all of them return TRIB_ERR_MISMATCH if one differs, instead of\n  waiting for ever; if a rank does not come at all, TRIB_ERR_TIMEOUT after timeout_ms, and the\n  communicator is over. So it is if a rank cannot queue what all have agreed on. Sends and\n  receives take no part in it, nor do the counts of alltoallv. Calls then wait for each other,\n  so give every rank a thread of its own, and cannot be captured in a CUDA graph."]
 pub const TRIB_MATCH: u32 = 2;
 #[doc = " Calls that differ never touch memory that is not theirs. On host they never do: every call is\n  compared on the stream before memory is touched. On nccl this is TRIB_MATCH: NCCL compares\n  nothing, and a rank may write as far as its own count goes into a peer's buffer."]
 pub const TRIB_COMPARED: u32 = 4;
