@@ -96,6 +96,8 @@ fn new_group(ranks: usize, backend: Option<&str>) -> Result<Group, Failure> {
         Some(name) => settings.backend(name),
         None => settings,
     };
+    // SAFETY: every rank trains the same network, in the same steps; so nobody compares their calls.
+    let settings = unsafe { settings.assume_matching_calls() };
     Ok(Group::with_options(ranks, &settings)?)
 }
 
