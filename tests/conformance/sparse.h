@@ -81,6 +81,7 @@ struct sparse_rank {
     char *snapshot;
     trib_sparse_statistics before, after;
     trib_status status;
+    bool says_overflow; /* its detail: all acc were finite, and the result was not */
     uint32_t outcome;
 };
 

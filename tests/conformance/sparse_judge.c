@@ -159,6 +159,15 @@ static bool counted(const struct sparse_trial *trial)
 
 /* --------------------------------------------------------------------------- what must not be */
 
+static bool finite(const struct sparse_trial *trial)
+{
+    for (int rank = 0; rank < trial->team->size; rank++)
+        for (size_t i = 0; i < trial->plan.count; i++)
+            if (!isfinite(trial->ranks[rank].acc[i]))
+                return false;
+    return true;
+}
+
 static bool same_but_calls(const trib_sparse_statistics *before, const trib_sparse_statistics *after)
 {
     trib_sparse_statistics expected = *before;
@@ -183,6 +192,9 @@ static bool refused(struct sparse_trial *trial)
         if (self->status != TRIB_ERR_NON_FINITE || self->outcome != 0)
             return WRONG(trial, "status of what is not finite", rank, 0, self->status,
                          TRIB_ERR_NON_FINITE);
+        if (self->says_overflow != finite(trial))
+            return WRONG(trial, "why the result is not finite", rank, 0, self->says_overflow,
+                         finite(trial));
         if (!same_but_calls(&self->before, &self->after))
             return WRONG(trial, "statistics of what is not finite", rank, 0, 0, 0);
         for (size_t i = 0; i < trial->plan.count; i++) {
@@ -193,15 +205,6 @@ static bool refused(struct sparse_trial *trial)
                              expected[i]);
         }
     }
-    return true;
-}
-
-static bool finite(const struct sparse_trial *trial)
-{
-    for (int rank = 0; rank < trial->team->size; rank++)
-        for (size_t i = 0; i < trial->plan.count; i++)
-            if (!isfinite(trial->ranks[rank].acc[i]))
-                return false;
     return true;
 }
 

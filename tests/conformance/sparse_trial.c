@@ -302,6 +302,7 @@ static bool one_step(struct sparse_trial *trial, int rank)
           CHECK_OK(trib_comm_status(self->comm))))
         return false;
     self->status = trib_sparse_status(self->state);
+    self->says_overflow = strstr(trib_last_detail(), "does not hold all of the result") != NULL;
     return CHECK_OK(trib_sparse_statistics_get(&self->after, self->state)) &&
            bring_back(trial, self);
 }
