@@ -3,66 +3,152 @@
 //! A collective that has run on a communicator whose status is good has written its result. Two kinds
 //! may have done nothing all the same, on all ranks alike, without a mistake that ends the
 //! communicator: a sparse call whose gradients were not finite, and a weighted average with a weight
-//! that is not valid. Who is told "Ok" would not look for that, so they are asked when their stream
-//! has passed.
+//! that is not valid. Who is told "Ok" would not look for that, so they are counted, from before the
+//! first call until the stream has passed the last one.
 
-use std::ptr::NonNull;
+use std::sync::Arc;
 
 use tributary_sys as sys;
 
 use crate::communicator::{Communicator, Shared};
 use crate::counters::Counters;
-use crate::error::{check, Error, Result};
+use crate::error::{Error, Result};
+use crate::sparse::SparseAllReduce;
+use crate::tally::{Calls, Tally, Verdict};
 
 /// What has to be asked.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Applied {
-    sparse: Vec<NonNull<sys::trib_sparse>>,
-    /// Weighted averages that had been refused before the first one.
-    refused: Option<u64>,
+    sparse: Vec<(Arc<Tally>, Calls)>,
+    averages: Option<Averages>,
 }
 
-// SAFETY: the states are only passed to C under the lock of their communicator, and only those that
-// it still has.
-unsafe impl Send for Applied {}
+/// Weighted averages; C counts them among the lists.
+struct Averages {
+    /// Before the first one was queued.
+    before: Counters,
+    /// The number of the last one among the lists.
+    last: u64,
+}
 
 impl Applied {
-    /// A call of `state` is about to be queued.
-    pub(crate) fn sparse(&mut self, state: NonNull<sys::trib_sparse>) {
-        if !self.sparse.contains(&state) {
-            self.sparse.push(state);
-        }
+    /// Nothing that could have done nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sparse.is_empty() && self.averages.is_none()
     }
 
-    /// A weighted average is about to be queued.
-    pub(crate) fn average(&mut self, comm: &mut Communicator) -> Result<()> {
-        if self.refused.is_none() {
-            self.refused = Some(comm.counters()?.lists_refused);
+    pub(crate) fn uses(&self, tally: &Arc<Tally>) -> bool {
+        self.sparse.iter().any(|(other, _)| Arc::ptr_eq(other, tally))
+    }
+
+    /// Queue a call of `sparse`.
+    pub(crate) fn sparse(
+        &mut self,
+        sparse: &mut SparseAllReduce,
+        queue: impl FnOnce(&mut SparseAllReduce) -> Result<()>,
+    ) -> Result<()> {
+        let tally = Arc::clone(sparse.tally());
+        let before = tally.before(sparse.shared());
+        queue(sparse)?;
+        match self.sparse.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &tally)) {
+            Some((tally, calls)) => *calls = tally.queued(before, Some(*calls)),
+            None => {
+                let calls = tally.queued(before, None);
+                self.sparse.push((tally, calls));
+            }
         }
         Ok(())
     }
 
-    /// All of it has run, and the communicator is good.
-    pub(crate) fn check(&self, shared: &Shared) -> Result<()> {
-        for &state in &self.sparse {
-            // SAFETY: alive, under the lock. "Never waits."
-            let status = || check(unsafe { sys::trib_sparse_status(state.as_ptr()) });
-            shared.with_adopted(state, status).unwrap_or(Ok(()))?;
-        }
-        match (self.refused, shared.counters()) {
-            (Some(before), Some(Ok(Counters { lists_refused, .. }))) if lists_refused > before => {
-                Err(refused())
+    /// Queue a weighted average of `comm`.
+    pub(crate) fn average(
+        &mut self,
+        comm: &mut Communicator,
+        queue: impl FnOnce(&mut Communicator) -> Result<()>,
+    ) -> Result<()> {
+        let before = comm.counters()?;
+        queue(comm)?;
+        let last = before.lists_queued + 1;
+        self.averages.get_or_insert(Averages { before, last }).last = last;
+        Ok(())
+    }
+
+    /// All of it has been passed, and the communicator is good. If the communicator or a state is
+    /// gone, `passed` says whether all had been passed then.
+    pub(crate) fn check(&self, shared: &Shared, passed: bool) -> Result<()> {
+        for (tally, calls) in &self.sparse {
+            match tally.judge(calls, shared, passed) {
+                Verdict::Delivered => (),
+                Verdict::Missed { why: Some(error), .. } => return Err(error),
+                Verdict::Missed { non_finite, certain, .. } => {
+                    return Err(missed(non_finite, certain))
+                }
+                Verdict::Unknown => return Err(unknown("a sparse allreduce")),
             }
-            _ => Ok(()),
         }
+        self.averages.as_ref().map_or(Ok(()), |averages| averages.check(shared, passed))
+    }
+}
+
+impl Averages {
+    fn check(&self, shared: &Shared, passed: bool) -> Result<()> {
+        let now = match shared.counters() {
+            Some(now) => now?,
+            None => match shared.last_counters().filter(|_| passed) {
+                Some(now) => now,
+                None => return Err(unknown("a weighted average")),
+            },
+        };
+        if now.lists_refused == self.before.lists_refused {
+            return Ok(());
+        }
+        let Counters { lists_queued, lists_committed, lists_refused, .. } = self.before;
+        let alone = lists_committed + lists_refused == lists_queued;
+        Err(refused(alone && now.lists_queued == self.last))
     }
 }
 
 #[cold]
-fn refused() -> Error {
+fn missed(non_finite: bool, certain: bool) -> Error {
+    let (status, why) = if non_finite {
+        let why =
+            "numbers that are not finite: a rank's gradient or residual, or the result, held an \
+                   infinity or a NaN; lower the loss scale, and go on with the next gradient";
+        (sys::TRIB_ERR_NON_FINITE, why)
+    } else {
+        let why =
+            "the ranks' calls were not of the same state; call the states in the same order on \
+                   all ranks";
+        (sys::TRIB_ERR_MISMATCH, why)
+    };
+    let which = if certain { "a call" } else { "a call, this or another that was queued with it," };
+    Error::new(
+        status,
+        format!(
+            "sparse_allreduce: {which} delivered nothing, and changed no rank's residual: {why}"
+        ),
+    )
+}
+
+#[cold]
+fn refused(certain: bool) -> Error {
+    let which = if certain { "" } else { " (this or another weighted average queued with it)" };
     Error::new(
         sys::TRIB_ERR_NON_FINITE,
-        "weighted_average: a rank's weight is negative or not finite, or their sum is more than an \
-         f32 holds, so no rank's tensors were written; look at the weights",
+        format!(
+            "weighted_average{which}: a rank's weight is negative or not finite, or their sum is more \
+             than an f32 holds, so no rank's tensors were written; look at the weights"
+        ),
+    )
+}
+
+#[cold]
+fn unknown(what: &str) -> Error {
+    Error::new(
+        sys::TRIB_ERR_CLOSED,
+        format!(
+            "{what} had not run when its communicator, or its state, was dropped, so nobody knows \
+             whether it was applied; wait for works before that"
+        ),
     )
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -15,11 +15,14 @@ use tributary_sys as sys;
 use crate::abort::AbortHandle;
 use crate::check;
 use crate::counters::Counters;
+use crate::deadline::Deadline;
 use crate::device::Device;
 use crate::error::{check as checked, number, text, Error, Result};
 use crate::id::UniqueId;
 use crate::options::{milliseconds, Options};
 use crate::stream::Stream;
+use crate::tally::Tally;
+use crate::work::Queued;
 
 /// One rank of a communicator.
 ///
@@ -45,8 +48,8 @@ use crate::stream::Stream;
 ///
 /// A drop waits for queued work as long as [`Options::close_timeout`] says, then aborts it. It never
 /// panics and never blocks for ever. While a panic unwinds it aborts at once, so that no other rank
-/// waits for this one; [`Group::run`](crate::Group::run) does so with the panic's message. [`close`](Communicator::close) does the same and says how it
-/// went.
+/// waits for this one; [`Group::run`](crate::Group::run) does so with the panic's message.
+/// [`close`](Communicator::close) does the same and says how it went.
 pub struct Communicator {
     shared: Arc<Shared>,
     rank: usize,
@@ -71,13 +74,19 @@ pub(crate) struct Shared {
     /// 0, or one more than the handle of the stream of the batch that has begun and is not over: what
     /// is called now is queued on it later. Written by the thread that has the communicator.
     batch: AtomicUsize,
+    /// How long what can be waited for is waited for before the end.
+    patience: Duration,
+    /// What will still be asked of this communicator, after it is gone, too.
+    works: Mutex<Vec<Weak<Queued>>>,
+    /// The counters at the end.
+    last: Mutex<Option<Counters>>,
 }
 
 /// A C communicator and the sparse states that belong to it: "`comm` must outlive the state", so
 /// they are destroyed first, wherever their owners are.
 pub(crate) struct Live {
     comm: NonNull<sys::trib_comm>,
-    sparse: Vec<NonNull<sys::trib_sparse>>,
+    sparse: Vec<Arc<Tally>>,
 }
 
 // SAFETY: "use each communicator [...] from one thread at a time": the lock sees to it.
@@ -99,24 +108,13 @@ impl Shared {
     pub(crate) fn adopt(
         &self,
         make: impl FnOnce(*mut sys::trib_comm) -> Result<NonNull<sys::trib_sparse>>,
-    ) -> Option<Result<NonNull<sys::trib_sparse>>> {
+    ) -> Option<Result<Arc<Tally>>> {
         let mut live = self.lock();
         live.as_mut().map(|live| {
-            let state = make(live.comm.as_ptr())?;
-            live.sparse.push(state);
-            Ok(state)
+            let tally = Arc::new(Tally::new(make(live.comm.as_ptr())?));
+            live.sparse.push(Arc::clone(&tally));
+            Ok(tally)
         })
-    }
-
-    /// As `with_sparse`, for who knows a state only by its address: `None` if it has parted.
-    pub(crate) fn with_adopted<T>(
-        &self,
-        state: NonNull<sys::trib_sparse>,
-        function: impl FnOnce() -> T,
-    ) -> Option<T> {
-        let live = self.lock();
-        let is_here = live.as_ref().is_some_and(|live| live.sparse.contains(&state));
-        is_here.then(function)
     }
 
     /// `None` if the communicator has been destroyed.
@@ -134,15 +132,57 @@ impl Shared {
         live.as_ref().map(|_| function())
     }
 
-    /// The caller destroys `state`, if it is not gone already.
-    pub(crate) fn part(&self, state: NonNull<sys::trib_sparse>) {
+    /// The owner of `tally`'s state destroys it, if it is not gone already.
+    pub(crate) fn part(&self, tally: &Arc<Tally>) {
+        self.settle_works(|work| work.uses(tally));
+        tally.settle(self, self.patience());
         let mut live = self.lock();
         if let Some(live) = live.as_mut() {
-            live.sparse.retain(|&other| other != state);
+            live.sparse.retain(|other| !Arc::ptr_eq(other, tally));
+            tally.close();
             // SAFETY: it was adopted, and is in nobody else's hands now. "Waits, at most as long as
             // trib_comm_destroy".
-            unsafe { sys::trib_sparse_destroy(state.as_ptr()) };
+            unsafe { sys::trib_sparse_destroy(tally.state().as_ptr()) };
         }
+    }
+
+    /// `work` will be asked later, maybe when all else is gone.
+    pub(crate) fn expect(&self, work: &Arc<Queued>) {
+        let mut works = self.works();
+        works.retain(|work| work.strong_count() > 0);
+        works.push(Arc::downgrade(work));
+    }
+
+    /// Wait, at most for the patience, until those that will be asked for have run: after the end
+    /// nobody can tell how they went.
+    fn settle_works(&self, which: impl Fn(&Queued) -> bool) {
+        let works: Vec<_> = self.works().iter().filter_map(Weak::upgrade).collect();
+        let works: Vec<_> = works.into_iter().filter(|work| which(work)).collect();
+        let passed = || works.iter().all(|work| work.is_passed());
+        Deadline::after(self.patience()).poll(|| passed() || !self.is_good());
+        works.iter().for_each(|work| work.note_end());
+    }
+
+    fn patience(&self) -> Duration {
+        if thread::panicking() {
+            return Duration::ZERO;
+        }
+        self.patience
+    }
+
+    /// Not aborted, nor failed, nor gone.
+    pub(crate) fn is_good(&self) -> bool {
+        // SAFETY: the lock keeps other threads out. "Never waits."
+        matches!(self.call(|comm| unsafe { sys::trib_comm_status(comm) }), Some(Ok(())))
+    }
+
+    /// What the counters were when the communicator was destroyed.
+    pub(crate) fn last_counters(&self) -> Option<Counters> {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn works(&self) -> MutexGuard<'_, Vec<Weak<Queued>>> {
+        self.works.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn set_batch(&self, stream: Option<*mut c_void>) {
@@ -238,6 +278,9 @@ impl Communicator {
         let shared = Arc::new(Shared {
             live: Mutex::new(Some(Live { comm, sparse: Vec::new() })),
             batch: AtomicUsize::new(0),
+            patience,
+            works: Mutex::default(),
+            last: Mutex::default(),
         });
         let mut unless_made = Destroy(Some(&shared));
         let mut handle = ptr::null_mut();
@@ -399,10 +442,14 @@ pub(crate) fn gone() -> Error {
 }
 
 fn destroy(shared: &Shared) {
+    shared.settle_works(|_| true);
+    let counters = shared.counters().and_then(Result::ok);
+    *shared.last.lock().unwrap_or_else(PoisonError::into_inner) = counters;
     if let Some(live) = shared.take() {
-        for state in live.sparse {
+        for tally in live.sparse {
+            tally.close();
             // SAFETY: it is ours, and nobody can reach it any more: `with_sparse` finds no `Live`.
-            unsafe { sys::trib_sparse_destroy(state.as_ptr()) };
+            unsafe { sys::trib_sparse_destroy(tally.state().as_ptr()) };
         }
         // SAFETY: as above. "Never blocks for ever".
         unsafe { sys::trib_comm_destroy(live.comm.as_ptr()) };

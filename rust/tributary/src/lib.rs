@@ -91,6 +91,7 @@ mod settle;
 mod sparse;
 mod sparse_options;
 mod stream;
+mod tally;
 mod work;
 
 pub use abort::AbortHandle;

@@ -69,7 +69,7 @@ impl Communicator {
         let applied = scope.applied;
         settle.finish()?;
         self.status()?;
-        applied.check(self.shared())?;
+        applied.check(self.shared(), true)?;
         Ok(value)
     }
 }
@@ -459,7 +459,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.comm.broadcast_list(&list(&views), root, self.stream) }
     }
 
-    /// [`Communicator::weighted_average`].
+    /// [`Communicator::weighted_average`]. Of averages that were queued before an earlier one had run,
+    /// an error may be that of the other, and then says so.
     pub fn weighted_average<I>(
         &mut self,
         tensors: I,
@@ -479,13 +480,19 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 Weight::Device(&place as &dyn DeviceBuffer)
             }
         };
-        self.applied.average(self.comm)?;
-        // SAFETY: as in `allreduce`.
-        unsafe { self.comm.weighted_average(&list(&views), weight, given(&total), self.stream) }
+        let stream = self.stream;
+        self.applied.average(self.comm, |comm| {
+            // SAFETY: as in `allreduce`.
+            unsafe { comm.weighted_average(&list(&views), weight, given(&total), stream) }
+        })
     }
 
     /// [`SparseAllReduce::allreduce`] with a gradient of its own. If it delivers nothing, because
-    /// gradients are not finite, the scope says so (of several calls of one state, of the last).
+    /// gradients are not finite, the scope says so, of each of its calls. What it says is never `Ok`
+    /// if one delivered nothing. Calls of one state that several works have queued are told apart
+    /// as far as they can be seen to end one after the other; where that fails, and where the
+    /// `unsafe` forms are mixed in, an error may be that of another call that was queued at the same
+    /// time, and says so.
     pub fn sparse_allreduce(
         &mut self,
         sparse: &mut SparseAllReduce,
@@ -494,9 +501,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ) -> Result<()> {
         let (gradient, result) = (gradient.view(), result.view());
         sparse.apart(self.comm)?;
-        self.applied.sparse(sparse.state());
-        // SAFETY: as in `allreduce`; apart from the accumulator, a gradient is only read.
-        unsafe { sparse.allreduce(&gradient, &result, self.stream) }
+        let stream = self.stream;
+        self.applied.sparse(sparse, |sparse| {
+            // SAFETY: as in `allreduce`; apart from the accumulator, a gradient is only read.
+            unsafe { sparse.queue(&gradient, &result, stream) }
+        })
     }
 
     /// [`SparseAllReduce::allreduce`] with an accumulator, for states that are
@@ -509,9 +518,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ) -> Result<()> {
         let (accumulator, result) = (accumulator.view(), result.view());
         sparse.of(self.comm)?;
-        self.applied.sparse(sparse.state());
-        // SAFETY: as in `allreduce`; both were lent as `&mut`.
-        unsafe { sparse.allreduce(&accumulator, &result, self.stream) }
+        let stream = self.stream;
+        self.applied.sparse(sparse, |sparse| {
+            // SAFETY: as in `allreduce`; both were lent as `&mut`.
+            unsafe { sparse.queue(&accumulator, &result, stream) }
+        })
     }
 
     /// [`SparseAllReduce::allreduce_entries`] with a gradient of its own.
@@ -526,9 +537,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (gradient, index) = (gradient.view(), index.view());
         let (value, count) = (value.view(), count.view());
         sparse.apart(self.comm)?;
-        self.applied.sparse(sparse.state());
-        // SAFETY: as in `sparse_allreduce`.
-        unsafe { sparse.allreduce_entries(&gradient, &index, &value, &count, self.stream) }
+        let stream = self.stream;
+        self.applied.sparse(sparse, |sparse| {
+            // SAFETY: as in `sparse_allreduce`.
+            unsafe { sparse.queue_entries(&gradient, &index, &value, &count, stream) }
+        })
     }
 
     /// [`SparseAllReduce::allreduce_entries`] with an accumulator, for states that are
@@ -544,9 +557,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (accumulator, index) = (accumulator.view(), index.view());
         let (value, count) = (value.view(), count.view());
         sparse.of(self.comm)?;
-        self.applied.sparse(sparse.state());
-        // SAFETY: as in `sparse_allreduce_in_place`.
-        unsafe { sparse.allreduce_entries(&accumulator, &index, &value, &count, self.stream) }
+        let stream = self.stream;
+        self.applied.sparse(sparse, |sparse| {
+            // SAFETY: as in `sparse_allreduce_in_place`.
+            unsafe { sparse.queue_entries(&accumulator, &index, &value, &count, stream) }
+        })
     }
 
     /// [`SparseAllReduce::residual`].

@@ -17,6 +17,7 @@ use crate::dtype::DType;
 use crate::error::{check, text, Error, ErrorKind, Result};
 use crate::sparse_options::{above_0, SparseOptions};
 use crate::stream::Stream;
+use crate::tally::Tally;
 
 /// One tensor's sparse allreduce on one rank.
 ///
@@ -55,7 +56,7 @@ use crate::stream::Stream;
 /// [`ErrorKind::Closed`](crate::ErrorKind::Closed). Like the communicator it may move to another
 /// thread, and is used by one at a time.
 pub struct SparseAllReduce {
-    state: NonNull<sys::trib_sparse>,
+    tally: Arc<Tally>,
     shared: Arc<Shared>,
     rank: usize,
     size: usize,
@@ -86,7 +87,7 @@ impl SparseAllReduce {
         comm.not_batching("SparseAllReduce::new")?;
         let raw = options.raw();
         let shared = Arc::clone(comm.shared());
-        let state = shared.adopt(|comm| {
+        let tally = shared.adopt(|comm| {
             let mut state = ptr::null_mut();
             // SAFETY: all pointers live through the call, under the lock; `*out` is ours to destroy,
             // and is not NULL after a success.
@@ -97,7 +98,7 @@ impl SparseAllReduce {
             }
         });
         Ok(SparseAllReduce {
-            state: raw.judge(state.unwrap_or_else(|| Err(gone())))?,
+            tally: raw.judge(tally.unwrap_or_else(|| Err(gone())))?,
             shared,
             rank: comm.rank(),
             size: comm.size(),
@@ -175,6 +176,21 @@ impl SparseAllReduce {
         result: &dyn DeviceBuffer,
         stream: &Stream,
     ) -> Result<()> {
+        self.tally.give_up_counting();
+        // SAFETY: the caller's promise.
+        unsafe { self.queue(gradient, result, stream) }
+    }
+
+    /// [`allreduce`](SparseAllReduce::allreduce) for who counts the call.
+    ///
+    /// # Safety
+    /// The same.
+    pub(crate) unsafe fn queue(
+        &mut self,
+        gradient: &dyn DeviceBuffer,
+        result: &dyn DeviceBuffer,
+        stream: &Stream,
+    ) -> Result<()> {
         let check = self.check("sparse_allreduce", stream)?;
         let gradient = self.whole(&check, "gradient", gradient, self.dtype)?;
         let result = self.whole(&check, "result", result, self.result)?;
@@ -193,6 +209,23 @@ impl SparseAllReduce {
     /// # Safety
     /// As for [`allreduce`](SparseAllReduce::allreduce), of all four buffers.
     pub unsafe fn allreduce_entries(
+        &mut self,
+        gradient: &dyn DeviceBuffer,
+        index: &dyn DeviceBuffer,
+        value: &dyn DeviceBuffer,
+        count: &dyn DeviceBuffer,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.tally.give_up_counting();
+        // SAFETY: the caller's promise.
+        unsafe { self.queue_entries(gradient, index, value, count, stream) }
+    }
+
+    /// [`allreduce_entries`](SparseAllReduce::allreduce_entries) for who counts the call.
+    ///
+    /// # Safety
+    /// The same.
+    pub(crate) unsafe fn queue_entries(
         &mut self,
         gradient: &dyn DeviceBuffer,
         index: &dyn DeviceBuffer,
@@ -247,7 +280,7 @@ impl SparseAllReduce {
             // SAFETY: alive under the lock; `raw` lives through the call, with its size set; its
             // strings, not NULL after a success, live as long as the state and are copied here.
             unsafe {
-                check(sys::trib_sparse_statistics_get(&mut raw, self.state.as_ptr()))?;
+                check(sys::trib_sparse_statistics_get(&mut raw, self.tally.state().as_ptr()))?;
                 Ok(SparseStatistics::new(&raw, owned(raw.algorithm), owned(raw.reason)))
             }
         });
@@ -303,8 +336,12 @@ impl SparseAllReduce {
         self.call(|state| unsafe { sys::trib_sparse_reset(state, stream.as_raw()) })
     }
 
-    pub(crate) fn state(&self) -> NonNull<sys::trib_sparse> {
-        self.state
+    pub(crate) fn tally(&self) -> &Arc<Tally> {
+        &self.tally
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// A scope waits for its own communicator alone: is that the state's?
@@ -384,20 +421,20 @@ impl SparseAllReduce {
         &mut self,
         function: impl FnOnce(*mut sys::trib_sparse) -> sys::trib_status,
     ) -> Result<()> {
-        let state = self.state.as_ptr();
+        let state = self.tally.state().as_ptr();
         // The state is alive and nobody else's inside: the lock of its communicator is held.
         self.shared.with_sparse(|| check(function(state))).unwrap_or_else(|| Err(gone()))
     }
 
     fn look<T>(&self, function: impl FnOnce(*const sys::trib_sparse) -> T) -> Result<T> {
-        let state = self.state.as_ptr();
+        let state = self.tally.state().as_ptr();
         self.shared.with_sparse(|| function(state)).ok_or_else(gone)
     }
 }
 
 impl Drop for SparseAllReduce {
     fn drop(&mut self) {
-        self.shared.part(self.state);
+        self.shared.part(&self.tally);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use crate::event::Event;
 use crate::scope::Scope;
 use crate::settle::{self, Settle};
 use crate::stream::Stream;
+use crate::tally::Tally;
 
 impl Communicator {
     /// Queue collectives on `stream` with buffers that are given away, and come back from
@@ -84,7 +86,12 @@ impl Communicator {
             Ok(()) => {
                 settle.leave();
                 let buffers = ManuallyDrop::new(buffers);
-                Ok(Work { buffers, event, applied, shared, abort, patience })
+                let asks = !applied.is_empty();
+                let queued = Arc::new(Queued { event, applied, missed: AtomicBool::new(false) });
+                if asks {
+                    shared.expect(&queued);
+                }
+                Ok(Work { buffers, queued, shared, abort, patience })
             }
             Err(error) => {
                 drop(settle);
@@ -102,30 +109,65 @@ impl Communicator {
 #[must_use = "the buffers come back from `wait`"]
 pub struct Work<B: 'static> {
     buffers: ManuallyDrop<Parked<B>>,
-    event: Event,
-    applied: Applied,
+    queued: Arc<Queued>,
     shared: Arc<Shared>,
     abort: AbortHandle,
     patience: Duration,
 }
 
+/// What a work waits for and then asks. Its communicator and its sparse states, which know the
+/// answers, look at it before they end.
+pub(crate) struct Queued {
+    event: Event,
+    applied: Applied,
+    /// It had not been passed when somebody with an answer ended.
+    missed: AtomicBool,
+}
+
+// SAFETY: the event is only waited for and asked, which is "Any thread".
+unsafe impl Sync for Queued {}
+
+impl Queued {
+    /// Never waits.
+    pub(crate) fn is_passed(&self) -> bool {
+        settle::is_idle(&self.event)
+    }
+
+    pub(crate) fn uses(&self, tally: &Arc<Tally>) -> bool {
+        self.applied.uses(tally)
+    }
+
+    /// Somebody who could answer ends.
+    pub(crate) fn note_end(&self) {
+        if !self.is_passed() {
+            self.missed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn check(&self, shared: &Shared) -> Result<()> {
+        self.applied.check(shared, !self.missed.load(Ordering::Relaxed))
+    }
+}
+
 impl<B: 'static> Work<B> {
     /// Wait until the collectives have run, and take the buffers back.
     ///
-    /// `Ok` means that everything was applied, as in [`scope`](Communicator::scope). The buffers come
+    /// `Ok` means that everything was applied, as in [`scope`](Communicator::scope), also if the
+    /// communicator or a sparse state was dropped meanwhile; if it had not run when that happened,
+    /// nobody knows, and the error is of kind [`ErrorKind::Closed`](crate::ErrorKind::Closed). The
+    /// buffers come
     /// back with an error as well; then what they hold is undefined, except for lists,
     /// which were written wholly or not at all. Only if the wait itself is refused, and again for as
     /// long as [`Options::close_timeout`](crate::Options::close_timeout) says, nobody knows whether
     /// the device still uses them: then they are leaked, and the error says so.
     pub fn wait(self) -> Result<B, Failed<B>> {
         let mut work = ManuallyDrop::new(self);
-        let waited = settle::wait(&work.event, Deadline::after(work.patience));
-        let good = || work.status().and_then(|()| work.applied.check(&work.shared));
+        let waited = settle::wait(&work.queued.event, Deadline::after(work.patience));
+        let good = || work.status().and_then(|()| work.queued.check(&work.shared));
         let known = waited.map(|waited| waited.and_then(|()| good()));
         // SAFETY: `work` is not used again, nor dropped: each field is taken once.
         let buffers = unsafe {
-            std::ptr::drop_in_place(&mut work.event);
-            std::ptr::drop_in_place(&mut work.applied);
+            std::ptr::drop_in_place(&mut work.queued);
             std::ptr::drop_in_place(&mut work.shared);
             std::ptr::drop_in_place(&mut work.abort);
             ManuallyDrop::take(&mut work.buffers)
@@ -143,13 +185,13 @@ impl<B: 'static> Work<B> {
 
     /// Have the collectives run? Never waits.
     pub fn is_done(&self) -> Result<bool> {
-        self.event.is_done()
+        self.queued.event.is_done()
     }
 
     /// The point in the stream behind the collectives, for other streams to
     /// [wait for](Stream::wait_event).
     pub fn event(&self) -> &Event {
-        &self.event
+        &self.queued.event
     }
 
     /// "after waiting for a stream, a result is good if and only if trib_comm_status() is TRIB_OK";
@@ -171,7 +213,7 @@ impl<B: 'static> Work<B> {
 
 impl<B: 'static> Drop for Work<B> {
     fn drop(&mut self) {
-        if Deadline::after(self.patience).poll(|| settle::is_idle(&self.event)) {
+        if Deadline::after(self.patience).poll(|| self.queued.is_passed()) {
             // SAFETY: not used again. The stream has passed the collectives.
             unsafe { ManuallyDrop::drop(&mut self.buffers) };
         }
@@ -263,11 +305,11 @@ mod tests {
 
     /// An event that cannot be waited for: to host it is unknown.
     fn refuse<B>(work: &mut Work<B>) {
-        let device = work.event.device();
+        let device = work.queued.event.device();
         // SAFETY: not followed, for host knows its events.
         let nowhere =
             unsafe { Event::from_raw(device, std::ptr::null_mut::<u8>().wrapping_add(8).cast()) };
-        work.event = nowhere;
+        Arc::get_mut(&mut work.queued).unwrap().event = nowhere;
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::{Arc, Mutex};
+
 use common::{get, ranks, vec_on};
 use tributary::{DeviceVec, ErrorKind, ReduceOp, UniqueBuffer, Weight};
 
@@ -127,5 +129,51 @@ fn a_weight_that_is_not_valid_is_told() {
         let work = comm.start(list, stream, |s, list| s.weighted_average(list, 1.0.into(), None));
         let list = work.unwrap().wait().unwrap();
         assert_eq!(get(&list[0]), [0.75; 5]);
+    });
+}
+
+/// Also when the communicator went first.
+#[test]
+fn a_work_knows_of_a_weight_when_its_communicator_is_gone() {
+    for weight in [f32::NAN, 2.0] {
+        ranks(2, |comm, stream| {
+            let mut child = comm.split(Some(0), 0).unwrap().unwrap();
+            let tensor = vec_on(comm, &[1.0_f32; 10]);
+            let work = child
+                .start(tensor, stream, |s, tensor| {
+                    s.weighted_average([tensor], weight.into(), None)
+                })
+                .unwrap();
+            drop(child);
+            let due = if weight.is_nan() { Err(ErrorKind::NonFinite) } else { Ok(()) };
+            assert_eq!(work.wait().map(drop).map_err(|failed| failed.error.kind()), due);
+        });
+    }
+}
+
+/// Nobody can tell two averages apart that were queued together: the error says so.
+#[test]
+fn an_average_behind_one_that_was_refused_says_which_it_may_be() {
+    ranks(1, |comm, stream| {
+        let mut start = |weight: f32| {
+            let tensor = vec_on(comm, &[1.0_f32; 10]);
+            let queue = comm.start(tensor, stream, |s, tensor| {
+                s.weighted_average([tensor], weight.into(), None)
+            });
+            queue.unwrap()
+        };
+        let gate = Arc::new(Mutex::new(()));
+        let (held, wait) = (gate.lock().unwrap(), Arc::clone(&gate));
+        stream.submit(move || drop(wait.lock())).unwrap();
+        let (bad, good) = (start(f32::NAN), start(1.0));
+        drop(held);
+        for work in [bad, good] {
+            let error = work.wait().unwrap_err().error;
+            assert_eq!(error.kind(), ErrorKind::NonFinite);
+            assert!(error.detail().contains("this or another weighted average"), "{error}");
+        }
+        let (bad, good) = (start(f32::NAN).wait(), start(1.0).wait());
+        assert!(!bad.unwrap_err().error.detail().contains("another weighted average"));
+        good.unwrap();
     });
 }

@@ -498,3 +498,91 @@ fn results_in_f32() {
         assert_eq!(get(&wide), [0.0, sum, 0.0]);
     });
 }
+
+fn topka(comm: &mut Communicator) -> SparseAllReduce {
+    let options = SparseOptions::new().algorithm("topka").k(1);
+    SparseAllReduce::new(comm, 4, DType::F32, &options).unwrap()
+}
+
+/// A gradient and its result, to give away.
+type Pair = (DeviceVec<f32>, DeviceVec<f32>);
+
+fn pair(comm: &Communicator, first: f32) -> Pair {
+    (vec_on(comm, &[first, 1.0, 1.0, 1.0]), vec_on(comm, &[0.0; 4]))
+}
+
+fn start(
+    comm: &mut Communicator,
+    stream: &Stream,
+    sparse: &mut SparseAllReduce,
+    first: f32,
+) -> tributary::Work<Pair> {
+    let buffers = pair(comm, first);
+    comm.start(buffers, stream, |s, (gradient, result)| {
+        s.sparse_allreduce(sparse, &*gradient, result)
+    })
+    .unwrap()
+}
+
+/// What each work says is what its own calls did, whatever ran before it was asked, and in whatever
+/// order works are asked.
+#[test]
+fn each_work_answers_for_its_own_calls() {
+    ranks(2, |comm, stream| {
+        let mut sparse = topka(comm);
+        for bad in [0, 1] {
+            for asked_first in [0, 1] {
+                let mut works = [0, 1].map(|i| {
+                    let first = if i == bad { f32::NAN } else { 5.0 };
+                    Some(start(comm, stream, &mut sparse, first))
+                });
+                stream.wait().unwrap();
+                for i in [asked_first, 1 - asked_first] {
+                    let said =
+                        works[i].take().unwrap().wait().map_err(|failed| failed.error.kind());
+                    let due = if i == bad { Err(ErrorKind::NonFinite) } else { Ok(()) };
+                    assert_eq!(said.map(drop), due, "work {i} of two, {bad} is bad");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_scope_answers_for_all_its_calls() {
+    ranks(2, |comm, stream| {
+        let mut sparse = topka(comm);
+        let bad = vec_on(comm, &[f32::NAN, 1.0, 1.0, 1.0]);
+        let good = vec_on(comm, &[4.0_f32, 1.0, 1.0, 1.0]);
+        let (mut one, mut two) = (vec_on(comm, &[0.0_f32; 4]), vec_on(comm, &[0.0_f32; 4]));
+        let error = comm
+            .scope(stream, |s| {
+                s.sparse_allreduce(&mut sparse, &bad, &mut one)?;
+                s.sparse_allreduce(&mut sparse, &good, &mut two)
+            })
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NonFinite, "{error}");
+        assert_eq!(get(&two)[0], 8.0);
+        comm.scope(stream, |s| s.sparse_allreduce(&mut sparse, &good, &mut two)).unwrap();
+    });
+}
+
+/// Of a state, and of a communicator, that went first.
+#[test]
+fn a_work_knows_what_its_calls_did_when_all_else_is_gone() {
+    for first in [f32::NAN, 3.0] {
+        ranks(2, |comm, stream| {
+            let due = if first.is_nan() { Err(ErrorKind::NonFinite) } else { Ok(()) };
+            let mut sparse = topka(comm);
+            let work = start(comm, stream, &mut sparse, first);
+            drop(sparse);
+            assert_eq!(work.wait().map(drop).map_err(|failed| failed.error.kind()), due, "state");
+
+            let mut child = comm.split(Some(0), 0).unwrap().unwrap();
+            let mut sparse = topka(&mut child);
+            let work = start(&mut child, stream, &mut sparse, first);
+            drop(child);
+            assert_eq!(work.wait().map(drop).map_err(|failed| failed.error.kind()), due, "comm");
+        });
+    }
+}
