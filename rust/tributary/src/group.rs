@@ -181,7 +181,7 @@ impl Group {
         let all = streams.all();
         let settle = Settle::new(&all, self.abort_handle(), self.patience);
         let mut scope = GroupScope { group: self, streams: &streams, brand: PhantomData };
-        let value = queue(&mut scope)?;
+        let (value, settle) = settle.watch(&"a group", || queue(&mut scope))?;
         settle.finish()?;
         self.status()?;
         Ok(value)

@@ -1,10 +1,12 @@
 //! A thread for each rank.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::fmt::Display;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, ScopedJoinHandle};
 
 use tributary_sys as sys;
 
@@ -19,8 +21,13 @@ impl Group {
     ///
     /// A rank that fails or panics would leave the others waiting in a collective that it never
     /// joins. So its thread first aborts the communicator, with the error or the panic's message as
-    /// the reason, and the others' calls return. When all threads have ended, the error that came
-    /// first is returned, or the first panic goes on.
+    /// the reason, and the others' calls return. When all threads have ended, whichever came first
+    /// is what the caller gets: that error is returned, or that panic goes on. What follows from it,
+    /// an error or a panic of another rank, is dropped.
+    ///
+    /// A rank that fails or panics inside a [`scope`](Communicator::scope) with calls that the others
+    /// have not come to aborts after a second there, and the reason names it as well. A panic that is
+    /// caught inside the rank leaves the communicator usable if all that was queued could run.
     ///
     /// ```
     /// use std::error::Error;
@@ -46,7 +53,8 @@ impl Group {
         E: From<Error> + Display + Send,
     {
         let abort = self.abort_handle();
-        let failures = Failures { abort, first: Mutex::new((None, None)) };
+        let culprit = Arc::new(Culprit(AtomicUsize::new(NOBODY)));
+        let failures = Failures { abort, culprit, first: Mutex::new(None) };
         let comms = self.split()?;
         let values: Vec<Option<T>> = thread::scope(|scope| {
             let mut threads = Vec::with_capacity(comms.len());
@@ -62,23 +70,65 @@ impl Group {
                     }
                 }
             }
-            threads.into_iter().map(|thread| thread.join().unwrap_or(None)).collect()
+            let join = |(rank, thread): (usize, ScopedJoinHandle<'_, Option<T>>)| {
+                // What was dropped after the rank's own end may have panicked.
+                thread.join().unwrap_or_else(|panic| {
+                    failures.panic(rank, panic);
+                    None
+                })
+            };
+            threads.into_iter().enumerate().map(join).collect()
         });
         match failures.first.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            (_, Some(panic)) => resume_unwind(panic),
-            (Some(error), None) => Err(error),
-            (None, None) => Ok(values.into_iter().flatten().collect()),
+            Some((_, Failure::Panic(panic))) => resume_unwind(panic),
+            Some((_, Failure::Error(error))) => Err(error),
+            None => Ok(values.into_iter().flatten().collect()),
         }
     }
 }
 
-type Panic = Box<dyn Any + Send>;
+pub(crate) type Panic = Box<dyn Any + Send>;
+
+/// How a rank failed.
+enum Failure<E> {
+    Error(E),
+    Panic(Panic),
+}
 
 /// What went wrong first, before what that has brought about.
 struct Failures<E> {
     abort: AbortHandle,
+    culprit: Arc<Culprit>,
     /// Held while the abort is raised, so that nobody fails of it before it is noted.
-    first: Mutex<(Option<E>, Option<Panic>)>,
+    first: Mutex<Option<(usize, Failure<E>)>>,
+}
+
+/// The first rank that gave a reason to abort, or `NOBODY`.
+struct Culprit(AtomicUsize);
+
+const NOBODY: usize = usize::MAX;
+
+impl Culprit {
+    /// Was it `rank`? It was, if nobody was before.
+    fn is(&self, rank: usize) -> bool {
+        let first = self.0.compare_exchange(NOBODY, rank, Ordering::AcqRel, Ordering::Acquire);
+        first.is_ok() || first == Err(rank)
+    }
+}
+
+thread_local! {
+    /// Of the rank that is this thread.
+    static RANK: RefCell<Option<(Arc<Culprit>, usize)>> = const { RefCell::new(None) };
+}
+
+/// This thread is about to abort a communicator for a failure of its own, which [`Group::run`] will
+/// be told later than the others are: those fail of it.
+pub(crate) fn blame() {
+    RANK.with_borrow(|rank| {
+        if let Some((culprit, rank)) = rank {
+            culprit.is(*rank);
+        }
+    });
 }
 
 impl<E: Display> Failures<E> {
@@ -90,6 +140,7 @@ impl<E: Display> Failures<E> {
         rank: impl Fn(&mut Communicator) -> Result<T, E>,
     ) -> Option<T> {
         let number = comm.rank();
+        RANK.set(Some((Arc::clone(&self.culprit), number)));
         match catch_unwind(AssertUnwindSafe(|| rank(&mut comm))) {
             Ok(Ok(value)) => return Some(value),
             Ok(Err(error)) => self.error(number, error),
@@ -99,21 +150,30 @@ impl<E: Display> Failures<E> {
     }
 
     fn error(&self, rank: usize, error: E) {
-        let reason = format!("rank {rank} failed: {error}");
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        first.0.get_or_insert(error);
-        self.abort.abort(&reason);
+        // The caller's words, which may panic.
+        match catch_unwind(AssertUnwindSafe(|| format!("rank {rank} failed: {error}"))) {
+            Ok(reason) => self.note(rank, Failure::Error(error), &reason),
+            Err(panic) => self.panic(rank, panic),
+        }
     }
 
     fn panic(&self, rank: usize, panic: Panic) {
         let reason = format!("rank {rank} panicked: {}", message(&*panic));
+        self.note(rank, Failure::Panic(panic), &reason);
+    }
+
+    fn note(&self, rank: usize, failure: Failure<E>, reason: &str) {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        first.1.get_or_insert(panic);
-        self.abort.abort(&reason);
+        let noted = first.as_ref().map(|(rank, _)| *rank);
+        let is_culprit = self.culprit.is(rank);
+        if noted.is_none() || (is_culprit && noted != Some(rank)) {
+            *first = Some((rank, failure));
+        }
+        self.abort.abort(reason);
     }
 }
 
-fn message(panic: &(dyn Any + Send)) -> &str {
+pub(crate) fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("with no message")
 }

@@ -27,8 +27,9 @@ impl Communicator {
     /// applied: a sparse call that delivered nothing, and a weighted average that wrote nothing, is
     /// an error of kind [`ErrorKind::NonFinite`](crate::ErrorKind::NonFinite), after which the
     /// communicator is as usable as before. If `queue` fails or panics, a
-    /// wait that takes longer than [`Options::close_timeout`](crate::Options::close_timeout) ends
-    /// with an abort, for the other ranks may never come to what was queued.
+    /// wait that takes longer than a second (or [`Options::close_timeout`](crate::Options::close_timeout),
+    /// if that is shorter) ends with an abort, for the other ranks may never come to what was queued.
+    /// Its reason is the error, or the panic's message.
     ///
     /// ```
     /// use tributary::{ReduceOp, Stream};
@@ -64,8 +65,9 @@ impl Communicator {
         self.not_batching("scope")?;
         let streams = [stream];
         let settle = Settle::new(&streams, self.abort_handle(), self.patience());
+        let who = format!("rank {}", self.rank());
         let mut scope = Scope::new(self, stream);
-        let value = queue(&mut scope)?;
+        let (value, settle) = settle.watch(&who, || queue(&mut scope))?;
         let applied = scope.applied;
         settle.finish()?;
         self.status()?;

@@ -5,13 +5,20 @@
 //! goes on. Only a failure of the device itself ([`ErrorKind::Cuda`]) means that nothing runs any
 //! more.
 
+use std::fmt::Display;
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::time::Duration;
 
 use crate::abort::AbortHandle;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
+use crate::run::{blame, message};
 use crate::stream::Stream;
+
+/// How long the other ranks may take to come to what a scope that has failed had queued. Whoever
+/// waits for this rank, which does not go on meanwhile, learns after that time why it does not come.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// What queued work can be waited for at.
 pub(crate) trait Point {
@@ -92,6 +99,26 @@ impl<'a, P: Point> Settle<'a, P> {
         Settle { points, abort, patience, settled: false }
     }
 
+    /// Call `queue`. If it fails or panics, what it had queued is waited for; and what does not end,
+    /// for the others never come to it, is aborted with the reason that `who` has.
+    pub(crate) fn watch<T>(
+        mut self,
+        who: &dyn Display,
+        queue: impl FnOnce() -> Result<T>,
+    ) -> Result<(T, Self)> {
+        match catch_unwind(AssertUnwindSafe(queue)) {
+            Ok(Ok(value)) => Ok((value, self)),
+            Ok(Err(error)) => {
+                self.give_up(&format!("{who} left a scope early: {error}"));
+                Err(error)
+            }
+            Err(panic) => {
+                self.give_up(&format!("{who} panicked in a scope: {}", message(&*panic)));
+                resume_unwind(panic)
+            }
+        }
+    }
+
     /// Wait for as long as it takes.
     pub(crate) fn finish(mut self) -> Result<()> {
         let waited = self.hold();
@@ -104,6 +131,18 @@ impl<'a, P: Point> Settle<'a, P> {
         self.settled = true;
     }
 
+    /// What takes longer than the patience, or a second, is aborted: "streams that were waiting
+    /// inside a collective come free".
+    fn give_up(&mut self, reason: &str) {
+        self.settled = true;
+        let idle = || self.points.iter().all(|point| is_idle(*point));
+        if !Deadline::after(self.patience.min(GRACE)).poll(idle) {
+            blame();
+            self.abort.abort(reason);
+        }
+        let _ = self.hold();
+    }
+
     /// For all of them, also if a device has failed.
     fn hold(&self) -> Result<()> {
         let hold = |point: &&P| hold(*point, self.patience, Some(&self.abort));
@@ -112,19 +151,10 @@ impl<'a, P: Point> Settle<'a, P> {
 }
 
 impl<P: Point> Drop for Settle<'_, P> {
-    /// What takes longer than the patience is aborted. Not for ever: "streams that were waiting
-    /// inside a collective come free".
     fn drop(&mut self) {
-        if self.settled {
-            return;
+        if !self.settled {
+            self.give_up("a scope was left early");
         }
-        let idle = || self.points.iter().all(|point| is_idle(*point));
-        if !Deadline::after(self.patience).poll(idle) {
-            self.abort.abort(
-                "a scope was left early, and the other ranks did not come to what it queued",
-            );
-        }
-        let _ = self.hold();
     }
 }
 

@@ -76,14 +76,17 @@ impl Communicator {
         let (shared, abort) = (Arc::clone(self.shared()), self.abort_handle());
         let patience = self.patience();
         let mut buffers = Parked::new(buffers);
-        // Dropped before `buffers`, also while unwinding: nothing is freed that is still in use.
+        // Waited for before `buffers` goes, also while unwinding: nothing is freed that is in use.
         let streams = [stream];
         let settle = Settle::new(&streams, abort.clone(), patience);
+        let who = format!("rank {}", self.rank());
         let mut scope = Scope::new(self, stream);
-        let queued = queue(&mut scope, buffers.lend()).and_then(|()| event.record(stream));
+        let lent = buffers.lend();
+        let queued =
+            settle.watch(&who, || queue(&mut scope, lent).and_then(|()| event.record(stream)));
         let applied = scope.applied;
         match queued {
-            Ok(()) => {
+            Ok(((), settle)) => {
                 settle.leave();
                 let buffers = ManuallyDrop::new(buffers);
                 let asks = !applied.is_empty();
@@ -93,10 +96,7 @@ impl Communicator {
                 }
                 Ok(Work { buffers, queued, shared, abort, patience })
             }
-            Err(error) => {
-                drop(settle);
-                Err(Failed { error, buffers: Some(buffers.take()) })
-            }
+            Err(error) => Err(Failed { error, buffers: Some(buffers.take()) }),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Mutex;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use common::{alone, get, have, options, vec_on, warm_up, warm_up_all};
 use tributary::{Communicator, Error, ErrorKind, Group, ReduceOp, Result, Stream};
@@ -139,4 +140,114 @@ fn a_group_that_is_dropped_in_a_panic_is_aborted() {
     }));
     assert!(panicked.is_err());
     assert!(handle.is_aborted());
+}
+
+/// Rank 1 leaves a scope with a call that rank 2 never comes to. What `run` says, and what the others
+/// are told, however long the patience is.
+fn leaves_a_scope(
+    leave: impl Fn(&mut Communicator, &Stream) -> Result<()> + Sync,
+) -> Option<(thread::Result<Result<Vec<()>>>, Vec<Error>)> {
+    let _alone = alone();
+    let options = options().close_timeout(Duration::MAX);
+    let group = have(3).then(|| Group::with_options(3, &options).unwrap())?;
+    let told = Mutex::new(Vec::new());
+    let rank = |comm: &mut Communicator| -> Result<()> {
+        let stream = Stream::new(comm.device())?;
+        warm_up(comm, &stream);
+        let result = match comm.rank() {
+            0 => in_vain(comm),
+            1 => return leave(comm, &stream),
+            _ => {
+                let start = Instant::now();
+                while comm.status().is_ok() && start.elapsed() < Duration::from_secs(30) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                let status = comm.status();
+                comm.abort_handle().abort("nobody has told rank 2");
+                status
+            }
+        };
+        told.lock().unwrap().extend(result.clone().err());
+        result
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| group.run(rank)));
+    Some((result, told.into_inner().unwrap()))
+}
+
+fn all_told(told: &[Error], reason: &str) {
+    assert_eq!(told.len(), 2);
+    for error in told {
+        assert!(error.is_aborted() && error.detail().contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn a_panic_in_a_scope_is_told() {
+    let panics = |comm: &mut Communicator, stream: &Stream| {
+        let mut buffer = vec_on(comm, &[1.0_f32; 10]);
+        comm.scope(stream, |s| -> Result<()> {
+            s.allreduce_in_place(&mut buffer, ReduceOp::Sum)?;
+            panic!("lost a file")
+        })
+    };
+    let Some((result, told)) = leaves_a_scope(panics) else { return };
+    assert_eq!(*result.unwrap_err().downcast::<&str>().unwrap(), "lost a file");
+    all_told(&told, "rank 1 panicked in a scope: lost a file");
+}
+
+#[test]
+fn an_error_in_a_scope_is_told() {
+    let fails = |comm: &mut Communicator, stream: &Stream| {
+        let mut buffer = vec_on(comm, &[1.0_f32; 10]);
+        let mut short = vec_on(comm, &[1.0_f32; 3]);
+        comm.scope(stream, |s| {
+            s.allreduce_in_place(&mut buffer, ReduceOp::Sum)?;
+            let held = s.hold(&mut short);
+            s.allgather(held, held)
+        })
+    };
+    let Some((result, told)) = leaves_a_scope(fails) else { return };
+    let error = result.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidBuffer, "{error}");
+    all_told(&told, "rank 1 left a scope early: ");
+    all_told(&told, error.detail());
+}
+
+#[test]
+fn an_error_beats_the_panic_that_follows_from_it() {
+    let _alone = alone();
+    let Some(group) = group(2) else { return };
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        group.run(|comm| {
+            warm_up(comm, &Stream::new(comm.device())?);
+            if comm.rank() == 0 {
+                return Err(Failure::Own(0));
+            }
+            in_vain(comm).unwrap();
+            Ok(())
+        })
+    }));
+    assert!(matches!(result, Ok(Err(Failure::Own(0)))));
+}
+
+#[test]
+fn an_error_that_cannot_be_shown_is_a_panic() {
+    struct Mute;
+    impl From<Error> for Mute {
+        fn from(_: Error) -> Mute {
+            Mute
+        }
+    }
+    impl fmt::Display for Mute {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            panic!("no words")
+        }
+    }
+    let _alone = alone();
+    let Some(group) = group(2) else { return };
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        group.run(|comm| if comm.rank() == 1 { Err(Mute) } else { Ok(()) })
+    }));
+    let panic = result.map(|values| values.map(|values| values.len()).ok()).unwrap_err();
+    assert_eq!(*panic.downcast::<&str>().unwrap(), "no words");
 }
