@@ -7,7 +7,8 @@
 
 /* The first rank of the clique for which NCCL has found an error, and that in `*out`; NULL: none.
  * Only while the stage is OPEN, and under the lock, so that it stays so: NCCL does not allow the
- * question while another thread aborts the communicator. */
+ * question while another thread aborts the communicator. Nor of a rank that is still being opened: it
+ * has no counters yet. */
 static const struct tri_transport *ask_nccl(struct tri_nccl_clique *clique, ncclResult_t *out)
 {
     const struct tri_transport *rank = NULL;
@@ -17,7 +18,7 @@ static const struct tri_transport *ask_nccl(struct tri_nccl_clique *clique, nccl
         rank = clique->ranks;
     for (; rank != NULL; rank = rank->next) {
         const ncclResult_t asked =
-            rank->comm == NULL ? ncclSuccess : ncclCommGetAsyncError(rank->comm, out);
+            rank->mail == NULL ? ncclSuccess : ncclCommGetAsyncError(rank->comm, out);
         if (asked != ncclSuccess)
             *out = asked;
         if (*out != ncclSuccess)
