@@ -67,6 +67,14 @@ static struct tri_run run_of(const struct tri_sparse_call *call)
     return run;
 }
 
+/* What the call has written, where it does not deliver. */
+static trib_status take_back(const struct tri_run *run)
+{
+    const struct tri_shape *shape = run->shape;
+    return run->kernels->withdraw(run->dense, shape->count * trib_dtype_size(shape->result),
+                                  run->count, run->words.decision, run->stream);
+}
+
 /* In place the residual is decayed here, since the next gradient is added by the caller. */
 static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
 {
@@ -87,9 +95,7 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
         .bytes_sent = run->volume.bytes_sent,
         .bytes_received = run->volume.bytes_received,
     };
-    trib_status status =
-        run->kernels->withdraw(run->dense, shape->count * trib_dtype_size(shape->result),
-                               run->count, run->words.decision, run->stream);
+    trib_status status = take_back(run);
     if (status == TRIB_OK && shape->in_place && shape->decay != 1)
         status = run->kernels->decay(&run->acc, shape->decay, run->words.decision, run->stream);
     if (status == TRIB_OK && measures)
@@ -98,7 +104,7 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
 }
 
 /* A step that failed leaves this rank out of step with the others: the communicator is over. What is
- * left to do is to say on the device that nothing was delivered. */
+ * left to do is to say on the device that nothing was delivered, and to take back what is written. */
 static void give_up(struct tri_run *run, trib_status status)
 {
     (void)tri_abort_raise(run->backend->transport->abort_state(run->transport), status,
@@ -106,7 +112,8 @@ static void give_up(struct tri_run *run, trib_status status)
     const struct tri_commit commit = {.abort_word = run->abort_word,
                                       .decision = run->words.decision,
                                       .outcome = run->words.outcome};
-    (void)run->kernels->commit(&commit, run->stream);
+    if (run->kernels->commit(&commit, run->stream) == TRIB_OK)
+        (void)take_back(run);
 }
 
 static void run(void *argument)
