@@ -673,6 +673,7 @@ trib_status trib_sparse_bytes(uint64_t *out, const trib_comm *comm, size_t count
 trib_status trib_sparse_create(trib_sparse **out, trib_comm *comm, size_t count, trib_dtype dtype,
                                const trib_sparse_options *options)
 {
+    NOT_FORKED();
     if (out != NULL)
         *out = NULL;
     NEED(comm); /* `out` is refused where the other ranks are told */
