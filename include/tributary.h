@@ -211,7 +211,9 @@ TRIB_API trib_status trib_device_alloc(void **out, trib_device *device, size_t b
 TRIB_API trib_status trib_device_free(trib_device *device, void *data);
 
 /** Queue a copy of `bytes` bytes on `stream`. Each side may be host memory or memory of `device`.
- *  Host memory must stay untouched until the stream has passed this point. */
+ *  Host memory must stay untouched until the stream has passed this point. On nccl, host memory that
+ *  is not pinned makes the call itself wait for the stream, and CUDA lets no other thread allocate
+ *  meanwhile: wait for a collective before its result is copied to such memory. */
 TRIB_API trib_status trib_device_copy(trib_device *device, void *dst, const void *src,
                                       size_t bytes, trib_stream stream);
 
@@ -306,7 +308,12 @@ TRIB_API trib_status trib_abort_clone(trib_abort **out, trib_abort *handle);
  *  that were waiting inside a collective come free, with garbage in its outputs (except lists, see
  *  trib_allreduce_list). Ranks in other processes have to be aborted there. `reason` (NULL allowed)
  *  is copied into the detail of those errors; the first one stays. Any thread, any number of times,
- *  also after the communicator is gone. */
+ *  also after the communicator is gone.
+ *
+ *  On nccl, ranks connect in their first call of a kind. Memory of connections that an abort leaves
+ *  half made, up to some 300 MB a GPU, stays until the process ends (NCCL 2.28). With
+ *  NCCL_RUNTIME_CONNECT=0 in the environment they connect when the communicator is made instead, and
+ *  an abort leaves nothing. */
 TRIB_API trib_status trib_abort_raise(trib_abort *handle, const char *reason);
 
 /** 1 once the communicator has been aborted or has failed, else 0. Any thread. */
@@ -468,12 +475,12 @@ TRIB_API trib_status trib_comm_close(trib_comm *comm, uint32_t timeout_ms);
 TRIB_API trib_status trib_comm_destroy(trib_comm *comm);
 
 /** Wait until all background work of the library has ended: everything that communicators which were
- *  aborted, closed or destroyed have held is given back, and if none is left, so are the library's
- *  own threads. TRIB_ERR_TIMEOUT if `timeout_ms` passes first; the detail counts what is left. Any
- *  thread. Call it before cudaDeviceReset, dlclose or
- *  exit, which would take CUDA, or the code, away under that work. (A process that exits waits for
- *  such work by itself as long as it goes on, but at most 3 s for each communicator, and a program
- *  that leaves by _exit does not.) */
+ *  aborted, closed or destroyed have held is given back, and if none is left, the threads that do it
+ *  have ended. TRIB_ERR_TIMEOUT if `timeout_ms` passes first; the detail counts what is left. Any
+ *  thread. Call it before cudaDeviceReset, which would take CUDA away under that work, and before a
+ *  program leaves by _exit. (A process that exits waits for such work by itself as long as it goes
+ *  on, but at most 3 s for each communicator.) Threads that serve host streams and watch deadlines
+ *  stay: the shared library is therefore never unloaded, and what links the static one must not be. */
 TRIB_API trib_status trib_quiesce(uint32_t timeout_ms);
 
 /* ---------------------------------------------------------------------------------- collectives
@@ -621,7 +628,7 @@ TRIB_API trib_status trib_broadcast_list(trib_comm *comm, const trib_tensor *ten
  *  average like the others. If the weights add up to 0, every tensor stays as it was.
  *
  *  A weight that is not valid (negative, infinite, NaN), from the host or from the device, on any
- *  rank, and weights whose sum f32 cannot hold, are no failure of the call: this rank alone would
+ *  rank, and weights whose sum f32 cannot hold (f64 for tensors of f64 alone), are no failure of the call: this rank alone would
  *  return, and the others wait for it. Every rank's call is queued and returns TRIB_OK, no rank
  *  writes a tensor, and afterwards every rank can tell: `device_total` is NaN, and
  *  trib_counters.lists_refused has grown by 1. The communicator stays usable.
