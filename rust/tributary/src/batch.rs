@@ -11,7 +11,9 @@ use crate::stream::Stream;
 
 impl Communicator {
     /// Queue what `calls` calls as one, on `stream`: sends and receives run together. All of them
-    /// name that stream; their buffers may not depend on each other. Batches do not nest, and lists are not allowed.
+    /// name that stream; their buffers may not depend on each other. Batches do not nest; lists,
+    /// weighted averages and the calls of a [`SparseAllReduce`](crate::SparseAllReduce) are not
+    /// allowed in one.
     ///
     /// If `calls` fails (or panics), or a call in it failed, nothing is queued.
     ///

@@ -174,13 +174,14 @@ impl DeviceSlice {
 
     /// A part of it. Panics if the range is not inside.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> DeviceSlice {
+        const BEYOND: &str = "the range ends beyond the address space";
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
-            Bound::Excluded(&before) => before + 1,
+            Bound::Excluded(&before) => before.checked_add(1).expect(BEYOND),
             Bound::Unbounded => 0,
         };
         let end = match range.end_bound() {
-            Bound::Included(&last) => last + 1,
+            Bound::Included(&last) => last.checked_add(1).expect(BEYOND),
             Bound::Excluded(&end) => end,
             Bound::Unbounded => self.len,
         };

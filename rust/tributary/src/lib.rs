@@ -59,6 +59,9 @@
 //!
 //! # Features
 //!
+//! * `nccl`: the nccl backend must be there. Where it cannot be built, the build fails and says what to
+//!   do; without this feature it is built if what it needs is found.
+//! * `system`: link an installed C library, which pkg-config finds, instead of building one.
 //! * `half`: [`Element`] for `half::f16` and `half::bf16`.
 //! * `dlpack`: tensors that come as DLPack structures.
 

@@ -1,13 +1,13 @@
 //! Messages of the library.
 
 use std::ffi::{c_char, c_void, CStr};
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr;
 use std::sync::{PoisonError, RwLock};
 
 use tributary_sys as sys;
 
 use crate::error::{check, Result};
+use crate::stream::swallow;
 
 /// How much a message matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,6 +72,5 @@ unsafe extern "C" fn forward(_context: *mut c_void, level: i32, line: *const c_c
         sys::TRIB_LOG_INFO => Level::Info,
         _ => Level::Debug,
     };
-    // The panic hook speaks for itself; it must not unwind into C.
-    drop(catch_unwind(AssertUnwindSafe(|| function(level, &line))));
+    swallow(|| function(level, &line));
 }

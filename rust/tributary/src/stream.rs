@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::mem;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr;
 use std::thread;
@@ -97,8 +98,7 @@ impl Stream {
         unsafe extern "C" fn call<F: FnOnce() + Send + 'static>(argument: *mut c_void) {
             // SAFETY: `argument` is the box below; the stream calls once.
             let function = unsafe { Box::from_raw(argument.cast::<F>()) };
-            // The panic hook has spoken; it must not unwind into C.
-            drop(catch_unwind(AssertUnwindSafe(function)));
+            swallow(function);
         }
         let argument: *mut c_void = Box::into_raw(Box::new(function)).cast();
         // SAFETY: "Queue a call of `function(argument)`": the closure is Send and 'static, so it may
@@ -110,6 +110,14 @@ impl Stream {
             // SAFETY: a call that fails has queued nothing, so the box is still ours.
             drop(unsafe { Box::from_raw(argument.cast::<F>()) });
         })
+    }
+}
+
+/// Call `function`, for C, into which nothing may unwind: of a panic the hook has spoken, and its
+/// payload, whose own drop could panic, is leaked.
+pub(crate) fn swallow(function: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(function)) {
+        mem::forget(payload);
     }
 }
 

@@ -142,11 +142,11 @@ fn a_group_that_is_dropped_in_a_panic_is_aborted() {
     assert!(handle.is_aborted());
 }
 
-/// Rank 1 leaves a scope with a call that rank 2 never comes to. What `run` says, and what the others
-/// are told, however long the patience is.
-fn leaves_a_scope(
-    leave: impl Fn(&mut Communicator, &Stream) -> Result<()> + Sync,
-) -> Option<(thread::Result<Result<Vec<()>>>, Vec<Error>)> {
+/// What `run` says, and what the other ranks are told.
+type Left = (thread::Result<Result<Vec<()>>>, Vec<Error>);
+
+/// Rank 1 leaves a scope with a call that rank 2 never comes to, and with a patience without end.
+fn leaves_a_scope(leave: impl Fn(&mut Communicator, &Stream) -> Result<()> + Sync) -> Option<Left> {
     let _alone = alone();
     let options = options().close_timeout(Duration::MAX);
     let group = have(3).then(|| Group::with_options(3, &options).unwrap())?;

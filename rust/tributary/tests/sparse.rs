@@ -586,3 +586,17 @@ fn a_work_knows_what_its_calls_did_when_all_else_is_gone() {
         });
     }
 }
+
+#[test]
+fn a_sparse_call_in_a_batch_is_refused() {
+    ranks(1, |comm, stream| {
+        let mut sparse = topka(comm);
+        let (gradient, mut result) = pair(comm, 1.0);
+        let error = comm
+            .scope(stream, |s| s.batch(|s| s.sparse_allreduce(&mut sparse, &gradient, &mut result)))
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidUsage, "{error}");
+        assert!(error.detail().contains("batch"), "{error}");
+        comm.scope(stream, |s| s.sparse_allreduce(&mut sparse, &gradient, &mut result)).unwrap();
+    });
+}

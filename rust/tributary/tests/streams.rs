@@ -2,12 +2,13 @@
 
 mod common;
 
+use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc};
 use std::time::Duration;
 
 use common::{alone, device, get, have, on_host};
-use tributary::{DeviceBuffer, DeviceVec, Event, Stream};
+use tributary::{DType, DeviceBuffer, DeviceSlice, DeviceVec, Event, Stream};
 
 #[test]
 fn what_is_submitted_runs_in_order_on_another_thread() {
@@ -120,4 +121,41 @@ fn somebody_elses_stream() {
     stream.submit(move || flag.store(true, Ordering::SeqCst)).unwrap();
     owner.wait().unwrap();
     assert!(ran.load(Ordering::SeqCst));
+}
+
+/// What a function panics with may itself panic when it is dropped; that must not unwind into C, which
+/// would end the process.
+#[test]
+fn a_panic_that_panics_when_dropped_goes_no_further() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("dropped");
+        }
+    }
+    if !have(1) {
+        return;
+    }
+    let _alone = alone();
+    let stream = Stream::new(device(0)).unwrap();
+    stream.submit(|| std::panic::panic_any(Bomb)).unwrap();
+    stream.wait().unwrap();
+}
+
+#[test]
+fn a_slice_that_ends_beyond_the_address_space_panics() {
+    let values = [1_u8; 4];
+    let pointer = values.as_ptr().cast_mut().cast();
+    // SAFETY: alive to the end, and not used.
+    let whole = unsafe { DeviceSlice::new(pointer, 4, DType::U8, None) };
+    for range in [
+        (Bound::Unbounded, Bound::Included(usize::MAX)),
+        (Bound::Excluded(usize::MAX), Bound::Unbounded),
+    ] {
+        let panic =
+            std::panic::catch_unwind(|| DeviceBuffer::len(&whole.slice(range))).unwrap_err();
+        let words = panic.downcast_ref::<String>().map_or("", String::as_str);
+        let words = panic.downcast_ref::<&str>().copied().unwrap_or(words);
+        assert!(words.contains("beyond the address space"), "{words}");
+    }
 }
