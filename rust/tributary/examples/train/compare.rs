@@ -69,7 +69,8 @@ pub fn show(runs: &[Run], options: &Options) -> Result<bool, Failure> {
 fn print(runs: &[Run], options: &Options) {
     say(format_args!(
         "\n{}, density {}, momentum {}, {} epochs; bytes: all that a rank sends in a step, or receives, \
-         whichever is more, of the rank with the most; words: of these, entries received, of 4 bytes; \
+         whichever is more, of the rank with the most (counted of sparse calls; what a ring allreduce \
+         moves, of dense ones and the loss); words: of these, entries received, of 4 bytes; \
          leak: mass that was lost",
         report::ranks(options.ranks),
         options.density(),

@@ -22,7 +22,9 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// Bytes that this rank moved in a step: counted, all of them.
+    /// Bytes that this rank moved in a step. Those of sparse calls are counted, all of them; of dense
+    /// calls and of the loss the buffers are, and a ring allreduce moves what
+    /// [`Moved::allreduce`] says.
     pub fn bytes(&self) -> f64 {
         let all = self.epochs.iter().fold(Moved::default(), |all, epoch| all + epoch.moved);
         all.most() / self.epochs.iter().map(|epoch| epoch.steps).sum::<usize>().max(1) as f64
