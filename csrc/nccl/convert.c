@@ -2,7 +2,6 @@
 #include "csrc/nccl/convert.h"
 
 #include "csrc/base/status.h"
-#include "csrc/nccl/device.h"
 
 ncclDataType_t tri_nccl_dtype(trib_dtype dtype)
 {
@@ -86,23 +85,29 @@ trib_status tri_nccl_cuda_fail(cudaError_t error, const char *operation, int32_t
                     (int)error, cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
-/* CUDA would not answer, whatever the device does. What is left are failures of the device: after
- * those every call on it fails, and nothing runs any more. */
-static bool refused(cudaError_t error)
+/* Failures of the device, or of this process's part of it: every later call on it fails with the
+ * same, and nothing runs any more. Any other error of a wait, one that a later CUDA has new too, is
+ * taken for a refusal to answer, after which what is queued may still run: who believes that keeps
+ * memory for longer than need be, and who believes the contrary gives away what is in use. */
+static bool device_failed(cudaError_t error)
 {
-    switch (error) {
-    case cudaErrorInvalidValue:
-    case cudaErrorInvalidResourceHandle:
-    case cudaErrorNotPermitted:
-    case cudaErrorStreamCaptureUnsupported:
-    case cudaErrorStreamCaptureInvalidated:
-    case cudaErrorStreamCaptureMerge:
-    case cudaErrorStreamCaptureUnmatched:
-    case cudaErrorStreamCaptureUnjoined:
-    case cudaErrorStreamCaptureIsolation:
-    case cudaErrorStreamCaptureImplicit:
-    case cudaErrorStreamCaptureWrongThread:
-    case cudaErrorCapturedEvent:
+    switch ((int)error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
+    case 226: /* cudaErrorContained, since CUDA 12.8 */
+    case 721: /* cudaErrorTensorMemoryLeak, since CUDA 12.8 */
         return true;
     default:
         return false;
@@ -112,13 +117,23 @@ static bool refused(cudaError_t error)
 trib_status tri_nccl_wait_fail(cudaError_t error, const char *operation, int32_t device)
 {
     const trib_status status = tri_nccl_cuda_fail(error, operation, device);
-    if (!refused(error))
+    if (device_failed(error))
         return status;
     return tri_fail(TRIB_ERR_INVALID_USAGE,
                     "%s on device %d: CUDA refused it with %d, %s: \"%s\"; nothing was waited for, "
                     "and what is queued may still run",
                     operation, (int)device, (int)error, cudaGetErrorName(error),
                     cudaGetErrorString(error));
+}
+
+trib_status tri_nccl_wait_enter(struct tri_nccl_scope *scope, int32_t device)
+{
+    return tri_nccl_enter(scope, device) == TRIB_OK
+               ? TRIB_OK
+               : tri_fail(TRIB_ERR_INVALID_USAGE,
+                          "waiting on device %d: the device could not be made current; nothing was "
+                          "waited for, and what is queued may still run (%s)",
+                          (int)device, tri_detail());
 }
 
 trib_status tri_nccl_driver_fail(CUresult result, const char *operation, int32_t device)

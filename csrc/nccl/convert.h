@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "csrc/backend.h"
+#include "csrc/nccl/device.h"
 
 /* The arguments are valid. */
 ncclDataType_t tri_nccl_dtype(trib_dtype dtype);
@@ -24,6 +25,8 @@ trib_status tri_nccl_cuda_fail(cudaError_t error, const char *operation, int32_t
 /* The same of a wait, or of a question whether something has run: TRIB_ERR_CUDA means that the device
  * has failed, TRIB_ERR_INVALID_USAGE that CUDA would not say. */
 trib_status tri_nccl_wait_fail(cudaError_t error, const char *operation, int32_t device);
+/* tri_nccl_enter before a wait or such a question. That it fails says nothing of what is queued. */
+trib_status tri_nccl_wait_enter(struct tri_nccl_scope *scope, int32_t device);
 trib_status tri_nccl_driver_fail(CUresult result, const char *operation, int32_t device);
 
 /* The communicator can still be used after `result`: NCCL refused the call and did nothing. */

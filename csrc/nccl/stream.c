@@ -5,11 +5,12 @@
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/ops.h"
 
-/* Do `call` with `device` current, and turn its cudaError_t into a status with `fail`. */
-#define WITH_DEVICE_OR(fail, device, operation, call)                                              \
+/* Do `call` with `device` current, as `enter` makes it, and turn its cudaError_t into a status with
+ * `fail`. */
+#define WITH_DEVICE_OR(enter, fail, device, operation, call)                                       \
     do {                                                                                           \
         struct tri_nccl_scope scope;                                                               \
-        trib_status status = tri_nccl_enter(&scope, device);                                       \
+        trib_status status = enter(&scope, device);                                                \
         if (status != TRIB_OK)                                                                     \
             return status;                                                                         \
         cudaError_t error = (call);                                                                \
@@ -17,7 +18,9 @@
         return error == cudaSuccess ? TRIB_OK : fail(error, operation, device);                    \
     } while (0)
 #define WITH_DEVICE(device, operation, call)                                                       \
-    WITH_DEVICE_OR(tri_nccl_cuda_fail, device, operation, call)
+    WITH_DEVICE_OR(tri_nccl_enter, tri_nccl_cuda_fail, device, operation, call)
+#define WAIT(device, operation, call)                                                              \
+    WITH_DEVICE_OR(tri_nccl_wait_enter, tri_nccl_wait_fail, device, operation, call)
 
 /* cudaErrorNotReady is an answer, not a failure. */
 static trib_status answer(cudaError_t error, const char *operation, int32_t device, bool *out_done)
@@ -46,14 +49,13 @@ trib_status tri_nccl_stream_create(int32_t device, trib_stream *out)
 
 trib_status tri_nccl_stream_wait(int32_t device, trib_stream stream)
 {
-    WITH_DEVICE_OR(tri_nccl_wait_fail, device, "waiting for a stream",
-                   cudaStreamSynchronize(stream));
+    WAIT(device, "waiting for a stream", cudaStreamSynchronize(stream));
 }
 
 trib_status tri_nccl_stream_query(int32_t device, trib_stream stream, bool *out_done)
 {
     struct tri_nccl_scope scope;
-    trib_status status = tri_nccl_enter(&scope, device);
+    trib_status status = tri_nccl_wait_enter(&scope, device);
     if (status != TRIB_OK)
         return status;
     cudaError_t error = tri_nccl_ask_stream(stream);
@@ -118,14 +120,13 @@ trib_status tri_nccl_event_record(int32_t device, trib_event event, trib_stream 
 
 trib_status tri_nccl_event_wait(int32_t device, trib_event event)
 {
-    WITH_DEVICE_OR(tri_nccl_wait_fail, device, "waiting for an event",
-                   cudaEventSynchronize(event));
+    WAIT(device, "waiting for an event", cudaEventSynchronize(event));
 }
 
 trib_status tri_nccl_event_query(int32_t device, trib_event event, bool *out_done)
 {
     struct tri_nccl_scope scope;
-    trib_status status = tri_nccl_enter(&scope, device);
+    trib_status status = tri_nccl_wait_enter(&scope, device);
     if (status != TRIB_OK)
         return status;
     cudaError_t error = tri_nccl_ask_event(event);

@@ -47,6 +47,8 @@ int fake_spoiled(void);
 void fake_fail_wait(int error);
 /* While true, no event can be recorded. */
 void fake_fail_record(bool fails);
+/* The driver makes no context current. */
+void fake_fail_current(bool fails);
 /* While true, ncclCommAbort does what it does and says that it failed. */
 void fake_fail_abort(bool fails);
 /* While false, no thread can be started. */

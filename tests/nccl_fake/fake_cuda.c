@@ -138,8 +138,17 @@ static CUresult get_current(CUcontext *context)
     return CUDA_SUCCESS;
 }
 
+static _Atomic bool no_current;
+
+void fake_fail_current(bool fails)
+{
+    no_current = fails;
+}
+
 static CUresult set_current(CUcontext context)
 {
+    if (no_current)
+        return CUDA_ERROR_INVALID_CONTEXT;
     current = context;
     return CUDA_SUCCESS;
 }

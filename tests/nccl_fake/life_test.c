@@ -1142,6 +1142,14 @@ static void refused_waits(void)
                  {cudaErrorStreamCaptureImplicit, TRIB_ERR_INVALID_USAGE},
                  {cudaErrorCapturedEvent, TRIB_ERR_INVALID_USAGE},
                  {cudaErrorInvalidResourceHandle, TRIB_ERR_INVALID_USAGE},
+                 {cudaErrorMemoryAllocation, TRIB_ERR_INVALID_USAGE},
+                 {cudaErrorInvalidDevice, TRIB_ERR_INVALID_USAGE},
+                 {cudaErrorInitializationError, TRIB_ERR_INVALID_USAGE},
+                 {cudaErrorUnknown, TRIB_ERR_INVALID_USAGE},
+                 {(cudaError_t)12345, TRIB_ERR_INVALID_USAGE},
+                 {cudaErrorMpsClientTerminated, TRIB_ERR_CUDA},
+                 {cudaErrorNvlinkUncorrectable, TRIB_ERR_CUDA},
+                 {cudaErrorAssert, TRIB_ERR_CUDA},
                  {cudaErrorLaunchFailure, TRIB_ERR_CUDA},
                  {cudaErrorIllegalAddress, TRIB_ERR_CUDA},
                  {cudaErrorECCUncorrectable, TRIB_ERR_CUDA}};
@@ -1160,6 +1168,14 @@ static void refused_waits(void)
         CHECK_DETAIL("asking an event on device 1");
     }
     fake_fail_wait((int)cudaSuccess);
+    fake_make_current(0);
+    fake_fail_current(true);
+    CHECK_STATUS(devices()->stream_wait(1, stream), TRIB_ERR_INVALID_USAGE);
+    CHECK_STATUS(devices()->stream_query(1, stream, &done), TRIB_ERR_INVALID_USAGE);
+    CHECK_STATUS(devices()->event_wait(1, event), TRIB_ERR_INVALID_USAGE);
+    CHECK_STATUS(devices()->event_query(1, event, &done), TRIB_ERR_INVALID_USAGE);
+    CHECK_DETAIL("waiting on device 1");
+    fake_fail_current(false);
     CHECK_OK(devices()->event_destroy(1, event));
     end_stream(1, stream);
     end();
