@@ -35,7 +35,8 @@ impl Options {
         Options::default()
     }
 
-    /// The [`Backend`](crate::Backend) to use, or its name. Default: what the id says; for a group the first that has the devices.
+    /// The [`Backend`](crate::Backend) to use, or its name. Default: what the id says; for a group
+    /// the first that has the devices.
     pub fn backend(mut self, name: impl AsRef<str>) -> Options {
         self.backend = Some(name.as_ref().to_owned());
         self
@@ -59,9 +60,10 @@ impl Options {
     /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch), and no memory is touched that is not
     /// theirs. Host does that at no cost. NCCL compares nothing, so on nccl the ranks compare before
     /// each collective, as with [`match_calls`](Options::match_calls): a small allgather and a wait
-    /// of the calling thread, a few tens of microseconds a call, and no capture into a CUDA graph; and the safe
-    /// [`send`](crate::Scope::send), [`recv`](crate::Scope::recv) and
-    /// [`alltoallv`](crate::Scope::alltoallv), which cannot be compared beforehand, are refused there.
+    /// of the calling thread, a few tens of microseconds a call, and no capture into a CUDA graph;
+    /// and the safe [`send`](crate::Scope::send), [`recv`](crate::Scope::recv) and
+    /// [`alltoallv`](crate::Scope::alltoallv), which cannot be compared beforehand, are refused
+    /// there.
     ///
     /// A training loop makes the promise once, here, and then nothing is compared.
     ///
@@ -86,8 +88,8 @@ impl Options {
 
     /// Debug mode: before each collective every rank compares operation, count, type, reduction and
     /// root with all others, and all of them get [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch)
-    /// if one differs, instead of waiting for ever, or failing later. Calls then wait for each other, so give every
-    /// rank a thread of its own.
+    /// if one differs, instead of waiting for ever, or failing later. Calls then wait for each
+    /// other, so give every rank a thread of its own.
     pub fn match_calls(mut self, on: bool) -> Options {
         self.flags = if on { self.flags | sys::TRIB_MATCH } else { self.flags & !sys::TRIB_MATCH };
         self

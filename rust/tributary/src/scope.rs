@@ -27,9 +27,10 @@ impl Communicator {
     /// applied: a sparse call that delivered nothing, and a weighted average that wrote nothing, is
     /// an error of kind [`ErrorKind::NonFinite`](crate::ErrorKind::NonFinite), after which the
     /// communicator is as usable as before. If `queue` fails or panics, a
-    /// wait that takes longer than a second (or [`Options::close_timeout`](crate::Options::close_timeout),
-    /// if that is shorter) ends with an abort, for the other ranks may never come to what was queued.
-    /// Its reason is the error, or the panic's message.
+    /// wait that takes longer than a second (or
+    /// [`Options::close_timeout`](crate::Options::close_timeout), if that is shorter) ends with an
+    /// abort, for the other ranks may never come to what was queued. Its reason is the error, or
+    /// the panic's message.
     ///
     /// ```
     /// use tributary::{ReduceOp, Stream};
