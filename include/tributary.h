@@ -271,10 +271,11 @@ enum {
     TRIB_UNCHECKED = 1u << 0,
     /** Debug mode: before each collective every rank compares operation, count, type, reduction and
      *  root with all others, and all of them return TRIB_ERR_MISMATCH if one differs, instead of
-     *  waiting for ever; if a rank does not come at all, TRIB_ERR_TIMEOUT after timeout_ms, and the
-     *  communicator is over. So it is if a rank cannot queue what all have agreed on. Sends and
-     *  receives take no part in it, nor do the counts of alltoallv. Calls then wait for each other,
-     *  so give every rank a thread of its own, and cannot be captured in a CUDA graph. */
+     *  waiting for ever; if a rank does not come, or its stream not to this call, within timeout_ms of
+     *  the call: TRIB_ERR_TIMEOUT, and the communicator is over. So it is if a rank cannot queue what
+     *  all have agreed on. Sends and receives take no part in it, nor do the counts of alltoallv. Calls
+     *  then wait for each other, so give every rank a thread of its own, and cannot be captured in a
+     *  CUDA graph. */
     TRIB_MATCH = 1u << 1,
     /** Calls that differ never touch memory that is not theirs. On host they never do: every call is
      *  compared on the stream before memory is touched. On nccl this is TRIB_MATCH: NCCL compares
@@ -288,9 +289,11 @@ typedef struct trib_options {
     uint32_t size;             /**< sizeof(trib_options) */
     uint32_t flags;            /**< TRIB_UNCHECKED | TRIB_MATCH | TRIB_COMPARED */
     const char *backend;       /**< NULL: what the id says; for a group the first that has the devices */
-    uint32_t timeout_ms;       /**< deadline for meeting the other ranks: in create and split, in the
-                                *   blocking calls of sparse states, with TRIB_MATCH before each call;
-                                *   0 is 300,000 */
+    uint32_t timeout_ms;       /**< deadline for meeting the other ranks: in create and split; in
+                                *   trib_sparse_create, set and import (`add` 0), calls still queued
+                                *   included; with TRIB_MATCH (on nccl TRIB_COMPARED, too) in each call,
+                                *   from when it is made: what the stream has to run before it counts,
+                                *   so allow for any rank's earlier work. 0 is 300,000 */
     uint32_t close_timeout_ms; /**< how long destroy waits for work still queued; 0 is 5,000 */
 } trib_options;
 #define TRIB_OPTIONS_INIT {(uint32_t)sizeof(trib_options), 0, NULL, 0, 0}
@@ -759,8 +762,8 @@ TRIB_API trib_status trib_sparse_create(trib_sparse **out, trib_comm *comm, size
 
 /** Another k from the next call on: `density` as in the options. Residual and statistics stay. A call
  *  of all ranks, blocking and compared as in trib_sparse_create; may allocate. On failure the old k
- *  stays. Waits for calls still queued. A CUDA graph that was captured before refers to memory that
- *  may be gone: capture again. "auto" chooses anew. */
+ *  stays. Waits for calls still queued, within timeout_ms. A CUDA graph that was captured before refers
+ *  to memory that may be gone: capture again. "auto" chooses anew. */
 TRIB_API trib_status trib_sparse_set_density(trib_sparse *sparse, double density);
 /** The same with a number of entries. */
 TRIB_API trib_status trib_sparse_set_k(trib_sparse *sparse, uint64_t k);
@@ -841,7 +844,8 @@ TRIB_API trib_status trib_sparse_residual(trib_sparse *sparse, void *out, trib_s
 /** Bytes of an export. */
 TRIB_API uint64_t trib_sparse_export_bytes(const trib_sparse *sparse);
 
-/** Write what a later import needs (residual, thresholds, schedule) to host memory. Blocking. In place
+/** Write what a later import needs (residual, thresholds, schedule) to host memory. Blocking, as a wait
+ *  for the stream is: without a deadline, and what an abort frees, calls still queued. In place
  *  there is no residual in it: it is the caller's. The schedule counts the calls that this rank has
  *  queued, also those that were not finite or were aborted. */
 TRIB_API trib_status trib_sparse_export(trib_sparse *sparse, void *out, size_t bytes,
@@ -855,7 +859,8 @@ TRIB_API trib_status trib_sparse_export(trib_sparse *sparse, void *out, size_t b
  *  the same on all ranks, and begin anew on all if not. The schedule goes on with the smallest of the
  *  ranks', for after an abort not all may have queued as many calls.
  *  `add` 1: a call of this rank alone. The residual is added to the one that is there, so that the
- *  residuals of ranks that are gone can be given to those that stay; thresholds and schedule stay. */
+ *  residuals of ranks that are gone can be given to those that stay; thresholds and schedule stay. It
+ *  blocks as trib_sparse_export does. */
 TRIB_API trib_status trib_sparse_import(trib_sparse *sparse, const void *data, size_t bytes,
                                         int32_t add, trib_stream stream);
 

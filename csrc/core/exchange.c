@@ -3,12 +3,8 @@
 
 #include <string.h>
 
-#include "csrc/base/clock.h"
-#include "csrc/base/watch.h"
 #include "csrc/core/issue.h"
-#include "csrc/core/operation.h"
-
-enum { NAP_NS = 10000, LONGEST_NAP_NS = 1000000 };
+#include "csrc/core/meeting.h"
 
 /* What goes out is copied from the communicator's own memory, which stays until its last use has ended. */
 static trib_status queue(struct trib_comm *comm, const void *own, size_t bytes, trib_stream stream)
@@ -36,54 +32,18 @@ static trib_status queue(struct trib_comm *comm, const void *own, size_t bytes, 
     return status != TRIB_OK ? status : end;
 }
 
-/* Until all has run, or the communicator is over. Not in the device's own wait, which an abort reaches
- * only if nothing else holds the stream. */
-static trib_status wait(const struct trib_comm *comm)
-{
-    const struct tri_workspace *workspace = &comm->workspace;
-    uint64_t nap = NAP_NS;
-    bool passed = false;
-    trib_status status = TRIB_OK;
-    for (;;) {
-        status = workspace->ops->event_query(workspace->device, workspace->event, &passed);
-        if (status != TRIB_OK || passed || !tri_abort_live(comm->state))
-            return status;
-        tri_nap_ns(nap);
-        nap = nap < LONGEST_NAP_NS ? 2 * nap : nap;
-    }
-}
-
-struct meeting {
-    struct trib_comm *comm;
-    int operation;
-};
-
-static void late(void *context)
-{
-    const struct meeting *meeting = context;
-    const struct trib_comm *comm = meeting->comm;
-    const trib_status status =
-        tri_fail(TRIB_ERR_TIMEOUT,
-                 "a rank has not come: rank %d has waited for all of them in trib_%s for %u ms, the "
-                 "timeout_ms of the communicator's options",
-                 comm->rank, tri_operations[meeting->operation].name, comm->timeout_ms);
-    (void)tri_abort_raise(comm->state, status, tri_detail());
-}
-
 /* Has every rank's part come to this rank's device? */
 static trib_status meet(struct trib_comm *comm, int operation, const void *own, size_t bytes,
                         trib_stream stream)
 {
-    struct meeting meeting = {comm, operation};
-    struct tri_watch watch = {
-        .late = late, .context = &meeting, .deadline_ns = tri_deadline_ns(comm->timeout_ms)};
-    trib_status status = tri_watch_begin(&watch);
+    struct tri_meeting meeting;
+    trib_status status = tri_meeting_begin(&meeting, comm, operation);
     if (status != TRIB_OK)
         return status;
     status = queue(comm, own, bytes, stream);
     if (status == TRIB_OK)
-        status = wait(comm);
-    tri_watch_end(&watch);
+        status = tri_meeting_wait(comm, operation, &comm->workspace);
+    tri_meeting_end(&meeting);
     return status;
 }
 
@@ -94,7 +54,7 @@ trib_status tri_exchange(struct trib_comm *comm, int operation, const void *own,
     if (status != TRIB_OK)
         return status;
     status = meet(comm, operation, own, bytes, stream);
-    if (status == TRIB_OK && tri_abort_live(comm->state))
+    if (status == TRIB_OK)
         status = comm->backend->device->fetch(comm->device, all, tri_workspace_data(comm),
                                               bytes * (size_t)comm->size, stream);
     comm->engine_calls++;

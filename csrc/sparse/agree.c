@@ -7,6 +7,7 @@
 #include "csrc/base/machine.h"
 #include "csrc/core/exchange.h"
 #include "csrc/core/match.h"
+#include "csrc/core/meeting.h"
 #include "csrc/core/validate.h"
 #include "csrc/sparse/constants.h"
 
@@ -240,22 +241,36 @@ static trib_status match(struct trib_comm *comm, int operation, trib_stream stre
     return tri_match_done(comm, status); /* what follows tells the others itself */
 }
 
-trib_status tri_agree_meet(struct trib_comm *comm, int operation,
-                           trib_status (*call)(void *argument, trib_stream stream), void *argument)
+/* The workspace, which the exchanges use, is waited for here and not by the stream: an abort would not
+ * free that if work of the caller's holds the other stream. */
+static trib_status meet(struct trib_comm *comm, int operation, tri_agreeing *call, void *argument)
 {
     const struct tri_device_ops *device = comm->backend->device;
     trib_stream stream = NULL;
-    trib_status status = tri_comm_usable(comm, operation);
-    if (status != TRIB_OK)
-        return status;
-    status = device->stream_create(comm->device, &stream);
+    trib_status status = device->stream_create(comm->device, &stream);
     if (status != TRIB_OK) { /* the others wait for this rank */
         (void)tri_abort_raise(comm->state, status, tri_detail());
         return status;
     }
-    status = match(comm, operation, stream);
+    status = tri_meeting_wait(comm, operation, &comm->workspace);
+    if (status == TRIB_OK)
+        status = match(comm, operation, stream);
     if (status == TRIB_OK)
         status = call(argument, stream);
     (void)device->stream_destroy(comm->device, stream);
+    return status;
+}
+
+trib_status tri_agree_meet(struct trib_comm *comm, int operation, tri_agreeing *call,
+                           void *argument)
+{
+    struct tri_meeting meeting;
+    trib_status status = tri_comm_usable(comm, operation);
+    if (status == TRIB_OK)
+        status = tri_meeting_begin(&meeting, comm, operation);
+    if (status != TRIB_OK)
+        return status;
+    status = meet(comm, operation, call, argument);
+    tri_meeting_end(&meeting);
     return status;
 }

@@ -26,11 +26,12 @@ struct tri_proposal tri_proposal_of(const struct tri_sparse_settings *settings,
 /* Of a state: what travels in every header. */
 uint32_t tri_proposal_signature(const struct tri_proposal *proposal);
 
-/* A call of all ranks, blocking: `call(argument, stream)` on a stream of its own, with TRIB_MATCH after
- * all ranks were found to make it. Whatever one rank alone may be refused is found out in `call`, and
+/* A call of all ranks, blocking, and a meeting (meeting.h) from its beginning to its end: `call(argument,
+ * stream)` on a stream of its own, with TRIB_MATCH after all ranks were found to make it. Whatever one rank alone may be refused is found out in `call`, and
  * told to the others by tri_agree_refused: so none waits for a rank that has gone. */
-trib_status tri_agree_meet(struct trib_comm *comm, int operation,
-                           trib_status (*call)(void *argument, trib_stream stream), void *argument);
+typedef trib_status tri_agreeing(void *argument, trib_stream stream);
+trib_status tri_agree_meet(struct trib_comm *comm, int operation, tri_agreeing *call,
+                           void *argument);
 
 /* A call of all ranks, blocking, on `stream`. TRIB_OK if all propose the same and could all do their
  * part: `own` is how that went here, and is returned if it is a failure. `*least` (NULL allowed) becomes

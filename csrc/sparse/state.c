@@ -9,6 +9,7 @@
 #include "csrc/base/types.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/issue.h"
+#include "csrc/core/meeting.h"
 #include "csrc/core/validate.h"
 #include "csrc/sparse/agree.h"
 
@@ -408,14 +409,6 @@ static trib_status read_wish(uint32_t *k, const struct wish *wish)
     return TRIB_OK;
 }
 
-/* Nothing that is queued looks at the state any more. */
-static trib_status wait_for_calls(const struct trib_sparse *sparse, trib_stream stream)
-{
-    const trib_status status = tri_workspace_wait(&sparse->memory, stream);
-    return status != TRIB_OK ? status
-                             : sparse->backend->device->stream_wait(sparse->device, stream);
-}
-
 static trib_status set(void *argument, trib_stream stream)
 {
     const struct wish *wish = argument;
@@ -429,7 +422,7 @@ static trib_status set(void *argument, trib_stream stream)
     const struct tri_proposal proposal =
         tri_proposal_of(&change.settings, &change.choice, wish->operation, sparse->number);
     change.signature = tri_proposal_signature(&proposal);
-    status = wait_for_calls(sparse, stream);
+    status = tri_meeting_wait(comm, wish->operation, &sparse->memory);
     if (status == TRIB_OK)
         status = plan(&change, sparse);
     status = tri_agree(comm, &proposal, status, NULL, stream);

@@ -84,7 +84,7 @@ pub struct trib_device {
 }
 #[doc = " Skip the checks of buffers and streams (their memory, device and range). What the arguments\n  say by themselves is still checked."]
 pub const TRIB_UNCHECKED: u32 = 1;
-#[doc = " Debug mode: before each collective every rank compares operation, count, type, reduction and\n  root with all others, and all of them return TRIB_ERR_MISMATCH if one differs, instead of\n  waiting for ever; if a rank does not come at all, TRIB_ERR_TIMEOUT after timeout_ms, and the\n  communicator is over. So it is if a rank cannot queue what all have agreed on. Sends and\n  receives take no part in it, nor do the counts of alltoallv. Calls then wait for each other,\n  so give every rank a thread of its own, and cannot be captured in a CUDA graph."]
+#[doc = " Debug mode: before each collective every rank compares operation, count, type, reduction and\n  root with all others, and all of them return TRIB_ERR_MISMATCH if one differs, instead of\n  waiting for ever; if a rank does not come, or its stream not to this call, within timeout_ms of\n  the call: TRIB_ERR_TIMEOUT, and the communicator is over. So it is if a rank cannot queue what\n  all have agreed on. Sends and receives take no part in it, nor do the counts of alltoallv. Calls\n  then wait for each other, so give every rank a thread of its own, and cannot be captured in a\n  CUDA graph."]
 pub const TRIB_MATCH: u32 = 2;
 #[doc = " Calls that differ never touch memory that is not theirs. On host they never do: every call is\n  compared on the stream before memory is touched. On nccl this is TRIB_MATCH: NCCL compares\n  nothing, and a rank may write as far as its own count goes into a peer's buffer."]
 pub const TRIB_COMPARED: u32 = 4;
@@ -98,7 +98,7 @@ pub struct trib_options {
     pub flags: u32,
     #[doc = " NULL: what the id says; for a group the first that has the devices"]
     pub backend: *const ::core::ffi::c_char,
-    #[doc = " deadline for meeting the other ranks: in create and split, in the\n   blocking calls of sparse states, with TRIB_MATCH before each call;\n   0 is 300,000"]
+    #[doc = " deadline for meeting the other ranks: in create and split; in\n   trib_sparse_create, set and import (`add` 0), calls still queued\n   included; with TRIB_MATCH (on nccl TRIB_COMPARED, too) in each call,\n   from when it is made: what the stream has to run before it counts,\n   so allow for any rank's earlier work. 0 is 300,000"]
     pub timeout_ms: u32,
     #[doc = " how long destroy waits for work still queued; 0 is 5,000"]
     pub close_timeout_ms: u32,
@@ -783,7 +783,7 @@ extern "C" {
         dtype: trib_dtype,
         options: *const trib_sparse_options,
     ) -> trib_status;
-    #[doc = " Another k from the next call on: `density` as in the options. Residual and statistics stay. A call\n  of all ranks, blocking and compared as in trib_sparse_create; may allocate. On failure the old k\n  stays. Waits for calls still queued. A CUDA graph that was captured before refers to memory that\n  may be gone: capture again. \"auto\" chooses anew."]
+    #[doc = " Another k from the next call on: `density` as in the options. Residual and statistics stay. A call\n  of all ranks, blocking and compared as in trib_sparse_create; may allocate. On failure the old k\n  stays. Waits for calls still queued, within timeout_ms. A CUDA graph that was captured before refers\n  to memory that may be gone: capture again. \"auto\" chooses anew."]
     pub fn trib_sparse_set_density(sparse: *mut trib_sparse, density: f64) -> trib_status;
     #[doc = " The same with a number of entries."]
     pub fn trib_sparse_set_k(sparse: *mut trib_sparse, k: u64) -> trib_status;
@@ -824,14 +824,14 @@ extern "C" {
     ) -> trib_status;
     #[doc = " Bytes of an export."]
     pub fn trib_sparse_export_bytes(sparse: *const trib_sparse) -> u64;
-    #[doc = " Write what a later import needs (residual, thresholds, schedule) to host memory. Blocking. In place\n  there is no residual in it: it is the caller's. The schedule counts the calls that this rank has\n  queued, also those that were not finite or were aborted."]
+    #[doc = " Write what a later import needs (residual, thresholds, schedule) to host memory. Blocking, as a wait\n  for the stream is: without a deadline, and what an abort frees, calls still queued. In place\n  there is no residual in it: it is the caller's. The schedule counts the calls that this rank has\n  queued, also those that were not finite or were aborted."]
     pub fn trib_sparse_export(
         sparse: *mut trib_sparse,
         out: *mut ::core::ffi::c_void,
         bytes: usize,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Take over an export of a state of the same count and residual type, of any algorithm, k and number\n  of ranks. Blocking. TRIB_ERR_INVALID_ARGUMENT for anything that is not such an export, and nothing is\n  changed.\n  `add` 0: a call of all ranks, as trib_sparse_create is: if one of them is refused, the others return\n  TRIB_ERR_MISMATCH. Thresholds and schedule come with it if algorithm, k, chunk and number of ranks are\n  the same on all ranks, and begin anew on all if not. The schedule goes on with the smallest of the\n  ranks', for after an abort not all may have queued as many calls.\n  `add` 1: a call of this rank alone. The residual is added to the one that is there, so that the\n  residuals of ranks that are gone can be given to those that stay; thresholds and schedule stay."]
+    #[doc = " Take over an export of a state of the same count and residual type, of any algorithm, k and number\n  of ranks. Blocking. TRIB_ERR_INVALID_ARGUMENT for anything that is not such an export, and nothing is\n  changed.\n  `add` 0: a call of all ranks, as trib_sparse_create is: if one of them is refused, the others return\n  TRIB_ERR_MISMATCH. Thresholds and schedule come with it if algorithm, k, chunk and number of ranks are\n  the same on all ranks, and begin anew on all if not. The schedule goes on with the smallest of the\n  ranks', for after an abort not all may have queued as many calls.\n  `add` 1: a call of this rank alone. The residual is added to the one that is there, so that the\n  residuals of ranks that are gone can be given to those that stay; thresholds and schedule stay. It\n  blocks as trib_sparse_export does."]
     pub fn trib_sparse_import(
         sparse: *mut trib_sparse,
         data: *const ::core::ffi::c_void,

@@ -1,0 +1,58 @@
+/* Calls in which all ranks meet, and the deadline that they have for it. */
+#include "csrc/core/meeting.h"
+
+#include "csrc/base/clock.h"
+#include "csrc/core/operation.h"
+
+enum { NAP_NS = 10000, LONGEST_NAP_NS = 1000000 };
+
+static void late(void *context)
+{
+    const struct tri_meeting *meeting = context;
+    const struct trib_comm *comm = meeting->comm;
+    const trib_status status =
+        tri_fail(TRIB_ERR_TIMEOUT,
+                 "a rank has not come, or a stream was busy with earlier work for so long: rank %d "
+                 "has waited for all of them in trib_%s for %u ms, the timeout_ms of the "
+                 "communicator's options",
+                 comm->rank, tri_operations[meeting->operation].name, comm->timeout_ms);
+    (void)tri_abort_raise(comm->state, status, tri_detail());
+}
+
+trib_status tri_meeting_begin(struct tri_meeting *meeting, struct trib_comm *comm, int operation)
+{
+    *meeting = (struct tri_meeting){
+        .comm = comm,
+        .operation = operation,
+        .watch = {.late = late,
+                  .context = meeting,
+                  .deadline_ns = tri_deadline_ns(comm->timeout_ms)},
+    };
+    const trib_status status = tri_watch_begin(&meeting->watch);
+    if (status != TRIB_OK)
+        (void)tri_abort_raise(comm->state, status, tri_detail());
+    return status;
+}
+
+void tri_meeting_end(struct tri_meeting *meeting)
+{
+    tri_watch_end(&meeting->watch);
+}
+
+trib_status tri_meeting_wait(const struct trib_comm *comm, int operation,
+                             const struct tri_workspace *workspace)
+{
+    uint64_t nap = NAP_NS;
+    bool passed = !workspace->used;
+    while (!passed && tri_abort_live(comm->state)) {
+        const trib_status status =
+            workspace->ops->event_query(workspace->device, workspace->event, &passed);
+        if (status != TRIB_OK)
+            return status;
+        if (passed)
+            break;
+        tri_nap_ns(nap);
+        nap = nap < LONGEST_NAP_NS ? 2 * nap : nap;
+    }
+    return tri_comm_usable(comm, operation);
+}
