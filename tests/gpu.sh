@@ -37,6 +37,8 @@ log=$out/gpu.log
 passed=0 failed=0 skipped=0 needs_gpu=0
 # Multicast takes rights that a shared machine may not give.
 export NCCL_NVLS_ENABLE=0
+# So that the log of a program that hung ends with the case in which it did.
+export TRIB_TEST_VERBOSE=1
 # For the Rust tests, which take host by themselves.
 export TRIBUTARY_TEST_BACKEND=nccl
 
