@@ -50,6 +50,8 @@ void sparse_differ(const char *backend, int size); /* ranks that do not agree */
 void sparse_calls(const char *backend, int size);  /* results, statistics, non-finite, streams */
 void sparse_life(const char *backend, int size);   /* k, export, import, reset */
 void sparse_end(const char *backend, int size);    /* abort, destroy */
-void sparse_late(const char *backend, int size);   /* a rank that does not come */
+/* A rank that does not come; `queues`: calls come back before the other ranks make theirs, so that one
+ * can lie before. */
+void sparse_late(const char *backend, int size, bool queues);
 
 #endif

@@ -164,10 +164,11 @@ static bool tells(enum where where, enum before before)
            (before == HELD && where != CREATE);
 }
 
-void sparse_late(const char *backend, int size)
+void sparse_late(const char *backend, int size, bool queues)
 {
+    const int kinds = queues ? BEFORES : QUEUED;
     for (int where = 0; where < WHERES && size > 1; where++)
-        for (int before = 0; before < BEFORES; before++)
+        for (int before = 0; before < kinds; before++)
             if (tells((enum where)where, (enum before)before))
                 one(backend, size, (enum where)where, (enum before)before);
 }

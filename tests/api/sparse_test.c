@@ -8,7 +8,7 @@ static void all(const char *backend, int size)
     sparse_calls(backend, size);
     sparse_life(backend, size);
     sparse_end(backend, size);
-    sparse_late(backend, size);
+    sparse_late(backend, size, true);
 }
 
 int main(void)
