@@ -171,6 +171,9 @@ static trib_status match(struct trib_comm *comm, int operation, const struct tri
     const struct tri_signature signature = tri_signature(operation, call, digest);
     if (!batch->open)
         return tri_match(comm, &signature, call->stream);
+    const trib_status status = tri_check_not_captured(comm, operation, call->stream);
+    if (status != TRIB_OK)
+        return status;
     batch->collectives++;
     batch->signature = tri_digest(batch->signature, &signature, sizeof signature);
     return TRIB_OK;
@@ -181,8 +184,6 @@ trib_status tri_batch_enter(struct trib_comm *comm, int operation, const struct 
 {
     const bool matches = (comm->flags & TRIB_MATCH) != 0 && takes_part(operation);
     trib_status status = comm->batch.open ? join(comm, operation, call) : TRIB_OK;
-    if (status == TRIB_OK && matches)
-        status = tri_check_not_captured(comm, operation, call->stream);
     if (status == TRIB_OK && matches)
         status = match(comm, operation, call, digest);
     comm->batch.operation = operation;

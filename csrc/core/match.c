@@ -105,22 +105,11 @@ static trib_status compare(const struct trib_comm *comm)
 
 _Static_assert(sizeof(struct tri_signature) <= TRI_STAGED_BYTES, "it is exchanged at once");
 
-/* Nothing runs on a stream that is being captured, so nobody's signature would come. */
-static trib_status check_capture(const struct trib_comm *comm, int operation, trib_stream stream)
-{
-    const struct tri_device_ops *device = comm->backend->device;
-    if (device->capturing == NULL || !device->capturing(comm->device, stream))
-        return TRIB_OK;
-    return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
-                         "`stream` is being captured, and TRIB_MATCH waits for the stream in each "
-                         "call: capture without it");
-}
-
 trib_status tri_match(struct trib_comm *comm, const struct tri_signature *signature,
                       trib_stream stream)
 {
     struct tri_signature own = *signature;
-    trib_status status = check_capture(comm, signature->operation, stream);
+    trib_status status = tri_check_not_captured(comm, signature->operation, stream);
     if (status != TRIB_OK)
         return status;
     own.sequence = ++comm->match_sequence;

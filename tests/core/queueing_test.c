@@ -295,11 +295,13 @@ static void destroy(struct tri_transport *transport)
 }
 
 static bool captured; /* every stream is */
+static int asked;     /* how often, whether one is */
 
 static bool capturing(int32_t device, trib_stream stream)
 {
     (void)device;
     (void)stream;
+    asked++;
     return captured;
 }
 
@@ -587,6 +589,46 @@ static void captures(void)
     check_end();
 }
 
+static void refused(trib_status status, const char *operation)
+{
+    CHECK_STATUS(status, TRIB_ERR_UNSUPPORTED);
+    CHECK_DETAIL(operation);
+    CHECK_DETAIL("`stream` is being captured into a CUDA graph, and this call uses the communicator's "
+                 "workspace");
+}
+
+/* TRIB_MATCH refuses it in the same words wherever a call comes from, and a call asks once. */
+static void captures_matched(void)
+{
+    float a = 1, b = 2;
+    const trib_tensor tensor = {&a, 1, TRIB_F32, 0};
+    const size_t one = 1, none = 0;
+    check_begin("TRIB_MATCH on a stream that is being captured");
+    trib_comm *comm = open_alone(TRIB_MATCH);
+    engine_calls = 0;
+    captured = true;
+    refused(trib_allreduce(comm, &a, &a, 1, TRIB_F32, TRIB_SUM, NULL), "trib_allreduce");
+    refused(trib_allreduce(comm, &a, &a, 0, TRIB_F32, TRIB_SUM, NULL), "trib_allreduce");
+    refused(trib_allgatherv(comm, &a, &b, &one, &none, TRIB_F32, NULL), "trib_allgatherv");
+    refused(trib_barrier(comm, NULL), "trib_barrier");
+    refused(trib_allreduce_list(comm, &tensor, 1, TRIB_SUM, NULL), "trib_allreduce_list");
+    CHECK_OK(trib_batch_begin(comm));
+    refused(trib_allreduce(comm, &a, &a, 1, TRIB_F32, TRIB_SUM, NULL), "trib_allreduce");
+    refused(trib_batch_end(comm), "trib_allreduce");
+    captured = false;
+    CHECK_OK(trib_batch_begin(comm));
+    CHECK_OK(trib_allreduce(comm, &a, &a, 1, TRIB_F32, TRIB_SUM, NULL));
+    captured = true; /* since then */
+    refused(trib_batch_end(comm), "trib_batch_end");
+    CHECK(engine_calls == 0);
+    captured = false;
+    asked = 0;
+    CHECK_OK(trib_allreduce(comm, &a, &a, 1, TRIB_F32, TRIB_SUM, NULL));
+    CHECK_MSG(asked == 1, "a call asks %d times", asked);
+    CHECK_OK(trib_comm_destroy(comm));
+    check_end();
+}
+
 /* Everything once. Returns what may fail: only what the backend said, or the state it led to. */
 static void everything(uint32_t flags)
 {
@@ -650,6 +692,7 @@ int main(void)
     factors();
     batches();
     captures();
+    captures_matched();
     walk(0);
     walk(TRIB_MATCH);
     return check_finish("queueing_test");
