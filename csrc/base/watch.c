@@ -3,12 +3,12 @@
 #include "csrc/base/watch.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <time.h>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
+#include "csrc/base/thread.h"
 
 /* Guards everything here and the watches in the list. Held while `late` runs, which does not wait, so
  * that who has ended a watch knows that nobody looks at it any more. */
@@ -53,23 +53,18 @@ static void *keep_watch(void *nothing)
     return NULL;
 }
 
-/* The thread lives for ever, and takes no signals: they are for the program's own threads. The lock is
- * held. */
+/* The thread lives for ever. The lock is held. */
 static trib_status start(void)
 {
     pthread_condattr_t clock;
     pthread_t thread;
-    sigset_t all, before;
     if (started)
         return TRIB_OK;
     (void)pthread_condattr_init(&clock);
     (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC); /* the clock of tri_now_ns */
     (void)pthread_cond_init(&sooner, &clock);
     (void)pthread_condattr_destroy(&clock);
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&thread, NULL, keep_watch, NULL);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int error = tri_thread_start(&thread, keep_watch, NULL);
     if (error != 0) {
         (void)pthread_cond_destroy(&sooner);
         return tri_fail(TRIB_ERR_SYSTEM, "no thread for deadlines (pthread_create: error %d)", error);

@@ -5,9 +5,9 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "csrc/base/thread.h"
 #include "csrc/host/park.h"
 #include "csrc/host/stream.h"
-#include "csrc/host/thread.h"
 
 enum {
     ROUND_NS = 200000,

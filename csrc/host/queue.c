@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread.h"
 #include "csrc/host/park.h"
 #include "csrc/host/patrol.h"
-#include "csrc/host/thread.h"
 
 enum {
     ITEM_BYTES = 256, /* items up to this size are kept for reuse */

@@ -1,11 +1,11 @@
 /* The threads of this backend. Nobody waits for each of them, and yet each is joined: by the one
  * that ends after it, and the last one by who wants all to be gone. */
-#define _POSIX_C_SOURCE 200809L
 #include "csrc/nccl/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
+
+#include "csrc/base/thread.h"
 
 /* Guards the three below. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -23,15 +23,8 @@ static void count(enum tri_nccl_threads kind, int change)
 int tri_nccl_thread(enum tri_nccl_threads kind, void *(*function)(void *argument), void *argument)
 {
     pthread_t thread;
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    int error = pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (error != 0)
-        return error;
     count(kind, 1);
-    error = pthread_create(&thread, NULL, function, argument); /* it inherits the mask */
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int error = tri_thread_start(&thread, function, argument);
     if (error != 0)
         count(kind, -1);
     return error;

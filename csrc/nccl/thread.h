@@ -11,8 +11,7 @@ enum tri_nccl_threads {
     TRI_NCCL_THREADS
 };
 
-/* Start a thread that takes no signals: they are for the program's own threads. `function` ends with
- * `return tri_nccl_thread_end(kind);`. 0 or an errno. */
+/* tri_thread_start. `function` ends with `return tri_nccl_thread_end(kind);`. 0 or an errno. */
 int tri_nccl_thread(enum tri_nccl_threads kind, void *(*function)(void *argument), void *argument);
 void *tri_nccl_thread_end(enum tri_nccl_threads kind);
 

@@ -1,10 +1,13 @@
-/* Statuses, types, the clock and the log. */
+/* Statuses, types, the clock, threads and the log. */
+#define _POSIX_C_SOURCE 200809L
+#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
 #include "csrc/base/status.h"
+#include "csrc/base/thread.h"
 #include "csrc/base/types.h"
 #include "tests/check.h"
 
@@ -88,6 +91,35 @@ static void clocks(void)
     check_end();
 }
 
+static bool takes(int signal)
+{
+    sigset_t blocked;
+    CHECK(pthread_sigmask(SIG_SETMASK, NULL, &blocked) == 0);
+    return sigismember(&blocked, signal) == 0;
+}
+
+static void *take_none(void *argument)
+{
+    CHECK(!takes(SIGINT) && !takes(SIGTERM) && !takes(SIGCHLD) && !takes(SIGRTMIN + 1));
+    return argument;
+}
+
+/* The library's threads take no signals, and who starts one takes what it took before. */
+static void threads(void)
+{
+    pthread_t thread;
+    sigset_t usr1;
+    void *out = NULL;
+    check_begin("threads");
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    CHECK(pthread_sigmask(SIG_BLOCK, &usr1, NULL) == 0);
+    if (CHECK(tri_thread_start(&thread, take_none, &usr1) == 0))
+        CHECK(pthread_join(thread, &out) == 0 && out == &usr1);
+    CHECK(takes(SIGINT) && takes(SIGRTMIN + 1) && !takes(SIGUSR1));
+    check_end();
+}
+
 int main(void)
 {
     details();
@@ -95,5 +127,6 @@ int main(void)
     kinds();
     log_levels();
     clocks();
+    threads();
     return check_finish("base_test");
 }
