@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/faults/abort.h"
+#include "tests/process.h"
 
 enum { ABORTERS = 8 };
 
@@ -267,31 +268,17 @@ static void families(const struct faults *faults, bool abort_parent)
 
 /* -------------------------------------------------------------------------- again and again */
 
-/* Threads of this process, by the operating system's account; 0 where it gives none. */
-static int threads_now(void)
+static long threads_settled(long wanted)
 {
-    FILE *file = fopen("/proc/self/status", "r");
-    char line[128];
-    int threads = 0;
-    while (file != NULL && fgets(line, sizeof line, file) != NULL)
-        if (strncmp(line, "Threads:", 8) == 0)
-            threads = atoi(line + 8);
-    if (file != NULL)
-        fclose(file);
-    return threads;
-}
-
-static int threads_settled(int wanted)
-{
-    for (int i = 0; i < 2000 && threads_now() > wanted; i++)
+    for (int i = 0; i < 2000 && process_threads() > wanted; i++)
         check_sleep_ms(1); /* those that reclaim in the background come to their end */
-    return threads_now();
+    return process_threads();
 }
 
 static void again_and_again(const struct faults *faults)
 {
     struct team team;
-    int threads = 0;
+    long threads = 0;
     check_begin("%s, %d ranks: create and abort, %d times, leave nothing", faults->backend,
                 faults->size, faults->repetitions / 4 + 3);
     for (int round = 0; round < faults->repetitions / 4 + 3; round++) {
@@ -301,8 +288,8 @@ static void again_and_again(const struct faults *faults)
         if (round == 1) /* after the first there may be some that stay for ever */
             threads = threads_settled(1);
     }
-    const int left = threads_settled(threads);
-    CHECK_MSG(left <= threads, "%d threads after the second time, %d in the end", threads, left);
+    const long left = threads_settled(threads);
+    CHECK_MSG(left <= threads, "%ld threads after the second time, %ld in the end", threads, left);
     check_end();
 }
 

@@ -8,7 +8,6 @@
  * 32 bytes; what is allowed is 1 byte a round, and once what threads hold that run side by side for
  * the first time. */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <malloc.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/process.h"
 #include "tests/team.h"
 
 enum { ELEMENTS = 1000, SPARSE = 512, LONG_MS = 30000, SETTLE_MS = 10000, WINDOW_US = 3000 };
@@ -32,42 +32,6 @@ struct figures {
     long bytes, threads, descriptors, mappings, resident_kb;
 };
 
-static long entries(const char *path)
-{
-    long n = 0;
-    DIR *folder = opendir(path);
-    if (folder == NULL)
-        return -1;
-    while (readdir(folder) != NULL)
-        n++;
-    closedir(folder);
-    return n;
-}
-
-static long lines(const char *path)
-{
-    long n = 0;
-    FILE *file = fopen(path, "r");
-    if (file == NULL)
-        return -1;
-    for (int c = fgetc(file); c != EOF; c = fgetc(file))
-        n += c == '\n';
-    fclose(file);
-    return n;
-}
-
-static long resident_kb(void)
-{
-    long all = 0, resident = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (file == NULL)
-        return -1;
-    if (fscanf(file, "%ld %ld", &all, &resident) != 2)
-        resident = 0;
-    fclose(file);
-    return resident * (sysconf(_SC_PAGESIZE) / 1024);
-}
-
 static long bytes_in_use(void)
 {
     if (__sanitizer_get_current_allocated_bytes != NULL)
@@ -79,10 +43,10 @@ static long bytes_in_use(void)
 static struct figures measure(void)
 {
     return (struct figures){.bytes = bytes_in_use(),
-                            .threads = entries("/proc/self/task"),
-                            .descriptors = entries("/proc/self/fd"),
-                            .mappings = lines("/proc/self/maps"),
-                            .resident_kb = resident_kb()};
+                            .threads = process_threads(),
+                            .descriptors = process_descriptors(),
+                            .mappings = process_mappings(),
+                            .resident_kb = process_resident_kb()};
 }
 
 static struct figures limits(struct figures before, int rounds)
@@ -237,6 +201,8 @@ static void many(int rounds, bool aborts)
     CHECK_OK(trib_quiesce(LONG_MS));
     printf(" "); /* so that stdout has its buffer */
     const struct figures before = measure(), limit = limits(before, rounds);
+    CHECK(before.threads > 0 && before.descriptors >= 0 && before.mappings > 0 &&
+          before.resident_kb > 0);
     for (int i = 0; i < rounds; i++)
         one(i, aborts);
     CHECK_OK(trib_quiesce(LONG_MS));

@@ -12,7 +12,6 @@
  * Every line: GPU memory in use on each device, threads, descriptors, resident memory. */
 #define _POSIX_C_SOURCE 200809L
 #include <cuda_runtime_api.h>
-#include <dirent.h>
 #include <nccl.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -20,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "tests/process.h"
 #include "tributary.h"
 
 enum { GPUS = 16, CALLS = 4, ELEMENTS = 1 << 20, QUIET_MS = 60000 };
@@ -53,30 +52,6 @@ static long moment_us(long window_ms)
 
 /* --------------------------------------------------------------------------------- a line */
 
-static int entries(const char *path)
-{
-    int n = -3; /* itself, the one above, and the descriptor that reads */
-    DIR *folder = opendir(path);
-    if (folder == NULL)
-        return -1;
-    while (readdir(folder) != NULL)
-        n++;
-    (void)closedir(folder);
-    return n;
-}
-
-static long resident_kb(void)
-{
-    long pages = 0, resident = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (file == NULL)
-        return -1;
-    if (fscanf(file, "%ld %ld", &pages, &resident) != 2)
-        resident = -1;
-    (void)fclose(file);
-    return resident < 0 ? -1 : resident * (sysconf(_SC_PAGESIZE) / 1024);
-}
-
 static void report(int round)
 {
     (void)printf("round %5d", round);
@@ -86,8 +61,8 @@ static void report(int round)
              "asking for memory");
         (void)printf("  gpu%d %8.1f MB", i, (double)(all - unused) / 1048576);
     }
-    (void)printf("  threads %3d  descriptors %4d  resident %7ld KB\n",
-                 entries("/proc/self/task") + 1, entries("/proc/self/fd"), resident_kb());
+    (void)printf("  threads %3ld  descriptors %4ld  resident %7ld KB\n",
+                 process_threads(), process_descriptors(), process_resident_kb());
     (void)fflush(stdout);
 }
 

@@ -53,8 +53,6 @@ void fake_fail_current(bool fails);
 void fake_fail_abort(bool fails);
 /* While false, no thread can be started. */
 void fake_allow_threads(bool allowed);
-/* Threads of this process. */
-int fake_threads(void);
 /* The context of this device cannot be made; before anything has used it. -1: every one can. */
 void fake_break(int device);
 /* The stream on which the event was recorded for which `stream` was last made to wait. */

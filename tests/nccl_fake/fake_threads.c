@@ -2,7 +2,6 @@
  * --wrap=pthread_create,
  * and with --wrap=pthread_mutex_timedlock, which waits by the wall clock: nothing may. */
 #define _POSIX_C_SOURCE 200809L
-#include <dirent.h>
 #include <errno.h>
 #include <stdatomic.h>
 
@@ -34,16 +33,4 @@ int __wrap_pthread_mutex_timedlock(pthread_mutex_t *lock, const struct timespec 
     (void)lock;
     (void)until;
     fake_die("a lock is waited for by the wall clock");
-}
-
-int fake_threads(void)
-{
-    DIR *folder = opendir("/proc/self/task");
-    int n = -2; /* itself, and the one above */
-    if (folder == NULL)
-        fake_die("/proc/self/task cannot be read");
-    while (readdir(folder) != NULL)
-        n++;
-    (void)closedir(folder);
-    return n;
 }

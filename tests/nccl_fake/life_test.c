@@ -19,6 +19,7 @@
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
 #include "tests/nccl_fake/fake.h"
+#include "tests/process.h"
 
 extern const struct tri_backend tri_backend_nccl;
 
@@ -1352,7 +1353,8 @@ static void many(bool aborted)
     struct stage stage;
     begin(&stage, aborted ? "many are aborted at once" : "many are closed at once");
     CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
-    const int before = fake_threads();
+    const long before = process_threads();
+    CHECK(before > 0);
     fake_hold(FAKE_RECLAIM, true);
     for (int i = 0; i < MANY; i++) {
         if (!open_stuck(&pairs[i]))
@@ -1363,14 +1365,14 @@ static void many(bool aborted)
             CHECK_OK(allreduce(pairs[i].ranks[1], pairs[i].streams[1]));
         part(&pairs[i]);
     }
-    const int more = fake_threads() - before;
-    CHECK_MSG(more <= 8, "%d communicators that cannot be freed keep %d threads", MANY, more);
+    const long more = process_threads() - before;
+    CHECK_MSG(more <= 8, "%d communicators that cannot be freed keep %ld threads", MANY, more);
     CHECK(tri_nccl_quiesce(tri_deadline_ns(0)) >= MANY);
     CHECK(fake_communicators() == 2 * MANY);
     fake_hold(FAKE_RECLAIM, false);
     CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
     CHECK(fake_communicators() == 0);
-    CHECK_MSG(fake_threads() == before, "%d threads, %d before", fake_threads(), before);
+    CHECK_MSG(process_threads() == before, "%ld threads, %ld before", process_threads(), before);
     end();
 }
 

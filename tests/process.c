@@ -1,0 +1,59 @@
+/* What the operating system says of this process. */
+#define _POSIX_C_SOURCE 200809L
+#include "tests/process.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* Of a folder, without itself and the one above. */
+static long entries(const char *path)
+{
+    long n = -2;
+    DIR *folder = opendir(path);
+    if (folder == NULL)
+        return -1;
+    while (readdir(folder) != NULL)
+        n++;
+    (void)closedir(folder);
+    return n;
+}
+
+static long lines(const char *path)
+{
+    long n = 0;
+    FILE *file = fopen(path, "r");
+    if (file == NULL)
+        return -1;
+    for (int c = fgetc(file); c != EOF; c = fgetc(file))
+        n += c == '\n';
+    (void)fclose(file);
+    return n;
+}
+
+long process_threads(void)
+{
+    return entries("/proc/self/task");
+}
+
+long process_descriptors(void)
+{
+    const long n = entries("/proc/self/fd");
+    return n < 0 ? -1 : n - 1; /* one is what reads them */
+}
+
+long process_mappings(void)
+{
+    return lines("/proc/self/maps");
+}
+
+long process_resident_kb(void)
+{
+    long all = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file == NULL)
+        return -1;
+    const int read = fscanf(file, "%ld %ld", &all, &resident);
+    (void)fclose(file);
+    return read == 2 ? resident * (sysconf(_SC_PAGESIZE) / 1024) : -1;
+}
