@@ -118,6 +118,17 @@ void team_meet(_Atomic int *arrived, int size)
         check_sleep_ms(1);
 }
 
+void team_hold(void *gate)
+{
+    while (!atomic_load((_Atomic bool *)gate))
+        check_sleep_ms(1);
+}
+
+void team_rest(void *ms)
+{
+    check_sleep_ms(*(const int *)ms);
+}
+
 /* ----------------------------------------------------------------------------- guarded memory */
 
 bool guarded_create(struct guarded *buffer, trib_device *device, size_t capacity)

@@ -41,6 +41,11 @@ bool team_wait(const struct team *team, int rank, int ms);
  * `arrived` begins at 0 and serves once. */
 void team_meet(_Atomic int *arrived, int size);
 
+/* For trib_stream_submit: what is behind them on the stream waits until the `_Atomic bool` at `gate` is
+ * true, or for the `int` at `ms`. */
+void team_hold(void *gate);
+void team_rest(void *ms);
+
 /* `size` bytes of device memory between two guards, with an image of all of it on the host: what
  * should be there. */
 struct guarded {

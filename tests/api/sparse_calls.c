@@ -236,17 +236,12 @@ static void not_finite(int rank, int size, void *team)
         }
 }
 
-static void slow(void *argument)
-{
-    (void)argument;
-    check_sleep_ms(20);
-}
-
 /* Calls on two streams, nothing waited for between them: each takes on where the last one ended, also if
  * the first stream has other things to do. */
 static void two_streams(int rank, int size, void *team)
 {
     enum { CALLS = 21 };
+    static int pause_ms = 20;
     const trib_sparse_options options = desk_options("topka", 1, 0);
     trib_stream other = NULL;
     size_t bytes = 0;
@@ -258,7 +253,7 @@ static void two_streams(int rank, int size, void *team)
     desk_push(&desk);
     for (int call = 0; call < CALLS; call++) {
         if (call == 0 || call == CALLS - 1)
-            CHECK_OK(trib_stream_submit(desk.device, slow, NULL, desk.stream));
+            CHECK_OK(trib_stream_submit(desk.device, team_rest, &pause_ms, desk.stream));
         CHECK_OK(trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result,
                                        call % 2 == 0 ? desk.stream : other));
     }

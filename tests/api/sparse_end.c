@@ -53,17 +53,10 @@ static void aborted(int rank, int size, void *team)
     desk_close(&desk);
 }
 
-static void hold(void *argument)
-{
-    _Atomic int *word = argument;
-    while (atomic_load(word) == 0)
-        check_sleep_ms(1);
-}
-
 /* A stream that is held: destroying gives up waiting, and what is queued runs all the same. */
 static void held(int rank, int size, void *argument)
 {
-    static _Atomic int released;
+    static _Atomic bool released;
     struct team *team = argument;
     const trib_sparse_options options = desk_options("topka", 16, 0);
     struct desk desk;
@@ -72,15 +65,15 @@ static void held(int rank, int size, void *argument)
     desk_fill(&desk, 0, 16, 1);
     desk_push(&desk);
     if (rank == 0)
-        atomic_store(&released, 0);
+        atomic_store(&released, false);
     team_meet(&arrived, size);
-    CHECK_OK(trib_stream_submit(desk.device, hold, &released, desk.stream));
+    CHECK_OK(trib_stream_submit(desk.device, team_hold, &released, desk.stream));
     CHECK_OK(trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result, desk.stream));
     CHECK_STATUS(trib_sparse_destroy(desk.sparse), TRIB_ERR_TIMEOUT);
     CHECK_DETAIL("trib_sparse_destroy");
     desk.sparse = NULL;
     team_meet(&gave_up, size);
-    atomic_store(&released, 1);
+    atomic_store(&released, true);
     desk_pull(&desk);
     for (int i = 0; i < DESK_COUNT; i++)
         CHECK(desk.found[i] == (i < 16 ? (float)((i + 1) * size) : 0));
@@ -88,14 +81,9 @@ static void held(int rank, int size, void *argument)
 }
 
 /* A call that is queued and takes its time is waited for. */
-static void slow(void *argument)
-{
-    (void)argument;
-    check_sleep_ms(100);
-}
-
 static void waited(int rank, int size, void *argument)
 {
+    static int pause_ms = 100;
     struct team *team = argument;
     const trib_sparse_options options = desk_options("topka", 16, 0);
     struct desk desk;
@@ -103,7 +91,7 @@ static void waited(int rank, int size, void *argument)
         return;
     desk_fill(&desk, 0, 16, 1);
     desk_push(&desk);
-    CHECK_OK(trib_stream_submit(desk.device, slow, NULL, desk.stream));
+    CHECK_OK(trib_stream_submit(desk.device, team_rest, &pause_ms, desk.stream));
     CHECK_OK(trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result, desk.stream));
     CHECK_OK(trib_sparse_destroy(desk.sparse));
     desk.sparse = NULL;

@@ -322,11 +322,6 @@ static void destroyed_while_awaited(const struct fixture *f)
     }
 }
 
-static void rest(void *argument)
-{
-    check_sleep_ms(*(int *)argument);
-}
-
 static void elapsed_time(const struct fixture *f)
 {
     int ms = 20;
@@ -335,7 +330,7 @@ static void elapsed_time(const struct fixture *f)
     CHECK_OK(trib_event_create(&start, f->device));
     CHECK_OK(trib_event_create(&end, f->device));
     CHECK_OK(trib_event_record(f->device, start, f->first));
-    CHECK_OK(trib_stream_submit(f->device, rest, &ms, f->first));
+    CHECK_OK(trib_stream_submit(f->device, team_rest, &ms, f->first));
     CHECK_OK(trib_event_record(f->device, end, f->first));
     CHECK_OK(trib_stream_wait(f->device, f->first));
     CHECK_OK(trib_event_elapsed(&found, f->device, start, end));

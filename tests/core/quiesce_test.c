@@ -9,13 +9,6 @@ enum { ELEMENTS = 100, PLENTY_MS = 20000 };
 
 static _Atomic bool gate;
 
-static void stay(void *unused)
-{
-    (void)unused;
-    while (!atomic_load(&gate))
-        check_sleep_ms(1);
-}
-
 static void idle(void)
 {
     check_begin("quiesce: nothing to wait for");
@@ -39,7 +32,7 @@ static void aside(void)
     CHECK_OK(trib_device_alloc(&data, team.devices[0], ELEMENTS * sizeof(float)));
     const trib_tensor list[] = {{data, ELEMENTS, TRIB_F32, 0}};
     atomic_store(&gate, false);
-    CHECK_OK(trib_stream_submit(team.devices[0], stay, NULL, team.streams[0]));
+    CHECK_OK(trib_stream_submit(team.devices[0], team_hold, &gate, team.streams[0]));
     CHECK_OK(trib_allreduce_list(team.comms[0], list, 1, TRIB_SUM, team.streams[0]));
     CHECK_OK(trib_comm_abort_handle(&handle, team.comms[0]));
     CHECK_OK(trib_abort_raise(handle, "it goes"));

@@ -60,20 +60,14 @@ struct held {
     _Atomic bool gate;
 };
 
-static void wait_at_gate(void *argument)
-{
-    struct held *held = argument;
-    while (!atomic_load(&held->gate))
-        check_sleep_ms(1);
-}
-
 /* All queue a barrier; the stream of the last rank does not come to it. */
 static void queue_rank(int rank, int size, void *argument)
 {
     struct held *held = argument;
     struct team *team = &held->team;
     if (rank == size - 1)
-        CHECK_OK(trib_stream_submit(team->devices[rank], wait_at_gate, held, team->streams[rank]));
+        CHECK_OK(
+            trib_stream_submit(team->devices[rank], team_hold, &held->gate, team->streams[rank]));
     CHECK_OK(trib_barrier(team->comms[rank], team->streams[rank]));
 }
 

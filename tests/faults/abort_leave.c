@@ -84,13 +84,6 @@ static bool open_rank(struct leaving *leaving, int rank)
                                         FAULT_ELEMENTS, TRIB_F32, &options)));
 }
 
-static void wait_at_gate(void *argument)
-{
-    struct leaving *leaving = argument;
-    while (!atomic_load(&leaving->gate))
-        check_sleep_ms(1);
-}
-
 /* Half of the cases close and destroy later, the others destroy. */
 static void leave(struct leaving *leaving)
 {
@@ -112,7 +105,7 @@ static void leaving_rank(struct leaving *leaving, int rank)
 {
     const struct team *team = &leaving->team;
     if (leaving->when == LEAVES_WITH_WORK) {
-        CHECK_OK(trib_stream_submit(team->devices[rank], wait_at_gate, leaving,
+        CHECK_OK(trib_stream_submit(team->devices[rank], team_hold, &leaving->gate,
                                     team->streams[rank]));
         CHECK_OK(trib_barrier(team->comms[rank], team->streams[rank]));
     }
@@ -147,8 +140,7 @@ static void staying_rank(struct leaving *leaving, int rank)
               trib_status_name(status), trib_last_detail());
     atomic_fetch_add(&leaving->queued, 1);
     if (leaving->when == LEAVES_WITH_WORK)
-        while (!atomic_load(&leaving->gate))
-            check_sleep_ms(1);
+        team_hold(&leaving->gate);
     if (!team_wait(team, rank, leaving->faults->bound_ms))
         return;
     CHECK_STATUS(trib_comm_status(comm), TRIB_ERR_CLOSED);
@@ -306,13 +298,6 @@ struct equal {
     struct fault_data data[TEAM_MAX];
 };
 
-static void wait_at_gate_of_equal(void *argument)
-{
-    struct equal *equal = argument;
-    while (!atomic_load(&equal->gate))
-        check_sleep_ms(1);
-}
-
 /* Two sums, of which the second is over what the first has made the same everywhere. */
 static void queue_equal(int rank, int size, void *argument)
 {
@@ -320,7 +305,7 @@ static void queue_equal(int rank, int size, void *argument)
     struct team *team = &equal->team;
     void *data = fault_data_at(&equal->data[rank]);
     (void)size;
-    CHECK_OK(trib_stream_submit(team->devices[rank], wait_at_gate_of_equal, equal,
+    CHECK_OK(trib_stream_submit(team->devices[rank], team_hold, &equal->gate,
                                 team->streams[rank]));
     CHECK_OK(trib_allreduce(team->comms[rank], data, data, FAULT_ELEMENTS, TRIB_F32, TRIB_SUM,
                             team->streams[rank]));

@@ -234,23 +234,17 @@ static void both_stuck(const struct faults *faults, bool first_first)
 
 /* --------------------------------------------------- something else is in front on the stream */
 
-static void wait_for_word(void *argument)
-{
-    while (!atomic_load((_Atomic int *)argument))
-        check_sleep_ms(1);
-}
-
 /* The collectives cannot come free before what is in front of them ends, but abort does not
  * wait. */
 static void behind_a_long_job(const struct faults *faults)
 {
     struct team team;
-    _Atomic int go_on = 0;
+    _Atomic bool go_on = false;
     check_begin("%s, %d ranks: abort behind a long job", faults->backend, faults->size);
     if (faults_team(&team, faults, NULL)) {
         for (int rank = 0; rank < faults->size - 1; rank++)
             CHECK_OK(
-                trib_stream_submit(team.devices[rank], wait_for_word, &go_on, team.streams[rank]));
+                trib_stream_submit(team.devices[rank], team_hold, &go_on, team.streams[rank]));
         check_ranks(faults->size, queue_barrier, &team);
         const double start = check_now_ms();
         raise_on(&team, "behind a long job");
@@ -260,7 +254,7 @@ static void behind_a_long_job(const struct faults *faults)
         check_sleep_ms(20);
         for (int rank = 0; rank < faults->size - 1; rank++)
             CHECK(!stream_done(&team, rank));
-        atomic_store(&go_on, 1);
+        atomic_store(&go_on, true);
         for (int rank = 0; rank < faults->size - 1; rank++)
             team_wait(&team, rank, faults->bound_ms);
     }
