@@ -136,6 +136,13 @@ static void end_stream(int device, trib_stream stream)
     CHECK_OK(devices()->stream_destroy(device, stream));
 }
 
+/* A group of two ranks, on devices 0 and 1. */
+static bool open_two(struct tri_transport **ranks)
+{
+    const int32_t order[2] = {0, 1};
+    return CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS));
+}
+
 /* ------------------------------------------------------------------------------- in good order */
 
 /* One thread drives all ranks, and what was current on it stays so. */
@@ -288,7 +295,7 @@ static void scaled(void)
     struct tri_call calls[6];
     struct stage stage;
     begin(&stage, "factors");
-    if (CHECK_OK(transports()->open_group(ranks, (const int32_t[]){0, 1}, 2, PLENTY_MS))) {
+    if (open_two(ranks)) {
         const trib_stream streams[2] = {new_stream(0), new_stream(1)};
         for (int i = 0; i < 6; i++) {
             calls[i] = solo_call(ranks[i % 2], TRI_ALLREDUCE, memory[0], memory[1], streams[i % 2]);
@@ -598,11 +605,10 @@ static void races(void)
 /* Nothing can be freed while a graph lives, and nobody has to wait for that. */
 static void live_graph(void)
 {
-    const int32_t order[2] = {0, 1};
     struct tri_transport *ranks[2];
     struct stage stage;
     begin(&stage, "abort while a graph lives");
-    if (CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS))) {
+    if (open_two(ranks)) {
         fake_keep_graph(true);
         const double start = check_now_ms();
         stop(ranks[0], "with a graph");
@@ -642,13 +648,11 @@ static void two_member(int index, int size, void *argument)
 
 static void two_on_a_device(void)
 {
-    const int32_t order[2] = {0, 1};
     struct two two;
     struct stage stage;
     begin(&stage, "abort of one who waits for a device");
     two.stream = new_stream(0);
-    if (CHECK_OK(transports()->open_group(two.ranks[0], order, 2, PLENTY_MS)) &&
-        CHECK_OK(transports()->open_group(two.ranks[1], order, 2, PLENTY_MS))) {
+    if (open_two(two.ranks[0]) && open_two(two.ranks[1])) {
         check_ranks(3, two_member, &two);
         for (int i = 0; i < 4; i++)
             CHECK_OK(finish(two.ranks[i / 2][i % 2], PLENTY_MS));
@@ -674,10 +678,9 @@ static void connect(int index, int size, void *argument)
 
 static bool open_stuck(struct pair *pair)
 {
-    static const int32_t order[2] = {0, 1};
     for (int i = 0; i < 2; i++)
         pair->streams[i] = new_stream(i);
-    if (!CHECK_OK(transports()->open_group(pair->ranks, order, 2, PLENTY_MS)))
+    if (!open_two(pair->ranks))
         return false;
     check_ranks(2, connect, pair);
     CHECK_OK(allreduce(pair->ranks[0], pair->streams[0]));
@@ -825,13 +828,12 @@ static int take_all_cells(void *cells[])
 
 static void abort_while(enum fake_call call, const char *name)
 {
-    const int32_t order[2] = {0, 1};
     struct tri_transport *ranks[2];
     struct busy busy = {.call = call};
     static void *cells[1024];
     struct stage stage;
     begin(&stage, name);
-    if (CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS))) {
+    if (open_two(ranks)) {
         const int n = take_all_cells(cells);
         busy.rank = ranks[0];
         fake_hold(call, true);
@@ -904,13 +906,12 @@ static void broken_device(void)
 /* Communicators that come and go need no more pinned memory than one. */
 static void words(void)
 {
-    const int32_t order[2] = {0, 1};
     struct tri_transport *ranks[2];
     struct stage stage;
     int before = 0;
     begin(&stage, "abort words are used again");
     for (int round = 0; round < 200; round++) {
-        if (!CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS)))
+        if (!open_two(ranks))
             break;
         if (round % 2 == 0)
             stop(ranks[0], "again");
@@ -927,14 +928,13 @@ static void words(void)
 /* But not while something is queued that may still look at one: a workspace that is in use. */
 static void word_in_use(void)
 {
-    const int32_t order[2] = {0, 1};
     struct tri_transport *ranks[2];
     struct trib_comm comm = {.backend = &tri_backend_nccl, .device = 0};
     const uint32_t *word = NULL;
     struct stage stage;
     begin(&stage, "the abort word of what is still queued");
     for (int round = 0; round < 20; round++) {
-        if (!CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS)))
+        if (!open_two(ranks))
             break;
         CHECK(transports()->abort_word(ranks[0]) != word);
         if (round == 0) {
@@ -952,7 +952,7 @@ static void word_in_use(void)
     }
     fake_hold(FAKE_EVENT, false);
     CHECK(tri_workspace_sweep() == 0);
-    if (CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS))) {
+    if (open_two(ranks)) {
         CHECK(transports()->abort_word(ranks[0]) == word && *word == 0); /* now it is free */
         for (int i = 0; i < 2; i++)
             CHECK_OK(finish(ranks[i], PLENTY_MS));
@@ -1201,12 +1201,11 @@ static void on_line(void *context, int32_t level, const char *line)
 /* The reaper holds no lock while it logs: others go on. */
 static void logs(void)
 {
-    const int32_t order[2] = {0, 1};
     struct tri_transport *ranks[2];
     struct chat chat = {.begun = false};
     struct stage stage;
     begin(&stage, "the log's callback waits for a rank");
-    if (CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS))) {
+    if (open_two(ranks)) {
         tri_log_set(on_line, &chat, TRIB_LOG_ERROR);
         fake_fail_abort(true);
         stop(ranks[0], "and NCCL complains");
@@ -1231,11 +1230,10 @@ static void logs(void)
  */
 static void watchdog(void)
 {
-    const int32_t order[2] = {0, 1};
     struct tri_transport *ranks[2];
     struct stage stage;
     begin(&stage, "a watchdog asks");
-    if (CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS))) {
+    if (open_two(ranks)) {
         struct trib_abort *handle = tri_abort_retain(state_of(ranks[0]));
         CHECK_OK(tri_abort_ask(handle));
         fake_async_error(1, ncclRemoteError);
@@ -1261,11 +1259,10 @@ struct watched {
 static void watched_member(int index, int size, void *argument)
 {
     struct watched *watched = argument;
-    const int32_t order[2] = {0, 1};
     struct tri_transport *ranks[2];
     (void)size;
     for (int round = 0; index == 0 && round < 50; round++) {
-        if (!CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS)))
+        if (!open_two(ranks))
             break;
         struct trib_abort *old =
             atomic_exchange(&watched->handle, tri_abort_retain(state_of(ranks[0])));
