@@ -139,6 +139,33 @@ static void use_freshly(void *argument)
     team_destroy(&team);
 }
 
+static void create_device(void *argument)
+{
+    trib_device *device = NULL;
+    (void)argument;
+    REFUSED(trib_device_get(&device, "host", 0));
+}
+
+/* What a process makes first, whatever it is, its children cannot use. */
+static void use_one(void *argument)
+{
+    const int what = *(const int *)argument;
+    trib_device *device = NULL;
+    trib_comm *comm = NULL;
+    trib_group *group = NULL;
+    trib_id id;
+    if (what == 0)
+        CHECK_OK(trib_device_get(&device, "host", 0));
+    else if (what == 1)
+        CHECK(CHECK_OK(trib_id_create(&id, "host")) &&
+              CHECK_OK(trib_comm_create(&comm, &id, 0, 1, 0, NULL)));
+    else
+        CHECK_OK(trib_group_create(&group, NULL, 1, NULL));
+    in_child(create_device, NULL);
+    CHECK_OK(trib_comm_destroy(comm));
+    CHECK_OK(trib_group_destroy(group));
+}
+
 static void create_sparse(int rank, int size, void *argument)
 {
     struct used *used = argument;
@@ -181,6 +208,8 @@ int main(void)
     CHECK(trib_backend_count() > 0);
     CHECK_OK(trib_id_create(&id, "host"));
     in_child(use_freshly, NULL);
+    for (int what = 0; what < 3; what++)
+        in_child(use_one, &what);
     check_end();
     check_begin("fork after it");
     use_and_fork();

@@ -123,6 +123,29 @@ static void torn(int rank, int size, void *argument)
     CHECK_STATUS(trib_comm_status(comm), TRIB_ERR_MISMATCH);
 }
 
+/* Rank 0 waits in a split while its stream finds a mistake that was made before: the split is none. */
+static void split_torn(int rank, int size, void *argument)
+{
+    static _Atomic bool gate;
+    trib_comm *comm = team.comms[rank], *child = NULL;
+    trib_stream stream = team.streams[rank];
+    float *send = places[rank].send, *recv = places[rank].recv;
+    if (rank == 0) {
+        CHECK_OK(trib_stream_submit(team.devices[rank], team_hold, &gate, stream));
+        CHECK_OK(trib_send(comm, send, 4, TRIB_F32, 1, stream));
+        team_meet(argument, size);
+        CHECK_STATUS(trib_comm_split(&child, comm, 0, 0), TRIB_ERR_ABORTED);
+        CHECK_DETAIL("rank 0 sends 4 f32");
+    } else {
+        CHECK_OK(trib_recv(comm, recv, 3, TRIB_F32, 0, stream));
+        team_meet(argument, size);
+        check_sleep_ms(50); /* most probably the other one waits by now; if not, it is told the same */
+        atomic_store(&gate, true);
+    }
+    CHECK(team_wait(&team, rank, 10000));
+    CHECK_STATUS(trib_comm_status(comm), TRIB_ERR_MISMATCH);
+}
+
 /* Rank 0 has a factor, rank 1 none. */
 static void uneven(int rank, int size, void *argument)
 {
@@ -143,7 +166,7 @@ static void uneven(int rank, int size, void *argument)
 
 int main(void)
 {
-    _Atomic int arrived = 0, met = 0;
+    _Atomic int arrived = 0, met = 0, splits = 0;
     trib_options options = TRIB_OPTIONS_INIT;
     options.flags = TRIB_MATCH;
     check_begin("host, %d ranks: a call that differs is an error on every rank", RANKS);
@@ -154,6 +177,11 @@ int main(void)
     check_begin("host: a mistake that ends the communicator is told by its status alone");
     if (CHECK(team_create(&team, "host", 2, NULL)))
         check_ranks(2, torn, &arrived);
+    team_destroy(&team);
+    check_end();
+    check_begin("host: a mistake of before is found while a rank waits in a split");
+    if (CHECK(team_create(&team, "host", 2, NULL)))
+        check_ranks(2, split_torn, &splits);
     team_destroy(&team);
     check_end();
     check_begin("host: a factor on one rank alone");

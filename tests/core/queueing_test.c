@@ -30,6 +30,10 @@ static int entered;          /* enter without leave */
 static bool abort_in_engine; /* the next collective is overtaken by an abort */
 static int until_failure;    /* operations that still succeed; below 0: all */
 static bool failed;          /* one of them has failed */
+static bool touched;         /* the engine or a copy may have been at the workspace */
+static bool no_records;      /* events cannot be recorded */
+static int records, frees;   /* of events, of memory */
+static uint32_t left_behind; /* what the backend has not given back */
 
 static bool fails(void)
 {
@@ -66,6 +70,7 @@ static trib_status free_memory(int32_t device, void *data)
 {
     (void)device;
     free(data);
+    frees++;
     return TRIB_OK;
 }
 
@@ -81,6 +86,7 @@ static trib_status copy(int32_t device, void *dst, const void *src, size_t bytes
     (void)device;
     (void)stream;
     memcpy(dst, src, bytes);
+    touched = true;
     return outcome();
 }
 
@@ -121,6 +127,12 @@ static trib_status wait_event(int32_t device, trib_event event, trib_stream stre
     (void)event;
     (void)stream;
     return outcome();
+}
+
+static trib_status record_event(int32_t device, trib_event event, trib_stream stream)
+{
+    records++;
+    return no_records ? tri_fail(TRIB_ERR_CUDA, "told to fail") : wait_event(device, event, stream);
 }
 
 static trib_status event_create(int32_t device, trib_event *out)
@@ -258,6 +270,7 @@ static trib_status collective(const struct tri_call *calls, size_t n)
     const struct clique *clique = calls[0].transport->clique;
     const size_t each = n / (size_t)clique->size;
     engine_calls++;
+    touched = true;
     CHECK(tri_abort_inside(clique->state) > 0);
     if (abort_in_engine)
         (void)tri_abort_raise(clique->state, TRIB_ERR_ABORTED, "an abort overtook the call");
@@ -321,7 +334,7 @@ static const struct tri_device_ops device_ops = {
     .leave = leave,
     .stream_wait_event = wait_event,
     .event_create = event_create,
-    .event_record = wait_event,
+    .event_record = record_event,
     .event_query = event_query,
     .event_destroy = event_destroy,
 };
@@ -340,12 +353,19 @@ static const struct tri_transport_ops transport_ops = {
     .destroy = destroy,
 };
 
+static uint32_t quiesce(uint64_t deadline_ns)
+{
+    (void)deadline_ns;
+    return left_behind;
+}
+
 static const struct tri_backend backend = {
     .name = "instant",
     .native = (1u << TRI_BARRIER) - 1,
     .device = &device_ops,
     .transport = &transport_ops,
     .kernels = &tri_kernels_cpu,
+    .quiesce = quiesce,
 };
 
 /* In place of csrc/backends.c, which the linker then leaves out. */
@@ -629,6 +649,75 @@ static void captures_matched(void)
     check_end();
 }
 
+/* ------------------------------------------------------------------ what is still in use stays */
+
+static void quiesces(void)
+{
+    check_begin("trib_quiesce says what a backend has not given back");
+    left_behind = 3;
+    CHECK_STATUS(trib_quiesce(0), TRIB_ERR_TIMEOUT);
+    CHECK_DETAIL("3 things");
+    left_behind = 0;
+    CHECK_OK(trib_quiesce(0));
+    check_end();
+}
+
+/* Uses of the workspace: by what compares calls, a barrier, a list. */
+static trib_status use_workspace(trib_comm *comm, int which)
+{
+    float a = 1;
+    const trib_tensor tensor = {&a, 1, TRIB_F32, 0};
+    switch (which) {
+    case 0:
+        return trib_allreduce(comm, &a, &a, 1, TRIB_F32, TRIB_SUM, NULL);
+    case 1:
+        return trib_barrier(comm, NULL);
+    default:
+        return trib_allreduce_list(comm, &tensor, 1, TRIB_SUM, NULL);
+    }
+}
+
+/* A use that fails halfway is marked as one that goes well: part of it may be queued. */
+static void marks(void)
+{
+    check_begin("a use of the workspace that fails is marked");
+    for (int which = 0; which < 3; which++) {
+        int reached = 0;
+        failed = true;
+        for (int good = 0; failed; good++) {
+            trib_comm *comm = open_alone(which == 0 ? TRIB_MATCH : 0);
+            failed = touched = false;
+            records = 0;
+            until_failure = good;
+            const trib_status status = use_workspace(comm, which);
+            until_failure = -1;
+            CHECK_MSG(!touched || records > 0, "use %d, %d operations: %s", which, good,
+                      trib_status_name(status));
+            reached += touched && status != TRIB_OK;
+            CHECK_OK(trib_comm_destroy(comm));
+        }
+        CHECK(reached > 0);
+    }
+    check_end();
+}
+
+/* Without a mark nobody knows when the last use ends, and no stream can be asked: the memory stays. */
+static void unmarked(void)
+{
+    check_begin("a workspace whose last use could not be marked stays");
+    trib_comm *comm = open_alone(0);
+    CHECK_OK(use_workspace(comm, 2));
+    no_records = true;
+    CHECK_STATUS(use_workspace(comm, 2), TRIB_ERR_CUDA);
+    no_records = false;
+    frees = 0;
+    CHECK_OK(trib_comm_destroy(comm));
+    CHECK(frees == 0);
+    check_end();
+}
+
+/* -------------------------------------------------------------------------------- what may fail */
+
 /* Everything once. Returns what may fail: only what the backend said, or the state it led to. */
 static void everything(uint32_t flags)
 {
@@ -693,6 +782,9 @@ int main(void)
     batches();
     captures();
     captures_matched();
+    quiesces();
+    marks();
+    unmarked();
     walk(0);
     walk(TRIB_MATCH);
     return check_finish("queueing_test");
