@@ -5,6 +5,7 @@
 #include <nccl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <string.h>
@@ -12,10 +13,12 @@
 #include "csrc/backend.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
+#include "csrc/base/process.h"
 #include "csrc/base/status.h"
 #include "csrc/core/communicator.h"
 #include "csrc/nccl/quiesce.h"
 #include "csrc/nccl/shared.h"
+#include "csrc/nccl/thread.h"
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
 #include "tests/nccl_fake/fake.h"
@@ -661,7 +664,7 @@ static void two_on_a_device(void)
     end();
 }
 
-enum { MANY = 40 };
+enum { MANY = 40, AT_ONCE = 4 };
 
 /* A communicator of two ranks of which the first waits for the second, on a stream. */
 struct pair {
@@ -867,6 +870,7 @@ static void pinned_member(int index, int size, void *argument)
     CHECK_STATUS(transports()->open(&transport, &id, 0, 1, 5, DEADLINE_MS), TRIB_ERR_TIMEOUT);
     CHECK_DETAIL("pinned memory");
     CHECK(check_now_ms() - start < DEADLINE_MS + SLACK_MS);
+    CHECK(tri_nccl_quiesce(tri_deadline_ns(50)) > 0); /* what was given up is still at it */
     atomic_store(&pinned->over, true);
 }
 
@@ -877,6 +881,7 @@ static void no_pinned_memory(void)
     static void *cells[1024];
     struct stage stage;
     begin(&stage, "opening while the device is busy");
+    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
     const int n = take_all_cells(cells);
     fake_hold(FAKE_HOST_ALLOC, true);
     check_ranks(2, pinned_member, &pinned);
@@ -1093,6 +1098,63 @@ static void mail_leaves(void)
     end();
 }
 
+/* And rank 0 receives from rank 1 two where rank 1 sends one. */
+static void mail_comes_no_more(void)
+{
+    struct tri_transport *ranks[2];
+    struct stage stage;
+    begin(&stage, "messages from a rank that leaves");
+    if (open_two(ranks)) {
+        const struct tri_call send = {.kind = TRI_SEND,
+                                      .transport = ranks[1],
+                                      .count = 1,
+                                      .dtype = TRIB_F32,
+                                      .peer = 0};
+        struct tri_call receive = send;
+        receive.kind = TRI_RECV;
+        receive.transport = ranks[0];
+        receive.peer = 1;
+        CHECK_OK(transports()->collective(&send, 1));
+        CHECK_OK(transports()->collective(&receive, 1));
+        CHECK_OK(finish(ranks[1], PLENTY_MS));
+        CHECK_STATUS(transports()->collective(&receive, 1), TRIB_ERR_CLOSED);
+        CHECK_DETAIL("rank 1 left after call 0, with 1 messages sent to rank 0");
+        CHECK_STATUS(finish(ranks[0], PLENTY_MS), TRIB_ERR_CLOSED);
+    }
+    end();
+}
+
+/* A call that NCCL refuses is none, for those that leave either. */
+static void refused_calls(void)
+{
+    struct tri_transport *ranks[2];
+    struct stage stage;
+    begin(&stage, "a call is refused, then a rank leaves");
+    if (open_two(ranks)) {
+        const struct tri_call call = {.kind = TRI_BARRIER, .transport = ranks[0]};
+        CHECK_STATUS(transports()->collective(&call, 1), TRIB_ERR_INVALID_ARGUMENT);
+        CHECK_OK(finish(ranks[1], PLENTY_MS));
+        CHECK_OK(finish(ranks[0], PLENTY_MS));
+    }
+    end();
+}
+
+/* A split is a call of all ranks. */
+static void splits_alone(void)
+{
+    struct tri_transport *ranks[2], *child = NULL;
+    struct stage stage;
+    begin(&stage, "a rank has left, the other splits");
+    if (open_two(ranks)) {
+        CHECK_OK(finish(ranks[1], PLENTY_MS));
+        CHECK_STATUS(transports()->split(&child, ranks[0], 0, 0, DEADLINE_MS), TRIB_ERR_CLOSED);
+        CHECK_DETAIL("rank 1 left after call 0, and rank 0 has made call 1");
+        CHECK(child == NULL);
+        CHECK_STATUS(finish(ranks[0], PLENTY_MS), TRIB_ERR_CLOSED);
+    }
+    end();
+}
+
 /* ------------------------------------------------------------------- while somebody captures */
 
 /* Nothing here spoils the capture that another thread is making. */
@@ -1105,7 +1167,9 @@ static void captures(void)
     trib_event event = NULL;
     void *memory = NULL;
     bool done = false;
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal, before = mode;
     begin(&stage, "while another thread captures");
+    CHECK(cudaThreadExchangeStreamCaptureMode(&before) == cudaSuccess);
     trib_stream stream = new_stream(1);
     CHECK_OK(devices()->event_create(1, &event));
     fake_capture(true);
@@ -1126,6 +1190,9 @@ static void captures(void)
     }
     CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
     CHECK_MSG(fake_spoiled() == 0, "%d calls spoil the capture", fake_spoiled());
+    CHECK(cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess);
+    CHECK(mode == cudaStreamCaptureModeThreadLocal); /* as it was before all that */
+    CHECK(cudaThreadExchangeStreamCaptureMode(&before) == cudaSuccess);
     fake_capture(false);
     CHECK_OK(devices()->event_destroy(1, event));
     end_stream(1, stream);
@@ -1343,6 +1410,26 @@ static void abort_without_threads(void)
     end();
 }
 
+/* Who waits for all that goes on in the background sends nobody away who is still needed. */
+static void abort_after_quiesce(void)
+{
+    struct pair pair;
+    struct stage stage;
+    begin(&stage, "abort after what was in the background has ended");
+    if (open_stuck(&pair)) {
+        CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+        stop(pair.ranks[0], "after trib_quiesce");
+        if (!comes_free(&pair)) {
+            check_end();
+            return;
+        }
+        part(&pair);
+    }
+    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+    CHECK(tri_nccl_threads(TRI_NCCL_REAPERS) == 0);
+    end();
+}
+
 /* Many are aborted, and as many closed, while nothing can be freed: there are few threads. */
 static void many(bool aborted)
 {
@@ -1364,6 +1451,11 @@ static void many(bool aborted)
     }
     const long more = process_threads() - before;
     CHECK_MSG(more <= 8, "%d communicators that cannot be freed keep %ld threads", MANY, more);
+    if (aborted) { /* those that give back hang; after a while there is one more */
+        for (int i = 0; i < PLENTY_MS && fake_waiting(FAKE_RECLAIM) <= AT_ONCE; i++)
+            check_sleep_ms(1);
+        CHECK(fake_waiting(FAKE_RECLAIM) > AT_ONCE);
+    }
     CHECK(tri_nccl_quiesce(tri_deadline_ns(0)) >= MANY);
     CHECK(fake_communicators() == 2 * MANY);
     fake_hold(FAKE_RECLAIM, false);
@@ -1396,17 +1488,44 @@ static void one_life(int device, bool aborts)
         CHECK_OK(finish(ranks[i], PLENTY_MS));
 }
 
+/* What a child of fork leaves is not its own to wait for, nor are there threads that it could join. */
+static bool in_child;
+
+static void end_child(void)
+{
+    if (in_child)
+        _exit(0);
+}
+
+static void leaving_child(void)
+{
+    int status = -1;
+    const double start = check_now_ms();
+    const pid_t child = fork();
+    if (child == 0) {
+        in_child = true;
+        (void)alarm(PLENTY_MS / 1000);
+        exit(1); /* end_child comes last, and makes it 0 */
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK_MSG(status == 0, "the child ended with status %x", (unsigned)status);
+    CHECK(check_now_ms() - start < PLENTY_MS / 8.0);
+}
+
 /* This program again: it leaves while two communicators are being freed, on devices that were first
  * used after others had been freed. */
 static int leaving_process(void)
 {
     pthread_t thread;
     check_begin("a process that ends");
+    CHECK(atexit(end_child) == 0);
+    tri_process_use();
     one_life(0, false);
     CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
     fake_hold(FAKE_RECLAIM, true);
     one_life(2, false);
     one_life(4, true);
+    leaving_child();
     CHECK(pthread_create(&thread, NULL, let_go_late, NULL) == 0);
     CHECK(pthread_detach(thread) == 0);
     check_end();
@@ -1467,12 +1586,16 @@ int main(int n, char **arguments)
     leaves(1, true, "a rank has left, the others call");
     leaving_races();
     mail_leaves();
+    mail_comes_no_more();
+    refused_calls();
+    splits_alone();
     captures();
     refused_waits();
     logs();
     watchdog();
     watched_lives();
     abort_without_threads();
+    abort_after_quiesce();
     many(true);
     many(false);
     return check_finish("nccl_life_test");
