@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "csrc/backend.h"
+#include "csrc/base/abort.h"
 #include "csrc/base/status.h"
+#include "csrc/core/communicator.h"
 #include "tests/api/sparse.h"
 #include "tests/conformance/sparse.h"
 
@@ -396,6 +398,37 @@ static void captured(int rank, int size, void *team)
     }
 }
 
+static int given; /* abort words */
+
+static void count_given(void *word)
+{
+    (void)word;
+    given++;
+}
+
+/* A graph may run, and look at the abort word, for ever: it is not used again. Otherwise it is. */
+static void word(bool captures)
+{
+    const trib_sparse_options options = desk_options("topka", 4, 0);
+    struct team team;
+    struct desk desk;
+    check_begin("queued: the abort word, %s a capture", captures ? "after" : "without");
+    given = 0;
+    if (team_create(&team, "queued", 1, NULL)) {
+        tri_abort_own_word(team.comms[0]->state, count_given);
+        if (desk_open(&desk, &team, 0, &options)) {
+            atomic_store(&is_capturing, captures);
+            CHECK_OK(
+                trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result, desk.stream));
+            atomic_store(&is_capturing, false);
+            desk_close(&desk);
+        }
+    }
+    team_destroy(&team);
+    CHECK(given == (captures ? 0 : 1));
+    check_end();
+}
+
 /* TRIB_MATCH waits in each call, which a capture forbids: refused, and the communicator goes on. */
 static void captured_and_matched(int rank, int size, void *team)
 {
@@ -450,6 +483,8 @@ int main(void)
     }
     desk_ranks("queued", 2, NULL, captured, "calls on a stream that is being captured");
     atomic_store(&is_capturing, false);
+    word(true);
+    word(false);
     matches.flags = TRIB_MATCH;
     desk_ranks("queued", 2, &matches, captured_and_matched, "a capture with TRIB_MATCH");
     return check_finish("sparse_queueing_test");
