@@ -1,6 +1,6 @@
 /* The conformance suite on the host backend.
  *
- * TRIB_TEST_QUICK=1 in the environment: fewer counts and roots, for sanitizers.
+ * TRIB_TEST_QUICK=1 in the environment: fewer counts, roots and ranks, for sanitizers.
  * TRIB_TEST_LARGE=1: also one allreduce of more than 2^31 elements (5 GB of memory). */
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +52,9 @@ int main(void)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         backend_suite("host", sizes[i], depth);
     backend_suite("host", 16, BACKEND_LIGHT);
-    backend_suite("host", 64, BACKEND_LIGHT);
+    /* The work grows with the square: 64 ranks would be over half of the time under the thread sanitizer.
+     * What is kept for a rank in a bit or a byte shows with 33 as well. */
+    backend_suite("host", depth == BACKEND_WHOLE ? 64 : 33, BACKEND_LIGHT);
     large();
     printf("host: %llu collectives compared\n", (unsigned long long)backend_compared());
     return check_finish("backend_host_test");
