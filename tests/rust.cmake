@@ -28,7 +28,7 @@ set(ENV{PATH} "${folder}:$ENV{PATH}")
 
 set(ENV{CARGO_TARGET_DIR} ${TARGET})
 set(ENV{CARGO_TERM_COLOR} never)
-# Not all features: bindgen, of tributary-sys, needs libclang. The checks train and package take none.
+# Not all features: bindgen, of tributary-sys, needs libclang. The check train takes none.
 set(features)
 if(RUST MATCHES "/rust$")
     set(features --features tributary-ccl/half,tributary-ccl/dlpack)
@@ -66,7 +66,7 @@ elseif(CHECK STREQUAL "train_tsan")
 elseif(CHECK STREQUAL "clippy")
     set(command ${cargo} clippy --workspace --all-targets --locked ${features} -- -D warnings)
 elseif(CHECK STREQUAL "bench")
-    set(command ${cargo} test --release --lib --benches --locked)
+    set(command ${cargo} test --lib --benches --locked)
 elseif(CHECK STREQUAL "fmt")
     set(command ${cargo} fmt --all --check)
 elseif(CHECK STREQUAL "doc")
@@ -81,7 +81,7 @@ elseif(CHECK STREQUAL "bindings")
     endif()
     set(command ${RUST}/bindings.sh --check)
 elseif(CHECK STREQUAL "package")
-    set(command ${RUST}/package.sh)
+    set(command ${RUST}/package.sh ${features})
 endif()
 
 # Parts of the toolchain that may be missing.
