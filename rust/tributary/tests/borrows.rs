@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{alone, get, have, options, ranks, ranks_with, vec_on, warm_up, warm_up_all};
+use common::{
+    alone, get, have, options, ranks, ranks_with, stay_until_aborted, vec_on, warm_up, warm_up_all,
+};
 use tributary::{DeviceVec, Error, ErrorKind, Group, ReduceOp, Stream};
 
 /// Counts its drops.
@@ -46,7 +48,7 @@ fn a_panic_in_a_scope_that_nobody_else_comes_to_ends_in_an_abort() {
     ranks_with(2, &options, |comm, stream| {
         warm_up(comm, stream);
         if comm.rank() == 1 {
-            return;
+            return stay_until_aborted(comm);
         }
         let mut buffer = vec_on(comm, &[1.0_f32; 10]);
         let start = Instant::now();

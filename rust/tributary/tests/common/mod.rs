@@ -5,6 +5,7 @@
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tributary::{
     Backend, Communicator, Device, DeviceVec, Element, Group, Options, ReduceOp, Result, Stream,
@@ -97,6 +98,16 @@ pub fn ranks_with(
         Ok(())
     };
     Group::with_options(size, options).unwrap().run(run).unwrap();
+}
+
+/// Be there, and make no call, until another rank aborts: who returned would have left, and calls of
+/// the others would be refused before they wait for anybody.
+pub fn stay_until_aborted(comm: &Communicator) {
+    let (handle, start) = (comm.abort_handle(), Instant::now());
+    while !handle.is_aborted() {
+        assert!(start.elapsed() < Duration::from_secs(20), "nobody aborts");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// `values` on the device of `comm`.
