@@ -403,7 +403,12 @@ TRIB_API trib_status trib_id_create(trib_id *out, const char *backend);
 
 /** Rank `rank` of `size`, on device `device`, of the communicator that `id` names. Blocking: returns
  *  when all ranks have come, or with TRIB_ERR_TIMEOUT. On host all ranks are threads of this
- *  process. An id serves once. `options` may be NULL. */
+ *  process. An id serves once. `options` may be NULL.
+ *
+ *  On nccl this, as everything that makes a communicator, first waits for what earlier ones leave to
+ *  the background (trib_quiesce), at most half of its deadline, and 2 s if nothing goes on there:
+ *  CUDA keeps a lock while memory is given back on a busy device, and a call of another thread that
+ *  needs it, even one that destroys an event, would wait until that device is idle. */
 TRIB_API trib_status trib_comm_create(trib_comm **out, const trib_id *id, int32_t rank,
                                       int32_t size, int32_t device, const trib_options *options);
 

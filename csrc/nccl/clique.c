@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
@@ -151,6 +152,14 @@ static struct tri_transport *new_transport(int32_t rank, int32_t size, int32_t d
     return transport;
 }
 
+/* At most half of the time that there is. */
+static void await_errands(uint64_t deadline_ns)
+{
+    const uint64_t now = tri_now_ns();
+    if (now < deadline_ns)
+        tri_nccl_await_errands(now + (deadline_ns - now) / 2);
+}
+
 trib_status tri_nccl_join(struct tri_transport **out, const struct tri_nccl_key *key, int32_t rank,
                           int32_t size, int32_t device, uint64_t deadline_ns)
 {
@@ -161,6 +170,7 @@ trib_status tri_nccl_join(struct tri_transport **out, const struct tri_nccl_key 
     /* Made before the registry is locked, whether it will be needed or not: destroying locks it
      * too, and must not wait. */
     struct tri_nccl_clique *made = NULL;
+    await_errands(deadline_ns);
     trib_status status = create(&made, device, deadline_ns);
     if (status != TRIB_OK) {
         free(transport);

@@ -45,6 +45,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tri_nccl_errand *first, **end = &first; /* posted, not taken */
 static uint32_t errands;                              /* posted, not ended */
 static uint64_t ended;
+static uint64_t missed = UINT64_MAX;                  /* `ended` when somebody last waited in vain */
 static uint32_t held;
 static uint32_t threads, idle, busy; /* all; those that wait for their turn; that give back */
 static uint64_t newest;              /* when the newest of those began */
@@ -287,6 +288,26 @@ void tri_nccl_post(struct tri_nccl_errand *errand)
     if (held == 0)
         (void)keep();
     pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Nothing ends until `deadline_ns`, or something has. The lock is held. */
+static bool await_one(uint64_t deadline_ns)
+{
+    const uint64_t before = ended;
+    while (ended == before && tri_now_ns() < deadline_ns)
+        wait_ns(RETRY_NS);
+    return ended != before;
+}
+
+void tri_nccl_await_errands(uint64_t deadline_ns)
+{
+    pthread_mutex_lock(&lock);
+    while (errands > 0 && ended != missed && tri_now_ns() < deadline_ns) {
+        const uint64_t soon = tri_deadline_ns(PATIENCE_MS);
+        if (!await_one(soon < deadline_ns ? soon : deadline_ns) && soon < deadline_ns)
+            missed = ended;
+    }
     pthread_mutex_unlock(&lock);
 }
 

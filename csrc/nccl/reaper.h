@@ -34,6 +34,15 @@ void tri_nccl_reaper_let_go(void);
  * waits for the next hold.) */
 void tri_nccl_post(struct tri_nccl_errand *errand);
 
+/* Wait until everything posted has ended; not beyond `deadline_ns`, and not while for 2 s none ends
+ * (a CUDA graph that lives, a kernel that does not end): nor again before one does.
+ *
+ * Who opens a communicator waits for this first. NCCL gives memory back with calls that wait until
+ * the device is idle and keep a lock of the driver's meanwhile, which many other CUDA calls take.
+ * Should the device be busy with a collective by then, and the thread that is to make the peer's
+ * call, or to abort, need that lock, all wait for ever. */
+void tri_nccl_await_errands(uint64_t deadline_ns);
+
 /* Errands that have not ended; and how many have, ever. */
 uint32_t tri_nccl_errands(uint64_t *out_ended);
 

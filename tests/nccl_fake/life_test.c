@@ -1465,8 +1465,6 @@ static void many(bool aborted)
     end();
 }
 
-/* ---------------------------------------------------------------------------- a process that ends */
-
 enum { BUSY_MS = 300 };
 
 static void *let_go_late(void *unused)
@@ -1475,6 +1473,63 @@ static void *let_go_late(void *unused)
     fake_hold(FAKE_RECLAIM, false);
     return unused;
 }
+
+static void part_two(struct tri_transport **ranks)
+{
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(finish(ranks[i], PLENTY_MS));
+}
+
+/* A communicator is opened while another is being freed: afterwards. */
+static void opens_afterwards(void)
+{
+    struct tri_transport *old[2], *new[2];
+    struct stage stage;
+    pthread_t thread;
+    begin(&stage, "a communicator is opened while another is freed");
+    if (open_two(old)) {
+        fake_hold(FAKE_RECLAIM, true);
+        stop(old[0], "and another one comes");
+        part_two(old);
+        CHECK(pthread_create(&thread, NULL, let_go_late, NULL) == 0);
+        if (open_two(new)) {
+            CHECK(fake_communicators() == 2);
+            part_two(new);
+        }
+        CHECK(pthread_join(thread, NULL) == 0);
+    }
+    end();
+}
+
+/* What is not freed is waited for once, and never longer than half of the time that there is. */
+static void opens_all_the_same(void)
+{
+    const int32_t order[2] = {0, 1};
+    struct tri_transport *old[2], *new[3][2];
+    struct stage stage;
+    double start = 0;
+    begin(&stage, "a communicator is opened while another cannot be freed");
+    if (open_two(old)) {
+        fake_hold(FAKE_RECLAIM, true);
+        stop(old[0], "and stays");
+        part_two(old);
+        start = check_now_ms();
+        CHECK_OK(transports()->open_group(new[0], order, 2, 2 * DEADLINE_MS));
+        CHECK(check_now_ms() - start < 2 * DEADLINE_MS);
+        for (int i = 1; i < 3; i++) {
+            start = check_now_ms();
+            CHECK_OK(transports()->open_group(new[i], order, 2, PLENTY_MS));
+            CHECK(check_now_ms() - start < (i == 1 ? 2000 : 0) + SLACK_MS);
+        }
+        for (int i = 0; i < 3; i++)
+            part_two(new[i]);
+        CHECK(fake_communicators() == 8);
+        fake_hold(FAKE_RECLAIM, false);
+    }
+    end();
+}
+
+/* ---------------------------------------------------------------------------- a process that ends */
 
 static void one_life(int device, bool aborts)
 {
@@ -1555,6 +1610,8 @@ int main(int n, char **arguments)
         return leaving_process();
     leaving_waits();
     no_reaper();
+    opens_afterwards();
+    opens_all_the_same();
     group();
     threads();
     one_rank();

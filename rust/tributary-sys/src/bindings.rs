@@ -560,7 +560,7 @@ extern "C" {
     pub fn trib_group_destroy(group: *mut trib_group) -> trib_status;
     #[doc = " A new id for `backend` (NULL: the first backend that has a device)."]
     pub fn trib_id_create(out: *mut trib_id, backend: *const ::core::ffi::c_char) -> trib_status;
-    #[doc = " Rank `rank` of `size`, on device `device`, of the communicator that `id` names. Blocking: returns\n  when all ranks have come, or with TRIB_ERR_TIMEOUT. On host all ranks are threads of this\n  process. An id serves once. `options` may be NULL."]
+    #[doc = " Rank `rank` of `size`, on device `device`, of the communicator that `id` names. Blocking: returns\n  when all ranks have come, or with TRIB_ERR_TIMEOUT. On host all ranks are threads of this\n  process. An id serves once. `options` may be NULL.\n\n  On nccl this, as everything that makes a communicator, first waits for what earlier ones leave to\n  the background (trib_quiesce), at most half of its deadline, and 2 s if nothing goes on there:\n  CUDA keeps a lock while memory is given back on a busy device, and a call of another thread that\n  needs it, even one that destroys an event, would wait until that device is idle."]
     pub fn trib_comm_create(
         out: *mut *mut trib_comm,
         id: *const trib_id,
