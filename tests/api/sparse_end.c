@@ -80,6 +80,26 @@ static void held(int rank, int size, void *argument)
     desk_close(&desk);
 }
 
+/* So it is for who has asked what a state has not delivered. */
+static void held_reading(int rank, int size, void *argument)
+{
+    _Atomic bool released = false;
+    const trib_sparse_options options = desk_options("topka", 16, 0);
+    struct desk desk;
+    (void)size;
+    if (!desk_open(&desk, argument, rank, &options))
+        return;
+    CHECK_OK(trib_stream_submit(desk.device, team_hold, &released, desk.stream));
+    CHECK_OK(trib_sparse_residual(desk.sparse, desk.result, desk.stream));
+    CHECK_STATUS(trib_sparse_destroy(desk.sparse), TRIB_ERR_TIMEOUT);
+    desk.sparse = NULL;
+    atomic_store(&released, true);
+    desk_pull(&desk);
+    for (int i = 0; i < DESK_COUNT; i++)
+        CHECK(desk.found[i] == 0);
+    desk_close(&desk);
+}
+
 /* A call that is queued and takes its time is waited for. */
 static void waited(int rank, int size, void *argument)
 {
@@ -109,5 +129,6 @@ void sparse_end(const char *backend, int size)
     atomic_store(&arrived, 0);
     atomic_store(&gave_up, 0);
     desk_ranks(backend, size, &options, held, "a state destroyed while its stream is held");
+    desk_ranks(backend, size, &options, held_reading, "a state destroyed while it is being read");
     desk_ranks(backend, size, NULL, waited, "a state destroyed while a call is queued");
 }

@@ -252,6 +252,28 @@ static void forged(struct desk *desk, size_t device, size_t host)
     free(after);
 }
 
+/* One with a good digest, of a residual that is longer than the state's. */
+static void forged_length(struct desk *desk)
+{
+    enum { BYTES_AT = 16, RESIDUAL_AT = 96 };
+    const uint64_t more = 1 << 20;
+    uint64_t length;
+    size_t bytes;
+    char *data = desk_export(desk, &bytes), *longer = calloc(1, bytes + more);
+    if (longer == NULL)
+        abort();
+    memcpy(longer, data, bytes);
+    for (size_t at = BYTES_AT; at <= RESIDUAL_AT; at += RESIDUAL_AT - BYTES_AT) {
+        memcpy(&length, longer + at, sizeof length);
+        length += more;
+        memcpy(longer + at, &length, sizeof length);
+    }
+    sign(longer, bytes + more);
+    is_refused(desk, longer, bytes + more, "residual of another length");
+    free(data);
+    free(longer);
+}
+
 static void forgeries(int rank, int size, void *team)
 {
     static const struct {
@@ -269,6 +291,7 @@ static void forgeries(int rank, int size, void *team)
         desk_fill(&desk, 0, 200, 1);
         CHECK_OK(desk_call(&desk));
         forged(&desk, cases[i].device, cases[i].host);
+        forged_length(&desk);
         CHECK_OK(desk_call(&desk));
         CHECK_OK(trib_sparse_status(desk.sparse));
         desk_close(&desk);

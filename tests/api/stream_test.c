@@ -322,6 +322,34 @@ static void destroyed_while_awaited(const struct fixture *f)
     }
 }
 
+/* Also while the owner records again. */
+static void ask_recorded(int index, int size, void *argument)
+{
+    struct shared *shared = argument;
+    trib_device *device = shared->f->device;
+    int32_t out = 0;
+    atomic_fetch_add(&shared->arrived, 1);
+    while (atomic_load(&shared->arrived) < size) {}
+    for (int i = 0; i < 200 && index == 0; i++)
+        CHECK_OK(trib_event_record(device, shared->event, shared->stream));
+    if (index == 0)
+        atomic_store(&shared->gone, 1);
+    while (!atomic_load(&shared->gone))
+        CHECK_OK(index == 1 ? trib_event_wait(device, shared->event)
+                            : trib_event_query(&out, device, shared->event));
+}
+
+static void recorded_while_awaited(const struct fixture *f)
+{
+    struct shared shared = {.f = f};
+    if (!CHECK_OK(trib_stream_create(&shared.stream, f->device)) ||
+        !CHECK_OK(trib_event_create(&shared.event, f->device)))
+        return;
+    check_ranks(3, ask_recorded, &shared);
+    CHECK_OK(trib_event_destroy(f->device, shared.event));
+    CHECK_OK(trib_stream_destroy(f->device, shared.stream));
+}
+
 static void elapsed_time(const struct fixture *f)
 {
     int ms = 20;
@@ -366,6 +394,9 @@ static void streams(const char *backend)
     if (strcmp(backend, "host") == 0) {
         check_begin("%s: destroyed while others wait and ask", backend);
         destroyed_while_awaited(&f);
+        check_end();
+        check_begin("%s: recorded again while others wait and ask", backend);
+        recorded_while_awaited(&f);
         check_end();
     }
     check_begin("%s: many threads wait for a stream", backend);

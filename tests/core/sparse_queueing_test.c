@@ -22,6 +22,7 @@ extern const struct tri_backend tri_backend_host;
 static _Thread_local int until_no_memory = -1; /* allocations that still succeed */
 static _Thread_local int until_abort = -1;     /* collectives before one after which all is aborted */
 static _Thread_local bool copy_fails;          /* the next one */
+static _Thread_local int until_no_copy = -1;   /* copies before the one that fails */
 static _Thread_local bool stream_fails;        /* the next that is made */
 static _Thread_local int entered;              /* enter without leave */
 static _Thread_local int allocations, collectives;
@@ -70,7 +71,7 @@ static trib_status copy(int32_t device, void *dst, const void *src, size_t bytes
                         trib_stream stream)
 {
     const trib_status status = tri_backend_host.device->stream_wait(device, stream);
-    if (copy_fails) {
+    if (copy_fails || (until_no_copy >= 0 && until_no_copy-- == 0)) {
         copy_fails = false;
         return tri_fail(TRIB_ERR_CUDA, "told to fail");
     }
@@ -363,9 +364,65 @@ static void failed(int rank, int size, void *team)
     char *after = desk_export(&desk, &other);
     CHECK(bytes == other && memcmp(before, after, bytes) == 0);
     CHECK(entered == 0);
+    desk_pull(&desk);
+    for (int i = 0; i < DESK_COUNT && fails; i++)
+        CHECK(desk.found[i] == 0); /* not the call before */
     free(before);
     free(after);
     desk_close(&desk);
+}
+
+/* Another k, or an import, where a copy of one rank fails. */
+struct changing {
+    struct team team;
+    bool imports;
+    int at;   /* which copy */
+    bool all; /* there are no more */
+    trib_status status[TEAM_MAX];
+    _Atomic int arrived, over;
+};
+
+static void change(int rank, int size, void *argument)
+{
+    struct changing *changing = argument;
+    const trib_sparse_options options = desk_options("topka", 4, 0);
+    struct desk desk;
+    size_t bytes = 0;
+    int failed = 0;
+    if (!desk_open(&desk, &changing->team, rank, &options))
+        return;
+    char *data = desk_export(&desk, &bytes);
+    team_meet(&changing->arrived, size);
+    until_no_copy = rank == size - 1 ? changing->at : -1;
+    changing->status[rank] = changing->imports
+                                 ? trib_sparse_import(desk.sparse, data, bytes, 0, desk.stream)
+                                 : trib_sparse_set_k(desk.sparse, 5);
+    if (rank == size - 1)
+        changing->all = until_no_copy >= 0;
+    until_no_copy = -1;
+    team_meet(&changing->over, size);
+    for (int i = 0; i < size; i++)
+        failed += changing->status[i] != TRIB_OK;
+    CHECK(failed > 0 || changing->all);
+    CHECK_MSG(failed == 0 || failed == size || trib_comm_status(desk.comm) != TRIB_OK,
+              "copy %d: %d ranks do not have what the others have, and go on", changing->at, failed);
+    free(data);
+    desk_close(&desk);
+}
+
+static void changes(bool imports)
+{
+    struct changing changing = {.imports = imports};
+    check_begin("3 ranks: a copy of one rank fails in %s", imports ? "an import" : "another k");
+    for (; !changing.all && changing.at < 100; changing.at++) {
+        atomic_store(&changing.arrived, 0);
+        atomic_store(&changing.over, 0);
+        if (team_create(&changing.team, "queued", 3, NULL))
+            check_ranks(3, change, &changing);
+        team_destroy(&changing.team);
+    }
+    CHECK_MSG(changing.all && changing.at > 3, "%d copies", changing.at);
+    check_end();
 }
 
 /* ---------------------------------------------------------------------------------------- capture */
@@ -477,6 +534,8 @@ int main(void)
     absent(false, false);
     absent(false, true);
     desk_ranks("queued", 3, NULL, failed, "a step that fails on one rank");
+    changes(false);
+    changes(true);
     for (int32_t i = 1; i < trib_sparse_algorithm_count(); i++) {
         aborts(3, trib_sparse_algorithm_name(i), 0);
         aborts(3, trib_sparse_algorithm_name(i), TRIB_SPARSE_IN_PLACE);
