@@ -11,6 +11,7 @@
 #include "csrc/base/abort.h"
 #include "csrc/base/status.h"
 #include "csrc/core/communicator.h"
+#include "csrc/sparse/state.h"
 #include "tests/api/sparse.h"
 #include "tests/conformance/sparse.h"
 
@@ -55,6 +56,17 @@ static trib_status event_create(int32_t device, trib_event *out)
     *out = NULL;
     return out_of_memory() ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to have no memory")
                            : tri_backend_host.device->event_create(device, out);
+}
+
+static _Thread_local trib_event busy;  /* which passes */
+static _Thread_local int until_passed; /* after as many questions */
+
+static trib_status event_query(int32_t device, trib_event event, bool *out_done)
+{
+    *out_done = false;
+    if (event == busy && until_passed > 0 && until_passed-- > 0)
+        return TRIB_OK;
+    return tri_backend_host.device->event_query(device, event, out_done);
 }
 
 static trib_status stream_create(int32_t device, trib_stream *out)
@@ -131,6 +143,7 @@ static void make_backend(void)
     device_ops.alloc = alloc;
     device_ops.alloc_shared = alloc_shared;
     device_ops.event_create = event_create;
+    device_ops.event_query = event_query;
     device_ops.stream_create = stream_create;
     device_ops.copy = copy;
     device_ops.fetch = copy;
@@ -425,6 +438,24 @@ static void changes(bool imports)
     check_end();
 }
 
+/* Another k waits for the calls before, on any stream. */
+static void waits(int rank, int size, void *team)
+{
+    const trib_sparse_options options = desk_options("topka", 4, 0);
+    struct desk desk;
+    (void)size;
+    if (!desk_open(&desk, team, rank, &options))
+        return;
+    desk_fill(&desk, 0, 8, 1);
+    CHECK_OK(desk_call(&desk));
+    busy = desk.sparse->memory.event;
+    until_passed = 3;
+    CHECK_OK(trib_sparse_set_k(desk.sparse, 5));
+    CHECK(until_passed == 0);
+    busy = NULL;
+    desk_close(&desk);
+}
+
 /* ---------------------------------------------------------------------------------------- capture */
 
 static void captured(int rank, int size, void *team)
@@ -534,6 +565,7 @@ int main(void)
     absent(false, false);
     absent(false, true);
     desk_ranks("queued", 3, NULL, failed, "a step that fails on one rank");
+    desk_ranks("queued", 2, NULL, waits, "another k waits for what was queued before");
     changes(false);
     changes(true);
     for (int32_t i = 1; i < trib_sparse_algorithm_count(); i++) {
