@@ -10,8 +10,13 @@ kept=tributary-sys/src/bindings.rs
 export BINDGEN_EXTRA_CLANG_ARGS
 
 # DOCS_RS: make the bindings, build no library.
-made=$(DOCS_RS=1 cargo build --quiet --locked -p tributary-sys --features bindgen \
-        --message-format=json |
+said=$(DOCS_RS=1 cargo build --quiet --locked -p tributary-sys --features bindgen \
+        --message-format=json) || {
+    echo "no bindings were made. If libclang is missing: install libclang-dev, or name its folder in" \
+         "LIBCLANG_PATH" >&2
+    exit 1
+}
+made=$(printf '%s\n' "$said" |
     sed -n '/"reason":"build-script-executed".*[/#]tributary-sys[@#]/s/.*"out_dir":"\([^"]*\)".*/\1/p')
 made=$made/bindings.rs
 rustfmt --quiet --edition 2021 --config-path rustfmt.toml "$made"

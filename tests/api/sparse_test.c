@@ -20,7 +20,7 @@ int main(void)
             if (sizes[i] <= team_limit(backends[which]))
                 all(backends[which], sizes[i]);
             else
-                check_skip("%s has no %d devices here", backends[which], sizes[i]);
+                check_skip("%s has fewer than %d devices here", backends[which], sizes[i]);
         }
     return check_finish("sparse_test");
 }

@@ -27,18 +27,27 @@ pub fn installed(folder: &Path, private: &str) -> Result<()> {
         return statically(folder, private);
     }
     if wants_static || !shared {
-        return Err(format!(
-            "there is no {} libtributary in {} (TRIBUTARY_STATIC is \"{}\"); cmake \
-             -DBUILD_SHARED_LIBS=ON makes and installs the shared library, OFF the static one",
-            if wants_static { "static" } else { "shared" },
-            folder.display(),
-            asked.unwrap_or_default()
-        )
-        .into());
+        return Err(missing(folder, asked.as_deref()).into());
     }
     println!("cargo:rustc-link-search=native={}", folder.display());
     println!("cargo:rustc-link-lib=dylib=tributary");
     find_when_run(folder, "libtributary")
+}
+
+/// What TRIBUTARY_STATIC, `asked`, wants is not there.
+fn missing(folder: &Path, asked: Option<&str>) -> String {
+    let folder = folder.display();
+    match asked {
+        None => format!(
+            "there is no libtributary in {folder}, neither shared nor static; name the folder that \
+             holds it, such as lib or lib64 below the prefix of its installation"
+        ),
+        Some(asked) => format!(
+            "there is no {} libtributary in {folder}, and TRIBUTARY_STATIC={asked} asks for it; cmake \
+             -DBUILD_SHARED_LIBS=ON makes and installs the shared library, OFF the static one",
+            if asked == "0" { "shared" } else { "static" },
+        ),
+    }
 }
 
 /// libtributary.a in `folder`, and what a linker line says beside it.

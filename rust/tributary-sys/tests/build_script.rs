@@ -226,7 +226,7 @@ fn an_installed_library_is_linked_as_it_is() {
         let refusal = installed(libraries, "host").with("TRIBUTARY_STATIC", asked).refusal();
         assert!(refusal.contains("-DBUILD_SHARED_LIBS=ON"), "{refusal}");
     }
-    assert!(installed(&[], "host").refusal().contains("libtributary"));
+    assert!(installed(&[], "host").refusal().contains("neither shared nor static"));
     let promise = |backends| installed(&[so], backends).with("CARGO_FEATURE_NCCL", "1");
     assert!(promise("host").refusal().contains("installed without it"));
     assert!(promise("host nccl").said().contains(SHARED));

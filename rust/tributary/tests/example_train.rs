@@ -34,11 +34,7 @@ fn too_little_training_is_no_success() {
     assert!(!run(&options(&["--ranks", "2", "--epochs", "1", "--no-reference"])).unwrap());
     let few = compare::training(&options(&["--epochs", "1"]), None, &Digits::load()).unwrap();
     let proofs = proof::all(&few.trained, None, &Digits::load());
-    assert!(
-        proofs[1].evidence.ends_with("after 1 epochs: try --epochs 20"),
-        "{}",
-        proofs[1].evidence
-    );
+    assert!(proofs[1].evidence.ends_with("; try --epochs 20"), "{}", proofs[1].evidence);
 }
 
 fn error(arguments: &str) -> String {

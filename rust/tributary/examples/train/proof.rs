@@ -95,7 +95,8 @@ fn accuracy(network: &Network, digits: &Digits, epochs: usize) -> Proof {
 fn advice(holds: bool, epochs: usize) -> String {
     match holds {
         true => String::new(),
-        false => format!("; after {epochs} epochs: try --epochs {}", (2 * epochs).max(ENOUGH)),
+        false if epochs >= ENOUGH => "; try another --lr, or more --epochs".to_owned(),
+        false => format!("; try --epochs {ENOUGH}"),
     }
 }
 
