@@ -149,7 +149,10 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}): {}", self.name(), self.status.0, self.message())?;
+        write!(f, "{} ({})", self.name(), self.status.0)?;
+        if !self.detail.contains(self.message()) {
+            write!(f, ": {}", self.message())?;
+        }
         if !self.detail.is_empty() {
             write!(f, ": {}", self.detail)?;
         }
