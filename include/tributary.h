@@ -661,9 +661,9 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * bit where the sums themselves are exact. All ranks get the same bits, in every run.
  *
  * NUMBERS THAT ARE NOT FINITE.  If any rank's acc holds an infinity or a NaN, no rank's call delivers:
- * the result is 0 everywhere, residuals and statistics are as before, trib_sparse_status() is
- * TRIB_ERR_NON_FINITE and the word of trib_sparse_outcome() is 0. The communicator stays usable. An
- * aborted or failed call leaves residual and statistics as they were, too.
+ * the result is 0 everywhere, the residual is as before, trib_sparse_status() is TRIB_ERR_NON_FINITE
+ * and the word of trib_sparse_outcome() is 0. Of the statistics only `calls` and `calls_non_finite`
+ * change. The communicator stays usable. An aborted or failed call leaves the residual as it was, too.
  * The same happens, with every algorithm, if all acc are finite but a value of the result (a sum or an
  * average, or a sum on the way to it) is not: two f16 gradients of 60000 add up to more than f16 holds.
  * The detail of trib_sparse_status() tells which. A lower loss scale helps where the gradients are too
@@ -693,8 +693,8 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * run. Zeros are never chosen: there may be fewer than k entries. ("dense" sends all, zeros too.)
  *
  * Words are entries alone. What else goes between ranks is counted as bytes (trib_sparse_statistics): a
- * header of 64 bytes a rank, and oktopk's histograms, about 40 KB that are added up in every call,
- * however small k is.
+ * header of 64 bytes a rank, what fills a packet (header and entries) up to a multiple of 64 bytes, and
+ * oktopk's histograms, about 40 KB that are added up in every call, however small k is.
  * Each is explained, with its source, at the top of csrc/sparse/NAME.c. With k = n (density 1) all of acc
  * is sent, whatever the name: then "dense" runs, which the statistics say, with its words and no wait, and
  * nothing is rounded for the wire. Where a threshold is used again or estimated (topkaopt, gaussiank,

@@ -44,8 +44,9 @@ use crate::tally::Tally;
 /// assert_eq!(sum.download(&stream)?, [0.0, -16.0, 0.0, 0.0]); // two ranks
 ///
 /// // What was not chosen is added to the next gradient: 2 + 2 is the largest now.
+/// let gradient = DeviceVec::from_slice(comm.device(), &[1.0_f32, 3.0, 2.0, 0.0])?;
 /// comm.scope(&stream, |s| s.sparse_allreduce(&mut sparse, &gradient, &mut sum))?;
-/// assert_eq!(sum.download(&stream)?, [0.0, -16.0, 0.0, 0.0]);
+/// assert_eq!(sum.download(&stream)?, [0.0, 0.0, 8.0, 0.0]);
 /// # Ok(())
 /// # }
 /// # Group::with_options(2, &Options::new().backend("host"))?.run(rank)?;
