@@ -38,6 +38,8 @@ fn a_missing_rank_is_given_up_from_another_thread() {
     let (mut here, error) = waiting.join().unwrap();
     assert!(error.is_aborted() && !error.is_timeout());
     assert!(error.detail().contains("rank 1 never came"), "{error}");
+    // Also where the detail says it, what the status means stands there once.
+    assert_eq!(error.to_string().matches("the communicator was aborted").count(), 1, "{error}");
     assert!(handle.is_aborted());
 
     // Every rank of the process is aborted, and says so until it is dropped.

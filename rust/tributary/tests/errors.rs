@@ -208,9 +208,6 @@ fn ranks_that_make_different_calls() {
         let error =
             error_of(comm.scope(stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum)));
         assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
-        // Where the detail begins with what the status means, that stands there once.
-        let shown = error.to_string();
-        assert_eq!(shown.matches("the ranks did not make the same call").count(), 1, "{shown}");
     });
 }
 
