@@ -1,5 +1,6 @@
 /* The fake's NCCL: communicators, groups, operations that wait for each other, abort. */
 #include <nccl.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,13 +165,12 @@ static void free_one(ncclComm_t comm)
 }
 
 /* CUDA and NCCL register what takes them down at a process's end when a device is first used. */
-static bool gone;
+static _Atomic bool gone;
 
+/* Without the lock, which another thread may have held when this process was forked. */
 static void take_down(void)
 {
-    pthread_mutex_lock(&fake_lock);
-    gone = true;
-    pthread_mutex_unlock(&fake_lock);
+    atomic_store(&gone, true);
 }
 
 static void use_device(int device)
