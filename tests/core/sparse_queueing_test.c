@@ -22,7 +22,6 @@ extern const struct tri_backend tri_backend_host;
 /* Of this thread, which is a rank's. Below 0: never. */
 static _Thread_local int until_no_memory = -1; /* allocations that still succeed */
 static _Thread_local int until_abort = -1;     /* collectives before one after which all is aborted */
-static _Thread_local bool copy_fails;          /* the next one */
 static _Thread_local int until_no_copy = -1;   /* copies before the one that fails */
 static _Thread_local bool stream_fails;        /* the next that is made */
 static _Thread_local int entered;              /* enter without leave */
@@ -64,8 +63,10 @@ static _Thread_local int until_passed; /* after as many questions */
 static trib_status event_query(int32_t device, trib_event event, bool *out_done)
 {
     *out_done = false;
-    if (event == busy && until_passed > 0 && until_passed-- > 0)
+    if (event == busy && until_passed > 0) {
+        until_passed--;
         return TRIB_OK;
+    }
     return tri_backend_host.device->event_query(device, event, out_done);
 }
 
@@ -83,10 +84,8 @@ static trib_status copy(int32_t device, void *dst, const void *src, size_t bytes
                         trib_stream stream)
 {
     const trib_status status = tri_backend_host.device->stream_wait(device, stream);
-    if (copy_fails || (until_no_copy >= 0 && until_no_copy-- == 0)) {
-        copy_fails = false;
+    if (until_no_copy >= 0 && until_no_copy-- == 0)
         return tri_fail(TRIB_ERR_CUDA, "told to fail");
-    }
     if (status == TRIB_OK && bytes != 0)
         memmove(dst, src, bytes);
     return status;
@@ -248,12 +247,12 @@ static void absent_rank(int rank, int size, void *argument)
         return;
     team_meet(&absence->arrived, size); /* nobody is in desk_open any more */
     stream_fails = fails && !absence->copies;
-    copy_fails = fails && absence->copies;
+    until_no_copy = fails && absence->copies ? 0 : -1;
     const trib_status status =
         absence->creates ? trib_sparse_create(&sparse, desk.comm, DESK_COUNT, TRIB_F32, &options)
                          : trib_sparse_set_k(desk.sparse, 5);
     CHECK_MSG(status == TRIB_ERR_CUDA, "%s: %s", trib_status_name(status), trib_last_detail());
-    CHECK(sparse == NULL && !stream_fails && !copy_fails);
+    CHECK(sparse == NULL && !stream_fails && until_no_copy < 0);
     CHECK(desk_statistics(&desk).k == 4);
     CHECK_STATUS(trib_comm_status(desk.comm), TRIB_ERR_CUDA);
     CHECK_DETAIL("told to");
@@ -367,7 +366,7 @@ static void failed(int rank, int size, void *team)
     CHECK_OK(desk_call(&desk));
     char *before = desk_export(&desk, &bytes);
     team_meet(&arrived, size);
-    copy_fails = fails;
+    until_no_copy = fails ? 0 : -1;
     const trib_status status =
         trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result, desk.stream);
     CHECK_MSG(status == TRIB_ERR_CUDA, "%s: %s", trib_status_name(status), trib_last_detail());

@@ -146,6 +146,12 @@ static bool open_two(struct tri_transport **ranks)
     return CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS));
 }
 
+static void close_two(struct tri_transport **ranks)
+{
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(finish(ranks[i], PLENTY_MS));
+}
+
 /* ------------------------------------------------------------------------------- in good order */
 
 /* One thread drives all ranks, and what was current on it stays so. */
@@ -320,8 +326,7 @@ static void scaled(void)
         CHECK_OK(transports()->collective(calls, 6));
         for (int i = 0; i < 2; i++)
             end_stream(i, streams[i]);
-        for (int i = 0; i < 2; i++)
-            CHECK_OK(finish(ranks[i], PLENTY_MS));
+        close_two(ranks);
     }
     end();
 }
@@ -615,8 +620,7 @@ static void live_graph(void)
         fake_keep_graph(true);
         const double start = check_now_ms();
         stop(ranks[0], "with a graph");
-        for (int i = 0; i < 2; i++)
-            CHECK_OK(finish(ranks[i], PLENTY_MS));
+        close_two(ranks);
         CHECK(check_now_ms() - start < SLACK_MS);
         check_sleep_ms(20);
         CHECK(fake_communicators() == 2);
@@ -657,8 +661,8 @@ static void two_on_a_device(void)
     two.stream = new_stream(0);
     if (open_two(two.ranks[0]) && open_two(two.ranks[1])) {
         check_ranks(3, two_member, &two);
-        for (int i = 0; i < 4; i++)
-            CHECK_OK(finish(two.ranks[i / 2][i % 2], PLENTY_MS));
+        close_two(two.ranks[0]);
+        close_two(two.ranks[1]);
     }
     end_stream(0, two.stream);
     end();
@@ -843,8 +847,7 @@ static void abort_while(enum fake_call call, const char *name)
         check_ranks(3, busy_member, &busy);
         for (int i = 0; i < n; i++)
             devices()->free_shared(cells[i]);
-        for (int i = 0; i < 2; i++)
-            CHECK_OK(finish(ranks[i], PLENTY_MS));
+        close_two(ranks);
     }
     end();
 }
@@ -920,8 +923,7 @@ static void words(void)
             break;
         if (round % 2 == 0)
             stop(ranks[0], "again");
-        for (int i = 0; i < 2; i++)
-            CHECK_OK(finish(ranks[i], PLENTY_MS));
+        close_two(ranks);
         CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
         if (round == 0)
             before = fake_blocks();
@@ -950,8 +952,7 @@ static void word_in_use(void)
             tri_workspace_close(&comm.workspace); /* set aside */
             stop(ranks[0], "with a list queued");
         }
-        for (int i = 0; i < 2; i++)
-            CHECK_OK(finish(ranks[i], PLENTY_MS));
+        close_two(ranks);
         CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
         CHECK(*word == 1);
     }
@@ -959,8 +960,7 @@ static void word_in_use(void)
     CHECK(tri_workspace_sweep() == 0);
     if (open_two(ranks)) {
         CHECK(transports()->abort_word(ranks[0]) == word && *word == 0); /* now it is free */
-        for (int i = 0; i < 2; i++)
-            CHECK_OK(finish(ranks[i], PLENTY_MS));
+        close_two(ranks);
     }
     end();
 }
@@ -1309,8 +1309,7 @@ static void watchdog(void)
         CHECK_DETAIL("rank 1");
         fake_async_error(1, ncclSuccess);
         CHECK(!tri_abort_live(state_of(ranks[1])));
-        for (int i = 0; i < 2; i++)
-            CHECK_OK(finish(ranks[i], PLENTY_MS));
+        close_two(ranks);
         CHECK_STATUS(tri_abort_ask(handle), TRIB_ERR_NCCL);
         tri_abort_release(handle);
     }
@@ -1335,8 +1334,7 @@ static void watched_member(int index, int size, void *argument)
             atomic_exchange(&watched->handle, tri_abort_retain(state_of(ranks[0])));
         if (round % 2 == 0)
             stop(ranks[0], "watched");
-        for (int i = 0; i < 2; i++)
-            CHECK_OK(finish(ranks[i], PLENTY_MS));
+        close_two(ranks);
         tri_abort_release(old);
     }
     if (index == 0)
@@ -1474,12 +1472,6 @@ static void *let_go_late(void *unused)
     return unused;
 }
 
-static void part_two(struct tri_transport **ranks)
-{
-    for (int i = 0; i < 2; i++)
-        CHECK_OK(finish(ranks[i], PLENTY_MS));
-}
-
 /* A communicator is opened while another is being freed: afterwards. */
 static void opens_afterwards(void)
 {
@@ -1490,11 +1482,11 @@ static void opens_afterwards(void)
     if (open_two(old)) {
         fake_hold(FAKE_RECLAIM, true);
         stop(old[0], "and another one comes");
-        part_two(old);
+        close_two(old);
         CHECK(pthread_create(&thread, NULL, let_go_late, NULL) == 0);
         if (open_two(new)) {
             CHECK(fake_communicators() == 2);
-            part_two(new);
+            close_two(new);
         }
         CHECK(pthread_join(thread, NULL) == 0);
     }
@@ -1512,17 +1504,17 @@ static void opens_all_the_same(void)
     if (open_two(old)) {
         fake_hold(FAKE_RECLAIM, true);
         stop(old[0], "and stays");
-        part_two(old);
+        close_two(old);
         start = check_now_ms();
         CHECK_OK(transports()->open_group(new[0], order, 2, 2 * DEADLINE_MS));
         CHECK(check_now_ms() - start < 2 * DEADLINE_MS);
         for (int i = 1; i < 3; i++) {
             start = check_now_ms();
-            CHECK_OK(transports()->open_group(new[i], order, 2, PLENTY_MS));
+            CHECK(open_two(new[i]));
             CHECK(check_now_ms() - start < (i == 1 ? 2000 : 0) + SLACK_MS);
         }
         for (int i = 0; i < 3; i++)
-            part_two(new[i]);
+            close_two(new[i]);
         CHECK(fake_communicators() == 8);
         fake_hold(FAKE_RECLAIM, false);
     }
@@ -1539,8 +1531,7 @@ static void one_life(int device, bool aborts)
         return;
     if (aborts)
         stop(ranks[0], "the process ends");
-    for (int i = 0; i < 2; i++)
-        CHECK_OK(finish(ranks[i], PLENTY_MS));
+    close_two(ranks);
 }
 
 /* What a child of fork leaves is not its own to wait for, nor are there threads that it could join. */
