@@ -455,6 +455,25 @@ static void waits(int rank, int size, void *team)
     desk_close(&desk);
 }
 
+/* After another k a state holds what one with that k would have been created with. */
+static void holds(int rank, int size, void *team)
+{
+    trib_sparse_options options = desk_options("topka", 4, 0);
+    struct desk desk;
+    uint64_t bytes = 0;
+    (void)size;
+    if (!desk_open(&desk, team, rank, &options))
+        return;
+    for (options.k = 100; options.k <= DESK_COUNT / 2; options.k += 200) {
+        CHECK_OK(trib_sparse_bytes(&bytes, desk.comm, DESK_COUNT, TRIB_F32, &options));
+        CHECK_OK(trib_sparse_set_k(desk.sparse, options.k));
+        CHECK_MSG(desk.sparse->memory.held == bytes, "k %llu: %llu bytes are held, not %llu",
+                  (unsigned long long)options.k, (unsigned long long)desk.sparse->memory.held,
+                  (unsigned long long)bytes);
+    }
+    desk_close(&desk);
+}
+
 /* ---------------------------------------------------------------------------------------- capture */
 
 static void captured(int rank, int size, void *team)
@@ -565,6 +584,7 @@ int main(void)
     absent(false, true);
     desk_ranks("queued", 3, NULL, failed, "a step that fails on one rank");
     desk_ranks("queued", 2, NULL, waits, "another k waits for what was queued before");
+    desk_ranks("queued", 2, NULL, holds, "another k gives the room of the last one back");
     changes(false);
     changes(true);
     for (int32_t i = 1; i < trib_sparse_algorithm_count(); i++) {
