@@ -14,6 +14,16 @@
 trib_status tri_fail(trib_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Evaluate `call` once; if its status is not TRIB_OK, return that status from the enclosing function,
+ * which returns trib_status. Only where the function has nothing to release, unlock or report before
+ * it returns: otherwise test the status and clean up. */
+#define TRI_TRY(call)                                                                              \
+    do {                                                                                           \
+        const trib_status tri_try_status = (call);                                                 \
+        if (tri_try_status != TRIB_OK)                                                             \
+            return tri_try_status;                                                                 \
+    } while (0)
+
 /* This thread's detail; the same as trib_last_detail. */
 const char *tri_detail(void);
 
