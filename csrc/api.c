@@ -13,7 +13,7 @@
 #include "csrc/core/device.h"
 #include "csrc/core/group.h"
 #include "csrc/core/quiesce.h"
-#include "csrc/reduce/list.h"
+#include "csrc/lists/list.h"
 #include "csrc/sparse/allreduce.h"
 #include "csrc/sparse/residual.h"
 #include "csrc/sparse/snapshot.h"

@@ -1,7 +1,7 @@
 /* Seam 1: how ranks talk, and where bytes live.
  *
  * A backend is one constant of struct tri_backend, in a folder of its own, and one row in
- * backends.c. It includes this file, base/ and kernels/kernels.h, never core/, reduce/ or another
+ * backends.c. It includes this file, base/ and kernels/kernels.h, never core/, lists/ or another
  * backend: it is handed what it needs and never calls upward (no recursive entry, no lock held
  * upward).
  *

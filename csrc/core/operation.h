@@ -7,7 +7,7 @@
 
 #include "csrc/backend.h"
 
-/* An operation is an enum tri_kind, or one of these, which core, reduce and sparse make out of kinds. */
+/* An operation is an enum tri_kind, or one of these, which core, lists and sparse make out of kinds. */
 enum tri_composed {
     TRI_ALLTOALL = TRI_KINDS,
     TRI_GATHER,

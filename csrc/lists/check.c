@@ -4,7 +4,7 @@
 #include "csrc/base/types.h"
 #include "csrc/core/ranges.h"
 #include "csrc/core/validate.h"
-#include "csrc/reduce/list.h"
+#include "csrc/lists/list.h"
 
 static trib_status check_tensor(const struct trib_comm *comm, const struct tri_list *list, size_t i,
                                 size_t *bytes)

@@ -1,5 +1,5 @@
 /* Where the tensors of a list lie in its buckets, and the steps on the stream. */
-#include "csrc/reduce/plan.h"
+#include "csrc/lists/plan.h"
 
 #include <string.h>
 

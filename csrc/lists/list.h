@@ -1,9 +1,9 @@
 /* Many tensors in one collective: packed into buckets, reduced, spread back all or nothing. */
-#ifndef TRI_REDUCE_LIST_H
-#define TRI_REDUCE_LIST_H
+#ifndef TRI_LISTS_LIST_H
+#define TRI_LISTS_LIST_H
 
 #include "csrc/core/group.h"
-#include "csrc/reduce/plan.h"
+#include "csrc/lists/plan.h"
 
 /* Check and queue a list call of any of its operations. */
 trib_status tri_list(struct trib_comm *comm, const struct tri_list *list);

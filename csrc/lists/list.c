@@ -4,7 +4,7 @@
  *
  * The unpacking kernels look at one word, the decision, which the commit makes after the
  * collective: so a list that an abort has torn leaves every tensor as it was. */
-#include "csrc/reduce/list.h"
+#include "csrc/lists/list.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The weighted average: a list whose buckets carry the weight as their last element. */
 #include "csrc/core/operation.h"
-#include "csrc/reduce/list.h"
+#include "csrc/lists/list.h"
 
 trib_status tri_weighted_average(struct trib_comm *comm, const trib_tensor *tensors, size_t n,
                                  float weight, const float *device_weight, float *device_total,

@@ -1,6 +1,6 @@
 /* Where the tensors of a list lie in its buckets, and all that its stream needs to know of it. */
-#ifndef TRI_REDUCE_PLAN_H
-#define TRI_REDUCE_PLAN_H
+#ifndef TRI_LISTS_PLAN_H
+#define TRI_LISTS_PLAN_H
 
 #include <stdbool.h>
 #include <stddef.h>
