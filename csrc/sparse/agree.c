@@ -9,7 +9,6 @@
 #include "csrc/core/match.h"
 #include "csrc/core/meeting.h"
 #include "csrc/core/validate.h"
-#include "csrc/sparse/constants.h"
 
 /* What ranks send each other. */
 struct vote {
@@ -35,7 +34,7 @@ struct tri_proposal tri_proposal_of(const struct tri_sparse_settings *settings,
                                     uint32_t number)
 {
     const struct tri_shape *shape = &settings->shape;
-    const char *constants = shape->constants == NULL ? NULL : shape->constants->name;
+    const char *constants = shape->constants == NULL ? NULL : tri_constants_name(shape->constants);
     return (struct tri_proposal){
         .count = shape->count,
         .k = shape->k,

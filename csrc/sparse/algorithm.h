@@ -11,8 +11,11 @@
 #include "csrc/backend.h"
 #include "kernels/sparse.h"
 
-/* The constants of the published code, which tune its thresholds (constants.c). */
+/* The constants of the published code, which tune its thresholds (published/constants.h). */
 struct tri_constants;
+/* By name; NULL if there are none of that name. */
+const struct tri_constants *tri_constants_find(const char *name);
+const char *tri_constants_name(const struct tri_constants *constants);
 
 /* What does not change from call to call, until k is set. The same on all ranks but `rank`. */
 struct tri_shape {

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "csrc/core/validate.h"
-#include "csrc/sparse/constants.h"
 
 enum { CHUNK = 4096, CHUNK_MOST = 65536 };
 static const double default_density = 0.01;

@@ -1,5 +1,5 @@
 /* What sparse allreduces should give, by definition: those whose result depends on who meets whom.
- * The shapes are those that csrc/sparse/gtopk.c and srs.c document at their heads. */
+ * The shapes are those that csrc/sparse/algorithms/gtopk.c and srs.c document at their heads. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Bounds that balance regions: for tensors as large as there may be, which no other test could
  * hold. How entries travel between them is tested with the algorithms. */
-#include "csrc/sparse/balance.h"
+#include "csrc/sparse/algorithms/balance.h"
 #include "tests/check.h"
 
 enum { BINS = 4096 };

@@ -1,6 +1,6 @@
 /* Entries on their way from rank to rank: the messages of one exchange, side by side. */
-#ifndef TRI_SPARSE_MAIL_H
-#define TRI_SPARSE_MAIL_H
+#ifndef TRI_SPARSE_ALGORITHMS_MAIL_H
+#define TRI_SPARSE_ALGORITHMS_MAIL_H
 
 #include "csrc/sparse/link.h"
 

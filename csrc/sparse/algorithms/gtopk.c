@@ -35,7 +35,7 @@
  *  - index and value travel as two float64, twice the words;
  *  - after equal indices are added up, an entry of value 0 stays in the list and can take the place
  *    of another one. Here a list has every index once, and no sum that is 0. */
-#include "csrc/sparse/cut.h"
+#include "csrc/sparse/algorithms/cut.h"
 #include "csrc/sparse/link.h"
 
 enum { ROUNDS = 7 }; /* of TRI_MAX_LISTS ranks: round 0 and six more */

@@ -1,5 +1,5 @@
 /* The constants of the published code. */
-#include "csrc/sparse/constants.h"
+#include "csrc/sparse/published/constants.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -41,6 +41,11 @@ const struct tri_constants *tri_constants_find(const char *name)
         if (strcmp(sets[i].name, name) == 0)
             return &sets[i];
     return NULL;
+}
+
+const char *tri_constants_name(const struct tri_constants *constants)
+{
+    return constants->name;
 }
 
 static uint32_t rounded_up(struct tri_fraction part, uint32_t k)

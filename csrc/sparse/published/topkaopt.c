@@ -35,8 +35,8 @@
  * delivers nothing until the next 32nd call. */
 #include <string.h>
 
-#include "csrc/sparse/counted.h"
 #include "csrc/sparse/link.h"
+#include "csrc/sparse/published/counted.h"
 
 enum { EXACT_EVERY = 32 };
 

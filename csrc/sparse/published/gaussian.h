@@ -1,8 +1,8 @@
 /* Choosing by the Gaussian estimate: what gaussiank and gaussiankconcat share. */
-#ifndef TRI_SPARSE_GAUSSIAN_H
-#define TRI_SPARSE_GAUSSIAN_H
+#ifndef TRI_SPARSE_PUBLISHED_GAUSSIAN_H
+#define TRI_SPARSE_PUBLISHED_GAUSSIAN_H
 
-#include "csrc/sparse/counted.h"
+#include "csrc/sparse/published/counted.h"
 
 struct tri_gaussian {
     struct tri_counted counted;

@@ -10,10 +10,10 @@
  *
  * Invariant: an entry lies in one region, so it is added up once; the order of the sum is the
  * ranks', so it does not depend on where the bounds are. */
-#include "csrc/sparse/regions.h"
+#include "csrc/sparse/algorithms/regions.h"
 
+#include "csrc/sparse/algorithms/mail.h"
 #include "csrc/sparse/link.h"
-#include "csrc/sparse/mail.h"
 
 static size_t least(size_t a, size_t b)
 {

@@ -1,8 +1,8 @@
 /* What topksa and gaussianksa share. */
-#ifndef TRI_SPARSE_TOPKSA_H
-#define TRI_SPARSE_TOPKSA_H
+#ifndef TRI_SPARSE_PUBLISHED_TOPKSA_H
+#define TRI_SPARSE_PUBLISHED_TOPKSA_H
 
-#include "csrc/sparse/regions.h"
+#include "csrc/sparse/algorithms/regions.h"
 
 struct tri_topksa {
     struct tri_regions regions;

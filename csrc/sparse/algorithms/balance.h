@@ -1,7 +1,7 @@
 /* Even shares: bounds between regions that hold as many entries each, and one list in blocks of
  * equal length. */
-#ifndef TRI_SPARSE_BALANCE_H
-#define TRI_SPARSE_BALANCE_H
+#ifndef TRI_SPARSE_ALGORITHMS_BALANCE_H
+#define TRI_SPARSE_ALGORITHMS_BALANCE_H
 
 #include "csrc/sparse/run.h"
 

@@ -1,8 +1,8 @@
 /* Regions: [0, count) cut into one range a rank, its owner. Every rank sends its entries to the
  * owners of their indices, and each owner adds up what has come, in rank order. Which bounds there
  * are is the algorithm's business; they have to be the same on all ranks. */
-#ifndef TRI_SPARSE_REGIONS_H
-#define TRI_SPARSE_REGIONS_H
+#ifndef TRI_SPARSE_ALGORITHMS_REGIONS_H
+#define TRI_SPARSE_ALGORITHMS_REGIONS_H
 
 #include "csrc/sparse/run.h"
 

@@ -22,7 +22,7 @@
  * Different from the published code, where chosen entries leave the residual at once, as a product
  * with a mask of zeros and ones, and are added back if they lost: an infinity that was chosen left
  * a NaN (infinity times 0) behind for ever. */
-#include "csrc/sparse/cut.h"
+#include "csrc/sparse/algorithms/cut.h"
 #include "csrc/sparse/link.h"
 
 struct topka2 {

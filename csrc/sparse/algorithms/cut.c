@@ -1,6 +1,6 @@
 /* Exact cuts of entries: digit by digit, as a radix sort would, but only as far as the one digit in
  * which the last wanted entry lies. */
-#include "csrc/sparse/cut.h"
+#include "csrc/sparse/algorithms/cut.h"
 
 #include "csrc/sparse/link.h"
 

@@ -1,5 +1,5 @@
 /* The messages of one exchange. */
-#include "csrc/sparse/mail.h"
+#include "csrc/sparse/algorithms/mail.h"
 
 static void add(struct tri_message *messages, size_t *n, int32_t peer, void *data, size_t bytes)
 {

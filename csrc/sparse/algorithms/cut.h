@@ -1,6 +1,6 @@
 /* Exact cuts of entries: the k largest of one rank's list, or of all ranks' lists together. */
-#ifndef TRI_SPARSE_CUT_H
-#define TRI_SPARSE_CUT_H
+#ifndef TRI_SPARSE_ALGORITHMS_CUT_H
+#define TRI_SPARSE_ALGORITHMS_CUT_H
 
 #include "csrc/sparse/run.h"
 

@@ -19,8 +19,8 @@
  * Different from the published code, where the block is of float32, in which integers are exact up
  * to 2^24 only, so that in larger tensors values were added at wrong indices. Here indices stay
  * integers, exact for all 2^32 - 1 elements. And see gaussiank. */
-#include "csrc/sparse/gaussian.h"
 #include "csrc/sparse/link.h"
+#include "csrc/sparse/published/gaussian.h"
 
 enum { ALIGN = 16 };
 

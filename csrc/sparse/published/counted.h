@@ -1,8 +1,8 @@
 /* Lists whose lengths only their ranks know: what topkaopt, gaussiank and gaussiankconcat share. A
  * rank chooses as many entries as lie above a threshold; the numbers travel in the headers and are
  * fetched; then all entries travel, and all of them are in the result. */
-#ifndef TRI_SPARSE_COUNTED_H
-#define TRI_SPARSE_COUNTED_H
+#ifndef TRI_SPARSE_PUBLISHED_COUNTED_H
+#define TRI_SPARSE_PUBLISHED_COUNTED_H
 
 #include "csrc/sparse/run.h"
 

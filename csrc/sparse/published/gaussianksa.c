@@ -19,7 +19,7 @@
  * and would exchange step by step, every size before its data, with absolute indices in float32,
  * wrong above 2^24: here all sizes travel at once, all data goes side by side, and indices are
  * integers. */
-#include "csrc/sparse/topksa.h"
+#include "csrc/sparse/published/topksa.h"
 
 static void lay_out(void *own, struct tri_arena *arena, const struct tri_shape *shape)
 {

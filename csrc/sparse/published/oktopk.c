@@ -72,11 +72,11 @@
  *  - a NaN is never sent and stays for ever (here the call does not deliver). */
 #include <string.h>
 
-#include "csrc/sparse/balance.h"
-#include "csrc/sparse/constants.h"
-#include "csrc/sparse/cut.h"
+#include "csrc/sparse/algorithms/balance.h"
+#include "csrc/sparse/algorithms/cut.h"
+#include "csrc/sparse/algorithms/regions.h"
 #include "csrc/sparse/link.h"
-#include "csrc/sparse/regions.h"
+#include "csrc/sparse/published/constants.h"
 
 enum { BINS = TRI_MAX_LISTS * TRI_MAX_LISTS, THRESHOLDS = 2 * sizeof(uint64_t) };
 

@@ -39,7 +39,7 @@
  *
  * Different from the paper: a block is cut when it is sent, not after every arrival, so fewer sums
  * are made of values that were cut already. The allgather is the backend's. */
-#include "csrc/sparse/cut.h"
+#include "csrc/sparse/algorithms/cut.h"
 #include "csrc/sparse/link.h"
 
 enum { ROUNDS = 6 }; /* of TRI_MAX_LISTS ranks */

@@ -8,12 +8,12 @@
  * estimate errs in both directions. Whatever it is, 4k + 1024 are chosen at most: the largest; and if
  * it lay above everything in TRI_IDLE_CALLS calls in a row, the k largest are chosen in the next one, without
  * it. (Of a tensor of 1 and -1 alone 20 steps do not move it low enough, in any call.) */
-#include "csrc/sparse/gaussian.h"
+#include "csrc/sparse/published/gaussian.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "csrc/sparse/constants.h"
+#include "csrc/sparse/published/constants.h"
 
 void tri_gaussian_lay_out(struct tri_gaussian *gaussian, struct tri_arena *arena,
                           const struct tri_shape *shape)

@@ -1,13 +1,13 @@
 /* The constants of the published code of Ok-Topk ("Near-Optimal Sparse Allreduce for Distributed
  * Deep Learning", Li and Hoefler, PPoPP 2022), which tune its thresholds. It has three sets of
  * them, one for each model that its authors trained. */
-#ifndef TRI_SPARSE_CONSTANTS_H
-#define TRI_SPARSE_CONSTANTS_H
+#ifndef TRI_SPARSE_PUBLISHED_CONSTANTS_H
+#define TRI_SPARSE_PUBLISHED_CONSTANTS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kernels/sparse.h"
+#include "csrc/sparse/algorithm.h"
 
 /* A part of k. */
 struct tri_fraction {
@@ -33,9 +33,6 @@ struct tri_constants {
     struct tri_rule clamp, local, global;
     bool balance; /* of blocks, before they are gathered */
 };
-
-/* By name; NULL if there is none. */
-const struct tri_constants *tri_constants_find(const char *name);
 
 struct tri_fit tri_rule_fit(const struct tri_rule *rule, uint32_t k);
 

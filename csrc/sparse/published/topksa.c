@@ -36,10 +36,10 @@
  *    owner.
  * A result of entries never becomes dense: it would have to be searched for entries again on all
  * ranks. Then 7 costs up to 2n(P-1)/P. */
-#include "csrc/sparse/topksa.h"
+#include "csrc/sparse/published/topksa.h"
 
+#include "csrc/sparse/algorithms/mail.h"
 #include "csrc/sparse/link.h"
-#include "csrc/sparse/mail.h"
 
 static size_t region_most(const struct tri_shape *shape)
 {

@@ -1,5 +1,5 @@
 /* Lists whose lengths only their ranks know. */
-#include "csrc/sparse/counted.h"
+#include "csrc/sparse/published/counted.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* Even shares of the work. */
-#include "csrc/sparse/balance.h"
+#include "csrc/sparse/algorithms/balance.h"
 
+#include "csrc/sparse/algorithms/mail.h"
 #include "csrc/sparse/link.h"
-#include "csrc/sparse/mail.h"
 
 static uint64_t share_of(uint64_t total, int32_t size, int32_t b)
 {

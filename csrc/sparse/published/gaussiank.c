@@ -27,7 +27,7 @@
  * Different from the published code: an estimate that is too high is moved before one that is too
  * low, so that a step too far never leaves nothing (where all magnitudes are equal); the number
  * of entries has a limit; and calls that choose nothing come to an end (gaussian.c). */
-#include "csrc/sparse/gaussian.h"
+#include "csrc/sparse/published/gaussian.h"
 
 struct gaussiank {
     struct tri_gaussian gaussian;
