@@ -70,13 +70,13 @@ void tri_absent_set_patience(uint64_t ns)
     atomic_store(&patience_ns, ns);
 }
 
-void tri_absent_wait(struct tri_park *park, tri_ready ready, void *context,
+void tri_absent_wait(struct tri_eventcount *eventcount, tri_predicate holds, void *context,
                      void (*late)(void *context))
 {
-    if (tri_park_for(park, ready, context, atomic_load(&patience_ns)))
+    if (tri_eventcount_wait_for(eventcount, holds, context, atomic_load(&patience_ns)))
         return;
     late(context);
-    (void)tri_park_until(park, ready, context, 0);
+    (void)tri_eventcount_wait(eventcount, holds, context, 0);
 }
 
 void tri_absent_log(const struct tri_transport *self, const struct tri_call *call,

@@ -22,9 +22,9 @@ uint64_t tri_absent_left(const struct tri_clique *clique);
 /* Stop the clique: `self` waits for one of `gone`, which have left, in `call` (NULL: in a split). */
 void tri_absent_stop(const struct tri_transport *self, uint64_t gone, const struct tri_call *call);
 
-/* tri_park_until without a deadline; calls `late(context)` once if it takes long: 10 s, or what
+/* tri_eventcount_wait without a deadline; calls `late(context)` once if it takes long: 10 s, or what
  * tests set instead. */
-void tri_absent_wait(struct tri_park *park, tri_ready ready, void *context,
+void tri_absent_wait(struct tri_eventcount *eventcount, tri_predicate holds, void *context,
                      void (*late)(void *context));
 void tri_absent_set_patience(uint64_t ns);
 

@@ -20,11 +20,11 @@ static void *take_lines(size_t bytes)
 
 void tri_clique_wake(struct tri_clique *clique)
 {
-    tri_park_wake(&clique->park);
-    tri_park_wake(&clique->closing);
-    tri_park_wake(&clique->split.park);
+    tri_eventcount_notify(&clique->eventcount);
+    tri_eventcount_notify(&clique->closing);
+    tri_eventcount_notify(&clique->split.eventcount);
     for (int32_t rank = 0; rank < clique->size; rank++)
-        tri_park_wake(&clique->ranks[rank].park);
+        tri_eventcount_notify(&clique->ranks[rank].eventcount);
 }
 
 /* The abort hook. */
@@ -129,10 +129,10 @@ bool tri_clique_barrier(struct tri_transport *self, const struct tri_call *call,
     if (atomic_fetch_add(&clique->arrived, 1) + 1 == clique->size) {
         atomic_store(&clique->arrived, 0);
         atomic_store(&clique->phase, barrier.phase + 1);
-        tri_park_wake(&clique->park);
+        tri_eventcount_notify(&clique->eventcount);
         return true;
     }
-    tri_absent_wait(&clique->park, barrier_over, &barrier, late);
+    tri_absent_wait(&clique->eventcount, barrier_over, &barrier, late);
     const uint64_t gone = tri_absent_left(clique);
     if (atomic_load(&clique->phase) != barrier.phase)
         return true;
@@ -154,7 +154,7 @@ void tri_clique_touch_end(struct tri_transport *self)
 {
     atomic_store(&self->touching, false);
     if (!tri_clique_live(self->clique))
-        tri_park_wake(&self->clique->park);
+        tri_eventcount_notify(&self->clique->eventcount);
 }
 
 bool tri_clique_copy(const struct tri_clique *clique, void *dst, const void *src, size_t bytes)
@@ -184,7 +184,7 @@ static bool nobody_touches(void *context)
 
 trib_status tri_clique_leave(struct tri_transport *self)
 {
-    (void)tri_park_until(&self->clique->park, nobody_touches, self->clique, 0);
+    (void)tri_eventcount_wait(&self->clique->eventcount, nobody_touches, self->clique, 0);
     return tri_abort_status(self->clique->abort);
 }
 

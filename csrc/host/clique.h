@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 #include "csrc/backend.h"
-#include "csrc/host/park.h"
+#include "csrc/host/eventcount.h"
 #include "csrc/host/rendezvous.h"
 
 enum {
@@ -37,7 +37,7 @@ struct tri_transport {
     _Atomic uint32_t barriers;                  /* those that it has come to */
     uint64_t rounds;                            /* collectives that used `posted` so far */
     struct tri_call last; /* what it did last; for the others once it has left */
-    struct tri_park park; /* for served, serving, unsent, and this rank's parcels */
+    struct tri_eventcount eventcount; /* for served, serving, unsent, and this rank's parcels */
 
     /* Written by this rank, read by the others. */
     _Alignas(TRI_LINE) struct tri_call posted[2]; /* what it called; two in turn */
@@ -58,13 +58,13 @@ struct tri_clique {
     unsigned char *stage;
     struct tri_meeting split; /* where its ranks meet to split */
     _Atomic int32_t closed;   /* ranks that will make no more calls */
-    struct tri_park closing;  /* for every rank's `served` */
+    struct tri_eventcount closing;  /* for every rank's `served` */
 
     _Alignas(TRI_LINE) _Atomic int32_t arrived; /* ranks at the barrier */
     _Alignas(TRI_LINE) _Atomic uint32_t phase;  /* barriers completed */
     _Atomic uint32_t late; /* 1 + the last phase of which was said that a rank is late */
     _Atomic uint64_t left; /* a bit for each rank that has left; see absent.h */
-    struct tri_park park;  /* for phase, touching and left */
+    struct tri_eventcount eventcount;  /* for phase, touching and left */
 
     struct tri_transport ranks[];
 };

@@ -11,7 +11,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/host/host.h"
-#include "csrc/host/park.h"
+#include "csrc/host/eventcount.h"
 #include "csrc/host/registry.h"
 #include "csrc/host/stream.h"
 
@@ -19,8 +19,8 @@ struct point {
     _Atomic uint32_t references;
     _Atomic bool passed;
     uint64_t time_ns;   /* when; written before passed */
-    const void *stream; /* only for tri_stream_kick: it may be gone */
-    struct tri_park park;
+    const void *stream; /* only for tri_stream_wake: it may be gone */
+    struct tri_eventcount eventcount;
 };
 
 struct event {
@@ -104,7 +104,7 @@ static void pass(void *item)
     struct point *point = *(struct point **)item;
     point->time_ns = tri_now_ns();
     atomic_store(&point->passed, true);
-    tri_park_wake(&point->park);
+    tri_eventcount_notify(&point->eventcount);
     release(point);
 }
 
@@ -164,8 +164,8 @@ static bool has_passed(void *context)
 static void await(struct point *point)
 {
     if (!has_passed(point)) {
-        tri_stream_kick(point->stream);
-        (void)tri_park_until(&point->park, has_passed, point, 0);
+        tri_stream_wake(point->stream);
+        (void)tri_eventcount_wait(&point->eventcount, has_passed, point, 0);
     }
     release(point);
 }
@@ -215,7 +215,7 @@ trib_status tri_host_event_query(int32_t device, trib_event handle, bool *out_do
         return status;
     *out_done = point == NULL || has_passed(point);
     if (!*out_done)
-        tri_stream_kick(point->stream);
+        tri_stream_wake(point->stream);
     release(point);
     return TRIB_OK;
 }

@@ -61,7 +61,7 @@ static void post(struct tri_transport *self, struct tri_parcel *parcels, size_t 
     for (int32_t rank = 0; rank < clique->size; rank++)
         if (first[rank] != NULL) {
             atomic_store(&clique->ranks[rank].parcels[self->rank], first[rank]);
-            tri_park_wake(&clique->ranks[rank].park);
+            tri_eventcount_notify(&clique->ranks[rank].eventcount);
         }
 }
 
@@ -107,7 +107,7 @@ static trib_status receive(struct tri_transport *self, const struct tri_call *ca
     struct tri_clique *clique = self->clique;
     struct tri_transport *sender = &clique->ranks[call->peer];
     struct arrival arrival = {self, call};
-    tri_absent_wait(&self->park, arrived_or_over, &arrival, say_sender_is_late);
+    tri_absent_wait(&self->eventcount, arrived_or_over, &arrival, say_sender_is_late);
     if (!tri_clique_touch_begin(self))
         return tri_clique_leave(self);
     struct tri_parcel *parcel = atomic_load(&self->parcels[call->peer]);
@@ -129,7 +129,7 @@ static trib_status receive(struct tri_transport *self, const struct tri_call *ca
     }
     atomic_store(&self->parcels[call->peer], parcel->next);
     if (atomic_fetch_sub(&sender->unsent, 1) == 1) /* from here on the parcel may be gone */
-        tri_park_wake(&sender->park);
+        tri_eventcount_notify(&sender->eventcount);
     tri_clique_touch_end(self);
     return TRIB_OK;
 }
@@ -174,7 +174,7 @@ static void say_takers_are_late(void *context)
 static trib_status deliver(struct tri_transport *self, const struct tri_call *last)
 {
     struct posting posting = {self, last};
-    tri_absent_wait(&self->park, sent_or_over, &posting, say_takers_are_late);
+    tri_absent_wait(&self->eventcount, sent_or_over, &posting, say_takers_are_late);
     if (atomic_load(&self->unsent) == 0)
         return TRIB_OK;
     const uint64_t gone = gone_takers(self);

@@ -11,8 +11,8 @@
 
 #include "csrc/base/status.h"
 #include "csrc/base/thread.h"
-#include "csrc/host/park.h"
-#include "csrc/host/patrol.h"
+#include "csrc/host/eventcount.h"
+#include "csrc/host/wakeup.h"
 
 enum {
     ITEM_BYTES = 256, /* items up to this size are kept for reuse */
@@ -37,15 +37,15 @@ struct tri_queue {
     _Atomic uint64_t queued; /* items pushed so far */
     _Atomic uint64_t done;   /* items run so far */
     _Atomic bool running;    /* a thread runs the queue */
-    struct tri_park waiters; /* for done and running */
+    struct tri_eventcount completion; /* for done and running */
 
-    struct tri_patrolled patrolled;
-    _Atomic uint32_t inside; /* threads that entered, which destroy must not outrun */
+    struct tri_wakeup wakeup;
+    _Atomic uint32_t users; /* threads between acquire and release; destroy waits for them */
 
     pthread_t worker;
-    _Atomic bool called; /* the worker is to look at the queue */
+    _Atomic bool woken; /* the worker has to run the queue */
     _Atomic bool closing;
-    struct tri_park desk; /* where the worker sleeps: for called and closing */
+    struct tri_eventcount work; /* the worker waits on it; for called and closing */
 };
 
 /* ---------------------------------------------------------------------------------------- items */
@@ -104,10 +104,10 @@ void tri_queue_drop(struct tri_queue *queue, void *argument)
 
 /* -------------------------------------------------------------------------------------- running */
 
-static void call_worker(struct tri_queue *queue)
+static void wake_worker(struct tri_queue *queue)
 {
-    atomic_store(&queue->called, true);
-    tri_park_wake(&queue->desk);
+    atomic_store(&queue->woken, true);
+    tri_eventcount_notify(&queue->work);
 }
 
 void tri_queue_push(struct tri_queue *queue, void *argument, void (*run)(void *item))
@@ -121,8 +121,8 @@ void tri_queue_push(struct tri_queue *queue, void *argument, void (*run)(void *i
     atomic_store(&queue->queued, atomic_load(&queue->queued) + 1);
     const bool running = atomic_load(&queue->running);
     pthread_mutex_unlock(&queue->lock);
-    if (!running && tri_patrol_pushed(queue, &queue->patrolled)) /* who runs it sees the item */
-        call_worker(queue);
+    if (!running && tri_wakeup_pushed(queue, &queue->wakeup)) /* who runs it sees the item */
+        wake_worker(queue);
 }
 
 /* Run what is queued, up to item number `until`, unless another thread is at it. */
@@ -145,43 +145,43 @@ static void drain(struct tri_queue *queue, uint64_t until)
         pthread_mutex_lock(&queue->lock);
         recycle(queue, item);
         atomic_store(&queue->done, ++done);
-        tri_park_wake(&queue->waiters);
+        tri_eventcount_notify(&queue->completion);
     }
     atomic_store(&queue->running, false);
     if (queue->first != NULL)
-        call_worker(queue);
-    tri_park_wake(&queue->waiters);
+        wake_worker(queue);
+    tri_eventcount_notify(&queue->completion);
     pthread_mutex_unlock(&queue->lock);
 }
 
-static bool worker_called(void *context)
+static bool worker_woken(void *context)
 {
     struct tri_queue *queue = context;
-    return atomic_load(&queue->called) || atomic_load(&queue->closing);
+    return atomic_load(&queue->woken) || atomic_load(&queue->closing);
 }
 
 static void *work(void *context)
 {
     struct tri_queue *queue = context;
     for (;;) {
-        (void)tri_park_until(&queue->desk, worker_called, queue, 0);
+        (void)tri_eventcount_wait(&queue->work, worker_woken, queue, 0);
         if (atomic_load(&queue->closing))
             return NULL;
-        atomic_store(&queue->called, false);
+        atomic_store(&queue->woken, false);
         drain(queue, UINT64_MAX);
     }
 }
 
-void tri_queue_kick(struct tri_queue *queue)
+void tri_queue_wake(struct tri_queue *queue)
 {
     if (!tri_queue_done(queue) && !atomic_load(&queue->running))
-        call_worker(queue);
+        wake_worker(queue);
 }
 
-void tri_queue_patrol(struct tri_queue *queue)
+void tri_queue_tick(struct tri_queue *queue)
 {
-    if (tri_patrol_overdue(&queue->patrolled))
-        tri_queue_kick(queue);
+    if (tri_wakeup_tick(&queue->wakeup))
+        tri_queue_wake(queue);
 }
 
 /* -------------------------------------------------------------------------------------- waiting */
@@ -206,7 +206,7 @@ static void wait_until(struct tri_queue *queue, uint64_t until)
     strcpy(detail, tri_detail());
     while (atomic_load(&queue->done) < until) {
         drain(queue, until);
-        (void)tri_park_until(&queue->waiters, passed_or_free, &wait, 0);
+        (void)tri_eventcount_wait(&queue->completion, passed_or_free, &wait, 0);
     }
     if (strcmp(detail, tri_detail()) != 0)
         (void)tri_fail(TRIB_OK, "%s", detail);
@@ -214,10 +214,10 @@ static void wait_until(struct tri_queue *queue, uint64_t until)
 
 void tri_queue_wait(struct tri_queue *queue)
 {
-    tri_patrol_waiting(queue, &queue->patrolled);
+    tri_wakeup_waiting(queue, &queue->wakeup);
     const uint64_t until = atomic_load(&queue->queued);
     if (atomic_load(&queue->done) < until) {
-        tri_patrol_awaited(&queue->patrolled);
+        tri_wakeup_awaited(&queue->wakeup);
         wait_until(queue, until);
     }
 }
@@ -249,22 +249,22 @@ trib_status tri_queue_create(struct tri_queue **out)
     return TRIB_OK;
 }
 
-void tri_queue_enter(struct tri_queue *queue)
+void tri_queue_acquire(struct tri_queue *queue)
 {
-    atomic_fetch_add(&queue->inside, 1);
+    atomic_fetch_add(&queue->users, 1);
 }
 
-void tri_queue_leave(struct tri_queue *queue)
+void tri_queue_release(struct tri_queue *queue)
 {
-    atomic_fetch_sub(&queue->inside, 1);
+    atomic_fetch_sub(&queue->users, 1);
 }
 
 void tri_queue_destroy(struct tri_queue *queue)
 {
     atomic_store(&queue->closing, true);
-    tri_park_wake(&queue->desk);
+    tri_eventcount_notify(&queue->work);
     pthread_join(queue->worker, NULL);
-    while (atomic_load(&queue->inside) != 0) /* they are on their way out: all has run */
+    while (atomic_load(&queue->users) != 0) /* they are on their way out: all has run */
         sched_yield();
     while (queue->spare != NULL) {
         struct item *item = queue->spare;

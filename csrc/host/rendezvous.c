@@ -123,8 +123,8 @@ static void wait_for_ranks(struct tri_meeting *meeting, int32_t rank,
                            const struct tri_transport *parent, uint32_t timeout_ms)
 {
     struct patience patience = {&meeting->seats[rank], parent};
-    tri_park_wake(&meeting->park); /* the last to come has served the others */
-    (void)tri_park_until(&meeting->park, served_or_over, &patience,
+    tri_eventcount_notify(&meeting->eventcount); /* the last to come has served the others */
+    (void)tri_eventcount_wait(&meeting->eventcount, served_or_over, &patience,
                          tri_deadline_ns(timeout_ms));
 }
 

@@ -8,7 +8,7 @@
 
 #include "csrc/backend.h"
 #include "csrc/host/host.h"
-#include "csrc/host/park.h"
+#include "csrc/host/eventcount.h"
 
 /* A rank that has come. */
 struct tri_seat {
@@ -22,13 +22,13 @@ struct tri_seat {
 };
 
 /* Ranks meet, the last to come makes the new communicators for all, each takes its own and goes. A
- * rank that loses patience goes and leaves no trace. Everything but `served` and the park is
+ * rank that loses patience goes and leaves no trace. Everything but `served` and the eventcount is
  * guarded by the one lock of rendezvous.c. */
 struct tri_meeting {
     int32_t size;
     int32_t waiting; /* ranks that have come and were not served */
     int32_t present; /* ranks that have come and have not gone */
-    struct tri_park park;
+    struct tri_eventcount eventcount;
     struct tri_seat seats[TRI_HOST_MAX_RANKS];
 };
 

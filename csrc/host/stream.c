@@ -92,50 +92,50 @@ trib_status tri_stream_find(struct tri_queue **out, int32_t device, trib_stream 
     return check_owner(tri_registry_device(&streams, stream), device, stream, operation);
 }
 
-static void enter(void *stream, void *context)
+static void acquire(void *stream, void *context)
 {
     (void)context;
-    tri_queue_enter(stream);
+    tri_queue_acquire(stream);
 }
 
 /* tri_stream_find for what any thread may call, also while another destroys the stream. If it
- * succeeds, tri_queue_leave must follow. */
-static trib_status find_and_enter(struct tri_queue **out, int32_t device, trib_stream stream,
+ * succeeds, tri_queue_release must follow. */
+static trib_status find_and_acquire(struct tri_queue **out, int32_t device, trib_stream stream,
                                   const char *operation)
 {
     *out = stream;
     if (names_default(stream)) {
         const trib_status status = default_stream(out, device);
         if (status == TRIB_OK)
-            tri_queue_enter(*out);
+            tri_queue_acquire(*out);
         return status;
     }
-    const int32_t owner = tri_registry_visit(&streams, stream, enter, NULL);
+    const int32_t owner = tri_registry_visit(&streams, stream, acquire, NULL);
     const trib_status status = check_owner(owner, device, stream, operation);
     if (status != TRIB_OK && owner >= 0)
-        tri_queue_leave(stream);
+        tri_queue_release(stream);
     return status;
 }
 
-static void kick(void *stream, void *context)
+static void wake(void *stream, void *context)
 {
     (void)context;
-    tri_queue_kick(stream);
+    tri_queue_wake(stream);
 }
 
-void tri_stream_kick(const void *stream)
+void tri_stream_wake(const void *stream)
 {
-    (void)tri_registry_visit(&streams, stream, kick, NULL);
+    (void)tri_registry_visit(&streams, stream, wake, NULL);
 }
 
-static void patrol(void *stream)
+static void tick(void *stream)
 {
-    tri_queue_patrol(stream);
+    tri_queue_tick(stream);
 }
 
-void tri_stream_patrol(void)
+void tri_stream_tick(void)
 {
-    tri_registry_visit_all(&streams, patrol);
+    tri_registry_visit_all(&streams, tick);
 }
 
 /* ----------------------------------------------------------------------- members of the backend */
@@ -151,24 +151,24 @@ trib_status tri_host_stream_create(int32_t device, trib_stream *out)
 trib_status tri_host_stream_wait(int32_t device, trib_stream stream)
 {
     struct tri_queue *queue = NULL;
-    const trib_status status = find_and_enter(&queue, device, stream, "stream_wait");
+    const trib_status status = find_and_acquire(&queue, device, stream, "stream_wait");
     if (status != TRIB_OK)
         return status;
     tri_queue_wait(queue);
-    tri_queue_leave(queue);
+    tri_queue_release(queue);
     return TRIB_OK;
 }
 
 trib_status tri_host_stream_query(int32_t device, trib_stream stream, bool *out_done)
 {
     struct tri_queue *queue = NULL;
-    const trib_status status = find_and_enter(&queue, device, stream, "stream_query");
+    const trib_status status = find_and_acquire(&queue, device, stream, "stream_query");
     if (status != TRIB_OK)
         return status;
     *out_done = tri_queue_done(queue);
     if (!*out_done)
-        tri_queue_kick(queue);
-    tri_queue_leave(queue);
+        tri_queue_wake(queue);
+    tri_queue_release(queue);
     return TRIB_OK;
 }
 

@@ -1,4 +1,4 @@
-/* Host streams: queues that are known by device, under a public handle. */
+/* Host streams: queues behind public handles, each of one device. */
 #ifndef TRI_HOST_STREAM_H
 #define TRI_HOST_STREAM_H
 
@@ -7,15 +7,15 @@
 #include "csrc/host/queue.h"
 #include "tributary.h"
 
-/* The queue behind a public handle. NULL and (void *)1 mean the device's default stream, which is
- * made at first use. TRIB_ERR_INVALID_STREAM names `operation`. */
+/* The queue behind a public handle. NULL and (void *)1 are the device's default stream, which the
+ * first use creates. TRIB_ERR_INVALID_STREAM names `operation`. */
 trib_status tri_stream_find(struct tri_queue **out, int32_t device, trib_stream stream,
                             const char *operation);
 
-/* tri_queue_kick for any pointer: one that is no living stream is left alone. */
-void tri_stream_kick(const void *stream);
+/* tri_queue_wake for any pointer: does nothing unless `stream` is a live stream. */
+void tri_stream_wake(const void *stream);
 
-/* One round of the patrol over all streams. */
-void tri_stream_patrol(void);
+/* tri_queue_tick for all streams. */
+void tri_stream_tick(void);
 
 #endif

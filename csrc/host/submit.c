@@ -33,12 +33,12 @@ static void run_submission(void *item)
     struct submission *submission = item;
     struct tri_transport *self = submission->self;
     struct tri_clique *clique = self->clique;
-    (void)tri_park_until(&self->park, take_turn, submission, 0);
+    (void)tri_eventcount_wait(&self->eventcount, take_turn, submission, 0);
     submission->function(submission->argument);
     atomic_store(&self->serving, false);
     atomic_fetch_add(&self->served, 1);
-    tri_park_wake(&self->park);
-    tri_park_wake(&clique->closing);
+    tri_eventcount_notify(&self->eventcount);
+    tri_eventcount_notify(&clique->closing);
     tri_absent_check(self);
     tri_clique_release(clique);
 }
@@ -100,7 +100,7 @@ trib_status tri_host_close(struct tri_transport *self, uint32_t timeout_ms)
     tri_absent_check(self);
     if (atomic_fetch_add(&clique->closed, 1) + 1 != clique->size)
         return TRIB_OK;
-    if (tri_park_until(&clique->closing, idle_or_aborted, clique, tri_deadline_ns(timeout_ms)))
+    if (tri_eventcount_wait(&clique->closing, idle_or_aborted, clique, tri_deadline_ns(timeout_ms)))
         return closed_well(clique);
     int32_t rank = 0;
     const uint64_t left = unserved(clique, &rank);
