@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""Draw the kept figures: benches/results/*.txt and *.json become *.svg beside them.
+
+    pip install matplotlib==3.11.2
+    benches/plot.py [--out FOLDER]
+
+The same files give the same bytes. Colours are of middle lightness and the background is
+transparent, so that a picture reads on a light page and on a dark one.
+"""
+
+import argparse
+import collections
+import json
+import pathlib
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+
+RESULTS = pathlib.Path(__file__).resolve().parent / "results"
+TEXT = "#7a828e"
+DENSE, PYTORCH, SEPARATE, IN_PLACE = "#8d96a3", "#c2703d", "#3f86c9", "#3aa17e"
+SHOWN = ("auto", "topka", "chunked", "shared")
+
+matplotlib.rcParams.update({
+    "svg.hashsalt": "tributary",
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],
+    "font.size": 9,
+    "text.color": TEXT,
+    "axes.labelcolor": TEXT,
+    "axes.titlecolor": TEXT,
+    "axes.edgecolor": TEXT,
+    "xtick.color": TEXT,
+    "ytick.color": TEXT,
+})
+
+Bar = collections.namedtuple("Bar", "label microseconds colour")
+
+
+# ------------------------------------------------------------------------------------ reading
+
+def read_sparse(name):
+    """trib_sparse's table: microseconds by (count, algorithm, mode).
+
+    Density 1 is the plain dense allreduce of NCCL; it is kept as ("nccl", its type)."""
+    medians = {}
+    for line in (RESULTS / name).read_text().splitlines():
+        if line.startswith(("#", "algorithm")):
+            continue
+        algorithm, mode, count, density, _, median = line.split()[:6]
+        if density == "1":
+            algorithm = "nccl"
+        medians[int(count), algorithm, mode] = float(median)
+    return medians
+
+
+def read_torch(name):
+    """torch_sparse.py's table: microseconds by (count, what)."""
+    medians = {}
+    for line in (RESULTS / name).read_text().splitlines():
+        if line.startswith(("#", "what")):
+            continue
+        left, right = line.split("|")
+        *what, count, _ = left.split()
+        medians[int(count), " ".join(what)] = float(right.split()[0])
+    return medians
+
+
+# ------------------------------------------------------------------------------------ drawing
+
+def elements(count):
+    return f"{count / 1e6:.3g}M elements"
+
+
+def time(microseconds):
+    return f"{microseconds:,.0f} µs"
+
+
+def bare(axes):
+    """No frame and no grid: the numbers stand beside the bars."""
+    axes.patch.set_alpha(0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    axes.tick_params(length=0)
+
+
+def draw_bars(axes, title, bars, mark):
+    """Horizontal bars, the first on top; a line marks the time `mark`."""
+    right = 1.3 * max(bar.microseconds for bar in bars)
+    for row, bar in enumerate(bars):
+        axes.barh(row, bar.microseconds, height=0.72, color=bar.colour)
+        axes.text(right, row, time(bar.microseconds), ha="right", va="center")
+    axes.axvline(mark, color=TEXT, linewidth=1, linestyle=(0, (2, 3)))
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
+    axes.set_xticks([])
+    axes.set_xlim(0, right)
+    axes.set_ylim(len(bars) - 0.5, -0.5)
+    bare(axes)
+
+
+def draw_legend(figure, entries):
+    handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for _, colour in entries]
+    figure.legend(handles, [label for label, _ in entries], loc="outside lower left",
+                  ncols=len(entries), frameon=False, handlelength=1, handleheight=1)
+
+
+def save(figure, path):
+    figure.savefig(path, transparent=True, metadata={"Date": None, "Creator": None})
+    plt.close(figure)
+    # matplotlib ends lines with blanks.
+    path.write_text("\n".join(line.rstrip() for line in path.read_text().splitlines()) + "\n")
+    print(f"{path.name}: {path.stat().st_size / 1000:.0f} KB")
+
+
+# ------------------------------------------------------------------------------------ pictures
+
+def sparse_bars(medians, count):
+    bars = [Bar("dense f32", medians[count, "nccl", "f32"], DENSE),
+            Bar("dense bf16", medians[count, "nccl", "bf16"], DENSE)]
+    for algorithm in SHOWN:
+        for mode, label, colour in (("separate", algorithm, SEPARATE), ("in_place", "", IN_PLACE)):
+            bars.append(Bar(label, medians[count, algorithm, mode], colour))
+    return bars
+
+
+def sparse_beside_dense(path):
+    """Whole sparse calls on two GPUs, beside NCCL's dense allreduce of the same run."""
+    medians = read_sparse("h200x2-sparse.txt")
+    figure, panels = plt.subplots(1, 3, figsize=(9.6, 3.3), layout="constrained")
+    for axes, count in zip(panels, sorted({key[0] for key in medians})):
+        draw_bars(axes, elements(count), sparse_bars(medians, count),
+                  medians[count, "nccl", "bf16"])
+    for axes in panels[1:]:
+        axes.set_yticklabels([])
+    draw_legend(figure, [("NCCL, dense (dots: bf16)", DENSE), ("sparse 1 %, separate", SEPARATE),
+                         ("sparse 1 %, in place", IN_PLACE)])
+    save(figure, path)
+
+
+def torch_bars(torch, ours, count):
+    bars = [Bar("dense f32", torch[count, "dense float32"], DENSE),
+            Bar("dense bf16", torch[count, "dense bfloat16"], DENSE),
+            Bar("PyTorch top-k", torch[count, "whole call"], PYTORCH)]
+    for algorithm in ("topka", "chunked", "shared"):
+        bars.append(Bar(algorithm, ours[count, algorithm, "separate"], SEPARATE))
+    return bars
+
+
+def sparse_beside_torch(path):
+    """Sparse calls on four GPUs, beside the same by PyTorch's operations."""
+    torch, ours = read_torch("h200x4-torch.txt"), read_sparse("h200x4-sparse.txt")
+    figure, panels = plt.subplots(1, 2, figsize=(9.6, 2.5), layout="constrained")
+    for axes, count in zip(panels, sorted({key[0] for key in torch})):
+        draw_bars(axes, elements(count), torch_bars(torch, ours, count),
+                  torch[count, "dense bfloat16"])
+    panels[1].set_yticklabels([])
+    draw_legend(figure, [("PyTorch, dense (dots: bf16)", DENSE), ("PyTorch, top-k 1 %", PYTORCH),
+                         ("Tributary, top-k 1 %, separate", SEPARATE)])
+    save(figure, path)
+
+
+def one_sweep(rows):
+    """The rows of a sweep that one curve can show: allreduce, f32 sums, out of place."""
+    wanted = {"collective": "allreduce", "dtype": "f32", "op": "sum", "in_place": False}
+    rows = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+    return sorted(rows, key=lambda row: row["bytes"])
+
+
+def size(position, _):
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if position < 1024 or unit == "GiB":
+            return f"{position:.4g} {unit}"
+        position /= 1024
+
+
+def dense_beside_peer(source, path):
+    """trib_sweep's JSON: time and bus bandwidth of an allreduce over sizes, beside the peer's."""
+    rows = one_sweep(json.loads(source.read_text()))
+    sizes, peer = [row["bytes"] for row in rows], rows[0]["peer"]
+    peer = "NCCL" if peer == "nccl" else peer
+    figure, panels = plt.subplots(1, 2, figsize=(9.6, 3), layout="constrained")
+    for axes, key, title in zip(panels, ("median_us", "busbw"), ("time, µs", "bus bandwidth, GB/s")):
+        axes.plot(sizes, [row["peer_" + key] for row in rows], color=PYTORCH, linewidth=4,
+                  alpha=0.6, label=peer)
+        axes.plot(sizes, [row[key] for row in rows], color=SEPARATE, linewidth=1.6,
+                  label="Tributary")
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(size)
+        axes.set_title(title, loc="left", fontsize=10)
+        bare(axes)
+        axes.spines["bottom"].set_visible(True)
+        axes.spines["left"].set_visible(True)
+    panels[0].set_yscale("log")
+    panels[0].legend(frameon=False)
+    save(figure, path)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path, default=RESULTS)
+    out = parser.parse_args().out
+    sparse_beside_dense(out / "h200x2-sparse.svg")
+    sparse_beside_torch(out / "h200x4-torch.svg")
+    for source in sorted(RESULTS.glob("*sweep.json")):
+        dense_beside_peer(source, out / source.with_suffix(".svg").name)
+
+
+if __name__ == "__main__":
+    main()
