@@ -9,12 +9,12 @@
 
 enum { LIVE = 0, STOPPING = 1, STOPPED = 2 };
 
-/* Threads that enter count in different cache lines, so that ranks that call all the time do not wait
- * for each other's line; a thread keeps to its counter. */
+/* Threads register in different cache lines, so that ranks that call all the time do not wait for
+ * each other's line. A thread keeps its counter. */
 enum { LINE = 64, COUNTERS = 16 };
 
 struct counter {
-    _Alignas(LINE) _Atomic uint32_t inside;
+    _Alignas(LINE) _Atomic uint32_t in_flight;
 };
 
 struct trib_abort {
@@ -101,7 +101,8 @@ void tri_abort_detach(struct trib_abort *state)
 bool tri_abort_raise(struct trib_abort *state, trib_status status, const char *detail)
 {
     int expected = LIVE;
-    /* Sequentially consistent, as is enter: of an enterer and a raiser, one sees the other. */
+    /* Sequentially consistent, as is register: of a thread that registers and one that raises, one
+     * sees the other. */
     if (!atomic_compare_exchange_strong(&state->phase, &expected, STOPPING))
         return false;
     state->status = status;
@@ -154,28 +155,28 @@ static _Atomic uint32_t *counter(struct trib_abort *state)
     static _Thread_local uint32_t mine; /* 0: not given yet */
     if (mine == 0)
         mine = 1 + atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) % COUNTERS;
-    return &state->counters[mine - 1].inside;
+    return &state->counters[mine - 1].in_flight;
 }
 
-bool tri_abort_enter(struct trib_abort *state)
+bool tri_abort_register(struct trib_abort *state)
 {
-    _Atomic uint32_t *inside = counter(state);
-    atomic_fetch_add(inside, 1);
+    _Atomic uint32_t *in_flight = counter(state);
+    atomic_fetch_add(in_flight, 1);
     if (atomic_load(&state->phase) == LIVE)
         return true;
-    atomic_fetch_sub(inside, 1);
+    atomic_fetch_sub(in_flight, 1);
     return false;
 }
 
-void tri_abort_leave(struct trib_abort *state)
+void tri_abort_unregister(struct trib_abort *state)
 {
     atomic_fetch_sub_explicit(counter(state), 1, memory_order_release);
 }
 
-uint32_t tri_abort_inside(const struct trib_abort *state)
+uint32_t tri_abort_in_flight(const struct trib_abort *state)
 {
-    uint32_t inside = 0;
+    uint32_t in_flight = 0;
     for (int i = 0; i < COUNTERS; i++)
-        inside += atomic_load(&state->counters[i].inside);
-    return inside;
+        in_flight += atomic_load(&state->counters[i].in_flight);
+    return in_flight;
 }

@@ -1,7 +1,7 @@
 /* The state that all ranks of one communicator in this process share: live, or why not any more.
  *
- * It is the public abort handle. It is counted, so it may outlive the communicator. Its gate lets an
- * aborter know when no call is inside the engine any more. */
+ * It is the public abort handle. It is reference counted, so it may outlive the communicator. It
+ * counts the calls in flight: an aborter frees what calls use only once that count is 0. */
 #ifndef TRI_BASE_ABORT_H
 #define TRI_BASE_ABORT_H
 
@@ -56,10 +56,11 @@ trib_status tri_abort_status(const struct trib_abort *state);
 /* tri_abort_status, after the engine has been asked; an error that it has found stops. Any thread. */
 trib_status tri_abort_ask(struct trib_abort *state);
 
-/* The gate. enter: true if live, and then leave must follow, on the same thread; while a thread is
- * between the two, tri_abort_inside is above 0. Enter never succeeds after raise has returned. */
-bool tri_abort_enter(struct trib_abort *state);
-void tri_abort_leave(struct trib_abort *state);
-uint32_t tri_abort_inside(const struct trib_abort *state);
+/* The in-flight count. register returns true if the state is live; the same thread must then
+ * unregister. tri_abort_in_flight counts the threads between the two. Once raise has returned,
+ * register returns false. */
+bool tri_abort_register(struct trib_abort *state);
+void tri_abort_unregister(struct trib_abort *state);
+uint32_t tri_abort_in_flight(const struct trib_abort *state);
 
 #endif

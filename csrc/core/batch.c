@@ -179,8 +179,8 @@ static trib_status match(struct trib_comm *comm, int operation, const struct tri
     return TRIB_OK;
 }
 
-trib_status tri_batch_enter(struct trib_comm *comm, int operation, const struct tri_call *call,
-                            uint64_t digest)
+trib_status tri_batch_begin_call(struct trib_comm *comm, int operation, const struct tri_call *call,
+                                 uint64_t digest)
 {
     const bool matches = (comm->flags & TRIB_MATCH) != 0 && takes_part(operation);
     trib_status status = comm->batch.open ? join(comm, operation, call) : TRIB_OK;
@@ -253,7 +253,7 @@ trib_status tri_batch_stage(struct trib_comm *comm, const void **out, const void
     return TRIB_OK;
 }
 
-trib_status tri_batch_leave(struct trib_comm *comm, trib_status status, size_t bytes)
+trib_status tri_batch_submit(struct trib_comm *comm, trib_status status, size_t bytes)
 {
     struct tri_batch *batch = &comm->batch;
     if (status != TRIB_OK)

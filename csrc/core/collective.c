@@ -63,21 +63,20 @@ trib_status tri_collective(struct trib_comm *comm, int operation, struct tri_cal
     if (status == TRIB_OK)
         status = check_partner(comm, operation, call);
     if (status == TRIB_OK)
-        status = tri_batch_enter(comm, operation, call, 0);
+        status = tri_batch_begin_call(comm, operation, call, 0);
     if (status != TRIB_OK)
         return tri_batch_fail(comm, status);
     if (call->count == 0) /* on all ranks */
         return TRIB_OK;
     status = record(comm, operation, call);
-    return tri_batch_leave(comm, status, send_bytes(comm, operation, call));
+    return tri_batch_submit(comm, status, send_bytes(comm, operation, call));
 }
 
 trib_status tri_allreduce_with(struct trib_comm *comm, struct tri_call *call,
                                const trib_call_options *options)
 {
     struct tri_call_settings settings;
-    const trib_status status =
-        tri_call_settings_read(&settings, comm, TRI_ALLREDUCE_WITH, options);
+    const trib_status status = tri_call_settings_read(&settings, comm, TRI_ALLREDUCE_WITH, options);
     if (status != TRIB_OK)
         return tri_batch_fail(comm, status);
     call->scaled = settings.scaled;
@@ -92,10 +91,10 @@ trib_status tri_barrier(struct trib_comm *comm, trib_stream stream)
     if (status == TRIB_OK)
         status = tri_check_call(comm, TRI_BARRIER, &call);
     if (status == TRIB_OK)
-        status = tri_batch_enter(comm, TRI_BARRIER, &call, 0);
+        status = tri_batch_begin_call(comm, TRI_BARRIER, &call, 0);
     if (status != TRIB_OK)
         return tri_batch_fail(comm, status);
     status = (comm->backend->native & 1u << TRI_BARRIER) != 0 ? tri_batch_record(comm, &call)
                                                               : tri_compose_barrier(comm, stream);
-    return tri_batch_leave(comm, status, 0);
+    return tri_batch_submit(comm, status, 0);
 }

@@ -190,10 +190,10 @@ trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32
         return status;
 
     struct tri_transport *transport = NULL;
-    if (tri_abort_enter(comm->state)) {
+    if (tri_abort_register(comm->state)) {
         status = comm->backend->transport->split(&transport, comm->transport, color, key,
                                                  comm->timeout_ms);
-        tri_abort_leave(comm->state);
+        tri_abort_unregister(comm->state);
         if (is_mistake(status) && !tri_abort_live(comm->state)) /* not this call's, then */
             status = tri_comm_usable(comm, TRI_NO_OPERATION);
     } else {

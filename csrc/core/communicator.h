@@ -50,10 +50,10 @@ struct trib_comm {
     struct tri_workspace workspace;
     struct tri_signature *signatures; /* match.c: of all ranks; NULL without TRIB_MATCH */
     uint64_t match_sequence;
-    bool agreed; /* on the call that is being made: see tri_match_done */
+    bool agreed;            /* on the call that is being made: see tri_match_done */
     uint32_t sparse_states; /* that all ranks have agreed on so far */
     int32_t hosts;          /* that the ranks are on; 0: not asked yet */
-    void *scratch; /* see tri_comm_scratch */
+    void *scratch;          /* see tri_comm_scratch */
     size_t scratch_bytes;
     uint64_t calls, bytes, engine_calls, lists_queued; /* trib_counters */
 };

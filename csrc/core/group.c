@@ -120,8 +120,7 @@ static trib_status create(struct trib_group **out, const int32_t *devices, int32
                           const struct tri_settings *settings)
 {
     const struct tri_backend *backend = settings->backend;
-    trib_status status =
-        backend == NULL ? choose_backend(&backend, devices, size) : TRIB_OK;
+    trib_status status = backend == NULL ? choose_backend(&backend, devices, size) : TRIB_OK;
     if (status == TRIB_OK)
         status = check_devices(backend, devices, size);
     struct trib_group *group = NULL;

@@ -1,4 +1,4 @@
-/* Handing work to a backend. */
+/* Handing work to the backend. */
 #include "csrc/core/issue.h"
 
 #include <stdlib.h>
@@ -6,20 +6,20 @@
 
 #include "csrc/core/operation.h"
 
-trib_status tri_issue_enter(struct trib_comm *comm)
+trib_status tri_issue_register(struct trib_comm *comm)
 {
-    return tri_abort_enter(comm->state) ? TRIB_OK : tri_comm_usable(comm, TRI_NO_OPERATION);
+    return tri_abort_register(comm->state) ? TRIB_OK : tri_comm_usable(comm, TRI_NO_OPERATION);
 }
 
-trib_status tri_issue_leave(struct trib_comm *comm)
+trib_status tri_issue_unregister(struct trib_comm *comm)
 {
-    tri_abort_leave(comm->state);
+    tri_abort_unregister(comm->state);
     return tri_abort_live(comm->state) ? TRIB_OK : tri_comm_usable(comm, TRI_NO_OPERATION);
 }
 
-/* What a running backend's stream is given: calls and who does them. A collective that fails has
- * raised the state, where the caller finds it. */
-struct delivery {
+/* The calls that a host-executed backend runs on its stream. A collective that fails has raised the
+ * state, where the caller finds it. */
+struct submission {
     const struct tri_transport_ops *ops;
     size_t n;
     struct tri_call calls[];
@@ -27,48 +27,48 @@ struct delivery {
 
 enum { FEW_CALLS = 4 };
 
-static void open_delivery(void *argument)
+static void run_submission(void *argument)
 {
-    const struct delivery *delivery = argument;
-    (void)delivery->ops->collective(delivery->calls, delivery->n);
+    const struct submission *submission = argument;
+    (void)submission->ops->collective(submission->calls, submission->n);
 }
 
 static trib_status submit(struct trib_comm *comm, const struct tri_call *calls, size_t n)
 {
     const struct tri_transport_ops *ops = comm->backend->transport;
-    const size_t bytes = sizeof(struct delivery) + n * sizeof *calls;
+    const size_t bytes = sizeof(struct submission) + n * sizeof *calls;
     union {
-        struct delivery delivery;
-        unsigned char room[sizeof(struct delivery) + FEW_CALLS * sizeof *calls];
+        struct submission submission;
+        unsigned char room[sizeof(struct submission) + FEW_CALLS * sizeof *calls];
     } few;
-    struct delivery *delivery = n <= FEW_CALLS ? &few.delivery : malloc(bytes);
-    if (delivery == NULL)
+    struct submission *submission = n <= FEW_CALLS ? &few.submission : malloc(bytes);
+    if (submission == NULL)
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory to queue %zu calls", n);
-    delivery->ops = ops;
-    delivery->n = n;
-    memcpy(delivery->calls, calls, n * sizeof *calls);
+    submission->ops = ops;
+    submission->n = n;
+    memcpy(submission->calls, calls, n * sizeof *calls);
     const trib_status status =
-        ops->submit(comm->transport, open_delivery, delivery, bytes, calls[0].stream);
-    if (delivery != &few.delivery)
-        free(delivery);
+        ops->submit(comm->transport, run_submission, submission, bytes, calls[0].stream);
+    if (submission != &few.submission)
+        free(submission);
     return status;
 }
 
 trib_status tri_issue(struct trib_comm *comm, const struct tri_call *calls, size_t n)
 {
     const struct tri_transport_ops *ops = comm->backend->transport;
-    trib_status status = tri_issue_enter(comm);
+    trib_status status = tri_issue_register(comm);
     if (status != TRIB_OK)
         return status;
     status = ops->submit == NULL ? ops->collective(calls, n) : submit(comm, calls, n);
-    const trib_status after = tri_issue_leave(comm);
+    const trib_status after = tri_issue_unregister(comm);
     return status != TRIB_OK ? status : after;
 }
 
 trib_status tri_issue_group(struct trib_comm *const *comms, const struct tri_call *calls, size_t n)
 {
     const struct tri_transport_ops *ops = comms[0]->backend->transport;
-    trib_status status = tri_issue_enter(comms[0]);
+    trib_status status = tri_issue_register(comms[0]);
     if (status != TRIB_OK)
         return status;
     if (ops->submit == NULL) {
@@ -82,7 +82,7 @@ trib_status tri_issue_group(struct trib_comm *const *comms, const struct tri_cal
         if (status != TRIB_OK && i > 0) /* some ranks have it and others never will */
             (void)tri_abort_raise(comms[0]->state, status, tri_detail());
     }
-    const trib_status after = tri_issue_leave(comms[0]);
+    const trib_status after = tri_issue_unregister(comms[0]);
     return status != TRIB_OK ? status : after;
 }
 
@@ -90,13 +90,13 @@ trib_status tri_issue_run(struct trib_comm *comm, void (*function)(void *argumen
                           size_t bytes, trib_stream stream)
 {
     const struct tri_transport_ops *ops = comm->backend->transport;
-    trib_status status = tri_issue_enter(comm);
+    trib_status status = tri_issue_register(comm);
     if (status != TRIB_OK)
         return status;
     if (ops->submit == NULL)
         function(argument);
     else
         status = ops->submit(comm->transport, function, argument, bytes, stream);
-    const trib_status after = tri_issue_leave(comm);
+    const trib_status after = tri_issue_unregister(comm);
     return status != TRIB_OK ? status : after;
 }

@@ -6,8 +6,8 @@
 
 #include "csrc/base/types.h"
 #include "csrc/core/communicator.h"
-#include "csrc/core/exchange.h"
 #include "csrc/core/operation.h"
+#include "csrc/core/small_allgather.h"
 #include "csrc/core/validate.h"
 
 /* Without a factor the call is the plain one. */
@@ -103,7 +103,7 @@ static trib_status compare(const struct trib_comm *comm)
                          describe(&all[other]).text, describe(&all[0]).text);
 }
 
-_Static_assert(sizeof(struct tri_signature) <= TRI_STAGED_BYTES, "it is exchanged at once");
+_Static_assert(sizeof(struct tri_signature) <= TRI_STAGED_BYTES, "one small allgather takes it");
 
 trib_status tri_match(struct trib_comm *comm, const struct tri_signature *signature,
                       trib_stream stream)
@@ -113,7 +113,8 @@ trib_status tri_match(struct trib_comm *comm, const struct tri_signature *signat
     if (status != TRIB_OK)
         return status;
     own.sequence = ++comm->match_sequence;
-    status = tri_exchange(comm, signature->operation, &own, sizeof own, comm->signatures, stream);
+    status =
+        tri_small_allgather(comm, signature->operation, &own, sizeof own, comm->signatures, stream);
     if (status == TRIB_OK)
         status = compare(comm);
     comm->agreed = status == TRIB_OK;

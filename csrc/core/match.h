@@ -26,7 +26,7 @@ struct tri_signature tri_signature(int operation, const struct tri_call *call, u
 /* `seed` with `bytes` bytes mixed in. */
 uint64_t tri_digest(uint64_t seed, const void *data, size_t bytes);
 
-/* Exchange signatures on `stream` and wait for them, as exchange.h says. TRIB_ERR_MISMATCH, on every
+/* Exchange signatures on `stream` and wait for them, as small_allgather.h says. TRIB_ERR_MISMATCH, on every
  * rank, if they are not all the same. TRIB_ERR_UNSUPPORTED, before anything is queued, on a stream that
  * is being captured. */
 trib_status tri_match(struct trib_comm *comm, const struct tri_signature *signature,

@@ -43,10 +43,11 @@ trib_status tri_check_factor_op(const struct trib_comm *comm, int operation, tri
 {
     if (op == TRIB_SUM)
         return TRIB_OK;
-    return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
-                         "`op` is %s, and options.factor is for sums: pass TRIB_SUM (for an average "
-                         "with the factor divided by the number of ranks)",
-                         trib_op_name(op));
+    return tri_fail_call(
+        comm, operation, TRIB_ERR_UNSUPPORTED,
+        "`op` is %s, and options.factor is for sums: pass TRIB_SUM (for an average "
+        "with the factor divided by the number of ranks)",
+        trib_op_name(op));
 }
 
 trib_status tri_check_factor_word(const struct trib_comm *comm, int operation, const float *word)
@@ -57,6 +58,5 @@ trib_status tri_check_factor_word(const struct trib_comm *comm, int operation, c
         return TRIB_OK;
     const trib_status status =
         tri_check_buffer(comm, operation, argument, word, 1, 1, TRIB_F32, &bytes);
-    return status != TRIB_OK ? status
-                             : tri_check_memory(comm, operation, argument, word, bytes);
+    return status != TRIB_OK ? status : tri_check_memory(comm, operation, argument, word, bytes);
 }

@@ -304,10 +304,11 @@ static trib_status check_factor_word(const struct trib_comm *comm, int operation
     if (status != TRIB_OK || word == NULL || at + sizeof *word <= recv ||
         at >= recv + call->count * trib_dtype_size(call->dtype))
         return status;
-    return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
-                         "`options.device_factor` (%p) overlaps `recv` (%p, %zu elements), which is "
-                         "written: give it memory of its own",
-                         (const void *)word, call->recv, call->count);
+    return tri_fail_call(
+        comm, operation, TRIB_ERR_INVALID_BUFFER,
+        "`options.device_factor` (%p) overlaps `recv` (%p, %zu elements), which is "
+        "written: give it memory of its own",
+        (const void *)word, call->recv, call->count);
 }
 
 trib_status tri_check_call(const struct trib_comm *comm, int operation, const struct tri_call *call)

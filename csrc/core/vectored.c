@@ -48,8 +48,8 @@ static trib_status check_side(const struct trib_comm *comm, int operation, const
             known = tri_known_bytes(comm, side->data);
         asked = true;
         if (status == TRIB_OK) /* by itself: what lies between two blocks is not touched */
-            status = tri_check_block(comm, operation, argument, side->data, known,
-                                     offset * element, count * element);
+            status = tri_check_block(comm, operation, argument, side->data, known, offset * element,
+                                     count * element);
         if (status != TRIB_OK)
             return status;
         const uintptr_t begin = (uintptr_t)side->data + offset * element;
@@ -139,7 +139,7 @@ trib_status tri_allgatherv(struct trib_comm *comm, const void *send, void *recv,
     const size_t size = (size_t)comm->size;
     const uint64_t digest =
         tri_digest(tri_digest(0, counts, size * sizeof *counts), offsets, size * sizeof *offsets);
-    status = tri_batch_enter(comm, TRI_ALLGATHERV, &call, digest);
+    status = tri_batch_begin_call(comm, TRI_ALLGATHERV, &call, digest);
     if (status != TRIB_OK)
         return tri_batch_fail(comm, status);
 
@@ -154,7 +154,7 @@ trib_status tri_allgatherv(struct trib_comm *comm, const void *send, void *recv,
     const struct tri_blocks from = {.counts = sends, .offsets = sends + size};
     const struct tri_blocks to = {.counts = counts, .offsets = offsets};
     status = tri_compose_exchange(comm, send, &from, recv, &to, dtype, stream, !in_place);
-    return tri_batch_leave(comm, status, counts[comm->rank] * trib_dtype_size(dtype));
+    return tri_batch_submit(comm, status, counts[comm->rank] * trib_dtype_size(dtype));
 }
 
 static trib_status check_alltoallv(struct trib_comm *comm, const struct side *send,
@@ -196,11 +196,11 @@ trib_status tri_alltoallv(struct trib_comm *comm, const void *send, const size_t
     size_t bytes = 0;
     trib_status status = check_alltoallv(comm, &from, &to, dtype, stream, &bytes);
     if (status == TRIB_OK) /* the counts differ from rank to rank, so they have no digest */
-        status = tri_batch_enter(comm, TRI_ALLTOALLV, &call, 0);
+        status = tri_batch_begin_call(comm, TRI_ALLTOALLV, &call, 0);
     if (status != TRIB_OK)
         return tri_batch_fail(comm, status);
     const struct tri_blocks sends = {.counts = send_counts, .offsets = send_offsets};
     const struct tri_blocks recvs = {.counts = recv_counts, .offsets = recv_offsets};
     status = tri_compose_exchange(comm, send, &sends, recv, &recvs, dtype, stream, true);
-    return tri_batch_leave(comm, status, bytes);
+    return tri_batch_submit(comm, status, bytes);
 }

@@ -76,11 +76,10 @@ trib_status tri_workspace_reserve(struct trib_comm *comm, size_t bytes)
     size_t need = WORDS_BYTES + bytes;
     if (need <= old)
         return TRIB_OK;
-    const trib_status status = workspace->ops == NULL
-                                   ? tri_workspace_open(workspace, comm->backend->device,
-                                                        comm->device,
-                                                        sizeof(struct tri_workspace_shared))
-                                   : TRIB_OK;
+    const trib_status status =
+        workspace->ops == NULL ? tri_workspace_open(workspace, comm->backend->device, comm->device,
+                                                    sizeof(struct tri_workspace_shared))
+                               : TRIB_OK;
     if (status != TRIB_OK)
         return status;
     /* Growing by half at least: the blocks together stay below three times the largest need. */

@@ -23,13 +23,13 @@ struct tri_workspace {
     const struct tri_device_ops *ops; /* NULL before the first use */
     int32_t device;
     struct tri_block *blocks;
-    uint64_t held;       /* bytes in all blocks */
-    void *shared;        /* shared memory; a communicator's: struct tri_workspace_shared */
-    trib_event event;    /* where the last use ends, */
-    bool used;           /* if there was one, */
-    bool lost;           /* and its end is not known: then it is never used again, nor freed */
+    uint64_t held;            /* bytes in all blocks */
+    void *shared;             /* shared memory; a communicator's: struct tri_workspace_shared */
+    trib_event event;         /* where the last use ends, */
+    bool used;                /* if there was one, */
+    bool lost;                /* and its end is not known: then it is never used again, nor freed */
     struct trib_abort *state; /* whose word queued work may look at: a reference, or NULL */
-    void *host;          /* host memory that queued work may look at; freed with the rest */
+    void *host;               /* host memory that queued work may look at; freed with the rest */
 };
 
 /* A communicator's shared memory: all that a backend gives at once. */
@@ -37,7 +37,8 @@ enum { TRI_STAGED_BYTES = 112 };
 struct tri_workspace_shared {
     struct tri_list_counts counts;
     uint32_t reserved[2];
-    unsigned char staged[TRI_STAGED_BYTES]; /* exchange.c: what is on its way to the device */
+    unsigned char
+        staged[TRI_STAGED_BYTES]; /* small_allgather.c: what is on its way to the device */
 };
 
 /* The words at the beginning of the newest block. */

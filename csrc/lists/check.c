@@ -76,8 +76,7 @@ static trib_status check_collisions(const struct trib_comm *comm, const struct t
                                     struct tri_range *ranges, size_t n)
 {
     struct tri_range pair[2];
-    const float *read =
-        list->settings.scaled ? list->settings.factor.device : list->weight.device;
+    const float *read = list->settings.scaled ? list->settings.factor.device : list->weight.device;
     if (read != NULL)
         ranges[n++] =
             (struct tri_range){(uintptr_t)read, (uintptr_t)(read + 1), list->n + 1, false};

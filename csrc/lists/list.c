@@ -78,10 +78,8 @@ static trib_status match(struct trib_comm *comm, const struct tri_list *list)
         digest = tri_digest(digest, &list->tensors[i].count, sizeof list->tensors[i].count);
         digest = tri_digest(digest, &list->tensors[i].dtype, sizeof list->tensors[i].dtype);
     }
-    const struct tri_call call = {.count = list->n,
-                                  .op = list->op,
-                                  .peer = list->root,
-                                  .scaled = list->settings.scaled};
+    const struct tri_call call = {
+        .count = list->n, .op = list->op, .peer = list->root, .scaled = list->settings.scaled};
     const struct tri_signature signature = tri_signature(list->operation, &call, digest);
     return tri_match(comm, &signature, list->stream);
 }
@@ -156,8 +154,8 @@ static trib_status check_same(const struct trib_comm *comm, const struct tri_lis
     return TRIB_OK;
 }
 
-/* A queueing backend sees one group of calls: one thread must not queue the ranks one by one, for
- * the first would wait for the others. Workspaces have begun, the gate is held. */
+/* A stream-ordered backend gets one group of calls: one thread must not queue the ranks one by one,
+ * because the first would wait for the others. The caller has begun the workspaces and registered. */
 static trib_status run_together(struct tri_plan *const *plans, int32_t size)
 {
     const struct tri_backend *backend = plans[0]->backend;
@@ -200,7 +198,7 @@ static trib_status queue_group(struct trib_group *group, struct tri_plan *const 
                                const size_t *bytes)
 {
     struct trib_comm *first = group->comms[0];
-    trib_status status = tri_issue_enter(first);
+    trib_status status = tri_issue_register(first);
     if (status != TRIB_OK)
         return status;
     int32_t begun = 0;
@@ -215,7 +213,7 @@ static trib_status queue_group(struct trib_group *group, struct tri_plan *const 
         const trib_status end = tri_workspace_end(group->comms[i], plans[i]->stream);
         status = status != TRIB_OK ? status : end;
     }
-    const trib_status after = tri_issue_leave(first);
+    const trib_status after = tri_issue_unregister(first);
     return status != TRIB_OK ? status : after;
 }
 

@@ -69,10 +69,10 @@ static trib_status finish_copy(struct tri_nccl_clique *clique)
  * when nothing here uses NCCL or the streams any more. */
 static trib_status finish_work(struct tri_nccl_clique *clique)
 {
-    if (!tri_abort_enter(clique->state))
+    if (!tri_abort_register(clique->state))
         return tri_abort_status(clique->state);
     trib_status status = clique->ranks->size == 1 ? finish_copy(clique) : finalize(clique);
-    tri_abort_leave(clique->state);
+    tri_abort_unregister(clique->state);
     return status;
 }
 

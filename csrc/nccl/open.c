@@ -96,10 +96,10 @@ static trib_status meet(struct meeting *meeting)
 static trib_status run(struct tri_nccl_task *task)
 {
     struct meeting *meeting = (struct meeting *)task;
-    if (!tri_abort_enter(meeting->clique->state))
+    if (!tri_abort_register(meeting->clique->state))
         return tri_abort_status(meeting->clique->state);
     trib_status status = meet(meeting);
-    tri_abort_leave(meeting->clique->state);
+    tri_abort_unregister(meeting->clique->state);
     return status;
 }
 

@@ -61,10 +61,10 @@ static trib_status ask(const struct tri_transport *transport)
 void tri_nccl_poll(struct tri_transport *transport)
 {
     struct trib_abort *state = transport->clique->state;
-    if (!tri_abort_enter(state))
+    if (!tri_abort_register(state))
         return; /* it has stopped, and says why itself */
     const trib_status status = ask(transport);
-    tri_abort_leave(state);
+    tri_abort_unregister(state);
     if (status != TRIB_OK)
         (void)tri_abort_raise(state, status, tri_detail());
 }

@@ -46,7 +46,7 @@ static void raise_flags(struct tri_nccl_clique *clique)
 static bool abort_all(struct tri_nccl_errand *errand)
 {
     struct tri_nccl_clique *clique = clique_of(errand);
-    const uint32_t inside = tri_abort_inside(clique->state);
+    const uint32_t inside = tri_abort_in_flight(clique->state);
     raise_flags(clique);
     if (inside != 0 && !clique->warned && tri_now_ns() > clique->patience) {
         clique->warned = true;

@@ -63,17 +63,17 @@ static trib_status run(struct tri_nccl_task *task)
     struct split *split = (struct split *)task;
     struct trib_abort *old = split->parent->clique->state;
     struct trib_abort *new = split->child == NULL ? NULL : split->child->clique->state;
-    if (!tri_abort_enter(old))
+    if (!tri_abort_register(old))
         return tri_abort_status(old);
     trib_status status;
-    if (new != NULL && !tri_abort_enter(new)) {
+    if (new != NULL && !tri_abort_register(new)) {
         status = tri_abort_status(new);
     } else {
         status = split_nccl(split);
         if (new != NULL)
-            tri_abort_leave(new);
+            tri_abort_unregister(new);
     }
-    tri_abort_leave(old);
+    tri_abort_unregister(old);
     return status;
 }
 

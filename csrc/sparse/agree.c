@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "csrc/base/machine.h"
-#include "csrc/core/exchange.h"
+#include "csrc/core/small_allgather.h"
 #include "csrc/core/match.h"
-#include "csrc/core/meeting.h"
+#include "csrc/core/deadline.h"
 #include "csrc/core/validate.h"
 
 /* What ranks send each other. */
@@ -170,7 +170,7 @@ static trib_status poll_ranks(struct trib_comm *comm, struct vote *own, trib_str
 {
     const int operation = own->proposal.operation;
     struct vote votes[TRI_MAX_LISTS];
-    const trib_status status = tri_exchange(comm, operation, own, sizeof *own, votes, stream);
+    const trib_status status = tri_small_allgather(comm, operation, own, sizeof *own, votes, stream);
     if (status != TRIB_OK || own->status != TRIB_OK)
         return status;
     for (int32_t rank = 0; rank < comm->size; rank++)
@@ -213,7 +213,7 @@ trib_status tri_agree_hosts(struct trib_comm *comm, trib_stream stream)
     if (comm->hosts != 0)
         return TRIB_OK;
     const trib_status status =
-        tri_exchange(comm, TRI_SPARSE_CREATE, &own, sizeof own, machines, stream);
+        tri_small_allgather(comm, TRI_SPARSE_CREATE, &own, sizeof own, machines, stream);
     if (status != TRIB_OK)
         return status;
     for (int32_t rank = 0; rank < comm->size; rank++) {
@@ -226,7 +226,7 @@ trib_status tri_agree_hosts(struct trib_comm *comm, trib_stream stream)
     return TRIB_OK;
 }
 
-/* ----------------------------------------------------------------------------------------- meetings */
+/* ----------------------------------------------------------------------------------------- deadline */
 
 /* With TRIB_MATCH: is the same function called everywhere? What it is given is compared after that,
  * always. */
@@ -251,7 +251,7 @@ static trib_status meet(struct trib_comm *comm, int operation, tri_agreeing *cal
         (void)tri_abort_raise(comm->state, status, tri_detail());
         return status;
     }
-    status = tri_meeting_wait(comm, operation, &comm->workspace);
+    status = tri_deadline_wait(comm, operation, &comm->workspace);
     if (status == TRIB_OK)
         status = match(comm, operation, stream);
     if (status == TRIB_OK)
@@ -263,13 +263,13 @@ static trib_status meet(struct trib_comm *comm, int operation, tri_agreeing *cal
 trib_status tri_agree_meet(struct trib_comm *comm, int operation, tri_agreeing *call,
                            void *argument)
 {
-    struct tri_meeting meeting;
+    struct tri_deadline deadline;
     trib_status status = tri_comm_usable(comm, operation);
     if (status == TRIB_OK)
-        status = tri_meeting_begin(&meeting, comm, operation);
+        status = tri_deadline_begin(&deadline, comm, operation);
     if (status != TRIB_OK)
         return status;
     status = meet(comm, operation, call, argument);
-    tri_meeting_end(&meeting);
+    tri_deadline_end(&deadline);
     return status;
 }

@@ -1,5 +1,5 @@
 /* What all ranks must have in common before a state is made, its k is set or it imports. The calls here end on all
- * ranks: a rank that cannot make its part, or does not come in time, ends the communicator (exchange.h). */
+ * ranks: a rank that cannot make its part, or does not come in time, ends the communicator (small_allgather.h). */
 #ifndef TRI_SPARSE_AGREE_H
 #define TRI_SPARSE_AGREE_H
 
@@ -26,7 +26,7 @@ struct tri_proposal tri_proposal_of(const struct tri_sparse_settings *settings,
 /* Of a state: what travels in every header. */
 uint32_t tri_proposal_signature(const struct tri_proposal *proposal);
 
-/* A call of all ranks, blocking, and a meeting (meeting.h) from its beginning to its end: `call(argument,
+/* A call of all ranks, blocking, with a deadline (deadline.h) from its beginning to its end: `call(argument,
  * stream)` on a stream of its own, with TRIB_MATCH after all ranks were found to make it. Whatever one rank alone may be refused is found out in `call`, and
  * told to the others by tri_agree_refused: so none waits for a rank that has gone. */
 typedef trib_status tri_agreeing(void *argument, trib_stream stream);

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "csrc/base/types.h"
-#include "csrc/core/meeting.h"
+#include "csrc/core/deadline.h"
 #include "csrc/core/validate.h"
 #include "csrc/sparse/agree.h"
 
@@ -320,7 +320,7 @@ static trib_status replace(void *argument, trib_stream meeting)
     if (status != TRIB_OK)
         return tri_agree_refused(comm, TRI_SPARSE_IMPORT, status, meeting);
     uint64_t step = same_schedule(sparse, &head) ? head.step : 0;
-    status = tri_meeting_wait(comm, TRI_SPARSE_IMPORT, &sparse->memory);
+    status = tri_deadline_wait(comm, TRI_SPARSE_IMPORT, &sparse->memory);
     if (status == TRIB_OK)
         status = find_residual(sparse, &residual, import->stream);
     status = tri_agree(comm, &proposal, status, &step, meeting);

@@ -9,7 +9,7 @@
 #include "csrc/base/types.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/issue.h"
-#include "csrc/core/meeting.h"
+#include "csrc/core/deadline.h"
 #include "csrc/core/validate.h"
 #include "csrc/sparse/agree.h"
 
@@ -422,7 +422,7 @@ static trib_status set(void *argument, trib_stream stream)
     const struct tri_proposal proposal =
         tri_proposal_of(&change.settings, &change.choice, wish->operation, sparse->number);
     change.signature = tri_proposal_signature(&proposal);
-    status = tri_meeting_wait(comm, wish->operation, &sparse->memory);
+    status = tri_deadline_wait(comm, wish->operation, &sparse->memory);
     if (status == TRIB_OK)
         status = plan(&change, sparse);
     status = tri_agree(comm, &proposal, status, NULL, stream);

@@ -1,5 +1,5 @@
-/* The abort state: one raise counts, its gate is shut when raise has returned, its hook runs
- * once. */
+/* The abort state: one raise counts, once raise has returned no thread registers, its hook
+ * runs once. */
 #include "csrc/base/abort.h"
 
 #include <stdatomic.h>
@@ -20,7 +20,7 @@ static void on_stop(void *context)
     atomic_fetch_add(&hook->calls, 1);
     CHECK(__atomic_load_n(&hook->word, __ATOMIC_ACQUIRE) == 1); /* the word comes first */
     CHECK(!tri_abort_live(hook->state));
-    CHECK(!tri_abort_enter(hook->state));
+    CHECK(!tri_abort_register(hook->state));
 }
 
 static void create(struct hook *hook)
@@ -126,27 +126,27 @@ static void asked(void)
     check_end();
 }
 
-static void gate(void)
+static void in_flight(void)
 {
     struct hook hook;
-    check_begin("the gate counts who is inside");
+    check_begin("the in-flight count");
     create(&hook);
-    CHECK(tri_abort_inside(hook.state) == 0);
-    CHECK(tri_abort_enter(hook.state) && tri_abort_enter(hook.state));
-    CHECK(tri_abort_inside(hook.state) == 2);
-    tri_abort_leave(hook.state);
-    CHECK(tri_abort_raise(hook.state, TRIB_ERR_ABORTED, "one is inside"));
-    CHECK(tri_abort_inside(hook.state) == 1);
-    CHECK(!tri_abort_enter(hook.state));
-    CHECK(tri_abort_inside(hook.state) == 1);
-    tri_abort_leave(hook.state);
-    CHECK(tri_abort_inside(hook.state) == 0);
+    CHECK(tri_abort_in_flight(hook.state) == 0);
+    CHECK(tri_abort_register(hook.state) && tri_abort_register(hook.state));
+    CHECK(tri_abort_in_flight(hook.state) == 2);
+    tri_abort_unregister(hook.state);
+    CHECK(tri_abort_raise(hook.state, TRIB_ERR_ABORTED, "one is in flight"));
+    CHECK(tri_abort_in_flight(hook.state) == 1);
+    CHECK(!tri_abort_register(hook.state));
+    CHECK(tri_abort_in_flight(hook.state) == 1);
+    tri_abort_unregister(hook.state);
+    CHECK(tri_abort_in_flight(hook.state) == 0);
     tri_abort_detach(hook.state);
     tri_abort_release(hook.state);
     check_end();
 }
 
-/* Many go in and out until the gate is shut; some raise. */
+/* Many threads register and unregister until a raise stops them; some raise. */
 enum { VISITORS = 4, RAISERS = 3 };
 
 struct crowd {
@@ -171,11 +171,11 @@ static void crowd_member(int index, int size, void *argument)
     } else {
         for (;;) {
             const int shut = atomic_load(&crowd->shut);
-            if (!tri_abort_enter(state))
+            if (!tri_abort_register(state))
                 break;
-            CHECK(!shut); /* a raise had returned, and the gate was open */
+            CHECK(!shut); /* a raise had returned, and a thread registered */
             atomic_fetch_add(&crowd->visits, 1);
-            tri_abort_leave(state);
+            tri_abort_unregister(state);
         }
         CHECK_STATUS(tri_abort_status(state), TRIB_ERR_ABORTED);
         CHECK_DETAIL("number ");
@@ -185,13 +185,13 @@ static void crowd_member(int index, int size, void *argument)
 
 static void crowds(void)
 {
-    check_begin("many threads at the gate");
+    check_begin("many threads register while some raise");
     for (int round = 0; round < 50; round++) {
         struct crowd crowd = {.arrived = 0};
         create(&crowd.hook);
         check_ranks(VISITORS + RAISERS, crowd_member, &crowd);
         CHECK(crowd.winners == 1 && crowd.hook.calls == 1);
-        CHECK(tri_abort_inside(crowd.hook.state) == 0);
+        CHECK(tri_abort_in_flight(crowd.hook.state) == 0);
         tri_abort_detach(crowd.hook.state);
         tri_abort_release(crowd.hook.state);
     }
@@ -204,7 +204,7 @@ int main(void)
     detached();
     words();
     asked();
-    gate();
+    in_flight();
     crowds();
     return check_finish("abort_test");
 }

@@ -106,10 +106,10 @@ static trib_status allreduce(struct tri_transport *transport, trib_stream stream
                                   .dtype = TRIB_F32,
                                   .op = TRIB_SUM,
                                   .stream = stream};
-    if (!tri_abort_enter(state_of(transport)))
+    if (!tri_abort_register(state_of(transport)))
         return tri_abort_status(state_of(transport));
     const trib_status status = transports()->collective(&call, 1);
-    tri_abort_leave(state_of(transport));
+    tri_abort_unregister(state_of(transport));
     return status != TRIB_OK ? status : tri_abort_status(state_of(transport));
 }
 

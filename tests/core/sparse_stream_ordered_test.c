@@ -116,7 +116,7 @@ static trib_status collective(const struct tri_call *calls, size_t n)
     struct tri_transport *transport = calls[0].transport;
     const struct tri_transport_ops *ops = tri_backend_host.transport;
     struct trib_abort *state = ops->abort_state(transport);
-    CHECK(tri_abort_inside(state) > 0);
+    CHECK(tri_abort_in_flight(state) > 0);
     collectives++;
     const trib_status status = ops->collective(calls, n);
     if (until_abort >= 0 && until_abort-- == 0)
@@ -597,5 +597,5 @@ int main(void)
     word(false);
     matches.flags = TRIB_MATCH;
     desk_ranks("queued", 2, &matches, captured_and_matched, "a capture with TRIB_MATCH");
-    return check_finish("sparse_queueing_test");
+    return check_finish("sparse_stream_ordered_test");
 }

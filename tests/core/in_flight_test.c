@@ -42,7 +42,7 @@ static trib_status submit(struct tri_transport *transport, void (*function)(void
                           const void *argument, size_t bytes, trib_stream stream)
 {
     submitted++;
-    CHECK(tri_abort_inside(handle) == 1); /* an aborter can see that a call is inside */
+    CHECK(tri_abort_in_flight(handle) == 1); /* an aborter can see that a call is inside */
     maybe_abort(WHILE_SUBMITTED);
     return tri_backend_host.transport->submit(transport, function, argument, bytes, stream);
 }
@@ -95,7 +95,7 @@ static void overtaken(int which, enum moment when)
         CHECK(moment == NEVER);
         CHECK_MSG(submitted == (when == WHILE_SUBMITTED), "%d calls were handed to the engine",
                   submitted);
-        CHECK(tri_abort_inside(handle) == 0);
+        CHECK(tri_abort_in_flight(handle) == 0);
         team_close(&team);
         trib_abort_release(handle);
     }
@@ -240,5 +240,5 @@ int main(void)
     backend.transport = &transport_ops;
     compared("TRIB_MATCH: a rank that cannot queue what all agreed on takes them with it",
              TRIB_MATCH, break_promise);
-    return check_finish("gate_test");
+    return check_finish("in_flight_test");
 }

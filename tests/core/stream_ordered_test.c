@@ -271,7 +271,7 @@ static trib_status collective(const struct tri_call *calls, size_t n)
     const size_t each = n / (size_t)clique->size;
     engine_calls++;
     touched = true;
-    CHECK(tri_abort_inside(clique->state) > 0);
+    CHECK(tri_abort_in_flight(clique->state) > 0);
     if (abort_in_engine)
         (void)tri_abort_raise(clique->state, TRIB_ERR_ABORTED, "an abort overtook the call");
     if (fails())
@@ -787,5 +787,5 @@ int main(void)
     unmarked();
     walk(0);
     walk(TRIB_MATCH);
-    return check_finish("queueing_test");
+    return check_finish("stream_ordered_test");
 }

@@ -1,5 +1,5 @@
-/* Calls in which all ranks meet, and the deadline that they have for it. */
-#include "csrc/core/meeting.h"
+/* The deadline of calls that wait for every rank. */
+#include "csrc/core/deadline.h"
 
 #include "csrc/base/clock.h"
 #include "csrc/core/operation.h"
@@ -8,39 +8,39 @@ enum { NAP_NS = 10000, LONGEST_NAP_NS = 1000000 };
 
 static void late(void *context)
 {
-    const struct tri_meeting *meeting = context;
-    const struct trib_comm *comm = meeting->comm;
+    const struct tri_deadline *deadline = context;
+    const struct trib_comm *comm = deadline->comm;
     const trib_status status =
         tri_fail(TRIB_ERR_TIMEOUT,
                  "a rank has not come, or a stream was busy with earlier work for so long: rank %d "
                  "has waited for all of them in trib_%s for %u ms, the timeout_ms of the "
                  "communicator's options",
-                 comm->rank, tri_operations[meeting->operation].name, comm->timeout_ms);
+                 comm->rank, tri_operations[deadline->operation].name, comm->timeout_ms);
     (void)tri_abort_raise(comm->state, status, tri_detail());
 }
 
-trib_status tri_meeting_begin(struct tri_meeting *meeting, struct trib_comm *comm, int operation)
+trib_status tri_deadline_begin(struct tri_deadline *deadline, struct trib_comm *comm, int operation)
 {
-    *meeting = (struct tri_meeting){
+    *deadline = (struct tri_deadline){
         .comm = comm,
         .operation = operation,
         .watch = {.late = late,
-                  .context = meeting,
+                  .context = deadline,
                   .deadline_ns = tri_deadline_ns(comm->timeout_ms)},
     };
-    const trib_status status = tri_watch_begin(&meeting->watch);
+    const trib_status status = tri_watch_begin(&deadline->watch);
     if (status != TRIB_OK)
         (void)tri_abort_raise(comm->state, status, tri_detail());
     return status;
 }
 
-void tri_meeting_end(struct tri_meeting *meeting)
+void tri_deadline_end(struct tri_deadline *deadline)
 {
-    tri_watch_end(&meeting->watch);
+    tri_watch_end(&deadline->watch);
 }
 
-trib_status tri_meeting_wait(const struct trib_comm *comm, int operation,
-                             const struct tri_workspace *workspace)
+trib_status tri_deadline_wait(const struct trib_comm *comm, int operation,
+                              const struct tri_workspace *workspace)
 {
     uint64_t nap = NAP_NS;
     bool passed = !workspace->used;
