@@ -696,8 +696,8 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * header of 64 bytes a rank, what fills a packet (header and entries) up to a multiple of 64 bytes, and
  * oktopk's histograms, about 40 KB that are added up in every call, however small k is.
  * csrc/sparse/algorithms/NAME.c or csrc/sparse/published/NAME.c explains each at its top, with its source.
- * With k = n (density 1) all of acc is sent, whatever the name: then "dense" runs, which the statistics say, with its words and no wait, and
- * nothing is rounded for the wire. Where a threshold is used again or estimated (topkaopt, gaussiank,
+ * With k = n (density 1) all of acc is sent, whatever the name: then "dense" runs, which the statistics
+ * say, with its words and no wait, and nothing is rounded for the wire. Where a threshold is used again or estimated (topkaopt, gaussiank,
  * gaussiankconcat, oktopk with constants) and nothing has been above it in 4 calls in a row, the next call
  * chooses exactly: `fallbacks` counts it. */
 

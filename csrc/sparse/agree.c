@@ -24,7 +24,7 @@ static int32_t place_of(const struct tri_algorithm *algorithm)
     int32_t place = 0;
     if (algorithm == NULL)
         return -1;
-    while (tri_algorithms[place] != algorithm)
+    while (strcmp(tri_algorithms[place]->name, algorithm->name) != 0)
         place++;
     return place;
 }

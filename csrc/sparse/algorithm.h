@@ -128,6 +128,8 @@ struct tri_algorithm {
     /* Could `kept` have held this? Bytes of an import, in host memory and unaligned, of the lengths that
      * kept says. There if kept is. */
     bool (*sound)(const void *device, const void *host, const struct tri_shape *shape);
+    /* What runs under this name where constants are asked for. NULL: this. */
+    const struct tri_algorithm *published;
 };
 
 /* Of foreign bytes, 8 of them: a threshold is a finite number of acc's type, not below 0. */
@@ -145,6 +147,7 @@ extern const struct tri_algorithm tri_sparse_dense, tri_sparse_topka, tri_sparse
     tri_sparse_topkaopt, tri_sparse_topksa, tri_sparse_gtopk, tri_sparse_oktopk,
     tri_sparse_gaussiank, tri_sparse_gaussiankconcat, tri_sparse_gaussianksa, tri_sparse_srs,
     tri_sparse_shared, tri_sparse_chunked;
+extern const struct tri_algorithm tri_sparse_oktopk_published;
 
 /* What auto chooses for this shape on this backend, and why, in words (auto.c). `hosts`: that the
  * ranks are on. */

@@ -87,10 +87,11 @@ static size_t lay_out(const struct tri_sparse_kernels *kernels,
 /* The most that any algorithm remembers. */
 static size_t own_bytes(void)
 {
+    const struct tri_algorithm *algorithm;
     size_t bytes = 0;
     for (size_t i = 0; tri_algorithms[i] != NULL; i++)
-        if (tri_algorithms[i]->own_bytes > bytes)
-            bytes = tri_algorithms[i]->own_bytes;
+        for (algorithm = tri_algorithms[i]; algorithm != NULL; algorithm = algorithm->published)
+            bytes = algorithm->own_bytes > bytes ? algorithm->own_bytes : bytes;
     return bytes;
 }
 
@@ -111,6 +112,13 @@ static trib_status measure(struct tri_needs *out, const struct tri_backend *back
     return TRIB_OK;
 }
 
+static const struct tri_algorithm *variant(const struct tri_algorithm *algorithm,
+                                           const struct tri_shape *shape)
+{
+    return shape->constants != NULL && algorithm->published != NULL ? algorithm->published
+                                                                    : algorithm;
+}
+
 /* The algorithm that these settings mean. Before a first state is made it is not known whether there
  * are several hosts. Where all of acc is to be chosen there is nothing to choose: every algorithm would
  * give the sum of all acc and leave nothing, which dense does with fewer words and no selection. */
@@ -122,7 +130,7 @@ static struct tri_choice choose(const struct tri_sparse_settings *settings,
                                    .reason = "dense: k is n, so all of acc is sent"};
     if (settings->algorithm == NULL)
         return tri_sparse_auto(&settings->shape, comm->backend, comm->hosts == 0 ? 1 : comm->hosts);
-    return (struct tri_choice){.algorithm = settings->algorithm};
+    return (struct tri_choice){.algorithm = variant(settings->algorithm, &settings->shape)};
 }
 
 trib_status tri_sparse_bytes(uint64_t *out, const struct trib_comm *comm, size_t count,

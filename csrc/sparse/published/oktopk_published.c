@@ -1,47 +1,21 @@
-/* oktopk: near-optimal sparse allreduce.
+/* oktopk with constants: the mode of the published code, with thresholds that are used again and again.
  *
- * Problem. The sums of P lists of k entries are up to Pk entries, and gathering them costs words
- * that grow with P, whoever adds them up. Only about k of the sums are worth a step: so choose
- * again among the sums, at their owners, and gather those.
+ * Problem. algorithms/oktopk.c has it, and the exact mode. An exact choice reads acc several times; a
+ * threshold of an earlier call needs no search.
  *
  * Paper. Li and Hoefler, "Near-Optimal Sparse Allreduce for Distributed Deep Learning" (PPoPP
- * 2022).
+ * 2022), and its published code (constants "vgg", "lstm", "bert": constants.c).
  *
- * THE EXACT MODE (options.constants NULL): every call is the same.
- *   1. acc = gradient + residual; L = the k largest of acc, exactly.
- *   2. Regions: the ranks add up a histogram of their indices (4096 bins), and every rank computes
- *      from it the same bounds, between which equally many entries lie. Fetched.
- *   3. Counts and headers in one small allgather. Fetched. Entries to their owners, who add up in
- *      rank order.
- *   4. G = the k largest of all sums, exactly: histograms of their magnitudes' digits are added up
- *      over the ranks (cut.h); the sums themselves stay where they are. Counts in one small
- *      allgather. Fetched.
- *   5. Balance: G is one list, in index order, rank after rank; every rank gets an equal block of
- *      it. The blocks are gathered.
- *   6. The result is G, or its average; commit; what is in L and in G leaves the residual.
- *
- * Cost of the exact mode, in words of f32 entries (two each), in every call. With s entries of L
- * outside this rank's region, and t entries that the others have chosen in it, a rank sends at most
- *     2s + 2(k - floor(k/P)) + 2(P-1)ceil(k/P)       and receives at most
- *     2t + 2ceil(k/P) + 2(k - floor(k/P)),
- * by the exchange, the balance step and the gathering. Always s <= k, so no more than about 6k is
- * ever sent; t <= (P-1)k. Regions are balanced for s and t to be about k(P-1)/P; where they are no
- * more than that, neither sum is more than 6k(P-1)/P, but for the rounding of blocks (2P words).
- * Histograms are 16 KiB and three (f64: six) times 8 KiB a call: bytes, but no words. Three waits
- * for the stream.
- *
- * THE PUBLISHED MODE (constants "vgg", "lstm", "bert"; the numbers are in constants.c): selects
- * above thresholds that are used again and again.
- *   1. Every 32nd (bert 128th) call L is the k largest, and its smallest magnitude becomes the
+ *   1. Every 32nd (bert 128th) call L is the k largest of acc, and its smallest magnitude becomes the
  *      local threshold. In between L is what lies above the threshold, raised before by up to five
  *      steps while that is far too much (not bert).
  *   2. Every 64th call the regions are made anew: each rank proposes bounds between which its own
  *      entries are evenly spread, and the bounds are the means of the proposals.
- *   3. As above, all steps.
+ *   3. As step 3 of the exact mode.
  *   4. Every 32nd (128th) call G is the k largest sums, and the k-th magnitude becomes the global
  *      threshold. In between G is what lies above it.
  *   5. Balance, bert alone; the blocks are gathered.
- *   6. As above. Then both thresholds move a step if L or G had too many or too few entries.
+ *   6. As in the exact mode. Then both thresholds move a step if L or G had too many or too few entries.
  * Where a rank's L was empty in TRI_IDLE_CALLS calls in a row, its next L is exact, as in 1; where G was,
  * the next G is, as in 4.
  * A first call, and one after k was set or a state was imported or reset, does all of it anew,
@@ -49,103 +23,71 @@
  * join in. The paper's dense warm-up is the caller's: set the density to 1 for as long, which is dense
  * (algorithm.h).
  *
- * Cost of the published mode: 6k(P-1)/P if L and G have k entries, all in balance. They may have up
- * to 4k + 1024 (tri_limit). At the start they do, for the first threshold was made of gradients alone: with
- * "bert", which does not raise it before it is used and makes small steps, L does for about 35 calls, and
- * three times as many words are sent; with "vgg" and "lstm" L has 3k in two calls. Two waits for the stream, and two more where regions are made anew.
+ * Cost: 6k(P-1)/P words if L and G have k entries, all in balance. They may have up to 4k + 1024
+ * (tri_limit). At the start they do, for the first threshold was made of gradients alone: with "bert",
+ * which does not raise it before it is used and makes small steps, L does for about 35 calls, and three
+ * times as many words are sent; with "vgg" and "lstm" L has 3k in two calls. Two waits for the stream,
+ * and two more where regions are made anew.
  *
- * Invariant of both. Each entry of L is in one sum. A sum in G leaves the residual of exactly those
- * ranks that have contributed to it; a sum that is not in G, or is 0, stays with all of them.
+ * Invariant. As in the exact mode.
  *
- * Different from the published code, where:
- *  - every 32nd call gathers all sums on all ranks to cut them: 15k words at 8 ranks, 38k at 32.
- *    Here the digits are added up;
- *  - BERT and LSTM look up L in G by a search that needs G in index order, which it is not in just
- *    those calls: the update is applied and kept. Here G is always in index order;
+ * Different from the published code: all that the exact mode differs in; and there
  *  - one rank, an empty selection, and fewer entries than ranks are errors or collapse all regions
- *    (here such a rank proposes equal regions); bounds are added up in 32 bits (here 64); indices
- *    travel as float32, wrong above 2^24 (here u32);
- *  - exact steps choose the k-1 above the k-th magnitude (here the k largest);
+ *    (here such a rank proposes equal regions); bounds are added up in 32 bits (here 64);
  *  - if there are fewer sums than k, the smallest is the threshold (here the next call cuts again);
  *  - a threshold that has become too high, for gradients have become smaller, delivers nothing until the
- *    next exact call (here no longer than TRI_IDLE_CALLS calls);
- *  - a NaN is never sent and stays for ever (here the call does not deliver). */
+ *    next exact call (here no longer than TRI_IDLE_CALLS calls). */
 #include <string.h>
 
 #include "csrc/sparse/algorithms/balance.h"
-#include "csrc/sparse/algorithms/cut.h"
-#include "csrc/sparse/algorithms/regions.h"
+#include "csrc/sparse/algorithms/oktopk.h"
 #include "csrc/sparse/link.h"
 #include "csrc/sparse/published/constants.h"
 
-enum { BINS = TRI_MAX_LISTS * TRI_MAX_LISTS, THRESHOLDS = 2 * sizeof(uint64_t) };
+enum { THRESHOLDS = 2 * sizeof(uint64_t) };
 
 /* What a rank needs of all ranks in a call. */
 enum { WISH_BOUNDS = 1u << 0, WISH_EXACT_SUMS = 1u << 1 };
 
 struct remembered {
-    uint32_t begun;     /* the thresholds are numbers */
-    uint32_t has_local; /* and the local one is not 0, as far as the host has seen (topkaopt.c, keep, says
+    uint32_t begun; /* the thresholds are numbers */
+    uint32_t
+        has_local; /* and the local one is not 0, as far as the host has seen (topkaopt.c, keep, says
                          * what if it is) */
     struct tri_idle local, global; /* L here, G everywhere */
 };
 
 struct oktopk {
-    struct tri_regions regions;
-    struct tri_cut_room cut;
-    struct tri_entries chosen; /* L */
-    struct tri_entries kept;   /* of the sums here, what is in G */
-    struct tri_entries block;  /* this rank's block of G */
-    struct tri_entries all;    /* G */
-    uint32_t fetched[BINS];    /* on the host: all ranks' bins, or proposals */
+    struct tri_oktopk both;
 
-    /* The exact mode. */
-    uint32_t *bins;
-
-    /* The published mode. Thresholds are of acc's type, on the device; 0: there is none yet. Those
-     * that are kept change only if the call delivers. */
-    bool published;
-    char *thresholds;              /* local and global, 8 bytes each */
-    void *local, *global;          /* in them */
+    /* Thresholds are of acc's type, on the device; 0: there is none yet. Those that are kept change only
+     * if the call delivers. */
+    char *thresholds;               /* local and global, 8 bytes each */
+    void *local, *global;           /* in them */
     void *used_local, *used_global; /* of this call */
-    uint32_t *proposals;           /* of bounds: size a rank */
+
+    uint32_t *proposals; /* of bounds: size a rank; on the device, and */
+    uint32_t fetched[TRI_MAX_LISTS * TRI_MAX_LISTS]; /* on the host */
     bool has_bounds;
     struct remembered kept_host;
 };
 
-/* The most that is chosen by one rank, and in the result. */
-static uint32_t most(const struct tri_shape *shape)
+static size_t capacity_of(const struct tri_shape *shape)
 {
-    return shape->constants == NULL ? shape->k : tri_limit(shape);
+    return tri_limit(shape);
 }
 
 static size_t entries_of(const struct tri_shape *shape)
 {
-    return tri_regions_entries(shape, most(shape), shape->count);
-}
-
-static size_t capacity_of(const struct tri_shape *shape)
-{
-    return most(shape);
+    return tri_regions_entries(shape, tri_limit(shape), shape->count);
 }
 
 static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shape *shape)
 {
     struct oktopk *own = memory;
     const size_t size = (size_t)shape->size;
-    const uint32_t chosen = most(shape);
-    tri_regions_lay_out(&own->regions, arena, shape, chosen, shape->count);
-    tri_cut_lay_out(&own->cut, arena, shape);
-    own->chosen = tri_regions_chosen(&own->regions, arena, shape, chosen);
-    own->all = tri_arena_entries(arena, chosen, shape->acc);
-    own->block = tri_arena_entries(arena, chosen / size + 1, shape->acc);
-    if (shape->constants == NULL) {
-        own->kept = tri_arena_entries(arena, chosen, shape->acc);
-        own->bins = tri_arena_take(arena, BINS * sizeof *own->bins);
-        return;
-    }
-    own->published = true;
-    own->kept = tri_arena_entries(arena, own->regions.merged.capacity, shape->acc);
+    tri_oktopk_lay_out(&own->both, arena, shape, tri_limit(shape));
+    own->both.kept = tri_arena_entries(arena, own->both.regions.merged.capacity, shape->acc);
     own->thresholds = tri_arena_take(arena, THRESHOLDS);
     own->local = own->thresholds;
     own->global = own->thresholds == NULL ? NULL : own->thresholds + THRESHOLDS / 2;
@@ -153,79 +95,6 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shap
     own->used_global = tri_arena_take(arena, sizeof(uint64_t));
     own->proposals = tri_arena_take(arena, size * size * sizeof *own->proposals);
 }
-
-/* ---- both modes */
-
-/* G on all ranks, from the counts[r] sums that each rank has kept. */
-static trib_status gather(struct tri_run *run, struct oktopk *own, uint32_t *counts, bool balance)
-{
-    const struct tri_entries *send = &own->kept;
-    if (balance) {
-        const trib_status status = tri_balance_blocks(run, &own->kept, counts, &own->block);
-        if (status != TRIB_OK)
-            return status;
-        send = &own->block;
-    }
-    return tri_link_allgather_entries(run, send, counts, &own->all);
-}
-
-static trib_status finish(struct tri_run *run, struct oktopk *own)
-{
-    trib_status status = tri_run_result(run, &own->all, 1, NULL);
-    if (status == TRIB_OK)
-        status = tri_regions_commit(run, &own->regions);
-    if (status != TRIB_OK)
-        return status;
-    run->words.selected = own->chosen.count;
-    return tri_run_settle(run, &own->chosen, &own->all);
-}
-
-/* ---- the exact mode */
-
-static trib_status balance_regions(struct tri_run *run, struct oktopk *own)
-{
-    const size_t count = run->shape->count;
-    const uint32_t width = (uint32_t)(count / BINS + (count % BINS != 0 || count == 0));
-    trib_status status =
-        run->kernels->coarse(&own->chosen, width, own->bins, BINS, run->stream);
-    if (status == TRIB_OK)
-        status = tri_link_allreduce(run, own->bins, BINS, TRIB_U32, false);
-    if (status == TRIB_OK)
-        status = tri_link_fetch(run, own->fetched, own->bins, sizeof own->fetched);
-    if (status == TRIB_OK)
-        tri_balance_bounds(own->regions.bounds, run->shape->size, count, own->fetched, BINS, width);
-    return status;
-}
-
-static trib_status reduce_exact(struct tri_run *run, struct oktopk *own)
-{
-    uint32_t counts[TRI_MAX_LISTS];
-    trib_status status = tri_regions_reduce(run, &own->regions, &own->chosen);
-    if (status == TRIB_OK)
-        status = tri_cut_global(run, &own->cut, &own->regions.merged, run->shape->k, &own->kept);
-    if (status == TRIB_OK)
-        status = tri_regions_count(run, &own->regions, &own->kept, counts);
-    return status != TRIB_OK ? status : gather(run, own, counts, true);
-}
-
-static trib_status run_exact(struct tri_run *run, struct oktopk *own)
-{
-    struct tri_regions *regions = &own->regions;
-    trib_status status =
-        tri_run_select(run, tri_regions_header(regions, run), &own->chosen, false);
-    if (status == TRIB_OK)
-        status = balance_regions(run, own);
-    if (status == TRIB_OK)
-        status = tri_regions_meet(run, regions, &own->chosen, 0);
-    if (status != TRIB_OK)
-        return status;
-    if (!tri_regions_agree(regions, run))
-        return tri_regions_give_up(run, regions);
-    status = reduce_exact(run, own);
-    return status != TRIB_OK ? status : finish(run, own);
-}
-
-/* ---- the published mode */
 
 /* The threshold that L is chosen above: as it was kept, or raised, and then acc has been made. */
 static trib_status raise_local(struct tri_run *run, struct oktopk *own, const struct tri_fit *clamp,
@@ -249,7 +118,7 @@ static trib_status choose(struct tri_run *run, struct oktopk *own, bool exact, c
 {
     const struct tri_shape *shape = run->shape;
     const struct tri_fit clamp = tri_rule_fit(&shape->constants->clamp, shape->k);
-    struct tri_header *header = tri_regions_header(&own->regions, run);
+    struct tri_header *header = tri_regions_header(&own->both.regions, run);
     struct tri_selection selection = {
         .count = shape->count,
         .k = exact ? shape->k : tri_limit(shape),
@@ -262,7 +131,7 @@ static trib_status choose(struct tri_run *run, struct oktopk *own, bool exact, c
     if (status == TRIB_OK && !exact)
         status = raise_local(run, own, &clamp, &selection);
     if (status == TRIB_OK)
-        status = run->kernels->select(&run->acc, &selection, &own->chosen, run->scratch,
+        status = run->kernels->select(&run->acc, &selection, &own->both.chosen, run->scratch,
                                       run->stream);
     *used = exact ? own->used_local : selection.threshold;
     return status;
@@ -273,16 +142,16 @@ static trib_status meet(struct tri_run *run, struct oktopk *own)
 {
     const struct tri_constants *constants = run->shape->constants;
     const bool bounds = !own->has_bounds || run->step % constants->regions_every == 0;
-    const bool exact = run->step % constants->exact_every == 0 ||
-                       tri_idle_too_long(&own->kept_host.global);
-    const trib_status status =
-        tri_link_put(run, own->regions.rows[run->shape->rank].note, own->thresholds, THRESHOLDS);
+    const bool exact =
+        run->step % constants->exact_every == 0 || tri_idle_too_long(&own->kept_host.global);
+    const trib_status status = tri_link_put(run, own->both.regions.rows[run->shape->rank].note,
+                                            own->thresholds, THRESHOLDS);
     if (!own->has_bounds)
-        tri_regions_equal(&own->regions, run->shape);
-    return status != TRIB_OK ? status
-                             : tri_regions_meet(run, &own->regions, &own->chosen,
-                                                (bounds ? WISH_BOUNDS : 0) |
-                                                    (exact ? WISH_EXACT_SUMS : 0));
+        tri_regions_equal(&own->both.regions, run->shape);
+    return status != TRIB_OK
+               ? status
+               : tri_regions_meet(run, &own->both.regions, &own->both.chosen,
+                                  (bounds ? WISH_BOUNDS : 0) | (exact ? WISH_EXACT_SUMS : 0));
 }
 
 /* The bounds that this rank would like, between which its `n` entries are evenly spread; equal
@@ -298,14 +167,15 @@ static trib_status propose(struct tri_run *run, struct oktopk *own, uint32_t n, 
         return tri_link_put(run, mine, equal, size * sizeof *mine);
     }
     for (uint32_t b = 0; b < size && status == TRIB_OK; b++)
-        status = tri_link_put(run, &mine[b], &own->chosen.index[(size_t)b * part], sizeof *mine);
+        status =
+            tri_link_put(run, &mine[b], &own->both.chosen.index[(size_t)b * part], sizeof *mine);
     return status;
 }
 
 /* New regions, and where L lies in them. The means of the proposals are the same on all ranks. */
 static trib_status move_regions(struct tri_run *run, struct oktopk *own)
 {
-    struct tri_regions *regions = &own->regions;
+    struct tri_regions *regions = &own->both.regions;
     const int32_t rank = run->shape->rank, size = run->shape->size;
     const size_t bytes = (size_t)size * sizeof *own->proposals;
     const uint32_t wishes = regions->told[rank].wishes;
@@ -319,16 +189,16 @@ static trib_status move_regions(struct tri_run *run, struct oktopk *own)
         return status;
     tri_balance_mean(regions->bounds, size, run->shape->count, own->fetched);
     own->has_bounds = true;
-    return tri_regions_meet(run, regions, &own->chosen, wishes);
+    return tri_regions_meet(run, regions, &own->both.chosen, wishes);
 }
 
 /* Whether G is cut exactly: one of the ranks has no threshold, it is time, or G was empty for long. */
 static bool exact_sums(struct tri_run *run, const struct oktopk *own)
 {
     for (int32_t r = 0; r < run->shape->size; r++)
-        if (own->regions.told[r].note[1] == 0)
+        if (own->both.regions.told[r].note[1] == 0)
             return true;
-    if ((own->regions.wishes & WISH_EXACT_SUMS) == 0)
+    if ((own->both.regions.wishes & WISH_EXACT_SUMS) == 0)
         return false;
     run->fallbacks += run->step % run->shape->constants->exact_every != 0;
     return true;
@@ -347,10 +217,10 @@ static bool exact_choice(struct tri_run *run, const struct oktopk *own)
  * bytes of a number that both host and device store with those first. 0 if there are fewer than k. */
 static trib_status cut_exactly(struct tri_run *run, struct oktopk *own)
 {
-    const trib_status status =
-        tri_cut_global(run, &own->cut, &own->regions.merged, run->shape->k, &own->kept);
+    const trib_status status = tri_cut_global(run, &own->both.cut, &own->both.regions.merged,
+                                              run->shape->k, &own->both.kept);
     return status != TRIB_OK ? status
-                             : tri_link_put(run, own->used_global, &own->cut.cut->key,
+                             : tri_link_put(run, own->used_global, &own->both.cut.cut->key,
                                             trib_dtype_size(run->shape->acc));
 }
 
@@ -365,33 +235,33 @@ static uint64_t sum(const uint32_t *counts, int32_t n)
 /* What lies above the threshold; if that is more than tri_limit, the largest of all ranks' sums. */
 static trib_status cut_above(struct tri_run *run, struct oktopk *own, uint32_t *counts)
 {
-    const struct tri_entries *sums = &own->regions.merged;
+    const struct tri_entries *sums = &own->both.regions.merged;
     const uint32_t limit = tri_limit(run->shape);
-    trib_status status = tri_cut_above(run, &own->cut, sums, own->global, &own->kept);
+    trib_status status = tri_cut_above(run, &own->both.cut, sums, own->global, &own->both.kept);
     if (status == TRIB_OK)
-        status = tri_regions_count(run, &own->regions, &own->kept, counts);
+        status = tri_regions_count(run, &own->both.regions, &own->both.kept, counts);
     if (status != TRIB_OK || sum(counts, run->shape->size) <= limit)
         return status;
-    status = tri_cut_global(run, &own->cut, sums, limit, &own->kept);
+    status = tri_cut_global(run, &own->both.cut, sums, limit, &own->both.kept);
     return status != TRIB_OK ? status
-                             : tri_regions_count(run, &own->regions, &own->kept, counts);
+                             : tri_regions_count(run, &own->both.regions, &own->both.kept, counts);
 }
 
 static trib_status reduce(struct tri_run *run, struct oktopk *own, bool exact)
 {
     uint32_t counts[TRI_MAX_LISTS];
-    trib_status status = tri_regions_reduce(run, &own->regions, &own->chosen);
+    trib_status status = tri_regions_reduce(run, &own->both.regions, &own->both.chosen);
     if (status == TRIB_OK && exact) {
         status = cut_exactly(run, own);
         if (status == TRIB_OK)
-            status = tri_regions_count(run, &own->regions, &own->kept, counts);
+            status = tri_regions_count(run, &own->both.regions, &own->both.kept, counts);
     } else if (status == TRIB_OK) {
         status = cut_above(run, own, counts);
     }
     if (status != TRIB_OK)
         return status;
     tri_idle_count(&own->kept_host.global, sum(counts, run->shape->size));
-    return gather(run, own, counts, run->shape->constants->balance);
+    return tri_oktopk_gather(run, &own->both, counts, run->shape->constants->balance);
 }
 
 /* The thresholds of the next call. The global one is the same on all ranks, for so are the key and
@@ -403,12 +273,12 @@ static trib_status keep_thresholds(struct tri_run *run, struct oktopk *own, cons
     const struct tri_fit local = tri_rule_fit(&shape->constants->local, shape->k);
     const struct tri_fit global = tri_rule_fit(&shape->constants->global, shape->k);
     const trib_status status =
-        run->kernels->nudge(own->local, used, shape->acc, own->chosen.count, &local,
+        run->kernels->nudge(own->local, used, shape->acc, own->both.chosen.count, &local,
                             run->words.decision, run->stream);
     if (status != TRIB_OK)
         return status;
     return run->kernels->nudge(own->global, exact ? own->used_global : own->global, shape->acc,
-                               own->all.count, exact ? NULL : &global, run->words.decision,
+                               own->both.all.count, exact ? NULL : &global, run->words.decision,
                                run->stream);
 }
 
@@ -422,9 +292,10 @@ static trib_status begin(struct tri_run *run, struct oktopk *own)
     return tri_link_put(run, own->thresholds, none, THRESHOLDS);
 }
 
-static trib_status run_published(struct tri_run *run, struct oktopk *own)
+static trib_status run_published(struct tri_run *run, void *memory)
 {
-    struct tri_regions *regions = &own->regions;
+    struct oktopk *own = memory;
+    struct tri_regions *regions = &own->both.regions;
     const struct tri_regions_row *told = &regions->told[run->shape->rank];
     const bool exact = exact_choice(run, own);
     const void *used = NULL;
@@ -443,25 +314,16 @@ static trib_status run_published(struct tri_run *run, struct oktopk *own)
     if (status == TRIB_OK)
         status = reduce(run, own, exactly);
     if (status == TRIB_OK)
-        status = finish(run, own);
+        status = tri_oktopk_finish(run, &own->both);
     tri_idle_count(&own->kept_host.local, told->header.count);
     own->kept_host.has_local = exact ? told->header.count > 0 : told->note[0] != 0;
     return status != TRIB_OK ? status : keep_thresholds(run, own, used, exactly);
-}
-
-/* ---- */
-
-static trib_status run_oktopk(struct tri_run *run, void *own)
-{
-    return run->shape->constants == NULL ? run_exact(run, own) : run_published(run, own);
 }
 
 /* Bounds are made anew, for they have to be the same on all ranks. They change no result. */
 static struct tri_kept kept_of(void *memory)
 {
     struct oktopk *own = memory;
-    if (!own->published)
-        return (struct tri_kept){.device = NULL};
     return (struct tri_kept){.device = own->thresholds,
                              .host = &own->kept_host,
                              .device_bytes = THRESHOLDS,
@@ -471,8 +333,6 @@ static struct tri_kept kept_of(void *memory)
 static bool sound(const void *device, const void *host, const struct tri_shape *shape)
 {
     struct remembered kept;
-    if (shape->constants == NULL)
-        return true;
     memcpy(&kept, host, sizeof kept);
     return kept.begun <= 1 && kept.has_local <= kept.begun && tri_sound_idle(&kept.local) &&
            tri_sound_idle(&kept.global) &&
@@ -480,14 +340,14 @@ static bool sound(const void *device, const void *host, const struct tri_shape *
                                 tri_sound_threshold((const char *)device + THRESHOLDS / 2, shape)));
 }
 
-const struct tri_algorithm tri_sparse_oktopk = {
+const struct tri_algorithm tri_sparse_oktopk_published = {
     .name = "oktopk",
     .waits = true,
     .own_bytes = sizeof(struct oktopk),
     .lay_out = lay_out,
     .entries = entries_of,
     .capacity = capacity_of,
-    .run = run_oktopk,
+    .run = run_published,
     .selects = capacity_of,
     .kept = kept_of,
     .sound = sound,
