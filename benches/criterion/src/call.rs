@@ -62,13 +62,13 @@ pub const AVERAGE: Call = Call {
     },
 };
 
-/// The list again, with one `Communicator::allreduce_in_place` a tensor.
+/// The list again, with one `Communicator::allreduce` in place a tensor.
 pub const EACH: Call = Call {
     name: "allreduce_each",
     queue: |rank| {
         for tensor in &rank.tensors {
             // SAFETY: as above.
-            unsafe { rank.comm.allreduce_in_place(tensor, ReduceOp::Avg, &rank.stream) }?;
+            unsafe { rank.comm.allreduce(tensor, tensor, ReduceOp::Avg, &rank.stream) }?;
         }
         Ok(())
     },

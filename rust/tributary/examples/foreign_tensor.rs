@@ -111,7 +111,7 @@ fn run(comm: &mut Communicator) -> Result<()> {
     // A view with gaps is refused, in words, before anything is queued.
     let gaps = storage.slice(0, 3, 2);
     // SAFETY: the call fails, so nothing is queued.
-    let error = unsafe { comm.allreduce_in_place(&gaps, ReduceOp::Sum, &stream) }.unwrap_err();
+    let error = unsafe { comm.allreduce(&gaps, &gaps, ReduceOp::Sum, &stream) }.unwrap_err();
     println!("rank {}: {values:?}; and {error}", comm.rank());
     Ok(())
 }

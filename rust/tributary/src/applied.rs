@@ -10,16 +10,16 @@ use std::sync::Arc;
 
 use tributary_sys as sys;
 
+use crate::call_counters::{CallCounters, CallRange, Outcome};
 use crate::communicator::{Communicator, Shared};
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::sparse::SparseAllReduce;
-use crate::tally::{Calls, Tally, Verdict};
 
 /// What has to be asked.
 #[derive(Default)]
 pub(crate) struct Applied {
-    sparse: Vec<(Arc<Tally>, Calls)>,
+    sparse: Vec<(Arc<CallCounters>, CallRange)>,
     averages: Option<Averages>,
 }
 
@@ -37,8 +37,8 @@ impl Applied {
         self.sparse.is_empty() && self.averages.is_none()
     }
 
-    pub(crate) fn uses(&self, tally: &Arc<Tally>) -> bool {
-        self.sparse.iter().any(|(other, _)| Arc::ptr_eq(other, tally))
+    pub(crate) fn uses(&self, counters: &Arc<CallCounters>) -> bool {
+        self.sparse.iter().any(|(other, _)| Arc::ptr_eq(other, counters))
     }
 
     /// Queue a call of `sparse`.
@@ -47,14 +47,14 @@ impl Applied {
         sparse: &mut SparseAllReduce,
         queue: impl FnOnce(&mut SparseAllReduce) -> Result<()>,
     ) -> Result<()> {
-        let tally = Arc::clone(sparse.tally());
-        let before = tally.before(sparse.shared());
+        let counters = Arc::clone(sparse.counters());
+        let before = counters.snapshot(sparse.shared());
         queue(sparse)?;
-        match self.sparse.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &tally)) {
-            Some((tally, calls)) => *calls = tally.queued(before, Some(*calls)),
+        match self.sparse.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &counters)) {
+            Some((counters, calls)) => *calls = counters.queued(before, Some(*calls)),
             None => {
-                let calls = tally.queued(before, None);
-                self.sparse.push((tally, calls));
+                let calls = counters.queued(before, None);
+                self.sparse.push((counters, calls));
             }
         }
         Ok(())
@@ -76,14 +76,14 @@ impl Applied {
     /// All of it has been passed, and the communicator is good. If the communicator or a state is
     /// gone, `passed` says whether all had been passed then.
     pub(crate) fn check(&self, shared: &Shared, passed: bool) -> Result<()> {
-        for (tally, calls) in &self.sparse {
-            match tally.judge(calls, shared, passed) {
-                Verdict::Delivered => (),
-                Verdict::Missed { why: Some(error), .. } => return Err(error),
-                Verdict::Missed { non_finite, certain, .. } => {
-                    return Err(missed(non_finite, certain))
+        for (counters, calls) in &self.sparse {
+            match counters.outcome(calls, shared, passed) {
+                Outcome::Applied => (),
+                Outcome::Skipped { why: Some(error), .. } => return Err(error),
+                Outcome::Skipped { non_finite, certain, .. } => {
+                    return Err(skipped(non_finite, certain))
                 }
-                Verdict::Unknown => return Err(unknown("a sparse allreduce")),
+                Outcome::Unknown => return Err(unknown("a sparse allreduce")),
             }
         }
         self.averages.as_ref().map_or(Ok(()), |averages| averages.check(shared, passed))
@@ -109,7 +109,7 @@ impl Averages {
 }
 
 #[cold]
-fn missed(non_finite: bool, certain: bool) -> Error {
+fn skipped(non_finite: bool, certain: bool) -> Error {
     let (status, why) = if non_finite {
         let why =
             "numbers that are not finite: a rank's gradient or residual, or the result, held an \

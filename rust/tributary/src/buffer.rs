@@ -14,8 +14,8 @@ use crate::check;
 use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::{check as checked, Error, Result};
-use crate::settle;
 use crate::stream::Stream;
+use crate::sync;
 
 /// A tensor, seen from here: a pointer, a length, a type, a device.
 ///
@@ -61,9 +61,9 @@ pub unsafe trait DeviceBuffer {
 /// vectors, [`DeviceVec`]. A tensor whose clones share their storage is none:
 ///
 /// ```compile_fail,E0277
-/// # use tributary::{Communicator, DeviceSlice, ReduceOp, Stream};
+/// # use tributary::{Communicator, DeviceSlice, InPlace, ReduceOp, Stream};
 /// fn shared(comm: &mut Communicator, stream: &Stream, view: &mut DeviceSlice) -> tributary::Result<()> {
-///     comm.scope(stream, |s| s.allreduce_in_place(view, ReduceOp::Sum))
+///     comm.scope(stream, |s| s.allreduce(InPlace, view, ReduceOp::Sum))
 /// }
 /// ```
 ///
@@ -190,6 +190,11 @@ impl DeviceSlice {
         DeviceSlice { ptr, len: end - start, ..*self }
     }
 
+    /// Whether both views cover the same elements, so that a call on them runs in place.
+    pub(crate) fn is(&self, other: &DeviceSlice) -> bool {
+        (self.ptr, self.len, self.dtype) == (other.ptr, other.len, other.dtype)
+    }
+
     /// The addresses that it covers.
     pub(crate) fn addresses(&self) -> std::ops::Range<usize> {
         let start = self.ptr as usize;
@@ -314,7 +319,7 @@ impl<T: Element> DeviceVec<T> {
         checked(unsafe {
             sys::trib_device_copy(self.device.raw(), to, from, bytes, stream.as_raw())
         })?;
-        settle::hold(stream, Duration::MAX, None)
+        sync::synchronize(stream, Duration::MAX, None)
     }
 
     /// The elements, if they are in host memory: on the host backend.

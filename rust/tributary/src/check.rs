@@ -118,7 +118,7 @@ impl Check {
         Ok((send, recv))
     }
 
-    /// `send` has `sends` blocks, `recv` has `recvs` of the same length and type.
+    /// Two buffers of one type that pass [`lengths`](Check::lengths).
     #[inline]
     pub(crate) fn pair(
         &self,
@@ -128,14 +128,27 @@ impl Check {
         recvs: usize,
     ) -> Result<(DeviceSlice, DeviceSlice)> {
         let (send, recv) = self.same_type(send, recv)?;
-        if send.len().checked_mul(recvs) != recv.len().checked_mul(sends) {
-            return Err(if sends > recvs {
-                self.wrong("send", &send, recv.len().saturating_mul(sends))
-            } else {
-                self.wrong("recv", &recv, send.len().saturating_mul(recvs) / sends)
-            });
-        }
+        self.lengths(&send, &recv, sends, recvs)?;
         Ok((send, recv))
+    }
+
+    /// `send` must hold `sends` blocks and `recv` `recvs` blocks of the same length.
+    #[inline]
+    pub(crate) fn lengths(
+        &self,
+        send: &DeviceSlice,
+        recv: &DeviceSlice,
+        sends: usize,
+        recvs: usize,
+    ) -> Result<()> {
+        if send.len().checked_mul(recvs) == recv.len().checked_mul(sends) {
+            return Ok(());
+        }
+        Err(if sends > recvs {
+            self.wrong("send", send, recv.len().saturating_mul(sends))
+        } else {
+            self.wrong("recv", recv, send.len().saturating_mul(recvs) / sends)
+        })
     }
 
     /// The pointer to a buffer that only the root gives: `blocks` times as long as `other`, which

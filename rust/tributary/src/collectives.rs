@@ -1,6 +1,6 @@
-//! The collectives of one rank, in the order of the C header, with their arguments checked.
+//! The `unsafe` collectives of one rank, in the order of the C header.
 //!
-//! These are the `unsafe` ones: each is one call of C. `scope.rs` has their safe forms.
+//! Each checks its arguments and makes one call of C. `scope.rs` has the safe forms.
 
 use tributary_sys as sys;
 
@@ -14,15 +14,17 @@ use crate::stream::Stream;
 
 /// # Collectives
 ///
-/// Each is queued on `stream`. All ranks pass the same counts, type, reduction and root, and make
-/// the same calls in the same order. `send` and `recv` are the same memory, in the methods whose
-/// names end in `_in_place`, or do not overlap.
+/// Each call is queued on `stream`. All ranks make the same calls in the same order, with the same
+/// counts, type, reduction and root.
 ///
-/// What can be known here is checked before anything is queued: a buffer that is not contiguous or
-/// belongs to another device, types and lengths that do not fit together, a stream of another device.
-/// The library checks the rest.
+/// `send` and `recv` do not overlap, or they are the same buffer: then the call runs in place, where
+/// its documentation allows it.
+///
+/// Each call checks its arguments before it queues anything: that buffers are contiguous and on this
+/// rank's device, that types and lengths fit together, and that the stream belongs to the device. The
+/// library checks the rest.
 impl Communicator {
-    /// `recv` = reduction of every rank's `send`.
+    /// Reduces every rank's `send` into every rank's `recv`. In place: `recv` is `send`.
     ///
     /// # Safety
     /// The buffers stay alive and untouched until `stream` has passed this call, and `recv` may be
@@ -52,21 +54,7 @@ impl Communicator {
         })
     }
 
-    /// Every rank's `buffer` becomes the reduction of all of them.
-    ///
-    /// # Safety
-    /// As for [`allreduce`](Communicator::allreduce).
-    pub unsafe fn allreduce_in_place(
-        &mut self,
-        buffer: &dyn DeviceBuffer,
-        op: ReduceOp,
-        stream: &Stream,
-    ) -> Result<()> {
-        // SAFETY: the caller's promise. "In place: recv == send."
-        unsafe { self.allreduce(buffer, buffer, op, stream) }
-    }
-
-    /// [`allreduce`](Communicator::allreduce) with what `options` ask for.
+    /// Does what [`allreduce`](Communicator::allreduce) does, with `options`.
     ///
     /// # Safety
     /// As for [`allreduce`](Communicator::allreduce), a factor on the device included.
@@ -89,7 +77,8 @@ impl Communicator {
         })
     }
 
-    /// `recv` on every rank = `send` of rank `root`, which only that rank needs to give.
+    /// Copies `send` of rank `root` to every rank's `recv`. Other ranks may pass `None`. In place:
+    /// `recv` is `send`.
     ///
     /// # Safety
     /// As for [`allreduce`](Communicator::allreduce).
@@ -111,21 +100,8 @@ impl Communicator {
         })
     }
 
-    /// Every rank's `buffer` becomes that of rank `root`.
-    ///
-    /// # Safety
-    /// As for [`allreduce`](Communicator::allreduce).
-    pub unsafe fn broadcast_in_place(
-        &mut self,
-        buffer: &dyn DeviceBuffer,
-        root: usize,
-        stream: &Stream,
-    ) -> Result<()> {
-        // SAFETY: the caller's promise. "In place: recv == send."
-        unsafe { self.broadcast(Some(buffer), buffer, root, stream) }
-    }
-
-    /// `recv` of rank `root`, which only that rank needs to give, = reduction of every rank's `send`.
+    /// Reduces every rank's `send` into `recv` of rank `root`. Other ranks may pass `None`. In place on
+    /// the root: `recv` is `send`.
     ///
     /// # Safety
     /// As for [`allreduce`](Communicator::allreduce).
@@ -148,22 +124,8 @@ impl Communicator {
         })
     }
 
-    /// The `buffer` of rank `root` becomes the reduction of all of them; the others stay.
-    ///
-    /// # Safety
-    /// As for [`allreduce`](Communicator::allreduce).
-    pub unsafe fn reduce_in_place(
-        &mut self,
-        buffer: &dyn DeviceBuffer,
-        op: ReduceOp,
-        root: usize,
-        stream: &Stream,
-    ) -> Result<()> {
-        // SAFETY: the caller's promise. "In place on the root: recv == send."
-        unsafe { self.reduce(buffer, Some(buffer), op, root, stream) }
-    }
-
-    /// Block i of `recv`, which is `size` times as long, = `send` of rank i.
+    /// Copies `send` of rank i to block i of every rank's `recv`, which is `size` times as long. In
+    /// place: pass the whole buffer as both; this rank sends its own block of it.
     ///
     /// # Safety
     /// As for [`allreduce`](Communicator::allreduce).
@@ -174,7 +136,9 @@ impl Communicator {
         stream: &Stream,
     ) -> Result<()> {
         let check = Check::new("allgather", self, stream)?;
-        let (send, recv) = check.pair(send, recv, 1, self.size())?;
+        let (send, recv) = check.same_type(send, recv)?;
+        let send = if send.is(&recv) { check.own_block(&recv)? } else { send };
+        check.lengths(&send, &recv, 1, self.size())?;
         // SAFETY: as in `allreduce`; `recv` holds `size * count` elements.
         self.call(|comm| unsafe {
             let (from, to, count) = (send.ptr(), recv.ptr(), send.len());
@@ -182,23 +146,8 @@ impl Communicator {
         })
     }
 
-    /// `buffer` is made of `size` blocks; block i becomes that of rank i.
-    ///
-    /// # Safety
-    /// As for [`allreduce`](Communicator::allreduce).
-    pub unsafe fn allgather_in_place(
-        &mut self,
-        buffer: &dyn DeviceBuffer,
-        stream: &Stream,
-    ) -> Result<()> {
-        let check = Check::new("allgather", self, stream)?;
-        let whole = check.buffer("buffer", buffer)?;
-        let block = check.own_block(&whole)?;
-        // SAFETY: the caller's promise. "In place: send is block `rank` of recv."
-        unsafe { self.allgather(&block, &whole, stream) }
-    }
-
-    /// `recv` = reduction of every rank's block `rank` of `send`, which is `size` times as long.
+    /// Reduces block i of every rank's `send`, which is `size` times as long, into `recv` of rank i. In
+    /// place: pass the whole buffer as both; this rank receives into its own block of it.
     ///
     /// # Safety
     /// As for [`allreduce`](Communicator::allreduce).
@@ -210,7 +159,9 @@ impl Communicator {
         stream: &Stream,
     ) -> Result<()> {
         let check = Check::new("reduce_scatter", self, stream)?;
-        let (send, recv) = check.pair(send, recv, self.size(), 1)?;
+        let (send, recv) = check.same_type(send, recv)?;
+        let recv = if recv.is(&send) { check.own_block(&send)? } else { recv };
+        check.lengths(&send, &recv, self.size(), 1)?;
         // SAFETY: as in `allreduce`; `send` holds `size * count` elements.
         self.call(|comm| unsafe {
             let (from, to, count, dtype) = (send.ptr(), recv.ptr(), recv.len(), recv.dtype().raw());
@@ -218,24 +169,8 @@ impl Communicator {
         })
     }
 
-    /// `buffer` is made of `size` blocks; block `rank` becomes the reduction of every rank's.
-    ///
-    /// # Safety
-    /// As for [`allreduce`](Communicator::allreduce).
-    pub unsafe fn reduce_scatter_in_place(
-        &mut self,
-        buffer: &dyn DeviceBuffer,
-        op: ReduceOp,
-        stream: &Stream,
-    ) -> Result<()> {
-        let check = Check::new("reduce_scatter", self, stream)?;
-        let whole = check.buffer("buffer", buffer)?;
-        let block = check.own_block(&whole)?;
-        // SAFETY: the caller's promise. "In place: recv is block `rank` of send."
-        unsafe { self.reduce_scatter(&whole, &block, op, stream) }
-    }
-
-    /// Both are made of `size` blocks: block i of `recv` is block `rank` of rank i's `send`.
+    /// Copies block j of rank i's `send` to block i of rank j's `recv`; both hold `size` blocks. In
+    /// place: `recv` is `send`.
     ///
     /// # Safety
     /// As for [`allreduce`](Communicator::allreduce).
@@ -255,20 +190,7 @@ impl Communicator {
         })
     }
 
-    /// `buffer` is made of `size` blocks; block i becomes block `rank` of rank i's.
-    ///
-    /// # Safety
-    /// As for [`allreduce`](Communicator::allreduce).
-    pub unsafe fn alltoall_in_place(
-        &mut self,
-        buffer: &dyn DeviceBuffer,
-        stream: &Stream,
-    ) -> Result<()> {
-        // SAFETY: the caller's promise. "In place: recv == send."
-        unsafe { self.alltoall(buffer, buffer, stream) }
-    }
-
-    /// Block i of the root's `recv`, which only the root needs to give, = `send` of rank i.
+    /// Copies `send` of rank i to block i of the root's `recv`. Other ranks may pass `None`.
     ///
     /// # Safety
     /// As for [`allreduce`](Communicator::allreduce).
@@ -290,7 +212,7 @@ impl Communicator {
         })
     }
 
-    /// `recv` of rank i = block i of the root's `send`, which only the root needs to give.
+    /// Copies block i of the root's `send` to `recv` of rank i. Other ranks may pass `None`.
     ///
     /// # Safety
     /// As for [`allreduce`](Communicator::allreduce).
@@ -312,8 +234,8 @@ impl Communicator {
         })
     }
 
-    /// Send to rank `peer`, which receives as many elements of the same type. The stream waits for
-    /// it: put a send and a receive that depend on each other into one
+    /// Sends to rank `peer`, which receives as many elements of the same type. The stream waits until
+    /// it does: put a send and a receive that depend on each other into one
     /// [`batch`](Communicator::batch).
     ///
     /// # Safety
@@ -333,7 +255,7 @@ impl Communicator {
         })
     }
 
-    /// Receive from rank `peer` what it sends.
+    /// Receives from rank `peer`, which [sends](Communicator::send) as many elements of the same type.
     ///
     /// # Safety
     /// `recv` stays alive and untouched until `stream` has passed this call, and may be written to.
@@ -352,15 +274,15 @@ impl Communicator {
         })
     }
 
-    /// Later work on `stream` runs when every rank's stream has come to its barrier.
+    /// Holds back later work on `stream` until every rank's stream has reached the barrier.
     pub fn barrier(&mut self, stream: &Stream) -> Result<()> {
         Check::new("barrier", self, stream)?;
         // SAFETY: no buffers; the lock keeps other threads out.
         self.call(|comm| unsafe { sys::trib_barrier(comm, stream.as_raw()) })
     }
 
-    /// allgather with a count a rank: rank i sends `counts[i]` elements, which land at element
-    /// `offsets[i]` of every rank's `recv`. Both are the same on all ranks.
+    /// Gathers with a count for each rank: rank i sends `counts[i]` elements to element `offsets[i]` of
+    /// every rank's `recv`. All ranks pass the same counts and offsets.
     ///
     /// # Safety
     /// As for [`allreduce`](Communicator::allreduce).
@@ -387,9 +309,9 @@ impl Communicator {
         })
     }
 
-    /// alltoall with counts: `send_counts[i]` elements at `send_offsets[i]` go to rank i,
-    /// `recv_counts[i]` elements from rank i land at `recv_offsets[i]`. What one rank sends another
-    /// is what that one receives.
+    /// Exchanges blocks of different lengths: `send_counts[i]` elements at `send_offsets[i]` go to rank
+    /// i, and `recv_counts[i]` elements from rank i go to `recv_offsets[i]`. Each rank sends another
+    /// as many elements as that one receives from it. Not in place.
     ///
     /// # Safety
     /// As for [`allreduce`](Communicator::allreduce), with those counts in the place of lengths.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tributary_sys as sys;
 
 use crate::abort::AbortHandle;
+use crate::call_counters::CallCounters;
 use crate::check;
 use crate::counters::Counters;
 use crate::deadline::Deadline;
@@ -21,7 +22,6 @@ use crate::error::{check as checked, number, text, Error, Result};
 use crate::id::UniqueId;
 use crate::options::{milliseconds, Options};
 use crate::stream::Stream;
-use crate::tally::Tally;
 use crate::work::Queued;
 
 /// One rank of a communicator.
@@ -86,7 +86,7 @@ pub(crate) struct Shared {
 /// they are destroyed first, wherever their owners are.
 pub(crate) struct Live {
     comm: NonNull<sys::trib_comm>,
-    sparse: Vec<Arc<Tally>>,
+    sparse: Vec<Arc<CallCounters>>,
 }
 
 // SAFETY: "use each communicator [...] from one thread at a time": the lock sees to it.
@@ -95,6 +95,16 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
+    fn new(comm: NonNull<sys::trib_comm>, patience: Duration) -> Shared {
+        Shared {
+            live: Mutex::new(Some(Live { comm, sparse: Vec::new() })),
+            batch: AtomicUsize::new(0),
+            patience,
+            works: Mutex::default(),
+            last: Mutex::default(),
+        }
+    }
+
     /// Call C. `None` if the communicator has been destroyed.
     pub(crate) fn call(
         &self,
@@ -104,16 +114,16 @@ impl Shared {
         live.as_ref().map(|live| checked(function(live.comm.as_ptr())))
     }
 
-    /// Let `make` make a sparse state; it belongs to the communicator until `part` or its end.
+    /// Let `make` make a sparse state; it belongs to the communicator until `destroy_sparse` or its end.
     pub(crate) fn adopt(
         &self,
         make: impl FnOnce(*mut sys::trib_comm) -> Result<NonNull<sys::trib_sparse>>,
-    ) -> Option<Result<Arc<Tally>>> {
+    ) -> Option<Result<Arc<CallCounters>>> {
         let mut live = self.lock();
         live.as_mut().map(|live| {
-            let tally = Arc::new(Tally::new(make(live.comm.as_ptr())?));
-            live.sparse.push(Arc::clone(&tally));
-            Ok(tally)
+            let sparse = Arc::new(CallCounters::new(make(live.comm.as_ptr())?));
+            live.sparse.push(Arc::clone(&sparse));
+            Ok(sparse)
         })
     }
 
@@ -132,22 +142,22 @@ impl Shared {
         live.as_ref().map(|_| function())
     }
 
-    /// The owner of `tally`'s state destroys it, if it is not gone already.
-    pub(crate) fn part(&self, tally: &Arc<Tally>) {
-        self.settle_works(|work| work.uses(tally));
-        tally.settle(self, self.patience());
+    /// The owner of `sparse`'s state destroys it, if it is not gone already.
+    pub(crate) fn destroy_sparse(&self, sparse: &Arc<CallCounters>) {
+        self.wait_for_works(|work| work.uses(sparse));
+        sparse.wait_idle(self, self.patience());
         let mut live = self.lock();
         if let Some(live) = live.as_mut() {
-            live.sparse.retain(|other| !Arc::ptr_eq(other, tally));
-            tally.close();
+            live.sparse.retain(|other| !Arc::ptr_eq(other, sparse));
+            sparse.close();
             // SAFETY: it was adopted, and is in nobody else's hands now. "Waits, at most as long as
             // trib_comm_destroy".
-            unsafe { sys::trib_sparse_destroy(tally.state().as_ptr()) };
+            unsafe { sys::trib_sparse_destroy(sparse.state().as_ptr()) };
         }
     }
 
     /// `work` will be asked later, maybe when all else is gone.
-    pub(crate) fn expect(&self, work: &Arc<Queued>) {
+    pub(crate) fn register(&self, work: &Arc<Queued>) {
         let mut works = self.works();
         works.retain(|work| work.strong_count() > 0);
         works.push(Arc::downgrade(work));
@@ -155,12 +165,12 @@ impl Shared {
 
     /// Wait, at most for the patience, until those that will be asked for have run: after the end
     /// nobody can tell how they went.
-    fn settle_works(&self, which: impl Fn(&Queued) -> bool) {
+    fn wait_for_works(&self, which: impl Fn(&Queued) -> bool) {
         let works: Vec<_> = self.works().iter().filter_map(Weak::upgrade).collect();
         let works: Vec<_> = works.into_iter().filter(|work| which(work)).collect();
         let passed = || works.iter().all(|work| work.is_passed());
         Deadline::after(self.patience()).poll(|| passed() || !self.is_good());
-        works.iter().for_each(|work| work.note_end());
+        works.iter().for_each(|work| work.mark_ended());
     }
 
     fn patience(&self) -> Duration {
@@ -266,41 +276,11 @@ impl Communicator {
         patience: Duration,
         assumed: bool,
     ) -> Result<Communicator> {
-        // From here on it is destroyed whatever happens.
-        struct Destroy<'a>(Option<&'a Shared>);
-        impl Drop for Destroy<'_> {
-            fn drop(&mut self) {
-                if let Some(shared) = self.0 {
-                    destroy(shared);
-                }
-            }
-        }
-        let shared = Arc::new(Shared {
-            live: Mutex::new(Some(Live { comm, sparse: Vec::new() })),
-            batch: AtomicUsize::new(0),
-            patience,
-            works: Mutex::default(),
-            last: Mutex::default(),
-        });
-        let mut unless_made = Destroy(Some(&shared));
-        let mut handle = ptr::null_mut();
-        // SAFETY: `comm` is alive and nobody else has it yet; the handle is ours to release.
-        checked(unsafe { sys::trib_comm_abort_handle(&mut handle, comm.as_ptr()) })?;
-        // SAFETY: a call that succeeds has set `*out`, and it is given away.
-        let abort = unsafe { AbortHandle::from_raw(NonNull::new_unchecked(handle)) };
-        // SAFETY: `comm` is alive; these are numbers of it, which do not change and are not
-        // negative; the name of its backend lives for ever.
-        let (rank, size, device, backend) = unsafe {
-            (
-                sys::trib_comm_rank(comm.as_ptr()) as usize,
-                sys::trib_comm_size(comm.as_ptr()) as usize,
-                sys::trib_comm_device(comm.as_ptr()) as usize,
-                text(sys::trib_comm_backend(comm.as_ptr())),
-            )
-        };
-        let device = Device::get(backend, device)?;
-        unless_made.0 = None;
-        drop(unless_made);
+        let shared = Arc::new(Shared::new(comm, patience));
+        let guard = DestroyOnDrop(&shared);
+        // SAFETY: `comm` is alive and nobody else has it yet.
+        let (abort, (rank, size, device)) = unsafe { (abort_handle(comm)?, place(comm)?) };
+        std::mem::forget(guard);
         Ok(Communicator {
             shared,
             rank,
@@ -441,15 +421,48 @@ pub(crate) fn gone() -> Error {
     Error::new(sys::TRIB_ERR_CLOSED, "this communicator has been destroyed")
 }
 
+/// # Safety
+/// `comm` is alive, and no other thread uses it.
+unsafe fn abort_handle(comm: NonNull<sys::trib_comm>) -> Result<AbortHandle> {
+    let mut handle = ptr::null_mut();
+    // SAFETY: the caller's promise; the handle is ours to release.
+    checked(unsafe { sys::trib_comm_abort_handle(&mut handle, comm.as_ptr()) })?;
+    // SAFETY: a call that succeeds has set `*out`, and it is given away.
+    Ok(unsafe { AbortHandle::from_raw(NonNull::new_unchecked(handle)) })
+}
+
+/// The rank, the number of ranks, and the rank's device.
+///
+/// # Safety
+/// `comm` is alive, and no other thread uses it.
+unsafe fn place(comm: NonNull<sys::trib_comm>) -> Result<(usize, usize, Device)> {
+    let comm = comm.as_ptr();
+    // SAFETY: the caller's promise; the numbers are not negative, and the name lives for ever.
+    unsafe {
+        let (rank, size) = (sys::trib_comm_rank(comm), sys::trib_comm_size(comm));
+        let (backend, ordinal) = (text(sys::trib_comm_backend(comm)), sys::trib_comm_device(comm));
+        Ok((rank as usize, size as usize, Device::get(backend, ordinal as usize)?))
+    }
+}
+
+/// Destroys a new communicator that cannot be completed.
+struct DestroyOnDrop<'a>(&'a Shared);
+
+impl Drop for DestroyOnDrop<'_> {
+    fn drop(&mut self) {
+        destroy(self.0);
+    }
+}
+
 fn destroy(shared: &Shared) {
-    shared.settle_works(|_| true);
+    shared.wait_for_works(|_| true);
     let counters = shared.counters().and_then(Result::ok);
     *shared.last.lock().unwrap_or_else(PoisonError::into_inner) = counters;
     if let Some(live) = shared.take() {
-        for tally in live.sparse {
-            tally.close();
+        for sparse in live.sparse {
+            sparse.close();
             // SAFETY: it is ours, and nobody can reach it any more: `with_sparse` finds no `Live`.
-            unsafe { sys::trib_sparse_destroy(tally.state().as_ptr()) };
+            unsafe { sys::trib_sparse_destroy(sparse.state().as_ptr()) };
         }
         // SAFETY: as above. "Never blocks for ever".
         unsafe { sys::trib_comm_destroy(live.comm.as_ptr()) };

@@ -29,7 +29,7 @@
 //! # let mut comm = Group::with_options(1, &options)?.split()?.remove(0);
 //! let stream = Stream::new(comm.device())?;
 //! // SAFETY: as above.
-//! unsafe { comm.allreduce_in_place(&tensor, ReduceOp::Avg, &stream) }?;
+//! unsafe { comm.allreduce(&tensor, &tensor, ReduceOp::Avg, &stream) }?;
 //! comm.wait(&stream)?;
 //! # drop(tensor);
 //! # assert_eq!(values, [1.0, 2.0, 3.0, 4.0]);

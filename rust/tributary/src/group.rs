@@ -20,8 +20,8 @@ use crate::error::{check, number, text, Error, Result};
 use crate::op::ReduceOp;
 use crate::options::Options;
 use crate::scope::Target;
-use crate::settle::Settle;
 use crate::stream::Stream;
+use crate::sync::SyncGuard;
 
 /// Every rank of a communicator whose ranks all live in this process. One thread drives them all, or
 /// [`run`](Group::run) gives each a thread of its own.
@@ -32,7 +32,7 @@ use crate::stream::Stream;
 /// use tributary::{Group, Options, ReduceOp};
 /// let mut group = Group::with_options(3, &Options::new().backend("host"))?;
 /// let mut tensors = vec![vec![1_i32, 2], vec![10, 20], vec![100, 200]];
-/// group.scope(None, |s| s.allreduce_in_place(&mut tensors, ReduceOp::Sum))?;
+/// group.scope(None, |s| s.allreduce(&mut tensors, ReduceOp::Sum))?;
 /// assert_eq!(tensors, vec![vec![111, 222]; 3]);
 /// # Ok::<(), tributary::Error>(())
 /// ```
@@ -76,39 +76,14 @@ impl Group {
         // SAFETY: all pointers live through the call, `devices` has `size` entries or is NULL;
         // `*out` is ours to destroy.
         check(unsafe { sys::trib_group_create(&mut raw, ordinals, size, &options_raw) })?;
-        // From here on it is destroyed whatever happens.
-        struct Destroy(*mut sys::trib_group);
-        impl Drop for Destroy {
-            fn drop(&mut self) {
-                // SAFETY: it is ours, and nobody has seen it.
-                unsafe { sys::trib_group_destroy(self.0) };
-            }
-        }
-        let group = Destroy(raw);
-        let mut handle = ptr::null_mut();
-        // SAFETY: the group is alive; the handle is ours to release.
-        check(unsafe { sys::trib_group_abort_handle(&mut handle, raw) })?;
-        // SAFETY: a call that succeeds has set `*out`, and it is given away.
-        let abort = unsafe { AbortHandle::from_raw(NonNull::new_unchecked(handle)) };
-        // SAFETY: the group is alive; the name of its backend lives for ever.
-        let backend = unsafe { text(sys::trib_group_backend(raw)) };
-        let devices: Result<Vec<Device>> = (0..size)
-            // SAFETY: the group is alive; every rank below its size has a device.
-            .map(|rank| unsafe { sys::trib_group_device(raw, rank) })
-            .map(|device| Device::get(backend, device as usize))
-            .collect();
-        let devices = devices?;
-        std::mem::forget(group);
+        let guard = DestroyOnDrop(raw);
+        // SAFETY: the group is alive, and no other thread has it.
+        let (abort, devices) = unsafe { (abort_handle(raw)?, devices_of(raw, size)?) };
+        std::mem::forget(guard);
         // SAFETY: a call that succeeds has set `*out`.
         let raw = unsafe { NonNull::new_unchecked(raw) };
-        Ok(Group {
-            raw,
-            devices,
-            abort,
-            patience: options.patience(),
-            assumed: options.assumed(),
-            one_thread: PhantomData,
-        })
+        let (patience, assumed) = (options.patience(), options.assumed());
+        Ok(Group { raw, devices, abort, patience, assumed, one_thread: PhantomData })
     }
 
     /// Number of ranks.
@@ -179,10 +154,10 @@ impl Group {
     {
         let streams = self.streams(streams)?;
         let all = streams.all();
-        let settle = Settle::new(&all, self.abort_handle(), self.patience);
+        let guard = SyncGuard::new(&all, self.abort_handle(), self.patience);
         let mut scope = GroupScope { group: self, streams: &streams, brand: PhantomData };
-        let (value, settle) = settle.watch(&"a group", || queue(&mut scope))?;
-        settle.finish()?;
+        let (value, guard) = guard.watch(&"a group", || queue(&mut scope))?;
+        guard.finish()?;
         self.status()?;
         Ok(value)
     }
@@ -209,6 +184,38 @@ impl Group {
 
     fn check(&self, operation: &'static str, rank: usize) -> Check {
         Check::of_rank(operation, rank, self.size(), self.devices[rank])
+    }
+}
+
+/// # Safety
+/// `group` is alive, and no other thread uses it.
+unsafe fn abort_handle(group: *mut sys::trib_group) -> Result<AbortHandle> {
+    let mut handle = ptr::null_mut();
+    // SAFETY: the caller's promise; the handle is ours to release.
+    check(unsafe { sys::trib_group_abort_handle(&mut handle, group) })?;
+    // SAFETY: a call that succeeds has set `*out`, and it is given away.
+    Ok(unsafe { AbortHandle::from_raw(NonNull::new_unchecked(handle)) })
+}
+
+/// # Safety
+/// `group` is alive and has `size` ranks, and no other thread uses it.
+unsafe fn devices_of(group: *mut sys::trib_group, size: i32) -> Result<Vec<Device>> {
+    // SAFETY: the caller's promise; the name of its backend lives for ever.
+    let backend = unsafe { text(sys::trib_group_backend(group)) };
+    (0..size)
+        // SAFETY: the caller's promise; every rank below the size has a device.
+        .map(|rank| unsafe { sys::trib_group_device(group, rank) })
+        .map(|device| Device::get(backend, device as usize))
+        .collect()
+}
+
+/// Destroys a new group that cannot be completed.
+struct DestroyOnDrop(*mut sys::trib_group);
+
+impl Drop for DestroyOnDrop {
+    fn drop(&mut self) {
+        // SAFETY: it is ours, and nobody has seen it.
+        unsafe { sys::trib_group_destroy(self.0) };
     }
 }
 
@@ -260,20 +267,6 @@ impl Group {
         })
     }
 
-    /// [`Communicator::allreduce_in_place`] on every rank.
-    ///
-    /// # Safety
-    /// As for [`allreduce`](Group::allreduce).
-    pub unsafe fn allreduce_in_place(
-        &mut self,
-        buffers: &[&dyn DeviceBuffer],
-        op: ReduceOp,
-        streams: Option<&[&Stream]>,
-    ) -> Result<()> {
-        // SAFETY: the caller's promise. "In place: recv == send."
-        unsafe { self.allreduce(buffers, buffers, op, streams) }
-    }
-
     /// [`Communicator::broadcast`] on every rank. Only the root's `send` is looked at.
     ///
     /// # Safety
@@ -294,20 +287,6 @@ impl Group {
             let (count, dtype) = (pairs.first.len(), pairs.first.dtype().raw());
             sys::trib_group_broadcast(raw, send, recv, count, dtype, root, streams.as_ptr())
         })
-    }
-
-    /// [`Communicator::broadcast_in_place`] on every rank.
-    ///
-    /// # Safety
-    /// As for [`allreduce`](Group::allreduce).
-    pub unsafe fn broadcast_in_place(
-        &mut self,
-        buffers: &[&dyn DeviceBuffer],
-        root: usize,
-        streams: Option<&[&Stream]>,
-    ) -> Result<()> {
-        // SAFETY: the caller's promise. "In place: recv == send."
-        unsafe { self.broadcast(buffers, buffers, root, streams) }
     }
 
     /// [`Communicator::allreduce_list`] on every rank: `tensors[i]` is the list of rank i.
@@ -454,8 +433,8 @@ pub struct GroupScope<'scope, 'env: 'scope> {
 }
 
 impl<'scope> GroupScope<'scope, '_> {
-    /// [`Group::allreduce_in_place`]: one buffer for each rank.
-    pub fn allreduce_in_place<I>(&mut self, buffers: I, op: ReduceOp) -> Result<()>
+    /// [`Group::allreduce`] in place, on one buffer for each rank.
+    pub fn allreduce<I>(&mut self, buffers: I, op: ReduceOp) -> Result<()>
     where
         I: IntoIterator,
         I::Item: Target<'scope>,
@@ -464,19 +443,19 @@ impl<'scope> GroupScope<'scope, '_> {
         let (list, streams) = (crate::scope::list(&views), self.streams.all());
         // SAFETY: what was lent as `&mut` lives, and is not touched otherwise, until the scope has
         // waited for the streams.
-        unsafe { self.group.allreduce_in_place(&list, op, Some(&streams)) }
+        unsafe { self.group.allreduce(&list, &list, op, Some(&streams)) }
     }
 
-    /// [`Group::broadcast_in_place`]: one buffer for each rank.
-    pub fn broadcast_in_place<I>(&mut self, buffers: I, root: usize) -> Result<()>
+    /// [`Group::broadcast`] in place, on one buffer for each rank.
+    pub fn broadcast<I>(&mut self, buffers: I, root: usize) -> Result<()>
     where
         I: IntoIterator,
         I::Item: Target<'scope>,
     {
         let views = crate::scope::views(buffers);
         let (list, streams) = (crate::scope::list(&views), self.streams.all());
-        // SAFETY: as in `allreduce_in_place`.
-        unsafe { self.group.broadcast_in_place(&list, root, Some(&streams)) }
+        // SAFETY: as in `allreduce`.
+        unsafe { self.group.broadcast(&list, &list, root, Some(&streams)) }
     }
 
     /// [`Group::allreduce_list`]: one list for each rank.
@@ -489,7 +468,7 @@ impl<'scope> GroupScope<'scope, '_> {
         let views: Vec<_> = tensors.into_iter().map(crate::scope::views).collect();
         let lists: Vec<_> = views.iter().map(|views| crate::scope::list(views)).collect();
         let lists: Vec<&[&dyn DeviceBuffer]> = lists.iter().map(Vec::as_slice).collect();
-        // SAFETY: as in `allreduce_in_place`.
+        // SAFETY: as in `allreduce`.
         unsafe { self.group.allreduce_list(&lists, op, Some(&self.streams.all())) }
     }
 
@@ -503,7 +482,7 @@ impl<'scope> GroupScope<'scope, '_> {
         let views: Vec<_> = tensors.into_iter().map(crate::scope::views).collect();
         let lists: Vec<_> = views.iter().map(|views| crate::scope::list(views)).collect();
         let lists: Vec<&[&dyn DeviceBuffer]> = lists.iter().map(Vec::as_slice).collect();
-        // SAFETY: as in `allreduce_in_place`.
+        // SAFETY: as in `allreduce`.
         unsafe { self.group.broadcast_list(&lists, root, Some(&self.streams.all())) }
     }
 }

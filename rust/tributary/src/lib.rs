@@ -3,13 +3,13 @@
 //! runs on an embedded host backend, where ranks are threads and memory is ordinary memory.
 //!
 //! ```
-//! use tributary::{Communicator, DeviceVec, Group, ReduceOp, Result, Stream};
+//! use tributary::{Communicator, DeviceVec, Group, InPlace, ReduceOp, Result, Stream};
 //!
 //! fn train(comm: &mut Communicator) -> Result<()> {
 //!     let stream = Stream::new(comm.device())?;
 //!     let mine = vec![comm.rank() as f32; 1000];
 //!     let mut gradient = DeviceVec::from_slice(comm.device(), &mine)?;
-//!     comm.scope(&stream, |s| s.allreduce_in_place(&mut gradient, ReduceOp::Avg))?;
+//!     comm.scope(&stream, |s| s.allreduce(InPlace, &mut gradient, ReduceOp::Avg))?;
 //!     assert_eq!(gradient.download(&stream)?, [1.5; 1000]);
 //!     Ok(())
 //! }
@@ -70,6 +70,7 @@ mod applied;
 mod backend;
 mod batch;
 mod buffer;
+mod call_counters;
 mod call_options;
 mod check;
 mod collectives;
@@ -90,11 +91,10 @@ mod op;
 mod options;
 mod run;
 mod scope;
-mod settle;
 mod sparse;
 mod sparse_options;
 mod stream;
-mod tally;
+mod sync;
 mod work;
 
 pub use abort::AbortHandle;
@@ -112,7 +112,7 @@ pub use id::UniqueId;
 pub use list::Weight;
 pub use op::ReduceOp;
 pub use options::Options;
-pub use scope::{Held, Scope, Source, Target};
+pub use scope::{Held, InPlace, Input, Scope, Source, Target};
 pub use sparse::{SparseAllReduce, SparseStatistics};
 pub use sparse_options::SparseOptions;
 pub use stream::Stream;

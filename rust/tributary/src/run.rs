@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, ScopedJoinHandle};
+use std::thread::{self, Scope, ScopedJoinHandle};
 
 use tributary_sys as sys;
 
@@ -56,28 +56,9 @@ impl Group {
         let culprit = Arc::new(Culprit(AtomicUsize::new(NOBODY)));
         let failures = Failures { abort, culprit, first: Mutex::new(None) };
         let comms = self.split()?;
-        let values: Vec<Option<T>> = thread::scope(|scope| {
-            let mut threads = Vec::with_capacity(comms.len());
-            for comm in comms {
-                let name = format!("rank {}", comm.rank());
-                let run = || failures.watch(comm, &rank);
-                match thread::Builder::new().name(name).spawn_scoped(scope, run) {
-                    Ok(thread) => threads.push(thread),
-                    Err(error) => {
-                        let detail = format!("no thread for a rank: {error}");
-                        failures.error(0, Error::new(sys::TRIB_ERR_SYSTEM, detail).into());
-                        break;
-                    }
-                }
-            }
-            let join = |(rank, thread): (usize, ScopedJoinHandle<'_, Option<T>>)| {
-                // What was dropped after the rank's own end may have panicked.
-                thread.join().unwrap_or_else(|panic| {
-                    failures.panic(rank, panic);
-                    None
-                })
-            };
-            threads.into_iter().enumerate().map(join).collect()
+        let values = thread::scope(|scope| {
+            let threads = failures.spawn(scope, comms, &rank);
+            failures.join(threads)
         });
         match failures.first.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some((_, Failure::Panic(panic))) => resume_unwind(panic),
@@ -129,6 +110,43 @@ pub(crate) fn blame() {
             culprit.is(*rank);
         }
     });
+}
+
+impl<E: Display + Send + From<Error>> Failures<E> {
+    /// A thread for each rank, until the system has none left.
+    fn spawn<'scope, T: Send + 'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        comms: Vec<Communicator>,
+        rank: &'scope (impl Fn(&mut Communicator) -> Result<T, E> + Sync),
+    ) -> Vec<ScopedJoinHandle<'scope, Option<T>>> {
+        let mut threads = Vec::with_capacity(comms.len());
+        for comm in comms {
+            let name = format!("rank {}", comm.rank());
+            let run = move || self.watch(comm, rank);
+            match thread::Builder::new().name(name).spawn_scoped(scope, run) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    let detail = format!("no thread for a rank: {error}");
+                    self.error(0, Error::new(sys::TRIB_ERR_SYSTEM, detail).into());
+                    break;
+                }
+            }
+        }
+        threads
+    }
+
+    /// The value of each rank; `None` if it failed.
+    fn join<T>(&self, threads: Vec<ScopedJoinHandle<'_, Option<T>>>) -> Vec<Option<T>> {
+        let join = |(rank, thread): (usize, ScopedJoinHandle<'_, Option<T>>)| {
+            // A value that the thread dropped after the rank's own end may have panicked.
+            thread.join().unwrap_or_else(|panic| {
+                self.panic(rank, panic);
+                None
+            })
+        };
+        threads.into_iter().enumerate().map(join).collect()
+    }
 }
 
 impl<E: Display> Failures<E> {

@@ -15,9 +15,9 @@ use crate::communicator::Communicator;
 use crate::error::{Error, Result};
 use crate::list::Weight;
 use crate::op::ReduceOp;
-use crate::settle::Settle;
 use crate::sparse::SparseAllReduce;
 use crate::stream::Stream;
+use crate::sync::SyncGuard;
 
 impl Communicator {
     /// Queue collectives on `stream` with borrowed buffers, and wait for them.
@@ -33,12 +33,12 @@ impl Communicator {
     /// the panic's message.
     ///
     /// ```
-    /// use tributary::{ReduceOp, Stream};
+    /// use tributary::{InPlace, ReduceOp, Stream};
     /// # use tributary::{Communicator, Group, Options, Result};
     /// # fn rank(comm: &mut Communicator) -> Result<()> {
     /// let stream = Stream::new(comm.device())?;
     /// let mut gradient = vec![comm.rank() as f32; 1000]; // host memory: for the host backend
-    /// comm.scope(&stream, |s| s.allreduce_in_place(&mut gradient, ReduceOp::Sum))?;
+    /// comm.scope(&stream, |s| s.allreduce(InPlace, &mut gradient, ReduceOp::Sum))?;
     /// assert_eq!(gradient, [1.0; 1000]);
     /// # Ok(())
     /// # }
@@ -49,11 +49,11 @@ impl Communicator {
     /// What is borrowed cannot be looked at before the scope is over:
     ///
     /// ```compile_fail,E0499
-    /// # use tributary::{Communicator, ReduceOp, Stream};
+    /// # use tributary::{Communicator, InPlace, ReduceOp, Stream};
     /// # fn f(comm: &mut Communicator, stream: &Stream) -> tributary::Result<()> {
     /// let mut gradient = vec![1.0_f32; 10];
     /// comm.scope(stream, |s| {
-    ///     s.allreduce_in_place(&mut gradient, ReduceOp::Sum)?;
+    ///     s.allreduce(InPlace, &mut gradient, ReduceOp::Sum)?;
     ///     gradient[0] = 2.0;
     ///     Ok(())
     /// })
@@ -65,12 +65,12 @@ impl Communicator {
     {
         self.not_batching("scope")?;
         let streams = [stream];
-        let settle = Settle::new(&streams, self.abort_handle(), self.patience());
+        let guard = SyncGuard::new(&streams, self.abort_handle(), self.patience());
         let who = format!("rank {}", self.rank());
         let mut scope = Scope::new(self, stream);
-        let (value, settle) = settle.watch(&who, || queue(&mut scope))?;
+        let (value, guard) = guard.watch(&who, || queue(&mut scope))?;
         let applied = scope.applied;
-        settle.finish()?;
+        guard.finish()?;
         self.status()?;
         applied.check(self.shared(), true)?;
         Ok(value)
@@ -128,18 +128,64 @@ mod sealed {
     use super::DeviceSlice;
 
     pub trait Lent {
+        /// Whether the scope may write it.
+        const WRITABLE: bool;
+
         fn view(self) -> DeviceSlice;
     }
-}
-use sealed::Lent;
 
-/// What a scope may read: `&'scope` any [`UniqueBuffer`], or a [`Held`].
+    pub trait Sent {
+        /// What is sent, if `recv` receives; `None` if there is nothing.
+        fn view_in(self, recv: Option<DeviceSlice>) -> Option<DeviceSlice>;
+    }
+}
+use sealed::{Lent, Sent};
+
+/// Stands for the buffer that a call receives into, where a call takes a buffer to send: the call
+/// then runs in place, like one of MPI with `MPI_IN_PLACE`.
+///
+/// ```
+/// use tributary::{InPlace, ReduceOp, Stream};
+/// # use tributary::{Communicator, Group, Options, Result};
+/// # fn rank(comm: &mut Communicator) -> Result<()> {
+/// let stream = Stream::new(comm.device())?;
+/// let mut gradient = vec![comm.rank() as f32; 1000];
+/// comm.scope(&stream, |s| s.allreduce(InPlace, &mut gradient, ReduceOp::Sum))?;
+/// assert_eq!(gradient, [1.0; 1000]);
+/// # Ok(())
+/// # }
+/// # Group::with_options(2, &Options::new().backend("host"))?.run(rank)?;
+/// # Ok::<(), tributary::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InPlace;
+
+/// A buffer that a call sends: any [`Source`], or [`InPlace`].
+pub trait Input<'scope>: Sent {}
+
+impl<B: Lent> Sent for B {
+    fn view_in(self, _: Option<DeviceSlice>) -> Option<DeviceSlice> {
+        Some(self.view())
+    }
+}
+impl<'scope, B: Source<'scope>> Input<'scope> for B {}
+
+impl Sent for InPlace {
+    fn view_in(self, recv: Option<DeviceSlice>) -> Option<DeviceSlice> {
+        recv
+    }
+}
+impl Input<'_> for InPlace {}
+
+/// A buffer that a scope may read: any [`UniqueBuffer`] borrowed for `'scope`, or a [`Held`].
 pub trait Source<'scope>: Lent {}
 
-/// What a scope may write: `&'scope mut` any [`UniqueBuffer`], or a [`Held`].
+/// A buffer that a scope may write: any [`UniqueBuffer`] borrowed as `&'scope mut`, or a [`Held`].
 pub trait Target<'scope>: Lent {}
 
 impl<B: UniqueBuffer + ?Sized> Lent for &B {
+    const WRITABLE: bool = false;
+
     fn view(self) -> DeviceSlice {
         DeviceSlice::of(self)
     }
@@ -147,13 +193,18 @@ impl<B: UniqueBuffer + ?Sized> Lent for &B {
 impl<'scope, B: UniqueBuffer + ?Sized> Source<'scope> for &'scope B {}
 
 impl<B: UniqueBuffer + ?Sized> Lent for &mut B {
+    const WRITABLE: bool = true;
+
     fn view(self) -> DeviceSlice {
         DeviceSlice::of_mut(self)
     }
 }
+impl<'scope, B: UniqueBuffer + ?Sized> Source<'scope> for &'scope mut B {}
 impl<'scope, B: UniqueBuffer + ?Sized> Target<'scope> for &'scope mut B {}
 
 impl Lent for Held<'_> {
+    const WRITABLE: bool = true;
+
     fn view(self) -> DeviceSlice {
         self.view
     }
@@ -185,11 +236,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`Communicator::allreduce`].
     pub fn allreduce(
         &mut self,
-        send: impl Source<'scope>,
+        send: impl Input<'scope>,
         recv: impl Target<'scope>,
         op: ReduceOp,
     ) -> Result<()> {
-        let (send, recv) = (send.view(), recv.view());
+        let (send, recv) = pair(send, recv);
         self.uses(Some(send), Some(recv))?;
         // SAFETY: what was lent lives, and is not touched otherwise, until the scope has waited for
         // the stream; `recv` was lent as `&mut`; calls are compared, or promised to match: sentences
@@ -200,26 +251,18 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`Communicator::allreduce_with`].
     pub fn allreduce_with(
         &mut self,
-        send: impl Source<'scope>,
+        send: impl Input<'scope>,
         recv: impl Target<'scope>,
         op: ReduceOp,
         options: CallOptions<'scope, dyn UniqueBuffer + 'scope>,
     ) -> Result<()> {
-        let (send, recv) = (send.view(), recv.view());
+        let (send, recv) = pair(send, recv);
         let factor = options.device_factor.map(Lent::view);
         self.uses(Some(send), Some(recv))?;
         self.uses(factor, None)?;
         let options = with(&options, &factor);
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.allreduce_with(&send, &recv, op, options, self.stream) }
-    }
-
-    /// [`Communicator::allreduce_in_place`].
-    pub fn allreduce_in_place(&mut self, buffer: impl Target<'scope>, op: ReduceOp) -> Result<()> {
-        let view = buffer.view();
-        self.uses(None, Some(view))?;
-        // SAFETY: as in `allreduce`.
-        unsafe { self.comm.allreduce_in_place(&view, op, self.stream) }
     }
 
     /// [`Communicator::broadcast`]; `send` is for the root only.
@@ -229,106 +272,55 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         recv: impl Target<'scope>,
         root: usize,
     ) -> Result<()> {
-        let (send, recv) = (send.map(Lent::view), recv.view());
+        let recv = recv.view();
+        let send = send.map(Lent::view).or_else(|| (self.rank() == root).then_some(recv));
         self.uses(send, Some(recv))?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.broadcast(given(&send), &recv, root, self.stream) }
     }
 
-    /// [`Communicator::broadcast_in_place`].
-    pub fn broadcast_in_place(&mut self, buffer: impl Target<'scope>, root: usize) -> Result<()> {
-        let view = buffer.view();
-        self.uses(None, Some(view))?;
-        // SAFETY: as in `allreduce`.
-        unsafe { self.comm.broadcast_in_place(&view, root, self.stream) }
-    }
-
     /// [`Communicator::reduce`]; `recv` is for the root only.
     pub fn reduce(
         &mut self,
-        send: impl Source<'scope>,
+        send: impl Input<'scope>,
         recv: Option<&'scope mut dyn UniqueBuffer>,
         op: ReduceOp,
         root: usize,
     ) -> Result<()> {
-        let (send, recv) = (send.view(), recv.map(Lent::view));
+        let recv = recv.map(Lent::view);
+        let send = send.view_in(recv).ok_or_else(|| in_place_of_nothing(self.rank()))?;
         self.uses(Some(send), recv)?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.reduce(&send, given(&recv), op, root, self.stream) }
     }
 
-    /// [`Communicator::reduce_in_place`].
-    pub fn reduce_in_place(
-        &mut self,
-        buffer: impl Target<'scope>,
-        op: ReduceOp,
-        root: usize,
-    ) -> Result<()> {
-        let view = buffer.view();
-        self.uses(None, Some(view))?;
-        // SAFETY: as in `allreduce`.
-        unsafe { self.comm.reduce_in_place(&view, op, root, self.stream) }
-    }
-
     /// [`Communicator::allgather`].
-    pub fn allgather(
-        &mut self,
-        send: impl Source<'scope>,
-        recv: impl Target<'scope>,
-    ) -> Result<()> {
-        let (send, recv) = (send.view(), recv.view());
+    pub fn allgather(&mut self, send: impl Input<'scope>, recv: impl Target<'scope>) -> Result<()> {
+        let (send, recv) = pair(send, recv);
         self.uses(Some(send), Some(recv))?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.allgather(&send, &recv, self.stream) }
     }
 
-    /// [`Communicator::allgather_in_place`].
-    pub fn allgather_in_place(&mut self, buffer: impl Target<'scope>) -> Result<()> {
-        let view = buffer.view();
-        self.uses(None, Some(view))?;
-        // SAFETY: as in `allreduce`.
-        unsafe { self.comm.allgather_in_place(&view, self.stream) }
-    }
-
     /// [`Communicator::reduce_scatter`].
     pub fn reduce_scatter(
         &mut self,
-        send: impl Source<'scope>,
+        send: impl Input<'scope>,
         recv: impl Target<'scope>,
         op: ReduceOp,
     ) -> Result<()> {
-        let (send, recv) = (send.view(), recv.view());
+        let (send, recv) = pair(send, recv);
         self.uses(Some(send), Some(recv))?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.reduce_scatter(&send, &recv, op, self.stream) }
     }
 
-    /// [`Communicator::reduce_scatter_in_place`].
-    pub fn reduce_scatter_in_place(
-        &mut self,
-        buffer: impl Target<'scope>,
-        op: ReduceOp,
-    ) -> Result<()> {
-        let view = buffer.view();
-        self.uses(None, Some(view))?;
-        // SAFETY: as in `allreduce`.
-        unsafe { self.comm.reduce_scatter_in_place(&view, op, self.stream) }
-    }
-
     /// [`Communicator::alltoall`].
-    pub fn alltoall(&mut self, send: impl Source<'scope>, recv: impl Target<'scope>) -> Result<()> {
-        let (send, recv) = (send.view(), recv.view());
+    pub fn alltoall(&mut self, send: impl Input<'scope>, recv: impl Target<'scope>) -> Result<()> {
+        let (send, recv) = pair(send, recv);
         self.uses(Some(send), Some(recv))?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.alltoall(&send, &recv, self.stream) }
-    }
-
-    /// [`Communicator::alltoall_in_place`].
-    pub fn alltoall_in_place(&mut self, buffer: impl Target<'scope>) -> Result<()> {
-        let view = buffer.view();
-        self.uses(None, Some(view))?;
-        // SAFETY: as in `allreduce`.
-        unsafe { self.comm.alltoall_in_place(&view, self.stream) }
     }
 
     /// [`Communicator::gather`]; `recv` is for the root only.
@@ -496,74 +488,38 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// as far as they can be seen to end one after the other; where that fails, and where the
     /// `unsafe` forms are mixed in, an error may be that of another call that was queued at the same
     /// time, and says so.
-    pub fn sparse_allreduce(
+    pub fn sparse_allreduce<G: Source<'scope>>(
         &mut self,
         sparse: &mut SparseAllReduce,
-        gradient: impl Source<'scope>,
+        gradient: G,
         result: impl Target<'scope>,
     ) -> Result<()> {
         let (gradient, result) = (gradient.view(), result.view());
-        sparse.apart(self.comm)?;
+        sparse.accepts(self.comm, G::WRITABLE)?;
         let stream = self.stream;
         self.applied.sparse(sparse, |sparse| {
-            // SAFETY: as in `allreduce`; apart from the accumulator, a gradient is only read.
+            // SAFETY: as in `allreduce`; a gradient is written only as an accumulator, and that was
+            // lent as `&mut`.
             unsafe { sparse.queue(&gradient, &result, stream) }
         })
     }
 
-    /// [`SparseAllReduce::allreduce`] with an accumulator, for states that are
-    /// [`in_place`](crate::SparseOptions::in_place).
-    pub fn sparse_allreduce_in_place(
-        &mut self,
-        sparse: &mut SparseAllReduce,
-        accumulator: impl Target<'scope>,
-        result: impl Target<'scope>,
-    ) -> Result<()> {
-        let (accumulator, result) = (accumulator.view(), result.view());
-        sparse.of(self.comm)?;
-        let stream = self.stream;
-        self.applied.sparse(sparse, |sparse| {
-            // SAFETY: as in `allreduce`; both were lent as `&mut`.
-            unsafe { sparse.queue(&accumulator, &result, stream) }
-        })
-    }
-
     /// [`SparseAllReduce::allreduce_entries`] with a gradient of its own.
-    pub fn sparse_allreduce_entries(
+    pub fn sparse_allreduce_entries<G: Source<'scope>>(
         &mut self,
         sparse: &mut SparseAllReduce,
-        gradient: impl Source<'scope>,
+        gradient: G,
         index: impl Target<'scope>,
         value: impl Target<'scope>,
         count: impl Target<'scope>,
     ) -> Result<()> {
         let (gradient, index) = (gradient.view(), index.view());
         let (value, count) = (value.view(), count.view());
-        sparse.apart(self.comm)?;
+        sparse.accepts(self.comm, G::WRITABLE)?;
         let stream = self.stream;
         self.applied.sparse(sparse, |sparse| {
             // SAFETY: as in `sparse_allreduce`.
             unsafe { sparse.queue_entries(&gradient, &index, &value, &count, stream) }
-        })
-    }
-
-    /// [`SparseAllReduce::allreduce_entries`] with an accumulator, for states that are
-    /// [`in_place`](crate::SparseOptions::in_place).
-    pub fn sparse_allreduce_entries_in_place(
-        &mut self,
-        sparse: &mut SparseAllReduce,
-        accumulator: impl Target<'scope>,
-        index: impl Target<'scope>,
-        value: impl Target<'scope>,
-        count: impl Target<'scope>,
-    ) -> Result<()> {
-        let (accumulator, index) = (accumulator.view(), index.view());
-        let (value, count) = (value.view(), count.view());
-        sparse.of(self.comm)?;
-        let stream = self.stream;
-        self.applied.sparse(sparse, |sparse| {
-            // SAFETY: as in `sparse_allreduce_in_place`.
-            unsafe { sparse.queue_entries(&accumulator, &index, &value, &count, stream) }
         })
     }
 
@@ -620,6 +576,18 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
         Ok(())
     }
+}
+
+fn pair<'scope>(send: impl Input<'scope>, recv: impl Target<'scope>) -> (DeviceSlice, DeviceSlice) {
+    let recv = recv.view();
+    (send.view_in(Some(recv)).unwrap_or(recv), recv)
+}
+
+#[cold]
+fn in_place_of_nothing(rank: usize) -> Error {
+    Error::buffer(format!(
+        "reduce on rank {rank}: `send` is InPlace and `recv` is None; give `recv`"
+    ))
 }
 
 pub(crate) fn views<'scope, I>(tensors: I) -> Vec<DeviceSlice>

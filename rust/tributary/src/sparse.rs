@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tributary_sys as sys;
 
 use crate::buffer::{DeviceBuffer, DeviceSlice};
+use crate::call_counters::CallCounters;
 use crate::check::Check;
 use crate::communicator::{Communicator, Shared};
 use crate::device::Device;
@@ -17,7 +18,6 @@ use crate::dtype::DType;
 use crate::error::{check, text, Error, ErrorKind, Result};
 use crate::sparse_options::{above_0, SparseOptions};
 use crate::stream::Stream;
-use crate::tally::Tally;
 
 /// One tensor's sparse allreduce on one rank.
 ///
@@ -57,7 +57,7 @@ use crate::tally::Tally;
 /// [`ErrorKind::Closed`](crate::ErrorKind::Closed). Like the communicator it may move to another
 /// thread, and is used by one at a time.
 pub struct SparseAllReduce {
-    tally: Arc<Tally>,
+    counters: Arc<CallCounters>,
     shared: Arc<Shared>,
     rank: usize,
     size: usize,
@@ -88,7 +88,7 @@ impl SparseAllReduce {
         comm.not_batching("SparseAllReduce::new")?;
         let raw = options.raw();
         let shared = Arc::clone(comm.shared());
-        let tally = shared.adopt(|comm| {
+        let counters = shared.adopt(|comm| {
             let mut state = ptr::null_mut();
             // SAFETY: all pointers live through the call, under the lock; `*out` is ours to destroy,
             // and is not NULL after a success.
@@ -99,7 +99,7 @@ impl SparseAllReduce {
             }
         });
         Ok(SparseAllReduce {
-            tally: raw.judge(tally.unwrap_or_else(|| Err(gone())))?,
+            counters: raw.explain(counters.unwrap_or_else(|| Err(gone())))?,
             shared,
             rank: comm.rank(),
             size: comm.size(),
@@ -177,7 +177,7 @@ impl SparseAllReduce {
         result: &dyn DeviceBuffer,
         stream: &Stream,
     ) -> Result<()> {
-        self.tally.give_up_counting();
+        self.counters.stop_counting();
         // SAFETY: the caller's promise.
         unsafe { self.queue(gradient, result, stream) }
     }
@@ -217,7 +217,7 @@ impl SparseAllReduce {
         count: &dyn DeviceBuffer,
         stream: &Stream,
     ) -> Result<()> {
-        self.tally.give_up_counting();
+        self.counters.stop_counting();
         // SAFETY: the caller's promise.
         unsafe { self.queue_entries(gradient, index, value, count, stream) }
     }
@@ -281,7 +281,7 @@ impl SparseAllReduce {
             // SAFETY: alive under the lock; `raw` lives through the call, with its size set; its
             // strings, not NULL after a success, live as long as the state and are copied here.
             unsafe {
-                check(sys::trib_sparse_statistics_get(&mut raw, self.tally.state().as_ptr()))?;
+                check(sys::trib_sparse_statistics_get(&mut raw, self.counters.state().as_ptr()))?;
                 Ok(SparseStatistics::new(&raw, owned(raw.algorithm), owned(raw.reason)))
             }
         });
@@ -337,8 +337,8 @@ impl SparseAllReduce {
         self.call(|state| unsafe { sys::trib_sparse_reset(state, stream.as_raw()) })
     }
 
-    pub(crate) fn tally(&self) -> &Arc<Tally> {
-        &self.tally
+    pub(crate) fn counters(&self) -> &Arc<CallCounters> {
+        &self.counters
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -356,14 +356,12 @@ impl SparseAllReduce {
         ))
     }
 
-    /// As `of`; and the gradient is only read.
-    pub(crate) fn apart(&self, comm: &Communicator) -> Result<()> {
-        if self.in_place {
+    /// As `of`, and an accumulator must be `writable`.
+    pub(crate) fn accepts(&self, comm: &Communicator, writable: bool) -> Result<()> {
+        if self.in_place && !writable {
             return Err(Error::new(
                 sys::TRIB_ERR_INVALID_USAGE,
-                format!(
-                    "{self:?} is in place, and writes the gradient: use the form that lends it"
-                ),
+                format!("{self:?} is in place and writes the gradient: lend it as `&mut`"),
             ));
         }
         self.of(comm)
@@ -422,20 +420,20 @@ impl SparseAllReduce {
         &mut self,
         function: impl FnOnce(*mut sys::trib_sparse) -> sys::trib_status,
     ) -> Result<()> {
-        let state = self.tally.state().as_ptr();
+        let state = self.counters.state().as_ptr();
         // The state is alive and nobody else's inside: the lock of its communicator is held.
         self.shared.with_sparse(|| check(function(state))).unwrap_or_else(|| Err(gone()))
     }
 
     fn look<T>(&self, function: impl FnOnce(*const sys::trib_sparse) -> T) -> Result<T> {
-        let state = self.tally.state().as_ptr();
+        let state = self.counters.state().as_ptr();
         self.shared.with_sparse(|| function(state)).ok_or_else(gone)
     }
 }
 
 impl Drop for SparseAllReduce {
     fn drop(&mut self) {
-        self.shared.part(&self.tally);
+        self.shared.destroy_sparse(&self.counters);
     }
 }
 

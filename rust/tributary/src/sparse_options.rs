@@ -118,7 +118,7 @@ impl SparseOptions {
         let result = comm.call(|comm| unsafe {
             sys::trib_sparse_bytes(&mut bytes, comm, len, dtype.raw(), raw.as_ptr())
         });
-        raw.judge(result)?;
+        raw.explain(result)?;
         Ok(bytes)
     }
 
@@ -185,7 +185,7 @@ impl RawOptions {
     }
 
     /// What a call with them has come to.
-    pub(crate) fn judge<T>(self, result: Result<T>) -> Result<T> {
+    pub(crate) fn explain<T>(self, result: Result<T>) -> Result<T> {
         match (result, self.refusal) {
             (Err(error), Some(refusal)) if error.kind() == ErrorKind::InvalidArgument => {
                 Err(refusal)

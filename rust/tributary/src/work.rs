@@ -11,14 +11,14 @@ use tributary_sys as sys;
 
 use crate::abort::AbortHandle;
 use crate::applied::Applied;
+use crate::call_counters::CallCounters;
 use crate::communicator::{Communicator, Shared};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::scope::Scope;
-use crate::settle::{self, Settle};
 use crate::stream::Stream;
-use crate::tally::Tally;
+use crate::sync::{self, SyncGuard};
 
 impl Communicator {
     /// Queue collectives on `stream` with buffers that are given away, and come back from
@@ -29,13 +29,13 @@ impl Communicator {
     /// buffers come back in the error.
     ///
     /// ```
-    /// use tributary::{ReduceOp, Stream};
+    /// use tributary::{InPlace, ReduceOp, Stream};
     /// # use tributary::{Communicator, Group, Options, Result};
     /// # fn rank(comm: &mut Communicator) -> Result<()> {
     /// let stream = Stream::new(comm.device())?;
     /// let gradient = vec![comm.rank() as f32 + 1.0; 1000];
     /// let work = comm.start(gradient, &stream, |s, gradient| {
-    ///     s.allreduce_in_place(gradient, ReduceOp::Avg)
+    ///     s.allreduce(InPlace, gradient, ReduceOp::Avg)
     /// })?;
     /// // ... something else meanwhile ...
     /// let gradient = work.wait()?;
@@ -49,11 +49,11 @@ impl Communicator {
     /// What is borrowed cannot be given away, for a work may be forgotten:
     ///
     /// ```compile_fail,E0597
-    /// # use tributary::{Communicator, ReduceOp, Stream};
+    /// # use tributary::{Communicator, InPlace, ReduceOp, Stream};
     /// # fn f(comm: &mut Communicator, stream: &Stream) -> tributary::Result<()> {
     /// let mut gradient = vec![1.0_f32; 10];
     /// let work = comm.start(&mut gradient[..], stream, |s, gradient| {
-    ///     s.allreduce_in_place(&mut **gradient, ReduceOp::Sum)
+    ///     s.allreduce(InPlace, &mut **gradient, ReduceOp::Sum)
     /// })?;
     /// std::mem::forget(work);
     /// # Ok(())
@@ -75,24 +75,24 @@ impl Communicator {
         };
         let (shared, abort) = (Arc::clone(self.shared()), self.abort_handle());
         let patience = self.patience();
-        let mut buffers = Parked::new(buffers);
+        let mut buffers = StableBox::new(buffers);
         // Waited for before `buffers` goes, also while unwinding: nothing is freed that is in use.
         let streams = [stream];
-        let settle = Settle::new(&streams, abort.clone(), patience);
+        let guard = SyncGuard::new(&streams, abort.clone(), patience);
         let who = format!("rank {}", self.rank());
         let mut scope = Scope::new(self, stream);
         let lent = buffers.lend();
         let queued =
-            settle.watch(&who, || queue(&mut scope, lent).and_then(|()| event.record(stream)));
+            guard.watch(&who, || queue(&mut scope, lent).and_then(|()| event.record(stream)));
         let applied = scope.applied;
         match queued {
-            Ok(((), settle)) => {
-                settle.leave();
+            Ok(((), guard)) => {
+                guard.disarm();
                 let buffers = ManuallyDrop::new(buffers);
                 let asks = !applied.is_empty();
                 let queued = Arc::new(Queued { event, applied, missed: AtomicBool::new(false) });
                 if asks {
-                    shared.expect(&queued);
+                    shared.register(&queued);
                 }
                 Ok(Work { buffers, queued, shared, abort, patience })
             }
@@ -108,7 +108,7 @@ impl Communicator {
 /// that was not enough. Forgetting a work leaks them: nothing frees memory that is still in use.
 #[must_use = "the buffers come back from `wait`"]
 pub struct Work<B: 'static> {
-    buffers: ManuallyDrop<Parked<B>>,
+    buffers: ManuallyDrop<StableBox<B>>,
     queued: Arc<Queued>,
     shared: Arc<Shared>,
     abort: AbortHandle,
@@ -130,15 +130,15 @@ unsafe impl Sync for Queued {}
 impl Queued {
     /// Never waits.
     pub(crate) fn is_passed(&self) -> bool {
-        settle::is_idle(&self.event)
+        sync::is_idle(&self.event)
     }
 
-    pub(crate) fn uses(&self, tally: &Arc<Tally>) -> bool {
-        self.applied.uses(tally)
+    pub(crate) fn uses(&self, counters: &Arc<CallCounters>) -> bool {
+        self.applied.uses(counters)
     }
 
     /// Somebody who could answer ends.
-    pub(crate) fn note_end(&self) {
+    pub(crate) fn mark_ended(&self) {
         if !self.is_passed() {
             self.missed.store(true, Ordering::Relaxed);
         }
@@ -162,7 +162,7 @@ impl<B: 'static> Work<B> {
     /// the device still uses them: then they are leaked, and the error says so.
     pub fn wait(self) -> Result<B, Failed<B>> {
         let mut work = ManuallyDrop::new(self);
-        let waited = settle::wait(&work.queued.event, Deadline::after(work.patience));
+        let waited = sync::wait(&work.queued.event, Deadline::after(work.patience));
         let good = || work.status().and_then(|()| work.queued.check(&work.shared));
         let known = waited.map(|waited| waited.and_then(|()| good()));
         // SAFETY: `work` is not used again, nor dropped: each field is taken once.
@@ -265,15 +265,15 @@ impl<B> std::error::Error for Failed<B> {
 /// A value on the heap, where it stays while the device uses it, whoever moves this.
 ///
 /// Not a `Box`: moving one claims that nobody else uses what it holds.
-struct Parked<B>(NonNull<B>);
+struct StableBox<B>(NonNull<B>);
 
 // SAFETY: it owns a B.
-unsafe impl<B: Send> Send for Parked<B> {}
+unsafe impl<B: Send> Send for StableBox<B> {}
 
-impl<B> Parked<B> {
-    fn new(value: B) -> Parked<B> {
+impl<B> StableBox<B> {
+    fn new(value: B) -> StableBox<B> {
         // SAFETY: a box is not NULL.
-        Parked(unsafe { NonNull::new_unchecked(Box::into_raw(Box::new(value))) })
+        StableBox(unsafe { NonNull::new_unchecked(Box::into_raw(Box::new(value))) })
     }
 
     /// The borrow lasts as long as its taker likes: it is for a queue that is waited for before
@@ -284,13 +284,13 @@ impl<B> Parked<B> {
     }
 
     fn take(self) -> B {
-        let parked = ManuallyDrop::new(self);
+        let stable = ManuallyDrop::new(self);
         // SAFETY: made by `new`, and not used again.
-        *unsafe { Box::from_raw(parked.0.as_ptr()) }
+        *unsafe { Box::from_raw(stable.0.as_ptr()) }
     }
 }
 
-impl<B> Drop for Parked<B> {
+impl<B> Drop for StableBox<B> {
     fn drop(&mut self) {
         // SAFETY: made by `new`, and not used again.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{alone, error_of, get, have, options, ranks, vec_on, warm_up_all};
-use tributary::{Communicator, ErrorKind, Group, Options, ReduceOp, Stream, UniqueId};
+use tributary::{Communicator, ErrorKind, Group, InPlace, Options, ReduceOp, Stream, UniqueId};
 
 /// The communicators of two ranks, which have met before.
 fn pair_with(options: &Options) -> Option<[Communicator; 2]> {
@@ -28,7 +28,7 @@ fn a_missing_rank_is_given_up_from_another_thread() {
     let waiting = thread::spawn(move || {
         let stream = Stream::new(here.device()).unwrap();
         let mut buffer = vec_on(&here, &[1.0_f32; 1000]);
-        let result = here.scope(&stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum));
+        let result = here.scope(&stream, |s| s.allreduce(InPlace, &mut buffer, ReduceOp::Sum));
         (here, error_of(result))
     });
     thread::sleep(Duration::from_millis(50));
@@ -89,7 +89,7 @@ fn a_drop_does_not_wait_for_ever() {
     let Some([mut here, there]) = pair_with(&options) else { return };
     let stream = Stream::new(here.device()).unwrap();
     let buffer = vec_on(&here, &[1.0_f32; 10]);
-    let work = here.start(buffer, &stream, |s, b| s.allreduce_in_place(b, ReduceOp::Sum)).unwrap();
+    let work = here.start(buffer, &stream, |s, b| s.allreduce(InPlace, b, ReduceOp::Sum)).unwrap();
     let start = Instant::now();
     drop(there);
     drop(here);
@@ -106,7 +106,7 @@ fn a_drop_does_not_wait_for_ever() {
 fn close_says_how_it_went() {
     ranks(2, |comm, stream| {
         let mut buffer = vec_on(comm, &[1_i32; 3]);
-        comm.scope(stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum)).unwrap();
+        comm.scope(stream, |s| s.allreduce(InPlace, &mut buffer, ReduceOp::Sum)).unwrap();
         assert_eq!(get(&buffer), [2; 3]);
     });
     let _alone = alone();

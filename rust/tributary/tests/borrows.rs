@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::{
     alone, get, have, options, ranks, ranks_with, stay_until_aborted, vec_on, warm_up, warm_up_all,
 };
-use tributary::{DeviceVec, Error, ErrorKind, Group, ReduceOp, Stream};
+use tributary::{DeviceVec, Error, ErrorKind, Group, InPlace, ReduceOp, Stream};
 
 /// Counts its drops.
 struct Counted(Arc<AtomicUsize>, DeviceVec<f32>);
@@ -29,7 +29,7 @@ fn a_panic_in_a_scope_waits_for_what_was_queued() {
         let mut buffer = vec_on(comm, &[comm.rank() as f32 + 1.0; 100_000]);
         let panic = catch_unwind(AssertUnwindSafe(|| {
             comm.scope(stream, |s| -> tributary::Result<()> {
-                s.allreduce_in_place(&mut buffer, ReduceOp::Sum)?;
+                s.allreduce(InPlace, &mut buffer, ReduceOp::Sum)?;
                 panic!("on purpose")
             })
         }))
@@ -54,7 +54,7 @@ fn a_panic_in_a_scope_that_nobody_else_comes_to_ends_in_an_abort() {
         let start = Instant::now();
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             comm.scope(stream, |s| -> tributary::Result<()> {
-                s.allreduce_in_place(&mut buffer, ReduceOp::Sum)?;
+                s.allreduce(InPlace, &mut buffer, ReduceOp::Sum)?;
                 panic!("on purpose")
             })
         }));
@@ -72,7 +72,7 @@ fn an_error_in_a_scope_comes_out_of_it() {
         let mut short = vec_on(comm, &[1.0_f32; 3]);
         let error = comm
             .scope(stream, |s| {
-                s.allreduce_in_place(&mut buffer, ReduceOp::Sum)?;
+                s.allreduce(InPlace, &mut buffer, ReduceOp::Sum)?;
                 let held = s.hold(&mut short);
                 s.allgather(held, held)
             })
@@ -120,17 +120,17 @@ fn no_scope_and_no_work_inside_a_batch() {
         let mut buffer = vec_on(comm, &[1.0_f32; 4]);
         let error = comm
             .batch(stream, |comm| {
-                comm.scope(stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum))
+                comm.scope(stream, |s| s.allreduce(InPlace, &mut buffer, ReduceOp::Sum))
             })
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidUsage);
         let failed = comm.batch(stream, |comm| {
-            let work = comm.start(buffer, stream, |s, b| s.allreduce_in_place(b, ReduceOp::Sum))?;
+            let work = comm.start(buffer, stream, |s, b| s.allreduce(InPlace, b, ReduceOp::Sum))?;
             Ok(work)
         });
         assert_eq!(failed.unwrap_err().kind(), ErrorKind::InvalidUsage);
         let mut after = vec_on(comm, &[1.0_f32; 4]);
-        comm.scope(stream, |s| s.allreduce_in_place(&mut after, ReduceOp::Sum)).unwrap();
+        comm.scope(stream, |s| s.allreduce(InPlace, &mut after, ReduceOp::Sum)).unwrap();
     });
 }
 
@@ -166,8 +166,8 @@ fn a_work_gives_its_buffers_back() {
         let buffers = (vec_on(comm, &[1.0_f32; 10]), vec_on(comm, &[2_i64; 20]));
         let work = comm
             .start(buffers, stream, |s, (a, b)| {
-                s.allreduce_in_place(a, ReduceOp::Sum)?;
-                s.allreduce_in_place(b, ReduceOp::Sum)
+                s.allreduce(InPlace, a, ReduceOp::Sum)?;
+                s.allreduce(InPlace, b, ReduceOp::Sum)
             })
             .unwrap();
         // Something else may be queued meanwhile, and another stream may wait for the work.
@@ -190,7 +190,7 @@ fn a_work_outlives_its_communicator_and_its_stream() {
         let own = Stream::new(comm.device()).unwrap();
         let buffer = vec_on(comm, &[1.0_f32; 10]);
         let work =
-            child.start(buffer, &own, |s, b| s.allreduce_in_place(b, ReduceOp::Sum)).unwrap();
+            child.start(buffer, &own, |s, b| s.allreduce(InPlace, b, ReduceOp::Sum)).unwrap();
         drop(own);
         drop(child);
         assert_eq!(get(&work.wait().unwrap()), [2.0; 10]);
@@ -206,7 +206,7 @@ fn a_work_that_is_forgotten_leaks_its_buffers() {
         let counted = Counted(Arc::clone(&drops), vec_on(comm, &[1.0_f32; 10]));
         let work = comm
             .start(counted, stream, |s, counted| {
-                s.allreduce_in_place(&mut counted.1, ReduceOp::Sum)
+                s.allreduce(InPlace, &mut counted.1, ReduceOp::Sum)
             })
             .unwrap();
         mem::forget(work);
@@ -221,7 +221,7 @@ fn a_work_that_is_dropped_frees_its_buffers_when_they_are_ready() {
     ranks(2, |comm, stream| {
         let counted = Counted(Arc::clone(&drops), vec_on(comm, &[1.0_f32; 10]));
         let work = comm.start(counted, stream, |s, counted| {
-            s.allreduce_in_place(&mut counted.1, ReduceOp::Sum)
+            s.allreduce(InPlace, &mut counted.1, ReduceOp::Sum)
         });
         drop(work.unwrap());
         assert!(stream.is_done().unwrap());
@@ -242,7 +242,7 @@ fn a_work_that_is_dropped_while_it_is_stuck_leaks() {
     let stream = Stream::new(comms[0].device()).unwrap();
     let counted = Counted(Arc::clone(&drops), vec_on(&comms[0], &[1.0_f32; 10]));
     let work = comms[0]
-        .start(counted, &stream, |s, counted| s.allreduce_in_place(&mut counted.1, ReduceOp::Sum))
+        .start(counted, &stream, |s, counted| s.allreduce(InPlace, &mut counted.1, ReduceOp::Sum))
         .unwrap();
     drop(work);
     assert_eq!(drops.load(Ordering::SeqCst), 0);
@@ -273,7 +273,7 @@ fn a_panic_while_starting_frees_the_buffers_afterwards() {
         let counted = Counted(Arc::clone(&drops), vec_on(comm, &[1.0_f32; 10]));
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             let _ = comm.start(counted, stream, |s, counted| {
-                s.allreduce_in_place(&mut counted.1, ReduceOp::Sum)?;
+                s.allreduce(InPlace, &mut counted.1, ReduceOp::Sum)?;
                 panic!("on purpose")
             });
         }));
@@ -293,7 +293,7 @@ fn a_patience_without_end() {
         let mut buffer = vec_on(comm, &[1.0_f32; 10]);
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             comm.scope(stream, |s| -> tributary::Result<()> {
-                s.allreduce_in_place(&mut buffer, ReduceOp::Sum)?;
+                s.allreduce(InPlace, &mut buffer, ReduceOp::Sum)?;
                 panic!("on purpose")
             })
         }));
@@ -304,7 +304,7 @@ fn a_patience_without_end() {
         let drops = Arc::new(AtomicUsize::new(0));
         let counted = Counted(Arc::clone(&drops), buffer);
         let work =
-            comm.start(counted, stream, |s, b| s.allreduce_in_place(&mut b.1, ReduceOp::Sum));
+            comm.start(counted, stream, |s, b| s.allreduce(InPlace, &mut b.1, ReduceOp::Sum));
         drop(work.unwrap());
         assert_eq!(drops.load(Ordering::SeqCst), 1);
     });
@@ -352,8 +352,8 @@ fn a_batch_that_panics_is_over() {
             }));
             assert!(panicked.is_err());
             // Neither half-way in a batch, nor afraid of what that one used.
-            s.allreduce_in_place(held, ReduceOp::Sum)?;
-            s.allreduce_in_place(held, ReduceOp::Sum)
+            s.allreduce(InPlace, held, ReduceOp::Sum)?;
+            s.allreduce(InPlace, held, ReduceOp::Sum)
         })
         .unwrap();
         assert_eq!(get(&buffer), [2; 8]);

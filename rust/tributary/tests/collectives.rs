@@ -4,8 +4,8 @@ mod common;
 
 use common::{get, ranks, vec_on};
 use tributary::{
-    CallOptions, DType, DeviceBuffer, DeviceSlice, DeviceVec, Element, ErrorKind, ReduceOp, Result,
-    UniqueBuffer,
+    CallOptions, DType, DeviceBuffer, DeviceSlice, DeviceVec, Element, ErrorKind, InPlace,
+    ReduceOp, Result, UniqueBuffer,
 };
 
 const SIZES: [usize; 4] = [1, 2, 3, 4];
@@ -33,7 +33,7 @@ fn allreduce() {
             let mut both = vec_on(comm, &values(comm.rank(), N));
             comm.scope(stream, |s| {
                 s.allreduce(&send, &mut recv, ReduceOp::Sum)?;
-                s.allreduce_in_place(&mut both, ReduceOp::Max)
+                s.allreduce(InPlace, &mut both, ReduceOp::Max)
             })
             .unwrap();
             let sums: Vec<i64> = (0..N).map(|i| sum(size, i)).collect();
@@ -54,11 +54,11 @@ fn allreduce_of_every_type_and_reduction() {
             let mut max = vec_on(comm, &[T::from(comm.rank() as u8 + 1); 5]);
             let mut avg = vec_on(comm, &[T::from(4 * comm.rank() as u8); 5]);
             comm.scope(stream, |s| {
-                s.allreduce_in_place(&mut sum, ReduceOp::Sum)?;
-                s.allreduce_in_place(&mut prod, ReduceOp::Prod)?;
-                s.allreduce_in_place(&mut min, ReduceOp::Min)?;
-                s.allreduce_in_place(&mut max, ReduceOp::Max)?;
-                s.allreduce_in_place(&mut avg, ReduceOp::Avg)
+                s.allreduce(InPlace, &mut sum, ReduceOp::Sum)?;
+                s.allreduce(InPlace, &mut prod, ReduceOp::Prod)?;
+                s.allreduce(InPlace, &mut min, ReduceOp::Min)?;
+                s.allreduce(InPlace, &mut max, ReduceOp::Max)?;
+                s.allreduce(InPlace, &mut avg, ReduceOp::Avg)
             })
             .unwrap();
             let n = size as u8;
@@ -89,8 +89,8 @@ fn allreduce_of_halves() {
         let mut a = vec_on(comm, &[f16::from_f32(rank + 0.5); 7]);
         let mut b = vec_on(comm, &[bf16::from_f32(rank + 0.5); 7]);
         comm.scope(stream, |s| {
-            s.allreduce_in_place(&mut a, ReduceOp::Sum)?;
-            s.allreduce_in_place(&mut b, ReduceOp::Sum)
+            s.allreduce(InPlace, &mut a, ReduceOp::Sum)?;
+            s.allreduce(InPlace, &mut b, ReduceOp::Sum)
         })
         .unwrap();
         assert_eq!(get(&a), [f16::from_f32(2.0); 7]);
@@ -109,7 +109,7 @@ fn broadcast() {
             comm.scope(stream, |s| {
                 let given: Option<&dyn UniqueBuffer> = (s.rank() == root).then_some(&send as _);
                 s.broadcast(given, &mut recv, root)?;
-                s.broadcast_in_place(&mut both, 0)
+                s.broadcast(None, &mut both, 0)
             })
             .unwrap();
             assert_eq!(get(&recv), values(root, N));
@@ -133,7 +133,7 @@ fn reduce() {
                 } else {
                     s.reduce(&send, None, ReduceOp::Sum, root)?;
                 }
-                s.reduce_in_place(&mut both, ReduceOp::Sum, 0)
+                s.reduce(InPlace, Some(&mut both), ReduceOp::Sum, 0)
             })
             .unwrap();
             let sums: Vec<i64> = (0..N).map(|i| sum(size, i)).collect();
@@ -155,7 +155,7 @@ fn allgather() {
             let mut both = vec_on(comm, &own);
             comm.scope(stream, |s| {
                 s.allgather(&send, &mut recv)?;
-                s.allgather_in_place(&mut both)
+                s.allgather(InPlace, &mut both)
             })
             .unwrap();
             let all: Vec<i64> = (0..size).flat_map(|rank| values(rank, N)).collect();
@@ -175,7 +175,7 @@ fn reduce_scatter() {
             let mut both = vec_on(comm, &values(rank, N * size));
             comm.scope(stream, |s| {
                 s.reduce_scatter(&send, &mut recv, ReduceOp::Sum)?;
-                s.reduce_scatter_in_place(&mut both, ReduceOp::Sum)
+                s.reduce_scatter(InPlace, &mut both, ReduceOp::Sum)
             })
             .unwrap();
             let block: Vec<i64> = (rank * N..(rank + 1) * N).map(|i| sum(size, i)).collect();
@@ -195,7 +195,7 @@ fn alltoall() {
             let mut both = vec_on(comm, &values(rank, N * size));
             comm.scope(stream, |s| {
                 s.alltoall(&send, &mut recv)?;
-                s.alltoall_in_place(&mut both)
+                s.alltoall(InPlace, &mut both)
             })
             .unwrap();
             let all: Vec<i64> = (0..size)
@@ -328,9 +328,9 @@ fn a_held_buffer_is_used_many_times() {
         comm.scope(stream, |s| {
             let held = s.hold(&mut buffer);
             assert_eq!(held.len(), 6);
-            s.allreduce_in_place(held, ReduceOp::Sum)?;
+            s.allreduce(InPlace, held, ReduceOp::Sum)?;
             s.allreduce(held, held, ReduceOp::Sum)?;
-            s.allreduce_in_place(held.slice(2..4), ReduceOp::Prod)
+            s.allreduce(InPlace, held.slice(2..4), ReduceOp::Prod)
         })
         .unwrap();
         assert_eq!(get(&buffer), [6, 6, 36, 36, 6, 6]);
@@ -342,7 +342,7 @@ fn counts_of_zero() {
     ranks(2, |comm, stream| {
         let mut empty: DeviceVec<f32> = DeviceVec::zeros(comm.device(), 0).unwrap();
         assert!(empty.is_empty());
-        comm.scope(stream, |s| s.allreduce_in_place(&mut empty, ReduceOp::Sum)).unwrap();
+        comm.scope(stream, |s| s.allreduce(InPlace, &mut empty, ReduceOp::Sum)).unwrap();
     });
 }
 
@@ -356,9 +356,9 @@ fn slices_on_host() {
         let mut array = [2.0_f64; 4];
         let mut boxed: Box<[i32]> = vec![3; 3].into();
         comm.scope(stream, |s| {
-            s.allreduce_in_place(&mut vector[5..], ReduceOp::Sum)?;
-            s.allreduce_in_place(&mut array, ReduceOp::Sum)?;
-            s.allreduce_in_place(&mut boxed, ReduceOp::Sum)
+            s.allreduce(InPlace, &mut vector[5..], ReduceOp::Sum)?;
+            s.allreduce(InPlace, &mut array, ReduceOp::Sum)?;
+            s.allreduce(InPlace, &mut boxed, ReduceOp::Sum)
         })
         .unwrap();
         assert_eq!(vector, [1.0, 1.0, 1.0, 1.0, 1.0, 3.0, 3.0, 3.0, 3.0, 3.0]);
@@ -383,7 +383,7 @@ fn the_unsafe_forms() {
             // SAFETY: `a` and `b` are not touched until the stream has been waited for.
             unsafe {
                 comm.allreduce(&a, &b, ReduceOp::Sum, stream)?;
-                comm.broadcast_in_place(&tail, 1, stream)?;
+                comm.broadcast(Some(&tail), &tail, 1, stream)?;
                 comm.allreduce_list(&[&a, &b], ReduceOp::Sum, stream)
             }
         };

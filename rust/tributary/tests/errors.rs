@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use common::{backend, device, error_of, get, have, ranks, vec_on};
 use tributary::{
     Communicator, DType, Device, DeviceBuffer, DeviceSlice, DeviceVec, ErrorKind, Event, Group,
-    Options, ReduceOp, Stream, UniqueId,
+    InPlace, Options, ReduceOp, Stream, UniqueId,
 };
 
 /// A tensor that says what a test wants.
@@ -76,7 +76,7 @@ fn buffers_of_the_wrong_kind() {
             // SAFETY: the calls must fail; then nothing is queued.
             let errors = unsafe {
                 [
-                    error_of(comm.allreduce_in_place(tensor, ReduceOp::Sum, stream)),
+                    error_of(comm.allreduce(tensor, tensor, ReduceOp::Sum, stream)),
                     error_of(comm.allreduce_list(&[tensor], ReduceOp::Sum, stream)),
                 ]
             };
@@ -108,7 +108,7 @@ fn lengths_types_and_roots_that_do_not_fit() {
                 error_of(comm.broadcast(None, &send, rank, stream)),
                 error_of(comm.reduce(&send, None, sum, rank, stream)),
                 error_of(comm.allgather(&send, &long, stream)),
-                error_of(comm.allgather_in_place(&long, stream)),
+                error_of(comm.allgather(&long, &long, stream)),
                 error_of(comm.reduce_scatter(&long, &send, sum, stream)),
                 error_of(comm.alltoall(&long, &long, stream)),
                 error_of(comm.gather(&send, Some(&long), rank, stream)),
@@ -123,7 +123,7 @@ fn lengths_types_and_roots_that_do_not_fit() {
         // SAFETY: as above.
         let errors = unsafe {
             [
-                error_of(comm.broadcast_in_place(&send, 2, stream)),
+                error_of(comm.broadcast(Some(&send), &send, 2, stream)),
                 error_of(comm.send(&send, 2, stream)),
                 error_of(comm.allgatherv(&send, &long, &[4], &[0], stream)),
             ]
@@ -206,7 +206,7 @@ fn ranks_that_make_different_calls() {
     common::ranks_with(2, &options, |comm, stream| {
         let mut buffer = vec_on(comm, &vec![1.0_f32; 4 + comm.rank()]);
         let error =
-            error_of(comm.scope(stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum)));
+            error_of(comm.scope(stream, |s| s.allreduce(InPlace, &mut buffer, ReduceOp::Sum)));
         assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
     });
 }
@@ -217,7 +217,7 @@ fn calls_are_compared_unless_promised() {
     let options = Options::new().backend(backend());
     common::ranks_with(2, &options, |comm, stream| {
         let mut same = vec_on(comm, &[1.0_f32; 8]);
-        comm.scope(stream, |s| s.allreduce_in_place(&mut same, ReduceOp::Sum)).unwrap();
+        comm.scope(stream, |s| s.allreduce(InPlace, &mut same, ReduceOp::Sum)).unwrap();
         assert_eq!(get(&same), [2.0; 8]);
         let mut send = vec_on(comm, &vec![3.0_f32; 4 + comm.rank()]);
         let mut recv = vec_on(comm, &[5.0_f32; 8]);
@@ -236,7 +236,7 @@ fn calls_are_compared_unless_promised() {
         }
         // On host it is found on the stream, maybe while the call is being made.
         let error =
-            error_of(comm.scope(stream, |s| s.allreduce_in_place(&mut send, ReduceOp::Sum)));
+            error_of(comm.scope(stream, |s| s.allreduce(InPlace, &mut send, ReduceOp::Sum)));
         let overtaken = common::on_host() && error.is_aborted();
         assert!(error.kind() == ErrorKind::Mismatch || overtaken, "{error}");
         assert_eq!(get(&send), vec![3.0; 4 + comm.rank()]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{alone, backend, device, error_of, get, have, options, ranks, vec_on};
 use tributary::{
     AbortHandle, Backend, Communicator, Counters, DType, Device, DeviceBuffer, DeviceSlice,
-    DeviceVec, Error, ErrorKind, Event, Group, ReduceOp, Stream, UniqueId, Work,
+    DeviceVec, Error, ErrorKind, Event, Group, InPlace, ReduceOp, Stream, UniqueId, Work,
 };
 
 #[test]
@@ -76,7 +76,7 @@ fn ranks_meet_by_id() {
                     assert_eq!((comm.device(), comm.backend()), (device(rank), &*backend()));
                     let stream = Stream::new(comm.device()).unwrap();
                     let mut sum = vec_on(&comm, &[1_i32]);
-                    comm.scope(&stream, |s| s.allreduce_in_place(&mut sum, ReduceOp::Sum)).unwrap();
+                    comm.scope(&stream, |s| s.allreduce(InPlace, &mut sum, ReduceOp::Sum)).unwrap();
                     assert_eq!(get(&sum), [size as i32]);
                 });
             }
@@ -117,7 +117,7 @@ fn split_by_color() {
         if let Some(mut child) = child {
             let stream = Stream::new(child.device()).unwrap();
             let mut sum = vec_on(&child, &[rank as i64]);
-            child.scope(&stream, |s| s.allreduce_in_place(&mut sum, ReduceOp::Sum)).unwrap();
+            child.scope(&stream, |s| s.allreduce(InPlace, &mut sum, ReduceOp::Sum)).unwrap();
             assert_eq!(get(&sum), [[2], [1], [2]][rank]);
         }
     });
@@ -153,8 +153,8 @@ fn the_whole_group_at_once() {
         }
         group
             .scope(Some(&streams), |s| {
-                s.allreduce_in_place(&mut a, ReduceOp::Sum)?;
-                s.broadcast_in_place(&mut b, size - 1)?;
+                s.allreduce(&mut a, ReduceOp::Sum)?;
+                s.broadcast(&mut b, size - 1)?;
                 s.allreduce_list(&mut lists, ReduceOp::Sum)
             })
             .unwrap();
@@ -167,7 +167,7 @@ fn the_whole_group_at_once() {
         // On the default streams.
         let send: Vec<&dyn DeviceBuffer> = b.iter().map(|b| b as _).collect();
         // SAFETY: `b` is not touched until the streams have been waited for.
-        unsafe { group.allreduce_in_place(&send, ReduceOp::Sum, None) }.unwrap();
+        unsafe { group.allreduce(&send, &send, ReduceOp::Sum, None) }.unwrap();
         group.wait(None).unwrap();
         assert_eq!(get(&b[0]), vec![((5 + size - 1) * size) as f32; 10]);
         group.scope(None, |s| s.broadcast_list(&mut lists, 0)).unwrap();
@@ -189,15 +189,14 @@ fn a_group_checks_all_ranks_before_it_queues_anything() {
         DeviceVec::from_slice(device(0), &[1.0_f32; 4]).unwrap(),
         DeviceVec::from_slice(device(1), &[1.0_f32; 5]).unwrap(),
     ];
-    let error = error_of(group.scope(None, |s| s.allreduce_in_place(&mut vecs, ReduceOp::Sum)));
+    let error = error_of(group.scope(None, |s| s.allreduce(&mut vecs, ReduceOp::Sum)));
     assert_eq!(error.kind(), ErrorKind::InvalidBuffer);
     assert!(error.detail().contains("rank 1"), "{error}");
-    let error = error_of(
-        group.scope(None, |s| s.allreduce_in_place(vecs.iter_mut().take(1), ReduceOp::Sum)),
-    );
+    let error =
+        error_of(group.scope(None, |s| s.allreduce(vecs.iter_mut().take(1), ReduceOp::Sum)));
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     vecs.swap(0, 1);
-    let error = error_of(group.scope(None, |s| s.broadcast_in_place(&mut vecs, 0)));
+    let error = error_of(group.scope(None, |s| s.broadcast(&mut vecs, 0)));
     assert!(error.detail().contains("is on"), "{error}");
     group.status().unwrap();
 }
@@ -207,7 +206,7 @@ fn counters_count() {
     ranks(2, |comm, stream| {
         assert_eq!(comm.counters().unwrap(), Counters::default());
         let mut buffer = vec_on(comm, &[1.0_f32; 100]);
-        comm.scope(stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum)).unwrap();
+        comm.scope(stream, |s| s.allreduce(InPlace, &mut buffer, ReduceOp::Sum)).unwrap();
         let counters = comm.counters().unwrap();
         assert_eq!((counters.calls, counters.bytes), (1, 400));
     });

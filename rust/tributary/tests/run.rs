@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{alone, get, have, options, vec_on, warm_up, warm_up_all};
-use tributary::{Communicator, Error, ErrorKind, Group, ReduceOp, Result, Stream};
+use tributary::{Communicator, Error, ErrorKind, Group, InPlace, ReduceOp, Result, Stream};
 
 fn group(size: usize) -> Option<Group> {
     have(size).then(|| Group::with_options(size, &options()).unwrap())
@@ -19,7 +19,7 @@ fn group(size: usize) -> Option<Group> {
 fn in_vain(comm: &mut Communicator) -> Result<()> {
     let stream = Stream::new(comm.device())?;
     let mut buffer = vec_on(comm, &[1.0_f32; 10]);
-    comm.scope(&stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum))
+    comm.scope(&stream, |s| s.allreduce(InPlace, &mut buffer, ReduceOp::Sum))
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn values_come_in_the_order_of_ranks() {
         .run(|comm| -> Result<i32> {
             let stream = Stream::new(comm.device())?;
             let mut sum = vec_on(comm, &[add[comm.rank()]]);
-            comm.scope(&stream, |s| s.allreduce_in_place(&mut sum, ReduceOp::Sum))?;
+            comm.scope(&stream, |s| s.allreduce(InPlace, &mut sum, ReduceOp::Sum))?;
             Ok(get(&sum)[0] + comm.rank() as i32)
         })
         .unwrap();
@@ -186,7 +186,7 @@ fn a_panic_in_a_scope_is_told() {
     let panics = |comm: &mut Communicator, stream: &Stream| {
         let mut buffer = vec_on(comm, &[1.0_f32; 10]);
         comm.scope(stream, |s| -> Result<()> {
-            s.allreduce_in_place(&mut buffer, ReduceOp::Sum)?;
+            s.allreduce(InPlace, &mut buffer, ReduceOp::Sum)?;
             panic!("lost a file")
         })
     };
@@ -199,9 +199,9 @@ fn a_panic_in_a_scope_is_told() {
 fn an_error_in_a_scope_is_told() {
     let fails = |comm: &mut Communicator, stream: &Stream| {
         let mut buffer = vec_on(comm, &[1.0_f32; 10]);
-        let mut short = vec_on(comm, &[1.0_f32; 3]);
+        let mut short = vec_on(comm, &[1.0_f32; 2]);
         comm.scope(stream, |s| {
-            s.allreduce_in_place(&mut buffer, ReduceOp::Sum)?;
+            s.allreduce(InPlace, &mut buffer, ReduceOp::Sum)?;
             let held = s.hold(&mut short);
             s.allgather(held, held)
         })

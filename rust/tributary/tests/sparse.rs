@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use common::{get, options, ranks, ranks_with, vec_on};
 use tributary::{
-    Communicator, DType, DeviceVec, Element, ErrorKind, ReduceOp, SparseAllReduce, SparseOptions,
-    Stream,
+    Communicator, DType, DeviceVec, Element, ErrorKind, InPlace, ReduceOp, SparseAllReduce,
+    SparseOptions, Stream,
 };
 
 /// Element `i` of rank `rank`'s gradient in `step`: whole numbers, so that sums are exact.
@@ -28,15 +28,13 @@ fn balances(comm: &mut Communicator, stream: &Stream, name: &str, len: usize) {
         let mine = gradient(rank, step, len);
         let acc: Vec<f32> = residual.iter().zip(&mine).map(|(r, g)| r + g).collect();
         let mut accumulator = vec_on(comm, &acc);
-        comm.scope(stream, |s| {
-            s.sparse_allreduce_in_place(&mut sparse, &mut accumulator, &mut sum)
-        })
-        .unwrap();
+        comm.scope(stream, |s| s.sparse_allreduce(&mut sparse, &mut accumulator, &mut sum))
+            .unwrap();
         sparse.status().unwrap();
         residual = get(&accumulator);
         let mut given =
             vec_on(comm, &acc.iter().zip(&residual).map(|(a, r)| a - r).collect::<Vec<f32>>());
-        comm.scope(stream, |s| s.allreduce_in_place(&mut given, ReduceOp::Sum)).unwrap();
+        comm.scope(stream, |s| s.allreduce(InPlace, &mut given, ReduceOp::Sum)).unwrap();
         assert_eq!(get(&given), get(&sum), "{name}, step {step}");
     }
     let statistics = sparse.statistics().unwrap();
@@ -103,13 +101,7 @@ fn entries_of_an_accumulator() {
         let mut count = vec_on(comm, &[7_u32]);
         comm.scope(stream, |s| {
             let accumulator = s.hold(&mut accumulator);
-            s.sparse_allreduce_entries_in_place(
-                &mut sparse,
-                accumulator,
-                &mut index,
-                &mut value,
-                &mut count,
-            )
+            s.sparse_allreduce_entries(&mut sparse, accumulator, &mut index, &mut value, &mut count)
         })
         .unwrap();
         sparse.status().unwrap();
@@ -123,13 +115,7 @@ fn entries_of_an_accumulator() {
         let error = comm
             .scope(stream, |s| {
                 let count = s.hold(&mut index);
-                s.sparse_allreduce_entries_in_place(
-                    &mut sparse,
-                    &mut accumulator,
-                    count,
-                    &mut value,
-                    count,
-                )
+                s.sparse_allreduce_entries(&mut sparse, &mut accumulator, count, &mut value, count)
             })
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidBuffer);
@@ -357,7 +343,7 @@ fn mistakes_have_words() {
         let error = comm
             .scope(stream, |s| {
                 let held = s.hold(&mut result);
-                s.sparse_allreduce_in_place(&mut sparse, held, held)?; // not in place: allowed
+                s.sparse_allreduce(&mut sparse, held, held)?; // not in place: allowed
                 s.batch(|s| s.sparse_allreduce(&mut sparse, held, held))
             })
             .unwrap_err();
@@ -410,7 +396,7 @@ fn a_state_may_go_before_its_call_has_run() {
         }
         // SAFETY: as above.
         let queued = unsafe {
-            comm.allreduce_in_place(&stuck, ReduceOp::Sum, stream)
+            comm.allreduce(&stuck, &stuck, ReduceOp::Sum, stream)
                 .and_then(|()| sparse.allreduce(&gradient, &result, stream))
         };
         queued.unwrap();

@@ -1,7 +1,9 @@
 //! Gradients that the ranks exchange sparsely: each call sends the largest entries of all of a rank's
 //! gradients together, and what it does not send it adds to the next ones.
 
-use tributary::{Communicator, DType, DeviceVec, ReduceOp, SparseAllReduce, SparseOptions, Stream};
+use tributary::{
+    Communicator, DType, DeviceVec, InPlace, ReduceOp, SparseAllReduce, SparseOptions, Stream,
+};
 
 use super::exchange::Moved;
 use super::Failure;
@@ -80,8 +82,8 @@ impl Sparse<'_> {
         self.loss.upload(&[*loss], &self.stream)?;
         self.communicator.scope(&self.stream, |scope| {
             let (accumulator, sum) = (&mut self.accumulator, &mut self.sum);
-            scope.sparse_allreduce_in_place(&mut self.state, accumulator, sum)?;
-            scope.allreduce_in_place(&mut self.loss, ReduceOp::Avg)
+            scope.sparse_allreduce(&mut self.state, accumulator, sum)?;
+            scope.allreduce(InPlace, &mut self.loss, ReduceOp::Avg)
         })?;
         self.state.status()?;
         self.accumulator.download_into(&mut self.residual, &self.stream)?;
@@ -101,7 +103,7 @@ impl Sparse<'_> {
         let given: Vec<f64> = given.map(|(a, r)| f64::from(*a) - f64::from(*r)).collect();
         self.given.upload(&given, &self.stream)?;
         self.communicator.scope(&self.stream, |scope| {
-            scope.allreduce_in_place(&mut self.given, ReduceOp::Sum)
+            scope.allreduce(InPlace, &mut self.given, ReduceOp::Sum)
         })?;
         let given = self.given.download(&self.stream)?;
         let differences =

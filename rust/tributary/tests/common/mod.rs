@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tributary::{
-    Backend, Communicator, Device, DeviceVec, Element, Group, Options, ReduceOp, Result, Stream,
+    Backend, Communicator, Device, DeviceVec, Element, Group, InPlace, Options, ReduceOp, Result,
+    Stream,
 };
 
 pub fn backend() -> String {
@@ -59,7 +60,7 @@ pub fn warm_up(comm: &mut Communicator, stream: &Stream) {
     let mut list = vec![DeviceVec::from_slice(comm.device(), &[1.0_f32; 500]).unwrap()];
     for count in [10, 1000] {
         let mut buffer = DeviceVec::from_slice(comm.device(), &vec![1.0_f32; count]).unwrap();
-        comm.scope(stream, |s| s.allreduce_in_place(&mut buffer, ReduceOp::Sum)).unwrap();
+        comm.scope(stream, |s| s.allreduce(InPlace, &mut buffer, ReduceOp::Sum)).unwrap();
     }
     comm.scope(stream, |s| s.allreduce_list(&mut list, ReduceOp::Sum)).unwrap();
     comm.barrier(stream).unwrap();

@@ -1,9 +1,8 @@
-//! When is memory that queued work may use free again?
+//! When memory that queued work may use is free again.
 //!
-//! When the stream has been seen to pass that point, and not before. A *wait that fails* has seen
-//! nothing: CUDA refuses one while another thread captures a graph, or in a callback, and the work
-//! goes on. Only a failure of the device itself ([`ErrorKind::Cuda`]) means that nothing runs any
-//! more.
+//! Memory is free once the stream was seen to pass that work. A *failed wait* has seen nothing: CUDA
+//! refuses a wait while another thread captures a graph, or in a callback, and the work goes on. Only a
+//! failure of the device itself ([`ErrorKind::Cuda`]) means that nothing runs any more.
 
 use std::fmt::Display;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
@@ -16,11 +15,11 @@ use crate::event::Event;
 use crate::run::{blame, message};
 use crate::stream::Stream;
 
-/// How long the other ranks may take to come to what a scope that has failed had queued. Whoever
-/// waits for this rank, which does not go on meanwhile, learns after that time why it does not come.
+/// How long a failed scope lets the other ranks join what it had queued, before it aborts and so tells
+/// them why this rank does not go on.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What queued work can be waited for at.
+/// A point in a stream that a thread can wait for.
 pub(crate) trait Point {
     fn wait(&self) -> Result<()>;
     fn is_done(&self) -> Result<bool>;
@@ -50,13 +49,13 @@ fn device_failed(error: &Error) -> bool {
     error.kind() == ErrorKind::Cuda
 }
 
-/// Has the work been passed, or will it never run? Never waits.
+/// Whether the work has run, or never will. Never waits.
 pub(crate) fn is_idle(point: &impl Point) -> bool {
     point.is_done().unwrap_or_else(|error| device_failed(&error))
 }
 
-/// Wait; a wait that is refused is tried again until `deadline`. `Ok`: the work is over, and how the
-/// wait went. `Err`: it may still run, and why nobody knows.
+/// Waits, and repeats a refused wait until `deadline`. `Ok` holds the result of the wait: the work is
+/// over. `Err` says why that is unknown: the work may still run.
 pub(crate) fn wait(point: &impl Point, deadline: Deadline) -> Result<Result<()>> {
     let mut last = Ok(());
     let over = deadline.poll(|| {
@@ -69,9 +68,9 @@ pub(crate) fn wait(point: &impl Point, deadline: Deadline) -> Result<Result<()>>
     }
 }
 
-/// Wait for as long as it takes: for memory that is only borrowed. If waits are refused for longer
-/// than `patience`, `abort` is raised, so that at least nothing waits for other ranks.
-pub(crate) fn hold(
+/// Waits without a deadline, for memory that is only borrowed. If waits are refused for longer than
+/// `patience`, raises `abort`, so that the work does not depend on other ranks.
+pub(crate) fn synchronize(
     point: &impl Point,
     patience: Duration,
     abort: Option<&AbortHandle>,
@@ -86,21 +85,21 @@ pub(crate) fn hold(
     wait(point, Deadline::NEVER).and_then(|waited| waited)
 }
 
-/// Makes sure that nothing queued on streams uses borrowed memory any more when it is dropped.
-pub(crate) struct Settle<'a, P: Point = Stream> {
+/// Synchronizes streams when it is dropped, so that nothing queued on them uses borrowed memory.
+pub(crate) struct SyncGuard<'a, P: Point = Stream> {
     points: &'a [&'a P],
     abort: AbortHandle,
     patience: Duration,
-    settled: bool,
+    finished: bool,
 }
 
-impl<'a, P: Point> Settle<'a, P> {
+impl<'a, P: Point> SyncGuard<'a, P> {
     pub(crate) fn new(points: &'a [&'a P], abort: AbortHandle, patience: Duration) -> Self {
-        Settle { points, abort, patience, settled: false }
+        SyncGuard { points, abort, patience, finished: false }
     }
 
-    /// Call `queue`. If it fails or panics, what it had queued is waited for; and what does not end,
-    /// for the others never come to it, is aborted with the reason that `who` has.
+    /// Calls `queue`. If it fails or panics, waits for the calls it had queued, and aborts those that the
+    /// other ranks never join, with that failure of `who` as the reason.
     pub(crate) fn watch<T>(
         mut self,
         who: &dyn Display,
@@ -119,40 +118,39 @@ impl<'a, P: Point> Settle<'a, P> {
         }
     }
 
-    /// Wait for as long as it takes.
+    /// Waits without a deadline.
     pub(crate) fn finish(mut self) -> Result<()> {
-        let waited = self.hold();
-        self.settled = true;
+        let waited = self.synchronize();
+        self.finished = true;
         waited
     }
 
-    /// Somebody else waits.
-    pub(crate) fn leave(mut self) {
-        self.settled = true;
+    /// Leaves the waiting to the caller.
+    pub(crate) fn disarm(mut self) {
+        self.finished = true;
     }
 
-    /// What takes longer than the patience, or a second, is aborted: "streams that were waiting
-    /// inside a collective come free".
+    /// Aborts work that takes longer than the patience, or a second, and then waits for it.
     fn give_up(&mut self, reason: &str) {
-        self.settled = true;
+        self.finished = true;
         let idle = || self.points.iter().all(|point| is_idle(*point));
         if !Deadline::after(self.patience.min(GRACE)).poll(idle) {
             blame();
             self.abort.abort(reason);
         }
-        let _ = self.hold();
+        let _ = self.synchronize();
     }
 
-    /// For all of them, also if a device has failed.
-    fn hold(&self) -> Result<()> {
-        let hold = |point: &&P| hold(*point, self.patience, Some(&self.abort));
-        self.points.iter().map(hold).fold(Ok(()), Result::and)
+    /// Waits for all points, also if a device has failed.
+    fn synchronize(&self) -> Result<()> {
+        let synchronize = |point: &&P| synchronize(*point, self.patience, Some(&self.abort));
+        self.points.iter().map(synchronize).fold(Ok(()), Result::and)
     }
 }
 
-impl<P: Point> Drop for Settle<'_, P> {
+impl<P: Point> Drop for SyncGuard<'_, P> {
     fn drop(&mut self) {
-        if !self.settled {
+        if !self.finished {
             self.give_up("a scope was left early");
         }
     }
@@ -169,7 +167,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_millis(20);
 
-    /// Work that ends at a certain time, and whose waits fail until another.
+    /// Work that ends after `runs`, and whose waits fail until `refuses`.
     struct Fake {
         start: Instant,
         runs: Duration,
@@ -216,11 +214,11 @@ mod tests {
             let (short, long) = (Fake::new(5, 0, sys::TRIB_OK), Fake::new(60, 40, NOT_PERMITTED));
             let points = [&short, &long];
             let abort = abort_handle();
-            let settle = Settle::new(&points, abort.clone(), PATIENCE);
+            let guard = SyncGuard::new(&points, abort.clone(), PATIENCE);
             if dropped {
-                drop(settle);
+                drop(guard);
             } else {
-                settle.finish().unwrap();
+                guard.finish().unwrap();
             }
             assert!(long.start.elapsed() >= long.runs);
             assert!(abort.is_aborted(), "it took longer than the patience");
@@ -234,10 +232,10 @@ mod tests {
         let failed = Fake::new(u64::MAX, u64::MAX, sys::TRIB_ERR_CUDA);
         let running = Fake::new(30, 0, sys::TRIB_OK);
         let points = [&failed, &running];
-        let error = Settle::new(&points, abort_handle(), PATIENCE).finish().unwrap_err();
+        let error = SyncGuard::new(&points, abort_handle(), PATIENCE).finish().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Cuda);
         assert!(running.start.elapsed() >= running.runs, "the other device still ran");
-        drop(Settle::new(&points, abort_handle(), PATIENCE));
+        drop(SyncGuard::new(&points, abort_handle(), PATIENCE));
         assert_eq!(failed.waits.get(), 2);
     }
 
