@@ -716,7 +716,7 @@ uint64_t trib_sparse_capacity(const trib_sparse *sparse)
 
 uint64_t trib_sparse_k(const trib_sparse *sparse)
 {
-    return sparse == NULL ? 0 : sparse->settings.shape.k;
+    return sparse == NULL ? 0 : sparse->settings.params.k;
 }
 
 trib_status trib_sparse_status(trib_sparse *sparse)

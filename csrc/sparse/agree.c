@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "csrc/base/machine.h"
-#include "csrc/core/small_allgather.h"
-#include "csrc/core/match.h"
 #include "csrc/core/deadline.h"
+#include "csrc/core/match.h"
+#include "csrc/core/small_allgather.h"
 #include "csrc/core/validate.h"
 
 /* What ranks send each other. */
@@ -30,23 +30,23 @@ static int32_t place_of(const struct tri_algorithm *algorithm)
 }
 
 struct tri_proposal tri_proposal_of(const struct tri_sparse_settings *settings,
-                                    const struct tri_choice *choice, int operation,
-                                    uint32_t number)
+                                    const struct tri_choice *choice, int operation, uint32_t number)
 {
-    const struct tri_shape *shape = &settings->shape;
-    const char *constants = shape->constants == NULL ? NULL : tri_constants_name(shape->constants);
+    const struct tri_sparse_params *params = &settings->params;
+    const char *constants =
+        params->constants == NULL ? NULL : tri_constants_name(params->constants);
     return (struct tri_proposal){
-        .count = shape->count,
-        .k = shape->k,
-        .decay = shape->decay,
+        .count = params->count,
+        .k = params->k,
+        .decay = params->decay,
         .constants = constants == NULL ? 0 : tri_digest(0, constants, strlen(constants)),
         .operation = operation,
         .algorithm = place_of(settings->algorithm),
         .chosen = place_of(choice->algorithm),
-        .dtype = shape->dtype,
-        .wire = shape->wire,
+        .dtype = params->dtype,
+        .wire = params->wire,
         .flags = settings->flags,
-        .chunk = shape->chunk,
+        .chunk = params->chunk,
         .norm_every = settings->norm_every,
         .number = number,
     };
@@ -170,7 +170,8 @@ static trib_status poll_ranks(struct trib_comm *comm, struct vote *own, trib_str
 {
     const int operation = own->proposal.operation;
     struct vote votes[TRI_MAX_LISTS];
-    const trib_status status = tri_small_allgather(comm, operation, own, sizeof *own, votes, stream);
+    const trib_status status =
+        tri_small_allgather(comm, operation, own, sizeof *own, votes, stream);
     if (status != TRIB_OK || own->status != TRIB_OK)
         return status;
     for (int32_t rank = 0; rank < comm->size; rank++)
@@ -190,8 +191,7 @@ static trib_status cast_vote(struct trib_comm *comm, struct vote *own, trib_stre
 trib_status tri_agree(struct trib_comm *comm, const struct tri_proposal *proposal, trib_status own,
                       uint64_t *least, trib_stream stream)
 {
-    struct vote vote = {
-        .proposal = *proposal, .number = least == NULL ? 0 : *least, .status = own};
+    struct vote vote = {.proposal = *proposal, .number = least == NULL ? 0 : *least, .status = own};
     const trib_status status = cast_vote(comm, &vote, stream);
     if (status == TRIB_OK && least != NULL)
         *least = vote.number;

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "csrc/base/status.h"
 #include "csrc/backend.h"
+#include "csrc/base/status.h"
 #include "kernels/sparse.h"
 
 /* The constants of the published code, which tune its thresholds (published/constants.h). */
@@ -18,7 +18,7 @@ const struct tri_constants *tri_constants_find(const char *name);
 const char *tri_constants_name(const struct tri_constants *constants);
 
 /* What does not change from call to call, until k is set. The same on all ranks but `rank`. */
-struct tri_shape {
+struct tri_sparse_params {
     int32_t rank, size;
     size_t count;      /* n */
     uint32_t k;        /* below count, but with dense, which runs where k is count; may be 0 */
@@ -34,10 +34,10 @@ struct tri_shape {
 
 /* Threshold modes choose as many entries as lie above the threshold, but no more than this: then the
  * largest of them; what is left out stays in the residual. */
-static inline uint32_t tri_limit(const struct tri_shape *shape)
+static inline uint32_t tri_limit(const struct tri_sparse_params *params)
 {
-    const uint64_t limit = 4 * (uint64_t)shape->k + 1024;
-    return shape->k == 0 ? 0 : limit < shape->count ? (uint32_t)limit : (uint32_t)shape->count;
+    const uint64_t limit = 4 * (uint64_t)params->k + 1024;
+    return params->k == 0 ? 0 : limit < params->count ? (uint32_t)limit : (uint32_t)params->count;
 }
 
 /* A threshold that is used again, or estimated, may lie above everything: where gradients have become
@@ -107,33 +107,33 @@ struct tri_algorithm {
      * from lay_out live in it, and what it has to remember from call to call. */
     size_t own_bytes;
     /* Lay out device memory in `own`. Its contents are anything at first. */
-    void (*lay_out)(void *own, struct tri_arena *arena, const struct tri_shape *shape);
+    void (*lay_out)(void *own, struct tri_arena *arena, const struct tri_sparse_params *params);
     /* Entries that all lists of one merge or cut hold together at most: sizes kernel scratch. */
-    size_t (*entries)(const struct tri_shape *shape);
+    size_t (*entries)(const struct tri_sparse_params *params);
     /* The most entries of a result. */
-    size_t (*capacity)(const struct tri_shape *shape);
+    size_t (*capacity)(const struct tri_sparse_params *params);
     /* One call: choose, exchange, write the result, commit, settle. */
     trib_status (*run)(struct tri_run *run, void *own);
 
     /* The rest may be NULL. */
 
     /* The most entries that one select takes: sizes kernel scratch. NULL: tri_limit. */
-    size_t (*selects)(const struct tri_shape *shape);
-    /* Entries to choose in a call, where that is not shape->k. */
-    uint64_t (*k)(const struct tri_shape *shape);
+    size_t (*selects)(const struct tri_sparse_params *params);
+    /* Entries to choose in a call, where that is not params->k. */
+    uint64_t (*k)(const struct tri_sparse_params *params);
     /* What an export takes along besides the residual, for a state of the same algorithm, k and number
      * of ranks (others begin their schedule anew): thresholds, boundaries. Its lengths depend on the
-     * shape alone. */
+     * parameters alone. */
     struct tri_kept (*kept)(void *own);
     /* Could `kept` have held this? Bytes of an import, in host memory and unaligned, of the lengths that
      * kept says. There if kept is. */
-    bool (*sound)(const void *device, const void *host, const struct tri_shape *shape);
+    bool (*sound)(const void *device, const void *host, const struct tri_sparse_params *params);
     /* What runs under this name where constants are asked for. NULL: this. */
     const struct tri_algorithm *published;
 };
 
 /* Of foreign bytes, 8 of them: a threshold is a finite number of acc's type, not below 0. */
-bool tri_sound_threshold(const void *bytes, const struct tri_shape *shape);
+bool tri_sound_threshold(const void *bytes, const struct tri_sparse_params *params);
 static inline bool tri_sound_idle(const struct tri_idle *idle)
 {
     return idle->calls <= TRI_IDLE_CALLS;
@@ -149,13 +149,13 @@ extern const struct tri_algorithm tri_sparse_dense, tri_sparse_topka, tri_sparse
     tri_sparse_shared, tri_sparse_chunked;
 extern const struct tri_algorithm tri_sparse_oktopk_published;
 
-/* What auto chooses for this shape on this backend, and why, in words (auto.c). `hosts`: that the
+/* What auto chooses for these parameters on this backend, and why, in words (auto.c). `hosts`: that the
  * ranks are on. */
 struct tri_choice {
     const struct tri_algorithm *algorithm;
     char reason[160];
 };
-struct tri_choice tri_sparse_auto(const struct tri_shape *shape, const struct tri_backend *backend,
-                                  int32_t hosts);
+struct tri_choice tri_sparse_auto(const struct tri_sparse_params *params,
+                                  const struct tri_backend *backend, int32_t hosts);
 
 #endif

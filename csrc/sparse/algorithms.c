@@ -29,12 +29,12 @@ const struct tri_algorithm *tri_algorithm_find(const char *name)
     return tri_algorithms[i];
 }
 
-bool tri_sound_threshold(const void *bytes, const struct tri_shape *shape)
+bool tri_sound_threshold(const void *bytes, const struct tri_sparse_params *params)
 {
     double f64;
     float f32;
     memcpy(&f32, bytes, sizeof f32);
     memcpy(&f64, bytes, sizeof f64);
-    const double threshold = shape->acc == TRIB_F64 ? f64 : (double)f32;
+    const double threshold = params->acc == TRIB_F64 ? f64 : (double)f32;
     return isfinite(threshold) && threshold >= 0;
 }

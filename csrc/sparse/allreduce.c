@@ -17,7 +17,7 @@
 
 uint64_t tri_sparse_capacity(const struct trib_sparse *sparse)
 {
-    return sparse->algorithm->capacity(&sparse->shape);
+    return sparse->algorithm->capacity(&sparse->params);
 }
 
 /* ------------------------------------------------------------------------------- on the stream */
@@ -26,7 +26,7 @@ static struct tri_words words_of(const struct trib_sparse *sparse)
 {
     struct tri_sparse_words *words = sparse->words;
     return (struct tri_words){
-        .current = sparse->shape.in_place ? NULL : &words->current,
+        .current = sparse->params.in_place ? NULL : &words->current,
         .decision = &words->decision,
         .outcome = &words->outcome,
         .overflow = &words->overflow,
@@ -43,7 +43,7 @@ static struct tri_run run_of(const struct tri_sparse_call *call)
 {
     const struct trib_sparse *sparse = call->sparse;
     struct tri_run run = {
-        .shape = &sparse->shape,
+        .params = &sparse->params,
         .backend = sparse->backend,
         .kernels = sparse->backend->kernels->sparse,
         .transport = sparse->transport,
@@ -60,7 +60,7 @@ static struct tri_run run_of(const struct tri_sparse_call *call)
         .count = call->count,
         .value = call->value,
     };
-    if (sparse->shape.in_place)
+    if (sparse->params.in_place)
         run.acc.buffer[0] = call->gradient;
     else
         run.acc.gradient = call->gradient;
@@ -70,15 +70,15 @@ static struct tri_run run_of(const struct tri_sparse_call *call)
 /* What the call has written, where it does not deliver. */
 static trib_status take_back(const struct tri_run *run)
 {
-    const struct tri_shape *shape = run->shape;
-    return run->kernels->withdraw(run->dense, shape->count * trib_dtype_size(shape->result),
+    const struct tri_sparse_params *params = run->params;
+    return run->kernels->withdraw(run->dense, params->count * trib_dtype_size(params->result),
                                   run->count, run->words.decision, run->stream);
 }
 
 /* In place the residual is decayed here, since the next gradient is added by the caller. */
 static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
 {
-    const struct tri_shape *shape = run->shape;
+    const struct tri_sparse_params *params = run->params;
     const uint32_t every = sparse->settings.norm_every;
     const bool measures = every != 0 && (run->step + 1) % every == 0;
     const struct tri_record record = {
@@ -96,8 +96,8 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
         .bytes_received = run->volume.bytes_received,
     };
     trib_status status = take_back(run);
-    if (status == TRIB_OK && shape->in_place && shape->decay != 1)
-        status = run->kernels->decay(&run->acc, shape->decay, run->words.decision, run->stream);
+    if (status == TRIB_OK && params->in_place && params->decay != 1)
+        status = run->kernels->decay(&run->acc, params->decay, run->words.decision, run->stream);
     if (status == TRIB_OK && measures)
         status = run->kernels->norm(&run->acc, &sparse->words->norm, run->scratch, run->stream);
     return status != TRIB_OK ? status : run->kernels->record(&record, run->stream);
@@ -154,16 +154,16 @@ enum { MOST_BUFFERS = 4 };
 static size_t list_buffers(struct buffer *out, const struct trib_sparse *sparse,
                            const struct tri_sparse_call *call)
 {
-    const struct tri_shape *shape = &sparse->shape;
-    out[0] = (struct buffer){"gradient", call->gradient, shape->count, shape->dtype,
-                             shape->in_place};
-    if (!shape->entries) {
-        out[1] = (struct buffer){"result", call->dense, shape->count, shape->result, true};
+    const struct tri_sparse_params *params = &sparse->params;
+    out[0] =
+        (struct buffer){"gradient", call->gradient, params->count, params->dtype, params->in_place};
+    if (!params->entries) {
+        out[1] = (struct buffer){"result", call->dense, params->count, params->result, true};
         return 2;
     }
     const size_t capacity = tri_sparse_capacity(sparse);
     out[1] = (struct buffer){"index", call->index, capacity, TRIB_U32, true};
-    out[2] = (struct buffer){"value", call->value, capacity, shape->result, true};
+    out[2] = (struct buffer){"value", call->value, capacity, params->result, true};
     out[3] = (struct buffer){"count", call->count, 1, TRIB_U32, true};
     return 4;
 }
@@ -190,8 +190,8 @@ static trib_status check_buffers(const struct trib_sparse *sparse, int operation
     struct tri_range ranges[MOST_BUFFERS];
     const size_t n = list_buffers(buffers, sparse, call);
     /* The result takes the gradient's place only after all of it has been read. */
-    const bool same = !sparse->shape.in_place && call->dense == call->gradient &&
-                      sparse->shape.result == sparse->shape.dtype;
+    const bool same = !sparse->params.in_place && call->dense == call->gradient &&
+                      sparse->params.result == sparse->params.dtype;
     size_t used = 0;
     for (size_t i = 0; i < n; i++) {
         const struct buffer *buffer = &buffers[i];
@@ -215,7 +215,7 @@ static trib_status check_buffers(const struct trib_sparse *sparse, int operation
 static trib_status check_kind(const struct trib_sparse *sparse, int operation)
 {
     const bool entries = operation == TRI_SPARSE_ALLREDUCE_ENTRIES;
-    if (entries == sparse->shape.entries)
+    if (entries == sparse->params.entries)
         return TRIB_OK;
     return tri_fail_call(sparse->comm, operation, TRIB_ERR_INVALID_USAGE,
                          entries ? "the state was made for dense results: call "
@@ -249,9 +249,9 @@ static trib_status match(const struct trib_sparse *sparse, int operation,
 {
     struct trib_comm *comm = sparse->comm;
     const uint64_t of[2] = {sparse->signature, call->step};
-    const struct tri_call shape = {.count = sparse->shape.count, .dtype = sparse->shape.dtype};
+    const struct tri_call compared = {.count = sparse->params.count, .dtype = sparse->params.dtype};
     const struct tri_signature signature =
-        tri_signature(operation, &shape, tri_digest(0, of, sizeof of));
+        tri_signature(operation, &compared, tri_digest(0, of, sizeof of));
     return (comm->flags & TRIB_MATCH) == 0 ? TRIB_OK : tri_match(comm, &signature, call->stream);
 }
 
@@ -276,6 +276,6 @@ trib_status tri_sparse_allreduce(struct trib_sparse *sparse, int operation,
     sparse->step++;
     comm->calls++;
     comm->engine_calls++;
-    comm->bytes += sparse->shape.count * trib_dtype_size(sparse->shape.dtype);
+    comm->bytes += sparse->params.count * trib_dtype_size(sparse->params.dtype);
     return TRIB_OK;
 }

@@ -31,17 +31,17 @@ struct model {
     double copy, select, link, latency;
 };
 
-static struct model model_of(const struct tri_shape *shape, const struct tri_backend *backend,
-                             int32_t hosts)
+static struct model model_of(const struct tri_sparse_params *params,
+                             const struct tri_backend *backend, int32_t hosts)
 {
     return (struct model){
-        .n = (double)shape->count,
-        .k = shape->k,
-        .ranks = shape->size,
+        .n = (double)params->count,
+        .k = params->k,
+        .ranks = params->size,
         .hosts = hosts,
-        .gradient = (double)trib_dtype_size(shape->dtype),
-        .acc = (double)trib_dtype_size(shape->acc),
-        .entry = (double)(sizeof(uint32_t) + trib_dtype_size(shape->wire)),
+        .gradient = (double)trib_dtype_size(params->dtype),
+        .acc = (double)trib_dtype_size(params->acc),
+        .entry = (double)(sizeof(uint32_t) + trib_dtype_size(params->wire)),
         .copy = backend->speed.copy,
         .select = backend->speed.select,
         .link = backend->speed.link,
@@ -50,15 +50,16 @@ static struct model model_of(const struct tri_shape *shape, const struct tri_bac
 }
 
 /* Bytes by which acc is made, or, in place, read. */
-static double making(const struct model *model, const struct tri_shape *shape)
+static double making(const struct model *model, const struct tri_sparse_params *params)
 {
-    return model->n * (shape->in_place ? model->acc : model->gradient + 2 * model->acc);
+    return model->n * (params->in_place ? model->acc : model->gradient + 2 * model->acc);
 }
 
 /* The result is written, with what the lists have. */
-static double writing(const struct model *model, const struct tri_shape *shape, double entries)
+static double writing(const struct model *model, const struct tri_sparse_params *params,
+                      double entries)
 {
-    const double result = shape->entries ? entries * model->entry : model->n * model->gradient;
+    const double result = params->entries ? entries * model->entry : model->n * model->gradient;
     return (result + entries * sector) / model->copy;
 }
 
@@ -68,41 +69,41 @@ static double moving(const struct model *model, double by_rank, double by_host)
     return model->hosts > 1 ? by_host / network : by_rank / model->link;
 }
 
-static double dense(const struct model *model, const struct tri_shape *shape)
+static double dense(const struct model *model, const struct tri_sparse_params *params)
 {
     const double bytes = model->n * model->acc;
-    const double made = making(model, shape) + model->n * (3 * model->acc + model->gradient);
+    const double made = making(model, params) + model->n * (3 * model->acc + model->gradient);
     return made / model->copy + model->latency +
            moving(model, 2 * bytes * (model->ranks - 1) / model->ranks,
                   2 * bytes * (model->hosts - 1) / model->hosts);
 }
 
-static double topka(const struct model *model, const struct tri_shape *shape)
+static double topka(const struct model *model, const struct tri_sparse_params *params)
 {
     const double bytes = model->k * model->entry;
-    return making(model, shape) / model->select + 3 * model->latency +
-           writing(model, shape, model->ranks * model->k) +
+    return making(model, params) / model->select + 3 * model->latency +
+           writing(model, params, model->ranks * model->k) +
            moving(model, bytes * (model->ranks - 1), bytes * model->ranks * (1 - 1 / model->hosts));
 }
 
-static double srs(const struct model *model, const struct tri_shape *shape)
+static double srs(const struct model *model, const struct tri_sparse_params *params)
 {
     const double bytes = 2 * model->k * model->entry * (model->ranks - 1) / model->ranks;
     double steps = 0; /* the logarithm, rounded up */
-    for (int32_t ranks = 1; ranks < shape->size; ranks *= 2)
+    for (int32_t ranks = 1; ranks < params->size; ranks *= 2)
         steps++;
-    return making(model, shape) / model->select + (3 + 4 * steps) * model->latency +
-           steps * passes * model->k * sector / model->copy + writing(model, shape, model->k) +
+    return making(model, params) / model->select + (3 + 4 * steps) * model->latency +
+           steps * passes * model->k * sector / model->copy + writing(model, params, model->k) +
            moving(model, bytes, bytes * model->ranks / model->hosts);
 }
 
-struct tri_choice tri_sparse_auto(const struct tri_shape *shape, const struct tri_backend *backend,
-                                  int32_t hosts)
+struct tri_choice tri_sparse_auto(const struct tri_sparse_params *params,
+                                  const struct tri_backend *backend, int32_t hosts)
 {
-    const struct model model = model_of(shape, backend, hosts);
+    const struct model model = model_of(params, backend, hosts);
     const struct tri_algorithm *const algorithms[] = {&tri_sparse_dense, &tri_sparse_topka,
                                                       &tri_sparse_srs};
-    const double seconds[] = {dense(&model, shape), topka(&model, shape), srs(&model, shape)};
+    const double seconds[] = {dense(&model, params), topka(&model, params), srs(&model, params)};
     struct tri_choice choice;
     size_t best = 0;
     for (size_t i = 1; i < sizeof seconds / sizeof seconds[0]; i++)
@@ -112,7 +113,7 @@ struct tri_choice tri_sparse_auto(const struct tri_shape *shape, const struct tr
     (void)snprintf(choice.reason, sizeof choice.reason,
                    "%s: n %.3g, k %.3g, %d ranks on %d host%s; a call is guessed at dense %.3g ms, "
                    "topka %.3g, srs %.3g%s",
-                   choice.algorithm->name, model.n, model.k, shape->size, hosts,
+                   choice.algorithm->name, model.n, model.k, params->size, hosts,
                    hosts > 1 ? "s" : "", 1e3 * seconds[0], 1e3 * seconds[1], 1e3 * seconds[2],
                    hosts > 1 ? " at 100 Gb/s" : "");
     return choice;

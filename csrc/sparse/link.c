@@ -35,7 +35,7 @@ static void count_received(struct tri_run *run, uint64_t n, uint64_t bytes, uint
 
 static bool alone(const struct tri_run *run)
 {
-    return run->shape->size == 1;
+    return run->params->size == 1;
 }
 
 static bool runs_now(const struct tri_run *run)
@@ -86,15 +86,14 @@ void tri_link_begin(struct tri_run *run)
 trib_status tri_link_end(struct tri_run *run)
 {
     run->group.open = false;
-    return run->group.n == 0
-               ? TRIB_OK
-               : run->backend->transport->collective(run->group.calls, run->group.n);
+    return run->group.n == 0 ? TRIB_OK
+                             : run->backend->transport->collective(run->group.calls, run->group.n);
 }
 
 trib_status tri_link_allgather(struct tri_run *run, const void *send, void *recv, size_t bytes,
                                size_t payload)
 {
-    const uint64_t others = (uint64_t)run->shape->size - 1;
+    const uint64_t others = (uint64_t)run->params->size - 1;
     if (bytes == 0)
         return TRIB_OK;
     count_sent(run, others, bytes, payload);
@@ -108,12 +107,12 @@ trib_status tri_link_allgather(struct tri_run *run, const void *send, void *recv
 trib_status tri_link_broadcast(struct tri_run *run, void *data, size_t bytes, size_t payload,
                                int32_t root)
 {
-    const int32_t size = run->shape->size, last = (root + size - 1) % size;
+    const int32_t size = run->params->size, last = (root + size - 1) % size;
     if (bytes == 0 || alone(run))
         return TRIB_OK;
-    if (run->shape->rank != last)
+    if (run->params->rank != last)
         count_sent(run, 1, bytes, payload);
-    if (run->shape->rank != root)
+    if (run->params->rank != root)
         count_received(run, 1, bytes, payload);
     struct tri_call call = call_of(run, TRI_BROADCAST, data, data, bytes, TRIB_U8);
     call.peer = root;
@@ -121,9 +120,9 @@ trib_status tri_link_broadcast(struct tri_run *run, void *data, size_t bytes, si
 }
 
 /* Elements that this rank passes on in a ring: it ends with its own part, and begins with it. */
-static uint64_t ring(const struct tri_shape *shape, uint64_t count)
+static uint64_t ring(const struct tri_sparse_params *params, uint64_t count)
 {
-    const uint64_t rank = (uint64_t)shape->rank, size = (uint64_t)shape->size;
+    const uint64_t rank = (uint64_t)params->rank, size = (uint64_t)params->size;
     return 2 * (count - (count * (rank + 1) / size - count * rank / size));
 }
 
@@ -135,7 +134,7 @@ trib_status tri_link_allreduce_to(struct tri_run *run, const void *send, void *r
         return TRIB_OK;
     if (alone(run))
         return copy(run, recv, send, count * element);
-    const uint64_t bytes = ring(run->shape, count) * element;
+    const uint64_t bytes = ring(run->params, count) * element;
     count_sent(run, 1, bytes, payload ? bytes : 0);
     count_received(run, 1, bytes, payload ? bytes : 0);
     const struct tri_call call = call_of(run, TRI_ALLREDUCE, send, recv, count, dtype);
@@ -164,7 +163,7 @@ static bool empty(const struct tri_message *message)
 static size_t to_self(const struct tri_run *run, const struct tri_message *messages, size_t n,
                       size_t i)
 {
-    while (i < n && (empty(&messages[i]) || messages[i].peer != run->shape->rank))
+    while (i < n && (empty(&messages[i]) || messages[i].peer != run->params->rank))
         i++;
     return i;
 }
@@ -189,7 +188,7 @@ static bool append(struct tri_run *run, enum tri_kind kind, const struct tri_mes
 {
     for (size_t i = 0; i < n; i++) {
         const struct tri_message *message = &messages[i];
-        if (empty(message) || message->peer == run->shape->rank)
+        if (empty(message) || message->peer == run->params->rank)
             continue;
         if (*used == TRI_LINK_CALLS)
             return false;
@@ -241,8 +240,8 @@ trib_status tri_link_allgather_entries(struct tri_run *run, const struct tri_ent
                                        const uint32_t *counts, const struct tri_entries *out)
 {
     struct tri_message sends[2 * TRI_MAX_LISTS], receives[2 * TRI_MAX_LISTS];
-    const int32_t size = run->shape->size;
-    const struct tri_entries own = tri_entries_part(send, 0, counts[run->shape->rank]);
+    const int32_t size = run->params->size;
+    const struct tri_entries own = tri_entries_part(send, 0, counts[run->params->rank]);
     uint64_t total = 0;
     for (int32_t rank = 0; rank < size; rank++) {
         const struct tri_entries part = tri_entries_part(out, total, counts[rank]);

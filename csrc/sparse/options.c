@@ -8,9 +8,8 @@
 
 enum { CHUNK = 4096, CHUNK_MOST = 65536 };
 static const double default_density = 0.01;
-static const uint32_t all_flags =
-    TRIB_SPARSE_AVERAGE | TRIB_SPARSE_ENTRIES | TRIB_SPARSE_IN_PLACE | TRIB_SPARSE_USE_K |
-    TRIB_SPARSE_F32_RESULT;
+static const uint32_t all_flags = TRIB_SPARSE_AVERAGE | TRIB_SPARSE_ENTRIES | TRIB_SPARSE_IN_PLACE |
+                                  TRIB_SPARSE_USE_K | TRIB_SPARSE_F32_RESULT;
 
 trib_status tri_sparse_density(uint32_t *out, const struct trib_comm *comm, int operation,
                                size_t count, double density)
@@ -72,23 +71,25 @@ static trib_status check_plain(const struct trib_comm *comm, int operation, trib
                              "gradient buffer keeps the residual",
                              trib_dtype_name(dtype));
     if ((options->flags & TRIB_SPARSE_F32_RESULT) != 0 && dtype == TRIB_F64)
-        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
-                             "`dtype` is f64; TRIB_SPARSE_F32_RESULT takes f16, bf16 and f32, whose "
-                             "sums are f32");
+        return tri_fail_call(
+            comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+            "`dtype` is f64; TRIB_SPARSE_F32_RESULT takes f16, bf16 and f32, whose "
+            "sums are f32");
     if (options->decay != 0 && !(options->decay > 0 && options->decay <= 1))
-        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
-                             "options.decay is %g; expected a number above 0, at most 1, or 0 for 1",
-                             options->decay);
+        return tri_fail_call(
+            comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+            "options.decay is %g; expected a number above 0, at most 1, or 0 for 1",
+            options->decay);
     if (options->wire != 0 && (options->wire != TRIB_BF16 || dtype == TRIB_F64))
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
                              "options.wire is %d (%s) for a tensor of %s; expected 0, or TRIB_BF16 "
                              "unless it is f64",
-                             options->wire, trib_dtype_name(options->wire),
-                             trib_dtype_name(dtype));
+                             options->wire, trib_dtype_name(options->wire), trib_dtype_name(dtype));
     if (options->chunk > CHUNK_MOST || (options->chunk & (options->chunk - 1)) != 0)
-        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
-                             "options.chunk is %u; expected a power of two, at most %d, or 0 for %d",
-                             options->chunk, (int)CHUNK_MOST, (int)CHUNK);
+        return tri_fail_call(
+            comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+            "options.chunk is %u; expected a power of two, at most %d, or 0 for %d", options->chunk,
+            (int)CHUNK_MOST, (int)CHUNK);
     if (options->reserved != 0)
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
                              "options.reserved is %u; expected 0", options->reserved);
@@ -108,8 +109,8 @@ static trib_status find_names(struct tri_sparse_settings *out, const struct trib
 {
     char names[256];
     if (options->constants != NULL) {
-        out->shape.constants = tri_constants_find(options->constants);
-        if (out->shape.constants == NULL)
+        out->params.constants = tri_constants_find(options->constants);
+        if (out->params.constants == NULL)
             return tri_fail_call(comm, operation, TRIB_ERR_UNKNOWN_NAME,
                                  "options.constants is \"%s\"; there are vgg, lstm and bert",
                                  options->constants);
@@ -149,22 +150,21 @@ trib_status tri_sparse_settings_read(struct tri_sparse_settings *out, const stru
     if (status != TRIB_OK)
         return status;
     *out = (struct tri_sparse_settings){
-        .shape = {.rank = comm->rank,
-                  .size = comm->size,
-                  .count = count,
-                  .dtype = dtype,
-                  .acc = acc,
-                  .result = options->flags & TRIB_SPARSE_F32_RESULT ? acc : dtype,
-                  .wire = options->wire == 0 ? acc : options->wire,
-                  .average = (options->flags & TRIB_SPARSE_AVERAGE) != 0,
-                  .entries = (options->flags & TRIB_SPARSE_ENTRIES) != 0,
-                  .in_place = (options->flags & TRIB_SPARSE_IN_PLACE) != 0,
-                  .decay = options->decay == 0 ? 1 : options->decay,
-                  .chunk = options->chunk == 0 ? CHUNK : options->chunk},
+        .params = {.rank = comm->rank,
+                   .size = comm->size,
+                   .count = count,
+                   .dtype = dtype,
+                   .acc = acc,
+                   .result = options->flags & TRIB_SPARSE_F32_RESULT ? acc : dtype,
+                   .wire = options->wire == 0 ? acc : options->wire,
+                   .average = (options->flags & TRIB_SPARSE_AVERAGE) != 0,
+                   .entries = (options->flags & TRIB_SPARSE_ENTRIES) != 0,
+                   .in_place = (options->flags & TRIB_SPARSE_IN_PLACE) != 0,
+                   .decay = options->decay == 0 ? 1 : options->decay,
+                   .chunk = options->chunk == 0 ? CHUNK : options->chunk},
         .flags = options->flags & ~(uint32_t)TRIB_SPARSE_USE_K, /* k itself is compared */
         .norm_every = options->norm_every,
     };
     status = find_names(out, comm, operation, options);
-    return status != TRIB_OK ? status
-                             : read_k(&out->shape.k, comm, operation, count, options);
+    return status != TRIB_OK ? status : read_k(&out->params.k, comm, operation, count, options);
 }

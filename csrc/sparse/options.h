@@ -6,7 +6,7 @@
 #include "csrc/sparse/algorithm.h"
 
 struct tri_sparse_settings {
-    struct tri_shape shape;
+    struct tri_sparse_params params;
     const struct tri_algorithm *algorithm; /* NULL: auto */
     uint32_t flags, norm_every;
 };

@@ -20,8 +20,8 @@ static void run(void *argument)
     uintptr_t previous = 0;
     trib_status status = device->enter == NULL ? TRIB_OK : device->enter(sparse->device, &previous);
     if (status == TRIB_OK) {
-        status = sparse->backend->kernels->sparse->residual(&residual, reading->out,
-                                                            reading->stream);
+        status =
+            sparse->backend->kernels->sparse->residual(&residual, reading->out, reading->stream);
         if (device->leave != NULL)
             device->leave(previous);
     }
@@ -33,20 +33,21 @@ static void run(void *argument)
 static trib_status check(const struct trib_sparse *sparse, void *out, trib_stream stream)
 {
     const struct trib_comm *comm = sparse->comm;
-    const struct tri_shape *shape = &sparse->shape;
+    const struct tri_sparse_params *params = &sparse->params;
     const int operation = TRI_SPARSE_RESIDUAL;
     const struct tri_argument argument = {"out", TRI_NO_INDEX};
     size_t bytes = 0;
     trib_status status = tri_check_stream(comm, operation, stream);
     if (status != TRIB_OK)
         return status;
-    if (shape->in_place)
+    if (params->in_place)
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_USAGE,
                              "the state is in place: its residual is the accumulator that you pass "
                              "as `gradient`");
-    if (shape->count == 0)
+    if (params->count == 0)
         return TRIB_OK;
-    status = tri_check_buffer(comm, operation, argument, out, shape->count, 1, shape->acc, &bytes);
+    status =
+        tri_check_buffer(comm, operation, argument, out, params->count, 1, params->acc, &bytes);
     return status != TRIB_OK ? status : tri_check_memory(comm, operation, argument, out, bytes);
 }
 

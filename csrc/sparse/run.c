@@ -5,12 +5,12 @@
 
 bool tri_run_clears(const struct tri_run *run)
 {
-    return !run->shape->in_place;
+    return !run->params->in_place;
 }
 
 double tri_run_divisor(const struct tri_run *run)
 {
-    return run->shape->average ? run->shape->size : 1;
+    return run->params->average ? run->params->size : 1;
 }
 
 trib_status tri_run_sign(struct tri_run *run, struct tri_header *header)
@@ -24,26 +24,25 @@ trib_status tri_run_sign(struct tri_run *run, struct tri_header *header)
 trib_status tri_run_accumulate(struct tri_run *run, struct tri_header *header)
 {
     const trib_status status = tri_run_sign(run, header);
-    return status != TRIB_OK
-               ? status
-               : run->kernels->accumulate(&run->acc, &header->nonfinite, run->stream);
+    return status != TRIB_OK ? status
+                             : run->kernels->accumulate(&run->acc, &header->nonfinite, run->stream);
 }
 
 trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
                            const struct tri_entries *out, bool clear)
 {
     const struct tri_selection selection = {
-        .count = run->shape->count,
-        .k = run->shape->k,
-        .accumulate = !run->shape->in_place,
+        .count = run->params->count,
+        .k = run->params->k,
+        .accumulate = !run->params->in_place,
         .clear = clear,
         .nonfinite = &header->nonfinite,
         .fallbacks = run->words.fallbacks,
     };
     const trib_status status = tri_run_sign(run, header);
-    return status != TRIB_OK ? status
-                             : run->kernels->select(&run->acc, &selection, out, run->scratch,
-                                                    run->stream);
+    return status != TRIB_OK
+               ? status
+               : run->kernels->select(&run->acc, &selection, out, run->scratch, run->stream);
 }
 
 trib_status tri_run_commit(struct tri_run *run, const void *headers, size_t stride)
@@ -52,7 +51,7 @@ trib_status tri_run_commit(struct tri_run *run, const void *headers, size_t stri
         .abort_word = run->abort_word,
         .headers = headers,
         .stride = stride,
-        .n = run->shape->size,
+        .n = run->params->size,
         .signature = run->signature,
         .current = run->words.current,
         .decision = run->words.decision,
@@ -66,7 +65,7 @@ trib_status tri_run_settle(struct tri_run *run, const struct tri_entries *entrie
                            const struct tri_entries *among)
 {
     /* Not rounded for the wire, the values are what stands in the residual, and nothing is left. */
-    const int sign = run->shape->wire == run->shape->acc ? 0 : -1;
+    const int sign = run->params->wire == run->params->acc ? 0 : -1;
     return run->kernels->settle(&run->acc, entries, sign, among, run->words.decision,
                                 run->words.delivered, run->stream);
 }
@@ -81,24 +80,24 @@ trib_status tri_run_give_back(struct tri_run *run, const struct tri_entries *dro
 trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists, int32_t n,
                            const struct tri_entries *merged)
 {
-    const struct tri_shape *shape = run->shape;
+    const struct tri_sparse_params *params = run->params;
     const struct tri_sparse_kernels *kernels = run->kernels;
     const double divisor = tri_run_divisor(run);
-    if (!shape->entries)
-        return kernels->merge_dense(lists, n, 0, shape->count, run->dense, shape->result, divisor,
+    if (!params->entries)
+        return kernels->merge_dense(lists, n, 0, params->count, run->dense, params->result, divisor,
                                     run->words.overflow, run->scratch, run->stream);
     trib_status status = TRIB_OK;
     if (n > 1)
-        status = kernels->merge(lists, n, 0, shape->count, merged, run->scratch, run->stream);
+        status = kernels->merge(lists, n, 0, params->count, merged, run->scratch, run->stream);
     return status != TRIB_OK
                ? status
-               : kernels->deliver(n > 1 ? merged : lists, run->index, run->value, shape->result,
+               : kernels->deliver(n > 1 ? merged : lists, run->index, run->value, params->result,
                                   run->count, divisor, run->words.overflow, run->stream);
 }
 
 trib_status tri_run_result_dense(struct tri_run *run, const void *sums)
 {
-    const struct tri_shape *shape = run->shape;
-    return run->kernels->deliver_dense(sums, shape->acc, shape->count, run->dense, shape->result,
+    const struct tri_sparse_params *params = run->params;
+    return run->kernels->deliver_dense(sums, params->acc, params->count, run->dense, params->result,
                                        tri_run_divisor(run), run->words.overflow, run->stream);
 }

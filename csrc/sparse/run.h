@@ -24,21 +24,23 @@ struct tri_volume {
 
 /* Words that a state keeps on the device. */
 struct tri_words {
-    uint32_t *current;   /* see struct tri_accumulator; NULL in place */
+    uint32_t *current; /* see struct tri_accumulator; NULL in place */
     uint32_t *decision, *outcome;
-    uint32_t *overflow;  /* of the result: 0 before each call */
-    uint32_t *selected;  /* entries that this rank has chosen in this call: written by the algorithm, */
-    uint32_t *delivered; /* and how many of them are in the result. Either may be pointed elsewhere */
+    uint32_t *overflow; /* of the result: 0 before each call */
+    uint32_t
+        *selected; /* entries that this rank has chosen in this call: written by the algorithm, */
+    uint32_t
+        *delivered; /* and how many of them are in the result. Either may be pointed elsewhere */
     uint32_t *fallbacks;
-    uint32_t *zero;      /* a word that is 0 */
-    uint32_t *all;       /* a word that is n */
+    uint32_t *zero;            /* a word that is 0 */
+    uint32_t *all;             /* a word that is n */
     struct tri_header *header; /* this rank's, for algorithms whose header travels by itself */
 };
 
 enum { TRI_RUN_GROUP = 4 };
 
 struct tri_run {
-    const struct tri_shape *shape;
+    const struct tri_sparse_params *params;
     const struct tri_backend *backend;
     const struct tri_sparse_kernels *kernels;
     struct tri_transport *transport;
@@ -57,8 +59,8 @@ struct tri_run {
     void *value;
 
     struct tri_volume volume; /* of this call; link.c counts */
-    uint32_t fallbacks;       /* of this call: choices that are exact since nothing was chosen for long */
-    struct {                  /* collectives that go to the backend as one: tri_link_begin */
+    uint32_t fallbacks; /* of this call: choices that are exact since nothing was chosen for long */
+    struct {            /* collectives that go to the backend as one: tri_link_begin */
         bool open;
         size_t n;
         struct tri_call calls[TRI_RUN_GROUP];

@@ -63,17 +63,17 @@ static struct tri_kept kept_of(struct trib_sparse *sparse)
 /* Of numbers alone: the algorithm's memory may be in a run's hands. */
 static struct head head_of(const struct trib_sparse *sparse)
 {
-    const struct tri_shape *shape = &sparse->shape;
+    const struct tri_sparse_params *params = &sparse->params;
     struct head head = {
         .version = VERSION,
-        .in_place = shape->in_place,
-        .count = shape->count,
+        .in_place = params->in_place,
+        .count = params->count,
         .step = sparse->step,
-        .acc = shape->acc,
-        .size = shape->size,
-        .k = shape->k,
-        .chunk = shape->chunk,
-        .residual = shape->in_place ? 0 : shape->count * trib_dtype_size(shape->acc),
+        .acc = params->acc,
+        .size = params->size,
+        .k = params->k,
+        .chunk = params->chunk,
+        .residual = params->in_place ? 0 : params->count * trib_dtype_size(params->acc),
         .device = sparse->needs.kept_device,
         .host = sparse->needs.kept_host,
     };
@@ -181,7 +181,7 @@ static bool is_whole(const struct head *head, const char *data, size_t bytes)
 static trib_status check_import(const struct trib_sparse *sparse, struct head *head,
                                 const char *data, size_t bytes)
 {
-    const struct tri_shape *shape = &sparse->shape;
+    const struct tri_sparse_params *params = &sparse->params;
     const int operation = TRI_SPARSE_IMPORT;
     if (bytes < residual_at())
         return fail(sparse, operation, "`bytes` is less than the head of an export");
@@ -189,20 +189,21 @@ static trib_status check_import(const struct trib_sparse *sparse, struct head *h
     if (!is_whole(head, data, bytes))
         return fail(sparse, operation,
                     "`data` is not a whole export of trib_sparse_export of this version");
-    if (head->count != shape->count || head->acc != shape->acc)
+    if (head->count != params->count || head->acc != params->acc)
         return tri_fail_call(sparse->comm, operation, TRIB_ERR_INVALID_ARGUMENT,
                              "the export is of %llu elements with a residual of %s, and the state "
                              "of %zu with one of %s",
                              (unsigned long long)head->count, trib_dtype_name(head->acc),
-                             shape->count, trib_dtype_name(shape->acc));
-    if ((head->in_place != 0) != shape->in_place)
-        return fail(sparse, operation,
-                    shape->in_place
-                        ? "the export holds a residual, and this state is in place: its residual is "
-                          "in the caller's accumulator"
-                        : "the export is of a state in place and holds no residual: that is in the "
-                          "caller's accumulator");
-    if (head->residual != (shape->in_place ? 0 : shape->count * trib_dtype_size(shape->acc)))
+                             params->count, trib_dtype_name(params->acc));
+    if ((head->in_place != 0) != params->in_place)
+        return fail(
+            sparse, operation,
+            params->in_place
+                ? "the export holds a residual, and this state is in place: its residual is "
+                  "in the caller's accumulator"
+                : "the export is of a state in place and holds no residual: that is in the "
+                  "caller's accumulator");
+    if (head->residual != (params->in_place ? 0 : params->count * trib_dtype_size(params->acc)))
         return fail(sparse, operation, "the export holds a residual of another length");
     return TRIB_OK;
 }
@@ -240,7 +241,7 @@ static trib_status add_residual(const struct trib_sparse *sparse, char *residual
         status = fetch(sparse, piece, residual + at, part, stream);
         if (status != TRIB_OK)
             break;
-        add_up(piece, data + at, part, sparse->shape.acc);
+        add_up(piece, data + at, part, sparse->params.acc);
         status = fetch(sparse, residual + at, piece, part, stream);
     }
     free(piece);
@@ -257,9 +258,9 @@ struct import {
 
 static bool same_schedule(const struct trib_sparse *sparse, const struct head *head)
 {
-    const struct tri_shape *shape = &sparse->shape;
+    const struct tri_sparse_params *params = &sparse->params;
     return strncmp(head->algorithm, sparse->algorithm->name, sizeof head->algorithm) == 0 &&
-           head->k == shape->k && head->chunk == shape->chunk && head->size == shape->size &&
+           head->k == params->k && head->chunk == params->chunk && head->size == params->size &&
            head->device == sparse->needs.kept_device && head->host == sparse->needs.kept_host;
 }
 
@@ -294,7 +295,7 @@ static trib_status check_schedule(const struct trib_sparse *sparse, const struct
 {
     const struct tri_algorithm *algorithm = sparse->algorithm;
     if (algorithm->sound == NULL || !same_schedule(sparse, head) ||
-        algorithm->sound(data + device_at(head), data + host_at(head), &sparse->shape))
+        algorithm->sound(data + device_at(head), data + host_at(head), &sparse->params))
         return TRIB_OK;
     return fail(sparse, TRI_SPARSE_IMPORT,
                 "what the export remembers of thresholds no state can have written");

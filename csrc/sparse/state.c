@@ -8,8 +8,8 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/types.h"
 #include "csrc/core/batch.h"
-#include "csrc/core/issue.h"
 #include "csrc/core/deadline.h"
+#include "csrc/core/issue.h"
 #include "csrc/core/validate.h"
 #include "csrc/sparse/agree.h"
 
@@ -52,34 +52,34 @@ trib_status tri_sparse_queue(struct trib_sparse *sparse, void (*function)(void *
 
 /* ---------------------------------------------------------------------------- how much memory */
 
-static size_t residual_bytes(const struct tri_shape *shape)
+static size_t residual_bytes(const struct tri_sparse_params *params)
 {
-    const size_t bytes = shape->in_place ? 0 : shape->count * trib_dtype_size(shape->acc);
+    const size_t bytes = params->in_place ? 0 : params->count * trib_dtype_size(params->acc);
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
 /* Of the block that stays: the words, two residuals. */
-static size_t kept_bytes(const struct tri_shape *shape)
+static size_t kept_bytes(const struct tri_sparse_params *params)
 {
-    return ALIGN + 2 * residual_bytes(shape);
+    return ALIGN + 2 * residual_bytes(params);
 }
 
-static uint32_t most_selected(const struct tri_algorithm *algorithm, const struct tri_shape *shape)
+static uint32_t most_selected(const struct tri_algorithm *algorithm,
+                              const struct tri_sparse_params *params)
 {
-    const size_t most =
-        algorithm->selects == NULL ? tri_limit(shape) : algorithm->selects(shape);
-    return (uint32_t)(most < shape->count ? most : shape->count);
+    const size_t most = algorithm->selects == NULL ? tri_limit(params) : algorithm->selects(params);
+    return (uint32_t)(most < params->count ? most : params->count);
 }
 
 /* Lay out `own` from `base` on; *out_scratch: what follows, for kernels. Returns the bytes of all. */
 static size_t lay_out(const struct tri_sparse_kernels *kernels,
-                      const struct tri_algorithm *algorithm, const struct tri_shape *shape,
+                      const struct tri_algorithm *algorithm, const struct tri_sparse_params *params,
                       void *own, void *base, void **out_scratch)
 {
     struct tri_arena arena = {.base = base};
-    algorithm->lay_out(own, &arena, shape);
-    const size_t bytes = kernels->scratch_bytes(shape->count, most_selected(algorithm, shape),
-                                                algorithm->entries(shape), shape->acc);
+    algorithm->lay_out(own, &arena, params);
+    const size_t bytes = kernels->scratch_bytes(params->count, most_selected(algorithm, params),
+                                                algorithm->entries(params), params->acc);
     *out_scratch = tri_arena_take(&arena, bytes);
     return arena.used;
 }
@@ -96,13 +96,14 @@ static size_t own_bytes(void)
 }
 
 static trib_status measure(struct tri_needs *out, const struct tri_backend *backend,
-                           const struct tri_algorithm *algorithm, const struct tri_shape *shape)
+                           const struct tri_algorithm *algorithm,
+                           const struct tri_sparse_params *params)
 {
     void *scratch, *own = calloc(1, algorithm->own_bytes + 1);
     *out = (struct tri_needs){.room = 0};
     if (own == NULL)
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory to lay out \"%s\"", algorithm->name);
-    out->room = lay_out(backend->kernels->sparse, algorithm, shape, own, NULL, &scratch);
+    out->room = lay_out(backend->kernels->sparse, algorithm, params, own, NULL, &scratch);
     if (algorithm->kept != NULL) {
         const struct tri_kept kept = algorithm->kept(own);
         out->kept_device = kept.device_bytes;
@@ -113,10 +114,10 @@ static trib_status measure(struct tri_needs *out, const struct tri_backend *back
 }
 
 static const struct tri_algorithm *variant(const struct tri_algorithm *algorithm,
-                                           const struct tri_shape *shape)
+                                           const struct tri_sparse_params *params)
 {
-    return shape->constants != NULL && algorithm->published != NULL ? algorithm->published
-                                                                    : algorithm;
+    return params->constants != NULL && algorithm->published != NULL ? algorithm->published
+                                                                     : algorithm;
 }
 
 /* The algorithm that these settings mean. Before a first state is made it is not known whether there
@@ -125,12 +126,13 @@ static const struct tri_algorithm *variant(const struct tri_algorithm *algorithm
 static struct tri_choice choose(const struct tri_sparse_settings *settings,
                                 const struct trib_comm *comm)
 {
-    if (settings->shape.k == settings->shape.count && settings->algorithm != &tri_sparse_dense)
+    if (settings->params.k == settings->params.count && settings->algorithm != &tri_sparse_dense)
         return (struct tri_choice){.algorithm = &tri_sparse_dense,
                                    .reason = "dense: k is n, so all of acc is sent"};
     if (settings->algorithm == NULL)
-        return tri_sparse_auto(&settings->shape, comm->backend, comm->hosts == 0 ? 1 : comm->hosts);
-    return (struct tri_choice){.algorithm = variant(settings->algorithm, &settings->shape)};
+        return tri_sparse_auto(&settings->params, comm->backend,
+                               comm->hosts == 0 ? 1 : comm->hosts);
+    return (struct tri_choice){.algorithm = variant(settings->algorithm, &settings->params)};
 }
 
 trib_status tri_sparse_bytes(uint64_t *out, const struct trib_comm *comm, size_t count,
@@ -143,9 +145,9 @@ trib_status tri_sparse_bytes(uint64_t *out, const struct trib_comm *comm, size_t
     if (status != TRIB_OK)
         return status;
     const struct tri_choice choice = choose(&settings, comm);
-    status = measure(&needs, comm->backend, choice.algorithm, &settings.shape);
+    status = measure(&needs, comm->backend, choice.algorithm, &settings.params);
     if (status == TRIB_OK)
-        *out = kept_bytes(&settings.shape) + needs.room;
+        *out = kept_bytes(&settings.params) + needs.room;
     return status;
 }
 
@@ -167,18 +169,18 @@ struct tri_accumulator tri_sparse_accumulator(const struct trib_sparse *sparse)
 {
     return (struct tri_accumulator){
         .buffer = {sparse->residual[0], sparse->residual[1]},
-        .current = sparse->shape.in_place ? NULL : &sparse->words->current,
-        .gradient_dtype = sparse->shape.dtype,
-        .dtype = sparse->shape.acc,
-        .decay = sparse->shape.in_place ? 1 : sparse->shape.decay,
-        .count = sparse->shape.count,
+        .current = sparse->params.in_place ? NULL : &sparse->words->current,
+        .gradient_dtype = sparse->params.dtype,
+        .dtype = sparse->params.acc,
+        .decay = sparse->params.in_place ? 1 : sparse->params.decay,
+        .count = sparse->params.count,
     };
 }
 
 void tri_sparse_lay_out(struct trib_sparse *sparse)
 {
     memset(sparse->own, 0, sparse->algorithm->own_bytes);
-    (void)lay_out(sparse->backend->kernels->sparse, sparse->algorithm, &sparse->shape, sparse->own,
+    (void)lay_out(sparse->backend->kernels->sparse, sparse->algorithm, &sparse->params, sparse->own,
                   sparse->room, &sparse->scratch);
 }
 
@@ -186,7 +188,7 @@ trib_status tri_sparse_zero_residual(const struct trib_sparse *sparse, trib_stre
 {
     const struct tri_accumulator residual = tri_sparse_accumulator(sparse);
     uintptr_t previous = 0;
-    if (sparse->shape.in_place || sparse->shape.count == 0)
+    if (sparse->params.in_place || sparse->params.count == 0)
         return TRIB_OK;
     trib_status status = enter(sparse, &previous);
     if (status != TRIB_OK)
@@ -207,22 +209,22 @@ static trib_status copy(const struct trib_sparse *sparse, void *dst, const void 
 
 static trib_status allocate(struct trib_sparse *sparse)
 {
-    const struct tri_shape *shape = &sparse->shape;
+    const struct tri_sparse_params *params = &sparse->params;
     struct tri_workspace *memory = &sparse->memory;
     trib_status status = tri_workspace_open(memory, sparse->backend->device, sparse->device,
                                             sizeof(struct tri_tally));
     if (status == TRIB_OK)
-        status = measure(&sparse->needs, sparse->backend, sparse->algorithm, shape);
+        status = measure(&sparse->needs, sparse->backend, sparse->algorithm, params);
     if (status == TRIB_OK)
-        status = tri_workspace_add(memory, kept_bytes(shape));
+        status = tri_workspace_add(memory, kept_bytes(params));
     if (status != TRIB_OK)
         return status;
     char *kept = memory->blocks->data;
     sparse->tally = memory->shared;
     sparse->tally->norm = -1;
     sparse->words = (struct tri_sparse_words *)(void *)kept;
-    for (size_t i = 0; i < 2 && !shape->in_place; i++)
-        sparse->residual[i] = kept + ALIGN + i * residual_bytes(shape);
+    for (size_t i = 0; i < 2 && !params->in_place; i++)
+        sparse->residual[i] = kept + ALIGN + i * residual_bytes(params);
     sparse->room_bytes = sparse->needs.room;
     status = tri_workspace_add(memory, sparse->room_bytes);
     sparse->room = status == TRIB_OK ? memory->blocks->data : NULL;
@@ -234,11 +236,12 @@ static trib_status clear(struct trib_sparse *sparse, trib_stream stream)
 {
     const struct tri_sparse_words words = {.header = {.signature = sparse->signature},
                                            .one = 1,
-                                           .all = (uint32_t)sparse->shape.count};
+                                           .all = (uint32_t)sparse->params.count};
     trib_status status = copy(sparse, sparse->words, &words, sizeof words, stream);
     if (status == TRIB_OK)
         status = tri_sparse_zero_residual(sparse, stream);
-    return status != TRIB_OK ? status : sparse->backend->device->stream_wait(sparse->device, stream);
+    return status != TRIB_OK ? status
+                             : sparse->backend->device->stream_wait(sparse->device, stream);
 }
 
 /* All that this rank needs, before the others are asked. */
@@ -256,7 +259,7 @@ static trib_status prepare(struct trib_sparse **out, struct trib_comm *comm,
     sparse->backend = comm->backend;
     sparse->transport = comm->transport;
     sparse->device = comm->device;
-    sparse->shape = settings->shape;
+    sparse->params = settings->params;
     sparse->signature = signature;
     sparse->algorithm = choice->algorithm;
     (void)snprintf(sparse->reason, sizeof sparse->reason, "%s", choice->reason);
@@ -330,8 +333,7 @@ trib_status tri_sparse_create(struct trib_sparse **out, struct trib_comm *comm, 
     struct request request = {out, comm, count, dtype, options};
     tri_workspace_sweep();
     const trib_status status = tri_sparse_check_comm(comm, TRI_SPARSE_CREATE);
-    return status != TRIB_OK ? status
-                             : tri_agree_meet(comm, TRI_SPARSE_CREATE, create, &request);
+    return status != TRIB_OK ? status : tri_agree_meet(comm, TRI_SPARSE_CREATE, create, &request);
 }
 
 /* --------------------------------------------------------------------------------------- another k */
@@ -348,7 +350,7 @@ struct change {
 static trib_status plan(struct change *out, struct trib_sparse *sparse)
 {
     trib_status status =
-        measure(&out->needs, sparse->backend, out->choice.algorithm, &out->settings.shape);
+        measure(&out->needs, sparse->backend, out->choice.algorithm, &out->settings.params);
     if (status != TRIB_OK || out->needs.room <= sparse->room_bytes)
         return status;
     status = tri_workspace_add(&sparse->memory, out->needs.room);
@@ -372,7 +374,7 @@ static void take_over(struct trib_sparse *sparse, const struct change *change)
     }
     sparse->needs = change->needs;
     sparse->settings = change->settings;
-    sparse->shape = change->settings.shape;
+    sparse->params = change->settings.params;
     sparse->algorithm = change->choice.algorithm;
     sparse->signature = change->signature;
     memcpy(sparse->reason, change->choice.reason, sizeof sparse->reason);
@@ -407,7 +409,7 @@ struct wish {
 static trib_status read_wish(uint32_t *k, const struct wish *wish)
 {
     const struct trib_sparse *sparse = wish->sparse;
-    const size_t count = sparse->shape.count;
+    const size_t count = sparse->params.count;
     const trib_status status = tri_sparse_ready(sparse, wish->operation);
     if (status != TRIB_OK)
         return status;
@@ -423,7 +425,7 @@ static trib_status set(void *argument, trib_stream stream)
     struct trib_sparse *sparse = wish->sparse;
     struct trib_comm *comm = sparse->comm;
     struct change change = {.settings = sparse->settings};
-    trib_status status = read_wish(&change.settings.shape.k, wish);
+    trib_status status = read_wish(&change.settings.params.k, wish);
     if (status != TRIB_OK)
         return tri_agree_refused(comm, wish->operation, status, stream);
     change.choice = choose(&change.settings, comm);
@@ -447,8 +449,7 @@ static trib_status set(void *argument, trib_stream stream)
 
 trib_status tri_sparse_set_density(struct trib_sparse *sparse, double density)
 {
-    struct wish wish = {
-        .sparse = sparse, .operation = TRI_SPARSE_SET_DENSITY, .density = density};
+    struct wish wish = {.sparse = sparse, .operation = TRI_SPARSE_SET_DENSITY, .density = density};
     return tri_agree_meet(sparse->comm, wish.operation, set, &wish);
 }
 

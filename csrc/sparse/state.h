@@ -17,7 +17,7 @@ struct tri_sparse_words {
     uint32_t current, decision, outcome, overflow, selected, delivered, fallbacks, zero, one, all;
 };
 
-/* What follows from algorithm and shape, in bytes. */
+/* What follows from algorithm and parameters, in bytes. */
 struct tri_needs {
     size_t room;                   /* the block that depends on k */
     size_t kept_device, kept_host; /* what an export takes along besides the residual */
@@ -38,7 +38,7 @@ struct trib_sparse {
     struct tri_transport *transport;
     int32_t device;
     uint32_t signature;
-    struct tri_shape shape;
+    struct tri_sparse_params params;
     const struct tri_algorithm *algorithm;
     uint32_t number;
     void *residual[2]; /* NULL in place */

@@ -41,14 +41,13 @@ trib_status tri_sparse_status(struct trib_sparse *sparse)
                              "call; no rank's residual was changed: lower the loss scale, and go "
                              "on with the next gradient");
     case TRI_OUTCOME_OVERFLOW:
-        return tri_fail_call(sparse->comm, TRI_SPARSE_STATUS, TRIB_ERR_NON_FINITE,
-                             "in the last call every rank's gradient and residual were finite, but %s "
-                             "does not hold all of the result; no rank's residual was changed: lower "
-                             "the loss scale, or make the state with TRIB_SPARSE_AVERAGE%s",
-                             trib_dtype_name(sparse->shape.result),
-                             sparse->shape.result == sparse->shape.acc
-                                 ? ""
-                                 : " or TRIB_SPARSE_F32_RESULT");
+        return tri_fail_call(
+            sparse->comm, TRI_SPARSE_STATUS, TRIB_ERR_NON_FINITE,
+            "in the last call every rank's gradient and residual were finite, but %s "
+            "does not hold all of the result; no rank's residual was changed: lower "
+            "the loss scale, or make the state with TRIB_SPARSE_AVERAGE%s",
+            trib_dtype_name(sparse->params.result),
+            sparse->params.result == sparse->params.acc ? "" : " or TRIB_SPARSE_F32_RESULT");
     case TRI_OUTCOME_MISMATCH:
         return tri_fail_call(sparse->comm, TRI_SPARSE_STATUS, TRIB_ERR_MISMATCH,
                              "the ranks' last calls were not of the same state; no rank's "
@@ -67,8 +66,8 @@ void tri_sparse_statistics(trib_sparse_statistics *out, const struct trib_sparse
         .size = out->size,
         .algorithm = algorithm->name,
         .reason = sparse->reason,
-        .count = sparse->shape.count,
-        .k = algorithm->k == NULL ? sparse->shape.k : algorithm->k(&sparse->shape),
+        .count = sparse->params.count,
+        .k = algorithm->k == NULL ? sparse->params.k : algorithm->k(&sparse->params),
         .calls = tally.ended,
         .calls_delivered = tally.delivered_calls,
         .calls_non_finite = tally.non_finite_calls,

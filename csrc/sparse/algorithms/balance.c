@@ -85,7 +85,7 @@ static trib_status keep_own(struct tri_run *run, const struct tri_entries *from,
 trib_status tri_balance_blocks(struct tri_run *run, const struct tri_entries *entries,
                                uint32_t *counts, const struct tri_entries *block)
 {
-    const int32_t rank = run->shape->rank, size = run->shape->size;
+    const int32_t rank = run->params->rank, size = run->params->size;
     struct range held[TRI_MAX_LISTS], wanted[TRI_MAX_LISTS];
     struct tri_mail mail = {.nsends = 0, .nreceives = 0};
     uint64_t total = 0;

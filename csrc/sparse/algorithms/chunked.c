@@ -35,78 +35,79 @@
 enum { VALUE_ALIGN = 16, PACKET_ALIGN = 64 };
 
 struct chunked {
-    char *packets;                           /* one a rank */
-    struct tri_entries lists[TRI_MAX_LISTS]; /* unpacked: this rank's, or all for a result of entries */
-    struct tri_entries merged;               /* only then */
+    char *packets; /* one a rank */
+    struct tri_entries
+        lists[TRI_MAX_LISTS];  /* unpacked: this rank's, or all for a result of entries */
+    struct tri_entries merged; /* only then */
 };
 
-static size_t chunks(const struct tri_shape *shape)
+static size_t chunks(const struct tri_sparse_params *params)
 {
-    return shape->count / shape->chunk + (shape->count % shape->chunk != 0);
+    return params->count / params->chunk + (params->count % params->chunk != 0);
 }
 
 /* K. */
-static uint32_t each(const struct tri_shape *shape)
+static uint32_t each(const struct tri_sparse_params *params)
 {
-    if (shape->k == 0)
+    if (params->k == 0)
         return 0;
-    const uint64_t chunk = shape->chunk < shape->count ? shape->chunk : shape->count;
-    const uint64_t nearest = (2 * chunk * shape->k + shape->count) / (2 * shape->count);
+    const uint64_t chunk = params->chunk < params->count ? params->chunk : params->count;
+    const uint64_t nearest = (2 * chunk * params->k + params->count) / (2 * params->count);
     return nearest == 0 ? 1 : (uint32_t)nearest;
 }
 
-static size_t slots(const struct tri_shape *shape)
+static size_t slots(const struct tri_sparse_params *params)
 {
-    return chunks(shape) * each(shape);
+    return chunks(params) * each(params);
 }
 
 /* Entries of one rank: a last chunk that is shorter than K has no more than its elements. */
-static size_t most(const struct tri_shape *shape)
+static size_t most(const struct tri_sparse_params *params)
 {
-    const size_t last = shape->count % shape->chunk, of_each = each(shape);
-    return last == 0 || last > of_each ? slots(shape) : slots(shape) - of_each + last;
+    const size_t last = params->count % params->chunk, of_each = each(params);
+    return last == 0 || last > of_each ? slots(params) : slots(params) - of_each + last;
 }
 
-static uint64_t k(const struct tri_shape *shape)
+static uint64_t k(const struct tri_sparse_params *params)
 {
-    return most(shape);
+    return most(params);
 }
 
-static size_t entries(const struct tri_shape *shape)
+static size_t entries(const struct tri_sparse_params *params)
 {
-    return (size_t)shape->size * most(shape);
+    return (size_t)params->size * most(params);
 }
 
-static size_t capacity(const struct tri_shape *shape)
+static size_t capacity(const struct tri_sparse_params *params)
 {
-    return entries(shape) < shape->count ? entries(shape) : shape->count;
+    return entries(params) < params->count ? entries(params) : params->count;
 }
 
-static size_t value_offset(const struct tri_shape *shape)
+static size_t value_offset(const struct tri_sparse_params *params)
 {
-    const size_t end = sizeof(struct tri_header) + slots(shape) * sizeof(uint16_t);
+    const size_t end = sizeof(struct tri_header) + slots(params) * sizeof(uint16_t);
     return (end + VALUE_ALIGN - 1) / VALUE_ALIGN * VALUE_ALIGN;
 }
 
-static size_t packet_bytes(const struct tri_shape *shape)
+static size_t packet_bytes(const struct tri_sparse_params *params)
 {
-    const size_t end = value_offset(shape) + slots(shape) * trib_dtype_size(shape->wire);
+    const size_t end = value_offset(params) + slots(params) * trib_dtype_size(params->wire);
     return (end + PACKET_ALIGN - 1) / PACKET_ALIGN * PACKET_ALIGN;
 }
 
-static void lay_out(void *own, struct tri_arena *arena, const struct tri_shape *shape)
+static void lay_out(void *own, struct tri_arena *arena, const struct tri_sparse_params *params)
 {
     struct chunked *chunked = own;
-    chunked->packets = tri_arena_take(arena, (size_t)shape->size * packet_bytes(shape));
-    for (int32_t rank = 0; rank < shape->size; rank++)
-        if (shape->entries || rank == shape->rank)
-            chunked->lists[rank] = tri_arena_entries(arena, most(shape), shape->wire);
-    chunked->merged = tri_arena_entries(arena, shape->entries ? capacity(shape) : 0, shape->acc);
+    chunked->packets = tri_arena_take(arena, (size_t)params->size * packet_bytes(params));
+    for (int32_t rank = 0; rank < params->size; rank++)
+        if (params->entries || rank == params->rank)
+            chunked->lists[rank] = tri_arena_entries(arena, most(params), params->wire);
+    chunked->merged = tri_arena_entries(arena, params->entries ? capacity(params) : 0, params->acc);
 }
 
 static char *packet(const struct tri_run *run, const struct chunked *chunked, int32_t rank)
 {
-    return chunked->packets + (size_t)rank * packet_bytes(run->shape);
+    return chunked->packets + (size_t)rank * packet_bytes(run->params);
 }
 
 static struct tri_chunks chunks_of(const struct tri_run *run, const struct chunked *chunked,
@@ -115,44 +116,44 @@ static struct tri_chunks chunks_of(const struct tri_run *run, const struct chunk
     char *data = packet(run, chunked, rank);
     return (struct tri_chunks){
         .index = (uint16_t *)(void *)(data + sizeof(struct tri_header)),
-        .value = data + value_offset(run->shape),
-        .dtype = run->shape->wire,
-        .chunk = run->shape->chunk,
-        .k = each(run->shape),
+        .value = data + value_offset(run->params),
+        .dtype = run->params->wire,
+        .chunk = run->params->chunk,
+        .k = each(run->params),
     };
 }
 
 static trib_status choose(struct tri_run *run, const struct chunked *chunked)
 {
-    const int32_t rank = run->shape->rank;
+    const int32_t rank = run->params->rank;
     const struct tri_chunks own = chunks_of(run, chunked, rank);
     struct tri_header *header = (struct tri_header *)(void *)packet(run, chunked, rank);
     const trib_status status = tri_run_sign(run, header);
     return status != TRIB_OK
                ? status
-               : run->kernels->chunk_select(&run->acc, !run->shape->in_place, tri_run_clears(run),
+               : run->kernels->chunk_select(&run->acc, !run->params->in_place, tri_run_clears(run),
                                             &own, &header->nonfinite, run->scratch, run->stream);
 }
 
 static trib_status exchange(struct tri_run *run, const struct chunked *chunked)
 {
     const size_t payload =
-        slots(run->shape) * (sizeof(uint16_t) + trib_dtype_size(run->shape->wire));
-    return tri_link_allgather(run, packet(run, chunked, run->shape->rank), chunked->packets,
-                              packet_bytes(run->shape), payload);
+        slots(run->params) * (sizeof(uint16_t) + trib_dtype_size(run->params->wire));
+    return tri_link_allgather(run, packet(run, chunked, run->params->rank), chunked->packets,
+                              packet_bytes(run->params), payload);
 }
 
 static trib_status unpack(struct tri_run *run, const struct chunked *chunked, int32_t rank)
 {
     const struct tri_chunks chunks = chunks_of(run, chunked, rank);
-    return run->kernels->chunk_unpack(&chunks, run->shape->count, &chunked->lists[rank],
+    return run->kernels->chunk_unpack(&chunks, run->params->count, &chunked->lists[rank],
                                       run->scratch, run->stream);
 }
 
 static trib_status commit(struct tri_run *run, const struct chunked *chunked)
 {
-    const struct tri_entries *own = &chunked->lists[run->shape->rank];
-    const trib_status status = tri_run_commit(run, chunked->packets, packet_bytes(run->shape));
+    const struct tri_entries *own = &chunked->lists[run->params->rank];
+    const trib_status status = tri_run_commit(run, chunked->packets, packet_bytes(run->params));
     run->words.selected = own->count;
     if (status != TRIB_OK || !tri_run_clears(run))
         return status != TRIB_OK ? status : tri_run_settle(run, own, NULL);
@@ -162,23 +163,23 @@ static trib_status commit(struct tri_run *run, const struct chunked *chunked)
 
 static trib_status deliver_dense(struct tri_run *run, const struct chunked *chunked)
 {
-    const struct tri_shape *shape = run->shape;
+    const struct tri_sparse_params *params = run->params;
     struct tri_chunks ranks[TRI_MAX_LISTS];
-    for (int32_t rank = 0; rank < shape->size; rank++)
+    for (int32_t rank = 0; rank < params->size; rank++)
         ranks[rank] = chunks_of(run, chunked, rank);
-    return run->kernels->chunk_merge(ranks, shape->size, shape->count, run->dense, shape->result,
+    return run->kernels->chunk_merge(ranks, params->size, params->count, run->dense, params->result,
                                      tri_run_divisor(run), run->words.overflow, run->stream);
 }
 
 static trib_status deliver_entries(struct tri_run *run, const struct chunked *chunked)
 {
     trib_status status = TRIB_OK;
-    for (int32_t rank = 0; rank < run->shape->size && status == TRIB_OK; rank++)
-        if (rank != run->shape->rank) /* whose are unpacked in any case */
+    for (int32_t rank = 0; rank < run->params->size && status == TRIB_OK; rank++)
+        if (rank != run->params->rank) /* whose are unpacked in any case */
             status = unpack(run, chunked, rank);
     return status != TRIB_OK
                ? status
-               : tri_run_result(run, chunked->lists, run->shape->size, &chunked->merged);
+               : tri_run_result(run, chunked->lists, run->params->size, &chunked->merged);
 }
 
 static trib_status run(struct tri_run *run, void *own)
@@ -188,10 +189,9 @@ static trib_status run(struct tri_run *run, void *own)
     if (status == TRIB_OK)
         status = exchange(run, chunked);
     if (status == TRIB_OK)
-        status = unpack(run, chunked, run->shape->rank);
+        status = unpack(run, chunked, run->params->rank);
     if (status == TRIB_OK)
-        status =
-            run->shape->entries ? deliver_entries(run, chunked) : deliver_dense(run, chunked);
+        status = run->params->entries ? deliver_entries(run, chunked) : deliver_dense(run, chunked);
     return status != TRIB_OK ? status : commit(run, chunked);
 }
 

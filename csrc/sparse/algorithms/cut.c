@@ -5,11 +5,11 @@
 #include "csrc/sparse/link.h"
 
 void tri_cut_lay_out(struct tri_cut_room *room, struct tri_arena *arena,
-                     const struct tri_shape *shape)
+                     const struct tri_sparse_params *params)
 {
     room->cut = tri_arena_take(arena, sizeof *room->cut);
     room->histogram = tri_arena_take(arena, TRI_CUT_DIGITS * sizeof *room->histogram);
-    room->ties = tri_arena_take(arena, (size_t)shape->size * sizeof *room->ties);
+    room->ties = tri_arena_take(arena, (size_t)params->size * sizeof *room->ties);
 }
 
 /* Where the k largest end: of these entries, or, `global`, of those of all ranks. */
@@ -23,8 +23,8 @@ static trib_status find(struct tri_run *run, const struct tri_cut_room *room,
         if (status == TRIB_OK && global)
             status = tri_link_allreduce(run, room->histogram, TRI_CUT_DIGITS, TRIB_U32, false);
         if (status == TRIB_OK)
-            status = kernels->narrow(room->cut, round, room->histogram, entries->dtype,
-                                     run->stream);
+            status =
+                kernels->narrow(room->cut, round, room->histogram, entries->dtype, run->stream);
     }
     return status;
 }
@@ -34,9 +34,9 @@ trib_status tri_cut_local(struct tri_run *run, const struct tri_cut_room *room,
                           const struct tri_entries *kept, const struct tri_entries *dropped)
 {
     const trib_status status = find(run, room, entries, k, false);
-    return status != TRIB_OK ? status
-                             : run->kernels->take(entries, room->cut, kept, dropped, run->scratch,
-                                                  run->stream);
+    return status != TRIB_OK
+               ? status
+               : run->kernels->take(entries, room->cut, kept, dropped, run->scratch, run->stream);
 }
 
 /* Of the entries that are equal to the key, lower ranks' come first. */
@@ -44,13 +44,13 @@ static trib_status share(struct tri_run *run, const struct tri_cut_room *room,
                          const struct tri_entries *entries)
 {
     const struct tri_sparse_kernels *kernels = run->kernels;
-    const int32_t rank = run->shape->rank;
+    const int32_t rank = run->params->rank;
     uint32_t *own = &room->ties[rank];
     trib_status status = kernels->count_ties(entries, room->cut, own, run->scratch, run->stream);
     if (status == TRIB_OK)
         status = tri_link_allgather(run, own, room->ties, sizeof *own, 0);
-    return status != TRIB_OK ? status : kernels->share_ties(room->cut, room->ties, rank,
-                                                            run->stream);
+    return status != TRIB_OK ? status
+                             : kernels->share_ties(room->cut, room->ties, rank, run->stream);
 }
 
 trib_status tri_cut_global(struct tri_run *run, const struct tri_cut_room *room,
@@ -60,9 +60,9 @@ trib_status tri_cut_global(struct tri_run *run, const struct tri_cut_room *room,
     trib_status status = find(run, room, entries, k, true);
     if (status == TRIB_OK)
         status = share(run, room, entries);
-    return status != TRIB_OK ? status
-                             : run->kernels->take(entries, room->cut, kept, NULL, run->scratch,
-                                                  run->stream);
+    return status != TRIB_OK
+               ? status
+               : run->kernels->take(entries, room->cut, kept, NULL, run->scratch, run->stream);
 }
 
 trib_status tri_cut_above(struct tri_run *run, const struct tri_cut_room *room,
@@ -71,7 +71,7 @@ trib_status tri_cut_above(struct tri_run *run, const struct tri_cut_room *room,
 {
     const trib_status status =
         run->kernels->aim(room->cut, 0, threshold, entries->dtype, run->stream);
-    return status != TRIB_OK ? status
-                             : run->kernels->take(entries, room->cut, kept, NULL, run->scratch,
-                                                  run->stream);
+    return status != TRIB_OK
+               ? status
+               : run->kernels->take(entries, room->cut, kept, NULL, run->scratch, run->stream);
 }

@@ -11,7 +11,7 @@ struct tri_cut_room {
     uint32_t *ties;      /* one a rank */
 };
 void tri_cut_lay_out(struct tri_cut_room *room, struct tri_arena *arena,
-                     const struct tri_shape *shape);
+                     const struct tri_sparse_params *params);
 
 /* kept = the k largest of `entries`; dropped (may be NULL) = the others. */
 trib_status tri_cut_local(struct tri_run *run, const struct tri_cut_room *room,

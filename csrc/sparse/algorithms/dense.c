@@ -31,62 +31,63 @@ struct dense {
 };
 
 /* Entries are found by a selection of everything that is not 0. */
-static size_t entries(const struct tri_shape *shape)
+static size_t entries(const struct tri_sparse_params *params)
 {
-    return shape->entries ? shape->count : 0;
+    return params->entries ? params->count : 0;
 }
 
-static size_t capacity(const struct tri_shape *shape)
+static size_t capacity(const struct tri_sparse_params *params)
 {
-    return shape->count;
+    return params->count;
 }
 
-static uint64_t k(const struct tri_shape *shape)
+static uint64_t k(const struct tri_sparse_params *params)
 {
-    return shape->count;
+    return params->count;
 }
 
-static void lay_out(void *own, struct tri_arena *arena, const struct tri_shape *shape)
+static void lay_out(void *own, struct tri_arena *arena, const struct tri_sparse_params *params)
 {
     struct dense *dense = own;
-    dense->headers = tri_arena_take(arena, (size_t)shape->size * sizeof *dense->headers);
-    if (shape->entries)
-        dense->entries = tri_arena_entries(arena, shape->count, shape->acc);
-    if (shape->entries && shape->in_place)
-        dense->sum = tri_arena_take(arena, shape->count * trib_dtype_size(shape->acc));
+    dense->headers = tri_arena_take(arena, (size_t)params->size * sizeof *dense->headers);
+    if (params->entries)
+        dense->entries = tri_arena_entries(arena, params->count, params->acc);
+    if (params->entries && params->in_place)
+        dense->sum = tri_arena_take(arena, params->count * trib_dtype_size(params->acc));
 }
 
 /* What is added up, and where: acc is buffer 1 in separate mode, since nothing is ever flipped. */
 static const void *source(const struct tri_run *run)
 {
-    return run->acc.buffer[run->shape->in_place ? 0 : 1];
+    return run->acc.buffer[run->params->in_place ? 0 : 1];
 }
 
 static void *target(const struct tri_run *run, const struct dense *dense)
 {
-    if (!run->shape->in_place)
+    if (!run->params->in_place)
         return run->acc.buffer[1];
     return dense->sum != NULL ? dense->sum : run->dense;
 }
 
 static trib_status exchange(struct tri_run *run, const struct dense *dense)
 {
-    const struct tri_shape *shape = run->shape;
+    const struct tri_sparse_params *params = run->params;
     tri_link_begin(run);
     trib_status status = tri_link_headers(run, dense->headers);
     if (status == TRIB_OK)
-        status = tri_link_allreduce_to(run, source(run), target(run, dense), shape->count,
-                                       shape->acc, true);
+        status = tri_link_allreduce_to(run, source(run), target(run, dense), params->count,
+                                       params->acc, true);
     return status != TRIB_OK ? status : tri_link_end(run);
 }
 
 static trib_status deliver_entries(struct tri_run *run, const struct dense *dense)
 {
     const struct tri_accumulator sum = {.buffer = {target(run, dense)},
-                                        .dtype = run->shape->acc,
+                                        .dtype = run->params->acc,
                                         .decay = 1,
-                                        .count = run->shape->count};
-    const struct tri_selection all = {.count = run->shape->count, .k = (uint32_t)run->shape->count};
+                                        .count = run->params->count};
+    const struct tri_selection all = {.count = run->params->count,
+                                      .k = (uint32_t)run->params->count};
     const trib_status status =
         run->kernels->select(&sum, &all, &dense->entries, run->scratch, run->stream);
     return status != TRIB_OK ? status : tri_run_result(run, &dense->entries, 1, NULL);
@@ -94,8 +95,8 @@ static trib_status deliver_entries(struct tri_run *run, const struct dense *dens
 
 static trib_status deliver(struct tri_run *run, const struct dense *dense)
 {
-    return run->shape->entries ? deliver_entries(run, dense)
-                               : tri_run_result_dense(run, target(run, dense));
+    return run->params->entries ? deliver_entries(run, dense)
+                                : tri_run_result_dense(run, target(run, dense));
 }
 
 static trib_status run(struct tri_run *run, void *own)
@@ -110,9 +111,8 @@ static trib_status run(struct tri_run *run, void *own)
     run->words.selected = run->words.delivered = run->words.all;
     if (status == TRIB_OK)
         status = tri_run_commit(run, dense->headers, sizeof *dense->headers);
-    return status != TRIB_OK
-               ? status
-               : run->kernels->decay(&run->acc, 0, run->words.decision, run->stream);
+    return status != TRIB_OK ? status
+                             : run->kernels->decay(&run->acc, 0, run->words.decision, run->stream);
 }
 
 const struct tri_algorithm tri_sparse_dense = {

@@ -53,38 +53,38 @@ struct gtopk {
 /* ---- the tree */
 
 /* The largest power of two that is not above the number of ranks. */
-static int32_t power(const struct tri_shape *shape)
+static int32_t power(const struct tri_sparse_params *params)
 {
     int32_t power = 1;
-    while (power <= shape->size / 2)
+    while (power <= params->size / 2)
         power *= 2;
     return power;
 }
 
-static int32_t rounds(const struct tri_shape *shape)
+static int32_t rounds(const struct tri_sparse_params *params)
 {
     int32_t n = 1;
-    for (int32_t stride = 1; stride < power(shape); stride *= 2)
+    for (int32_t stride = 1; stride < power(params); stride *= 2)
         n++;
     return n;
 }
 
 /* From whom `rank` receives in this round; -1: from nobody. */
-static int32_t source(const struct tri_shape *shape, int32_t rank, int32_t round)
+static int32_t source(const struct tri_sparse_params *params, int32_t rank, int32_t round)
 {
-    const int32_t all = power(shape);
+    const int32_t all = power(params);
     if (rank >= all)
         return -1;
     if (round == 0)
-        return rank + all < shape->size ? rank + all : -1;
+        return rank + all < params->size ? rank + all : -1;
     const int32_t stride = 1 << (round - 1);
     return rank % (2 * stride) == 0 ? rank + stride : -1;
 }
 
 /* To whom `rank` sends in this round; -1: to nobody. */
-static int32_t target(const struct tri_shape *shape, int32_t rank, int32_t round)
+static int32_t target(const struct tri_sparse_params *params, int32_t rank, int32_t round)
 {
-    const int32_t all = power(shape);
+    const int32_t all = power(params);
     if (round == 0)
         return rank >= all ? rank - all : -1;
     const int32_t stride = 1 << (round - 1);
@@ -92,10 +92,10 @@ static int32_t target(const struct tri_shape *shape, int32_t rank, int32_t round
 }
 
 /* Whether `rank` has received before this round: then it holds sums, else what it has chosen. */
-static bool has_sums(const struct tri_shape *shape, int32_t rank, int32_t round)
+static bool has_sums(const struct tri_sparse_params *params, int32_t rank, int32_t round)
 {
     while (--round >= 0)
-        if (source(shape, rank, round) >= 0)
+        if (source(params, rank, round) >= 0)
             return true;
     return false;
 }
@@ -107,48 +107,49 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-static size_t pair_entries(const struct tri_shape *shape)
+static size_t pair_entries(const struct tri_sparse_params *params)
 {
-    return 2 * (size_t)shape->k;
+    return 2 * (size_t)params->k;
 }
 
-static size_t capacity(const struct tri_shape *shape)
+static size_t capacity(const struct tri_sparse_params *params)
 {
-    return shape->k;
+    return params->k;
 }
 
 /* What a meeting drops: of two lists no more than one, for if fewer than k are kept, only sums of 0
  * are dropped, and each is made of an entry of either list. But bf16 may round values to 0. */
-static size_t dropped_entries(const struct tri_shape *shape)
+static size_t dropped_entries(const struct tri_sparse_params *params)
 {
-    return least(shape->wire == shape->acc ? shape->k : pair_entries(shape), shape->count);
+    return least(params->wire == params->acc ? params->k : pair_entries(params), params->count);
 }
 
-static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shape *shape)
+static void lay_out(void *memory, struct tri_arena *arena, const struct tri_sparse_params *params)
 {
     struct gtopk *own = memory;
-    own->chosen = tri_arena_packets(arena, 1, shape->k, shape->wire);
-    own->arrived = tri_arena_packets(arena, 1, shape->k, shape->acc);
-    own->kept = tri_arena_packets(arena, 1, shape->k, shape->acc);
-    own->merged = tri_arena_entries(arena, least(pair_entries(shape), shape->count), shape->acc);
-    for (int32_t round = 0; round < rounds(shape); round++)
-        if (source(shape, shape->rank, round) >= 0)
-            own->dropped[round] = tri_arena_entries(arena, dropped_entries(shape), shape->acc);
-    own->headers = tri_arena_take(arena, (size_t)shape->size * sizeof *own->headers);
-    tri_cut_lay_out(&own->room, arena, shape);
+    own->chosen = tri_arena_packets(arena, 1, params->k, params->wire);
+    own->arrived = tri_arena_packets(arena, 1, params->k, params->acc);
+    own->kept = tri_arena_packets(arena, 1, params->k, params->acc);
+    own->merged = tri_arena_entries(arena, least(pair_entries(params), params->count), params->acc);
+    for (int32_t round = 0; round < rounds(params); round++)
+        if (source(params, params->rank, round) >= 0)
+            own->dropped[round] = tri_arena_entries(arena, dropped_entries(params), params->acc);
+    own->headers = tri_arena_take(arena, (size_t)params->size * sizeof *own->headers);
+    tri_cut_lay_out(&own->room, arena, params);
 }
 
 /* ---- one call */
 
 /* What this rank holds before `round`. */
-static struct tri_packet held(const struct gtopk *own, const struct tri_shape *shape, int32_t round)
+static struct tri_packet held(const struct gtopk *own, const struct tri_sparse_params *params,
+                              int32_t round)
 {
-    return has_sums(shape, shape->rank, round) ? own->kept : own->chosen;
+    return has_sums(params, params->rank, round) ? own->kept : own->chosen;
 }
 
 static trib_status send(struct tri_run *run, struct gtopk *own, int32_t round, int32_t to)
 {
-    const struct tri_packet packet = held(own, run->shape, round);
+    const struct tri_packet packet = held(own, run->params, round);
     const struct tri_message message = {to, packet.data,
                                         tri_packet_bytes(packet.capacity, packet.dtype),
                                         tri_entries_bytes(packet.capacity, packet.dtype)};
@@ -157,10 +158,10 @@ static trib_status send(struct tri_run *run, struct gtopk *own, int32_t round, i
 
 static trib_status receive(struct tri_run *run, struct gtopk *own, int32_t round, int32_t from)
 {
-    const struct tri_shape *shape = run->shape;
-    const struct tri_packet before = held(own, shape, round);
+    const struct tri_sparse_params *params = run->params;
+    const struct tri_packet before = held(own, params, round);
     struct tri_packet arrived = own->arrived;
-    arrived.dtype = has_sums(shape, from, round) ? shape->acc : shape->wire;
+    arrived.dtype = has_sums(params, from, round) ? params->acc : params->wire;
     const struct tri_message message = {from, arrived.data,
                                         tri_packet_bytes(arrived.capacity, arrived.dtype),
                                         tri_entries_bytes(arrived.capacity, arrived.dtype)};
@@ -169,19 +170,19 @@ static trib_status receive(struct tri_run *run, struct gtopk *own, int32_t round
     const struct tri_entries kept = tri_packet_entries(&own->kept, 0);
     trib_status status = tri_link_exchange(run, NULL, 0, &message, 1);
     if (status == TRIB_OK)
-        status = run->kernels->merge(lists, 2, 0, shape->count, &own->merged, run->scratch,
+        status = run->kernels->merge(lists, 2, 0, params->count, &own->merged, run->scratch,
                                      run->stream);
     return status != TRIB_OK ? status
-                             : tri_cut_local(run, &own->room, &own->merged, shape->k, &kept,
+                             : tri_cut_local(run, &own->room, &own->merged, params->k, &kept,
                                              &own->dropped[round]);
 }
 
 static trib_status climb(struct tri_run *run, struct gtopk *own)
 {
     trib_status status = TRIB_OK;
-    for (int32_t round = 0; round < rounds(run->shape) && status == TRIB_OK; round++) {
-        const int32_t to = target(run->shape, run->shape->rank, round);
-        const int32_t from = source(run->shape, run->shape->rank, round);
+    for (int32_t round = 0; round < rounds(run->params) && status == TRIB_OK; round++) {
+        const int32_t to = target(run->params, run->params->rank, round);
+        const int32_t from = source(run->params, run->params->rank, round);
         if (to >= 0)
             status = send(run, own, round, to);
         else if (from >= 0)
@@ -195,9 +196,9 @@ static trib_status spread(struct tri_run *run, struct gtopk *own)
 {
     const struct tri_packet *kept = &own->kept;
     tri_link_begin(run);
-    trib_status status = tri_link_broadcast(run, kept->data,
-                                            tri_packet_bytes(kept->capacity, kept->dtype),
-                                            tri_entries_bytes(kept->capacity, kept->dtype), 0);
+    trib_status status =
+        tri_link_broadcast(run, kept->data, tri_packet_bytes(kept->capacity, kept->dtype),
+                           tri_entries_bytes(kept->capacity, kept->dtype), 0);
     if (status == TRIB_OK)
         status = tri_link_allgather(run, tri_packet_header(&own->chosen, 0), own->headers,
                                     sizeof *own->headers, 0);
@@ -208,12 +209,12 @@ static trib_status spread(struct tri_run *run, struct gtopk *own)
 static trib_status settle(struct tri_run *run, const struct gtopk *own,
                           const struct tri_entries *among)
 {
-    const struct tri_shape *shape = run->shape;
+    const struct tri_sparse_params *params = run->params;
     const struct tri_entries chosen = tri_packet_entries(&own->chosen, 0);
     run->words.selected = chosen.count;
     trib_status status = tri_run_settle(run, &chosen, among);
-    for (int32_t round = 0; round < rounds(shape) && status == TRIB_OK; round++)
-        if (source(shape, shape->rank, round) >= 0)
+    for (int32_t round = 0; round < rounds(params) && status == TRIB_OK; round++)
+        if (source(params, params->rank, round) >= 0)
             status = tri_run_give_back(run, &own->dropped[round], among);
     return status;
 }
@@ -222,7 +223,7 @@ static trib_status run_gtopk(struct tri_run *run, void *memory)
 {
     struct gtopk *own = memory;
     const struct tri_entries chosen = tri_packet_entries(&own->chosen, 0);
-    const struct tri_packet *last = run->shape->size > 1 ? &own->kept : &own->chosen;
+    const struct tri_packet *last = run->params->size > 1 ? &own->kept : &own->chosen;
     const struct tri_entries result = tri_packet_entries(last, 0);
     trib_status status = tri_run_select(run, tri_packet_header(&own->chosen, 0), &chosen, false);
     if (status == TRIB_OK)

@@ -54,34 +54,34 @@ struct oktopk {
     uint32_t fetched[BINS]; /* on the host, of all ranks */
 };
 
-static size_t k_of(const struct tri_shape *shape)
+static size_t k_of(const struct tri_sparse_params *params)
 {
-    return shape->k;
+    return params->k;
 }
 
-static size_t entries_of(const struct tri_shape *shape)
+static size_t entries_of(const struct tri_sparse_params *params)
 {
-    return tri_regions_entries(shape, shape->k, shape->count);
+    return tri_regions_entries(params, params->k, params->count);
 }
 
-static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shape *shape)
+static void lay_out(void *memory, struct tri_arena *arena, const struct tri_sparse_params *params)
 {
     struct oktopk *own = memory;
-    tri_oktopk_lay_out(&own->both, arena, shape, shape->k);
-    own->both.kept = tri_arena_entries(arena, shape->k, shape->acc);
+    tri_oktopk_lay_out(&own->both, arena, params, params->k);
+    own->both.kept = tri_arena_entries(arena, params->k, params->acc);
     own->bins = tri_arena_take(arena, BINS * sizeof *own->bins);
 }
 
 /* ---- both modes */
 
 void tri_oktopk_lay_out(struct tri_oktopk *own, struct tri_arena *arena,
-                        const struct tri_shape *shape, uint32_t most)
+                        const struct tri_sparse_params *params, uint32_t most)
 {
-    tri_regions_lay_out(&own->regions, arena, shape, most, shape->count);
-    tri_cut_lay_out(&own->cut, arena, shape);
-    own->chosen = tri_regions_chosen(&own->regions, arena, shape, most);
-    own->all = tri_arena_entries(arena, most, shape->acc);
-    own->block = tri_arena_entries(arena, most / (size_t)shape->size + 1, shape->acc);
+    tri_regions_lay_out(&own->regions, arena, params, most, params->count);
+    tri_cut_lay_out(&own->cut, arena, params);
+    own->chosen = tri_regions_chosen(&own->regions, arena, params, most);
+    own->all = tri_arena_entries(arena, most, params->acc);
+    own->block = tri_arena_entries(arena, most / (size_t)params->size + 1, params->acc);
 }
 
 trib_status tri_oktopk_gather(struct tri_run *run, struct tri_oktopk *own, uint32_t *counts,
@@ -112,7 +112,7 @@ trib_status tri_oktopk_finish(struct tri_run *run, struct tri_oktopk *own)
 
 static trib_status balance_regions(struct tri_run *run, struct oktopk *own)
 {
-    const size_t count = run->shape->count;
+    const size_t count = run->params->count;
     const uint32_t width = (uint32_t)(count / BINS + (count % BINS != 0 || count == 0));
     trib_status status =
         run->kernels->coarse(&own->both.chosen, width, own->bins, BINS, run->stream);
@@ -121,7 +121,7 @@ static trib_status balance_regions(struct tri_run *run, struct oktopk *own)
     if (status == TRIB_OK)
         status = tri_link_fetch(run, own->fetched, own->bins, sizeof own->fetched);
     if (status == TRIB_OK)
-        tri_balance_bounds(own->both.regions.bounds, run->shape->size, count, own->fetched, BINS,
+        tri_balance_bounds(own->both.regions.bounds, run->params->size, count, own->fetched, BINS,
                            width);
     return status;
 }
@@ -131,7 +131,7 @@ static trib_status reduce(struct tri_run *run, struct oktopk *own)
     uint32_t counts[TRI_MAX_LISTS];
     trib_status status = tri_regions_reduce(run, &own->both.regions, &own->both.chosen);
     if (status == TRIB_OK)
-        status = tri_cut_global(run, &own->both.cut, &own->both.regions.merged, run->shape->k,
+        status = tri_cut_global(run, &own->both.cut, &own->both.regions.merged, run->params->k,
                                 &own->both.kept);
     if (status == TRIB_OK)
         status = tri_regions_count(run, &own->both.regions, &own->both.kept, counts);

@@ -16,7 +16,7 @@ struct tri_oktopk {
 
 /* All but `kept`. `most`: that one rank chooses, and that G has. */
 void tri_oktopk_lay_out(struct tri_oktopk *own, struct tri_arena *arena,
-                        const struct tri_shape *shape, uint32_t most);
+                        const struct tri_sparse_params *params, uint32_t most);
 
 /* G on all ranks, from the counts[r] sums that each rank has kept; in equal blocks if `balance`. */
 trib_status tri_oktopk_gather(struct tri_run *run, struct tri_oktopk *own, uint32_t *counts,

@@ -20,48 +20,48 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-size_t tri_regions_entries(const struct tri_shape *shape, size_t chosen, size_t region)
+size_t tri_regions_entries(const struct tri_sparse_params *params, size_t chosen, size_t region)
 {
-    return (size_t)shape->size * least(chosen, region);
+    return (size_t)params->size * least(chosen, region);
 }
 
 void tri_regions_lay_out(struct tri_regions *regions, struct tri_arena *arena,
-                         const struct tri_shape *shape, size_t chosen, size_t region)
+                         const struct tri_sparse_params *params, size_t chosen, size_t region)
 {
-    const size_t size = (size_t)shape->size;
+    const size_t size = (size_t)params->size;
     const size_t others = (size - 1) * least(chosen, region);
     regions->rows = tri_arena_take(arena, size * sizeof *regions->rows);
     regions->counts = tri_arena_take(arena, size * sizeof *regions->counts);
-    regions->arrived = tri_arena_entries(arena, others, shape->wire);
+    regions->arrived = tri_arena_entries(arena, others, params->wire);
     regions->merged = tri_arena_entries(
-        arena, least(tri_regions_entries(shape, chosen, region), region), shape->acc);
+        arena, least(tri_regions_entries(params, chosen, region), region), params->acc);
 }
 
 struct tri_entries tri_regions_chosen(const struct tri_regions *regions, struct tri_arena *arena,
-                                      const struct tri_shape *shape, size_t chosen)
+                                      const struct tri_sparse_params *params, size_t chosen)
 {
-    struct tri_entries entries = tri_arena_entries(arena, chosen, shape->wire);
+    struct tri_entries entries = tri_arena_entries(arena, chosen, params->wire);
     if (regions->rows != NULL)
-        entries.count = &regions->rows[shape->rank].header.count;
+        entries.count = &regions->rows[params->rank].header.count;
     return entries;
 }
 
 struct tri_header *tri_regions_header(const struct tri_regions *regions, const struct tri_run *run)
 {
-    return &regions->rows[run->shape->rank].header;
+    return &regions->rows[run->params->rank].header;
 }
 
-void tri_regions_equal(struct tri_regions *regions, const struct tri_shape *shape)
+void tri_regions_equal(struct tri_regions *regions, const struct tri_sparse_params *params)
 {
-    for (int32_t b = 0; b <= shape->size; b++)
-        regions->bounds[b] = (uint64_t)shape->count * (uint64_t)b / (uint64_t)shape->size;
+    for (int32_t b = 0; b <= params->size; b++)
+        regions->bounds[b] = (uint64_t)params->count * (uint64_t)b / (uint64_t)params->size;
 }
 
 trib_status tri_regions_meet(struct tri_run *run, struct tri_regions *regions,
                              const struct tri_entries *entries, uint32_t wishes)
 {
-    const int32_t size = run->shape->size;
-    struct tri_regions_row *own = &regions->rows[run->shape->rank];
+    const int32_t size = run->params->size;
+    struct tri_regions_row *own = &regions->rows[run->params->rank];
     trib_status status = tri_link_put(run, &own->wishes, &wishes, sizeof wishes);
     if (status == TRIB_OK)
         status = run->kernels->split(entries, regions->bounds, size, own->positions, run->stream);
@@ -77,7 +77,7 @@ trib_status tri_regions_meet(struct tri_run *run, struct tri_regions *regions,
 
 bool tri_regions_agree(const struct tri_regions *regions, const struct tri_run *run)
 {
-    for (int32_t r = 0; r < run->shape->size; r++) {
+    for (int32_t r = 0; r < run->params->size; r++) {
         const struct tri_header *header = &regions->told[r].header;
         if (header->signature != run->signature || header->nonfinite > 0)
             return false;
@@ -108,7 +108,7 @@ static size_t between(const struct tri_regions *regions, int32_t from, int32_t t
 static trib_status exchange(struct tri_run *run, struct tri_regions *regions,
                             const struct tri_entries *entries)
 {
-    const int32_t rank = run->shape->rank, size = run->shape->size;
+    const int32_t rank = run->params->rank, size = run->params->size;
     struct tri_mail mail = {.nsends = 0, .nreceives = 0};
     size_t begin, arrived = 0;
     size_t n = between(regions, rank, rank, &begin);
@@ -129,12 +129,12 @@ static trib_status exchange(struct tri_run *run, struct tri_regions *regions,
 trib_status tri_regions_reduce(struct tri_run *run, struct tri_regions *regions,
                                const struct tri_entries *entries)
 {
-    const int32_t rank = run->shape->rank;
+    const int32_t rank = run->params->rank;
     const uint64_t first = regions->bounds[rank], end = regions->bounds[rank + 1];
     const trib_status status = exchange(run, regions, entries);
     if (status != TRIB_OK)
         return status;
-    return run->kernels->merge(regions->parts, run->shape->size, (size_t)first,
+    return run->kernels->merge(regions->parts, run->params->size, (size_t)first,
                                (size_t)(end - first), &regions->merged, run->scratch, run->stream);
 }
 
@@ -142,9 +142,8 @@ trib_status tri_regions_count(struct tri_run *run, const struct tri_regions *reg
                               const struct tri_entries *entries, uint32_t *counts)
 {
     const size_t bytes = sizeof *counts;
-    const trib_status status =
-        tri_link_allgather(run, entries->count, regions->counts, bytes, 0);
+    const trib_status status = tri_link_allgather(run, entries->count, regions->counts, bytes, 0);
     if (status != TRIB_OK)
         return status;
-    return tri_link_fetch(run, counts, regions->counts, (size_t)run->shape->size * bytes);
+    return tri_link_fetch(run, counts, regions->counts, (size_t)run->params->size * bytes);
 }

@@ -9,9 +9,9 @@
 /* What every rank tells every other before entries travel. A multiple of 64 bytes. */
 struct tri_regions_row {
     struct tri_header header;
-    uint32_t wishes;         /* bits of the algorithm's own */
+    uint32_t wishes;                       /* bits of the algorithm's own */
     uint32_t positions[TRI_MAX_LISTS + 1]; /* how many of its entries lie below each bound */
-    uint64_t note[2];        /* words of the algorithm's own */
+    uint64_t note[2];                      /* words of the algorithm's own */
     uint32_t reserved[10];
 };
 
@@ -31,18 +31,18 @@ struct tri_regions {
 
 /* `chosen`: the most entries that a rank has; `region`: the most elements that a region has. */
 void tri_regions_lay_out(struct tri_regions *regions, struct tri_arena *arena,
-                         const struct tri_shape *shape, size_t chosen, size_t region);
+                         const struct tri_sparse_params *params, size_t chosen, size_t region);
 /* The most entries that the lists of one region, or the sums of all regions, hold together. */
-size_t tri_regions_entries(const struct tri_shape *shape, size_t chosen, size_t region);
+size_t tri_regions_entries(const struct tri_sparse_params *params, size_t chosen, size_t region);
 
 /* Room for this rank's own entries. Their count is the header's. */
 struct tri_entries tri_regions_chosen(const struct tri_regions *regions, struct tri_arena *arena,
-                                      const struct tri_shape *shape, size_t chosen);
+                                      const struct tri_sparse_params *params, size_t chosen);
 /* This rank's header, for select. */
 struct tri_header *tri_regions_header(const struct tri_regions *regions, const struct tri_run *run);
 
 /* Regions of equal size: [r * count / size, (r + 1) * count / size). */
-void tri_regions_equal(struct tri_regions *regions, const struct tri_shape *shape);
+void tri_regions_equal(struct tri_regions *regions, const struct tri_sparse_params *params);
 
 /* Where `entries` lie, this rank's `wishes` and its header to all ranks, and theirs here. Waits for
  * the stream. */

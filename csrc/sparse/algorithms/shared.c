@@ -37,19 +37,19 @@ struct shared {
     struct tri_header *headers;
 };
 
-static size_t k_of(const struct tri_shape *shape)
+static size_t k_of(const struct tri_sparse_params *params)
 {
-    return shape->k;
+    return params->k;
 }
 
-static void lay_out(void *own, struct tri_arena *arena, const struct tri_shape *shape)
+static void lay_out(void *own, struct tri_arena *arena, const struct tri_sparse_params *params)
 {
     struct shared *shared = own;
-    const size_t values = shape->k * trib_dtype_size(shape->acc);
-    shared->message = tri_arena_take(arena, HEAD + shape->k * sizeof(uint32_t));
+    const size_t values = params->k * trib_dtype_size(params->acc);
+    shared->message = tri_arena_take(arena, HEAD + params->k * sizeof(uint32_t));
     shared->values = tri_arena_take(arena, values);
     shared->sums = tri_arena_take(arena, values);
-    shared->headers = tri_arena_take(arena, (size_t)shape->size * sizeof *shared->headers);
+    shared->headers = tri_arena_take(arena, (size_t)params->size * sizeof *shared->headers);
 }
 
 /* The indices, with these values. */
@@ -59,8 +59,8 @@ static struct tri_entries with(const struct tri_run *run, const struct shared *s
         .count = (uint32_t *)(void *)shared->message,
         .index = (uint32_t *)(void *)(shared->message + HEAD),
         .value = values,
-        .capacity = run->shape->k,
-        .dtype = run->shape->acc,
+        .capacity = run->params->k,
+        .dtype = run->params->acc,
     };
 }
 
@@ -68,9 +68,9 @@ static struct tri_entries with(const struct tri_run *run, const struct shared *s
 static trib_status choose(struct tri_run *run, const struct shared *shared,
                           const struct tri_entries *own)
 {
-    const size_t indices = run->shape->k * sizeof(uint32_t);
-    const int32_t leader = (int32_t)(run->step % (uint64_t)run->shape->size);
-    const bool leads = leader == run->shape->rank;
+    const size_t indices = run->params->k * sizeof(uint32_t);
+    const int32_t leader = (int32_t)(run->step % (uint64_t)run->params->size);
+    const bool leads = leader == run->params->rank;
     trib_status status = leads ? tri_run_select(run, run->words.header, own, false)
                                : tri_run_accumulate(run, run->words.header);
     if (status == TRIB_OK)
@@ -85,8 +85,8 @@ static trib_status exchange(struct tri_run *run, const struct shared *shared)
     tri_link_begin(run);
     trib_status status = tri_link_headers(run, shared->headers);
     if (status == TRIB_OK)
-        status = tri_link_allreduce_to(run, shared->values, shared->sums, run->shape->k,
-                                       run->shape->acc, true);
+        status = tri_link_allreduce_to(run, shared->values, shared->sums, run->params->k,
+                                       run->params->acc, true);
     return status != TRIB_OK ? status : tri_link_end(run);
 }
 

@@ -45,66 +45,66 @@
 enum { ROUNDS = 6 }; /* of TRI_MAX_LISTS ranks */
 
 struct srs {
-    struct tri_packet chosen;          /* by offset */
-    struct tri_packet arrived[ROUNDS]; /* by round, in each by offset */
-    struct tri_packet leaving;         /* in one round, after the first, by offset - D */
-    struct tri_packet blocks;          /* by rank, in the end */
-    struct tri_entries merged;         /* one block */
+    struct tri_packet chosen;                  /* by offset */
+    struct tri_packet arrived[ROUNDS];         /* by round, in each by offset */
+    struct tri_packet leaving;                 /* in one round, after the first, by offset - D */
+    struct tri_packet blocks;                  /* by rank, in the end */
+    struct tri_entries merged;                 /* one block */
     struct tri_entries dropped[TRI_MAX_LISTS]; /* by offset */
-    struct tri_entries own;            /* all that this rank has chosen */
+    struct tri_entries own;                    /* all that this rank has chosen */
     struct tri_entries result;
     struct tri_cut_room room;
 };
 
 /* ---- who holds what */
 
-static int32_t rounds(const struct tri_shape *shape)
+static int32_t rounds(const struct tri_sparse_params *params)
 {
     int32_t n = 0;
-    while ((1 << n) < shape->size)
+    while ((1 << n) < params->size)
         n++;
     return n;
 }
 
 /* D of a round. */
-static int32_t distance(const struct tri_shape *shape, int32_t round)
+static int32_t distance(const struct tri_sparse_params *params, int32_t round)
 {
-    return 1 << (rounds(shape) - 1 - round);
+    return 1 << (rounds(params) - 1 - round);
 }
 
 /* How many blocks leave in a round, and arrive: E - D. */
-static int32_t moving(const struct tri_shape *shape, int32_t round)
+static int32_t moving(const struct tri_sparse_params *params, int32_t round)
 {
-    const int32_t held = round == 0 ? shape->size : distance(shape, round - 1);
-    return held - distance(shape, round);
+    const int32_t held = round == 0 ? params->size : distance(params, round - 1);
+    return held - distance(params, round);
 }
 
 /* In how many rounds before `round` something arrives for an offset that is still held. */
-static int32_t arrivals(const struct tri_shape *shape, int32_t round, int32_t offset)
+static int32_t arrivals(const struct tri_sparse_params *params, int32_t round, int32_t offset)
 {
     int32_t n = 0;
     for (int32_t before = 0; before < round; before++)
-        n += offset < moving(shape, before);
+        n += offset < moving(params, before);
     return n;
 }
 
 /* The round in which an offset leaves; for 0, which never does, the one after the last. */
-static int32_t leaves(const struct tri_shape *shape, int32_t offset)
+static int32_t leaves(const struct tri_sparse_params *params, int32_t offset)
 {
     int32_t round = 0;
-    while (round < rounds(shape) && offset < distance(shape, round))
+    while (round < rounds(params) && offset < distance(params, round))
         round++;
     return round;
 }
 
-static size_t block_begin(const struct tri_shape *shape, int32_t block)
+static size_t block_begin(const struct tri_sparse_params *params, int32_t block)
 {
-    return (size_t)((uint64_t)shape->count * (uint64_t)block / (uint64_t)shape->size);
+    return (size_t)((uint64_t)params->count * (uint64_t)block / (uint64_t)params->size);
 }
 
-static int32_t block_at(const struct tri_shape *shape, int32_t offset)
+static int32_t block_at(const struct tri_sparse_params *params, int32_t offset)
 {
-    return (shape->rank + offset) % shape->size;
+    return (params->rank + offset) % params->size;
 }
 
 /* ---- sizes */
@@ -114,86 +114,87 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-static uint32_t block_most(const struct tri_shape *shape)
+static uint32_t block_most(const struct tri_sparse_params *params)
 {
-    const uint64_t size = (uint64_t)shape->size;
-    return (uint32_t)((shape->count + size - 1) / size);
+    const uint64_t size = (uint64_t)params->size;
+    return (uint32_t)((params->count + size - 1) / size);
 }
 
 /* q */
-static uint32_t share(const struct tri_shape *shape)
+static uint32_t share(const struct tri_sparse_params *params)
 {
-    const uint32_t k = shape->k, size = (uint32_t)shape->size;
+    const uint32_t k = params->k, size = (uint32_t)params->size;
     return k == 0 ? 0 : k < size ? 1 : k / size;
 }
 
-static size_t all_shares(const struct tri_shape *shape)
+static size_t all_shares(const struct tri_sparse_params *params)
 {
-    return (size_t)shape->size * share(shape);
+    return (size_t)params->size * share(params);
 }
 
-static size_t capacity(const struct tri_shape *shape)
+static size_t capacity(const struct tri_sparse_params *params)
 {
-    return least(all_shares(shape), shape->count);
+    return least(all_shares(params), params->count);
 }
 
-static size_t selects(const struct tri_shape *shape)
+static size_t selects(const struct tri_sparse_params *params)
 {
-    return share(shape);
+    return share(params);
 }
 
-static uint64_t chosen_in_all(const struct tri_shape *shape)
+static uint64_t chosen_in_all(const struct tri_sparse_params *params)
 {
-    return capacity(shape);
+    return capacity(params);
 }
 
 /* What a cut of a block drops, n lists having come together: no more than n - 1 of them hold, for
  * if fewer than q are kept only sums of 0 are dropped, and each is made of two entries or more. But
  * bf16 may have rounded any value to 0. */
-static size_t dropped_entries(const struct tri_shape *shape, int32_t n)
+static size_t dropped_entries(const struct tri_sparse_params *params, int32_t n)
 {
-    const int32_t lists = shape->wire == shape->acc ? n - 1 : n;
-    return least((size_t)lists * share(shape), block_most(shape));
+    const int32_t lists = params->wire == params->acc ? n - 1 : n;
+    return least((size_t)lists * share(params), block_most(params));
 }
 
-static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shape *shape)
+static void lay_out(void *memory, struct tri_arena *arena, const struct tri_sparse_params *params)
 {
     struct srs *own = memory;
-    const int32_t last = rounds(shape);
-    const uint32_t q = share(shape);
-    own->chosen = tri_arena_packets(arena, (size_t)shape->size, q, shape->wire);
+    const int32_t last = rounds(params);
+    const uint32_t q = share(params);
+    own->chosen = tri_arena_packets(arena, (size_t)params->size, q, params->wire);
     for (int32_t round = 0; round < last; round++)
-        own->arrived[round] = tri_arena_packets(arena, (size_t)moving(shape, round), q,
-                                                round == 0 ? shape->wire : shape->acc);
-    own->leaving = tri_arena_packets(arena, last < 2 ? 0 : (size_t)moving(shape, 1), q, shape->acc);
-    own->blocks = tri_arena_packets(arena, (size_t)shape->size, q, shape->acc);
-    own->merged = tri_arena_entries(arena, least((size_t)(last + 1) * q, block_most(shape)),
-                                    shape->acc);
-    for (int32_t offset = 0; offset < shape->size; offset++) {
-        const int32_t n = arrivals(shape, leaves(shape, offset), offset);
+        own->arrived[round] = tri_arena_packets(arena, (size_t)moving(params, round), q,
+                                                round == 0 ? params->wire : params->acc);
+    own->leaving =
+        tri_arena_packets(arena, last < 2 ? 0 : (size_t)moving(params, 1), q, params->acc);
+    own->blocks = tri_arena_packets(arena, (size_t)params->size, q, params->acc);
+    own->merged =
+        tri_arena_entries(arena, least((size_t)(last + 1) * q, block_most(params)), params->acc);
+    for (int32_t offset = 0; offset < params->size; offset++) {
+        const int32_t n = arrivals(params, leaves(params, offset), offset);
         if (n > 0)
             own->dropped[offset] =
-                tri_arena_entries(arena, dropped_entries(shape, n + 1), shape->acc);
+                tri_arena_entries(arena, dropped_entries(params, n + 1), params->acc);
     }
-    own->own = tri_arena_entries(arena, capacity(shape), shape->acc);
-    own->result = tri_arena_entries(arena, capacity(shape), shape->acc);
-    tri_cut_lay_out(&own->room, arena, shape);
+    own->own = tri_arena_entries(arena, capacity(params), params->acc);
+    own->result = tri_arena_entries(arena, capacity(params), params->acc);
+    tri_cut_lay_out(&own->room, arena, params);
 }
 
 /* ---- one call */
 
 static trib_status choose(struct tri_run *run, const struct srs *own)
 {
-    const struct tri_shape *shape = run->shape;
+    const struct tri_sparse_params *params = run->params;
     trib_status status =
-        tri_run_accumulate(run, tri_packet_header(&own->blocks, (size_t)shape->rank));
-    for (int32_t offset = 0; offset < shape->size && status == TRIB_OK; offset++) {
-        const int32_t block = block_at(shape, offset);
-        const size_t first = block_begin(shape, block);
+        tri_run_accumulate(run, tri_packet_header(&own->blocks, (size_t)params->rank));
+    for (int32_t offset = 0; offset < params->size && status == TRIB_OK; offset++) {
+        const int32_t block = block_at(params, offset);
+        const size_t first = block_begin(params, block);
         const struct tri_selection selection = {
             .first = first,
-            .count = block_begin(shape, block + 1) - first,
-            .k = share(shape),
+            .count = block_begin(params, block + 1) - first,
+            .k = share(params),
             .fallbacks = run->words.fallbacks,
         };
         const struct tri_entries out = tri_packet_entries(&own->chosen, (size_t)offset);
@@ -206,31 +207,30 @@ static trib_status choose(struct tri_run *run, const struct srs *own)
 static trib_status add_up(struct tri_run *run, struct srs *own, int32_t offset,
                           const struct tri_entries *out)
 {
-    const struct tri_shape *shape = run->shape;
-    const int32_t block = block_at(shape, offset);
-    const size_t first = block_begin(shape, block), end = block_begin(shape, block + 1);
+    const struct tri_sparse_params *params = run->params;
+    const int32_t block = block_at(params, offset);
+    const size_t first = block_begin(params, block), end = block_begin(params, block + 1);
     struct tri_entries lists[ROUNDS + 1] = {tri_packet_entries(&own->chosen, (size_t)offset)};
     int32_t n = 1;
-    for (int32_t round = 0; round < leaves(shape, offset); round++)
-        if (offset < moving(shape, round))
+    for (int32_t round = 0; round < leaves(params, offset); round++)
+        if (offset < moving(params, round))
             lists[n++] = tri_packet_entries(&own->arrived[round], (size_t)offset);
-    const trib_status status =
-        run->kernels->merge(lists, n, first, end - first, n == 1 ? out : &own->merged,
-                            run->scratch, run->stream);
+    const trib_status status = run->kernels->merge(
+        lists, n, first, end - first, n == 1 ? out : &own->merged, run->scratch, run->stream);
     if (status != TRIB_OK || n == 1)
         return status;
-    return tri_cut_local(run, &own->room, &own->merged, share(shape), out, &own->dropped[offset]);
+    return tri_cut_local(run, &own->room, &own->merged, share(params), out, &own->dropped[offset]);
 }
 
 /* The blocks that leave in a round: the first ones just as they were chosen. */
 static trib_status pack(struct tri_run *run, struct srs *own, int32_t round, void **out)
 {
-    const struct tri_shape *shape = run->shape;
-    const int32_t first = distance(shape, round);
+    const struct tri_sparse_params *params = run->params;
+    const int32_t first = distance(params, round);
     trib_status status = TRIB_OK;
     *out = round == 0 ? tri_packet_header(&own->chosen, (size_t)first)
                       : tri_packet_header(&own->leaving, 0);
-    for (int32_t i = 0; round > 0 && i < moving(shape, round) && status == TRIB_OK; i++) {
+    for (int32_t i = 0; round > 0 && i < moving(params, round) && status == TRIB_OK; i++) {
         const struct tri_entries entries = tri_packet_entries(&own->leaving, (size_t)i);
         status = add_up(run, own, first + i, &entries);
     }
@@ -239,14 +239,14 @@ static trib_status pack(struct tri_run *run, struct srs *own, int32_t round, voi
 
 static trib_status exchange(struct tri_run *run, struct srs *own, int32_t round)
 {
-    const struct tri_shape *shape = run->shape;
+    const struct tri_sparse_params *params = run->params;
     const struct tri_packet *arrived = &own->arrived[round];
-    const size_t n = (size_t)moving(shape, round);
+    const size_t n = (size_t)moving(params, round);
     const size_t bytes = n * tri_packet_bytes(arrived->capacity, arrived->dtype);
     const size_t payload = n * tri_entries_bytes(arrived->capacity, arrived->dtype);
-    const int32_t further = distance(shape, round);
-    struct tri_message send = {(shape->rank + further) % shape->size, NULL, bytes, payload};
-    const struct tri_message receive = {(shape->rank + shape->size - further) % shape->size,
+    const int32_t further = distance(params, round);
+    struct tri_message send = {(params->rank + further) % params->size, NULL, bytes, payload};
+    const struct tri_message receive = {(params->rank + params->size - further) % params->size,
                                         arrived->data, bytes, payload};
     const trib_status status = pack(run, own, round, &send.data);
     return status != TRIB_OK ? status : tri_link_exchange(run, &send, 1, &receive, 1);
@@ -254,10 +254,9 @@ static trib_status exchange(struct tri_run *run, struct srs *own, int32_t round)
 
 static trib_status reduce_scatter(struct tri_run *run, struct srs *own)
 {
-    const struct tri_entries block =
-        tri_packet_entries(&own->blocks, (size_t)run->shape->rank);
+    const struct tri_entries block = tri_packet_entries(&own->blocks, (size_t)run->params->rank);
     trib_status status = TRIB_OK;
-    for (int32_t round = 0; round < rounds(run->shape) && status == TRIB_OK; round++)
+    for (int32_t round = 0; round < rounds(run->params) && status == TRIB_OK; round++)
         status = exchange(run, own, round);
     return status != TRIB_OK ? status : add_up(run, own, 0, &block);
 }
@@ -265,7 +264,7 @@ static trib_status reduce_scatter(struct tri_run *run, struct srs *own)
 static trib_status allgather(struct tri_run *run, const struct srs *own)
 {
     const struct tri_packet *blocks = &own->blocks;
-    return tri_link_allgather(run, tri_packet_header(blocks, (size_t)run->shape->rank),
+    return tri_link_allgather(run, tri_packet_header(blocks, (size_t)run->params->rank),
                               blocks->data, tri_packet_bytes(blocks->capacity, blocks->dtype),
                               tri_entries_bytes(blocks->capacity, blocks->dtype));
 }
@@ -274,20 +273,20 @@ static trib_status allgather(struct tri_run *run, const struct srs *own)
 static trib_status join(struct tri_run *run, const struct tri_packet *packets, int32_t first,
                         const struct tri_entries *out)
 {
-    const int32_t size = run->shape->size;
+    const int32_t size = run->params->size;
     struct tri_entries lists[TRI_MAX_LISTS];
     for (int32_t b = 0; b < size; b++)
         lists[b] = tri_packet_entries(packets, (size_t)((first + b) % size));
-    return run->kernels->merge(lists, size, 0, run->shape->count, out, run->scratch, run->stream);
+    return run->kernels->merge(lists, size, 0, run->params->count, out, run->scratch, run->stream);
 }
 
 static trib_status settle(struct tri_run *run, const struct srs *own)
 {
-    const struct tri_shape *shape = run->shape;
+    const struct tri_sparse_params *params = run->params;
     run->words.selected = own->own.count;
     trib_status status = tri_run_settle(run, &own->own, &own->result);
-    for (int32_t offset = 0; offset < shape->size && status == TRIB_OK; offset++)
-        if (arrivals(shape, leaves(shape, offset), offset) > 0)
+    for (int32_t offset = 0; offset < params->size && status == TRIB_OK; offset++)
+        if (arrivals(params, leaves(params, offset), offset) > 0)
             status = tri_run_give_back(run, &own->dropped[offset], &own->result);
     return status;
 }
@@ -295,14 +294,14 @@ static trib_status settle(struct tri_run *run, const struct srs *own)
 static trib_status run_srs(struct tri_run *run, void *memory)
 {
     struct srs *own = memory;
-    const struct tri_shape *shape = run->shape;
+    const struct tri_sparse_params *params = run->params;
     trib_status status = choose(run, own);
     if (status == TRIB_OK)
         status = reduce_scatter(run, own);
     if (status == TRIB_OK)
         status = allgather(run, own);
     if (status == TRIB_OK)
-        status = join(run, &own->chosen, (shape->size - shape->rank) % shape->size, &own->own);
+        status = join(run, &own->chosen, (params->size - params->rank) % params->size, &own->own);
     if (status == TRIB_OK)
         status = join(run, &own->blocks, 0, &own->result);
     if (status == TRIB_OK)

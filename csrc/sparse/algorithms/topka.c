@@ -35,27 +35,27 @@ struct topka {
     struct tri_entries merged; /* where the result is entries */
 };
 
-static size_t selects(const struct tri_shape *shape)
+static size_t selects(const struct tri_sparse_params *params)
 {
-    return shape->k;
+    return params->k;
 }
 
-static size_t entries(const struct tri_shape *shape)
+static size_t entries(const struct tri_sparse_params *params)
 {
-    return (size_t)shape->size * shape->k;
+    return (size_t)params->size * params->k;
 }
 
-static size_t capacity(const struct tri_shape *shape)
+static size_t capacity(const struct tri_sparse_params *params)
 {
-    return entries(shape) < shape->count ? entries(shape) : shape->count;
+    return entries(params) < params->count ? entries(params) : params->count;
 }
 
-static void lay_out(void *own, struct tri_arena *arena, const struct tri_shape *shape)
+static void lay_out(void *own, struct tri_arena *arena, const struct tri_sparse_params *params)
 {
     struct topka *topka = own;
-    const bool merges = shape->entries && shape->size > 1;
-    topka->packets = tri_arena_packets(arena, (size_t)shape->size, shape->k, shape->wire);
-    topka->merged = tri_arena_entries(arena, merges ? capacity(shape) : 0, shape->acc);
+    const bool merges = params->entries && params->size > 1;
+    topka->packets = tri_arena_packets(arena, (size_t)params->size, params->k, params->wire);
+    topka->merged = tri_arena_entries(arena, merges ? capacity(params) : 0, params->acc);
 }
 
 /* Every rank's packet to all: they lie in rank order, so this rank's is in its place. */
@@ -63,9 +63,8 @@ static trib_status exchange(struct tri_run *run, const struct topka *topka)
 {
     const struct tri_packet *packets = &topka->packets;
     const size_t bytes = tri_packet_bytes(packets->capacity, packets->dtype);
-    const size_t payload =
-        packets->capacity * (sizeof(uint32_t) + trib_dtype_size(packets->dtype));
-    const struct tri_header *own = tri_packet_header(packets, (size_t)run->shape->rank);
+    const size_t payload = packets->capacity * (sizeof(uint32_t) + trib_dtype_size(packets->dtype));
+    const struct tri_header *own = tri_packet_header(packets, (size_t)run->params->rank);
     return tri_link_allgather(run, own, tri_packet_header(packets, 0), bytes, payload);
 }
 
@@ -73,9 +72,8 @@ static trib_status commit(struct tri_run *run, const struct topka *topka,
                           const struct tri_entries *chosen)
 {
     const struct tri_packet *packets = &topka->packets;
-    const trib_status status =
-        tri_run_commit(run, tri_packet_header(packets, 0),
-                       tri_packet_bytes(packets->capacity, packets->dtype));
+    const trib_status status = tri_run_commit(run, tri_packet_header(packets, 0),
+                                              tri_packet_bytes(packets->capacity, packets->dtype));
     run->words.selected = chosen->count;
     if (status != TRIB_OK || !tri_run_clears(run))
         return status != TRIB_OK ? status : tri_run_settle(run, chosen, NULL);
@@ -86,17 +84,17 @@ static trib_status commit(struct tri_run *run, const struct topka *topka,
 static trib_status run(struct tri_run *run, void *own)
 {
     const struct topka *topka = own;
-    const size_t rank = (size_t)run->shape->rank;
+    const size_t rank = (size_t)run->params->rank;
     const struct tri_entries chosen = tri_packet_entries(&topka->packets, rank);
     struct tri_entries lists[TRI_MAX_LISTS];
-    for (int32_t i = 0; i < run->shape->size; i++)
+    for (int32_t i = 0; i < run->params->size; i++)
         lists[i] = tri_packet_entries(&topka->packets, (size_t)i);
-    trib_status status = tri_run_select(run, tri_packet_header(&topka->packets, rank), &chosen,
-                                        tri_run_clears(run));
+    trib_status status =
+        tri_run_select(run, tri_packet_header(&topka->packets, rank), &chosen, tri_run_clears(run));
     if (status == TRIB_OK)
         status = exchange(run, topka);
     if (status == TRIB_OK)
-        status = tri_run_result(run, lists, run->shape->size, &topka->merged);
+        status = tri_run_result(run, lists, run->params->size, &topka->merged);
     return status != TRIB_OK ? status : commit(run, topka, &chosen);
 }
 

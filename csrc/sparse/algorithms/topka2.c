@@ -32,41 +32,41 @@ struct topka2 {
     struct tri_cut_room room;
 };
 
-static size_t lists_entries(const struct tri_shape *shape)
+static size_t lists_entries(const struct tri_sparse_params *params)
 {
-    return (size_t)shape->size * shape->k;
+    return (size_t)params->size * params->k;
 }
 
-static size_t capacity(const struct tri_shape *shape)
+static size_t capacity(const struct tri_sparse_params *params)
 {
-    return shape->k;
+    return params->k;
 }
 
-static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shape *shape)
+static void lay_out(void *memory, struct tri_arena *arena, const struct tri_sparse_params *params)
 {
     struct topka2 *own = memory;
-    const size_t all = lists_entries(shape);
-    own->packets = tri_arena_packets(arena, (size_t)shape->size, shape->k, shape->wire);
-    own->merged = tri_arena_entries(arena, all < shape->count ? all : shape->count, shape->acc);
-    own->kept = tri_arena_entries(arena, shape->k, shape->acc);
-    tri_cut_lay_out(&own->room, arena, shape);
+    const size_t all = lists_entries(params);
+    own->packets = tri_arena_packets(arena, (size_t)params->size, params->k, params->wire);
+    own->merged = tri_arena_entries(arena, all < params->count ? all : params->count, params->acc);
+    own->kept = tri_arena_entries(arena, params->k, params->acc);
+    tri_cut_lay_out(&own->room, arena, params);
 }
 
 /* Steps 1 to 3. */
 static trib_status gather(struct tri_run *run, struct topka2 *own)
 {
-    const struct tri_shape *shape = run->shape;
-    struct tri_header *header = tri_packet_header(&own->packets, (size_t)shape->rank);
+    const struct tri_sparse_params *params = run->params;
+    struct tri_header *header = tri_packet_header(&own->packets, (size_t)params->rank);
     struct tri_entries lists[TRI_MAX_LISTS];
-    for (int32_t r = 0; r < shape->size; r++)
+    for (int32_t r = 0; r < params->size; r++)
         lists[r] = tri_packet_entries(&own->packets, (size_t)r);
-    trib_status status = tri_run_select(run, header, &lists[shape->rank], false);
+    trib_status status = tri_run_select(run, header, &lists[params->rank], false);
     if (status == TRIB_OK)
         status = tri_link_allgather(run, header, own->packets.data,
-                                    tri_packet_bytes(shape->k, shape->wire),
-                                    tri_entries_bytes(shape->k, shape->wire));
+                                    tri_packet_bytes(params->k, params->wire),
+                                    tri_entries_bytes(params->k, params->wire));
     if (status == TRIB_OK)
-        status = run->kernels->merge(lists, shape->size, 0, shape->count, &own->merged,
+        status = run->kernels->merge(lists, params->size, 0, params->count, &own->merged,
                                      run->scratch, run->stream);
     return status;
 }
@@ -74,15 +74,15 @@ static trib_status gather(struct tri_run *run, struct topka2 *own)
 static trib_status run_topka2(struct tri_run *run, void *memory)
 {
     struct topka2 *own = memory;
-    const struct tri_shape *shape = run->shape;
-    const struct tri_entries chosen = tri_packet_entries(&own->packets, (size_t)shape->rank);
+    const struct tri_sparse_params *params = run->params;
+    const struct tri_entries chosen = tri_packet_entries(&own->packets, (size_t)params->rank);
     trib_status status = gather(run, own);
     if (status == TRIB_OK)
-        status = tri_cut_local(run, &own->room, &own->merged, shape->k, &own->kept, NULL);
+        status = tri_cut_local(run, &own->room, &own->merged, params->k, &own->kept, NULL);
     if (status == TRIB_OK)
         status = tri_run_result(run, &own->kept, 1, NULL);
     if (status == TRIB_OK)
-        status = tri_run_commit(run, own->packets.data, tri_packet_bytes(shape->k, shape->wire));
+        status = tri_run_commit(run, own->packets.data, tri_packet_bytes(params->k, params->wire));
     run->words.selected = chosen.count;
     return status != TRIB_OK ? status : tri_run_settle(run, &chosen, &own->kept);
 }

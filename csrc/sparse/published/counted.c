@@ -5,48 +5,48 @@
 
 #include "csrc/sparse/link.h"
 
-static size_t header_bytes(const struct tri_shape *shape)
+static size_t header_bytes(const struct tri_sparse_params *params)
 {
-    return (size_t)shape->size * sizeof(struct tri_header);
+    return (size_t)params->size * sizeof(struct tri_header);
 }
 
-size_t tri_counted_entries(const struct tri_shape *shape)
+size_t tri_counted_entries(const struct tri_sparse_params *params)
 {
-    return (size_t)shape->size * tri_limit(shape);
+    return (size_t)params->size * tri_limit(params);
 }
 
-size_t tri_counted_capacity(const struct tri_shape *shape)
+size_t tri_counted_capacity(const struct tri_sparse_params *params)
 {
-    const size_t all = tri_counted_entries(shape);
-    return all < shape->count ? all : shape->count;
+    const size_t all = tri_counted_entries(params);
+    return all < params->count ? all : params->count;
 }
 
 void tri_counted_lay_out(struct tri_counted *counted, struct tri_arena *arena,
-                         const struct tri_shape *shape)
+                         const struct tri_sparse_params *params)
 {
-    const bool merges = shape->entries && shape->size > 1;
-    counted->headers = tri_arena_take(arena, header_bytes(shape) + trib_dtype_size(shape->acc));
-    counted->chosen = tri_arena_entries(arena, tri_limit(shape), shape->wire);
+    const bool merges = params->entries && params->size > 1;
+    counted->headers = tri_arena_take(arena, header_bytes(params) + trib_dtype_size(params->acc));
+    counted->chosen = tri_arena_entries(arena, tri_limit(params), params->wire);
     counted->merged =
-        tri_arena_entries(arena, merges ? tri_counted_capacity(shape) : 0, shape->acc);
+        tri_arena_entries(arena, merges ? tri_counted_capacity(params) : 0, params->acc);
     if (counted->headers != NULL)
-        counted->chosen.count = &counted->headers[shape->rank].count;
+        counted->chosen.count = &counted->headers[params->rank].count;
 }
 
 struct tri_header *tri_counted_header(const struct tri_counted *counted, const struct tri_run *run)
 {
-    return &counted->headers[run->shape->rank];
+    return &counted->headers[run->params->rank];
 }
 
 void *tri_counted_value(const struct tri_counted *counted, const struct tri_run *run)
 {
-    return counted->headers + run->shape->size;
+    return counted->headers + run->params->size;
 }
 
 /* What the headers say: the same conclusion on all ranks. */
 static bool agree(const struct tri_run *run, const struct tri_header *headers)
 {
-    for (int32_t r = 0; r < run->shape->size; r++)
+    for (int32_t r = 0; r < run->params->size; r++)
         if (headers[r].signature != run->signature || headers[r].nonfinite > 0)
             return false;
     return true;
@@ -64,19 +64,19 @@ static double value_of(const void *data, trib_dtype dtype)
 trib_status tri_counted_fetch(struct tri_run *run, struct tri_counted *counted, double *value)
 {
     struct tri_header told[TRI_MAX_LISTS + 1]; /* the value is in the one behind the last rank's */
-    const struct tri_shape *shape = run->shape;
-    const size_t more = value == NULL ? 0 : trib_dtype_size(shape->acc);
-    trib_status status = tri_link_allgather(run, tri_counted_header(counted, run),
-                                            counted->headers, sizeof *counted->headers, 0);
+    const struct tri_sparse_params *params = run->params;
+    const size_t more = value == NULL ? 0 : trib_dtype_size(params->acc);
+    trib_status status = tri_link_allgather(run, tri_counted_header(counted, run), counted->headers,
+                                            sizeof *counted->headers, 0);
     if (status == TRIB_OK)
-        status = tri_link_fetch(run, told, counted->headers, header_bytes(shape) + more);
+        status = tri_link_fetch(run, told, counted->headers, header_bytes(params) + more);
     if (status != TRIB_OK)
         return status;
-    for (int32_t r = 0; r < shape->size; r++)
+    for (int32_t r = 0; r < params->size; r++)
         counted->counts[r] = told[r].count;
     counted->agreed = agree(run, told);
     if (value != NULL)
-        *value = value_of(&told[shape->size], shape->acc);
+        *value = value_of(&told[params->size], params->acc);
     return TRIB_OK;
 }
 
@@ -84,9 +84,9 @@ trib_status tri_counted_finish(struct tri_run *run, struct tri_counted *counted,
                                const struct tri_entries *lists, bool cleared)
 {
     const struct tri_entries nothing = tri_entries_part(&counted->chosen, 0, 0);
-    trib_status status =
-        lists == NULL ? tri_run_result(run, &nothing, 1, NULL)
-                      : tri_run_result(run, lists, run->shape->size, &counted->merged);
+    trib_status status = lists == NULL
+                             ? tri_run_result(run, &nothing, 1, NULL)
+                             : tri_run_result(run, lists, run->params->size, &counted->merged);
     if (status == TRIB_OK)
         status = tri_run_commit(run, counted->headers, sizeof *counted->headers);
     run->words.selected = counted->chosen.count;
@@ -102,7 +102,7 @@ trib_status tri_counted_gather(struct tri_run *run, struct tri_counted *counted,
     size_t from = 0;
     if (!counted->agreed)
         return tri_counted_finish(run, counted, NULL, cleared);
-    for (int32_t r = 0; r < run->shape->size; from += counted->counts[r++])
+    for (int32_t r = 0; r < run->params->size; from += counted->counts[r++])
         lists[r] = tri_entries_part(gathered, from, counted->counts[r]);
     const trib_status status =
         tri_link_allgather_entries(run, &counted->chosen, counted->counts, gathered);

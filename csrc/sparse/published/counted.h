@@ -18,11 +18,11 @@ struct tri_counted {
 };
 
 void tri_counted_lay_out(struct tri_counted *counted, struct tri_arena *arena,
-                         const struct tri_shape *shape);
+                         const struct tri_sparse_params *params);
 
 /* Of an algorithm: all lists together, and the most entries of a result. */
-size_t tri_counted_entries(const struct tri_shape *shape);
-size_t tri_counted_capacity(const struct tri_shape *shape);
+size_t tri_counted_entries(const struct tri_sparse_params *params);
+size_t tri_counted_capacity(const struct tri_sparse_params *params);
 
 /* This rank's header, for select; and the value that is fetched together with the headers. */
 struct tri_header *tri_counted_header(const struct tri_counted *counted, const struct tri_run *run);

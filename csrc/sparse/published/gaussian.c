@@ -16,10 +16,10 @@
 #include "csrc/sparse/published/constants.h"
 
 void tri_gaussian_lay_out(struct tri_gaussian *gaussian, struct tri_arena *arena,
-                          const struct tri_shape *shape)
+                          const struct tri_sparse_params *params)
 {
-    tri_counted_lay_out(&gaussian->counted, arena, shape);
-    gaussian->estimate = tri_arena_take(arena, trib_dtype_size(shape->acc));
+    tri_counted_lay_out(&gaussian->counted, arena, params);
+    gaussian->estimate = tri_arena_take(arena, trib_dtype_size(params->acc));
 }
 
 /* c[0] + c[1] x + ... + c[7] x^7 */
@@ -71,29 +71,28 @@ double tri_gaussian_quantile(double p)
 /* The threshold, where the headers' value is. */
 static trib_status estimate(struct tri_run *run, const struct tri_gaussian *gaussian)
 {
-    const struct tri_shape *shape = run->shape;
+    const struct tri_sparse_params *params = run->params;
     const struct tri_constants *constants =
-        shape->constants != NULL ? shape->constants : tri_constants_find("vgg");
-    const struct tri_fit fit = tri_rule_fit(&constants->gaussian, shape->k);
-    const double z = fabs(tri_gaussian_quantile((double)shape->k / (double)shape->count / 2));
+        params->constants != NULL ? params->constants : tri_constants_find("vgg");
+    const struct tri_fit fit = tri_rule_fit(&constants->gaussian, params->k);
+    const double z = fabs(tri_gaussian_quantile((double)params->k / (double)params->count / 2));
     const trib_status status =
         run->kernels->gauss(&run->acc, z, gaussian->estimate, run->scratch, run->stream);
-    return status != TRIB_OK
-               ? status
-               : run->kernels->fit(&run->acc, &fit, gaussian->estimate,
-                                   tri_counted_value(&gaussian->counted, run), run->scratch,
-                                   run->stream);
+    return status != TRIB_OK ? status
+                             : run->kernels->fit(&run->acc, &fit, gaussian->estimate,
+                                                 tri_counted_value(&gaussian->counted, run),
+                                                 run->scratch, run->stream);
 }
 
 trib_status tri_gaussian_choose(struct tri_run *run, struct tri_gaussian *gaussian)
 {
-    const struct tri_shape *shape = run->shape;
+    const struct tri_sparse_params *params = run->params;
     struct tri_counted *counted = &gaussian->counted;
     const bool exact = tri_idle_too_long(&gaussian->idle);
     const struct tri_selection selection = {
-        .count = shape->count,
-        .k = exact ? shape->k : tri_limit(shape),
-        .threshold = exact || shape->k == 0 ? NULL : tri_counted_value(counted, run),
+        .count = params->count,
+        .k = exact ? params->k : tri_limit(params),
+        .threshold = exact || params->k == 0 ? NULL : tri_counted_value(counted, run),
         .fallbacks = run->words.fallbacks,
     };
     trib_status status = tri_run_accumulate(run, tri_counted_header(counted, run));
@@ -104,10 +103,10 @@ trib_status tri_gaussian_choose(struct tri_run *run, struct tri_gaussian *gaussi
                                       run->stream);
     if (status == TRIB_OK)
         status = tri_counted_fetch(run, counted, NULL);
-    if (status != TRIB_OK || !counted->agreed || shape->k == 0)
+    if (status != TRIB_OK || !counted->agreed || params->k == 0)
         return status;
     run->fallbacks = exact;
-    tri_idle_count(&gaussian->idle, counted->counts[shape->rank]);
+    tri_idle_count(&gaussian->idle, counted->counts[params->rank]);
     return TRIB_OK;
 }
 
@@ -116,11 +115,12 @@ struct tri_kept tri_gaussian_kept(struct tri_gaussian *gaussian)
     return (struct tri_kept){.host = &gaussian->idle, .host_bytes = sizeof gaussian->idle};
 }
 
-bool tri_gaussian_sound(const void *device, const void *host, const struct tri_shape *shape)
+bool tri_gaussian_sound(const void *device, const void *host,
+                        const struct tri_sparse_params *params)
 {
     struct tri_idle idle;
     (void)device;
-    (void)shape;
+    (void)params;
     memcpy(&idle, host, sizeof idle);
     return tri_sound_idle(&idle);
 }

@@ -11,7 +11,7 @@ struct tri_gaussian {
 };
 
 void tri_gaussian_lay_out(struct tri_gaussian *gaussian, struct tri_arena *arena,
-                          const struct tri_shape *shape);
+                          const struct tri_sparse_params *params);
 
 /* acc is made; what lies above the estimate, once it has been moved, is chosen, and not cleared (the k
  * largest if nothing has for TRI_IDLE_CALLS calls);
@@ -20,7 +20,8 @@ trib_status tri_gaussian_choose(struct tri_run *run, struct tri_gaussian *gaussi
 
 /* What is kept from call to call. */
 struct tri_kept tri_gaussian_kept(struct tri_gaussian *gaussian);
-bool tri_gaussian_sound(const void *device, const void *host, const struct tri_shape *shape);
+bool tri_gaussian_sound(const void *device, const void *host,
+                        const struct tri_sparse_params *params);
 
 /* x with Phi(x) = p, Phi the distribution function of the normal distribution; 0 < p < 1. */
 double tri_gaussian_quantile(double p);

@@ -34,11 +34,11 @@ struct gaussiank {
     struct tri_entries gathered;
 };
 
-static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shape *shape)
+static void lay_out(void *memory, struct tri_arena *arena, const struct tri_sparse_params *params)
 {
     struct gaussiank *own = memory;
-    tri_gaussian_lay_out(&own->gaussian, arena, shape);
-    own->gathered = tri_arena_entries(arena, tri_counted_entries(shape), shape->wire);
+    tri_gaussian_lay_out(&own->gaussian, arena, params);
+    own->gathered = tri_arena_entries(arena, tri_counted_entries(params), params->wire);
 }
 
 static trib_status run_gaussiank(struct tri_run *run, void *memory)

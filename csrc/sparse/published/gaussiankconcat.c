@@ -53,12 +53,12 @@ static struct tri_entries block_entries(char *block, uint32_t n, trib_dtype dtyp
                                 .dtype = dtype};
 }
 
-static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shape *shape)
+static void lay_out(void *memory, struct tri_arena *arena, const struct tri_sparse_params *params)
 {
     struct gaussiankconcat *own = memory;
-    tri_gaussian_lay_out(&own->gaussian, arena, shape);
-    own->blocks = tri_arena_take(arena, (size_t)shape->size *
-                                            block_bytes(tri_limit(shape), shape->wire));
+    tri_gaussian_lay_out(&own->gaussian, arena, params);
+    own->blocks =
+        tri_arena_take(arena, (size_t)params->size * block_bytes(tri_limit(params), params->wire));
 }
 
 /* What this rank has chosen, into its block. */
@@ -68,9 +68,9 @@ static trib_status pack(struct tri_run *run, const struct tri_entries *chosen,
     const size_t n = block->capacity;
     const trib_status status =
         tri_link_put(run, block->index, chosen->index, n * sizeof *block->index);
-    return status != TRIB_OK ? status
-                             : tri_link_put(run, block->value, chosen->value,
-                                            n * trib_dtype_size(block->dtype));
+    return status != TRIB_OK
+               ? status
+               : tri_link_put(run, block->value, chosen->value, n * trib_dtype_size(block->dtype));
 }
 
 static struct tri_message message(int32_t peer, const struct tri_entries *block)
@@ -84,7 +84,7 @@ static struct tri_message message(int32_t peer, const struct tri_entries *block)
 static trib_status exchange(struct tri_run *run, const struct tri_entries *lists)
 {
     struct tri_message sends[TRI_MAX_LISTS], receives[TRI_MAX_LISTS];
-    const int32_t rank = run->shape->rank, size = run->shape->size;
+    const int32_t rank = run->params->rank, size = run->params->size;
     for (int32_t step = 1; step < size; step++) {
         const int32_t to = (rank + step) % size, from = (rank + size - step) % size;
         sends[step - 1] = message(to, &lists[rank]);
@@ -97,7 +97,7 @@ static trib_status run_gaussiankconcat(struct tri_run *run, void *memory)
 {
     struct gaussiankconcat *own = memory;
     struct tri_counted *counted = &own->gaussian.counted;
-    const trib_dtype wire = run->shape->wire;
+    const trib_dtype wire = run->params->wire;
     struct tri_entries lists[TRI_MAX_LISTS];
     char *block = own->blocks;
     trib_status status = tri_gaussian_choose(run, &own->gaussian);
@@ -105,9 +105,9 @@ static trib_status run_gaussiankconcat(struct tri_run *run, void *memory)
         return status;
     if (!counted->agreed)
         return tri_counted_finish(run, counted, NULL, false);
-    for (int32_t r = 0; r < run->shape->size; block += block_bytes(counted->counts[r++], wire))
+    for (int32_t r = 0; r < run->params->size; block += block_bytes(counted->counts[r++], wire))
         lists[r] = block_entries(block, counted->counts[r], wire);
-    status = pack(run, &counted->chosen, &lists[run->shape->rank]);
+    status = pack(run, &counted->chosen, &lists[run->params->rank]);
     if (status == TRIB_OK)
         status = exchange(run, lists);
     return status != TRIB_OK ? status : tri_counted_finish(run, counted, lists, false);

@@ -21,9 +21,9 @@
  * integers. */
 #include "csrc/sparse/published/topksa.h"
 
-static void lay_out(void *own, struct tri_arena *arena, const struct tri_shape *shape)
+static void lay_out(void *own, struct tri_arena *arena, const struct tri_sparse_params *params)
 {
-    tri_topksa_lay_out(own, arena, shape, false);
+    tri_topksa_lay_out(own, arena, params, false);
 }
 
 static trib_status run_gaussianksa(struct tri_run *run, void *own)

@@ -72,22 +72,22 @@ struct oktopk {
     struct remembered kept_host;
 };
 
-static size_t capacity_of(const struct tri_shape *shape)
+static size_t capacity_of(const struct tri_sparse_params *params)
 {
-    return tri_limit(shape);
+    return tri_limit(params);
 }
 
-static size_t entries_of(const struct tri_shape *shape)
+static size_t entries_of(const struct tri_sparse_params *params)
 {
-    return tri_regions_entries(shape, tri_limit(shape), shape->count);
+    return tri_regions_entries(params, tri_limit(params), params->count);
 }
 
-static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shape *shape)
+static void lay_out(void *memory, struct tri_arena *arena, const struct tri_sparse_params *params)
 {
     struct oktopk *own = memory;
-    const size_t size = (size_t)shape->size;
-    tri_oktopk_lay_out(&own->both, arena, shape, tri_limit(shape));
-    own->both.kept = tri_arena_entries(arena, own->both.regions.merged.capacity, shape->acc);
+    const size_t size = (size_t)params->size;
+    tri_oktopk_lay_out(&own->both, arena, params, tri_limit(params));
+    own->both.kept = tri_arena_entries(arena, own->both.regions.merged.capacity, params->acc);
     own->thresholds = tri_arena_take(arena, THRESHOLDS);
     own->local = own->thresholds;
     own->global = own->thresholds == NULL ? NULL : own->thresholds + THRESHOLDS / 2;
@@ -116,13 +116,13 @@ static trib_status raise_local(struct tri_run *run, struct oktopk *own, const st
 /* L. *used is the threshold that it has made, or was chosen above. */
 static trib_status choose(struct tri_run *run, struct oktopk *own, bool exact, const void **used)
 {
-    const struct tri_shape *shape = run->shape;
-    const struct tri_fit clamp = tri_rule_fit(&shape->constants->clamp, shape->k);
+    const struct tri_sparse_params *params = run->params;
+    const struct tri_fit clamp = tri_rule_fit(&params->constants->clamp, params->k);
     struct tri_header *header = tri_regions_header(&own->both.regions, run);
     struct tri_selection selection = {
-        .count = shape->count,
-        .k = exact ? shape->k : tri_limit(shape),
-        .accumulate = !shape->in_place,
+        .count = params->count,
+        .k = exact ? params->k : tri_limit(params),
+        .accumulate = !params->in_place,
         .nonfinite = &header->nonfinite,
         .kth = exact ? own->used_local : NULL,
         .fallbacks = run->words.fallbacks,
@@ -140,14 +140,14 @@ static trib_status choose(struct tri_run *run, struct oktopk *own, bool exact, c
 /* Tells all ranks where L lies, which thresholds there are, and what this rank wishes. */
 static trib_status meet(struct tri_run *run, struct oktopk *own)
 {
-    const struct tri_constants *constants = run->shape->constants;
+    const struct tri_constants *constants = run->params->constants;
     const bool bounds = !own->has_bounds || run->step % constants->regions_every == 0;
     const bool exact =
         run->step % constants->exact_every == 0 || tri_idle_too_long(&own->kept_host.global);
-    const trib_status status = tri_link_put(run, own->both.regions.rows[run->shape->rank].note,
+    const trib_status status = tri_link_put(run, own->both.regions.rows[run->params->rank].note,
                                             own->thresholds, THRESHOLDS);
     if (!own->has_bounds)
-        tri_regions_equal(&own->both.regions, run->shape);
+        tri_regions_equal(&own->both.regions, run->params);
     return status != TRIB_OK
                ? status
                : tri_regions_meet(run, &own->both.regions, &own->both.chosen,
@@ -158,12 +158,12 @@ static trib_status meet(struct tri_run *run, struct oktopk *own)
  * regions if it has fewer entries than there are ranks. */
 static trib_status propose(struct tri_run *run, struct oktopk *own, uint32_t n, uint32_t *mine)
 {
-    const uint32_t size = (uint32_t)run->shape->size, part = n / size;
+    const uint32_t size = (uint32_t)run->params->size, part = n / size;
     uint32_t equal[TRI_MAX_LISTS];
     trib_status status = TRIB_OK;
     if (part == 0) {
         for (uint32_t b = 0; b < size; b++)
-            equal[b] = (uint32_t)((uint64_t)run->shape->count * b / size);
+            equal[b] = (uint32_t)((uint64_t)run->params->count * b / size);
         return tri_link_put(run, mine, equal, size * sizeof *mine);
     }
     for (uint32_t b = 0; b < size && status == TRIB_OK; b++)
@@ -176,7 +176,7 @@ static trib_status propose(struct tri_run *run, struct oktopk *own, uint32_t n, 
 static trib_status move_regions(struct tri_run *run, struct oktopk *own)
 {
     struct tri_regions *regions = &own->both.regions;
-    const int32_t rank = run->shape->rank, size = run->shape->size;
+    const int32_t rank = run->params->rank, size = run->params->size;
     const size_t bytes = (size_t)size * sizeof *own->proposals;
     const uint32_t wishes = regions->told[rank].wishes;
     uint32_t *mine = own->proposals + (size_t)rank * (size_t)size;
@@ -187,7 +187,7 @@ static trib_status move_regions(struct tri_run *run, struct oktopk *own)
         status = tri_link_fetch(run, own->fetched, own->proposals, (size_t)size * bytes);
     if (status != TRIB_OK)
         return status;
-    tri_balance_mean(regions->bounds, size, run->shape->count, own->fetched);
+    tri_balance_mean(regions->bounds, size, run->params->count, own->fetched);
     own->has_bounds = true;
     return tri_regions_meet(run, regions, &own->both.chosen, wishes);
 }
@@ -195,19 +195,19 @@ static trib_status move_regions(struct tri_run *run, struct oktopk *own)
 /* Whether G is cut exactly: one of the ranks has no threshold, it is time, or G was empty for long. */
 static bool exact_sums(struct tri_run *run, const struct oktopk *own)
 {
-    for (int32_t r = 0; r < run->shape->size; r++)
+    for (int32_t r = 0; r < run->params->size; r++)
         if (own->both.regions.told[r].note[1] == 0)
             return true;
     if ((own->both.regions.wishes & WISH_EXACT_SUMS) == 0)
         return false;
-    run->fallbacks += run->step % run->shape->constants->exact_every != 0;
+    run->fallbacks += run->step % run->params->constants->exact_every != 0;
     return true;
 }
 
 /* Whether L is chosen exactly, in the same way. */
 static bool exact_choice(struct tri_run *run, const struct oktopk *own)
 {
-    if (!own->kept_host.has_local || run->step % run->shape->constants->exact_every == 0)
+    if (!own->kept_host.has_local || run->step % run->params->constants->exact_every == 0)
         return true;
     run->fallbacks += tri_idle_too_long(&own->kept_host.local);
     return tri_idle_too_long(&own->kept_host.local);
@@ -218,10 +218,10 @@ static bool exact_choice(struct tri_run *run, const struct oktopk *own)
 static trib_status cut_exactly(struct tri_run *run, struct oktopk *own)
 {
     const trib_status status = tri_cut_global(run, &own->both.cut, &own->both.regions.merged,
-                                              run->shape->k, &own->both.kept);
+                                              run->params->k, &own->both.kept);
     return status != TRIB_OK ? status
                              : tri_link_put(run, own->used_global, &own->both.cut.cut->key,
-                                            trib_dtype_size(run->shape->acc));
+                                            trib_dtype_size(run->params->acc));
 }
 
 static uint64_t sum(const uint32_t *counts, int32_t n)
@@ -236,11 +236,11 @@ static uint64_t sum(const uint32_t *counts, int32_t n)
 static trib_status cut_above(struct tri_run *run, struct oktopk *own, uint32_t *counts)
 {
     const struct tri_entries *sums = &own->both.regions.merged;
-    const uint32_t limit = tri_limit(run->shape);
+    const uint32_t limit = tri_limit(run->params);
     trib_status status = tri_cut_above(run, &own->both.cut, sums, own->global, &own->both.kept);
     if (status == TRIB_OK)
         status = tri_regions_count(run, &own->both.regions, &own->both.kept, counts);
-    if (status != TRIB_OK || sum(counts, run->shape->size) <= limit)
+    if (status != TRIB_OK || sum(counts, run->params->size) <= limit)
         return status;
     status = tri_cut_global(run, &own->both.cut, sums, limit, &own->both.kept);
     return status != TRIB_OK ? status
@@ -260,8 +260,8 @@ static trib_status reduce(struct tri_run *run, struct oktopk *own, bool exact)
     }
     if (status != TRIB_OK)
         return status;
-    tri_idle_count(&own->kept_host.global, sum(counts, run->shape->size));
-    return tri_oktopk_gather(run, &own->both, counts, run->shape->constants->balance);
+    tri_idle_count(&own->kept_host.global, sum(counts, run->params->size));
+    return tri_oktopk_gather(run, &own->both, counts, run->params->constants->balance);
 }
 
 /* The thresholds of the next call. The global one is the same on all ranks, for so are the key and
@@ -269,15 +269,15 @@ static trib_status reduce(struct tri_run *run, struct oktopk *own, bool exact)
 static trib_status keep_thresholds(struct tri_run *run, struct oktopk *own, const void *used,
                                    bool exact)
 {
-    const struct tri_shape *shape = run->shape;
-    const struct tri_fit local = tri_rule_fit(&shape->constants->local, shape->k);
-    const struct tri_fit global = tri_rule_fit(&shape->constants->global, shape->k);
+    const struct tri_sparse_params *params = run->params;
+    const struct tri_fit local = tri_rule_fit(&params->constants->local, params->k);
+    const struct tri_fit global = tri_rule_fit(&params->constants->global, params->k);
     const trib_status status =
-        run->kernels->nudge(own->local, used, shape->acc, own->both.chosen.count, &local,
+        run->kernels->nudge(own->local, used, params->acc, own->both.chosen.count, &local,
                             run->words.decision, run->stream);
     if (status != TRIB_OK)
         return status;
-    return run->kernels->nudge(own->global, exact ? own->used_global : own->global, shape->acc,
+    return run->kernels->nudge(own->global, exact ? own->used_global : own->global, params->acc,
                                own->both.all.count, exact ? NULL : &global, run->words.decision,
                                run->stream);
 }
@@ -296,7 +296,7 @@ static trib_status run_published(struct tri_run *run, void *memory)
 {
     struct oktopk *own = memory;
     struct tri_regions *regions = &own->both.regions;
-    const struct tri_regions_row *told = &regions->told[run->shape->rank];
+    const struct tri_regions_row *told = &regions->told[run->params->rank];
     const bool exact = exact_choice(run, own);
     const void *used = NULL;
     trib_status status = begin(run, own);
@@ -330,14 +330,15 @@ static struct tri_kept kept_of(void *memory)
                              .host_bytes = sizeof own->kept_host};
 }
 
-static bool sound(const void *device, const void *host, const struct tri_shape *shape)
+static bool sound(const void *device, const void *host, const struct tri_sparse_params *params)
 {
     struct remembered kept;
     memcpy(&kept, host, sizeof kept);
     return kept.begun <= 1 && kept.has_local <= kept.begun && tri_sound_idle(&kept.local) &&
            tri_sound_idle(&kept.global) &&
-           (kept.begun == 0 || (tri_sound_threshold(device, shape) &&
-                                tri_sound_threshold((const char *)device + THRESHOLDS / 2, shape)));
+           (kept.begun == 0 ||
+            (tri_sound_threshold(device, params) &&
+             tri_sound_threshold((const char *)device + THRESHOLDS / 2, params)));
 }
 
 const struct tri_algorithm tri_sparse_oktopk_published = {

@@ -52,11 +52,11 @@ struct topkaopt {
     struct remembered kept_host;
 };
 
-static void lay_out(void *memory, struct tri_arena *arena, const struct tri_shape *shape)
+static void lay_out(void *memory, struct tri_arena *arena, const struct tri_sparse_params *params)
 {
     struct topkaopt *own = memory;
-    tri_counted_lay_out(&own->counted, arena, shape);
-    own->gathered = tri_arena_entries(arena, tri_counted_entries(shape), shape->wire);
+    tri_counted_lay_out(&own->counted, arena, params);
+    own->gathered = tri_arena_entries(arena, tri_counted_entries(params), params->wire);
     own->threshold = tri_arena_take(arena, sizeof(double));
 }
 
@@ -71,14 +71,14 @@ static bool is_exact(struct tri_run *run, const struct topkaopt *own)
 /* The value that is fetched: the threshold in use, or the one that an exact choice makes. */
 static trib_status choose(struct tri_run *run, struct topkaopt *own, bool exact)
 {
-    const struct tri_shape *shape = run->shape;
+    const struct tri_sparse_params *params = run->params;
     struct tri_header *header = tri_counted_header(&own->counted, run);
     void *value = tri_counted_value(&own->counted, run);
     const struct tri_selection selection = {
-        .count = shape->count,
-        .k = exact ? shape->k : tri_limit(shape),
+        .count = params->count,
+        .k = exact ? params->k : tri_limit(params),
         .threshold = exact ? NULL : value,
-        .accumulate = !shape->in_place,
+        .accumulate = !params->in_place,
         .clear = tri_run_clears(run),
         .nonfinite = &header->nonfinite,
         .kth = exact ? value : NULL,
@@ -86,7 +86,7 @@ static trib_status choose(struct tri_run *run, struct topkaopt *own, bool exact)
     };
     trib_status status = tri_run_sign(run, header);
     if (status == TRIB_OK && !exact)
-        status = tri_link_put(run, value, own->threshold, trib_dtype_size(shape->acc));
+        status = tri_link_put(run, value, own->threshold, trib_dtype_size(params->acc));
     return status != TRIB_OK ? status
                              : run->kernels->select(&run->acc, &selection, &own->counted.chosen,
                                                     run->scratch, run->stream);
@@ -98,7 +98,7 @@ static trib_status choose(struct tri_run *run, struct topkaopt *own, bool exact)
 static trib_status keep(struct tri_run *run, struct topkaopt *own)
 {
     return run->kernels->nudge(own->threshold, tri_counted_value(&own->counted, run),
-                               run->shape->acc, run->words.zero, NULL, run->words.decision,
+                               run->params->acc, run->words.zero, NULL, run->words.decision,
                                run->stream);
 }
 
@@ -120,7 +120,7 @@ static trib_status run_topkaopt(struct tri_run *run, void *memory)
     if (status != TRIB_OK || !own->counted.agreed)
         return status;
     own->kept_host.known = found > 0;
-    tri_idle_count(&own->kept_host.idle, own->counted.counts[run->shape->rank]);
+    tri_idle_count(&own->kept_host.idle, own->counted.counts[run->params->rank]);
     return exact ? keep(run, own) : TRIB_OK;
 }
 
@@ -133,12 +133,12 @@ static struct tri_kept kept(void *memory)
                              .host_bytes = sizeof own->kept_host};
 }
 
-static bool sound(const void *device, const void *host, const struct tri_shape *shape)
+static bool sound(const void *device, const void *host, const struct tri_sparse_params *params)
 {
     struct remembered kept_host;
     memcpy(&kept_host, host, sizeof kept_host);
     return kept_host.known <= 1 && tri_sound_idle(&kept_host.idle) &&
-           (kept_host.known == 0 || tri_sound_threshold(device, shape));
+           (kept_host.known == 0 || tri_sound_threshold(device, params));
 }
 
 const struct tri_algorithm tri_sparse_topkaopt = {

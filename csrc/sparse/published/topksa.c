@@ -41,51 +41,51 @@
 #include "csrc/sparse/algorithms/mail.h"
 #include "csrc/sparse/link.h"
 
-static size_t region_most(const struct tri_shape *shape)
+static size_t region_most(const struct tri_sparse_params *params)
 {
-    const size_t size = (size_t)shape->size;
-    return shape->count / size + (shape->count % size != 0);
+    const size_t size = (size_t)params->size;
+    return params->count / size + (params->count % size != 0);
 }
 
-size_t tri_topksa_entries(const struct tri_shape *shape)
+size_t tri_topksa_entries(const struct tri_sparse_params *params)
 {
-    return tri_regions_entries(shape, shape->k, region_most(shape));
+    return tri_regions_entries(params, params->k, region_most(params));
 }
 
-size_t tri_topksa_selects(const struct tri_shape *shape)
+size_t tri_topksa_selects(const struct tri_sparse_params *params)
 {
-    return shape->k;
+    return params->k;
 }
 
-size_t tri_topksa_capacity(const struct tri_shape *shape)
+size_t tri_topksa_capacity(const struct tri_sparse_params *params)
 {
-    const size_t entries = (size_t)shape->size * shape->k;
-    return entries < shape->count ? entries : shape->count;
+    const size_t entries = (size_t)params->size * params->k;
+    return entries < params->count ? entries : params->count;
 }
 
 void tri_topksa_lay_out(struct tri_topksa *own, struct tri_arena *arena,
-                        const struct tri_shape *shape, bool dense)
+                        const struct tri_sparse_params *params, bool dense)
 {
-    tri_regions_lay_out(&own->regions, arena, shape, shape->k, region_most(shape));
-    own->chosen = tri_regions_chosen(&own->regions, arena, shape, shape->k);
-    own->gathered = tri_arena_entries(arena, tri_topksa_capacity(shape), shape->acc);
+    tri_regions_lay_out(&own->regions, arena, params, params->k, region_most(params));
+    own->chosen = tri_regions_chosen(&own->regions, arena, params, params->k);
+    own->gathered = tri_arena_entries(arena, tri_topksa_capacity(params), params->acc);
     own->sums = NULL;
-    if (dense && !shape->entries && shape->result != shape->acc)
-        own->sums = tri_arena_take(arena, shape->count * trib_dtype_size(shape->acc));
+    if (dense && !params->entries && params->result != params->acc)
+        own->sums = tri_arena_take(arena, params->count * trib_dtype_size(params->acc));
 }
 
 /* Whether dense regions are no more words than `sums` entries. */
-static bool dense_is_less(const struct tri_shape *shape, uint64_t sums)
+static bool dense_is_less(const struct tri_sparse_params *params, uint64_t sums)
 {
-    const uint64_t value = trib_dtype_size(shape->acc);
-    return sums * (value + sizeof(uint32_t)) >= shape->count * value;
+    const uint64_t value = trib_dtype_size(params->acc);
+    return sums * (value + sizeof(uint32_t)) >= params->count * value;
 }
 
 /* All regions to all ranks: each may have another length, so rank by rank. */
 static trib_status spread(struct tri_run *run, const uint64_t *bounds, char *sums)
 {
-    const int32_t rank = run->shape->rank, size = run->shape->size;
-    const size_t element = trib_dtype_size(run->shape->acc);
+    const int32_t rank = run->params->rank, size = run->params->size;
+    const size_t element = trib_dtype_size(run->params->acc);
     struct tri_mail mail = {.nsends = 0, .nreceives = 0};
     for (int32_t step = 1; step < size; step++) {
         const int32_t to = (rank + step) % size, from = (rank + size - step) % size;
@@ -101,12 +101,12 @@ static trib_status spread(struct tri_run *run, const uint64_t *bounds, char *sum
 static trib_status gather_dense(struct tri_run *run, struct tri_topksa *own, void *sums)
 {
     const struct tri_regions *regions = &own->regions;
-    const uint64_t first = regions->bounds[run->shape->rank];
-    const uint64_t end = regions->bounds[run->shape->rank + 1];
-    char *region = (char *)sums + first * trib_dtype_size(run->shape->acc);
+    const uint64_t first = regions->bounds[run->params->rank];
+    const uint64_t end = regions->bounds[run->params->rank + 1];
+    char *region = (char *)sums + first * trib_dtype_size(run->params->acc);
     const trib_status status = run->kernels->merge_dense(
-        regions->parts, run->shape->size, (size_t)first, (size_t)(end - first), region,
-        run->shape->acc, 1.0, NULL, run->scratch, run->stream);
+        regions->parts, run->params->size, (size_t)first, (size_t)(end - first), region,
+        run->params->acc, 1.0, NULL, run->scratch, run->stream);
     return status != TRIB_OK ? status : spread(run, regions->bounds, sums);
 }
 
@@ -147,9 +147,9 @@ trib_status tri_topksa_run(struct tri_run *run, struct tri_topksa *own, bool den
     struct tri_regions *regions = &own->regions;
     uint32_t counts[TRI_MAX_LISTS];
     uint64_t sums = 0;
-    tri_regions_equal(regions, run->shape);
-    trib_status status = tri_run_select(run, tri_regions_header(regions, run), &own->chosen,
-                                        tri_run_clears(run));
+    tri_regions_equal(regions, run->params);
+    trib_status status =
+        tri_run_select(run, tri_regions_header(regions, run), &own->chosen, tri_run_clears(run));
     if (status == TRIB_OK)
         status = tri_regions_meet(run, regions, &own->chosen, 0);
     if (status != TRIB_OK)
@@ -161,16 +161,16 @@ trib_status tri_topksa_run(struct tri_run *run, struct tri_topksa *own, bool den
         status = tri_regions_count(run, regions, &regions->merged, counts);
     if (status != TRIB_OK)
         return status;
-    for (int32_t r = 0; r < run->shape->size; r++)
+    for (int32_t r = 0; r < run->params->size; r++)
         sums += counts[r];
-    if (dense && !run->shape->entries && dense_is_less(run->shape, sums))
+    if (dense && !run->params->entries && dense_is_less(run->params, sums))
         return finish_dense(run, own);
     return finish_entries(run, own, counts);
 }
 
-static void lay_out(void *own, struct tri_arena *arena, const struct tri_shape *shape)
+static void lay_out(void *own, struct tri_arena *arena, const struct tri_sparse_params *params)
 {
-    tri_topksa_lay_out(own, arena, shape, true);
+    tri_topksa_lay_out(own, arena, params, true);
 }
 
 static trib_status run_topksa(struct tri_run *run, void *own)

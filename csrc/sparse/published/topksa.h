@@ -12,10 +12,10 @@ struct tri_topksa {
 
 /* `dense`: the second half of a call may be. */
 void tri_topksa_lay_out(struct tri_topksa *own, struct tri_arena *arena,
-                        const struct tri_shape *shape, bool dense);
-size_t tri_topksa_entries(const struct tri_shape *shape);
-size_t tri_topksa_selects(const struct tri_shape *shape);
-size_t tri_topksa_capacity(const struct tri_shape *shape);
+                        const struct tri_sparse_params *params, bool dense);
+size_t tri_topksa_entries(const struct tri_sparse_params *params);
+size_t tri_topksa_selects(const struct tri_sparse_params *params);
+size_t tri_topksa_capacity(const struct tri_sparse_params *params);
 trib_status tri_topksa_run(struct tri_run *run, struct tri_topksa *own, bool dense);
 
 #endif
