@@ -1,20 +1,20 @@
-/* May this rank use that buffer, that stream? One driver call each in the ordinary case. */
+/* Checks that a rank may use a buffer or a stream: one driver call each in the common case. */
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/ops.h"
 
-/* What the driver knows of an address. Zeroes for one it does not know. */
-struct facts {
+/* The driver's answer about an address. Zeroes if the driver does not know it. */
+struct pointer_info {
     unsigned int type; /* CUmemorytype; 0 is unknown: pageable host memory */
     int ordinal;
-    unsigned int exported; /* can be exported by the old IPC calls: memory of cudaMalloc */
-    CUdeviceptr start;     /* of what was allocated, or reserved, around the address */
+    unsigned int exported; /* the old IPC calls can export it: memory of cudaMalloc */
+    CUdeviceptr start;     /* of the allocation or reservation around the address */
     size_t size;
 };
 
-static bool ask(struct facts *out, const void *address)
+static bool query_pointer(struct pointer_info *out, const void *address)
 {
     CUpointer_attribute attributes[] = {
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
@@ -23,7 +23,7 @@ static bool ask(struct facts *out, const void *address)
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
         CU_POINTER_ATTRIBUTE_RANGE_SIZE,
     };
-    *out = (struct facts){0, -1, 0, 0, 0};
+    *out = (struct pointer_info){0, -1, 0, 0, 0};
     void *places[] = {&out->type, &out->ordinal, &out->exported, &out->start, &out->size};
     return tri_nccl_driver.pointer_attributes(5, attributes, places, (CUdeviceptr)address) ==
            CUDA_SUCCESS;
@@ -39,21 +39,20 @@ static bool is_managed(const void *address)
            managed != 0;
 }
 
-/* Usually no context is needed for the question; where the driver wants one, it gets the device's.
- */
-static bool ask_anyhow(struct facts *out, const void *address, int32_t device)
+/* Usually the query needs no context; where the driver wants one, make the device's current. */
+static bool query_pointer_on(struct pointer_info *out, const void *address, int32_t device)
 {
-    struct tri_nccl_scope scope;
-    if (ask(out, address))
+    struct tri_nccl_device_guard guard;
+    if (query_pointer(out, address))
         return true;
-    if (tri_nccl_enter(&scope, device) != TRIB_OK)
+    if (tri_nccl_push_device(&guard, device) != TRIB_OK)
         return false;
-    bool known = ask(out, address);
-    tri_nccl_leave(&scope);
+    bool known = query_pointer(out, address);
+    tri_nccl_pop_device(&guard);
     return known;
 }
 
-/* Was the memory at `address` mapped with cuMemMap, piece by piece? */
+/* Returns true if cuMemMap mapped the memory at `address`. */
 static bool is_mapping(const char *address)
 {
     CUmemGenericAllocationHandle handle;
@@ -64,27 +63,27 @@ static bool is_mapping(const char *address)
     return true;
 }
 
-static enum tri_fault inside(const struct facts *facts, const char *data, size_t bytes,
-                             size_t *found)
+static enum tri_fault check_range(const struct pointer_info *pointer_info, const char *data,
+                                  size_t bytes, size_t *found)
 {
-    if (facts->size == 0) /* the driver does not tell */
+    if (pointer_info->size == 0) /* the driver does not say */
         return TRI_FAULT_NONE;
-    *found = (size_t)(facts->start + facts->size - (CUdeviceptr)data);
+    *found = (size_t)(pointer_info->start + pointer_info->size - (CUdeviceptr)data);
     return *found >= bytes ? TRI_FAULT_NONE : TRI_FAULT_TOO_SHORT;
 }
 
-/* For memory of pools and mappings. Of a mapping, the driver's range is what was reserved, mapped
- * or not, and a tensor may lie on several mappings (PyTorch's expandable segments): walk over them.
- */
-static enum tri_fault walk(int32_t device, const struct facts *first, const char *data,
-                           size_t bytes, size_t *found)
+/* For memory of pools and mappings. The driver's range of a mapping is the whole reservation,
+ * mapped or not, and a tensor may lie on several mappings (PyTorch's expandable segments): check
+ * one mapping after the other. */
+static enum tri_fault check_mappings(int32_t device, const struct pointer_info *first,
+                                     const char *data, size_t bytes, size_t *found)
 {
     for (const char *at = data;;) {
         CUdeviceptr base = 0;
         size_t size = 0;
         *found = (size_t)(at - data);
         if (tri_nccl_driver.address_range(&base, &size, (CUdeviceptr)at) != CUDA_SUCCESS)
-            return at == data && !is_mapping(at) ? inside(first, data, bytes, found)
+            return at == data && !is_mapping(at) ? check_range(first, data, bytes, found)
                                                  : TRI_FAULT_TOO_SHORT;
         *found += (size_t)(base + size - (CUdeviceptr)at);
         if (*found >= bytes)
@@ -92,8 +91,8 @@ static enum tri_fault walk(int32_t device, const struct facts *first, const char
         if (at == data && !is_mapping(at))
             return TRI_FAULT_TOO_SHORT;
         at = data + *found;
-        struct facts next;
-        if (!ask(&next, at) || next.type != CU_MEMORYTYPE_DEVICE)
+        struct pointer_info next;
+        if (!query_pointer(&next, at) || next.type != CU_MEMORYTYPE_DEVICE)
             return TRI_FAULT_TOO_SHORT;
         if (next.ordinal != device) {
             *found = (size_t)next.ordinal;
@@ -102,58 +101,58 @@ static enum tri_fault walk(int32_t device, const struct facts *first, const char
     }
 }
 
-/* What is not memory of cudaMalloc on this device. */
-static enum tri_fault look_closer(int32_t device, const struct facts *facts, const char *data,
-                                  size_t bytes, size_t *found)
+/* For everything but memory of cudaMalloc on this device. */
+static enum tri_fault check_other_memory(int32_t device, const struct pointer_info *pointer_info,
+                                         const char *data, size_t bytes, size_t *found)
 {
-    if (facts->type != CU_MEMORYTYPE_DEVICE && facts->type != CU_MEMORYTYPE_HOST)
+    if (pointer_info->type != CU_MEMORYTYPE_DEVICE && pointer_info->type != CU_MEMORYTYPE_HOST)
         return TRI_FAULT_NOT_DEVICE_MEMORY;
     /* Every device can read and write managed and pinned host memory, and NCCL takes both. */
-    if (facts->type == CU_MEMORYTYPE_HOST || is_managed(data))
-        return inside(facts, data, bytes, found);
-    if (facts->ordinal != device) {
-        *found = (size_t)facts->ordinal;
+    if (pointer_info->type == CU_MEMORYTYPE_HOST || is_managed(data))
+        return check_range(pointer_info, data, bytes, found);
+    if (pointer_info->ordinal != device) {
+        *found = (size_t)pointer_info->ordinal;
         return TRI_FAULT_OTHER_DEVICE;
     }
-    struct tri_nccl_scope scope;
-    if (tri_nccl_enter(&scope, device) != TRIB_OK)
-        return TRI_FAULT_NONE; /* not the buffer's fault; the collective will say what is wrong */
-    enum tri_fault fault = walk(device, facts, data, bytes, found);
-    tri_nccl_leave(&scope);
+    struct tri_nccl_device_guard guard;
+    if (tri_nccl_push_device(&guard, device) != TRIB_OK)
+        return TRI_FAULT_NONE; /* not the buffer's fault; the collective will report it */
+    enum tri_fault fault = check_mappings(device, pointer_info, data, bytes, found);
+    tri_nccl_pop_device(&guard);
     return fault;
 }
 
 enum tri_fault tri_nccl_check_buffer(int32_t device, const void *data, size_t bytes, size_t *found)
 {
-    struct facts facts;
+    struct pointer_info pointer_info;
     *found = 0;
-    if (!ask_anyhow(&facts, data, device))
+    if (!query_pointer_on(&pointer_info, data, device))
         return TRI_FAULT_NOT_DEVICE_MEMORY;
-    if (facts.type == CU_MEMORYTYPE_DEVICE && facts.ordinal == device && facts.exported &&
-        facts.size != 0)
-        return inside(&facts, data, bytes, found);
-    return look_closer(device, &facts, data, bytes, found);
+    if (pointer_info.type == CU_MEMORYTYPE_DEVICE && pointer_info.ordinal == device &&
+        pointer_info.exported && pointer_info.size != 0)
+        return check_range(&pointer_info, data, bytes, found);
+    return check_other_memory(device, &pointer_info, data, bytes, found);
 }
 
 /* The device of a stream, before driver 570: that of its context. */
 static CUresult device_by_context(CUstream stream, CUdevice *out, int32_t device)
 {
-    struct tri_nccl_scope scope;
+    struct tri_nccl_device_guard guard;
     CUcontext context = NULL;
-    *out = tri_nccl_handle(device);
-    if (tri_nccl_driver.stream_context == NULL || tri_nccl_enter(&scope, device) != TRIB_OK)
-        return CUDA_SUCCESS; /* cannot be known */
+    *out = tri_nccl_cu_device(device);
+    if (tri_nccl_driver.stream_context == NULL || tri_nccl_push_device(&guard, device) != TRIB_OK)
+        return CUDA_SUCCESS; /* unknown */
     CUresult result = tri_nccl_driver.stream_context(stream, &context);
-    if (result == CUDA_SUCCESS && context != scope.current &&
+    if (result == CUDA_SUCCESS && context != guard.current &&
         tri_nccl_driver.set_current(context) == CUDA_SUCCESS) {
-        scope.current = context;
+        guard.current = context;
         result = tri_nccl_driver.current_device(out);
     }
-    tri_nccl_leave(&scope);
+    tri_nccl_pop_device(&guard);
     return result;
 }
 
-/* To ask for the device of a stream that is being captured would spoil the capture. */
+/* Querying the device of a stream under capture would invalidate the capture. */
 static bool is_captured(CUstream stream)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -162,9 +161,9 @@ static bool is_captured(CUstream stream)
            capture != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* An address that never was a stream cannot be told from one by CUDA: it is followed, as in every
- * CUDA call. The default stream is that of whichever device is current, and issuing makes it ours.
- */
+/* CUDA cannot recognize an address that never was a stream: it follows the pointer, here as in
+ * every CUDA call. The default stream belongs to whichever device is current; the collective makes
+ * ours current. */
 enum tri_fault tri_nccl_check_stream(int32_t device, trib_stream stream, size_t *found)
 {
     if (stream == NULL || stream == (trib_stream)cudaStreamLegacy || is_captured(stream))
@@ -177,7 +176,7 @@ enum tri_fault tri_nccl_check_stream(int32_t device, trib_stream stream, size_t 
         result = device_by_context(stream, &owner, device);
     if (result != CUDA_SUCCESS)
         return TRI_FAULT_UNKNOWN_STREAM;
-    if (owner == tri_nccl_handle(device))
+    if (owner == tri_nccl_cu_device(device))
         return TRI_FAULT_NONE;
     *found = (size_t)owner; /* the driver's handles count like CUDA's ordinals */
     return TRI_FAULT_OTHER_DEVICE;

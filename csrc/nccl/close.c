@@ -1,49 +1,49 @@
-/* The end of a clique in good order: the last rank of the process to close does it for all. */
+/* Closing in good order: the last local rank to close finalizes and destroys all of them. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <time.h>
 
 #include "csrc/base/clock.h"
-#include "csrc/nccl/clique.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/leave.h"
+#include "csrc/nccl/local.h"
 #include "csrc/nccl/ops.h"
 #include "csrc/nccl/task.h"
 
-struct farewell {
+struct closing {
     struct tri_nccl_task task;
-    struct tri_nccl_clique *clique; /* a reference */
+    struct tri_nccl_local *local; /* a reference */
 };
 
-/* Wait until everything that was queued has run, on every local rank, and with the other processes
- * as NCCL sees fit. It only waits for streams. Another operation queued behind would not do: its
- * kernel might have to wait for one of another communicator, whose partner waits for us. */
-static trib_status finalize(struct tri_nccl_clique *clique)
+/* Wait until all queued work has run on every local rank, and on the other processes as far as NCCL
+ * requires. This only waits for streams. Queueing another operation instead would not do: its
+ * kernel might have to wait for a kernel of another communicator, whose peer waits for us. */
+static trib_status finalize(struct tri_nccl_local *local)
 {
-    struct tri_nccl_scope scope;
-    trib_status status = tri_nccl_enter(&scope, clique->ranks->device);
+    struct tri_nccl_device_guard guard;
+    trib_status status = tri_nccl_push_device(&guard, local->ranks->device);
     if (status != TRIB_OK)
         return status;
     ncclResult_t result = ncclGroupStart();
     if (result == ncclSuccess) {
-        for (struct tri_transport *rank = clique->ranks; result == ncclSuccess && rank != NULL;
+        for (struct tri_transport *rank = local->ranks; result == ncclSuccess && rank != NULL;
              rank = rank->next)
             result = ncclCommFinalize(rank->comm);
         const ncclResult_t end = ncclGroupEnd();
         result = result != ncclSuccess ? result : end;
     }
-    tri_nccl_leave(&scope);
+    tri_nccl_pop_device(&guard);
     if (result == ncclSuccess)
         return TRIB_OK;
-    return tri_nccl_fail(result, "close", clique->ranks->rank, clique->ranks->device);
+    return tri_nccl_fail(result, "close", local->ranks->rank, local->ranks->device);
 }
 
-/* Until `stream` is done, or the clique stopped. */
-static trib_status wait_quietly(const struct tri_nccl_clique *clique, cudaStream_t stream,
+/* Wait until `stream` is done, or an abort. */
+static trib_status wait_quietly(const struct tri_nccl_local *local, cudaStream_t stream,
                                 int32_t device)
 {
-    for (long pause_us = 10; tri_abort_live(clique->state);
+    for (long pause_us = 10; tri_abort_live(local->state);
          pause_us = pause_us < 1000 ? pause_us * 2 : 1000) {
         bool done = false;
         trib_status status = tri_nccl_stream_query(device, stream, &done);
@@ -52,63 +52,63 @@ static trib_status wait_quietly(const struct tri_nccl_clique *clique, cudaStream
         const struct timespec pause = {0, pause_us * 1000};
         (void)nanosleep(&pause, NULL);
     }
-    return tri_abort_status(clique->state);
+    return tri_abort_status(local->state);
 }
 
-/* A communicator of one rank: let its newest copy end. */
-static trib_status finish_copy(struct tri_nccl_clique *clique)
+/* For a communicator of one rank: wait until its newest copy has ended. */
+static trib_status finish_copy(struct tri_nccl_local *local)
 {
-    const struct tri_transport *rank = clique->ranks;
+    const struct tri_transport *rank = local->ranks;
     if (!rank->queued)
         return TRIB_OK;
     trib_status status = tri_nccl_stream_wait_event(rank->device, rank->event, rank->stream);
-    return status == TRIB_OK ? wait_quietly(clique, rank->stream, rank->device) : status;
+    return status == TRIB_OK ? wait_quietly(local, rank->stream, rank->device) : status;
 }
 
-/* Inside the gate: an abort that comes now raises NCCL's flags, which end the waiting, and frees
- * when nothing here uses NCCL or the streams any more. */
-static trib_status finish_work(struct tri_nccl_clique *clique)
+/* Registered with the abort state: an abort that arrives now raises NCCL's flags, which end the
+ * wait, and frees only when nothing here uses NCCL or the streams any more. */
+static trib_status finish_work(struct tri_nccl_local *local)
 {
-    if (!tri_abort_register(clique->state))
-        return tri_abort_status(clique->state);
-    trib_status status = clique->ranks->size == 1 ? finish_copy(clique) : finalize(clique);
-    tri_abort_unregister(clique->state);
+    if (!tri_abort_register(local->state))
+        return tri_abort_status(local->state);
+    trib_status status = local->ranks->size == 1 ? finish_copy(local) : finalize(local);
+    tri_abort_unregister(local->state);
     return status;
 }
 
-static trib_status run(struct tri_nccl_task *task)
+static trib_status run_closing(struct tri_nccl_task *task)
 {
-    struct tri_nccl_clique *clique = ((struct farewell *)task)->clique;
-    trib_status status = finish_work(clique);
+    struct tri_nccl_local *local = ((struct closing *)task)->local;
+    trib_status status = finish_work(local);
     if (status != TRIB_OK)
-        return tri_nccl_stop(clique, status); /* the reaper's now */
-    if (!tri_nccl_advance(clique, TRI_NCCL_CLOSING, TRI_NCCL_DESTROYING))
-        return tri_abort_status(clique->state);
-    tri_nccl_retire(clique);
+        return tri_nccl_raise_abort(local, status); /* a background job releases it */
+    if (!tri_nccl_advance(local, TRI_NCCL_CLOSING, TRI_NCCL_DESTROYING))
+        return tri_abort_status(local->state);
+    tri_nccl_destroy_async(local);
     return TRIB_OK;
 }
 
-static void drop(struct tri_nccl_task *task)
+static void free_closing(struct tri_nccl_task *task)
 {
-    tri_nccl_release(((struct farewell *)task)->clique);
+    tri_nccl_release(((struct closing *)task)->local);
     free(task);
 }
 
-/* The last rank has closed. */
-static trib_status close_clique(struct tri_nccl_clique *clique, uint32_t timeout_ms)
+/* Close the local ranks, all of which have closed. */
+static trib_status close_local(struct tri_nccl_local *local, uint32_t timeout_ms)
 {
-    bool late = false;
-    struct farewell *farewell = calloc(1, sizeof *farewell);
-    if (farewell == NULL) {
+    bool timed_out = false;
+    struct closing *closing = calloc(1, sizeof *closing);
+    if (closing == NULL) {
         (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for closing");
-        return tri_nccl_stop(clique, TRIB_ERR_OUT_OF_MEMORY);
+        return tri_nccl_raise_abort(local, TRIB_ERR_OUT_OF_MEMORY);
     }
-    tri_nccl_retain(clique);
-    farewell->clique = clique;
-    farewell->task.run = run;
-    farewell->task.free = drop;
-    trib_status status = tri_nccl_task_run(&farewell->task, tri_deadline_ns(timeout_ms), &late);
-    if (late)
+    tri_nccl_retain(local);
+    closing->local = local;
+    closing->task.run = run_closing;
+    closing->task.free = free_closing;
+    trib_status status = tri_nccl_task_run(&closing->task, tri_deadline_ns(timeout_ms), &timed_out);
+    if (timed_out)
         status =
             tri_fail(TRIB_ERR_TIMEOUT,
                      "close: what was queued on the communicator of %d ranks had not run on all "
@@ -116,31 +116,31 @@ static trib_status close_clique(struct tri_nccl_clique *clique, uint32_t timeout
                      "aborted, and is given back in the background. Ranks that never made a "
                      "call, and CUDA graphs that captured one and are still alive, are the "
                      "usual reasons",
-                     (int)clique->ranks->size, (unsigned)timeout_ms);
-    return status == TRIB_OK ? TRIB_OK : tri_nccl_stop(clique, status);
+                     (int)local->ranks->size, (unsigned)timeout_ms);
+    return status == TRIB_OK ? TRIB_OK : tri_nccl_raise_abort(local, status);
 }
 
-/* Whoever leaves uneven stops the clique, and every rank that closes afterwards hears of it: what it
- * has queued may not have run. */
-static trib_status uneven(struct tri_nccl_clique *clique)
+/* A rank that leaves with unmatched calls aborts the local ranks, and every rank that closes
+ * afterwards gets that error: its queued work may not have run. */
+static trib_status status_after_mismatch(struct tri_nccl_local *local)
 {
-    if (tri_abort_live(clique->state))
+    if (tri_abort_live(local->state))
         return TRIB_OK;
-    const trib_status status = tri_abort_status(clique->state);
+    const trib_status status = tri_abort_status(local->state);
     return status == TRIB_ERR_CLOSED ? status : TRIB_OK;
 }
 
 trib_status tri_nccl_close(struct tri_transport *transport, uint32_t timeout_ms)
 {
-    struct tri_nccl_clique *clique = transport->clique;
-    pthread_mutex_lock(&clique->lock);
-    const bool open = clique->stage == TRI_NCCL_OPEN;
-    const bool even = !open || tri_nccl_leave_even(transport);
-    const bool last = ++clique->closed == clique->joined && open && even;
+    struct tri_nccl_local *local = transport->local;
+    pthread_mutex_lock(&local->lock);
+    const bool open = local->stage == TRI_NCCL_OPEN;
+    const bool matched = !open || tri_nccl_mark_left(transport);
+    const bool last = ++local->closed == local->joined && open && matched;
     if (last)
-        clique->stage = TRI_NCCL_CLOSING;
-    pthread_mutex_unlock(&clique->lock);
-    if (!even)
-        return tri_nccl_stop(clique, TRIB_ERR_CLOSED);
-    return last ? close_clique(clique, timeout_ms) : uneven(clique);
+        local->stage = TRI_NCCL_CLOSING;
+    pthread_mutex_unlock(&local->lock);
+    if (!matched)
+        return tri_nccl_raise_abort(local, TRIB_ERR_CLOSED);
+    return last ? close_local(local, timeout_ms) : status_after_mismatch(local);
 }

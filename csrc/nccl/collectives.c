@@ -1,15 +1,15 @@
-/* One NCCL call for each collective. The hot path: what it adds to the 5 us of NCCL is one look at
- * the current context, one count and one lock of the device. */
-#include "csrc/nccl/clique.h"
+/* One NCCL call for each collective. This is the hot path: to NCCL's 5 us it adds one look at the
+ * current context, one count and one lock of the device. */
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/factor.h"
 #include "csrc/nccl/leave.h"
+#include "csrc/nccl/local.h"
 #include "csrc/nccl/ops.h"
-#include "csrc/nccl/solo.h"
+#include "csrc/nccl/single.h"
 
-/* In the order of enum tri_kind. */
-static ncclResult_t issue(const struct tri_call *call)
+/* One call; in the order of enum tri_kind. */
+static ncclResult_t call_nccl(const struct tri_call *call)
 {
     const ncclComm_t comm = call->transport->comm;
     const ncclDataType_t dtype = tri_nccl_dtype(call->dtype);
@@ -35,33 +35,34 @@ static ncclResult_t issue(const struct tri_call *call)
     case TRI_RECV:
         return ncclRecv(call->recv, call->count, dtype, call->peer, comm, call->stream);
     default:
-        return ncclInvalidArgument; /* the barrier, which is not among the native kinds */
+        return ncclInvalidArgument; /* the barrier, which is not a native kind */
     }
 }
 
-/* All calls, as one NCCL group if there are several. The group is always closed. `*out_at`: the
- * call that failed. */
-static ncclResult_t issue_all(const struct tri_call *calls, size_t n, struct tri_nccl_scope *scope,
-                              const struct tri_call **out_at)
+/* All calls, in one NCCL group if there are several. Always ends the group. `*out_at`: the failed
+ * call. */
+static ncclResult_t call_nccl_group(const struct tri_call *calls, size_t n,
+                                    struct tri_nccl_device_guard *guard,
+                                    const struct tri_call **out_at)
 {
     *out_at = calls;
     if (n == 1)
-        return issue(calls);
+        return call_nccl(calls);
     ncclResult_t first = ncclGroupStart();
     if (first != ncclSuccess)
         return first;
     for (size_t i = 0; i < n && first == ncclSuccess; i++) {
         *out_at = &calls[i];
-        if (tri_nccl_move(scope, calls[i].transport->device) != TRIB_OK)
+        if (tri_nccl_switch_device(guard, calls[i].transport->device) != TRIB_OK)
             first = ncclUnhandledCudaError;
         else
-            first = issue(&calls[i]);
+            first = call_nccl(&calls[i]);
     }
     ncclResult_t end = ncclGroupEnd();
     return first != ncclSuccess ? first : end;
 }
 
-/* A bit for each device that the calls are of. */
+/* The set of devices that the calls use. */
 static uint64_t devices_of(const struct tri_call *calls, size_t n)
 {
     uint64_t devices = 0;
@@ -70,51 +71,51 @@ static uint64_t devices_of(const struct tri_call *calls, size_t n)
     return devices;
 }
 
-/* A call that NCCL refused leaves the communicators as they were. After anything else every
- * communicator of the call is lost: NCCL raises the abort flags of all when one fails. */
+/* A call that NCCL refused leaves the communicators as they were. After any other failure every
+ * communicator of the call is lost: when one fails, NCCL raises the abort flags of all. */
 static trib_status failed(ncclResult_t result, const struct tri_call *calls, size_t n,
                           const struct tri_call *at)
 {
     const struct tri_transport *transport = at->transport;
-    if (!tri_abort_live(transport->clique->state))
-        return tri_abort_status(transport->clique->state);
+    if (!tri_abort_live(transport->local->state))
+        return tri_abort_status(transport->local->state);
     trib_status status =
         tri_nccl_fail(result, tri_nccl_kind_name(at->kind), transport->rank, transport->device);
-    for (size_t i = 0; i < n && !tri_nccl_harmless(result); i++)
-        (void)tri_abort_raise(calls[i].transport->clique->state, status, tri_detail());
+    for (size_t i = 0; i < n && !tri_nccl_refused(result); i++)
+        (void)tri_abort_raise(calls[i].transport->local->state, status, tri_detail());
     return status;
 }
 
-static trib_status issue_locked(const struct tri_call *calls, size_t n,
-                                struct tri_nccl_scope *scope)
+static trib_status call_nccl_locked(const struct tri_call *calls, size_t n,
+                                    struct tri_nccl_device_guard *guard)
 {
-    const struct trib_abort *state = calls[0].transport->clique->state;
+    const struct trib_abort *state = calls[0].transport->local->state;
     const uint64_t devices = devices_of(calls, n);
     const struct tri_call *at;
-    const trib_status status = tri_nccl_note_calls(calls, n);
+    const trib_status status = tri_nccl_count_calls(calls, n);
     if (status != TRIB_OK)
         return status;
-    if (!tri_nccl_issue_lock(devices, state))
+    if (!tri_nccl_lock_devices(devices, state))
         return tri_abort_status(state);
-    ncclResult_t result = issue_all(calls, n, scope, &at);
-    tri_nccl_issue_unlock(devices);
+    ncclResult_t result = call_nccl_group(calls, n, guard, &at);
+    tri_nccl_unlock_devices(devices);
     if (result == ncclSuccess)
         return TRIB_OK;
-    if (tri_nccl_harmless(result))
-        tri_nccl_unnote_calls(calls, n);
+    if (tri_nccl_refused(result))
+        tri_nccl_uncount_calls(calls, n);
     return failed(result, calls, n, at);
 }
 
 trib_status tri_nccl_collective(const struct tri_call *calls, size_t n)
 {
-    struct tri_nccl_scope scope;
+    struct tri_nccl_device_guard guard;
     if (n == 0)
         return TRIB_OK;
     const struct tri_transport *first = calls[0].transport;
-    trib_status status = tri_nccl_enter(&scope, first->device);
+    trib_status status = tri_nccl_push_device(&guard, first->device);
     if (status != TRIB_OK)
         return status;
-    status = first->comm == NULL ? tri_nccl_solo(calls, n) : issue_locked(calls, n, &scope);
-    tri_nccl_leave(&scope);
+    status = first->comm == NULL ? tri_nccl_single(calls, n) : call_nccl_locked(calls, n, &guard);
+    tri_nccl_pop_device(&guard);
     return status;
 }

@@ -1,4 +1,4 @@
-/* Tributary's numbers and words, and those of NCCL and CUDA. */
+/* Tributary's constants and statuses in terms of those of NCCL and CUDA, and back. */
 #include "csrc/nccl/convert.h"
 
 #include "csrc/base/status.h"
@@ -38,7 +38,7 @@ const char *tri_nccl_kind_name(enum tri_kind kind)
     return names[kind];
 }
 
-bool tri_nccl_harmless(ncclResult_t result)
+bool tri_nccl_refused(ncclResult_t result)
 {
     return result == ncclInvalidArgument || result == ncclInvalidUsage;
 }
@@ -85,10 +85,10 @@ trib_status tri_nccl_cuda_fail(cudaError_t error, const char *operation, int32_t
                     (int)error, cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
-/* Failures of the device, or of this process's part of it: every later call on it fails with the
- * same, and nothing runs any more. Any other error of a wait, one that a later CUDA has new too, is
- * taken for a refusal to answer, after which what is queued may still run: who believes that keeps
- * memory for longer than need be, and who believes the contrary gives away what is in use. */
+/* Failures of the device, or of this process's context on it: every later call fails with the same
+ * error, and no work runs any more. Any other error of a wait, including errors that future CUDA
+ * versions add, counts as a refusal to answer: queued work may still run. If that is wrong, memory
+ * is kept longer than necessary; the opposite error would free memory in use. */
 static bool device_failed(cudaError_t error)
 {
     switch ((int)error) {
@@ -126,9 +126,9 @@ trib_status tri_nccl_wait_fail(cudaError_t error, const char *operation, int32_t
                     cudaGetErrorString(error));
 }
 
-trib_status tri_nccl_wait_enter(struct tri_nccl_scope *scope, int32_t device)
+trib_status tri_nccl_push_device_to_wait(struct tri_nccl_device_guard *guard, int32_t device)
 {
-    return tri_nccl_enter(scope, device) == TRIB_OK
+    return tri_nccl_push_device(guard, device) == TRIB_OK
                ? TRIB_OK
                : tri_fail(TRIB_ERR_INVALID_USAGE,
                           "waiting on device %d: the device could not be made current; nothing was "

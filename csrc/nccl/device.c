@@ -1,4 +1,4 @@
-/* GPUs of this process: the driver's entry points, whose context is current, who may issue. */
+/* GPUs of this process: the driver's entry points, the current device, the launch locks. */
 #define _GNU_SOURCE /* pthread_mutex_clocklock */
 #include "csrc/nccl/device.h"
 
@@ -13,23 +13,22 @@
 
 static struct {
     CUdevice handle;
-    /* The primary context, retained at first use and kept: everything here and in NCCL lives in it.
-     */
+    /* The primary context, retained at first use and kept: everything here and in NCCL uses it. */
     _Atomic(CUcontext) primary;
-    /* Held while NCCL operations are issued on this device: NCCL asks that operations of
-     * independent communicators on one device are not issued in parallel. Guards no data of ours.
+    /* Held while this thread launches NCCL operations on the device: NCCL forbids launching
+     * operations of independent communicators on one device in parallel. Guards no data of ours.
      *
      * A call that spans several devices takes their locks in ascending order, so lock holders never
-     * wait for each other in a circle. A holder may stay inside NCCL for long (the first use of an
-     * algorithm waits for the peers to connect): then others wait here, but in short steps, looking
-     * at their own abort state between them; and an abort of the holder's communicator brings the
-     * holder back. So no wait here is without end once the communicators concerned have been
+     * wait for each other in a cycle. A holder may stay inside NCCL for long (the first use of an
+     * algorithm waits for the peers to connect). Other threads then wait here in short steps and
+     * check their own abort state between them; an abort of the holder's communicator makes the
+     * holder return. So no wait here is without end once the communicators concerned have been
      * aborted. */
-    pthread_mutex_t issue;
+    pthread_mutex_t launch;
 } devices[TRI_NCCL_MAX_DEVICES];
 
 static int32_t device_count;
-static pthread_once_t once = PTHREAD_ONCE_INIT; /* guards the writing of all above and the driver */
+static pthread_once_t once = PTHREAD_ONCE_INIT; /* guards the initialization of all above */
 struct tri_nccl_driver tri_nccl_driver;
 
 /* Store driver function `symbol`, as of CUDA `version`, at `*out`; NULL if the driver has none. */
@@ -70,11 +69,11 @@ static bool find_driver(void)
            find(&driver->error_string, "cuGetErrorString", 6000);
 }
 
-static void look(void)
+static void find_devices(void)
 {
     int found = 0;
     if (cudaGetDeviceCount(&found) != cudaSuccess) {
-        (void)cudaGetLastError(); /* no driver, no device: that is an answer, not a failure */
+        (void)cudaGetLastError(); /* no driver, no device: an answer, not a failure */
         return;
     }
     if (found > TRI_NCCL_MAX_DEVICES)
@@ -83,7 +82,7 @@ static void look(void)
         return;
     for (int i = 0; i < found; i++) {
         if (tri_nccl_driver.device_get(&devices[i].handle, i) != CUDA_SUCCESS ||
-            pthread_mutex_init(&devices[i].issue, NULL) != 0)
+            pthread_mutex_init(&devices[i].launch, NULL) != 0)
             return;
         device_count = i + 1;
     }
@@ -91,11 +90,11 @@ static void look(void)
 
 int32_t tri_nccl_count(void)
 {
-    (void)pthread_once(&once, look);
+    (void)pthread_once(&once, find_devices);
     return device_count;
 }
 
-CUdevice tri_nccl_handle(int32_t device)
+CUdevice tri_nccl_cu_device(int32_t device)
 {
     return devices[device].handle;
 }
@@ -108,54 +107,54 @@ static trib_status retain_primary(CUcontext *out, int32_t device)
     CUresult result = tri_nccl_driver.primary_retain(out, devices[device].handle);
     if (result != CUDA_SUCCESS)
         return tri_nccl_driver_fail(result, "making the device's context", device);
-    /* Two threads may both come here: they store the same context, retained once more. */
+    /* Two threads may both get here: they store the same context, retained once more. */
     atomic_store_explicit(&devices[device].primary, *out, memory_order_release);
     return TRIB_OK;
 }
 
-trib_status tri_nccl_enter(struct tri_nccl_scope *scope, int32_t device)
+trib_status tri_nccl_push_device(struct tri_nccl_device_guard *guard, int32_t device)
 {
-    CUresult result = tri_nccl_driver.get_current(&scope->saved);
+    CUresult result = tri_nccl_driver.get_current(&guard->saved);
     if (result != CUDA_SUCCESS)
         return tri_nccl_driver_fail(result, "asking for the current context", device);
-    scope->current = scope->saved;
-    return tri_nccl_move(scope, device);
+    guard->current = guard->saved;
+    return tri_nccl_switch_device(guard, device);
 }
 
-trib_status tri_nccl_move(struct tri_nccl_scope *scope, int32_t device)
+trib_status tri_nccl_switch_device(struct tri_nccl_device_guard *guard, int32_t device)
 {
     CUcontext wanted;
     trib_status status = retain_primary(&wanted, device);
-    if (status != TRIB_OK || wanted == scope->current)
+    if (status != TRIB_OK || wanted == guard->current)
         return status;
     CUresult result = tri_nccl_driver.set_current(wanted);
     if (result != CUDA_SUCCESS)
         return tri_nccl_driver_fail(result, "making the device current", device);
-    scope->current = wanted;
+    guard->current = wanted;
     return TRIB_OK;
 }
 
-trib_status tri_nccl_enter_any(struct tri_nccl_scope *scope)
+trib_status tri_nccl_push_any_device(struct tri_nccl_device_guard *guard)
 {
     CUcontext mine = NULL;
     if (tri_nccl_driver.get_current(&mine) == CUDA_SUCCESS && mine != NULL) {
-        scope->saved = scope->current = mine;
+        guard->saved = guard->current = mine;
         return TRIB_OK;
     }
     int32_t device = 0;
     for (int32_t i = device_count - 1; i > 0; i--)
         if (atomic_load_explicit(&devices[i].primary, memory_order_acquire) != NULL)
             device = i;
-    return tri_nccl_enter(scope, device);
+    return tri_nccl_push_device(guard, device);
 }
 
-void tri_nccl_leave(const struct tri_nccl_scope *scope)
+void tri_nccl_pop_device(const struct tri_nccl_device_guard *guard)
 {
-    if (scope->current != scope->saved)
-        (void)tri_nccl_driver.set_current(scope->saved);
+    if (guard->current != guard->saved)
+        (void)tri_nccl_driver.set_current(guard->saved);
 }
 
-enum cudaStreamCaptureMode tri_nccl_relax(void)
+enum cudaStreamCaptureMode tri_nccl_relax_capture(void)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     if (cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess)
@@ -163,29 +162,29 @@ enum cudaStreamCaptureMode tri_nccl_relax(void)
     return mode;
 }
 
-void tri_nccl_unrelax(enum cudaStreamCaptureMode before)
+void tri_nccl_restore_capture(enum cudaStreamCaptureMode before)
 {
     (void)cudaThreadExchangeStreamCaptureMode(&before);
 }
 
-cudaError_t tri_nccl_ask_stream(cudaStream_t stream)
+cudaError_t tri_nccl_relaxed_stream_query(cudaStream_t stream)
 {
-    const enum cudaStreamCaptureMode before = tri_nccl_relax();
+    const enum cudaStreamCaptureMode before = tri_nccl_relax_capture();
     const cudaError_t error = cudaStreamQuery(stream);
-    tri_nccl_unrelax(before);
+    tri_nccl_restore_capture(before);
     return error;
 }
 
-cudaError_t tri_nccl_ask_event(cudaEvent_t event)
+cudaError_t tri_nccl_relaxed_event_query(cudaEvent_t event)
 {
-    const enum cudaStreamCaptureMode before = tri_nccl_relax();
+    const enum cudaStreamCaptureMode before = tri_nccl_relax_capture();
     const cudaError_t error = cudaEventQuery(event);
-    tri_nccl_unrelax(before);
+    tri_nccl_restore_capture(before);
     return error;
 }
 
-/* pthread_mutex_lock, for a few milliseconds, whatever happens to the wall clock meanwhile. */
-static bool lock_a_while(pthread_mutex_t *lock)
+/* pthread_mutex_lock for a few milliseconds, whatever happens to the wall clock meanwhile. */
+static bool lock_briefly(pthread_mutex_t *lock)
 {
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 30)
     const uint64_t at = tri_now_ns() + 5000000;
@@ -197,30 +196,30 @@ static bool lock_a_while(pthread_mutex_t *lock)
 #endif
 }
 
-/* One lock; in steps, so that an abort is seen. */
+/* Take one lock, in steps, so that an abort ends the wait. */
 static bool lock_one(pthread_mutex_t *lock, const struct trib_abort *state)
 {
     if (pthread_mutex_trylock(lock) == 0)
         return true;
     while (tri_abort_live(state))
-        if (lock_a_while(lock))
+        if (lock_briefly(lock))
             return true;
     return false;
 }
 
-bool tri_nccl_issue_lock(uint64_t set, const struct trib_abort *state)
+bool tri_nccl_lock_devices(uint64_t set, const struct trib_abort *state)
 {
     for (uint64_t rest = set; rest != 0; rest &= rest - 1) {
-        if (lock_one(&devices[__builtin_ctzll(rest)].issue, state))
+        if (lock_one(&devices[__builtin_ctzll(rest)].launch, state))
             continue;
-        tri_nccl_issue_unlock(set ^ rest); /* those below: taken */
+        tri_nccl_unlock_devices(set ^ rest); /* the locks below, which are held */
         return false;
     }
     return true;
 }
 
-void tri_nccl_issue_unlock(uint64_t set)
+void tri_nccl_unlock_devices(uint64_t set)
 {
     for (; set != 0; set &= set - 1)
-        pthread_mutex_unlock(&devices[__builtin_ctzll(set)].issue);
+        pthread_mutex_unlock(&devices[__builtin_ctzll(set)].launch);
 }

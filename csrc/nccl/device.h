@@ -1,4 +1,4 @@
-/* GPUs of this process: the driver's entry points, whose context is current, who may issue. */
+/* GPUs of this process: the driver's entry points, the current device, the launch locks. */
 #ifndef TRI_NCCL_DEVICE_H
 #define TRI_NCCL_DEVICE_H
 
@@ -13,8 +13,8 @@
 /* A set of devices fits into the bits of a uint64_t. */
 enum { TRI_NCCL_MAX_DEVICES = 64 };
 
-/* Driver functions, found at run time: the library loads on a machine without a driver. All but the
- * optional ones are there once tri_nccl_count has returned more than 0. */
+/* Driver functions, found at run time, so that the library loads on a machine without a driver.
+ * Once tri_nccl_count has returned more than 0, all but the optional ones are present. */
 struct tri_nccl_driver {
     CUresult (*device_get)(CUdevice *device, int ordinal);
     CUresult (*primary_retain)(CUcontext *context, CUdevice device);
@@ -38,39 +38,39 @@ extern struct tri_nccl_driver tri_nccl_driver;
 int32_t tri_nccl_count(void);
 
 /* The driver's handle of a device. */
-CUdevice tri_nccl_handle(int32_t device);
+CUdevice tri_nccl_cu_device(int32_t device);
 
-/* What was current on this thread before. */
-struct tri_nccl_scope {
+/* The context that was current on this thread before push, and the one that is current now. */
+struct tri_nccl_device_guard {
     CUcontext saved;
     CUcontext current;
 };
 
-/* Make `device` current on this thread until leave. Contexts are exchanged, not devices: a thread
- * that had none, or one of its own making, gets exactly that back. (Restoring with cudaSetDevice
- * would make a context, some 500 MB, on device 0 for every thread that never chose a device.) About
- * 10 ns if the device is current already. On failure leave must not follow. */
-trib_status tri_nccl_enter(struct tri_nccl_scope *scope, int32_t device);
-/* Another device, within the same scope. On failure the scope stays as it was. */
-trib_status tri_nccl_move(struct tri_nccl_scope *scope, int32_t device);
-/* enter for calls that need some context, no matter which: the thread's own, else that of a device
- * in use, else that of device 0. */
-trib_status tri_nccl_enter_any(struct tri_nccl_scope *scope);
-void tri_nccl_leave(const struct tri_nccl_scope *scope);
+/* Make `device` current on this thread until pop. This exchanges contexts, not devices, so a thread
+ * that had no context, or one of its own, gets exactly that back. (Restoring with cudaSetDevice
+ * would create a context, some 500 MB, on device 0 for every thread that never chose a device.)
+ * About 10 ns if the device is current already. Do not pop after a failure. */
+trib_status tri_nccl_push_device(struct tri_nccl_device_guard *guard, int32_t device);
+/* Make another device current within the same guard. A failure leaves the guard as it was. */
+trib_status tri_nccl_switch_device(struct tri_nccl_device_guard *guard, int32_t device);
+/* Push for calls that need any context: the thread's own, else that of a device in use, else that
+ * of device 0. */
+trib_status tri_nccl_push_any_device(struct tri_nccl_device_guard *guard);
+void tri_nccl_pop_device(const struct tri_nccl_device_guard *guard);
 
-/* Between the two, what this thread asks CUDA spoils no capture that it, or in global mode another
- * thread, is making. For all that may come while somebody captures: questions, allocating, freeing.
- */
-enum cudaStreamCaptureMode tri_nccl_relax(void);
-void tri_nccl_unrelax(enum cudaStreamCaptureMode before);
+/* Between the two, CUDA calls of this thread invalidate no stream capture, neither its own nor, in
+ * global mode, another thread's. For every call that may run while someone captures: queries,
+ * allocating, freeing. */
+enum cudaStreamCaptureMode tri_nccl_relax_capture(void);
+void tri_nccl_restore_capture(enum cudaStreamCaptureMode before);
 
-/* cudaStreamQuery and cudaEventQuery, relaxed. */
-cudaError_t tri_nccl_ask_stream(cudaStream_t stream);
-cudaError_t tri_nccl_ask_event(cudaEvent_t event);
+/* cudaStreamQuery and cudaEventQuery with the capture mode relaxed. */
+cudaError_t tri_nccl_relaxed_stream_query(cudaStream_t stream);
+cudaError_t tri_nccl_relaxed_event_query(cudaEvent_t event);
 
-/* The right to issue NCCL operations on every device of the set `devices` (bit i: device i). False,
- * with nothing locked, if `state` is stopped while waiting. */
-bool tri_nccl_issue_lock(uint64_t devices, const struct trib_abort *state);
-void tri_nccl_issue_unlock(uint64_t devices);
+/* Take the launch lock of every device of the set `devices` (bit i: device i). Returns false, with
+ * no lock held, if an abort of `state` ends the wait. */
+bool tri_nccl_lock_devices(uint64_t devices, const struct trib_abort *state);
+void tri_nccl_unlock_devices(uint64_t devices);
 
 #endif

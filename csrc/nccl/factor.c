@@ -1,13 +1,13 @@
-/* Sums whose summands are multiplied by a factor first: NCCL has a reduction for that, which is made
+/* Allreduces that multiply every summand by a factor first. NCCL has a reduction for that, created
  * for one communicator and one factor. */
 #include "csrc/nccl/factor.h"
 
 #include "csrc/base/half.h"
-#include "csrc/nccl/clique.h"
 #include "csrc/nccl/convert.h"
+#include "csrc/nccl/local.h"
 #include "kernels/cuda/kernels_cuda.h"
 
-/* A factor from the host, which NCCL takes as an element of the call's type. */
+/* A factor on the host: NCCL takes it as an element of the call's type. */
 static ncclResult_t from_host(ncclRedOp_t *out, const struct tri_call *call)
 {
     double f64 = call->factor.value;
@@ -22,14 +22,14 @@ static ncclResult_t from_host(ncclRedOp_t *out, const struct tri_call *call)
                                     ncclScalarHostImmediate, call->transport->comm);
 }
 
-/* One on the device, which NCCL's kernels read there, as an element of the call's type too. */
+/* A factor on the device: NCCL's kernels read it there, also as an element of the call's type. */
 static ncclResult_t from_device(ncclRedOp_t *out, const struct tri_call *call)
 {
     void *element = call->room;
     if (call->dtype == TRIB_F32) {
         element = (void *)(uintptr_t)call->factor.device;
-    } else if (tri_kernels_cuda.scale(element, NULL, 1, call->dtype, &call->factor,
-                                      call->stream) != TRIB_OK) {
+    } else if (tri_kernels_cuda.scale(element, NULL, 1, call->dtype, &call->factor, call->stream) !=
+               TRIB_OK) {
         return ncclUnhandledCudaError;
     }
     return ncclRedOpCreatePreMulSum(out, element, tri_nccl_dtype(call->dtype), ncclScalarDevice,
@@ -46,7 +46,7 @@ ncclResult_t tri_nccl_allreduce_scaled(const struct tri_call *call)
         return result;
     result = ncclAllReduce(call->send, call->recv, call->count, tri_nccl_dtype(call->dtype), sum,
                            comm, call->stream);
-    /* NCCL has copied what it needs of it, also where a group is open. */
+    /* NCCL has copied what it needs, also inside an open group. */
     const ncclResult_t gone = ncclRedOpDestroy(sum, comm);
     return result != ncclSuccess ? result : gone;
 }

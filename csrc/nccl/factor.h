@@ -1,4 +1,4 @@
-/* Sums whose summands are multiplied by a factor first. */
+/* Allreduces that multiply every summand by a factor first. */
 #ifndef TRI_NCCL_FACTOR_H
 #define TRI_NCCL_FACTOR_H
 
@@ -6,7 +6,7 @@
 
 #include "csrc/backend.h"
 
-/* NCCL's allreduce of a call that is scaled. The device is current. */
+/* Call NCCL's allreduce for a scaled call. The device is current. */
 ncclResult_t tri_nccl_allreduce_scaled(const struct tri_call *call);
 
 #endif

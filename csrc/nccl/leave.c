@@ -1,36 +1,39 @@
 /* Ranks that leave.
  *
- * A rank counts a call, then looks whether anybody has left; who leaves says so, then looks at the
- * counts of the others. Both in sequentially consistent order: of a call and a leaving at the same
- * time, one sees the other. So a call beyond what the leaver made is either refused before NCCL
- * sees it, or known to the leaver, who stops the clique. Calls up to there disturb nobody. */
+ * A caller counts its call, then checks whether a rank has left; a leaving rank sets its mark, then
+ * checks the counts of the others. Both are sequentially consistent: of a call and a leave at the
+ * same time, at least one sees the other. So a call beyond those of the leaving rank is either
+ * refused before NCCL gets it, or seen by the leaving rank, which aborts the local ranks. Calls up
+ * to that number are unaffected. */
 #include "csrc/nccl/leave.h"
 
 #include <stdatomic.h>
 
-static void add(const struct tri_call *call, int change)
+static void add_to_count(const struct tri_call *call, int change)
 {
     struct tri_transport *transport = call->transport;
-    _Atomic uint64_t *counter = call->kind == TRI_SEND   ? &transport->mail[call->peer].sent
-                                : call->kind == TRI_RECV ? &transport->mail[call->peer].received
+    _Atomic uint64_t *counter = call->kind == TRI_SEND   ? &transport->p2p[call->peer].sent
+                                : call->kind == TRI_RECV ? &transport->p2p[call->peer].received
                                                          : &transport->calls;
     (void)atomic_fetch_add(counter, (uint64_t)change);
 }
 
-/* Has `rank` made calls that `leaver` has not, and will not make? Then the detail says so. */
-static bool more(const struct tri_transport *rank, const struct tri_transport *leaver)
+/* Returns true, with the detail set, if `rank` has made calls that `leaver` has not made and will
+ * not make. */
+static bool made_more_calls(const struct tri_transport *rank, const struct tri_transport *leaver)
 {
     const uint64_t calls = atomic_load(&leaver->calls), own = atomic_load(&rank->calls);
     const unsigned long long after = (unsigned long long)calls;
     if (own > calls) {
-        (void)tri_fail(TRIB_ERR_CLOSED, "rank %d left after call %llu, and rank %d has made call %llu",
+        (void)tri_fail(TRIB_ERR_CLOSED,
+                       "rank %d left after call %llu, and rank %d has made call %llu",
                        (int)leaver->rank, after, (int)rank->rank, (unsigned long long)own);
         return true;
     }
-    if (rank->mail == NULL || leaver->mail == NULL) /* not open yet: no calls */
+    if (rank->p2p == NULL || leaver->p2p == NULL) /* not open yet: no calls */
         return false;
-    const struct tri_nccl_mail *mine = &rank->mail[leaver->rank];
-    const struct tri_nccl_mail *its = &leaver->mail[rank->rank];
+    const struct tri_nccl_p2p_counts *mine = &rank->p2p[leaver->rank];
+    const struct tri_nccl_p2p_counts *its = &leaver->p2p[rank->rank];
     const unsigned long long sent = atomic_load(&mine->sent), got = atomic_load(&its->received);
     const unsigned long long wanted = atomic_load(&mine->received), gave = atomic_load(&its->sent);
     if (sent > got)
@@ -46,53 +49,54 @@ static bool more(const struct tri_transport *rank, const struct tri_transport *l
     return sent > got || wanted > gave;
 }
 
-/* Somebody has left. */
-static trib_status look(const struct tri_transport *transport)
+/* Some rank has left: refuse a call that it will not match. */
+static trib_status check_left(const struct tri_transport *transport)
 {
-    struct tri_nccl_clique *clique = transport->clique;
+    struct tri_nccl_local *local = transport->local;
     bool beyond = false;
-    pthread_mutex_lock(&clique->lock);
-    for (const struct tri_transport *leaver = clique->ranks; leaver != NULL && !beyond;
+    pthread_mutex_lock(&local->lock);
+    for (const struct tri_transport *leaver = local->ranks; leaver != NULL && !beyond;
          leaver = leaver->next)
-        beyond = leaver->left && leaver != transport && more(transport, leaver);
-    pthread_mutex_unlock(&clique->lock);
-    return beyond ? tri_nccl_stop(clique, TRIB_ERR_CLOSED) : TRIB_OK;
+        beyond = leaver->left && leaver != transport && made_more_calls(transport, leaver);
+    pthread_mutex_unlock(&local->lock);
+    return beyond ? tri_nccl_raise_abort(local, TRIB_ERR_CLOSED) : TRIB_OK;
 }
 
-static trib_status look_if_left(const struct tri_transport *transport)
+static trib_status check_if_left(const struct tri_transport *transport)
 {
-    return atomic_load(&transport->clique->left) ? look(transport) : TRIB_OK;
+    return atomic_load(&transport->local->left) ? check_left(transport) : TRIB_OK;
 }
 
-trib_status tri_nccl_note_calls(const struct tri_call *calls, size_t n)
+trib_status tri_nccl_count_calls(const struct tri_call *calls, size_t n)
 {
     trib_status status = TRIB_OK;
     for (size_t i = 0; i < n; i++)
-        add(&calls[i], 1);
+        add_to_count(&calls[i], 1);
     for (size_t i = 0; i < n && status == TRIB_OK; i++)
-        status = look_if_left(calls[i].transport);
+        status = check_if_left(calls[i].transport);
     return status;
 }
 
-void tri_nccl_unnote_calls(const struct tri_call *calls, size_t n)
+void tri_nccl_uncount_calls(const struct tri_call *calls, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        add(&calls[i], -1);
+        add_to_count(&calls[i], -1);
 }
 
-trib_status tri_nccl_note_split(struct tri_transport *transport)
+trib_status tri_nccl_count_split(struct tri_transport *transport)
 {
     (void)atomic_fetch_add(&transport->calls, 1);
-    return look_if_left(transport);
+    return check_if_left(transport);
 }
 
-bool tri_nccl_leave_even(struct tri_transport *transport)
+bool tri_nccl_mark_left(struct tri_transport *transport)
 {
-    struct tri_nccl_clique *clique = transport->clique;
-    bool even = true;
+    struct tri_nccl_local *local = transport->local;
+    bool matched = true;
     transport->left = true;
-    atomic_store(&clique->left, true);
-    for (const struct tri_transport *rank = clique->ranks; rank != NULL && even; rank = rank->next)
-        even = rank == transport || !more(rank, transport);
-    return even;
+    atomic_store(&local->left, true);
+    for (const struct tri_transport *rank = local->ranks; rank != NULL && matched;
+         rank = rank->next)
+        matched = rank == transport || !made_more_calls(rank, transport);
+    return matched;
 }

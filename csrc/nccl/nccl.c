@@ -1,13 +1,13 @@
-/* The backend "nccl": ranks are GPUs, and NCCL lets them talk. */
+/* The backend "nccl": ranks are GPUs that communicate through NCCL. */
 #include <nccl.h>
 
 #include "csrc/backend.h"
-#include "csrc/nccl/clique.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
+#include "csrc/nccl/local.h"
 #include "csrc/nccl/ops.h"
+#include "csrc/nccl/pinned.h"
 #include "csrc/nccl/quiesce.h"
-#include "csrc/nccl/shared.h"
 #include "kernels/cuda/kernels_cuda.h"
 
 static trib_status version(uint32_t *out)
@@ -20,7 +20,7 @@ static trib_status version(uint32_t *out)
     return TRIB_OK;
 }
 
-/* An NCCL id is 128 bytes without a mark: all that no other backend has marked is ours. */
+/* An NCCL id is 128 bytes without a mark: every id that no other backend has marked is ours. */
 static bool id_is_mine(const trib_id *id)
 {
     (void)id;
@@ -39,32 +39,32 @@ static int32_t size_of(const struct tri_transport *transport)
 
 static struct trib_abort *abort_state(struct tri_transport *transport)
 {
-    return transport->clique->state;
+    return transport->local->state;
 }
 
 static const uint32_t *abort_word(struct tri_transport *transport)
 {
-    return transport->clique->word;
+    return transport->local->abort_flag;
 }
 
-static trib_status enter(int32_t device, uintptr_t *previous)
+static trib_status push_device(int32_t device, uintptr_t *previous)
 {
-    struct tri_nccl_scope scope;
-    trib_status status = tri_nccl_enter(&scope, device);
-    *previous = status == TRIB_OK ? (uintptr_t)scope.saved : 0;
+    struct tri_nccl_device_guard guard;
+    trib_status status = tri_nccl_push_device(&guard, device);
+    *previous = status == TRIB_OK ? (uintptr_t)guard.saved : 0;
     return status;
 }
 
-static void leave(uintptr_t previous)
+static void pop_device(uintptr_t previous)
 {
-    /* What is current now does not matter: putting back what was is all. */
+    /* The current context does not matter, only the restored one. */
     (void)tri_nccl_driver.set_current((CUcontext)previous);
 }
 
-/* The memory goes with the clique: the reaper may still need it. */
+/* The local ranks free the memory: a background job may still need it. */
 static void destroy(struct tri_transport *transport)
 {
-    tri_nccl_release(transport->clique);
+    tri_nccl_release(transport->local);
 }
 
 static const struct tri_device_ops device_ops = {
@@ -73,14 +73,14 @@ static const struct tri_device_ops device_ops = {
     .alloc = tri_nccl_alloc,
     .free = tri_nccl_free,
     .free_later = tri_nccl_free_later,
-    .alloc_shared = tri_nccl_alloc_shared,
-    .free_shared = tri_nccl_free_shared,
+    .alloc_shared = tri_nccl_alloc_pinned,
+    .free_shared = tri_nccl_free_pinned,
     .copy = tri_nccl_copy,
     .fetch = tri_nccl_fetch,
     .check_buffer = tri_nccl_check_buffer,
     .check_stream = tri_nccl_check_stream,
-    .enter = enter,
-    .leave = leave,
+    .enter = push_device,
+    .leave = pop_device,
     .stream_create = tri_nccl_stream_create,
     .stream_wait = tri_nccl_stream_wait,
     .stream_query = tri_nccl_stream_query,

@@ -1,32 +1,31 @@
-/* Ranks meet: by id, or all ranks of a group at once.
+/* Bootstrap of a communicator: by id, or of all ranks of a group at once.
  *
- * A blocking ncclCommInitRankConfig cannot be told to give up, so it runs on a thread of its own
- * and the caller waits with the deadline. Each handle is published after NCCL has made it and
- * before the group end that does the meeting, so that the clique's abort reaches a rank that waits
- * for others. */
+ * A blocking ncclCommInitRankConfig offers no way to give up, so it runs on its own thread and the
+ * caller waits with the deadline. Each handle is published after NCCL has created it and before
+ * ncclGroupEnd, which connects the ranks, so that an abort reaches a rank that waits for others. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "csrc/base/clock.h"
-#include "csrc/nccl/clique.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
+#include "csrc/nccl/local.h"
 #include "csrc/nccl/ops.h"
 #include "csrc/nccl/task.h"
 
 _Static_assert(sizeof(ncclUniqueId) == sizeof(trib_id), "an id holds exactly an ncclUniqueId");
 
-struct seat {
+struct slot {
     struct tri_transport *transport;
-    ncclComm_t comm; /* written by NCCL, also when the meeting ends */
+    ncclComm_t comm; /* written by NCCL, again when the group ends */
 };
 
-struct meeting {
+struct bootstrap {
     struct tri_nccl_task task;
-    struct tri_nccl_clique *clique; /* a reference */
+    struct tri_nccl_local *local; /* a reference */
     ncclUniqueId id;
     int32_t n;
-    struct seat seats[]; /* the ranks of this call */
+    struct slot slots[]; /* the ranks of this call */
 };
 
 trib_status tri_nccl_id_create(trib_id *out)
@@ -39,37 +38,39 @@ trib_status tri_nccl_id_create(trib_id *out)
     return TRIB_OK;
 }
 
-/* Every device, once, before NCCL knows of any rank: those that it knows of would wait for the ones
- * whose device cannot be used. */
-static trib_status try_devices(const struct meeting *meeting, struct tri_nccl_scope *scope)
+/* Make every device current once, before NCCL knows of any rank: ranks that it knows would wait for
+ * those whose device is unusable. */
+static trib_status try_devices(const struct bootstrap *bootstrap,
+                               struct tri_nccl_device_guard *guard)
 {
     trib_status status = TRIB_OK;
-    for (int32_t i = 0; i < meeting->n && status == TRIB_OK; i++)
-        status = tri_nccl_move(scope, meeting->seats[i].transport->device);
+    for (int32_t i = 0; i < bootstrap->n && status == TRIB_OK; i++)
+        status = tri_nccl_switch_device(guard, bootstrap->slots[i].transport->device);
     return status;
 }
 
-/* All ranks of this call, in one NCCL group that is always closed. */
-static trib_status join_nccl(struct meeting *meeting, struct tri_nccl_scope *scope)
+/* Create the handles of all ranks of this call in one NCCL group. Always ends the group. */
+static trib_status init_ranks(struct bootstrap *bootstrap, struct tri_nccl_device_guard *guard)
 {
-    const struct tri_transport *at = meeting->seats[0].transport;
-    trib_status moved = try_devices(meeting, scope);
+    const struct tri_transport *at = bootstrap->slots[0].transport;
+    trib_status moved = try_devices(bootstrap, guard);
     if (moved != TRIB_OK)
         return moved;
     ncclResult_t result = ncclGroupStart();
     if (result != ncclSuccess)
         return tri_nccl_fail(result, "open", at->rank, at->device);
-    for (int32_t i = 0; i < meeting->n && result == ncclSuccess && moved == TRIB_OK; i++) {
-        struct seat *seat = &meeting->seats[i];
+    for (int32_t i = 0; i < bootstrap->n && result == ncclSuccess && moved == TRIB_OK; i++) {
+        struct slot *slot = &bootstrap->slots[i];
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 1;
-        at = seat->transport;
-        moved = tri_nccl_move(scope, at->device);
+        at = slot->transport;
+        moved = tri_nccl_switch_device(guard, at->device);
         if (moved == TRIB_OK)
-            result = ncclCommInitRankConfig(&seat->comm, at->size, meeting->id, at->rank, &config);
+            result =
+                ncclCommInitRankConfig(&slot->comm, at->size, bootstrap->id, at->rank, &config);
     }
-    for (int32_t i = 0; i < meeting->n; i++)
-        tri_nccl_publish(meeting->seats[i].transport, meeting->seats[i].comm);
+    for (int32_t i = 0; i < bootstrap->n; i++)
+        tri_nccl_publish(bootstrap->slots[i].transport, bootstrap->slots[i].comm);
     ncclResult_t end = ncclGroupEnd();
     if (moved != TRIB_OK)
         return moved;
@@ -78,75 +79,76 @@ static trib_status join_nccl(struct meeting *meeting, struct tri_nccl_scope *sco
     return result == ncclSuccess ? TRIB_OK : tri_nccl_fail(result, "open", at->rank, at->device);
 }
 
-static trib_status meet(struct meeting *meeting)
+static trib_status do_bootstrap(struct bootstrap *bootstrap)
 {
-    struct tri_nccl_scope scope;
-    const struct tri_transport *first = meeting->seats[0].transport;
-    trib_status status = tri_nccl_enter(&scope, first->device);
+    struct tri_nccl_device_guard guard;
+    const struct tri_transport *first = bootstrap->slots[0].transport;
+    trib_status status = tri_nccl_push_device(&guard, first->device);
     if (status != TRIB_OK)
         return status;
-    if (first->size > 1) /* one rank alone needs no NCCL: solo.c */
-        status = join_nccl(meeting, &scope);
-    tri_nccl_leave(&scope);
-    for (int32_t i = 0; i < meeting->n && status == TRIB_OK; i++)
-        status = tri_nccl_equip(meeting->seats[i].transport);
+    if (first->size > 1) /* a single rank needs no NCCL: single.c */
+        status = init_ranks(bootstrap, &guard);
+    tri_nccl_pop_device(&guard);
+    for (int32_t i = 0; i < bootstrap->n && status == TRIB_OK; i++)
+        status = tri_nccl_alloc_resources(bootstrap->slots[i].transport);
     return status;
 }
 
-static trib_status run(struct tri_nccl_task *task)
+static trib_status run_bootstrap(struct tri_nccl_task *task)
 {
-    struct meeting *meeting = (struct meeting *)task;
-    if (!tri_abort_register(meeting->clique->state))
-        return tri_abort_status(meeting->clique->state);
-    trib_status status = meet(meeting);
-    tri_abort_unregister(meeting->clique->state);
+    struct bootstrap *bootstrap = (struct bootstrap *)task;
+    if (!tri_abort_register(bootstrap->local->state))
+        return tri_abort_status(bootstrap->local->state);
+    trib_status status = do_bootstrap(bootstrap);
+    tri_abort_unregister(bootstrap->local->state);
     return status;
 }
 
-static void drop(struct tri_nccl_task *task)
+static void free_bootstrap(struct tri_nccl_task *task)
 {
-    tri_nccl_release(((struct meeting *)task)->clique);
+    tri_nccl_release(((struct bootstrap *)task)->local);
     free(task);
 }
 
-static struct meeting *new_meeting(struct tri_transport **ranks, int32_t n)
+static struct bootstrap *new_bootstrap(struct tri_transport **ranks, int32_t n)
 {
-    struct meeting *meeting = calloc(1, sizeof *meeting + (size_t)n * sizeof meeting->seats[0]);
-    if (meeting == NULL) {
+    struct bootstrap *bootstrap =
+        calloc(1, sizeof *bootstrap + (size_t)n * sizeof bootstrap->slots[0]);
+    if (bootstrap == NULL) {
         (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for opening %d ranks", (int)n);
         return NULL;
     }
-    meeting->task.run = run;
-    meeting->task.free = drop;
-    meeting->clique = ranks[0]->clique;
-    meeting->n = n;
+    bootstrap->task.run = run_bootstrap;
+    bootstrap->task.free = free_bootstrap;
+    bootstrap->local = ranks[0]->local;
+    bootstrap->n = n;
     for (int32_t i = 0; i < n; i++)
-        meeting->seats[i].transport = ranks[i];
-    return meeting;
+        bootstrap->slots[i].transport = ranks[i];
+    return bootstrap;
 }
 
-/* Let the `n` ranks meet the others of `id`. On failure the clique is stopped. */
-static trib_status hold(struct tri_transport **ranks, int32_t n, const ncclUniqueId *id,
-                        uint32_t timeout_ms, uint64_t deadline_ns)
+/* Connect the `n` ranks with the others of `id`. A failure aborts the local ranks. */
+static trib_status start_bootstrap(struct tri_transport **ranks, int32_t n, const ncclUniqueId *id,
+                                   uint32_t timeout_ms, uint64_t deadline_ns)
 {
-    struct tri_nccl_clique *clique = ranks[0]->clique;
-    struct meeting *meeting = new_meeting(ranks, n);
-    if (meeting == NULL)
-        return tri_nccl_stop(clique, TRIB_ERR_OUT_OF_MEMORY);
-    meeting->id = *id;
-    tri_nccl_retain(clique);
-    bool late = false;
-    trib_status status = tri_nccl_task_run(&meeting->task, deadline_ns, &late);
-    if (late)
+    struct tri_nccl_local *local = ranks[0]->local;
+    struct bootstrap *bootstrap = new_bootstrap(ranks, n);
+    if (bootstrap == NULL)
+        return tri_nccl_raise_abort(local, TRIB_ERR_OUT_OF_MEMORY);
+    bootstrap->id = *id;
+    tri_nccl_retain(local);
+    bool timed_out = false;
+    trib_status status = tri_nccl_task_run(&bootstrap->task, deadline_ns, &timed_out);
+    if (timed_out)
         status = tri_fail(
             TRIB_ERR_TIMEOUT,
             "open: rank %d of %d on device %d waited %u ms for the other ranks; start "
             "all ranks, with the same id and the same size, and check that they reach "
             "each other over the network (NCCL_SOCKET_IFNAME, NCCL_DEBUG=INFO)",
             (int)ranks[0]->rank, (int)ranks[0]->size, (int)ranks[0]->device, (unsigned)timeout_ms);
-    /* If it went well for one rank, all ranks have come; otherwise none shall come any more. */
-    tri_nccl_settle(clique);
-    return status == TRIB_OK ? TRIB_OK : tri_nccl_stop(clique, status);
+    /* After a success all ranks have joined; after a failure none may join any more. */
+    tri_nccl_end_joining(local);
+    return status == TRIB_OK ? TRIB_OK : tri_nccl_raise_abort(local, status);
 }
 
 trib_status tri_nccl_open(struct tri_transport **out, const trib_id *id, int32_t rank, int32_t size,
@@ -161,9 +163,9 @@ trib_status tri_nccl_open(struct tri_transport **out, const trib_id *id, int32_t
     trib_status status = tri_nccl_join(out, &key, rank, size, device, deadline);
     if (status != TRIB_OK)
         return status;
-    status = hold(out, 1, &nccl_id, timeout_ms, deadline);
+    status = start_bootstrap(out, 1, &nccl_id, timeout_ms, deadline);
     if (status != TRIB_OK) {
-        tri_nccl_release((*out)->clique);
+        tri_nccl_release((*out)->local);
         *out = NULL;
     }
     return status;
@@ -191,13 +193,13 @@ trib_status tri_nccl_open_group(struct tri_transport **out, const int32_t *devic
     if (status == TRIB_OK) {
         status = join_all(out, devices, size, deadline);
         if (status == TRIB_OK)
-            status = hold(out, size, &nccl_id, timeout_ms, deadline);
+            status = start_bootstrap(out, size, &nccl_id, timeout_ms, deadline);
         else if (out[0] != NULL)
-            status = tri_nccl_stop(out[0]->clique, status);
+            status = tri_nccl_raise_abort(out[0]->local, status);
     }
     for (int32_t i = 0; i < size && status != TRIB_OK; i++) {
         if (out[i] != NULL)
-            tri_nccl_release(out[i]->clique);
+            tri_nccl_release(out[i]->local);
         out[i] = NULL;
     }
     return status;

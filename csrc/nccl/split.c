@@ -1,26 +1,26 @@
-/* New communicators out of an old one. */
+/* Splitting a communicator. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "csrc/base/clock.h"
-#include "csrc/nccl/clique.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/leave.h"
+#include "csrc/nccl/local.h"
 #include "csrc/nccl/ops.h"
 #include "csrc/nccl/task.h"
 
 struct split {
     struct tri_nccl_task task;
-    struct tri_transport *parent; /* with a reference to its clique */
-    struct tri_transport *child;  /* with a reference to its clique; NULL: no colour */
+    struct tri_transport *parent; /* with a reference to its local ranks */
+    struct tri_transport *child;  /* with a reference to its local ranks; NULL: no color */
     int32_t color;
     int32_t key;
     ncclComm_t comm; /* written by NCCL */
 };
 
-/* Fill in who we are in the new communicator. A rank alone goes on without NCCL. */
-static ncclResult_t introduce(struct split *split)
+/* Store the child's rank and size. A child of one rank goes on without NCCL. */
+static ncclResult_t set_rank(struct split *split)
 {
     int rank = 0;
     int size = 0;
@@ -37,12 +37,12 @@ static ncclResult_t introduce(struct split *split)
     return ncclSuccess;
 }
 
-/* Inside the gates of parent and child. */
+/* Registered with the abort states of parent and child. */
 static trib_status split_nccl(struct split *split)
 {
-    struct tri_nccl_scope scope;
+    struct tri_nccl_device_guard guard;
     const struct tri_transport *parent = split->parent;
-    trib_status status = tri_nccl_enter(&scope, parent->device);
+    trib_status status = tri_nccl_push_device(&guard, parent->device);
     if (status != TRIB_OK)
         return status;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -51,100 +51,101 @@ static trib_status split_nccl(struct split *split)
     const int color = split->child == NULL ? NCCL_SPLIT_NOCOLOR : split->color;
     ncclResult_t result = ncclCommSplit(parent->comm, color, split->key, &split->comm, &config);
     if (result == ncclSuccess && split->child != NULL)
-        result = introduce(split);
-    tri_nccl_leave(&scope);
+        result = set_rank(split);
+    tri_nccl_pop_device(&guard);
     if (result != ncclSuccess)
         return tri_nccl_fail(result, "split", parent->rank, parent->device);
-    return split->child == NULL ? TRIB_OK : tri_nccl_equip(split->child);
+    return split->child == NULL ? TRIB_OK : tri_nccl_alloc_resources(split->child);
 }
 
-static trib_status run(struct tri_nccl_task *task)
+static trib_status run_split(struct tri_nccl_task *task)
 {
     struct split *split = (struct split *)task;
-    struct trib_abort *old = split->parent->clique->state;
-    struct trib_abort *new = split->child == NULL ? NULL : split->child->clique->state;
-    if (!tri_abort_register(old))
-        return tri_abort_status(old);
+    struct trib_abort *parent_state = split->parent->local->state;
+    struct trib_abort *child_state = split->child == NULL ? NULL : split->child->local->state;
+    if (!tri_abort_register(parent_state))
+        return tri_abort_status(parent_state);
     trib_status status;
-    if (new != NULL && !tri_abort_register(new)) {
-        status = tri_abort_status(new);
+    if (child_state != NULL && !tri_abort_register(child_state)) {
+        status = tri_abort_status(child_state);
     } else {
         status = split_nccl(split);
-        if (new != NULL)
-            tri_abort_unregister(new);
+        if (child_state != NULL)
+            tri_abort_unregister(child_state);
     }
-    tri_abort_unregister(old);
+    tri_abort_unregister(parent_state);
     return status;
 }
 
-static void drop(struct tri_nccl_task *task)
+static void free_split(struct tri_nccl_task *task)
 {
     struct split *split = (struct split *)task;
     if (split->child != NULL)
-        tri_nccl_release(split->child->clique);
-    tri_nccl_release(split->parent->clique);
+        tri_nccl_release(split->child->local);
+    tri_nccl_release(split->parent->local);
     free(split);
 }
 
-/* On failure parent and child are stopped: ranks that did not split together cannot go on together.
- * Stopping the parent is also what makes NCCL give up a split that waits for a rank. */
-static trib_status divide(struct tri_transport *parent, struct tri_transport *child, int32_t color,
-                          int32_t key, uint32_t timeout_ms, uint64_t deadline_ns)
+/* A failure aborts parent and child: ranks that did not split together cannot go on together.
+ * Aborting the parent also makes NCCL give up a split that waits for a rank. */
+static trib_status start_split(struct tri_transport *parent, struct tri_transport *child,
+                               int32_t color, int32_t key, uint32_t timeout_ms,
+                               uint64_t deadline_ns)
 {
     struct split *split = calloc(1, sizeof *split);
     if (split == NULL) {
         (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for a split");
-        return tri_nccl_stop(parent->clique, TRIB_ERR_OUT_OF_MEMORY);
+        return tri_nccl_raise_abort(parent->local, TRIB_ERR_OUT_OF_MEMORY);
     }
-    split->task.run = run;
-    split->task.free = drop;
+    split->task.run = run_split;
+    split->task.free = free_split;
     split->parent = parent;
     split->child = child;
     split->color = color;
     split->key = key;
-    tri_nccl_retain(parent->clique);
+    tri_nccl_retain(parent->local);
     if (child != NULL)
-        tri_nccl_retain(child->clique);
-    bool late = false;
-    trib_status status = tri_nccl_task_run(&split->task, deadline_ns, &late);
-    if (late)
+        tri_nccl_retain(child->local);
+    bool timed_out = false;
+    trib_status status = tri_nccl_task_run(&split->task, deadline_ns, &timed_out);
+    if (timed_out)
         status = tri_fail(TRIB_ERR_TIMEOUT,
                           "split: rank %d of %d on device %d waited %u ms for the other ranks; a "
                           "split is a call of all ranks, also of those without a color",
                           (int)parent->rank, (int)parent->size, (int)parent->device,
                           (unsigned)timeout_ms);
-    return status == TRIB_OK ? TRIB_OK : tri_nccl_stop(parent->clique, status);
+    return status == TRIB_OK ? TRIB_OK : tri_nccl_raise_abort(parent->local, status);
 }
 
 trib_status tri_nccl_split(struct tri_transport **out, struct tri_transport *parent, int32_t color,
                            int32_t key, uint32_t timeout_ms)
 {
-    struct tri_nccl_key name;
+    struct tri_nccl_key child_key;
     const uint64_t deadline = tri_deadline_ns(timeout_ms);
     const uint32_t sequence = parent->splits++;
     *out = NULL;
     if (parent->size == 1)
         return color == TRIB_NO_COLOR
                    ? TRIB_OK
-                   : tri_nccl_open_group(out, &parent->device, 1, timeout_ms); /* alone again */
-    trib_status status = tri_nccl_note_split(parent);
+                   : tri_nccl_open_group(out, &parent->device, 1, timeout_ms); /* single again */
+    trib_status status = tri_nccl_count_split(parent);
     if (status != TRIB_OK)
         return status;
     if (color == TRIB_NO_COLOR)
-        return divide(parent, NULL, color, key, timeout_ms, deadline);
-    memset(&name, 0, sizeof name);
-    name.parent = parent->clique->serial;
-    name.sequence = sequence;
-    name.color = color;
-    status = tri_nccl_join(out, &name, -1, 0, parent->device, deadline);
+        return start_split(parent, NULL, color, key, timeout_ms, deadline);
+    memset(&child_key, 0, sizeof child_key);
+    child_key.parent = parent->local->serial;
+    child_key.sequence = sequence;
+    child_key.color = color;
+    status = tri_nccl_join(out, &child_key, -1, 0, parent->device, deadline);
     if (status != TRIB_OK)
         return status;
-    struct tri_nccl_clique *clique = (*out)->clique;
-    status = divide(parent, *out, color, key, timeout_ms, deadline);
-    tri_nccl_settle(clique);
+    struct tri_nccl_local *local = (*out)->local;
+    status = start_split(parent, *out, color, key, timeout_ms, deadline);
+    tri_nccl_end_joining(local);
     if (status != TRIB_OK) {
-        (void)tri_nccl_stop(clique, status);
-        tri_nccl_release(clique);
+        (void)tri_nccl_raise_abort(local, status);
+        tri_nccl_release(local);
         *out = NULL;
     }
     return status;

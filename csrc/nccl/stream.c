@@ -5,22 +5,22 @@
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/ops.h"
 
-/* Do `call` with `device` current, as `enter` makes it, and turn its cudaError_t into a status with
- * `fail`. */
-#define WITH_DEVICE_OR(enter, fail, device, operation, call)                                       \
+/* Make `call` with `device` current, as `push` makes it, and turn its cudaError_t into a status
+ * with `fail`. */
+#define WITH_DEVICE_OR(push, fail, device, operation, call)                                        \
     do {                                                                                           \
-        struct tri_nccl_scope scope;                                                               \
-        trib_status status = enter(&scope, device);                                                \
+        struct tri_nccl_device_guard guard;                                                        \
+        trib_status status = push(&guard, device);                                                 \
         if (status != TRIB_OK)                                                                     \
             return status;                                                                         \
         cudaError_t error = (call);                                                                \
-        tri_nccl_leave(&scope);                                                                    \
+        tri_nccl_pop_device(&guard);                                                               \
         return error == cudaSuccess ? TRIB_OK : fail(error, operation, device);                    \
     } while (0)
 #define WITH_DEVICE(device, operation, call)                                                       \
-    WITH_DEVICE_OR(tri_nccl_enter, tri_nccl_cuda_fail, device, operation, call)
+    WITH_DEVICE_OR(tri_nccl_push_device, tri_nccl_cuda_fail, device, operation, call)
 #define WAIT(device, operation, call)                                                              \
-    WITH_DEVICE_OR(tri_nccl_wait_enter, tri_nccl_wait_fail, device, operation, call)
+    WITH_DEVICE_OR(tri_nccl_push_device_to_wait, tri_nccl_wait_fail, device, operation, call)
 
 /* cudaErrorNotReady is an answer, not a failure. */
 static trib_status answer(cudaError_t error, const char *operation, int32_t device, bool *out_done)
@@ -54,12 +54,12 @@ trib_status tri_nccl_stream_wait(int32_t device, trib_stream stream)
 
 trib_status tri_nccl_stream_query(int32_t device, trib_stream stream, bool *out_done)
 {
-    struct tri_nccl_scope scope;
-    trib_status status = tri_nccl_wait_enter(&scope, device);
+    struct tri_nccl_device_guard guard;
+    trib_status status = tri_nccl_push_device_to_wait(&guard, device);
     if (status != TRIB_OK)
         return status;
-    cudaError_t error = tri_nccl_ask_stream(stream);
-    tri_nccl_leave(&scope);
+    cudaError_t error = tri_nccl_relaxed_stream_query(stream);
+    tri_nccl_pop_device(&guard);
     return answer(error, "asking a stream", device, out_done);
 }
 
@@ -86,15 +86,16 @@ trib_status tri_nccl_stream_destroy(int32_t device, trib_stream stream)
     WITH_DEVICE(device, "destroying a stream", finish(stream));
 }
 
-/* A stream that cannot be asked (the default one, while another captures) is not being captured. */
+/* A stream that refuses the query (the default one, while another captures) is not under
+ * capture. */
 bool tri_nccl_capturing(int32_t device, trib_stream stream)
 {
-    struct tri_nccl_scope scope;
+    struct tri_nccl_device_guard guard;
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    if (tri_nccl_enter(&scope, device) != TRIB_OK)
+    if (tri_nccl_push_device(&guard, device) != TRIB_OK)
         return false;
     cudaError_t error = cudaStreamIsCapturing(stream, &capture);
-    tri_nccl_leave(&scope);
+    tri_nccl_pop_device(&guard);
     if (error != cudaSuccess)
         (void)cudaGetLastError();
     return error == cudaSuccess && capture != cudaStreamCaptureStatusNone;
@@ -125,23 +126,23 @@ trib_status tri_nccl_event_wait(int32_t device, trib_event event)
 
 trib_status tri_nccl_event_query(int32_t device, trib_event event, bool *out_done)
 {
-    struct tri_nccl_scope scope;
-    trib_status status = tri_nccl_wait_enter(&scope, device);
+    struct tri_nccl_device_guard guard;
+    trib_status status = tri_nccl_push_device_to_wait(&guard, device);
     if (status != TRIB_OK)
         return status;
-    cudaError_t error = tri_nccl_ask_event(event);
-    tri_nccl_leave(&scope);
+    cudaError_t error = tri_nccl_relaxed_event_query(event);
+    tri_nccl_pop_device(&guard);
     return answer(error, "asking an event", device, out_done);
 }
 
 trib_status tri_nccl_event_elapsed(int32_t device, trib_event start, trib_event end, float *out_ms)
 {
-    struct tri_nccl_scope scope;
-    trib_status status = tri_nccl_enter(&scope, device);
+    struct tri_nccl_device_guard guard;
+    trib_status status = tri_nccl_push_device(&guard, device);
     if (status != TRIB_OK)
         return status;
     cudaError_t error = cudaEventElapsedTime(out_ms, start, end);
-    tri_nccl_leave(&scope);
+    tri_nccl_pop_device(&guard);
     if (error == cudaSuccess)
         return TRIB_OK;
     if (error != cudaErrorNotReady && error != cudaErrorInvalidResourceHandle)

@@ -1,4 +1,5 @@
-/* Calls that may block for ever, on a thread of their own, waited for with a deadline. */
+/* Calls that may block for ever: each runs on its own thread, and the caller waits with a
+ * deadline. */
 #define _POSIX_C_SOURCE 200809L
 #include "csrc/nccl/task.h"
 
@@ -52,7 +53,7 @@ static bool prepare(struct tri_nccl_task *task)
     return good;
 }
 
-static trib_status wait_for(struct tri_nccl_task *task, uint64_t deadline_ns, bool *out_late)
+static trib_status wait_for(struct tri_nccl_task *task, uint64_t deadline_ns, bool *out_timed_out)
 {
     const struct timespec until = {(time_t)(deadline_ns / 1000000000u),
                                    (long)(deadline_ns % 1000000000u)};
@@ -60,7 +61,7 @@ static trib_status wait_for(struct tri_nccl_task *task, uint64_t deadline_ns, bo
     int waited = 0;
     while (!task->done && waited != ETIMEDOUT)
         waited = pthread_cond_timedwait(&task->finished, &task->lock, &until);
-    *out_late = !task->done;
+    *out_timed_out = !task->done;
     trib_status status = task->done ? task->status : TRIB_ERR_TIMEOUT;
     if (task->done && status != TRIB_OK)
         (void)tri_fail(status, "%s", task->detail);
@@ -68,9 +69,9 @@ static trib_status wait_for(struct tri_nccl_task *task, uint64_t deadline_ns, bo
     return status;
 }
 
-trib_status tri_nccl_task_run(struct tri_nccl_task *task, uint64_t deadline_ns, bool *out_late)
+trib_status tri_nccl_task_run(struct tri_nccl_task *task, uint64_t deadline_ns, bool *out_timed_out)
 {
-    *out_late = false;
+    *out_timed_out = false;
     if (!prepare(task)) {
         task->free(task);
         return tri_fail(TRIB_ERR_SYSTEM, "no lock for a helper thread");
@@ -81,7 +82,7 @@ trib_status tri_nccl_task_run(struct tri_nccl_task *task, uint64_t deadline_ns, 
         release(task);
         return tri_fail(TRIB_ERR_SYSTEM, "no helper thread: %s", strerror(error));
     }
-    trib_status status = wait_for(task, deadline_ns, out_late);
+    trib_status status = wait_for(task, deadline_ns, out_timed_out);
     release(task);
     return status;
 }

@@ -1,4 +1,5 @@
-/* Calls that may block for ever, on a thread of their own, waited for with a deadline. */
+/* Calls that may block for ever: each runs on its own thread, and the caller waits with a
+ * deadline. */
 #ifndef TRI_NCCL_TASK_H
 #define TRI_NCCL_TASK_H
 
@@ -8,14 +9,14 @@
 
 #include "csrc/base/status.h"
 
-/* The first member of a struct with what the call needs. */
+/* The first member of a struct that holds the call's arguments. */
 struct tri_nccl_task {
-    /* The call. What it yields goes where it outlives the task. */
+    /* Makes the call. Stores its results where they outlive the task. */
     trib_status (*run)(struct tri_nccl_task *task);
-    /* Frees the struct, on whichever side lets go of it last. */
+    /* Frees the struct; the thread or the waiter calls it, whichever finishes last. */
     void (*free)(struct tri_nccl_task *task);
 
-    /* Private. Guards the fields below: the runner writes them, the waiter reads them. */
+    /* Private. Guards the fields below: the thread writes them, the waiter reads them. */
     pthread_mutex_t lock;
     pthread_cond_t finished;
     int references;
@@ -24,9 +25,10 @@ struct tri_nccl_task {
     char detail[TRI_DETAIL_SIZE];
 };
 
-/* Start a thread that runs `task`, and wait for it until `deadline_ns`. Consumes the task.
- * Returns what run returned, its detail included; or TRIB_ERR_TIMEOUT with *out_late true: the
- * call goes on, and then it is for run to clean up. */
-trib_status tri_nccl_task_run(struct tri_nccl_task *task, uint64_t deadline_ns, bool *out_late);
+/* Start a thread that runs `task`, and wait for it until `deadline_ns`. Consumes the task. Returns
+ * what run returned, with its detail; or TRIB_ERR_TIMEOUT and *out_timed_out true: then the call
+ * goes on, and run cleans up. */
+trib_status tri_nccl_task_run(struct tri_nccl_task *task, uint64_t deadline_ns,
+                              bool *out_timed_out);
 
 #endif

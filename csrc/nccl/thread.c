@@ -1,5 +1,5 @@
-/* The threads of this backend. Nobody waits for each of them, and yet each is joined: by the one
- * that ends after it, and the last one by who wants all to be gone. */
+/* The threads of this backend. No caller waits for each of them, and yet each is joined: by the
+ * next thread that ends, and the last one by tri_nccl_threads_join. */
 #include "csrc/nccl/thread.h"
 
 #include <pthread.h>
@@ -7,10 +7,10 @@
 
 #include "csrc/base/thread.h"
 
-/* Guards the three below. */
+/* Guards the three variables below. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t running[TRI_NCCL_THREADS];
-static pthread_t last; /* the newest that has come to its end, not joined; */
+static pthread_t last; /* the newest thread that has ended, not joined yet; */
 static bool ended;     /* if there is one */
 
 static void count(enum tri_nccl_threads kind, int change)
@@ -30,7 +30,7 @@ int tri_nccl_thread(enum tri_nccl_threads kind, void *(*function)(void *argument
     return error;
 }
 
-/* Take the newest that has ended, and put the caller in its place if it `ends`. */
+/* Join the newest thread that has ended, and put the caller in its place if it `ends`. */
 static void join_last(bool ends, enum tri_nccl_threads kind)
 {
     pthread_mutex_lock(&lock);

@@ -17,7 +17,7 @@
 #include "csrc/base/status.h"
 #include "csrc/core/communicator.h"
 #include "csrc/nccl/quiesce.h"
-#include "csrc/nccl/shared.h"
+#include "csrc/nccl/pinned.h"
 #include "csrc/nccl/thread.h"
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
@@ -1424,7 +1424,7 @@ static void abort_after_quiesce(void)
         part(&pair);
     }
     CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
-    CHECK(tri_nccl_threads(TRI_NCCL_REAPERS) == 0);
+    CHECK(tri_nccl_threads(TRI_NCCL_BACKGROUND) == 0);
     end();
 }
 

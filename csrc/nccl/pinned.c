@@ -1,6 +1,6 @@
-/* Small memory that host threads and all GPUs can read and write: pinned pages, cut into cells. The
- * cells are used again; the pages are kept. */
-#include "csrc/nccl/shared.h"
+/* Small pinned memory that host threads and all GPUs can read and write: pages, cut into cells.
+ * Freed cells are used again; the pages are never freed. */
+#include "csrc/nccl/pinned.h"
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -20,7 +20,7 @@ struct cell {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct cell *cells;
 
-static void *take(void)
+static void *pop(void)
 {
     pthread_mutex_lock(&lock);
     struct cell *cell = cells;
@@ -30,7 +30,7 @@ static void *take(void)
     return cell;
 }
 
-static void give(void *data)
+static void push(void *data)
 {
     struct cell *cell = data;
     pthread_mutex_lock(&lock);
@@ -39,48 +39,48 @@ static void give(void *data)
     pthread_mutex_unlock(&lock);
 }
 
-trib_status tri_nccl_add_shared(void)
+trib_status tri_nccl_grow_pinned(void)
 {
-    struct tri_nccl_scope scope;
+    struct tri_nccl_device_guard guard;
     void *page = NULL;
-    trib_status status = tri_nccl_enter_any(&scope);
+    trib_status status = tri_nccl_push_any_device(&guard);
     if (status != TRIB_OK)
         return status;
-    const enum cudaStreamCaptureMode before = tri_nccl_relax();
+    const enum cudaStreamCaptureMode before = tri_nccl_relax_capture();
     cudaError_t error = cudaHostAlloc(&page, PAGE, cudaHostAllocPortable | cudaHostAllocMapped);
-    tri_nccl_unrelax(before);
-    tri_nccl_leave(&scope);
+    tri_nccl_restore_capture(before);
+    tri_nccl_pop_device(&guard);
     if (error != cudaSuccess)
         return tri_nccl_cuda_fail(error, "allocating pinned host memory", -1);
     for (size_t at = 0; at < PAGE; at += TRI_NCCL_CELL)
-        give((char *)page + at);
+        push((char *)page + at);
     return TRIB_OK;
 }
 
-bool tri_nccl_try_shared(void **out)
+bool tri_nccl_try_alloc_pinned(void **out)
 {
-    *out = take();
+    *out = pop();
     if (*out != NULL)
         memset(*out, 0, TRI_NCCL_CELL);
     return *out != NULL;
 }
 
-trib_status tri_nccl_alloc_shared(void **out, size_t bytes)
+trib_status tri_nccl_alloc_pinned(void **out, size_t bytes)
 {
     *out = NULL;
     if (bytes > TRI_NCCL_CELL)
         return tri_fail(TRIB_ERR_INVALID_ARGUMENT, "%zu bytes of shared memory: %d are the most",
                         bytes, (int)TRI_NCCL_CELL);
-    while (!tri_nccl_try_shared(out)) {
-        trib_status status = tri_nccl_add_shared();
+    while (!tri_nccl_try_alloc_pinned(out)) {
+        trib_status status = tri_nccl_grow_pinned();
         if (status != TRIB_OK)
             return status;
     }
     return TRIB_OK;
 }
 
-void tri_nccl_free_shared(void *data)
+void tri_nccl_free_pinned(void *data)
 {
     if (data != NULL)
-        give(data);
+        push(data);
 }

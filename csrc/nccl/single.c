@@ -1,17 +1,16 @@
-/* A communicator of one rank, without NCCL (which would take hundreds of MB for it): every
- * reduction of one operand is that operand, times its factor if it has one, so collectives are
- * copies, or nothing in place. */
-#include "csrc/nccl/solo.h"
+/* A communicator of one rank, without NCCL (which would take hundreds of MB for it). A reduction of
+ * one operand is that operand, times its factor if it has one, so collectives are copies, or
+ * nothing in place. */
+#include "csrc/nccl/single.h"
 
 #include <cuda_runtime_api.h>
 
 #include "csrc/base/types.h"
-#include "csrc/nccl/clique.h"
 #include "csrc/nccl/convert.h"
+#include "csrc/nccl/local.h"
 #include "kernels/cuda/kernels_cuda.h"
 
-/* The receive that takes what calls[at] sends: the k-th receive takes from the k-th send. NULL:
- * none. */
+/* The receive for the send calls[at]: the k-th receive matches the k-th send. NULL: none. */
 static const struct tri_call *receiver(const struct tri_call *calls, size_t n, size_t at)
 {
     size_t before = 0;
@@ -23,7 +22,8 @@ static const struct tri_call *receiver(const struct tri_call *calls, size_t n, s
     return NULL;
 }
 
-/* Before anything is queued: every send has its receive, of the same length, and the other way. */
+/* Check before queueing anything: each send has a receive of the same length, and each receive a
+ * send. */
 static trib_status match(const struct tri_call *calls, size_t n)
 {
     size_t sends = 0;
@@ -49,10 +49,10 @@ static trib_status match(const struct tri_call *calls, size_t n)
     return TRIB_OK;
 }
 
-/* The communicator's calls run in their order, whichever streams they name; also a call that has
- * nothing to copy, which stands for what its stream did before. The event is always waited for: the
- * stream that it was recorded on may be gone, and another one be at its address. Inside a capture
- * the order is that of the graph. */
+/* A communicator's calls run in order, whichever streams they name. That includes a call with
+ * nothing to copy, which stands for the earlier work of its stream. Always wait for the event: its
+ * stream may be destroyed, and another one have its address. Inside a capture the graph gives the
+ * order. */
 static cudaError_t queue(struct tri_transport *transport, void *recv, const struct tri_call *call)
 {
     const size_t bytes = call->count * trib_dtype_size(call->dtype);
@@ -76,7 +76,7 @@ static cudaError_t queue(struct tri_transport *transport, void *recv, const stru
     return error;
 }
 
-trib_status tri_nccl_solo(const struct tri_call *calls, size_t n)
+trib_status tri_nccl_single(const struct tri_call *calls, size_t n)
 {
     trib_status status = match(calls, n);
     if (status != TRIB_OK)
@@ -91,7 +91,7 @@ trib_status tri_nccl_solo(const struct tri_call *calls, size_t n)
         if (error == cudaSuccess)
             continue;
         status = tri_nccl_cuda_fail(error, tri_nccl_kind_name(call->kind), transport->device);
-        (void)tri_abort_raise(transport->clique->state, status, tri_detail());
+        (void)tri_abort_raise(transport->local->state, status, tri_detail());
         return status;
     }
     return TRIB_OK;

@@ -1,0 +1,336 @@
+/* The background threads: leader and followers, over one queue of jobs.
+ *
+ * ncclCommAbort is not safe against calls in flight on the same communicator. But within an open
+ * group it only raises the flags that make those calls and the kernels return, and frees when the
+ * group ends. So: open a group, abort every local rank, wait until no call is in flight, end the
+ * group. A group belongs to its thread, and its end may wait: for work queued before on the user's
+ * streams, and for the destruction of every CUDA graph that captured the communicator.
+ *
+ * Therefore one thread leads: it takes jobs and raises their flags at once, in a group that it
+ * keeps open. Before it ends the group, it promotes a follower: an idle thread, or a new one. If
+ * there is none it goes on leading, and its group stays open until there is. So flags go up
+ * whatever else hangs, and whether or not a thread can be started.
+ *
+ * Only a few threads finish jobs at a time, however many communicators come and go: the leader
+ * keeps the jobs posted meanwhile. If those few hang (a graph that lives, a kernel that does not
+ * end), one more may start after each STALL_MS. */
+#define _POSIX_C_SOURCE 200809L
+#include "csrc/nccl/background.h"
+
+#include <nccl.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/log.h"
+#include "csrc/nccl/device.h"
+#include "csrc/nccl/thread.h"
+
+enum {
+    MAX_WORKERS = 4,          /* threads that finish jobs */
+    STALL_MS = 2000,          /* until one more than those may */
+    MAX_FOLLOWERS = 1,        /* idle threads that wait to lead */
+    BACKOFF_MIN_NS = 50000,   /* first pause between two rounds of prepare, */
+    BACKOFF_MAX_NS = 1000000, /* and the longest */
+    RETRY_NS = 50000000       /* until the next attempt to start a thread */
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT; /* guards the creation of the condition */
+static pthread_cond_t changed;                  /* any variable below */
+static bool usable;                             /* the condition exists */
+
+/* Guards all variables below. Held for a few instructions only, because an abort takes it. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tri_nccl_job *first, **end = &first; /* posted, not taken */
+static uint32_t unfinished;                        /* posted, not ended */
+static uint64_t ended;
+static uint64_t stalled_at = UINT64_MAX; /* `ended` when a wait last gave up */
+static uint32_t references;
+static uint32_t threads, followers, workers; /* all; idle, waiting to lead; finishing jobs */
+static uint64_t newest_worker_ns;            /* when the newest worker began */
+static bool has_leader;                      /* a thread leads, or has been promoted */
+static bool starting;                        /* the first thread */
+static bool stopping;
+
+static void make_condition(void)
+{
+    pthread_condattr_t monotonic;
+    if (pthread_condattr_init(&monotonic) != 0)
+        return;
+    usable = pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0 &&
+             pthread_cond_init(&changed, &monotonic) == 0;
+    pthread_condattr_destroy(&monotonic);
+}
+
+/* The jobs that one thread has taken. */
+struct taken {
+    struct tri_nccl_job *first, **end;
+    bool grouped; /* a group is open, with `guard` pushed if `entered` */
+    bool entered;
+    struct tri_nccl_device_guard guard;
+};
+
+/* Take every posted job. The lock is held. */
+static void take_posted(struct taken *taken)
+{
+    if (first == NULL)
+        return;
+    *taken->end = first;
+    taken->end = end;
+    first = NULL;
+    end = &first;
+}
+
+/* NCCL restores the current device around its work, so make one current that is in use. */
+static bool open_group(struct taken *taken, int32_t device)
+{
+    if (taken->grouped)
+        return true;
+    taken->grouped = ncclGroupStart() == ncclSuccess;
+    if (taken->grouped)
+        taken->entered = tri_nccl_push_device(&taken->guard, device) == TRIB_OK;
+    return taken->grouped;
+}
+
+static void close_group(struct taken *taken)
+{
+    if (!taken->grouped)
+        return;
+    const ncclResult_t result = ncclGroupEnd();
+    if (taken->entered)
+        tri_nccl_pop_device(&taken->guard);
+    taken->grouped = false;
+    if (result != ncclSuccess)
+        tri_log(TRIB_LOG_ERROR, "giving back an aborted communicator: NCCL returned \"%s\"",
+                ncclGetErrorString(result));
+}
+
+/* Returns true if no call is in flight on any of them. */
+static bool prepare_jobs(struct taken *taken)
+{
+    bool all = true;
+    for (struct tri_nccl_job *job = taken->first; job != NULL; job = job->next) {
+        if (!job->prepared && job->prepare != NULL)
+            job->prepared = open_group(taken, job->device) && job->prepare(job);
+        all = all && (job->prepared || job->prepare == NULL);
+    }
+    return all;
+}
+
+static void *background_thread(void *unused);
+
+/* Start another thread, which leads if no thread does. Releases the lock, which the caller holds,
+ * meanwhile. Returns 0 or an errno. */
+static int start(void)
+{
+    threads++;
+    pthread_mutex_unlock(&lock);
+    const int error = tri_nccl_thread(TRI_NCCL_BACKGROUND, background_thread, NULL);
+    pthread_mutex_lock(&lock);
+    if (error != 0)
+        threads--;
+    return error;
+}
+
+/* Promote a follower to leader; false if there is none. The lock is held. */
+static bool promote_follower(void)
+{
+    if (workers >= MAX_WORKERS && tri_now_ns() - newest_worker_ns < (uint64_t)STALL_MS * 1000000u)
+        return false;
+    if (followers == 0 && start() != 0)
+        return false;
+    has_leader = false;
+    workers++;
+    newest_worker_ns = tri_now_ns();
+    pthread_cond_broadcast(&changed);
+    return true;
+}
+
+/* Wait at most `ns` for a change. The lock is held. */
+static void wait_ns(uint64_t ns)
+{
+    const uint64_t at = tri_now_ns() + ns;
+    const struct timespec until = {(time_t)(at / 1000000000u), (long)(at % 1000000000u)};
+    (void)pthread_cond_timedwait(&changed, &lock, &until);
+}
+
+/* Take jobs and raise their flags, until a follower is promoted; false if the threads are to end.
+ * Releases the lock, which the caller holds, while it raises flags. */
+static bool lead(struct taken *taken)
+{
+    for (uint64_t pause = BACKOFF_MIN_NS; !stopping;
+         pause = pause < BACKOFF_MAX_NS ? pause * 2 : BACKOFF_MAX_NS) {
+        take_posted(taken);
+        if (taken->first == NULL) {
+            pthread_cond_wait(&changed, &lock);
+            continue;
+        }
+        pthread_mutex_unlock(&lock);
+        const bool prepared = prepare_jobs(taken);
+        pthread_mutex_lock(&lock);
+        if (promote_follower())
+            return true;
+        if (first == NULL)
+            wait_ns(prepared ? RETRY_NS : pause);
+    }
+    return false;
+}
+
+/* Calls in flight return within milliseconds. */
+static uint32_t finish_jobs(struct taken *taken)
+{
+    uint32_t n = 0;
+    for (uint64_t pause = BACKOFF_MIN_NS; !prepare_jobs(taken);
+         pause = pause < BACKOFF_MAX_NS ? pause * 2 : BACKOFF_MAX_NS)
+        tri_nap_ns(pause);
+    close_group(taken);
+    while (taken->first != NULL) {
+        struct tri_nccl_job *job = taken->first;
+        struct tri_nccl_device_guard guard;
+        taken->first = job->next;
+        const bool entered = tri_nccl_push_device(&guard, job->device) == TRIB_OK;
+        (void)tri_nccl_relax_capture(); /* for good: the thread makes no other CUDA calls */
+        job->finish(job);
+        if (entered)
+            tri_nccl_pop_device(&guard);
+        n++;
+    }
+    return n;
+}
+
+/* Wait to become the leader; false if enough followers wait already, or the threads are to end. The
+ * lock is held. */
+static bool await_leadership(void)
+{
+    if (has_leader && followers >= MAX_FOLLOWERS)
+        return false;
+    followers++;
+    while (has_leader && !stopping)
+        pthread_cond_wait(&changed, &lock);
+    followers--;
+    has_leader = has_leader || !stopping;
+    return !stopping;
+}
+
+static void *background_thread(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&lock);
+    while (await_leadership()) {
+        struct taken taken = {.first = NULL, .end = &taken.first};
+        if (!lead(&taken)) {
+            has_leader = false;
+            break;
+        }
+        pthread_mutex_unlock(&lock);
+        const uint32_t n = finish_jobs(&taken);
+        pthread_mutex_lock(&lock);
+        workers--;
+        unfinished -= n;
+        ended += n;
+        pthread_cond_broadcast(&changed);
+    }
+    threads--;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return tri_nccl_thread_end(TRI_NCCL_BACKGROUND);
+}
+
+/* Keep the threads that were told to end, or start one if all have ended. The lock is held. Returns
+ * 0 or an errno. */
+static int ensure_thread(void)
+{
+    while (starting)
+        pthread_cond_wait(&changed, &lock);
+    stopping = false;
+    if (threads > 0)
+        return 0;
+    starting = true;
+    const int error = start();
+    starting = false;
+    pthread_cond_broadcast(&changed);
+    return error;
+}
+
+trib_status tri_nccl_background_retain(void)
+{
+    (void)pthread_once(&once, make_condition);
+    if (!usable)
+        return tri_fail(TRIB_ERR_SYSTEM, "no condition variable for what gives back communicators");
+    pthread_mutex_lock(&lock);
+    const int error = ensure_thread();
+    references += error == 0;
+    pthread_mutex_unlock(&lock);
+    if (error == 0)
+        return TRIB_OK;
+    return tri_fail(TRIB_ERR_SYSTEM,
+                    "no thread for what aborts and gives back communicators: %s; without one no "
+                    "communicator is made. Look at the limits of threads (ulimit -u, the cgroup's "
+                    "pids.max) and of memory",
+                    strerror(error));
+}
+
+void tri_nccl_background_release(void)
+{
+    pthread_mutex_lock(&lock);
+    references--;
+    pthread_mutex_unlock(&lock);
+}
+
+void tri_nccl_post_job(struct tri_nccl_job *job)
+{
+    (void)pthread_once(&once, make_condition);
+    job->next = NULL;
+    job->prepared = false;
+    pthread_mutex_lock(&lock);
+    *end = job;
+    end = &job->next;
+    unfinished++;
+    if (references == 0)
+        (void)ensure_thread();
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Wait until a job ends; false if none has by `deadline_ns`. The lock is held. */
+static bool await_next_end(uint64_t deadline_ns)
+{
+    const uint64_t before = ended;
+    while (ended == before && tri_now_ns() < deadline_ns)
+        wait_ns(RETRY_NS);
+    return ended != before;
+}
+
+void tri_nccl_await_jobs(uint64_t deadline_ns)
+{
+    pthread_mutex_lock(&lock);
+    while (unfinished > 0 && ended != stalled_at && tri_now_ns() < deadline_ns) {
+        const uint64_t soon = tri_deadline_ns(STALL_MS);
+        if (!await_next_end(soon < deadline_ns ? soon : deadline_ns) && soon < deadline_ns)
+            stalled_at = ended;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+uint32_t tri_nccl_jobs(uint64_t *out_ended)
+{
+    pthread_mutex_lock(&lock);
+    const uint32_t n = unfinished;
+    *out_ended = ended;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+bool tri_nccl_background_stop(void)
+{
+    pthread_mutex_lock(&lock);
+    if (references == 0 && unfinished == 0 && !starting) {
+        stopping = true;
+        if (usable)
+            pthread_cond_broadcast(&changed);
+    }
+    const bool going = stopping;
+    pthread_mutex_unlock(&lock);
+    return going;
+}

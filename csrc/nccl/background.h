@@ -1,0 +1,52 @@
+/* Background threads for cleanup that may take long, so that no caller waits for it. The threads
+ * exist before they are needed: posting a job starts no thread, allocates nothing and does not
+ * wait. */
+#ifndef TRI_NCCL_BACKGROUND_H
+#define TRI_NCCL_BACKGROUND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "csrc/base/status.h"
+
+/* Something to release. Embedded in what it releases, so that posting allocates nothing. */
+struct tri_nccl_job {
+    /* NULL, or the part of an abort that runs inside an open NCCL group: abort every rank that has
+     * a handle by now, and return true once no call is in flight. Called again until it returns
+     * true. Never waits. */
+    bool (*prepare)(struct tri_nccl_job *job);
+    /* Runs after that group has ended. May wait for long, and may free the job. */
+    void (*finish)(struct tri_nccl_job *job);
+    int32_t device; /* current during both */
+
+    /* Private to background.c. */
+    struct tri_nccl_job *next;
+    bool prepared;
+};
+
+/* Take a reference: background threads exist while anyone holds one. Fails if no thread can be
+ * started. Release each reference once. */
+trib_status tri_nccl_background_retain(void);
+void tri_nccl_background_release(void);
+
+/* Any thread may call it; the caller holds a reference. (Without one it tries to start a thread; if
+ * that fails, the job waits for the next retain.) */
+void tri_nccl_post_job(struct tri_nccl_job *job);
+
+/* Wait until every posted job has ended, at most until `deadline_ns`. Give up early when no job
+ * ends for 2 s (a CUDA graph that lives, a kernel that does not end), and then do not wait again
+ * until one does.
+ *
+ * Opening a communicator calls this first. NCCL frees memory with calls that wait until the device
+ * is idle, and meanwhile hold a driver lock that many other CUDA calls take. If the device runs a
+ * collective by then, and the thread that should make the peer's call, or abort, needs that lock,
+ * all wait for ever. */
+void tri_nccl_await_jobs(uint64_t deadline_ns);
+
+/* The number of jobs that have not ended; `*out_ended`: the number that ever have. */
+uint32_t tri_nccl_jobs(uint64_t *out_ended);
+
+/* If there is no reference and no job, tell the threads to end, and return true. */
+bool tri_nccl_background_stop(void);
+
+#endif

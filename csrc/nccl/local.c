@@ -1,0 +1,340 @@
+/* The ranks of one communicator that live in this process: membership and lifetime. */
+#include "csrc/nccl/local.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/status.h"
+#include "csrc/nccl/abort_flag.h"
+#include "csrc/nccl/convert.h"
+#include "csrc/nccl/device.h"
+#include "csrc/nccl/leave.h"
+#include "csrc/nccl/pinned.h"
+#include "csrc/nccl/quiesce.h"
+
+/* Guards the list of local ranks that can still be joined, and the dropping of references, so that
+ * a rank that finds an entry in the list finds it alive. Held for a walk through the list, never
+ * during a call of CUDA or NCCL. */
+static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
+static struct tri_nccl_local *joinable;
+static uint64_t serials;
+
+/* Create local ranks without any rank, not in the list. The abort flag lives until the last
+ * reference to the abort state: a kernel queued before the communicator was destroyed may still
+ * read it, and must find the value of its communicator there. The workspace of that kernel keeps a
+ * reference until it has ended. */
+static trib_status create(struct tri_nccl_local **out, int32_t device, uint64_t deadline_ns)
+{
+    struct tri_nccl_local *local = calloc(1, sizeof *local);
+    void *abort_flag = NULL;
+    if (local == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for a communicator");
+    tri_nccl_wait_at_exit(-1);
+    trib_status status = tri_nccl_background_retain();
+    if (status == TRIB_OK) {
+        status = tri_nccl_abort_flag_create(&abort_flag, device, deadline_ns);
+        if (status != TRIB_OK)
+            tri_nccl_background_release();
+    }
+    if (status != TRIB_OK) {
+        free(local);
+        return status;
+    }
+    local->state = tri_abort_create(abort_flag, tri_nccl_abort_async, local);
+    if (local->state == NULL || pthread_mutex_init(&local->lock, NULL) != 0) {
+        tri_abort_release(local->state);
+        tri_nccl_free_pinned(abort_flag);
+        tri_nccl_background_release();
+        free(local);
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for an abort state");
+    }
+    tri_abort_set_poll(local->state, tri_nccl_poll_errors);
+    tri_abort_own_word(local->state, tri_nccl_free_pinned);
+    local->abort_flag = abort_flag;
+    *out = local;
+    return TRIB_OK;
+}
+
+/* Free local ranks that no rank has joined. */
+static void discard(struct tri_nccl_local *local)
+{
+    tri_abort_release(local->state);
+    pthread_mutex_destroy(&local->lock);
+    tri_nccl_background_release();
+    free(local);
+}
+
+/* The entry of `key`; NULL if there is none. The registry is locked. */
+static struct tri_nccl_local *find(const struct tri_nccl_key *key)
+{
+    struct tri_nccl_local *local = joinable;
+    while (local != NULL && memcmp(&local->key, key, sizeof *key) != 0)
+        local = local->next;
+    return local;
+}
+
+/* Assign a serial number; with a key, add to the list. The registry is locked. */
+static void add_joinable(struct tri_nccl_local *local, const struct tri_nccl_key *key)
+{
+    local->serial = ++serials;
+    if (key == NULL)
+        return;
+    local->key = *key;
+    local->next = joinable;
+    local->listed = true;
+    joinable = local;
+}
+
+/* The registry is locked. */
+static void remove_joinable(struct tri_nccl_local *local)
+{
+    if (!local->listed)
+        return;
+    struct tri_nccl_local **at = &joinable;
+    while (*at != local)
+        at = &(*at)->next;
+    *at = local->next;
+    local->listed = false;
+}
+
+/* Refuse what NCCL would answer with a hang or an unexplained error. local->lock is held. */
+static trib_status compatible(const struct tri_nccl_local *local, int32_t rank, int32_t size,
+                              int32_t device)
+{
+    for (const struct tri_transport *other = local->ranks; other != NULL; other = other->next) {
+        if (rank >= 0 && other->size != size)
+            return tri_fail(TRIB_ERR_MISMATCH,
+                            "rank %d says that there are %d ranks, rank %d of the same id says %d",
+                            (int)rank, (int)size, (int)other->rank, (int)other->size);
+        if (rank >= 0 && other->rank == rank)
+            return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                            "rank %d of this id is taken by another thread of this process; every "
+                            "rank of an id joins once, and an id serves once",
+                            (int)rank);
+        if (other->device == device)
+            return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                            "rank %d cannot use device %d: rank %d of the same communicator is on "
+                            "it; NCCL wants a device of its own for every rank",
+                            (int)rank, (int)device, (int)other->rank);
+    }
+    return TRIB_OK;
+}
+
+/* The registry is locked. */
+static trib_status add(struct tri_nccl_local *local, struct tri_transport *transport)
+{
+    pthread_mutex_lock(&local->lock);
+    trib_status status =
+        local->stage != TRI_NCCL_OPEN
+            ? tri_abort_status(local->state) /* another rank gave up */
+            : compatible(local, transport->rank, transport->size, transport->device);
+    if (status == TRIB_OK) {
+        transport->local = local;
+        transport->next = local->ranks;
+        local->ranks = transport;
+        local->joined++;
+        tri_nccl_retain(local);
+    }
+    pthread_mutex_unlock(&local->lock);
+    return status;
+}
+
+static struct tri_transport *new_transport(int32_t rank, int32_t size, int32_t device)
+{
+    struct tri_transport *transport = calloc(1, sizeof *transport);
+    if (transport == NULL) {
+        (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for rank %d", (int)rank);
+        return NULL;
+    }
+    transport->rank = rank;
+    transport->size = size;
+    transport->device = device;
+    return transport;
+}
+
+/* Wait at most half of the remaining time. */
+static void await_jobs(uint64_t deadline_ns)
+{
+    const uint64_t now = tri_now_ns();
+    if (now < deadline_ns)
+        tri_nccl_await_jobs(now + (deadline_ns - now) / 2);
+}
+
+trib_status tri_nccl_join(struct tri_transport **out, const struct tri_nccl_key *key, int32_t rank,
+                          int32_t size, int32_t device, uint64_t deadline_ns)
+{
+    *out = NULL;
+    struct tri_transport *transport = new_transport(rank, size, device);
+    if (transport == NULL)
+        return TRIB_ERR_OUT_OF_MEMORY;
+    /* Created before locking the registry, whether needed or not: a destroy takes that lock too,
+     * and must not wait. */
+    struct tri_nccl_local *made = NULL;
+    await_jobs(deadline_ns);
+    trib_status status = create(&made, device, deadline_ns);
+    if (status != TRIB_OK) {
+        free(transport);
+        return status;
+    }
+    pthread_mutex_lock(&registry);
+    struct tri_nccl_local *local = key == NULL ? NULL : find(key);
+    const bool found = local != NULL;
+    if (!found) {
+        local = made;
+        add_joinable(local, key);
+    }
+    status = add(local, transport);
+    pthread_mutex_unlock(&registry);
+    if (found)
+        discard(made);
+    if (status == TRIB_OK)
+        *out = transport;
+    else
+        free(transport);
+    return status;
+}
+
+trib_status tri_nccl_join_same(struct tri_transport **out, struct tri_transport *first,
+                               int32_t rank, int32_t device)
+{
+    *out = NULL;
+    struct tri_transport *transport = new_transport(rank, first->size, device);
+    if (transport == NULL)
+        return TRIB_ERR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&registry);
+    trib_status status = add(first->local, transport);
+    pthread_mutex_unlock(&registry);
+    if (status == TRIB_OK)
+        *out = transport;
+    else
+        free(transport);
+    return status;
+}
+
+void tri_nccl_end_joining(struct tri_nccl_local *local)
+{
+    pthread_mutex_lock(&registry);
+    remove_joinable(local);
+    pthread_mutex_unlock(&registry);
+}
+
+void tri_nccl_publish(struct tri_transport *transport, ncclComm_t comm)
+{
+    pthread_mutex_lock(&transport->local->lock);
+    transport->comm = comm;
+    pthread_mutex_unlock(&transport->local->lock);
+}
+
+/* Allocate the counters for every peer. */
+static trib_status alloc_counts(struct tri_transport *transport)
+{
+    if (transport->size == 1)
+        return TRIB_OK;
+    struct tri_nccl_p2p_counts *p2p = calloc((size_t)transport->size, sizeof *p2p);
+    if (p2p == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for %d ranks",
+                        (int)transport->size);
+    pthread_mutex_lock(&transport->local->lock);
+    transport->p2p = p2p;
+    pthread_mutex_unlock(&transport->local->lock);
+    return TRIB_OK;
+}
+
+trib_status tri_nccl_alloc_resources(struct tri_transport *transport)
+{
+    trib_status status = alloc_counts(transport);
+    if (status != TRIB_OK)
+        return status;
+    struct tri_nccl_device_guard guard;
+    status = tri_nccl_push_device(&guard, transport->device);
+    if (status != TRIB_OK)
+        return status;
+    cudaError_t error = cudaStreamCreateWithFlags(&transport->stream, cudaStreamNonBlocking);
+    if (error == cudaSuccess && transport->size == 1)
+        error = cudaEventCreateWithFlags(&transport->event, cudaEventDisableTiming);
+    tri_nccl_pop_device(&guard);
+    if (error != cudaSuccess)
+        return tri_nccl_cuda_fail(error, "preparing a communicator", transport->device);
+    tri_nccl_wait_at_exit(transport->device);
+    return status;
+}
+
+void tri_nccl_free_resources(struct tri_nccl_local *local)
+{
+    struct tri_nccl_device_guard guard;
+    for (struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next) {
+        if (tri_nccl_push_device(&guard, rank->device) != TRIB_OK)
+            continue;
+        if (rank->stream != NULL)
+            (void)cudaStreamDestroy(rank->stream);
+        if (rank->event != NULL)
+            (void)cudaEventDestroy(rank->event);
+        tri_nccl_pop_device(&guard);
+        rank->stream = NULL;
+        rank->event = NULL;
+    }
+}
+
+trib_status tri_nccl_raise_abort(struct tri_nccl_local *local, trib_status status)
+{
+    (void)tri_abort_raise(local->state, status, tri_detail());
+    return tri_abort_status(local->state);
+}
+
+bool tri_nccl_advance(struct tri_nccl_local *local, enum tri_nccl_stage from,
+                      enum tri_nccl_stage to)
+{
+    pthread_mutex_lock(&local->lock);
+    bool good = local->stage == from;
+    if (good)
+        local->stage = to;
+    pthread_mutex_unlock(&local->lock);
+    return good;
+}
+
+void tri_nccl_retain(struct tri_nccl_local *local)
+{
+    (void)atomic_fetch_add_explicit(&local->references, 1, memory_order_relaxed);
+}
+
+static void free_local(struct tri_nccl_local *local)
+{
+    tri_abort_release(local->state);
+    while (local->ranks != NULL) {
+        struct tri_transport *rank = local->ranks;
+        local->ranks = rank->next;
+        free(rank->p2p);
+        free(rank);
+    }
+    pthread_mutex_destroy(&local->lock);
+    tri_nccl_background_release();
+    free(local);
+}
+
+/* Drop a reference unless it is the last one (with `last_too`, even then). Returns true if it was
+ * the last one. */
+static bool drop_reference(struct tri_nccl_local *local, bool last_too)
+{
+    pthread_mutex_lock(&registry);
+    const bool last = atomic_load(&local->references) == 1;
+    if (last)
+        remove_joinable(local);
+    if (!last || last_too)
+        (void)atomic_fetch_sub(&local->references, 1);
+    pthread_mutex_unlock(&registry);
+    return last;
+}
+
+/* Keep the last reference while an abort may still be running: detach waits for its hook, which
+ * adds a reference if it posts a job. If the hook has not run by then it never will, and this call
+ * does its work. */
+void tri_nccl_release(struct tri_nccl_local *local)
+{
+    if (!drop_reference(local, false))
+        return;
+    tri_abort_detach(local->state);
+    tri_nccl_abort_async(local);
+    if (drop_reference(local, true))
+        free_local(local);
+}

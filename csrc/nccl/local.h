@@ -1,0 +1,142 @@
+/* The ranks of one communicator that live in this process.
+ *
+ * They end together: NCCL frees nothing until every local rank was aborted or destroyed, and it
+ * forbids touching one rank's handle while another thread frees it. So the local ranks share one
+ * owner of the abort state and the ncclComm_t's: this struct. */
+#ifndef TRI_NCCL_LOCAL_H
+#define TRI_NCCL_LOCAL_H
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "csrc/base/abort.h"
+#include "csrc/nccl/background.h"
+#include "tributary.h"
+
+struct tri_nccl_p2p_counts; /* leave.h */
+
+enum tri_nccl_stage {
+    TRI_NCCL_OPEN,
+    TRI_NCCL_CLOSING,    /* waiting for queued work; an abort still takes over */
+    TRI_NCCL_DESTROYING, /* inside ncclCommDestroy: no other thread may touch the handles */
+    TRI_NCCL_ABORTING,   /* a background job owns the handles */
+    TRI_NCCL_GONE
+};
+
+/* Ranks of one process find each other by this key. Compared as bytes; unused fields are 0. */
+struct tri_nccl_key {
+    trib_id id;        /* for ranks that open by id; else zeroes */
+    uint64_t parent;   /* for children of a split: serial of the parent's local ranks; else 0 */
+    uint32_t sequence; /* which split of that parent */
+    int32_t color;
+};
+_Static_assert(sizeof(struct tri_nccl_key) == sizeof(trib_id) + 16, "a key has no padding");
+
+/* One rank. Its local ranks own it and free it. */
+struct tri_transport {
+    struct tri_transport *next; /* next local rank; guarded by local->lock */
+    struct tri_nccl_local *local;
+    int32_t rank; /* -1 until the split has returned */
+    int32_t size;
+    int32_t device;
+    /* Written once, by publish. Afterwards its owner reads it freely, the local ranks under their
+     * lock. NULL for a communicator of one rank. */
+    ncclComm_t comm;
+    bool aborted;        /* ncclCommAbort was called for it; only the background job uses it */
+    cudaStream_t stream; /* for waiting and polling; never captured */
+    uint32_t splits;     /* number of splits so far; only its owner uses it */
+    /* single.c: where on its stream the newest call ended, if there was one. */
+    cudaEvent_t event;
+    bool queued;
+    /* leave.c: collectives, and messages by peer, that its owner has handed to NCCL. `p2p` is set
+     * under local->lock; NULL before, and with one rank. `left`, guarded by local->lock: no more
+     * calls follow. */
+    _Atomic uint64_t calls;
+    struct tri_nccl_p2p_counts *p2p;
+    bool left;
+};
+
+struct tri_nccl_local {
+    /* Immutable. */
+    uint64_t serial;
+    struct trib_abort *state;
+    uint32_t *abort_flag;
+    struct tri_nccl_key key;
+
+    /* Private to the job once it is posted (teardown.c): when to warn about calls still in flight,
+     * and whether it did. */
+    struct tri_nccl_job job;
+    uint64_t warn_at_ns;
+    bool warned;
+
+    /* Guarded by the registry lock in local.c. */
+    struct tri_nccl_local *next;
+    bool listed;
+
+    /* One for each transport not yet destroyed, each task and each job. Atomic because an abort
+     * adds one and must not wait for the registry lock. Adding one needs no lock: the caller
+     * already holds a reference that stays. Finding the ranks in the list, and dropping a
+     * reference, take the registry lock. */
+    _Atomic int references;
+
+    _Atomic bool left; /* some rank has left; see leave.c */
+
+    /* Guards the fields below, and each `comm` while it is published. NCCL calls under it only
+     * query asynchronous errors and raise abort flags, which takes microseconds. No CUDA call is
+     * made under it: CUDA may wait for a device, and an abort takes this lock. Lock order: the
+     * registry lock, then this; an abort state's own lock, then this. */
+    pthread_mutex_t lock;
+    enum tri_nccl_stage stage;
+    struct tri_transport *ranks; /* complete, and read without the lock, once not OPEN */
+    int32_t joined;
+    int32_t closed;
+};
+
+/* Create a rank. With `key` it joins the local ranks of that key, until tri_nccl_end_joining; with
+ * NULL it starts its own. `rank` -1: not known yet. Adds a reference, the transport's. Keeps the
+ * deadline whatever the devices do. */
+trib_status tri_nccl_join(struct tri_transport **out, const struct tri_nccl_key *key, int32_t rank,
+                          int32_t size, int32_t device, uint64_t deadline_ns);
+/* Create another rank beside `first`, whose local ranks no other thread knows yet. Adds a
+ * reference. */
+trib_status tri_nccl_join_same(struct tri_transport **out, struct tri_transport *first,
+                               int32_t rank, int32_t device);
+
+/* No more ranks of this process join; the key is free again. Idempotent. */
+void tri_nccl_end_joining(struct tri_nccl_local *local);
+
+/* From now on an abort also aborts `comm`. The caller is registered with the abort state. */
+void tri_nccl_publish(struct tri_transport *transport, ncclComm_t comm);
+
+/* Allocate everything else that a rank needs besides its ncclComm_t. */
+trib_status tri_nccl_alloc_resources(struct tri_transport *transport);
+/* Free it, when no work uses it any more. */
+void tri_nccl_free_resources(struct tri_nccl_local *local);
+
+/* Abort the local ranks with `status` and this thread's detail. Returns the status of the first
+ * abort. */
+trib_status tri_nccl_raise_abort(struct tri_nccl_local *local, trib_status status);
+
+/* Move from one stage to another; false if the stage was not `from`. */
+bool tri_nccl_advance(struct tri_nccl_local *local, enum tri_nccl_stage from,
+                      enum tri_nccl_stage to);
+
+void tri_nccl_retain(struct tri_nccl_local *local);
+void tri_nccl_release(struct tri_nccl_local *local);
+
+/* tri_transport_ops.poll */
+void tri_nccl_poll(struct tri_transport *transport);
+
+/* The hooks of the abort state (teardown.c, poll.c); context is the local ranks. */
+void tri_nccl_abort_async(void *context);
+trib_status tri_nccl_poll_errors(void *context);
+
+/* In the background, destroy local ranks in stage DESTROYING whose queued work has all run
+ * (teardown.c). */
+void tri_nccl_destroy_async(struct tri_nccl_local *local);
+
+#endif
