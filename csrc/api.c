@@ -727,7 +727,7 @@ trib_status trib_sparse_status(trib_sparse *sparse)
 
 const uint32_t *trib_sparse_outcome(const trib_sparse *sparse)
 {
-    return sparse == NULL ? NULL : &sparse->words->decision;
+    return sparse == NULL ? NULL : &sparse->scalars->decision;
 }
 
 trib_status trib_sparse_statistics_get(trib_sparse_statistics *out, trib_sparse *sparse)

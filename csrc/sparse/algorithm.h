@@ -149,7 +149,7 @@ extern const struct tri_algorithm tri_sparse_dense, tri_sparse_topka, tri_sparse
     tri_sparse_shared, tri_sparse_chunked;
 extern const struct tri_algorithm tri_sparse_oktopk_published;
 
-/* What auto chooses for these parameters on this backend, and why, in words (auto.c). `hosts`: that the
+/* What auto chooses for these parameters on this backend, and why, in a sentence (auto.c). `hosts`: that the
  * ranks are on. */
 struct tri_choice {
     const struct tri_algorithm *algorithm;

@@ -22,20 +22,20 @@ uint64_t tri_sparse_capacity(const struct trib_sparse *sparse)
 
 /* ------------------------------------------------------------------------------- on the stream */
 
-static struct tri_words words_of(const struct trib_sparse *sparse)
+static struct tri_scalars scalars_of(const struct trib_sparse *sparse)
 {
-    struct tri_sparse_words *words = sparse->words;
-    return (struct tri_words){
-        .current = sparse->params.in_place ? NULL : &words->current,
-        .decision = &words->decision,
-        .outcome = &words->outcome,
-        .overflow = &words->overflow,
-        .selected = &words->selected,
-        .delivered = &words->delivered,
-        .fallbacks = &words->fallbacks,
-        .zero = &words->zero,
-        .all = &words->all,
-        .header = &words->header,
+    struct tri_sparse_scalars *scalars = sparse->scalars;
+    return (struct tri_scalars){
+        .current = sparse->params.in_place ? NULL : &scalars->current,
+        .decision = &scalars->decision,
+        .outcome = &scalars->outcome,
+        .overflow = &scalars->overflow,
+        .selected = &scalars->selected,
+        .delivered = &scalars->delivered,
+        .fallbacks = &scalars->fallbacks,
+        .zero = &scalars->zero,
+        .all = &scalars->all,
+        .header = &scalars->header,
     };
 }
 
@@ -52,7 +52,7 @@ static struct tri_run run_of(const struct tri_sparse_call *call)
         .step = call->step,
         .signature = sparse->signature,
         .acc = tri_sparse_accumulator(sparse),
-        .words = words_of(sparse),
+        .scalars = scalars_of(sparse),
         .abort_word = sparse->backend->transport->abort_word(sparse->transport),
         .scratch = sparse->scratch,
         .dense = call->dense,
@@ -72,7 +72,7 @@ static trib_status take_back(const struct tri_run *run)
 {
     const struct tri_sparse_params *params = run->params;
     return run->kernels->withdraw(run->dense, params->count * trib_dtype_size(params->result),
-                                  run->count, run->words.decision, run->stream);
+                                  run->count, run->scalars.decision, run->stream);
 }
 
 /* In place the residual is decayed here, since the next gradient is added by the caller. */
@@ -83,13 +83,13 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
     const bool measures = every != 0 && (run->step + 1) % every == 0;
     const struct tri_record record = {
         .tally = sparse->tally,
-        .decision = run->words.decision,
-        .outcome = run->words.outcome,
-        .selected = run->words.selected,
-        .delivered = run->words.delivered,
-        .fallbacks = run->words.fallbacks,
+        .decision = run->scalars.decision,
+        .outcome = run->scalars.outcome,
+        .selected = run->scalars.selected,
+        .delivered = run->scalars.delivered,
+        .fallbacks = run->scalars.fallbacks,
         .exact_fallbacks = run->fallbacks,
-        .norm = measures ? &sparse->words->norm : NULL,
+        .norm = measures ? &sparse->scalars->norm : NULL,
         .words_sent = run->volume.words_sent,
         .words_received = run->volume.words_received,
         .bytes_sent = run->volume.bytes_sent,
@@ -97,9 +97,9 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
     };
     trib_status status = take_back(run);
     if (status == TRIB_OK && params->in_place && params->decay != 1)
-        status = run->kernels->decay(&run->acc, params->decay, run->words.decision, run->stream);
+        status = run->kernels->decay(&run->acc, params->decay, run->scalars.decision, run->stream);
     if (status == TRIB_OK && measures)
-        status = run->kernels->norm(&run->acc, &sparse->words->norm, run->scratch, run->stream);
+        status = run->kernels->norm(&run->acc, &sparse->scalars->norm, run->scratch, run->stream);
     return status != TRIB_OK ? status : run->kernels->record(&record, run->stream);
 }
 
@@ -110,8 +110,8 @@ static void give_up(struct tri_run *run, trib_status status)
     (void)tri_abort_raise(run->backend->transport->abort_state(run->transport), status,
                           tri_detail());
     const struct tri_commit commit = {.abort_word = run->abort_word,
-                                      .decision = run->words.decision,
-                                      .outcome = run->words.outcome};
+                                      .decision = run->scalars.decision,
+                                      .outcome = run->scalars.outcome};
     if (run->kernels->commit(&commit, run->stream) == TRIB_OK)
         (void)take_back(run);
 }

@@ -149,7 +149,7 @@ trib_status tri_link_allreduce(struct tri_run *run, void *data, size_t count, tr
 
 trib_status tri_link_headers(struct tri_run *run, struct tri_header *headers)
 {
-    return tri_link_allgather(run, run->words.header, headers, sizeof *headers, 0);
+    return tri_link_allgather(run, run->scalars.header, headers, sizeof *headers, 0);
 }
 
 /* ------------------------------------------------------------------------------------ messages */

@@ -38,13 +38,13 @@ struct tri_message {
 trib_status tri_link_exchange(struct tri_run *run, const struct tri_message *sends, size_t nsends,
                               const struct tri_message *receives, size_t nreceives);
 
-/* Every rank's header, made by each in words.header (nonfinite, and count if anybody looks at it), in
+/* Every rank's header, made by each in scalars.header (nonfinite, and count if anybody looks at it), in
  * `headers` (size of them): for algorithms that have no packet to put it in front of. */
 trib_status tri_link_headers(struct tri_run *run, struct tri_header *headers);
 
 /* ---- what waits: on a queueing backend, for the stream */
 
-/* Device words to host memory: the one wait of a call. Fails if an abort overtook it, for then they
+/* Device memory to host memory: the one wait of a call. Fails if an abort overtook it, for then they
  * are garbage. */
 trib_status tri_link_fetch(struct tri_run *run, void *dst, const void *src, size_t bytes);
 

@@ -15,8 +15,8 @@ double tri_run_divisor(const struct tri_run *run)
 
 trib_status tri_run_sign(struct tri_run *run, struct tri_header *header)
 {
-    const uint32_t *signature = &run->words.header->signature;
-    return header == run->words.header
+    const uint32_t *signature = &run->scalars.header->signature;
+    return header == run->scalars.header
                ? TRIB_OK
                : tri_link_put(run, &header->signature, signature, sizeof *signature);
 }
@@ -37,7 +37,7 @@ trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
         .accumulate = !run->params->in_place,
         .clear = clear,
         .nonfinite = &header->nonfinite,
-        .fallbacks = run->words.fallbacks,
+        .fallbacks = run->scalars.fallbacks,
     };
     const trib_status status = tri_run_sign(run, header);
     return status != TRIB_OK
@@ -53,10 +53,10 @@ trib_status tri_run_commit(struct tri_run *run, const void *headers, size_t stri
         .stride = stride,
         .n = run->params->size,
         .signature = run->signature,
-        .current = run->words.current,
-        .decision = run->words.decision,
-        .outcome = run->words.outcome,
-        .overflow = run->words.overflow,
+        .current = run->scalars.current,
+        .decision = run->scalars.decision,
+        .outcome = run->scalars.outcome,
+        .overflow = run->scalars.overflow,
     };
     return run->kernels->commit(&commit, run->stream);
 }
@@ -66,14 +66,14 @@ trib_status tri_run_settle(struct tri_run *run, const struct tri_entries *entrie
 {
     /* Not rounded for the wire, the values are what stands in the residual, and nothing is left. */
     const int sign = run->params->wire == run->params->acc ? 0 : -1;
-    return run->kernels->settle(&run->acc, entries, sign, among, run->words.decision,
-                                run->words.delivered, run->stream);
+    return run->kernels->settle(&run->acc, entries, sign, among, run->scalars.decision,
+                                run->scalars.delivered, run->stream);
 }
 
 trib_status tri_run_give_back(struct tri_run *run, const struct tri_entries *dropped,
                               const struct tri_entries *among)
 {
-    return run->kernels->settle(&run->acc, dropped, 1, among, run->words.decision, NULL,
+    return run->kernels->settle(&run->acc, dropped, 1, among, run->scalars.decision, NULL,
                                 run->stream);
 }
 
@@ -85,19 +85,19 @@ trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists,
     const double divisor = tri_run_divisor(run);
     if (!params->entries)
         return kernels->merge_dense(lists, n, 0, params->count, run->dense, params->result, divisor,
-                                    run->words.overflow, run->scratch, run->stream);
+                                    run->scalars.overflow, run->scratch, run->stream);
     trib_status status = TRIB_OK;
     if (n > 1)
         status = kernels->merge(lists, n, 0, params->count, merged, run->scratch, run->stream);
     return status != TRIB_OK
                ? status
                : kernels->deliver(n > 1 ? merged : lists, run->index, run->value, params->result,
-                                  run->count, divisor, run->words.overflow, run->stream);
+                                  run->count, divisor, run->scalars.overflow, run->stream);
 }
 
 trib_status tri_run_result_dense(struct tri_run *run, const void *sums)
 {
     const struct tri_sparse_params *params = run->params;
     return run->kernels->deliver_dense(sums, params->acc, params->count, run->dense, params->result,
-                                       tri_run_divisor(run), run->words.overflow, run->stream);
+                                       tri_run_divisor(run), run->scalars.overflow, run->stream);
 }

@@ -22,8 +22,8 @@ struct tri_volume {
     uint64_t words_sent, words_received, bytes_sent, bytes_received;
 };
 
-/* Words that a state keeps on the device. */
-struct tri_words {
+/* Scalars that a state keeps on the device. */
+struct tri_scalars {
     uint32_t *current; /* see struct tri_accumulator; NULL in place */
     uint32_t *decision, *outcome;
     uint32_t *overflow; /* of the result: 0 before each call */
@@ -32,8 +32,8 @@ struct tri_words {
     uint32_t
         *delivered; /* and how many of them are in the result. Either may be pointed elsewhere */
     uint32_t *fallbacks;
-    uint32_t *zero;            /* a word that is 0 */
-    uint32_t *all;             /* a word that is n */
+    uint32_t *zero;            /* is 0 */
+    uint32_t *all;             /* is n */
     struct tri_header *header; /* this rank's, for algorithms whose header travels by itself */
 };
 
@@ -49,7 +49,7 @@ struct tri_run {
     uint64_t step; /* calls queued before this one since creation or reset */
     uint32_t signature;
     struct tri_accumulator acc;
-    struct tri_words words;
+    struct tri_scalars scalars;
     const uint32_t *abort_word;
     void *scratch; /* for kernels */
 
@@ -68,7 +68,7 @@ struct tri_run {
 };
 
 /* Put the signature into a header. tri_run_select and tri_run_accumulate do it for theirs; whoever
- * makes a header in another way calls this. (words.header has it already.) */
+ * makes a header in another way calls this. (scalars.header has it already.) */
 trib_status tri_run_sign(struct tri_run *run, struct tri_header *header);
 
 /* kernels->accumulate, the non-finite counted in `header`. */
@@ -88,7 +88,7 @@ bool tri_run_clears(const struct tri_run *run);
 trib_status tri_run_commit(struct tri_run *run, const void *headers, size_t stride);
 
 /* Take delivered entries out of the residual: all of them, or those that are in `among`. Counts
- * words.delivered. */
+ * scalars.delivered. */
 trib_status tri_run_settle(struct tri_run *run, const struct tri_entries *entries,
                            const struct tri_entries *among);
 /* Give back to the residual what was dropped on the way at indices that were delivered. */

@@ -123,7 +123,7 @@ static trib_status find_residual(const struct trib_sparse *sparse, char **out, t
     uint32_t current = 0;
     trib_status status = tri_workspace_wait(&sparse->memory, stream);
     if (status == TRIB_OK)
-        status = fetch(sparse, &current, &sparse->words->current, sizeof current, stream);
+        status = fetch(sparse, &current, &sparse->scalars->current, sizeof current, stream);
     *out = sparse->residual[current != 0];
     return status;
 }

@@ -58,7 +58,7 @@ static size_t residual_bytes(const struct tri_sparse_params *params)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Of the block that stays: the words, two residuals. */
+/* Of the block that stays: the scalars, two residuals. */
 static size_t kept_bytes(const struct tri_sparse_params *params)
 {
     return ALIGN + 2 * residual_bytes(params);
@@ -169,7 +169,7 @@ struct tri_accumulator tri_sparse_accumulator(const struct trib_sparse *sparse)
 {
     return (struct tri_accumulator){
         .buffer = {sparse->residual[0], sparse->residual[1]},
-        .current = sparse->params.in_place ? NULL : &sparse->words->current,
+        .current = sparse->params.in_place ? NULL : &sparse->scalars->current,
         .gradient_dtype = sparse->params.dtype,
         .dtype = sparse->params.acc,
         .decay = sparse->params.in_place ? 1 : sparse->params.decay,
@@ -193,7 +193,7 @@ trib_status tri_sparse_zero_residual(const struct trib_sparse *sparse, trib_stre
     trib_status status = enter(sparse, &previous);
     if (status != TRIB_OK)
         return status;
-    status = sparse->backend->kernels->sparse->decay(&residual, 0, &sparse->words->one, stream);
+    status = sparse->backend->kernels->sparse->decay(&residual, 0, &sparse->scalars->one, stream);
     leave(sparse, previous);
     return status;
 }
@@ -222,7 +222,7 @@ static trib_status allocate(struct trib_sparse *sparse)
     char *kept = memory->blocks->data;
     sparse->tally = memory->shared;
     sparse->tally->norm = -1;
-    sparse->words = (struct tri_sparse_words *)(void *)kept;
+    sparse->scalars = (struct tri_sparse_scalars *)(void *)kept;
     for (size_t i = 0; i < 2 && !params->in_place; i++)
         sparse->residual[i] = kept + ALIGN + i * residual_bytes(params);
     sparse->room_bytes = sparse->needs.room;
@@ -231,13 +231,13 @@ static trib_status allocate(struct trib_sparse *sparse)
     return status;
 }
 
-/* Residual and words as new. */
+/* Residual and scalars as new. */
 static trib_status clear(struct trib_sparse *sparse, trib_stream stream)
 {
-    const struct tri_sparse_words words = {.header = {.signature = sparse->signature},
-                                           .one = 1,
-                                           .all = (uint32_t)sparse->params.count};
-    trib_status status = copy(sparse, sparse->words, &words, sizeof words, stream);
+    const struct tri_sparse_scalars scalars = {.header = {.signature = sparse->signature},
+                                               .one = 1,
+                                               .all = (uint32_t)sparse->params.count};
+    trib_status status = copy(sparse, sparse->scalars, &scalars, sizeof scalars, stream);
     if (status == TRIB_OK)
         status = tri_sparse_zero_residual(sparse, stream);
     return status != TRIB_OK ? status
@@ -382,20 +382,20 @@ static void take_over(struct trib_sparse *sparse, const struct change *change)
 }
 
 /* The current residual becomes buffer 0, as it is in a new state; the header gets its signature. */
-static trib_status renew_words(struct trib_sparse *sparse, trib_stream stream)
+static trib_status renew_scalars(struct trib_sparse *sparse, trib_stream stream)
 {
-    struct tri_sparse_words words;
-    const trib_status status = copy(sparse, &words, sparse->words, sizeof words, stream);
+    struct tri_sparse_scalars scalars;
+    const trib_status status = copy(sparse, &scalars, sparse->scalars, sizeof scalars, stream);
     if (status != TRIB_OK)
         return status;
-    if (words.current != 0) {
+    if (scalars.current != 0) {
         void *residual = sparse->residual[0];
         sparse->residual[0] = sparse->residual[1];
         sparse->residual[1] = residual;
-        words.current = 0;
+        scalars.current = 0;
     }
-    words.header.signature = sparse->signature;
-    return copy(sparse, sparse->words, &words, sizeof words, stream);
+    scalars.header.signature = sparse->signature;
+    return copy(sparse, sparse->scalars, &scalars, sizeof scalars, stream);
 }
 
 /* What a caller asks for: a number of entries, or a density. */
@@ -441,7 +441,7 @@ static trib_status set(void *argument, trib_stream stream)
         return status;
     }
     take_over(sparse, &change);
-    status = renew_words(sparse, stream);
+    status = renew_scalars(sparse, stream);
     if (status != TRIB_OK) /* the others have the new k */
         (void)tri_abort_raise(comm->state, status, tri_detail());
     return status;

@@ -10,8 +10,8 @@
 #include "csrc/sparse/options.h"
 #include "csrc/sparse/run.h"
 
-/* The device words of a state. */
-struct tri_sparse_words {
+/* The device scalars of a state. */
+struct tri_sparse_scalars {
     struct tri_header header;
     double norm;
     uint32_t current, decision, outcome, overflow, selected, delivered, fallbacks, zero, one, all;
@@ -42,7 +42,7 @@ struct trib_sparse {
     const struct tri_algorithm *algorithm;
     uint32_t number;
     void *residual[2]; /* NULL in place */
-    struct tri_sparse_words *words;
+    struct tri_sparse_scalars *scalars;
     void *room, *scratch;
     struct tri_tally *tally;
     _Alignas(16) unsigned char own[]; /* the algorithm's: room for that of any */

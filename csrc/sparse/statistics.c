@@ -14,18 +14,18 @@ enum { PATIENCE_MS = 1000 };
  * then never ends, and then the copy is what there is. */
 static struct tri_tally read_tally(const struct tri_tally *tally)
 {
-    enum { WORDS = sizeof *tally / sizeof(uint32_t) };
+    enum { PARTS = sizeof *tally / sizeof(uint32_t) };
     const uint32_t *from = (const uint32_t *)(const void *)tally;
     const uint64_t deadline = tri_deadline_ns(PATIENCE_MS);
-    uint32_t words[WORDS], before, after;
+    uint32_t parts[PARTS], before, after;
     struct tri_tally copy;
     do {
         before = __atomic_load_n(&tally->version, __ATOMIC_ACQUIRE);
-        for (size_t i = 0; i < WORDS; i++)
-            words[i] = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE); /* none after `after` */
+        for (size_t i = 0; i < PARTS; i++)
+            parts[i] = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE); /* none after `after` */
         after = __atomic_load_n(&tally->version, __ATOMIC_RELAXED);
     } while ((before != after || before % 2 != 0) && tri_now_ns() < deadline);
-    memcpy(&copy, words, sizeof copy);
+    memcpy(&copy, parts, sizeof copy);
     return copy;
 }
 

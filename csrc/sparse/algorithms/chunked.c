@@ -154,10 +154,10 @@ static trib_status commit(struct tri_run *run, const struct chunked *chunked)
 {
     const struct tri_entries *own = &chunked->lists[run->params->rank];
     const trib_status status = tri_run_commit(run, chunked->packets, packet_bytes(run->params));
-    run->words.selected = own->count;
+    run->scalars.selected = own->count;
     if (status != TRIB_OK || !tri_run_clears(run))
         return status != TRIB_OK ? status : tri_run_settle(run, own, NULL);
-    run->words.delivered = own->count;
+    run->scalars.delivered = own->count;
     return TRIB_OK;
 }
 
@@ -168,7 +168,7 @@ static trib_status deliver_dense(struct tri_run *run, const struct chunked *chun
     for (int32_t rank = 0; rank < params->size; rank++)
         ranks[rank] = chunks_of(run, chunked, rank);
     return run->kernels->chunk_merge(ranks, params->size, params->count, run->dense, params->result,
-                                     tri_run_divisor(run), run->words.overflow, run->stream);
+                                     tri_run_divisor(run), run->scalars.overflow, run->stream);
 }
 
 static trib_status deliver_entries(struct tri_run *run, const struct chunked *chunked)

@@ -102,17 +102,18 @@ static trib_status deliver(struct tri_run *run, const struct dense *dense)
 static trib_status run(struct tri_run *run, void *own)
 {
     const struct dense *dense = own;
-    trib_status status = tri_run_accumulate(run, run->words.header);
+    trib_status status = tri_run_accumulate(run, run->scalars.header);
     if (status == TRIB_OK)
         status = exchange(run, dense);
     if (status == TRIB_OK)
         status = deliver(run, dense);
-    run->words.current = NULL;
-    run->words.selected = run->words.delivered = run->words.all;
+    run->scalars.current = NULL;
+    run->scalars.selected = run->scalars.delivered = run->scalars.all;
     if (status == TRIB_OK)
         status = tri_run_commit(run, dense->headers, sizeof *dense->headers);
-    return status != TRIB_OK ? status
-                             : run->kernels->decay(&run->acc, 0, run->words.decision, run->stream);
+    return status != TRIB_OK
+               ? status
+               : run->kernels->decay(&run->acc, 0, run->scalars.decision, run->stream);
 }
 
 const struct tri_algorithm tri_sparse_dense = {

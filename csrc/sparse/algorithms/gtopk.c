@@ -211,7 +211,7 @@ static trib_status settle(struct tri_run *run, const struct gtopk *own,
 {
     const struct tri_sparse_params *params = run->params;
     const struct tri_entries chosen = tri_packet_entries(&own->chosen, 0);
-    run->words.selected = chosen.count;
+    run->scalars.selected = chosen.count;
     trib_status status = tri_run_settle(run, &chosen, among);
     for (int32_t round = 0; round < rounds(params) && status == TRIB_OK; round++)
         if (source(params, params->rank, round) >= 0)

@@ -104,7 +104,7 @@ trib_status tri_oktopk_finish(struct tri_run *run, struct tri_oktopk *own)
         status = tri_regions_commit(run, &own->regions);
     if (status != TRIB_OK)
         return status;
-    run->words.selected = own->chosen.count;
+    run->scalars.selected = own->chosen.count;
     return tri_run_settle(run, &own->chosen, &own->all);
 }
 

@@ -11,7 +11,7 @@ struct tri_regions_row {
     struct tri_header header;
     uint32_t wishes;                       /* bits of the algorithm's own */
     uint32_t positions[TRI_MAX_LISTS + 1]; /* how many of its entries lie below each bound */
-    uint64_t note[2];                      /* words of the algorithm's own */
+    uint64_t note[2];                      /* of the algorithm's own */
     uint32_t reserved[10];
 };
 

@@ -71,8 +71,8 @@ static trib_status choose(struct tri_run *run, const struct shared *shared,
     const size_t indices = run->params->k * sizeof(uint32_t);
     const int32_t leader = (int32_t)(run->step % (uint64_t)run->params->size);
     const bool leads = leader == run->params->rank;
-    trib_status status = leads ? tri_run_select(run, run->words.header, own, false)
-                               : tri_run_accumulate(run, run->words.header);
+    trib_status status = leads ? tri_run_select(run, run->scalars.header, own, false)
+                               : tri_run_accumulate(run, run->scalars.header);
     if (status == TRIB_OK)
         status = tri_link_broadcast(run, shared->message, HEAD + indices, indices, leader);
     if (status != TRIB_OK || leads)
@@ -102,7 +102,7 @@ static trib_status run(struct tri_run *run, void *own)
         status = tri_run_result(run, &sums, 1, NULL);
     if (status == TRIB_OK)
         status = tri_run_commit(run, shared->headers, sizeof *shared->headers);
-    run->words.selected = values.count;
+    run->scalars.selected = values.count;
     return status != TRIB_OK ? status : tri_run_settle(run, &values, NULL);
 }
 

@@ -195,7 +195,7 @@ static trib_status choose(struct tri_run *run, const struct srs *own)
             .first = first,
             .count = block_begin(params, block + 1) - first,
             .k = share(params),
-            .fallbacks = run->words.fallbacks,
+            .fallbacks = run->scalars.fallbacks,
         };
         const struct tri_entries out = tri_packet_entries(&own->chosen, (size_t)offset);
         status = run->kernels->select(&run->acc, &selection, &out, run->scratch, run->stream);
@@ -283,7 +283,7 @@ static trib_status join(struct tri_run *run, const struct tri_packet *packets, i
 static trib_status settle(struct tri_run *run, const struct srs *own)
 {
     const struct tri_sparse_params *params = run->params;
-    run->words.selected = own->own.count;
+    run->scalars.selected = own->own.count;
     trib_status status = tri_run_settle(run, &own->own, &own->result);
     for (int32_t offset = 0; offset < params->size && status == TRIB_OK; offset++)
         if (arrivals(params, leaves(params, offset), offset) > 0)

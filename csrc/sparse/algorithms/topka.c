@@ -74,10 +74,10 @@ static trib_status commit(struct tri_run *run, const struct topka *topka,
     const struct tri_packet *packets = &topka->packets;
     const trib_status status = tri_run_commit(run, tri_packet_header(packets, 0),
                                               tri_packet_bytes(packets->capacity, packets->dtype));
-    run->words.selected = chosen->count;
+    run->scalars.selected = chosen->count;
     if (status != TRIB_OK || !tri_run_clears(run))
         return status != TRIB_OK ? status : tri_run_settle(run, chosen, NULL);
-    run->words.delivered = chosen->count;
+    run->scalars.delivered = chosen->count;
     return TRIB_OK;
 }
 

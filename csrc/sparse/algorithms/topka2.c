@@ -83,7 +83,7 @@ static trib_status run_topka2(struct tri_run *run, void *memory)
         status = tri_run_result(run, &own->kept, 1, NULL);
     if (status == TRIB_OK)
         status = tri_run_commit(run, own->packets.data, tri_packet_bytes(params->k, params->wire));
-    run->words.selected = chosen.count;
+    run->scalars.selected = chosen.count;
     return status != TRIB_OK ? status : tri_run_settle(run, &chosen, &own->kept);
 }
 

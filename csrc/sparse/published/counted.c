@@ -89,9 +89,9 @@ trib_status tri_counted_finish(struct tri_run *run, struct tri_counted *counted,
                              : tri_run_result(run, lists, run->params->size, &counted->merged);
     if (status == TRIB_OK)
         status = tri_run_commit(run, counted->headers, sizeof *counted->headers);
-    run->words.selected = counted->chosen.count;
+    run->scalars.selected = counted->chosen.count;
     if (cleared)
-        run->words.delivered = counted->chosen.count;
+        run->scalars.delivered = counted->chosen.count;
     return status != TRIB_OK || cleared ? status : tri_run_settle(run, &counted->chosen, NULL);
 }
 

@@ -93,7 +93,7 @@ trib_status tri_gaussian_choose(struct tri_run *run, struct tri_gaussian *gaussi
         .count = params->count,
         .k = exact ? params->k : tri_limit(params),
         .threshold = exact || params->k == 0 ? NULL : tri_counted_value(counted, run),
-        .fallbacks = run->words.fallbacks,
+        .fallbacks = run->scalars.fallbacks,
     };
     trib_status status = tri_run_accumulate(run, tri_counted_header(counted, run));
     if (status == TRIB_OK && selection.threshold != NULL)

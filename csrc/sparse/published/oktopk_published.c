@@ -125,7 +125,7 @@ static trib_status choose(struct tri_run *run, struct oktopk *own, bool exact, c
         .accumulate = !params->in_place,
         .nonfinite = &header->nonfinite,
         .kth = exact ? own->used_local : NULL,
-        .fallbacks = run->words.fallbacks,
+        .fallbacks = run->scalars.fallbacks,
     };
     trib_status status = tri_run_sign(run, header);
     if (status == TRIB_OK && !exact)
@@ -274,11 +274,11 @@ static trib_status keep_thresholds(struct tri_run *run, struct oktopk *own, cons
     const struct tri_fit global = tri_rule_fit(&params->constants->global, params->k);
     const trib_status status =
         run->kernels->nudge(own->local, used, params->acc, own->both.chosen.count, &local,
-                            run->words.decision, run->stream);
+                            run->scalars.decision, run->stream);
     if (status != TRIB_OK)
         return status;
     return run->kernels->nudge(own->global, exact ? own->used_global : own->global, params->acc,
-                               own->both.all.count, exact ? NULL : &global, run->words.decision,
+                               own->both.all.count, exact ? NULL : &global, run->scalars.decision,
                                run->stream);
 }
 

@@ -82,7 +82,7 @@ static trib_status choose(struct tri_run *run, struct topkaopt *own, bool exact)
         .clear = tri_run_clears(run),
         .nonfinite = &header->nonfinite,
         .kth = exact ? value : NULL,
-        .fallbacks = run->words.fallbacks,
+        .fallbacks = run->scalars.fallbacks,
     };
     trib_status status = tri_run_sign(run, header);
     if (status == TRIB_OK && !exact)
@@ -98,7 +98,7 @@ static trib_status choose(struct tri_run *run, struct topkaopt *own, bool exact)
 static trib_status keep(struct tri_run *run, struct topkaopt *own)
 {
     return run->kernels->nudge(own->threshold, tri_counted_value(&own->counted, run),
-                               run->params->acc, run->words.zero, NULL, run->words.decision,
+                               run->params->acc, run->scalars.zero, NULL, run->scalars.decision,
                                run->stream);
 }
 

@@ -116,10 +116,10 @@ static trib_status commit(struct tri_run *run, struct tri_topksa *own)
     const trib_status status = tri_regions_commit(run, &own->regions);
     if (status != TRIB_OK)
         return status;
-    run->words.selected = own->chosen.count;
+    run->scalars.selected = own->chosen.count;
     if (!tri_run_clears(run))
         return tri_run_settle(run, &own->chosen, NULL);
-    run->words.delivered = own->chosen.count;
+    run->scalars.delivered = own->chosen.count;
     return TRIB_OK;
 }
 
