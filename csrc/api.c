@@ -12,6 +12,7 @@
 #include "csrc/core/communicator.h"
 #include "csrc/core/device.h"
 #include "csrc/core/group.h"
+#include "csrc/core/lifecycle.h"
 #include "csrc/core/quiesce.h"
 #include "csrc/lists/list.h"
 #include "csrc/sparse/allreduce.h"

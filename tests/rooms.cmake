@@ -1,6 +1,7 @@
 # Who may include whom. Reads the #include lines of every room below ROOT and fails on one that its
 # room is not allowed; also on an #ifdef TRI_WITH_ outside of csrc/backends.c, and on a source that
-# the CMakeLists.txt beside the rooms does not name. The picture is in csrc/README.md.
+# the CMakeLists.txt beside the rooms does not name, and on files of one room that include each other in
+# a circle. The picture is in csrc/README.md.
 cmake_minimum_required(VERSION 3.25)
 file(REAL_PATH ${ROOT} ROOT)
 
@@ -57,6 +58,46 @@ foreach(room IN LISTS rooms)
             endif()
         endforeach()
     endforeach()
+endforeach()
+
+# Rooms whose files include each other in one direction. A file's .c and .h count as one. What includes
+# nothing that is left goes, again and again: a circle stays.
+set(acyclic csrc/base csrc/core csrc/lists)
+foreach(room IN LISTS acyclic)
+    file(GLOB files RELATIVE ${ROOT}/${room} ${ROOT}/${room}/*.[ch])
+    list(TRANSFORM files REPLACE "\\.[ch]$" "" OUTPUT_VARIABLE left)
+    list(REMOVE_DUPLICATES left)
+    foreach(stem IN LISTS left)
+        set(uses_${stem} "")
+        foreach(file ${ROOT}/${room}/${stem}.c ${ROOT}/${room}/${stem}.h)
+            if(EXISTS ${file})
+                file(STRINGS ${file} lines REGEX "#[ \t]*include[ \t]*\"${room}/[^\"/]+\\.h\"")
+                list(TRANSFORM lines REPLACE ".*/([^/]+)\\.h\".*" "\\1")
+                list(APPEND uses_${stem} ${lines})
+            endif()
+        endforeach()
+        list(REMOVE_ITEM uses_${stem} ${stem})
+    endforeach()
+    set(gone yes)
+    while(gone)
+        set(gone "")
+        foreach(stem IN LISTS left)
+            set(waits no)
+            foreach(used IN LISTS uses_${stem})
+                if(used IN_LIST left)
+                    set(waits yes)
+                endif()
+            endforeach()
+            if(NOT waits)
+                list(APPEND gone ${stem})
+            endif()
+        endforeach()
+        list(REMOVE_ITEM left ${gone})
+    endwhile()
+    if(left)
+        list(JOIN left ", " left)
+        string(APPEND wrong "  ${room}: these include each other in a circle: ${left}\n")
+    endif()
 endforeach()
 
 # A folder that has no rule is a room that nobody decided on.

@@ -1,10 +1,13 @@
 # Does rooms.cmake catch what it is there to catch? Plants one violation after the other below WORK.
 cmake_minimum_required(VERSION 3.25)
 
-# plant(FILE LINE CAUGHT): a tree whose only file has this line; is it refused?
+# plant(FILE LINE CAUGHT [FILE LINE]): a tree with just these files and lines; is it refused?
 function(plant file line caught)
     file(REMOVE_RECURSE ${WORK})
     file(WRITE ${WORK}/${file} "${line}\n")
+    if(ARGC GREATER 3)
+        file(WRITE ${WORK}/${ARGV3} "${ARGV4}\n")
+    endif()
     execute_process(COMMAND ${CMAKE_COMMAND} -DROOT=${WORK} -P ${CMAKE_CURRENT_LIST_DIR}/rooms.cmake
                     RESULT_VARIABLE result OUTPUT_QUIET ERROR_QUIET)
     if(caught AND result EQUAL 0)
@@ -28,6 +31,8 @@ plant(kernels/kernels.h "#include <cuda_runtime.h>" YES)
 plant(csrc/api.c "#include \"csrc/host/host.h\"" YES)
 plant(csrc/core/a.c "#ifdef TRI_WITH_NCCL" YES)
 plant(csrc/extra/a.c "#include <stdio.h>" YES)
+plant(csrc/core/a.c "#include \"csrc/core/b.h\"" YES csrc/core/b.h "#include \"csrc/core/a.h\"")
+plant(csrc/core/a.c "#include \"csrc/core/b.h\"" NO csrc/core/b.h "#include \"csrc/core/b.h\"")
 plant(csrc/backends.c "#ifdef TRI_WITH_NCCL" NO)
 plant(csrc/core/a.c "#include \"csrc/base/status.h\"" NO)
 plant(csrc/host/a.c "#include <pthread.h>" NO)

@@ -33,14 +33,14 @@ static trib_status issue(struct trib_comm *comm)
     const struct tri_batch *batch = &comm->batch;
     if (!batch->uses_workspace)
         return tri_issue(comm, batch->calls, batch->n);
-    trib_status status = tri_workspace_begin(comm, batch->stream);
+    trib_status status = tri_workspace_wait(&comm->workspace, batch->stream);
     if (status != TRIB_OK)
         return status;
     status = make_copies(comm);
     if (status == TRIB_OK)
         status = tri_issue(comm, batch->calls, batch->n);
     /* Also after a failure: it may be queued. */
-    const trib_status end = tri_workspace_end(comm, batch->stream);
+    const trib_status end = tri_workspace_mark(&comm->workspace, comm->state, batch->stream);
     return status != TRIB_OK ? status : end;
 }
 
@@ -222,10 +222,11 @@ trib_status tri_batch_scratch(struct trib_comm *comm, void **out, size_t bytes)
     const size_t room = (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
     trib_status status = tri_check_not_captured(comm, batch->operation, batch->stream);
     if (status == TRIB_OK)
-        status = tri_workspace_reserve(comm, batch->scratch + room);
+        status = tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device,
+                                       batch->scratch + room);
     if (status != TRIB_OK)
         return status;
-    *out = (char *)tri_workspace_data(comm) + batch->scratch;
+    *out = (char *)tri_workspace_data(&comm->workspace) + batch->scratch;
     batch->scratch += room;
     batch->uses_workspace = true;
     return TRIB_OK;

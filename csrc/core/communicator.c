@@ -1,211 +1,28 @@
-/* One rank of one communicator: its life. */
+/* One rank of one communicator. */
 #include "csrc/core/communicator.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "csrc/base/process.h"
-#include "csrc/core/batch.h"
-#include "csrc/core/device.h"
-#include "csrc/core/match.h"
-#include "csrc/core/validate.h"
+#include "csrc/core/operation.h"
 
-enum {
-    DEFAULT_TIMEOUT_MS = 300000,
-    DEFAULT_CLOSE_TIMEOUT_MS = 5000,
-    FIRST_BATCH = 8,      /* calls that are remembered without growing */
-    PATIENCE_NS = 2000000 /* for the end of work that is probably just ending; 2 ms */
-};
-
-trib_status tri_settings_read(struct tri_settings *out, const char *function,
-                              const trib_options *options)
+trib_status tri_fail_call(const struct trib_comm *comm, int operation, trib_status status,
+                          const char *format, ...)
 {
-    *out = (struct tri_settings){.timeout_ms = DEFAULT_TIMEOUT_MS,
-                                 .close_timeout_ms = DEFAULT_CLOSE_TIMEOUT_MS};
-    if (options == NULL)
-        return TRIB_OK;
-    if (options->size != sizeof *options)
-        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "%s: options.size is %u, expected %zu: start from TRIB_OPTIONS_INIT, and "
-                        "build with the header of the library that is loaded",
-                        function, options->size, sizeof *options);
-    if ((options->flags & ~(uint32_t)(TRIB_UNCHECKED | TRIB_MATCH | TRIB_COMPARED)) != 0)
-        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "%s: options.flags is 0x%x; expected any of TRIB_UNCHECKED, TRIB_MATCH and "
-                        "TRIB_COMPARED",
-                        function, options->flags);
-    out->flags = options->flags;
-    if (options->timeout_ms != 0)
-        out->timeout_ms = options->timeout_ms;
-    if (options->close_timeout_ms != 0)
-        out->close_timeout_ms = options->close_timeout_ms;
-    return options->backend == NULL ? TRIB_OK : tri_backend_get(&out->backend, options->backend);
+    char text[TRI_DETAIL_SIZE];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return tri_fail(status, "trib_%s on rank %d (device %d of %s): %s",
+                    tri_operations[operation].name, comm->rank, comm->device, comm->backend->name,
+                    text);
 }
 
-trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *backend,
-                             int32_t device, int32_t max_size, const struct tri_settings *settings)
-{
-    tri_process_use();
-    (void)tri_workspace_sweep();
-    *out = NULL;
-    uint32_t flags = settings->flags;
-    if ((flags & TRIB_COMPARED) != 0 && !backend->compares)
-        flags |= TRIB_MATCH;
-    struct trib_comm *comm = calloc(1, sizeof *comm);
-    if (comm != NULL) {
-        comm->batch.calls = calloc(FIRST_BATCH, sizeof *comm->batch.calls);
-        comm->batch.capacity = FIRST_BATCH;
-        if ((flags & TRIB_MATCH) != 0)
-            comm->signatures = calloc((size_t)max_size, sizeof *comm->signatures);
-    }
-    if (comm == NULL || comm->batch.calls == NULL ||
-        ((flags & TRIB_MATCH) != 0 && comm->signatures == NULL)) {
-        tri_comm_discard(comm);
-        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory for a communicator");
-    }
-    comm->backend = backend;
-    comm->device = device;
-    comm->flags = flags;
-    comm->timeout_ms = settings->timeout_ms;
-    comm->close_timeout_ms = settings->close_timeout_ms;
-    *out = comm;
-    return TRIB_OK;
-}
-
-void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport)
-{
-    const struct tri_transport_ops *ops = comm->backend->transport;
-    comm->transport = transport;
-    comm->state = tri_abort_retain(ops->abort_state(transport));
-    comm->rank = ops->rank(transport);
-    comm->size = ops->size(transport);
-}
-
-void tri_comm_discard(struct trib_comm *comm)
-{
-    if (comm == NULL)
-        return;
-    free(comm->batch.calls);
-    free(comm->batch.copies);
-    free(comm->signatures);
-    free(comm->scratch);
-    free(comm);
-}
-
-/* The backend that made `id`. They are asked from the end of the table: see backends.c. */
-static const struct tri_backend *backend_of(const trib_id *id)
-{
-    size_t n = 0;
-    while (tri_backends[n] != NULL)
-        n++;
-    while (n-- > 0)
-        if (tri_backends[n]->transport->id_is_mine(id))
-            return tri_backends[n];
-    return NULL;
-}
-
-trib_status tri_id_create(trib_id *out, const char *name)
-{
-    const struct tri_backend *backend = NULL;
-    trib_status status =
-        name == NULL ? tri_backend_with(&backend, 0) : tri_backend_get(&backend, name);
-    if (status == TRIB_OK)
-        status = tri_backend_has(backend, 0);
-    return status == TRIB_OK ? backend->transport->id_create(out) : status;
-}
-
-static trib_status check_create(const struct tri_backend **out, const trib_id *id, int32_t rank,
-                                int32_t size, int32_t device, const struct tri_settings *settings)
-{
-    if (size < 1)
-        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "trib_comm_create: `size` is %d; expected 1 or more", size);
-    if (rank < 0 || rank >= size)
-        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "trib_comm_create: `rank` is %d; expected 0 to %d, each once", rank,
-                        size - 1);
-    *out = backend_of(id);
-    if (*out == NULL)
-        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "trib_comm_create: `id` was made by no backend of this build: pass the 128 "
-                        "bytes of a trib_id_create unchanged");
-    if (settings->backend != NULL && settings->backend != *out)
-        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "trib_comm_create: options.backend is \"%s\", but `id` was made by \"%s\": "
-                        "pass NULL, or make the id with trib_id_create(\"%s\")",
-                        settings->backend->name, (*out)->name, settings->backend->name);
-    return tri_backend_has(*out, device);
-}
-
-trib_status tri_comm_create(struct trib_comm **out, const trib_id *id, int32_t rank, int32_t size,
-                            int32_t device, const trib_options *options)
-{
-    struct tri_settings settings;
-    const struct tri_backend *backend = NULL;
-    struct trib_comm *comm = NULL;
-    trib_status status = tri_settings_read(&settings, "trib_comm_create", options);
-    if (status == TRIB_OK)
-        status = check_create(&backend, id, rank, size, device, &settings);
-    if (status == TRIB_OK)
-        status = tri_comm_prepare(&comm, backend, device, size, &settings);
-    if (status != TRIB_OK)
-        return status;
-    struct tri_transport *transport = NULL;
-    status = backend->transport->open(&transport, id, rank, size, device, settings.timeout_ms);
-    if (status != TRIB_OK) {
-        tri_comm_discard(comm);
-        return status;
-    }
-    tri_comm_attach(comm, transport);
-    *out = comm;
-    return TRIB_OK;
-}
-
-static bool is_mistake(trib_status status)
+bool tri_is_mistake(trib_status status)
 {
     return status != TRIB_OK && status < TRIB_ERR_ABORTED;
-}
-
-trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32_t color,
-                           int32_t key)
-{
-    trib_status status = tri_comm_usable(comm, TRI_NO_OPERATION);
-    if (status != TRIB_OK)
-        return status;
-    if (comm->batch.open)
-        return tri_fail(TRIB_ERR_INVALID_USAGE,
-                        "trib_comm_split on rank %d: inside a batch; call trib_batch_end first",
-                        comm->rank);
-    if (color < TRIB_NO_COLOR)
-        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "trib_comm_split on rank %d: `color` is %d; expected 0 or more, or "
-                        "TRIB_NO_COLOR",
-                        comm->rank, color);
-    const struct tri_settings settings = {.flags = comm->flags,
-                                          .timeout_ms = comm->timeout_ms,
-                                          .close_timeout_ms = comm->close_timeout_ms};
-    struct trib_comm *child = NULL;
-    status = tri_comm_prepare(&child, comm->backend, comm->device, comm->size, &settings);
-    if (status != TRIB_OK)
-        return status;
-
-    struct tri_transport *transport = NULL;
-    if (tri_abort_register(comm->state)) {
-        status = comm->backend->transport->split(&transport, comm->transport, color, key,
-                                                 comm->timeout_ms);
-        tri_abort_unregister(comm->state);
-        if (is_mistake(status) && !tri_abort_live(comm->state)) /* not this call's, then */
-            status = tri_comm_usable(comm, TRI_NO_OPERATION);
-    } else {
-        status = tri_comm_usable(comm, TRI_NO_OPERATION);
-    }
-    if (status != TRIB_OK || transport == NULL) {
-        tri_comm_discard(child);
-        return status;
-    }
-    tri_comm_attach(child, transport);
-    *out = child;
-    return TRIB_OK;
 }
 
 /* The state's own words say what happened; add who hears it, and what there is to do. */
@@ -229,7 +46,7 @@ static trib_status usable(const struct trib_comm *comm, int operation, bool caus
     if (tri_abort_live(comm->state))
         return TRIB_OK;
     const trib_status status = tri_abort_status(comm->state);
-    return tell(comm, operation, is_mistake(status) && !cause ? TRIB_ERR_ABORTED : status,
+    return tell(comm, operation, tri_is_mistake(status) && !cause ? TRIB_ERR_ABORTED : status,
                 tri_detail());
 }
 
@@ -256,33 +73,6 @@ void tri_comm_counters(trib_counters *out, struct trib_comm *comm)
     const struct tri_list_counts lists = tri_workspace_lists(&comm->workspace);
     out->lists_committed = lists.committed;
     out->lists_refused = lists.refused;
-}
-
-trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms)
-{
-    if (comm->closed)
-        return tri_comm_usable(comm, TRI_NO_OPERATION);
-    comm->closed = true;
-    tri_batch_drop(comm);
-    const trib_status status = comm->backend->transport->close(comm->transport, timeout_ms);
-    /* Where the backend has waited, for the last rank to close, what a list does after its
-     * collectives is just ending. Elsewhere it may be queued for long, and this is in vain. */
-    if (status == TRIB_OK && tri_abort_live(comm->state))
-        tri_workspace_settle(&comm->workspace, timeout_ms == 0 ? 0 : PATIENCE_NS);
-    return status;
-}
-
-trib_status tri_comm_destroy(struct trib_comm *comm)
-{
-    const trib_status status =
-        comm->closed ? TRIB_OK : tri_comm_close(comm, comm->close_timeout_ms);
-    tri_workspace_close(&comm->workspace);
-    (void)tri_workspace_sweep();
-    comm->backend->transport->destroy(comm->transport);
-    tri_abort_release(comm->state);
-    tri_comm_discard(comm);
-    /* The end of one that is over already is what was wanted. */
-    return status == TRIB_ERR_ABORTED || status == TRIB_ERR_CLOSED ? TRIB_OK : status;
 }
 
 void *tri_comm_scratch(struct trib_comm *comm, size_t bytes)

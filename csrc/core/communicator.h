@@ -1,4 +1,4 @@
-/* One rank of one communicator: what it is made of, its life. */
+/* One rank of one communicator. How it begins and ends: lifecycle.h. */
 #ifndef TRI_CORE_COMMUNICATOR_H
 #define TRI_CORE_COMMUNICATOR_H
 
@@ -58,33 +58,16 @@ struct trib_comm {
     uint64_t calls, bytes, engine_calls, lists_queued; /* trib_counters */
 };
 
-/* What trib_options say, defaults filled in. */
-struct tri_settings {
-    const struct tri_backend *backend; /* NULL: not said */
-    uint32_t flags, timeout_ms, close_timeout_ms;
-};
+/* tri_fail, and the detail begins with operation, rank and device. */
+trib_status tri_fail_call(const struct trib_comm *comm, int operation, trib_status status,
+                          const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-trib_status tri_settings_read(struct tri_settings *out, const char *function,
-                              const trib_options *options);
+/* Is `status` one of a caller's mistakes? */
+bool tri_is_mistake(trib_status status);
 
-/* A communicator that lacks its transport: all memory it needs, so that joining cannot fail after
- * the other ranks have joined. `max_size`: ranks at most. */
-trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *backend,
-                             int32_t device, int32_t max_size, const struct tri_settings *settings);
-void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport);
-/* Free one that has no transport. */
-void tri_comm_discard(struct trib_comm *comm);
-
-/* The functions of the header of the same name; pointers that must not be NULL are not NULL. */
-trib_status tri_id_create(trib_id *out, const char *backend);
-trib_status tri_comm_create(struct trib_comm **out, const trib_id *id, int32_t rank, int32_t size,
-                            int32_t device, const trib_options *options);
-trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32_t color,
-                           int32_t key);
+/* The functions of the header of the same name; the pointers are not NULL. */
 trib_status tri_comm_status(struct trib_comm *comm);
 void tri_comm_counters(trib_counters *out, struct trib_comm *comm);
-trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms);
-trib_status tri_comm_destroy(struct trib_comm *comm);
 
 /* TRIB_OK, TRIB_ERR_CLOSED or the state's status, told to the caller of `operation` (of none in
  * particular: TRI_NO_OPERATION). A state that a mistake has ended is TRIB_ERR_ABORTED to it, with

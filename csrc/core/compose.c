@@ -112,10 +112,10 @@ trib_status tri_compose_barrier(struct trib_comm *comm, trib_stream stream)
 {
     trib_status status = tri_check_not_captured(comm, TRI_BARRIER, stream);
     if (status == TRIB_OK)
-        status = tri_workspace_reserve(comm, 0);
+        status = tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device, 0);
     if (status != TRIB_OK)
         return status;
-    uint32_t *word = &tri_workspace_words(comm)->barrier;
+    uint32_t *word = &tri_workspace_words(&comm->workspace)->barrier;
     const struct tri_call call = {.kind = TRI_ALLREDUCE,
                                   .send = word,
                                   .recv = word,

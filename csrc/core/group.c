@@ -6,6 +6,7 @@
 #include "csrc/base/types.h"
 #include "csrc/core/device.h"
 #include "csrc/core/issue.h"
+#include "csrc/core/lifecycle.h"
 #include "csrc/core/validate.h"
 
 /* Free a group without its communicators' transports. */

@@ -1,9 +1,6 @@
 /* What a single call may want. */
 #include "csrc/core/options.h"
 
-#include "csrc/base/types.h"
-#include "csrc/core/validate.h"
-
 /* A newer caller's options are longer. They may be, as long as they ask for nothing more. */
 static bool asks_for_more(const trib_call_options *options)
 {
@@ -37,26 +34,4 @@ trib_status tri_call_settings_read(struct tri_call_settings *out, const struct t
     out->scaled = (options->flags & TRIB_CALL_FACTOR) != 0 || options->device_factor != NULL;
     out->factor = (struct tri_factor){options->device_factor, options->factor};
     return TRIB_OK;
-}
-
-trib_status tri_check_factor_op(const struct trib_comm *comm, int operation, trib_op op)
-{
-    if (op == TRIB_SUM)
-        return TRIB_OK;
-    return tri_fail_call(
-        comm, operation, TRIB_ERR_UNSUPPORTED,
-        "`op` is %s, and options.factor is for sums: pass TRIB_SUM (for an average "
-        "with the factor divided by the number of ranks)",
-        trib_op_name(op));
-}
-
-trib_status tri_check_factor_word(const struct trib_comm *comm, int operation, const float *word)
-{
-    const struct tri_argument argument = {"options.device_factor", TRI_NO_INDEX};
-    size_t bytes = 0;
-    if (word == NULL)
-        return TRIB_OK;
-    const trib_status status =
-        tri_check_buffer(comm, operation, argument, word, 1, 1, TRIB_F32, &bytes);
-    return status != TRIB_OK ? status : tri_check_memory(comm, operation, argument, word, bytes);
 }

@@ -16,9 +16,4 @@ struct tri_call_settings {
 trib_status tri_call_settings_read(struct tri_call_settings *out, const struct trib_comm *comm,
                                    int operation, const trib_call_options *options);
 
-/* Can a reduction with `op` have a factor? */
-trib_status tri_check_factor_op(const struct trib_comm *comm, int operation, trib_op op);
-/* Can a call read its factor there? NULL: it is not on the device. */
-trib_status tri_check_factor_word(const struct trib_comm *comm, int operation, const float *word);
-
 #endif

@@ -11,10 +11,11 @@
 static trib_status queue(struct trib_comm *comm, const void *own, size_t bytes, trib_stream stream)
 {
     const struct tri_device_ops *device = comm->backend->device;
-    TRI_TRY(tri_workspace_reserve(comm, bytes * (size_t)comm->size));
-    TRI_TRY(tri_workspace_begin(comm, stream));
+    TRI_TRY(tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device,
+                                  bytes * (size_t)comm->size));
+    TRI_TRY(tri_workspace_wait(&comm->workspace, stream));
     struct tri_workspace_shared *shared = comm->workspace.shared;
-    char *area = tri_workspace_data(comm), *slot = area + bytes * (size_t)comm->rank;
+    char *area = tri_workspace_data(&comm->workspace), *slot = area + bytes * (size_t)comm->rank;
     const struct tri_call call = {.kind = TRI_ALLGATHER,
                                   .transport = comm->transport,
                                   .send = slot,
@@ -26,7 +27,8 @@ static trib_status queue(struct trib_comm *comm, const void *own, size_t bytes, 
     trib_status status = device->copy(comm->device, slot, shared->staged, bytes, stream);
     if (status == TRIB_OK)
         status = tri_issue(comm, &call, 1);
-    const trib_status end = tri_workspace_end(comm, stream); /* part of it may be queued */
+    const trib_status end =
+        tri_workspace_mark(&comm->workspace, comm->state, stream); /* part of it may be queued */
     return status != TRIB_OK ? status : end;
 }
 
@@ -49,8 +51,9 @@ trib_status tri_small_allgather(struct trib_comm *comm, int operation, const voi
     TRI_TRY(tri_comm_usable(comm, operation));
     trib_status status = gather(comm, operation, own, bytes, stream);
     if (status == TRIB_OK)
-        status = comm->backend->device->fetch(comm->device, all, tri_workspace_data(comm),
-                                              bytes * (size_t)comm->size, stream);
+        status =
+            comm->backend->device->fetch(comm->device, all, tri_workspace_data(&comm->workspace),
+                                         bytes * (size_t)comm->size, stream);
     comm->engine_calls++;
     if (status != TRIB_OK && tri_abort_raise(comm->state, status, tri_detail()))
         return status;

@@ -1,26 +1,11 @@
 /* Every check of the arguments of a call. */
 #include "csrc/core/validate.h"
 
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 
 #include "csrc/base/types.h"
 #include "csrc/core/device.h"
-#include "csrc/core/options.h"
-
-trib_status tri_fail_call(const struct trib_comm *comm, int operation, trib_status status,
-                          const char *format, ...)
-{
-    char text[TRI_DETAIL_SIZE];
-    va_list arguments;
-    va_start(arguments, format);
-    (void)vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    return tri_fail(status, "trib_%s on rank %d (device %d of %s): %s",
-                    tri_operations[operation].name, comm->rank, comm->device, comm->backend->name,
-                    text);
-}
 
 /* "`name`" or "`name[index]`". */
 struct label {
@@ -190,6 +175,28 @@ trib_status tri_check_block(const struct trib_comm *comm, int operation,
     if (status != TRIB_OK || known == 0 || tri_known_bytes(comm, block) != 0)
         return status;
     return bad_memory(comm, operation, argument, data, offset + bytes, TRI_FAULT_TOO_SHORT, known);
+}
+
+trib_status tri_check_factor_op(const struct trib_comm *comm, int operation, trib_op op)
+{
+    if (op == TRIB_SUM)
+        return TRIB_OK;
+    return tri_fail_call(
+        comm, operation, TRIB_ERR_UNSUPPORTED,
+        "`op` is %s, and options.factor is for sums: pass TRIB_SUM (for an average "
+        "with the factor divided by the number of ranks)",
+        trib_op_name(op));
+}
+
+trib_status tri_check_factor_word(const struct trib_comm *comm, int operation, const float *word)
+{
+    const struct tri_argument argument = {"options.device_factor", TRI_NO_INDEX};
+    size_t bytes = 0;
+    if (word == NULL)
+        return TRIB_OK;
+    const trib_status status =
+        tri_check_buffer(comm, operation, argument, word, 1, 1, TRIB_F32, &bytes);
+    return status != TRIB_OK ? status : tri_check_memory(comm, operation, argument, word, bytes);
 }
 
 struct side {

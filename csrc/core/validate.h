@@ -15,10 +15,6 @@ struct tri_argument {
 };
 #define TRI_NO_INDEX SIZE_MAX
 
-/* tri_fail, beginning with operation, rank and device. */
-trib_status tri_fail_call(const struct trib_comm *comm, int operation, trib_status status,
-                          const char *format, ...) __attribute__((format(printf, 4, 5)));
-
 /* All arguments of one call of an operation up to TRI_ALLREDUCE_WITH. */
 trib_status tri_check_call(const struct trib_comm *comm, int operation,
                            const struct tri_call *call);
@@ -46,5 +42,9 @@ trib_status tri_check_block(const struct trib_comm *comm, int operation,
                             size_t offset, size_t bytes);
 /* Bytes from `data` to the end of its allocation; 0 if the backend does not know of any. */
 size_t tri_known_bytes(const struct trib_comm *comm, const void *data);
+/* Only TRIB_SUM takes a factor. */
+trib_status tri_check_factor_op(const struct trib_comm *comm, int operation, trib_op op);
+/* The device reads the factor at `word`; NULL: the factor is not on the device. */
+trib_status tri_check_factor_word(const struct trib_comm *comm, int operation, const float *word);
 
 #endif

@@ -1,4 +1,4 @@
-/* Scratch memory of a communicator. */
+/* Device memory that queued work uses. */
 #include "csrc/core/workspace.h"
 
 #include <stdatomic.h>
@@ -7,7 +7,6 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
-#include "csrc/core/communicator.h"
 
 enum { WORDS_BYTES = 256, RUN_OUT_NS = 100000000, NAP_NS = 100000 };
 static const size_t granule = 65536;
@@ -69,33 +68,29 @@ void tri_workspace_remove(struct tri_workspace *workspace, const void *data)
     free_block(workspace, block);
 }
 
-trib_status tri_workspace_reserve(struct trib_comm *comm, size_t bytes)
+trib_status tri_workspace_reserve(struct tri_workspace *workspace, const struct tri_device_ops *ops,
+                                  int32_t device, size_t bytes)
 {
-    struct tri_workspace *workspace = &comm->workspace;
     const size_t old = workspace->blocks == NULL ? 0 : workspace->blocks->bytes;
     size_t need = WORDS_BYTES + bytes;
     if (need <= old)
         return TRIB_OK;
-    const trib_status status =
-        workspace->ops == NULL ? tri_workspace_open(workspace, comm->backend->device, comm->device,
-                                                    sizeof(struct tri_workspace_shared))
-                               : TRIB_OK;
-    if (status != TRIB_OK)
-        return status;
+    if (workspace->ops == NULL)
+        TRI_TRY(tri_workspace_open(workspace, ops, device, sizeof(struct tri_workspace_shared)));
     /* Growing by half at least: the blocks together stay below three times the largest need. */
     if (need < old + old / 2)
         need = old + old / 2;
     return tri_workspace_add(workspace, (need + granule - 1) / granule * granule);
 }
 
-struct tri_workspace_words *tri_workspace_words(const struct trib_comm *comm)
+struct tri_workspace_words *tri_workspace_words(const struct tri_workspace *workspace)
 {
-    return comm->workspace.blocks->data;
+    return workspace->blocks->data;
 }
 
-void *tri_workspace_data(const struct trib_comm *comm)
+void *tri_workspace_data(const struct tri_workspace *workspace)
 {
-    return (char *)comm->workspace.blocks->data + WORDS_BYTES;
+    return (char *)workspace->blocks->data + WORDS_BYTES;
 }
 
 trib_status tri_workspace_wait(const struct tri_workspace *workspace, trib_stream stream)
@@ -144,16 +139,6 @@ trib_status tri_workspace_mark(struct tri_workspace *workspace, struct trib_abor
     if (workspace->state == NULL)
         workspace->state = tri_abort_retain(state);
     return status == TRIB_OK ? TRIB_OK : unmarked(workspace, state, status, stream);
-}
-
-trib_status tri_workspace_begin(struct trib_comm *comm, trib_stream stream)
-{
-    return tri_workspace_wait(&comm->workspace, stream);
-}
-
-trib_status tri_workspace_end(struct trib_comm *comm, trib_stream stream)
-{
-    return tri_workspace_mark(&comm->workspace, comm->state, stream);
 }
 
 struct tri_list_counts tri_workspace_lists(const struct tri_workspace *workspace)

@@ -9,8 +9,6 @@
 
 #include "csrc/backend.h"
 
-struct trib_comm;
-
 /* One allocation; newer ones are larger and come first. */
 struct tri_block {
     struct tri_block *older;
@@ -48,37 +46,34 @@ struct tri_workspace_words {
     double factors[4]; /* of a list: as elements of f16, bf16, f32 and f64 */
 };
 
-/* For others than communicators: an empty one, with `shared` bytes of shared memory. */
+/* Open an empty one, with `shared` bytes of shared memory. */
 trib_status tri_workspace_open(struct tri_workspace *workspace, const struct tri_device_ops *ops,
                                int32_t device, size_t shared);
-/* A newest block of `bytes` bytes. */
+/* Add a newest block of `bytes` bytes. */
 trib_status tri_workspace_add(struct tri_workspace *workspace, size_t bytes);
-/* Give the block at `data` back, which nothing uses any more. Never waits. */
+/* Free the block at `data`, which nothing uses any more. Never waits. */
 void tri_workspace_remove(struct tri_workspace *workspace, const void *data);
-/* `stream` waits for the last use. */
+
+/* wait before, and mark after, everything that is queued on `stream` and uses the workspace: uses on
+ * different streams run one after the other. */
 trib_status tri_workspace_wait(const struct tri_workspace *workspace, trib_stream stream);
-/* The last use ends here. If that cannot be recorded, `state` is raised, and the stream is waited for,
- * 0.1 s at most: what has not run out by then (a kernel of the caller's, a graph) makes the workspace
- * a lost one. */
+/* Record that the last use ends here. If the event cannot be recorded, this raises `state` and waits
+ * for the stream, 0.1 s at most. Work that still runs then (a kernel of the caller's, a graph) makes
+ * the workspace a lost one. */
 trib_status tri_workspace_mark(struct tri_workspace *workspace, struct trib_abort *state,
                                trib_stream stream);
 /* Has the last use not ended? */
 bool tri_workspace_in_use(const struct tri_workspace *workspace);
 
-/* Make sure that the newest block has room for the words and `bytes` more. Larger blocks replace
- * smaller ones, which are kept: queued work may still use them, and giving memory back waits for
- * the device. May wait. */
-trib_status tri_workspace_reserve(struct trib_comm *comm, size_t bytes);
+/* Give the newest block room for the words and `bytes` more; opens the workspace at its first use.
+ * Larger blocks replace smaller ones, which stay: queued work may still use them, and freeing waits
+ * for the device. May wait. */
+trib_status tri_workspace_reserve(struct tri_workspace *workspace, const struct tri_device_ops *ops,
+                                  int32_t device, size_t bytes);
 
-/* Of the newest block; after a reserve. data: aligned to 256. */
-struct tri_workspace_words *tri_workspace_words(const struct trib_comm *comm);
-void *tri_workspace_data(const struct trib_comm *comm);
-
-/* Around everything that is queued on `stream` and uses the workspace, at the time of the call:
- * uses on different streams run one after the other. */
-trib_status tri_workspace_begin(struct trib_comm *comm, trib_stream stream);
-/* If it fails the communicator is over: nothing tells when the workspace is free again. */
-trib_status tri_workspace_end(struct trib_comm *comm, trib_stream stream);
+/* In the newest block, after a reserve. data is aligned to 256. */
+struct tri_workspace_words *tri_workspace_words(const struct tri_workspace *workspace);
+void *tri_workspace_data(const struct tri_workspace *workspace);
 
 /* What became of the communicator's lists so far. Any time. */
 struct tri_list_counts tri_workspace_lists(const struct tri_workspace *workspace);

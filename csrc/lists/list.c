@@ -46,7 +46,8 @@ static trib_status prepare(struct trib_comm *comm, const struct tri_list *list,
                              "`tensors` together are larger than any memory");
     if (layout.nbuckets == 0)
         return TRIB_OK;
-    const trib_status status = tri_workspace_reserve(comm, layout.bytes);
+    const trib_status status =
+        tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device, layout.bytes);
     if (status != TRIB_OK)
         return status;
     *bytes = tri_plan_bytes(&layout);
@@ -87,12 +88,12 @@ static trib_status match(struct trib_comm *comm, const struct tri_list *list)
 static trib_status queue(struct trib_comm *comm, const struct tri_list *list, struct tri_plan *plan,
                          size_t bytes)
 {
-    trib_status status = tri_workspace_begin(comm, list->stream);
+    trib_status status = tri_workspace_wait(&comm->workspace, list->stream);
     if (status != TRIB_OK)
         return status;
     status = tri_issue_run(comm, run, plan, bytes, list->stream);
     /* Also after a failure: part of it may be queued. */
-    const trib_status end = tri_workspace_end(comm, list->stream);
+    const trib_status end = tri_workspace_mark(&comm->workspace, comm->state, list->stream);
     return status != TRIB_OK ? status : end;
 }
 
@@ -203,14 +204,15 @@ static trib_status queue_group(struct trib_group *group, struct tri_plan *const 
         return status;
     int32_t begun = 0;
     while (begun < group->size && status == TRIB_OK) {
-        status = tri_workspace_begin(group->comms[begun], plans[begun]->stream);
+        status = tri_workspace_wait(&group->comms[begun]->workspace, plans[begun]->stream);
         begun += status == TRIB_OK;
     }
     if (status == TRIB_OK)
         status = first->backend->transport->submit == NULL ? run_together(plans, group->size)
                                                            : run_each(group, plans, bytes);
     for (int32_t i = 0; i < begun; i++) {
-        const trib_status end = tri_workspace_end(group->comms[i], plans[i]->stream);
+        struct trib_comm *comm = group->comms[i];
+        const trib_status end = tri_workspace_mark(&comm->workspace, comm->state, plans[i]->stream);
         status = status != TRIB_OK ? status : end;
     }
     const trib_status after = tri_issue_unregister(first);

@@ -138,8 +138,8 @@ static void make_slices(struct tri_plan *plan, const struct tri_list *list,
 static void make_buckets(struct tri_plan *plan, struct trib_comm *comm, const struct tri_list *list,
                          const struct tri_layout *layout)
 {
-    char *data = tri_workspace_data(comm);
-    double *factors = tri_workspace_words(comm)->factors;
+    char *data = tri_workspace_data(&comm->workspace);
+    double *factors = tri_workspace_words(&comm->workspace)->factors;
     const struct tri_factor *factor = &list->settings.factor;
     const bool broadcast = list->operation == TRI_BROADCAST_LIST;
     plan->nbuckets = layout->nbuckets;
@@ -180,7 +180,7 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
     out->weighted = list->operation == TRI_WEIGHTED_AVERAGE;
     out->weight = list->weight;
     out->total_out = list->total_out;
-    out->decision = &tri_workspace_words(comm)->decision;
+    out->decision = &tri_workspace_words(&comm->workspace)->decision;
     out->abort_word = comm->backend->transport->abort_word(comm->transport);
     out->counts = &((struct tri_workspace_shared *)comm->workspace.shared)->counts;
     make_buckets(out, comm, list, layout);

@@ -741,7 +741,7 @@ static void workspace(void)
     struct stage stage;
     struct trib_comm comm = {.backend = &tri_backend_nccl, .device = 1};
     begin(&stage, "a workspace closed while the device is busy");
-    CHECK_OK(tri_workspace_reserve(&comm, 1000));
+    CHECK_OK(tri_workspace_reserve(&comm.workspace, comm.backend->device, comm.device, 1000));
     const int before = fake_blocks();
     fake_hold(FAKE_FREE, true);
     tri_workspace_close(&comm.workspace);
@@ -762,7 +762,7 @@ static void unmarked_workspace(void)
     struct trib_comm comm = {.backend = &tri_backend_nccl, .device = 0};
     begin(&stage, "a workspace whose last use could not be recorded");
     if (open_stuck(&pair)) {
-        CHECK_OK(tri_workspace_reserve(&comm, 1000));
+        CHECK_OK(tri_workspace_reserve(&comm.workspace, comm.backend->device, comm.device, 1000));
         const int before = fake_blocks();
         fake_fail_record(true);
         CHECK_STATUS(
@@ -946,7 +946,8 @@ static void word_in_use(void)
         CHECK(transports()->abort_word(ranks[0]) != word);
         if (round == 0) {
             word = transports()->abort_word(ranks[0]);
-            CHECK_OK(tri_workspace_reserve(&comm, 1000));
+            CHECK_OK(
+                tri_workspace_reserve(&comm.workspace, comm.backend->device, comm.device, 1000));
             CHECK_OK(tri_workspace_mark(&comm.workspace, state_of(ranks[0]), NULL));
             fake_hold(FAKE_EVENT, true);
             tri_workspace_close(&comm.workspace); /* set aside */
@@ -1182,7 +1183,7 @@ static void captures(void)
         devices()->free_shared(cells[i]);
     if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 1, PLENTY_MS))) {
         transports()->poll(transport);
-        CHECK_OK(tri_workspace_reserve(&comm, 1000));
+        CHECK_OK(tri_workspace_reserve(&comm.workspace, comm.backend->device, comm.device, 1000));
         CHECK_OK(tri_workspace_mark(&comm.workspace, state_of(transport), stream));
         CHECK(!tri_workspace_in_use(&comm.workspace));
         tri_workspace_close(&comm.workspace);
