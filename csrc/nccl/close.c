@@ -7,9 +7,9 @@
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/leave.h"
-#include "csrc/nccl/local.h"
 #include "csrc/nccl/ops.h"
 #include "csrc/nccl/task.h"
+#include "csrc/nccl/teardown.h"
 
 struct closing {
     struct tri_nccl_task task;

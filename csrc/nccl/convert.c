@@ -125,23 +125,3 @@ trib_status tri_nccl_wait_fail(cudaError_t error, const char *operation, int32_t
                     operation, (int)device, (int)error, cudaGetErrorName(error),
                     cudaGetErrorString(error));
 }
-
-trib_status tri_nccl_push_device_to_wait(struct tri_nccl_device_guard *guard, int32_t device)
-{
-    return tri_nccl_push_device(guard, device) == TRIB_OK
-               ? TRIB_OK
-               : tri_fail(TRIB_ERR_INVALID_USAGE,
-                          "waiting on device %d: the device could not be made current; nothing was "
-                          "waited for, and what is queued may still run (%s)",
-                          (int)device, tri_detail());
-}
-
-trib_status tri_nccl_driver_fail(CUresult result, const char *operation, int32_t device)
-{
-    const char *words = NULL;
-    if (tri_nccl_driver.error_string(result, &words) != CUDA_SUCCESS || words == NULL)
-        words = "unknown error";
-    return tri_fail(result == CUDA_ERROR_OUT_OF_MEMORY ? TRIB_ERR_OUT_OF_MEMORY : TRIB_ERR_CUDA,
-                    "%s on device %d: the CUDA driver returned %d: \"%s\"", operation, (int)device,
-                    (int)result, words);
-}

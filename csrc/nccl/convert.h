@@ -8,7 +8,6 @@
 #include <stdbool.h>
 
 #include "csrc/backend.h"
-#include "csrc/nccl/device.h"
 
 /* The arguments are valid. */
 ncclDataType_t tri_nccl_dtype(trib_dtype dtype);
@@ -25,9 +24,6 @@ trib_status tri_nccl_cuda_fail(cudaError_t error, const char *operation, int32_t
 /* The same for a wait or a query: TRIB_ERR_CUDA means that the device has failed,
  * TRIB_ERR_INVALID_USAGE that CUDA refused to answer. */
 trib_status tri_nccl_wait_fail(cudaError_t error, const char *operation, int32_t device);
-/* tri_nccl_push_device before a wait or a query. Its failure says nothing about the queued work. */
-trib_status tri_nccl_push_device_to_wait(struct tri_nccl_device_guard *guard, int32_t device);
-trib_status tri_nccl_driver_fail(CUresult result, const char *operation, int32_t device);
 
 /* NCCL refused the call and did nothing: the communicator is still usable. */
 bool tri_nccl_refused(ncclResult_t result);

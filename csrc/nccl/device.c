@@ -9,7 +9,6 @@
 #include <time.h>
 
 #include "csrc/base/clock.h"
-#include "csrc/nccl/convert.h"
 
 static struct {
     CUdevice handle;
@@ -99,6 +98,16 @@ CUdevice tri_nccl_cu_device(int32_t device)
     return devices[device].handle;
 }
 
+static trib_status driver_fail(CUresult result, const char *operation, int32_t device)
+{
+    const char *words = NULL;
+    if (tri_nccl_driver.error_string(result, &words) != CUDA_SUCCESS || words == NULL)
+        words = "unknown error";
+    return tri_fail(result == CUDA_ERROR_OUT_OF_MEMORY ? TRIB_ERR_OUT_OF_MEMORY : TRIB_ERR_CUDA,
+                    "%s on device %d: the CUDA driver returned %d: \"%s\"", operation, (int)device,
+                    (int)result, words);
+}
+
 static trib_status retain_primary(CUcontext *out, int32_t device)
 {
     *out = atomic_load_explicit(&devices[device].primary, memory_order_acquire);
@@ -106,7 +115,7 @@ static trib_status retain_primary(CUcontext *out, int32_t device)
         return TRIB_OK;
     CUresult result = tri_nccl_driver.primary_retain(out, devices[device].handle);
     if (result != CUDA_SUCCESS)
-        return tri_nccl_driver_fail(result, "making the device's context", device);
+        return driver_fail(result, "making the device's context", device);
     /* Two threads may both get here: they store the same context, retained once more. */
     atomic_store_explicit(&devices[device].primary, *out, memory_order_release);
     return TRIB_OK;
@@ -116,7 +125,7 @@ trib_status tri_nccl_push_device(struct tri_nccl_device_guard *guard, int32_t de
 {
     CUresult result = tri_nccl_driver.get_current(&guard->saved);
     if (result != CUDA_SUCCESS)
-        return tri_nccl_driver_fail(result, "asking for the current context", device);
+        return driver_fail(result, "asking for the current context", device);
     guard->current = guard->saved;
     return tri_nccl_switch_device(guard, device);
 }
@@ -129,9 +138,19 @@ trib_status tri_nccl_switch_device(struct tri_nccl_device_guard *guard, int32_t 
         return status;
     CUresult result = tri_nccl_driver.set_current(wanted);
     if (result != CUDA_SUCCESS)
-        return tri_nccl_driver_fail(result, "making the device current", device);
+        return driver_fail(result, "making the device current", device);
     guard->current = wanted;
     return TRIB_OK;
+}
+
+trib_status tri_nccl_push_device_to_wait(struct tri_nccl_device_guard *guard, int32_t device)
+{
+    return tri_nccl_push_device(guard, device) == TRIB_OK
+               ? TRIB_OK
+               : tri_fail(TRIB_ERR_INVALID_USAGE,
+                          "waiting on device %d: the device could not be made current; nothing was "
+                          "waited for, and what is queued may still run (%s)",
+                          (int)device, tri_detail());
 }
 
 trib_status tri_nccl_push_any_device(struct tri_nccl_device_guard *guard)

@@ -51,6 +51,8 @@ struct tri_nccl_device_guard {
  * would create a context, some 500 MB, on device 0 for every thread that never chose a device.)
  * About 10 ns if the device is current already. Do not pop after a failure. */
 trib_status tri_nccl_push_device(struct tri_nccl_device_guard *guard, int32_t device);
+/* Push before a wait or a query. Its failure says nothing about the queued work. */
+trib_status tri_nccl_push_device_to_wait(struct tri_nccl_device_guard *guard, int32_t device);
 /* Make another device current within the same guard. A failure leaves the guard as it was. */
 trib_status tri_nccl_switch_device(struct tri_nccl_device_guard *guard, int32_t device);
 /* Push for calls that need any context: the thread's own, else that of a device in use, else that

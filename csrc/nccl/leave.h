@@ -8,11 +8,6 @@
 #include "csrc/backend.h"
 #include "csrc/nccl/local.h"
 
-/* Messages that one rank has sent to and received from another one. */
-struct tri_nccl_p2p_counts {
-    _Atomic uint64_t sent, received;
-};
-
 /* Count `calls` before handing them to NCCL. If a rank of this process has left and will not make
  * its part, do not hand them over: the local ranks are aborted, and this returns their status. Hot
  * path: one increment and one load for each call. */

@@ -4,13 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "csrc/base/clock.h"
 #include "csrc/base/status.h"
-#include "csrc/nccl/abort_flag.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
-#include "csrc/nccl/leave.h"
-#include "csrc/nccl/pinned.h"
 #include "csrc/nccl/quiesce.h"
 
 /* Guards the list of local ranks that can still be joined, and the dropping of references, so that
@@ -19,51 +15,6 @@
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 static struct tri_nccl_local *joinable;
 static uint64_t serials;
-
-/* Create local ranks without any rank, not in the list. The abort flag lives until the last
- * reference to the abort state: a kernel queued before the communicator was destroyed may still
- * read it, and must find the value of its communicator there. The workspace of that kernel keeps a
- * reference until it has ended. */
-static trib_status create(struct tri_nccl_local **out, int32_t device, uint64_t deadline_ns)
-{
-    struct tri_nccl_local *local = calloc(1, sizeof *local);
-    void *abort_flag = NULL;
-    if (local == NULL)
-        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for a communicator");
-    tri_nccl_wait_at_exit(-1);
-    trib_status status = tri_nccl_background_retain();
-    if (status == TRIB_OK) {
-        status = tri_nccl_abort_flag_create(&abort_flag, device, deadline_ns);
-        if (status != TRIB_OK)
-            tri_nccl_background_release();
-    }
-    if (status != TRIB_OK) {
-        free(local);
-        return status;
-    }
-    local->state = tri_abort_create(abort_flag, tri_nccl_abort_async, local);
-    if (local->state == NULL || pthread_mutex_init(&local->lock, NULL) != 0) {
-        tri_abort_release(local->state);
-        tri_nccl_free_pinned(abort_flag);
-        tri_nccl_background_release();
-        free(local);
-        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for an abort state");
-    }
-    tri_abort_set_poll(local->state, tri_nccl_poll_errors);
-    tri_abort_own_word(local->state, tri_nccl_free_pinned);
-    local->abort_flag = abort_flag;
-    *out = local;
-    return TRIB_OK;
-}
-
-/* Free local ranks that no rank has joined. */
-static void discard(struct tri_nccl_local *local)
-{
-    tri_abort_release(local->state);
-    pthread_mutex_destroy(&local->lock);
-    tri_nccl_background_release();
-    free(local);
-}
 
 /* The entry of `key`; NULL if there is none. The registry is locked. */
 static struct tri_nccl_local *find(const struct tri_nccl_key *key)
@@ -140,75 +91,26 @@ static trib_status add(struct tri_nccl_local *local, struct tri_transport *trans
     return status;
 }
 
-static struct tri_transport *new_transport(int32_t rank, int32_t size, int32_t device)
+trib_status tri_nccl_add_rank(struct tri_nccl_local *local, struct tri_transport *transport)
 {
-    struct tri_transport *transport = calloc(1, sizeof *transport);
-    if (transport == NULL) {
-        (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for rank %d", (int)rank);
-        return NULL;
-    }
-    transport->rank = rank;
-    transport->size = size;
-    transport->device = device;
-    return transport;
-}
-
-/* Wait at most half of the remaining time. */
-static void await_jobs(uint64_t deadline_ns)
-{
-    const uint64_t now = tri_now_ns();
-    if (now < deadline_ns)
-        tri_nccl_await_jobs(now + (deadline_ns - now) / 2);
-}
-
-trib_status tri_nccl_join(struct tri_transport **out, const struct tri_nccl_key *key, int32_t rank,
-                          int32_t size, int32_t device, uint64_t deadline_ns)
-{
-    *out = NULL;
-    struct tri_transport *transport = new_transport(rank, size, device);
-    if (transport == NULL)
-        return TRIB_ERR_OUT_OF_MEMORY;
-    /* Created before locking the registry, whether needed or not: a destroy takes that lock too,
-     * and must not wait. */
-    struct tri_nccl_local *made = NULL;
-    await_jobs(deadline_ns);
-    trib_status status = create(&made, device, deadline_ns);
-    if (status != TRIB_OK) {
-        free(transport);
-        return status;
-    }
     pthread_mutex_lock(&registry);
-    struct tri_nccl_local *local = key == NULL ? NULL : find(key);
-    const bool found = local != NULL;
-    if (!found) {
-        local = made;
-        add_joinable(local, key);
-    }
-    status = add(local, transport);
+    const trib_status status = add(local, transport);
     pthread_mutex_unlock(&registry);
-    if (found)
-        discard(made);
-    if (status == TRIB_OK)
-        *out = transport;
-    else
-        free(transport);
     return status;
 }
 
-trib_status tri_nccl_join_same(struct tri_transport **out, struct tri_transport *first,
-                               int32_t rank, int32_t device)
+trib_status tri_nccl_add_rank_by_key(struct tri_nccl_local *made, const struct tri_nccl_key *key,
+                                     struct tri_transport *transport, bool *out_used)
 {
-    *out = NULL;
-    struct tri_transport *transport = new_transport(rank, first->size, device);
-    if (transport == NULL)
-        return TRIB_ERR_OUT_OF_MEMORY;
     pthread_mutex_lock(&registry);
-    trib_status status = add(first->local, transport);
+    struct tri_nccl_local *local = key == NULL ? NULL : find(key);
+    *out_used = local == NULL;
+    if (*out_used) {
+        local = made;
+        add_joinable(local, key);
+    }
+    const trib_status status = add(local, transport);
     pthread_mutex_unlock(&registry);
-    if (status == TRIB_OK)
-        *out = transport;
-    else
-        free(transport);
     return status;
 }
 
@@ -298,7 +200,7 @@ void tri_nccl_retain(struct tri_nccl_local *local)
     (void)atomic_fetch_add_explicit(&local->references, 1, memory_order_relaxed);
 }
 
-static void free_local(struct tri_nccl_local *local)
+void tri_nccl_free_local(struct tri_nccl_local *local)
 {
     tri_abort_release(local->state);
     while (local->ranks != NULL) {
@@ -312,9 +214,7 @@ static void free_local(struct tri_nccl_local *local)
     free(local);
 }
 
-/* Drop a reference unless it is the last one (with `last_too`, even then). Returns true if it was
- * the last one. */
-static bool drop_reference(struct tri_nccl_local *local, bool last_too)
+bool tri_nccl_drop_reference(struct tri_nccl_local *local, bool last_too)
 {
     pthread_mutex_lock(&registry);
     const bool last = atomic_load(&local->references) == 1;
@@ -324,17 +224,4 @@ static bool drop_reference(struct tri_nccl_local *local, bool last_too)
         (void)atomic_fetch_sub(&local->references, 1);
     pthread_mutex_unlock(&registry);
     return last;
-}
-
-/* Keep the last reference while an abort may still be running: detach waits for its hook, which
- * adds a reference if it posts a job. If the hook has not run by then it never will, and this call
- * does its work. */
-void tri_nccl_release(struct tri_nccl_local *local)
-{
-    if (!drop_reference(local, false))
-        return;
-    tri_abort_detach(local->state);
-    tri_nccl_abort_async(local);
-    if (drop_reference(local, true))
-        free_local(local);
 }

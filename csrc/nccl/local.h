@@ -17,8 +17,6 @@
 #include "csrc/nccl/background.h"
 #include "tributary.h"
 
-struct tri_nccl_p2p_counts; /* leave.h */
-
 enum tri_nccl_stage {
     TRI_NCCL_OPEN,
     TRI_NCCL_CLOSING,    /* waiting for queued work; an abort still takes over */
@@ -35,6 +33,11 @@ struct tri_nccl_key {
     int32_t color;
 };
 _Static_assert(sizeof(struct tri_nccl_key) == sizeof(trib_id) + 16, "a key has no padding");
+
+/* Messages that one rank has sent to and received from another one. */
+struct tri_nccl_p2p_counts {
+    _Atomic uint64_t sent, received;
+};
 
 /* One rank. Its local ranks own it and free it. */
 struct tri_transport {
@@ -96,15 +99,12 @@ struct tri_nccl_local {
     int32_t closed;
 };
 
-/* Create a rank. With `key` it joins the local ranks of that key, until tri_nccl_end_joining; with
- * NULL it starts its own. `rank` -1: not known yet. Adds a reference, the transport's. Keeps the
- * deadline whatever the devices do. */
-trib_status tri_nccl_join(struct tri_transport **out, const struct tri_nccl_key *key, int32_t rank,
-                          int32_t size, int32_t device, uint64_t deadline_ns);
-/* Create another rank beside `first`, whose local ranks no other thread knows yet. Adds a
- * reference. */
-trib_status tri_nccl_join_same(struct tri_transport **out, struct tri_transport *first,
-                               int32_t rank, int32_t device);
+/* Add a rank to `local`, whose reference the caller holds; or to the local ranks of `key`, or, if
+ * there are none or `key` is NULL, to `made`: *out_used says which. Adds a reference, the rank's.
+ * Refuses what NCCL would answer with a hang or an unexplained error, and any rank after an abort. */
+trib_status tri_nccl_add_rank(struct tri_nccl_local *local, struct tri_transport *transport);
+trib_status tri_nccl_add_rank_by_key(struct tri_nccl_local *made, const struct tri_nccl_key *key,
+                                     struct tri_transport *transport, bool *out_used);
 
 /* No more ranks of this process join; the key is free again. Idempotent. */
 void tri_nccl_end_joining(struct tri_nccl_local *local);
@@ -126,17 +126,10 @@ bool tri_nccl_advance(struct tri_nccl_local *local, enum tri_nccl_stage from,
                       enum tri_nccl_stage to);
 
 void tri_nccl_retain(struct tri_nccl_local *local);
-void tri_nccl_release(struct tri_nccl_local *local);
-
-/* tri_transport_ops.poll */
-void tri_nccl_poll(struct tri_transport *transport);
-
-/* The hooks of the abort state (teardown.c, poll.c); context is the local ranks. */
-void tri_nccl_abort_async(void *context);
-trib_status tri_nccl_poll_errors(void *context);
-
-/* In the background, destroy local ranks in stage DESTROYING whose queued work has all run
- * (teardown.c). */
-void tri_nccl_destroy_async(struct tri_nccl_local *local);
+/* For tri_nccl_release (teardown.h). Drop a reference unless it is the last one (with `last_too`,
+ * even then). Returns true if it was the last one. */
+bool tri_nccl_drop_reference(struct tri_nccl_local *local, bool last_too);
+/* When no reference is left, or no rank was ever added. */
+void tri_nccl_free_local(struct tri_nccl_local *local);
 
 #endif

@@ -4,10 +4,11 @@
 #include "csrc/backend.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
-#include "csrc/nccl/local.h"
 #include "csrc/nccl/ops.h"
 #include "csrc/nccl/pinned.h"
+#include "csrc/nccl/poll.h"
 #include "csrc/nccl/quiesce.h"
+#include "csrc/nccl/teardown.h"
 #include "kernels/cuda/kernels_cuda.h"
 
 static trib_status version(uint32_t *out)

@@ -9,9 +9,10 @@
 #include "csrc/base/clock.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
-#include "csrc/nccl/local.h"
+#include "csrc/nccl/join.h"
 #include "csrc/nccl/ops.h"
 #include "csrc/nccl/task.h"
+#include "csrc/nccl/teardown.h"
 
 _Static_assert(sizeof(ncclUniqueId) == sizeof(trib_id), "an id holds exactly an ncclUniqueId");
 

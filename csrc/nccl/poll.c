@@ -1,9 +1,10 @@
 /* Errors of queued work: NCCL's asynchronous errors, and CUDA's sticky ones. */
+#include "csrc/nccl/poll.h"
+
 #include <cuda_runtime_api.h>
 
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
-#include "csrc/nccl/local.h"
 
 /* The first local rank with an asynchronous NCCL error, which is stored in `*out`; NULL if there is
  * none. Queries only in stage OPEN, and under the lock, which keeps it so: NCCL forbids the query

@@ -5,10 +5,11 @@
 #include "csrc/base/clock.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
+#include "csrc/nccl/join.h"
 #include "csrc/nccl/leave.h"
-#include "csrc/nccl/local.h"
 #include "csrc/nccl/ops.h"
 #include "csrc/nccl/task.h"
+#include "csrc/nccl/teardown.h"
 
 struct split {
     struct tri_nccl_task task;

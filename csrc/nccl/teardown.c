@@ -3,11 +3,12 @@
  *
  * Ranks that closed in good order are destroyed. Aborted ranks get their abort flags raised at
  * once, and are freed when no call is in flight. */
+#include "csrc/nccl/teardown.h"
+
 #include <stddef.h>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
-#include "csrc/nccl/local.h"
 
 enum { WARN_AFTER_MS = 10000 };
 
@@ -107,4 +108,17 @@ void tri_nccl_abort_async(void *context)
     local->job.prepare = prepare_abort;
     local->job.finish = finish_abort;
     post_job(local);
+}
+
+/* Keep the last reference while an abort may still be running: detach waits for its hook, which
+ * adds a reference if it posts a job. If the hook has not run by then it never will, and this call
+ * does its work. */
+void tri_nccl_release(struct tri_nccl_local *local)
+{
+    if (!tri_nccl_drop_reference(local, false))
+        return;
+    tri_abort_detach(local->state);
+    tri_nccl_abort_async(local);
+    if (tri_nccl_drop_reference(local, true))
+        tri_nccl_free_local(local);
 }
