@@ -13,7 +13,7 @@
 #include "csrc/base/types.h"
 #include "csrc/core/deadline.h"
 #include "csrc/core/validate.h"
-#include "csrc/sparse/agree.h"
+#include "csrc/sparse/handshake.h"
 
 enum { VERSION = 1, PART_ALIGN = 16, PIECE = 1 << 20 };
 static const char magic[8] = {'T', 'R', 'I', 'B', 'S', 'P', 'A', 'R'};
@@ -309,8 +309,8 @@ static trib_status replace(void *argument, trib_stream meeting)
     struct trib_sparse *sparse = import->sparse;
     struct trib_comm *comm = sparse->comm;
     const struct tri_choice now = {.algorithm = sparse->algorithm};
-    const struct tri_proposal proposal =
-        tri_proposal_of(&sparse->settings, &now, TRI_SPARSE_IMPORT, sparse->number);
+    const struct tri_handshake handshake =
+        tri_handshake_of(&sparse->settings, &now, TRI_SPARSE_IMPORT, sparse->number);
     char *residual = NULL;
     struct head head;
     trib_status status = tri_sparse_ready(sparse, TRI_SPARSE_IMPORT);
@@ -319,12 +319,12 @@ static trib_status replace(void *argument, trib_stream meeting)
     if (status == TRIB_OK)
         status = check_schedule(sparse, &head, import->data);
     if (status != TRIB_OK)
-        return tri_agree_refused(comm, TRI_SPARSE_IMPORT, status, meeting);
+        return tri_handshake_reject(comm, TRI_SPARSE_IMPORT, status, meeting);
     uint64_t step = same_schedule(sparse, &head) ? head.step : 0;
     status = tri_deadline_wait(comm, TRI_SPARSE_IMPORT, &sparse->memory);
     if (status == TRIB_OK)
         status = find_residual(sparse, &residual, import->stream);
-    status = tri_agree(comm, &proposal, status, &step, meeting);
+    status = tri_handshake_exchange(comm, &handshake, status, &step, meeting);
     if (status != TRIB_OK)
         return status;
     status = fetch(sparse, residual, import->data + residual_at(), (size_t)head.residual,
@@ -353,7 +353,8 @@ trib_status tri_sparse_import(struct trib_sparse *sparse, const void *data, size
                               trib_stream stream)
 {
     struct import import = {sparse, data, bytes, stream};
-    return adds ? add(&import) : tri_agree_meet(sparse->comm, TRI_SPARSE_IMPORT, replace, &import);
+    return adds ? add(&import)
+                : tri_handshake_run(sparse->comm, TRI_SPARSE_IMPORT, replace, &import);
 }
 
 /* --------------------------------------------------------------------------------------- reset */

@@ -11,7 +11,7 @@
 #include "csrc/core/deadline.h"
 #include "csrc/core/issue.h"
 #include "csrc/core/validate.h"
-#include "csrc/sparse/agree.h"
+#include "csrc/sparse/handshake.h"
 
 enum { ALIGN = 256, NAP_NS = 20000, LONGEST_NAP_NS = 1000000 };
 
@@ -280,7 +280,7 @@ static void discard(struct trib_sparse *sparse)
 }
 
 /* What a caller asks for. */
-struct request {
+struct create_request {
     struct trib_sparse **out;
     struct trib_comm *comm;
     size_t count;
@@ -288,7 +288,8 @@ struct request {
     const trib_sparse_options *options;
 };
 
-static trib_status read_request(struct tri_sparse_settings *settings, const struct request *request)
+static trib_status read_create_request(struct tri_sparse_settings *settings,
+                                       const struct create_request *request)
 {
     const struct trib_sparse nobody = {.comm = request->comm};
     trib_status status = tri_sparse_ready(&nobody, TRI_SPARSE_CREATE);
@@ -303,21 +304,22 @@ static trib_status read_request(struct tri_sparse_settings *settings, const stru
 
 static trib_status create(void *argument, trib_stream stream)
 {
-    const struct request *request = argument;
+    const struct create_request *request = argument;
     struct trib_comm *comm = request->comm;
     struct tri_sparse_settings settings;
     struct trib_sparse *sparse = NULL;
-    trib_status status = tri_agree_hosts(comm, stream);
+    trib_status status = tri_handshake_hosts(comm, stream);
     if (status != TRIB_OK)
         return status;
-    status = read_request(&settings, request);
+    status = read_create_request(&settings, request);
     if (status != TRIB_OK)
-        return tri_agree_refused(comm, TRI_SPARSE_CREATE, status, stream);
+        return tri_handshake_reject(comm, TRI_SPARSE_CREATE, status, stream);
     const struct tri_choice choice = choose(&settings, comm);
-    const struct tri_proposal proposal =
-        tri_proposal_of(&settings, &choice, TRI_SPARSE_CREATE, comm->sparse_states);
-    status = prepare(&sparse, comm, &settings, &choice, tri_proposal_signature(&proposal), stream);
-    status = tri_agree(comm, &proposal, status, NULL, stream);
+    const struct tri_handshake handshake =
+        tri_handshake_of(&settings, &choice, TRI_SPARSE_CREATE, comm->sparse_states);
+    status =
+        prepare(&sparse, comm, &settings, &choice, tri_handshake_signature(&handshake), stream);
+    status = tri_handshake_exchange(comm, &handshake, status, NULL, stream);
     if (status != TRIB_OK) {
         discard(sparse);
         return status;
@@ -330,10 +332,11 @@ static trib_status create(void *argument, trib_stream stream)
 trib_status tri_sparse_create(struct trib_sparse **out, struct trib_comm *comm, size_t count,
                               trib_dtype dtype, const trib_sparse_options *options)
 {
-    struct request request = {out, comm, count, dtype, options};
+    struct create_request request = {out, comm, count, dtype, options};
     tri_workspace_sweep();
     const trib_status status = tri_sparse_check_comm(comm, TRI_SPARSE_CREATE);
-    return status != TRIB_OK ? status : tri_agree_meet(comm, TRI_SPARSE_CREATE, create, &request);
+    return status != TRIB_OK ? status
+                             : tri_handshake_run(comm, TRI_SPARSE_CREATE, create, &request);
 }
 
 /* --------------------------------------------------------------------------------------- another k */
@@ -399,43 +402,43 @@ static trib_status renew_scalars(struct trib_sparse *sparse, trib_stream stream)
 }
 
 /* What a caller asks for: a number of entries, or a density. */
-struct wish {
+struct set_request {
     struct trib_sparse *sparse;
     int operation;
     uint64_t k;
     double density;
 };
 
-static trib_status read_wish(uint32_t *k, const struct wish *wish)
+static trib_status read_set_request(uint32_t *k, const struct set_request *request)
 {
-    const struct trib_sparse *sparse = wish->sparse;
+    const struct trib_sparse *sparse = request->sparse;
     const size_t count = sparse->params.count;
-    const trib_status status = tri_sparse_ready(sparse, wish->operation);
+    const trib_status status = tri_sparse_ready(sparse, request->operation);
     if (status != TRIB_OK)
         return status;
-    if (wish->operation == TRI_SPARSE_SET_DENSITY)
-        return tri_sparse_density(k, sparse->comm, wish->operation, count, wish->density);
-    *k = (uint32_t)(wish->k < count ? wish->k : count);
+    if (request->operation == TRI_SPARSE_SET_DENSITY)
+        return tri_sparse_density(k, sparse->comm, request->operation, count, request->density);
+    *k = (uint32_t)(request->k < count ? request->k : count);
     return TRIB_OK;
 }
 
 static trib_status set(void *argument, trib_stream stream)
 {
-    const struct wish *wish = argument;
-    struct trib_sparse *sparse = wish->sparse;
+    const struct set_request *request = argument;
+    struct trib_sparse *sparse = request->sparse;
     struct trib_comm *comm = sparse->comm;
     struct change change = {.settings = sparse->settings};
-    trib_status status = read_wish(&change.settings.params.k, wish);
+    trib_status status = read_set_request(&change.settings.params.k, request);
     if (status != TRIB_OK)
-        return tri_agree_refused(comm, wish->operation, status, stream);
+        return tri_handshake_reject(comm, request->operation, status, stream);
     change.choice = choose(&change.settings, comm);
-    const struct tri_proposal proposal =
-        tri_proposal_of(&change.settings, &change.choice, wish->operation, sparse->number);
-    change.signature = tri_proposal_signature(&proposal);
-    status = tri_deadline_wait(comm, wish->operation, &sparse->memory);
+    const struct tri_handshake handshake =
+        tri_handshake_of(&change.settings, &change.choice, request->operation, sparse->number);
+    change.signature = tri_handshake_signature(&handshake);
+    status = tri_deadline_wait(comm, request->operation, &sparse->memory);
     if (status == TRIB_OK)
         status = plan(&change, sparse);
-    status = tri_agree(comm, &proposal, status, NULL, stream);
+    status = tri_handshake_exchange(comm, &handshake, status, NULL, stream);
     if (status != TRIB_OK) {
         forget(sparse, &change);
         return status;
@@ -449,14 +452,15 @@ static trib_status set(void *argument, trib_stream stream)
 
 trib_status tri_sparse_set_density(struct trib_sparse *sparse, double density)
 {
-    struct wish wish = {.sparse = sparse, .operation = TRI_SPARSE_SET_DENSITY, .density = density};
-    return tri_agree_meet(sparse->comm, wish.operation, set, &wish);
+    struct set_request request = {
+        .sparse = sparse, .operation = TRI_SPARSE_SET_DENSITY, .density = density};
+    return tri_handshake_run(sparse->comm, request.operation, set, &request);
 }
 
 trib_status tri_sparse_set_k(struct trib_sparse *sparse, uint64_t k)
 {
-    struct wish wish = {.sparse = sparse, .operation = TRI_SPARSE_SET_K, .k = k};
-    return tri_agree_meet(sparse->comm, wish.operation, set, &wish);
+    struct set_request request = {.sparse = sparse, .operation = TRI_SPARSE_SET_K, .k = k};
+    return tri_handshake_run(sparse->comm, request.operation, set, &request);
 }
 
 /* ------------------------------------------------------------------------------------------ end */

@@ -137,17 +137,17 @@ static void bad_buffers(struct desk *desk)
     if (strcmp(trib_device_backend(desk->device), "host") == 0) /* CUDA would follow the address */
         REFUSED(trib_sparse_allreduce(sparse, gradient, result, result), TRIB_ERR_INVALID_STREAM,
                 name, "`stream`");
-    REFUSED(trib_sparse_allreduce_entries(sparse, gradient, desk->index, result, desk->count,
-                                          stream),
-            TRIB_ERR_INVALID_USAGE, "trib_sparse_allreduce_entries", "TRIB_SPARSE_ENTRIES");
+    REFUSED(
+        trib_sparse_allreduce_entries(sparse, gradient, desk->index, result, desk->count, stream),
+        TRIB_ERR_INVALID_USAGE, "trib_sparse_allreduce_entries", "TRIB_SPARSE_ENTRIES");
     REFUSED(trib_sparse_residual(sparse, NULL, stream), bad, "trib_sparse_residual on rank",
             "`out` is NULL");
     REFUSED(trib_sparse_residual(sparse, result + 1, stream), bad, "trib_sparse_residual on rank",
             "too short");
     REFUSED(trib_sparse_residual(sparse, result, (trib_stream)2), TRIB_ERR_INVALID_STREAM,
             "trib_sparse_residual on rank", "`stream`");
-    REFUSED(trib_sparse_reset(sparse, (trib_stream)2), TRIB_ERR_INVALID_STREAM,
-            "trib_sparse_reset", "`stream`");
+    REFUSED(trib_sparse_reset(sparse, (trib_stream)2), TRIB_ERR_INVALID_STREAM, "trib_sparse_reset",
+            "`stream`");
     if (desk->size > 1) {
         void *foreign = NULL;
         trib_device *other = desk->team->devices[(desk->rank + 1) % desk->size];
@@ -215,7 +215,7 @@ static void told(trib_status status, bool errs, trib_status bad, const char *nam
 {
     CHECK_STATUS(status, errs ? bad : TRIB_ERR_MISMATCH);
     CHECK_DETAIL(name);
-    CHECK_DETAIL(errs ? argument : "is refused there");
+    CHECK_DETAIL(errs ? argument : "rejected its arguments");
 }
 
 /* What is found out before anything of the call is looked at. */
@@ -238,8 +238,7 @@ static void bad_meetings(struct desk *desk, bool errs)
         CHECK_OK(trib_batch_begin(comm));
     told(trib_sparse_create(&other, comm, 1, TRIB_F32, NULL), errs, usage,
          "trib_sparse_create on rank", "a batch is open");
-    told(trib_sparse_set_k(sparse, 1), errs, usage, "trib_sparse_set_k on rank",
-         "a batch is open");
+    told(trib_sparse_set_k(sparse, 1), errs, usage, "trib_sparse_set_k on rank", "a batch is open");
     told(trib_sparse_set_density(sparse, 1), errs, usage, "trib_sparse_set_density on rank",
          "a batch is open");
     told(trib_sparse_import(sparse, data, bytes, 0, desk->stream), errs, usage,

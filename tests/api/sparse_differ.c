@@ -81,12 +81,12 @@ static void refusals(int rank, int size, void *argument)
         for (int odd = 0; odd < size; odd++) {
             const trib_status status =
                 make(&none, team->comms[rank], rank == odd ? &mistakes[i] : &same);
-            CHECK_MSG(rank == odd ? status == TRIB_ERR_INVALID_ARGUMENT ||
-                                        status == TRIB_ERR_UNKNOWN_NAME
-                                  : status == TRIB_ERR_MISMATCH,
+            CHECK_MSG(rank == odd
+                          ? status == TRIB_ERR_INVALID_ARGUMENT || status == TRIB_ERR_UNKNOWN_NAME
+                          : status == TRIB_ERR_MISMATCH,
                       "%s: %s", trib_status_name(status), trib_last_detail());
             CHECK_DETAIL("trib_sparse_create on rank");
-            CHECK_DETAIL(rank == odd ? mistakes[i].word : "is refused there");
+            CHECK_DETAIL(rank == odd ? mistakes[i].word : "rejected its arguments");
             CHECK(none == NULL);
         }
     CHECK_OK(make(&sparse, team->comms[rank], &same));
@@ -94,7 +94,7 @@ static void refusals(int rank, int size, void *argument)
     for (int odd = 0; odd < size; odd++) {
         CHECK_STATUS(trib_sparse_set_density(sparse, rank == odd ? -1 : 0.5),
                      rank == odd ? TRIB_ERR_INVALID_ARGUMENT : TRIB_ERR_MISMATCH);
-        CHECK_DETAIL(rank == odd ? "`density` is -1" : "is refused there");
+        CHECK_DETAIL(rank == odd ? "`density` is -1" : "rejected its arguments");
     }
     CHECK(trib_sparse_capacity(sparse) == capacity);
     CHECK_OK(trib_comm_status(team->comms[rank]));
@@ -165,10 +165,10 @@ static void matched(int rank, int size, void *team)
     CHECK_STATUS(trib_sparse_allreduce(mine->sparse, mine->gradient, mine->result, mine->stream),
                  TRIB_ERR_MISMATCH);
     CHECK_DETAIL("trib_sparse_allreduce");
-    CHECK_STATUS(odd ? trib_barrier(first.comm, first.stream)
-                     : trib_sparse_allreduce(first.sparse, first.gradient, first.result,
-                                             first.stream),
-                 TRIB_ERR_MISMATCH);
+    CHECK_STATUS(
+        odd ? trib_barrier(first.comm, first.stream)
+            : trib_sparse_allreduce(first.sparse, first.gradient, first.result, first.stream),
+        TRIB_ERR_MISMATCH);
     CHECK_STATUS(odd ? trib_sparse_set_k(first.sparse, 4)
                      : trib_sparse_create(&none, first.comm, 4, TRIB_F32, NULL),
                  TRIB_ERR_MISMATCH);

@@ -174,7 +174,7 @@ static void creations(int rank, int size, void *team)
         until_no_memory = fails ? at : -1;
         CHECK_STATUS(trib_sparse_create(&sparse, desk.comm, DESK_COUNT, TRIB_F32, &options),
                      TRIB_ERR_OUT_OF_MEMORY);
-        CHECK_DETAIL(fails ? "told to have no memory" : "could not do its part");
+        CHECK_DETAIL(fails ? "told to have no memory" : "so the call fails on all ranks");
         CHECK(sparse == NULL && until_no_memory == -1);
     }
     allocations = 0;
