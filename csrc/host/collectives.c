@@ -14,17 +14,17 @@
 
 #include "csrc/base/status.h"
 #include "csrc/base/types.h"
-#include "csrc/host/clique.h"
 #include "csrc/host/describe.h"
 #include "csrc/host/host.h"
-#include "csrc/host/mailbox.h"
+#include "csrc/host/local.h"
+#include "csrc/host/p2p.h"
 #include "kernels/cpu/kernels_cpu.h"
 
 /* One collective, as one rank sees it once all have posted. */
 struct round {
     struct tri_transport *self;
     const struct tri_call *call;
-    int turn; /* which of the posts */
+    int buffer; /* of the double-buffered post */
     bool staged;
     size_t element;
     size_t bytes;                         /* of `count` elements */
@@ -35,7 +35,7 @@ struct round {
 
 static const struct tri_call *posted(const struct round *round, int32_t rank)
 {
-    return &round->self->clique->ranks[rank].posted[round->turn];
+    return &round->self->local->ranks[rank].posted[round->buffer];
 }
 
 static void *at(void *data, size_t bytes)
@@ -72,7 +72,7 @@ static bool same_call(const struct tri_call *a, const struct tri_call *b)
 
 static trib_status check_same(const struct round *round)
 {
-    for (int32_t rank = 1; rank < round->self->clique->size; rank++) {
+    for (int32_t rank = 1; rank < round->self->local->size; rank++) {
         if (same_call(posted(round, 0), posted(round, rank)))
             continue;
         return tri_fail(TRIB_ERR_MISMATCH,
@@ -90,7 +90,7 @@ static trib_status check_same(const struct round *round)
 static trib_status reduce(const struct round *round, void *const *dst, int32_t ndst, size_t to,
                           size_t from, size_t count)
 {
-    const struct tri_clique *clique = round->self->clique;
+    const struct tri_host_local *local = round->self->local;
     const struct tri_call *call = round->call;
     const size_t step = TRI_PIECE_BYTES / round->element;
     void *piece_dst[TRI_HOST_MAX_RANKS];
@@ -98,13 +98,13 @@ static trib_status reduce(const struct round *round, void *const *dst, int32_t n
     trib_status status = TRIB_OK;
     for (size_t i = 0; i < count && status == TRIB_OK; i += step) {
         const size_t left = count - i;
-        if (!tri_clique_live(clique))
+        if (!tri_host_local_live(local))
             return TRIB_ERR_ABORTED;
         for (int32_t rank = 0; rank < ndst; rank++)
             piece_dst[rank] = at(dst[rank], (to + i) * round->element);
-        for (int32_t rank = 0; rank < clique->size; rank++)
+        for (int32_t rank = 0; rank < local->size; rank++)
             piece_src[rank] = at_const(round->src[rank], (from + i) * round->element);
-        status = tri_kernels_cpu.reduce(piece_dst, (size_t)ndst, piece_src, (size_t)clique->size,
+        status = tri_kernels_cpu.reduce(piece_dst, (size_t)ndst, piece_src, (size_t)local->size,
                                         left < step ? left : step, call->dtype, call->op,
                                         call->scaled ? round->factors : NULL, NULL);
     }
@@ -114,8 +114,8 @@ static trib_status reduce(const struct round *round, void *const *dst, int32_t n
 /* This rank's chunk of `count` elements; chunks begin at whole lines. */
 static size_t chunk(const struct round *round, size_t *out_count)
 {
-    const size_t size = (size_t)round->self->clique->size;
-    const size_t line = TRI_LINE / round->element;
+    const size_t size = (size_t)round->self->local->size;
+    const size_t line = TRI_CACHE_LINE / round->element;
     const size_t count = round->call->count;
     const size_t each = ((count + size - 1) / size + line - 1) / line * line;
     const size_t begin = (size_t)round->self->rank * each;
@@ -125,7 +125,7 @@ static size_t chunk(const struct round *round, size_t *out_count)
 
 static trib_status do_allreduce(const struct round *round)
 {
-    const int32_t size = round->self->clique->size;
+    const int32_t size = round->self->local->size;
     void *dst[TRI_HOST_MAX_RANKS];
     if (round->staged)
         return reduce(round, &round->call->recv, 1, 0, 0, round->call->count);
@@ -157,7 +157,8 @@ static trib_status do_reduce_scatter(const struct round *round)
 static trib_status do_broadcast(const struct round *round)
 {
     const struct tri_call *call = round->call;
-    return tri_clique_copy(round->self->clique, call->recv, round->src[call->peer], round->bytes)
+    return tri_host_local_copy(round->self->local, call->recv, round->src[call->peer],
+                               round->bytes)
                ? TRIB_OK
                : TRIB_ERR_ABORTED;
 }
@@ -165,11 +166,11 @@ static trib_status do_broadcast(const struct round *round)
 /* Each rank begins with its own block and goes round, so that they read from different ranks. */
 static trib_status do_allgather(const struct round *round)
 {
-    const struct tri_clique *clique = round->self->clique;
-    for (int32_t i = 0; i < clique->size; i++) {
-        const int32_t rank = (round->self->rank + i) % clique->size;
-        if (!tri_clique_copy(clique, at(round->call->recv, (size_t)rank * round->bytes),
-                             round->src[rank], round->bytes))
+    const struct tri_host_local *local = round->self->local;
+    for (int32_t i = 0; i < local->size; i++) {
+        const int32_t rank = (round->self->rank + i) % local->size;
+        if (!tri_host_local_copy(local, at(round->call->recv, (size_t)rank * round->bytes),
+                                 round->src[rank], round->bytes))
             return TRIB_ERR_ABORTED;
     }
     return TRIB_OK;
@@ -209,24 +210,24 @@ static void post(struct round *round)
 {
     struct tri_transport *self = round->self;
     const struct tri_call *call = round->call;
-    const size_t bytes = sent_bytes(call, (size_t)self->clique->size);
-    round->turn = (int)(self->rounds++ % 2);
+    const size_t bytes = sent_bytes(call, (size_t)self->local->size);
+    round->buffer = (int)(self->collectives++ % 2);
     round->staged = bytes <= TRI_STAGE_BYTES;
-    self->posted[round->turn] = *call;
+    self->posted[round->buffer] = *call;
     if (call->scaled) /* read now: this is when the stream has come to the call */
-        (void)tri_kernels_cpu.scale(&self->factor[round->turn], NULL, 1, call->dtype,
+        (void)tri_kernels_cpu.scale(&self->factor[round->buffer], NULL, 1, call->dtype,
                                     &call->factor, NULL);
     if (round->staged && bytes != 0 && (call->kind != TRI_BROADCAST || call->peer == self->rank))
-        memcpy(self->staged[round->turn], call->send, bytes);
+        memcpy(self->staged[round->buffer], call->send, bytes);
 }
 
 static void collect_sources(struct round *round)
 {
-    for (int32_t rank = 0; rank < round->self->clique->size; rank++) {
-        const struct tri_transport *other = &round->self->clique->ranks[rank];
-        round->src[rank] = round->staged ? other->staged[round->turn] : posted(round, rank)->send;
+    for (int32_t rank = 0; rank < round->self->local->size; rank++) {
+        const struct tri_transport *other = &round->self->local->ranks[rank];
+        round->src[rank] = round->staged ? other->staged[round->buffer] : posted(round, rank)->send;
         if (round->call->scaled)
-            memcpy(round->factors + (size_t)rank * round->element, &other->factor[round->turn],
+            memcpy(round->factors + (size_t)rank * round->element, &other->factor[round->buffer],
                    round->element);
     }
 }
@@ -235,15 +236,17 @@ static void collect_sources(struct round *round)
 static trib_status work_directly(const struct round *round)
 {
     struct tri_transport *self = round->self;
-    if (!tri_clique_touch_begin(self))
-        return tri_clique_leave(self);
+    if (!tri_host_local_access_begin(self))
+        return tri_host_local_finish_abort(self);
     const trib_status status = work(round);
-    tri_clique_touch_end(self);
-    if (!tri_clique_live(self->clique))
-        return tri_clique_leave(self);
+    tri_host_local_access_end(self);
+    if (!tri_host_local_live(self->local))
+        return tri_host_local_finish_abort(self);
     if (status != TRIB_OK)
-        return tri_clique_fail(self, status);
-    return tri_clique_barrier(self, round->call, TRI_ENDS) ? TRIB_OK : tri_clique_leave(self);
+        return tri_host_local_fail(self, status);
+    return tri_host_local_barrier(self, round->call, TRI_AT_END)
+               ? TRIB_OK
+               : tri_host_local_finish_abort(self);
 }
 
 static trib_status meet(struct tri_transport *self, const struct tri_call *call)
@@ -254,16 +257,16 @@ static trib_status meet(struct tri_transport *self, const struct tri_call *call)
     round.element = trib_dtype_size(call->dtype);
     round.bytes = call->count * round.element;
     post(&round);
-    if (!tri_clique_barrier(self, call, TRI_BEGINS))
-        return tri_clique_leave(self);
+    if (!tri_host_local_barrier(self, call, TRI_AT_START))
+        return tri_host_local_finish_abort(self);
     trib_status status = check_same(&round);
     if (status != TRIB_OK)
-        return tri_clique_fail(self, status);
+        return tri_host_local_fail(self, status);
     collect_sources(&round);
     if (!round.staged)
         return work_directly(&round);
     status = work(&round);
-    return status == TRIB_OK ? TRIB_OK : tri_clique_fail(self, status);
+    return status == TRIB_OK ? TRIB_OK : tri_host_local_fail(self, status);
 }
 
 trib_status tri_host_collective(const struct tri_call *calls, size_t n)
@@ -271,10 +274,10 @@ trib_status tri_host_collective(const struct tri_call *calls, size_t n)
     if (n == 0)
         return TRIB_OK;
     struct tri_transport *self = calls[0].transport;
-    if (!tri_clique_live(self->clique))
-        return tri_abort_status(self->clique->abort);
+    if (!tri_host_local_live(self->local))
+        return tri_abort_status(self->local->abort);
     self->last = calls[n - 1];
-    trib_status status = tri_mailbox_exchange(self, calls, n);
+    trib_status status = tri_host_p2p(self, calls, n);
     for (size_t i = 0; i < n && status == TRIB_OK; i++)
         if (calls[i].kind != TRI_SEND && calls[i].kind != TRI_RECV)
             status = meet(self, &calls[i]);

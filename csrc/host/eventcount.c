@@ -51,9 +51,9 @@ static int cpus(void)
     return n;
 }
 
-static bool poll(tri_predicate holds, void *context, int times)
+static bool spin(tri_predicate holds, void *context, int polls)
 {
-    for (int i = 0; i < times; i++) {
+    for (int i = 0; i < polls; i++) {
         if (holds(context))
             return true;
         cpu_pause();
@@ -85,7 +85,7 @@ static bool yield_until(uint64_t end, tri_predicate holds, void *context)
 static bool spin_until(uint64_t end, tri_predicate holds, void *context)
 {
     while (tri_now_ns() < end)
-        if (poll(holds, context, POLLS_PER_CLOCK))
+        if (spin(holds, context, POLLS_PER_CLOCK))
             return true;
     return false;
 }
@@ -96,7 +96,7 @@ static bool spin_until(uint64_t end, tri_predicate holds, void *context)
 static bool spin_or_yield(tri_predicate holds, void *context)
 {
     static _Atomic int spinning;
-    if (poll(holds, context, cpus() == 1 ? 1 : FIRST_POLLS))
+    if (spin(holds, context, cpus() == 1 ? 1 : FIRST_POLLS))
         return true;
     const bool spins =
         atomic_fetch_add_explicit(&spinning, 1, memory_order_relaxed) < cpus() - 1;

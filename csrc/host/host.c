@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-#include "csrc/host/clique.h"
+#include "csrc/host/local.h"
 #include "kernels/cpu/kernels_cpu.h"
 
 static int32_t count(void)
@@ -24,22 +24,22 @@ static int32_t rank(const struct tri_transport *transport)
 
 static int32_t size(const struct tri_transport *transport)
 {
-    return transport->clique->size;
+    return transport->local->size;
 }
 
 static struct trib_abort *abort_state(struct tri_transport *transport)
 {
-    return transport->clique->abort;
+    return transport->local->abort;
 }
 
 static const uint32_t *abort_word(struct tri_transport *transport)
 {
-    return &transport->clique->word;
+    return &transport->local->abort_word;
 }
 
 static void destroy(struct tri_transport *transport)
 {
-    tri_clique_release(transport->clique);
+    tri_host_local_release(transport->local);
 }
 
 static const struct tri_device_ops device_ops = {

@@ -1,10 +1,10 @@
-/* The host backend's members, by file. Their contracts are those of csrc/backend.h. */
+/* The members of the host backend, by file; csrc/backend.h has their contracts. */
 #ifndef TRI_HOST_HOST_H
 #define TRI_HOST_HOST_H
 
 #include "csrc/backend.h"
 
-/* Ranks of a communicator, and devices. */
+/* Of a communicator; also the number of devices. */
 enum { TRI_HOST_MAX_RANKS = 64 };
 
 /* memory.c */
@@ -42,7 +42,7 @@ trib_status tri_host_event_destroy(int32_t device, trib_event event);
 trib_status tri_host_id_create(trib_id *out);
 bool tri_host_id_is_mine(const trib_id *id);
 
-/* rendezvous.c */
+/* open.c */
 trib_status tri_host_open(struct tri_transport **out, const trib_id *id, int32_t rank,
                           int32_t size, int32_t device, uint32_t timeout_ms);
 trib_status tri_host_open_group(struct tri_transport **out, const int32_t *devices, int32_t size,

@@ -10,8 +10,9 @@
 #include "csrc/base/status.h"
 #include "csrc/host/host.h"
 
-/* What the bytes of an id say; those that follow are 0. The number counts the ids of this process, so that a bit for each of
- * the last ID_WINDOW suffices to know which have served; older ones are refused. */
+/* What the bytes of an id say; those that follow are 0. The number counts the ids of this process,
+ * so that a bit for each of the last ID_WINDOW suffices to know which have served; older ones are
+ * refused. */
 struct name {
     char magic[8];
     uint64_t process;
@@ -74,7 +75,7 @@ bool tri_host_id_is_mine(const trib_id *id)
     return memcmp(id->bytes, magic, sizeof magic) == 0;
 }
 
-trib_status tri_id_check(const trib_id *id)
+trib_status tri_host_id_check(const trib_id *id)
 {
     const struct name name = read_name(id);
     for (size_t i = sizeof name; i < sizeof id->bytes; i++)
@@ -99,7 +100,7 @@ trib_status tri_id_check(const trib_id *id)
     return TRIB_OK;
 }
 
-void tri_id_consume(const trib_id *id)
+void tri_host_id_consume(const trib_id *id)
 {
     const struct name name = read_name(id);
     pthread_mutex_lock(&lock);

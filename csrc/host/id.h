@@ -5,9 +5,9 @@
 #include "tributary.h"
 
 /* May ranks meet under this id? */
-trib_status tri_id_check(const trib_id *id);
+trib_status tri_host_id_check(const trib_id *id);
 
 /* They have met: from now on the check fails. */
-void tri_id_consume(const trib_id *id);
+void tri_host_id_consume(const trib_id *id);
 
 #endif

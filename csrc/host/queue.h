@@ -1,10 +1,10 @@
 /* A queue of items that run in order: the implementation of a host stream.
  *
  * Every queue has a worker thread. A thread that waits for a queue runs the items itself ("helps")
- * unless another thread already does, so a call that is queued and waited for at once needs no other
- * thread; wakeup.h decides when a push wakes the worker. Any thread may call any function here.
- * tri_queue_wait, tri_queue_done and tri_queue_wake are safe between acquire and release even while
- * another thread destroys the queue. */
+ * unless another thread already does, so a call that is queued and waited for at once needs no
+ * other thread; wakeup.h decides when a push wakes the worker. Any thread may call any function
+ * here. tri_queue_wait, tri_queue_done and tri_queue_wake are safe between acquire and release even
+ * while another thread destroys the queue. */
 #ifndef TRI_HOST_QUEUE_H
 #define TRI_HOST_QUEUE_H
 

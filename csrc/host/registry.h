@@ -40,9 +40,9 @@ int32_t tri_registry_device(struct tri_registry *registry, const void *start);
 bool tri_registry_find(struct tri_registry *registry, const void *data, size_t bytes,
                        struct tri_extent *out);
 
-/* Call `visit` with the object that starts at `start`, if there is one; its device, or -1. It is not
- * removed meanwhile, so this is how to take hold of an object that another thread may be about to
- * remove and free. `visit` must not wait. */
+/* Call `visit` with the object that starts at `start`, if there is one; its device, or -1. It is
+ * not removed meanwhile, so this is how to take hold of an object that another thread may be about
+ * to remove and free. `visit` must not wait. */
 int32_t tri_registry_visit(struct tri_registry *registry, const void *start,
                            void (*visit)(void *object, void *context), void *context);
 

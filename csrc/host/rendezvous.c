@@ -1,318 +1,181 @@
-/* Where ranks meet to become a communicator. */
+/* Rendezvous: ranks wait for each other and become new communicators. */
 #define _POSIX_C_SOURCE 200809L
 #include "csrc/host/rendezvous.h"
 
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
-#include "csrc/host/absent.h"
-#include "csrc/host/clique.h"
-#include "csrc/host/host.h"
-#include "csrc/host/id.h"
+#include "csrc/host/leave.h"
+#include "csrc/host/local.h"
 
-/* Guards all meetings and the list of those that have an id. Nobody waits under it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* ------------------------------------------------------------------------------------ meetings */
-
-void tri_meeting_init(struct tri_meeting *meeting, int32_t size)
+void tri_rendezvous_lock(void)
 {
-    memset(meeting, 0, sizeof *meeting);
-    meeting->size = size;
+    pthread_mutex_lock(&lock);
 }
 
-/* The ranks with the colour of `first`, in their new order: by key, then by rank. */
-static int32_t gather_color(const struct tri_meeting *meeting, int32_t first, int32_t *members)
+void tri_rendezvous_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+void tri_rendezvous_init(struct tri_rendezvous *rendezvous, int32_t size)
+{
+    memset(rendezvous, 0, sizeof *rendezvous);
+    rendezvous->size = size;
+}
+
+/* ------------------------------------------------------------------------------------- joining */
+
+/* The ranks with the color of `first`, in their new order: by key, then by rank. */
+static int32_t ranks_of_color(const struct tri_rendezvous *rendezvous, int32_t first,
+                              int32_t *members)
 {
     int32_t n = 0;
-    for (int32_t rank = first; rank < meeting->size; rank++) {
-        const struct tri_seat *seat = &meeting->seats[rank];
-        if (seat->color != meeting->seats[first].color)
+    for (int32_t rank = first; rank < rendezvous->size; rank++) {
+        const struct tri_rendezvous_slot *slot = &rendezvous->slots[rank];
+        if (slot->color != rendezvous->slots[first].color)
             continue;
         int32_t at = n++;
-        for (; at > 0 && meeting->seats[members[at - 1]].key > seat->key; at--)
+        for (; at > 0 && rendezvous->slots[members[at - 1]].key > slot->key; at--)
             members[at] = members[at - 1];
         members[at] = rank;
     }
     return n;
 }
 
-/* Make the communicator of `first`'s colour. False when memory is short. */
-static bool make_clique(struct tri_meeting *meeting, int32_t first)
+/* Create the communicator of `first`'s color. False when memory is short. */
+static bool create_local(struct tri_rendezvous *rendezvous, int32_t first)
 {
     int32_t members[TRI_HOST_MAX_RANKS];
     int32_t devices[TRI_HOST_MAX_RANKS] = {0};
-    const int32_t n = gather_color(meeting, first, members);
+    const int32_t n = ranks_of_color(rendezvous, first, members);
     for (int32_t i = 0; i < n; i++)
-        devices[i] = meeting->seats[members[i]].device;
-    struct tri_clique *clique = tri_clique_create(devices, n);
-    if (clique == NULL)
+        devices[i] = rendezvous->slots[members[i]].device;
+    struct tri_host_local *local = tri_host_local_create(devices, n);
+    if (local == NULL)
         return false;
     for (int32_t i = 0; i < n; i++)
-        meeting->seats[members[i]].out = &clique->ranks[i];
+        rendezvous->slots[members[i]].out = &local->ranks[i];
     return true;
 }
 
-/* All ranks are there: serve them. */
-static void serve(struct tri_meeting *meeting)
+/* All ranks have joined: create the communicators, all or none. */
+static void complete(struct tri_rendezvous *rendezvous)
 {
     bool good = true;
-    for (int32_t rank = 0; rank < meeting->size && good; rank++)
-        if (meeting->seats[rank].color >= 0 && meeting->seats[rank].out == NULL)
-            good = make_clique(meeting, rank);
-    for (int32_t rank = 0; rank < meeting->size; rank++) {
-        struct tri_seat *seat = &meeting->seats[rank];
-        if (!good && seat->out != NULL) {
-            tri_clique_release(seat->out->clique);
-            seat->out = NULL;
+    for (int32_t rank = 0; rank < rendezvous->size && good; rank++)
+        if (rendezvous->slots[rank].color >= 0 && rendezvous->slots[rank].out == NULL)
+            good = create_local(rendezvous, rank);
+    for (int32_t rank = 0; rank < rendezvous->size; rank++) {
+        struct tri_rendezvous_slot *slot = &rendezvous->slots[rank];
+        if (!good && slot->out != NULL) {
+            tri_host_local_release(slot->out->local);
+            slot->out = NULL;
         }
-        seat->status = good ? TRIB_OK : TRIB_ERR_OUT_OF_MEMORY;
-        atomic_store(&seat->served, true);
+        slot->status = good ? TRIB_OK : TRIB_ERR_OUT_OF_MEMORY;
+        atomic_store(&slot->completed, true);
     }
-    meeting->waiting = 0;
+    rendezvous->waiting = 0;
 }
 
-/* "1, 3": the ranks that have not come. */
-static void list_missing(const struct tri_meeting *meeting, char *text, size_t bytes)
+void tri_rendezvous_join(struct tri_rendezvous *rendezvous, int32_t rank, int32_t color,
+                         int32_t key, int32_t device)
+{
+    struct tri_rendezvous_slot *slot = &rendezvous->slots[rank];
+    slot->taken = true;
+    slot->color = color;
+    slot->key = key;
+    slot->device = device;
+    slot->out = NULL;
+    atomic_store(&slot->completed, false);
+    rendezvous->taken++;
+    if (++rendezvous->waiting == rendezvous->size)
+        complete(rendezvous);
+}
+
+/* ------------------------------------------------------------------------------------- waiting */
+
+/* Stopped: the parent was aborted, or a rank has left it, so not all ranks will join. */
+static bool completed_or_stopped(void *context)
+{
+    const struct tri_participant *self = context;
+    const struct tri_transport *parent = self->parent;
+    return atomic_load(&self->rendezvous->slots[self->rank].completed) ||
+           (parent != NULL &&
+            (!tri_host_local_live(parent->local) || tri_host_left_ranks(parent->local) != 0));
+}
+
+void tri_rendezvous_wait(const struct tri_participant *self)
+{
+    struct tri_participant waiting = *self;
+    struct tri_eventcount *eventcount = &self->rendezvous->eventcount;
+    tri_eventcount_notify(eventcount); /* this rank may have completed the others' slots */
+    (void)tri_eventcount_wait(eventcount, completed_or_stopped, &waiting,
+                              tri_deadline_ns(self->timeout_ms));
+}
+
+/* ----------------------------------------------------------------------------------- finishing */
+
+/* "1, 3": the ranks that have not joined. */
+static void list_missing(const struct tri_rendezvous *rendezvous, char *text, size_t bytes)
 {
     size_t used = 0;
     text[0] = '\0';
-    for (int32_t rank = 0; rank < meeting->size && used < bytes; rank++)
-        if (!meeting->seats[rank].taken || atomic_load(&meeting->seats[rank].served))
+    for (int32_t rank = 0; rank < rendezvous->size && used < bytes; rank++) {
+        const struct tri_rendezvous_slot *slot = &rendezvous->slots[rank];
+        if (!slot->taken || atomic_load(&slot->completed))
             used += (size_t)snprintf(text + used, bytes - used, "%s%d", used == 0 ? "" : ", ",
                                      (int)rank);
+    }
 }
 
-/* Take the seat of `rank`, which is free; the last to come serves all. The lock is held. */
-static void come(struct tri_meeting *meeting, int32_t rank, int32_t color, int32_t key,
-                 int32_t device)
+static void free_slot(struct tri_rendezvous *rendezvous, int32_t rank)
 {
-    struct tri_seat *seat = &meeting->seats[rank];
-    seat->taken = true;
-    seat->color = color;
-    seat->key = key;
-    seat->device = device;
-    seat->out = NULL;
-    atomic_store(&seat->served, false);
-    meeting->present++;
-    if (++meeting->waiting == meeting->size)
-        serve(meeting);
+    rendezvous->slots[rank].taken = false;
+    atomic_store(&rendezvous->slots[rank].completed, false);
+    rendezvous->taken--;
 }
 
-struct patience {
-    struct tri_seat *seat;
-    const struct tri_transport *parent; /* NULL: nothing that could end before */
-};
-
-/* Also if not all will come: the parent was aborted, or a rank has left it. */
-static bool served_or_over(void *context)
-{
-    const struct patience *patience = context;
-    const struct tri_transport *parent = patience->parent;
-    return atomic_load(&patience->seat->served) ||
-           (parent != NULL &&
-            (!tri_clique_live(parent->clique) || tri_absent_left(parent->clique) != 0));
-}
-
-/* Wait to be served. The lock is not held. */
-static void wait_for_ranks(struct tri_meeting *meeting, int32_t rank,
-                           const struct tri_transport *parent, uint32_t timeout_ms)
-{
-    struct patience patience = {&meeting->seats[rank], parent};
-    tri_eventcount_notify(&meeting->eventcount); /* the last to come has served the others */
-    (void)tri_eventcount_wait(&meeting->eventcount, served_or_over, &patience,
-                         tri_deadline_ns(timeout_ms));
-}
-
-/* Why no more ranks will come to split `parent`; TRIB_OK: there is no reason. */
-static trib_status parent_over(const struct tri_transport *parent, uint64_t gone)
+/* Why a split of `parent` cannot complete; TRIB_OK: it can. */
+static trib_status parent_status(const struct tri_transport *parent, uint64_t left)
 {
     if (parent == NULL)
         return TRIB_OK;
-    if (gone != 0)
-        tri_absent_stop(parent, gone, NULL);
-    return tri_abort_status(parent->clique->abort);
+    if (left != 0)
+        tri_host_leave_abort(parent, left, NULL);
+    return tri_abort_status(parent->local->abort);
 }
 
-/* Leave the seat, served or not. The lock is held. */
-static trib_status go(struct tri_transport **out, struct tri_meeting *meeting, int32_t rank,
-                      const struct tri_transport *parent, const char *operation,
-                      uint32_t timeout_ms)
+static trib_status fail_wait(const struct tri_participant *self, uint64_t left,
+                             const char *missing)
 {
-    struct tri_seat *seat = &meeting->seats[rank];
-    const uint64_t gone = parent == NULL ? 0 : tri_absent_left(parent->clique);
-    const bool served = atomic_load(&seat->served);
-    char missing[256];
-    if (!served) /* while this rank's seat is taken */
-        list_missing(meeting, missing, sizeof missing);
-    seat->taken = false;
-    atomic_store(&seat->served, false);
-    meeting->present--;
-    if (served) {
-        *out = seat->out;
-        if (seat->status != TRIB_OK)
-            (void)tri_fail(seat->status, "%s: no memory for a communicator", operation);
-        return seat->status;
-    }
-    meeting->waiting--;
-    const trib_status over = parent_over(parent, gone);
-    if (over != TRIB_OK)
-        return over;
+    TRI_TRY(parent_status(self->parent, left));
     return tri_fail(TRIB_ERR_TIMEOUT,
-                    "%s: rank %d of %d waited %u ms, and these ranks did not come: %s", operation,
-                    (int)rank, (int)meeting->size, (unsigned)timeout_ms, missing);
+                    "%s: rank %d of %d waited %u ms; these ranks did not join: %s",
+                    self->operation, (int)self->rank, (int)self->rendezvous->size,
+                    (unsigned)self->timeout_ms, missing);
 }
 
-/* ---------------------------------------------------------------------------------- by an id */
-
-struct hall {
-    struct hall *next;
-    trib_id id;
-    struct tri_meeting meeting;
-};
-
-static struct hall *halls; /* those where ranks wait */
-
-/* The hall of the id; a new one if nobody waits there. NULL when memory is short. */
-static struct hall *find_hall(const trib_id *id, int32_t size)
+trib_status tri_rendezvous_finish(struct tri_transport **out, const struct tri_participant *self)
 {
-    for (struct hall *hall = halls; hall != NULL; hall = hall->next)
-        if (memcmp(&hall->id, id, sizeof *id) == 0)
-            return hall;
-    struct hall *hall = malloc(sizeof *hall);
-    if (hall == NULL) {
-        (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "comm_create: no memory to meet the other ranks");
-        return NULL;
+    struct tri_rendezvous *rendezvous = self->rendezvous;
+    const struct tri_rendezvous_slot *slot = &rendezvous->slots[self->rank];
+    const uint64_t left = self->parent == NULL ? 0 : tri_host_left_ranks(self->parent->local);
+    if (!atomic_load(&slot->completed)) {
+        char missing[256];
+        list_missing(rendezvous, missing, sizeof missing); /* while this rank's slot is taken */
+        free_slot(rendezvous, self->rank);
+        rendezvous->waiting--;
+        return fail_wait(self, left, missing);
     }
-    hall->id = *id;
-    tri_meeting_init(&hall->meeting, size);
-    hall->next = halls;
-    halls = hall;
-    return hall;
-}
-
-/* No rank that comes later finds it. */
-static void close_hall(struct hall *hall)
-{
-    for (struct hall **at = &halls; *at != NULL; at = &(*at)->next)
-        if (*at == hall) {
-            *at = hall->next;
-            return;
-        }
-}
-
-static trib_status check_seat(const struct tri_meeting *meeting, int32_t rank, int32_t size,
-                              int32_t device)
-{
-    if (meeting->size != size)
-        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "comm_create: rank %d says size %d, the ranks that came before say %d",
-                        (int)rank, (int)size, (int)meeting->size);
-    if (meeting->seats[rank].taken)
-        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "comm_create: rank %d has come already; every rank of an id comes once",
-                        (int)rank);
-    for (int32_t other = 0; other < size; other++)
-        if (meeting->seats[other].taken && meeting->seats[other].device == device)
-            return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                            "comm_create: rank %d names device %d, which rank %d has; give every "
-                            "rank a device of its own",
-                            (int)rank, (int)device, (int)other);
-    return TRIB_OK;
-}
-
-/* Find the hall and take a seat. The lock is held. */
-static trib_status enter_hall(struct hall **out, const trib_id *id, int32_t rank, int32_t size,
-                              int32_t device)
-{
-    trib_status status = tri_id_check(id);
-    if (status != TRIB_OK)
-        return status;
-    struct hall *hall = find_hall(id, size);
-    if (hall == NULL)
-        return TRIB_ERR_OUT_OF_MEMORY;
-    status = check_seat(&hall->meeting, rank, size, device);
-    if (status != TRIB_OK)
-        return status;
-    come(&hall->meeting, rank, 0, rank, device);
-    if (hall->meeting.waiting == 0) {
-        close_hall(hall);
-        tri_id_consume(id);
-    }
-    *out = hall;
-    return TRIB_OK;
-}
-
-static trib_status check_size(int32_t size)
-{
-    if (size <= TRI_HOST_MAX_RANKS)
-        return TRIB_OK;
-    return tri_fail(TRIB_ERR_UNSUPPORTED,
-                    "the host backend takes at most %d ranks, not %d; use fewer",
-                    TRI_HOST_MAX_RANKS, (int)size);
-}
-
-trib_status tri_host_open(struct tri_transport **out, const trib_id *id, int32_t rank,
-                          int32_t size, int32_t device, uint32_t timeout_ms)
-{
-    struct hall *hall = NULL;
-    *out = NULL;
-    trib_status status = check_size(size);
-    if (status != TRIB_OK)
-        return status;
-    pthread_mutex_lock(&lock);
-    status = enter_hall(&hall, id, rank, size, device);
-    pthread_mutex_unlock(&lock);
-    if (status != TRIB_OK)
-        return status;
-    wait_for_ranks(&hall->meeting, rank, NULL, timeout_ms);
-    pthread_mutex_lock(&lock);
-    status = go(out, &hall->meeting, rank, NULL, "comm_create", timeout_ms);
-    const bool last = hall->meeting.present == 0;
-    if (last)
-        close_hall(hall);
-    pthread_mutex_unlock(&lock);
-    if (last)
-        free(hall);
-    return status;
-}
-
-trib_status tri_host_open_group(struct tri_transport **out, const int32_t *devices, int32_t size,
-                                uint32_t timeout_ms)
-{
-    (void)timeout_ms; /* nobody to wait for */
-    trib_status status = check_size(size);
-    if (status != TRIB_OK)
-        return status;
-    struct tri_clique *clique = tri_clique_create(devices, size);
-    if (clique == NULL)
-        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "group_create: no memory for %d ranks", (int)size);
-    for (int32_t rank = 0; rank < size; rank++)
-        out[rank] = &clique->ranks[rank];
-    return TRIB_OK;
-}
-
-/* ----------------------------------------------------------------------------------- by a split */
-
-trib_status tri_host_split(struct tri_transport **out, struct tri_transport *parent,
-                           int32_t color, int32_t key, uint32_t timeout_ms)
-{
-    struct tri_clique *clique = parent->clique;
-    struct tri_meeting *meeting = &clique->split;
-    *out = NULL;
-    if (!tri_clique_live(clique))
-        return tri_abort_status(clique->abort);
-    pthread_mutex_lock(&lock);
-    come(meeting, parent->rank, color, key, parent->device);
-    pthread_mutex_unlock(&lock);
-    wait_for_ranks(meeting, parent->rank, parent, timeout_ms);
-    pthread_mutex_lock(&lock);
-    const trib_status status =
-        go(out, meeting, parent->rank, parent, "comm_split", timeout_ms);
-    pthread_mutex_unlock(&lock);
-    return status;
+    free_slot(rendezvous, self->rank);
+    *out = slot->out;
+    if (slot->status != TRIB_OK)
+        (void)tri_fail(slot->status, "%s: no memory for a communicator", self->operation);
+    return slot->status;
 }

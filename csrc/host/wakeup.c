@@ -15,8 +15,8 @@ enum {
     MAX_DEFERRED = 64 /* streams with a deferred wakeup for each thread */
 };
 
-/* The streams whose wakeups this thread has deferred, the oldest first. A pointer may dangle: pass it
- * to tri_stream_wake only. */
+/* The streams whose wakeups this thread has deferred, the oldest first. A pointer may dangle: pass
+ * it to tri_stream_wake only. */
 static _Thread_local const void *deferred[MAX_DEFERRED];
 static _Thread_local int n_deferred;
 

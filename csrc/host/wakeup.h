@@ -1,12 +1,12 @@
 /* When a push wakes a stream's worker.
  *
- * Waking a sleeping thread costs microseconds and, with more threads than CPUs, takes the CPU from a
- * thread that is about to wait for the stream and could run the queue itself. So a push to a stream
- * whose last work a thread waited for defers the wakeup. The worker wakes when
+ * Waking a sleeping thread costs microseconds and, with more threads than CPUs, takes the CPU from
+ * a thread that is about to wait for the stream and could run the queue itself. So a push to a
+ * stream whose last work a thread waited for defers the wakeup. The worker wakes when
  *  - the pushing thread waits for another stream, or
- *  - a timer thread, which ticks every 200 microseconds while wakeups are deferred, finds the stream
- *    deferred in two ticks. Evidently no thread waits for it; from then on every push wakes the
- *    worker, until a thread waits for the stream's work again. */
+ *  - a timer thread, which ticks every 200 microseconds while wakeups are deferred, finds the
+ *    stream deferred in two ticks. Evidently no thread waits for it; from then on every push wakes
+ *    the worker, until a thread waits for the stream's work again. */
 #ifndef TRI_HOST_WAKEUP_H
 #define TRI_HOST_WAKEUP_H
 

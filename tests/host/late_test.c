@@ -1,12 +1,12 @@
-/* A rank that others have waited for in vain for long is in the log, once a call. */
+/* The log names a rank that others have waited for past the threshold, once a call. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "csrc/host/absent.h"
+#include "csrc/host/late.h"
 #include "tests/team.h"
 
-enum { PATIENCE_MS = 20, BOUND_MS = 20000, LINES = 64, LINE = 256 };
+enum { THRESHOLD_MS = 20, BOUND_MS = 20000, LINES = 64, LINE = 256 };
 
 struct log {
     _Atomic int lines;
@@ -55,8 +55,9 @@ static void in_collective(struct team *team, const struct log *log, float *data)
     CHECK_OK(trib_barrier(team->comms[0], team->streams[0]));
     CHECK_OK(trib_barrier(team->comms[1], team->streams[1]));
     CHECK_OK(trib_allreduce(team->comms[0], data, data, 7, TRIB_F32, TRIB_SUM, team->streams[0]));
-    wait_for_line(log, "rank 1 has not come to call 2 (allreduce of 7 f32 (sum)) of rank 0 for 0.02 s");
-    check_sleep_ms(3 * PATIENCE_MS);
+    wait_for_line(log,
+                  "rank 1 has not reached call 2 (allreduce of 7 f32 (sum)) of rank 0 for 0.02 s");
+    check_sleep_ms(3 * THRESHOLD_MS);
     CHECK(count(log, "call 2 (allreduce") == 1);
     CHECK_OK(trib_allreduce(team->comms[1], data + 8, data + 8, 7, TRIB_F32, TRIB_SUM,
                             team->streams[1]));
@@ -68,17 +69,17 @@ static void in_receive(struct team *team, const struct log *log, float *data)
 {
     check_begin("a sender is late, and a receiver");
     CHECK_OK(trib_recv(team->comms[0], data, 5, TRIB_F32, 1, team->streams[0]));
-    wait_for_line(log, "rank 1 has not come to call 3 (recv of 5 f32 from rank 1) of rank 0");
+    wait_for_line(log, "rank 1 has not reached call 3 (recv of 5 f32 from rank 1) of rank 0");
     CHECK_OK(trib_send(team->comms[1], data + 8, 5, TRIB_F32, 0, team->streams[1]));
     finish(team);
     CHECK_OK(trib_send(team->comms[1], data + 8, 6, TRIB_F32, 0, team->streams[1]));
-    wait_for_line(log, "rank 0 has not come to call 4 (send of 6 f32 to rank 0) of rank 1");
+    wait_for_line(log, "rank 0 has not reached call 4 (send of 6 f32 to rank 0) of rank 1");
     CHECK_OK(trib_recv(team->comms[0], data, 6, TRIB_F32, 1, team->streams[0]));
     finish(team);
     check_end();
 }
 
-/* All wait for the last one, and one of them says so. */
+/* All wait for the last rank, and one of them logs it. */
 static void once_for_all(struct log *log)
 {
     struct team team;
@@ -86,10 +87,10 @@ static void once_for_all(struct log *log)
     if (team_create(&team, "host", 5, NULL)) {
         for (int rank = 0; rank < 4; rank++)
             CHECK_OK(trib_barrier(team.comms[rank], team.streams[rank]));
-        wait_for_line(log, " not come to call 1 (barrier) of rank ");
+        wait_for_line(log, " not reached call 1 (barrier) of rank ");
         CHECK(count(log, "4 ha") == 1); /* on a busy machine others may be late, too */
-        check_sleep_ms(10 * PATIENCE_MS);
-        CHECK(count(log, " not come to call 1 (barrier) of rank ") == 1);
+        check_sleep_ms(10 * THRESHOLD_MS);
+        CHECK(count(log, " not reached call 1 (barrier) of rank ") == 1);
         CHECK_OK(trib_barrier(team.comms[4], team.streams[4]));
         finish(&team);
     }
@@ -103,7 +104,7 @@ int main(void)
     static float data[16];
     struct team team;
     CHECK_OK(trib_log_set(take_line, &log, TRIB_LOG_WARN));
-    tri_absent_set_patience(PATIENCE_MS * (uint64_t)1000000);
+    tri_host_late_set_threshold(THRESHOLD_MS * (uint64_t)1000000);
     if (team_create(&team, "host", 2, NULL)) {
         in_collective(&team, &log, data);
         in_receive(&team, &log, data);

@@ -1,0 +1,203 @@
+/* The local ranks of one communicator, and the state that they share. */
+#define _POSIX_C_SOURCE 200809L
+#include "csrc/host/local.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/base/abort.h"
+#include "csrc/base/status.h"
+#include "csrc/host/late.h"
+#include "csrc/host/leave.h"
+
+/* Zeroed whole cache lines. */
+static void *alloc_lines(size_t bytes)
+{
+    const size_t whole = (bytes + TRI_CACHE_LINE - 1) / TRI_CACHE_LINE * TRI_CACHE_LINE;
+    void *data = aligned_alloc(TRI_CACHE_LINE, whole);
+    if (data != NULL)
+        memset(data, 0, whole);
+    return data;
+}
+
+void tri_host_local_notify(struct tri_host_local *local)
+{
+    tri_eventcount_notify(&local->eventcount);
+    tri_eventcount_notify(&local->closing);
+    tri_eventcount_notify(&local->split.eventcount);
+    for (int32_t rank = 0; rank < local->size; rank++)
+        tri_eventcount_notify(&local->ranks[rank].eventcount);
+}
+
+/* The abort hook. */
+static void on_abort(void *context)
+{
+    tri_host_local_notify(context);
+}
+
+static void free_local(struct tri_host_local *local)
+{
+    free(local->stage);
+    free(local);
+}
+
+static void init_rank(struct tri_host_local *local, int32_t rank, int32_t device)
+{
+    struct tri_transport *self = &local->ranks[rank];
+    self->local = local;
+    self->rank = rank;
+    self->device = device;
+    for (int i = 0; i < 2; i++)
+        self->staged[i] = local->stage + (size_t)(2 * rank + i) * TRI_STAGE_BYTES;
+}
+
+struct tri_host_local *tri_host_local_create(const int32_t *devices, int32_t size)
+{
+    const size_t n = (size_t)size;
+    struct tri_host_local *local = alloc_lines(sizeof *local + n * sizeof local->ranks[0]);
+    if (local == NULL)
+        return NULL;
+    local->size = size;
+    atomic_store(&local->references, (uint32_t)size);
+    tri_rendezvous_init(&local->split, size);
+    local->stage = alloc_lines(2 * n * TRI_STAGE_BYTES);
+    local->abort = tri_abort_create(&local->abort_word, on_abort, local);
+    if (local->stage == NULL || local->abort == NULL) {
+        tri_abort_release(local->abort);
+        free_local(local);
+        return NULL;
+    }
+    for (int32_t rank = 0; rank < size; rank++)
+        init_rank(local, rank, devices[rank]);
+    return local;
+}
+
+void tri_host_local_retain(struct tri_host_local *local)
+{
+    atomic_fetch_add(&local->references, 1);
+}
+
+void tri_host_local_release(struct tri_host_local *local)
+{
+    if (atomic_fetch_sub(&local->references, 1) != 1)
+        return;
+    tri_abort_detach(local->abort);
+    tri_abort_release(local->abort);
+    free_local(local);
+}
+
+bool tri_host_local_live(const struct tri_host_local *local)
+{
+    return __atomic_load_n(&local->abort_word, __ATOMIC_SEQ_CST) == 0;
+}
+
+struct barrier {
+    struct tri_transport *self;
+    const struct tri_call *call;
+    enum tri_barrier_at at;
+    uint32_t phase; /* before it */
+};
+
+static bool passed_or_stopped(void *context)
+{
+    const struct barrier *barrier = context;
+    const struct tri_host_local *local = barrier->self->local;
+    return atomic_load(&local->phase) != barrier->phase || !tri_host_local_live(local) ||
+           tri_host_left_ranks(local) != 0;
+}
+
+/* The ranks that have reached fewer barriers than this one. */
+static uint64_t behind(const struct tri_transport *self)
+{
+    const uint32_t barriers = atomic_load(&self->barriers);
+    uint64_t ranks = 0;
+    for (int32_t rank = 0; rank < self->local->size; rank++)
+        if ((int32_t)(atomic_load(&self->local->ranks[rank].barriers) - barriers) < 0)
+            ranks |= (uint64_t)1 << rank;
+    return ranks;
+}
+
+/* One of the waiting ranks logs the late ones. */
+static void log_late(void *context)
+{
+    const struct barrier *barrier = context;
+    struct tri_transport *self = barrier->self;
+    if (atomic_exchange(&self->local->late_logged, barrier->phase + 1) != barrier->phase + 1)
+        tri_host_late_log(self, barrier->call, behind(self),
+                          barrier->at == TRI_AT_START ? "reached" : "finished");
+}
+
+bool tri_host_local_barrier(struct tri_transport *self, const struct tri_call *call,
+                            enum tri_barrier_at at)
+{
+    struct tri_host_local *local = self->local;
+    struct barrier barrier = {self, call, at, atomic_load(&local->phase)};
+    atomic_store_explicit(&self->barriers, atomic_load(&self->barriers) + 1, memory_order_release);
+    if (atomic_fetch_add(&local->arrived, 1) + 1 == local->size) {
+        atomic_store(&local->arrived, 0);
+        atomic_store(&local->phase, barrier.phase + 1);
+        tri_eventcount_notify(&local->eventcount);
+        return true;
+    }
+    tri_host_late_wait(&local->eventcount, passed_or_stopped, &barrier, log_late);
+    const uint64_t left = tri_host_left_ranks(local);
+    if (atomic_load(&local->phase) != barrier.phase)
+        return true;
+    if (left != 0)
+        tri_host_leave_abort(self, left, call);
+    return false;
+}
+
+bool tri_host_local_access_begin(struct tri_transport *self)
+{
+    atomic_store(&self->accessing, true);
+    if (tri_host_local_live(self->local))
+        return true;
+    tri_host_local_access_end(self);
+    return false;
+}
+
+void tri_host_local_access_end(struct tri_transport *self)
+{
+    atomic_store(&self->accessing, false);
+    if (!tri_host_local_live(self->local))
+        tri_eventcount_notify(&self->local->eventcount);
+}
+
+bool tri_host_local_copy(const struct tri_host_local *local, void *dst, const void *src,
+                         size_t bytes)
+{
+    if (dst == src)
+        return true;
+    for (size_t at = 0; at < bytes; at += TRI_PIECE_BYTES) {
+        const size_t left = bytes - at;
+        if (!tri_host_local_live(local))
+            return false;
+        memcpy((char *)dst + at, (const char *)src + at,
+               left < TRI_PIECE_BYTES ? left : TRI_PIECE_BYTES);
+    }
+    return true;
+}
+
+static bool no_rank_accesses(void *context)
+{
+    const struct tri_host_local *local = context;
+    if (tri_host_local_live(local)) /* the abort is not visible yet: an access may still begin */
+        return false;
+    for (int32_t rank = 0; rank < local->size; rank++)
+        if (atomic_load(&local->ranks[rank].accessing))
+            return false;
+    return true;
+}
+
+trib_status tri_host_local_finish_abort(struct tri_transport *self)
+{
+    (void)tri_eventcount_wait(&self->local->eventcount, no_rank_accesses, self->local, 0);
+    return tri_abort_status(self->local->abort);
+}
+
+trib_status tri_host_local_fail(struct tri_transport *self, trib_status status)
+{
+    (void)tri_abort_raise(self->local->abort, status, tri_detail());
+    return tri_host_local_finish_abort(self);
+}

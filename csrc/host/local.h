@@ -1,0 +1,107 @@
+/* The local ranks of one communicator, and the state that they share.
+ *
+ * A transport (one rank) is an element of struct tri_host_local, which is reference-counted: one
+ * reference for each transport that is not destroyed and one for each submission that has not run.
+ * So a submission that is stuck in a stream keeps the memory that it will use, and destroy never
+ * waits. */
+#ifndef TRI_HOST_LOCAL_H
+#define TRI_HOST_LOCAL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "csrc/backend.h"
+#include "csrc/host/eventcount.h"
+#include "csrc/host/rendezvous.h"
+
+enum {
+    TRI_CACHE_LINE = 64,
+    TRI_STAGE_BYTES = 4096,   /* the largest staged call; see collectives.c */
+    TRI_PIECE_BYTES = 1 << 20 /* copied or reduced between two loads of the abort word */
+};
+
+struct tri_host_local;
+struct tri_message;
+
+/* One rank. */
+struct tri_transport {
+    /* For the calling thread. */
+    struct tri_host_local *local;
+    int32_t rank;
+    int32_t device;
+    uint64_t submitted; /* submissions so far */
+
+    /* For the thread that runs this rank's submissions, one at a time. */
+    _Alignas(TRI_CACHE_LINE) _Atomic uint64_t completed; /* submissions that have run */
+    _Atomic bool running;                                /* one runs now */
+    _Atomic bool closed;                                 /* this rank makes no more submissions */
+    _Atomic uint32_t barriers;                           /* barriers that this rank has reached */
+    uint64_t collectives;                                /* so far, without sends and receives */
+    struct tri_call last;             /* the last call; other ranks read it after this one left */
+    struct tri_eventcount eventcount; /* for completed, running, unreceived and messages */
+
+    /* Written by this rank, read by the others. */
+    _Alignas(TRI_CACHE_LINE) struct tri_call posted[2]; /* double-buffered */
+    double factor[2];          /* of the posted call: one element of its dtype */
+    unsigned char *staged[2];  /* data of the posted call, up to TRI_STAGE_BYTES */
+    _Atomic bool accessing;    /* this rank reads or writes the buffers of other ranks now */
+    _Atomic uint32_t unreceived; /* messages sent and not received; receivers decrement it */
+
+    /* Messages for this rank, by sender: written by the sender, then by this rank. */
+    _Alignas(TRI_CACHE_LINE) _Atomic(struct tri_message *) messages[TRI_HOST_MAX_RANKS];
+};
+
+struct tri_host_local {
+    int32_t size;
+    _Atomic uint32_t references;
+    struct trib_abort *abort;
+    uint32_t abort_word; /* 1 after an abort; see tri_host_local_live */
+    unsigned char *stage;
+    struct tri_rendezvous split;
+    _Atomic int32_t closed;        /* ranks that have closed */
+    struct tri_eventcount closing; /* for `completed` of every rank */
+
+    _Alignas(TRI_CACHE_LINE) _Atomic int32_t arrived; /* ranks at the barrier */
+    _Alignas(TRI_CACHE_LINE) _Atomic uint32_t phase;  /* barriers completed */
+    _Atomic uint32_t late_logged; /* 1 + the last phase for which a rank logged late ranks */
+    _Atomic uint64_t left;        /* bit 1 << rank for each rank that has left; see leave.h */
+    struct tri_eventcount eventcount; /* for phase, accessing and left */
+
+    struct tri_transport ranks[];
+};
+
+/* The ranks of a new communicator, with one reference for each, or NULL when memory is short. */
+struct tri_host_local *tri_host_local_create(const int32_t *devices, int32_t size);
+void tri_host_local_retain(struct tri_host_local *local);
+void tri_host_local_release(struct tri_host_local *local);
+
+/* False after an abort. Sequentially consistent; once it is false, `abort` has the status. */
+bool tri_host_local_live(const struct tri_host_local *local);
+
+/* Notify all threads that wait for a rank of this communicator. */
+void tri_host_local_notify(struct tri_host_local *local);
+
+/* Wait for all ranks, at the start or at the end of `call`. False if the communicator is aborted:
+ * before this, or by this because a rank has left. */
+enum tri_barrier_at { TRI_AT_START, TRI_AT_END };
+bool tri_host_local_barrier(struct tri_transport *self, const struct tri_call *call,
+                            enum tri_barrier_at at);
+
+/* Between begin and end, the other ranks' buffers stay valid, even after an abort: a rank that ends
+ * a collective early waits in tri_host_local_finish_abort until no rank accesses them. After an
+ * abort begin returns false, and end must not follow. */
+bool tri_host_local_access_begin(struct tri_transport *self);
+void tri_host_local_access_end(struct tri_transport *self);
+
+/* memcpy between begin and end; does nothing if dst == src. False if an abort interrupted it. */
+bool tri_host_local_copy(const struct tri_host_local *local, void *dst, const void *src,
+                         size_t bytes);
+
+/* After an abort: wait, not for long, until no rank accesses this rank's buffers. Returns the
+ * status of the abort. */
+trib_status tri_host_local_finish_abort(struct tri_transport *self);
+
+/* Abort with `status` and this thread's detail, unless an abort came first; then finish_abort. */
+trib_status tri_host_local_fail(struct tri_transport *self, trib_status status);
+
+#endif
