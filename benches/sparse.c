@@ -170,7 +170,7 @@ static void print_row(const struct row *row, const struct bench_result *result, 
                 (unsigned long long)moved.bytes, (unsigned long long)moved.words, ratio, (unsigned long long)fallbacks, wrong);
 }
 
-/* Ranks whose result is not rank 0's, and calls that have not delivered. */
+/* Ranks whose result is not rank 0's, and calls that have not applied. */
 static size_t count_wrong(const struct bench *bench, struct row *row)
 {
     const size_t bytes = row->data->count * sizeof(float);
@@ -216,7 +216,7 @@ static struct moved moved_since(const struct bench *bench, const struct row *row
     for (int rank = 0; rank < bench->ranks; rank++) {
         trib_sparse_statistics now = TRIB_SPARSE_STATISTICS_INIT;
         BENCH_OK(trib_sparse_statistics_get(&now, row->sparse[rank]));
-        const uint64_t calls = larger(now.calls_delivered - before[rank].calls_delivered, 1);
+        const uint64_t calls = larger(now.calls_applied - before[rank].calls_applied, 1);
         const uint64_t sent = now.bytes_sent - before[rank].bytes_sent;
         const uint64_t received = now.bytes_received - before[rank].bytes_received;
         const uint64_t words = now.words_received - before[rank].words_received;

@@ -101,7 +101,7 @@ struct tri_header {
 /* Why a call did or did not change anything. */
 enum tri_outcome {
     TRI_OUTCOME_NONE,       /* no call has ended yet */
-    TRI_OUTCOME_DELIVERED,
+    TRI_OUTCOME_APPLIED,
     TRI_OUTCOME_NON_FINITE,
     TRI_OUTCOME_MISMATCH,   /* signatures differ */
     TRI_OUTCOME_ABORTED,
@@ -114,7 +114,7 @@ struct tri_commit {
     size_t stride;
     int32_t n;
     uint32_t signature;
-    uint32_t *current;  /* ^= 1 if the call delivers; NULL in place */
+    uint32_t *current;  /* ^= 1 if the call is applied; NULL in place */
     uint32_t *decision; /* = 1 if it does, else 0 */
     uint32_t *outcome;  /* = an enum tri_outcome */
     uint32_t *overflow; /* the result overflows if it is not 0; = 0. NULL: it does not */
@@ -124,10 +124,10 @@ struct tri_commit {
 struct tri_tally {
     uint32_t version;
     uint32_t outcome;              /* of the last call */
-    uint64_t ended, delivered_calls;
+    uint64_t ended, applied_calls;
     uint64_t non_finite_calls; /* and those that overflowed */
-    uint64_t selected, delivered;  /* entries of the last call that delivered: chosen by this rank; */
-    uint64_t total_selected, total_delivered;          /* of those, part of the result */
+    uint64_t selected, applied;  /* entries of the last call that was applied: chosen by this rank; */
+    uint64_t total_selected, total_applied;          /* of those, part of the result */
     uint64_t words_sent, words_received;               /* of entries, in 4 bytes; of those calls */
     uint64_t bytes_sent, bytes_received;               /* headers, counts and histograms included */
     uint64_t fallbacks;       /* of select's guesses */
@@ -138,7 +138,7 @@ struct tri_tally {
 struct tri_record {
     struct tri_tally *tally;
     const uint32_t *decision, *outcome;
-    const uint32_t *selected, *delivered, *fallbacks; /* on the device; fallbacks: so far */
+    const uint32_t *selected, *applied, *fallbacks; /* on the device; fallbacks: so far */
     const double *norm;                               /* on the device; NULL: not measured */
     uint64_t words_sent, words_received, bytes_sent, bytes_received;
     uint32_t exact_fallbacks; /* of this call */
@@ -253,7 +253,7 @@ struct tri_sparse_kernels {
 
     /* ---- the end of a call */
 
-    /* commit: decides whether the call delivers. The first reason of these wins: aborted, mismatch,
+    /* commit: decides whether the call is applied. The first reason of these wins: aborted, mismatch,
      * not finite, overflow. */
     trib_status (*commit)(const struct tri_commit *commit, trib_stream stream);
 

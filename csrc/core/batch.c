@@ -95,7 +95,7 @@ static trib_status flush(struct trib_comm *comm)
     struct tri_batch *batch = &comm->batch;
     const trib_status status = batch->n == 0 ? TRIB_OK : issue(comm);
     if (status == TRIB_OK) {
-        comm->engine_calls += batch->n != 0;
+        comm->backend_calls += batch->n != 0;
         comm->calls += batch->members;
         comm->bytes += batch->bytes;
     }

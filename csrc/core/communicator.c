@@ -67,7 +67,7 @@ void tri_comm_counters(trib_counters *out, struct trib_comm *comm)
     out->reserved = 0;
     out->calls = comm->calls;
     out->bytes = comm->bytes;
-    out->engine_calls = comm->engine_calls;
+    out->backend_calls = comm->backend_calls;
     out->workspace_bytes = comm->workspace.held;
     out->lists_queued = comm->lists_queued;
     const struct tri_list_counts lists = tri_workspace_lists(&comm->workspace);

@@ -55,7 +55,7 @@ struct trib_comm {
     int32_t hosts;          /* that the ranks are on; 0: not asked yet */
     void *scratch;          /* see tri_comm_scratch */
     size_t scratch_bytes;
-    uint64_t calls, bytes, engine_calls, lists_queued; /* trib_counters */
+    uint64_t calls, bytes, backend_calls, lists_queued; /* trib_counters */
 };
 
 /* tri_fail, and the detail begins with operation, rank and device. */

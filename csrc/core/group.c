@@ -184,7 +184,7 @@ trib_status tri_group_collective(struct trib_group *group, int operation,
     const size_t bytes = call->count * trib_dtype_size(call->dtype);
     for (int32_t i = 0; i < group->size; i++) {
         group->comms[i]->calls++;
-        group->comms[i]->engine_calls++;
+        group->comms[i]->backend_calls++;
         group->comms[i]->bytes += operation == TRI_BROADCAST && i != call->peer ? 0 : bytes;
     }
     return TRIB_OK;

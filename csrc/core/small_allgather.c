@@ -54,7 +54,7 @@ trib_status tri_small_allgather(struct trib_comm *comm, int operation, const voi
         status =
             comm->backend->device->fetch(comm->device, all, tri_workspace_data(&comm->workspace),
                                          bytes * (size_t)comm->size, stream);
-    comm->engine_calls++;
+    comm->backend_calls++;
     if (status != TRIB_OK && tri_abort_raise(comm->state, status, tri_detail()))
         return status;
     return tri_comm_usable(comm, operation); /* after an abort `all` is garbage */

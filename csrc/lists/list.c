@@ -67,7 +67,7 @@ static void count(struct trib_comm *comm, const struct tri_list *list)
     const bool sends = list->operation != TRI_BROADCAST_LIST || list->root == comm->rank;
     comm->bytes += sends ? bytes : 0;
     comm->calls++;
-    comm->engine_calls++;
+    comm->backend_calls++;
     comm->lists_queued++;
 }
 

@@ -5,8 +5,8 @@
  *
  * On a queueing backend the run happens in the call and queues; on a running one it happens later, on
  * the stream. Everything that a run changes it changes after, and by, the decision of its commit: so a
- * call that does not deliver leaves residual and statistics as they were. The result alone is made before,
- * for the commit looks at it, and is taken back where the call does not deliver. */
+ * call that is not applied leaves residual and statistics as they were. The result alone is made before,
+ * for the commit looks at it, and is taken back where the call is not applied. */
 #include "csrc/sparse/allreduce.h"
 
 #include "csrc/base/types.h"
@@ -31,7 +31,7 @@ static struct tri_scalars scalars_of(const struct trib_sparse *sparse)
         .outcome = &scalars->outcome,
         .overflow = &scalars->overflow,
         .selected = &scalars->selected,
-        .delivered = &scalars->delivered,
+        .applied = &scalars->applied,
         .fallbacks = &scalars->fallbacks,
         .zero = &scalars->zero,
         .all = &scalars->all,
@@ -67,7 +67,7 @@ static struct tri_run run_of(const struct tri_sparse_call *call)
     return run;
 }
 
-/* What the call has written, where it does not deliver. */
+/* What the call has written, where it is not applied. */
 static trib_status take_back(const struct tri_run *run)
 {
     const struct tri_sparse_params *params = run->params;
@@ -86,7 +86,7 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
         .decision = run->scalars.decision,
         .outcome = run->scalars.outcome,
         .selected = run->scalars.selected,
-        .delivered = run->scalars.delivered,
+        .applied = run->scalars.applied,
         .fallbacks = run->scalars.fallbacks,
         .exact_fallbacks = run->fallbacks,
         .norm = measures ? &sparse->scalars->norm : NULL,
@@ -104,7 +104,7 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
 }
 
 /* A step that failed leaves this rank out of step with the others: the communicator is over. What is
- * left to do is to say on the device that nothing was delivered, and to take back what is written. */
+ * left to do is to say on the device that nothing was applied, and to take back what is written. */
 static void give_up(struct tri_run *run, trib_status status)
 {
     (void)tri_abort_raise(run->backend->transport->abort_state(run->transport), status,
@@ -275,7 +275,7 @@ trib_status tri_sparse_allreduce(struct trib_sparse *sparse, int operation,
         return status;
     sparse->step++;
     comm->calls++;
-    comm->engine_calls++;
+    comm->backend_calls++;
     comm->bytes += sparse->params.count * trib_dtype_size(sparse->params.dtype);
     return TRIB_OK;
 }

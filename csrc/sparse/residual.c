@@ -1,4 +1,4 @@
-/* What a state has not delivered yet, for the caller to look at. */
+/* What a state has not applied yet, for the caller to look at. */
 #include "csrc/sparse/residual.h"
 
 #include "csrc/base/types.h"

@@ -1,4 +1,4 @@
-/* What a state has not delivered yet, for the caller to look at. */
+/* What a state has not applied yet, for the caller to look at. */
 #ifndef TRI_SPARSE_RESIDUAL_H
 #define TRI_SPARSE_RESIDUAL_H
 

@@ -67,7 +67,7 @@ trib_status tri_run_settle(struct tri_run *run, const struct tri_entries *entrie
     /* Not rounded for the wire, the values are what stands in the residual, and nothing is left. */
     const int sign = run->params->wire == run->params->acc ? 0 : -1;
     return run->kernels->settle(&run->acc, entries, sign, among, run->scalars.decision,
-                                run->scalars.delivered, run->stream);
+                                run->scalars.applied, run->stream);
 }
 
 trib_status tri_run_give_back(struct tri_run *run, const struct tri_entries *dropped,

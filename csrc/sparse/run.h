@@ -4,11 +4,11 @@
  *   1. choose: accumulate, select ... : acc is made beside the residual (in place: it is there);
  *   2. exchange, link.h: ends with every rank's header known to every rank;
  *   3. the result: tri_run_result. A sum that its type does not hold is noticed here;
- *   4. tri_run_commit: decides, once and on the stream, whether the call delivers. Nothing before it
- *      changes what an undelivered call must leave alone: the residual, thresholds kept, in place
+ *   4. tri_run_commit: decides, once and on the stream, whether the call is applied. Nothing before it
+ *      changes what an unapplied call must leave alone: the residual, thresholds kept, in place
  *      the accumulator (so no select with `clear`);
- *   5. settle: takes out of the residual what has been delivered and still stands in it.
- * The caller (allreduce.c) then makes the result of an undelivered call 0, decays, measures and records.
+ *   5. settle: takes out of the residual what has been applied and still stands in it.
+ * The caller (allreduce.c) then makes the result of an unapplied call 0, decays, measures and records.
  *
  * On a queueing backend run() runs in the caller's thread and queues. On a running backend it runs
  * on the stream. `own` memory of an algorithm is touched by runs only, which never overlap. */
@@ -30,7 +30,7 @@ struct tri_scalars {
     uint32_t
         *selected; /* entries that this rank has chosen in this call: written by the algorithm, */
     uint32_t
-        *delivered; /* and how many of them are in the result. Either may be pointed elsewhere */
+        *applied; /* and how many of them are in the result. Either may be pointed elsewhere */
     uint32_t *fallbacks;
     uint32_t *zero;            /* is 0 */
     uint32_t *all;             /* is n */
@@ -80,18 +80,18 @@ trib_status tri_run_accumulate(struct tri_run *run, struct tri_header *header);
 trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
                            const struct tri_entries *out, bool clear);
 
-/* True if select may clear: not in place, where an undelivered call must leave the accumulator. */
+/* True if select may clear: not in place, where an unapplied call must leave the accumulator. */
 bool tri_run_clears(const struct tri_run *run);
 
 /* Decide by the headers of all ranks (rank r's is at headers + r * stride), and by the result: it is the
  * same on all ranks, and so is what is decided. */
 trib_status tri_run_commit(struct tri_run *run, const void *headers, size_t stride);
 
-/* Take delivered entries out of the residual: all of them, or those that are in `among`. Counts
- * scalars.delivered. */
+/* Take applied entries out of the residual: all of them, or those that are in `among`. Counts
+ * scalars.applied. */
 trib_status tri_run_settle(struct tri_run *run, const struct tri_entries *entries,
                            const struct tri_entries *among);
-/* Give back to the residual what was dropped on the way at indices that were delivered. */
+/* Give back to the residual what was dropped on the way at indices that were applied. */
 trib_status tri_run_give_back(struct tri_run *run, const struct tri_entries *dropped,
                               const struct tri_entries *among);
 

@@ -14,7 +14,7 @@
 struct tri_sparse_scalars {
     struct tri_header header;
     double norm;
-    uint32_t current, decision, outcome, overflow, selected, delivered, fallbacks, zero, one, all;
+    uint32_t current, decision, outcome, overflow, selected, applied, fallbacks, zero, one, all;
 };
 
 /* What follows from algorithm and parameters, in bytes. */

@@ -1,7 +1,7 @@
 /* merge: the union of lists, values added up list after list, beginning with 0.
  *
  * Tile by tile: the sums of a stretch of indices that stays in the nearest cache, and one bit for
- * each index that occurs. The lists of a call that will not deliver, because ranks differ or one
+ * each index that occurs. The lists of a call that will not be applied, because ranks differ or one
  * has aborted, may hold anything: what lies outside of the range is passed over. */
 #include "kernels/cpu/sparse_cpu.h"
 

@@ -1,9 +1,9 @@
-/* commit: does this call deliver? record: what came of it, for the host to read. */
+/* commit: is this call applied? record: what came of it, for the host to read. */
 #include "kernels/cpu/sparse_cpu.h"
 
 static uint32_t outcome_of(const struct tri_commit *commit)
 {
-    uint32_t outcome = TRI_OUTCOME_DELIVERED;
+    uint32_t outcome = TRI_OUTCOME_APPLIED;
     if (__atomic_load_n(commit->abort_word, __ATOMIC_ACQUIRE) != 0)
         return TRI_OUTCOME_ABORTED;
     for (int32_t r = 0; r < commit->n; r++) {
@@ -14,7 +14,7 @@ static uint32_t outcome_of(const struct tri_commit *commit)
         if (header->nonfinite != 0)
             outcome = TRI_OUTCOME_NON_FINITE;
     }
-    if (outcome == TRI_OUTCOME_DELIVERED && commit->overflow != NULL && *commit->overflow != 0)
+    if (outcome == TRI_OUTCOME_APPLIED && commit->overflow != NULL && *commit->overflow != 0)
         return TRI_OUTCOME_OVERFLOW;
     return outcome;
 }
@@ -23,11 +23,11 @@ trib_status tri_cpu_sparse_commit(const struct tri_commit *commit, trib_stream s
 {
     (void)stream;
     const uint32_t outcome = outcome_of(commit);
-    const uint32_t delivers = outcome == TRI_OUTCOME_DELIVERED;
+    const uint32_t applies = outcome == TRI_OUTCOME_APPLIED;
     *commit->outcome = outcome;
-    *commit->decision = delivers;
+    *commit->decision = applies;
     if (commit->current != NULL)
-        *commit->current ^= delivers;
+        *commit->current ^= applies;
     if (commit->overflow != NULL)
         *commit->overflow = 0;
     return TRIB_OK;
@@ -46,13 +46,13 @@ static void add(uint64_t *field, uint64_t value)
     put(field, *field + value);
 }
 
-static void record_delivered(struct tri_tally *tally, const struct tri_record *record)
+static void record_applied(struct tri_tally *tally, const struct tri_record *record)
 {
     put(&tally->selected, *record->selected);
-    put(&tally->delivered, *record->delivered);
-    add(&tally->delivered_calls, 1);
+    put(&tally->applied, *record->applied);
+    add(&tally->applied_calls, 1);
     add(&tally->total_selected, *record->selected);
-    add(&tally->total_delivered, *record->delivered);
+    add(&tally->total_applied, *record->applied);
     add(&tally->words_sent, record->words_sent);
     add(&tally->words_received, record->words_received);
     add(&tally->bytes_sent, record->bytes_sent);
@@ -73,7 +73,7 @@ trib_status tri_cpu_sparse_record(const struct tri_record *record, trib_stream s
     add(&tally->non_finite_calls, *record->outcome == TRI_OUTCOME_NON_FINITE ||
                                       *record->outcome == TRI_OUTCOME_OVERFLOW);
     if (*record->decision != 0)
-        record_delivered(tally, record);
+        record_applied(tally, record);
     __atomic_store_n(&tally->version, tally->version + 1, __ATOMIC_RELEASE);
     return TRIB_OK;
 }

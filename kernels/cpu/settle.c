@@ -1,4 +1,4 @@
-/* settle: take delivered entries out of the residual, or give dropped ones back. */
+/* settle: take applied entries out of the residual, or give dropped ones back. */
 #include "kernels/cpu/sparse_cpu.h"
 
 static void settle_one(const struct tri_accumulator *acc, const struct tri_entries *entries,

@@ -121,7 +121,7 @@ static inline void *tri_at(const void *values, trib_dtype dtype, size_t i)
 
 /* ---- accumulators and entries */
 
-/* Where acc is made, and the residual: the same in place; exchanged by a commit that delivers. */
+/* Where acc is made, and the residual: the same in place; exchanged by a commit that applies the call. */
 static inline void *tri_acc_of(const struct tri_accumulator *acc)
 {
     return acc->current == NULL ? acc->buffer[0] : acc->buffer[*acc->current ^ 1];

@@ -1,4 +1,4 @@
-// commit: does this call deliver? record: what came of it, for the host to read.
+// commit: is this call applied? record: what came of it, for the host to read.
 #include "kernels/cuda/entries.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 
@@ -38,12 +38,12 @@ __global__ void __launch_bounds__(kReaders + kWarp) commit(const tri_commit job)
                              : any_differs   ? TRI_OUTCOME_MISMATCH
                              : any_nonfinite ? TRI_OUTCOME_NON_FINITE
                              : overflows     ? TRI_OUTCOME_OVERFLOW
-                                             : TRI_OUTCOME_DELIVERED;
-    const uint32_t delivers = outcome == TRI_OUTCOME_DELIVERED;
+                                             : TRI_OUTCOME_APPLIED;
+    const uint32_t applies = outcome == TRI_OUTCOME_APPLIED;
     *job.outcome = outcome;
-    *job.decision = delivers;
+    *job.decision = applies;
     if (job.current != nullptr)
-        *job.current ^= delivers;
+        *job.current ^= applies;
     if (job.overflow != nullptr)
         *job.overflow = 0;
 }
@@ -56,7 +56,7 @@ struct Change {
     bool adds;
 };
 
-// The change that lane `lane` makes of a call that delivered; of others, lanes 0 and 1 alone. Nothing is
+// The change that lane `lane` makes of a call that was applied; of others, lanes 0 and 1 alone. Nothing is
 // read here, for the lanes go here one after the other.
 __device__ inline Change change_of(const tri_record &job, uint32_t lane)
 {
@@ -67,15 +67,15 @@ __device__ inline Change change_of(const tri_record &job, uint32_t lane)
     case 1:
         return {&tally->non_finite_calls, job.outcome, 0, true};
     case 2:
-        return {&tally->delivered_calls, nullptr, 1, true};
+        return {&tally->applied_calls, nullptr, 1, true};
     case 3:
         return {&tally->selected, job.selected, 0, false};
     case 4:
-        return {&tally->delivered, job.delivered, 0, false};
+        return {&tally->applied, job.applied, 0, false};
     case 5:
         return {&tally->total_selected, job.selected, 0, true};
     case 6:
-        return {&tally->total_delivered, job.delivered, 0, true};
+        return {&tally->total_applied, job.applied, 0, true};
     case 7:
         return {&tally->words_sent, nullptr, job.words_sent, true};
     case 8:

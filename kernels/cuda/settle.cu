@@ -1,4 +1,4 @@
-// settle: take delivered entries out of the residual, or give dropped ones back.
+// settle: take applied entries out of the residual, or give dropped ones back.
 #include "kernels/cuda/entries.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 

@@ -81,7 +81,7 @@ static void one_part(struct bad *bad, const char *name, void (*part)(const struc
     CHECK_OK(trib_comm_counters(&before, bad->comm));
     part(bad);
     CHECK_OK(trib_comm_counters(&after, bad->comm));
-    CHECK_MSG(before.calls == after.calls && before.engine_calls == after.engine_calls &&
+    CHECK_MSG(before.calls == after.calls && before.backend_calls == after.backend_calls &&
                   before.lists_queued == after.lists_queued,
               "a bad call was counted");
     untouched(bad);

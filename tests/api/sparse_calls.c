@@ -39,7 +39,7 @@ static void every_algorithm(int rank, int size, void *team)
             CHECK_OK(trib_sparse_status(desk.sparse));
         }
         const trib_sparse_statistics statistics = desk_statistics(&desk);
-        CHECK(statistics.calls == 3 && statistics.calls_delivered == 3);
+        CHECK(statistics.calls == 3 && statistics.calls_applied == 3);
         CHECK(i == 0 || strcmp(statistics.algorithm, name) == 0);
         CHECK((i == 0) == (statistics.reason[0] != 0));
         desk_close(&desk);
@@ -62,8 +62,8 @@ static void numbers(int rank, int size, void *team)
     trib_sparse_statistics found = desk_statistics(&desk);
     const uint64_t others = (uint64_t)size - 1;
     CHECK(found.count == DESK_COUNT && found.k == 2);
-    CHECK(found.calls == 1 && found.calls_delivered == 1 && found.calls_non_finite == 0);
-    CHECK(found.selected == 2 && found.delivered == 2);
+    CHECK(found.calls == 1 && found.calls_applied == 1 && found.calls_non_finite == 0);
+    CHECK(found.selected == 2 && found.applied == 2);
     CHECK(found.words_sent == 4 * others && found.words_received == 4 * others);
     CHECK(found.bytes_sent >= 4 * found.words_sent + 64 * others);
     CHECK(found.bytes_sent == found.bytes_received);
@@ -73,7 +73,7 @@ static void numbers(int rank, int size, void *team)
     CHECK(desk.found[500] == 4 * (float)size && desk.found[10 * rank] == 1);
     found = desk_statistics(&desk);
     CHECK(found.calls == 2 && found.selected == 2 && found.total_selected == 4);
-    CHECK(found.total_delivered == 4 && found.residual_norm == 0);
+    CHECK(found.total_applied == 4 && found.residual_norm == 0);
     desk_fill(&desk, 300, 4, 3); /* 3, 4, 5, 6: of two calls, 3 and 4 */
     CHECK_OK(desk_call(&desk));
     desk_fill(&desk, 0, 0, 0);
@@ -188,7 +188,7 @@ static void entries(int rank, int size, void *team)
     desk_close(&desk);
 }
 
-/* Whatever the algorithm: nothing is delivered, nothing changes, on no rank; then it goes on. */
+/* Whatever the algorithm: nothing is applied, nothing changes, on no rank; then it goes on. */
 static void not_finite(int rank, int size, void *team)
 {
     struct desk desk;
@@ -223,7 +223,7 @@ static void not_finite(int rank, int size, void *team)
             CHECK_MSG(memcmp(before + 128, after + 128, tail) == 0, "%s: another residual", name);
             const trib_sparse_statistics found = desk_statistics(&desk);
             CHECK(found.calls == told.calls + 1 && found.calls_non_finite == 1);
-            CHECK(found.calls_delivered == told.calls_delivered &&
+            CHECK(found.calls_applied == told.calls_applied &&
                   found.total_selected == told.total_selected &&
                   found.words_sent == told.words_sent && found.bytes_sent == told.bytes_sent);
             desk_fill(&desk, 0, DESK_COUNT, 1);
@@ -249,7 +249,7 @@ static void two_streams(int rank, int size, void *team)
     if (!desk_open(&desk, team, rank, &options) ||
         !CHECK_OK(trib_stream_create(&other, desk.device)))
         return;
-    desk_fill(&desk, 0, DESK_COUNT, 1); /* the last one is the largest, until it is delivered */
+    desk_fill(&desk, 0, DESK_COUNT, 1); /* the last one is the largest, until it is applied */
     desk_push(&desk);
     for (int call = 0; call < CALLS; call++) {
         if (call == 0 || call == CALLS - 1)
@@ -261,7 +261,7 @@ static void two_streams(int rank, int size, void *team)
     elsewhere.stream = other;
     char *exported = desk_export(&elsewhere, &bytes); /* waits for the last call, too */
     desk_pull(&desk);
-    /* Delivered so far: 1000; 999 twice; 998 three times ... */
+    /* Applied so far: 1000; 999 twice; 998 three times ... */
     float residual[DESK_COUNT] = {0}, last = 0;
     int at = 0;
     for (int call = 0; call < CALLS; call++) {

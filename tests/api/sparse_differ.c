@@ -142,7 +142,7 @@ static void orders(int rank, int size, void *team)
         CHECK(desk_outcome(&first) == 0 && desk_outcome(&second) == 0);
         for (int at = 0; at < DESK_COUNT; at++)
             CHECK(first.found[at] == 0 && second.found[at] == 0);
-        CHECK(desk_statistics(&first).calls_delivered == 0);
+        CHECK(desk_statistics(&first).calls_applied == 0);
         CHECK_OK(trib_comm_status(first.comm));
         CHECK_OK(desk_call(&first));
         CHECK_OK(trib_sparse_status(first.sparse));

@@ -37,7 +37,7 @@ static void aborted(int rank, int size, void *team)
     CHECK_STATUS(trib_sparse_status(desk.sparse), TRIB_ERR_ABORTED);
     CHECK_DETAIL("in the middle");
     const trib_sparse_statistics found = desk_statistics(&desk);
-    CHECK(found.calls_delivered == told.calls_delivered && found.words_sent == told.words_sent &&
+    CHECK(found.calls_applied == told.calls_applied && found.words_sent == told.words_sent &&
           found.total_selected == told.total_selected);
     char *after = desk_export(&desk, &other);
     const size_t tail = DESK_COUNT * sizeof(float);
@@ -80,7 +80,7 @@ static void held(int rank, int size, void *argument)
     desk_close(&desk);
 }
 
-/* So it is for who has asked what a state has not delivered. */
+/* So it is for who has asked what a state has not applied. */
 static void held_reading(int rank, int size, void *argument)
 {
     _Atomic bool released = false;

@@ -424,11 +424,11 @@ static void count_rank(int rank, int size, void *argument)
     trib_counters counters = TRIB_COUNTERS_INIT;
     CHECK_OK(trib_comm_counters(&counters, comm));
     CHECK(counters.size == sizeof counters && counters.calls == 0 && counters.bytes == 0 &&
-          counters.engine_calls == 0 && counters.lists_queued == 0 &&
+          counters.backend_calls == 0 && counters.lists_queued == 0 &&
           counters.lists_committed == 0);
     CHECK_OK(trib_allreduce(comm, data, data, 32, TRIB_F32, TRIB_MAX, stream));
     CHECK_OK(trib_comm_counters(&counters, comm));
-    CHECK(counters.calls == 1 && counters.bytes == 128 && counters.engine_calls == 1);
+    CHECK(counters.calls == 1 && counters.bytes == 128 && counters.backend_calls == 1);
     CHECK_OK(trib_batch_begin(comm));
     CHECK_OK(trib_allreduce(comm, data, data, 8, TRIB_F32, TRIB_MAX, stream));
     CHECK_OK(trib_allreduce(comm, data + 8, data + 8, 8, TRIB_F32, TRIB_MAX, stream));
@@ -436,7 +436,7 @@ static void count_rank(int rank, int size, void *argument)
     CHECK(counters.calls == 1); /* remembered, not queued */
     CHECK_OK(trib_batch_end(comm));
     CHECK_OK(trib_comm_counters(&counters, comm));
-    CHECK(counters.calls == 3 && counters.bytes == 192 && counters.engine_calls == 2);
+    CHECK(counters.calls == 3 && counters.bytes == 192 && counters.backend_calls == 2);
     for (int i = 0; i < LISTS; i++)
         CHECK_OK(trib_allreduce_list(comm, list, 2, TRIB_MAX, stream));
     CHECK_OK(trib_comm_counters(&counters, comm));
@@ -444,9 +444,9 @@ static void count_rank(int rank, int size, void *argument)
     CHECK_OK(trib_stream_wait(counting->team.devices[rank], stream));
     CHECK_OK(trib_comm_counters(&counters, comm));
     CHECK(counters.lists_committed == LISTS && counters.calls == 3 + LISTS);
-    CHECK_MSG(counters.bytes == 192 + LISTS * 64 && counters.engine_calls == 2 + LISTS,
+    CHECK_MSG(counters.bytes == 192 + LISTS * 64 && counters.backend_calls == 2 + LISTS,
               "%llu bytes, %llu engine calls", (unsigned long long)counters.bytes,
-              (unsigned long long)counters.engine_calls);
+              (unsigned long long)counters.backend_calls);
     CHECK(counters.workspace_bytes >= 64);
     CHECK_OK(trib_comm_close(comm, 10000));
     counters.size = 3;

@@ -75,7 +75,7 @@ struct sparse_rank {
     double *held;     /* the residual before the step; in place, the accumulator */
     double *acc;      /* what the step has to share */
     double *residual; /* after it */
-    double *delivered; /* the result, dense */
+    double *applied; /* the result, dense */
     unsigned char *listed; /* entries: is this index in the list? */
     uint64_t residual_hash;
     char *snapshot;

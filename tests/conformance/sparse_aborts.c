@@ -1,6 +1,6 @@
 /* Aborts while sparse allreduces are queued and running: at any moment, and where one rank is missing.
  * Afterwards each rank's accumulator is to the bit what its statistics say: as after so many calls
- * that delivered, and no call half done. */
+ * that was applied, and no call half done. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,11 +85,11 @@ static void look(struct aborted *aborted, int rank)
     CHECK_OK(trib_device_copy(aborted->team.devices[rank], found, aborted->data[rank],
                               COUNT * sizeof(float), stream));
     CHECK_OK(trib_stream_wait(aborted->team.devices[rank], stream));
-    if (CHECK(statistics.calls_delivered <= CALLS))
-        CHECK_MSG(memcmp(found, aborted->history[rank] + statistics.calls_delivered * COUNT,
+    if (CHECK(statistics.calls_applied <= CALLS))
+        CHECK_MSG(memcmp(found, aborted->history[rank] + statistics.calls_applied * COUNT,
                          COUNT * sizeof(float)) == 0,
                   "rank %d: the accumulator is not as after %llu calls", rank,
-                  (unsigned long long)statistics.calls_delivered);
+                  (unsigned long long)statistics.calls_applied);
     CHECK_STATUS(trib_sparse_status(aborted->states[rank]), TRIB_ERR_ABORTED);
     free(found);
 }

@@ -115,7 +115,7 @@ static void densities(struct sparse_session *session)
 
 /* -------------------------------------------------------------------------------------- reset */
 
-/* Also where the first call afterwards delivers nothing, so that the next one still begins anew. */
+/* Also where the first call afterwards applies nothing, so that the next one still begins anew. */
 static void resets(struct sparse_session *session)
 {
     for (int i = 0; i < 2 * PLANS; i++) {

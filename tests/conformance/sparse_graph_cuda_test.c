@@ -97,8 +97,8 @@ static void graph_rank(int rank, int size, void *argument)
     take(captured, rank, CALLS - 1, data, result);
     CHECK_OK(trib_sparse_status(state));
     CHECK_OK(trib_sparse_statistics_get(&found, state));
-    CHECK_MSG(found.calls == CALLS && found.calls_delivered == CALLS, "%llu calls, %llu delivered",
-              (unsigned long long)found.calls, (unsigned long long)found.calls_delivered);
+    CHECK_MSG(found.calls == CALLS && found.calls_applied == CALLS, "%llu calls, %llu applied",
+              (unsigned long long)found.calls, (unsigned long long)found.calls_applied);
     if (replay != NULL)
         CHECK(cudaGraphExecDestroy(replay) == cudaSuccess);
     if (graph != NULL)

@@ -52,13 +52,13 @@ static bool agree(const struct sparse_trial *trial)
     const size_t n = trial->plan.count;
     for (int rank = 1; rank < trial->team->size; rank++) {
         const struct sparse_rank *other = &trial->ranks[rank];
-        if (memcmp(other->delivered, first->delivered, n * sizeof(double)) != 0 ||
+        if (memcmp(other->applied, first->applied, n * sizeof(double)) != 0 ||
             memcmp(other->listed, first->listed, n) != 0)
             for (size_t i = 0; i < n; i++)
-                if (memcmp(&other->delivered[i], &first->delivered[i], sizeof(double)) != 0 ||
+                if (memcmp(&other->applied[i], &first->applied[i], sizeof(double)) != 0 ||
                     other->listed[i] != first->listed[i])
-                    return WRONG(trial, "result as on rank 0", rank, i, other->delivered[i],
-                                 first->delivered[i]);
+                    return WRONG(trial, "result as on rank 0", rank, i, other->applied[i],
+                                 first->applied[i]);
         if (other->status != first->status || other->outcome != first->outcome)
             return WRONG(trial, "status as on rank 0", rank, 0, other->status, first->status);
     }
@@ -80,7 +80,7 @@ static bool conserved(const struct sparse_trial *trial)
             gone += trial->ranks[rank].acc[i] -
                     trial->ranks[rank].residual[i] / decay_after(trial);
         const double expected = sparse_round(gone / divisor(trial), dtype),
-                     found = trial->ranks[0].delivered[i];
+                     found = trial->ranks[0].applied[i];
         if (found != expected)
             return WRONG(trial, "what left the residuals is the result", 0, i, found, expected);
         if (found == 0 && signbit(found) && !as_it_is)
@@ -107,8 +107,8 @@ static bool as_defined(struct sparse_trial *trial)
     const double decay = decay_after(trial);
     for (size_t i = 0; i < trial->plan.count; i++) {
         const double expected = sparse_round(reference->sum[i] / divisor(trial), dtype);
-        if (trial->ranks[0].delivered[i] != expected)
-            return WRONG(trial, "result", 0, i, trial->ranks[0].delivered[i], expected);
+        if (trial->ranks[0].applied[i] != expected)
+            return WRONG(trial, "result", 0, i, trial->ranks[0].applied[i], expected);
         for (int rank = 0; rank < trial->team->size; rank++) {
             const double residual = decay == 1 ? reference->residual[rank][i]
                                                : sparse_round(decay * reference->residual[rank][i], acc);
@@ -133,18 +133,18 @@ static bool counted(const struct sparse_trial *trial)
         const trib_sparse_statistics *after = &trial->ranks[rank].after,
                                      *before = &trial->ranks[rank].before;
         if (after->calls != before->calls + 1 ||
-            after->calls_delivered != before->calls_delivered + 1 ||
+            after->calls_applied != before->calls_applied + 1 ||
             after->calls_non_finite != before->calls_non_finite)
             return WRONG(trial, "calls counted", rank, 0, (double)after->calls,
                          (double)before->calls + 1);
         if (after->selected != reference->selected[rank] && !vague)
             return WRONG(trial, "selected", rank, 0, (double)after->selected,
                          (double)reference->selected[rank]);
-        if (after->delivered != reference->delivered[rank] && !vague)
-            return WRONG(trial, "delivered", rank, 0, (double)after->delivered,
-                         (double)reference->delivered[rank]);
+        if (after->applied != reference->applied[rank] && !vague)
+            return WRONG(trial, "applied", rank, 0, (double)after->applied,
+                         (double)reference->applied[rank]);
         if (after->total_selected != before->total_selected + after->selected ||
-            after->total_delivered != before->total_delivered + after->delivered)
+            after->total_applied != before->total_applied + after->applied)
             return WRONG(trial, "totals", rank, 0, (double)after->total_selected,
                          (double)(before->total_selected + after->selected));
         if (after->count != trial->plan.count || after->k != sparse_reference_k(reference) ||
@@ -198,8 +198,8 @@ static bool refused(struct sparse_trial *trial)
         if (!same_but_calls(&self->before, &self->after))
             return WRONG(trial, "statistics of what is not finite", rank, 0, 0, 0);
         for (size_t i = 0; i < trial->plan.count; i++) {
-            if (self->delivered[i] != 0 || signbit(self->delivered[i]) || self->listed[i])
-                return WRONG(trial, "result of what is not finite", rank, i, self->delivered[i], 0);
+            if (self->applied[i] != 0 || signbit(self->applied[i]) || self->listed[i])
+                return WRONG(trial, "result of what is not finite", rank, i, self->applied[i], 0);
             if (self->residual[i] != expected[i] && !(isnan(self->residual[i]) && isnan(expected[i])))
                 return WRONG(trial, "residual of what is not finite", rank, i, self->residual[i],
                              expected[i]);
@@ -211,7 +211,7 @@ static bool refused(struct sparse_trial *trial)
 static void remember(struct sparse_trial *trial)
 {
     const size_t bytes = trial->plan.count * sizeof(double);
-    uint64_t hash = sparse_hash(trial->step + 1, trial->ranks[0].delivered, bytes);
+    uint64_t hash = sparse_hash(trial->step + 1, trial->ranks[0].applied, bytes);
     for (int rank = 0; rank < trial->team->size; rank++) {
         const uint64_t residual = trial->ranks[rank].residual_hash;
         hash = sparse_hash(hash, &residual, sizeof residual);

@@ -319,7 +319,7 @@ static void commit_record(struct bench *b, int run)
                                       .decision = b->words + DECISION,
                                       .outcome = b->words + OUTCOME,
                                       .selected = b->words + COUNTS,
-                                      .delivered = b->words + COUNTS,
+                                      .applied = b->words + COUNTS,
                                       .fallbacks = b->words + FALLBACKS};
     commit(b, run);
     CHECK_OK(b->kernels->record(&record, b->place->stream));

@@ -45,7 +45,7 @@ static void expect_commit(struct sparse_rig *rig, const void *argument)
     unsigned char *image = rig->arena.image;
     uint32_t outcome = c->overflow != SPARSE_NONE && sparse_word_get(image, c->overflow) != 0
                            ? TRI_OUTCOME_OVERFLOW
-                           : TRI_OUTCOME_DELIVERED;
+                           : TRI_OUTCOME_APPLIED;
     for (int32_t r = 0; r < c->n; r++)
         if (get_header(rig, c, r).nonfinite != 0)
             outcome = TRI_OUTCOME_NON_FINITE;
@@ -55,8 +55,8 @@ static void expect_commit(struct sparse_rig *rig, const void *argument)
     if (sparse_word_get(image, c->abort_word) != 0)
         outcome = TRI_OUTCOME_ABORTED;
     sparse_word_put(image, c->outcome, outcome);
-    sparse_word_put(image, c->decision, outcome == TRI_OUTCOME_DELIVERED);
-    if (c->current != SPARSE_NONE && outcome == TRI_OUTCOME_DELIVERED)
+    sparse_word_put(image, c->decision, outcome == TRI_OUTCOME_APPLIED);
+    if (c->current != SPARSE_NONE && outcome == TRI_OUTCOME_APPLIED)
         sparse_word_put(image, c->current, sparse_word_get(image, c->current) ^ 1);
     if (c->overflow != SPARSE_NONE)
         sparse_word_put(image, c->overflow, 0);
@@ -215,7 +215,7 @@ static void settles(struct sparse_rig *rig)
 /* --------------------------------------------------------------------------------------- record */
 
 struct recording {
-    size_t tally, decision, outcome, selected, delivered, fallbacks, norm;
+    size_t tally, decision, outcome, selected, applied, fallbacks, norm;
     uint64_t traffic[4];
     uint32_t exact_fallbacks;
 };
@@ -229,7 +229,7 @@ static trib_status queue_record(const struct sparse_target *target, const void *
         .decision = sparse_at(memory, r->decision),
         .outcome = sparse_at(memory, r->outcome),
         .selected = sparse_at(memory, r->selected),
-        .delivered = sparse_at(memory, r->delivered),
+        .applied = sparse_at(memory, r->applied),
         .fallbacks = sparse_at(memory, r->fallbacks),
         .norm = sparse_at(memory, r->norm),
         .words_sent = r->traffic[0],
@@ -255,11 +255,11 @@ static void expect_record(struct sparse_rig *rig, const void *argument)
     tally.non_finite_calls +=
         tally.outcome == TRI_OUTCOME_NON_FINITE || tally.outcome == TRI_OUTCOME_OVERFLOW;
     if (sparse_word_get(image, r->decision) != 0) {
-        tally.delivered_calls++;
+        tally.applied_calls++;
         tally.selected = sparse_word_get(image, r->selected);
-        tally.delivered = sparse_word_get(image, r->delivered);
+        tally.applied = sparse_word_get(image, r->applied);
         tally.total_selected += tally.selected;
-        tally.total_delivered += tally.delivered;
+        tally.total_applied += tally.applied;
         tally.words_sent += r->traffic[0];
         tally.words_received += r->traffic[1];
         tally.bytes_sent += r->traffic[2];
@@ -284,7 +284,7 @@ static void record_case(struct sparse_rig *rig, bool has_norm)
     r.decision = sparse_word(rig, 0);
     r.outcome = sparse_word(rig, 0);
     r.selected = sparse_word(rig, 0);
-    r.delivered = sparse_word(rig, 0);
+    r.applied = sparse_word(rig, 0);
     r.fallbacks = sparse_word(rig, 0);
     r.norm = has_norm ? sparse_number(rig, TRIB_F64, 0) : SPARSE_NONE;
     for (uint32_t i = 0; i < 12; i++) {
@@ -293,9 +293,9 @@ static void record_case(struct sparse_rig *rig, bool has_norm)
             r.traffic[t] = kernels_random() >> 20;
         r.exact_fallbacks = i % 3;
         sparse_word_put(rig->arena.image, r.outcome, outcome);
-        sparse_word_put(rig->arena.image, r.decision, outcome == TRI_OUTCOME_DELIVERED);
+        sparse_word_put(rig->arena.image, r.decision, outcome == TRI_OUTCOME_APPLIED);
         sparse_word_put(rig->arena.image, r.selected, (uint32_t)kernels_random());
-        sparse_word_put(rig->arena.image, r.delivered, (uint32_t)kernels_random());
+        sparse_word_put(rig->arena.image, r.applied, (uint32_t)kernels_random());
         sparse_word_put(rig->arena.image, r.fallbacks, i / 2);
         if (has_norm)
             kernels_put(rig->arena.image + r.norm, TRIB_F64, i + 0.1);

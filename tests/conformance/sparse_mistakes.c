@@ -210,7 +210,7 @@ struct crossed {
     struct sparse_trial *one, *other;
 };
 
-/* Rank 0 calls the one state, the others call the other: no call delivers. */
+/* Rank 0 calls the one state, the others call the other: no call applies. */
 static void crossed_rank(int rank, int size, void *argument)
 {
     const struct crossed *crossed = argument;
@@ -228,7 +228,7 @@ static void crossed_rank(int rank, int size, void *argument)
                     self->residual);
     CHECK(memcmp(self->residual, self->held, crossed->one->plan.count * sizeof(double)) == 0);
     CHECK_OK(trib_sparse_statistics_get(&self->after, self->state));
-    CHECK(self->after.calls == 3 && self->after.calls_delivered == 2);
+    CHECK(self->after.calls == 3 && self->after.calls_applied == 2);
 }
 
 static void crossing(struct sparse_session *session)

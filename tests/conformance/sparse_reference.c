@@ -163,10 +163,10 @@ void sparse_reference_settle(struct sparse_reference *reference)
     for (int rank = 0; rank < reference->size; rank++) {
         const double *acc = reference->acc[rank];
         const double *sent = reference->sent + (size_t)rank * reference->count;
-        reference->delivered[rank] = 0;
+        reference->applied[rank] = 0;
         for (size_t i = 0; i < reference->count; i++) {
             const bool gone = reference->picked[rank][i] && reference->support[i];
-            reference->delivered[rank] += gone;
+            reference->applied[rank] += gone;
             reference->residual[rank][i] = gone ? acc[i] - sent[i] : acc[i];
         }
     }

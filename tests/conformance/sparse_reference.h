@@ -25,7 +25,7 @@ struct sparse_reference {
     double *residual[TEAM_MAX];
     double *sum;                /* not divided */
     unsigned char *support;     /* of the result: at most here is it not 0 */
-    uint64_t selected[TEAM_MAX], delivered[TEAM_MAX];
+    uint64_t selected[TEAM_MAX], applied[TEAM_MAX];
     unsigned char *picked[TEAM_MAX]; /* what each rank chose */
 
     /* From step to step. */
@@ -43,10 +43,10 @@ struct sparse_reference {
 
 void sparse_reference_create(struct sparse_reference *reference);
 void sparse_reference_destroy(struct sparse_reference *reference);
-/* Make residual, sum, support, selected and delivered of acc, and remember what the algorithm
+/* Make residual, sum, support, selected and applied of acc, and remember what the algorithm
  * remembers. False if there is no algorithm of that name. */
 bool sparse_reference_step(struct sparse_reference *reference);
-/* A call that did not deliver: for what acc was, or for what the step that was just made had as result;
+/* A call that was not applied: for what acc was, or for what the step that was just made had as result;
  * `before`: as the reference was before that. */
 void sparse_reference_skip(struct sparse_reference *reference);
 void sparse_reference_undo(struct sparse_reference *reference,

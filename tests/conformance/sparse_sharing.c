@@ -94,7 +94,7 @@ static void queue_rank(int rank, int size, void *argument)
     if (!queue->destroy) {
         CHECK_OK(trib_sparse_status(state));
         CHECK_OK(trib_sparse_statistics_get(&found, state));
-        CHECK(found.calls == CALLS && found.calls_delivered == CALLS);
+        CHECK(found.calls == CALLS && found.calls_applied == CALLS);
         queue->norms[rank] = found.residual_norm;
         CHECK_OK(trib_sparse_destroy(state));
     }

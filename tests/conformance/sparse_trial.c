@@ -108,7 +108,7 @@ static bool make_room(struct sparse_trial *trial, struct sparse_rank *self)
     self->held = need(plan->count, sizeof(double));
     self->acc = need(plan->count, sizeof(double));
     self->residual = need(plan->count, sizeof(double));
-    self->delivered = need(plan->count, sizeof(double));
+    self->applied = need(plan->count, sizeof(double));
     self->listed = need(plan->count, 1);
     return guarded_create(&self->gradient, self->device, plan->count * size + room) &&
            guarded_create(&self->result, self->device, plan->count * result + room) &&
@@ -171,7 +171,7 @@ static void close_rank(int rank, int size, void *argument)
     free(self->held);
     free(self->acc);
     free(self->residual);
-    free(self->delivered);
+    free(self->applied);
     free(self->listed);
     free(self->snapshot);
 }
@@ -211,7 +211,7 @@ static void prepare(struct sparse_trial *trial, int rank, struct sparse_rank *se
     }
 }
 
-/* The list, made dense: `listed` and `delivered`. */
+/* The list, made dense: `listed` and `applied`. */
 static bool unpack(struct sparse_trial *trial, struct sparse_rank *self)
 {
     const uint64_t capacity = trib_sparse_capacity(self->state);
@@ -219,7 +219,7 @@ static bool unpack(struct sparse_trial *trial, struct sparse_rank *self)
     bool good = true;
     memcpy(&n, guarded_found(&self->count, 0), sizeof n);
     memset(self->listed, 0, trial->plan.count);
-    memset(self->delivered, 0, trial->plan.count * sizeof(double));
+    memset(self->applied, 0, trial->plan.count * sizeof(double));
     if (!CHECK_MSG(n <= capacity && n <= trial->plan.count, "%u entries, capacity %llu", n,
                    (unsigned long long)capacity))
         return false;
@@ -229,7 +229,7 @@ static bool unpack(struct sparse_trial *trial, struct sparse_rank *self)
                          "entry %u has index %u after %u", i, index, before);
         if (good) {
             self->listed[index] = 1;
-            self->delivered[index] =
+            self->applied[index] =
                 reference_load(guarded_found(&self->result, 0), sparse_result_dtype(&trial->plan), i);
         }
         before = index;
@@ -259,7 +259,7 @@ static bool bring_back(struct sparse_trial *trial, struct sparse_rank *self)
                 guarded_same(&self->index, __FILE__, __LINE__, "the indices") &
                 guarded_same(&self->count, __FILE__, __LINE__, "the count");
     for (size_t i = 0; i < plan->count; i++) {
-        self->delivered[i] = reference_load(guarded_found(&self->result, 0), result, i);
+        self->applied[i] = reference_load(guarded_found(&self->result, 0), result, i);
         self->residual[i] = in_place ? reference_load(guarded_found(&self->gradient, 0), dtype, i)
                                      : 0;
     }

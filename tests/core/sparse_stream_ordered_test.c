@@ -282,7 +282,7 @@ struct aborting {
 };
 
 /* A call that is aborted after one of its collectives, or after the last. On each rank: either nothing
- * has changed, or it has delivered. */
+ * has changed, or it was applied. */
 static void aborted(int rank, int size, void *argument)
 {
     struct aborting *aborting = argument;
@@ -314,13 +314,13 @@ static void aborted(int rank, int size, void *argument)
     CHECK_OK(trib_device_copy(desk.device, accumulator, desk.gradient, sizeof accumulator,
                               desk.stream));
     const uint32_t outcome = desk_outcome(&desk);
-    if (found.calls_delivered == told.calls_delivered) {
+    if (found.calls_applied == told.calls_applied) {
         const size_t tail = in_place ? 0 : DESK_COUNT * sizeof(float);
         CHECK_MSG(bytes == other && memcmp(before + 128, after + 128, tail) == 0,
                   "%s: another residual", aborting->algorithm);
         CHECK_MSG(memcmp(accumulator, desk.given, sizeof accumulator) == 0,
                   "%s: another accumulator", aborting->algorithm);
-        CHECK(found.calls_delivered == told.calls_delivered &&
+        CHECK(found.calls_applied == told.calls_applied &&
               found.total_selected == told.total_selected &&
               found.bytes_sent == told.bytes_sent && found.words_sent == told.words_sent);
         CHECK_STATUS(trib_sparse_status(desk.sparse), TRIB_ERR_ABORTED);
@@ -328,7 +328,7 @@ static void aborted(int rank, int size, void *argument)
          * one of the call before. */
         CHECK(outcome == 0 || (status == TRIB_ERR_ABORTED && found.calls == told.calls));
     } else {
-        CHECK(outcome == 1 && found.calls_delivered == told.calls_delivered + 1);
+        CHECK(outcome == 1 && found.calls_applied == told.calls_applied + 1);
     }
     CHECK(entered == 0);
     free(before);

@@ -25,7 +25,7 @@ struct tri_transport {
     int32_t rank;
 };
 
-static int engine_calls;     /* of collective */
+static int backend_calls;     /* of collective */
 static int entered;          /* enter without leave */
 static bool abort_in_engine; /* the next collective is overtaken by an abort */
 static int until_failure;    /* operations that still succeed; below 0: all */
@@ -269,7 +269,7 @@ static trib_status collective(const struct tri_call *calls, size_t n)
 {
     const struct clique *clique = calls[0].transport->clique;
     const size_t each = n / (size_t)clique->size;
-    engine_calls++;
+    backend_calls++;
     touched = true;
     CHECK(tri_abort_in_flight(clique->state) > 0);
     if (abort_in_engine)
@@ -411,9 +411,9 @@ static void group_lists(void)
     check_begin("a group's list is one call to the engine");
     CHECK_OK(trib_group_create(&group, NULL, RANKS, NULL));
     fill(&lists);
-    engine_calls = 0;
+    backend_calls = 0;
     CHECK_OK(trib_group_allreduce_list(group, lists.of_ranks, TENSORS, TRIB_SUM, NULL));
-    CHECK(engine_calls == 1);
+    CHECK(backend_calls == 1);
     for (int rank = 0; rank < RANKS; rank++) {
         for (int i = 0; i < FLOATS; i++)
             CHECK(lists.f32[rank][i] == (float)(30 + 3 * i));
@@ -438,7 +438,7 @@ static void group_lists(void)
     CHECK_STATUS(trib_group_allreduce_list(group, lists.of_ranks, TENSORS, TRIB_SUM, NULL),
                  TRIB_ERR_INVALID_BUFFER);
     CHECK_DETAIL("rank 1");
-    CHECK(engine_calls == 2);
+    CHECK(backend_calls == 2);
     check_end();
 
     check_begin("an abort that overtakes a list leaves its tensors");
@@ -510,12 +510,12 @@ static void factors(void)
     trib_comm *comm = open_alone(0);
     fill(&lists);
     options.device_factor = &word;
-    engine_calls = 0;
+    backend_calls = 0;
     CHECK_OK(trib_batch_begin(comm));
     CHECK_OK(trib_allreduce_with(comm, f32, f32, 2, TRIB_F32, TRIB_SUM, &options, NULL));
     CHECK_OK(trib_allreduce_with(comm, f64, f64, 2, TRIB_F64, TRIB_SUM, &options, NULL));
     CHECK_OK(trib_batch_end(comm));
-    CHECK(engine_calls == 1);
+    CHECK(backend_calls == 1);
     CHECK(f32[0] == 3 && f32[1] == -6 && f64[0] == 3 && f64[1] == -6);
     CHECK_OK(trib_allreduce_list_with(comm, lists.tensors[0], 2, TRIB_SUM, &options, NULL));
     CHECK(lists.f32[0][5] == 15 && lists.f64[0][5] == 15);
@@ -534,13 +534,13 @@ static void batches(void)
     trib_stream other = &a;
     check_begin("a batch is one call to the engine, or none");
     trib_comm *comm = open_alone(0);
-    engine_calls = 0;
+    backend_calls = 0;
     CHECK_OK(trib_batch_begin(comm));
     for (int i = 0; i < 30; i++)
         CHECK_OK(trib_allreduce(comm, &a, &a, 1, TRIB_F32, TRIB_SUM, NULL));
-    CHECK(engine_calls == 0);
+    CHECK(backend_calls == 0);
     CHECK_OK(trib_batch_end(comm));
-    CHECK(engine_calls == 1);
+    CHECK(backend_calls == 1);
 
     CHECK_OK(trib_batch_begin(comm));
     CHECK_STATUS(trib_allreduce(comm, &a, NULL, 1, TRIB_F32, TRIB_SUM, NULL),
@@ -555,14 +555,14 @@ static void batches(void)
     CHECK_STATUS(trib_allreduce(comm, &b, &b, 1, TRIB_F32, TRIB_SUM, other),
                  TRIB_ERR_INVALID_USAGE);
     CHECK_STATUS(trib_batch_end(comm), TRIB_ERR_INVALID_USAGE);
-    CHECK(engine_calls == 1);
+    CHECK(backend_calls == 1);
 
     CHECK_STATUS(trib_send(comm, &b, 1, TRIB_F32, 0, NULL), TRIB_ERR_INVALID_USAGE);
     CHECK_OK(trib_batch_begin(comm));
     CHECK_OK(trib_send(comm, &b, 1, TRIB_F32, 0, NULL));
     CHECK_OK(trib_recv(comm, &c, 1, TRIB_F32, 0, NULL));
     CHECK_OK(trib_batch_end(comm));
-    CHECK(c == 2 && engine_calls == 2);
+    CHECK(c == 2 && backend_calls == 2);
     CHECK_STATUS(trib_batch_end(comm), TRIB_ERR_INVALID_USAGE);
     CHECK_OK(trib_comm_destroy(comm));
     check_end();
@@ -579,7 +579,7 @@ static void captures(void)
     trib_comm *comm = open_alone(0), *matched = open_alone(TRIB_MATCH);
     fill(&lists);
     CHECK_OK(trib_group_create(&group, NULL, RANKS, NULL));
-    engine_calls = 0;
+    backend_calls = 0;
     captured = true;
     CHECK_STATUS(trib_allreduce_list(comm, lists.tensors[0], 2, TRIB_SUM, NULL),
                  TRIB_ERR_UNSUPPORTED);
@@ -595,10 +595,10 @@ static void captures(void)
     CHECK_DETAIL("trib_allreduce");
     CHECK_STATUS(trib_allreduce_list(matched, lists.tensors[0], 2, TRIB_SUM, NULL),
                  TRIB_ERR_UNSUPPORTED);
-    CHECK(engine_calls == 0 && total == -1);
+    CHECK(backend_calls == 0 && total == -1);
     CHECK_OK(trib_allreduce(comm, data, data, 5, TRIB_F32, TRIB_SUM, NULL));
     CHECK_OK(trib_alltoall(comm, data, data + 5, 5, TRIB_F32, NULL));
-    CHECK(engine_calls == 2);
+    CHECK(backend_calls == 2);
     captured = false;
     CHECK_OK(trib_allreduce_list(comm, lists.tensors[0], 2, TRIB_SUM, NULL));
     CHECK_OK(trib_barrier(comm, NULL));
@@ -625,7 +625,7 @@ static void captures_matched(void)
     const size_t one = 1, none = 0;
     check_begin("TRIB_MATCH on a stream that is being captured");
     trib_comm *comm = open_alone(TRIB_MATCH);
-    engine_calls = 0;
+    backend_calls = 0;
     captured = true;
     refused(trib_allreduce(comm, &a, &a, 1, TRIB_F32, TRIB_SUM, NULL), "trib_allreduce");
     refused(trib_allreduce(comm, &a, &a, 0, TRIB_F32, TRIB_SUM, NULL), "trib_allreduce");
@@ -640,7 +640,7 @@ static void captures_matched(void)
     CHECK_OK(trib_allreduce(comm, &a, &a, 1, TRIB_F32, TRIB_SUM, NULL));
     captured = true; /* since then */
     refused(trib_batch_end(comm), "trib_batch_end");
-    CHECK(engine_calls == 0);
+    CHECK(backend_calls == 0);
     captured = false;
     asked = 0;
     CHECK_OK(trib_allreduce(comm, &a, &a, 1, TRIB_F32, TRIB_SUM, NULL));

@@ -108,7 +108,7 @@ fn bench(
                 rank.sparse = Some(make(rank)?);
                 queue(rank)?;
                 rank.finish()?;
-                delivered(rank)
+                applied(rank)
             });
         }
         bencher.iter_custom(|iterations| team.stream_time(iterations, queue));
@@ -120,13 +120,13 @@ fn bench(
 }
 
 /// Did the first call do anything?
-fn delivered(rank: &mut Rank) -> Result<()> {
+fn applied(rank: &mut Rank) -> Result<()> {
     let sparse = rank.sparse.as_mut().ok_or("no sparse state")?;
     sparse.state.status()?;
     let statistics = sparse.state.statistics()?;
-    match statistics.calls_delivered == 1 && statistics.total_selected > 0 {
+    match statistics.calls_applied == 1 && statistics.total_selected > 0 {
         true => Ok(()),
-        false => Err(format!("{} has delivered nothing", statistics.algorithm).into()),
+        false => Err(format!("{} was applied nothing", statistics.algorithm).into()),
     }
 }
 

@@ -29,7 +29,7 @@
  *
  * Different from the papers in that no transform (DCT) comes before the selection, values are not
  * quantised to fewer than 16 bits, and nothing is lost: an entry leaves the residual only by a call
- * that delivers it on every rank. */
+ * that applies it on every rank. */
 #include "csrc/sparse/link.h"
 
 enum { VALUE_ALIGN = 16, PACKET_ALIGN = 64 };
@@ -157,7 +157,7 @@ static trib_status commit(struct tri_run *run, const struct chunked *chunked)
     run->scalars.selected = own->count;
     if (status != TRIB_OK || !tri_run_clears(run))
         return status != TRIB_OK ? status : tri_run_settle(run, own, NULL);
-    run->scalars.delivered = own->count;
+    run->scalars.applied = own->count;
     return TRIB_OK;
 }
 

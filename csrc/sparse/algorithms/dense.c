@@ -9,16 +9,16 @@
  *   2. One allreduce of acc, and an allgather of the headers, handed over as one.
  *   3. The result is the sum, or its average.
  *   4. Commit, by the headers and the result.
- *   5. The residual becomes 0: all of acc is delivered.
+ *   5. The residual becomes 0: all of acc is applied.
  *
  * Cost. 2n(P-1)/P words a rank (of f32, also for 16-bit gradients: sums are f32), one collective. Can
  * be captured in a CUDA graph.
  *
- * Invariant. The result is the sum of all acc, and every residual is 0 after a call that delivers.
+ * Invariant. The result is the sum of all acc, and every residual is 0 after a call that is applied.
  * Before one it may not be: an import, or a larger k after a smaller one (auto), may have left mass
  * there.
  *
- * Different from a plain allreduce in that an infinity or a NaN anywhere delivers nothing, and that an
+ * Different from a plain allreduce in that an infinity or a NaN anywhere applies nothing, and that an
  * aborted call leaves acc in place. So in separate mode the sum is made in the buffer of acc, and that
  * never becomes the residual: the commit flips nothing. In place it is made outside of the
  * accumulator: in the result if there is a dense one. */
@@ -108,7 +108,7 @@ static trib_status run(struct tri_run *run, void *own)
     if (status == TRIB_OK)
         status = deliver(run, dense);
     run->scalars.current = NULL;
-    run->scalars.selected = run->scalars.delivered = run->scalars.all;
+    run->scalars.selected = run->scalars.applied = run->scalars.all;
     if (status == TRIB_OK)
         status = tri_run_commit(run, dense->headers, sizeof *dense->headers);
     return status != TRIB_OK

@@ -40,7 +40,7 @@
  *    those calls: the update is applied and kept. Here G is always in index order;
  *  - indices travel as float32, wrong above 2^24 (here u32);
  *  - exact steps choose the k-1 above the k-th magnitude (here the k largest);
- *  - a NaN is never sent and stays for ever (here the call does not deliver). */
+ *  - a NaN is never sent and stays for ever (here the call is not applied). */
 #include "csrc/sparse/algorithms/oktopk.h"
 
 #include "csrc/sparse/algorithms/balance.h"

@@ -49,11 +49,11 @@ void tri_regions_equal(struct tri_regions *regions, const struct tri_sparse_para
 trib_status tri_regions_meet(struct tri_run *run, struct tri_regions *regions,
                              const struct tri_entries *entries, uint32_t wishes);
 
-/* Whether the call delivers, as far as the headers tell: the same on all ranks, and so whether to
+/* Whether the call is applied, as far as the headers tell: the same on all ranks, and so whether to
  * go on. Only an abort can still prevent it. */
 bool tri_regions_agree(const struct tri_regions *regions, const struct tri_run *run);
 
-/* The end of a call that does not deliver: commit says so, and the result is 0. */
+/* The end of a call that is not applied: commit says so, and the result is 0. */
 trib_status tri_regions_give_up(struct tri_run *run, const struct tri_regions *regions);
 
 trib_status tri_regions_commit(struct tri_run *run, const struct tri_regions *regions);

@@ -18,7 +18,7 @@
  * Cost. k words for the indices, but for the last rank of the chain, and 2k(P-1)/P for the values; two
  * collectives. The least memory and time of all: one selection, by the leader, and k entries.
  *
- * Invariant. At an index that is chosen the sum of all acc is delivered, and no residual keeps
+ * Invariant. At an index that is chosen the sum of all acc is applied, and no residual keeps
  * anything; elsewhere nothing moves. So mass is conserved however bad the choice.
  *
  * Different from the paper in that the residual is not filtered (its beta is `decay`). The leader may

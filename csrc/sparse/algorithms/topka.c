@@ -23,7 +23,7 @@
  *
  * Different from the published code, where:
  *  - the residual is made as acc * mask, so an infinity that was chosen leaves a NaN behind for ever.
- *    Here nothing is delivered, and the residual stays, if anything is not finite anywhere;
+ *    Here nothing is applied, and the residual stays, if anything is not finite anywhere;
  *  - buffers keep the size of the first call, which a larger k later runs over. Here k is of the
  *    state, and all ranks change it together;
  *  - indices are of 64 bits, or floats, on the wire. Here of 32 bits, beside values of 32 or 16;
@@ -77,7 +77,7 @@ static trib_status commit(struct tri_run *run, const struct topka *topka,
     run->scalars.selected = chosen->count;
     if (status != TRIB_OK || !tri_run_clears(run))
         return status != TRIB_OK ? status : tri_run_settle(run, chosen, NULL);
-    run->scalars.delivered = chosen->count;
+    run->scalars.applied = chosen->count;
     return TRIB_OK;
 }
 

@@ -91,7 +91,7 @@ trib_status tri_counted_finish(struct tri_run *run, struct tri_counted *counted,
         status = tri_run_commit(run, counted->headers, sizeof *counted->headers);
     run->scalars.selected = counted->chosen.count;
     if (cleared)
-        run->scalars.delivered = counted->chosen.count;
+        run->scalars.applied = counted->chosen.count;
     return status != TRIB_OK || cleared ? status : tri_run_settle(run, &counted->chosen, NULL);
 }
 

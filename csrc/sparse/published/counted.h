@@ -14,7 +14,7 @@ struct tri_counted {
 
     /* Host memory, after tri_counted_fetch. */
     uint32_t counts[TRI_MAX_LISTS];
-    bool agreed; /* as far as the headers tell, the call delivers: the same on all ranks */
+    bool agreed; /* as far as the headers tell, the call is applied: the same on all ranks */
 };
 
 void tri_counted_lay_out(struct tri_counted *counted, struct tri_arena *arena,
@@ -38,7 +38,7 @@ trib_status tri_counted_gather(struct tri_run *run, struct tri_counted *counted,
                                const struct tri_entries *gathered, bool cleared);
 
 /* The result is the sum of `lists`, one a rank; commit; what was chosen leaves the residual unless select
- * has `cleared` it. Without lists (NULL) the call does not deliver. */
+ * has `cleared` it. Without lists (NULL) the call is not applied. */
 trib_status tri_counted_finish(struct tri_run *run, struct tri_counted *counted,
                                const struct tri_entries *lists, bool cleared);
 

@@ -35,7 +35,7 @@
  *  - one rank, an empty selection, and fewer entries than ranks are errors or collapse all regions
  *    (here such a rank proposes equal regions); bounds are added up in 32 bits (here 64);
  *  - if there are fewer sums than k, the smallest is the threshold (here the next call cuts again);
- *  - a threshold that has become too high, for gradients have become smaller, delivers nothing until the
+ *  - a threshold that has become too high, for gradients have become smaller, applies nothing until the
  *    next exact call (here no longer than TRI_IDLE_CALLS calls). */
 #include <string.h>
 
@@ -61,7 +61,7 @@ struct oktopk {
     struct tri_oktopk both;
 
     /* Thresholds are of acc's type, on the device; 0: there is none yet. Those that are kept change only
-     * if the call delivers. */
+     * if the call is applied. */
     char *thresholds;               /* local and global, 8 bytes each */
     void *local, *global;           /* in them */
     void *used_local, *used_global; /* of this call */

@@ -27,12 +27,12 @@
  * fourth. One wait for the stream.
  *
  * Invariant. As in topka: every entry that was chosen is in the result and has left the residual of
- * its rank; nothing else moved. A call that does not deliver leaves the threshold as it was.
+ * its rank; nothing else moved. A call that is not applied leaves the threshold as it was.
  *
  * Different from the published code, where reuse calls a function without two of its arguments in
  * two of three variants and fails; where k_r has no limit, and the buffers do not grow with it;
  * where an empty choice of one rank returns too few values; where a threshold that has become too high
- * delivers nothing until the next 32nd call. */
+ * applies nothing until the next 32nd call. */
 #include <string.h>
 
 #include "csrc/sparse/link.h"
@@ -92,7 +92,7 @@ static trib_status choose(struct tri_run *run, struct topkaopt *own, bool exact)
                                                     run->scratch, run->stream);
 }
 
-/* After commit. Only the device knows whether the call delivers, for the result may overflow. If it does
+/* After commit. Only the device knows whether the call is applied, for the result may overflow. If it does
  * not, and there was no threshold before, there is still none, 0, though `known` says so: then all that is
  * not 0 lies above it in the next call (at most tri_limit of it is chosen), in which the host sees it. */
 static trib_status keep(struct tri_run *run, struct topkaopt *own)

@@ -119,7 +119,7 @@ static trib_status commit(struct tri_run *run, struct tri_topksa *own)
     run->scalars.selected = own->chosen.count;
     if (!tri_run_clears(run))
         return tri_run_settle(run, &own->chosen, NULL);
-    run->scalars.delivered = own->chosen.count;
+    run->scalars.applied = own->chosen.count;
     return TRIB_OK;
 }
 

@@ -5,7 +5,7 @@ pub const TRIB_VERSION_MINOR: u32 = 1;
 pub const TRIB_VERSION_PATCH: u32 = 0;
 pub const TRIB_VERSION: u32 = 100;
 pub const TRIB_NO_COLOR: i32 = -1;
-#[doc = " One of the TRIB_OK / TRIB_ERR_ numbers below. Numbers are never changed or reused; a newer\n  library may return one that this header does not list."]
+#[doc = " One of the TRIB_OK / TRIB_ERR_ numbers below. Numbers never change and are never reused; a newer\n  library may return a number that this header does not list."]
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct trib_status(pub i32);
@@ -27,7 +27,7 @@ pub const TRIB_ERR_CUDA: trib_status = trib_status(30);
 pub const TRIB_ERR_NCCL: trib_status = trib_status(31);
 pub const TRIB_ERR_SYSTEM: trib_status = trib_status(32);
 pub const TRIB_ERR_INTERNAL: trib_status = trib_status(90);
-#[doc = " Element type. 0 is not one."]
+#[doc = " Element type. 0 is invalid."]
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct trib_dtype(pub i32);
@@ -43,7 +43,7 @@ pub const TRIB_I32: trib_dtype = trib_dtype(7);
 pub const TRIB_U32: trib_dtype = trib_dtype(8);
 pub const TRIB_I64: trib_dtype = trib_dtype(9);
 pub const TRIB_U64: trib_dtype = trib_dtype(10);
-#[doc = " Reduction. 0 is not one. Integers wrap. TRIB_AVG is the sum divided by the number of ranks,\n  rounded towards zero for integers (floats on nccl: every summand is multiplied by the rounded\n  reciprocal first, as NCCL does it, which differs in the last bits). MIN and MAX with a NaN among the inputs give NaN or a number:\n  do not rely on either."]
+#[doc = " Reduction. 0 is invalid. Integers wrap. TRIB_AVG is the sum divided by the number of ranks; for\n  integers it rounds towards zero. (On nccl, floats are first multiplied by the rounded\n  reciprocal, as NCCL does; results differ in the last bits.) MIN and MAX of inputs with a NaN\n  give either a NaN or a number."]
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct trib_op(pub i32);
@@ -52,7 +52,7 @@ pub const TRIB_PROD: trib_op = trib_op(2);
 pub const TRIB_MIN: trib_op = trib_op(3);
 pub const TRIB_MAX: trib_op = trib_op(4);
 pub const TRIB_AVG: trib_op = trib_op(5);
-#[doc = " A queue of work on one device: a `cudaStream_t` on nccl (yours, or from trib_stream_create), a\n  host stream on host (only from trib_stream_create). NULL is the device's default stream (on nccl\n  the legacy default stream). `cudaStreamPerThread` is refused."]
+#[doc = " A queue of work on one device: on nccl a `cudaStream_t` (yours, or from trib_stream_create), on\n  host a host stream (from trib_stream_create only). NULL is the device's default stream (on nccl\n  the legacy default stream). `cudaStreamPerThread` is invalid."]
 pub type trib_stream = *mut ::core::ffi::c_void;
 #[doc = " A point in a stream: a `cudaEvent_t` on nccl, a host event on host."]
 pub type trib_event = *mut ::core::ffi::c_void;
@@ -76,19 +76,19 @@ const _: () = {
     ["Offset of field: trib_tensor::reserved"]
         [::core::mem::offset_of!(trib_tensor, reserved) - 20usize];
 };
-#[doc = " Where a rank's memory and streams live: device `ordinal` of a backend."]
+#[doc = " The place of a rank's memory and streams: device `ordinal` of a backend."]
 #[repr(C)]
 #[derive(Debug)]
 pub struct trib_device {
     _unused: [u8; 0],
 }
-#[doc = " Skip the checks of buffers and streams (their memory, device and range). What the arguments\n  say by themselves is still checked."]
+#[doc = " Skip the checks of buffers and streams (memory, device, range). All other arguments are\n  still checked."]
 pub const TRIB_UNCHECKED: u32 = 1;
-#[doc = " Debug mode: before each collective every rank compares operation, count, type, reduction and\n  root with all others, and all of them return TRIB_ERR_MISMATCH if one differs, instead of\n  waiting for ever; if a rank does not come, or its stream not to this call, within timeout_ms of\n  the call: TRIB_ERR_TIMEOUT, and the communicator is over. So it is if a rank cannot queue what\n  all have agreed on. Sends and receives take no part in it, nor do the counts of alltoallv. Calls\n  then wait for each other, so give every rank a thread of its own, and cannot be captured in a\n  CUDA graph."]
+#[doc = " Debug mode: before each collective the ranks compare operation, count, type, reduction and\n  root. If one differs, all ranks return TRIB_ERR_MISMATCH instead of waiting for ever. If a\n  rank does not make the call, or its stream does not reach it, within timeout_ms, the others\n  return TRIB_ERR_TIMEOUT and the communicator is no longer usable; nor is it if a rank cannot\n  queue a call that all have agreed on. Sends, receives and the counts of alltoallv are not\n  compared. Calls then block until all ranks have made them, so each rank needs a thread of\n  its own, and CUDA graphs cannot capture them."]
 pub const TRIB_MATCH: u32 = 2;
-#[doc = " Calls that differ never touch memory that is not theirs. On host they never do: every call is\n  compared on the stream before memory is touched. On nccl this is TRIB_MATCH: NCCL compares\n  nothing, and a rank may write as far as its own count goes into a peer's buffer."]
+#[doc = " Guarantee that mismatched calls never touch memory beyond the buffers that were passed. On\n  host this always holds: the stream compares the calls before it touches memory. On nccl this\n  is TRIB_MATCH: NCCL compares nothing, so a rank may write as many elements as its own count\n  into a peer's shorter buffer."]
 pub const TRIB_COMPARED: u32 = 4;
-#[doc = " How a communicator or group is made. Start from TRIB_OPTIONS_INIT; zero is the default of every\n  field. Every rank passes the same."]
+#[doc = " Options of a communicator or group. Start from TRIB_OPTIONS_INIT; 0 is every field's default.\n  All ranks pass the same."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct trib_options {
@@ -96,11 +96,11 @@ pub struct trib_options {
     pub size: u32,
     #[doc = " TRIB_UNCHECKED | TRIB_MATCH | TRIB_COMPARED"]
     pub flags: u32,
-    #[doc = " NULL: what the id says; for a group the first that has the devices"]
+    #[doc = " NULL: the id's; for a group the first that has the devices"]
     pub backend: *const ::core::ffi::c_char,
-    #[doc = " deadline for meeting the other ranks: in create and split; in\n   trib_sparse_create, set and import (`add` 0), calls still queued\n   included; with TRIB_MATCH (on nccl TRIB_COMPARED, too) in each call,\n   from when it is made: what the stream has to run before it counts,\n   so allow for any rank's earlier work. 0 is 300,000"]
+    #[doc = " deadline of calls that wait for the other ranks: create, split;\n   trib_sparse_create, set and import (`add` 0), including the wait\n   for calls still queued; with TRIB_MATCH (on nccl also\n   TRIB_COMPARED) each collective, including the wait for earlier\n   work of any rank's stream. 0 is 300,000"]
     pub timeout_ms: u32,
-    #[doc = " how long destroy waits for work still queued; 0 is 5,000"]
+    #[doc = " how long destroy waits for queued work; 0 is 5,000"]
     pub close_timeout_ms: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -116,13 +116,13 @@ const _: () = {
     ["Offset of field: trib_options::close_timeout_ms"]
         [::core::mem::offset_of!(trib_options, close_timeout_ms) - 20usize];
 };
-#[doc = " Stops a communicator from anywhere. Counted: it outlives the communicator if need be."]
+#[doc = " Aborts a communicator from any thread. Reference-counted; may outlive the communicator."]
 #[repr(C)]
 #[derive(Debug)]
 pub struct trib_abort {
     _unused: [u8; 0],
 }
-#[doc = " Every rank of a communicator whose ranks all live in this process. One thread drives them all."]
+#[doc = " All ranks of a communicator within one process, driven by one thread."]
 #[repr(C)]
 #[derive(Debug)]
 pub struct trib_group {
@@ -134,7 +134,7 @@ pub struct trib_group {
 pub struct trib_comm {
     _unused: [u8; 0],
 }
-#[doc = " What ranks that want to meet have in common: made once, sent to the others as bytes. On nccl it\n  holds exactly an ncclUniqueId."]
+#[doc = " Bootstrap token of a new communicator: one rank creates it and distributes the 128 bytes. On\n  nccl it is an ncclUniqueId."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct trib_id {
@@ -146,7 +146,7 @@ const _: () = {
     ["Alignment of trib_id"][::core::mem::align_of::<trib_id>() - 1usize];
     ["Offset of field: trib_id::bytes"][::core::mem::offset_of!(trib_id, bytes) - 0usize];
 };
-#[doc = " What a rank has done so far."]
+#[doc = " Counters of one rank."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct trib_counters {
@@ -154,19 +154,19 @@ pub struct trib_counters {
     pub size: u32,
     #[doc = " 0"]
     pub reserved: u32,
-    #[doc = " collectives queued, each list or batch member once"]
+    #[doc = " collectives queued; a list or a member of a batch is one"]
     pub calls: u64,
-    #[doc = " bytes of this rank's send side in those calls: of its tensors. What\n   moves for them is another number: 2(P-1)/P times as much for an\n   allreduce; of a sparse call, trib_sparse_statistics tells it"]
+    #[doc = " size of this rank's send buffers in those calls. The traffic\n   differs: an allreduce moves 2(P-1)/P times as much;\n   trib_sparse_statistics counts that of sparse calls"]
     pub bytes: u64,
-    #[doc = " calls handed to the backend for them"]
-    pub engine_calls: u64,
+    #[doc = " calls to the backend for them"]
+    pub backend_calls: u64,
     #[doc = " scratch memory held"]
     pub workspace_bytes: u64,
     #[doc = " list and weighted-average calls queued"]
     pub lists_queued: u64,
-    #[doc = " of those, how many have written their tensors on this rank"]
+    #[doc = " of those, lists that have written their tensors on this rank"]
     pub lists_committed: u64,
-    #[doc = " of those, weighted averages that have written nothing because a\n   rank's weight was not valid: the same number on every rank"]
+    #[doc = " of those, weighted averages that wrote nothing because a rank's\n   weight was invalid: the same on every rank"]
     pub lists_refused: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -180,8 +180,8 @@ const _: () = {
         [::core::mem::offset_of!(trib_counters, calls) - 8usize];
     ["Offset of field: trib_counters::bytes"]
         [::core::mem::offset_of!(trib_counters, bytes) - 16usize];
-    ["Offset of field: trib_counters::engine_calls"]
-        [::core::mem::offset_of!(trib_counters, engine_calls) - 24usize];
+    ["Offset of field: trib_counters::backend_calls"]
+        [::core::mem::offset_of!(trib_counters, backend_calls) - 24usize];
     ["Offset of field: trib_counters::workspace_bytes"]
         [::core::mem::offset_of!(trib_counters, workspace_bytes) - 32usize];
     ["Offset of field: trib_counters::lists_queued"]
@@ -191,9 +191,9 @@ const _: () = {
     ["Offset of field: trib_counters::lists_refused"]
         [::core::mem::offset_of!(trib_counters, lists_refused) - 56usize];
 };
-#[doc = " `factor` counts."]
+#[doc = " Use `factor`."]
 pub const TRIB_CALL_FACTOR: u32 = 1;
-#[doc = " What a single call may want, each rank for itself unless it is said otherwise. Start from\n  TRIB_CALL_OPTIONS_INIT; zero is the default of every field. Read during the call. It will grow: a\n  library that knows less of it takes a larger one if what it does not know is 0."]
+#[doc = " Options of one call; unless stated otherwise each rank chooses its own. Start from\n  TRIB_CALL_OPTIONS_INIT; 0 is every field's default. Read during the call. The struct will grow:\n  an older library accepts a larger one if the fields it does not know are 0."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
 pub struct trib_call_options {
@@ -201,9 +201,9 @@ pub struct trib_call_options {
     pub size: u32,
     #[doc = " TRIB_CALL_FACTOR"]
     pub flags: u32,
-    #[doc = " with TRIB_CALL_FACTOR: this rank's factor; any number"]
+    #[doc = " with TRIB_CALL_FACTOR: this rank's factor, any number"]
     pub factor: f64,
-    #[doc = " if not NULL, the factor is the float that lies there, in device\n   memory, when the stream comes to the call; `factor` is then not\n   looked at. As a buffer of the call, and not inside `recv`"]
+    #[doc = " if not NULL, replaces `factor`: the float in device memory that\n   the stream reads when it reaches the call. A buffer of the\n   call; not inside `recv`"]
     pub device_factor: *const f32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -229,13 +229,13 @@ pub struct trib_sparse {
 pub const TRIB_SPARSE_AVERAGE: u32 = 1;
 #[doc = " The result is a list of indices and values: trib_sparse_allreduce_entries."]
 pub const TRIB_SPARSE_ENTRIES: u32 = 2;
-#[doc = " `gradient` of each call is the accumulator itself: gradients are added into it, and after the\n  call it holds the residual, to which the next gradient is added. Reads and writes 4 bytes an\n  element instead of 12. Types f32 and f64. The residual is then decayed after the call. An\n  infinity or a NaN that was added stays there: nothing is delivered until the caller mends it."]
+#[doc = " `gradient` of each call is the accumulator itself: add gradients into it; after the call it\n  holds the residual. A call moves 4 bytes an element instead of 12. Types f32 and f64. Decay\n  applies after the call. An infinity or a NaN in the accumulator stays there, and no call is\n  applied, until the caller replaces it."]
 pub const TRIB_SPARSE_IN_PLACE: u32 = 4;
-#[doc = " `k` of the options counts, 0 included, not `density`."]
+#[doc = " Use `k` of the options, 0 included, instead of `density`."]
 pub const TRIB_SPARSE_USE_K: u32 = 8;
-#[doc = " The result, or its values, are f32 for gradients of f16 and bf16: sums as they were made, so that\n  nothing is lost by rounding them, and none is too large. `result` may not be `gradient` then. Of\n  f32 it changes nothing; not for f64."]
+#[doc = " The result (or its values) is f32 for f16 and bf16 gradients: unrounded sums, which do not\n  overflow. `result` must then differ from `gradient`. No effect for f32; not for f64."]
 pub const TRIB_SPARSE_F32_RESULT: u32 = 16;
-#[doc = " How a sparse allreduce is made. Start from TRIB_SPARSE_OPTIONS_INIT; zero is the default of every\n  field. Every rank passes the same."]
+#[doc = " Options of a sparse allreduce. Start from TRIB_SPARSE_OPTIONS_INIT; 0 is every field's default.\n  All ranks pass the same."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
 pub struct trib_sparse_options {
@@ -245,19 +245,19 @@ pub struct trib_sparse_options {
     pub flags: u32,
     #[doc = " NULL: \"auto\""]
     pub algorithm: *const ::core::ffi::c_char,
-    #[doc = " k = count * density rounded down, at least 1; 0 is 0.01, at most 1"]
+    #[doc = " k = count * density rounded down, at least 1; 0 is 0.01, at most\n   1"]
     pub density: f64,
-    #[doc = " with TRIB_SPARSE_USE_K; more than count is count"]
+    #[doc = " with TRIB_SPARSE_USE_K; values above count mean count"]
     pub k: u64,
     #[doc = " of the residual; 0 is 1; above 0, at most 1"]
     pub decay: f64,
-    #[doc = " of chosen values: 0 as the residual, or TRIB_BF16 (not for f64): then\n   what rounding takes away stays in the residual. Where only sums travel\n   (dense, shared) there is nothing to round"]
+    #[doc = " type of selected values in messages: 0 is the residual's, or\n   TRIB_BF16 (not for f64), whose rounding errors stay in the residual.\n   No effect where only sums are sent (dense, shared)"]
     pub wire: trib_dtype,
     #[doc = " chunked: elements, a power of two up to 65,536; 0 is 4,096"]
     pub chunk: u32,
     #[doc = " of the published code: \"vgg\", \"lstm\" or \"bert\". oktopk: NULL is the\n   exact mode. gaussiank, gaussiankconcat: NULL is \"vgg\""]
     pub constants: *const ::core::ffi::c_char,
-    #[doc = " measure the residual's norm in every so many-th call, which reads the\n   residual once more; 0: never"]
+    #[doc = " compute the residual norm every N calls (one extra pass over the\n   residual); 0: never"]
     pub norm_every: u32,
     #[doc = " 0"]
     pub reserved: u32,
@@ -289,7 +289,7 @@ const _: () = {
     ["Offset of field: trib_sparse_options::reserved"]
         [::core::mem::offset_of!(trib_sparse_options, reserved) - 60usize];
 };
-#[doc = " What a state has done on this rank. Words are 4 bytes of entries, the last one of a message counted\n  whole; bytes are all that was sent. All ranks together receive as many of both as they send.\n  A broadcast counts as if it were a chain, an allreduce and an allgather as rings."]
+#[doc = " Statistics of one rank's state. Words: entries in units of 4 bytes, rounded up for each message.\n  Bytes: everything sent. Summed over the ranks, sent equals received. A broadcast counts as a\n  chain, an allreduce and an allgather count as rings."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
 pub struct trib_sparse_statistics {
@@ -297,34 +297,34 @@ pub struct trib_sparse_statistics {
     pub size: u32,
     #[doc = " 0"]
     pub reserved: u32,
-    #[doc = " which one runs"]
+    #[doc = " the one in use"]
     pub algorithm: *const ::core::ffi::c_char,
-    #[doc = " why it runs; \"\" if it was asked for. Lives as the state"]
+    #[doc = " why it runs; \"\" if requested by name. Lives with the\n   state"]
     pub reason: *const ::core::ffi::c_char,
-    #[doc = " elements; entries to choose in a call (dense: all; srs: of P blocks,\n   each of which gives k / P, rounded down, at least 1; chunked: of all\n   chunks, each of which gives its part of k, rounded, at least 1, and\n   no more than it has)"]
+    #[doc = " elements; entries to select in a call (dense: all; srs: k / P of\n   each of P blocks, rounded down, at least 1; chunked: its share\n   of k from each chunk, rounded, at least 1, at most its\n   length)"]
     pub count: u64,
-    #[doc = " elements; entries to choose in a call (dense: all; srs: of P blocks,\n   each of which gives k / P, rounded down, at least 1; chunked: of all\n   chunks, each of which gives its part of k, rounded, at least 1, and\n   no more than it has)"]
+    #[doc = " elements; entries to select in a call (dense: all; srs: k / P of\n   each of P blocks, rounded down, at least 1; chunked: its share\n   of k from each chunk, rounded, at least 1, at most its\n   length)"]
     pub k: u64,
-    #[doc = " ended"]
+    #[doc = " completed"]
     pub calls: u64,
-    #[doc = " of those"]
-    pub calls_delivered: u64,
-    #[doc = " of those: acc or the result was not finite"]
+    #[doc = " of those, applied"]
+    pub calls_applied: u64,
+    #[doc = " of those, calls whose acc or result was not finite"]
     pub calls_non_finite: u64,
-    #[doc = " entries that this rank chose in the last call that delivered"]
+    #[doc = " entries that this rank selected in the last applied call"]
     pub selected: u64,
-    #[doc = " of those, part of the result"]
-    pub delivered: u64,
-    #[doc = " over all calls that delivered, as all below"]
+    #[doc = " of those, entries in the result"]
+    pub applied: u64,
+    #[doc = " over all applied calls, like all below"]
     pub total_selected: u64,
-    pub total_delivered: u64,
+    pub total_applied: u64,
     pub words_sent: u64,
     pub words_received: u64,
     pub bytes_sent: u64,
     pub bytes_received: u64,
-    #[doc = " selections so far whose first guess missed (slower, not different), or\n   that were exact after calls in which nothing was chosen"]
+    #[doc = " selections whose first guess failed (slower, same result), or\n   that were exact because earlier calls had selected nothing"]
     pub fallbacks: u64,
-    #[doc = " when last measured; -1: never"]
+    #[doc = " the last computed; -1: none"]
     pub residual_norm: f64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -346,18 +346,18 @@ const _: () = {
         [::core::mem::offset_of!(trib_sparse_statistics, k) - 32usize];
     ["Offset of field: trib_sparse_statistics::calls"]
         [::core::mem::offset_of!(trib_sparse_statistics, calls) - 40usize];
-    ["Offset of field: trib_sparse_statistics::calls_delivered"]
-        [::core::mem::offset_of!(trib_sparse_statistics, calls_delivered) - 48usize];
+    ["Offset of field: trib_sparse_statistics::calls_applied"]
+        [::core::mem::offset_of!(trib_sparse_statistics, calls_applied) - 48usize];
     ["Offset of field: trib_sparse_statistics::calls_non_finite"]
         [::core::mem::offset_of!(trib_sparse_statistics, calls_non_finite) - 56usize];
     ["Offset of field: trib_sparse_statistics::selected"]
         [::core::mem::offset_of!(trib_sparse_statistics, selected) - 64usize];
-    ["Offset of field: trib_sparse_statistics::delivered"]
-        [::core::mem::offset_of!(trib_sparse_statistics, delivered) - 72usize];
+    ["Offset of field: trib_sparse_statistics::applied"]
+        [::core::mem::offset_of!(trib_sparse_statistics, applied) - 72usize];
     ["Offset of field: trib_sparse_statistics::total_selected"]
         [::core::mem::offset_of!(trib_sparse_statistics, total_selected) - 80usize];
-    ["Offset of field: trib_sparse_statistics::total_delivered"]
-        [::core::mem::offset_of!(trib_sparse_statistics, total_delivered) - 88usize];
+    ["Offset of field: trib_sparse_statistics::total_applied"]
+        [::core::mem::offset_of!(trib_sparse_statistics, total_applied) - 88usize];
     ["Offset of field: trib_sparse_statistics::words_sent"]
         [::core::mem::offset_of!(trib_sparse_statistics, words_sent) - 96usize];
     ["Offset of field: trib_sparse_statistics::words_received"]
@@ -375,7 +375,7 @@ pub const TRIB_LOG_ERROR: i32 = 1;
 pub const TRIB_LOG_WARN: i32 = 2;
 pub const TRIB_LOG_INFO: i32 = 3;
 pub const TRIB_LOG_DEBUG: i32 = 4;
-#[doc = " Receives one line without a line end. Called from any thread; must not call Tributary."]
+#[doc = " Receives one line, without a newline. Called from any thread; must not call Tributary."]
 pub type trib_log_fn = ::core::option::Option<
     unsafe extern "C" fn(
         context: *mut ::core::ffi::c_void,
@@ -386,27 +386,27 @@ pub type trib_log_fn = ::core::option::Option<
 extern "C" {
     #[doc = " The version of the library that is loaded, in the form of TRIB_VERSION."]
     pub fn trib_version() -> u32;
-    #[doc = " \"TRIB_ERR_ABORTED\"; never NULL, also for numbers that this library does not know. This and the\n  other names and sentences that take no object live for ever."]
+    #[doc = " \"TRIB_ERR_ABORTED\"; never NULL, not even for unknown numbers. Strings returned by functions that\n  take no object stay valid for ever."]
     pub fn trib_status_name(status: trib_status) -> *const ::core::ffi::c_char;
     #[doc = " The sentence of TRIB_STATUS_MAP; never NULL."]
     pub fn trib_status_message(status: trib_status) -> *const ::core::ffi::c_char;
-    #[doc = " The calling thread's last failure in words; \"\" before the first. Valid until this thread's next\n  failing call. A call that succeeds leaves it as it was."]
+    #[doc = " Explanation of the calling thread's last failure; \"\" before the first. Valid until the next call\n  of this thread that fails. Calls that succeed leave it unchanged."]
     pub fn trib_last_detail() -> *const ::core::ffi::c_char;
-    #[doc = " Bytes of one element; 0 for a number that is no type."]
+    #[doc = " Bytes of one element; 0 for an invalid type."]
     pub fn trib_dtype_size(dtype: trib_dtype) -> usize;
-    #[doc = " \"f32\"; \"?\" for a number that is no type."]
+    #[doc = " \"f32\"; \"?\" for an invalid type."]
     pub fn trib_dtype_name(dtype: trib_dtype) -> *const ::core::ffi::c_char;
-    #[doc = " \"sum\"; \"?\" for a number that is no reduction."]
+    #[doc = " \"sum\"; \"?\" for an invalid reduction."]
     pub fn trib_op_name(op: trib_op) -> *const ::core::ffi::c_char;
-    #[doc = " Number of backends in this build."]
+    #[doc = " Number of backends in this build. Any thread."]
     pub fn trib_backend_count() -> i32;
-    #[doc = " Name of backend `index`, best first; NULL beyond the last. The names live for ever."]
+    #[doc = " Name of backend `index`, in order of preference; NULL beyond the last. Valid for ever."]
     pub fn trib_backend_name(index: i32) -> *const ::core::ffi::c_char;
-    #[doc = " Version of the engine below a backend: of the NCCL that is loaded (22809 for 2.28.9), of\n  Tributary for host. Makes no CUDA context. TRIB_ERR_UNKNOWN_NAME."]
+    #[doc = " Version of the library behind a backend: the loaded NCCL's (22809 for 2.28.9), or Tributary's\n  for host. Creates no CUDA context. TRIB_ERR_UNKNOWN_NAME."]
     pub fn trib_backend_version(out: *mut u32, backend: *const ::core::ffi::c_char) -> trib_status;
-    #[doc = " Number of devices that a backend can use now: GPUs for nccl (0 without a driver), 64 for host.\n  Makes no CUDA context."]
+    #[doc = " Number of devices that a backend can use now: GPUs for nccl (0 without a driver), 64 for host.\n  Creates no CUDA context."]
     pub fn trib_backend_devices(out: *mut i32, backend: *const ::core::ffi::c_char) -> trib_status;
-    #[doc = " Device `ordinal` of `backend` (NULL: the first backend that has such a device). `*out` is\n  borrowed: it lives for ever, every thread may share it, asking again gives the same pointer.\n  TRIB_ERR_UNKNOWN_NAME, TRIB_ERR_NO_DEVICE."]
+    #[doc = " Device `ordinal` of `backend` (NULL: the first backend that has such a device). `*out` is\n  borrowed and valid for ever; threads may share it; each call returns the same pointer.\n  TRIB_ERR_UNKNOWN_NAME, TRIB_ERR_NO_DEVICE."]
     pub fn trib_device_get(
         out: *mut *mut trib_device,
         backend: *const ::core::ffi::c_char,
@@ -416,18 +416,18 @@ extern "C" {
     pub fn trib_device_backend(device: *const trib_device) -> *const ::core::ffi::c_char;
     #[doc = " The device's ordinal."]
     pub fn trib_device_ordinal(device: *const trib_device) -> i32;
-    #[doc = " `bytes` bytes of this device's memory, aligned to 256; 0 bytes give a unique pointer. Blocking.\n  Host memory of any origin may be used on host; memory from here is checked more strictly: for\n  its range and its device."]
+    #[doc = " Allocate `bytes` bytes of device memory, aligned to 256; 0 bytes give a unique pointer.\n  Blocking. On host, collectives take any host memory; memory allocated here is also bounds- and\n  device-checked."]
     pub fn trib_device_alloc(
         out: *mut *mut ::core::ffi::c_void,
         device: *mut trib_device,
         bytes: usize,
     ) -> trib_status;
-    #[doc = " Give back memory of trib_device_alloc. NULL is allowed. No queued work may still use it."]
+    #[doc = " Free memory from trib_device_alloc. NULL is allowed. Queued work must no longer use it."]
     pub fn trib_device_free(
         device: *mut trib_device,
         data: *mut ::core::ffi::c_void,
     ) -> trib_status;
-    #[doc = " Queue a copy of `bytes` bytes on `stream`. Each side may be host memory or memory of `device`.\n  Host memory must stay untouched until the stream has passed this point. On nccl, host memory that\n  is not pinned makes the call itself wait for the stream, and CUDA lets no other thread allocate\n  meanwhile: wait for a collective before its result is copied to such memory."]
+    #[doc = " Queue a copy of `bytes` bytes on `stream`. Each side may be host memory or memory of `device`.\n  Leave host memory untouched until the stream has passed this point. On nccl, a copy from or to\n  pageable host memory blocks the call until the stream gets there, and CUDA blocks allocations of\n  other threads meanwhile: wait for a collective before you copy its result to such memory."]
     pub fn trib_device_copy(
         device: *mut trib_device,
         dst: *mut ::core::ffi::c_void,
@@ -435,9 +435,9 @@ extern "C" {
         bytes: usize,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " A new stream of `device`."]
+    #[doc = " Create a stream on `device`."]
     pub fn trib_stream_create(out: *mut trib_stream, device: *mut trib_device) -> trib_status;
-    #[doc = " Wait until everything queued so far has run. Says nothing about success: ask trib_comm_status().\n  On host, the waiting thread may itself run what is queued. Any thread.\n\n  Of a wait, or a question, for a stream or an event that fails, TRIB_ERR_CUDA means that the device\n  has failed, and runs nothing any more. Any other failure says nothing about what is queued, which\n  may still run and use its buffers: CUDA refuses to answer (TRIB_ERR_INVALID_USAGE) for a stream that\n  is being captured, while another thread captures, and inside a function that a stream calls."]
+    #[doc = " Wait until everything queued so far has run; trib_comm_status() tells whether it succeeded. On\n  host, the waiting thread may itself run queued work. Any thread.\n\n  If a wait or a query for a stream or an event fails with TRIB_ERR_CUDA, the device has failed\n  and runs nothing any more. After any other failure queued work may still run and use its\n  buffers: CUDA does not answer (TRIB_ERR_INVALID_USAGE) for a stream in capture, while another\n  thread captures, and inside a host function of a stream."]
     pub fn trib_stream_wait(device: *mut trib_device, stream: trib_stream) -> trib_status;
     #[doc = " `*out` = 1 if everything queued has run, else 0. Never waits. Any thread."]
     pub fn trib_stream_query(
@@ -445,60 +445,60 @@ extern "C" {
         device: *mut trib_device,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Later work on `stream` waits for what `event` recorded last (for nothing, if it never did)."]
+    #[doc = " Make later work on `stream` wait for the last record of `event`; no wait if there was none."]
     pub fn trib_stream_wait_event(
         device: *mut trib_device,
         event: trib_event,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Queue a call of `function(argument)`. It must not call Tributary functions that wait. On nccl it\n  must call no CUDA function either."]
+    #[doc = " Queue a call of `function(argument)`, which must not call Tributary functions that wait, and on\n  nccl no CUDA function."]
     pub fn trib_stream_submit(
         device: *mut trib_device,
         function: ::core::option::Option<unsafe extern "C" fn(argument: *mut ::core::ffi::c_void)>,
         argument: *mut ::core::ffi::c_void,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Wait for the stream, then give it back. NULL is allowed."]
+    #[doc = " Wait for the stream, then destroy it. NULL is allowed."]
     pub fn trib_stream_destroy(device: *mut trib_device, stream: trib_stream) -> trib_status;
-    #[doc = " A new event of `device`, which takes times."]
+    #[doc = " Create an event on `device` (timing enabled)."]
     pub fn trib_event_create(out: *mut trib_event, device: *mut trib_device) -> trib_status;
-    #[doc = " Remember this point of `stream`."]
+    #[doc = " Record the current point of `stream`."]
     pub fn trib_event_record(
         device: *mut trib_device,
         event: trib_event,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Wait until the stream has passed the point recorded last. Any thread."]
+    #[doc = " Wait until the stream has passed the last recorded point. Any thread."]
     pub fn trib_event_wait(device: *mut trib_device, event: trib_event) -> trib_status;
-    #[doc = " `*out` = 1 if the stream has passed the point recorded last, else 0. Any thread."]
+    #[doc = " `*out` = 1 if the stream has passed the last recorded point, else 0. Any thread."]
     pub fn trib_event_query(
         out: *mut i32,
         device: *mut trib_device,
         event: trib_event,
     ) -> trib_status;
-    #[doc = " Milliseconds between two events that have both been passed."]
+    #[doc = " Milliseconds between two events, both of which have completed."]
     pub fn trib_event_elapsed(
         out_ms: *mut f32,
         device: *mut trib_device,
         start: trib_event,
         end: trib_event,
     ) -> trib_status;
-    #[doc = " Give an event back. NULL is allowed."]
+    #[doc = " Destroy an event. NULL is allowed."]
     pub fn trib_event_destroy(device: *mut trib_device, event: trib_event) -> trib_status;
     #[doc = " Another reference to the same handle. Any thread."]
     pub fn trib_abort_clone(out: *mut *mut trib_abort, handle: *mut trib_abort) -> trib_status;
-    #[doc = " Abort every rank of the communicator in this process. Returns at once, frees nothing and never\n  waits for a device. From then on every call on those ranks returns TRIB_ERR_ABORTED, and streams\n  that were waiting inside a collective come free, with garbage in its outputs (except lists, see\n  trib_allreduce_list). Ranks in other processes have to be aborted there. `reason` (NULL allowed)\n  is copied into the detail of those errors; the first one stays. Any thread, any number of times,\n  also after the communicator is gone.\n\n  On nccl, ranks connect in their first call of a kind. Memory of connections that an abort leaves\n  half made, up to some 300 MB a GPU, stays until the process ends (NCCL 2.28). With\n  NCCL_RUNTIME_CONNECT=0 in the environment they connect when the communicator is made instead, and\n  an abort leaves nothing."]
+    #[doc = " Abort all ranks of the communicator in this process. Returns at once, frees nothing and never\n  waits for a device. Every later call on those ranks returns TRIB_ERR_ABORTED; streams that wait\n  inside a collective continue, with undefined outputs (except lists, see trib_allreduce_list).\n  Other processes abort their own ranks. `reason` (NULL allowed) is copied into the detail of\n  those errors; the first one counts. Any thread, any number of times, also after the communicator\n  is gone.\n\n  On nccl, ranks connect in their first call of a kind. If an abort interrupts that, NCCL 2.28\n  keeps the memory of unfinished connections, up to some 300 MB a GPU, until the process ends.\n  With NCCL_RUNTIME_CONNECT=0 in the environment ranks connect when the communicator is created,\n  and an abort leaves nothing behind."]
     pub fn trib_abort_raise(
         handle: *mut trib_abort,
         reason: *const ::core::ffi::c_char,
     ) -> trib_status;
-    #[doc = " 1 once the communicator has been aborted or has failed, else 0. Any thread."]
+    #[doc = " 1 once the communicator was aborted or has failed, else 0. Any thread."]
     pub fn trib_abort_raised(handle: *const trib_abort) -> i32;
-    #[doc = " TRIB_OK, or why the communicator is over, with the detail: for a watchdog of your own. Errors that\n  NCCL has found meanwhile on any rank of this process are asked for, and end the communicator, as\n  with trib_comm_status; what only CUDA knows (a kernel's fault) is not, for that might wait for a\n  device. Never waits; costs an atomic load once the communicator is over, and well below a\n  microsecond a rank before. Any thread at any time, also after the communicator is gone: then it\n  says what was the last of it (TRIB_OK for one that was closed in good order)."]
+    #[doc = " TRIB_OK, or why the communicator is no longer usable, with the detail: for your own watchdog.\n  Like trib_comm_status it also queries NCCL's asynchronous errors on all ranks of this process,\n  and such an error ends the communicator. It does not query CUDA (a kernel's fault), which might\n  wait for a device. Never waits: an atomic load once the communicator is over, well below a\n  microsecond a rank before. Any thread at any time, also after the communicator is gone: then it\n  returns the last status (TRIB_OK after a close without error)."]
     pub fn trib_abort_status(handle: *mut trib_abort) -> trib_status;
-    #[doc = " Give one reference back. NULL is allowed. Aborts nothing."]
+    #[doc = " Release one reference; aborts nothing. NULL is allowed."]
     pub fn trib_abort_release(handle: *mut trib_abort);
-    #[doc = " A group of `size` ranks; rank i is on `devices[i]` (NULL: device i). Devices are distinct.\n  Blocking. Up to 64 ranks on host. `options` may be NULL."]
+    #[doc = " Create a group of `size` ranks; rank i uses `devices[i]` (NULL: device i). Devices are distinct.\n  Blocking. Up to 64 ranks on host. `options` may be NULL."]
     pub fn trib_group_create(
         out: *mut *mut trib_group,
         devices: *const i32,
@@ -511,7 +511,7 @@ extern "C" {
     pub fn trib_group_device(group: *const trib_group, rank: i32) -> i32;
     #[doc = " Name of the backend."]
     pub fn trib_group_backend(group: *const trib_group) -> *const ::core::ffi::c_char;
-    #[doc = " trib_allreduce on every rank: buffers and stream of rank i are `send[i]`, `recv[i]`,\n  `streams[i]`. `streams` NULL: every device's default stream. Nothing is queued on any rank\n  unless the arguments of all are valid."]
+    #[doc = " trib_allreduce on every rank: rank i uses `send[i]`, `recv[i]` and `streams[i]`. `streams` NULL:\n  every device's default stream. Unless the arguments of all ranks are valid, nothing is\n  queued."]
     pub fn trib_group_allreduce(
         group: *mut trib_group,
         send: *const *const ::core::ffi::c_void,
@@ -554,13 +554,13 @@ extern "C" {
     ) -> trib_status;
     #[doc = " TRIB_OK, or why the group is no longer usable."]
     pub fn trib_group_status(group: *mut trib_group) -> trib_status;
-    #[doc = " Turn the group into its communicators, for one thread each: `out[i]` becomes rank i. Consumes the\n  group: on success it is gone; on failure it is as before."]
+    #[doc = " Split the group into communicators, one for each thread: `out[i]` is rank i. Consumes the group\n  on success; on failure the group is unchanged."]
     pub fn trib_group_split(out: *mut *mut trib_comm, group: *mut trib_group) -> trib_status;
-    #[doc = " Destroy every rank as trib_comm_destroy does, with trib_quiesce to wait for what it leaves to the\n  background. NULL is allowed."]
+    #[doc = " Destroy every rank as trib_comm_destroy does; trib_quiesce waits for the background work. NULL\n  is allowed."]
     pub fn trib_group_destroy(group: *mut trib_group) -> trib_status;
-    #[doc = " A new id for `backend` (NULL: the first backend that has a device)."]
+    #[doc = " Create an id for `backend` (NULL: the first backend that has a device)."]
     pub fn trib_id_create(out: *mut trib_id, backend: *const ::core::ffi::c_char) -> trib_status;
-    #[doc = " Rank `rank` of `size`, on device `device`, of the communicator that `id` names. Blocking: returns\n  when all ranks have come, or with TRIB_ERR_TIMEOUT. On host all ranks are threads of this\n  process. An id serves once. `options` may be NULL.\n\n  On nccl this, as everything that makes a communicator, first waits for what earlier ones leave to\n  the background (trib_quiesce), at most half of its deadline, and 2 s if nothing goes on there:\n  CUDA keeps a lock while memory is given back on a busy device, and a call of another thread that\n  needs it, even one that destroys an event, would wait until that device is idle."]
+    #[doc = " Create rank `rank` of `size`, on device `device`, of the communicator of `id`. Blocks until all\n  ranks have called it, or returns TRIB_ERR_TIMEOUT. On host all ranks are threads of this\n  process. An id serves one communicator. `options` may be NULL.\n\n  On nccl every call that creates a communicator first waits for the background work of earlier\n  ones (trib_quiesce): at most half of its deadline, and at most 2 s without progress. CUDA holds\n  a lock while it frees memory on a busy device, and other threads' calls that need the lock, even\n  cudaEventDestroy, would block until that device is idle."]
     pub fn trib_comm_create(
         out: *mut *mut trib_comm,
         id: *const trib_id,
@@ -577,7 +577,7 @@ extern "C" {
     pub fn trib_comm_device(comm: *const trib_comm) -> i32;
     #[doc = " Name of the backend."]
     pub fn trib_comm_backend(comm: *const trib_comm) -> *const ::core::ffi::c_char;
-    #[doc = " New communicators: ranks with the same `color` (0 or more) come together, in the order of `key`,\n  then of rank. A call of all ranks; blocking, with the deadline of the options. The new ones do\n  not depend on the old one. `*out` is NULL for TRIB_NO_COLOR. If a rank does not come\n  (TRIB_ERR_TIMEOUT), `comm` is lost as well on nccl, and stays usable on host."]
+    #[doc = " Create one communicator for each `color` (0 or more), its ranks ordered by `key`, then by rank\n  in `comm`. All ranks call it; blocking, with the deadline of the options. The new communicators\n  are independent of `comm`. `*out` is NULL for TRIB_NO_COLOR. If a rank does not call it\n  (TRIB_ERR_TIMEOUT), `comm` is no longer usable on nccl; on host it is."]
     pub fn trib_comm_split(
         out: *mut *mut trib_comm,
         comm: *mut trib_comm,
@@ -586,15 +586,15 @@ extern "C" {
     ) -> trib_status;
     #[doc = " A handle that aborts this communicator."]
     pub fn trib_comm_abort_handle(out: *mut *mut trib_abort, comm: *mut trib_comm) -> trib_status;
-    #[doc = " TRIB_OK, or why the communicator is no longer usable: TRIB_ERR_ABORTED, TRIB_ERR_CLOSED (this rank\n  has closed, or was waiting for one that did), or the status of what failed on a stream, with its\n  detail (a mistake found there is named here only: calls after it return TRIB_ERR_ABORTED). Never\n  waits."]
+    #[doc = " TRIB_OK, or why the communicator is no longer usable: TRIB_ERR_ABORTED, TRIB_ERR_CLOSED (this\n  rank closed, or waited for one that had), or the status of a failure on a stream, with its\n  detail (only here: later calls return TRIB_ERR_ABORTED if that failure was a mistake of the\n  caller's). Never waits."]
     pub fn trib_comm_status(comm: *mut trib_comm) -> trib_status;
-    #[doc = " Fill `*out`. `lists_committed` and `lists_refused` are exact once the stream has been waited for;\n  the first tells, after an abort, whether the last list was written on this rank. Also after an\n  abort."]
+    #[doc = " Fill `*out`. `lists_committed` and `lists_refused` are exact after a wait for the stream. Works\n  after an abort, too: `lists_committed` then tells whether the last list was written on this\n  rank."]
     pub fn trib_comm_counters(out: *mut trib_counters, comm: *mut trib_comm) -> trib_status;
-    #[doc = " Wait until everything queued on this communicator has run on all ranks of this process; then\n  release what the engine holds, in the background. Ranks of one process may close one after the\n  other: the last one does the waiting. If `timeout_ms` passes first, the communicator is aborted\n  and TRIB_ERR_TIMEOUT returned. Later calls return TRIB_ERR_CLOSED; trib_comm_destroy is still to\n  be called.\n\n  A rank that has closed, or destroyed, has left once all that it queued has run. Ranks of this\n  process that have made equally many calls are not disturbed. One that has made more, and so waits\n  for the rank that left, ends the communicator for all that stay: their streams come free, status\n  and later calls are TRIB_ERR_CLOSED with the reason (\"rank 2 left after call 17\"), a split that\n  waits returns it, and lists and sparse states are as after an abort. The close of the last rank\n  returns it, too. (nccl counts calls when they are queued: if a peer has queued more when a rank\n  closes, the communicator ends then, with what that rank had queued, and its close returns it.)"]
+    #[doc = " Wait until everything queued on this communicator has run on all ranks of this process, then\n  release the backend's resources in the background. Ranks of one process may close one after the\n  other; the last one waits. If `timeout_ms` passes first, the communicator is aborted and the\n  call returns TRIB_ERR_TIMEOUT. Later calls return TRIB_ERR_CLOSED; call trib_comm_destroy in any\n  case.\n\n  A rank has left once it has closed (or destroyed) and its queued work has run. Ranks of this\n  process that have made as many calls are not affected. A rank that has made more calls, and so\n  waits for the rank that left, ends the communicator for all that stay: their streams continue;\n  status, later calls, a split that waits and the close of the last rank return TRIB_ERR_CLOSED\n  with the reason (\"rank 2 left after call 17\"); lists and sparse states are as after an abort.\n  (nccl counts calls when they are queued: if a peer has queued more when a rank closes, the\n  communicator ends at that moment, queued calls of the closing rank included, and its close\n  returns TRIB_ERR_CLOSED.)"]
     pub fn trib_comm_close(comm: *mut trib_comm, timeout_ms: u32) -> trib_status;
-    #[doc = " Close with the options' deadline unless that was done, then free. Never blocks for ever: what is\n  still stuck is aborted and reclaimed in the background, and TRIB_ERR_TIMEOUT returned; `comm` is\n  gone all the same. What the engine holds is given back in the background in any case: see\n  trib_quiesce. NULL is allowed."]
+    #[doc = " Close (with the options' deadline) unless that was done, then free. Never blocks for ever: after\n  the deadline it aborts the communicator, reclaims it in the background and returns\n  TRIB_ERR_TIMEOUT; `comm` is gone all the same. The backend's resources are always released in\n  the background: see trib_quiesce. NULL is allowed."]
     pub fn trib_comm_destroy(comm: *mut trib_comm) -> trib_status;
-    #[doc = " Wait until all background work of the library has ended: everything that communicators which were\n  aborted, closed or destroyed have held is given back, and if none is left, the threads that do it\n  have ended. TRIB_ERR_TIMEOUT if `timeout_ms` passes first; the detail counts what is left. Any\n  thread. Call it before cudaDeviceReset, which would take CUDA away under that work, and before a\n  program leaves by _exit. (A process that exits waits for such work by itself as long as it goes\n  on, but at most 3 s for each communicator.) Threads that serve host streams and watch deadlines\n  stay: the shared library is therefore never unloaded, and what links the static one must not be."]
+    #[doc = " Wait until the library's background work has ended: the resources of all aborted, closed and\n  destroyed communicators are released, and if no communicator is left, the background threads\n  have ended. TRIB_ERR_TIMEOUT if `timeout_ms` passes first; the detail counts the remaining work.\n  Any thread. Call it before cudaDeviceReset, which would destroy the CUDA context under that\n  work, and before _exit. (At exit a process waits for this work by itself while it makes\n  progress, at most 3 s for each communicator.) The threads of host streams and deadlines stay: so\n  the shared library is never unloaded, and a module that links the static one must not be\n  either."]
     pub fn trib_quiesce(timeout_ms: u32) -> trib_status;
     #[doc = " `recv` = reduction of every rank's `send`. In place: recv == send."]
     pub fn trib_allreduce(
@@ -606,7 +606,7 @@ extern "C" {
         op: trib_op,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " trib_allreduce with what `options` ask for; NULL is trib_allreduce.\n\n  With factors, `recv` = sum over the ranks of factor_i * (`send` of rank i). All ranks have one or\n  none has; their values may differ, be negative, or 0: then a number contributes 0, and an infinity\n  or a NaN a NaN. The factor is rounded to `dtype` first. Products of f16 and bf16 are rounded to\n  `dtype` on nccl (it is NCCL's pre-multiplied sum) and kept as f32 on host. For TRIB_SUM alone (an\n  average divides the factor by the number of ranks) and f16, bf16, f32, f64; anything else is\n  TRIB_ERR_UNSUPPORTED. Allowed in a batch."]
+    #[doc = " trib_allreduce with options; NULL is trib_allreduce.\n\n  With factors, `recv` = sum over the ranks of factor_i * (`send` of rank i). All ranks pass a\n  factor, or none does; factors may differ, be negative or 0 (0 times an infinity or a NaN is a\n  NaN). The factor is rounded to `dtype` first. Products of f16 and bf16 are rounded to `dtype` on\n  nccl (NCCL's pre-multiplied sum) and kept as f32 on host. Only for TRIB_SUM (for an average\n  divide the factor by the number of ranks) and f16, bf16, f32, f64; otherwise\n  TRIB_ERR_UNSUPPORTED. Allowed in a batch."]
     pub fn trib_allreduce_with(
         comm: *mut trib_comm,
         send: *const ::core::ffi::c_void,
@@ -617,7 +617,7 @@ extern "C" {
         options: *const trib_call_options,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " `recv` on every rank = `send` of `root`; only there is `send` looked at. In place: recv == send."]
+    #[doc = " `recv` on every rank = `send` of `root`; other ranks' `send` is ignored. In place: recv ==\n  send."]
     pub fn trib_broadcast(
         comm: *mut trib_comm,
         send: *const ::core::ffi::c_void,
@@ -627,7 +627,7 @@ extern "C" {
         root: i32,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " `recv` of `root` = reduction of every rank's `send`; elsewhere `recv` is not looked at. In place\n  on the root: recv == send."]
+    #[doc = " `recv` of `root` = reduction of every rank's `send`; other ranks' `recv` is ignored. In place on\n  the root: recv == send."]
     pub fn trib_reduce(
         comm: *mut trib_comm,
         send: *const ::core::ffi::c_void,
@@ -638,7 +638,7 @@ extern "C" {
         root: i32,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " `recv` holds `size * count` elements: block i is `send` of rank i. In place: send is block `rank`\n  of recv."]
+    #[doc = " `recv` holds `size * count` elements: block i is `send` of rank i. In place: send is block\n  `rank` of recv."]
     pub fn trib_allgather(
         comm: *mut trib_comm,
         send: *const ::core::ffi::c_void,
@@ -657,7 +657,7 @@ extern "C" {
         op: trib_op,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Both hold `size * count` elements: block i of `recv` is block `rank` of rank i's `send`. In place:\n  recv == send; that takes scratch memory of the communicator as large as `send`, and a copy. Each\n  rank chooses for itself."]
+    #[doc = " Both hold `size * count` elements: block i of `recv` is block `rank` of rank i's `send`. In\n  place: recv == send, which takes scratch memory as large as `send` and a copy; each rank decides\n  for itself."]
     pub fn trib_alltoall(
         comm: *mut trib_comm,
         send: *const ::core::ffi::c_void,
@@ -686,7 +686,7 @@ extern "C" {
         root: i32,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Send to rank `peer`, which calls trib_recv with the same count and type. The stream waits for\n  it; put a send and a recv that depend on each other into one batch. A rank may send to itself\n  inside a batch."]
+    #[doc = " Send to rank `peer`, which calls trib_recv with the same count and type. The stream waits for\n  the peer; put a send and a recv that depend on each other into one batch. Inside a batch a rank\n  may send to itself."]
     pub fn trib_send(
         comm: *mut trib_comm,
         send: *const ::core::ffi::c_void,
@@ -695,7 +695,7 @@ extern "C" {
         peer: i32,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Receive from rank `peer` what it sends with trib_send."]
+    #[doc = " Receive from rank `peer`, which calls trib_send."]
     pub fn trib_recv(
         comm: *mut trib_comm,
         recv: *mut ::core::ffi::c_void,
@@ -704,9 +704,9 @@ extern "C" {
         peer: i32,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Later work on `stream` runs when every rank's stream has come to its barrier."]
+    #[doc = " Work queued on `stream` after this call starts once every rank's stream has reached the\n  barrier."]
     pub fn trib_barrier(comm: *mut trib_comm, stream: trib_stream) -> trib_status;
-    #[doc = " allgather with a count a rank: rank i sends `counts[i]` elements, which land at element\n  `offsets[i]` of every rank's `recv`. `counts` and `offsets` (`size` entries each, the same on all\n  ranks) are read during the call. In place: send == recv + offsets[rank]."]
+    #[doc = " Allgather with a count for each rank: rank i sends `counts[i]` elements to element `offsets[i]`\n  of every rank's `recv`. The call reads `counts` and `offsets` (`size` entries each, the same on\n  all ranks) before it returns. In place: send == recv + offsets[rank]."]
     pub fn trib_allgatherv(
         comm: *mut trib_comm,
         send: *const ::core::ffi::c_void,
@@ -716,7 +716,7 @@ extern "C" {
         dtype: trib_dtype,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " alltoall with counts: `send_counts[i]` elements at `send_offsets[i]` go to rank i,\n  `recv_counts[i]` elements from rank i land at `recv_offsets[i]`. What one rank sends another is\n  what that one receives. The arrays (`size` entries each) are read during the call. Not in\n  place."]
+    #[doc = " Alltoall with counts: `send_counts[i]` elements at `send_offsets[i]` go to rank i;\n  `recv_counts[i]` elements from rank i go to `recv_offsets[i]`. Counts of the two ends are equal.\n  The call reads the arrays (`size` entries each) before it returns. Not in place."]
     pub fn trib_alltoallv(
         comm: *mut trib_comm,
         send: *const ::core::ffi::c_void,
@@ -728,7 +728,7 @@ extern "C" {
         dtype: trib_dtype,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Allreduce `n` tensors in place: they are packed into one buffer of each element type, reduced in\n  one collective and spread back, by one kernel each. The spreading is all or nothing on each\n  rank: an aborted or failed call leaves every tensor bit for bit as it was (and\n  trib_counters.lists_committed says which it was), so it can be tried again without a snapshot.\n  `tensors` is read during the call; order, counts and types are the same on all ranks. Tensors\n  must not overlap. Not inside a batch, nor on a stream that is being captured into a CUDA graph\n  (TRIB_ERR_UNSUPPORTED)."]
+    #[doc = " Allreduce `n` tensors in place: one kernel packs them into one buffer for each element type, one\n  collective reduces the buffers, one kernel unpacks them. Each rank unpacks all tensors or none:\n  an aborted or failed call leaves every tensor unchanged to the bit, so a retry needs no\n  snapshot; trib_counters.lists_committed tells which it was. The call reads `tensors` before it\n  returns; order, counts and types are the same on all ranks; tensors do not overlap. Not inside a\n  batch, and not on a stream in CUDA graph capture (TRIB_ERR_UNSUPPORTED)."]
     pub fn trib_allreduce_list(
         comm: *mut trib_comm,
         tensors: *const trib_tensor,
@@ -736,7 +736,7 @@ extern "C" {
         op: trib_op,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " trib_allreduce_list with what `options` ask for, as trib_allreduce_with; NULL is\n  trib_allreduce_list. With a factor all tensors are of f16, bf16, f32 or f64."]
+    #[doc = " trib_allreduce_list with the options of trib_allreduce_with; NULL is trib_allreduce_list. With a\n  factor all tensors are f16, bf16, f32 or f64."]
     pub fn trib_allreduce_list_with(
         comm: *mut trib_comm,
         tensors: *const trib_tensor,
@@ -745,7 +745,7 @@ extern "C" {
         options: *const trib_call_options,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Broadcast `n` tensors of `root` in place, in the way of trib_allreduce_list."]
+    #[doc = " Broadcast `n` tensors of `root` in place, packed and unpacked as in trib_allreduce_list."]
     pub fn trib_broadcast_list(
         comm: *mut trib_comm,
         tensors: *const trib_tensor,
@@ -753,7 +753,7 @@ extern "C" {
         root: i32,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Replace `n` tensors, in place, by their weighted average over the ranks:\n  sum(w_i * x_i) / sum(w_i), in the way of trib_allreduce_list.\n\n  This rank's weight is `weight`, or, if `device_weight` is not NULL, the float that lies there in\n  device memory when the stream comes to this call. Weights are finite and not negative. A rank of\n  weight 0 contributes nothing (its values, NaN included, are not looked at) and receives the\n  average like the others. If the weights add up to 0, every tensor stays as it was.\n\n  A weight that is not valid (negative, infinite, NaN), from the host or from the device, on any\n  rank, and weights whose sum f32 cannot hold (f64 for tensors of f64 alone), are no failure of the call: this rank alone would\n  return, and the others wait for it. Every rank's call is queued and returns TRIB_OK, no rank\n  writes a tensor, and afterwards every rank can tell: `device_total` is NaN, and\n  trib_counters.lists_refused has grown by 1. The communicator stays usable.\n\n  `device_total` (device memory, may be NULL) receives the sum of the weights: a number above 0 if\n  the tensors were written, 0 or NaN if not. No host wait, one collective a type. Types f16, bf16,\n  f32 (summed in f32) and f64."]
+    #[doc = " Replace `n` tensors, in place, by their weighted average over the ranks:\n  sum(w_i * x_i) / sum(w_i), packed and unpacked as in trib_allreduce_list.\n\n  This rank's weight is `weight` or, if `device_weight` is not NULL, the float in device memory\n  that the stream reads when it reaches the call. Weights are finite and not negative. A rank with\n  weight 0 contributes nothing (not even a NaN among its values) and receives the average like the\n  others. If the weights sum to 0, all tensors stay unchanged.\n\n  An invalid weight (negative, infinite, NaN) on any rank, from host or device, or weights whose\n  sum overflows f32 (f64 if all tensors are f64), do not fail the call, which would leave the\n  other ranks waiting: every rank's call is queued and returns TRIB_OK, no rank writes a tensor,\n  `device_total` is NaN, and trib_counters.lists_refused grows by 1 on every rank. The\n  communicator stays usable.\n\n  `device_total` (device memory, may be NULL) receives the sum of the weights: above 0 if the\n  tensors were written, 0 or NaN if not. No host wait; one collective for each type. Types f16,\n  bf16, f32 (summed in f32) and f64."]
     pub fn trib_weighted_average(
         comm: *mut trib_comm,
         tensors: *const trib_tensor,
@@ -765,9 +765,9 @@ extern "C" {
     ) -> trib_status;
     #[doc = " Number of algorithms in this build, \"auto\" included."]
     pub fn trib_sparse_algorithm_count() -> i32;
-    #[doc = " Name of algorithm `index`; NULL beyond the last. The names live for ever."]
+    #[doc = " Name of algorithm `index`; NULL beyond the last. Valid for ever."]
     pub fn trib_sparse_algorithm_name(index: i32) -> *const ::core::ffi::c_char;
-    #[doc = " Bytes of device memory that trib_sparse_create would hold: residuals (two of `count` elements,\n  none in place) and scratch. Asks nobody; so \"auto\" is answered as if all ranks were on one host,\n  until a first state of the communicator has been made."]
+    #[doc = " Bytes of device memory that trib_sparse_create would allocate: residuals (two of `count`\n  elements, none in place) and scratch. Local call, no communication: until the communicator's\n  first state exists, \"auto\" is sized as if all ranks shared one host."]
     pub fn trib_sparse_bytes(
         out: *mut u64,
         comm: *const trib_comm,
@@ -775,7 +775,7 @@ extern "C" {
         dtype: trib_dtype,
         options: *const trib_sparse_options,
     ) -> trib_status;
-    #[doc = " The state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 and f32, whose\n  residual and sums are f32, or f64. The residual is 0. A call of all ranks; blocking: they compare\n  count, type and what the options come to (a density and a k that give the same k are the same), and\n  all return TRIB_ERR_MISMATCH if one differs; so do the others if a rank is refused what it passes\n  (which it is told). If one lacks memory no rank gets a state. If one does not come within the\n  communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is over. `options` may be NULL.\n  `comm` must outlive the state. All memory is allocated here."]
+    #[doc = " Create the state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 or\n  f32 (residual and sums are f32), or f64. The residual starts at 0. All ranks call it; blocking.\n  They compare count, type and the effect of the options (a density and a k with the same k are\n  equal); if one differs, all return TRIB_ERR_MISMATCH. If one rank's arguments are invalid it\n  gets that error, and every other rank gets TRIB_ERR_MISMATCH. If one rank lacks memory, no rank\n  gets a state. If a rank does not call it within the communicator's timeout_ms: TRIB_ERR_TIMEOUT,\n  and the communicator is no longer usable. `options` may be NULL. `comm` must outlive the state.\n  All memory is allocated here."]
     pub fn trib_sparse_create(
         out: *mut *mut trib_sparse,
         comm: *mut trib_comm,
@@ -783,18 +783,18 @@ extern "C" {
         dtype: trib_dtype,
         options: *const trib_sparse_options,
     ) -> trib_status;
-    #[doc = " Another k from the next call on: `density` as in the options. Residual and statistics stay. A call\n  of all ranks, blocking and compared as in trib_sparse_create; may allocate. On failure the old k\n  stays. Waits for calls still queued, within timeout_ms. A CUDA graph that was captured before refers\n  to memory that may be gone: capture again. \"auto\" chooses anew."]
+    #[doc = " Change k from the next call on: `density` as in the options. Residual and statistics stay. All\n  ranks call it; blocking and compared as in trib_sparse_create; may allocate; waits for queued\n  calls, within timeout_ms. On failure the old k stays. Capture CUDA graphs again: older ones may\n  refer to freed memory. \"auto\" chooses again."]
     pub fn trib_sparse_set_density(sparse: *mut trib_sparse, density: f64) -> trib_status;
     #[doc = " The same with a number of entries."]
     pub fn trib_sparse_set_k(sparse: *mut trib_sparse, k: u64) -> trib_status;
-    #[doc = " Queue one sparse allreduce. `gradient` holds `count` elements; in place it is the accumulator.\n  `result` (count elements) is written once, 0 where nothing was chosen; it may be `gradient`\n  unless in place. Its type is dtype, or f32 with TRIB_SPARSE_F32_RESULT. Sums that it has no number for\n  are rounded once. Algorithms whose messages have no\n  fixed size (topkaopt, topksa, oktopk, gaussian...) wait for the stream inside the call on nccl;\n  the others do not, and may be captured in a CUDA graph (in which the schedule stands still: the\n  leader of shared, norm_every). Not inside a batch. Calls of one state on different streams run one\n  after the other, but of a replayed graph the state knows nothing: wait for it before calls outside\n  of it, also before export, import, set and destroy."]
+    #[doc = " Queue one sparse allreduce. `gradient` holds `count` elements; in place it is the accumulator.\n  The call writes all `count` elements of `result` once, 0 where nothing was selected; `result`\n  may be `gradient` unless in place. Its type is dtype, or f32 with TRIB_SPARSE_F32_RESULT; sums\n  are rounded to it once. On nccl, algorithms whose messages vary in size (topkaopt, topksa,\n  oktopk, gaussian...) wait for the stream inside the call; the others do not, and CUDA graphs may\n  capture them (a replay repeats the same step of the schedule: the leader of shared, norm_every).\n  Not inside a batch. Calls of one state on different streams run one after the other. Graph\n  replays are not tracked: synchronize with a replay before any other use of the state."]
     pub fn trib_sparse_allreduce(
         sparse: *mut trib_sparse,
         gradient: *mut ::core::ffi::c_void,
         result: *mut ::core::ffi::c_void,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " The same with TRIB_SPARSE_ENTRIES: `*count` (device memory) entries with ascending `index` and\n  their `value` (of the result's type). Both arrays have room for trib_sparse_capacity() elements; what lies\n  beyond `*count` is undefined."]
+    #[doc = " The same with TRIB_SPARSE_ENTRIES: `*count` (device memory) entries with ascending `index` and\n  their `value` (of the result's type). Both arrays have room for trib_sparse_capacity() elements;\n  elements beyond `*count` are undefined."]
     pub fn trib_sparse_allreduce_entries(
         sparse: *mut trib_sparse,
         gradient: *mut ::core::ffi::c_void,
@@ -803,20 +803,20 @@ extern "C" {
         count: *mut u32,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " The most entries that a call can have as its result, now."]
+    #[doc = " The largest number of entries that a call's result can have, with the current k."]
     pub fn trib_sparse_capacity(sparse: *const trib_sparse) -> u64;
-    #[doc = " The k that was asked for, by options or since, at most count. (trib_sparse_statistics has what the\n  algorithm makes of it.)"]
+    #[doc = " The k requested by the options or a later set, at most count. (trib_sparse_statistics has the k\n  that the algorithm uses.)"]
     pub fn trib_sparse_k(sparse: *const trib_sparse) -> u64;
-    #[doc = " TRIB_OK if the last call that has ended delivered (or none has); TRIB_ERR_NON_FINITE;\n  TRIB_ERR_MISMATCH if the ranks' calls were not of the same state; or what trib_comm_status() says.\n  Never waits. Calls that differ more may wait for each other for ever: states whose messages differ in\n  length, on host also a call that sends from rank to rank (gtopk) on one rank and a collective (a dense\n  call) on another. TRIB_MATCH tells those."]
+    #[doc = " TRIB_OK if the last completed call was applied (or none has completed); TRIB_ERR_NON_FINITE;\n  TRIB_ERR_MISMATCH if the ranks' calls were not of the same state; or trib_comm_status(). Never\n  waits. Calls that differ more may wait for each other for ever: states whose messages differ in\n  length; on host also sends (gtopk) on one rank and a collective (dense) on another. TRIB_MATCH\n  detects those."]
     pub fn trib_sparse_status(sparse: *mut trib_sparse) -> trib_status;
-    #[doc = " A word in device memory: 1 after a call that delivered, 0 after one that did not. Borrowed."]
+    #[doc = " A uint32_t in device memory: 1 after a call that was applied, 0 after one that was not.\n  Borrowed."]
     pub fn trib_sparse_outcome(sparse: *const trib_sparse) -> *const u32;
-    #[doc = " Fill `*out` with what has ended so far. Never waits."]
+    #[doc = " Fill `*out` from the calls completed so far. Never waits."]
     pub fn trib_sparse_statistics_get(
         out: *mut trib_sparse_statistics,
         sparse: *mut trib_sparse,
     ) -> trib_status;
-    #[doc = " Queue a copy of this rank's residual, as the calls queued before leave it: `count` elements of f32\n  (of f64 where the state is) to `out`, in device memory. A call of this rank alone. In place\n  TRIB_ERR_INVALID_USAGE: the residual is the caller's accumulator."]
+    #[doc = " Queue a copy of this rank's residual, after the calls queued before: `count` elements of f32\n  (f64 for an f64 state) to `out` in device memory. Local call. TRIB_ERR_INVALID_USAGE in place:\n  there the accumulator is the residual."]
     pub fn trib_sparse_residual(
         sparse: *mut trib_sparse,
         out: *mut ::core::ffi::c_void,
@@ -824,14 +824,14 @@ extern "C" {
     ) -> trib_status;
     #[doc = " Bytes of an export."]
     pub fn trib_sparse_export_bytes(sparse: *const trib_sparse) -> u64;
-    #[doc = " Write what a later import needs (residual, thresholds, schedule) to host memory. Blocking, as a wait\n  for the stream is: without a deadline, and what an abort frees, calls still queued. In place\n  there is no residual in it: it is the caller's. The schedule counts the calls that this rank has\n  queued, also those that were not finite or were aborted."]
+    #[doc = " Write residual, thresholds and schedule to host memory, for a later import. Blocks until the\n  queued calls have run or an abort has ended them; no deadline. In place the export has no\n  residual: the accumulator is the caller's. The schedule counts the calls queued by this rank,\n  including non-finite and aborted ones."]
     pub fn trib_sparse_export(
         sparse: *mut trib_sparse,
         out: *mut ::core::ffi::c_void,
         bytes: usize,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Take over an export of a state of the same count and residual type, of any algorithm, k and number\n  of ranks. Blocking. TRIB_ERR_INVALID_ARGUMENT for anything that is not such an export, and nothing is\n  changed.\n  `add` 0: a call of all ranks, as trib_sparse_create is: if one of them is refused, the others return\n  TRIB_ERR_MISMATCH. Thresholds and schedule come with it if algorithm, k, chunk and number of ranks are\n  the same on all ranks, and begin anew on all if not. The schedule goes on with the smallest of the\n  ranks', for after an abort not all may have queued as many calls.\n  `add` 1: a call of this rank alone. The residual is added to the one that is there, so that the\n  residuals of ranks that are gone can be given to those that stay; thresholds and schedule stay. It\n  blocks as trib_sparse_export does."]
+    #[doc = " Restore an export of a state with the same count and residual type, of any algorithm, k and\n  number of ranks. Blocking. TRIB_ERR_INVALID_ARGUMENT, with nothing changed, if `data` is no such\n  export.\n  `add` 0: all ranks call it, as with trib_sparse_create: if one rank's call is invalid, the\n  others return TRIB_ERR_MISMATCH. Thresholds and schedule are restored if algorithm, k, chunk and\n  number of ranks are the same on all ranks, else all ranks reset them. The schedule continues\n  from the smallest of the ranks', since after an abort ranks may have queued different numbers of\n  calls.\n  `add` 1: a local call. Adds the residual to the existing one, so that remaining ranks can take\n  over the residuals of lost ranks; thresholds and schedule stay. Blocks as trib_sparse_export\n  does."]
     pub fn trib_sparse_import(
         sparse: *mut trib_sparse,
         data: *const ::core::ffi::c_void,
@@ -839,15 +839,15 @@ extern "C" {
         add: i32,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Queue: residual, thresholds and schedule as new. Statistics stay. In place the accumulator is the\n  caller's to zero. Every rank does it at the same point."]
+    #[doc = " Queue a reset of residual, thresholds and schedule; statistics stay. In place the caller zeroes\n  the accumulator. All ranks call it at the same point of their sequence of calls."]
     pub fn trib_sparse_reset(sparse: *mut trib_sparse, stream: trib_stream) -> trib_status;
-    #[doc = " Free it. Waits, at most as long as trib_comm_destroy, for calls still queued; after that\n  TRIB_ERR_TIMEOUT: the state is gone all the same, its memory is freed when they have run. NULL is\n  allowed."]
+    #[doc = " Destroy the state. Waits for queued calls, at most as long as trib_comm_destroy; then returns\n  TRIB_ERR_TIMEOUT: the state is gone all the same, and its memory is freed once those calls have\n  run. NULL is allowed."]
     pub fn trib_sparse_destroy(sparse: *mut trib_sparse) -> trib_status;
-    #[doc = " Begin a batch: calls that follow are checked and remembered, and trib_batch_end queues them all\n  as one. All use the same stream. Sends and receives of a batch run together. Their buffers may\n  not depend on each other. Batches do not nest."]
+    #[doc = " Begin a batch: the following calls are checked and recorded; trib_batch_end queues them as one\n  (ncclGroupStart and ncclGroupEnd). All use the same stream. Sends and receives of a batch run\n  together; no call may depend on another's output. Batches do not nest."]
     pub fn trib_batch_begin(comm: *mut trib_comm) -> trib_status;
-    #[doc = " Queue what the batch remembers, as one call to the engine. If a call inside it failed, nothing is\n  queued and that call's status is returned. Either way the batch is over."]
+    #[doc = " Queue the recorded calls as one call of the backend. If a call of the batch failed, nothing is\n  queued, and that call's status is returned. The batch ends in both cases."]
     pub fn trib_batch_end(comm: *mut trib_comm) -> trib_status;
-    #[doc = " Send messages of `level` and below to `function`; NULL switches the log off, as it is at the\n  start. Any thread."]
+    #[doc = " Send messages of `level` and below to `function`; NULL, the initial state, disables the log. Any\n  thread."]
     pub fn trib_log_set(
         function: trib_log_fn,
         context: *mut ::core::ffi::c_void,

@@ -125,7 +125,7 @@ fn skipped(non_finite: bool, certain: bool) -> Error {
     Error::new(
         status,
         format!(
-            "sparse_allreduce: {which} delivered nothing, and changed no rank's residual: {why}"
+            "sparse_allreduce: {which} was not applied, and changed no rank's residual: {why}"
         ),
     )
 }

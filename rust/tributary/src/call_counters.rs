@@ -194,7 +194,7 @@ impl CallCounters {
         check(unsafe { sys::trib_sparse_statistics_get(&mut raw, self.state.as_ptr()) })?;
         Ok(Snapshot {
             ended: raw.calls,
-            skipped: raw.calls - raw.calls_delivered,
+            skipped: raw.calls - raw.calls_applied,
             non_finite: raw.calls_non_finite,
         })
     }

@@ -11,7 +11,7 @@ pub struct Counters {
     /// Bytes of this rank's send side in those calls.
     pub bytes: u64,
     /// Calls handed to the backend for them.
-    pub engine_calls: u64,
+    pub backend_calls: u64,
     /// Scratch memory held, in bytes.
     pub workspace_bytes: u64,
     /// List and weighted-average calls queued.
@@ -29,7 +29,7 @@ impl From<sys::trib_counters> for Counters {
         Counters {
             calls: raw.calls,
             bytes: raw.bytes,
-            engine_calls: raw.engine_calls,
+            backend_calls: raw.backend_calls,
             workspace_bytes: raw.workspace_bytes,
             lists_queued: raw.lists_queued,
             lists_committed: raw.lists_committed,

@@ -24,7 +24,7 @@ impl Communicator {
     ///
     /// `queue` is given a [`Scope`] that has the collectives. When it returns, the stream is waited
     /// for, and then the results are good, or the error says why not. `Ok` means that everything was
-    /// applied: a sparse call that delivered nothing, and a weighted average that wrote nothing, is
+    /// applied: a sparse call that was applied nothing, and a weighted average that wrote nothing, is
     /// an error of kind [`ErrorKind::NonFinite`](crate::ErrorKind::NonFinite), after which the
     /// communicator is as usable as before. If `queue` fails or panics, a
     /// wait that takes longer than a second (or
@@ -482,9 +482,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         })
     }
 
-    /// [`SparseAllReduce::allreduce`] with a gradient of its own. If it delivers nothing, because
+    /// [`SparseAllReduce::allreduce`] with a gradient of its own. If it applies nothing, because
     /// gradients are not finite, the scope says so, of each of its calls. What it says is never `Ok`
-    /// if one delivered nothing. Calls of one state that several works have queued are told apart
+    /// if one was not applied. Calls of one state that several works have queued are told apart
     /// as far as they can be seen to end one after the other; where that fails, and where the
     /// `unsafe` forms are mixed in, an error may be that of another call that was queued at the same
     /// time, and says so.

@@ -25,7 +25,7 @@ use crate::stream::Stream;
 /// residual, which is added to the next gradient. Nothing is lost: over all ranks, the sum of `acc`
 /// is the result plus the sum of the residuals. Every rank gets the same bits.
 ///
-/// If any rank's gradient holds an infinity or a NaN, no rank's call delivers: the result is 0,
+/// If any rank's gradient holds an infinity or a NaN, no rank's call applies: the result is 0,
 /// residuals stay as they were, and the scope, the [`Work`](crate::Work) or, until the next call has
 /// run, [`status`](SparseAllReduce::status) gives an error of kind
 /// [`ErrorKind::NonFinite`](crate::ErrorKind::NonFinite). The next step may well succeed.
@@ -261,13 +261,13 @@ impl SparseAllReduce {
         self.look(|state| unsafe { sys::trib_sparse_capacity(state) })
     }
 
-    /// Did the last call that has run deliver? If not, why. Never waits for a stream.
+    /// Whether the last completed call was applied, and if not, why. Never waits for a stream.
     pub fn status(&mut self) -> Result<()> {
         // SAFETY: as in `call`. "Never waits."
         self.call(|state| unsafe { sys::trib_sparse_status(state) })
     }
 
-    /// One `u32` in device memory: 1 after a call that delivered, 0 after one that did not. For
+    /// One `u32` in device memory: 1 after a call that was applied, 0 after one that did not. For
     /// kernels that skip a step; it lives as long as this state.
     pub fn outcome(&self) -> Result<*const u32> {
         // SAFETY: alive under the lock.
@@ -489,18 +489,18 @@ pub struct SparseStatistics {
     pub k: u64,
     /// Calls that have ended.
     pub calls: u64,
-    /// Of those, how many have delivered.
-    pub calls_delivered: u64,
+    /// Of those, how many were applied.
+    pub calls_applied: u64,
     /// Of those, how many have not because of infinities or NaNs.
     pub calls_non_finite: u64,
-    /// Entries that this rank chose in the last call that delivered.
+    /// Entries that this rank chose in the last call that was applied.
     pub selected: u64,
     /// Of those, how many are part of the result.
-    pub delivered: u64,
-    /// As `selected`, over all calls that delivered; so are all that follow.
+    pub applied: u64,
+    /// As `selected`, over all calls that was applied; so are all that follow.
     pub total_selected: u64,
-    /// As `delivered`.
-    pub total_delivered: u64,
+    /// As `applied`.
+    pub total_applied: u64,
     /// Entries sent, in words of 4 bytes.
     pub words_sent: u64,
     /// Entries received, in words of 4 bytes.
@@ -523,12 +523,12 @@ impl SparseStatistics {
             count: raw.count,
             k: raw.k,
             calls: raw.calls,
-            calls_delivered: raw.calls_delivered,
+            calls_applied: raw.calls_applied,
             calls_non_finite: raw.calls_non_finite,
             selected: raw.selected,
-            delivered: raw.delivered,
+            applied: raw.applied,
             total_selected: raw.total_selected,
-            total_delivered: raw.total_delivered,
+            total_applied: raw.total_applied,
             words_sent: raw.words_sent,
             words_received: raw.words_received,
             bytes_sent: raw.bytes_sent,

@@ -38,9 +38,9 @@ fn balances(comm: &mut Communicator, stream: &Stream, name: &str, len: usize) {
         assert_eq!(get(&given), get(&sum), "{name}, step {step}");
     }
     let statistics = sparse.statistics().unwrap();
-    assert_eq!((statistics.calls, statistics.calls_delivered), (6, 6));
+    assert_eq!((statistics.calls, statistics.calls_applied), (6, 6));
     assert!(
-        statistics.total_delivered > 0 && statistics.total_delivered <= statistics.total_selected
+        statistics.total_applied > 0 && statistics.total_applied <= statistics.total_selected
     );
     assert_eq!(statistics.reason.is_empty(), name != "auto");
 }
@@ -176,8 +176,8 @@ fn every_other_option_arrives() {
         let second = step(comm, &mut sparse);
         assert_eq!((second.calls, second.residual_norm), (2, Some(3.0)));
         assert_eq!((second.algorithm.as_str(), second.count, second.k), ("topka", 3, 1));
-        assert_eq!((second.selected, second.delivered), (1, 1));
-        assert_eq!((second.total_selected, second.total_delivered), (2, 2));
+        assert_eq!((second.selected, second.applied), (1, 1));
+        assert_eq!((second.total_selected, second.total_applied), (2, 2));
         assert_eq!((second.words_sent, second.words_received), (4, 4));
         assert!(second.bytes_sent >= 16 && second.bytes_received >= 16);
         assert!(!sparse.outcome().unwrap().is_null());
@@ -237,7 +237,7 @@ fn numbers_that_are_not_finite_change_nothing() {
         assert_eq!(sparse.status().unwrap_err().kind(), ErrorKind::NonFinite);
         assert_eq!(get(&result), [0.0; 100]);
         let statistics = sparse.statistics().unwrap();
-        assert_eq!((statistics.calls_delivered, statistics.calls_non_finite), (1, 1));
+        assert_eq!((statistics.calls_applied, statistics.calls_non_finite), (1, 1));
         let after = sparse.export(stream).unwrap();
         assert_eq!(residual(&before), residual(&after));
 
@@ -407,7 +407,7 @@ fn a_state_may_go_before_its_call_has_run() {
     });
 }
 
-/// Of a work, too, `Ok` means that it delivered; the buffers come back in any case.
+/// Of a work, too, `Ok` means that it applied; the buffers come back in any case.
 #[test]
 fn a_work_says_whether_it_delivered() {
     ranks(2, |comm, stream| {

@@ -116,7 +116,7 @@ impl Sparse<'_> {
     pub fn traffic(&mut self) -> Result<Traffic, Failure> {
         let statistics = self.state.statistics()?;
         Ok(Traffic {
-            words: statistics.words_received as f64 / statistics.calls_delivered.max(1) as f64,
+            words: statistics.words_received as f64 / statistics.calls_applied.max(1) as f64,
             algorithm: statistics.algorithm,
             leak: self.leak,
         })
@@ -125,7 +125,7 @@ impl Sparse<'_> {
     /// All that this rank has exchanged so far to take its steps, the loss included.
     pub fn moved(&mut self) -> Result<Moved, Failure> {
         let told = self.state.statistics()?;
-        let losses = size_of::<f32>() as f64 * told.calls_delivered as f64;
+        let losses = size_of::<f32>() as f64 * told.calls_applied as f64;
         Ok(Moved { sent: told.bytes_sent as f64, received: told.bytes_received as f64 }
             + Moved::allreduce(losses, self.communicator.size()))
     }
