@@ -2,7 +2,7 @@
  *
  * Kernels know pointers, counts and a stream, never a communicator. cpu/ and cuda/ hold twins by
  * stem: cpu/pack.c states the meaning of pack in plain C, cuda/pack.cu is the fast one, and
- * tests/conformance/kernels.c compares any table with the plain meaning.
+ * tests/conformance/kernels/kernels.c compares any table with the plain meaning.
  *
  * All members: arguments are valid (the caller's duty), small descriptions (arrays of slices) are
  * read during the call, pointers to data are memory of the stream's device. The cuda table queues on

@@ -13,7 +13,7 @@
 #include "csrc/core/communicator.h"
 #include "csrc/sparse/state.h"
 #include "tests/api/sparse.h"
-#include "tests/conformance/sparse.h"
+#include "tests/conformance/sparse/sparse.h"
 
 extern const struct tri_backend tri_backend_host;
 

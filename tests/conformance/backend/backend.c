@@ -1,0 +1,118 @@
+/* What every backend must do: the walk over the parts of the suite. */
+#include "tests/conformance/backend/backend.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static _Atomic uint64_t compared;
+
+uint64_t backend_compared(void)
+{
+    return atomic_load(&compared);
+}
+
+enum backend_depth backend_depth(void)
+{
+    return getenv("TRIB_TEST_QUICK") == NULL ? BACKEND_WHOLE : BACKEND_QUICK;
+}
+
+struct counts backend_counts(const struct suite *suite, trib_dtype dtype)
+{
+    if (suite->depth == BACKEND_LIGHT)
+        return (struct counts){4, {0, 1, 17, 131}};
+    if (suite->depth == BACKEND_QUICK)
+        return (struct counts){3, {0, 17, dtype == TRIB_F32 ? 20011 : 1023}};
+    struct counts counts = {5, {0, 1, 17, 1023, (1 << 15) + 7}};
+    if (dtype == TRIB_F32)
+        counts.at[4] = (1 << 18) + 3;
+    if (dtype == TRIB_BF16)
+        counts.at[4] = 1 << 19; /* one MiB to the byte */
+    return counts;
+}
+
+bool backend_root(const struct suite *suite, int root, int turn)
+{
+    const int size = suite->team.size;
+    return suite->depth == BACKEND_WHOLE || root == turn % size || root == size - 1 - turn % size;
+}
+
+bool backend_dtype(const struct suite *suite, trib_dtype dtype)
+{
+    return suite->depth != BACKEND_LIGHT || dtype == TRIB_F32 || dtype == TRIB_BF16 ||
+           dtype == TRIB_I8;
+}
+
+bool backend_compare(struct suite *suite, int rank, struct guarded *send, struct guarded *recv,
+                     const char *what)
+{
+    atomic_fetch_add(&compared, 1);
+    if (send != NULL)
+        guarded_same(send, __FILE__, __LINE__, what);
+    if (recv != NULL)
+        guarded_same(recv, __FILE__, __LINE__, what);
+    const trib_status status = trib_comm_status(suite->team.comms[rank]);
+    return check_that(status == TRIB_OK, __FILE__, __LINE__, "%s: afterwards %s: %s", what,
+                      trib_status_name(status), trib_last_detail());
+}
+
+bool backend_go_on(struct suite *suite, int rank, bool good)
+{
+    trib_abort *handle = NULL;
+    if (good)
+        return true;
+    if (trib_comm_abort_handle(&handle, suite->team.comms[rank]) == TRIB_OK)
+        trib_abort_raise(handle, "a test failed on one rank");
+    trib_abort_release(handle);
+    return false;
+}
+
+static void whole_suite(struct suite *suite)
+{
+    backend_collectives(suite);
+    backend_points(suite);
+    backend_lists(suite);
+    backend_factors(suite);
+    backend_streams(suite);
+    backend_splits(suite);
+    team_close(&suite->team);
+}
+
+/* Communicators made in other ways must do the same: fewer types are enough to see it. */
+static void light_suite(struct suite *suite, const char *how)
+{
+    suite->depth = BACKEND_LIGHT;
+    suite->how = how;
+    backend_collectives(suite);
+    backend_points(suite);
+    backend_lists(suite);
+    backend_factors(suite);
+    team_close(&suite->team);
+}
+
+void backend_suite(const char *backend, int size, enum backend_depth depth)
+{
+    const uint64_t before = backend_compared();
+    const double start = check_now_ms();
+    struct suite suite = {.depth = depth, .how = "id", .seed = (uint64_t)size << 32};
+    trib_options matched = TRIB_OPTIONS_INIT, unchecked = TRIB_OPTIONS_INIT;
+    matched.flags = TRIB_MATCH;
+    unchecked.flags = TRIB_UNCHECKED;
+    check_begin("%s, %d ranks: creation", backend, size);
+    const bool ready = team_create(&suite.team, backend, size, NULL);
+    check_end();
+    if (!ready)
+        return;
+    whole_suite(&suite);
+    if (CHECK(team_split_group(&suite.team, NULL)))
+        light_suite(&suite, "group");
+    if (size <= 4 && CHECK(team_open(&suite.team, &matched)))
+        light_suite(&suite, "id, matched");
+    if (size <= 4 && CHECK(team_open(&suite.team, &unchecked)))
+        light_suite(&suite, "id, unchecked");
+    team_destroy(&suite.team);
+    backend_groups(backend, size, depth);
+    backend_closing(backend, size);
+    printf("  %s, %d ranks: %llu collectives compared, %.1f s\n", backend, size,
+           (unsigned long long)(backend_compared() - before), (check_now_ms() - start) / 1000);
+}

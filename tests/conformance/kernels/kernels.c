@@ -1,0 +1,334 @@
+/* The conformance suite of kernel tables: commit, and pack and unpack as they move plain bytes. */
+#include "tests/conformance/kernels/kernels.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ARENA_BYTES = 96 << 20 };
+
+/* --------------------------------------------------------------------------------------- commit */
+
+/* The place's words; the decision, the total and its copy lie in the arena. */
+struct words {
+    uint32_t *abort_word;
+    struct tri_list_counts *counts;
+};
+
+static void commit_case(struct arena *arena, const struct words *words, uint32_t abort_word,
+                        trib_dtype dtype, const double *total, bool wants_total)
+{
+    const struct kernels_place *place = arena->place;
+    struct tri_list_counts counts = {41, 17};
+    arena_reset(arena);
+    const size_t decision = arena_place(arena, sizeof(uint32_t), 0);
+    const size_t sum = arena_place(arena, sizeof(double), 0);
+    const size_t copy = arena_place(arena, sizeof(float), 4);
+    place->upload(words->abort_word, &abort_word, sizeof abort_word);
+    place->upload(words->counts, &counts, sizeof counts);
+    if (total != NULL)
+        kernels_put(arena->image + sum, dtype, *total);
+    arena_upload(arena);
+
+    CHECK_OK(place->kernels->commit((uint32_t *)(void *)(arena->device + decision),
+                                    words->abort_word, words->counts,
+                                    total != NULL ? arena->device + sum : NULL, dtype,
+                                    wants_total ? (float *)(void *)(arena->device + copy) : NULL,
+                                    place->stream));
+
+    const bool go = abort_word == 0 && (total == NULL || (isfinite(*total) && *total > 0));
+    const bool none = abort_word == 0 && total != NULL && *total == 0;
+    const uint32_t expected = go ? 1 : 0, refused = !go && !none && abort_word == 0 ? 1 : 0;
+    memcpy(arena->image + decision, &expected, sizeof expected);
+    if (wants_total) {
+        kernels_put(arena->image + copy, TRIB_F32, go || none ? *total : (double)NAN);
+        arena_mark(arena, copy, 1, TRIB_F32);
+    }
+    if (total != NULL)
+        arena_mark(arena, sum, 1, dtype);
+    (void)arena_check(arena, "decision, total and its copy");
+    place->download(&counts, words->counts, sizeof counts);
+    CHECK_MSG(counts.committed == 41 + expected && counts.refused == 17 + refused,
+              "committed is %u and refused %u after %s", (unsigned)counts.committed,
+              (unsigned)counts.refused, go ? "a commit" : refused ? "a refusal" : "neither");
+}
+
+void kernels_commit(struct arena *arena)
+{
+    static const uint32_t abort_words[] = {0, 1, 0x80000000u};
+    /* The last two are finite as f64 only, and as f32 are infinite and 0. */
+    static const double totals[] = {1,   3.5,       1e-45,          0,   -0.0,  -1, -1e-45,
+                                    NAN, INFINITY, -INFINITY, 3e38, 1e300, 1e-300};
+    const struct kernels_place *place = arena->place;
+    const struct words words = {place->alloc_shared(64), place->alloc_shared(64)};
+    check_begin("%s commit", place->kernels->name);
+    for (size_t a = 0; a < sizeof abort_words / sizeof abort_words[0]; a++) {
+        commit_case(arena, &words, abort_words[a], TRIB_F32, NULL, false);
+        for (size_t t = 0; t < sizeof totals / sizeof totals[0]; t++)
+            for (int wants_total = 0; wants_total < 2; wants_total++) {
+                const double f32 = (double)(float)totals[t];
+                commit_case(arena, &words, abort_words[a], TRIB_F32, &f32, wants_total);
+                commit_case(arena, &words, abort_words[a], TRIB_F64, &totals[t], wants_total);
+            }
+    }
+    check_end();
+    place->free_shared(words.abort_word);
+    place->free_shared(words.counts);
+}
+
+/* ---------------------------------------------------------------------------------------- plain */
+
+void list_make(struct list *list, struct arena *arena, trib_dtype dtype, size_t n,
+               const struct list_shape *shape)
+{
+    const size_t size = trib_dtype_size(dtype), per_unit = 16 / size;
+    size_t end = 0;
+    memset(list, 0, sizeof *list);
+    list->n = n;
+    list->slices = calloc(n + 1, sizeof *list->slices);
+    list->at = calloc(n + 1, sizeof *list->at);
+    if (list->slices == NULL || list->at == NULL)
+        abort();
+    for (size_t i = 0; i < n; i++) {
+        struct tri_slice *slice = &list->slices[i];
+        slice->dtype = shape->dtypes != NULL ? shape->dtypes[i % shape->n_dtypes] : dtype;
+        slice->count = shape->counts[kernels_random() % shape->n_counts];
+        slice->offset = end;
+        const size_t element = trib_dtype_size(slice->dtype);
+        const size_t misalign = shape->aligned ? 0 : kernels_random() % 16 / element * element;
+        list->at[i] = arena_place(arena, slice->count * element, misalign);
+        slice->data = slice->count != 0 ? arena->device + list->at[i] : NULL;
+        list->end = end + slice->count;
+        end = (list->end + per_unit - 1) / per_unit * per_unit;
+    }
+    list->bucket.dtype = dtype;
+    list->bucket.count = (shape->padded ? end : list->end) + shape->extra;
+    list->bucket_at = arena_place(arena, list->bucket.count * size, 0);
+    list->bucket.data = arena->device + list->bucket_at;
+}
+
+void list_free(struct list *list)
+{
+    free(list->slices);
+    free(list->at);
+}
+
+/* A caller's array is his again when the call returns: use a copy, and spoil it. */
+struct tri_slice *list_lend(const struct list *list)
+{
+    struct tri_slice *copy = calloc(list->n + 1, sizeof *copy);
+    if (copy == NULL)
+        abort();
+    memcpy(copy, list->slices, list->n * sizeof *copy);
+    return copy;
+}
+
+void list_take_back(struct tri_slice *copy, size_t n)
+{
+    memset(copy, 0x5a, n * sizeof *copy);
+    free(copy);
+}
+
+size_t decision_place(struct arena *arena, uint32_t value)
+{
+    const size_t at = arena_place(arena, sizeof value, 0);
+    memcpy(arena->image + at, &value, sizeof value);
+    return at;
+}
+
+static void plain_pack(struct arena *arena, const struct list *list)
+{
+    const size_t size = trib_dtype_size(list->bucket.dtype);
+    struct tri_slice *lent = list_lend(list);
+    arena_upload(arena);
+    CHECK_OK(arena->place->kernels->pack(lent, list->n, &list->bucket, NULL,
+                                         arena->place->stream));
+    list_take_back(lent, list->n);
+    memset(arena->image + list->bucket_at, 0, list->bucket.count * size);
+    for (size_t i = 0; i < list->n; i++)
+        memcpy(arena->image + list->bucket_at + list->slices[i].offset * size,
+               arena->image + list->at[i], list->slices[i].count * size);
+    (void)arena_check(arena, "pack");
+}
+
+/* The bucket holds other bytes by now, in its padding too. */
+static void plain_unpack(struct arena *arena, const struct list *list, uint32_t decision)
+{
+    const size_t size = trib_dtype_size(list->bucket.dtype);
+    const size_t word = decision_place(arena, decision);
+    struct tri_slice *lent = list_lend(list);
+    arena_poison(arena, list->bucket_at, list->bucket.count * size);
+    arena_upload(arena);
+    CHECK_OK(arena->place->kernels->unpack(lent, list->n, &list->bucket, 0,
+                                           (const uint32_t *)(void *)(arena->device + word),
+                                           arena->place->stream));
+    list_take_back(lent, list->n);
+    for (size_t i = 0; decision != 0 && i < list->n; i++)
+        memcpy(arena->image + list->at[i],
+               arena->image + list->bucket_at + list->slices[i].offset * size,
+               list->slices[i].count * size);
+    (void)arena_check(arena, decision != 0 ? "unpack" : "unpack that is not to happen");
+}
+
+static void plain_case(struct arena *arena, trib_dtype dtype, size_t n,
+                       const struct list_shape *shape)
+{
+    struct list list;
+    check_begin("%s pack and unpack %s, %zu slices, %s%s, counts to %zu",
+                arena->place->kernels->name, trib_dtype_name(dtype), n,
+                shape->aligned ? "aligned" : "misaligned", shape->padded ? ", padded" : "",
+                shape->counts[shape->n_counts - 1]);
+    arena_reset(arena);
+    list_make(&list, arena, dtype, n, shape);
+    plain_pack(arena, &list);
+    plain_unpack(arena, &list, 0);
+    plain_unpack(arena, &list, 1);
+    list_free(&list);
+    check_end();
+}
+
+void kernels_plain(struct arena *arena, bool quick)
+{
+    static const size_t tiny[] = {0, 1, 3, 64}, whole[] = {512, 1024, 4096};
+    static const size_t mixed[] = {0, 1, 5, 64, 127, 511, 513, 1000, 4099, 20001};
+    static const size_t big[] = {300007};
+    /* Around the number of slices that one launch takes, for whom that means something. */
+    static const size_t numbers[] = {0, 1, 237, 4000, 2, 161, 235, 236, 1000, 1921};
+    for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_U64; dtype++)
+        for (int aligned = 0; aligned < 2; aligned++)
+            for (int padded = 0; padded < 2; padded++) {
+                const struct list_shape small = {tiny, 4, NULL, 0, aligned, padded, 0};
+                const struct list_shape full = {whole, 3, NULL, 0, aligned, padded, 0};
+                const struct list_shape middle = {mixed, 10, NULL, 0, aligned, padded, 0};
+                const struct list_shape large = {big, 1, NULL, 0, aligned, padded, 0};
+                for (size_t i = 0; i < (quick ? 4 : 10); i++)
+                    plain_case(arena, dtype, numbers[i], &small);
+                plain_case(arena, dtype, quick ? 7 : 161, &middle);
+                plain_case(arena, dtype, 9, &full);
+                plain_case(arena, dtype, 3, &large);
+            }
+    /* Nothing but padding. */
+    const struct list_shape none = {tiny, 1, NULL, 0, true, false, 3};
+    plain_case(arena, TRIB_F32, 0, &none);
+    plain_case(arena, TRIB_F32, 2, &none);
+}
+
+/* ---------------------------------------------------------------------------------------- large */
+
+enum { PIECE = 64 << 20, PERIOD = (1 << 20) + 7 };
+
+/* Bytes [from, from + n) of an endless text. */
+static void text(unsigned char *out, const unsigned char *period, size_t from, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        const size_t at = (from + done) % PERIOD;
+        const size_t step = n - done < PERIOD - at ? n - done : PERIOD - at;
+        memcpy(out + done, period + at, step);
+        done += step;
+    }
+}
+
+struct large {
+    const struct kernels_place *place;
+    unsigned char *period, *piece, *found;
+};
+
+static void large_write(const struct large *large, char *data, size_t from, size_t n)
+{
+    for (size_t i = 0; i < n; i += PIECE) {
+        const size_t step = n - i < PIECE ? n - i : PIECE;
+        text(large->piece, large->period, from + i, step);
+        large->place->upload(data + i, large->piece, step);
+    }
+}
+
+static void large_check(const struct large *large, const char *data, size_t from, size_t n,
+                        const char *what)
+{
+    for (size_t i = 0; i < n; i += PIECE) {
+        const size_t step = n - i < PIECE ? n - i : PIECE;
+        text(large->piece, large->period, from + i, step);
+        large->place->download(large->found, data + i, step);
+        CHECK_MSG(memcmp(large->piece, large->found, step) == 0, "%s: bytes %zu to %zu differ",
+                  what, i, i + step);
+    }
+}
+
+/* Three i8 slices, the middle one longer than 2^31, out of one stretch of memory. */
+static void large_case(const struct large *large, char *data, char *bucket_data,
+                       const uint32_t *decision)
+{
+    const size_t counts[] = {1003, ((size_t)1 << 31) + 12345, 77};
+    const struct kernels_place *place = large->place;
+    struct tri_slice slices[3];
+    size_t from = 0, end = 0;
+    for (int i = 0; i < 3; i++) {
+        slices[i] = (struct tri_slice){data + from, counts[i], end, TRIB_I8};
+        from += counts[i];
+        end = (end + counts[i] + 15) / 16 * 16;
+    }
+    const struct tri_bucket bucket = {bucket_data, end, TRIB_I8};
+    large_write(large, data, 0, from);
+    large_write(large, bucket_data, 17, end);
+    CHECK_OK(place->kernels->pack(slices, 3, &bucket, NULL, place->stream));
+    for (int i = 0; i < 3; i++)
+        large_check(large, bucket_data + slices[i].offset,
+                    (size_t)((char *)slices[i].data - data), counts[i], "pack");
+    large_write(large, bucket_data, 29, end);
+    CHECK_OK(place->kernels->unpack(slices, 3, &bucket, 0, decision, place->stream));
+    for (int i = 0; i < 3; i++)
+        large_check(large, slices[i].data, 29 + slices[i].offset, counts[i], "unpack");
+}
+
+void kernels_large(const struct kernels_place *place)
+{
+    const size_t bytes = ((size_t)1 << 31) + (1 << 20);
+    const uint32_t yes = 1;
+    struct large large = {place, malloc(PERIOD), malloc(PIECE), malloc(PIECE)};
+    char *data = place->alloc(bytes), *bucket = place->alloc(bytes);
+    uint32_t *decision = place->alloc(sizeof yes);
+    check_begin("%s pack and unpack, more than 2^31 elements", place->kernels->name);
+    if (large.period == NULL || large.piece == NULL || large.found == NULL || data == NULL ||
+        bucket == NULL || decision == NULL) {
+        check_skip("more than 2^31 elements: not enough memory");
+    } else {
+        kernels_fill(large.period, TRIB_U8, PERIOD, KERNELS_TAME);
+        place->upload(decision, &yes, sizeof yes);
+        large_case(&large, data, bucket, decision);
+        check_end();
+    }
+    place->free(data);
+    place->free(bucket);
+    place->free(decision);
+    free(large.period);
+    free(large.piece);
+    free(large.found);
+}
+
+/* ---------------------------------------------------------------------------------------- suite */
+
+bool kernels_slice(int n, char **arguments)
+{
+    if (n < 2 || strcmp(arguments[1], "--slice") != 0 || (n == 3 && check_slice(arguments[2])))
+        return true;
+    fprintf(stderr, "%s: expected --slice I/N, 1 <= I <= N\n", arguments[0]);
+    return false;
+}
+
+void kernels_suite(const struct kernels_place *place)
+{
+    const bool quick = getenv("TRIB_TEST_QUICK") != NULL;
+    struct arena arena;
+    if (arena_open(&arena, place, ARENA_BYTES)) {
+        kernels_commit(&arena);
+        kernels_plain(&arena, quick);
+        kernels_weighted(&arena, quick);
+        kernels_scale(&arena, quick);
+        if (place->kernels->reduce != NULL) {
+            kernels_reduce(&arena, quick);
+            kernels_reduce_scaled(&arena, quick);
+        }
+    }
+    arena_close(&arena);
+}

@@ -1,0 +1,43 @@
+/* The conformance suite on the cpu table. With --time, also how long select takes. With --slice I/N, only
+ * every N-th case, from the I-th on. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/kernels_cpu.h"
+#include "tests/conformance/kernels/kernels.h"
+#include "tests/conformance/sparse_kernels/sparse_kernels.h"
+#include "tests/conformance/sparse_kernels/times.h"
+
+static void *allocate(size_t bytes)
+{
+    return aligned_alloc(256, (bytes + 255) / 256 * 256);
+}
+
+static void copy(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+
+int main(int n, char **arguments)
+{
+    const struct kernels_place place = {
+        .kernels = &tri_kernels_cpu,
+        .alloc = allocate,
+        .alloc_shared = allocate,
+        .free = free,
+        .free_shared = free,
+        .upload = copy,
+        .download = copy,
+    };
+    if (!kernels_slice(n, arguments))
+        return EXIT_FAILURE;
+    kernels_suite(&place);
+    sparse_kernels_suite(&place);
+    if (getenv("TRIB_TEST_LARGE") != NULL)
+        kernels_large(&place);
+    if (getenv("TRIB_TEST_LARGE") != NULL && place.kernels->sparse != NULL)
+        sparse_kernels_large(&place);
+    if (n > 1 && strcmp(arguments[1], "--time") == 0 && place.kernels->sparse != NULL)
+        sparse_kernels_cpu_times(place.kernels->sparse);
+    return check_finish("kernels_cpu_test");
+}

@@ -1,0 +1,171 @@
+/* Aborts while sparse allreduces are queued and running: at any moment, and where one rank is missing.
+ * Afterwards each rank's accumulator is to the bit what its statistics say: as after so many calls
+ * that was applied, and no call half done. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/conformance/sparse/sparse.h"
+
+enum { CALLS = 12, COUNT = 3000 };
+
+struct aborted {
+    const char *algorithm;
+    struct team team;
+    trib_sparse *states[TEAM_MAX];
+    void *data[TEAM_MAX], *result[TEAM_MAX];
+    float *history[TEAM_MAX]; /* (CALLS + 1) * COUNT: the accumulator after each call */
+    trib_abort *handle;
+    _Atomic int arrived;
+    int turn;         /* how long the aborter waits */
+    int missing;      /* a rank that makes no calls; -1: none */
+};
+
+static void *need(size_t n, size_t size)
+{
+    void *memory = calloc(n + 1, size);
+    if (memory == NULL)
+        abort();
+    return memory;
+}
+
+/* A state in place, and an accumulator into which nothing is added between the calls. */
+static bool open_state(struct aborted *aborted, int rank, int size)
+{
+    trib_device *device = aborted->team.devices[rank];
+    trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
+    options.algorithm = aborted->algorithm;
+    options.density = 0.02;
+    options.flags = TRIB_SPARSE_IN_PLACE;
+    float *start = aborted->history[rank];
+    for (size_t i = 0; i < COUNT; i++)
+        start[i] = (float)sparse_input(SPARSE_SPREAD, 5, 0, rank, size, i, COUNT);
+    return CHECK_OK(trib_device_alloc(&aborted->data[rank], device, COUNT * sizeof(float))) &&
+           CHECK_OK(trib_device_alloc(&aborted->result[rank], device, COUNT * sizeof(float))) &&
+           CHECK_OK(trib_device_copy(device, aborted->data[rank], start, COUNT * sizeof(float),
+                                     aborted->team.streams[rank])) &&
+           CHECK_OK(trib_stream_wait(device, aborted->team.streams[rank])) &&
+           CHECK_OK(trib_sparse_create(&aborted->states[rank], aborted->team.comms[rank], COUNT,
+                                       TRIB_F32, &options));
+}
+
+static void close_state(struct aborted *aborted, int rank)
+{
+    trib_device *device = aborted->team.devices[rank];
+    CHECK_OK(trib_sparse_destroy(aborted->states[rank]));
+    CHECK_OK(trib_device_free(device, aborted->data[rank]));
+    CHECK_OK(trib_device_free(device, aborted->result[rank]));
+    aborted->states[rank] = NULL;
+}
+
+/* What each call makes of the accumulator when nobody aborts. */
+static void record_rank(int rank, int size, void *argument)
+{
+    struct aborted *aborted = argument;
+    trib_device *device = aborted->team.devices[rank];
+    trib_stream stream = aborted->team.streams[rank];
+    if (!open_state(aborted, rank, size))
+        return;
+    for (size_t i = 1; i <= CALLS; i++) {
+        CHECK_OK(trib_sparse_allreduce(aborted->states[rank], aborted->data[rank],
+                                       aborted->result[rank], stream));
+        CHECK_OK(trib_device_copy(device, aborted->history[rank] + i * COUNT, aborted->data[rank],
+                                  COUNT * sizeof(float), stream));
+    }
+    CHECK_OK(trib_stream_wait(device, stream));
+    close_state(aborted, rank);
+}
+
+static void look(struct aborted *aborted, int rank)
+{
+    float *found = need(COUNT, sizeof *found);
+    trib_sparse_statistics statistics = TRIB_SPARSE_STATISTICS_INIT;
+    trib_stream stream = aborted->team.streams[rank];
+    CHECK_OK(trib_sparse_statistics_get(&statistics, aborted->states[rank]));
+    CHECK_OK(trib_device_copy(aborted->team.devices[rank], found, aborted->data[rank],
+                              COUNT * sizeof(float), stream));
+    CHECK_OK(trib_stream_wait(aborted->team.devices[rank], stream));
+    if (CHECK(statistics.calls_applied <= CALLS))
+        CHECK_MSG(memcmp(found, aborted->history[rank] + statistics.calls_applied * COUNT,
+                         COUNT * sizeof(float)) == 0,
+                  "rank %d: the accumulator is not as after %llu calls", rank,
+                  (unsigned long long)statistics.calls_applied);
+    CHECK_STATUS(trib_sparse_status(aborted->states[rank]), TRIB_ERR_ABORTED);
+    free(found);
+}
+
+/* Ranks 0 .. size - 2 call; the last thread aborts. */
+static void abort_rank(int index, int size, void *argument)
+{
+    struct aborted *aborted = argument;
+    if (index < size - 1 && !open_state(aborted, index, size - 1))
+        return;
+    team_meet(&aborted->arrived, size);
+    if (index == size - 1) {
+        for (volatile int spin = 0; spin < aborted->turn * 30000; spin++)
+            continue;
+        if (aborted->missing >= 0)
+            check_sleep_ms(5);
+        CHECK_OK(trib_abort_raise(aborted->handle, "while sparse allreduces run"));
+        return;
+    }
+    for (int i = 0; i < CALLS && index != aborted->missing; i++) {
+        const trib_status status =
+            trib_sparse_allreduce(aborted->states[index], aborted->data[index],
+                                  aborted->result[index], aborted->team.streams[index]);
+        if (!CHECK(status == TRIB_OK || status == TRIB_ERR_ABORTED) || status != TRIB_OK)
+            break;
+    }
+    team_wait(&aborted->team, index, 20000);
+    while (!trib_abort_raised(aborted->handle)) /* all calls may have been quicker */
+        check_sleep_ms(1);
+    look(aborted, index);
+    CHECK_STATUS(trib_sparse_allreduce(aborted->states[index], aborted->data[index],
+                                       aborted->result[index], aborted->team.streams[index]),
+                 TRIB_ERR_ABORTED);
+}
+
+static void destroy_all(struct aborted *aborted)
+{
+    for (int rank = 0; rank < aborted->team.size; rank++)
+        close_state(aborted, rank);
+    trib_abort_release(aborted->handle);
+}
+
+static void one_algorithm(struct sparse_session *session, const char *algorithm)
+{
+    const int size = session->team.size, turns = session->depth == SPARSE_WHOLE ? 12 : 4;
+    struct aborted *aborted = need(1, sizeof *aborted);
+    aborted->algorithm = algorithm;
+    check_begin("%s, %d ranks: %s, aborts", session->team.backend, size, algorithm);
+    for (int rank = 0; rank < size; rank++)
+        aborted->history[rank] = need((CALLS + 1) * COUNT, sizeof(float));
+    bool good = team_prepare(&aborted->team, session->team.backend, size) &&
+                team_open(&aborted->team, NULL);
+    if (good)
+        check_ranks(size, record_rank, aborted);
+    for (int turn = 0; turn < turns && good; turn++) {
+        team_close(&aborted->team);
+        atomic_store(&aborted->arrived, 0);
+        aborted->turn = turn;
+        aborted->missing = size > 1 && turn % 4 == 3 ? turn % size : -1;
+        good = team_open(&aborted->team, NULL) &&
+               CHECK_OK(trib_comm_abort_handle(&aborted->handle, aborted->team.comms[0]));
+        if (!good)
+            break;
+        check_ranks(size + 1, abort_rank, aborted);
+        destroy_all(aborted);
+    }
+    team_destroy(&aborted->team);
+    for (int rank = 0; rank < size; rank++)
+        free(aborted->history[rank]);
+    check_end();
+    free(aborted);
+}
+
+void sparse_aborts(struct sparse_session *session)
+{
+    for (int i = 0; sparse_algorithms[i] != NULL; i++)
+        if (session->depth == SPARSE_WHOLE || (i + session->team.size) % 3 == 0)
+            one_algorithm(session, sparse_algorithms[i]);
+}

@@ -1,0 +1,298 @@
+/* What every sparse allreduce must do: the walk over the parts of the suite. */
+#include "tests/conformance/sparse/sparse.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const sparse_algorithms[] = {
+    "dense", "topka", "topka2", "topkaopt", "topksa", "gtopk", "oktopk", "gaussiank",
+    "gaussiankconcat", "gaussianksa", "srs", "shared", "chunked", NULL};
+
+enum sparse_depth sparse_depth(void)
+{
+    return getenv("TRIB_TEST_QUICK") == NULL ? SPARSE_WHOLE : SPARSE_QUICK;
+}
+
+/* -------------------------------------------------------------------------------------- cases */
+
+static bool usable(const struct team *team)
+{
+    for (int rank = 0; rank < team->size; rank++)
+        if (team->comms[rank] == NULL || trib_comm_status(team->comms[rank]) != TRIB_OK)
+            return false;
+    return true;
+}
+
+static void mend(struct team *team)
+{
+    if (usable(team))
+        return;
+    for (int rank = 0; rank < team->size; rank++) {
+        (void)trib_comm_destroy(team->comms[rank]);
+        team->comms[rank] = NULL;
+    }
+    team_open(team, NULL);
+}
+
+void sparse_session_mend(struct sparse_session *session)
+{
+    mend(&session->team);
+    if (session->has_twin)
+        mend(&session->twin);
+}
+
+static void compare(const struct sparse_session *session, const uint64_t *trace,
+                    const uint64_t *other, int steps)
+{
+    for (int step = 0; step < steps; step++)
+        if (!CHECK_MSG(trace[step] == other[step], "step %d gives other bytes on %s than on %s",
+                       step, session->team.backend, session->twin.backend))
+            return;
+}
+
+void sparse_case(struct sparse_session *session, const struct sparse_plan *plan, int steps)
+{
+    char text[256];
+    uint64_t trace[SPARSE_STEPS] = {0}, other[SPARSE_STEPS] = {0};
+    struct sparse_plan seeded = *plan;
+    seeded.seed = session->seed++;
+    check_begin("%s: %s", session->team.backend,
+                sparse_describe(plan, session->team.size, text, sizeof text));
+    if (sparse_trial(&session->team, &seeded, steps, trace) && session->has_twin &&
+        sparse_trial(&session->twin, &seeded, steps, other))
+        compare(session, trace, other, steps);
+    check_end();
+    sparse_session_mend(session);
+}
+
+/* A sum that an engine makes is rounded in its own order: not that of the ranks if there are more
+ * than two. */
+static bool in_rank_order(const struct sparse_session *session, const struct sparse_plan *plan)
+{
+    const bool engine = strcmp(plan->algorithm, "dense") == 0 ||
+                        strcmp(plan->algorithm, "shared") == 0;
+    return !engine || plan->input != SPARSE_FLOATS || session->team.size <= 2 ||
+           strcmp(session->team.backend, "host") == 0;
+}
+
+/* Quick runs take every sixth case, other ones for other numbers of ranks. */
+static bool taken(const struct sparse_session *session, size_t n)
+{
+    return session->depth == SPARSE_WHOLE || (n + (size_t)session->team.size) % 6 == 0;
+}
+
+/* ---------------------------------------------------------------------------------- long runs */
+
+/* The algorithms, and what they can be told: k = 60 makes whole numbers of all their fractions. */
+static const struct sparse_plan variants[] = {
+    {.algorithm = "dense"},
+    {.algorithm = "topka"},
+    {.algorithm = "topka2"},
+    {.algorithm = "topkaopt"},
+    {.algorithm = "topksa"},
+    {.algorithm = "gtopk"},
+    {.algorithm = "oktopk"},
+    {.algorithm = "oktopk", .constants = "vgg"},
+    {.algorithm = "oktopk", .constants = "lstm"},
+    {.algorithm = "oktopk", .constants = "bert"},
+    {.algorithm = "gaussiank"},
+    {.algorithm = "gaussiank", .constants = "lstm"},
+    {.algorithm = "gaussiank", .constants = "bert"},
+    {.algorithm = "gaussiankconcat"},
+    {.algorithm = "gaussianksa"},
+    {.algorithm = "srs"},
+    {.algorithm = "shared"},
+    {.algorithm = "chunked", .chunk = 128},
+};
+
+enum { VARIANTS = sizeof variants / sizeof *variants };
+
+void sparse_long_runs(struct sparse_session *session)
+{
+    const int size = session->team.size;
+    const bool quick = session->depth != SPARSE_WHOLE;
+    for (int i = 0; i < VARIANTS; i++) {
+        struct sparse_plan plan = variants[i];
+        plan.count = size <= 8 ? 1009 : size <= 16 ? 509 : 301;
+        plan.k = 60;
+        sparse_case(session, &plan,
+                    quick ? 34 : size <= 4 ? 300 : size <= 8 ? 140 : size <= 16 ? 70 : 36);
+    }
+}
+
+/* The same inputs once more give the same bytes; other ranks with the same inputs, other residuals. */
+static void again(struct sparse_session *session)
+{
+    enum { STEPS = 12 };
+    for (int i = 0; i < VARIANTS; i++) {
+        if (!taken(session, (size_t)i))
+            continue;
+        uint64_t trace[STEPS], other[STEPS];
+        struct sparse_plan plan = variants[i];
+        plan.count = 513;
+        plan.k = 36;
+        plan.input = SPARSE_FLOATS;
+        if (!in_rank_order(session, &plan))
+            continue;
+        check_begin("%s: %s twice, rounded sums", session->team.backend, plan.algorithm);
+        if (sparse_trial(&session->team, &plan, STEPS, trace) &&
+            sparse_trial(&session->team, &plan, STEPS, other))
+            for (int step = 0; step < STEPS; step++)
+                CHECK_MSG(trace[step] == other[step], "step %d gives other bytes", step);
+        check_end();
+        sparse_session_mend(session);
+        plan.input = SPARSE_SPREAD;
+        plan.turn = 1;
+        sparse_case(session, &plan, 3);
+    }
+}
+
+/* ------------------------------------------------------------------------------------- shapes */
+
+void sparse_inputs(struct sparse_session *session)
+{
+    for (int i = 0; i < VARIANTS; i++)
+        for (int input = 1; input < SPARSE_FLOATS; input++) {
+            struct sparse_plan plan = variants[i];
+            plan.count = 251;
+            plan.k = 12;
+            plan.input = (enum sparse_input)input;
+            plan.chunk = plan.chunk == 0 ? 0 : 32;
+            if (taken(session, (size_t)(i + input)))
+                sparse_case(session, &plan, input == SPARSE_SHRINKING ? 20 : 4);
+        }
+}
+
+void sparse_shapes(struct sparse_session *session)
+{
+    const size_t size = (size_t)session->team.size;
+    const struct {
+        size_t count, k;
+    } shapes[] = {{0, 0},      {0, 3},          {1, 1},          {size - 1, 1}, {size, size},
+                  {size, 1},   {size + 1, 2},   {2 * size + 1, size}, {97, 0},  {97, 1},
+                  {97, 96},    {97, 97},        {97, 1000},      {4099, 40},    {8193, 36},
+                  {100, 30}};
+    for (int i = 0; i < VARIANTS; i++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+            struct sparse_plan plan = variants[i];
+            plan.count = shapes[s].count;
+            plan.k = shapes[s].k;
+            plan.chunk = plan.chunk == 0 ? 0 : 64;
+            plan.input = s % 2 ? SPARSE_TIES : SPARSE_SPREAD;
+            if (taken(session, (size_t)i + s))
+                sparse_case(session, &plan, 3);
+        }
+}
+
+void sparse_variants(struct sparse_session *session)
+{
+    static const struct sparse_plan changes[] = {
+        {.flags = TRIB_SPARSE_IN_PLACE},
+        {.flags = TRIB_SPARSE_IN_PLACE, .decay = 0.5},
+        {.flags = TRIB_SPARSE_IN_PLACE | TRIB_SPARSE_ENTRIES, .shift = 1},
+        {.flags = TRIB_SPARSE_IN_PLACE, .dtype = TRIB_F64},
+        {.flags = TRIB_SPARSE_IN_PLACE, .input = SPARSE_BAD},
+        {.flags = TRIB_SPARSE_ENTRIES, .input = SPARSE_BAD},
+        {.flags = TRIB_SPARSE_ENTRIES | TRIB_SPARSE_AVERAGE, .dtype = TRIB_F64},
+        {.flags = TRIB_SPARSE_AVERAGE, .shift = 3},
+        {.flags = TRIB_SPARSE_AVERAGE, .dtype = TRIB_F16},
+        {.flags = TRIB_SPARSE_AVERAGE | TRIB_SPARSE_ENTRIES, .dtype = TRIB_BF16, .shift = 1},
+        {.input = SPARSE_BAD},
+        {.input = SPARSE_BAD, .dtype = TRIB_F16},
+        {.decay = 0.5},
+        {.decay = 0.9, .input = SPARSE_FLOATS},
+        {.decay = 0.9, .input = SPARSE_FLOATS, .flags = TRIB_SPARSE_IN_PLACE},
+        {.dtype = TRIB_F64},
+        {.dtype = TRIB_F16, .shift = 1},
+        {.dtype = TRIB_BF16, .shift = 5},
+        {.dtype = TRIB_BF16, .flags = TRIB_SPARSE_AVERAGE},
+        {.dtype = TRIB_BF16, .input = SPARSE_SHIFTED}, /* residuals that bf16 could not hold */
+        {.input = SPARSE_ZERO, .flags = TRIB_SPARSE_IN_PLACE},
+        {.wire = TRIB_BF16},
+        {.wire = TRIB_BF16, .input = SPARSE_FINE},
+        {.wire = TRIB_BF16, .input = SPARSE_FINE, .flags = TRIB_SPARSE_IN_PLACE},
+        {.wire = TRIB_BF16, .input = SPARSE_FINE, .flags = TRIB_SPARSE_ENTRIES, .dtype = TRIB_F16},
+        {.wire = TRIB_BF16, .input = SPARSE_TINY},
+        {.wire = TRIB_BF16, .flags = TRIB_SPARSE_ENTRIES, .dtype = TRIB_F16},
+        {.wire = TRIB_BF16, .input = SPARSE_BAD, .dtype = TRIB_BF16},
+        {.input = SPARSE_OVERFLOW, .dtype = TRIB_F16},
+        {.input = SPARSE_OVERFLOW, .dtype = TRIB_F16, .flags = TRIB_SPARSE_ENTRIES},
+        {.input = SPARSE_OVERFLOW, .dtype = TRIB_F16, .flags = TRIB_SPARSE_AVERAGE},
+        {.input = SPARSE_OVERFLOW, .dtype = TRIB_F16, .flags = TRIB_SPARSE_F32_RESULT, .shift = 1},
+        {.input = SPARSE_SHIFTED,
+         .dtype = TRIB_BF16,
+         .flags = TRIB_SPARSE_F32_RESULT | TRIB_SPARSE_ENTRIES}};
+    for (int i = 0; i < VARIANTS; i++)
+        for (size_t c = 0; c < sizeof changes / sizeof *changes; c++) {
+            struct sparse_plan plan = changes[c];
+            plan.algorithm = variants[i].algorithm;
+            plan.constants = variants[i].constants;
+            plan.chunk = variants[i].chunk == 0 ? 0 : 64;
+            plan.count = 509;
+            plan.k = 36;
+            if (taken(session, (size_t)i + c) && in_rank_order(session, &plan))
+                sparse_case(session, &plan, plan.decay != 0 ? 6 : 9);
+        }
+}
+
+/* -------------------------------------------------------------------------------------- suite */
+
+/* The parts of the suite, and with which numbers of ranks and how deep they are made. */
+static const struct part {
+    const char *name;
+    void (*run)(struct sparse_session *session);
+    enum sparse_depth depth; /* the least deep suite that has it */
+    int least, most;         /* ranks */
+} parts[] = {{"long", sparse_long_runs, SPARSE_LIGHT, 1, TEAM_MAX},
+             {"inputs", sparse_inputs, SPARSE_QUICK, 1, TEAM_MAX},
+             {"shapes", sparse_shapes, SPARSE_QUICK, 1, TEAM_MAX},
+             {"variants", sparse_variants, SPARSE_QUICK, 1, TEAM_MAX},
+             {"again", again, SPARSE_QUICK, 1, TEAM_MAX},
+             {"changes", sparse_changes, SPARSE_QUICK, 1, TEAM_MAX},
+             {"sharing", sparse_sharing, SPARSE_QUICK, 1, TEAM_MAX},
+             {"mistakes", sparse_mistakes, SPARSE_QUICK, 1, TEAM_MAX},
+             {"large", sparse_large, SPARSE_WHOLE, 2, 2},
+             {"aborts", sparse_aborts, SPARSE_LIGHT, 1, 4}};
+
+/* TRIB_TEST_PART in the environment: the part of this name alone. */
+static bool wanted(const struct sparse_session *session, const struct part *part)
+{
+    const char *only = getenv("TRIB_TEST_PART");
+    const int size = session->team.size;
+    if (only != NULL)
+        return strcmp(only, part->name) == 0;
+    return session->depth <= part->depth && size >= part->least && size <= part->most;
+}
+
+static bool prepare(struct team *team, const char *backend, int size)
+{
+    return team_prepare(team, backend, size) && team_open(team, NULL);
+}
+
+void sparse_suite(const char *backend, const char *twin, int size, enum sparse_depth depth)
+{
+    const uint64_t before = sparse_judged();
+    const double start = check_now_ms();
+    struct sparse_session *session = calloc(1, sizeof *session);
+    if (session == NULL)
+        abort();
+    session->depth = depth;
+    session->seed = (uint64_t)size << 32;
+    session->has_twin = twin != NULL;
+    check_begin("%s, %d ranks: creation", backend, size);
+    const bool ready = prepare(&session->team, backend, size) &&
+                       (twin == NULL || prepare(&session->twin, twin, size));
+    check_end();
+    if (ready) {
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+            if (wanted(session, &parts[i]))
+                parts[i].run(session);
+        team_destroy(&session->team);
+        if (twin != NULL)
+            team_destroy(&session->twin);
+    }
+    free(session);
+    printf("  %s, %d ranks: %llu steps judged, %.1f s\n", backend, size,
+           (unsigned long long)(sparse_judged() - before), (check_now_ms() - start) / 1000);
+}

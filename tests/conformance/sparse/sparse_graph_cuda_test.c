@@ -1,0 +1,234 @@
+/* CUDA graphs: one call of each algorithm that does not wait is captured and replayed with other
+ * gradients. Each replay must do what a call does; a call that is made afterwards, too. */
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/conformance/reference.h"
+#include "tests/conformance/sparse/reference.h"
+#include "tests/conformance/sparse/sparse.h"
+
+enum { COUNT = 5000, BEFORE = 2, REPLAYS = 6, CALLS = BEFORE + REPLAYS + 1 };
+
+struct captured {
+    struct team team;
+    const char *algorithm;
+    bool in_place;
+    struct sparse_reference reference;
+    float *results[TEAM_MAX]; /* CALLS * COUNT */
+    float *residuals[TEAM_MAX]; /* in place: the accumulator after each call */
+    _Atomic int arrived;
+};
+
+static void *need(size_t n, size_t size)
+{
+    void *memory = calloc(n + 1, size);
+    if (memory == NULL)
+        abort();
+    return memory;
+}
+
+static double gradient(int rank, int size, size_t call, size_t index)
+{
+    return sparse_input(SPARSE_SPREAD, 11, call, rank, size, index, COUNT);
+}
+
+/* Bring the gradient of this call to the device; in place, onto what the last one left. */
+static void bring(const struct captured *captured, int rank, size_t call, float *host, void *data)
+{
+    for (size_t i = 0; i < COUNT; i++)
+        host[i] = (float)gradient(rank, captured->team.size, call, i) +
+                  (captured->in_place && call > 0
+                       ? captured->residuals[rank][(call - 1) * COUNT + i]
+                       : 0);
+    CHECK(cudaMemcpyAsync(data, host, COUNT * sizeof *host, cudaMemcpyHostToDevice,
+                          captured->team.streams[rank]) == cudaSuccess);
+}
+
+static void take(struct captured *captured, int rank, size_t call, const void *data,
+                 const void *result)
+{
+    const size_t bytes = COUNT * sizeof(float);
+    cudaStream_t stream = captured->team.streams[rank];
+    CHECK(cudaMemcpyAsync(captured->results[rank] + call * COUNT, result, bytes,
+                          cudaMemcpyDeviceToHost, stream) == cudaSuccess);
+    CHECK(cudaMemcpyAsync(captured->residuals[rank] + call * COUNT, data, bytes,
+                          cudaMemcpyDeviceToHost, stream) == cudaSuccess);
+    CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
+}
+
+static void graph_rank(int rank, int size, void *argument)
+{
+    struct captured *captured = argument;
+    trib_device *device = captured->team.devices[rank];
+    cudaStream_t stream = captured->team.streams[rank];
+    trib_sparse *state = NULL;
+    trib_sparse_statistics found = TRIB_SPARSE_STATISTICS_INIT;
+    trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t replay = NULL;
+    float *host = need(COUNT, sizeof *host);
+    void *data = NULL, *result = NULL;
+    options.algorithm = captured->algorithm;
+    options.density = 0.01;
+    options.flags = captured->in_place ? TRIB_SPARSE_IN_PLACE : 0;
+    CHECK(cudaSetDevice(trib_device_ordinal(device)) == cudaSuccess);
+    CHECK_OK(trib_device_alloc(&data, device, COUNT * sizeof(float)));
+    CHECK_OK(trib_device_alloc(&result, device, COUNT * sizeof(float)));
+    CHECK_OK(trib_sparse_create(&state, captured->team.comms[rank], COUNT, TRIB_F32, &options));
+    for (size_t call = 0; call < BEFORE; call++) {
+        bring(captured, rank, call, host, data);
+        CHECK_OK(trib_sparse_allreduce(state, data, result, stream));
+        take(captured, rank, call, data, result);
+    }
+    team_meet(&captured->arrived, size);
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    CHECK_OK(trib_sparse_allreduce(state, data, result, stream));
+    CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+    if (CHECK(graph != NULL) && CHECK(cudaGraphInstantiate(&replay, graph, 0) == cudaSuccess))
+        for (size_t call = BEFORE; call < BEFORE + REPLAYS; call++) {
+            bring(captured, rank, call, host, data);
+            CHECK(cudaGraphLaunch(replay, stream) == cudaSuccess);
+            take(captured, rank, call, data, result);
+        }
+    bring(captured, rank, CALLS - 1, host, data);
+    CHECK_OK(trib_sparse_allreduce(state, data, result, stream));
+    take(captured, rank, CALLS - 1, data, result);
+    CHECK_OK(trib_sparse_status(state));
+    CHECK_OK(trib_sparse_statistics_get(&found, state));
+    CHECK_MSG(found.calls == CALLS && found.calls_applied == CALLS, "%llu calls, %llu applied",
+              (unsigned long long)found.calls, (unsigned long long)found.calls_applied);
+    if (replay != NULL)
+        CHECK(cudaGraphExecDestroy(replay) == cudaSuccess);
+    if (graph != NULL)
+        CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    CHECK_OK(trib_sparse_destroy(state));
+    CHECK_OK(trib_device_free(device, data));
+    CHECK_OK(trib_device_free(device, result));
+    free(host);
+}
+
+/* The calls, one after the other, as they are defined. */
+static void judge(struct captured *captured)
+{
+    struct sparse_reference *reference = &captured->reference;
+    const int size = captured->team.size;
+    const bool shared = strcmp(captured->algorithm, "shared") == 0;
+    *reference = (struct sparse_reference){.algorithm = captured->algorithm, .size = size,
+                                           .count = COUNT, .k = COUNT / 100, .chunk = 4096,
+                                           .acc_dtype = TRIB_F32, .wire = TRIB_F32};
+    sparse_reference_create(reference);
+    for (int rank = 0; rank < size; rank++)
+        reference->acc[rank] = need(COUNT, sizeof(double));
+    for (size_t call = 0; call < CALLS; call++) {
+        for (int rank = 0; rank < size; rank++)
+            for (size_t i = 0; i < COUNT; i++)
+                reference->acc[rank][i] =
+                    gradient(rank, size, call, i) + reference->residual[rank][i];
+        /* A graph keeps the leader of the call that was captured; the next call is the next one's. */
+        if (shared && call >= BEFORE)
+            reference->step = call < CALLS - 1 ? BEFORE : BEFORE + 1;
+        CHECK(sparse_reference_step(reference));
+        for (int rank = 0; rank < size; rank++)
+            for (size_t i = 0; i < COUNT; i++) {
+                const float found = captured->results[rank][call * COUNT + i];
+                if (!CHECK_MSG(found == reference->sum[i], "call %zu, rank %d, element %zu: %g, not %g",
+                               call, rank, i, found, reference->sum[i]))
+                    return;
+            }
+    }
+}
+
+static void graphs(struct team *team, const char *algorithm, bool in_place)
+{
+    struct captured *captured = need(1, sizeof *captured);
+    captured->team = *team;
+    captured->algorithm = algorithm;
+    captured->in_place = in_place;
+    for (int rank = 0; rank < team->size; rank++) {
+        captured->results[rank] = need(CALLS * COUNT, sizeof(float));
+        captured->residuals[rank] = need(CALLS * COUNT, sizeof(float));
+    }
+    check_begin("%d ranks: %s%s in a graph", team->size, algorithm, in_place ? ", in place" : "");
+    check_ranks(team->size, graph_rank, captured);
+    judge(captured);
+    check_end();
+    sparse_reference_destroy(&captured->reference);
+    for (int rank = 0; rank < team->size; rank++) {
+        free(captured->reference.acc[rank]);
+        free(captured->results[rank]);
+        free(captured->residuals[rank]);
+    }
+    free(captured);
+}
+
+/* An algorithm that waits cannot be captured: the call says so, and the stream's capture goes on. */
+static void refused_rank(int rank, int size, void *argument)
+{
+    struct captured *captured = argument;
+    trib_device *device = captured->team.devices[rank];
+    cudaStream_t stream = captured->team.streams[rank];
+    trib_sparse *state = NULL;
+    trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
+    cudaGraph_t graph = NULL;
+    void *data = NULL, *result = NULL;
+    options.algorithm = captured->algorithm;
+    CHECK(cudaSetDevice(trib_device_ordinal(device)) == cudaSuccess);
+    CHECK_OK(trib_device_alloc(&data, device, COUNT * sizeof(float)));
+    CHECK_OK(trib_device_alloc(&result, device, COUNT * sizeof(float)));
+    CHECK(cudaMemset(data, 0, COUNT * sizeof(float)) == cudaSuccess);
+    CHECK_OK(trib_sparse_create(&state, captured->team.comms[rank], COUNT, TRIB_F32, &options));
+    team_meet(&captured->arrived, size);
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    CHECK(trib_sparse_allreduce(state, data, result, stream) != TRIB_OK);
+    CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+    if (graph != NULL)
+        CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    CHECK_OK(trib_sparse_allreduce(state, data, result, stream));
+    CHECK_OK(trib_stream_wait(device, stream));
+    CHECK_OK(trib_sparse_status(state));
+    CHECK_OK(trib_sparse_destroy(state));
+    CHECK_OK(trib_device_free(device, data));
+    CHECK_OK(trib_device_free(device, result));
+}
+
+static void refusals(struct team *team, const char *algorithm)
+{
+    struct captured *captured = need(1, sizeof *captured);
+    captured->team = *team;
+    captured->algorithm = algorithm;
+    check_begin("%d ranks: %s refuses to be captured", team->size, algorithm);
+    check_ranks(team->size, refused_rank, captured);
+    check_end();
+    free(captured);
+}
+
+static void of_size(int size)
+{
+    static const char *const fixed[] = {"dense", "topka", "topka2", "gtopk", "srs", "shared",
+                                        "chunked"};
+    static const char *const waiting[] = {"topkaopt", "topksa", "oktopk", "gaussiank",
+                                          "gaussiankconcat", "gaussianksa"};
+    struct team team;
+    if (team_create(&team, "nccl", size, NULL)) {
+        for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+            for (int in_place = 0; in_place < 2; in_place++)
+                graphs(&team, fixed[i], in_place == 1);
+        for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++)
+            refusals(&team, waiting[i]);
+    }
+    team_destroy(&team);
+}
+
+int main(void)
+{
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        check_skip("there is no GPU");
+        return check_finish("sparse_graph_cuda_test");
+    }
+    for (int size = 1; size <= devices && size <= 4; size++)
+        of_size(size);
+    return check_finish("sparse_graph_cuda_test");
+}

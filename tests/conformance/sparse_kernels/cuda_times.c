@@ -1,0 +1,451 @@
+/* The cuda table's sparse kernels, timed by events around each call: a state of error feedback that
+ * has run for a while, so that magnitudes crowd below the threshold as they do in training. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/conformance/cuda_must.h"
+#include "tests/conformance/sparse_kernels/sparse_kernels.h"
+#include "tests/conformance/sparse_kernels/times.h"
+
+enum { LISTS = 4, SHIFTS = 16, SHIFT = 8192, CHUNK = 4096, PERIOD = 16777259 };
+
+/* Everything lies on the device. */
+struct bench {
+    const struct kernels_place *place;
+    const struct tri_sparse_kernels *kernels;
+    cudaStream_t stream;
+    size_t n;
+    uint32_t k, chunk_k;
+    float *gradients, *buffer[2], *dense; /* gradients: n + SHIFTS * SHIFT */
+    uint16_t *half_gradients;
+    uint32_t *current, *words; /* words: nonfinite, fallbacks, decision, outcome, counts ... */
+    float *numbers;            /* kth, threshold */
+    struct tri_entries lists[LISTS], wire, sum, kept, dropped;
+    struct tri_chunks chunks[LISTS];
+    struct tri_cut *cut;
+    uint32_t *histogram;
+    struct tri_header *headers;
+    struct tri_tally *tally;
+    void *scratch, *from, *to; /* the last two: of copies */
+};
+
+enum { NONFINITE, FALLBACKS, DECISION, OUTCOME, OVERFLOW, COUNTS, WORDS = 32 };
+
+/* -------------------------------------------------------------------------------------- memory */
+
+static void *device(struct bench *b, size_t bytes)
+{
+    void *data = b->place->alloc(bytes + 1);
+    if (data == NULL) {
+        fprintf(stderr, "no %zu bytes of device memory\n", bytes);
+        exit(EXIT_FAILURE);
+    }
+    MUST(cudaMemset(data, 0, bytes));
+    return data;
+}
+
+static struct tri_entries entries(struct bench *b, int word, size_t capacity, trib_dtype dtype)
+{
+    return (struct tri_entries){b->words + COUNTS + word, device(b, capacity * 4),
+                                device(b, capacity * 4), (uint32_t)capacity, dtype};
+}
+
+/* Normal numbers again and again; each call takes its gradient from another place among them. */
+static void fill_gradients(struct bench *b)
+{
+    const size_t total = b->n + (size_t)SHIFTS * SHIFT;
+    const size_t first = total < PERIOD ? total : PERIOD;
+    float *host = malloc(first * sizeof *host);
+    uint16_t *halves = malloc(first * sizeof *halves);
+    if (host == NULL || halves == NULL)
+        abort();
+    for (size_t i = 0; i < first; i++) {
+        host[i] = (float)sparse_normal();
+        uint32_t bits;
+        memcpy(&bits, &host[i], sizeof bits);
+        halves[i] = (uint16_t)(bits >> 16);
+    }
+    for (size_t i = 0; i < total; i += first) {
+        const size_t step = total - i < first ? total - i : first;
+        MUST(cudaMemcpy(b->gradients + i, host, step * sizeof *host, cudaMemcpyDefault));
+        MUST(cudaMemcpy(b->half_gradients + i, halves, step * sizeof *halves, cudaMemcpyDefault));
+    }
+    free(host);
+    free(halves);
+}
+
+static void open_bench(struct bench *b, const struct kernels_place *place, size_t n)
+{
+    const size_t most = n / 20, slots = (n + CHUNK - 1) / CHUNK * (CHUNK / 20);
+    memset(b, 0, sizeof *b);
+    b->place = place;
+    b->kernels = place->kernels->sparse;
+    b->stream = (cudaStream_t)place->stream;
+    b->n = n;
+    b->gradients = device(b, (n + (size_t)SHIFTS * SHIFT) * 4);
+    b->half_gradients = device(b, (n + (size_t)SHIFTS * SHIFT) * 2);
+    b->buffer[0] = device(b, n * 4);
+    b->buffer[1] = device(b, n * 4);
+    b->dense = device(b, n * 4);
+    b->current = device(b, 4);
+    b->words = device(b, WORDS * 4);
+    b->numbers = device(b, 64);
+    for (int l = 0; l < LISTS; l++) {
+        b->lists[l] = entries(b, l, most, TRIB_F32);
+        b->chunks[l] = (struct tri_chunks){device(b, slots * 2), device(b, slots * 4), TRIB_F32,
+                                           CHUNK, 0};
+    }
+    b->wire = entries(b, 4, most, TRIB_BF16);
+    b->sum = entries(b, 5, LISTS * most, TRIB_F32);
+    b->kept = entries(b, 6, LISTS * most, TRIB_F32);
+    b->dropped = entries(b, 7, LISTS * most, TRIB_F32);
+    b->cut = device(b, sizeof *b->cut);
+    b->histogram = device(b, TRI_CUT_DIGITS * 4);
+    b->headers = device(b, LISTS * sizeof *b->headers);
+    b->tally = place->alloc_shared(sizeof *b->tally);
+    memset(b->tally, 0, sizeof *b->tally);
+    b->scratch = device(b, b->kernels->scratch_bytes(n, (uint32_t)most, LISTS * most, TRIB_F32));
+    fill_gradients(b);
+}
+
+static void free_entries(struct bench *b, struct tri_entries *list)
+{
+    b->place->free(list->index);
+    b->place->free(list->value);
+}
+
+static void close_bench(struct bench *b)
+{
+    void *const blocks[] = {b->gradients, b->half_gradients, b->buffer[0], b->buffer[1], b->dense,
+                            b->current,   b->words,          b->numbers,   b->cut,
+                            b->histogram, b->headers,        b->scratch};
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
+        b->place->free(blocks[i]);
+    for (int l = 0; l < LISTS; l++) {
+        free_entries(b, &b->lists[l]);
+        b->place->free(b->chunks[l].index);
+        b->place->free(b->chunks[l].value);
+    }
+    free_entries(b, &b->wire);
+    free_entries(b, &b->sum);
+    free_entries(b, &b->kept);
+    free_entries(b, &b->dropped);
+    b->place->free_shared(b->tally);
+}
+
+/* --------------------------------------------------------------------------------------- calls */
+
+static struct tri_accumulator separate(struct bench *b, int run, trib_dtype gradient)
+{
+    const size_t shift = (size_t)(run & (SHIFTS - 1)) * SHIFT;
+    return (struct tri_accumulator){
+        .buffer = {b->buffer[0], b->buffer[1]},
+        .current = b->current,
+        .gradient = gradient == TRIB_F32 ? (void *)(b->gradients + shift)
+                                         : (void *)(b->half_gradients + shift),
+        .gradient_dtype = gradient,
+        .dtype = TRIB_F32,
+        .decay = 1,
+        .count = b->n};
+}
+
+static struct tri_accumulator in_place(struct bench *b)
+{
+    return (struct tri_accumulator){
+        .buffer = {b->buffer[0], NULL}, .dtype = TRIB_F32, .decay = 1, .count = b->n};
+}
+
+static void choose(struct bench *b, const struct tri_accumulator *acc, bool makes,
+                   const struct tri_entries *out)
+{
+    const struct tri_selection selection = {.count = b->n,
+                                            .k = b->k,
+                                            .accumulate = makes,
+                                            .clear = makes,
+                                            .nonfinite = b->words + NONFINITE,
+                                            .kth = b->numbers,
+                                            .fallbacks = b->words + FALLBACKS};
+    CHECK_OK(b->kernels->select(acc, &selection, out, b->scratch, b->place->stream));
+}
+
+static void select_separate(struct bench *b, int run)
+{
+    const struct tri_accumulator acc = separate(b, run, TRIB_F32);
+    choose(b, &acc, true, &b->lists[run & (LISTS - 1)]);
+}
+
+static void select_half(struct bench *b, int run)
+{
+    const struct tri_accumulator acc = separate(b, run, TRIB_BF16);
+    choose(b, &acc, true, &b->lists[run & (LISTS - 1)]);
+}
+
+static void select_wire(struct bench *b, int run)
+{
+    const struct tri_accumulator acc = separate(b, run, TRIB_F32);
+    choose(b, &acc, true, &b->wire);
+}
+
+static void select_in_place(struct bench *b, int run)
+{
+    const struct tri_accumulator acc = in_place(b);
+    choose(b, &acc, false, &b->lists[run & (LISTS - 1)]);
+}
+
+static void accumulate(struct bench *b, int run)
+{
+    const struct tri_accumulator acc = separate(b, run, TRIB_F32);
+    CHECK_OK(b->kernels->accumulate(&acc, b->words + NONFINITE, b->place->stream));
+}
+
+static void chunk_separate(struct bench *b, int run)
+{
+    const struct tri_accumulator acc = separate(b, run, TRIB_F32);
+    CHECK_OK(b->kernels->chunk_select(&acc, true, true, &b->chunks[run & (LISTS - 1)],
+                                      b->words + NONFINITE, b->scratch, b->place->stream));
+}
+
+static void chunk_in_place(struct bench *b, int run)
+{
+    const struct tri_accumulator acc = in_place(b);
+    CHECK_OK(b->kernels->chunk_select(&acc, false, false, &b->chunks[run & (LISTS - 1)],
+                                      b->words + NONFINITE, b->scratch, b->place->stream));
+}
+
+static void merge_dense(struct bench *b, int run)
+{
+    (void)run;
+    CHECK_OK(b->kernels->merge_dense(b->lists, LISTS, 0, b->n, b->dense, TRIB_F32, LISTS,
+                                     b->words + OVERFLOW, b->scratch, b->place->stream));
+}
+
+static void chunk_merge(struct bench *b, int run)
+{
+    (void)run;
+    CHECK_OK(b->kernels->chunk_merge(b->chunks, LISTS, b->n, b->dense, TRIB_F32, LISTS,
+                                     b->words + OVERFLOW, b->place->stream));
+}
+
+static void merge(struct bench *b, int run)
+{
+    (void)run;
+    CHECK_OK(b->kernels->merge(b->lists, LISTS, 0, b->n, &b->sum, b->scratch, b->place->stream));
+}
+
+/* What is taken out in one run is put back in the next. */
+static void settle(struct bench *b, int run)
+{
+    const struct tri_accumulator acc = in_place(b);
+    CHECK_OK(b->kernels->settle(&acc, &b->lists[0], run & 1 ? 1 : -1, NULL, b->words + DECISION,
+                                NULL, b->place->stream));
+}
+
+static void settle_whole(struct bench *b, int run)
+{
+    const struct tri_accumulator acc = in_place(b);
+    (void)run;
+    CHECK_OK(b->kernels->settle(&acc, &b->lists[0], 0, NULL, b->words + DECISION, NULL,
+                                b->place->stream));
+}
+
+static void settle_among(struct bench *b, int run)
+{
+    const struct tri_accumulator acc = in_place(b);
+    CHECK_OK(b->kernels->settle(&acc, &b->lists[0], run & 1 ? 1 : -1, &b->sum, b->words + DECISION,
+                                b->words + COUNTS + 8, b->place->stream));
+}
+
+static void cut(struct bench *b, int run)
+{
+    const trib_stream stream = b->place->stream;
+    (void)run;
+    CHECK_OK(b->kernels->aim(b->cut, b->k, NULL, TRIB_F32, stream));
+    for (int round = 0; round < tri_cut_rounds(TRIB_F32); round++) {
+        CHECK_OK(b->kernels->digits(&b->sum, b->cut, round, b->histogram, stream));
+        CHECK_OK(b->kernels->narrow(b->cut, round, b->histogram, TRIB_F32, stream));
+    }
+    CHECK_OK(b->kernels->take(&b->sum, b->cut, &b->kept, &b->dropped, b->scratch, stream));
+}
+
+static void gauss(struct bench *b, int run)
+{
+    const struct tri_accumulator acc = in_place(b);
+    (void)run;
+    CHECK_OK(b->kernels->gauss(&acc, 2.3263478740408408, b->numbers + 1, b->scratch,
+                               b->place->stream));
+}
+
+static void fit(struct bench *b, int run)
+{
+    const struct tri_accumulator acc = in_place(b);
+    const struct tri_fit steps = {.below = 2 * (b->k / 3),
+                                  .above = 4 * (b->k / 3),
+                                  .lower = 1.02,
+                                  .raise = 1.02,
+                                  .lower_steps = 20,
+                                  .raise_steps = 20};
+    (void)run;
+    CHECK_OK(b->kernels->fit(&acc, &steps, b->numbers + 1, b->numbers + 2, b->scratch,
+                             b->place->stream));
+}
+
+static void norm(struct bench *b, int run)
+{
+    const struct tri_accumulator acc = in_place(b);
+    (void)run;
+    CHECK_OK(b->kernels->norm(&acc, (double *)(void *)(b->numbers + 4), b->scratch,
+                              b->place->stream));
+}
+
+/* All of the words of the call are 0 but DECISION, which the commit writes. */
+static void commit(struct bench *b, int run)
+{
+    const struct tri_commit commit = {.abort_word = b->words + WORDS - 1,
+                                      .headers = b->headers,
+                                      .stride = sizeof *b->headers,
+                                      .n = LISTS,
+                                      .current = b->current,
+                                      .decision = b->words + DECISION,
+                                      .outcome = b->words + OUTCOME,
+                                      .overflow = b->words + OVERFLOW};
+    (void)run;
+    CHECK_OK(b->kernels->commit(&commit, b->place->stream));
+}
+
+static void commit_record(struct bench *b, int run)
+{
+    const struct tri_record record = {.tally = b->tally,
+                                      .decision = b->words + DECISION,
+                                      .outcome = b->words + OUTCOME,
+                                      .selected = b->words + COUNTS,
+                                      .applied = b->words + COUNTS,
+                                      .fallbacks = b->words + FALLBACKS};
+    commit(b, run);
+    CHECK_OK(b->kernels->record(&record, b->place->stream));
+}
+
+static void copy_4(struct bench *b, int run)
+{
+    (void)run;
+    MUST(cudaMemcpyAsync(b->to, b->from, b->n * 2, cudaMemcpyDeviceToDevice, b->stream));
+}
+
+static void copy_12(struct bench *b, int run)
+{
+    (void)run;
+    MUST(cudaMemcpyAsync(b->to, b->from, b->n * 6, cudaMemcpyDeviceToDevice, b->stream));
+}
+
+/* --------------------------------------------------------------------------------------- times */
+
+/* `flips`: each run is followed by a commit, out of the timing, as in training. */
+static void time_row(struct bench *b, const char *name, void (*body)(struct bench *b, int run),
+                     double bytes, bool flips)
+{
+    double us[TIMES_RUNS];
+    cudaEvent_t begin, end;
+    float ms = 0;
+    MUST(cudaEventCreate(&begin));
+    MUST(cudaEventCreate(&end));
+    for (int run = -TIMES_WARM_UP; run < TIMES_RUNS; run++) {
+        MUST(cudaEventRecord(begin, b->stream));
+        body(b, run + TIMES_WARM_UP);
+        MUST(cudaEventRecord(end, b->stream));
+        if (flips)
+            commit(b, run);
+        MUST(cudaStreamSynchronize(b->stream));
+        MUST(cudaEventElapsedTime(&ms, begin, end));
+        if (run >= 0)
+            us[run] = (double)ms * 1e3;
+    }
+    times_sort(us);
+    printf("  %-34s %9.1f us %9.1f us p99 %7.0f GB/s\n", name, us[TIMES_RUNS / 2],
+           us[TIMES_RUNS - 1], bytes / us[TIMES_RUNS / 2] / 1e3);
+    MUST(cudaEventDestroy(begin));
+    MUST(cudaEventDestroy(end));
+}
+
+static uint32_t fallbacks(const struct bench *b)
+{
+    uint32_t count = 0;
+    MUST(cudaMemcpy(&count, b->words + FALLBACKS, sizeof count, cudaMemcpyDefault));
+    return count;
+}
+
+/* In place, buffer 0 is an accumulator whose largest entries are still in it. */
+static void acc_to_first(struct bench *b)
+{
+    uint32_t current = 0;
+    accumulate(b, 5);
+    MUST(cudaStreamSynchronize(b->stream));
+    MUST(cudaMemcpy(&current, b->current, sizeof current, cudaMemcpyDefault));
+    if (current == 0) /* acc is in buffer 1 */
+        MUST(cudaMemcpy(b->buffer[0], b->buffer[1], b->n * 4, cudaMemcpyDefault));
+}
+
+static void time_density(struct bench *b, double density)
+{
+    const double n = (double)b->n;
+    b->k = (uint32_t)((double)b->n * density);
+    b->chunk_k = (uint32_t)(CHUNK * density);
+    const double k = b->k, slots = n / CHUNK * b->chunk_k;
+    const uint32_t before = fallbacks(b);
+    for (int l = 0; l < LISTS; l++)
+        b->chunks[l].k = b->chunk_k;
+    printf("%zu elements, density %.1f %%: median, p99, bytes at least moved\n", b->n,
+           density * 100);
+    for (int run = 0; run < SHIFTS; run++) { /* until the residual is as it stays */
+        select_separate(b, run);
+        commit(b, run);
+    }
+    time_row(b, "select, clearing", select_separate, 12 * n + 8 * k, true);
+    time_row(b, "select, clearing, bf16 wire", select_wire, 12 * n + 6 * k, true);
+    time_row(b, "select, clearing, bf16 gradient", select_half, 10 * n + 8 * k, true);
+    for (int run = 0; run < LISTS; run++) /* four lists as of four ranks */
+        select_separate(b, run);
+    time_row(b, "accumulate", accumulate, 12 * n, false);
+    acc_to_first(b);
+    time_row(b, "select, in place", select_in_place, 4 * n + 8 * k, false);
+    for (int run = 0; run < LISTS; run++)
+        select_separate(b, run);
+    time_row(b, "merge_dense of 4", merge_dense, 4 * n + LISTS * 8 * k, false);
+    time_row(b, "merge of 4", merge, LISTS * 8 * k * 2, false);
+    time_row(b, "cut of their union", cut, LISTS * (3 * 4 + 16) * k, false);
+    time_row(b, "settle", settle, 16 * k, false);
+    time_row(b, "settle, to 0", settle_whole, 8 * k, false);
+    time_row(b, "settle, among the union", settle_among, 16 * k, false);
+    time_row(b, "gauss", gauss, 4 * n, false);
+    time_row(b, "fit", fit, 4 * n, false);
+    time_row(b, "norm", norm, 4 * n, false);
+    time_row(b, "commit and record", commit_record, 0, false);
+    time_row(b, "chunk_select, clearing", chunk_separate, 12 * n + 6 * slots, true);
+    time_row(b, "chunk_select, in place", chunk_in_place, 4 * n + 6 * slots, false);
+    time_row(b, "chunk_merge of 4", chunk_merge, 4 * n + LISTS * 6 * slots, false);
+    printf("  fallbacks: %u\n", fallbacks(b) - before);
+}
+
+void sparse_kernels_cuda_times(const struct kernels_place *place)
+{
+    static const size_t counts[] = {1 << 20, 25557032, 268435456};
+    static const double densities[] = {0.001, 0.01, 0.05};
+    struct bench b;
+    check_begin("cuda times of sparse kernels");
+    for (size_t c = 0; c < 3; c++) {
+        open_bench(&b, place, counts[c]);
+        b.from = device(&b, counts[c] * 6);
+        b.to = device(&b, counts[c] * 6);
+        printf("%zu elements\n", counts[c]);
+        time_row(&b, "copy, 12 B an element in all", copy_12, 12.0 * (double)counts[c], false);
+        time_row(&b, "copy, 4 B an element in all", copy_4, 4.0 * (double)counts[c], false);
+        place->free(b.from);
+        place->free(b.to);
+        for (size_t d = 0; d < 3; d++) {
+            MUST(cudaMemset(b.buffer[0], 0, counts[c] * 4));
+            MUST(cudaMemset(b.buffer[1], 0, counts[c] * 4));
+            time_density(&b, densities[d]);
+        }
+        close_bench(&b);
+    }
+    check_end();
+}

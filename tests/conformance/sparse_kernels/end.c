@@ -1,0 +1,327 @@
+/* commit, settle, record: the end of a call. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/conformance/sparse_kernels/sparse_kernels.h"
+
+/* --------------------------------------------------------------------------------------- commit */
+
+struct committing {
+    size_t abort_word, headers, stride, current, decision, outcome, overflow;
+    int32_t n;
+    uint32_t signature;
+};
+
+static trib_status queue_commit(const struct sparse_target *target, const void *argument)
+{
+    const struct committing *c = argument;
+    struct tri_commit commit = {
+        .abort_word = sparse_at(target->memory, c->abort_word),
+        .headers = sparse_at(target->memory, c->headers),
+        .stride = c->stride,
+        .n = c->n,
+        .signature = c->signature,
+        .current = sparse_at(target->memory, c->current),
+        .decision = sparse_at(target->memory, c->decision),
+        .outcome = sparse_at(target->memory, c->outcome),
+        .overflow = sparse_at(target->memory, c->overflow),
+    };
+    const trib_status status = target->kernels->commit(&commit, target->stream);
+    memset(&commit, 0x5a, sizeof commit); /* the caller's again */
+    return status;
+}
+
+static struct tri_header get_header(const struct sparse_rig *rig, const struct committing *c,
+                                    int32_t r)
+{
+    struct tri_header header;
+    memcpy(&header, rig->arena.image + c->headers + (size_t)r * c->stride, sizeof header);
+    return header;
+}
+
+static void expect_commit(struct sparse_rig *rig, const void *argument)
+{
+    const struct committing *c = argument;
+    unsigned char *image = rig->arena.image;
+    uint32_t outcome = c->overflow != SPARSE_NONE && sparse_word_get(image, c->overflow) != 0
+                           ? TRI_OUTCOME_OVERFLOW
+                           : TRI_OUTCOME_APPLIED;
+    for (int32_t r = 0; r < c->n; r++)
+        if (get_header(rig, c, r).nonfinite != 0)
+            outcome = TRI_OUTCOME_NON_FINITE;
+    for (int32_t r = 0; r < c->n; r++)
+        if (get_header(rig, c, r).signature != c->signature)
+            outcome = TRI_OUTCOME_MISMATCH;
+    if (sparse_word_get(image, c->abort_word) != 0)
+        outcome = TRI_OUTCOME_ABORTED;
+    sparse_word_put(image, c->outcome, outcome);
+    sparse_word_put(image, c->decision, outcome == TRI_OUTCOME_APPLIED);
+    if (c->current != SPARSE_NONE && outcome == TRI_OUTCOME_APPLIED)
+        sparse_word_put(image, c->current, sparse_word_get(image, c->current) ^ 1);
+    if (c->overflow != SPARSE_NONE)
+        sparse_word_put(image, c->overflow, 0);
+}
+
+/* `wrong` and `infinite`: ranks whose headers say so, -1 for none. */
+static void commit_case(struct sparse_rig *rig, int32_t n, size_t stride, uint32_t abort_word,
+                        int32_t wrong, int32_t infinite, bool in_place)
+{
+    if (sparse_leaves_out(rig, 5))
+        return;
+    struct committing c = {.n = n, .stride = stride, .signature = (uint32_t)kernels_random()};
+    check_begin("%s sparse commit, %d ranks, abort word %u, mismatch at %d, not finite at %d%s",
+                rig->arena.place->kernels->name, n, abort_word, wrong, infinite,
+                in_place ? ", in place" : "");
+    arena_reset(&rig->arena);
+    c.abort_word = sparse_word(rig, abort_word);
+    c.headers = arena_place(&rig->arena, (size_t)n * stride, 0);
+    for (int32_t r = 0; r < n; r++) { /* all else in the header and behind it is random */
+        struct tri_header header = get_header(rig, &c, r);
+        header.signature = c.signature ^ (r == wrong ? 1u << kernels_random() % 32 : 0);
+        header.nonfinite = r == infinite ? 1u << kernels_random() % 32 : 0;
+        memcpy(rig->arena.image + c.headers + (size_t)r * stride, &header, sizeof header);
+    }
+    c.current = in_place ? SPARSE_NONE : sparse_word(rig, kernels_random() & 1);
+    c.decision = sparse_word(rig, 7);
+    c.outcome = sparse_word(rig, 7);
+    c.overflow = rig->calls % 3 == 0 ? SPARSE_NONE : sparse_word(rig, rig->calls % 3 == 1);
+    const struct sparse_call call = {"commit", queue_commit, expect_commit, NULL, &c, 1, 0, 0,
+                                     TRIB_F32};
+    sparse_run(rig, &call);
+    check_end();
+}
+
+static void commits(struct sparse_rig *rig)
+{
+    static const int32_t sizes[] = {1, 2, 3, 31, 32, 33, 63, 64};
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+        for (int wrong = 0; wrong < 4; wrong++)
+            for (int infinite = 0; infinite < 4; infinite++) {
+                const int32_t n = sizes[s], places[] = {-1, 0, n / 2, n - 1};
+                const uint32_t abort_word = (wrong + infinite) % 3 == 2 ? 0x80000000u : 0;
+                const size_t stride = wrong % 2 ? 64 : 64 + 128 * (s + 1);
+                commit_case(rig, n, stride, 0, places[wrong], places[infinite], s % 2 == 0);
+                commit_case(rig, n, stride, abort_word, places[wrong], places[infinite], false);
+            }
+    commit_case(rig, 300, 64, 0, -1, 299, false);
+    commit_case(rig, 1025, 64, 0, 1024, 0, false);
+    commit_case(rig, 1025, 64, 0, -1, -1, false);
+}
+
+/* --------------------------------------------------------------------------------------- settle */
+
+struct settling {
+    struct sparse_state state;
+    struct sparse_list list, among;
+    bool has_among;
+    int sign;
+    size_t decision, matched;
+};
+
+static trib_status queue_settle(const struct sparse_target *target, const void *argument)
+{
+    const struct settling *s = argument;
+    const struct tri_accumulator acc = sparse_accumulator(&s->state, target->memory);
+    const struct tri_entries list = sparse_entries(&s->list, target->memory);
+    const struct tri_entries among = sparse_entries(&s->among, target->memory);
+    return target->kernels->settle(&acc, &list, s->sign, s->has_among ? &among : NULL,
+                                   sparse_at(target->memory, s->decision),
+                                   sparse_at(target->memory, s->matched), target->stream);
+}
+
+static bool has_index(const struct sparse_rig *rig, const struct sparse_list *list, uint32_t index,
+                      uint32_t *from)
+{
+    const uint32_t n = sparse_list_count(rig, list);
+    while (*from < n && sparse_list_index(rig, list, *from) < index)
+        ++*from;
+    return *from < n && sparse_list_index(rig, list, *from) == index;
+}
+
+static void expect_settle(struct sparse_rig *rig, const void *argument)
+{
+    const struct settling *s = argument;
+    const trib_dtype dtype = s->state.dtype;
+    const bool go = sparse_word_get(rig->arena.image, s->decision) != 0;
+    const size_t residual = sparse_residual_at(rig, &s->state);
+    uint32_t matched = 0, from = 0;
+    for (uint32_t i = 0; go && i < sparse_list_count(rig, &s->list); i++) {
+        const uint32_t index = sparse_list_index(rig, &s->list, i);
+        unsigned char *element = rig->arena.image + residual + index * trib_dtype_size(dtype);
+        if (s->has_among && !has_index(rig, &s->among, index, &from))
+            continue;
+        kernels_put(element, dtype,
+                    s->sign == 0 ? 0
+                                 : kernels_get(element, dtype) +
+                                       s->sign * sparse_list_value(rig, &s->list, i));
+        matched++;
+    }
+    if (s->matched != SPARSE_NONE)
+        sparse_word_put(rig->arena.image, s->matched, matched);
+}
+
+enum among { NO_AMONG, SOME_AMONG, SAME_AMONG, EMPTY_AMONG, ALL_AMONG, AMONGS };
+
+static void settle_case(struct sparse_rig *rig, size_t n, uint32_t entries, trib_dtype dtype,
+                        trib_dtype wire, bool in_place, int sign, enum among among,
+                        uint32_t decision)
+{
+    if (sparse_leaves_out(rig, 7))
+        return;
+    struct settling s = {.sign = sign, .has_among = among != NO_AMONG};
+    check_begin("%s settle %u of %zu %s, %s, sign %d, among %d, decision %u%s",
+                rig->arena.place->kernels->name, entries, n, trib_dtype_name(dtype),
+                trib_dtype_name(wire), sign, (int)among, decision, in_place ? ", in place" : "");
+    arena_reset(&rig->arena);
+    s.state = sparse_state_place(rig, n, dtype, in_place ? 0 : dtype, rig->calls);
+    sparse_fill(rig->arena.image + sparse_residual_at(rig, &s.state), dtype, n,
+                rig->calls % 7 == 0 ? SPARSE_INFINITIES : SPARSE_GAUSS, 0);
+    const bool counted = rig->calls % 3 != 0;
+    s.list = sparse_list_place(rig, entries + (counted ? 6 : 0), wire, counted);
+    sparse_list_fill(rig, &s.list, 0, n, entries, SPARSE_GAUSS);
+    const uint32_t other = among == EMPTY_AMONG ? 0
+                           : among == ALL_AMONG ? (uint32_t)n
+                           : among == SAME_AMONG ? entries
+                                                 : (uint32_t)n / 3;
+    s.among = sparse_list_place(rig, other + (counted ? 0 : 2), dtype, !counted);
+    sparse_list_fill(rig, &s.among, 0, n, other, SPARSE_GAUSS);
+    if (among == SAME_AMONG)
+        memcpy(rig->arena.image + s.among.index, rig->arena.image + s.list.index,
+               entries * sizeof(uint32_t));
+    s.decision = sparse_word(rig, decision);
+    s.matched = rig->calls % 5 == 0 ? SPARSE_NONE : sparse_word(rig, 99);
+    const struct sparse_call call = {"settle", queue_settle, expect_settle, NULL, &s, n,
+                                     s.list.capacity + s.among.capacity, entries, dtype};
+    sparse_run(rig, &call);
+    check_end();
+}
+
+static void settles(struct sparse_rig *rig)
+{
+    static const size_t counts[] = {0, 1, 33, 4097, 100003};
+    for (size_t c = 0; c < (rig->quick ? 4 : 5); c++)
+        for (int type = 0; type < 3; type++)
+            for (int among = 0; among < AMONGS; among++)
+                for (int turn = 0; turn < 6; turn++) {
+                    const trib_dtype dtype = type == 2 ? TRIB_F64 : TRIB_F32;
+                    const uint32_t entries =
+                        turn < 2 ? (uint32_t)counts[c] : (uint32_t)(counts[c] / 7);
+                    settle_case(rig, counts[c], entries, dtype, type == 1 ? TRIB_BF16 : dtype,
+                                (turn + type) % 2 == 0, turn % 3 - 1, (enum among)among,
+                                turn != 3);
+                }
+}
+
+/* --------------------------------------------------------------------------------------- record */
+
+struct recording {
+    size_t tally, decision, outcome, selected, applied, fallbacks, norm;
+    uint64_t traffic[4];
+    uint32_t exact_fallbacks;
+};
+
+static trib_status queue_record(const struct sparse_target *target, const void *argument)
+{
+    const struct recording *r = argument;
+    unsigned char *memory = target->memory;
+    struct tri_record record = {
+        .tally = sparse_at(memory, r->tally),
+        .decision = sparse_at(memory, r->decision),
+        .outcome = sparse_at(memory, r->outcome),
+        .selected = sparse_at(memory, r->selected),
+        .applied = sparse_at(memory, r->applied),
+        .fallbacks = sparse_at(memory, r->fallbacks),
+        .norm = sparse_at(memory, r->norm),
+        .words_sent = r->traffic[0],
+        .words_received = r->traffic[1],
+        .bytes_sent = r->traffic[2],
+        .bytes_received = r->traffic[3],
+        .exact_fallbacks = r->exact_fallbacks,
+    };
+    const trib_status status = target->kernels->record(&record, target->stream);
+    memset(&record, 0x5a, sizeof record); /* the caller's again */
+    return status;
+}
+
+static void expect_record(struct sparse_rig *rig, const void *argument)
+{
+    const struct recording *r = argument;
+    const unsigned char *image = rig->arena.image;
+    struct tri_tally tally;
+    memcpy(&tally, image + r->tally, sizeof tally);
+    tally.version += 2;
+    tally.outcome = sparse_word_get(image, r->outcome);
+    tally.ended++;
+    tally.non_finite_calls +=
+        tally.outcome == TRI_OUTCOME_NON_FINITE || tally.outcome == TRI_OUTCOME_OVERFLOW;
+    if (sparse_word_get(image, r->decision) != 0) {
+        tally.applied_calls++;
+        tally.selected = sparse_word_get(image, r->selected);
+        tally.applied = sparse_word_get(image, r->applied);
+        tally.total_selected += tally.selected;
+        tally.total_applied += tally.applied;
+        tally.words_sent += r->traffic[0];
+        tally.words_received += r->traffic[1];
+        tally.bytes_sent += r->traffic[2];
+        tally.bytes_received += r->traffic[3];
+        tally.fallbacks = sparse_word_get(image, r->fallbacks);
+        tally.exact_fallbacks += r->exact_fallbacks;
+        if (r->norm != SPARSE_NONE)
+            memcpy(&tally.norm, image + r->norm, sizeof tally.norm);
+    }
+    memcpy(rig->arena.image + r->tally, &tally, sizeof tally);
+}
+
+/* Several calls in a row on one tally. */
+static void record_case(struct sparse_rig *rig, bool has_norm)
+{
+    struct recording r;
+    check_begin("%s record%s", rig->arena.place->kernels->name, has_norm ? ", with a norm" : "");
+    arena_reset(&rig->arena);
+    r.tally = arena_place(&rig->arena, sizeof(struct tri_tally), 0);
+    memset(rig->arena.image + r.tally, 0, sizeof(struct tri_tally));
+    kernels_put(rig->arena.image + r.tally + offsetof(struct tri_tally, norm), TRIB_F64, -1);
+    r.decision = sparse_word(rig, 0);
+    r.outcome = sparse_word(rig, 0);
+    r.selected = sparse_word(rig, 0);
+    r.applied = sparse_word(rig, 0);
+    r.fallbacks = sparse_word(rig, 0);
+    r.norm = has_norm ? sparse_number(rig, TRIB_F64, 0) : SPARSE_NONE;
+    for (uint32_t i = 0; i < 12; i++) {
+        const uint32_t outcome = 1 + i * 7 % 5;
+        for (int t = 0; t < 4; t++)
+            r.traffic[t] = kernels_random() >> 20;
+        r.exact_fallbacks = i % 3;
+        sparse_word_put(rig->arena.image, r.outcome, outcome);
+        sparse_word_put(rig->arena.image, r.decision, outcome == TRI_OUTCOME_APPLIED);
+        sparse_word_put(rig->arena.image, r.selected, (uint32_t)kernels_random());
+        sparse_word_put(rig->arena.image, r.applied, (uint32_t)kernels_random());
+        sparse_word_put(rig->arena.image, r.fallbacks, i / 2);
+        if (has_norm)
+            kernels_put(rig->arena.image + r.norm, TRIB_F64, i + 0.1);
+        const struct sparse_call call = {"record", queue_record, expect_record, NULL, &r, 1, 0, 0,
+                                         TRIB_F32};
+        sparse_run(rig, &call);
+    }
+    check_end();
+}
+
+void sparse_end_suite(struct sparse_rig *rig)
+{
+    commits(rig);
+    settles(rig);
+    record_case(rig, false);
+    record_case(rig, true);
+}
+
+void sparse_shared_suite(struct sparse_rig *rig)
+{
+    record_case(rig, true);
+    for (uint32_t abort_word = 0; abort_word < 2; abort_word++)
+        commit_case(rig, 8, 64, abort_word, -1, -1, false);
+}
+
+void sparse_end_long(struct sparse_rig *rig, size_t n)
+{
+    settle_case(rig, n, 50000, TRIB_F32, TRIB_F32, true, -1, SAME_AMONG, 1);
+}
