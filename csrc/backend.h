@@ -1,20 +1,20 @@
 /* Seam 1: how ranks talk, and where bytes live.
  *
  * A backend is one constant of struct tri_backend, in a folder of its own, and one row in
- * backends.c. It includes this file, base/ and kernels/kernels.h, never core/, lists/ or another
- * backend: it is handed what it needs and never calls upward (no recursive entry, no lock held
- * upward).
+ * backends.c. It includes this file, base/ and kernels/kernels.h, never core/, lists/, sparse/ or
+ * another backend. It gets what it needs as arguments and never calls upward: no recursive entry,
+ * no lock held upward.
  *
- * Two kinds of backend:
- *  - queueing (nccl): `submit` is NULL. `collective` and the kernels queue their work on
+ * There are two kinds of backend:
+ *  - stream-ordered (nccl): `submit` is NULL. `collective` and the kernels queue their work on
  *    call.stream and return.
- *  - running (host): `submit` puts a function on a stream; it runs there later, in the order in
- *    which the transport's submissions were made, and calls `collective` and the kernels, which do
- *    the work before they return. Code above the seam is the same for both: see core/issue.h.
+ *  - host-executed (host): `submit` puts a function on a stream. The stream runs it later, in the
+ *    order of the transport's submissions; it calls `collective` and the kernels, which do the work
+ *    before they return. Code above the seam is the same for both: see core/issue.h.
  *
- * What core has checked before it calls here: every argument of every call, as far as it can be known
- * without asking the device. What a member may do is said beside it. A member that fails returns a
- * status and sets the detail with tri_fail. */
+ * Before it calls a member, core checks every argument as far as it can without asking the device.
+ * Each member's contract is beside it. A member that fails returns a status and sets the detail
+ * with tri_fail. */
 #ifndef TRI_BACKEND_H
 #define TRI_BACKEND_H
 
@@ -26,9 +26,8 @@
 #include "kernels/kernels.h"
 #include "tributary.h"
 
-/* What ranks can do together. Kinds that a backend has not in `native` are composed by core out of
- * send and recv (and the barrier out of allreduce). allreduce, broadcast, reduce, allgather,
- * reduce_scatter, send and recv are required. */
+/* The kinds of call. A backend must have allreduce, broadcast, reduce, allgather, reduce_scatter,
+ * send and recv. Core composes the barrier of an allreduce where it is not in `native`. */
 enum tri_kind {
     TRI_ALLREDUCE,
     TRI_BROADCAST,
@@ -43,8 +42,8 @@ enum tri_kind {
 
 struct tri_transport; /* one rank of one communicator; each backend defines its own */
 
-/* One rank's part in one collective. Plain data: copied freely. The meaning of the fields is that of
- * the public function of the same name. */
+/* One rank's part in one collective. Plain data that anybody may copy. A field means what the
+ * public function's argument of that name means. */
 struct tri_call {
     enum tri_kind kind;
     struct tri_transport *transport;
@@ -53,16 +52,17 @@ struct tri_call {
     size_t count;
     trib_dtype dtype;
     trib_op op;   /* allreduce, reduce, reduce_scatter */
-    int32_t peer; /* the root, or whom to send to or receive from */
-    bool scaled;  /* allreduce of floats with TRIB_SUM: by this rank's factor, which is rounded to
-                   * dtype; with one on all ranks or on none */
+    int32_t peer; /* the root, or the rank to send to or receive from */
+    bool scaled;  /* allreduce of floats with TRIB_SUM: multiply by this rank's factor, rounded to
+                   * dtype. All ranks have a factor, or none has */
     trib_stream stream;
     struct tri_factor factor;
-    void *room; /* on the device, for one element of dtype, the call's own until it has run; NULL
-                 * unless factor.device is there and dtype is not f32 */
+    void
+        *room; /* device memory for one element of dtype, which the call owns until it has run; NULL
+                 * unless factor.device is set and dtype is not f32 */
 };
 
-/* What may be wrong with a buffer or stream. */
+/* Faults of a buffer or stream. */
 enum tri_fault {
     TRI_FAULT_NONE,
     TRI_FAULT_NOT_DEVICE_MEMORY, /* host memory where device memory is needed */
@@ -71,41 +71,42 @@ enum tri_fault {
     TRI_FAULT_UNKNOWN_STREAM     /* not a stream of this backend */
 };
 
-/* Where bytes live. `device` is an ordinal that core has checked against `count`. All of them keep
- * the thread's current device. Any thread. */
+/* Where bytes live. Core has checked the ordinal `device` against `count`. No member but
+ * push_device and pop_device changes the thread's current device. Any thread. */
 struct tri_device_ops {
     /* Usable devices; 0 without a driver. Cheap after the first time. Makes no CUDA context. */
     int32_t (*count)(void);
-    /* The engine's version. Makes no CUDA context. */
+    /* The version of the backend's library. Makes no CUDA context. */
     trib_status (*version)(uint32_t *out);
 
     /* Blocking. Aligned to 256 bytes. */
     trib_status (*alloc)(int32_t device, void **out, size_t bytes);
     trib_status (*free)(int32_t device, void *data);
-    /* Give back memory that nothing uses. Never waits. NULL: free. */
+    /* Free memory that nothing uses. Never waits. NULL: use free. */
     void (*free_later)(int32_t device, void *data);
-    /* Zeroed memory that host threads and every device of the backend can read and write; copies from it
-     * are queued truly. At most 128 bytes. */
+    /* Zeroed pinned memory that host threads and every device of the backend read and write; copies
+     * from it are asynchronous. At most 128 bytes. */
     trib_status (*alloc_shared)(void **out, size_t bytes);
     void (*free_shared)(void *data);
     /* Queued. Either side may be host memory. */
     trib_status (*copy)(int32_t device, void *dst, const void *src, size_t bytes,
                         trib_stream stream);
-    /* The one call that waits for device data: copy to host memory, wait for it. */
+    /* Copy to host memory and wait: the one call that waits for device data. */
     trib_status (*fetch)(int32_t device, void *dst, const void *src, size_t bytes,
                          trib_stream stream);
 
     /* May a kernel of `device` touch [data, data + bytes)? bytes > 0. Hot: no lock that a blocked
-     * thread can hold, well under 200 ns. `found`, 0 before the call, as enum tri_fault says; when
-     * nothing is wrong it may become the number of bytes from `data` on that are good. */
+     * thread can hold, well under 200 ns. `*found` is 0 before the call; enum tri_fault says what a
+     * fault writes there. Without a fault it may become the number of valid bytes from `data`
+     * on. */
     enum tri_fault (*check_buffer)(int32_t device, const void *data, size_t bytes, size_t *found);
     /* Is `stream` a stream of `device`? NULL is. Hot. */
     enum tri_fault (*check_stream)(int32_t device, trib_stream stream, size_t *found);
 
-    /* Optional, both or neither: make `device` the thread's current one, which the kernel table needs
-     * before it may queue anything; leave puts back what enter left in *previous. */
-    trib_status (*enter)(int32_t device, uintptr_t *previous);
-    void (*leave)(uintptr_t previous);
+    /* Optional, both or neither: make `device` the thread's current one, as the kernel table needs
+     * before it queues anything; pop restores the device that push left in *previous. */
+    trib_status (*push_device)(int32_t device, uintptr_t *previous);
+    void (*pop_device)(uintptr_t previous);
 
     trib_status (*stream_create)(int32_t device, trib_stream *out);
     trib_status (*stream_wait)(int32_t device, trib_stream stream);
@@ -115,7 +116,7 @@ struct tri_device_ops {
                                  trib_stream stream);
     trib_status (*stream_destroy)(int32_t device, trib_stream stream);
 
-    /* Is the stream being captured into a graph? NULL: there are no graphs. */
+    /* Is a graph capturing the stream? NULL: there are no graphs. */
     bool (*capturing)(int32_t device, trib_stream stream);
 
     trib_status (*event_create)(int32_t device, trib_event *out);
@@ -126,77 +127,78 @@ struct tri_device_ops {
     trib_status (*event_destroy)(int32_t device, trib_event event);
 };
 
-/* How ranks talk. A transport is used by one thread at a time, except where "any thread" is said. */
+/* How ranks talk. One thread at a time uses a transport, except where it says "any thread". */
 struct tri_transport_ops {
-    /* A fresh id. */
+    /* Make a new id. */
     trib_status (*id_create)(trib_id *out);
     /* Is this an id of this backend? At most one backend may say no to everything it did not make;
      * see backends.c. */
     bool (*id_is_mine)(const trib_id *id);
 
-    /* Join. Blocking, until all `size` ranks of `id` are there or `timeout_ms` has passed. */
+    /* Join. Blocks until all `size` ranks of `id` have joined or `timeout_ms` has passed. */
     trib_status (*open)(struct tri_transport **out, const trib_id *id, int32_t rank, int32_t size,
                         int32_t device, uint32_t timeout_ms);
-    /* All ranks of a new communicator at once, from one thread: out[0..size). All or none. */
+    /* Open all ranks of a new communicator from one thread: out[0..size). All or none. */
     trib_status (*open_group)(struct tri_transport **out, const int32_t *devices, int32_t size,
                               uint32_t timeout_ms);
-    /* Collective over `parent`, blocking; color -1 gives *out = NULL. The child shares nothing. */
+    /* Collective over `parent`, blocking; color -1 gives *out = NULL. The child shares nothing with
+     * its parent. */
     trib_status (*split)(struct tri_transport **out, struct tri_transport *parent, int32_t color,
                          int32_t key, uint32_t timeout_ms);
     int32_t (*rank)(const struct tri_transport *transport);
     int32_t (*size)(const struct tri_transport *transport);
 
-    /* The state shared by all ranks of this communicator in this process; borrowed, and the same
-     * pointer for as long as the transport lives. The backend raises it itself when a collective
-     * fails for good. */
+    /* The state that all ranks of this communicator in this process share; borrowed, and the same
+     * pointer while the transport lives. The backend raises it when a collective fails for good. */
     struct trib_abort *(*abort_state)(struct tri_transport *transport);
-    /* The word of that state, readable by kernels. */
+    /* The abort word of that state, which kernels read. */
     const uint32_t *(*abort_word)(struct tri_transport *transport);
 
-    /* Running backends only, NULL otherwise: queue `function(argument copy)` on `stream`. All
-     * submissions of one transport run one after the other, in the order of the calls, whatever
-     * their streams. Copies `bytes` bytes of `argument`, which are aligned to 16 for the function.
-     * After an abort the function still runs, and its collectives fail. */
+    /* Host-executed backends only, NULL otherwise: queue `function(copy of argument)` on `stream`.
+     * All submissions of one transport run one after the other, in the order of the calls, on
+     * whatever streams. The copy has `bytes` bytes, aligned to 16. After an abort the function
+     * still runs, and its collectives fail. */
     trib_status (*submit)(struct tri_transport *transport, void (*function)(void *argument),
                           const void *argument, size_t bytes, trib_stream stream);
 
-    /* Do (running) or queue (queueing) `n` calls as one. Running: all calls are of one transport, and
-     * the gate was held when the function that calls was submitted. Queueing: the caller holds the
-     * gate of every transport named; they may be of several transports of
-     * one group, and then the engine sees one group call. Sends and receives among them progress
-     * together, and those of a rank with itself come in pairs; the rest run in order. Never leaves a group open. On failure the state is raised,
-     * unless nothing was handed to the engine. */
+    /* Execute (host-executed) or queue (stream-ordered) `n` calls as one. Host-executed: all calls
+     * are of one transport, and the caller was registered in its in-flight count when it submitted
+     * this function. Stream-ordered: the caller is registered in the count of every transport
+     * named; the calls may be of several transports of one group, and then NCCL gets one group
+     * call. Sends and receives progress together, and those of a rank with itself come in pairs;
+     * other calls run in order. Never leaves a group open. A failure raises the state, unless NCCL
+     * got none of the calls. */
     trib_status (*collective)(const struct tri_call *calls, size_t n);
 
-    /* What went wrong on the stream since, if anything (asynchronous errors of the engine): raises
-     * the state. Never waits. NULL: nothing of the kind. */
+    /* Raise the state if the backend's library reports an asynchronous error. Never waits. NULL: it
+     * reports none. */
     void (*poll)(struct tri_transport *transport);
 
-    /* This rank will make no more calls. When it is the last rank of this process, waits until what
-     * is queued has run everywhere, at most `timeout_ms`, and releases the engine; late: raises the
-     * state with TRIB_ERR_TIMEOUT and reclaims in the background. An aborted communicator is not
-     * waited for. Called once, before destroy. */
+    /* This rank makes no more calls. The last rank of this process waits until all queued work has
+     * run, at most `timeout_ms`, and frees what the backend's library holds; if that is too short,
+     * it raises the state with TRIB_ERR_TIMEOUT and frees in the background. It does not wait for
+     * an aborted communicator. Core calls it once, before destroy. */
     trib_status (*close)(struct tri_transport *transport, uint32_t timeout_ms);
     /* Free the transport itself. After close. Never waits. */
     void (*destroy)(struct tri_transport *transport);
 };
 
-/* About how fast a backend is inside one host, for who must choose between ways of doing a thing:
- * bytes a second that one device reads and writes; those that it reads and writes while the largest
- * entries are chosen; bytes a second that a rank sends while it receives as many; seconds that one
- * collective or a few kernels take whatever their size. */
+/* About how fast a backend is inside one host, for code that chooses between algorithms. copy:
+ * bytes per second that one device reads and writes. select: the same while it selects the largest
+ * entries. link: bytes per second that a rank sends while it receives as many. latency: seconds of
+ * one collective or a few kernels of any size. */
 struct tri_speed {
     double copy, select, link, latency;
 };
 
 struct tri_backend {
     const char *name;
-    /* Wait until nothing of it works in the background any more, at most until `deadline_ns`. How
-     * many things are left: what is being given back, and calls that were given up. NULL: it does
-     * nothing in the background. Any thread. */
+    /* Wait for the backend's background work, at most until `deadline_ns`. Returns how much is
+     * left: resources still to free, and calls that were given up. NULL: there is no background
+     * work. Any thread. */
     uint32_t (*quiesce)(uint64_t deadline_ns);
     uint32_t native; /* bit 1 << kind for each enum tri_kind that `collective` takes */
-    bool compares;   /* `collective` touches no memory before it has seen all ranks make one call */
+    bool compares; /* `collective` touches no memory before it has seen all ranks make that call */
     const struct tri_device_ops *device;
     const struct tri_transport_ops *transport;
     const struct tri_kernels *kernels;
@@ -206,7 +208,7 @@ struct tri_backend {
 /* The table of compiled-in backends, best first, NULL at the end (backends.c). */
 extern const struct tri_backend *const tri_backends[];
 
-/* By name; NULL if there is none. */
+/* The backend of that name, or NULL. */
 const struct tri_backend *tri_backend_find(const char *name);
 
 #endif

@@ -12,20 +12,19 @@
 
 /* struct trib_abort is the public handle type; its fields are private to abort.c. */
 
-/* What a backend does when its communicator stops. Called at most once, on the thread that stops it,
- * after the state and the word are set. Must not wait, must not call back into this object's raise.
- * Is never running, nor will it run, once tri_abort_detach has returned. */
+/* What a backend does when its communicator stops. Called at most once, on the thread that stops
+ * it, after the state and the word are set. Must not wait, must not call back into this object's
+ * raise. Is never running, nor will it run, once tri_abort_detach has returned. */
 typedef void (*tri_abort_hook)(void *context);
 
-/* Has the engine found an error since? TRIB_OK, or its status with the detail set. Any thread; never
- * waits, and must not call back into this object. Like the hook, it is not running, nor will it,
- * once tri_abort_detach has returned. */
+/* Has the backend's library found an error since? TRIB_OK, or its status with the detail set. Any
+ * thread; never waits, and must not call back into this object. Like the hook, it is not running,
+ * nor will it, once tri_abort_detach has returned. */
 typedef trib_status (*tri_abort_poll)(void *context);
 
 /* A live state with one reference. `word` is memory that the device can read too; it holds 0 and
- * becomes 1 when the communicator stops, before the hook runs. It must outlive tri_abort_detach (but
- * see tri_abort_own_word).
- * NULL when memory is short. */
+ * becomes 1 when the communicator stops, before the hook runs. It must outlive tri_abort_detach
+ * (but see tri_abort_own_word). NULL when memory is short. */
 struct trib_abort *tri_abort_create(uint32_t *word, tri_abort_hook hook, void *context);
 
 /* With the hook's context. Before anybody else knows the state. */
@@ -53,7 +52,8 @@ bool tri_abort_live(const struct trib_abort *state);
 /* TRIB_OK while live; afterwards the first status, with this thread's detail set to its words. */
 trib_status tri_abort_status(const struct trib_abort *state);
 
-/* tri_abort_status, after the engine has been asked; an error that it has found stops. Any thread. */
+/* tri_abort_status, after asking the backend's library; an error that it found stops the
+ * communicator. Any thread. */
 trib_status tri_abort_ask(struct trib_abort *state);
 
 /* The in-flight count. register returns true if the state is live; the same thread must then

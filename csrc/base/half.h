@@ -1,6 +1,6 @@
-/* f16 and bf16, held as their bits, from and to f32. To narrower: round to nearest even, overflow to
- * infinity, any NaN to 0x7fff (what a GPU gives). No branches, so that loops of these vectorise, and
- * no f32 denormals on the way, so that a thread's flush-to-zero mode changes nothing. */
+/* f16 and bf16, held as their bits, from and to f32. To narrower: round to nearest even, overflow
+ * to infinity, any NaN to 0x7fff (what a GPU gives). No branches, so that loops of these vectorise,
+ * and no f32 denormals on the way, so that a thread's flush-to-zero mode changes nothing. */
 #ifndef TRI_BASE_HALF_H
 #define TRI_BASE_HALF_H
 

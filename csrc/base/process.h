@@ -1,8 +1,8 @@
 /* Is this still the process that made what the library holds?
  *
  * A child of fork has the memory of its parent, but only one of its threads, and whatever locks the
- * others held; CUDA does not work there at all. So once a process has used the library, its children
- * are refused: who calls is told, instead of waiting for threads that are not there. */
+ * others held; CUDA does not work there at all. So once a process has used the library, its
+ * children are refused: who calls is told, instead of waiting for threads that are not there. */
 #ifndef TRI_BASE_PROCESS_H
 #define TRI_BASE_PROCESS_H
 

@@ -9,14 +9,14 @@
 /* Room for one detail, terminator included; longer ones are cut. */
 #define TRI_DETAIL_SIZE 640
 
-/* Set this thread's detail and return `status`. The text names argument, operation, rank and device,
- * says what was expected and found, and what to do. */
+/* Set this thread's detail and return `status`. The text names argument, operation, rank and
+ * device, says what was expected and found, and what to do. */
 trib_status tri_fail(trib_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Evaluate `call` once; if its status is not TRIB_OK, return that status from the enclosing function,
- * which returns trib_status. Only where the function has nothing to release, unlock or report before
- * it returns: otherwise test the status and clean up. */
+/* Evaluate `call` once; if its status is not TRIB_OK, return that status from the enclosing
+ * function, which returns trib_status. Only where the function has nothing to release, unlock or
+ * report before it returns: otherwise test the status and clean up. */
 #define TRI_TRY(call)                                                                              \
     do {                                                                                           \
         const trib_status tri_try_status = (call);                                                 \

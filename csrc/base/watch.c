@@ -10,8 +10,8 @@
 #include "csrc/base/status.h"
 #include "csrc/base/thread.h"
 
-/* Guards everything here and the watches in the list. Held while `late` runs, which does not wait, so
- * that who has ended a watch knows that nobody looks at it any more. */
+/* Guards everything here and the watches in the list. Held while `late` runs, which does not wait,
+ * so that who has ended a watch knows that nobody looks at it any more. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t sooner; /* `wakes_ns` is too late */
 static struct tri_watch *watches;

@@ -1,6 +1,6 @@
-/* Deadlines of calls that may wait where no clock is looked at: inside the engine, whose first collective
- * of a kind connects the ranks, nothing but an abort reaches a call. So a thread of its own watches, and
- * does what has to be done when a call is late. */
+/* Deadlines of calls that may wait where no clock is looked at: inside NCCL, whose first collective
+ * of a kind connects the ranks, nothing but an abort reaches a call. So a thread of its own
+ * watches, and does what has to be done when a call is late. */
 #ifndef TRI_BASE_WATCH_H
 #define TRI_BASE_WATCH_H
 
@@ -8,9 +8,9 @@
 
 #include "csrc/base/status.h"
 
-/* One call that is being watched; lives on its stack. `late(context)` is called once, on another thread,
- * at `deadline_ns`, unless tri_watch_end comes first. It must not wait, and must not call back into here.
- * The other fields are the watch's. */
+/* One call that is being watched; lives on its stack. `late(context)` is called once, on another
+ * thread, at `deadline_ns`, unless tri_watch_end comes first. It must not wait, and must not call
+ * back into here. The other fields are the watch's. */
 struct tri_watch {
     void (*late)(void *context);
     void *context;

@@ -1,4 +1,4 @@
-/* The collectives of one call: check, enter, record, leave. */
+/* The collectives of one call: check, begin, record, submit. */
 #include "csrc/core/collective.h"
 
 #include "csrc/base/types.h"
@@ -10,11 +10,11 @@
 /* Bytes of this rank's send side of a valid call. */
 static size_t send_bytes(const struct trib_comm *comm, int operation, const struct tri_call *call)
 {
-    const struct tri_operation *shape = &tri_operations[operation];
-    if (shape->send == TRI_NOWHERE || (shape->send == TRI_AT_ROOT && call->peer != comm->rank))
+    const struct tri_operation *traits = &tri_operations[operation];
+    if (traits->send == TRI_NOWHERE || (traits->send == TRI_AT_ROOT && call->peer != comm->rank))
         return 0;
     return call->count * trib_dtype_size(call->dtype) *
-           (shape->send_blocks ? (size_t)comm->size : 1);
+           (traits->send_blocks ? (size_t)comm->size : 1);
 }
 
 /* Outside a batch, a send to oneself would wait for a receive that comes after it. */
@@ -28,7 +28,7 @@ static trib_status check_partner(struct trib_comm *comm, int operation, const st
                          "send and the receive into one batch");
 }
 
-/* A factor on the device is an f32; the engine may need it as an element of the call's type. */
+/* A factor on the device is an f32; NCCL needs it as an element of the call's type. */
 static trib_status record_allreduce(struct trib_comm *comm, struct tri_call *call)
 {
     trib_status status = TRIB_OK;

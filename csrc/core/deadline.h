@@ -12,18 +12,18 @@ struct tri_deadline {
     struct tri_watch watch;
 };
 
-/* The communicator's timeout_ms runs between begin and end. When it has passed, the communicator ends
- * with TRIB_ERR_TIMEOUT, which ends every wait for a rank: on a stream, and inside NCCL. A call that
- * may wait for a rank waits between the two, also for calls that were queued before. If begin fails,
- * it ends the communicator, because the other ranks wait for this one. Nested deadlines change
- * nothing: the outer one is due first. */
+/* The communicator's timeout_ms runs between begin and end. When it has passed, the communicator
+ * ends with TRIB_ERR_TIMEOUT, which ends every wait for a rank: on a stream, and inside NCCL. A
+ * call that may wait for a rank waits between the two, also for calls that were queued before. If
+ * begin fails, it ends the communicator, because the other ranks wait for this one. Nested
+ * deadlines change nothing: the outer one is due first. */
 trib_status tri_deadline_begin(struct tri_deadline *deadline, struct trib_comm *comm,
                                int operation);
 void tri_deadline_end(struct tri_deadline *deadline);
 
-/* Wait until the last use of `workspace` has ended, or the communicator is over; returns its status.
- * This polls instead of waiting on the device, where an abort ends the wait only if nothing else
- * holds the stream. */
+/* Wait until the last use of `workspace` has ended, or the communicator is over; returns its
+ * status. This polls instead of waiting on the device, where an abort ends the wait only if nothing
+ * else holds the stream. */
 trib_status tri_deadline_wait(const struct trib_comm *comm, int operation,
                               const struct tri_workspace *workspace);
 

@@ -111,6 +111,18 @@ trib_status tri_device_check_stream(const trib_device *device, const char *funct
     }
 }
 
+trib_status tri_device_push(const struct tri_backend *backend, int32_t device, uintptr_t *previous)
+{
+    const struct tri_device_ops *ops = backend->device;
+    return ops->push_device == NULL ? TRIB_OK : ops->push_device(device, previous);
+}
+
+void tri_device_pop(const struct tri_backend *backend, uintptr_t previous)
+{
+    if (backend->device->pop_device != NULL)
+        backend->device->pop_device(previous);
+}
+
 trib_status tri_device_copy(trib_device *device, void *dst, const void *src, size_t bytes,
                             trib_stream stream)
 {

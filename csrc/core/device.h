@@ -25,6 +25,11 @@ trib_status tri_device_copy(trib_device *device, void *dst, const void *src, siz
 trib_status tri_device_check_stream(const trib_device *device, const char *function,
                                     trib_stream stream);
 
+/* Make `device` this thread's current one, as the kernel table needs before it queues anything; pop
+ * restores the one before. Both do nothing on a backend without current devices. */
+trib_status tri_device_push(const struct tri_backend *backend, int32_t device, uintptr_t *previous);
+void tri_device_pop(const struct tri_backend *backend, uintptr_t previous);
+
 /* Is this cudaStreamPerThread? It means another stream on every thread, so nothing that is ordered
  * by stream can be promised on it. Host streams are never at this address. */
 static inline bool tri_stream_is_per_thread(trib_stream stream)

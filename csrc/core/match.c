@@ -22,14 +22,14 @@ static int32_t named(int operation, const struct tri_call *call)
 
 struct tri_signature tri_signature(int operation, const struct tri_call *call, uint64_t digest)
 {
-    const struct tri_operation *shape = &tri_operations[operation];
+    const struct tri_operation *traits = &tri_operations[operation];
     return (struct tri_signature){
         .count = call->count,
         .digest = digest,
         .operation = named(operation, call),
         .dtype = call->dtype,
-        .op = shape->reduces ? call->op : 0,
-        .peer = shape->partner != NULL ? call->peer : 0,
+        .op = traits->reduces ? call->op : 0,
+        .peer = traits->partner != NULL ? call->peer : 0,
     };
 }
 

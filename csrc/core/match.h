@@ -26,15 +26,15 @@ struct tri_signature tri_signature(int operation, const struct tri_call *call, u
 /* `seed` with `bytes` bytes mixed in. */
 uint64_t tri_digest(uint64_t seed, const void *data, size_t bytes);
 
-/* Exchange signatures on `stream` and wait for them, as small_allgather.h says. TRIB_ERR_MISMATCH, on every
- * rank, if they are not all the same. TRIB_ERR_UNSUPPORTED, before anything is queued, on a stream that
- * is being captured. */
+/* Exchange signatures on `stream` and wait for them, as small_allgather.h says. TRIB_ERR_MISMATCH,
+ * on every rank, if they are not all the same. TRIB_ERR_UNSUPPORTED, before anything is queued, on
+ * a stream that is being captured. */
 trib_status tri_match(struct trib_comm *comm, const struct tri_signature *signature,
                       trib_stream stream);
 
 /* What became of the call that tri_match was asked about, if it was: returns `status`. A call that
- * all ranks have agreed on and one cannot queue ends the communicator: the others have queued it, and
- * what this rank called next would meet it. */
+ * all ranks have agreed on and one cannot queue ends the communicator: the others have queued it,
+ * and what this rank called next would meet it. */
 trib_status tri_match_done(struct trib_comm *comm, trib_status status);
 
 #endif

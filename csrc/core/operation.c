@@ -1,4 +1,4 @@
-/* What users call, and the shape of each. */
+/* The operations that users call, and the traits of each. */
 #include "csrc/core/operation.h"
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* What users call, and the shape of each: which sides there are, how long, where in place. */
+/* The operations that users call, and the traits of each: its buffers, their lengths, in place. */
 #ifndef TRI_CORE_OPERATION_H
 #define TRI_CORE_OPERATION_H
 
@@ -7,7 +7,8 @@
 
 #include "csrc/backend.h"
 
-/* An operation is an enum tri_kind, or one of these, which core, lists and sparse make out of kinds. */
+/* An operation is an enum tri_kind, or one of these, which core, lists and sparse compose of
+ * kinds. */
 enum tri_composed {
     TRI_ALLTOALL = TRI_KINDS,
     TRI_GATHER,
@@ -32,11 +33,11 @@ enum tri_composed {
     TRI_SPARSE_RESET,
     TRI_SPARSE_DESTROY,
     TRI_BATCH_BEGIN,
-    TRI_BATCH, /* its end, which does it */
+    TRI_BATCH, /* trib_batch_end, which submits it */
     TRI_OPERATIONS
 };
 
-/* On which ranks a side is looked at. */
+/* The ranks that use a buffer. */
 enum tri_side { TRI_NOWHERE, TRI_EVERYWHERE, TRI_AT_ROOT };
 
 /* What "in place" means; `block` is one of `size` blocks of `count` elements. */

@@ -266,19 +266,19 @@ static bool looked_at(const struct trib_comm *comm, uint8_t side, const struct t
 static trib_status check_buffers(const struct trib_comm *comm, int operation,
                                  const struct tri_call *call)
 {
-    const struct tri_operation *shape = &tri_operations[operation];
+    const struct tri_operation *traits = &tri_operations[operation];
     const struct tri_argument send = {"send", TRI_NO_INDEX}, recv = {"recv", TRI_NO_INDEX};
     const size_t size = (size_t)comm->size;
-    const bool sends = looked_at(comm, shape->send, call);
-    const bool receives = looked_at(comm, shape->recv, call);
+    const bool sends = looked_at(comm, traits->send, call);
+    const bool receives = looked_at(comm, traits->recv, call);
     size_t send_bytes = 0, recv_bytes = 0;
     trib_status status = TRIB_OK;
     if (sends)
         status = tri_check_buffer(comm, operation, send, call->send, call->count,
-                                  shape->send_blocks ? size : 1, call->dtype, &send_bytes);
+                                  traits->send_blocks ? size : 1, call->dtype, &send_bytes);
     if (receives && status == TRIB_OK)
         status = tri_check_buffer(comm, operation, recv, call->recv, call->count,
-                                  shape->recv_blocks ? size : 1, call->dtype, &recv_bytes);
+                                  traits->recv_blocks ? size : 1, call->dtype, &recv_bytes);
     if (sends && receives && status == TRIB_OK)
         status = check_apart(comm, operation, call, send_bytes, recv_bytes);
     if (status != TRIB_OK || (!sends && !receives))
@@ -320,15 +320,15 @@ static trib_status check_factor_word(const struct trib_comm *comm, int operation
 
 trib_status tri_check_call(const struct trib_comm *comm, int operation, const struct tri_call *call)
 {
-    const struct tri_operation *shape = &tri_operations[operation];
+    const struct tri_operation *traits = &tri_operations[operation];
     if (operation == TRI_BARRIER)
         return tri_check_stream(comm, operation, call->stream);
     trib_status status = tri_check_dtype(comm, operation, call->dtype);
-    if (status == TRIB_OK && shape->reduces)
+    if (status == TRIB_OK && traits->reduces)
         status = tri_check_op(comm, operation, call->op);
     if (status == TRIB_OK && call->scaled)
         status = check_factor(comm, operation, call);
-    if (status == TRIB_OK && shape->partner != NULL)
+    if (status == TRIB_OK && traits->partner != NULL)
         status = tri_check_peer(comm, operation, call->peer);
     if (status == TRIB_OK)
         status = tri_check_stream(comm, operation, call->stream);

@@ -25,8 +25,9 @@ trib_status tri_check_op(const struct trib_comm *comm, int operation, trib_op op
 /* `peer` is a rank; it is called what the operation calls it. */
 trib_status tri_check_peer(const struct trib_comm *comm, int operation, int32_t peer);
 trib_status tri_check_stream(const struct trib_comm *comm, int operation, trib_stream stream);
-/* For what uses the workspace: inside a graph, what comes before and after its uses is not what it is
- * for eager ones. So for TRIB_MATCH, whose exchange would wait for ever: nothing runs in a capture. */
+/* For what uses the workspace: inside a graph, what comes before and after its uses is not what it
+ * is for eager ones. So for TRIB_MATCH, whose exchange would wait for ever: nothing runs in a
+ * capture. */
 trib_status tri_check_not_captured(const struct trib_comm *comm, int operation, trib_stream stream);
 /* *bytes of copies * count elements; not NULL, aligned. */
 trib_status tri_check_buffer(const struct trib_comm *comm, int operation,

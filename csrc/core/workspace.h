@@ -1,5 +1,5 @@
-/* Scratch memory of a communicator, on its device: grown when needed, freed with it. And other device
- * memory that queued work uses, kept in the same way until nothing does. */
+/* Scratch memory of a communicator, on its device: grown when needed, freed with it. And other
+ * device memory that queued work uses, kept in the same way until nothing does. */
 #ifndef TRI_CORE_WORKSPACE_H
 #define TRI_CORE_WORKSPACE_H
 
@@ -54,12 +54,12 @@ trib_status tri_workspace_add(struct tri_workspace *workspace, size_t bytes);
 /* Free the block at `data`, which nothing uses any more. Never waits. */
 void tri_workspace_remove(struct tri_workspace *workspace, const void *data);
 
-/* wait before, and mark after, everything that is queued on `stream` and uses the workspace: uses on
- * different streams run one after the other. */
+/* wait before, and mark after, everything that is queued on `stream` and uses the workspace: uses
+ * on different streams run one after the other. */
 trib_status tri_workspace_wait(const struct tri_workspace *workspace, trib_stream stream);
-/* Record that the last use ends here. If the event cannot be recorded, this raises `state` and waits
- * for the stream, 0.1 s at most. Work that still runs then (a kernel of the caller's, a graph) makes
- * the workspace a lost one. */
+/* Record that the last use ends here. If the event cannot be recorded, this raises `state` and
+ * waits for the stream, 0.1 s at most. Work that still runs then (a kernel of the caller's, a
+ * graph) makes the workspace a lost one. */
 trib_status tri_workspace_mark(struct tri_workspace *workspace, struct trib_abort *state,
                                trib_stream stream);
 /* Has the last use not ended? */

@@ -156,7 +156,8 @@ static trib_status check_same(const struct trib_comm *comm, const struct tri_lis
 }
 
 /* A stream-ordered backend gets one group of calls: one thread must not queue the ranks one by one,
- * because the first would wait for the others. The caller has begun the workspaces and registered. */
+ * because the first would wait for the others. The caller has begun the workspaces and
+ * registered. */
 static trib_status run_together(struct tri_plan *const *plans, int32_t size)
 {
     const struct tri_backend *backend = plans[0]->backend;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "csrc/base/types.h"
+#include "csrc/core/device.h"
 #include "csrc/core/operation.h"
 
 enum { SLICE_ALIGN = 16, BUCKET_ALIGN = 256, NO_BUCKET = -1 };
@@ -187,31 +188,19 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
     make_slices(out, list, layout);
 }
 
-static trib_status enter(const struct tri_plan *plan, uintptr_t *previous)
-{
-    const struct tri_device_ops *device = plan->backend->device;
-    return device->enter == NULL ? TRIB_OK : device->enter(plan->device, previous);
-}
-
-static void leave(const struct tri_plan *plan, uintptr_t previous)
-{
-    if (plan->backend->device->leave != NULL)
-        plan->backend->device->leave(previous);
-}
-
 trib_status tri_plan_pack(const struct tri_plan *plan)
 {
     if (!plan->packs)
         return TRIB_OK;
     uintptr_t previous = 0;
-    trib_status status = enter(plan, &previous);
+    trib_status status = tri_device_push(plan->backend, plan->device, &previous);
     if (status != TRIB_OK)
         return status;
     for (size_t b = 0; b < plan->nbuckets && status == TRIB_OK; b++)
         status = plan->backend->kernels->pack(
             &plan->slices[plan->first[b]], plan->first[b + 1] - plan->first[b], &plan->buckets[b],
             plan->weighted ? &plan->weight : NULL, plan->stream);
-    leave(plan, previous);
+    tri_device_pop(plan->backend, previous);
     return status;
 }
 
@@ -228,7 +217,7 @@ static trib_status commit(const struct tri_plan *plan)
 trib_status tri_plan_spread(const struct tri_plan *plan)
 {
     uintptr_t previous = 0;
-    trib_status status = enter(plan, &previous);
+    trib_status status = tri_device_push(plan->backend, plan->device, &previous);
     if (status != TRIB_OK)
         return status;
     status = commit(plan);
@@ -236,6 +225,6 @@ trib_status tri_plan_spread(const struct tri_plan *plan)
         status = plan->backend->kernels->unpack(
             &plan->slices[plan->first[b]], plan->first[b + 1] - plan->first[b], &plan->buckets[b],
             plan->weighted, plan->decision, plan->stream);
-    leave(plan, previous);
+    tri_device_pop(plan->backend, previous);
     return status;
 }

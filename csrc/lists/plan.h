@@ -40,7 +40,7 @@ struct tri_layout {
 };
 
 /* What runs on the stream. Refers to nothing that the caller owns but the tensors themselves, so a
- * running backend may copy it and run it later. */
+ * host-executed backend may copy it and run it later. */
 struct tri_plan {
     const struct tri_backend *backend;
     struct tri_transport *transport;

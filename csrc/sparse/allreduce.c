@@ -3,7 +3,7 @@
  *   check -> order after the last call -> on the stream: the algorithm's run, withdraw, decay, norm,
  *   record
  *
- * On a queueing backend the run happens in the call and queues; on a running one it happens later, on
+ * On a stream-ordered backend the run happens in the call and queues; on a host-executed one later, on
  * the stream. Everything that a run changes it changes after, and by, the decision of its commit: so a
  * call that is not applied leaves residual and statistics as they were. The result alone is made before,
  * for the commit looks at it, and is taken back where the call is not applied. */
@@ -11,6 +11,7 @@
 
 #include "csrc/base/types.h"
 #include "csrc/core/batch.h"
+#include "csrc/core/device.h"
 #include "csrc/core/match.h"
 #include "csrc/core/ranges.h"
 #include "csrc/core/validate.h"
@@ -120,10 +121,9 @@ static void run(void *argument)
 {
     const struct tri_sparse_call *call = argument;
     struct trib_sparse *sparse = call->sparse;
-    const struct tri_device_ops *device = sparse->backend->device;
     struct tri_run run = run_of(call);
     uintptr_t previous = 0;
-    trib_status status = device->enter == NULL ? TRIB_OK : device->enter(sparse->device, &previous);
+    trib_status status = tri_device_push(sparse->backend, sparse->device, &previous);
     if (status != TRIB_OK) {
         (void)tri_abort_raise(sparse->backend->transport->abort_state(sparse->transport), status,
                               tri_detail());
@@ -134,8 +134,7 @@ static void run(void *argument)
         status = finish(&run, sparse);
     if (status != TRIB_OK)
         give_up(&run, status);
-    if (device->leave != NULL)
-        device->leave(previous);
+    tri_device_pop(sparse->backend, previous);
 }
 
 /* --------------------------------------------------------------------------------------- checks */

@@ -1,12 +1,12 @@
 /* How the ranks of a sparse allreduce exchange what they chose.
  *
- * Everything here happens inside a run: on a queueing backend within the gate, on a running backend
- * on the stream. So calls go straight to the backend, and what lies in memory of a running backend
- * is copied then and there.
+ * Everything here happens inside a run: on a stream-ordered backend while
+ * the call is in flight, on a host-executed backend on the stream. So calls go straight to the
+ * backend, and copies in a host-executed backend's memory happen at once.
  *
  * Volume. A collective counts as if it were done in the plainest way that is as good as any: an
  * allgather and an allreduce as rings, a broadcast as a chain from the root on. So the sum of what is
- * sent over all ranks is the sum of what is received, and figures do not depend on the engine. */
+ * sent over all ranks is the sum of what is received, and figures do not depend on the backend. */
 #include "csrc/sparse/link.h"
 
 #include <string.h>

@@ -42,7 +42,7 @@ trib_status tri_link_exchange(struct tri_run *run, const struct tri_message *sen
  * `headers` (size of them): for algorithms that have no packet to put it in front of. */
 trib_status tri_link_headers(struct tri_run *run, struct tri_header *headers);
 
-/* ---- what waits: on a queueing backend, for the stream */
+/* ---- what waits: on a stream-ordered backend, for the stream */
 
 /* Device memory to host memory: the one wait of a call. Fails if an abort overtook it, for then they
  * are garbage. */

@@ -3,6 +3,7 @@
 
 #include "csrc/base/types.h"
 #include "csrc/core/batch.h"
+#include "csrc/core/device.h"
 #include "csrc/core/validate.h"
 
 struct reading {
@@ -15,15 +16,13 @@ static void run(void *argument)
 {
     const struct reading *reading = argument;
     const struct trib_sparse *sparse = reading->sparse;
-    const struct tri_device_ops *device = sparse->backend->device;
     const struct tri_accumulator residual = tri_sparse_accumulator(sparse);
     uintptr_t previous = 0;
-    trib_status status = device->enter == NULL ? TRIB_OK : device->enter(sparse->device, &previous);
+    trib_status status = tri_device_push(sparse->backend, sparse->device, &previous);
     if (status == TRIB_OK) {
         status =
             sparse->backend->kernels->sparse->residual(&residual, reading->out, reading->stream);
-        if (device->leave != NULL)
-            device->leave(previous);
+        tri_device_pop(sparse->backend, previous);
     }
     if (status != TRIB_OK)
         (void)tri_abort_raise(sparse->backend->transport->abort_state(sparse->transport), status,

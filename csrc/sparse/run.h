@@ -10,8 +10,8 @@
  *   5. settle: takes out of the residual what has been applied and still stands in it.
  * The caller (allreduce.c) then makes the result of an unapplied call 0, decays, measures and records.
  *
- * On a queueing backend run() runs in the caller's thread and queues. On a running backend it runs
- * on the stream. `own` memory of an algorithm is touched by runs only, which never overlap. */
+ * On a stream-ordered backend run() runs in the caller's thread and queues. On a host-executed backend
+ * it runs on the stream. `own` memory of an algorithm is touched by runs only, which never overlap. */
 #ifndef TRI_SPARSE_RUN_H
 #define TRI_SPARSE_RUN_H
 

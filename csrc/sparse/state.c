@@ -9,6 +9,7 @@
 #include "csrc/base/types.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/deadline.h"
+#include "csrc/core/device.h"
 #include "csrc/core/issue.h"
 #include "csrc/core/validate.h"
 #include "csrc/sparse/handshake.h"
@@ -153,18 +154,6 @@ trib_status tri_sparse_bytes(uint64_t *out, const struct trib_comm *comm, size_t
 
 /* ------------------------------------------------------------------------------------- the device */
 
-static trib_status enter(const struct trib_sparse *sparse, uintptr_t *previous)
-{
-    const struct tri_device_ops *device = sparse->backend->device;
-    return device->enter == NULL ? TRIB_OK : device->enter(sparse->device, previous);
-}
-
-static void leave(const struct trib_sparse *sparse, uintptr_t previous)
-{
-    if (sparse->backend->device->leave != NULL)
-        sparse->backend->device->leave(previous);
-}
-
 struct tri_accumulator tri_sparse_accumulator(const struct trib_sparse *sparse)
 {
     return (struct tri_accumulator){
@@ -190,11 +179,11 @@ trib_status tri_sparse_zero_residual(const struct trib_sparse *sparse, trib_stre
     uintptr_t previous = 0;
     if (sparse->params.in_place || sparse->params.count == 0)
         return TRIB_OK;
-    trib_status status = enter(sparse, &previous);
+    trib_status status = tri_device_push(sparse->backend, sparse->device, &previous);
     if (status != TRIB_OK)
         return status;
     status = sparse->backend->kernels->sparse->decay(&residual, 0, &sparse->scalars->one, stream);
-    leave(sparse, previous);
+    tri_device_pop(sparse->backend, previous);
     return status;
 }
 

@@ -1,7 +1,7 @@
 /* A sparse allreduce's state on one rank: what it is made of, its life.
  *
  * The fields are of two kinds: those that only the caller's thread looks at, and those that runs look
- * at, on the stream of a running backend. The latter change only while no run is queued, or by a run.
+ * at, on the stream of a host-executed backend. The latter change only while no run is queued, or by a run.
  * A run never looks at `comm`, which may be gone if destroying the state had to give up waiting. */
 #ifndef TRI_SPARSE_STATE_H
 #define TRI_SPARSE_STATE_H

@@ -24,7 +24,7 @@ static _Thread_local int until_no_memory = -1; /* allocations that still succeed
 static _Thread_local int until_abort = -1;     /* collectives before one after which all is aborted */
 static _Thread_local int until_no_copy = -1;   /* copies before the one that fails */
 static _Thread_local bool stream_fails;        /* the next that is made */
-static _Thread_local int entered;              /* enter without leave */
+static _Thread_local int pushed;              /* devices pushed and not popped */
 static _Thread_local int allocations, collectives;
 static _Thread_local size_t allocated; /* bytes */
 static _Atomic bool is_capturing;
@@ -91,17 +91,17 @@ static trib_status copy(int32_t device, void *dst, const void *src, size_t bytes
     return status;
 }
 
-static trib_status enter(int32_t device, uintptr_t *previous)
+static trib_status push_device(int32_t device, uintptr_t *previous)
 {
     *previous = (uintptr_t)device + 1000;
-    entered++;
+    pushed++;
     return TRIB_OK;
 }
 
-static void leave(uintptr_t previous)
+static void pop_device(uintptr_t previous)
 {
     CHECK(previous >= 1000);
-    entered--;
+    pushed--;
 }
 
 static bool capturing(int32_t device, trib_stream stream)
@@ -146,8 +146,8 @@ static void make_backend(void)
     device_ops.stream_create = stream_create;
     device_ops.copy = copy;
     device_ops.fetch = copy;
-    device_ops.enter = enter;
-    device_ops.leave = leave;
+    device_ops.push_device = push_device;
+    device_ops.pop_device = pop_device;
     device_ops.capturing = capturing;
     transport_ops = *tri_backend_host.transport;
     transport_ops.submit = NULL;
@@ -194,7 +194,7 @@ static void creations(int rank, int size, void *team)
     CHECK_OK(desk_call(&desk));
     CHECK(desk.found[0] == (float)size && desk.found[1] == 2 * (float)size);
     desk_close(&desk);
-    CHECK(entered == 0);
+    CHECK(pushed == 0);
 }
 
 /* What trib_sparse_bytes says is what a creation takes, and a call takes nothing. */
@@ -330,7 +330,7 @@ static void aborted(int rank, int size, void *argument)
     } else {
         CHECK(outcome == 1 && found.calls_applied == told.calls_applied + 1);
     }
-    CHECK(entered == 0);
+    CHECK(pushed == 0);
     free(before);
     free(after);
     desk_close(&desk);
@@ -375,7 +375,7 @@ static void failed(int rank, int size, void *team)
     CHECK(desk_outcome(&desk) == 0 || !fails); /* the others' calls may have been refused */
     char *after = desk_export(&desk, &other);
     CHECK(bytes == other && memcmp(before, after, bytes) == 0);
-    CHECK(entered == 0);
+    CHECK(pushed == 0);
     desk_pull(&desk);
     for (int i = 0; i < DESK_COUNT && fails; i++)
         CHECK(desk.found[i] == 0); /* not the call before */

@@ -25,8 +25,8 @@ struct tri_transport {
     int32_t rank;
 };
 
-static int backend_calls;     /* of collective */
-static int entered;          /* enter without leave */
+static int backend_calls;    /* of collective */
+static int pushed;           /* devices pushed and not popped */
 static bool abort_in_engine; /* the next collective is overtaken by an abort */
 static int until_failure;    /* operations that still succeed; below 0: all */
 static bool failed;          /* one of them has failed */
@@ -107,18 +107,18 @@ static enum tri_fault check_stream(int32_t device, trib_stream stream, size_t *f
     return TRI_FAULT_NONE;
 }
 
-static trib_status enter(int32_t device, uintptr_t *previous)
+static trib_status push_device(int32_t device, uintptr_t *previous)
 {
     *previous = (uintptr_t)device + 1000;
     const trib_status status = outcome();
-    entered += status == TRIB_OK;
+    pushed += status == TRIB_OK;
     return status;
 }
 
-static void leave(uintptr_t previous)
+static void pop_device(uintptr_t previous)
 {
     CHECK(previous >= 1000);
-    entered--;
+    pushed--;
 }
 
 static trib_status wait_event(int32_t device, trib_event event, trib_stream stream)
@@ -330,8 +330,8 @@ static const struct tri_device_ops device_ops = {
     .fetch = copy,
     .check_buffer = check_buffer,
     .check_stream = check_stream,
-    .enter = enter,
-    .leave = leave,
+    .push_device = push_device,
+    .pop_device = pop_device,
     .stream_wait_event = wait_event,
     .event_create = event_create,
     .event_record = record_event,
@@ -425,7 +425,7 @@ static void group_lists(void)
     for (int rank = 0; rank < RANKS; rank++)
         for (int i = 0; i < FLOATS; i++)
             CHECK(lists.f32[rank][i] == (float)(10 + i));
-    CHECK(entered == 0);
+    CHECK(pushed == 0);
 
     fill(&lists);
     lists.tensors[2][3].count--;
@@ -754,7 +754,7 @@ static void everything(uint32_t flags)
     for (size_t i = 0; i < n; i++)
         CHECK(status[i] == TRIB_OK || status[i] == TRIB_ERR_CUDA || status[i] == TRIB_ERR_NCCL ||
               status[i] == TRIB_ERR_OUT_OF_MEMORY);
-    CHECK(entered == 0);
+    CHECK(pushed == 0);
 }
 
 /* The first operation of the backend fails, then the second, and so on until none does. */

@@ -3,7 +3,7 @@
  * Problem. What a sparse allreduce is to be compared with, and what is faster where k is large, n is
  * small or the link is fast; with the same state, the same calls and the same guarantees.
  *
- * Paper. None: a ring or tree allreduce, whichever the backend's engine takes.
+ * Paper. None: a ring or tree allreduce, whichever the backend takes.
  *
  *   1. acc = gradient + residual.
  *   2. One allreduce of acc, and an allgather of the headers, handed over as one.
