@@ -15,10 +15,8 @@ struct growth {
 static trib_status run_growth(struct tri_nccl_task *task)
 {
     struct tri_nccl_device_guard guard;
-    trib_status status = tri_nccl_push_device(&guard, ((struct growth *)task)->device);
-    if (status != TRIB_OK)
-        return status;
-    status = tri_nccl_grow_pinned();
+    TRI_TRY(tri_nccl_push_device(&guard, ((struct growth *)task)->device));
+    const trib_status status = tri_nccl_grow_pinned();
     tri_nccl_pop_device(&guard);
     return status;
 }
@@ -41,19 +39,18 @@ static trib_status grow(int32_t device, uint64_t deadline_ns)
     const trib_status status = tri_nccl_task_run(&growth->task, deadline_ns, &timed_out);
     return !timed_out
                ? status
-               : tri_fail(TRIB_ERR_TIMEOUT,
-                          "open: CUDA gave no pinned memory for a communicator on device %d by "
-                          "the deadline: it waits for work that does not end on some device of "
-                          "this process",
-                          (int)device);
+               : tri_fail(
+                     TRIB_ERR_TIMEOUT,
+                     "open: CUDA allocated no pinned memory for a communicator on device %d by "
+                     "the deadline: it waits for work that does not end on some device of "
+                     "this process",
+                     (int)device);
 }
 
 trib_status tri_nccl_abort_flag_create(void **out, int32_t device, uint64_t deadline_ns)
 {
     while (!tri_nccl_try_alloc_pinned(out)) {
-        const trib_status status = grow(device, deadline_ns);
-        if (status != TRIB_OK)
-            return status;
+        TRI_TRY(grow(device, deadline_ns));
     }
     return TRIB_OK;
 }

@@ -102,7 +102,7 @@ static void close_group(struct taken *taken)
         tri_nccl_pop_device(&taken->guard);
     taken->grouped = false;
     if (result != ncclSuccess)
-        tri_log(TRIB_LOG_ERROR, "giving back an aborted communicator: NCCL returned \"%s\"",
+        tri_log(TRIB_LOG_ERROR, "freeing an aborted communicator: NCCL returned \"%s\"",
                 ncclGetErrorString(result));
 }
 
@@ -257,7 +257,7 @@ trib_status tri_nccl_background_retain(void)
 {
     (void)pthread_once(&once, make_condition);
     if (!usable)
-        return tri_fail(TRIB_ERR_SYSTEM, "no condition variable for what gives back communicators");
+        return tri_fail(TRIB_ERR_SYSTEM, "no condition variable for the background threads");
     pthread_mutex_lock(&lock);
     const int error = ensure_thread();
     references += error == 0;
@@ -265,9 +265,9 @@ trib_status tri_nccl_background_retain(void)
     if (error == 0)
         return TRIB_OK;
     return tri_fail(TRIB_ERR_SYSTEM,
-                    "no thread for what aborts and gives back communicators: %s; without one no "
-                    "communicator is made. Look at the limits of threads (ulimit -u, the cgroup's "
-                    "pids.max) and of memory",
+                    "no thread for aborting and freeing communicators: %s; without one, no "
+                    "communicator is created. Check the limits on threads (ulimit -u, the cgroup's "
+                    "pids.max) and on memory",
                     strerror(error));
 }
 

@@ -22,9 +22,7 @@ struct closing {
 static trib_status finalize(struct tri_nccl_local *local)
 {
     struct tri_nccl_device_guard guard;
-    trib_status status = tri_nccl_push_device(&guard, local->ranks->device);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_nccl_push_device(&guard, local->ranks->device));
     ncclResult_t result = ncclGroupStart();
     if (result == ncclSuccess) {
         for (struct tri_transport *rank = local->ranks; result == ncclSuccess && rank != NULL;
@@ -111,12 +109,11 @@ static trib_status close_local(struct tri_nccl_local *local, uint32_t timeout_ms
     if (timed_out)
         status =
             tri_fail(TRIB_ERR_TIMEOUT,
-                     "close: what was queued on the communicator of %d ranks had not run on all "
-                     "of them, or not all processes had closed it, after %u ms; it was "
-                     "aborted, and is given back in the background. Ranks that never made a "
-                     "call, and CUDA graphs that captured one and are still alive, are the "
-                     "usual reasons",
-                     (int)local->ranks->size, (unsigned)timeout_ms);
+                     "close: after %u ms, work queued on the communicator of %d ranks had not run "
+                     "on all of them, or not every process had closed it; it was aborted, and is "
+                     "freed in the background. Usual reasons: a rank never made a call, or a CUDA "
+                     "graph that captured one is still alive",
+                     (unsigned)timeout_ms, (int)local->ranks->size);
     return status == TRIB_OK ? TRIB_OK : tri_nccl_raise_abort(local, status);
 }
 

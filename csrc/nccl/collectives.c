@@ -92,9 +92,7 @@ static trib_status call_nccl_locked(const struct tri_call *calls, size_t n,
     const struct trib_abort *state = calls[0].transport->local->state;
     const uint64_t devices = devices_of(calls, n);
     const struct tri_call *at;
-    const trib_status status = tri_nccl_count_calls(calls, n);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_nccl_count_calls(calls, n));
     if (!tri_nccl_lock_devices(devices, state))
         return tri_abort_status(state);
     ncclResult_t result = call_nccl_group(calls, n, guard, &at);
@@ -112,10 +110,9 @@ trib_status tri_nccl_collective(const struct tri_call *calls, size_t n)
     if (n == 0)
         return TRIB_OK;
     const struct tri_transport *first = calls[0].transport;
-    trib_status status = tri_nccl_push_device(&guard, first->device);
-    if (status != TRIB_OK)
-        return status;
-    status = first->comm == NULL ? tri_nccl_single(calls, n) : call_nccl_locked(calls, n, &guard);
+    TRI_TRY(tri_nccl_push_device(&guard, first->device));
+    const trib_status status =
+        first->comm == NULL ? tri_nccl_single(calls, n) : call_nccl_locked(calls, n, &guard);
     tri_nccl_pop_device(&guard);
     return status;
 }

@@ -62,7 +62,7 @@ trib_status tri_nccl_fail(ncclResult_t result, const char *operation, int32_t ra
     if (result == ncclInProgress)
         return tri_fail(TRIB_ERR_UNSUPPORTED,
                         "%s on rank %d (device %d): NCCL made a non-blocking communicator; unset "
-                        "NCCL_COMM_BLOCKING, which overrides what Tributary asks for",
+                        "NCCL_COMM_BLOCKING, which overrides Tributary's setting",
                         operation, (int)rank, (int)device);
     const char *last = ncclGetLastError(NULL); /* one text for the whole process */
     return tri_fail(
@@ -120,8 +120,8 @@ trib_status tri_nccl_wait_fail(cudaError_t error, const char *operation, int32_t
     if (device_failed(error))
         return status;
     return tri_fail(TRIB_ERR_INVALID_USAGE,
-                    "%s on device %d: CUDA refused it with %d, %s: \"%s\"; nothing was waited for, "
-                    "and what is queued may still run",
+                    "%s on device %d: CUDA refused the call with %d, %s: \"%s\"; it waited for "
+                    "nothing, and queued work may still run",
                     operation, (int)device, (int)error, cudaGetErrorName(error),
                     cudaGetErrorString(error));
 }

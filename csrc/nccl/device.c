@@ -115,7 +115,7 @@ static trib_status retain_primary(CUcontext *out, int32_t device)
         return TRIB_OK;
     CUresult result = tri_nccl_driver.primary_retain(out, devices[device].handle);
     if (result != CUDA_SUCCESS)
-        return driver_fail(result, "making the device's context", device);
+        return driver_fail(result, "creating the device's context", device);
     /* Two threads may both get here: they store the same context, retained once more. */
     atomic_store_explicit(&devices[device].primary, *out, memory_order_release);
     return TRIB_OK;
@@ -125,7 +125,7 @@ trib_status tri_nccl_push_device(struct tri_nccl_device_guard *guard, int32_t de
 {
     CUresult result = tri_nccl_driver.get_current(&guard->saved);
     if (result != CUDA_SUCCESS)
-        return driver_fail(result, "asking for the current context", device);
+        return driver_fail(result, "querying the current context", device);
     guard->current = guard->saved;
     return tri_nccl_switch_device(guard, device);
 }
@@ -148,8 +148,8 @@ trib_status tri_nccl_push_device_to_wait(struct tri_nccl_device_guard *guard, in
     return tri_nccl_push_device(guard, device) == TRIB_OK
                ? TRIB_OK
                : tri_fail(TRIB_ERR_INVALID_USAGE,
-                          "waiting on device %d: the device could not be made current; nothing was "
-                          "waited for, and what is queued may still run (%s)",
+                          "waiting on device %d: CUDA did not make the device current, so the call "
+                          "waited for nothing, and queued work may still run (%s)",
                           (int)device, tri_detail());
 }
 

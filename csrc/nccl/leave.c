@@ -18,20 +18,10 @@ static void add_to_count(const struct tri_call *call, int change)
     (void)atomic_fetch_add(counter, (uint64_t)change);
 }
 
-/* Returns true, with the detail set, if `rank` has made calls that `leaver` has not made and will
- * not make. */
-static bool made_more_calls(const struct tri_transport *rank, const struct tri_transport *leaver)
+/* made_more_calls, for messages between the two; the leaver left after call `after`. */
+static bool made_more_messages(const struct tri_transport *rank, const struct tri_transport *leaver,
+                               unsigned long long after)
 {
-    const uint64_t calls = atomic_load(&leaver->calls), own = atomic_load(&rank->calls);
-    const unsigned long long after = (unsigned long long)calls;
-    if (own > calls) {
-        (void)tri_fail(TRIB_ERR_CLOSED,
-                       "rank %d left after call %llu, and rank %d has made call %llu",
-                       (int)leaver->rank, after, (int)rank->rank, (unsigned long long)own);
-        return true;
-    }
-    if (rank->p2p == NULL || leaver->p2p == NULL) /* not open yet: no calls */
-        return false;
     const struct tri_nccl_p2p_counts *mine = &rank->p2p[leaver->rank];
     const struct tri_nccl_p2p_counts *its = &leaver->p2p[rank->rank];
     const unsigned long long sent = atomic_load(&mine->sent), got = atomic_load(&its->received);
@@ -47,6 +37,23 @@ static bool made_more_calls(const struct tri_transport *rank, const struct tri_t
                        "receives number %llu",
                        (int)leaver->rank, after, gave, (int)rank->rank, wanted);
     return sent > got || wanted > gave;
+}
+
+/* Returns true, with the detail set, if `rank` has made calls that `leaver` has not made and will
+ * not make. */
+static bool made_more_calls(const struct tri_transport *rank, const struct tri_transport *leaver)
+{
+    const uint64_t calls = atomic_load(&leaver->calls), own = atomic_load(&rank->calls);
+    const unsigned long long after = (unsigned long long)calls;
+    if (own > calls) {
+        (void)tri_fail(TRIB_ERR_CLOSED,
+                       "rank %d left after call %llu, and rank %d has made call %llu",
+                       (int)leaver->rank, after, (int)rank->rank, (unsigned long long)own);
+        return true;
+    }
+    if (rank->p2p == NULL || leaver->p2p == NULL) /* not open yet: no calls */
+        return false;
+    return made_more_messages(rank, leaver, after);
 }
 
 /* Some rank has left: refuse a call that it will not match. */

@@ -56,17 +56,17 @@ static trib_status compatible(const struct tri_nccl_local *local, int32_t rank, 
     for (const struct tri_transport *other = local->ranks; other != NULL; other = other->next) {
         if (rank >= 0 && other->size != size)
             return tri_fail(TRIB_ERR_MISMATCH,
-                            "rank %d says that there are %d ranks, rank %d of the same id says %d",
+                            "rank %d passed size %d, rank %d of the same id passed size %d",
                             (int)rank, (int)size, (int)other->rank, (int)other->size);
         if (rank >= 0 && other->rank == rank)
             return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                            "rank %d of this id is taken by another thread of this process; every "
-                            "rank of an id joins once, and an id serves once",
+                            "rank %d of this id has already joined, on another thread of this "
+                            "process; each rank joins once, and an id makes one communicator",
                             (int)rank);
         if (other->device == device)
             return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
                             "rank %d cannot use device %d: rank %d of the same communicator is on "
-                            "it; NCCL wants a device of its own for every rank",
+                            "it; NCCL needs a separate device for every rank",
                             (int)rank, (int)device, (int)other->rank);
     }
     return TRIB_OK;
@@ -145,13 +145,9 @@ static trib_status alloc_counts(struct tri_transport *transport)
 
 trib_status tri_nccl_alloc_resources(struct tri_transport *transport)
 {
-    trib_status status = alloc_counts(transport);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(alloc_counts(transport));
     struct tri_nccl_device_guard guard;
-    status = tri_nccl_push_device(&guard, transport->device);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_nccl_push_device(&guard, transport->device));
     cudaError_t error = cudaStreamCreateWithFlags(&transport->stream, cudaStreamNonBlocking);
     if (error == cudaSuccess && transport->size == 1)
         error = cudaEventCreateWithFlags(&transport->event, cudaEventDisableTiming);
@@ -159,7 +155,7 @@ trib_status tri_nccl_alloc_resources(struct tri_transport *transport)
     if (error != cudaSuccess)
         return tri_nccl_cuda_fail(error, "preparing a communicator", transport->device);
     tri_nccl_wait_at_exit(transport->device);
-    return status;
+    return TRIB_OK;
 }
 
 void tri_nccl_free_resources(struct tri_nccl_local *local)

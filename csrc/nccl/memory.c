@@ -12,9 +12,7 @@
 trib_status tri_nccl_alloc(int32_t device, void **out, size_t bytes)
 {
     struct tri_nccl_device_guard guard;
-    trib_status status = tri_nccl_push_device(&guard, device);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_nccl_push_device(&guard, device));
     /* 0 bytes still get a pointer of their own. cudaMalloc aligns to 256. */
     const enum cudaStreamCaptureMode before = tri_nccl_relax_capture();
     cudaError_t error = cudaMalloc(out, bytes == 0 ? 1 : bytes);
@@ -30,9 +28,7 @@ trib_status tri_nccl_alloc(int32_t device, void **out, size_t bytes)
 trib_status tri_nccl_free(int32_t device, void *data)
 {
     struct tri_nccl_device_guard guard;
-    trib_status status = tri_nccl_push_device(&guard, device);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_nccl_push_device(&guard, device));
     const enum cudaStreamCaptureMode before = tri_nccl_relax_capture();
     cudaError_t error = cudaFree(data);
     tri_nccl_restore_capture(before);
@@ -42,10 +38,11 @@ trib_status tri_nccl_free(int32_t device, void *data)
     if (error != cudaErrorInvalidValue)
         return tri_nccl_cuda_fail(error, "freeing memory", device);
     (void)cudaGetLastError();
-    return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                    "device_free: data %p is not the start of memory that CUDA allocated; pass "
-                    "what trib_device_alloc of device %d gave, once",
-                    data, (int)device);
+    return tri_fail(
+        TRIB_ERR_INVALID_ARGUMENT,
+        "device_free: data %p is not the start of a CUDA allocation; pass a pointer that "
+        "trib_device_alloc of device %d returned, once",
+        data, (int)device);
 }
 
 struct deferred_free {
@@ -57,7 +54,7 @@ static void finish_free(struct tri_nccl_job *job)
 {
     struct deferred_free *deferred_free = (struct deferred_free *)job;
     if (tri_nccl_free(job->device, deferred_free->data) != TRIB_OK)
-        tri_log(TRIB_LOG_ERROR, "memory is leaked: %s", tri_detail());
+        tri_log(TRIB_LOG_ERROR, "leaked memory: %s", tri_detail());
     free(deferred_free);
 }
 
@@ -67,7 +64,7 @@ void tri_nccl_free_later(int32_t device, void *data)
 {
     struct deferred_free *deferred_free = calloc(1, sizeof *deferred_free);
     if (deferred_free == NULL) {
-        tri_log(TRIB_LOG_ERROR, "no host memory to free memory of device %d: it is leaked",
+        tri_log(TRIB_LOG_ERROR, "no host memory for freeing memory of device %d, which leaks",
                 (int)device);
         return;
     }
@@ -86,9 +83,7 @@ trib_status tri_nccl_copy(int32_t device, void *dst, const void *src, size_t byt
     if (bytes == 0)
         return TRIB_OK;
     struct tri_nccl_device_guard guard;
-    trib_status status = tri_nccl_push_device(&guard, device);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_nccl_push_device(&guard, device));
     cudaError_t error = cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream);
     tri_nccl_pop_device(&guard);
     return error == cudaSuccess ? TRIB_OK : tri_nccl_cuda_fail(error, "queueing a copy", device);
@@ -98,9 +93,7 @@ trib_status tri_nccl_fetch(int32_t device, void *dst, const void *src, size_t by
                            trib_stream stream)
 {
     struct tri_nccl_device_guard guard;
-    trib_status status = tri_nccl_push_device(&guard, device);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_nccl_push_device(&guard, device));
     cudaError_t error = cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream);
     if (error == cudaSuccess)
         error = cudaStreamSynchronize(stream);

@@ -16,7 +16,7 @@ static trib_status version(uint32_t *out)
     int found = 0;
     ncclResult_t result = ncclGetVersion(&found);
     if (result != ncclSuccess)
-        return tri_nccl_fail(result, "asking for the version", -1, -1);
+        return tri_nccl_fail(result, "querying the version", -1, -1);
     *out = (uint32_t)found;
     return TRIB_OK;
 }

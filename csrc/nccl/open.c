@@ -44,31 +44,34 @@ trib_status tri_nccl_id_create(trib_id *out)
 static trib_status try_devices(const struct bootstrap *bootstrap,
                                struct tri_nccl_device_guard *guard)
 {
-    trib_status status = TRIB_OK;
-    for (int32_t i = 0; i < bootstrap->n && status == TRIB_OK; i++)
-        status = tri_nccl_switch_device(guard, bootstrap->slots[i].transport->device);
-    return status;
+    for (int32_t i = 0; i < bootstrap->n; i++)
+        TRI_TRY(tri_nccl_switch_device(guard, bootstrap->slots[i].transport->device));
+    return TRIB_OK;
+}
+
+/* Inside an open group, with the rank's device current. */
+static ncclResult_t init_rank(struct slot *slot, const ncclUniqueId *id)
+{
+    const struct tri_transport *transport = slot->transport;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    return ncclCommInitRankConfig(&slot->comm, transport->size, *id, transport->rank, &config);
 }
 
 /* Create the handles of all ranks of this call in one NCCL group. Always ends the group. */
 static trib_status init_ranks(struct bootstrap *bootstrap, struct tri_nccl_device_guard *guard)
 {
     const struct tri_transport *at = bootstrap->slots[0].transport;
-    trib_status moved = try_devices(bootstrap, guard);
-    if (moved != TRIB_OK)
-        return moved;
+    trib_status moved = TRIB_OK;
+    TRI_TRY(try_devices(bootstrap, guard));
     ncclResult_t result = ncclGroupStart();
     if (result != ncclSuccess)
         return tri_nccl_fail(result, "open", at->rank, at->device);
     for (int32_t i = 0; i < bootstrap->n && result == ncclSuccess && moved == TRIB_OK; i++) {
-        struct slot *slot = &bootstrap->slots[i];
-        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        config.blocking = 1;
-        at = slot->transport;
+        at = bootstrap->slots[i].transport;
         moved = tri_nccl_switch_device(guard, at->device);
         if (moved == TRIB_OK)
-            result =
-                ncclCommInitRankConfig(&slot->comm, at->size, bootstrap->id, at->rank, &config);
+            result = init_rank(&bootstrap->slots[i], &bootstrap->id);
     }
     for (int32_t i = 0; i < bootstrap->n; i++)
         tri_nccl_publish(bootstrap->slots[i].transport, bootstrap->slots[i].comm);
@@ -84,15 +87,16 @@ static trib_status do_bootstrap(struct bootstrap *bootstrap)
 {
     struct tri_nccl_device_guard guard;
     const struct tri_transport *first = bootstrap->slots[0].transport;
-    trib_status status = tri_nccl_push_device(&guard, first->device);
-    if (status != TRIB_OK)
-        return status;
+    trib_status status = TRIB_OK;
+    TRI_TRY(tri_nccl_push_device(&guard, first->device));
     if (first->size > 1) /* a single rank needs no NCCL: single.c */
         status = init_ranks(bootstrap, &guard);
     tri_nccl_pop_device(&guard);
-    for (int32_t i = 0; i < bootstrap->n && status == TRIB_OK; i++)
-        status = tri_nccl_alloc_resources(bootstrap->slots[i].transport);
-    return status;
+    if (status != TRIB_OK)
+        return status;
+    for (int32_t i = 0; i < bootstrap->n; i++)
+        TRI_TRY(tri_nccl_alloc_resources(bootstrap->slots[i].transport));
+    return TRIB_OK;
 }
 
 static trib_status run_bootstrap(struct tri_nccl_task *task)
@@ -161,10 +165,8 @@ trib_status tri_nccl_open(struct tri_transport **out, const trib_id *id, int32_t
     memset(&key, 0, sizeof key);
     key.id = *id;
     memcpy(&nccl_id, id, sizeof nccl_id);
-    trib_status status = tri_nccl_join(out, &key, rank, size, device, deadline);
-    if (status != TRIB_OK)
-        return status;
-    status = start_bootstrap(out, 1, &nccl_id, timeout_ms, deadline);
+    TRI_TRY(tri_nccl_join(out, &key, rank, size, device, deadline));
+    trib_status status = start_bootstrap(out, 1, &nccl_id, timeout_ms, deadline);
     if (status != TRIB_OK) {
         tri_nccl_release((*out)->local);
         *out = NULL;
@@ -175,10 +177,10 @@ trib_status tri_nccl_open(struct tri_transport **out, const trib_id *id, int32_t
 static trib_status join_all(struct tri_transport **out, const int32_t *devices, int32_t size,
                             uint64_t deadline_ns)
 {
-    trib_status status = tri_nccl_join(&out[0], NULL, 0, size, devices[0], deadline_ns);
-    for (int32_t i = 1; i < size && status == TRIB_OK; i++)
-        status = tri_nccl_join_same(&out[i], out[0], i, devices[i]);
-    return status;
+    TRI_TRY(tri_nccl_join(&out[0], NULL, 0, size, devices[0], deadline_ns));
+    for (int32_t i = 1; i < size; i++)
+        TRI_TRY(tri_nccl_join_same(&out[i], out[0], i, devices[i]));
+    return TRIB_OK;
 }
 
 trib_status tri_nccl_open_group(struct tri_transport **out, const int32_t *devices, int32_t size,

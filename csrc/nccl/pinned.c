@@ -43,9 +43,7 @@ trib_status tri_nccl_grow_pinned(void)
 {
     struct tri_nccl_device_guard guard;
     void *page = NULL;
-    trib_status status = tri_nccl_push_any_device(&guard);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_nccl_push_any_device(&guard));
     const enum cudaStreamCaptureMode before = tri_nccl_relax_capture();
     cudaError_t error = cudaHostAlloc(&page, PAGE, cudaHostAllocPortable | cudaHostAllocMapped);
     tri_nccl_restore_capture(before);
@@ -69,12 +67,10 @@ trib_status tri_nccl_alloc_pinned(void **out, size_t bytes)
 {
     *out = NULL;
     if (bytes > TRI_NCCL_CELL)
-        return tri_fail(TRIB_ERR_INVALID_ARGUMENT, "%zu bytes of shared memory: %d are the most",
+        return tri_fail(TRIB_ERR_INVALID_ARGUMENT, "%zu bytes of pinned memory: the limit is %d",
                         bytes, (int)TRI_NCCL_CELL);
     while (!tri_nccl_try_alloc_pinned(out)) {
-        trib_status status = tri_nccl_grow_pinned();
-        if (status != TRIB_OK)
-            return status;
+        TRI_TRY(tri_nccl_grow_pinned());
     }
     return TRIB_OK;
 }

@@ -43,10 +43,8 @@ trib_status tri_nccl_poll_errors(void *context)
 static trib_status query(const struct tri_transport *transport)
 {
     struct tri_nccl_device_guard guard;
-    trib_status status = tri_nccl_push_device(&guard, transport->device);
-    if (status != TRIB_OK)
-        return status;
-    status = tri_nccl_poll_errors(transport->local);
+    TRI_TRY(tri_nccl_push_device(&guard, transport->device));
+    const trib_status status = tri_nccl_poll_errors(transport->local);
     /* After a fault in a kernel every CUDA call of that context fails with the same error. A query
      * of our own stream, on which nothing is queued, shows it. */
     const cudaError_t error =

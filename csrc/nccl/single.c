@@ -43,8 +43,8 @@ static trib_status match(const struct tri_call *calls, size_t n)
     if (sends != receives)
         return tri_fail(
             TRIB_ERR_INVALID_USAGE,
-            "rank 0, the only one, makes %zu sends to itself and %zu receives; it would "
-            "wait for ever. Put as many of each into one batch",
+            "rank 0, the only rank, makes %zu sends to itself and %zu receives, and would "
+            "wait for ever; put equal numbers of both into one batch",
             sends, receives);
     return TRIB_OK;
 }
@@ -78,9 +78,7 @@ static cudaError_t queue(struct tri_transport *transport, void *recv, const stru
 
 trib_status tri_nccl_single(const struct tri_call *calls, size_t n)
 {
-    trib_status status = match(calls, n);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(match(calls, n));
     struct tri_transport *transport = calls[0].transport;
     for (size_t i = 0; i < n; i++) {
         const struct tri_call *call = &calls[i];
@@ -90,7 +88,8 @@ trib_status tri_nccl_single(const struct tri_call *calls, size_t n)
         cudaError_t error = queue(transport, recv, call);
         if (error == cudaSuccess)
             continue;
-        status = tri_nccl_cuda_fail(error, tri_nccl_kind_name(call->kind), transport->device);
+        const trib_status status =
+            tri_nccl_cuda_fail(error, tri_nccl_kind_name(call->kind), transport->device);
         (void)tri_abort_raise(transport->local->state, status, tri_detail());
         return status;
     }

@@ -43,9 +43,7 @@ static trib_status split_nccl(struct split *split)
 {
     struct tri_nccl_device_guard guard;
     const struct tri_transport *parent = split->parent;
-    trib_status status = tri_nccl_push_device(&guard, parent->device);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_nccl_push_device(&guard, parent->device));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
     config.splitShare = 0; /* the child shares nothing: aborting one leaves the other alone */
@@ -87,16 +85,14 @@ static void free_split(struct tri_nccl_task *task)
     free(split);
 }
 
-/* A failure aborts parent and child: ranks that did not split together cannot go on together.
- * Aborting the parent also makes NCCL give up a split that waits for a rank. */
-static trib_status start_split(struct tri_transport *parent, struct tri_transport *child,
-                               int32_t color, int32_t key, uint32_t timeout_ms,
-                               uint64_t deadline_ns)
+/* With references to the local ranks of parent and child. NULL, with the detail set: no memory. */
+static struct split *new_split(struct tri_transport *parent, struct tri_transport *child,
+                               int32_t color, int32_t key)
 {
     struct split *split = calloc(1, sizeof *split);
     if (split == NULL) {
         (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for a split");
-        return tri_nccl_raise_abort(parent->local, TRIB_ERR_OUT_OF_MEMORY);
+        return NULL;
     }
     split->task.run = run_split;
     split->task.free = free_split;
@@ -107,15 +103,45 @@ static trib_status start_split(struct tri_transport *parent, struct tri_transpor
     tri_nccl_retain(parent->local);
     if (child != NULL)
         tri_nccl_retain(child->local);
+    return split;
+}
+
+/* A failure aborts parent and child: ranks that did not split together cannot go on together.
+ * Aborting the parent also makes NCCL give up a split that waits for a rank. */
+static trib_status start_split(struct tri_transport *parent, struct tri_transport *child,
+                               int32_t color, int32_t key, uint32_t timeout_ms,
+                               uint64_t deadline_ns)
+{
+    struct split *split = new_split(parent, child, color, key);
+    if (split == NULL)
+        return tri_nccl_raise_abort(parent->local, TRIB_ERR_OUT_OF_MEMORY);
     bool timed_out = false;
     trib_status status = tri_nccl_task_run(&split->task, deadline_ns, &timed_out);
     if (timed_out)
         status = tri_fail(TRIB_ERR_TIMEOUT,
-                          "split: rank %d of %d on device %d waited %u ms for the other ranks; a "
-                          "split is a call of all ranks, also of those without a color",
+                          "split: rank %d of %d on device %d waited %u ms for the other ranks; "
+                          "every rank must call split, including those without a color",
                           (int)parent->rank, (int)parent->size, (int)parent->device,
                           (unsigned)timeout_ms);
     return status == TRIB_OK ? TRIB_OK : tri_nccl_raise_abort(parent->local, status);
+}
+
+/* The split of a rank that gets a child. */
+static trib_status split_child(struct tri_transport **out, struct tri_transport *parent,
+                               const struct tri_nccl_key *child_key, int32_t key,
+                               uint32_t timeout_ms, uint64_t deadline_ns)
+{
+    TRI_TRY(tri_nccl_join(out, child_key, -1, 0, parent->device, deadline_ns));
+    struct tri_nccl_local *local = (*out)->local;
+    const trib_status status =
+        start_split(parent, *out, child_key->color, key, timeout_ms, deadline_ns);
+    tri_nccl_end_joining(local);
+    if (status != TRIB_OK) {
+        (void)tri_nccl_raise_abort(local, status);
+        tri_nccl_release(local);
+        *out = NULL;
+    }
+    return status;
 }
 
 trib_status tri_nccl_split(struct tri_transport **out, struct tri_transport *parent, int32_t color,
@@ -129,25 +155,12 @@ trib_status tri_nccl_split(struct tri_transport **out, struct tri_transport *par
         return color == TRIB_NO_COLOR
                    ? TRIB_OK
                    : tri_nccl_open_group(out, &parent->device, 1, timeout_ms); /* single again */
-    trib_status status = tri_nccl_count_split(parent);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_nccl_count_split(parent));
     if (color == TRIB_NO_COLOR)
         return start_split(parent, NULL, color, key, timeout_ms, deadline);
     memset(&child_key, 0, sizeof child_key);
     child_key.parent = parent->local->serial;
     child_key.sequence = sequence;
     child_key.color = color;
-    status = tri_nccl_join(out, &child_key, -1, 0, parent->device, deadline);
-    if (status != TRIB_OK)
-        return status;
-    struct tri_nccl_local *local = (*out)->local;
-    status = start_split(parent, *out, color, key, timeout_ms, deadline);
-    tri_nccl_end_joining(local);
-    if (status != TRIB_OK) {
-        (void)tri_nccl_raise_abort(local, status);
-        tri_nccl_release(local);
-        *out = NULL;
-    }
-    return status;
+    return split_child(out, parent, &child_key, key, timeout_ms, deadline);
 }

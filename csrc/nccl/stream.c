@@ -10,9 +10,7 @@
 #define WITH_DEVICE_OR(push, fail, device, operation, call)                                        \
     do {                                                                                           \
         struct tri_nccl_device_guard guard;                                                        \
-        trib_status status = push(&guard, device);                                                 \
-        if (status != TRIB_OK)                                                                     \
-            return status;                                                                         \
+        TRI_TRY(push(&guard, device));                                                             \
         cudaError_t error = (call);                                                                \
         tri_nccl_pop_device(&guard);                                                               \
         return error == cudaSuccess ? TRIB_OK : fail(error, operation, device);                    \
@@ -55,12 +53,10 @@ trib_status tri_nccl_stream_wait(int32_t device, trib_stream stream)
 trib_status tri_nccl_stream_query(int32_t device, trib_stream stream, bool *out_done)
 {
     struct tri_nccl_device_guard guard;
-    trib_status status = tri_nccl_push_device_to_wait(&guard, device);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_nccl_push_device_to_wait(&guard, device));
     cudaError_t error = tri_nccl_relaxed_stream_query(stream);
     tri_nccl_pop_device(&guard);
-    return answer(error, "asking a stream", device, out_done);
+    return answer(error, "querying a stream", device, out_done);
 }
 
 trib_status tri_nccl_stream_wait_event(int32_t device, trib_event event, trib_stream stream)
@@ -127,26 +123,22 @@ trib_status tri_nccl_event_wait(int32_t device, trib_event event)
 trib_status tri_nccl_event_query(int32_t device, trib_event event, bool *out_done)
 {
     struct tri_nccl_device_guard guard;
-    trib_status status = tri_nccl_push_device_to_wait(&guard, device);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_nccl_push_device_to_wait(&guard, device));
     cudaError_t error = tri_nccl_relaxed_event_query(event);
     tri_nccl_pop_device(&guard);
-    return answer(error, "asking an event", device, out_done);
+    return answer(error, "querying an event", device, out_done);
 }
 
 trib_status tri_nccl_event_elapsed(int32_t device, trib_event start, trib_event end, float *out_ms)
 {
     struct tri_nccl_device_guard guard;
-    trib_status status = tri_nccl_push_device(&guard, device);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_nccl_push_device(&guard, device));
     cudaError_t error = cudaEventElapsedTime(out_ms, start, end);
     tri_nccl_pop_device(&guard);
     if (error == cudaSuccess)
         return TRIB_OK;
     if (error != cudaErrorNotReady && error != cudaErrorInvalidResourceHandle)
-        return tri_nccl_cuda_fail(error, "measuring between two events", device);
+        return tri_nccl_cuda_fail(error, "measuring the time between two events", device);
     (void)cudaGetLastError();
     return tri_fail(TRIB_ERR_INVALID_USAGE,
                     "event_elapsed: an event of device %d %s; record both and wait for them first",

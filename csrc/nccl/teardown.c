@@ -52,8 +52,8 @@ static bool prepare_abort(struct tri_nccl_job *job)
     if (in_flight != 0 && !local->warned && tri_now_ns() > local->warn_at_ns) {
         local->warned = true;
         tri_log(TRIB_LOG_WARN,
-                "%u calls have not come back from NCCL %d s after the abort; what the "
-                "communicator holds is given back when they do",
+                "%u calls are still inside NCCL %d s after the abort; the communicator is "
+                "freed when they return",
                 (unsigned)in_flight, WARN_AFTER_MS / 1000);
     }
     return in_flight == 0;

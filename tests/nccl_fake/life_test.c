@@ -1234,7 +1234,7 @@ static void refused_waits(void)
         CHECK_STATUS(devices()->stream_query(1, stream, &done), cases[i].status);
         CHECK_STATUS(devices()->event_wait(1, event), cases[i].status);
         CHECK_STATUS(devices()->event_query(1, event, &done), cases[i].status);
-        CHECK_DETAIL("asking an event on device 1");
+        CHECK_DETAIL("querying an event on device 1");
     }
     fake_fail_wait((int)cudaSuccess);
     fake_make_current(0);
@@ -1371,7 +1371,7 @@ static void no_reaper(void)
     CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
     fake_allow_threads(false);
     CHECK_STATUS(transports()->open(&transport, &stage.id, 0, 1, 0, DEADLINE_MS), TRIB_ERR_SYSTEM);
-    CHECK_DETAIL("no thread for what aborts");
+    CHECK_DETAIL("no thread for aborting");
     CHECK(transport == NULL);
     fake_allow_threads(true);
     if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 0, PLENTY_MS)))
