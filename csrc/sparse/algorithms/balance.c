@@ -1,7 +1,7 @@
 /* Even shares of the work. */
 #include "csrc/sparse/algorithms/balance.h"
 
-#include "csrc/sparse/algorithms/mail.h"
+#include "csrc/sparse/algorithms/p2p_batch.h"
 #include "csrc/sparse/link.h"
 
 static uint64_t share_of(uint64_t total, int32_t size, int32_t b)
@@ -87,7 +87,7 @@ trib_status tri_balance_blocks(struct tri_run *run, const struct tri_entries *en
 {
     const int32_t rank = run->params->rank, size = run->params->size;
     struct range held[TRI_MAX_LISTS], wanted[TRI_MAX_LISTS];
-    struct tri_mail mail = {.nsends = 0, .nreceives = 0};
+    struct tri_p2p_batch batch = {.nsends = 0, .nreceives = 0};
     uint64_t total = 0;
     for (int32_t r = 0; r < size; r++) {
         held[r] = (struct range){total, total + counts[r]};
@@ -97,18 +97,18 @@ trib_status tri_balance_blocks(struct tri_run *run, const struct tri_entries *en
         wanted[r] = (struct range){share_of(total, size, r), share_of(total, size, r + 1)};
         counts[r] = (uint32_t)(wanted[r].end - wanted[r].begin);
     }
-    for (int32_t step = 1; step < size; step++) {
-        const int32_t to = (rank + step) % size, from = (rank + size - step) % size;
+    for (int32_t distance = 1; distance < size; distance++) {
+        const int32_t to = (rank + distance) % size, from = (rank + size - distance) % size;
         const struct tri_entries leaving =
             part_at(entries, held[rank].begin, common(held[rank], wanted[to]));
         const struct tri_entries coming =
             part_at(block, wanted[rank].begin, common(held[from], wanted[rank]));
-        tri_mail_send(&mail, to, &leaving);
-        tri_mail_receive(&mail, from, &coming);
+        tri_p2p_batch_send(&batch, to, &leaving);
+        tri_p2p_batch_receive(&batch, from, &coming);
     }
     const struct range staying = common(held[rank], wanted[rank]);
     const struct tri_entries kept = part_at(entries, held[rank].begin, staying);
     const struct tri_entries place = part_at(block, wanted[rank].begin, staying);
     const trib_status status = keep_own(run, &kept, &place);
-    return status != TRIB_OK ? status : tri_mail_exchange(run, &mail);
+    return status != TRIB_OK ? status : tri_p2p_batch_exchange(run, &batch);
 }

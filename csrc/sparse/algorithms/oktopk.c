@@ -101,7 +101,7 @@ trib_status tri_oktopk_finish(struct tri_run *run, struct tri_oktopk *own)
 {
     trib_status status = tri_run_result(run, &own->all, 1, NULL);
     if (status == TRIB_OK)
-        status = tri_regions_commit(run, &own->regions);
+        status = tri_regions_decide(run, &own->regions);
     if (status != TRIB_OK)
         return status;
     run->scalars.selected = own->chosen.count;
@@ -147,11 +147,11 @@ static trib_status run_oktopk(struct tri_run *run, void *memory)
     if (status == TRIB_OK)
         status = balance_regions(run, own);
     if (status == TRIB_OK)
-        status = tri_regions_meet(run, regions, &own->both.chosen, 0);
+        status = tri_regions_exchange_rows(run, regions, &own->both.chosen, 0);
     if (status != TRIB_OK)
         return status;
-    if (!tri_regions_agree(regions, run))
-        return tri_regions_give_up(run, regions);
+    if (!tri_regions_consistent(regions, run))
+        return tri_regions_skip(run, regions);
     status = reduce(run, own);
     return status != TRIB_OK ? status : tri_oktopk_finish(run, &own->both);
 }

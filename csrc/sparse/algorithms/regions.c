@@ -1,18 +1,18 @@
 /* Split by bounds, exchange to owners, merge.
  *
- *   1. meet: the positions of the bounds in every rank's list, in one small allgather together with
- *      the headers, and one fetch: now every rank knows the length of every message;
- *   2. reduce: all messages at once, rank r's to r + 1, r + 2, ... so that no owner is everybody's
- *      first; the owner merges the parts in rank order, its own among them.
+ *   1. exchange_rows: one small allgather brings every rank's header and the positions of the bounds in
+ *      its list, and one fetch brings them to the host: now every rank knows the length of every message;
+ *   2. reduce: all messages at once, rank r's to r + 1, r + 2, ... so that the ranks do not all begin
+ *      with the same owner; the owner merges the parts in rank order, its own among them.
  *
- * Cost: a rank sends what it chose outside its own region, and receives what the others chose in
- * it. Entries have two words (index u32, value f32), three for f64, one and a half for bf16.
+ * Cost: a rank sends what it chose outside its own region, and receives what the others chose in it.
+ * An entry is two words (index u32, value f32), three with f64, one and a half with bf16.
  *
- * Invariant: an entry lies in one region, so it is added up once; the order of the sum is the
- * ranks', so it does not depend on where the bounds are. */
+ * Invariant: an entry lies in one region, so one owner adds it up; the order of a sum is that of the
+ * ranks, so it does not depend on the bounds. */
 #include "csrc/sparse/algorithms/regions.h"
 
-#include "csrc/sparse/algorithms/mail.h"
+#include "csrc/sparse/algorithms/p2p_batch.h"
 #include "csrc/sparse/link.h"
 
 static size_t least(size_t a, size_t b)
@@ -30,7 +30,7 @@ void tri_regions_lay_out(struct tri_regions *regions, struct tri_arena *arena,
 {
     const size_t size = (size_t)params->size;
     const size_t others = (size - 1) * least(chosen, region);
-    regions->rows = tri_arena_take(arena, size * sizeof *regions->rows);
+    regions->device_rows = tri_arena_take(arena, size * sizeof *regions->device_rows);
     regions->counts = tri_arena_take(arena, size * sizeof *regions->counts);
     regions->arrived = tri_arena_entries(arena, others, params->wire);
     regions->merged = tri_arena_entries(
@@ -41,14 +41,14 @@ struct tri_entries tri_regions_chosen(const struct tri_regions *regions, struct 
                                       const struct tri_sparse_params *params, size_t chosen)
 {
     struct tri_entries entries = tri_arena_entries(arena, chosen, params->wire);
-    if (regions->rows != NULL)
-        entries.count = &regions->rows[params->rank].header.count;
+    if (regions->device_rows != NULL)
+        entries.count = &regions->device_rows[params->rank].header.count;
     return entries;
 }
 
 struct tri_header *tri_regions_header(const struct tri_regions *regions, const struct tri_run *run)
 {
-    return &regions->rows[run->params->rank].header;
+    return &regions->device_rows[run->params->rank].header;
 }
 
 void tri_regions_equal(struct tri_regions *regions, const struct tri_sparse_params *params)
@@ -57,50 +57,51 @@ void tri_regions_equal(struct tri_regions *regions, const struct tri_sparse_para
         regions->bounds[b] = (uint64_t)params->count * (uint64_t)b / (uint64_t)params->size;
 }
 
-trib_status tri_regions_meet(struct tri_run *run, struct tri_regions *regions,
-                             const struct tri_entries *entries, uint32_t wishes)
+trib_status tri_regions_exchange_rows(struct tri_run *run, struct tri_regions *regions,
+                                      const struct tri_entries *entries, uint32_t flags)
 {
     const int32_t size = run->params->size;
-    struct tri_regions_row *own = &regions->rows[run->params->rank];
-    trib_status status = tri_link_put(run, &own->wishes, &wishes, sizeof wishes);
+    struct tri_regions_row *own = &regions->device_rows[run->params->rank];
+    trib_status status = tri_link_put(run, &own->flags, &flags, sizeof flags);
     if (status == TRIB_OK)
         status = run->kernels->split(entries, regions->bounds, size, own->positions, run->stream);
     if (status == TRIB_OK)
-        status = tri_link_allgather(run, own, regions->rows, sizeof *own, 0);
+        status = tri_link_allgather(run, own, regions->device_rows, sizeof *own, 0);
     if (status == TRIB_OK)
-        status = tri_link_fetch(run, regions->told, regions->rows, (size_t)size * sizeof *own);
-    regions->wishes = 0;
+        status =
+            tri_link_fetch(run, regions->rows, regions->device_rows, (size_t)size * sizeof *own);
+    regions->flags = 0;
     for (int32_t r = 0; r < size && status == TRIB_OK; r++)
-        regions->wishes |= regions->told[r].wishes;
+        regions->flags |= regions->rows[r].flags;
     return status;
 }
 
-bool tri_regions_agree(const struct tri_regions *regions, const struct tri_run *run)
+bool tri_regions_consistent(const struct tri_regions *regions, const struct tri_run *run)
 {
     for (int32_t r = 0; r < run->params->size; r++) {
-        const struct tri_header *header = &regions->told[r].header;
+        const struct tri_header *header = &regions->rows[r].header;
         if (header->signature != run->signature || header->nonfinite > 0)
             return false;
     }
     return true;
 }
 
-trib_status tri_regions_commit(struct tri_run *run, const struct tri_regions *regions)
+trib_status tri_regions_decide(struct tri_run *run, const struct tri_regions *regions)
 {
-    return tri_run_commit(run, &regions->rows[0].header, sizeof *regions->rows);
+    return tri_run_commit(run, &regions->device_rows[0].header, sizeof *regions->device_rows);
 }
 
-trib_status tri_regions_give_up(struct tri_run *run, const struct tri_regions *regions)
+trib_status tri_regions_skip(struct tri_run *run, const struct tri_regions *regions)
 {
     const struct tri_entries nothing = tri_entries_part(&regions->merged, 0, 0);
     const trib_status status = tri_run_result(run, &nothing, 1, NULL);
-    return status != TRIB_OK ? status : tri_regions_commit(run, regions);
+    return status != TRIB_OK ? status : tri_regions_decide(run, regions);
 }
 
 /* Rank `from`'s entries for rank `to`: how many, and where they begin in its list. */
 static size_t between(const struct tri_regions *regions, int32_t from, int32_t to, size_t *begin)
 {
-    const uint32_t *positions = regions->told[from].positions;
+    const uint32_t *positions = regions->rows[from].positions;
     *begin = positions[to];
     return positions[to + 1] - positions[to];
 }
@@ -109,21 +110,21 @@ static trib_status exchange(struct tri_run *run, struct tri_regions *regions,
                             const struct tri_entries *entries)
 {
     const int32_t rank = run->params->rank, size = run->params->size;
-    struct tri_mail mail = {.nsends = 0, .nreceives = 0};
+    struct tri_p2p_batch batch = {.nsends = 0, .nreceives = 0};
     size_t begin, arrived = 0;
     size_t n = between(regions, rank, rank, &begin);
     regions->parts[rank] = tri_entries_part(entries, begin, n);
-    for (int32_t step = 1; step < size; step++) {
-        const int32_t to = (rank + step) % size, from = (rank + size - step) % size;
+    for (int32_t distance = 1; distance < size; distance++) {
+        const int32_t to = (rank + distance) % size, from = (rank + size - distance) % size;
         n = between(regions, rank, to, &begin);
         const struct tri_entries part = tri_entries_part(entries, begin, n);
-        tri_mail_send(&mail, to, &part);
+        tri_p2p_batch_send(&batch, to, &part);
         n = between(regions, from, rank, &begin);
         regions->parts[from] = tri_entries_part(&regions->arrived, arrived, n);
-        tri_mail_receive(&mail, from, &regions->parts[from]);
+        tri_p2p_batch_receive(&batch, from, &regions->parts[from]);
         arrived += n;
     }
-    return tri_mail_exchange(run, &mail);
+    return tri_p2p_batch_exchange(run, &batch);
 }
 
 trib_status tri_regions_reduce(struct tri_run *run, struct tri_regions *regions,

@@ -44,7 +44,7 @@ void *tri_counted_value(const struct tri_counted *counted, const struct tri_run 
 }
 
 /* What the headers say: the same conclusion on all ranks. */
-static bool agree(const struct tri_run *run, const struct tri_header *headers)
+static bool consistent(const struct tri_run *run, const struct tri_header *headers)
 {
     for (int32_t r = 0; r < run->params->size; r++)
         if (headers[r].signature != run->signature || headers[r].nonfinite > 0)
@@ -63,20 +63,21 @@ static double value_of(const void *data, trib_dtype dtype)
 
 trib_status tri_counted_fetch(struct tri_run *run, struct tri_counted *counted, double *value)
 {
-    struct tri_header told[TRI_MAX_LISTS + 1]; /* the value is in the one behind the last rank's */
+    struct tri_header
+        fetched[TRI_MAX_LISTS + 1]; /* the value is in the one behind the last rank's */
     const struct tri_sparse_params *params = run->params;
     const size_t more = value == NULL ? 0 : trib_dtype_size(params->acc);
     trib_status status = tri_link_allgather(run, tri_counted_header(counted, run), counted->headers,
                                             sizeof *counted->headers, 0);
     if (status == TRIB_OK)
-        status = tri_link_fetch(run, told, counted->headers, header_bytes(params) + more);
+        status = tri_link_fetch(run, fetched, counted->headers, header_bytes(params) + more);
     if (status != TRIB_OK)
         return status;
     for (int32_t r = 0; r < params->size; r++)
-        counted->counts[r] = told[r].count;
-    counted->agreed = agree(run, told);
+        counted->counts[r] = fetched[r].count;
+    counted->consistent = consistent(run, fetched);
     if (value != NULL)
-        *value = value_of(&told[params->size], params->acc);
+        *value = value_of(&fetched[params->size], params->acc);
     return TRIB_OK;
 }
 
@@ -100,7 +101,7 @@ trib_status tri_counted_gather(struct tri_run *run, struct tri_counted *counted,
 {
     struct tri_entries lists[TRI_MAX_LISTS];
     size_t from = 0;
-    if (!counted->agreed)
+    if (!counted->consistent)
         return tri_counted_finish(run, counted, NULL, cleared);
     for (int32_t r = 0; r < run->params->size; from += counted->counts[r++])
         lists[r] = tri_entries_part(gathered, from, counted->counts[r]);

@@ -103,7 +103,7 @@ trib_status tri_gaussian_choose(struct tri_run *run, struct tri_gaussian *gaussi
                                       run->stream);
     if (status == TRIB_OK)
         status = tri_counted_fetch(run, counted, NULL);
-    if (status != TRIB_OK || !counted->agreed || params->k == 0)
+    if (status != TRIB_OK || !counted->consistent || params->k == 0)
         return status;
     run->fallbacks = exact;
     tri_idle_count(&gaussian->idle, counted->counts[params->rank]);

@@ -85,10 +85,10 @@ static trib_status exchange(struct tri_run *run, const struct tri_entries *lists
 {
     struct tri_message sends[TRI_MAX_LISTS], receives[TRI_MAX_LISTS];
     const int32_t rank = run->params->rank, size = run->params->size;
-    for (int32_t step = 1; step < size; step++) {
-        const int32_t to = (rank + step) % size, from = (rank + size - step) % size;
-        sends[step - 1] = message(to, &lists[rank]);
-        receives[step - 1] = message(from, &lists[from]);
+    for (int32_t distance = 1; distance < size; distance++) {
+        const int32_t to = (rank + distance) % size, from = (rank + size - distance) % size;
+        sends[distance - 1] = message(to, &lists[rank]);
+        receives[distance - 1] = message(from, &lists[from]);
     }
     return tri_link_exchange(run, sends, (size_t)size - 1, receives, (size_t)size - 1);
 }
@@ -103,7 +103,7 @@ static trib_status run_gaussiankconcat(struct tri_run *run, void *memory)
     trib_status status = tri_gaussian_choose(run, &own->gaussian);
     if (status != TRIB_OK)
         return status;
-    if (!counted->agreed)
+    if (!counted->consistent)
         return tri_counted_finish(run, counted, NULL, false);
     for (int32_t r = 0; r < run->params->size; block += block_bytes(counted->counts[r++], wire))
         lists[r] = block_entries(block, counted->counts[r], wire);

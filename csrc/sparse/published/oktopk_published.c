@@ -46,8 +46,8 @@
 
 enum { THRESHOLDS = 2 * sizeof(uint64_t) };
 
-/* What a rank needs of all ranks in a call. */
-enum { WISH_BOUNDS = 1u << 0, WISH_EXACT_SUMS = 1u << 1 };
+/* What a rank asks all ranks to do in a call: flags of its row. */
+enum { FLAG_BOUNDS = 1u << 0, FLAG_EXACT_SUMS = 1u << 1 };
 
 struct remembered {
     uint32_t begun; /* the thresholds are numbers */
@@ -137,21 +137,22 @@ static trib_status choose(struct tri_run *run, struct oktopk *own, bool exact, c
     return status;
 }
 
-/* Tells all ranks where L lies, which thresholds there are, and what this rank wishes. */
-static trib_status meet(struct tri_run *run, struct oktopk *own)
+/* All ranks get to know where L lies, the thresholds, and the flags. */
+static trib_status exchange_rows(struct tri_run *run, struct oktopk *own)
 {
     const struct tri_constants *constants = run->params->constants;
     const bool bounds = !own->has_bounds || run->step % constants->regions_every == 0;
     const bool exact =
         run->step % constants->exact_every == 0 || tri_idle_too_long(&own->kept_host.global);
-    const trib_status status = tri_link_put(run, own->both.regions.rows[run->params->rank].note,
-                                            own->thresholds, THRESHOLDS);
+    const trib_status status =
+        tri_link_put(run, own->both.regions.device_rows[run->params->rank].user_data,
+                     own->thresholds, THRESHOLDS);
     if (!own->has_bounds)
         tri_regions_equal(&own->both.regions, run->params);
-    return status != TRIB_OK
-               ? status
-               : tri_regions_meet(run, &own->both.regions, &own->both.chosen,
-                                  (bounds ? WISH_BOUNDS : 0) | (exact ? WISH_EXACT_SUMS : 0));
+    return status != TRIB_OK ? status
+                             : tri_regions_exchange_rows(run, &own->both.regions, &own->both.chosen,
+                                                         (bounds ? FLAG_BOUNDS : 0) |
+                                                             (exact ? FLAG_EXACT_SUMS : 0));
 }
 
 /* The bounds that this rank would like, between which its `n` entries are evenly spread; equal
@@ -178,9 +179,9 @@ static trib_status move_regions(struct tri_run *run, struct oktopk *own)
     struct tri_regions *regions = &own->both.regions;
     const int32_t rank = run->params->rank, size = run->params->size;
     const size_t bytes = (size_t)size * sizeof *own->proposals;
-    const uint32_t wishes = regions->told[rank].wishes;
+    const uint32_t flags = regions->rows[rank].flags;
     uint32_t *mine = own->proposals + (size_t)rank * (size_t)size;
-    trib_status status = propose(run, own, regions->told[rank].header.count, mine);
+    trib_status status = propose(run, own, regions->rows[rank].header.count, mine);
     if (status == TRIB_OK)
         status = tri_link_allgather(run, mine, own->proposals, bytes, 0);
     if (status == TRIB_OK)
@@ -189,16 +190,16 @@ static trib_status move_regions(struct tri_run *run, struct oktopk *own)
         return status;
     tri_balance_mean(regions->bounds, size, run->params->count, own->fetched);
     own->has_bounds = true;
-    return tri_regions_meet(run, regions, &own->both.chosen, wishes);
+    return tri_regions_exchange_rows(run, regions, &own->both.chosen, flags);
 }
 
 /* Whether G is cut exactly: one of the ranks has no threshold, it is time, or G was empty for long. */
 static bool exact_sums(struct tri_run *run, const struct oktopk *own)
 {
     for (int32_t r = 0; r < run->params->size; r++)
-        if (own->both.regions.told[r].note[1] == 0)
+        if (own->both.regions.rows[r].user_data[1] == 0)
             return true;
-    if ((own->both.regions.wishes & WISH_EXACT_SUMS) == 0)
+    if ((own->both.regions.flags & FLAG_EXACT_SUMS) == 0)
         return false;
     run->fallbacks += run->step % run->params->constants->exact_every != 0;
     return true;
@@ -296,27 +297,27 @@ static trib_status run_published(struct tri_run *run, void *memory)
 {
     struct oktopk *own = memory;
     struct tri_regions *regions = &own->both.regions;
-    const struct tri_regions_row *told = &regions->told[run->params->rank];
+    const struct tri_regions_row *row = &regions->rows[run->params->rank];
     const bool exact = exact_choice(run, own);
     const void *used = NULL;
     trib_status status = begin(run, own);
     if (status == TRIB_OK)
         status = choose(run, own, exact, &used);
     if (status == TRIB_OK)
-        status = meet(run, own);
+        status = exchange_rows(run, own);
     if (status != TRIB_OK)
         return status;
-    if (!tri_regions_agree(regions, run))
-        return tri_regions_give_up(run, regions);
-    if ((regions->wishes & WISH_BOUNDS) != 0)
+    if (!tri_regions_consistent(regions, run))
+        return tri_regions_skip(run, regions);
+    if ((regions->flags & FLAG_BOUNDS) != 0)
         status = move_regions(run, own);
     const bool exactly = exact_sums(run, own);
     if (status == TRIB_OK)
         status = reduce(run, own, exactly);
     if (status == TRIB_OK)
         status = tri_oktopk_finish(run, &own->both);
-    tri_idle_count(&own->kept_host.local, told->header.count);
-    own->kept_host.has_local = exact ? told->header.count > 0 : told->note[0] != 0;
+    tri_idle_count(&own->kept_host.local, row->header.count);
+    own->kept_host.has_local = exact ? row->header.count > 0 : row->user_data[0] != 0;
     return status != TRIB_OK ? status : keep_thresholds(run, own, used, exactly);
 }
 

@@ -117,7 +117,7 @@ static trib_status run_topkaopt(struct tri_run *run, void *memory)
         status = tri_counted_fetch(run, &own->counted, &found);
     if (status == TRIB_OK)
         status = tri_counted_gather(run, &own->counted, &own->gathered, tri_run_clears(run));
-    if (status != TRIB_OK || !own->counted.agreed)
+    if (status != TRIB_OK || !own->counted.consistent)
         return status;
     own->kept_host.known = found > 0;
     tri_idle_count(&own->kept_host.idle, own->counted.counts[run->params->rank]);

@@ -38,7 +38,7 @@
  * ranks. Then 7 costs up to 2n(P-1)/P. */
 #include "csrc/sparse/published/topksa.h"
 
-#include "csrc/sparse/algorithms/mail.h"
+#include "csrc/sparse/algorithms/p2p_batch.h"
 #include "csrc/sparse/link.h"
 
 static size_t region_most(const struct tri_sparse_params *params)
@@ -86,15 +86,15 @@ static trib_status spread(struct tri_run *run, const uint64_t *bounds, char *sum
 {
     const int32_t rank = run->params->rank, size = run->params->size;
     const size_t element = trib_dtype_size(run->params->acc);
-    struct tri_mail mail = {.nsends = 0, .nreceives = 0};
-    for (int32_t step = 1; step < size; step++) {
-        const int32_t to = (rank + step) % size, from = (rank + size - step) % size;
-        tri_mail_send_bytes(&mail, to, sums + bounds[rank] * element,
-                            (size_t)(bounds[rank + 1] - bounds[rank]) * element);
-        tri_mail_receive_bytes(&mail, from, sums + bounds[from] * element,
-                               (size_t)(bounds[from + 1] - bounds[from]) * element);
+    struct tri_p2p_batch batch = {.nsends = 0, .nreceives = 0};
+    for (int32_t distance = 1; distance < size; distance++) {
+        const int32_t to = (rank + distance) % size, from = (rank + size - distance) % size;
+        tri_p2p_batch_send_bytes(&batch, to, sums + bounds[rank] * element,
+                                 (size_t)(bounds[rank + 1] - bounds[rank]) * element);
+        tri_p2p_batch_receive_bytes(&batch, from, sums + bounds[from] * element,
+                                    (size_t)(bounds[from + 1] - bounds[from]) * element);
     }
-    return tri_mail_exchange(run, &mail);
+    return tri_p2p_batch_exchange(run, &batch);
 }
 
 /* All sums, dense, on all ranks. */
@@ -113,7 +113,7 @@ static trib_status gather_dense(struct tri_run *run, struct tri_topksa *own, voi
 /* Everything that was chosen is in the result. */
 static trib_status commit(struct tri_run *run, struct tri_topksa *own)
 {
-    const trib_status status = tri_regions_commit(run, &own->regions);
+    const trib_status status = tri_regions_decide(run, &own->regions);
     if (status != TRIB_OK)
         return status;
     run->scalars.selected = own->chosen.count;
@@ -151,11 +151,11 @@ trib_status tri_topksa_run(struct tri_run *run, struct tri_topksa *own, bool den
     trib_status status =
         tri_run_select(run, tri_regions_header(regions, run), &own->chosen, tri_run_clears(run));
     if (status == TRIB_OK)
-        status = tri_regions_meet(run, regions, &own->chosen, 0);
+        status = tri_regions_exchange_rows(run, regions, &own->chosen, 0);
     if (status != TRIB_OK)
         return status;
-    if (!tri_regions_agree(regions, run))
-        return tri_regions_give_up(run, regions);
+    if (!tri_regions_consistent(regions, run))
+        return tri_regions_skip(run, regions);
     status = tri_regions_reduce(run, regions, &own->chosen);
     if (status == TRIB_OK)
         status = tri_regions_count(run, regions, &regions->merged, counts);
