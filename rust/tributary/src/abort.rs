@@ -9,13 +9,12 @@ use tributary_sys as sys;
 
 use crate::error::{check, Result};
 
-/// Aborts a communicator: from any thread, at any time, any number of times, also after the
-/// communicator is gone.
+/// Aborts a communicator, from any thread and at any time, also after the communicator is gone.
 ///
-/// Aborting frees nothing and waits for nothing. From then on every call on the ranks of this
-/// process gives an error that [is aborted](crate::Error::is_aborted), and streams that were waiting
-/// inside a collective come free, with garbage in its outputs (but a list of tensors is written
-/// wholly or not at all). Ranks in other processes have to be aborted there.
+/// An abort frees nothing and waits for nothing. After it every call on the ranks of this process
+/// returns an error that [is aborted](crate::Error::is_aborted), and streams that were waiting
+/// inside a collective go on, with garbage in its outputs (but a list of tensors is written wholly
+/// or not at all). Ranks in other processes have to be aborted there.
 ///
 /// ```
 /// use tributary::{Group, Options};
@@ -32,14 +31,14 @@ pub struct AbortHandle(Arc<Reference>);
 /// One reference to the C handle.
 struct Reference(NonNull<sys::trib_abort>);
 
-// SAFETY: "an abort handle may be used from any thread at any time".
+// SAFETY: "an abort handle works from any thread at any time".
 unsafe impl Send for Reference {}
 // SAFETY: as above.
 unsafe impl Sync for Reference {}
 
 impl Drop for Reference {
     fn drop(&mut self) {
-        // SAFETY: "Give one reference back": this one is ours. "Aborts nothing."
+        // SAFETY: "Release one reference; aborts nothing": this one is ours.
         unsafe { sys::trib_abort_release(self.0.as_ptr()) };
     }
 }
@@ -51,8 +50,8 @@ impl AbortHandle {
         AbortHandle(Arc::new(Reference(raw)))
     }
 
-    /// Abort every rank of the communicator in this process. `reason` becomes part of the detail of
-    /// the errors that follow; the first one stays.
+    /// Aborts every rank of the communicator in this process. The errors that follow contain
+    /// `reason`; of several aborts, the first reason stays.
     pub fn abort(&self, reason: &str) {
         let reason = CString::new(reason.replace('\0', " ")).unwrap_or_default();
         // SAFETY: the reference is alive; "Any thread, any number of times, also after the
@@ -62,16 +61,16 @@ impl AbortHandle {
         debug_assert_eq!(check(status), Ok(()));
     }
 
-    /// Is the communicator usable, and if not, why? For a watchdog: from any thread at any time, also
-    /// after the communicator is gone, when it says what was the last of it. Errors that NCCL has
-    /// found meanwhile, on any rank of this process, are asked for, and end the communicator. Never
-    /// waits.
+    /// Returns `Ok` while the communicator is usable, and the reason once it is not. A watchdog may
+    /// call it from any thread; after the communicator is gone it returns the last status. The call
+    /// fetches the asynchronous errors of NCCL on all ranks of this process, which end the
+    /// communicator. Never waits.
     pub fn status(&self) -> Result<()> {
         // SAFETY: the reference is alive; "Any thread at any time". "Never waits".
         check(unsafe { sys::trib_abort_status(self.0 .0.as_ptr()) })
     }
 
-    /// Has the communicator been aborted, or has it failed?
+    /// Returns whether the communicator was aborted or has failed.
     pub fn is_aborted(&self) -> bool {
         // SAFETY: the reference is alive; "Any thread."
         unsafe { sys::trib_abort_raised(self.0 .0.as_ptr()) != 0 }

@@ -1,10 +1,10 @@
 //! Has everything that was queued been applied?
 //!
-//! A collective that has run on a communicator whose status is good has written its result. Two kinds
-//! may have done nothing all the same, on all ranks alike, without a mistake that ends the
-//! communicator: a sparse call whose gradients were not finite, and a weighted average with a weight
-//! that is not valid. Who is told "Ok" would not look for that, so they are counted, from before the
-//! first call until the stream has passed the last one.
+//! A collective that has run on a communicator whose status is good has written its result. Two
+//! kinds may have done nothing all the same, on all ranks alike, without a mistake that ends the
+//! communicator: a sparse call whose gradients were not finite, and a weighted average with a
+//! weight that is not valid. Who is told "Ok" would not look for that, so they are counted, from
+//! before the first call until the stream has passed the last one.
 
 use std::sync::Arc;
 
@@ -124,9 +124,7 @@ fn skipped(non_finite: bool, certain: bool) -> Error {
     let which = if certain { "a call" } else { "a call, this or another that was queued with it," };
     Error::new(
         status,
-        format!(
-            "sparse_allreduce: {which} was not applied, and changed no rank's residual: {why}"
-        ),
+        format!("sparse_allreduce: {which} was not applied, and changed no rank's residual: {why}"),
     )
 }
 

@@ -8,52 +8,51 @@ use tributary_sys as sys;
 use crate::error::{c_string, check, text, Result};
 use crate::options::milliseconds;
 
-/// A backend of the library that is loaded: `nccl`, whose ranks are GPUs, or `host`, whose ranks are
+/// A backend of the loaded library: `nccl`, whose ranks are GPUs, or `host`, whose ranks are
 /// threads of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Backend(&'static str);
 
 impl Backend {
-    /// The backends in this build, best first.
+    /// Returns the backends in this build, best first.
     pub fn all() -> Vec<Backend> {
-        // SAFETY: takes no object, so it "may be called from anywhere".
+        // SAFETY: takes no object, so it "may be called from any thread".
         let count = unsafe { sys::trib_backend_count() };
-        // SAFETY: every index below the count has a name, and "The names live for ever".
+        // SAFETY: every index below the count has a name, and "Valid for ever".
         (0..count).map(|index| Backend(unsafe { text(sys::trib_backend_name(index)) })).collect()
     }
 
-    /// The backend of this name, if the build has it.
+    /// Returns the backend called `name`, if this build has it.
     pub fn find(name: impl AsRef<str>) -> Option<Backend> {
         Backend::all().into_iter().find(|backend| backend.0 == name.as_ref())
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         self.0
     }
 
-    /// Version of the engine below it: of the NCCL that is loaded, of Tributary for `host`. Makes no
-    /// CUDA context.
+    /// Returns the version of the loaded NCCL; for `host`, of Tributary. Creates no CUDA context.
     pub fn version(self) -> Result<Version> {
         let name = c_string("backend", self.0)?;
         let mut number = 0;
-        // SAFETY: both pointers live through the call; "Makes no CUDA context".
+        // SAFETY: both pointers live through the call; "Creates no CUDA context".
         check(unsafe { sys::trib_backend_version(&mut number, name.as_ptr()) })?;
         Ok(Version::from_number(number))
     }
 
-    /// Number of devices that it can use now: GPUs for `nccl` (0 without a driver), 64 for `host`.
-    /// Makes no CUDA context.
+    /// Returns how many devices it can use: GPUs for `nccl` (0 without a driver), 64 for `host`.
+    /// Creates no CUDA context.
     pub fn devices(self) -> Result<usize> {
         let name = c_string("backend", self.0)?;
         let mut count = 0;
-        // SAFETY: both pointers live through the call; "Makes no CUDA context".
+        // SAFETY: both pointers live through the call; "Creates no CUDA context".
         check(unsafe { sys::trib_backend_devices(&mut count, name.as_ptr()) })?;
         Ok(usize::try_from(count).unwrap_or(0))
     }
 }
 
-/// Wherever a backend's name is asked for.
+/// A backend serves wherever a function takes a backend's name.
 impl AsRef<str> for Backend {
     fn as_ref(&self) -> &str {
         self.0
@@ -75,11 +74,11 @@ impl fmt::Display for Backend {
 /// A version number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// Changes that break.
+    /// Incremented by incompatible changes.
     pub major: u32,
-    /// Changes that add.
+    /// Incremented by additions.
     pub minor: u32,
-    /// Changes that mend.
+    /// Incremented by fixes.
     pub patch: u32,
 }
 
@@ -95,10 +94,10 @@ impl fmt::Display for Version {
     }
 }
 
-/// Wait until all background work of the library has ended: everything that communicators which were
-/// aborted, closed or dropped have held is given back. An error that
-/// [is a timeout](crate::Error::is_timeout) counts what is left. For who is about to reset a device or
-/// to leave the process, which would take CUDA away under that work.
+/// Waits until the library's background work has ended, which frees what aborted, closed and
+/// dropped communicators held. An error that [is a timeout](crate::Error::is_timeout) counts what
+/// is left. Call it before you reset a device or leave the process: both take CUDA away under that
+/// work.
 ///
 /// ```
 /// use std::time::Duration;
@@ -112,8 +111,8 @@ pub fn quiesce(timeout: Duration) -> Result<()> {
     check(unsafe { sys::trib_quiesce(milliseconds(timeout)) })
 }
 
-/// The version of the Tributary library that is loaded.
+/// Returns the version of the loaded Tributary library.
 pub fn version() -> Version {
-    // SAFETY: takes no object, so it "may be called from anywhere".
+    // SAFETY: takes no object, so it "may be called from any thread".
     Version::from_number(unsafe { sys::trib_version() })
 }

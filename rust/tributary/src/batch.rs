@@ -10,12 +10,12 @@ use crate::error::Result;
 use crate::stream::Stream;
 
 impl Communicator {
-    /// Queue what `calls` calls as one, on `stream`: sends and receives run together. All of them
-    /// name that stream; their buffers may not depend on each other. Batches do not nest; lists,
-    /// weighted averages and the calls of a [`SparseAllReduce`](crate::SparseAllReduce) are not
-    /// allowed in one.
+    /// Queues the collectives that `calls` makes as one, on `stream`, so that sends and receives
+    /// run together. All of them name that stream, and none may depend on another's buffers.
+    /// Batches do not nest, and hold no lists, weighted averages or calls of a
+    /// [`SparseAllReduce`](crate::SparseAllReduce).
     ///
-    /// If `calls` fails (or panics), or a call in it failed, nothing is queued.
+    /// If `calls` or a collective in it fails, or `calls` panics, nothing is queued.
     ///
     /// ```
     /// use tributary::Stream;
@@ -49,10 +49,10 @@ impl Communicator {
     }
 }
 
-/// A batch that has begun. Dropping it gives it up.
+/// An open batch. Dropping it cancels it.
 ///
-/// It ends on the communicator that it began on, whatever `&mut` may have been swapped for, and
-/// before the borrow of its stream is over: nothing that C remembers is left behind.
+/// A batch ends on the communicator that it began on, also if the closure swapped the `&mut`, and
+/// before the borrow of its stream ends. So C keeps no pointer longer than it may.
 pub(crate) struct Batch {
     shared: Arc<Shared>,
     over: bool,
@@ -76,7 +76,7 @@ impl Batch {
     fn finish(&mut self) -> Result<()> {
         self.over = true;
         self.shared.set_batch(None);
-        // SAFETY: the lock keeps other threads out. "Either way the batch is over."
+        // SAFETY: the lock keeps other threads out. "The batch ends in both cases."
         let ended = self.shared.call(|comm| unsafe { sys::trib_batch_end(comm) });
         ended.unwrap_or_else(|| Err(gone()))
     }
@@ -85,8 +85,8 @@ impl Batch {
 impl Drop for Batch {
     fn drop(&mut self) {
         if !self.over {
-            // "Batches do not nest", so this fails, and "If a call inside it failed, nothing is
-            // queued": that is how a batch is given up.
+            // "Batches do not nest", so this call fails, and "If a call of the batch failed,
+            // nothing is queued": that cancels the batch.
             // SAFETY: the lock keeps other threads out.
             let _ = self.shared.call(|comm| unsafe { sys::trib_batch_begin(comm) });
             let _ = self.finish();

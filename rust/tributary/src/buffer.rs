@@ -1,4 +1,4 @@
-//! What can be sent: buffers of one element type on one device.
+//! Buffers of one element type on one device.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -17,48 +17,46 @@ use crate::error::{check as checked, Error, Result};
 use crate::stream::Stream;
 use crate::sync;
 
-/// A tensor, seen from here: a pointer, a length, a type, a device.
+/// A tensor as a collective sees it: a pointer, a length, a type and a device.
 ///
-/// Implement it for the tensor type of a framework. Storage may be shared, and changed through
-/// `&self`: nothing here asks for `&mut`, and what [`ptr`](DeviceBuffer::ptr) gives may be written
-/// through. That is why the operations that take `&dyn DeviceBuffer` are `unsafe`. The safe ones
-/// take a [`UniqueBuffer`].
+/// Implement it for the tensor type of a framework. Tensors may share storage and change it through
+/// `&self`: collectives write through [`ptr`](DeviceBuffer::ptr) without a `&mut`. For that reason
+/// the methods that take `&dyn DeviceBuffer` are `unsafe`; the safe ones take a [`UniqueBuffer`].
 ///
 /// The example `foreign_tensor` adapts a tensor whose clones share their storage.
 ///
 /// # Safety
-/// While the value lives and stays in its place, `ptr` points to `len` elements of type `dtype`,
-/// which the device can use; if `is_contiguous`, one behind the other. All methods give the same
-/// answers until the value is changed through `&mut` or moved.
+/// While the value lives and is not moved, `ptr` points to `len` elements of type `dtype`, which
+/// the device can use; they are contiguous if `is_contiguous`. All methods return the same values
+/// until the value is changed through `&mut` or moved.
 pub unsafe trait DeviceBuffer {
-    /// The first element.
+    /// Returns the address of the first element.
     fn ptr(&self) -> *mut c_void;
 
-    /// Number of elements.
+    /// Returns the number of elements.
     fn len(&self) -> usize;
 
-    /// Type of the elements.
+    /// Returns the type of the elements.
     fn dtype(&self) -> DType;
 
-    /// The device that the memory belongs to, if that is known. `None` leaves it to the library to
-    /// find out.
+    /// Returns the device that the memory belongs to. With `None` the library finds it out.
     fn device(&self) -> Option<Device> {
         None
     }
 
-    /// Do the elements lie one behind the other? The operations refuse buffers where they do not.
+    /// Returns whether the elements are contiguous. The collectives refuse buffers that are not.
     fn is_contiguous(&self) -> bool {
         true
     }
 
-    /// No elements?
+    /// Returns whether there are no elements.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A buffer that keeps to Rust's rules of borrowing, so that the safe operations may use it: slices,
-/// vectors, [`DeviceVec`]. A tensor whose clones share their storage is none:
+/// A buffer that obeys Rust's rules of borrowing, as slices, vectors and [`DeviceVec`] do. The safe
+/// collectives take it. A tensor whose clones share their storage is not one:
 ///
 /// ```compile_fail,E0277
 /// # use tributary::{Communicator, DeviceSlice, InPlace, ReduceOp, Stream};
@@ -68,12 +66,12 @@ pub unsafe trait DeviceBuffer {
 /// ```
 ///
 /// # Safety
-/// While a `&` borrow of the value lasts, nothing on host or device writes its elements; while a
-/// `&mut` borrow lasts, nothing else uses them, unless through what was made from that borrow.
-/// [`ptr_mut`](UniqueBuffer::ptr_mut) is the address that [`ptr`](DeviceBuffer::ptr) is, and may be
-/// written through.
+/// While a `&` borrow of the value lasts, nothing on host or device writes its elements. While a
+/// `&mut` borrow lasts, nothing uses them except through that borrow.
+/// [`ptr_mut`](UniqueBuffer::ptr_mut) returns the same address as [`ptr`](DeviceBuffer::ptr), and
+/// may be written through.
 pub unsafe trait UniqueBuffer: DeviceBuffer {
-    /// The first element.
+    /// Returns the address of the first element.
     fn ptr_mut(&mut self) -> *mut c_void;
 }
 
@@ -128,8 +126,8 @@ like_slice! {
     [T: Element, const N: usize] [T; N],
 }
 
-/// A view of device memory by pointer and length, for the `unsafe` operations: somebody else's
-/// memory, or a part of a buffer.
+/// A view of device memory by pointer and length, for the `unsafe` collectives: of foreign memory,
+/// or of a part of a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceSlice {
     ptr: *mut c_void,
@@ -140,11 +138,11 @@ pub struct DeviceSlice {
 }
 
 impl DeviceSlice {
-    /// `len` elements of type `dtype` at `ptr`.
+    /// Creates a view of `len` elements of type `dtype` at `ptr`.
     ///
     /// # Safety
-    /// As for [`DeviceBuffer`], as long as the view or a copy of it is in use. Whether it may be
-    /// written to is for the operations that are given it.
+    /// The promise of [`DeviceBuffer`] holds while the view or a copy of it is in use. The memory
+    /// may be written if a collective that writes gets the view.
     pub unsafe fn new(
         ptr: *mut c_void,
         len: usize,
@@ -172,7 +170,7 @@ impl DeviceSlice {
         DeviceSlice { ptr: buffer.ptr_mut(), ..view }
     }
 
-    /// A part of it. Panics if the range is not inside.
+    /// Returns a view of a part. Panics if the range is not inside.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> DeviceSlice {
         const BEYOND: &str = "the range ends beyond the address space";
         let start = match range.start_bound() {
@@ -225,10 +223,10 @@ unsafe impl DeviceBuffer for DeviceSlice {
     }
 }
 
-/// Memory of a device that holds `len` elements of type `T`.
+/// Owned device memory for elements of type `T`.
 ///
-/// Frameworks have their own; this is for programs that have none, and for tests. On the host
-/// backend plain slices and vectors are buffers as well.
+/// It serves tests and programs without a framework. On the host backend plain slices and vectors
+/// are buffers as well.
 pub struct DeviceVec<T: Element> {
     data: NonNull<c_void>,
     len: usize,
@@ -242,10 +240,10 @@ unsafe impl<T: Element> Send for DeviceVec<T> {}
 unsafe impl<T: Element> Sync for DeviceVec<T> {}
 
 impl<T: Element> DeviceVec<T> {
-    /// Room for `len` elements.
+    /// Allocates `len` elements.
     ///
     /// # Safety
-    /// The elements are not initialised: they are written before they are read.
+    /// The elements are not initialised. The caller writes each of them before it is read.
     pub unsafe fn uninit(device: Device, len: usize) -> Result<DeviceVec<T>> {
         let bytes = len
             .checked_mul(size_of::<T>())
@@ -258,14 +256,14 @@ impl<T: Element> DeviceVec<T> {
         Ok(DeviceVec { data, len, device, element: PhantomData })
     }
 
-    /// `len` zeros.
+    /// Allocates `len` zeros.
     pub fn zeros(device: Device, len: usize) -> Result<DeviceVec<T>> {
         // SAFETY: all bits zero is a value of every element type.
         let zeros = vec![unsafe { std::mem::zeroed::<T>() }; len];
         DeviceVec::from_slice(device, &zeros)
     }
 
-    /// A copy of `values`.
+    /// Copies `values` to new device memory.
     pub fn from_slice(device: Device, values: &[T]) -> Result<DeviceVec<T>> {
         // SAFETY: every element is written here, or the value is dropped.
         let mut data = unsafe { DeviceVec::uninit(device, values.len()) }?;
@@ -274,21 +272,22 @@ impl<T: Element> DeviceVec<T> {
         Ok(data)
     }
 
-    /// Copy `values`, as many as there are elements, to the device. Queued on `stream`, one of the
-    /// same device, and waited for.
+    /// Copies `values`, one for each element, to the device. Queues the copy on `stream`, which
+    /// belongs to the same device, and waits for it.
     pub fn upload(&mut self, values: &[T], stream: &Stream) -> Result<()> {
         let (to, from) = (self.data.as_ptr(), values.as_ptr().cast());
         self.copy("DeviceVec::upload", to, from, values.len(), stream)
     }
 
-    /// Copy the elements to `values`, which has room for exactly as many. Queued on `stream`, one of
-    /// the same device, and waited for.
+    /// Copies the elements to `values`, which has the same length. Queues the copy on `stream`,
+    /// which belongs to the same device, and waits for it.
     pub fn download_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {
         let (to, from) = (values.as_mut_ptr().cast(), self.data.as_ptr());
         self.copy("DeviceVec::download", to, from, values.len(), stream)
     }
 
-    /// A copy of the elements. Queued on `stream`, one of the same device, and waited for.
+    /// Returns a copy of the elements. Queues it on `stream`, which belongs to the same device, and
+    /// waits for it.
     pub fn download(&self, stream: &Stream) -> Result<Vec<T>> {
         // SAFETY: all bits zero is a value of every element type.
         let mut values = vec![unsafe { std::mem::zeroed::<T>() }; self.len];
@@ -313,16 +312,16 @@ impl<T: Element> DeviceVec<T> {
             )));
         }
         let bytes = len * size_of::<T>();
-        // SAFETY: both sides hold `bytes` bytes, and the stream is of their device. "Host memory must
-        // stay untouched until the stream has passed this point": it is borrowed until the stream
-        // that was just queued on has been held below.
+        // SAFETY: both sides hold `bytes` bytes, and the stream is of their device. "Leave host
+        // memory untouched until the stream has passed this point": it is borrowed until the wait
+        // below.
         checked(unsafe {
             sys::trib_device_copy(self.device.raw(), to, from, bytes, stream.as_raw())
         })?;
         sync::synchronize(stream, Duration::MAX, None)
     }
 
-    /// The elements, if they are in host memory: on the host backend.
+    /// Returns the elements if they are in host memory, as on the host backend.
     pub fn as_slice(&self) -> Option<&[T]> {
         // SAFETY: host memory of `len` elements, aligned to 256, initialised (see `uninit`), and
         // not written to while `self` is borrowed (see `UniqueBuffer`).
@@ -330,7 +329,7 @@ impl<T: Element> DeviceVec<T> {
             .then(|| unsafe { std::slice::from_raw_parts(self.data.as_ptr().cast(), self.len) })
     }
 
-    /// The elements, if they are in host memory: on the host backend.
+    /// Returns the elements if they are in host memory, as on the host backend.
     pub fn as_mut_slice(&mut self) -> Option<&mut [T]> {
         // SAFETY: as in `as_slice`, and `self` is borrowed solely.
         (self.device.backend() == "host")
@@ -363,8 +362,9 @@ unsafe impl<T: Element> UniqueBuffer for DeviceVec<T> {
 
 impl<T: Element> Drop for DeviceVec<T> {
     fn drop(&mut self) {
-        // SAFETY: the memory is ours. "No queued work may still use it": the safe operations borrow
-        // or own the vector until their work is done; of the others their callers have promised it.
+        // SAFETY: the memory is ours. "Queued work must no longer use it": the safe operations
+        // borrow or own the vector until their work is done; of the others their callers have
+        // promised it.
         unsafe { sys::trib_device_free(self.device.raw(), self.data.as_ptr()) };
     }
 }

@@ -1,9 +1,9 @@
 //! Which calls of a sparse state were applied, as far as its counters tell.
 //!
-//! C counts the calls of a state that have ended and those that were applied, and keeps the status of
-//! the last one. Calls of one state run in the order in which they were queued, so two snapshots of the
-//! counters say how many of the calls between them were skipped. The more snapshots are kept, the
-//! fewer calls lie between two.
+//! C counts the calls of a state that have ended and those that were applied, and keeps the status
+//! of the last one. Calls of one state run in the order in which they were queued, so two snapshots
+//! of the counters say how many of the calls between them were skipped. The more snapshots are
+//! kept, the fewer calls lie between two.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -103,8 +103,8 @@ impl CallCounters {
         CallRange { before, first, last: number }
     }
 
-    /// What became of `calls`, all of which the stream has passed. If the state is destroyed, `passed`
-    /// says whether the stream had passed them before that.
+    /// What became of `calls`, all of which the stream has passed. If the state is destroyed,
+    /// `passed` says whether the stream had passed them before that.
     pub(crate) fn outcome(&self, calls: &CallRange, shared: &Shared, passed: bool) -> Outcome {
         self.refresh(shared);
         let history = self.lock();
@@ -139,13 +139,15 @@ impl CallCounters {
             || history.snapshots.back().map_or(0, |snapshot| snapshot.ended) >= history.queued
     }
 
-    /// Waits up to `patience` for the queued calls: once the state is destroyed, their outcome is lost.
+    /// Waits up to `patience` for the queued calls: once the state is destroyed, their outcome is
+    /// lost.
     pub(crate) fn wait_idle(&self, shared: &Shared, patience: Duration) {
         Deadline::after(patience)
             .poll(|| !shared.is_good() || !self.refresh(shared) || self.is_idle());
     }
 
-    /// Takes the last snapshot. Called under the lock of the communicator, which destroys the state next.
+    /// Takes the last snapshot. Called under the lock of the communicator, which destroys the state
+    /// next.
     pub(crate) fn close(&self) {
         self.record();
         self.lock().destroyed = true;

@@ -1,4 +1,4 @@
-//! What a single call may want.
+//! Options of a single call.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use crate::buffer::DeviceBuffer;
 use crate::check::Check;
 use crate::error::Result;
 
-/// What a single call may want, each rank for itself: so far a factor. For
-/// [`Communicator::allreduce_with`](crate::Communicator::allreduce_with), its list form and theirs in
-/// a scope.
+/// Options of one call on one rank: so far, a factor.
 ///
-/// With factors the result is the sum over the ranks of `factor * send`: all ranks have one or none
-/// has. For [`ReduceOp::Sum`](crate::ReduceOp::Sum) and f16, bf16, f32 and f64.
+/// [`Communicator::allreduce_with`](crate::Communicator::allreduce_with), its list form and their
+/// safe forms take them. With factors the result is the sum over the ranks of `factor * send`.
+/// Either all ranks pass a factor or none does; the values may differ. Factors work with
+/// [`ReduceOp::Sum`](crate::ReduceOp::Sum) and f16, bf16, f32 and f64.
 ///
 /// ```
 /// use tributary::{CallOptions, Error, Group, Options, ReduceOp, Stream};
@@ -35,17 +35,18 @@ pub struct CallOptions<'a, B: ?Sized = dyn DeviceBuffer + 'a> {
 }
 
 impl<'a, B: ?Sized> CallOptions<'a, B> {
-    /// The default of everything.
+    /// Creates options with every default.
     pub fn new() -> Self {
         CallOptions { factor: 0.0, has_factor: false, device_factor: None }
     }
 
-    /// This rank's factor: any number.
+    /// Sets this rank's factor to any number.
     pub fn factor(self, factor: f64) -> Self {
         CallOptions { factor, has_factor: true, device_factor: None }
     }
 
-    /// This rank's factor is one `f32` in device memory, read when the stream comes to the call.
+    /// Takes this rank's factor from one `f32` in device memory, which the stream reads when it
+    /// runs the call.
     pub fn device_factor(self, factor: &'a B) -> Self {
         CallOptions { factor: 0.0, has_factor: true, device_factor: Some(factor) }
     }

@@ -1,9 +1,9 @@
 //! What is checked before C is called: that handles which meet are of one device, and that buffers
 //! are what an operation takes.
 //!
-//! A handle is a pointer that its backend follows: a stream of host given to CUDA, or an event of one
-//! GPU recorded on another, is no mistake that C can always tell. A [`Device`] is a backend and an
-//! ordinal, so two of them are compared wherever a stream, an event, a buffer or a communicator
+//! A handle is a pointer that its backend follows: a stream of host given to CUDA, or an event of
+//! one GPU recorded on another, is no mistake that C can always tell. A [`Device`] is a backend and
+//! an ordinal, so two of them are compared wherever a stream, an event, a buffer or a communicator
 //! meets another.
 
 use std::ffi::c_void;

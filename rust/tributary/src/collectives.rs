@@ -17,12 +17,12 @@ use crate::stream::Stream;
 /// Each call is queued on `stream`. All ranks make the same calls in the same order, with the same
 /// counts, type, reduction and root.
 ///
-/// `send` and `recv` do not overlap, or they are the same buffer: then the call runs in place, where
-/// its documentation allows it.
+/// `send` and `recv` do not overlap, or they are the same buffer: then the call runs in place,
+/// where its documentation allows it.
 ///
-/// Each call checks its arguments before it queues anything: that buffers are contiguous and on this
-/// rank's device, that types and lengths fit together, and that the stream belongs to the device. The
-/// library checks the rest.
+/// Each call checks its arguments before it queues anything: that buffers are contiguous and on
+/// this rank's device, that types and lengths fit together, and that the stream belongs to the
+/// device. The library checks the rest.
 impl Communicator {
     /// Reduces every rank's `send` into every rank's `recv`. In place: `recv` is `send`.
     ///
@@ -38,8 +38,8 @@ impl Communicator {
     ) -> Result<()> {
         let check = Check::new("allreduce", self, stream)?;
         let (send, recv) = check.pair(send, recv, 1, 1)?;
-        // SAFETY: "must live, untouched, until the stream has passed that point": the caller's
-        // promise; both hold `count` elements of `dtype`.
+        // SAFETY: "keep them alive and untouched until the stream has passed that point": the
+        // caller's promise; both hold `count` elements of `dtype`.
         self.call(|comm| unsafe {
             let (send, to, count) = (send.ptr(), recv.ptr(), recv.len());
             sys::trib_allreduce(
@@ -93,15 +93,15 @@ impl Communicator {
         let peer = number("broadcast: `root`", root)?;
         let recv = check.buffer("recv", recv)?;
         let from = check.on_root("send", send, root, &recv, 1, 1)?;
-        // SAFETY: as in `allreduce`; "only there is `send` looked at".
+        // SAFETY: as in `allreduce`; "other ranks' `send` is ignored".
         self.call(|comm| unsafe {
             let (to, count, dtype) = (recv.ptr(), recv.len(), recv.dtype().raw());
             sys::trib_broadcast(comm, from, to, count, dtype, peer, stream.as_raw())
         })
     }
 
-    /// Reduces every rank's `send` into `recv` of rank `root`. Other ranks may pass `None`. In place on
-    /// the root: `recv` is `send`.
+    /// Reduces every rank's `send` into `recv` of rank `root`. Other ranks may pass `None`. In
+    /// place on the root: `recv` is `send`.
     ///
     /// # Safety
     /// As for [`allreduce`](Communicator::allreduce).
@@ -117,7 +117,7 @@ impl Communicator {
         let peer = number("reduce: `root`", root)?;
         let send = check.buffer("send", send)?;
         let to = check.on_root("recv", recv, root, &send, 1, 1)?;
-        // SAFETY: as in `allreduce`; "elsewhere `recv` is not looked at".
+        // SAFETY: as in `allreduce`; "other ranks' `recv` is ignored".
         self.call(|comm| unsafe {
             let (from, count, dtype) = (send.ptr(), send.len(), send.dtype().raw());
             sys::trib_reduce(comm, from, to, count, dtype, op.raw(), peer, stream.as_raw())
@@ -146,8 +146,8 @@ impl Communicator {
         })
     }
 
-    /// Reduces block i of every rank's `send`, which is `size` times as long, into `recv` of rank i. In
-    /// place: pass the whole buffer as both; this rank receives into its own block of it.
+    /// Reduces block i of every rank's `send`, which is `size` times as long, into `recv` of rank
+    /// i. In place: pass the whole buffer as both; this rank receives into its own block of it.
     ///
     /// # Safety
     /// As for [`allreduce`](Communicator::allreduce).
@@ -234,8 +234,8 @@ impl Communicator {
         })
     }
 
-    /// Sends to rank `peer`, which receives as many elements of the same type. The stream waits until
-    /// it does: put a send and a receive that depend on each other into one
+    /// Sends to rank `peer`, which receives as many elements of the same type. The stream waits
+    /// until it does: put a send and a receive that depend on each other into one
     /// [`batch`](Communicator::batch).
     ///
     /// # Safety
@@ -255,7 +255,8 @@ impl Communicator {
         })
     }
 
-    /// Receives from rank `peer`, which [sends](Communicator::send) as many elements of the same type.
+    /// Receives from rank `peer`, which [sends](Communicator::send) as many elements of the same
+    /// type.
     ///
     /// # Safety
     /// `recv` stays alive and untouched until `stream` has passed this call, and may be written to.
@@ -281,8 +282,8 @@ impl Communicator {
         self.call(|comm| unsafe { sys::trib_barrier(comm, stream.as_raw()) })
     }
 
-    /// Gathers with a count for each rank: rank i sends `counts[i]` elements to element `offsets[i]` of
-    /// every rank's `recv`. All ranks pass the same counts and offsets.
+    /// Gathers with a count for each rank: rank i sends `counts[i]` elements to element
+    /// `offsets[i]` of every rank's `recv`. All ranks pass the same counts and offsets.
     ///
     /// # Safety
     /// As for [`allreduce`](Communicator::allreduce).
@@ -309,9 +310,9 @@ impl Communicator {
         })
     }
 
-    /// Exchanges blocks of different lengths: `send_counts[i]` elements at `send_offsets[i]` go to rank
-    /// i, and `recv_counts[i]` elements from rank i go to `recv_offsets[i]`. Each rank sends another
-    /// as many elements as that one receives from it. Not in place.
+    /// Exchanges blocks of different lengths: `send_counts[i]` elements at `send_offsets[i]` go to
+    /// rank i, and `recv_counts[i]` elements from rank i go to `recv_offsets[i]`. Each rank sends
+    /// another as many elements as that one receives from it. Not in place.
     ///
     /// # Safety
     /// As for [`allreduce`](Communicator::allreduce), with those counts in the place of lengths.

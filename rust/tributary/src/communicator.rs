@@ -26,8 +26,8 @@ use crate::work::Queued;
 
 /// One rank of a communicator.
 ///
-/// It may move to another thread, but is used by one at a time: it is `Send`, not `Sync`, and its
-/// operations take `&mut self`. What may come from any thread at any time is its [`AbortHandle`].
+/// A communicator may move to another thread, but one thread at a time uses it: it is `Send`, not
+/// `Sync`, and its methods take `&mut self`. Its [`AbortHandle`] works from any thread at any time.
 ///
 /// ```compile_fail
 /// fn shared<T: Sync>() {}
@@ -36,20 +36,21 @@ use crate::work::Queued;
 ///
 /// # Three ways to queue a collective
 ///
-/// A collective is queued and returns at once; its buffers must live, untouched, until the stream
-/// has passed it.
+/// A queued collective returns at once. Its buffers must live, untouched, until the stream has
+/// passed it.
 ///
 /// * [`scope`](Communicator::scope) borrows the buffers and waits for the stream at its end.
-/// * [`start`](Communicator::start) takes the buffers and gives them back when they are ready.
-/// * The `unsafe` methods of this type leave it to the caller, who also says how clones of a tensor
-///   that share their storage are kept apart. They take any [`DeviceBuffer`](crate::DeviceBuffer).
+/// * [`start`](Communicator::start) takes the buffers and returns them when they are ready.
+/// * The `unsafe` methods of this type rely on the caller, also for clones of a tensor that share
+///   their storage. They take any [`DeviceBuffer`](crate::DeviceBuffer).
 ///
 /// # Dropping
 ///
-/// A drop waits for queued work as long as [`Options::close_timeout`] says, then aborts it. It never
-/// panics and never blocks for ever. While a panic unwinds it aborts at once, so that no other rank
-/// waits for this one; [`Group::run`](crate::Group::run) does so with the panic's message.
-/// [`close`](Communicator::close) does the same and says how it went.
+/// Dropping a communicator waits for queued work up to [`Options::close_timeout`], then aborts it.
+/// A drop never panics and never blocks for ever. During a panic it aborts at once, so that no
+/// other rank waits for this one; [`Group::run`](crate::Group::run) then passes on the panic's
+/// message.
+/// [`close`](Communicator::close) does the same and returns the result.
 pub struct Communicator {
     shared: Arc<Shared>,
     rank: usize,
@@ -66,24 +67,24 @@ pub struct Communicator {
 /// The C communicator, until it is destroyed.
 ///
 /// The lock guards the pointer and every call with it: a [`Work`](crate::Work) asks for the status
-/// on whatever thread it is waited for. Nothing is locked while waiting for a stream; the calls that
-/// wait (close, split, collectives that match calls, and sparse ones that fetch counts) have
-/// deadlines, or can be aborted.
+/// on the thread that waits for it. No thread holds the lock while it waits for a stream; the calls
+/// that wait under it (close, split, collectives that match calls, sparse ones that fetch counts)
+/// have deadlines or can be aborted.
 pub(crate) struct Shared {
     live: Mutex<Option<Live>>,
-    /// 0, or one more than the handle of the stream of the batch that has begun and is not over: what
-    /// is called now is queued on it later. Written by the thread that has the communicator.
+    /// 0, or one more than the stream handle of the open batch, which queues later calls. The
+    /// thread that has the communicator writes it.
     batch: AtomicUsize,
-    /// How long what can be waited for is waited for before the end.
+    /// How long a drop waits for queued work.
     patience: Duration,
-    /// What will still be asked of this communicator, after it is gone, too.
+    /// Works whose outcome this communicator knows, also after its end.
     works: Mutex<Vec<Weak<Queued>>>,
-    /// The counters at the end.
+    /// The counters before the communicator was destroyed.
     last: Mutex<Option<Counters>>,
 }
 
-/// A C communicator and the sparse states that belong to it: "`comm` must outlive the state", so
-/// they are destroyed first, wherever their owners are.
+/// A C communicator and its sparse states. "`comm` must outlive the state", so the states are
+/// destroyed first, wherever their owners are.
 pub(crate) struct Live {
     comm: NonNull<sys::trib_comm>,
     sparse: Vec<Arc<CallCounters>>,
@@ -105,7 +106,7 @@ impl Shared {
         }
     }
 
-    /// Call C. `None` if the communicator has been destroyed.
+    /// Calls C. `None` if the communicator has been destroyed.
     pub(crate) fn call(
         &self,
         function: impl FnOnce(*mut sys::trib_comm) -> sys::trib_status,
@@ -114,7 +115,8 @@ impl Shared {
         live.as_ref().map(|live| checked(function(live.comm.as_ptr())))
     }
 
-    /// Let `make` make a sparse state; it belongs to the communicator until `destroy_sparse` or its end.
+    /// Calls `make` for a sparse state, which belongs to the communicator until `destroy_sparse` or
+    /// the communicator's end.
     pub(crate) fn adopt(
         &self,
         make: impl FnOnce(*mut sys::trib_comm) -> Result<NonNull<sys::trib_sparse>>,
@@ -135,14 +137,14 @@ impl Shared {
         read.map(|read| read.map(|()| raw.into()))
     }
 
-    /// `state` is alive inside `function`, if it was adopted and has not parted: the lock is held.
-    /// `None` if the communicator has been destroyed, and it with it.
+    /// Calls `function` under the lock, so that adopted states are alive in it. `None` if the
+    /// communicator has been destroyed, and its states with it.
     pub(crate) fn with_sparse<T>(&self, function: impl FnOnce() -> T) -> Option<T> {
         let live = self.lock();
         live.as_ref().map(|_| function())
     }
 
-    /// The owner of `sparse`'s state destroys it, if it is not gone already.
+    /// Destroys a sparse state for its owner, unless the communicator's end has.
     pub(crate) fn destroy_sparse(&self, sparse: &Arc<CallCounters>) {
         self.wait_for_works(|work| work.uses(sparse));
         sparse.wait_idle(self, self.patience());
@@ -150,21 +152,21 @@ impl Shared {
         if let Some(live) = live.as_mut() {
             live.sparse.retain(|other| !Arc::ptr_eq(other, sparse));
             sparse.close();
-            // SAFETY: it was adopted, and is in nobody else's hands now. "Waits, at most as long as
+            // SAFETY: it was adopted, and nobody else has it now. "Waits, at most as long as
             // trib_comm_destroy".
             unsafe { sys::trib_sparse_destroy(sparse.state().as_ptr()) };
         }
     }
 
-    /// `work` will be asked later, maybe when all else is gone.
+    /// Registers a work whose outcome will be asked for, possibly after the communicator's end.
     pub(crate) fn register(&self, work: &Arc<Queued>) {
         let mut works = self.works();
         works.retain(|work| work.strong_count() > 0);
         works.push(Arc::downgrade(work));
     }
 
-    /// Wait, at most for the patience, until those that will be asked for have run: after the end
-    /// nobody can tell how they went.
+    /// Waits up to the patience until the registered works have run: the outcome of those that have
+    /// not is lost at the end.
     fn wait_for_works(&self, which: impl Fn(&Queued) -> bool) {
         let works: Vec<_> = self.works().iter().filter_map(Weak::upgrade).collect();
         let works: Vec<_> = works.into_iter().filter(|work| which(work)).collect();
@@ -180,13 +182,13 @@ impl Shared {
         self.patience
     }
 
-    /// Not aborted, nor failed, nor gone.
+    /// Whether the communicator is neither aborted nor failed nor destroyed.
     pub(crate) fn is_good(&self) -> bool {
         // SAFETY: the lock keeps other threads out. "Never waits."
         matches!(self.call(|comm| unsafe { sys::trib_comm_status(comm) }), Some(Ok(())))
     }
 
-    /// What the counters were when the communicator was destroyed.
+    /// The counters before the communicator was destroyed.
     pub(crate) fn last_counters(&self) -> Option<Counters> {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -200,13 +202,13 @@ impl Shared {
         self.batch.store(mark, Ordering::Relaxed);
     }
 
-    /// The stream of the batch that has begun, if one has.
+    /// The stream of the open batch.
     fn batch(&self) -> Option<*mut c_void> {
         let mark = self.batch.load(Ordering::Relaxed);
         (mark != 0).then(|| ptr::null_mut::<u8>().wrapping_add(mark - 1).cast())
     }
 
-    /// May a call on `stream` be made now? Not if a batch has begun with another.
+    /// Whether a call may name `stream`. In a batch, only the batch's stream is allowed.
     #[inline]
     pub(crate) fn batch_takes(&self, stream: &Stream) -> Result<(), *mut c_void> {
         match self.batch() {
@@ -225,9 +227,10 @@ impl Shared {
 }
 
 impl Communicator {
-    /// Rank `rank` of `size`, on device `device`, of the communicator that `id` names. Returns when
-    /// all ranks have come, or with [`ErrorKind::Timeout`](crate::ErrorKind::Timeout). On host all
-    /// ranks are threads of this process.
+    /// Creates rank `rank` of `size`, on device `device`, of the communicator that `id` names.
+    /// Returns when all ranks have joined, or with
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout). On host all ranks are threads of this
+    /// process.
     ///
     /// ```
     /// use tributary::{Communicator, UniqueId};
@@ -247,7 +250,7 @@ impl Communicator {
         Communicator::with_options(id, rank, size, device, &Options::new())
     }
 
-    /// [`Communicator::new`] with options.
+    /// Does what [`Communicator::new`] does, with `options`.
     pub fn with_options(
         id: &UniqueId,
         rank: usize,
@@ -269,8 +272,8 @@ impl Communicator {
     }
 
     /// # Safety
-    /// `comm` is a communicator that the caller owns and gives away. It was made with TRIB_COMPARED,
-    /// or `assumed` is what its maker has promised.
+    /// The caller owns `comm` and gives it away. It was made with TRIB_COMPARED, unless its maker
+    /// promised `assumed`.
     pub(crate) unsafe fn from_raw(
         comm: NonNull<sys::trib_comm>,
         patience: Duration,
@@ -293,29 +296,29 @@ impl Communicator {
         })
     }
 
-    /// This rank's number, below [`size`](Communicator::size).
+    /// Returns this rank's number, below [`size`](Communicator::size).
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// This rank's device.
+    /// Returns this rank's device.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// Name of the backend.
+    /// Returns the name of the backend.
     pub fn backend(&self) -> &'static str {
         self.device.backend()
     }
 
-    /// New communicators: ranks with the same `color` come together, in the order of `key`, then of
-    /// rank. A call of all ranks, with the deadline of the options. The new ones do not depend on
-    /// the old one. A rank without a colour takes part and gets none.
+    /// Creates new communicators: the ranks of one `color` form one, ordered by `key`, then by
+    /// rank. All ranks make this call, within the deadline of the options. The new communicators do
+    /// not depend on the old one. A rank without a color takes part and joins none.
     pub fn split(&mut self, color: Option<u32>, key: i32) -> Result<Option<Communicator>> {
         let color = match color {
             None => sys::TRIB_NO_COLOR,
@@ -330,19 +333,21 @@ impl Communicator {
             .transpose()
     }
 
-    /// A handle that aborts this communicator, for any thread.
+    /// Returns a handle that aborts this communicator from any thread.
     pub fn abort_handle(&self) -> AbortHandle {
         self.abort.clone()
     }
 
-    /// Is the communicator usable? If not, why: it was aborted, or something failed on a stream.
-    /// After waiting for a stream, a result is good if and only if this is `Ok`. Never waits.
+    /// Returns `Ok` while the communicator is usable, and otherwise the reason: an abort, or a
+    /// failure on a stream. After you wait for a stream, its results are valid if and only if this
+    /// is `Ok`. Never waits.
     pub fn status(&mut self) -> Result<()> {
         // SAFETY: the lock keeps other threads out. "Never waits."
         self.call(|comm| unsafe { sys::trib_comm_status(comm) })
     }
 
-    /// Wait for `stream`, one of this rank's device, then say whether the results are good.
+    /// Waits for `stream`, which belongs to this rank's device. `Ok` means that the results are
+    /// valid.
     pub fn wait(&mut self, stream: &Stream) -> Result<()> {
         check::stream_of(
             &format_args!("Communicator::wait on rank {}", self.rank),
@@ -353,20 +358,20 @@ impl Communicator {
         self.status()
     }
 
-    /// What this rank has done so far. Also after an abort.
+    /// Returns the counters of this rank, also after an abort.
     pub fn counters(&mut self) -> Result<Counters> {
         self.shared.counters().unwrap_or_else(|| Err(gone()))
     }
 
-    /// Wait until everything queued on this communicator has run on all ranks of this process and,
-    /// on nccl across processes, until the other processes close it too; then release it. If
-    /// `timeout` passes first, the communicator is aborted, and the error says so.
+    /// Waits until everything queued on this communicator has run on all ranks of this process and,
+    /// on nccl, until the other processes close it too. Then releases it. If `timeout` passes
+    /// first, aborts the communicator and returns an error.
     pub fn close(mut self, timeout: Duration) -> Result<()> {
         // SAFETY: the lock keeps other threads out; the drop that follows destroys.
         self.call(|comm| unsafe { sys::trib_comm_close(comm, milliseconds(timeout)) })
     }
 
-    /// Call C with the communicator.
+    /// Calls C with the communicator.
     #[inline]
     pub(crate) fn call(
         &mut self,
@@ -375,7 +380,7 @@ impl Communicator {
         self.shared.call(function).unwrap_or_else(|| Err(gone()))
     }
 
-    /// An error inside a batch: its calls are queued after a wait for them would be over.
+    /// Fails inside a batch: a wait there would be over before the calls are queued.
     pub(crate) fn not_batching(&self, operation: &str) -> Result<()> {
         if self.shared.batch().is_none() {
             return Ok(());
@@ -390,7 +395,8 @@ impl Communicator {
         ))
     }
 
-    /// Can a safe call that only its two ends could compare be made? Host compares it on the way.
+    /// Fails on nccl without the promise that calls match: only the two ends could compare such a
+    /// call. Host compares it on the stream.
     pub(crate) fn compares_pairs(&self, operation: &str) -> Result<()> {
         if self.assumed || self.backend() == "host" {
             return Ok(());
@@ -410,7 +416,7 @@ impl Communicator {
         &self.shared
     }
 
-    /// How long something that may never end is waited for before it is aborted.
+    /// How long to wait for work that may never end before aborting it.
     pub(crate) fn patience(&self) -> Duration {
         self.patience
     }
@@ -461,7 +467,7 @@ fn destroy(shared: &Shared) {
     if let Some(live) = shared.take() {
         for sparse in live.sparse {
             sparse.close();
-            // SAFETY: it is ours, and nobody can reach it any more: `with_sparse` finds no `Live`.
+            // SAFETY: it is ours, and nobody else can reach it: `with_sparse` finds no `Live`.
             unsafe { sys::trib_sparse_destroy(sparse.state().as_ptr()) };
         }
         // SAFETY: as above. "Never blocks for ever".

@@ -1,26 +1,26 @@
-//! What a rank has done so far.
+//! Counters of a rank.
 
 use tributary_sys as sys;
 
-/// What a rank has done so far; from [`Communicator::counters`](crate::Communicator::counters).
+/// Counts of what a rank has done, from [`Communicator::counters`](crate::Communicator::counters).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Collectives queued, each list or batch member once.
+    /// Collectives queued; each list and each call of a batch counts once.
     pub calls: u64,
-    /// Bytes of this rank's send side in those calls.
+    /// Bytes of this rank's send buffers in those calls.
     pub bytes: u64,
-    /// Calls handed to the backend for them.
+    /// Calls made to the backend for them.
     pub backend_calls: u64,
     /// Scratch memory held, in bytes.
     pub workspace_bytes: u64,
     /// List and weighted-average calls queued.
     pub lists_queued: u64,
-    /// Of those, how many have written their tensors on this rank. Exact once the stream has been
-    /// waited for; after an abort it tells whether the last list was written.
+    /// Of those, calls that have written their tensors on this rank. The count is exact once the
+    /// stream was waited for; after an abort it tells whether the last list was written.
     pub lists_committed: u64,
-    /// Of those, weighted averages that have written nothing, because a rank's weight was not valid:
-    /// the same number on every rank.
+    /// Of those, weighted averages that have written nothing because a rank's weight was not valid.
+    /// The count is the same on every rank.
     pub lists_refused: u64,
 }
 

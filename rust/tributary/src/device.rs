@@ -1,4 +1,4 @@
-//! Where a rank's memory and streams live.
+//! Devices, which hold a rank's memory and streams.
 
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -7,7 +7,7 @@ use tributary_sys as sys;
 
 use crate::error::{c_string, check, number, text, Result};
 
-/// A device of a backend: a GPU, or one of the places that the host backend gives to ranks.
+/// A device of a backend: a GPU, or one of the 64 devices of the host backend.
 ///
 /// ```
 /// let device = tributary::Device::get("host", 1)?;
@@ -17,18 +17,18 @@ use crate::error::{c_string, check, number, text, Result};
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Device(NonNull<sys::trib_device>);
 
-// SAFETY: trib_device_get: "it lives for ever, every thread may share it".
+// SAFETY: trib_device_get: "valid for ever; threads may share it".
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Device `ordinal` of a [`Backend`](crate::Backend), or of the one of this name.
+    /// Returns device `ordinal` of `backend`: a [`Backend`](crate::Backend) or its name.
     pub fn get(backend: impl AsRef<str>, ordinal: usize) -> Result<Device> {
         Device::find(Some(backend.as_ref()), ordinal)
     }
 
-    /// Device `ordinal` of the first backend that has one.
+    /// Returns device `ordinal` of the first backend that has one.
     pub fn any(ordinal: usize) -> Result<Device> {
         Device::find(None, ordinal)
     }
@@ -44,13 +44,13 @@ impl Device {
         Ok(Device(unsafe { NonNull::new_unchecked(raw) }))
     }
 
-    /// Name of its backend.
+    /// Returns the name of its backend.
     pub fn backend(self) -> &'static str {
         // SAFETY: the device lives for ever, and so does the name of its backend.
         unsafe { text(sys::trib_device_backend(self.0.as_ptr())) }
     }
 
-    /// Its number among the devices of its backend.
+    /// Returns its number among the devices of its backend.
     pub fn ordinal(self) -> usize {
         // SAFETY: the device lives for ever; ordinals are not negative.
         unsafe { sys::trib_device_ordinal(self.0.as_ptr()) as usize }

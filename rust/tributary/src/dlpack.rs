@@ -51,7 +51,8 @@ use crate::error::{Error, Result};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DlDevice {
-    /// `DLDeviceType`: 1 is the CPU, 2 is CUDA, 3 is CPU memory pinned by CUDA, 13 is managed by it.
+    /// `DLDeviceType`: 1 is the CPU, 2 is CUDA, 3 is CPU memory pinned by CUDA, 13 is managed by
+    /// it.
     pub device_type: i32,
     /// The device's number.
     pub device_id: i32,

@@ -33,7 +33,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// All of them.
+    /// All element types.
     pub const ALL: &'static [DType] = &[
         DType::F16,
         DType::BF16,
@@ -47,7 +47,7 @@ impl DType {
         DType::U64,
     ];
 
-    /// Bytes of one element.
+    /// Returns the bytes of one element.
     pub const fn size(self) -> usize {
         match self {
             DType::I8 | DType::U8 => 1,
@@ -57,7 +57,7 @@ impl DType {
         }
     }
 
-    /// `"f32"` and so on.
+    /// Returns the name, such as `"f32"`.
     pub fn name(self) -> &'static str {
         // SAFETY: trib_dtype_name gives a string for every number, and it lives for ever.
         unsafe { text(sys::trib_dtype_name(self.raw())) }
@@ -89,11 +89,11 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that is the element of a buffer. Any bit pattern is a value of it.
+/// A Rust type that a buffer may hold. Every bit pattern is a value of it.
 ///
 /// The feature `half` adds `half::f16` and `half::bf16`.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
-    /// Its element type.
+    /// The element type that it stands for.
     const DTYPE: DType;
 }
 

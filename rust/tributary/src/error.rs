@@ -1,4 +1,4 @@
-//! What went wrong, in words.
+//! Errors.
 
 use std::ffi::{c_char, CStr, CString};
 use std::fmt;
@@ -8,15 +8,15 @@ use tributary_sys as sys;
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed: a kind to act on, and a sentence for a person that says which argument of
-/// which operation, on which rank and device, what was expected, what was found and what to do.
+/// Why a call failed: a kind for the program, and a sentence for a person. The sentence names the
+/// operation, its argument, rank and device, what was expected, what was found, and what to do.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     status: sys::trib_status,
     detail: Box<str>,
 }
 
-/// What sort of failure an [`Error`] is.
+/// The kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -54,12 +54,12 @@ pub enum ErrorKind {
     System,
     /// A defect in Tributary; please report it.
     Internal,
-    /// A status that this version of the crate does not know; see [`Error::status`].
+    /// This version of the crate does not know the status; see [`Error::status`].
     Other,
 }
 
 impl Error {
-    /// The error of a call of this thread that has just returned `status`.
+    /// The error of this thread's last call, which returned `status`.
     #[cold]
     pub(crate) fn last(status: sys::trib_status) -> Error {
         // SAFETY: "The calling thread's last failure in words [...] Valid until this thread's next
@@ -83,13 +83,13 @@ impl Error {
         Error::new(sys::TRIB_ERR_INVALID_BUFFER, detail)
     }
 
-    /// The same, and what follows from it.
+    /// Adds a consequence to the detail.
     #[cold]
     pub(crate) fn with(self, consequence: &str) -> Error {
         Error::new(self.status, format!("{}; {consequence}", self.detail))
     }
 
-    /// What sort of failure it is.
+    /// Returns the kind of failure.
     pub fn kind(&self) -> ErrorKind {
         match self.status {
             sys::TRIB_ERR_INVALID_ARGUMENT => ErrorKind::InvalidArgument,
@@ -113,35 +113,35 @@ impl Error {
         }
     }
 
-    /// The number of the C API's status, for logs and for statuses newer than this crate.
+    /// Returns the number of the C API's status, for logs and for statuses newer than this crate.
     pub fn status(&self) -> i32 {
         self.status.0
     }
 
-    /// The name of the status, such as `TRIB_ERR_ABORTED`.
+    /// Returns the name of the status, such as `TRIB_ERR_ABORTED`.
     pub fn name(&self) -> &'static str {
-        // SAFETY: "never NULL, also for numbers that this library does not know"; it lives for ever.
+        // SAFETY: "never NULL, not even for unknown numbers"; it "stays valid for ever".
         unsafe { text(sys::trib_status_name(self.status)) }
     }
 
-    /// The sentence that goes with the status.
+    /// Returns the sentence of the status.
     pub fn message(&self) -> &'static str {
         // SAFETY: "The sentence of TRIB_STATUS_MAP; never NULL"; it lives for ever.
         unsafe { text(sys::trib_status_message(self.status)) }
     }
 
-    /// What exactly was wrong, and what to do; may be empty.
+    /// Returns what exactly was wrong, and what to do. May be empty.
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// The communicator was aborted: by this program, not by a failure of the engine. Whoever
-    /// rebuilds after an abort asks this.
+    /// Returns whether this program aborted the communicator. A program that rebuilds after an
+    /// abort asks this; a failure of NCCL is not an abort.
     pub fn is_aborted(&self) -> bool {
         self.kind() == ErrorKind::Aborted
     }
 
-    /// A deadline passed.
+    /// Returns whether a deadline passed.
     pub fn is_timeout(&self) -> bool {
         self.kind() == ErrorKind::Timeout
     }

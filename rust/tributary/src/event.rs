@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::error::{check as checked, Result};
 use crate::stream::Stream;
 
-/// A point in a stream that other streams and threads can wait for, and that takes the time.
+/// A point in a stream, with its time, for other streams and threads to wait for.
 #[derive(Debug)]
 pub struct Event {
     raw: sys::trib_event,
@@ -27,16 +27,16 @@ pub struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
-    /// A new event, which has recorded nothing.
+    /// Creates an event that has recorded nothing.
     pub fn new(device: Device) -> Result<Event> {
         let mut raw = ptr::null_mut();
-        // SAFETY: "A new event of `device`"; it is ours to destroy.
+        // SAFETY: "Create an event on `device`"; it is ours to destroy.
         checked(unsafe { sys::trib_event_create(&mut raw, device.raw()) })?;
         Ok(Event { raw, device, owned: true, one_thread: PhantomData })
     }
 
-    /// An event that belongs to somebody else, such as a framework's `cudaEvent_t`. It is not
-    /// destroyed.
+    /// Wraps a foreign event, such as a framework's `cudaEvent_t`. Dropping the wrapper does not
+    /// destroy the event.
     ///
     /// # Safety
     /// `raw` is an event of `device` and outlives this value.
@@ -44,20 +44,20 @@ impl Event {
         Event { raw, device, owned: false, one_thread: PhantomData }
     }
 
-    /// The handle: a `cudaEvent_t` on nccl.
+    /// Returns the handle: a `cudaEvent_t` on nccl.
     pub fn as_raw(&self) -> *mut c_void {
         self.raw
     }
 
-    /// The device that it belongs to.
+    /// Returns the device that it belongs to.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// Remember this point of `stream`, which belongs to the event's device.
+    /// Records the current end of `stream`, which belongs to the event's device.
     ///
-    /// `&mut`, for what others trust must not move: the event of a [`Work`](crate::Work) says when
-    /// its buffers are ready, and is lent for waiting only.
+    /// The `&mut` protects events that others rely on: the event of a [`Work`](crate::Work) says
+    /// when its buffers are ready, so it is lent as `&`, for waiting only.
     ///
     /// ```compile_fail,E0596
     /// # use tributary::{Stream, Work};
@@ -68,18 +68,18 @@ impl Event {
     /// ```
     pub fn record(&mut self, stream: &Stream) -> Result<()> {
         check::stream_of(&"Event::record", stream, self.device)?;
-        // SAFETY: both are of one device and live through the call, and neither is Sync, so no other
-        // thread uses them.
+        // SAFETY: both are of one device and live through the call, and neither is Sync, so no
+        // other thread uses them.
         checked(unsafe { sys::trib_event_record(self.device.raw(), self.raw, stream.as_raw()) })
     }
 
-    /// Wait until the stream has passed the point recorded last.
+    /// Waits until the stream has passed the point recorded last.
     pub fn wait(&self) -> Result<()> {
         // SAFETY: the event lives as long as this value; "Any thread."
         checked(unsafe { sys::trib_event_wait(self.device.raw(), self.raw) })
     }
 
-    /// Has the stream passed the point recorded last? Never waits.
+    /// Returns whether the stream has passed the point recorded last. Never waits.
     pub fn is_done(&self) -> Result<bool> {
         let mut done = 0;
         // SAFETY: the event lives as long as this value; "Any thread."
@@ -87,7 +87,8 @@ impl Event {
         Ok(done != 0)
     }
 
-    /// The time from `self` to `end`, an event of the same device, once both have been passed.
+    /// Returns the time from `self` to `end`, an event of the same device. The streams must have
+    /// passed both.
     pub fn elapsed(&self, end: &Event) -> Result<Duration> {
         check::event_of(&"Event::elapsed", end, self.device)?;
         let mut milliseconds = 0.0;
@@ -102,7 +103,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         if self.owned {
-            // SAFETY: "Give an event back": it is ours, and this is the last use.
+            // SAFETY: "Destroy an event": it is ours, and this is the last use.
             unsafe { sys::trib_event_destroy(self.device.raw(), self.raw) };
         }
     }

@@ -23,8 +23,8 @@ use crate::scope::Target;
 use crate::stream::Stream;
 use crate::sync::SyncGuard;
 
-/// Every rank of a communicator whose ranks all live in this process. One thread drives them all, or
-/// [`run`](Group::run) gives each a thread of its own.
+/// All ranks of a communicator, in one process. One thread drives them all, or [`run`](Group::run)
+/// starts a thread for each.
 ///
 /// `Send`, not `Sync`. Dropping it is like dropping every rank's [`Communicator`].
 ///
@@ -51,17 +51,17 @@ pub struct Group {
 unsafe impl Send for Group {}
 
 impl Group {
-    /// A group of `size` ranks; rank i is on device i.
+    /// Creates a group of `size` ranks, with rank i on device i.
     pub fn new(size: usize) -> Result<Group> {
         Group::with_options(size, &Options::new())
     }
 
-    /// [`Group::new`] with options.
+    /// Does what [`Group::new`] does, with `options`.
     pub fn with_options(size: usize, options: &Options) -> Result<Group> {
         Group::create(None, size, options)
     }
 
-    /// A group with a rank on each of `devices`, which are distinct.
+    /// Creates a group with a rank on each of `devices`, which are distinct.
     pub fn on_devices(devices: &[usize], options: &Options) -> Result<Group> {
         let ordinals: Result<Vec<i32>> =
             devices.iter().map(|&device| number("device", device)).collect();
@@ -86,34 +86,34 @@ impl Group {
         Ok(Group { raw, devices, abort, patience, assumed, one_thread: PhantomData })
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn size(&self) -> usize {
         self.devices.len()
     }
 
-    /// The device of each rank.
+    /// Returns the device of each rank.
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    /// Name of the backend.
+    /// Returns the name of the backend.
     pub fn backend(&self) -> &'static str {
         self.devices[0].backend()
     }
 
-    /// A handle that aborts all ranks, for any thread.
+    /// Returns a handle that aborts all ranks from any thread.
     pub fn abort_handle(&self) -> AbortHandle {
         self.abort.clone()
     }
 
-    /// Is the group usable? If not, why. Never waits.
+    /// Returns `Ok` while the group is usable, and otherwise the reason. Never waits.
     pub fn status(&mut self) -> Result<()> {
         // SAFETY: the group is alive and used by this thread alone.
         check(unsafe { sys::trib_group_status(self.raw.as_ptr()) })
     }
 
-    /// Wait for a stream of each rank, then say whether the results are good. `None`: the devices'
-    /// default streams.
+    /// Waits for one stream of each rank; `None` stands for the default streams. `Ok` means that
+    /// the results are valid.
     pub fn wait(&mut self, streams: Option<&[&Stream]>) -> Result<()> {
         for stream in self.streams(streams)?.all() {
             stream.wait()?;
@@ -121,13 +121,13 @@ impl Group {
         self.status()
     }
 
-    /// Turn the group into its communicators, rank 0 first, for one thread each: who has no reason to
-    /// start the threads himself uses [`run`](Group::run).
+    /// Turns the group into its communicators, rank 0 first, for one thread each.
+    /// [`run`](Group::run) starts the threads, too.
     pub fn split(self) -> Result<Vec<Communicator>> {
         let mut raws = vec![ptr::null_mut(); self.size()];
         // SAFETY: `out` has room for every rank.
         check(unsafe { sys::trib_group_split(raws.as_mut_ptr(), self.raw.as_ptr()) })?;
-        // "Consumes the group: on success it is gone": not destroyed any more, the rest is dropped.
+        // "Consumes the group on success": only the fields of Rust are dropped.
         let mut group = ManuallyDrop::new(self);
         let (patience, assumed) = (group.patience, group.assumed);
         // SAFETY: `group` is not used again, nor dropped: each field is taken once.
@@ -135,7 +135,7 @@ impl Group {
             ptr::drop_in_place(&mut group.devices);
             ptr::drop_in_place(&mut group.abort);
         }
-        // All of them are made before an error is looked at, so that all are destroyed then.
+        // Collect all before looking at an error, so that an error destroys all.
         let ranks: Vec<Result<Communicator>> = raws
             .into_iter()
             // SAFETY: each is a communicator that is given away, made with what was assumed.
@@ -146,8 +146,8 @@ impl Group {
         ranks.into_iter().collect()
     }
 
-    /// Queue collectives of all ranks with borrowed buffers, on one stream a rank, and wait for
-    /// them. As [`Communicator::scope`]. `None`: the devices' default streams.
+    /// Queues collectives of all ranks with borrowed buffers, on one stream a rank, and waits for
+    /// them, like [`Communicator::scope`]. `None` stands for the devices' default streams.
     pub fn scope<'env, T, F>(&mut self, streams: Option<&[&Stream]>, queue: F) -> Result<T>
     where
         F: for<'scope> FnOnce(&mut GroupScope<'scope, 'env>) -> Result<T>,
@@ -240,15 +240,16 @@ impl Streams<'_> {
 
 /// # Collectives
 ///
-/// One call queues a collective on every rank: the buffers and the stream of rank i are the i-th of
-/// those given; `None` for the streams means the devices' default streams. Nothing is queued on any
-/// rank unless the arguments of all are valid.
+/// Each method queues a collective on every rank. The buffers and the stream of rank i are the i-th
+/// of each slice; `None` for the streams stands for the devices' default streams. If the arguments
+/// of any rank are invalid, nothing is queued on any rank. Pass the same buffers as `send` and
+/// `recv` to run in place.
 impl Group {
-    /// [`Communicator::allreduce`] on every rank.
+    /// Queues [`Communicator::allreduce`] on every rank.
     ///
     /// # Safety
     /// The buffers stay alive and untouched until the streams have passed this call, and those of
-    /// `recv` may be written to.
+    /// `recv` may be written.
     pub unsafe fn allreduce(
         &mut self,
         send: &[&dyn DeviceBuffer],
@@ -259,15 +260,15 @@ impl Group {
         let pairs = self.pairs("allreduce", send, recv)?;
         let streams = self.streams(streams)?.raw();
         let (send, recv, raw) = (pairs.send.as_ptr(), pairs.recv.as_ptr(), self.raw.as_ptr());
-        // SAFETY: "must live, untouched, until the stream has passed that point": the caller's
-        // promise; every array has an entry for each rank, every buffer `count` elements.
+        // SAFETY: "keep them alive and untouched until the stream has passed that point": the
+        // caller's promise; every array has an entry for each rank, every buffer `count` elements.
         check(unsafe {
             let (count, dtype) = (pairs.first.len(), pairs.first.dtype().raw());
             sys::trib_group_allreduce(raw, send, recv, count, dtype, op.raw(), streams.as_ptr())
         })
     }
 
-    /// [`Communicator::broadcast`] on every rank. Only the root's `send` is looked at.
+    /// Queues [`Communicator::broadcast`] on every rank. The call reads the root's `send` only.
     ///
     /// # Safety
     /// As for [`allreduce`](Group::allreduce).
@@ -289,7 +290,7 @@ impl Group {
         })
     }
 
-    /// [`Communicator::allreduce_list`] on every rank: `tensors[i]` is the list of rank i.
+    /// Queues [`Communicator::allreduce_list`] on every rank: `tensors[i]` is the list of rank i.
     ///
     /// # Safety
     /// As for [`allreduce`](Group::allreduce).
@@ -309,7 +310,7 @@ impl Group {
         })
     }
 
-    /// [`Communicator::broadcast_list`] on every rank: `tensors[i]` is the list of rank i.
+    /// Queues [`Communicator::broadcast_list`] on every rank: `tensors[i]` is the list of rank i.
     ///
     /// # Safety
     /// As for [`allreduce`](Group::allreduce).
@@ -424,7 +425,7 @@ impl fmt::Debug for Group {
     }
 }
 
-/// The collectives of a [`Group`] with buffers that live as long as `'scope`; see [`Group::scope`].
+/// The collectives of a [`Group`] in a [scope](Group::scope), with buffers that live for `'scope`.
 pub struct GroupScope<'scope, 'env: 'scope> {
     group: &'scope mut Group,
     streams: &'scope Streams<'scope>,
@@ -433,7 +434,7 @@ pub struct GroupScope<'scope, 'env: 'scope> {
 }
 
 impl<'scope> GroupScope<'scope, '_> {
-    /// [`Group::allreduce`] in place, on one buffer for each rank.
+    /// Queues [`Group::allreduce`] in place, on one buffer of each rank.
     pub fn allreduce<I>(&mut self, buffers: I, op: ReduceOp) -> Result<()>
     where
         I: IntoIterator,
@@ -446,7 +447,7 @@ impl<'scope> GroupScope<'scope, '_> {
         unsafe { self.group.allreduce(&list, &list, op, Some(&streams)) }
     }
 
-    /// [`Group::broadcast`] in place, on one buffer for each rank.
+    /// Queues [`Group::broadcast`] in place, on one buffer of each rank.
     pub fn broadcast<I>(&mut self, buffers: I, root: usize) -> Result<()>
     where
         I: IntoIterator,
@@ -458,7 +459,7 @@ impl<'scope> GroupScope<'scope, '_> {
         unsafe { self.group.broadcast(&list, &list, root, Some(&streams)) }
     }
 
-    /// [`Group::allreduce_list`]: one list for each rank.
+    /// Queues [`Group::allreduce_list`] on one list of each rank.
     pub fn allreduce_list<O, I>(&mut self, tensors: O, op: ReduceOp) -> Result<()>
     where
         O: IntoIterator<Item = I>,
@@ -472,7 +473,7 @@ impl<'scope> GroupScope<'scope, '_> {
         unsafe { self.group.allreduce_list(&lists, op, Some(&self.streams.all())) }
     }
 
-    /// [`Group::broadcast_list`]: one list for each rank.
+    /// Queues [`Group::broadcast_list`] on one list of each rank.
     pub fn broadcast_list<O, I>(&mut self, tensors: O, root: usize) -> Result<()>
     where
         O: IntoIterator<Item = I>,

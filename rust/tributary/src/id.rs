@@ -1,4 +1,4 @@
-//! What ranks that want to meet have in common.
+//! The bootstrap token of a communicator.
 
 use std::fmt;
 use std::ptr;
@@ -7,10 +7,11 @@ use tributary_sys as sys;
 
 use crate::error::{c_string, check, Result};
 
-/// An id: made once, sent to the other ranks as bytes, used by each of them once in
-/// [`Communicator::new`](crate::Communicator::new). On nccl it holds exactly an `ncclUniqueId`.
+/// The bootstrap token of a new communicator. One rank creates it and distributes its bytes; every
+/// rank passes it once to [`Communicator::new`](crate::Communicator::new). On nccl it holds exactly
+/// an `ncclUniqueId`.
 ///
-/// Whoever knows an id can join: `Debug` does not show it.
+/// An id is enough to join, so `Debug` does not show it.
 ///
 /// ```
 /// use tributary::UniqueId;
@@ -23,15 +24,15 @@ use crate::error::{c_string, check, Result};
 pub struct UniqueId(sys::trib_id);
 
 impl UniqueId {
-    /// Bytes of an id.
+    /// The length of an id in bytes.
     pub const SIZE: usize = 128;
 
-    /// A new id for the first backend that has a device.
+    /// Creates an id for the first backend that has a device.
     pub fn new() -> Result<UniqueId> {
         UniqueId::create(None)
     }
 
-    /// A new id for a [`Backend`](crate::Backend), or the one of this name.
+    /// Creates an id for `backend`: a [`Backend`](crate::Backend) or its name.
     pub fn of(backend: impl AsRef<str>) -> Result<UniqueId> {
         UniqueId::create(Some(backend.as_ref()))
     }
@@ -46,12 +47,12 @@ impl UniqueId {
         Ok(UniqueId(id))
     }
 
-    /// The id that somebody sent.
+    /// Restores an id from the bytes of another rank's.
     pub fn from_bytes(bytes: [u8; UniqueId::SIZE]) -> UniqueId {
         UniqueId(sys::trib_id { bytes })
     }
 
-    /// The bytes to send.
+    /// Returns the bytes to send to the other ranks.
     pub fn as_bytes(&self) -> &[u8; UniqueId::SIZE] {
         &self.0.bytes
     }

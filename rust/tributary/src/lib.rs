@@ -23,9 +23,10 @@
 //!
 //! # The model
 //!
-//! A *rank* is one participant. A [`Communicator`] is one rank's end of what joins them; a [`Group`]
-//! holds every rank of one process. Ranks of several processes meet through a [`UniqueId`], whose
-//! bytes the caller sends around. A *backend* is how ranks talk and where their memory lives.
+//! A *rank* is one participant. A [`Communicator`] is one rank's end of what joins them; a
+//! [`Group`] holds every rank of one process. Ranks of several processes meet through a
+//! [`UniqueId`], whose bytes the caller sends around. A *backend* is how ranks talk and where their
+//! memory lives.
 //!
 //! A collective is *queued* on a [`Stream`] and returns at once. Streams are in order; two streams
 //! are ordered by [`Event`]s. After waiting for a stream, a result is good if and only if
@@ -34,8 +35,8 @@
 //! Every rank makes the same calls, with the same lengths and types, in the same order. No type can
 //! prove that, so calls are compared before memory is touched, and ranks that differ get
 //! [`ErrorKind::Mismatch`]. On host that costs nothing; on nccl it costs a wait in each call, until
-//! [`Options::assume_matching_calls`] promises that they match. The page [`soundness`] says what else
-//! safe code relies on.
+//! [`Options::assume_matching_calls`] promises that they match. The page [`soundness`] says what
+//! else safe code relies on.
 //!
 //! # Whose memory, until when
 //!
@@ -59,8 +60,8 @@
 //!
 //! # Features
 //!
-//! * `nccl`: the nccl backend must be there. Where it cannot be built, the build fails and says what to
-//!   do; without this feature it is built if what it needs is found.
+//! * `nccl`: the nccl backend must be there. Where it cannot be built, the build fails and says
+//!   what to do; without this feature it is built if what it needs is found.
 //! * `system`: link an installed C library, which pkg-config finds, instead of building one.
 //! * `half`: [`Element`] for `half::f16` and `half::bf16`.
 //! * `dlpack`: tensors that come as DLPack structures.

@@ -1,4 +1,4 @@
-//! Many tensors in one collective, and their weighted average.
+//! Lists of tensors: one collective for all of them, and their weighted average.
 
 use std::ptr;
 
@@ -15,9 +15,9 @@ use crate::stream::Stream;
 
 /// The weight of a rank in [`Communicator::weighted_average`]: finite and not negative.
 pub enum Weight<'a, B: ?Sized = dyn DeviceBuffer + 'a> {
-    /// A number that is known now.
+    /// A number that the caller knows now.
     Host(f32),
-    /// One `f32` in device memory, read when the stream comes to the call.
+    /// One `f32` in device memory, which the stream reads when it runs the call.
     Device(&'a B),
 }
 
@@ -46,19 +46,20 @@ impl<B: ?Sized> std::fmt::Debug for Weight<'_, B> {
 
 /// # Lists
 ///
-/// The tensors of a list are packed into one buffer of each element type, reduced in one collective
-/// and spread back, by one kernel each. The spreading is all or nothing on each rank: an aborted or
+/// One kernel packs the tensors of a list into one buffer for each element type, one collective
+/// reduces it, and one kernel unpacks it. Unpacking is all or nothing on each rank: an aborted or
 /// failed call leaves every tensor bit for bit as it was, and
-/// [`Counters::lists_committed`](crate::Counters::lists_committed) says which it was. So it can be
-/// tried again without a snapshot.
+/// [`Counters::lists_committed`](crate::Counters::lists_committed) tells which happened. So a
+/// program can repeat the call without a snapshot.
 ///
-/// Order, lengths and types are the same on all ranks. Tensors do not overlap. Not in a batch.
+/// Order, lengths and types are the same on all ranks. Tensors do not overlap. A batch holds no
+/// lists.
 impl Communicator {
-    /// Every rank's tensors become their reductions.
+    /// Replaces every rank's tensors by their reductions.
     ///
     /// # Safety
-    /// The tensors stay alive and untouched until `stream` has passed this call, and may be written
-    /// to. All ranks pass equal lengths and types.
+    /// The tensors stay alive and untouched until `stream` has passed this call, and may be
+    /// written. All ranks pass equal lengths and types.
     pub unsafe fn allreduce_list(
         &mut self,
         tensors: &[&dyn DeviceBuffer],
@@ -66,14 +67,14 @@ impl Communicator {
         stream: &Stream,
     ) -> Result<()> {
         let list = Check::new("allreduce_list", self, stream)?.list(tensors)?;
-        // SAFETY: "must live, untouched, until the stream has passed that point": the caller's
-        // promise; the list itself is "read during the call".
+        // SAFETY: "keep them alive and untouched until the stream has passed that point": the
+        // caller's promise; the list itself is "read during the call".
         self.call(|comm| unsafe {
             sys::trib_allreduce_list(comm, list.as_ptr(), list.len(), op.raw(), stream.as_raw())
         })
     }
 
-    /// [`allreduce_list`](Communicator::allreduce_list) with what `options` ask for.
+    /// Does what [`allreduce_list`](Communicator::allreduce_list) does, with `options`.
     ///
     /// # Safety
     /// As for [`allreduce_list`](Communicator::allreduce_list), a factor on the device included.
@@ -94,7 +95,7 @@ impl Communicator {
         })
     }
 
-    /// Every rank's tensors become those of rank `root`.
+    /// Replaces every rank's tensors by those of rank `root`.
     ///
     /// # Safety
     /// As for [`allreduce_list`](Communicator::allreduce_list).
@@ -112,15 +113,15 @@ impl Communicator {
         })
     }
 
-    /// Every rank's tensors become their weighted average, `sum(w_i * x_i) / sum(w_i)`.
+    /// Replaces every rank's tensors by their weighted average, `sum(w_i * x_i) / sum(w_i)`.
     ///
-    /// A rank of weight 0 contributes nothing (its values, NaN included, are not looked at) and
+    /// A rank of weight 0 contributes nothing (the call ignores its values, NaN included) and
     /// receives the average like the others. If the weights add up to 0, or one is not valid, every
     /// tensor stays as it was.
     ///
     /// `total`, one `f32` in device memory, receives the sum of the weights: above 0 if the tensors
-    /// were written, 0 or NaN if not. There is no host wait, and one collective for each type. Types
-    /// f16, bf16, f32 and f64.
+    /// were written, 0 or NaN if not. The host does not wait, and each type takes one collective.
+    /// The types are f16, bf16, f32 and f64.
     ///
     /// # Safety
     /// As for [`allreduce_list`](Communicator::allreduce_list), `weight` and `total` included.

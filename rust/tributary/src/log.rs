@@ -1,4 +1,4 @@
-//! Messages of the library.
+//! The library's log.
 
 use std::ffi::{c_char, c_void, CStr};
 use std::ptr;
@@ -9,17 +9,17 @@ use tributary_sys as sys;
 use crate::error::{check, Result};
 use crate::stream::swallow;
 
-/// How much a message matters.
+/// The severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Level {
-    /// Something failed.
+    /// A failure.
     Error,
-    /// Something is not as it should be.
+    /// A condition that should not last.
     Warn,
-    /// Something worth knowing.
+    /// News, such as a communicator that was made.
     Info,
-    /// Everything.
+    /// All details.
     Debug,
 }
 
@@ -28,9 +28,9 @@ type Function = Box<dyn Fn(Level, &str) + Send + Sync>;
 /// Guards the function: callers share it, `set` and `off` replace it.
 static FUNCTION: RwLock<Option<Function>> = RwLock::new(None);
 
-/// Send messages of `level` and below to `function`, which may be called from any thread, and must
-/// not call anything of this crate. Replaces the function of an earlier call. At the start the log is
-/// off.
+/// Sends messages of `level` and more severe ones to `function`, and replaces an earlier function.
+/// Any thread may call `function`, which must not call anything of this crate. At the start the log
+/// is off.
 ///
 /// ```
 /// use tributary::log::{self, Level};
@@ -52,9 +52,9 @@ pub fn set(level: Level, function: impl Fn(Level, &str) + Send + Sync + 'static)
     check(unsafe { sys::trib_log_set(Some(forward), ptr::null_mut(), level) })
 }
 
-/// Switch the log off.
+/// Switches the log off.
 pub fn off() -> Result<()> {
-    // SAFETY: "NULL switches the log off".
+    // SAFETY: "NULL, the initial state, disables the log".
     check(unsafe { sys::trib_log_set(None, ptr::null_mut(), 0) })?;
     let old = FUNCTION.write().unwrap_or_else(PoisonError::into_inner).take();
     drop(old);
@@ -64,7 +64,7 @@ pub fn off() -> Result<()> {
 unsafe extern "C" fn forward(_context: *mut c_void, level: i32, line: *const c_char) {
     let function = FUNCTION.read().unwrap_or_else(PoisonError::into_inner);
     let Some(function) = &*function else { return };
-    // SAFETY: "one line without a line end", alive through the call.
+    // SAFETY: "one line, without a newline", alive through the call.
     let line = unsafe { CStr::from_ptr(line) }.to_string_lossy();
     let level = match level {
         sys::TRIB_LOG_ERROR => Level::Error,

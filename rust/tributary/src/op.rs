@@ -6,8 +6,8 @@ use tributary_sys as sys;
 
 use crate::error::text;
 
-/// How the values of the ranks become one. Integers wrap. With a NaN among the inputs, `Min` and
-/// `Max` give NaN or a number: do not rely on either.
+/// A reduction: how the ranks' values become one. Integers wrap. If an input is NaN, `Min` and
+/// `Max` return NaN or a number; do not rely on either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReduceOp {
@@ -24,11 +24,11 @@ pub enum ReduceOp {
 }
 
 impl ReduceOp {
-    /// All of them.
+    /// All reductions.
     pub const ALL: &'static [ReduceOp] =
         &[ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
 
-    /// `"sum"` and so on.
+    /// Returns the name, such as `"sum"`.
     pub fn name(self) -> &'static str {
         // SAFETY: trib_op_name gives a string for every number, and it lives for ever.
         unsafe { text(sys::trib_op_name(self.raw())) }

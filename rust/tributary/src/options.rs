@@ -1,4 +1,4 @@
-//! How a communicator or group is made.
+//! Options of communicators and groups.
 
 use std::ffi::CString;
 use std::time::Duration;
@@ -7,11 +7,10 @@ use tributary_sys as sys;
 
 use crate::error::{c_string, Result};
 
-/// How long a communicator waits for queued work when it is dropped, unless its options say
-/// otherwise: trib_options.close_timeout_ms, "0 is 5,000".
+/// The default of [`Options::close_timeout`]: trib_options.close_timeout_ms, "0 is 5,000".
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(5_000);
 
-/// How a communicator or group is made. Every rank passes the same.
+/// Options of a communicator or group. Every rank passes the same.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,42 +29,43 @@ pub struct Options {
 }
 
 impl Options {
-    /// The default of everything.
+    /// Creates options with every default.
     pub fn new() -> Options {
         Options::default()
     }
 
-    /// The [`Backend`](crate::Backend) to use, or its name. Default: what the id says; for a group
-    /// the first that has the devices.
+    /// Selects the [`Backend`](crate::Backend), by itself or by name. Default: the backend of the
+    /// id; for a group, the first backend that has the devices.
     pub fn backend(mut self, name: impl AsRef<str>) -> Options {
         self.backend = Some(name.as_ref().to_owned());
         self
     }
 
-    /// Deadline for meeting the other ranks. Default: five minutes.
+    /// Sets the deadline of calls in which the ranks wait for each other, such as creating a
+    /// communicator. Default: five minutes.
     pub fn timeout(mut self, timeout: Duration) -> Options {
         self.timeout = Some(timeout);
         self
     }
 
-    /// How long a drop waits for work that is still queued before it aborts. Default: 5 seconds.
+    /// Sets how long a drop waits for queued work before it aborts. Default: 5 seconds.
     pub fn close_timeout(mut self, timeout: Duration) -> Options {
         self.close_timeout = Some(timeout);
         self
     }
 
-    /// Promise that the ranks' calls match, so that nobody compares them.
+    /// Promises that the ranks' calls match, which makes comparing them needless.
     ///
-    /// Without the promise safe code needs no faith in other ranks: calls that differ give
-    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch), and no memory is touched that is not
-    /// theirs. Host does that at no cost. NCCL compares nothing, so on nccl the ranks compare before
-    /// each collective, as with [`match_calls`](Options::match_calls): a small allgather and a wait
-    /// of the calling thread, a few tens of microseconds a call, and no capture into a CUDA graph;
-    /// and the safe [`send`](crate::Scope::send), [`recv`](crate::Scope::recv) and
-    /// [`alltoallv`](crate::Scope::alltoallv), which cannot be compared beforehand, are refused
-    /// there.
+    /// Without the promise safe code does not trust other ranks: calls that differ return
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) and touch no foreign memory. Host
+    /// compares at no cost. NCCL compares nothing, so on nccl the ranks compare before each
+    /// collective, as with
+    /// [`match_calls`](Options::match_calls). That costs a small allgather and a wait of the
+    /// calling thread, a few tens of microseconds a call, and rules out CUDA graphs. Nothing can
+    /// compare the safe [`send`](crate::Scope::send), [`recv`](crate::Scope::recv) and
+    /// [`alltoallv`](crate::Scope::alltoallv) beforehand, so they fail on nccl.
     ///
-    /// A training loop makes the promise once, here, and then nothing is compared.
+    /// A training loop makes the promise once, here, and pays for no comparison.
     ///
     /// ```
     /// use tributary::{Group, Options};
@@ -77,30 +77,30 @@ impl Options {
     /// ```
     ///
     /// # Safety
-    /// All ranks of a communicator that is made with these options, and of those that are
-    /// [split](crate::Communicator::split) from it, are made with this promise, and make the same
-    /// calls in the same order with the same lengths, types, reductions and roots, the safe forms
-    /// included; what one sends is what the other receives, in length and type.
+    /// All ranks of a communicator with these options make this promise. They make the same calls
+    /// in the same order, with the same lengths, types, reductions and roots, in the safe forms
+    /// too; and each rank receives with the length and type that its peer sends. The same holds for
+    /// communicators that are [split](crate::Communicator::split) from it.
     pub unsafe fn assume_matching_calls(mut self) -> Options {
         self.assumed = true;
         self
     }
 
-    /// Debug mode: before each collective every rank compares operation, count, type, reduction and
-    /// root with all others, and all of them get [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch)
-    /// if one differs, instead of waiting for ever, or failing later. Calls then wait for each
-    /// other, so give every rank a thread of its own.
+    /// Switches debug mode on: before each collective the ranks compare operation, count, type,
+    /// reduction and root. If one differs, all return
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) instead of waiting for ever or failing
+    /// later. Calls then wait for each other, so give every rank its own thread.
     pub fn match_calls(mut self, on: bool) -> Options {
         self.flags = if on { self.flags | sys::TRIB_MATCH } else { self.flags & !sys::TRIB_MATCH };
         self
     }
 
-    /// Skip the checks of buffers and streams: their memory, device and range. What the arguments
-    /// say by themselves is still checked.
+    /// Skips the checks that look up the memory, device and range of buffers and streams. Checks of
+    /// the arguments themselves stay.
     ///
     /// # Safety
-    /// Every buffer that is passed to this communicator, in the safe forms of its operations too,
-    /// is memory that its device can use.
+    /// Every buffer passed to this communicator, in the safe forms too, is memory that its device
+    /// can use.
     pub unsafe fn unchecked(mut self) -> Options {
         self.flags |= sys::TRIB_UNCHECKED;
         self

@@ -16,18 +16,18 @@ use crate::error::{Error, Result};
 use crate::group::Group;
 
 impl Group {
-    /// [Split](Group::split) the group and call `rank` with each communicator, on a thread of its own,
-    /// which may borrow. What the ranks return comes back in their order.
+    /// [Splits](Group::split) the group and calls `rank` with each communicator, on its own thread,
+    /// which may borrow. Returns the ranks' values in rank order.
     ///
     /// A rank that fails or panics would leave the others waiting in a collective that it never
     /// joins. So its thread first aborts the communicator, with the error or the panic's message as
-    /// the reason, and the others' calls return. When all threads have ended, whichever came first
-    /// is what the caller gets: that error is returned, or that panic goes on. What follows from it,
-    /// an error or a panic of another rank, is dropped.
+    /// the reason, and the others' calls return. When all threads have ended, `run` returns the
+    /// first error or resumes the first panic, and drops the errors and panics of other ranks that
+    /// followed from it.
     ///
-    /// A rank that fails or panics inside a [`scope`](Communicator::scope) with calls that the others
-    /// have not come to aborts after a second there, and the reason names it as well. A panic that is
-    /// caught inside the rank leaves the communicator usable if all that was queued could run.
+    /// If a rank fails or panics inside a [`scope`](Communicator::scope) whose calls the others
+    /// have not joined, the scope aborts after a second, with the rank in the reason. A panic that
+    /// `rank` itself catches leaves the communicator usable if all queued work could run.
     ///
     /// ```
     /// use std::error::Error;
@@ -76,11 +76,11 @@ enum Failure<E> {
     Panic(Panic),
 }
 
-/// What went wrong first, before what that has brought about.
+/// The first failure, without those that followed from it.
 struct Failures<E> {
     abort: AbortHandle,
     culprit: Arc<Culprit>,
-    /// Held while the abort is raised, so that nobody fails of it before it is noted.
+    /// Locked while the abort is raised, so that no failure that follows is recorded first.
     first: Mutex<Option<(usize, Failure<E>)>>,
 }
 
@@ -90,7 +90,7 @@ struct Culprit(AtomicUsize);
 const NOBODY: usize = usize::MAX;
 
 impl Culprit {
-    /// Was it `rank`? It was, if nobody was before.
+    /// Whether `rank` is the first; it becomes the first if there is none yet.
     fn is(&self, rank: usize) -> bool {
         let first = self.0.compare_exchange(NOBODY, rank, Ordering::AcqRel, Ordering::Acquire);
         first.is_ok() || first == Err(rank)
@@ -98,12 +98,12 @@ impl Culprit {
 }
 
 thread_local! {
-    /// Of the rank that is this thread.
+    /// The rank that runs on this thread.
     static RANK: RefCell<Option<(Arc<Culprit>, usize)>> = const { RefCell::new(None) };
 }
 
-/// This thread is about to abort a communicator for a failure of its own, which [`Group::run`] will
-/// be told later than the others are: those fail of it.
+/// Marks this thread's rank as the first to fail, before it aborts a communicator: the failures of
+/// other ranks that follow reach [`Group::run`] earlier than its own.
 pub(crate) fn blame() {
     RANK.with_borrow(|rank| {
         if let Some((culprit, rank)) = rank {
@@ -150,8 +150,7 @@ impl<E: Display + Send + From<Error>> Failures<E> {
 }
 
 impl<E: Display> Failures<E> {
-    /// One rank, from beginning to end. The communicator goes after the abort, or it would close
-    /// first.
+    /// Runs one rank. Drops the communicator after the abort: its drop would close it first.
     fn watch<T>(
         &self,
         mut comm: Communicator,
@@ -168,7 +167,7 @@ impl<E: Display> Failures<E> {
     }
 
     fn error(&self, rank: usize, error: E) {
-        // The caller's words, which may panic.
+        // The caller's `Display` may panic.
         match catch_unwind(AssertUnwindSafe(|| format!("rank {rank} failed: {error}"))) {
             Ok(reason) => self.note(rank, Failure::Error(error), &reason),
             Err(panic) => self.panic(rank, panic),

@@ -1,8 +1,8 @@
 //! Collectives on borrowed buffers.
 //!
-//! A queued collective uses its buffers after the call has returned, and a guard that is leaked runs
-//! no destructor: only a function that does not return before the stream has passed can lend memory
-//! to it. That function is [`Communicator::scope`].
+//! A queued collective uses its buffers after the call has returned, and a leaked guard runs no
+//! destructor. So only a function that returns after the stream has passed can lend memory to it:
+//! [`Communicator::scope`].
 
 use std::marker::PhantomData;
 use std::ops::{Range, RangeBounds};
@@ -20,17 +20,16 @@ use crate::stream::Stream;
 use crate::sync::SyncGuard;
 
 impl Communicator {
-    /// Queue collectives on `stream` with borrowed buffers, and wait for them.
+    /// Queues collectives on `stream` with borrowed buffers, and waits for them.
     ///
-    /// `queue` is given a [`Scope`] that has the collectives. When it returns, the stream is waited
-    /// for, and then the results are good, or the error says why not. `Ok` means that everything was
-    /// applied: a sparse call that was applied nothing, and a weighted average that wrote nothing, is
-    /// an error of kind [`ErrorKind::NonFinite`](crate::ErrorKind::NonFinite), after which the
-    /// communicator is as usable as before. If `queue` fails or panics, a
-    /// wait that takes longer than a second (or
-    /// [`Options::close_timeout`](crate::Options::close_timeout), if that is shorter) ends with an
-    /// abort, for the other ranks may never come to what was queued. Its reason is the error, or
-    /// the panic's message.
+    /// Calls `queue` with a [`Scope`], which has the collectives, then synchronizes `stream`. `Ok`
+    /// means that every call was applied and every result is valid. A sparse call or a weighted
+    /// average that was not applied, because numbers were not finite, returns an error of kind
+    /// [`ErrorKind::NonFinite`](crate::ErrorKind::NonFinite) and leaves the communicator usable.
+    ///
+    /// If `queue` fails or panics, the other ranks may never join what it had queued. The scope
+    /// then waits a second (or [`Options::close_timeout`](crate::Options::close_timeout) if that is
+    /// shorter) and aborts, with the error or the panic's message as the reason.
     ///
     /// ```
     /// use tributary::{InPlace, ReduceOp, Stream};
@@ -46,7 +45,7 @@ impl Communicator {
     /// # Ok::<(), tributary::Error>(())
     /// ```
     ///
-    /// What is borrowed cannot be looked at before the scope is over:
+    /// The compiler refuses access to a borrowed buffer before the scope is over:
     ///
     /// ```compile_fail,E0499
     /// # use tributary::{Communicator, InPlace, ReduceOp, Stream};
@@ -77,19 +76,19 @@ impl Communicator {
     }
 }
 
-/// The collectives of a [`Communicator`] on one stream, with buffers that live as long as `'scope`.
+/// The collectives of a [`Communicator`] on one stream, with buffers that live for `'scope`.
 ///
-/// The methods are those of [`Communicator`], in the same order and with the same names; there is
-/// more about each. `send` is a `&'scope` buffer, `recv` a `&'scope mut` one. To use one buffer
-/// several times, [`hold`](Scope::hold) it.
+/// Methods mirror [`Communicator`]; see there for details. `send` is a `&'scope` buffer or
+/// [`InPlace`], `recv` a `&'scope mut` one. To use one buffer several times, [`hold`](Scope::hold)
+/// it.
 pub struct Scope<'scope, 'env: 'scope> {
     comm: &'scope mut Communicator,
     stream: &'scope Stream,
-    /// What to ask when the stream has passed.
+    /// The calls whose outcome to check when the stream has passed.
     pub(crate) applied: Applied,
-    /// What the calls of a batch read and write, if one has begun.
+    /// The memory that the calls of the open batch read and write.
     batch: Option<Vec<Use>>,
-    /// Invariant: no lifetime may be taken for another.
+    /// Makes both lifetimes invariant: neither may stand for another.
     brand: PhantomData<(&'scope mut &'scope (), &'env mut &'env ())>,
 }
 
@@ -99,8 +98,8 @@ struct Use {
     written: bool,
 }
 
-/// A buffer that is lent to a [`Scope`] until its end, and may be used in it many times: the stream
-/// is in order. Passed as both `send` and `recv` it means "in place".
+/// A buffer lent to a [`Scope`] until its end. Several calls may use it, because the stream is in
+/// order. A call that takes it as both `send` and `recv` runs in place.
 #[derive(Clone, Copy, Debug)]
 pub struct Held<'scope> {
     view: DeviceSlice,
@@ -108,17 +107,17 @@ pub struct Held<'scope> {
 }
 
 impl<'scope> Held<'scope> {
-    /// A part of it. Panics if the range is not inside.
+    /// Returns a part. Panics if the range is not inside.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Held<'scope> {
         Held { view: self.view.slice(range), brand: PhantomData }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.view.len()
     }
 
-    /// No elements?
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.view.is_empty()
     }
@@ -135,14 +134,13 @@ mod sealed {
     }
 
     pub trait Sent {
-        /// What is sent, if `recv` receives; `None` if there is nothing.
+        /// The buffer to send in a call that receives into `recv`.
         fn view_in(self, recv: Option<DeviceSlice>) -> Option<DeviceSlice>;
     }
 }
 use sealed::{Lent, Sent};
 
-/// Stands for the buffer that a call receives into, where a call takes a buffer to send: the call
-/// then runs in place, like one of MPI with `MPI_IN_PLACE`.
+/// Passed as `send`, makes a call run in place on its `recv`, like `MPI_IN_PLACE`.
 ///
 /// ```
 /// use tributary::{InPlace, ReduceOp, Stream};
@@ -218,22 +216,22 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         Scope { comm, stream, applied, batch: None, brand: PhantomData }
     }
 
-    /// This rank's number.
+    /// Returns this rank's number.
     pub fn rank(&self) -> usize {
         self.comm.rank()
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn size(&self) -> usize {
         self.comm.size()
     }
 
-    /// Lend `buffer` to the scope until its end.
+    /// Lends `buffer` to the scope until its end, so that several calls can use it.
     pub fn hold<B: UniqueBuffer + ?Sized>(&self, buffer: &'scope mut B) -> Held<'scope> {
         Held { view: DeviceSlice::of_mut(buffer), brand: PhantomData }
     }
 
-    /// [`Communicator::allreduce`].
+    /// Queues [`Communicator::allreduce`].
     pub fn allreduce(
         &mut self,
         send: impl Input<'scope>,
@@ -242,13 +240,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ) -> Result<()> {
         let (send, recv) = pair(send, recv);
         self.uses(Some(send), Some(recv))?;
-        // SAFETY: what was lent lives, and is not touched otherwise, until the scope has waited for
-        // the stream; `recv` was lent as `&mut`; calls are compared, or promised to match: sentences
-        // 1, 2 and 4 of the page `soundness`. So it is in every method below.
+        // SAFETY: lent buffers live, and nothing else touches them, until the scope has waited for
+        // the stream; `recv` was lent as `&mut`; calls are compared, or promised to match:
+        // sentences 1, 2 and 4 of the page `soundness`. The same holds in every method below.
         unsafe { self.comm.allreduce(&send, &recv, op, self.stream) }
     }
 
-    /// [`Communicator::allreduce_with`].
+    /// Queues [`Communicator::allreduce_with`].
     pub fn allreduce_with(
         &mut self,
         send: impl Input<'scope>,
@@ -265,7 +263,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.comm.allreduce_with(&send, &recv, op, options, self.stream) }
     }
 
-    /// [`Communicator::broadcast`]; `send` is for the root only.
+    /// Queues [`Communicator::broadcast`]. Only the root reads `send`; with `None` it sends its
+    /// `recv`, in place.
     pub fn broadcast(
         &mut self,
         send: Option<&'scope dyn UniqueBuffer>,
@@ -279,7 +278,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.comm.broadcast(given(&send), &recv, root, self.stream) }
     }
 
-    /// [`Communicator::reduce`]; `recv` is for the root only.
+    /// Queues [`Communicator::reduce`]. Only the root needs `recv`, and with [`InPlace`] every
+    /// rank.
     pub fn reduce(
         &mut self,
         send: impl Input<'scope>,
@@ -294,7 +294,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.comm.reduce(&send, given(&recv), op, root, self.stream) }
     }
 
-    /// [`Communicator::allgather`].
+    /// Queues [`Communicator::allgather`].
     pub fn allgather(&mut self, send: impl Input<'scope>, recv: impl Target<'scope>) -> Result<()> {
         let (send, recv) = pair(send, recv);
         self.uses(Some(send), Some(recv))?;
@@ -302,7 +302,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.comm.allgather(&send, &recv, self.stream) }
     }
 
-    /// [`Communicator::reduce_scatter`].
+    /// Queues [`Communicator::reduce_scatter`].
     pub fn reduce_scatter(
         &mut self,
         send: impl Input<'scope>,
@@ -315,7 +315,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.comm.reduce_scatter(&send, &recv, op, self.stream) }
     }
 
-    /// [`Communicator::alltoall`].
+    /// Queues [`Communicator::alltoall`].
     pub fn alltoall(&mut self, send: impl Input<'scope>, recv: impl Target<'scope>) -> Result<()> {
         let (send, recv) = pair(send, recv);
         self.uses(Some(send), Some(recv))?;
@@ -323,7 +323,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.comm.alltoall(&send, &recv, self.stream) }
     }
 
-    /// [`Communicator::gather`]; `recv` is for the root only.
+    /// Queues [`Communicator::gather`]. Only the root needs `recv`.
     pub fn gather(
         &mut self,
         send: impl Source<'scope>,
@@ -336,7 +336,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.comm.gather(&send, given(&recv), root, self.stream) }
     }
 
-    /// [`Communicator::scatter`]; `send` is for the root only.
+    /// Queues [`Communicator::scatter`]. Only the root needs `send`.
     pub fn scatter(
         &mut self,
         send: Option<&'scope dyn UniqueBuffer>,
@@ -349,7 +349,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.comm.scatter(given(&send), &recv, root, self.stream) }
     }
 
-    /// [`Communicator::send`].
+    /// Queues [`Communicator::send`].
     pub fn send(&mut self, send: impl Source<'scope>, peer: usize) -> Result<()> {
         let view = send.view();
         self.comm.compares_pairs("send")?;
@@ -358,7 +358,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.comm.send(&view, peer, self.stream) }
     }
 
-    /// [`Communicator::recv`].
+    /// Queues [`Communicator::recv`].
     pub fn recv(&mut self, recv: impl Target<'scope>, peer: usize) -> Result<()> {
         let view = recv.view();
         self.comm.compares_pairs("recv")?;
@@ -367,12 +367,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.comm.recv(&view, peer, self.stream) }
     }
 
-    /// [`Communicator::barrier`].
+    /// Queues [`Communicator::barrier`].
     pub fn barrier(&mut self) -> Result<()> {
         self.comm.barrier(self.stream)
     }
 
-    /// [`Communicator::allgatherv`].
+    /// Queues [`Communicator::allgatherv`].
     pub fn allgatherv(
         &mut self,
         send: impl Source<'scope>,
@@ -386,7 +386,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.comm.allgatherv(&send, &recv, counts, offsets, self.stream) }
     }
 
-    /// [`Communicator::alltoallv`].
+    /// Queues [`Communicator::alltoallv`].
     pub fn alltoallv(
         &mut self,
         send: impl Source<'scope>,
@@ -414,7 +414,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
     }
 
-    /// [`Communicator::allreduce_list`]. For tensors of several types, pass
+    /// Queues [`Communicator::allreduce_list`]. For tensors of several types, pass
     /// `&mut dyn UniqueBuffer`.
     pub fn allreduce_list<I>(&mut self, tensors: I, op: ReduceOp) -> Result<()>
     where
@@ -426,7 +426,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.comm.allreduce_list(&list(&views), op, self.stream) }
     }
 
-    /// [`Communicator::allreduce_list_with`].
+    /// Queues [`Communicator::allreduce_list_with`].
     pub fn allreduce_list_with<I>(
         &mut self,
         tensors: I,
@@ -443,7 +443,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.comm.allreduce_list_with(&list(&views), op, options, self.stream) }
     }
 
-    /// [`Communicator::broadcast_list`].
+    /// Queues [`Communicator::broadcast_list`].
     pub fn broadcast_list<I>(&mut self, tensors: I, root: usize) -> Result<()>
     where
         I: IntoIterator,
@@ -454,8 +454,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.comm.broadcast_list(&list(&views), root, self.stream) }
     }
 
-    /// [`Communicator::weighted_average`]. Of averages that were queued before an earlier one had run,
-    /// an error may be that of the other, and then says so.
+    /// Queues [`Communicator::weighted_average`]. If an earlier average had not run when this one
+    /// was queued, an error may be the other's, and says so.
     pub fn weighted_average<I>(
         &mut self,
         tensors: I,
@@ -482,12 +482,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         })
     }
 
-    /// [`SparseAllReduce::allreduce`] with a gradient of its own. If it applies nothing, because
-    /// gradients are not finite, the scope says so, of each of its calls. What it says is never `Ok`
-    /// if one was not applied. Calls of one state that several works have queued are told apart
-    /// as far as they can be seen to end one after the other; where that fails, and where the
-    /// `unsafe` forms are mixed in, an error may be that of another call that was queued at the same
-    /// time, and says so.
+    /// Queues [`SparseAllReduce::allreduce`]. A state that is [in
+    /// place](crate::SparseOptions::in_place) writes the gradient, so lend it as `&mut` or held.
+    ///
+    /// The scope returns an error if one of its calls was not applied because gradients were not
+    /// finite. When several works have queued calls of one state, or the `unsafe` forms are mixed
+    /// in, the counters may not tell the calls apart. Then the error may belong to another call
+    /// queued at the same time, and says so; `Ok` still means that every call was applied.
     pub fn sparse_allreduce<G: Source<'scope>>(
         &mut self,
         sparse: &mut SparseAllReduce,
@@ -504,7 +505,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         })
     }
 
-    /// [`SparseAllReduce::allreduce_entries`] with a gradient of its own.
+    /// Queues [`SparseAllReduce::allreduce_entries`], with the gradient lent as for
+    /// [`sparse_allreduce`](Scope::sparse_allreduce).
     pub fn sparse_allreduce_entries<G: Source<'scope>>(
         &mut self,
         sparse: &mut SparseAllReduce,
@@ -523,7 +525,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         })
     }
 
-    /// [`SparseAllReduce::residual`].
+    /// Queues [`SparseAllReduce::residual`].
     pub fn sparse_residual(
         &mut self,
         sparse: &mut SparseAllReduce,
@@ -535,10 +537,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { sparse.residual(&out, self.stream) }
     }
 
-    /// [`Communicator::batch`]. A call whose buffers overlap those of an earlier one of the batch is
-    /// refused, if one of them writes.
+    /// Queues [`Communicator::batch`]. A call fails if its buffers overlap those of an earlier call
+    /// of the batch and one of the two writes.
     pub fn batch<T>(&mut self, calls: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        /// Forgets what the calls used, also after a panic: then the batch is given up.
+        /// Forgets the memory that the calls used, also after a panic, which cancels the batch.
         struct Uses<'a, 'scope, 'env>(&'a mut Scope<'scope, 'env>);
         impl Drop for Uses<'_, '_, '_> {
             fn drop(&mut self) {
@@ -553,7 +555,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         Ok(value)
     }
 
-    /// Remember what a call of a batch uses; refuse what would make it depend on an earlier one.
+    /// Records the memory that a call of a batch uses. Fails if the call depends on an earlier one.
     fn uses(&mut self, read: Option<DeviceSlice>, written: Option<DeviceSlice>) -> Result<()> {
         let Some(uses) = &mut self.batch else { return Ok(()) };
         let read = read.map(|view| Use { range: view.addresses(), written: false });

@@ -21,14 +21,15 @@ use crate::stream::Stream;
 
 /// One tensor's sparse allreduce on one rank.
 ///
-/// Each call sends the k largest entries of `acc = gradient + residual`; the rest becomes the
-/// residual, which is added to the next gradient. Nothing is lost: over all ranks, the sum of `acc`
-/// is the result plus the sum of the residuals. Every rank gets the same bits.
+/// Each call sends the k largest entries of `acc = gradient + residual`. The rest becomes the
+/// residual, which the next call adds to its gradient, so nothing is lost: over all ranks, the sum
+/// of `acc` is the result plus the sum of the residuals. Every rank gets the same bits. The page
+/// [`guide`](crate::guide) helps to choose an algorithm.
 ///
-/// If any rank's gradient holds an infinity or a NaN, no rank's call applies: the result is 0,
-/// residuals stay as they were, and the scope, the [`Work`](crate::Work) or, until the next call has
-/// run, [`status`](SparseAllReduce::status) gives an error of kind
-/// [`ErrorKind::NonFinite`](crate::ErrorKind::NonFinite). The next step may well succeed.
+/// If any rank's gradient holds an infinity or a NaN, no rank's call is applied: the result is 0
+/// and the residuals stay as they were. The scope, the [`Work`](crate::Work) or, until the next
+/// call has run, [`status`](SparseAllReduce::status) returns an error of kind
+/// [`ErrorKind::NonFinite`](crate::ErrorKind::NonFinite). The next call may well succeed.
 ///
 /// ```
 /// use tributary::{DType, DeviceVec, SparseAllReduce, SparseOptions, Stream};
@@ -43,7 +44,7 @@ use crate::stream::Stream;
 /// comm.scope(&stream, |s| s.sparse_allreduce(&mut sparse, &gradient, &mut sum))?;
 /// assert_eq!(sum.download(&stream)?, [0.0, -16.0, 0.0, 0.0]); // two ranks
 ///
-/// // What was not chosen is added to the next gradient: 2 + 2 is the largest now.
+/// // The residual, 2 at index 2, is added to the next gradient: 2 + 2 is the largest now.
 /// let gradient = DeviceVec::from_slice(comm.device(), &[1.0_f32, 3.0, 2.0, 0.0])?;
 /// comm.scope(&stream, |s| s.sparse_allreduce(&mut sparse, &gradient, &mut sum))?;
 /// assert_eq!(sum.download(&stream)?, [0.0, 0.0, 8.0, 0.0]);
@@ -53,9 +54,9 @@ use crate::stream::Stream;
 /// # Ok::<(), tributary::Error>(())
 /// ```
 ///
-/// It belongs to its communicator, and ends with it at the latest: calls after that give
+/// A state ends with its communicator at the latest: later calls return
 /// [`ErrorKind::Closed`](crate::ErrorKind::Closed). Like the communicator it may move to another
-/// thread, and is used by one at a time.
+/// thread, and one thread at a time uses it.
 pub struct SparseAllReduce {
     counters: Arc<CallCounters>,
     shared: Arc<Shared>,
@@ -64,7 +65,7 @@ pub struct SparseAllReduce {
     device: Device,
     len: usize,
     dtype: DType,
-    /// Of results.
+    /// Type of results.
     result: DType,
     entries: bool,
     in_place: bool,
@@ -76,9 +77,10 @@ pub struct SparseAllReduce {
 unsafe impl Send for SparseAllReduce {}
 
 impl SparseAllReduce {
-    /// A state for tensors of `len` elements of `dtype` (f16, bf16, f32 or f64) with a residual of
-    /// 0. A call of all ranks, which waits for them: all get
-    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if one passes something else.
+    /// Creates a state for tensors of `len` elements of `dtype` (f16, bf16, f32 or f64), with a
+    /// residual of 0. All ranks make this call, which waits for them. If their arguments differ,
+    /// all return
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch).
     pub fn new(
         comm: &mut Communicator,
         len: usize,
@@ -90,8 +92,8 @@ impl SparseAllReduce {
         let shared = Arc::clone(comm.shared());
         let counters = shared.adopt(|comm| {
             let mut state = ptr::null_mut();
-            // SAFETY: all pointers live through the call, under the lock; `*out` is ours to destroy,
-            // and is not NULL after a success.
+            // SAFETY: all pointers live through the call, under the lock; `*out` is ours to
+            // destroy, and is not NULL after a success.
             unsafe {
                 let (dtype, options) = (dtype.raw(), raw.as_ptr());
                 check(sys::trib_sparse_create(&mut state, comm, len, dtype, options))?;
@@ -113,7 +115,8 @@ impl SparseAllReduce {
         })
     }
 
-    /// The names of all algorithms, `auto` first.
+    /// Returns the names of all algorithms, `auto` first. The page [`guide`](crate::guide)
+    /// describes them.
     pub fn algorithms() -> impl Iterator<Item = &'static str> {
         // SAFETY: "Any thread" and no object; the names live for ever.
         (0..).map_while(|index| unsafe {
@@ -122,31 +125,31 @@ impl SparseAllReduce {
         })
     }
 
-    /// Number of elements of the tensor.
+    /// Returns the number of elements of the tensor.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// No elements?
+    /// Returns whether the tensor has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Type of the elements.
+    /// Returns the type of the elements.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// The number of elements that each rank chooses in a call from now on.
+    /// Returns how many elements each rank chooses in a call.
     pub fn k(&self) -> Result<u64> {
         // SAFETY: alive under the lock.
         self.look(|state| unsafe { sys::trib_sparse_k(state) })
     }
 
-    /// Choose that fraction of the elements from the next call on. A call of all ranks, which waits
-    /// for them. The residual stays.
+    /// Sets the fraction of the elements that a rank chooses, from the next call on. All ranks make
+    /// this call, which waits for them. The residual stays.
     pub fn set_density(&mut self, density: f64) -> Result<()> {
-        // As in the options: 0 is refused, by C as well, so that the other ranks are told.
+        // As in the options, 0 is an error. C fails too, so that the other ranks learn of it.
         let zero = density == 0.0;
         let density = if zero { f64::NAN } else { density };
         // SAFETY: as in `call`.
@@ -159,18 +162,19 @@ impl SparseAllReduce {
         }
     }
 
-    /// [`set_density`](SparseAllReduce::set_density) as a number of elements.
+    /// Sets the number of elements that a rank chooses, like
+    /// [`set_density`](SparseAllReduce::set_density).
     pub fn set_k(&mut self, k: u64) -> Result<()> {
         // SAFETY: as in `call`.
         self.call(|state| unsafe { sys::trib_sparse_set_k(state, k) })
     }
 
-    /// Queue a call with a dense result. `result` may be `gradient`, unless
+    /// Queues a call with a dense result. `result` may be `gradient`, except with
     /// [`in_place`](SparseOptions::in_place), where `gradient` is the accumulator.
     ///
     /// # Safety
-    /// Both stay alive and untouched until `stream` has passed this call, and may be written to. All
-    /// ranks make the same calls.
+    /// Both buffers stay alive and untouched until `stream` has passed this call, and may be
+    /// written. All ranks make the same calls.
     pub unsafe fn allreduce(
         &mut self,
         gradient: &dyn DeviceBuffer,
@@ -182,7 +186,7 @@ impl SparseAllReduce {
         unsafe { self.queue(gradient, result, stream) }
     }
 
-    /// [`allreduce`](SparseAllReduce::allreduce) for who counts the call.
+    /// Queues [`allreduce`](SparseAllReduce::allreduce) for a caller that counts the call.
     ///
     /// # Safety
     /// The same.
@@ -196,19 +200,19 @@ impl SparseAllReduce {
         let gradient = self.whole(&check, "gradient", gradient, self.dtype)?;
         let result = self.whole(&check, "result", result, self.result)?;
         let stream = stream.as_raw();
-        // SAFETY: "must live, untouched, until the stream has passed that point": the caller's
-        // promise. They hold `count` elements of the state's type.
+        // SAFETY: "keep them alive and untouched until the stream has passed that point": the
+        // caller's promise. They hold `count` elements of the state's type.
         self.call(|state| unsafe {
             sys::trib_sparse_allreduce(state, gradient.ptr(), result.ptr(), stream)
         })
     }
 
-    /// Queue a call whose result is `count` entries (one `u32`): ascending `index` (`u32`) and
-    /// `value`, which have room for [`capacity`](SparseAllReduce::capacity) elements each. For states
-    /// with [`entries`](SparseOptions::entries).
+    /// Queues a call of a state with [`entries`](SparseOptions::entries). Its result is `count`
+    /// (one `u32`) entries: ascending `index` (`u32`), and `value`. Both arrays have room for
+    /// [`capacity`](SparseAllReduce::capacity) elements.
     ///
     /// # Safety
-    /// As for [`allreduce`](SparseAllReduce::allreduce), of all four buffers.
+    /// As for [`allreduce`](SparseAllReduce::allreduce), for all four buffers.
     pub unsafe fn allreduce_entries(
         &mut self,
         gradient: &dyn DeviceBuffer,
@@ -222,7 +226,8 @@ impl SparseAllReduce {
         unsafe { self.queue_entries(gradient, index, value, count, stream) }
     }
 
-    /// [`allreduce_entries`](SparseAllReduce::allreduce_entries) for who counts the call.
+    /// Queues [`allreduce_entries`](SparseAllReduce::allreduce_entries) for a caller that counts
+    /// the call.
     ///
     /// # Safety
     /// The same.
@@ -241,7 +246,7 @@ impl SparseAllReduce {
         let value = fits(&check, "value", value, self.result, room)?;
         let count = fits(&check, "count", count, DType::U32, 1)?;
         let stream = stream.as_raw();
-        // SAFETY: as in `allreduce`; the arrays have room for what can come.
+        // SAFETY: as in `allreduce`; the arrays have room for every result.
         self.call(|state| unsafe {
             let (index, count) = (index.ptr().cast(), count.ptr().cast());
             sys::trib_sparse_allreduce_entries(
@@ -255,26 +260,27 @@ impl SparseAllReduce {
         })
     }
 
-    /// The most entries that the result of a call can have, now.
+    /// Returns how many entries a result can have at most.
     pub fn capacity(&self) -> Result<u64> {
         // SAFETY: alive under the lock.
         self.look(|state| unsafe { sys::trib_sparse_capacity(state) })
     }
 
-    /// Whether the last completed call was applied, and if not, why. Never waits for a stream.
+    /// Returns `Ok` if the last call that has run was applied, and otherwise the reason. Never
+    /// waits for a stream.
     pub fn status(&mut self) -> Result<()> {
         // SAFETY: as in `call`. "Never waits."
         self.call(|state| unsafe { sys::trib_sparse_status(state) })
     }
 
-    /// One `u32` in device memory: 1 after a call that was applied, 0 after one that did not. For
-    /// kernels that skip a step; it lives as long as this state.
+    /// Returns the address of a `u32` in device memory: 1 if the last call was applied, 0 if not. A
+    /// kernel can read it to skip a step. It lives as long as this state.
     pub fn outcome(&self) -> Result<*const u32> {
         // SAFETY: alive under the lock.
         self.look(|state| unsafe { sys::trib_sparse_outcome(state) })
     }
 
-    /// What has ended so far. Never waits for a stream.
+    /// Returns the statistics of the calls that have ended. Never waits for a stream.
     pub fn statistics(&mut self) -> Result<SparseStatistics> {
         let mut raw = sys::TRIB_SPARSE_STATISTICS_INIT;
         let live = self.shared.with_sparse(|| {
@@ -288,12 +294,12 @@ impl SparseAllReduce {
         live.unwrap_or_else(|| Err(gone()))
     }
 
-    /// Queue a copy of this rank's residual, as the calls queued before leave it, to `out`: as many
-    /// elements of f64 where the state is f64, of f32 otherwise. Not of a state that is
-    /// [`in_place`](SparseOptions::in_place), whose residual is in the caller's accumulator.
+    /// Queues a copy of this rank's residual to `out`, after the calls queued before. `out` holds
+    /// `len` elements of f64 for a state of f64, otherwise of f32. Fails for a state that is
+    /// [`in_place`](SparseOptions::in_place), whose residual is the caller's accumulator.
     ///
     /// # Safety
-    /// `out` stays alive and untouched until `stream` has passed this call, and may be written to.
+    /// `out` stays alive and untouched until `stream` has passed this call, and may be written.
     pub unsafe fn residual(&mut self, out: &dyn DeviceBuffer, stream: &Stream) -> Result<()> {
         let check = self.check("sparse_residual", stream)?;
         let dtype = if self.dtype == DType::F64 { DType::F64 } else { DType::F32 };
@@ -303,7 +309,7 @@ impl SparseAllReduce {
         self.call(|state| unsafe { sys::trib_sparse_residual(state, out.ptr(), stream) })
     }
 
-    /// What a later [`import`](SparseAllReduce::import) needs: residual, thresholds and schedule.
+    /// Returns residual, thresholds and schedule, for a later [`import`](SparseAllReduce::import).
     /// Waits for the stream.
     pub fn export(&mut self, stream: &Stream) -> Result<Vec<u8>> {
         self.check("sparse_export", stream)?;
@@ -318,19 +324,19 @@ impl SparseAllReduce {
         Ok(data)
     }
 
-    /// Take over an [`export`](SparseAllReduce::export) of a state of the same length and type, of
-    /// any algorithm, k and number of ranks.
+    /// Takes over an [`export`](SparseAllReduce::export) of a state with the same length and type.
+    /// Algorithm, k and number of ranks may differ. All ranks make this call, which waits for them.
     pub fn import(&mut self, data: &[u8], stream: &Stream) -> Result<()> {
         self.take(data, 0, stream)
     }
 
-    /// Add the residual of an export to the one that is here: so the residuals of ranks that are
-    /// gone can be given to those that stay.
+    /// Adds the residual of an export to this one, for example of a rank that has left to one that
+    /// stays. A call of this rank alone.
     pub fn import_added(&mut self, data: &[u8], stream: &Stream) -> Result<()> {
         self.take(data, 1, stream)
     }
 
-    /// Queue: residual, thresholds and schedule as new. Every rank does it at the same point.
+    /// Queues a reset of residual, thresholds and schedule. Every rank calls it at the same point.
     pub fn reset(&mut self, stream: &Stream) -> Result<()> {
         self.check("sparse_reset", stream)?;
         // SAFETY: as in `call`.
@@ -345,7 +351,7 @@ impl SparseAllReduce {
         &self.shared
     }
 
-    /// A scope waits for its own communicator alone: is that the state's?
+    /// Fails if `comm` is not the state's communicator: a scope waits for its own alone.
     pub(crate) fn of(&self, comm: &Communicator) -> Result<()> {
         if Arc::ptr_eq(&self.shared, comm.shared()) {
             return Ok(());
@@ -356,7 +362,7 @@ impl SparseAllReduce {
         ))
     }
 
-    /// As `of`, and an accumulator must be `writable`.
+    /// Fails as `of` does, and if an accumulator is not `writable`.
     pub(crate) fn accepts(&self, comm: &Communicator, writable: bool) -> Result<()> {
         if self.in_place && !writable {
             return Err(Error::new(
@@ -394,7 +400,7 @@ impl SparseAllReduce {
         Ok(check)
     }
 
-    /// A buffer as long as the tensor and of `dtype`.
+    /// Checks a buffer as long as the tensor and of `dtype`.
     fn whole(
         &self,
         check: &Check,
@@ -415,13 +421,13 @@ impl SparseAllReduce {
         Ok(view)
     }
 
-    /// Call C with the state.
+    /// Calls C with the state.
     fn call(
         &mut self,
         function: impl FnOnce(*mut sys::trib_sparse) -> sys::trib_status,
     ) -> Result<()> {
         let state = self.counters.state().as_ptr();
-        // The state is alive and nobody else's inside: the lock of its communicator is held.
+        // Under the lock of its communicator the state is alive, and this thread alone uses it.
         self.shared.with_sparse(|| check(function(state))).unwrap_or_else(|| Err(gone()))
     }
 
@@ -444,7 +450,7 @@ impl fmt::Debug for SparseAllReduce {
     }
 }
 
-/// A buffer of at least `room` elements of `dtype`.
+/// Checks a buffer of at least `room` elements of `dtype`.
 fn fits(
     check: &Check,
     name: &str,
@@ -475,43 +481,44 @@ unsafe fn owned(name: *const c_char) -> String {
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }
 
-/// What a [`SparseAllReduce`] has done on this rank.
+/// Statistics of a [`SparseAllReduce`] on one rank.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SparseStatistics {
     /// The algorithm that runs.
     pub algorithm: String,
-    /// Why `auto` chose it; empty if it was asked for.
+    /// Why `auto` chose it; empty if the options named it.
     pub reason: String,
     /// Elements of the tensor.
     pub count: u64,
-    /// Entries that a rank chooses in a call.
+    /// Entries that the algorithm chooses in a call.
     pub k: u64,
     /// Calls that have ended.
     pub calls: u64,
-    /// Of those, how many were applied.
+    /// Of those, calls that were applied.
     pub calls_applied: u64,
-    /// Of those, how many have not because of infinities or NaNs.
+    /// Calls that were not applied because a value was infinite or NaN.
     pub calls_non_finite: u64,
-    /// Entries that this rank chose in the last call that was applied.
+    /// Entries that this rank chose in the last applied call.
     pub selected: u64,
-    /// Of those, how many are part of the result.
+    /// Of those, entries in the result.
     pub applied: u64,
-    /// As `selected`, over all calls that was applied; so are all that follow.
+    /// Entries that this rank chose in all applied calls. The counts below cover the same calls.
     pub total_selected: u64,
-    /// As `applied`.
+    /// Of those, entries in the results.
     pub total_applied: u64,
-    /// Entries sent, in words of 4 bytes.
+    /// Words of 4 bytes sent, of entries alone.
     pub words_sent: u64,
-    /// Entries received, in words of 4 bytes.
+    /// Words of 4 bytes received, of entries alone.
     pub words_received: u64,
-    /// All bytes sent.
+    /// Bytes sent, headers and padding included.
     pub bytes_sent: u64,
-    /// All bytes received.
+    /// Bytes received, headers and padding included.
     pub bytes_received: u64,
-    /// Selections whose first guess missed: slower, not different.
+    /// Selections that took longer because the first guess of the threshold missed. The result is
+    /// the same.
     pub fallbacks: u64,
-    /// The residual's norm when it was measured last, if it ever was.
+    /// The residual's norm at its last measurement, if there was one.
     pub residual_norm: Option<f64>,
 }
 

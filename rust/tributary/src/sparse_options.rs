@@ -1,4 +1,4 @@
-//! How a sparse allreduce is made.
+//! Options of a sparse allreduce.
 
 use std::ffi::CString;
 
@@ -8,7 +8,7 @@ use crate::communicator::Communicator;
 use crate::dtype::DType;
 use crate::error::{c_string, Error, ErrorKind, Result};
 
-/// How a [`SparseAllReduce`](crate::SparseAllReduce) is made. Every rank passes the same.
+/// Options of a [`SparseAllReduce`](crate::SparseAllReduce). Every rank passes the same.
 ///
 /// ```
 /// use tributary::{DType, SparseOptions};
@@ -30,87 +30,87 @@ pub struct SparseOptions {
 }
 
 impl SparseOptions {
-    /// The default of everything: `auto`, one element of a hundred, the sum, a dense result.
+    /// Creates options with every default: `auto`, one element of a hundred, the sum, a dense
+    /// result.
     pub fn new() -> SparseOptions {
         SparseOptions::default()
     }
 
-    /// The algorithm; [`SparseAllReduce::algorithms`](crate::SparseAllReduce::algorithms) has their
-    /// names. Default: `auto`.
+    /// Selects the algorithm; the page [`guide`](crate::guide) compares them. Default: `auto`.
     pub fn algorithm(mut self, name: &str) -> SparseOptions {
         self.algorithm = Some(name.to_owned());
         self
     }
 
-    /// The fraction of the elements that each rank chooses in a call, at least one. Above 0, at most
-    /// 1; default: 0.01.
+    /// Sets the fraction of the elements that each rank chooses in a call: above 0, at most 1. A
+    /// rank chooses one element at least. Default: 0.01.
     pub fn density(mut self, density: f64) -> SparseOptions {
         self.density = Some(density);
         self.flag(sys::TRIB_SPARSE_USE_K, false)
     }
 
-    /// The number of elements that each rank chooses in a call; may be 0.
+    /// Sets the number of elements that each rank chooses in a call. May be 0.
     pub fn k(mut self, k: u64) -> SparseOptions {
         self.k = k;
         self.flag(sys::TRIB_SPARSE_USE_K, true)
     }
 
-    /// The result is the sum divided by the number of ranks. Default: the sum.
+    /// Divides the sum by the number of ranks. Default: the sum itself.
     pub fn average(self, on: bool) -> SparseOptions {
         self.flag(sys::TRIB_SPARSE_AVERAGE, on)
     }
 
-    /// The result is a list of indices and values. Default: a dense tensor.
+    /// Returns a list of indices and values as the result. Default: a dense tensor.
     pub fn entries(self, on: bool) -> SparseOptions {
         self.flag(sys::TRIB_SPARSE_ENTRIES, on)
     }
 
-    /// The gradient is the accumulator: gradients are added into it, and each call leaves the
-    /// residual in it. A third of the memory traffic. Types f32 and f64.
+    /// Makes the gradient buffer the accumulator: the caller adds gradients into it, and each call
+    /// leaves the residual there. This takes a third of the memory traffic. Types f32 and f64.
     pub fn in_place(self, on: bool) -> SparseOptions {
         self.flag(sys::TRIB_SPARSE_IN_PLACE, on)
     }
 
-    /// Results and values are f32 for gradients of f16 and bf16: sums as they were made, so that
-    /// nothing is lost by rounding them, and none is too large. Not for f64. Default: the gradient's
-    /// type.
+    /// Returns results and values in f32 for gradients of f16 and bf16. The sums are then neither
+    /// rounded nor too large for the type. Not for f64. Default: the gradient's type.
     pub fn f32_result(self, on: bool) -> SparseOptions {
         self.flag(sys::TRIB_SPARSE_F32_RESULT, on)
     }
 
-    /// What is kept of the residual from call to call: above 0, at most 1. Default: 1.
+    /// Multiplies the residual by `decay` between calls: above 0, at most 1. Default: 1.
     pub fn decay(mut self, decay: f64) -> SparseOptions {
         self.decay = Some(decay);
         self
     }
 
-    /// The type in which chosen values travel: [`DType::BF16`], or what sums are made in, which is
-    /// the default. What rounding takes away stays in the residual.
+    /// Sends chosen values as `dtype`: [`DType::BF16`], or the type of the sums, which is the
+    /// default. The residual keeps the rounding error.
     pub fn wire(mut self, dtype: DType) -> SparseOptions {
         self.wire = Some(dtype);
         self
     }
 
-    /// For `chunked`: elements of a chunk, a power of two up to 65,536. Default: 4,096.
+    /// Sets the elements of a chunk for `chunked`: a power of two up to 65,536. Default: 4,096.
     pub fn chunk(mut self, elements: u32) -> SparseOptions {
         self.chunk = Some(elements);
         self
     }
 
-    /// The constants of the published code, `vgg`, `lstm` or `bert`, for the algorithms that have
-    /// them. Default: the exact mode of `oktopk`, `vgg` for the others.
+    /// Selects the constants of the published code, `vgg`, `lstm` or `bert`, for the algorithms
+    /// that have them. Default: none (the exact mode) for `oktopk`, `vgg` for the others.
     pub fn constants(mut self, name: &str) -> SparseOptions {
         self.constants = Some(name.to_owned());
         self
     }
 
-    /// Measure the residual's norm in every `calls`-th call. Default: never.
+    /// Computes the residual norm every `calls` calls, with one extra pass over the residual.
+    /// Default: never.
     pub fn norm_every(mut self, calls: u32) -> SparseOptions {
         self.norm_every = calls;
         self
     }
 
-    /// Bytes of device memory that a state for `len` elements of `dtype` would hold.
+    /// Returns the bytes of device memory that a state for `len` elements of `dtype` would hold.
     pub fn device_bytes(&self, comm: &mut Communicator, len: usize, dtype: DType) -> Result<u64> {
         let raw = self.raw();
         let mut bytes = 0;
@@ -131,8 +131,8 @@ impl SparseOptions {
         self.flags & flag != 0
     }
 
-    /// What C is not asked about: to it a 0 is the default, but who writes one here has something
-    /// else in mind.
+    /// The error for a 0 that the caller wrote: to C it would be the default, which the caller
+    /// cannot have meant.
     fn refusal(&self) -> Option<Error> {
         let zero = |name, is_zero: bool| is_zero.then(|| above_0(name));
         zero("density", self.density == Some(0.0))
@@ -171,8 +171,9 @@ pub(crate) fn above_0(name: &str) -> Error {
     Error::argument(format!("`{name}` is 0; expected something above 0"))
 }
 
-/// For C, with the strings that it points to. What is refused on this side holds something that C
-/// refuses as well: so the call is made, and the other ranks, who wait in theirs, are told.
+/// The options for C, with the strings that they point to. Options that this crate refuses hold a
+/// value that C refuses as well: the call is made all the same, so that the other ranks fail
+/// instead of waiting.
 pub(crate) struct RawOptions {
     raw: sys::trib_sparse_options,
     refusal: Option<Error>,
@@ -184,7 +185,7 @@ impl RawOptions {
         &self.raw
     }
 
-    /// What a call with them has come to.
+    /// The result of a call with them, with this crate's error in place of C's.
     pub(crate) fn explain<T>(self, result: Result<T>) -> Result<T> {
         match (result, self.refusal) {
             (Err(error), Some(refusal)) if error.kind() == ErrorKind::InvalidArgument => {

@@ -1,8 +1,8 @@
 //! When memory that queued work may use is free again.
 //!
-//! Memory is free once the stream was seen to pass that work. A *failed wait* has seen nothing: CUDA
-//! refuses a wait while another thread captures a graph, or in a callback, and the work goes on. Only a
-//! failure of the device itself ([`ErrorKind::Cuda`]) means that nothing runs any more.
+//! Memory is free once the stream was seen to pass that work. A *failed wait* has seen nothing:
+//! CUDA refuses a wait while another thread captures a graph, or in a callback, and the work goes
+//! on. Only a failure of the device itself ([`ErrorKind::Cuda`]) means that nothing runs any more.
 
 use std::fmt::Display;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
@@ -15,8 +15,8 @@ use crate::event::Event;
 use crate::run::{blame, message};
 use crate::stream::Stream;
 
-/// How long a failed scope lets the other ranks join what it had queued, before it aborts and so tells
-/// them why this rank does not go on.
+/// How long a failed scope lets the other ranks join what it had queued, before it aborts and so
+/// tells them why this rank does not go on.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A point in a stream that a thread can wait for.
@@ -43,8 +43,9 @@ impl Point for Event {
     }
 }
 
-/// "TRIB_ERR_CUDA means that the device has failed, and runs nothing any more. Any other failure says
-/// nothing about what is queued, which may still run and use its buffers."
+/// "If a wait or a query for a stream or an event fails with TRIB_ERR_CUDA, the device has failed
+/// and runs nothing any more. After any other failure queued work may still run and use its
+/// buffers".
 fn device_failed(error: &Error) -> bool {
     error.kind() == ErrorKind::Cuda
 }
@@ -54,8 +55,8 @@ pub(crate) fn is_idle(point: &impl Point) -> bool {
     point.is_done().unwrap_or_else(|error| device_failed(&error))
 }
 
-/// Waits, and repeats a refused wait until `deadline`. `Ok` holds the result of the wait: the work is
-/// over. `Err` says why that is unknown: the work may still run.
+/// Waits, and repeats a refused wait until `deadline`. `Ok` holds the result of the wait: the work
+/// is over. `Err` says why that is unknown: the work may still run.
 pub(crate) fn wait(point: &impl Point, deadline: Deadline) -> Result<Result<()>> {
     let mut last = Ok(());
     let over = deadline.poll(|| {
@@ -98,8 +99,8 @@ impl<'a, P: Point> SyncGuard<'a, P> {
         SyncGuard { points, abort, patience, finished: false }
     }
 
-    /// Calls `queue`. If it fails or panics, waits for the calls it had queued, and aborts those that the
-    /// other ranks never join, with that failure of `who` as the reason.
+    /// Calls `queue`. If it fails or panics, waits for the calls it had queued, and aborts those
+    /// that the other ranks never join, with that failure of `who` as the reason.
     pub(crate) fn watch<T>(
         mut self,
         who: &dyn Display,

@@ -1,4 +1,4 @@
-//! Collectives on buffers that are given away until they are ready.
+//! Collectives that own their buffers until they have run.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -21,12 +21,11 @@ use crate::stream::Stream;
 use crate::sync::{self, SyncGuard};
 
 impl Communicator {
-    /// Queue collectives on `stream` with buffers that are given away, and come back from
-    /// [`Work::wait`].
+    /// Queues collectives on `stream` and takes their buffers, which [`Work::wait`] returns.
     ///
-    /// `queue` is given the collectives and the buffers: a vector, a tuple, whatever owns them. If
-    /// it fails, what it had queued is waited for as in [`scope`](Communicator::scope), and the
-    /// buffers come back in the error.
+    /// Calls `queue` with a [`Scope`] and the buffers: a vector, a tuple, or any other owner. If
+    /// `queue` fails, waits for the calls it had queued like [`scope`](Communicator::scope), and
+    /// returns the buffers in the error.
     ///
     /// ```
     /// use tributary::{InPlace, ReduceOp, Stream};
@@ -46,7 +45,7 @@ impl Communicator {
     /// # Ok::<(), tributary::Error>(())
     /// ```
     ///
-    /// What is borrowed cannot be given away, for a work may be forgotten:
+    /// A work cannot take borrowed buffers, because a `Work` can be leaked with `mem::forget`:
     ///
     /// ```compile_fail,E0597
     /// # use tributary::{Communicator, InPlace, ReduceOp, Stream};
@@ -76,7 +75,8 @@ impl Communicator {
         let (shared, abort) = (Arc::clone(self.shared()), self.abort_handle());
         let patience = self.patience();
         let mut buffers = StableBox::new(buffers);
-        // Waited for before `buffers` goes, also while unwinding: nothing is freed that is in use.
+        // The guard waits before `buffers` is dropped, also while unwinding: no buffer in use is
+        // freed.
         let streams = [stream];
         let guard = SyncGuard::new(&streams, abort.clone(), patience);
         let who = format!("rank {}", self.rank());
@@ -101,12 +101,12 @@ impl Communicator {
     }
 }
 
-/// Queued collectives and the buffers they use; from [`Communicator::start`].
+/// Queued collectives and the buffers they use, from [`Communicator::start`].
 ///
-/// The buffers come back from [`wait`](Work::wait). Dropping a work waits for it too, at most as
-/// long as [`Options::close_timeout`](crate::Options::close_timeout) says, and leaks the buffers if
-/// that was not enough. Forgetting a work leaks them: nothing frees memory that is still in use.
-#[must_use = "the buffers come back from `wait`"]
+/// [`wait`](Work::wait) returns the buffers. Dropping a work waits up to
+/// [`Options::close_timeout`](crate::Options::close_timeout), then leaks the buffers. Forgetting a
+/// work leaks them, too. Nothing frees memory that is still in use.
+#[must_use = "`wait` returns the buffers"]
 pub struct Work<B: 'static> {
     buffers: ManuallyDrop<StableBox<B>>,
     queued: Arc<Queued>,
@@ -115,20 +115,20 @@ pub struct Work<B: 'static> {
     patience: Duration,
 }
 
-/// What a work waits for and then asks. Its communicator and its sparse states, which know the
-/// answers, look at it before they end.
+/// The event that a work waits for, and the calls whose outcome it then checks. The communicator
+/// and the sparse states know the outcome, and look at this before they are destroyed.
 pub(crate) struct Queued {
     event: Event,
     applied: Applied,
-    /// It had not been passed when somebody with an answer ended.
+    /// Whether the work had not run when its communicator or a state was destroyed.
     missed: AtomicBool,
 }
 
-// SAFETY: the event is only waited for and asked, which is "Any thread".
+// SAFETY: threads only wait for and query the event, which is "Any thread".
 unsafe impl Sync for Queued {}
 
 impl Queued {
-    /// Never waits.
+    /// Whether the stream has passed the work. Never waits.
     pub(crate) fn is_passed(&self) -> bool {
         sync::is_idle(&self.event)
     }
@@ -137,7 +137,7 @@ impl Queued {
         self.applied.uses(counters)
     }
 
-    /// Somebody who could answer ends.
+    /// Records that the communicator or a state is about to be destroyed.
     pub(crate) fn mark_ended(&self) {
         if !self.is_passed() {
             self.missed.store(true, Ordering::Relaxed);
@@ -150,16 +150,17 @@ impl Queued {
 }
 
 impl<B: 'static> Work<B> {
-    /// Wait until the collectives have run, and take the buffers back.
+    /// Waits until the collectives have run, and returns the buffers.
     ///
-    /// `Ok` means that everything was applied, as in [`scope`](Communicator::scope), also if the
-    /// communicator or a sparse state was dropped meanwhile; if it had not run when that happened,
-    /// nobody knows, and the error is of kind [`ErrorKind::Closed`](crate::ErrorKind::Closed). The
-    /// buffers come
-    /// back with an error as well; then what they hold is undefined, except for lists,
-    /// which were written wholly or not at all. Only if the wait itself is refused, and again for as
-    /// long as [`Options::close_timeout`](crate::Options::close_timeout) says, nobody knows whether
-    /// the device still uses them: then they are leaked, and the error says so.
+    /// `Ok` means that every call was applied, as in [`scope`](Communicator::scope), also if the
+    /// communicator or a sparse state was dropped meanwhile. If it was dropped before the calls
+    /// ran, their outcome is lost, and the error is of kind
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed).
+    ///
+    /// An error returns the buffers, too. Their content is then undefined, except for lists, which
+    /// were written wholly or not at all. Only if the wait itself is refused, repeatedly for
+    /// [`Options::close_timeout`](crate::Options::close_timeout), may the device still use the
+    /// buffers: then they leak, and the error says so.
     pub fn wait(self) -> Result<B, Failed<B>> {
         let mut work = ManuallyDrop::new(self);
         let waited = sync::wait(&work.queued.event, Deadline::after(work.patience));
@@ -183,19 +184,19 @@ impl<B: 'static> Work<B> {
         }
     }
 
-    /// Have the collectives run? Never waits.
+    /// Returns whether the collectives have run. Never waits.
     pub fn is_done(&self) -> Result<bool> {
         self.queued.event.is_done()
     }
 
-    /// The point in the stream behind the collectives, for other streams to
+    /// Returns the point in the stream after the collectives, for other streams to
     /// [wait for](Stream::wait_event).
     pub fn event(&self) -> &Event {
         &self.queued.event
     }
 
-    /// "after waiting for a stream, a result is good if and only if trib_comm_status() is TRIB_OK";
-    /// of a communicator that is gone, the abort handle still knows.
+    /// The status of the communicator; after its end, what the abort handle knows. "after a wait
+    /// for the stream, results are valid if and only if trib_comm_status() is TRIB_OK".
     fn status(&self) -> Result<()> {
         // SAFETY: the lock in `shared` keeps other threads out. "Never waits."
         let status = self.shared.call(|comm| unsafe { sys::trib_comm_status(comm) });
@@ -217,7 +218,7 @@ impl<B: 'static> Drop for Work<B> {
             // SAFETY: not used again. The stream has passed the collectives.
             unsafe { ManuallyDrop::drop(&mut self.buffers) };
         }
-        // Otherwise they are still in use, or nobody knows: better leaked than freed.
+        // Otherwise the device may still use them: leak them instead of freeing them.
     }
 }
 
@@ -227,13 +228,11 @@ impl<B: 'static> fmt::Debug for Work<B> {
     }
 }
 
-/// Why queued or started collectives failed, and the buffers they were given.
-///
-/// `?` turns it into its [`Error`].
+/// Why started collectives failed, and their buffers. `?` converts it into its [`Error`].
 pub struct Failed<B> {
     /// What went wrong.
     pub error: Error,
-    /// The buffers; `None` if the device may still use them, as `error` then says.
+    /// The buffers; `None` if the device may still use them, which `error` then says.
     pub buffers: Option<B>,
 }
 
@@ -256,15 +255,15 @@ impl<B> fmt::Display for Failed<B> {
 }
 
 impl<B> std::error::Error for Failed<B> {
-    /// It shows `error`, so what caused that comes next, not `error` once more.
+    /// The display shows `error` already, so this is the cause of `error`.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.error.source()
     }
 }
 
-/// A value on the heap, where it stays while the device uses it, whoever moves this.
+/// A value at a fixed address on the heap, which the device may use while its owner moves.
 ///
-/// Not a `Box`: moving one claims that nobody else uses what it holds.
+/// Not a `Box`: moving a `Box` asserts that nothing else uses its content.
 struct StableBox<B>(NonNull<B>);
 
 // SAFETY: it owns a B.
@@ -276,10 +275,9 @@ impl<B> StableBox<B> {
         StableBox(unsafe { NonNull::new_unchecked(Box::into_raw(Box::new(value))) })
     }
 
-    /// The borrow lasts as long as its taker likes: it is for a queue that is waited for before
-    /// `self` is taken or dropped.
+    /// A borrow of any length, for calls that a guard waits for before `self` is taken or dropped.
     fn lend<'any>(&mut self) -> &'any mut B {
-        // SAFETY: alive until `take` or drop, before which the queue is waited for; lent once.
+        // SAFETY: alive until `take` or drop, before which the guard waits; lent once.
         unsafe { self.0.as_mut() }
     }
 

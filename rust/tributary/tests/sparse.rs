@@ -39,9 +39,7 @@ fn balances(comm: &mut Communicator, stream: &Stream, name: &str, len: usize) {
     }
     let statistics = sparse.statistics().unwrap();
     assert_eq!((statistics.calls, statistics.calls_applied), (6, 6));
-    assert!(
-        statistics.total_applied > 0 && statistics.total_applied <= statistics.total_selected
-    );
+    assert!(statistics.total_applied > 0 && statistics.total_applied <= statistics.total_selected);
     assert_eq!(statistics.reason.is_empty(), name != "auto");
 }
 
