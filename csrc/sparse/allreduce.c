@@ -69,7 +69,7 @@ static struct tri_run run_of(const struct tri_sparse_call *call)
 }
 
 /* What the call has written, where it is not applied. */
-static trib_status take_back(const struct tri_run *run)
+static trib_status clear_result(const struct tri_run *run)
 {
     const struct tri_sparse_params *params = run->params;
     return run->kernels->withdraw(run->dense, params->count * trib_dtype_size(params->result),
@@ -96,7 +96,7 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
         .bytes_sent = run->volume.bytes_sent,
         .bytes_received = run->volume.bytes_received,
     };
-    trib_status status = take_back(run);
+    trib_status status = clear_result(run);
     if (status == TRIB_OK && params->in_place && params->decay != 1)
         status = run->kernels->decay(&run->acc, params->decay, run->scalars.decision, run->stream);
     if (status == TRIB_OK && measures)
@@ -106,7 +106,7 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
 
 /* A step that failed leaves this rank out of step with the others: the communicator is over. What is
  * left to do is to say on the device that nothing was applied, and to take back what is written. */
-static void give_up(struct tri_run *run, trib_status status)
+static void fail_run(struct tri_run *run, trib_status status)
 {
     (void)tri_abort_raise(run->backend->transport->abort_state(run->transport), status,
                           tri_detail());
@@ -114,10 +114,10 @@ static void give_up(struct tri_run *run, trib_status status)
                                       .decision = run->scalars.decision,
                                       .outcome = run->scalars.outcome};
     if (run->kernels->commit(&commit, run->stream) == TRIB_OK)
-        (void)take_back(run);
+        (void)clear_result(run);
 }
 
-static void run(void *argument)
+static void execute(void *argument)
 {
     const struct tri_sparse_call *call = argument;
     struct trib_sparse *sparse = call->sparse;
@@ -133,7 +133,7 @@ static void run(void *argument)
     if (status == TRIB_OK)
         status = finish(&run, sparse);
     if (status != TRIB_OK)
-        give_up(&run, status);
+        fail_run(&run, status);
     tri_device_pop(sparse->backend, previous);
 }
 
@@ -269,7 +269,7 @@ trib_status tri_sparse_allreduce(struct trib_sparse *sparse, int operation,
         return tri_batch_fail(comm, status);
     status = match(sparse, operation, call);
     if (status == TRIB_OK)
-        status = tri_sparse_queue(sparse, run, call, sizeof *call, call->stream);
+        status = tri_sparse_queue(sparse, execute, call, sizeof *call, call->stream);
     if (tri_match_done(comm, status) != TRIB_OK)
         return status;
     sparse->step++;

@@ -12,7 +12,7 @@ struct reading {
     trib_stream stream;
 };
 
-static void run(void *argument)
+static void execute(void *argument)
 {
     const struct reading *reading = argument;
     const struct trib_sparse *sparse = reading->sparse;
@@ -58,5 +58,5 @@ trib_status tri_sparse_residual(struct trib_sparse *sparse, void *out, trib_stre
         status = check(sparse, out, stream);
     if (status != TRIB_OK)
         return tri_batch_fail(sparse->comm, status);
-    return tri_sparse_queue(sparse, run, &reading, sizeof reading, stream);
+    return tri_sparse_queue(sparse, execute, &reading, sizeof reading, stream);
 }

@@ -45,7 +45,7 @@ trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
                : run->kernels->select(&run->acc, &selection, out, run->scratch, run->stream);
 }
 
-trib_status tri_run_commit(struct tri_run *run, const void *headers, size_t stride)
+trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride)
 {
     const struct tri_commit commit = {
         .abort_word = run->abort_word,
@@ -61,8 +61,8 @@ trib_status tri_run_commit(struct tri_run *run, const void *headers, size_t stri
     return run->kernels->commit(&commit, run->stream);
 }
 
-trib_status tri_run_settle(struct tri_run *run, const struct tri_entries *entries,
-                           const struct tri_entries *among)
+trib_status tri_run_update_residual(struct tri_run *run, const struct tri_entries *entries,
+                                    const struct tri_entries *among)
 {
     /* Not rounded for the wire, the values are what stands in the residual, and nothing is left. */
     const int sign = run->params->wire == run->params->acc ? 0 : -1;
@@ -70,8 +70,8 @@ trib_status tri_run_settle(struct tri_run *run, const struct tri_entries *entrie
                                 run->scalars.applied, run->stream);
 }
 
-trib_status tri_run_give_back(struct tri_run *run, const struct tri_entries *dropped,
-                              const struct tri_entries *among)
+trib_status tri_run_restore_residual(struct tri_run *run, const struct tri_entries *dropped,
+                                     const struct tri_entries *among)
 {
     return run->kernels->settle(&run->acc, dropped, 1, among, run->scalars.decision, NULL,
                                 run->stream);

@@ -4,7 +4,7 @@
  *   1. choose: accumulate, select ... : acc is made beside the residual (in place: it is there);
  *   2. exchange, link.h: ends with every rank's header known to every rank;
  *   3. the result: tri_run_result. A sum that its type does not hold is noticed here;
- *   4. tri_run_commit: decides, once and on the stream, whether the call is applied. Nothing before it
+ *   4. tri_run_decide: decides, once and on the stream, whether the call is applied. Nothing before it
  *      changes what an unapplied call must leave alone: the residual, thresholds kept, in place
  *      the accumulator (so no select with `clear`);
  *   5. settle: takes out of the residual what has been applied and still stands in it.
@@ -29,8 +29,7 @@ struct tri_scalars {
     uint32_t *overflow; /* of the result: 0 before each call */
     uint32_t
         *selected; /* entries that this rank has chosen in this call: written by the algorithm, */
-    uint32_t
-        *applied; /* and how many of them are in the result. Either may be pointed elsewhere */
+    uint32_t *applied; /* and how many of them are in the result. Either may be pointed elsewhere */
     uint32_t *fallbacks;
     uint32_t *zero;            /* is 0 */
     uint32_t *all;             /* is n */
@@ -85,15 +84,15 @@ bool tri_run_clears(const struct tri_run *run);
 
 /* Decide by the headers of all ranks (rank r's is at headers + r * stride), and by the result: it is the
  * same on all ranks, and so is what is decided. */
-trib_status tri_run_commit(struct tri_run *run, const void *headers, size_t stride);
+trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride);
 
 /* Take applied entries out of the residual: all of them, or those that are in `among`. Counts
  * scalars.applied. */
-trib_status tri_run_settle(struct tri_run *run, const struct tri_entries *entries,
-                           const struct tri_entries *among);
+trib_status tri_run_update_residual(struct tri_run *run, const struct tri_entries *entries,
+                                    const struct tri_entries *among);
 /* Give back to the residual what was dropped on the way at indices that were applied. */
-trib_status tri_run_give_back(struct tri_run *run, const struct tri_entries *dropped,
-                              const struct tri_entries *among);
+trib_status tri_run_restore_residual(struct tri_run *run, const struct tri_entries *dropped,
+                                     const struct tri_entries *among);
 
 /* Before the commit: the result is the sum of these lists, in this order. `merged`: room for their
  * union, used only if the result is entries and n > 1; may be NULL if n is 1. */

@@ -150,18 +150,18 @@ static trib_status unpack(struct tri_run *run, const struct chunked *chunked, in
                                       run->scratch, run->stream);
 }
 
-static trib_status commit(struct tri_run *run, const struct chunked *chunked)
+static trib_status decide(struct tri_run *run, const struct chunked *chunked)
 {
     const struct tri_entries *own = &chunked->lists[run->params->rank];
-    const trib_status status = tri_run_commit(run, chunked->packets, packet_bytes(run->params));
+    const trib_status status = tri_run_decide(run, chunked->packets, packet_bytes(run->params));
     run->scalars.selected = own->count;
     if (status != TRIB_OK || !tri_run_clears(run))
-        return status != TRIB_OK ? status : tri_run_settle(run, own, NULL);
+        return status != TRIB_OK ? status : tri_run_update_residual(run, own, NULL);
     run->scalars.applied = own->count;
     return TRIB_OK;
 }
 
-static trib_status deliver_dense(struct tri_run *run, const struct chunked *chunked)
+static trib_status merge_dense(struct tri_run *run, const struct chunked *chunked)
 {
     const struct tri_sparse_params *params = run->params;
     struct tri_chunks ranks[TRI_MAX_LISTS];
@@ -171,7 +171,7 @@ static trib_status deliver_dense(struct tri_run *run, const struct chunked *chun
                                      tri_run_divisor(run), run->scalars.overflow, run->stream);
 }
 
-static trib_status deliver_entries(struct tri_run *run, const struct chunked *chunked)
+static trib_status merge_entries(struct tri_run *run, const struct chunked *chunked)
 {
     trib_status status = TRIB_OK;
     for (int32_t rank = 0; rank < run->params->size && status == TRIB_OK; rank++)
@@ -182,7 +182,7 @@ static trib_status deliver_entries(struct tri_run *run, const struct chunked *ch
                : tri_run_result(run, chunked->lists, run->params->size, &chunked->merged);
 }
 
-static trib_status run(struct tri_run *run, void *own)
+static trib_status chunked_run(struct tri_run *run, void *own)
 {
     const struct chunked *chunked = own;
     trib_status status = choose(run, chunked);
@@ -191,8 +191,8 @@ static trib_status run(struct tri_run *run, void *own)
     if (status == TRIB_OK)
         status = unpack(run, chunked, run->params->rank);
     if (status == TRIB_OK)
-        status = run->params->entries ? deliver_entries(run, chunked) : deliver_dense(run, chunked);
-    return status != TRIB_OK ? status : commit(run, chunked);
+        status = run->params->entries ? merge_entries(run, chunked) : merge_dense(run, chunked);
+    return status != TRIB_OK ? status : decide(run, chunked);
 }
 
 const struct tri_algorithm tri_sparse_chunked = {
@@ -201,7 +201,7 @@ const struct tri_algorithm tri_sparse_chunked = {
     .lay_out = lay_out,
     .entries = entries,
     .capacity = capacity,
-    .run = run,
+    .run = chunked_run,
     .selects = most,
     .k = k,
 };

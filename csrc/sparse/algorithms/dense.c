@@ -80,7 +80,7 @@ static trib_status exchange(struct tri_run *run, const struct dense *dense)
     return status != TRIB_OK ? status : tri_link_end(run);
 }
 
-static trib_status deliver_entries(struct tri_run *run, const struct dense *dense)
+static trib_status make_entries(struct tri_run *run, const struct dense *dense)
 {
     const struct tri_accumulator sum = {.buffer = {target(run, dense)},
                                         .dtype = run->params->acc,
@@ -93,24 +93,24 @@ static trib_status deliver_entries(struct tri_run *run, const struct dense *dens
     return status != TRIB_OK ? status : tri_run_result(run, &dense->entries, 1, NULL);
 }
 
-static trib_status deliver(struct tri_run *run, const struct dense *dense)
+static trib_status make_result(struct tri_run *run, const struct dense *dense)
 {
-    return run->params->entries ? deliver_entries(run, dense)
+    return run->params->entries ? make_entries(run, dense)
                                 : tri_run_result_dense(run, target(run, dense));
 }
 
-static trib_status run(struct tri_run *run, void *own)
+static trib_status dense_run(struct tri_run *run, void *own)
 {
     const struct dense *dense = own;
     trib_status status = tri_run_accumulate(run, run->scalars.header);
     if (status == TRIB_OK)
         status = exchange(run, dense);
     if (status == TRIB_OK)
-        status = deliver(run, dense);
+        status = make_result(run, dense);
     run->scalars.current = NULL;
     run->scalars.selected = run->scalars.applied = run->scalars.all;
     if (status == TRIB_OK)
-        status = tri_run_commit(run, dense->headers, sizeof *dense->headers);
+        status = tri_run_decide(run, dense->headers, sizeof *dense->headers);
     return status != TRIB_OK
                ? status
                : run->kernels->decay(&run->acc, 0, run->scalars.decision, run->stream);
@@ -122,7 +122,7 @@ const struct tri_algorithm tri_sparse_dense = {
     .lay_out = lay_out,
     .entries = entries,
     .capacity = capacity,
-    .run = run,
+    .run = dense_run,
     .selects = entries,
     .k = k,
 };

@@ -177,7 +177,7 @@ static trib_status receive(struct tri_run *run, struct gtopk *own, int32_t round
                                              &own->dropped[round]);
 }
 
-static trib_status climb(struct tri_run *run, struct gtopk *own)
+static trib_status reduce_tree(struct tri_run *run, struct gtopk *own)
 {
     trib_status status = TRIB_OK;
     for (int32_t round = 0; round < rounds(run->params) && status == TRIB_OK; round++) {
@@ -192,7 +192,7 @@ static trib_status climb(struct tri_run *run, struct gtopk *own)
 }
 
 /* G and all headers to all ranks. */
-static trib_status spread(struct tri_run *run, struct gtopk *own)
+static trib_status broadcast(struct tri_run *run, struct gtopk *own)
 {
     const struct tri_packet *kept = &own->kept;
     tri_link_begin(run);
@@ -206,20 +206,20 @@ static trib_status spread(struct tri_run *run, struct gtopk *own)
     return status != TRIB_OK ? status : ended;
 }
 
-static trib_status settle(struct tri_run *run, const struct gtopk *own,
-                          const struct tri_entries *among)
+static trib_status update_residual(struct tri_run *run, const struct gtopk *own,
+                                   const struct tri_entries *among)
 {
     const struct tri_sparse_params *params = run->params;
     const struct tri_entries chosen = tri_packet_entries(&own->chosen, 0);
     run->scalars.selected = chosen.count;
-    trib_status status = tri_run_settle(run, &chosen, among);
+    trib_status status = tri_run_update_residual(run, &chosen, among);
     for (int32_t round = 0; round < rounds(params) && status == TRIB_OK; round++)
         if (source(params, params->rank, round) >= 0)
-            status = tri_run_give_back(run, &own->dropped[round], among);
+            status = tri_run_restore_residual(run, &own->dropped[round], among);
     return status;
 }
 
-static trib_status run_gtopk(struct tri_run *run, void *memory)
+static trib_status gtopk_run(struct tri_run *run, void *memory)
 {
     struct gtopk *own = memory;
     const struct tri_entries chosen = tri_packet_entries(&own->chosen, 0);
@@ -227,14 +227,14 @@ static trib_status run_gtopk(struct tri_run *run, void *memory)
     const struct tri_entries result = tri_packet_entries(last, 0);
     trib_status status = tri_run_select(run, tri_packet_header(&own->chosen, 0), &chosen, false);
     if (status == TRIB_OK)
-        status = climb(run, own);
+        status = reduce_tree(run, own);
     if (status == TRIB_OK)
-        status = spread(run, own);
+        status = broadcast(run, own);
     if (status == TRIB_OK)
         status = tri_run_result(run, &result, 1, NULL);
     if (status == TRIB_OK)
-        status = tri_run_commit(run, own->headers, sizeof *own->headers);
-    return status != TRIB_OK ? status : settle(run, own, &result);
+        status = tri_run_decide(run, own->headers, sizeof *own->headers);
+    return status != TRIB_OK ? status : update_residual(run, own, &result);
 }
 
 const struct tri_algorithm tri_sparse_gtopk = {
@@ -243,6 +243,6 @@ const struct tri_algorithm tri_sparse_gtopk = {
     .lay_out = lay_out,
     .entries = pair_entries,
     .capacity = capacity,
-    .run = run_gtopk,
+    .run = gtopk_run,
     .selects = capacity,
 };

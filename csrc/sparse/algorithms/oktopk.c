@@ -105,7 +105,7 @@ trib_status tri_oktopk_finish(struct tri_run *run, struct tri_oktopk *own)
     if (status != TRIB_OK)
         return status;
     run->scalars.selected = own->chosen.count;
-    return tri_run_settle(run, &own->chosen, &own->all);
+    return tri_run_update_residual(run, &own->chosen, &own->all);
 }
 
 /* ---- the exact mode */
@@ -138,7 +138,7 @@ static trib_status reduce(struct tri_run *run, struct oktopk *own)
     return status != TRIB_OK ? status : tri_oktopk_gather(run, &own->both, counts, true);
 }
 
-static trib_status run_oktopk(struct tri_run *run, void *memory)
+static trib_status oktopk_run(struct tri_run *run, void *memory)
 {
     struct oktopk *own = memory;
     struct tri_regions *regions = &own->both.regions;
@@ -163,7 +163,7 @@ const struct tri_algorithm tri_sparse_oktopk = {
     .lay_out = lay_out,
     .entries = entries_of,
     .capacity = k_of,
-    .run = run_oktopk,
+    .run = oktopk_run,
     .selects = k_of,
     .published = &tri_sparse_oktopk_published,
 };

@@ -88,7 +88,7 @@ bool tri_regions_consistent(const struct tri_regions *regions, const struct tri_
 
 trib_status tri_regions_decide(struct tri_run *run, const struct tri_regions *regions)
 {
-    return tri_run_commit(run, &regions->device_rows[0].header, sizeof *regions->device_rows);
+    return tri_run_decide(run, &regions->device_rows[0].header, sizeof *regions->device_rows);
 }
 
 trib_status tri_regions_skip(struct tri_run *run, const struct tri_regions *regions)

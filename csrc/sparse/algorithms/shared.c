@@ -90,7 +90,7 @@ static trib_status exchange(struct tri_run *run, const struct shared *shared)
     return status != TRIB_OK ? status : tri_link_end(run);
 }
 
-static trib_status run(struct tri_run *run, void *own)
+static trib_status shared_run(struct tri_run *run, void *own)
 {
     const struct shared *shared = own;
     const struct tri_entries values = with(run, shared, shared->values);
@@ -101,9 +101,9 @@ static trib_status run(struct tri_run *run, void *own)
     if (status == TRIB_OK)
         status = tri_run_result(run, &sums, 1, NULL);
     if (status == TRIB_OK)
-        status = tri_run_commit(run, shared->headers, sizeof *shared->headers);
+        status = tri_run_decide(run, shared->headers, sizeof *shared->headers);
     run->scalars.selected = values.count;
-    return status != TRIB_OK ? status : tri_run_settle(run, &values, NULL);
+    return status != TRIB_OK ? status : tri_run_update_residual(run, &values, NULL);
 }
 
 const struct tri_algorithm tri_sparse_shared = {
@@ -112,6 +112,6 @@ const struct tri_algorithm tri_sparse_shared = {
     .lay_out = lay_out,
     .entries = k_of,
     .capacity = k_of,
-    .run = run,
+    .run = shared_run,
     .selects = k_of,
 };

@@ -280,18 +280,18 @@ static trib_status join(struct tri_run *run, const struct tri_packet *packets, i
     return run->kernels->merge(lists, size, 0, run->params->count, out, run->scratch, run->stream);
 }
 
-static trib_status settle(struct tri_run *run, const struct srs *own)
+static trib_status update_residual(struct tri_run *run, const struct srs *own)
 {
     const struct tri_sparse_params *params = run->params;
     run->scalars.selected = own->own.count;
-    trib_status status = tri_run_settle(run, &own->own, &own->result);
+    trib_status status = tri_run_update_residual(run, &own->own, &own->result);
     for (int32_t offset = 0; offset < params->size && status == TRIB_OK; offset++)
         if (arrivals(params, leaves(params, offset), offset) > 0)
-            status = tri_run_give_back(run, &own->dropped[offset], &own->result);
+            status = tri_run_restore_residual(run, &own->dropped[offset], &own->result);
     return status;
 }
 
-static trib_status run_srs(struct tri_run *run, void *memory)
+static trib_status srs_run(struct tri_run *run, void *memory)
 {
     struct srs *own = memory;
     const struct tri_sparse_params *params = run->params;
@@ -307,9 +307,9 @@ static trib_status run_srs(struct tri_run *run, void *memory)
     if (status == TRIB_OK)
         status = tri_run_result(run, &own->result, 1, NULL);
     if (status == TRIB_OK)
-        status = tri_run_commit(run, own->blocks.data,
+        status = tri_run_decide(run, own->blocks.data,
                                 tri_packet_bytes(own->blocks.capacity, own->blocks.dtype));
-    return status != TRIB_OK ? status : settle(run, own);
+    return status != TRIB_OK ? status : update_residual(run, own);
 }
 
 const struct tri_algorithm tri_sparse_srs = {
@@ -318,7 +318,7 @@ const struct tri_algorithm tri_sparse_srs = {
     .lay_out = lay_out,
     .entries = all_shares,
     .capacity = capacity,
-    .run = run_srs,
+    .run = srs_run,
     .selects = selects,
     .k = chosen_in_all,
 };

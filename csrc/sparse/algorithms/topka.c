@@ -68,20 +68,20 @@ static trib_status exchange(struct tri_run *run, const struct topka *topka)
     return tri_link_allgather(run, own, tri_packet_header(packets, 0), bytes, payload);
 }
 
-static trib_status commit(struct tri_run *run, const struct topka *topka,
+static trib_status decide(struct tri_run *run, const struct topka *topka,
                           const struct tri_entries *chosen)
 {
     const struct tri_packet *packets = &topka->packets;
-    const trib_status status = tri_run_commit(run, tri_packet_header(packets, 0),
+    const trib_status status = tri_run_decide(run, tri_packet_header(packets, 0),
                                               tri_packet_bytes(packets->capacity, packets->dtype));
     run->scalars.selected = chosen->count;
     if (status != TRIB_OK || !tri_run_clears(run))
-        return status != TRIB_OK ? status : tri_run_settle(run, chosen, NULL);
+        return status != TRIB_OK ? status : tri_run_update_residual(run, chosen, NULL);
     run->scalars.applied = chosen->count;
     return TRIB_OK;
 }
 
-static trib_status run(struct tri_run *run, void *own)
+static trib_status topka_run(struct tri_run *run, void *own)
 {
     const struct topka *topka = own;
     const size_t rank = (size_t)run->params->rank;
@@ -95,7 +95,7 @@ static trib_status run(struct tri_run *run, void *own)
         status = exchange(run, topka);
     if (status == TRIB_OK)
         status = tri_run_result(run, lists, run->params->size, &topka->merged);
-    return status != TRIB_OK ? status : commit(run, topka, &chosen);
+    return status != TRIB_OK ? status : decide(run, topka, &chosen);
 }
 
 const struct tri_algorithm tri_sparse_topka = {
@@ -104,6 +104,6 @@ const struct tri_algorithm tri_sparse_topka = {
     .lay_out = lay_out,
     .entries = entries,
     .capacity = capacity,
-    .run = run,
+    .run = topka_run,
     .selects = selects,
 };

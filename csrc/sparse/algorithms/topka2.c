@@ -71,7 +71,7 @@ static trib_status gather(struct tri_run *run, struct topka2 *own)
     return status;
 }
 
-static trib_status run_topka2(struct tri_run *run, void *memory)
+static trib_status topka2_run(struct tri_run *run, void *memory)
 {
     struct topka2 *own = memory;
     const struct tri_sparse_params *params = run->params;
@@ -82,9 +82,9 @@ static trib_status run_topka2(struct tri_run *run, void *memory)
     if (status == TRIB_OK)
         status = tri_run_result(run, &own->kept, 1, NULL);
     if (status == TRIB_OK)
-        status = tri_run_commit(run, own->packets.data, tri_packet_bytes(params->k, params->wire));
+        status = tri_run_decide(run, own->packets.data, tri_packet_bytes(params->k, params->wire));
     run->scalars.selected = chosen.count;
-    return status != TRIB_OK ? status : tri_run_settle(run, &chosen, &own->kept);
+    return status != TRIB_OK ? status : tri_run_update_residual(run, &chosen, &own->kept);
 }
 
 const struct tri_algorithm tri_sparse_topka2 = {
@@ -93,6 +93,6 @@ const struct tri_algorithm tri_sparse_topka2 = {
     .lay_out = lay_out,
     .entries = lists_entries,
     .capacity = capacity,
-    .run = run_topka2,
+    .run = topka2_run,
     .selects = capacity,
 };

@@ -89,11 +89,12 @@ trib_status tri_counted_finish(struct tri_run *run, struct tri_counted *counted,
                              ? tri_run_result(run, &nothing, 1, NULL)
                              : tri_run_result(run, lists, run->params->size, &counted->merged);
     if (status == TRIB_OK)
-        status = tri_run_commit(run, counted->headers, sizeof *counted->headers);
+        status = tri_run_decide(run, counted->headers, sizeof *counted->headers);
     run->scalars.selected = counted->chosen.count;
     if (cleared)
         run->scalars.applied = counted->chosen.count;
-    return status != TRIB_OK || cleared ? status : tri_run_settle(run, &counted->chosen, NULL);
+    return status != TRIB_OK || cleared ? status
+                                        : tri_run_update_residual(run, &counted->chosen, NULL);
 }
 
 trib_status tri_counted_gather(struct tri_run *run, struct tri_counted *counted,

@@ -41,7 +41,7 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_spar
     own->gathered = tri_arena_entries(arena, tri_counted_entries(params), params->wire);
 }
 
-static trib_status run_gaussiank(struct tri_run *run, void *memory)
+static trib_status gaussiank_run(struct tri_run *run, void *memory)
 {
     struct gaussiank *own = memory;
     const trib_status status = tri_gaussian_choose(run, &own->gaussian);
@@ -63,7 +63,7 @@ const struct tri_algorithm tri_sparse_gaussiank = {
     .lay_out = lay_out,
     .entries = tri_counted_entries,
     .capacity = tri_counted_capacity,
-    .run = run_gaussiank,
+    .run = gaussiank_run,
     .kept = kept,
     .sound = tri_gaussian_sound,
 };

@@ -93,7 +93,7 @@ static trib_status exchange(struct tri_run *run, const struct tri_entries *lists
     return tri_link_exchange(run, sends, (size_t)size - 1, receives, (size_t)size - 1);
 }
 
-static trib_status run_gaussiankconcat(struct tri_run *run, void *memory)
+static trib_status gaussiankconcat_run(struct tri_run *run, void *memory)
 {
     struct gaussiankconcat *own = memory;
     struct tri_counted *counted = &own->gaussian.counted;
@@ -126,7 +126,7 @@ const struct tri_algorithm tri_sparse_gaussiankconcat = {
     .lay_out = lay_out,
     .entries = tri_counted_entries,
     .capacity = tri_counted_capacity,
-    .run = run_gaussiankconcat,
+    .run = gaussiankconcat_run,
     .kept = kept,
     .sound = tri_gaussian_sound,
 };

@@ -26,7 +26,7 @@ static void lay_out(void *own, struct tri_arena *arena, const struct tri_sparse_
     tri_topksa_lay_out(own, arena, params, false);
 }
 
-static trib_status run_gaussianksa(struct tri_run *run, void *own)
+static trib_status gaussianksa_run(struct tri_run *run, void *own)
 {
     return tri_topksa_run(run, own, false);
 }
@@ -38,6 +38,6 @@ const struct tri_algorithm tri_sparse_gaussianksa = {
     .lay_out = lay_out,
     .entries = tri_topksa_entries,
     .capacity = tri_topksa_capacity,
-    .run = run_gaussianksa,
+    .run = gaussianksa_run,
     .selects = tri_topksa_selects,
 };

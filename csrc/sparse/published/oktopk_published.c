@@ -293,7 +293,7 @@ static trib_status begin(struct tri_run *run, struct oktopk *own)
     return tri_link_put(run, own->thresholds, none, THRESHOLDS);
 }
 
-static trib_status run_published(struct tri_run *run, void *memory)
+static trib_status oktopk_published_run(struct tri_run *run, void *memory)
 {
     struct oktopk *own = memory;
     struct tri_regions *regions = &own->both.regions;
@@ -349,7 +349,7 @@ const struct tri_algorithm tri_sparse_oktopk_published = {
     .lay_out = lay_out,
     .entries = entries_of,
     .capacity = capacity_of,
-    .run = run_published,
+    .run = oktopk_published_run,
     .selects = capacity_of,
     .kept = kept_of,
     .sound = sound,

@@ -102,7 +102,7 @@ static trib_status keep(struct tri_run *run, struct topkaopt *own)
                                run->stream);
 }
 
-static trib_status run_topkaopt(struct tri_run *run, void *memory)
+static trib_status topkaopt_run(struct tri_run *run, void *memory)
 {
     static const double none = 0;
     struct topkaopt *own = memory;
@@ -148,7 +148,7 @@ const struct tri_algorithm tri_sparse_topkaopt = {
     .lay_out = lay_out,
     .entries = tri_counted_entries,
     .capacity = tri_counted_capacity,
-    .run = run_topkaopt,
+    .run = topkaopt_run,
     .kept = kept,
     .sound = sound,
 };

@@ -82,7 +82,7 @@ static bool dense_is_less(const struct tri_sparse_params *params, uint64_t sums)
 }
 
 /* All regions to all ranks: each may have another length, so rank by rank. */
-static trib_status spread(struct tri_run *run, const uint64_t *bounds, char *sums)
+static trib_status allgather_regions(struct tri_run *run, const uint64_t *bounds, char *sums)
 {
     const int32_t rank = run->params->rank, size = run->params->size;
     const size_t element = trib_dtype_size(run->params->acc);
@@ -107,18 +107,18 @@ static trib_status gather_dense(struct tri_run *run, struct tri_topksa *own, voi
     const trib_status status = run->kernels->merge_dense(
         regions->parts, run->params->size, (size_t)first, (size_t)(end - first), region,
         run->params->acc, 1.0, NULL, run->scratch, run->stream);
-    return status != TRIB_OK ? status : spread(run, regions->bounds, sums);
+    return status != TRIB_OK ? status : allgather_regions(run, regions->bounds, sums);
 }
 
 /* Everything that was chosen is in the result. */
-static trib_status commit(struct tri_run *run, struct tri_topksa *own)
+static trib_status decide(struct tri_run *run, struct tri_topksa *own)
 {
     const trib_status status = tri_regions_decide(run, &own->regions);
     if (status != TRIB_OK)
         return status;
     run->scalars.selected = own->chosen.count;
     if (!tri_run_clears(run))
-        return tri_run_settle(run, &own->chosen, NULL);
+        return tri_run_update_residual(run, &own->chosen, NULL);
     run->scalars.applied = own->chosen.count;
     return TRIB_OK;
 }
@@ -129,7 +129,7 @@ static trib_status finish_dense(struct tri_run *run, struct tri_topksa *own)
     trib_status status = gather_dense(run, own, sums);
     if (status == TRIB_OK)
         status = tri_run_result_dense(run, sums);
-    return status != TRIB_OK ? status : commit(run, own);
+    return status != TRIB_OK ? status : decide(run, own);
 }
 
 static trib_status finish_entries(struct tri_run *run, struct tri_topksa *own,
@@ -139,7 +139,7 @@ static trib_status finish_entries(struct tri_run *run, struct tri_topksa *own,
         tri_link_allgather_entries(run, &own->regions.merged, counts, &own->gathered);
     if (status == TRIB_OK)
         status = tri_run_result(run, &own->gathered, 1, NULL);
-    return status != TRIB_OK ? status : commit(run, own);
+    return status != TRIB_OK ? status : decide(run, own);
 }
 
 trib_status tri_topksa_run(struct tri_run *run, struct tri_topksa *own, bool dense)
@@ -173,7 +173,7 @@ static void lay_out(void *own, struct tri_arena *arena, const struct tri_sparse_
     tri_topksa_lay_out(own, arena, params, true);
 }
 
-static trib_status run_topksa(struct tri_run *run, void *own)
+static trib_status topksa_run(struct tri_run *run, void *own)
 {
     return tri_topksa_run(run, own, true);
 }
@@ -185,6 +185,6 @@ const struct tri_algorithm tri_sparse_topksa = {
     .lay_out = lay_out,
     .entries = tri_topksa_entries,
     .capacity = tri_topksa_capacity,
-    .run = run_topksa,
+    .run = topksa_run,
     .selects = tri_topksa_selects,
 };
