@@ -37,7 +37,7 @@ struct tri_entries {
 };
 
 /* Gradient, residual and their sum acc. Two buffers: the residual is buffer[*current], acc is made
- * in the other one, and a commit that flips *current makes acc the residual. Or one buffer (`current`
+ * in the other one, and when decide flips *current, acc becomes the residual. Or one buffer (`current`
  * NULL, in place): buffer[0] is acc and residual, and there is no gradient. */
 struct tri_accumulator {
     void *buffer[2];
@@ -90,7 +90,7 @@ struct tri_fit {
     uint32_t enough;
 };
 
-/* What every rank tells every other in each call, in front of its entries or by itself. 64 bytes. */
+/* Each rank sends one to every other rank in each call, in front of its entries or alone. 64 bytes. */
 struct tri_header {
     uint32_t count;     /* of the entries that follow */
     uint32_t nonfinite; /* infinities and NaNs in this rank's acc */
@@ -98,24 +98,24 @@ struct tri_header {
     uint32_t reserved[13];
 };
 
-/* Why a call did or did not change anything. */
+/* Why a call was or was not applied: whether its result was written and the residual updated. */
 enum tri_outcome {
-    TRI_OUTCOME_NONE,       /* no call has ended yet */
+    TRI_OUTCOME_NONE,     /* no call has ended yet */
     TRI_OUTCOME_APPLIED,
     TRI_OUTCOME_NON_FINITE,
-    TRI_OUTCOME_MISMATCH,   /* signatures differ */
+    TRI_OUTCOME_MISMATCH, /* signatures differ */
     TRI_OUTCOME_ABORTED,
-    TRI_OUTCOME_OVERFLOW    /* the result's type does not hold a value of the result */
+    TRI_OUTCOME_OVERFLOW  /* the result's type does not hold a value of the result */
 };
 
-struct tri_commit {
+struct tri_decide {
     const uint32_t *abort_word;
     const void *headers; /* struct tri_header of rank r is at headers + r * stride */
     size_t stride;
     int32_t n;
     uint32_t signature;
     uint32_t *current;  /* ^= 1 if the call is applied; NULL in place */
-    uint32_t *decision; /* = 1 if it does, else 0 */
+    uint32_t *decision; /* = 1 if it is, else 0 */
     uint32_t *outcome;  /* = an enum tri_outcome */
     uint32_t *overflow; /* the result overflows if it is not 0; = 0. NULL: it does not */
 };
@@ -155,6 +155,21 @@ struct tri_chunks {
     uint32_t k;       /* of each chunk; at most `chunk` */
 };
 
+/* The result that a kernel writes: each value is sum / divisor, rounded to `dtype` once. */
+struct tri_result {
+    void *data;
+    trib_dtype dtype;
+    double divisor;
+    uint32_t *overflow; /* = 1 if a value is infinite or NaN, otherwise left alone; may be NULL */
+};
+
+/* What residual_update does at the index of an entry. */
+enum tri_update {
+    TRI_UPDATE_SUBTRACT, /* residual -= value */
+    TRI_UPDATE_ADD,      /* residual += value */
+    TRI_UPDATE_CLEAR     /* residual = 0: faster, for where the whole residual was applied */
+};
+
 struct tri_sparse_kernels {
     /* Scratch that is enough for every member below on a tensor of `count` elements of acc type
      * `dtype`, selections of at most `k`, and lists that hold at most `entries` together. */
@@ -172,9 +187,9 @@ struct tri_sparse_kernels {
     trib_status (*select)(const struct tri_accumulator *acc, const struct tri_selection *selection,
                           const struct tri_entries *out, void *scratch, trib_stream stream);
 
-    /* gather: for every entry, value = acc[index] rounded to entries->dtype. */
-    trib_status (*gather)(const struct tri_accumulator *acc, const struct tri_entries *entries,
-                          trib_stream stream);
+    /* index_select: for every entry, value = acc[index] rounded to entries->dtype. */
+    trib_status (*index_select)(const struct tri_accumulator *acc,
+                                const struct tri_entries *entries, trib_stream stream);
 
     /* gauss: *threshold (acc's type) = max(0, mean + z * sigma) of all acc, sigma over count; made in
      * f64 in an order that is part of the meaning (cpu/gauss.c) and rounded once. */
@@ -185,46 +200,48 @@ struct tri_sparse_kernels {
     trib_status (*fit)(const struct tri_accumulator *acc, const struct tri_fit *fit,
                        const void *start, void *threshold, void *scratch, trib_stream stream);
 
-    /* nudge: if *decision, *kept = *threshold, divided once by fit->lower if *count < below, or
-     * multiplied once by fit->raise if *count > above. `fit` NULL: as it is. `dtype`: of both. */
-    trib_status (*nudge)(void *kept, const void *threshold, trib_dtype dtype, const uint32_t *count,
-                         const struct tri_fit *fit, const uint32_t *decision, trib_stream stream);
+    /* adjust_threshold: if *decision, *kept = *threshold, divided once by fit->lower if *count <
+     * below, or multiplied once by fit->raise if *count > above. `fit` NULL: as it is. `dtype`: of both. */
+    trib_status (*adjust_threshold)(void *kept, const void *threshold, trib_dtype dtype,
+                                    const uint32_t *count, const struct tri_fit *fit,
+                                    const uint32_t *decision, trib_stream stream);
 
-    /* ---- cutting entries (f32 or f64): in rounds, so that ranks can add up their digits between
-     * digits and narrow, and then cut all their entries as if they were one list */
+    /* ---- radix select of entries (f32 or f64): in rounds, so that ranks can add up their histograms
+     * between radix_histogram and radix_refine, and cut all their entries as if they were one list */
 
-    /* aim: begin to look for the k largest (threshold NULL), or cut above *threshold and be done. */
-    trib_status (*aim)(struct tri_cut *cut, uint32_t k, const void *threshold, trib_dtype dtype,
-                       trib_stream stream);
-    /* digits: histogram[d] = how many entries, not 0, agree with cut->key in the digits of the
+    /* radix_init: start the search for the k largest (threshold NULL), or cut above *threshold and be done. */
+    trib_status (*radix_init)(struct tri_cut *cut, uint32_t k, const void *threshold,
+                              trib_dtype dtype, trib_stream stream);
+    /* radix_histogram: histogram[d] = how many entries, not 0, agree with cut->key in the digits of the
      * rounds before and have d as digit of this one; TRI_CUT_DIGITS of them, overwritten. */
-    trib_status (*digits)(const struct tri_entries *entries, const struct tri_cut *cut, int round,
-                          uint32_t *histogram, trib_stream stream);
-    /* narrow: the digit in which the last wanted entry lies becomes part of the key, and `ties` what
+    trib_status (*radix_histogram)(const struct tri_entries *entries, const struct tri_cut *cut,
+                                   int round, uint32_t *histogram, trib_stream stream);
+    /* radix_refine: the digit in which the last wanted entry lies becomes part of the key, and `ties` what
      * is still wanted there. If there are not more than wanted in the first round, all are in. */
-    trib_status (*narrow)(struct tri_cut *cut, int round, const uint32_t *histogram,
-                          trib_dtype dtype, trib_stream stream);
+    trib_status (*radix_refine)(struct tri_cut *cut, int round, const uint32_t *histogram,
+                                trib_dtype dtype, trib_stream stream);
     /* count_ties: *ties = how many entries are equal to the cut's key (0 if the key is 0). */
     trib_status (*count_ties)(const struct tri_entries *entries, const struct tri_cut *cut,
                               uint32_t *ties, void *scratch, trib_stream stream);
     /* share_ties: ties[r] of rank r, lower ranks first: cut->ties = the part of `rank`. */
     trib_status (*share_ties)(struct tri_cut *cut, const uint32_t *ties, int32_t rank,
                               trib_stream stream);
-    /* take: kept = the entries that are in, dropped (may be NULL) = the others, zeros among them; both
+    /* radix_partition: kept = the entries that are in, dropped (may be NULL) = the others, zeros among them; both
      * in index order. Capacities suffice. */
-    trib_status (*take)(const struct tri_entries *entries, const struct tri_cut *cut,
-                        const struct tri_entries *kept, const struct tri_entries *dropped,
-                        void *scratch, trib_stream stream);
+    trib_status (*radix_partition)(const struct tri_entries *entries, const struct tri_cut *cut,
+                                   const struct tri_entries *kept,
+                                   const struct tri_entries *dropped, void *scratch,
+                                   trib_stream stream);
 
     /* ---- where entries lie */
 
-    /* split: positions[b] = how many entries have an index below bounds[b], b <= n. `bounds`: n + 1
+    /* lower_bound: positions[b] = how many entries have an index below bounds[b], b <= n. `bounds`: n + 1
      * numbers in host memory, read during the call, n <= TRI_MAX_LISTS. */
-    trib_status (*split)(const struct tri_entries *entries, const uint64_t *bounds, int32_t n,
-                         uint32_t *positions, trib_stream stream);
-    /* coarse: bins[b] = how many entries have index / width == b; nbins of them, overwritten. */
-    trib_status (*coarse)(const struct tri_entries *entries, uint32_t width, uint32_t *bins,
-                          uint32_t nbins, trib_stream stream);
+    trib_status (*lower_bound)(const struct tri_entries *entries, const uint64_t *bounds, int32_t n,
+                               uint32_t *positions, trib_stream stream);
+    /* index_histogram: bins[b] = how many entries have index / width == b; nbins of them, overwritten. */
+    trib_status (*index_histogram)(const struct tri_entries *entries, uint32_t width,
+                                   uint32_t *bins, uint32_t nbins, trib_stream stream);
 
     /* ---- adding up: at each index 0 + the values of list 0, 1, ..., in that order, in f32 (f64 for
      * f64), the same bits everywhere. All indices lie in [first, first + count). */
@@ -232,52 +249,47 @@ struct tri_sparse_kernels {
     /* merge: out = the union, in index order, sums of 0 included. */
     trib_status (*merge)(const struct tri_entries *lists, int32_t n, size_t first, size_t count,
                          const struct tri_entries *out, void *scratch, trib_stream stream);
-    /* merge_dense: out[i] = (out_dtype)(sum at first + i / divisor), 0 where there is none, for all
-     * i < count.
-     * Of this one, of deliver, deliver_dense and chunk_merge, which make results: *overflow = 1 if a
-     * value of `out` is infinite or NaN, and is left alone otherwise; it may be NULL. They run before
-     * the commit, so lists may hold anything. */
+    /* merge_dense: for all i < count, out[i] = sum at first + i; 0 where no list has an entry.
+     * The kernels that write a result (this one, write_entries, write_dense, chunk_merge) run before
+     * decide, so lists may hold anything. */
     trib_status (*merge_dense)(const struct tri_entries *lists, int32_t n, size_t first,
-                               size_t count, void *out, trib_dtype out_dtype, double divisor,
-                               uint32_t *overflow, void *scratch, trib_stream stream);
+                               size_t count, const struct tri_result *out, void *scratch,
+                               trib_stream stream);
 
-    /* deliver: index, value and *count become the entries, values divided by `divisor` and rounded to
-     * out_dtype once; entries whose value is 0 stay in. */
-    trib_status (*deliver)(const struct tri_entries *entries, uint32_t *index, void *value,
-                           trib_dtype out_dtype, uint32_t *count, double divisor,
-                           uint32_t *overflow, trib_stream stream);
-    /* deliver_dense: out[i] = (out_dtype)(sum[i] / divisor); sum is of type `dtype` and may be out. */
-    trib_status (*deliver_dense)(const void *sum, trib_dtype dtype, size_t count, void *out,
-                                 trib_dtype out_dtype, double divisor, uint32_t *overflow,
-                                 trib_stream stream);
+    /* write_entries: index, out->data and *count become the entries; entries whose value is 0 stay. */
+    trib_status (*write_entries)(const struct tri_entries *entries, uint32_t *index,
+                                 uint32_t *count, const struct tri_result *out, trib_stream stream);
+    /* write_dense: out[i] = sum[i] for all i < count; sum is of type `dtype` and may be out->data. */
+    trib_status (*write_dense)(const void *sum, trib_dtype dtype, size_t count,
+                               const struct tri_result *out, trib_stream stream);
 
     /* ---- the end of a call */
 
-    /* commit: decides whether the call is applied. The first reason of these wins: aborted, mismatch,
-     * not finite, overflow. */
-    trib_status (*commit)(const struct tri_commit *commit, trib_stream stream);
+    /* decide: is the call applied? The first of these reasons against it wins: aborted, mismatch, not
+     * finite, overflow. */
+    trib_status (*decide)(const struct tri_decide *decide, trib_stream stream);
 
-    /* settle: if *decision, residual[index] += sign * value (sign 1 or -1) for every entry whose index
-     * is in `among` (NULL: for all). Sign 0: residual[index] = 0, which is faster, where what stands
-     * there is to be taken out whole. *matched (may be NULL) = how many entries those are, 0 if not
-     * *decision. After commit. */
-    trib_status (*settle)(const struct tri_accumulator *acc, const struct tri_entries *entries,
-                          int sign, const struct tri_entries *among, const uint32_t *decision,
-                          uint32_t *matched, trib_stream stream);
-    /* decay: if *decision, residual[i] *= factor; becomes 0 if the factor is 0. After commit. */
+    /* residual_update: if *decision, update the residual at each entry whose index is in `among` (NULL:
+     * at each entry). *matched (may be NULL) = the number of those entries, 0 if not *decision. After
+     * decide. */
+    trib_status (*residual_update)(const struct tri_accumulator *acc,
+                                   const struct tri_entries *entries, enum tri_update update,
+                                   const struct tri_entries *among, const uint32_t *decision,
+                                   uint32_t *matched, trib_stream stream);
+    /* decay: if *decision, residual[i] *= factor; becomes 0 if the factor is 0. After decide. */
     trib_status (*decay)(const struct tri_accumulator *acc, double factor, const uint32_t *decision,
                          trib_stream stream);
-    /* norm: *norm = sqrt(sum of residual[i]^2), in f64, in the order of gauss. After commit. */
+    /* norm: *norm = sqrt(sum of residual[i]^2), in f64, in the order of gauss. After decide. */
     trib_status (*norm)(const struct tri_accumulator *acc, double *norm, void *scratch,
                         trib_stream stream);
 
     /* residual: out[i] = residual[i], for all of it. */
     trib_status (*residual)(const struct tri_accumulator *acc, void *out, trib_stream stream);
 
-    /* withdraw: if not *decision, the `bytes` bytes at `dense` and *count are 0; each may be NULL.
+    /* clear_result: if not *decision, the `bytes` bytes at `dense` and *count are 0; each may be NULL.
      * `dense` is aligned to its elements. */
-    trib_status (*withdraw)(void *dense, size_t bytes, uint32_t *count, const uint32_t *decision,
-                            trib_stream stream);
+    trib_status (*clear_result)(void *dense, size_t bytes, uint32_t *count,
+                                const uint32_t *decision, trib_stream stream);
 
     /* record: the tally takes the call in: all of it if *decision, otherwise outcome, ended and
      * non_finite_calls alone. */
@@ -293,9 +305,8 @@ struct tri_sparse_kernels {
     trib_status (*chunk_unpack)(const struct tri_chunks *chunks, size_t count,
                                 const struct tri_entries *out, void *scratch, trib_stream stream);
     /* chunk_merge: merge_dense of n ranks' chunks, over all `count` elements. */
-    trib_status (*chunk_merge)(const struct tri_chunks *ranks, int32_t n, size_t count, void *out,
-                               trib_dtype out_dtype, double divisor, uint32_t *overflow,
-                               trib_stream stream);
+    trib_status (*chunk_merge)(const struct tri_chunks *ranks, int32_t n, size_t count,
+                               const struct tri_result *out, trib_stream stream);
 };
 
 #endif

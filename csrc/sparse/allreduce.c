@@ -72,8 +72,8 @@ static struct tri_run run_of(const struct tri_sparse_call *call)
 static trib_status clear_result(const struct tri_run *run)
 {
     const struct tri_sparse_params *params = run->params;
-    return run->kernels->withdraw(run->dense, params->count * trib_dtype_size(params->result),
-                                  run->count, run->scalars.decision, run->stream);
+    return run->kernels->clear_result(run->dense, params->count * trib_dtype_size(params->result),
+                                      run->count, run->scalars.decision, run->stream);
 }
 
 /* In place the residual is decayed here, since the next gradient is added by the caller. */
@@ -110,10 +110,10 @@ static void fail_run(struct tri_run *run, trib_status status)
 {
     (void)tri_abort_raise(run->backend->transport->abort_state(run->transport), status,
                           tri_detail());
-    const struct tri_commit commit = {.abort_word = run->abort_word,
+    const struct tri_decide commit = {.abort_word = run->abort_word,
                                       .decision = run->scalars.decision,
                                       .outcome = run->scalars.outcome};
-    if (run->kernels->commit(&commit, run->stream) == TRIB_OK)
+    if (run->kernels->decide(&commit, run->stream) == TRIB_OK)
         (void)clear_result(run);
 }
 

@@ -47,7 +47,7 @@ trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
 
 trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride)
 {
-    const struct tri_commit commit = {
+    const struct tri_decide decide = {
         .abort_word = run->abort_word,
         .headers = headers,
         .stride = stride,
@@ -58,23 +58,30 @@ trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stri
         .outcome = run->scalars.outcome,
         .overflow = run->scalars.overflow,
     };
-    return run->kernels->commit(&commit, run->stream);
+    return run->kernels->decide(&decide, run->stream);
 }
 
 trib_status tri_run_update_residual(struct tri_run *run, const struct tri_entries *entries,
                                     const struct tri_entries *among)
 {
     /* Not rounded for the wire, the values are what stands in the residual, and nothing is left. */
-    const int sign = run->params->wire == run->params->acc ? 0 : -1;
-    return run->kernels->settle(&run->acc, entries, sign, among, run->scalars.decision,
-                                run->scalars.applied, run->stream);
+    const enum tri_update update =
+        run->params->wire == run->params->acc ? TRI_UPDATE_CLEAR : TRI_UPDATE_SUBTRACT;
+    return run->kernels->residual_update(&run->acc, entries, update, among, run->scalars.decision,
+                                         run->scalars.applied, run->stream);
 }
 
 trib_status tri_run_restore_residual(struct tri_run *run, const struct tri_entries *dropped,
                                      const struct tri_entries *among)
 {
-    return run->kernels->settle(&run->acc, dropped, 1, among, run->scalars.decision, NULL,
-                                run->stream);
+    return run->kernels->residual_update(&run->acc, dropped, TRI_UPDATE_ADD, among,
+                                         run->scalars.decision, NULL, run->stream);
+}
+
+static struct tri_result result_at(const struct tri_run *run, void *data)
+{
+    return (struct tri_result){data, run->params->result, tri_run_divisor(run),
+                               run->scalars.overflow};
 }
 
 trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists, int32_t n,
@@ -82,22 +89,19 @@ trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists,
 {
     const struct tri_sparse_params *params = run->params;
     const struct tri_sparse_kernels *kernels = run->kernels;
-    const double divisor = tri_run_divisor(run);
+    const struct tri_result out = result_at(run, params->entries ? run->value : run->dense);
     if (!params->entries)
-        return kernels->merge_dense(lists, n, 0, params->count, run->dense, params->result, divisor,
-                                    run->scalars.overflow, run->scratch, run->stream);
+        return kernels->merge_dense(lists, n, 0, params->count, &out, run->scratch, run->stream);
     trib_status status = TRIB_OK;
     if (n > 1)
         status = kernels->merge(lists, n, 0, params->count, merged, run->scratch, run->stream);
-    return status != TRIB_OK
-               ? status
-               : kernels->deliver(n > 1 ? merged : lists, run->index, run->value, params->result,
-                                  run->count, divisor, run->scalars.overflow, run->stream);
+    return status != TRIB_OK ? status
+                             : kernels->write_entries(n > 1 ? merged : lists, run->index,
+                                                      run->count, &out, run->stream);
 }
 
 trib_status tri_run_result_dense(struct tri_run *run, const void *sums)
 {
-    const struct tri_sparse_params *params = run->params;
-    return run->kernels->deliver_dense(sums, params->acc, params->count, run->dense, params->result,
-                                       tri_run_divisor(run), run->scalars.overflow, run->stream);
+    const struct tri_result out = result_at(run, run->dense);
+    return run->kernels->write_dense(sums, run->params->acc, run->params->count, &out, run->stream);
 }

@@ -43,8 +43,10 @@ struct stretch {
  * its chunk. */
 #define DEFINE_TILE(name, real, load, store, key_of, limit_of)                                     \
     static bool name(const struct tri_chunks *ranks, int32_t n, const struct stretch *in,          \
-                     size_t first, real *sum, void *out, trib_dtype out_dtype, real divisor)       \
+                     size_t first, real *sum, void *out, const struct tri_result *result)          \
     {                                                                                              \
+        const real divisor = (real)result->divisor;                                                \
+        const trib_dtype dtype = result->dtype;                                                    \
         bool overflows = false;                                                                    \
         for (int32_t r = 0; r < n; r++)                                                            \
             for (size_t i = in[r].begin; i < in[r].end; i++)                                       \
@@ -52,8 +54,8 @@ struct stretch {
         for (int32_t r = 0; r < n; r++)                                                            \
             for (size_t i = in[r].begin; i < in[r].end; i++) {                                     \
                 const size_t at = ranks[r].index[i] - first;                                       \
-                store(out, out_dtype, at, sum[at] / divisor);                                      \
-                overflows |= key_of(sum[at] / divisor) >= limit_of(out_dtype);                     \
+                store(out, dtype, at, sum[at] / divisor);                                          \
+                overflows |= key_of(sum[at] / divisor) >= limit_of(dtype);                         \
             }                                                                                      \
         for (int32_t r = 0; r < n; r++)                                                            \
             for (size_t i = in[r].begin; i < in[r].end; i++)                                       \
@@ -76,8 +78,7 @@ static struct stretch next_stretch(const struct tri_chunks *chunks, size_t chunk
 }
 
 trib_status tri_cpu_sparse_chunk_merge(const struct tri_chunks *ranks, int32_t n, size_t count,
-                                       void *out, trib_dtype out_dtype, double divisor,
-                                       uint32_t *overflow, trib_stream stream)
+                                       const struct tri_result *out, trib_stream stream)
 {
     (void)stream;
     float sum_f32[TILE] = {0};
@@ -89,15 +90,14 @@ trib_status tri_cpu_sparse_chunk_merge(const struct tri_chunks *ranks, int32_t n
         const size_t chunk = done / size, first = done % size;
         const size_t left = size - first < count - done ? size - first : count - done;
         width = left < TILE ? left : TILE;
-        void *const to = tri_at(out, out_dtype, done);
-        memset(to, 0, width * trib_dtype_size(out_dtype));
+        void *const to = tri_at(out->data, out->dtype, done);
+        memset(to, 0, width * trib_dtype_size(out->dtype));
         for (int32_t r = 0; r < n; r++)
             in[r] = next_stretch(&ranks[r], chunk, first == 0 ? chunk * ranks[r].k : in[r].end,
                                  first, width);
-        overflows |= out_dtype == TRIB_F64
-                         ? tile_f64(ranks, n, in, first, sum_f64, to, out_dtype, divisor)
-                         : tile_f32(ranks, n, in, first, sum_f32, to, out_dtype, (float)divisor);
+        overflows |= out->dtype == TRIB_F64 ? tile_f64(ranks, n, in, first, sum_f64, to, out)
+                                            : tile_f32(ranks, n, in, first, sum_f32, to, out);
     }
-    tri_tell_overflow(overflow, overflows);
+    tri_note_overflow(out, overflows);
     return TRIB_OK;
 }

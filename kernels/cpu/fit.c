@@ -132,9 +132,9 @@ trib_status tri_cpu_sparse_fit(const struct tri_accumulator *acc, const struct t
     return TRIB_OK;
 }
 
-trib_status tri_cpu_sparse_nudge(void *kept, const void *threshold, trib_dtype dtype,
-                                 const uint32_t *count, const struct tri_fit *fit,
-                                 const uint32_t *decision, trib_stream stream)
+trib_status tri_cpu_sparse_adjust_threshold(void *kept, const void *threshold, trib_dtype dtype,
+                                            const uint32_t *count, const struct tri_fit *fit,
+                                            const uint32_t *decision, trib_stream stream)
 {
     (void)stream;
     double at = load(threshold, dtype);

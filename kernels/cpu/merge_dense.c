@@ -15,8 +15,10 @@ struct stretch {
 /* Sums go up, results out, sums back to 0. */
 #define DEFINE_TILE(name, real, load, store, key_of, limit_of)                                     \
     static bool name(const struct tri_entries *lists, int32_t n, const struct stretch *in,         \
-                     uint32_t first, real *sum, void *out, trib_dtype out_dtype, real divisor)     \
+                     uint32_t first, real *sum, void *out, const struct tri_result *result)        \
     {                                                                                              \
+        const real divisor = (real)result->divisor;                                                \
+        const trib_dtype dtype = result->dtype;                                                    \
         bool overflows = false;                                                                    \
         for (int32_t r = 0; r < n; r++)                                                            \
             for (uint32_t i = in[r].begin; i < in[r].end; i++)                                     \
@@ -24,8 +26,8 @@ struct stretch {
         for (int32_t r = 0; r < n; r++)                                                            \
             for (uint32_t i = in[r].begin; i < in[r].end; i++) {                                   \
                 const uint32_t at = lists[r].index[i] - first;                                     \
-                store(out, out_dtype, at, sum[at] / divisor);                                      \
-                overflows |= key_of(sum[at] / divisor) >= limit_of(out_dtype);                     \
+                store(out, dtype, at, sum[at] / divisor);                                          \
+                overflows |= key_of(sum[at] / divisor) >= limit_of(dtype);                         \
             }                                                                                      \
         for (int32_t r = 0; r < n; r++)                                                            \
             for (uint32_t i = in[r].begin; i < in[r].end; i++)                                     \
@@ -36,8 +38,7 @@ DEFINE_TILE(tile_f32, float, tri_load_f32, tri_store_f32, tri_key_f32, tri_key_o
 DEFINE_TILE(tile_f64, double, tri_load_f64, tri_store_f64, tri_key_f64, tri_key_overflow_f64)
 
 trib_status tri_cpu_sparse_merge_dense(const struct tri_entries *lists, int32_t n, size_t first,
-                                       size_t count, void *out, trib_dtype out_dtype,
-                                       double divisor, uint32_t *overflow, void *scratch,
+                                       size_t count, const struct tri_result *out, void *scratch,
                                        trib_stream stream)
 {
     (void)scratch;
@@ -45,12 +46,12 @@ trib_status tri_cpu_sparse_merge_dense(const struct tri_entries *lists, int32_t 
     float sum_f32[TILE] = {0};
     double sum_f64[TILE] = {0};
     struct stretch in[TRI_MAX_LISTS] = {{0, 0}};
-    const size_t size = trib_dtype_size(out_dtype);
+    const size_t size = trib_dtype_size(out->dtype);
     bool overflows = false;
     for (size_t done = 0; done < count; done += TILE) {
         const size_t left = count - done, width = left < TILE ? left : TILE;
         const uint32_t tile = (uint32_t)(first + done);
-        void *const to = tri_at(out, out_dtype, done);
+        void *const to = tri_at(out->data, out->dtype, done);
         memset(to, 0, width * size);
         for (int32_t r = 0; r < n; r++) {
             const uint32_t end = tri_entries_count(&lists[r]);
@@ -58,10 +59,9 @@ trib_status tri_cpu_sparse_merge_dense(const struct tri_entries *lists, int32_t 
             while (in[r].end < end && lists[r].index[in[r].end] - tile < width)
                 in[r].end++;
         }
-        overflows |= out_dtype == TRIB_F64
-                         ? tile_f64(lists, n, in, tile, sum_f64, to, out_dtype, divisor)
-                         : tile_f32(lists, n, in, tile, sum_f32, to, out_dtype, (float)divisor);
+        overflows |= out->dtype == TRIB_F64 ? tile_f64(lists, n, in, tile, sum_f64, to, out)
+                                            : tile_f32(lists, n, in, tile, sum_f32, to, out);
     }
-    tri_tell_overflow(overflow, overflows);
+    tri_note_overflow(out, overflows);
     return TRIB_OK;
 }

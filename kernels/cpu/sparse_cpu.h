@@ -54,11 +54,11 @@ static inline uint64_t tri_key_overflow_f64(trib_dtype dtype)
     return TRI_KEY_INFINITY_F64;
 }
 
-/* What a kernel that makes a result says of it. */
-static inline void tri_tell_overflow(uint32_t *overflow, bool overflows)
+/* A kernel that writes a result reports here whether a value of it is infinite or NaN. */
+static inline void tri_note_overflow(const struct tri_result *result, bool overflows)
 {
-    if (overflow != NULL && overflows)
-        *overflow = 1;
+    if (result->overflow != NULL && overflows)
+        *result->overflow = 1;
 }
 
 /* ---- values: sums are f32, and in memory f32, f16 or bf16; or both are f64 */
@@ -121,7 +121,7 @@ static inline void *tri_at(const void *values, trib_dtype dtype, size_t i)
 
 /* ---- accumulators and entries */
 
-/* Where acc is made, and the residual: the same in place; exchanged by a commit that applies the call. */
+/* Where acc is made, and the residual: the same in place; swapped where decide applies the call. */
 static inline void *tri_acc_of(const struct tri_accumulator *acc)
 {
     return acc->current == NULL ? acc->buffer[0] : acc->buffer[*acc->current ^ 1];
@@ -158,59 +158,61 @@ trib_status tri_cpu_sparse_select(const struct tri_accumulator *acc,
                                   const struct tri_selection *selection,
                                   const struct tri_entries *out, void *scratch,
                                   trib_stream stream);
-trib_status tri_cpu_sparse_gather(const struct tri_accumulator *acc,
-                                  const struct tri_entries *entries, trib_stream stream);
+trib_status tri_cpu_sparse_index_select(const struct tri_accumulator *acc,
+                                        const struct tri_entries *entries, trib_stream stream);
 trib_status tri_cpu_sparse_gauss(const struct tri_accumulator *acc, double z, void *threshold,
                                  void *scratch, trib_stream stream);
 trib_status tri_cpu_sparse_fit(const struct tri_accumulator *acc, const struct tri_fit *fit,
                                const void *start, void *threshold, void *scratch,
                                trib_stream stream);
-trib_status tri_cpu_sparse_nudge(void *kept, const void *threshold, trib_dtype dtype,
-                                 const uint32_t *count, const struct tri_fit *fit,
-                                 const uint32_t *decision, trib_stream stream);
-trib_status tri_cpu_sparse_aim(struct tri_cut *cut, uint32_t k, const void *threshold,
-                               trib_dtype dtype, trib_stream stream);
-trib_status tri_cpu_sparse_digits(const struct tri_entries *entries, const struct tri_cut *cut,
-                                  int round, uint32_t *histogram, trib_stream stream);
-trib_status tri_cpu_sparse_narrow(struct tri_cut *cut, int round, const uint32_t *histogram,
-                                  trib_dtype dtype, trib_stream stream);
+trib_status tri_cpu_sparse_adjust_threshold(void *kept, const void *threshold, trib_dtype dtype,
+                                            const uint32_t *count, const struct tri_fit *fit,
+                                            const uint32_t *decision, trib_stream stream);
+trib_status tri_cpu_sparse_radix_init(struct tri_cut *cut, uint32_t k, const void *threshold,
+                                      trib_dtype dtype, trib_stream stream);
+trib_status tri_cpu_sparse_radix_histogram(const struct tri_entries *entries,
+                                           const struct tri_cut *cut, int round,
+                                           uint32_t *histogram, trib_stream stream);
+trib_status tri_cpu_sparse_radix_refine(struct tri_cut *cut, int round, const uint32_t *histogram,
+                                        trib_dtype dtype, trib_stream stream);
 trib_status tri_cpu_sparse_count_ties(const struct tri_entries *entries, const struct tri_cut *cut,
                                       uint32_t *ties, void *scratch, trib_stream stream);
 trib_status tri_cpu_sparse_share_ties(struct tri_cut *cut, const uint32_t *ties, int32_t rank,
                                       trib_stream stream);
-trib_status tri_cpu_sparse_take(const struct tri_entries *entries, const struct tri_cut *cut,
-                                const struct tri_entries *kept, const struct tri_entries *dropped,
-                                void *scratch, trib_stream stream);
-trib_status tri_cpu_sparse_split(const struct tri_entries *entries, const uint64_t *bounds,
-                                 int32_t n, uint32_t *positions, trib_stream stream);
-trib_status tri_cpu_sparse_coarse(const struct tri_entries *entries, uint32_t width,
-                                  uint32_t *bins, uint32_t nbins, trib_stream stream);
+trib_status tri_cpu_sparse_radix_partition(const struct tri_entries *entries,
+                                           const struct tri_cut *cut,
+                                           const struct tri_entries *kept,
+                                           const struct tri_entries *dropped, void *scratch,
+                                           trib_stream stream);
+trib_status tri_cpu_sparse_lower_bound(const struct tri_entries *entries, const uint64_t *bounds,
+                                       int32_t n, uint32_t *positions, trib_stream stream);
+trib_status tri_cpu_sparse_index_histogram(const struct tri_entries *entries, uint32_t width,
+                                           uint32_t *bins, uint32_t nbins, trib_stream stream);
 trib_status tri_cpu_sparse_merge(const struct tri_entries *lists, int32_t n, size_t first,
                                  size_t count, const struct tri_entries *out, void *scratch,
                                  trib_stream stream);
 trib_status tri_cpu_sparse_merge_dense(const struct tri_entries *lists, int32_t n, size_t first,
-                                       size_t count, void *out, trib_dtype out_dtype,
-                                       double divisor, uint32_t *overflow, void *scratch,
+                                       size_t count, const struct tri_result *out, void *scratch,
                                        trib_stream stream);
-trib_status tri_cpu_sparse_commit(const struct tri_commit *commit, trib_stream stream);
-trib_status tri_cpu_sparse_settle(const struct tri_accumulator *acc,
-                                  const struct tri_entries *entries, int sign,
-                                  const struct tri_entries *among, const uint32_t *decision,
-                                  uint32_t *matched, trib_stream stream);
+trib_status tri_cpu_sparse_decide(const struct tri_decide *commit, trib_stream stream);
+trib_status tri_cpu_sparse_residual_update(const struct tri_accumulator *acc,
+                                           const struct tri_entries *entries, enum tri_update how,
+                                           const struct tri_entries *among,
+                                           const uint32_t *decision, uint32_t *matched,
+                                           trib_stream stream);
 trib_status tri_cpu_sparse_decay(const struct tri_accumulator *acc, double factor,
                                  const uint32_t *decision, trib_stream stream);
 trib_status tri_cpu_sparse_norm(const struct tri_accumulator *acc, double *norm, void *scratch,
                                 trib_stream stream);
 trib_status tri_cpu_sparse_residual(const struct tri_accumulator *acc, void *out,
                                     trib_stream stream);
-trib_status tri_cpu_sparse_deliver(const struct tri_entries *entries, uint32_t *index, void *value,
-                                   trib_dtype out_dtype, uint32_t *count, double divisor,
-                                   uint32_t *overflow, trib_stream stream);
-trib_status tri_cpu_sparse_deliver_dense(const void *sum, trib_dtype dtype, size_t count,
-                                         void *out, trib_dtype out_dtype, double divisor,
-                                         uint32_t *overflow, trib_stream stream);
-trib_status tri_cpu_sparse_withdraw(void *dense, size_t bytes, uint32_t *count,
-                                    const uint32_t *decision, trib_stream stream);
+trib_status tri_cpu_sparse_write_entries(const struct tri_entries *entries, uint32_t *index,
+                                         uint32_t *count, const struct tri_result *out,
+                                         trib_stream stream);
+trib_status tri_cpu_sparse_write_dense(const void *sum, trib_dtype dtype, size_t count,
+                                       const struct tri_result *out, trib_stream stream);
+trib_status tri_cpu_sparse_clear_result(void *dense, size_t bytes, uint32_t *count,
+                                        const uint32_t *decision, trib_stream stream);
 trib_status tri_cpu_sparse_record(const struct tri_record *record, trib_stream stream);
 trib_status tri_cpu_sparse_chunk_select(const struct tri_accumulator *acc, bool accumulate,
                                         bool clear, const struct tri_chunks *out,
@@ -219,7 +221,6 @@ trib_status tri_cpu_sparse_chunk_unpack(const struct tri_chunks *chunks, size_t 
                                         const struct tri_entries *out, void *scratch,
                                         trib_stream stream);
 trib_status tri_cpu_sparse_chunk_merge(const struct tri_chunks *ranks, int32_t n, size_t count,
-                                       void *out, trib_dtype out_dtype, double divisor,
-                                       uint32_t *overflow, trib_stream stream);
+                                       const struct tri_result *out, trib_stream stream);
 
 #endif

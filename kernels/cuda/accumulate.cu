@@ -107,19 +107,9 @@ trib_status tri_cuda_sparse_accumulate(const struct tri_accumulator *acc, uint32
                                        trib_stream stream)
 {
     const Accumulate job = {*acc, nonfinite};
-    if (acc->dtype == TRIB_F64)
-        return acc->current != nullptr ? run<double, double>(job, stream)
-                                       : run<double, None>(job, stream);
-    if (acc->current == nullptr)
-        return run<float, None>(job, stream);
-    switch (acc->gradient_dtype) {
-    case TRIB_F16:
-        return run<float, F16>(job, stream);
-    case TRIB_BF16:
-        return run<float, Bf16>(job, stream);
-    default:
-        return run<float, float>(job, stream);
-    }
+    return dispatch_accumulator(*acc, acc->current != nullptr, [&](auto sum, auto gradient) {
+        return run<decltype(sum), decltype(gradient)>(job, stream);
+    });
 }
 
 trib_status tri_cuda_sparse_decay(const struct tri_accumulator *acc, double factor,
@@ -127,11 +117,12 @@ trib_status tri_cuda_sparse_decay(const struct tri_accumulator *acc, double fact
 {
     if (acc->count == 0)
         return TRIB_OK;
-    const bool wide = acc->dtype == TRIB_F64;
     const uint32_t blocks = blocks_for(acc->count, kSteps<float> * kFour * kThreads,
                                        kBlocksEach * multiprocessors());
-    return launch_job(wide ? decay<double> : decay<float>, blocks, kThreads,
-                      Decay{*acc, factor, decision}, stream);
+    return dispatch_sum(acc->dtype, [&](auto sum) {
+        return launch_job(decay<decltype(sum)>, blocks, kThreads, Decay{*acc, factor, decision},
+                          stream);
+    });
 }
 
 trib_status tri_cuda_sparse_residual(const struct tri_accumulator *acc, void *out,
@@ -139,9 +130,9 @@ trib_status tri_cuda_sparse_residual(const struct tri_accumulator *acc, void *ou
 {
     if (acc->count == 0)
         return TRIB_OK;
-    const bool wide = acc->dtype == TRIB_F64;
     const uint32_t blocks =
         blocks_for(acc->count, kFour * kThreads, kBlocksEach * multiprocessors());
-    return launch_job(wide ? residual<double> : residual<float>, blocks, kThreads,
-                      Residual{*acc, out}, stream);
+    return dispatch_sum(acc->dtype, [&](auto sum) {
+        return launch_job(residual<decltype(sum)>, blocks, kThreads, Residual{*acc, out}, stream);
+    });
 }

@@ -4,6 +4,7 @@
 // As in merge_dense one block makes one tile. A tile is as many whole chunks as it can hold; then its
 // slots lie side by side, and nothing is searched. A chunk that is larger than a tile is made by
 // several blocks, each of which reads all its slots and takes those that are its own.
+#include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/thin.cuh"
 #include "kernels/cuda/tile.cuh"
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(kThreads)
     clear_tile(sum);
     __syncthreads();
     add_in_order<T>(TileSlots<T, Capacity>{job, part}, job.n, AddTo<T>{sum, part.size});
-    tell_overflow(job.overflow,
+    note_overflow(job.overflow,
                   store_tile(static_cast<Out *>(job.out) + done, sum, part.size, divisor));
 }
 
@@ -163,30 +164,24 @@ trib_status tri_cuda_sparse_chunk_unpack(const struct tri_chunks *chunks, size_t
     // Of 2^32 slots the last is empty, for there are fewer elements.
     const uint64_t all = parts * chunks->k;
     const uint32_t slots = all < UINT32_MAX ? static_cast<uint32_t>(all) : UINT32_MAX;
-    if (out->dtype == TRIB_F64)
-        return thin(Slots<double>{*chunks, *out, slots}, slots, scratch, stream);
-    return thin(Slots<float>{*chunks, *out, slots}, slots, scratch, stream);
+    return dispatch_sum(out->dtype, [&](auto sum) {
+        return thin(Slots<decltype(sum)>{*chunks, *out, slots}, slots, scratch, stream);
+    });
 }
 
 trib_status tri_cuda_sparse_chunk_merge(const struct tri_chunks *ranks, int32_t n, size_t count,
-                                        void *out, trib_dtype out_dtype, double divisor,
-                                        uint32_t *overflow, trib_stream stream)
+                                        const struct tri_result *out, trib_stream stream)
 {
     if (count == 0)
         return TRIB_OK;
-    ChunkJob<TRI_MAX_LISTS> job = {out, overflow, count, static_cast<uint32_t>(n), 1, {}};
+    ChunkJob<TRI_MAX_LISTS> job = {out->data, out->overflow, count, static_cast<uint32_t>(n), 1,
+                                   {}};
     for (int32_t r = 0; r < n; r++) {
         job.ranks[r] = {ranks[r].index, ranks[r].value, ranks[r].dtype, ranks[r].k};
         job.chunk = ranks[r].chunk;
     }
-    switch (out_dtype) {
-    case TRIB_F64:
-        return launch_ranks<double, double>(job, divisor, stream);
-    case TRIB_F16:
-        return launch_ranks<float, F16>(job, divisor, stream);
-    case TRIB_BF16:
-        return launch_ranks<float, Bf16>(job, divisor, stream);
-    default:
-        return launch_ranks<float, float>(job, divisor, stream);
-    }
+    return dispatch_float(out->dtype, [&](auto type) {
+        using Out = decltype(type);
+        return launch_ranks<Sum<Out>, Out>(job, out->divisor, stream);
+    });
 }

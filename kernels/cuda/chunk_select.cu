@@ -6,13 +6,12 @@ trib_status tri_cuda_sparse_chunk_select(const struct tri_accumulator *acc, bool
                                          uint32_t *nonfinite, void *scratch, trib_stream stream)
 {
     (void)scratch;
-    if (!accumulate && acc->dtype == TRIB_F64)
-        return select_chunks<double, None>(*acc, false, *out, nonfinite, stream);
-    if (!accumulate)
-        return select_chunks<float, None>(*acc, false, *out, nonfinite, stream);
-    if (acc->dtype == TRIB_F64)
-        return select_chunks<double, double>(*acc, clear, *out, nonfinite, stream);
-    if (acc->gradient_dtype == TRIB_F16 || acc->gradient_dtype == TRIB_BF16)
-        return tri_cuda_chunk_select_half(*acc, clear, *out, nonfinite, stream);
-    return select_chunks<float, float>(*acc, clear, *out, nonfinite, stream);
+    return dispatch_accumulator(*acc, accumulate, [&](auto sum, auto gradient) {
+        using G = decltype(gradient);
+        if constexpr (sizeof(G) == sizeof(F16))
+            return tri_cuda_chunk_select_half(*acc, clear, *out, nonfinite, stream);
+        else
+            return select_chunks<decltype(sum), G>(*acc, clear && accumulate, *out, nonfinite,
+                                                   stream);
+    });
 }

@@ -1,6 +1,7 @@
 // commit: may what was reduced be spread?
 #include <cstdint>
 
+#include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/kernels_cuda.h"
 #include "kernels/cuda/launch.cuh"
 
@@ -53,8 +54,8 @@ trib_status tri_cuda_commit(uint32_t *decision, const uint32_t *abort_word,
                             trib_dtype total_dtype, float *total_out, trib_stream stream)
 {
     void *arguments[] = {&decision, &abort_word, &counts, &total, &total_out};
-    const void *kernel = total_dtype == TRIB_F64
-                             ? reinterpret_cast<const void *>(commit<double>)
-                             : reinterpret_cast<const void *>(commit<float>);
-    return launch_kernel(kernel, 1, 1, arguments, stream);
+    return dispatch_sum(total_dtype, [&](auto sum) {
+        return launch_kernel(reinterpret_cast<const void *>(commit<decltype(sum)>), 1, 1, arguments,
+                             stream);
+    });
 }

@@ -195,8 +195,9 @@ __device__ inline bool put_quotient(Out &out, T sum, const Divisor<T> &divisor)
     return key_of(quotient) >= OverflowOf<Out>::kKey;
 }
 
-// What a kernel that makes a result says of it: any number of threads the same.
-__device__ inline void tell_overflow(uint32_t *overflow, bool overflows)
+// A kernel that writes a result reports here whether a value of it is infinite or NaN. Any number of
+// threads may write the same.
+__device__ inline void note_overflow(uint32_t *overflow, bool overflows)
 {
     if (overflows && overflow != nullptr)
         *overflow = 1;

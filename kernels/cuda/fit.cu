@@ -6,6 +6,7 @@
 // over a new ladder. A pass ends in its last block, which decides.
 //
 // A step multiplies or divides by at least 1: rungs ascend.
+#include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/entries.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 
@@ -218,8 +219,8 @@ trib_status launch_fit(const tri_accumulator *acc, const tri_fit *fit, const voi
 }
 
 template <typename T>
-__global__ void nudge(T *kept, const T *threshold, const uint32_t *count, const tri_fit fit,
-                      bool moves, const uint32_t *decision)
+__global__ void adjust_threshold(T *kept, const T *threshold, const uint32_t *count,
+                                 const tri_fit fit, bool moves, const uint32_t *decision)
 {
     if (*decision == 0)
         return;
@@ -238,19 +239,20 @@ trib_status tri_cuda_sparse_fit(const struct tri_accumulator *acc, const struct 
                                 const void *start, void *threshold, void *scratch,
                                 trib_stream stream)
 {
-    return acc->dtype == TRIB_F64
-               ? launch_fit<double>(acc, fit, start, threshold, scratch, stream)
-               : launch_fit<float>(acc, fit, start, threshold, scratch, stream);
+    return dispatch_sum(acc->dtype, [&](auto sum) {
+        return launch_fit<decltype(sum)>(acc, fit, start, threshold, scratch, stream);
+    });
 }
 
-trib_status tri_cuda_sparse_nudge(void *kept, const void *threshold, trib_dtype dtype,
-                                  const uint32_t *count, const struct tri_fit *fit,
-                                  const uint32_t *decision, trib_stream stream)
+trib_status tri_cuda_sparse_adjust_threshold(void *kept, const void *threshold, trib_dtype dtype,
+                                             const uint32_t *count, const struct tri_fit *fit,
+                                             const uint32_t *decision, trib_stream stream)
 {
     bool moves = fit != nullptr;
     tri_fit by = moves ? *fit : tri_fit{};
     void *arguments[] = {&kept, &threshold, &count, &by, &moves, &decision};
-    const void *kernel = dtype == TRIB_F64 ? reinterpret_cast<const void *>(nudge<double>)
-                                           : reinterpret_cast<const void *>(nudge<float>);
-    return launch_kernel(kernel, 1, 1, arguments, stream);
+    return dispatch_sum(dtype, [&](auto sum) {
+        return launch_kernel(reinterpret_cast<const void *>(adjust_threshold<decltype(sum)>), 1, 1,
+                             arguments, stream);
+    });
 }

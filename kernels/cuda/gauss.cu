@@ -2,6 +2,7 @@
 //
 // The order of the sums is in cpu/gauss.c. Block p is partial p of the 1,024 over tiles, thread t
 // partial t of the 256 in a tile; so both take what is theirs in ascending order.
+#include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/entries.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 
@@ -162,16 +163,17 @@ trib_status tri_cuda_sparse_gauss(const struct tri_accumulator *acc, double z, v
                                   void *scratch, trib_stream stream)
 {
     const double count = static_cast<double>(acc->count);
-    if (acc->dtype == TRIB_F64)
-        return launch_sums<double, false>(
-            acc, Threshold<double>{static_cast<double *>(threshold), z, count}, scratch, stream);
-    return launch_sums<float, false>(
-        acc, Threshold<float>{static_cast<float *>(threshold), z, count}, scratch, stream);
+    return dispatch_sum(acc->dtype, [&](auto sum) {
+        using T = decltype(sum);
+        return launch_sums<T, false>(acc, Threshold<T>{static_cast<T *>(threshold), z, count},
+                                     scratch, stream);
+    });
 }
 
 trib_status tri_cuda_sparse_norm(const struct tri_accumulator *acc, double *norm, void *scratch,
                                  trib_stream stream)
 {
-    return acc->dtype == TRIB_F64 ? launch_sums<double, true>(acc, Norm{norm}, scratch, stream)
-                                  : launch_sums<float, true>(acc, Norm{norm}, scratch, stream);
+    return dispatch_sum(acc->dtype, [&](auto sum) {
+        return launch_sums<decltype(sum), true>(acc, Norm{norm}, scratch, stream);
+    });
 }

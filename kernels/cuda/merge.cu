@@ -5,6 +5,7 @@
 // is its place in the union. One launch counts the union of each block's tiles. A second adds up
 // the counts of the blocks before its own and writes, in windows of the union: sums and indices are
 // gathered in shared memory and written side by side.
+#include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/lists.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 
@@ -232,8 +233,9 @@ template <uint32_t Capacity>
 trib_status launch_typed(const Lists<Capacity> &lists, const Union &job, uint32_t blocks,
                          trib_stream stream)
 {
-    return job.out.dtype == TRIB_F64 ? launch_merge<double>(lists, job, blocks, stream)
-                                     : launch_merge<float>(lists, job, blocks, stream);
+    return dispatch_sum(job.out.dtype, [&](auto sum) {
+        return launch_merge<decltype(sum)>(lists, job, blocks, stream);
+    });
 }
 
 } // namespace

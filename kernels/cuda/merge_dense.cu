@@ -3,6 +3,7 @@
 // A block makes a few tiles of the result (tile.cuh). Its warps search each list for the ends of the
 // tiles' entries; then, tile after tile, the block adds list after list to the sums in shared memory
 // (lists.cuh).
+#include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/tile.cuh"
 
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(kThreads)
         overflows |= store_tile(out, sum, in.size, divisor);
         __syncthreads();
     }
-    tell_overflow(target.overflow, overflows);
+    note_overflow(target.overflow, overflows);
 }
 
 template <typename T, typename Out, uint32_t Capacity>
@@ -67,22 +68,15 @@ trib_status launch_lists(const tri_entries *lists, int32_t n, Target target, dou
 } // namespace
 
 trib_status tri_cuda_sparse_merge_dense(const struct tri_entries *lists, int32_t n, size_t first,
-                                        size_t count, void *out, trib_dtype out_dtype,
-                                        double divisor, uint32_t *overflow, void *scratch,
+                                        size_t count, const struct tri_result *out, void *scratch,
                                         trib_stream stream)
 {
     (void)scratch;
-    const Target target = {out, overflow, first, count, 1};
+    const Target target = {out->data, out->overflow, first, count, 1};
     if (count == 0)
         return TRIB_OK;
-    switch (out_dtype) {
-    case TRIB_F64:
-        return launch_lists<double, double>(lists, n, target, divisor, stream);
-    case TRIB_F16:
-        return launch_lists<float, F16>(lists, n, target, divisor, stream);
-    case TRIB_BF16:
-        return launch_lists<float, Bf16>(lists, n, target, divisor, stream);
-    default:
-        return launch_lists<float, float>(lists, n, target, divisor, stream);
-    }
+    return dispatch_float(out->dtype, [&](auto type) {
+        using Out = decltype(type);
+        return launch_lists<Sum<Out>, Out>(lists, n, target, out->divisor, stream);
+    });
 }

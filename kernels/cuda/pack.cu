@@ -1,6 +1,7 @@
 // pack: many tensors into one bucket, plain or times this rank's weight.
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/convert.cuh"
+#include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/kernels_cuda.h"
 
 namespace {
@@ -173,8 +174,8 @@ trib_status tri_cuda_pack(const struct tri_slice *slices, size_t n,
     const Request request = {slices, n, bucket, weight, nullptr};
     if (weight == nullptr)
         return launch(pack_plain<kSmall>, pack_plain<kLarge>, request, stream);
-    if (bucket->dtype == TRIB_F64)
-        return launch(pack_weighted<double, kSmall>, pack_weighted<double, kLarge>, request,
-                      stream);
-    return launch(pack_weighted<float, kSmall>, pack_weighted<float, kLarge>, request, stream);
+    return dispatch_sum(bucket->dtype, [&](auto sum) {
+        using Sum = decltype(sum);
+        return launch(pack_weighted<Sum, kSmall>, pack_weighted<Sum, kLarge>, request, stream);
+    });
 }

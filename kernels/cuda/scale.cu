@@ -1,5 +1,5 @@
 // scale: data times one factor, or the factor itself as an element.
-#include "kernels/cuda/convert.cuh"
+#include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/kernels_cuda.h"
 #include "kernels/cuda/launch.cuh"
 
@@ -44,14 +44,8 @@ trib_status queue(void *dst, const void *src, size_t count, const tri_factor *fa
 trib_status tri_cuda_scale(void *dst, const void *src, size_t count, trib_dtype dtype,
                            const struct tri_factor *factor, trib_stream stream)
 {
-    switch (dtype) {
-    case TRIB_F16:
-        return queue<F16, float>(dst, src, count, factor, stream);
-    case TRIB_BF16:
-        return queue<Bf16, float>(dst, src, count, factor, stream);
-    case TRIB_F32:
-        return queue<float, float>(dst, src, count, factor, stream);
-    default:
-        return queue<double, double>(dst, src, count, factor, stream);
-    }
+    return dispatch_float(dtype, [&](auto type) {
+        using T = decltype(type);
+        return queue<T, Sum<T>>(dst, src, count, factor, stream);
+    });
 }

@@ -85,17 +85,7 @@ trib_status tri_cuda_sparse_select(const struct tri_accumulator *acc,
     // Where all find room, all are candidates.
     const bool sample = job.k != 0 && job.capacity < job.count && job.guess == TRI_GUESS_SAMPLE;
     job.rank = sample ? rank_of(job.count, job.k) : 0;
-    if (acc->dtype == TRIB_F64)
-        return selection->accumulate ? run<double, double>(job, stream)
-                                     : run<double, None>(job, stream);
-    if (!selection->accumulate)
-        return run<float, None>(job, stream);
-    switch (acc->gradient_dtype) {
-    case TRIB_F16:
-        return run<float, F16>(job, stream);
-    case TRIB_BF16:
-        return run<float, Bf16>(job, stream);
-    default:
-        return run<float, float>(job, stream);
-    }
+    return dispatch_accumulator(*acc, selection->accumulate, [&](auto sum, auto gradient) {
+        return run<decltype(sum), decltype(gradient)>(job, stream);
+    });
 }

@@ -2,13 +2,10 @@
 // read and written once and past the caches.
 #pragma once
 
+#include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/sparse.cuh"
 
 namespace {
-
-// The gradient's type where there is none: acc is there already.
-struct None {
-};
 
 template <typename G>
 struct Has {

@@ -1,6 +1,7 @@
 // unpack: one bucket back into many tensors, plain or divided by the sum of the weights.
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/convert.cuh"
+#include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/kernels_cuda.h"
 
 namespace {
@@ -161,8 +162,8 @@ trib_status tri_cuda_unpack(const struct tri_slice *slices, size_t n,
     const Request request = {slices, n, bucket, nullptr, decision};
     if (!weighted)
         return launch(unpack_plain<kSmall>, unpack_plain<kLarge>, request, stream);
-    if (bucket->dtype == TRIB_F64)
-        return launch(unpack_weighted<double, kSmall>, unpack_weighted<double, kLarge>, request,
-                      stream);
-    return launch(unpack_weighted<float, kSmall>, unpack_weighted<float, kLarge>, request, stream);
+    return dispatch_sum(bucket->dtype, [&](auto sum) {
+        using Sum = decltype(sum);
+        return launch(unpack_weighted<Sum, kSmall>, unpack_weighted<Sum, kLarge>, request, stream);
+    });
 }

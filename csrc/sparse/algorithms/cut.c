@@ -17,14 +17,14 @@ static trib_status find(struct tri_run *run, const struct tri_cut_room *room,
                         const struct tri_entries *entries, uint32_t k, bool global)
 {
     const struct tri_sparse_kernels *kernels = run->kernels;
-    trib_status status = kernels->aim(room->cut, k, NULL, entries->dtype, run->stream);
+    trib_status status = kernels->radix_init(room->cut, k, NULL, entries->dtype, run->stream);
     for (int round = 0; round < tri_cut_rounds(entries->dtype) && status == TRIB_OK; round++) {
-        status = kernels->digits(entries, room->cut, round, room->histogram, run->stream);
+        status = kernels->radix_histogram(entries, room->cut, round, room->histogram, run->stream);
         if (status == TRIB_OK && global)
             status = tri_link_allreduce(run, room->histogram, TRI_CUT_DIGITS, TRIB_U32, false);
         if (status == TRIB_OK)
-            status =
-                kernels->narrow(room->cut, round, room->histogram, entries->dtype, run->stream);
+            status = kernels->radix_refine(room->cut, round, room->histogram, entries->dtype,
+                                           run->stream);
     }
     return status;
 }
@@ -34,9 +34,9 @@ trib_status tri_cut_local(struct tri_run *run, const struct tri_cut_room *room,
                           const struct tri_entries *kept, const struct tri_entries *dropped)
 {
     const trib_status status = find(run, room, entries, k, false);
-    return status != TRIB_OK
-               ? status
-               : run->kernels->take(entries, room->cut, kept, dropped, run->scratch, run->stream);
+    return status != TRIB_OK ? status
+                             : run->kernels->radix_partition(entries, room->cut, kept, dropped,
+                                                             run->scratch, run->stream);
 }
 
 /* Of the entries that are equal to the key, lower ranks' come first. */
@@ -60,9 +60,9 @@ trib_status tri_cut_global(struct tri_run *run, const struct tri_cut_room *room,
     trib_status status = find(run, room, entries, k, true);
     if (status == TRIB_OK)
         status = share(run, room, entries);
-    return status != TRIB_OK
-               ? status
-               : run->kernels->take(entries, room->cut, kept, NULL, run->scratch, run->stream);
+    return status != TRIB_OK ? status
+                             : run->kernels->radix_partition(entries, room->cut, kept, NULL,
+                                                             run->scratch, run->stream);
 }
 
 trib_status tri_cut_above(struct tri_run *run, const struct tri_cut_room *room,
@@ -70,8 +70,8 @@ trib_status tri_cut_above(struct tri_run *run, const struct tri_cut_room *room,
                           const struct tri_entries *kept)
 {
     const trib_status status =
-        run->kernels->aim(room->cut, 0, threshold, entries->dtype, run->stream);
-    return status != TRIB_OK
-               ? status
-               : run->kernels->take(entries, room->cut, kept, NULL, run->scratch, run->stream);
+        run->kernels->radix_init(room->cut, 0, threshold, entries->dtype, run->stream);
+    return status != TRIB_OK ? status
+                             : run->kernels->radix_partition(entries, room->cut, kept, NULL,
+                                                             run->scratch, run->stream);
 }

@@ -115,7 +115,7 @@ static trib_status balance_regions(struct tri_run *run, struct oktopk *own)
     const size_t count = run->params->count;
     const uint32_t width = (uint32_t)(count / BINS + (count % BINS != 0 || count == 0));
     trib_status status =
-        run->kernels->coarse(&own->both.chosen, width, own->bins, BINS, run->stream);
+        run->kernels->index_histogram(&own->both.chosen, width, own->bins, BINS, run->stream);
     if (status == TRIB_OK)
         status = tri_link_allreduce(run, own->bins, BINS, TRIB_U32, false);
     if (status == TRIB_OK)

@@ -64,7 +64,8 @@ trib_status tri_regions_exchange_rows(struct tri_run *run, struct tri_regions *r
     struct tri_regions_row *own = &regions->device_rows[run->params->rank];
     trib_status status = tri_link_put(run, &own->flags, &flags, sizeof flags);
     if (status == TRIB_OK)
-        status = run->kernels->split(entries, regions->bounds, size, own->positions, run->stream);
+        status =
+            run->kernels->lower_bound(entries, regions->bounds, size, own->positions, run->stream);
     if (status == TRIB_OK)
         status = tri_link_allgather(run, own, regions->device_rows, sizeof *own, 0);
     if (status == TRIB_OK)

@@ -77,7 +77,7 @@ static trib_status choose(struct tri_run *run, const struct shared *shared,
         status = tri_link_broadcast(run, shared->message, HEAD + indices, indices, leader);
     if (status != TRIB_OK || leads)
         return status; /* the leader has its values from the selection */
-    return run->kernels->gather(&run->acc, own, run->stream);
+    return run->kernels->index_select(&run->acc, own, run->stream);
 }
 
 static trib_status exchange(struct tri_run *run, const struct shared *shared)

@@ -274,13 +274,13 @@ static trib_status keep_thresholds(struct tri_run *run, struct oktopk *own, cons
     const struct tri_fit local = tri_rule_fit(&params->constants->local, params->k);
     const struct tri_fit global = tri_rule_fit(&params->constants->global, params->k);
     const trib_status status =
-        run->kernels->nudge(own->local, used, params->acc, own->both.chosen.count, &local,
-                            run->scalars.decision, run->stream);
+        run->kernels->adjust_threshold(own->local, used, params->acc, own->both.chosen.count,
+                                       &local, run->scalars.decision, run->stream);
     if (status != TRIB_OK)
         return status;
-    return run->kernels->nudge(own->global, exact ? own->used_global : own->global, params->acc,
-                               own->both.all.count, exact ? NULL : &global, run->scalars.decision,
-                               run->stream);
+    return run->kernels->adjust_threshold(own->global, exact ? own->used_global : own->global,
+                                          params->acc, own->both.all.count, exact ? NULL : &global,
+                                          run->scalars.decision, run->stream);
 }
 
 /* Thresholds that are not there yet are 0, whatever the memory held. */

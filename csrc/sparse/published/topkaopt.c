@@ -97,9 +97,9 @@ static trib_status choose(struct tri_run *run, struct topkaopt *own, bool exact)
  * not 0 lies above it in the next call (at most tri_limit of it is chosen), in which the host sees it. */
 static trib_status keep(struct tri_run *run, struct topkaopt *own)
 {
-    return run->kernels->nudge(own->threshold, tri_counted_value(&own->counted, run),
-                               run->params->acc, run->scalars.zero, NULL, run->scalars.decision,
-                               run->stream);
+    return run->kernels->adjust_threshold(own->threshold, tri_counted_value(&own->counted, run),
+                                          run->params->acc, run->scalars.zero, NULL,
+                                          run->scalars.decision, run->stream);
 }
 
 static trib_status topkaopt_run(struct tri_run *run, void *memory)

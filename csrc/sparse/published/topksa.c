@@ -104,9 +104,10 @@ static trib_status gather_dense(struct tri_run *run, struct tri_topksa *own, voi
     const uint64_t first = regions->bounds[run->params->rank];
     const uint64_t end = regions->bounds[run->params->rank + 1];
     char *region = (char *)sums + first * trib_dtype_size(run->params->acc);
-    const trib_status status = run->kernels->merge_dense(
-        regions->parts, run->params->size, (size_t)first, (size_t)(end - first), region,
-        run->params->acc, 1.0, NULL, run->scratch, run->stream);
+    const struct tri_result out = {region, run->params->acc, 1, NULL};
+    const trib_status status =
+        run->kernels->merge_dense(regions->parts, run->params->size, (size_t)first,
+                                  (size_t)(end - first), &out, run->scratch, run->stream);
     return status != TRIB_OK ? status : allgather_regions(run, regions->bounds, sums);
 }
 

@@ -225,9 +225,10 @@ static trib_status queue_joining(const struct sparse_target *target, const void 
         return target->kernels->chunk_unpack(ranks, j->count, &out, target->scratch,
                                              target->stream);
     }
-    const trib_status status = target->kernels->chunk_merge(
-        ranks, j->n, j->count, sparse_at(target->memory, j->result), j->result_dtype, j->divisor,
-        sparse_at(target->memory, j->overflow), target->stream);
+    const struct tri_result result = {sparse_at(target->memory, j->result), j->result_dtype,
+                                      j->divisor, sparse_at(target->memory, j->overflow)};
+    const trib_status status =
+        target->kernels->chunk_merge(ranks, j->n, j->count, &result, target->stream);
     memset(ranks, 0x5a, sizeof ranks); /* the caller's again */
     return status;
 }

@@ -216,15 +216,15 @@ static void chunk_in_place(struct bench *b, int run)
 static void merge_dense(struct bench *b, int run)
 {
     (void)run;
-    CHECK_OK(b->kernels->merge_dense(b->lists, LISTS, 0, b->n, b->dense, TRIB_F32, LISTS,
-                                     b->words + OVERFLOW, b->scratch, b->place->stream));
+    const struct tri_result out = {b->dense, TRIB_F32, LISTS, b->words + OVERFLOW};
+    CHECK_OK(b->kernels->merge_dense(b->lists, LISTS, 0, b->n, &out, b->scratch, b->place->stream));
 }
 
 static void chunk_merge(struct bench *b, int run)
 {
     (void)run;
-    CHECK_OK(b->kernels->chunk_merge(b->chunks, LISTS, b->n, b->dense, TRIB_F32, LISTS,
-                                     b->words + OVERFLOW, b->place->stream));
+    const struct tri_result out = {b->dense, TRIB_F32, LISTS, b->words + OVERFLOW};
+    CHECK_OK(b->kernels->chunk_merge(b->chunks, LISTS, b->n, &out, b->place->stream));
 }
 
 static void merge(struct bench *b, int run)
@@ -234,38 +234,41 @@ static void merge(struct bench *b, int run)
 }
 
 /* What is taken out in one run is put back in the next. */
-static void settle(struct bench *b, int run)
+static void subtract(struct bench *b, int run)
 {
     const struct tri_accumulator acc = in_place(b);
-    CHECK_OK(b->kernels->settle(&acc, &b->lists[0], run & 1 ? 1 : -1, NULL, b->words + DECISION,
-                                NULL, b->place->stream));
+    CHECK_OK(b->kernels->residual_update(&acc, &b->lists[0],
+                                         run & 1 ? TRI_UPDATE_ADD : TRI_UPDATE_SUBTRACT, NULL,
+                                         b->words + DECISION, NULL, b->place->stream));
 }
 
-static void settle_whole(struct bench *b, int run)
+static void clear(struct bench *b, int run)
 {
     const struct tri_accumulator acc = in_place(b);
     (void)run;
-    CHECK_OK(b->kernels->settle(&acc, &b->lists[0], 0, NULL, b->words + DECISION, NULL,
-                                b->place->stream));
+    CHECK_OK(b->kernels->residual_update(&acc, &b->lists[0], TRI_UPDATE_CLEAR, NULL,
+                                         b->words + DECISION, NULL, b->place->stream));
 }
 
-static void settle_among(struct bench *b, int run)
+static void subtract_among(struct bench *b, int run)
 {
     const struct tri_accumulator acc = in_place(b);
-    CHECK_OK(b->kernels->settle(&acc, &b->lists[0], run & 1 ? 1 : -1, &b->sum, b->words + DECISION,
-                                b->words + COUNTS + 8, b->place->stream));
+    CHECK_OK(b->kernels->residual_update(
+        &acc, &b->lists[0], run & 1 ? TRI_UPDATE_ADD : TRI_UPDATE_SUBTRACT, &b->sum,
+        b->words + DECISION, b->words + COUNTS + 8, b->place->stream));
 }
 
 static void cut(struct bench *b, int run)
 {
     const trib_stream stream = b->place->stream;
     (void)run;
-    CHECK_OK(b->kernels->aim(b->cut, b->k, NULL, TRIB_F32, stream));
+    CHECK_OK(b->kernels->radix_init(b->cut, b->k, NULL, TRIB_F32, stream));
     for (int round = 0; round < tri_cut_rounds(TRIB_F32); round++) {
-        CHECK_OK(b->kernels->digits(&b->sum, b->cut, round, b->histogram, stream));
-        CHECK_OK(b->kernels->narrow(b->cut, round, b->histogram, TRIB_F32, stream));
+        CHECK_OK(b->kernels->radix_histogram(&b->sum, b->cut, round, b->histogram, stream));
+        CHECK_OK(b->kernels->radix_refine(b->cut, round, b->histogram, TRIB_F32, stream));
     }
-    CHECK_OK(b->kernels->take(&b->sum, b->cut, &b->kept, &b->dropped, b->scratch, stream));
+    CHECK_OK(
+        b->kernels->radix_partition(&b->sum, b->cut, &b->kept, &b->dropped, b->scratch, stream));
 }
 
 static void gauss(struct bench *b, int run)
@@ -298,22 +301,22 @@ static void norm(struct bench *b, int run)
                               b->place->stream));
 }
 
-/* All of the words of the call are 0 but DECISION, which the commit writes. */
-static void commit(struct bench *b, int run)
+/* All of the words of the call are 0 but DECISION, which decide writes. */
+static void decide(struct bench *b, int run)
 {
-    const struct tri_commit commit = {.abort_word = b->words + WORDS - 1,
-                                      .headers = b->headers,
-                                      .stride = sizeof *b->headers,
-                                      .n = LISTS,
-                                      .current = b->current,
-                                      .decision = b->words + DECISION,
-                                      .outcome = b->words + OUTCOME,
-                                      .overflow = b->words + OVERFLOW};
+    const struct tri_decide job = {.abort_word = b->words + WORDS - 1,
+                                   .headers = b->headers,
+                                   .stride = sizeof *b->headers,
+                                   .n = LISTS,
+                                   .current = b->current,
+                                   .decision = b->words + DECISION,
+                                   .outcome = b->words + OUTCOME,
+                                   .overflow = b->words + OVERFLOW};
     (void)run;
-    CHECK_OK(b->kernels->commit(&commit, b->place->stream));
+    CHECK_OK(b->kernels->decide(&job, b->place->stream));
 }
 
-static void commit_record(struct bench *b, int run)
+static void decide_record(struct bench *b, int run)
 {
     const struct tri_record record = {.tally = b->tally,
                                       .decision = b->words + DECISION,
@@ -321,7 +324,7 @@ static void commit_record(struct bench *b, int run)
                                       .selected = b->words + COUNTS,
                                       .applied = b->words + COUNTS,
                                       .fallbacks = b->words + FALLBACKS};
-    commit(b, run);
+    decide(b, run);
     CHECK_OK(b->kernels->record(&record, b->place->stream));
 }
 
@@ -339,7 +342,7 @@ static void copy_12(struct bench *b, int run)
 
 /* --------------------------------------------------------------------------------------- times */
 
-/* `flips`: each run is followed by a commit, out of the timing, as in training. */
+/* `flips`: each run is followed by decide, out of the timing, as in training. */
 static void time_row(struct bench *b, const char *name, void (*body)(struct bench *b, int run),
                      double bytes, bool flips)
 {
@@ -353,7 +356,7 @@ static void time_row(struct bench *b, const char *name, void (*body)(struct benc
         body(b, run + TIMES_WARM_UP);
         MUST(cudaEventRecord(end, b->stream));
         if (flips)
-            commit(b, run);
+            decide(b, run);
         MUST(cudaStreamSynchronize(b->stream));
         MUST(cudaEventElapsedTime(&ms, begin, end));
         if (run >= 0)
@@ -397,7 +400,7 @@ static void time_density(struct bench *b, double density)
            density * 100);
     for (int run = 0; run < SHIFTS; run++) { /* until the residual is as it stays */
         select_separate(b, run);
-        commit(b, run);
+        decide(b, run);
     }
     time_row(b, "select, clearing", select_separate, 12 * n + 8 * k, true);
     time_row(b, "select, clearing, bf16 wire", select_wire, 12 * n + 6 * k, true);
@@ -412,13 +415,13 @@ static void time_density(struct bench *b, double density)
     time_row(b, "merge_dense of 4", merge_dense, 4 * n + LISTS * 8 * k, false);
     time_row(b, "merge of 4", merge, LISTS * 8 * k * 2, false);
     time_row(b, "cut of their union", cut, LISTS * (3 * 4 + 16) * k, false);
-    time_row(b, "settle", settle, 16 * k, false);
-    time_row(b, "settle, to 0", settle_whole, 8 * k, false);
-    time_row(b, "settle, among the union", settle_among, 16 * k, false);
+    time_row(b, "residual_update", subtract, 16 * k, false);
+    time_row(b, "residual_update, clearing", clear, 8 * k, false);
+    time_row(b, "residual_update, among the union", subtract_among, 16 * k, false);
     time_row(b, "gauss", gauss, 4 * n, false);
     time_row(b, "fit", fit, 4 * n, false);
     time_row(b, "norm", norm, 4 * n, false);
-    time_row(b, "commit and record", commit_record, 0, false);
+    time_row(b, "decide and record", decide_record, 0, false);
     time_row(b, "chunk_select, clearing", chunk_separate, 12 * n + 6 * slots, true);
     time_row(b, "chunk_select, in place", chunk_in_place, 4 * n + 6 * slots, false);
     time_row(b, "chunk_merge of 4", chunk_merge, 4 * n + LISTS * 6 * slots, false);

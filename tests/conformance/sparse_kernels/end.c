@@ -1,21 +1,21 @@
-/* commit, settle, record: the end of a call. */
+/* decide, residual_update, record: the end of a call. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/conformance/sparse_kernels/sparse_kernels.h"
 
-/* --------------------------------------------------------------------------------------- commit */
+/* --------------------------------------------------------------------------------------- decide */
 
-struct committing {
+struct deciding {
     size_t abort_word, headers, stride, current, decision, outcome, overflow;
     int32_t n;
     uint32_t signature;
 };
 
-static trib_status queue_commit(const struct sparse_target *target, const void *argument)
+static trib_status queue_decide(const struct sparse_target *target, const void *argument)
 {
-    const struct committing *c = argument;
-    struct tri_commit commit = {
+    const struct deciding *c = argument;
+    struct tri_decide decide = {
         .abort_word = sparse_at(target->memory, c->abort_word),
         .headers = sparse_at(target->memory, c->headers),
         .stride = c->stride,
@@ -26,12 +26,12 @@ static trib_status queue_commit(const struct sparse_target *target, const void *
         .outcome = sparse_at(target->memory, c->outcome),
         .overflow = sparse_at(target->memory, c->overflow),
     };
-    const trib_status status = target->kernels->commit(&commit, target->stream);
-    memset(&commit, 0x5a, sizeof commit); /* the caller's again */
+    const trib_status status = target->kernels->decide(&decide, target->stream);
+    memset(&decide, 0x5a, sizeof decide); /* the caller's again */
     return status;
 }
 
-static struct tri_header get_header(const struct sparse_rig *rig, const struct committing *c,
+static struct tri_header get_header(const struct sparse_rig *rig, const struct deciding *c,
                                     int32_t r)
 {
     struct tri_header header;
@@ -39,9 +39,9 @@ static struct tri_header get_header(const struct sparse_rig *rig, const struct c
     return header;
 }
 
-static void expect_commit(struct sparse_rig *rig, const void *argument)
+static void expect_decide(struct sparse_rig *rig, const void *argument)
 {
-    const struct committing *c = argument;
+    const struct deciding *c = argument;
     unsigned char *image = rig->arena.image;
     uint32_t outcome = c->overflow != SPARSE_NONE && sparse_word_get(image, c->overflow) != 0
                            ? TRI_OUTCOME_OVERFLOW
@@ -63,13 +63,13 @@ static void expect_commit(struct sparse_rig *rig, const void *argument)
 }
 
 /* `wrong` and `infinite`: ranks whose headers say so, -1 for none. */
-static void commit_case(struct sparse_rig *rig, int32_t n, size_t stride, uint32_t abort_word,
+static void decide_case(struct sparse_rig *rig, int32_t n, size_t stride, uint32_t abort_word,
                         int32_t wrong, int32_t infinite, bool in_place)
 {
     if (sparse_leaves_out(rig, 5))
         return;
-    struct committing c = {.n = n, .stride = stride, .signature = (uint32_t)kernels_random()};
-    check_begin("%s sparse commit, %d ranks, abort word %u, mismatch at %d, not finite at %d%s",
+    struct deciding c = {.n = n, .stride = stride, .signature = (uint32_t)kernels_random()};
+    check_begin("%s decide, %d ranks, abort word %u, mismatch at %d, not finite at %d%s",
                 rig->arena.place->kernels->name, n, abort_word, wrong, infinite,
                 in_place ? ", in place" : "");
     arena_reset(&rig->arena);
@@ -85,13 +85,13 @@ static void commit_case(struct sparse_rig *rig, int32_t n, size_t stride, uint32
     c.decision = sparse_word(rig, 7);
     c.outcome = sparse_word(rig, 7);
     c.overflow = rig->calls % 3 == 0 ? SPARSE_NONE : sparse_word(rig, rig->calls % 3 == 1);
-    const struct sparse_call call = {"commit", queue_commit, expect_commit, NULL, &c, 1, 0, 0,
-                                     TRIB_F32};
+    const struct sparse_call call = {"decide", queue_decide, expect_decide, NULL, &c, 1, 0,
+                                     0,        TRIB_F32};
     sparse_run(rig, &call);
     check_end();
 }
 
-static void commits(struct sparse_rig *rig)
+static void decisions(struct sparse_rig *rig)
 {
     static const int32_t sizes[] = {1, 2, 3, 31, 32, 33, 63, 64};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
@@ -100,33 +100,33 @@ static void commits(struct sparse_rig *rig)
                 const int32_t n = sizes[s], places[] = {-1, 0, n / 2, n - 1};
                 const uint32_t abort_word = (wrong + infinite) % 3 == 2 ? 0x80000000u : 0;
                 const size_t stride = wrong % 2 ? 64 : 64 + 128 * (s + 1);
-                commit_case(rig, n, stride, 0, places[wrong], places[infinite], s % 2 == 0);
-                commit_case(rig, n, stride, abort_word, places[wrong], places[infinite], false);
+                decide_case(rig, n, stride, 0, places[wrong], places[infinite], s % 2 == 0);
+                decide_case(rig, n, stride, abort_word, places[wrong], places[infinite], false);
             }
-    commit_case(rig, 300, 64, 0, -1, 299, false);
-    commit_case(rig, 1025, 64, 0, 1024, 0, false);
-    commit_case(rig, 1025, 64, 0, -1, -1, false);
+    decide_case(rig, 300, 64, 0, -1, 299, false);
+    decide_case(rig, 1025, 64, 0, 1024, 0, false);
+    decide_case(rig, 1025, 64, 0, -1, -1, false);
 }
 
-/* --------------------------------------------------------------------------------------- settle */
+/* --------------------------------------------------------------------------------------- residual_update */
 
-struct settling {
+struct updating {
     struct sparse_state state;
     struct sparse_list list, among;
     bool has_among;
-    int sign;
+    enum tri_update how;
     size_t decision, matched;
 };
 
-static trib_status queue_settle(const struct sparse_target *target, const void *argument)
+static trib_status queue_update(const struct sparse_target *target, const void *argument)
 {
-    const struct settling *s = argument;
+    const struct updating *s = argument;
     const struct tri_accumulator acc = sparse_accumulator(&s->state, target->memory);
     const struct tri_entries list = sparse_entries(&s->list, target->memory);
     const struct tri_entries among = sparse_entries(&s->among, target->memory);
-    return target->kernels->settle(&acc, &list, s->sign, s->has_among ? &among : NULL,
-                                   sparse_at(target->memory, s->decision),
-                                   sparse_at(target->memory, s->matched), target->stream);
+    return target->kernels->residual_update(&acc, &list, s->how, s->has_among ? &among : NULL,
+                                            sparse_at(target->memory, s->decision),
+                                            sparse_at(target->memory, s->matched), target->stream);
 }
 
 static bool has_index(const struct sparse_rig *rig, const struct sparse_list *list, uint32_t index,
@@ -138,9 +138,16 @@ static bool has_index(const struct sparse_rig *rig, const struct sparse_list *li
     return *from < n && sparse_list_index(rig, list, *from) == index;
 }
 
-static void expect_settle(struct sparse_rig *rig, const void *argument)
+static double updated(enum tri_update how, double residual, double value)
 {
-    const struct settling *s = argument;
+    return how == TRI_UPDATE_CLEAR ? 0
+           : how == TRI_UPDATE_ADD ? residual + value
+                                   : residual - value;
+}
+
+static void expect_update(struct sparse_rig *rig, const void *argument)
+{
+    const struct updating *s = argument;
     const trib_dtype dtype = s->state.dtype;
     const bool go = sparse_word_get(rig->arena.image, s->decision) != 0;
     const size_t residual = sparse_residual_at(rig, &s->state);
@@ -150,10 +157,9 @@ static void expect_settle(struct sparse_rig *rig, const void *argument)
         unsigned char *element = rig->arena.image + residual + index * trib_dtype_size(dtype);
         if (s->has_among && !has_index(rig, &s->among, index, &from))
             continue;
-        kernels_put(element, dtype,
-                    s->sign == 0 ? 0
-                                 : kernels_get(element, dtype) +
-                                       s->sign * sparse_list_value(rig, &s->list, i));
+        kernels_put(
+            element, dtype,
+            updated(s->how, kernels_get(element, dtype), sparse_list_value(rig, &s->list, i)));
         matched++;
     }
     if (s->matched != SPARSE_NONE)
@@ -162,16 +168,17 @@ static void expect_settle(struct sparse_rig *rig, const void *argument)
 
 enum among { NO_AMONG, SOME_AMONG, SAME_AMONG, EMPTY_AMONG, ALL_AMONG, AMONGS };
 
-static void settle_case(struct sparse_rig *rig, size_t n, uint32_t entries, trib_dtype dtype,
-                        trib_dtype wire, bool in_place, int sign, enum among among,
+static void update_case(struct sparse_rig *rig, size_t n, uint32_t entries, trib_dtype dtype,
+                        trib_dtype wire, bool in_place, enum tri_update how, enum among among,
                         uint32_t decision)
 {
     if (sparse_leaves_out(rig, 7))
         return;
-    struct settling s = {.sign = sign, .has_among = among != NO_AMONG};
-    check_begin("%s settle %u of %zu %s, %s, sign %d, among %d, decision %u%s",
+    struct updating s = {.how = how, .has_among = among != NO_AMONG};
+    check_begin("%s residual_update %u of %zu %s, %s, how %d, among %d, decision %u%s",
                 rig->arena.place->kernels->name, entries, n, trib_dtype_name(dtype),
-                trib_dtype_name(wire), sign, (int)among, decision, in_place ? ", in place" : "");
+                trib_dtype_name(wire), (int)how, (int)among, decision,
+                in_place ? ", in place" : "");
     arena_reset(&rig->arena);
     s.state = sparse_state_place(rig, n, dtype, in_place ? 0 : dtype, rig->calls);
     sparse_fill(rig->arena.image + sparse_residual_at(rig, &s.state), dtype, n,
@@ -190,13 +197,20 @@ static void settle_case(struct sparse_rig *rig, size_t n, uint32_t entries, trib
                entries * sizeof(uint32_t));
     s.decision = sparse_word(rig, decision);
     s.matched = rig->calls % 5 == 0 ? SPARSE_NONE : sparse_word(rig, 99);
-    const struct sparse_call call = {"settle", queue_settle, expect_settle, NULL, &s, n,
-                                     s.list.capacity + s.among.capacity, entries, dtype};
+    const struct sparse_call call = {"residual_update",
+                                     queue_update,
+                                     expect_update,
+                                     NULL,
+                                     &s,
+                                     n,
+                                     s.list.capacity + s.among.capacity,
+                                     entries,
+                                     dtype};
     sparse_run(rig, &call);
     check_end();
 }
 
-static void settles(struct sparse_rig *rig)
+static void updates(struct sparse_rig *rig)
 {
     static const size_t counts[] = {0, 1, 33, 4097, 100003};
     for (size_t c = 0; c < (rig->quick ? 4 : 5); c++)
@@ -206,9 +220,9 @@ static void settles(struct sparse_rig *rig)
                     const trib_dtype dtype = type == 2 ? TRIB_F64 : TRIB_F32;
                     const uint32_t entries =
                         turn < 2 ? (uint32_t)counts[c] : (uint32_t)(counts[c] / 7);
-                    settle_case(rig, counts[c], entries, dtype, type == 1 ? TRIB_BF16 : dtype,
-                                (turn + type) % 2 == 0, turn % 3 - 1, (enum among)among,
-                                turn != 3);
+                    update_case(rig, counts[c], entries, dtype, type == 1 ? TRIB_BF16 : dtype,
+                                (turn + type) % 2 == 0, (enum tri_update)(turn % 3),
+                                (enum among)among, turn != 3);
                 }
 }
 
@@ -308,8 +322,8 @@ static void record_case(struct sparse_rig *rig, bool has_norm)
 
 void sparse_end_suite(struct sparse_rig *rig)
 {
-    commits(rig);
-    settles(rig);
+    decisions(rig);
+    updates(rig);
     record_case(rig, false);
     record_case(rig, true);
 }
@@ -318,10 +332,10 @@ void sparse_shared_suite(struct sparse_rig *rig)
 {
     record_case(rig, true);
     for (uint32_t abort_word = 0; abort_word < 2; abort_word++)
-        commit_case(rig, 8, 64, abort_word, -1, -1, false);
+        decide_case(rig, 8, 64, abort_word, -1, -1, false);
 }
 
 void sparse_end_long(struct sparse_rig *rig, size_t n)
 {
-    settle_case(rig, n, 50000, TRIB_F32, TRIB_F32, true, -1, SAME_AMONG, 1);
+    update_case(rig, n, 50000, TRIB_F32, TRIB_F32, true, TRI_UPDATE_SUBTRACT, SAME_AMONG, 1);
 }

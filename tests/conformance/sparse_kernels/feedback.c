@@ -85,7 +85,7 @@ static trib_status queue_gather(const struct sparse_target *target, const void *
     const struct gathering *g = argument;
     const struct tri_accumulator acc = sparse_accumulator(&g->state, target->memory);
     const struct tri_entries entries = sparse_entries(&g->list, target->memory);
-    return target->kernels->gather(&acc, &entries, target->stream);
+    return target->kernels->index_select(&acc, &entries, target->stream);
 }
 
 static void expect_gather(struct sparse_rig *rig, const void *argument)
@@ -259,9 +259,9 @@ static void feedback_call(struct sparse_rig *rig, const struct feedback *f)
     CHECK_OK(place->kernels->sparse->select(&acc, &selection, &out, rig->scratch[0],
                                             place->stream));
     if (in_place)
-        CHECK_OK(place->kernels->sparse->settle(&acc, &out, -1, NULL,
-                                                sparse_at(arena->device, f->decision), NULL,
-                                                place->stream));
+        CHECK_OK(place->kernels->sparse->residual_update(&acc, &out, TRI_UPDATE_SUBTRACT, NULL,
+                                                         sparse_at(arena->device, f->decision),
+                                                         NULL, place->stream));
 }
 
 /* residual' + sent == acc, and where nothing was sent residual' is acc. */

@@ -22,9 +22,10 @@ static trib_status queue_merging(const struct sparse_target *target, const void 
     for (int32_t l = 0; l < m->n; l++)
         lists[l] = sparse_entries(&m->lists[l], target->memory);
     if (m->dense) {
-        status = target->kernels->merge_dense(
-            lists, m->n, m->first, m->count, sparse_at(target->memory, m->result), m->result_dtype,
-            m->divisor, sparse_at(target->memory, m->overflow), target->scratch, target->stream);
+        const struct tri_result out = {sparse_at(target->memory, m->result), m->result_dtype,
+                                       m->divisor, sparse_at(target->memory, m->overflow)};
+        status = target->kernels->merge_dense(lists, m->n, m->first, m->count, &out,
+                                              target->scratch, target->stream);
     } else {
         const struct tri_entries out = sparse_entries(&m->out, target->memory);
         status = target->kernels->merge(lists, m->n, m->first, m->count, &out, target->scratch,

@@ -1,4 +1,4 @@
-/* split and coarse: where entries lie. */
+/* lower_bound and index_histogram: where entries lie. */
 #include <string.h>
 
 #include "tests/conformance/sparse_kernels/sparse_kernels.h"
@@ -6,8 +6,8 @@
 struct placing {
     struct sparse_list list;
     size_t out;
-    uint32_t width, nbins;                /* of coarse; width 0: split */
-    uint64_t bounds[TRI_MAX_LISTS + 1];   /* of split */
+    uint32_t width, nbins;              /* of index_histogram; width 0: lower_bound */
+    uint64_t bounds[TRI_MAX_LISTS + 1]; /* of lower_bound */
     int32_t n;
 };
 
@@ -17,11 +17,11 @@ static trib_status queue_placing(const struct sparse_target *target, const void 
     const struct tri_entries list = sparse_entries(&p->list, target->memory);
     uint32_t *out = sparse_at(target->memory, p->out);
     if (p->width != 0)
-        return target->kernels->coarse(&list, p->width, out, p->nbins, target->stream);
+        return target->kernels->index_histogram(&list, p->width, out, p->nbins, target->stream);
     uint64_t bounds[TRI_MAX_LISTS + 1]; /* is the caller's again when the call returns */
     memcpy(bounds, p->bounds, sizeof bounds);
     const trib_status status =
-        target->kernels->split(&list, bounds, p->n, out, target->stream);
+        target->kernels->lower_bound(&list, bounds, p->n, out, target->stream);
     memset(bounds, 0x5a, sizeof bounds);
     return status;
 }
@@ -46,9 +46,15 @@ static void expect_placing(struct sparse_rig *rig, const void *argument)
 
 static void run_placing(struct sparse_rig *rig, const struct placing *p, size_t count)
 {
-    const struct sparse_call call = {p->width != 0 ? "coarse" : "split", queue_placing,
-                                     expect_placing, NULL, p, count, p->list.capacity,
-                                     p->list.capacity, TRIB_F32};
+    const struct sparse_call call = {p->width != 0 ? "index_histogram" : "lower_bound",
+                                     queue_placing,
+                                     expect_placing,
+                                     NULL,
+                                     p,
+                                     count,
+                                     p->list.capacity,
+                                     p->list.capacity,
+                                     TRIB_F32};
     sparse_run(rig, &call);
 }
 
@@ -79,7 +85,7 @@ static void placing_case(struct sparse_rig *rig, uint32_t entries, size_t range,
         return;
     struct placing p = {.width = width, .n = n};
     check_begin("%s %s %u entries of %zu, %d parts, width %u", rig->arena.place->kernels->name,
-                width != 0 ? "coarse" : "split", entries, range, n, width);
+                width != 0 ? "index_histogram" : "lower_bound", entries, range, n, width);
     arena_reset(&rig->arena);
     p.list = sparse_list_place(rig, entries + (counted ? 9 : 0), TRIB_F32, counted);
     sparse_list_fill(rig, &p.list, 0, range, entries, SPARSE_GAUSS);
@@ -99,7 +105,8 @@ static void at_the_end(struct sparse_rig *rig)
 {
     const uint64_t end = 0xffffffffu;
     struct placing p = {.n = 3, .bounds = {0, end - 3, end - 1, end}};
-    check_begin("%s split and coarse of the highest indices", rig->arena.place->kernels->name);
+    check_begin("%s lower_bound and index_histogram of the highest indices",
+                rig->arena.place->kernels->name);
     arena_reset(&rig->arena);
     p.list = sparse_list_place(rig, 5, TRIB_F32, false);
     const uint32_t indices[] = {0, 0x80000000u, 0xfffffffbu, 0xfffffffcu, 0xfffffffeu};

@@ -301,7 +301,7 @@ void sparse_kernels_suite(const struct kernels_place *place)
         sparse_cut_suite(&rig);
         sparse_places_suite(&rig);
         sparse_merge_suite(&rig);
-        sparse_deliver_suite(&rig);
+        sparse_result_suite(&rig);
         sparse_end_suite(&rig);
         sparse_chunks_suite(&rig);
     }

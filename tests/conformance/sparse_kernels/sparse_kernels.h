@@ -189,7 +189,7 @@ void sparse_threshold_suite(struct sparse_rig *rig);
 void sparse_cut_suite(struct sparse_rig *rig);
 void sparse_places_suite(struct sparse_rig *rig);
 void sparse_merge_suite(struct sparse_rig *rig);
-void sparse_deliver_suite(struct sparse_rig *rig);
+void sparse_result_suite(struct sparse_rig *rig);
 void sparse_end_suite(struct sparse_rig *rig);
 /* Words and tallies in memory that the host shares. */
 void sparse_shared_suite(struct sparse_rig *rig);

@@ -252,10 +252,10 @@ struct nudging {
 static trib_status queue_nudge(const struct sparse_target *target, const void *argument)
 {
     const struct nudging *n = argument;
-    return target->kernels->nudge(sparse_at(target->memory, n->kept),
-                                  sparse_at(target->memory, n->threshold), n->dtype,
-                                  sparse_at(target->memory, n->count), n->fit,
-                                  sparse_at(target->memory, n->decision), target->stream);
+    return target->kernels->adjust_threshold(
+        sparse_at(target->memory, n->kept), sparse_at(target->memory, n->threshold), n->dtype,
+        sparse_at(target->memory, n->count), n->fit, sparse_at(target->memory, n->decision),
+        target->stream);
 }
 
 static void expect_nudge(struct sparse_rig *rig, const void *argument)

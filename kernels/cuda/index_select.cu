@@ -1,4 +1,5 @@
-// gather: the values of acc at given indices.
+// index_select: the values of acc at given indices.
+#include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/entries.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 
@@ -8,7 +9,7 @@ constexpr uint32_t kDeep = 4; // loads that a thread has in flight
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    gather(const tri_accumulator acc, const tri_entries entries)
+    index_select(const tri_accumulator acc, const tri_entries entries)
 {
     const T *sum = sum_of<T>(acc);
     const uint32_t n = count_of(entries);
@@ -36,16 +37,17 @@ __global__ void __launch_bounds__(kThreads)
 
 } // namespace
 
-trib_status tri_cuda_sparse_gather(const struct tri_accumulator *acc,
-                                   const struct tri_entries *entries, trib_stream stream)
+trib_status tri_cuda_sparse_index_select(const struct tri_accumulator *acc,
+                                         const struct tri_entries *entries, trib_stream stream)
 {
     if (entries->capacity == 0)
         return TRIB_OK;
     tri_accumulator from = *acc;
     tri_entries list = *entries;
     void *arguments[] = {&from, &list};
-    const void *kernel = acc->dtype == TRIB_F64 ? reinterpret_cast<const void *>(gather<double>)
-                                                : reinterpret_cast<const void *>(gather<float>);
-    return launch_kernel(kernel, blocks_for(list.capacity, kThreads * kDeep, kMaxBlocks), kThreads,
-                         arguments, stream);
+    return dispatch_sum(acc->dtype, [&](auto sum) {
+        return launch_kernel(reinterpret_cast<const void *>(index_select<decltype(sum)>),
+                             blocks_for(list.capacity, kThreads * kDeep, kMaxBlocks), kThreads,
+                             arguments, stream);
+    });
 }

@@ -1,4 +1,4 @@
-/* deliver, deliver_dense and withdraw: what the caller gets. */
+/* write_entries, write_dense and clear_result: what the caller gets. */
 #include <math.h>
 #include <string.h>
 
@@ -15,34 +15,32 @@ enum { SUM_TYPES = 4, TYPES = 6 }; /* the first ones are those of dense sums */
 
 static const double divisors[] = {1, 2, 3, 7, 64};
 
-struct delivering {
+struct writing {
     struct sparse_list list, out;
-    size_t sum, result, n; /* of deliver_dense */
+    size_t sum, result, n; /* of write_dense */
     trib_dtype dtype, out_dtype;
     double divisor;
     size_t overflow;
     bool dense;
 };
 
-static trib_status queue_deliver(const struct sparse_target *target, const void *argument)
+static trib_status queue_writing(const struct sparse_target *target, const void *argument)
 {
-    const struct delivering *d = argument;
+    const struct writing *d = argument;
     unsigned char *memory = target->memory;
-    uint32_t *overflow = sparse_at(memory, d->overflow);
     const struct tri_entries list = sparse_entries(&d->list, memory);
+    const struct tri_result out = {sparse_at(memory, d->dense ? d->result : d->out.value),
+                                   d->out_dtype, d->divisor, sparse_at(memory, d->overflow)};
     if (d->dense)
-        return target->kernels->deliver_dense(sparse_at(memory, d->sum), d->dtype, d->n,
-                                              sparse_at(memory, d->result), d->out_dtype,
-                                              d->divisor, overflow, target->stream);
-    return target->kernels->deliver(&list, sparse_at(memory, d->out.index),
-                                    sparse_at(memory, d->out.value), d->out_dtype,
-                                    sparse_at(memory, d->out.count), d->divisor, overflow,
-                                    target->stream);
+        return target->kernels->write_dense(sparse_at(memory, d->sum), d->dtype, d->n, &out,
+                                            target->stream);
+    return target->kernels->write_entries(&list, sparse_at(memory, d->out.index),
+                                          sparse_at(memory, d->out.count), &out, target->stream);
 }
 
-static void expect_deliver(struct sparse_rig *rig, const void *argument)
+static void expect_writing(struct sparse_rig *rig, const void *argument)
 {
-    const struct delivering *d = argument;
+    const struct writing *d = argument;
     unsigned char *image = rig->arena.image;
     if (d->dense) {
         for (size_t i = 0; i < d->n; i++) {
@@ -62,24 +60,24 @@ static void expect_deliver(struct sparse_rig *rig, const void *argument)
     sparse_list_end(rig, &d->out, n);
 }
 
-static void deliver_case(struct sparse_rig *rig, size_t type, uint32_t n, double divisor,
+static void entries_case(struct sparse_rig *rig, size_t type, uint32_t n, double divisor,
                          int overflow, int kind)
 {
     if (sparse_leaves_out(rig, 5))
         return;
-    struct delivering d = {.dtype = types[type].dtype, .out_dtype = types[type].out,
-                           .divisor = divisor};
+    struct writing d = {
+        .dtype = types[type].dtype, .out_dtype = types[type].out, .divisor = divisor};
     const bool counted = rig->calls % 2 == 0;
-    check_begin("%s deliver %u %s as %s / %g, overflow %d, %s", rig->arena.place->kernels->name, n,
-                trib_dtype_name(d.dtype), trib_dtype_name(d.out_dtype), divisor, overflow,
-                sparse_kind_name(kind));
+    check_begin("%s write_entries %u %s as %s / %g, overflow %d, %s",
+                rig->arena.place->kernels->name, n, trib_dtype_name(d.dtype),
+                trib_dtype_name(d.out_dtype), divisor, overflow, sparse_kind_name(kind));
     arena_reset(&rig->arena);
     d.list = sparse_list_place(rig, n + (counted ? 4 : 0), d.dtype, counted);
     sparse_list_fill(rig, &d.list, 0, 5 * (size_t)n, n, kind);
     d.out = sparse_list_place(rig, n + 4, d.out_dtype, true);
     d.overflow = overflow < 0 ? SPARSE_NONE : sparse_word(rig, (uint32_t)overflow);
-    const struct sparse_call call = {"deliver", queue_deliver, expect_deliver, NULL, &d,
-                                     5 * (size_t)n, n, n, d.dtype};
+    const struct sparse_call call = {
+        "write_entries", queue_writing, expect_writing, NULL, &d, 5 * (size_t)n, n, n, d.dtype};
     sparse_run(rig, &call);
     check_end();
 }
@@ -89,9 +87,12 @@ static void dense_case(struct sparse_rig *rig, size_t type, size_t n, double div
 {
     if (sparse_leaves_out(rig, 5))
         return;
-    struct delivering d = {.dense = true, .n = n, .dtype = types[type].dtype,
-                           .out_dtype = types[type].out, .divisor = divisor};
-    check_begin("%s deliver_dense %zu %s as %s / %g, overflow %d, %s, %s",
+    struct writing d = {.dense = true,
+                        .n = n,
+                        .dtype = types[type].dtype,
+                        .out_dtype = types[type].out,
+                        .divisor = divisor};
+    check_begin("%s write_dense %zu %s as %s / %g, overflow %d, %s, %s",
                 rig->arena.place->kernels->name, n, trib_dtype_name(d.dtype),
                 trib_dtype_name(d.out_dtype), divisor, overflow, sparse_kind_name(kind),
                 in_place ? "in place" : "out of place");
@@ -105,29 +106,29 @@ static void dense_case(struct sparse_rig *rig, size_t type, size_t n, double div
         arena_mark(&rig->arena, d.result, n, d.out_dtype);
     sparse_fill(rig->arena.image + d.sum, d.dtype, n, kind, 9);
     d.overflow = overflow < 0 ? SPARSE_NONE : sparse_word(rig, (uint32_t)overflow);
-    const struct sparse_call call = {"deliver_dense", queue_deliver, expect_deliver, NULL, &d, n,
-                                     0, 0, d.dtype};
+    const struct sparse_call call = {
+        "write_dense", queue_writing, expect_writing, NULL, &d, n, 0, 0, d.dtype};
     sparse_run(rig, &call);
     check_end();
 }
 
-/* -------------------------------------------------------------------------------------- withdraw */
+/* -------------------------------------------------------------------------------------- clear_result */
 
-struct withdrawing {
+struct clearing {
     size_t dense, bytes, count, decision;
 };
 
-static trib_status queue_withdraw(const struct sparse_target *target, const void *argument)
+static trib_status queue_clearing(const struct sparse_target *target, const void *argument)
 {
-    const struct withdrawing *w = argument;
-    return target->kernels->withdraw(sparse_at(target->memory, w->dense), w->bytes,
-                                     sparse_at(target->memory, w->count),
-                                     sparse_at(target->memory, w->decision), target->stream);
+    const struct clearing *w = argument;
+    return target->kernels->clear_result(sparse_at(target->memory, w->dense), w->bytes,
+                                         sparse_at(target->memory, w->count),
+                                         sparse_at(target->memory, w->decision), target->stream);
 }
 
-static void expect_withdraw(struct sparse_rig *rig, const void *argument)
+static void expect_clearing(struct sparse_rig *rig, const void *argument)
 {
-    const struct withdrawing *w = argument;
+    const struct clearing *w = argument;
     unsigned char *image = rig->arena.image;
     if (sparse_word_get(image, w->decision) != 0)
         return;
@@ -137,33 +138,33 @@ static void expect_withdraw(struct sparse_rig *rig, const void *argument)
         sparse_word_put(image, w->count, 0);
 }
 
-static void withdraw_case(struct sparse_rig *rig, size_t bytes, size_t shift, uint32_t decision)
+static void clear_case(struct sparse_rig *rig, size_t bytes, size_t shift, uint32_t decision)
 {
     const bool dense = shift != SPARSE_NONE;
-    struct withdrawing w = {.bytes = bytes, .dense = SPARSE_NONE, .count = SPARSE_NONE};
-    check_begin("%s withdraw %zu bytes, shift %zu, decision %u", rig->arena.place->kernels->name,
-                bytes, dense ? shift : 0, decision);
+    struct clearing w = {.bytes = bytes, .dense = SPARSE_NONE, .count = SPARSE_NONE};
+    check_begin("%s clear_result %zu bytes, shift %zu, decision %u",
+                rig->arena.place->kernels->name, bytes, dense ? shift : 0, decision);
     arena_reset(&rig->arena);
     if (dense)
         w.dense = arena_place(&rig->arena, bytes, shift);
     if (!dense || shift % 4 == 0)
         w.count = sparse_word(rig, 77);
     w.decision = sparse_word(rig, decision);
-    const struct sparse_call call = {"withdraw", queue_withdraw, expect_withdraw, NULL, &w, bytes,
-                                     0, 0, TRIB_F32};
+    const struct sparse_call call = {
+        "clear_result", queue_clearing, expect_clearing, NULL, &w, bytes, 0, 0, TRIB_F32};
     sparse_run(rig, &call);
     check_end();
 }
 
-static void withdraw(struct sparse_rig *rig)
+static void clear_result(struct sparse_rig *rig)
 {
     for (uint32_t decision = 0; decision < 2; decision++)
         for (size_t s = 0; s < SIZES; s++)
             for (size_t shift = 0; shift < 16; shift += rig->quick ? 6 : 2)
-                withdraw_case(rig, 2 * sizes[s], shift, decision);
-    withdraw_case(rig, 0, SPARSE_NONE, 0);
-    withdraw_case(rig, 0, SPARSE_NONE, 1);
-    withdraw_case(rig, 20000000, 4, 0); /* more than one round of the grid */
+                clear_case(rig, 2 * sizes[s], shift, decision);
+    clear_case(rig, 0, SPARSE_NONE, 0);
+    clear_case(rig, 0, SPARSE_NONE, 1);
+    clear_case(rig, 20000000, 4, 0); /* more than one round of the grid */
 }
 
 /* Of sums that are just representable, or just not, in each type: one among others that are 0. */
@@ -180,10 +181,10 @@ static void limits(struct sparse_rig *rig)
         for (int i = 0; i < 4; i++) {
             const trib_dtype dtype = at[t].out == TRIB_F64 ? TRIB_F64 : TRIB_F32;
             const size_t n = 1000, size = trib_dtype_size(dtype);
-            struct delivering d = {.dense = true, .n = n, .dtype = dtype, .out_dtype = at[t].out,
-                                   .divisor = 1};
-            check_begin("%s deliver_dense at the limit of %s, %d",
-                        rig->arena.place->kernels->name, trib_dtype_name(at[t].out), i);
+            struct writing d = {
+                .dense = true, .n = n, .dtype = dtype, .out_dtype = at[t].out, .divisor = 1};
+            check_begin("%s write_dense at the limit of %s, %d", rig->arena.place->kernels->name,
+                        trib_dtype_name(at[t].out), i);
             arena_reset(&rig->arena);
             d.sum = arena_place(&rig->arena, n * size, 0);
             d.result = arena_place(&rig->arena, n * trib_dtype_size(at[t].out), 0);
@@ -191,15 +192,15 @@ static void limits(struct sparse_rig *rig)
             kernels_put(rig->arena.image + d.sum + 613 * size, dtype,
                         (i & 2 ? -1 : 1) * (i & 1 ? at[t].first : at[t].last));
             d.overflow = sparse_word(rig, 0);
-            const struct sparse_call call = {"deliver_dense", queue_deliver, expect_deliver, NULL,
-                                             &d, n, 0, 0, dtype};
+            const struct sparse_call call = {
+                "write_dense", queue_writing, expect_writing, NULL, &d, n, 0, 0, dtype};
             sparse_run(rig, &call);
             CHECK(sparse_word_get(rig->arena.image, d.overflow) == (uint32_t)(i & 1));
             check_end();
         }
 }
 
-void sparse_deliver_suite(struct sparse_rig *rig)
+void sparse_result_suite(struct sparse_rig *rig)
 {
     static const int kinds[] = {SPARSE_GAUSS, SPARSE_DENORMAL, SPARSE_SIGNED_ZEROS, SPARSE_HUGE,
                                 SPARSE_INFINITIES};
@@ -207,7 +208,7 @@ void sparse_deliver_suite(struct sparse_rig *rig)
         for (size_t s = 0; s < SIZES; s++)
             for (int overflow = -1; overflow < 2; overflow++)
                 for (size_t i = 0; i < (rig->quick ? 2 : 5); i++) {
-                    deliver_case(rig, type, sizes[s], divisors[(i + s) % 5], overflow, kinds[i]);
+                    entries_case(rig, type, sizes[s], divisors[(i + s) % 5], overflow, kinds[i]);
                     if (type >= SUM_TYPES)
                         continue;
                     dense_case(rig, type, sizes[s], divisors[(i + s) % 5], overflow, kinds[i],
@@ -216,5 +217,5 @@ void sparse_deliver_suite(struct sparse_rig *rig)
                         dense_case(rig, type, sizes[s], divisors[i], overflow, kinds[i], true);
                 }
     limits(rig);
-    withdraw(rig);
+    clear_result(rig);
 }

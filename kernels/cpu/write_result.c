@@ -1,4 +1,4 @@
-/* deliver, deliver_dense: sums become the result, divided and rounded once. withdraw: it becomes 0.
+/* write_entries, write_dense: sums become the result, divided and rounded once.
  *
  * The divisor is rounded to the type of the sums first. */
 #include "kernels/cpu/sparse_cpu.h"
@@ -22,71 +22,58 @@ DEFINE_DIVIDE(divide_f32, float, int32_t, tri_key_f32)
 DEFINE_DIVIDE(divide_f64, double, int64_t, tri_key_f64)
 
 /* Values of lists and results may also be narrow: by way of a block of f32. */
-static int32_t divide_narrow(const void *sum, trib_dtype dtype, size_t n, void *out,
-                             trib_dtype out_dtype, float divisor)
+static int32_t divide_narrow(const void *sum, trib_dtype dtype, size_t n,
+                             const struct tri_result *out)
 {
+    const float divisor = (float)out->divisor;
     float block[BLOCK];
     int32_t greatest = 0;
     for (size_t i = 0; i < n; i += BLOCK) {
         const size_t left = n - i, m = left < BLOCK ? left : BLOCK;
         const void *from = tri_at(sum, dtype, i);
-        void *const to = tri_at(out, out_dtype, i);
+        void *const to = tri_at(out->data, out->dtype, i);
         if (dtype != TRIB_F32)
             tri_half_widen(block, from, m, dtype);
         const int32_t found = divide_f32(block, dtype == TRIB_F32 ? from : block, m, divisor);
         greatest = found > greatest ? found : greatest;
-        if (out_dtype == TRIB_F32)
+        if (out->dtype == TRIB_F32)
             memcpy(to, block, m * sizeof *block);
         else
-            tri_half_narrow(to, block, m, out_dtype);
+            tri_half_narrow(to, block, m, out->dtype);
     }
     return greatest;
 }
 
-/* Whether a value of `out` is not finite. */
-static bool divide(const void *sum, trib_dtype dtype, size_t n, void *out, trib_dtype out_dtype,
-                   double divisor)
+static void divide(const void *sum, trib_dtype dtype, size_t n, const struct tri_result *out)
 {
-    if (dtype == TRIB_F64)
-        return (uint64_t)divide_f64(out, sum, n, divisor) >= tri_key_overflow_f64(out_dtype);
-    const int32_t greatest = dtype == TRIB_F32 && out_dtype == TRIB_F32
-                                 ? divide_f32(out, sum, n, (float)divisor)
-                                 : divide_narrow(sum, dtype, n, out, out_dtype, (float)divisor);
-    return (uint32_t)greatest >= tri_key_overflow_f32(out_dtype);
+    if (dtype == TRIB_F64) {
+        tri_note_overflow(out, (uint64_t)divide_f64(out->data, sum, n, out->divisor) >=
+                                   tri_key_overflow_f64(out->dtype));
+        return;
+    }
+    const int32_t greatest = dtype == TRIB_F32 && out->dtype == TRIB_F32
+                                 ? divide_f32(out->data, sum, n, (float)out->divisor)
+                                 : divide_narrow(sum, dtype, n, out);
+    tri_note_overflow(out, (uint32_t)greatest >= tri_key_overflow_f32(out->dtype));
 }
 
-trib_status tri_cpu_sparse_deliver(const struct tri_entries *entries, uint32_t *index, void *value,
-                                   trib_dtype out_dtype, uint32_t *count, double divisor,
-                                   uint32_t *overflow, trib_stream stream)
+trib_status tri_cpu_sparse_write_entries(const struct tri_entries *entries, uint32_t *index,
+                                         uint32_t *count, const struct tri_result *out,
+                                         trib_stream stream)
 {
     (void)stream;
     const uint32_t n = tri_entries_count(entries);
     for (uint32_t i = 0; i < n; i++)
         index[i] = entries->index[i];
-    tri_tell_overflow(overflow,
-                      divide(entries->value, entries->dtype, n, value, out_dtype, divisor));
+    divide(entries->value, entries->dtype, n, out);
     *count = n;
     return TRIB_OK;
 }
 
-trib_status tri_cpu_sparse_deliver_dense(const void *sum, trib_dtype dtype, size_t count, void *out,
-                                         trib_dtype out_dtype, double divisor,
-                                         uint32_t *overflow, trib_stream stream)
+trib_status tri_cpu_sparse_write_dense(const void *sum, trib_dtype dtype, size_t count,
+                                       const struct tri_result *out, trib_stream stream)
 {
     (void)stream;
-    tri_tell_overflow(overflow, divide(sum, dtype, count, out, out_dtype, divisor));
-    return TRIB_OK;
-}
-
-trib_status tri_cpu_sparse_withdraw(void *dense, size_t bytes, uint32_t *count,
-                                    const uint32_t *decision, trib_stream stream)
-{
-    (void)stream;
-    if (*decision != 0)
-        return TRIB_OK;
-    if (dense != NULL)
-        memset(dense, 0, bytes);
-    if (count != NULL)
-        *count = 0;
+    divide(sum, dtype, count, out);
     return TRIB_OK;
 }

@@ -1,4 +1,4 @@
-/* split, coarse: where entries lie. */
+/* lower_bound, index_histogram: where entries lie. */
 #include "kernels/cpu/sparse_cpu.h"
 
 uint32_t tri_cpu_sparse_find(const struct tri_entries *entries, uint32_t from, uint64_t bound)
@@ -14,8 +14,8 @@ uint32_t tri_cpu_sparse_find(const struct tri_entries *entries, uint32_t from, u
     return low;
 }
 
-trib_status tri_cpu_sparse_split(const struct tri_entries *entries, const uint64_t *bounds,
-                                 int32_t n, uint32_t *positions, trib_stream stream)
+trib_status tri_cpu_sparse_lower_bound(const struct tri_entries *entries, const uint64_t *bounds,
+                                       int32_t n, uint32_t *positions, trib_stream stream)
 {
     (void)stream;
     for (int32_t b = 0; b <= n; b++)
@@ -23,8 +23,8 @@ trib_status tri_cpu_sparse_split(const struct tri_entries *entries, const uint64
     return TRIB_OK;
 }
 
-trib_status tri_cpu_sparse_coarse(const struct tri_entries *entries, uint32_t width,
-                                  uint32_t *bins, uint32_t nbins, trib_stream stream)
+trib_status tri_cpu_sparse_index_histogram(const struct tri_entries *entries, uint32_t width,
+                                           uint32_t *bins, uint32_t nbins, trib_stream stream)
 {
     (void)stream;
     const uint32_t n = tri_entries_count(entries);

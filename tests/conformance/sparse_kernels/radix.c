@@ -36,21 +36,22 @@ static trib_status queue_cutting(const struct sparse_target *target, const void 
     const struct tri_entries dropped = sparse_entries(&c->dropped, memory);
     switch (c->member) {
     case AIM:
-        return kernels->aim(cut, c->k, sparse_at(memory, c->threshold), c->dtype, target->stream);
+        return kernels->radix_init(cut, c->k, sparse_at(memory, c->threshold), c->dtype,
+                                   target->stream);
     case DIGITS:
-        return kernels->digits(&list, cut, c->round, sparse_at(memory, c->histogram),
-                               target->stream);
+        return kernels->radix_histogram(&list, cut, c->round, sparse_at(memory, c->histogram),
+                                        target->stream);
     case NARROW:
-        return kernels->narrow(cut, c->round, sparse_at(memory, c->histogram), c->dtype,
-                               target->stream);
+        return kernels->radix_refine(cut, c->round, sparse_at(memory, c->histogram), c->dtype,
+                                     target->stream);
     case COUNT_TIES:
         return kernels->count_ties(&list, cut, sparse_at(memory, c->ties), target->scratch,
                                    target->stream);
     case SHARE_TIES:
         return kernels->share_ties(cut, sparse_at(memory, c->ties), c->rank, target->stream);
     default:
-        return kernels->take(&list, cut, &kept, c->drops ? &dropped : NULL, target->scratch,
-                             target->stream);
+        return kernels->radix_partition(&list, cut, &kept, c->drops ? &dropped : NULL,
+                                        target->scratch, target->stream);
     }
 }
 

@@ -1,4 +1,4 @@
-/* take: entries on the two sides of a cut. */
+/* radix_partition: entries on the two sides of a cut. */
 #include "kernels/cpu/sparse_cpu.h"
 
 static void append(const struct tri_entries *out, uint32_t *count,
@@ -14,9 +14,11 @@ static void append(const struct tri_entries *out, uint32_t *count,
         tri_store_f32(out->value, out->dtype, at, tri_load_f32(entries->value, TRIB_F32, i));
 }
 
-trib_status tri_cpu_sparse_take(const struct tri_entries *entries, const struct tri_cut *cut,
-                                const struct tri_entries *kept, const struct tri_entries *dropped,
-                                void *scratch, trib_stream stream)
+trib_status tri_cpu_sparse_radix_partition(const struct tri_entries *entries,
+                                           const struct tri_cut *cut,
+                                           const struct tri_entries *kept,
+                                           const struct tri_entries *dropped, void *scratch,
+                                           trib_stream stream)
 {
     (void)scratch;
     (void)stream;

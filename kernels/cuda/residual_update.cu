@@ -1,4 +1,5 @@
-// settle: take applied entries out of the residual, or give dropped ones back.
+// residual_update: subtract, add or clear the residual of entries.
+#include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/entries.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 
@@ -7,16 +8,16 @@ namespace {
 constexpr uint32_t kDeep = 4; // entries of a thread at a time: their residuals are fetched together
 constexpr uint32_t kBatch = kDeep * kThreads;
 
-struct SettleJob {
+struct UpdateJob {
     tri_accumulator acc;
     tri_entries entries, among;
     const uint32_t *decision;
     uint32_t *matched;
-    int sign;
+    int sign; // of the value that is added; 0: the residual becomes 0
 };
 
 // Entries [base, base + kBatch) of the list, as this block's threads hold them. No entry, or one that
-// is not to be settled: an index beyond every tensor.
+// is filtered out: an index beyond every tensor.
 template <typename T>
 struct Batch {
     uint32_t index[kDeep];
@@ -24,7 +25,7 @@ struct Batch {
 };
 
 template <typename T>
-__device__ inline Batch<T> load_batch(const SettleJob &job, size_t base, uint32_t n)
+__device__ inline Batch<T> load_batch(const UpdateJob &job, size_t base, uint32_t n)
 {
     const tri_entries &entries = job.entries;
     Batch<T> batch;
@@ -46,7 +47,7 @@ __device__ inline Batch<T> load_batch(const SettleJob &job, size_t base, uint32_
 
 // Every element is one entry's alone, so none has to wait for another's.
 template <typename T>
-__device__ inline void settle_batch(T *residual, const SettleJob &job, const Batch<T> &batch)
+__device__ inline void update_batch(T *residual, const UpdateJob &job, const Batch<T> &batch)
 {
     T left[kDeep];
 #pragma unroll
@@ -63,8 +64,7 @@ __device__ inline void settle_batch(T *residual, const SettleJob &job, const Bat
     }
 }
 
-template <typename T>
-__global__ void __launch_bounds__(kThreads) settle_all(const SettleJob job)
+template <typename T> __global__ void __launch_bounds__(kThreads) update_all(const UpdateJob job)
 {
     const uint32_t n = *job.decision == 0 ? 0 : count_of(job.entries);
     if (job.matched != nullptr && blockIdx.x == 0 && threadIdx.x == 0)
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kThreads) settle_all(const SettleJob job)
     T *residual = residual_of<T>(job.acc);
     for (size_t base = static_cast<size_t>(blockIdx.x) * kBatch; base < n;
          base += static_cast<size_t>(gridDim.x) * kBatch)
-        settle_batch(residual, job, load_batch<T>(job, base, n));
+        update_batch(residual, job, load_batch<T>(job, base, n));
 }
 
 // Drop from the batch what is not in among[low, high); how many are left.
@@ -96,10 +96,9 @@ __device__ inline uint32_t filter_batch(Batch<T> &batch, const tri_entries &amon
     return left;
 }
 
-// As settle_all, for entries whose index is also in `among`. Two warps find the stretch of `among` that
+// As update_all, for entries whose index is also in `among`. Two warps find the stretch of `among` that
 // a batch can meet, then every thread searches in that. *matched is 0 before.
-template <typename T>
-__global__ void __launch_bounds__(kThreads) settle_among(const SettleJob job)
+template <typename T> __global__ void __launch_bounds__(kThreads) update_among(const UpdateJob job)
 {
     __shared__ uint32_t stretch[2];
     const uint32_t n = *job.decision == 0 ? 0 : count_of(job.entries);
@@ -119,7 +118,7 @@ __global__ void __launch_bounds__(kThreads) settle_among(const SettleJob job)
         }
         __syncthreads();
         found += filter_batch(batch, job.among, stretch[0], stretch[1]);
-        settle_batch(residual, job, batch);
+        update_batch(residual, job, batch);
         __syncthreads(); // before the stretch of the next batch
     }
     found = warp_sum(found);
@@ -129,21 +128,24 @@ __global__ void __launch_bounds__(kThreads) settle_among(const SettleJob job)
 
 } // namespace
 
-trib_status tri_cuda_sparse_settle(const struct tri_accumulator *acc,
-                                   const struct tri_entries *entries, int sign,
-                                   const struct tri_entries *among, const uint32_t *decision,
-                                   uint32_t *matched, trib_stream stream)
+trib_status tri_cuda_sparse_residual_update(const struct tri_accumulator *acc,
+                                            const struct tri_entries *entries, enum tri_update how,
+                                            const struct tri_entries *among,
+                                            const uint32_t *decision, uint32_t *matched,
+                                            trib_stream stream)
 {
-    const SettleJob job = {*acc,     *entries, among != nullptr ? *among : tri_entries{},
+    const int sign = how == TRI_UPDATE_ADD ? 1 : how == TRI_UPDATE_SUBTRACT ? -1 : 0;
+    const UpdateJob job = {*acc,     *entries, among != nullptr ? *among : tri_entries{},
                            decision, matched,  sign};
     const uint32_t blocks = blocks_for(entries->capacity, kBatch, kMaxBlocks);
-    const bool f64 = acc->dtype == TRIB_F64;
     if (among == nullptr)
-        return launch_job(f64 ? settle_all<double> : settle_all<float>, blocks, kThreads, job,
-                          stream);
+        return dispatch_sum(acc->dtype, [&](auto sum) {
+            return launch_job(update_all<decltype(sum)>, blocks, kThreads, job, stream);
+        });
     const trib_status status = zero_word(matched, stream);
     if (status != TRIB_OK)
         return status;
-    return launch_job(f64 ? settle_among<double> : settle_among<float>, blocks, kThreads, job,
-                      stream);
+    return dispatch_sum(acc->dtype, [&](auto sum) {
+        return launch_job(update_among<decltype(sum)>, blocks, kThreads, job, stream);
+    });
 }

@@ -1,9 +1,9 @@
-/* gather: the values of acc at given indices. Indices of ranks that differ may lie beyond acc; then
+/* index_select: the values of acc at given indices. Indices of ranks that differ may lie beyond acc; then
  * the value is 0, and the call will not be applied. */
 #include "kernels/cpu/sparse_cpu.h"
 
-trib_status tri_cpu_sparse_gather(const struct tri_accumulator *acc,
-                                  const struct tri_entries *entries, trib_stream stream)
+trib_status tri_cpu_sparse_index_select(const struct tri_accumulator *acc,
+                                        const struct tri_entries *entries, trib_stream stream)
 {
     (void)stream;
     const float *f32 = tri_acc_of(acc);

@@ -1,4 +1,5 @@
-// take: entries on the two sides of a cut.
+// radix_partition: entries on the two sides of a cut.
+#include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/thin.cuh"
 
@@ -58,14 +59,16 @@ struct Sides {
 
 } // namespace
 
-trib_status tri_cuda_sparse_take(const struct tri_entries *entries, const struct tri_cut *cut,
-                                 const struct tri_entries *kept, const struct tri_entries *dropped,
-                                 void *scratch, trib_stream stream)
+trib_status tri_cuda_sparse_radix_partition(const struct tri_entries *entries,
+                                            const struct tri_cut *cut,
+                                            const struct tri_entries *kept,
+                                            const struct tri_entries *dropped, void *scratch,
+                                            trib_stream stream)
 {
     const bool drops = dropped != nullptr;
     const tri_entries out = drops ? *dropped : tri_entries{};
-    if (entries->dtype == TRIB_F64)
-        return thin(Sides<double>{*entries, *kept, out, cut, drops}, entries->capacity, scratch,
-                    stream);
-    return thin(Sides<float>{*entries, *kept, out, cut, drops}, entries->capacity, scratch, stream);
+    return dispatch_sum(entries->dtype, [&](auto sum) {
+        return thin(Sides<decltype(sum)>{*entries, *kept, out, cut, drops}, entries->capacity,
+                    scratch, stream);
+    });
 }

@@ -1,52 +1,8 @@
-// commit: is this call applied? record: what came of it, for the host to read.
-#include "kernels/cuda/entries.cuh"
+// record: what a call did, for the host to read.
+#include "kernels/cuda/sparse.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 
 namespace {
-
-__device__ inline uint32_t load_acquire(const uint32_t *word)
-{
-    uint32_t value;
-    asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-    return value;
-}
-
-constexpr uint32_t kReaders = 64;
-
-// One thread a header, and a warp of its own for the abort word, which lies in the host's memory: so that
-// all are on their way at once.
-__global__ void __launch_bounds__(kReaders + kWarp) commit(const tri_commit job)
-{
-    bool aborted = false, differs = false, nonfinite = false;
-    if (threadIdx.x == kReaders)
-        aborted = load_acquire(job.abort_word) != 0;
-    for (uint32_t r = threadIdx.x; threadIdx.x < kReaders && r < static_cast<uint32_t>(job.n);
-         r += kReaders) {
-        const tri_header *header = reinterpret_cast<const tri_header *>(
-            static_cast<const char *>(job.headers) + r * job.stride);
-        const uint32_t signature = header->signature, found = header->nonfinite;
-        differs = differs || signature != job.signature;
-        nonfinite = nonfinite || found != 0;
-    }
-    const bool any_aborted = __syncthreads_or(aborted) != 0;
-    const bool any_differs = __syncthreads_or(differs) != 0;
-    const bool any_nonfinite = __syncthreads_or(nonfinite) != 0;
-    if (threadIdx.x != 0)
-        return;
-    const bool overflows = job.overflow != nullptr && *job.overflow != 0;
-    const uint32_t outcome = any_aborted     ? TRI_OUTCOME_ABORTED
-                             : any_differs   ? TRI_OUTCOME_MISMATCH
-                             : any_nonfinite ? TRI_OUTCOME_NON_FINITE
-                             : overflows     ? TRI_OUTCOME_OVERFLOW
-                                             : TRI_OUTCOME_APPLIED;
-    const uint32_t applies = outcome == TRI_OUTCOME_APPLIED;
-    *job.outcome = outcome;
-    *job.decision = applies;
-    if (job.current != nullptr)
-        *job.current ^= applies;
-    if (job.overflow != nullptr)
-        *job.overflow = 0;
-}
 
 // A 64-bit field of the tally: what is added to it, or what it becomes. `word` on the device, or `value`.
 struct Change {
@@ -56,8 +12,8 @@ struct Change {
     bool adds;
 };
 
-// The change that lane `lane` makes of a call that was applied; of others, lanes 0 and 1 alone. Nothing is
-// read here, for the lanes go here one after the other.
+// The field that lane `lane` changes; of a call that is not applied, lanes 0 and 1 alone change theirs.
+// Nothing is read here, because the lanes diverge.
 __device__ inline Change change_of(const tri_record &job, uint32_t lane)
 {
     tri_tally *tally = job.tally;
@@ -134,11 +90,6 @@ __global__ void __launch_bounds__(kWarp) record(const tri_record job)
 }
 
 } // namespace
-
-trib_status tri_cuda_sparse_commit(const struct tri_commit *job, trib_stream stream)
-{
-    return launch_job(commit, 1, kReaders + kWarp, *job, stream);
-}
 
 trib_status tri_cuda_sparse_record(const struct tri_record *job, trib_stream stream)
 {

@@ -1,37 +1,5 @@
-/* commit: is this call applied? record: what came of it, for the host to read. */
+/* record: what a call did, for the host to read. */
 #include "kernels/cpu/sparse_cpu.h"
-
-static uint32_t outcome_of(const struct tri_commit *commit)
-{
-    uint32_t outcome = TRI_OUTCOME_APPLIED;
-    if (__atomic_load_n(commit->abort_word, __ATOMIC_ACQUIRE) != 0)
-        return TRI_OUTCOME_ABORTED;
-    for (int32_t r = 0; r < commit->n; r++) {
-        const struct tri_header *header =
-            (const void *)((const char *)commit->headers + (size_t)r * commit->stride);
-        if (header->signature != commit->signature)
-            return TRI_OUTCOME_MISMATCH;
-        if (header->nonfinite != 0)
-            outcome = TRI_OUTCOME_NON_FINITE;
-    }
-    if (outcome == TRI_OUTCOME_APPLIED && commit->overflow != NULL && *commit->overflow != 0)
-        return TRI_OUTCOME_OVERFLOW;
-    return outcome;
-}
-
-trib_status tri_cpu_sparse_commit(const struct tri_commit *commit, trib_stream stream)
-{
-    (void)stream;
-    const uint32_t outcome = outcome_of(commit);
-    const uint32_t applies = outcome == TRI_OUTCOME_APPLIED;
-    *commit->outcome = outcome;
-    *commit->decision = applies;
-    if (commit->current != NULL)
-        *commit->current ^= applies;
-    if (commit->overflow != NULL)
-        *commit->overflow = 0;
-    return TRIB_OK;
-}
 
 /* The tally has one writer, this stream, and readers at any time in other threads: every field is
  * stored by itself, after the odd version (release), and a reader that has seen an odd or a changed

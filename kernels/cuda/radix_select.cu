@@ -1,4 +1,5 @@
-// aim, digits, narrow, count_ties, share_ties: a cut through entries, in rounds.
+// radix_init, radix_histogram, radix_refine, count_ties, share_ties: a cut through entries, in rounds.
+#include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/entries.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/thin.cuh"
@@ -14,10 +15,9 @@ __host__ __device__ inline uint32_t shift_of(trib_dtype dtype, int round)
     return kDigitBits * static_cast<uint32_t>((dtype == TRIB_F64 ? 6 : 3) - 1 - round);
 }
 
-// -------------------------------------------------------------------------------------------- aim
+// ------------------------------------------------------------------------------------- radix_init
 
-template <typename T>
-__global__ void aim(tri_cut *cut, uint32_t k, const T *threshold)
+template <typename T> __global__ void radix_init(tri_cut *cut, uint32_t k, const T *threshold)
 {
     if (threshold != nullptr)
         *cut = {key_of(*threshold), 0, 1};
@@ -27,7 +27,7 @@ __global__ void aim(tri_cut *cut, uint32_t k, const T *threshold)
         *cut = {0, k, 0};
 }
 
-// ----------------------------------------------------------------------------------------- digits
+// -------------------------------------------------------------------------------- radix_histogram
 
 __global__ void __launch_bounds__(kThreads) clear_histogram(uint32_t *histogram)
 {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads) clear_histogram(uint32_t *histogram)
 // Of a block that is alone the histogram is overwritten, otherwise it is 0 and added to.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    digits(const tri_entries entries, const tri_cut *cut, int round, uint32_t *histogram)
+    radix_histogram(const tri_entries entries, const tri_cut *cut, int round, uint32_t *histogram)
 {
     __shared__ uint32_t bins[kDigits];
     for (uint32_t d = threadIdx.x; d < kDigits; d += kThreads)
@@ -73,10 +73,10 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// ----------------------------------------------------------------------------------------- narrow
+// ----------------------------------------------------------------------------------- radix_refine
 
 // Thread t has the digits 2 * (1023 - t) + 1 and below it: so threads go from the highest down.
-constexpr uint32_t kNarrow = kDigits / 2;
+constexpr uint32_t kRefine = kDigits / 2;
 
 // How many the threads before this one have, in 64 bits: ranks' histograms have been added up.
 __device__ inline uint64_t before_in_block(uint64_t own, uint64_t *room)
@@ -105,14 +105,14 @@ __device__ inline void found_digit(tri_cut *cut, uint32_t wanted, uint32_t digit
     cut->done = shift == 0;
 }
 
-__global__ void __launch_bounds__(kNarrow)
-    narrow_cut(tri_cut *cut, int round, const uint32_t *histogram, uint32_t shift)
+__global__ void __launch_bounds__(kRefine)
+    radix_refine(tri_cut *cut, int round, const uint32_t *histogram, uint32_t shift)
 {
-    __shared__ uint64_t room[kNarrow / kWarp];
+    __shared__ uint64_t room[kRefine / kWarp];
     if (cut->done != 0) // the same for all threads: it is written after the barrier below
         return;
     const uint32_t wanted = cut->ties;
-    const uint32_t digit = 2 * (kNarrow - 1 - threadIdx.x) + 1;
+    const uint32_t digit = 2 * (kRefine - 1 - threadIdx.x) + 1;
     const uint32_t high = histogram[digit], low = histogram[digit - 1];
     const uint64_t above = before_in_block(static_cast<uint64_t>(high) + low, room);
     const uint64_t with_high = above + high, with_low = with_high + low;
@@ -203,17 +203,19 @@ __global__ void share_ties(tri_cut *cut, const uint32_t *ties, int32_t rank)
 
 } // namespace
 
-trib_status tri_cuda_sparse_aim(struct tri_cut *cut, uint32_t k, const void *threshold,
-                                trib_dtype dtype, trib_stream stream)
+trib_status tri_cuda_sparse_radix_init(struct tri_cut *cut, uint32_t k, const void *threshold,
+                                       trib_dtype dtype, trib_stream stream)
 {
     void *arguments[] = {&cut, &k, &threshold};
-    const void *kernel = dtype == TRIB_F64 ? reinterpret_cast<const void *>(aim<double>)
-                                           : reinterpret_cast<const void *>(aim<float>);
-    return launch_kernel(kernel, 1, 1, arguments, stream);
+    return dispatch_sum(dtype, [&](auto sum) {
+        return launch_kernel(reinterpret_cast<const void *>(radix_init<decltype(sum)>), 1, 1,
+                             arguments, stream);
+    });
 }
 
-trib_status tri_cuda_sparse_digits(const struct tri_entries *entries, const struct tri_cut *cut,
-                                   int round, uint32_t *histogram, trib_stream stream)
+trib_status tri_cuda_sparse_radix_histogram(const struct tri_entries *entries,
+                                            const struct tri_cut *cut, int round,
+                                            uint32_t *histogram, trib_stream stream)
 {
     tri_entries list = *entries;
     const uint32_t blocks = list.capacity <= 4096 ? 1 : blocks_for(list.capacity, 4096, 528);
@@ -226,25 +228,27 @@ trib_status tri_cuda_sparse_digits(const struct tri_entries *entries, const stru
         if (status != TRIB_OK)
             return status;
     }
-    const void *kernel = list.dtype == TRIB_F64 ? reinterpret_cast<const void *>(digits<double>)
-                                                : reinterpret_cast<const void *>(digits<float>);
-    return launch_kernel(kernel, blocks, kThreads, arguments, stream);
+    return dispatch_sum(list.dtype, [&](auto sum) {
+        return launch_kernel(reinterpret_cast<const void *>(radix_histogram<decltype(sum)>), blocks,
+                             kThreads, arguments, stream);
+    });
 }
 
-trib_status tri_cuda_sparse_narrow(struct tri_cut *cut, int round, const uint32_t *histogram,
-                                   trib_dtype dtype, trib_stream stream)
+trib_status tri_cuda_sparse_radix_refine(struct tri_cut *cut, int round, const uint32_t *histogram,
+                                         trib_dtype dtype, trib_stream stream)
 {
     uint32_t shift = shift_of(dtype, round);
     void *arguments[] = {&cut, &round, &histogram, &shift};
-    return launch_kernel(reinterpret_cast<const void *>(narrow_cut), 1, kNarrow, arguments, stream);
+    return launch_kernel(reinterpret_cast<const void *>(radix_refine), 1, kRefine, arguments,
+                         stream);
 }
 
 trib_status tri_cuda_sparse_count_ties(const struct tri_entries *entries, const struct tri_cut *cut,
                                        uint32_t *ties, void *scratch, trib_stream stream)
 {
-    return entries->dtype == TRIB_F64
-               ? launch_count_ties<double>(entries, cut, ties, scratch, stream)
-               : launch_count_ties<float>(entries, cut, ties, scratch, stream);
+    return dispatch_sum(entries->dtype, [&](auto sum) {
+        return launch_count_ties<decltype(sum)>(entries, cut, ties, scratch, stream);
+    });
 }
 
 trib_status tri_cuda_sparse_share_ties(struct tri_cut *cut, const uint32_t *ties, int32_t rank,

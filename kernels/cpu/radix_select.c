@@ -1,11 +1,11 @@
-/* aim, digits, narrow, count_ties, share_ties: a cut through entries, in rounds.
+/* radix_init, radix_histogram, radix_refine, count_ties, share_ties: a cut through entries, in rounds.
  *
  * The cut's key grows by one digit in each round, and `ties` is how many entries are still wanted
  * among those that agree with it so far. After the last round the key is that of the last entry
  * that is in, and `ties` the number of entries equal to it that are. When everything is in, the key
  * is 0, above which are all entries that are not 0; when nothing is, it is the largest number there
  * is. `done` is set where the cut is known: from the start, after a first round that wants all, or
- * after the last round. Only narrow looks at it. */
+ * after the last round. Only radix_refine looks at it. */
 #include "kernels/cpu/sparse_cpu.h"
 
 enum { DIGIT_BITS = 11 };
@@ -21,8 +21,8 @@ static uint64_t prefix_of(uint64_t key, trib_dtype dtype, int round)
     return round == 0 ? 0 : key >> shift_of(dtype, round - 1);
 }
 
-trib_status tri_cpu_sparse_aim(struct tri_cut *cut, uint32_t k, const void *threshold,
-                               trib_dtype dtype, trib_stream stream)
+trib_status tri_cpu_sparse_radix_init(struct tri_cut *cut, uint32_t k, const void *threshold,
+                                      trib_dtype dtype, trib_stream stream)
 {
     (void)stream;
     if (threshold != NULL)
@@ -34,8 +34,9 @@ trib_status tri_cpu_sparse_aim(struct tri_cut *cut, uint32_t k, const void *thre
     return TRIB_OK;
 }
 
-trib_status tri_cpu_sparse_digits(const struct tri_entries *entries, const struct tri_cut *cut,
-                                  int round, uint32_t *histogram, trib_stream stream)
+trib_status tri_cpu_sparse_radix_histogram(const struct tri_entries *entries,
+                                           const struct tri_cut *cut, int round,
+                                           uint32_t *histogram, trib_stream stream)
 {
     (void)stream;
     const trib_dtype dtype = entries->dtype;
@@ -51,8 +52,8 @@ trib_status tri_cpu_sparse_digits(const struct tri_entries *entries, const struc
     return TRIB_OK;
 }
 
-trib_status tri_cpu_sparse_narrow(struct tri_cut *cut, int round, const uint32_t *histogram,
-                                  trib_dtype dtype, trib_stream stream)
+trib_status tri_cpu_sparse_radix_refine(struct tri_cut *cut, int round, const uint32_t *histogram,
+                                        trib_dtype dtype, trib_stream stream)
 {
     (void)stream;
     uint64_t found = 0;

@@ -1,20 +1,20 @@
-// split, coarse: where entries lie. One warp looks for one bound.
+// lower_bound, index_histogram: where entries lie. One warp looks for one bound.
 #include "kernels/cuda/entries.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 
 namespace {
 
-constexpr uint32_t kSplitThreads = 1024;
+constexpr uint32_t kBoundThreads = 1024;
 
 struct Bounds {
     uint64_t bound[TRI_MAX_LISTS + 1];
 };
 
-__global__ void __launch_bounds__(kSplitThreads)
-    split(const tri_entries entries, const Bounds bounds, uint32_t n, uint32_t *positions)
+__global__ void __launch_bounds__(kBoundThreads)
+    lower_bound(const tri_entries entries, const Bounds bounds, uint32_t n, uint32_t *positions)
 {
     const uint32_t length = count_of(entries);
-    for (uint32_t b = threadIdx.x / kWarp; b <= n; b += kSplitThreads / kWarp) {
+    for (uint32_t b = threadIdx.x / kWarp; b <= n; b += kBoundThreads / kWarp) {
         const uint32_t position = count_below(entries.index, length, bounds.bound[b]);
         if (threadIdx.x % kWarp == 0)
             positions[b] = position;
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kSplitThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    coarse(const tri_entries entries, uint32_t width, uint32_t *bins, uint32_t nbins)
+    index_histogram(const tri_entries entries, uint32_t width, uint32_t *bins, uint32_t nbins)
 {
     constexpr uint32_t kWarps = kThreads / kWarp;
     const uint32_t n = count_of(entries);
@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(kThreads)
 
 } // namespace
 
-trib_status tri_cuda_sparse_split(const struct tri_entries *entries, const uint64_t *bounds,
-                                  int32_t n, uint32_t *positions, trib_stream stream)
+trib_status tri_cuda_sparse_lower_bound(const struct tri_entries *entries, const uint64_t *bounds,
+                                        int32_t n, uint32_t *positions, trib_stream stream)
 {
     tri_entries list = *entries;
     Bounds all = {};
@@ -47,18 +47,18 @@ trib_status tri_cuda_sparse_split(const struct tri_entries *entries, const uint6
         all.bound[b] = bounds[b];
     uint32_t count = static_cast<uint32_t>(n);
     void *arguments[] = {&list, &all, &count, &positions};
-    return launch_kernel(reinterpret_cast<const void *>(split), 1, kSplitThreads, arguments,
+    return launch_kernel(reinterpret_cast<const void *>(lower_bound), 1, kBoundThreads, arguments,
                          stream);
 }
 
-trib_status tri_cuda_sparse_coarse(const struct tri_entries *entries, uint32_t width,
-                                   uint32_t *bins, uint32_t nbins, trib_stream stream)
+trib_status tri_cuda_sparse_index_histogram(const struct tri_entries *entries, uint32_t width,
+                                            uint32_t *bins, uint32_t nbins, trib_stream stream)
 {
     if (nbins == 0)
         return TRIB_OK;
     tri_entries list = *entries;
     void *arguments[] = {&list, &width, &bins, &nbins};
-    return launch_kernel(reinterpret_cast<const void *>(coarse),
+    return launch_kernel(reinterpret_cast<const void *>(index_histogram),
                          blocks_for(nbins, kThreads / kWarp, kMaxBlocks), kThreads, arguments,
                          stream);
 }

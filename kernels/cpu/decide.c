@@ -1,0 +1,34 @@
+/* decide: is this call applied? */
+#include "kernels/cpu/sparse_cpu.h"
+
+static uint32_t outcome_of(const struct tri_decide *job)
+{
+    uint32_t outcome = TRI_OUTCOME_APPLIED;
+    if (__atomic_load_n(job->abort_word, __ATOMIC_ACQUIRE) != 0)
+        return TRI_OUTCOME_ABORTED;
+    for (int32_t r = 0; r < job->n; r++) {
+        const struct tri_header *header =
+            (const void *)((const char *)job->headers + (size_t)r * job->stride);
+        if (header->signature != job->signature)
+            return TRI_OUTCOME_MISMATCH;
+        if (header->nonfinite != 0)
+            outcome = TRI_OUTCOME_NON_FINITE;
+    }
+    if (outcome == TRI_OUTCOME_APPLIED && job->overflow != NULL && *job->overflow != 0)
+        return TRI_OUTCOME_OVERFLOW;
+    return outcome;
+}
+
+trib_status tri_cpu_sparse_decide(const struct tri_decide *job, trib_stream stream)
+{
+    (void)stream;
+    const uint32_t outcome = outcome_of(job);
+    const uint32_t applies = outcome == TRI_OUTCOME_APPLIED;
+    *job->outcome = outcome;
+    *job->decision = applies;
+    if (job->current != NULL)
+        *job->current ^= applies;
+    if (job->overflow != NULL)
+        *job->overflow = 0;
+    return TRIB_OK;
+}

@@ -1,0 +1,57 @@
+// decide: is this call applied?
+#include "kernels/cuda/sparse.cuh"
+#include "kernels/cuda/sparse_cuda.h"
+
+namespace
+{
+
+__device__ inline uint32_t load_acquire(const uint32_t *word)
+{
+    uint32_t value;
+    asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+constexpr uint32_t kReaders = 64;
+
+// One thread a header, and a warp of its own for the abort word, which lies in the host's memory: so that
+// all are on their way at once.
+__global__ void __launch_bounds__(kReaders + kWarp) decide(const tri_decide job)
+{
+    bool aborted = false, differs = false, nonfinite = false;
+    if (threadIdx.x == kReaders)
+        aborted = load_acquire(job.abort_word) != 0;
+    for (uint32_t r = threadIdx.x; threadIdx.x < kReaders && r < static_cast<uint32_t>(job.n);
+         r += kReaders) {
+        const tri_header *header = reinterpret_cast<const tri_header *>(
+            static_cast<const char *>(job.headers) + r * job.stride);
+        const uint32_t signature = header->signature, found = header->nonfinite;
+        differs = differs || signature != job.signature;
+        nonfinite = nonfinite || found != 0;
+    }
+    const bool any_aborted = __syncthreads_or(aborted) != 0;
+    const bool any_differs = __syncthreads_or(differs) != 0;
+    const bool any_nonfinite = __syncthreads_or(nonfinite) != 0;
+    if (threadIdx.x != 0)
+        return;
+    const bool overflows = job.overflow != nullptr && *job.overflow != 0;
+    const uint32_t outcome = any_aborted     ? TRI_OUTCOME_ABORTED
+                             : any_differs   ? TRI_OUTCOME_MISMATCH
+                             : any_nonfinite ? TRI_OUTCOME_NON_FINITE
+                             : overflows     ? TRI_OUTCOME_OVERFLOW
+                                             : TRI_OUTCOME_APPLIED;
+    const uint32_t applies = outcome == TRI_OUTCOME_APPLIED;
+    *job.outcome = outcome;
+    *job.decision = applies;
+    if (job.current != nullptr)
+        *job.current ^= applies;
+    if (job.overflow != nullptr)
+        *job.overflow = 0;
+}
+
+} // namespace
+
+trib_status tri_cuda_sparse_decide(const struct tri_decide *job, trib_stream stream)
+{
+    return launch_job(decide, 1, kReaders + kWarp, *job, stream);
+}

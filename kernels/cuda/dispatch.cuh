@@ -1,0 +1,54 @@
+// From the element type of a call to a C++ type: the only place. Each function calls `run` with a value
+// of that type, whose decltype names it, and returns what `run` returns.
+#pragma once
+
+#include "kernels/cuda/convert.cuh"
+#include "kernels/sparse.h"
+
+namespace
+{
+
+// Any float type.
+template <typename Run> inline trib_status dispatch_float(trib_dtype dtype, Run run)
+{
+    switch (dtype) {
+    case TRIB_F64:
+        return run(double());
+    case TRIB_F16:
+        return run(F16());
+    case TRIB_BF16:
+        return run(Bf16());
+    default:
+        return run(float());
+    }
+}
+
+// A type that sums have: f32 or f64.
+template <typename Run> inline trib_status dispatch_sum(trib_dtype dtype, Run run)
+{
+    return dtype == TRIB_F64 ? run(double()) : run(float());
+}
+
+// The type of the sums that become an Out.
+template <typename Out> struct SumOf {
+    using Type = float;
+};
+template <> struct SumOf<double> {
+    using Type = double;
+};
+template <typename Out> using Sum = typename SumOf<Out>::Type;
+
+// The type of a gradient that is not there: acc is.
+struct None {};
+
+// The types of acc and of its gradient; of acc and None if the kernel does not accumulate.
+template <typename Run>
+inline trib_status dispatch_accumulator(const tri_accumulator &acc, bool accumulate, Run run)
+{
+    if (!accumulate)
+        return dispatch_sum(acc.dtype, [&](auto sum) { return run(sum, None()); });
+    return dispatch_float(acc.dtype == TRIB_F64 ? TRIB_F64 : acc.gradient_dtype,
+                          [&](auto gradient) { return run(Sum<decltype(gradient)>(), gradient); });
+}
+
+} // namespace
