@@ -1,41 +1,42 @@
-/* The collectives, done by all ranks together.
+/* The collectives.
  *
- * Each rank posts its call and waits for the others; then everyone can see whether all made the
- * same call, and where all buffers are. Two ways from there:
- *  - staged: a call that sends little carries its data along with the post. Each rank then works
- *    from the posted copies into its own buffer, and is done: one barrier, and no rank ever touches
- *    another's buffers. Posts are two in turn: a rank can be one round ahead of another that still
- *    reads, and not more, because of the barrier in between.
- *  - direct: ranks share the work, reading and writing each other's buffers, and a second barrier
- *    says that all are done. A reduction is cut in as many chunks as there are ranks; each rank
- *    reduces one chunk of all sources, in rank order, into every rank's result. That takes no
- *    scratch memory, works in place, and gives the same bits everywhere. */
+ * Each rank posts its call and waits at a barrier. Then every rank can check that all ranks made
+ * the same call, and knows all buffers. It continues in one of two ways:
+ *  - staged: the post of a small call contains its data. Each rank computes from the posted copies
+ *    into its own buffer: one barrier, and no rank accesses another rank's buffers. Posts are
+ *    double-buffered: a rank can be one collective ahead of another that still reads, and the
+ *    barrier keeps it from being two ahead.
+ *  - direct: ranks divide the work, read and write each other's buffers, and end with a second
+ *    barrier. A reduction has one chunk for each rank, which reduces that chunk of all sources, in
+ *    rank order, into every rank's result. It takes no scratch memory, works in place, and gives
+ *    all ranks the same bits. */
 #include <string.h>
 
 #include "csrc/base/status.h"
 #include "csrc/base/types.h"
+#include "csrc/host/barrier.h"
 #include "csrc/host/describe.h"
 #include "csrc/host/host.h"
 #include "csrc/host/local.h"
 #include "csrc/host/p2p.h"
 #include "kernels/cpu/kernels_cpu.h"
 
-/* One collective, as one rank sees it once all have posted. */
-struct round {
+/* One rank's view of one collective. */
+struct collective {
     struct tri_transport *self;
     const struct tri_call *call;
-    int buffer; /* of the double-buffered post */
+    int buffer; /* 0 or 1: of the double-buffered posts */
     bool staged;
-    size_t element;
-    size_t bytes;                         /* of `count` elements */
-    const void *src[TRI_HOST_MAX_RANKS]; /* every rank's data */
-    /* If the call is scaled: every rank's factor, `element` bytes each. */
+    size_t element;                      /* bytes of one element */
+    size_t bytes;                        /* of `count` elements */
+    const void *src[TRI_HOST_MAX_RANKS]; /* each rank's data */
+    /* If the call is scaled: each rank's factor, `element` bytes each. */
     _Alignas(double) unsigned char factors[TRI_HOST_MAX_RANKS * sizeof(double)];
 };
 
-static const struct tri_call *posted(const struct round *round, int32_t rank)
+static const struct tri_call *posted(const struct collective *coll, int32_t rank)
 {
-    return &round->self->local->ranks[rank].posted[round->buffer];
+    return &coll->self->local->ranks[rank].posted[coll->buffer];
 }
 
 static void *at(void *data, size_t bytes)
@@ -48,7 +49,7 @@ static const void *at_const(const void *data, size_t bytes)
     return (const unsigned char *)data + bytes;
 }
 
-/* ------------------------------------------------------------------------------ the same call? */
+/* ------------------------------------------------------------------------------------ matching */
 
 static bool reduces(enum tri_kind kind)
 {
@@ -70,29 +71,29 @@ static bool same_call(const struct tri_call *a, const struct tri_call *b)
             (!has_root(a->kind) || a->peer == b->peer));
 }
 
-static trib_status check_same(const struct round *round)
+static trib_status check_match(const struct collective *coll)
 {
-    for (int32_t rank = 1; rank < round->self->local->size; rank++) {
-        if (same_call(posted(round, 0), posted(round, rank)))
+    for (int32_t rank = 1; rank < coll->self->local->size; rank++) {
+        if (same_call(posted(coll, 0), posted(coll, rank)))
             continue;
         return tri_fail(TRIB_ERR_MISMATCH,
                         "the ranks did not make the same call: rank 0 made %s, rank %d made %s",
-                        tri_describe(posted(round, 0)).text, (int)rank,
-                        tri_describe(posted(round, rank)).text);
+                        tri_describe(posted(coll, 0)).text, (int)rank,
+                        tri_describe(posted(coll, rank)).text);
     }
     return TRIB_OK;
 }
 
-/* ------------------------------------------------------------------------------------- the work */
+/* ----------------------------------------------------------------------------------- execution */
 
-/* Reduce `count` elements, from element `from` of every source on, into element `to` of every
- * `dst`. Looks at the abort word now and then. */
-static trib_status reduce(const struct round *round, void *const *dst, int32_t ndst, size_t to,
+/* Reduce `count` elements, from element `from` of each source on, into each `dst` from element `to`
+ * on. Loads the abort word once a piece. */
+static trib_status reduce(const struct collective *coll, void *const *dst, int32_t ndst, size_t to,
                           size_t from, size_t count)
 {
-    const struct tri_host_local *local = round->self->local;
-    const struct tri_call *call = round->call;
-    const size_t step = TRI_PIECE_BYTES / round->element;
+    const struct tri_host_local *local = coll->self->local;
+    const struct tri_call *call = coll->call;
+    const size_t step = TRI_PIECE_BYTES / coll->element;
     void *piece_dst[TRI_HOST_MAX_RANKS];
     const void *piece_src[TRI_HOST_MAX_RANKS];
     trib_status status = TRIB_OK;
@@ -101,103 +102,101 @@ static trib_status reduce(const struct round *round, void *const *dst, int32_t n
         if (!tri_host_local_live(local))
             return TRIB_ERR_ABORTED;
         for (int32_t rank = 0; rank < ndst; rank++)
-            piece_dst[rank] = at(dst[rank], (to + i) * round->element);
+            piece_dst[rank] = at(dst[rank], (to + i) * coll->element);
         for (int32_t rank = 0; rank < local->size; rank++)
-            piece_src[rank] = at_const(round->src[rank], (from + i) * round->element);
+            piece_src[rank] = at_const(coll->src[rank], (from + i) * coll->element);
         status = tri_kernels_cpu.reduce(piece_dst, (size_t)ndst, piece_src, (size_t)local->size,
                                         left < step ? left : step, call->dtype, call->op,
-                                        call->scaled ? round->factors : NULL, NULL);
+                                        call->scaled ? coll->factors : NULL, NULL);
     }
     return status;
 }
 
-/* This rank's chunk of `count` elements; chunks begin at whole lines. */
-static size_t chunk(const struct round *round, size_t *out_count)
+/* This rank's chunk of the elements. Chunks are whole cache lines. */
+static size_t my_chunk(const struct collective *coll, size_t *out_count)
 {
-    const size_t size = (size_t)round->self->local->size;
-    const size_t line = TRI_CACHE_LINE / round->element;
-    const size_t count = round->call->count;
+    const size_t size = (size_t)coll->self->local->size;
+    const size_t line = TRI_CACHE_LINE / coll->element;
+    const size_t count = coll->call->count;
     const size_t each = ((count + size - 1) / size + line - 1) / line * line;
-    const size_t begin = (size_t)round->self->rank * each;
+    const size_t begin = (size_t)coll->self->rank * each;
     *out_count = begin >= count ? 0 : count - begin < each ? count - begin : each;
     return begin >= count ? 0 : begin;
 }
 
-static trib_status do_allreduce(const struct round *round)
+static trib_status do_allreduce(const struct collective *coll)
 {
-    const int32_t size = round->self->local->size;
+    const int32_t size = coll->self->local->size;
     void *dst[TRI_HOST_MAX_RANKS];
-    if (round->staged)
-        return reduce(round, &round->call->recv, 1, 0, 0, round->call->count);
+    if (coll->staged)
+        return reduce(coll, &coll->call->recv, 1, 0, 0, coll->call->count);
     for (int32_t rank = 0; rank < size; rank++)
-        dst[rank] = posted(round, rank)->recv;
+        dst[rank] = posted(coll, rank)->recv;
     size_t count;
-    const size_t begin = chunk(round, &count);
-    return reduce(round, dst, size, begin, begin, count);
+    const size_t begin = my_chunk(coll, &count);
+    return reduce(coll, dst, size, begin, begin, count);
 }
 
-static trib_status do_reduce(const struct round *round)
+static trib_status do_reduce(const struct collective *coll)
 {
-    const int32_t root = round->call->peer;
-    void *dst = posted(round, root)->recv;
-    if (round->staged)
-        return root == round->self->rank ? reduce(round, &dst, 1, 0, 0, round->call->count)
-                                         : TRIB_OK;
+    const int32_t root = coll->call->peer;
+    void *dst = posted(coll, root)->recv;
+    if (coll->staged)
+        return root == coll->self->rank ? reduce(coll, &dst, 1, 0, 0, coll->call->count)
+                                        : TRIB_OK;
     size_t count;
-    const size_t begin = chunk(round, &count);
-    return reduce(round, &dst, 1, begin, begin, count);
+    const size_t begin = my_chunk(coll, &count);
+    return reduce(coll, &dst, 1, begin, begin, count);
 }
 
-static trib_status do_reduce_scatter(const struct round *round)
+static trib_status do_reduce_scatter(const struct collective *coll)
 {
-    const size_t count = round->call->count;
-    return reduce(round, &round->call->recv, 1, 0, (size_t)round->self->rank * count, count);
+    const size_t count = coll->call->count;
+    return reduce(coll, &coll->call->recv, 1, 0, (size_t)coll->self->rank * count, count);
 }
 
-static trib_status do_broadcast(const struct round *round)
+static trib_status do_broadcast(const struct collective *coll)
 {
-    const struct tri_call *call = round->call;
-    return tri_host_local_copy(round->self->local, call->recv, round->src[call->peer],
-                               round->bytes)
+    const struct tri_call *call = coll->call;
+    return tri_host_local_copy(coll->self->local, call->recv, coll->src[call->peer], coll->bytes)
                ? TRIB_OK
                : TRIB_ERR_ABORTED;
 }
 
-/* Each rank begins with its own block and goes round, so that they read from different ranks. */
-static trib_status do_allgather(const struct round *round)
+/* Each rank starts with its own block, so that the ranks read from different ranks at a time. */
+static trib_status do_allgather(const struct collective *coll)
 {
-    const struct tri_host_local *local = round->self->local;
+    const struct tri_host_local *local = coll->self->local;
     for (int32_t i = 0; i < local->size; i++) {
-        const int32_t rank = (round->self->rank + i) % local->size;
-        if (!tri_host_local_copy(local, at(round->call->recv, (size_t)rank * round->bytes),
-                                 round->src[rank], round->bytes))
+        const int32_t rank = (coll->self->rank + i) % local->size;
+        if (!tri_host_local_copy(local, at(coll->call->recv, (size_t)rank * coll->bytes),
+                                 coll->src[rank], coll->bytes))
             return TRIB_ERR_ABORTED;
     }
     return TRIB_OK;
 }
 
-static trib_status work(const struct round *round)
+static trib_status execute(const struct collective *coll)
 {
-    switch (round->call->kind) {
+    switch (coll->call->kind) {
     case TRI_ALLREDUCE:
-        return do_allreduce(round);
+        return do_allreduce(coll);
     case TRI_BROADCAST:
-        return do_broadcast(round);
+        return do_broadcast(coll);
     case TRI_REDUCE:
-        return do_reduce(round);
+        return do_reduce(coll);
     case TRI_ALLGATHER:
-        return do_allgather(round);
+        return do_allgather(coll);
     case TRI_REDUCE_SCATTER:
-        return do_reduce_scatter(round);
-    default: /* a barrier */
+        return do_reduce_scatter(coll);
+    default: /* TRI_BARRIER */
         return TRIB_OK;
     }
 }
 
-/* ------------------------------------------------------------------------------------ the round */
+/* ------------------------------------------------------------------------------------- protocol */
 
-/* Bytes that this rank sends; at most a stage's worth is staged. The same on all ranks if the call
- * is. */
+/* The bytes that this rank sends; equal on all ranks if their calls match. */
 static size_t sent_bytes(const struct tri_call *call, size_t size)
 {
     const size_t bytes = call->count * trib_dtype_size(call->dtype);
@@ -206,66 +205,66 @@ static size_t sent_bytes(const struct tri_call *call, size_t size)
     return call->kind == TRI_REDUCE_SCATTER ? bytes * size : bytes;
 }
 
-static void post(struct round *round)
+static void post(struct collective *coll)
 {
-    struct tri_transport *self = round->self;
-    const struct tri_call *call = round->call;
+    struct tri_transport *self = coll->self;
+    const struct tri_call *call = coll->call;
     const size_t bytes = sent_bytes(call, (size_t)self->local->size);
-    round->buffer = (int)(self->collectives++ % 2);
-    round->staged = bytes <= TRI_STAGE_BYTES;
-    self->posted[round->buffer] = *call;
-    if (call->scaled) /* read now: this is when the stream has come to the call */
-        (void)tri_kernels_cpu.scale(&self->factor[round->buffer], NULL, 1, call->dtype,
+    coll->buffer = (int)(self->collectives++ % 2);
+    coll->staged = bytes <= TRI_STAGE_BYTES;
+    self->posted[coll->buffer] = *call;
+    if (call->scaled) /* read the factor now that the stream has reached the call */
+        (void)tri_kernels_cpu.scale(&self->factor[coll->buffer], NULL, 1, call->dtype,
                                     &call->factor, NULL);
-    if (round->staged && bytes != 0 && (call->kind != TRI_BROADCAST || call->peer == self->rank))
-        memcpy(self->staged[round->buffer], call->send, bytes);
+    if (coll->staged && bytes != 0 && (call->kind != TRI_BROADCAST || call->peer == self->rank))
+        memcpy(self->staged[coll->buffer], call->send, bytes);
 }
 
-static void collect_sources(struct round *round)
+static void collect_sources(struct collective *coll)
 {
-    for (int32_t rank = 0; rank < round->self->local->size; rank++) {
-        const struct tri_transport *other = &round->self->local->ranks[rank];
-        round->src[rank] = round->staged ? other->staged[round->buffer] : posted(round, rank)->send;
-        if (round->call->scaled)
-            memcpy(round->factors + (size_t)rank * round->element, &other->factor[round->buffer],
-                   round->element);
+    for (int32_t rank = 0; rank < coll->self->local->size; rank++) {
+        const struct tri_transport *other = &coll->self->local->ranks[rank];
+        coll->src[rank] = coll->staged ? other->staged[coll->buffer] : posted(coll, rank)->send;
+        if (coll->call->scaled)
+            memcpy(coll->factors + (size_t)rank * coll->element, &other->factor[coll->buffer],
+                   coll->element);
     }
 }
 
-/* Work on buffers of all ranks, and wait until all have. */
-static trib_status work_directly(const struct round *round)
+/* Execute on the buffers of all ranks, and wait for all ranks. */
+static trib_status execute_direct(const struct collective *coll)
 {
-    struct tri_transport *self = round->self;
+    struct tri_transport *self = coll->self;
     if (!tri_host_local_access_begin(self))
         return tri_host_local_finish_abort(self);
-    const trib_status status = work(round);
+    const trib_status status = execute(coll);
     tri_host_local_access_end(self);
     if (!tri_host_local_live(self->local))
         return tri_host_local_finish_abort(self);
     if (status != TRIB_OK)
         return tri_host_local_fail(self, status);
-    return tri_host_local_barrier(self, round->call, TRI_AT_END)
+    return tri_host_barrier(self, coll->call, TRI_AT_END)
                ? TRIB_OK
                : tri_host_local_finish_abort(self);
 }
 
-static trib_status meet(struct tri_transport *self, const struct tri_call *call)
+static trib_status run_collective(struct tri_transport *self, const struct tri_call *call)
 {
-    struct round round;
-    round.self = self;
-    round.call = call;
-    round.element = trib_dtype_size(call->dtype);
-    round.bytes = call->count * round.element;
-    post(&round);
-    if (!tri_host_local_barrier(self, call, TRI_AT_START))
+    struct collective coll;
+    coll.self = self;
+    coll.call = call;
+    coll.element = trib_dtype_size(call->dtype);
+    coll.bytes = call->count * coll.element;
+    post(&coll);
+    if (!tri_host_barrier(self, call, TRI_AT_START))
         return tri_host_local_finish_abort(self);
-    trib_status status = check_same(&round);
+    trib_status status = check_match(&coll);
     if (status != TRIB_OK)
         return tri_host_local_fail(self, status);
-    collect_sources(&round);
-    if (!round.staged)
-        return work_directly(&round);
-    status = work(&round);
+    collect_sources(&coll);
+    if (!coll.staged)
+        return execute_direct(&coll);
+    status = execute(&coll);
     return status == TRIB_OK ? TRIB_OK : tri_host_local_fail(self, status);
 }
 
@@ -277,9 +276,9 @@ trib_status tri_host_collective(const struct tri_call *calls, size_t n)
     if (!tri_host_local_live(self->local))
         return tri_abort_status(self->local->abort);
     self->last = calls[n - 1];
-    trib_status status = tri_host_p2p(self, calls, n);
-    for (size_t i = 0; i < n && status == TRIB_OK; i++)
+    TRI_TRY(tri_host_p2p(self, calls, n));
+    for (size_t i = 0; i < n; i++)
         if (calls[i].kind != TRI_SEND && calls[i].kind != TRI_RECV)
-            status = meet(self, &calls[i]);
-    return status;
+            TRI_TRY(run_collective(self, &calls[i]));
+    return TRIB_OK;
 }

@@ -1,4 +1,4 @@
-/* A call in words. */
+/* The text of a call, for messages. */
 #include "csrc/host/describe.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@ static const char *const names[TRI_KINDS] = {
     [TRI_RECV] = "recv",           [TRI_BARRIER] = "barrier",
 };
 
-/* What follows count and type. */
+/* The text after count and type. */
 static void describe_rest(char *text, size_t bytes, const struct tri_call *call)
 {
     const int peer = (int)call->peer;

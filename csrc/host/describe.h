@@ -1,4 +1,4 @@
-/* A call in words. */
+/* The text of a call, for messages. */
 #ifndef TRI_HOST_DESCRIBE_H
 #define TRI_HOST_DESCRIBE_H
 

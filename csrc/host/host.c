@@ -1,4 +1,4 @@
-/* The host backend: ranks are threads of this process, devices are places in its memory. */
+/* The host backend: ranks are threads of this process, devices are parts of its memory. */
 #include "csrc/host/host.h"
 
 #include <stddef.h>
@@ -92,6 +92,6 @@ const struct tri_backend tri_backend_host = {
     .device = &device_ops,
     .transport = &transport_ops,
     .kernels = &tri_kernels_cpu,
-    /* two ranks on two cores */
+    /* measured with two ranks on two cores */
     .speed = {.copy = 17e9, .select = 8e9, .link = 20e9, .latency = 5e-6},
 };

@@ -33,19 +33,19 @@ struct tri_transport {
 
     /* For the thread that runs this rank's submissions, one at a time. */
     _Alignas(TRI_CACHE_LINE) _Atomic uint64_t completed; /* submissions that have run */
-    _Atomic bool running;                                /* one runs now */
-    _Atomic bool closed;                                 /* this rank makes no more submissions */
-    _Atomic uint32_t barriers;                           /* barriers that this rank has reached */
-    uint64_t collectives;                                /* so far, without sends and receives */
-    struct tri_call last;             /* the last call; other ranks read it after this one left */
+    _Atomic bool running;             /* a submission runs */
+    _Atomic bool closed;              /* this rank makes no more submissions */
+    _Atomic uint32_t barriers;        /* barriers that this rank has reached */
+    uint64_t collectives;             /* so far, without sends and receives */
+    struct tri_call last;             /* the last call; the others read it once this rank left */
     struct tri_eventcount eventcount; /* for completed, running, unreceived and messages */
 
     /* Written by this rank, read by the others. */
-    _Alignas(TRI_CACHE_LINE) struct tri_call posted[2]; /* double-buffered */
-    double factor[2];          /* of the posted call: one element of its dtype */
-    unsigned char *staged[2];  /* data of the posted call, up to TRI_STAGE_BYTES */
-    _Atomic bool accessing;    /* this rank reads or writes the buffers of other ranks now */
-    _Atomic uint32_t unreceived; /* messages sent and not received; receivers decrement it */
+    _Alignas(TRI_CACHE_LINE) struct tri_call posted[2]; /* double-buffered, as are the next two */
+    double factor[2];            /* of the posted call: one element of its dtype */
+    unsigned char *staged[2];    /* data of the posted call, up to TRI_STAGE_BYTES */
+    _Atomic bool accessing;      /* this rank reads or writes the buffers of other ranks now */
+    _Atomic uint32_t unreceived; /* messages posted and not received; receivers decrement it */
 
     /* Messages for this rank, by sender: written by the sender, then by this rank. */
     _Alignas(TRI_CACHE_LINE) _Atomic(struct tri_message *) messages[TRI_HOST_MAX_RANKS];
@@ -63,8 +63,8 @@ struct tri_host_local {
 
     _Alignas(TRI_CACHE_LINE) _Atomic int32_t arrived; /* ranks at the barrier */
     _Alignas(TRI_CACHE_LINE) _Atomic uint32_t phase;  /* barriers completed */
-    _Atomic uint32_t late_logged; /* 1 + the last phase for which a rank logged late ranks */
-    _Atomic uint64_t left;        /* bit 1 << rank for each rank that has left; see leave.h */
+    _Atomic uint32_t late_logged;     /* 1 + the last phase in which a rank logged late ranks */
+    _Atomic uint64_t left;            /* bit 1 << rank for each rank that has left; see leave.h */
     struct tri_eventcount eventcount; /* for phase, accessing and left */
 
     struct tri_transport ranks[];
@@ -80,12 +80,6 @@ bool tri_host_local_live(const struct tri_host_local *local);
 
 /* Notify all threads that wait for a rank of this communicator. */
 void tri_host_local_notify(struct tri_host_local *local);
-
-/* Wait for all ranks, at the start or at the end of `call`. False if the communicator is aborted:
- * before this, or by this because a rank has left. */
-enum tri_barrier_at { TRI_AT_START, TRI_AT_END };
-bool tri_host_local_barrier(struct tri_transport *self, const struct tri_call *call,
-                            enum tri_barrier_at at);
 
 /* Between begin and end, the other ranks' buffers stay valid, even after an abort: a rank that ends
  * a collective early waits in tri_host_local_finish_abort until no rank accesses them. After an

@@ -1,4 +1,4 @@
-/* Memory of the host backend: ordinary memory, remembered by device and range. */
+/* Memory of the host backend: process memory, registered by device and range. */
 #define _DEFAULT_SOURCE /* madvise */
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +13,13 @@ enum {
     ALIGNMENT = 256,
     LINE = 64,
     HUGE_PAGE = 2 << 20,
-    HUGE_FROM = 4 << 20 /* allocations from this size are given huge pages, where the system can */
+    HUGE_FROM = 4 << 20 /* allocations from this size ask for huge pages */
 };
 
 static struct tri_registry memory = TRI_REGISTRY_INIT;
 
-/* Aligned memory of at least one byte; NULL when it is short. */
-static void *take(size_t alignment, size_t bytes)
+/* Aligned memory, at least one byte; NULL when memory is short. */
+static void *alloc_aligned(size_t alignment, size_t bytes)
 {
     if (bytes > (size_t)PTRDIFF_MAX - alignment)
         return NULL;
@@ -27,10 +27,10 @@ static void *take(size_t alignment, size_t bytes)
     return aligned_alloc(alignment, whole);
 }
 
-/* Large tensors on huge pages: an allreduce of 64 MiB takes two thirds of the time. */
-static void *take_huge(size_t bytes)
+/* With huge pages an allreduce of 64 MiB takes two thirds of the time. */
+static void *alloc_huge(size_t bytes)
 {
-    void *data = take(HUGE_PAGE, bytes);
+    void *data = alloc_aligned(HUGE_PAGE, bytes);
 #ifdef MADV_HUGEPAGE
     if (data != NULL)
         (void)madvise(data, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
@@ -40,7 +40,7 @@ static void *take_huge(size_t bytes)
 
 trib_status tri_host_alloc(int32_t device, void **out, size_t bytes)
 {
-    *out = bytes >= HUGE_FROM ? take_huge(bytes) : take(ALIGNMENT, bytes);
+    *out = bytes >= HUGE_FROM ? alloc_huge(bytes) : alloc_aligned(ALIGNMENT, bytes);
     if (*out != NULL && tri_registry_add(&memory, *out, bytes, device))
         return TRIB_OK;
     free(*out);
@@ -55,8 +55,8 @@ trib_status tri_host_free(int32_t device, void *data)
         return TRIB_OK;
     if (!tri_registry_remove(&memory, data, device))
         return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "device_free: data %p is not the start of memory of host device %d; pass "
-                        "what trib_device_alloc of that device gave, once",
+                        "device_free: data %p is not the start of an allocation of host device %d; "
+                        "pass a pointer from trib_device_alloc of that device, once",
                         data, (int)device);
     free(data);
     return TRIB_OK;
@@ -64,7 +64,7 @@ trib_status tri_host_free(int32_t device, void *data)
 
 trib_status tri_host_alloc_shared(void **out, size_t bytes)
 {
-    *out = take(LINE, bytes);
+    *out = alloc_aligned(LINE, bytes);
     if (*out == NULL)
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no %zu bytes of shared memory", bytes);
     memset(*out, 0, bytes);
@@ -93,12 +93,10 @@ trib_status tri_host_copy(int32_t device, void *dst, const void *src, size_t byt
                           trib_stream stream)
 {
     struct tri_queue *queue = NULL;
-    const trib_status status = tri_stream_find(&queue, device, stream, "device_copy");
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_stream_find(&queue, device, stream, "device_copy"));
     struct copy *copy = tri_queue_item(queue, sizeof *copy);
     if (copy == NULL)
-        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "device_copy: no memory to queue it");
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "device_copy: no memory for the queue item");
     *copy = (struct copy){dst, src, bytes};
     tri_queue_push(queue, copy, run_copy);
     return TRIB_OK;
@@ -107,12 +105,12 @@ trib_status tri_host_copy(int32_t device, void *dst, const void *src, size_t byt
 trib_status tri_host_fetch(int32_t device, void *dst, const void *src, size_t bytes,
                            trib_stream stream)
 {
-    const trib_status status = tri_host_copy(device, dst, src, bytes, stream);
-    return status == TRIB_OK ? tri_host_stream_wait(device, stream) : status;
+    TRI_TRY(tri_host_copy(device, dst, src, bytes, stream));
+    return tri_host_stream_wait(device, stream);
 }
 
-/* Memory that was not allocated here may be used by every device. A range that begins outside and
- * runs into memory from here must have run over the end of what it began in. */
+/* Every device may use memory that this backend has not allocated. A range that starts outside an
+ * allocation and reaches into one has run past the end of its own. */
 enum tri_fault tri_host_check_buffer(int32_t device, const void *data, size_t bytes, size_t *found)
 {
     struct tri_extent range;

@@ -1,4 +1,4 @@
-/* A queue of work that runs in order. */
+/* A queue of items that run in order. */
 #define _POSIX_C_SOURCE 200809L
 #include "csrc/host/queue.h"
 
@@ -15,8 +15,8 @@
 #include "csrc/host/wakeup.h"
 
 enum {
-    ITEM_BYTES = 256, /* items up to this size are kept for reuse */
-    SPARE_ITEMS = 64  /* as many of them */
+    ITEM_BYTES = 256, /* the capacity of items that the queue reuses */
+    SPARE_ITEMS = 64  /* the most that it keeps */
 };
 
 struct item {
@@ -27,8 +27,8 @@ struct item {
 };
 
 struct tri_queue {
-    /* Guards first, last, spare and spares, and changes of queued, done and running. Never held
-     * while an item runs. */
+    /* Guards first, last, spare and spares, and writes of queued, done and running. No item runs
+     * under it. */
     pthread_mutex_t lock;
     struct item *first;
     struct item **last;
@@ -43,9 +43,9 @@ struct tri_queue {
     _Atomic uint32_t users; /* threads between acquire and release; destroy waits for them */
 
     pthread_t worker;
-    _Atomic bool woken; /* the worker has to run the queue */
+    _Atomic bool woken; /* the worker must run the queue */
     _Atomic bool closing;
-    struct tri_eventcount work; /* the worker waits on it; for called and closing */
+    struct tri_eventcount work; /* the worker waits on it for woken and closing */
 };
 
 /* ---------------------------------------------------------------------------------------- items */
@@ -67,7 +67,7 @@ static struct item *take_spare(struct tri_queue *queue)
     return item;
 }
 
-/* Keep an item that is done with, or free it. The lock is held. */
+/* Keep an item for reuse, or free it. Locked. */
 static void recycle(struct tri_queue *queue, struct item *item)
 {
     if (item->capacity == ITEM_BYTES && queue->spares < SPARE_ITEMS) {
@@ -121,11 +121,23 @@ void tri_queue_push(struct tri_queue *queue, void *argument, void (*run)(void *i
     atomic_store(&queue->queued, atomic_load(&queue->queued) + 1);
     const bool running = atomic_load(&queue->running);
     pthread_mutex_unlock(&queue->lock);
-    if (!running && tri_wakeup_pushed(queue, &queue->wakeup)) /* who runs it sees the item */
+    if (!running && tri_wakeup_pushed(queue, &queue->wakeup)) /* a running thread sees the item */
         wake_worker(queue);
 }
 
-/* Run what is queued, up to item number `until`, unless another thread is at it. */
+/* Remove the first item and run it. Locked, but not while it runs. */
+static void run_first(struct tri_queue *queue, struct item *item)
+{
+    queue->first = item->next;
+    if (queue->first == NULL)
+        queue->last = &queue->first;
+    pthread_mutex_unlock(&queue->lock);
+    item->run(item->argument);
+    pthread_mutex_lock(&queue->lock);
+    recycle(queue, item);
+}
+
+/* Run the items up to number `until`, unless another thread runs the queue. */
 static void drain(struct tri_queue *queue, uint64_t until)
 {
     pthread_mutex_lock(&queue->lock);
@@ -137,13 +149,7 @@ static void drain(struct tri_queue *queue, uint64_t until)
     uint64_t done = atomic_load(&queue->done);
     struct item *item;
     while (done < until && (item = queue->first) != NULL) {
-        queue->first = item->next;
-        if (queue->first == NULL)
-            queue->last = &queue->first;
-        pthread_mutex_unlock(&queue->lock);
-        item->run(item->argument);
-        pthread_mutex_lock(&queue->lock);
-        recycle(queue, item);
+        run_first(queue, item);
         atomic_store(&queue->done, ++done);
         tri_eventcount_notify(&queue->completion);
     }
@@ -191,14 +197,14 @@ struct wait {
     uint64_t until;
 };
 
-static bool passed_or_free(void *context)
+static bool reached_or_idle(void *context)
 {
     const struct wait *wait = context;
     return atomic_load(&wait->queue->done) >= wait->until || !atomic_load(&wait->queue->running);
 }
 
-/* Help, or wait for the thread that runs the queue. What the items fail with is theirs: this
- * thread's detail stays. */
+/* Run the items, or wait for the thread that does. A failing item sets this thread's detail;
+ * restore it. */
 static void wait_until(struct tri_queue *queue, uint64_t until)
 {
     struct wait wait = {queue, until};
@@ -206,7 +212,7 @@ static void wait_until(struct tri_queue *queue, uint64_t until)
     strcpy(detail, tri_detail());
     while (atomic_load(&queue->done) < until) {
         drain(queue, until);
-        (void)tri_eventcount_wait(&queue->completion, passed_or_free, &wait, 0);
+        (void)tri_eventcount_wait(&queue->completion, reached_or_idle, &wait, 0);
     }
     if (strcmp(detail, tri_detail()) != 0)
         (void)tri_fail(TRIB_OK, "%s", detail);
@@ -228,7 +234,7 @@ bool tri_queue_done(struct tri_queue *queue)
     return atomic_load(&queue->done) >= until;
 }
 
-/* ----------------------------------------------------------------------------------------- life */
+/* ------------------------------------------------------------------------------------- lifetime */
 
 trib_status tri_queue_create(struct tri_queue **out)
 {
@@ -264,7 +270,7 @@ void tri_queue_destroy(struct tri_queue *queue)
     atomic_store(&queue->closing, true);
     tri_eventcount_notify(&queue->work);
     pthread_join(queue->worker, NULL);
-    while (atomic_load(&queue->users) != 0) /* they are on their way out: all has run */
+    while (atomic_load(&queue->users) != 0) /* all items have run, so they release soon */
         sched_yield();
     while (queue->spare != NULL) {
         struct item *item = queue->spare;

@@ -1,12 +1,12 @@
-/* What lies where: a sorted array of address ranges. */
+/* A registry of address ranges: a sorted array. */
 #define _POSIX_C_SOURCE 200809L
 #include "csrc/host/registry.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Index of the first range that starts above `address`. The lock is held. */
-static size_t above(const struct tri_registry *registry, uintptr_t address)
+/* Index of the first range that starts above `address`. Locked. */
+static size_t upper_bound(const struct tri_registry *registry, uintptr_t address)
 {
     size_t low = 0;
     size_t high = registry->count;
@@ -20,10 +20,10 @@ static size_t above(const struct tri_registry *registry, uintptr_t address)
     return low;
 }
 
-/* The range that starts at `address`, or NULL. The lock is held. */
-static struct tri_extent *exactly(const struct tri_registry *registry, uintptr_t address)
+/* The range that starts at `address`, or NULL. Locked. */
+static struct tri_extent *find_start(const struct tri_registry *registry, uintptr_t address)
 {
-    const size_t i = above(registry, address);
+    const size_t i = upper_bound(registry, address);
     if (i == 0 || registry->ranges[i - 1].start != address)
         return NULL;
     return &registry->ranges[i - 1];
@@ -48,7 +48,7 @@ bool tri_registry_add(struct tri_registry *registry, const void *start, size_t b
     pthread_rwlock_wrlock(&registry->lock);
     const bool room = reserve(registry);
     if (room) {
-        const size_t i = above(registry, (uintptr_t)start);
+        const size_t i = upper_bound(registry, (uintptr_t)start);
         struct tri_extent *at = &registry->ranges[i];
         memmove(at + 1, at, (registry->count - i) * sizeof *at);
         *at = (struct tri_extent){(uintptr_t)start, bytes, device};
@@ -61,7 +61,7 @@ bool tri_registry_add(struct tri_registry *registry, const void *start, size_t b
 bool tri_registry_remove(struct tri_registry *registry, const void *start, int32_t device)
 {
     pthread_rwlock_wrlock(&registry->lock);
-    struct tri_extent *at = exactly(registry, (uintptr_t)start);
+    struct tri_extent *at = find_start(registry, (uintptr_t)start);
     const bool found = at != NULL && at->device == device;
     if (found) {
         registry->count--;
@@ -74,7 +74,7 @@ bool tri_registry_remove(struct tri_registry *registry, const void *start, int32
 int32_t tri_registry_device(struct tri_registry *registry, const void *start)
 {
     pthread_rwlock_rdlock(&registry->lock);
-    const struct tri_extent *at = exactly(registry, (uintptr_t)start);
+    const struct tri_extent *at = find_start(registry, (uintptr_t)start);
     const int32_t device = at == NULL ? -1 : at->device;
     pthread_rwlock_unlock(&registry->lock);
     return device;
@@ -86,7 +86,7 @@ bool tri_registry_find(struct tri_registry *registry, const void *data, size_t b
     const uintptr_t first = (uintptr_t)data;
     bool found = false;
     pthread_rwlock_rdlock(&registry->lock);
-    const size_t i = above(registry, first);
+    const size_t i = upper_bound(registry, first);
     const struct tri_extent *below = i == 0 ? NULL : &registry->ranges[i - 1];
     const struct tri_extent *next = i == registry->count ? NULL : &registry->ranges[i];
     if (below != NULL && (first - below->start < below->bytes || first == below->start)) {
@@ -104,7 +104,7 @@ int32_t tri_registry_visit(struct tri_registry *registry, const void *start,
                            void (*visit)(void *object, void *context), void *context)
 {
     pthread_rwlock_rdlock(&registry->lock);
-    const struct tri_extent *at = exactly(registry, (uintptr_t)start);
+    const struct tri_extent *at = find_start(registry, (uintptr_t)start);
     const int32_t device = at == NULL ? -1 : at->device;
     if (at != NULL)
         visit((void *)at->start, context);

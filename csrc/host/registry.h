@@ -1,5 +1,5 @@
-/* What lies where: address ranges of memory, streams and events that this backend has made, so that
- * a foreign pointer is recognised without being looked at. */
+/* A registry of address ranges: memory, streams or events that this backend has created. It
+ * recognises a foreign pointer without reading from it. */
 #ifndef TRI_HOST_REGISTRY_H
 #define TRI_HOST_REGISTRY_H
 
@@ -15,8 +15,8 @@ struct tri_extent {
 };
 
 struct tri_registry {
-    /* Guards the fields below. Held for writing for the length of a memmove, by threads that wait
-     * for nothing meanwhile; so readers never wait longer than that. */
+    /* Guards the fields below. A writer holds it for the length of a memmove and waits for nothing
+     * meanwhile, so a reader never waits longer. */
     pthread_rwlock_t lock;
     struct tri_extent *ranges; /* ascending, without overlap */
     size_t count;
@@ -35,18 +35,18 @@ bool tri_registry_remove(struct tri_registry *registry, const void *start, int32
 /* The device of the object that starts at `start`; -1 if there is none. */
 int32_t tri_registry_device(struct tri_registry *registry, const void *start);
 
-/* The first range that [data, data + bytes) touches; false if there is none. An empty range counts
+/* The first range that overlaps [data, data + bytes); false if there is none. An empty range counts
  * as one byte. */
 bool tri_registry_find(struct tri_registry *registry, const void *data, size_t bytes,
                        struct tri_extent *out);
 
-/* Call `visit` with the object that starts at `start`, if there is one; its device, or -1. It is
- * not removed meanwhile, so this is how to take hold of an object that another thread may be about
- * to remove and free. `visit` must not wait. */
+/* Call `visit` with the object that starts at `start`, if there is one. Returns its device, or -1.
+ * No thread can remove the object meanwhile, so `visit` can acquire an object that another thread
+ * is about to remove and free. `visit` must not wait. */
 int32_t tri_registry_visit(struct tri_registry *registry, const void *start,
                            void (*visit)(void *object, void *context), void *context);
 
-/* The same with all objects. */
+/* The same for all objects. */
 void tri_registry_visit_all(struct tri_registry *registry, void (*visit)(void *object));
 
 #endif

@@ -1,4 +1,4 @@
-/* Host streams: queues that are known by device, under a public handle. */
+/* Host streams: queues behind public handles, each of one device. */
 #define _POSIX_C_SOURCE 200809L
 #include "csrc/host/stream.h"
 
@@ -11,22 +11,20 @@
 
 static struct tri_registry streams = TRI_REGISTRY_INIT;
 
-/* The default streams, made at first use; they live for ever. */
+/* The default streams: the first use creates them, and nothing destroys them. */
 static _Atomic(struct tri_queue *) defaults[TRI_HOST_MAX_RANKS];
 
 /* ------------------------------------------------------------------------------------- handles */
 
-static bool names_default(trib_stream stream)
+static bool is_default(trib_stream stream)
 {
     return (uintptr_t)stream <= 1; /* NULL, and 1 as in cudaStreamLegacy */
 }
 
-static trib_status make(struct tri_queue **out, int32_t device)
+static trib_status create(struct tri_queue **out, int32_t device)
 {
     struct tri_queue *queue = NULL;
-    const trib_status status = tri_queue_create(&queue);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_queue_create(&queue));
     if (!tri_registry_add(&streams, queue, 1, device)) {
         tri_queue_destroy(queue);
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "stream_create: no memory for a stream");
@@ -37,7 +35,7 @@ static trib_status make(struct tri_queue **out, int32_t device)
 
 static trib_status default_stream(struct tri_queue **out, int32_t device)
 {
-    /* Guards the making of default streams; finished ones are read without it. */
+    /* Guards the creation of default streams; threads read created ones without it. */
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     *out = atomic_load(&defaults[device]);
     if (*out != NULL)
@@ -46,7 +44,7 @@ static trib_status default_stream(struct tri_queue **out, int32_t device)
     pthread_mutex_lock(&lock);
     *out = atomic_load(&defaults[device]);
     if (*out == NULL)
-        status = make(out, device);
+        status = create(out, device);
     if (status == TRIB_OK)
         atomic_store(&defaults[device], *out);
     pthread_mutex_unlock(&lock);
@@ -55,7 +53,7 @@ static trib_status default_stream(struct tri_queue **out, int32_t device)
 
 enum tri_fault tri_host_check_stream(int32_t device, trib_stream stream, size_t *found)
 {
-    if (names_default(stream))
+    if (is_default(stream))
         return TRI_FAULT_NONE;
     const int32_t owner = tri_registry_device(&streams, stream);
     if (owner == device)
@@ -78,8 +76,8 @@ static trib_status check_owner(int32_t owner, int32_t device, trib_stream stream
                         "of that device",
                         operation, stream, (int)owner, (int)device);
     return tri_fail(TRIB_ERR_INVALID_STREAM,
-                    "%s: %p is not a host stream; pass NULL or what trib_stream_create of host "
-                    "device %d gave, before it is destroyed",
+                    "%s: %p is not a host stream; pass NULL or a stream of trib_stream_create of "
+                    "host device %d that is not destroyed",
                     operation, stream, (int)device);
 }
 
@@ -87,7 +85,7 @@ trib_status tri_stream_find(struct tri_queue **out, int32_t device, trib_stream 
                             const char *operation)
 {
     *out = stream;
-    if (names_default(stream))
+    if (is_default(stream))
         return default_stream(out, device);
     return check_owner(tri_registry_device(&streams, stream), device, stream, operation);
 }
@@ -98,17 +96,16 @@ static void acquire(void *stream, void *context)
     tri_queue_acquire(stream);
 }
 
-/* tri_stream_find for what any thread may call, also while another destroys the stream. If it
- * succeeds, tri_queue_release must follow. */
+/* tri_stream_find for functions that any thread may call, even while another destroys the stream.
+ * After success, tri_queue_release must follow. */
 static trib_status find_and_acquire(struct tri_queue **out, int32_t device, trib_stream stream,
                                   const char *operation)
 {
     *out = stream;
-    if (names_default(stream)) {
-        const trib_status status = default_stream(out, device);
-        if (status == TRIB_OK)
-            tri_queue_acquire(*out);
-        return status;
+    if (is_default(stream)) {
+        TRI_TRY(default_stream(out, device));
+        tri_queue_acquire(*out);
+        return TRIB_OK;
     }
     const int32_t owner = tri_registry_visit(&streams, stream, acquire, NULL);
     const trib_status status = check_owner(owner, device, stream, operation);
@@ -143,7 +140,7 @@ void tri_stream_tick(void)
 trib_status tri_host_stream_create(int32_t device, trib_stream *out)
 {
     struct tri_queue *queue = NULL;
-    const trib_status status = make(&queue, device);
+    const trib_status status = create(&queue, device);
     *out = queue;
     return status;
 }
@@ -151,9 +148,7 @@ trib_status tri_host_stream_create(int32_t device, trib_stream *out)
 trib_status tri_host_stream_wait(int32_t device, trib_stream stream)
 {
     struct tri_queue *queue = NULL;
-    const trib_status status = find_and_acquire(&queue, device, stream, "stream_wait");
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(find_and_acquire(&queue, device, stream, "stream_wait"));
     tri_queue_wait(queue);
     tri_queue_release(queue);
     return TRIB_OK;
@@ -162,9 +157,7 @@ trib_status tri_host_stream_wait(int32_t device, trib_stream stream)
 trib_status tri_host_stream_query(int32_t device, trib_stream stream, bool *out_done)
 {
     struct tri_queue *queue = NULL;
-    const trib_status status = find_and_acquire(&queue, device, stream, "stream_query");
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(find_and_acquire(&queue, device, stream, "stream_query"));
     *out_done = tri_queue_done(queue);
     if (!*out_done)
         tri_queue_wake(queue);
@@ -187,12 +180,10 @@ trib_status tri_host_stream_submit(int32_t device, void (*function)(void *), voi
                                    trib_stream stream)
 {
     struct tri_queue *queue = NULL;
-    const trib_status status = tri_stream_find(&queue, device, stream, "stream_submit");
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_stream_find(&queue, device, stream, "stream_submit"));
     struct user_function *user = tri_queue_item(queue, sizeof *user);
     if (user == NULL)
-        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "stream_submit: no memory to queue it");
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "stream_submit: no memory for the queue item");
     *user = (struct user_function){function, argument};
     tri_queue_push(queue, user, run_user_function);
     return TRIB_OK;
@@ -202,11 +193,10 @@ trib_status tri_host_stream_destroy(int32_t device, trib_stream stream)
 {
     if (stream == NULL)
         return TRIB_OK;
-    if (names_default(stream))
-        return tri_fail(TRIB_ERR_INVALID_STREAM, "stream_destroy: the default stream stays");
-    const trib_status status = tri_host_stream_wait(device, stream);
-    if (status != TRIB_OK)
-        return status;
+    if (is_default(stream))
+        return tri_fail(TRIB_ERR_INVALID_STREAM,
+                        "stream_destroy: the default stream cannot be destroyed");
+    TRI_TRY(tri_host_stream_wait(device, stream));
     if (!tri_registry_remove(&streams, stream, device))
         return tri_fail(TRIB_ERR_INVALID_STREAM, "stream_destroy: %p is destroyed already", stream);
     tri_queue_destroy(stream);

@@ -1,4 +1,4 @@
-/* A rank's submissions: one after the other, whatever their streams; and their end. */
+/* A rank's submissions, which run one after the other whatever their streams, and close. */
 #include <string.h>
 
 #include "csrc/base/abort.h"
@@ -11,13 +11,13 @@
 
 struct submission {
     struct tri_transport *self;
-    uint64_t ticket; /* submissions of this rank that come before */
+    uint64_t ticket; /* the number of earlier submissions of this rank */
     void (*function)(void *);
     _Alignas(16) unsigned char argument[];
 };
 
-/* Is it this submission's turn? Takes the turn. After an abort they run in any order, but still one
- * at a time. */
+/* Take this submission's turn, if it is its turn. After an abort submissions run in any order, but
+ * still one at a time. */
 static bool take_turn(void *context)
 {
     const struct submission *submission = context;
@@ -47,9 +47,7 @@ trib_status tri_host_submit(struct tri_transport *self, void (*function)(void *a
                             const void *argument, size_t bytes, trib_stream stream)
 {
     struct tri_queue *queue = NULL;
-    const trib_status status = tri_stream_find(&queue, self->device, stream, "submit");
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_stream_find(&queue, self->device, stream, "submit"));
     struct submission *submission = tri_queue_item(queue, sizeof *submission + bytes);
     if (submission == NULL)
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no %zu bytes to queue a call", bytes);
@@ -62,16 +60,17 @@ trib_status tri_host_submit(struct tri_transport *self, void (*function)(void *a
     return TRIB_OK;
 }
 
-/* Submissions that have not run. All ranks have closed, so `issued` stays. */
+/* The number of submissions that have not run, and the first rank that has one. All ranks have
+ * closed, so `submitted` is final. */
 static uint64_t pending(const struct tri_host_local *local, int32_t *out_rank)
 {
     uint64_t sum = 0;
     for (int32_t rank = 0; rank < local->size; rank++) {
         const struct tri_transport *self = &local->ranks[rank];
-        const uint64_t left = self->submitted - atomic_load(&self->completed);
-        if (left != 0 && sum == 0)
+        const uint64_t n = self->submitted - atomic_load(&self->completed);
+        if (n != 0 && sum == 0)
             *out_rank = rank;
-        sum += left;
+        sum += n;
     }
     return sum;
 }
@@ -83,9 +82,9 @@ static bool idle_or_aborted(void *context)
     return pending(local, &rank) == 0 || !tri_host_local_live(local);
 }
 
-/* All that was queued has come to its end. A call that waited for a rank that had left has not run,
- * and perhaps this is the only place where that is told. */
-static trib_status closed_well(const struct tri_host_local *local)
+/* All submissions have run or an abort ended them. TRIB_ERR_CLOSED if the abort was for a rank that
+ * left: a call did not run, and the caller may learn it only here. */
+static trib_status close_status(const struct tri_host_local *local)
 {
     if (tri_host_local_live(local))
         return TRIB_OK;
@@ -101,14 +100,14 @@ trib_status tri_host_close(struct tri_transport *self, uint32_t timeout_ms)
     if (atomic_fetch_add(&local->closed, 1) + 1 != local->size)
         return TRIB_OK;
     if (tri_eventcount_wait(&local->closing, idle_or_aborted, local, tri_deadline_ns(timeout_ms)))
-        return closed_well(local);
+        return close_status(local);
     int32_t rank = 0;
-    const uint64_t left = pending(local, &rank);
+    const uint64_t n = pending(local, &rank);
     const trib_status status = tri_fail(
         TRIB_ERR_TIMEOUT,
         "close: after %u ms %llu queued calls have not run, the first of them on rank %d; the "
-        "communicator is aborted. Wait for the streams before closing, or give more time",
-        (unsigned)timeout_ms, (unsigned long long)left, (int)rank);
+        "communicator is aborted. Wait for the streams before the close, or pass a longer timeout",
+        (unsigned)timeout_ms, (unsigned long long)n, (int)rank);
     (void)tri_abort_raise(local->abort, status, tri_detail());
     return status;
 }
