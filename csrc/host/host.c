@@ -93,5 +93,5 @@ const struct tri_backend tri_backend_host = {
     .transport = &transport_ops,
     .kernels = &tri_kernels_cpu,
     /* measured with two ranks on two cores */
-    .speed = {.copy = 17e9, .select = 8e9, .link = 20e9, .latency = 5e-6},
+    .speed = {.copy = 17e9, .select = 8e9, .bandwidth = 20e9, .latency = 5e-6},
 };

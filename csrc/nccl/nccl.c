@@ -125,5 +125,5 @@ const struct tri_backend tri_backend_nccl = {
     .transport = &transport_ops,
     .kernels = &tri_kernels_cuda,
     /* H200, NVLink */
-    .speed = {.copy = 3.7e12, .select = 3.2e12, .link = 356e9, .latency = 12e-6},
+    .speed = {.copy = 3.7e12, .select = 3.2e12, .bandwidth = 356e9, .latency = 12e-6},
 };

@@ -28,7 +28,7 @@ static const double passes = 12;      /* of srs over k entries, in each step */
 struct model {
     double n, k, ranks, hosts;
     double gradient, acc, entry; /* bytes of one */
-    double copy, select, link, latency;
+    double copy, select, bandwidth, latency;
 };
 
 static struct model model_of(const struct tri_sparse_params *params,
@@ -44,7 +44,7 @@ static struct model model_of(const struct tri_sparse_params *params,
         .entry = (double)(sizeof(uint32_t) + trib_dtype_size(params->wire)),
         .copy = backend->speed.copy,
         .select = backend->speed.select,
-        .link = backend->speed.link,
+        .bandwidth = backend->speed.bandwidth,
         .latency = backend->speed.latency,
     };
 }
@@ -66,7 +66,7 @@ static double writing(const struct model *model, const struct tri_sparse_params 
 /* Bytes through a rank's link, or through a host's network. */
 static double moving(const struct model *model, double by_rank, double by_host)
 {
-    return model->hosts > 1 ? by_host / network : by_rank / model->link;
+    return model->hosts > 1 ? by_host / network : by_rank / model->bandwidth;
 }
 
 static double dense(const struct model *model, const struct tri_sparse_params *params)

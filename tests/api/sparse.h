@@ -5,10 +5,10 @@
 
 #include "tests/team.h"
 
-enum { DESK_COUNT = 1000 };
+enum { FIXTURE_COUNT = 1000 };
 
-/* One rank's state and buffers of DESK_COUNT elements of f32 each. */
-struct desk {
+/* One rank's state and buffers of FIXTURE_COUNT elements of f32 each. */
+struct fixture {
     struct team *team;
     int rank, size;
     trib_device *device;
@@ -17,32 +17,33 @@ struct desk {
     trib_sparse *sparse;
     float *gradient, *result; /* device */
     uint32_t *index, *count;
-    float given[DESK_COUNT], found[DESK_COUNT]; /* host */
+    float given[FIXTURE_COUNT], found[FIXTURE_COUNT]; /* host */
 };
 
 /* Buffers, and a state with these options (NULL: none is made). */
-bool desk_open(struct desk *desk, struct team *team, int rank, const trib_sparse_options *options);
-void desk_close(struct desk *desk);
+bool fixture_open(struct fixture *fixture, struct team *team, int rank,
+                  const trib_sparse_options *options);
+void fixture_close(struct fixture *fixture);
 
 /* `given` to the device's gradient; the device's result to `found`; both wait. */
-void desk_push(struct desk *desk);
-void desk_pull(struct desk *desk);
+void fixture_push(struct fixture *fixture);
+void fixture_pull(struct fixture *fixture);
 /* given[i] = 0 but for `n` places from `first` on, which are `value`, value + 1, ... */
-void desk_fill(struct desk *desk, size_t first, size_t n, float value);
+void fixture_fill(struct fixture *fixture, size_t first, size_t n, float value);
 /* Push, call, pull. */
-trib_status desk_call(struct desk *desk);
+trib_status fixture_call(struct fixture *fixture);
 /* The word of trib_sparse_outcome. */
-uint32_t desk_outcome(struct desk *desk);
+uint32_t fixture_outcome(struct fixture *fixture);
 /* An export, in memory to be freed; *bytes of it. */
-char *desk_export(struct desk *desk, size_t *bytes);
-trib_sparse_statistics desk_statistics(struct desk *desk);
+char *fixture_export(struct fixture *fixture, size_t *bytes);
+trib_sparse_statistics fixture_statistics(struct fixture *fixture);
 
 /* Options: this algorithm, this k. */
-trib_sparse_options desk_options(const char *algorithm, uint64_t k, uint32_t flags);
+trib_sparse_options fixture_options(const char *algorithm, uint64_t k, uint32_t flags);
 
 /* Run `body` on every rank of a fresh communicator. */
-void desk_ranks(const char *backend, int size, const trib_options *options,
-                void (*body)(int rank, int size, void *team), const char *what);
+void fixture_ranks(const char *backend, int size, const trib_options *options,
+                   void (*body)(int rank, int size, void *team), const char *what);
 
 /* The parts; `size`: ranks. */
 void sparse_bad(const char *backend, int size);    /* arguments, usage */

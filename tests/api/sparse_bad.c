@@ -19,78 +19,79 @@ static bool refused(trib_status found, trib_status expected, const char *operati
     refused((call), (expected), (operation), (argument), __FILE__, __LINE__)
 
 /* Options that are wrong in one field. */
-static void bad_option(struct desk *desk, trib_dtype dtype, const trib_sparse_options *options,
-                       trib_status expected, const char *argument)
+static void bad_option(struct fixture *fixture, trib_dtype dtype,
+                       const trib_sparse_options *options, trib_status expected,
+                       const char *argument)
 {
-    trib_sparse *sparse = (trib_sparse *)(void *)desk;
+    trib_sparse *sparse = (trib_sparse *)(void *)fixture;
     uint64_t bytes = 1;
-    REFUSED(trib_sparse_create(&sparse, desk->comm, DESK_COUNT, dtype, options), expected,
+    REFUSED(trib_sparse_create(&sparse, fixture->comm, FIXTURE_COUNT, dtype, options), expected,
             "trib_sparse_create on rank", argument);
     CHECK(sparse == NULL);
-    REFUSED(trib_sparse_bytes(&bytes, desk->comm, DESK_COUNT, dtype, options), expected,
+    REFUSED(trib_sparse_bytes(&bytes, fixture->comm, FIXTURE_COUNT, dtype, options), expected,
             "trib_sparse_bytes", argument);
     CHECK(bytes == 0);
 }
 
-static void bad_options(struct desk *desk)
+static void bad_options(struct fixture *fixture)
 {
     static const double densities[] = {-0.1, 1.5, NAN, INFINITY};
     trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
     options.size--;
-    bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_OPTIONS_INIT");
-    options = desk_options(NULL, 1, 1u << 5);
-    bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.flags is 0x28");
-    options = desk_options(NULL, 1, TRIB_SPARSE_F32_RESULT);
-    bad_option(desk, TRIB_F64, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_F32_RESULT");
-    options = desk_options("topka", 1, TRIB_SPARSE_IN_PLACE);
-    bad_option(desk, TRIB_F16, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_IN_PLACE");
-    bad_option(desk, TRIB_BF16, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_IN_PLACE");
-    options = desk_options("topkaa", 1, 0);
-    bad_option(desk, TRIB_F32, &options, TRIB_ERR_UNKNOWN_NAME, "auto, dense, topka");
-    options = desk_options("", 1, 0);
-    bad_option(desk, TRIB_F32, &options, TRIB_ERR_UNKNOWN_NAME, "options.algorithm is \"\"");
+    bad_option(fixture, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_OPTIONS_INIT");
+    options = fixture_options(NULL, 1, 1u << 5);
+    bad_option(fixture, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.flags is 0x28");
+    options = fixture_options(NULL, 1, TRIB_SPARSE_F32_RESULT);
+    bad_option(fixture, TRIB_F64, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_F32_RESULT");
+    options = fixture_options("topka", 1, TRIB_SPARSE_IN_PLACE);
+    bad_option(fixture, TRIB_F16, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_IN_PLACE");
+    bad_option(fixture, TRIB_BF16, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_IN_PLACE");
+    options = fixture_options("topkaa", 1, 0);
+    bad_option(fixture, TRIB_F32, &options, TRIB_ERR_UNKNOWN_NAME, "auto, dense, topka");
+    options = fixture_options("", 1, 0);
+    bad_option(fixture, TRIB_F32, &options, TRIB_ERR_UNKNOWN_NAME, "options.algorithm is \"\"");
     for (size_t i = 0; i < sizeof densities / sizeof densities[0]; i++) {
         options = (trib_sparse_options)TRIB_SPARSE_OPTIONS_INIT;
         options.density = densities[i];
-        bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "`density`");
+        bad_option(fixture, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "`density`");
         options.density = 0;
         options.decay = densities[i];
-        bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.decay");
+        bad_option(fixture, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.decay");
     }
-    options = desk_options(NULL, 1, 0);
+    options = fixture_options(NULL, 1, 0);
     options.wire = TRIB_F16;
-    bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.wire is 1 (f16)");
+    bad_option(fixture, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.wire is 1 (f16)");
     options.wire = TRIB_BF16;
-    bad_option(desk, TRIB_F64, &options, TRIB_ERR_INVALID_ARGUMENT, "options.wire");
-    options = desk_options(NULL, 1, 0);
+    bad_option(fixture, TRIB_F64, &options, TRIB_ERR_INVALID_ARGUMENT, "options.wire");
+    options = fixture_options(NULL, 1, 0);
     options.chunk = 3000;
-    bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.chunk is 3000");
+    bad_option(fixture, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.chunk is 3000");
     options.chunk = 131072;
-    bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.chunk");
-    options = desk_options(NULL, 1, 0);
+    bad_option(fixture, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.chunk");
+    options = fixture_options(NULL, 1, 0);
     options.constants = "alexnet";
-    bad_option(desk, TRIB_F32, &options, TRIB_ERR_UNKNOWN_NAME, "\"alexnet\"");
-    options = desk_options(NULL, 1, 0);
+    bad_option(fixture, TRIB_F32, &options, TRIB_ERR_UNKNOWN_NAME, "\"alexnet\"");
+    options = fixture_options(NULL, 1, 0);
     options.reserved = 1;
-    bad_option(desk, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.reserved");
-    bad_option(desk, TRIB_I32, NULL, TRIB_ERR_INVALID_ARGUMENT, "`dtype` is 7 (i32)");
-    bad_option(desk, 0, NULL, TRIB_ERR_INVALID_ARGUMENT, "`dtype`");
+    bad_option(fixture, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.reserved");
+    bad_option(fixture, TRIB_I32, NULL, TRIB_ERR_INVALID_ARGUMENT, "`dtype` is 7 (i32)");
+    bad_option(fixture, 0, NULL, TRIB_ERR_INVALID_ARGUMENT, "`dtype`");
     trib_sparse *sparse = NULL;
-    REFUSED(trib_sparse_create(&sparse, desk->comm, (size_t)1 << 32, TRIB_F32, NULL),
+    REFUSED(trib_sparse_create(&sparse, fixture->comm, (size_t)1 << 32, TRIB_F32, NULL),
             TRIB_ERR_INVALID_ARGUMENT, "trib_sparse_create", "`count` is 4294967296");
-    REFUSED(trib_sparse_set_density(desk->sparse, 2), TRIB_ERR_INVALID_ARGUMENT,
+    REFUSED(trib_sparse_set_density(fixture->sparse, 2), TRIB_ERR_INVALID_ARGUMENT,
             "trib_sparse_set_density", "`density` is 2");
 }
 
-static void bad_null(struct desk *desk)
+static void bad_null(struct fixture *fixture)
 {
-    trib_sparse *sparse = desk->sparse, *out = NULL;
+    trib_sparse *sparse = fixture->sparse, *out = NULL;
     trib_sparse_statistics statistics = TRIB_SPARSE_STATISTICS_INIT;
     uint64_t bytes;
     char byte;
     const trib_status bad = TRIB_ERR_INVALID_ARGUMENT;
     REFUSED(trib_sparse_create(&out, NULL, 1, TRIB_F32, NULL), bad, "trib_sparse_create", "`comm`");
-    REFUSED(trib_sparse_bytes(NULL, desk->comm, 1, TRIB_F32, NULL), bad, "trib_sparse_bytes",
+    REFUSED(trib_sparse_bytes(NULL, fixture->comm, 1, TRIB_F32, NULL), bad, "trib_sparse_bytes",
             "`out`");
     REFUSED(trib_sparse_bytes(&bytes, NULL, 1, TRIB_F32, NULL), bad, "trib_sparse_bytes", "`comm`");
     REFUSED(trib_sparse_set_density(NULL, 0.1), bad, "trib_sparse_set_density", "`sparse`");
@@ -117,11 +118,11 @@ static void bad_null(struct desk *desk)
     CHECK(trib_sparse_outcome(NULL) == NULL && trib_sparse_k(NULL) == 0);
 }
 
-static void bad_buffers(struct desk *desk)
+static void bad_buffers(struct fixture *fixture)
 {
-    trib_sparse *sparse = desk->sparse;
-    trib_stream stream = desk->stream;
-    float *gradient = desk->gradient, *result = desk->result;
+    trib_sparse *sparse = fixture->sparse;
+    trib_stream stream = fixture->stream;
+    float *gradient = fixture->gradient, *result = fixture->result;
     const trib_status bad = TRIB_ERR_INVALID_BUFFER;
     const char *name = "trib_sparse_allreduce on rank";
     REFUSED(trib_sparse_allreduce(sparse, NULL, result, stream), bad, name, "`gradient` is NULL");
@@ -134,12 +135,13 @@ static void bad_buffers(struct desk *desk)
     REFUSED(trib_sparse_allreduce(sparse, gradient, (char *)gradient - 4, stream), bad, name, "");
     REFUSED(trib_sparse_allreduce(sparse, gradient, result, (trib_stream)2),
             TRIB_ERR_INVALID_STREAM, name, "per-thread");
-    if (strcmp(trib_device_backend(desk->device), "host") == 0) /* CUDA would follow the address */
+    if (strcmp(trib_device_backend(fixture->device), "host") ==
+        0) /* CUDA would follow the address */
         REFUSED(trib_sparse_allreduce(sparse, gradient, result, result), TRIB_ERR_INVALID_STREAM,
                 name, "`stream`");
-    REFUSED(
-        trib_sparse_allreduce_entries(sparse, gradient, desk->index, result, desk->count, stream),
-        TRIB_ERR_INVALID_USAGE, "trib_sparse_allreduce_entries", "TRIB_SPARSE_ENTRIES");
+    REFUSED(trib_sparse_allreduce_entries(sparse, gradient, fixture->index, result, fixture->count,
+                                          stream),
+            TRIB_ERR_INVALID_USAGE, "trib_sparse_allreduce_entries", "TRIB_SPARSE_ENTRIES");
     REFUSED(trib_sparse_residual(sparse, NULL, stream), bad, "trib_sparse_residual on rank",
             "`out` is NULL");
     REFUSED(trib_sparse_residual(sparse, result + 1, stream), bad, "trib_sparse_residual on rank",
@@ -148,10 +150,10 @@ static void bad_buffers(struct desk *desk)
             "trib_sparse_residual on rank", "`stream`");
     REFUSED(trib_sparse_reset(sparse, (trib_stream)2), TRIB_ERR_INVALID_STREAM, "trib_sparse_reset",
             "`stream`");
-    if (desk->size > 1) {
+    if (fixture->size > 1) {
         void *foreign = NULL;
-        trib_device *other = desk->team->devices[(desk->rank + 1) % desk->size];
-        CHECK_OK(trib_device_alloc(&foreign, other, sizeof desk->given));
+        trib_device *other = fixture->team->devices[(fixture->rank + 1) % fixture->size];
+        CHECK_OK(trib_device_alloc(&foreign, other, sizeof fixture->given));
         REFUSED(trib_sparse_allreduce(sparse, foreign, result, stream), bad, name, "`gradient`");
         REFUSED(trib_sparse_allreduce(sparse, gradient, foreign, stream), bad, name, "`result`");
         CHECK_OK(trib_device_free(other, foreign));
@@ -159,12 +161,12 @@ static void bad_buffers(struct desk *desk)
 }
 
 /* A state whose result is entries. */
-static void bad_entries(struct desk *desk)
+static void bad_entries(struct fixture *fixture)
 {
-    trib_sparse *sparse = desk->sparse;
-    trib_stream stream = desk->stream;
-    float *gradient = desk->gradient, *value = desk->result;
-    uint32_t *index = desk->index, *count = desk->count;
+    trib_sparse *sparse = fixture->sparse;
+    trib_stream stream = fixture->stream;
+    float *gradient = fixture->gradient, *value = fixture->result;
+    uint32_t *index = fixture->index, *count = fixture->count;
     const trib_status bad = TRIB_ERR_INVALID_BUFFER;
     const char *name = "trib_sparse_allreduce_entries on rank";
     REFUSED(trib_sparse_allreduce_entries(sparse, NULL, index, value, count, stream), bad, name,
@@ -186,27 +188,29 @@ static void bad_entries(struct desk *desk)
             "trib_sparse_allreduce on rank", "trib_sparse_allreduce_entries");
 }
 
-static void bad_in_place(struct desk *desk)
+static void bad_in_place(struct fixture *fixture)
 {
-    REFUSED(trib_sparse_residual(desk->sparse, desk->result, desk->stream), TRIB_ERR_INVALID_USAGE,
-            "trib_sparse_residual on rank", "in place");
-    REFUSED(trib_sparse_allreduce(desk->sparse, desk->gradient, desk->gradient, desk->stream),
+    REFUSED(trib_sparse_residual(fixture->sparse, fixture->result, fixture->stream),
+            TRIB_ERR_INVALID_USAGE, "trib_sparse_residual on rank", "in place");
+    REFUSED(trib_sparse_allreduce(fixture->sparse, fixture->gradient, fixture->gradient,
+                                  fixture->stream),
             TRIB_ERR_INVALID_BUFFER, "trib_sparse_allreduce on rank", "overlaps");
 }
 
-static void bad_usage(struct desk *desk)
+static void bad_usage(struct fixture *fixture)
 {
     const trib_status bad = TRIB_ERR_INVALID_USAGE;
-    CHECK_OK(trib_batch_begin(desk->comm));
-    REFUSED(trib_sparse_allreduce(desk->sparse, desk->gradient, desk->result, desk->stream), bad,
-            "trib_sparse_allreduce", "a batch is open");
-    CHECK_STATUS(trib_batch_end(desk->comm), bad);
-    CHECK_OK(trib_batch_begin(desk->comm));
-    REFUSED(trib_sparse_reset(desk->sparse, desk->stream), bad, "trib_sparse_reset",
+    CHECK_OK(trib_batch_begin(fixture->comm));
+    REFUSED(
+        trib_sparse_allreduce(fixture->sparse, fixture->gradient, fixture->result, fixture->stream),
+        bad, "trib_sparse_allreduce", "a batch is open");
+    CHECK_STATUS(trib_batch_end(fixture->comm), bad);
+    CHECK_OK(trib_batch_begin(fixture->comm));
+    REFUSED(trib_sparse_reset(fixture->sparse, fixture->stream), bad, "trib_sparse_reset",
             "a batch is open");
-    REFUSED(trib_sparse_residual(desk->sparse, desk->result, desk->stream), bad,
+    REFUSED(trib_sparse_residual(fixture->sparse, fixture->result, fixture->stream), bad,
             "trib_sparse_residual", "a batch is open");
-    CHECK_STATUS(trib_batch_end(desk->comm), bad);
+    CHECK_STATUS(trib_batch_end(fixture->comm), bad);
 }
 
 /* A call of all ranks that is refused on one of them: it is told why, and the others that it was. */
@@ -219,20 +223,20 @@ static void told(trib_status status, bool errs, trib_status bad, const char *nam
 }
 
 /* What is found out before anything of the call is looked at. */
-static void bad_meetings(struct desk *desk, bool errs)
+static void bad_meetings(struct fixture *fixture, bool errs)
 {
     const trib_status bad = TRIB_ERR_INVALID_ARGUMENT, usage = TRIB_ERR_INVALID_USAGE;
-    trib_sparse *sparse = desk->sparse, *other = NULL;
-    trib_comm *comm = desk->comm;
+    trib_sparse *sparse = fixture->sparse, *other = NULL;
+    trib_comm *comm = fixture->comm;
     size_t bytes;
-    char *data = desk_export(desk, &bytes);
+    char *data = fixture_export(fixture, &bytes);
     told(trib_sparse_create(errs ? NULL : &other, comm, 1, TRIB_F32, NULL), errs, bad,
          "trib_sparse_create on rank", "`out`");
-    told(trib_sparse_import(sparse, errs ? NULL : data, bytes, 0, desk->stream), errs, bad,
+    told(trib_sparse_import(sparse, errs ? NULL : data, bytes, 0, fixture->stream), errs, bad,
          "trib_sparse_import on rank", "`data`");
-    told(trib_sparse_import(sparse, data, errs ? bytes - 1 : bytes, 0, desk->stream), errs, bad,
+    told(trib_sparse_import(sparse, data, errs ? bytes - 1 : bytes, 0, fixture->stream), errs, bad,
          "trib_sparse_import on rank", "whole");
-    told(trib_sparse_import(sparse, data, bytes, 0, errs ? (trib_stream)2 : desk->stream), errs,
+    told(trib_sparse_import(sparse, data, bytes, 0, errs ? (trib_stream)2 : fixture->stream), errs,
          TRIB_ERR_INVALID_STREAM, "trib_sparse_import on rank", "per-thread");
     if (errs)
         CHECK_OK(trib_batch_begin(comm));
@@ -241,55 +245,56 @@ static void bad_meetings(struct desk *desk, bool errs)
     told(trib_sparse_set_k(sparse, 1), errs, usage, "trib_sparse_set_k on rank", "a batch is open");
     told(trib_sparse_set_density(sparse, 1), errs, usage, "trib_sparse_set_density on rank",
          "a batch is open");
-    told(trib_sparse_import(sparse, data, bytes, 0, desk->stream), errs, usage,
+    told(trib_sparse_import(sparse, data, bytes, 0, fixture->stream), errs, usage,
          "trib_sparse_import on rank", "a batch is open");
     if (errs)
         CHECK_STATUS(trib_batch_end(comm), usage);
-    CHECK(other == NULL && desk_statistics(desk).k == 2);
+    CHECK(other == NULL && fixture_statistics(fixture).k == 2);
     free(data);
 }
 
 /* After all that the state works as if nothing had been. */
-static void works(struct desk *desk)
+static void works(struct fixture *fixture)
 {
-    desk_fill(desk, 100, 1, 7);
-    CHECK_OK(desk_call(desk));
-    for (int i = 0; i < DESK_COUNT; i++)
-        CHECK(desk->found[i] == (i == 100 ? 7 * (float)desk->size : 0));
-    CHECK(desk_statistics(desk).calls == 1);
-    CHECK_OK(trib_comm_status(desk->comm));
+    fixture_fill(fixture, 100, 1, 7);
+    CHECK_OK(fixture_call(fixture));
+    for (int i = 0; i < FIXTURE_COUNT; i++)
+        CHECK(fixture->found[i] == (i == 100 ? 7 * (float)fixture->size : 0));
+    CHECK(fixture_statistics(fixture).calls == 1);
+    CHECK_OK(trib_comm_status(fixture->comm));
 }
 
 static _Atomic int through; /* ranks that are through with what is refused */
 
 static void bad_rank(int rank, int size, void *team)
 {
-    const trib_sparse_options plain = desk_options("topka", 2, 0);
-    const trib_sparse_options entries = desk_options("topka", 2, TRIB_SPARSE_ENTRIES);
-    const trib_sparse_options in_place = desk_options("topka", 2, TRIB_SPARSE_IN_PLACE);
-    struct desk desk, listing, accumulating;
+    const trib_sparse_options plain = fixture_options("topka", 2, 0);
+    const trib_sparse_options entries = fixture_options("topka", 2, TRIB_SPARSE_ENTRIES);
+    const trib_sparse_options in_place = fixture_options("topka", 2, TRIB_SPARSE_IN_PLACE);
+    struct fixture fixture, listing, accumulating;
     const bool errs = rank == size - 1;
-    if (!desk_open(&desk, team, rank, &plain) || !desk_open(&listing, team, rank, &entries) ||
-        !desk_open(&accumulating, team, rank, &in_place))
+    if (!fixture_open(&fixture, team, rank, &plain) ||
+        !fixture_open(&listing, team, rank, &entries) ||
+        !fixture_open(&accumulating, team, rank, &in_place))
         return;
-    bad_options(&desk);
-    bad_meetings(&desk, errs);
+    bad_options(&fixture);
+    bad_meetings(&fixture, errs);
     if (errs) {
-        desk_fill(&desk, 0, DESK_COUNT, 1);
-        desk_push(&desk);
-        bad_null(&desk);
-        bad_buffers(&desk);
+        fixture_fill(&fixture, 0, FIXTURE_COUNT, 1);
+        fixture_push(&fixture);
+        bad_null(&fixture);
+        bad_buffers(&fixture);
         bad_entries(&listing);
         bad_in_place(&accumulating);
-        bad_usage(&desk);
-        CHECK(desk_statistics(&desk).calls == 0);
+        bad_usage(&fixture);
+        CHECK(fixture_statistics(&fixture).calls == 0);
     }
     /* On nccl, memory is not had or given back while a rank waits for the others on the stream. */
     team_meet(&through, size);
-    works(&desk);
-    desk_close(&desk);
-    desk_close(&listing);
-    desk_close(&accumulating);
+    works(&fixture);
+    fixture_close(&fixture);
+    fixture_close(&listing);
+    fixture_close(&accumulating);
 }
 
 void sparse_bad(const char *backend, int size)
@@ -297,5 +302,5 @@ void sparse_bad(const char *backend, int size)
     trib_options options = TRIB_OPTIONS_INIT;
     options.timeout_ms = 20000; /* a rank that is left waiting is told so */
     atomic_store(&through, 0);
-    desk_ranks(backend, size, &options, bad_rank, "what a sparse allreduce refuses");
+    fixture_ranks(backend, size, &options, bad_rank, "what a sparse allreduce refuses");
 }

@@ -8,83 +8,84 @@
 
 static void every_algorithm(int rank, int size, void *team)
 {
-    struct desk desk;
+    struct fixture fixture;
     CHECK(strcmp(trib_sparse_algorithm_name(0), "auto") == 0);
     CHECK(trib_sparse_algorithm_name(-1) == NULL);
     CHECK(trib_sparse_algorithm_name(trib_sparse_algorithm_count()) == NULL);
     for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++) {
         const char *name = trib_sparse_algorithm_name(i);
-        const trib_sparse_options options = desk_options(name, 8, 0);
+        const trib_sparse_options options = fixture_options(name, 8, 0);
         uint64_t bytes = 0;
-        if (!desk_open(&desk, team, rank, &options))
+        if (!fixture_open(&fixture, team, rank, &options))
             return;
-        CHECK_OK(trib_sparse_bytes(&bytes, desk.comm, DESK_COUNT, TRIB_F32, &options));
-        CHECK_MSG(bytes >= 2 * sizeof desk.given, "%s: %llu bytes", name,
+        CHECK_OK(trib_sparse_bytes(&bytes, fixture.comm, FIXTURE_COUNT, TRIB_F32, &options));
+        CHECK_MSG(bytes >= 2 * sizeof fixture.given, "%s: %llu bytes", name,
                   (unsigned long long)bytes);
-        const trib_sparse_options placed = desk_options(name, 8, TRIB_SPARSE_IN_PLACE);
+        const trib_sparse_options placed = fixture_options(name, 8, TRIB_SPARSE_IN_PLACE);
         uint64_t without = 0; /* two residuals; what auto chooses may be another algorithm */
-        CHECK_OK(trib_sparse_bytes(&without, desk.comm, DESK_COUNT, TRIB_F32, &placed));
-        CHECK_MSG(i == 0 || bytes >= without + 2 * sizeof desk.given, "%s: %llu bytes, in place %llu",
-                  name, (unsigned long long)bytes, (unsigned long long)without);
-        CHECK(desk_outcome(&desk) == 0);
-        CHECK_OK(trib_sparse_status(desk.sparse));
+        CHECK_OK(trib_sparse_bytes(&without, fixture.comm, FIXTURE_COUNT, TRIB_F32, &placed));
+        CHECK_MSG(i == 0 || bytes >= without + 2 * sizeof fixture.given,
+                  "%s: %llu bytes, in place %llu", name, (unsigned long long)bytes,
+                  (unsigned long long)without);
+        CHECK(fixture_outcome(&fixture) == 0);
+        CHECK_OK(trib_sparse_status(fixture.sparse));
         for (int call = 0; call < 3; call++) {
             /* One element is above all, on all ranks: whatever is chosen, that is. */
-            desk_fill(&desk, 0, DESK_COUNT, 1);
-            desk.given[123] = 4096;
-            CHECK_OK(desk_call(&desk));
-            CHECK_MSG(desk.found[123] == 4096.0f * (float)size, "%s: %g", name,
-                      (double)desk.found[123]);
-            CHECK(desk_outcome(&desk) == 1);
-            CHECK_OK(trib_sparse_status(desk.sparse));
+            fixture_fill(&fixture, 0, FIXTURE_COUNT, 1);
+            fixture.given[123] = 4096;
+            CHECK_OK(fixture_call(&fixture));
+            CHECK_MSG(fixture.found[123] == 4096.0f * (float)size, "%s: %g", name,
+                      (double)fixture.found[123]);
+            CHECK(fixture_outcome(&fixture) == 1);
+            CHECK_OK(trib_sparse_status(fixture.sparse));
         }
-        const trib_sparse_statistics statistics = desk_statistics(&desk);
+        const trib_sparse_statistics statistics = fixture_statistics(&fixture);
         CHECK(statistics.calls == 3 && statistics.calls_applied == 3);
         CHECK(i == 0 || strcmp(statistics.algorithm, name) == 0);
         CHECK((i == 0) == (statistics.reason[0] != 0));
-        desk_close(&desk);
+        fixture_close(&fixture);
     }
 }
 
 /* Every rank has two large entries of its own, k is 2; in the next call one, and one is left over. */
 static void numbers(int rank, int size, void *team)
 {
-    trib_sparse_options options = desk_options("topka", 2, 0);
-    struct desk desk;
+    trib_sparse_options options = fixture_options("topka", 2, 0);
+    struct fixture fixture;
     options.norm_every = 2;
-    if (!desk_open(&desk, team, rank, &options))
+    if (!fixture_open(&fixture, team, rank, &options))
         return;
-    CHECK(trib_sparse_capacity(desk.sparse) == 2 * (uint64_t)size);
-    desk_fill(&desk, 10 * (size_t)rank, 3, 1); /* 1, 2, 3: the 1 stays */
-    CHECK_OK(desk_call(&desk));
-    for (int i = 0; i < DESK_COUNT; i++)
-        CHECK(desk.found[i] == (i < 10 * size && (i % 10 == 1 || i % 10 == 2) ? i % 10 + 1 : 0));
-    trib_sparse_statistics found = desk_statistics(&desk);
+    CHECK(trib_sparse_capacity(fixture.sparse) == 2 * (uint64_t)size);
+    fixture_fill(&fixture, 10 * (size_t)rank, 3, 1); /* 1, 2, 3: the 1 stays */
+    CHECK_OK(fixture_call(&fixture));
+    for (int i = 0; i < FIXTURE_COUNT; i++)
+        CHECK(fixture.found[i] == (i < 10 * size && (i % 10 == 1 || i % 10 == 2) ? i % 10 + 1 : 0));
+    trib_sparse_statistics found = fixture_statistics(&fixture);
     const uint64_t others = (uint64_t)size - 1;
-    CHECK(found.count == DESK_COUNT && found.k == 2);
+    CHECK(found.count == FIXTURE_COUNT && found.k == 2);
     CHECK(found.calls == 1 && found.calls_applied == 1 && found.calls_non_finite == 0);
     CHECK(found.selected == 2 && found.applied == 2);
     CHECK(found.words_sent == 4 * others && found.words_received == 4 * others);
     CHECK(found.bytes_sent >= 4 * found.words_sent + 64 * others);
     CHECK(found.bytes_sent == found.bytes_received);
     CHECK(found.residual_norm == -1);
-    desk_fill(&desk, 500, 1, 4);
-    CHECK_OK(desk_call(&desk));
-    CHECK(desk.found[500] == 4 * (float)size && desk.found[10 * rank] == 1);
-    found = desk_statistics(&desk);
+    fixture_fill(&fixture, 500, 1, 4);
+    CHECK_OK(fixture_call(&fixture));
+    CHECK(fixture.found[500] == 4 * (float)size && fixture.found[10 * rank] == 1);
+    found = fixture_statistics(&fixture);
     CHECK(found.calls == 2 && found.selected == 2 && found.total_selected == 4);
     CHECK(found.total_applied == 4 && found.residual_norm == 0);
-    desk_fill(&desk, 300, 4, 3); /* 3, 4, 5, 6: of two calls, 3 and 4 */
-    CHECK_OK(desk_call(&desk));
-    desk_fill(&desk, 0, 0, 0);
-    CHECK(desk_statistics(&desk).residual_norm == 0); /* not measured in the third */
-    CHECK_OK(trib_sparse_set_k(desk.sparse, 0));
-    CHECK_OK(desk_call(&desk));
-    found = desk_statistics(&desk);
+    fixture_fill(&fixture, 300, 4, 3); /* 3, 4, 5, 6: of two calls, 3 and 4 */
+    CHECK_OK(fixture_call(&fixture));
+    fixture_fill(&fixture, 0, 0, 0);
+    CHECK(fixture_statistics(&fixture).residual_norm == 0); /* not measured in the third */
+    CHECK_OK(trib_sparse_set_k(fixture.sparse, 0));
+    CHECK_OK(fixture_call(&fixture));
+    found = fixture_statistics(&fixture);
     CHECK(found.residual_norm == 5 && found.k == 0 && found.selected == 0);
-    for (int i = 0; i < DESK_COUNT; i++)
-        CHECK(desk.found[i] == 0);
-    desk_close(&desk);
+    for (int i = 0; i < FIXTURE_COUNT; i++)
+        CHECK(fixture.found[i] == 0);
+    fixture_close(&fixture);
 }
 
 /* Where there is more than enough to choose from, the statistics' k is what is chosen. */
@@ -95,29 +96,30 @@ static void chosen(int rank, int size, void *team)
         uint64_t k;
         uint32_t chunk;
     } cases[] = {
-        {"dense", 5, 0},     {"topka", 5, 0},       {"topka2", 5, 0},     {"gtopk", 5, 0},
-        {"srs", 5, 0},       {"srs", 10, 0},        {"shared", 5, 0},     {"chunked", 5, 0},
+        {"dense", 5, 0},     {"topka", 5, 0},      {"topka2", 5, 0}, {"gtopk", 5, 0},
+        {"srs", 5, 0},       {"srs", 10, 0},       {"shared", 5, 0}, {"chunked", 5, 0},
         {"chunked", 5, 256}, {"chunked", 800, 64}, /* of 40 elements at the end, where 51 were wanted */
     };
-    struct desk desk;
-    if (!desk_open(&desk, team, rank, NULL))
+    struct fixture fixture;
+    if (!fixture_open(&fixture, team, rank, NULL))
         return;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        trib_sparse_options options = desk_options(cases[i].algorithm, cases[i].k, 0);
+        trib_sparse_options options = fixture_options(cases[i].algorithm, cases[i].k, 0);
         options.chunk = cases[i].chunk;
-        CHECK_OK(trib_sparse_create(&desk.sparse, desk.comm, DESK_COUNT, TRIB_F32, &options));
-        desk_fill(&desk, 0, DESK_COUNT, 1);
-        CHECK_OK(desk_call(&desk));
-        const trib_sparse_statistics found = desk_statistics(&desk);
+        CHECK_OK(
+            trib_sparse_create(&fixture.sparse, fixture.comm, FIXTURE_COUNT, TRIB_F32, &options));
+        fixture_fill(&fixture, 0, FIXTURE_COUNT, 1);
+        CHECK_OK(fixture_call(&fixture));
+        const trib_sparse_statistics found = fixture_statistics(&fixture);
         const bool leads = strcmp(cases[i].algorithm, "shared") != 0 || rank == 0;
         CHECK_MSG(found.k == found.selected || !leads, "%s of k %llu: %llu chosen, by k %llu",
                   cases[i].algorithm, (unsigned long long)cases[i].k,
                   (unsigned long long)found.selected, (unsigned long long)found.k);
-        CHECK_OK(trib_sparse_destroy(desk.sparse));
-        desk.sparse = NULL;
+        CHECK_OK(trib_sparse_destroy(fixture.sparse));
+        fixture.sparse = NULL;
     }
     (void)size;
-    desk_close(&desk);
+    fixture_close(&fixture);
 }
 
 /* What all ranks together send is what they receive, in words too, where values have 16 bits. */
@@ -130,22 +132,22 @@ struct balance {
 static void odd_words(int rank, int size, void *argument)
 {
     struct balance *balance = argument;
-    trib_sparse_options options = desk_options(balance->algorithm, 5, 0);
-    struct desk desk;
+    trib_sparse_options options = fixture_options(balance->algorithm, 5, 0);
+    struct fixture fixture;
     options.wire = TRIB_BF16;
     options.chunk = 256;
     options.constants = "vgg";
-    if (!desk_open(&desk, &balance->team, rank, &options))
+    if (!fixture_open(&fixture, &balance->team, rank, &options))
         return;
     for (int call = 0; call < 3; call++) {
-        desk_fill(&desk, (size_t)(70 * rank + call), 30, 1);
-        CHECK_OK(desk_call(&desk));
+        fixture_fill(&fixture, (size_t)(70 * rank + call), 30, 1);
+        CHECK_OK(fixture_call(&fixture));
     }
-    const trib_sparse_statistics found = desk_statistics(&desk);
+    const trib_sparse_statistics found = fixture_statistics(&fixture);
     atomic_fetch_add(&balance->sent, found.words_sent);
     atomic_fetch_add(&balance->received, found.words_received);
     (void)size;
-    desk_close(&desk);
+    fixture_close(&fixture);
 }
 
 static void balanced(const char *backend, int size)
@@ -166,73 +168,73 @@ static void balanced(const char *backend, int size)
 static void entries(int rank, int size, void *team)
 {
     const trib_sparse_options options =
-        desk_options("topka", 2, TRIB_SPARSE_ENTRIES | TRIB_SPARSE_AVERAGE);
+        fixture_options("topka", 2, TRIB_SPARSE_ENTRIES | TRIB_SPARSE_AVERAGE);
     uint32_t index[TEAM_MAX + 1], count = 0;
-    struct desk desk;
-    if (!desk_open(&desk, team, rank, &options))
+    struct fixture fixture;
+    if (!fixture_open(&fixture, team, rank, &options))
         return;
-    desk_fill(&desk, (size_t)rank, 1, 8); /* one of each rank, and one that all have */
-    desk.given[900] = 6;
-    desk_push(&desk);
-    CHECK_OK(trib_sparse_allreduce_entries(desk.sparse, desk.gradient, desk.index, desk.result,
-                                           desk.count, desk.stream));
-    desk_pull(&desk);
-    CHECK_OK(trib_device_copy(desk.device, &count, desk.count, sizeof count, desk.stream));
-    CHECK_OK(trib_device_copy(desk.device, index, desk.index,
-                              ((size_t)size + 1) * sizeof index[0], desk.stream));
-    CHECK_OK(trib_stream_wait(desk.device, desk.stream));
+    fixture_fill(&fixture, (size_t)rank, 1, 8); /* one of each rank, and one that all have */
+    fixture.given[900] = 6;
+    fixture_push(&fixture);
+    CHECK_OK(trib_sparse_allreduce_entries(fixture.sparse, fixture.gradient, fixture.index,
+                                           fixture.result, fixture.count, fixture.stream));
+    fixture_pull(&fixture);
+    CHECK_OK(trib_device_copy(fixture.device, &count, fixture.count, sizeof count, fixture.stream));
+    CHECK_OK(trib_device_copy(fixture.device, index, fixture.index,
+                              ((size_t)size + 1) * sizeof index[0], fixture.stream));
+    CHECK_OK(trib_stream_wait(fixture.device, fixture.stream));
     CHECK(count == (uint32_t)size + 1);
     for (int i = 0; i < size; i++)
-        CHECK(index[i] == (uint32_t)i && desk.found[i] == 8.0f / (float)size);
-    CHECK(index[size] == 900 && desk.found[size] == 6);
-    desk_close(&desk);
+        CHECK(index[i] == (uint32_t)i && fixture.found[i] == 8.0f / (float)size);
+    CHECK(index[size] == 900 && fixture.found[size] == 6);
+    fixture_close(&fixture);
 }
 
 /* Whatever the algorithm: nothing is applied, nothing changes, on no rank; then it goes on. */
 static void not_finite(int rank, int size, void *team)
 {
-    struct desk desk;
+    struct fixture fixture;
     for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++)
         for (int which = 0; which < 2; which++) {
             const char *name = trib_sparse_algorithm_name(i);
-            const trib_sparse_options options = desk_options(name, 16, 0);
+            const trib_sparse_options options = fixture_options(name, 16, 0);
             size_t before_bytes, after_bytes;
-            if (!desk_open(&desk, team, rank, &options))
+            if (!fixture_open(&fixture, team, rank, &options))
                 return;
             for (int call = 0; call < 2; call++) {
-                desk_fill(&desk, 0, DESK_COUNT, 1);
-                CHECK_OK(desk_call(&desk));
+                fixture_fill(&fixture, 0, FIXTURE_COUNT, 1);
+                CHECK_OK(fixture_call(&fixture));
             }
-            const trib_sparse_statistics told = desk_statistics(&desk);
-            char *before = desk_export(&desk, &before_bytes);
+            const trib_sparse_statistics told = fixture_statistics(&fixture);
+            char *before = fixture_export(&fixture, &before_bytes);
             if (rank == size - 1)
-                desk.given[size] = which == 0 ? (float)INFINITY : (float)NAN;
-            CHECK_OK(desk_call(&desk));
-            CHECK_STATUS(trib_sparse_status(desk.sparse), TRIB_ERR_NON_FINITE);
+                fixture.given[size] = which == 0 ? (float)INFINITY : (float)NAN;
+            CHECK_OK(fixture_call(&fixture));
+            CHECK_STATUS(trib_sparse_status(fixture.sparse), TRIB_ERR_NON_FINITE);
             CHECK_DETAIL("trib_sparse_status");
-            CHECK_OK(trib_comm_status(desk.comm));
-            CHECK(desk_outcome(&desk) == 0);
+            CHECK_OK(trib_comm_status(fixture.comm));
+            CHECK(fixture_outcome(&fixture) == 0);
             bool zero = true;
-            for (int at = 0; at < DESK_COUNT; at++)
-                zero = zero && desk.found[at] == 0 && !signbit(desk.found[at]);
+            for (int at = 0; at < FIXTURE_COUNT; at++)
+                zero = zero && fixture.found[at] == 0 && !signbit(fixture.found[at]);
             CHECK_MSG(zero, "%s: the result is not 0", name);
-            char *after = desk_export(&desk, &after_bytes);
+            char *after = fixture_export(&fixture, &after_bytes);
             /* The head counts the call; the residual is as it was. */
-            const size_t tail = DESK_COUNT * sizeof(float);
+            const size_t tail = FIXTURE_COUNT * sizeof(float);
             CHECK_MSG(before_bytes == after_bytes, "%s: another length", name);
             CHECK_MSG(memcmp(before + 128, after + 128, tail) == 0, "%s: another residual", name);
-            const trib_sparse_statistics found = desk_statistics(&desk);
+            const trib_sparse_statistics found = fixture_statistics(&fixture);
             CHECK(found.calls == told.calls + 1 && found.calls_non_finite == 1);
             CHECK(found.calls_applied == told.calls_applied &&
                   found.total_selected == told.total_selected &&
                   found.words_sent == told.words_sent && found.bytes_sent == told.bytes_sent);
-            desk_fill(&desk, 0, DESK_COUNT, 1);
-            CHECK_OK(desk_call(&desk));
-            CHECK_OK(trib_sparse_status(desk.sparse));
-            CHECK(desk_outcome(&desk) == 1);
+            fixture_fill(&fixture, 0, FIXTURE_COUNT, 1);
+            CHECK_OK(fixture_call(&fixture));
+            CHECK_OK(trib_sparse_status(fixture.sparse));
+            CHECK(fixture_outcome(&fixture) == 1);
             free(before);
             free(after);
-            desk_close(&desk);
+            fixture_close(&fixture);
         }
 }
 
@@ -242,94 +244,95 @@ static void two_streams(int rank, int size, void *team)
 {
     enum { CALLS = 21 };
     static int pause_ms = 20;
-    const trib_sparse_options options = desk_options("topka", 1, 0);
+    const trib_sparse_options options = fixture_options("topka", 1, 0);
     trib_stream other = NULL;
     size_t bytes = 0;
-    struct desk desk;
-    if (!desk_open(&desk, team, rank, &options) ||
-        !CHECK_OK(trib_stream_create(&other, desk.device)))
+    struct fixture fixture;
+    if (!fixture_open(&fixture, team, rank, &options) ||
+        !CHECK_OK(trib_stream_create(&other, fixture.device)))
         return;
-    desk_fill(&desk, 0, DESK_COUNT, 1); /* the last one is the largest, until it is applied */
-    desk_push(&desk);
+    fixture_fill(&fixture, 0, FIXTURE_COUNT,
+                 1); /* the last one is the largest, until it is applied */
+    fixture_push(&fixture);
     for (int call = 0; call < CALLS; call++) {
         if (call == 0 || call == CALLS - 1)
-            CHECK_OK(trib_stream_submit(desk.device, team_rest, &pause_ms, desk.stream));
-        CHECK_OK(trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result,
-                                       call % 2 == 0 ? desk.stream : other));
+            CHECK_OK(trib_stream_submit(fixture.device, team_rest, &pause_ms, fixture.stream));
+        CHECK_OK(trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result,
+                                       call % 2 == 0 ? fixture.stream : other));
     }
-    struct desk elsewhere = desk;
+    struct fixture elsewhere = fixture;
     elsewhere.stream = other;
-    char *exported = desk_export(&elsewhere, &bytes); /* waits for the last call, too */
-    desk_pull(&desk);
+    char *exported = fixture_export(&elsewhere, &bytes); /* waits for the last call, too */
+    fixture_pull(&fixture);
     /* Applied so far: 1000; 999 twice; 998 three times ... */
-    float residual[DESK_COUNT] = {0}, last = 0;
+    float residual[FIXTURE_COUNT] = {0}, last = 0;
     int at = 0;
     for (int call = 0; call < CALLS; call++) {
         at = 0;
-        for (int i = 0; i < DESK_COUNT; i++) {
-            residual[i] += desk.given[i];
+        for (int i = 0; i < FIXTURE_COUNT; i++) {
+            residual[i] += fixture.given[i];
             at = residual[i] > residual[at] ? i : at;
         }
         last = residual[at];
         residual[at] = 0;
     }
-    for (int i = 0; i < DESK_COUNT; i++)
-        CHECK(desk.found[i] == (i == at ? last * (float)size : 0));
+    for (int i = 0; i < FIXTURE_COUNT; i++)
+        CHECK(fixture.found[i] == (i == at ? last * (float)size : 0));
     CHECK(bytes >= 128 + sizeof residual && memcmp(exported + 128, residual, sizeof residual) == 0);
     free(exported);
-    CHECK(desk_statistics(&desk).calls == CALLS);
-    CHECK_OK(trib_stream_destroy(desk.device, other));
-    desk_close(&desk);
+    CHECK(fixture_statistics(&fixture).calls == CALLS);
+    CHECK_OK(trib_stream_destroy(fixture.device, other));
+    fixture_close(&fixture);
 }
 
 /* In place the accumulator is the residual; half of it stays after each call. */
 static void in_place(int rank, int size, void *team)
 {
-    trib_sparse_options options = desk_options("topka", 1, TRIB_SPARSE_IN_PLACE);
-    struct desk desk;
-    float kept[DESK_COUNT];
+    trib_sparse_options options = fixture_options("topka", 1, TRIB_SPARSE_IN_PLACE);
+    struct fixture fixture;
+    float kept[FIXTURE_COUNT];
     options.decay = 0.5;
-    if (!desk_open(&desk, team, rank, &options))
+    if (!fixture_open(&fixture, team, rank, &options))
         return;
-    desk_fill(&desk, 40, 3, 8);
-    CHECK_OK(desk_call(&desk));
-    CHECK(desk.found[42] == 10 * (float)size && desk.found[41] == 0);
-    CHECK_OK(trib_device_copy(desk.device, kept, desk.gradient, sizeof kept, desk.stream));
-    CHECK_OK(trib_stream_wait(desk.device, desk.stream));
+    fixture_fill(&fixture, 40, 3, 8);
+    CHECK_OK(fixture_call(&fixture));
+    CHECK(fixture.found[42] == 10 * (float)size && fixture.found[41] == 0);
+    CHECK_OK(trib_device_copy(fixture.device, kept, fixture.gradient, sizeof kept, fixture.stream));
+    CHECK_OK(trib_stream_wait(fixture.device, fixture.stream));
     CHECK(kept[40] == 4 && kept[41] == 4.5f && kept[42] == 0);
-    CHECK(trib_sparse_export_bytes(desk.sparse) < sizeof kept);
-    desk_close(&desk);
+    CHECK(trib_sparse_export_bytes(fixture.sparse) < sizeof kept);
+    fixture_close(&fixture);
 }
 
 static void empty(int rank, int size, void *team)
 {
-    struct desk desk;
+    struct fixture fixture;
     (void)size;
-    if (!desk_open(&desk, team, rank, NULL))
+    if (!fixture_open(&fixture, team, rank, NULL))
         return;
     for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++) {
-        const trib_sparse_options options = desk_options(trib_sparse_algorithm_name(i), 3, 0);
-        if (!CHECK_OK(trib_sparse_create(&desk.sparse, desk.comm, 0, TRIB_F64, &options)))
+        const trib_sparse_options options = fixture_options(trib_sparse_algorithm_name(i), 3, 0);
+        if (!CHECK_OK(trib_sparse_create(&fixture.sparse, fixture.comm, 0, TRIB_F64, &options)))
             break;
-        CHECK(trib_sparse_capacity(desk.sparse) == 0);
-        CHECK_OK(trib_sparse_allreduce(desk.sparse, NULL, NULL, desk.stream));
-        CHECK(desk_outcome(&desk) == 1);
-        CHECK_OK(trib_sparse_status(desk.sparse));
-        CHECK_OK(trib_sparse_destroy(desk.sparse));
-        desk.sparse = NULL;
+        CHECK(trib_sparse_capacity(fixture.sparse) == 0);
+        CHECK_OK(trib_sparse_allreduce(fixture.sparse, NULL, NULL, fixture.stream));
+        CHECK(fixture_outcome(&fixture) == 1);
+        CHECK_OK(trib_sparse_status(fixture.sparse));
+        CHECK_OK(trib_sparse_destroy(fixture.sparse));
+        fixture.sparse = NULL;
     }
-    desk_close(&desk);
+    fixture_close(&fixture);
 }
 
 void sparse_calls(const char *backend, int size)
 {
-    desk_ranks(backend, size, NULL, every_algorithm, "a sparse allreduce by every name");
-    desk_ranks(backend, size, NULL, numbers, "results and statistics of sparse allreduces");
-    desk_ranks(backend, size, NULL, chosen, "k, and what is chosen");
+    fixture_ranks(backend, size, NULL, every_algorithm, "a sparse allreduce by every name");
+    fixture_ranks(backend, size, NULL, numbers, "results and statistics of sparse allreduces");
+    fixture_ranks(backend, size, NULL, chosen, "k, and what is chosen");
     balanced(backend, size);
-    desk_ranks(backend, size, NULL, entries, "entries as the result");
-    desk_ranks(backend, size, NULL, not_finite, "an infinity or a NaN on one rank");
-    desk_ranks(backend, size, NULL, two_streams, "sparse allreduces on two streams");
-    desk_ranks(backend, size, NULL, in_place, "in place, decayed");
-    desk_ranks(backend, size, NULL, empty, "sparse allreduces of nothing");
+    fixture_ranks(backend, size, NULL, entries, "entries as the result");
+    fixture_ranks(backend, size, NULL, not_finite, "an infinity or a NaN on one rank");
+    fixture_ranks(backend, size, NULL, two_streams, "sparse allreduces on two streams");
+    fixture_ranks(backend, size, NULL, in_place, "in place, decayed");
+    fixture_ranks(backend, size, NULL, empty, "sparse allreduces of nothing");
 }

@@ -37,7 +37,7 @@ static const struct difference differences[] = {
 
 static trib_status make(trib_sparse **out, trib_comm *comm, const struct difference *with)
 {
-    trib_sparse_options options = desk_options(with->algorithm, with->k, with->flags);
+    trib_sparse_options options = fixture_options(with->algorithm, with->k, with->flags);
     options.decay = with->decay;
     options.wire = with->wire;
     options.chunk = with->chunk;
@@ -104,64 +104,66 @@ static void refusals(int rank, int size, void *argument)
 /* k set to something else on one rank: the old k stays on all. */
 static void settings(int rank, int size, void *team)
 {
-    const trib_sparse_options options = desk_options("topka", 2, 0);
-    struct desk desk;
-    if (!desk_open(&desk, team, rank, &options))
+    const trib_sparse_options options = fixture_options("topka", 2, 0);
+    struct fixture fixture;
+    if (!fixture_open(&fixture, team, rank, &options))
         return;
-    CHECK_STATUS(trib_sparse_set_k(desk.sparse, rank == size - 1 ? 30 : 40), TRIB_ERR_MISMATCH);
+    CHECK_STATUS(trib_sparse_set_k(fixture.sparse, rank == size - 1 ? 30 : 40), TRIB_ERR_MISMATCH);
     CHECK_DETAIL("k is 30");
-    CHECK_STATUS(trib_sparse_set_density(desk.sparse, rank == 0 ? 0.5 : 0.25), TRIB_ERR_MISMATCH);
-    CHECK_STATUS(rank == 0 ? trib_sparse_set_density(desk.sparse, 0.01)
-                           : trib_sparse_set_k(desk.sparse, 10),
+    CHECK_STATUS(trib_sparse_set_density(fixture.sparse, rank == 0 ? 0.5 : 0.25),
+                 TRIB_ERR_MISMATCH);
+    CHECK_STATUS(rank == 0 ? trib_sparse_set_density(fixture.sparse, 0.01)
+                           : trib_sparse_set_k(fixture.sparse, 10),
                  TRIB_ERR_MISMATCH);
     CHECK_DETAIL("call is");
-    CHECK(desk_statistics(&desk).k == 2);
-    CHECK(trib_sparse_capacity(desk.sparse) == 2 * (uint64_t)size);
-    desk_fill(&desk, 7, 3, 1);
-    CHECK_OK(desk_call(&desk));
-    for (int i = 0; i < DESK_COUNT; i++)
-        CHECK(desk.found[i] == (i == 8 || i == 9 ? (float)((i - 6) * size) : 0));
-    desk_close(&desk);
+    CHECK(fixture_statistics(&fixture).k == 2);
+    CHECK(trib_sparse_capacity(fixture.sparse) == 2 * (uint64_t)size);
+    fixture_fill(&fixture, 7, 3, 1);
+    CHECK_OK(fixture_call(&fixture));
+    for (int i = 0; i < FIXTURE_COUNT; i++)
+        CHECK(fixture.found[i] == (i == 8 || i == 9 ? (float)((i - 6) * size) : 0));
+    fixture_close(&fixture);
 }
 
 /* Two states that look alike, called in another order on one rank: the headers tell. */
 static void orders(int rank, int size, void *team)
 {
     static const char *const names[] = {"dense", "topka", "topka2", "gtopk", "srs", "chunked"};
-    struct desk first, second;
+    struct fixture first, second;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const trib_sparse_options options = desk_options(names[i], 4, 0);
-        if (!desk_open(&first, team, rank, &options) || !desk_open(&second, team, rank, &options))
+        const trib_sparse_options options = fixture_options(names[i], 4, 0);
+        if (!fixture_open(&first, team, rank, &options) ||
+            !fixture_open(&second, team, rank, &options))
             return;
-        desk_fill(&first, 0, 4, 1);
-        desk_fill(&second, 0, 4, 1);
-        CHECK_OK(desk_call(rank == size - 1 ? &second : &first));
-        CHECK_OK(desk_call(rank == size - 1 ? &first : &second));
+        fixture_fill(&first, 0, 4, 1);
+        fixture_fill(&second, 0, 4, 1);
+        CHECK_OK(fixture_call(rank == size - 1 ? &second : &first));
+        CHECK_OK(fixture_call(rank == size - 1 ? &first : &second));
         CHECK_STATUS(trib_sparse_status(first.sparse), TRIB_ERR_MISMATCH);
         CHECK_STATUS(trib_sparse_status(second.sparse), TRIB_ERR_MISMATCH);
-        CHECK(desk_outcome(&first) == 0 && desk_outcome(&second) == 0);
-        for (int at = 0; at < DESK_COUNT; at++)
+        CHECK(fixture_outcome(&first) == 0 && fixture_outcome(&second) == 0);
+        for (int at = 0; at < FIXTURE_COUNT; at++)
             CHECK(first.found[at] == 0 && second.found[at] == 0);
-        CHECK(desk_statistics(&first).calls_applied == 0);
+        CHECK(fixture_statistics(&first).calls_applied == 0);
         CHECK_OK(trib_comm_status(first.comm));
-        CHECK_OK(desk_call(&first));
+        CHECK_OK(fixture_call(&first));
         CHECK_OK(trib_sparse_status(first.sparse));
         CHECK_MSG(first.found[3] == (float)(4 * size), "%s: %g", names[i], (double)first.found[3]);
-        desk_close(&first);
-        desk_close(&second);
+        fixture_close(&first);
+        fixture_close(&second);
     }
 }
 
 /* With TRIB_MATCH also what is another call altogether. */
 static void matched(int rank, int size, void *team)
 {
-    const trib_sparse_options options = desk_options("topka", 4, 0);
-    struct desk first, second;
+    const trib_sparse_options options = fixture_options("topka", 4, 0);
+    struct fixture first, second;
     trib_sparse *none = NULL;
-    if (!desk_open(&first, team, rank, &options) || !desk_open(&second, team, rank, &options))
+    if (!fixture_open(&first, team, rank, &options) || !fixture_open(&second, team, rank, &options))
         return;
     const bool odd = rank == size - 1;
-    struct desk *mine = odd ? &second : &first;
+    struct fixture *mine = odd ? &second : &first;
     CHECK_STATUS(trib_sparse_allreduce(mine->sparse, mine->gradient, mine->result, mine->stream),
                  TRIB_ERR_MISMATCH);
     CHECK_DETAIL("trib_sparse_allreduce");
@@ -172,13 +174,13 @@ static void matched(int rank, int size, void *team)
     CHECK_STATUS(odd ? trib_sparse_set_k(first.sparse, 4)
                      : trib_sparse_create(&none, first.comm, 4, TRIB_F32, NULL),
                  TRIB_ERR_MISMATCH);
-    desk_fill(&first, 0, 4, 1);
-    CHECK_OK(desk_call(&first));
+    fixture_fill(&first, 0, 4, 1);
+    CHECK_OK(fixture_call(&first));
     for (int i = 0; i < 4; i++)
         CHECK(first.found[i] == (float)((i + 1) * size));
-    CHECK(desk_statistics(&first).calls == 1);
-    desk_close(&first);
-    desk_close(&second);
+    CHECK(fixture_statistics(&first).calls == 1);
+    fixture_close(&first);
+    fixture_close(&second);
 }
 
 void sparse_differ(const char *backend, int size)
@@ -187,10 +189,10 @@ void sparse_differ(const char *backend, int size)
     options.flags = TRIB_MATCH;
     if (size < 2)
         return;
-    desk_ranks(backend, size, NULL, creations, "states that differ");
-    desk_ranks(backend, size, NULL, refusals, "what is refused on one rank alone");
-    desk_ranks(backend, size, &options, refusals, "the same with TRIB_MATCH");
-    desk_ranks(backend, size, NULL, settings, "another k on one rank");
-    desk_ranks(backend, size, NULL, orders, "two states in another order on one rank");
-    desk_ranks(backend, size, &options, matched, "matched sparse calls");
+    fixture_ranks(backend, size, NULL, creations, "states that differ");
+    fixture_ranks(backend, size, NULL, refusals, "what is refused on one rank alone");
+    fixture_ranks(backend, size, &options, refusals, "the same with TRIB_MATCH");
+    fixture_ranks(backend, size, NULL, settings, "another k on one rank");
+    fixture_ranks(backend, size, NULL, orders, "two states in another order on one rank");
+    fixture_ranks(backend, size, &options, matched, "matched sparse calls");
 }

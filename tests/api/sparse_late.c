@@ -7,7 +7,18 @@
 
 enum { DEADLINE_MS = 150, PATIENCE_MS = 10000 };
 
-enum where { CREATE, SET_K, SET_DENSITY, IMPORT, SPARSE_ALLREDUCE, ALLREDUCE, BARRIER, LIST, BATCH, WHERES };
+enum where {
+    CREATE,
+    SET_K,
+    SET_DENSITY,
+    IMPORT,
+    SPARSE_ALLREDUCE,
+    ALLREDUCE,
+    BARRIER,
+    LIST,
+    BATCH,
+    WHERES
+};
 
 /* The name of the function, and whether it is TRIB_MATCH that makes it a meeting. */
 static const struct {
@@ -43,47 +54,48 @@ struct export {
     size_t bytes;
 };
 
-static trib_status call(struct desk *desk, enum where where, const struct export *export)
+static trib_status call(struct fixture *fixture, enum where where, const struct export *export)
 {
-    const trib_sparse_options options = desk_options("topka", 4, 0);
-    const trib_tensor list = {desk->result, 8, TRIB_F32, 0};
+    const trib_sparse_options options = fixture_options("topka", 4, 0);
+    const trib_tensor list = {fixture->result, 8, TRIB_F32, 0};
     trib_sparse *sparse = NULL;
     switch (where) {
     case CREATE:
-        return trib_sparse_create(&sparse, desk->comm, DESK_COUNT, TRIB_F32, &options);
+        return trib_sparse_create(&sparse, fixture->comm, FIXTURE_COUNT, TRIB_F32, &options);
     case SET_K:
-        return trib_sparse_set_k(desk->sparse, 9);
+        return trib_sparse_set_k(fixture->sparse, 9);
     case SET_DENSITY:
-        return trib_sparse_set_density(desk->sparse, 0.5);
+        return trib_sparse_set_density(fixture->sparse, 0.5);
     case IMPORT:
-        return trib_sparse_import(desk->sparse, export->data, export->bytes, 0, desk->stream);
+        return trib_sparse_import(fixture->sparse, export->data, export->bytes, 0, fixture->stream);
     case SPARSE_ALLREDUCE:
-        return trib_sparse_allreduce(desk->sparse, desk->gradient, desk->result, desk->stream);
+        return trib_sparse_allreduce(fixture->sparse, fixture->gradient, fixture->result,
+                                     fixture->stream);
     case ALLREDUCE:
-        return trib_allreduce(desk->comm, desk->result, desk->result, 8, TRIB_F32, TRIB_SUM,
-                              desk->stream);
+        return trib_allreduce(fixture->comm, fixture->result, fixture->result, 8, TRIB_F32,
+                              TRIB_SUM, fixture->stream);
     case BARRIER:
-        return trib_barrier(desk->comm, desk->stream);
+        return trib_barrier(fixture->comm, fixture->stream);
     case LIST:
-        return trib_allreduce_list(desk->comm, &list, 1, TRIB_SUM, desk->stream);
+        return trib_allreduce_list(fixture->comm, &list, 1, TRIB_SUM, fixture->stream);
     default:
-        CHECK_OK(trib_batch_begin(desk->comm));
-        CHECK_OK(trib_allreduce(desk->comm, desk->result, desk->result, 8, TRIB_F32, TRIB_SUM,
-                                desk->stream));
-        return trib_batch_end(desk->comm);
+        CHECK_OK(trib_batch_begin(fixture->comm));
+        CHECK_OK(trib_allreduce(fixture->comm, fixture->result, fixture->result, 8, TRIB_F32,
+                                TRIB_SUM, fixture->stream));
+        return trib_batch_end(fixture->comm);
     }
 }
 
 /* Until all others are back; if they never are, an abort lets them go, and they find another status. */
-static void stay_away(struct late *late, struct desk *desk)
+static void stay_away(struct late *late, struct fixture *fixture)
 {
     const double end = check_now_ms() + PATIENCE_MS;
     trib_abort *handle = NULL;
-    while (atomic_load(&late->back) < desk->size - 1 && check_now_ms() < end)
+    while (atomic_load(&late->back) < fixture->size - 1 && check_now_ms() < end)
         check_sleep_ms(1);
-    if (atomic_load(&late->back) == desk->size - 1)
+    if (atomic_load(&late->back) == fixture->size - 1)
         return;
-    CHECK_OK(trib_comm_abort_handle(&handle, desk->comm));
+    CHECK_OK(trib_comm_abort_handle(&handle, fixture->comm));
     CHECK_OK(trib_abort_raise(handle, "the others have waited for too long"));
     trib_abort_release(handle);
 }
@@ -97,20 +109,21 @@ static void hold(void *argument)
         check_sleep_ms(1);
 }
 
-static void queue_before(struct late *late, struct desk *desk)
+static void queue_before(struct late *late, struct fixture *fixture)
 {
-    if (late->before == HELD && desk->rank == 0)
-        CHECK_OK(trib_stream_submit(desk->device, hold, late, desk->stream));
+    if (late->before == HELD && fixture->rank == 0)
+        CHECK_OK(trib_stream_submit(fixture->device, hold, late, fixture->stream));
     /* With TRIB_MATCH the call itself is what waits. */
     if (late->before != NOTHING && !calls[late->where].matches)
-        CHECK_OK(trib_sparse_allreduce(desk->sparse, desk->gradient, desk->result, desk->stream));
+        CHECK_OK(trib_sparse_allreduce(fixture->sparse, fixture->gradient, fixture->result,
+                                       fixture->stream));
 }
 
-static void be_late(struct late *late, struct desk *desk, const struct export *export)
+static void be_late(struct late *late, struct fixture *fixture, const struct export *export)
 {
     const double begin = check_now_ms();
-    queue_before(late, desk);
-    CHECK_STATUS(call(desk, late->where, export), TRIB_ERR_TIMEOUT);
+    queue_before(late, fixture);
+    CHECK_STATUS(call(fixture, late->where, export), TRIB_ERR_TIMEOUT);
     CHECK_DETAIL(calls[late->where].name);
     CHECK_DETAIL("on rank");
     CHECK_DETAIL("has not come");
@@ -118,30 +131,30 @@ static void be_late(struct late *late, struct desk *desk, const struct export *e
     const double took = check_now_ms() - begin;
     CHECK_MSG(took > DEADLINE_MS / 2 && took < PATIENCE_MS / 2, "told after %.0f ms", took);
     atomic_fetch_add(&late->back, 1);
-    if (desk->rank == 0)
+    if (fixture->rank == 0)
         atomic_store(&late->released, 1);
 }
 
 static void body(int rank, int size, void *argument)
 {
     struct late *late = argument;
-    const trib_sparse_options options = desk_options("topka", 4, 0);
+    const trib_sparse_options options = fixture_options("topka", 4, 0);
     struct export export;
-    struct desk desk;
-    if (!desk_open(&desk, &late->team, rank, &options))
+    struct fixture fixture;
+    if (!fixture_open(&fixture, &late->team, rank, &options))
         return;
-    CHECK_OK(desk_call(&desk));
-    export.data = desk_export(&desk, &export.bytes);
+    CHECK_OK(fixture_call(&fixture));
+    export.data = fixture_export(&fixture, &export.bytes);
     team_meet(&late->arrived, size); /* what comes before has all the time in the world */
-    desk.comm->timeout_ms = DEADLINE_MS;
+    fixture.comm->timeout_ms = DEADLINE_MS;
     if (rank == size - 1 && late->before != HELD)
-        stay_away(late, &desk);
+        stay_away(late, &fixture);
     else
-        be_late(late, &desk, &export);
-    CHECK_STATUS(trib_comm_status(desk.comm), TRIB_ERR_TIMEOUT);
-    CHECK(desk_statistics(&desk).k == 4);
+        be_late(late, &fixture, &export);
+    CHECK_STATUS(trib_comm_status(fixture.comm), TRIB_ERR_TIMEOUT);
+    CHECK(fixture_statistics(&fixture).k == 4);
     free(export.data);
-    desk_close(&desk);
+    fixture_close(&fixture);
 }
 
 static void one(const char *backend, int size, enum where where, enum before before)

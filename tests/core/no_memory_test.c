@@ -45,7 +45,7 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
 
 struct meeting {
     struct team team;
-    trib_status (*call)(struct desk *desk);
+    trib_status (*call)(struct fixture *fixture);
     bool fresh; /* it is made without a state */
     int at;     /* the allocation that fails */
     _Atomic bool failed;
@@ -53,54 +53,54 @@ struct meeting {
     trib_status found[RANKS];
 };
 
-static trib_status make(struct desk *desk)
+static trib_status make(struct fixture *fixture)
 {
-    const trib_sparse_options options = desk_options("oktopk", 4, 0);
-    return trib_sparse_create(&desk->sparse, desk->comm, DESK_COUNT, TRIB_F32, &options);
+    const trib_sparse_options options = fixture_options("oktopk", 4, 0);
+    return trib_sparse_create(&fixture->sparse, fixture->comm, FIXTURE_COUNT, TRIB_F32, &options);
 }
 
-static trib_status larger_k(struct desk *desk)
+static trib_status larger_k(struct fixture *fixture)
 {
-    return trib_sparse_set_k(desk->sparse, 700);
+    return trib_sparse_set_k(fixture->sparse, 700);
 }
 
-static trib_status density(struct desk *desk)
+static trib_status density(struct fixture *fixture)
 {
-    return trib_sparse_set_density(desk->sparse, 0.5);
+    return trib_sparse_set_density(fixture->sparse, 0.5);
 }
 
-static trib_status matched(struct desk *desk)
+static trib_status matched(struct fixture *fixture)
 {
-    return trib_barrier(desk->comm, desk->stream);
+    return trib_barrier(fixture->comm, fixture->stream);
 }
 
 /* What the call queues waits for a list that has the workspace, and so is still there when the call
  * gives up. */
-static void occupy(struct desk *desk)
+static void occupy(struct fixture *fixture)
 {
     static int pause_ms = 10;
-    const trib_tensor list = {desk->result, 8, TRIB_F32, 0};
-    CHECK_OK(trib_stream_submit(desk->device, team_rest, &pause_ms, desk->stream));
-    CHECK_OK(trib_allreduce_list(desk->comm, &list, 1, TRIB_SUM, desk->stream));
+    const trib_tensor list = {fixture->result, 8, TRIB_F32, 0};
+    CHECK_OK(trib_stream_submit(fixture->device, team_rest, &pause_ms, fixture->stream));
+    CHECK_OK(trib_allreduce_list(fixture->comm, &list, 1, TRIB_SUM, fixture->stream));
 }
 
 static void body(int rank, int size, void *argument)
 {
     struct meeting *meeting = argument;
-    const trib_sparse_options options = desk_options("topka", 4, 0);
-    struct desk desk;
-    if (!desk_open(&desk, &meeting->team, rank, meeting->fresh ? NULL : &options))
+    const trib_sparse_options options = fixture_options("topka", 4, 0);
+    struct fixture fixture;
+    if (!fixture_open(&fixture, &meeting->team, rank, meeting->fresh ? NULL : &options))
         return;
-    occupy(&desk);
+    occupy(&fixture);
     team_meet(&meeting->arrived, size); /* nobody is in a call before this one any more */
     if (rank == size - 1)
         until_failure = meeting->at;
-    meeting->found[rank] = meeting->call(&desk);
+    meeting->found[rank] = meeting->call(&fixture);
     until_failure = -1;
     if (failed)
         atomic_store(&meeting->failed, true);
     failed = false;
-    desk_close(&desk);
+    fixture_close(&fixture);
 }
 
 static void judge(const struct meeting *meeting)
@@ -114,7 +114,7 @@ static void judge(const struct meeting *meeting)
                   trib_status_name(odd));
 }
 
-static void fail_in_turn(const char *name, trib_status (*call)(struct desk *desk), bool fresh,
+static void fail_in_turn(const char *name, trib_status (*call)(struct fixture *fixture), bool fresh,
                          uint32_t flags)
 {
     trib_options options = TRIB_OPTIONS_INIT;
@@ -140,12 +140,12 @@ static void fail_in_turn(const char *name, trib_status (*call)(struct desk *desk
 /* --------------------------------------------------------------------------------------- exports */
 
 /* What allocation `at` fails in tells the same size, and writes a whole export or none; never beyond. */
-static bool export_fails_at(struct desk *desk, int at, uint64_t expected)
+static bool export_fails_at(struct fixture *fixture, int at, uint64_t expected)
 {
     enum { BEYOND = 4096 };
     bool any = false;
     until_failure = at;
-    const uint64_t bytes = trib_sparse_export_bytes(desk->sparse);
+    const uint64_t bytes = trib_sparse_export_bytes(fixture->sparse);
     until_failure = -1;
     CHECK_MSG(bytes == expected, "%llu bytes, %llu before", (unsigned long long)bytes,
               (unsigned long long)expected);
@@ -156,10 +156,10 @@ static bool export_fails_at(struct desk *desk, int at, uint64_t expected)
     any = failed;
     failed = false;
     until_failure = at;
-    const trib_status status = trib_sparse_export(desk->sparse, data, (size_t)bytes, desk->stream);
+    const trib_status status = trib_sparse_export(fixture->sparse, data, (size_t)bytes, fixture->stream);
     until_failure = -1;
     if (status == TRIB_OK)
-        CHECK_OK(trib_sparse_import(desk->sparse, data, (size_t)bytes, 0, desk->stream));
+        CHECK_OK(trib_sparse_import(fixture->sparse, data, (size_t)bytes, 0, fixture->stream));
     else
         CHECK_STATUS(status, failed ? TRIB_ERR_OUT_OF_MEMORY : TRIB_OK);
     for (size_t i = 0; i < BEYOND; i++)
@@ -173,19 +173,19 @@ static bool export_fails_at(struct desk *desk, int at, uint64_t expected)
 static void exports(int rank, int size, void *team)
 {
     static const char *const names[] = {"topka", "topkaopt", "oktopk"};
-    struct desk desk;
+    struct fixture fixture;
     (void)size;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        trib_sparse_options options = desk_options(names[i], 4, 0);
+        trib_sparse_options options = fixture_options(names[i], 4, 0);
         options.constants = "vgg";
-        if (!desk_open(&desk, team, rank, &options))
+        if (!fixture_open(&fixture, team, rank, &options))
             return;
-        desk_fill(&desk, 0, 100, 1);
-        CHECK_OK(desk_call(&desk));
-        const uint64_t bytes = trib_sparse_export_bytes(desk.sparse);
-        for (int at = 0; export_fails_at(&desk, at, bytes) && at < MOST;)
+        fixture_fill(&fixture, 0, 100, 1);
+        CHECK_OK(fixture_call(&fixture));
+        const uint64_t bytes = trib_sparse_export_bytes(fixture.sparse);
+        for (int at = 0; export_fails_at(&fixture, at, bytes) && at < MOST;)
             at++;
-        desk_close(&desk);
+        fixture_close(&fixture);
     }
 }
 
@@ -195,6 +195,6 @@ int main(void)
     fail_in_turn("sparse_set_k", larger_k, false, 0);
     fail_in_turn("sparse_set_density", density, false, 0);
     fail_in_turn("a matched barrier", matched, true, TRIB_MATCH);
-    desk_ranks("host", 1, NULL, exports, "each allocation of an export fails in turn");
+    fixture_ranks("host", 1, NULL, exports, "each allocation of an export fails in turn");
     return check_finish("no_memory_test");
 }

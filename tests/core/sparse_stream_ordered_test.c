@@ -163,37 +163,37 @@ static void make_backend(void)
 /* One rank has no memory for its state, at any of its allocations: no rank gets one, and all can go on. */
 static void creations(int rank, int size, void *team)
 {
-    const trib_sparse_options options = desk_options("topka", 4, 0);
+    const trib_sparse_options options = fixture_options("topka", 4, 0);
     const bool fails = rank == size - 1;
-    struct desk desk;
-    if (!desk_open(&desk, team, rank, &options)) /* what the communicator keeps is there afterwards */
+    struct fixture fixture;
+    if (!fixture_open(&fixture, team, rank, &options)) /* what the communicator keeps is there afterwards */
         return;
     enum { ALLOCATIONS = 4 }; /* tally, event, what stays, what depends on k */
     for (int at = 0; at < ALLOCATIONS; at++) {
         trib_sparse *sparse = NULL;
         until_no_memory = fails ? at : -1;
-        CHECK_STATUS(trib_sparse_create(&sparse, desk.comm, DESK_COUNT, TRIB_F32, &options),
+        CHECK_STATUS(trib_sparse_create(&sparse, fixture.comm, FIXTURE_COUNT, TRIB_F32, &options),
                      TRIB_ERR_OUT_OF_MEMORY);
         CHECK_DETAIL(fails ? "told to have no memory" : "so the call fails on all ranks");
         CHECK(sparse == NULL && until_no_memory == -1);
     }
     allocations = 0;
     trib_sparse *sparse = NULL;
-    CHECK_OK(trib_sparse_create(&sparse, desk.comm, DESK_COUNT, TRIB_F32, &options));
+    CHECK_OK(trib_sparse_create(&sparse, fixture.comm, FIXTURE_COUNT, TRIB_F32, &options));
     CHECK(allocations == ALLOCATIONS);
     CHECK_OK(trib_sparse_destroy(sparse));
     until_no_memory = fails ? 0 : -1; /* a larger k: the old one stays */
-    CHECK_STATUS(trib_sparse_set_k(desk.sparse, 700), TRIB_ERR_OUT_OF_MEMORY);
-    CHECK(desk_statistics(&desk).k == 4 && until_no_memory == -1);
-    desk_fill(&desk, 0, 6, 1);
-    CHECK_OK(desk_call(&desk));
+    CHECK_STATUS(trib_sparse_set_k(fixture.sparse, 700), TRIB_ERR_OUT_OF_MEMORY);
+    CHECK(fixture_statistics(&fixture).k == 4 && until_no_memory == -1);
+    fixture_fill(&fixture, 0, 6, 1);
+    CHECK_OK(fixture_call(&fixture));
     for (int i = 0; i < 6; i++)
-        CHECK(desk.found[i] == (i < 2 ? 0 : (float)((i + 1) * size)));
-    CHECK_OK(trib_sparse_set_k(desk.sparse, 700));
-    desk_fill(&desk, 0, 0, 0);
-    CHECK_OK(desk_call(&desk));
-    CHECK(desk.found[0] == (float)size && desk.found[1] == 2 * (float)size);
-    desk_close(&desk);
+        CHECK(fixture.found[i] == (i < 2 ? 0 : (float)((i + 1) * size)));
+    CHECK_OK(trib_sparse_set_k(fixture.sparse, 700));
+    fixture_fill(&fixture, 0, 0, 0);
+    CHECK_OK(fixture_call(&fixture));
+    CHECK(fixture.found[0] == (float)size && fixture.found[1] == 2 * (float)size);
+    fixture_close(&fixture);
     CHECK(pushed == 0);
 }
 
@@ -203,29 +203,29 @@ static void foretold(int rank, int size, void *team)
     static const uint32_t flags[] = {0, TRIB_SPARSE_IN_PLACE, TRIB_SPARSE_ENTRIES,
                                      TRIB_SPARSE_IN_PLACE | TRIB_SPARSE_ENTRIES};
     static const char *const constants[] = {NULL, "bert"};
-    const trib_sparse_options first = desk_options("dense", 1, 0);
-    struct desk desk;
+    const trib_sparse_options first = fixture_options("dense", 1, 0);
+    struct fixture fixture;
     (void)size;
-    if (!desk_open(&desk, team, rank, &first)) /* with what the communicator keeps */
+    if (!fixture_open(&fixture, team, rank, &first)) /* with what the communicator keeps */
         return;
     for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++)
         for (size_t at = 0; at < 8; at++) {
             trib_sparse_options options =
-                desk_options(trib_sparse_algorithm_name(i), 37, flags[at / 2]);
+                fixture_options(trib_sparse_algorithm_name(i), 37, flags[at / 2]);
             trib_sparse *sparse = NULL;
             uint64_t bytes = 0;
             options.constants = constants[at % 2];
-            CHECK_OK(trib_sparse_bytes(&bytes, desk.comm, DESK_COUNT, TRIB_F32, &options));
+            CHECK_OK(trib_sparse_bytes(&bytes, fixture.comm, FIXTURE_COUNT, TRIB_F32, &options));
             allocated = 0;
-            CHECK_OK(trib_sparse_create(&sparse, desk.comm, DESK_COUNT, TRIB_F32, &options));
+            CHECK_OK(trib_sparse_create(&sparse, fixture.comm, FIXTURE_COUNT, TRIB_F32, &options));
             CHECK_MSG(allocated == bytes, "%s: %zu bytes are taken, %llu were foretold",
                       options.algorithm, allocated, (unsigned long long)bytes);
             if ((options.flags & TRIB_SPARSE_ENTRIES) == 0)
-                CHECK_OK(trib_sparse_allreduce(sparse, desk.gradient, desk.result, desk.stream));
+                CHECK_OK(trib_sparse_allreduce(sparse, fixture.gradient, fixture.result, fixture.stream));
             CHECK(allocated == bytes);
             CHECK_OK(trib_sparse_destroy(sparse));
         }
-    desk_close(&desk);
+    fixture_close(&fixture);
 }
 
 /* A rank that cannot take part in a call that the others wait in: it is over for all of them. */
@@ -239,24 +239,24 @@ struct absence {
 static void absent_rank(int rank, int size, void *argument)
 {
     struct absence *absence = argument;
-    const trib_sparse_options options = desk_options("topka", 4, 0);
+    const trib_sparse_options options = fixture_options("topka", 4, 0);
     const bool fails = rank == size - 1;
     trib_sparse *sparse = NULL;
-    struct desk desk;
-    if (!desk_open(&desk, &absence->team, rank, &options))
+    struct fixture fixture;
+    if (!fixture_open(&fixture, &absence->team, rank, &options))
         return;
-    team_meet(&absence->arrived, size); /* nobody is in desk_open any more */
+    team_meet(&absence->arrived, size); /* nobody is in fixture_open any more */
     stream_fails = fails && !absence->copies;
     until_no_copy = fails && absence->copies ? 0 : -1;
     const trib_status status =
-        absence->creates ? trib_sparse_create(&sparse, desk.comm, DESK_COUNT, TRIB_F32, &options)
-                         : trib_sparse_set_k(desk.sparse, 5);
+        absence->creates ? trib_sparse_create(&sparse, fixture.comm, FIXTURE_COUNT, TRIB_F32, &options)
+                         : trib_sparse_set_k(fixture.sparse, 5);
     CHECK_MSG(status == TRIB_ERR_CUDA, "%s: %s", trib_status_name(status), trib_last_detail());
     CHECK(sparse == NULL && !stream_fails && until_no_copy < 0);
-    CHECK(desk_statistics(&desk).k == 4);
-    CHECK_STATUS(trib_comm_status(desk.comm), TRIB_ERR_CUDA);
+    CHECK(fixture_statistics(&fixture).k == 4);
+    CHECK_STATUS(trib_comm_status(fixture.comm), TRIB_ERR_CUDA);
     CHECK_DETAIL("told to");
-    desk_close(&desk);
+    fixture_close(&fixture);
 }
 
 static void absent(bool creates, bool copies)
@@ -286,44 +286,44 @@ struct aborting {
 static void aborted(int rank, int size, void *argument)
 {
     struct aborting *aborting = argument;
-    const trib_sparse_options options = desk_options(aborting->algorithm, 16, aborting->flags);
+    const trib_sparse_options options = fixture_options(aborting->algorithm, 16, aborting->flags);
     const bool in_place = (aborting->flags & TRIB_SPARSE_IN_PLACE) != 0;
-    struct desk desk;
-    float accumulator[DESK_COUNT];
+    struct fixture fixture;
+    float accumulator[FIXTURE_COUNT];
     size_t bytes, other;
-    if (!desk_open(&desk, &aborting->team, rank, &options))
+    if (!fixture_open(&fixture, &aborting->team, rank, &options))
         return;
-    desk_fill(&desk, (size_t)rank, 100, 1);
-    CHECK_OK(desk_call(&desk));
-    const trib_sparse_statistics told = desk_statistics(&desk);
-    char *before = desk_export(&desk, &bytes);
-    desk_push(&desk);
+    fixture_fill(&fixture, (size_t)rank, 100, 1);
+    CHECK_OK(fixture_call(&fixture));
+    const trib_sparse_statistics told = fixture_statistics(&fixture);
+    char *before = fixture_export(&fixture, &bytes);
+    fixture_push(&fixture);
     team_meet(&aborting->arrived, size); /* nobody is in the first call any more */
     collectives = 0;
     until_abort = rank == size - 1 ? aborting->at : -1;
     const trib_status status =
-        trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result, desk.stream);
+        trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result, fixture.stream);
     const bool overtaken = rank != size - 1 || until_abort == -1;
     if (rank == size - 1 && until_abort != -1)
         atomic_store(&aborting->all, collectives);
     CHECK_MSG(status == TRIB_OK || (overtaken && status == TRIB_ERR_ABORTED), "%s",
               trib_last_detail());
     until_abort = -1;
-    const trib_sparse_statistics found = desk_statistics(&desk);
-    char *after = desk_export(&desk, &other);
-    CHECK_OK(trib_device_copy(desk.device, accumulator, desk.gradient, sizeof accumulator,
-                              desk.stream));
-    const uint32_t outcome = desk_outcome(&desk);
+    const trib_sparse_statistics found = fixture_statistics(&fixture);
+    char *after = fixture_export(&fixture, &other);
+    CHECK_OK(trib_device_copy(fixture.device, accumulator, fixture.gradient, sizeof accumulator,
+                              fixture.stream));
+    const uint32_t outcome = fixture_outcome(&fixture);
     if (found.calls_applied == told.calls_applied) {
-        const size_t tail = in_place ? 0 : DESK_COUNT * sizeof(float);
+        const size_t tail = in_place ? 0 : FIXTURE_COUNT * sizeof(float);
         CHECK_MSG(bytes == other && memcmp(before + 128, after + 128, tail) == 0,
                   "%s: another residual", aborting->algorithm);
-        CHECK_MSG(memcmp(accumulator, desk.given, sizeof accumulator) == 0,
+        CHECK_MSG(memcmp(accumulator, fixture.given, sizeof accumulator) == 0,
                   "%s: another accumulator", aborting->algorithm);
         CHECK(found.calls_applied == told.calls_applied &&
               found.total_selected == told.total_selected &&
               found.bytes_sent == told.bytes_sent && found.words_sent == told.words_sent);
-        CHECK_STATUS(trib_sparse_status(desk.sparse), TRIB_ERR_ABORTED);
+        CHECK_STATUS(trib_sparse_status(fixture.sparse), TRIB_ERR_ABORTED);
         /* The abort may have come before a rank's call: then that was refused, and the outcome is the
          * one of the call before. */
         CHECK(outcome == 0 || (status == TRIB_ERR_ABORTED && found.calls == told.calls));
@@ -333,7 +333,7 @@ static void aborted(int rank, int size, void *argument)
     CHECK(pushed == 0);
     free(before);
     free(after);
-    desk_close(&desk);
+    fixture_close(&fixture);
 }
 
 static void aborts(int size, const char *algorithm, uint32_t flags)
@@ -356,32 +356,32 @@ static void aborts(int size, const char *algorithm, uint32_t flags)
 static void failed(int rank, int size, void *team)
 {
     static _Atomic int arrived;
-    const trib_sparse_options options = desk_options("topka", 16, 0);
+    const trib_sparse_options options = fixture_options("topka", 16, 0);
     const bool fails = rank == size - 1;
-    struct desk desk;
+    struct fixture fixture;
     size_t bytes, other;
-    if (!desk_open(&desk, team, rank, &options))
+    if (!fixture_open(&fixture, team, rank, &options))
         return;
-    desk_fill(&desk, (size_t)rank, 100, 1);
-    CHECK_OK(desk_call(&desk));
-    char *before = desk_export(&desk, &bytes);
+    fixture_fill(&fixture, (size_t)rank, 100, 1);
+    CHECK_OK(fixture_call(&fixture));
+    char *before = fixture_export(&fixture, &bytes);
     team_meet(&arrived, size);
     until_no_copy = fails ? 0 : -1;
     const trib_status status =
-        trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result, desk.stream);
+        trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result, fixture.stream);
     CHECK_MSG(status == TRIB_ERR_CUDA, "%s: %s", trib_status_name(status), trib_last_detail());
-    CHECK_STATUS(trib_comm_status(desk.comm), TRIB_ERR_CUDA);
+    CHECK_STATUS(trib_comm_status(fixture.comm), TRIB_ERR_CUDA);
     CHECK_DETAIL("told to fail");
-    CHECK(desk_outcome(&desk) == 0 || !fails); /* the others' calls may have been refused */
-    char *after = desk_export(&desk, &other);
+    CHECK(fixture_outcome(&fixture) == 0 || !fails); /* the others' calls may have been refused */
+    char *after = fixture_export(&fixture, &other);
     CHECK(bytes == other && memcmp(before, after, bytes) == 0);
     CHECK(pushed == 0);
-    desk_pull(&desk);
-    for (int i = 0; i < DESK_COUNT && fails; i++)
-        CHECK(desk.found[i] == 0); /* not the call before */
+    fixture_pull(&fixture);
+    for (int i = 0; i < FIXTURE_COUNT && fails; i++)
+        CHECK(fixture.found[i] == 0); /* not the call before */
     free(before);
     free(after);
-    desk_close(&desk);
+    fixture_close(&fixture);
 }
 
 /* Another k, or an import, where a copy of one rank fails. */
@@ -397,18 +397,18 @@ struct changing {
 static void change(int rank, int size, void *argument)
 {
     struct changing *changing = argument;
-    const trib_sparse_options options = desk_options("topka", 4, 0);
-    struct desk desk;
+    const trib_sparse_options options = fixture_options("topka", 4, 0);
+    struct fixture fixture;
     size_t bytes = 0;
     int failed = 0;
-    if (!desk_open(&desk, &changing->team, rank, &options))
+    if (!fixture_open(&fixture, &changing->team, rank, &options))
         return;
-    char *data = desk_export(&desk, &bytes);
+    char *data = fixture_export(&fixture, &bytes);
     team_meet(&changing->arrived, size);
     until_no_copy = rank == size - 1 ? changing->at : -1;
     changing->status[rank] = changing->imports
-                                 ? trib_sparse_import(desk.sparse, data, bytes, 0, desk.stream)
-                                 : trib_sparse_set_k(desk.sparse, 5);
+                                 ? trib_sparse_import(fixture.sparse, data, bytes, 0, fixture.stream)
+                                 : trib_sparse_set_k(fixture.sparse, 5);
     if (rank == size - 1)
         changing->all = until_no_copy >= 0;
     until_no_copy = -1;
@@ -416,10 +416,10 @@ static void change(int rank, int size, void *argument)
     for (int i = 0; i < size; i++)
         failed += changing->status[i] != TRIB_OK;
     CHECK(failed > 0 || changing->all);
-    CHECK_MSG(failed == 0 || failed == size || trib_comm_status(desk.comm) != TRIB_OK,
+    CHECK_MSG(failed == 0 || failed == size || trib_comm_status(fixture.comm) != TRIB_OK,
               "copy %d: %d ranks do not have what the others have, and go on", changing->at, failed);
     free(data);
-    desk_close(&desk);
+    fixture_close(&fixture);
 }
 
 static void changes(bool imports)
@@ -440,67 +440,67 @@ static void changes(bool imports)
 /* Another k waits for the calls before, on any stream. */
 static void waits(int rank, int size, void *team)
 {
-    const trib_sparse_options options = desk_options("topka", 4, 0);
-    struct desk desk;
+    const trib_sparse_options options = fixture_options("topka", 4, 0);
+    struct fixture fixture;
     (void)size;
-    if (!desk_open(&desk, team, rank, &options))
+    if (!fixture_open(&fixture, team, rank, &options))
         return;
-    desk_fill(&desk, 0, 8, 1);
-    CHECK_OK(desk_call(&desk));
-    busy = desk.sparse->memory.event;
+    fixture_fill(&fixture, 0, 8, 1);
+    CHECK_OK(fixture_call(&fixture));
+    busy = fixture.sparse->memory.event;
     until_passed = 3;
-    CHECK_OK(trib_sparse_set_k(desk.sparse, 5));
+    CHECK_OK(trib_sparse_set_k(fixture.sparse, 5));
     CHECK(until_passed == 0);
     busy = NULL;
-    desk_close(&desk);
+    fixture_close(&fixture);
 }
 
 /* After another k a state holds what one with that k would have been created with. */
 static void holds(int rank, int size, void *team)
 {
-    trib_sparse_options options = desk_options("topka", 4, 0);
-    struct desk desk;
+    trib_sparse_options options = fixture_options("topka", 4, 0);
+    struct fixture fixture;
     uint64_t bytes = 0;
     (void)size;
-    if (!desk_open(&desk, team, rank, &options))
+    if (!fixture_open(&fixture, team, rank, &options))
         return;
-    for (options.k = 100; options.k <= DESK_COUNT / 2; options.k += 200) {
-        CHECK_OK(trib_sparse_bytes(&bytes, desk.comm, DESK_COUNT, TRIB_F32, &options));
-        CHECK_OK(trib_sparse_set_k(desk.sparse, options.k));
-        CHECK_MSG(desk.sparse->memory.held == bytes, "k %llu: %llu bytes are held, not %llu",
-                  (unsigned long long)options.k, (unsigned long long)desk.sparse->memory.held,
+    for (options.k = 100; options.k <= FIXTURE_COUNT / 2; options.k += 200) {
+        CHECK_OK(trib_sparse_bytes(&bytes, fixture.comm, FIXTURE_COUNT, TRIB_F32, &options));
+        CHECK_OK(trib_sparse_set_k(fixture.sparse, options.k));
+        CHECK_MSG(fixture.sparse->memory.held == bytes, "k %llu: %llu bytes are held, not %llu",
+                  (unsigned long long)options.k, (unsigned long long)fixture.sparse->memory.held,
                   (unsigned long long)bytes);
     }
-    desk_close(&desk);
+    fixture_close(&fixture);
 }
 
 /* ---------------------------------------------------------------------------------------- capture */
 
 static void captured(int rank, int size, void *team)
 {
-    struct desk desk;
+    struct fixture fixture;
     for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++) {
         static const char waits[] =
             " topkaopt topksa oktopk gaussiank gaussiankconcat gaussianksa ";
         char word[32];
         const char *name = trib_sparse_algorithm_name(i);
-        const trib_sparse_options options = desk_options(name, 4, 0);
-        if (!desk_open(&desk, team, rank, &options))
+        const trib_sparse_options options = fixture_options(name, 4, 0);
+        if (!fixture_open(&fixture, team, rank, &options))
             return;
-        desk_fill(&desk, 8, 4, 1);
-        desk_push(&desk);
+        fixture_fill(&fixture, 8, 4, 1);
+        fixture_push(&fixture);
         atomic_store(&is_capturing, true);
         (void)snprintf(word, sizeof word, " %s ", name);
         const bool refused = strstr(waits, word) != NULL;
         CHECK_STATUS(
-            trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result, desk.stream),
+            trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result, fixture.stream),
             refused ? TRIB_ERR_UNSUPPORTED : TRIB_OK);
         if (refused)
             CHECK_DETAIL("is being captured");
-        CHECK_STATUS(trib_sparse_reset(desk.sparse, desk.stream), TRIB_ERR_UNSUPPORTED);
-        desk_pull(&desk);
-        CHECK(refused || desk.found[11] == 4 * (float)size);
-        desk_close(&desk);
+        CHECK_STATUS(trib_sparse_reset(fixture.sparse, fixture.stream), TRIB_ERR_UNSUPPORTED);
+        fixture_pull(&fixture);
+        CHECK(refused || fixture.found[11] == 4 * (float)size);
+        fixture_close(&fixture);
     }
 }
 
@@ -515,19 +515,19 @@ static void count_given(void *word)
 /* A graph may run, and look at the abort word, for ever: it is not used again. Otherwise it is. */
 static void word(bool captures)
 {
-    const trib_sparse_options options = desk_options("topka", 4, 0);
+    const trib_sparse_options options = fixture_options("topka", 4, 0);
     struct team team;
-    struct desk desk;
+    struct fixture fixture;
     check_begin("queued: the abort word, %s a capture", captures ? "after" : "without");
     given = 0;
     if (team_create(&team, "queued", 1, NULL)) {
         tri_abort_own_word(team.comms[0]->state, count_given);
-        if (desk_open(&desk, &team, 0, &options)) {
+        if (fixture_open(&fixture, &team, 0, &options)) {
             atomic_store(&is_capturing, captures);
             CHECK_OK(
-                trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result, desk.stream));
+                trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result, fixture.stream));
             atomic_store(&is_capturing, false);
-            desk_close(&desk);
+            fixture_close(&fixture);
         }
     }
     team_destroy(&team);
@@ -539,27 +539,27 @@ static void word(bool captures)
 static void captured_and_matched(int rank, int size, void *team)
 {
     static _Atomic int arrived, left;
-    const trib_sparse_options options = desk_options("topka", 4, 0);
-    struct desk desk;
-    if (!desk_open(&desk, team, rank, &options))
+    const trib_sparse_options options = fixture_options("topka", 4, 0);
+    struct fixture fixture;
+    if (!fixture_open(&fixture, team, rank, &options))
         return;
     team_meet(&arrived, size);
     atomic_store(&is_capturing, true);
-    CHECK_STATUS(trib_sparse_allreduce(desk.sparse, desk.gradient, desk.result, desk.stream),
+    CHECK_STATUS(trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result, fixture.stream),
                  TRIB_ERR_UNSUPPORTED);
     CHECK_DETAIL("trib_sparse_allreduce on rank");
     CHECK_DETAIL("TRIB_MATCH");
-    CHECK_STATUS(trib_allreduce(desk.comm, desk.result, desk.result, 8, TRIB_F32, TRIB_SUM,
-                                desk.stream),
+    CHECK_STATUS(trib_allreduce(fixture.comm, fixture.result, fixture.result, 8, TRIB_F32, TRIB_SUM,
+                                fixture.stream),
                  TRIB_ERR_UNSUPPORTED);
     CHECK_DETAIL("trib_allreduce on rank");
     CHECK_DETAIL("TRIB_MATCH");
     team_meet(&left, size);
     atomic_store(&is_capturing, false);
-    CHECK_OK(trib_comm_status(desk.comm));
-    desk_fill(&desk, 8, 4, 1);
-    CHECK_OK(desk_call(&desk));
-    desk_close(&desk);
+    CHECK_OK(trib_comm_status(fixture.comm));
+    fixture_fill(&fixture, 8, 4, 1);
+    CHECK_OK(fixture_call(&fixture));
+    fixture_close(&fixture);
 }
 
 int main(void)
@@ -577,25 +577,25 @@ int main(void)
         if (size == 3 || sparse_depth() == SPARSE_WHOLE)
             sparse_suite("queued", NULL, size, SPARSE_QUICK);
     }
-    desk_ranks("queued", 3, NULL, creations, "one rank without memory");
-    desk_ranks("queued", 3, NULL, foretold, "memory as foretold");
+    fixture_ranks("queued", 3, NULL, creations, "one rank without memory");
+    fixture_ranks("queued", 3, NULL, foretold, "memory as foretold");
     absent(true, false);
     absent(false, false);
     absent(false, true);
-    desk_ranks("queued", 3, NULL, failed, "a step that fails on one rank");
-    desk_ranks("queued", 2, NULL, waits, "another k waits for what was queued before");
-    desk_ranks("queued", 2, NULL, holds, "another k gives the room of the last one back");
+    fixture_ranks("queued", 3, NULL, failed, "a step that fails on one rank");
+    fixture_ranks("queued", 2, NULL, waits, "another k waits for what was queued before");
+    fixture_ranks("queued", 2, NULL, holds, "another k gives the room of the last one back");
     changes(false);
     changes(true);
     for (int32_t i = 1; i < trib_sparse_algorithm_count(); i++) {
         aborts(3, trib_sparse_algorithm_name(i), 0);
         aborts(3, trib_sparse_algorithm_name(i), TRIB_SPARSE_IN_PLACE);
     }
-    desk_ranks("queued", 2, NULL, captured, "calls on a stream that is being captured");
+    fixture_ranks("queued", 2, NULL, captured, "calls on a stream that is being captured");
     atomic_store(&is_capturing, false);
     word(true);
     word(false);
     matches.flags = TRIB_MATCH;
-    desk_ranks("queued", 2, &matches, captured_and_matched, "a capture with TRIB_MATCH");
+    fixture_ranks("queued", 2, &matches, captured_and_matched, "a capture with TRIB_MATCH");
     return check_finish("sparse_stream_ordered_test");
 }
