@@ -99,7 +99,7 @@ typedef int32_t trib_status;
     X(ERR_INTERNAL, 90, "a defect in Tributary; please report it")
 
 enum {
-#define TRIB_STATUS_ENUM_(name, number, sentence) TRIB_##name = number,
+#define TRIB_STATUS_ENUM_(name, number, sentence) TRIB_##name = (number),
     TRIB_STATUS_MAP(TRIB_STATUS_ENUM_)
 #undef TRIB_STATUS_ENUM_
 };

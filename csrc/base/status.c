@@ -6,6 +6,7 @@
 
 static _Thread_local char detail[TRI_DETAIL_SIZE];
 
+#undef tri_fail /* the analyzer's */
 trib_status tri_fail(trib_status status, const char *format, ...)
 {
     char text[TRI_DETAIL_SIZE]; /* the arguments may point into the old detail */

@@ -13,6 +13,9 @@
  * device, says what was expected and found, and what to do. */
 trib_status tri_fail(trib_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+#ifdef __clang_analyzer__ /* which does not see that it returns `status` */
+#  define tri_fail(status, ...) (tri_fail(status, __VA_ARGS__), (status))
+#endif
 
 /* Evaluate `call` once; if its status is not TRIB_OK, return that status from the enclosing
  * function, which returns trib_status. Only where the function has nothing to release, unlock or

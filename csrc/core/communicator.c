@@ -7,6 +7,7 @@
 
 #include "csrc/core/operation.h"
 
+#undef tri_fail_call /* the analyzer's */
 trib_status tri_fail_call(const struct trib_comm *comm, int operation, trib_status status,
                           const char *format, ...)
 {

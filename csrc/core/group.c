@@ -22,6 +22,7 @@ static trib_status check_distinct(const int32_t *devices, int32_t size, int32_t 
 {
     for (int32_t i = 0; i < size; i++) {
         int32_t *rank = &rank_of[devices[i]];
+        /* NOLINTNEXTLINE(clang-analyzer-core.*): devices[i] is below their number */
         if (*rank >= 0)
             return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
                             "trib_group_create: devices[%d] and devices[%d] are both %d: give "

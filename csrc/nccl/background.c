@@ -19,7 +19,6 @@
 
 #include <nccl.h>
 #include <pthread.h>
-#include <string.h>
 #include <time.h>
 
 #include "csrc/base/clock.h"
@@ -265,10 +264,10 @@ trib_status tri_nccl_background_retain(void)
     if (error == 0)
         return TRIB_OK;
     return tri_fail(TRIB_ERR_SYSTEM,
-                    "no thread for aborting and freeing communicators: %s; without one, no "
-                    "communicator is created. Check the limits on threads (ulimit -u, the cgroup's "
+                    "no thread for aborting and freeing communicators (error %d); without one, "
+                    "no communicator is created. Check the limits on threads (ulimit -u, the cgroup's "
                     "pids.max) and on memory",
-                    strerror(error));
+                    error);
 }
 
 void tri_nccl_background_release(void)

@@ -152,6 +152,7 @@ static trib_status compare(const struct trib_comm *comm, int operation,
                                  "same; nothing was changed",
                                  rank, trib_status_name(messages[rank].status));
     for (int32_t rank = 1; rank < comm->size; rank++)
+        /* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): no padding */
         if (memcmp(&messages[rank].handshake, &messages[0].handshake,
                    sizeof messages[0].handshake) != 0)
             return fail_difference(comm, operation, messages, rank);
