@@ -146,39 +146,39 @@ static void bad_ranks(const char *backend, const trib_id *id)
     }
 }
 
-/* What host can see, and NCCL cannot, when ranks meet: rank 0 waits, and the other one errs. */
-struct meeting {
+/* Host checks what joining ranks pass, NCCL cannot: rank 0 waits, rank 1 passes bad arguments. */
+struct rendezvous {
     trib_id id;
     _Atomic int arrived;
 };
 
-static void meet_badly(int rank, int size, void *argument)
+static void join_badly(int rank, int size, void *argument)
 {
-    struct meeting *meeting = argument;
+    struct rendezvous *rendezvous = argument;
     trib_options options = TRIB_OPTIONS_INIT;
     trib_comm *comm = NULL;
     options.timeout_ms = 400;
     if (rank == 0) {
-        team_meet(&meeting->arrived, size);
-        CHECK_STATUS(trib_comm_create(&comm, &meeting->id, 0, 2, 5, &options), TRIB_ERR_TIMEOUT);
-        CHECK_DETAIL("1"); /* who did not come */
+        team_meet(&rendezvous->arrived, size);
+        CHECK_STATUS(trib_comm_create(&comm, &rendezvous->id, 0, 2, 5, &options), TRIB_ERR_TIMEOUT);
+        CHECK_DETAIL("1"); /* the rank that did not join */
         return;
     }
-    team_meet(&meeting->arrived, size);
-    check_sleep_ms(100); /* rank 0 is there */
-    CHECK_STATUS(trib_comm_create(&comm, &meeting->id, 0, 2, 6, &options),
+    team_meet(&rendezvous->arrived, size);
+    check_sleep_ms(100); /* rank 0 has joined */
+    CHECK_STATUS(trib_comm_create(&comm, &rendezvous->id, 0, 2, 6, &options),
                  TRIB_ERR_INVALID_ARGUMENT);
     CHECK_DETAIL("rank 0");
-    CHECK_STATUS(trib_comm_create(&comm, &meeting->id, 1, 3, 6, &options),
+    CHECK_STATUS(trib_comm_create(&comm, &rendezvous->id, 1, 3, 6, &options),
                  TRIB_ERR_INVALID_ARGUMENT);
     CHECK_DETAIL("size");
-    CHECK_STATUS(trib_comm_create(&comm, &meeting->id, 1, 2, 5, &options),
+    CHECK_STATUS(trib_comm_create(&comm, &rendezvous->id, 1, 2, 5, &options),
                  TRIB_ERR_INVALID_ARGUMENT);
     CHECK_DETAIL("device 5");
     CHECK(comm == NULL);
 }
 
-/* On host every byte of an id is known. */
+/* Host checks every byte of an id. */
 static void bad_ids(const trib_id *id)
 {
     trib_comm *comm = NULL;
@@ -195,16 +195,16 @@ static void bad_ids(const trib_id *id)
     CHECK_DETAIL("byte 127");
 }
 
-static void bad_meetings(const trib_id *used)
+static void bad_rendezvous(const trib_id *used)
 {
-    struct meeting meeting = {.arrived = 0};
+    struct rendezvous rendezvous = {.arrived = 0};
     trib_comm *comm = NULL;
     const trib_status again = trib_comm_create(&comm, used, 0, 1, 0, NULL);
     CHECK_MSG(again == TRIB_ERR_INVALID_ARGUMENT || again == TRIB_ERR_INVALID_USAGE,
-              "an id that has served is %s", trib_status_name(again));
+              "a used id is %s", trib_status_name(again));
     CHECK(comm == NULL);
-    if (CHECK_OK(trib_id_create(&meeting.id, "host")))
-        check_ranks(2, meet_badly, &meeting);
+    if (CHECK_OK(trib_id_create(&rendezvous.id, "host")))
+        check_ranks(2, join_badly, &rendezvous);
 }
 
 void bad_creation(const char *backend)
@@ -221,7 +221,7 @@ void bad_creation(const char *backend)
     CHECK_OK(trib_comm_create(&comm, &id, 0, 1, 0, NULL));
     CHECK_OK(trib_comm_destroy(comm));
     if (strcmp(backend, "host") == 0)
-        bad_meetings(&id);
+        bad_rendezvous(&id);
 }
 
 /* -------------------------------------------------------------------- devices, streams, events */

@@ -1,4 +1,4 @@
-/* A rank never comes and nobody aborts: deadlines do. */
+/* A rank is missing and no thread aborts: deadlines do. */
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -23,32 +23,32 @@ static void check_elapsed(const struct faults *faults, double start, const char 
 
 /* -------------------------------------------------------------------------------- at creation */
 
-struct meeting {
+struct rendezvous {
     const struct faults *faults;
     trib_id id;
 };
 
-static void meet_rank(int rank, int size, void *argument)
+static void join_rank(int rank, int size, void *argument)
 {
-    const struct meeting *meeting = argument;
+    const struct rendezvous *rendezvous = argument;
     const trib_options options = short_options();
     trib_comm *comm = NULL;
     const double start = check_now_ms();
     if (rank == size - 1)
         return;
-    CHECK_STATUS(trib_comm_create(&comm, &meeting->id, rank, size, rank, &options),
+    CHECK_STATUS(trib_comm_create(&comm, &rendezvous->id, rank, size, rank, &options),
                  TRIB_ERR_TIMEOUT);
     CHECK(trib_last_detail()[0] != '\0');
     CHECK(comm == NULL);
-    check_elapsed(meeting->faults, start, "trib_comm_create");
+    check_elapsed(rendezvous->faults, start, "trib_comm_create");
 }
 
 static void at_creation(const struct faults *faults)
 {
-    struct meeting meeting = {.faults = faults};
-    check_begin("%s, %d ranks: one never comes to be created", faults->backend, faults->size);
-    if (CHECK_OK(trib_id_create(&meeting.id, faults->backend)))
-        check_ranks(faults->size, meet_rank, &meeting);
+    struct rendezvous rendezvous = {.faults = faults};
+    check_begin("%s, %d ranks: one never joins", faults->backend, faults->size);
+    if (CHECK_OK(trib_id_create(&rendezvous.id, faults->backend)))
+        check_ranks(faults->size, join_rank, &rendezvous);
     faults_fresh(faults);
     check_end();
 }
@@ -60,7 +60,7 @@ struct held {
     _Atomic bool gate;
 };
 
-/* All queue a barrier; the stream of the last rank does not come to it. */
+/* All ranks queue a barrier; the stream of the last rank does not reach it. */
 static void queue_rank(int rank, int size, void *argument)
 {
     struct held *held = argument;
@@ -71,7 +71,7 @@ static void queue_rank(int rank, int size, void *argument)
     CHECK_OK(trib_barrier(team->comms[rank], team->streams[rank]));
 }
 
-static void come_free(struct held *held, const struct faults *faults)
+static void release_all(struct held *held, const struct faults *faults)
 {
     struct team *team = &held->team;
     atomic_store(&held->gate, true);
@@ -79,13 +79,13 @@ static void come_free(struct held *held, const struct faults *faults)
         team_wait(team, rank, faults->bound_ms);
 }
 
-/* The last one to close waits for the others' work, and gives up. */
+/* The last rank to close waits for the work of the others until its deadline. */
 static void at_close(const struct faults *faults)
 {
     struct held held = {.gate = false};
     struct team *team = &held.team;
     trib_abort *handle = NULL;
-    check_begin("%s, %d ranks: close while one never came", faults->backend, faults->size);
+    check_begin("%s, %d ranks: close, one never reaches the call", faults->backend, faults->size);
     if (faults_team(team, faults, NULL)) {
         CHECK_OK(trib_comm_abort_handle(&handle, team->comms[0]));
         check_ranks(faults->size, queue_rank, &held);
@@ -97,7 +97,7 @@ static void at_close(const struct faults *faults)
         CHECK(trib_last_detail()[0] != '\0');
         check_elapsed(faults, start, "trib_comm_close");
         CHECK(trib_abort_raised(handle) == 1);
-        come_free(&held, faults);
+        release_all(&held, faults);
         for (int rank = 0; rank < faults->size; rank++)
             CHECK(trib_barrier(team->comms[rank], team->streams[rank]) != TRIB_OK);
         trib_abort_release(handle);
@@ -132,7 +132,7 @@ static void at_destroy(const struct faults *faults, bool in_turn)
             check_ranks(faults->size, destroy_rank, &held);
         CHECK_MSG(check_now_ms() - start < DEADLINE_MS + faults->bound_ms, "destroy took %.0f ms",
                   check_now_ms() - start);
-        come_free(&held, faults);
+        release_all(&held, faults);
     }
     team_destroy(&held.team);
     faults_fresh(faults);
@@ -184,7 +184,7 @@ static void at_split(const struct faults *faults, bool aborted)
     trib_options options = short_options();
     if (aborted)
         options.timeout_ms = 0;
-    check_begin("%s, %d ranks: one never comes to a split, %s", faults->backend, faults->size,
+    check_begin("%s, %d ranks: one never joins a split, %s", faults->backend, faults->size,
                 aborted ? "abort" : "deadline");
     if (faults_team(&waiting.team, faults, &options))
         check_ranks(faults->size + 1, split_rank, &waiting);
@@ -213,7 +213,7 @@ static void at_match(const struct faults *faults)
     struct waiting waiting = {.faults = faults, .aborted = true};
     trib_options options = TRIB_OPTIONS_INIT;
     options.flags = TRIB_MATCH;
-    check_begin("%s, %d ranks: one never comes to be compared", faults->backend, faults->size);
+    check_begin("%s, %d ranks: one never makes the compared call", faults->backend, faults->size);
     if (faults_team(&waiting.team, faults, &options)) {
         check_ranks(faults->size + 1, match_rank, &waiting);
         faults_all_aborted(&waiting.team, "while they waited");
