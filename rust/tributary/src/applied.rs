@@ -1,10 +1,10 @@
-//! Has everything that was queued been applied?
+//! Whether every queued call was applied.
 //!
-//! A collective that has run on a communicator whose status is good has written its result. Two
-//! kinds may have done nothing all the same, on all ranks alike, without a mistake that ends the
-//! communicator: a sparse call whose gradients were not finite, and a weighted average with a
-//! weight that is not valid. Who is told "Ok" would not look for that, so they are counted, from
-//! before the first call until the stream has passed the last one.
+//! A collective that has run on a communicator with a good status has written its result. Two kinds
+//! of call may have done nothing all the same, on all ranks alike and without ending the
+//! communicator: a sparse call whose gradients were not finite, and a weighted average with an
+//! invalid weight. A program that gets `Ok` would not look for that, so this module counts such
+//! calls, from before the first until the stream has passed the last.
 
 use std::sync::Arc;
 
@@ -16,23 +16,23 @@ use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::sparse::SparseAllReduce;
 
-/// What has to be asked.
+/// The calls whose outcome to check.
 #[derive(Default)]
 pub(crate) struct Applied {
     sparse: Vec<(Arc<CallCounters>, CallRange)>,
     averages: Option<Averages>,
 }
 
-/// Weighted averages; C counts them among the lists.
+/// Weighted averages, which C counts as lists.
 struct Averages {
-    /// Before the first one was queued.
+    /// The counters before the first one was queued.
     before: Counters,
-    /// The number of the last one among the lists.
+    /// The last one, as a number among the lists.
     last: u64,
 }
 
 impl Applied {
-    /// Nothing that could have done nothing.
+    /// Whether no call could have done nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.sparse.is_empty() && self.averages.is_none()
     }
@@ -41,7 +41,7 @@ impl Applied {
         self.sparse.iter().any(|(other, _)| Arc::ptr_eq(other, counters))
     }
 
-    /// Queue a call of `sparse`.
+    /// Queues a call of `sparse`, and counts it.
     pub(crate) fn sparse(
         &mut self,
         sparse: &mut SparseAllReduce,
@@ -60,7 +60,7 @@ impl Applied {
         Ok(())
     }
 
-    /// Queue a weighted average of `comm`.
+    /// Queues a weighted average of `comm`, and counts it.
     pub(crate) fn average(
         &mut self,
         comm: &mut Communicator,
@@ -73,8 +73,9 @@ impl Applied {
         Ok(())
     }
 
-    /// All of it has been passed, and the communicator is good. If the communicator or a state is
-    /// gone, `passed` says whether all had been passed then.
+    /// Fails if a call was not applied. The stream has passed all of them, and the communicator's
+    /// status is good. If the communicator or a state is destroyed, `passed` says whether the
+    /// stream had passed all calls before that.
     pub(crate) fn check(&self, shared: &Shared, passed: bool) -> Result<()> {
         for (counters, calls) in &self.sparse {
             match counters.outcome(calls, shared, passed) {

@@ -1,10 +1,9 @@
-//! What is checked before C is called: that handles which meet are of one device, and that buffers
-//! are what an operation takes.
+//! Checks before a call of C: handles passed together belong to one device, and buffers fit the
+//! operation.
 //!
-//! A handle is a pointer that its backend follows: a stream of host given to CUDA, or an event of
-//! one GPU recorded on another, is no mistake that C can always tell. A [`Device`] is a backend and
-//! an ordinal, so two of them are compared wherever a stream, an event, a buffer or a communicator
-//! meets another.
+//! A handle is a pointer that its backend follows. C cannot always detect a host stream passed to
+//! CUDA, or an event of one GPU recorded on another. A [`Device`] is a backend and an ordinal, so
+//! this module compares the devices wherever a call takes several handles.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -19,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::stream::Stream;
 
-/// Is `stream` one of `expected`?
+/// Fails unless `stream` belongs to `expected`.
 #[inline]
 pub(crate) fn stream_of(who: &dyn fmt::Display, stream: &Stream, expected: Device) -> Result<()> {
     if stream.device() == expected {
@@ -28,7 +27,7 @@ pub(crate) fn stream_of(who: &dyn fmt::Display, stream: &Stream, expected: Devic
     Err(foreign(sys::TRIB_ERR_INVALID_STREAM, who, "`stream`", stream.device(), expected))
 }
 
-/// Is `event` one of `expected`?
+/// Fails unless `event` belongs to `expected`.
 pub(crate) fn event_of(who: &dyn fmt::Display, event: &Event, expected: Device) -> Result<()> {
     if event.device() == expected {
         return Ok(());
@@ -36,7 +35,7 @@ pub(crate) fn event_of(who: &dyn fmt::Display, event: &Event, expected: Device) 
     Err(foreign(sys::TRIB_ERR_INVALID_ARGUMENT, who, "the event", event.device(), expected))
 }
 
-/// A stream may wait for events of other devices, but not of other backends.
+/// Fails unless both belong to one backend: a stream may wait for events of other devices.
 pub(crate) fn same_backend(who: &dyn fmt::Display, event: &Event, stream: &Stream) -> Result<()> {
     let (found, expected) = (event.device(), stream.device());
     if found == expected || found.backend() == expected.backend() {
@@ -56,7 +55,7 @@ fn foreign(
     Error::new(status, format!("{who}: {what} is of {found}; give one of {expected}"))
 }
 
-/// The checks that one call on one rank needs; holds what their errors name.
+/// The checks of one call on one rank, with the names for their errors.
 #[derive(Clone, Copy)]
 pub(crate) struct Check {
     operation: &'static str,
@@ -79,7 +78,7 @@ impl Check {
         Ok(check)
     }
 
-    /// For one rank of a group.
+    /// The checks of one rank of a group.
     pub(crate) fn of_rank(
         operation: &'static str,
         rank: usize,
@@ -94,7 +93,7 @@ impl Check {
         stream_of(self, stream, self.device)
     }
 
-    /// May this rank use `buffer`, as far as the buffer says?
+    /// Fails if `buffer` says that it is on another device or not contiguous.
     #[inline]
     pub(crate) fn buffer(&self, name: &str, buffer: &dyn DeviceBuffer) -> Result<DeviceSlice> {
         let view = DeviceSlice::of(buffer);
@@ -151,8 +150,8 @@ impl Check {
         })
     }
 
-    /// The pointer to a buffer that only the root gives: `blocks` times as long as `other`, which
-    /// has `others` blocks. NULL on the other ranks if they give none.
+    /// The pointer to a buffer that only the root needs, `blocks / others` times as long as
+    /// `other`. NULL on the other ranks.
     pub(crate) fn on_root(
         &self,
         name: &str,
@@ -180,7 +179,7 @@ impl Check {
         Ok(view.ptr())
     }
 
-    /// Block `rank` of a buffer of `size` blocks.
+    /// This rank's block of a buffer of `size` blocks.
     pub(crate) fn own_block(&self, whole: &DeviceSlice) -> Result<DeviceSlice> {
         if whole.len() % self.size != 0 {
             return Err(Error::buffer(format!(
@@ -193,7 +192,7 @@ impl Check {
         Ok(whole.slice(self.rank * block..(self.rank + 1) * block))
     }
 
-    /// Does each of `size` pieces lie inside `buffer`?
+    /// Fails unless each of `size` pieces lies inside `buffer`.
     pub(crate) fn layout(
         &self,
         name: &str,

@@ -1,9 +1,9 @@
-//! How long something is waited for.
+//! Deadlines.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A point in time, or never: a patience that is longer than the clock can count has no end.
+/// A point in time, or never: a timeout that the clock cannot represent has no end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline(Option<Instant>);
 
@@ -19,8 +19,8 @@ impl Deadline {
         self.0.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// Ask `done` at least once, and again with growing pauses, until it says yes or time is up.
-    /// What it said last.
+    /// Calls `done` at least once, and again with growing pauses, until it returns `true` or the
+    /// deadline has passed. Returns the last answer.
     pub(crate) fn poll(self, mut done: impl FnMut() -> bool) -> bool {
         let mut pause = Duration::from_micros(10);
         loop {

@@ -1,5 +1,5 @@
-//! Tensors that come as [DLPack](https://dmlc.github.io/dlpack/latest/) structures, as most
-//! frameworks can give them: the feature `dlpack`.
+//! Tensors as [DLPack](https://dmlc.github.io/dlpack/latest/) structures, which most frameworks
+//! export: the feature `dlpack`.
 //!
 //! ```
 //! use tributary::dlpack::{DlTensor, ManagedTensor, Tensor};
@@ -21,7 +21,7 @@
 //! #     deleter: None,
 //! # };
 //! # let pointer: *mut ManagedTensor = &mut from_a_framework;
-//! // SAFETY: the framework gives the tensor away; it is not used elsewhere until the wait is over.
+//! // SAFETY: the framework gives the tensor away; nothing else uses it until the wait is over.
 //! let tensor = unsafe { Tensor::from_managed(pointer) }?;
 //! assert_eq!((tensor.len(), tensor.dtype()), (4, DType::F32));
 //!
@@ -54,7 +54,7 @@ pub struct DlDevice {
     /// `DLDeviceType`: 1 is the CPU, 2 is CUDA, 3 is CPU memory pinned by CUDA, 13 is managed by
     /// it.
     pub device_type: i32,
-    /// The device's number.
+    /// The device number.
     pub device_id: i32,
 }
 
@@ -66,7 +66,7 @@ pub struct DlDataType {
     pub code: u8,
     /// Bits of one lane.
     pub bits: u8,
-    /// Lanes; 1 for what is no vector type.
+    /// Lanes; 1 for scalars.
     pub lanes: u16,
 }
 
@@ -76,7 +76,7 @@ pub struct DlDataType {
 pub struct DlTensor {
     /// The allocation.
     pub data: *mut c_void,
-    /// Where it is.
+    /// The device that holds it.
     pub device: DlDevice,
     /// Number of dimensions.
     pub ndim: i32,
@@ -90,15 +90,15 @@ pub struct DlTensor {
     pub byte_offset: u64,
 }
 
-/// `DLManagedTensor`: what versions of DLPack before 1.0 pass around.
+/// `DLManagedTensor`, which DLPack before version 1.0 exchanges.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ManagedTensor {
     /// The tensor.
     pub dl_tensor: DlTensor,
-    /// The producer's own.
+    /// Private to the producer.
     pub manager_ctx: *mut c_void,
-    /// Gives the tensor back; NULL if there is nothing to do.
+    /// Returns the tensor to its producer; NULL if there is nothing to do.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensor)>,
 }
 
@@ -106,21 +106,21 @@ pub struct ManagedTensor {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DlpackVersion {
-    /// Another one has another layout.
+    /// Versions with another major number have another layout.
     pub major: u32,
-    /// Another one has more.
+    /// Versions with a larger minor number have more fields.
     pub minor: u32,
 }
 
-/// `DLManagedTensorVersioned`: what DLPack 1 passes around.
+/// `DLManagedTensorVersioned`, which DLPack 1 exchanges.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ManagedTensorVersioned {
-    /// The version that the producer speaks.
+    /// The producer's version.
     pub version: DlpackVersion,
-    /// The producer's own.
+    /// Private to the producer.
     pub manager_ctx: *mut c_void,
-    /// Gives the tensor back; NULL if there is nothing to do.
+    /// Returns the tensor to its producer; NULL if there is nothing to do.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensorVersioned)>,
     /// Bit 0: read only.
     pub flags: u64,
@@ -131,12 +131,12 @@ pub struct ManagedTensorVersioned {
 /// `DLPACK_FLAG_BITMASK_READ_ONLY`.
 const READ_ONLY: u64 = 1;
 
-/// A tensor that came as a DLPack structure, and is given back when it is dropped.
+/// A tensor from a DLPack structure. Dropping it returns it to its producer.
 ///
-/// It is a [`DeviceBuffer`] for the `unsafe` operations: who else uses its memory only the caller
-/// knows.
+/// It is a [`DeviceBuffer`] for the `unsafe` collectives: only the caller knows who else uses its
+/// memory.
 pub struct Tensor {
-    /// Gives it back when it is dropped.
+    /// Returns the structure when it is dropped.
     _owner: Owner,
     data: *mut c_void,
     len: usize,
@@ -146,17 +146,17 @@ pub struct Tensor {
     read_only: bool,
 }
 
-/// What is to be given back.
+/// The structure to return to its producer.
 enum Owner {
     Managed(NonNull<ManagedTensor>),
     Versioned(NonNull<ManagedTensorVersioned>),
 }
 
 impl Tensor {
-    /// Take a `DLManagedTensor`. If that fails, it is given back at once.
+    /// Takes a `DLManagedTensor`. On failure returns it to its producer at once.
     ///
     /// # Safety
-    /// `tensor` is one that the caller may consume, and describes its memory truly.
+    /// The caller may consume `tensor`, which describes its memory correctly.
     pub unsafe fn from_managed(tensor: *mut ManagedTensor) -> Result<Tensor> {
         let tensor = NonNull::new(tensor).ok_or_else(missing)?;
         let owner = Owner::Managed(tensor);
@@ -164,7 +164,7 @@ impl Tensor {
         unsafe { Tensor::new(owner, &tensor.as_ref().dl_tensor, false) }
     }
 
-    /// Take a `DLManagedTensorVersioned`. If that fails, it is given back at once.
+    /// Takes a `DLManagedTensorVersioned`. On failure returns it to its producer at once.
     ///
     /// # Safety
     /// As for [`from_managed`](Tensor::from_managed).
@@ -187,7 +187,7 @@ impl Tensor {
     }
 
     /// # Safety
-    /// `tensor` belongs to `owner` and describes its memory truly.
+    /// `tensor` belongs to `owner` and describes its memory correctly.
     unsafe fn new(owner: Owner, tensor: &DlTensor, read_only: bool) -> Result<Tensor> {
         let dimensions = usize::try_from(tensor.ndim).unwrap_or(0);
         // SAFETY: `shape` has `ndim` entries.
@@ -213,8 +213,8 @@ impl Tensor {
         })
     }
 
-    /// Did the producer forbid writing? The operations cannot know which of their buffers that
-    /// concerns: it is for the caller to heed.
+    /// Returns whether the producer forbids writing. The collectives do not check it; the caller
+    /// has to.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
@@ -294,7 +294,7 @@ fn dtype(given: DlDataType) -> Result<DType> {
     }
 }
 
-/// `None` for memory of the host, which belongs to no device.
+/// Returns `None` for host memory, which belongs to no device.
 fn device(given: DlDevice) -> Result<Option<Device>> {
     match (given.device_type, usize::try_from(given.device_id)) {
         (1 | 3 | 13, _) => Ok(None),
@@ -306,7 +306,7 @@ fn device(given: DlDevice) -> Result<Option<Device>> {
     }
 }
 
-/// Do the elements lie one behind the other, the last dimension first?
+/// Whether the elements are contiguous in row-major order.
 fn is_row_major(shape: &[i64], strides: &[i64]) -> bool {
     let mut expected = 1;
     shape.iter().zip(strides).rev().all(|(&length, &stride)| {

@@ -1,6 +1,6 @@
-//! Collective operations for people who write deep-learning frameworks: they bring tensors and
-//! streams, Tributary moves and sums them. On GPUs it stands on NCCL; without one the same program
-//! runs on an embedded host backend, where ranks are threads and memory is ordinary memory.
+//! Collective operations for authors of deep-learning frameworks, who bring their own tensors and
+//! streams. On GPUs Tributary builds on NCCL. Without a GPU the same program runs on a host
+//! backend, where ranks are threads and memory is ordinary memory.
 //!
 //! ```
 //! use tributary::{Communicator, DeviceVec, Group, InPlace, ReduceOp, Result, Stream};
@@ -15,7 +15,7 @@
 //! }
 //!
 //! fn main() -> Result<()> {
-//!     // A rank for each thread; on the nccl backend, one for each GPU.
+//!     // One thread for each rank; on the nccl backend, one GPU as well.
 //!     Group::new(4)?.run(train)?;
 //!     Ok(())
 //! }
@@ -23,48 +23,48 @@
 //!
 //! # The model
 //!
-//! A *rank* is one participant. A [`Communicator`] is one rank's end of what joins them; a
-//! [`Group`] holds every rank of one process. Ranks of several processes meet through a
-//! [`UniqueId`], whose bytes the caller sends around. A *backend* is how ranks talk and where their
-//! memory lives.
+//! A *rank* is one participant. A [`Communicator`] is one rank's end of the connection; a [`Group`]
+//! holds all ranks of one process. Ranks of several processes connect through a [`UniqueId`], whose
+//! bytes the caller distributes. A *backend* defines how ranks communicate and where their memory
+//! lives.
 //!
-//! A collective is *queued* on a [`Stream`] and returns at once. Streams are in order; two streams
-//! are ordered by [`Event`]s. After waiting for a stream, a result is good if and only if
+//! A collective is *queued* on a [`Stream`] and returns at once. The work of a stream runs in order;
+//! [`Event`]s order two streams. After you wait for a stream, results are valid if and only if
 //! [`Communicator::status`] is `Ok`.
 //!
 //! Every rank makes the same calls, with the same lengths and types, in the same order. No type can
-//! prove that, so calls are compared before memory is touched, and ranks that differ get
-//! [`ErrorKind::Mismatch`]. On host that costs nothing; on nccl it costs a wait in each call, until
-//! [`Options::assume_matching_calls`] promises that they match. The page [`soundness`] says what
-//! else safe code relies on.
+//! prove that, so the library compares calls before it touches memory, and ranks that differ get
+//! [`ErrorKind::Mismatch`]. On host the comparison costs nothing; on nccl each call waits for it,
+//! unless [`Options::assume_matching_calls`] promises that calls match. The page [`soundness`] lists
+//! what safe code relies on.
 //!
-//! # Whose memory, until when
+//! # Who owns the buffers
 //!
-//! There are three ways to queue a collective, and the type system proves two of them:
-//! [`Communicator::scope`] borrows buffers and waits at its end, [`Communicator::start`] takes them
-//! and gives them back, and the `unsafe` methods of [`Communicator`] leave it to the caller. The
-//! latter take any tensor that implements [`DeviceBuffer`], storage that is shared and changed
-//! through `&self` included.
+//! There are three ways to queue a collective. [`Communicator::scope`] borrows buffers and waits at
+//! its end; [`Communicator::start`] takes buffers and returns them later. The type system proves
+//! both sound. The `unsafe` methods of [`Communicator`] rely on the caller. They take any tensor
+//! that implements [`DeviceBuffer`], also one that shares storage and changes it through `&self`.
 //!
 //! # Sparse gradients
 //!
-//! A [`SparseAllReduce`] sends the k largest entries of a gradient and keeps the rest for the next
-//! one: `acc = gradient + residual`. Nothing is lost, and little is sent.
+//! A [`SparseAllReduce`] sends the k largest entries of `acc = gradient + residual` and keeps the
+//! rest as the residual. It sends little and loses nothing. The page [`guide`] compares the
+//! algorithms.
 //!
-//! # When a rank does not come
+//! # When a rank fails
 //!
-//! An [`AbortHandle`] stops a communicator from any thread. A list of tensors that was aborted is
-//! written on a rank wholly or not at all, so it can be tried again.
+//! An [`AbortHandle`] stops a communicator from any thread. An aborted call writes all tensors of a
+//! list on a rank or none, so a program can repeat it.
 //!
-//! Those who know flodl's `nccl` module find every item of it in [`coming_from_flodl`].
+//! The page [`coming_from_flodl`] maps every item of flodl's `nccl` module to this crate.
 //!
 //! # Features
 //!
-//! * `nccl`: the nccl backend must be there. Where it cannot be built, the build fails and says
-//!   what to do; without this feature it is built if what it needs is found.
-//! * `system`: link an installed C library, which pkg-config finds, instead of building one.
-//! * `half`: [`Element`] for `half::f16` and `half::bf16`.
-//! * `dlpack`: tensors that come as DLPack structures.
+//! * `nccl`: requires the nccl backend. If it cannot be built, the build fails and says what to do.
+//!   Without this feature the nccl backend is built if CUDA and NCCL are found.
+//! * `system`: links an installed C library, which pkg-config finds, instead of building one.
+//! * `half`: implements [`Element`] for `half::f16` and `half::bf16`.
+//! * `dlpack`: takes tensors as DLPack structures.
 
 mod abort;
 mod applied;
@@ -118,6 +118,9 @@ pub use sparse::{SparseAllReduce, SparseStatistics};
 pub use sparse_options::SparseOptions;
 pub use stream::Stream;
 pub use work::{Failed, Work};
+
+#[doc = include_str!("guide.md")]
+pub mod guide {}
 
 #[doc = include_str!("soundness.md")]
 pub mod soundness {}
