@@ -31,11 +31,12 @@ static trib_status missing(const char *function, const char *argument)
 /* A call in a child of fork; it has neither the threads nor the devices of its parent. */
 static trib_status forked(const char *function)
 {
-    return tri_fail(TRIB_ERR_INVALID_USAGE,
-                    "%s: this process was forked from the one that made what the library holds, "
-                    "whose threads and devices stayed there: fork before the first trib_device_get, "
-                    "trib_comm_create or trib_group_create, or start the process with exec",
-                    function);
+    return tri_fail(
+        TRIB_ERR_INVALID_USAGE,
+        "%s: this process was forked from the one that made what the library holds, "
+        "whose threads and devices stayed there: fork before the first trib_device_get, "
+        "trib_comm_create or trib_group_create, or start the process with exec",
+        function);
 }
 
 /* For the beginning of a function: return in a child of fork. */
@@ -88,8 +89,8 @@ trib_status trib_backend_version(uint32_t *out, const char *backend)
     NEED(backend);
     const struct tri_backend *found = NULL;
     *out = 0;
-    const trib_status status = tri_backend_get(&found, backend);
-    return status == TRIB_OK ? found->device->version(out) : status;
+    TRI_TRY(tri_backend_get(&found, backend));
+    return found->device->version(out);
 }
 
 trib_status trib_backend_devices(int32_t *out, const char *backend)
@@ -98,10 +99,9 @@ trib_status trib_backend_devices(int32_t *out, const char *backend)
     NEED(backend);
     const struct tri_backend *found = NULL;
     *out = 0;
-    const trib_status status = tri_backend_get(&found, backend);
-    if (status == TRIB_OK)
-        *out = found->device->count();
-    return status;
+    TRI_TRY(tri_backend_get(&found, backend));
+    *out = found->device->count();
+    return TRIB_OK;
 }
 
 /* ------------------------------------------------------- devices, memory, streams, events */
@@ -155,9 +155,8 @@ trib_status trib_stream_create(trib_stream *out, trib_device *device)
 trib_status trib_stream_wait(trib_device *device, trib_stream stream)
 {
     NEED(device);
-    const trib_status status = tri_device_check_stream(device, __func__, stream);
-    return status != TRIB_OK ? status
-                             : device->backend->device->stream_wait(device->ordinal, stream);
+    TRI_TRY(tri_device_check_stream(device, __func__, stream));
+    return device->backend->device->stream_wait(device->ordinal, stream);
 }
 
 trib_status trib_stream_query(int32_t *out, trib_device *device, trib_stream stream)
@@ -166,9 +165,9 @@ trib_status trib_stream_query(int32_t *out, trib_device *device, trib_stream str
     *out = 0;
     NEED(device);
     bool done = false;
-    trib_status status = tri_device_check_stream(device, __func__, stream);
-    if (status == TRIB_OK)
-        status = device->backend->device->stream_query(device->ordinal, stream, &done);
+    TRI_TRY(tri_device_check_stream(device, __func__, stream));
+    const trib_status status =
+        device->backend->device->stream_query(device->ordinal, stream, &done);
     *out = done;
     return status;
 }
@@ -177,10 +176,8 @@ trib_status trib_stream_wait_event(trib_device *device, trib_event event, trib_s
 {
     NEED(device);
     NEED(event);
-    const trib_status status = tri_device_check_stream(device, __func__, stream);
-    return status != TRIB_OK
-               ? status
-               : device->backend->device->stream_wait_event(device->ordinal, event, stream);
+    TRI_TRY(tri_device_check_stream(device, __func__, stream));
+    return device->backend->device->stream_wait_event(device->ordinal, event, stream);
 }
 
 trib_status trib_stream_submit(trib_device *device, void (*function)(void *argument),
@@ -188,10 +185,8 @@ trib_status trib_stream_submit(trib_device *device, void (*function)(void *argum
 {
     NEED(device);
     NEED(function);
-    const trib_status status = tri_device_check_stream(device, __func__, stream);
-    return status != TRIB_OK ? status
-                             : device->backend->device->stream_submit(device->ordinal, function,
-                                                                      argument, stream);
+    TRI_TRY(tri_device_check_stream(device, __func__, stream));
+    return device->backend->device->stream_submit(device->ordinal, function, argument, stream);
 }
 
 trib_status trib_stream_destroy(trib_device *device, trib_stream stream)
@@ -199,9 +194,8 @@ trib_status trib_stream_destroy(trib_device *device, trib_stream stream)
     NEED(device);
     if (stream == NULL)
         return TRIB_OK;
-    const trib_status status = tri_device_check_stream(device, __func__, stream);
-    return status != TRIB_OK ? status
-                             : device->backend->device->stream_destroy(device->ordinal, stream);
+    TRI_TRY(tri_device_check_stream(device, __func__, stream));
+    return device->backend->device->stream_destroy(device->ordinal, stream);
 }
 
 trib_status trib_event_create(trib_event *out, trib_device *device)
@@ -216,10 +210,8 @@ trib_status trib_event_record(trib_device *device, trib_event event, trib_stream
 {
     NEED(device);
     NEED(event);
-    const trib_status status = tri_device_check_stream(device, __func__, stream);
-    return status != TRIB_OK
-               ? status
-               : device->backend->device->event_record(device->ordinal, event, stream);
+    TRI_TRY(tri_device_check_stream(device, __func__, stream));
+    return device->backend->device->event_record(device->ordinal, event, stream);
 }
 
 trib_status trib_event_wait(trib_device *device, trib_event event)
@@ -601,8 +593,16 @@ trib_status trib_alltoallv(trib_comm *comm, const void *send, const size_t *send
                            const size_t *recv_offsets, trib_dtype dtype, trib_stream stream)
 {
     NEED(comm);
-    return tri_alltoallv(comm, send, send_counts, send_offsets, recv, recv_counts, recv_offsets,
-                         dtype, stream);
+    const struct tri_alltoallv args = {
+        .send = send,
+        .recv = recv,
+        .sends = {.counts = send_counts, .offsets = send_offsets},
+        .recvs = {.counts = recv_counts, .offsets = recv_offsets},
+        .dtype = dtype,
+        .stream = stream,
+        .self = true,
+    };
+    return tri_alltoallv(comm, &args);
 }
 
 /* ---------------------------------------------------------------------------------------- lists */

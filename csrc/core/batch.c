@@ -19,24 +19,21 @@ static bool takes_part(int operation)
 static trib_status make_copies(const struct trib_comm *comm)
 {
     const struct tri_batch *batch = &comm->batch;
-    trib_status status = TRIB_OK;
-    for (size_t i = 0; i < batch->ncopies && status == TRIB_OK; i++) {
+    for (size_t i = 0; i < batch->ncopies; i++) {
         const struct tri_copy *copy = &batch->copies[i];
-        status = comm->backend->device->copy(comm->device, copy->to, copy->from, copy->bytes,
-                                             batch->stream);
+        TRI_TRY(comm->backend->device->copy(comm->device, copy->to, copy->from, copy->bytes,
+                                            batch->stream));
     }
-    return status;
+    return TRIB_OK;
 }
 
-static trib_status issue(struct trib_comm *comm)
+static trib_status queue(struct trib_comm *comm)
 {
     const struct tri_batch *batch = &comm->batch;
     if (!batch->uses_workspace)
         return tri_issue(comm, batch->calls, batch->n);
-    trib_status status = tri_workspace_wait(&comm->workspace, batch->stream);
-    if (status != TRIB_OK)
-        return status;
-    status = make_copies(comm);
+    TRI_TRY(tri_workspace_wait(&comm->workspace, batch->stream));
+    trib_status status = make_copies(comm);
     if (status == TRIB_OK)
         status = tri_issue(comm, batch->calls, batch->n);
     /* Also after a failure: it may be queued. */
@@ -93,7 +90,7 @@ static void empty(struct tri_batch *batch)
 static trib_status flush(struct trib_comm *comm)
 {
     struct tri_batch *batch = &comm->batch;
-    const trib_status status = batch->n == 0 ? TRIB_OK : issue(comm);
+    const trib_status status = batch->n == 0 ? TRIB_OK : queue(comm);
     if (status == TRIB_OK) {
         comm->backend_calls += batch->n != 0;
         comm->calls += batch->members;
@@ -106,9 +103,7 @@ static trib_status flush(struct trib_comm *comm)
 trib_status tri_batch_begin(struct trib_comm *comm)
 {
     struct tri_batch *batch = &comm->batch;
-    const trib_status status = tri_comm_usable(comm, TRI_BATCH_BEGIN);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_comm_usable(comm, TRI_BATCH_BEGIN));
     if (batch->open)
         return tri_batch_fail(comm, tri_fail(TRIB_ERR_INVALID_USAGE,
                                              "trib_batch_begin on rank %d: a batch is open, and "
@@ -121,6 +116,20 @@ trib_status tri_batch_begin(struct trib_comm *comm)
     return TRIB_OK;
 }
 
+/* Was every member recorded, and do all ranks end the same batch? */
+static trib_status check_end(struct trib_comm *comm)
+{
+    const struct tri_batch *batch = &comm->batch;
+    if (batch->status != TRIB_OK)
+        return tri_fail(batch->status, "%s", batch->detail);
+    TRI_TRY(check_self(comm));
+    if ((comm->flags & TRIB_MATCH) == 0 || batch->collectives == 0)
+        return TRIB_OK;
+    const struct tri_signature signature = {
+        .operation = TRI_BATCH, .count = batch->collectives, .digest = batch->signature};
+    return tri_match(comm, &signature, batch->stream);
+}
+
 trib_status tri_batch_end(struct trib_comm *comm)
 {
     struct tri_batch *batch = &comm->batch;
@@ -131,15 +140,8 @@ trib_status tri_batch_end(struct trib_comm *comm)
         return tri_fail(TRIB_ERR_INVALID_USAGE,
                         "trib_batch_end on rank %d: no batch is open: call trib_batch_begin first",
                         comm->rank);
-    if (status == TRIB_OK && batch->status != TRIB_OK)
-        status = tri_fail(batch->status, "%s", batch->detail);
     if (status == TRIB_OK)
-        status = check_self(comm);
-    if (status == TRIB_OK && (comm->flags & TRIB_MATCH) != 0 && batch->collectives != 0) {
-        const struct tri_signature signature = {
-            .operation = TRI_BATCH, .count = batch->collectives, .digest = batch->signature};
-        status = tri_match(comm, &signature, batch->stream);
-    }
+        status = check_end(comm);
     if (status == TRIB_OK)
         return flush(comm);
     empty(batch);
@@ -171,9 +173,7 @@ static trib_status match(struct trib_comm *comm, int operation, const struct tri
     const struct tri_signature signature = tri_signature(operation, call, digest);
     if (!batch->open)
         return tri_match(comm, &signature, call->stream);
-    const trib_status status = tri_check_not_captured(comm, operation, call->stream);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_check_not_captured(comm, operation, call->stream));
     batch->collectives++;
     batch->signature = tri_digest(batch->signature, &signature, sizeof signature);
     return TRIB_OK;
@@ -206,9 +206,8 @@ static trib_status grow(struct tri_batch *batch)
 trib_status tri_batch_record(struct trib_comm *comm, const struct tri_call *call)
 {
     struct tri_batch *batch = &comm->batch;
-    const trib_status status = batch->n == batch->capacity ? grow(batch) : TRIB_OK;
-    if (status != TRIB_OK)
-        return status;
+    if (batch->n == batch->capacity)
+        TRI_TRY(grow(batch));
     batch->calls[batch->n] = *call;
     batch->calls[batch->n++].transport = comm->transport;
     return TRIB_OK;
@@ -220,15 +219,23 @@ trib_status tri_batch_scratch(struct trib_comm *comm, void **out, size_t bytes)
 {
     struct tri_batch *batch = &comm->batch;
     const size_t room = (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
-    trib_status status = tri_check_not_captured(comm, batch->operation, batch->stream);
-    if (status == TRIB_OK)
-        status = tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device,
-                                       batch->scratch + room);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_check_not_captured(comm, batch->operation, batch->stream));
+    TRI_TRY(tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device,
+                                  batch->scratch + room));
     *out = (char *)tri_workspace_data(&comm->workspace) + batch->scratch;
     batch->scratch += room;
     batch->uses_workspace = true;
+    return TRIB_OK;
+}
+
+static trib_status grow_copies(struct tri_batch *batch)
+{
+    const size_t capacity = 2 * batch->copies_capacity + 1;
+    struct tri_copy *copies = realloc(batch->copies, capacity * sizeof *copies);
+    if (copies == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory for a batch of %zu copies", capacity);
+    batch->copies = copies;
+    batch->copies_capacity = capacity;
     return TRIB_OK;
 }
 
@@ -237,18 +244,9 @@ trib_status tri_batch_stage(struct trib_comm *comm, const void **out, const void
 {
     struct tri_batch *batch = &comm->batch;
     void *to = NULL;
-    if (batch->ncopies == batch->copies_capacity) {
-        const size_t capacity = 2 * batch->copies_capacity + 1;
-        struct tri_copy *copies = realloc(batch->copies, capacity * sizeof *copies);
-        if (copies == NULL)
-            return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory for a batch of %zu copies",
-                            capacity);
-        batch->copies = copies;
-        batch->copies_capacity = capacity;
-    }
-    const trib_status status = tri_batch_scratch(comm, &to, bytes);
-    if (status != TRIB_OK)
-        return status;
+    if (batch->ncopies == batch->copies_capacity)
+        TRI_TRY(grow_copies(batch));
+    TRI_TRY(tri_batch_scratch(comm, &to, bytes));
     batch->copies[batch->ncopies++] = (struct tri_copy){to, data, bytes};
     *out = to;
     return TRIB_OK;

@@ -31,11 +31,10 @@ static trib_status check_partner(struct trib_comm *comm, int operation, const st
 /* A factor on the device is an f32; NCCL needs it as an element of the call's type. */
 static trib_status record_allreduce(struct trib_comm *comm, struct tri_call *call)
 {
-    trib_status status = TRIB_OK;
     call->kind = TRI_ALLREDUCE;
     if (call->factor.device != NULL && call->dtype != TRIB_F32)
-        status = tri_batch_scratch(comm, &call->room, trib_dtype_size(call->dtype));
-    return status == TRIB_OK ? tri_batch_record(comm, call) : status;
+        TRI_TRY(tri_batch_scratch(comm, &call->room, trib_dtype_size(call->dtype)));
+    return tri_batch_record(comm, call);
 }
 
 static trib_status record(struct trib_comm *comm, int operation, struct tri_call *call)
@@ -55,15 +54,17 @@ static trib_status record(struct trib_comm *comm, int operation, struct tri_call
     }
 }
 
+static trib_status begin(struct trib_comm *comm, int operation, const struct tri_call *call)
+{
+    TRI_TRY(tri_comm_usable(comm, operation));
+    TRI_TRY(tri_check_call(comm, operation, call));
+    TRI_TRY(check_partner(comm, operation, call));
+    return tri_batch_begin_call(comm, operation, call, 0);
+}
+
 trib_status tri_collective(struct trib_comm *comm, int operation, struct tri_call *call)
 {
-    trib_status status = tri_comm_usable(comm, operation);
-    if (status == TRIB_OK)
-        status = tri_check_call(comm, operation, call);
-    if (status == TRIB_OK)
-        status = check_partner(comm, operation, call);
-    if (status == TRIB_OK)
-        status = tri_batch_begin_call(comm, operation, call, 0);
+    trib_status status = begin(comm, operation, call);
     if (status != TRIB_OK)
         return tri_batch_fail(comm, status);
     if (call->count == 0) /* on all ranks */
@@ -87,11 +88,7 @@ trib_status tri_allreduce_with(struct trib_comm *comm, struct tri_call *call,
 trib_status tri_barrier(struct trib_comm *comm, trib_stream stream)
 {
     const struct tri_call call = {.kind = TRI_BARRIER, .stream = stream};
-    trib_status status = tri_comm_usable(comm, TRI_BARRIER);
-    if (status == TRIB_OK)
-        status = tri_check_call(comm, TRI_BARRIER, &call);
-    if (status == TRIB_OK)
-        status = tri_batch_begin_call(comm, TRI_BARRIER, &call, 0);
+    trib_status status = begin(comm, TRI_BARRIER, &call);
     if (status != TRIB_OK)
         return tri_batch_fail(comm, status);
     status = (comm->backend->native & 1u << TRI_BARRIER) != 0 ? tri_batch_record(comm, &call)

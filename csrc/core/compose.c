@@ -1,4 +1,4 @@
-/* Collectives made of sends and receives, and a barrier made of an allreduce. */
+/* Collectives composed of sends and receives, and a barrier composed of an allreduce. */
 #include "csrc/core/compose.h"
 
 #include "csrc/base/types.h"
@@ -39,41 +39,40 @@ static size_t offset_of(const struct tri_blocks *blocks, int32_t i)
     return blocks->offsets == NULL ? blocks->count * (size_t)i : blocks->offsets[i];
 }
 
-trib_status tri_compose_exchange(struct trib_comm *comm, const void *send,
-                                 const struct tri_blocks *sends, void *recv,
-                                 const struct tri_blocks *recvs, trib_dtype dtype,
-                                 trib_stream stream, bool self)
+trib_status tri_compose_alltoallv(struct trib_comm *comm, const struct tri_alltoallv *args)
 {
-    const size_t element = trib_dtype_size(dtype);
-    trib_status status = TRIB_OK;
-    /* Every rank begins with its next neighbour, so that not all of them ask rank 0 first. */
-    for (int32_t step = self ? 0 : 1; step < comm->size && status == TRIB_OK; step++) {
+    const size_t element = trib_dtype_size(args->dtype);
+    /* Every rank begins with its next neighbour, so that not all of them send to rank 0 first. */
+    for (int32_t step = args->self ? 0 : 1; step < comm->size; step++) {
         const int32_t to = (comm->rank + step) % comm->size;
         const int32_t from = (comm->rank - step + comm->size) % comm->size;
-        const size_t leaving = count_of(sends, to), coming = count_of(recvs, from);
-        /* Of an empty block nothing else is looked at, nor was it checked. */
-        if (leaving != 0)
-            status = record_send(comm, (const char *)send + offset_of(sends, to) * element, leaving,
-                                 dtype, to, stream);
-        if (coming != 0 && status == TRIB_OK)
-            status = record_recv(comm, (char *)recv + offset_of(recvs, from) * element, coming,
-                                 dtype, from, stream);
+        const size_t sent = count_of(&args->sends, to), received = count_of(&args->recvs, from);
+        /* The offset of an empty block means nothing, and no check has looked at it. */
+        if (sent != 0)
+            TRI_TRY(record_send(comm,
+                                (const char *)args->send + offset_of(&args->sends, to) * element,
+                                sent, args->dtype, to, args->stream));
+        if (received != 0)
+            TRI_TRY(record_recv(comm, (char *)args->recv + offset_of(&args->recvs, from) * element,
+                                received, args->dtype, from, args->stream));
     }
-    return status;
+    return TRIB_OK;
 }
 
 trib_status tri_compose_alltoall(struct trib_comm *comm, const struct tri_call *call)
 {
-    const struct tri_blocks blocks = {.count = call->count};
     const bool in_place = call->send == call->recv;
-    const void *send = call->send;
-    trib_status status = TRIB_OK;
-    if (in_place && comm->size > 1) /* what arrives lands on what has still to leave */
-        status = tri_batch_stage(comm, &send, call->send,
-                                 (size_t)comm->size * call->count * trib_dtype_size(call->dtype));
-    return status != TRIB_OK ? status
-                             : tri_compose_exchange(comm, send, &blocks, call->recv, &blocks,
-                                                    call->dtype, call->stream, !in_place);
+    struct tri_alltoallv args = {.send = call->send,
+                                 .recv = call->recv,
+                                 .sends = {.count = call->count},
+                                 .recvs = {.count = call->count},
+                                 .dtype = call->dtype,
+                                 .stream = call->stream,
+                                 .self = !in_place};
+    if (in_place && comm->size > 1) /* what arrives overwrites what is still to be sent */
+        TRI_TRY(tri_batch_stage(comm, &args.send, call->send,
+                                (size_t)comm->size * call->count * trib_dtype_size(call->dtype)));
+    return tri_compose_alltoallv(comm, &args);
 }
 
 trib_status tri_compose_gather(struct trib_comm *comm, const struct tri_call *call)
@@ -82,14 +81,13 @@ trib_status tri_compose_gather(struct trib_comm *comm, const struct tri_call *ca
     const bool is_root = comm->rank == call->peer;
     const bool in_place =
         is_root && (const char *)call->send == (char *)call->recv + (size_t)comm->rank * block;
-    trib_status status = TRIB_OK;
     if (!in_place)
-        status = record_send(comm, call->send, call->count, call->dtype, call->peer, call->stream);
-    for (int32_t i = 0; is_root && i < comm->size && status == TRIB_OK; i++)
+        TRI_TRY(record_send(comm, call->send, call->count, call->dtype, call->peer, call->stream));
+    for (int32_t i = 0; is_root && i < comm->size; i++)
         if (i != comm->rank || !in_place)
-            status = record_recv(comm, (char *)call->recv + (size_t)i * block, call->count,
-                                 call->dtype, i, call->stream);
-    return status;
+            TRI_TRY(record_recv(comm, (char *)call->recv + (size_t)i * block, call->count,
+                                call->dtype, i, call->stream));
+    return TRIB_OK;
 }
 
 trib_status tri_compose_scatter(struct trib_comm *comm, const struct tri_call *call)
@@ -98,23 +96,19 @@ trib_status tri_compose_scatter(struct trib_comm *comm, const struct tri_call *c
     const bool is_root = comm->rank == call->peer;
     const bool in_place =
         is_root && (char *)call->recv == (const char *)call->send + (size_t)comm->rank * block;
-    trib_status status = TRIB_OK;
     if (!in_place)
-        status = record_recv(comm, call->recv, call->count, call->dtype, call->peer, call->stream);
-    for (int32_t i = 0; is_root && i < comm->size && status == TRIB_OK; i++)
+        TRI_TRY(record_recv(comm, call->recv, call->count, call->dtype, call->peer, call->stream));
+    for (int32_t i = 0; is_root && i < comm->size; i++)
         if (i != comm->rank || !in_place)
-            status = record_send(comm, (const char *)call->send + (size_t)i * block, call->count,
-                                 call->dtype, i, call->stream);
-    return status;
+            TRI_TRY(record_send(comm, (const char *)call->send + (size_t)i * block, call->count,
+                                call->dtype, i, call->stream));
+    return TRIB_OK;
 }
 
 trib_status tri_compose_barrier(struct trib_comm *comm, trib_stream stream)
 {
-    trib_status status = tri_check_not_captured(comm, TRI_BARRIER, stream);
-    if (status == TRIB_OK)
-        status = tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device, 0);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_check_not_captured(comm, TRI_BARRIER, stream));
+    TRI_TRY(tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device, 0));
     uint32_t *word = &tri_workspace_words(&comm->workspace)->barrier;
     const struct tri_call call = {.kind = TRI_ALLREDUCE,
                                   .send = word,

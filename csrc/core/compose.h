@@ -1,5 +1,5 @@
-/* Collectives made of what every backend has. Each records its parts in the batch; together they
- * run as one, sends and receives side by side. Arguments are valid. */
+/* Collectives composed of what every backend has. Each records its parts in the batch, which run as
+ * one, sends and receives side by side. Arguments are valid. */
 #ifndef TRI_CORE_COMPOSE_H
 #define TRI_CORE_COMPOSE_H
 
@@ -17,12 +17,18 @@ struct tri_blocks {
     size_t count;
 };
 
-/* Block i of `send` goes to rank i, block i of `recv` comes from rank i. `self`: also to and from
- * this rank itself. Empty blocks do not travel; what one rank sends another is what that one
- * receives, so both leave them out. */
-trib_status tri_compose_exchange(struct trib_comm *comm, const void *send,
-                                 const struct tri_blocks *sends, void *recv,
-                                 const struct tri_blocks *recvs, trib_dtype dtype,
-                                 trib_stream stream, bool self);
+/* Block i of `send` goes to rank i, block i of `recv` comes from rank i. */
+struct tri_alltoallv {
+    const void *send;
+    void *recv;
+    struct tri_blocks sends, recvs;
+    trib_dtype dtype;
+    trib_stream stream;
+    bool self; /* this rank also sends to itself */
+};
+
+/* Empty blocks do not travel: both ranks leave them out, because one receives what the other
+ * sends. */
+trib_status tri_compose_alltoallv(struct trib_comm *comm, const struct tri_alltoallv *args);
 
 #endif

@@ -59,13 +59,8 @@ static struct trib_device *find(struct trib_device *from, const struct tri_backe
 trib_status tri_device_get(trib_device **out, const char *name, int32_t ordinal)
 {
     const struct tri_backend *backend = NULL;
-    trib_status status =
-        name == NULL ? tri_backend_with(&backend, ordinal) : tri_backend_get(&backend, name);
-    if (status == TRIB_OK)
-        status = tri_backend_has(backend, ordinal);
-    if (status != TRIB_OK)
-        return status;
-
+    TRI_TRY(name == NULL ? tri_backend_with(&backend, ordinal) : tri_backend_get(&backend, name));
+    TRI_TRY(tri_backend_has(backend, ordinal));
     tri_process_use();
     struct trib_device *head = atomic_load_explicit(&devices, memory_order_acquire);
     if ((*out = find(head, backend, ordinal)) != NULL)
@@ -126,9 +121,9 @@ void tri_device_pop(const struct tri_backend *backend, uintptr_t previous)
 trib_status tri_device_copy(trib_device *device, void *dst, const void *src, size_t bytes,
                             trib_stream stream)
 {
-    const trib_status status = tri_device_check_stream(device, "trib_device_copy", stream);
-    if (status != TRIB_OK || bytes == 0)
-        return status;
+    TRI_TRY(tri_device_check_stream(device, "trib_device_copy", stream));
+    if (bytes == 0)
+        return TRIB_OK;
     if (dst == NULL || src == NULL)
         return tri_fail(TRIB_ERR_INVALID_BUFFER,
                         "trib_device_copy: `%s` is NULL; expected %zu bytes",

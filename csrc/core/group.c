@@ -36,11 +36,8 @@ static trib_status check_distinct(const int32_t *devices, int32_t size, int32_t 
 static trib_status check_devices(const struct tri_backend *backend, const int32_t *devices,
                                  int32_t size)
 {
-    trib_status status = TRIB_OK;
-    for (int32_t i = 0; i < size && status == TRIB_OK; i++)
-        status = tri_backend_has(backend, devices[i]);
-    if (status != TRIB_OK)
-        return status;
+    for (int32_t i = 0; i < size; i++)
+        TRI_TRY(tri_backend_has(backend, devices[i]));
     const int32_t count = backend->device->count();
     int32_t *rank_of = malloc((size_t)count * sizeof *rank_of);
     if (rank_of == NULL)
@@ -48,7 +45,7 @@ static trib_status check_devices(const struct tri_backend *backend, const int32_
                         count);
     for (int32_t i = 0; i < count; i++)
         rank_of[i] = -1;
-    status = check_distinct(devices, size, rank_of);
+    const trib_status status = check_distinct(devices, size, rank_of);
     free(rank_of);
     return status;
 }
@@ -122,43 +119,58 @@ static trib_status create(struct trib_group **out, const int32_t *devices, int32
                           const struct tri_settings *settings)
 {
     const struct tri_backend *backend = settings->backend;
-    trib_status status = backend == NULL ? choose_backend(&backend, devices, size) : TRIB_OK;
-    if (status == TRIB_OK)
-        status = check_devices(backend, devices, size);
     struct trib_group *group = NULL;
-    if (status == TRIB_OK)
-        status = prepare(&group, backend, devices, size, settings);
-    if (status == TRIB_OK)
-        status = join(group, devices, settings);
-    if (status == TRIB_OK)
-        *out = group;
-    return status;
+    if (backend == NULL)
+        TRI_TRY(choose_backend(&backend, devices, size));
+    TRI_TRY(check_devices(backend, devices, size));
+    TRI_TRY(prepare(&group, backend, devices, size, settings));
+    TRI_TRY(join(group, devices, settings)); /* which frees the group if it fails */
+    *out = group;
+    return TRIB_OK;
 }
 
 trib_status tri_group_create(struct trib_group **out, const int32_t *devices, int32_t size,
                              const trib_options *options)
 {
     struct tri_settings settings;
-    trib_status status = tri_settings_read(&settings, "trib_group_create", options);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_settings_read(&settings, "trib_group_create", options));
     if (size < 1)
         return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
                         "trib_group_create: `size` is %d; expected 1 or more", size);
-    if (devices == NULL) { /* before memory is asked for so many */
+    if (devices == NULL) { /* before allocating for so many */
         const struct tri_backend *any = settings.backend;
-        status = any == NULL ? tri_backend_with(&any, size - 1) : tri_backend_has(any, size - 1);
-        if (status != TRIB_OK)
-            return status;
+        TRI_TRY(any == NULL ? tri_backend_with(&any, size - 1) : tri_backend_has(any, size - 1));
     }
     int32_t *ordinals = malloc((size_t)size * sizeof *ordinals);
     if (ordinals == NULL)
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "trib_group_create: no memory for %d ranks", size);
     for (int32_t i = 0; i < size; i++)
         ordinals[i] = devices == NULL ? i : devices[i];
-    status = create(out, ordinals, size, &settings);
+    const trib_status status = create(out, ordinals, size, &settings);
     free(ordinals);
     return status;
+}
+
+/* Rank i's part of a group's call. */
+static struct tri_call part(const struct tri_call *call, int operation, const void *const *send,
+                            void *const *recv, size_t i)
+{
+    struct tri_call mine = *call;
+    mine.kind = (enum tri_kind)operation;
+    mine.send = send == NULL ? NULL : send[i];
+    mine.recv = recv == NULL ? NULL : recv[i];
+    return mine;
+}
+
+static void count(struct trib_group *group, int operation, const struct tri_call *call)
+{
+    const size_t bytes = call->count * trib_dtype_size(call->dtype);
+    for (int32_t i = 0; i < group->size; i++) {
+        struct trib_comm *comm = group->comms[i];
+        comm->calls++;
+        comm->backend_calls++;
+        comm->bytes += operation == TRI_BROADCAST && i != call->peer ? 0 : bytes;
+    }
 }
 
 trib_status tri_group_collective(struct trib_group *group, int operation,
@@ -166,37 +178,26 @@ trib_status tri_group_collective(struct trib_group *group, int operation,
                                  void *const *recv, const trib_stream *streams)
 {
     const size_t n = (size_t)group->size;
-    trib_status status = tri_comm_usable(group->comms[0], operation);
-    for (size_t i = 0; i < n && status == TRIB_OK; i++) {
+    TRI_TRY(tri_comm_usable(group->comms[0], operation));
+    for (size_t i = 0; i < n; i++) {
         struct tri_call *mine = &group->calls[i];
-        *mine = *call;
-        mine->kind = (enum tri_kind)operation;
+        *mine = part(call, operation, send, recv, i);
         mine->transport = group->comms[i]->transport;
-        mine->send = send == NULL ? NULL : send[i];
-        mine->recv = recv == NULL ? NULL : recv[i];
         mine->stream = streams == NULL ? NULL : streams[i];
-        status = tri_check_call(group->comms[i], operation, mine);
+        TRI_TRY(tri_check_call(group->comms[i], operation, mine));
     }
-    if (status != TRIB_OK || call->count == 0)
-        return status;
-    status = tri_issue_group(group->comms, group->calls, n);
-    if (status != TRIB_OK)
-        return status;
-    const size_t bytes = call->count * trib_dtype_size(call->dtype);
-    for (int32_t i = 0; i < group->size; i++) {
-        group->comms[i]->calls++;
-        group->comms[i]->backend_calls++;
-        group->comms[i]->bytes += operation == TRI_BROADCAST && i != call->peer ? 0 : bytes;
-    }
+    if (call->count == 0)
+        return TRIB_OK;
+    TRI_TRY(tri_issue_group(group->comms, group->calls, n));
+    count(group, operation, call);
     return TRIB_OK;
 }
 
 trib_status tri_group_status(struct trib_group *group)
 {
-    trib_status status = TRIB_OK;
-    for (int32_t i = 0; i < group->size && status == TRIB_OK; i++)
-        status = tri_comm_status(group->comms[i]);
-    return status;
+    for (int32_t i = 0; i < group->size; i++)
+        TRI_TRY(tri_comm_status(group->comms[i]));
+    return TRIB_OK;
 }
 
 trib_status tri_group_split(struct trib_comm **out, struct trib_group *group)

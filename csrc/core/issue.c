@@ -57,31 +57,33 @@ static trib_status submit(struct trib_comm *comm, const struct tri_call *calls, 
 trib_status tri_issue(struct trib_comm *comm, const struct tri_call *calls, size_t n)
 {
     const struct tri_transport_ops *ops = comm->backend->transport;
-    trib_status status = tri_issue_register(comm);
-    if (status != TRIB_OK)
-        return status;
-    status = ops->submit == NULL ? ops->collective(calls, n) : submit(comm, calls, n);
+    TRI_TRY(tri_issue_register(comm));
+    trib_status status = ops->submit == NULL ? ops->collective(calls, n) : submit(comm, calls, n);
     const trib_status after = tri_issue_unregister(comm);
     return status != TRIB_OK ? status : after;
+}
+
+/* Every rank's call by itself. */
+static trib_status submit_each(struct trib_comm *const *comms, const struct tri_call *calls,
+                               size_t n)
+{
+    trib_status status = TRIB_OK;
+    size_t i = 0;
+    while (i < n && status == TRIB_OK) {
+        status = submit(comms[i], &calls[i], 1);
+        i += status == TRIB_OK;
+    }
+    if (status != TRIB_OK && i > 0) /* some ranks have it and others never will */
+        (void)tri_abort_raise(comms[0]->state, status, tri_detail());
+    return status;
 }
 
 trib_status tri_issue_group(struct trib_comm *const *comms, const struct tri_call *calls, size_t n)
 {
     const struct tri_transport_ops *ops = comms[0]->backend->transport;
-    trib_status status = tri_issue_register(comms[0]);
-    if (status != TRIB_OK)
-        return status;
-    if (ops->submit == NULL) {
-        status = ops->collective(calls, n);
-    } else {
-        size_t i = 0;
-        while (i < n && status == TRIB_OK) {
-            status = submit(comms[i], &calls[i], 1);
-            i += status == TRIB_OK;
-        }
-        if (status != TRIB_OK && i > 0) /* some ranks have it and others never will */
-            (void)tri_abort_raise(comms[0]->state, status, tri_detail());
-    }
+    TRI_TRY(tri_issue_register(comms[0]));
+    const trib_status status =
+        ops->submit == NULL ? ops->collective(calls, n) : submit_each(comms, calls, n);
     const trib_status after = tri_issue_unregister(comms[0]);
     return status != TRIB_OK ? status : after;
 }
@@ -90,9 +92,8 @@ trib_status tri_issue_run(struct trib_comm *comm, void (*function)(void *argumen
                           size_t bytes, trib_stream stream)
 {
     const struct tri_transport_ops *ops = comm->backend->transport;
-    trib_status status = tri_issue_register(comm);
-    if (status != TRIB_OK)
-        return status;
+    trib_status status = TRIB_OK;
+    TRI_TRY(tri_issue_register(comm));
     if (ops->submit == NULL)
         function(argument);
     else

@@ -106,11 +106,9 @@ static const struct tri_backend *backend_of(const trib_id *id)
 trib_status tri_id_create(trib_id *out, const char *name)
 {
     const struct tri_backend *backend = NULL;
-    trib_status status =
-        name == NULL ? tri_backend_with(&backend, 0) : tri_backend_get(&backend, name);
-    if (status == TRIB_OK)
-        status = tri_backend_has(backend, 0);
-    return status == TRIB_OK ? backend->transport->id_create(out) : status;
+    TRI_TRY(name == NULL ? tri_backend_with(&backend, 0) : tri_backend_get(&backend, name));
+    TRI_TRY(tri_backend_has(backend, 0));
+    return backend->transport->id_create(out);
 }
 
 static trib_status check_create(const struct tri_backend **out, const trib_id *id, int32_t rank,
@@ -142,15 +140,12 @@ trib_status tri_comm_create(struct trib_comm **out, const trib_id *id, int32_t r
     struct tri_settings settings;
     const struct tri_backend *backend = NULL;
     struct trib_comm *comm = NULL;
-    trib_status status = tri_settings_read(&settings, "trib_comm_create", options);
-    if (status == TRIB_OK)
-        status = check_create(&backend, id, rank, size, device, &settings);
-    if (status == TRIB_OK)
-        status = tri_comm_prepare(&comm, backend, device, size, &settings);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_settings_read(&settings, "trib_comm_create", options));
+    TRI_TRY(check_create(&backend, id, rank, size, device, &settings));
+    TRI_TRY(tri_comm_prepare(&comm, backend, device, size, &settings));
     struct tri_transport *transport = NULL;
-    status = backend->transport->open(&transport, id, rank, size, device, settings.timeout_ms);
+    const trib_status status =
+        backend->transport->open(&transport, id, rank, size, device, settings.timeout_ms);
     if (status != TRIB_OK) {
         tri_comm_discard(comm);
         return status;

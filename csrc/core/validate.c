@@ -1,4 +1,4 @@
-/* Every check of the arguments of a call. */
+/* Checks of a call's arguments. */
 #include "csrc/core/validate.h"
 
 #include <stdint.h>
@@ -85,28 +85,29 @@ trib_status tri_check_not_captured(const struct trib_comm *comm, int operation, 
                          "the graph, or capture plain collectives without TRIB_MATCH");
 }
 
-trib_status tri_check_buffer(const struct trib_comm *comm, int operation,
-                             struct tri_argument argument, const void *data, size_t count,
-                             size_t copies, trib_dtype dtype, size_t *bytes)
+trib_status tri_check_extent(const struct trib_comm *comm, int operation,
+                             const struct tri_buffer *buffer, size_t *bytes)
 {
-    if (!tri_bytes(bytes, count, copies, dtype))
+    const void *data = buffer->data;
+    if (!tri_bytes(bytes, buffer->count, buffer->blocks, buffer->dtype))
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
                              "%s would hold %zu times %zu elements of %s, which is more than any "
                              "memory: check `count`",
-                             label(argument).text, copies, count, trib_dtype_name(dtype));
+                             label(buffer->argument).text, buffer->blocks, buffer->count,
+                             trib_dtype_name(buffer->dtype));
     if (data == NULL)
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
-                             "%s is NULL; expected %zu bytes on device %d", label(argument).text,
-                             *bytes, comm->device);
-    if ((uintptr_t)data % trib_dtype_size(dtype) != 0)
+                             "%s is NULL; expected %zu bytes on device %d",
+                             label(buffer->argument).text, *bytes, comm->device);
+    if ((uintptr_t)data % trib_dtype_size(buffer->dtype) != 0)
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
                              "%s (%p) is misaligned: %s needs a multiple of %zu",
-                             label(argument).text, data, trib_dtype_name(dtype),
-                             trib_dtype_size(dtype));
+                             label(buffer->argument).text, data, trib_dtype_name(buffer->dtype),
+                             trib_dtype_size(buffer->dtype));
     if (*bytes > UINTPTR_MAX - (uintptr_t)data)
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
                              "%s (%p) and %zu bytes go beyond the end of memory: check `count`",
-                             label(argument).text, data, *bytes);
+                             label(buffer->argument).text, data, *bytes);
     return TRIB_OK;
 }
 
@@ -133,7 +134,7 @@ static trib_status bad_memory(const struct trib_comm *comm, int operation,
     }
 }
 
-/* *reach: so many bytes from `data` on are known to be good. */
+/* *reach: this many bytes from `data` on are valid. */
 static trib_status ask(const struct trib_comm *comm, int operation, struct tri_argument argument,
                        const void *data, size_t bytes, size_t *reach)
 {
@@ -155,6 +156,13 @@ trib_status tri_check_memory(const struct trib_comm *comm, int operation,
                : ask(comm, operation, argument, data, bytes, &reach);
 }
 
+trib_status tri_check_buffer(const struct trib_comm *comm, int operation,
+                             const struct tri_buffer *buffer, size_t *bytes)
+{
+    TRI_TRY(tri_check_extent(comm, operation, buffer, bytes));
+    return tri_check_memory(comm, operation, buffer->argument, buffer->data, *bytes);
+}
+
 size_t tri_known_bytes(const struct trib_comm *comm, const void *data)
 {
     size_t found = 0;
@@ -171,9 +179,9 @@ trib_status tri_check_block(const struct trib_comm *comm, int operation,
     const char *block = (const char *)data + offset;
     if (offset <= known && bytes <= known - offset)
         return TRIB_OK;
-    const trib_status status = tri_check_memory(comm, operation, argument, block, bytes);
-    if (status != TRIB_OK || known == 0 || tri_known_bytes(comm, block) != 0)
-        return status;
+    TRI_TRY(tri_check_memory(comm, operation, argument, block, bytes));
+    if (known == 0 || tri_known_bytes(comm, block) != 0)
+        return TRIB_OK;
     return bad_memory(comm, operation, argument, data, offset + bytes, TRI_FAULT_TOO_SHORT, known);
 }
 
@@ -190,42 +198,40 @@ trib_status tri_check_factor_op(const struct trib_comm *comm, int operation, tri
 
 trib_status tri_check_factor_word(const struct trib_comm *comm, int operation, const float *word)
 {
-    const struct tri_argument argument = {"options.device_factor", TRI_NO_INDEX};
+    const struct tri_buffer buffer = {
+        {"options.device_factor", TRI_NO_INDEX}, word, 1, 1, TRIB_F32};
     size_t bytes = 0;
-    if (word == NULL)
-        return TRIB_OK;
-    const trib_status status =
-        tri_check_buffer(comm, operation, argument, word, 1, 1, TRIB_F32, &bytes);
-    return status != TRIB_OK ? status : tri_check_memory(comm, operation, argument, word, bytes);
+    return word == NULL ? TRIB_OK : tri_check_buffer(comm, operation, &buffer, &bytes);
 }
 
+/* One buffer of a call, checked by tri_check_extent. */
 struct side {
-    struct tri_argument argument;
-    const void *data;
+    struct tri_buffer buffer;
     size_t bytes;
+    bool used;
 };
 
-/* The lower side first: its allocation often holds the other one as well, and the question, the
- * dearest part of a call's checks, need not be asked again. */
-static trib_status check_both(const struct trib_comm *comm, int operation, struct side low,
-                              struct side high)
+/* Asks about the lower buffer first: its allocation often holds the other one too. That saves the
+ * second question, the most expensive part of a call's checks. */
+static trib_status check_both(const struct trib_comm *comm, int operation, const struct side *low,
+                              const struct side *high)
 {
     if ((comm->flags & TRIB_UNCHECKED) != 0)
         return TRIB_OK;
-    if ((uintptr_t)low.data > (uintptr_t)high.data) {
-        const struct side other = low;
+    if ((uintptr_t)low->buffer.data > (uintptr_t)high->buffer.data) {
+        const struct side *other = low;
         low = high;
         high = other;
     }
     size_t reach;
-    const trib_status status = ask(comm, operation, low.argument, low.data, low.bytes, &reach);
-    const size_t apart = (uintptr_t)high.data - (uintptr_t)low.data;
-    if (status != TRIB_OK || (apart <= reach && high.bytes <= reach - apart))
-        return status;
-    return ask(comm, operation, high.argument, high.data, high.bytes, &reach);
+    TRI_TRY(ask(comm, operation, low->buffer.argument, low->buffer.data, low->bytes, &reach));
+    const size_t apart = (uintptr_t)high->buffer.data - (uintptr_t)low->buffer.data;
+    if (apart <= reach && high->bytes <= reach - apart)
+        return TRIB_OK;
+    return ask(comm, operation, high->buffer.argument, high->buffer.data, high->bytes, &reach);
 }
 
-/* Both sides are looked at: they are exactly "in place", or apart. */
+/* This rank uses both buffers: they are exactly "in place", or apart. */
 static trib_status check_apart(const struct trib_comm *comm, int operation,
                                const struct tri_call *call, size_t send_bytes, size_t recv_bytes)
 {
@@ -257,9 +263,20 @@ static trib_status check_apart(const struct trib_comm *comm, int operation,
                          call->send, send_bytes, call->recv, recv_bytes, rule);
 }
 
-static bool looked_at(const struct trib_comm *comm, uint8_t side, const struct tri_call *call)
+/* Does this rank use the buffer that `side` describes? */
+static bool uses(const struct trib_comm *comm, uint8_t side, const struct tri_call *call)
 {
     return side == TRI_EVERYWHERE || (side == TRI_AT_ROOT && call->peer == comm->rank);
+}
+
+static struct side side_of(const struct trib_comm *comm, const struct tri_call *call,
+                           const char *name, const void *data, bool blocks)
+{
+    return (struct side){.buffer = {.argument = {name, TRI_NO_INDEX},
+                                    .data = data,
+                                    .blocks = blocks ? (size_t)comm->size : 1,
+                                    .count = call->count,
+                                    .dtype = call->dtype}};
 }
 
 /* The buffers of a call whose other arguments are valid; count > 0. */
@@ -267,27 +284,22 @@ static trib_status check_buffers(const struct trib_comm *comm, int operation,
                                  const struct tri_call *call)
 {
     const struct tri_operation *traits = &tri_operations[operation];
-    const struct tri_argument send = {"send", TRI_NO_INDEX}, recv = {"recv", TRI_NO_INDEX};
-    const size_t size = (size_t)comm->size;
-    const bool sends = looked_at(comm, traits->send, call);
-    const bool receives = looked_at(comm, traits->recv, call);
-    size_t send_bytes = 0, recv_bytes = 0;
-    trib_status status = TRIB_OK;
-    if (sends)
-        status = tri_check_buffer(comm, operation, send, call->send, call->count,
-                                  traits->send_blocks ? size : 1, call->dtype, &send_bytes);
-    if (receives && status == TRIB_OK)
-        status = tri_check_buffer(comm, operation, recv, call->recv, call->count,
-                                  traits->recv_blocks ? size : 1, call->dtype, &recv_bytes);
-    if (sends && receives && status == TRIB_OK)
-        status = check_apart(comm, operation, call, send_bytes, recv_bytes);
-    if (status != TRIB_OK || (!sends && !receives))
-        return status;
-    if (sends && receives)
-        return check_both(comm, operation, (struct side){send, call->send, send_bytes},
-                          (struct side){recv, call->recv, recv_bytes});
-    return sends ? tri_check_memory(comm, operation, send, call->send, send_bytes)
-                 : tri_check_memory(comm, operation, recv, call->recv, recv_bytes);
+    struct side send = side_of(comm, call, "send", call->send, traits->send_blocks);
+    struct side recv = side_of(comm, call, "recv", call->recv, traits->recv_blocks);
+    send.used = uses(comm, traits->send, call);
+    recv.used = uses(comm, traits->recv, call);
+    if (send.used)
+        TRI_TRY(tri_check_extent(comm, operation, &send.buffer, &send.bytes));
+    if (recv.used)
+        TRI_TRY(tri_check_extent(comm, operation, &recv.buffer, &recv.bytes));
+    if (send.used && recv.used) {
+        TRI_TRY(check_apart(comm, operation, call, send.bytes, recv.bytes));
+        return check_both(comm, operation, &send, &recv);
+    }
+    const struct side *only = send.used ? &send : &recv;
+    return only->used ? tri_check_memory(comm, operation, only->buffer.argument, only->buffer.data,
+                                         only->bytes)
+                      : TRIB_OK;
 }
 
 /* Of a call whose type and op are valid. */
@@ -306,16 +318,15 @@ static trib_status check_factor_word(const struct trib_comm *comm, int operation
                                      const struct tri_call *call)
 {
     const float *word = call->factor.device;
-    const trib_status status = tri_check_factor_word(comm, operation, word);
     const uintptr_t at = (uintptr_t)word, recv = (uintptr_t)call->recv;
-    if (status != TRIB_OK || word == NULL || at + sizeof *word <= recv ||
+    TRI_TRY(tri_check_factor_word(comm, operation, word));
+    if (word == NULL || at + sizeof *word <= recv ||
         at >= recv + call->count * trib_dtype_size(call->dtype))
-        return status;
-    return tri_fail_call(
-        comm, operation, TRIB_ERR_INVALID_BUFFER,
-        "`options.device_factor` (%p) overlaps `recv` (%p, %zu elements), which is "
-        "written: give it memory of its own",
-        (const void *)word, call->recv, call->count);
+        return TRIB_OK;
+    return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
+                         "`options.device_factor` (%p) overlaps `recv` (%p, %zu elements), which "
+                         "the call writes: give it memory of its own",
+                         (const void *)word, call->recv, call->count);
 }
 
 trib_status tri_check_call(const struct trib_comm *comm, int operation, const struct tri_call *call)
@@ -323,17 +334,16 @@ trib_status tri_check_call(const struct trib_comm *comm, int operation, const st
     const struct tri_operation *traits = &tri_operations[operation];
     if (operation == TRI_BARRIER)
         return tri_check_stream(comm, operation, call->stream);
-    trib_status status = tri_check_dtype(comm, operation, call->dtype);
-    if (status == TRIB_OK && traits->reduces)
-        status = tri_check_op(comm, operation, call->op);
-    if (status == TRIB_OK && call->scaled)
-        status = check_factor(comm, operation, call);
-    if (status == TRIB_OK && traits->partner != NULL)
-        status = tri_check_peer(comm, operation, call->peer);
-    if (status == TRIB_OK)
-        status = tri_check_stream(comm, operation, call->stream);
-    if (status != TRIB_OK || call->count == 0)
-        return status;
-    status = check_buffers(comm, operation, call);
-    return status == TRIB_OK && call->scaled ? check_factor_word(comm, operation, call) : status;
+    TRI_TRY(tri_check_dtype(comm, operation, call->dtype));
+    if (traits->reduces)
+        TRI_TRY(tri_check_op(comm, operation, call->op));
+    if (call->scaled)
+        TRI_TRY(check_factor(comm, operation, call));
+    if (traits->partner != NULL)
+        TRI_TRY(tri_check_peer(comm, operation, call->peer));
+    TRI_TRY(tri_check_stream(comm, operation, call->stream));
+    if (call->count == 0)
+        return TRIB_OK;
+    TRI_TRY(check_buffers(comm, operation, call));
+    return call->scaled ? check_factor_word(comm, operation, call) : TRIB_OK;
 }

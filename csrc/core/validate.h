@@ -1,5 +1,5 @@
-/* Every check of the arguments of a call. A check that fails sets the detail; none changes
- * anything. Ranges that must not meet are in ranges.h. */
+/* Checks of a call's arguments. A check that fails sets the detail; no check changes anything.
+ * ranges.h checks for overlaps. */
 #ifndef TRI_CORE_VALIDATE_H
 #define TRI_CORE_VALIDATE_H
 
@@ -8,7 +8,7 @@
 #include "csrc/core/communicator.h"
 #include "csrc/core/operation.h"
 
-/* An argument as the text shall name it: `name`, or `name[index]`. */
+/* An argument as the detail names it: `name`, or `name[index]`. */
 struct tri_argument {
     const char *name;
     size_t index;
@@ -19,29 +19,39 @@ struct tri_argument {
 trib_status tri_check_call(const struct trib_comm *comm, int operation,
                            const struct tri_call *call);
 
-/* The parts, for operations with arguments of their own. */
+/* Its parts, for operations with other arguments. */
 trib_status tri_check_dtype(const struct trib_comm *comm, int operation, trib_dtype dtype);
 trib_status tri_check_op(const struct trib_comm *comm, int operation, trib_op op);
-/* `peer` is a rank; it is called what the operation calls it. */
+/* `peer` is a rank; the detail calls it what the operation calls it. */
 trib_status tri_check_peer(const struct trib_comm *comm, int operation, int32_t peer);
 trib_status tri_check_stream(const struct trib_comm *comm, int operation, trib_stream stream);
-/* For what uses the workspace: inside a graph, what comes before and after its uses is not what it
- * is for eager ones. So for TRIB_MATCH, whose exchange would wait for ever: nothing runs in a
- * capture. */
+/* For calls that use the workspace: a graph replays in another order with eager uses of it. And for
+ * TRIB_MATCH, whose allgather would wait for ever: nothing runs during a capture. */
 trib_status tri_check_not_captured(const struct trib_comm *comm, int operation, trib_stream stream);
-/* *bytes of copies * count elements; not NULL, aligned. */
+/* `blocks` times `count` elements at `data`. */
+struct tri_buffer {
+    struct tri_argument argument;
+    const void *data;
+    size_t blocks, count;
+    trib_dtype dtype;
+};
+/* Not NULL, aligned, and no larger than memory. *bytes: its size. */
+trib_status tri_check_extent(const struct trib_comm *comm, int operation,
+                             const struct tri_buffer *buffer, size_t *bytes);
+/* tri_check_extent, then tri_check_memory. */
 trib_status tri_check_buffer(const struct trib_comm *comm, int operation,
-                             struct tri_argument argument, const void *data, size_t count,
-                             size_t copies, trib_dtype dtype, size_t *bytes);
-/* The backend's word on memory; does nothing with TRIB_UNCHECKED. bytes > 0. */
+                             const struct tri_buffer *buffer, size_t *bytes);
+/* Asks the backend whether the device may use the memory; does nothing with TRIB_UNCHECKED.
+ * bytes > 0. */
 trib_status tri_check_memory(const struct trib_comm *comm, int operation,
                              struct tri_argument argument, const void *data, size_t bytes);
-/* The same of a block, `offset` bytes from `data` on. It may lie in another allocation than `data`,
- * but if `data` lies in one, `known` bytes before its end, the block may not lie in none. */
+/* The same for a block `offset` bytes from `data` on. It may lie in another allocation than `data`.
+ * But if `data` lies in an allocation, `known` bytes before its end, the block must lie in one
+ * too. */
 trib_status tri_check_block(const struct trib_comm *comm, int operation,
                             struct tri_argument argument, const void *data, size_t known,
                             size_t offset, size_t bytes);
-/* Bytes from `data` to the end of its allocation; 0 if the backend does not know of any. */
+/* Bytes from `data` to the end of its allocation; 0 if the backend knows of none. */
 size_t tri_known_bytes(const struct trib_comm *comm, const void *data);
 /* Only TRIB_SUM takes a factor. */
 trib_status tri_check_factor_op(const struct trib_comm *comm, int operation, trib_op op);

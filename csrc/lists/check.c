@@ -1,4 +1,4 @@
-/* Every argument of a list call. */
+/* Checks of a list call's arguments. */
 #include <stdio.h>
 
 #include "csrc/base/types.h"
@@ -10,7 +10,8 @@ static trib_status check_tensor(const struct trib_comm *comm, const struct tri_l
                                 size_t *bytes)
 {
     const trib_tensor *tensor = &list->tensors[i];
-    const struct tri_argument argument = {"tensors", i};
+    const struct tri_buffer buffer = {
+        {"tensors", i}, tensor->data, 1, tensor->count, tensor->dtype};
     const int operation = list->operation;
     *bytes = 0;
     if (!tri_dtype_valid(tensor->dtype))
@@ -32,37 +33,26 @@ static trib_status check_tensor(const struct trib_comm *comm, const struct tri_l
                              "`tensors[%zu].reserved` is %u; expected 0", i, tensor->reserved);
     if (tensor->count == 0)
         return TRIB_OK;
-    const trib_status status = tri_check_buffer(comm, operation, argument, tensor->data,
-                                                tensor->count, 1, tensor->dtype, bytes);
-    return status != TRIB_OK ? status
-                             : tri_check_memory(comm, operation, argument, tensor->data, *bytes);
+    return tri_check_buffer(comm, operation, &buffer, bytes);
 }
 
 static trib_status check_word(const struct trib_comm *comm, const struct tri_list *list,
                               const char *name, const float *word)
 {
-    const struct tri_argument argument = {name, TRI_NO_INDEX};
+    const struct tri_buffer buffer = {{name, TRI_NO_INDEX}, word, 1, 1, TRIB_F32};
     size_t bytes = 0;
-    const trib_status status =
-        tri_check_buffer(comm, list->operation, argument, word, 1, 1, TRIB_F32, &bytes);
-    return status != TRIB_OK ? status
-                             : tri_check_memory(comm, list->operation, argument, word, bytes);
+    return word == NULL ? TRIB_OK : tri_check_buffer(comm, list->operation, &buffer, &bytes);
 }
 
-/* The weight itself is for the kernels to judge: refused here, it would be so on this rank alone,
- * and the others would wait for its part. */
+/* The kernels judge the weight itself: a check here would fail on this rank alone, and the others
+ * would wait for its part. */
 static trib_status check_weight(const struct trib_comm *comm, const struct tri_list *list)
 {
-    const struct tri_weight *weight = &list->weight;
-    trib_status status = TRIB_OK;
-    if (weight->device != NULL)
-        status = check_word(comm, list, "device_weight", weight->device);
-    if (status == TRIB_OK && list->total_out != NULL)
-        status = check_word(comm, list, "device_total", list->total_out);
-    return status;
+    TRI_TRY(check_word(comm, list, "device_weight", list->weight.device));
+    return check_word(comm, list, "device_total", list->total_out);
 }
 
-/* How the range with this index is called: the tensors come first, then the words. */
+/* The name of the argument with this index: the tensors come first, then the words. */
 static const char *name_of(const struct tri_list *list, size_t index)
 {
     if (index < list->n)
@@ -108,9 +98,7 @@ static trib_status check_tensors(struct trib_comm *comm, const struct tri_list *
     size_t used = 0;
     for (size_t i = 0; i < list->n; i++) {
         size_t bytes = 0;
-        const trib_status status = check_tensor(comm, list, i, &bytes);
-        if (status != TRIB_OK)
-            return status;
+        TRI_TRY(check_tensor(comm, list, i, &bytes));
         const uintptr_t begin = (uintptr_t)list->tensors[i].data;
         if (checks && bytes != 0)
             ranges[used++] = (struct tri_range){begin, begin + bytes, i, true};
@@ -121,21 +109,20 @@ static trib_status check_tensors(struct trib_comm *comm, const struct tri_list *
 trib_status tri_list_check(struct trib_comm *comm, const struct tri_list *list)
 {
     const int operation = list->operation;
-    trib_status status = tri_check_stream(comm, operation, list->stream);
-    if (status == TRIB_OK)
-        status = tri_check_not_captured(comm, operation, list->stream);
-    if (status == TRIB_OK && tri_operations[operation].reduces)
-        status = tri_check_op(comm, operation, list->op);
-    if (status == TRIB_OK && list->settings.scaled)
-        status = tri_check_factor_op(comm, operation, list->op);
-    if (status == TRIB_OK && list->settings.scaled)
-        status = tri_check_factor_word(comm, operation, list->settings.factor.device);
-    if (status == TRIB_OK && operation == TRI_BROADCAST_LIST)
-        status = tri_check_peer(comm, operation, list->root);
-    if (status == TRIB_OK && operation == TRI_WEIGHTED_AVERAGE)
-        status = check_weight(comm, list);
-    if (status == TRIB_OK && list->tensors == NULL && list->n != 0)
-        status = tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
-                               "`tensors` is NULL; expected %zu tensors", list->n);
-    return status == TRIB_OK ? check_tensors(comm, list) : status;
+    TRI_TRY(tri_check_stream(comm, operation, list->stream));
+    TRI_TRY(tri_check_not_captured(comm, operation, list->stream));
+    if (tri_operations[operation].reduces)
+        TRI_TRY(tri_check_op(comm, operation, list->op));
+    if (list->settings.scaled) {
+        TRI_TRY(tri_check_factor_op(comm, operation, list->op));
+        TRI_TRY(tri_check_factor_word(comm, operation, list->settings.factor.device));
+    }
+    if (operation == TRI_BROADCAST_LIST)
+        TRI_TRY(tri_check_peer(comm, operation, list->root));
+    if (operation == TRI_WEIGHTED_AVERAGE)
+        TRI_TRY(check_weight(comm, list));
+    if (list->tensors == NULL && list->n != 0)
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "`tensors` is NULL; expected %zu tensors", list->n);
+    return check_tensors(comm, list);
 }

@@ -22,14 +22,17 @@ static void raise_state(const struct tri_plan *plan, trib_status status)
                           tri_detail());
 }
 
+static trib_status run_steps(const struct tri_plan *plan)
+{
+    TRI_TRY(tri_plan_pack(plan));
+    TRI_TRY(plan->backend->transport->collective(plan->calls, plan->nbuckets));
+    return tri_plan_unpack(plan);
+}
+
 static void run(void *argument)
 {
     const struct tri_plan *plan = argument;
-    trib_status status = tri_plan_pack(plan);
-    if (status == TRIB_OK)
-        status = plan->backend->transport->collective(plan->calls, plan->nbuckets);
-    if (status == TRIB_OK)
-        status = tri_plan_spread(plan);
+    const trib_status status = run_steps(plan);
     if (status != TRIB_OK)
         raise_state(plan, status);
 }
@@ -46,10 +49,8 @@ static trib_status prepare(struct trib_comm *comm, const struct tri_list *list,
                              "`tensors` together are larger than any memory");
     if (layout.nbuckets == 0)
         return TRIB_OK;
-    const trib_status status =
-        tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device, layout.bytes);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(
+        tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device, layout.bytes));
     *bytes = tri_plan_bytes(&layout);
     *out = tri_comm_scratch(comm, *bytes);
     if (*out == NULL)
@@ -89,38 +90,42 @@ static trib_status match(struct trib_comm *comm, const struct tri_list *list)
 static trib_status queue(struct trib_comm *comm, const struct tri_list *list, struct tri_plan *plan,
                          size_t bytes)
 {
-    trib_status status = tri_workspace_wait(&comm->workspace, list->stream);
-    if (status != TRIB_OK)
-        return status;
-    status = tri_issue_run(comm, run, plan, bytes, list->stream);
+    TRI_TRY(tri_workspace_wait(&comm->workspace, list->stream));
+    const trib_status status = tri_issue_run(comm, run, plan, bytes, list->stream);
     /* Also after a failure: part of it may be queued. */
     const trib_status end = tri_workspace_mark(&comm->workspace, comm->state, list->stream);
     return status != TRIB_OK ? status : end;
 }
 
-trib_status tri_list(struct trib_comm *comm, const struct tri_list *list)
+static trib_status check(struct trib_comm *comm, const struct tri_list *list)
+{
+    TRI_TRY(tri_comm_usable(comm, list->operation));
+    if (comm->batch.open)
+        return tri_fail_call(comm, list->operation, TRIB_ERR_INVALID_USAGE,
+                             "a batch is open, and a batch takes no lists: call trib_batch_end "
+                             "first");
+    return tri_list_check(comm, list);
+}
+
+static trib_status submit(struct trib_comm *comm, const struct tri_list *list)
 {
     struct tri_plan *plan = NULL;
     size_t bytes = 0;
-    trib_status status = tri_comm_usable(comm, list->operation);
-    if (status == TRIB_OK && comm->batch.open)
-        status = tri_fail_call(comm, list->operation, TRIB_ERR_INVALID_USAGE,
-                               "a batch is open, and lists are not allowed in one: call "
-                               "trib_batch_end first");
-    if (status == TRIB_OK)
-        status = tri_list_check(comm, list);
-    if (status != TRIB_OK)
-        return tri_batch_fail(comm, status);
     if ((comm->flags & TRIB_MATCH) != 0)
-        status = match(comm, list);
-    if (status == TRIB_OK)
-        status = prepare(comm, list, &plan, &bytes);
-    if (status == TRIB_OK && plan != NULL) {
-        status = queue(comm, list, plan, bytes);
-        if (status == TRIB_OK)
-            count(comm, list);
-    }
-    return tri_match_done(comm, status);
+        TRI_TRY(match(comm, list));
+    TRI_TRY(prepare(comm, list, &plan, &bytes));
+    if (plan == NULL)
+        return TRIB_OK;
+    TRI_TRY(queue(comm, list, plan, bytes));
+    count(comm, list);
+    return TRIB_OK;
+}
+
+trib_status tri_list(struct trib_comm *comm, const struct tri_list *list)
+{
+    const trib_status status = check(comm, list);
+    return status == TRIB_OK ? tri_match_done(comm, submit(comm, list))
+                             : tri_batch_fail(comm, status);
 }
 
 trib_status tri_allreduce_list_with(struct trib_comm *comm, struct tri_list *list,
@@ -176,7 +181,7 @@ static trib_status run_together(struct tri_plan *const *plans, int32_t size)
         status = backend->transport->collective(calls, (size_t)size * each);
     const bool queued = status == TRIB_OK; /* otherwise raising was up to the backend */
     for (int32_t i = 0; i < size && status == TRIB_OK; i++)
-        status = tri_plan_spread(plans[i]);
+        status = tri_plan_unpack(plans[i]);
     if (queued && status != TRIB_OK)
         raise_state(plans[0], status);
     free(calls);
@@ -202,9 +207,8 @@ static trib_status queue_group(struct trib_group *group, struct tri_plan *const 
                                const size_t *bytes)
 {
     struct trib_comm *first = group->comms[0];
-    trib_status status = tri_issue_register(first);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_issue_register(first));
+    trib_status status = TRIB_OK;
     int32_t begun = 0;
     while (begun < group->size && status == TRIB_OK) {
         /* NOLINTNEXTLINE(clang-analyzer-core.*): a group has a plan a rank */
@@ -227,18 +231,17 @@ static trib_status prepare_group(struct trib_group *group, const struct tri_list
                                  const trib_tensor *const *tensors, const trib_stream *streams,
                                  struct tri_plan **plans, size_t *bytes)
 {
-    trib_status status = tri_comm_usable(group->comms[0], list->operation);
-    for (int32_t i = 0; i < group->size && status == TRIB_OK; i++) {
+    TRI_TRY(tri_comm_usable(group->comms[0], list->operation));
+    for (int32_t i = 0; i < group->size; i++) {
         const struct tri_list mine = part(list, tensors, streams, i);
-        status = tri_list_check(group->comms[i], &mine);
-        if (status == TRIB_OK)
-            status = check_same(group->comms[i], &mine, tensors == NULL ? NULL : tensors[0]);
+        TRI_TRY(tri_list_check(group->comms[i], &mine));
+        TRI_TRY(check_same(group->comms[i], &mine, tensors == NULL ? NULL : tensors[0]));
     }
-    for (int32_t i = 0; i < group->size && status == TRIB_OK; i++) {
+    for (int32_t i = 0; i < group->size; i++) {
         const struct tri_list mine = part(list, tensors, streams, i);
-        status = prepare(group->comms[i], &mine, &plans[i], &bytes[i]);
+        TRI_TRY(prepare(group->comms[i], &mine, &plans[i], &bytes[i]));
     }
-    return status;
+    return TRIB_OK;
 }
 
 trib_status tri_group_list(struct trib_group *group, const struct tri_list *list,

@@ -188,18 +188,22 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
     make_slices(out, list, layout);
 }
 
+static trib_status pack_buckets(const struct tri_plan *plan)
+{
+    for (size_t b = 0; b < plan->nbuckets; b++)
+        TRI_TRY(plan->backend->kernels->pack(&plan->slices[plan->first[b]],
+                                             plan->first[b + 1] - plan->first[b], &plan->buckets[b],
+                                             plan->weighted ? &plan->weight : NULL, plan->stream));
+    return TRIB_OK;
+}
+
 trib_status tri_plan_pack(const struct tri_plan *plan)
 {
+    uintptr_t previous = 0;
     if (!plan->packs)
         return TRIB_OK;
-    uintptr_t previous = 0;
-    trib_status status = tri_device_push(plan->backend, plan->device, &previous);
-    if (status != TRIB_OK)
-        return status;
-    for (size_t b = 0; b < plan->nbuckets && status == TRIB_OK; b++)
-        status = plan->backend->kernels->pack(
-            &plan->slices[plan->first[b]], plan->first[b + 1] - plan->first[b], &plan->buckets[b],
-            plan->weighted ? &plan->weight : NULL, plan->stream);
+    TRI_TRY(tri_device_push(plan->backend, plan->device, &previous));
+    const trib_status status = pack_buckets(plan);
     tri_device_pop(plan->backend, previous);
     return status;
 }
@@ -214,17 +218,21 @@ static trib_status commit(const struct tri_plan *plan)
                                           bucket->dtype, plan->total_out, plan->stream);
 }
 
-trib_status tri_plan_spread(const struct tri_plan *plan)
+static trib_status unpack_buckets(const struct tri_plan *plan)
+{
+    TRI_TRY(commit(plan));
+    for (size_t b = 0; plan->unpacks && b < plan->nbuckets; b++)
+        TRI_TRY(plan->backend->kernels->unpack(
+            &plan->slices[plan->first[b]], plan->first[b + 1] - plan->first[b], &plan->buckets[b],
+            plan->weighted, plan->decision, plan->stream));
+    return TRIB_OK;
+}
+
+trib_status tri_plan_unpack(const struct tri_plan *plan)
 {
     uintptr_t previous = 0;
-    trib_status status = tri_device_push(plan->backend, plan->device, &previous);
-    if (status != TRIB_OK)
-        return status;
-    status = commit(plan);
-    for (size_t b = 0; plan->unpacks && b < plan->nbuckets && status == TRIB_OK; b++)
-        status = plan->backend->kernels->unpack(
-            &plan->slices[plan->first[b]], plan->first[b + 1] - plan->first[b], &plan->buckets[b],
-            plan->weighted, plan->decision, plan->stream);
+    TRI_TRY(tri_device_push(plan->backend, plan->device, &previous));
+    const trib_status status = unpack_buckets(plan);
     tri_device_pop(plan->backend, previous);
     return status;
 }

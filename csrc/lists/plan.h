@@ -74,6 +74,6 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
 
 /* The three steps on the stream: the collective stands between these two. */
 trib_status tri_plan_pack(const struct tri_plan *plan);
-trib_status tri_plan_spread(const struct tri_plan *plan); /* commit, then unpack */
+trib_status tri_plan_unpack(const struct tri_plan *plan); /* commit, then unpack */
 
 #endif

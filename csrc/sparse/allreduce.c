@@ -194,16 +194,12 @@ static trib_status check_buffers(const struct trib_sparse *sparse, int operation
     size_t used = 0;
     for (size_t i = 0; i < n; i++) {
         const struct buffer *buffer = &buffers[i];
-        const struct tri_argument argument = {buffer->name, TRI_NO_INDEX};
+        const struct tri_buffer checked = {
+            {buffer->name, TRI_NO_INDEX}, buffer->data, 1, buffer->count, buffer->dtype};
         size_t bytes = 0;
         if (buffer->count == 0)
             continue;
-        trib_status status = tri_check_buffer(comm, operation, argument, buffer->data,
-                                              buffer->count, 1, buffer->dtype, &bytes);
-        if (status == TRIB_OK)
-            status = tri_check_memory(comm, operation, argument, buffer->data, bytes);
-        if (status != TRIB_OK)
-            return status;
+        TRI_TRY(tri_check_buffer(comm, operation, &checked, &bytes));
         const uintptr_t begin = (uintptr_t)buffer->data;
         if (i != 1 || !same)
             ranges[used++] = (struct tri_range){begin, begin + bytes, i, buffer->written};

@@ -34,20 +34,16 @@ static trib_status check(const struct trib_sparse *sparse, void *out, trib_strea
     const struct trib_comm *comm = sparse->comm;
     const struct tri_sparse_params *params = &sparse->params;
     const int operation = TRI_SPARSE_RESIDUAL;
-    const struct tri_argument argument = {"out", TRI_NO_INDEX};
+    const struct tri_buffer buffer = {{"out", TRI_NO_INDEX}, out, 1, params->count, params->acc};
     size_t bytes = 0;
-    trib_status status = tri_check_stream(comm, operation, stream);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_check_stream(comm, operation, stream));
     if (params->in_place)
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_USAGE,
                              "the state is in place: its residual is the accumulator that you pass "
                              "as `gradient`");
     if (params->count == 0)
         return TRIB_OK;
-    status =
-        tri_check_buffer(comm, operation, argument, out, params->count, 1, params->acc, &bytes);
-    return status != TRIB_OK ? status : tri_check_memory(comm, operation, argument, out, bytes);
+    return tri_check_buffer(comm, operation, &buffer, &bytes);
 }
 
 trib_status tri_sparse_residual(struct trib_sparse *sparse, void *out, trib_stream stream)
