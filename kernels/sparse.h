@@ -121,7 +121,7 @@ struct tri_decide {
 };
 
 /* What record keeps for the host: shared memory. `version` is odd while it is being written. */
-struct tri_tally {
+struct tri_counters {
     uint32_t version;
     uint32_t outcome;              /* of the last call */
     uint64_t ended, applied_calls;
@@ -136,7 +136,7 @@ struct tri_tally {
 };
 
 struct tri_record {
-    struct tri_tally *tally;
+    struct tri_counters *counters;
     const uint32_t *decision, *outcome;
     const uint32_t *selected, *applied, *fallbacks; /* on the device; fallbacks: so far */
     const double *norm;                               /* on the device; NULL: not measured */
@@ -291,7 +291,7 @@ struct tri_sparse_kernels {
     trib_status (*clear_result)(void *dense, size_t bytes, uint32_t *count,
                                 const uint32_t *decision, trib_stream stream);
 
-    /* record: the tally takes the call in: all of it if *decision, otherwise outcome, ended and
+    /* record: the counters take the call in: all of it if *decision, otherwise outcome, ended and
      * non_finite_calls alone. */
     trib_status (*record)(const struct tri_record *record, trib_stream stream);
 

@@ -83,7 +83,7 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
     const uint32_t every = sparse->settings.norm_every;
     const bool measures = every != 0 && (run->step + 1) % every == 0;
     const struct tri_record record = {
-        .tally = sparse->tally,
+        .counters = sparse->counters,
         .decision = run->scalars.decision,
         .outcome = run->scalars.outcome,
         .selected = run->scalars.selected,

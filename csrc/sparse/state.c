@@ -201,7 +201,7 @@ static trib_status allocate(struct trib_sparse *sparse)
     const struct tri_sparse_params *params = &sparse->params;
     struct tri_workspace *memory = &sparse->memory;
     trib_status status = tri_workspace_open(memory, sparse->backend->device, sparse->device,
-                                            sizeof(struct tri_tally));
+                                            sizeof(struct tri_counters));
     if (status == TRIB_OK)
         status = measure(&sparse->needs, sparse->backend, sparse->algorithm, params);
     if (status == TRIB_OK)
@@ -209,8 +209,8 @@ static trib_status allocate(struct trib_sparse *sparse)
     if (status != TRIB_OK)
         return status;
     char *kept = memory->blocks->data;
-    sparse->tally = memory->shared;
-    sparse->tally->norm = -1;
+    sparse->counters = memory->shared;
+    sparse->counters->norm = -1;
     sparse->scalars = (struct tri_sparse_scalars *)(void *)kept;
     for (size_t i = 0; i < 2 && !params->in_place; i++)
         sparse->residual[i] = kept + ALIGN + i * residual_bytes(params);

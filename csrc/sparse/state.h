@@ -44,7 +44,7 @@ struct trib_sparse {
     void *residual[2]; /* NULL in place */
     struct tri_sparse_scalars *scalars;
     void *room, *scratch;
-    struct tri_tally *tally;
+    struct tri_counters *counters;
     _Alignas(16) unsigned char own[]; /* the algorithm's: room for that of any */
 };
 

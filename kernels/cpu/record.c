@@ -1,7 +1,7 @@
 /* record: what a call did, for the host to read. */
 #include "kernels/cpu/sparse_cpu.h"
 
-/* The tally has one writer, this stream, and readers at any time in other threads: every field is
+/* The counters have one writer, this stream, and readers at any time in other threads: every field is
  * stored by itself, after the odd version (release), and a reader that has seen an odd or a changed
  * version reads again. */
 static void put(uint64_t *field, uint64_t value)
@@ -14,34 +14,34 @@ static void add(uint64_t *field, uint64_t value)
     put(field, *field + value);
 }
 
-static void record_applied(struct tri_tally *tally, const struct tri_record *record)
+static void record_applied(struct tri_counters *counters, const struct tri_record *record)
 {
-    put(&tally->selected, *record->selected);
-    put(&tally->applied, *record->applied);
-    add(&tally->applied_calls, 1);
-    add(&tally->total_selected, *record->selected);
-    add(&tally->total_applied, *record->applied);
-    add(&tally->words_sent, record->words_sent);
-    add(&tally->words_received, record->words_received);
-    add(&tally->bytes_sent, record->bytes_sent);
-    add(&tally->bytes_received, record->bytes_received);
-    put(&tally->fallbacks, *record->fallbacks);
-    add(&tally->exact_fallbacks, record->exact_fallbacks);
+    put(&counters->selected, *record->selected);
+    put(&counters->applied, *record->applied);
+    add(&counters->applied_calls, 1);
+    add(&counters->total_selected, *record->selected);
+    add(&counters->total_applied, *record->applied);
+    add(&counters->words_sent, record->words_sent);
+    add(&counters->words_received, record->words_received);
+    add(&counters->bytes_sent, record->bytes_sent);
+    add(&counters->bytes_received, record->bytes_received);
+    put(&counters->fallbacks, *record->fallbacks);
+    add(&counters->exact_fallbacks, record->exact_fallbacks);
     if (record->norm != NULL)
-        __atomic_store(&tally->norm, (double[]){*record->norm}, __ATOMIC_RELEASE);
+        __atomic_store(&counters->norm, (double[]){*record->norm}, __ATOMIC_RELEASE);
 }
 
 trib_status tri_cpu_sparse_record(const struct tri_record *record, trib_stream stream)
 {
     (void)stream;
-    struct tri_tally *tally = record->tally;
-    __atomic_store_n(&tally->version, tally->version + 1, __ATOMIC_RELAXED);
-    __atomic_store_n(&tally->outcome, *record->outcome, __ATOMIC_RELEASE);
-    add(&tally->ended, 1);
-    add(&tally->non_finite_calls, *record->outcome == TRI_OUTCOME_NON_FINITE ||
+    struct tri_counters *counters = record->counters;
+    __atomic_store_n(&counters->version, counters->version + 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&counters->outcome, *record->outcome, __ATOMIC_RELEASE);
+    add(&counters->ended, 1);
+    add(&counters->non_finite_calls, *record->outcome == TRI_OUTCOME_NON_FINITE ||
                                       *record->outcome == TRI_OUTCOME_OVERFLOW);
     if (*record->decision != 0)
-        record_applied(tally, record);
-    __atomic_store_n(&tally->version, tally->version + 1, __ATOMIC_RELEASE);
+        record_applied(counters, record);
+    __atomic_store_n(&counters->version, counters->version + 1, __ATOMIC_RELEASE);
     return TRIB_OK;
 }

@@ -4,7 +4,7 @@
 
 namespace {
 
-// A 64-bit field of the tally: what is added to it, or what it becomes. `word` on the device, or `value`.
+// One of the 64-bit counters: what is added to it, or its new value. `word` on the device, or `value`.
 struct Change {
     uint64_t *field;
     const uint32_t *word;
@@ -16,34 +16,34 @@ struct Change {
 // Nothing is read here, because the lanes diverge.
 __device__ inline Change change_of(const tri_record &job, uint32_t lane)
 {
-    tri_tally *tally = job.tally;
+    tri_counters *counters = job.counters;
     switch (lane) {
     case 0:
-        return {&tally->ended, nullptr, 1, true};
+        return {&counters->ended, nullptr, 1, true};
     case 1:
-        return {&tally->non_finite_calls, job.outcome, 0, true};
+        return {&counters->non_finite_calls, job.outcome, 0, true};
     case 2:
-        return {&tally->applied_calls, nullptr, 1, true};
+        return {&counters->applied_calls, nullptr, 1, true};
     case 3:
-        return {&tally->selected, job.selected, 0, false};
+        return {&counters->selected, job.selected, 0, false};
     case 4:
-        return {&tally->applied, job.applied, 0, false};
+        return {&counters->applied, job.applied, 0, false};
     case 5:
-        return {&tally->total_selected, job.selected, 0, true};
+        return {&counters->total_selected, job.selected, 0, true};
     case 6:
-        return {&tally->total_applied, job.applied, 0, true};
+        return {&counters->total_applied, job.applied, 0, true};
     case 7:
-        return {&tally->words_sent, nullptr, job.words_sent, true};
+        return {&counters->words_sent, nullptr, job.words_sent, true};
     case 8:
-        return {&tally->words_received, nullptr, job.words_received, true};
+        return {&counters->words_received, nullptr, job.words_received, true};
     case 9:
-        return {&tally->bytes_sent, nullptr, job.bytes_sent, true};
+        return {&counters->bytes_sent, nullptr, job.bytes_sent, true};
     case 10:
-        return {&tally->bytes_received, nullptr, job.bytes_received, true};
+        return {&counters->bytes_received, nullptr, job.bytes_received, true};
     case 11:
-        return {&tally->fallbacks, job.fallbacks, 0, false};
+        return {&counters->fallbacks, job.fallbacks, 0, false};
     case 12:
-        return {&tally->exact_fallbacks, nullptr, job.exact_fallbacks, true};
+        return {&counters->exact_fallbacks, nullptr, job.exact_fallbacks, true};
     default:
         return {nullptr, nullptr, 0, false};
     }
@@ -56,7 +56,7 @@ __device__ inline void order_writes()
     __syncwarp();
 }
 
-// One warp, one field a lane; the last lane has the norm. The tally lies in the host's memory, a long
+// One warp, one field a lane; the last lane has the norm. The counters lie in the host's memory, a long
 // way off: all is read at once, then the version becomes odd, the fields follow, and the version becomes
 // even. This stream is the only writer.
 __global__ void __launch_bounds__(kWarp) record(const tri_record job)
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kWarp) record(const tri_record job)
     const uint32_t lane = threadIdx.x;
     const Change change = change_of(job, lane);
     volatile uint64_t *field = change.field;
-    volatile uint32_t *version_word = &job.tally->version, *outcome_word = &job.tally->outcome;
+    volatile uint32_t *version_word = &job.counters->version, *outcome_word = &job.counters->outcome;
     const bool measured = lane == kNormLane && job.norm != nullptr;
     // All of these before the first is used.
     const uint64_t old = change.adds ? *field : 0;
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kWarp) record(const tri_record job)
     if (lane < 2 || (field != nullptr && decision != 0))
         *field = old + own + change.value;
     if (measured && decision != 0)
-        *static_cast<volatile double *>(&job.tally->norm) = norm;
+        *static_cast<volatile double *>(&job.counters->norm) = norm;
     if (lane == 0)
         *outcome_word = outcome;
     order_writes();

@@ -168,7 +168,7 @@ static void creations(int rank, int size, void *team)
     struct fixture fixture;
     if (!fixture_open(&fixture, team, rank, &options)) /* what the communicator keeps is there afterwards */
         return;
-    enum { ALLOCATIONS = 4 }; /* tally, event, what stays, what depends on k */
+    enum { ALLOCATIONS = 4 }; /* counters, event, what stays, what depends on k */
     for (int at = 0; at < ALLOCATIONS; at++) {
         trib_sparse *sparse = NULL;
         until_no_memory = fails ? at : -1;

@@ -26,7 +26,7 @@ struct bench {
     struct tri_cut *cut;
     uint32_t *histogram;
     struct tri_header *headers;
-    struct tri_tally *tally;
+    struct tri_counters *counters;
     void *scratch, *from, *to; /* the last two: of copies */
 };
 
@@ -103,8 +103,8 @@ static void open_bench(struct bench *b, const struct kernels_place *place, size_
     b->cut = device(b, sizeof *b->cut);
     b->histogram = device(b, TRI_CUT_DIGITS * 4);
     b->headers = device(b, LISTS * sizeof *b->headers);
-    b->tally = place->alloc_shared(sizeof *b->tally);
-    memset(b->tally, 0, sizeof *b->tally);
+    b->counters = place->alloc_shared(sizeof *b->counters);
+    memset(b->counters, 0, sizeof *b->counters);
     b->scratch = device(b, b->kernels->scratch_bytes(n, (uint32_t)most, LISTS * most, TRIB_F32));
     fill_gradients(b);
 }
@@ -131,7 +131,7 @@ static void close_bench(struct bench *b)
     free_entries(b, &b->sum);
     free_entries(b, &b->kept);
     free_entries(b, &b->dropped);
-    b->place->free_shared(b->tally);
+    b->place->free_shared(b->counters);
 }
 
 /* --------------------------------------------------------------------------------------- calls */
@@ -318,7 +318,7 @@ static void decide(struct bench *b, int run)
 
 static void decide_record(struct bench *b, int run)
 {
-    const struct tri_record record = {.tally = b->tally,
+    const struct tri_record record = {.counters = b->counters,
                                       .decision = b->words + DECISION,
                                       .outcome = b->words + OUTCOME,
                                       .selected = b->words + COUNTS,

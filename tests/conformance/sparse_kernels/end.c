@@ -229,7 +229,7 @@ static void updates(struct sparse_rig *rig)
 /* --------------------------------------------------------------------------------------- record */
 
 struct recording {
-    size_t tally, decision, outcome, selected, applied, fallbacks, norm;
+    size_t counters, decision, outcome, selected, applied, fallbacks, norm;
     uint64_t traffic[4];
     uint32_t exact_fallbacks;
 };
@@ -239,7 +239,7 @@ static trib_status queue_record(const struct sparse_target *target, const void *
     const struct recording *r = argument;
     unsigned char *memory = target->memory;
     struct tri_record record = {
-        .tally = sparse_at(memory, r->tally),
+        .counters = sparse_at(memory, r->counters),
         .decision = sparse_at(memory, r->decision),
         .outcome = sparse_at(memory, r->outcome),
         .selected = sparse_at(memory, r->selected),
@@ -261,40 +261,40 @@ static void expect_record(struct sparse_rig *rig, const void *argument)
 {
     const struct recording *r = argument;
     const unsigned char *image = rig->arena.image;
-    struct tri_tally tally;
-    memcpy(&tally, image + r->tally, sizeof tally);
-    tally.version += 2;
-    tally.outcome = sparse_word_get(image, r->outcome);
-    tally.ended++;
-    tally.non_finite_calls +=
-        tally.outcome == TRI_OUTCOME_NON_FINITE || tally.outcome == TRI_OUTCOME_OVERFLOW;
+    struct tri_counters counters;
+    memcpy(&counters, image + r->counters, sizeof counters);
+    counters.version += 2;
+    counters.outcome = sparse_word_get(image, r->outcome);
+    counters.ended++;
+    counters.non_finite_calls +=
+        counters.outcome == TRI_OUTCOME_NON_FINITE || counters.outcome == TRI_OUTCOME_OVERFLOW;
     if (sparse_word_get(image, r->decision) != 0) {
-        tally.applied_calls++;
-        tally.selected = sparse_word_get(image, r->selected);
-        tally.applied = sparse_word_get(image, r->applied);
-        tally.total_selected += tally.selected;
-        tally.total_applied += tally.applied;
-        tally.words_sent += r->traffic[0];
-        tally.words_received += r->traffic[1];
-        tally.bytes_sent += r->traffic[2];
-        tally.bytes_received += r->traffic[3];
-        tally.fallbacks = sparse_word_get(image, r->fallbacks);
-        tally.exact_fallbacks += r->exact_fallbacks;
+        counters.applied_calls++;
+        counters.selected = sparse_word_get(image, r->selected);
+        counters.applied = sparse_word_get(image, r->applied);
+        counters.total_selected += counters.selected;
+        counters.total_applied += counters.applied;
+        counters.words_sent += r->traffic[0];
+        counters.words_received += r->traffic[1];
+        counters.bytes_sent += r->traffic[2];
+        counters.bytes_received += r->traffic[3];
+        counters.fallbacks = sparse_word_get(image, r->fallbacks);
+        counters.exact_fallbacks += r->exact_fallbacks;
         if (r->norm != SPARSE_NONE)
-            memcpy(&tally.norm, image + r->norm, sizeof tally.norm);
+            memcpy(&counters.norm, image + r->norm, sizeof counters.norm);
     }
-    memcpy(rig->arena.image + r->tally, &tally, sizeof tally);
+    memcpy(rig->arena.image + r->counters, &counters, sizeof counters);
 }
 
-/* Several calls in a row on one tally. */
+/* Several calls in a row on the same counters. */
 static void record_case(struct sparse_rig *rig, bool has_norm)
 {
     struct recording r;
     check_begin("%s record%s", rig->arena.place->kernels->name, has_norm ? ", with a norm" : "");
     arena_reset(&rig->arena);
-    r.tally = arena_place(&rig->arena, sizeof(struct tri_tally), 0);
-    memset(rig->arena.image + r.tally, 0, sizeof(struct tri_tally));
-    kernels_put(rig->arena.image + r.tally + offsetof(struct tri_tally, norm), TRIB_F64, -1);
+    r.counters = arena_place(&rig->arena, sizeof(struct tri_counters), 0);
+    memset(rig->arena.image + r.counters, 0, sizeof(struct tri_counters));
+    kernels_put(rig->arena.image + r.counters + offsetof(struct tri_counters, norm), TRIB_F64, -1);
     r.decision = sparse_word(rig, 0);
     r.outcome = sparse_word(rig, 0);
     r.selected = sparse_word(rig, 0);
