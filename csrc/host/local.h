@@ -95,7 +95,7 @@ bool tri_host_local_copy(const struct tri_host_local *local, void *dst, const vo
  * status of the abort. */
 trib_status tri_host_local_finish_abort(struct tri_transport *self);
 
-/* Abort with `status` and this thread's detail, unless an abort came first; then finish_abort. */
+/* Abort with `status` and this thread's detail, unless aborted already; then finish_abort. */
 trib_status tri_host_local_fail(struct tri_transport *self, trib_status status);
 
 #endif
