@@ -1,8 +1,13 @@
 /* select: the k largest of a range, above a threshold.
  *
- * One pass, block by block in the nearest cache: acc is made, and what lies above a guessed floor
- * becomes a candidate. The guess comes from a sample and aims at somewhat more than k. Too low, and
- * the candidates are cut on the way (top.h); too high, and a second pass starts at the threshold. */
+ * The meaning: take the indices i with |acc[i]| > |threshold|, by |acc[i]| descending, then by i
+ * ascending; the first k are selected; write (i, acc[i] as out's type) for them by i ascending.
+ * (Magnitudes compare as keys: kernels/sparse.h.)
+ *
+ * How: one pass, block by block in the nearest cache, makes acc and collects the elements above a
+ * guessed floor as candidates. The guess comes from a sample and aims at somewhat more than k. If it
+ * is too low, the candidates are cut on the way (top.h); if it is too high, a second pass starts at
+ * the threshold. */
 #include <math.h>
 
 #include "kernels/cpu/top.h"

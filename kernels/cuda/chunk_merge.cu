@@ -5,8 +5,8 @@
 // slots lie side by side, and nothing is searched. A chunk that is larger than a tile is made by
 // several blocks, each of which reads all its slots and takes those that are its own.
 #include "kernels/cuda/dispatch.cuh"
+#include "kernels/cuda/partition.cuh"
 #include "kernels/cuda/sparse_cuda.h"
-#include "kernels/cuda/thin.cuh"
 #include "kernels/cuda/tile.cuh"
 
 namespace {
@@ -165,7 +165,7 @@ trib_status tri_cuda_sparse_chunk_unpack(const struct tri_chunks *chunks, size_t
     const uint64_t all = parts * chunks->k;
     const uint32_t slots = all < UINT32_MAX ? static_cast<uint32_t>(all) : UINT32_MAX;
     return dispatch_sum(out->dtype, [&](auto sum) {
-        return thin(Slots<decltype(sum)>{*chunks, *out, slots}, slots, scratch, stream);
+        return partition(Slots<decltype(sum)>{*chunks, *out, slots}, slots, scratch, stream);
     });
 }
 

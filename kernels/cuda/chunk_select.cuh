@@ -11,7 +11,7 @@
 #pragma once
 
 #include "kernels/cuda/chunk_warp.cuh"
-#include "kernels/cuda/digits.cuh"
+#include "kernels/cuda/radix_digit.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/stream.cuh"
 

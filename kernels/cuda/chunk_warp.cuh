@@ -150,26 +150,19 @@ struct WarpChunk {
     // The elements of `mask`, `total` of them, into the list.
     __device__ void list(const Mask<Steps> &mask)
     {
-        const Packed<Steps> own = count_bits(mask);
-        Packed<Steps> below, all;
-#pragma unroll
-        for (uint32_t w = 0; w < sizeof own / sizeof own.word[0]; w++) {
-            const uint32_t inclusive = warp_inclusive(own.word[w]);
-            below.word[w] = inclusive - own.word[w];
-            all.word[w] = __shfl_sync(kAllLanes, inclusive, kWarp - 1);
-        }
+        const Ranks<Steps> ranks = rank_candidates(mask);
         const uint32_t fours = count_fours(mask), last = warp_inclusive(fours);
         const uint32_t n = __shfl_sync(kAllLanes, last, kWarp - 1);
-        stage_fours(room.stage, value, mask, below, all, last - fours);
+        stage_fours(room.stage, value, mask, ranks, last - fours);
         __syncwarp();
         for (uint32_t i = lane_of(); i < n; i += kWarp) {
-            const uint32_t about = room.stage.about[i];
-            uint32_t at = about >> 16;
+            const FourTag tag = room.stage.tag[i];
+            uint32_t at = tag.before();
 #pragma unroll
             for (uint32_t q = 0; q < kFour; q++)
-                if ((about >> q & 1) != 0) {
+                if (tag.has(q)) {
                     room.value[at] = room.stage.value[i][q];
-                    room.index[at] = static_cast<uint16_t>((about >> 4 & 0xfff) * kFour + q);
+                    room.index[at] = static_cast<uint16_t>(tag.place(q));
                     at++;
                 }
         }
@@ -239,8 +232,8 @@ struct WarpChunk {
         return above + min(equal, cut.ties);
     }
 
-    // The same without a list, where nothing is cleared yet.
-    __device__ uint32_t emit_all(Key<T> low, Key<T> high)
+    // The cut through all elements.
+    __device__ Cut<T> cut_all(Key<T> low, Key<T> high)
     {
         const Cut<T> cut = cut_between(low, high, [&](Key<T> key) {
             forget_all();
@@ -253,6 +246,12 @@ struct WarpChunk {
             return warp_sum(n);
         });
         forget_all();
+        return cut;
+    }
+
+    // As emit_list, of all elements, where nothing is cleared yet.
+    __device__ uint32_t emit_all(Cut<T> cut)
+    {
         const uint32_t lower = (1u << lane_of()) - 1;
         uint32_t above = 0, equal = 0;
 #pragma unroll
@@ -316,7 +315,7 @@ struct WarpChunk {
             taken = emit_list(total, cut);
         } else {
             store();
-            taken = emit_all(low, high);
+            taken = emit_all(cut_all(low, high));
         }
         for (uint32_t i = taken + lane_of(); i < job.out.k; i += kWarp) {
             job.out.index[slot + i] = 0;

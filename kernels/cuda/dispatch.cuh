@@ -9,7 +9,8 @@ namespace
 {
 
 // Any float type.
-template <typename Run> inline trib_status dispatch_float(trib_dtype dtype, Run run)
+template <typename Run>
+inline trib_status dispatch_float(trib_dtype dtype, Run run)
 {
     switch (dtype) {
     case TRIB_F64:
@@ -24,19 +25,23 @@ template <typename Run> inline trib_status dispatch_float(trib_dtype dtype, Run 
 }
 
 // A type that sums have: f32 or f64.
-template <typename Run> inline trib_status dispatch_sum(trib_dtype dtype, Run run)
+template <typename Run>
+inline trib_status dispatch_sum(trib_dtype dtype, Run run)
 {
     return dtype == TRIB_F64 ? run(double()) : run(float());
 }
 
 // The type of the sums that become an Out.
-template <typename Out> struct SumOf {
+template <typename Out>
+struct SumOf {
     using Type = float;
 };
-template <> struct SumOf<double> {
+template <>
+struct SumOf<double> {
     using Type = double;
 };
-template <typename Out> using Sum = typename SumOf<Out>::Type;
+template <typename Out>
+using Sum = typename SumOf<Out>::Type;
 
 // The type of a gradient that is not there: acc is.
 struct None {};

@@ -154,25 +154,11 @@ __device__ inline bool climb(const uint32_t *above, const tri_fit &fit, uint32_t
     return false;
 }
 
+// Add this block's counts to those of all. True for the last block, which then sees all of them.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) fit_pass(const FitJob<T> job)
+__device__ inline bool add_counts(Ladder<T> &ladder, const uint32_t *between, uint32_t n)
 {
-    __shared__ Key<T> keys[kRungs];
-    __shared__ uint32_t between[kRungs + 1], above[kRungs], rung;
-    __shared__ Key<T> queue[kThreads / kWarp][kQueue];
-    __shared__ bool last, again;
-    Ladder<T> &ladder = *job.ladder;
-    if (ladder.done)
-        return;
-    const uint32_t down = ladder.down, up = ladder.up, n = down + 1 + up;
-    for (uint32_t i = threadIdx.x; i <= kRungs; i += kThreads) {
-        between[i] = 0;
-        if (i < n)
-            keys[i] = key_of(ladder.rung[i]);
-    }
-    __syncthreads();
-    count_between<T>({keys, n, between, queue[threadIdx.x / kWarp], 0}, job.acc);
-    __syncthreads();
+    __shared__ bool last;
     if (threadIdx.x <= n && between[threadIdx.x] != 0)
         atomicAdd(&ladder.between[threadIdx.x], between[threadIdx.x]);
     __threadfence();
@@ -180,12 +166,21 @@ __global__ void __launch_bounds__(kThreads) fit_pass(const FitJob<T> job)
     if (threadIdx.x == 0)
         last = atomicAdd(&ladder.blocks, 1) == gridDim.x - 1;
     __syncthreads();
-    if (!last)
-        return;
-    __threadfence();
+    if (last)
+        __threadfence();
+    return last;
+}
+
+// In the last block: the threshold, or the ladder of the next pass.
+template <typename T>
+__device__ inline void decide_threshold(const FitJob<T> &job, uint32_t down, uint32_t up)
+{
+    __shared__ uint32_t above[kRungs], rung;
+    __shared__ bool again;
+    Ladder<T> &ladder = *job.ladder;
     if (threadIdx.x == 0) {
         uint32_t sum = 0;
-        for (uint32_t i = n; i-- > 0;)
+        for (uint32_t i = down + 1 + up; i-- > 0;)
             above[i] = sum += __ldcg(&ladder.between[i + 1]);
         again = climb(above, job.fit, down, up, rung);
     }
@@ -198,6 +193,28 @@ __global__ void __launch_bounds__(kThreads) fit_pass(const FitJob<T> job)
         ladder.done = true;
         *job.threshold = at;
     }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) fit_pass(const FitJob<T> job)
+{
+    __shared__ Key<T> keys[kRungs];
+    __shared__ uint32_t between[kRungs + 1];
+    __shared__ Key<T> queue[kThreads / kWarp][kQueue];
+    Ladder<T> &ladder = *job.ladder;
+    if (ladder.done)
+        return;
+    const uint32_t down = ladder.down, up = ladder.up, n = down + 1 + up;
+    for (uint32_t i = threadIdx.x; i <= kRungs; i += kThreads) {
+        between[i] = 0;
+        if (i < n)
+            keys[i] = key_of(ladder.rung[i]);
+    }
+    __syncthreads();
+    count_between<T>({keys, n, between, queue[threadIdx.x / kWarp], 0}, job.acc);
+    __syncthreads();
+    if (add_counts(ladder, between, n))
+        decide_threshold(job, down, up);
 }
 
 template <typename T>

@@ -94,21 +94,72 @@ __device__ inline Packed<Steps> count_bits(const Mask<Steps> &mask)
     return counts;
 }
 
-// Where a warp collects the fours that have a candidate, so many at a time, so that its lanes can
-// share what then has to be done.
+// How many candidates the lanes before this one have in each step, and how many all lanes have.
+template <uint32_t Steps>
+struct Ranks {
+    Packed<Steps> below, all;
+
+    __device__ uint32_t total() const
+    {
+        uint32_t sum = 0;
+#pragma unroll
+        for (uint32_t w = 0; w < sizeof all / sizeof all.word[0]; w++)
+            sum = __dp4a(all.word[w], 0x01010101u, sum);
+        return sum;
+    }
+};
+
+template <uint32_t Steps>
+__device__ inline Ranks<Steps> rank_candidates(const Mask<Steps> &mask)
+{
+    const Packed<Steps> own = count_bits(mask);
+    Ranks<Steps> ranks;
+#pragma unroll
+    for (uint32_t w = 0; w < sizeof own / sizeof own.word[0]; w++) {
+        const uint32_t inclusive = warp_inclusive(own.word[w]);
+        ranks.below.word[w] = inclusive - own.word[w];
+        ranks.all.word[w] = __shfl_sync(kAllLanes, inclusive, kWarp - 1);
+    }
+    return ranks;
+}
+
+// A staged four in one word: which of its elements are candidates, its number in the tile, and how many of
+// the tile's candidates come before it.
+struct FourTag {
+    uint32_t word; // 4, 12 and 16 bits
+
+    __device__ bool has(uint32_t q) const
+    {
+        return (word >> q & 1) != 0;
+    }
+    // Where in the tile its element q lies.
+    __device__ uint32_t place(uint32_t q) const
+    {
+        return (word >> 4 & 0xfff) * kFour + q;
+    }
+    __device__ uint32_t before() const
+    {
+        return word >> 16;
+    }
+};
+
+__device__ inline FourTag tag_of(uint32_t before, uint32_t four, uint32_t candidates)
+{
+    return {before << 16 | four << 4 | candidates};
+}
+
+// Where a warp collects the fours that have a candidate, at most Room at a time.
 template <typename T, uint32_t Room>
 struct Stage {
     alignas(16) T value[Room][kFour];
-    // The bits of the mask; from bit 4 on, where in the tile the four lies; from bit 16 on, how many
-    // of the tile's candidates come before.
-    uint32_t about[Room];
+    FourTag tag[Room];
 };
 
 // Those of the lane's fours whose number, from `first` on, is less than Room.
 template <uint32_t Steps, typename T, uint32_t Room>
 __device__ inline void stage_fours(Stage<T, Room> &stage, const T (&value)[Steps][kFour],
-                                   const Mask<Steps> &mask, const Packed<Steps> &below,
-                                   const Packed<Steps> &all, uint32_t first)
+                                   const Mask<Steps> &mask, const Ranks<Steps> &ranks,
+                                   uint32_t first)
 {
     static_assert(Steps * kWarp <= 1u << 12, "the place of a four has 12 bits");
     uint32_t before = 0; // of the steps before
@@ -118,12 +169,11 @@ __device__ inline void stage_fours(Stage<T, Room> &stage, const T (&value)[Steps
         if (bits != 0) {
             if (first < Room) {
                 copy_four(stage.value[first], value[s]);
-                stage.about[first] =
-                    (before + below.at(s)) << 16 | (s * kWarp + lane_of()) << 4 | bits;
+                stage.tag[first] = tag_of(before + ranks.below.at(s), s * kWarp + lane_of(), bits);
             }
             first++;
         }
-        before += all.at(s);
+        before += ranks.all.at(s);
     }
 }
 

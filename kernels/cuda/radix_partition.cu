@@ -1,7 +1,7 @@
 // radix_partition: entries on the two sides of a cut.
 #include "kernels/cuda/dispatch.cuh"
+#include "kernels/cuda/partition.cuh"
 #include "kernels/cuda/sparse_cuda.h"
-#include "kernels/cuda/thin.cuh"
 
 namespace {
 
@@ -68,7 +68,7 @@ trib_status tri_cuda_sparse_radix_partition(const struct tri_entries *entries,
     const bool drops = dropped != nullptr;
     const tri_entries out = drops ? *dropped : tri_entries{};
     return dispatch_sum(entries->dtype, [&](auto sum) {
-        return thin(Sides<decltype(sum)>{*entries, *kept, out, cut, drops}, entries->capacity,
-                    scratch, stream);
+        return partition(Sides<decltype(sum)>{*entries, *kept, out, cut, drops}, entries->capacity,
+                         scratch, stream);
     });
 }

@@ -1,8 +1,8 @@
 // radix_init, radix_histogram, radix_refine, count_ties, share_ties: a cut through entries, in rounds.
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/entries.cuh"
+#include "kernels/cuda/partition.cuh"
 #include "kernels/cuda/sparse_cuda.h"
-#include "kernels/cuda/thin.cuh"
 
 namespace {
 
@@ -17,7 +17,8 @@ __host__ __device__ inline uint32_t shift_of(trib_dtype dtype, int round)
 
 // ------------------------------------------------------------------------------------- radix_init
 
-template <typename T> __global__ void radix_init(tri_cut *cut, uint32_t k, const T *threshold)
+template <typename T>
+__global__ void radix_init(tri_cut *cut, uint32_t k, const T *threshold)
 {
     if (threshold != nullptr)
         *cut = {key_of(*threshold), 0, 1};

@@ -64,7 +64,8 @@ __device__ inline void update_batch(T *residual, const UpdateJob &job, const Bat
     }
 }
 
-template <typename T> __global__ void __launch_bounds__(kThreads) update_all(const UpdateJob job)
+template <typename T>
+__global__ void __launch_bounds__(kThreads) update_all(const UpdateJob job)
 {
     const uint32_t n = *job.decision == 0 ? 0 : count_of(job.entries);
     if (job.matched != nullptr && blockIdx.x == 0 && threadIdx.x == 0)
@@ -98,7 +99,8 @@ __device__ inline uint32_t filter_batch(Batch<T> &batch, const tri_entries &amon
 
 // As update_all, for entries whose index is also in `among`. Two warps find the stretch of `among` that
 // a batch can meet, then every thread searches in that. *matched is 0 before.
-template <typename T> __global__ void __launch_bounds__(kThreads) update_among(const UpdateJob job)
+template <typename T>
+__global__ void __launch_bounds__(kThreads) update_among(const UpdateJob job)
 {
     __shared__ uint32_t stretch[2];
     const uint32_t n = *job.decision == 0 ? 0 : count_of(job.entries);

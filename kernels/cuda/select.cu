@@ -1,7 +1,7 @@
 // select: the k largest of a range. How: select.cuh. Here: which kernels, how many blocks, and what
 // lies where in scratch.
 #include "kernels/cuda/select_finish.cuh"
-#include "kernels/cuda/select_gather.cuh"
+#include "kernels/cuda/select_partition.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 
 namespace {
@@ -45,11 +45,11 @@ trib_status run(Select job, trib_stream stream)
         job.group_bits++;
     trib_status status = launch_job(select_guess<T, G>, kGuessBlocks, kGuessThreads, job, stream);
     if (status == TRIB_OK)
-        status = launch_next(select_gather<T, G>,
-                             blocks_for(job.tiles, kGatherThreads<T, G> / kWarp, processors),
-                             kGatherThreads<T, G>, job, stream);
+        status = launch_next(select_partition<T, G>,
+                             blocks_for(job.tiles, kPartitionThreads<T, G> / kWarp, processors),
+                             kPartitionThreads<T, G>, job, stream);
     if (status == TRIB_OK)
-        status = launch_next(select_sift<T>, finishers, kFinishThreads, job, stream);
+        status = launch_next(select_filter<T>, finishers, kFinishThreads, job, stream);
     if (status == TRIB_OK)
         status = launch_next(select_finish<T>, finishers, kFinishThreads, job, stream);
     return status;

@@ -1,16 +1,33 @@
-// select, what its four launches share: the work as one parameter, and what lies where in scratch.
+// select: the k largest magnitudes of a range, above a threshold, in index order.
 //
-//   guess   from a sample of acc: a magnitude that somewhat more than k elements reach
-//   gather  one pass: acc is made and written, what reaches the guess becomes a candidate
-//   sift    where the k-th largest lies nearly; how many candidates are above, and which are near
-//   finish  the k largest of the candidates, exactly, in index order; if the guess missed, of acc
+// The meaning, as a reference would say it:
 //
-// Any guess gives the same result: if at least k elements reach it, the k largest do. What is in
-// scratch depends on the order in which warps ran, what comes out does not: the k largest are
-// a set, and places in the output are counted, never drawn.
+//   floor    = |threshold|, or 0
+//   order    = indices i of the range with |acc[i]| > floor, by |acc[i]| descending, then by i ascending
+//   selected = the first min(k, length of order) of them, by i ascending
+//   out      = (i, acc[i] rounded to out's dtype) for each i in selected
+//   clear    : acc[i] -= the rounded value, for each i in selected
+//
+// Four launches do it, and none waits for the host:
+//
+//   guess      select_guess.cuh      from a sample of acc: a magnitude that somewhat more than k elements reach
+//   partition  select_partition.cuh  one pass: acc is made and written; an element that reaches the guess
+//                                    becomes a candidate
+//   filter     select_filter.cuh     an interval with the k-th largest: how many candidates lie above it,
+//                                    and which few lie in it
+//   finish     select_finish.cuh     the exact cut, and the selected in index order; if the guess missed,
+//                                    of acc itself (select_rounds.cuh)
+//
+// They share: this file (the work as one parameter, what lies in scratch), select_parts.cuh (the candidates
+// in index order, a part a warp), radix_digit.cuh (in which digit the wanted-th largest lies), fours.cuh
+// (the candidates of a tile in shared memory), stream.cuh (moving acc). select.cu launches.
+//
+// Any guess gives the same result: if at least k elements reach it, the k largest do. The contents of
+// scratch depend on the order in which warps ran, the output does not: the k largest are a set, and
+// places in the output are counted, never reserved by atomics.
 #pragma once
 
-#include "kernels/cuda/digits.cuh"
+#include "kernels/cuda/radix_digit.cuh"
 #include "kernels/cuda/stream.cuh"
 
 namespace {
@@ -42,15 +59,15 @@ struct Counts {
 
 // Zeroed by guess.
 struct Control {
-    uint64_t low;        // the least key of a candidate: the guess, as gather has used it
+    uint64_t low;        // the least key of a candidate: the guess, as partition used it
     uint64_t floor;      // keys above this can be selected
     uint32_t candidates; // that were found, also those for which there was no room
     uint32_t lost;       // ~ the place of the first for which there was none; 0: there was room
-    uint64_t base;       // of the interval that the k-th largest lies in, once sift has been there;
+    uint64_t base;       // of the interval with the k-th largest, written by filter;
     int32_t shift;       // it is 2^shift wide,
     uint32_t wanted;     // so many of it are wanted,
     uint32_t inside;     // and so many candidates are in it
-    uint32_t sifted;     // 1: sift has been there
+    uint32_t filtered;   // 1: filter has written these
     uint32_t above[kMaxFinishBlocks];       // candidates beyond the interval, in the parts of a block
     uint32_t groups[kGroups];               // candidates in a group of tiles
     uint32_t drawn[kPhases], done[kPhases]; // tasks of finish
@@ -67,7 +84,7 @@ struct Select {
     uint64_t first, count;
     Control *control;
     uint64_t *guesses; // kGuessBlocks
-    Counts *parts;     // of the warps of sift and finish: what they hold
+    Counts *parts;     // of the warps of filter and finish: what they hold
     void *inside;      // candidates in the interval: how far they are above its base, as keys,
     uint32_t *owner;   // and the warp in whose part they lie
     Tile *tile;
@@ -90,11 +107,11 @@ struct Search {
     uint32_t wanted;
 };
 
-// What the candidates are good for.
+// Whether the candidates suffice.
 struct Need {
     uint32_t candidates;
-    bool missed;     // all of acc has to be looked at
-    uint32_t wanted; // so many are to be selected, or fewer if it was missed
+    bool missed;     // the guess missed: finish reads all of acc
+    uint32_t wanted; // so many are selected, or fewer if it missed
 };
 
 __device__ inline Need need_of(const Select &job)

@@ -1,6 +1,6 @@
-// select, fourth launch: the exact cut through the candidates, and what is above it in index order. sift has
-// set aside the few among which the cut lies; every block finds it by itself, counting their digits, and
-// adds up what lies before its parts. So no block waits for another, unless sift could not do it:
+// select, fourth launch: the exact cut through the candidates, and what is above it in index order. filter has
+// copied the few among which the cut lies; every block finds it by itself, counting their digits, and
+// adds up what lies before its parts. So no block waits for another, unless filter did nothing:
 // select_rounds.cuh.
 #pragma once
 
@@ -38,7 +38,7 @@ __device__ inline Search<T> cut_inside(const Select &job, FinishRoom &room)
 
 // What lies before this warp's part; `cut` is without the base.
 template <typename T>
-__device__ inline Counts sifted_before(const Select &job, Key<T> cut, FinishRoom &room)
+__device__ inline Counts filtered_before(const Select &job, Key<T> cut, FinishRoom &room)
 {
     const Key<T> *const keys = static_cast<const Key<T> *>(job.inside);
     const uint32_t n = job.control->inside, first = blockIdx.x * kFinishWarps;
@@ -79,15 +79,15 @@ __device__ inline Counts sifted_before(const Select &job, Key<T> cut, FinishRoom
 
 // Returns the cut.
 template <typename T>
-__device__ inline Key<T> finish_sifted(const Select &job, FinishRoom &room)
+__device__ inline Key<T> finish_filtered(const Select &job, FinishRoom &room)
 {
     const Search<T> cut = cut_inside<T>(job, room);
-    const Counts before = sifted_before<T>(job, cut.base, room);
+    const Counts before = filtered_before<T>(job, cut.base, room);
     const Key<T> key = static_cast<Key<T>>(job.control->base) + cut.base;
     scan_groups(job, room.parts);
     const Listed<T> items = {job, room.parts};
     write_part<T>(job, items, part_of(items.size(), Place{blockIdx.x}), key, cut.wanted, before,
-                  GiveBack<T>{sum_of<T>(job.acc), job.clear});
+                  Restore<T>{sum_of<T>(job.acc), job.clear});
     return key;
 }
 
@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(kFinishThreads, 1) select_finish(const Select 
     const Need need = need_of(job);
     uint32_t wanted = need.wanted;
     Key<T> cut = 0;
-    if (job.control->sifted != 0) {
-        cut = finish_sifted<T>(job, room);
+    if (job.control->filtered != 0) {
+        cut = finish_filtered<T>(job, room);
     } else if (wanted != 0) {
         Phases phases(*job.control, room.task);
         Search<T> search = {0, KeyOf<T>::kBits, wanted};

@@ -1,8 +1,8 @@
 // select: the candidates as one sequence in index order, cut into one part a warp, and how a warp walks
 // over its part and writes what is selected of it.
 //
-// They lie where warps of gather drew places. Where a tile's lie, its Tile says; where in the sequence,
-// the sums of the tiles before: gather adds them up by groups of tiles, and a warp adds up the rest.
+// They lie where warps of partition reserved places. A tile's Tile says where its candidates lie; the sums of
+// the tiles before say where in the sequence: partition adds them up by groups of tiles, a warp the rest.
 #pragma once
 
 #include "kernels/cuda/select.cuh"
@@ -185,9 +185,9 @@ __device__ inline void write_part(const Select &job, const Items &items, Part pa
     });
 }
 
-// Of what is not selected, gather has taken something out of acc.
+// Partition has cleared every candidate: restore those that are not selected.
 template <typename T>
-struct GiveBack {
+struct Restore {
     T *sum;
     bool clear;
 

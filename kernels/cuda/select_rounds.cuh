@@ -1,13 +1,13 @@
-// select, what finish does if the guess missed, if there was no room for the candidates, or if too many are
-// nearly equal: the cut in rounds of counting digits, of the candidates or of acc itself. In several
-// phases: in each something is counted, and the next needs the sums.
+// select, the fallback of finish, if the guess missed, if there was no room for the candidates, or if too many
+// are nearly equal: a radix select of the candidates or of acc itself, in phases. Each phase counts
+// something, and the next one needs the sums.
 //
 // A phase has as many tasks as the grid has blocks. A block draws one task after the other, and then
 // waits for those that others have drawn. So it waits for running blocks only, and it does not matter
 // how many blocks there is room for at the same time: other kernels may keep the device busy.
 #pragma once
 
-#include "kernels/cuda/select_sift.cuh"
+#include "kernels/cuda/select_filter.cuh"
 
 namespace {
 
@@ -76,25 +76,33 @@ private:
 
 // ----------------------------------------------------------------------------------------- the cut
 
-// Count digits of those of `values` that are above `floor` and in the interval.
+// What is searched: those of n values whose keys are above `floor`.
 template <typename T>
-__device__ inline void count_digits(const T *values, uint64_t n, Key<T> floor,
-                                    const Search<T> &search, int next, uint32_t *sums,
-                                    Place place, FinishRoom &room)
+struct Values {
+    const T *value;
+    uint64_t n;
+    Key<T> floor;
+};
+
+// Count digits of those that are in the interval.
+template <typename T>
+__device__ inline void count_digits(const Values<T> &values, const Search<T> &search, int next,
+                                    uint32_t *sums, Place place, FinishRoom &room)
 {
     for (uint32_t d = threadIdx.x; d < kDigits; d += kFinishThreads)
         room.histogram[d] = 0;
     __syncthreads();
     const uint64_t stride = Place::threads();
-    for (uint64_t begin = place.thread(); begin < n; begin += kRows * stride) {
+    for (uint64_t begin = place.thread(); begin < values.n; begin += kRows * stride) {
         T value[kRows];
 #pragma unroll
         for (uint32_t r = 0; r < kRows; r++)
-            value[r] = begin + r * stride < n ? __ldcg(values + begin + r * stride) : T(0);
+            value[r] =
+                begin + r * stride < values.n ? __ldcg(values.value + begin + r * stride) : T(0);
 #pragma unroll
         for (uint32_t r = 0; r < kRows; r++) {
             const Key<T> key = key_of(value[r]), distance = key - search.base;
-            if (key > floor && key >= search.base && distance >> search.shift == 0)
+            if (key > values.floor && key >= search.base && distance >> search.shift == 0)
                 atomicAdd(&room.histogram[distance >> next], 1);
         }
     }
@@ -113,16 +121,15 @@ __device__ inline void load_digits(const uint32_t *sums, FinishRoom &room)
 
 // Search until the key is known. `wanted` and search.wanted become less if there are not so many.
 template <typename T>
-__device__ inline void search_key(const T *values, uint64_t n, Key<T> floor, Search<T> &search,
-                                  uint32_t &wanted, Control &control, Phases &phases,
-                                  FinishRoom &room)
+__device__ inline void search_key(const Values<T> &values, Search<T> &search, uint32_t &wanted,
+                                  Control &control, Phases &phases, FinishRoom &room)
 {
     for (uint32_t round = 0; search.shift > 0 && wanted != 0; round++) {
         const int next = search.shift > static_cast<int>(kDigitBits)
                              ? search.shift - static_cast<int>(kDigitBits)
                              : 0;
         phases.run([&](uint32_t task) {
-            count_digits(values, n, floor, search, next, control.digits[round], Place{task}, room);
+            count_digits(values, search, next, control.digits[round], Place{task}, room);
         });
         load_digits(control.digits[round], room);
         uint32_t total, digit = find_digit(room.histogram, 0, search.wanted, total, room.digit);
@@ -169,7 +176,7 @@ struct Direct {
 };
 
 // What this warp's part holds: known to all after the phase.
-__device__ inline void tell(const Select &job, Counts mine, Place place)
+__device__ inline void publish(const Select &job, Counts mine, Place place)
 {
     if (lane_of() == 0)
         job.parts[place.warp()] = mine;
@@ -224,7 +231,7 @@ __device__ inline void emit(const Select &job, const Items &items, Key<T> cut, u
                 mine.above += there && key > cut;
                 mine.equal += there && key == cut;
             });
-        tell(job, {warp_sum(mine.above), warp_sum(mine.equal)}, Place{task});
+        publish(job, {warp_sum(mine.above), warp_sum(mine.equal)}, Place{task});
     });
     phases.run_last([&](uint32_t task) {
         write_part<T>(job, items, part_of(items.size(), Place{task}), cut, ties,
@@ -232,34 +239,34 @@ __device__ inline void emit(const Select &job, const Items &items, Key<T> cut, u
     });
 }
 
-// The candidates, if sift could not do it.
+// The candidates, if filter did nothing.
 template <typename T>
 __device__ inline void finish_listed(const Select &job, const Need &need, Search<T> &search,
                                      uint32_t &wanted, Phases &phases, FinishRoom &room)
 {
     uint32_t inside;
-    search = aimed<T>(job, need, room.histogram, room.digit, inside);
-    search_key(static_cast<const T *>(job.value), need.candidates, Key<T>(0), search, wanted,
+    search = find_interval<T>(job, need, room.histogram, room.digit, inside);
+    search_key(Values<T>{static_cast<const T *>(job.value), need.candidates, 0}, search, wanted,
                *job.control, phases, room);
     scan_groups(job, room.parts);
     emit<T>(job, Listed<T>{job, room.parts}, search.base, search.wanted, phases, room,
-            GiveBack<T>{sum_of<T>(job.acc), job.clear});
+            Restore<T>{sum_of<T>(job.acc), job.clear});
 }
 
-// All of acc. gather has stored the first `stored` of its candidates.
+// All of acc. partition has stored the first `stored` of its candidates.
 template <typename T>
 __device__ inline void finish_direct(const Select &job, uint32_t stored, Search<T> &search,
                                      uint32_t &wanted, Phases &phases, FinishRoom &room)
 {
     T *const sum = sum_of<T>(job.acc);
-    if (job.clear) { // what gather has taken out
+    if (job.clear) { // restore what partition has cleared
         phases.run([&](uint32_t task) {
             for (uint64_t i = Place{task}.thread(); i < stored; i += Place::threads())
                 sum[job.index[i]] = static_cast<const T *>(job.value)[i];
         });
     }
-    search_key(sum + job.first, job.count, static_cast<Key<T>>(job.control->floor), search, wanted,
-               *job.control, phases, room);
+    search_key(Values<T>{sum + job.first, job.count, static_cast<Key<T>>(job.control->floor)},
+               search, wanted, *job.control, phases, room);
     if (wanted == 0)
         return;
     emit<T>(job, Direct<T>{job, sum}, search.base, search.wanted, phases, room,

@@ -132,7 +132,7 @@ __device__ inline bool whole_tile(const Range<T, G> &range, uint64_t begin)
 
 // What a thread has of a whole tile, on its way from memory.
 template <uint32_t Width, uint32_t Steps, typename T, typename G>
-struct Coming {
+struct Prefetch {
     G gradient[Steps][kFour];
     T residual[Steps][kFour];
 
@@ -157,7 +157,7 @@ struct Coming {
 };
 
 template <uint32_t Width, uint32_t Steps, typename T>
-struct Coming<Width, Steps, T, None> {
+struct Prefetch<Width, Steps, T, None> {
     T sum[Steps][kFour];
 
     __device__ void load(const Range<T, None> &range, uint64_t begin, uint32_t me)
@@ -196,9 +196,9 @@ __device__ inline void load_tile(T (&value)[Steps][kFour], const Range<T, G> &ra
                                  uint32_t me)
 {
     if (whole_tile<Width, Steps>(range, begin)) {
-        Coming<Width, Steps, T, G> coming;
-        coming.load(range, begin, me);
-        coming.make(value, range);
+        Prefetch<Width, Steps, T, G> tile;
+        tile.load(range, begin, me);
+        tile.make(value, range);
     } else {
         load_elements<Width>(value, range, begin, me);
     }

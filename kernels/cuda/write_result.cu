@@ -10,7 +10,8 @@ constexpr uint32_t kDeep = 4; // loads of a thread that are on their way togethe
 
 // ---------------------------------------------------------------------------------------- entries
 
-template <typename T> struct EntriesJob {
+template <typename T>
+struct EntriesJob {
     tri_entries entries;
     uint32_t *index;
     void *value;
@@ -50,7 +51,8 @@ __global__ void __launch_bounds__(kThreads) write_entries(const EntriesJob<T> jo
 
 // ------------------------------------------------------------------------------------------ dense
 
-template <typename T> struct DenseJob {
+template <typename T>
+struct DenseJob {
     const void *sum;
     void *out;
     size_t count;
@@ -59,7 +61,8 @@ template <typename T> struct DenseJob {
 };
 
 // `V` elements that are loaded and stored as one.
-template <typename T, int V> struct alignas(sizeof(T) * V) Vector {
+template <typename T, int V>
+struct alignas(sizeof(T) * V) Vector {
     T element[V];
 };
 

@@ -1,18 +1,18 @@
-// select, third launch: the k-th largest is looked for in an interval so small that only a few candidates
-// lie in it. gather has counted them by their distance from the guess, so the interval is known at once,
-// and how many lie in it. Every warp walks over its part of the candidates, counts what is beyond the
-// interval, and sets aside what is inside: enough for finish to know the cut, and all that lies before
-// each part, without looking at the candidates once more.
+// select, third launch: find an interval that holds the k-th largest and few other candidates. partition has
+// counted them by their distance from the guess, so the interval is known at once, and how many lie in it.
+// Every warp walks over its part of the candidates, counts those above the interval, and copies those
+// inside. From that, finish knows the cut, and how many are selected before each part, without reading the
+// candidates twice.
 //
-// If too many lie inside, as where very many are equal, nothing happens here.
+// If too many lie inside, as when very many are equal, this launch does nothing.
 #pragma once
 
-#include "kernels/cuda/digits.cuh"
+#include "kernels/cuda/radix_digit.cuh"
 #include "kernels/cuda/select_parts.cuh"
 
 namespace {
 
-struct SiftRoom {
+struct FilterRoom {
     uint32_t histogram[kDigits];
     uint32_t above;
     DigitRoom<kFinishThreads> digit;
@@ -20,10 +20,10 @@ struct SiftRoom {
 };
 
 // Where to look for the wanted-th largest candidate, for all threads of a block; `inside` becomes how
-// many are there. The window of gather says it nearly; what lies above the window may be anything.
+// many are there. The window of partition says it nearly; above the window there is no histogram.
 template <typename T>
-__device__ inline Search<T> aimed(const Select &job, const Need &need, uint32_t *histogram,
-                                  DigitRoom<kFinishThreads> &room, uint32_t &inside)
+__device__ inline Search<T> find_interval(const Select &job, const Need &need, uint32_t *histogram,
+                                          DigitRoom<kFinishThreads> &room, uint32_t &inside)
 {
     for (uint32_t d = threadIdx.x; d < kDigits; d += kFinishThreads)
         histogram[d] = job.control->window[d];
@@ -41,10 +41,10 @@ __device__ inline Search<T> aimed(const Select &job, const Need &need, uint32_t 
     return search;
 }
 
-// Set aside what is inside; returns how many of this lane's are beyond.
+// Copy the candidates inside; returns how many of this lane's are above.
 template <typename T>
-__device__ inline uint32_t sift_part(const Select &job, const Search<T> &search,
-                                     const PartsRoom &parts, Place place)
+__device__ inline uint32_t filter_part(const Select &job, const Search<T> &search,
+                                       const PartsRoom &parts, Place place)
 {
     const Listed<T> items = {job, parts};
     uint32_t above = 0;
@@ -70,23 +70,23 @@ __device__ inline uint32_t sift_part(const Select &job, const Search<T> &search,
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kFinishThreads, 1) select_sift(const Select job)
+__global__ void __launch_bounds__(kFinishThreads, 1) select_filter(const Select job)
 {
-    __shared__ SiftRoom room;
+    __shared__ FilterRoom room;
     wait_for_previous();
     let_next_start();
     const Need need = need_of(job);
     if (need.missed || need.wanted == 0)
         return;
     uint32_t inside;
-    const Search<T> search = aimed<T>(job, need, room.histogram, room.digit, inside);
+    const Search<T> search = find_interval<T>(job, need, room.histogram, room.digit, inside);
     if (inside > job.inside_capacity)
         return;
     if (threadIdx.x == 0)
         room.above = 0;
     scan_groups(job, room.parts);
     const Place place = {blockIdx.x};
-    const uint32_t above = warp_sum(sift_part(job, search, room.parts, place));
+    const uint32_t above = warp_sum(filter_part(job, search, room.parts, place));
     if (lane_of() == 0) {
         job.parts[place.warp()].above = above;
         atomicAdd(&room.above, above);
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kFinishThreads, 1) select_sift(const Select jo
         job.control->base = search.base;
         job.control->shift = search.shift;
         job.control->wanted = search.wanted;
-        job.control->sifted = 1;
+        job.control->filtered = 1;
     }
 }
 
