@@ -223,13 +223,9 @@ static trib_status check(const struct trib_sparse *sparse, int operation,
                          const struct tri_sparse_call *call)
 {
     const struct trib_comm *comm = sparse->comm;
-    trib_status status = check_kind(sparse, operation);
-    if (status == TRIB_OK)
-        status = tri_check_stream(comm, operation, call->stream);
-    if (status == TRIB_OK)
-        status = check_buffers(sparse, operation, call);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(check_kind(sparse, operation));
+    TRI_TRY(tri_check_stream(comm, operation, call->stream));
+    TRI_TRY(check_buffers(sparse, operation, call));
     const bool captures = tri_sparse_captures(sparse, call->stream);
     if (captures && sparse->algorithm->waits)
         return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,

@@ -18,8 +18,8 @@ void *tri_arena_take(struct tri_arena *arena, size_t bytes)
 
 struct tri_entries tri_arena_entries(struct tri_arena *arena, size_t capacity, trib_dtype dtype)
 {
-    struct tri_entries entries = {.capacity = capacity < UINT32_MAX ? (uint32_t)capacity : UINT32_MAX,
-                                  .dtype = dtype};
+    struct tri_entries entries = {
+        .capacity = capacity < UINT32_MAX ? (uint32_t)capacity : UINT32_MAX, .dtype = dtype};
     entries.count = tri_arena_take(arena, sizeof *entries.count);
     entries.index = tri_arena_take(arena, capacity * sizeof *entries.index);
     entries.value = tri_arena_take(arena, capacity * trib_dtype_size(dtype));

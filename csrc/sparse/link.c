@@ -208,9 +208,7 @@ trib_status tri_link_exchange(struct tri_run *run, const struct tri_message *sen
 {
     struct tri_call calls[TRI_LINK_CALLS];
     size_t used = 0;
-    const trib_status status = copy_to_self(run, sends, nsends, receives, nreceives);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(copy_to_self(run, sends, nsends, receives, nreceives));
     if (!append(run, TRI_SEND, sends, nsends, calls, &used) ||
         !append(run, TRI_RECV, receives, nreceives, calls, &used))
         return tri_fail(TRIB_ERR_INTERNAL, "more than %d messages of a sparse allreduce as one",

@@ -142,13 +142,9 @@ trib_status tri_sparse_settings_read(struct tri_sparse_settings *out, const stru
     if (options == NULL)
         options = &defaults;
     const trib_dtype acc = dtype == TRIB_F64 ? TRIB_F64 : TRIB_F32;
-    trib_status status = tri_sparse_check_comm(comm, operation);
-    if (status == TRIB_OK)
-        status = check_tensor(comm, operation, count, dtype);
-    if (status == TRIB_OK)
-        status = check_plain(comm, operation, dtype, options);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_sparse_check_comm(comm, operation));
+    TRI_TRY(check_tensor(comm, operation, count, dtype));
+    TRI_TRY(check_plain(comm, operation, dtype, options));
     *out = (struct tri_sparse_settings){
         .params = {.rank = comm->rank,
                    .size = comm->size,
@@ -165,6 +161,6 @@ trib_status tri_sparse_settings_read(struct tri_sparse_settings *out, const stru
         .flags = options->flags & ~(uint32_t)TRIB_SPARSE_USE_K, /* k itself is compared */
         .norm_every = options->norm_every,
     };
-    status = find_names(out, comm, operation, options);
-    return status != TRIB_OK ? status : read_k(&out->params.k, comm, operation, count, options);
+    TRI_TRY(find_names(out, comm, operation, options));
+    return read_k(&out->params.k, comm, operation, count, options);
 }

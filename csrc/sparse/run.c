@@ -23,9 +23,8 @@ trib_status tri_run_sign(struct tri_run *run, struct tri_header *header)
 
 trib_status tri_run_accumulate(struct tri_run *run, struct tri_header *header)
 {
-    const trib_status status = tri_run_sign(run, header);
-    return status != TRIB_OK ? status
-                             : run->kernels->accumulate(&run->acc, &header->nonfinite, run->stream);
+    TRI_TRY(tri_run_sign(run, header));
+    return run->kernels->accumulate(&run->acc, &header->nonfinite, run->stream);
 }
 
 trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
@@ -39,10 +38,8 @@ trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
         .nonfinite = &header->nonfinite,
         .fallbacks = run->scalars.fallbacks,
     };
-    const trib_status status = tri_run_sign(run, header);
-    return status != TRIB_OK
-               ? status
-               : run->kernels->select(&run->acc, &selection, out, run->scratch, run->stream);
+    TRI_TRY(tri_run_sign(run, header));
+    return run->kernels->select(&run->acc, &selection, out, run->scratch, run->stream);
 }
 
 trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride)
@@ -92,12 +89,10 @@ trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists,
     const struct tri_result out = result_at(run, params->entries ? run->value : run->dense);
     if (!params->entries)
         return kernels->merge_dense(lists, n, 0, params->count, &out, run->scratch, run->stream);
-    trib_status status = TRIB_OK;
     if (n > 1)
-        status = kernels->merge(lists, n, 0, params->count, merged, run->scratch, run->stream);
-    return status != TRIB_OK ? status
-                             : kernels->write_entries(n > 1 ? merged : lists, run->index,
-                                                      run->count, &out, run->stream);
+        TRI_TRY(kernels->merge(lists, n, 0, params->count, merged, run->scratch, run->stream));
+    return kernels->write_entries(n > 1 ? merged : lists, run->index, run->count, &out,
+                                  run->stream);
 }
 
 trib_status tri_run_result_dense(struct tri_run *run, const void *sums)

@@ -121,11 +121,10 @@ static trib_status fetch(const struct trib_sparse *sparse, void *dst, const void
 static trib_status find_residual(const struct trib_sparse *sparse, char **out, trib_stream stream)
 {
     uint32_t current = 0;
-    trib_status status = tri_workspace_wait(&sparse->memory, stream);
-    if (status == TRIB_OK)
-        status = fetch(sparse, &current, &sparse->scalars->current, sizeof current, stream);
+    TRI_TRY(tri_workspace_wait(&sparse->memory, stream));
+    TRI_TRY(fetch(sparse, &current, &sparse->scalars->current, sizeof current, stream));
     *out = sparse->residual[current != 0];
-    return status;
+    return TRIB_OK;
 }
 
 /* -------------------------------------------------------------------------------------- export */
@@ -140,25 +139,18 @@ trib_status tri_sparse_export(struct trib_sparse *sparse, void *out, size_t byte
 {
     struct head head = head_of(sparse);
     char *data = out, *residual = NULL;
-    trib_status status = tri_check_stream(sparse->comm, TRI_SPARSE_EXPORT, stream);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_check_stream(sparse->comm, TRI_SPARSE_EXPORT, stream));
     if (bytes < head.bytes)
         return tri_fail_call(sparse->comm, TRI_SPARSE_EXPORT, TRIB_ERR_INVALID_ARGUMENT,
                              "`bytes` is %zu; an export takes %llu: trib_sparse_export_bytes says "
                              "how many",
                              bytes, (unsigned long long)head.bytes);
     memset(data, 0, residual_at());
-    status = find_residual(sparse, &residual, stream);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(find_residual(sparse, &residual, stream));
     const struct tri_kept kept = kept_of(sparse); /* no run is touching it now */
     memset(data + residual_at() + head.residual, 0, head.bytes - residual_at() - head.residual);
-    status = fetch(sparse, data + residual_at(), residual, (size_t)head.residual, stream);
-    if (status == TRIB_OK)
-        status = fetch(sparse, data + device_at(&head), kept.device, kept.device_bytes, stream);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(fetch(sparse, data + residual_at(), residual, (size_t)head.residual, stream));
+    TRI_TRY(fetch(sparse, data + device_at(&head), kept.device, kept.device_bytes, stream));
     if (kept.host_bytes != 0)
         memcpy(data + host_at(&head), kept.host, kept.host_bytes);
     head.digest = digest_of(&head, data);
@@ -285,8 +277,8 @@ static trib_status read_import(struct head *head, const struct import *import)
     const struct trib_sparse *sparse = import->sparse;
     if (import->data == NULL)
         return fail(sparse, TRI_SPARSE_IMPORT, "`data` is NULL");
-    const trib_status status = tri_check_stream(sparse->comm, TRI_SPARSE_IMPORT, import->stream);
-    return status != TRIB_OK ? status : check_import(sparse, head, import->data, import->bytes);
+    TRI_TRY(tri_check_stream(sparse->comm, TRI_SPARSE_IMPORT, import->stream));
+    return check_import(sparse, head, import->data, import->bytes);
 }
 
 /* Of what would be taken over: no digest keeps others from writing what they like. */
@@ -341,12 +333,10 @@ static trib_status add(const struct import *import)
 {
     char *residual = NULL;
     struct head head;
-    trib_status status = read_import(&head, import);
-    if (status == TRIB_OK)
-        status = find_residual(import->sparse, &residual, import->stream);
-    return status != TRIB_OK ? status
-                             : add_residual(import->sparse, residual, import->data + residual_at(),
-                                            (size_t)head.residual, import->stream);
+    TRI_TRY(read_import(&head, import));
+    TRI_TRY(find_residual(import->sparse, &residual, import->stream));
+    return add_residual(import->sparse, residual, import->data + residual_at(),
+                        (size_t)head.residual, import->stream);
 }
 
 trib_status tri_sparse_import(struct trib_sparse *sparse, const void *data, size_t bytes, bool adds,

@@ -226,11 +226,9 @@ static trib_status clear(struct trib_sparse *sparse, trib_stream stream)
     const struct tri_sparse_scalars scalars = {.header = {.signature = sparse->signature},
                                                .one = 1,
                                                .all = (uint32_t)sparse->params.count};
-    trib_status status = copy(sparse, sparse->scalars, &scalars, sizeof scalars, stream);
-    if (status == TRIB_OK)
-        status = tri_sparse_zero_residual(sparse, stream);
-    return status != TRIB_OK ? status
-                             : sparse->backend->device->stream_wait(sparse->device, stream);
+    TRI_TRY(copy(sparse, sparse->scalars, &scalars, sizeof scalars, stream));
+    TRI_TRY(tri_sparse_zero_residual(sparse, stream));
+    return sparse->backend->device->stream_wait(sparse->device, stream);
 }
 
 /* All that this rank needs, before the others are asked. */
@@ -252,9 +250,7 @@ static trib_status prepare(struct trib_sparse **out, struct trib_comm *comm,
     sparse->signature = signature;
     sparse->algorithm = choice->algorithm;
     (void)snprintf(sparse->reason, sizeof sparse->reason, "%s", choice->reason);
-    const trib_status status = allocate(sparse);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(allocate(sparse));
     tri_sparse_lay_out(sparse);
     return clear(sparse, stream);
 }
@@ -324,9 +320,8 @@ trib_status tri_sparse_create(struct trib_sparse **out, struct trib_comm *comm, 
 {
     struct create_request request = {out, comm, count, dtype, options};
     tri_workspace_sweep();
-    const trib_status status = tri_sparse_check_comm(comm, TRI_SPARSE_CREATE);
-    return status != TRIB_OK ? status
-                             : tri_handshake_run(comm, TRI_SPARSE_CREATE, create, &request);
+    TRI_TRY(tri_sparse_check_comm(comm, TRI_SPARSE_CREATE));
+    return tri_handshake_run(comm, TRI_SPARSE_CREATE, create, &request);
 }
 
 /* --------------------------------------------------------------------------------------- another k */
@@ -378,9 +373,7 @@ static void take_over(struct trib_sparse *sparse, const struct change *change)
 static trib_status renew_scalars(struct trib_sparse *sparse, trib_stream stream)
 {
     struct tri_sparse_scalars scalars;
-    const trib_status status = copy(sparse, &scalars, sparse->scalars, sizeof scalars, stream);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(copy(sparse, &scalars, sparse->scalars, sizeof scalars, stream));
     if (scalars.current != 0) {
         void *residual = sparse->residual[0];
         sparse->residual[0] = sparse->residual[1];
@@ -403,9 +396,7 @@ static trib_status read_set_request(uint32_t *k, const struct set_request *reque
 {
     const struct trib_sparse *sparse = request->sparse;
     const size_t count = sparse->params.count;
-    const trib_status status = tri_sparse_ready(sparse, request->operation);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_sparse_ready(sparse, request->operation));
     if (request->operation == TRI_SPARSE_SET_DENSITY)
         return tri_sparse_density(k, sparse->comm, request->operation, count, request->density);
     *k = (uint32_t)(request->k < count ? request->k : count);

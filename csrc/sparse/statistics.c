@@ -31,9 +31,7 @@ static struct tri_counters read_counters(const struct tri_counters *counters)
 
 trib_status tri_sparse_status(struct trib_sparse *sparse)
 {
-    const trib_status status = tri_comm_status(sparse->comm);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_comm_status(sparse->comm));
     switch (read_counters(sparse->counters).outcome) {
     case TRI_OUTCOME_NON_FINITE:
         return tri_fail_call(sparse->comm, TRI_SPARSE_STATUS, TRIB_ERR_NON_FINITE,

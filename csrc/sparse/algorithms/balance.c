@@ -76,9 +76,7 @@ static trib_status keep_own(struct tri_run *run, const struct tri_entries *from,
     const size_t n = from->capacity;
     if (n == 0)
         return TRIB_OK;
-    const trib_status status = tri_link_put(run, to->index, from->index, n * sizeof *from->index);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_link_put(run, to->index, from->index, n * sizeof *from->index));
     return tri_link_put(run, to->value, from->value, n * trib_dtype_size(from->dtype));
 }
 
@@ -109,6 +107,6 @@ trib_status tri_balance_blocks(struct tri_run *run, const struct tri_entries *en
     const struct range staying = common(held[rank], wanted[rank]);
     const struct tri_entries kept = part_at(entries, held[rank].begin, staying);
     const struct tri_entries place = part_at(block, wanted[rank].begin, staying);
-    const trib_status status = keep_own(run, &kept, &place);
-    return status != TRIB_OK ? status : tri_p2p_batch_exchange(run, &batch);
+    TRI_TRY(keep_own(run, &kept, &place));
+    return tri_p2p_batch_exchange(run, &batch);
 }

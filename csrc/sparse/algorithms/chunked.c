@@ -128,11 +128,9 @@ static trib_status choose(struct tri_run *run, const struct chunked *chunked)
     const int32_t rank = run->params->rank;
     const struct tri_chunks own = chunks_of(run, chunked, rank);
     struct tri_header *header = (struct tri_header *)(void *)packet(run, chunked, rank);
-    const trib_status status = tri_run_sign(run, header);
-    return status != TRIB_OK
-               ? status
-               : run->kernels->chunk_select(&run->acc, !run->params->in_place, tri_run_clears(run),
-                                            &own, &header->nonfinite, run->scratch, run->stream);
+    TRI_TRY(tri_run_sign(run, header));
+    return run->kernels->chunk_select(&run->acc, !run->params->in_place, tri_run_clears(run), &own,
+                                      &header->nonfinite, run->scratch, run->stream);
 }
 
 static trib_status exchange(struct tri_run *run, const struct chunked *chunked)
@@ -174,26 +172,20 @@ static trib_status merge_dense(struct tri_run *run, const struct chunked *chunke
 
 static trib_status merge_entries(struct tri_run *run, const struct chunked *chunked)
 {
-    trib_status status = TRIB_OK;
-    for (int32_t rank = 0; rank < run->params->size && status == TRIB_OK; rank++)
+    for (int32_t rank = 0; rank < run->params->size; rank++)
         if (rank != run->params->rank) /* whose are unpacked in any case */
-            status = unpack(run, chunked, rank);
-    return status != TRIB_OK
-               ? status
-               : tri_run_result(run, chunked->lists, run->params->size, &chunked->merged);
+            TRI_TRY(unpack(run, chunked, rank));
+    return tri_run_result(run, chunked->lists, run->params->size, &chunked->merged);
 }
 
 static trib_status chunked_run(struct tri_run *run, void *own)
 {
     const struct chunked *chunked = own;
-    trib_status status = choose(run, chunked);
-    if (status == TRIB_OK)
-        status = exchange(run, chunked);
-    if (status == TRIB_OK)
-        status = unpack(run, chunked, run->params->rank);
-    if (status == TRIB_OK)
-        status = run->params->entries ? merge_entries(run, chunked) : merge_dense(run, chunked);
-    return status != TRIB_OK ? status : decide(run, chunked);
+    TRI_TRY(choose(run, chunked));
+    TRI_TRY(exchange(run, chunked));
+    TRI_TRY(unpack(run, chunked, run->params->rank));
+    TRI_TRY(run->params->entries ? merge_entries(run, chunked) : merge_dense(run, chunked));
+    return decide(run, chunked);
 }
 
 const struct tri_algorithm tri_sparse_chunked = {

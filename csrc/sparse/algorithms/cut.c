@@ -33,10 +33,9 @@ trib_status tri_cut_local(struct tri_run *run, const struct tri_cut_room *room,
                           const struct tri_entries *entries, uint32_t k,
                           const struct tri_entries *kept, const struct tri_entries *dropped)
 {
-    const trib_status status = find(run, room, entries, k, false);
-    return status != TRIB_OK ? status
-                             : run->kernels->radix_partition(entries, room->cut, kept, dropped,
-                                                             run->scratch, run->stream);
+    TRI_TRY(find(run, room, entries, k, false));
+    return run->kernels->radix_partition(entries, room->cut, kept, dropped, run->scratch,
+                                         run->stream);
 }
 
 /* Of the entries that are equal to the key, lower ranks' come first. */
@@ -46,32 +45,24 @@ static trib_status share(struct tri_run *run, const struct tri_cut_room *room,
     const struct tri_sparse_kernels *kernels = run->kernels;
     const int32_t rank = run->params->rank;
     uint32_t *own = &room->ties[rank];
-    trib_status status = kernels->count_ties(entries, room->cut, own, run->scratch, run->stream);
-    if (status == TRIB_OK)
-        status = tri_link_allgather(run, own, room->ties, sizeof *own, 0);
-    return status != TRIB_OK ? status
-                             : kernels->share_ties(room->cut, room->ties, rank, run->stream);
+    TRI_TRY(kernels->count_ties(entries, room->cut, own, run->scratch, run->stream));
+    TRI_TRY(tri_link_allgather(run, own, room->ties, sizeof *own, 0));
+    return kernels->share_ties(room->cut, room->ties, rank, run->stream);
 }
 
 trib_status tri_cut_global(struct tri_run *run, const struct tri_cut_room *room,
                            const struct tri_entries *entries, uint32_t k,
                            const struct tri_entries *kept)
 {
-    trib_status status = find(run, room, entries, k, true);
-    if (status == TRIB_OK)
-        status = share(run, room, entries);
-    return status != TRIB_OK ? status
-                             : run->kernels->radix_partition(entries, room->cut, kept, NULL,
-                                                             run->scratch, run->stream);
+    TRI_TRY(find(run, room, entries, k, true));
+    TRI_TRY(share(run, room, entries));
+    return run->kernels->radix_partition(entries, room->cut, kept, NULL, run->scratch, run->stream);
 }
 
 trib_status tri_cut_above(struct tri_run *run, const struct tri_cut_room *room,
                           const struct tri_entries *entries, const void *threshold,
                           const struct tri_entries *kept)
 {
-    const trib_status status =
-        run->kernels->radix_init(room->cut, 0, threshold, entries->dtype, run->stream);
-    return status != TRIB_OK ? status
-                             : run->kernels->radix_partition(entries, room->cut, kept, NULL,
-                                                             run->scratch, run->stream);
+    TRI_TRY(run->kernels->radix_init(room->cut, 0, threshold, entries->dtype, run->stream));
+    return run->kernels->radix_partition(entries, room->cut, kept, NULL, run->scratch, run->stream);
 }

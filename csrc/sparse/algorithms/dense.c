@@ -73,11 +73,10 @@ static trib_status exchange(struct tri_run *run, const struct dense *dense)
 {
     const struct tri_sparse_params *params = run->params;
     tri_link_begin(run);
-    trib_status status = tri_link_headers(run, dense->headers);
-    if (status == TRIB_OK)
-        status = tri_link_allreduce_to(run, source(run), target(run, dense), params->count,
-                                       params->acc, true);
-    return status != TRIB_OK ? status : tri_link_end(run);
+    TRI_TRY(tri_link_headers(run, dense->headers));
+    TRI_TRY(tri_link_allreduce_to(run, source(run), target(run, dense), params->count, params->acc,
+                                  true));
+    return tri_link_end(run);
 }
 
 static trib_status make_entries(struct tri_run *run, const struct dense *dense)
@@ -88,9 +87,8 @@ static trib_status make_entries(struct tri_run *run, const struct dense *dense)
                                         .count = run->params->count};
     const struct tri_selection all = {.count = run->params->count,
                                       .k = (uint32_t)run->params->count};
-    const trib_status status =
-        run->kernels->select(&sum, &all, &dense->entries, run->scratch, run->stream);
-    return status != TRIB_OK ? status : tri_run_result(run, &dense->entries, 1, NULL);
+    TRI_TRY(run->kernels->select(&sum, &all, &dense->entries, run->scratch, run->stream));
+    return tri_run_result(run, &dense->entries, 1, NULL);
 }
 
 static trib_status make_result(struct tri_run *run, const struct dense *dense)
@@ -102,18 +100,13 @@ static trib_status make_result(struct tri_run *run, const struct dense *dense)
 static trib_status dense_run(struct tri_run *run, void *own)
 {
     const struct dense *dense = own;
-    trib_status status = tri_run_accumulate(run, run->scalars.header);
-    if (status == TRIB_OK)
-        status = exchange(run, dense);
-    if (status == TRIB_OK)
-        status = make_result(run, dense);
+    TRI_TRY(tri_run_accumulate(run, run->scalars.header));
+    TRI_TRY(exchange(run, dense));
+    TRI_TRY(make_result(run, dense));
     run->scalars.current = NULL;
     run->scalars.selected = run->scalars.applied = run->scalars.all;
-    if (status == TRIB_OK)
-        status = tri_run_decide(run, dense->headers, sizeof *dense->headers);
-    return status != TRIB_OK
-               ? status
-               : run->kernels->decay(&run->acc, 0, run->scalars.decision, run->stream);
+    TRI_TRY(tri_run_decide(run, dense->headers, sizeof *dense->headers));
+    return run->kernels->decay(&run->acc, 0, run->scalars.decision, run->stream);
 }
 
 const struct tri_algorithm tri_sparse_dense = {

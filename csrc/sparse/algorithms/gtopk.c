@@ -168,27 +168,23 @@ static trib_status receive(struct tri_run *run, struct gtopk *own, int32_t round
     const struct tri_entries lists[2] = {tri_packet_entries(&before, 0),
                                          tri_packet_entries(&arrived, 0)};
     const struct tri_entries kept = tri_packet_entries(&own->kept, 0);
-    trib_status status = tri_link_exchange(run, NULL, 0, &message, 1);
-    if (status == TRIB_OK)
-        status = run->kernels->merge(lists, 2, 0, params->count, &own->merged, run->scratch,
-                                     run->stream);
-    return status != TRIB_OK ? status
-                             : tri_cut_local(run, &own->room, &own->merged, params->k, &kept,
-                                             &own->dropped[round]);
+    TRI_TRY(tri_link_exchange(run, NULL, 0, &message, 1));
+    TRI_TRY(
+        run->kernels->merge(lists, 2, 0, params->count, &own->merged, run->scratch, run->stream));
+    return tri_cut_local(run, &own->room, &own->merged, params->k, &kept, &own->dropped[round]);
 }
 
 static trib_status reduce_tree(struct tri_run *run, struct gtopk *own)
 {
-    trib_status status = TRIB_OK;
-    for (int32_t round = 0; round < rounds(run->params) && status == TRIB_OK; round++) {
+    for (int32_t round = 0; round < rounds(run->params); round++) {
         const int32_t to = target(run->params, run->params->rank, round);
         const int32_t from = source(run->params, run->params->rank, round);
         if (to >= 0)
-            status = send(run, own, round, to);
+            TRI_TRY(send(run, own, round, to));
         else if (from >= 0)
-            status = receive(run, own, round, from);
+            TRI_TRY(receive(run, own, round, from));
     }
-    return status;
+    return TRIB_OK;
 }
 
 /* G and all headers to all ranks. */
@@ -196,14 +192,11 @@ static trib_status broadcast(struct tri_run *run, struct gtopk *own)
 {
     const struct tri_packet *kept = &own->kept;
     tri_link_begin(run);
-    trib_status status =
-        tri_link_broadcast(run, kept->data, tri_packet_bytes(kept->capacity, kept->dtype),
-                           tri_entries_bytes(kept->capacity, kept->dtype), 0);
-    if (status == TRIB_OK)
-        status = tri_link_allgather(run, tri_packet_header(&own->chosen, 0), own->headers,
-                                    sizeof *own->headers, 0);
-    const trib_status ended = tri_link_end(run);
-    return status != TRIB_OK ? status : ended;
+    TRI_TRY(tri_link_broadcast(run, kept->data, tri_packet_bytes(kept->capacity, kept->dtype),
+                               tri_entries_bytes(kept->capacity, kept->dtype), 0));
+    TRI_TRY(tri_link_allgather(run, tri_packet_header(&own->chosen, 0), own->headers,
+                               sizeof *own->headers, 0));
+    return tri_link_end(run);
 }
 
 static trib_status update_residual(struct tri_run *run, const struct gtopk *own,
@@ -212,11 +205,11 @@ static trib_status update_residual(struct tri_run *run, const struct gtopk *own,
     const struct tri_sparse_params *params = run->params;
     const struct tri_entries chosen = tri_packet_entries(&own->chosen, 0);
     run->scalars.selected = chosen.count;
-    trib_status status = tri_run_update_residual(run, &chosen, among);
-    for (int32_t round = 0; round < rounds(params) && status == TRIB_OK; round++)
+    TRI_TRY(tri_run_update_residual(run, &chosen, among));
+    for (int32_t round = 0; round < rounds(params); round++)
         if (source(params, params->rank, round) >= 0)
-            status = tri_run_restore_residual(run, &own->dropped[round], among);
-    return status;
+            TRI_TRY(tri_run_restore_residual(run, &own->dropped[round], among));
+    return TRIB_OK;
 }
 
 static trib_status gtopk_run(struct tri_run *run, void *memory)
@@ -225,16 +218,12 @@ static trib_status gtopk_run(struct tri_run *run, void *memory)
     const struct tri_entries chosen = tri_packet_entries(&own->chosen, 0);
     const struct tri_packet *last = run->params->size > 1 ? &own->kept : &own->chosen;
     const struct tri_entries result = tri_packet_entries(last, 0);
-    trib_status status = tri_run_select(run, tri_packet_header(&own->chosen, 0), &chosen, false);
-    if (status == TRIB_OK)
-        status = reduce_tree(run, own);
-    if (status == TRIB_OK)
-        status = broadcast(run, own);
-    if (status == TRIB_OK)
-        status = tri_run_result(run, &result, 1, NULL);
-    if (status == TRIB_OK)
-        status = tri_run_decide(run, own->headers, sizeof *own->headers);
-    return status != TRIB_OK ? status : update_residual(run, own, &result);
+    TRI_TRY(tri_run_select(run, tri_packet_header(&own->chosen, 0), &chosen, false));
+    TRI_TRY(reduce_tree(run, own));
+    TRI_TRY(broadcast(run, own));
+    TRI_TRY(tri_run_result(run, &result, 1, NULL));
+    TRI_TRY(tri_run_decide(run, own->headers, sizeof *own->headers));
+    return update_residual(run, own, &result);
 }
 
 const struct tri_algorithm tri_sparse_gtopk = {

@@ -89,9 +89,7 @@ trib_status tri_oktopk_gather(struct tri_run *run, struct tri_oktopk *own, uint3
 {
     const struct tri_entries *send = &own->kept;
     if (balance) {
-        const trib_status status = tri_balance_blocks(run, &own->kept, counts, &own->block);
-        if (status != TRIB_OK)
-            return status;
+        TRI_TRY(tri_balance_blocks(run, &own->kept, counts, &own->block));
         send = &own->block;
     }
     return tri_link_allgather_entries(run, send, counts, &own->all);
@@ -99,11 +97,8 @@ trib_status tri_oktopk_gather(struct tri_run *run, struct tri_oktopk *own, uint3
 
 trib_status tri_oktopk_finish(struct tri_run *run, struct tri_oktopk *own)
 {
-    trib_status status = tri_run_result(run, &own->all, 1, NULL);
-    if (status == TRIB_OK)
-        status = tri_regions_decide(run, &own->regions);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_run_result(run, &own->all, 1, NULL));
+    TRI_TRY(tri_regions_decide(run, &own->regions));
     run->scalars.selected = own->chosen.count;
     return tri_run_update_residual(run, &own->chosen, &own->all);
 }
@@ -129,31 +124,24 @@ static trib_status balance_regions(struct tri_run *run, struct oktopk *own)
 static trib_status reduce(struct tri_run *run, struct oktopk *own)
 {
     uint32_t counts[TRI_MAX_LISTS];
-    trib_status status = tri_regions_reduce(run, &own->both.regions, &own->both.chosen);
-    if (status == TRIB_OK)
-        status = tri_cut_global(run, &own->both.cut, &own->both.regions.merged, run->params->k,
-                                &own->both.kept);
-    if (status == TRIB_OK)
-        status = tri_regions_count(run, &own->both.regions, &own->both.kept, counts);
-    return status != TRIB_OK ? status : tri_oktopk_gather(run, &own->both, counts, true);
+    TRI_TRY(tri_regions_reduce(run, &own->both.regions, &own->both.chosen));
+    TRI_TRY(tri_cut_global(run, &own->both.cut, &own->both.regions.merged, run->params->k,
+                           &own->both.kept));
+    TRI_TRY(tri_regions_count(run, &own->both.regions, &own->both.kept, counts));
+    return tri_oktopk_gather(run, &own->both, counts, true);
 }
 
 static trib_status oktopk_run(struct tri_run *run, void *memory)
 {
     struct oktopk *own = memory;
     struct tri_regions *regions = &own->both.regions;
-    trib_status status =
-        tri_run_select(run, tri_regions_header(regions, run), &own->both.chosen, false);
-    if (status == TRIB_OK)
-        status = balance_regions(run, own);
-    if (status == TRIB_OK)
-        status = tri_regions_exchange_rows(run, regions, &own->both.chosen, 0);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_run_select(run, tri_regions_header(regions, run), &own->both.chosen, false));
+    TRI_TRY(balance_regions(run, own));
+    TRI_TRY(tri_regions_exchange_rows(run, regions, &own->both.chosen, 0));
     if (!tri_regions_consistent(regions, run))
         return tri_regions_skip(run, regions);
-    status = reduce(run, own);
-    return status != TRIB_OK ? status : tri_oktopk_finish(run, &own->both);
+    TRI_TRY(reduce(run, own));
+    return tri_oktopk_finish(run, &own->both);
 }
 
 const struct tri_algorithm tri_sparse_oktopk = {

@@ -62,19 +62,14 @@ trib_status tri_regions_exchange_rows(struct tri_run *run, struct tri_regions *r
 {
     const int32_t size = run->params->size;
     struct tri_regions_row *own = &regions->device_rows[run->params->rank];
-    trib_status status = tri_link_put(run, &own->flags, &flags, sizeof flags);
-    if (status == TRIB_OK)
-        status =
-            run->kernels->lower_bound(entries, regions->bounds, size, own->positions, run->stream);
-    if (status == TRIB_OK)
-        status = tri_link_allgather(run, own, regions->device_rows, sizeof *own, 0);
-    if (status == TRIB_OK)
-        status =
-            tri_link_fetch(run, regions->rows, regions->device_rows, (size_t)size * sizeof *own);
+    TRI_TRY(tri_link_put(run, &own->flags, &flags, sizeof flags));
+    TRI_TRY(run->kernels->lower_bound(entries, regions->bounds, size, own->positions, run->stream));
+    TRI_TRY(tri_link_allgather(run, own, regions->device_rows, sizeof *own, 0));
+    TRI_TRY(tri_link_fetch(run, regions->rows, regions->device_rows, (size_t)size * sizeof *own));
     regions->flags = 0;
-    for (int32_t r = 0; r < size && status == TRIB_OK; r++)
+    for (int32_t r = 0; r < size; r++)
         regions->flags |= regions->rows[r].flags;
-    return status;
+    return TRIB_OK;
 }
 
 bool tri_regions_consistent(const struct tri_regions *regions, const struct tri_run *run)
@@ -95,8 +90,8 @@ trib_status tri_regions_decide(struct tri_run *run, const struct tri_regions *re
 trib_status tri_regions_skip(struct tri_run *run, const struct tri_regions *regions)
 {
     const struct tri_entries nothing = tri_entries_part(&regions->merged, 0, 0);
-    const trib_status status = tri_run_result(run, &nothing, 1, NULL);
-    return status != TRIB_OK ? status : tri_regions_decide(run, regions);
+    TRI_TRY(tri_run_result(run, &nothing, 1, NULL));
+    return tri_regions_decide(run, regions);
 }
 
 /* Rank `from`'s entries for rank `to`: how many, and where they begin in its list. */
@@ -133,9 +128,7 @@ trib_status tri_regions_reduce(struct tri_run *run, struct tri_regions *regions,
 {
     const int32_t rank = run->params->rank;
     const uint64_t first = regions->bounds[rank], end = regions->bounds[rank + 1];
-    const trib_status status = exchange(run, regions, entries);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(exchange(run, regions, entries));
     return run->kernels->merge(regions->parts, run->params->size, (size_t)first,
                                (size_t)(end - first), &regions->merged, run->scratch, run->stream);
 }
@@ -144,8 +137,6 @@ trib_status tri_regions_count(struct tri_run *run, const struct tri_regions *reg
                               const struct tri_entries *entries, uint32_t *counts)
 {
     const size_t bytes = sizeof *counts;
-    const trib_status status = tri_link_allgather(run, entries->count, regions->counts, bytes, 0);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_link_allgather(run, entries->count, regions->counts, bytes, 0));
     return tri_link_fetch(run, counts, regions->counts, (size_t)run->params->size * bytes);
 }

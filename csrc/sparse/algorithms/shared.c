@@ -83,11 +83,10 @@ static trib_status choose(struct tri_run *run, const struct shared *shared,
 static trib_status exchange(struct tri_run *run, const struct shared *shared)
 {
     tri_link_begin(run);
-    trib_status status = tri_link_headers(run, shared->headers);
-    if (status == TRIB_OK)
-        status = tri_link_allreduce_to(run, shared->values, shared->sums, run->params->k,
-                                       run->params->acc, true);
-    return status != TRIB_OK ? status : tri_link_end(run);
+    TRI_TRY(tri_link_headers(run, shared->headers));
+    TRI_TRY(tri_link_allreduce_to(run, shared->values, shared->sums, run->params->k,
+                                  run->params->acc, true));
+    return tri_link_end(run);
 }
 
 static trib_status shared_run(struct tri_run *run, void *own)
@@ -95,15 +94,12 @@ static trib_status shared_run(struct tri_run *run, void *own)
     const struct shared *shared = own;
     const struct tri_entries values = with(run, shared, shared->values);
     const struct tri_entries sums = with(run, shared, shared->sums);
-    trib_status status = choose(run, shared, &values);
-    if (status == TRIB_OK)
-        status = exchange(run, shared);
-    if (status == TRIB_OK)
-        status = tri_run_result(run, &sums, 1, NULL);
-    if (status == TRIB_OK)
-        status = tri_run_decide(run, shared->headers, sizeof *shared->headers);
+    TRI_TRY(choose(run, shared, &values));
+    TRI_TRY(exchange(run, shared));
+    TRI_TRY(tri_run_result(run, &sums, 1, NULL));
+    TRI_TRY(tri_run_decide(run, shared->headers, sizeof *shared->headers));
     run->scalars.selected = values.count;
-    return status != TRIB_OK ? status : tri_run_update_residual(run, &values, NULL);
+    return tri_run_update_residual(run, &values, NULL);
 }
 
 const struct tri_algorithm tri_sparse_shared = {

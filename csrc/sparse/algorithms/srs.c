@@ -186,9 +186,8 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_spar
 static trib_status choose(struct tri_run *run, const struct srs *own)
 {
     const struct tri_sparse_params *params = run->params;
-    trib_status status =
-        tri_run_accumulate(run, tri_packet_header(&own->blocks, (size_t)params->rank));
-    for (int32_t offset = 0; offset < params->size && status == TRIB_OK; offset++) {
+    TRI_TRY(tri_run_accumulate(run, tri_packet_header(&own->blocks, (size_t)params->rank)));
+    for (int32_t offset = 0; offset < params->size; offset++) {
         const int32_t block = block_at(params, offset);
         const size_t first = block_begin(params, block);
         const struct tri_selection selection = {
@@ -198,9 +197,9 @@ static trib_status choose(struct tri_run *run, const struct srs *own)
             .fallbacks = run->scalars.fallbacks,
         };
         const struct tri_entries out = tri_packet_entries(&own->chosen, (size_t)offset);
-        status = run->kernels->select(&run->acc, &selection, &out, run->scratch, run->stream);
+        TRI_TRY(run->kernels->select(&run->acc, &selection, &out, run->scratch, run->stream));
     }
-    return status;
+    return TRIB_OK;
 }
 
 /* Step 4. */
@@ -227,14 +226,13 @@ static trib_status pack(struct tri_run *run, struct srs *own, int32_t round, voi
 {
     const struct tri_sparse_params *params = run->params;
     const int32_t first = distance(params, round);
-    trib_status status = TRIB_OK;
     *out = round == 0 ? tri_packet_header(&own->chosen, (size_t)first)
                       : tri_packet_header(&own->leaving, 0);
-    for (int32_t i = 0; round > 0 && i < moving(params, round) && status == TRIB_OK; i++) {
+    for (int32_t i = 0; round > 0 && i < moving(params, round); i++) {
         const struct tri_entries entries = tri_packet_entries(&own->leaving, (size_t)i);
-        status = add_up(run, own, first + i, &entries);
+        TRI_TRY(add_up(run, own, first + i, &entries));
     }
-    return status;
+    return TRIB_OK;
 }
 
 static trib_status exchange(struct tri_run *run, struct srs *own, int32_t round)
@@ -248,17 +246,16 @@ static trib_status exchange(struct tri_run *run, struct srs *own, int32_t round)
     struct tri_message send = {(params->rank + further) % params->size, NULL, bytes, payload};
     const struct tri_message receive = {(params->rank + params->size - further) % params->size,
                                         arrived->data, bytes, payload};
-    const trib_status status = pack(run, own, round, &send.data);
-    return status != TRIB_OK ? status : tri_link_exchange(run, &send, 1, &receive, 1);
+    TRI_TRY(pack(run, own, round, &send.data));
+    return tri_link_exchange(run, &send, 1, &receive, 1);
 }
 
 static trib_status reduce_scatter(struct tri_run *run, struct srs *own)
 {
     const struct tri_entries block = tri_packet_entries(&own->blocks, (size_t)run->params->rank);
-    trib_status status = TRIB_OK;
-    for (int32_t round = 0; round < rounds(run->params) && status == TRIB_OK; round++)
-        status = exchange(run, own, round);
-    return status != TRIB_OK ? status : add_up(run, own, 0, &block);
+    for (int32_t round = 0; round < rounds(run->params); round++)
+        TRI_TRY(exchange(run, own, round));
+    return add_up(run, own, 0, &block);
 }
 
 static trib_status allgather(struct tri_run *run, const struct srs *own)
@@ -284,32 +281,26 @@ static trib_status update_residual(struct tri_run *run, const struct srs *own)
 {
     const struct tri_sparse_params *params = run->params;
     run->scalars.selected = own->own.count;
-    trib_status status = tri_run_update_residual(run, &own->own, &own->result);
-    for (int32_t offset = 0; offset < params->size && status == TRIB_OK; offset++)
+    TRI_TRY(tri_run_update_residual(run, &own->own, &own->result));
+    for (int32_t offset = 0; offset < params->size; offset++)
         if (arrivals(params, leaves(params, offset), offset) > 0)
-            status = tri_run_restore_residual(run, &own->dropped[offset], &own->result);
-    return status;
+            TRI_TRY(tri_run_restore_residual(run, &own->dropped[offset], &own->result));
+    return TRIB_OK;
 }
 
 static trib_status srs_run(struct tri_run *run, void *memory)
 {
     struct srs *own = memory;
     const struct tri_sparse_params *params = run->params;
-    trib_status status = choose(run, own);
-    if (status == TRIB_OK)
-        status = reduce_scatter(run, own);
-    if (status == TRIB_OK)
-        status = allgather(run, own);
-    if (status == TRIB_OK)
-        status = join(run, &own->chosen, (params->size - params->rank) % params->size, &own->own);
-    if (status == TRIB_OK)
-        status = join(run, &own->blocks, 0, &own->result);
-    if (status == TRIB_OK)
-        status = tri_run_result(run, &own->result, 1, NULL);
-    if (status == TRIB_OK)
-        status = tri_run_decide(run, own->blocks.data,
-                                tri_packet_bytes(own->blocks.capacity, own->blocks.dtype));
-    return status != TRIB_OK ? status : update_residual(run, own);
+    TRI_TRY(choose(run, own));
+    TRI_TRY(reduce_scatter(run, own));
+    TRI_TRY(allgather(run, own));
+    TRI_TRY(join(run, &own->chosen, (params->size - params->rank) % params->size, &own->own));
+    TRI_TRY(join(run, &own->blocks, 0, &own->result));
+    TRI_TRY(tri_run_result(run, &own->result, 1, NULL));
+    TRI_TRY(tri_run_decide(run, own->blocks.data,
+                           tri_packet_bytes(own->blocks.capacity, own->blocks.dtype)));
+    return update_residual(run, own);
 }
 
 const struct tri_algorithm tri_sparse_srs = {

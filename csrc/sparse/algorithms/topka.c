@@ -89,13 +89,11 @@ static trib_status topka_run(struct tri_run *run, void *own)
     struct tri_entries lists[TRI_MAX_LISTS];
     for (int32_t i = 0; i < run->params->size; i++)
         lists[i] = tri_packet_entries(&topka->packets, (size_t)i);
-    trib_status status =
-        tri_run_select(run, tri_packet_header(&topka->packets, rank), &chosen, tri_run_clears(run));
-    if (status == TRIB_OK)
-        status = exchange(run, topka);
-    if (status == TRIB_OK)
-        status = tri_run_result(run, lists, run->params->size, &topka->merged);
-    return status != TRIB_OK ? status : decide(run, topka, &chosen);
+    TRI_TRY(tri_run_select(run, tri_packet_header(&topka->packets, rank), &chosen,
+                           tri_run_clears(run)));
+    TRI_TRY(exchange(run, topka));
+    TRI_TRY(tri_run_result(run, lists, run->params->size, &topka->merged));
+    return decide(run, topka, &chosen);
 }
 
 const struct tri_algorithm tri_sparse_topka = {

@@ -60,15 +60,12 @@ static trib_status gather(struct tri_run *run, struct topka2 *own)
     struct tri_entries lists[TRI_MAX_LISTS];
     for (int32_t r = 0; r < params->size; r++)
         lists[r] = tri_packet_entries(&own->packets, (size_t)r);
-    trib_status status = tri_run_select(run, header, &lists[params->rank], false);
-    if (status == TRIB_OK)
-        status = tri_link_allgather(run, header, own->packets.data,
-                                    tri_packet_bytes(params->k, params->wire),
-                                    tri_entries_bytes(params->k, params->wire));
-    if (status == TRIB_OK)
-        status = run->kernels->merge(lists, params->size, 0, params->count, &own->merged,
-                                     run->scratch, run->stream);
-    return status;
+    TRI_TRY(tri_run_select(run, header, &lists[params->rank], false));
+    TRI_TRY(tri_link_allgather(run, header, own->packets.data,
+                               tri_packet_bytes(params->k, params->wire),
+                               tri_entries_bytes(params->k, params->wire)));
+    return run->kernels->merge(lists, params->size, 0, params->count, &own->merged, run->scratch,
+                               run->stream);
 }
 
 static trib_status topka2_run(struct tri_run *run, void *memory)
@@ -76,15 +73,12 @@ static trib_status topka2_run(struct tri_run *run, void *memory)
     struct topka2 *own = memory;
     const struct tri_sparse_params *params = run->params;
     const struct tri_entries chosen = tri_packet_entries(&own->packets, (size_t)params->rank);
-    trib_status status = gather(run, own);
-    if (status == TRIB_OK)
-        status = tri_cut_local(run, &own->room, &own->merged, params->k, &own->kept, NULL);
-    if (status == TRIB_OK)
-        status = tri_run_result(run, &own->kept, 1, NULL);
-    if (status == TRIB_OK)
-        status = tri_run_decide(run, own->packets.data, tri_packet_bytes(params->k, params->wire));
+    TRI_TRY(gather(run, own));
+    TRI_TRY(tri_cut_local(run, &own->room, &own->merged, params->k, &own->kept, NULL));
+    TRI_TRY(tri_run_result(run, &own->kept, 1, NULL));
+    TRI_TRY(tri_run_decide(run, own->packets.data, tri_packet_bytes(params->k, params->wire)));
     run->scalars.selected = chosen.count;
-    return status != TRIB_OK ? status : tri_run_update_residual(run, &chosen, &own->kept);
+    return tri_run_update_residual(run, &chosen, &own->kept);
 }
 
 const struct tri_algorithm tri_sparse_topka2 = {

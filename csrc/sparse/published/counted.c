@@ -67,12 +67,9 @@ trib_status tri_counted_fetch(struct tri_run *run, struct tri_counted *counted, 
         fetched[TRI_MAX_LISTS + 1]; /* the value is in the one behind the last rank's */
     const struct tri_sparse_params *params = run->params;
     const size_t more = value == NULL ? 0 : trib_dtype_size(params->acc);
-    trib_status status = tri_link_allgather(run, tri_counted_header(counted, run), counted->headers,
-                                            sizeof *counted->headers, 0);
-    if (status == TRIB_OK)
-        status = tri_link_fetch(run, fetched, counted->headers, header_bytes(params) + more);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_link_allgather(run, tri_counted_header(counted, run), counted->headers,
+                               sizeof *counted->headers, 0));
+    TRI_TRY(tri_link_fetch(run, fetched, counted->headers, header_bytes(params) + more));
     for (int32_t r = 0; r < params->size; r++)
         counted->counts[r] = fetched[r].count;
     counted->consistent = consistent(run, fetched);
@@ -106,7 +103,6 @@ trib_status tri_counted_gather(struct tri_run *run, struct tri_counted *counted,
         return tri_counted_finish(run, counted, NULL, cleared);
     for (int32_t r = 0; r < run->params->size; from += counted->counts[r++])
         lists[r] = tri_entries_part(gathered, from, counted->counts[r]);
-    const trib_status status =
-        tri_link_allgather_entries(run, &counted->chosen, counted->counts, gathered);
-    return status != TRIB_OK ? status : tri_counted_finish(run, counted, lists, cleared);
+    TRI_TRY(tri_link_allgather_entries(run, &counted->chosen, counted->counts, gathered));
+    return tri_counted_finish(run, counted, lists, cleared);
 }

@@ -76,12 +76,9 @@ static trib_status estimate(struct tri_run *run, const struct tri_gaussian *gaus
         params->constants != NULL ? params->constants : tri_constants_find("vgg");
     const struct tri_fit fit = tri_rule_fit(&constants->gaussian, params->k);
     const double z = fabs(tri_gaussian_quantile((double)params->k / (double)params->count / 2));
-    const trib_status status =
-        run->kernels->gauss(&run->acc, z, gaussian->estimate, run->scratch, run->stream);
-    return status != TRIB_OK ? status
-                             : run->kernels->fit(&run->acc, &fit, gaussian->estimate,
-                                                 tri_counted_value(&gaussian->counted, run),
-                                                 run->scratch, run->stream);
+    TRI_TRY(run->kernels->gauss(&run->acc, z, gaussian->estimate, run->scratch, run->stream));
+    return run->kernels->fit(&run->acc, &fit, gaussian->estimate,
+                             tri_counted_value(&gaussian->counted, run), run->scratch, run->stream);
 }
 
 trib_status tri_gaussian_choose(struct tri_run *run, struct tri_gaussian *gaussian)

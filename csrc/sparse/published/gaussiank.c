@@ -44,10 +44,8 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_spar
 static trib_status gaussiank_run(struct tri_run *run, void *memory)
 {
     struct gaussiank *own = memory;
-    const trib_status status = tri_gaussian_choose(run, &own->gaussian);
-    return status != TRIB_OK
-               ? status
-               : tri_counted_gather(run, &own->gaussian.counted, &own->gathered, false);
+    TRI_TRY(tri_gaussian_choose(run, &own->gaussian));
+    return tri_counted_gather(run, &own->gaussian.counted, &own->gathered, false);
 }
 
 static struct tri_kept kept(void *memory)

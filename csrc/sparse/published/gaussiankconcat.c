@@ -66,11 +66,8 @@ static trib_status pack(struct tri_run *run, const struct tri_entries *chosen,
                         const struct tri_entries *block)
 {
     const size_t n = block->capacity;
-    const trib_status status =
-        tri_link_put(run, block->index, chosen->index, n * sizeof *block->index);
-    return status != TRIB_OK
-               ? status
-               : tri_link_put(run, block->value, chosen->value, n * trib_dtype_size(block->dtype));
+    TRI_TRY(tri_link_put(run, block->index, chosen->index, n * sizeof *block->index));
+    return tri_link_put(run, block->value, chosen->value, n * trib_dtype_size(block->dtype));
 }
 
 static struct tri_message message(int32_t peer, const struct tri_entries *block)
@@ -100,17 +97,14 @@ static trib_status gaussiankconcat_run(struct tri_run *run, void *memory)
     const trib_dtype wire = run->params->wire;
     struct tri_entries lists[TRI_MAX_LISTS];
     char *block = own->blocks;
-    trib_status status = tri_gaussian_choose(run, &own->gaussian);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_gaussian_choose(run, &own->gaussian));
     if (!counted->consistent)
         return tri_counted_finish(run, counted, NULL, false);
     for (int32_t r = 0; r < run->params->size; block += block_bytes(counted->counts[r++], wire))
         lists[r] = block_entries(block, counted->counts[r], wire);
-    status = pack(run, &counted->chosen, &lists[run->params->rank]);
-    if (status == TRIB_OK)
-        status = exchange(run, lists);
-    return status != TRIB_OK ? status : tri_counted_finish(run, counted, lists, false);
+    TRI_TRY(pack(run, &counted->chosen, &lists[run->params->rank]));
+    TRI_TRY(exchange(run, lists));
+    return tri_counted_finish(run, counted, lists, false);
 }
 
 static struct tri_kept kept(void *memory)

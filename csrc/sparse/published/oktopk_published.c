@@ -103,14 +103,13 @@ static trib_status raise_local(struct tri_run *run, struct oktopk *own, const st
     selection->threshold = own->local;
     if (clamp->raise_steps == 0)
         return TRIB_OK;
-    trib_status status = run->kernels->accumulate(&run->acc, selection->nonfinite, run->stream);
-    if (status == TRIB_OK)
-        status = run->kernels->fit(&run->acc, clamp, own->local, own->used_local, run->scratch,
-                                   run->stream);
+    TRI_TRY(run->kernels->accumulate(&run->acc, selection->nonfinite, run->stream));
+    TRI_TRY(run->kernels->fit(&run->acc, clamp, own->local, own->used_local, run->scratch,
+                              run->stream));
     selection->threshold = own->used_local;
     selection->accumulate = false;
     selection->nonfinite = NULL;
-    return status;
+    return TRIB_OK;
 }
 
 /* L. *used is the threshold that it has made, or was chosen above. */
@@ -144,15 +143,12 @@ static trib_status exchange_rows(struct tri_run *run, struct oktopk *own)
     const bool bounds = !own->has_bounds || run->step % constants->regions_every == 0;
     const bool exact =
         run->step % constants->exact_every == 0 || tri_idle_too_long(&own->kept_host.global);
-    const trib_status status =
-        tri_link_put(run, own->both.regions.device_rows[run->params->rank].user_data,
-                     own->thresholds, THRESHOLDS);
+    TRI_TRY(tri_link_put(run, own->both.regions.device_rows[run->params->rank].user_data,
+                         own->thresholds, THRESHOLDS));
     if (!own->has_bounds)
         tri_regions_equal(&own->both.regions, run->params);
-    return status != TRIB_OK ? status
-                             : tri_regions_exchange_rows(run, &own->both.regions, &own->both.chosen,
-                                                         (bounds ? FLAG_BOUNDS : 0) |
-                                                             (exact ? FLAG_EXACT_SUMS : 0));
+    return tri_regions_exchange_rows(run, &own->both.regions, &own->both.chosen,
+                                     (bounds ? FLAG_BOUNDS : 0) | (exact ? FLAG_EXACT_SUMS : 0));
 }
 
 /* The bounds that this rank would like, between which its `n` entries are evenly spread; equal
@@ -161,16 +157,15 @@ static trib_status propose(struct tri_run *run, struct oktopk *own, uint32_t n, 
 {
     const uint32_t size = (uint32_t)run->params->size, part = n / size;
     uint32_t equal[TRI_MAX_LISTS];
-    trib_status status = TRIB_OK;
     if (part == 0) {
         for (uint32_t b = 0; b < size; b++)
             equal[b] = (uint32_t)((uint64_t)run->params->count * b / size);
         return tri_link_put(run, mine, equal, size * sizeof *mine);
     }
-    for (uint32_t b = 0; b < size && status == TRIB_OK; b++)
-        status =
-            tri_link_put(run, &mine[b], &own->both.chosen.index[(size_t)b * part], sizeof *mine);
-    return status;
+    for (uint32_t b = 0; b < size; b++)
+        TRI_TRY(
+            tri_link_put(run, &mine[b], &own->both.chosen.index[(size_t)b * part], sizeof *mine));
+    return TRIB_OK;
 }
 
 /* New regions, and where L lies in them. The means of the proposals are the same on all ranks. */
@@ -181,13 +176,9 @@ static trib_status move_regions(struct tri_run *run, struct oktopk *own)
     const size_t bytes = (size_t)size * sizeof *own->proposals;
     const uint32_t flags = regions->rows[rank].flags;
     uint32_t *mine = own->proposals + (size_t)rank * (size_t)size;
-    trib_status status = propose(run, own, regions->rows[rank].header.count, mine);
-    if (status == TRIB_OK)
-        status = tri_link_allgather(run, mine, own->proposals, bytes, 0);
-    if (status == TRIB_OK)
-        status = tri_link_fetch(run, own->fetched, own->proposals, (size_t)size * bytes);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(propose(run, own, regions->rows[rank].header.count, mine));
+    TRI_TRY(tri_link_allgather(run, mine, own->proposals, bytes, 0));
+    TRI_TRY(tri_link_fetch(run, own->fetched, own->proposals, (size_t)size * bytes));
     tri_balance_mean(regions->bounds, size, run->params->count, own->fetched);
     own->has_bounds = true;
     return tri_regions_exchange_rows(run, regions, &own->both.chosen, flags);
@@ -218,11 +209,10 @@ static bool exact_choice(struct tri_run *run, const struct oktopk *own)
  * bytes of a number that both host and device store with those first. 0 if there are fewer than k. */
 static trib_status cut_exactly(struct tri_run *run, struct oktopk *own)
 {
-    const trib_status status = tri_cut_global(run, &own->both.cut, &own->both.regions.merged,
-                                              run->params->k, &own->both.kept);
-    return status != TRIB_OK ? status
-                             : tri_link_put(run, own->used_global, &own->both.cut.cut->key,
-                                            trib_dtype_size(run->params->acc));
+    TRI_TRY(tri_cut_global(run, &own->both.cut, &own->both.regions.merged, run->params->k,
+                           &own->both.kept));
+    return tri_link_put(run, own->used_global, &own->both.cut.cut->key,
+                        trib_dtype_size(run->params->acc));
 }
 
 static uint64_t sum(const uint32_t *counts, int32_t n)
@@ -273,11 +263,8 @@ static trib_status keep_thresholds(struct tri_run *run, struct oktopk *own, cons
     const struct tri_sparse_params *params = run->params;
     const struct tri_fit local = tri_rule_fit(&params->constants->local, params->k);
     const struct tri_fit global = tri_rule_fit(&params->constants->global, params->k);
-    const trib_status status =
-        run->kernels->adjust_threshold(own->local, used, params->acc, own->both.chosen.count,
-                                       &local, run->scalars.decision, run->stream);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(run->kernels->adjust_threshold(own->local, used, params->acc, own->both.chosen.count,
+                                           &local, run->scalars.decision, run->stream));
     return run->kernels->adjust_threshold(own->global, exact ? own->used_global : own->global,
                                           params->acc, own->both.all.count, exact ? NULL : &global,
                                           run->scalars.decision, run->stream);
@@ -300,25 +287,19 @@ static trib_status oktopk_published_run(struct tri_run *run, void *memory)
     const struct tri_regions_row *row = &regions->rows[run->params->rank];
     const bool exact = exact_choice(run, own);
     const void *used = NULL;
-    trib_status status = begin(run, own);
-    if (status == TRIB_OK)
-        status = choose(run, own, exact, &used);
-    if (status == TRIB_OK)
-        status = exchange_rows(run, own);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(begin(run, own));
+    TRI_TRY(choose(run, own, exact, &used));
+    TRI_TRY(exchange_rows(run, own));
     if (!tri_regions_consistent(regions, run))
         return tri_regions_skip(run, regions);
     if ((regions->flags & FLAG_BOUNDS) != 0)
-        status = move_regions(run, own);
+        TRI_TRY(move_regions(run, own));
     const bool exactly = exact_sums(run, own);
-    if (status == TRIB_OK)
-        status = reduce(run, own, exactly);
-    if (status == TRIB_OK)
-        status = tri_oktopk_finish(run, &own->both);
+    TRI_TRY(reduce(run, own, exactly));
+    TRI_TRY(tri_oktopk_finish(run, &own->both));
     tri_idle_count(&own->kept_host.local, row->header.count);
     own->kept_host.has_local = exact ? row->header.count > 0 : row->user_data[0] != 0;
-    return status != TRIB_OK ? status : keep_thresholds(run, own, used, exactly);
+    return keep_thresholds(run, own, used, exactly);
 }
 
 /* Bounds are made anew, for they have to be the same on all ranks. They change no result. */

@@ -105,18 +105,15 @@ static trib_status gather_dense(struct tri_run *run, struct tri_topksa *own, voi
     const uint64_t end = regions->bounds[run->params->rank + 1];
     char *region = (char *)sums + first * trib_dtype_size(run->params->acc);
     const struct tri_result out = {region, run->params->acc, 1, NULL};
-    const trib_status status =
-        run->kernels->merge_dense(regions->parts, run->params->size, (size_t)first,
-                                  (size_t)(end - first), &out, run->scratch, run->stream);
-    return status != TRIB_OK ? status : allgather_regions(run, regions->bounds, sums);
+    TRI_TRY(run->kernels->merge_dense(regions->parts, run->params->size, (size_t)first,
+                                      (size_t)(end - first), &out, run->scratch, run->stream));
+    return allgather_regions(run, regions->bounds, sums);
 }
 
 /* Everything that was chosen is in the result. */
 static trib_status decide(struct tri_run *run, struct tri_topksa *own)
 {
-    const trib_status status = tri_regions_decide(run, &own->regions);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_regions_decide(run, &own->regions));
     run->scalars.selected = own->chosen.count;
     if (!tri_run_clears(run))
         return tri_run_update_residual(run, &own->chosen, NULL);
@@ -127,20 +124,17 @@ static trib_status decide(struct tri_run *run, struct tri_topksa *own)
 static trib_status finish_dense(struct tri_run *run, struct tri_topksa *own)
 {
     void *sums = own->sums != NULL ? own->sums : run->dense;
-    trib_status status = gather_dense(run, own, sums);
-    if (status == TRIB_OK)
-        status = tri_run_result_dense(run, sums);
-    return status != TRIB_OK ? status : decide(run, own);
+    TRI_TRY(gather_dense(run, own, sums));
+    TRI_TRY(tri_run_result_dense(run, sums));
+    return decide(run, own);
 }
 
 static trib_status finish_entries(struct tri_run *run, struct tri_topksa *own,
                                   const uint32_t *counts)
 {
-    trib_status status =
-        tri_link_allgather_entries(run, &own->regions.merged, counts, &own->gathered);
-    if (status == TRIB_OK)
-        status = tri_run_result(run, &own->gathered, 1, NULL);
-    return status != TRIB_OK ? status : decide(run, own);
+    TRI_TRY(tri_link_allgather_entries(run, &own->regions.merged, counts, &own->gathered));
+    TRI_TRY(tri_run_result(run, &own->gathered, 1, NULL));
+    return decide(run, own);
 }
 
 trib_status tri_topksa_run(struct tri_run *run, struct tri_topksa *own, bool dense)
@@ -149,19 +143,13 @@ trib_status tri_topksa_run(struct tri_run *run, struct tri_topksa *own, bool den
     uint32_t counts[TRI_MAX_LISTS];
     uint64_t sums = 0;
     tri_regions_equal(regions, run->params);
-    trib_status status =
-        tri_run_select(run, tri_regions_header(regions, run), &own->chosen, tri_run_clears(run));
-    if (status == TRIB_OK)
-        status = tri_regions_exchange_rows(run, regions, &own->chosen, 0);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(
+        tri_run_select(run, tri_regions_header(regions, run), &own->chosen, tri_run_clears(run)));
+    TRI_TRY(tri_regions_exchange_rows(run, regions, &own->chosen, 0));
     if (!tri_regions_consistent(regions, run))
         return tri_regions_skip(run, regions);
-    status = tri_regions_reduce(run, regions, &own->chosen);
-    if (status == TRIB_OK)
-        status = tri_regions_count(run, regions, &regions->merged, counts);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_regions_reduce(run, regions, &own->chosen));
+    TRI_TRY(tri_regions_count(run, regions, &regions->merged, counts));
     for (int32_t r = 0; r < run->params->size; r++)
         sums += counts[r];
     if (dense && !run->params->entries && dense_is_less(run->params, sums))
