@@ -66,9 +66,8 @@ static bool same_call(const struct tri_call *a, const struct tri_call *b)
     if (a->kind != b->kind)
         return false;
     return a->kind == TRI_BARRIER ||
-           (a->count == b->count && a->dtype == b->dtype &&
-            a->scaled == b->scaled && (!reduces(a->kind) || a->op == b->op) &&
-            (!has_root(a->kind) || a->peer == b->peer));
+           (a->count == b->count && a->dtype == b->dtype && a->scaled == b->scaled &&
+            (!reduces(a->kind) || a->op == b->op) && (!has_root(a->kind) || a->peer == b->peer));
 }
 
 static trib_status check_match(const struct collective *coll)
@@ -143,8 +142,7 @@ static trib_status do_reduce(const struct collective *coll)
     const int32_t root = coll->call->peer;
     void *dst = posted(coll, root)->recv;
     if (coll->staged)
-        return root == coll->self->rank ? reduce(coll, &dst, 1, 0, 0, coll->call->count)
-                                        : TRIB_OK;
+        return root == coll->self->rank ? reduce(coll, &dst, 1, 0, 0, coll->call->count) : TRIB_OK;
     size_t count;
     const size_t begin = my_chunk(coll, &count);
     return reduce(coll, &dst, 1, begin, begin, count);
@@ -244,9 +242,8 @@ static trib_status execute_direct(const struct collective *coll)
         return tri_host_local_finish_abort(self);
     if (status != TRIB_OK)
         return tri_host_local_fail(self, status);
-    return tri_host_barrier(self, coll->call, TRI_AT_END)
-               ? TRIB_OK
-               : tri_host_local_finish_abort(self);
+    return tri_host_barrier(self, coll->call, TRI_AT_END) ? TRIB_OK
+                                                          : tri_host_local_finish_abort(self);
 }
 
 static trib_status run_collective(struct tri_transport *self, const struct tri_call *call)

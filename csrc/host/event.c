@@ -90,8 +90,7 @@ trib_status tri_host_event_destroy(int32_t device, trib_event handle)
         return TRIB_OK;
     if (!tri_registry_remove(&events, handle, device))
         return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "event_destroy: %p is not an event of host device %d", handle,
-                        (int)device);
+                        "event_destroy: %p is not an event of host device %d", handle, (int)device);
     struct event *event = handle;
     release(event->point);
     pthread_mutex_destroy(&event->lock);

@@ -11,8 +11,8 @@
 #include "csrc/base/clock.h"
 
 #ifdef __linux__
-#include <linux/futex.h>
-#include <sys/syscall.h>
+#  include <linux/futex.h>
+#  include <sys/syscall.h>
 #endif
 
 enum {
@@ -98,8 +98,7 @@ static bool spin_or_yield(tri_predicate holds, void *context)
     static _Atomic int spinning;
     if (spin(holds, context, cpus() == 1 ? 1 : FIRST_POLLS))
         return true;
-    const bool spins =
-        atomic_fetch_add_explicit(&spinning, 1, memory_order_relaxed) < cpus() - 1;
+    const bool spins = atomic_fetch_add_explicit(&spinning, 1, memory_order_relaxed) < cpus() - 1;
     const uint64_t end = tri_now_ns() + SPIN_NS;
     const bool found = spins ? spin_until(end, holds, context) : yield_until(end, holds, context);
     atomic_fetch_sub_explicit(&spinning, 1, memory_order_relaxed);
@@ -112,8 +111,8 @@ static bool spin_or_yield(tri_predicate holds, void *context)
 static void futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t deadline_ns)
 {
     struct timespec at = {(time_t)(deadline_ns / 1000000000u), (long)(deadline_ns % 1000000000u)};
-    (void)syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, value,
-                  deadline_ns == 0 ? NULL : &at, NULL, FUTEX_BITSET_MATCH_ANY);
+    (void)syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, value, deadline_ns == 0 ? NULL : &at,
+                  NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
 static void futex_wake_all(_Atomic uint32_t *word)

@@ -16,8 +16,7 @@ trib_status tri_host_copy(int32_t device, void *dst, const void *src, size_t byt
                           trib_stream stream);
 trib_status tri_host_fetch(int32_t device, void *dst, const void *src, size_t bytes,
                            trib_stream stream);
-enum tri_fault tri_host_check_buffer(int32_t device, const void *data, size_t bytes,
-                                     size_t *found);
+enum tri_fault tri_host_check_buffer(int32_t device, const void *data, size_t bytes, size_t *found);
 
 /* stream.c */
 enum tri_fault tri_host_check_stream(int32_t device, trib_stream stream, size_t *found);
@@ -34,8 +33,7 @@ trib_status tri_host_event_create(int32_t device, trib_event *out);
 trib_status tri_host_event_record(int32_t device, trib_event event, trib_stream stream);
 trib_status tri_host_event_wait(int32_t device, trib_event event);
 trib_status tri_host_event_query(int32_t device, trib_event event, bool *out_done);
-trib_status tri_host_event_elapsed(int32_t device, trib_event start, trib_event end,
-                                   float *out_ms);
+trib_status tri_host_event_elapsed(int32_t device, trib_event start, trib_event end, float *out_ms);
 trib_status tri_host_event_destroy(int32_t device, trib_event event);
 
 /* id.c */
@@ -43,12 +41,12 @@ trib_status tri_host_id_create(trib_id *out);
 bool tri_host_id_is_mine(const trib_id *id);
 
 /* open.c */
-trib_status tri_host_open(struct tri_transport **out, const trib_id *id, int32_t rank,
-                          int32_t size, int32_t device, uint32_t timeout_ms);
+trib_status tri_host_open(struct tri_transport **out, const trib_id *id, int32_t rank, int32_t size,
+                          int32_t device, uint32_t timeout_ms);
 trib_status tri_host_open_group(struct tri_transport **out, const int32_t *devices, int32_t size,
                                 uint32_t timeout_ms);
-trib_status tri_host_split(struct tri_transport **out, struct tri_transport *parent,
-                           int32_t color, int32_t key, uint32_t timeout_ms);
+trib_status tri_host_split(struct tri_transport **out, struct tri_transport *parent, int32_t color,
+                           int32_t key, uint32_t timeout_ms);
 
 /* submit.c */
 trib_status tri_host_submit(struct tri_transport *transport, void (*function)(void *argument),

@@ -31,8 +31,8 @@ void tri_host_late_log(const struct tri_transport *self, const struct tri_call *
     size_t used = 0, n = 0;
     for (int32_t rank = 0; rank < self->local->size; rank++)
         if ((ranks & (uint64_t)1 << rank) != 0)
-            used += (size_t)snprintf(list + used, sizeof list - used, "%s%d",
-                                     n++ == 0 ? "" : ", ", (int)rank);
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%d", n++ == 0 ? "" : ", ",
+                                     (int)rank);
     if (n != 0) /* otherwise they have just done it */
         tri_log(TRIB_LOG_WARN, "%s %s %s not %s call %" PRIu64 " (%s) of rank %d for %g s",
                 n == 1 ? "rank" : "ranks", list, n == 1 ? "has" : "have", done,

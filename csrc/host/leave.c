@@ -34,8 +34,8 @@ uint64_t tri_host_call_number(const struct tri_transport *self)
 /* "rank 2 left after call 17 (barrier)". The rank has left, so its fields are final. */
 static void describe_left(char *text, size_t bytes, const struct tri_transport *left)
 {
-    const int used = snprintf(text, bytes, "rank %d left after call %" PRIu64, (int)left->rank,
-                              left->submitted);
+    const int used =
+        snprintf(text, bytes, "rank %d left after call %" PRIu64, (int)left->rank, left->submitted);
     if (left->last.transport != NULL)
         (void)snprintf(text + used, bytes - (size_t)used, " (%s)", tri_describe(&left->last).text);
 }
@@ -56,11 +56,11 @@ void tri_host_leave_abort(const struct tri_transport *self, uint64_t left,
     char reason[192];
     describe_left(reason, sizeof reason, &local->ranks[first_rank(left)]);
     const trib_status status =
-        call == NULL ? tri_fail(TRIB_ERR_CLOSED, "%s, and rank %d waits for it in trib_comm_split",
-                                reason, (int)self->rank)
-                     : tri_fail(TRIB_ERR_CLOSED, "%s, and rank %d waits for it in call %" PRIu64
-                                                 " (%s)",
-                                reason, (int)self->rank, tri_host_call_number(self),
-                                tri_describe(call).text);
+        call == NULL
+            ? tri_fail(TRIB_ERR_CLOSED, "%s, and rank %d waits for it in trib_comm_split", reason,
+                       (int)self->rank)
+            : tri_fail(TRIB_ERR_CLOSED, "%s, and rank %d waits for it in call %" PRIu64 " (%s)",
+                       reason, (int)self->rank, tri_host_call_number(self),
+                       tri_describe(call).text);
     (void)tri_abort_raise(local->abort, status, tri_detail());
 }

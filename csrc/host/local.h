@@ -33,10 +33,10 @@ struct tri_transport {
 
     /* For the thread that runs this rank's submissions, one at a time. */
     _Alignas(TRI_CACHE_LINE) _Atomic uint64_t completed; /* submissions that have run */
-    _Atomic bool running;             /* a submission runs */
-    _Atomic bool closed;              /* this rank makes no more submissions */
-    _Atomic uint32_t barriers;        /* barriers that this rank has reached */
-    uint64_t collectives;             /* so far, without sends and receives */
+    _Atomic bool running;                                /* a submission runs */
+    _Atomic bool closed;                                 /* this rank makes no more submissions */
+    _Atomic uint32_t barriers;                           /* barriers that this rank has reached */
+    uint64_t collectives;                                /* so far, without sends and receives */
     struct tri_call last;             /* the last call; the others read it once this rank left */
     struct tri_eventcount eventcount; /* for completed, running, unreceived and messages */
 

@@ -111,8 +111,8 @@ static trib_status check_size(int32_t size)
                     TRI_HOST_MAX_RANKS, (int)size);
 }
 
-trib_status tri_host_open(struct tri_transport **out, const trib_id *id, int32_t rank,
-                          int32_t size, int32_t device, uint32_t timeout_ms)
+trib_status tri_host_open(struct tri_transport **out, const trib_id *id, int32_t rank, int32_t size,
+                          int32_t device, uint32_t timeout_ms)
 {
     struct bootstrap *bootstrap = NULL;
     *out = NULL;
@@ -140,8 +140,8 @@ trib_status tri_host_open_group(struct tri_transport **out, const int32_t *devic
 
 /* ------------------------------------------------------------------------------------- a split */
 
-trib_status tri_host_split(struct tri_transport **out, struct tri_transport *parent,
-                           int32_t color, int32_t key, uint32_t timeout_ms)
+trib_status tri_host_split(struct tri_transport **out, struct tri_transport *parent, int32_t color,
+                           int32_t key, uint32_t timeout_ms)
 {
     struct tri_host_local *local = parent->local;
     const struct tri_participant self = {&local->split, parent->rank, parent, "comm_split",

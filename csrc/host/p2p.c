@@ -197,8 +197,8 @@ static trib_status receive(struct tri_transport *self, const struct tri_call *ca
 
 /* ----------------------------------------------------------------------------------------- both */
 
-static trib_status exchange(struct tri_transport *self, struct tri_message *messages,
-                            size_t sends, const struct tri_call *calls, size_t n)
+static trib_status exchange(struct tri_transport *self, struct tri_message *messages, size_t sends,
+                            const struct tri_call *calls, size_t n)
 {
     const struct tri_call *last_send = NULL;
     if (sends != 0)
@@ -222,8 +222,8 @@ trib_status tri_host_p2p(struct tri_transport *self, const struct tri_call *call
         return exchange(self, few, count.sends, calls, n);
     struct tri_message *many = calloc(count.sends, sizeof *many);
     if (many == NULL)
-        return tri_host_local_fail(self, tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory for %zu sends",
-                                                  count.sends));
+        return tri_host_local_fail(
+            self, tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory for %zu sends", count.sends));
     const trib_status status = exchange(self, many, count.sends, calls, n);
     free(many);
     return status;

@@ -34,9 +34,9 @@ struct tri_queue {
     struct item **last;
     struct item *spare;
     int spares;
-    _Atomic uint64_t queued; /* items pushed so far */
-    _Atomic uint64_t done;   /* items run so far */
-    _Atomic bool running;    /* a thread runs the queue */
+    _Atomic uint64_t queued;          /* items pushed so far */
+    _Atomic uint64_t done;            /* items run so far */
+    _Atomic bool running;             /* a thread runs the queue */
     struct tri_eventcount completion; /* for done and running */
 
     struct tri_wakeup wakeup;

@@ -151,14 +151,13 @@ static trib_status parent_status(const struct tri_transport *parent, uint64_t le
     return tri_abort_status(parent->local->abort);
 }
 
-static trib_status fail_wait(const struct tri_participant *self, uint64_t left,
-                             const char *missing)
+static trib_status fail_wait(const struct tri_participant *self, uint64_t left, const char *missing)
 {
     TRI_TRY(parent_status(self->parent, left));
     return tri_fail(TRIB_ERR_TIMEOUT,
-                    "%s: rank %d of %d waited %u ms; these ranks did not join: %s",
-                    self->operation, (int)self->rank, (int)self->rendezvous->size,
-                    (unsigned)self->timeout_ms, missing);
+                    "%s: rank %d of %d waited %u ms; these ranks did not join: %s", self->operation,
+                    (int)self->rank, (int)self->rendezvous->size, (unsigned)self->timeout_ms,
+                    missing);
 }
 
 trib_status tri_rendezvous_finish(struct tri_transport **out, const struct tri_participant *self)

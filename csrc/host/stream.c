@@ -99,7 +99,7 @@ static void acquire(void *stream, void *context)
 /* tri_stream_find for functions that any thread may call, even while another destroys the stream.
  * After success, tri_queue_release must follow. */
 static trib_status find_and_acquire(struct tri_queue **out, int32_t device, trib_stream stream,
-                                  const char *operation)
+                                    const char *operation)
 {
     *out = stream;
     if (is_default(stream)) {

@@ -24,7 +24,7 @@ static struct {
     pthread_once_t once;
     bool started; /* written once, under `once` */
     _Atomic bool asleep;
-    _Atomic uint32_t deferred; /* a wakeup was deferred since the last tick */
+    _Atomic uint32_t deferred;        /* a wakeup was deferred since the last tick */
     struct tri_eventcount eventcount; /* for asleep */
 } timer = {.once = PTHREAD_ONCE_INIT};
 
