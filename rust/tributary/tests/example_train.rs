@@ -187,6 +187,13 @@ fn no_algorithm_loses_anything() {
     for name in SparseAllReduce::algorithms() {
         assert!(drawing.contains(name), "{name}");
     }
+    assert!(drawing.contains("training loss relative to (list)"));
+    for run in &runs {
+        let row = compare::row(run);
+        let (time, bytes) = (format!("{:.2}", 1e3 * run.seconds()), format!("{:.0}", run.bytes()));
+        let columns: Vec<&str> = row.split_whitespace().collect();
+        assert!(run.seconds() > 0.0 && columns[4..6] == [time, bytes], "{row}");
+    }
     // A loss is seen, on any rank and however small.
     for leak in [f64::MIN_POSITIVE, f64::NAN] {
         runs[1].trained[2].traffic.as_mut().unwrap().leak = leak;

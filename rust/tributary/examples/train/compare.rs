@@ -1,4 +1,4 @@
-//! Every algorithm in turn: the same training, one table, one drawing.
+//! Trains with every algorithm in turn, and shows one table and one drawing.
 
 use std::path::Path;
 
@@ -14,40 +14,45 @@ use super::{new_group, options, plot, proof, train, Failure, Options};
 pub struct Run {
     /// The algorithm.
     pub name: String,
-    /// What came out for each rank.
+    /// The result of each rank.
     pub trained: Vec<Trained>,
 }
 
 impl Run {
-    /// The ranks agree, and nothing was lost on any.
+    /// Whether the ranks agree and none lost anything.
     pub fn holds(&self) -> bool {
         proof::same_parameters(&self.trained).holds && self.most(|traffic| traffic.leak) == 0.0
     }
 
-    /// The largest of all ranks; 0 if they did not exchange sparsely.
+    /// The largest value of all ranks; 0 without sparse exchange.
     pub fn most(&self, of: fn(&Traffic) -> f64) -> f64 {
         largest(self.trained.iter().filter_map(|rank| rank.traffic.as_ref()).map(of))
     }
 
-    /// What the rank that moved most moved in a step.
+    /// The mean seconds of a step, on the slowest rank.
+    pub fn seconds(&self) -> f64 {
+        largest(self.trained.iter().map(Trained::seconds))
+    }
+
+    /// The bytes that the busiest rank moved in a step.
     pub fn bytes(&self) -> f64 {
         largest(self.trained.iter().map(Trained::bytes))
     }
 }
 
-/// Trains with each algorithm, and with dense lists first; one table, one drawing. Is nothing lost by
-/// any, and do the ranks agree?
+/// Trains with dense lists and with each algorithm, then shows the results. Returns whether all ranks
+/// agree and none lost anything.
 pub fn run(options: &Options, digits: &Digits) -> Result<bool, Failure> {
     show(&trainings(options, digits)?, options)
 }
 
-/// The same training with each algorithm, and with dense lists first.
+/// Trains with dense lists, then with each algorithm.
 pub fn trainings(options: &Options, digits: &Digits) -> Result<Vec<Run>, Failure> {
     let names = SparseAllReduce::algorithms().map(Some);
     std::iter::once(None).chain(names).map(|name| training(options, name, digits)).collect()
 }
 
-/// The training with this algorithm, or with dense lists.
+/// Trains with algorithm `name`, or with dense lists.
 pub fn training(options: &Options, name: Option<&str>, digits: &Digits) -> Result<Run, Failure> {
     let group = new_group(options.ranks, options.backend.as_deref())?;
     say(format_args!("\n{}", name.unwrap_or("no algorithm: dense, as a list")));
@@ -55,7 +60,7 @@ pub fn training(options: &Options, name: Option<&str>, digits: &Digits) -> Resul
     Ok(Run { name: name.unwrap_or("(list)").to_owned(), trained })
 }
 
-/// The table, the drawing, and whether all is well.
+/// Prints the table and draws the curves. Returns whether all runs hold.
 pub fn show(runs: &[Run], options: &Options) -> Result<bool, Failure> {
     print(runs, options);
     let file = options.plot.as_deref().unwrap_or(Path::new(options::DRAWING));
@@ -68,41 +73,47 @@ pub fn show(runs: &[Run], options: &Options) -> Result<bool, Failure> {
 
 fn print(runs: &[Run], options: &Options) {
     say(format_args!(
-        "\n{}, density {}, momentum {}, {} epochs; bytes: all that a rank sends in a step, or receives, \
-         whichever is more, of the rank with the most (counted of sparse calls; what a ring allreduce \
-         moves, of dense ones and the loss); words: of these, entries received, of 4 bytes; \
-         leak: mass that was lost",
+        "\n{}, density {}, momentum {}, {} epochs\n\
+         ms/step: mean time of a step on the slowest rank\n\
+         bytes: sent or received by a rank in a step, whichever is more, on the rank with the most \
+         (sparse calls: counted; dense calls and the loss: by a ring allreduce)\n\
+         words: of these, words of 4 bytes of received entries; leak: mass that was lost",
         report::ranks(options.ranks),
         options.density(),
         options.momentum(),
         options.epochs(),
     ));
     say(format_args!(
-        "{:<16} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9}  ranks",
-        "algorithm", "accuracy", "loss", "bytes", "of dense", "words", "leak"
+        "{:<16} {:>9} {:>9} {:>8} {:>9} {:>9} {:>9} {:>9}  ranks",
+        "algorithm", "accuracy", "loss", "ms/step", "bytes", "of dense", "words", "leak"
     ));
     for run in runs {
-        let last = run.trained[0].epochs.last().expect("at least one epoch");
-        let same = proof::same_parameters(&run.trained).holds;
-        let dense = run.trained[0].dense_bytes(run.trained.len());
-        let part = match dense > 0.0 {
-            true => format!("{:.2} %", 100.0 * run.bytes() / dense),
-            false => "-".to_owned(),
-        };
-        let chosen = run.trained[0].traffic.as_ref().map_or_else(
-            || format!("{:>9} {:>9}", "", ""),
-            |_| format!("{:>9.1} {:>9}", run.most(|t| t.words), run.most(|t| t.leak)),
-        );
-        say(format_args!(
-            "{:<16} {:>7.2} % {:>9.5} {:>9.0} {part:>8} {chosen}  {}",
-            run.name,
-            100.0 * last.accuracy,
-            last.loss,
-            run.bytes(),
-            if same { "equal" } else { "DIFFER" },
-        ));
+        say(format_args!("{}", row(run)));
         if let Some(traffic) = run.trained[0].traffic.as_ref().filter(|t| t.algorithm != run.name) {
             say(format_args!("{:16} (it chose {})", "", traffic.algorithm));
         }
     }
+}
+
+/// The line of the table.
+pub fn row(run: &Run) -> String {
+    let last = run.trained[0].epochs.last().expect("at least one epoch");
+    let dense = run.trained[0].dense_bytes(run.trained.len());
+    let part = match dense > 0.0 {
+        true => format!("{:.2} %", 100.0 * run.bytes() / dense),
+        false => "-".to_owned(),
+    };
+    let entries = run.trained[0].traffic.as_ref().map_or_else(
+        || format!("{:>9} {:>9}", "", ""),
+        |_| format!("{:>9.1} {:>9}", run.most(|t| t.words), run.most(|t| t.leak)),
+    );
+    format!(
+        "{:<16} {:>7.2} % {:>9.5} {:>8.2} {:>9.0} {part:>9} {entries}  {}",
+        run.name,
+        100.0 * last.accuracy,
+        last.loss,
+        1e3 * run.seconds(),
+        run.bytes(),
+        if proof::same_parameters(&run.trained).holds { "equal" } else { "DIFFER" },
+    )
 }

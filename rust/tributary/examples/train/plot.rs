@@ -1,7 +1,9 @@
-//! The curves of a training as an SVG file: loss on the left, accuracy on the right.
+//! Draws the curves of trainings as SVG files.
 
+use std::ops::Range;
 use std::path::Path;
 
+use plotters::coord::types::RangedCoordf64;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
@@ -9,10 +11,13 @@ use super::report::{self, Epoch};
 use super::Failure;
 
 const SIZE: (u32, u32) = (1000, 420);
+/// With a legend of all algorithms.
+const WIDE: (u32, u32) = (1300, 520);
 const TITLE: (&str, u32) = ("sans-serif", 22);
 const TEXT: (&str, u32) = ("sans-serif", 16);
 
-/// Draws the epochs of `ranks` ranks as lines, and those of the reference as circles upon them.
+/// Draws one training of `ranks` ranks as lines, loss on the left and accuracy on the right, and the
+/// reference as circles on them.
 pub fn draw(
     file: &Path,
     ranks: usize,
@@ -40,44 +45,67 @@ pub fn draw(
     Ok(())
 }
 
-/// Draws the test accuracy of several trainings, each with its name.
+/// Draws the training loss of several trainings: on the left the loss itself, on the right its ratio to
+/// that of the first. Both axes are logarithmic, so that curves can be told apart.
 pub fn compare(file: &Path, runs: &[(&str, &[Epoch])]) -> Result<(), Failure> {
-    let canvas = SVGBackend::new(file, SIZE).into_drawing_area();
+    let canvas = SVGBackend::new(file, WIDE).into_drawing_area();
     canvas.fill(&WHITE)?;
-    let epochs = runs.iter().map(|(_, epochs)| epochs.len()).max().unwrap_or(0);
-    let mut chart = ChartBuilder::on(&canvas)
-        .caption("test accuracy", TITLE)
-        .margin(12)
-        .x_label_area_size(44)
-        .y_label_area_size(64)
-        .build_cartesian_2d(0.0..1.3 * epochs as f64, 0.0..100.0)?;
-    chart
-        .configure_mesh()
-        .light_line_style(TRANSPARENT)
-        .label_style(TEXT)
-        .x_desc("epoch")
-        .y_label_formatter(&|height| format!("{height:.0} %"))
-        .draw()?;
-    for (index, (name, epochs)) in runs.iter().enumerate() {
-        let color = Palette99::pick(index).stroke_width(2);
-        let line = epochs.iter().map(|epoch| (epoch.number as f64, 100.0 * epoch.accuracy));
-        chart
-            .draw_series(LineSeries::new(line, color))?
-            .label(*name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color));
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::MiddleRight)
-        .label_font(TEXT)
-        .background_style(WHITE)
-        .border_style(BLACK.mix(0.3))
-        .draw()?;
+    let (left, right) = canvas.split_horizontally(2 * WIDE.0 / 5);
+    let Some((first, reference)) = runs.first() else { return Ok(()) };
+    let loss = |epoch: &Epoch| f64::from(epoch.loss);
+    family(&left, "training loss", 0.0, curves(runs, |epoch| loss(epoch).log10()), |height| {
+        format!("{:.4}", 10f64.powf(*height))
+    })?;
+    let title = format!("training loss relative to {first}");
+    let ratio = |epoch: &Epoch| (loss(epoch) / loss(&reference[epoch.number - 1])).log10();
+    family(&right, &title, 0.4, curves(runs, ratio), |height| {
+        format!("{:.2}", 10f64.powf(*height))
+    })?;
     canvas.present()?;
     Ok(())
 }
 
-/// What one panel shows: epochs and heights.
+/// A name, a color and points.
+type Curve = (String, RGBColor, Vec<(f64, f64)>);
+
+/// The curves of all runs, the one that ends highest first, like their lines at the right edge.
+fn curves(runs: &[(&str, &[Epoch])], height: impl Fn(&Epoch) -> f64) -> Vec<Curve> {
+    let mut curves = Vec::with_capacity(runs.len());
+    for (index, (name, epochs)) in runs.iter().enumerate() {
+        let points = epochs.iter().map(|epoch| (epoch.number as f64, height(epoch)));
+        let points = points.filter(|point| point.1.is_finite()).collect();
+        let (red, green, blue) = Palette99::pick(index).rgb();
+        curves.push(((*name).to_owned(), RGBColor(red, green, blue), points));
+    }
+    let end = |curve: &Curve| curve.2.last().map_or(f64::NAN, |point| point.1);
+    curves.sort_by(|a, b| end(b).total_cmp(&end(a)));
+    curves
+}
+
+/// Draws `curves` in one panel, with a legend if `room`, a part of the width, is left for it.
+fn family(
+    area: &DrawingArea<SVGBackend, Shift>,
+    title: &str,
+    room: f64,
+    curves: Vec<Curve>,
+    label: fn(&f64) -> String,
+) -> Result<(), Failure> {
+    let points = || curves.iter().flat_map(|curve| &curve.2);
+    let epochs = points().map(|point| point.0).fold(1.0, f64::max);
+    let heights = range(points().map(|point| point.1));
+    let mut chart = axes(area, title, 0.0..epochs * (1.0 + room), heights, label)?;
+    for (name, color, points) in curves {
+        let line = chart.draw_series(LineSeries::new(points, color.stroke_width(2)))?;
+        line.label(name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
+    }
+    if room > 0.0 {
+        legend(&mut chart)?;
+    }
+    Ok(())
+}
+
+/// The content of one panel: epochs and heights.
 struct Curves {
     name: String,
     line: Vec<(f64, f64)>,
@@ -90,24 +118,8 @@ fn panel(
     Curves { name, line, circles }: Curves,
     label: fn(&f64) -> String,
 ) -> Result<(), Failure> {
-    let heights = || line.iter().chain(&circles).map(|point| point.1).filter(|y| y.is_finite());
-    let low = heights().fold(f64::INFINITY, f64::min);
-    let high = heights().fold(low, f64::max);
-    let margin = 0.05 * (high - low).max(0.01);
-    let mut chart = ChartBuilder::on(area)
-        .caption(title, TITLE)
-        .margin(12)
-        .x_label_area_size(44)
-        .y_label_area_size(64)
-        .build_cartesian_2d(0.0..line.len() as f64 + 1.0, low - margin..high + margin)?;
-    chart
-        .configure_mesh()
-        .light_line_style(TRANSPARENT)
-        .label_style(TEXT)
-        .x_desc("epoch")
-        .x_label_formatter(&|epoch| format!("{epoch:.0}"))
-        .y_label_formatter(&label)
-        .draw()?;
+    let heights = range(line.iter().chain(&circles).map(|point| point.1));
+    let mut chart = axes(area, title, 0.0..line.len() as f64 + 1.0, heights, label)?;
     chart
         .draw_series(LineSeries::new(line, BLUE.stroke_width(2)))?
         .label(name)
@@ -118,6 +130,37 @@ fn panel(
             .label("one rank")
             .legend(|(x, y)| Circle::new((x + 8, y), 4, RED));
     }
+    legend(&mut chart)
+}
+
+type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// Axes for epochs and heights, with a grid and a title.
+fn axes<'a>(
+    area: &DrawingArea<SVGBackend<'a>, Shift>,
+    title: &str,
+    epochs: Range<f64>,
+    heights: Range<f64>,
+    label: fn(&f64) -> String,
+) -> Result<Chart<'a>, Failure> {
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, TITLE)
+        .margin(12)
+        .x_label_area_size(44)
+        .y_label_area_size(72)
+        .build_cartesian_2d(epochs, heights)?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .label_style(TEXT)
+        .x_desc("epoch")
+        .x_label_formatter(&|epoch| format!("{epoch:.0}"))
+        .y_label_formatter(&label)
+        .draw()?;
+    Ok(chart)
+}
+
+fn legend(chart: &mut Chart<'_>) -> Result<(), Failure> {
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::MiddleRight)
@@ -126,4 +169,17 @@ fn panel(
         .border_style(BLACK.mix(0.3))
         .draw()?;
     Ok(())
+}
+
+/// From the lowest to the highest finite number, and a margin.
+fn range(heights: impl Iterator<Item = f64>) -> Range<f64> {
+    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+    for height in heights.filter(|height| height.is_finite()) {
+        (low, high) = (low.min(height), high.max(height));
+    }
+    if low > high {
+        return 0.0..1.0;
+    }
+    let margin = 0.05 * (high - low).max(0.01);
+    low - margin..high + margin
 }

@@ -30,6 +30,14 @@ impl Trained {
         all.most() / self.epochs.iter().map(|epoch| epoch.steps).sum::<usize>().max(1) as f64
     }
 
+    /// The mean seconds of a step.
+    pub fn seconds(&self) -> f64 {
+        let steps = |epoch: &Epoch| (epoch.steps as f64, epoch.step.as_secs_f64());
+        let all = self.epochs.iter().map(steps);
+        let (count, time) = all.fold((0.0, 0.0), |sum, (n, step)| (sum.0 + n, sum.1 + n * step));
+        time / f64::max(count, 1.0)
+    }
+
     /// Bytes that a dense allreduce of all gradients, and of the loss, would have moved.
     pub fn dense_bytes(&self, ranks: usize) -> f64 {
         let values: usize = self.network.parameters.iter().map(Vec::len).sum::<usize>() + 1;
