@@ -151,8 +151,8 @@ struct tri_transport_ops {
     /* The state that all ranks of this communicator in this process share; borrowed, and the same
      * pointer while the transport lives. The backend raises it when a collective fails for good. */
     struct trib_abort *(*abort_state)(struct tri_transport *transport);
-    /* The abort word of that state, which kernels read. */
-    const uint32_t *(*abort_word)(struct tri_transport *transport);
+    /* The abort flag of that state, which kernels read. */
+    const uint32_t *(*abort_flag)(struct tri_transport *transport);
 
     /* Host-executed backends only, NULL otherwise: queue `function(copy of argument)` on `stream`.
      * All submissions of one transport run one after the other, in the order of the calls, on

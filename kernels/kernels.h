@@ -63,13 +63,13 @@ struct tri_kernels {
     trib_status (*pack)(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
                         const struct tri_weight *weight, trib_stream stream);
 
-    /* commit: *decision = 1 if the spreading may happen, else 0: *abort_word is 0 and, if `total` is
+    /* commit: *decision = 1 if the spreading may happen, else 0: *abort_flag is 0 and, if `total` is
      * not NULL (an element of type `total_dtype`, f32 or f64), *total is finite and above 0. If so,
-     * counts->committed += 1; if the abort word is 0 and *total is none of that nor 0,
+     * counts->committed += 1; if the abort flag is 0 and *total is none of that nor 0,
      * counts->refused += 1. `total_out`, if not NULL, receives (float)*total if so, 0 if the abort
-     * word and *total are 0, otherwise NaN. abort_word and counts are shared memory, decision is
+     * flag and *total are 0, otherwise NaN. abort_flag and counts are shared memory, decision is
      * not. */
-    trib_status (*commit)(uint32_t *decision, const uint32_t *abort_word,
+    trib_status (*commit)(uint32_t *decision, const uint32_t *abort_flag,
                           struct tri_list_counts *counts, const void *total,
                           trib_dtype total_dtype, float *total_out, trib_stream stream);
 

@@ -109,7 +109,7 @@ enum tri_outcome {
 };
 
 struct tri_decide {
-    const uint32_t *abort_word;
+    const uint32_t *abort_flag;
     const void *headers; /* struct tri_header of rank r is at headers + r * stride */
     size_t stride;
     int32_t n;

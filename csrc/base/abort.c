@@ -27,18 +27,18 @@ struct trib_abort {
     char detail[TRI_DETAIL_SIZE];
     /* What goes with the last reference, and how; NULL: nothing does. */
     uint32_t *owned;
-    void (*give)(void *word);
+    void (*give)(void *flag);
     _Atomic bool kept;
-    /* Guards word, hook, poll and context: raise and ask use them, detach clears them. Held while a
+    /* Guards flag, hook, poll and context: raise and ask use them, detach clears them. Held while a
      * hook runs, so that detach cannot return, and the backend cannot free, under a running one. */
     pthread_mutex_t lock;
-    uint32_t *word;
+    uint32_t *flag;
     tri_abort_hook hook;
     tri_abort_poll poll;
     void *context;
 };
 
-struct trib_abort *tri_abort_create(uint32_t *word, tri_abort_hook hook, void *context)
+struct trib_abort *tri_abort_create(uint32_t *flag, tri_abort_hook hook, void *context)
 {
     struct trib_abort *state = aligned_alloc(LINE, sizeof *state);
     if (state == NULL)
@@ -49,7 +49,7 @@ struct trib_abort *tri_abort_create(uint32_t *word, tri_abort_hook hook, void *c
         return NULL;
     }
     atomic_init(&state->references, 1);
-    state->word = word;
+    state->flag = flag;
     state->hook = hook;
     state->context = context;
     return state;
@@ -60,13 +60,13 @@ void tri_abort_set_poll(struct trib_abort *state, tri_abort_poll poll)
     state->poll = poll;
 }
 
-void tri_abort_own_word(struct trib_abort *state, void (*give)(void *word))
+void tri_abort_own_flag(struct trib_abort *state, void (*give)(void *flag))
 {
-    state->owned = state->word;
+    state->owned = state->flag;
     state->give = give;
 }
 
-void tri_abort_keep_word(struct trib_abort *state)
+void tri_abort_keep_flag(struct trib_abort *state)
 {
     atomic_store_explicit(&state->kept, true, memory_order_relaxed);
 }
@@ -91,7 +91,7 @@ void tri_abort_release(struct trib_abort *state)
 void tri_abort_detach(struct trib_abort *state)
 {
     pthread_mutex_lock(&state->lock);
-    state->word = NULL;
+    state->flag = NULL;
     state->hook = NULL;
     state->poll = NULL;
     state->context = NULL;
@@ -109,10 +109,10 @@ bool tri_abort_raise(struct trib_abort *state, trib_status status, const char *d
     (void)snprintf(state->detail, sizeof state->detail, "%s", detail == NULL ? "" : detail);
     atomic_store_explicit(&state->phase, STOPPED, memory_order_release);
     pthread_mutex_lock(&state->lock);
-    if (state->word != NULL)
-        /* Sequentially consistent: who waits for the word announces it, looks, and sleeps; the hook
-         * looks for who announced it, and must not have looked before the word was there. */
-        __atomic_store_n(state->word, 1, __ATOMIC_SEQ_CST);
+    if (state->flag != NULL)
+        /* Sequentially consistent: who waits for the flag announces it, looks, and sleeps; the hook
+         * looks for who announced it, and must not have looked before the flag was there. */
+        __atomic_store_n(state->flag, 1, __ATOMIC_SEQ_CST);
     if (state->hook != NULL)
         state->hook(state->context);
     pthread_mutex_unlock(&state->lock);

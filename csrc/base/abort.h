@@ -13,7 +13,7 @@
 /* struct trib_abort is the public handle type; its fields are private to abort.c. */
 
 /* What a backend does when its communicator stops. Called at most once, on the thread that stops
- * it, after the state and the word are set. Must not wait, must not call back into this object's
+ * it, after the state and the flag are set. Must not wait, must not call back into this object's
  * raise. Is never running, nor will it run, once tri_abort_detach has returned. */
 typedef void (*tri_abort_hook)(void *context);
 
@@ -22,24 +22,24 @@ typedef void (*tri_abort_hook)(void *context);
  * nor will it, once tri_abort_detach has returned. */
 typedef trib_status (*tri_abort_poll)(void *context);
 
-/* A live state with one reference. `word` is memory that the device can read too; it holds 0 and
+/* A live state with one reference. `flag` is memory that the device can read too; it holds 0 and
  * becomes 1 when the communicator stops, before the hook runs. It must outlive tri_abort_detach
- * (but see tri_abort_own_word). NULL when memory is short. */
-struct trib_abort *tri_abort_create(uint32_t *word, tri_abort_hook hook, void *context);
+ * (but see tri_abort_own_flag). NULL when memory is short. */
+struct trib_abort *tri_abort_create(uint32_t *flag, tri_abort_hook hook, void *context);
 
 /* With the hook's context. Before anybody else knows the state. */
 void tri_abort_set_poll(struct trib_abort *state, tri_abort_poll poll);
 
-/* The word goes with the last reference, by `give`. So what lets kernels read it keeps a reference
+/* The flag goes with the last reference, by `give`. So what lets kernels read it keeps a reference
  * until they have ended. Before anybody else knows the state. */
-void tri_abort_own_word(struct trib_abort *state, void (*give)(void *word));
+void tri_abort_own_flag(struct trib_abort *state, void (*give)(void *flag));
 /* But not if there is something that nobody will know the end of: then it stays for ever. */
-void tri_abort_keep_word(struct trib_abort *state);
+void tri_abort_keep_flag(struct trib_abort *state);
 
 struct trib_abort *tri_abort_retain(struct trib_abort *state); /* returns its argument */
 void tri_abort_release(struct trib_abort *state);              /* NULL allowed */
 
-/* The backend's memory is about to go: forget the word, the hooks and their context. Waits for one
+/* The backend's memory is about to go: forget the flag, the hooks and their context. Waits for one
  * that is running. Idempotent. */
 void tri_abort_detach(struct trib_abort *state);
 

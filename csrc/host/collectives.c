@@ -86,7 +86,7 @@ static trib_status check_match(const struct collective *coll)
 /* ----------------------------------------------------------------------------------- execution */
 
 /* Reduce `count` elements, from element `from` of each source on, into each `dst` from element `to`
- * on. Loads the abort word once a piece. */
+ * on. Loads the abort flag once a piece. */
 static trib_status reduce(const struct collective *coll, void *const *dst, int32_t ndst, size_t to,
                           size_t from, size_t count)
 {

@@ -32,9 +32,9 @@ static struct trib_abort *abort_state(struct tri_transport *transport)
     return transport->local->abort;
 }
 
-static const uint32_t *abort_word(struct tri_transport *transport)
+static const uint32_t *abort_flag(struct tri_transport *transport)
 {
-    return &transport->local->abort_word;
+    return &transport->local->abort_flag;
 }
 
 static void destroy(struct tri_transport *transport)
@@ -76,7 +76,7 @@ static const struct tri_transport_ops transport_ops = {
     .rank = rank,
     .size = size,
     .abort_state = abort_state,
-    .abort_word = abort_word,
+    .abort_flag = abort_flag,
     .submit = tri_host_submit,
     .collective = tri_host_collective,
     .poll = NULL,

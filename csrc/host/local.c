@@ -59,7 +59,7 @@ struct tri_host_local *tri_host_local_create(const int32_t *devices, int32_t siz
     atomic_store(&local->references, (uint32_t)size);
     tri_rendezvous_init(&local->split, size);
     local->stage = alloc_lines(2 * n * TRI_STAGE_BYTES);
-    local->abort = tri_abort_create(&local->abort_word, on_abort, local);
+    local->abort = tri_abort_create(&local->abort_flag, on_abort, local);
     if (local->stage == NULL || local->abort == NULL) {
         tri_abort_release(local->abort);
         free_local(local);
@@ -86,7 +86,7 @@ void tri_host_local_release(struct tri_host_local *local)
 
 bool tri_host_local_live(const struct tri_host_local *local)
 {
-    return __atomic_load_n(&local->abort_word, __ATOMIC_SEQ_CST) == 0;
+    return __atomic_load_n(&local->abort_flag, __ATOMIC_SEQ_CST) == 0;
 }
 
 bool tri_host_local_access_begin(struct tri_transport *self)

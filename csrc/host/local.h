@@ -17,7 +17,7 @@
 enum {
     TRI_CACHE_LINE = 64,
     TRI_STAGE_BYTES = 4096,   /* the largest staged call; see collectives.c */
-    TRI_PIECE_BYTES = 1 << 20 /* copied or reduced between two loads of the abort word */
+    TRI_PIECE_BYTES = 1 << 20 /* copied or reduced between two loads of the abort flag */
 };
 
 struct tri_host_local;
@@ -55,7 +55,7 @@ struct tri_host_local {
     int32_t size;
     _Atomic uint32_t references;
     struct trib_abort *abort;
-    uint32_t abort_word; /* 1 after an abort; see tri_host_local_live */
+    uint32_t abort_flag; /* 1 after an abort; see tri_host_local_live */
     unsigned char *stage;
     struct tri_rendezvous split;
     _Atomic int32_t closed;        /* ranks that have closed */

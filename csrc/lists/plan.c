@@ -182,7 +182,7 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
     out->weight = list->weight;
     out->total_out = list->total_out;
     out->decision = &tri_workspace_words(&comm->workspace)->decision;
-    out->abort_word = comm->backend->transport->abort_word(comm->transport);
+    out->abort_flag = comm->backend->transport->abort_flag(comm->transport);
     out->counts = &((struct tri_workspace_shared *)comm->workspace.shared)->counts;
     make_buckets(out, comm, list, layout);
     make_slices(out, list, layout);
@@ -214,7 +214,7 @@ static trib_status commit(const struct tri_plan *plan)
     const char *total = NULL;
     if (plan->weighted)
         total = (const char *)bucket->data + (bucket->count - 1) * trib_dtype_size(bucket->dtype);
-    return plan->backend->kernels->commit(plan->decision, plan->abort_word, plan->counts, total,
+    return plan->backend->kernels->commit(plan->decision, plan->abort_flag, plan->counts, total,
                                           bucket->dtype, plan->total_out, plan->stream);
 }
 

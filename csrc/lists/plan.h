@@ -52,7 +52,7 @@ struct tri_plan {
     struct tri_weight weight;
     float *total_out;
     uint32_t *decision;
-    const uint32_t *abort_word;
+    const uint32_t *abort_flag;
     struct tri_list_counts *counts;
     size_t nbuckets;
     struct tri_bucket buckets[TRI_MAX_BUCKETS];

@@ -25,7 +25,7 @@ static trib_status create_state(struct tri_nccl_local *local, int32_t device, ui
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for an abort state");
     }
     tri_abort_set_poll(local->state, tri_nccl_poll_errors);
-    tri_abort_own_word(local->state, tri_nccl_free_pinned);
+    tri_abort_own_flag(local->state, tri_nccl_free_pinned);
     local->abort_flag = abort_flag;
     return TRIB_OK;
 }

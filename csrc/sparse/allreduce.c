@@ -54,7 +54,7 @@ static struct tri_run run_of(const struct tri_sparse_call *call)
         .signature = sparse->signature,
         .acc = tri_sparse_accumulator(sparse),
         .scalars = scalars_of(sparse),
-        .abort_word = sparse->backend->transport->abort_word(sparse->transport),
+        .abort_flag = sparse->backend->transport->abort_flag(sparse->transport),
         .scratch = sparse->scratch,
         .dense = call->dense,
         .index = call->index,
@@ -110,7 +110,7 @@ static void fail_run(struct tri_run *run, trib_status status)
 {
     (void)tri_abort_raise(run->backend->transport->abort_state(run->transport), status,
                           tri_detail());
-    const struct tri_decide commit = {.abort_word = run->abort_word,
+    const struct tri_decide commit = {.abort_flag = run->abort_flag,
                                       .decision = run->scalars.decision,
                                       .outcome = run->scalars.outcome};
     if (run->kernels->decide(&commit, run->stream) == TRIB_OK)

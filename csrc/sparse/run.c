@@ -45,7 +45,7 @@ trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
 trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride)
 {
     const struct tri_decide decide = {
-        .abort_word = run->abort_word,
+        .abort_flag = run->abort_flag,
         .headers = headers,
         .stride = stride,
         .n = run->params->size,

@@ -49,7 +49,7 @@ struct tri_run {
     uint32_t signature;
     struct tri_accumulator acc;
     struct tri_scalars scalars;
-    const uint32_t *abort_word;
+    const uint32_t *abort_flag;
     void *scratch; /* for kernels */
 
     /* The result: dense, or entries. */

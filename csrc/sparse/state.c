@@ -43,7 +43,7 @@ trib_status tri_sparse_queue(struct trib_sparse *sparse, void (*function)(void *
     if (status != TRIB_OK)
         return status;
     if (captures) /* nobody will know when the graph runs for the last time */
-        tri_abort_keep_word(sparse->comm->state);
+        tri_abort_keep_flag(sparse->comm->state);
     status = tri_issue_run(sparse->comm, function, argument, bytes, stream);
     /* Also after a failure: part of it may be queued. */
     const trib_status end =

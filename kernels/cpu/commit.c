@@ -9,13 +9,13 @@ static void count(uint32_t *counter)
     __atomic_store_n(counter, *counter + 1, __ATOMIC_RELEASE);
 }
 
-trib_status tri_cpu_commit(uint32_t *decision, const uint32_t *abort_word,
+trib_status tri_cpu_commit(uint32_t *decision, const uint32_t *abort_flag,
                            struct tri_list_counts *counts, const void *total,
                            trib_dtype total_dtype, float *total_out, trib_stream stream)
 {
     (void)stream;
     /* Read once: decision and total_out must tell the same story. */
-    const int aborted = __atomic_load_n(abort_word, __ATOMIC_ACQUIRE) != 0;
+    const int aborted = __atomic_load_n(abort_flag, __ATOMIC_ACQUIRE) != 0;
     int go = !aborted, none = 0;
     if (total != NULL) {
         const double sum =

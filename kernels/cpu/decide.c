@@ -4,7 +4,7 @@
 static uint32_t outcome_of(const struct tri_decide *job)
 {
     uint32_t outcome = TRI_OUTCOME_APPLIED;
-    if (__atomic_load_n(job->abort_word, __ATOMIC_ACQUIRE) != 0)
+    if (__atomic_load_n(job->abort_flag, __ATOMIC_ACQUIRE) != 0)
         return TRI_OUTCOME_ABORTED;
     for (int32_t r = 0; r < job->n; r++) {
         const struct tri_header *header =

@@ -7,7 +7,7 @@
 
 namespace {
 
-// The abort word and the counter are memory that host threads use at the same time.
+// The abort flag and the counter are memory that host threads use at the same time.
 __device__ inline uint32_t load_shared(const uint32_t *word)
 {
     uint32_t value;
@@ -27,11 +27,11 @@ __device__ inline void count(uint32_t *counter)
 }
 
 template <typename T>
-__global__ void commit(uint32_t *decision, const uint32_t *abort_word, tri_list_counts *counts,
+__global__ void commit(uint32_t *decision, const uint32_t *abort_flag, tri_list_counts *counts,
                        const T *total, float *total_out)
 {
     // Read once: decision and total_out must tell the same story.
-    const bool aborted = load_shared(abort_word) != 0;
+    const bool aborted = load_shared(abort_flag) != 0;
     bool go = !aborted, none = false;
     if (total != nullptr) {
         const T sum = *total;
@@ -49,11 +49,11 @@ __global__ void commit(uint32_t *decision, const uint32_t *abort_word, tri_list_
 
 } // namespace
 
-trib_status tri_cuda_commit(uint32_t *decision, const uint32_t *abort_word,
+trib_status tri_cuda_commit(uint32_t *decision, const uint32_t *abort_flag,
                             struct tri_list_counts *counts, const void *total,
                             trib_dtype total_dtype, float *total_out, trib_stream stream)
 {
-    void *arguments[] = {&decision, &abort_word, &counts, &total, &total_out};
+    void *arguments[] = {&decision, &abort_flag, &counts, &total, &total_out};
     return dispatch_sum(total_dtype, [&](auto sum) {
         return launch_kernel(reinterpret_cast<const void *>(commit<decltype(sum)>), 1, 1, arguments,
                              stream);

@@ -14,13 +14,13 @@ __device__ inline uint32_t load_acquire(const uint32_t *word)
 
 constexpr uint32_t kReaders = 64;
 
-// One thread a header, and a warp of its own for the abort word, which lies in the host's memory: so that
+// One thread a header, and a warp of its own for the abort flag, which lies in the host's memory: so that
 // all are on their way at once.
 __global__ void __launch_bounds__(kReaders + kWarp) decide(const tri_decide job)
 {
     bool aborted = false, differs = false, nonfinite = false;
     if (threadIdx.x == kReaders)
-        aborted = load_acquire(job.abort_word) != 0;
+        aborted = load_acquire(job.abort_flag) != 0;
     for (uint32_t r = threadIdx.x; threadIdx.x < kReaders && r < static_cast<uint32_t>(job.n);
          r += kReaders) {
         const tri_header *header = reinterpret_cast<const tri_header *>(

@@ -16,7 +16,7 @@ extern const struct tri_kernels tri_kernels_cuda;
 trib_status tri_cuda_pack(const struct tri_slice *slices, size_t n,
                           const struct tri_bucket *bucket, const struct tri_weight *weight,
                           trib_stream stream);
-trib_status tri_cuda_commit(uint32_t *decision, const uint32_t *abort_word,
+trib_status tri_cuda_commit(uint32_t *decision, const uint32_t *abort_flag,
                             struct tri_list_counts *counts, const void *total,
                             trib_dtype total_dtype, float *total_out, trib_stream stream);
 trib_status tri_cuda_unpack(const struct tri_slice *slices, size_t n,

@@ -82,10 +82,10 @@ static void words(void)
         struct hook hook;
         atomic_store(&given, 0);
         create(&hook);
-        tri_abort_own_word(hook.state, give);
+        tri_abort_own_flag(hook.state, give);
         struct trib_abort *second = tri_abort_retain(hook.state);
         if (kept != 0)
-            tri_abort_keep_word(second);
+            tri_abort_keep_flag(second);
         CHECK(tri_abort_raise(hook.state, TRIB_ERR_ABORTED, "over"));
         tri_abort_detach(hook.state);
         tri_abort_release(hook.state);

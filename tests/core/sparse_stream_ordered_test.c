@@ -504,7 +504,7 @@ static void captured(int rank, int size, void *team)
     }
 }
 
-static int given; /* abort words */
+static int given; /* abort flags */
 
 static void count_given(void *word)
 {
@@ -512,16 +512,16 @@ static void count_given(void *word)
     given++;
 }
 
-/* A graph may run, and look at the abort word, for ever: it is not used again. Otherwise it is. */
+/* A graph may run, and look at the abort flag, for ever: it is not used again. Otherwise it is. */
 static void word(bool captures)
 {
     const trib_sparse_options options = fixture_options("topka", 4, 0);
     struct team team;
     struct fixture fixture;
-    check_begin("queued: the abort word, %s a capture", captures ? "after" : "without");
+    check_begin("queued: the abort flag, %s a capture", captures ? "after" : "without");
     given = 0;
     if (team_create(&team, "queued", 1, NULL)) {
-        tri_abort_own_word(team.comms[0]->state, count_given);
+        tri_abort_own_flag(team.comms[0]->state, count_given);
         if (fixture_open(&fixture, &team, 0, &options)) {
             atomic_store(&is_capturing, captures);
             CHECK_OK(

@@ -208,7 +208,7 @@ static struct trib_abort *abort_state(struct tri_transport *transport)
     return transport->clique->state;
 }
 
-static const uint32_t *abort_word(struct tri_transport *transport)
+static const uint32_t *abort_flag(struct tri_transport *transport)
 {
     return &transport->clique->word;
 }
@@ -347,7 +347,7 @@ static const struct tri_transport_ops transport_ops = {
     .rank = rank_of,
     .size = size_of,
     .abort_state = abort_state,
-    .abort_word = abort_word,
+    .abort_flag = abort_flag,
     .collective = collective,
     .close = close_one,
     .destroy = destroy,

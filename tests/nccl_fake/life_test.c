@@ -486,7 +486,7 @@ static void first_call_rank(int rank, int size, void *argument)
     }
     CHECK_STATUS(allreduce(transport, stream), TRIB_ERR_ABORTED);
     transports()->poll(transport);
-    CHECK(*transports()->abort_word(transport) == 1);
+    CHECK(*transports()->abort_flag(transport) == 1);
     CHECK_OK(finish(transport, PLENTY_MS));
     end_stream(rank, stream);
 }
@@ -909,7 +909,7 @@ static void broken_device(void)
     end();
 }
 
-/* ------------------------------------------------------------------------------- the abort word */
+/* ------------------------------------------------------------------------------- the abort flag */
 
 /* Communicators that come and go need no more pinned memory than one. */
 static void words(void)
@@ -917,7 +917,7 @@ static void words(void)
     struct tri_transport *ranks[2];
     struct stage stage;
     int before = 0;
-    begin(&stage, "abort words are used again");
+    begin(&stage, "abort flags are used again");
     for (int round = 0; round < 200; round++) {
         if (!open_two(ranks))
             break;
@@ -939,13 +939,13 @@ static void word_in_use(void)
     struct trib_comm comm = {.backend = &tri_backend_nccl, .device = 0};
     const uint32_t *word = NULL;
     struct stage stage;
-    begin(&stage, "the abort word of what is still queued");
+    begin(&stage, "the abort flag of what is still queued");
     for (int round = 0; round < 20; round++) {
         if (!open_two(ranks))
             break;
-        CHECK(transports()->abort_word(ranks[0]) != word);
+        CHECK(transports()->abort_flag(ranks[0]) != word);
         if (round == 0) {
-            word = transports()->abort_word(ranks[0]);
+            word = transports()->abort_flag(ranks[0]);
             CHECK_OK(
                 tri_workspace_reserve(&comm.workspace, comm.backend->device, comm.device, 1000));
             CHECK_OK(tri_workspace_mark(&comm.workspace, state_of(ranks[0]), NULL));
@@ -960,7 +960,7 @@ static void word_in_use(void)
     fake_hold(FAKE_EVENT, false);
     CHECK(tri_workspace_sweep() == 0);
     if (open_two(ranks)) {
-        CHECK(transports()->abort_word(ranks[0]) == word && *word == 0); /* now it is free */
+        CHECK(transports()->abort_flag(ranks[0]) == word && *word == 0); /* now it is free */
         close_two(ranks);
     }
     end();

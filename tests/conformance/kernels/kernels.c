@@ -12,11 +12,11 @@ enum { ARENA_BYTES = 96 << 20 };
 
 /* The place's words; the decision, the total and its copy lie in the arena. */
 struct words {
-    uint32_t *abort_word;
+    uint32_t *abort_flag;
     struct tri_list_counts *counts;
 };
 
-static void commit_case(struct arena *arena, const struct words *words, uint32_t abort_word,
+static void commit_case(struct arena *arena, const struct words *words, uint32_t abort_flag,
                         trib_dtype dtype, const double *total, bool wants_total)
 {
     const struct kernels_place *place = arena->place;
@@ -25,21 +25,21 @@ static void commit_case(struct arena *arena, const struct words *words, uint32_t
     const size_t decision = arena_place(arena, sizeof(uint32_t), 0);
     const size_t sum = arena_place(arena, sizeof(double), 0);
     const size_t copy = arena_place(arena, sizeof(float), 4);
-    place->upload(words->abort_word, &abort_word, sizeof abort_word);
+    place->upload(words->abort_flag, &abort_flag, sizeof abort_flag);
     place->upload(words->counts, &counts, sizeof counts);
     if (total != NULL)
         kernels_put(arena->image + sum, dtype, *total);
     arena_upload(arena);
 
     CHECK_OK(place->kernels->commit((uint32_t *)(void *)(arena->device + decision),
-                                    words->abort_word, words->counts,
+                                    words->abort_flag, words->counts,
                                     total != NULL ? arena->device + sum : NULL, dtype,
                                     wants_total ? (float *)(void *)(arena->device + copy) : NULL,
                                     place->stream));
 
-    const bool go = abort_word == 0 && (total == NULL || (isfinite(*total) && *total > 0));
-    const bool none = abort_word == 0 && total != NULL && *total == 0;
-    const uint32_t expected = go ? 1 : 0, refused = !go && !none && abort_word == 0 ? 1 : 0;
+    const bool go = abort_flag == 0 && (total == NULL || (isfinite(*total) && *total > 0));
+    const bool none = abort_flag == 0 && total != NULL && *total == 0;
+    const uint32_t expected = go ? 1 : 0, refused = !go && !none && abort_flag == 0 ? 1 : 0;
     memcpy(arena->image + decision, &expected, sizeof expected);
     if (wants_total) {
         kernels_put(arena->image + copy, TRIB_F32, go || none ? *total : (double)NAN);
@@ -56,24 +56,24 @@ static void commit_case(struct arena *arena, const struct words *words, uint32_t
 
 void kernels_commit(struct arena *arena)
 {
-    static const uint32_t abort_words[] = {0, 1, 0x80000000u};
+    static const uint32_t abort_flags[] = {0, 1, 0x80000000u};
     /* The last two are finite as f64 only, and as f32 are infinite and 0. */
     static const double totals[] = {1,   3.5,       1e-45,          0,   -0.0,  -1, -1e-45,
                                     NAN, INFINITY, -INFINITY, 3e38, 1e300, 1e-300};
     const struct kernels_place *place = arena->place;
     const struct words words = {place->alloc_shared(64), place->alloc_shared(64)};
     check_begin("%s commit", place->kernels->name);
-    for (size_t a = 0; a < sizeof abort_words / sizeof abort_words[0]; a++) {
-        commit_case(arena, &words, abort_words[a], TRIB_F32, NULL, false);
+    for (size_t a = 0; a < sizeof abort_flags / sizeof abort_flags[0]; a++) {
+        commit_case(arena, &words, abort_flags[a], TRIB_F32, NULL, false);
         for (size_t t = 0; t < sizeof totals / sizeof totals[0]; t++)
             for (int wants_total = 0; wants_total < 2; wants_total++) {
                 const double f32 = (double)(float)totals[t];
-                commit_case(arena, &words, abort_words[a], TRIB_F32, &f32, wants_total);
-                commit_case(arena, &words, abort_words[a], TRIB_F64, &totals[t], wants_total);
+                commit_case(arena, &words, abort_flags[a], TRIB_F32, &f32, wants_total);
+                commit_case(arena, &words, abort_flags[a], TRIB_F64, &totals[t], wants_total);
             }
     }
     check_end();
-    place->free_shared(words.abort_word);
+    place->free_shared(words.abort_flag);
     place->free_shared(words.counts);
 }
 

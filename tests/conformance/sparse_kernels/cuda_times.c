@@ -304,7 +304,7 @@ static void norm(struct bench *b, int run)
 /* All of the words of the call are 0 but DECISION, which decide writes. */
 static void decide(struct bench *b, int run)
 {
-    const struct tri_decide job = {.abort_word = b->words + WORDS - 1,
+    const struct tri_decide job = {.abort_flag = b->words + WORDS - 1,
                                    .headers = b->headers,
                                    .stride = sizeof *b->headers,
                                    .n = LISTS,

@@ -7,7 +7,7 @@
 /* --------------------------------------------------------------------------------------- decide */
 
 struct deciding {
-    size_t abort_word, headers, stride, current, decision, outcome, overflow;
+    size_t abort_flag, headers, stride, current, decision, outcome, overflow;
     int32_t n;
     uint32_t signature;
 };
@@ -16,7 +16,7 @@ static trib_status queue_decide(const struct sparse_target *target, const void *
 {
     const struct deciding *c = argument;
     struct tri_decide decide = {
-        .abort_word = sparse_at(target->memory, c->abort_word),
+        .abort_flag = sparse_at(target->memory, c->abort_flag),
         .headers = sparse_at(target->memory, c->headers),
         .stride = c->stride,
         .n = c->n,
@@ -52,7 +52,7 @@ static void expect_decide(struct sparse_rig *rig, const void *argument)
     for (int32_t r = 0; r < c->n; r++)
         if (get_header(rig, c, r).signature != c->signature)
             outcome = TRI_OUTCOME_MISMATCH;
-    if (sparse_word_get(image, c->abort_word) != 0)
+    if (sparse_word_get(image, c->abort_flag) != 0)
         outcome = TRI_OUTCOME_ABORTED;
     sparse_word_put(image, c->outcome, outcome);
     sparse_word_put(image, c->decision, outcome == TRI_OUTCOME_APPLIED);
@@ -63,17 +63,17 @@ static void expect_decide(struct sparse_rig *rig, const void *argument)
 }
 
 /* `wrong` and `infinite`: ranks whose headers say so, -1 for none. */
-static void decide_case(struct sparse_rig *rig, int32_t n, size_t stride, uint32_t abort_word,
+static void decide_case(struct sparse_rig *rig, int32_t n, size_t stride, uint32_t abort_flag,
                         int32_t wrong, int32_t infinite, bool in_place)
 {
     if (sparse_leaves_out(rig, 5))
         return;
     struct deciding c = {.n = n, .stride = stride, .signature = (uint32_t)kernels_random()};
-    check_begin("%s decide, %d ranks, abort word %u, mismatch at %d, not finite at %d%s",
-                rig->arena.place->kernels->name, n, abort_word, wrong, infinite,
+    check_begin("%s decide, %d ranks, abort flag %u, mismatch at %d, not finite at %d%s",
+                rig->arena.place->kernels->name, n, abort_flag, wrong, infinite,
                 in_place ? ", in place" : "");
     arena_reset(&rig->arena);
-    c.abort_word = sparse_word(rig, abort_word);
+    c.abort_flag = sparse_word(rig, abort_flag);
     c.headers = arena_place(&rig->arena, (size_t)n * stride, 0);
     for (int32_t r = 0; r < n; r++) { /* all else in the header and behind it is random */
         struct tri_header header = get_header(rig, &c, r);
@@ -98,10 +98,10 @@ static void decisions(struct sparse_rig *rig)
         for (int wrong = 0; wrong < 4; wrong++)
             for (int infinite = 0; infinite < 4; infinite++) {
                 const int32_t n = sizes[s], places[] = {-1, 0, n / 2, n - 1};
-                const uint32_t abort_word = (wrong + infinite) % 3 == 2 ? 0x80000000u : 0;
+                const uint32_t abort_flag = (wrong + infinite) % 3 == 2 ? 0x80000000u : 0;
                 const size_t stride = wrong % 2 ? 64 : 64 + 128 * (s + 1);
                 decide_case(rig, n, stride, 0, places[wrong], places[infinite], s % 2 == 0);
-                decide_case(rig, n, stride, abort_word, places[wrong], places[infinite], false);
+                decide_case(rig, n, stride, abort_flag, places[wrong], places[infinite], false);
             }
     decide_case(rig, 300, 64, 0, -1, 299, false);
     decide_case(rig, 1025, 64, 0, 1024, 0, false);
@@ -331,8 +331,8 @@ void sparse_end_suite(struct sparse_rig *rig)
 void sparse_shared_suite(struct sparse_rig *rig)
 {
     record_case(rig, true);
-    for (uint32_t abort_word = 0; abort_word < 2; abort_word++)
-        decide_case(rig, 8, 64, abort_word, -1, -1, false);
+    for (uint32_t abort_flag = 0; abort_flag < 2; abort_flag++)
+        decide_case(rig, 8, 64, abort_flag, -1, -1, false);
 }
 
 void sparse_end_long(struct sparse_rig *rig, size_t n)
