@@ -211,7 +211,7 @@ figure() {
 }
 
 if [ $bench = 1 ]; then
-    figure 90 kernels env TRIB_TEST_QUICK=1 $build/tests/kernels_cuda_test --time
+    figure 90 kernels $build/benches/trib_kernels --backend cuda
     figure 90 sweep $build/benches/trib_sweep --backend nccl --begin 1K --end 1G --factor 16 \
         --json "$out/sweep.json"
     figure 60 sweep_all $build/benches/trib_sweep --backend nccl --collective all --begin 64K \

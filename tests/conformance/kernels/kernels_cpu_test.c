@@ -1,12 +1,10 @@
-/* The conformance suite on the cpu table. With --time, also how long select takes. With --slice I/N, only
- * every N-th case, from the I-th on. */
+/* The conformance suite on the cpu table. With --slice I/N, only every N-th case, from the I-th on. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cpu/kernels_cpu.h"
 #include "tests/conformance/kernels/kernels.h"
 #include "tests/conformance/sparse_kernels/sparse_kernels.h"
-#include "tests/conformance/sparse_kernels/times.h"
 
 static void *allocate(size_t bytes)
 {
@@ -37,7 +35,5 @@ int main(int n, char **arguments)
         kernels_large(&place);
     if (getenv("TRIB_TEST_LARGE") != NULL && place.kernels->sparse != NULL)
         sparse_kernels_large(&place);
-    if (n > 1 && strcmp(arguments[1], "--time") == 0 && place.kernels->sparse != NULL)
-        sparse_kernels_cpu_times(place.kernels->sparse);
     return check_finish("kernels_cpu_test");
 }

@@ -1,18 +1,20 @@
-/* The cuda table's sparse kernels, timed by events around each call: a state of error feedback that
+/* trib_kernels: the cuda table's sparse kernels, timed by events around each call: a state of error feedback that
  * has run for a while, so that magnitudes crowd below the threshold as they do in training. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/conformance/cuda_must.h"
-#include "tests/conformance/sparse_kernels/sparse_kernels.h"
-#include "tests/conformance/sparse_kernels/times.h"
+#include "benches/bench.h"
+#include "benches/kernels.h"
+#include "benches/kernels_cuda.h"
+#include "kernels/cuda/kernels_cuda.h"
+
+enum { RUNS = 30, WARM_UP = 8 };
 
 enum { LISTS = 4, SHIFTS = 16, SHIFT = 8192, CHUNK = 4096, PERIOD = 16777259 };
 
 /* Everything lies on the device. */
-struct bench {
-    const struct kernels_place *place;
+struct timed {
     const struct tri_sparse_kernels *kernels;
     cudaStream_t stream;
     size_t n;
@@ -34,25 +36,21 @@ enum { NONFINITE, FALLBACKS, DECISION, OUTCOME, OVERFLOW, COUNTS, WORDS = 32 };
 
 /* -------------------------------------------------------------------------------------- memory */
 
-static void *device(struct bench *b, size_t bytes)
+static void *device(size_t bytes)
 {
-    void *data = b->place->alloc(bytes + 1);
-    if (data == NULL) {
-        fprintf(stderr, "no %zu bytes of device memory\n", bytes);
-        exit(EXIT_FAILURE);
-    }
+    void *data = cuda_alloc(bytes);
     MUST(cudaMemset(data, 0, bytes));
     return data;
 }
 
-static struct tri_entries entries(struct bench *b, int word, size_t capacity, trib_dtype dtype)
+static struct tri_entries entries(struct timed *b, int word, size_t capacity, trib_dtype dtype)
 {
-    return (struct tri_entries){b->words + COUNTS + word, device(b, capacity * 4),
-                                device(b, capacity * 4), (uint32_t)capacity, dtype};
+    return (struct tri_entries){b->words + COUNTS + word, device(capacity * 4),
+                                device(capacity * 4), (uint32_t)capacity, dtype};
 }
 
 /* Normal numbers again and again; each call takes its gradient from another place among them. */
-static void fill_gradients(struct bench *b)
+static void fill_gradients(struct timed *b)
 {
     const size_t total = b->n + (size_t)SHIFTS * SHIFT;
     const size_t first = total < PERIOD ? total : PERIOD;
@@ -61,7 +59,7 @@ static void fill_gradients(struct bench *b)
     if (host == NULL || halves == NULL)
         abort();
     for (size_t i = 0; i < first; i++) {
-        host[i] = (float)sparse_normal();
+        host[i] = (float)kernels_normal();
         uint32_t bits;
         memcpy(&bits, &host[i], sizeof bits);
         halves[i] = (uint16_t)(bits >> 16);
@@ -75,88 +73,88 @@ static void fill_gradients(struct bench *b)
     free(halves);
 }
 
-static void open_bench(struct bench *b, const struct kernels_place *place, size_t n)
+static void open_timed(struct timed *b, cudaStream_t stream, size_t n)
 {
     const size_t most = n / 20, slots = (n + CHUNK - 1) / CHUNK * (CHUNK / 20);
     memset(b, 0, sizeof *b);
-    b->place = place;
-    b->kernels = place->kernels->sparse;
-    b->stream = (cudaStream_t)place->stream;
+    b->kernels = tri_kernels_cuda.sparse;
+    b->stream = stream;
     b->n = n;
-    b->gradients = device(b, (n + (size_t)SHIFTS * SHIFT) * 4);
-    b->half_gradients = device(b, (n + (size_t)SHIFTS * SHIFT) * 2);
-    b->buffer[0] = device(b, n * 4);
-    b->buffer[1] = device(b, n * 4);
-    b->dense = device(b, n * 4);
-    b->current = device(b, 4);
-    b->words = device(b, WORDS * 4);
-    b->numbers = device(b, 64);
+    b->gradients = device((n + (size_t)SHIFTS * SHIFT) * 4);
+    b->half_gradients = device((n + (size_t)SHIFTS * SHIFT) * 2);
+    b->buffer[0] = device(n * 4);
+    b->buffer[1] = device(n * 4);
+    b->dense = device(n * 4);
+    b->current = device(4);
+    b->words = device(WORDS * 4);
+    b->numbers = device(64);
     for (int l = 0; l < LISTS; l++) {
         b->lists[l] = entries(b, l, most, TRIB_F32);
-        b->chunks[l] = (struct tri_chunks){device(b, slots * 2), device(b, slots * 4), TRIB_F32,
-                                           CHUNK, 0};
+        b->chunks[l] =
+            (struct tri_chunks){device(slots * 2), device(slots * 4), TRIB_F32, CHUNK, 0};
     }
     b->wire = entries(b, 4, most, TRIB_BF16);
     b->sum = entries(b, 5, LISTS * most, TRIB_F32);
     b->kept = entries(b, 6, LISTS * most, TRIB_F32);
     b->dropped = entries(b, 7, LISTS * most, TRIB_F32);
-    b->cut = device(b, sizeof *b->cut);
-    b->histogram = device(b, TRI_CUT_DIGITS * 4);
-    b->headers = device(b, LISTS * sizeof *b->headers);
-    b->counters = place->alloc_shared(sizeof *b->counters);
+    b->cut = device(sizeof *b->cut);
+    b->histogram = device(TRI_CUT_DIGITS * 4);
+    b->headers = device(LISTS * sizeof *b->headers);
+    MUST(cudaHostAlloc((void **)&b->counters, sizeof *b->counters,
+                       cudaHostAllocPortable | cudaHostAllocMapped));
     memset(b->counters, 0, sizeof *b->counters);
-    b->scratch = device(b, b->kernels->scratch_bytes(n, (uint32_t)most, LISTS * most, TRIB_F32));
+    b->scratch = device(b->kernels->scratch_bytes(n, (uint32_t)most, LISTS * most, TRIB_F32));
     fill_gradients(b);
 }
 
-static void free_entries(struct bench *b, struct tri_entries *list)
+static void free_entries(struct tri_entries *list)
 {
-    b->place->free(list->index);
-    b->place->free(list->value);
+    MUST(cudaFree(list->index));
+    MUST(cudaFree(list->value));
 }
 
-static void close_bench(struct bench *b)
+static void close_timed(struct timed *b)
 {
-    void *const blocks[] = {b->gradients, b->half_gradients, b->buffer[0], b->buffer[1], b->dense,
-                            b->current,   b->words,          b->numbers,   b->cut,
-                            b->histogram, b->headers,        b->scratch};
+    void *const blocks[] = {b->gradients, b->half_gradients, b->buffer[0], b->buffer[1],
+                            b->dense,     b->current,        b->words,     b->numbers,
+                            b->cut,       b->histogram,      b->headers,   b->scratch};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
-        b->place->free(blocks[i]);
+        MUST(cudaFree(blocks[i]));
     for (int l = 0; l < LISTS; l++) {
-        free_entries(b, &b->lists[l]);
-        b->place->free(b->chunks[l].index);
-        b->place->free(b->chunks[l].value);
+        free_entries(&b->lists[l]);
+        MUST(cudaFree(b->chunks[l].index));
+        MUST(cudaFree(b->chunks[l].value));
     }
-    free_entries(b, &b->wire);
-    free_entries(b, &b->sum);
-    free_entries(b, &b->kept);
-    free_entries(b, &b->dropped);
-    b->place->free_shared(b->counters);
+    free_entries(&b->wire);
+    free_entries(&b->sum);
+    free_entries(&b->kept);
+    free_entries(&b->dropped);
+    MUST(cudaFreeHost(b->counters));
 }
 
 /* --------------------------------------------------------------------------------------- calls */
 
-static struct tri_accumulator separate(struct bench *b, int run, trib_dtype gradient)
+static struct tri_accumulator separate(struct timed *b, int run, trib_dtype gradient)
 {
     const size_t shift = (size_t)(run & (SHIFTS - 1)) * SHIFT;
-    return (struct tri_accumulator){
-        .buffer = {b->buffer[0], b->buffer[1]},
-        .current = b->current,
-        .gradient = gradient == TRIB_F32 ? (void *)(b->gradients + shift)
-                                         : (void *)(b->half_gradients + shift),
-        .gradient_dtype = gradient,
-        .dtype = TRIB_F32,
-        .decay = 1,
-        .count = b->n};
+    return (struct tri_accumulator){.buffer = {b->buffer[0], b->buffer[1]},
+                                    .current = b->current,
+                                    .gradient = gradient == TRIB_F32
+                                                    ? (void *)(b->gradients + shift)
+                                                    : (void *)(b->half_gradients + shift),
+                                    .gradient_dtype = gradient,
+                                    .dtype = TRIB_F32,
+                                    .decay = 1,
+                                    .count = b->n};
 }
 
-static struct tri_accumulator in_place(struct bench *b)
+static struct tri_accumulator in_place(struct timed *b)
 {
     return (struct tri_accumulator){
         .buffer = {b->buffer[0], NULL}, .dtype = TRIB_F32, .decay = 1, .count = b->n};
 }
 
-static void choose(struct bench *b, const struct tri_accumulator *acc, bool makes,
+static void choose(struct timed *b, const struct tri_accumulator *acc, bool makes,
                    const struct tri_entries *out)
 {
     const struct tri_selection selection = {.count = b->n,
@@ -166,120 +164,119 @@ static void choose(struct bench *b, const struct tri_accumulator *acc, bool make
                                             .nonfinite = b->words + NONFINITE,
                                             .kth = b->numbers,
                                             .fallbacks = b->words + FALLBACKS};
-    CHECK_OK(b->kernels->select(acc, &selection, out, b->scratch, b->place->stream));
+    BENCH_OK(b->kernels->select(acc, &selection, out, b->scratch, b->stream));
 }
 
-static void select_separate(struct bench *b, int run)
+static void select_separate(struct timed *b, int run)
 {
     const struct tri_accumulator acc = separate(b, run, TRIB_F32);
     choose(b, &acc, true, &b->lists[run & (LISTS - 1)]);
 }
 
-static void select_half(struct bench *b, int run)
+static void select_half(struct timed *b, int run)
 {
     const struct tri_accumulator acc = separate(b, run, TRIB_BF16);
     choose(b, &acc, true, &b->lists[run & (LISTS - 1)]);
 }
 
-static void select_wire(struct bench *b, int run)
+static void select_wire(struct timed *b, int run)
 {
     const struct tri_accumulator acc = separate(b, run, TRIB_F32);
     choose(b, &acc, true, &b->wire);
 }
 
-static void select_in_place(struct bench *b, int run)
+static void select_in_place(struct timed *b, int run)
 {
     const struct tri_accumulator acc = in_place(b);
     choose(b, &acc, false, &b->lists[run & (LISTS - 1)]);
 }
 
-static void accumulate(struct bench *b, int run)
+static void accumulate(struct timed *b, int run)
 {
     const struct tri_accumulator acc = separate(b, run, TRIB_F32);
-    CHECK_OK(b->kernels->accumulate(&acc, b->words + NONFINITE, b->place->stream));
+    BENCH_OK(b->kernels->accumulate(&acc, b->words + NONFINITE, b->stream));
 }
 
-static void chunk_separate(struct bench *b, int run)
+static void chunk_separate(struct timed *b, int run)
 {
     const struct tri_accumulator acc = separate(b, run, TRIB_F32);
-    CHECK_OK(b->kernels->chunk_select(&acc, true, true, &b->chunks[run & (LISTS - 1)],
-                                      b->words + NONFINITE, b->scratch, b->place->stream));
+    BENCH_OK(b->kernels->chunk_select(&acc, true, true, &b->chunks[run & (LISTS - 1)],
+                                      b->words + NONFINITE, b->scratch, b->stream));
 }
 
-static void chunk_in_place(struct bench *b, int run)
+static void chunk_in_place(struct timed *b, int run)
 {
     const struct tri_accumulator acc = in_place(b);
-    CHECK_OK(b->kernels->chunk_select(&acc, false, false, &b->chunks[run & (LISTS - 1)],
-                                      b->words + NONFINITE, b->scratch, b->place->stream));
+    BENCH_OK(b->kernels->chunk_select(&acc, false, false, &b->chunks[run & (LISTS - 1)],
+                                      b->words + NONFINITE, b->scratch, b->stream));
 }
 
-static void merge_dense(struct bench *b, int run)
+static void merge_dense(struct timed *b, int run)
 {
     (void)run;
     const struct tri_result out = {b->dense, TRIB_F32, LISTS, b->words + OVERFLOW};
-    CHECK_OK(b->kernels->merge_dense(b->lists, LISTS, 0, b->n, &out, b->scratch, b->place->stream));
+    BENCH_OK(b->kernels->merge_dense(b->lists, LISTS, 0, b->n, &out, b->scratch, b->stream));
 }
 
-static void chunk_merge(struct bench *b, int run)
+static void chunk_merge(struct timed *b, int run)
 {
     (void)run;
     const struct tri_result out = {b->dense, TRIB_F32, LISTS, b->words + OVERFLOW};
-    CHECK_OK(b->kernels->chunk_merge(b->chunks, LISTS, b->n, &out, b->place->stream));
+    BENCH_OK(b->kernels->chunk_merge(b->chunks, LISTS, b->n, &out, b->stream));
 }
 
-static void merge(struct bench *b, int run)
+static void merge(struct timed *b, int run)
 {
     (void)run;
-    CHECK_OK(b->kernels->merge(b->lists, LISTS, 0, b->n, &b->sum, b->scratch, b->place->stream));
+    BENCH_OK(b->kernels->merge(b->lists, LISTS, 0, b->n, &b->sum, b->scratch, b->stream));
 }
 
 /* What is taken out in one run is put back in the next. */
-static void subtract(struct bench *b, int run)
+static void subtract(struct timed *b, int run)
 {
     const struct tri_accumulator acc = in_place(b);
-    CHECK_OK(b->kernels->residual_update(&acc, &b->lists[0],
+    BENCH_OK(b->kernels->residual_update(&acc, &b->lists[0],
                                          run & 1 ? TRI_UPDATE_ADD : TRI_UPDATE_SUBTRACT, NULL,
-                                         b->words + DECISION, NULL, b->place->stream));
+                                         b->words + DECISION, NULL, b->stream));
 }
 
-static void clear(struct bench *b, int run)
+static void clear(struct timed *b, int run)
 {
     const struct tri_accumulator acc = in_place(b);
     (void)run;
-    CHECK_OK(b->kernels->residual_update(&acc, &b->lists[0], TRI_UPDATE_CLEAR, NULL,
-                                         b->words + DECISION, NULL, b->place->stream));
+    BENCH_OK(b->kernels->residual_update(&acc, &b->lists[0], TRI_UPDATE_CLEAR, NULL,
+                                         b->words + DECISION, NULL, b->stream));
 }
 
-static void subtract_among(struct bench *b, int run)
+static void subtract_among(struct timed *b, int run)
 {
     const struct tri_accumulator acc = in_place(b);
-    CHECK_OK(b->kernels->residual_update(
-        &acc, &b->lists[0], run & 1 ? TRI_UPDATE_ADD : TRI_UPDATE_SUBTRACT, &b->sum,
-        b->words + DECISION, b->words + COUNTS + 8, b->place->stream));
+    BENCH_OK(b->kernels->residual_update(&acc, &b->lists[0],
+                                         run & 1 ? TRI_UPDATE_ADD : TRI_UPDATE_SUBTRACT, &b->sum,
+                                         b->words + DECISION, b->words + COUNTS + 8, b->stream));
 }
 
-static void cut(struct bench *b, int run)
+static void cut(struct timed *b, int run)
 {
-    const trib_stream stream = b->place->stream;
+    const trib_stream stream = b->stream;
     (void)run;
-    CHECK_OK(b->kernels->radix_init(b->cut, b->k, NULL, TRIB_F32, stream));
+    BENCH_OK(b->kernels->radix_init(b->cut, b->k, NULL, TRIB_F32, stream));
     for (int round = 0; round < tri_cut_rounds(TRIB_F32); round++) {
-        CHECK_OK(b->kernels->radix_histogram(&b->sum, b->cut, round, b->histogram, stream));
-        CHECK_OK(b->kernels->radix_refine(b->cut, round, b->histogram, TRIB_F32, stream));
+        BENCH_OK(b->kernels->radix_histogram(&b->sum, b->cut, round, b->histogram, stream));
+        BENCH_OK(b->kernels->radix_refine(b->cut, round, b->histogram, TRIB_F32, stream));
     }
-    CHECK_OK(
+    BENCH_OK(
         b->kernels->radix_partition(&b->sum, b->cut, &b->kept, &b->dropped, b->scratch, stream));
 }
 
-static void gauss(struct bench *b, int run)
+static void gauss(struct timed *b, int run)
 {
     const struct tri_accumulator acc = in_place(b);
     (void)run;
-    CHECK_OK(b->kernels->gauss(&acc, 2.3263478740408408, b->numbers + 1, b->scratch,
-                               b->place->stream));
+    BENCH_OK(b->kernels->gauss(&acc, 2.3263478740408408, b->numbers + 1, b->scratch, b->stream));
 }
 
-static void fit(struct bench *b, int run)
+static void fit(struct timed *b, int run)
 {
     const struct tri_accumulator acc = in_place(b);
     const struct tri_fit steps = {.below = 2 * (b->k / 3),
@@ -289,20 +286,18 @@ static void fit(struct bench *b, int run)
                                   .lower_steps = 20,
                                   .raise_steps = 20};
     (void)run;
-    CHECK_OK(b->kernels->fit(&acc, &steps, b->numbers + 1, b->numbers + 2, b->scratch,
-                             b->place->stream));
+    BENCH_OK(b->kernels->fit(&acc, &steps, b->numbers + 1, b->numbers + 2, b->scratch, b->stream));
 }
 
-static void norm(struct bench *b, int run)
+static void norm(struct timed *b, int run)
 {
     const struct tri_accumulator acc = in_place(b);
     (void)run;
-    CHECK_OK(b->kernels->norm(&acc, (double *)(void *)(b->numbers + 4), b->scratch,
-                              b->place->stream));
+    BENCH_OK(b->kernels->norm(&acc, (double *)(void *)(b->numbers + 4), b->scratch, b->stream));
 }
 
 /* All of the words of the call are 0 but DECISION, which decide writes. */
-static void decide(struct bench *b, int run)
+static void decide(struct timed *b, int run)
 {
     const struct tri_decide job = {.abort_flag = b->words + WORDS - 1,
                                    .headers = b->headers,
@@ -313,10 +308,10 @@ static void decide(struct bench *b, int run)
                                    .outcome = b->words + OUTCOME,
                                    .overflow = b->words + OVERFLOW};
     (void)run;
-    CHECK_OK(b->kernels->decide(&job, b->place->stream));
+    BENCH_OK(b->kernels->decide(&job, b->stream));
 }
 
-static void decide_record(struct bench *b, int run)
+static void decide_record(struct timed *b, int run)
 {
     const struct tri_record record = {.counters = b->counters,
                                       .decision = b->words + DECISION,
@@ -325,16 +320,16 @@ static void decide_record(struct bench *b, int run)
                                       .applied = b->words + COUNTS,
                                       .fallbacks = b->words + FALLBACKS};
     decide(b, run);
-    CHECK_OK(b->kernels->record(&record, b->place->stream));
+    BENCH_OK(b->kernels->record(&record, b->stream));
 }
 
-static void copy_4(struct bench *b, int run)
+static void copy_4(struct timed *b, int run)
 {
     (void)run;
     MUST(cudaMemcpyAsync(b->to, b->from, b->n * 2, cudaMemcpyDeviceToDevice, b->stream));
 }
 
-static void copy_12(struct bench *b, int run)
+static void copy_12(struct timed *b, int run)
 {
     (void)run;
     MUST(cudaMemcpyAsync(b->to, b->from, b->n * 6, cudaMemcpyDeviceToDevice, b->stream));
@@ -343,17 +338,17 @@ static void copy_12(struct bench *b, int run)
 /* --------------------------------------------------------------------------------------- times */
 
 /* `flips`: each run is followed by decide, out of the timing, as in training. */
-static void time_row(struct bench *b, const char *name, void (*body)(struct bench *b, int run),
+static void time_row(struct timed *b, const char *name, void (*body)(struct timed *b, int run),
                      double bytes, bool flips)
 {
-    double us[TIMES_RUNS];
+    double us[RUNS];
     cudaEvent_t begin, end;
     float ms = 0;
     MUST(cudaEventCreate(&begin));
     MUST(cudaEventCreate(&end));
-    for (int run = -TIMES_WARM_UP; run < TIMES_RUNS; run++) {
+    for (int run = -WARM_UP; run < RUNS; run++) {
         MUST(cudaEventRecord(begin, b->stream));
-        body(b, run + TIMES_WARM_UP);
+        body(b, run + WARM_UP);
         MUST(cudaEventRecord(end, b->stream));
         if (flips)
             decide(b, run);
@@ -362,14 +357,14 @@ static void time_row(struct bench *b, const char *name, void (*body)(struct benc
         if (run >= 0)
             us[run] = (double)ms * 1e3;
     }
-    times_sort(us);
-    printf("  %-34s %9.1f us %9.1f us p99 %7.0f GB/s\n", name, us[TIMES_RUNS / 2],
-           us[TIMES_RUNS - 1], bytes / us[TIMES_RUNS / 2] / 1e3);
+    (void)bench_stats(us, RUNS); /* sorts */
+    printf("  %-34s %9.1f us %9.1f us p99 %7.0f GB/s\n", name, us[RUNS / 2], us[RUNS - 1],
+           bytes / us[RUNS / 2] / 1e3);
     MUST(cudaEventDestroy(begin));
     MUST(cudaEventDestroy(end));
 }
 
-static uint32_t fallbacks(const struct bench *b)
+static uint32_t fallbacks(const struct timed *b)
 {
     uint32_t count = 0;
     MUST(cudaMemcpy(&count, b->words + FALLBACKS, sizeof count, cudaMemcpyDefault));
@@ -377,7 +372,7 @@ static uint32_t fallbacks(const struct bench *b)
 }
 
 /* In place, buffer 0 is an accumulator whose largest entries are still in it. */
-static void acc_to_first(struct bench *b)
+static void acc_to_first(struct timed *b)
 {
     uint32_t current = 0;
     accumulate(b, 5);
@@ -387,7 +382,7 @@ static void acc_to_first(struct bench *b)
         MUST(cudaMemcpy(b->buffer[0], b->buffer[1], b->n * 4, cudaMemcpyDefault));
 }
 
-static void time_density(struct bench *b, double density)
+static void time_density(struct timed *b, double density)
 {
     const double n = (double)b->n;
     b->k = (uint32_t)((double)b->n * density);
@@ -428,27 +423,24 @@ static void time_density(struct bench *b, double density)
     printf("  fallbacks: %u\n", fallbacks(b) - before);
 }
 
-void sparse_kernels_cuda_times(const struct kernels_place *place)
+void kernels_time_sparse(const struct kernels_options *options, void *stream)
 {
-    static const size_t counts[] = {1 << 20, 25557032, 268435456};
-    static const double densities[] = {0.001, 0.01, 0.05};
-    struct bench b;
-    check_begin("cuda times of sparse kernels");
-    for (size_t c = 0; c < 3; c++) {
-        open_bench(&b, place, counts[c]);
-        b.from = device(&b, counts[c] * 6);
-        b.to = device(&b, counts[c] * 6);
-        printf("%zu elements\n", counts[c]);
-        time_row(&b, "copy, 12 B an element in all", copy_12, 12.0 * (double)counts[c], false);
-        time_row(&b, "copy, 4 B an element in all", copy_4, 4.0 * (double)counts[c], false);
-        place->free(b.from);
-        place->free(b.to);
-        for (size_t d = 0; d < 3; d++) {
-            MUST(cudaMemset(b.buffer[0], 0, counts[c] * 4));
-            MUST(cudaMemset(b.buffer[1], 0, counts[c] * 4));
-            time_density(&b, densities[d]);
+    struct timed b;
+    for (int c = 0; c < options->ncounts; c++) {
+        const size_t count = options->counts[c];
+        open_timed(&b, stream, count);
+        b.from = device(count * 6);
+        b.to = device(count * 6);
+        printf("%zu elements\n", count);
+        time_row(&b, "copy, 12 B an element in all", copy_12, 12.0 * (double)count, false);
+        time_row(&b, "copy, 4 B an element in all", copy_4, 4.0 * (double)count, false);
+        MUST(cudaFree(b.from));
+        MUST(cudaFree(b.to));
+        for (int d = 0; d < options->ndensities; d++) {
+            MUST(cudaMemset(b.buffer[0], 0, count * 4));
+            MUST(cudaMemset(b.buffer[1], 0, count * 4));
+            time_density(&b, options->densities[d]);
         }
-        close_bench(&b);
+        close_timed(&b);
     }
-    check_end();
 }

@@ -1,0 +1,103 @@
+/* trib_kernels: the program. */
+#include "benches/kernels.h"
+
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "benches/arguments.h"
+
+/* xorshift64* */
+static double uniform(void)
+{
+    static uint64_t state = UINT64_C(0x9e3779b97f4a7c15);
+    state ^= state >> 12;
+    state ^= state << 25;
+    state ^= state >> 27;
+    return ((double)(state * UINT64_C(0x2545f4914f6cdd1d) >> 11) + 1) * 0x1p-53;
+}
+
+double kernels_normal(void)
+{
+    return sqrt(-2 * log(uniform())) * cos(6.283185307179586 * uniform());
+}
+
+static void usage(const char *program)
+{
+    printf("usage: %s [options]\n"
+           "  -B, --backend NAME     cpu or cuda: the kernel table (cpu)\n"
+           "  -c, --count LIST       elements, K M G allowed (25557032; cuda: 1M,25557032,256M)\n"
+           "  -d, --density LIST     (0.001,0.01,0.05)\n",
+           program);
+}
+
+static int set_backend(const char *name)
+{
+    if (strcmp(name, "cpu") != 0 && strcmp(name, "cuda") != 0) {
+        fprintf(stderr, "--backend: %s is neither cpu nor cuda\n", name);
+        exit(EXIT_FAILURE);
+    }
+#ifndef TRI_BENCH_CUDA
+    if (strcmp(name, "cuda") == 0) {
+        fprintf(stderr, "--backend: this build has no cuda kernels\n");
+        exit(EXIT_FAILURE);
+    }
+#endif
+    return strcmp(name, "cuda") == 0;
+}
+
+static void set_lists(struct kernels_options *options, const char *counts, const char *densities)
+{
+    double values[KERNELS_MAX_LIST];
+    options->ncounts = bench_numbers("--count", counts, 4096, UINT32_MAX, values, KERNELS_MAX_LIST);
+    for (int i = 0; i < options->ncounts; i++)
+        options->counts[i] = (size_t)values[i];
+    /* The rooms for entries are laid out for 5 %. */
+    options->ndensities =
+        bench_numbers("--density", densities, 1e-3, 0.05, options->densities, KERNELS_MAX_LIST);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option names[] = {{"backend", 1, NULL, 'B'},
+                                          {"count", 1, NULL, 'c'},
+                                          {"density", 1, NULL, 'd'},
+                                          {"help", 0, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    struct kernels_options options;
+    const char *counts = NULL, *densities = "0.001,0.01,0.05";
+    int option, cuda = 0;
+    while ((option = getopt_long(argc, argv, "B:c:d:h", names, NULL)) != -1) {
+        switch (option) {
+        case 'B':
+            cuda = set_backend(optarg);
+            break;
+        case 'c':
+            counts = optarg;
+            break;
+        case 'd':
+            densities = optarg;
+            break;
+        default:
+            usage(argv[0]);
+            exit(option == 'h' ? EXIT_SUCCESS : EXIT_FAILURE);
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "%s: every argument has a name: see --help\n", argv[optind]);
+        exit(EXIT_FAILURE);
+    }
+    if (counts == NULL)
+        counts = cuda ? "1M,25557032,256M" : "25557032";
+    set_lists(&options, counts, densities);
+#ifdef TRI_BENCH_CUDA
+    if (cuda) {
+        kernels_time_cuda(&options);
+        return EXIT_SUCCESS;
+    }
+#endif
+    kernels_time_cpu(&options);
+    return EXIT_SUCCESS;
+}

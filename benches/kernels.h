@@ -1,0 +1,27 @@
+/* trib_kernels: how long the kernels take by themselves, beside copies of as many bytes. */
+#ifndef TRI_BENCHES_KERNELS_H
+#define TRI_BENCHES_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { KERNELS_MAX_LIST = 16 };
+
+struct kernels_options {
+    size_t counts[KERNELS_MAX_LIST];
+    double densities[KERNELS_MAX_LIST];
+    int ncounts, ndensities;
+};
+
+/* The cpu table's select, with everything it does to the residual, on one thread and on two at once. */
+void kernels_time_cpu(const struct kernels_options *options);
+
+/* The cuda table, on device 0: pack and unpack of lists, then the sparse kernels. */
+void kernels_time_cuda(const struct kernels_options *options);
+void kernels_time_lists(void *stream);
+void kernels_time_sparse(const struct kernels_options *options, void *stream);
+
+/* A pseudo-random normal number. */
+double kernels_normal(void);
+
+#endif
