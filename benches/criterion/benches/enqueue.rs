@@ -23,7 +23,7 @@ fn in_scope(rank: &mut Rank, calls: u64) -> Result<Duration> {
     time
 }
 
-/// Measure `queue`, which queues as many calls as it is told and says how long that took.
+/// Measures `queue`, which queues a given number of calls and returns the time.
 fn bench(
     group: &mut BenchmarkGroup<'_, WallTime>,
     team: &Team,

@@ -25,7 +25,8 @@ pub struct Call {
 pub const ALLREDUCE: Call = Call {
     name: "allreduce",
     queue: |rank| {
-        // SAFETY: the buffers live until the rank waits for the stream, and are used by nobody else.
+        // SAFETY: the buffers live until the rank waits for the stream, and are used by nobody
+        // else.
         Ok(unsafe { rank.comm.allreduce(&rank.send, &rank.recv, ReduceOp::Sum, &rank.stream) }?)
     },
     verify: sums,
@@ -80,7 +81,8 @@ pub const MEMCPY: Call = Call {
     name: "memcpy",
     queue: |rank| {
         struct Copy(*const u8, *mut u8, usize);
-        // SAFETY: the buffers that it points to are used by the stream alone until it is waited for.
+        // SAFETY: the buffers that it points to are used by the stream alone until it is waited
+        // for.
         unsafe impl Send for Copy {}
         impl Copy {
             fn run(self) {

@@ -5,11 +5,12 @@
 //! clock around the queueing of one, and of the ranks the slowest.
 //!
 //! The environment says where: `TRIBUTARY_BENCH_BACKEND` (default: the best backend that has a
-//! device) and `TRIBUTARY_BENCH_RANKS` (default: every GPU; 2 on host). For `sparse` it also says how
-//! many elements, `TRIBUTARY_BENCH_COUNTS`, and how dense, `TRIBUTARY_BENCH_DENSITIES`; both are lists.
+//! device) and `TRIBUTARY_BENCH_RANKS` (default: every GPU; 2 on host). For `sparse` it also says
+//! how many elements, `TRIBUTARY_BENCH_COUNTS`, and how dense, `TRIBUTARY_BENCH_DENSITIES`; both
+//! are lists.
 
+mod barrier;
 mod call;
-mod gate;
 mod nccl;
 mod rank;
 mod resnet;

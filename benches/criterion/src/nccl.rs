@@ -127,7 +127,8 @@ impl Nccl {
         stream: &Stream,
     ) -> Result<()> {
         let op = if op == ReduceOp::Avg { NCCL_AVG } else { NCCL_SUM };
-        // SAFETY: the buffers live until the rank waits for the stream, and are used by nobody else.
+        // SAFETY: the buffers live until the rank waits for the stream, and are used by nobody
+        // else.
         let result = unsafe {
             (self.functions.allreduce)(
                 send.ptr(),

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use tributary::{Communicator, DeviceVec, Event, Stream};
 
-use crate::gate::Gate;
+use crate::barrier::Barrier;
 use crate::nccl::Nccl;
 use crate::sparse::Sparse;
 use crate::{Failure, Queue, Result};
 
-/// How many collectives are queued at most before the streams are waited for, when their time on the
-/// stream is taken: enough that the first one's start does not count, few enough for memory.
+/// How many collectives are queued at most before the streams are waited for, when their time on
+/// the stream is taken: enough that the first one's start does not count, few enough for memory.
 const STREAM_BATCH: usize = 1024;
 
 /// The same when the queueing is timed: so few that no queue fills up.
@@ -56,13 +56,17 @@ pub struct Rank {
     /// The sparse allreduce that is measured.
     pub(crate) sparse: Option<Sparse>,
     nccl: Option<Nccl>,
-    gate: Arc<Gate>,
+    barrier: Arc<Barrier>,
     start: Event,
     end: Event,
 }
 
 impl Rank {
-    pub(crate) fn new(comm: Communicator, nccl: Option<Nccl>, gate: Arc<Gate>) -> Result<Rank> {
+    pub(crate) fn new(
+        comm: Communicator,
+        nccl: Option<Nccl>,
+        barrier: Arc<Barrier>,
+    ) -> Result<Rank> {
         let device = comm.device();
         if let Some(nccl) = &nccl {
             nccl.make_device_current()?;
@@ -77,13 +81,13 @@ impl Rank {
             sparse: None,
             comm,
             nccl,
-            gate,
+            barrier,
         })
     }
 
-    /// Wait for the other ranks' threads.
-    pub fn pass_gate(&self) -> Result<()> {
-        self.gate.pass()
+    /// Waits for the other ranks' threads.
+    pub fn wait_at_barrier(&self) -> Result<()> {
+        self.barrier.wait()
     }
 
     /// Wait for the stream, and see that nothing on it failed.
@@ -145,7 +149,7 @@ impl Rank {
         let batch = (STREAM_BATCH / self.tensors.len().max(1)).max(1) as u64;
         let mut time = Duration::ZERO;
         for calls in batches(iterations, batch) {
-            self.pass_gate()?;
+            self.wait_at_barrier()?;
             self.start.record(&self.stream)?;
             for _ in 0..calls {
                 queue(self)?;
@@ -165,7 +169,7 @@ impl Rank {
     ) -> Result<Duration> {
         let mut time = Duration::ZERO;
         for calls in batches(iterations, QUEUE_BATCH) {
-            self.pass_gate()?;
+            self.wait_at_barrier()?;
             time += queue(self, calls)?;
             self.finish()?;
         }

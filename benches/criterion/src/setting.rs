@@ -67,8 +67,8 @@ impl Setting {
     }
 }
 
-/// The numbers that the environment variable `name` lists, such as `1048576,268435456`, or `default`.
-/// Anything else ends the program.
+/// The numbers that the environment variable `name` lists, such as `1048576,268435456`, or
+/// `default`. Anything else ends the program.
 pub fn numbers<T: FromStr + Copy>(name: &str, default: &[T]) -> Vec<T> {
     let Some(text) = env::var_os(name) else { return default.to_vec() };
     let parsed = text.to_str().and_then(parse);

@@ -40,7 +40,8 @@ pub fn bench_sparse(
     };
     bench(group, team, BenchmarkId::new(algorithm, label(len, density)), len, make, |rank| {
         let sparse = rank.sparse.as_mut().ok_or("no sparse state")?;
-        // SAFETY: the buffers live until the rank waits for the stream, and are used by nobody else.
+        // SAFETY: the buffers live until the rank waits for the stream, and are used by nobody
+        // else.
         Ok(unsafe { sparse.state.allreduce(&rank.send, &rank.recv, &rank.stream) }?)
     });
 }

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use tributary::{AbortHandle, Communicator, Group, Options};
 
-use crate::gate::Gate;
+use crate::barrier::Barrier;
 use crate::nccl::{self, Nccl};
 use crate::rank::{Rank, Shape};
 use crate::setting::Setting;
 use crate::{Call, Queue, Result};
 
-/// How long the ranks have to come back once one of them has failed.
+/// How long the ranks may take to return once one of them has failed.
 const GRACE: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce(&mut Rank) + Send>;
@@ -27,10 +27,10 @@ pub struct Team {
     setting: Setting,
     workers: Vec<Worker>,
     abort: AbortHandle,
-    gate: Arc<Gate>,
+    barrier: Arc<Barrier>,
 }
 
-/// A rank's thread: it does the jobs that come.
+/// A rank's thread, which runs the jobs in its inbox.
 struct Worker {
     jobs: Sender<Job>,
     thread: JoinHandle<()>,
@@ -52,21 +52,21 @@ impl Team {
         let options = unsafe { options.assume_matching_calls() };
         let group = Group::with_options(setting.ranks, &options)?;
         let abort = group.abort_handle();
-        let gate = Arc::new(Gate::new(setting.ranks));
+        let barrier = Arc::new(Barrier::new(setting.ranks));
         // Empty on host.
         let mut peers: Vec<Nccl> =
             if setting.on_gpus() { nccl::open(setting.ranks)? } else { Vec::new() };
         let mut workers = Vec::new();
         for comm in group.split()?.into_iter().rev() {
-            let (peer, gate) = (peers.pop(), Arc::clone(&gate));
+            let (peer, barrier) = (peers.pop(), Arc::clone(&barrier));
             let (jobs, inbox) = channel();
             let thread = thread::Builder::new()
                 .name(format!("rank {}", comm.rank()))
-                .spawn(move || work(comm, peer, gate, inbox))?;
+                .spawn(move || work(comm, peer, barrier, inbox))?;
             workers.push(Worker { jobs, thread });
         }
         workers.reverse();
-        Ok(Team { setting, workers, abort, gate })
+        Ok(Team { setting, workers, abort, barrier })
     }
 
     /// Where it runs.
@@ -106,7 +106,7 @@ impl Team {
 
     /// Free the other ranks, and panic.
     fn fail<T>(&self, why: &str, reports: &Receiver<(usize, Result<T>)>) -> ! {
-        self.gate.open_for_ever();
+        self.barrier.break_up();
         self.abort.abort(why);
         while reports.recv_timeout(GRACE).is_ok() {}
         panic!("{why}");
@@ -117,7 +117,7 @@ impl Team {
         let shape = shape.clone();
         self.run(move |rank| {
             rank.fill(&shape)?;
-            rank.pass_gate()?;
+            rank.wait_at_barrier()?;
             (call.queue)(rank)?;
             rank.finish()?;
             (call.verify)(rank).map_err(|wrong| format!("{}: {wrong}", call.name).into())
@@ -145,8 +145,8 @@ fn slowest(times: Vec<Duration>) -> Duration {
     times.into_iter().max().expect("there is a rank")
 }
 
-fn work(comm: Communicator, peer: Option<Nccl>, gate: Arc<Gate>, inbox: Receiver<Job>) {
-    match Rank::new(comm, peer, gate) {
+fn work(comm: Communicator, peer: Option<Nccl>, barrier: Arc<Barrier>, inbox: Receiver<Job>) {
+    match Rank::new(comm, peer, barrier) {
         Ok(mut rank) => inbox.into_iter().for_each(|job| job(&mut rank)),
         // The first job finds the inbox closed.
         Err(failure) => eprintln!("{}: {failure}", thread::current().name().unwrap_or_default()),
@@ -191,11 +191,11 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "rank 0: this rank leaves")]
-    fn a_panic_frees_the_ranks_that_wait_at_the_gate() {
+    fn a_panic_frees_the_ranks_that_wait_at_the_barrier() {
         let team = Team::open(Options::new());
         team.run(|rank| {
             assert!(rank.comm.rank() != 0, "this rank leaves");
-            rank.pass_gate()
+            rank.wait_at_barrier()
         });
     }
 

@@ -13,6 +13,19 @@ use super::Failure;
 const SIZE: (u32, u32) = (1000, 420);
 /// With a legend of all algorithms.
 const WIDE: (u32, u32) = (1300, 520);
+/// Colors that stand out from white and from each other.
+const COLORS: [(u8, u8, u8); 10] = [
+    (31, 119, 180),
+    (255, 127, 14),
+    (44, 160, 44),
+    (214, 39, 40),
+    (148, 103, 189),
+    (140, 86, 75),
+    (227, 119, 194),
+    (127, 127, 127),
+    (188, 189, 34),
+    (23, 190, 207),
+];
 const TITLE: (&str, u32) = ("sans-serif", 22);
 const TEXT: (&str, u32) = ("sans-serif", 16);
 
@@ -58,7 +71,7 @@ pub fn compare(file: &Path, runs: &[(&str, &[Epoch])]) -> Result<(), Failure> {
     })?;
     let title = format!("training loss relative to {first}");
     let ratio = |epoch: &Epoch| (loss(epoch) / loss(&reference[epoch.number - 1])).log10();
-    family(&right, &title, 0.4, curves(runs, ratio), |height| {
+    family(&right, &title, 0.6, curves(runs, ratio), |height| {
         format!("{:.2}", 10f64.powf(*height))
     })?;
     canvas.present()?;
@@ -68,18 +81,28 @@ pub fn compare(file: &Path, runs: &[(&str, &[Epoch])]) -> Result<(), Failure> {
 /// A name, a color and points.
 type Curve = (String, RGBColor, Vec<(f64, f64)>);
 
-/// The curves of all runs, the one that ends highest first, like their lines at the right edge.
+/// The curves of all runs, the one that ends highest first, like their lines at the right edge. Runs
+/// whose lines would hide each other share a curve and are named together.
 fn curves(runs: &[(&str, &[Epoch])], height: impl Fn(&Epoch) -> f64) -> Vec<Curve> {
-    let mut curves = Vec::with_capacity(runs.len());
-    for (index, (name, epochs)) in runs.iter().enumerate() {
+    let mut curves: Vec<Curve> = Vec::with_capacity(runs.len());
+    for (name, epochs) in runs {
         let points = epochs.iter().map(|epoch| (epoch.number as f64, height(epoch)));
-        let points = points.filter(|point| point.1.is_finite()).collect();
-        let (red, green, blue) = Palette99::pick(index).rgb();
-        curves.push(((*name).to_owned(), RGBColor(red, green, blue), points));
+        let points: Vec<_> = points.filter(|point| point.1.is_finite()).collect();
+        if let Some(curve) = curves.iter_mut().find(|curve| coincide(&curve.2, &points)) {
+            curve.0 += &format!(", {name}");
+        } else {
+            let (red, green, blue) = COLORS[curves.len() % COLORS.len()];
+            curves.push(((*name).to_owned(), RGBColor(red, green, blue), points));
+        }
     }
     let end = |curve: &Curve| curve.2.last().map_or(f64::NAN, |point| point.1);
     curves.sort_by(|a, b| end(b).total_cmp(&end(a)));
     curves
+}
+
+/// Whether two lines differ by less than their width.
+fn coincide(a: &[(f64, f64)], b: &[(f64, f64)]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.0 == b.0 && (a.1 - b.1).abs() < 1e-3)
 }
 
 /// Draws `curves` in one panel, with a legend if `room`, a part of the width, is left for it.

@@ -1,4 +1,4 @@
-//! Where ranks wait for each other.
+//! The barrier of the rank threads.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,23 +6,23 @@ use std::thread::yield_now;
 
 use crate::Result;
 
-/// A barrier that can be broken, so that nobody waits for a rank that has failed. Ranks spin in it,
+/// A barrier that can be broken, so that no rank waits for one that has failed. Ranks spin in it,
 /// so that they leave it together.
-pub struct Gate {
+pub struct Barrier {
     ranks: usize,
     arrivals: AtomicUsize,
     broken: AtomicBool,
 }
 
-impl Gate {
-    pub fn new(ranks: usize) -> Gate {
-        Gate { ranks, arrivals: AtomicUsize::new(0), broken: AtomicBool::new(false) }
+impl Barrier {
+    pub fn new(ranks: usize) -> Barrier {
+        Barrier { ranks, arrivals: AtomicUsize::new(0), broken: AtomicBool::new(false) }
     }
 
-    /// Wait until all ranks have come.
-    pub fn pass(&self) -> Result<()> {
+    /// Waits until all ranks have arrived.
+    pub fn wait(&self) -> Result<()> {
         let before = self.arrivals.fetch_add(1, Ordering::AcqRel);
-        // Nobody comes for the next time before this time's arrivals are complete.
+        // No rank arrives for the next round before this round is complete.
         let complete = (before / self.ranks + 1) * self.ranks;
         let mut spins = 0;
         while self.arrivals.load(Ordering::Acquire) < complete {
@@ -39,8 +39,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Let everybody go, now and later.
-    pub fn open_for_ever(&self) {
+    /// Breaks the barrier: every wait fails, now and later.
+    pub fn break_up(&self) {
         self.broken.store(true, Ordering::Relaxed);
     }
 }
