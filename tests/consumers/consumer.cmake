@@ -49,8 +49,23 @@ elseif(KIND STREQUAL "find_package")
     run(${CMAKE_COMMAND} -S ${here}/find_package -B ${fresh} -C ${CACHE} -DCMAKE_PREFIX_PATH=${PREFIX})
     run(${CMAKE_COMMAND} --build ${fresh} --config ${CONFIG})
     run(${fresh}/consumer)
+    foreach(wrong 0.0 0.2)
+        execute_process(COMMAND ${CMAKE_COMMAND} -S ${here}/find_package -B ${fresh} -DWANTED=${wrong}
+                        RESULT_VARIABLE failed OUTPUT_QUIET ERROR_VARIABLE said)
+        if(NOT failed OR NOT said MATCHES "not accepted")
+            message(FATAL_ERROR "version ${wrong} was not refused: ${said}")
+        endif()
+    endforeach()
 
 elseif(KIND STREQUAL "add_subdirectory")
+    # The sources as their tarball has them.
+    find_program(git git)
+    if(git AND EXISTS ${SOURCE}/.git)
+        run(${SOURCE}/.ci/dist ${fresh})
+        file(GLOB tarball ${fresh}/tributary-*.tar.gz)
+        file(ARCHIVE_EXTRACT INPUT ${tarball} DESTINATION ${fresh}/sources)
+        file(GLOB SOURCE ${fresh}/sources/tributary-*)
+    endif()
     # Without the nccl backend: how that is found does not depend on who asks.
     run(${CMAKE_COMMAND} -S ${here}/add_subdirectory -B ${fresh} -C ${CACHE}
         -DTRIBUTARY_SOURCE=${SOURCE} -DTRIBUTARY_NCCL=OFF)
