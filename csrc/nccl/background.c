@@ -28,7 +28,7 @@
 
 enum {
     MAX_WORKERS = 4,          /* threads that finish jobs */
-    STALL_MS = 2000,          /* until one more than those may */
+    STALL_MS = 2000,          /* without progress, until one more may */
     MAX_FOLLOWERS = 1,        /* idle threads that wait to lead */
     BACKOFF_MIN_NS = 50000,   /* first pause between two rounds of prepare, */
     BACKOFF_MAX_NS = 1000000, /* and the longest */
@@ -65,8 +65,8 @@ static void make_condition(void)
 /* The jobs that one thread has taken. */
 struct taken {
     struct tri_nccl_job *first, **end;
-    bool grouped; /* a group is open, with `guard` pushed if `entered` */
-    bool entered;
+    bool grouped; /* a group is open, and if `pushed`, `guard` is */
+    bool pushed;
     struct tri_nccl_device_guard guard;
 };
 
@@ -88,7 +88,7 @@ static bool open_group(struct taken *taken, int32_t device)
         return true;
     taken->grouped = ncclGroupStart() == ncclSuccess;
     if (taken->grouped)
-        taken->entered = tri_nccl_push_device(&taken->guard, device) == TRIB_OK;
+        taken->pushed = tri_nccl_push_device(&taken->guard, device) == TRIB_OK;
     return taken->grouped;
 }
 
@@ -97,7 +97,7 @@ static void close_group(struct taken *taken)
     if (!taken->grouped)
         return;
     const ncclResult_t result = ncclGroupEnd();
-    if (taken->entered)
+    if (taken->pushed)
         tri_nccl_pop_device(&taken->guard);
     taken->grouped = false;
     if (result != ncclSuccess)
@@ -132,7 +132,8 @@ static int start(void)
     return error;
 }
 
-/* Promote a follower to leader; false if there is none. The lock is held. */
+/* Promote a follower to leader; false if there is none, or if enough threads finish jobs already.
+ * The lock is held. */
 static bool promote_follower(void)
 {
     if (workers >= MAX_WORKERS && tri_now_ns() - newest_worker_ns < (uint64_t)STALL_MS * 1000000u)
@@ -188,10 +189,10 @@ static uint32_t finish_jobs(struct taken *taken)
         struct tri_nccl_job *job = taken->first;
         struct tri_nccl_device_guard guard;
         taken->first = job->next;
-        const bool entered = tri_nccl_push_device(&guard, job->device) == TRIB_OK;
+        const bool pushed = tri_nccl_push_device(&guard, job->device) == TRIB_OK;
         (void)tri_nccl_relax_capture(); /* for good: the thread makes no other CUDA calls */
         job->finish(job);
-        if (entered)
+        if (pushed)
             tri_nccl_pop_device(&guard);
         n++;
     }
@@ -263,11 +264,12 @@ trib_status tri_nccl_background_retain(void)
     pthread_mutex_unlock(&lock);
     if (error == 0)
         return TRIB_OK;
-    return tri_fail(TRIB_ERR_SYSTEM,
-                    "no thread for aborting and freeing communicators (error %d); without one, "
-                    "no communicator is created. Check the limits on threads (ulimit -u, the cgroup's "
-                    "pids.max) and on memory",
-                    error);
+    return tri_fail(
+        TRIB_ERR_SYSTEM,
+        "no thread for aborting and freeing communicators (errno %d); without one, "
+        "no communicator is created. Check the limits on threads (ulimit -u, the cgroup's "
+        "pids.max) and on memory",
+        error);
 }
 
 void tri_nccl_background_release(void)

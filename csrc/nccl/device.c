@@ -87,7 +87,7 @@ static void find_devices(void)
     }
 }
 
-int32_t tri_nccl_count(void)
+int32_t tri_nccl_device_count(void)
 {
     (void)pthread_once(&once, find_devices);
     return device_count;
@@ -100,12 +100,12 @@ CUdevice tri_nccl_cu_device(int32_t device)
 
 static trib_status driver_fail(CUresult result, const char *operation, int32_t device)
 {
-    const char *words = NULL;
-    if (tri_nccl_driver.error_string(result, &words) != CUDA_SUCCESS || words == NULL)
-        words = "unknown error";
+    const char *text = NULL;
+    if (tri_nccl_driver.error_string(result, &text) != CUDA_SUCCESS || text == NULL)
+        text = "unknown error";
     return tri_fail(result == CUDA_ERROR_OUT_OF_MEMORY ? TRIB_ERR_OUT_OF_MEMORY : TRIB_ERR_CUDA,
                     "%s on device %d: the CUDA driver returned %d: \"%s\"", operation, (int)device,
-                    (int)result, words);
+                    (int)result, text);
 }
 
 static trib_status retain_primary(CUcontext *out, int32_t device)

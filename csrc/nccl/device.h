@@ -14,7 +14,7 @@
 enum { TRI_NCCL_MAX_DEVICES = 64 };
 
 /* Driver functions, found at run time, so that the library loads on a machine without a driver.
- * Once tri_nccl_count has returned more than 0, all but the optional ones are present. */
+ * Once tri_nccl_device_count has returned more than 0, all but the optional ones are present. */
 struct tri_nccl_driver {
     CUresult (*device_get)(CUdevice *device, int ordinal);
     CUresult (*primary_retain)(CUcontext *context, CUdevice device);
@@ -35,7 +35,7 @@ struct tri_nccl_driver {
 extern struct tri_nccl_driver tri_nccl_driver;
 
 /* tri_device_ops.count */
-int32_t tri_nccl_count(void);
+int32_t tri_nccl_device_count(void);
 
 /* The driver's handle of a device. */
 CUdevice tri_nccl_cu_device(int32_t device);

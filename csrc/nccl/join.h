@@ -9,8 +9,8 @@
  * deadline whatever the devices do. */
 trib_status tri_nccl_join(struct tri_transport **out, const struct tri_nccl_key *key, int32_t rank,
                           int32_t size, int32_t device, uint64_t deadline_ns);
-/* Create another rank beside `first`, whose local ranks no other thread knows yet. Adds a reference.
- */
+/* Create another rank beside `first`, whose local ranks no other thread knows yet. Adds a
+ * reference. */
 trib_status tri_nccl_join_same(struct tri_transport **out, struct tri_transport *first,
                                int32_t rank, int32_t device);
 

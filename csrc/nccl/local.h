@@ -101,7 +101,8 @@ struct tri_nccl_local {
 
 /* Add a rank to `local`, whose reference the caller holds; or to the local ranks of `key`, or, if
  * there are none or `key` is NULL, to `made`: *out_used says which. Adds a reference, the rank's.
- * Refuses what NCCL would answer with a hang or an unexplained error, and any rank after an abort. */
+ * Refuses what NCCL would answer with a hang or an unexplained error, and every rank after an
+ * abort. */
 trib_status tri_nccl_add_rank(struct tri_nccl_local *local, struct tri_transport *transport);
 trib_status tri_nccl_add_rank_by_key(struct tri_nccl_local *made, const struct tri_nccl_key *key,
                                      struct tri_transport *transport, bool *out_used);

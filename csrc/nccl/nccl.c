@@ -69,7 +69,7 @@ static void destroy(struct tri_transport *transport)
 }
 
 static const struct tri_device_ops device_ops = {
-    .count = tri_nccl_count,
+    .count = tri_nccl_device_count,
     .version = version,
     .alloc = tri_nccl_alloc,
     .free = tri_nccl_free,

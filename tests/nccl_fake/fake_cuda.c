@@ -71,7 +71,7 @@ int fake_spoiled(void)
     return n;
 }
 
-/* A call that must not be made while another thread captures. */
+/* A call that invalidates a capture of another thread. */
 static void need_relaxed(void)
 {
     pthread_mutex_lock(&fake_lock);
@@ -98,7 +98,7 @@ void fake_break(int device)
     pthread_mutex_unlock(&fake_lock);
 }
 
-static char contexts[FAKE_DEVICES]; /* their addresses are what counts */
+static char contexts[FAKE_DEVICES]; /* only their addresses count */
 static _Thread_local CUcontext current;
 
 int fake_current(void)
@@ -298,13 +298,13 @@ struct stream {
     } pending[DEPTH];
 };
 
-/* Passes at once, unless FAKE_EVENT is held. */
+/* Completes at once, unless FAKE_EVENT is held. */
 struct event {
     bool recorded;
     cudaStream_t stream;
 };
 
-/* What is done leaves the queue. The lock is held. */
+/* Remove completed work from the queue. The lock is held. */
 static bool idle(struct stream *stream)
 {
     int left = 0;
@@ -355,7 +355,7 @@ void fake_fail_wait(int error)
     pthread_mutex_unlock(&fake_lock);
 }
 
-/* What is true, unless told otherwise. */
+/* The true result, unless fake_fail_wait set another. */
 static cudaError_t answered(cudaError_t truth)
 {
     pthread_mutex_lock(&fake_lock);

@@ -9,9 +9,9 @@
 
 enum { MAGIC = 0x7121b, SPLITS = 8, TASKS = 256, SUMS = 4 };
 
-/* What the ranks of one communicator have in common. Never freed: streams may point here. */
+/* The state that the ranks of one communicator share. Never freed: streams may point here. */
 struct fake_world {
-    struct fake_world *next; /* of those made by id */
+    struct fake_world *next; /* of communicators created by id */
     ncclUniqueId id;
     int size;
     int arrived;
@@ -24,22 +24,22 @@ struct fake_world {
         int arrived;
         int colors[FAKE_RANKS];
         int keys[FAKE_RANKS];
-        struct fake_world *child[FAKE_RANKS]; /* at the first rank of each colour */
+        struct fake_world *child[FAKE_RANKS]; /* at the first rank of each color */
     } splits[SPLITS];
-    int split[FAKE_RANKS]; /* how many each rank has made */
+    int split[FAKE_RANKS]; /* of each rank */
 };
 
 struct ncclComm {
     int magic;
-    struct fake_world *world; /* NULL before the meeting */
+    struct fake_world *world; /* NULL before the bootstrap */
     int rank;
     int size;
     int device;
-    int inside;    /* calls, at this moment */
-    bool complete; /* all have met */
+    int inside;    /* calls in flight */
+    bool complete; /* all ranks have joined */
     bool abort;
     bool ending;
-    int sums[SUMS]; /* pre-multiplied ones that are alive: their type + 1 */
+    int sums[SUMS]; /* live pre-multiplied ops: their type + 1 */
 };
 
 static struct fake_world *worlds;
@@ -72,7 +72,7 @@ bool fake_done(const struct fake_world *world, int rank, long sequence)
     return true;
 }
 
-/* ------------------------------------------------------------- what a group does when it ends */
+/* ------------------------------------------------------------------------ the end of a group */
 
 enum kind { MEET, OPERATE, PASS, FINALIZE, ABORT, DESTROY };
 struct task {
@@ -112,7 +112,7 @@ static void arrive(struct fake_world *world, ncclComm_t comm)
     pthread_cond_broadcast(&fake_changed);
 }
 
-static ncclResult_t meet(ncclComm_t comm)
+static ncclResult_t bootstrap(ncclComm_t comm)
 {
     while (comm->world->arrived < comm->size && !comm->abort)
         fake_wait();
@@ -128,7 +128,7 @@ static bool all_connected(const struct fake_world *world)
     return true;
 }
 
-/* The first operation waits, inside the call, until all ranks have come to theirs. */
+/* The first operation waits, inside the call, for the first operation of every rank. */
 static ncclResult_t operate(ncclComm_t comm, cudaStream_t stream)
 {
     struct fake_world *world = comm->world;
@@ -164,10 +164,10 @@ static void free_one(ncclComm_t comm)
     communicators--;
 }
 
-/* CUDA and NCCL register what takes them down at a process's end when a device is first used. */
+/* CUDA and NCCL register their exit handlers when a device is first used. */
 static _Atomic bool gone;
 
-/* Without the lock, which another thread may have held when this process was forked. */
+/* Without the lock, which another thread may have held at the fork. */
 static void take_down(void)
 {
     atomic_store(&gone, true);
@@ -184,7 +184,7 @@ static void use_device(int device)
         (void)atexit(take_down);
 }
 
-/* Only the last rank frees, for all; ranks that never met are each alone. */
+/* Only the last rank frees, for all; ranks that never joined each free themselves. */
 static void reclaim(ncclComm_t comm)
 {
     struct fake_world *world = comm->world;
@@ -206,7 +206,7 @@ static void reclaim(ncclComm_t comm)
             free_one(world->comms[rank]);
 }
 
-/* Before anything waits: all that belongs to the group has come. */
+/* Before any wait: the group is complete. */
 static void begin(const struct task *task)
 {
     check(task->comm);
@@ -223,7 +223,7 @@ static ncclResult_t finish(const struct task *task)
 {
     ncclResult_t result = ncclSuccess;
     if (task->kind == MEET)
-        result = meet(task->comm);
+        result = bootstrap(task->comm);
     else if (task->kind == OPERATE)
         result = operate(task->comm, task->stream);
     else if (task->kind == FINALIZE)
@@ -273,7 +273,7 @@ ncclResult_t ncclGroupEnd(void)
     return --depth == 0 ? run() : ncclSuccess;
 }
 
-/* --------------------------------------------------------------------------------------- life */
+/* ----------------------------------------------------------------------------------------- life */
 
 static void on_device(void)
 {
@@ -315,7 +315,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
     return add(MEET, *out, NULL, &id);
 }
 
-/* The child of the first rank of a colour is that of all. The lock is held. */
+/* The child of the first rank of a color becomes the child of all. The lock is held. */
 static ncclComm_t make_child(ncclComm_t parent, int round, int color, int key)
 {
     struct fake_world *world = parent->world;
@@ -362,14 +362,14 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
         world->splits[round].arrived == world->size ? ncclSuccess : ncclInternalError;
     if (result == ncclSuccess && color != NCCL_SPLIT_NOCOLOR) {
         *out = make_child(comm, round, color, key);
-        (void)meet(*out);
+        (void)bootstrap(*out);
     }
     comm->inside--;
     pthread_mutex_unlock(&fake_lock);
     return result;
 }
 
-/* The first end of a communicator is the only one. */
+/* A communicator ends once. */
 static ncclResult_t end(enum kind kind, ncclComm_t comm)
 {
     on_device();
@@ -467,7 +467,7 @@ const char *ncclGetLastError(ncclComm_t comm)
     return "";
 }
 
-/* -------------------------------------------------------------------------------- collectives */
+/* ---------------------------------------------------------------------------------- collectives */
 
 static ncclResult_t operation(enum kind kind, ncclComm_t comm, cudaStream_t stream)
 {
@@ -563,7 +563,7 @@ ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclD
     return operation(OPERATE, comm, stream);
 }
 
-/* Sends and receives are done at once. */
+/* Sends and receives complete at once. */
 ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t dtype, int peer,
                       ncclComm_t comm, cudaStream_t stream)
 {

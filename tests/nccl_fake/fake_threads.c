@@ -1,6 +1,6 @@
-/* The fake's threads: those of the system, which can run short. The program is linked with
- * --wrap=pthread_create,
- * and with --wrap=pthread_mutex_timedlock, which waits by the wall clock: nothing may. */
+/* The fake's threads: the system's, which can run out. The program is linked with
+ * --wrap=pthread_create, and with --wrap=pthread_mutex_timedlock, which waits by the wall clock: no
+ * code may call it. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <stdatomic.h>

@@ -1,14 +1,13 @@
-/* The life of the nccl backend over the fake: open, split, abort, deadlines, close, and races
- * between them. Runs without a GPU, and is meant to be run under the thread and address sanitizers.
- */
+/* The lifecycle of the nccl backend over the fake: open, split, abort, deadlines, close, and races
+ * between them. Needs no GPU; meant to run under the thread and address sanitizers. */
 #define _POSIX_C_SOURCE 200809L
 #include <nccl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <string.h>
 
 #include "csrc/backend.h"
 #include "csrc/base/clock.h"
@@ -16,8 +15,8 @@
 #include "csrc/base/process.h"
 #include "csrc/base/status.h"
 #include "csrc/core/communicator.h"
-#include "csrc/nccl/quiesce.h"
 #include "csrc/nccl/pinned.h"
+#include "csrc/nccl/quiesce.h"
 #include "csrc/nccl/thread.h"
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
@@ -26,8 +25,8 @@
 
 extern const struct tri_backend tri_backend_nccl;
 
-/* For what is not linked here: kernels, of which only the scaling of f32 and f64 runs, and the public
- * functions. */
+/* Stubs for what is not linked here: kernels, of which only scaling f32 and f64 runs, and the
+ * public functions. */
 static trib_status scale(void *dst, const void *src, size_t count, trib_dtype dtype,
                          const struct tri_factor *factor, trib_stream stream)
 {
@@ -60,7 +59,7 @@ static const struct tri_device_ops *devices(void)
     return tri_backend_nccl.device;
 }
 
-/* ------------------------------------------------------------------------------------ fixture */
+/* -------------------------------------------------------------------------------------- fixture */
 
 struct stage {
     trib_id id;
@@ -73,7 +72,7 @@ static void begin(struct stage *stage, const char *name)
     CHECK_OK(transports()->id_create(&stage->id));
 }
 
-/* Everything is freed, within a while: the reaper works in the background. */
+/* Everything is freed within a while: background jobs do it. */
 static void end(void)
 {
     for (int i = 0; i < SLACK_MS && fake_communicators() != 0; i++)
@@ -132,7 +131,7 @@ static trib_stream new_stream(int device)
     return stream;
 }
 
-/* An aborted stream comes free; waiting for it must not last. */
+/* An aborted stream completes; waiting for it must not take long. */
 static void end_stream(int device, trib_stream stream)
 {
     CHECK_OK(devices()->stream_wait(device, stream));
@@ -152,9 +151,9 @@ static void close_two(struct tri_transport **ranks)
         CHECK_OK(finish(ranks[i], PLENTY_MS));
 }
 
-/* ------------------------------------------------------------------------------- in good order */
+/* -------------------------------------------------------------------------------- in good order */
 
-/* One thread drives all ranks, and what was current on it stays so. */
+/* One thread drives all ranks, and its current device stays the same. */
 static void group(void)
 {
     const int32_t order[4] = {3, 1, 0, 2};
@@ -236,15 +235,15 @@ static void one_rank(void)
         CHECK_STATUS(transports()->collective(calls, 1), TRIB_ERR_INVALID_USAGE);
         calls[3].count = 1;
         CHECK_STATUS(transports()->collective(calls, 4), TRIB_ERR_MISMATCH);
-        CHECK(fake_communicators() == 0); /* NCCL has no part in it */
+        CHECK(fake_communicators() == 0); /* NCCL takes no part */
         CHECK_OK(finish(transport, PLENTY_MS));
     }
     CHECK_OK(devices()->free(2, memory));
     end();
 }
 
-static struct tri_call solo_call(struct tri_transport *transport, enum tri_kind kind, float *send,
-                                 float *recv, trib_stream stream)
+static struct tri_call one_call(struct tri_transport *transport, enum tri_kind kind, float *send,
+                                float *recv, trib_stream stream)
 {
     return (struct tri_call){.kind = kind,
                              .transport = transport,
@@ -256,7 +255,7 @@ static struct tri_call solo_call(struct tri_transport *transport, enum tri_kind 
                              .stream = stream};
 }
 
-/* One rank's data are multiplied by a kernel, in place too. */
+/* A kernel multiplies the data of a single rank, in place too. */
 static void one_rank_scaled(void)
 {
     struct stage stage;
@@ -265,7 +264,7 @@ static void one_rank_scaled(void)
     begin(&stage, "one rank, with a factor");
     const trib_stream stream = new_stream(2);
     if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 2, PLENTY_MS))) {
-        struct tri_call call = solo_call(transport, TRI_ALLREDUCE, x, y, stream);
+        struct tri_call call = one_call(transport, TRI_ALLREDUCE, x, y, stream);
         call.scaled = true;
         call.factor.value = 2;
         CHECK_OK(transports()->collective(&call, 1));
@@ -279,8 +278,8 @@ static void one_rank_scaled(void)
     end();
 }
 
-/* One thread drives two ranks; what the second gave NCCL for its factor: an element of the call's
- * type, and the place where it lies. */
+/* One thread drives two ranks; checks the factor that NCCL got from the second: an element of the
+ * call's type, and its address. */
 static void check_given(struct tri_call *calls, trib_dtype dtype, ncclDataType_t type,
                         const void *element, const void *on_device)
 {
@@ -307,7 +306,7 @@ static void scaled(void)
     if (open_two(ranks)) {
         const trib_stream streams[2] = {new_stream(0), new_stream(1)};
         for (int i = 0; i < 6; i++) {
-            calls[i] = solo_call(ranks[i % 2], TRI_ALLREDUCE, memory[0], memory[1], streams[i % 2]);
+            calls[i] = one_call(ranks[i % 2], TRI_ALLREDUCE, memory[0], memory[1], streams[i % 2]);
             calls[i].scaled = true;
             calls[i].factor.value = i % 2 == 0 ? -1 : 2.5;
         }
@@ -331,7 +330,7 @@ static void scaled(void)
     end();
 }
 
-/* A call in place copies nothing, but what its stream did before comes before the next call. */
+/* A call in place copies nothing, but the earlier work of its stream precedes the next call. */
 static void one_rank_order(void)
 {
     struct stage stage;
@@ -340,16 +339,16 @@ static void one_rank_order(void)
     begin(&stage, "one rank, in place, then on another stream");
     const trib_stream first = new_stream(2), second = new_stream(2);
     if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 2, PLENTY_MS))) {
-        struct tri_call call = solo_call(transport, TRI_ALLREDUCE, x, x, first);
+        struct tri_call call = one_call(transport, TRI_ALLREDUCE, x, x, first);
         CHECK_OK(transports()->collective(&call, 1));
         CHECK(fake_after(first) == NULL);
-        call = solo_call(transport, TRI_BROADCAST, x, y, second);
+        call = one_call(transport, TRI_BROADCAST, x, y, second);
         CHECK_OK(transports()->collective(&call, 1));
         CHECK(fake_after(second) == first);
-        call = solo_call(transport, TRI_ALLREDUCE, y, y, first);
+        call = one_call(transport, TRI_ALLREDUCE, y, y, first);
         CHECK_OK(transports()->collective(&call, 1));
         CHECK(fake_after(first) == second);
-        /* The handle alone does not say that it is the stream of before. */
+        /* An equal handle alone does not prove that it is the same stream. */
         CHECK_OK(transports()->collective(&call, 1));
         CHECK(fake_after(first) == first);
         CHECK_OK(finish(transport, PLENTY_MS));
@@ -359,7 +358,7 @@ static void one_rank_order(void)
     end();
 }
 
-/* What host answers to the same mistakes. */
+/* The host backend's answers to the same mistakes. */
 static void mistakes(void)
 {
     int local = 0;
@@ -413,8 +412,8 @@ static void buffers(void)
     end();
 }
 
-/* Odd and even ranks apart, backwards; the last rank has no colour. Then the parent is aborted, and
- * the children go on. */
+/* Odd and even ranks apart, in reverse order; the last rank has no color. Then the parent is
+ * aborted, and the children go on. */
 static void split_rank(int rank, int size, void *argument)
 {
     struct tri_transport *parent = open_rank(argument, rank, size), *child = NULL;
@@ -447,8 +446,7 @@ static void splits(void)
     end();
 }
 
-/* ----------------------------------------------------------------------- a rank that never comes
- */
+/* ---------------------------------------------------------------------- a rank that never joins */
 
 static void lonely_rank(int rank, int size, void *argument)
 {
@@ -470,7 +468,7 @@ static void never_opens(void)
     end();
 }
 
-/* All but the last are inside their first call, which waits there, when that one aborts. */
+/* All but the last rank wait inside their first call when the last one aborts. */
 static void first_call_rank(int rank, int size, void *argument)
 {
     struct tri_transport *transport = open_rank(argument, rank, size);
@@ -565,7 +563,7 @@ static void same_device(void)
     end();
 }
 
-/* --------------------------------------------------------------------------------------- races */
+/* ---------------------------------------------------------------------------------------- races */
 
 static void racing_rank(int index, int size, void *argument)
 {
@@ -608,9 +606,9 @@ static void races(void)
     end();
 }
 
-/* ---------------------------------------------------------------------------- what waits longer */
+/* --------------------------------------------------------------------------------- longer waits */
 
-/* Nothing can be freed while a graph lives, and nobody has to wait for that. */
+/* Nothing can be freed while a graph lives, and no caller waits for that. */
 static void live_graph(void)
 {
     struct tri_transport *ranks[2];
@@ -634,8 +632,8 @@ struct two {
     trib_stream stream;
 };
 
-/* Thread 0 sits in a call on device 0, thread 1 waits for the device; thread 2 aborts thread 1's.
- */
+/* Thread 0 is inside a call on device 0, thread 1 waits for the device; thread 2 aborts thread 1's
+ * communicator. */
 static void two_member(int index, int size, void *argument)
 {
     struct two *two = argument;
@@ -657,7 +655,7 @@ static void two_on_a_device(void)
 {
     struct two two;
     struct stage stage;
-    begin(&stage, "abort of one who waits for a device");
+    begin(&stage, "abort of a rank that waits for a device");
     two.stream = new_stream(0);
     if (open_two(two.ranks[0]) && open_two(two.ranks[1])) {
         check_ranks(3, two_member, &two);
@@ -670,7 +668,7 @@ static void two_on_a_device(void)
 
 enum { MANY = 40, AT_ONCE = 4 };
 
-/* A communicator of two ranks of which the first waits for the second, on a stream. */
+/* A communicator of two ranks, of which the first waits for the second on a stream. */
 struct pair {
     struct tri_transport *ranks[2];
     trib_stream streams[2];
@@ -694,7 +692,7 @@ static bool open_stuck(struct pair *pair)
     return true;
 }
 
-/* Comes free although nothing else does. */
+/* Completes although nothing else does. */
 static bool comes_free(const struct pair *pair)
 {
     bool done = false;
@@ -714,18 +712,18 @@ static void part(struct pair *pair)
     }
 }
 
-/* ----------------------------------------------------------------------- a device that is busy */
+/* ------------------------------------------------------------------------ a device that is busy */
 
-/* Memory is given back behind a cudaFree that waits, and nobody waits with it. */
+/* A cudaFree that waits frees memory in the background, and no caller waits for it. */
 static void free_later(void)
 {
     struct stage stage;
     void *memory = NULL;
-    begin(&stage, "memory given back while the device is busy");
+    begin(&stage, "memory freed while the device is busy");
     CHECK_OK(devices()->alloc(1, &memory, 64));
     const int before = fake_blocks();
     fake_hold(FAKE_FREE, true);
-    devices()->free_later(1, memory); /* if it waits, it waits for ever */
+    devices()->free_later(1, memory); /* a wait would be endless */
     CHECK(fake_current() == -1);
     CHECK(fake_blocks() == before);
     fake_hold(FAKE_FREE, false);
@@ -735,7 +733,7 @@ static void free_later(void)
     end();
 }
 
-/* So does what destroys a communicator. */
+/* The same for the destroy of a communicator. */
 static void workspace(void)
 {
     struct stage stage;
@@ -753,8 +751,8 @@ static void workspace(void)
     end();
 }
 
-/* An event that cannot be recorded ends the communicator, and loses no workspace: its stream, on which
- * one rank waits for the other, comes free. */
+/* An event that cannot be recorded ends the communicator, and loses no workspace: its stream, on
+ * which one rank waits for the other, completes. */
 static void unmarked_workspace(void)
 {
     struct pair pair;
@@ -765,9 +763,8 @@ static void unmarked_workspace(void)
         CHECK_OK(tri_workspace_reserve(&comm.workspace, comm.backend->device, comm.device, 1000));
         const int before = fake_blocks();
         fake_fail_record(true);
-        CHECK_STATUS(
-            tri_workspace_mark(&comm.workspace, state_of(pair.ranks[0]), pair.streams[0]),
-            TRIB_ERR_CUDA);
+        CHECK_STATUS(tri_workspace_mark(&comm.workspace, state_of(pair.ranks[0]), pair.streams[0]),
+                     TRIB_ERR_CUDA);
         CHECK_DETAIL("recording an event");
         fake_fail_record(false);
         CHECK_STATUS(tri_abort_status(state_of(pair.ranks[0])), TRIB_ERR_CUDA);
@@ -780,10 +777,10 @@ static void unmarked_workspace(void)
     end();
 }
 
-/* One thread waits inside a CUDA call, one aborts, and one sees to it that the test ends. */
+/* One thread waits inside a CUDA call, one aborts, and one ensures that the test ends. */
 struct busy {
     enum fake_call call;
-    struct tri_transport *rank; /* who polls, and what is aborted */
+    struct tri_transport *rank; /* the one that polls, and the one to abort */
     _Atomic bool aborted;
 };
 
@@ -820,7 +817,7 @@ static void busy_member(int index, int size, void *argument)
     }
 }
 
-/* Takes cells of shared memory until a new page has come, and then the rest of that. */
+/* Takes cells of pinned memory until a new page has arrived, and then the rest of that page. */
 static int take_all_cells(void *cells[])
 {
     enum { A_PAGE = 64 };
@@ -873,11 +870,11 @@ static void pinned_member(int index, int size, void *argument)
     CHECK_STATUS(transports()->open(&transport, &id, 0, 1, 5, DEADLINE_MS), TRIB_ERR_TIMEOUT);
     CHECK_DETAIL("pinned memory");
     CHECK(check_now_ms() - start < DEADLINE_MS + SLACK_MS);
-    CHECK(tri_nccl_quiesce(tri_deadline_ns(50)) > 0); /* what was given up is still at it */
+    CHECK(tri_nccl_quiesce(tri_deadline_ns(50)) > 0); /* the call that was given up still runs */
     atomic_store(&pinned->over, true);
 }
 
-/* The deadline is kept although CUDA gives no pinned memory behind a device that is busy. */
+/* The deadline holds although CUDA allocates no pinned memory while a device is busy. */
 static void no_pinned_memory(void)
 {
     struct pinned pinned = {.over = false};
@@ -894,7 +891,7 @@ static void no_pinned_memory(void)
     end();
 }
 
-/* The last device has never been used before, and cannot be. */
+/* The last device has never been used before, and is unusable. */
 static void broken_device(void)
 {
     const int32_t order[2] = {4, FAKE_DEVICES - 1};
@@ -911,7 +908,7 @@ static void broken_device(void)
 
 /* ------------------------------------------------------------------------------- the abort flag */
 
-/* Communicators that come and go need no more pinned memory than one. */
+/* Creating and destroying communicators needs no more pinned memory than one of them. */
 static void words(void)
 {
     struct tri_transport *ranks[2];
@@ -932,7 +929,7 @@ static void words(void)
     end();
 }
 
-/* But not while something is queued that may still look at one: a workspace that is in use. */
+/* But a flag is not used again while queued work may read it: a workspace that is in use. */
 static void word_in_use(void)
 {
     struct tri_transport *ranks[2];
@@ -966,16 +963,16 @@ static void word_in_use(void)
     end();
 }
 
-/* ----------------------------------------------------------------------------- a rank that leaves */
+/* --------------------------------------------------------------------------- a rank that leaves */
 
 enum { CALLS = 17 };
 
 struct leaving {
     struct stage stage;
-    int extra;          /* calls that the others make after those of all: */
-    bool late;          /* when rank 2 has gone; else before */
-    _Atomic int ready;  /* ranks that have made their part of those, */
-    _Atomic int queued; /* and theirs of the others */
+    int extra;          /* calls of the others beyond those that all make: */
+    bool late;          /* after rank 2 has left; else before */
+    _Atomic int ready;  /* ranks that have made those calls, */
+    _Atomic int queued; /* and the calls of the others */
     _Atomic int gone;   /* 1: rank 2 has */
 };
 
@@ -1039,7 +1036,7 @@ static void leaves(int extra, bool late, const char *name)
     end();
 }
 
-/* A call and a leaving at the same moment: the stream never hangs. Rank 0 makes a call too many. */
+/* A call races with a leave: the stream never hangs. Rank 0 makes one call too many. */
 static void leaving_race_rank(int rank, int size, void *argument)
 {
     struct tri_transport *transport = open_rank(argument, rank, size);
@@ -1069,7 +1066,7 @@ static void leaving_races(void)
     end();
 }
 
-/* Messages are counted for each pair: rank 0 sends rank 1 two and rank 1 takes one. */
+/* Messages are counted for each pair: rank 0 sends two to rank 1, which takes one. */
 static void mail_leaves(void)
 {
     const int32_t order[3] = {0, 1, 2};
@@ -1077,11 +1074,8 @@ static void mail_leaves(void)
     struct stage stage;
     begin(&stage, "messages to a rank that leaves");
     if (CHECK_OK(transports()->open_group(ranks, order, 3, PLENTY_MS))) {
-        struct tri_call send = {.kind = TRI_SEND,
-                                .transport = ranks[0],
-                                .count = 1,
-                                .dtype = TRIB_F32,
-                                .peer = 1};
+        struct tri_call send = {
+            .kind = TRI_SEND, .transport = ranks[0], .count = 1, .dtype = TRIB_F32, .peer = 1};
         struct tri_call receive = send, other = send;
         receive.kind = TRI_RECV;
         receive.transport = ranks[1];
@@ -1099,18 +1093,15 @@ static void mail_leaves(void)
     end();
 }
 
-/* And rank 0 receives from rank 1 two where rank 1 sends one. */
+/* And rank 0 receives two from rank 1, which sends one. */
 static void mail_comes_no_more(void)
 {
     struct tri_transport *ranks[2];
     struct stage stage;
     begin(&stage, "messages from a rank that leaves");
     if (open_two(ranks)) {
-        const struct tri_call send = {.kind = TRI_SEND,
-                                      .transport = ranks[1],
-                                      .count = 1,
-                                      .dtype = TRIB_F32,
-                                      .peer = 0};
+        const struct tri_call send = {
+            .kind = TRI_SEND, .transport = ranks[1], .count = 1, .dtype = TRIB_F32, .peer = 0};
         struct tri_call receive = send;
         receive.kind = TRI_RECV;
         receive.transport = ranks[0];
@@ -1125,7 +1116,7 @@ static void mail_comes_no_more(void)
     end();
 }
 
-/* A call that NCCL refuses is none, for those that leave either. */
+/* A call that NCCL refuses does not count, for a rank that leaves either. */
 static void refused_calls(void)
 {
     struct tri_transport *ranks[2];
@@ -1156,9 +1147,9 @@ static void splits_alone(void)
     end();
 }
 
-/* ------------------------------------------------------------------- while somebody captures */
+/* ---------------------------------------------------------------- while another thread captures */
 
-/* Nothing here spoils the capture that another thread is making. */
+/* Nothing here invalidates the capture that another thread is making. */
 static void captures(void)
 {
     struct stage stage;
@@ -1250,13 +1241,13 @@ static void refused_waits(void)
     end();
 }
 
-/* ------------------------------------------------------------------------------------- the log */
+/* -------------------------------------------------------------------------------------- the log */
 
 struct chat {
     _Atomic bool begun, let_go;
 };
 
-/* A callback that waits for what the thread below does. */
+/* A callback that waits for the thread below. */
 static void on_line(void *context, int32_t level, const char *line)
 {
     struct chat *chat = context;
@@ -1266,7 +1257,7 @@ static void on_line(void *context, int32_t level, const char *line)
         check_sleep_ms(1);
 }
 
-/* The reaper holds no lock while it logs: others go on. */
+/* The background thread holds no lock while it logs: others go on. */
 static void logs(void)
 {
     struct tri_transport *ranks[2];
@@ -1292,10 +1283,9 @@ static void logs(void)
     end();
 }
 
-/* ---------------------------------------------------------------------------------- a watchdog */
+/* ----------------------------------------------------------------------------------- a watchdog */
 
-/* Errors that NCCL finds are seen from any thread, of any rank; also when the communicator is gone.
- */
+/* Any thread sees NCCL's errors, of any rank; also when the communicator is gone. */
 static void watchdog(void)
 {
     struct tri_transport *ranks[2];
@@ -1305,7 +1295,7 @@ static void watchdog(void)
         struct trib_abort *handle = tri_abort_retain(state_of(ranks[0]));
         CHECK_OK(tri_abort_ask(handle));
         fake_async_error(1, ncclRemoteError);
-        CHECK(tri_abort_live(handle)); /* nobody has asked */
+        CHECK(tri_abort_live(handle)); /* no thread has polled */
         CHECK_STATUS(tri_abort_ask(handle), TRIB_ERR_NCCL);
         CHECK_DETAIL("rank 1");
         fake_async_error(1, ncclSuccess);
@@ -1317,7 +1307,7 @@ static void watchdog(void)
     end();
 }
 
-/* Somebody asks all the time while communicators come and go. */
+/* A thread polls all the time while communicators are created and destroyed. */
 struct watched {
     struct trib_abort *_Atomic handle;
     _Atomic bool over;
@@ -1360,14 +1350,14 @@ static void watched_lives(void)
     end();
 }
 
-/* ------------------------------------------------------------------------------- the reaper */
+/* ----------------------------------------------------------------------- the background threads */
 
-/* Where no thread can be had from the beginning, no communicator is made. */
-static void no_reaper(void)
+/* If no thread can be started at the beginning, no communicator is created. */
+static void no_background_thread(void)
 {
     struct tri_transport *transport = NULL;
     struct stage stage;
-    begin(&stage, "no thread for the reaper");
+    begin(&stage, "no background thread");
     CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
     fake_allow_threads(false);
     CHECK_STATUS(transports()->open(&transport, &stage.id, 0, 1, 0, DEADLINE_MS), TRIB_ERR_SYSTEM);
@@ -1379,8 +1369,8 @@ static void no_reaper(void)
     end();
 }
 
-/* Flags go up, one communicator after the other, also when no thread can be started and those that
- * are there hang in what waits for a graph. Later everything is freed. */
+/* Flags go up, one communicator after the other, even if no thread can be started and all existing
+ * threads hang, waiting for a graph. Later everything is freed. */
 static void abort_without_threads(void)
 {
     struct pair pairs[6];
@@ -1395,7 +1385,7 @@ static void abort_without_threads(void)
     fake_allow_threads(false);
     for (int i = 0; i < n; i++) {
         stop(pairs[i].ranks[0], "without threads");
-        if (!comes_free(&pairs[i])) { /* and so that the test ends: */
+        if (!comes_free(&pairs[i])) { /* ensures that the test ends: */
             fake_allow_threads(true);
             check_end();
             return;
@@ -1409,12 +1399,12 @@ static void abort_without_threads(void)
     end();
 }
 
-/* Who waits for all that goes on in the background sends nobody away who is still needed. */
+/* Quiesce ends no thread that is still needed. */
 static void abort_after_quiesce(void)
 {
     struct pair pair;
     struct stage stage;
-    begin(&stage, "abort after what was in the background has ended");
+    begin(&stage, "abort after all background jobs have ended");
     if (open_stuck(&pair)) {
         CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
         stop(pair.ranks[0], "after trib_quiesce");
@@ -1450,7 +1440,7 @@ static void many(bool aborted)
     }
     const long more = process_threads() - before;
     CHECK_MSG(more <= 8, "%d communicators that cannot be freed keep %ld threads", MANY, more);
-    if (aborted) { /* those that give back hang; after a while there is one more */
+    if (aborted) { /* the workers hang; after a while there is one more */
         for (int i = 0; i < PLENTY_MS && fake_waiting(FAKE_RECLAIM) <= AT_ONCE; i++)
             check_sleep_ms(1);
         CHECK(fake_waiting(FAKE_RECLAIM) > AT_ONCE);
@@ -1473,7 +1463,7 @@ static void *let_go_late(void *unused)
     return unused;
 }
 
-/* A communicator is opened while another is being freed: afterwards. */
+/* A communicator is opened while another is being freed: the open waits for it. */
 static void opens_afterwards(void)
 {
     struct tri_transport *old[2], *new[2];
@@ -1494,7 +1484,7 @@ static void opens_afterwards(void)
     end();
 }
 
-/* What is not freed is waited for once, and never longer than half of the time that there is. */
+/* An open waits once for what cannot be freed, and never longer than half of the remaining time. */
 static void opens_all_the_same(void)
 {
     const int32_t order[2] = {0, 1};
@@ -1522,7 +1512,7 @@ static void opens_all_the_same(void)
     end();
 }
 
-/* ---------------------------------------------------------------------------- a process that ends */
+/* -------------------------------------------------------------------------- a process that ends */
 
 static void one_life(int device, bool aborts)
 {
@@ -1535,7 +1525,7 @@ static void one_life(int device, bool aborts)
     close_two(ranks);
 }
 
-/* What a child of fork leaves is not its own to wait for, nor are there threads that it could join. */
+/* A child of fork neither waits for its parent's communicators nor joins threads. */
 static bool in_child;
 
 static void end_child(void)
@@ -1559,7 +1549,7 @@ static void leaving_child(void)
     CHECK(check_now_ms() - start < PLENTY_MS / 8.0);
 }
 
-/* This program again: it leaves while two communicators are being freed, on devices that were first
+/* This program again: it exits while two communicators are being freed, on devices that were first
  * used after others had been freed. */
 static int leaving_process(void)
 {
@@ -1601,7 +1591,7 @@ int main(int n, char **arguments)
     if (n > 1)
         return leaving_process();
     leaving_waits();
-    no_reaper();
+    no_background_thread();
     opens_afterwards();
     opens_all_the_same();
     group();
