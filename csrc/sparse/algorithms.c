@@ -1,4 +1,4 @@
-/* The table of algorithms, in the order in which users see them. */
+/* The table of algorithms, in the order of trib_sparse_algorithm_name. */
 #include <math.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ const struct tri_algorithm *tri_algorithm_find(const char *name)
     return tri_algorithms[i];
 }
 
-bool tri_sound_threshold(const void *bytes, const struct tri_sparse_params *params)
+bool tri_valid_threshold(const void *bytes, const struct tri_sparse_params *params)
 {
     double f64;
     float f32;

@@ -1,12 +1,12 @@
 /* One call of a sparse allreduce.
  *
- *   check -> order after the last call -> on the stream: the algorithm's run, withdraw, decay, norm,
+ *   check -> order after the last call -> on the stream: the algorithm's run, clear_result, decay, norm,
  *   record
  *
- * On a stream-ordered backend the run happens in the call and queues; on a host-executed one later, on
- * the stream. Everything that a run changes it changes after, and by, the decision of its commit: so a
- * call that is not applied leaves residual and statistics as they were. The result alone is made before,
- * for the commit looks at it, and is taken back where the call is not applied. */
+ * On a stream-ordered backend the run queues within the call; on a host-executed one it executes later, on
+ * the stream. A run changes everything after its decision, and only if the call is applied; otherwise
+ * residual and statistics stay as they were. The exception is the result: the decision reads it, so it is
+ * written before, and cleared if the call is not applied. */
 #include "csrc/sparse/allreduce.h"
 
 #include "csrc/base/types.h"
@@ -68,7 +68,7 @@ static struct tri_run run_of(const struct tri_sparse_call *call)
     return run;
 }
 
-/* What the call has written, where it is not applied. */
+/* The result of a call that is not applied becomes 0. */
 static trib_status clear_result(const struct tri_run *run)
 {
     const struct tri_sparse_params *params = run->params;
@@ -76,7 +76,7 @@ static trib_status clear_result(const struct tri_run *run)
                                       run->count, run->scalars.decision, run->stream);
 }
 
-/* In place the residual is decayed here, since the next gradient is added by the caller. */
+/* In place the residual decays here, because the caller adds the next gradient. */
 static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
 {
     const struct tri_sparse_params *params = run->params;
@@ -96,24 +96,24 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
         .bytes_sent = run->volume.bytes_sent,
         .bytes_received = run->volume.bytes_received,
     };
-    trib_status status = clear_result(run);
-    if (status == TRIB_OK && params->in_place && params->decay != 1)
-        status = run->kernels->decay(&run->acc, params->decay, run->scalars.decision, run->stream);
-    if (status == TRIB_OK && measures)
-        status = run->kernels->norm(&run->acc, &sparse->scalars->norm, run->scratch, run->stream);
-    return status != TRIB_OK ? status : run->kernels->record(&record, run->stream);
+    TRI_TRY(clear_result(run));
+    if (params->in_place && params->decay != 1)
+        TRI_TRY(run->kernels->decay(&run->acc, params->decay, run->scalars.decision, run->stream));
+    if (measures)
+        TRI_TRY(run->kernels->norm(&run->acc, &sparse->scalars->norm, run->scratch, run->stream));
+    return run->kernels->record(&record, run->stream);
 }
 
-/* A step that failed leaves this rank out of step with the others: the communicator is over. What is
- * left to do is to say on the device that nothing was applied, and to take back what is written. */
+/* The communicator is over, because the other ranks may be further. Decides on the device that the call is
+ * not applied, and clears its result. */
 static void fail_run(struct tri_run *run, trib_status status)
 {
     (void)tri_abort_raise(run->backend->transport->abort_state(run->transport), status,
                           tri_detail());
-    const struct tri_decide commit = {.abort_flag = run->abort_flag,
+    const struct tri_decide decide = {.abort_flag = run->abort_flag,
                                       .decision = run->scalars.decision,
                                       .outcome = run->scalars.outcome};
-    if (run->kernels->decide(&commit, run->stream) == TRIB_OK)
+    if (run->kernels->decide(&decide, run->stream) == TRIB_OK)
         (void)clear_result(run);
 }
 

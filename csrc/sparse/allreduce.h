@@ -4,7 +4,7 @@
 
 #include "csrc/sparse/state.h"
 
-/* What one call is given: refers to nothing of the caller's but the buffers. */
+/* The arguments of one call; of the caller's memory it refers to the buffers alone. */
 struct tri_sparse_call {
     struct trib_sparse *sparse;
     uint64_t step;
@@ -16,7 +16,8 @@ struct tri_sparse_call {
     trib_stream stream;
 };
 
-/* `call`: its buffers and stream. `operation`: TRI_SPARSE_ALLREDUCE or ..._ENTRIES. */
+/* The caller sets the buffers and the stream of `call`. `operation`: TRI_SPARSE_ALLREDUCE or
+ * ..._ENTRIES. */
 trib_status tri_sparse_allreduce(struct trib_sparse *sparse, int operation,
                                  struct tri_sparse_call *call);
 

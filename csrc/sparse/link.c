@@ -1,19 +1,19 @@
-/* How the ranks of a sparse allreduce exchange what they chose.
+/* How the ranks of a sparse allreduce exchange entries.
  *
- * Everything here happens inside a run: on a stream-ordered backend while
- * the call is in flight, on a host-executed backend on the stream. So calls go straight to the
- * backend, and copies in a host-executed backend's memory happen at once.
+ * All of this happens inside a run: on a stream-ordered backend while the call is in flight, on a
+ * host-executed backend on the stream. So calls go straight to the backend, and copies in the memory of a
+ * host-executed backend happen at once.
  *
- * Volume. A collective counts as if it were done in the plainest way that is as good as any: an
- * allgather and an allreduce as rings, a broadcast as a chain from the root on. So the sum of what is
- * sent over all ranks is the sum of what is received, and figures do not depend on the backend. */
+ * Volume. A collective counts as its plainest bandwidth-optimal algorithm: an allgather and an allreduce
+ * as rings, a broadcast as a chain from the root on. So all ranks together send as much as they receive,
+ * and the figures do not depend on the backend. */
 #include "csrc/sparse/link.h"
 
 #include <string.h>
 
 #include "csrc/base/types.h"
 
-/* Rounded here alone, message by message, so that who sends one and who receives it count the same. */
+/* Rounded only here, message by message, so that sender and receiver count the same. */
 static uint64_t words_of(uint64_t payload)
 {
     enum { WORD = 4 };
@@ -71,7 +71,8 @@ static trib_status issue(struct tri_run *run, const struct tri_call *call)
     if (!run->group.open)
         return run->backend->transport->collective(call, 1);
     if (run->group.n == TRI_RUN_GROUP)
-        return tri_fail(TRIB_ERR_INTERNAL, "more than %d collectives of a sparse allreduce as one",
+        return tri_fail(TRIB_ERR_INTERNAL,
+                        "more than %d collectives in one group of a sparse allreduce",
                         (int)TRI_RUN_GROUP);
     run->group.calls[run->group.n++] = *call;
     return TRIB_OK;
@@ -119,7 +120,7 @@ trib_status tri_link_broadcast(struct tri_run *run, void *data, size_t bytes, si
     return issue(run, &call);
 }
 
-/* Elements that this rank passes on in a ring: it ends with its own part, and begins with it. */
+/* Elements that this rank sends in a ring: all but its own part, twice. */
 static uint64_t ring(const struct tri_sparse_params *params, uint64_t count)
 {
     const uint64_t rank = (uint64_t)params->rank, size = (uint64_t)params->size;
@@ -183,7 +184,7 @@ static trib_status copy_to_self(struct tri_run *run, const struct tri_message *s
     return status;
 }
 
-/* Appends the messages that go to other ranks, or come from them. False: too many. */
+/* Append the messages to other ranks, or from them. False: too many. */
 static bool append(struct tri_run *run, enum tri_kind kind, const struct tri_message *messages,
                    size_t n, struct tri_call *calls, size_t *used)
 {
@@ -211,7 +212,8 @@ trib_status tri_link_exchange(struct tri_run *run, const struct tri_message *sen
     TRI_TRY(copy_to_self(run, sends, nsends, receives, nreceives));
     if (!append(run, TRI_SEND, sends, nsends, calls, &used) ||
         !append(run, TRI_RECV, receives, nreceives, calls, &used))
-        return tri_fail(TRIB_ERR_INTERNAL, "more than %d messages of a sparse allreduce as one",
+        return tri_fail(TRIB_ERR_INTERNAL,
+                        "more than %d messages in one exchange of a sparse allreduce",
                         (int)TRI_LINK_CALLS);
     return used == 0 ? TRIB_OK : run->backend->transport->collective(calls, used);
 }
@@ -249,14 +251,11 @@ trib_status tri_link_allgather_entries(struct tri_run *run, const struct tri_ent
         total += counts[rank];
     }
     if (total > out->capacity && out->capacity != UINT32_MAX)
-        return tri_fail(TRIB_ERR_INTERNAL, "%llu entries come together where there is room for %u",
+        return tri_fail(TRIB_ERR_INTERNAL, "%llu entries exceed the capacity of %u",
                         (unsigned long long)total, out->capacity);
-    const uint32_t count = (uint32_t)total; /* which nobody looks at where it is too large */
-    const trib_status status =
-        tri_link_exchange(run, sends, 2 * (size_t)size, receives, 2 * (size_t)size);
-    if (status != TRIB_OK || out->count == NULL)
-        return status;
-    return tri_link_put(run, out->count, &count, sizeof count);
+    const uint32_t count = (uint32_t)total; /* nothing reads it where it is too large */
+    TRI_TRY(tri_link_exchange(run, sends, 2 * (size_t)size, receives, 2 * (size_t)size));
+    return out->count == NULL ? TRIB_OK : tri_link_put(run, out->count, &count, sizeof count);
 }
 
 /* ------------------------------------------------------------------------------- small copies */

@@ -1,4 +1,4 @@
-/* What trib_sparse_options say. */
+/* Reads trib_sparse_options. */
 #include "csrc/sparse/options.h"
 
 #include <stdio.h>
@@ -62,7 +62,7 @@ static trib_status check_plain(const struct trib_comm *comm, int operation, trib
                              options->size, sizeof *options);
     if ((options->flags & ~all_flags) != 0)
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
-                             "options.flags is 0x%x; expected TRIB_SPARSE_... flags, of which all "
+                             "options.flags is 0x%x; expected TRIB_SPARSE_... flags, all of which "
                              "together are 0x%x",
                              options->flags, all_flags);
     if ((options->flags & TRIB_SPARSE_IN_PLACE) != 0 && dtype != TRIB_F32 && dtype != TRIB_F64)
@@ -112,7 +112,7 @@ static trib_status find_names(struct tri_sparse_settings *out, const struct trib
         out->params.constants = tri_constants_find(options->constants);
         if (out->params.constants == NULL)
             return tri_fail_call(comm, operation, TRIB_ERR_UNKNOWN_NAME,
-                                 "options.constants is \"%s\"; there are vgg, lstm and bert",
+                                 "options.constants is \"%s\"; expected vgg, lstm or bert",
                                  options->constants);
     }
     if (options->algorithm == NULL || strcmp(options->algorithm, "auto") == 0)
@@ -122,7 +122,8 @@ static trib_status find_names(struct tri_sparse_settings *out, const struct trib
         return TRIB_OK;
     list_names(names, sizeof names);
     return tri_fail_call(comm, operation, TRIB_ERR_UNKNOWN_NAME,
-                         "options.algorithm is \"%s\"; there are %s", options->algorithm, names);
+                         "options.algorithm is \"%s\"; expected one of %s", options->algorithm,
+                         names);
 }
 
 static trib_status read_k(uint32_t *out, const struct trib_comm *comm, int operation, size_t count,

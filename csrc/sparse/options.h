@@ -1,4 +1,4 @@
-/* What trib_sparse_options say, checked, defaults filled in. */
+/* Reads trib_sparse_options: checks them, and fills in the defaults. */
 #ifndef TRI_SPARSE_OPTIONS_H
 #define TRI_SPARSE_OPTIONS_H
 
@@ -11,16 +11,16 @@ struct tri_sparse_settings {
     uint32_t flags, norm_every;
 };
 
-/* May there be states of this communicator? The same answer on all ranks. `operation` names the
- * caller in details, here and below. */
+/* Whether the communicator can have states; the same on all ranks. Here and below details name the caller
+ * `operation`. */
 trib_status tri_sparse_check_comm(const struct trib_comm *comm, int operation);
 
-/* Asks tri_sparse_check_comm too. */
+/* Calls tri_sparse_check_comm, too. */
 trib_status tri_sparse_settings_read(struct tri_sparse_settings *out, const struct trib_comm *comm,
                                      int operation, size_t count, trib_dtype dtype,
                                      const trib_sparse_options *options);
 
-/* k of `count` elements at this density: as trib_sparse_options has it. */
+/* k of `count` elements at this density, as in trib_sparse_options. */
 trib_status tri_sparse_density(uint32_t *out, const struct trib_comm *comm, int operation,
                                size_t count, double density);
 

@@ -1,4 +1,4 @@
-/* What a state has not applied yet, for the caller to look at. */
+/* A state's residual, copied for the caller. */
 #include "csrc/sparse/residual.h"
 
 #include "csrc/base/types.h"
@@ -39,8 +39,8 @@ static trib_status check(const struct trib_sparse *sparse, void *out, trib_strea
     TRI_TRY(tri_check_stream(comm, operation, stream));
     if (params->in_place)
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_USAGE,
-                             "the state is in place: its residual is the accumulator that you pass "
-                             "as `gradient`");
+                             "the state is in place: its residual is the accumulator passed as "
+                             "`gradient`");
     if (params->count == 0)
         return TRIB_OK;
     return tri_check_buffer(comm, operation, &buffer, &bytes);

@@ -1,4 +1,4 @@
-/* What a state has not applied yet, for the caller to look at. */
+/* A state's residual, copied for the caller. */
 #ifndef TRI_SPARSE_RESIDUAL_H
 #define TRI_SPARSE_RESIDUAL_H
 

@@ -286,8 +286,8 @@ static trib_status check_schedule(const struct trib_sparse *sparse, const struct
                                   const char *data)
 {
     const struct tri_algorithm *algorithm = sparse->algorithm;
-    if (algorithm->sound == NULL || !same_schedule(sparse, head) ||
-        algorithm->sound(data + device_at(head), data + host_at(head), &sparse->params))
+    if (algorithm->valid == NULL || !same_schedule(sparse, head) ||
+        algorithm->valid(data + device_at(head), data + host_at(head), &sparse->params))
         return TRIB_OK;
     return fail(sparse, TRI_SPARSE_IMPORT,
                 "what the export remembers of thresholds no state can have written");

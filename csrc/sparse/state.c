@@ -34,7 +34,7 @@ bool tri_sparse_captures(const struct trib_sparse *sparse, trib_stream stream)
     return device->capturing != NULL && device->capturing(sparse->device, stream);
 }
 
-/* Inside a capture events of outside mean nothing. */
+/* In a capture the state's event has no meaning. */
 trib_status tri_sparse_queue(struct trib_sparse *sparse, void (*function)(void *argument),
                              void *argument, size_t bytes, trib_stream stream)
 {
@@ -42,10 +42,10 @@ trib_status tri_sparse_queue(struct trib_sparse *sparse, void (*function)(void *
     trib_status status = captures ? TRIB_OK : tri_workspace_wait(&sparse->memory, stream);
     if (status != TRIB_OK)
         return status;
-    if (captures) /* nobody will know when the graph runs for the last time */
+    if (captures) /* the last replay of the graph is unknown */
         tri_abort_keep_flag(sparse->comm->state);
     status = tri_issue_run(sparse->comm, function, argument, bytes, stream);
-    /* Also after a failure: part of it may be queued. */
+    /* Also after a failure: the stream may have part of it. */
     const trib_status end =
         captures ? TRIB_OK : tri_workspace_mark(&sparse->memory, sparse->comm->state, stream);
     return status != TRIB_OK ? status : end;
@@ -59,7 +59,7 @@ static size_t residual_bytes(const struct tri_sparse_params *params)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Of the block that stays: the scalars, two residuals. */
+/* The constant block: scalars and two residuals. */
 static size_t kept_bytes(const struct tri_sparse_params *params)
 {
     return ALIGN + 2 * residual_bytes(params);
@@ -72,7 +72,7 @@ static uint32_t most_selected(const struct tri_algorithm *algorithm,
     return (uint32_t)(most < params->count ? most : params->count);
 }
 
-/* Lay out `own` from `base` on; *out_scratch: what follows, for kernels. Returns the bytes of all. */
+/* Lay out `own` from `base` on, then *out_scratch for kernels. Returns the bytes of both. */
 static size_t lay_out(const struct tri_sparse_kernels *kernels,
                       const struct tri_algorithm *algorithm, const struct tri_sparse_params *params,
                       void *own, void *base, void **out_scratch)
@@ -85,7 +85,7 @@ static size_t lay_out(const struct tri_sparse_kernels *kernels,
     return arena.used;
 }
 
-/* The most that any algorithm remembers. */
+/* The size of the largest `own`. */
 static size_t own_bytes(void)
 {
     const struct tri_algorithm *algorithm;
@@ -101,10 +101,10 @@ static trib_status measure(struct tri_needs *out, const struct tri_backend *back
                            const struct tri_sparse_params *params)
 {
     void *scratch, *own = calloc(1, algorithm->own_bytes + 1);
-    *out = (struct tri_needs){.room = 0};
+    *out = (struct tri_needs){.arena = 0};
     if (own == NULL)
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory to lay out \"%s\"", algorithm->name);
-    out->room = lay_out(backend->kernels->sparse, algorithm, params, own, NULL, &scratch);
+    out->arena = lay_out(backend->kernels->sparse, algorithm, params, own, NULL, &scratch);
     if (algorithm->kept != NULL) {
         const struct tri_kept kept = algorithm->kept(own);
         out->kept_device = kept.device_bytes;
@@ -121,9 +121,9 @@ static const struct tri_algorithm *variant(const struct tri_algorithm *algorithm
                                                                      : algorithm;
 }
 
-/* The algorithm that these settings mean. Before a first state is made it is not known whether there
- * are several hosts. Where all of acc is to be chosen there is nothing to choose: every algorithm would
- * give the sum of all acc and leave nothing, which dense does with fewer words and no selection. */
+/* The algorithm of these settings. Until the first state exists the number of hosts is unknown and taken
+ * to be 1. With k = n every algorithm would return the sum of all acc and leave no residual; dense does
+ * that with fewer words and no selection. */
 static struct tri_choice choose(const struct tri_sparse_settings *settings,
                                 const struct trib_comm *comm)
 {
@@ -141,15 +141,11 @@ trib_status tri_sparse_bytes(uint64_t *out, const struct trib_comm *comm, size_t
 {
     struct tri_sparse_settings settings;
     struct tri_needs needs;
-    trib_status status =
-        tri_sparse_settings_read(&settings, comm, TRI_SPARSE_BYTES, count, dtype, options);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_sparse_settings_read(&settings, comm, TRI_SPARSE_BYTES, count, dtype, options));
     const struct tri_choice choice = choose(&settings, comm);
-    status = measure(&needs, comm->backend, choice.algorithm, &settings.params);
-    if (status == TRIB_OK)
-        *out = kept_bytes(&settings.params) + needs.room;
-    return status;
+    TRI_TRY(measure(&needs, comm->backend, choice.algorithm, &settings.params));
+    *out = kept_bytes(&settings.params) + needs.arena;
+    return TRIB_OK;
 }
 
 /* ------------------------------------------------------------------------------------- the device */
@@ -170,7 +166,7 @@ void tri_sparse_lay_out(struct trib_sparse *sparse)
 {
     memset(sparse->own, 0, sparse->algorithm->own_bytes);
     (void)lay_out(sparse->backend->kernels->sparse, sparse->algorithm, &sparse->params, sparse->own,
-                  sparse->room, &sparse->scratch);
+                  sparse->arena, &sparse->scratch);
 }
 
 trib_status tri_sparse_zero_residual(const struct trib_sparse *sparse, trib_stream stream)
@@ -187,7 +183,7 @@ trib_status tri_sparse_zero_residual(const struct trib_sparse *sparse, trib_stre
     return status;
 }
 
-/* Copy to or from the device and wait. */
+/* Copy to or from the device, and wait. */
 static trib_status copy(const struct trib_sparse *sparse, void *dst, const void *src, size_t bytes,
                         trib_stream stream)
 {
@@ -200,27 +196,23 @@ static trib_status allocate(struct trib_sparse *sparse)
 {
     const struct tri_sparse_params *params = &sparse->params;
     struct tri_workspace *memory = &sparse->memory;
-    trib_status status = tri_workspace_open(memory, sparse->backend->device, sparse->device,
-                                            sizeof(struct tri_counters));
-    if (status == TRIB_OK)
-        status = measure(&sparse->needs, sparse->backend, sparse->algorithm, params);
-    if (status == TRIB_OK)
-        status = tri_workspace_add(memory, kept_bytes(params));
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_workspace_open(memory, sparse->backend->device, sparse->device,
+                               sizeof(struct tri_counters)));
+    TRI_TRY(measure(&sparse->needs, sparse->backend, sparse->algorithm, params));
+    TRI_TRY(tri_workspace_add(memory, kept_bytes(params)));
     char *kept = memory->blocks->data;
     sparse->counters = memory->shared;
     sparse->counters->norm = -1;
     sparse->scalars = (struct tri_sparse_scalars *)(void *)kept;
     for (size_t i = 0; i < 2 && !params->in_place; i++)
         sparse->residual[i] = kept + ALIGN + i * residual_bytes(params);
-    sparse->room_bytes = sparse->needs.room;
-    status = tri_workspace_add(memory, sparse->room_bytes);
-    sparse->room = status == TRIB_OK ? memory->blocks->data : NULL;
-    return status;
+    sparse->arena_bytes = sparse->needs.arena;
+    TRI_TRY(tri_workspace_add(memory, sparse->arena_bytes));
+    sparse->arena = memory->blocks->data;
+    return TRIB_OK;
 }
 
-/* Residual and scalars as new. */
+/* Reset residual and scalars. */
 static trib_status clear(struct trib_sparse *sparse, trib_stream stream)
 {
     const struct tri_sparse_scalars scalars = {.header = {.signature = sparse->signature},
@@ -231,7 +223,7 @@ static trib_status clear(struct trib_sparse *sparse, trib_stream stream)
     return sparse->backend->device->stream_wait(sparse->device, stream);
 }
 
-/* All that this rank needs, before the others are asked. */
+/* Allocate everything on this rank, before the handshake. */
 static trib_status prepare(struct trib_sparse **out, struct trib_comm *comm,
                            const struct tri_sparse_settings *settings,
                            const struct tri_choice *choice, uint32_t signature, trib_stream stream)
@@ -264,7 +256,7 @@ static void discard(struct trib_sparse *sparse)
     tri_workspace_close(&memory);
 }
 
-/* What a caller asks for. */
+/* The arguments of tri_sparse_create. */
 struct create_request {
     struct trib_sparse **out;
     struct trib_comm *comm;
@@ -277,14 +269,12 @@ static trib_status read_create_request(struct tri_sparse_settings *settings,
                                        const struct create_request *request)
 {
     const struct trib_sparse nobody = {.comm = request->comm};
-    trib_status status = tri_sparse_ready(&nobody, TRI_SPARSE_CREATE);
-    if (status == TRIB_OK && request->out == NULL)
-        status = tri_fail_call(request->comm, TRI_SPARSE_CREATE, TRIB_ERR_INVALID_ARGUMENT,
-                               "`out` is NULL");
-    return status != TRIB_OK
-               ? status
-               : tri_sparse_settings_read(settings, request->comm, TRI_SPARSE_CREATE,
-                                          request->count, request->dtype, request->options);
+    TRI_TRY(tri_sparse_ready(&nobody, TRI_SPARSE_CREATE));
+    if (request->out == NULL)
+        return tri_fail_call(request->comm, TRI_SPARSE_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                             "`out` is NULL");
+    return tri_sparse_settings_read(settings, request->comm, TRI_SPARSE_CREATE, request->count,
+                                    request->dtype, request->options);
 }
 
 static trib_status create(void *argument, trib_stream stream)
@@ -293,10 +283,8 @@ static trib_status create(void *argument, trib_stream stream)
     struct trib_comm *comm = request->comm;
     struct tri_sparse_settings settings;
     struct trib_sparse *sparse = NULL;
-    trib_status status = tri_handshake_hosts(comm, stream);
-    if (status != TRIB_OK)
-        return status;
-    status = read_create_request(&settings, request);
+    TRI_TRY(tri_handshake_hosts(comm, stream));
+    trib_status status = read_create_request(&settings, request);
     if (status != TRIB_OK)
         return tri_handshake_reject(comm, TRI_SPARSE_CREATE, status, stream);
     const struct tri_choice choice = choose(&settings, comm);
@@ -326,39 +314,39 @@ trib_status tri_sparse_create(struct trib_sparse **out, struct trib_comm *comm, 
 
 /* --------------------------------------------------------------------------------------- another k */
 
-/* What changes with k. */
+/* A state's fields that change with k. */
 struct change {
     struct tri_sparse_settings settings;
     struct tri_choice choice;
     uint32_t signature;
     struct tri_needs needs;
-    void *room; /* NULL: the old one is large enough */
+    void *arena; /* NULL: the current one is large enough */
 };
 
 static trib_status plan(struct change *out, struct trib_sparse *sparse)
 {
     trib_status status =
         measure(&out->needs, sparse->backend, out->choice.algorithm, &out->settings.params);
-    if (status != TRIB_OK || out->needs.room <= sparse->room_bytes)
+    if (status != TRIB_OK || out->needs.arena <= sparse->arena_bytes)
         return status;
-    status = tri_workspace_add(&sparse->memory, out->needs.room);
+    status = tri_workspace_add(&sparse->memory, out->needs.arena);
     if (status == TRIB_OK)
-        out->room = sparse->memory.blocks->data;
+        out->arena = sparse->memory.blocks->data;
     return status;
 }
 
-static void forget(struct trib_sparse *sparse, const struct change *change)
+static void discard_change(struct trib_sparse *sparse, const struct change *change)
 {
-    if (change->room != NULL)
-        tri_workspace_remove(&sparse->memory, change->room);
+    if (change->arena != NULL)
+        tri_workspace_remove(&sparse->memory, change->arena);
 }
 
-static void take_over(struct trib_sparse *sparse, const struct change *change)
+static void apply_change(struct trib_sparse *sparse, const struct change *change)
 {
-    if (change->room != NULL) {
-        tri_workspace_remove(&sparse->memory, sparse->room);
-        sparse->room = change->room;
-        sparse->room_bytes = change->needs.room;
+    if (change->arena != NULL) {
+        tri_workspace_remove(&sparse->memory, sparse->arena);
+        sparse->arena = change->arena;
+        sparse->arena_bytes = change->needs.arena;
     }
     sparse->needs = change->needs;
     sparse->settings = change->settings;
@@ -369,7 +357,7 @@ static void take_over(struct trib_sparse *sparse, const struct change *change)
     tri_sparse_lay_out(sparse);
 }
 
-/* The current residual becomes buffer 0, as it is in a new state; the header gets its signature. */
+/* The current residual becomes buffer 0, as in a new state; the header gets the new signature. */
 static trib_status renew_scalars(struct trib_sparse *sparse, trib_stream stream)
 {
     struct tri_sparse_scalars scalars;
@@ -384,7 +372,7 @@ static trib_status renew_scalars(struct trib_sparse *sparse, trib_stream stream)
     return copy(sparse, sparse->scalars, &scalars, sizeof scalars, stream);
 }
 
-/* What a caller asks for: a number of entries, or a density. */
+/* The arguments of tri_sparse_set_k and tri_sparse_set_density. */
 struct set_request {
     struct trib_sparse *sparse;
     int operation;
@@ -421,10 +409,10 @@ static trib_status set(void *argument, trib_stream stream)
         status = plan(&change, sparse);
     status = tri_handshake_exchange(comm, &handshake, status, NULL, stream);
     if (status != TRIB_OK) {
-        forget(sparse, &change);
+        discard_change(sparse, &change);
         return status;
     }
-    take_over(sparse, &change);
+    apply_change(sparse, &change);
     status = renew_scalars(sparse, stream);
     if (status != TRIB_OK) /* the others have the new k */
         (void)tri_abort_raise(comm->state, status, tri_detail());
@@ -460,8 +448,9 @@ trib_status tri_sparse_destroy(struct trib_sparse *sparse)
     trib_status status = TRIB_OK;
     if (in_use)
         status = tri_fail_call(comm, TRI_SPARSE_DESTROY, TRIB_ERR_TIMEOUT,
-                               "after %u ms a call of this state has not run; its memory is kept "
-                               "until then. Wait for the streams before destroying, or abort",
+                               "after %u ms a call of this state is still queued; its memory stays "
+                               "allocated until the call has run. Synchronize the streams before "
+                               "destroying, or abort",
                                comm->close_timeout_ms);
     discard(sparse);
     tri_workspace_sweep();

@@ -1,4 +1,4 @@
-/* What a state tells without stopping its stream: the counters that each call's last step writes. */
+/* A state's counters, which each call writes at its end; read without waiting for the stream. */
 #include "csrc/sparse/statistics.h"
 
 #include <string.h>
@@ -8,10 +8,10 @@
 
 enum { PATIENCE_MS = 1000 };
 
-/* A copy of the counters as they were between two calls. The writer makes `version` odd, writes, makes it
- * even again; a copy counts if `version` was even and the same before and after. Words are read one by
- * one, atomically, for the writer may be at it. That takes it a moment; a device that was lost just
- * then never ends, and then the copy is what there is. */
+/* A consistent copy of the counters. The writer makes `version` odd, writes, and makes it even again; a
+ * copy is good if `version` was even, and equal before and after. It is read in atomic parts because the
+ * writer may be writing, which takes it a moment. A device lost at that moment never finishes; then this
+ * returns what there is. */
 static struct tri_counters read_counters(const struct tri_counters *counters)
 {
     enum { PARTS = sizeof *counters / sizeof(uint32_t) };

@@ -47,7 +47,7 @@ struct gtopk {
     struct tri_entries merged;
     struct tri_entries dropped[ROUNDS];
     struct tri_header *headers;
-    struct tri_cut_room room;
+    struct tri_cut_scratch scratch;
 };
 
 /* ---- the tree */
@@ -135,7 +135,7 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_spar
         if (source(params, params->rank, round) >= 0)
             own->dropped[round] = tri_arena_entries(arena, dropped_entries(params), params->acc);
     own->headers = tri_arena_take(arena, (size_t)params->size * sizeof *own->headers);
-    tri_cut_lay_out(&own->room, arena, params);
+    tri_cut_lay_out(&own->scratch, arena, params);
 }
 
 /* ---- one call */
@@ -171,7 +171,7 @@ static trib_status receive(struct tri_run *run, struct gtopk *own, int32_t round
     TRI_TRY(tri_link_exchange(run, NULL, 0, &message, 1));
     TRI_TRY(
         run->kernels->merge(lists, 2, 0, params->count, &own->merged, run->scratch, run->stream));
-    return tri_cut_local(run, &own->room, &own->merged, params->k, &kept, &own->dropped[round]);
+    return tri_cut_local(run, &own->scratch, &own->merged, params->k, &kept, &own->dropped[round]);
 }
 
 static trib_status reduce_tree(struct tri_run *run, struct gtopk *own)

@@ -7,7 +7,7 @@
 
 struct tri_oktopk {
     struct tri_regions regions;
-    struct tri_cut_room cut;
+    struct tri_cut_scratch cut;
     struct tri_entries chosen; /* L */
     struct tri_entries kept;   /* of the sums here, what is in G */
     struct tri_entries block;  /* this rank's block of G */

@@ -53,7 +53,7 @@ struct srs {
     struct tri_entries dropped[TRI_MAX_LISTS]; /* by offset */
     struct tri_entries own;                    /* all that this rank has chosen */
     struct tri_entries result;
-    struct tri_cut_room room;
+    struct tri_cut_scratch scratch;
 };
 
 /* ---- who holds what */
@@ -178,7 +178,7 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_spar
     }
     own->own = tri_arena_entries(arena, capacity(params), params->acc);
     own->result = tri_arena_entries(arena, capacity(params), params->acc);
-    tri_cut_lay_out(&own->room, arena, params);
+    tri_cut_lay_out(&own->scratch, arena, params);
 }
 
 /* ---- one call */
@@ -218,7 +218,8 @@ static trib_status add_up(struct tri_run *run, struct srs *own, int32_t offset,
         lists, n, first, end - first, n == 1 ? out : &own->merged, run->scratch, run->stream);
     if (status != TRIB_OK || n == 1)
         return status;
-    return tri_cut_local(run, &own->room, &own->merged, share(params), out, &own->dropped[offset]);
+    return tri_cut_local(run, &own->scratch, &own->merged, share(params), out,
+                         &own->dropped[offset]);
 }
 
 /* The blocks that leave in a round: the first ones just as they were chosen. */

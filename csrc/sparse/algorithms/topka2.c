@@ -29,7 +29,7 @@ struct topka2 {
     struct tri_packet packets; /* one a rank */
     struct tri_entries merged; /* U */
     struct tri_entries kept;   /* G */
-    struct tri_cut_room room;
+    struct tri_cut_scratch scratch;
 };
 
 static size_t lists_entries(const struct tri_sparse_params *params)
@@ -49,7 +49,7 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_spar
     own->packets = tri_arena_packets(arena, (size_t)params->size, params->k, params->wire);
     own->merged = tri_arena_entries(arena, all < params->count ? all : params->count, params->acc);
     own->kept = tri_arena_entries(arena, params->k, params->acc);
-    tri_cut_lay_out(&own->room, arena, params);
+    tri_cut_lay_out(&own->scratch, arena, params);
 }
 
 /* Steps 1 to 3. */
@@ -74,7 +74,7 @@ static trib_status topka2_run(struct tri_run *run, void *memory)
     const struct tri_sparse_params *params = run->params;
     const struct tri_entries chosen = tri_packet_entries(&own->packets, (size_t)params->rank);
     TRI_TRY(gather(run, own));
-    TRI_TRY(tri_cut_local(run, &own->room, &own->merged, params->k, &own->kept, NULL));
+    TRI_TRY(tri_cut_local(run, &own->scratch, &own->merged, params->k, &own->kept, NULL));
     TRI_TRY(tri_run_result(run, &own->kept, 1, NULL));
     TRI_TRY(tri_run_decide(run, own->packets.data, tri_packet_bytes(params->k, params->wire)));
     run->scalars.selected = chosen.count;

@@ -112,12 +112,12 @@ struct tri_kept tri_gaussian_kept(struct tri_gaussian *gaussian)
     return (struct tri_kept){.host = &gaussian->idle, .host_bytes = sizeof gaussian->idle};
 }
 
-bool tri_gaussian_sound(const void *device, const void *host,
+bool tri_gaussian_valid(const void *device, const void *host,
                         const struct tri_sparse_params *params)
 {
     struct tri_idle idle;
     (void)device;
     (void)params;
     memcpy(&idle, host, sizeof idle);
-    return tri_sound_idle(&idle);
+    return tri_valid_idle(&idle);
 }

@@ -20,7 +20,7 @@ trib_status tri_gaussian_choose(struct tri_run *run, struct tri_gaussian *gaussi
 
 /* What is kept from call to call. */
 struct tri_kept tri_gaussian_kept(struct tri_gaussian *gaussian);
-bool tri_gaussian_sound(const void *device, const void *host,
+bool tri_gaussian_valid(const void *device, const void *host,
                         const struct tri_sparse_params *params);
 
 /* x with Phi(x) = p, Phi the distribution function of the normal distribution; 0 < p < 1. */

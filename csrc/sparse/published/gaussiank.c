@@ -63,5 +63,5 @@ const struct tri_algorithm tri_sparse_gaussiank = {
     .capacity = tri_counted_capacity,
     .run = gaussiank_run,
     .kept = kept,
-    .sound = tri_gaussian_sound,
+    .valid = tri_gaussian_valid,
 };

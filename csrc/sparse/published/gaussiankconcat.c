@@ -122,5 +122,5 @@ const struct tri_algorithm tri_sparse_gaussiankconcat = {
     .capacity = tri_counted_capacity,
     .run = gaussiankconcat_run,
     .kept = kept,
-    .sound = tri_gaussian_sound,
+    .valid = tri_gaussian_valid,
 };

@@ -312,15 +312,15 @@ static struct tri_kept kept_of(void *memory)
                              .host_bytes = sizeof own->kept_host};
 }
 
-static bool sound(const void *device, const void *host, const struct tri_sparse_params *params)
+static bool valid(const void *device, const void *host, const struct tri_sparse_params *params)
 {
     struct remembered kept;
     memcpy(&kept, host, sizeof kept);
-    return kept.begun <= 1 && kept.has_local <= kept.begun && tri_sound_idle(&kept.local) &&
-           tri_sound_idle(&kept.global) &&
+    return kept.begun <= 1 && kept.has_local <= kept.begun && tri_valid_idle(&kept.local) &&
+           tri_valid_idle(&kept.global) &&
            (kept.begun == 0 ||
-            (tri_sound_threshold(device, params) &&
-             tri_sound_threshold((const char *)device + THRESHOLDS / 2, params)));
+            (tri_valid_threshold(device, params) &&
+             tri_valid_threshold((const char *)device + THRESHOLDS / 2, params)));
 }
 
 const struct tri_algorithm tri_sparse_oktopk_published = {
@@ -333,5 +333,5 @@ const struct tri_algorithm tri_sparse_oktopk_published = {
     .run = oktopk_published_run,
     .selects = capacity_of,
     .kept = kept_of,
-    .sound = sound,
+    .valid = valid,
 };

@@ -133,12 +133,12 @@ static struct tri_kept kept(void *memory)
                              .host_bytes = sizeof own->kept_host};
 }
 
-static bool sound(const void *device, const void *host, const struct tri_sparse_params *params)
+static bool valid(const void *device, const void *host, const struct tri_sparse_params *params)
 {
     struct remembered kept_host;
     memcpy(&kept_host, host, sizeof kept_host);
-    return kept_host.known <= 1 && tri_sound_idle(&kept_host.idle) &&
-           (kept_host.known == 0 || tri_sound_threshold(device, params));
+    return kept_host.known <= 1 && tri_valid_idle(&kept_host.idle) &&
+           (kept_host.known == 0 || tri_valid_threshold(device, params));
 }
 
 const struct tri_algorithm tri_sparse_topkaopt = {
@@ -150,5 +150,5 @@ const struct tri_algorithm tri_sparse_topkaopt = {
     .capacity = tri_counted_capacity,
     .run = topkaopt_run,
     .kept = kept,
-    .sound = sound,
+    .valid = valid,
 };
