@@ -1,5 +1,5 @@
-/* Every exported function, in the order of the header: check what needs no knowledge of the object,
- * call inward. (Names of statuses, types and reductions are in base/.) */
+/* Every exported function, in the order of the header: it checks for NULL and calls inward. (The
+ * names of statuses, types and reductions are in base/.) */
 #include <stdio.h>
 
 #include "csrc/backend.h"
@@ -21,32 +21,32 @@
 #include "csrc/sparse/statistics.h"
 #include "tributary.h"
 
-/* A pointer that is needed and NULL. */
+/* A required pointer is NULL. */
 static trib_status missing(const char *function, const char *argument)
 {
     return tri_fail(TRIB_ERR_INVALID_ARGUMENT, "%s: `%s` is NULL; expected an object or a place",
                     function, argument);
 }
 
-/* A call in a child of fork; it has neither the threads nor the devices of its parent. */
+/* A call in a child of fork, which has neither the threads nor the devices of its parent. */
 static trib_status forked(const char *function)
 {
     return tri_fail(
         TRIB_ERR_INVALID_USAGE,
-        "%s: this process was forked from the one that made what the library holds, "
-        "whose threads and devices stayed there: fork before the first trib_device_get, "
+        "%s: this process was forked from one that had used the library, and threads and "
+        "devices stayed there: fork before the first trib_device_get, "
         "trib_comm_create or trib_group_create, or start the process with exec",
         function);
 }
 
-/* For the beginning of a function: return in a child of fork. */
+/* At the beginning of a function: return in a child of fork. */
 #define NOT_FORKED()                                                                               \
     do {                                                                                           \
         if (tri_process_forked())                                                                  \
             return forked(__func__);                                                               \
     } while (0)
 
-/* The same, and return unless `argument` is there. */
+/* The same, and return if `argument` is NULL. */
 #define NEED(argument)                                                                             \
     do {                                                                                           \
         NOT_FORKED();                                                                              \
@@ -677,7 +677,7 @@ trib_status trib_sparse_create(trib_sparse **out, trib_comm *comm, size_t count,
     NOT_FORKED();
     if (out != NULL)
         *out = NULL;
-    NEED(comm); /* `out` is refused where the other ranks are told */
+    NEED(comm); /* tri_sparse_create checks `out`, and tells the other ranks */
     return tri_sparse_create(out, comm, count, dtype, options);
 }
 
@@ -766,7 +766,7 @@ trib_status trib_sparse_export(trib_sparse *sparse, void *out, size_t bytes, tri
 trib_status trib_sparse_import(trib_sparse *sparse, const void *data, size_t bytes, int32_t add,
                                trib_stream stream)
 {
-    NEED(sparse); /* `data` as `out` of trib_sparse_create */
+    NEED(sparse); /* tri_sparse_import checks `data`, and tells the other ranks */
     return tri_sparse_import(sparse, data, bytes, add != 0, stream);
 }
 

@@ -185,8 +185,8 @@ struct tri_transport_ops {
 
 /* About how fast a backend is inside one host, for code that chooses between algorithms. copy:
  * bytes per second that one device reads and writes. select: the same while it selects the largest
- * entries. bandwidth: bytes per second that a rank sends while it receives as many. latency: seconds
- * of one collective or a few kernels of any size. */
+ * entries. bandwidth: bytes per second that a rank sends while it receives as many. latency:
+ * seconds of one collective or a few kernels of any size. */
 struct tri_speed {
     double copy, select, bandwidth, latency;
 };

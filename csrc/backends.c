@@ -1,4 +1,4 @@
-/* The table of compiled-in backends: the only #ifdef that asks for one. */
+/* The table of compiled-in backends, with the only #ifdef for one. */
 #include <string.h>
 
 #include "csrc/backend.h"
@@ -8,7 +8,8 @@ extern const struct tri_backend tri_backend_host;
 extern const struct tri_backend tri_backend_nccl;
 #endif
 
-/* Best first. An id is asked for its backend from the end: host marks its ids, nccl takes the rest. */
+/* Best first. The search for an id's backend starts at the end: host marks its ids, nccl takes the
+ * rest. */
 const struct tri_backend *const tri_backends[] = {
 #ifdef TRI_WITH_NCCL
     &tri_backend_nccl,

@@ -1,4 +1,4 @@
-/* The state that all ranks of one communicator in this process share: live, or why not any more. */
+/* The state that all ranks of one communicator in this process share. */
 #include "csrc/base/abort.h"
 
 #include <pthread.h>
@@ -20,17 +20,18 @@ struct counter {
 struct trib_abort {
     struct counter counters[COUNTERS];
     _Atomic uint32_t references;
-    /* LIVE -> STOPPING by compare-and-swap, then -> STOPPED once status and detail are written:
-     * they are read only after STOPPED has been seen with acquire, so they need no lock. */
+    /* LIVE -> STOPPING by compare-and-swap, then -> STOPPED once status and detail are written. A
+     * reader first sees STOPPED with acquire, so they need no lock. */
     _Atomic int phase;
     trib_status status;
     char detail[TRI_DETAIL_SIZE];
-    /* What goes with the last reference, and how; NULL: nothing does. */
+    /* The last release gives `owned` to `give`; NULL: nothing to give. */
     uint32_t *owned;
     void (*give)(void *flag);
     _Atomic bool kept;
     /* Guards flag, hook, poll and context: raise and ask use them, detach clears them. Held while a
-     * hook runs, so that detach cannot return, and the backend cannot free, under a running one. */
+     * hook runs, so that detach does not return, and the backend frees nothing, under a running
+     * one. */
     pthread_mutex_t lock;
     uint32_t *flag;
     tri_abort_hook hook;
@@ -110,8 +111,8 @@ bool tri_abort_raise(struct trib_abort *state, trib_status status, const char *d
     atomic_store_explicit(&state->phase, STOPPED, memory_order_release);
     pthread_mutex_lock(&state->lock);
     if (state->flag != NULL)
-        /* Sequentially consistent: who waits for the flag announces it, looks, and sleeps; the hook
-         * looks for who announced it, and must not have looked before the flag was there. */
+        /* Sequentially consistent: a waiter announces itself, reads the flag, and sleeps. The hook
+         * wakes announced waiters, and must not look for them before the flag is set. */
         __atomic_store_n(state->flag, 1, __ATOMIC_SEQ_CST);
     if (state->hook != NULL)
         state->hook(state->context);
@@ -129,7 +130,7 @@ trib_status tri_abort_status(const struct trib_abort *state)
     int phase = atomic_load_explicit(&state->phase, memory_order_acquire);
     if (phase == LIVE)
         return TRIB_OK;
-    while (phase != STOPPED) /* a few stores away, on a thread that does not wait */
+    while (phase != STOPPED) /* a few stores away, on a thread that is not waiting */
         phase = atomic_load_explicit(&state->phase, memory_order_acquire);
     return tri_fail(state->status, "%s", state->detail);
 }

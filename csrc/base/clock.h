@@ -10,7 +10,7 @@ uint64_t tri_now_ns(void);
 /* tri_now_ns() plus `ms` milliseconds. */
 uint64_t tri_deadline_ns(uint32_t ms);
 
-/* Let others run for about so long. */
+/* Sleep for about `ns` nanoseconds. */
 void tri_nap_ns(uint64_t ns);
 
 #endif

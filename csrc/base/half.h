@@ -1,6 +1,6 @@
-/* f16 and bf16, held as their bits, from and to f32. To narrower: round to nearest even, overflow
- * to infinity, any NaN to 0x7fff (what a GPU gives). No branches, so that loops of these vectorise,
- * and no f32 denormals on the way, so that a thread's flush-to-zero mode changes nothing. */
+/* f16 and bf16, held as bits, from and to f32. Narrowing rounds to nearest even, overflows to
+ * infinity, and maps any NaN to 0x7fff (as a GPU does). Without branches, so that loops vectorise,
+ * and without f32 denormals, so that a thread's flush-to-zero mode changes nothing. */
 #ifndef TRI_BASE_HALF_H
 #define TRI_BASE_HALF_H
 
@@ -34,7 +34,7 @@ static inline uint16_t tri_f32_to_bf16(float value)
     return (uint16_t)(magnitude > 0x7f800000 ? 0x7fffu : rounded);
 }
 
-/* A choice that stays one when the compiler would rather branch around arithmetic on floats. */
+/* A select that the compiler does not turn into a branch. */
 static inline uint32_t tri_pick(int condition, uint32_t yes, uint32_t no)
 {
     const uint32_t mask = 0u - (uint32_t)condition;

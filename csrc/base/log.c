@@ -5,8 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Guards the three below, and is held during the callback: after trib_log_set returns, the old
- * callback is not running and its context may go. */
+/* Guards the variables below. Held during the callback: once trib_log_set has returned, the old
+ * callback does not run, and its context may be freed. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static trib_log_fn sink;
 static void *sink_context;

@@ -1,4 +1,4 @@
-/* Which machine this is. */
+/* Identifies the machine. */
 #include "csrc/base/machine.h"
 
 #include <stdio.h>

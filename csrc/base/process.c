@@ -1,4 +1,4 @@
-/* Is this still the process that made what the library holds? */
+/* Detects a forked child. */
 #define _POSIX_C_SOURCE 200809L
 #include "csrc/base/process.h"
 
@@ -13,7 +13,7 @@ static void in_child(void)
 
 static void watch_forks(void)
 {
-    (void)pthread_atfork(NULL, NULL, in_child); /* without memory for it forks go unnoticed */
+    (void)pthread_atfork(NULL, NULL, in_child); /* if it fails, forks go undetected */
 }
 
 void tri_process_use(void)

@@ -1,4 +1,4 @@
-/* Statuses with words: the calling thread's last failure. */
+/* Statuses and details: the calling thread's last failure. */
 #include "csrc/base/status.h"
 
 #include <stdarg.h>

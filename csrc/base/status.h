@@ -1,4 +1,4 @@
-/* Statuses with words: the calling thread's last failure. */
+/* Statuses and details: the calling thread's last failure. */
 #ifndef TRI_BASE_STATUS_H
 #define TRI_BASE_STATUS_H
 
@@ -6,20 +6,20 @@
 
 #include "tributary.h"
 
-/* Room for one detail, terminator included; longer ones are cut. */
+/* Bytes of a detail, terminator included; longer ones are cut. */
 #define TRI_DETAIL_SIZE 640
 
 /* Set this thread's detail and return `status`. The text names argument, operation, rank and
- * device, says what was expected and found, and what to do. */
+ * device, what was expected and found, and what to do. */
 trib_status tri_fail(trib_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 #ifdef __clang_analyzer__ /* which does not see that it returns `status` */
 #  define tri_fail(status, ...) (tri_fail(status, __VA_ARGS__), (status))
 #endif
 
-/* Evaluate `call` once; if its status is not TRIB_OK, return that status from the enclosing
- * function, which returns trib_status. Only where the function has nothing to release, unlock or
- * report before it returns: otherwise test the status and clean up. */
+/* Evaluate `call` once and return its status from the enclosing function unless it is TRIB_OK. Use
+ * it only where the function has nothing to release, unlock or report before it returns; otherwise
+ * test the status and clean up. */
 #define TRI_TRY(call)                                                                              \
     do {                                                                                           \
         const trib_status tri_try_status = (call);                                                 \

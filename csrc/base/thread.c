@@ -1,4 +1,4 @@
-/* Threads of the library's own. */
+/* The library's own threads. */
 #define _POSIX_C_SOURCE 200809L
 #include "csrc/base/thread.h"
 

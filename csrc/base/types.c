@@ -1,4 +1,4 @@
-/* Element types and reductions: sizes, names, and which fits which. */
+/* Element types and reductions: sizes and names. */
 #include "csrc/base/types.h"
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* Element types and reductions: sizes, names, and which fits which. */
+/* Element types and reductions: sizes and names. */
 #ifndef TRI_BASE_TYPES_H
 #define TRI_BASE_TYPES_H
 
@@ -11,7 +11,8 @@ bool tri_dtype_valid(trib_dtype dtype);
 bool tri_op_valid(trib_op op);
 bool tri_dtype_is_float(trib_dtype dtype);
 
-/* `count * size` of `dtype` in bytes, or false if that exceeds PTRDIFF_MAX. dtype must be valid. */
+/* *out: bytes of `copies` times `count` elements; false if that exceeds PTRDIFF_MAX. `dtype` is
+ * valid. */
 bool tri_bytes(size_t *out, size_t count, size_t copies, trib_dtype dtype);
 
 #endif

@@ -1,4 +1,4 @@
-/* Deadlines of calls that may wait where no clock is looked at. */
+/* Calls a function at a deadline, on a thread of the library's own. */
 #define _POSIX_C_SOURCE 200809L
 #include "csrc/base/watch.h"
 
@@ -10,15 +10,15 @@
 #include "csrc/base/status.h"
 #include "csrc/base/thread.h"
 
-/* Guards everything here and the watches in the list. Held while `late` runs, which does not wait,
- * so that who has ended a watch knows that nobody looks at it any more. */
+/* Guards the variables below and the watches in the list. Held while `late` runs, which does not
+ * wait, so that nobody uses a watch once tri_watch_end has returned. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t sooner; /* `wakes_ns` is too late */
+static pthread_cond_t sooner; /* signalled when `wakes_ns` is too late */
 static struct tri_watch *watches;
-static uint64_t wakes_ns; /* when the thread looks again */
+static uint64_t wakes_ns; /* the thread's next look */
 static bool started;
 
-/* Do what is due. Returns when to look again. The lock is held. */
+/* Call what is due. Returns the time of the next look. The caller holds the lock. */
 static uint64_t look(void)
 {
     const uint64_t now = tri_now_ns();
@@ -53,7 +53,7 @@ static void *keep_watch(void *nothing)
     return NULL;
 }
 
-/* The thread lives for ever. The lock is held. */
+/* The thread lives for ever. The caller holds the lock. */
 static trib_status start(void)
 {
     pthread_condattr_t clock;

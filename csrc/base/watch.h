@@ -1,6 +1,6 @@
-/* Deadlines of calls that may wait where no clock is looked at: inside NCCL, whose first collective
- * of a kind connects the ranks, nothing but an abort reaches a call. So a thread of its own
- * watches, and does what has to be done when a call is late. */
+/* Calls a function at a deadline, on a thread of the library's own. For calls that may block where
+ * they look at no clock: the first collective of a kind connects the ranks inside NCCL, and only an
+ * abort ends that wait. */
 #ifndef TRI_BASE_WATCH_H
 #define TRI_BASE_WATCH_H
 
@@ -8,9 +8,9 @@
 
 #include "csrc/base/status.h"
 
-/* One call that is being watched; lives on its stack. `late(context)` is called once, on another
- * thread, at `deadline_ns`, unless tri_watch_end comes first. It must not wait, and must not call
- * back into here. The other fields are the watch's. */
+/* One call with a deadline; lives on its stack. Unless tri_watch_end comes first, the thread calls
+ * `late(context)` once, at `deadline_ns`. late must not wait, and must not call back into here. The
+ * watch thread owns the other fields. */
 struct tri_watch {
     void (*late)(void *context);
     void *context;
@@ -18,9 +18,9 @@ struct tri_watch {
     struct tri_watch *next;
 };
 
-/* TRIB_ERR_SYSTEM if there is no thread to be had: then nothing is watched. */
+/* TRIB_ERR_SYSTEM if the thread cannot be started; then nothing is watched. */
 trib_status tri_watch_begin(struct tri_watch *watch);
-/* After this `late` is not running, nor will it be. */
+/* Once this has returned, `late` neither runs nor will run. */
 void tri_watch_end(struct tri_watch *watch);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a communicator is about to queue. */
+/* The calls that a communicator is about to issue. */
 #include "csrc/core/batch.h"
 
 #include <stdio.h>
@@ -11,7 +11,8 @@
 
 enum { SCRATCH_ALIGN = 256 };
 
-static bool takes_part(int operation)
+/* Do all ranks make this operation? */
+static bool is_collective(int operation)
 {
     return operation != TRI_SEND && operation != TRI_RECV;
 }
@@ -41,7 +42,7 @@ static trib_status queue(struct trib_comm *comm)
     return status != TRIB_OK ? status : end;
 }
 
-/* The first call from calls[i] on that is of this kind and with the rank itself; n: none. */
+/* The first call of this kind with the rank itself, from calls[i] on; n: none. */
 static size_t to_self(const struct trib_comm *comm, enum tri_kind kind, size_t i)
 {
     const struct tri_batch *batch = &comm->batch;
@@ -50,8 +51,8 @@ static size_t to_self(const struct trib_comm *comm, enum tri_kind kind, size_t i
     return i;
 }
 
-/* What this rank sends itself it receives in the same batch, in the same order: nobody else could
- * end the wait. */
+/* A send of this rank to itself has its receive in the same batch, in the same order: no other rank
+ * could end the wait. */
 static trib_status check_self(const struct trib_comm *comm)
 {
     const struct tri_batch *batch = &comm->batch;
@@ -61,7 +62,7 @@ static trib_status check_self(const struct trib_comm *comm)
         if (sent->count != wanted->count || sent->dtype != wanted->dtype)
             return tri_fail_call(comm, TRI_BATCH, TRIB_ERR_MISMATCH,
                                  "message %zu of this rank to itself is %zu elements of %s, and "
-                                 "its receive takes %zu of %s: both name the same count and type",
+                                 "its receive takes %zu of %s: give both the same count and type",
                                  pairs, sent->count, trib_dtype_name(sent->dtype), wanted->count,
                                  trib_dtype_name(wanted->dtype));
         send = to_self(comm, TRI_SEND, send + 1);
@@ -86,7 +87,7 @@ static void empty(struct tri_batch *batch)
     batch->uses_workspace = false;
 }
 
-/* Queue what is recorded, as one. */
+/* Issue the recorded calls as one. */
 static trib_status flush(struct trib_comm *comm)
 {
     struct tri_batch *batch = &comm->batch;
@@ -154,15 +155,15 @@ void tri_batch_drop(struct trib_comm *comm)
     empty(&comm->batch);
 }
 
-/* The checks that only a batch of several needs. */
+/* The check that only a batch of several calls needs. */
 static trib_status join(struct trib_comm *comm, int operation, const struct tri_call *call)
 {
     const struct tri_batch *batch = &comm->batch;
     if (batch->members == 0 || call->stream == batch->stream)
         return TRIB_OK;
     return tri_fail_call(comm, operation, TRIB_ERR_INVALID_USAGE,
-                         "`stream` (%p) is not the one that this batch began with (%p): all calls "
-                         "of a batch use the same stream",
+                         "`stream` (%p) is not the stream that this batch began with (%p): use the "
+                         "same stream for all calls of a batch",
                          call->stream, batch->stream);
 }
 
@@ -182,7 +183,7 @@ static trib_status match(struct trib_comm *comm, int operation, const struct tri
 trib_status tri_batch_begin_call(struct trib_comm *comm, int operation, const struct tri_call *call,
                                  uint64_t digest)
 {
-    const bool matches = (comm->flags & TRIB_MATCH) != 0 && takes_part(operation);
+    const bool matches = (comm->flags & TRIB_MATCH) != 0 && is_collective(operation);
     trib_status status = comm->batch.open ? join(comm, operation, call) : TRIB_OK;
     if (status == TRIB_OK && matches)
         status = match(comm, operation, call, digest);
@@ -213,8 +214,8 @@ trib_status tri_batch_record(struct trib_comm *comm, const struct tri_call *call
     return TRIB_OK;
 }
 
-/* If the workspace grows on the way, what was given out before lies in the block that was replaced,
- * which is kept. */
+/* If the workspace grows here, earlier scratch of the batch stays in the old block, which lives
+ * on. */
 trib_status tri_batch_scratch(struct trib_comm *comm, void **out, size_t bytes)
 {
     struct tri_batch *batch = &comm->batch;

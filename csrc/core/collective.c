@@ -7,7 +7,7 @@
 #include "csrc/core/options.h"
 #include "csrc/core/validate.h"
 
-/* Bytes of this rank's send side of a valid call. */
+/* Bytes that this rank sends in a valid call. */
 static size_t send_bytes(const struct trib_comm *comm, int operation, const struct tri_call *call)
 {
     const struct tri_operation *traits = &tri_operations[operation];
@@ -17,7 +17,7 @@ static size_t send_bytes(const struct trib_comm *comm, int operation, const stru
            (traits->send_blocks ? (size_t)comm->size : 1);
 }
 
-/* Outside a batch, a send to oneself would wait for a receive that comes after it. */
+/* Outside a batch, a send to the rank itself would wait for a receive that comes after it. */
 static trib_status check_partner(struct trib_comm *comm, int operation, const struct tri_call *call)
 {
     if ((operation != TRI_SEND && operation != TRI_RECV) || call->peer != comm->rank ||

@@ -7,7 +7,7 @@
 #include "csrc/core/operation.h"
 
 /* allreduce, broadcast, reduce, allgather, reduce_scatter, send, recv (an enum tri_kind), alltoall,
- * gather and scatter (an enum tri_composed). call->kind and call->transport are filled in. */
+ * gather and scatter (an enum tri_composed). Fills in call->kind and call->transport. */
 trib_status tri_collective(struct trib_comm *comm, int operation, struct tri_call *call);
 
 /* allreduce with `options`, which may be NULL. */
@@ -16,7 +16,7 @@ trib_status tri_allreduce_with(struct trib_comm *comm, struct tri_call *call,
 
 trib_status tri_barrier(struct trib_comm *comm, trib_stream stream);
 
-/* The functions of the header of the same name. */
+/* The public functions of these names. */
 trib_status tri_allgatherv(struct trib_comm *comm, const void *send, void *recv,
                            const size_t *counts, const size_t *offsets, trib_dtype dtype,
                            trib_stream stream);

@@ -26,9 +26,9 @@ bool tri_is_mistake(trib_status status)
     return status != TRIB_OK && status < TRIB_ERR_ABORTED;
 }
 
-/* The state's own words say what happened; add who hears it, and what there is to do. */
-static trib_status tell(const struct trib_comm *comm, int operation, trib_status status,
-                        const char *what)
+/* The state's detail says what happened; this adds rank and operation, and what to do. */
+static trib_status explain(const struct trib_comm *comm, int operation, trib_status status,
+                           const char *what)
 {
     char why[TRI_DETAIL_SIZE];
     (void)snprintf(why, sizeof why, "%.*s", TRI_DETAIL_SIZE - 160, what);
@@ -39,16 +39,16 @@ static trib_status tell(const struct trib_comm *comm, int operation, trib_status
                          why);
 }
 
-/* `cause`: say what ended it even if that was a mistake. */
+/* `cause`: return what ended the communicator even if that was a mistake. */
 static trib_status usable(const struct trib_comm *comm, int operation, bool cause)
 {
     if (comm->closed)
-        return tell(comm, operation, TRIB_ERR_CLOSED, "the communicator has been closed");
+        return explain(comm, operation, TRIB_ERR_CLOSED, "the communicator has been closed");
     if (tri_abort_live(comm->state))
         return TRIB_OK;
     const trib_status status = tri_abort_status(comm->state);
-    return tell(comm, operation, tri_is_mistake(status) && !cause ? TRIB_ERR_ABORTED : status,
-                tri_detail());
+    return explain(comm, operation, tri_is_mistake(status) && !cause ? TRIB_ERR_ABORTED : status,
+                   tri_detail());
 }
 
 trib_status tri_comm_usable(const struct trib_comm *comm, int operation)

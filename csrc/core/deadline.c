@@ -10,12 +10,11 @@ static void late(void *context)
 {
     const struct tri_deadline *deadline = context;
     const struct trib_comm *comm = deadline->comm;
-    const trib_status status =
-        tri_fail(TRIB_ERR_TIMEOUT,
-                 "a rank has not come, or a stream was busy with earlier work for so long: rank %d "
-                 "has waited for all of them in trib_%s for %u ms, the timeout_ms of the "
-                 "communicator's options",
-                 comm->rank, tri_operations[deadline->operation].name, comm->timeout_ms);
+    const trib_status status = tri_fail(
+        TRIB_ERR_TIMEOUT,
+        "a rank has not joined, or earlier work kept a stream busy: rank %d has waited for "
+        "all ranks in trib_%s for %u ms, the timeout_ms of the communicator's options",
+        comm->rank, tri_operations[deadline->operation].name, comm->timeout_ms);
     (void)tri_abort_raise(comm->state, status, tri_detail());
 }
 

@@ -7,17 +7,17 @@
 struct trib_device {
     const struct tri_backend *backend;
     int32_t ordinal;
-    struct trib_device *next; /* in the list of all devices ever asked for */
+    struct trib_device *next; /* in the list of all devices asked for so far */
 };
 
-/* TRIB_ERR_UNKNOWN_NAME names those that there are. `name` is not NULL. */
+/* TRIB_ERR_UNKNOWN_NAME names the backends of this build. `name` is not NULL. */
 trib_status tri_backend_get(const struct tri_backend **out, const char *name);
 /* The first backend that has device `ordinal`. */
 trib_status tri_backend_with(const struct tri_backend **out, int32_t ordinal);
 /* TRIB_ERR_NO_DEVICE unless `backend` has device `ordinal`. */
 trib_status tri_backend_has(const struct tri_backend *backend, int32_t ordinal);
 
-/* The functions of the header of the same name. Pointers that must not be NULL are not NULL. */
+/* The public functions of these names; pointers that must not be NULL are not NULL. */
 trib_status tri_device_get(trib_device **out, const char *backend, int32_t ordinal);
 trib_status tri_device_copy(trib_device *device, void *dst, const void *src, size_t bytes,
                             trib_stream stream);
@@ -30,8 +30,8 @@ trib_status tri_device_check_stream(const trib_device *device, const char *funct
 trib_status tri_device_push(const struct tri_backend *backend, int32_t device, uintptr_t *previous);
 void tri_device_pop(const struct tri_backend *backend, uintptr_t previous);
 
-/* Is this cudaStreamPerThread? It means another stream on every thread, so nothing that is ordered
- * by stream can be promised on it. Host streams are never at this address. */
+/* Is this cudaStreamPerThread? It is another stream on every thread, so the library can promise no
+ * order on it. Host streams are never at this address. */
 static inline bool tri_stream_is_per_thread(trib_stream stream)
 {
     return (uintptr_t)stream == 2;

@@ -9,7 +9,7 @@
 #include "csrc/core/lifecycle.h"
 #include "csrc/core/validate.h"
 
-/* Free a group without its communicators' transports. */
+/* Free a group, but not its communicators. */
 static void discard(struct trib_group *group)
 {
     free(group->comms);
@@ -17,7 +17,7 @@ static void discard(struct trib_group *group)
     free(group);
 }
 
-/* All devices are there; `rank_of`, -1 for each device that there is, becomes which rank has it. */
+/* All devices exist; rank_of[device], -1 before, becomes the rank that has the device. */
 static trib_status check_distinct(const int32_t *devices, int32_t size, int32_t *rank_of)
 {
     for (int32_t i = 0; i < size; i++) {
@@ -92,7 +92,7 @@ static trib_status prepare(struct trib_group **out, const struct tri_backend *ba
     return status;
 }
 
-/* Join all prepared communicators, or free them. */
+/* Join all prepared communicators, or free them and the group. */
 static trib_status join(struct trib_group *group, const int32_t *devices,
                         const struct tri_settings *settings)
 {
@@ -124,7 +124,7 @@ static trib_status create(struct trib_group **out, const int32_t *devices, int32
         TRI_TRY(choose_backend(&backend, devices, size));
     TRI_TRY(check_devices(backend, devices, size));
     TRI_TRY(prepare(&group, backend, devices, size, settings));
-    TRI_TRY(join(group, devices, settings)); /* which frees the group if it fails */
+    TRI_TRY(join(group, devices, settings)); /* frees the group if it fails */
     *out = group;
     return TRIB_OK;
 }
@@ -210,12 +210,12 @@ trib_status tri_group_split(struct trib_comm **out, struct trib_group *group)
 
 trib_status tri_group_destroy(struct trib_group *group)
 {
-    /* Close all before any is freed, so that those that wait for each other can. */
+    /* Close all before freeing any: they may wait for each other. */
     trib_status status = TRIB_OK;
     for (int32_t i = 0; i < group->size; i++) {
         struct trib_comm *comm = group->comms[i];
         const trib_status closed = tri_comm_close(comm, comm->close_timeout_ms);
-        if (status == TRIB_OK && closed != TRIB_ERR_ABORTED) /* its end is what was wanted */
+        if (status == TRIB_OK && closed != TRIB_ERR_ABORTED) /* the caller wants its end */
             status = closed;
     }
     for (int32_t i = 0; i < group->size; i++)

@@ -1,4 +1,4 @@
-/* All ranks of one process, driven by one thread: communicators side by side. */
+/* All ranks of one process, driven by one thread: one communicator per rank. */
 #ifndef TRI_CORE_GROUP_H
 #define TRI_CORE_GROUP_H
 
@@ -8,13 +8,13 @@
 struct trib_group {
     int32_t size;
     struct trib_comm **comms; /* of the ranks */
-    struct tri_call *calls;   /* room for one call a rank */
+    struct tri_call *calls;   /* room for one call per rank */
 };
 
-/* The functions of the header of the same name; pointers that must not be NULL are not NULL. */
+/* The public functions of these names; pointers that must not be NULL are not NULL. */
 trib_status tri_group_create(struct trib_group **out, const int32_t *devices, int32_t size,
                              const trib_options *options);
-/* allreduce or broadcast. `call`: what is the same on all ranks. */
+/* allreduce or broadcast. `call` holds what is the same on all ranks. */
 trib_status tri_group_collective(struct trib_group *group, int operation,
                                  const struct tri_call *call, const void *const *send,
                                  void *const *recv, const trib_stream *streams);

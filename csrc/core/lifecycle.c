@@ -12,8 +12,8 @@
 enum {
     DEFAULT_TIMEOUT_MS = 300000,
     DEFAULT_CLOSE_TIMEOUT_MS = 5000,
-    FIRST_BATCH = 8,      /* calls that are remembered without growing */
-    PATIENCE_NS = 2000000 /* for the end of work that is probably just ending; 2 ms */
+    FIRST_BATCH = 8,      /* calls that a batch records before it grows */
+    PATIENCE_NS = 2000000 /* 2 ms for work that has probably just ended */
 };
 
 trib_status tri_settings_read(struct tri_settings *out, const char *function,
@@ -91,7 +91,7 @@ void tri_comm_discard(struct trib_comm *comm)
     free(comm);
 }
 
-/* The backend that made `id`. They are asked from the end of the table: see backends.c. */
+/* The backend that made `id`. The search starts at the end of the table: see backends.c. */
 static const struct tri_backend *backend_of(const trib_id *id)
 {
     size_t n = 0;
@@ -124,12 +124,12 @@ static trib_status check_create(const struct tri_backend **out, const trib_id *i
     *out = backend_of(id);
     if (*out == NULL)
         return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "trib_comm_create: `id` was made by no backend of this build: pass the 128 "
-                        "bytes of a trib_id_create unchanged");
+                        "trib_comm_create: no backend of this build made `id`: pass the 128 bytes "
+                        "of a trib_id_create unchanged");
     if (settings->backend != NULL && settings->backend != *out)
         return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "trib_comm_create: options.backend is \"%s\", but `id` was made by \"%s\": "
-                        "pass NULL, or make the id with trib_id_create(\"%s\")",
+                        "trib_comm_create: options.backend is \"%s\", but \"%s\" made `id`: pass "
+                        "NULL, or make the id with trib_id_create(\"%s\")",
                         settings->backend->name, (*out)->name, settings->backend->name);
     return tri_backend_has(*out, device);
 }
@@ -210,10 +210,11 @@ trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms)
     comm->closed = true;
     tri_batch_drop(comm);
     const trib_status status = comm->backend->transport->close(comm->transport, timeout_ms);
-    /* Where the backend has waited, for the last rank to close, what a list does after its
-     * collectives is just ending. Elsewhere it may be queued for long, and this is in vain. */
+    /* If this is the last rank to close, the backend has waited, and a list's steps after its
+     * collectives are about to end. Otherwise they may stay queued for long, and this waits in
+     * vain. */
     if (status == TRIB_OK && tri_abort_live(comm->state))
-        tri_workspace_settle(&comm->workspace, timeout_ms == 0 ? 0 : PATIENCE_NS);
+        tri_workspace_drain(&comm->workspace, timeout_ms == 0 ? 0 : PATIENCE_NS);
     return status;
 }
 
@@ -226,6 +227,6 @@ trib_status tri_comm_destroy(struct trib_comm *comm)
     comm->backend->transport->destroy(comm->transport);
     tri_abort_release(comm->state);
     tri_comm_discard(comm);
-    /* The end of one that is over already is what was wanted. */
+    /* The caller wants the end of a communicator that is over already. */
     return status == TRIB_ERR_ABORTED || status == TRIB_ERR_CLOSED ? TRIB_OK : status;
 }

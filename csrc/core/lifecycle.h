@@ -4,24 +4,24 @@
 
 #include "csrc/core/communicator.h"
 
-/* What trib_options say, defaults filled in. */
+/* trib_options with defaults filled in. */
 struct tri_settings {
-    const struct tri_backend *backend; /* NULL: not said */
+    const struct tri_backend *backend; /* NULL: not given */
     uint32_t flags, timeout_ms, close_timeout_ms;
 };
 
 trib_status tri_settings_read(struct tri_settings *out, const char *function,
                               const trib_options *options);
 
-/* A communicator that lacks its transport: all memory it needs, so that joining cannot fail after
- * the other ranks have joined. `max_size`: ranks at most. */
+/* Make a communicator without its transport. This allocates all memory, so that joining cannot fail
+ * after the other ranks have joined. `max_size`: ranks at most. */
 trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *backend,
                              int32_t device, int32_t max_size, const struct tri_settings *settings);
 void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport);
-/* Free one that has no transport. */
+/* Free a communicator without a transport. */
 void tri_comm_discard(struct trib_comm *comm);
 
-/* The functions of the header of the same name; pointers that must not be NULL are not NULL. */
+/* The public functions of these names; pointers that must not be NULL are not NULL. */
 trib_status tri_id_create(trib_id *out, const char *backend);
 trib_status tri_comm_create(struct trib_comm **out, const trib_id *id, int32_t rank, int32_t size,
                             int32_t device, const trib_options *options);

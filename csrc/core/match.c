@@ -10,7 +10,7 @@
 #include "csrc/core/small_allgather.h"
 #include "csrc/core/validate.h"
 
-/* Without a factor the call is the plain one. */
+/* Without a factor the call is the plain operation. */
 static int32_t named(int operation, const struct tri_call *call)
 {
     if (call->scaled)
@@ -43,7 +43,7 @@ uint64_t tri_digest(uint64_t seed, const void *data, size_t bytes)
     return digest;
 }
 
-/* What the count of an operation counts. */
+/* The unit of an operation's count. */
 static const char *counted(int operation)
 {
     switch (operation) {
@@ -89,7 +89,7 @@ static struct description describe(const struct tri_signature *signature)
     return description;
 }
 
-/* Every rank compares with rank 0, so that all come to the same end. */
+/* Every rank compares with rank 0, so that all get the same result. */
 static trib_status compare(const struct trib_comm *comm)
 {
     const struct tri_signature *all = comm->signatures;

@@ -9,7 +9,7 @@
 
 struct trib_comm;
 
-/* What a call looks like to the other ranks. No padding: it is compared and digested as bytes. */
+/* The part of a call that all ranks compare. No padding: it is compared and digested as bytes. */
 struct tri_signature {
     uint64_t sequence; /* of this communicator's compared calls */
     uint64_t count;
@@ -20,21 +20,21 @@ struct tri_signature {
     int32_t peer;
 };
 
-/* Of a call as its operation uses it: fields that it has not are 0. */
+/* The signature of a call; fields that its operation does not use are 0. */
 struct tri_signature tri_signature(int operation, const struct tri_call *call, uint64_t digest);
 
 /* `seed` with `bytes` bytes mixed in. */
 uint64_t tri_digest(uint64_t seed, const void *data, size_t bytes);
 
-/* Exchange signatures on `stream` and wait for them, as small_allgather.h says. TRIB_ERR_MISMATCH,
- * on every rank, if they are not all the same. TRIB_ERR_UNSUPPORTED, before anything is queued, on
- * a stream that is being captured. */
+/* Compare the ranks' signatures, by a tri_small_allgather on `stream`. Every rank gets
+ * TRIB_ERR_MISMATCH if they are not all the same. On a stream that a graph captures, returns
+ * TRIB_ERR_UNSUPPORTED and queues nothing. */
 trib_status tri_match(struct trib_comm *comm, const struct tri_signature *signature,
                       trib_stream stream);
 
-/* What became of the call that tri_match was asked about, if it was: returns `status`. A call that
- * all ranks have agreed on and one cannot queue ends the communicator: the others have queued it,
- * and what this rank called next would meet it. */
+/* Report what became of the call that tri_match compared, if it did; returns `status`. If all ranks
+ * made the same call and this one could not queue it, this ends the communicator: the others have
+ * queued the call, and it would pair with this rank's next one. */
 trib_status tri_match_done(struct trib_comm *comm, trib_status status);
 
 #endif

@@ -40,17 +40,17 @@ enum tri_composed {
 /* The ranks that use a buffer. */
 enum tri_side { TRI_NOWHERE, TRI_EVERYWHERE, TRI_AT_ROOT };
 
-/* What "in place" means; `block` is one of `size` blocks of `count` elements. */
+/* The meaning of "in place"; a block is one of `size` blocks of `count` elements. */
 enum tri_place {
-    TRI_APART,        /* not defined: the sides do not overlap */
+    TRI_APART,        /* not defined: the buffers must not overlap */
     TRI_SAME,         /* recv == send */
     TRI_SEND_IN_RECV, /* send is block `rank` of recv */
     TRI_RECV_IN_SEND  /* recv is block `rank` of send */
 };
 
 struct tri_operation {
-    const char *name;    /* of the public function, without trib_ */
-    const char *partner; /* how the public function calls `peer`; NULL if it has none */
+    const char *name;    /* of the public function, without "trib_" */
+    const char *partner; /* the public function's name for `peer`; NULL if it has none */
     bool reduces;        /* has an `op` */
     uint8_t send, recv;  /* enum tri_side */
     bool send_blocks;    /* send holds size * count elements, otherwise count */
@@ -58,7 +58,7 @@ struct tri_operation {
     uint8_t place; /* enum tri_place */
 };
 
-/* Where a function takes an operation: none is being made. */
+/* For functions that take an operation: there is none. */
 enum { TRI_NO_OPERATION = -1 };
 
 extern const struct tri_operation tri_operations[TRI_OPERATIONS];

@@ -1,7 +1,7 @@
-/* What a single call may want. */
+/* The options of one call. */
 #include "csrc/core/options.h"
 
-/* A newer caller's options are longer. They may be, as long as they ask for nothing more. */
+/* A newer caller's options are longer. That is fine while the part beyond ours is all 0. */
 static bool asks_for_more(const trib_call_options *options)
 {
     const unsigned char *bytes = (const unsigned char *)options;
@@ -23,10 +23,11 @@ trib_status tri_call_settings_read(struct tri_call_settings *out, const struct t
                              "TRIB_CALL_OPTIONS_INIT",
                              options->size, sizeof *options);
     if (asks_for_more(options))
-        return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
-                             "options.size is %u, and beyond the %zu bytes that this library knows "
-                             "the options are not 0: load the library that they were written for",
-                             options->size, sizeof *options);
+        return tri_fail_call(
+            comm, operation, TRIB_ERR_UNSUPPORTED,
+            "options.size is %u, and the options are not 0 beyond the %zu bytes that "
+            "this library knows: load the library of the header that you built with",
+            options->size, sizeof *options);
     if ((options->flags & ~(uint32_t)TRIB_CALL_FACTOR) != 0)
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
                              "options.flags is 0x%x; expected 0 or TRIB_CALL_FACTOR",

@@ -1,4 +1,4 @@
-/* What a single call may want: trib_call_options. */
+/* The options of one call: trib_call_options. */
 #ifndef TRI_CORE_OPTIONS_H
 #define TRI_CORE_OPTIONS_H
 
@@ -6,13 +6,13 @@
 
 #include "csrc/core/communicator.h"
 
-/* What they say, defaults filled in. */
+/* trib_call_options with defaults filled in. */
 struct tri_call_settings {
-    bool scaled; /* a factor counts */
+    bool scaled; /* the call has a factor */
     struct tri_factor factor;
 };
 
-/* NULL: all defaults. */
+/* `options` NULL: all defaults. */
 trib_status tri_call_settings_read(struct tri_call_settings *out, const struct trib_comm *comm,
                                    int operation, const trib_call_options *options);
 

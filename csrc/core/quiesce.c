@@ -1,5 +1,5 @@
-/* The end of all background work of the library: workspaces that were set aside, and what backends
- * give back. */
+/* Waits for all background work of the library: workspaces that were set aside, and the
+ * backends'. */
 #include "csrc/core/quiesce.h"
 
 #include "csrc/backend.h"
@@ -18,7 +18,7 @@ static uint32_t quiesce_backends(uint64_t deadline_ns)
     return left;
 }
 
-/* A workspace comes free when what was queued has run; then a backend gives its memory back. */
+/* Workspaces first: once their queued work has run, the backends free their memory. */
 trib_status tri_quiesce(uint32_t timeout_ms)
 {
     const uint64_t deadline = tri_deadline_ns(timeout_ms);
@@ -28,11 +28,11 @@ trib_status tri_quiesce(uint32_t timeout_ms)
     const uint32_t left = quiesce_backends(deadline);
     if (aside + left == 0)
         return TRIB_OK;
-    return tri_fail(TRIB_ERR_TIMEOUT,
-                    "trib_quiesce: after %u ms %u things are still being given back in the "
-                    "background (communicators, memory, calls that were given up) and %u "
-                    "workspaces wait for what was queued before their communicators went; CUDA "
-                    "graphs that captured a communicator and are still alive, and kernels that "
-                    "do not end, are the usual reasons",
-                    (unsigned)timeout_ms, (unsigned)left, (unsigned)aside);
+    return tri_fail(
+        TRIB_ERR_TIMEOUT,
+        "trib_quiesce: after %u ms the background still frees %u things (communicators, "
+        "memory, calls that were given up), and %u workspaces wait for work queued "
+        "before their communicators were destroyed; the usual reasons are CUDA graphs "
+        "that captured a communicator and still exist, and kernels that do not end",
+        (unsigned)timeout_ms, (unsigned)left, (unsigned)aside);
 }

@@ -6,7 +6,7 @@
 
 #include "csrc/base/status.h"
 
-/* The function of the header of the same name. */
+/* The public function of this name. */
 trib_status tri_quiesce(uint32_t timeout_ms);
 
 #endif

@@ -1,4 +1,4 @@
-/* Do ranges of memory meet where they must not? */
+/* Do ranges of memory overlap where they must not? */
 #include "csrc/core/ranges.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ bool tri_ranges_collide(struct tri_range *ranges, size_t n, struct tri_range pai
 {
     if (!ascending(ranges, n))
         qsort(ranges, n, sizeof *ranges, by_begin);
-    /* Of the ranges so far, those that reach furthest: of all, and of the written ones. */
+    /* The ranges so far that reach furthest: of all, and of the written ones. */
     const struct tri_range *any = NULL, *written = NULL;
     for (size_t i = 0; i < n; i++) {
         const struct tri_range *here = &ranges[i];

@@ -1,4 +1,4 @@
-/* Do ranges of memory meet where they must not? */
+/* Do ranges of memory overlap where they must not? */
 #ifndef TRI_CORE_RANGES_H
 #define TRI_CORE_RANGES_H
 
@@ -8,12 +8,12 @@
 
 struct tri_range {
     uintptr_t begin, end; /* not empty */
-    size_t index;         /* of the argument that it comes from */
+    size_t index;         /* of its argument */
     bool written;
 };
 
-/* Is there a range that is written and shares a byte with another? Then they are left in
- * pair[0..2). Reorders the ranges. n log n, or n if they come in ascending order. */
+/* Does a written range share a byte with another range? Then pair[0..2) becomes the two. Sorts the
+ * ranges: n log n, or n if they are in ascending order. */
 bool tri_ranges_collide(struct tri_range *ranges, size_t n, struct tri_range pair[2]);
 
 #endif

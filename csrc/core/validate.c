@@ -302,7 +302,7 @@ static trib_status check_buffers(const struct trib_comm *comm, int operation,
                       : TRIB_OK;
 }
 
-/* Of a call whose type and op are valid. */
+/* For a call whose type and op are valid. */
 static trib_status check_factor(const struct trib_comm *comm, int operation,
                                 const struct tri_call *call)
 {
@@ -313,7 +313,7 @@ static trib_status check_factor(const struct trib_comm *comm, int operation,
     return tri_check_factor_op(comm, operation, call->op);
 }
 
-/* Where the factor lies, of a call whose other arguments are valid; count > 0. */
+/* The place of the factor, for a call whose other arguments are valid; count > 0. */
 static trib_status check_factor_word(const struct trib_comm *comm, int operation,
                                      const struct tri_call *call)
 {

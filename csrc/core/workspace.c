@@ -97,12 +97,12 @@ trib_status tri_workspace_wait(const struct tri_workspace *workspace, trib_strea
 {
     if (!workspace->used)
         return TRIB_OK;
-    /* Also on the same stream: that it has the same handle does not say that it is the same. */
+    /* Also on the same stream: a new stream may have the handle of an old one. */
     return workspace->ops->stream_wait_event(workspace->device, workspace->event, stream);
 }
 
-/* Has all that is queued on `stream` run, within a while? The communicator is over, so collectives
- * do not hold it up. */
+/* Does all work queued on `stream` end soon? The communicator is over, so no collective holds it
+ * up. */
 static bool runs_out(const struct tri_workspace *workspace, trib_stream stream)
 {
     const struct tri_device_ops *ops = workspace->ops;
@@ -117,9 +117,8 @@ static bool runs_out(const struct tri_workspace *workspace, trib_stream stream)
     return done;
 }
 
-/* Without an event nothing tells later when the last use has ended, and the stream may be gone by
- * then: so it is looked at now. What the event says of earlier uses holds all the same: this use
- * came after them. */
+/* Without an event nothing tells later when the last use has ended, and the stream may be destroyed
+ * by then. So this looks now. The event still covers earlier uses, which came before this one. */
 static trib_status unmarked(struct tri_workspace *workspace, struct trib_abort *state,
                             trib_status status, trib_stream stream)
 {
@@ -151,8 +150,8 @@ struct tri_list_counts tri_workspace_lists(const struct tri_workspace *workspace
                                     __atomic_load_n(&counts->refused, __ATOMIC_ACQUIRE)};
 }
 
-/* Workspaces whose communicators are gone and whose last use had not ended. Pushed one by one,
- * taken all at once: so an entry is in one thread's hands only, and no lock is needed. */
+/* Workspaces that were still in use when their communicators were destroyed. Threads push one at a
+ * time and take all at once, so one thread owns an entry, without a lock. */
 struct aside {
     struct aside *next;
     struct tri_workspace workspace;
@@ -166,7 +165,7 @@ static void push(struct aside *entry)
                                                   memory_order_release, memory_order_relaxed)) {}
 }
 
-/* An event that cannot be asked (the device is lost) counts as not passed. */
+/* An event that the device cannot query (it is lost) counts as not passed. */
 bool tri_workspace_in_use(const struct tri_workspace *workspace)
 {
     bool passed = false;
@@ -191,7 +190,7 @@ static void free_all(struct tri_workspace *workspace)
     free(workspace->host);
 }
 
-void tri_workspace_settle(const struct tri_workspace *workspace, uint64_t patience_ns)
+void tri_workspace_drain(const struct tri_workspace *workspace, uint64_t patience_ns)
 {
     const uint64_t deadline = tri_now_ns() + patience_ns;
     while (tri_workspace_in_use(workspace) && tri_now_ns() < deadline) {}
@@ -206,7 +205,7 @@ void tri_workspace_close(struct tri_workspace *workspace)
     } else if (entry != NULL) {
         entry->workspace = *workspace;
         push(entry);
-    } /* otherwise it is lost: giving back memory that is in use would be worse */
+    } /* otherwise the memory leaks: freeing memory in use would be worse */
     *workspace = (struct tri_workspace){0};
 }
 

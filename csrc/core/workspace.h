@@ -1,5 +1,5 @@
-/* Scratch memory of a communicator, on its device: grown when needed, freed with it. And other
- * device memory that queued work uses, kept in the same way until nothing does. */
+/* Scratch memory of a communicator on its device, which grows on demand and is freed with it. Also
+ * other device memory that queued work uses, kept in the same way until nothing uses it. */
 #ifndef TRI_CORE_WORKSPACE_H
 #define TRI_CORE_WORKSPACE_H
 
@@ -22,31 +22,31 @@ struct tri_workspace {
     int32_t device;
     struct tri_block *blocks;
     uint64_t held;            /* bytes in all blocks */
-    void *shared;             /* shared memory; a communicator's: struct tri_workspace_shared */
-    trib_event event;         /* where the last use ends, */
-    bool used;                /* if there was one, */
-    bool lost;                /* and its end is not known: then it is never used again, nor freed */
-    struct trib_abort *state; /* whose word queued work may look at: a reference, or NULL */
-    void *host;               /* host memory that queued work may look at; freed with the rest */
+    void *shared;             /* pinned memory; a communicator's: struct tri_workspace_shared */
+    trib_event event;         /* recorded where the last use ends */
+    bool used;                /* the event was recorded */
+    bool lost;                /* its end is unknown: never reuse or free the memory */
+    struct trib_abort *state; /* queued work may read its word: a reference, or NULL */
+    void *host;               /* host memory that queued work may read; freed with the rest */
 };
 
-/* A communicator's shared memory: all that a backend gives at once. */
+/* A communicator's pinned memory: as much as a backend allocates at once. */
 enum { TRI_STAGED_BYTES = 112 };
 struct tri_workspace_shared {
     struct tri_list_counts counts;
     uint32_t reserved[2];
     unsigned char
-        staged[TRI_STAGED_BYTES]; /* small_allgather.c: what is on its way to the device */
+        staged[TRI_STAGED_BYTES]; /* small_allgather.c: bytes on their way to the device */
 };
 
 /* The words at the beginning of the newest block. */
 struct tri_workspace_words {
     uint32_t decision; /* of the list that is running */
-    uint32_t barrier;  /* what a barrier made of allreduce adds up */
-    double factors[4]; /* of a list: as elements of f16, bf16, f32 and f64 */
+    uint32_t barrier;  /* the sum of a barrier composed of an allreduce */
+    double factors[4]; /* of a list, as f16, bf16, f32 and f64 elements */
 };
 
-/* Open an empty one, with `shared` bytes of shared memory. */
+/* Open an empty one, with `shared` bytes of pinned memory. */
 trib_status tri_workspace_open(struct tri_workspace *workspace, const struct tri_device_ops *ops,
                                int32_t device, size_t shared);
 /* Add a newest block of `bytes` bytes. */
@@ -75,15 +75,16 @@ trib_status tri_workspace_reserve(struct tri_workspace *workspace, const struct 
 struct tri_workspace_words *tri_workspace_words(const struct tri_workspace *workspace);
 void *tri_workspace_data(const struct tri_workspace *workspace);
 
-/* What became of the communicator's lists so far. Any time. */
+/* The counts of the communicator's lists. Any time. */
 struct tri_list_counts tri_workspace_lists(const struct tri_workspace *workspace);
 
-/* Let the last use end, for at most `patience_ns`. */
-void tri_workspace_settle(const struct tri_workspace *workspace, uint64_t patience_ns);
-/* Give everything back: now if the last use has ended. Otherwise put it aside, until a later sweep
- * finds that it has: work that is stuck is not waited for. */
+/* Wait for the last use to end, at most `patience_ns`. */
+void tri_workspace_drain(const struct tri_workspace *workspace, uint64_t patience_ns);
+/* Free everything, if the last use has ended. Otherwise set it aside for a later sweep: this never
+ * waits for work that is stuck. */
 void tri_workspace_close(struct tri_workspace *workspace);
-/* Free what was put aside and is no longer in use; returns how many are left. Any thread. */
+/* Free the workspaces that were set aside and are no longer in use; returns how many are left. Any
+ * thread. */
 uint32_t tri_workspace_sweep(void);
 
 #endif

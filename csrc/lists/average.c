@@ -1,4 +1,4 @@
-/* The weighted average: a list whose buckets carry the weight as their last element. */
+/* The weighted average: a list whose buckets have the weight as their last element. */
 #include "csrc/core/operation.h"
 #include "csrc/lists/list.h"
 
@@ -6,8 +6,8 @@ trib_status tri_weighted_average(struct trib_comm *comm, const trib_tensor *tens
                                  float weight, const float *device_weight, float *device_total,
                                  trib_stream stream)
 {
-    /* Packing multiplies by the weight and appends it, so one sum gives both numerator and
-     * denominator; spreading divides. A weight of 0 packs zeros without looking at the values. */
+    /* Packing multiplies by the weight and appends it, so one sum gives numerator and denominator;
+     * unpacking divides. A weight of 0 packs zeros without reading the values. */
     const struct tri_list list = {.operation = TRI_WEIGHTED_AVERAGE,
                                   .tensors = tensors,
                                   .n = n,

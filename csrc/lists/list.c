@@ -1,9 +1,8 @@
 /* Many tensors in one collective.
  *
  *   check -> layout -> plan -> on the stream: pack, collective, commit, unpack
- *
- * The unpacking kernels look at one word, the decision, which the commit makes after the
- * collective: so a list that an abort has torn leaves every tensor as it was. */
+ * The commit sets one word, the decision, after the collective, and the unpacking kernels look at
+ * it. So a list that an abort has torn leaves every tensor as it was. */
 #include "csrc/lists/list.h"
 
 #include <stdlib.h>
@@ -15,7 +14,7 @@
 #include "csrc/core/match.h"
 #include "csrc/core/validate.h"
 
-/* A step that failed leaves this rank out of step with the others: the communicator is over. */
+/* After a failed step this rank is out of step with the others: the communicator is over. */
 static void raise_state(const struct tri_plan *plan, trib_status status)
 {
     (void)tri_abort_raise(plan->backend->transport->abort_state(plan->transport), status,
@@ -37,8 +36,8 @@ static void run(void *argument)
         raise_state(plan, status);
 }
 
-/* The plan of a valid list, in the communicator's scratch, its workspace reserved; NULL if there is
- * nothing to do. */
+/* *out: the plan of a valid list, in the communicator's scratch; NULL if there is nothing to do.
+ * Reserves the workspace. */
 static trib_status prepare(struct trib_comm *comm, const struct tri_list *list,
                            struct tri_plan **out, size_t *bytes)
 {
@@ -73,7 +72,7 @@ static void count(struct trib_comm *comm, const struct tri_list *list)
     comm->lists_queued++;
 }
 
-/* What is the same on all ranks. */
+/* Compares what must be the same on all ranks. */
 static trib_status match(struct trib_comm *comm, const struct tri_list *list)
 {
     uint64_t digest = 0;
@@ -147,7 +146,7 @@ static struct tri_list part(const struct tri_list *list, const trib_tensor *cons
     return mine;
 }
 
-/* One thread sees all lists, so it can see whether they are the same. */
+/* One thread has all lists, so it can compare them. */
 static trib_status check_same(const struct trib_comm *comm, const struct tri_list *list,
                               const trib_tensor *first)
 {
@@ -179,7 +178,7 @@ static trib_status run_together(struct tri_plan *const *plans, int32_t size)
         status = tri_plan_pack(plans[i]);
     if (status == TRIB_OK)
         status = backend->transport->collective(calls, (size_t)size * each);
-    const bool queued = status == TRIB_OK; /* otherwise raising was up to the backend */
+    const bool queued = status == TRIB_OK; /* otherwise the backend raised the state if it had to */
     for (int32_t i = 0; i < size && status == TRIB_OK; i++)
         status = tri_plan_unpack(plans[i]);
     if (queued && status != TRIB_OK)

@@ -1,4 +1,4 @@
-/* Where the tensors of a list lie in its buckets, and the steps on the stream. */
+/* The layout of a list in its buckets, and the steps on the stream. */
 #include "csrc/lists/plan.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 enum { SLICE_ALIGN = 16, BUCKET_ALIGN = 256, NO_BUCKET = -1 };
 
-/* Weighted sums of the 16-bit types are made in f32. */
+/* Weighted sums of 16-bit types use f32. */
 static trib_dtype bucket_type(const struct tri_list *list, trib_dtype dtype)
 {
     if (list->operation != TRI_WEIGHTED_AVERAGE || dtype == TRIB_F64)
@@ -23,7 +23,7 @@ static size_t aligned_offset(size_t count, trib_dtype dtype)
     return (count + step - 1) & ~(step - 1);
 }
 
-/* Which bucket a type has; NO_BUCKET if none. */
+/* The bucket of each type; NO_BUCKET: none. */
 struct map {
     int bucket[TRIB_U64 + 1];
 };
@@ -44,9 +44,9 @@ static void add_bucket(struct tri_layout *layout, trib_dtype dtype)
     layout->nbuckets++;
 }
 
-/* Buckets in order of first appearance; but a weighted average puts f32 first, whose total decides
- * (if that is finite and positive, so is the f64 one), and has one even with nothing to average,
- * for the total itself is a result. */
+/* Buckets in order of first appearance. But a weighted average puts f32 first: its total decides
+ * (if that is finite and positive, so is the f64 total). It has a bucket even without tensors,
+ * because the total itself is a result. */
 static void choose_buckets(struct tri_layout *layout, const struct tri_list *list)
 {
     bool seen[TRIB_U64 + 1] = {false};
@@ -67,8 +67,8 @@ static void choose_buckets(struct tri_layout *layout, const struct tri_list *lis
     }
 }
 
-/* The most that the tensors of a list hold together: no object is larger, and what padding adds
- * does not wrap. */
+/* The limit on all tensors of a list together: no object is larger, and padding does not
+ * overflow. */
 static const size_t most_bytes = (size_t)PTRDIFF_MAX - 4096;
 
 static bool add_tensors(struct tri_layout *layout, const struct tri_list *list)

@@ -1,4 +1,4 @@
-/* Where the tensors of a list lie in its buckets, and all that its stream needs to know of it. */
+/* The layout of a list in its buckets, and the plan that the stream runs. */
 #ifndef TRI_LISTS_PLAN_H
 #define TRI_LISTS_PLAN_H
 
@@ -10,7 +10,7 @@
 #include "csrc/core/communicator.h"
 #include "csrc/core/options.h"
 
-enum { TRI_MAX_BUCKETS = 10 }; /* one an element type */
+enum { TRI_MAX_BUCKETS = 10 }; /* one per element type */
 
 /* One rank's arguments of a list call. */
 struct tri_list {
@@ -25,8 +25,8 @@ struct tri_list {
     trib_stream stream;
 };
 
-/* Which tensors go to which bucket, and where it begins in the workspace. Empty tensors go nowhere,
- * slices begin at multiples of 16 bytes, buckets at multiples of 256. */
+/* The buckets and where each begins in the workspace. Empty tensors have no slice; slices begin at
+ * multiples of 16 bytes, buckets at multiples of 256. */
 struct tri_layout {
     struct {
         trib_dtype dtype;
@@ -39,15 +39,15 @@ struct tri_layout {
     size_t bytes;  /* of the workspace */
 };
 
-/* What runs on the stream. Refers to nothing that the caller owns but the tensors themselves, so a
+/* Everything that the stream runs. It refers to no memory of the caller but the tensors, so a
  * host-executed backend may copy it and run it later. */
 struct tri_plan {
     const struct tri_backend *backend;
     struct tri_transport *transport;
     int32_t device;
     trib_stream stream;
-    bool packs;   /* this rank's tensors are read, */
-    bool unpacks; /* and written */
+    bool packs;   /* reads this rank's tensors */
+    bool unpacks; /* writes this rank's tensors */
     bool weighted;
     struct tri_weight weight;
     float *total_out;
@@ -61,18 +61,18 @@ struct tri_plan {
     struct tri_slice slices[];
 };
 
-/* The layout of a valid list; nbuckets is 0 if there is nothing to do. False if it is larger than
- * any memory. The same on all ranks, since counts, types and order are. */
+/* The layout of a valid list, which is the same on all ranks; nbuckets is 0 if there is nothing to
+ * do. False if it is larger than any memory. */
 bool tri_layout_make(struct tri_layout *out, const struct tri_list *list);
 
-/* Bytes of the plan for it. */
+/* Bytes of the plan of that layout. */
 size_t tri_plan_bytes(const struct tri_layout *layout);
 
-/* Fill in a plan. The workspace has been reserved. */
+/* Fill in a plan. The caller has reserved the workspace. */
 void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tri_list *list,
                    const struct tri_layout *layout);
 
-/* The three steps on the stream: the collective stands between these two. */
+/* The steps on the stream before and after the collective. */
 trib_status tri_plan_pack(const struct tri_plan *plan);
 trib_status tri_plan_unpack(const struct tri_plan *plan); /* commit, then unpack */
 

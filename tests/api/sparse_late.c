@@ -126,8 +126,8 @@ static void be_late(struct late *late, struct fixture *fixture, const struct exp
     CHECK_STATUS(call(fixture, late->where, export), TRIB_ERR_TIMEOUT);
     CHECK_DETAIL(calls[late->where].name);
     CHECK_DETAIL("on rank");
-    CHECK_DETAIL("has not come");
-    CHECK_DETAIL("or a stream was busy with earlier work");
+    CHECK_DETAIL("has not joined");
+    CHECK_DETAIL("or earlier work kept a stream busy");
     const double took = check_now_ms() - begin;
     CHECK_MSG(took > DEADLINE_MS / 2 && took < PATIENCE_MS / 2, "told after %.0f ms", took);
     atomic_fetch_add(&late->back, 1);
