@@ -45,6 +45,15 @@ struct tri_factor {
     double value;
 };
 
+/* A reduction of n sources, which have `dtype`. */
+struct tri_reduction {
+    const void *const *src;
+    size_t n; /* at least 1 */
+    trib_dtype dtype;
+    trib_op op;
+    const void *factors; /* n of dtype, one a source; NULL: none. Only for sums of floats */
+};
+
 /* What became of a rank's lists: counted by their commits, in shared memory (see alloc_shared). */
 struct tri_list_counts {
     uint32_t committed;
@@ -79,16 +88,15 @@ struct tri_kernels {
     trib_status (*unpack)(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
                           int weighted, const uint32_t *decision, trib_stream stream);
 
-    /* reduce (optional: NULL where a backend's engine does it): for every i < count and every d <
-     * ndst, dst[d][i] = op over src[0][i], src[1][i], ... src[nsrc-1][i], in that order. f16 and
-     * bf16 are accumulated in f32 and rounded once. Integers wrap; avg divides the sum by nsrc,
-     * towards zero. A dst may be the same pointer as a src, otherwise nothing overlaps. nsrc >= 1.
+    /* reduce (optional: NULL if the backend library reduces): for every i < count and every d < ndst,
+     * dst[d][i] = op over src[0][i], src[1][i], ... src[n-1][i], in that order. f16 and bf16 are
+     * accumulated in f32 and rounded once. Integers wrap; avg divides the sum by n, towards zero. A
+     * dst may be the same pointer as a src, otherwise nothing overlaps.
      *
-     * With `factors` (not NULL; sums of floats only; nsrc elements of dtype): every src[j][i] is
-     * multiplied by factors[j] first, and the product rounded (of f16 and bf16: to f32). */
-    trib_status (*reduce)(void *const *dst, size_t ndst, const void *const *src, size_t nsrc,
-                          size_t count, trib_dtype dtype, trib_op op, const void *factors,
-                          trib_stream stream);
+     * With factors, every src[j][i] is multiplied by factors[j] first, and the product rounded (of
+     * f16 and bf16: to f32). */
+    trib_status (*reduce)(void *const *dst, size_t ndst, const struct tri_reduction *reduction,
+                          size_t count, trib_stream stream);
 
     /* scale: dst[i] = f * src[i] for every i < count, or f itself where src is NULL. f is the
      * factor, rounded to f32 unless dtype is f64, and then to dtype, a float type. Products of f16

@@ -95,6 +95,8 @@ static trib_status reduce(const struct collective *coll, void *const *dst, int32
     const size_t step = TRI_PIECE_BYTES / coll->element;
     void *piece_dst[TRI_HOST_MAX_RANKS];
     const void *piece_src[TRI_HOST_MAX_RANKS];
+    const struct tri_reduction reduction = {piece_src, (size_t)local->size, call->dtype, call->op,
+                                            call->scaled ? coll->factors : NULL};
     trib_status status = TRIB_OK;
     for (size_t i = 0; i < count && status == TRIB_OK; i += step) {
         const size_t left = count - i;
@@ -105,9 +107,8 @@ static trib_status reduce(const struct collective *coll, void *const *dst, int32
         for (int32_t rank = 0; rank < local->size; rank++)
             /* NOLINTNEXTLINE(clang-analyzer-core.*): set above, a source a rank */
             piece_src[rank] = at_const(coll->src[rank], (from + i) * coll->element);
-        status = tri_kernels_cpu.reduce(piece_dst, (size_t)ndst, piece_src, (size_t)local->size,
-                                        left < step ? left : step, call->dtype, call->op,
-                                        call->scaled ? coll->factors : NULL, NULL);
+        status = tri_kernels_cpu.reduce(piece_dst, (size_t)ndst, &reduction,
+                                        left < step ? left : step, NULL);
     }
     return status;
 }

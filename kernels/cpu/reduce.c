@@ -168,18 +168,19 @@ static void copy_one(void *const *dst, size_t ndst, const void *src, size_t byte
             memcpy(dst[d], src, bytes);
 }
 
-trib_status tri_cpu_reduce(void *const *dst, size_t ndst, const void *const *src, size_t nsrc,
-                           size_t count, trib_dtype dtype, trib_op op, const void *factors,
-                           trib_stream stream)
+trib_status tri_cpu_reduce(void *const *dst, size_t ndst, const struct tri_reduction *reduction,
+                           size_t count, trib_stream stream)
 {
     (void)stream;
     _Alignas(64) unsigned char block[BLOCK];
-    const int half = dtype == TRIB_F16 || dtype == TRIB_BF16, average = op == TRIB_AVG;
+    const trib_dtype dtype = reduction->dtype;
+    const void *const factors = reduction->factors;
+    const int half = dtype == TRIB_F16 || dtype == TRIB_BF16, average = reduction->op == TRIB_AVG;
     const size_t size = trib_dtype_size(dtype), step = half ? BLOCK_HALVES : BLOCK / size;
-    const struct fold fold = {src, nsrc, dtype, average ? TRIB_SUM : op, average,
-                              factors};
-    if (nsrc == 1 && factors == NULL) {
-        copy_one(dst, ndst, src[0], count * size);
+    const struct fold fold = {reduction->src, reduction->n, dtype,
+                              average ? TRIB_SUM : reduction->op, average, factors};
+    if (reduction->n == 1 && factors == NULL) {
+        copy_one(dst, ndst, reduction->src[0], count * size);
         return TRIB_OK;
     }
     for (size_t begin = 0; begin < count; begin += step) {

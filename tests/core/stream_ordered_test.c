@@ -238,9 +238,9 @@ static void reduce(const struct tri_call *calls, size_t each, size_t i, int32_t 
         if (call->scaled)
             scale(call, (char *)factors + (size_t)rank * trib_dtype_size(call->dtype));
     }
-    CHECK_OK(tri_kernels_cpu.reduce(dst, (size_t)size, src, (size_t)size, calls[i].count,
-                                    calls[i].dtype, calls[i].op, calls[i].scaled ? factors : NULL,
-                                    NULL));
+    const struct tri_reduction reduction = {src, (size_t)size, calls[i].dtype, calls[i].op,
+                                            calls[i].scaled ? factors : NULL};
+    CHECK_OK(tri_kernels_cpu.reduce(dst, (size_t)size, &reduction, calls[i].count, NULL));
 }
 
 static void broadcast(const struct tri_call *calls, size_t each, size_t i, int32_t size)

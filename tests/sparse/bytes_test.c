@@ -109,8 +109,9 @@ static void pass(const struct tri_call *call, struct place at, int block, void *
     if (incoming != NULL) {
         void *const dst = recv + from;
         const void *const src[] = {dst, incoming};
-        CHECK_OK(tri_kernels_cpu.reduce(&dst, 1, src, 2, bytes / trib_dtype_size(call->dtype),
-                                        call->dtype, call->op, NULL, NULL));
+        const struct tri_reduction reduction = {src, 2, call->dtype, call->op, NULL};
+        CHECK_OK(tri_kernels_cpu.reduce(&dst, 1, &reduction, bytes / trib_dtype_size(call->dtype),
+                                        NULL));
     }
 }
 

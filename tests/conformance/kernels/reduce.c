@@ -38,8 +38,9 @@ static void reduce_case(struct arena *arena, const struct reduction *r)
         dst[d] = arena->device + dst_at[d];
     }
     arena_upload(arena);
-    CHECK_OK(arena->place->kernels->reduce(dst, r->ndst, src, r->nsrc, r->count, r->dtype, r->op,
-                                           NULL, arena->place->stream));
+    const struct tri_reduction reduction = {src, r->nsrc, r->dtype, r->op, NULL};
+    CHECK_OK(arena->place->kernels->reduce(dst, r->ndst, &reduction, r->count,
+                                           arena->place->stream));
     for (size_t j = 0; j < r->count; j++) {
         const void *elements[MOST];
         uint64_t result = 0;

@@ -108,8 +108,8 @@ static void reduce_case(struct arena *arena, trib_dtype dtype, size_t nsrc, size
     const size_t at = in_place ? src_at[nsrc - 1] : arena_place(arena, count * size, 0);
     void *dst = arena->device + at;
     arena_upload(arena);
-    CHECK_OK(arena->place->kernels->reduce(&dst, 1, src, nsrc, count, dtype, TRIB_SUM, factors,
-                                           arena->place->stream));
+    const struct tri_reduction reduction = {src, nsrc, dtype, TRIB_SUM, factors};
+    CHECK_OK(arena->place->kernels->reduce(&dst, 1, &reduction, count, arena->place->stream));
     for (size_t j = 0; j < count; j++) {
         uint64_t sum = 0;
         expect_sum(arena, src_at, factors, nsrc, dtype, j, &sum);
