@@ -174,9 +174,9 @@ static trib_status check_apart(const struct trib_comm *comm, int operation,
     if (!tri_ranges_collide(ranges, n, pair))
         return TRIB_OK;
     return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
-                         "`%s` (%p) overlaps `%s` (%p): each needs memory of its own, but for a "
-                         "`result` that is `gradient` itself, of the same type, where the state is "
-                         "not in place",
+                         "`%s` (%p) overlaps `%s` (%p): the buffers must be disjoint, except that "
+                         "`result` may be `gradient` itself if it has the same type and the state "
+                         "is not in place",
                          buffers[pair[0].index].name, buffers[pair[0].index].data,
                          buffers[pair[1].index].name, buffers[pair[1].index].data);
 }
@@ -213,10 +213,10 @@ static trib_status check_kind(const struct trib_sparse *sparse, int operation)
     if (entries == sparse->params.entries)
         return TRIB_OK;
     return tri_fail_call(sparse->comm, operation, TRIB_ERR_INVALID_USAGE,
-                         entries ? "the state was made for dense results: call "
-                                   "trib_sparse_allreduce, or make it with TRIB_SPARSE_ENTRIES"
-                                 : "the state was made with TRIB_SPARSE_ENTRIES: call "
-                                   "trib_sparse_allreduce_entries, or make it without");
+                         entries ? "the state has dense results: call trib_sparse_allreduce, or "
+                                   "create it with TRIB_SPARSE_ENTRIES"
+                                 : "the state has TRIB_SPARSE_ENTRIES: call "
+                                   "trib_sparse_allreduce_entries, or create it without");
 }
 
 static trib_status check(const struct trib_sparse *sparse, int operation,

@@ -1,21 +1,21 @@
 /* auto: which algorithm, and why.
  *
- * A model of the time of a call, in three parts: bytes that each device reads and writes, bytes that
- * go through the narrowest place, and steps. The backend says how fast it is (struct tri_speed); if
- * the ranks are on several hosts, the narrowest place is taken to be a network of 100 Gb/s a host,
- * which the reason says. The model is rough, and only the order of its figures matters:
+ * Models the time of a call in three parts: bytes that each device reads and writes, bytes through the
+ * bottleneck, and latency. The backend gives its speed (struct tri_speed); on several hosts the
+ * bottleneck is assumed to be a network of 100 Gb/s a host, and the reason says so. The model is rough;
+ * only the order of its figures matters:
  *
- *   dense   accumulate, sum over the ring, deliver. On several hosts NCCL adds up inside each host
+ *   dense   accumulate, sum over the ring, write the result. On several hosts NCCL adds up inside each host
  *           first, so a host sends 2n(H-1)/H.
  *   topka   one selection, one allgather of P lists, of which a host receives those of all ranks on
  *           other hosts, one merge.
  *   srs     one selection, a reduce-scatter and an allgather, 2 ceil(log2 P) steps, one merge; in each
  *           step of the reduce-scatter a merge, a cut, and what is cut off goes back.
  *
- * An entry that is met in a tensor, or in a merge, costs a sector of memory, however small it is.
+ * An entry read from a tensor, or merged, costs a sector of memory, however small it is.
  *
- * These three keep what users expect of a sparse allreduce: every rank's own largest entries count.
- * All are of fixed size. The others are chosen by name. */
+ * In these three every rank's own largest entries count, as users of a sparse allreduce expect, and all
+ * sizes are fixed. The others run only by name. */
 #include <stdio.h>
 
 #include "csrc/base/types.h"

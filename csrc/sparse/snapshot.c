@@ -1,9 +1,9 @@
-/* A state's residual, thresholds and schedule: out, in, and as new.
+/* Export, import and reset of a state's residual, thresholds and schedule.
  *
- * An export is a head, the residual (none in place), and what the algorithm keeps. The residual fits
- * any state of the same count and type. What the algorithm keeps, and the place in its schedule, are
- * taken over if algorithm, k, chunk and number of ranks are the same on all ranks; if not, the schedule
- * begins anew on all of them. */
+ * An export is a head, the residual (none in place), and what the algorithm keeps. Any state of the same
+ * count and type can import the residual. What the algorithm keeps, and the position in its schedule, are
+ * imported if algorithm, k, chunk and number of ranks are equal on all ranks; otherwise all ranks start
+ * the schedule anew. */
 #include "csrc/sparse/snapshot.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@
 enum { VERSION = 1, PART_ALIGN = 16, PIECE = 1 << 20 };
 static const char magic[8] = {'T', 'R', 'I', 'B', 'S', 'P', 'A', 'R'};
 
-/* In the order of the machine: an export is read where machines are of its kind. */
+/* In native byte order: only machines of the same kind can import it. */
 struct head {
     char magic[8];
     uint32_t version, in_place;
@@ -30,7 +30,7 @@ struct head {
     uint32_t k, chunk;
     char algorithm[32];
     uint64_t residual, device, host; /* bytes of the parts */
-    uint64_t reserved;               /* 0; what follows begins at a multiple of PART_ALIGN */
+    uint64_t reserved;               /* 0; the parts follow, aligned to PART_ALIGN */
 };
 
 static size_t padded(uint64_t bytes)
@@ -38,7 +38,7 @@ static size_t padded(uint64_t bytes)
     return (size_t)((bytes + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN);
 }
 
-/* Where the parts lie. */
+/* Offsets of the parts. */
 static size_t residual_at(void)
 {
     return padded(sizeof(struct head));
@@ -60,7 +60,7 @@ static struct tri_kept kept_of(struct trib_sparse *sparse)
                                            : sparse->algorithm->kept(sparse->own);
 }
 
-/* Of numbers alone: the algorithm's memory may be in a run's hands. */
+/* Reads only numbers of the state, because a run may be using the algorithm's memory. */
 static struct head head_of(const struct trib_sparse *sparse)
 {
     const struct tri_sparse_params *params = &sparse->params;
@@ -83,8 +83,8 @@ static struct head head_of(const struct trib_sparse *sparse)
     return head;
 }
 
-/* Of everything but the digest itself; eight bytes at a time, since residuals are large. All parts
- * are of a multiple of that. */
+/* Of everything except the digest itself; eight bytes at a time, because residuals are large. The size of
+ * each part is a multiple of eight. */
 static uint64_t digest_of(const struct head *head, const char *data)
 {
     struct head plain = *head;
@@ -102,7 +102,7 @@ static uint64_t digest_of(const struct head *head, const char *data)
     return digest;
 }
 
-/* ----------------------------------------------------------------------------------- both ways */
+/* --------------------------------------------------------------------------- export and import */
 
 static trib_status fail(const struct trib_sparse *sparse, int operation, const char *what)
 {
@@ -116,8 +116,7 @@ static trib_status fetch(const struct trib_sparse *sparse, void *dst, const void
                       : sparse->backend->device->fetch(sparse->device, dst, src, bytes, stream);
 }
 
-/* The residual that is current. Afterwards no call that was queued before is still running, on any
- * stream. */
+/* The current residual. Waits until every call queued before has run, on any stream. */
 static trib_status find_residual(const struct trib_sparse *sparse, char **out, trib_stream stream)
 {
     uint32_t current = 0;
@@ -147,7 +146,7 @@ trib_status tri_sparse_export(struct trib_sparse *sparse, void *out, size_t byte
                              bytes, (unsigned long long)head.bytes);
     memset(data, 0, residual_at());
     TRI_TRY(find_residual(sparse, &residual, stream));
-    const struct tri_kept kept = kept_of(sparse); /* no run is touching it now */
+    const struct tri_kept kept = kept_of(sparse); /* no run is using it now */
     memset(data + residual_at() + head.residual, 0, head.bytes - residual_at() - head.residual);
     TRI_TRY(fetch(sparse, data + residual_at(), residual, (size_t)head.residual, stream));
     TRI_TRY(fetch(sparse, data + device_at(&head), kept.device, kept.device_bytes, stream));
@@ -160,7 +159,7 @@ trib_status tri_sparse_export(struct trib_sparse *sparse, void *out, size_t byte
 
 /* -------------------------------------------------------------------------------------- import */
 
-/* Its lengths are checked one by one, so that no sum of them can overflow. */
+/* Checks the sizes one by one, so that no sum of them can overflow. */
 static bool is_whole(const struct head *head, const char *data, size_t bytes)
 {
     if (memcmp(head->magic, magic, sizeof magic) != 0 || head->version != VERSION ||
@@ -219,7 +218,7 @@ static void add_up(void *to, const void *from, size_t bytes, trib_dtype dtype)
     }
 }
 
-/* Piece by piece, so that it takes little host memory. */
+/* In pieces, so that it needs little host memory. */
 static trib_status add_residual(const struct trib_sparse *sparse, char *residual, const char *data,
                                 size_t bytes, trib_stream stream)
 {
@@ -240,7 +239,7 @@ static trib_status add_residual(const struct trib_sparse *sparse, char *residual
     return status;
 }
 
-/* What a caller passes. */
+/* The arguments of tri_sparse_import. */
 struct import {
     struct trib_sparse *sparse;
     const char *data;
@@ -256,9 +255,9 @@ static bool same_schedule(const struct trib_sparse *sparse, const struct head *h
            head->device == sparse->needs.kept_device && head->host == sparse->needs.kept_host;
 }
 
-/* Step 0 means that nothing of it has been run: the schedule begins anew. */
-static trib_status take_schedule(struct trib_sparse *sparse, const struct head *head,
-                                 const char *data, uint64_t step, trib_stream stream)
+/* Step 0: the schedule starts anew. */
+static trib_status import_schedule(struct trib_sparse *sparse, const struct head *head,
+                                   const char *data, uint64_t step, trib_stream stream)
 {
     tri_sparse_lay_out(sparse);
     sparse->step = step;
@@ -281,7 +280,7 @@ static trib_status read_import(struct head *head, const struct import *import)
     return check_import(sparse, head, import->data, import->bytes);
 }
 
-/* Of what would be taken over: no digest keeps others from writing what they like. */
+/* Validates what would be imported: a correct digest does not prove that a state wrote it. */
 static trib_status check_schedule(const struct trib_sparse *sparse, const struct head *head,
                                   const char *data)
 {
@@ -290,12 +289,12 @@ static trib_status check_schedule(const struct trib_sparse *sparse, const struct
         algorithm->valid(data + device_at(head), data + host_at(head), &sparse->params))
         return TRIB_OK;
     return fail(sparse, TRI_SPARSE_IMPORT,
-                "what the export remembers of thresholds no state can have written");
+                "the export's thresholds or counters are out of range: no state has written them");
 }
 
-/* All ranks take over the same schedule: it counts calls that were queued, and where calls were aborted
- * not all ranks may have queued as many. */
-static trib_status replace(void *argument, trib_stream meeting)
+/* All ranks import the smallest step of all: it counts queued calls, and after an abort some ranks may
+ * have queued more than others. */
+static trib_status replace(void *argument, trib_stream stream)
 {
     const struct import *import = argument;
     struct trib_sparse *sparse = import->sparse;
@@ -311,24 +310,22 @@ static trib_status replace(void *argument, trib_stream meeting)
     if (status == TRIB_OK)
         status = check_schedule(sparse, &head, import->data);
     if (status != TRIB_OK)
-        return tri_handshake_reject(comm, TRI_SPARSE_IMPORT, status, meeting);
+        return tri_handshake_reject(comm, TRI_SPARSE_IMPORT, status, stream);
     uint64_t step = same_schedule(sparse, &head) ? head.step : 0;
     status = tri_deadline_wait(comm, TRI_SPARSE_IMPORT, &sparse->memory);
     if (status == TRIB_OK)
         status = find_residual(sparse, &residual, import->stream);
-    status = tri_handshake_exchange(comm, &handshake, status, &step, meeting);
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_handshake_exchange(comm, &handshake, status, &step, stream));
     status = fetch(sparse, residual, import->data + residual_at(), (size_t)head.residual,
                    import->stream);
     if (status == TRIB_OK)
-        status = take_schedule(sparse, &head, import->data, step, import->stream);
-    if (status != TRIB_OK) /* the others have theirs */
+        status = import_schedule(sparse, &head, import->data, step, import->stream);
+    if (status != TRIB_OK) /* the others have imported */
         (void)tri_abort_raise(comm->state, status, tri_detail());
     return status;
 }
 
-/* This rank alone. */
+/* On this rank alone. */
 static trib_status add(const struct import *import)
 {
     char *residual = NULL;
@@ -354,7 +351,7 @@ struct resetting {
     trib_stream stream;
 };
 
-static void run(void *argument)
+static void execute(void *argument)
 {
     const struct resetting *resetting = argument;
     struct trib_sparse *sparse = resetting->sparse;
@@ -368,15 +365,12 @@ static void run(void *argument)
 trib_status tri_sparse_reset(struct trib_sparse *sparse, trib_stream stream)
 {
     struct resetting resetting = {sparse, stream};
-    trib_status status = tri_sparse_ready(sparse, TRI_SPARSE_RESET);
-    if (status == TRIB_OK)
-        status = tri_check_stream(sparse->comm, TRI_SPARSE_RESET, stream);
-    if (status == TRIB_OK && tri_sparse_captures(sparse, stream))
-        status = tri_fail_call(sparse->comm, TRI_SPARSE_RESET, TRIB_ERR_UNSUPPORTED,
-                               "`stream` is being captured: reset outside of graphs");
-    if (status == TRIB_OK)
-        status = tri_sparse_queue(sparse, run, &resetting, sizeof resetting, stream);
-    if (status == TRIB_OK)
-        sparse->step = 0;
-    return status;
+    TRI_TRY(tri_sparse_ready(sparse, TRI_SPARSE_RESET));
+    TRI_TRY(tri_check_stream(sparse->comm, TRI_SPARSE_RESET, stream));
+    if (tri_sparse_captures(sparse, stream))
+        return tri_fail_call(sparse->comm, TRI_SPARSE_RESET, TRIB_ERR_UNSUPPORTED,
+                             "`stream` is being captured: reset outside of graphs");
+    TRI_TRY(tri_sparse_queue(sparse, execute, &resetting, sizeof resetting, stream));
+    sparse->step = 0;
+    return TRIB_OK;
 }

@@ -1,4 +1,4 @@
-/* A state's residual, thresholds and schedule: out, in, and as new. */
+/* Export, import and reset of a state's residual, thresholds and schedule. */
 #ifndef TRI_SPARSE_SNAPSHOT_H
 #define TRI_SPARSE_SNAPSHOT_H
 
