@@ -3,14 +3,14 @@
 //! `trib_status`, `trib_dtype` and `trib_op` are newtypes over `i32`, not enums: a newer library may
 //! return a number that this crate has not heard of, and that must not be undefined behaviour.
 //!
-//! The build script compiles the C sources that come with this crate. What it looks at, in order:
+//! The build script compiles the C sources in this crate. It reads, in this order:
 //!
 //! | environment | effect |
 //! |---|---|
-//! | `DOCS_RS` | nothing is built or linked |
-//! | `TRIBUTARY_LIB_DIR` | link the library in that folder (`TRIBUTARY_INCLUDE_DIR` is passed on to dependents) |
-//! | feature `system`, or `TRIBUTARY_USE_PKG_CONFIG=1` | link the installed library that pkg-config finds, if it has exactly this version |
-//! | otherwise | build with CMake; `TRIBUTARY_NCCL` is `AUTO` (default), `ON` or `OFF`; the feature `nccl` is `ON` |
+//! | `DOCS_RS` | builds and links nothing |
+//! | `TRIBUTARY_LIB_DIR` | links the library in that folder (dependents get `TRIBUTARY_INCLUDE_DIR`) |
+//! | feature `system`, or `TRIBUTARY_USE_PKG_CONFIG=1` | links the installed library that pkg-config finds, if it has exactly this version |
+//! | otherwise | builds with CMake; `TRIBUTARY_NCCL` is `AUTO` (default), `ON` or `OFF`; the feature `nccl` is `ON` |
 //!
 //! Of an installed library the shared form is linked if there is one, else the static one;
 //! `TRIBUTARY_STATIC` asks for the static (`1`) or the shared (`0`) form. `cargo run` and `cargo test`

@@ -12,7 +12,7 @@ fn train(comm: &mut Communicator) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    // A rank that fails or panics ends the others' waiting, and its error comes out here.
+    // If a rank fails or panics, the others stop waiting, and `run` returns its error.
     Group::new(4)?.run(train)?;
     Ok(())
 }
