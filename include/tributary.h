@@ -6,7 +6,7 @@
 /** @file
  *  The whole C API, in the order in which to read it.
  *
- *  THE MODEL --------- A *rank* is one participant. Ranks that work together form a communicator of
+ *  THE MODEL.  A *rank* is one participant. Ranks that work together form a communicator of
  *  `size` ranks; a `trib_comm` is one rank's end of it. A `trib_group` holds all ranks of one
  *  process. A *backend* defines how ranks communicate and where their memory lives: on "nccl" a
  *  rank is a GPU; on "host" a rank is a thread of this process and its memory is ordinary memory.
