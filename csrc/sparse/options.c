@@ -51,15 +51,9 @@ static trib_status check_tensor(const struct trib_comm *comm, int operation, siz
     return TRIB_OK;
 }
 
-static trib_status check_plain(const struct trib_comm *comm, int operation, trib_dtype dtype,
+static trib_status check_flags(const struct trib_comm *comm, int operation, trib_dtype dtype,
                                const trib_sparse_options *options)
 {
-    if (options->size != sizeof *options)
-        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
-                             "options.size is %u, expected %zu: start from "
-                             "TRIB_SPARSE_OPTIONS_INIT, and build with the header of the library "
-                             "that is loaded",
-                             options->size, sizeof *options);
     if ((options->flags & ~all_flags) != 0)
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
                              "options.flags is 0x%x; expected TRIB_SPARSE_... flags, all of which "
@@ -75,6 +69,19 @@ static trib_status check_plain(const struct trib_comm *comm, int operation, trib
             comm, operation, TRIB_ERR_INVALID_ARGUMENT,
             "`dtype` is f64; TRIB_SPARSE_F32_RESULT takes f16, bf16 and f32, whose "
             "sums are f32");
+    return TRIB_OK;
+}
+
+static trib_status check_options(const struct trib_comm *comm, int operation, trib_dtype dtype,
+                                 const trib_sparse_options *options)
+{
+    if (options->size != sizeof *options)
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "options.size is %u, expected %zu: start from "
+                             "TRIB_SPARSE_OPTIONS_INIT, and build with the header of the library "
+                             "that is loaded",
+                             options->size, sizeof *options);
+    TRI_TRY(check_flags(comm, operation, dtype, options));
     if (options->decay != 0 && !(options->decay > 0 && options->decay <= 1))
         return tri_fail_call(
             comm, operation, TRIB_ERR_INVALID_ARGUMENT,
@@ -145,7 +152,7 @@ trib_status tri_sparse_settings_read(struct tri_sparse_settings *out, const stru
     const trib_dtype acc = dtype == TRIB_F64 ? TRIB_F64 : TRIB_F32;
     TRI_TRY(tri_sparse_check_comm(comm, operation));
     TRI_TRY(check_tensor(comm, operation, count, dtype));
-    TRI_TRY(check_plain(comm, operation, dtype, options));
+    TRI_TRY(check_options(comm, operation, dtype, options));
     *out = (struct tri_sparse_settings){
         .params = {.rank = comm->rank,
                    .size = comm->size,

@@ -151,10 +151,10 @@ static trib_status unpack(struct tri_run *run, const struct chunked *chunked, in
 static trib_status decide(struct tri_run *run, const struct chunked *chunked)
 {
     const struct tri_entries *own = &chunked->lists[run->params->rank];
-    const trib_status status = tri_run_decide(run, chunked->packets, packet_bytes(run->params));
+    TRI_TRY(tri_run_decide(run, chunked->packets, packet_bytes(run->params)));
     run->scalars.selected = own->count;
-    if (status != TRIB_OK || !tri_run_clears(run))
-        return status != TRIB_OK ? status : tri_run_update_residual(run, own, NULL);
+    if (!tri_run_clears(run))
+        return tri_run_update_residual(run, own, NULL);
     run->scalars.applied = own->count;
     return TRIB_OK;
 }

@@ -17,17 +17,16 @@ static trib_status find(struct tri_run *run, const struct tri_cut_scratch *scrat
                         const struct tri_entries *entries, uint32_t k, bool global)
 {
     const struct tri_sparse_kernels *kernels = run->kernels;
-    trib_status status = kernels->radix_init(scratch->cut, k, NULL, entries->dtype, run->stream);
-    for (int round = 0; round < tri_cut_rounds(entries->dtype) && status == TRIB_OK; round++) {
-        status =
-            kernels->radix_histogram(entries, scratch->cut, round, scratch->histogram, run->stream);
-        if (status == TRIB_OK && global)
-            status = tri_link_allreduce(run, scratch->histogram, TRI_CUT_DIGITS, TRIB_U32, false);
-        if (status == TRIB_OK)
-            status = kernels->radix_refine(scratch->cut, round, scratch->histogram, entries->dtype,
-                                           run->stream);
+    TRI_TRY(kernels->radix_init(scratch->cut, k, NULL, entries->dtype, run->stream));
+    for (int round = 0; round < tri_cut_rounds(entries->dtype); round++) {
+        TRI_TRY(kernels->radix_histogram(entries, scratch->cut, round, scratch->histogram,
+                                         run->stream));
+        if (global)
+            TRI_TRY(tri_link_allreduce(run, scratch->histogram, TRI_CUT_DIGITS, TRIB_U32, false));
+        TRI_TRY(kernels->radix_refine(scratch->cut, round, scratch->histogram, entries->dtype,
+                                      run->stream));
     }
-    return status;
+    return TRIB_OK;
 }
 
 trib_status tri_cut_local(struct tri_run *run, const struct tri_cut_scratch *scratch,

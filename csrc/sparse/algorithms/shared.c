@@ -71,12 +71,11 @@ static trib_status choose(struct tri_run *run, const struct shared *shared,
     const size_t indices = run->params->k * sizeof(uint32_t);
     const int32_t leader = (int32_t)(run->step % (uint64_t)run->params->size);
     const bool leads = leader == run->params->rank;
-    trib_status status = leads ? tri_run_select(run, run->scalars.header, own, false)
-                               : tri_run_accumulate(run, run->scalars.header);
-    if (status == TRIB_OK)
-        status = tri_link_broadcast(run, shared->message, HEAD + indices, indices, leader);
-    if (status != TRIB_OK || leads)
-        return status; /* the leader has its values from the selection */
+    TRI_TRY(leads ? tri_run_select(run, run->scalars.header, own, false)
+                  : tri_run_accumulate(run, run->scalars.header));
+    TRI_TRY(tri_link_broadcast(run, shared->message, HEAD + indices, indices, leader));
+    if (leads)
+        return TRIB_OK; /* select has written the leader's values */
     return run->kernels->index_select(&run->acc, own, run->stream);
 }
 

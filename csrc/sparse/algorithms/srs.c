@@ -214,10 +214,10 @@ static trib_status add_up(struct tri_run *run, struct srs *own, int32_t offset,
     for (int32_t round = 0; round < leaves(params, offset); round++)
         if (offset < moving(params, round))
             lists[n++] = tri_packet_entries(&own->arrived[round], (size_t)offset);
-    const trib_status status = run->kernels->merge(
-        lists, n, first, end - first, n == 1 ? out : &own->merged, run->scratch, run->stream);
-    if (status != TRIB_OK || n == 1)
-        return status;
+    TRI_TRY(run->kernels->merge(lists, n, first, end - first, n == 1 ? out : &own->merged,
+                                run->scratch, run->stream));
+    if (n == 1)
+        return TRIB_OK;
     return tri_cut_local(run, &own->scratch, &own->merged, share(params), out,
                          &own->dropped[offset]);
 }

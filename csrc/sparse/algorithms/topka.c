@@ -72,11 +72,11 @@ static trib_status decide(struct tri_run *run, const struct topka *topka,
                           const struct tri_entries *chosen)
 {
     const struct tri_packet *packets = &topka->packets;
-    const trib_status status = tri_run_decide(run, tri_packet_header(packets, 0),
-                                              tri_packet_bytes(packets->capacity, packets->dtype));
+    TRI_TRY(tri_run_decide(run, tri_packet_header(packets, 0),
+                           tri_packet_bytes(packets->capacity, packets->dtype)));
     run->scalars.selected = chosen->count;
-    if (status != TRIB_OK || !tri_run_clears(run))
-        return status != TRIB_OK ? status : tri_run_update_residual(run, chosen, NULL);
+    if (!tri_run_clears(run))
+        return tri_run_update_residual(run, chosen, NULL);
     run->scalars.applied = chosen->count;
     return TRIB_OK;
 }

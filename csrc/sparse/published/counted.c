@@ -82,16 +82,14 @@ trib_status tri_counted_finish(struct tri_run *run, struct tri_counted *counted,
                                const struct tri_entries *lists, bool cleared)
 {
     const struct tri_entries nothing = tri_entries_part(&counted->chosen, 0, 0);
-    trib_status status = lists == NULL
-                             ? tri_run_result(run, &nothing, 1, NULL)
-                             : tri_run_result(run, lists, run->params->size, &counted->merged);
-    if (status == TRIB_OK)
-        status = tri_run_decide(run, counted->headers, sizeof *counted->headers);
+    TRI_TRY(lists == NULL ? tri_run_result(run, &nothing, 1, NULL)
+                          : tri_run_result(run, lists, run->params->size, &counted->merged));
+    TRI_TRY(tri_run_decide(run, counted->headers, sizeof *counted->headers));
     run->scalars.selected = counted->chosen.count;
-    if (cleared)
-        run->scalars.applied = counted->chosen.count;
-    return status != TRIB_OK || cleared ? status
-                                        : tri_run_update_residual(run, &counted->chosen, NULL);
+    if (!cleared)
+        return tri_run_update_residual(run, &counted->chosen, NULL);
+    run->scalars.applied = counted->chosen.count;
+    return TRIB_OK;
 }
 
 trib_status tri_counted_gather(struct tri_run *run, struct tri_counted *counted,

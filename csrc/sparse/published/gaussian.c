@@ -92,16 +92,14 @@ trib_status tri_gaussian_choose(struct tri_run *run, struct tri_gaussian *gaussi
         .threshold = exact || params->k == 0 ? NULL : tri_counted_value(counted, run),
         .fallbacks = run->scalars.fallbacks,
     };
-    trib_status status = tri_run_accumulate(run, tri_counted_header(counted, run));
-    if (status == TRIB_OK && selection.threshold != NULL)
-        status = estimate(run, gaussian);
-    if (status == TRIB_OK)
-        status = run->kernels->select(&run->acc, &selection, &counted->chosen, run->scratch,
-                                      run->stream);
-    if (status == TRIB_OK)
-        status = tri_counted_fetch(run, counted, NULL);
-    if (status != TRIB_OK || !counted->consistent || params->k == 0)
-        return status;
+    TRI_TRY(tri_run_accumulate(run, tri_counted_header(counted, run)));
+    if (selection.threshold != NULL)
+        TRI_TRY(estimate(run, gaussian));
+    TRI_TRY(
+        run->kernels->select(&run->acc, &selection, &counted->chosen, run->scratch, run->stream));
+    TRI_TRY(tri_counted_fetch(run, counted, NULL));
+    if (!counted->consistent || params->k == 0)
+        return TRIB_OK;
     run->fallbacks = exact;
     tri_idle_count(&gaussian->idle, counted->counts[params->rank]);
     return TRIB_OK;

@@ -126,14 +126,12 @@ static trib_status choose(struct tri_run *run, struct oktopk *own, bool exact, c
         .kth = exact ? own->used_local : NULL,
         .fallbacks = run->scalars.fallbacks,
     };
-    trib_status status = tri_run_sign(run, header);
-    if (status == TRIB_OK && !exact)
-        status = raise_local(run, own, &clamp, &selection);
-    if (status == TRIB_OK)
-        status = run->kernels->select(&run->acc, &selection, &own->both.chosen, run->scratch,
-                                      run->stream);
+    TRI_TRY(tri_run_sign(run, header));
+    if (!exact)
+        TRI_TRY(raise_local(run, own, &clamp, &selection));
     *used = exact ? own->used_local : selection.threshold;
-    return status;
+    return run->kernels->select(&run->acc, &selection, &own->both.chosen, run->scratch,
+                                run->stream);
 }
 
 /* All ranks get to know where L lies, the thresholds, and the flags. */
@@ -207,12 +205,13 @@ static bool exact_choice(struct tri_run *run, const struct oktopk *own)
 
 /* The smallest magnitude of the k largest sums is the key of the cut, which is its bits: the low
  * bytes of a number that both host and device store with those first. 0 if there are fewer than k. */
-static trib_status cut_exactly(struct tri_run *run, struct oktopk *own)
+static trib_status cut_exactly(struct tri_run *run, struct oktopk *own, uint32_t *counts)
 {
     TRI_TRY(tri_cut_global(run, &own->both.cut, &own->both.regions.merged, run->params->k,
                            &own->both.kept));
-    return tri_link_put(run, own->used_global, &own->both.cut.cut->key,
-                        trib_dtype_size(run->params->acc));
+    TRI_TRY(tri_link_put(run, own->used_global, &own->both.cut.cut->key,
+                         trib_dtype_size(run->params->acc)));
+    return tri_regions_count(run, &own->both.regions, &own->both.kept, counts);
 }
 
 static uint64_t sum(const uint32_t *counts, int32_t n)
@@ -228,29 +227,19 @@ static trib_status cut_above(struct tri_run *run, struct oktopk *own, uint32_t *
 {
     const struct tri_entries *sums = &own->both.regions.merged;
     const uint32_t limit = tri_limit(run->params);
-    trib_status status = tri_cut_above(run, &own->both.cut, sums, own->global, &own->both.kept);
-    if (status == TRIB_OK)
-        status = tri_regions_count(run, &own->both.regions, &own->both.kept, counts);
-    if (status != TRIB_OK || sum(counts, run->params->size) <= limit)
-        return status;
-    status = tri_cut_global(run, &own->both.cut, sums, limit, &own->both.kept);
-    return status != TRIB_OK ? status
-                             : tri_regions_count(run, &own->both.regions, &own->both.kept, counts);
+    TRI_TRY(tri_cut_above(run, &own->both.cut, sums, own->global, &own->both.kept));
+    TRI_TRY(tri_regions_count(run, &own->both.regions, &own->both.kept, counts));
+    if (sum(counts, run->params->size) <= limit)
+        return TRIB_OK;
+    TRI_TRY(tri_cut_global(run, &own->both.cut, sums, limit, &own->both.kept));
+    return tri_regions_count(run, &own->both.regions, &own->both.kept, counts);
 }
 
 static trib_status reduce(struct tri_run *run, struct oktopk *own, bool exact)
 {
     uint32_t counts[TRI_MAX_LISTS];
-    trib_status status = tri_regions_reduce(run, &own->both.regions, &own->both.chosen);
-    if (status == TRIB_OK && exact) {
-        status = cut_exactly(run, own);
-        if (status == TRIB_OK)
-            status = tri_regions_count(run, &own->both.regions, &own->both.kept, counts);
-    } else if (status == TRIB_OK) {
-        status = cut_above(run, own, counts);
-    }
-    if (status != TRIB_OK)
-        return status;
+    TRI_TRY(tri_regions_reduce(run, &own->both.regions, &own->both.chosen));
+    TRI_TRY(exact ? cut_exactly(run, own, counts) : cut_above(run, own, counts));
     tri_idle_count(&own->kept_host.global, sum(counts, run->params->size));
     return tri_oktopk_gather(run, &own->both, counts, run->params->constants->balance);
 }

@@ -84,12 +84,11 @@ static trib_status choose(struct tri_run *run, struct topkaopt *own, bool exact)
         .kth = exact ? value : NULL,
         .fallbacks = run->scalars.fallbacks,
     };
-    trib_status status = tri_run_sign(run, header);
-    if (status == TRIB_OK && !exact)
-        status = tri_link_put(run, value, own->threshold, trib_dtype_size(params->acc));
-    return status != TRIB_OK ? status
-                             : run->kernels->select(&run->acc, &selection, &own->counted.chosen,
-                                                    run->scratch, run->stream);
+    TRI_TRY(tri_run_sign(run, header));
+    if (!exact)
+        TRI_TRY(tri_link_put(run, value, own->threshold, trib_dtype_size(params->acc)));
+    return run->kernels->select(&run->acc, &selection, &own->counted.chosen, run->scratch,
+                                run->stream);
 }
 
 /* After commit. Only the device knows whether the call is applied, for the result may overflow. If it does
@@ -108,17 +107,13 @@ static trib_status topkaopt_run(struct tri_run *run, void *memory)
     struct topkaopt *own = memory;
     const bool exact = is_exact(run, own);
     double found = 0;
-    trib_status status = TRIB_OK;
     if (!own->kept_host.known)
-        status = tri_link_put(run, own->threshold, &none, sizeof none);
-    if (status == TRIB_OK)
-        status = choose(run, own, exact);
-    if (status == TRIB_OK)
-        status = tri_counted_fetch(run, &own->counted, &found);
-    if (status == TRIB_OK)
-        status = tri_counted_gather(run, &own->counted, &own->gathered, tri_run_clears(run));
-    if (status != TRIB_OK || !own->counted.consistent)
-        return status;
+        TRI_TRY(tri_link_put(run, own->threshold, &none, sizeof none));
+    TRI_TRY(choose(run, own, exact));
+    TRI_TRY(tri_counted_fetch(run, &own->counted, &found));
+    TRI_TRY(tri_counted_gather(run, &own->counted, &own->gathered, tri_run_clears(run)));
+    if (!own->counted.consistent)
+        return TRIB_OK;
     own->kept_host.known = found > 0;
     tri_idle_count(&own->kept_host.idle, own->counted.counts[run->params->rank]);
     return exact ? keep(run, own) : TRIB_OK;
