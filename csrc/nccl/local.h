@@ -63,6 +63,7 @@ struct tri_transport {
     bool left;
 };
 
+/* The local ranks of one communicator. */
 struct tri_nccl_local {
     /* Immutable. */
     uint64_t serial;
@@ -99,10 +100,10 @@ struct tri_nccl_local {
     int32_t closed;
 };
 
-/* Add a rank to `local`, whose reference the caller holds; or to the local ranks of `key`, or, if
- * there are none or `key` is NULL, to `made`: *out_used says which. Adds a reference, the rank's.
- * Refuses what NCCL would answer with a hang or an unexplained error, and every rank after an
- * abort. */
+/* Add a rank, and a reference for it. The first adds it to `local`, which the caller keeps alive.
+ * The second adds it to the local ranks of `key`; if there are none, or `key` is NULL, it adds it
+ * to `made` and sets *out_used. Both refuse what NCCL would answer with a hang or an unexplained
+ * error, and every rank after an abort. */
 trib_status tri_nccl_add_rank(struct tri_nccl_local *local, struct tri_transport *transport);
 trib_status tri_nccl_add_rank_by_key(struct tri_nccl_local *made, const struct tri_nccl_key *key,
                                      struct tri_transport *transport, bool *out_used);

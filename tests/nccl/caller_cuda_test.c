@@ -1,5 +1,5 @@
-/* What the nccl backend owes a thread that uses CUDA itself: questions make no context, and no call
- * changes the current device. Each rank's thread works with another rank's device current. */
+/* The nccl backend beside a thread's own use of CUDA: queries create no context, and no call
+ * changes the current device. Each rank's thread works while another rank's device is current. */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static bool has_context(int device)
     return active != 0;
 }
 
-/* First of all: afterwards there are contexts. */
+/* First of all: later there are contexts. */
 static void questions(int devices)
 {
     uint32_t version = 0;
@@ -60,7 +60,7 @@ struct stranger {
     int devices;
 };
 
-/* Rank `rank` on device `rank`, by a thread that has `elsewhere` current. */
+/* Rank `rank` on device `rank`, driven by a thread whose current device is `elsewhere`. */
 static void as_rank(int rank, int size, void *argument)
 {
     const struct stranger *stranger = argument;
@@ -110,7 +110,7 @@ static void strangers(int size, int devices)
     check_end();
 }
 
-/* A thread that never chose a device has none made current for good, and no context made elsewhere. */
+/* A thread that never chose a device still has none afterwards, and no context elsewhere. */
 static void newcomer(int index, int size, void *argument)
 {
     trib_device *device = NULL;

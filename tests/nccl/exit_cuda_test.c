@@ -1,5 +1,5 @@
-/* A process that ends, or resets its devices, right after the last destroy: what still goes on in the
- * background must not find CUDA gone. Each case is a process of its own: this program again. */
+/* A process that exits, or resets its devices, right after the last destroy: background work must
+ * not find CUDA gone. Each case is a process of its own: this program again. */
 #define _POSIX_C_SOURCE 200809L
 #include <cuda_runtime_api.h>
 #include <signal.h>
@@ -14,11 +14,11 @@
 
 enum { ELEMENTS = 1 << 16, ROUNDS = 5, CASE_MS = 90000, QUIET_MS = 60000 };
 
-/* ------------------------------------------------------------------------- the process that ends */
+/* --------------------------------------------------------------------- the process that exits */
 
 struct used {
     struct team *team;
-    bool aborts; /* rank 0 makes one call less, and ends the others' wait */
+    bool aborts; /* rank 0 makes one call less, which ends the others' wait */
 };
 
 static void use(int rank, int size, void *argument)
@@ -67,9 +67,9 @@ static int child(const char *what)
     return check_finish(what);
 }
 
-/* ---------------------------------------------------------------------------------- the one here */
+/* ------------------------------------------------------------------------------- this process */
 
-/* How it ended: 0 in good order, else for the message. */
+/* The wait status of `process`: 0 in good order; -1 after a timeout. */
 static int ended(pid_t process)
 {
     const struct timespec pause = {0, 5000000};
@@ -109,9 +109,8 @@ static void run(const char *what)
 
 int main(int n, char **arguments)
 {
-    static const char *const cases[] = {"destroy, exit",       "abort, exit",
-                                        "destroy many, exit",  "abort many, exit",
-                                        "destroy, reset",      "abort many, reset"};
+    static const char *const cases[] = {"destroy, exit",    "abort, exit",    "destroy many, exit",
+                                        "abort many, exit", "destroy, reset", "abort many, reset"};
     if (n > 1)
         return child(arguments[1]);
     if (team_limit("nccl") == 0) {

@@ -61,8 +61,8 @@ static void report(int round)
              "asking for memory");
         (void)printf("  gpu%d %8.1f MB", i, (double)(all - unused) / 1048576);
     }
-    (void)printf("  threads %3ld  descriptors %4ld  resident %7ld KB\n",
-                 process_threads(), process_descriptors(), process_resident_kb());
+    (void)printf("  threads %3ld  descriptors %4ld  resident %7ld KB\n", process_threads(),
+                 process_descriptors(), process_resident_kb());
     (void)fflush(stdout);
 }
 
@@ -75,15 +75,15 @@ struct round {
     ncclComm_t plain;
 };
 
-/* Errors are what an abort makes of calls. */
+/* In an aborted round, calls may fail. */
 static void *library_rank(void *argument)
 {
     const struct round *round = argument;
     const int i = round->rank;
     const trib_tensor list[] = {{data[i], 1000, TRIB_F32, 0}};
     for (int call = 0; call < CALLS; call++) {
-        const trib_status a = trib_allreduce(round->comm, data[i], data[i], ELEMENTS, TRIB_F32,
-                                             TRIB_SUM, streams[i]);
+        const trib_status a =
+            trib_allreduce(round->comm, data[i], data[i], ELEMENTS, TRIB_F32, TRIB_SUM, streams[i]);
         const trib_status b = trib_allreduce_list(round->comm, list, 1, TRIB_SUM, streams[i]);
         must(round->aborted || (a == TRIB_OK && b == TRIB_OK), "a collective");
     }
@@ -98,8 +98,8 @@ static void *plain_rank(void *argument)
     must(cudaSetDevice(i) == cudaSuccess, "cudaSetDevice");
     for (int call = 0; call < 2 * CALLS; call++) {
         const size_t count = call % 2 == 0 ? ELEMENTS : 1000;
-        const ncclResult_t result = ncclAllReduce(data[i], data[i], count, ncclFloat, ncclSum,
-                                                  round->plain, streams[i]);
+        const ncclResult_t result =
+            ncclAllReduce(data[i], data[i], count, ncclFloat, ncclSum, round->plain, streams[i]);
         must(round->aborted || result == ncclSuccess, "ncclAllReduce");
         if (result != ncclSuccess)
             break;
@@ -108,7 +108,7 @@ static void *plain_rank(void *argument)
     return NULL;
 }
 
-/* Start all ranks; at a random moment `end_it`, if there is one; wait for all. */
+/* Start all ranks; at a random moment call `end_it`, if given; wait for all. */
 static void run(void *(*rank)(void *), struct round *rounds, long window_ms,
                 void (*end_it)(struct round *))
 {
@@ -157,8 +157,8 @@ static void library_round(bool aborts, long window_ms)
 
 /* --------------------------------------------------------------------------------- plain NCCL */
 
-/* All ranks in one group, as the library does: flags first; ranks come back from their calls; then
- * the group's end frees. */
+/* All ranks in one group, as the library does: raise the flags, let the calls return, free at the
+ * group's end. */
 static void plain_abort(struct round *rounds)
 {
     must(ncclGroupStart() == ncclSuccess, "ncclGroupStart");
