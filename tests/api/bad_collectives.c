@@ -5,7 +5,7 @@
 
 #include "tests/api/bad_input.h"
 
-/* What was accepted by mistake waits for ranks that never come: end that, so that the test can. */
+/* A call accepted by mistake waits for ranks for ever: abort it, so that the test ends. */
 static void give_up(const struct bad *bad)
 {
     trib_abort *handle = NULL;
@@ -306,7 +306,8 @@ static trib_status allv(const struct bad *bad, const void *send, void *recv,
                           received->offsets, TRIB_F32, bad->stream);
 }
 
-/* A block far beyond the allocation of its buffer, where no other is. The batch fails at its end. */
+/* A block far beyond the allocation of its buffer, where no other is. The batch fails at its
+ * end. */
 static void beyond(const struct bad *bad)
 {
     const struct vector good = good_vector(bad);

@@ -1,4 +1,4 @@
-/* Bad options of a single call. */
+/* Bad options of one call. */
 #include <stdint.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
-/* What a sparse allreduce refuses: nothing is queued, nothing changes, and the detail says what. What
- * all ranks would have to take part in they all make; the rest one rank makes, and the others nothing
- * meanwhile. */
+/* Calls that a sparse allreduce refuses: it queues and changes nothing, and the detail says why.
+ * All ranks make the calls of all ranks; one rank makes the other calls, and the others none. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -213,7 +212,8 @@ static void bad_usage(struct fixture *fixture)
     CHECK_STATUS(trib_batch_end(fixture->comm), bad);
 }
 
-/* A call of all ranks that is refused on one of them: it is told why, and the others that it was. */
+/* A call of all ranks with invalid arguments on one of them: that rank gets its error, the others
+ * TRIB_ERR_MISMATCH. */
 static void told(trib_status status, bool errs, trib_status bad, const char *name,
                  const char *argument)
 {
@@ -300,7 +300,7 @@ static void bad_rank(int rank, int size, void *team)
 void sparse_bad(const char *backend, int size)
 {
     trib_options options = TRIB_OPTIONS_INIT;
-    options.timeout_ms = 20000; /* a rank that is left waiting is told so */
+    options.timeout_ms = 20000; /* a rank that is left waiting gets TRIB_ERR_TIMEOUT */
     atomic_store(&through, 0);
     fixture_ranks(backend, size, &options, bad_rank, "what a sparse allreduce refuses");
 }

@@ -1,4 +1,4 @@
-/* Calls that go well, and what the state tells of them; numbers that are not finite. */
+/* Calls that succeed, and their statistics; numbers that are not finite. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -47,7 +47,8 @@ static void every_algorithm(int rank, int size, void *team)
     }
 }
 
-/* Every rank has two large entries of its own, k is 2; in the next call one, and one is left over. */
+/* Every rank has two large entries of its own, k is 2; in the next call one, and one is left
+ * over. */
 static void numbers(int rank, int size, void *team)
 {
     trib_sparse_options options = fixture_options("topka", 2, 0);
@@ -238,8 +239,8 @@ static void not_finite(int rank, int size, void *team)
         }
 }
 
-/* Calls on two streams, nothing waited for between them: each takes on where the last one ended, also if
- * the first stream has other things to do. */
+/* Calls on two streams, nothing waited for between them: each takes on where the last one ended,
+ * also if the first stream has other things to do. */
 static void two_streams(int rank, int size, void *team)
 {
     enum { CALLS = 21 };

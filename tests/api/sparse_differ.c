@@ -1,4 +1,4 @@
-/* Ranks that do not agree: an error on every rank, never a wait for ever; and then they go on. */
+/* Ranks whose calls differ: every rank gets an error, none waits for ever, and all can go on. */
 #include <string.h>
 
 #include "tests/api/sparse.h"
@@ -65,7 +65,7 @@ static void creations(int rank, int size, void *argument)
     CHECK_OK(trib_sparse_destroy(sparse));
 }
 
-/* What is refused on one rank alone, whichever that is: the others are told. */
+/* Any one rank's arguments are invalid: the others get an error too. */
 static const struct difference mistakes[] = {
     {"options.decay is 7", 100, TRIB_F32, "chunked", 5, 0, 7, 0, 64, 0, NULL},
     {"options.algorithm is", 100, TRIB_F32, "topkb", 5, 0, 1, 0, 64, 0, NULL},
@@ -125,7 +125,7 @@ static void settings(int rank, int size, void *team)
     fixture_close(&fixture);
 }
 
-/* Two states that look alike, called in another order on one rank: the headers tell. */
+/* Two equal states, called in another order on one rank: the headers show it. */
 static void orders(int rank, int size, void *team)
 {
     static const char *const names[] = {"dense", "topka", "topka2", "gtopk", "srs", "chunked"};

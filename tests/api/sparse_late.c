@@ -1,5 +1,5 @@
-/* A rank that never comes to a call in which all ranks meet, or comes too late: the others are told when
- * the deadline of the communicator has passed, whatever is queued before. */
+/* A rank never makes a call of all ranks, or makes it too late: the others get TRIB_ERR_TIMEOUT at
+ * the communicator's deadline, whatever work is queued before. */
 #include <stdlib.h>
 
 #include "csrc/core/communicator.h"
@@ -86,7 +86,8 @@ static trib_status call(struct fixture *fixture, enum where where, const struct 
     }
 }
 
-/* Until all others are back; if they never are, an abort lets them go, and they find another status. */
+/* Until all others are back; if they never are, an abort lets them go, and they find another
+ * status. */
 static void stay_away(struct late *late, struct fixture *fixture)
 {
     const double end = check_now_ms() + PATIENCE_MS;
@@ -100,7 +101,8 @@ static void stay_away(struct late *late, struct fixture *fixture)
     trib_abort_release(handle);
 }
 
-/* On the stream; if nothing lets it go, it ends, and the call that waits for it is found not to be late. */
+/* On the stream; if nothing lets it go, it ends, and the call that waits for it is found not to be
+ * late. */
 static void hold(void *argument)
 {
     struct late *late = argument;
@@ -169,8 +171,8 @@ static void one(const char *backend, int size, enum where where, enum before bef
     check_end();
 }
 
-/* With TRIB_MATCH nothing is queued to which a rank has not come; and creating looks at no other state's
- * calls, so that it is not said when it comes back from behind work of the caller's. */
+/* With TRIB_MATCH nothing is queued to which a rank has not come; and creating looks at no other
+ * state's calls, so that it is not said when it comes back from behind work of the caller's. */
 static bool tells(enum where where, enum before before)
 {
     return before == NOTHING || (before == QUEUED && !calls[where].matches) ||

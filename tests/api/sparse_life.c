@@ -1,4 +1,4 @@
-/* What a state goes through between calls: another k, out and in again, as new. */
+/* Changes of a state between calls: another k, export and import, reset. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,8 +220,8 @@ static void sign(char *data, size_t bytes)
     memcpy(data + AT, &digest, sizeof digest);
 }
 
-/* Exports with a good digest, of thresholds and counts that no state has. `device` and `host` tell the
- * bytes of each part. */
+/* Exports with a good digest, of thresholds and counts that no state has. `device` and `host` tell
+ * the bytes of each part. */
 static void forged(struct fixture *fixture, size_t device, size_t host)
 {
     static const float thresholds[] = {NAN, INFINITY, -1};
@@ -333,8 +333,8 @@ static void read_out(int rank, int size, void *team)
     }
 }
 
-/* Rank 0 has queued a call more than the others when all is aborted: its schedule is one call ahead.
- * Where the states go on, the ranks agree on one. */
+/* Rank 0 has queued a call more than the others when all is aborted: its schedule is one call
+ * ahead. Where the states go on, the ranks agree on one. */
 struct ahead {
     struct team team;
     const char *algorithm;

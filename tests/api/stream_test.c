@@ -1,4 +1,4 @@
-/* Streams and events, and what else the API has that is no collective: counters, versions, details,
+/* Streams, events and the rest of the API that is no collective: counters, versions, details,
  * names, the log, abort handles. On host and, where there are GPUs, on nccl. */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ static bool passed(const struct fixture *f, trib_event event)
     return out == 1;
 }
 
-/* A job that ends when it is told to. */
+/* A job that ends on demand. */
 struct door {
     _Atomic int open, reached;
 };
@@ -445,7 +445,7 @@ static void count_rank(int rank, int size, void *argument)
     CHECK_OK(trib_comm_counters(&counters, comm));
     CHECK(counters.lists_committed == LISTS && counters.calls == 3 + LISTS);
     CHECK_MSG(counters.bytes == 192 + LISTS * 64 && counters.backend_calls == 2 + LISTS,
-              "%llu bytes, %llu engine calls", (unsigned long long)counters.bytes,
+              "%llu bytes, %llu backend calls", (unsigned long long)counters.bytes,
               (unsigned long long)counters.backend_calls);
     CHECK(counters.workspace_bytes >= 64);
     CHECK_OK(trib_comm_close(comm, 10000));

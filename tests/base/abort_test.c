@@ -1,4 +1,4 @@
-/* The abort state: one raise counts, once raise has returned no thread registers, its hook
+/* The abort state: the first raise counts, no thread registers once it has returned, and the hook
  * runs once. */
 #include "csrc/base/abort.h"
 
@@ -106,7 +106,7 @@ static trib_status found(void *context)
 static void asked(void)
 {
     struct hook hook;
-    check_begin("who asks raises what the engine has found");
+    check_begin("tri_abort_ask raises the error that the poll finds");
     create(&hook);
     CHECK_OK(tri_abort_ask(hook.state)); /* no poll: as status */
     tri_abort_set_poll(hook.state, found);

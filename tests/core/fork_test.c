@@ -1,5 +1,5 @@
-/* Children of fork: once the process has used the library, every call in them is refused with words;
- * none waits for a thread that stayed in the parent. Before that, children use it as they like. */
+/* Children of fork: once the process has used the library, every call in them fails with a detail;
+ * none waits for a thread that stayed in the parent. Before that, children may use the library. */
 #define _POSIX_C_SOURCE 200809L
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Aborts that come in the middle of a call: between its checks and the engine, and while the
- * engine has it; and memory that is short. The program brings its own table: the host backend, with
- * members that abort or fail when told to. */
+/* Aborts in the middle of a call: between its checks and the backend, and while the backend has it;
+ * and short memory. The program has its own table: the host backend, whose members abort or fail on
+ * demand. */
 #include <string.h>
 
 #include "csrc/backend.h"
@@ -12,7 +12,7 @@ enum moment { NEVER, WHILE_CHECKED, WHILE_SUBMITTED };
 
 static enum moment moment;
 static trib_abort *handle;
-static int submitted; /* calls that the engine was given */
+static int submitted; /* calls that the backend got */
 
 static struct tri_device_ops device_ops;
 static struct tri_transport_ops transport_ops;
@@ -42,7 +42,7 @@ static trib_status submit(struct tri_transport *transport, void (*function)(void
                           const void *argument, size_t bytes, trib_stream stream)
 {
     submitted++;
-    CHECK(tri_abort_in_flight(handle) == 1); /* an aborter can see that a call is inside */
+    CHECK(tri_abort_in_flight(handle) == 1); /* an abort can see the call in flight */
     maybe_abort(WHILE_SUBMITTED);
     return tri_backend_host.transport->submit(transport, function, argument, bytes, stream);
 }
@@ -93,7 +93,7 @@ static void overtaken(int which, enum moment when)
         CHECK_STATUS(call(team.comms[0], which, data, team.streams[0]), TRIB_ERR_ABORTED);
         CHECK_DETAIL("in the middle of a call");
         CHECK(moment == NEVER);
-        CHECK_MSG(submitted == (when == WHILE_SUBMITTED), "%d calls were handed to the engine",
+        CHECK_MSG(submitted == (when == WHILE_SUBMITTED), "%d calls reached the backend",
                   submitted);
         CHECK(tri_abort_in_flight(handle) == 0);
         team_close(&team);
@@ -132,14 +132,14 @@ static void compare_calls(int rank, int size, void *argument)
     CHECK_STATUS(trib_comm_status(comm), TRIB_ERR_OUT_OF_MEMORY);
 }
 
-/* The others wait for the rank that could not come, inside the call: they are told, and why. */
+/* The others wait inside the call for the rank that failed: they get its status and detail. */
 static void out_of_memory(void)
 {
     trib_options options = TRIB_OPTIONS_INIT;
     struct team team;
-    check_begin("TRIB_MATCH: a rank that is short of memory ends the others' waiting");
+    check_begin("TRIB_MATCH: a rank that is short of memory ends the others' wait");
     options.flags = TRIB_MATCH;
-    options.timeout_ms = 10000; /* TRIB_ERR_TIMEOUT, if nobody told them */
+    options.timeout_ms = 10000; /* TRIB_ERR_TIMEOUT, if no status reaches them */
     atomic_store(&short_of_memory, true);
     if (team_create(&team, "host", 2, &options))
         check_ranks(2, compare_calls, &team);
@@ -148,7 +148,8 @@ static void out_of_memory(void)
     check_end();
 }
 
-/* On a backend that compares nothing itself, TRIB_COMPARED is TRIB_MATCH: told at the call. */
+/* On a backend that compares nothing itself, TRIB_COMPARED is TRIB_MATCH: the call returns the
+ * error. */
 static void differ(int rank, int size, void *argument)
 {
     const struct team *team = argument;
@@ -163,7 +164,7 @@ static void differ(int rank, int size, void *argument)
     CHECK(data[3] == 8);
 }
 
-/* On one that does, the call is queued, and nothing is written that is not both ranks'. */
+/* On a backend that compares, the call is queued, and writes nothing. */
 static void differ_later(int rank, int size, void *argument)
 {
     const struct team *team = argument;
@@ -179,7 +180,7 @@ static void differ_later(int rank, int size, void *argument)
 
 static _Atomic int submissions; /* of rank 1 */
 
-/* Rank 1 has no memory for the second: what it and the others have just agreed on. */
+/* Rank 1 has no memory for its second submission, on which all ranks have just agreed. */
 static trib_status submit_but_one(struct tri_transport *transport, void (*function)(void *),
                                   const void *argument, size_t bytes, trib_stream stream)
 {
@@ -232,9 +233,9 @@ int main(void)
     }
     backend.transport = tri_backend_host.transport; /* several threads from here on */
     out_of_memory();
-    compared("TRIB_COMPARED where the engine compares", TRIB_COMPARED, differ_later);
+    compared("TRIB_COMPARED where the backend compares", TRIB_COMPARED, differ_later);
     backend.compares = false;
-    compared("TRIB_COMPARED where the engine does not compare", TRIB_COMPARED, differ);
+    compared("TRIB_COMPARED where the backend does not compare", TRIB_COMPARED, differ);
     transport_ops = *tri_backend_host.transport;
     transport_ops.submit = submit_but_one;
     backend.transport = &transport_ops;

@@ -1,5 +1,5 @@
-/* TRIB_MATCH: whatever one rank calls differently, every rank is told, nothing is queued, and the
- * communicators stay usable. */
+/* TRIB_MATCH: if one rank's call differs in any way, every rank gets the error, nothing is queued,
+ * and the communicators stay usable. */
 #include "tests/team.h"
 
 enum { RANKS = 4, COUNT = 8 };
@@ -123,7 +123,8 @@ static void torn(int rank, int size, void *argument)
     CHECK_STATUS(trib_comm_status(comm), TRIB_ERR_MISMATCH);
 }
 
-/* Rank 0 waits in a split while its stream finds a mistake that was made before: the split is none. */
+/* Rank 0 waits in a split while its stream finds a mistake that was made before: the split is
+ * none. */
 static void split_torn(int rank, int size, void *argument)
 {
     static _Atomic bool gate;
@@ -139,7 +140,7 @@ static void split_torn(int rank, int size, void *argument)
     } else {
         CHECK_OK(trib_recv(comm, recv, 3, TRIB_F32, 0, stream));
         team_meet(argument, size);
-        check_sleep_ms(50); /* most probably the other one waits by now; if not, it is told the same */
+        check_sleep_ms(50); /* the other rank probably waits by now; if not, it gets the same error */
         atomic_store(&gate, true);
     }
     CHECK(team_wait(&team, rank, 10000));
@@ -174,7 +175,7 @@ int main(void)
         check_ranks(RANKS, body, NULL);
     team_destroy(&team);
     check_end();
-    check_begin("host: a mistake that ends the communicator is told by its status alone");
+    check_begin("host: only the status returns the mistake that ended a communicator");
     if (CHECK(team_create(&team, "host", 2, NULL)))
         check_ranks(2, torn, &arrived);
     team_destroy(&team);

@@ -1,6 +1,6 @@
-/* Memory that runs out on one rank in a call in which all ranks meet: each of its allocations fails in
- * turn. Every rank is told, nobody waits for ever, and nothing that is queued looks at memory that is
- * gone (which the address sanitizer sees). The linker turns the allocator's functions into those here. */
+/* Memory runs out on one rank in a call of all ranks: each of its allocations fails in turn. Every
+ * rank gets the error, none waits for ever, and no queued work reads freed memory (the address
+ * sanitizer would see it). The linker replaces the allocator's functions with those here. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,9 +41,10 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
     return fails() ? NULL : __real_aligned_alloc(alignment, bytes);
 }
 
-/* -------------------------------------------------------------------------------------- meetings */
+/* --------------------------------------------------------------------------------------
+ * meetings */
 
-struct meeting {
+struct trial {
     struct team team;
     trib_status (*call)(struct fixture *fixture);
     bool fresh; /* it is made without a state */
@@ -86,31 +87,31 @@ static void occupy(struct fixture *fixture)
 
 static void body(int rank, int size, void *argument)
 {
-    struct meeting *meeting = argument;
+    struct trial *trial = argument;
     const trib_sparse_options options = fixture_options("topka", 4, 0);
     struct fixture fixture;
-    if (!fixture_open(&fixture, &meeting->team, rank, meeting->fresh ? NULL : &options))
+    if (!fixture_open(&fixture, &trial->team, rank, trial->fresh ? NULL : &options))
         return;
     occupy(&fixture);
-    team_meet(&meeting->arrived, size); /* nobody is in a call before this one any more */
+    team_meet(&trial->arrived, size); /* nobody is in a call before this one any more */
     if (rank == size - 1)
-        until_failure = meeting->at;
-    meeting->found[rank] = meeting->call(&fixture);
+        until_failure = trial->at;
+    trial->found[rank] = trial->call(&fixture);
     until_failure = -1;
     if (failed)
-        atomic_store(&meeting->failed, true);
+        atomic_store(&trial->failed, true);
     failed = false;
     fixture_close(&fixture);
 }
 
-static void judge(const struct meeting *meeting)
+static void judge(const struct trial *trial)
 {
-    const trib_status odd = meeting->found[RANKS - 1];
-    CHECK_MSG(odd == TRIB_OK || odd == TRIB_ERR_OUT_OF_MEMORY, "allocation %d: %s", meeting->at,
+    const trib_status odd = trial->found[RANKS - 1];
+    CHECK_MSG(odd == TRIB_OK || odd == TRIB_ERR_OUT_OF_MEMORY, "allocation %d: %s", trial->at,
               trib_status_name(odd));
     for (int rank = 0; rank < RANKS - 1; rank++)
-        CHECK_MSG(meeting->found[rank] == odd, "allocation %d: %s on rank %d, %s where it failed",
-                  meeting->at, trib_status_name(meeting->found[rank]), rank,
+        CHECK_MSG(trial->found[rank] == odd, "allocation %d: %s on rank %d, %s where it failed",
+                  trial->at, trib_status_name(trial->found[rank]), rank,
                   trib_status_name(odd));
 }
 
@@ -124,22 +125,24 @@ static void fail_in_turn(const char *name, trib_status (*call)(struct fixture *f
     options.timeout_ms = 20000; /* a rank that is left waiting finds another status */
     check_begin("%s: each allocation of one rank fails in turn", name);
     for (; more && at < MOST; at++) {
-        struct meeting meeting = {.call = call, .fresh = fresh, .at = at};
-        if (team_create(&meeting.team, "host", RANKS, &options)) {
-            check_ranks(RANKS, body, &meeting);
-            judge(&meeting);
+        struct trial trial = {.call = call, .fresh = fresh, .at = at};
+        if (team_create(&trial.team, "host", RANKS, &options)) {
+            check_ranks(RANKS, body, &trial);
+            judge(&trial);
         }
-        team_destroy(&meeting.team);
-        more = atomic_load(&meeting.failed);
+        team_destroy(&trial.team);
+        more = atomic_load(&trial.failed);
     }
     /* On a stream that has been used there may be nothing to allocate. */
     CHECK_MSG((at > 2 || flags != 0) && !more, "%d allocations have failed", at - 1);
     check_end();
 }
 
-/* --------------------------------------------------------------------------------------- exports */
+/* ---------------------------------------------------------------------------------------
+ * exports */
 
-/* What allocation `at` fails in tells the same size, and writes a whole export or none; never beyond. */
+/* What allocation `at` fails in tells the same size, and writes a whole export or none; never
+ * beyond. */
 static bool export_fails_at(struct fixture *fixture, int at, uint64_t expected)
 {
     enum { BEYOND = 4096 };

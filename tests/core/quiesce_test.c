@@ -1,4 +1,5 @@
-/* trib_quiesce: what communicators leave to the background is counted, waited for, and gone. */
+/* trib_quiesce counts the work that communicators leave to the background, and waits until it is
+ * done. */
 #include <stdatomic.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* Sparse allreduce over a backend that queues, without a GPU: this program brings its own table of
- * backends, with one that is the host backend but does everything at the time of the call, as nccl
- * queues it then. So runs happen in the caller's thread, fetches wait, copies are the device's, and an
- * abort may overtake what is queued. It can be told to fail or to be aborted on one rank. */
+/* Sparse allreduce over a stream-ordered backend, without a GPU: the program has its own table,
+ * with a host backend that does everything during the call, when nccl would queue it. So runs
+ * happen in the caller's thread, fetches wait, the device makes the copies, and an abort may
+ * overtake queued work. It can fail or be aborted on one rank on demand. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ extern const struct tri_backend tri_backend_host;
 
 /* Of this thread, which is a rank's. Below 0: never. */
 static _Thread_local int until_no_memory = -1; /* allocations that still succeed */
-static _Thread_local int until_abort = -1;     /* collectives before one after which all is aborted */
+static _Thread_local int until_abort = -1;     /* collectives until an abort follows one */
 static _Thread_local int until_no_copy = -1;   /* copies before the one that fails */
 static _Thread_local bool stream_fails;        /* the next that is made */
 static _Thread_local int pushed;              /* devices pushed and not popped */
@@ -158,9 +158,11 @@ static void make_backend(void)
     backend.transport = &transport_ops;
 }
 
-/* -------------------------------------------------------------------------------------- no memory */
+/* -------------------------------------------------------------------------------------- no
+ * memory */
 
-/* One rank has no memory for its state, at any of its allocations: no rank gets one, and all can go on. */
+/* One rank has no memory for its state, at any of its allocations: no rank gets one, and all can go
+ * on. */
 static void creations(int rank, int size, void *team)
 {
     const trib_sparse_options options = fixture_options("topka", 4, 0);
@@ -270,19 +272,20 @@ static void absent(bool creates, bool copies)
     check_end();
 }
 
-/* ----------------------------------------------------------------------------------------- aborts */
+/* -----------------------------------------------------------------------------------------
+ * aborts */
 
 struct aborting {
     struct team team;
     const char *algorithm;
     uint32_t flags;
     int at;          /* so many collectives of the call come before the abort */
-    _Atomic int all; /* of the call, once it has come to its end */
+    _Atomic int all; /* of the call, after its end */
     _Atomic int arrived;
 };
 
-/* A call that is aborted after one of its collectives, or after the last. On each rank: either nothing
- * has changed, or it was applied. */
+/* A call that is aborted after one of its collectives, or after the last. On each rank: either
+ * nothing has changed, or it was applied. */
 static void aborted(int rank, int size, void *argument)
 {
     struct aborting *aborting = argument;
@@ -324,8 +327,8 @@ static void aborted(int rank, int size, void *argument)
               found.total_selected == told.total_selected &&
               found.bytes_sent == told.bytes_sent && found.words_sent == told.words_sent);
         CHECK_STATUS(trib_sparse_status(fixture.sparse), TRIB_ERR_ABORTED);
-        /* The abort may have come before a rank's call: then that was refused, and the outcome is the
-         * one of the call before. */
+        /* The abort may have come before a rank's call: then that was refused, and the outcome is
+         * the one of the call before. */
         CHECK(outcome == 0 || (status == TRIB_ERR_ABORTED && found.calls == told.calls));
     } else {
         CHECK(outcome == 1 && found.calls_applied == told.calls_applied + 1);
@@ -474,7 +477,8 @@ static void holds(int rank, int size, void *team)
     fixture_close(&fixture);
 }
 
-/* ---------------------------------------------------------------------------------------- capture */
+/* ----------------------------------------------------------------------------------------
+ * capture */
 
 static void captured(int rank, int size, void *team)
 {
@@ -573,7 +577,7 @@ int main(void)
         sparse_differ("queued", size);
         sparse_calls("queued", size);
         sparse_life("queued", size);
-        sparse_late("queued", size, false); /* it meets the others inside the call */
+        sparse_late("queued", size, false); /* it waits for the others inside the call */
         if (size == 3 || sparse_depth() == SPARSE_WHOLE)
             sparse_suite("queued", NULL, size, SPARSE_QUICK);
     }

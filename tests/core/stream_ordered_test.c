@@ -1,6 +1,6 @@
-/* core and reduce over a backend that queues, without a GPU: this program brings its own table of
- * backends, with one that does everything at the time of the call. One thread, whose ranks are a
- * group. It can be told to fail, or to be aborted, at any of its operations. */
+/* core and lists over a stream-ordered backend, without a GPU: the program has its own table, with
+ * a backend that does everything during the call. One thread drives a group of ranks. Any operation
+ * of the backend can fail or be aborted on demand. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,26 +14,26 @@ enum { RANKS = 3, DEVICES = 4 };
 
 /* ------------------------------------------------------------------------------ the backend */
 
-struct clique {
+struct local {
     struct trib_abort *state;
     uint32_t word;
     int32_t size, references;
 };
 
 struct tri_transport {
-    struct clique *clique;
+    struct local *local;
     int32_t rank;
 };
 
-static int backend_calls;    /* of collective */
-static int pushed;           /* devices pushed and not popped */
-static bool abort_in_engine; /* the next collective is overtaken by an abort */
-static int until_failure;    /* operations that still succeed; below 0: all */
-static bool failed;          /* one of them has failed */
-static bool touched;         /* the engine or a copy may have been at the workspace */
-static bool no_records;      /* events cannot be recorded */
-static int records, frees;   /* of events, of memory */
-static uint32_t left_behind; /* what the backend has not given back */
+static int backend_calls;         /* of collective */
+static int pushed;                /* devices pushed and not popped */
+static bool abort_in_backend;     /* an abort overtakes the next collective */
+static int until_failure;         /* operations that still succeed; below 0: all */
+static bool failed;               /* one of them has failed */
+static bool touched;              /* a collective or a copy may have used the workspace */
+static bool no_records;           /* events cannot be recorded */
+static int records, frees;        /* of events, of memory */
+static uint32_t left_behind;      /* what the backend has not given back */
 
 static bool fails(void)
 {
@@ -162,12 +162,12 @@ static trib_status open_group(struct tri_transport **out, const int32_t *devices
 {
     (void)devices;
     (void)timeout_ms;
-    struct clique *clique = calloc(1, sizeof *clique);
-    clique->state = tri_abort_create(&clique->word, NULL, NULL);
-    clique->size = clique->references = size;
+    struct local *local = calloc(1, sizeof *local);
+    local->state = tri_abort_create(&local->word, NULL, NULL);
+    local->size = local->references = size;
     for (int32_t i = 0; i < size; i++) {
         out[i] = malloc(sizeof *out[i]);
-        *out[i] = (struct tri_transport){clique, i};
+        *out[i] = (struct tri_transport){local, i};
     }
     return TRIB_OK;
 }
@@ -200,17 +200,17 @@ static int32_t rank_of(const struct tri_transport *transport)
 
 static int32_t size_of(const struct tri_transport *transport)
 {
-    return transport->clique->size;
+    return transport->local->size;
 }
 
 static struct trib_abort *abort_state(struct tri_transport *transport)
 {
-    return transport->clique->state;
+    return transport->local->state;
 }
 
 static const uint32_t *abort_flag(struct tri_transport *transport)
 {
-    return &transport->clique->word;
+    return &transport->local->word;
 }
 
 /* The factor as an element: by way of the call's room, if it needs one. */
@@ -267,13 +267,13 @@ static void exchange(const struct tri_call *calls, size_t n)
 
 static trib_status collective(const struct tri_call *calls, size_t n)
 {
-    const struct clique *clique = calls[0].transport->clique;
-    const size_t each = n / (size_t)clique->size;
+    const struct local *local = calls[0].transport->local;
+    const size_t each = n / (size_t)local->size;
     backend_calls++;
     touched = true;
-    CHECK(tri_abort_in_flight(clique->state) > 0);
-    if (abort_in_engine)
-        (void)tri_abort_raise(clique->state, TRIB_ERR_ABORTED, "an abort overtook the call");
+    CHECK(tri_abort_in_flight(local->state) > 0);
+    if (abort_in_backend)
+        (void)tri_abort_raise(local->state, TRIB_ERR_ABORTED, "an abort overtook the call");
     if (fails())
         return tri_fail(TRIB_ERR_NCCL, "told to fail");
     if (calls[0].kind == TRI_SEND || calls[0].kind == TRI_RECV) {
@@ -282,9 +282,9 @@ static trib_status collective(const struct tri_call *calls, size_t n)
     }
     for (size_t i = 0; i < each; i++) {
         if (calls[i].kind == TRI_ALLREDUCE)
-            reduce(calls, each, i, clique->size);
+            reduce(calls, each, i, local->size);
         if (calls[i].kind == TRI_BROADCAST)
-            broadcast(calls, each, i, clique->size);
+            broadcast(calls, each, i, local->size);
     }
     return TRIB_OK;
 }
@@ -298,13 +298,13 @@ static trib_status close_one(struct tri_transport *transport, uint32_t timeout_m
 
 static void destroy(struct tri_transport *transport)
 {
-    struct clique *clique = transport->clique;
+    struct local *local = transport->local;
     free(transport);
-    if (--clique->references != 0)
+    if (--local->references != 0)
         return;
-    tri_abort_detach(clique->state);
-    tri_abort_release(clique->state);
-    free(clique);
+    tri_abort_detach(local->state);
+    tri_abort_release(local->state);
+    free(local);
 }
 
 static bool captured; /* every stream is */
@@ -408,7 +408,7 @@ static void group_lists(void)
 {
     static struct lists lists, before;
     trib_group *group = NULL;
-    check_begin("a group's list is one call to the engine");
+    check_begin("a group's list is one call to the backend");
     CHECK_OK(trib_group_create(&group, NULL, RANKS, NULL));
     fill(&lists);
     backend_calls = 0;
@@ -444,10 +444,10 @@ static void group_lists(void)
     check_begin("an abort that overtakes a list leaves its tensors");
     fill(&lists);
     before = lists;
-    abort_in_engine = true;
+    abort_in_backend = true;
     CHECK_STATUS(trib_group_allreduce_list(group, lists.of_ranks, TENSORS, TRIB_SUM, NULL),
                  TRIB_ERR_ABORTED);
-    abort_in_engine = false;
+    abort_in_backend = false;
     CHECK(memcmp(before.f32, lists.f32, sizeof before.f32) == 0);
     CHECK(memcmp(before.f64, lists.f64, sizeof before.f64) == 0);
     trib_comm *comms[RANKS];
@@ -499,7 +499,7 @@ static void averages(void)
     check_end();
 }
 
-/* With a factor in the room that the engine may need: f64 has one, f32 reads the word itself. */
+/* With room for the factor, which the backend may need: f64 has it, f32 reads the factor itself. */
 static void factors(void)
 {
     static struct lists lists;
@@ -532,7 +532,7 @@ static void batches(void)
 {
     float a = 1, b = 2, c = 3;
     trib_stream other = &a;
-    check_begin("a batch is one call to the engine, or none");
+    check_begin("a batch is one call to the backend, or none");
     trib_comm *comm = open_alone(0);
     backend_calls = 0;
     CHECK_OK(trib_batch_begin(comm));
@@ -568,8 +568,8 @@ static void batches(void)
     check_end();
 }
 
-/* What uses the workspace is refused on a stream that is being captured, and nothing is queued; plain
- * collectives are not refused. */
+/* What uses the workspace is refused on a stream that is being captured, and nothing is queued;
+ * plain collectives are not refused. */
 static void captures(void)
 {
     static struct lists lists;
@@ -701,7 +701,8 @@ static void marks(void)
     check_end();
 }
 
-/* Without a mark nobody knows when the last use ends, and no stream can be asked: the memory stays. */
+/* Without a mark nobody knows when the last use ends, and no stream can be asked: the memory
+ * stays. */
 static void unmarked(void)
 {
     check_begin("a workspace whose last use could not be marked stays");
