@@ -1,4 +1,4 @@
-//! Finds or builds the C library; the crate's documentation has the table of what is looked at.
+//! Finds or builds the C library; the crate's documentation lists what it reads.
 //! Standard library only: a build script that needs other crates is a burden on every dependent.
 
 #[cfg(feature = "bindgen")]
@@ -19,7 +19,7 @@ use std::path::Path;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// What decides between the ways to get the library. What CMake reads is in `sources.rs`.
+/// The variables that decide where the library is taken from. `sources.rs` lists those of CMake.
 const ENVIRONMENT: &[&str] = &[
     "DOCS_RS",
     "TRIBUTARY_LIB_DIR",
@@ -35,7 +35,7 @@ const ENVIRONMENT: &[&str] = &[
 /// Public for the test that drives this file.
 pub fn main() {
     if let Err(error) = run() {
-        // Cargo shows the whole output of a failed build script; the last lines are what is read.
+        // Cargo shows all output of a failed build script; people read its last lines.
         eprintln!("\ntributary-sys: {error}\n");
         std::process::exit(1);
     }

@@ -1,4 +1,4 @@
-//! What is measured: Tributary's calls, and those of the peers.
+//! The measured calls: Tributary's, and those of the peers.
 
 use std::ptr;
 
@@ -121,7 +121,7 @@ pub const NCCL_GROUP: Call = Call {
     verify: LIST.verify,
 };
 
-/// Is `recv` the sum of all ranks' `send`?
+/// Checks that `recv` is the sum of all ranks' `send`.
 fn sums(rank: &mut Rank) -> Result<()> {
     let size = rank.comm.size();
     rank.verify(false, size as f32, (size * (size - 1) / 2) as f32)

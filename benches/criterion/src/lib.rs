@@ -1,4 +1,4 @@
-//! What the benchmarks share: ranks as threads that are started once, time taken on their streams,
+//! The common parts of the benchmarks: rank threads that start once, time taken on their streams,
 //! and the peer that is measured beside Tributary in the same process.
 //!
 //! A figure is the time of one call: events around a batch of calls on each rank's stream, or the
@@ -30,7 +30,7 @@ pub use setting::{numbers, Setting};
 pub use sparse::{bench_select, bench_sparse, DENSE_BF16};
 pub use team::Team;
 
-/// What stops a benchmark.
+/// An error that stops a benchmark.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// A result whose error is [`Failure`].

@@ -20,7 +20,7 @@ const QUEUE_BATCH: u64 = 64;
 /// Input values repeat after as many elements; a prime, so that a misplaced block is seen.
 const PERIOD: usize = 251;
 
-/// How many floats a rank has.
+/// The number of floats of a rank.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// In `send`, and in `recv`.
@@ -45,7 +45,7 @@ impl Shape {
 pub struct Rank {
     /// Its end of the communicator.
     pub comm: Communicator,
-    /// Where everything is queued.
+    /// The stream of all its calls.
     pub stream: Stream,
     /// Input of the calls on one buffer.
     pub send: DeviceVec<f32>,
@@ -128,7 +128,8 @@ impl Rank {
         Ok(())
     }
 
-    /// Is every element of `recv`, or of `tensors`, its [`base`] times `factor` plus `offset`?
+    /// Checks that every element of `recv`, or of `tensors`, is its [`base`] times `factor` plus
+    /// `offset`.
     pub(crate) fn verify(&self, list: bool, factor: f32, offset: f32) -> Result<()> {
         let buffers = if list { &self.tensors[..] } else { std::slice::from_ref(&self.recv) };
         for buffer in buffers {
@@ -182,7 +183,7 @@ fn batches(total: u64, most: u64) -> impl Iterator<Item = u64> {
     (0..total.div_ceil(most)).map(move |batch| most.min(total - batch * most))
 }
 
-/// What the ranks' inputs have in common at element `i`: rank r has `base(i) + r`.
+/// The common part of the ranks' inputs at element `i`: rank r has `base(i) + r`.
 fn base(i: usize) -> f32 {
     (i % PERIOD) as f32
 }

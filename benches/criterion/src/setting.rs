@@ -1,4 +1,4 @@
-//! Where it runs: the backend, and how many ranks.
+//! The setting of a run: the backend and the number of ranks.
 
 use std::env;
 use std::process::exit;
@@ -18,7 +18,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// What the environment asks for.
+    /// Reads the setting from the environment.
     pub fn from_env() -> Result<Setting> {
         let backend = match env::var("TRIBUTARY_BENCH_BACKEND") {
             Ok(name) => Backend::find(&name).ok_or_else(|| {
@@ -46,12 +46,12 @@ impl Setting {
         Ok(Setting { backend, ranks })
     }
 
-    /// Are the ranks GPUs?
+    /// Whether the ranks are GPUs.
     pub fn on_gpus(self) -> bool {
         self.backend.name() == "nccl"
     }
 
-    /// What a user would do without Tributary, for one buffer.
+    /// The call of a user without Tributary, for one buffer.
     pub fn peer(self) -> Call {
         if self.on_gpus() {
             NCCL

@@ -10,7 +10,7 @@ use tributary::{
 use crate::rank::Rank;
 use crate::{Call, Result, Team};
 
-/// What a rank needs for them.
+/// The sparse state of a rank.
 pub struct Sparse {
     state: SparseAllReduce,
     /// Of the selection alone: a communicator of this rank alone, and where its entries go. It is
@@ -120,7 +120,7 @@ fn bench(
     });
 }
 
-/// Did the first call do anything?
+/// Checks that the first call was applied.
 fn applied(rank: &mut Rank) -> Result<()> {
     let sparse = rank.sparse.as_mut().ok_or("no sparse state")?;
     sparse.state.status()?;

@@ -69,7 +69,7 @@ impl Team {
         Ok(Team { setting, workers, abort, barrier })
     }
 
-    /// Where it runs.
+    /// The setting of the run.
     pub fn setting(&self) -> Setting {
         self.setting
     }

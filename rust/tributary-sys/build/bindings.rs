@@ -1,12 +1,12 @@
-//! bindings.rs out of the header, with libclang.
+//! Generates bindings.rs from the header, with libclang.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 use super::Result;
 
-/// The anonymous enums of the header, each known by its first constant, and the type that its
-/// constants get: C gives them all `int`, the functions take the newtypes.
+/// The anonymous enums of the header, each by its first constant, and the type of its constants: in
+/// C all are `int`, but the functions take the newtypes.
 const ENUMS: &[(&str, &str)] = &[
     ("TRIB_OK", "trib_status"),
     ("TRIB_F16", "trib_dtype"),
@@ -17,7 +17,7 @@ const ENUMS: &[(&str, &str)] = &[
     ("TRIB_LOG_ERROR", "i32"),
 ];
 
-/// Write OUT_DIR/bindings.rs.
+/// Writes OUT_DIR/bindings.rs.
 pub fn write() -> Result<()> {
     let header = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("include/tributary.h");
     println!("cargo:rerun-if-changed={}", header.display());
@@ -42,7 +42,7 @@ pub fn write() -> Result<()> {
     Ok(())
 }
 
-/// Give the constants of the anonymous enums the types of ENUMS.
+/// Gives the constants of the anonymous enums the types in ENUMS.
 fn typed(generated: &str) -> Result<String> {
     // In C, a comment behind what it describes begins with a mark that rustdoc does not know.
     let generated = generated.replace("#[doc = \"< ", "#[doc = \" ");

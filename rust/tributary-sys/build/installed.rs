@@ -1,4 +1,4 @@
-//! A library that somebody has built and installed.
+//! Links an installed library.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::{has_feature, link, Result};
 
-/// The folder holds the library, and `pkgconfig/tributary.pc` where it was installed in the usual way.
+/// Links the library in `folder`, which holds `pkgconfig/tributary.pc` after a usual installation.
 pub fn in_folder(folder: &Path) -> Result<()> {
     if let Some(include) = env::var_os("TRIBUTARY_INCLUDE_DIR") {
         println!("cargo:include={}", Path::new(&include).display());
@@ -21,7 +21,7 @@ pub fn in_folder(folder: &Path) -> Result<()> {
     link::installed(folder, &private)
 }
 
-/// What pkg-config finds, if it has exactly this version: a stale one is never taken silently.
+/// Links the library that pkg-config finds. Fails if it has another version.
 pub fn by_pkg_config() -> Result<()> {
     let found = pkg_config(&["--modversion"])?;
     let wanted = env::var("CARGO_PKG_VERSION")?;
@@ -63,7 +63,7 @@ fn pkg_config(arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// The feature `nccl` is a promise.
+/// Fails if the feature `nccl` is set and the library lacks that backend.
 fn check_backends(backends: &str, place: &str) -> Result<()> {
     if !has_feature("NCCL") || backends.split_whitespace().any(|name| name == "nccl") {
         return Ok(());

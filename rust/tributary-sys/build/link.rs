@@ -1,4 +1,4 @@
-//! What is said to the linker.
+//! Arguments of the linker.
 
 use std::env;
 use std::fs;
@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use super::Result;
 
-/// What follows `name` in a pkg-config file. CMake wrote it, so `Libs.private:`, what a static library
-/// needs beside itself, names NCCL and the CUDA runtime exactly if they were built in, and where they are.
+/// The text after `name` in a pkg-config file. CMake wrote the file, so `Libs.private:`, the
+/// dependencies of a static library, names NCCL and the CUDA runtime, with their folders, exactly
+/// if they were built in.
 pub fn field(description: &Path, name: &str) -> Result<String> {
     println!("cargo:rerun-if-changed={}", description.display());
     let text = fs::read_to_string(description)
@@ -16,7 +17,8 @@ pub fn field(description: &Path, name: &str) -> Result<String> {
     Ok(line.unwrap_or_default().trim().to_owned())
 }
 
-/// An installed library: the shared one where there is one, or what TRIBUTARY_STATIC asks for.
+/// Links an installed library: the form that TRIBUTARY_STATIC names, or else the shared one if
+/// there is one.
 pub fn installed(folder: &Path, private: &str) -> Result<()> {
     println!("cargo:libdir={}", folder.display());
     let has = |name: &str| folder.join(name).is_file();
@@ -34,7 +36,7 @@ pub fn installed(folder: &Path, private: &str) -> Result<()> {
     find_when_run(folder, "libtributary")
 }
 
-/// What TRIBUTARY_STATIC, `asked`, wants is not there.
+/// The error if the form that TRIBUTARY_STATIC, `asked`, names is missing.
 fn missing(folder: &Path, asked: Option<&str>) -> String {
     let folder = folder.display();
     match asked {
@@ -50,7 +52,7 @@ fn missing(folder: &Path, asked: Option<&str>) -> String {
     }
 }
 
-/// libtributary.a in `folder`, and what a linker line says beside it.
+/// Links libtributary.a in `folder` and its dependencies `private`.
 pub fn statically(folder: &Path, private: &str) -> Result<()> {
     println!("cargo:rustc-link-search=native={}", folder.display());
     println!("cargo:rustc-link-lib=static=tributary");
@@ -79,7 +81,7 @@ fn library(name: &str) {
     }
 }
 
-/// A library by its path.
+/// Links a library by its path.
 fn file(path: &Path) -> Result<()> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str()))
     else {
@@ -93,9 +95,9 @@ fn file(path: &Path) -> Result<()> {
     }
 }
 
-/// A library that the loader will look for is linked through OUT_DIR as well: cargo puts such folders
-/// into the search path of what it runs, so that `cargo run` and `cargo test` find one that is not where
-/// the system's libraries are.
+/// Links a shared library through OUT_DIR as well. Cargo puts such folders into the search path of
+/// the programs it runs, so `cargo run` and `cargo test` find a library outside the system's
+/// folders.
 fn find_when_run(folder: &Path, stem: &str) -> Result<()> {
     let near = PathBuf::from(env::var("OUT_DIR")?).join("near");
     fs::create_dir_all(&near)?;
@@ -114,9 +116,8 @@ fn find_when_run(folder: &Path, stem: &str) -> Result<()> {
     Ok(())
 }
 
-/// The run-time libraries of the sanitizers that the C library was compiled with, for its own tests.
-/// Where rustc itself sanitizes, it links a run-time library that serves both, and two of them in one
-/// program do not start.
+/// Links the run-time libraries of the C library's sanitizers, for its own tests. If rustc itself
+/// sanitizes, it links one that serves both; a program with two of them does not start.
 pub fn sanitizers() {
     if env::var_os("CARGO_CFG_SANITIZE").is_some() {
         return;

@@ -1,4 +1,4 @@
-//! Builds the C sources that come with this crate into OUT_DIR, with CMake.
+//! Builds the C sources of this crate into OUT_DIR, with CMake.
 
 use std::env;
 use std::fs;
@@ -8,8 +8,8 @@ use std::process::Command;
 use super::target::{target, Target};
 use super::{has_feature, link, Result};
 
-/// What CMake reads, and what this file does. A tree that was configured with other values is not used
-/// again: CMake remembers much of it and would go on as before.
+/// The variables that CMake or this file reads. A tree configured with other values is not used
+/// again, because CMake remembers most of them.
 const ENVIRONMENT: &[&str] = &[
     "TRIBUTARY_NCCL",
     "TRIBUTARY_SANITIZE",
@@ -87,7 +87,7 @@ fn nccl(target: &Target) -> Result<String> {
     Ok(said.unwrap_or_else(|| "AUTO".into()))
 }
 
-/// All arguments, each named every time.
+/// All arguments; CMake would remember those left out.
 fn arguments(folders: &Folders, target: &Target, nccl: &str) -> Vec<String> {
     let sanitizers = env::var("TRIBUTARY_SANITIZE").unwrap_or_default();
     let mut arguments: Vec<String> = [
@@ -113,8 +113,8 @@ fn arguments(folders: &Folders, target: &Target, nccl: &str) -> Vec<String> {
     arguments
 }
 
-/// What CMake prints. What is left in the tree of other settings, or of another checkout that shares the
-/// target folder, is taken away first; so is what CMake refuses to go on from.
+/// Configures, and returns what CMake prints. First removes a tree of other settings, or of another
+/// checkout that shares the target folder; then one that CMake refuses.
 fn configure(folders: &Folders, target: &Target, nccl: &str) -> Result<String> {
     let arguments = arguments(folders, target, nccl);
     let settings = settings(&arguments, target);
@@ -135,7 +135,7 @@ fn configure(folders: &Folders, target: &Target, nccl: &str) -> Result<String> {
     summary
 }
 
-/// All that the tree depends on, a line each.
+/// Everything that the tree depends on, one line each.
 fn settings(arguments: &[String], target: &Target) -> String {
     let environment = ENVIRONMENT
         .iter()
@@ -154,7 +154,7 @@ fn wipe(folders: &Folders) -> Result<()> {
     Ok(())
 }
 
-/// What CMake says of nccl where that was asked for and cannot be, and what to do.
+/// The reason from CMake why the requested nccl backend cannot be built, and the remedy.
 fn remedy(complaints: &str) -> Option<String> {
     let text = complaints.split_whitespace().collect::<Vec<_>>().join(" ");
     let (_, rest) = text.split_once("TRIBUTARY_NCCL=")?;
@@ -193,12 +193,12 @@ fn cmake() -> Command {
     Command::new(env::var_os("CMAKE").unwrap_or_else(|| "cmake".into()))
 }
 
-/// Does a program of this name answer?
+/// Whether a program of this name runs.
 fn runs(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// Run, and give back what it printed, which cargo shows if the build fails.
+/// Runs `command` and returns its output, which cargo shows if the build fails.
 fn run_tool(command: &mut Command, what: &str) -> Result<String> {
     let output = command.output().map_err(|error| {
         format!(
@@ -217,7 +217,7 @@ fn run_tool(command: &mut Command, what: &str) -> Result<String> {
     Ok(said)
 }
 
-/// Nobody asked for one backend alone: say it, and why.
+/// Warns that the host backend alone is built, although nobody asked for that, and why.
 fn say_what_is_missing(summary: &str) {
     for line in summary.lines() {
         if let Some((_, why)) = line.split_once("backend nccl: not built: ") {
@@ -229,7 +229,7 @@ fn say_what_is_missing(summary: &str) {
     }
 }
 
-/// Rebuild when a file below `path` changes. Folders are named too, for files that come and go.
+/// Rebuilds when a file below `path` changes. Watches folders too, for new and removed files.
 fn watch(path: &Path) -> Result<()> {
     println!("cargo:rerun-if-changed={}", path.display());
     if path.is_dir() {

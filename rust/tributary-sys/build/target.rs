@@ -1,17 +1,18 @@
-//! What CMake is to compile for, and with: CMake itself would compile for the machine that it runs on.
+//! The target and compiler for CMake, which by itself would compile for the machine it runs on.
 
 use std::env;
 use std::path::Path;
 
 use super::Result;
 
-/// Variables that say it, in the manner of the cc crate, each looked for by the target's name first.
+/// Variables that name compilers, as in the cc crate; the form with the target's name is read
+/// first.
 const COMPILER: &[&str] = &["CC", "CFLAGS", "AR", "RANLIB", "CMAKE_TOOLCHAIN_FILE"];
 
-/// How CMake is called for cargo's target.
+/// The arguments and environment of CMake for cargo's target.
 #[derive(Default)]
 pub struct Target {
-    /// Is it another machine than this one?
+    /// Whether it is another machine than this one.
     pub foreign: bool,
     /// `-D...`
     pub definitions: Vec<String>,
@@ -19,7 +20,7 @@ pub struct Target {
     pub variables: Vec<(&'static str, String)>,
 }
 
-/// All names by which `name` may be given for this target, the nearest first.
+/// All variables that may give `name` for this target, the most specific first.
 fn names(name: &str, target: &str, foreign: bool) -> Vec<String> {
     let mut names =
         vec![format!("{name}_{target}"), format!("{name}_{}", target.replace('-', "_"))];
@@ -30,7 +31,7 @@ fn names(name: &str, target: &str, foreign: bool) -> Vec<String> {
     names
 }
 
-/// Of the environment, and what is watched there.
+/// Reads the target from the environment, and watches its variables.
 pub fn target() -> Result<Target> {
     let (target, host) = (env::var("TARGET")?, env::var("HOST")?);
     let mut found = Target { foreign: target != host, ..Target::default() };
@@ -59,7 +60,7 @@ pub fn target() -> Result<Target> {
     Ok(found)
 }
 
-/// A tool by its path, as CMake wants it.
+/// The path of a tool, which CMake requires.
 fn whole(tool: &str) -> String {
     let path = env::var_os("PATH").unwrap_or_default();
     let found = env::split_paths(&path).map(|folder| folder.join(tool)).find(|file| file.is_file());
@@ -78,7 +79,7 @@ fn refusal(target: &str, host: &str) -> String {
     )
 }
 
-/// In CMake's words.
+/// The system and processor by CMake's names.
 fn system() -> Result<Vec<String>> {
     let (os, processor) = (env::var("CARGO_CFG_TARGET_OS")?, env::var("CARGO_CFG_TARGET_ARCH")?);
     let system = match os.as_str() {

@@ -1,7 +1,8 @@
-//! Raw bindings to Tributary: `include/tributary.h` as it is, nothing more. The safe crate is `tributary-ccl` (library name `tributary`).
+//! Raw bindings to Tributary: the items of `include/tributary.h`, unchanged. The safe crate is
+//! `tributary-ccl` (library name `tributary`).
 //!
-//! `trib_status`, `trib_dtype` and `trib_op` are newtypes over `i32`, not enums: a newer library may
-//! return a number that this crate has not heard of, and that must not be undefined behaviour.
+//! `trib_status`, `trib_dtype` and `trib_op` are newtypes over `i32`, not enums: a newer library
+//! may return a number unknown to this crate, which must not be undefined behaviour.
 //!
 //! The build script compiles the C sources in this crate. It reads, in this order:
 //!
@@ -12,17 +13,17 @@
 //! | feature `system`, or `TRIBUTARY_USE_PKG_CONFIG=1` | links the installed library that pkg-config finds, if it has exactly this version |
 //! | otherwise | builds with CMake; `TRIBUTARY_NCCL` is `AUTO` (default), `ON` or `OFF`; the feature `nccl` is `ON` |
 //!
-//! Of an installed library the shared form is linked if there is one, else the static one;
-//! `TRIBUTARY_STATIC` asks for the static (`1`) or the shared (`0`) form. `cargo run` and `cargo test`
-//! find a shared one; a program that is started by itself needs its folder in its run path or in
+//! The build links the shared form of an installed library if there is one, else the static one;
+//! `TRIBUTARY_STATIC` selects the static (`1`) or the shared (`0`) form. `cargo run` and `cargo
+//! test` find a shared one. A program started without cargo needs its folder in its run path or in
 //! `LD_LIBRARY_PATH`. With the feature `nccl` an installed library must have that backend.
 //!
 //! The CMake build reads `CC`, `CFLAGS`, `AR`, `RANLIB` and `CMAKE_TOOLCHAIN_FILE`, each first as
-//! `CC_<target>` and `TARGET_CC` or `HOST_CC`; for another machine than this one a compiler or a toolchain
-//! file must be named so. It reads `CUDA_HOME`, `CUDACXX`, `CUDAARCHS`, `CMAKE_CUDA_ARCHITECTURES`,
-//! `NCCL_ROOT`, `NCCL_HOME` and the active Python environment too, and begins anew when one of them
-//! changes. Dependents see the header in `DEP_TRIBUTARY_INCLUDE`, and the folder of an installed library in
-//! `DEP_TRIBUTARY_LIBDIR`.
+//! `CC_<target>` and `TARGET_CC` or `HOST_CC`; cross-compiling requires a compiler or a toolchain
+//! file under such a name. It also reads `CUDA_HOME`, `CUDACXX`, `CUDAARCHS`,
+//! `CMAKE_CUDA_ARCHITECTURES`, `NCCL_ROOT`, `NCCL_HOME` and the active Python environment, and
+//! starts afresh when one of them changes. Dependents get the folder of the header in
+//! `DEP_TRIBUTARY_INCLUDE`, and that of an installed library in `DEP_TRIBUTARY_LIBDIR`.
 #![allow(non_camel_case_types, non_upper_case_globals)]
 
 // The header's comments are the documentation. Not every constant has one there, and its brackets

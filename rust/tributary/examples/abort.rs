@@ -1,5 +1,5 @@
-//! A rank gives up while another waits for it in a list allreduce: the wait ends, and every tensor of
-//! the list is as it was, so that the survivors can repeat the call.
+//! A rank gives up while another waits for it in a list allreduce: the wait ends, and every tensor
+//! of the list is as it was, so that the survivors can repeat the call.
 
 use tributary::{Communicator, DeviceVec, Group, Options, ReduceOp, Result, Stream};
 

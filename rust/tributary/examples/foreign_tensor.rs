@@ -80,7 +80,7 @@ unsafe impl DeviceBuffer for Tensor {
     }
 }
 
-/// What the framework trains: two parameters in one storage.
+/// A layer in training: two parameters in one storage.
 struct Layer {
     gradients: Vec<Tensor>,
 }

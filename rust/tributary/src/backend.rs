@@ -1,4 +1,4 @@
-//! How ranks talk, and where their memory lives.
+//! Backends, which connect ranks and hold their memory.
 
 use std::fmt;
 use std::time::Duration;

@@ -61,7 +61,7 @@ pub(crate) struct CallRange {
     last: u64,
 }
 
-/// What became of calls that the stream has passed.
+/// The outcome of calls that the stream has passed.
 pub(crate) enum Outcome {
     Applied,
     Skipped {
@@ -103,7 +103,7 @@ impl CallCounters {
         CallRange { before, first, last: number }
     }
 
-    /// What became of `calls`, all of which the stream has passed. If the state is destroyed,
+    /// The outcome of `calls`, all of which the stream has passed. If the state is destroyed,
     /// `passed` says whether the stream had passed them before that.
     pub(crate) fn outcome(&self, calls: &CallRange, shared: &Shared, passed: bool) -> Outcome {
         self.refresh(shared);

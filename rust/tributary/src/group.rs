@@ -405,7 +405,7 @@ struct Pairs {
 struct Lists {
     each: Vec<*const sys::trib_tensor>,
     n: usize,
-    /// What `each` points to.
+    /// The storage of `each`.
     _lists: Vec<Vec<sys::trib_tensor>>,
 }
 

@@ -28,15 +28,16 @@
 //! bytes the caller distributes. A *backend* defines how ranks communicate and where their memory
 //! lives.
 //!
-//! A collective is *queued* on a [`Stream`] and returns at once. The work of a stream runs in order;
+//! A collective is *queued* on a [`Stream`] and returns at once. The work of a stream runs in
+//! order;
 //! [`Event`]s order two streams. After you wait for a stream, results are valid if and only if
 //! [`Communicator::status`] is `Ok`.
 //!
 //! Every rank makes the same calls, with the same lengths and types, in the same order. No type can
 //! prove that, so the library compares calls before it touches memory, and ranks that differ get
 //! [`ErrorKind::Mismatch`]. On host the comparison costs nothing; on nccl each call waits for it,
-//! unless [`Options::assume_matching_calls`] promises that calls match. The page [`soundness`] lists
-//! what safe code relies on.
+//! unless [`Options::assume_matching_calls`] promises that calls match. The page [`soundness`]
+//! lists what safe code relies on.
 //!
 //! # Who owns the buffers
 //!

@@ -75,8 +75,7 @@ impl Communicator {
         let (shared, abort) = (Arc::clone(self.shared()), self.abort_handle());
         let patience = self.patience();
         let mut buffers = StableBox::new(buffers);
-        // The guard waits before `buffers` is dropped, also while unwinding: no buffer in use is
-        // freed.
+        // The guard waits before `buffers` is dropped, also while unwinding.
         let streams = [stream];
         let guard = SyncGuard::new(&streams, abort.clone(), patience);
         let who = format!("rank {}", self.rank());
@@ -89,9 +88,9 @@ impl Communicator {
             Ok(((), guard)) => {
                 guard.disarm();
                 let buffers = ManuallyDrop::new(buffers);
-                let asks = !applied.is_empty();
+
                 let queued = Arc::new(Queued { event, applied, missed: AtomicBool::new(false) });
-                if asks {
+                if !queued.applied.is_empty() {
                     shared.register(&queued);
                 }
                 Ok(Work { buffers, queued, shared, abort, patience })
@@ -230,7 +229,7 @@ impl<B: 'static> fmt::Debug for Work<B> {
 
 /// Why started collectives failed, and their buffers. `?` converts it into its [`Error`].
 pub struct Failed<B> {
-    /// What went wrong.
+    /// The failure.
     pub error: Error,
     /// The buffers; `None` if the device may still use them, which `error` then says.
     pub buffers: Option<B>,

@@ -1,4 +1,4 @@
-//! A rank that never comes, and what is left afterwards.
+//! A rank that never calls, and the state afterwards.
 
 mod common;
 

@@ -258,7 +258,7 @@ fn a_work_that_cannot_be_queued_gives_its_buffers_back() {
             .unwrap_err();
         assert_eq!(failed.error.kind(), ErrorKind::InvalidBuffer);
         assert_eq!(get(&failed.buffers.as_ref().unwrap().0), [1.0; 10]);
-        // Who prints an error and what caused it prints it once.
+        // Printing an error with its sources prints it once.
         assert!(std::error::Error::source(&failed).is_none());
         assert_eq!(failed.to_string(), failed.error.to_string());
         let error: Error = failed.into();
@@ -310,7 +310,7 @@ fn a_patience_without_end() {
     });
 }
 
-/// What a batch remembers must not outlive its stream, nor end up with another communicator.
+/// The calls of a batch must not outlive its stream, nor reach another communicator.
 #[test]
 fn a_batch_has_one_stream_and_one_communicator() {
     ranks(1, |comm, stream| {

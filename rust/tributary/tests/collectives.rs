@@ -261,16 +261,16 @@ fn barrier() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::Arc;
     for size in SIZES {
-        let come = Arc::new(AtomicUsize::new(0));
+        let arrived = Arc::new(AtomicUsize::new(0));
         ranks(size, |comm, stream| {
-            let counter = Arc::clone(&come);
+            let counter = Arc::clone(&arrived);
             let add = move || {
                 counter.fetch_add(1, Ordering::SeqCst);
             };
             stream.submit(add).unwrap();
             comm.barrier(stream).unwrap();
             comm.wait(stream).unwrap();
-            assert_eq!(come.load(Ordering::SeqCst), size);
+            assert_eq!(arrived.load(Ordering::SeqCst), size);
         });
     }
 }

@@ -177,7 +177,7 @@ fn no_algorithm_loses_anything() {
         }
         assert!(run.bytes() > 0.0, "{}", run.name);
     }
-    // What a dense list moves, and the algorithm `dense`, which has headers.
+    // The bytes of a dense list, and of the algorithm `dense`, which adds headers.
     let dense = runs[0].trained[0].dense_bytes(3);
     assert_eq!(runs[0].bytes(), dense);
     let found = runs.iter().find(|run| run.name == "dense").unwrap().bytes();

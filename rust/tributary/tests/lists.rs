@@ -163,10 +163,10 @@ fn an_average_behind_one_that_was_refused_says_which_it_may_be() {
             queue.unwrap()
         };
         // CUDA loads a kernel at its first launch, for which it may wait until the device is idle: never
-        // behind the gate.
+        // behind the lock.
         start(1.0).wait().unwrap();
-        let gate = Arc::new(Mutex::new(()));
-        let (held, wait) = (gate.lock().unwrap(), Arc::clone(&gate));
+        let lock = Arc::new(Mutex::new(()));
+        let (held, wait) = (lock.lock().unwrap(), Arc::clone(&lock));
         stream.submit(move || drop(wait.lock())).unwrap();
         let (bad, good) = (start(f32::NAN), start(1.0));
         drop(held);

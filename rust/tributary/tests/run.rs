@@ -64,7 +64,7 @@ impl fmt::Display for Failure {
 fn the_first_error_wins_and_the_others_are_told() {
     let _alone = alone();
     let Some(group) = group(3) else { return };
-    let told = Mutex::new(Vec::new());
+    let errors = Mutex::new(Vec::new());
     let failure = group
         .run(|comm| {
             warm_up(comm, &Stream::new(comm.device())?);
@@ -72,15 +72,15 @@ fn the_first_error_wins_and_the_others_are_told() {
                 return Err(Failure::Own(comm.rank()));
             }
             in_vain(comm).map_err(|error| {
-                told.lock().unwrap().push(error.clone());
+                errors.lock().unwrap().push(error.clone());
                 Failure::from(error)
             })
         })
         .unwrap_err();
     assert!(matches!(failure, Failure::Own(1)), "{failure}");
-    let told = told.into_inner().unwrap();
-    assert_eq!(told.len(), 2);
-    for error in told {
+    let errors = errors.into_inner().unwrap();
+    assert_eq!(errors.len(), 2);
+    for error in errors {
         assert!(error.is_aborted(), "{error}");
         let reason = "rank 1 failed: the disk of rank 1 is full";
         assert!(error.detail().contains(reason), "{error}");
@@ -91,7 +91,7 @@ fn the_first_error_wins_and_the_others_are_told() {
 fn a_panic_goes_on_when_all_have_ended() {
     let _alone = alone();
     let Some(group) = group(2) else { return };
-    let told = Mutex::new(None);
+    let errors = Mutex::new(None);
     let panic = catch_unwind(AssertUnwindSafe(|| {
         group.run(|comm| -> Result<()> {
             warm_up(comm, &Stream::new(comm.device())?);
@@ -99,13 +99,13 @@ fn a_panic_goes_on_when_all_have_ended() {
                 panic!("lost a file");
             }
             let result = in_vain(comm);
-            *told.lock().unwrap() = result.clone().err();
+            *errors.lock().unwrap() = result.clone().err();
             result
         })
     }))
     .unwrap_err();
     assert_eq!(*panic.downcast::<&str>().unwrap(), "lost a file");
-    let error = told.into_inner().unwrap().unwrap();
+    let error = errors.into_inner().unwrap().unwrap();
     assert_eq!(error.kind(), ErrorKind::Aborted);
     assert!(error.detail().contains("rank 1 panicked: lost a file"), "{error}");
 }
@@ -142,15 +142,15 @@ fn a_group_that_is_dropped_in_a_panic_is_aborted() {
     assert!(handle.is_aborted());
 }
 
-/// What `run` says, and what the other ranks are told.
+/// The result of `run`, and the errors of the other ranks.
 type Left = (thread::Result<Result<Vec<()>>>, Vec<Error>);
 
-/// Rank 1 leaves a scope with a call that rank 2 never comes to, and with a patience without end.
+/// Rank 1 leaves a scope with a call that rank 2 never makes, and without a deadline.
 fn leaves_a_scope(leave: impl Fn(&mut Communicator, &Stream) -> Result<()> + Sync) -> Option<Left> {
     let _alone = alone();
     let options = options().close_timeout(Duration::MAX);
     let group = have(3).then(|| Group::with_options(3, &options).unwrap())?;
-    let told = Mutex::new(Vec::new());
+    let errors = Mutex::new(Vec::new());
     let rank = |comm: &mut Communicator| -> Result<()> {
         let stream = Stream::new(comm.device())?;
         warm_up(comm, &stream);
@@ -163,20 +163,20 @@ fn leaves_a_scope(leave: impl Fn(&mut Communicator, &Stream) -> Result<()> + Syn
                     thread::sleep(Duration::from_millis(1));
                 }
                 let status = comm.status();
-                comm.abort_handle().abort("nobody has told rank 2");
+                comm.abort_handle().abort("nobody has informed rank 2");
                 status
             }
         };
-        told.lock().unwrap().extend(result.clone().err());
+        errors.lock().unwrap().extend(result.clone().err());
         result
     };
     let result = catch_unwind(AssertUnwindSafe(|| group.run(rank)));
-    Some((result, told.into_inner().unwrap()))
+    Some((result, errors.into_inner().unwrap()))
 }
 
-fn all_told(told: &[Error], reason: &str) {
-    assert_eq!(told.len(), 2);
-    for error in told {
+fn all_learned(errors: &[Error], reason: &str) {
+    assert_eq!(errors.len(), 2);
+    for error in errors {
         assert!(error.is_aborted() && error.detail().contains(reason), "{error}");
     }
 }
@@ -190,9 +190,9 @@ fn a_panic_in_a_scope_is_told() {
             panic!("lost a file")
         })
     };
-    let Some((result, told)) = leaves_a_scope(panics) else { return };
+    let Some((result, errors)) = leaves_a_scope(panics) else { return };
     assert_eq!(*result.unwrap_err().downcast::<&str>().unwrap(), "lost a file");
-    all_told(&told, "rank 1 panicked in a scope: lost a file");
+    all_learned(&errors, "rank 1 panicked in a scope: lost a file");
 }
 
 #[test]
@@ -206,11 +206,11 @@ fn an_error_in_a_scope_is_told() {
             s.allgather(held, held)
         })
     };
-    let Some((result, told)) = leaves_a_scope(fails) else { return };
+    let Some((result, errors)) = leaves_a_scope(fails) else { return };
     let error = result.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidBuffer, "{error}");
-    all_told(&told, "rank 1 left a scope early: ");
-    all_told(&told, error.detail());
+    all_learned(&errors, "rank 1 left a scope early: ");
+    all_learned(&errors, error.detail());
 }
 
 #[test]

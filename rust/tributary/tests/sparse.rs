@@ -147,7 +147,7 @@ fn decay_and_wire_arrive() {
     assert_eq!(twice(&plain, &[3.0_f32, 5.0]), [[0.0, 5.0], [6.0, 0.0]]);
     assert_eq!(twice(&plain, &[3.0_f64, 5.0]), [[0.0, 5.0], [6.0, 0.0]]);
     assert_eq!(twice(&plain.clone().decay(0.5), &[3.0_f32, 5.0]), [[0.0, 5.0], [0.0, 5.0]]);
-    // It needs 8 bits behind the point, of which a bf16 has 7: what is rounded away comes later.
+    // It needs 8 bits behind the point, of which a bf16 has 7: the next call sends the rest.
     let fine = 1.0_f32 + 1.0 / 256.0;
     assert_eq!(twice(&plain, &[fine, 0.0]), [[fine, 0.0], [fine, 0.0]]);
     let rounded = [[1.0, 0.0], [1.0 + 1.0 / 128.0, 0.0]];
@@ -278,7 +278,7 @@ fn ranks_that_disagree_are_told() {
         let options = SparseOptions::new().algorithm("topka").k(5 + comm.rank() as u64);
         let error = SparseAllReduce::new(comm, 100, DType::F32, &options).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
-        // What one rank is refused, the others are told.
+        // If one rank's arguments are invalid, the others learn of it.
         for refused in ["a\0b", "topkz"] {
             let name = ["topka", refused][comm.rank()];
             let options = SparseOptions::new().algorithm(name);
@@ -400,14 +400,14 @@ fn a_state_may_go_before_its_call_has_run() {
         queued.unwrap();
         drop(sparse);
         drop(child);
-        comm.abort_handle().abort("the other rank does not come");
+        comm.abort_handle().abort("the other rank does not call");
         stream.wait().unwrap();
     });
 }
 
-/// Of a work, too, `Ok` means that it applied; the buffers come back in any case.
+/// For a work, too, `Ok` means that the call was applied; it returns the buffers in any case.
 #[test]
-fn a_work_says_whether_it_delivered() {
+fn a_work_says_whether_it_was_applied() {
     ranks(2, |comm, stream| {
         let options = SparseOptions::new().algorithm("topka").k(3);
         let mut sparse = SparseAllReduce::new(comm, 100, DType::F32, &options).unwrap();

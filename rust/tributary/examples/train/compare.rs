@@ -40,8 +40,8 @@ impl Run {
     }
 }
 
-/// Trains with dense lists and with each algorithm, then shows the results. Returns whether all ranks
-/// agree and none lost anything.
+/// Trains with dense lists and with each algorithm, then shows the results. Returns whether all
+/// ranks agree and none lost anything.
 pub fn run(options: &Options, digits: &Digits) -> Result<bool, Failure> {
     show(&trainings(options, digits)?, options)
 }

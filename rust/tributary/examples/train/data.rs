@@ -11,7 +11,7 @@ pub const CLASSES: usize = 10;
 /// Images kept away from training. The other 1,440 divide evenly by many numbers of ranks.
 const TEST_IMAGES: usize = 357;
 
-/// See `data/README.md` for where it comes from and under which licence.
+/// `data/README.md` names the source and the licence.
 const FILE: &[u8] = include_bytes!("data/digits.csv.gz");
 
 /// One handwritten digit.

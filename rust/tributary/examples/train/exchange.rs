@@ -9,9 +9,9 @@ use super::Failure;
 /// Bytes between one rank and the others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moved {
-    /// What it sent them.
+    /// Bytes sent.
     pub sent: f64,
-    /// What it received.
+    /// Bytes received.
     pub received: f64,
 }
 
@@ -47,8 +47,9 @@ impl Sub for Moved {
 
 /// A list of tensors that the ranks exchange, on a stream of the rank's own.
 ///
-/// The network computes in ordinary memory, so the tensors are copied to the device and back; on the
-/// host backend that is a plain copy. A framework whose tensors live on the device needs neither.
+/// The network computes in ordinary memory, so the tensors are copied to the device and back; on
+/// the host backend that is a plain copy. A framework whose tensors live on the device needs
+/// neither.
 pub struct Exchange<'a> {
     communicator: &'a mut Communicator,
     stream: Stream,
@@ -84,7 +85,7 @@ impl Exchange<'_> {
         self.download(tensors)
     }
 
-    /// What this rank has exchanged so far, if all of it was averaged.
+    /// The bytes that this rank has exchanged so far, if all calls were averages.
     pub fn moved(&mut self) -> Result<Moved, Failure> {
         let handed_over = self.communicator.counters()?.bytes;
         Ok(Moved::allreduce(handed_over as f64, self.communicator.size()))

@@ -1,9 +1,9 @@
 //! Data-parallel training with Tributary: a small network learns to read handwritten digits.
 //!
-//! Every rank is a thread with a network of its own. In each step it works on its share of the
-//! batch, and then one call of Tributary averages the gradients over the ranks. So all of them take
-//! the same step, and stay equal to the bit. The program proves that at its end, and that the result
-//! is what a single rank gets from the same batches.
+//! Every rank is a thread with its own network. In each step it works on its share of the batch;
+//! then one call of Tributary averages the gradients over the ranks. So all ranks take the same
+//! step and stay equal to the bit. At its end the program proves that, and that a single rank gets
+//! the same result from the same batches.
 //!
 //! ```text
 //! cargo run --release --example train
@@ -12,11 +12,10 @@
 //! cargo run --release --example train -- --compare
 //! ```
 //!
-//! With `--algorithm` the gradients are exchanged sparsely, with error feedback; `--compare` trains
-//! once with every algorithm.
+//! With `--algorithm` the ranks exchange gradients sparsely, with error feedback; `--compare`
+//! trains once with every algorithm.
 //!
-//! Where to read: `exchange.rs` and `sparse.rs` have the calls of Tributary, `worker.rs` the loop of
-//! one rank.
+//! `exchange.rs` and `sparse.rs` hold the calls of Tributary, `worker.rs` the loop of one rank.
 
 pub mod compare;
 pub mod data;
@@ -42,7 +41,7 @@ use proof::Proof;
 use report::{say, Progress, Table};
 use worker::Trained;
 
-/// What can go wrong, in words; it travels between threads.
+/// An error that can pass between threads.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 fn main() -> ExitCode {
@@ -56,7 +55,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Trains, reports and proves. Did every proof hold?
+/// Trains, reports and proves. Returns whether every proof held.
 pub fn run(options: &Options) -> Result<bool, Failure> {
     let digits = Digits::load();
     options::check(options, &digits)?;
@@ -89,19 +88,19 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
     Ok(proofs.iter().all(|proof| proof.holds))
 }
 
-/// The ranks, on a backend of that name or on the best that has a device for each.
+/// Creates the ranks on the named backend, or on the best that has a device for each.
 fn new_group(ranks: usize, backend: Option<&str>) -> Result<Group, Failure> {
     let settings = tributary::Options::new();
     let settings = match backend {
         Some(name) => settings.backend(name),
         None => settings,
     };
-    // SAFETY: every rank trains the same network, in the same steps; so nobody compares their calls.
+    // SAFETY: every rank trains the same network, in the same steps.
     let settings = unsafe { settings.assume_matching_calls() };
     Ok(Group::with_options(ranks, &settings)?)
 }
 
-/// Trains with the ranks of `group`; what comes out of each of them.
+/// Trains with the ranks of `group`, and returns the result of each.
 fn train(
     group: Group,
     options: &Options,

@@ -1,9 +1,9 @@
-//! A small network, written out by hand: three dense layers, tanh between them, softmax cross-entropy
-//! at the end, and momentum SGD to train it. It knows nothing of ranks.
+//! A small network, written out by hand: three dense layers, tanh between them, softmax
+//! cross-entropy at the end, and momentum SGD to train it. It knows nothing of ranks.
 //!
-//! Nothing in it is random or depends on time, so equal networks that take equal steps stay equal to
-//! the bit. And tanh has no kinks: with ReLU, where a value close to zero may fall on either side,
-//! the different rounding of sums that are made in another order would soon grow to be seen.
+//! Nothing in it is random or depends on time, so equal networks that take equal steps stay equal
+//! to the bit. And tanh has no kinks: with ReLU, where a value close to zero may fall on either
+//! side, the different rounding of sums that are made in another order would soon grow to be seen.
 
 use super::data::{Image, CLASSES, PIXELS};
 
@@ -11,8 +11,8 @@ use super::data::{Image, CLASSES, PIXELS};
 const WIDTHS: [usize; 4] = [PIXELS, 256, 128, CLASSES];
 const LAYERS: usize = WIDTHS.len() - 1;
 
-/// The parameters of a network, or their gradients: of each layer in turn the weights, which lie input
-/// by input (`weights[input * outputs + output]`), and then the biases.
+/// The parameters of a network, or their gradients: of each layer in turn the weights, which lie
+/// input by input (`weights[input * outputs + output]`), and then the biases.
 pub type Tensors = Vec<Vec<f32>>;
 
 /// Tensors of the network's shapes, all zero.
@@ -22,7 +22,7 @@ pub fn zeros() -> Tensors {
 
 /// A network in training.
 pub struct Network {
-    /// What it has learned.
+    /// The learned parameters.
     pub parameters: Tensors,
     velocity: Tensors,
 }
@@ -89,7 +89,7 @@ impl Network {
         (loss / images.len() as f64, right as f64 / images.len() as f64)
     }
 
-    /// What every layer puts out, the image itself first, the probability of each digit last.
+    /// The output of every layer, the image itself first, the probability of each digit last.
     fn forward(&self, image: &Image) -> [Vec<f32>; LAYERS + 1] {
         let mut values: [Vec<f32>; LAYERS + 1] = Default::default();
         values[0] = image.pixels.to_vec();

@@ -1,5 +1,4 @@
-//! What can be asked for, and what of it is refused: all that can be known is found out before the
-//! training begins.
+//! Command-line options, checked before the training begins.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -10,7 +9,7 @@ use tributary::{Backend, Device, SparseAllReduce, SparseOptions};
 use super::data::Digits;
 use super::Failure;
 
-/// Where --compare draws, if nothing else is asked for.
+/// The default file of --compare.
 pub const DRAWING: &str = "target/compare.svg";
 
 /// Train a small network to read handwritten digits, data-parallel over several ranks.
@@ -23,7 +22,7 @@ pub struct Options {
     /// Backend: host or nccl [default: the best that has a device for every rank]
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
-    /// Times that all training images are seen [default: 20; with sparse gradients 60]
+    /// Passes over all training images [default: 20; with sparse gradients 60]
     #[arg(long, value_name = "N")]
     pub epochs: Option<usize>,
     /// Images in a step, on all ranks together
@@ -32,14 +31,15 @@ pub struct Options {
     /// Learning rate
     #[arg(long, default_value_t = 0.1, value_name = "RATE", value_parser = rate)]
     pub lr: f32,
-    /// Of the step before, how much is taken again [default: 0.9; with sparse gradients 0.5]
+    /// Momentum: the fraction of the last step that is repeated [default: 0.9; with sparse
+    /// gradients 0.5]
     #[arg(long, value_name = "FRACTION", value_parser = momentum)]
     pub momentum: Option<f32>,
     /// Exchange the gradients sparsely: auto, topka, oktopk, ... [default: dense, as a list]
     #[arg(long, value_name = "NAME", value_parser = algorithm)]
     pub algorithm: Option<String>,
-    /// Of the gradient's entries, how many a rank sends in a step, with --algorithm or --compare
-    /// [default: 0.01]
+    /// Fraction of the gradient's entries that a rank sends in a step, with --algorithm or
+    /// --compare [default: 0.01]
     #[arg(long, value_name = "FRACTION", value_parser = density, requires = "sparsely")]
     pub density: Option<f64>,
     /// Train with every algorithm, and print one table
@@ -48,7 +48,7 @@ pub struct Options {
     /// Seed of the first parameters and of the order of the images
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// Draw the curves of loss and accuracy [default: not; with --compare target/compare.svg]
+    /// Draw the curves in this file [default: not; with --compare target/compare.svg]
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
     /// Do not train once more with a single rank, to compare with
@@ -57,25 +57,25 @@ pub struct Options {
 }
 
 impl Options {
-    /// How gradients are exchanged, if sparsely.
+    /// The options of a sparse exchange, if there is one.
     pub fn sparse(&self) -> Option<SparseOptions> {
         let name = self.algorithm.as_ref()?;
         Some(SparseOptions::new().algorithm(name).density(self.density()))
     }
 
-    /// Of the gradient's entries, how many a rank sends in a step.
+    /// The fraction of the gradient's entries that a rank sends in a step.
     pub fn density(&self) -> f64 {
         self.density.unwrap_or(0.01)
     }
 
-    /// How often all images are seen. What a rank does not send now it sends later, so sparse
-    /// gradients take longer to be complete.
+    /// How often the training sees all images. Sparse gradients take longer: a rank sends later
+    /// what it does not send now.
     pub fn epochs(&self) -> usize {
         self.epochs.unwrap_or(if self.is_sparse() { 60 } else { 20 })
     }
 
-    /// Of the step before, how much is taken again. What comes late has gathered many steps already,
-    /// so sparse gradients need less of it.
+    /// The momentum. Sparse gradients need less of it: an entry that arrives late has accumulated
+    /// many steps already.
     pub fn momentum(&self) -> f32 {
         self.momentum.unwrap_or(if self.is_sparse() { 0.5 } else { 0.9 })
     }
@@ -121,9 +121,9 @@ fn algorithm(text: &str) -> Result<String, String> {
     }
 }
 
-/// Refuses what cannot be done: more ranks than there are devices, a batch that cannot be divided among
-/// the ranks (the average of their gradients is to be the gradient of the whole batch), a drawing that
-/// cannot be written.
+/// Refuses what cannot be done: more ranks than there are devices, a batch that cannot be divided
+/// among the ranks (the average of their gradients is to be the gradient of the whole batch), a
+/// drawing that cannot be written.
 pub fn check(options: &Options, digits: &Digits) -> Result<(), Failure> {
     if options.ranks == 0 || options.epochs() == 0 {
         return Err("there has to be at least one rank and one epoch".into());
@@ -139,7 +139,7 @@ pub fn check(options: &Options, digits: &Digits) -> Result<(), Failure> {
     }
 }
 
-/// Of a backend that this build does not have the library says why.
+/// Checks the backend and its devices; the library explains why a backend is missing.
 fn check_ranks(options: &Options, images: usize) -> Result<(), Failure> {
     let mut found = Vec::new();
     for backend in Backend::all() {
@@ -166,7 +166,7 @@ fn check_ranks(options: &Options, images: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The batch that comes next to this one and can be divided among the ranks.
+/// The nearest batch that divides among the ranks.
 fn fitting_batch(ranks: usize, batch: usize, images: usize) -> usize {
     batch.next_multiple_of(ranks).max(ranks).min(images / ranks * ranks)
 }

@@ -29,8 +29,8 @@ const COLORS: [(u8, u8, u8); 10] = [
 const TITLE: (&str, u32) = ("sans-serif", 22);
 const TEXT: (&str, u32) = ("sans-serif", 16);
 
-/// Draws one training of `ranks` ranks as lines, loss on the left and accuracy on the right, and the
-/// reference as circles on them.
+/// Draws one training of `ranks` ranks as lines, loss on the left and accuracy on the right, and
+/// the reference as circles on them.
 pub fn draw(
     file: &Path,
     ranks: usize,
@@ -58,8 +58,8 @@ pub fn draw(
     Ok(())
 }
 
-/// Draws the training loss of several trainings: on the left the loss itself, on the right its ratio to
-/// that of the first. Both axes are logarithmic, so that curves can be told apart.
+/// Draws the training loss of several trainings: on the left the loss itself, on the right its
+/// ratio to that of the first. Both axes are logarithmic, so that curves can be told apart.
 pub fn compare(file: &Path, runs: &[(&str, &[Epoch])]) -> Result<(), Failure> {
     let canvas = SVGBackend::new(file, WIDE).into_drawing_area();
     canvas.fill(&WHITE)?;
@@ -81,8 +81,8 @@ pub fn compare(file: &Path, runs: &[(&str, &[Epoch])]) -> Result<(), Failure> {
 /// A name, a color and points.
 type Curve = (String, RGBColor, Vec<(f64, f64)>);
 
-/// The curves of all runs, the one that ends highest first, like their lines at the right edge. Runs
-/// whose lines would hide each other share a curve and are named together.
+/// The curves of all runs, the one that ends highest first, like their lines at the right edge.
+/// Runs whose lines would hide each other share a curve and are named together.
 fn curves(runs: &[(&str, &[Epoch])], height: impl Fn(&Epoch) -> f64) -> Vec<Curve> {
     let mut curves: Vec<Curve> = Vec::with_capacity(runs.len());
     for (name, epochs) in runs {

@@ -1,5 +1,4 @@
-//! What the program has to prove: that the ranks agree, that they have learned, and that they did so
-//! as a single rank would have.
+//! The proofs: the ranks agree, they have learned, and a single rank learns the same.
 
 use std::hash::{DefaultHasher, Hasher};
 
@@ -9,7 +8,7 @@ use super::report::{self, say};
 use super::sparse::{largest, Traffic};
 use super::worker::Trained;
 
-/// What has to be recognised of the test images.
+/// The fraction of the test images that the network has to recognise.
 const ACCURACY: f64 = 0.96;
 /// Epochs that are enough for it with dense gradients.
 const ENOUGH: usize = 20;
@@ -18,18 +17,18 @@ const POINT: f64 = 0.01;
 /// Two losses that differ by at most this fraction are the same up to rounding.
 const ROUNDING: f64 = 1e-4;
 
-/// Something to prove, and how it came out.
+/// A claim, and its evidence.
 pub struct Proof {
-    /// What is to be shown.
+    /// The claim.
     pub claim: &'static str,
-    /// Was it?
+    /// Whether it holds.
     pub holds: bool,
     /// The figures.
     pub evidence: String,
 }
 
 impl Proof {
-    /// One line.
+    /// Prints it as one line.
     pub fn print(&self) {
         let verdict = if self.holds { "proved" } else { "FAILED" };
         say(format_args!("{verdict}  {}: {}", self.claim, self.evidence));
@@ -91,7 +90,7 @@ fn accuracy(network: &Network, digits: &Digits, epochs: usize) -> Proof {
     }
 }
 
-/// What to do about a network that has not learned enough.
+/// Advice for a network that has not learned enough.
 fn advice(holds: bool, epochs: usize) -> String {
     match holds {
         true => String::new(),
@@ -141,8 +140,8 @@ fn nothing_lost(ranks: &[&Traffic]) -> Proof {
     }
 }
 
-/// By the rank that moved most, on the way on which it moved more. With a single rank nothing is sent,
-/// sparse or dense.
+/// By the rank that moved most, on the way on which it moved more. With a single rank nothing is
+/// sent, sparse or dense.
 fn little_sent(trained: &[Trained], algorithm: &str) -> Proof {
     let moved = largest(trained.iter().map(Trained::bytes));
     let dense = trained[0].dense_bytes(trained.len());

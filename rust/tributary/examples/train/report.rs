@@ -1,4 +1,4 @@
-//! What the program shows while it works: a bar, and a line an epoch.
+//! The output during a training: a progress bar, and a line for each epoch.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -9,8 +9,8 @@ use indicatif::{BinaryBytes, ProgressBar, ProgressFinish, ProgressStyle};
 
 use super::exchange::Moved;
 
-/// A line on standard output. Who reads it may go away (`train | head -3`): that ends the program, as it
-/// would end one in C, and is no reason to panic.
+/// Prints a line. If the reader goes away (`train | head -3`), ends the program, as SIGPIPE ends
+/// one in C, instead of panicking.
 pub fn say(line: fmt::Arguments<'_>) {
     if cfg!(test) {
         println!("{line}"); // which the test harness keeps
@@ -22,7 +22,7 @@ pub fn say(line: fmt::Arguments<'_>) {
     }
 }
 
-/// What a shell reports of a program that SIGPIPE has ended.
+/// The exit code that a shell reports for a program ended by SIGPIPE.
 const EXIT_UNHEARD: i32 = 128 + 13;
 
 /// One epoch as rank 0 saw it.
@@ -38,7 +38,7 @@ pub struct Epoch {
     /// Fraction of that from queueing the gradients to having their average, so it includes the
     /// wait for the slowest rank.
     pub communicating: f64,
-    /// What this rank has sent to the others, and received from them.
+    /// Bytes that this rank sent and received.
     pub moved: Moved,
 }
 

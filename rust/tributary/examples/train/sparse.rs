@@ -1,5 +1,5 @@
-//! Gradients that the ranks exchange sparsely: each call sends the largest entries of all of a rank's
-//! gradients together, and what it does not send it adds to the next ones.
+//! The sparse exchange of gradients: each call sends the largest entries of a rank's gradients, and
+//! adds the rest to the next ones.
 
 use tributary::{
     Communicator, DType, DeviceVec, InPlace, ReduceOp, SparseAllReduce, SparseOptions, Stream,
@@ -32,7 +32,7 @@ pub struct Sparse<'a> {
     result: Vec<f32>,
 }
 
-/// What sparse exchanges come to in a training.
+/// The totals of the sparse exchanges of one training.
 #[derive(Clone, Debug)]
 pub struct Traffic {
     /// The algorithm that ran.
@@ -40,8 +40,8 @@ pub struct Traffic {
     /// Words of 4 bytes that this rank received in a step: indices and values of entries alone,
     /// without what else is needed to exchange them.
     pub words: f64,
-    /// The most, over steps and entries, by which the ranks' gradients differ from what they became:
-    /// the result and the residuals.
+    /// The most, over steps and entries, by which the ranks' gradients differ from what they
+    /// became: the result and the residuals.
     pub leak: f64,
 }
 
@@ -96,8 +96,9 @@ impl Sparse<'_> {
         Ok(())
     }
 
-    /// The books of the last step: what all ranks gave, what they had less what they kept, is the sum.
-    /// No part of the training, and more to exchange than a step: it is neither timed nor counted.
+    /// The books of the last step: what all ranks gave, what they had less what they kept, is the
+    /// sum. No part of the training, and more to exchange than a step: it is neither timed nor
+    /// counted.
     pub fn balance(&mut self) -> Result<(), Failure> {
         let given = self.acc.iter().zip(&self.residual);
         let given: Vec<f64> = given.map(|(a, r)| f64::from(*a) - f64::from(*r)).collect();
@@ -112,7 +113,7 @@ impl Sparse<'_> {
         Ok(())
     }
 
-    /// What this rank has exchanged so far.
+    /// The exchanges of this rank so far.
     pub fn traffic(&mut self) -> Result<Traffic, Failure> {
         let statistics = self.state.statistics()?;
         Ok(Traffic {
@@ -122,11 +123,11 @@ impl Sparse<'_> {
         })
     }
 
-    /// All that this rank has exchanged so far to take its steps, the loss included.
+    /// The bytes that this rank has exchanged so far for its steps, the loss included.
     pub fn moved(&mut self) -> Result<Moved, Failure> {
-        let told = self.state.statistics()?;
-        let losses = size_of::<f32>() as f64 * told.calls_applied as f64;
-        Ok(Moved { sent: told.bytes_sent as f64, received: told.bytes_received as f64 }
+        let state = self.state.statistics()?;
+        let losses = size_of::<f32>() as f64 * state.calls_applied as f64;
+        Ok(Moved { sent: state.bytes_sent as f64, received: state.bytes_received as f64 }
             + Moved::allreduce(losses, self.communicator.size()))
     }
 }

@@ -11,19 +11,19 @@ use super::report::{Epoch, Progress};
 use super::sparse::{Sparse, Traffic};
 use super::{Failure, Options};
 
-/// What comes out of it for one rank.
+/// The result of a training on one rank.
 pub struct Trained {
     /// The network, trained.
     pub network: Network,
-    /// How it went.
+    /// The epochs.
     pub epochs: Vec<Epoch>,
-    /// What was chosen, and how exactly, if the gradients were exchanged sparsely.
+    /// Totals of the sparse exchange, if there was one.
     pub traffic: Option<Traffic>,
 }
 
 impl Trained {
-    /// Bytes that this rank moved in a step. Those of sparse calls are counted, all of them; of dense
-    /// calls and of the loss the buffers are, and a ring allreduce moves what
+    /// Bytes that this rank moved in a step. Those of sparse calls are counted, all of them; of
+    /// dense calls and of the loss the buffers are, and a ring allreduce moves what
     /// [`Moved::allreduce`] says.
     pub fn bytes(&self) -> f64 {
         let all = self.epochs.iter().fold(Moved::default(), |all, epoch| all + epoch.moved);
@@ -45,7 +45,7 @@ impl Trained {
     }
 }
 
-/// Trains as one rank of the communicator. Rank 0 tells how it goes.
+/// Trains as one rank of the communicator. Rank 0 reports the progress.
 pub fn train(
     communicator: &mut Communicator,
     digits: &Digits,
@@ -80,7 +80,7 @@ pub fn train(
 /// One rank at work.
 struct Worker<'a> {
     network: Network,
-    /// What is averaged in a step: the gradients, and behind them the loss as one more tensor.
+    /// The tensors that a step averages: the gradients, then the loss.
     tensors: Tensors,
     gradients: Gradients<'a>,
     /// This rank's images in a batch: as many as every rank's, from here on.
@@ -88,7 +88,7 @@ struct Worker<'a> {
     share: usize,
 }
 
-/// How gradients are averaged.
+/// The way gradients are averaged.
 enum Gradients<'a> {
     Dense(Exchange<'a>),
     Sparse(Box<Sparse<'a>>),
@@ -106,7 +106,7 @@ impl Gradients<'_> {
         }
     }
 
-    /// Checks, where something could be lost, that nothing was.
+    /// Checks that a sparse exchange has lost nothing.
     fn balance(&mut self) -> Result<(), Failure> {
         match self {
             Gradients::Dense(_) => Ok(()),
@@ -129,7 +129,7 @@ impl Gradients<'_> {
     }
 }
 
-/// What a step came to.
+/// The result of a step.
 struct Step {
     loss: f32,
     time: Duration,

@@ -34,7 +34,7 @@ pub fn skip(why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
 }
 
-/// Are there `wanted` devices?
+/// Whether there are `wanted` devices.
 pub fn have(wanted: usize) -> bool {
     let found = Backend::find(backend()).map_or(0, |backend| backend.devices().unwrap_or(0));
     if found < wanted {
@@ -116,7 +116,7 @@ pub fn vec_on<T: Element>(comm: &Communicator, values: &[T]) -> DeviceVec<T> {
     DeviceVec::from_slice(comm.device(), values).unwrap()
 }
 
-/// What a buffer holds now.
+/// The content of a buffer.
 pub fn get<T: Element>(buffer: &DeviceVec<T>) -> Vec<T> {
     let stream = Stream::new(buffer_device(buffer)).unwrap();
     buffer.download(&stream).unwrap()
