@@ -4,9 +4,9 @@
  * stem: cpu/pack.c states the meaning of pack in plain C, cuda/pack.cu is the fast one, and
  * tests/conformance/kernels/kernels.c compares any table with the plain meaning.
  *
- * All members: arguments are valid (the caller's duty), small descriptions (arrays of slices) are
- * read during the call, pointers to data are memory of the stream's device. The cuda table queues on
- * `stream`, whose device is current; the cpu table ignores it and is done when it returns.
+ * All members: arguments are valid (the caller's duty); small descriptions (arrays of slices) are
+ * read during the call; pointers to data are memory of the stream's device. The cuda table queues
+ * on `stream`, whose device is current; the cpu table ignores `stream` and works before it returns.
  * Deterministic: the same input gives the same bits, whatever the grid or thread count. */
 #ifndef TRI_KERNELS_H
 #define TRI_KERNELS_H
@@ -39,7 +39,7 @@ struct tri_weight {
     float value;
 };
 
-/* What a rank's data are multiplied with. */
+/* The factor of a rank's data. */
 struct tri_factor {
     const float *device; /* if not NULL, read on the stream; otherwise `value` */
     double value;
@@ -54,7 +54,7 @@ struct tri_reduction {
     const void *factors; /* n of dtype, one a source; NULL: none. Only for sums of floats */
 };
 
-/* What became of a rank's lists: counted by their commits, in shared memory (see alloc_shared). */
+/* Commit counts a rank's lists here, in shared memory (see alloc_shared). */
 struct tri_list_counts {
     uint32_t committed;
     uint32_t refused; /* for their weights */
@@ -72,23 +72,23 @@ struct tri_kernels {
     trib_status (*pack)(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
                         const struct tri_weight *weight, trib_stream stream);
 
-    /* commit: *decision = 1 if the spreading may happen, else 0: *abort_flag is 0 and, if `total` is
-     * not NULL (an element of type `total_dtype`, f32 or f64), *total is finite and above 0. If so,
-     * counts->committed += 1; if the abort flag is 0 and *total is none of that nor 0,
-     * counts->refused += 1. `total_out`, if not NULL, receives (float)*total if so, 0 if the abort
-     * flag and *total are 0, otherwise NaN. abort_flag and counts are shared memory, decision is
-     * not. */
+    /* commit: *decision = 1 if unpack may write, else 0. It may if *abort_flag is 0 and `total`
+     * (an element of type `total_dtype`, f32 or f64) is NULL, or *total finite and above 0; then
+     * counts->committed += 1. If *abort_flag is 0 and *total is negative or not finite,
+     * counts->refused += 1. `total_out` (may be NULL) = (float)*total if unpack may write, 0 if
+     * *abort_flag and *total are 0, otherwise NaN. abort_flag and counts are shared memory,
+     * decision is not. */
     trib_status (*commit)(uint32_t *decision, const uint32_t *abort_flag,
                           struct tri_list_counts *counts, const void *total,
                           trib_dtype total_dtype, float *total_out, trib_stream stream);
 
-    /* unpack: if *decision is not 0, data[i] = bucket[offset + i] of every slice; otherwise nothing.
+    /* unpack: if *decision is not 0, data[i] = bucket[offset + i] of every slice, else nothing.
      * With `weighted` != 0: data[i] = (slice type)(bucket[offset + i] / bucket[last]), rounded to
      * nearest even. */
     trib_status (*unpack)(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
                           int weighted, const uint32_t *decision, trib_stream stream);
 
-    /* reduce (optional: NULL if the backend library reduces): for every i < count and every d < ndst,
+    /* reduce (optional: NULL if the backend library reduces): for every i < count and d < ndst,
      * dst[d][i] = op over src[0][i], src[1][i], ... src[n-1][i], in that order. f16 and bf16 are
      * accumulated in f32 and rounded once. Integers wrap; avg divides the sum by n, towards zero. A
      * dst may be the same pointer as a src, otherwise nothing overlaps.

@@ -1,16 +1,16 @@
 /* The arithmetic of sparse allreduce: a part of seam 2.
  *
- * What kernels.h says of kernels holds here too. Further:
- *  - counts, positions and flags that only the device knows stay on the device; nothing waits;
+ * The rules of kernels.h hold here too. In addition:
+ *  - counts, positions and flags stay on the device; no member waits for them;
  *  - every member may be captured in a CUDA graph: fixed launches, no allocation, no copy from
  *    pageable host memory;
- *  - `scratch` is memory of the stream's device, aligned to 256, of tri_sparse_kernels.scratch_bytes
- *    bytes, with any contents before and after; the members of one stream share it;
+ *  - `scratch` is memory of the stream's device, aligned to 256, of scratch_bytes() bytes, with any
+ *    contents before and after; the members of one stream share it;
  *  - the twins agree bit for bit, NaN payloads excepted.
  *
- * Magnitudes are compared as bits: key(x) = the bits of x without the sign, an unsigned integer. So
- * infinity is above every number, NaN above infinity, and -0 equals 0. "Largest" is by key, and among
- * equal keys the lower index comes first: a total order, so the k largest are one set. */
+ * Magnitudes compare as bits: key(x) = the bits of x without the sign, an unsigned integer. So
+ * infinity is above every number, NaN above infinity, and -0 equals 0. "Largest" is by key, and the
+ * lower index comes first among equal keys: a total order, so the k largest are one set. */
 #ifndef TRI_KERNELS_SPARSE_H
 #define TRI_KERNELS_SPARSE_H
 
@@ -21,13 +21,13 @@
 #include "tributary.h"
 
 enum {
-    TRI_MAX_LISTS = 64,   /* that are merged at once: one a rank */
-    TRI_CUT_DIGITS = 2048 /* of one round of a cut */
+    TRI_MAX_LISTS = 64,   /* in one merge: one a rank */
+    TRI_CUT_DIGITS = 2048 /* in one round of a radix select */
 };
 
-/* Entries: distinct indices in ascending order, and their values. Choosing rounds acc to bf16 to the
- * nearest, but finite numbers beyond its largest one to that: the rest can stay in the residual, which an
- * infinity would spoil. */
+/* Entries: distinct indices in ascending order, and their values. Selection rounds acc to the
+ * nearest bf16, but a finite number beyond bf16's largest to that: the residual keeps the
+ * difference, and an infinity would spoil it. */
 struct tri_entries {
     uint32_t *count; /* on the device, at most capacity; NULL: exactly `capacity` of them */
     uint32_t *index;
@@ -36,9 +36,9 @@ struct tri_entries {
     trib_dtype dtype; /* f32 or f64 as acc is; or bf16, where acc is f32 */
 };
 
-/* Gradient, residual and their sum acc. Two buffers: the residual is buffer[*current], acc is made
- * in the other one, and when decide flips *current, acc becomes the residual. Or one buffer (`current`
- * NULL, in place): buffer[0] is acc and residual, and there is no gradient. */
+/* Gradient, residual and their sum acc. With two buffers the residual is buffer[*current], acc
+ * is made in the other one, and acc becomes the residual when decide flips *current. With one
+ * buffer (in place, `current` NULL) buffer[0] is acc and residual, and there is no gradient. */
 struct tri_accumulator {
     void *buffer[2];
     const uint32_t *current;
@@ -49,40 +49,41 @@ struct tri_accumulator {
     size_t count;              /* at most 2^32 - 1 */
 };
 
-/* How select guesses its first threshold: other than by a sample only for tests, for the result is
- * the same. LOW takes everything for a candidate, HIGH nothing. */
+/* How select guesses its first threshold. The result is the same; tests use LOW (everything is a
+ * candidate) and HIGH (nothing is). */
 enum tri_guess { TRI_GUESS_SAMPLE, TRI_GUESS_LOW, TRI_GUESS_HIGH };
 
 struct tri_selection {
     size_t first, count;   /* of acc: elements [first, first + count) */
     uint32_t k;            /* at most so many; may exceed count */
     const void *threshold; /* of acc's type, on the device: only |acc| > *threshold; NULL: 0 */
-    bool accumulate;       /* make acc in the range first; false: it is there (always so in place) */
-    bool clear;            /* with accumulate: acc -= the value in `out` where an entry is selected */
+    bool accumulate;       /* make acc in the range first; false (always in place): it is there */
+    bool clear;            /* with accumulate: acc -= the value in `out`, for each entry selected */
     uint32_t *nonfinite;   /* = how many of the range are infinite or NaN; NULL: not counted */
-    void *kth;             /* = the smallest selected magnitude, 0 if none; of acc's type; may be NULL */
+    void *kth;             /* = the least selected magnitude, 0 if none; acc's type; may be NULL */
     uint32_t *fallbacks;   /* += 1 if the guess missed; may be NULL */
     enum tri_guess guess;
 };
 
-/* Where a cut goes through entries: keys above `key` are in, and the first `ties` of those equal to
- * it. On the device. */
+/* A cut through entries, on the device: in are the keys above `key`, and the first `ties` of those
+ * equal to it. */
 struct tri_cut {
     uint64_t key;
     uint32_t ties;
     uint32_t done; /* further rounds change nothing */
 };
 
-/* Rounds of a cut: digits of 11 bits, highest first; round r looks at key >> 11 * (rounds - 1 - r). */
+/* Rounds of a radix select: digits of 11 bits, highest first; that of round r is the lowest of
+ * key >> 11 * (rounds - 1 - r). */
 static inline int tri_cut_rounds(trib_dtype dtype)
 {
     return dtype == TRIB_F64 ? 6 : 3;
 }
 
-/* While more than `above` magnitudes lie above the threshold, and at most raise_steps times, it is
- * multiplied by `raise`. Then, if fewer than `below` do, it is divided by `lower`, at most lower_steps
- * times, while fewer than `enough` do (than `below`, if that is more). In this order, so that a step
- * too far leaves too many, not none. Each step is rounded to acc's type. At most 64 steps in all. */
+/* How fit moves a threshold. While more than `above` magnitudes lie above it, multiply it by
+ * `raise`, at most raise_steps times. Then, if fewer than `below` do, divide it by `lower`, at
+ * most lower_steps times, while fewer than max(enough, below) do. The order makes a step too far
+ * leave too many, not none. Each step rounds to acc's type. At most 64 steps in all. */
 struct tri_fit {
     uint32_t below, above;
     double lower, raise;
@@ -90,7 +91,7 @@ struct tri_fit {
     uint32_t enough;
 };
 
-/* Each rank sends one to every other rank in each call, in front of its entries or alone. 64 bytes. */
+/* Each rank sends one to every other in each call, in front of its entries or alone. 64 bytes. */
 struct tri_header {
     uint32_t count;     /* of the entries that follow */
     uint32_t nonfinite; /* infinities and NaNs in this rank's acc */
@@ -125,9 +126,10 @@ struct tri_counters {
     uint32_t version;
     uint32_t outcome;              /* of the last call */
     uint64_t ended, applied_calls;
-    uint64_t non_finite_calls; /* and those that overflowed */
-    uint64_t selected, applied;  /* entries of the last call that was applied: chosen by this rank; */
-    uint64_t total_selected, total_applied;          /* of those, part of the result */
+    uint64_t non_finite_calls;     /* and those that overflowed */
+    uint64_t selected;             /* entries of this rank in the last call that was applied */
+    uint64_t applied;              /* of those, part of the result */
+    uint64_t total_selected, total_applied;
     uint64_t words_sent, words_received;               /* of entries, in 4 bytes; of those calls */
     uint64_t bytes_sent, bytes_received;               /* headers, counts and histograms included */
     uint64_t fallbacks;       /* of select's guesses */
@@ -144,9 +146,9 @@ struct tri_record {
     uint32_t exact_fallbacks; /* of this call */
 };
 
-/* One rank's part of chunk-wise entries: chunk c has the k slots [c * k, c * k + k), in ascending
- * index order, indices within the chunk. A slot that has no entry has index 0 and value 0, and comes
- * after those that have one. */
+/* One rank's part of chunk-wise entries: chunk c has the k slots [c * k, c * k + k), in
+ * ascending order of index within the chunk. Slots without an entry have index 0 and value 0,
+ * and come last. */
 struct tri_chunks {
     uint16_t *index;
     void *value;
@@ -171,8 +173,8 @@ enum tri_update {
 };
 
 struct tri_sparse_kernels {
-    /* Scratch that is enough for every member below on a tensor of `count` elements of acc type
-     * `dtype`, selections of at most `k`, and lists that hold at most `entries` together. */
+    /* Bytes of scratch for every member below, on a tensor of `count` elements of acc type `dtype`,
+     * selections of at most `k`, and lists that hold at most `entries` together. */
     size_t (*scratch_bytes)(size_t count, uint32_t k, size_t entries, trib_dtype dtype);
 
     /* ---- choosing */
@@ -191,8 +193,8 @@ struct tri_sparse_kernels {
     trib_status (*index_select)(const struct tri_accumulator *acc,
                                 const struct tri_entries *entries, trib_stream stream);
 
-    /* gauss: *threshold (acc's type) = max(0, mean + z * sigma) of all acc, sigma over count; made in
-     * f64 in an order that is part of the meaning (cpu/gauss.c) and rounded once. */
+    /* gauss: *threshold (acc's type) = max(0, mean + z * sigma) of all acc, sigma over count;
+     * summed in f64 in an order that is part of the meaning (cpu/gauss.c), rounded once. */
     trib_status (*gauss)(const struct tri_accumulator *acc, double z, void *threshold,
                          void *scratch, trib_stream stream);
 
@@ -201,33 +203,36 @@ struct tri_sparse_kernels {
                        const void *start, void *threshold, void *scratch, trib_stream stream);
 
     /* adjust_threshold: if *decision, *kept = *threshold, divided once by fit->lower if *count <
-     * below, or multiplied once by fit->raise if *count > above. `fit` NULL: as it is. `dtype`: of both. */
+     * below, multiplied once by fit->raise if *count > above. `fit` NULL: unchanged. Both have
+     * `dtype`. */
     trib_status (*adjust_threshold)(void *kept, const void *threshold, trib_dtype dtype,
                                     const uint32_t *count, const struct tri_fit *fit,
                                     const uint32_t *decision, trib_stream stream);
 
-    /* ---- radix select of entries (f32 or f64): in rounds, so that ranks can add up their histograms
-     * between radix_histogram and radix_refine, and cut all their entries as if they were one list */
+    /* ---- radix select of entries (f32 or f64), in rounds: ranks can add up their histograms
+     * between radix_histogram and radix_refine, and so cut all their entries as one list */
 
-    /* radix_init: start the search for the k largest (threshold NULL), or cut above *threshold and be done. */
+    /* radix_init: start the search for the k largest (threshold NULL), or cut above *threshold and
+     * be done. */
     trib_status (*radix_init)(struct tri_cut *cut, uint32_t k, const void *threshold,
                               trib_dtype dtype, trib_stream stream);
-    /* radix_histogram: histogram[d] = how many entries, not 0, agree with cut->key in the digits of the
-     * rounds before and have d as digit of this one; TRI_CUT_DIGITS of them, overwritten. */
+    /* radix_histogram: histogram[d], d < TRI_CUT_DIGITS, = how many entries, not 0, agree with
+     * cut->key in the digits of earlier rounds and have the digit d in this one. */
     trib_status (*radix_histogram)(const struct tri_entries *entries, const struct tri_cut *cut,
                                    int round, uint32_t *histogram, trib_stream stream);
-    /* radix_refine: the digit in which the last wanted entry lies becomes part of the key, and `ties` what
-     * is still wanted there. If there are not more than wanted in the first round, all are in. */
+    /* radix_refine: append to the key the digit that holds the last wanted entry; `ties` = how many
+     * are still wanted there. If round 0 finds no more entries than wanted, all are in. */
     trib_status (*radix_refine)(struct tri_cut *cut, int round, const uint32_t *histogram,
                                 trib_dtype dtype, trib_stream stream);
     /* count_ties: *ties = how many entries are equal to the cut's key (0 if the key is 0). */
     trib_status (*count_ties)(const struct tri_entries *entries, const struct tri_cut *cut,
                               uint32_t *ties, void *scratch, trib_stream stream);
-    /* share_ties: ties[r] of rank r, lower ranks first: cut->ties = the part of `rank`. */
+    /* share_ties: of cut->ties, rank r takes at most ties[r], lower ranks first: cut->ties = the
+     * part of `rank`. */
     trib_status (*share_ties)(struct tri_cut *cut, const uint32_t *ties, int32_t rank,
                               trib_stream stream);
-    /* radix_partition: kept = the entries that are in, dropped (may be NULL) = the others, zeros among them; both
-     * in index order. Capacities suffice. */
+    /* radix_partition: kept = the entries that are in, dropped (may be NULL) = the others, zeros
+     * included; both in index order. Capacities suffice. */
     trib_status (*radix_partition)(const struct tri_entries *entries, const struct tri_cut *cut,
                                    const struct tri_entries *kept,
                                    const struct tri_entries *dropped, void *scratch,
@@ -235,43 +240,43 @@ struct tri_sparse_kernels {
 
     /* ---- where entries lie */
 
-    /* lower_bound: positions[b] = how many entries have an index below bounds[b], b <= n. `bounds`: n + 1
-     * numbers in host memory, read during the call, n <= TRI_MAX_LISTS. */
+    /* lower_bound: positions[b] = how many entries have an index below bounds[b], b <= n. `bounds`:
+     * n + 1 numbers in host memory, read during the call, n <= TRI_MAX_LISTS. */
     trib_status (*lower_bound)(const struct tri_entries *entries, const uint64_t *bounds, int32_t n,
                                uint32_t *positions, trib_stream stream);
-    /* index_histogram: bins[b] = how many entries have index / width == b; nbins of them, overwritten. */
+    /* index_histogram: bins[b] = how many entries have index / width == b, for all b < nbins. */
     trib_status (*index_histogram)(const struct tri_entries *entries, uint32_t width,
                                    uint32_t *bins, uint32_t nbins, trib_stream stream);
 
-    /* ---- adding up: at each index 0 + the values of list 0, 1, ..., in that order, in f32 (f64 for
-     * f64), the same bits everywhere. All indices lie in [first, first + count). */
+    /* ---- sums: at each index 0 + the values of list 0, 1, ..., in that order, in f32 (f64 for
+     * f64), the same bits on every rank. All indices lie in [first, first + count). */
 
     /* merge: out = the union, in index order, sums of 0 included. */
     trib_status (*merge)(const struct tri_entries *lists, int32_t n, size_t first, size_t count,
                          const struct tri_entries *out, void *scratch, trib_stream stream);
     /* merge_dense: for all i < count, out[i] = sum at first + i; 0 where no list has an entry.
-     * The kernels that write a result (this one, write_entries, write_dense, chunk_merge) run before
-     * decide, so lists may hold anything. */
+     * The kernels that write a result (this one, write_entries, write_dense, chunk_merge) run
+     * before decide, so lists may hold anything. */
     trib_status (*merge_dense)(const struct tri_entries *lists, int32_t n, size_t first,
                                size_t count, const struct tri_result *out, void *scratch,
                                trib_stream stream);
 
-    /* write_entries: index, out->data and *count become the entries; entries whose value is 0 stay. */
+    /* write_entries: index, out->data and *count = the entries; those whose value is 0 stay. */
     trib_status (*write_entries)(const struct tri_entries *entries, uint32_t *index,
                                  uint32_t *count, const struct tri_result *out, trib_stream stream);
-    /* write_dense: out[i] = sum[i] for all i < count; sum is of type `dtype` and may be out->data. */
+    /* write_dense: out[i] = sum[i], i < count; sum is of type `dtype` and may be out->data. */
     trib_status (*write_dense)(const void *sum, trib_dtype dtype, size_t count,
                                const struct tri_result *out, trib_stream stream);
 
     /* ---- the end of a call */
 
-    /* decide: is the call applied? The first of these reasons against it wins: aborted, mismatch, not
-     * finite, overflow. */
+    /* decide: is the call applied? The first of these reasons against it is the outcome: aborted,
+     * mismatch, not finite, overflow. */
     trib_status (*decide)(const struct tri_decide *decide, trib_stream stream);
 
-    /* residual_update: if *decision, update the residual at each entry whose index is in `among` (NULL:
-     * at each entry). *matched (may be NULL) = the number of those entries, 0 if not *decision. After
-     * decide. */
+    /* residual_update: if *decision, update the residual at each entry whose index is in `among`
+     * (NULL: at each entry). *matched (may be NULL) = the number of those entries, 0 if not
+     * *decision. After decide. */
     trib_status (*residual_update)(const struct tri_accumulator *acc,
                                    const struct tri_entries *entries, enum tri_update update,
                                    const struct tri_entries *among, const uint32_t *decision,
@@ -283,21 +288,22 @@ struct tri_sparse_kernels {
     trib_status (*norm)(const struct tri_accumulator *acc, double *norm, void *scratch,
                         trib_stream stream);
 
-    /* residual: out[i] = residual[i], for all of it. */
+    /* residual: out[i] = residual[i], i < acc->count. */
     trib_status (*residual)(const struct tri_accumulator *acc, void *out, trib_stream stream);
 
-    /* clear_result: if not *decision, the `bytes` bytes at `dense` and *count are 0; each may be NULL.
-     * `dense` is aligned to its elements. */
+    /* clear_result: if not *decision, the `bytes` bytes at `dense` and *count = 0; each may be
+     * NULL. `dense` is aligned to its elements. */
     trib_status (*clear_result)(void *dense, size_t bytes, uint32_t *count,
                                 const uint32_t *decision, trib_stream stream);
 
-    /* record: the counters take the call in: all of it if *decision, otherwise outcome, ended and
-     * non_finite_calls alone. */
+    /* record: add the call to the counters: every field if *decision, otherwise outcome, ended and
+     * non_finite_calls. */
     trib_status (*record)(const struct tri_record *record, trib_stream stream);
 
-    /* ---- chunk-wise: the k largest of each chunk of acc (the last one may be shorter), by the rules
-     * of select; one pass */
+    /* ---- chunk-wise */
 
+    /* chunk_select: the k largest of each chunk of acc (the last one may be shorter), by the
+     * rules of select, in one pass. */
     trib_status (*chunk_select)(const struct tri_accumulator *acc, bool accumulate, bool clear,
                                 const struct tri_chunks *out, uint32_t *nonfinite, void *scratch,
                                 trib_stream stream);

@@ -1,11 +1,12 @@
 /* chunk_select: the k largest of each chunk.
  *
- * One pass, chunk by chunk, while a chunk stays in a near cache. The floor of a chunk is guessed from the
- * chunk before. How many elements lie above it is counted first, which is cheap: where they are fewer than k,
- * or many more, as in chunks that are sorted or have many equal elements, a bound that holds takes its
- * place: the k-th largest of the maxima of small groups of the chunk has k elements above it, or equal to
- * it, one in each of k groups. If fewer than k lie above, it is the k-th largest key itself, and of those
- * equal to it only the first are looked at. A chunk of few elements is sorted out without any of this. */
+ * One pass, chunk by chunk, while a chunk stays in a near cache. The floor of a chunk is guessed
+ * from the chunk before. How many elements lie above it is counted first, which is cheap: where
+ * they are fewer than k, or many more, as in chunks that are sorted or have many equal elements,
+ * a bound that holds takes its place: the k-th largest of the maxima of small groups of the
+ * chunk has k elements above it, or equal to it, one in each of k groups. If fewer than k lie
+ * above, it is the k-th largest key itself, and of those equal to it only the first are looked
+ * at. A chunk of few elements is sorted out without any of this. */
 #include "kernels/cpu/top.h"
 
 enum {
@@ -16,9 +17,10 @@ enum {
 
 /* ---- keys */
 
-/* count: how many keys are above. maxima: those of groups of `group`. kth: the k-th largest of n keys, 1 <=
- * k <= n, which it moves about: a quickselect that sorts into three parts, so that equal keys are gone at
- * once, by the median of three that are drawn: no order of the keys is a bad one. */
+/* count: how many keys are above. maxima: those of groups of `group`. kth: the k-th largest of n
+ * keys, 1 <= k <= n, which it moves about: a quickselect that sorts into three parts, so that
+ * equal keys are gone at once, by the median of three that are drawn: no order of the keys is a
+ * bad one. */
 #define DEFINE_KEYS(name, real, key, key_of)                                                       \
     static uint32_t name##_count(const real *values, size_t n, key above)                          \
     {                                                                                              \
@@ -94,7 +96,8 @@ static uint64_t last_finite(trib_dtype dtype)
 
 /* ---- what is chosen */
 
-/* What is above `kth`, and the first `ties` of what is equal to it. Groups without any are passed over. */
+/* What is above `kth`, and the first `ties` of what is equal to it. Groups without any are
+ * passed over. */
 #define DEFINE_TAKE(name, real, key, key_of)                                                       \
     static void name(struct tri_top *top, const real *values, size_t n, key kth, uint32_t ties)    \
     {                                                                                              \
@@ -230,9 +233,9 @@ static struct tri_top choose(const void *chunk, size_t n, uint32_t k, trib_dtype
 
 /* ---- slots */
 
-/* put: one entry; rest: slots [slot, end) are empty; some: those of one chunk, from what was found; all: from
- * a chunk that is not above the number of its slots, in which everything but zeros is found. `made` is where
- * acc of the chunk lies. `all` returns how many are not finite. */
+/* put: one entry; rest: slots [slot, end) are empty; some: those of one chunk, from what was
+ * found; all: from a chunk that is not above the number of its slots, in which everything but
+ * zeros is found. `made` is where acc of the chunk lies. `all` returns how many are not finite. */
 #define DEFINE_SLOTS(name, real, key_of, infinity, load, store)                                    \
     static inline void name##_put(const struct tri_chunks *out, size_t slot, uint32_t at,          \
                                   real value, real *made, bool clear)                              \

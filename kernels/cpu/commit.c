@@ -1,4 +1,4 @@
-/* commit: may what was reduced be spread? */
+/* commit: may unpack write? */
 #include <math.h>
 
 #include "kernels/cpu/kernels_cpu.h"

@@ -1,4 +1,4 @@
-/* fit, nudge: thresholds that are moved until about as many magnitudes lie above as are wanted.
+/* fit, adjust_threshold: move a threshold until about as many magnitudes lie above as are wanted.
  *
  * A step is (type of acc)((double)threshold * raise), or / lower. Both factors are at least 1, so
  * the thresholds of one way are in order. A magnitude lies above a threshold if its key does: so

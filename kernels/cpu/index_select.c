@@ -1,5 +1,5 @@
-/* index_select: the values of acc at given indices. Indices of ranks that differ may lie beyond acc; then
- * the value is 0, and the call will not be applied. */
+/* index_select: the values of acc at given indices. Indices of ranks that differ may lie beyond
+ * acc; then the value is 0, and the call will not be applied. */
 #include "kernels/cpu/sparse_cpu.h"
 
 trib_status tri_cpu_sparse_index_select(const struct tri_accumulator *acc,

@@ -1,11 +1,12 @@
-/* radix_init, radix_histogram, radix_refine, count_ties, share_ties: a cut through entries, in rounds.
+/* radix_init, radix_histogram, radix_refine, count_ties, share_ties: a cut through entries, in
+ * rounds.
  *
- * The cut's key grows by one digit in each round, and `ties` is how many entries are still wanted
- * among those that agree with it so far. After the last round the key is that of the last entry
- * that is in, and `ties` the number of entries equal to it that are. When everything is in, the key
- * is 0, above which are all entries that are not 0; when nothing is, it is the largest number there
- * is. `done` is set where the cut is known: from the start, after a first round that wants all, or
- * after the last round. Only radix_refine looks at it. */
+ * The cut's key grows by one digit in each round, and `ties` is how many entries are still
+ * wanted among those that agree with it so far. After the last round the key is that of the last
+ * entry that is in, and `ties` the number of entries equal to it that are. When everything is
+ * in, the key is 0, above which are all entries that are not 0; when nothing is, it is the
+ * largest number there is. `done` is set where the cut is known: from the start, after a first
+ * round that wants all, or after the last round. Only radix_refine looks at it. */
 #include "kernels/cpu/sparse_cpu.h"
 
 enum { DIGIT_BITS = 11 };

@@ -1,9 +1,9 @@
 /* record: what a call did, for the host to read. */
 #include "kernels/cpu/sparse_cpu.h"
 
-/* The counters have one writer, this stream, and readers at any time in other threads: every field is
- * stored by itself, after the odd version (release), and a reader that has seen an odd or a changed
- * version reads again. */
+/* The counters have one writer, this stream, and readers at any time in other threads: every
+ * field is stored by itself, after the odd version (release), and a reader that has seen an odd
+ * or a changed version reads again. */
 static void put(uint64_t *field, uint64_t value)
 {
     __atomic_store_n(field, value, __ATOMIC_RELEASE);

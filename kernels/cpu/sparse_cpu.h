@@ -41,8 +41,8 @@ static inline uint64_t tri_key_last(trib_dtype dtype)
     return dtype == TRIB_F64 ? TRI_KEY_LAST_F64 : TRI_KEY_LAST_F32;
 }
 
-/* A sum whose key is not below this is infinite or NaN as `dtype`: halfway to the number that would come
- * after the largest. */
+/* A sum whose key is not below this is infinite or NaN as `dtype`: halfway to the number that
+ * would come after the largest. */
 static inline uint32_t tri_key_overflow_f32(trib_dtype dtype)
 {
     return dtype == TRIB_F16 ? 0x477ff000u : dtype == TRIB_BF16 ? 0x7f7f8000u : TRI_KEY_INFINITY_F32;
@@ -194,7 +194,7 @@ trib_status tri_cpu_sparse_merge(const struct tri_entries *lists, int32_t n, siz
 trib_status tri_cpu_sparse_merge_dense(const struct tri_entries *lists, int32_t n, size_t first,
                                        size_t count, const struct tri_result *out, void *scratch,
                                        trib_stream stream);
-trib_status tri_cpu_sparse_decide(const struct tri_decide *commit, trib_stream stream);
+trib_status tri_cpu_sparse_decide(const struct tri_decide *job, trib_stream stream);
 trib_status tri_cpu_sparse_residual_update(const struct tri_accumulator *acc,
                                            const struct tri_entries *entries, enum tri_update how,
                                            const struct tri_entries *among,

@@ -163,10 +163,11 @@ void tri_top_show(struct tri_top *top, const void *values, size_t n, uint32_t fi
         (fast() ? show_f32_x86 : show_f32)(top, values, n, first);
 }
 
-/* The key of the k-th largest candidate, and how many of those equal to it are among the k largest. There
- * are at least k, and k is not 0. Digit by digit, from the highest bit in which any two candidates differ;
- * those that have the digits found so far are counted in two histograms in turn, since neighbours often have
- * the same digit. When only one is left it is the key. */
+/* The key of the k-th largest candidate, and how many of those equal to it are among the k
+ * largest. There are at least k, and k is not 0. Digit by digit, from the highest bit in which
+ * any two candidates differ; those that have the digits found so far are counted in two
+ * histograms in turn, since neighbours often have the same digit. When only one is left it is
+ * the key. */
 #define DEFINE_FIND(name, real, type, key_of)                                                      \
     static type name##_differing(const real *value, uint32_t count)                                \
     {                                                                                              \

@@ -24,8 +24,9 @@ struct tri_top {
 
 enum { TRI_TOP_CHUNK = 65536 }; /* elements of the largest chunk */
 
-/* Room for the k largest of `count` elements. The candidates take max(1.5 k, k + 65,536) places, or
- * fewer if there are fewer elements; behind them lie half as many keys as the largest chunk has elements. */
+/* Room for the k largest of `count` elements. The candidates take max(1.5 k, k + 65,536) places,
+ * or fewer if there are fewer elements; behind them lie half as many keys as the largest chunk
+ * has elements. */
 size_t tri_top_bytes(size_t count, uint32_t k, trib_dtype dtype);
 
 /* What lies behind the candidates. */

@@ -5,8 +5,8 @@
 
 enum { BLOCK = 2048 };
 
-/* One loop for each pair of types, so that the compiler can vectorise those of one width. Returns the
- * greatest key of a quotient. */
+/* One loop for each pair of types, so that the compiler can vectorise those of one width.
+ * Returns the greatest key of a quotient. */
 #define DEFINE_DIVIDE(name, real, key, key_of)                                                     \
     static key name(real *out, const real *sum, size_t n, real divisor)                            \
     {                                                                                              \

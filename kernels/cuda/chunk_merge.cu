@@ -1,9 +1,9 @@
 // chunk_unpack: slots as entries. chunk_merge: the chunks of all ranks added up, rank after rank,
 // beginning with 0.
 //
-// As in merge_dense one block makes one tile. A tile is as many whole chunks as it can hold; then its
-// slots lie side by side, and nothing is searched. A chunk that is larger than a tile is made by
-// several blocks, each of which reads all its slots and takes those that are its own.
+// As in merge_dense one block makes one tile. A tile is as many whole chunks as it can hold; then
+// its slots lie side by side, and nothing is searched. A chunk that is larger than a tile is made
+// by several blocks, each of which reads all its slots and takes those that are its own.
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/partition.cuh"
 #include "kernels/cuda/sparse_cuda.h"
@@ -93,8 +93,8 @@ __device__ inline Part part_of(uint64_t done, uint64_t count, uint32_t width)
     return {chunk, chunks, first, size};
 }
 
-// The slots of a tile. One without an entry has no place, for it stands at index 0, where an entry may be
-// added at the same time.
+// The slots of a tile. One without an entry has no place, for it stands at index 0, where an entry
+// may be added at the same time.
 template <typename T, uint32_t Capacity>
 struct TileSlots {
     const ChunkJob<Capacity> &job;

@@ -1,11 +1,12 @@
-// chunk_select: the k largest of each chunk. Small k and chunks: chunk_warp.cuh. Others: one block a
-// chunk, one pass over memory: elements stay in registers, 16 a thread, from when they are loaded until
-// acc is written; the rare chunks that are larger are read again from the second cache.
+// chunk_select: the k largest of each chunk. Small k and chunks: chunk_warp.cuh. Others: one block
+// a chunk, one pass over memory: elements stay in registers, 16 a thread, from when they are loaded
+// until acc is written; the rare chunks that are larger are read again from the second cache.
 //
-// The cut is found from a bound that costs little. Every thread knows the largest of its elements; the
-// k-th largest of these maxima, found bit by bit, is a key that at least k elements reach, and of a
-// chunk of 4,096 with 1 % taken only a handful more do. Those few are compared with each other. Where
-// that does not help (k beyond the number of threads, many equal elements), digits are counted.
+// The cut is found from a bound that costs little. Every thread knows the largest of its elements;
+// the k-th largest of these maxima, found bit by bit, is a key that at least k elements reach, and
+// of a chunk of 4,096 with 1 % taken only a handful more do. Those few are compared with each
+// other. Where that does not help (k beyond the number of threads, many equal elements), digits are
+// counted.
 //
 // nvcc takes most of a minute for all types of gradients: chunk_select_half.cu has half of them.
 #pragma once
@@ -31,8 +32,8 @@ struct Room {
     uint32_t above[Threads / kWarp], equal[Threads / kWarp]; // packed, of warps
 };
 
-// One chunk and the part of it that this thread holds. Whole: all of it is in registers; otherwise the
-// chunk is walked over in several tiles, which are read from acc again.
+// One chunk and the part of it that this thread holds. Whole: all of it is in registers; otherwise
+// the chunk is walked over in several tiles, which are read from acc again.
 template <typename T, typename G, uint32_t Threads, bool Whole>
 struct Chunk {
     static constexpr uint32_t kTileSize = Threads * kSteps * kFour;
@@ -43,8 +44,8 @@ struct Chunk {
     uint64_t begin, end; // of acc
     T value[kSteps][kFour];
 
-    // body(index in the chunk of this thread's first element of the tile), for each tile, when `value`
-    // holds it.
+    // body(index in the chunk of this thread's first element of the tile), for each tile, when
+    // `value` holds it.
     template <typename Body>
     __device__ void for_tiles(Body body)
     {

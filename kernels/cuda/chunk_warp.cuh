@@ -1,9 +1,10 @@
 // chunk_select by warps, for small k: a warp a chunk, all of it in its registers, and no barrier.
 //
-// Every lane knows the largest of some groups of its elements. A key that k of these maxima reach, and
-// hardly more, is found in a few steps; at least k elements reach it then, and of a chunk of 4,096 with
-// 1 % taken only a handful more do. These are listed in index order in shared memory, and the list is
-// cut. Where very many reach it, because they are equal, the cut is searched among all elements.
+// Every lane knows the largest of some groups of its elements. A key that k of these maxima reach,
+// and hardly more, is found in a few steps; at least k elements reach it then, and of a chunk of
+// 4,096 with 1 % taken only a handful more do. These are listed in index order in shared memory,
+// and the list is cut. Where very many reach it, because they are equal, the cut is searched among
+// all elements.
 #pragma once
 
 #include "kernels/cuda/fours.cuh"
@@ -46,8 +47,8 @@ __device__ inline K warp_max(K x)
     return x;
 }
 
-// The largest key in [low, high] that at least k of the keys that count(key) counts reach; less, if as
-// few as k + slack reach it. k reach `low`.
+// The largest key in [low, high] that at least k of the keys that count(key) counts reach; less, if
+// as few as k + slack reach it. k reach `low`.
 template <typename K, typename Count>
 __device__ inline K largest_reached(K low, K high, uint32_t k, uint32_t slack, uint32_t &reach,
                                     Count count)
@@ -67,8 +68,8 @@ __device__ inline K largest_reached(K low, K high, uint32_t k, uint32_t slack, u
     return low;
 }
 
-// Nothing happens, but the compiler no longer knows what it has computed from the value. Otherwise it
-// keeps 128 keys beside the 128 elements, and runs out of registers.
+// Nothing happens, but the compiler no longer knows what it has computed from the value. Otherwise
+// it keeps 128 keys beside the 128 elements, and runs out of registers.
 __device__ inline void forget(float &x)
 {
     uint32_t bits = __float_as_uint(x);

@@ -4,9 +4,10 @@
 // The bucket is seen as units of 16 bytes. Slices begin at whole units, so a unit belongs to one
 // slice or to none, and only a slice's last unit can be partly padding. One warp moves one chunk of
 // 128 units. Nearly always a chunk lies inside one slice: then every lane has all its loads in
-// flight before its first store, in words as wide as the tensor's alignment allows, and neighbouring
-// lanes touch neighbouring words. A chunk that several slices share is moved unit by unit, and each
-// lane looks up the slice of its unit: so hundreds of tiny tensors cost no more than one launch.
+// flight before its first store, in words as wide as the tensor's alignment allows, and
+// neighbouring lanes touch neighbouring words. A chunk that several slices share is moved unit by
+// unit, and each lane looks up the slice of its unit: so hundreds of tiny tensors cost no more than
+// one launch.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -25,8 +26,8 @@ constexpr uint32_t kChunk = 4 * kLanes; // units
 constexpr uint32_t kMaxUnits = 1u << 31; // units of one launch; longer slices are cut
 
 // One launch: `n` slices, and every unit of the bucket from `base` on, `units` of them. Travels in
-// the launch's parameters, so no copy to the device is needed and the caller's list is free when the
-// call returns. Arrays of fields, because the lookup reads `first` alone.
+// the launch's parameters, so no copy to the device is needed and the caller's list is free when
+// the call returns. Arrays of fields, because the lookup reads `first` alone.
 template <uint32_t Capacity>
 struct Job {
     char *bucket;
@@ -87,7 +88,8 @@ inline void add_piece(Job<Capacity> &job, Request &request, uint64_t first, uint
     request.done += count;
 }
 
-// The next job: as many slices as fit, up to the first unit of what did not, or of the bucket's end.
+// The next job: as many slices as fit, up to the first unit of what did not, or of the bucket's
+// end.
 template <uint32_t Capacity>
 inline void next_job(Job<Capacity> &job, Request &request)
 {
@@ -192,8 +194,8 @@ __device__ inline uint32_t elements(const Piece &piece, uint32_t unit, uint32_t 
 }
 
 // Move the warp's chunk, one of block `block` of the job: body.chunk(piece, unit) if all of it lies
-// in one piece, otherwise body.unit(piece, unit, count) for each unit, `count` elements of which are
-// the piece's.
+// in one piece, otherwise body.unit(piece, unit, count) for each unit, `count` elements of which
+// are the piece's.
 template <uint32_t Capacity, typename Body>
 __device__ inline void move_chunk(const Job<Capacity> &job, uint32_t block, Body body)
 {

@@ -1,5 +1,5 @@
-// From the element type of a call to a C++ type: the only place. Each function calls `run` with a value
-// of that type, whose decltype names it, and returns what `run` returns.
+// From the element type of a call to a C++ type: the only place. Each function calls `run` with a
+// value of that type, whose decltype names it, and returns what `run` returns.
 #pragma once
 
 #include "kernels/cuda/convert.cuh"

@@ -1,5 +1,5 @@
-// What the kernels on lists of entries share beyond sparse.cuh: reading and writing values, searching
-// indices, dividing sums.
+// What the kernels on lists of entries share beyond sparse.cuh: reading and writing values,
+// searching indices, dividing sums.
 //
 // The lists of an aborted call may hold anything, counts and indices too. So a count is never taken
 // for more than the list's capacity, an index is compared with the tensor before it is used, and
@@ -43,9 +43,9 @@ __device__ inline uint64_t load_if(bool wanted, const uint64_t *from, uint64_t o
     return otherwise;
 }
 
-// Element i of `values`, on its way: T is f64 for f64, and f32 for all others. Always one load, so that
-// none has to wait for another: a bf16 comes with the other half of its word, which the memory of lists
-// always has.
+// Element i of `values`, on its way: T is f64 for f64, and f32 for all others. Always one load, so
+// that none has to wait for another: a bf16 comes with the other half of its word, which the memory
+// of lists always has.
 template <typename T>
 __device__ inline Key<T> load_bits(bool wanted, const void *values, trib_dtype dtype, size_t i)
 {
@@ -133,8 +133,9 @@ __device__ inline uint32_t first_at_least(const uint32_t *sorted, uint32_t low, 
 
 // -------------------------------------------------------------------------------------- quotients
 
-// What sums are divided by, in T. A power of two is multiplied with its inverse: the same bits, since
-// both are rounded once. A 0, of which there are many, is not divided: the processor has no fast way.
+// What sums are divided by, in T. A power of two is multiplied with its inverse: the same bits,
+// since both are rounded once. A 0, of which there are many, is not divided: the processor has no
+// fast way.
 template <typename T>
 struct Divisor {
     T value, inverse;
@@ -195,8 +196,8 @@ __device__ inline bool put_quotient(Out &out, T sum, const Divisor<T> &divisor)
     return key_of(quotient) >= OverflowOf<Out>::kKey;
 }
 
-// A kernel that writes a result reports here whether a value of it is infinite or NaN. Any number of
-// threads may write the same.
+// A kernel that writes a result reports here whether a value of it is infinite or NaN. Any number
+// of threads may write the same.
 __device__ inline void note_overflow(uint32_t *overflow, bool overflows)
 {
     if (overflows && overflow != nullptr)

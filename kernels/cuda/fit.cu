@@ -1,9 +1,10 @@
-// fit, nudge: thresholds that are moved until about as many magnitudes lie above as are wanted.
+// fit, adjust_threshold: move a threshold until about as many magnitudes lie above it as are
+// wanted.
 //
-// Whatever the counts turn out to be, the threshold moves on a ladder that is known at once: up from
-// where it starts, or down. So one pass over acc finds how many magnitudes lie above each rung. Only
-// where the threshold was raised too far, and has to come down by other steps, a second pass is needed,
-// over a new ladder. A pass ends in its last block, which decides.
+// Whatever the counts turn out to be, the threshold moves on a ladder that is known at once: up
+// from where it starts, or down. So one pass over acc finds how many magnitudes lie above each
+// rung. Only where the threshold was raised too far, and has to come down by other steps, a second
+// pass is needed, over a new ladder. A pass ends in its last block, which decides.
 //
 // A step multiplies or divides by at least 1: rungs ascend.
 #include "kernels/cuda/dispatch.cuh"
@@ -79,8 +80,8 @@ __device__ inline uint32_t rungs_below(const K *keys, uint32_t n, K key)
     return low;
 }
 
-// What lies above the lowest rung waits in a queue of its warp until there is one for every lane: else all
-// lanes would climb for each of the few.
+// What lies above the lowest rung waits in a queue of its warp until there is one for every lane:
+// else all lanes would climb for each of the few.
 constexpr uint32_t kQueue = 2 * kWarp;
 
 template <typename K>

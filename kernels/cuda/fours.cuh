@@ -1,6 +1,6 @@
-// What a warp does with the few elements of a tile that reach a key: it finds them, ranks them in index
-// order, and collects the fours they lie in in shared memory, so that its lanes can share what then
-// has to be done.
+// What a warp does with the few elements of a tile that reach a key: it finds them, ranks them in
+// index order, and collects the fours they lie in in shared memory, so that its lanes can share
+// what then has to be done.
 #pragma once
 
 #include "kernels/cuda/stream.cuh"
@@ -123,8 +123,8 @@ __device__ inline Ranks<Steps> rank_candidates(const Mask<Steps> &mask)
     return ranks;
 }
 
-// A staged four in one word: which of its elements are candidates, its number in the tile, and how many of
-// the tile's candidates come before it.
+// A staged four in one word: which of its elements are candidates, its number in the tile, and how
+// many of the tile's candidates come before it.
 struct FourTag {
     uint32_t word; // 4, 12 and 16 bits
 

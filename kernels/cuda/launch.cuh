@@ -10,8 +10,8 @@
 
 namespace {
 
-// Queue `kernel` on `blocks` blocks of `threads`. A refusal is told to our caller alone, and not left
-// behind for whoever asks CUDA for the last error next; nor is one that others left told to ours.
+// Queue `kernel` on `blocks` blocks of `threads`. Our caller alone learns of a refused launch: it
+// is not left behind as CUDA's last error; nor does our caller get an error that others left.
 inline trib_status launch_kernel(const void *kernel, uint32_t blocks, uint32_t threads,
                                  void **arguments, trib_stream stream)
 {
@@ -31,9 +31,10 @@ inline trib_status launch_job(void (*kernel)(Job), uint32_t blocks, uint32_t thr
     return launch_kernel(reinterpret_cast<const void *>(kernel), blocks, threads, arguments, stream);
 }
 
-// Does wait_for_previous() wait in `kernel`, on the current device? It is compiled for sm_90 and newer
-// only, and code for an older architecture may be what a newer device was given. All kernels of a file
-// are compiled for the same architectures, so the first that is asked about answers for all.
+// Does wait_for_previous() wait in `kernel`, on the current device? It is compiled for sm_90 and
+// newer only, and code for an older architecture may be what a newer device was given. All kernels
+// of a file are compiled for the same architectures, so the first that is asked about answers for
+// all.
 inline bool waits_for_previous(const void *kernel)
 {
     static std::atomic<int> known[64]; // of a device: 0 not asked yet, 1 yes, 2 no
@@ -53,8 +54,8 @@ inline bool waits_for_previous(const void *kernel)
 }
 
 // For a kernel that begins with wait_for_previous() and follows one of ours in the stream that says
-// let_next_start(): its blocks may be on the device before the last of the other are gone, which takes
-// the way to the device out of the time between them.
+// let_next_start(): its blocks may be on the device before the last of the other are gone, which
+// takes the way to the device out of the time between them.
 template <typename Job>
 inline trib_status launch_next(void (*kernel)(Job), uint32_t blocks, uint32_t threads, Job job,
                                trib_stream stream)
@@ -78,8 +79,8 @@ inline trib_status launch_next(void (*kernel)(Job), uint32_t blocks, uint32_t th
     return TRIB_ERR_CUDA;
 }
 
-// What the kernels before this one in the stream have written is there. Before this nothing is read or
-// written that they may touch, and every block comes here: a kernel is done only after those before.
+// Wait until the results of the kernels before this one in the stream are visible. A block must not
+// touch memory that they may touch before it, and every block calls it: so kernels end in order.
 __device__ inline void wait_for_previous()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -87,7 +88,7 @@ __device__ inline void wait_for_previous()
 #endif
 }
 
-// The next kernel in the stream may come onto the device, if it waits as above.
+// The next kernel in the stream may start, if it waits as above.
 __device__ inline void let_next_start()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -81,9 +81,9 @@ struct Stretches {
     }
 };
 
-// ends[kEnds * l + i] = where in list l the i-th tile of the run begins, i <= tiles, for the first n
-// lists. Each warp looks for one at a time: for both ends of the run first, then between them for the
-// others. A barrier before and after.
+// ends[kEnds * l + i] = where in list l the i-th tile of the run begins, i <= tiles, for the first
+// n lists. Each warp looks for one at a time: for both ends of the run first, then between them for
+// the others. A barrier before and after.
 template <uint32_t Capacity>
 __device__ inline void find_ends(uint32_t *ends, const Lists<Capacity> &lists, uint32_t n,
                                  const Run &run, uint32_t tiles)
@@ -122,8 +122,8 @@ __device__ inline void add_batch(const Source &source, uint32_t l, uint32_t at, 
         add(source.addend(l, at + i * kThreads, loaded[i]));
 }
 
-// The first entries of lists l to l + kAhead - 1, one a thread and list, on their way: of as many lists,
-// whether there are so many or not, for branches would have each load waited for.
+// The first entries of lists l to l + kAhead - 1, one a thread and list, on their way: of as many
+// lists, whether there are so many or not, for branches would have each load waited for.
 template <typename T>
 struct Group {
     Loaded<T> loaded[kAhead];
@@ -141,8 +141,8 @@ __device__ inline Group<T> load_group(const Source &source, uint32_t n, uint32_t
     return group;
 }
 
-// add(addend) for every entry of these lists in the tile: those of the first by all threads, a barrier,
-// those of the next, and so on; a barrier at the end.
+// add(addend) for every entry of these lists in the tile: those of the first by all threads, a
+// barrier, those of the next, and so on; a barrier at the end.
 template <typename T, typename Source, typename Add>
 __device__ inline void add_group(const Source &source, uint32_t n, uint32_t l,
                                  const Group<T> &group, Add add)

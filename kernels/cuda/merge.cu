@@ -1,9 +1,9 @@
 // merge: the union of lists, values added up list after list, beginning with 0.
 //
-// A tile is as many indices as have their bits in shared memory, fewer if there are many entries. The
-// bits of all lists' entries say what the union is; how many are set before an index
-// is its place in the union. One launch counts the union of each block's tiles. A second adds up
-// the counts of the blocks before its own and writes, in windows of the union: sums and indices are
+// A tile is as many indices as have their bits in shared memory, fewer if there are many entries.
+// The bits of all lists' entries say what the union is; how many are set before an index is its
+// place in the union. One launch counts the union of each block's tiles. A second adds up the
+// counts of the blocks before its own and writes, in windows of the union: sums and indices are
 // gathered in shared memory and written side by side.
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/lists.cuh"
@@ -23,15 +23,15 @@ struct Union {
     tri_entries out;
 };
 
-// How the indices are cut into tiles, and how many of them are one block's. All blocks of both launches
-// find the same.
+// How the indices are cut into tiles, and how many of them are one block's. All blocks of both
+// launches find the same.
 struct Tiling {
     uint32_t words; // of a tile: a multiple of kThreads
     uint32_t tiles; // of a block
 };
 
-// Tiles are as large as can be, but of not too many entries, unless there would be too few tiles to keep
-// the device busy.
+// Tiles are as large as can be, but of not too many entries, unless there would be too few tiles to
+// keep the device busy.
 template <uint32_t Capacity>
 __device__ inline Tiling tiling_of(const Lists<Capacity> &lists, uint64_t count, uint64_t *room)
 {

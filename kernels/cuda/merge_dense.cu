@@ -1,8 +1,8 @@
 // merge_dense: lists added up into an array, list after list, beginning with 0.
 //
-// A block makes a few tiles of the result (tile.cuh). Its warps search each list for the ends of the
-// tiles' entries; then, tile after tile, the block adds list after list to the sums in shared memory
-// (lists.cuh).
+// A block makes a few tiles of the result (tile.cuh). Its warps search each list for the ends of
+// the tiles' entries; then, tile after tile, the block adds list after list to the sums in shared
+// memory (lists.cuh).
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/tile.cuh"

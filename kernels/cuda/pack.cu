@@ -82,8 +82,8 @@ struct Scale {
     }
 };
 
-// `Sum` is the bucket's type, `weight` a valid one, 0 if no data counts; `last` is what the bucket's
-// last element becomes.
+// `Sum` is the bucket's type, `weight` a valid one, 0 if no data counts; `last` is what the
+// bucket's last element becomes.
 template <typename Sum, uint32_t Capacity>
 struct PackWeighted {
     const Job<Capacity> &job;

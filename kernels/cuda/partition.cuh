@@ -1,5 +1,5 @@
-// A stable partition of a list: kept are the items whose magnitude is above a level, and the first few of
-// those at it; the others are dropped.
+// A stable partition of a list: kept are the items whose magnitude is above a level, and the first
+// few of those at it; the others are dropped.
 //
 // The list is cut into one piece a block. One launch counts what each piece holds, a second adds up
 // the counts of the pieces before its own and writes. `Items` has:
@@ -114,8 +114,8 @@ __device__ inline void load_rows(Rows<T> &rows, const Items &items, uint32_t beg
     }
 }
 
-// Compare the items with the level. counts[] = how many of each warp and row are above it, and at it in the
-// upper half.
+// Compare the items with the level. counts[] = how many of each warp and row are above it, and at
+// it in the upper half.
 template <typename Items, typename T>
 __device__ inline void compare_rows(Rows<T> &rows, const Items &items, uint64_t level,
                                     uint32_t begin, uint32_t size, uint32_t *counts)
@@ -132,8 +132,8 @@ __device__ inline void compare_rows(Rows<T> &rows, const Items &items, uint64_t 
     }
 }
 
-// Keep or drop each item of a step. `before`: what the steps before hold; `counts`, a lane a warp and
-// row: what those before it in this step hold.
+// Keep or drop each item of a step. `before`: what the steps before hold; `counts`, a lane a warp
+// and row: what those before it in this step hold.
 template <typename Items, typename T>
 __device__ inline void write_rows(const Rows<T> &rows, const Items &items, uint32_t ties,
                                   uint32_t begin, uint32_t size, Found before, uint32_t counts)
@@ -186,7 +186,8 @@ __global__ void __launch_bounds__(kThreads) partition_write(const Items items, c
     }
 }
 
-// Blocks for a list of at most `capacity` items: one alone, which need not count first, if it is short.
+// Blocks for a list of at most `capacity` items: one alone, which need not count first, if it is
+// short.
 inline uint32_t pieces_for(uint64_t capacity)
 {
     return capacity <= 4 * kStep ? 1 : blocks_for(capacity, 2 * kStep, kMaxBlocks);

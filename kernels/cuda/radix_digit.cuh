@@ -9,8 +9,8 @@ constexpr uint32_t kDigitBits = 11, kDigits = 1u << kDigitBits;
 
 // The digit of the wanted-th largest item. `histogram`: how many items have each digit, in shared
 // memory; `total` becomes their sum, and if `all` is more, what it is more lies above every digit.
-// `wanted` becomes the rank within the digit. kDigits, and `wanted` as it was, if it is none of them.
-// By all threads of a block, and for them.
+// `wanted` becomes the rank within the digit. kDigits, and `wanted` as it was, if it is none of
+// them. By all threads of a block, and for them.
 template <uint32_t Threads>
 struct DigitRoom {
     ScanRoom<Threads> scan;

@@ -1,4 +1,5 @@
-// radix_init, radix_histogram, radix_refine, count_ties, share_ties: a cut through entries, in rounds.
+// radix_init, radix_histogram, radix_refine, count_ties, share_ties: a cut through entries, in
+// rounds.
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/entries.cuh"
 #include "kernels/cuda/partition.cuh"

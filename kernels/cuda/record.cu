@@ -4,7 +4,8 @@
 
 namespace {
 
-// One of the 64-bit counters: what is added to it, or its new value. `word` on the device, or `value`.
+// One of the 64-bit counters: what is added to it, or its new value. `word` on the device, or
+// `value`.
 struct Change {
     uint64_t *field;
     const uint32_t *word;
@@ -12,8 +13,8 @@ struct Change {
     bool adds;
 };
 
-// The field that lane `lane` changes; of a call that is not applied, lanes 0 and 1 alone change theirs.
-// Nothing is read here, because the lanes diverge.
+// The field that lane `lane` changes; of a call that is not applied, lanes 0 and 1 alone change
+// theirs. Nothing is read here, because the lanes diverge.
 __device__ inline Change change_of(const tri_record &job, uint32_t lane)
 {
     tri_counters *counters = job.counters;
@@ -56,9 +57,9 @@ __device__ inline void order_writes()
     __syncwarp();
 }
 
-// One warp, one field a lane; the last lane has the norm. The counters lie in the host's memory, a long
-// way off: all is read at once, then the version becomes odd, the fields follow, and the version becomes
-// even. This stream is the only writer.
+// One warp, one field a lane; the last lane has the norm. The counters lie in the host's memory, a
+// long way off: all is read at once, then the version becomes odd, the fields follow, and the
+// version becomes even. This stream is the only writer.
 __global__ void __launch_bounds__(kWarp) record(const tri_record job)
 {
     constexpr uint32_t kNormLane = kWarp - 1;

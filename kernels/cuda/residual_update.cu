@@ -16,8 +16,8 @@ struct UpdateJob {
     int sign; // of the value that is added; 0: the residual becomes 0
 };
 
-// Entries [base, base + kBatch) of the list, as this block's threads hold them. No entry, or one that
-// is filtered out: an index beyond every tensor.
+// Entries [base, base + kBatch) of the list, as this block's threads hold them. No entry, or one
+// that is filtered out: an index beyond every tensor.
 template <typename T>
 struct Batch {
     uint32_t index[kDeep];
@@ -97,8 +97,8 @@ __device__ inline uint32_t filter_batch(Batch<T> &batch, const tri_entries &amon
     return left;
 }
 
-// As update_all, for entries whose index is also in `among`. Two warps find the stretch of `among` that
-// a batch can meet, then every thread searches in that. *matched is 0 before.
+// As update_all, for entries whose index is also in `among`. Two warps find the stretch of `among`
+// that a batch can meet, then every thread searches in that. *matched is 0 before.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) update_among(const UpdateJob job)
 {

@@ -18,13 +18,14 @@
 //   finish     select_finish.cuh     the exact cut, and the selected in index order; if the guess missed,
 //                                    of acc itself (select_rounds.cuh)
 //
-// They share: this file (the work as one parameter, what lies in scratch), select_parts.cuh (the candidates
-// in index order, a part a warp), radix_digit.cuh (in which digit the wanted-th largest lies), fours.cuh
-// (the candidates of a tile in shared memory), stream.cuh (moving acc). select.cu launches.
+// They share: this file (the work as one parameter, what lies in scratch), select_parts.cuh (the
+// candidates in index order, a part a warp), radix_digit.cuh (in which digit the wanted-th largest
+// lies), fours.cuh (the candidates of a tile in shared memory), stream.cuh (moving acc). select.cu
+// launches.
 //
-// Any guess gives the same result: if at least k elements reach it, the k largest do. The contents of
-// scratch depend on the order in which warps ran, the output does not: the k largest are a set, and
-// places in the output are counted, never reserved by atomics.
+// Any guess gives the same result: if at least k elements reach it, the k largest do. The contents
+// of scratch depend on the order in which warps ran, the output does not: the k largest are a set,
+// and places in the output are counted, never reserved by atomics.
 #pragma once
 
 #include "kernels/cuda/radix_digit.cuh"
@@ -45,7 +46,8 @@ constexpr uint32_t kSteps = sizeof(T) == 8 ? 4 : Has<G>::kGradient ? 8 : 16;
 template <typename T>
 constexpr uint32_t kSmallestTile = (sizeof(T) == 8 ? 4 : 8) * kWarp * kFour;
 
-// Where the candidates of a tile lie, in index order; nowhere, if `base + count` is beyond the room.
+// Where the candidates of a tile lie, in index order; nowhere, if `base + count` is beyond the
+// room.
 struct Tile {
     uint32_t base, count;
 };

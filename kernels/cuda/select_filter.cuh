@@ -1,8 +1,8 @@
-// select, third launch: find an interval that holds the k-th largest and few other candidates. partition has
-// counted them by their distance from the guess, so the interval is known at once, and how many lie in it.
-// Every warp walks over its part of the candidates, counts those above the interval, and copies those
-// inside. From that, finish knows the cut, and how many are selected before each part, without reading the
-// candidates twice.
+// select, third launch: find an interval that holds the k-th largest and few other candidates.
+// partition has counted them by their distance from the guess, so the interval is known at once,
+// and how many lie in it. Every warp walks over its part of the candidates, counts those above the
+// interval, and copies those inside. From that, finish knows the cut, and how many are selected
+// before each part, without reading the candidates twice.
 //
 // If too many lie inside, as when very many are equal, this launch does nothing.
 #pragma once
@@ -19,8 +19,9 @@ struct FilterRoom {
     PartsRoom parts;
 };
 
-// Where to look for the wanted-th largest candidate, for all threads of a block; `inside` becomes how
-// many are there. The window of partition says it nearly; above the window there is no histogram.
+// Where to look for the wanted-th largest candidate, for all threads of a block; `inside` becomes
+// how many are there. The window of partition says it nearly; above the window there is no
+// histogram.
 template <typename T>
 __device__ inline Search<T> find_interval(const Select &job, const Need &need, uint32_t *histogram,
                                           DigitRoom<kFinishThreads> &room, uint32_t &inside)

@@ -1,7 +1,7 @@
-// select, fourth launch: the exact cut through the candidates, and what is above it in index order. filter has
-// copied the few among which the cut lies; every block finds it by itself, counting their digits, and
-// adds up what lies before its parts. So no block waits for another, unless filter did nothing:
-// select_rounds.cuh.
+// select, fourth launch: the exact cut through the candidates, and what is above it in index order.
+// filter has copied the few among which the cut lies; every block finds it by itself, counting
+// their digits, and adds up what lies before its parts. So no block waits for another, unless
+// filter did nothing: select_rounds.cuh.
 #pragma once
 
 #include "kernels/cuda/select_rounds.cuh"

@@ -1,6 +1,6 @@
-// select, first launch: every block guesses by a sample of its own, spread over the whole range. Those
-// who want to know take the median of the guesses: so no block waits for another, and nothing needs
-// to be zero before. What the later launches need to be zero is made so here.
+// select, first launch: every block guesses by a sample of its own, spread over the whole range.
+// Those who want to know take the median of the guesses: so no block waits for another, and nothing
+// needs to be zero before. What the later launches need to be zero is made so here.
 #pragma once
 
 #include "kernels/cuda/select.cuh"
@@ -68,7 +68,8 @@ __global__ void __launch_bounds__(kGuessThreads) select_guess(const Select job)
 
 static_assert((kGuessBlocks - 1) >> (31 - 2 * kDigitBits) == 0, "two digits leave a block's number room");
 
-// The median of the guesses, for all threads of a block. Four of them compare one guess with the others.
+// The median of the guesses, for all threads of a block. Four of them compare one guess with the
+// others.
 struct MedianRoom {
     uint64_t guesses[kGuessBlocks];
     uint64_t median;
@@ -108,10 +109,11 @@ __device__ inline uint64_t lowest_of(const Select &job, MedianRoom &room)
     return median > least ? median : least;
 }
 
-// The rank, in parts of kGuessBlocks, in a sample of kGuessThreads that somewhat more than k of `count`
-// elements reach. The median of the r-th largest of n lies at (r - 1/3) / (n + 1/3); how far the median
-// over the blocks is off has a standard deviation of 1.25 over the root of all samples that reach it.
-// Four of them: it misses once in 30,000 times, and every candidate too many costs something each time.
+// The rank, in parts of kGuessBlocks, in a sample of kGuessThreads that somewhat more than k of
+// `count` elements reach. The median of the r-th largest of n lies at (r - 1/3) / (n + 1/3); how
+// far the median over the blocks is off has a standard deviation of 1.25 over the root of all
+// samples that reach it. Four of them: it misses once in 30,000 times, and every candidate too many
+// costs something each time.
 inline uint32_t rank_of(uint64_t count, uint32_t k)
 {
     const double samples = static_cast<double>(kGuessBlocks) * kGuessThreads;

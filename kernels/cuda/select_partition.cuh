@@ -1,10 +1,10 @@
-// select, second launch: the one pass over the tensor. A warp takes a tile: it makes acc, counts the
-// elements that reach the guess, reserves places for them with one atomic addition, and stores them there.
-// With `clear`, acc is written as if every candidate were selected: clearing is free here, and finish
-// restores the few that are not selected.
+// select, second launch: the one pass over the tensor. A warp takes a tile: it makes acc, counts
+// the elements that reach the guess, reserves places for them with one atomic addition, and stores
+// them there. With `clear`, acc is written as if every candidate were selected: clearing is free
+// here, and finish restores the few that are not selected.
 //
-// While the reservation is on its way, which takes as long as a load, the warp writes acc and prefetches its
-// next tile; the candidates wait in shared memory.
+// While the reservation is on its way, which takes as long as a load, the warp writes acc and
+// prefetches its next tile; the candidates wait in shared memory.
 #pragma once
 
 #include "kernels/cuda/fours.cuh"
@@ -54,8 +54,8 @@ struct Partition {
         return static_cast<uint64_t>(tile) * kSize;
     }
 
-    // Load the next tile, if there is one and it is whole. Otherwise forget the last one, so that no
-    // registers are kept for it.
+    // Load the next tile, if there is one and it is whole. Otherwise forget the last one, so that
+    // no registers are kept for it.
     __device__ void prefetch(uint64_t tile)
     {
         if (tile < job.tiles && whole_tile<kWarp, kSteps<T, G>>(range, tile * kSize))
@@ -84,9 +84,9 @@ struct Partition {
         return base <= job.capacity && total <= job.capacity - base;
     }
 
-    // Write the candidates of `n` staged fours, the tile's first to `base`. If there is no room for the
-    // tile, and they have been cleared from acc, put them back there. Returns how many of this lane's
-    // are not finite.
+    // Write the candidates of `n` staged fours, the tile's first to `base`. If there is no room for
+    // the tile, and they have been cleared from acc, put them back there. Returns how many of this
+    // lane's are not finite.
     __device__ uint32_t write_staged(uint32_t n, uint32_t tile, uint32_t total, uint32_t base,
                                      bool cleared) const
     {
@@ -117,10 +117,10 @@ struct Partition {
         return bad;
     }
 
-    // Stage the fours of a tile that have candidates. If they are more than the stage holds, which is
-    // rare, all but the last are written at once, when the tile's places are known. Unless there is no
-    // room for the tile, what its candidates take out of acc leaves `value`. Returns how many fours are
-    // staged at the end; `bad` becomes how many of the written are not finite.
+    // Stage the fours of a tile that have candidates. If they are more than the stage holds, which
+    // is rare, all but the last are written at once, when the tile's places are known. Unless there
+    // is no room for the tile, what its candidates take out of acc leaves `value`. Returns how many
+    // fours are staged at the end; `bad` becomes how many of the written are not finite.
     __device__ uint32_t stage_tile(T (&value)[kFours][kFour], const Mask<kFours> &mask,
                                    const Ranks<kFours> &ranks, uint32_t tile, uint32_t reserved,
                                    uint32_t &bad) const
@@ -161,8 +161,8 @@ struct Partition {
         return bad;
     }
 
-    // Partition a tile that has been prefetched; prefetch `next`. Returns how many infinities and NaNs
-    // this lane has seen.
+    // Partition a tile that has been prefetched; prefetch `next`. Returns how many infinities and
+    // NaNs this lane has seen.
     __device__ uint32_t take(uint32_t tile, uint64_t next)
     {
         T value[kFours][kFour];

@@ -1,8 +1,9 @@
-// select: the candidates as one sequence in index order, cut into one part a warp, and how a warp walks
-// over its part and writes what is selected of it.
+// select: the candidates as one sequence in index order, cut into one part a warp, and how a warp
+// walks over its part and writes what is selected of it.
 //
-// They lie where warps of partition reserved places. A tile's Tile says where its candidates lie; the sums of
-// the tiles before say where in the sequence: partition adds them up by groups of tiles, a warp the rest.
+// They lie where warps of partition reserved places. A tile's Tile says where its candidates lie;
+// the sums of the tiles before say where in the sequence: partition adds them up by groups of
+// tiles, a warp the rest.
 #pragma once
 
 #include "kernels/cuda/select.cuh"
@@ -160,8 +161,8 @@ struct Listed {
     }
 };
 
-// Write what is above `cut`, and the first `ties` of what is equal to it, of a warp's part; `before` it
-// lies so much. Written(value, index, in) does to acc what has to be done.
+// Write what is above `cut`, and the first `ties` of what is equal to it, of a warp's part;
+// `before` it lies so much. Written(value, index, in) does to acc what has to be done.
 template <typename T, typename Items, typename Written>
 __device__ inline void write_part(const Select &job, const Items &items, Part part, Key<T> cut,
                                   uint32_t ties, Counts before, Written written)

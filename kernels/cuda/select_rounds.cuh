@@ -1,10 +1,11 @@
-// select, the fallback of finish, if the guess missed, if there was no room for the candidates, or if too many
-// are nearly equal: a radix select of the candidates or of acc itself, in phases. Each phase counts
-// something, and the next one needs the sums.
+// select, the fallback of finish, if the guess missed, if there was no room for the candidates, or
+// if too many are nearly equal: a radix select of the candidates or of acc itself, in phases. Each
+// phase counts something, and the next one needs the sums.
 //
-// A phase has as many tasks as the grid has blocks. A block draws one task after the other, and then
-// waits for those that others have drawn. So it waits for running blocks only, and it does not matter
-// how many blocks there is room for at the same time: other kernels may keep the device busy.
+// A phase has as many tasks as the grid has blocks. A block draws one task after the other, and
+// then waits for those that others have drawn. So it waits for running blocks only, and it does not
+// matter how many blocks there is room for at the same time: other kernels may keep the device
+// busy.
 #pragma once
 
 #include "kernels/cuda/select_filter.cuh"

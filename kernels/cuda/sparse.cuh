@@ -1,5 +1,5 @@
-// What the sparse kernels share: magnitudes as bits, the accumulator, entries and their rounding, sums
-// over a warp and a block, how large a grid is.
+// What the sparse kernels share: magnitudes as bits, the accumulator, entries and their rounding,
+// sums over a warp and a block, how large a grid is.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -130,7 +130,7 @@ __device__ inline void put_entry(void *values, trib_dtype entry, size_t place, T
 
 // ---------------------------------------------------------------------------------- the accumulator
 
-// The residual as it is now: after commit, what the call leaves.
+// The residual as it is now: after decide, that of this call.
 template <typename T>
 __device__ inline T *residual_of(const tri_accumulator &acc)
 {
@@ -138,7 +138,7 @@ __device__ inline T *residual_of(const tri_accumulator &acc)
     return static_cast<T *>(second ? acc.buffer[1] : acc.buffer[0]);
 }
 
-// acc, before commit.
+// acc, before decide.
 template <typename T>
 __device__ inline T *sum_of(const tri_accumulator &acc)
 {
@@ -185,8 +185,8 @@ __device__ inline uint32_t warp_sum(uint32_t x)
 }
 
 // The sum of x over the threads below this one, and over all. Every thread of the block takes part;
-// Threads is the size of the block, a multiple of 32 and at most 1,024. `room` is shared memory that the next scan may
-// use again at once.
+// Threads is the size of the block, a multiple of 32 and at most 1,024. `room` is shared memory
+// that the next scan may use again at once.
 template <uint32_t Threads>
 struct ScanRoom {
     uint32_t warps[Threads / kWarp];

@@ -58,7 +58,7 @@ trib_status tri_cuda_sparse_merge(const struct tri_entries *lists, int32_t n, si
 trib_status tri_cuda_sparse_merge_dense(const struct tri_entries *lists, int32_t n, size_t first,
                                         size_t count, const struct tri_result *out, void *scratch,
                                         trib_stream stream);
-trib_status tri_cuda_sparse_decide(const struct tri_decide *commit, trib_stream stream);
+trib_status tri_cuda_sparse_decide(const struct tri_decide *job, trib_stream stream);
 trib_status tri_cuda_sparse_residual_update(const struct tri_accumulator *acc,
                                             const struct tri_entries *entries, enum tri_update how,
                                             const struct tri_entries *among,

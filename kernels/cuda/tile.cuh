@@ -42,8 +42,8 @@ __device__ inline void store_unit(Out *out, const Unit<Out> &unit)
     __stcs(reinterpret_cast<uint4 *>(out), bits.to);
 }
 
-// The whole units of a tile; `from` is where they begin in the sums. Where that is a unit of theirs they
-// are read as such. True if this thread has written what is not finite.
+// The whole units of a tile; `from` is where they begin in the sums. Where that is a unit of theirs
+// they are read as such. True if this thread has written what is not finite.
 template <bool Aligned, typename Out, typename T>
 __device__ inline bool store_units(Out *out, const T *from, uint32_t units,
                                    const Divisor<T> &divisor)

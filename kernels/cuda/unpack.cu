@@ -51,7 +51,8 @@ struct Unpack {
     }
 };
 
-// From the end of the bucket to its beginning: what the collective wrote last is still in the cache.
+// From the end of the bucket to its beginning: what the collective wrote last is still in the
+// cache.
 __device__ inline uint32_t block_from_end()
 {
     return gridDim.x - 1 - blockIdx.x;
