@@ -1,5 +1,6 @@
-/* What a sparse algorithm is: a name, the memory it needs, and what one call does. An algorithm uses this
- * file, run.h, link.h and what the algorithms share (csrc/README.md lists it), and nothing else. */
+/* What a sparse algorithm is: a name, the memory it needs, and what one call does. An algorithm
+ * uses this file, run.h, link.h and what the algorithms share (csrc/README.md lists it), and
+ * nothing else. */
 #ifndef TRI_SPARSE_ALGORITHM_H
 #define TRI_SPARSE_ALGORITHM_H
 
@@ -17,8 +18,8 @@ struct tri_constants;
 const struct tri_constants *tri_constants_find(const char *name);
 const char *tri_constants_name(const struct tri_constants *constants);
 
-/* The parameters of a state: constant from call to call until k is set, and the same on all ranks, except
- * for `rank`. */
+/* The parameters of a state: constant from call to call until k is set, and the same on all ranks,
+ * except for `rank`. */
 struct tri_sparse_params {
     int32_t rank, size;
     size_t count;      /* n */
@@ -33,18 +34,18 @@ struct tri_sparse_params {
     const struct tri_constants *constants; /* NULL: the exact mode, or the algorithm's default */
 };
 
-/* Algorithms with a threshold choose all entries above it, but at most this many: the largest. The others
- * stay in the residual. */
+/* Algorithms with a threshold choose all entries above it, but at most this many: the largest. The
+ * others stay in the residual. */
 static inline uint32_t tri_limit(const struct tri_sparse_params *params)
 {
     const uint64_t limit = 4 * (uint64_t)params->k + 1024;
     return params->k == 0 ? 0 : limit < params->count ? (uint32_t)limit : (uint32_t)params->count;
 }
 
-/* A threshold that is reused or estimated may lie above everything: gradients have become smaller, or are
- * not distributed as the estimate assumes. After so many calls in a row without an entry above it, the
- * next call chooses exactly, which counts as a fallback. Only calls that exchange entries are counted.
- * struct tri_idle lies in host memory, and exports include it. */
+/* A threshold that is reused or estimated may lie above everything: gradients have become smaller,
+ * or are not distributed as the estimate assumes. After so many calls in a row without an entry
+ * above it, the next call chooses exactly, which counts as a fallback. Only calls that exchange
+ * entries are counted. struct tri_idle lies in host memory, and exports include it. */
 enum { TRI_IDLE_CALLS = 4 };
 
 struct tri_idle {
@@ -104,8 +105,8 @@ struct tri_kept {
 struct tri_algorithm {
     const char *name;
     bool waits; /* its calls fetch counts, so a graph cannot capture them */
-    /* Host memory of one state: the pointers from lay_out, and what the algorithm remembers from call to
-     * call. Zeroed at creation, when k is set, and at a reset. */
+    /* Host memory of one state: the pointers from lay_out, and what the algorithm remembers from
+     * call to call. Zeroed at creation, when k is set, and at a reset. */
     size_t own_bytes;
     /* Lay out device memory in `own`; its contents are undefined. */
     void (*lay_out)(void *own, struct tri_arena *arena, const struct tri_sparse_params *params);
@@ -122,12 +123,12 @@ struct tri_algorithm {
     size_t (*selects)(const struct tri_sparse_params *params);
     /* Entries that a call chooses, as the statistics report them. NULL: params->k. */
     uint64_t (*k)(const struct tri_sparse_params *params);
-    /* What an export contains besides the residual, such as thresholds, for a state of the same algorithm,
-     * k and number of ranks; another state starts its schedule anew. Its sizes depend on the parameters
-     * alone. */
+    /* What an export contains besides the residual, such as thresholds, for a state of the same
+     * algorithm, k and number of ranks; another state starts its schedule anew. Its sizes depend on
+     * the parameters alone. */
     struct tri_kept (*kept)(void *own);
-    /* Whether `kept` can have had this content: bytes of an import of the sizes of `kept`, in host memory,
-     * unaligned. Set if kept is. */
+    /* Whether `kept` can have had this content: bytes of an import of the sizes of `kept`, in host
+     * memory, unaligned. Set if kept is. */
     bool (*valid)(const void *device, const void *host, const struct tri_sparse_params *params);
     /* What runs under this name if the options name constants. NULL: this. */
     const struct tri_algorithm *published;
@@ -150,8 +151,8 @@ extern const struct tri_algorithm tri_sparse_dense, tri_sparse_topka, tri_sparse
     tri_sparse_shared, tri_sparse_chunked;
 extern const struct tri_algorithm tri_sparse_oktopk_published;
 
-/* auto's choice for these parameters on this backend, and the reason as users read it (auto.c). `hosts`:
- * how many the ranks run on. */
+/* auto's choice for these parameters on this backend, and the reason as users read it (auto.c).
+ * `hosts`: how many the ranks run on. */
 struct tri_choice {
     const struct tri_algorithm *algorithm;
     char reason[160];

@@ -1,12 +1,12 @@
 /* One call of a sparse allreduce.
  *
- *   check -> order after the last call -> on the stream: the algorithm's run, clear_result, decay, norm,
- *   record
+ *   check -> order after the last call -> on the stream: the algorithm's run, clear_result, decay,
+ *   norm, record
  *
- * On a stream-ordered backend the run queues within the call; on a host-executed one it executes later, on
- * the stream. A run changes everything after its decision, and only if the call is applied; otherwise
- * residual and statistics stay as they were. The exception is the result: the decision reads it, so it is
- * written before, and cleared if the call is not applied. */
+ * On a stream-ordered backend the run queues within the call; on a host-executed one it executes
+ * later, on the stream. A run changes everything after its decision, and only if the call is
+ * applied; otherwise residual and statistics stay as they were. The exception is the result: the
+ * decision reads it, so it is written before, and cleared if the call is not applied. */
 #include "csrc/sparse/allreduce.h"
 
 #include "csrc/base/types.h"
@@ -104,8 +104,8 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
     return run->kernels->record(&record, run->stream);
 }
 
-/* The communicator is over, because the other ranks may be further. Decides on the device that the call is
- * not applied, and clears its result. */
+/* The communicator is over, because the other ranks may be further. Decides on the device that the
+ * call is not applied, and clears its result. */
 static void fail_run(struct tri_run *run, trib_status status)
 {
     (void)tri_abort_raise(run->backend->transport->abort_state(run->transport), status,

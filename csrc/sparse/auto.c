@@ -5,12 +5,12 @@
  * bottleneck is assumed to be a network of 100 Gb/s a host, and the reason says so. The model is rough;
  * only the order of its figures matters:
  *
- *   dense   accumulate, sum over the ring, write the result. On several hosts NCCL adds up inside each host
- *           first, so a host sends 2n(H-1)/H.
+ *   dense   accumulate, sum over the ring, write the result. On several hosts NCCL first adds up
+ *           inside each host, so a host sends 2n(H-1)/H.
  *   topka   one selection, one allgather of P lists, of which a host receives those of all ranks on
  *           other hosts, one merge.
- *   srs     one selection, a reduce-scatter and an allgather, 2 ceil(log2 P) steps, one merge; in each
- *           step of the reduce-scatter a merge, a cut, and what is cut off goes back.
+ *   srs     one selection, a reduce-scatter and an allgather, 2 ceil(log2 P) messages, one merge; in
+ *           each round of the reduce-scatter a merge, a cut, and the residual gets what is cut off.
  *
  * An entry read from a tensor, or merged, costs a sector of memory, however small it is.
  *

@@ -1,6 +1,7 @@
 /* The handshake of calls that all ranks make together: creating a state, setting its k, importing. The
- * ranks compare what they are about to do, and then all of them do it, or none. Every function here ends
- * on every rank: a rank that fails on its way, or is late, ends the communicator (small_allgather.h). */
+ * ranks compare what they are about to do, and then all of them do it, or none. Every function here
+ * ends on every rank: a rank that fails on its way, or is late, ends the communicator
+ * (small_allgather.h). */
 #ifndef TRI_SPARSE_HANDSHAKE_H
 #define TRI_SPARSE_HANDSHAKE_H
 
@@ -30,15 +31,15 @@ uint32_t tri_handshake_signature(const struct tri_handshake *handshake);
 
 /* Blocking call of all ranks, with a deadline (deadline.h) from its begin to its end: runs `body` on a
  * stream of its own; with TRIB_MATCH after all ranks have made this call. `body` checks everything that
- * may be invalid on one rank alone, and reports it by tri_handshake_reject, so that no rank waits for one
- * that has returned. */
+ * may be invalid on one rank alone, and reports it by tri_handshake_reject, so that no rank waits
+ * for one that has returned. */
 typedef trib_status tri_handshake_body(void *argument, trib_stream stream);
 trib_status tri_handshake_run(struct trib_comm *comm, int operation, tri_handshake_body *body,
                               void *argument);
 
 /* Blocking call of all ranks, on `stream`. TRIB_OK if all handshakes are equal and no rank passes a
- * failure as `own`, the status of its preparations; a rank that does gets its own back. `*least` (may be
- * NULL) becomes the smallest of all ranks. */
+ * failure as `own`, the status of its preparations; a rank that does gets its own back. `*least`
+ * (may be NULL) becomes the smallest of all ranks. */
 trib_status tri_handshake_exchange(struct trib_comm *comm, const struct tri_handshake *handshake,
                                    trib_status own, uint64_t *least, trib_stream stream);
 

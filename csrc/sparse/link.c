@@ -1,12 +1,12 @@
 /* How the ranks of a sparse allreduce exchange entries.
  *
  * All of this happens inside a run: on a stream-ordered backend while the call is in flight, on a
- * host-executed backend on the stream. So calls go straight to the backend, and copies in the memory of a
- * host-executed backend happen at once.
+ * host-executed backend on the stream. So calls go straight to the backend, and copies in the
+ * memory of a host-executed backend happen at once.
  *
- * Volume. A collective counts as its plainest bandwidth-optimal algorithm: an allgather and an allreduce
- * as rings, a broadcast as a chain from the root on. So all ranks together send as much as they receive,
- * and the figures do not depend on the backend. */
+ * Volume. A collective counts as its plainest bandwidth-optimal algorithm: an allgather and an
+ * allreduce as rings, a broadcast as a chain from the root on. So all ranks together send as much
+ * as they receive, and the figures do not depend on the backend. */
 #include "csrc/sparse/link.h"
 
 #include <string.h>

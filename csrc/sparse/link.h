@@ -1,6 +1,6 @@
 /* How the ranks of a sparse allreduce exchange entries. All ranks call each of these functions, on the
- * run's stream. Each counts what it sends and receives in run->volume: all of it as bytes, and `payload`,
- * the bytes of entries, also as words of 4 bytes, rounded up for each message. */
+ * run's stream. Each counts what it sends and receives in run->volume: all of it as bytes, and
+ * `payload`, the bytes of entries, also as words of 4 bytes, rounded up for each message. */
 #ifndef TRI_SPARSE_LINK_H
 #define TRI_SPARSE_LINK_H
 
@@ -38,8 +38,8 @@ struct tri_message {
 trib_status tri_link_exchange(struct tri_run *run, const struct tri_message *sends, size_t nsends,
                               const struct tri_message *receives, size_t nreceives);
 
-/* All ranks' headers in `headers` (one a rank), each from its scalars.header (nonfinite, and count if the
- * algorithm reads it). For algorithms that have no packet to carry the header. */
+/* All ranks' headers in `headers` (one a rank), each from its scalars.header (nonfinite, and count
+ * if the algorithm reads it). For algorithms that have no packet to carry the header. */
 trib_status tri_link_headers(struct tri_run *run, struct tri_header *headers);
 
 /* ---- these wait for the stream on a stream-ordered backend */
@@ -48,8 +48,8 @@ trib_status tri_link_headers(struct tri_run *run, struct tri_header *headers);
  * there. */
 trib_status tri_link_fetch(struct tri_run *run, void *dst, const void *src, size_t bytes);
 
-/* Lists of any length: rank r's counts[r] entries (host memory, the same on all ranks) reach `out`, rank
- * after rank without gaps. Ignores send->count; writes out->count unless it is NULL. */
+/* Lists of any length: rank r's counts[r] entries (host memory, the same on all ranks) reach `out`,
+ * rank after rank without gaps. Ignores send->count; writes out->count unless it is NULL. */
 trib_status tri_link_allgather_entries(struct tri_run *run, const struct tri_entries *send,
                                        const uint32_t *counts, const struct tri_entries *out);
 

@@ -12,7 +12,8 @@
  * norm and records.
  *
  * On a stream-ordered backend the algorithm's run() queues, in the caller's thread. On a host-executed
- * backend it executes on the stream. Only runs use an algorithm's `own` memory, and they never overlap. */
+ * backend it executes on the stream. Only runs use an algorithm's `own` memory, and they never
+ * overlap. */
 #ifndef TRI_SPARSE_RUN_H
 #define TRI_SPARSE_RUN_H
 
@@ -73,8 +74,8 @@ trib_status tri_run_sign(struct tri_run *run, struct tri_header *header);
 /* kernels->accumulate; counts infinities and NaNs in `header`. */
 trib_status tri_run_accumulate(struct tri_run *run, struct tri_header *header);
 
-/* kernels->select as most algorithms call it: makes acc, writes the k largest of all of it to `out`, and
- * counts infinities and NaNs in `header`. out->count is the header's or the caller's. */
+/* kernels->select as most algorithms call it: makes acc, writes the k largest of all of it to
+ * `out`, and counts infinities and NaNs in `header`. out->count is the header's or the caller's. */
 trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
                            const struct tri_entries *out, bool clear);
 
@@ -82,8 +83,8 @@ trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
  * accumulator. */
 bool tri_run_clears(const struct tri_run *run);
 
-/* Decide by the headers of all ranks (rank r's is at headers + r * stride) and by the result. Both are the
- * same on all ranks, and so is the decision. */
+/* Decide by the headers of all ranks (rank r's is at headers + r * stride) and by the result. Both
+ * are the same on all ranks, and so is the decision. */
 trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride);
 
 /* Subtract applied entries from the residual: all, or those whose index is in `among`. Counts them in
@@ -94,8 +95,8 @@ trib_status tri_run_update_residual(struct tri_run *run, const struct tri_entrie
 trib_status tri_run_restore_residual(struct tri_run *run, const struct tri_entries *dropped,
                                      const struct tri_entries *among);
 
-/* Before the decision: the result becomes the sum of these lists, in this order. `merged` has memory for
- * their union; used only if the result is entries and n > 1; may be NULL if n is 1. */
+/* Before the decision: the result becomes the sum of these lists, in this order. `merged` has
+ * memory for their union; used only if the result is entries and n > 1; may be NULL if n is 1. */
 trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists, int32_t n,
                            const struct tri_entries *merged);
 

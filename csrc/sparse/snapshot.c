@@ -1,9 +1,9 @@
 /* Export, import and reset of a state's residual, thresholds and schedule.
  *
- * An export is a head, the residual (none in place), and what the algorithm keeps. Any state of the same
- * count and type can import the residual. What the algorithm keeps, and the position in its schedule, are
- * imported if algorithm, k, chunk and number of ranks are equal on all ranks; otherwise all ranks start
- * the schedule anew. */
+ * An export is a head, the residual (none in place), and what the algorithm keeps. Any state of the
+ * same count and type can import the residual. What the algorithm keeps, and the position in its
+ * schedule, are imported if algorithm, k, chunk and number of ranks are equal on all ranks;
+ * otherwise all ranks start the schedule anew. */
 #include "csrc/sparse/snapshot.h"
 
 #include <stdio.h>
@@ -83,8 +83,8 @@ static struct head head_of(const struct trib_sparse *sparse)
     return head;
 }
 
-/* Of everything except the digest itself; eight bytes at a time, because residuals are large. The size of
- * each part is a multiple of eight. */
+/* Of everything except the digest itself; eight bytes at a time, because residuals are large. The
+ * size of each part is a multiple of eight. */
 static uint64_t digest_of(const struct head *head, const char *data)
 {
     struct head plain = *head;

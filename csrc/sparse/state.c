@@ -121,9 +121,9 @@ static const struct tri_algorithm *variant(const struct tri_algorithm *algorithm
                                                                      : algorithm;
 }
 
-/* The algorithm of these settings. Until the first state exists the number of hosts is unknown and taken
- * to be 1. With k = n every algorithm would return the sum of all acc and leave no residual; dense does
- * that with fewer words and no selection. */
+/* The algorithm of these settings. Until the first state exists the number of hosts is unknown and
+ * taken to be 1. With k = n every algorithm would return the sum of all acc and leave no residual;
+ * dense does that with fewer words and no selection. */
 static struct tri_choice choose(const struct tri_sparse_settings *settings,
                                 const struct trib_comm *comm)
 {

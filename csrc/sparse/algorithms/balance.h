@@ -1,5 +1,4 @@
-/* Even shares: bounds between regions that hold as many entries each, and one list in blocks of
- * equal length. */
+/* Even shares: regions of equally many entries, and one list in blocks of equal length. */
 #ifndef TRI_SPARSE_ALGORITHMS_BALANCE_H
 #define TRI_SPARSE_ALGORITHMS_BALANCE_H
 

@@ -13,8 +13,8 @@
  *      header, then 16-bit indices within the chunk, then values; K slots a chunk.
  *   2. One allgather of the packets.
  *   3. The result is the sum of all ranks' entries, in rank order.
- *   4. Commit, by the headers and the result.
- *   5. What was chosen leaves the residual (in separate mode in step 1 already).
+ *   4. The decision, by the headers and the result.
+ *   5. The residual loses what was chosen (in separate mode in step 1 already).
  *
  * K. A chunk of C elements gives its part of the k of the options, rounded to the nearest whole, and
  * at least one: K = max(1, round(c k / n)) with c the smaller of C and n. So k is a request: what is
@@ -22,7 +22,7 @@
  * hold: a last chunk that is shorter than K has no more than its elements. No slots for k = 0.
  *
  * Cost. 1.5 words an entry (f32; 1 with values of bf16): 1.5 K ceil(n/C) (P-1) words a rank, one
- * collective. Can be captured in a CUDA graph.
+ * collective. A CUDA graph can capture it.
  *
  * Invariant. Every slot of a packet that holds an entry is in the result and has left the residual of
  * its rank; nothing else moved.

@@ -8,7 +8,7 @@
  *   1. acc = gradient + residual.
  *   2. One allreduce of acc, and an allgather of the headers, handed over as one.
  *   3. The result is the sum, or its average.
- *   4. Commit, by the headers and the result.
+ *   4. The decision, by the headers and the result.
  *   5. The residual becomes 0: all of acc is applied.
  *
  * Cost. 2n(P-1)/P words a rank (of f32, also for 16-bit gradients: sums are f32), one collective. Can
@@ -20,7 +20,7 @@
  *
  * Different from a plain allreduce in that an infinity or a NaN anywhere applies nothing, and that an
  * aborted call leaves acc in place. So in separate mode the sum is made in the buffer of acc, and that
- * never becomes the residual: the commit flips nothing. In place it is made outside of the
+ * never becomes the residual: the decision swaps nothing. In place it is made outside of the
  * accumulator: in the result if there is a dense one. */
 #include "csrc/sparse/link.h"
 

@@ -1,7 +1,7 @@
 /* gtopk: a tree of top-k.
  *
- * Problem. With topka the words of a rank grow with P. Here two lists become one of k entries again
- * at every meeting, so they grow with log2 P.
+ * Problem. With topka the words of a rank grow with P. Here every merge of two lists is
+ * cut to k entries again, so they grow with log2 P.
  *
  * Paper. Shi, Wang, Zhao, Tang, Wang, Huang and Chu, "A Distributed Synchronous SGD Algorithm with
  * Global Top-k Sparsification for Low Bandwidth Networks" (ICDCS 2019).
@@ -11,20 +11,20 @@
  *        round 0:            rank Q + i sends to rank i, for i < P - Q;
  *        round 1, 2, ...:    with s = 1, 2, 4, ..., Q / 2, rank r + s sends to rank r, for r < Q
  *                            that 2s divides.
- *      Who sends is done. Who receives adds up both lists (its own + the one that arrived), keeps
+ *      The sender is done. The receiver adds up both lists (its own + the one that arrived), keeps
  *      the k largest sums, and remembers those that it dropped.
  *   3. Rank 0 has G, at most k sums, and broadcasts it; every rank's header goes to all ranks.
  *   4. The result is G, or its average.
- *   5. Commit. What a rank chose leaves its residual where it is in G.
+ *   5. The decision. The residual loses what its rank chose where it is in G.
  *   6. What a rank dropped on the way at an index of G is added to its own residual, round by
- *      round: it is missing in G, and those who chose it have cleared it.
+ *      round: it is missing in G, and the ranks that chose it have cleared it.
  *
  * Cost, in words (an entry is two; chosen ones one and a half with bf16). A rank sends its 2k once,
- * but rank 0, and receives 2k for each of its at most ceil(log2 P) meetings; the broadcast is 2k
+ * but rank 0, and receives 2k for each of its at most ceil(log2 P) merges; the broadcast is 2k
  * sent and 2k received. Within 4k log2 P for P > 1. One message after another: ceil(log2 P) and a
  * broadcast. Fixed sizes, no wait.
  *
- * Invariant. Let a_r be what rank r chose at index j, d_m what was dropped there at meeting m. A
+ * Invariant. Let a_r be what rank r chose at index j, d_m what was dropped there at merge m. A
  * sum is either passed on or dropped, so if j is in G, G[j] = sum a_r - sum d_m; the residuals have
  * lost sum a_r and got back sum d_m. If j is not in G nothing has left any residual.
  *
@@ -117,8 +117,8 @@ static size_t capacity(const struct tri_sparse_params *params)
     return params->k;
 }
 
-/* What a meeting drops: of two lists no more than one, for if fewer than k are kept, only sums of 0
- * are dropped, and each is made of an entry of either list. But bf16 may round values to 0. */
+/* A merge drops at most as many entries as one list has: if it keeps fewer than k, it drops only
+ * sums of 0, and each of these needs an entry of either list. But bf16 may round values to 0. */
 static size_t dropped_entries(const struct tri_sparse_params *params)
 {
     return least(params->wire == params->acc ? params->k : pair_entries(params), params->count);

@@ -1,8 +1,8 @@
 /* oktopk: near-optimal sparse allreduce.
  *
  * Problem. The sums of P lists of k entries are up to Pk entries, and gathering them costs words
- * that grow with P, whoever adds them up. Only about k of the sums are worth a step: so choose
- * again among the sums, at their owners, and gather those.
+ * that grow with P, wherever they are added up. Only about k of the sums matter: so the owners choose
+ * again among the sums, and only those are gathered.
  *
  * Paper. Li and Hoefler, "Near-Optimal Sparse Allreduce for Distributed Deep Learning" (PPoPP
  * 2022). This is the exact mode; published/oktopk_published.c is the paper's, with thresholds that are
@@ -18,10 +18,10 @@
  *      allgather. Fetched.
  *   5. Balance: G is one list, in index order, rank after rank; every rank gets an equal block of
  *      it. The blocks are gathered.
- *   6. The result is G, or its average; commit; what is in L and in G leaves the residual.
+ *   6. The result is G, or its average; the decision; the residual loses what is in L and in G.
  *
- * Cost, in words of f32 entries (two each). With s entries of L outside this rank's region, and t entries
- * that the others have chosen in it, a rank sends at most
+ * Cost, in words of f32 entries (two each). With s entries of L outside this rank's region, and t
+ * entries that the others have chosen in it, a rank sends at most
  *     2s + 2(k - floor(k/P)) + 2(P-1)ceil(k/P)       and receives at most
  *     2t + 2ceil(k/P) + 2(k - floor(k/P)),
  * by the exchange, the balance step and the gathering. Always s <= k, so no more than about 6k is

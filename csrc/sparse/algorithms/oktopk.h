@@ -22,7 +22,7 @@ void tri_oktopk_lay_out(struct tri_oktopk *own, struct tri_arena *arena,
 trib_status tri_oktopk_gather(struct tri_run *run, struct tri_oktopk *own, uint32_t *counts,
                               bool balance);
 
-/* The result is G; commit; what is in L and in G leaves the residual. */
+/* The result is G; the decision; the residual loses what is in L and in G. */
 trib_status tri_oktopk_finish(struct tri_run *run, struct tri_oktopk *own);
 
 #endif

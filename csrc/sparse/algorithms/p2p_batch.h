@@ -9,8 +9,8 @@ struct tri_p2p_batch {
     struct tri_message sends[2 * TRI_MAX_LISTS], receives[2 * TRI_MAX_LISTS];
 };
 
-/* All `capacity` entries of `part`, to `peer` or from it: one message of indices and one of values, none
- * without entries. At most one part a rank and direction. */
+/* All `capacity` entries of `part`, to `peer` or from it: one message of indices and one of values,
+ * none without entries. At most one part a rank and direction. */
 void tri_p2p_batch_send(struct tri_p2p_batch *batch, int32_t peer, const struct tri_entries *part);
 void tri_p2p_batch_receive(struct tri_p2p_batch *batch, int32_t peer,
                            const struct tri_entries *part);

@@ -1,7 +1,8 @@
 /* Split by bounds, exchange to owners, merge.
  *
  *   1. exchange_rows: one small allgather brings every rank's header and the positions of the bounds in
- *      its list, and one fetch brings them to the host: now every rank knows the length of every message;
+ *      its list, and one fetch brings them to the host: now every rank knows the length of every
+ *      message;
  *   2. reduce: all messages at once, rank r's to r + 1, r + 2, ... so that the ranks do not all begin
  *      with the same owner; the owner merges the parts in rank order, its own among them.
  *

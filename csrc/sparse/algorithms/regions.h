@@ -1,6 +1,6 @@
-/* Regions: [0, count) cut into one range a rank, its owner. Every rank sends its entries to the owners of
- * their indices; each owner adds up what it receives, in rank order. The algorithm chooses the bounds,
- * the same on all ranks. */
+/* Regions: [0, count) cut into one range a rank, its owner. Every rank sends its entries to the
+ * owners of their indices; each owner adds up what it receives, in rank order. The algorithm
+ * chooses the bounds, the same on all ranks. */
 #ifndef TRI_SPARSE_ALGORITHMS_REGIONS_H
 #define TRI_SPARSE_ALGORITHMS_REGIONS_H
 

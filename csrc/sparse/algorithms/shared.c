@@ -12,7 +12,7 @@
  *   3. Every rank takes its values at these indices.
  *   4. One allreduce of k values, and an allgather of the headers, handed over as one.
  *   5. The result is the sums at these indices.
- *   6. Commit, by the headers and the result.
+ *   6. The decision, by the headers and the result.
  *   7. Every rank takes its own values out of its residual, which becomes 0 there on all ranks.
  *
  * Cost. k words for the indices, but for the last rank of the chain, and 2k(P-1)/P for the values; two

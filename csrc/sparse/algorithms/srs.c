@@ -20,7 +20,7 @@
  *      cut to the q largest, zeros left out, and the rest is remembered as dropped. It is cut once,
  *      however much has arrived.
  *   5. One allgather of the P own blocks, with the headers in front: the result, in index order.
- *   6. Commit. What a rank chose leaves its residual where it is in the result.
+ *   6. The decision. The residual loses what its rank chose where it is in the result.
  *   7. What a rank dropped at an index of the result is added to its residual.
  *
  * Why each contribution arrives exactly once. What rank r chose of block b has at first the offset

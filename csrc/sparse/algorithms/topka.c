@@ -1,7 +1,7 @@
 /* topka: exact top-k of every rank, all of them to all.
  *
  * Problem. Add up, over the ranks, what each rank finds largest of its own acc, with one message of
- * fixed size from each rank and nothing that the host must wait for.
+ * fixed size from each rank and no wait of the host.
  *
  * Paper. "TopkA" in the comparison of Li and Hoefler, "Near-Optimal Sparse Allreduce for Distributed
  * Deep Learning" (PPoPP 2022): top-k with error feedback and an allgather, as in Aji and Heafield,
@@ -11,12 +11,12 @@
  *      behind its header.
  *   2. One allgather of the packets.
  *   3. The result is the sum of the P lists, in rank order.
- *   4. Commit, by the headers and the result.
- *   5. What was chosen leaves the residual: in separate mode in step 1 already, for acc becomes the
- *      residual only by the commit.
+ *   4. The decision, by the headers and the result.
+ *   5. The residual loses what was chosen; in separate mode in step 1 already, because acc becomes the
+ *      residual only by the decision.
  *
  * Cost. 2k(P-1) words a rank (f32), one collective, memory for P packets. The result holds up to Pk
- * entries. Nothing depends on data, so the call can be captured in a CUDA graph.
+ * entries. No size depends on data, so a CUDA graph can capture the call.
  *
  * Invariant. Every entry in a packet is in the result and has left the residual of its rank; nothing
  * else moved.
@@ -27,7 +27,8 @@
  *  - buffers keep the size of the first call, which a larger k later runs over. Here k is of the
  *    state, and all ranks change it together;
  *  - indices are of 64 bits, or floats, on the wire. Here of 32 bits, beside values of 32 or 16;
- *  - values are scattered by atomics or in the order of arrival. Here the order is that of the ranks. */
+ *  - values are scattered by atomics or in the order of arrival. Here the order is that of the
+ *    ranks. */
 #include "csrc/sparse/link.h"
 
 struct topka {
@@ -58,7 +59,7 @@ static void lay_out(void *own, struct tri_arena *arena, const struct tri_sparse_
     topka->merged = tri_arena_entries(arena, merges ? capacity(params) : 0, params->acc);
 }
 
-/* Every rank's packet to all: they lie in rank order, so this rank's is in its place. */
+/* Every rank's packet to all, in place: the packets are in rank order. */
 static trib_status exchange(struct tri_run *run, const struct topka *topka)
 {
     const struct tri_packet *packets = &topka->packets;

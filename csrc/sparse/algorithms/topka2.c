@@ -1,7 +1,7 @@
 /* topka2: top-k of each rank, then the top-k of the sum.
  *
  * Problem. With topka the result has up to Pk entries. Here it has at most k on any number of
- * ranks, for whoever has to store or apply it sparsely.
+ * ranks, for users that store or apply it sparsely.
  *
  * Paper. A variant of the "TopkA" of Ok-Topk's published code (Li and Hoefler, PPoPP 2022).
  *
@@ -10,7 +10,7 @@
  *   3. Every rank adds up the P lists in rank order: the union U, the same bits everywhere.
  *   4. Of U the k largest sums are kept: G. A sum of 0 is not.
  *   5. The result is G, or its average.
- *   6. Commit; what this rank chose leaves its residual where it is in G, and stays elsewhere.
+ *   6. The decision; the residual loses what this rank chose where it is in G, and keeps the rest.
  *
  * Cost: 2k(P-1) words a rank, sent and received (1.5k(P-1) with bf16), in one collective; U is cut
  * on every rank, which reads its at most Pk entries a few times. Fixed sizes, no wait.

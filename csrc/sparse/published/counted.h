@@ -1,6 +1,6 @@
-/* Lists whose lengths only their ranks know: what topkaopt, gaussiank and gaussiankconcat share. A
- * rank chooses as many entries as lie above a threshold; the numbers travel in the headers and are
- * fetched; then all entries travel, and all of them are in the result. */
+/* Lists of any length, shared by topkaopt, gaussiank and gaussiankconcat. A rank chooses all
+ * entries above a threshold; the headers carry the counts, which every host fetches; then all
+ * entries travel, and the result contains all of them. */
 #ifndef TRI_SPARSE_PUBLISHED_COUNTED_H
 #define TRI_SPARSE_PUBLISHED_COUNTED_H
 
@@ -37,8 +37,8 @@ trib_status tri_counted_fetch(struct tri_run *run, struct tri_counted *counted, 
 trib_status tri_counted_gather(struct tri_run *run, struct tri_counted *counted,
                                const struct tri_entries *gathered, bool cleared);
 
-/* The result is the sum of `lists`, one a rank; commit; what was chosen leaves the residual unless select
- * has `cleared` it. Without lists (NULL) the call is not applied. */
+/* The result is the sum of `lists`, one a rank; the decision; the residual loses what was chosen,
+ * unless select has `cleared` it. Without lists (NULL) the call is not applied. */
 trib_status tri_counted_finish(struct tri_run *run, struct tri_counted *counted,
                                const struct tri_entries *lists, bool cleared);
 

@@ -9,8 +9,8 @@
  *      entries.
  *   2. Every rank copies its entries into one block: all indices, as 32 bits, then all values.
  *   3. One message from every rank to every other one. A rank may have none.
- *   4. The result is the sum of the lists, which are read in the blocks where they lie, in rank order; or
- *      its average. Commit; what was chosen leaves the residual.
+ *   4. The result is the sum of the lists, which are read in the blocks where they lie, in rank
+ *      order; or its average. The decision; the residual loses what was chosen.
  *
  * Cost: in words as gaussiank; P - 1 messages instead of 2 (P - 1), two small copies more.
  *

@@ -8,12 +8,12 @@
  *   2. Regions of equal size; counts and headers in one small allgather. Fetched.
  *   3. P - 1 exchanges bring every entry to the owner of its region, who adds up in rank order.
  *   4. The sums are gathered as entries, however many there are.
- *   5. The result; commit; what was chosen leaves the residual.
+ *   5. The result; the decision; the residual loses what was chosen.
  *
  * Cost, in words a rank: at most 2k sent and 2 (P-1) min(k, n/P) received for 3, as in topksa; 4,
  * with U sums in all, 2U(P-1)/P if spread evenly, where U <= min(Pk, n).
  *
- * Invariant. As in topksa: just the chosen entries leave the residual, and each is in one sum.
+ * Invariant. As in topksa: exactly the chosen entries leave the residual, and each is in one sum.
  *
  * Different from the published code, which cannot run (it unpacks two results where there is one),
  * and would exchange step by step, every size before its data, with absolute indices in float32,

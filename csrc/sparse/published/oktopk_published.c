@@ -15,13 +15,14 @@
  *   4. Every 32nd (128th) call G is the k largest sums, and the k-th magnitude becomes the global
  *      threshold. In between G is what lies above it.
  *   5. Balance, bert alone; the blocks are gathered.
- *   6. As in the exact mode. Then both thresholds move a step if L or G had too many or too few entries.
- * Where a rank's L was empty in TRI_IDLE_CALLS calls in a row, its next L is exact, as in 1; where G was,
- * the next G is, as in 4.
+ *   6. As in the exact mode. Then both thresholds move a step if L or G had too many or too few
+ *      entries.
+ * After TRI_IDLE_CALLS calls in a row with an empty L, a rank's next L is exact, as in 1; with an empty
+ * G, the next G is, as in 4.
  * A first call, and one after k was set or a state was imported or reset, does all of it anew,
- * whatever its number: what has no threshold yet says so in the exchange of counts, and all ranks
- * join in. The paper's dense warm-up is the caller's: set the density to 1 for as long, which is dense
- * (algorithm.h).
+ * whatever its number: a rank without a threshold says so in its row, and all ranks cut exactly
+ * with it. The paper's dense warm-up is the caller's: set the density to 1 for as long, which is
+ * dense (algorithm.h).
  *
  * Cost: 6k(P-1)/P words if L and G have k entries, all in balance. They may have up to 4k + 1024
  * (tri_limit). At the start they do, for the first threshold was made of gradients alone: with "bert",
@@ -60,8 +61,8 @@ struct remembered {
 struct oktopk {
     struct tri_oktopk both;
 
-    /* Thresholds are of acc's type, on the device; 0: there is none yet. Those that are kept change only
-     * if the call is applied. */
+    /* Thresholds of acc's type, on the device; 0: none yet. Those that are kept change only if the
+     * call is applied. */
     char *thresholds;               /* local and global, 8 bytes each */
     void *local, *global;           /* in them */
     void *used_local, *used_global; /* of this call */
@@ -149,7 +150,7 @@ static trib_status exchange_rows(struct tri_run *run, struct oktopk *own)
                                      (bounds ? FLAG_BOUNDS : 0) | (exact ? FLAG_EXACT_SUMS : 0));
 }
 
-/* The bounds that this rank would like, between which its `n` entries are evenly spread; equal
+/* The bounds that this rank proposes, between which its `n` entries are evenly spread; equal
  * regions if it has fewer entries than there are ranks. */
 static trib_status propose(struct tri_run *run, struct oktopk *own, uint32_t n, uint32_t *mine)
 {

@@ -14,17 +14,16 @@
  *   2. One small allgather of the headers, which hold the numbers of entries. Fetched.
  *   3. All entries to all ranks. A rank may have none.
  *   4. The result is the sum of the lists in rank order, or its average.
- *   5. Commit; what was chosen leaves the residual (in separate mode it has in step 1); the smallest
- *      magnitude of an exact choice becomes the threshold.
+ *   5. The decision; the residual loses what was chosen (in separate mode in step 1 already); the
+ *      smallest magnitude of an exact choice becomes the threshold.
  *
- * Each rank has a threshold of its own, and whether it chooses exactly is nobody else's business:
- * what follows looks the same from outside.
+ * Each rank has a threshold of its own, and no other rank sees whether it chooses exactly.
  *
  * Cost: rank r sends 2 k_r (P-1) words and receives twice the sum of the others' k; 2k(P-1) in
  * exact calls, at most 2 (4k + 1024)(P-1). That most is what the 31 calls after the first one send: its
  * threshold was made of gradients alone, and residuals come above it soon and in crowds. Of normal
- * gradients (n = 100,000, k = 1,000) k_r is 3k and 2.5k in the next two rounds of 32 calls, and 2k in the
- * fourth. One wait for the stream.
+ * gradients (n = 100,000, k = 1,000) k_r is 3k and 2.5k in the next two rounds of 32 calls, and 2k
+ * in the fourth. One wait for the stream.
  *
  * Invariant. As in topka: every entry that was chosen is in the result and has left the residual of
  * its rank; nothing else moved. A call that is not applied leaves the threshold as it was.
@@ -91,9 +90,10 @@ static trib_status choose(struct tri_run *run, struct topkaopt *own, bool exact)
                                 run->stream);
 }
 
-/* After commit. Only the device knows whether the call is applied, for the result may overflow. If it does
- * not, and there was no threshold before, there is still none, 0, though `known` says so: then all that is
- * not 0 lies above it in the next call (at most tri_limit of it is chosen), in which the host sees it. */
+/* After the decision. Only the device knows whether the call is applied, because the result may
+ * overflow. If it is not, and there was no threshold before, there is still none (0) although
+ * `known` is set. Then everything that is not 0 lies above it in the next call, which chooses at
+ * most tri_limit of it and shows the host that the threshold is 0. */
 static trib_status keep(struct tri_run *run, struct topkaopt *own)
 {
     return run->kernels->adjust_threshold(own->threshold, tri_counted_value(&own->counted, run),

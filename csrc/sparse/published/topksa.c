@@ -1,7 +1,7 @@
 /* topksa: top-k, split and allgather.
  *
- * Problem. With topka every rank receives all P lists: words grow with P although most of what
- * comes is added up. Here each index is added up in one place, and only sums are gathered.
+ * Problem. With topka every rank receives all P lists: words grow with P although most of it
+ * is added up. Here each index is added up in one place, and only sums are gathered.
  *
  * Paper. "TopkDSA" of Li and Hoefler, "Near-Optimal Sparse Allreduce for Distributed Deep Learning"
  * (PPoPP 2022), after the dynamic sparse allreduce of Renggli et al., "SparCML" (SC 2019).
@@ -10,13 +10,13 @@
  *   2. Regions of equal size: rank r owns [r * n / P, (r + 1) * n / P).
  *   3. One small allgather: every rank's header, and where the bounds lie in its list. Fetched.
  *   4. Every rank sends its entries to their owners, to rank + 1 first, then rank + 2, ...
- *   5. Every owner adds up what has come, in rank order.
+ *   5. Every owner adds up what it received, in rank order.
  *   6. One small allgather: how many sums every owner has. Fetched.
  *   7. If there are so many that dense regions are fewer words, each owner sends its region, zeros
  *      included, to all; else the sums are gathered as entries. With an index of i bytes and a
  *      value of v the two cost the same at n * v / (v + i) sums: half of n for f32, two thirds for
  *      f64.
- *   8. The result is the sum, or its average; commit; what was chosen leaves the residual.
+ *   8. The result is the sum, or its average; the decision; the residual loses what was chosen.
  *
  * Cost, in words a rank (f32: an entry is two). 4: sent at most 2k, received at most 2 (P-1) min(k,
  * n/P); both are 2k(P-1)/P if entries are spread evenly over the regions. 7, with U sums in all and
@@ -74,7 +74,7 @@ void tri_topksa_lay_out(struct tri_topksa *own, struct tri_arena *arena,
         own->sums = tri_arena_take(arena, params->count * trib_dtype_size(params->acc));
 }
 
-/* Whether dense regions are no more words than `sums` entries. */
+/* Whether dense regions take at most as many words as `sums` entries. */
 static bool dense_is_less(const struct tri_sparse_params *params, uint64_t sums)
 {
     const uint64_t value = trib_dtype_size(params->acc);
