@@ -152,8 +152,8 @@ impl Shared {
         if let Some(live) = live.as_mut() {
             live.sparse.retain(|other| !Arc::ptr_eq(other, sparse));
             sparse.close();
-            // SAFETY: it was adopted, and nobody else has it now. "Waits, at most as long as
-            // trib_comm_destroy".
+            // SAFETY: it was adopted, and nobody else has it now. "Waits for queued
+            // calls, at most as long as trib_comm_destroy".
             unsafe { sys::trib_sparse_destroy(sparse.state().as_ptr()) };
         }
     }

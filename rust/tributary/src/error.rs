@@ -62,8 +62,8 @@ impl Error {
     /// The error of this thread's last call, which returned `status`.
     #[cold]
     pub(crate) fn last(status: sys::trib_status) -> Error {
-        // SAFETY: "The calling thread's last failure in words [...] Valid until this thread's next
-        // failing call": it is copied before there can be one.
+        // SAFETY: "Explanation of the calling thread's last failure [...] Valid until the next call of
+        // this thread that fails": it is copied before there can be one.
         let detail = unsafe { CStr::from_ptr(sys::trib_last_detail()) };
         Error { status, detail: detail.to_string_lossy().into() }
     }
@@ -120,7 +120,7 @@ impl Error {
 
     /// Returns the name of the status, such as `TRIB_ERR_ABORTED`.
     pub fn name(&self) -> &'static str {
-        // SAFETY: "never NULL, not even for unknown numbers"; it "stays valid for ever".
+        // SAFETY: "never NULL, not even for unknown numbers"; it stays "valid for ever".
         unsafe { text(sys::trib_status_name(self.status)) }
     }
 
