@@ -103,7 +103,7 @@ trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists,
 /* The same from dense sums of acc's type, which may be the result's memory. */
 trib_status tri_run_result_dense(struct tri_run *run, const void *sums);
 
-/* What the sum is divided by. */
+/* The divisor of the sum: the number of ranks for an average, or 1. */
 double tri_run_divisor(const struct tri_run *run);
 
 #endif

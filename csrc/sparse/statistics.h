@@ -1,4 +1,4 @@
-/* What a state tells without stopping its stream. */
+/* A state's status and statistics, without waiting for its stream. */
 #ifndef TRI_SPARSE_STATISTICS_H
 #define TRI_SPARSE_STATISTICS_H
 

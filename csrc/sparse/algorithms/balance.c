@@ -48,7 +48,7 @@ void tri_balance_mean(uint64_t *bounds, int32_t size, size_t count, const uint32
     bounds[size] = count;
 }
 
-/* What two ranges of the list have in common. */
+/* The intersection of two ranges of the list. */
 struct range {
     uint64_t begin, end;
 };

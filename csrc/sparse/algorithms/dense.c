@@ -1,7 +1,7 @@
 /* dense: all of acc, in one allreduce.
  *
- * Problem. What a sparse allreduce is to be compared with, and what is faster where k is large, n is
- * small or the link is fast; with the same state, the same calls and the same guarantees.
+ * Problem. The baseline of every sparse allreduce, and faster where k is large, n is small or the
+ * network is fast; with the same state, the same calls and the same guarantees.
  *
  * Paper. None: a ring or tree allreduce, whichever the backend takes.
  *
@@ -56,7 +56,7 @@ static void lay_out(void *own, struct tri_arena *arena, const struct tri_sparse_
         dense->sum = tri_arena_take(arena, params->count * trib_dtype_size(params->acc));
 }
 
-/* What is added up, and where: acc is buffer 1 in separate mode, since nothing is ever flipped. */
+/* Input and output of the sum: acc is buffer 1 in separate mode, because the buffers never swap. */
 static const void *source(const struct tri_run *run)
 {
     return run->acc.buffer[run->params->in_place ? 0 : 1];

@@ -11,7 +11,7 @@
  *   1. acc = gradient + residual; L = the k largest of acc, exactly.
  *   2. Regions: the ranks add up a histogram of their indices (4096 bins), and every rank computes
  *      from it the same bounds, between which equally many entries lie. Fetched.
- *   3. Counts and headers in one small allgather. Fetched. Entries to their owners, who add up in
+ *   3. Counts and headers in one small allgather. Fetched. Entries to their owners, which add up in
  *      rank order.
  *   4. G = the k largest of all sums, exactly: histograms of their magnitudes' digits are added up
  *      over the ranks (cut.h); the sums themselves stay where they are. Counts in one small

@@ -18,7 +18,7 @@ void tri_gaussian_lay_out(struct tri_gaussian *gaussian, struct tri_arena *arena
  * the numbers of all ranks are in counted.counts. Waits for the stream. */
 trib_status tri_gaussian_choose(struct tri_run *run, struct tri_gaussian *gaussian);
 
-/* What is kept from call to call. */
+/* For struct tri_algorithm. */
 struct tri_kept tri_gaussian_kept(struct tri_gaussian *gaussian);
 bool tri_gaussian_valid(const void *device, const void *host,
                         const struct tri_sparse_params *params);

@@ -9,7 +9,7 @@
  *   1. acc = gradient + residual.
  *   2. Its mean and deviation, and from them and d = k / n the estimate (gaussian.c says how).
  *   3. The estimate is moved in steps while too many magnitudes lie above it, or too few.
- *   4. What lies above is chosen; if that is more than 4k + 1024, the largest.
+ *   4. All entries above it are chosen; the largest, if they are more than 4k + 1024.
  *   5. One small allgather of the headers, which hold the counts. Fetched.
  *   6. All entries to all ranks, indices and values apart. A rank may have none.
  *   7. The result is the sum of the lists in rank order, or its average; the decision; the

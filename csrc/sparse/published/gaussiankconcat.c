@@ -61,7 +61,7 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_spar
         tri_arena_take(arena, (size_t)params->size * block_bytes(tri_limit(params), params->wire));
 }
 
-/* What this rank has chosen, into its block. */
+/* Copy this rank's entries into its block. */
 static trib_status pack(struct tri_run *run, const struct tri_entries *chosen,
                         const struct tri_entries *block)
 {

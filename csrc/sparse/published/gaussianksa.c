@@ -6,7 +6,7 @@
  *
  *   1. acc = gradient + residual; the k largest of acc are chosen, exactly.
  *   2. Regions of equal size; counts and headers in one small allgather. Fetched.
- *   3. P - 1 exchanges bring every entry to the owner of its region, who adds up in rank order.
+ *   3. P - 1 exchanges bring every entry to the owner of its region, which adds up in rank order.
  *   4. The sums are gathered as entries, however many there are.
  *   5. The result; the decision; the residual loses what was chosen.
  *

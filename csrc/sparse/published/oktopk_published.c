@@ -47,7 +47,7 @@
 
 enum { THRESHOLDS = 2 * sizeof(uint64_t) };
 
-/* What a rank asks all ranks to do in a call: flags of its row. */
+/* Flags of a row: its rank asks all ranks for new bounds, or for an exact cut of the sums. */
 enum { FLAG_BOUNDS = 1u << 0, FLAG_EXACT_SUMS = 1u << 1 };
 
 struct remembered {
@@ -223,7 +223,7 @@ static uint64_t sum(const uint32_t *counts, int32_t n)
     return sum;
 }
 
-/* What lies above the threshold; if that is more than tri_limit, the largest of all ranks' sums. */
+/* The sums above the threshold; if there are more than tri_limit, the largest of all ranks' sums. */
 static trib_status cut_above(struct tri_run *run, struct oktopk *own, uint32_t *counts)
 {
     const struct tri_entries *sums = &own->both.regions.merged;

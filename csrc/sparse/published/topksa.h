@@ -1,4 +1,4 @@
-/* What topksa and gaussianksa share. */
+/* topksa, which gaussianksa runs without its dense half. */
 #ifndef TRI_SPARSE_PUBLISHED_TOPKSA_H
 #define TRI_SPARSE_PUBLISHED_TOPKSA_H
 
