@@ -276,19 +276,26 @@ static struct tri_top choose(const void *chunk, size_t n, uint32_t k, trib_dtype
 DEFINE_SLOTS(slots_f32, float, tri_key_f32, TRI_KEY_INFINITY_F32, tri_load_f32, tri_store_entry_f32)
 DEFINE_SLOTS(slots_f64, double, tri_key_f64, TRI_KEY_INFINITY_F64, tri_load_f64, tri_store_f64)
 
-/* The slots of one chunk, acc of which lies at `made`. Returns how many are not finite. */
-static uint32_t emit(const struct tri_accumulator *acc, void *made, size_t n, size_t slot, bool clear,
+/* One chunk: where its acc lies, of how many elements, and its first slot. */
+struct chunk {
+    void *made;
+    size_t n, slot;
+};
+
+/* Fill the slots of a chunk. Returns how many elements are not finite. */
+static uint32_t emit(trib_dtype dtype, const struct chunk *chunk, bool clear,
                      const struct tri_chunks *out, void *scratch, struct guess *guess)
 {
-    const bool wide = acc->dtype == TRIB_F64;
-    if (n <= out->k)
-        return wide ? slots_f64_all(out, slot, n, made, clear)
-                    : slots_f32_all(out, slot, n, made, clear);
-    const struct tri_top top = choose(made, n, out->k, acc->dtype, scratch, guess);
+    const bool wide = dtype == TRIB_F64;
+    void *const made = chunk->made;
+    if (chunk->n <= out->k)
+        return wide ? slots_f64_all(out, chunk->slot, chunk->n, made, clear)
+                    : slots_f32_all(out, chunk->slot, chunk->n, made, clear);
+    const struct tri_top top = choose(made, chunk->n, out->k, dtype, scratch, guess);
     if (wide)
-        slots_f64_some(out, slot, &top, made, clear);
+        slots_f64_some(out, chunk->slot, &top, made, clear);
     else
-        slots_f32_some(out, slot, &top, made, clear);
+        slots_f32_some(out, chunk->slot, &top, made, clear);
     return top.nonfinite;
 }
 
@@ -301,11 +308,12 @@ trib_status tri_cpu_sparse_chunk_select(const struct tri_accumulator *acc, bool 
     struct guess guess = {.margin = octave(acc->dtype) / 8};
     uint32_t seen = 0;
     for (size_t first = 0, slot = 0; first < acc->count; first += out->chunk, slot += out->k) {
-        const size_t left = acc->count - first, n = left < out->chunk ? left : out->chunk;
-        void *const made = tri_at(tri_acc_of(acc), acc->dtype, first);
+        const size_t left = acc->count - first;
+        const struct chunk chunk = {tri_at(tri_acc_of(acc), acc->dtype, first),
+                                    left < out->chunk ? left : out->chunk, slot};
         if (accumulate && first % block == 0)
-            tri_cpu_sparse_make(acc, first, left < block ? left : block, made);
-        seen += emit(acc, made, n, slot, clear, out, scratch, &guess);
+            tri_cpu_sparse_make(acc, first, left < block ? left : block, chunk.made);
+        seen += emit(acc->dtype, &chunk, clear, out, scratch, &guess);
     }
     if (nonfinite != NULL)
         *nonfinite = seen;
