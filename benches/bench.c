@@ -238,11 +238,14 @@ struct bench_result bench_time(const struct bench *bench, bench_body body, void 
 }
 
 struct bench_result bench_time_prepared(const struct bench *bench, bench_body prepare,
-                                        bench_body body, void *argument, int warmup,
-                                        int iterations)
+                                        bench_body body, void *argument, int warmup, int iterations)
 {
-    struct timing timing = {.bench = bench, .prepare = prepare, .body = body,
-                            .argument = argument, .warmup = warmup, .iterations = iterations,
+    struct timing timing = {.bench = bench,
+                            .prepare = prepare,
+                            .body = body,
+                            .argument = argument,
+                            .warmup = warmup,
+                            .iterations = iterations,
                             .stride = prepare == NULL ? 1 : 2};
     make_events(&timing);
     const double host = drive_all(&timing);

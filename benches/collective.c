@@ -66,10 +66,18 @@ static double reduced(const struct bench_call *call, int ranks, size_t i)
     for (int rank = 1; rank < ranks; rank++) {
         const double x = bench_input(call, rank, i);
         switch (call->op) {
-        case TRIB_PROD: result *= x; break;
-        case TRIB_MIN: result = fmin(result, x); break;
-        case TRIB_MAX: result = fmax(result, x); break;
-        default: result += x; break;
+        case TRIB_PROD:
+            result *= x;
+            break;
+        case TRIB_MIN:
+            result = fmin(result, x);
+            break;
+        case TRIB_MAX:
+            result = fmax(result, x);
+            break;
+        default:
+            result += x;
+            break;
         }
     }
     if (call->op != TRIB_AVG)
@@ -222,35 +230,29 @@ static trib_status group_broadcast(trib_group *group, const struct bench_call *c
     return trib_group_broadcast(group, p.send, p.recv, c->count, c->dtype, c->root, streams);
 }
 
-#define COLLECTIVE(name_, kind_) .name = #name_, .kind = kind_, .run = run_##name_, \
-                                 .expected = expect_##name_
+#define COLLECTIVE(name_, kind_)                                                                   \
+    .name = #name_, .kind = kind_, .run = run_##name_, .expected = expect_##name_
 
 const struct bench_collective bench_collectives[] = {
-    {COLLECTIVE(allreduce, BENCH_ALLREDUCE), .reduces = true,
-     .send_elements = one, .recv_elements = one, .in_place_offset = at_start,
-     .bus_factor = bus_allreduce, .run_group = group_allreduce},
-    {COLLECTIVE(broadcast, BENCH_BROADCAST),
-     .send_elements = one, .recv_elements = one, .in_place_offset = at_start,
-     .bus_factor = bus_one, .run_group = group_broadcast},
-    {COLLECTIVE(reduce, BENCH_REDUCE), .reduces = true,
-     .send_elements = one, .recv_elements = one, .in_place_offset = at_start,
+    {COLLECTIVE(allreduce, BENCH_ALLREDUCE), .reduces = true, .send_elements = one,
+     .recv_elements = one, .in_place_offset = at_start, .bus_factor = bus_allreduce,
+     .run_group = group_allreduce},
+    {COLLECTIVE(broadcast, BENCH_BROADCAST), .send_elements = one, .recv_elements = one,
+     .in_place_offset = at_start, .bus_factor = bus_one, .run_group = group_broadcast},
+    {COLLECTIVE(reduce, BENCH_REDUCE), .reduces = true, .send_elements = one, .recv_elements = one,
+     .in_place_offset = at_start, .bus_factor = bus_one},
+    {COLLECTIVE(allgather, BENCH_ALLGATHER), .send_elements = one, .recv_elements = all,
+     .in_place_offset = at_own_block, .bus_factor = bus_share},
+    {COLLECTIVE(reduce_scatter, BENCH_REDUCE_SCATTER), .reduces = true, .send_elements = all,
+     .recv_elements = one, .in_place_offset = at_own_block, .bus_factor = bus_share},
+    {COLLECTIVE(alltoall, BENCH_ALLTOALL), .send_elements = all, .recv_elements = all,
+     .bus_factor = bus_share},
+    {COLLECTIVE(gather, BENCH_GATHER), .send_elements = one, .recv_elements = all,
+     .in_place_offset = at_own_block, .bus_factor = bus_share},
+    {COLLECTIVE(scatter, BENCH_SCATTER), .send_elements = all, .recv_elements = one,
+     .in_place_offset = at_own_block, .bus_factor = bus_share},
+    {COLLECTIVE(sendrecv, BENCH_SENDRECV), .send_elements = one, .recv_elements = one,
      .bus_factor = bus_one},
-    {COLLECTIVE(allgather, BENCH_ALLGATHER),
-     .send_elements = one, .recv_elements = all, .in_place_offset = at_own_block,
-     .bus_factor = bus_share},
-    {COLLECTIVE(reduce_scatter, BENCH_REDUCE_SCATTER), .reduces = true,
-     .send_elements = all, .recv_elements = one, .in_place_offset = at_own_block,
-     .bus_factor = bus_share},
-    {COLLECTIVE(alltoall, BENCH_ALLTOALL),
-     .send_elements = all, .recv_elements = all, .bus_factor = bus_share},
-    {COLLECTIVE(gather, BENCH_GATHER),
-     .send_elements = one, .recv_elements = all, .in_place_offset = at_own_block,
-     .bus_factor = bus_share},
-    {COLLECTIVE(scatter, BENCH_SCATTER),
-     .send_elements = all, .recv_elements = one, .in_place_offset = at_own_block,
-     .bus_factor = bus_share},
-    {COLLECTIVE(sendrecv, BENCH_SENDRECV),
-     .send_elements = one, .recv_elements = one, .bus_factor = bus_one},
     {.name = NULL},
 };
 

@@ -19,8 +19,8 @@ static double of_f16(uint16_t half)
 {
     const int exponent = half >> 10 & 0x1f;
     const double mantissa = half & 0x3ff;
-    const double size = exponent == 0 ? ldexp(mantissa, -24)
-                                      : ldexp(1024 + mantissa, exponent - 25);
+    const double size =
+        exponent == 0 ? ldexp(mantissa, -24) : ldexp(1024 + mantissa, exponent - 25);
     return half & 0x8000 ? -size : size;
 }
 
@@ -30,7 +30,9 @@ static double of_f16(uint16_t half)
 void bench_encode(void *out, size_t i, double value, trib_dtype dtype)
 {
     switch (dtype) {
-    case TRIB_F16: ((uint16_t *)out)[i] = f16_of((float)value); break;
+    case TRIB_F16:
+        ((uint16_t *)out)[i] = f16_of((float)value);
+        break;
     case TRIB_BF16: {
         const float single = (float)value;
         uint32_t bits;
@@ -38,36 +40,63 @@ void bench_encode(void *out, size_t i, double value, trib_dtype dtype)
         ((uint16_t *)out)[i] = (uint16_t)(bits >> 16);
         break;
     }
-    case TRIB_F32: STORE(float); break;
-    case TRIB_F64: STORE(double); break;
-    case TRIB_I8: STORE_WRAPPED(int8_t); break;
-    case TRIB_U8: STORE_WRAPPED(uint8_t); break;
-    case TRIB_I32: STORE_WRAPPED(int32_t); break;
-    case TRIB_U32: STORE_WRAPPED(uint32_t); break;
-    case TRIB_I64: STORE_WRAPPED(int64_t); break;
-    case TRIB_U64: STORE_WRAPPED(uint64_t); break;
-    default: break;
+    case TRIB_F32:
+        STORE(float);
+        break;
+    case TRIB_F64:
+        STORE(double);
+        break;
+    case TRIB_I8:
+        STORE_WRAPPED(int8_t);
+        break;
+    case TRIB_U8:
+        STORE_WRAPPED(uint8_t);
+        break;
+    case TRIB_I32:
+        STORE_WRAPPED(int32_t);
+        break;
+    case TRIB_U32:
+        STORE_WRAPPED(uint32_t);
+        break;
+    case TRIB_I64:
+        STORE_WRAPPED(int64_t);
+        break;
+    case TRIB_U64:
+        STORE_WRAPPED(uint64_t);
+        break;
+    default:
+        break;
     }
 }
 
 double bench_decode(const void *in, size_t i, trib_dtype dtype)
 {
     switch (dtype) {
-    case TRIB_F16: return of_f16(((const uint16_t *)in)[i]);
+    case TRIB_F16:
+        return of_f16(((const uint16_t *)in)[i]);
     case TRIB_BF16: {
         const uint32_t bits = (uint32_t)((const uint16_t *)in)[i] << 16;
         float single;
         memcpy(&single, &bits, sizeof single);
         return (double)single;
     }
-    case TRIB_F32: return (double)((const float *)in)[i];
-    case TRIB_F64: return ((const double *)in)[i];
-    case TRIB_I8: return ((const int8_t *)in)[i];
-    case TRIB_U8: return ((const uint8_t *)in)[i];
-    case TRIB_I32: return ((const int32_t *)in)[i];
-    case TRIB_U32: return ((const uint32_t *)in)[i];
-    case TRIB_I64: return (double)((const int64_t *)in)[i];
-    case TRIB_U64: return (double)((const uint64_t *)in)[i];
-    default: return NAN;
+    case TRIB_F32:
+        return (double)((const float *)in)[i];
+    case TRIB_F64:
+        return ((const double *)in)[i];
+    case TRIB_I8:
+        return ((const int8_t *)in)[i];
+    case TRIB_U8:
+        return ((const uint8_t *)in)[i];
+    case TRIB_I32:
+        return ((const int32_t *)in)[i];
+    case TRIB_U32:
+        return ((const uint32_t *)in)[i];
+    case TRIB_I64:
+        return (double)((const int64_t *)in)[i];
+    case TRIB_U64:
+        return (double)((const uint64_t *)in)[i];
+    default:
+        return NAN;
     }
 }

@@ -107,9 +107,12 @@ static void run(const char *backend, int ranks, const char *what, uint32_t flags
     memset(&o, 0, sizeof o);
     o.bench = &bench;
     for (int rank = 0; rank < bench.ranks; rank++)
-        o.call[rank] = (struct bench_call){
-            .collective = bench_collective_find("allreduce"), .count = COUNT, .dtype = TRIB_F32,
-            .op = TRIB_SUM, .send = bench_alloc(&bench, rank, 2 * COUNT * sizeof(float))};
+        o.call[rank] =
+            (struct bench_call){.collective = bench_collective_find("allreduce"),
+                                .count = COUNT,
+                                .dtype = TRIB_F32,
+                                .op = TRIB_SUM,
+                                .send = bench_alloc(&bench, rank, 2 * COUNT * sizeof(float))};
     if (heading) {
         bench_print_setting(&bench);
         printf("%-10s %-12s %8s %8s %8s | %8s %8s %8s | %8s\n", "checks", "", "median", "min",

@@ -63,7 +63,9 @@ struct end {
 static struct end end_of(const struct bench *bench, int rank)
 {
     return (struct end){.comm = ((ncclComm_t *)bench->peer_state)[rank],
-                        .stream = bench->stream[rank], .rank = rank, .ranks = bench->ranks};
+                        .stream = bench->stream[rank],
+                        .rank = rank,
+                        .ranks = bench->ranks};
 }
 
 static char *block_of(void *buffer, const struct bench_call *call, int block)
@@ -143,10 +145,18 @@ static void run_one(const struct end *end, const struct bench_call *call)
     case BENCH_REDUCE_SCATTER:
         NCCL_OK(ncclReduceScatter(send, recv, n, type, op, end->comm, end->stream));
         break;
-    case BENCH_ALLTOALL: in_group(alltoall, end, call); break;
-    case BENCH_GATHER: in_group(gather, end, call); break;
-    case BENCH_SCATTER: in_group(scatter, end, call); break;
-    case BENCH_SENDRECV: in_group(sendrecv, end, call); break;
+    case BENCH_ALLTOALL:
+        in_group(alltoall, end, call);
+        break;
+    case BENCH_GATHER:
+        in_group(gather, end, call);
+        break;
+    case BENCH_SCATTER:
+        in_group(scatter, end, call);
+        break;
+    case BENCH_SENDRECV:
+        in_group(sendrecv, end, call);
+        break;
     }
 }
 

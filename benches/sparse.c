@@ -159,15 +159,16 @@ static void print_row(const struct row *row, const struct bench_result *result, 
 {
     const double median = result->device.median, p99 = result->device.p99;
     const double ratio = output->dense_us > 0 ? median / output->dense_us : 0;
-    printf("%-16s %-9s %10zu %8g | %10.1f %10.1f %10.1f | %12llu %12llu %9.3f %9llu%s\n",
-           row->what, row->mode, row->data->count, row->density, median, p99, result->host,
-           (unsigned long long)moved.bytes, (unsigned long long)moved.words, ratio, (unsigned long long)fallbacks,
-           wrong == 0 ? "" : "  WRONG");
+    printf("%-16s %-9s %10zu %8g | %10.1f %10.1f %10.1f | %12llu %12llu %9.3f %9llu%s\n", row->what,
+           row->mode, row->data->count, row->density, median, p99, result->host,
+           (unsigned long long)moved.bytes, (unsigned long long)moved.words, ratio,
+           (unsigned long long)fallbacks, wrong == 0 ? "" : "  WRONG");
     fflush(stdout);
     if (output->csv != NULL)
-        fprintf(output->csv, "%s,%s,%zu,%g,%.2f,%.2f,%.2f,%llu,%llu,%.4f,%llu,%zu\n",
-                row->what, row->mode, row->data->count, row->density, median, p99, result->host,
-                (unsigned long long)moved.bytes, (unsigned long long)moved.words, ratio, (unsigned long long)fallbacks, wrong);
+        fprintf(output->csv, "%s,%s,%zu,%g,%.2f,%.2f,%.2f,%llu,%llu,%.4f,%llu,%zu\n", row->what,
+                row->mode, row->data->count, row->density, median, p99, result->host,
+                (unsigned long long)moved.bytes, (unsigned long long)moved.words, ratio,
+                (unsigned long long)fallbacks, wrong);
 }
 
 /* Ranks whose result is not rank 0's, and calls that have not applied. */
@@ -189,9 +190,12 @@ static size_t measure_dense(const struct bench *bench, struct data *data, trib_d
 {
     struct row row = {.what = "dense", .mode = trib_dtype_name(dtype), .density = 1, .data = data};
     for (int rank = 0; rank < bench->ranks; rank++)
-        row.dense[rank] = (struct bench_call){
-            .collective = bench_collective_find("allreduce"), .send = data->accumulator[rank],
-            .recv = data->result[rank], .count = data->count, .dtype = dtype, .op = TRIB_SUM};
+        row.dense[rank] = (struct bench_call){.collective = bench_collective_find("allreduce"),
+                                              .send = data->accumulator[rank],
+                                              .recv = data->result[rank],
+                                              .count = data->count,
+                                              .dtype = dtype,
+                                              .op = TRIB_SUM};
     const struct bench_result result =
         bench_time(bench, run_dense, &row, options->warmup, options->iterations);
     if (dtype == TRIB_F32)
@@ -251,9 +255,13 @@ static size_t measure_sparse(const struct bench *bench, struct data *data, const
                              double density, bool in_place, trib_dtype wire,
                              const struct sparse_options *options, struct output *output)
 {
-    struct row row = {.what = algorithm, .mode = wire != 0 ? "bf16" : in_place ? "in_place"
-                                                                               : "separate",
-                      .density = density, .data = data, .in_place = in_place};
+    struct row row = {.what = algorithm,
+                      .mode = wire != 0  ? "bf16"
+                              : in_place ? "in_place"
+                                         : "separate",
+                      .density = density,
+                      .data = data,
+                      .in_place = in_place};
     trib_sparse_options how = TRIB_SPARSE_OPTIONS_INIT;
     how.algorithm = algorithm;
     how.density = density;
@@ -269,8 +277,11 @@ static size_t measure_select(const struct bench *bench, trib_comm *const *alone,
                              double density, bool in_place, const struct sparse_options *options,
                              struct output *output)
 {
-    struct row row = {.what = "select", .mode = in_place ? "in_place" : "separate",
-                      .density = density, .data = data, .in_place = in_place};
+    struct row row = {.what = "select",
+                      .mode = in_place ? "in_place" : "separate",
+                      .density = density,
+                      .data = data,
+                      .in_place = in_place};
     trib_sparse_options how = TRIB_SPARSE_OPTIONS_INIT;
     how.algorithm = "topka";
     how.density = density;
@@ -338,8 +349,8 @@ int main(int argc, char **argv)
         wrong += measure_dense(&bench, &data, TRIB_F32, &options, &output);
         wrong += measure_dense(&bench, &data, TRIB_BF16, &options, &output);
         for (int j = 0; j < options.ndensities; j++)
-            wrong += measure_density(&bench, loner.comm, &data, options.densities[j], &options,
-                                     &output);
+            wrong +=
+                measure_density(&bench, loner.comm, &data, options.densities[j], &options, &output);
         drop_data(&bench, &data);
     }
     for (int rank = 0; rank < bench.ranks; rank++)

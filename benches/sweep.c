@@ -48,7 +48,9 @@ static void sweep_collective(struct sweep *sweep, const struct bench_collective 
             if (c->reduces && !bench_in_list(sweep->options.op, trib_op_name(op)))
                 continue;
             for (int in_place = 0; in_place <= (c->in_place_offset != NULL ? 1 : 0); in_place++)
-                sweep_sizes(sweep, (struct row){.collective = c, .dtype = dtype, .op = op,
+                sweep_sizes(sweep, (struct row){.collective = c,
+                                                .dtype = dtype,
+                                                .op = op,
                                                 .in_place = in_place != 0});
         }
     }

@@ -68,36 +68,83 @@ static void usage(const char *program)
 struct options sweep_options(int argc, char **argv)
 {
     enum { NO_CHECK = 256, UNCHECKED, ROOT };
-    static const struct option names[] = {
-        {"collective", 1, NULL, 'c'}, {"backend", 1, NULL, 'B'},    {"ranks", 1, NULL, 'r'},
-        {"threads", 1, NULL, 't'},    {"begin", 1, NULL, 'b'},      {"end", 1, NULL, 'e'},
-        {"factor", 1, NULL, 'f'},     {"dtype", 1, NULL, 'd'},      {"op", 1, NULL, 'o'},
-        {"iterations", 1, NULL, 'n'}, {"warmup", 1, NULL, 'w'},     {"json", 1, NULL, 'J'},
-        {"root", 1, NULL, ROOT},      {"no-check", 0, NULL, NO_CHECK}, {"help", 0, NULL, 'h'},
-        {"unchecked", 0, NULL, UNCHECKED},
-        {NULL, 0, NULL, 0}};
-    struct options options = {.collective = "allreduce", .dtype = "f32", .op = "sum", .begin = 8,
-                              .end = (size_t)64 << 20, .factor = 4, .iterations = 100,
-                              .warmup = 5, .check = true};
+    static const struct option names[] = {{"collective", 1, NULL, 'c'},
+                                          {"backend", 1, NULL, 'B'},
+                                          {"ranks", 1, NULL, 'r'},
+                                          {"threads", 1, NULL, 't'},
+                                          {"begin", 1, NULL, 'b'},
+                                          {"end", 1, NULL, 'e'},
+                                          {"factor", 1, NULL, 'f'},
+                                          {"dtype", 1, NULL, 'd'},
+                                          {"op", 1, NULL, 'o'},
+                                          {"iterations", 1, NULL, 'n'},
+                                          {"warmup", 1, NULL, 'w'},
+                                          {"json", 1, NULL, 'J'},
+                                          {"root", 1, NULL, ROOT},
+                                          {"no-check", 0, NULL, NO_CHECK},
+                                          {"help", 0, NULL, 'h'},
+                                          {"unchecked", 0, NULL, UNCHECKED},
+                                          {NULL, 0, NULL, 0}};
+    struct options options = {.collective = "allreduce",
+                              .dtype = "f32",
+                              .op = "sum",
+                              .begin = 8,
+                              .end = (size_t)64 << 20,
+                              .factor = 4,
+                              .iterations = 100,
+                              .warmup = 5,
+                              .check = true};
     int option;
     while ((option = getopt_long(argc, argv, "c:B:r:t:b:e:f:d:o:n:w:J:h", names, NULL)) != -1) {
         switch (option) {
-        case 'c': options.collective = optarg; break;
-        case 'B': options.backend = optarg; break;
-        case 'r': options.ranks = bench_integer("--ranks", optarg, 1, BENCH_MAX_RANKS); break;
-        case 't': options.threads = bench_integer("--threads", optarg, 1, BENCH_MAX_RANKS); break;
-        case 'b': options.begin = size_of("--begin", optarg); break;
-        case 'e': options.end = size_of("--end", optarg); break;
-        case 'f': options.factor = bench_integer("--factor", optarg, 2, INT_MAX); break;
-        case 'd': options.dtype = optarg; break;
-        case 'o': options.op = optarg; break;
-        case 'n': options.iterations = bench_integer("--iterations", optarg, 1, INT_MAX); break;
-        case 'w': options.warmup = bench_integer("--warmup", optarg, 0, INT_MAX); break;
-        case 'J': options.json = optarg; break;
-        case NO_CHECK: options.check = false; break;
-        case UNCHECKED: options.unchecked = true; break;
-        case ROOT: options.root = bench_integer("--root", optarg, 0, BENCH_MAX_RANKS - 1); break;
-        default: usage(argv[0]); exit(option == 'h' ? EXIT_SUCCESS : EXIT_FAILURE);
+        case 'c':
+            options.collective = optarg;
+            break;
+        case 'B':
+            options.backend = optarg;
+            break;
+        case 'r':
+            options.ranks = bench_integer("--ranks", optarg, 1, BENCH_MAX_RANKS);
+            break;
+        case 't':
+            options.threads = bench_integer("--threads", optarg, 1, BENCH_MAX_RANKS);
+            break;
+        case 'b':
+            options.begin = size_of("--begin", optarg);
+            break;
+        case 'e':
+            options.end = size_of("--end", optarg);
+            break;
+        case 'f':
+            options.factor = bench_integer("--factor", optarg, 2, INT_MAX);
+            break;
+        case 'd':
+            options.dtype = optarg;
+            break;
+        case 'o':
+            options.op = optarg;
+            break;
+        case 'n':
+            options.iterations = bench_integer("--iterations", optarg, 1, INT_MAX);
+            break;
+        case 'w':
+            options.warmup = bench_integer("--warmup", optarg, 0, INT_MAX);
+            break;
+        case 'J':
+            options.json = optarg;
+            break;
+        case NO_CHECK:
+            options.check = false;
+            break;
+        case UNCHECKED:
+            options.unchecked = true;
+            break;
+        case ROOT:
+            options.root = bench_integer("--root", optarg, 0, BENCH_MAX_RANKS - 1);
+            break;
+        default:
+            usage(argv[0]);
+            exit(option == 'h' ? EXIT_SUCCESS : EXIT_FAILURE);
         }
     }
     check(&options, argc, argv);

@@ -43,9 +43,13 @@ static void make_buffers(const struct bench *bench, struct buffers *buffers, con
                                     : bench_alloc(bench, rank, send > recv ? recv : send);
         buffers->large[rank] = large;
         buffers->small[rank] = row->in_place ? NULL : small;
-        buffers->call[rank] = (struct bench_call){.collective = c, .count = row->count,
-            .dtype = row->dtype, .op = row->op, .root = root,
-            .send = send > recv ? large : small, .recv = send > recv ? small : large};
+        buffers->call[rank] = (struct bench_call){.collective = c,
+                                                  .count = row->count,
+                                                  .dtype = row->dtype,
+                                                  .op = row->op,
+                                                  .root = root,
+                                                  .send = send > recv ? large : small,
+                                                  .recv = send > recv ? small : large};
     }
 }
 

@@ -211,8 +211,8 @@ TRIB_API trib_status trib_device_free(trib_device *device, void *data);
  *  Leave host memory untouched until the stream has passed this point. On nccl, a copy from or to
  *  pageable host memory blocks the call until the stream gets there, and CUDA blocks allocations of
  *  other threads meanwhile: wait for a collective before you copy its result to such memory. */
-TRIB_API trib_status trib_device_copy(trib_device *device, void *dst, const void *src,
-                                      size_t bytes, trib_stream stream);
+TRIB_API trib_status trib_device_copy(trib_device *device, void *dst, const void *src, size_t bytes,
+                                      trib_stream stream);
 
 /** Create a stream on `device`. */
 TRIB_API trib_status trib_stream_create(trib_stream *out, trib_device *device);
@@ -365,14 +365,12 @@ TRIB_API trib_status trib_group_broadcast(trib_group *group, const void *const *
                                           int32_t root, const trib_stream *streams);
 
 /** trib_allreduce_list on every rank: rank i's list is `tensors[i]`, each of `n` tensors. */
-TRIB_API trib_status trib_group_allreduce_list(trib_group *group,
-                                               const trib_tensor *const *tensors, size_t n,
-                                               trib_op op, const trib_stream *streams);
+TRIB_API trib_status trib_group_allreduce_list(trib_group *group, const trib_tensor *const *tensors,
+                                               size_t n, trib_op op, const trib_stream *streams);
 
 /** trib_broadcast_list on every rank, in the form of trib_group_allreduce_list. */
-TRIB_API trib_status trib_group_broadcast_list(trib_group *group,
-                                               const trib_tensor *const *tensors, size_t n,
-                                               int32_t root, const trib_stream *streams);
+TRIB_API trib_status trib_group_broadcast_list(trib_group *group, const trib_tensor *const *tensors,
+                                               size_t n, int32_t root, const trib_stream *streams);
 
 /** A handle that aborts all ranks. */
 TRIB_API trib_status trib_group_abort_handle(trib_abort **out, trib_group *group);
@@ -593,8 +591,8 @@ TRIB_API trib_status trib_barrier(trib_comm *comm, trib_stream stream);
  *  of every rank's `recv`. The call reads `counts` and `offsets` (`size` entries each, the same on
  *  all ranks) before it returns. In place: send == recv + offsets[rank]. */
 TRIB_API trib_status trib_allgatherv(trib_comm *comm, const void *send, void *recv,
-                                     const size_t *counts, const size_t *offsets,
-                                     trib_dtype dtype, trib_stream stream);
+                                     const size_t *counts, const size_t *offsets, trib_dtype dtype,
+                                     trib_stream stream);
 
 /** Alltoall with counts: `send_counts[i]` elements at `send_offsets[i]` go to rank i;
  *  `recv_counts[i]` elements from rank i go to `recv_offsets[i]`. Counts of the two ends are equal.
@@ -617,9 +615,8 @@ TRIB_API trib_status trib_allreduce_list(trib_comm *comm, const trib_tensor *ten
 
 /** trib_allreduce_list with the options of trib_allreduce_with; NULL is trib_allreduce_list. With a
  *  factor all tensors are f16, bf16, f32 or f64. */
-TRIB_API trib_status trib_allreduce_list_with(trib_comm *comm, const trib_tensor *tensors,
-                                              size_t n, trib_op op,
-                                              const trib_call_options *options,
+TRIB_API trib_status trib_allreduce_list_with(trib_comm *comm, const trib_tensor *tensors, size_t n,
+                                              trib_op op, const trib_call_options *options,
                                               trib_stream stream);
 
 /** Broadcast `n` tensors of `root` in place, packed and unpacked as in trib_allreduce_list. */
@@ -830,16 +827,20 @@ typedef struct trib_sparse_statistics {
     uint64_t selected;         /**< entries that this rank selected in the last applied call */
     uint64_t applied;          /**< of those, entries in the result */
     uint64_t total_selected;   /**< over all applied calls, like all below */
-    uint64_t total_applied;
-    uint64_t words_sent, words_received;
-    uint64_t bytes_sent, bytes_received;
+    uint64_t total_applied;    /**< of those, entries in results */
+    uint64_t words_sent;       /**< entries, in units of 4 bytes */
+    uint64_t words_received;   /**< the same */
+    uint64_t bytes_sent;       /**< everything: headers, padding and histograms, too */
+    uint64_t bytes_received;   /**< the same */
     uint64_t fallbacks;        /**< selections whose first guess failed (slower, same result), or
                                 *   that were exact because earlier calls had selected nothing */
     double residual_norm;      /**< the last computed; -1: none */
 } trib_sparse_statistics;
+/* clang-format off */
 #define TRIB_SPARSE_STATISTICS_INIT                                                                \
     {(uint32_t)sizeof(trib_sparse_statistics),                                                     \
      0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0}
+/* clang-format on */
 
 /** Fill `*out` from the calls completed so far. Never waits. */
 TRIB_API trib_status trib_sparse_statistics_get(trib_sparse_statistics *out, trib_sparse *sparse);

@@ -79,8 +79,8 @@ struct tri_kernels {
      * *abort_flag and *total are 0, otherwise NaN. abort_flag and counts are shared memory,
      * decision is not. */
     trib_status (*commit)(uint32_t *decision, const uint32_t *abort_flag,
-                          struct tri_list_counts *counts, const void *total,
-                          trib_dtype total_dtype, float *total_out, trib_stream stream);
+                          struct tri_list_counts *counts, const void *total, trib_dtype total_dtype,
+                          float *total_out, trib_stream stream);
 
     /* unpack: if *decision is not 0, data[i] = bucket[offset + i] of every slice, else nothing.
      * With `weighted` != 0: data[i] = (slice type)(bucket[offset + i] / bucket[last]), rounded to

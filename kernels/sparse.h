@@ -31,7 +31,7 @@ enum {
 struct tri_entries {
     uint32_t *count; /* on the device, at most capacity; NULL: exactly `capacity` of them */
     uint32_t *index;
-    void *value;      /* of dtype */
+    void *value; /* of dtype */
     uint32_t capacity;
     trib_dtype dtype; /* f32 or f64 as acc is; or bf16, where acc is f32 */
 };
@@ -101,12 +101,12 @@ struct tri_header {
 
 /* Why a call was or was not applied: whether its result was written and the residual updated. */
 enum tri_outcome {
-    TRI_OUTCOME_NONE,     /* no call has ended yet */
+    TRI_OUTCOME_NONE, /* no call has ended yet */
     TRI_OUTCOME_APPLIED,
     TRI_OUTCOME_NON_FINITE,
     TRI_OUTCOME_MISMATCH, /* signatures differ */
     TRI_OUTCOME_ABORTED,
-    TRI_OUTCOME_OVERFLOW  /* the result's type does not hold a value of the result */
+    TRI_OUTCOME_OVERFLOW /* the result's type does not hold a value of the result */
 };
 
 struct tri_decide {
@@ -124,24 +124,24 @@ struct tri_decide {
 /* What record keeps for the host: shared memory. `version` is odd while it is being written. */
 struct tri_counters {
     uint32_t version;
-    uint32_t outcome;              /* of the last call */
+    uint32_t outcome; /* of the last call */
     uint64_t ended, applied_calls;
-    uint64_t non_finite_calls;     /* and those that overflowed */
-    uint64_t selected;             /* entries of this rank in the last call that was applied */
-    uint64_t applied;              /* of those, part of the result */
+    uint64_t non_finite_calls; /* and those that overflowed */
+    uint64_t selected;         /* entries of this rank in the last call that was applied */
+    uint64_t applied;          /* of those, part of the result */
     uint64_t total_selected, total_applied;
-    uint64_t words_sent, words_received;               /* of entries, in 4 bytes; of those calls */
-    uint64_t bytes_sent, bytes_received;               /* headers, counts and histograms included */
-    uint64_t fallbacks;       /* of select's guesses */
-    uint64_t exact_fallbacks; /* of thresholds */
-    double norm; /* of the residual, when last measured; -1: never */
+    uint64_t words_sent, words_received; /* of entries, in 4 bytes; of those calls */
+    uint64_t bytes_sent, bytes_received; /* headers, counts and histograms included */
+    uint64_t fallbacks;                  /* of select's guesses */
+    uint64_t exact_fallbacks;            /* of thresholds */
+    double norm;                         /* of the residual, when last measured; -1: never */
 };
 
 struct tri_record {
     struct tri_counters *counters;
     const uint32_t *decision, *outcome;
     const uint32_t *selected, *applied, *fallbacks; /* on the device; fallbacks: so far */
-    const double *norm;                               /* on the device; NULL: not measured */
+    const double *norm;                             /* on the device; NULL: not measured */
     uint64_t words_sent, words_received, bytes_sent, bytes_received;
     uint32_t exact_fallbacks; /* of this call */
 };

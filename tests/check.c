@@ -139,8 +139,8 @@ void check_ranks(int size, void (*body)(int rank, int size, void *argument), voi
     if (starts == NULL)
         abort();
     for (int rank = 0; rank < size; rank++) {
-        starts[rank] = (struct rank_start){.rank = rank, .size = size, .body = body,
-                                           .argument = argument};
+        starts[rank] =
+            (struct rank_start){.rank = rank, .size = size, .body = body, .argument = argument};
         if (pthread_create(&starts[rank].thread, NULL, rank_main, &starts[rank]) != 0)
             abort();
     }

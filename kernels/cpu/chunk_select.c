@@ -10,8 +10,8 @@
 #include "kernels/cpu/top.h"
 
 enum {
-    SMALL = 16, /* elements of a chunk that is sorted out directly */
-    GROUP = 16, /* elements of a group at most */
+    SMALL = 16,  /* elements of a chunk that is sorted out directly */
+    GROUP = 16,  /* elements of a group at most */
     BLOCK = 2048 /* elements of acc, at least, that are made at once */
 };
 
@@ -124,7 +124,8 @@ DEFINE_TAKE(take_f32, float, int32_t, tri_key_f32)
 DEFINE_TAKE(take_f64, double, int64_t, tri_key_f64)
 
 /* The k largest, where fewer than k keys are above `kth`, which is the k-th if it is not 0. */
-static void take_ties(struct tri_top *top, const void *chunk, size_t n, uint64_t kth, uint32_t above)
+static void take_ties(struct tri_top *top, const void *chunk, size_t n, uint64_t kth,
+                      uint32_t above)
 {
     const uint32_t ties = kth == 0 ? 0 : top->k - above;
     top->floor = kth;

@@ -74,7 +74,7 @@ static void count_above(struct ladder *ladder, const struct tri_accumulator *acc
     size_t passed[MOST_STEPS + 2] = {0}, above = 0;
     for (uint32_t i = 0; i < ladder->n; i++)
         ladder->keys[i] = acc->dtype == TRIB_F64 ? tri_key_f64(ladder->threshold[i])
-                                                : tri_key_f32((float)ladder->threshold[i]);
+                                                 : tri_key_f32((float)ladder->threshold[i]);
     if (acc->dtype == TRIB_F64)
         pass_f64(ladder, tri_acc_of(acc), acc->count, passed);
     else

@@ -22,10 +22,10 @@ DEFINE_NARROW(narrow_f16, , tri_f32_to_f16)
 DEFINE_NARROW(narrow_bf16, , tri_f32_to_bf16)
 
 #if defined(__x86_64__)
-#include <cpuid.h>
-#include <immintrin.h>
+#  include <cpuid.h>
+#  include <immintrin.h>
 
-#define X86 __attribute__((target("avx2,f16c")))
+#  define X86 __attribute__((target("avx2,f16c")))
 
 DEFINE_WIDEN(widen_bf16_x86, X86, tri_bf16_to_f32)
 DEFINE_NARROW(narrow_bf16_x86, X86, tri_f32_to_bf16)
@@ -34,8 +34,7 @@ X86 static void widen_f16_x86(float *restrict out, const uint16_t *halves, size_
 {
     const size_t whole = n & ~(size_t)7;
     for (size_t i = 0; i < whole; i += 8)
-        _mm256_storeu_ps(out + i,
-                         _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(halves + i))));
+        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(halves + i))));
     widen_f16(out + whole, halves + whole, n - whole);
 }
 
@@ -71,10 +70,10 @@ static int fast(void)
     return answer == 2;
 }
 #else
-#define widen_f16_x86 widen_f16
-#define widen_bf16_x86 widen_bf16
-#define narrow_f16_x86 narrow_f16
-#define narrow_bf16_x86 narrow_bf16
+#  define widen_f16_x86 widen_f16
+#  define widen_bf16_x86 widen_bf16
+#  define narrow_f16_x86 narrow_f16
+#  define narrow_bf16_x86 narrow_bf16
 
 static int fast(void)
 {

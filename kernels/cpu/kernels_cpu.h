@@ -13,8 +13,8 @@ trib_status tri_cpu_commit(uint32_t *decision, const uint32_t *abort_flag,
                            struct tri_list_counts *counts, const void *total,
                            trib_dtype total_dtype, float *total_out, trib_stream stream);
 trib_status tri_cpu_unpack(const struct tri_slice *slices, size_t n,
-                           const struct tri_bucket *bucket, int weighted,
-                           const uint32_t *decision, trib_stream stream);
+                           const struct tri_bucket *bucket, int weighted, const uint32_t *decision,
+                           trib_stream stream);
 trib_status tri_cpu_reduce(void *const *dst, size_t ndst, const struct tri_reduction *reduction,
                            size_t count, trib_stream stream);
 trib_status tri_cpu_scale(void *dst, const void *src, size_t count, trib_dtype dtype,

@@ -59,8 +59,8 @@ static void set_last(const struct tri_bucket *bucket, float value)
         ((float *)bucket->data)[bucket->count - 1] = value;
 }
 
-static void pack_weighted(const struct tri_slice *slices, size_t n,
-                          const struct tri_bucket *bucket, float weight)
+static void pack_weighted(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
+                          float weight)
 {
     const size_t size = trib_dtype_size(bucket->dtype);
     const int valid = weight >= 0 && isfinite(weight);
@@ -83,7 +83,6 @@ trib_status tri_cpu_pack(const struct tri_slice *slices, size_t n, const struct 
     if (weight == NULL)
         pack_plain(slices, n, bucket);
     else
-        pack_weighted(slices, n, bucket,
-                      weight->device != NULL ? *weight->device : weight->value);
+        pack_weighted(slices, n, bucket, weight->device != NULL ? *weight->device : weight->value);
     return TRIB_OK;
 }

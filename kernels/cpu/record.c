@@ -38,8 +38,8 @@ trib_status tri_cpu_sparse_record(const struct tri_record *record, trib_stream s
     __atomic_store_n(&counters->version, counters->version + 1, __ATOMIC_RELAXED);
     __atomic_store_n(&counters->outcome, *record->outcome, __ATOMIC_RELEASE);
     add(&counters->ended, 1);
-    add(&counters->non_finite_calls, *record->outcome == TRI_OUTCOME_NON_FINITE ||
-                                      *record->outcome == TRI_OUTCOME_OVERFLOW);
+    add(&counters->non_finite_calls,
+        *record->outcome == TRI_OUTCOME_NON_FINITE || *record->outcome == TRI_OUTCOME_OVERFLOW);
     if (*record->decision != 0)
         record_applied(counters, record);
     __atomic_store_n(&counters->version, counters->version + 1, __ATOMIC_RELEASE);

@@ -84,10 +84,14 @@ struct arithmetic {
 
 #define ROW(name, element, wrapping, wide)                                                         \
     {                                                                                              \
-        .first = {[TRIB_SUM] = name##_first_sum, [TRIB_PROD] = name##_first_prod,                  \
-                  [TRIB_MIN] = name##_first_min, [TRIB_MAX] = name##_first_max},                   \
-        .next = {[TRIB_SUM] = name##_next_sum, [TRIB_PROD] = name##_next_prod,                     \
-                 [TRIB_MIN] = name##_next_min, [TRIB_MAX] = name##_next_max},                      \
+        .first = {[TRIB_SUM] = name##_first_sum,                                                   \
+                  [TRIB_PROD] = name##_first_prod,                                                 \
+                  [TRIB_MIN] = name##_first_min,                                                   \
+                  [TRIB_MAX] = name##_first_max},                                                  \
+        .next = {[TRIB_SUM] = name##_next_sum,                                                     \
+                 [TRIB_PROD] = name##_next_prod,                                                   \
+                 [TRIB_MIN] = name##_next_min,                                                     \
+                 [TRIB_MAX] = name##_next_max},                                                    \
         .divide = name##_divide,                                                                   \
     },
 /* In the order of trib_dtype, from f32. */
@@ -177,8 +181,8 @@ trib_status tri_cpu_reduce(void *const *dst, size_t ndst, const struct tri_reduc
     const void *const factors = reduction->factors;
     const int half = dtype == TRIB_F16 || dtype == TRIB_BF16, average = reduction->op == TRIB_AVG;
     const size_t size = trib_dtype_size(dtype), step = half ? BLOCK_HALVES : BLOCK / size;
-    const struct fold fold = {reduction->src, reduction->n, dtype,
-                              average ? TRIB_SUM : reduction->op, average, factors};
+    const struct fold fold = {
+        reduction->src, reduction->n, dtype, average ? TRIB_SUM : reduction->op, average, factors};
     if (reduction->n == 1 && factors == NULL) {
         copy_one(dst, ndst, reduction->src[0], count * size);
         return TRIB_OK;

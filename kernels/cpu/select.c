@@ -135,14 +135,11 @@ static void store_kth(const struct tri_top *top, void *kth)
 
 trib_status tri_cpu_sparse_select(const struct tri_accumulator *acc,
                                   const struct tri_selection *selection,
-                                  const struct tri_entries *out, void *scratch,
-                                  trib_stream stream)
+                                  const struct tri_entries *out, void *scratch, trib_stream stream)
 {
     (void)stream;
-    const uint32_t k =
-        selection->k < selection->count ? selection->k : (uint32_t)selection->count;
-    const uint64_t least =
-        k == 0 ? tri_key_last(acc->dtype) : threshold_key(selection, acc->dtype);
+    const uint32_t k = selection->k < selection->count ? selection->k : (uint32_t)selection->count;
+    const uint64_t least = k == 0 ? tri_key_last(acc->dtype) : threshold_key(selection, acc->dtype);
     struct tri_top top;
     tri_top_begin(&top, scratch, selection->count, k, acc->dtype, least);
     const uint64_t guess = top.floor = guess_floor(acc, selection, &top, least);

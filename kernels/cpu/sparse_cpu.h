@@ -45,7 +45,9 @@ static inline uint64_t tri_key_last(trib_dtype dtype)
  * would come after the largest. */
 static inline uint32_t tri_key_overflow_f32(trib_dtype dtype)
 {
-    return dtype == TRIB_F16 ? 0x477ff000u : dtype == TRIB_BF16 ? 0x7f7f8000u : TRI_KEY_INFINITY_F32;
+    return dtype == TRIB_F16    ? 0x477ff000u
+           : dtype == TRIB_BF16 ? 0x7f7f8000u
+                                : TRI_KEY_INFINITY_F32;
 }
 
 static inline uint64_t tri_key_overflow_f64(trib_dtype dtype)
@@ -156,8 +158,7 @@ trib_status tri_cpu_sparse_accumulate(const struct tri_accumulator *acc, uint32_
                                       trib_stream stream);
 trib_status tri_cpu_sparse_select(const struct tri_accumulator *acc,
                                   const struct tri_selection *selection,
-                                  const struct tri_entries *out, void *scratch,
-                                  trib_stream stream);
+                                  const struct tri_entries *out, void *scratch, trib_stream stream);
 trib_status tri_cpu_sparse_index_select(const struct tri_accumulator *acc,
                                         const struct tri_entries *entries, trib_stream stream);
 trib_status tri_cpu_sparse_gauss(const struct tri_accumulator *acc, double z, void *threshold,

@@ -2,9 +2,9 @@
 #include "kernels/cpu/top.h"
 
 enum {
-    GROUP = 16,        /* elements that are looked at together */
-    ROOM = 32,         /* for the largest group, also where they are larger */
-    DIGIT = 8,         /* bits of a key that one round of a cut looks at */
+    GROUP = 16, /* elements that are looked at together */
+    ROOM = 32,  /* for the largest group, also where they are larger */
+    DIGIT = 8,  /* bits of a key that one round of a cut looks at */
     DIGITS = 1 << DIGIT
 };
 
@@ -95,9 +95,9 @@ DEFINE_SHOW(show_f32, float, int32_t, tri_key_f32, TRI_KEY_INFINITY_F32)
 DEFINE_SHOW(show_f64, double, int64_t, tri_key_f64, TRI_KEY_INFINITY_F64)
 
 #if defined(__x86_64__)
-#include <immintrin.h>
+#  include <immintrin.h>
 
-#define X86 __attribute__((target("avx2")))
+#  define X86 __attribute__((target("avx2")))
 
 /* One bit for each of 32 keys: is it above the floor? */
 X86 static uint32_t above_x86(const float *values, __m256i floor)
@@ -147,7 +147,7 @@ static bool fast(void)
     return __builtin_cpu_supports("avx2");
 }
 #else
-#define show_f32_x86 show_f32
+#  define show_f32_x86 show_f32
 
 static bool fast(void)
 {
@@ -171,7 +171,7 @@ void tri_top_show(struct tri_top *top, const void *values, size_t n, uint32_t fi
 #define DEFINE_FIND(name, real, type, key_of)                                                      \
     static type name##_differing(const real *value, uint32_t count)                                \
     {                                                                                              \
-        type any = 0, all = (type)-1;                                                              \
+        type any = 0, all = (type) - 1;                                                            \
         for (uint32_t i = 0; i < count; i++) {                                                     \
             any |= (type)key_of(value[i]);                                                         \
             all &= (type)key_of(value[i]);                                                         \
@@ -236,7 +236,6 @@ void tri_top_cut(struct tri_top *top)
     uint32_t ties = 0;
     if (top->count <= top->k)
         return;
-    top->floor = top->k == 0 ? tri_key_last(top->dtype)
-                             : (wide ? find_f64 : find_f32)(top, &ties);
+    top->floor = top->k == 0 ? tri_key_last(top->dtype) : (wide ? find_f64 : find_f32)(top, &ties);
     (wide ? keep_f64 : keep_f32)(top, top->floor, ties);
 }

@@ -53,8 +53,8 @@ static void unpack_weighted(const struct tri_slice *slices, size_t n,
 }
 
 trib_status tri_cpu_unpack(const struct tri_slice *slices, size_t n,
-                           const struct tri_bucket *bucket, int weighted,
-                           const uint32_t *decision, trib_stream stream)
+                           const struct tri_bucket *bucket, int weighted, const uint32_t *decision,
+                           trib_stream stream)
 {
     (void)stream;
     if (*decision == 0)

@@ -50,8 +50,8 @@ trib_status run(const Accumulate &job, trib_stream stream)
         return status;
     if (job.acc.count == 0 || (!Has<G>::kGradient && job.nonfinite == nullptr))
         return TRIB_OK;
-    const uint32_t blocks = blocks_for(job.acc.count, kSteps<T> * kFour * kThreads,
-                                       kBlocksEach * multiprocessors());
+    const uint32_t blocks =
+        blocks_for(job.acc.count, kSteps<T> * kFour * kThreads, kBlocksEach * multiprocessors());
     return launch_job(accumulate<T, G>, blocks, kThreads, job, stream);
 }
 
@@ -96,8 +96,8 @@ __global__ void __launch_bounds__(kThreads) residual(const Residual job)
     const T *const from = residual_of<T>(job.acc);
     T *const to = static_cast<T *>(job.out);
     const uint64_t stride = static_cast<uint64_t>(gridDim.x) * kThreads;
-    for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x;
-         i < job.acc.count; i += stride)
+    for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x; i < job.acc.count;
+         i += stride)
         to[i] = from[i];
 }
 
@@ -117,8 +117,8 @@ trib_status tri_cuda_sparse_decay(const struct tri_accumulator *acc, double fact
 {
     if (acc->count == 0)
         return TRIB_OK;
-    const uint32_t blocks = blocks_for(acc->count, kSteps<float> * kFour * kThreads,
-                                       kBlocksEach * multiprocessors());
+    const uint32_t blocks =
+        blocks_for(acc->count, kSteps<float> * kFour * kThreads, kBlocksEach * multiprocessors());
     return dispatch_sum(acc->dtype, [&](auto sum) {
         return launch_job(decay<decltype(sum)>, blocks, kThreads, Decay{*acc, factor, decision},
                           stream);

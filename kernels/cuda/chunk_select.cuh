@@ -18,8 +18,8 @@
 
 namespace {
 
-constexpr uint32_t kSteps = 4;       // fours of a thread
-constexpr uint32_t kListed = 256;    // keys that are compared with each other, at most
+constexpr uint32_t kSteps = 4;    // fours of a thread
+constexpr uint32_t kListed = 256; // keys that are compared with each other, at most
 constexpr uint32_t kMaxBlocks = 1u << 20;
 
 template <typename T, uint32_t Threads>
@@ -158,9 +158,8 @@ struct Chunk {
     {
         Cut<T> cut = {0, job.out.k};
         for (int shift = KeyOf<T>::kBits; shift > 0;) {
-            const int next = shift > static_cast<int>(kDigitBits)
-                                 ? shift - static_cast<int>(kDigitBits)
-                                 : 0;
+            const int next =
+                shift > static_cast<int>(kDigitBits) ? shift - static_cast<int>(kDigitBits) : 0;
             for (uint32_t d = threadIdx.x; d < kDigits; d += Threads)
                 room.histogram[d] = 0;
             __syncthreads();
@@ -171,9 +170,9 @@ struct Chunk {
             });
             __syncthreads();
             uint32_t total;
-            cut.key += static_cast<Key<T>>(
-                           find_digit(room.histogram, 0, cut.ties, total, room.digit))
-                       << next;
+            cut.key +=
+                static_cast<Key<T>>(find_digit(room.histogram, 0, cut.ties, total, room.digit))
+                << next;
             shift = next;
         }
         return cut;
@@ -343,7 +342,7 @@ trib_status run(const ChunkSelect &job, trib_stream stream)
         return status;
     if constexpr (sizeof(T) == 4)
         if (job.out.k != 0 && job.out.k <= kWarpK && job.out.chunk <= 32 * kWarp * kFour)
-            return job.out.chunk <= 4 * kWarp * kFour   ? launch_warps<T, G, 4>(job, stream)
+            return job.out.chunk <= 4 * kWarp * kFour    ? launch_warps<T, G, 4>(job, stream)
                    : job.out.chunk <= 16 * kWarp * kFour ? launch_warps<T, G, 16>(job, stream)
                                                          : launch_warps<T, G, 32>(job, stream);
     constexpr uint32_t kEach = kSteps * kFour;
@@ -368,5 +367,6 @@ trib_status select_chunks(const tri_accumulator &acc, bool clear, const tri_chun
 } // namespace
 
 // Gradients of f16 and bf16.
-trib_status tri_cuda_chunk_select_half(const tri_accumulator &acc, bool clear, const tri_chunks &out,
-                                       uint32_t *nonfinite, trib_stream stream);
+trib_status tri_cuda_chunk_select_half(const tri_accumulator &acc, bool clear,
+                                       const tri_chunks &out, uint32_t *nonfinite,
+                                       trib_stream stream);

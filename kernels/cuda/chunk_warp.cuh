@@ -11,10 +11,10 @@
 
 namespace {
 
-constexpr uint32_t kWarpsTogether = 4;  // of a block
-constexpr uint32_t kWarpListed = 128;   // elements of a list, at most
-constexpr uint32_t kWarpK = 64;         // the largest k
-constexpr uint32_t kSlack = 6;          // maxima that may reach the key beyond k
+constexpr uint32_t kWarpsTogether = 4; // of a block
+constexpr uint32_t kWarpListed = 128;  // elements of a list, at most
+constexpr uint32_t kWarpK = 64;        // the largest k
+constexpr uint32_t kSlack = 6;         // maxima that may reach the key beyond k
 
 struct ChunkSelect {
     tri_accumulator acc;
@@ -327,7 +327,8 @@ struct WarpChunk {
 };
 
 template <typename T, typename G, uint32_t Steps>
-__global__ void __launch_bounds__(kWarpsTogether *kWarp, 3) chunk_select_warps(const ChunkSelect job)
+__global__ void __launch_bounds__(kWarpsTogether *kWarp, 3)
+    chunk_select_warps(const ChunkSelect job)
 {
     __shared__ WarpRoom<T> rooms[kWarpsTogether];
     const uint32_t warp = threadIdx.x / kWarp;

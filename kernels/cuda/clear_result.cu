@@ -2,8 +2,7 @@
 #include "kernels/cuda/entries.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 
-namespace
-{
+namespace {
 
 struct ClearJob {
     unsigned char *dense;

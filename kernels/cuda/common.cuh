@@ -21,8 +21,8 @@
 namespace {
 
 constexpr uint32_t kLanes = 32, kWarps = 8;
-constexpr uint32_t kUnit = 16;         // bytes
-constexpr uint32_t kChunk = 4 * kLanes; // units
+constexpr uint32_t kUnit = 16;           // bytes
+constexpr uint32_t kChunk = 4 * kLanes;  // units
 constexpr uint32_t kMaxUnits = 1u << 31; // units of one launch; longer slices are cut
 
 // One launch: `n` slices, and every unit of the bucket from `base` on, `units` of them. Travels in
@@ -40,9 +40,9 @@ struct Job {
     uint32_t n;
     uint32_t element_size; // of the bucket
     char *data[Capacity];
-    uint32_t first[Capacity]; // unit, from base
+    uint32_t first[Capacity];  // unit, from base
     uint32_t length[Capacity]; // units, the partly filled last one included
-    uint8_t tail[Capacity];   // low four bits: elements in the last unit, less 1; high: dtype
+    uint8_t tail[Capacity];    // low four bits: elements in the last unit, less 1; high: dtype
 };
 
 // Parameters may take 4,096 bytes everywhere, and 32,764 since CUDA 12.1 (on sm_70 and later). Both
@@ -130,10 +130,10 @@ inline trib_status launch_jobs(void (*kernel)(Job<Capacity>), Request request, t
         next_job(job, request);
         void *arguments[] = {&job};
         const uint32_t blocks = (job.units + kChunk * kWarps - 1) / (kChunk * kWarps);
-        const trib_status status =
-            blocks == 0 ? TRIB_OK
-                        : launch_kernel(reinterpret_cast<const void *>(kernel), blocks,
-                                        kLanes * kWarps, arguments, stream);
+        const trib_status status = blocks == 0
+                                       ? TRIB_OK
+                                       : launch_kernel(reinterpret_cast<const void *>(kernel),
+                                                       blocks, kLanes * kWarps, arguments, stream);
         if (status != TRIB_OK)
             return status;
     } while (request.slice < request.n);
@@ -224,8 +224,7 @@ __device__ inline void move_chunk(const Job<Capacity> &job, uint32_t block, Body
 template <typename T>
 __device__ inline T *at(const Piece &piece, uint32_t unit, uint32_t per_unit)
 {
-    return reinterpret_cast<T *>(piece.data) +
-           static_cast<uint64_t>(unit - piece.first) * per_unit;
+    return reinterpret_cast<T *>(piece.data) + static_cast<uint64_t>(unit - piece.first) * per_unit;
 }
 
 // Where the bucket's `unit` lies.
@@ -285,8 +284,8 @@ __device__ inline void copy_chunk(void *dst, const void *src, const void *tensor
     char *to = static_cast<char *>(dst);
     const char *from = static_cast<const char *>(src);
     if (aligned(tensor, 16))
-        move<kBytes / 16, 1>(reinterpret_cast<uint4 *>(to),
-                             reinterpret_cast<const uint4 *>(from), Copy());
+        move<kBytes / 16, 1>(reinterpret_cast<uint4 *>(to), reinterpret_cast<const uint4 *>(from),
+                             Copy());
     else if (aligned(tensor, 8))
         move<kBytes / 8, 1>(reinterpret_cast<uint64_t *>(to),
                             reinterpret_cast<const uint64_t *>(from), Copy());

@@ -2,8 +2,7 @@
 #include "kernels/cuda/sparse.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 
-namespace
-{
+namespace {
 
 __device__ inline uint32_t load_acquire(const uint32_t *word)
 {

@@ -5,8 +5,7 @@
 #include "kernels/cuda/convert.cuh"
 #include "kernels/sparse.h"
 
-namespace
-{
+namespace {
 
 // Any float type.
 template <typename Run>

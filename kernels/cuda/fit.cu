@@ -17,7 +17,7 @@ constexpr uint32_t kMaxSteps = 64, kRungs = kMaxSteps + 1;
 
 template <typename T>
 struct Ladder {
-    T rung[kRungs];              // ascending: `down` below the start, the start, `up` above it
+    T rung[kRungs];               // ascending: `down` below the start, the start, `up` above it
     uint32_t between[kRungs + 1]; // magnitudes above so many rungs: of those above the lowest
     uint32_t down, up;
     uint32_t blocks; // that have added theirs
@@ -229,8 +229,8 @@ trib_status launch_fit(const tri_accumulator *acc, const tri_fit *fit, const voi
     const uint32_t passes = fit->raise_steps != 0 && fit->lower_steps != 0   ? 2
                             : fit->raise_steps != 0 || fit->lower_steps != 0 ? 1
                                                                              : 0;
-    trib_status status = launch_kernel(reinterpret_cast<const void *>(start_fit<T>), 1, kThreads,
-                                       arguments, stream);
+    trib_status status =
+        launch_kernel(reinterpret_cast<const void *>(start_fit<T>), 1, kThreads, arguments, stream);
     for (uint32_t pass = 0; pass < passes && status == TRIB_OK; pass++)
         status = launch_job(fit_pass<T>, blocks, kThreads, job, stream);
     return status;

@@ -28,7 +28,8 @@ inline trib_status launch_job(void (*kernel)(Job), uint32_t blocks, uint32_t thr
                               trib_stream stream)
 {
     void *arguments[] = {&job};
-    return launch_kernel(reinterpret_cast<const void *>(kernel), blocks, threads, arguments, stream);
+    return launch_kernel(reinterpret_cast<const void *>(kernel), blocks, threads, arguments,
+                         stream);
 }
 
 // Does wait_for_previous() wait in `kernel`, on the current device? It is compiled for sm_90 and
@@ -44,10 +45,10 @@ inline bool waits_for_previous(const void *kernel)
     int answer = known[device].load(std::memory_order_relaxed);
     if (answer == 0) {
         cudaFuncAttributes attributes = {};
-        answer = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess &&
-                         attributes.ptxVersion >= 90
-                     ? 1
-                     : 2;
+        answer =
+            cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.ptxVersion >= 90
+                ? 1
+                : 2;
         known[device].store(answer, std::memory_order_relaxed);
     }
     return answer == 1;

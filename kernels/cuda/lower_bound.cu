@@ -29,8 +29,7 @@ __global__ void __launch_bounds__(kThreads)
     for (uint64_t b = blockIdx.x * kWarps + threadIdx.x / kWarp; b < nbins;
          b += gridDim.x * kWarps) {
         const uint32_t begin = count_below(entries.index, n, b * width);
-        const uint32_t end =
-            begin + count_below(entries.index + begin, n - begin, (b + 1) * width);
+        const uint32_t end = begin + count_below(entries.index + begin, n - begin, (b + 1) * width);
         if (threadIdx.x % kWarp == 0)
             bins[b] = end - begin;
     }

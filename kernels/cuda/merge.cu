@@ -201,8 +201,7 @@ __global__ void __launch_bounds__(kThreads, 4)
             for (uint32_t at = threadIdx.x; at < size; at += kThreads)
                 sum[at] = 0;
             __syncthreads();
-            add_in_order<T>(in, lists.n,
-                            AddToWindow<T>{bits, before, in.size, begin, sum, places});
+            add_in_order<T>(in, lists.n, AddToWindow<T>{bits, before, in.size, begin, sum, places});
             write_window(job.out, in.first, sum, places, base + begin, size);
             __syncthreads();
         }

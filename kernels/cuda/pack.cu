@@ -162,14 +162,14 @@ __global__ void __launch_bounds__(kLanes *kWarps)
     const float weight = job.device_weight != nullptr ? *job.device_weight : job.weight;
     const bool valid = weight >= 0 && isfinite(weight);
     const Sum last = valid ? weight : nanf("");
-    move_chunk(job, blockIdx.x, PackWeighted<Sum, Capacity>{job, valid ? Sum(weight) : Sum(0), last});
+    move_chunk(job, blockIdx.x,
+               PackWeighted<Sum, Capacity>{job, valid ? Sum(weight) : Sum(0), last});
 }
 
 } // namespace
 
-trib_status tri_cuda_pack(const struct tri_slice *slices, size_t n,
-                          const struct tri_bucket *bucket, const struct tri_weight *weight,
-                          trib_stream stream)
+trib_status tri_cuda_pack(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
+                          const struct tri_weight *weight, trib_stream stream)
 {
     const Request request = {slices, n, bucket, weight, nullptr};
     if (weight == nullptr)

@@ -166,7 +166,8 @@ __global__ void __launch_bounds__(kThreads) partition_write(const Items items, c
     const Level level = items.level();
     const Piece piece = piece_of(n);
     Found before = found_before(table);
-    for (uint32_t begin = piece.begin, side = 0, size; begin < piece.end; begin += size, side ^= 1) {
+    for (uint32_t begin = piece.begin, side = 0, size; begin < piece.end;
+         begin += size, side ^= 1) {
         size = min(kStep, piece.end - begin);
         Rows<typename Items::Type> rows;
         load_rows(rows, items, begin, size);

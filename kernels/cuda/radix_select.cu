@@ -224,9 +224,8 @@ trib_status tri_cuda_sparse_radix_histogram(const struct tri_entries *entries,
     void *clear[] = {&histogram};
     void *arguments[] = {&list, &cut, &round, &histogram};
     if (blocks != 1) {
-        const trib_status status =
-            launch_kernel(reinterpret_cast<const void *>(clear_histogram), kDigits / kThreads,
-                          kThreads, clear, stream);
+        const trib_status status = launch_kernel(reinterpret_cast<const void *>(clear_histogram),
+                                                 kDigits / kThreads, kThreads, clear, stream);
         if (status != TRIB_OK)
             return status;
     }

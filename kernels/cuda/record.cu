@@ -66,7 +66,8 @@ __global__ void __launch_bounds__(kWarp) record(const tri_record job)
     const uint32_t lane = threadIdx.x;
     const Change change = change_of(job, lane);
     volatile uint64_t *field = change.field;
-    volatile uint32_t *version_word = &job.counters->version, *outcome_word = &job.counters->outcome;
+    volatile uint32_t *version_word = &job.counters->version,
+                      *outcome_word = &job.counters->outcome;
     const bool measured = lane == kNormLane && job.norm != nullptr;
     // All of these before the first is used.
     const uint64_t old = change.adds ? *field : 0;

@@ -34,8 +34,7 @@ __device__ inline Batch<T> load_batch(const UpdateJob &job, size_t base, uint32_
     for (uint32_t j = 0; j < kDeep; j++) {
         const size_t i = base + j * kThreads + threadIdx.x;
         loaded[j].index = load_if(i < n, entries.index + i, UINT32_MAX);
-        loaded[j].bits =
-            load_bits<T>(i < n && job.sign != 0, entries.value, entries.dtype, i);
+        loaded[j].bits = load_bits<T>(i < n && job.sign != 0, entries.value, entries.dtype, i);
     }
 #pragma unroll
     for (uint32_t j = 0; j < kDeep; j++) {

@@ -15,7 +15,8 @@ __global__ void __launch_bounds__(kThreads)
     narrow(rounded, device != nullptr ? static_cast<Wide>(*device) : value);
     const Wide factor = widen(rounded);
     const uint64_t step = static_cast<uint64_t>(gridDim.x) * kThreads;
-    for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += step) {
+    for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
+         i += step) {
         if (src == nullptr)
             dst[i] = rounded;
         else
@@ -32,11 +33,11 @@ trib_status queue(void *dst, const void *src, size_t count, const tri_factor *fa
     uint64_t n = count;
     const uint64_t blocks = (n + kThreads - 1) / kThreads;
     void *arguments[] = {&dst, &src, &n, &device, &value};
-    return blocks == 0 ? TRIB_OK
-                       : launch_kernel(reinterpret_cast<const void *>(scale<T, Wide>),
-                                       static_cast<uint32_t>(blocks < kMaxBlocks ? blocks
-                                                                                 : kMaxBlocks),
-                                       kThreads, arguments, stream);
+    return blocks == 0
+               ? TRIB_OK
+               : launch_kernel(reinterpret_cast<const void *>(scale<T, Wide>),
+                               static_cast<uint32_t>(blocks < kMaxBlocks ? blocks : kMaxBlocks),
+                               kThreads, arguments, stream);
 }
 
 } // namespace

@@ -21,8 +21,7 @@ size_t lay_out(Select &job, void *scratch, uint64_t count, uint32_t k, trib_dtyp
     job.capacity = room_of(count, k);
     job.control = static_cast<Control *>(take(sizeof(Control)));
     job.guesses = static_cast<uint64_t *>(take(kGuessBlocks * sizeof(uint64_t)));
-    job.parts =
-        static_cast<Counts *>(take(kMaxFinishBlocks * kFinishWarps * sizeof(Counts)));
+    job.parts = static_cast<Counts *>(take(kMaxFinishBlocks * kFinishWarps * sizeof(Counts)));
     job.inside_capacity = job.capacity < kMostInside ? job.capacity : kMostInside;
     job.inside = take(job.inside_capacity * element);
     job.owner = static_cast<uint32_t *>(take(job.inside_capacity * sizeof(uint32_t)));
@@ -37,9 +36,9 @@ trib_status run(Select job, trib_stream stream)
 {
     constexpr uint32_t kTileSize = kSteps<T, G> * kWarp * kFour;
     const uint32_t processors = multiprocessors();
-    const uint32_t finishers = blocks_for(job.count, kFinishThreads * 64,
-                                          processors < kMaxFinishBlocks ? processors
-                                                                        : kMaxFinishBlocks);
+    const uint32_t finishers =
+        blocks_for(job.count, kFinishThreads * 64,
+                   processors < kMaxFinishBlocks ? processors : kMaxFinishBlocks);
     job.tiles = tiles_of(job.count, kTileSize);
     while (job.tiles != 0 && (job.tiles - 1) >> job.group_bits >= kGroups)
         job.group_bits++;
@@ -65,8 +64,7 @@ size_t tri_cuda_sparse_select_scratch(size_t count, uint32_t k, trib_dtype dtype
 
 trib_status tri_cuda_sparse_select(const struct tri_accumulator *acc,
                                    const struct tri_selection *selection,
-                                   const struct tri_entries *out, void *scratch,
-                                   trib_stream stream)
+                                   const struct tri_entries *out, void *scratch, trib_stream stream)
 {
     Select job = {};
     job.acc = *acc;
@@ -77,8 +75,8 @@ trib_status tri_cuda_sparse_select(const struct tri_accumulator *acc,
     job.kth = selection->kth;
     job.first = selection->first;
     job.count = selection->count;
-    job.k = selection->k < selection->count ? selection->k
-                                            : static_cast<uint32_t>(selection->count);
+    job.k =
+        selection->k < selection->count ? selection->k : static_cast<uint32_t>(selection->count);
     job.guess = selection->guess;
     job.clear = selection->clear && selection->accumulate;
     lay_out(job, scratch, job.count, job.k, acc->dtype);

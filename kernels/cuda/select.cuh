@@ -34,15 +34,17 @@
 namespace {
 
 constexpr uint32_t kGuessBlocks = 128, kGuessThreads = 1024;
-constexpr uint32_t kRounds = 6;            // at most: 63 bits
-constexpr uint32_t kGroups = 4096;         // of tiles, at most
+constexpr uint32_t kRounds = 6;    // at most: 63 bits
+constexpr uint32_t kGroups = 4096; // of tiles, at most
 constexpr uint32_t kMaxFinishBlocks = 512;
 constexpr uint32_t kFinishThreads = 1024, kFinishWarps = kFinishThreads / kWarp;
 constexpr uint32_t kPhases = kRounds + 4; // of finish, at most, and one that nobody does
 
 // Fours a lane has of a tile. Fewer atomics where less is read for an element.
 template <typename T, typename G>
-constexpr uint32_t kSteps = sizeof(T) == 8 ? 4 : Has<G>::kGradient ? 8 : 16;
+constexpr uint32_t kSteps = sizeof(T) == 8      ? 4
+                            : Has<G>::kGradient ? 8
+                                                : 16;
 template <typename T>
 constexpr uint32_t kSmallestTile = (sizeof(T) == 8 ? 4 : 8) * kWarp * kFour;
 
@@ -70,10 +72,10 @@ struct Control {
     uint32_t wanted;     // so many of it are wanted,
     uint32_t inside;     // and so many candidates are in it
     uint32_t filtered;   // 1: filter has written these
-    uint32_t above[kMaxFinishBlocks];       // candidates beyond the interval, in the parts of a block
-    uint32_t groups[kGroups];               // candidates in a group of tiles
+    uint32_t above[kMaxFinishBlocks]; // candidates beyond the interval, in the parts of a block
+    uint32_t groups[kGroups];         // candidates in a group of tiles
     uint32_t drawn[kPhases], done[kPhases]; // tasks of finish
-    uint32_t window[kDigits]; // candidates by the distance of their keys from `low`
+    uint32_t window[kDigits];               // candidates by the distance of their keys from `low`
     uint32_t digits[kRounds][kDigits];
 };
 
@@ -95,8 +97,9 @@ struct Select {
     uint32_t tiles, group_bits; // 2^group_bits neighbouring tiles are a group
     uint32_t capacity;          // of candidates
     uint32_t inside_capacity;
-    uint32_t k;        // at most count
-    uint32_t rank;     // of the guess in a block's sample, in parts of kGuessBlocks; 0: no sample is taken
+    uint32_t k; // at most count
+    uint32_t
+        rank; // of the guess in a block's sample, in parts of kGuessBlocks; 0: no sample is taken
     tri_guess guess;
     bool clear;
 };
@@ -120,8 +123,7 @@ __device__ inline Need need_of(const Select &job)
 {
     const uint32_t candidates = job.control->candidates;
     const bool all = job.control->low == job.control->floor + 1; // that may be selected
-    const bool missed =
-        job.k != 0 && (job.control->lost != 0 || (candidates < job.k && !all));
+    const bool missed = job.k != 0 && (job.control->lost != 0 || (candidates < job.k && !all));
     return {candidates, missed, missed || job.k < candidates ? job.k : candidates};
 }
 

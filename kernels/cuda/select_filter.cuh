@@ -35,8 +35,8 @@ __device__ inline Search<T> find_interval(const Select &job, const Need &need, u
     inside = need.candidates;
     if (digit != kDigits) {
         inside = histogram[digit];
-        search.base = static_cast<Key<T>>(job.control->low) +
-                      (static_cast<Key<T>>(digit) << kWindowShift<T>);
+        search.base =
+            static_cast<Key<T>>(job.control->low) + (static_cast<Key<T>>(digit) << kWindowShift<T>);
         search.shift = kWindowShift<T>;
     }
     return search;
@@ -49,24 +49,23 @@ __device__ inline uint32_t filter_part(const Select &job, const Search<T> &searc
 {
     const Listed<T> items = {job, parts};
     uint32_t above = 0;
-    items.template walk<false>(
-        part_of(items.size(), place), [&](bool there, T value, uint32_t) {
-            const Key<T> key = key_of(value), distance = key - search.base;
-            const bool reaches = there && key >= search.base;
-            const bool inside = reaches && distance >> search.shift == 0;
-            const uint32_t lanes = __ballot_sync(kAllLanes, inside);
-            above += reaches && !inside;
-            if (lanes == 0)
-                return;
-            uint32_t at = 0;
-            if (lane_of() == 0)
-                at = atomicAdd(&job.control->inside, __popc(lanes));
-            at = __shfl_sync(kAllLanes, at, 0) + __popc(lanes & ((1u << lane_of()) - 1));
-            if (inside) {
-                static_cast<Key<T> *>(job.inside)[at] = distance;
-                job.owner[at] = place.warp();
-            }
-        });
+    items.template walk<false>(part_of(items.size(), place), [&](bool there, T value, uint32_t) {
+        const Key<T> key = key_of(value), distance = key - search.base;
+        const bool reaches = there && key >= search.base;
+        const bool inside = reaches && distance >> search.shift == 0;
+        const uint32_t lanes = __ballot_sync(kAllLanes, inside);
+        above += reaches && !inside;
+        if (lanes == 0)
+            return;
+        uint32_t at = 0;
+        if (lane_of() == 0)
+            at = atomicAdd(&job.control->inside, __popc(lanes));
+        at = __shfl_sync(kAllLanes, at, 0) + __popc(lanes & ((1u << lane_of()) - 1));
+        if (inside) {
+            static_cast<Key<T> *>(job.inside)[at] = distance;
+            job.owner[at] = place.warp();
+        }
+    });
     return above;
 }
 

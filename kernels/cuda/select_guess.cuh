@@ -66,7 +66,8 @@ __global__ void __launch_bounds__(kGuessThreads) select_guess(const Select job)
         job.guesses[blockIdx.x] = prefix | blockIdx.x; // no two are equal
 }
 
-static_assert((kGuessBlocks - 1) >> (31 - 2 * kDigitBits) == 0, "two digits leave a block's number room");
+static_assert((kGuessBlocks - 1) >> (31 - 2 * kDigitBits) == 0,
+              "two digits leave a block's number room");
 
 // The median of the guesses, for all threads of a block. Four of them compare one guess with the
 // others.

@@ -10,8 +10,7 @@
 #include "kernels/cuda/fours.cuh"
 #include "kernels/cuda/select_guess.cuh"
 
-namespace
-{
+namespace {
 
 template <typename T, typename G>
 constexpr uint32_t kPartitionThreads = Has<G>::kGradient && sizeof(T) == 4 ? 640 : 512;

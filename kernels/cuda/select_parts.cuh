@@ -112,8 +112,8 @@ struct Listed {
                 high = middle - 1;
         }
         uint64_t at = place(low);
-        for (uint64_t tile = static_cast<uint64_t>(low) << job.group_bits; tile < job.tiles && at < part.end;
-             tile += kWarp) {
+        for (uint64_t tile = static_cast<uint64_t>(low) << job.group_bits;
+             tile < job.tiles && at < part.end; tile += kWarp) {
             const bool there = tile + lane_of() < job.tiles;
             const Tile mine = there ? job.tile[tile + lane_of()] : Tile{0, 0};
             const uint32_t weight = there ? mine.count + kTileWeight : 0;
@@ -128,8 +128,9 @@ struct Listed {
     // How many of `count` places from `first` on lie before `place`.
     __device__ static uint32_t clipped(uint64_t place, uint64_t first, uint32_t count)
     {
-        return place <= first ? 0 : place - first < count ? static_cast<uint32_t>(place - first)
-                                                          : count;
+        return place <= first          ? 0
+               : place - first < count ? static_cast<uint32_t>(place - first)
+                                       : count;
     }
 
     // Candidates [base + begin, base + end) of every lane's tile, one lane after the other.

@@ -21,8 +21,9 @@ struct FinishRoom {
     PartsRoom parts;
 };
 
-class Phases {
-public:
+class Phases
+{
+  public:
     __device__ Phases(Control &control, uint32_t &task) : control_(control), task_(task)
     {
         if (threadIdx.x == 0)
@@ -61,15 +62,14 @@ public:
         run_last(body);
         if (threadIdx.x == 0) {
             task_ = atomicAdd(&control_.drawn[phase_ + 1], 1);
-            while (*static_cast<volatile uint32_t *>(&control_.done[phase_]) < gridDim.x) {
-            }
+            while (*static_cast<volatile uint32_t *>(&control_.done[phase_]) < gridDim.x) {}
             __threadfence();
         }
         __syncthreads();
         phase_++;
     }
 
-private:
+  private:
     Control &control_;
     uint32_t &task_; // of the next phase: in shared memory
     uint32_t phase_ = 0;
@@ -166,8 +166,8 @@ struct Direct {
             const uint64_t mine = begin + lane_of();
 #pragma unroll
             for (uint32_t r = 0; r < kRows; r++)
-                value[r] = mine + r * kWarp < part.end ? __ldcg(sum + job.first + mine + r * kWarp)
-                                                       : T(0);
+                value[r] =
+                    mine + r * kWarp < part.end ? __ldcg(sum + job.first + mine + r * kWarp) : T(0);
 #pragma unroll
             for (uint32_t r = 0; r < kRows; r++)
                 row(mine + r * kWarp < part.end, value[r],
@@ -226,12 +226,12 @@ __device__ inline void emit(const Select &job, const Items &items, Key<T> cut, u
 {
     phases.run([&](uint32_t task) {
         Counts mine = {0, 0};
-        items.template walk<false>(
-            part_of(items.size(), Place{task}), [&](bool there, T value, uint32_t) {
-                const Key<T> key = key_of(value);
-                mine.above += there && key > cut;
-                mine.equal += there && key == cut;
-            });
+        items.template walk<false>(part_of(items.size(), Place{task}),
+                                   [&](bool there, T value, uint32_t) {
+                                       const Key<T> key = key_of(value);
+                                       mine.above += there && key > cut;
+                                       mine.equal += there && key == cut;
+                                   });
         publish(job, {warp_sum(mine.above), warp_sum(mine.equal)}, Place{task});
     });
     phases.run_last([&](uint32_t task) {

@@ -232,8 +232,8 @@ inline uint32_t blocks_for(uint64_t items, uint64_t per_block, uint32_t limit)
 // *word = 0; nothing if it is NULL.
 inline trib_status zero_word(uint32_t *word, trib_stream stream)
 {
-    if (word == nullptr || cudaMemsetAsync(word, 0, sizeof *word,
-                                           static_cast<cudaStream_t>(stream)) == cudaSuccess)
+    if (word == nullptr ||
+        cudaMemsetAsync(word, 0, sizeof *word, static_cast<cudaStream_t>(stream)) == cudaSuccess)
         return TRIB_OK;
     (void)cudaGetLastError();
     return TRIB_ERR_CUDA;

@@ -6,7 +6,8 @@
 
 namespace {
 
-constexpr uint32_t kTileBytes = 32 * 1024; // of shared memory: six blocks on a multiprocessor of 228 KiB
+constexpr uint32_t kTileBytes =
+    32 * 1024; // of shared memory: six blocks on a multiprocessor of 228 KiB
 
 template <typename T>
 constexpr uint32_t kTile = kTileBytes / sizeof(T); // elements

@@ -157,8 +157,8 @@ __global__ void __launch_bounds__(kLanes *kWarps)
 } // namespace
 
 trib_status tri_cuda_unpack(const struct tri_slice *slices, size_t n,
-                            const struct tri_bucket *bucket, int weighted,
-                            const uint32_t *decision, trib_stream stream)
+                            const struct tri_bucket *bucket, int weighted, const uint32_t *decision,
+                            trib_stream stream)
 {
     const Request request = {slices, n, bucket, nullptr, decision};
     if (!weighted)

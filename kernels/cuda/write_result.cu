@@ -3,8 +3,7 @@
 #include "kernels/cuda/entries.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 
-namespace
-{
+namespace {
 
 constexpr uint32_t kDeep = 4; // loads of a thread that are on their way together
 

@@ -143,7 +143,8 @@ static void bad_places(const struct bad *bad, const struct collective *c)
             TRIB_ERR_INVALID_BUFFER, c->name, "overlap");
     REFUSED(c->call(bad, a, a + 7, 8, TRIB_F32, TRIB_SUM, peer, bad->stream),
             TRIB_ERR_INVALID_BUFFER, c->name, "overlap");
-    if (c->send_blocks != c->recv_blocks && bad->rank > 0) /* in place is block `rank`, not block 0 */
+    if (c->send_blocks != c->recv_blocks &&
+        bad->rank > 0) /* in place is block `rank`, not block 0 */
         REFUSED(c->call(bad, a, a, 8, TRIB_F32, TRIB_SUM, peer, bad->stream),
                 TRIB_ERR_INVALID_BUFFER, c->name, "overlap");
 }

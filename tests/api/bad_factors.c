@@ -42,7 +42,7 @@ static void sizes(const struct bad *bad)
     longer.options.size = sizeof longer;
     longer.newer[1] = (uint64_t)1 << 56;
     refused(bad, &longer.options, TRIB_ERR_UNSUPPORTED, "options.size");
-    longer.options.size -= 1; /* the byte that is not 0 is beyond it */
+    longer.options.size -= 1;              /* the byte that is not 0 is beyond it */
     CHECK_OK(trib_batch_begin(bad->comm)); /* which fails, so that nothing is queued */
     CHECK_OK(call(bad, 8, TRIB_F32, TRIB_SUM, &longer.options));
     REFUSED(call(bad, 8, 0, TRIB_SUM, &longer.options), TRIB_ERR_INVALID_ARGUMENT, name, "`dtype`");

@@ -44,8 +44,8 @@ void bad_batches(const struct bad *bad)
         CHECK_OK(trib_send(bad->comm, bad->a, 4, TRIB_F32, bad->rank, bad->stream));
         CHECK_OK(trib_recv(bad->comm, bad->b, 4, TRIB_F32, bad->rank, bad->stream));
         CHECK_OK(trib_send(bad->comm, bad->a, 4, TRIB_F32, bad->rank, bad->stream));
-        CHECK_OK(trib_recv(bad->comm, bad->b, which == 0 ? 3 : 4,
-                           which == 0 ? TRIB_F32 : TRIB_I32, bad->rank, bad->stream));
+        CHECK_OK(trib_recv(bad->comm, bad->b, which == 0 ? 3 : 4, which == 0 ? TRIB_F32 : TRIB_I32,
+                           bad->rank, bad->stream));
         REFUSED(trib_batch_end(bad->comm), TRIB_ERR_MISMATCH, "trib_batch_end", "message 1");
     }
     CHECK_OK(trib_stream_wait(bad->team.devices[bad->rank], bad->stream));

@@ -292,9 +292,8 @@ static void use_shared(int index, int size, void *argument)
         return;
     }
     while (!atomic_load(&shared->gone)) {
-        const trib_status stream = index % 2 == 0
-                                       ? trib_stream_wait(device, shared->stream)
-                                       : trib_stream_query(&out, device, shared->stream);
+        const trib_status stream = index % 2 == 0 ? trib_stream_wait(device, shared->stream)
+                                                  : trib_stream_query(&out, device, shared->stream);
         const trib_status event = index % 2 == 0 ? trib_event_wait(device, shared->event)
                                                  : trib_event_query(&out, device, shared->event);
         if (!CHECK(stream == TRIB_OK || stream == TRIB_ERR_INVALID_STREAM) ||

@@ -26,7 +26,7 @@ static void in_child(void (*body)(void *argument), void *argument)
     CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
     CHECK_MSG(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended with %d: %s", status,
               WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? "it waited for ever"
-                                                                : "a check failed");
+                                                                 : "a check failed");
 }
 
 #define REFUSED(call)                                                                              \
@@ -183,8 +183,8 @@ static void use_and_fork(void)
     static float data[2 * ELEMENTS];
     struct used used = {.memory = NULL};
     if (!team_create(&used.team, "host", 2, NULL) ||
-        !CHECK_OK(trib_device_alloc(&used.memory, used.team.devices[0],
-                                    ELEMENTS * sizeof(float))) ||
+        !CHECK_OK(
+            trib_device_alloc(&used.memory, used.team.devices[0], ELEMENTS * sizeof(float))) ||
         !CHECK_OK(trib_event_create(&used.event, used.team.devices[0])) ||
         !CHECK_OK(trib_comm_abort_handle(&used.handle, used.team.comms[0])))
         return;
@@ -192,7 +192,7 @@ static void use_and_fork(void)
     works(&used.team, data);
     CHECK_OK(trib_event_record(used.team.devices[0], used.event, used.team.streams[0]));
     in_child(use_all, &used);
-    in_child(again, &used); /* a child of a child */
+    in_child(again, &used);  /* a child of a child */
     works(&used.team, data); /* nothing of it has touched the parent */
     CHECK_OK(trib_sparse_destroy(used.sparse));
     CHECK_OK(trib_event_destroy(used.team.devices[0], used.event));

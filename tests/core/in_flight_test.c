@@ -156,9 +156,9 @@ static void differ(int rank, int size, void *argument)
     float data[4] = {1, 2, 3, 4};
     trib_comm *comm = team->comms[rank];
     (void)size;
-    CHECK_STATUS(trib_allreduce(comm, data, data, 3 + (size_t)rank, TRIB_F32, TRIB_SUM,
-                                team->streams[rank]),
-                 TRIB_ERR_MISMATCH);
+    CHECK_STATUS(
+        trib_allreduce(comm, data, data, 3 + (size_t)rank, TRIB_F32, TRIB_SUM, team->streams[rank]),
+        TRIB_ERR_MISMATCH);
     CHECK_OK(trib_allreduce(comm, data, data, 4, TRIB_F32, TRIB_SUM, team->streams[rank]));
     CHECK(team_wait(team, rank, 10000));
     CHECK(data[3] == 8);

@@ -9,8 +9,8 @@ struct place {
     float send[RANKS * COUNT], recv[RANKS * COUNT];
 };
 
-static const trib_call_options with_factor = {(uint32_t)sizeof(trib_call_options),
-                                              TRIB_CALL_FACTOR, 2.0, NULL};
+static const trib_call_options with_factor = {(uint32_t)sizeof(trib_call_options), TRIB_CALL_FACTOR,
+                                              2.0, NULL};
 static struct team team;
 static struct place places[RANKS];
 
@@ -64,10 +64,18 @@ enum { CALLS = 12 };
 
 static void body(int rank, int size, void *argument)
 {
-    static const char *const words[CALLS] = {"count 7",   "i32",      "max",     "root 1",
-                                             "allgather", "count 0",  "tensors", "weighted_average",
-                                             "digest",    "trib_allreduce_with",
-                                             "trib_allreduce_list_with", "batch_end"};
+    static const char *const words[CALLS] = {"count 7",
+                                             "i32",
+                                             "max",
+                                             "root 1",
+                                             "allgather",
+                                             "count 0",
+                                             "tensors",
+                                             "weighted_average",
+                                             "digest",
+                                             "trib_allreduce_with",
+                                             "trib_allreduce_list_with",
+                                             "batch_end"};
     (void)argument;
     for (int i = 0; i < COUNT; i++)
         places[rank].send[i] = (float)(rank + i);
@@ -140,7 +148,8 @@ static void split_torn(int rank, int size, void *argument)
     } else {
         CHECK_OK(trib_recv(comm, recv, 3, TRIB_F32, 0, stream));
         team_meet(argument, size);
-        check_sleep_ms(50); /* the other rank probably waits by now; if not, it gets the same error */
+        check_sleep_ms(
+            50); /* the other rank probably waits by now; if not, it gets the same error */
         atomic_store(&gate, true);
     }
     CHECK(team_wait(&team, rank, 10000));
@@ -154,8 +163,8 @@ static void uneven(int rank, int size, void *argument)
     float *send = places[rank].send, *recv = places[rank].recv;
     (void)size;
     const trib_status queued =
-        trib_allreduce_with(comm, send, recv, 4, TRIB_F32, TRIB_SUM, rank == 0 ? &with_factor : NULL,
-                            team.streams[rank]);
+        trib_allreduce_with(comm, send, recv, 4, TRIB_F32, TRIB_SUM,
+                            rank == 0 ? &with_factor : NULL, team.streams[rank]);
     CHECK_MSG(queued == TRIB_OK || queued == TRIB_ERR_ABORTED, "rank %d: %s", rank,
               trib_last_detail());
     CHECK(team_wait(&team, rank, 10000));

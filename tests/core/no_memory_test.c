@@ -111,8 +111,7 @@ static void judge(const struct trial *trial)
               trib_status_name(odd));
     for (int rank = 0; rank < RANKS - 1; rank++)
         CHECK_MSG(trial->found[rank] == odd, "allocation %d: %s on rank %d, %s where it failed",
-                  trial->at, trib_status_name(trial->found[rank]), rank,
-                  trib_status_name(odd));
+                  trial->at, trib_status_name(trial->found[rank]), rank, trib_status_name(odd));
 }
 
 static void fail_in_turn(const char *name, trib_status (*call)(struct fixture *fixture), bool fresh,
@@ -159,7 +158,8 @@ static bool export_fails_at(struct fixture *fixture, int at, uint64_t expected)
     any = failed;
     failed = false;
     until_failure = at;
-    const trib_status status = trib_sparse_export(fixture->sparse, data, (size_t)bytes, fixture->stream);
+    const trib_status status =
+        trib_sparse_export(fixture->sparse, data, (size_t)bytes, fixture->stream);
     until_failure = -1;
     if (status == TRIB_OK)
         CHECK_OK(trib_sparse_import(fixture->sparse, data, (size_t)bytes, 0, fixture->stream));

@@ -24,7 +24,7 @@ static _Thread_local int until_no_memory = -1; /* allocations that still succeed
 static _Thread_local int until_abort = -1;     /* collectives until an abort follows one */
 static _Thread_local int until_no_copy = -1;   /* copies before the one that fails */
 static _Thread_local bool stream_fails;        /* the next that is made */
-static _Thread_local int pushed;              /* devices pushed and not popped */
+static _Thread_local int pushed;               /* devices pushed and not popped */
 static _Thread_local int allocations, collectives;
 static _Thread_local size_t allocated; /* bytes */
 static _Atomic bool is_capturing;
@@ -168,7 +168,8 @@ static void creations(int rank, int size, void *team)
     const trib_sparse_options options = fixture_options("topka", 4, 0);
     const bool fails = rank == size - 1;
     struct fixture fixture;
-    if (!fixture_open(&fixture, team, rank, &options)) /* what the communicator keeps is there afterwards */
+    if (!fixture_open(&fixture, team, rank,
+                      &options)) /* what the communicator keeps is there afterwards */
         return;
     enum { ALLOCATIONS = 4 }; /* counters, event, what stays, what depends on k */
     for (int at = 0; at < ALLOCATIONS; at++) {
@@ -223,7 +224,8 @@ static void foretold(int rank, int size, void *team)
             CHECK_MSG(allocated == bytes, "%s: %zu bytes are taken, %llu were foretold",
                       options.algorithm, allocated, (unsigned long long)bytes);
             if ((options.flags & TRIB_SPARSE_ENTRIES) == 0)
-                CHECK_OK(trib_sparse_allreduce(sparse, fixture.gradient, fixture.result, fixture.stream));
+                CHECK_OK(trib_sparse_allreduce(sparse, fixture.gradient, fixture.result,
+                                               fixture.stream));
             CHECK(allocated == bytes);
             CHECK_OK(trib_sparse_destroy(sparse));
         }
@@ -251,8 +253,9 @@ static void absent_rank(int rank, int size, void *argument)
     stream_fails = fails && !absence->copies;
     until_no_copy = fails && absence->copies ? 0 : -1;
     const trib_status status =
-        absence->creates ? trib_sparse_create(&sparse, fixture.comm, FIXTURE_COUNT, TRIB_F32, &options)
-                         : trib_sparse_set_k(fixture.sparse, 5);
+        absence->creates
+            ? trib_sparse_create(&sparse, fixture.comm, FIXTURE_COUNT, TRIB_F32, &options)
+            : trib_sparse_set_k(fixture.sparse, 5);
     CHECK_MSG(status == TRIB_ERR_CUDA, "%s: %s", trib_status_name(status), trib_last_detail());
     CHECK(sparse == NULL && !stream_fails && until_no_copy < 0);
     CHECK(fixture_statistics(&fixture).k == 4);
@@ -324,8 +327,8 @@ static void aborted(int rank, int size, void *argument)
         CHECK_MSG(memcmp(accumulator, fixture.given, sizeof accumulator) == 0,
                   "%s: another accumulator", aborting->algorithm);
         CHECK(found.calls_applied == told.calls_applied &&
-              found.total_selected == told.total_selected &&
-              found.bytes_sent == told.bytes_sent && found.words_sent == told.words_sent);
+              found.total_selected == told.total_selected && found.bytes_sent == told.bytes_sent &&
+              found.words_sent == told.words_sent);
         CHECK_STATUS(trib_sparse_status(fixture.sparse), TRIB_ERR_ABORTED);
         /* The abort may have come before a rank's call: then that was refused, and the outcome is
          * the one of the call before. */
@@ -409,9 +412,9 @@ static void change(int rank, int size, void *argument)
     char *data = fixture_export(&fixture, &bytes);
     team_meet(&changing->arrived, size);
     until_no_copy = rank == size - 1 ? changing->at : -1;
-    changing->status[rank] = changing->imports
-                                 ? trib_sparse_import(fixture.sparse, data, bytes, 0, fixture.stream)
-                                 : trib_sparse_set_k(fixture.sparse, 5);
+    changing->status[rank] =
+        changing->imports ? trib_sparse_import(fixture.sparse, data, bytes, 0, fixture.stream)
+                          : trib_sparse_set_k(fixture.sparse, 5);
     if (rank == size - 1)
         changing->all = until_no_copy >= 0;
     until_no_copy = -1;
@@ -420,7 +423,8 @@ static void change(int rank, int size, void *argument)
         failed += changing->status[i] != TRIB_OK;
     CHECK(failed > 0 || changing->all);
     CHECK_MSG(failed == 0 || failed == size || trib_comm_status(fixture.comm) != TRIB_OK,
-              "copy %d: %d ranks do not have what the others have, and go on", changing->at, failed);
+              "copy %d: %d ranks do not have what the others have, and go on", changing->at,
+              failed);
     free(data);
     fixture_close(&fixture);
 }
@@ -528,8 +532,8 @@ static void word(bool captures)
         tri_abort_own_flag(team.comms[0]->state, count_given);
         if (fixture_open(&fixture, &team, 0, &options)) {
             atomic_store(&is_capturing, captures);
-            CHECK_OK(
-                trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result, fixture.stream));
+            CHECK_OK(trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result,
+                                           fixture.stream));
             atomic_store(&is_capturing, false);
             fixture_close(&fixture);
         }
@@ -549,8 +553,9 @@ static void captured_and_matched(int rank, int size, void *team)
         return;
     team_meet(&arrived, size);
     atomic_store(&is_capturing, true);
-    CHECK_STATUS(trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result, fixture.stream),
-                 TRIB_ERR_UNSUPPORTED);
+    CHECK_STATUS(
+        trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result, fixture.stream),
+        TRIB_ERR_UNSUPPORTED);
     CHECK_DETAIL("trib_sparse_allreduce on rank");
     CHECK_DETAIL("TRIB_MATCH");
     CHECK_STATUS(trib_allreduce(fixture.comm, fixture.result, fixture.result, 8, TRIB_F32, TRIB_SUM,

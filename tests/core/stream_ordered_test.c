@@ -25,15 +25,15 @@ struct tri_transport {
     int32_t rank;
 };
 
-static int backend_calls;         /* of collective */
-static int pushed;                /* devices pushed and not popped */
-static bool abort_in_backend;     /* an abort overtakes the next collective */
-static int until_failure;         /* operations that still succeed; below 0: all */
-static bool failed;               /* one of them has failed */
-static bool touched;              /* a collective or a copy may have used the workspace */
-static bool no_records;           /* events cannot be recorded */
-static int records, frees;        /* of events, of memory */
-static uint32_t left_behind;      /* what the backend has not given back */
+static int backend_calls;     /* of collective */
+static int pushed;            /* devices pushed and not popped */
+static bool abort_in_backend; /* an abort overtakes the next collective */
+static int until_failure;     /* operations that still succeed; below 0: all */
+static bool failed;           /* one of them has failed */
+static bool touched;          /* a collective or a copy may have used the workspace */
+static bool no_records;       /* events cannot be recorded */
+static int records, frees;    /* of events, of memory */
+static uint32_t left_behind;  /* what the backend has not given back */
 
 static bool fails(void)
 {
@@ -613,8 +613,9 @@ static void refused(trib_status status, const char *operation)
 {
     CHECK_STATUS(status, TRIB_ERR_UNSUPPORTED);
     CHECK_DETAIL(operation);
-    CHECK_DETAIL("`stream` is being captured into a CUDA graph, and this call uses the communicator's "
-                 "workspace");
+    CHECK_DETAIL(
+        "`stream` is being captured into a CUDA graph, and this call uses the communicator's "
+        "workspace");
 }
 
 /* TRIB_MATCH refuses it in the same words wherever a call comes from, and a call asks once. */

@@ -8,9 +8,9 @@
 
 enum where { ALLREDUCE, RECV, SEND, BARRIER, BATCH, LIST, WEIGHTED, SPARSE, WHERES };
 
-static const char *const names[WHERES] = {"allreduce", "recv",           "send",
-                                          "barrier",   "batch",          "allreduce_list",
-                                          "weighted_average", "sparse_allreduce"};
+static const char *const names[WHERES] = {
+    "allreduce",       "recv", "send", "barrier", "batch", "allreduce_list", "weighted_average",
+    "sparse_allreduce"};
 
 enum when { LEFT_BEFORE, LEAVES_LATER, LEAVES_WITH_WORK, WHENS };
 static const char *const moments[WHENS] = {"it has left", "it leaves later",
@@ -181,7 +181,7 @@ static void more_calls(const struct faults *faults, enum where where, enum when 
 {
     struct leaving leaving = {.faults = faults, .where = where, .when = when};
     /* An allreduce and a barrier of faults_team; what the ranks agreed on to make a state. */
-    const char *call = where == SPARSE              ? ""
+    const char *call = where == SPARSE            ? ""
                        : when == LEAVES_WITH_WORK ? "3 (barrier)"
                                                   : "2 (barrier)";
     check_begin("%s, %d ranks: %s, and a rank that is needed leaves, %s", faults->backend,
@@ -305,8 +305,7 @@ static void queue_equal(int rank, int size, void *argument)
     struct team *team = &equal->team;
     void *data = fault_data_at(&equal->data[rank]);
     (void)size;
-    CHECK_OK(trib_stream_submit(team->devices[rank], team_hold, &equal->gate,
-                                team->streams[rank]));
+    CHECK_OK(trib_stream_submit(team->devices[rank], team_hold, &equal->gate, team->streams[rank]));
     CHECK_OK(trib_allreduce(team->comms[rank], data, data, FAULT_ELEMENTS, TRIB_F32, TRIB_SUM,
                             team->streams[rank]));
     CHECK_OK(trib_allreduce(team->comms[rank], data, data, FAULT_ELEMENTS, TRIB_F32, TRIB_MAX,

@@ -243,8 +243,7 @@ static void behind_a_long_job(const struct faults *faults)
     check_begin("%s, %d ranks: abort behind a long job", faults->backend, faults->size);
     if (faults_team(&team, faults, NULL)) {
         for (int rank = 0; rank < faults->size - 1; rank++)
-            CHECK_OK(
-                trib_stream_submit(team.devices[rank], team_hold, &go_on, team.streams[rank]));
+            CHECK_OK(trib_stream_submit(team.devices[rank], team_hold, &go_on, team.streams[rank]));
         check_ranks(faults->size, queue_barrier, &team);
         const double start = check_now_ms();
         raise_on(&team, "behind a long job");

@@ -87,8 +87,7 @@ static void compare(struct figures before, struct figures after, struct figures 
            rounds, before.bytes, after.bytes, before.threads, after.threads, before.descriptors,
            after.descriptors, before.mappings, after.mappings, before.resident_kb,
            after.resident_kb);
-    CHECK_MSG(after.bytes <= limit.bytes, "%ld bytes more are in use",
-              after.bytes - before.bytes);
+    CHECK_MSG(after.bytes <= limit.bytes, "%ld bytes more are in use", after.bytes - before.bytes);
     CHECK_MSG(after.threads <= limit.threads, "%ld threads more", after.threads - before.threads);
     CHECK_MSG(after.descriptors <= limit.descriptors, "%ld descriptors more",
               after.descriptors - before.descriptors);
@@ -166,7 +165,8 @@ static void use(int rank, int n, void *argument)
         CHECK_OK(trib_abort_raise(round->handle, "growth"));
         return;
     }
-    if (!CHECK_OK(trib_device_alloc((void **)&data, team->devices[rank], 2 * ELEMENTS * sizeof *data)))
+    if (!CHECK_OK(
+            trib_device_alloc((void **)&data, team->devices[rank], 2 * ELEMENTS * sizeof *data)))
         return;
     memset(data, 0, 2 * ELEMENTS * sizeof *data);
     exchange(round, rank, data);

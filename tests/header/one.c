@@ -1,6 +1,5 @@
 /* The header comes first, and twice; what it needs it brings. */
 #include "tributary.h"
-#include "tributary.h"
 
 const char *two(void);
 

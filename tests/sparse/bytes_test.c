@@ -28,7 +28,8 @@ static struct pipe pipes[MOST_RANKS][MOST_RANKS]; /* from, to */
 static uint64_t sent[MOST_RANKS], received[MOST_RANKS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t written = PTHREAD_COND_INITIALIZER;
-static _Atomic bool through_pipes; /* or the host backend does it: to make communicators and states */
+static _Atomic bool
+    through_pipes; /* or the host backend does it: to make communicators and states */
 
 static void put(int from, int to, const void *data, size_t bytes)
 {
@@ -143,12 +144,22 @@ static trib_status collective(const struct tri_call *calls, size_t n)
     for (size_t i = 0; i < n; i++) {
         const size_t bytes = calls[i].count * trib_dtype_size(calls[i].dtype);
         switch (calls[i].kind) {
-        case TRI_SEND: break;
-        case TRI_RECV: take(calls[i].peer, at.rank, calls[i].recv, bytes); break;
-        case TRI_ALLGATHER: allgather(&calls[i], at, bytes); break;
-        case TRI_BROADCAST: broadcast(&calls[i], at, bytes); break;
-        case TRI_ALLREDUCE: allreduce(&calls[i], at, bytes); break;
-        default: CHECK_MSG(false, "no pipes for a collective of kind %d", (int)calls[i].kind);
+        case TRI_SEND:
+            break;
+        case TRI_RECV:
+            take(calls[i].peer, at.rank, calls[i].recv, bytes);
+            break;
+        case TRI_ALLGATHER:
+            allgather(&calls[i], at, bytes);
+            break;
+        case TRI_BROADCAST:
+            broadcast(&calls[i], at, bytes);
+            break;
+        case TRI_ALLREDUCE:
+            allreduce(&calls[i], at, bytes);
+            break;
+        default:
+            CHECK_MSG(false, "no pipes for a collective of kind %d", (int)calls[i].kind);
         }
     }
     return TRIB_OK;
@@ -204,8 +215,8 @@ static void sparse_rank(int rank, int size, void *argument)
     trib_sparse *state = NULL;
     void *data = NULL;
     if (!CHECK_OK(trib_device_alloc(&data, trial->team.devices[rank], 2 * COUNT * sizeof(float))) ||
-        !CHECK_OK(trib_sparse_create(&state, trial->team.comms[rank], COUNT, TRIB_F32,
-                                     &trial->options)))
+        !CHECK_OK(
+            trib_sparse_create(&state, trial->team.comms[rank], COUNT, TRIB_F32, &trial->options)))
         abort(); /* the others would wait */
     float *input = data;
     start(trial, size);

@@ -11,7 +11,8 @@
 enum { COUNT = 1 << 18, RUNS = 7 };
 
 enum values { RANDOM, EQUAL, RISING, FALLING, TENT, VALUES };
-static const char *const names[VALUES] = {"random", "equal", "rising", "falling", "rising and falling"};
+static const char *const names[VALUES] = {"random", "equal", "rising", "falling",
+                                          "rising and falling"};
 
 struct bench {
     float *values, *chosen;
@@ -68,8 +69,8 @@ static void compare(const struct bench *bench, double usual, enum values values,
 {
     check_begin("%u of each %u, %s", k, chunk, names[values]);
     const double ms = best_ms(bench, values, chunk, k);
-    CHECK_MSG(ms <= most * usual, "%.2f ms, %.1f times the %.2f ms of 41 random ones of each 4096", ms,
-              ms / usual, usual);
+    CHECK_MSG(ms <= most * usual, "%.2f ms, %.1f times the %.2f ms of 41 random ones of each 4096",
+              ms, ms / usual, usual);
     check_end();
 }
 
@@ -79,7 +80,8 @@ int main(void)
     struct bench bench = {malloc(COUNT * sizeof(float)), malloc(COUNT * sizeof(float)),
                           malloc(COUNT * sizeof(uint16_t)),
                           malloc(kernels->scratch_bytes(COUNT, COUNT, COUNT, TRIB_F32))};
-    if (bench.values == NULL || bench.chosen == NULL || bench.index == NULL || bench.scratch == NULL)
+    if (bench.values == NULL || bench.chosen == NULL || bench.index == NULL ||
+        bench.scratch == NULL)
         abort();
     const double usual = best_ms(&bench, RANDOM, 4096, 41);
     for (int values = EQUAL; values < VALUES; values++)

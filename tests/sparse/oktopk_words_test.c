@@ -80,8 +80,8 @@ static void check_words(int size, enum spread spread)
 {
     /* Blocks differ by one entry, which is two words. */
     struct trial trial = {.spread = spread,
-                          .most = 6 * K * (uint64_t)(size - 1) / (uint64_t)size +
-                                  2 * (uint64_t)size};
+                          .most =
+                              6 * K * (uint64_t)(size - 1) / (uint64_t)size + 2 * (uint64_t)size};
     check_begin("oktopk, %d ranks, entries %s", size, spreads[spread]);
     if (CHECK(team_create(&trial.team, "host", size, NULL)))
         check_ranks(size, take_part, &trial);

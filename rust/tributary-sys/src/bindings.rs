@@ -317,10 +317,15 @@ pub struct trib_sparse_statistics {
     pub applied: u64,
     #[doc = " over all applied calls, like all below"]
     pub total_selected: u64,
+    #[doc = " of those, entries in results"]
     pub total_applied: u64,
+    #[doc = " entries, in units of 4 bytes"]
     pub words_sent: u64,
+    #[doc = " the same"]
     pub words_received: u64,
+    #[doc = " everything: headers, padding and histograms, too"]
     pub bytes_sent: u64,
+    #[doc = " the same"]
     pub bytes_received: u64,
     #[doc = " selections whose first guess failed (slower, same result), or\n   that were exact because earlier calls had selected nothing"]
     pub fallbacks: u64,

@@ -162,8 +162,8 @@ static bool list(struct factors *f, bool on_device)
         fill(f, guarded_image(&f->recv, i * BLOCK), floats[i % 4], counts[i]);
     }
     if (!push(f) || !CHECK_OK(trib_comm_counters(&before, f->comm)) ||
-        !CHECK_OK(trib_allreduce_list_with(f->comm, tensors, TENSORS, TRIB_SUM, &options,
-                                           f->stream)) ||
+        !CHECK_OK(
+            trib_allreduce_list_with(f->comm, tensors, TENSORS, TRIB_SUM, &options, f->stream)) ||
         !fetch(f) || !CHECK_OK(trib_comm_counters(&after, f->comm)))
         return false;
     for (size_t i = 0; i < TENSORS; i++)
@@ -188,9 +188,9 @@ static bool plain(struct factors *f)
     void *send = guarded_data(&f->send, 0), *recv = guarded_data(&f->recv, 0);
     const trib_tensor tensor = {guarded_data(&f->recv, 32), 8, dtype, 0};
     if (!push(f) ||
-        !CHECK_OK(with ? trib_allreduce_with(f->comm, send, recv, 8, dtype, TRIB_MAX, options,
-                                             f->stream)
-                       : trib_allreduce(f->comm, send, recv, 8, dtype, TRIB_MAX, f->stream)) ||
+        !CHECK_OK(
+            with ? trib_allreduce_with(f->comm, send, recv, 8, dtype, TRIB_MAX, options, f->stream)
+                 : trib_allreduce(f->comm, send, recv, 8, dtype, TRIB_MAX, f->stream)) ||
         !CHECK_OK(with ? trib_allreduce_list_with(f->comm, &tensor, 1, TRIB_MAX, options, f->stream)
                        : trib_allreduce_list(f->comm, &tensor, 1, TRIB_MAX, f->stream)) ||
         !fetch(f))

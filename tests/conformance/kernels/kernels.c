@@ -31,11 +31,10 @@ static void commit_case(struct arena *arena, const struct words *words, uint32_t
         kernels_put(arena->image + sum, dtype, *total);
     arena_upload(arena);
 
-    CHECK_OK(place->kernels->commit((uint32_t *)(void *)(arena->device + decision),
-                                    words->abort_flag, words->counts,
-                                    total != NULL ? arena->device + sum : NULL, dtype,
-                                    wants_total ? (float *)(void *)(arena->device + copy) : NULL,
-                                    place->stream));
+    CHECK_OK(place->kernels->commit(
+        (uint32_t *)(void *)(arena->device + decision), words->abort_flag, words->counts,
+        total != NULL ? arena->device + sum : NULL, dtype,
+        wants_total ? (float *)(void *)(arena->device + copy) : NULL, place->stream));
 
     const bool go = abort_flag == 0 && (total == NULL || (isfinite(*total) && *total > 0));
     const bool none = abort_flag == 0 && total != NULL && *total == 0;
@@ -51,14 +50,17 @@ static void commit_case(struct arena *arena, const struct words *words, uint32_t
     place->download(&counts, words->counts, sizeof counts);
     CHECK_MSG(counts.committed == 41 + expected && counts.refused == 17 + refused,
               "committed is %u and refused %u after %s", (unsigned)counts.committed,
-              (unsigned)counts.refused, go ? "a commit" : refused ? "a refusal" : "neither");
+              (unsigned)counts.refused,
+              go        ? "a commit"
+              : refused ? "a refusal"
+                        : "neither");
 }
 
 void kernels_commit(struct arena *arena)
 {
     static const uint32_t abort_flags[] = {0, 1, 0x80000000u};
     /* The last two are finite as f64 only, and as f32 are infinite and 0. */
-    static const double totals[] = {1,   3.5,       1e-45,          0,   -0.0,  -1, -1e-45,
+    static const double totals[] = {1,   3.5,      1e-45,     0,    -0.0,  -1,    -1e-45,
                                     NAN, INFINITY, -INFINITY, 3e38, 1e300, 1e-300};
     const struct kernels_place *place = arena->place;
     const struct words words = {place->alloc_shared(64), place->alloc_shared(64)};
@@ -142,8 +144,7 @@ static void plain_pack(struct arena *arena, const struct list *list)
     const size_t size = trib_dtype_size(list->bucket.dtype);
     struct tri_slice *lent = list_lend(list);
     arena_upload(arena);
-    CHECK_OK(arena->place->kernels->pack(lent, list->n, &list->bucket, NULL,
-                                         arena->place->stream));
+    CHECK_OK(arena->place->kernels->pack(lent, list->n, &list->bucket, NULL, arena->place->stream));
     list_take_back(lent, list->n);
     memset(arena->image + list->bucket_at, 0, list->bucket.count * size);
     for (size_t i = 0; i < list->n; i++)
@@ -273,8 +274,8 @@ static void large_case(const struct large *large, char *data, char *bucket_data,
     large_write(large, bucket_data, 17, end);
     CHECK_OK(place->kernels->pack(slices, 3, &bucket, NULL, place->stream));
     for (int i = 0; i < 3; i++)
-        large_check(large, bucket_data + slices[i].offset,
-                    (size_t)((char *)slices[i].data - data), counts[i], "pack");
+        large_check(large, bucket_data + slices[i].offset, (size_t)((char *)slices[i].data - data),
+                    counts[i], "pack");
     large_write(large, bucket_data, 29, end);
     CHECK_OK(place->kernels->unpack(slices, 3, &bucket, 0, decision, place->stream));
     for (int i = 0; i < 3; i++)

@@ -36,8 +36,7 @@ void arena_poison(struct arena *arena, size_t at, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
         const uint64_t bits = kernels_random();
-        memcpy(arena->image + at + i, &bits,
-               bytes - i < sizeof bits ? bytes - i : sizeof bits);
+        memcpy(arena->image + at + i, &bits, bytes - i < sizeof bits ? bytes - i : sizeof bits);
     }
 }
 
@@ -45,8 +44,7 @@ size_t arena_place(struct arena *arena, size_t bytes, size_t misalign)
 {
     const size_t at = (arena->used + 255) / 256 * 256 + misalign;
     const size_t end = at + bytes + 64;
-    if (!CHECK_MSG(end <= arena->capacity, "the arena of %zu bytes is too small",
-                   arena->capacity))
+    if (!CHECK_MSG(end <= arena->capacity, "the arena of %zu bytes is too small", arena->capacity))
         abort();
     arena_poison(arena, arena->used, end - arena->used);
     arena->used = end;
@@ -122,8 +120,7 @@ void arena_download(struct arena *arena)
 }
 
 /* The first byte that differs, and in which block it lies or behind which. */
-static bool tell_difference(const struct arena *arena, const unsigned char *found,
-                            const char *what)
+static bool tell_difference(const struct arena *arena, const unsigned char *found, const char *what)
 {
     size_t i = 0, b = 0, differ = 0;
     while (found[i] == arena->image[i])
@@ -136,8 +133,7 @@ static bool tell_difference(const struct arena *arena, const unsigned char *foun
                      "%s: %zu bytes differ; the first is %td of the %zu of block %zu (%s): %02x, "
                      "expected %02x",
                      what, differ, (ptrdiff_t)i - (ptrdiff_t)arena->blocks[b].at,
-                     arena->blocks[b].bytes, b,
-                     arena->blocks[b].name, found[i], arena->image[i]);
+                     arena->blocks[b].bytes, b, arena->blocks[b].name, found[i], arena->image[i]);
 }
 
 bool arena_compare(struct arena *arena, unsigned char *found, const char *what)

@@ -39,8 +39,8 @@ static void reduce_case(struct arena *arena, const struct reduction *r)
     }
     arena_upload(arena);
     const struct tri_reduction reduction = {src, r->nsrc, r->dtype, r->op, NULL};
-    CHECK_OK(arena->place->kernels->reduce(dst, r->ndst, &reduction, r->count,
-                                           arena->place->stream));
+    CHECK_OK(
+        arena->place->kernels->reduce(dst, r->ndst, &reduction, r->count, arena->place->stream));
     for (size_t j = 0; j < r->count; j++) {
         const void *elements[MOST];
         uint64_t result = 0;

@@ -44,8 +44,8 @@ static uint16_t small_put(double value, int digits)
     int exponent = 0;
     (void)frexp(value, &exponent); /* |value| is in [2^(exponent-1), 2^exponent) */
     exponent = exponent - 1 < 1 - bias ? 1 - bias : exponent - 1;
-    const double steps = isinf(value) ? ldexp(2, digits)
-                                      : nearbyint(ldexp(fabs(value), digits - exponent));
+    const double steps =
+        isinf(value) ? ldexp(2, digits) : nearbyint(ldexp(fabs(value), digits - exponent));
     if (isinf(value) || ldexp(steps, exponent - digits) >= ldexp(1, top - bias))
         return (uint16_t)(sign | top << digits);
     /* A mantissa that was rounded up to 2^(digits + 1) carries into the exponent by itself. */

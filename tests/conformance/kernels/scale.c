@@ -32,8 +32,7 @@ static void scale_case(struct arena *arena, trib_dtype dtype, size_t count, doub
     const double f = rounded(on_device ? (double)(float)factor : factor, dtype);
     arena_reset(arena);
     const size_t from = arena_place(arena, count * size, kernels_random() % 16 / size * size);
-    const size_t to =
-        way == IN_PLACE ? from : arena_place(arena, count * size, count % 2 * size);
+    const size_t to = way == IN_PLACE ? from : arena_place(arena, count * size, count % 2 * size);
     const size_t word = arena_place(arena, sizeof(float), 4);
     kernels_fill(arena->image + from, dtype, count, KERNELS_WILD_NANS);
     kernels_put(arena->image + word, TRIB_F32, factor);
@@ -57,8 +56,8 @@ static void scale_case(struct arena *arena, trib_dtype dtype, size_t count, doub
 void kernels_scale(struct arena *arena, bool quick)
 {
     /* The fourth rounds up from f64 to f32, and would round down to the halves at once. */
-    static const double factors[] = {1,   -2,   0.3,  1 + 0x1p-8 + 0x1p-40, 0, -0.0,
-                                     NAN, 1e-8, 1e30, 1e300,                INFINITY};
+    static const double factors[] = {1,    -2,    0.3,     1 + 0x1p-8 + 0x1p-40, 0, -0.0, NAN, 1e-8,
+                                     1e30, 1e300, INFINITY};
     static const size_t counts[] = {0, 1, 255, 1025, 100003, (4096 * 256) + 77};
     for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_F64; dtype++) {
         check_begin("%s scale %s", arena->place->kernels->name, trib_dtype_name(dtype));

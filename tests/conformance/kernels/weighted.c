@@ -10,9 +10,12 @@ static const trib_dtype narrow_dtypes[] = {TRIB_F16, TRIB_BF16, TRIB_F32};
 static struct list_shape shape_of(trib_dtype dtype, const size_t *counts, size_t n_counts,
                                   bool aligned, bool padded)
 {
-    const struct list_shape shape = {.counts = counts, .n_counts = n_counts,
+    const struct list_shape shape = {.counts = counts,
+                                     .n_counts = n_counts,
                                      .dtypes = dtype == TRIB_F64 ? NULL : narrow_dtypes,
-                                     .n_dtypes = 3, .aligned = aligned, .padded = padded,
+                                     .n_dtypes = 3,
+                                     .aligned = aligned,
+                                     .padded = padded,
                                      .extra = 1};
     return shape;
 }
@@ -39,8 +42,7 @@ static void expect_product(struct arena *arena, const struct list *list, size_t 
     const struct tri_slice *slice = &list->slices[i];
     const trib_dtype dtype = list->bucket.dtype;
     const unsigned char *from = arena->image + list->at[i];
-    unsigned char *to =
-        arena->image + list->bucket_at + slice->offset * trib_dtype_size(dtype);
+    unsigned char *to = arena->image + list->bucket_at + slice->offset * trib_dtype_size(dtype);
     for (size_t j = 0; j < slice->count; j++)
         kernels_put(to + j * trib_dtype_size(dtype), dtype,
                     (double)weight *
@@ -61,9 +63,9 @@ static void pack_case(struct arena *arena, trib_dtype dtype, size_t n,
     arena_mark(arena, word, 1, TRIB_F32);
     mark(arena, &list);
     /* On the device: the value beside it must not be looked at. */
-    const struct tri_weight weight = {
-        on_device ? (const float *)(void *)(arena->device + word) : NULL,
-        on_device ? 77.0f : value};
+    const struct tri_weight weight = {on_device ? (const float *)(void *)(arena->device + word)
+                                                : NULL,
+                                      on_device ? 77.0f : value};
     struct tri_slice *lent = list_lend(&list);
     arena_upload(arena);
     CHECK_OK(arena->place->kernels->pack(lent, n, &list.bucket, &weight, arena->place->stream));
@@ -114,16 +116,14 @@ static void expect_quotients(struct arena *arena, const struct list *list)
     for (size_t i = 0; i < list->n; i++) {
         const struct tri_slice *slice = &list->slices[i];
         for (size_t j = 0; j < slice->count; j++)
-            kernels_put(arena->image + list->at[i] + j * trib_dtype_size(slice->dtype),
-                        slice->dtype,
-                        divide(kernels_get(bucket + (slice->offset + j) * size, dtype), total,
-                               dtype));
+            kernels_put(
+                arena->image + list->at[i] + j * trib_dtype_size(slice->dtype), slice->dtype,
+                divide(kernels_get(bucket + (slice->offset + j) * size, dtype), total, dtype));
     }
 }
 
 static void unpack_case(struct arena *arena, trib_dtype dtype, size_t n,
-                        const struct list_shape *shape, double total, bool ties,
-                        uint32_t decision)
+                        const struct list_shape *shape, double total, bool ties, uint32_t decision)
 {
     const size_t size = trib_dtype_size(dtype);
     struct list list;
@@ -154,8 +154,7 @@ static void unpack_case(struct arena *arena, trib_dtype dtype, size_t n,
 static void shape_cases(struct arena *arena, trib_dtype dtype, size_t n,
                         const struct list_shape *shape)
 {
-    static const float weights[] = {1,    0.3f,  0,    -0.0f,    -1,
-                                    1e-40f, 3e38f, NAN, INFINITY, -INFINITY};
+    static const float weights[] = {1, 0.3f, 0, -0.0f, -1, 1e-40f, 3e38f, NAN, INFINITY, -INFINITY};
     static const double totals[] = {1, 3, 0.7f, 1e-30f, 1e30f};
     check_begin("%s weighted pack and unpack, %s, %zu slices, %s%s", arena->place->kernels->name,
                 trib_dtype_name(dtype), n, shape->aligned ? "aligned" : "misaligned",

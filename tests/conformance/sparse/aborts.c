@@ -17,8 +17,8 @@ struct aborted {
     float *history[TEAM_MAX]; /* (CALLS + 1) * COUNT: the accumulator after each call */
     trib_abort *handle;
     _Atomic int arrived;
-    int turn;         /* how long the aborter waits */
-    int missing;      /* a rank that makes no calls; -1: none */
+    int turn;    /* how long the aborter waits */
+    int missing; /* a rank that makes no calls; -1: none */
 };
 
 static void *need(size_t n, size_t size)

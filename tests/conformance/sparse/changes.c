@@ -70,8 +70,7 @@ static void other_k(struct sparse_session *session)
         struct sparse_trial *trial = need(1, sizeof *trial);
         const struct sparse_plan plan = planned(session, i);
         named(session, "k changes", &plan);
-        bool good = sparse_trial_open(trial, &session->team, &plan) &&
-                    sparse_trial_steps(trial, 3);
+        bool good = sparse_trial_open(trial, &session->team, &plan) && sparse_trial_steps(trial, 3);
         for (size_t n = 0; n < sizeof ks / sizeof *ks && good; n++)
             good = sparse_trial_set_k(trial, ks[n]) && sparse_trial_steps(trial, 3);
         sparse_trial_close(trial);
@@ -276,7 +275,8 @@ static void take_all(int rank, int size, void *argument)
 {
     struct fewer *fewer = argument;
     struct sparse_trial *from = fewer->from;
-    const size_t n = from->plan.count, bytes = (size_t)trib_sparse_export_bytes(from->ranks[0].state);
+    const size_t n = from->plan.count,
+                 bytes = (size_t)trib_sparse_export_bytes(from->ranks[0].state);
     trib_sparse_options options = sparse_options(&from->plan);
     trib_sparse *state = NULL;
     struct guarded data;
@@ -317,8 +317,7 @@ static void other_ranks(struct sparse_session *session)
     struct fewer fewer = {.from = need(1, sizeof *fewer.from)};
     struct sparse_plan plan = planned(session, 1);
     named(session, "all residuals to one rank", &plan);
-    if (sparse_trial_open(fewer.from, &session->team, &plan) &&
-        sparse_trial_steps(fewer.from, 4) &&
+    if (sparse_trial_open(fewer.from, &session->team, &plan) && sparse_trial_steps(fewer.from, 4) &&
         team_create(&fewer.one, session->team.backend, 1, NULL)) {
         check_ranks(1, take_all, &fewer);
         team_destroy(&fewer.one);

@@ -5,8 +5,8 @@
 #include "tests/conformance/sparse/sparse.h"
 
 static const char *const names[SPARSE_INPUTS] = {
-    "spread", "ties", "equal",   "zero", "empty", "corner", "disjoint",
-    "identical", "cancel", "shifted", "few", "tiny", "fine", "shrinking", "floats", "overflow", "bad"};
+    "spread",  "ties", "equal", "zero", "empty",     "corner", "disjoint", "identical", "cancel",
+    "shifted", "few",  "tiny",  "fine", "shrinking", "floats", "overflow", "bad"};
 
 const char *sparse_input_name(enum sparse_input input)
 {
@@ -29,8 +29,8 @@ static uint64_t draw(uint64_t seed, uint64_t step, uint64_t rank, uint64_t index
 /* Units of 2^-10: one in sixteen up to 127, the others up to 6. */
 static double units(uint64_t bits)
 {
-    const double size = (bits >> 8) % 16 == 0 ? 1 + (double)(bits >> 16 & 1023) / 8
-                                              : (double)(bits >> 16 & 7);
+    const double size =
+        (bits >> 8) % 16 == 0 ? 1 + (double)(bits >> 16 & 1023) / 8 : (double)(bits >> 16 & 7);
     return (bits & 1 ? -1 : 1) * floor(size < 127 ? size : 127);
 }
 

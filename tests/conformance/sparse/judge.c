@@ -38,7 +38,8 @@ static bool wrong(const struct sparse_trial *trial, int line, const char *what, 
                   size_t index, double found, double expected)
 {
     char plan[256];
-    return check_that(false, __FILE__, line, "%s, step %llu: %s, rank %d, element %zu: %.10g, not %.10g",
+    return check_that(false, __FILE__, line,
+                      "%s, step %llu: %s, rank %d, element %zu: %.10g, not %.10g",
                       sparse_describe(&trial->plan, trial->team->size, plan, sizeof plan),
                       (unsigned long long)trial->step, what, rank, index, found, expected);
 }
@@ -77,8 +78,7 @@ static bool conserved(const struct sparse_trial *trial)
     for (size_t i = 0; i < trial->plan.count; i++) {
         double gone = 0;
         for (int rank = 0; rank < trial->team->size; rank++)
-            gone += trial->ranks[rank].acc[i] -
-                    trial->ranks[rank].residual[i] / decay_after(trial);
+            gone += trial->ranks[rank].acc[i] - trial->ranks[rank].residual[i] / decay_after(trial);
         const double expected = sparse_round(gone / divisor(trial), dtype),
                      found = trial->ranks[0].applied[i];
         if (found != expected)
@@ -110,8 +110,9 @@ static bool as_defined(struct sparse_trial *trial)
         if (trial->ranks[0].applied[i] != expected)
             return WRONG(trial, "result", 0, i, trial->ranks[0].applied[i], expected);
         for (int rank = 0; rank < trial->team->size; rank++) {
-            const double residual = decay == 1 ? reference->residual[rank][i]
-                                               : sparse_round(decay * reference->residual[rank][i], acc);
+            const double residual = decay == 1
+                                        ? reference->residual[rank][i]
+                                        : sparse_round(decay * reference->residual[rank][i], acc);
             if (trial->ranks[rank].residual[i] != residual)
                 return WRONG(trial, "residual", rank, i, trial->ranks[rank].residual[i], residual);
         }
@@ -168,7 +169,8 @@ static bool finite(const struct sparse_trial *trial)
     return true;
 }
 
-static bool same_but_calls(const trib_sparse_statistics *before, const trib_sparse_statistics *after)
+static bool same_but_calls(const trib_sparse_statistics *before,
+                           const trib_sparse_statistics *after)
 {
     trib_sparse_statistics expected = *before;
     expected.calls++;
@@ -200,7 +202,8 @@ static bool refused(struct sparse_trial *trial)
         for (size_t i = 0; i < trial->plan.count; i++) {
             if (self->applied[i] != 0 || signbit(self->applied[i]) || self->listed[i])
                 return WRONG(trial, "result of what is not finite", rank, i, self->applied[i], 0);
-            if (self->residual[i] != expected[i] && !(isnan(self->residual[i]) && isnan(expected[i])))
+            if (self->residual[i] != expected[i] &&
+                !(isnan(self->residual[i]) && isnan(expected[i])))
                 return WRONG(trial, "residual of what is not finite", rank, i, self->residual[i],
                              expected[i]);
         }

@@ -34,7 +34,8 @@ static void large_rank(int rank, int size, void *argument)
     options.flags = TRIB_SPARSE_USE_K;
     options.k = 8192; /* a block, a chunk and a region have room for all entries */
     CHECK_OK(trib_device_alloc(&data, device, count * sizeof *host));
-    CHECK_OK(trib_sparse_create(&state, large->session->team.comms[rank], count, TRIB_F32, &options));
+    CHECK_OK(
+        trib_sparse_create(&state, large->session->team.comms[rank], count, TRIB_F32, &options));
     CHECK_OK(trib_device_copy(device, data, host, count * sizeof *host, stream));
     CHECK_OK(trib_sparse_allreduce(state, data, data, stream));
     CHECK_OK(trib_device_copy(device, host, data, count * sizeof *host, stream));

@@ -49,8 +49,9 @@ enum { MISTAKES = sizeof mistakes / sizeof *mistakes };
 /* Constants and chunks may also be found invalid; names have a status of their own. */
 static bool as_expected(trib_status found, trib_status expected)
 {
-    return found == expected || (expected == TRIB_ERR_UNKNOWN_NAME ? found == TRIB_ERR_INVALID_ARGUMENT
-                                                                   : found == TRIB_ERR_UNSUPPORTED);
+    return found == expected ||
+           (expected == TRIB_ERR_UNKNOWN_NAME ? found == TRIB_ERR_INVALID_ARGUMENT
+                                              : found == TRIB_ERR_UNSUPPORTED);
 }
 
 static void mistaken_rank(int rank, int size, void *argument)
@@ -62,8 +63,8 @@ static void mistaken_rank(int rank, int size, void *argument)
         const struct mistake *mistake = &mistakes[i];
         trib_sparse *state = (trib_sparse *)&state;
         uint64_t bytes = 0;
-        trib_status found = trib_sparse_create(&state, comm, mistake->count, mistake->dtype,
-                                               &mistake->options);
+        trib_status found =
+            trib_sparse_create(&state, comm, mistake->count, mistake->dtype, &mistake->options);
         CHECK_MSG(as_expected(found, mistake->expected), "%s: %s", mistake->what,
                   trib_status_name(found));
         CHECK_MSG(state == NULL, "%s: a state was made", mistake->what);
@@ -93,10 +94,10 @@ static void one_mistaken_rank(int rank, int size, void *argument)
     for (int i = 0; i < MISTAKES; i++) {
         const struct mistake *mistake = &mistakes[i];
         trib_sparse *state = (trib_sparse *)&state;
-        const trib_status found =
-            rank == 0 ? trib_sparse_create(&state, comm, mistake->count, mistake->dtype,
-                                           &mistake->options)
-                      : trib_sparse_create(&state, comm, COUNT, TRIB_F32, &good);
+        const trib_status found = rank == 0
+                                      ? trib_sparse_create(&state, comm, mistake->count,
+                                                           mistake->dtype, &mistake->options)
+                                      : trib_sparse_create(&state, comm, COUNT, TRIB_F32, &good);
         CHECK_MSG(rank == 0 ? as_expected(found, mistake->expected) : found == TRIB_ERR_MISMATCH,
                   "%s: %s", mistake->what, trib_status_name(found));
         CHECK_MSG(state == NULL, "%s: a state was made", mistake->what);
@@ -113,31 +114,84 @@ static void lonely_mistakes(struct sparse_session *session)
 
 /* ------------------------------------------------------------------------- ranks that differ */
 
-static const struct sparse_plan plain = {.algorithm = "topka", .count = COUNT, .k = 10,
-                                         .dtype = TRIB_F32, .decay = 0.5, .chunk = 64};
+static const struct sparse_plan plain = {
+    .algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64};
 
 static const struct {
     const char *what;
     struct sparse_plan plan;
 } differences[] = {
-    {"count", {.algorithm = "topka", .count = COUNT + 1, .k = 10, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64}},
-    {"k", {.algorithm = "topka", .count = COUNT, .k = 11, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64}},
-    {"k 0", {.algorithm = "topka", .count = COUNT, .k = 0, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64}},
-    {"dtype", {.algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F64, .decay = 0.5, .chunk = 64}},
-    {"f16", {.algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F16, .decay = 0.5, .chunk = 64}},
-    {"algorithm", {.algorithm = "srs", .count = COUNT, .k = 10, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64}},
-    {"decay", {.algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F32, .decay = 0.25, .chunk = 64}},
-    {"average", {.algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64,
-                 .flags = TRIB_SPARSE_AVERAGE}},
-    {"entries", {.algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64,
-                 .flags = TRIB_SPARSE_ENTRIES}},
-    {"wire", {.algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64,
-              .wire = TRIB_BF16}},
-    {"place", {.algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64,
-               .flags = TRIB_SPARSE_IN_PLACE}},
-    {"chunk", {.algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F32, .decay = 0.5, .chunk = 128}},
-    {"constants", {.algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64,
-                   .constants = "vgg"}},
+    {"count",
+     {.algorithm = "topka",
+      .count = COUNT + 1,
+      .k = 10,
+      .dtype = TRIB_F32,
+      .decay = 0.5,
+      .chunk = 64}},
+    {"k",
+     {.algorithm = "topka", .count = COUNT, .k = 11, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64}},
+    {"k 0",
+     {.algorithm = "topka", .count = COUNT, .k = 0, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64}},
+    {"dtype",
+     {.algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F64, .decay = 0.5, .chunk = 64}},
+    {"f16",
+     {.algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F16, .decay = 0.5, .chunk = 64}},
+    {"algorithm",
+     {.algorithm = "srs", .count = COUNT, .k = 10, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64}},
+    {"decay",
+     {.algorithm = "topka",
+      .count = COUNT,
+      .k = 10,
+      .dtype = TRIB_F32,
+      .decay = 0.25,
+      .chunk = 64}},
+    {"average",
+     {.algorithm = "topka",
+      .count = COUNT,
+      .k = 10,
+      .dtype = TRIB_F32,
+      .decay = 0.5,
+      .chunk = 64,
+      .flags = TRIB_SPARSE_AVERAGE}},
+    {"entries",
+     {.algorithm = "topka",
+      .count = COUNT,
+      .k = 10,
+      .dtype = TRIB_F32,
+      .decay = 0.5,
+      .chunk = 64,
+      .flags = TRIB_SPARSE_ENTRIES}},
+    {"wire",
+     {.algorithm = "topka",
+      .count = COUNT,
+      .k = 10,
+      .dtype = TRIB_F32,
+      .decay = 0.5,
+      .chunk = 64,
+      .wire = TRIB_BF16}},
+    {"place",
+     {.algorithm = "topka",
+      .count = COUNT,
+      .k = 10,
+      .dtype = TRIB_F32,
+      .decay = 0.5,
+      .chunk = 64,
+      .flags = TRIB_SPARSE_IN_PLACE}},
+    {"chunk",
+     {.algorithm = "topka",
+      .count = COUNT,
+      .k = 10,
+      .dtype = TRIB_F32,
+      .decay = 0.5,
+      .chunk = 128}},
+    {"constants",
+     {.algorithm = "topka",
+      .count = COUNT,
+      .k = 10,
+      .dtype = TRIB_F32,
+      .decay = 0.5,
+      .chunk = 64,
+      .constants = "vgg"}},
 };
 
 enum { DIFFERENCES = sizeof differences / sizeof *differences };

@@ -187,8 +187,8 @@ static void each_top(struct sparse_reference *reference)
 {
     for (int rank = 0; rank < reference->size; rank++)
         reference->selected[rank] =
-            sparse_reference_top(reference, reference->acc[rank], 0, reference->count,
-                                 reference->k, 0, reference->picked[rank], NULL);
+            sparse_reference_top(reference, reference->acc[rank], 0, reference->count, reference->k,
+                                 0, reference->picked[rank], NULL);
 }
 
 /* --------------------------------------------------------------------------------- algorithms */

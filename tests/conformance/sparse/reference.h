@@ -21,20 +21,22 @@ struct sparse_reference {
     uint32_t chunk;
 
     /* One step: each rank's acc, and what becomes of it. */
-    double *acc[TEAM_MAX];      /* given */
+    double *acc[TEAM_MAX]; /* given */
     double *residual[TEAM_MAX];
-    double *sum;                /* not divided */
-    unsigned char *support;     /* of the result: at most here is it not 0 */
+    double *sum;            /* not divided */
+    unsigned char *support; /* of the result: at most here is it not 0 */
     uint64_t selected[TEAM_MAX], applied[TEAM_MAX];
     unsigned char *picked[TEAM_MAX]; /* what each rank chose */
 
     /* From step to step. */
-    uint64_t step;  /* calls since creation or reset */
-    uint64_t since; /* of those, since k was set */
+    uint64_t step;                  /* calls since creation or reset */
+    uint64_t since;                 /* of those, since k was set */
     double local[TEAM_MAX], global; /* thresholds; 0: none */
-    bool known[TEAM_MAX]; /* that there is a local one, as far as the rank's host has seen: if the call
+    bool known
+        [TEAM_MAX]; /* that there is a local one, as far as the rank's host has seen: if the call
                            * that made it overflowed there is none, which it sees one call later */
-    int idle[TEAM_MAX], idle_sums; /* calls in a row in which nothing was chosen; in which no sum was */
+    int idle[TEAM_MAX],
+        idle_sums; /* calls in a row in which nothing was chosen; in which no sum was */
 
     double *sent; /* the values that a rank has sent: room for every rank's */
     double *room; /* for one more */

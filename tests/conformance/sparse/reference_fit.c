@@ -14,8 +14,8 @@ static uint64_t limit(const struct sparse_reference *reference)
 static void pick_above(struct sparse_reference *reference, int rank, double threshold)
 {
     reference->selected[rank] =
-        sparse_reference_top(reference, reference->acc[rank], 0, reference->count,
-                             limit(reference), threshold, reference->picked[rank], NULL);
+        sparse_reference_top(reference, reference->acc[rank], 0, reference->count, limit(reference),
+                             threshold, reference->picked[rank], NULL);
 }
 
 /* The k largest; their smallest magnitude becomes the threshold. */
@@ -144,9 +144,9 @@ void sparse_reference_gaussiank(struct sparse_reference *reference)
 
 struct schedule {
     const char *name;
-    uint64_t every;                  /* calls from one exact threshold to the next */
-    double clamp;                    /* while more than clamp * k, 5 steps at most: times 1.03; 0: no */
-    double few, less, many, more;    /* local: fewer than few * k, divide by less; ... */
+    uint64_t every; /* calls from one exact threshold to the next */
+    double clamp;   /* while more than clamp * k, 5 steps at most: times 1.03; 0: no */
+    double few, less, many, more;     /* local: fewer than few * k, divide by less; ... */
     double gfew, gless, gmany, gmore; /* global */
 };
 
@@ -181,10 +181,9 @@ static void keep_sums(struct sparse_reference *reference, const struct schedule 
     const uint64_t sums = sparse_reference_above(reference->sum, reference->count, 0);
     double least = 0;
     memcpy(reference->room, reference->sum, reference->count * sizeof(double));
-    const uint64_t kept =
-        sparse_reference_top(reference, reference->room, 0, reference->count,
-                             cut ? reference->k : limit(reference), cut ? 0 : reference->global,
-                             reference->support, &least);
+    const uint64_t kept = sparse_reference_top(
+        reference, reference->room, 0, reference->count, cut ? reference->k : limit(reference),
+        cut ? 0 : reference->global, reference->support, &least);
     for (size_t i = 0; i < reference->count; i++)
         if (!reference->support[i])
             reference->sum[i] = 0;
@@ -214,8 +213,8 @@ void sparse_reference_oktopk(struct sparse_reference *reference)
             *local = clamped(reference, schedule, reference->acc[rank], *local);
             pick_above(reference, rank, *local);
         }
-        *local = nudge(reference, *local, reference->selected[rank], schedule->few,
-                       schedule->less, schedule->many, schedule->more);
+        *local = nudge(reference, *local, reference->selected[rank], schedule->few, schedule->less,
+                       schedule->many, schedule->more);
         count_idle(reference, rank);
     }
     sparse_reference_add_up(reference);

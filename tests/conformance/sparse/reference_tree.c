@@ -24,8 +24,8 @@ static struct held *hold(const struct sparse_reference *reference)
 {
     struct held *held = need((size_t)reference->size, sizeof *held);
     for (int rank = 0; rank < reference->size; rank++)
-        held[rank] = (struct held){need(reference->count, sizeof(double)),
-                                   need(reference->count, 1)};
+        held[rank] =
+            (struct held){need(reference->count, sizeof(double)), need(reference->count, 1)};
     return held;
 }
 
@@ -53,8 +53,8 @@ static void begin(struct sparse_reference *reference, struct held *held)
 
 /* Of the sums that `self` holds in [first, first + n) keep the k largest; the others are its to give
  * back: they wait in `dropped`. */
-static void cut(struct sparse_reference *reference, struct held *self, double *dropped, size_t first,
-                size_t n, uint64_t k)
+static void cut(struct sparse_reference *reference, struct held *self, double *dropped,
+                size_t first, size_t n, uint64_t k)
 {
     sparse_reference_top(reference, self->sum, first, n, k, 0, self->marked, NULL);
     for (size_t i = first; i < first + n; i++)
@@ -85,9 +85,8 @@ static void give_back(struct sparse_reference *reference, const struct held *dro
     for (int rank = 0; rank < reference->size; rank++)
         for (size_t i = 0; i < reference->count; i++)
             if (reference->support[i])
-                reference->residual[rank][i] =
-                    sparse_round(reference->residual[rank][i] + dropped[rank].sum[i],
-                                 reference->acc_dtype);
+                reference->residual[rank][i] = sparse_round(
+                    reference->residual[rank][i] + dropped[rank].sum[i], reference->acc_dtype);
 }
 
 /* -------------------------------------------------------------------------------------- gtopk */
@@ -107,8 +106,8 @@ void sparse_reference_gtopk(struct sparse_reference *reference)
         power *= 2;
     for (int rank = 0; rank < reference->size; rank++)
         reference->selected[rank] =
-            sparse_reference_top(reference, reference->acc[rank], 0, reference->count,
-                                 reference->k, 0, reference->picked[rank], NULL);
+            sparse_reference_top(reference, reference->acc[rank], 0, reference->count, reference->k,
+                                 0, reference->picked[rank], NULL);
     begin(reference, held);
     dropped[rounds++] = hold(reference);
     for (int rank = 0; power + rank < reference->size; rank++)
@@ -193,13 +192,14 @@ void sparse_reference_srs(struct sparse_reference *reference)
         for (int block = 0; block < size; block++)
             reference->selected[rank] += sparse_reference_top(
                 reference, reference->acc[rank], bound(reference, block),
-                bound(reference, block + 1) - bound(reference, block), sparse_reference_share(reference), 0,
-                reference->picked[rank], NULL);
+                bound(reference, block + 1) - bound(reference, block),
+                sparse_reference_share(reference), 0, reference->picked[rank], NULL);
     }
     begin(reference, journey.held);
     travel(&journey);
     for (int rank = 0; rank < size; rank++)
-        memcpy(reference->sum + bound(reference, rank), journey.held[rank].sum + bound(reference, rank),
+        memcpy(reference->sum + bound(reference, rank),
+               journey.held[rank].sum + bound(reference, rank),
                (bound(reference, rank + 1) - bound(reference, rank)) * sizeof(double));
     settle(reference);
     give_back(reference, journey.dropped);

@@ -50,11 +50,11 @@ static void several(struct sparse_session *session)
 struct queue {
     struct sparse_session *session;
     const char *algorithm;
-    int streams;      /* 1 or 2: call i goes to stream i % streams */
-    bool destroy;     /* the state, at once */
-    bool aliased;     /* the result is written over the gradient */
+    int streams;  /* 1 or 2: call i goes to stream i % streams */
+    bool destroy; /* the state, at once */
+    bool aliased; /* the result is written over the gradient */
     bool null_stream;
-    uint64_t norm;    /* norm_every */
+    uint64_t norm;            /* norm_every */
     float *results[TEAM_MAX]; /* CALLS * COUNT */
     double norms[TEAM_MAX];
 };
@@ -75,7 +75,8 @@ static void queue_rank(int rank, int size, void *argument)
     options.density = 0.05;
     options.norm_every = (uint32_t)queue->norm;
     for (size_t i = 0; i < CALLS * COUNT; i++)
-        gradients[i] = (float)sparse_input(SPARSE_SPREAD, 77, i / COUNT, rank, size, i % COUNT, COUNT);
+        gradients[i] =
+            (float)sparse_input(SPARSE_SPREAD, 77, i / COUNT, rank, size, i % COUNT, COUNT);
     if (queue->streams == 2)
         CHECK_OK(trib_stream_create(&streams[1], device));
     CHECK_OK(trib_device_alloc(&in, device, bytes));
@@ -128,9 +129,9 @@ static void same_results(const struct queue *plain, struct queue *other, const c
     check_begin("%s, %d ranks: %s, %s", plain->session->team.backend, size, plain->algorithm, what);
     run_queue(other);
     for (int rank = 0; rank < size; rank++)
-        CHECK_MSG(memcmp(plain->results[rank], other->results[rank],
-                         CALLS * COUNT * sizeof(float)) == 0,
-                  "rank %d has other results", rank);
+        CHECK_MSG(
+            memcmp(plain->results[rank], other->results[rank], CALLS * COUNT * sizeof(float)) == 0,
+            "rank %d has other results", rank);
     drop_queue(other);
     check_end();
     sparse_session_mend(plain->session);
@@ -147,7 +148,8 @@ static void queues(struct sparse_session *session)
                     plain.algorithm);
         run_queue(&plain);
         for (int rank = 1; rank < session->team.size; rank++)
-            CHECK(memcmp(plain.results[0], plain.results[rank], CALLS * COUNT * sizeof(float)) == 0);
+            CHECK(memcmp(plain.results[0], plain.results[rank], CALLS * COUNT * sizeof(float)) ==
+                  0);
         CHECK(plain.norms[0] == -1);
         check_end();
         sparse_session_mend(session);

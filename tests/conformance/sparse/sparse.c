@@ -6,8 +6,8 @@
 #include <string.h>
 
 const char *const sparse_algorithms[] = {
-    "dense", "topka", "topka2", "topkaopt", "topksa", "gtopk", "oktopk", "gaussiank",
-    "gaussiankconcat", "gaussianksa", "srs", "shared", "chunked", NULL};
+    "dense",     "topka",           "topka2",      "topkaopt", "topksa", "gtopk",   "oktopk",
+    "gaussiank", "gaussiankconcat", "gaussianksa", "srs",      "shared", "chunked", NULL};
 
 enum sparse_depth sparse_depth(void)
 {
@@ -70,8 +70,8 @@ void sparse_case(struct sparse_session *session, const struct sparse_plan *plan,
  * than two. */
 static bool in_rank_order(const struct sparse_session *session, const struct sparse_plan *plan)
 {
-    const bool engine = strcmp(plan->algorithm, "dense") == 0 ||
-                        strcmp(plan->algorithm, "shared") == 0;
+    const bool engine =
+        strcmp(plan->algorithm, "dense") == 0 || strcmp(plan->algorithm, "shared") == 0;
     return !engine || plan->input != SPARSE_FLOATS || session->team.size <= 2 ||
            strcmp(session->team.backend, "host") == 0;
 }
@@ -117,7 +117,11 @@ void sparse_long_runs(struct sparse_session *session)
         plan.count = size <= 8 ? 1009 : size <= 16 ? 509 : 301;
         plan.k = 60;
         sparse_case(session, &plan,
-                    quick ? 34 : size <= 4 ? 300 : size <= 8 ? 140 : size <= 16 ? 70 : 36);
+                    quick        ? 34
+                    : size <= 4  ? 300
+                    : size <= 8  ? 140
+                    : size <= 16 ? 70
+                                 : 36);
     }
 }
 
@@ -169,10 +173,10 @@ void sparse_shapes(struct sparse_session *session)
     const size_t size = (size_t)session->team.size;
     const struct {
         size_t count, k;
-    } shapes[] = {{0, 0},      {0, 3},          {1, 1},          {size - 1, 1}, {size, size},
-                  {size, 1},   {size + 1, 2},   {2 * size + 1, size}, {97, 0},  {97, 1},
-                  {97, 96},    {97, 97},        {97, 1000},      {4099, 40},    {8193, 36},
-                  {100, 30}};
+    } shapes[] = {{0, 0},       {0, 3},     {1, 1},        {size - 1, 1},
+                  {size, size}, {size, 1},  {size + 1, 2}, {2 * size + 1, size},
+                  {97, 0},      {97, 1},    {97, 96},      {97, 97},
+                  {97, 1000},   {4099, 40}, {8193, 36},    {100, 30}};
     for (int i = 0; i < VARIANTS; i++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             struct sparse_plan plan = variants[i];

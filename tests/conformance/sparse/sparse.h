@@ -35,9 +35,9 @@ enum sparse_input {
     SPARSE_FINE,      /* up to 11 digits: more than bf16 has */
     SPARSE_SHRINKING, /* SPREAD, and the first step 128 times as large */
     SPARSE_FLOATS,    /* all bits of a float in use: sums are rounded */
-    SPARSE_OVERFLOW,  /* SPREAD; in every third step one element is so large that f16 does not hold the sum
+    SPARSE_OVERFLOW, /* SPREAD; in every third step one element is so large that f16 does not hold the sum
                        * over all ranks, or all but holds it */
-    SPARSE_BAD,       /* SPREAD; in every third step (in some trials from the first on) one rank has an
+    SPARSE_BAD, /* SPREAD; in every third step (in some trials from the first on) one rank has an
                        * infinity or a NaN */
     SPARSE_INPUTS
 };
@@ -54,16 +54,16 @@ struct sparse_plan {
     const char *algorithm;
     size_t count;
     uint64_t k;
-    trib_dtype dtype;       /* 0: f32 */
-    uint32_t flags;         /* TRIB_SPARSE_..., USE_K apart */
-    double decay;           /* 0: 1 */
+    trib_dtype dtype; /* 0: f32 */
+    uint32_t flags;   /* TRIB_SPARSE_..., USE_K apart */
+    double decay;     /* 0: 1 */
     trib_dtype wire;
     uint32_t chunk;
     const char *constants;
     enum sparse_input input;
     uint64_t seed;
-    size_t shift;           /* of every buffer, in elements */
-    int turn;               /* rank r gets the gradients of rank (r + turn) % size */
+    size_t shift; /* of every buffer, in elements */
+    int turn;     /* rank r gets the gradients of rank (r + turn) % size */
 };
 
 struct sparse_rank {
@@ -72,10 +72,10 @@ struct sparse_rank {
     trib_device *device;
     trib_stream stream;
     struct guarded gradient, result, index, count;
-    double *held;     /* the residual before the step; in place, the accumulator */
-    double *acc;      /* what the step has to share */
-    double *residual; /* after it */
-    double *applied; /* the result, dense */
+    double *held;          /* the residual before the step; in place, the accumulator */
+    double *acc;           /* what the step has to share */
+    double *residual;      /* after it */
+    double *applied;       /* the result, dense */
     unsigned char *listed; /* entries: is this index in the list? */
     uint64_t residual_hash;
     char *snapshot;
@@ -96,7 +96,7 @@ struct sparse_trial {
     struct sparse_reference reference;
     struct sparse_meeting *meeting; /* a barrier of the ranks' threads */
     _Atomic bool stop;
-    uint64_t step;                /* steps made since creation */
+    uint64_t step; /* steps made since creation */
     int todo;
     bool poisoned;                /* this step, an acc or the result is not finite */
     uint64_t trace[SPARSE_STEPS]; /* hash of all results and residuals after each step */
@@ -165,10 +165,11 @@ void sparse_long_runs(struct sparse_session *session);
 void sparse_shapes(struct sparse_session *session);
 void sparse_inputs(struct sparse_session *session);
 void sparse_variants(struct sparse_session *session);
-void sparse_large(struct sparse_session *session);    /* more than 2^24 elements */
-void sparse_changes(struct sparse_session *session);  /* k, reset, export and import */
-void sparse_sharing(struct sparse_session *session);  /* states, streams, destroying */
-void sparse_mistakes(struct sparse_session *session); /* calls that are refused, ranks that differ */
+void sparse_large(struct sparse_session *session);   /* more than 2^24 elements */
+void sparse_changes(struct sparse_session *session); /* k, reset, export and import */
+void sparse_sharing(struct sparse_session *session); /* states, streams, destroying */
+void sparse_mistakes(
+    struct sparse_session *session); /* calls that are refused, ranks that differ */
 void sparse_aborts(struct sparse_session *session);
 
 #endif

@@ -16,7 +16,7 @@ struct captured {
     const char *algorithm;
     bool in_place;
     struct sparse_reference reference;
-    float *results[TEAM_MAX]; /* CALLS * COUNT */
+    float *results[TEAM_MAX];   /* CALLS * COUNT */
     float *residuals[TEAM_MAX]; /* in place: the accumulator after each call */
     _Atomic int arrived;
 };
@@ -38,10 +38,10 @@ static double gradient(int rank, int size, size_t call, size_t index)
 static void bring(const struct captured *captured, int rank, size_t call, float *host, void *data)
 {
     for (size_t i = 0; i < COUNT; i++)
-        host[i] = (float)gradient(rank, captured->team.size, call, i) +
-                  (captured->in_place && call > 0
-                       ? captured->residuals[rank][(call - 1) * COUNT + i]
-                       : 0);
+        host[i] =
+            (float)gradient(rank, captured->team.size, call, i) +
+            (captured->in_place && call > 0 ? captured->residuals[rank][(call - 1) * COUNT + i]
+                                            : 0);
     CHECK(cudaMemcpyAsync(data, host, COUNT * sizeof *host, cudaMemcpyHostToDevice,
                           captured->team.streams[rank]) == cudaSuccess);
 }
@@ -115,9 +115,13 @@ static void judge(struct captured *captured)
     struct sparse_reference *reference = &captured->reference;
     const int size = captured->team.size;
     const bool shared = strcmp(captured->algorithm, "shared") == 0;
-    *reference = (struct sparse_reference){.algorithm = captured->algorithm, .size = size,
-                                           .count = COUNT, .k = COUNT / 100, .chunk = 4096,
-                                           .acc_dtype = TRIB_F32, .wire = TRIB_F32};
+    *reference = (struct sparse_reference){.algorithm = captured->algorithm,
+                                           .size = size,
+                                           .count = COUNT,
+                                           .k = COUNT / 100,
+                                           .chunk = 4096,
+                                           .acc_dtype = TRIB_F32,
+                                           .wire = TRIB_F32};
     sparse_reference_create(reference);
     for (int rank = 0; rank < size; rank++)
         reference->acc[rank] = need(COUNT, sizeof(double));
@@ -133,8 +137,9 @@ static void judge(struct captured *captured)
         for (int rank = 0; rank < size; rank++)
             for (size_t i = 0; i < COUNT; i++) {
                 const float found = captured->results[rank][call * COUNT + i];
-                if (!CHECK_MSG(found == reference->sum[i], "call %zu, rank %d, element %zu: %g, not %g",
-                               call, rank, i, found, reference->sum[i]))
+                if (!CHECK_MSG(found == reference->sum[i],
+                               "call %zu, rank %d, element %zu: %g, not %g", call, rank, i, found,
+                               reference->sum[i]))
                     return;
             }
     }
@@ -206,10 +211,10 @@ static void refusals(struct team *team, const char *algorithm)
 
 static void of_size(int size)
 {
-    static const char *const fixed[] = {"dense", "topka", "topka2", "gtopk", "srs", "shared",
-                                        "chunked"};
-    static const char *const waiting[] = {"topkaopt", "topksa", "oktopk", "gaussiank",
-                                          "gaussiankconcat", "gaussianksa"};
+    static const char *const fixed[] = {"dense", "topka",  "topka2", "gtopk",
+                                        "srs",   "shared", "chunked"};
+    static const char *const waiting[] = {"topkaopt",  "topksa",          "oktopk",
+                                          "gaussiank", "gaussiankconcat", "gaussianksa"};
     struct team team;
     if (team_create(&team, "nccl", size, NULL)) {
         for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)

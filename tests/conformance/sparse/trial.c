@@ -144,11 +144,14 @@ bool sparse_trial_open(struct sparse_trial *trial, struct team *team,
     memset(trial, 0, sizeof *trial);
     trial->plan = *plan;
     trial->team = team;
-    *reference = (struct sparse_reference){
-        .algorithm = plan->algorithm, .constants = plan->constants, .size = team->size,
-        .count = plan->count, .k = plan->k < plan->count ? plan->k : plan->count,
-        .acc_dtype = acc_of(plan), .wire = plan->wire == 0 ? acc_of(plan) : plan->wire,
-        .chunk = plan->chunk == 0 ? 4096 : plan->chunk};
+    *reference = (struct sparse_reference){.algorithm = plan->algorithm,
+                                           .constants = plan->constants,
+                                           .size = team->size,
+                                           .count = plan->count,
+                                           .k = plan->k < plan->count ? plan->k : plan->count,
+                                           .acc_dtype = acc_of(plan),
+                                           .wire = plan->wire == 0 ? acc_of(plan) : plan->wire,
+                                           .chunk = plan->chunk == 0 ? 4096 : plan->chunk};
     sparse_reference_create(reference);
     trial->meeting = need(1, sizeof *trial->meeting);
     pthread_barrier_init(&trial->meeting->barrier, NULL, (unsigned)team->size);
@@ -229,8 +232,8 @@ static bool unpack(struct sparse_trial *trial, struct sparse_rank *self)
                          "entry %u has index %u after %u", i, index, before);
         if (good) {
             self->listed[index] = 1;
-            self->applied[index] =
-                reference_load(guarded_found(&self->result, 0), sparse_result_dtype(&trial->plan), i);
+            self->applied[index] = reference_load(guarded_found(&self->result, 0),
+                                                  sparse_result_dtype(&trial->plan), i);
         }
         before = index;
     }
@@ -260,16 +263,15 @@ static bool bring_back(struct sparse_trial *trial, struct sparse_rank *self)
                 guarded_same(&self->count, __FILE__, __LINE__, "the count");
     for (size_t i = 0; i < plan->count; i++) {
         self->applied[i] = reference_load(guarded_found(&self->result, 0), result, i);
-        self->residual[i] = in_place ? reference_load(guarded_found(&self->gradient, 0), dtype, i)
-                                     : 0;
+        self->residual[i] =
+            in_place ? reference_load(guarded_found(&self->gradient, 0), dtype, i) : 0;
     }
     if (plan->flags & TRIB_SPARSE_ENTRIES)
         good &= unpack(trial, self);
     if (!in_place)
         good &= sparse_residual(self->state, plan->count, acc_of(plan), self->stream,
                                 self->snapshot, self->residual);
-    self->residual_hash =
-        sparse_hash(1, self->residual, plan->count * sizeof *self->residual);
+    self->residual_hash = sparse_hash(1, self->residual, plan->count * sizeof *self->residual);
     return good;
 }
 
@@ -291,9 +293,10 @@ static bool one_step(struct sparse_trial *trial, int rank)
     const uint32_t *outcome = trib_sparse_outcome(self->state);
     prepare(trial, rank, self);
     self->before = self->after;
-    if (!(guarded_push(&self->gradient, self->stream) && guarded_push(&self->result, self->stream) &&
-          guarded_push(&self->index, self->stream) && guarded_push(&self->count, self->stream) &&
-          call(trial, self) && guarded_pull(&self->gradient, self->stream) &&
+    if (!(guarded_push(&self->gradient, self->stream) &&
+          guarded_push(&self->result, self->stream) && guarded_push(&self->index, self->stream) &&
+          guarded_push(&self->count, self->stream) && call(trial, self) &&
+          guarded_pull(&self->gradient, self->stream) &&
           guarded_pull(&self->result, self->stream) && guarded_pull(&self->index, self->stream) &&
           guarded_pull(&self->count, self->stream) &&
           CHECK_OK(trib_device_copy(device, &self->outcome, outcome, sizeof self->outcome,

@@ -95,7 +95,8 @@ static uint64_t in_range(const unsigned char *marks, size_t begin, size_t end)
 }
 
 /* topksa and gaussianksa: to the owners of equal regions, and the sums to all. */
-static struct words of_regions(const struct sparse_reference *reference, int rank, bool may_be_dense)
+static struct words of_regions(const struct sparse_reference *reference, int rank,
+                               bool may_be_dense)
 {
     const size_t n = reference->count, size = (size_t)reference->size, r = (size_t)rank,
                  begin = n * r / size, end = n * (r + 1) / size;
@@ -106,8 +107,8 @@ static struct words of_regions(const struct sparse_reference *reference, int ran
         const size_t o = (size_t)other;
         if (other == rank)
             continue;
-        words.sent += list(reference, in_range(reference->picked[rank], n * o / size,
-                                               n * (o + 1) / size));
+        words.sent +=
+            list(reference, in_range(reference->picked[rank], n * o / size, n * (o + 1) / size));
         words.received += list(reference, in_range(reference->picked[other], begin, end));
     }
     const double dense = (double)n * value(reference);
@@ -174,15 +175,16 @@ static struct words expected(const struct sparse_trial *trial, int rank)
 /* oktopk: what goes to the owners, the step that balances, the blocks; by what was chosen. */
 static struct words oktopk_bound(const struct sparse_reference *reference, int rank)
 {
-    const double size = reference->size, kept = (double)in_range(reference->support, 0, reference->count),
+    const double size = reference->size,
+                 kept = (double)in_range(reference->support, 0, reference->count),
                  block = ceil(kept / size), words = summed(reference);
     /* A message to each owner, and one from each rank, may end in half a word. */
     const double halves = (size - 1) * (ceil(chosen(reference)) - chosen(reference));
     double others = halves;
     for (int other = 0; other < reference->size; other++)
         others += other == rank ? 0 : (double)reference->selected[other] * chosen(reference);
-    return (struct words){halves + (double)reference->selected[rank] * chosen(reference) + words * kept +
-                              words * (size - 1) * block,
+    return (struct words){halves + (double)reference->selected[rank] * chosen(reference) +
+                              words * kept + words * (size - 1) * block,
                           others + words * block + words * kept};
 }
 
@@ -199,12 +201,12 @@ static bool report(const struct sparse_trial *trial, int rank, double sent, doub
                    struct words words)
 {
     char text[256];
-    return check_that(false, __FILE__, __LINE__,
-                      "%s, step %llu, rank %d: %.0f words sent, %.0f received; by the formula %.1f, "
-                      "%.1f",
-                      sparse_describe(&trial->plan, trial->team->size, text, sizeof text),
-                      (unsigned long long)trial->step, rank, sent, received, words.sent,
-                      words.received);
+    return check_that(
+        false, __FILE__, __LINE__,
+        "%s, step %llu, rank %d: %.0f words sent, %.0f received; by the formula %.1f, "
+        "%.1f",
+        sparse_describe(&trial->plan, trial->team->size, text, sizeof text),
+        (unsigned long long)trial->step, rank, sent, received, words.sent, words.received);
 }
 
 bool sparse_judge_volume(struct sparse_trial *trial)
@@ -220,11 +222,11 @@ bool sparse_judge_volume(struct sparse_trial *trial)
         const bool known = !isnan(words.sent);
         const struct words bound =
             known ? words
-                  : (trial->plan.constants == NULL ? oktopk_bound : oktopk_unbalanced)(
-                        &trial->reference, rank);
+                  : (trial->plan.constants == NULL ? oktopk_bound
+                                                   : oktopk_unbalanced)(&trial->reference, rank);
         if (size == 1 ? sent != 0 || received != 0
-                      : known ? sent != words.sent || received != words.received
-                              : sent > bound.sent || received > bound.received)
+            : known   ? sent != words.sent || received != words.received
+                      : sent > bound.sent || received > bound.received)
             return report(trial, rank, sent, received, bound);
         all_sent += sent;
         all_received += received;

@@ -150,8 +150,8 @@ static void choose_case(struct sparse_rig *rig, const struct mode *mode, size_t 
     c.nonfinite = rig->calls % 4 == 0 ? SPARSE_NONE : sparse_word(rig, 3);
     sparse_state_fill(rig, &c.state, kind, k);
     const size_t slots = chunks_of(n, chunk) * k;
-    const struct sparse_call call = {"chunk_select", queue_choosing, expect_choosing, NULL, &c, n,
-                                     slots, (uint32_t)slots, mode->dtype};
+    const struct sparse_call call = {"chunk_select", queue_choosing,  expect_choosing, NULL, &c, n,
+                                     slots,          (uint32_t)slots, mode->dtype};
     sparse_run(rig, &call);
     check_end();
 }
@@ -161,8 +161,9 @@ static void choose(struct sparse_rig *rig)
     static const uint32_t chunks[] = {4096, 64, 1024, 65536, 8192, 32768, 256, 16, 1};
     for (size_t i = 0; i < (rig->quick ? 4 : 9); i++) {
         const uint32_t chunk = chunks[i];
-        const size_t counts[] = {3 * (size_t)chunk + chunk / 2 + 1, chunk, chunk + 1, 1, 0,
-                                 chunk < 2000 ? 20011 : 5 * (size_t)chunk - 1};
+        const size_t counts[] = {
+            3 * (size_t)chunk + chunk / 2 + 1,           chunk, chunk + 1, 1, 0,
+            chunk < 2000 ? 20011 : 5 * (size_t)chunk - 1};
         const uint32_t ks[] = {chunk / 100 + 1, 1, chunk, chunk / 2 + (chunk == 1), 32};
         for (size_t c = 0; c < 6; c++)
             for (size_t j = 0; j < 5; j++)
@@ -187,8 +188,8 @@ static void fill_slots(struct sparse_rig *rig, const struct slots *slots, size_t
         const size_t left = count - chunk * slots->chunk;
         const uint32_t n = left < slots->chunk ? (uint32_t)left : slots->chunk;
         const uint32_t most = n < slots->k ? n : slots->k;
-        const uint32_t has = kernels_random() % 4 == 0 ? (uint32_t)(kernels_random() % (most + 1))
-                                                       : most;
+        const uint32_t has =
+            kernels_random() % 4 == 0 ? (uint32_t)(kernels_random() % (most + 1)) : most;
         uint32_t put = 0;
         for (uint32_t i = 0; i < n && put < has; i++) {
             if (kernels_random() % (n - i) >= has - put)
@@ -284,8 +285,14 @@ static void unpack_case(struct sparse_rig *rig, size_t count, uint32_t chunk, ui
     j.ranks[0] = place_slots(rig, count, chunk, k, dtype);
     fill_slots(rig, &j.ranks[0], count, kind);
     j.out = sparse_list_place(rig, (uint32_t)slots, dtype, true);
-    const struct sparse_call call = {"chunk_unpack", queue_joining, expect_joining, NULL, &j, count,
-                                     slots, (uint32_t)slots,
+    const struct sparse_call call = {"chunk_unpack",
+                                     queue_joining,
+                                     expect_joining,
+                                     NULL,
+                                     &j,
+                                     count,
+                                     slots,
+                                     (uint32_t)slots,
                                      dtype == TRIB_F64 ? TRIB_F64 : TRIB_F32};
     sparse_run(rig, &call);
     check_end();
@@ -296,7 +303,10 @@ static void merge_case(struct sparse_rig *rig, int32_t n, size_t count, uint32_t
 {
     if (sparse_leaves_out(rig, 3))
         return;
-    struct joining j = {.n = n, .count = count, .divisor = divisor, .result_dtype = result,
+    struct joining j = {.n = n,
+                        .count = count,
+                        .divisor = divisor,
+                        .result_dtype = result,
                         .overflow = SPARSE_NONE};
     check_begin("%s chunk_merge %d ranks, %u of each %u of %zu, %s to %s / %g, overflow %d, %s",
                 rig->arena.place->kernels->name, n, k, chunk, count, trib_dtype_name(dtype),
@@ -311,8 +321,14 @@ static void merge_case(struct sparse_rig *rig, int32_t n, size_t count, uint32_t
     arena_mark(&rig->arena, j.result, count, result);
     if (overflow >= 0)
         j.overflow = sparse_word(rig, (uint32_t)overflow);
-    const struct sparse_call call = {"chunk_merge", queue_joining, expect_joining, NULL, &j, count,
-                                     chunks_of(count, chunk) * k * (size_t)n, 0,
+    const struct sparse_call call = {"chunk_merge",
+                                     queue_joining,
+                                     expect_joining,
+                                     NULL,
+                                     &j,
+                                     count,
+                                     chunks_of(count, chunk) * k * (size_t)n,
+                                     0,
                                      dtype == TRIB_F64 ? TRIB_F64 : TRIB_F32};
     sparse_run(rig, &call);
     check_end();

@@ -186,8 +186,8 @@ static void update_case(struct sparse_rig *rig, size_t n, uint32_t entries, trib
     const bool counted = rig->calls % 3 != 0;
     s.list = sparse_list_place(rig, entries + (counted ? 6 : 0), wire, counted);
     sparse_list_fill(rig, &s.list, 0, n, entries, SPARSE_GAUSS);
-    const uint32_t other = among == EMPTY_AMONG ? 0
-                           : among == ALL_AMONG ? (uint32_t)n
+    const uint32_t other = among == EMPTY_AMONG  ? 0
+                           : among == ALL_AMONG  ? (uint32_t)n
                            : among == SAME_AMONG ? entries
                                                  : (uint32_t)n / 3;
     s.among = sparse_list_place(rig, other + (counted ? 0 : 2), dtype, !counted);
@@ -313,8 +313,8 @@ static void record_case(struct sparse_rig *rig, bool has_norm)
         sparse_word_put(rig->arena.image, r.fallbacks, i / 2);
         if (has_norm)
             kernels_put(rig->arena.image + r.norm, TRIB_F64, i + 0.1);
-        const struct sparse_call call = {"record", queue_record, expect_record, NULL, &r, 1, 0, 0,
-                                         TRIB_F32};
+        const struct sparse_call call = {"record", queue_record, expect_record, NULL, &r, 1, 0,
+                                         0,        TRIB_F32};
         sparse_run(rig, &call);
     }
     check_end();

@@ -64,8 +64,8 @@ static void accumulate_case(struct sparse_rig *rig, size_t type, size_t n, int k
 
 static void accumulate(struct sparse_rig *rig)
 {
-    static const int kinds[] = {SPARSE_GAUSS, SPARSE_INFINITIES, SPARSE_DENORMAL, SPARSE_LAYERS,
-                                SPARSE_SIGNED_ZEROS, SPARSE_ALL_NAN};
+    static const int kinds[] = {SPARSE_GAUSS,  SPARSE_INFINITIES,   SPARSE_DENORMAL,
+                                SPARSE_LAYERS, SPARSE_SIGNED_ZEROS, SPARSE_ALL_NAN};
     static const double decays[] = {1, 0.9, 0.5};
     for (size_t type = 0; type < TYPES; type++)
         for (size_t c = 0; c < COUNTS; c++)
@@ -119,9 +119,8 @@ static void gather_case(struct sparse_rig *rig, size_t type, size_t n, uint32_t 
     const bool counted = rig->calls % 3 != 0;
     g.list = sparse_list_place(rig, entries + (counted ? 7 : 0), value, counted);
     sparse_list_fill(rig, &g.list, 0, n, entries, SPARSE_GAUSS);
-    const struct sparse_call call = {
-        "gather", queue_gather, expect_gather, NULL, &g, n, g.list.capacity, entries,
-        g.state.dtype};
+    const struct sparse_call call = {"gather", queue_gather,    expect_gather, NULL,         &g,
+                                     n,        g.list.capacity, entries,       g.state.dtype};
     sparse_run(rig, &call);
     check_end();
 }
@@ -220,9 +219,9 @@ static void residual(struct sparse_rig *rig)
             sparse_fill(rig->arena.image + sparse_residual_at(rig, &r.state), r.state.dtype,
                         counts[c], SPARSE_GAUSS, 0);
             r.out = arena_place(&rig->arena, counts[c] * element, rig->calls % 4 * element);
-            const struct sparse_call call = {"residual", queue_residual, expect_residual, NULL, &r,
-                                             counts[c],  0,              0,
-                                             r.state.dtype};
+            const struct sparse_call call = {
+                "residual", queue_residual, expect_residual, NULL, &r, counts[c], 0,
+                0,          r.state.dtype};
             sparse_run(rig, &call);
             check_end();
         }
@@ -256,8 +255,8 @@ static void feedback_call(struct sparse_rig *rig, const struct feedback *f)
         .nonfinite = sparse_at(arena->device, f->nonfinite),
         .guess = f->guess,
     };
-    CHECK_OK(place->kernels->sparse->select(&acc, &selection, &out, rig->scratch[0],
-                                            place->stream));
+    CHECK_OK(
+        place->kernels->sparse->select(&acc, &selection, &out, rig->scratch[0], place->stream));
     if (in_place)
         CHECK_OK(place->kernels->sparse->residual_update(&acc, &out, TRI_UPDATE_SUBTRACT, NULL,
                                                          sparse_at(arena->device, f->decision),

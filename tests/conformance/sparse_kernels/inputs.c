@@ -165,8 +165,9 @@ void sparse_fill(unsigned char *data, trib_dtype dtype, size_t n, int kind, uint
     for (size_t i = 0; i < n; i++) {
         unsigned char *element = data + i * size;
         if (kind == SPARSE_DENORMAL)
-            put_bits(element, dtype, (kernels_random() % smallest_normal_bits(dtype)) |
-                                         (kernels_random() & sign_bit));
+            put_bits(element, dtype,
+                     (kernels_random() % smallest_normal_bits(dtype)) |
+                         (kernels_random() & sign_bit));
         else if (kind == SPARSE_NEXT_BITS)
             put_bits(element, dtype, one_bits(dtype) + i * 7919 % n % (size == 2 ? 0x3800 : n));
         else if (kind == SPARSE_HUGE)

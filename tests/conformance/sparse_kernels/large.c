@@ -49,8 +49,8 @@ static void find_peaks(struct plain *p)
                                    0x7fffffff, 0x80000000, 0x80000001};
     const size_t n_fixed = sizeof fixed / sizeof fixed[0];
     for (size_t i = 0; i < PEAKS; i++)
-        p->peaks[i] = (uint32_t)(i < n_fixed ? fixed[i]
-                                             : TIES * 2 + kernels_random() % (p->n - TIES * 2));
+        p->peaks[i] =
+            (uint32_t)(i < n_fixed ? fixed[i] : TIES * 2 + kernels_random() % (p->n - TIES * 2));
     p->peaks[n_fixed] = (uint32_t)(p->n - 1);
     qsort(p->peaks, PEAKS, sizeof p->peaks[0], by_number);
     p->n_peaks = 1;

@@ -65,9 +65,15 @@ static void run_merging(struct sparse_rig *rig, const struct merging *m)
     size_t entries = 0;
     for (int32_t l = 0; l < m->n; l++)
         entries += m->lists[l].capacity;
-    const struct sparse_call call = {m->dense ? "merge_dense" : "merge", queue_merging,
-                                     expect_merging, NULL, m, m->first + m->count, entries,
-                                     (uint32_t)entries, m->sum_dtype};
+    const struct sparse_call call = {m->dense ? "merge_dense" : "merge",
+                                     queue_merging,
+                                     expect_merging,
+                                     NULL,
+                                     m,
+                                     m->first + m->count,
+                                     entries,
+                                     (uint32_t)entries,
+                                     m->sum_dtype};
     sparse_run(rig, &call);
 }
 
@@ -75,7 +81,7 @@ static void run_merging(struct sparse_rig *rig, const struct merging *m)
 
 enum overlap { RANDOM_LISTS, DISJOINT, IDENTICAL, CANCELLING, MOSTLY_EMPTY, ONE_TILE, OVERLAPS };
 
-static const char *const overlap_names[OVERLAPS] = {"random", "disjoint", "identical",
+static const char *const overlap_names[OVERLAPS] = {"random",     "disjoint",     "identical",
                                                     "cancelling", "mostly empty", "in one tile"};
 
 static void fill_lists(struct sparse_rig *rig, const struct merging *m, enum overlap overlap,
@@ -150,8 +156,13 @@ static void dense_case(struct sparse_rig *rig, int32_t n, size_t first, size_t c
 {
     if (sparse_leaves_out(rig, 5))
         return;
-    struct merging m = {.n = n, .first = first, .count = count, .dense = true,
-                        .result_dtype = result, .divisor = divisor, .overflow = SPARSE_NONE};
+    struct merging m = {.n = n,
+                        .first = first,
+                        .count = count,
+                        .dense = true,
+                        .result_dtype = result,
+                        .divisor = divisor,
+                        .overflow = SPARSE_NONE};
     if (entries > count)
         entries = (uint32_t)count;
     check_begin("%s merge_dense %d lists, %s, %u of %zu from %zu, %s to %s / %g, overflow %d",
@@ -177,8 +188,8 @@ enum { COUNTS = sizeof counts / sizeof counts[0] };
 static void merge(struct sparse_rig *rig)
 {
     static const int32_t numbers[] = {1, 2, 3, 4, 5, 8, 17, 64};
-    static const int kinds[] = {SPARSE_GAUSS, SPARSE_SIGNED_ZEROS, SPARSE_INFINITIES, SPARSE_HUGE,
-                                SPARSE_DENORMAL, SPARSE_LAYERS};
+    static const int kinds[] = {SPARSE_GAUSS, SPARSE_SIGNED_ZEROS, SPARSE_INFINITIES,
+                                SPARSE_HUGE,  SPARSE_DENORMAL,     SPARSE_LAYERS};
     for (size_t i = 0; i < 8; i++)
         for (size_t c = 0; c < COUNTS; c++)
             for (int overlap = 0; overlap < OVERLAPS; overlap += rig->quick ? 4 : 1)
@@ -218,8 +229,8 @@ static void at_the_end(struct sparse_rig *rig)
         m.lists[l] = sparse_list_place(rig, 0x1fff, l == 1 ? TRIB_BF16 : TRIB_F32, l != 0);
     m.out = sparse_list_place(rig, 0x1fff, TRIB_F32, true);
     fill_lists(rig, &m, RANDOM_LISTS, 3000, SPARSE_GAUSS);
-    struct sparse_call call = {"merge", queue_merging, expect_merging, NULL, &m,
-                               0xffffffffu, 3 * 0x1fff, 0x1fff, TRIB_F32};
+    struct sparse_call call = {"merge",     queue_merging, expect_merging, NULL,    &m,
+                               0xffffffffu, 3 * 0x1fff,    0x1fff,         TRIB_F32};
     sparse_run(rig, &call);
     m.dense = true;
     m.divisor = 3;
@@ -234,8 +245,8 @@ static void at_the_end(struct sparse_rig *rig)
 /* A list of zeros of both signs: added to 0, they are all +0. */
 static void of_zeros(struct sparse_rig *rig)
 {
-    struct merging m = {.n = 1, .count = 5000, .divisor = 1, .overflow = SPARSE_NONE,
-                        .result_dtype = TRIB_F32};
+    struct merging m = {
+        .n = 1, .count = 5000, .divisor = 1, .overflow = SPARSE_NONE, .result_dtype = TRIB_F32};
     check_begin("%s merges of zeros", rig->arena.place->kernels->name);
     place_merging(rig, &m, 900, TRIB_F32);
     m.out = sparse_list_place(rig, 900, TRIB_F32, true);
@@ -258,14 +269,18 @@ static void refill_merging(struct sparse_rig *rig, const void *argument, int i)
 
 static void series(struct sparse_rig *rig)
 {
-    struct merging m = {.n = 3, .first = 500, .count = 40000, .divisor = 3,
-                        .overflow = SPARSE_NONE, .result_dtype = TRIB_F32};
+    struct merging m = {.n = 3,
+                        .first = 500,
+                        .count = 40000,
+                        .divisor = 3,
+                        .overflow = SPARSE_NONE,
+                        .result_dtype = TRIB_F32};
     check_begin("%s merges again and again", rig->arena.place->kernels->name);
     place_merging(rig, &m, 900, TRIB_F32);
     m.out = sparse_list_place(rig, 3 * 900, TRIB_F32, true);
     m.result = arena_place(&rig->arena, m.count * 4, 0);
-    struct sparse_call call = {"merge", queue_merging, expect_merging, NULL, &m,
-                               m.first + m.count, 3 * 903, 3 * 903, TRIB_F32};
+    struct sparse_call call = {"merge",           queue_merging, expect_merging, NULL,    &m,
+                               m.first + m.count, 3 * 903,       3 * 903,        TRIB_F32};
     sparse_run_series(rig, &call, refill_merging, 12);
     m.dense = true;
     call.what = "merge_dense";

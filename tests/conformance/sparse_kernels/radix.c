@@ -149,10 +149,11 @@ static void adopt_cut(struct sparse_rig *rig, const void *argument)
 
 static void run_cutting(struct sparse_rig *rig, const struct cutting *c)
 {
-    static const char *const names[] = {"aim", "digits", "narrow", "count_ties", "share_ties",
-                                        "take"};
-    const struct sparse_call call = {names[c->member], queue_cutting, expect_cutting, adopt_cut, c,
-                                     1u << 20, c->list.capacity, c->list.capacity, c->dtype};
+    static const char *const names[] = {"aim",        "digits",     "narrow",
+                                        "count_ties", "share_ties", "take"};
+    const struct sparse_call call = {
+        names[c->member], queue_cutting,    expect_cutting,   adopt_cut, c,
+        1u << 20,         c->list.capacity, c->list.capacity, c->dtype};
     sparse_run(rig, &call);
 }
 
@@ -352,8 +353,9 @@ static void apart_case(struct sparse_rig *rig, trib_dtype dtype, uint32_t n, int
 static void apart(struct sparse_rig *rig)
 {
     static const uint32_t sizes[] = {0, 1, 31, 33, 255, 257, 4097, 16385, 131075};
-    static const int kinds[] = {SPARSE_GAUSS, SPARSE_EQUAL, SPARSE_TWO_VALUES, SPARSE_SIGNED_ZEROS,
-                                SPARSE_TIES_AT, SPARSE_INFINITIES, SPARSE_DENORMAL};
+    static const int kinds[] = {SPARSE_GAUSS,        SPARSE_EQUAL,   SPARSE_TWO_VALUES,
+                                SPARSE_SIGNED_ZEROS, SPARSE_TIES_AT, SPARSE_INFINITIES,
+                                SPARSE_DENORMAL};
     for (size_t s = 0; s < (rig->quick ? 7 : 9); s++)
         for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
             for (int f64 = 0; f64 < (rig->quick ? 1 : 2); f64++)

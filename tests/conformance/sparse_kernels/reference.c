@@ -157,8 +157,7 @@ uint32_t sparse_list_count(const struct sparse_rig *rig, const struct sparse_lis
                                       : sparse_word_get(rig->arena.image, list->count);
 }
 
-uint32_t sparse_list_index(const struct sparse_rig *rig, const struct sparse_list *list,
-                           uint32_t i)
+uint32_t sparse_list_index(const struct sparse_rig *rig, const struct sparse_list *list, uint32_t i)
 {
     return sparse_word_get(rig->arena.image, list->index + i * sizeof(uint32_t));
 }
@@ -228,8 +227,8 @@ struct sparse_state sparse_state_place(struct sparse_rig *rig, size_t count, tri
                                        trib_dtype gradient_dtype, unsigned shift)
 {
     const size_t size = trib_dtype_size(dtype);
-    struct sparse_state state = {{SPARSE_NONE, SPARSE_NONE}, SPARSE_NONE, SPARSE_NONE, dtype,
-                                 gradient_dtype, 1, count};
+    struct sparse_state state = {
+        {SPARSE_NONE, SPARSE_NONE}, SPARSE_NONE, SPARSE_NONE, dtype, gradient_dtype, 1, count};
     const int buffers = gradient_dtype != 0 ? 2 : 1;
     for (int i = 0; i < buffers; i++) {
         state.buffer[i] = arena_place(&rig->arena, count * size, shift % 4 * size);
@@ -302,11 +301,11 @@ void sparse_make_acc(struct sparse_rig *rig, const struct sparse_state *state, s
     unsigned char *acc = rig->arena.image + sparse_acc_at(rig, state);
     const double decay = sparse_rounded(state->decay, state->dtype);
     for (size_t i = first; i < first + count; i++) {
-        const double kept = sparse_rounded(decay * kernels_get(residual + i * size, state->dtype),
-                                         state->dtype);
-        const double gradient = kernels_get(
-            rig->arena.image + state->gradient + i * trib_dtype_size(state->gradient_dtype),
-            state->gradient_dtype);
+        const double kept =
+            sparse_rounded(decay * kernels_get(residual + i * size, state->dtype), state->dtype);
+        const double gradient = kernels_get(rig->arena.image + state->gradient +
+                                                i * trib_dtype_size(state->gradient_dtype),
+                                            state->gradient_dtype);
         kernels_put(acc + i * size, state->dtype, gradient + kept);
     }
 }

@@ -9,7 +9,7 @@ enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
 static const struct {
     trib_dtype dtype, out;
-} types[] = {{TRIB_F32, TRIB_F32}, {TRIB_F32, TRIB_F16}, {TRIB_F32, TRIB_BF16},
+} types[] = {{TRIB_F32, TRIB_F32}, {TRIB_F32, TRIB_F16},  {TRIB_F32, TRIB_BF16},
              {TRIB_F64, TRIB_F64}, {TRIB_BF16, TRIB_F32}, {TRIB_BF16, TRIB_BF16}};
 enum { SUM_TYPES = 4, TYPES = 6 }; /* the first ones are those of dense sums */
 
@@ -44,8 +44,8 @@ static void expect_writing(struct sparse_rig *rig, const void *argument)
     unsigned char *image = rig->arena.image;
     if (d->dense) {
         for (size_t i = 0; i < d->n; i++) {
-            const double sum = kernels_get(image + d->sum + i * trib_dtype_size(d->dtype),
-                                           d->dtype);
+            const double sum =
+                kernels_get(image + d->sum + i * trib_dtype_size(d->dtype), d->dtype);
             kernels_put(image + d->result + i * trib_dtype_size(d->out_dtype), d->out_dtype,
                         sparse_rounded(sum / d->divisor, d->dtype));
         }
@@ -82,8 +82,8 @@ static void entries_case(struct sparse_rig *rig, size_t type, uint32_t n, double
     check_end();
 }
 
-static void dense_case(struct sparse_rig *rig, size_t type, size_t n, double divisor,
-                       int overflow, int kind, bool in_place)
+static void dense_case(struct sparse_rig *rig, size_t type, size_t n, double divisor, int overflow,
+                       int kind, bool in_place)
 {
     if (sparse_leaves_out(rig, 5))
         return;

@@ -41,8 +41,7 @@ static void expect_entry(struct sparse_rig *rig, const struct selecting *s, uint
 {
     const size_t size = trib_dtype_size(s->state.dtype);
     unsigned char *image = rig->arena.image;
-    unsigned char *element =
-        image + sparse_acc_at(rig, &s->state) + (s->first + position) * size;
+    unsigned char *element = image + sparse_acc_at(rig, &s->state) + (s->first + position) * size;
     const uint64_t key = sparse_key(element, s->state.dtype);
     if (s->kth != SPARSE_NONE && (i == 0 || key < sparse_key(image + s->kth, s->state.dtype)))
         memcpy(image + s->kth, &key, size);
@@ -100,8 +99,8 @@ static void adopt_fallbacks(struct sparse_rig *rig, const void *argument)
 
 static struct sparse_call call_of(const struct selecting *s)
 {
-    return (struct sparse_call){"select", queue_select, expect_select, adopt_fallbacks, s,
-                                s->state.count, s->out.capacity, s->k, s->state.dtype};
+    return (struct sparse_call){"select",       queue_select,    expect_select, adopt_fallbacks, s,
+                                s->state.count, s->out.capacity, s->k,          s->state.dtype};
 }
 
 static void run_select(struct sparse_rig *rig, const struct selecting *s)
@@ -187,13 +186,18 @@ static void kinds(struct sparse_rig *rig)
 
 static void sizes(struct sparse_rig *rig)
 {
-    static const size_t counts[] = {0,    1,    2,    31,   32,    33,    1000,  1023,   1025,
-                                    4095, 4096, 4097, 8191, 8192,  8193,  16385, 65535,  65537,
-                                    131073, 262147};
+    static const size_t counts[] = {0,    1,     2,     31,    32,     33,    1000,
+                                    1023, 1025,  4095,  4096,  4097,   8191,  8192,
+                                    8193, 16385, 65535, 65537, 131073, 262147};
     for (size_t c = 0; c < sizeof counts / sizeof counts[0] - (rig->quick ? 2 : 0); c++) {
         const size_t n = counts[c];
-        const uint32_t ks[] = {0, 1, (uint32_t)(n / 100), (uint32_t)(n / 3), (uint32_t)n - (n > 0),
-                               (uint32_t)n, (uint32_t)n + 5};
+        const uint32_t ks[] = {0,
+                               1,
+                               (uint32_t)(n / 100),
+                               (uint32_t)(n / 3),
+                               (uint32_t)n - (n > 0),
+                               (uint32_t)n,
+                               (uint32_t)n + 5};
         for (size_t i = 0; i < sizeof ks / sizeof ks[0]; i++)
             for (unsigned turn = 0; turn < (rig->quick || n > 20000 ? 1 : 4); turn++)
                 select_case(rig, &modes[(i * 3 + c + turn * 2) % MODES],
@@ -212,9 +216,9 @@ static void shifts(struct sparse_rig *rig)
 
 static void million(struct sparse_rig *rig)
 {
-    static const int some[] = {SPARSE_GAUSS, SPARSE_LAYERS, SPARSE_EQUAL, SPARSE_UP,
-                               SPARSE_DOWN, SPARSE_HOT_TILE, SPARSE_SAW_WIDE, SPARSE_NEXT_BITS,
-                               SPARSE_TIES_BELOW, SPARSE_FEW};
+    static const int some[] = {
+        SPARSE_GAUSS,    SPARSE_LAYERS,   SPARSE_EQUAL,     SPARSE_UP,         SPARSE_DOWN,
+        SPARSE_HOT_TILE, SPARSE_SAW_WIDE, SPARSE_NEXT_BITS, SPARSE_TIES_BELOW, SPARSE_FEW};
     const size_t n = 1000003;
     for (size_t i = 0; i < sizeof some / sizeof some[0]; i++) {
         select_case(rig, &modes[i % 2], some[i], n, (uint32_t)(n / 100), (unsigned)i);
@@ -231,8 +235,8 @@ static void ranges(struct sparse_rig *rig)
     const size_t n = 30011;
     const struct {
         size_t first, count;
-    } parts[] = {{0, n}, {0, 0}, {n, 0}, {17, 0}, {0, 1}, {n - 1, 1}, {1, n - 1}, {0, 8192},
-                 {8191, 8194}, {4096, 4097}, {13, 20000}, {29000, 1011}};
+    } parts[] = {{0, n},     {0, 0},    {n, 0},       {17, 0},      {0, 1},      {n - 1, 1},
+                 {1, n - 1}, {0, 8192}, {8191, 8194}, {4096, 4097}, {13, 20000}, {29000, 1011}};
     for (size_t m = 0; m < MODES; m += rig->quick ? 4 : 1)
         for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++) {
             const uint32_t k = (uint32_t)(p % 3 == 0 ? parts[p].count : parts[p].count / 50 + 1);
@@ -286,7 +290,7 @@ static void thresholds(struct sparse_rig *rig)
 static void guesses(struct sparse_rig *rig, enum tri_guess guess)
 {
     const unsigned before = rig->fallbacks;
-    static const int some[] = {SPARSE_GAUSS, SPARSE_EQUAL, SPARSE_ZERO, SPARSE_TIES_ABOVE,
+    static const int some[] = {SPARSE_GAUSS,      SPARSE_EQUAL,    SPARSE_ZERO, SPARSE_TIES_ABOVE,
                                SPARSE_INFINITIES, SPARSE_HOT_TILE, SPARSE_FEW};
     static const size_t counts[] = {100, 70001, 600011};
     for (size_t c = 0; c < (rig->quick ? 2 : 3); c++)
@@ -334,8 +338,8 @@ static void leave_out(struct sparse_rig *rig)
 /* Data, threshold and the side of the accumulator change from launch to launch. */
 static void refill_select(struct sparse_rig *rig, const void *argument, int i)
 {
-    static const int order[] = {SPARSE_GAUSS, SPARSE_ZERO, SPARSE_INFINITIES, SPARSE_HOT_TILE,
-                                SPARSE_EQUAL, SPARSE_LAYERS, SPARSE_TIES_AT, SPARSE_GAUSS};
+    static const int order[] = {SPARSE_GAUSS, SPARSE_ZERO,   SPARSE_INFINITIES, SPARSE_HOT_TILE,
+                                SPARSE_EQUAL, SPARSE_LAYERS, SPARSE_TIES_AT,    SPARSE_GAUSS};
     const struct selecting *s = argument;
     if (s->state.current != SPARSE_NONE)
         sparse_word_put(rig->arena.image, s->state.current, (uint32_t)i / 2 % 2);
@@ -353,8 +357,8 @@ static void series(struct sparse_rig *rig)
                 check_begin("%s select again and again of %zu, %s%s",
                             rig->arena.place->kernels->name, counts[c], modes[m].name,
                             has_threshold ? ", threshold" : "");
-                struct selecting s = place_select(rig, &modes[m], counts[c],
-                                                  (uint32_t)counts[c] / 60, (unsigned)m);
+                struct selecting s =
+                    place_select(rig, &modes[m], counts[c], (uint32_t)counts[c] / 60, (unsigned)m);
                 if (has_threshold)
                     s.threshold = sparse_number(rig, modes[m].dtype, 0);
                 const struct sparse_call call = call_of(&s);

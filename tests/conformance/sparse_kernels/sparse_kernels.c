@@ -91,8 +91,8 @@ static void *scratch_fill(struct sparse_rig *rig, size_t bytes, int which, enum 
         else
             place->free(rig->scratch[which]);
         rig->scratch_bytes[which] = bytes + CANARIES;
-        rig->scratch[which] = which == 2 ? host_alloc(bytes + CANARIES)
-                                         : place->alloc(bytes + CANARIES);
+        rig->scratch[which] =
+            which == 2 ? host_alloc(bytes + CANARIES) : place->alloc(bytes + CANARIES);
         if (!CHECK_MSG(rig->scratch[which] != NULL, "%zu bytes of scratch memory", bytes))
             abort();
     }

@@ -137,22 +137,22 @@ enum sparse_kind {
     SPARSE_SAW_NARROW,
     SPARSE_SAW_WIDE,
     SPARSE_HOT_TILE,
-    SPARSE_FEW,          /* about one in 16 is not 0 */
-    SPARSE_TAME_KINDS,   /* those above hold numbers that may be added to something */
+    SPARSE_FEW,        /* about one in 16 is not 0 */
+    SPARSE_TAME_KINDS, /* those above hold numbers that may be added to something */
     SPARSE_EQUAL = SPARSE_TAME_KINDS,
     SPARSE_ZERO,
     SPARSE_SIGNED_ZEROS,
     SPARSE_DENORMAL,
-    SPARSE_TIES_BELOW,   /* k - 1 distinct, all others equal and smaller */
-    SPARSE_TIES_AT,      /* k */
-    SPARSE_TIES_ABOVE,   /* k + 1 */
+    SPARSE_TIES_BELOW, /* k - 1 distinct, all others equal and smaller */
+    SPARSE_TIES_AT,    /* k */
+    SPARSE_TIES_ABOVE, /* k + 1 */
     SPARSE_TWO_VALUES,
     SPARSE_NEXT_BITS,    /* the bits of 1.0, plus i */
     SPARSE_HUGE,         /* just finite: to be rounded to infinity in a narrower type */
     SPARSE_FINITE_KINDS, /* those above are finite */
     SPARSE_ONE_NAN = SPARSE_FINITE_KINDS,
     SPARSE_ALL_NAN,
-    SPARSE_INFINITIES,   /* some of both signs, and a NaN */
+    SPARSE_INFINITIES, /* some of both signs, and a NaN */
     SPARSE_KINDS
 };
 

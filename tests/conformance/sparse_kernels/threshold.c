@@ -49,8 +49,8 @@ static struct moments measure(const struct sparse_rig *rig, const struct summing
 {
     const size_t size = trib_dtype_size(s->state.dtype), n = s->state.count;
     const unsigned char *image = rig->arena.image;
-    const unsigned char *data = image + (s->norm ? sparse_residual_at(rig, &s->state)
-                                                 : sparse_acc_at(rig, &s->state));
+    const unsigned char *data =
+        image + (s->norm ? sparse_residual_at(rig, &s->state) : sparse_acc_at(rig, &s->state));
     struct moments m = {0, 0, 0, 0, true};
     for (size_t i = 0; i < n; i++) {
         const long double x = (long double)kernels_get(data + i * size, s->state.dtype);
@@ -102,12 +102,12 @@ static void summing_case(struct sparse_rig *rig, size_t n, trib_dtype dtype, tri
                 n, trib_dtype_name(dtype), sparse_kind_name(kind), z);
     arena_reset(&rig->arena);
     s.state = sparse_state_place(rig, n, dtype, gradient, rig->calls);
-    sparse_fill(rig->arena.image + (norm ? sparse_residual_at(rig, &s.state)
-                                         : sparse_acc_at(rig, &s.state)),
+    sparse_fill(rig->arena.image +
+                    (norm ? sparse_residual_at(rig, &s.state) : sparse_acc_at(rig, &s.state)),
                 dtype, n, kind, 5);
     s.out = sparse_number(rig, s.dtype, -3);
-    const struct sparse_call call = {norm ? "norm" : "gauss", queue_summing, expect_summing,
-                                     adopt_summing, &s, n, 0, 0, dtype};
+    const struct sparse_call call = {
+        norm ? "norm" : "gauss", queue_summing, expect_summing, adopt_summing, &s, n, 0, 0, dtype};
     sparse_run(rig, &call);
     check_end();
 }
@@ -123,8 +123,8 @@ static void alike(struct sparse_rig *rig)
         for (size_t i = 0; i < n; i++)
             kernels_put(rig->arena.image + s.state.buffer[0] + i * 8, TRIB_F64, 0.1 * (double)n);
         s.out = sparse_number(rig, TRIB_F64, -3);
-        const struct sparse_call call = {"gauss", queue_summing, expect_summing, adopt_summing, &s,
-                                         n, 0, 0, TRIB_F64};
+        const struct sparse_call call = {
+            "gauss", queue_summing, expect_summing, adopt_summing, &s, n, 0, 0, TRIB_F64};
         sparse_run(rig, &call);
     }
     check_end();
@@ -132,15 +132,15 @@ static void alike(struct sparse_rig *rig)
 
 static void summing(struct sparse_rig *rig, bool norm)
 {
-    static const int kinds[] = {SPARSE_GAUSS, SPARSE_LAYERS, SPARSE_EQUAL, SPARSE_UP, SPARSE_ZERO,
-                                SPARSE_STUDENT, SPARSE_DENORMAL, SPARSE_INFINITIES};
+    static const int kinds[] = {SPARSE_GAUSS, SPARSE_LAYERS,  SPARSE_EQUAL,    SPARSE_UP,
+                                SPARSE_ZERO,  SPARSE_STUDENT, SPARSE_DENORMAL, SPARSE_INFINITIES};
     static const double zs[] = {2.3263478740408408, 0, -1.5, 3.0902323061678132, 8};
     for (size_t c = 0; c < how_many(rig); c++)
         for (size_t i = 0; i < (counts[c] > 100000 ? 2u : 8u); i++) {
             const bool f64 = (c + i) % 3 == 0, in_place = i % 2 == 0;
             const trib_dtype dtype = f64 ? TRIB_F64 : TRIB_F32;
-            summing_case(rig, counts[c], dtype, in_place ? 0 : dtype, kinds[i],
-                         zs[(c + i) % 5], norm);
+            summing_case(rig, counts[c], dtype, in_place ? 0 : dtype, kinds[i], zs[(c + i) % 5],
+                         norm);
         }
 }
 
@@ -220,18 +220,22 @@ static void fit_in_place(struct sparse_rig *rig)
 
 static void fits(struct sparse_rig *rig)
 {
-    static const int kinds[] = {SPARSE_GAUSS, SPARSE_EQUAL, SPARSE_LAYERS, SPARSE_STUDENT,
-                                SPARSE_ZERO, SPARSE_INFINITIES};
+    static const int kinds[] = {SPARSE_GAUSS,   SPARSE_EQUAL, SPARSE_LAYERS,
+                                SPARSE_STUDENT, SPARSE_ZERO,  SPARSE_INFINITIES};
     static const double starts[] = {3, 0.01, 1, 0.75, 0, 50};
     for (size_t c = 0; c < how_many(rig) - (rig->quick ? 2 : 1); c++)
         for (size_t i = 0; i < 6; i++) {
             const uint32_t n = (uint32_t)counts[c], k = n / 50 + 1;
             const trib_dtype dtype = (c + i) % 3 == 0 ? TRIB_F64 : TRIB_F32;
             const struct tri_fit fits[] = {
-                {2 * k / 3, 4 * k / 3, 1.3, 1.3, 3, 0, 0}, {0, 4 * k / 3, 1, 1.03, 0, 5, 0},
-                {k, k, 1.5, 1.02, 10, 54, 0},              {k, UINT32_MAX, 1.012, 1, 64, 0, 0},
-                {0, UINT32_MAX, 2, 2, 32, 32, 9},          {n + 1, 0, 2, 3, 7, 9, 0},
-                {2 * k, k / 2, 1.1, 1.01, 0, 64, 0},       {k / 2, 2 * k, 1.05, 1.3, 30, 30, k},
+                {2 * k / 3, 4 * k / 3, 1.3, 1.3, 3, 0, 0},
+                {0, 4 * k / 3, 1, 1.03, 0, 5, 0},
+                {k, k, 1.5, 1.02, 10, 54, 0},
+                {k, UINT32_MAX, 1.012, 1, 64, 0, 0},
+                {0, UINT32_MAX, 2, 2, 32, 32, 9},
+                {n + 1, 0, 2, 3, 7, 9, 0},
+                {2 * k, k / 2, 1.1, 1.01, 0, 64, 0},
+                {k / 2, 2 * k, 1.05, 1.3, 30, 30, k},
                 {k / 2, UINT32_MAX, 1.02, 1, 64, 0, 3 * k},
             };
             for (size_t which = 0; which < sizeof fits / sizeof fits[0]; which++)
