@@ -269,10 +269,10 @@ enum {
     /** Debug mode: before each collective the ranks compare operation, count, type, reduction and
      *  root. If one differs, all ranks return TRIB_ERR_MISMATCH instead of waiting for ever. If a
      *  rank does not make the call, or its stream does not reach it, within timeout_ms, the others
-     *  return TRIB_ERR_TIMEOUT and the communicator is no longer usable; nor is it if a rank cannot
-     *  queue a call that all have agreed on. Sends, receives and the counts of alltoallv are not
-     *  compared. Calls then block until all ranks have made them, so each rank needs a thread of
-     *  its own, and CUDA graphs cannot capture them. */
+     *  return TRIB_ERR_TIMEOUT and the communicator is no longer usable, as after a rank fails to
+     *  queue a call that all ranks have agreed on. Sends, receives and the counts of alltoallv are
+     *  not compared. Calls then block until all ranks have made them, so each rank needs a thread
+     *  of its own, and CUDA graphs cannot capture them. */
     TRIB_MATCH = 1u << 1,
     /** Guarantee that mismatched calls never touch memory beyond the buffers that were passed. On
      *  host this always holds: the stream compares the calls before it touches memory. On nccl this
@@ -464,8 +464,8 @@ TRIB_API trib_status trib_comm_counters(trib_counters *out, trib_comm *comm);
  *  case.
  *
  *  A rank has left once it has closed (or destroyed) and its queued work has run. Ranks of this
- *  process that have made as many calls are not affected. A rank that has made more calls, and so
- *  waits for the rank that left, ends the communicator for all that stay: their streams continue;
+ *  process that have made as many calls are not affected. If a remaining rank has made more calls
+ *  than the one that left, the communicator ends for all remaining ranks: their streams continue;
  *  status, later calls, a split that waits and the close of the last rank return TRIB_ERR_CLOSED
  *  with the reason ("rank 2 left after call 17"); lists and sparse states are as after an abort.
  *  (nccl counts calls when they are queued: if a peer has queued more when a rank closes, the
@@ -659,12 +659,13 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * NON-FINITE VALUES.  If any rank's acc holds an infinity or a NaN, the call is not applied on any
  * rank: the result is 0 everywhere, residuals are unchanged, trib_sparse_status() returns
  * TRIB_ERR_NON_FINITE and trib_sparse_outcome() points to 0. Of the statistics only `calls` and
- * `calls_non_finite` change. The communicator stays usable. An aborted or failed call also leaves
- * the residual unchanged. The same holds if a value of the result (a sum, an average, or a partial
- * sum) overflows although all acc are finite: two f16 gradients of 60000 exceed f16. The detail of
- * trib_sparse_status() tells which it was. If gradients are too large, lower the loss scale; if
- * residuals (f32 for 16-bit gradients) alone exceed the gradient's type, which then repeats in each
- * call, use TRIB_SPARSE_AVERAGE or TRIB_SPARSE_F32_RESULT.
+ * `calls_non_finite` change. The communicator stays usable. An aborted or failed call leaves the
+ * residual unchanged on every rank that has not applied it (trib_sparse_outcome()). The same holds
+ * if a value of the result (a sum, an average, or a partial sum) overflows although all acc are
+ * finite: two f16 gradients of 60000 exceed f16. The detail of trib_sparse_status() tells which it
+ * was. If gradients are too large, lower the loss scale. If residuals (f32 for 16-bit gradients)
+ * alone exceed the gradient's type, every call fails: use TRIB_SPARSE_AVERAGE or
+ * TRIB_SPARSE_F32_RESULT.
  *
  * ALGORITHMS, by name.  n: elements, P: ranks; traffic in words of 4 bytes a rank and call.
  *   "auto"             one of those below, by count, density, ranks and bandwidth; see `reason`
@@ -678,7 +679,7 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  *   "gtopk"            binomial tree of top-k; 4k log2 P
  *   "oktopk"           balanced regions, global top-k; about 6k(P-1)/P; with constants, lists of up
  *                      to 4k + 1024 entries instead of k while residuals grow: in the first 32
- *                      calls, with "bert" (which raises no threshold within a call) in the first 128
+ *                      calls, with "bert" (raises no threshold within a call) in the first 128
  *   "gaussiank"        threshold from mean and deviation; about 2k(P-1)
  *   "gaussiankconcat"  the same in one message
  *   "gaussianksa"      topksa that never becomes dense
@@ -715,7 +716,8 @@ enum {
     /** Use `k` of the options, 0 included, instead of `density`. */
     TRIB_SPARSE_USE_K = 1u << 3,
     /** The result (or its values) is f32 for f16 and bf16 gradients: unrounded sums, which do not
-     *  overflow. `result` must then differ from `gradient`. No effect for f32; not for f64. */
+     *  overflow. `result` must then differ from `gradient`. No effect for f32; invalid for
+     *  f64. */
     TRIB_SPARSE_F32_RESULT = 1u << 4
 };
 

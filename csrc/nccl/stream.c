@@ -143,7 +143,7 @@ trib_status tri_nccl_event_elapsed(int32_t device, trib_event start, trib_event 
     return tri_fail(TRIB_ERR_INVALID_USAGE,
                     "event_elapsed: an event of device %d %s; record both and wait for them first",
                     (int)device,
-                    error == cudaErrorNotReady ? "has not been passed"
+                    error == cudaErrorNotReady ? "has not completed"
                                                : "was never recorded, or was made without timing");
 }
 

@@ -375,7 +375,7 @@ static void mistakes(void)
     CHECK_OK(devices()->event_record(2, stop_event, NULL));
     fake_hold(FAKE_EVENT, true);
     CHECK_STATUS(devices()->event_elapsed(2, start, stop_event, &ms), TRIB_ERR_INVALID_USAGE);
-    CHECK_DETAIL("has not been passed");
+    CHECK_DETAIL("has not completed");
     fake_hold(FAKE_EVENT, false);
     CHECK_OK(devices()->event_elapsed(2, start, stop_event, &ms));
     CHECK_OK(devices()->event_destroy(2, start));

@@ -331,8 +331,8 @@ impl Communicator {
         let (send, recv) = check.same_type(send, recv)?;
         check.layout("send", &send, send_counts, send_offsets)?;
         check.layout("recv", &recv, recv_counts, recv_offsets)?;
-        // SAFETY: as in `allreduce`; the arrays have `size` entries each, "read during the call",
-        // and stay inside their buffers.
+        // SAFETY: as in `allreduce`; the arrays have `size` entries each, stay inside their
+        // buffers, and "the call reads the arrays [...] before it returns".
         self.call(|comm| unsafe {
             sys::trib_alltoallv(
                 comm,

@@ -68,7 +68,7 @@ impl Communicator {
     ) -> Result<()> {
         let list = Check::new("allreduce_list", self, stream)?.list(tensors)?;
         // SAFETY: "keep them alive and untouched until the stream has passed that point": the
-        // caller's promise; the list itself is "read during the call".
+        // caller's promise; "the call reads `tensors` before it returns".
         self.call(|comm| unsafe {
             sys::trib_allreduce_list(comm, list.as_ptr(), list.len(), op.raw(), stream.as_raw())
         })
