@@ -1,7 +1,7 @@
 /* What collectives should give, computed naively from a formula, without the library.
  *
  * Every rank can compute every rank's input, so no rank needs another to know the right answer. The
- * inputs are chosen so that the answer is exact in every order of reduction, whatever the engine:
+ * inputs are chosen so that the answer is exact in every order of reduction, on every backend:
  * small integers for sums of floats, signed powers of two for products, multiples of the number of
  * ranks for averages; any bits at all for integers, which wrap, and for data that is only moved. */
 #ifndef TRI_TESTS_REFERENCE_H
@@ -28,7 +28,7 @@ void reference_reduced(void *dst, trib_dtype dtype, trib_op op, int size, size_t
 void reference_store(void *dst, trib_dtype dtype, size_t index, double value);
 double reference_load(const void *src, trib_dtype dtype, size_t index);
 
-/* Are `count` averages as near to the exact ones as can be expected of an engine that multiplies
+/* Are `count` averages as near to the exact ones as can be expected of NCCL, which multiplies
  * each input by a rounded 1 / size? */
 bool reference_close(const void *found, const void *exact, trib_dtype dtype, size_t count,
                      int size);

@@ -151,8 +151,8 @@ static bool is_inexact(const struct trial *t)
            strcmp(t->suite->team.backend, "nccl") == 0;
 }
 
-/* The expected result comes into the image; near enough is taken for it where nothing is exact. */
-static void settle(const struct trial *t, const struct guarded *buffer, size_t offset)
+/* Write the expected result to the image; where no result is exact, a close one found is expected. */
+static void expect_close(const struct trial *t, const struct guarded *buffer, size_t offset)
 {
     const size_t bytes = recv_blocks(t) * t->count * trib_dtype_size(t->dtype);
     void *image = guarded_image(buffer, offset);
@@ -193,7 +193,7 @@ static bool out_of_place(const struct trial *t, struct guarded *send, struct gua
     if (!called || !guarded_pull(send, stream) || !guarded_pull(recv, stream) ||
         !CHECK_OK(trib_stream_wait(t->suite->team.devices[t->rank], stream)))
         return false;
-    settle(t, recv, 0);
+    expect_close(t, recv, 0);
     return backend_compare(t->suite, t->rank, send, recv, describe(t, text, sizeof text));
 }
 
@@ -214,7 +214,7 @@ static bool in_place(const struct trial *t, struct guarded *both)
         !guarded_pull(both, stream) ||
         !CHECK_OK(trib_stream_wait(t->suite->team.devices[t->rank], stream)))
         return false;
-    settle(t, both, recv_at);
+    expect_close(t, both, recv_at);
     return backend_compare(t->suite, t->rank, both, NULL, describe(t, text, sizeof text));
 }
 

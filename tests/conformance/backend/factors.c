@@ -110,7 +110,7 @@ static bool one_call(struct factors *f, trib_dtype dtype, size_t count, bool on_
     return compare(f, what);
 }
 
-/* In one call to the engine: one of each type, each with another factor, and one without. */
+/* In one call to the backend: one of each type, each with another factor, and one without. */
 static bool batch(struct factors *f)
 {
     enum { COUNT = 33, BLOCK = COUNT * 8 + 8 };

@@ -113,8 +113,8 @@ static void expect(struct list *list, trib_op op, int root)
     }
 }
 
-/* As in backend_collectives.c: near enough, where the engine cannot be exact. */
-static void settle(struct list *list, trib_op op)
+/* As in collectives.c: an average that NCCL cannot make exactly only has to be close. */
+static void accept_close(struct list *list, trib_op op)
 {
     if (op != TRIB_AVG || strcmp(list->suite->team.backend, "nccl") != 0 ||
         (list->size & (list->size - 1)) == 0)
@@ -144,7 +144,7 @@ static bool try_list(struct list *list, enum form form, trib_op op, int root)
         !guarded_push(&list->scalars, list->stream) || !call(list, op, root) || !finish(list, what))
         return false;
     expect(list, op, root);
-    settle(list, op);
+    accept_close(list, op);
     return compare(list, what);
 }
 

@@ -66,13 +66,12 @@ void sparse_case(struct sparse_session *session, const struct sparse_plan *plan,
     sparse_session_mend(session);
 }
 
-/* A sum that an engine makes is rounded in its own order: not that of the ranks if there are more
- * than two. */
+/* NCCL rounds a sum in its own order: with more than two ranks not that of the ranks. */
 static bool in_rank_order(const struct sparse_session *session, const struct sparse_plan *plan)
 {
-    const bool engine =
+    const bool allreduced =
         strcmp(plan->algorithm, "dense") == 0 || strcmp(plan->algorithm, "shared") == 0;
-    return !engine || plan->input != SPARSE_FLOATS || session->team.size <= 2 ||
+    return !allreduced || plan->input != SPARSE_FLOATS || session->team.size <= 2 ||
            strcmp(session->team.backend, "host") == 0;
 }
 
