@@ -86,8 +86,8 @@ struct tri_device_ops {
     void (*free_later)(int32_t device, void *data);
     /* Zeroed pinned memory that host threads and every device of the backend read and write; copies
      * from it are asynchronous. At most 128 bytes. */
-    trib_status (*alloc_shared)(void **out, size_t bytes);
-    void (*free_shared)(void *data);
+    trib_status (*alloc_pinned)(void **out, size_t bytes);
+    void (*free_pinned)(void *data);
     /* Queued. Either side may be host memory. */
     trib_status (*copy)(int32_t device, void *dst, const void *src, size_t bytes,
                         trib_stream stream);

@@ -54,7 +54,7 @@ struct tri_reduction {
     const void *factors; /* n of dtype, one a source; NULL: none. Only for sums of floats */
 };
 
-/* Commit counts a rank's lists here, in shared memory (see alloc_shared). */
+/* Commit counts a rank's lists here, in pinned memory (see alloc_pinned). */
 struct tri_list_counts {
     uint32_t committed;
     uint32_t refused; /* for their weights */
@@ -76,7 +76,7 @@ struct tri_kernels {
      * (an element of type `total_dtype`, f32 or f64) is NULL, or *total finite and above 0; then
      * counts->committed += 1. If *abort_flag is 0 and *total is negative or not finite,
      * counts->refused += 1. `total_out` (may be NULL) = (float)*total if unpack may write, 0 if
-     * *abort_flag and *total are 0, otherwise NaN. abort_flag and counts are shared memory,
+     * *abort_flag and *total are 0, otherwise NaN. abort_flag and counts are pinned memory,
      * decision is not. */
     trib_status (*commit)(uint32_t *decision, const uint32_t *abort_flag,
                           struct tri_list_counts *counts, const void *total, trib_dtype total_dtype,

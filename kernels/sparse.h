@@ -121,7 +121,7 @@ struct tri_decide {
     uint32_t *overflow; /* the result overflows if it is not 0; = 0. NULL: it does not */
 };
 
-/* What record keeps for the host: shared memory. `version` is odd while it is being written. */
+/* What record keeps for the host: pinned memory. `version` is odd while it is being written. */
 struct tri_counters {
     uint32_t version;
     uint32_t outcome; /* of the last call */

@@ -14,7 +14,7 @@ static trib_status queue(struct trib_comm *comm, const void *own, size_t bytes, 
     TRI_TRY(tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device,
                                   bytes * (size_t)comm->size));
     TRI_TRY(tri_workspace_wait(&comm->workspace, stream));
-    struct tri_workspace_shared *shared = comm->workspace.shared;
+    struct tri_workspace_pinned *pinned = comm->workspace.pinned;
     char *area = tri_workspace_data(&comm->workspace), *slot = area + bytes * (size_t)comm->rank;
     const struct tri_call call = {.kind = TRI_ALLGATHER,
                                   .transport = comm->transport,
@@ -23,8 +23,8 @@ static trib_status queue(struct trib_comm *comm, const void *own, size_t bytes, 
                                   .count = bytes,
                                   .dtype = TRIB_U8,
                                   .stream = stream};
-    memcpy(shared->staged, own, bytes);
-    trib_status status = device->copy(comm->device, slot, shared->staged, bytes, stream);
+    memcpy(pinned->staged, own, bytes);
+    trib_status status = device->copy(comm->device, slot, pinned->staged, bytes, stream);
     if (status == TRIB_OK)
         status = tri_issue(comm, &call, 1);
     const trib_status end =

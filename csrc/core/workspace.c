@@ -12,18 +12,18 @@ enum { WORDS_BYTES = 256, RUN_OUT_NS = 100000000, NAP_NS = 100000 };
 static const size_t granule = 65536;
 
 trib_status tri_workspace_open(struct tri_workspace *workspace, const struct tri_device_ops *ops,
-                               int32_t device, size_t shared)
+                               int32_t device, size_t pinned_bytes)
 {
     void *words = NULL;
-    trib_status status = ops->alloc_shared(&words, shared);
+    trib_status status = ops->alloc_pinned(&words, pinned_bytes);
     if (status != TRIB_OK)
         return status;
     status = ops->event_create(device, &workspace->event);
     if (status != TRIB_OK) {
-        ops->free_shared(words);
+        ops->free_pinned(words);
         return status;
     }
-    workspace->shared = words;
+    workspace->pinned = words;
     workspace->device = device;
     workspace->ops = ops;
     return TRIB_OK;
@@ -76,7 +76,7 @@ trib_status tri_workspace_reserve(struct tri_workspace *workspace, const struct 
     if (need <= old)
         return TRIB_OK;
     if (workspace->ops == NULL)
-        TRI_TRY(tri_workspace_open(workspace, ops, device, sizeof(struct tri_workspace_shared)));
+        TRI_TRY(tri_workspace_open(workspace, ops, device, sizeof(struct tri_workspace_pinned)));
     /* Growing by half at least: the blocks together stay below three times the largest need. */
     if (need < old + old / 2)
         need = old + old / 2;
@@ -142,10 +142,10 @@ trib_status tri_workspace_mark(struct tri_workspace *workspace, struct trib_abor
 
 struct tri_list_counts tri_workspace_lists(const struct tri_workspace *workspace)
 {
-    const struct tri_workspace_shared *shared = workspace->shared;
-    if (shared == NULL)
+    const struct tri_workspace_pinned *pinned = workspace->pinned;
+    if (pinned == NULL)
         return (struct tri_list_counts){0, 0};
-    const struct tri_list_counts *counts = &shared->counts;
+    const struct tri_list_counts *counts = &pinned->counts;
     return (struct tri_list_counts){__atomic_load_n(&counts->committed, __ATOMIC_ACQUIRE),
                                     __atomic_load_n(&counts->refused, __ATOMIC_ACQUIRE)};
 }
@@ -184,7 +184,7 @@ static void free_all(struct tri_workspace *workspace)
     }
     if (workspace->ops != NULL) {
         (void)workspace->ops->event_destroy(workspace->device, workspace->event);
-        workspace->ops->free_shared(workspace->shared);
+        workspace->ops->free_pinned(workspace->pinned);
     }
     tri_abort_release(workspace->state);
     free(workspace->host);

@@ -22,7 +22,7 @@ struct tri_workspace {
     int32_t device;
     struct tri_block *blocks;
     uint64_t held;            /* bytes in all blocks */
-    void *shared;             /* pinned memory; a communicator's: struct tri_workspace_shared */
+    void *pinned;             /* pinned memory; a communicator's: struct tri_workspace_pinned */
     trib_event event;         /* recorded where the last use ends */
     bool used;                /* the event was recorded */
     bool lost;                /* its end is unknown: never reuse or free the memory */
@@ -32,7 +32,7 @@ struct tri_workspace {
 
 /* A communicator's pinned memory: as much as a backend allocates at once. */
 enum { TRI_STAGED_BYTES = 112 };
-struct tri_workspace_shared {
+struct tri_workspace_pinned {
     struct tri_list_counts counts;
     uint32_t reserved[2];
     unsigned char
@@ -46,9 +46,9 @@ struct tri_workspace_words {
     double factors[4]; /* of a list, as f16, bf16, f32 and f64 elements */
 };
 
-/* Open an empty one, with `shared` bytes of pinned memory. */
+/* Open an empty one, with `pinned_bytes` of pinned memory. */
 trib_status tri_workspace_open(struct tri_workspace *workspace, const struct tri_device_ops *ops,
-                               int32_t device, size_t shared);
+                               int32_t device, size_t pinned_bytes);
 /* Add a newest block of `bytes` bytes. */
 trib_status tri_workspace_add(struct tri_workspace *workspace, size_t bytes);
 /* Free the block at `data`, which nothing uses any more. Never waits. */

@@ -10,8 +10,8 @@ enum { TRI_HOST_MAX_RANKS = 64 };
 /* memory.c */
 trib_status tri_host_alloc(int32_t device, void **out, size_t bytes);
 trib_status tri_host_free(int32_t device, void *data);
-trib_status tri_host_alloc_shared(void **out, size_t bytes);
-void tri_host_free_shared(void *data);
+trib_status tri_host_alloc_pinned(void **out, size_t bytes);
+void tri_host_free_pinned(void *data);
 trib_status tri_host_copy(int32_t device, void *dst, const void *src, size_t bytes,
                           trib_stream stream);
 trib_status tri_host_fetch(int32_t device, void *dst, const void *src, size_t bytes,

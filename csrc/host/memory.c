@@ -62,16 +62,16 @@ trib_status tri_host_free(int32_t device, void *data)
     return TRIB_OK;
 }
 
-trib_status tri_host_alloc_shared(void **out, size_t bytes)
+trib_status tri_host_alloc_pinned(void **out, size_t bytes)
 {
     *out = alloc_aligned(LINE, bytes);
     if (*out == NULL)
-        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no %zu bytes of shared memory", bytes);
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no %zu bytes of pinned memory", bytes);
     memset(*out, 0, bytes);
     return TRIB_OK;
 }
 
-void tri_host_free_shared(void *data)
+void tri_host_free_pinned(void *data)
 {
     free(data);
 }

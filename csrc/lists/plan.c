@@ -183,7 +183,7 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
     out->total_out = list->total_out;
     out->decision = &tri_workspace_words(&comm->workspace)->decision;
     out->abort_flag = comm->backend->transport->abort_flag(comm->transport);
-    out->counts = &((struct tri_workspace_shared *)comm->workspace.shared)->counts;
+    out->counts = &((struct tri_workspace_pinned *)comm->workspace.pinned)->counts;
     make_buckets(out, comm, list, layout);
     make_slices(out, list, layout);
 }

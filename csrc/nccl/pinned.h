@@ -10,7 +10,7 @@
 /* Bytes of a cell, the largest request. */
 enum { TRI_NCCL_CELL = 128 };
 
-/* tri_device_ops.alloc_shared and free_shared. Freeing makes no CUDA call: returning pinned memory
+/* tri_device_ops.alloc_pinned and free_pinned. Freeing makes no CUDA call: returning pinned memory
  * to CUDA may wait for the devices, and destroying an aborted communicator must not wait. */
 trib_status tri_nccl_alloc_pinned(void **out, size_t bytes);
 void tri_nccl_free_pinned(void *data);

@@ -201,7 +201,7 @@ static trib_status allocate(struct trib_sparse *sparse)
     TRI_TRY(measure(&sparse->needs, sparse->backend, sparse->algorithm, params));
     TRI_TRY(tri_workspace_add(memory, kept_bytes(params)));
     char *kept = memory->blocks->data;
-    sparse->counters = memory->shared;
+    sparse->counters = memory->pinned;
     sparse->counters->norm = -1;
     sparse->scalars = (struct tri_sparse_scalars *)(void *)kept;
     for (size_t i = 0; i < 2 && !params->in_place; i++)

@@ -8,14 +8,14 @@
 namespace {
 
 // The abort flag and the counter are memory that host threads use at the same time.
-__device__ inline uint32_t load_shared(const uint32_t *word)
+__device__ inline uint32_t load_pinned(const uint32_t *word)
 {
     uint32_t value;
     asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
     return value;
 }
 
-__device__ inline void store_shared(uint32_t *word, uint32_t value)
+__device__ inline void store_pinned(uint32_t *word, uint32_t value)
 {
     asm volatile("st.release.sys.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
 }
@@ -23,7 +23,7 @@ __device__ inline void store_shared(uint32_t *word, uint32_t value)
 // This stream is the only writer.
 __device__ inline void count(uint32_t *counter)
 {
-    store_shared(counter, load_shared(counter) + 1);
+    store_pinned(counter, load_pinned(counter) + 1);
 }
 
 template <typename T>
@@ -31,7 +31,7 @@ __global__ void commit(uint32_t *decision, const uint32_t *abort_flag, tri_list_
                        const T *total, float *total_out)
 {
     // Read once: decision and total_out must tell the same story.
-    const bool aborted = load_shared(abort_flag) != 0;
+    const bool aborted = load_pinned(abort_flag) != 0;
     bool go = !aborted, none = false;
     if (total != nullptr) {
         const T sum = *total;

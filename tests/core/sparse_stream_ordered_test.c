@@ -43,11 +43,11 @@ static trib_status alloc(int32_t device, void **out, size_t bytes)
                            : tri_backend_host.device->alloc(device, out, bytes);
 }
 
-static trib_status alloc_shared(void **out, size_t bytes)
+static trib_status alloc_pinned(void **out, size_t bytes)
 {
     *out = NULL;
     return out_of_memory() ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to have no memory")
-                           : tri_backend_host.device->alloc_shared(out, bytes);
+                           : tri_backend_host.device->alloc_pinned(out, bytes);
 }
 
 static trib_status event_create(int32_t device, trib_event *out)
@@ -140,7 +140,7 @@ static void make_backend(void)
 {
     device_ops = *tri_backend_host.device;
     device_ops.alloc = alloc;
-    device_ops.alloc_shared = alloc_shared;
+    device_ops.alloc_pinned = alloc_pinned;
     device_ops.event_create = event_create;
     device_ops.event_query = event_query;
     device_ops.stream_create = stream_create;

@@ -74,7 +74,7 @@ static trib_status free_memory(int32_t device, void *data)
     return TRIB_OK;
 }
 
-static trib_status alloc_shared(void **out, size_t bytes)
+static trib_status alloc_pinned(void **out, size_t bytes)
 {
     *out = fails() ? NULL : calloc(1, bytes);
     return *out != NULL ? TRIB_OK : tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to fail");
@@ -324,8 +324,8 @@ static const struct tri_device_ops device_ops = {
     .version = version,
     .alloc = alloc,
     .free = free_memory,
-    .alloc_shared = alloc_shared,
-    .free_shared = free,
+    .alloc_pinned = alloc_pinned,
+    .free_pinned = free,
     .copy = copy,
     .fetch = copy,
     .check_buffer = check_buffer,

@@ -391,8 +391,8 @@ static void buffers(void)
     struct stage stage;
     begin(&stage, "buffers and streams");
     CHECK_OK(devices()->alloc(2, &memory, 64));
-    CHECK_OK(devices()->alloc_shared(&pinned, TRI_NCCL_CELL));
-    CHECK_STATUS(devices()->alloc_shared(&too_large, TRI_NCCL_CELL + 1), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_OK(devices()->alloc_pinned(&pinned, TRI_NCCL_CELL));
+    CHECK_STATUS(devices()->alloc_pinned(&too_large, TRI_NCCL_CELL + 1), TRIB_ERR_INVALID_ARGUMENT);
     CHECK(too_large == NULL);
     trib_stream stream = new_stream(3);
     CHECK(devices()->check_buffer(2, memory, 64, &found) == TRI_FAULT_NONE);
@@ -407,7 +407,7 @@ static void buffers(void)
     CHECK(devices()->check_stream(2, stream, &found) == TRI_FAULT_OTHER_DEVICE);
     CHECK(found == 3);
     end_stream(3, stream);
-    devices()->free_shared(pinned);
+    devices()->free_pinned(pinned);
     CHECK_OK(devices()->free(2, memory));
     end();
 }
@@ -824,9 +824,9 @@ static int take_all_cells(void *cells[])
     const int before = fake_blocks();
     int n = 0;
     while (fake_blocks() == before && n < A_PAGE * 8)
-        CHECK_OK(devices()->alloc_shared(&cells[n++], 8));
+        CHECK_OK(devices()->alloc_pinned(&cells[n++], 8));
     for (int i = 1; i < A_PAGE; i++)
-        CHECK_OK(devices()->alloc_shared(&cells[n++], 8));
+        CHECK_OK(devices()->alloc_pinned(&cells[n++], 8));
     return n;
 }
 
@@ -843,7 +843,7 @@ static void abort_while(enum fake_call call, const char *name)
         fake_hold(call, true);
         check_ranks(3, busy_member, &busy);
         for (int i = 0; i < n; i++)
-            devices()->free_shared(cells[i]);
+            devices()->free_pinned(cells[i]);
         close_two(ranks);
     }
     end();
@@ -887,7 +887,7 @@ static void no_pinned_memory(void)
     check_ranks(2, pinned_member, &pinned);
     CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
     for (int i = 0; i < n; i++)
-        devices()->free_shared(cells[i]);
+        devices()->free_pinned(cells[i]);
     end();
 }
 
@@ -1171,7 +1171,7 @@ static void captures(void)
     CHECK_OK(devices()->free(1, memory));
     const int n = take_all_cells(cells);
     for (int i = 0; i < n; i++)
-        devices()->free_shared(cells[i]);
+        devices()->free_pinned(cells[i]);
     if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 1, PLENTY_MS))) {
         transports()->poll(transport);
         CHECK_OK(tri_workspace_reserve(&comm.workspace, comm.backend->device, comm.device, 1000));

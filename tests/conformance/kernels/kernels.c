@@ -63,7 +63,7 @@ void kernels_commit(struct arena *arena)
     static const double totals[] = {1,   3.5,      1e-45,     0,    -0.0,  -1,    -1e-45,
                                     NAN, INFINITY, -INFINITY, 3e38, 1e300, 1e-300};
     const struct kernels_place *place = arena->place;
-    const struct words words = {place->alloc_shared(64), place->alloc_shared(64)};
+    const struct words words = {place->alloc_pinned(64), place->alloc_pinned(64)};
     check_begin("%s commit", place->kernels->name);
     for (size_t a = 0; a < sizeof abort_flags / sizeof abort_flags[0]; a++) {
         commit_case(arena, &words, abort_flags[a], TRIB_F32, NULL, false);
@@ -75,8 +75,8 @@ void kernels_commit(struct arena *arena)
             }
     }
     check_end();
-    place->free_shared(words.abort_flag);
-    place->free_shared(words.counts);
+    place->free_pinned(words.abort_flag);
+    place->free_pinned(words.counts);
 }
 
 /* ---------------------------------------------------------------------------------------- plain */

@@ -18,11 +18,10 @@
 struct kernels_place {
     const struct tri_kernels *kernels;
     trib_stream stream;
-    void *(*alloc)(size_t bytes); /* aligned to 256; NULL if there is none left */
-    void *(*alloc_shared)(
-        size_t bytes); /* for the abort flag and the counter: the host reads too */
+    void *(*alloc)(size_t bytes);        /* aligned to 256; NULL if there is none left */
+    void *(*alloc_pinned)(size_t bytes); /* for the abort flag and the counter */
     void (*free)(void *data);
-    void (*free_shared)(void *data);
+    void (*free_pinned)(void *data);
     /* Both wait for the streams, before and after. */
     void (*upload)(void *dst, const void *src, size_t bytes);
     void (*download)(void *dst, const void *src, size_t bytes);

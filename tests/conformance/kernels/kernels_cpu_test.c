@@ -21,9 +21,9 @@ int main(int n, char **arguments)
     const struct kernels_place place = {
         .kernels = &tri_kernels_cpu,
         .alloc = allocate,
-        .alloc_shared = allocate,
+        .alloc_pinned = allocate,
         .free = free,
-        .free_shared = free,
+        .free_pinned = free,
         .upload = copy,
         .download = copy,
     };

@@ -22,7 +22,7 @@ static void *allocate(size_t bytes)
     return data;
 }
 
-static void *allocate_shared(size_t bytes)
+static void *allocate_pinned(size_t bytes)
 {
     void *data = NULL;
     MUST(cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
@@ -34,7 +34,7 @@ static void release(void *data)
     MUST(cudaFree(data));
 }
 
-static void release_shared(void *data)
+static void release_pinned(void *data)
 {
     MUST(cudaFreeHost(data));
 }
@@ -77,9 +77,9 @@ static const struct kernels_place *open_place(void)
     static struct kernels_place place = {
         .kernels = &tri_kernels_cuda,
         .alloc = allocate,
-        .alloc_shared = allocate_shared,
+        .alloc_pinned = allocate_pinned,
         .free = release,
-        .free_shared = release_shared,
+        .free_pinned = release_pinned,
         .upload = copy,
         .download = copy,
         .capture = capture,

@@ -328,7 +328,7 @@ void sparse_end_suite(struct sparse_rig *rig)
     record_case(rig, true);
 }
 
-void sparse_shared_suite(struct sparse_rig *rig)
+void sparse_pinned_suite(struct sparse_rig *rig)
 {
     record_case(rig, true);
     for (uint32_t abort_flag = 0; abort_flag < 2; abort_flag++)

@@ -275,20 +275,20 @@ void sparse_run_series(struct sparse_rig *rig, const struct sparse_call *call,
 
 /* -------------------------------------------------------------------------------------- suite */
 
-enum { RIG_BYTES = 64 << 20, SHARED_BYTES = 1 << 20 };
+enum { RIG_BYTES = 64 << 20, PINNED_BYTES = 1 << 20 };
 
-/* A place all of whose memory is such as the host shares. */
-static struct kernels_place shared_place(const struct kernels_place *place)
+/* A place with pinned memory only. */
+static struct kernels_place pinned_place(const struct kernels_place *place)
 {
-    struct kernels_place shared = *place;
-    shared.alloc = place->alloc_shared;
-    shared.free = place->free_shared;
-    return shared;
+    struct kernels_place pinned = *place;
+    pinned.alloc = place->alloc_pinned;
+    pinned.free = place->free_pinned;
+    return pinned;
 }
 
 void sparse_kernels_suite(const struct kernels_place *place)
 {
-    const struct kernels_place shared = shared_place(place);
+    const struct kernels_place pinned = pinned_place(place);
     struct sparse_rig rig;
     if (place->kernels->sparse == NULL) {
         check_skip("the %s table has no sparse kernels", place->kernels->name);
@@ -306,8 +306,8 @@ void sparse_kernels_suite(const struct kernels_place *place)
         sparse_chunks_suite(&rig);
     }
     sparse_rig_close(&rig);
-    if (sparse_rig_open(&rig, &shared, SHARED_BYTES))
-        sparse_shared_suite(&rig);
+    if (sparse_rig_open(&rig, &pinned, PINNED_BYTES))
+        sparse_pinned_suite(&rig);
     sparse_rig_close(&rig);
     if (getenv("TRIB_TEST_QUICK") == NULL)
         sparse_long_suite(place);

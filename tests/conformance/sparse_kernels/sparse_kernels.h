@@ -191,8 +191,8 @@ void sparse_places_suite(struct sparse_rig *rig);
 void sparse_merge_suite(struct sparse_rig *rig);
 void sparse_result_suite(struct sparse_rig *rig);
 void sparse_end_suite(struct sparse_rig *rig);
-/* Words and tallies in memory that the host shares. */
-void sparse_shared_suite(struct sparse_rig *rig);
+/* Words and counters in pinned memory. */
+void sparse_pinned_suite(struct sparse_rig *rig);
 void sparse_chunks_suite(struct sparse_rig *rig);
 /* n elements each. */
 void sparse_select_long(struct sparse_rig *rig, size_t n);
