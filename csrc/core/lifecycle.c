@@ -12,8 +12,8 @@
 enum {
     DEFAULT_TIMEOUT_MS = 300000,
     DEFAULT_CLOSE_TIMEOUT_MS = 5000,
-    FIRST_BATCH = 8,      /* calls that a batch records before it grows */
-    PATIENCE_NS = 2000000 /* 2 ms for work that has probably just ended */
+    FIRST_BATCH = 8,   /* calls that a batch records before it grows */
+    DRAIN_NS = 2000000 /* 2 ms for work that has probably just ended */
 };
 
 trib_status tri_settings_read(struct tri_settings *out, const char *function,
@@ -214,7 +214,7 @@ trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms)
      * collectives are about to end. Otherwise they may stay queued for long, and this waits in
      * vain. */
     if (status == TRIB_OK && tri_abort_live(comm->state))
-        tri_workspace_drain(&comm->workspace, timeout_ms == 0 ? 0 : PATIENCE_NS);
+        tri_workspace_drain(&comm->workspace, timeout_ms == 0 ? 0 : DRAIN_NS);
     return status;
 }
 

@@ -190,9 +190,9 @@ static void free_all(struct tri_workspace *workspace)
     free(workspace->host);
 }
 
-void tri_workspace_drain(const struct tri_workspace *workspace, uint64_t patience_ns)
+void tri_workspace_drain(const struct tri_workspace *workspace, uint64_t timeout_ns)
 {
-    const uint64_t deadline = tri_now_ns() + patience_ns;
+    const uint64_t deadline = tri_now_ns() + timeout_ns;
     while (tri_workspace_in_use(workspace) && tri_now_ns() < deadline) {}
 }
 

@@ -78,8 +78,8 @@ void *tri_workspace_data(const struct tri_workspace *workspace);
 /* The counts of the communicator's lists. Any time. */
 struct tri_list_counts tri_workspace_lists(const struct tri_workspace *workspace);
 
-/* Wait for the last use to end, at most `patience_ns`. */
-void tri_workspace_drain(const struct tri_workspace *workspace, uint64_t patience_ns);
+/* Wait for the last use to end, at most `timeout_ns`. */
+void tri_workspace_drain(const struct tri_workspace *workspace, uint64_t timeout_ns);
 /* Free everything, if the last use has ended. Otherwise set it aside for a later sweep: this never
  * waits for work that is stuck. */
 void tri_workspace_close(struct tri_workspace *workspace);

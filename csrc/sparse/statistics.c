@@ -6,7 +6,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/core/validate.h"
 
-enum { PATIENCE_MS = 1000 };
+enum { TIMEOUT_MS = 1000 };
 
 /* A consistent copy of the counters. The writer makes `version` odd, writes, and makes it even again; a
  * copy is good if `version` was even, and equal before and after. It is read in atomic parts
@@ -16,7 +16,7 @@ static struct tri_counters read_counters(const struct tri_counters *counters)
 {
     enum { PARTS = sizeof *counters / sizeof(uint32_t) };
     const uint32_t *from = (const uint32_t *)(const void *)counters;
-    const uint64_t deadline = tri_deadline_ns(PATIENCE_MS);
+    const uint64_t deadline = tri_deadline_ns(TIMEOUT_MS);
     uint32_t parts[PARTS], before, after;
     struct tri_counters copy;
     do {

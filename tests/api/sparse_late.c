@@ -5,7 +5,7 @@
 #include "csrc/core/communicator.h"
 #include "tests/api/sparse.h"
 
-enum { DEADLINE_MS = 150, PATIENCE_MS = 10000 };
+enum { DEADLINE_MS = 150, LIMIT_MS = 10000 };
 
 enum where {
     CREATE,
@@ -90,7 +90,7 @@ static trib_status call(struct fixture *fixture, enum where where, const struct 
  * status. */
 static void stay_away(struct late *late, struct fixture *fixture)
 {
-    const double end = check_now_ms() + PATIENCE_MS;
+    const double end = check_now_ms() + LIMIT_MS;
     trib_abort *handle = NULL;
     while (atomic_load(&late->back) < fixture->size - 1 && check_now_ms() < end)
         check_sleep_ms(1);
@@ -106,7 +106,7 @@ static void stay_away(struct late *late, struct fixture *fixture)
 static void hold(void *argument)
 {
     struct late *late = argument;
-    const double end = check_now_ms() + PATIENCE_MS;
+    const double end = check_now_ms() + LIMIT_MS;
     while (atomic_load(&late->released) == 0 && check_now_ms() < end)
         check_sleep_ms(1);
 }
@@ -131,7 +131,7 @@ static void be_late(struct late *late, struct fixture *fixture, const struct exp
     CHECK_DETAIL("has not joined");
     CHECK_DETAIL("or earlier work kept a stream busy");
     const double took = check_now_ms() - begin;
-    CHECK_MSG(took > DEADLINE_MS / 2 && took < PATIENCE_MS / 2, "told after %.0f ms", took);
+    CHECK_MSG(took > DEADLINE_MS / 2 && took < LIMIT_MS / 2, "reported after %.0f ms", took);
     atomic_fetch_add(&late->back, 1);
     if (fixture->rank == 0)
         atomic_store(&late->released, 1);

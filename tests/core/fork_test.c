@@ -8,7 +8,7 @@
 
 #include "tests/team.h"
 
-enum { PATIENCE_S = 20, ELEMENTS = 100 };
+enum { TIMEOUT_S = 20, ELEMENTS = 100 };
 
 /* Run `body` in a child; it must end, and all its checks pass. */
 static void in_child(void (*body)(void *argument), void *argument)
@@ -17,7 +17,7 @@ static void in_child(void (*body)(void *argument), void *argument)
     fflush(stderr);
     const pid_t pid = fork();
     if (pid == 0) {
-        alarm(PATIENCE_S); /* if it waits for a thread that is not there */
+        alarm(TIMEOUT_S); /* if it waits for a thread that is not there */
         body(argument);
         check_end(); /* of the case that the parent has begun */
         _exit(check_finish("child") == 0 ? 0 : 1);
@@ -124,7 +124,7 @@ static void works(struct team *team, float *data)
         CHECK_OK(trib_allreduce(team->comms[rank], data + rank * ELEMENTS, data + rank * ELEMENTS,
                                 ELEMENTS, TRIB_F32, TRIB_SUM, team->streams[rank]));
     for (int rank = 0; rank < team->size; rank++)
-        team_wait(team, rank, PATIENCE_S * 1000);
+        team_wait(team, rank, TIMEOUT_S * 1000);
     CHECK(data[0] == 2 && data[2 * ELEMENTS - 1] == 2);
 }
 

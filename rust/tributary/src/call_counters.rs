@@ -139,10 +139,10 @@ impl CallCounters {
             || history.snapshots.back().map_or(0, |snapshot| snapshot.ended) >= history.queued
     }
 
-    /// Waits up to `patience` for the queued calls: once the state is destroyed, their outcome is
+    /// Waits up to `timeout` for the queued calls: once the state is destroyed, their outcome is
     /// lost.
-    pub(crate) fn wait_idle(&self, shared: &Shared, patience: Duration) {
-        Deadline::after(patience)
+    pub(crate) fn wait_idle(&self, shared: &Shared, timeout: Duration) {
+        Deadline::after(timeout)
             .poll(|| !shared.is_good() || !self.refresh(shared) || self.is_idle());
     }
 

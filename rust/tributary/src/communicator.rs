@@ -57,7 +57,7 @@ pub struct Communicator {
     size: usize,
     device: Device,
     abort: AbortHandle,
-    patience: Duration,
+    timeout: Duration,
     /// See `Options::assume_matching_calls`.
     assumed: bool,
     /// "use each communicator [...] from one thread at a time": not Sync.
@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     /// thread that has the communicator writes it.
     batch: AtomicUsize,
     /// How long a drop waits for queued work.
-    patience: Duration,
+    timeout: Duration,
     /// Works whose outcome this communicator knows, also after its end.
     works: Mutex<Vec<Weak<Queued>>>,
     /// The counters before the communicator was destroyed.
@@ -96,11 +96,11 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    fn new(comm: NonNull<sys::trib_comm>, patience: Duration) -> Shared {
+    fn new(comm: NonNull<sys::trib_comm>, timeout: Duration) -> Shared {
         Shared {
             live: Mutex::new(Some(Live { comm, sparse: Vec::new() })),
             batch: AtomicUsize::new(0),
-            patience,
+            timeout,
             works: Mutex::default(),
             last: Mutex::default(),
         }
@@ -147,7 +147,7 @@ impl Shared {
     /// Destroys a sparse state for its owner, unless the communicator's end has.
     pub(crate) fn destroy_sparse(&self, sparse: &Arc<CallCounters>) {
         self.wait_for_works(|work| work.uses(sparse));
-        sparse.wait_idle(self, self.patience());
+        sparse.wait_idle(self, self.timeout());
         let mut live = self.lock();
         if let Some(live) = live.as_mut() {
             live.sparse.retain(|other| !Arc::ptr_eq(other, sparse));
@@ -165,21 +165,21 @@ impl Shared {
         works.push(Arc::downgrade(work));
     }
 
-    /// Waits up to the patience until the registered works have run: the outcome of those that have
+    /// Waits up to the timeout until the registered works have run: the outcome of those that have
     /// not is lost at the end.
     fn wait_for_works(&self, which: impl Fn(&Queued) -> bool) {
         let works: Vec<_> = self.works().iter().filter_map(Weak::upgrade).collect();
         let works: Vec<_> = works.into_iter().filter(|work| which(work)).collect();
         let passed = || works.iter().all(|work| work.is_passed());
-        Deadline::after(self.patience()).poll(|| passed() || !self.is_good());
+        Deadline::after(self.timeout()).poll(|| passed() || !self.is_good());
         works.iter().for_each(|work| work.mark_ended());
     }
 
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         if thread::panicking() {
             return Duration::ZERO;
         }
-        self.patience
+        self.timeout
     }
 
     /// Whether the communicator is neither aborted nor failed nor destroyed.
@@ -267,7 +267,7 @@ impl Communicator {
         // SAFETY: a call that succeeds has set `*out`, and it is given away.
         unsafe {
             let comm = NonNull::new_unchecked(comm);
-            Communicator::from_raw(comm, options.patience(), options.assumed())
+            Communicator::from_raw(comm, options.close_timeout_or_default(), options.assumed())
         }
     }
 
@@ -276,10 +276,10 @@ impl Communicator {
     /// promised `assumed`.
     pub(crate) unsafe fn from_raw(
         comm: NonNull<sys::trib_comm>,
-        patience: Duration,
+        timeout: Duration,
         assumed: bool,
     ) -> Result<Communicator> {
-        let shared = Arc::new(Shared::new(comm, patience));
+        let shared = Arc::new(Shared::new(comm, timeout));
         let guard = DestroyOnDrop(&shared);
         // SAFETY: `comm` is alive and nobody else has it yet.
         let (abort, (rank, size, device)) = unsafe { (abort_handle(comm)?, place(comm)?) };
@@ -290,7 +290,7 @@ impl Communicator {
             size,
             device,
             abort,
-            patience,
+            timeout,
             assumed,
             one_thread: PhantomData,
         })
@@ -329,7 +329,7 @@ impl Communicator {
         self.call(|comm| unsafe { sys::trib_comm_split(&mut out, comm, color, key) })?;
         // SAFETY: `*out` is NULL or a communicator that is given away.
         NonNull::new(out)
-            .map(|comm| unsafe { Communicator::from_raw(comm, self.patience, self.assumed) })
+            .map(|comm| unsafe { Communicator::from_raw(comm, self.timeout, self.assumed) })
             .transpose()
     }
 
@@ -417,8 +417,8 @@ impl Communicator {
     }
 
     /// How long to wait for work that may never end before aborting it.
-    pub(crate) fn patience(&self) -> Duration {
-        self.patience
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
     }
 }
 

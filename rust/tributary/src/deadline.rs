@@ -10,9 +10,9 @@ pub(crate) struct Deadline(Option<Instant>);
 impl Deadline {
     pub(crate) const NEVER: Deadline = Deadline(None);
 
-    /// `patience` from now.
-    pub(crate) fn after(patience: Duration) -> Deadline {
-        Deadline(Instant::now().checked_add(patience))
+    /// `timeout` from now.
+    pub(crate) fn after(timeout: Duration) -> Deadline {
+        Deadline(Instant::now().checked_add(timeout))
     }
 
     fn passed(self) -> bool {
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patience_beyond_the_clock_never_ends() {
+    fn a_timeout_beyond_the_clock_never_ends() {
         assert!(!Deadline::after(Duration::MAX).passed());
         assert!(!Deadline::NEVER.passed());
         assert!(Deadline::after(Duration::ZERO).passed());

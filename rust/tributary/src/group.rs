@@ -40,7 +40,7 @@ pub struct Group {
     raw: NonNull<sys::trib_group>,
     devices: Vec<Device>,
     abort: AbortHandle,
-    patience: Duration,
+    timeout: Duration,
     /// See `Options::assume_matching_calls`.
     assumed: bool,
     /// "use each [...] group [...] from one thread at a time": not Sync.
@@ -82,8 +82,8 @@ impl Group {
         std::mem::forget(guard);
         // SAFETY: a call that succeeds has set `*out`.
         let raw = unsafe { NonNull::new_unchecked(raw) };
-        let (patience, assumed) = (options.patience(), options.assumed());
-        Ok(Group { raw, devices, abort, patience, assumed, one_thread: PhantomData })
+        let (timeout, assumed) = (options.close_timeout_or_default(), options.assumed());
+        Ok(Group { raw, devices, abort, timeout, assumed, one_thread: PhantomData })
     }
 
     /// Returns the number of ranks.
@@ -129,7 +129,7 @@ impl Group {
         check(unsafe { sys::trib_group_split(raws.as_mut_ptr(), self.raw.as_ptr()) })?;
         // "Consumes the group on success": only the fields of Rust are dropped.
         let mut group = ManuallyDrop::new(self);
-        let (patience, assumed) = (group.patience, group.assumed);
+        let (timeout, assumed) = (group.timeout, group.assumed);
         // SAFETY: `group` is not used again, nor dropped: each field is taken once.
         unsafe {
             ptr::drop_in_place(&mut group.devices);
@@ -140,7 +140,7 @@ impl Group {
             .into_iter()
             // SAFETY: each is a communicator that is given away, made with what was assumed.
             .map(|raw| unsafe {
-                Communicator::from_raw(NonNull::new_unchecked(raw), patience, assumed)
+                Communicator::from_raw(NonNull::new_unchecked(raw), timeout, assumed)
             })
             .collect();
         ranks.into_iter().collect()
@@ -154,7 +154,7 @@ impl Group {
     {
         let streams = self.streams(streams)?;
         let all = streams.all();
-        let guard = SyncGuard::new(&all, self.abort_handle(), self.patience);
+        let guard = SyncGuard::new(&all, self.abort_handle(), self.timeout);
         let mut scope = GroupScope { group: self, streams: &streams, brand: PhantomData };
         let (value, guard) = guard.watch(&"a group", || queue(&mut scope))?;
         guard.finish()?;

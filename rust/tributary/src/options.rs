@@ -110,7 +110,7 @@ impl Options {
         self.assumed
     }
 
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn close_timeout_or_default(&self) -> Duration {
         self.close_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(CLOSE_TIMEOUT)
     }
 

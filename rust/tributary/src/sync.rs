@@ -70,13 +70,13 @@ pub(crate) fn wait(point: &impl Point, deadline: Deadline) -> Result<Result<()>>
 }
 
 /// Waits without a deadline, for memory that is only borrowed. If waits are refused for longer than
-/// `patience`, raises `abort`, so that the work does not depend on other ranks.
+/// `timeout`, raises `abort`, so that the work does not depend on other ranks.
 pub(crate) fn synchronize(
     point: &impl Point,
-    patience: Duration,
+    timeout: Duration,
     abort: Option<&AbortHandle>,
 ) -> Result<()> {
-    let refused = match wait(point, Deadline::after(patience)) {
+    let refused = match wait(point, Deadline::after(timeout)) {
         Ok(waited) => return waited,
         Err(refused) => refused,
     };
@@ -90,13 +90,13 @@ pub(crate) fn synchronize(
 pub(crate) struct SyncGuard<'a, P: Point = Stream> {
     points: &'a [&'a P],
     abort: AbortHandle,
-    patience: Duration,
+    timeout: Duration,
     finished: bool,
 }
 
 impl<'a, P: Point> SyncGuard<'a, P> {
-    pub(crate) fn new(points: &'a [&'a P], abort: AbortHandle, patience: Duration) -> Self {
-        SyncGuard { points, abort, patience, finished: false }
+    pub(crate) fn new(points: &'a [&'a P], abort: AbortHandle, timeout: Duration) -> Self {
+        SyncGuard { points, abort, timeout, finished: false }
     }
 
     /// Calls `queue`. If it fails or panics, waits for the calls it had queued, and aborts those
@@ -131,11 +131,11 @@ impl<'a, P: Point> SyncGuard<'a, P> {
         self.finished = true;
     }
 
-    /// Aborts work that takes longer than the patience, or a second, and then waits for it.
+    /// Aborts work that takes longer than the timeout, or a second, and then waits for it.
     fn give_up(&mut self, reason: &str) {
         self.finished = true;
         let idle = || self.points.iter().all(|point| is_idle(*point));
-        if !Deadline::after(self.patience.min(GRACE)).poll(idle) {
+        if !Deadline::after(self.timeout.min(GRACE)).poll(idle) {
             blame();
             self.abort.abort(reason);
         }
@@ -144,7 +144,7 @@ impl<'a, P: Point> SyncGuard<'a, P> {
 
     /// Waits for all points, also if a device has failed.
     fn synchronize(&self) -> Result<()> {
-        let synchronize = |point: &&P| synchronize(*point, self.patience, Some(&self.abort));
+        let synchronize = |point: &&P| synchronize(*point, self.timeout, Some(&self.abort));
         self.points.iter().map(synchronize).fold(Ok(()), Result::and)
     }
 }
@@ -166,7 +166,7 @@ mod tests {
     use crate::{Group, Options};
     use tributary_sys as sys;
 
-    const PATIENCE: Duration = Duration::from_millis(20);
+    const TIMEOUT: Duration = Duration::from_millis(20);
 
     /// Work that ends after `runs`, and whose waits fail until `refuses`.
     struct Fake {
@@ -215,14 +215,14 @@ mod tests {
             let (short, long) = (Fake::new(5, 0, sys::TRIB_OK), Fake::new(60, 40, NOT_PERMITTED));
             let points = [&short, &long];
             let abort = abort_handle();
-            let guard = SyncGuard::new(&points, abort.clone(), PATIENCE);
+            let guard = SyncGuard::new(&points, abort.clone(), TIMEOUT);
             if dropped {
                 drop(guard);
             } else {
                 guard.finish().unwrap();
             }
             assert!(long.start.elapsed() >= long.runs);
-            assert!(abort.is_aborted(), "it took longer than the patience");
+            assert!(abort.is_aborted(), "it took longer than the timeout");
         }
     }
 
@@ -233,17 +233,17 @@ mod tests {
         let failed = Fake::new(u64::MAX, u64::MAX, sys::TRIB_ERR_CUDA);
         let running = Fake::new(30, 0, sys::TRIB_OK);
         let points = [&failed, &running];
-        let error = SyncGuard::new(&points, abort_handle(), PATIENCE).finish().unwrap_err();
+        let error = SyncGuard::new(&points, abort_handle(), TIMEOUT).finish().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Cuda);
         assert!(running.start.elapsed() >= running.runs, "the other device still ran");
-        drop(SyncGuard::new(&points, abort_handle(), PATIENCE));
+        drop(SyncGuard::new(&points, abort_handle(), TIMEOUT));
         assert_eq!(failed.waits.get(), 2);
     }
 
     #[test]
     fn what_may_be_kept_is_not_waited_for_for_ever() {
         let stuck = Fake::new(u64::MAX, u64::MAX, NOT_PERMITTED);
-        let error = wait(&stuck, Deadline::after(PATIENCE)).unwrap_err();
+        let error = wait(&stuck, Deadline::after(TIMEOUT)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidUsage);
         assert!(!is_idle(&stuck));
     }

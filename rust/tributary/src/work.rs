@@ -73,11 +73,11 @@ impl Communicator {
             Err(error) => return Err(Failed { error, buffers: Some(buffers) }),
         };
         let (shared, abort) = (Arc::clone(self.shared()), self.abort_handle());
-        let patience = self.patience();
+        let timeout = self.timeout();
         let mut buffers = StableBox::new(buffers);
         // The guard waits before `buffers` is dropped, also while unwinding.
         let streams = [stream];
-        let guard = SyncGuard::new(&streams, abort.clone(), patience);
+        let guard = SyncGuard::new(&streams, abort.clone(), timeout);
         let who = format!("rank {}", self.rank());
         let mut scope = Scope::new(self, stream);
         let lent = buffers.lend();
@@ -93,7 +93,7 @@ impl Communicator {
                 if !queued.applied.is_empty() {
                     shared.register(&queued);
                 }
-                Ok(Work { buffers, queued, shared, abort, patience })
+                Ok(Work { buffers, queued, shared, abort, timeout })
             }
             Err(error) => Err(Failed { error, buffers: Some(buffers.take()) }),
         }
@@ -111,7 +111,7 @@ pub struct Work<B: 'static> {
     queued: Arc<Queued>,
     shared: Arc<Shared>,
     abort: AbortHandle,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// The event that a work waits for, and the calls whose outcome it then checks. The communicator
@@ -162,7 +162,7 @@ impl<B: 'static> Work<B> {
     /// buffers: then they leak, and the error says so.
     pub fn wait(self) -> Result<B, Failed<B>> {
         let mut work = ManuallyDrop::new(self);
-        let waited = sync::wait(&work.queued.event, Deadline::after(work.patience));
+        let waited = sync::wait(&work.queued.event, Deadline::after(work.timeout));
         let good = || work.status().and_then(|()| work.queued.check(&work.shared));
         let known = waited.map(|waited| waited.and_then(|()| good()));
         // SAFETY: `work` is not used again, nor dropped: each field is taken once.
@@ -213,7 +213,7 @@ impl<B: 'static> Work<B> {
 
 impl<B: 'static> Drop for Work<B> {
     fn drop(&mut self) {
-        if Deadline::after(self.patience).poll(|| self.queued.is_passed()) {
+        if Deadline::after(self.timeout).poll(|| self.queued.is_passed()) {
             // SAFETY: not used again. The stream has passed the collectives.
             unsafe { ManuallyDrop::drop(&mut self.buffers) };
         }

@@ -285,7 +285,7 @@ fn a_panic_while_starting_frees_the_buffers_afterwards() {
 
 /// Longer than the clock can count: the deadline must not overflow in a drop.
 #[test]
-fn a_patience_without_end() {
+fn a_timeout_without_end() {
     let options = options().close_timeout(Duration::MAX);
     ranks_with(2, &options, |comm, stream| {
         warm_up(comm, stream);

@@ -27,7 +27,7 @@ static void pick_exactly(struct sparse_reference *reference, int rank)
 }
 
 /* A threshold above which nothing lay in so many calls is not used in the next one. */
-enum { PATIENCE = 4 };
+enum { IDLE_CALLS = 4 };
 
 static void count_idle(struct sparse_reference *reference, int rank)
 {
@@ -39,7 +39,7 @@ void sparse_reference_topkaopt(struct sparse_reference *reference)
 {
     for (int rank = 0; rank < reference->size; rank++) {
         if (!reference->known[rank] || reference->step % 32 == 0 ||
-            reference->idle[rank] >= PATIENCE)
+            reference->idle[rank] >= IDLE_CALLS)
             pick_exactly(reference, rank);
         else
             pick_above(reference, rank, reference->local[rank]);
@@ -129,7 +129,7 @@ void sparse_reference_gaussiank(struct sparse_reference *reference)
     for (int rank = 0; rank < reference->size; rank++) {
         const double *acc = reference->acc[rank];
         const bool estimate = reference->k > 0;
-        if (reference->idle[rank] >= PATIENCE)
+        if (reference->idle[rank] >= IDLE_CALLS)
             pick_exactly(reference, rank);
         else
             pick_above(reference, rank,
@@ -204,7 +204,7 @@ void sparse_reference_oktopk(struct sparse_reference *reference)
     const bool anew = reference->step % schedule->every == 0;
     for (int rank = 0; rank < reference->size; rank++) {
         double *local = &reference->local[rank];
-        const bool exact = anew || !reference->known[rank] || reference->idle[rank] >= PATIENCE;
+        const bool exact = anew || !reference->known[rank] || reference->idle[rank] >= IDLE_CALLS;
         reference->known[rank] = *local > 0;
         if (exact) {
             pick_exactly(reference, rank);
@@ -219,6 +219,6 @@ void sparse_reference_oktopk(struct sparse_reference *reference)
     }
     sparse_reference_add_up(reference);
     keep_sums(reference, schedule,
-              anew || reference->global == 0 || reference->idle_sums >= PATIENCE);
+              anew || reference->global == 0 || reference->idle_sums >= IDLE_CALLS);
     sparse_reference_settle(reference);
 }
