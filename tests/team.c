@@ -111,16 +111,16 @@ bool team_wait(const struct team *team, int rank, int ms)
     }
 }
 
-void team_meet(_Atomic int *arrived, int size)
+void team_barrier(_Atomic int *arrived, int size)
 {
     atomic_fetch_add(arrived, 1);
     while (atomic_load(arrived) < size)
         check_sleep_ms(1);
 }
 
-void team_hold(void *gate)
+void team_hold(void *released)
 {
-    while (!atomic_load((_Atomic bool *)gate))
+    while (!atomic_load((_Atomic bool *)released))
         check_sleep_ms(1);
 }
 

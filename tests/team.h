@@ -37,13 +37,13 @@ void team_destroy(struct team *team);
 /* Wait for stream `rank`, but not for ever: false if it is not done after `ms`. */
 bool team_wait(const struct team *team, int rank, int ms);
 
-/* Come back when `size` threads have come here. For tests whose ranks must be at one point at once;
- * `arrived` begins at 0 and serves once. */
-void team_meet(_Atomic int *arrived, int size);
+/* A barrier of `size` threads, for tests whose ranks must be at one point at once. `arrived` begins
+ * at 0 and serves once. */
+void team_barrier(_Atomic int *arrived, int size);
 
-/* For trib_stream_submit: what is behind them on the stream waits until the `_Atomic bool` at `gate` is
- * true, or for the `int` at `ms`. */
-void team_hold(void *gate);
+/* For trib_stream_submit: what is behind them on the stream waits until the
+ * `_Atomic bool` at `released` is true, or for the `int` at `ms`. */
+void team_hold(void *released);
 void team_rest(void *ms);
 
 /* `size` bytes of device memory between two guards, with an image of all of it on the host: what

@@ -27,8 +27,8 @@ bool bad_refused(const struct bad *bad, trib_status found, trib_status expected,
         return false;
     }
     const bool named = check_detail(operation, file, line);
-    const bool told = check_detail(argument, file, line);
-    return check_detail(rank, file, line) && named && told;
+    const bool explained = check_detail(argument, file, line);
+    return check_detail(rank, file, line) && named && explained;
 }
 
 /* ---------------------------------------------------------------- collectives of one count */

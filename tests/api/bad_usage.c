@@ -159,12 +159,12 @@ static void join_badly(int rank, int size, void *argument)
     trib_comm *comm = NULL;
     options.timeout_ms = 400;
     if (rank == 0) {
-        team_meet(&rendezvous->arrived, size);
+        team_barrier(&rendezvous->arrived, size);
         CHECK_STATUS(trib_comm_create(&comm, &rendezvous->id, 0, 2, 5, &options), TRIB_ERR_TIMEOUT);
         CHECK_DETAIL("1"); /* the rank that did not join */
         return;
     }
-    team_meet(&rendezvous->arrived, size);
+    team_barrier(&rendezvous->arrived, size);
     check_sleep_ms(100); /* rank 0 has joined */
     CHECK_STATUS(trib_comm_create(&comm, &rendezvous->id, 0, 2, 6, &options),
                  TRIB_ERR_INVALID_ARGUMENT);

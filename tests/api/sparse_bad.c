@@ -214,39 +214,40 @@ static void bad_usage(struct fixture *fixture)
 
 /* A call of all ranks with invalid arguments on one of them: that rank gets its error, the others
  * TRIB_ERR_MISMATCH. */
-static void told(trib_status status, bool errs, trib_status bad, const char *name,
-                 const char *argument)
+static void rejected(trib_status status, bool errs, trib_status bad, const char *name,
+                     const char *argument)
 {
     CHECK_STATUS(status, errs ? bad : TRIB_ERR_MISMATCH);
     CHECK_DETAIL(name);
     CHECK_DETAIL(errs ? argument : "rejected its arguments");
 }
 
-/* What is found out before anything of the call is looked at. */
-static void bad_meetings(struct fixture *fixture, bool errs)
+/* Errors that the ranks find before they look at anything else of the call. */
+static void bad_collective_calls(struct fixture *fixture, bool errs)
 {
     const trib_status bad = TRIB_ERR_INVALID_ARGUMENT, usage = TRIB_ERR_INVALID_USAGE;
     trib_sparse *sparse = fixture->sparse, *other = NULL;
     trib_comm *comm = fixture->comm;
     size_t bytes;
     char *data = fixture_export(fixture, &bytes);
-    told(trib_sparse_create(errs ? NULL : &other, comm, 1, TRIB_F32, NULL), errs, bad,
-         "trib_sparse_create on rank", "`out`");
-    told(trib_sparse_import(sparse, errs ? NULL : data, bytes, 0, fixture->stream), errs, bad,
-         "trib_sparse_import on rank", "`data`");
-    told(trib_sparse_import(sparse, data, errs ? bytes - 1 : bytes, 0, fixture->stream), errs, bad,
-         "trib_sparse_import on rank", "whole");
-    told(trib_sparse_import(sparse, data, bytes, 0, errs ? (trib_stream)2 : fixture->stream), errs,
-         TRIB_ERR_INVALID_STREAM, "trib_sparse_import on rank", "per-thread");
+    rejected(trib_sparse_create(errs ? NULL : &other, comm, 1, TRIB_F32, NULL), errs, bad,
+             "trib_sparse_create on rank", "`out`");
+    rejected(trib_sparse_import(sparse, errs ? NULL : data, bytes, 0, fixture->stream), errs, bad,
+             "trib_sparse_import on rank", "`data`");
+    rejected(trib_sparse_import(sparse, data, errs ? bytes - 1 : bytes, 0, fixture->stream), errs,
+             bad, "trib_sparse_import on rank", "whole");
+    rejected(trib_sparse_import(sparse, data, bytes, 0, errs ? (trib_stream)2 : fixture->stream),
+             errs, TRIB_ERR_INVALID_STREAM, "trib_sparse_import on rank", "per-thread");
     if (errs)
         CHECK_OK(trib_batch_begin(comm));
-    told(trib_sparse_create(&other, comm, 1, TRIB_F32, NULL), errs, usage,
-         "trib_sparse_create on rank", "a batch is open");
-    told(trib_sparse_set_k(sparse, 1), errs, usage, "trib_sparse_set_k on rank", "a batch is open");
-    told(trib_sparse_set_density(sparse, 1), errs, usage, "trib_sparse_set_density on rank",
-         "a batch is open");
-    told(trib_sparse_import(sparse, data, bytes, 0, fixture->stream), errs, usage,
-         "trib_sparse_import on rank", "a batch is open");
+    rejected(trib_sparse_create(&other, comm, 1, TRIB_F32, NULL), errs, usage,
+             "trib_sparse_create on rank", "a batch is open");
+    rejected(trib_sparse_set_k(sparse, 1), errs, usage, "trib_sparse_set_k on rank",
+             "a batch is open");
+    rejected(trib_sparse_set_density(sparse, 1), errs, usage, "trib_sparse_set_density on rank",
+             "a batch is open");
+    rejected(trib_sparse_import(sparse, data, bytes, 0, fixture->stream), errs, usage,
+             "trib_sparse_import on rank", "a batch is open");
     if (errs)
         CHECK_STATUS(trib_batch_end(comm), usage);
     CHECK(other == NULL && fixture_statistics(fixture).k == 2);
@@ -278,7 +279,7 @@ static void bad_rank(int rank, int size, void *team)
         !fixture_open(&accumulating, team, rank, &in_place))
         return;
     bad_options(&fixture);
-    bad_meetings(&fixture, errs);
+    bad_collective_calls(&fixture, errs);
     if (errs) {
         fixture_fill(&fixture, 0, FIXTURE_COUNT, 1);
         fixture_push(&fixture);
@@ -290,7 +291,7 @@ static void bad_rank(int rank, int size, void *team)
         CHECK(fixture_statistics(&fixture).calls == 0);
     }
     /* On nccl, memory is not had or given back while a rank waits for the others on the stream. */
-    team_meet(&through, size);
+    team_barrier(&through, size);
     works(&fixture);
     fixture_close(&fixture);
     fixture_close(&listing);

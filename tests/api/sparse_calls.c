@@ -206,7 +206,7 @@ static void not_finite(int rank, int size, void *team)
                 fixture_fill(&fixture, 0, FIXTURE_COUNT, 1);
                 CHECK_OK(fixture_call(&fixture));
             }
-            const trib_sparse_statistics told = fixture_statistics(&fixture);
+            const trib_sparse_statistics reported = fixture_statistics(&fixture);
             char *before = fixture_export(&fixture, &before_bytes);
             if (rank == size - 1)
                 fixture.given[size] = which == 0 ? (float)INFINITY : (float)NAN;
@@ -225,10 +225,11 @@ static void not_finite(int rank, int size, void *team)
             CHECK_MSG(before_bytes == after_bytes, "%s: another length", name);
             CHECK_MSG(memcmp(before + 128, after + 128, tail) == 0, "%s: another residual", name);
             const trib_sparse_statistics found = fixture_statistics(&fixture);
-            CHECK(found.calls == told.calls + 1 && found.calls_non_finite == 1);
-            CHECK(found.calls_applied == told.calls_applied &&
-                  found.total_selected == told.total_selected &&
-                  found.words_sent == told.words_sent && found.bytes_sent == told.bytes_sent);
+            CHECK(found.calls == reported.calls + 1 && found.calls_non_finite == 1);
+            CHECK(found.calls_applied == reported.calls_applied &&
+                  found.total_selected == reported.total_selected &&
+                  found.words_sent == reported.words_sent &&
+                  found.bytes_sent == reported.bytes_sent);
             fixture_fill(&fixture, 0, FIXTURE_COUNT, 1);
             CHECK_OK(fixture_call(&fixture));
             CHECK_OK(trib_sparse_status(fixture.sparse));

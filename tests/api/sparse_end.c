@@ -19,9 +19,9 @@ static void aborted(int rank, int size, void *team)
         fixture_fill(&fixture, (size_t)rank, 100, 1);
         CHECK_OK(fixture_call(&fixture));
     }
-    const trib_sparse_statistics told = fixture_statistics(&fixture);
+    const trib_sparse_statistics reported = fixture_statistics(&fixture);
     char *before = fixture_export(&fixture, &bytes);
-    team_meet(&arrived, size);
+    team_barrier(&arrived, size);
     if (rank != size - 1) {
         const trib_status status =
             trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result, fixture.stream);
@@ -37,8 +37,9 @@ static void aborted(int rank, int size, void *team)
     CHECK_STATUS(trib_sparse_status(fixture.sparse), TRIB_ERR_ABORTED);
     CHECK_DETAIL("in the middle");
     const trib_sparse_statistics found = fixture_statistics(&fixture);
-    CHECK(found.calls_applied == told.calls_applied && found.words_sent == told.words_sent &&
-          found.total_selected == told.total_selected);
+    CHECK(found.calls_applied == reported.calls_applied &&
+          found.words_sent == reported.words_sent &&
+          found.total_selected == reported.total_selected);
     char *after = fixture_export(&fixture, &other);
     const size_t tail = FIXTURE_COUNT * sizeof(float);
     CHECK(bytes == other && memcmp(before + 128, after + 128, tail) == 0);
@@ -67,14 +68,14 @@ static void held(int rank, int size, void *argument)
     fixture_push(&fixture);
     if (rank == 0)
         atomic_store(&released, false);
-    team_meet(&arrived, size);
+    team_barrier(&arrived, size);
     CHECK_OK(trib_stream_submit(fixture.device, team_hold, &released, fixture.stream));
     CHECK_OK(
         trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result, fixture.stream));
     CHECK_STATUS(trib_sparse_destroy(fixture.sparse), TRIB_ERR_TIMEOUT);
     CHECK_DETAIL("trib_sparse_destroy");
     fixture.sparse = NULL;
-    team_meet(&gave_up, size);
+    team_barrier(&gave_up, size);
     atomic_store(&released, true);
     fixture_pull(&fixture);
     for (int i = 0; i < FIXTURE_COUNT; i++)

@@ -20,7 +20,7 @@ enum where {
     WHERES
 };
 
-/* The name of the function, and whether it is TRIB_MATCH that makes it a meeting. */
+/* The function, and whether only TRIB_MATCH makes it wait for the other ranks. */
 static const struct {
     const char *name;
     bool matches;
@@ -33,13 +33,14 @@ static const struct {
 /* What is on the streams before. */
 enum before {
     NOTHING,
-    QUEUED, /* a sparse call to which the last rank does not come either */
+    QUEUED, /* a sparse call that the last rank does not make either */
     HELD,   /* on rank 0 work of the caller's, then a sparse call: nobody is away */
     BEFORES
 };
 
-static const char *const befores[BEFORES] = {
-    "one does not come to", "with a call queued, one does not come to", "a stream is busy before"};
+static const char *const befores[BEFORES] = {"one rank does not make",
+                                             "with a call queued, one rank does not make",
+                                             "a stream is busy before"};
 
 struct late {
     struct team team;
@@ -147,7 +148,7 @@ static void body(int rank, int size, void *argument)
         return;
     CHECK_OK(fixture_call(&fixture));
     export.data = fixture_export(&fixture, &export.bytes);
-    team_meet(&late->arrived, size); /* what comes before has all the time in the world */
+    team_barrier(&late->arrived, size); /* what comes before has all the time in the world */
     fixture.comm->timeout_ms = DEADLINE_MS;
     if (rank == size - 1 && late->before != HELD)
         stay_away(late, &fixture);
@@ -171,9 +172,9 @@ static void one(const char *backend, int size, enum where where, enum before bef
     check_end();
 }
 
-/* With TRIB_MATCH nothing is queued to which a rank has not come; and creating looks at no other
- * state's calls, so that it is not said when it comes back from behind work of the caller's. */
-static bool tells(enum where where, enum before before)
+/* Does the call time out? With TRIB_MATCH no call is queued that a rank has not made; and a creation
+ * does not wait for the calls of other states, nor for work of the caller in front of them. */
+static bool times_out(enum where where, enum before before)
 {
     return before == NOTHING || (before == QUEUED && !calls[where].matches) ||
            (before == HELD && where != CREATE);
@@ -184,6 +185,6 @@ void sparse_late(const char *backend, int size, bool queues)
     const int kinds = queues ? BEFORES : QUEUED;
     for (int where = 0; where < WHERES && size > 1; where++)
         for (int before = 0; before < kinds; before++)
-            if (tells((enum where)where, (enum before)before))
+            if (times_out((enum where)where, (enum before)before))
                 one(backend, size, (enum where)where, (enum before)before);
 }

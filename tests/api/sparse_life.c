@@ -354,7 +354,7 @@ static void one_ahead(int rank, int size, void *argument)
         fixture_fill(&fixture, (size_t)rank, 20, 1);
         CHECK_OK(fixture_call(&fixture));
     }
-    team_meet(&ahead->arrived, size);
+    team_barrier(&ahead->arrived, size);
     if (rank == 0) {
         const trib_status status =
             trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result, fixture.stream);

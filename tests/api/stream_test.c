@@ -237,7 +237,7 @@ static void events_order(const struct fixture *f)
     CHECK_OK(trib_event_destroy(f->device, event));
 }
 
-/* A stream that waits for an event waits for what was recorded when it was told to, not for what is
+/* A stream that waits for an event waits for what was recorded at that moment, not for what is
  * recorded later; and an event that goes away is still waited for. */
 static void events_again(const struct fixture *f)
 {
@@ -266,8 +266,8 @@ static void events_again(const struct fixture *f)
 
 /* ------------------------------------------------------- waiting for what is being destroyed */
 
-/* Any thread may wait and query, also while the owner destroys: it gets TRIB_OK or, once the object
- * is gone, is told so. Only on host are handles looked up before they are followed. */
+/* Any thread may wait and query, also while the owner destroys: it gets TRIB_OK, or an
+ * error once the object is gone. Only on host are handles looked up before they are followed. */
 struct shared {
     const struct fixture *f;
     trib_stream stream;
@@ -521,7 +521,7 @@ static void own_detail(int rank, int size, void *argument)
     CHECK(trib_last_detail()[0] == '\0'); /* nothing has failed on this thread */
     (void)snprintf(name, sizeof name, "pigeon%d", rank);
     CHECK_STATUS(trib_device_get(&device, name, 0), TRIB_ERR_UNKNOWN_NAME);
-    team_meet(arrived, size);
+    team_barrier(arrived, size);
     CHECK_DETAIL(name);
     CHECK_OK(trib_device_get(&device, "host", rank)); /* success leaves it as it was */
     CHECK_DETAIL(name);

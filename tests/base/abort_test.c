@@ -158,7 +158,7 @@ static void crowd_member(int index, int size, void *argument)
 {
     struct crowd *crowd = argument;
     struct trib_abort *state = tri_abort_retain(crowd->hook.state);
-    team_meet(&crowd->arrived, size);
+    team_barrier(&crowd->arrived, size);
     if (index >= VISITORS) {
         char words[32];
         (void)snprintf(words, sizeof words, "number %d", index);

@@ -113,7 +113,7 @@ static trib_status alloc(int32_t device, void **out, size_t bytes)
     if (device != 1 || !atomic_compare_exchange_strong(&short_of_memory, &once, false))
         return tri_backend_host.device->alloc(device, out, bytes);
     *out = NULL;
-    return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to fail");
+    return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "injected failure");
 }
 
 static void compare_calls(int rank, int size, void *argument)
@@ -125,7 +125,7 @@ static void compare_calls(int rank, int size, void *argument)
     for (int i = 0; i < 2; i++) {
         CHECK_STATUS(trib_allreduce(comm, data, data, 4, TRIB_F32, TRIB_SUM, team->streams[rank]),
                      TRIB_ERR_OUT_OF_MEMORY);
-        CHECK_DETAIL("told to fail");
+        CHECK_DETAIL("injected failure");
     }
     CHECK(team_wait(team, rank, 10000));
     CHECK(data[3] == 4);
@@ -186,7 +186,7 @@ static trib_status submit_but_one(struct tri_transport *transport, void (*functi
 {
     const struct tri_transport_ops *host = tri_backend_host.transport;
     if (host->rank(transport) == 1 && atomic_fetch_add(&submissions, 1) == 1)
-        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to fail");
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "injected failure");
     return host->submit(transport, function, argument, bytes, stream);
 }
 
@@ -202,7 +202,7 @@ static void break_promise(int rank, int size, void *argument)
         CHECK(status == TRIB_ERR_OUT_OF_MEMORY);
     CHECK(team_wait(team, rank, 10000));
     CHECK_STATUS(trib_comm_status(comm), TRIB_ERR_OUT_OF_MEMORY);
-    CHECK_DETAIL("told to fail");
+    CHECK_DETAIL("injected failure");
 }
 
 static void compared(const char *what, uint32_t flags, void (*body)(int, int, void *))

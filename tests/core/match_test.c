@@ -115,7 +115,7 @@ static void torn(int rank, int size, void *argument)
     CHECK_MSG(queued == TRIB_OK || queued == TRIB_ERR_ABORTED, "rank %d: %s", rank,
               trib_last_detail());
     CHECK(team_wait(&team, rank, 10000));
-    team_meet(argument, 2);
+    team_barrier(argument, 2);
     CHECK_STATUS(trib_comm_status(comm), TRIB_ERR_MISMATCH);
     CHECK_DETAIL("rank 0 sends 4 f32");
     /* The calls that come after are no mistakes. */
@@ -135,22 +135,22 @@ static void torn(int rank, int size, void *argument)
  * none. */
 static void split_torn(int rank, int size, void *argument)
 {
-    static _Atomic bool gate;
+    static _Atomic bool released;
     trib_comm *comm = team.comms[rank], *child = NULL;
     trib_stream stream = team.streams[rank];
     float *send = places[rank].send, *recv = places[rank].recv;
     if (rank == 0) {
-        CHECK_OK(trib_stream_submit(team.devices[rank], team_hold, &gate, stream));
+        CHECK_OK(trib_stream_submit(team.devices[rank], team_hold, &released, stream));
         CHECK_OK(trib_send(comm, send, 4, TRIB_F32, 1, stream));
-        team_meet(argument, size);
+        team_barrier(argument, size);
         CHECK_STATUS(trib_comm_split(&child, comm, 0, 0), TRIB_ERR_ABORTED);
         CHECK_DETAIL("rank 0 sends 4 f32");
     } else {
         CHECK_OK(trib_recv(comm, recv, 3, TRIB_F32, 0, stream));
-        team_meet(argument, size);
+        team_barrier(argument, size);
         check_sleep_ms(
             50); /* the other rank probably waits by now; if not, it gets the same error */
-        atomic_store(&gate, true);
+        atomic_store(&released, true);
     }
     CHECK(team_wait(&team, rank, 10000));
     CHECK_STATUS(trib_comm_status(comm), TRIB_ERR_MISMATCH);
@@ -168,7 +168,7 @@ static void uneven(int rank, int size, void *argument)
     CHECK_MSG(queued == TRIB_OK || queued == TRIB_ERR_ABORTED, "rank %d: %s", rank,
               trib_last_detail());
     CHECK(team_wait(&team, rank, 10000));
-    team_meet(argument, 2);
+    team_barrier(argument, 2);
     CHECK_STATUS(trib_comm_status(comm), TRIB_ERR_MISMATCH);
     CHECK_DETAIL("rank 0 made allreduce of 4 f32 (sum, with a factor), rank 1 made allreduce of 4 "
                  "f32 (sum)");
@@ -176,7 +176,7 @@ static void uneven(int rank, int size, void *argument)
 
 int main(void)
 {
-    _Atomic int arrived = 0, met = 0, splits = 0;
+    _Atomic int arrived = 0, uneven_arrived = 0, splits = 0;
     trib_options options = TRIB_OPTIONS_INIT;
     options.flags = TRIB_MATCH;
     check_begin("host, %d ranks: a call that differs is an error on every rank", RANKS);
@@ -196,7 +196,7 @@ int main(void)
     check_end();
     check_begin("host: a factor on one rank alone");
     if (CHECK(team_create(&team, "host", 2, NULL)))
-        check_ranks(2, uneven, &met);
+        check_ranks(2, uneven, &uneven_arrived);
     team_destroy(&team);
     check_end();
     return check_finish("match_test");

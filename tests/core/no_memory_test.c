@@ -41,8 +41,7 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
     return fails() ? NULL : __real_aligned_alloc(alignment, bytes);
 }
 
-/* --------------------------------------------------------------------------------------
- * meetings */
+/* --------------------------------------------------------------------------- collective calls */
 
 struct trial {
     struct team team;
@@ -93,7 +92,7 @@ static void body(int rank, int size, void *argument)
     if (!fixture_open(&fixture, &trial->team, rank, trial->fresh ? NULL : &options))
         return;
     occupy(&fixture);
-    team_meet(&trial->arrived, size); /* nobody is in a call before this one any more */
+    team_barrier(&trial->arrived, size); /* nobody is in a call before this one any more */
     if (rank == size - 1)
         until_failure = trial->at;
     trial->found[rank] = trial->call(&fixture);
@@ -137,10 +136,9 @@ static void fail_in_turn(const char *name, trib_status (*call)(struct fixture *f
     check_end();
 }
 
-/* ---------------------------------------------------------------------------------------
- * exports */
+/* -------------------------------------------------------------------------------------- exports */
 
-/* What allocation `at` fails in tells the same size, and writes a whole export or none; never
+/* An export in which allocation `at` fails reports the same size, and writes a whole export or none; never
  * beyond. */
 static bool export_fails_at(struct fixture *fixture, int at, uint64_t expected)
 {

@@ -8,7 +8,7 @@
 
 enum { ELEMENTS = 100, PLENTY_MS = 20000 };
 
-static _Atomic bool gate;
+static _Atomic bool released;
 
 static void idle(void)
 {
@@ -32,8 +32,8 @@ static void aside(void)
         return;
     CHECK_OK(trib_device_alloc(&data, team.devices[0], ELEMENTS * sizeof(float)));
     const trib_tensor list[] = {{data, ELEMENTS, TRIB_F32, 0}};
-    atomic_store(&gate, false);
-    CHECK_OK(trib_stream_submit(team.devices[0], team_hold, &gate, team.streams[0]));
+    atomic_store(&released, false);
+    CHECK_OK(trib_stream_submit(team.devices[0], team_hold, &released, team.streams[0]));
     CHECK_OK(trib_allreduce_list(team.comms[0], list, 1, TRIB_SUM, team.streams[0]));
     CHECK_OK(trib_comm_abort_handle(&handle, team.comms[0]));
     CHECK_OK(trib_abort_raise(handle, "it goes"));
@@ -42,7 +42,7 @@ static void aside(void)
     team.comms[0] = NULL;
     CHECK_STATUS(trib_quiesce(20), TRIB_ERR_TIMEOUT);
     CHECK_DETAIL("1 workspaces");
-    atomic_store(&gate, true);
+    atomic_store(&released, true);
     CHECK_OK(trib_quiesce(PLENTY_MS));
     team_destroy(&team);
     CHECK_OK(trib_device_free(team.devices[0], data));

@@ -39,21 +39,21 @@ static trib_status alloc(int32_t device, void **out, size_t bytes)
 {
     *out = NULL;
     allocated += bytes;
-    return out_of_memory() ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to have no memory")
+    return out_of_memory() ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "injected: no memory")
                            : tri_backend_host.device->alloc(device, out, bytes);
 }
 
 static trib_status alloc_pinned(void **out, size_t bytes)
 {
     *out = NULL;
-    return out_of_memory() ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to have no memory")
+    return out_of_memory() ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "injected: no memory")
                            : tri_backend_host.device->alloc_pinned(out, bytes);
 }
 
 static trib_status event_create(int32_t device, trib_event *out)
 {
     *out = NULL;
-    return out_of_memory() ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to have no memory")
+    return out_of_memory() ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "injected: no memory")
                            : tri_backend_host.device->event_create(device, out);
 }
 
@@ -75,7 +75,7 @@ static trib_status stream_create(int32_t device, trib_stream *out)
     const bool fails = stream_fails;
     *out = NULL;
     stream_fails = false;
-    return fails ? tri_fail(TRIB_ERR_CUDA, "told to make no stream")
+    return fails ? tri_fail(TRIB_ERR_CUDA, "injected: no stream")
                  : tri_backend_host.device->stream_create(device, out);
 }
 
@@ -85,7 +85,7 @@ static trib_status copy(int32_t device, void *dst, const void *src, size_t bytes
 {
     const trib_status status = tri_backend_host.device->stream_wait(device, stream);
     if (until_no_copy >= 0 && until_no_copy-- == 0)
-        return tri_fail(TRIB_ERR_CUDA, "told to fail");
+        return tri_fail(TRIB_ERR_CUDA, "injected failure");
     if (status == TRIB_OK && bytes != 0)
         memmove(dst, src, bytes);
     return status;
@@ -120,7 +120,7 @@ static trib_status collective(const struct tri_call *calls, size_t n)
     collectives++;
     const trib_status status = ops->collective(calls, n);
     if (until_abort >= 0 && until_abort-- == 0)
-        (void)tri_abort_raise(state, TRIB_ERR_ABORTED, "the communicator was aborted: as told");
+        (void)tri_abort_raise(state, TRIB_ERR_ABORTED, "the communicator was aborted: injected");
     return status;
 }
 
@@ -158,8 +158,7 @@ static void make_backend(void)
     backend.transport = &transport_ops;
 }
 
-/* -------------------------------------------------------------------------------------- no
- * memory */
+/* ------------------------------------------------------------------------------------ no memory */
 
 /* One rank has no memory for its state, at any of its allocations: no rank gets one, and all can go
  * on. */
@@ -177,7 +176,7 @@ static void creations(int rank, int size, void *team)
         until_no_memory = fails ? at : -1;
         CHECK_STATUS(trib_sparse_create(&sparse, fixture.comm, FIXTURE_COUNT, TRIB_F32, &options),
                      TRIB_ERR_OUT_OF_MEMORY);
-        CHECK_DETAIL(fails ? "told to have no memory" : "so the call fails on all ranks");
+        CHECK_DETAIL(fails ? "injected: no memory" : "so the call fails on all ranks");
         CHECK(sparse == NULL && until_no_memory == -1);
     }
     allocations = 0;
@@ -232,51 +231,50 @@ static void foretold(int rank, int size, void *team)
     fixture_close(&fixture);
 }
 
-/* A rank that cannot take part in a call that the others wait in: it is over for all of them. */
-struct absence {
+/* The device of one rank fails in a call of all ranks: the communicator fails on all of them. */
+struct device_failure {
     struct team team;
     bool creates; /* it is a creation, not another k */
     bool copies;  /* what fails is a copy, not the making of a stream */
     _Atomic int arrived;
 };
 
-static void absent_rank(int rank, int size, void *argument)
+static void failing_rank(int rank, int size, void *argument)
 {
-    struct absence *absence = argument;
+    struct device_failure *failure = argument;
     const trib_sparse_options options = fixture_options("topka", 4, 0);
     const bool fails = rank == size - 1;
     trib_sparse *sparse = NULL;
     struct fixture fixture;
-    if (!fixture_open(&fixture, &absence->team, rank, &options))
+    if (!fixture_open(&fixture, &failure->team, rank, &options))
         return;
-    team_meet(&absence->arrived, size); /* nobody is in fixture_open any more */
-    stream_fails = fails && !absence->copies;
-    until_no_copy = fails && absence->copies ? 0 : -1;
+    team_barrier(&failure->arrived, size); /* nobody is in fixture_open any more */
+    stream_fails = fails && !failure->copies;
+    until_no_copy = fails && failure->copies ? 0 : -1;
     const trib_status status =
-        absence->creates
+        failure->creates
             ? trib_sparse_create(&sparse, fixture.comm, FIXTURE_COUNT, TRIB_F32, &options)
             : trib_sparse_set_k(fixture.sparse, 5);
     CHECK_MSG(status == TRIB_ERR_CUDA, "%s: %s", trib_status_name(status), trib_last_detail());
     CHECK(sparse == NULL && !stream_fails && until_no_copy < 0);
     CHECK(fixture_statistics(&fixture).k == 4);
     CHECK_STATUS(trib_comm_status(fixture.comm), TRIB_ERR_CUDA);
-    CHECK_DETAIL("told to");
+    CHECK_DETAIL("injected");
     fixture_close(&fixture);
 }
 
-static void absent(bool creates, bool copies)
+static void device_fails(bool creates, bool copies)
 {
-    struct absence absence = {.creates = creates, .copies = copies};
+    struct device_failure failure = {.creates = creates, .copies = copies};
     check_begin("3 ranks: one has no %s for %s", copies ? "copy" : "stream",
                 creates ? "a creation" : "another k");
-    if (team_create(&absence.team, "queued", 3, NULL))
-        check_ranks(3, absent_rank, &absence);
-    team_destroy(&absence.team);
+    if (team_create(&failure.team, "queued", 3, NULL))
+        check_ranks(3, failing_rank, &failure);
+    team_destroy(&failure.team);
     check_end();
 }
 
-/* -----------------------------------------------------------------------------------------
- * aborts */
+/* --------------------------------------------------------------------------------------- aborts */
 
 struct aborting {
     struct team team;
@@ -301,10 +299,10 @@ static void aborted(int rank, int size, void *argument)
         return;
     fixture_fill(&fixture, (size_t)rank, 100, 1);
     CHECK_OK(fixture_call(&fixture));
-    const trib_sparse_statistics told = fixture_statistics(&fixture);
+    const trib_sparse_statistics reported = fixture_statistics(&fixture);
     char *before = fixture_export(&fixture, &bytes);
     fixture_push(&fixture);
-    team_meet(&aborting->arrived, size); /* nobody is in the first call any more */
+    team_barrier(&aborting->arrived, size); /* nobody is in the first call any more */
     collectives = 0;
     until_abort = rank == size - 1 ? aborting->at : -1;
     const trib_status status =
@@ -320,21 +318,21 @@ static void aborted(int rank, int size, void *argument)
     CHECK_OK(trib_device_copy(fixture.device, accumulator, fixture.gradient, sizeof accumulator,
                               fixture.stream));
     const uint32_t outcome = fixture_outcome(&fixture);
-    if (found.calls_applied == told.calls_applied) {
+    if (found.calls_applied == reported.calls_applied) {
         const size_t tail = in_place ? 0 : FIXTURE_COUNT * sizeof(float);
         CHECK_MSG(bytes == other && memcmp(before + 128, after + 128, tail) == 0,
                   "%s: another residual", aborting->algorithm);
         CHECK_MSG(memcmp(accumulator, fixture.given, sizeof accumulator) == 0,
                   "%s: another accumulator", aborting->algorithm);
-        CHECK(found.calls_applied == told.calls_applied &&
-              found.total_selected == told.total_selected && found.bytes_sent == told.bytes_sent &&
-              found.words_sent == told.words_sent);
+        CHECK(found.calls_applied == reported.calls_applied &&
+              found.total_selected == reported.total_selected &&
+              found.bytes_sent == reported.bytes_sent && found.words_sent == reported.words_sent);
         CHECK_STATUS(trib_sparse_status(fixture.sparse), TRIB_ERR_ABORTED);
         /* The abort may have come before a rank's call: then that was refused, and the outcome is
          * the one of the call before. */
-        CHECK(outcome == 0 || (status == TRIB_ERR_ABORTED && found.calls == told.calls));
+        CHECK(outcome == 0 || (status == TRIB_ERR_ABORTED && found.calls == reported.calls));
     } else {
-        CHECK(outcome == 1 && found.calls_applied == told.calls_applied + 1);
+        CHECK(outcome == 1 && found.calls_applied == reported.calls_applied + 1);
     }
     CHECK(pushed == 0);
     free(before);
@@ -371,13 +369,13 @@ static void failed(int rank, int size, void *team)
     fixture_fill(&fixture, (size_t)rank, 100, 1);
     CHECK_OK(fixture_call(&fixture));
     char *before = fixture_export(&fixture, &bytes);
-    team_meet(&arrived, size);
+    team_barrier(&arrived, size);
     until_no_copy = fails ? 0 : -1;
     const trib_status status =
         trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result, fixture.stream);
     CHECK_MSG(status == TRIB_ERR_CUDA, "%s: %s", trib_status_name(status), trib_last_detail());
     CHECK_STATUS(trib_comm_status(fixture.comm), TRIB_ERR_CUDA);
-    CHECK_DETAIL("told to fail");
+    CHECK_DETAIL("injected failure");
     CHECK(fixture_outcome(&fixture) == 0 || !fails); /* the others' calls may have been refused */
     char *after = fixture_export(&fixture, &other);
     CHECK(bytes == other && memcmp(before, after, bytes) == 0);
@@ -410,7 +408,7 @@ static void change(int rank, int size, void *argument)
     if (!fixture_open(&fixture, &changing->team, rank, &options))
         return;
     char *data = fixture_export(&fixture, &bytes);
-    team_meet(&changing->arrived, size);
+    team_barrier(&changing->arrived, size);
     until_no_copy = rank == size - 1 ? changing->at : -1;
     changing->status[rank] =
         changing->imports ? trib_sparse_import(fixture.sparse, data, bytes, 0, fixture.stream)
@@ -418,7 +416,7 @@ static void change(int rank, int size, void *argument)
     if (rank == size - 1)
         changing->all = until_no_copy >= 0;
     until_no_copy = -1;
-    team_meet(&changing->over, size);
+    team_barrier(&changing->over, size);
     for (int i = 0; i < size; i++)
         failed += changing->status[i] != TRIB_OK;
     CHECK(failed > 0 || changing->all);
@@ -481,8 +479,7 @@ static void holds(int rank, int size, void *team)
     fixture_close(&fixture);
 }
 
-/* ----------------------------------------------------------------------------------------
- * capture */
+/* -------------------------------------------------------------------------------------- capture */
 
 static void captured(int rank, int size, void *team)
 {
@@ -551,7 +548,7 @@ static void captured_and_matched(int rank, int size, void *team)
     struct fixture fixture;
     if (!fixture_open(&fixture, team, rank, &options))
         return;
-    team_meet(&arrived, size);
+    team_barrier(&arrived, size);
     atomic_store(&is_capturing, true);
     CHECK_STATUS(
         trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result, fixture.stream),
@@ -563,7 +560,7 @@ static void captured_and_matched(int rank, int size, void *team)
                  TRIB_ERR_UNSUPPORTED);
     CHECK_DETAIL("trib_allreduce on rank");
     CHECK_DETAIL("TRIB_MATCH");
-    team_meet(&left, size);
+    team_barrier(&left, size);
     atomic_store(&is_capturing, false);
     CHECK_OK(trib_comm_status(fixture.comm));
     fixture_fill(&fixture, 8, 4, 1);
@@ -588,9 +585,9 @@ int main(void)
     }
     fixture_ranks("queued", 3, NULL, creations, "one rank without memory");
     fixture_ranks("queued", 3, NULL, foretold, "memory as foretold");
-    absent(true, false);
-    absent(false, false);
-    absent(false, true);
+    device_fails(true, false);
+    device_fails(false, false);
+    device_fails(false, true);
     fixture_ranks("queued", 3, NULL, failed, "a step that fails on one rank");
     fixture_ranks("queued", 2, NULL, waits, "another k waits for what was queued before");
     fixture_ranks("queued", 2, NULL, holds, "another k gives the room of the last one back");

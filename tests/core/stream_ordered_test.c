@@ -45,7 +45,7 @@ static bool fails(void)
 
 static trib_status outcome(void)
 {
-    return fails() ? tri_fail(TRIB_ERR_CUDA, "told to fail") : TRIB_OK;
+    return fails() ? tri_fail(TRIB_ERR_CUDA, "injected failure") : TRIB_OK;
 }
 
 static int32_t count(void)
@@ -63,7 +63,7 @@ static trib_status alloc(int32_t device, void **out, size_t bytes)
 {
     (void)device;
     *out = fails() ? NULL : aligned_alloc(256, (bytes + 255) / 256 * 256);
-    return *out != NULL ? TRIB_OK : tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to fail");
+    return *out != NULL ? TRIB_OK : tri_fail(TRIB_ERR_OUT_OF_MEMORY, "injected failure");
 }
 
 static trib_status free_memory(int32_t device, void *data)
@@ -77,7 +77,7 @@ static trib_status free_memory(int32_t device, void *data)
 static trib_status alloc_pinned(void **out, size_t bytes)
 {
     *out = fails() ? NULL : calloc(1, bytes);
-    return *out != NULL ? TRIB_OK : tri_fail(TRIB_ERR_OUT_OF_MEMORY, "told to fail");
+    return *out != NULL ? TRIB_OK : tri_fail(TRIB_ERR_OUT_OF_MEMORY, "injected failure");
 }
 
 static trib_status copy(int32_t device, void *dst, const void *src, size_t bytes,
@@ -132,14 +132,15 @@ static trib_status wait_event(int32_t device, trib_event event, trib_stream stre
 static trib_status record_event(int32_t device, trib_event event, trib_stream stream)
 {
     records++;
-    return no_records ? tri_fail(TRIB_ERR_CUDA, "told to fail") : wait_event(device, event, stream);
+    return no_records ? tri_fail(TRIB_ERR_CUDA, "injected failure")
+                      : wait_event(device, event, stream);
 }
 
 static trib_status event_create(int32_t device, trib_event *out)
 {
     (void)device;
     *out = fails() ? NULL : malloc(1);
-    return *out != NULL ? TRIB_OK : tri_fail(TRIB_ERR_CUDA, "told to fail");
+    return *out != NULL ? TRIB_OK : tri_fail(TRIB_ERR_CUDA, "injected failure");
 }
 
 static trib_status event_query(int32_t device, trib_event event, bool *out_done)
@@ -275,7 +276,7 @@ static trib_status collective(const struct tri_call *calls, size_t n)
     if (abort_in_backend)
         (void)tri_abort_raise(local->state, TRIB_ERR_ABORTED, "an abort overtook the call");
     if (fails())
-        return tri_fail(TRIB_ERR_NCCL, "told to fail");
+        return tri_fail(TRIB_ERR_NCCL, "injected failure");
     if (calls[0].kind == TRI_SEND || calls[0].kind == TRI_RECV) {
         exchange(calls, n);
         return TRIB_OK;

@@ -250,7 +250,7 @@ static void in_batch_rank(int rank, int size, void *argument)
     CHECK_OK(trib_batch_begin(team->comms[rank]));
     CHECK_OK(trib_allreduce(team->comms[rank], fault_data_at(&data), fault_data_at(&data),
                             FAULT_ELEMENTS, TRIB_F32, TRIB_SUM, team->streams[rank]));
-    team_meet(&in_batch->arrived, size);
+    team_barrier(&in_batch->arrived, size);
     trib_abort *handle = handle_of(team, rank); /* all ranks abort, from all threads */
     CHECK_OK(trib_abort_raise(handle, "in the middle of a batch"));
     trib_abort_release(handle);

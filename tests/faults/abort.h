@@ -1,4 +1,4 @@
-/* What a backend must survive: aborts, ranks that never come, deadlines that pass. Each scenario
+/* What a backend must survive: aborts, ranks that never join, deadlines that pass. Each scenario
  * ends with a fresh communicator on the same devices, which must work. */
 #ifndef TRI_TESTS_FAULTS_ABORT_H
 #define TRI_TESTS_FAULTS_ABORT_H
@@ -11,7 +11,7 @@ struct faults {
     const char *backend;
     int size;        /* ranks, 2 or more */
     int repetitions; /* of what races */
-    int bound_ms;    /* within which waiting streams must come free, and destroy return */
+    int bound_ms;    /* within which waiting streams must become free, and destroy return */
     bool slow;       /* creation takes a second: the next scenario's team is the fresh one */
 };
 
@@ -47,8 +47,8 @@ void faults_all_aborted(struct team *team, const char *reason);
 
 void faults_idle(const struct faults *faults);      /* nobody is waiting */
 void faults_races(const struct faults *faults);     /* many aborters, abort and destroy */
-void faults_stuck(const struct faults *faults);     /* a rank never comes, someone aborts */
-void faults_deadlines(const struct faults *faults); /* a rank never comes, a deadline passes */
+void faults_stuck(const struct faults *faults);     /* a rank never joins, someone aborts */
+void faults_deadlines(const struct faults *faults); /* a rank never joins, a deadline passes */
 void faults_leave(const struct faults *faults);     /* a rank closes while others need it */
 
 #endif

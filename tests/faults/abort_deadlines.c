@@ -57,7 +57,7 @@ static void at_creation(const struct faults *faults)
 
 struct held {
     struct team team;
-    _Atomic bool gate;
+    _Atomic bool released;
 };
 
 /* All ranks queue a barrier; the stream of the last rank does not reach it. */
@@ -66,15 +66,15 @@ static void queue_rank(int rank, int size, void *argument)
     struct held *held = argument;
     struct team *team = &held->team;
     if (rank == size - 1)
-        CHECK_OK(
-            trib_stream_submit(team->devices[rank], team_hold, &held->gate, team->streams[rank]));
+        CHECK_OK(trib_stream_submit(team->devices[rank], team_hold, &held->released,
+                                    team->streams[rank]));
     CHECK_OK(trib_barrier(team->comms[rank], team->streams[rank]));
 }
 
 static void release_all(struct held *held, const struct faults *faults)
 {
     struct team *team = &held->team;
-    atomic_store(&held->gate, true);
+    atomic_store(&held->released, true);
     for (int rank = 0; rank < team->size; rank++)
         team_wait(team, rank, faults->bound_ms);
 }
@@ -82,7 +82,7 @@ static void release_all(struct held *held, const struct faults *faults)
 /* The last rank to close waits for the work of the others until its deadline. */
 static void at_close(const struct faults *faults)
 {
-    struct held held = {.gate = false};
+    struct held held = {.released = false};
     struct team *team = &held.team;
     trib_abort *handle = NULL;
     check_begin("%s, %d ranks: close, one never reaches the call", faults->backend, faults->size);
@@ -119,9 +119,9 @@ static void destroy_rank(int rank, int size, void *argument)
 
 static void at_destroy(const struct faults *faults, bool in_turn)
 {
-    struct held held = {.gate = false};
+    struct held held = {.released = false};
     const trib_options options = short_options();
-    check_begin("%s, %d ranks: destroy%s while one never came", faults->backend, faults->size,
+    check_begin("%s, %d ranks: destroy%s while a rank never joined", faults->backend, faults->size,
                 in_turn ? " in turn" : "");
     if (faults_team(&held.team, faults, &options)) {
         check_ranks(faults->size, queue_rank, &held);
@@ -152,7 +152,7 @@ static void abort_soon(struct waiting *waiting)
 {
     trib_abort *handle = NULL;
     CHECK_OK(trib_comm_abort_handle(&handle, waiting->team.comms[0]));
-    team_meet(&waiting->arrived, waiting->team.size);
+    team_barrier(&waiting->arrived, waiting->team.size);
     check_sleep_ms(20);
     CHECK_OK(trib_abort_raise(handle, "while they waited"));
     trib_abort_release(handle);
@@ -168,7 +168,7 @@ static void split_rank(int index, int size, void *argument)
     if (index >= team->size - 1)
         return;
     if (waiting->aborted)
-        team_meet(&waiting->arrived, team->size);
+        team_barrier(&waiting->arrived, team->size);
     const double start = check_now_ms();
     CHECK_STATUS(trib_comm_split(&child, team->comms[index], 0, 0),
                  waiting->aborted ? TRIB_ERR_ABORTED : TRIB_ERR_TIMEOUT);
@@ -202,7 +202,7 @@ static void match_rank(int index, int size, void *argument)
         abort_soon(waiting);
     if (index >= team->size - 1)
         return;
-    team_meet(&waiting->arrived, team->size);
+    team_barrier(&waiting->arrived, team->size);
     const trib_status status = trib_barrier(team->comms[index], team->streams[index]);
     CHECK_MSG(status == TRIB_ERR_ABORTED, "a matched call is %s", trib_status_name(status));
     team_wait(team, index, waiting->faults->bound_ms);

@@ -24,7 +24,7 @@ struct leaving {
     enum when when;
     trib_sparse *states[TEAM_MAX];
     _Atomic int ready, queued, gone;
-    _Atomic bool gate; /* what the last rank has queued may go on */
+    _Atomic bool released; /* what the last rank has queued may go on */
     char reason[64];
     trib_abort *handle;
     struct fault_data data[TEAM_MAX], other[TEAM_MAX];
@@ -105,7 +105,7 @@ static void leaving_rank(struct leaving *leaving, int rank)
 {
     const struct team *team = &leaving->team;
     if (leaving->when == LEAVES_WITH_WORK) {
-        CHECK_OK(trib_stream_submit(team->devices[rank], team_hold, &leaving->gate,
+        CHECK_OK(trib_stream_submit(team->devices[rank], team_hold, &leaving->released,
                                     team->streams[rank]));
         CHECK_OK(trib_barrier(team->comms[rank], team->streams[rank]));
     }
@@ -121,7 +121,7 @@ static void leaving_rank(struct leaving *leaving, int rank)
     check_sleep_ms(5);
     /* What it has queued is still owed: nobody is disturbed. */
     CHECK(trib_abort_raised(leaving->handle) == 0);
-    atomic_store(&leaving->gate, true);
+    atomic_store(&leaving->released, true);
 }
 
 static void staying_rank(struct leaving *leaving, int rank)
@@ -140,7 +140,7 @@ static void staying_rank(struct leaving *leaving, int rank)
               trib_status_name(status), trib_last_detail());
     atomic_fetch_add(&leaving->queued, 1);
     if (leaving->when == LEAVES_WITH_WORK)
-        team_hold(&leaving->gate);
+        team_hold(&leaving->released);
     if (!team_wait(team, rank, leaving->faults->bound_ms))
         return;
     CHECK_STATUS(trib_comm_status(comm), TRIB_ERR_CLOSED);
@@ -161,7 +161,7 @@ static void member(int rank, int size, void *argument)
     struct leaving *leaving = argument;
     const bool open = open_rank(leaving, rank);
     /* Whoever goes on while another rank's trib_sparse_create is still ending could end it. */
-    team_meet(&leaving->ready, size);
+    team_barrier(&leaving->ready, size);
     if (!open)
         return;
     if (rank == size - 1)
@@ -203,7 +203,7 @@ static void more_calls(const struct faults *faults, enum where where, enum when 
     check_end();
 }
 
-/* The last one to close is told that the others' calls never ran; they have closed before. */
+/* The last one to close learns that the others' calls never ran; they have closed before. */
 static void last_to_close(const struct faults *faults)
 {
     struct team team;
@@ -294,7 +294,7 @@ static void while_blocked(const struct faults *faults, enum blocking blocking, b
 
 struct equal {
     struct team team;
-    _Atomic bool gate;
+    _Atomic bool released;
     struct fault_data data[TEAM_MAX];
 };
 
@@ -305,7 +305,8 @@ static void queue_equal(int rank, int size, void *argument)
     struct team *team = &equal->team;
     void *data = fault_data_at(&equal->data[rank]);
     (void)size;
-    CHECK_OK(trib_stream_submit(team->devices[rank], team_hold, &equal->gate, team->streams[rank]));
+    CHECK_OK(
+        trib_stream_submit(team->devices[rank], team_hold, &equal->released, team->streams[rank]));
     CHECK_OK(trib_allreduce(team->comms[rank], data, data, FAULT_ELEMENTS, TRIB_F32, TRIB_SUM,
                             team->streams[rank]));
     CHECK_OK(trib_allreduce(team->comms[rank], data, data, FAULT_ELEMENTS, TRIB_F32, TRIB_MAX,
@@ -315,7 +316,7 @@ static void queue_equal(int rank, int size, void *argument)
 /* Ranks close one after the other, from `first` on, while all of their work is still queued. */
 static void equal_counts(const struct faults *faults, int first)
 {
-    struct equal equal = {.gate = false};
+    struct equal equal = {.released = false};
     struct team *team = &equal.team;
     check_begin("%s, %d ranks: all queue the same and leave, rank %d first", faults->backend,
                 faults->size, first);
@@ -328,7 +329,7 @@ static void equal_counts(const struct faults *faults, int first)
         for (int i = 0; i < team->size; i++) {
             const int rank = (first + i) % team->size;
             if (i == team->size - 1)
-                atomic_store(&equal.gate, true);
+                atomic_store(&equal.released, true);
             CHECK_OK(trib_comm_destroy(team->comms[rank]));
             team->comms[rank] = NULL;
         }
@@ -338,7 +339,7 @@ static void equal_counts(const struct faults *faults, int first)
             fault_data_destroy(&equal.data[rank]);
         }
     }
-    atomic_store(&equal.gate, true);
+    atomic_store(&equal.released, true);
     team_destroy(team);
     check_end();
 }

@@ -24,7 +24,7 @@ static void aborter(int index, int size, void *argument)
     trib_abort *own = NULL;
     (void)snprintf(reason, sizeof reason, "aborter %d of eight", index);
     CHECK_OK(trib_abort_clone(&own, crowd->handle));
-    team_meet(&crowd->arrived, size);
+    team_barrier(&crowd->arrived, size);
     CHECK_OK(trib_abort_raise(own, reason));
     CHECK(trib_abort_raised(own) == 1);
     trib_abort_release(own);
@@ -64,7 +64,7 @@ struct race {
 static void race_member(int index, int size, void *argument)
 {
     struct race *race = argument;
-    team_meet(&race->arrived, size);
+    team_barrier(&race->arrived, size);
     for (volatile int spin = 0; spin < (index * 37 + race->round * 101) % 3000; spin++)
         continue;
     if (index == size - 1) {
@@ -158,11 +158,11 @@ static void torn_member(int index, int size, void *argument)
         fill_torn(torn, index, 0);
         guarded_push(&torn->memory[index], torn->team.streams[index]);
         CHECK_OK(trib_stream_wait(torn->team.devices[index], torn->team.streams[index]));
-        team_meet(&torn->arrived, size);
+        team_barrier(&torn->arrived, size);
         torn_rank(torn, index);
         return;
     }
-    team_meet(&torn->arrived, size);
+    team_barrier(&torn->arrived, size);
     check_sleep_ms(torn->round % 8);
     for (volatile int spin = 0; spin < torn->round * 7919 % 100000; spin++)
         continue;
@@ -268,10 +268,10 @@ static void families(const struct faults *faults, bool abort_parent)
 
 /* -------------------------------------------------------------------------- again and again */
 
-static long threads_settled(long wanted)
+static long threads_left(long wanted)
 {
     for (int i = 0; i < 2000 && process_threads() > wanted; i++)
-        check_sleep_ms(1); /* those that reclaim in the background come to their end */
+        check_sleep_ms(1); /* those that reclaim in the background end */
     return process_threads();
 }
 
@@ -286,9 +286,9 @@ static void again_and_again(const struct faults *faults)
             abort_team(&team, "again");
         team_destroy(&team);
         if (round == 1) /* after the first there may be some that stay for ever */
-            threads = threads_settled(1);
+            threads = threads_left(1);
     }
-    const long left = threads_settled(threads);
+    const long left = threads_left(threads);
     CHECK_MSG(left <= threads, "%ld threads after the second time, %ld in the end", threads, left);
     check_end();
 }

@@ -1,5 +1,5 @@
-/* Aborts: a rank that never comes. The others wait in a collective until a thread that is no rank
- * aborts; then their streams must come free, and quickly. */
+/* Aborts: a rank that never joins. The others wait in a collective until a thread that is no rank
+ * aborts; then their streams must become free, and quickly. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static const char *const names[WHERES] = {"allreduce",      "broadcast",       "
                                           "barrier",        "batch",           "allreduce_list",
                                           "broadcast_list", "weighted_average"};
 
-/* The rank that never comes is the last one. */
+/* The missing rank is the last one. */
 struct stuck {
     struct team team;
     const struct faults *faults;
@@ -73,7 +73,7 @@ static bool stream_done(const struct team *team, int rank)
 }
 
 /* Wait, within the bound, and remember how long it was after the abort. */
-static bool come_free(struct stuck *stuck, int rank)
+static bool wait_until_free(struct stuck *stuck, int rank)
 {
     const double end = check_now_ms() + stuck->faults->bound_ms;
     while (!stream_done(&stuck->team, rank)) {
@@ -100,10 +100,10 @@ static void waiting_rank(struct stuck *stuck, int rank)
         atomic_fetch_add(&stuck->waiting, 1);
     while (!atomic_load(&stuck->raised))
         check_sleep_ms(1);
-    if (!come_free(stuck, rank))
+    if (!wait_until_free(stuck, rank))
         return;
     CHECK_STATUS(trib_comm_status(team->comms[rank]), TRIB_ERR_ABORTED);
-    CHECK_DETAIL("one never came");
+    CHECK_DETAIL("a rank never joined");
     if (!is_list(stuck->where))
         return;
     CHECK_OK(trib_comm_counters(&after, team->comms[rank]));
@@ -124,7 +124,7 @@ static void aborter(struct stuck *stuck)
     for (int rank = 0; rank < ranks - 1 && !stuck->inside; rank++)
         CHECK_MSG(!stream_done(&stuck->team, rank), "%s did not wait", names[stuck->where]);
     stuck->raised_at = check_now_ms();
-    CHECK_OK(trib_abort_raise(handle, "one never came"));
+    CHECK_OK(trib_abort_raise(handle, "a rank never joined"));
     CHECK_MSG(check_now_ms() - stuck->raised_at < stuck->faults->bound_ms / 4.0,
               "raise took %.1f ms", check_now_ms() - stuck->raised_at);
     atomic_store(&stuck->raised, 1);
@@ -137,7 +137,7 @@ static void member(int index, int size, void *argument)
     (void)size;
     if (index == stuck->team.size)
         aborter(stuck);
-    else if (index < stuck->team.size - 1) /* the last rank never comes */
+    else if (index < stuck->team.size - 1) /* the last rank never joins */
         waiting_rank(stuck, index);
 }
 
@@ -162,15 +162,15 @@ static bool stuck_create(struct stuck *stuck, const struct faults *faults)
     return good;
 }
 
-static void one_never_comes(const struct faults *faults, enum where where, bool cold)
+static void missing_rank(const struct faults *faults, enum where where, bool cold)
 {
     struct stuck stuck = {
         .where = where, .cold = cold, .inside = cold || strcmp(faults->backend, "nccl") == 0};
-    check_begin("%s, %d ranks: one never comes to %s%s", faults->backend, faults->size,
+    check_begin("%s, %d ranks: a rank never joins %s%s", faults->backend, faults->size,
                 names[where], cold ? ", the first call" : "");
     if (stuck_create(&stuck, faults)) {
         check_ranks(faults->size + 1, member, &stuck);
-        faults_all_aborted(&stuck.team, "one never came");
+        faults_all_aborted(&stuck.team, "a rank never joined");
         double worst = 0;
         for (int rank = 0; rank < faults->size - 1; rank++)
             worst = stuck.free_after[rank] > worst ? stuck.free_after[rank] : worst;
@@ -234,7 +234,7 @@ static void both_stuck(const struct faults *faults, bool first_first)
 
 /* --------------------------------------------------- something else is in front on the stream */
 
-/* The collectives cannot come free before what is in front of them ends, but abort does not
+/* The collectives cannot become free before what is in front of them ends, but abort does not
  * wait. */
 static void behind_a_long_job(const struct faults *faults)
 {
@@ -265,9 +265,9 @@ static void behind_a_long_job(const struct faults *faults)
 void faults_stuck(const struct faults *faults)
 {
     for (int where = 0; where < WHERES; where++)
-        one_never_comes(faults, (enum where)where, false);
-    one_never_comes(faults, ALLREDUCE, true);
-    one_never_comes(faults, LIST, true);
+        missing_rank(faults, (enum where)where, false);
+    missing_rank(faults, ALLREDUCE, true);
+    missing_rank(faults, LIST, true);
     both_stuck(faults, true);
     both_stuck(faults, false);
     behind_a_long_job(faults);

@@ -19,7 +19,7 @@
 #include "tests/process.h"
 #include "tests/team.h"
 
-enum { ELEMENTS = 1000, SPARSE = 512, LONG_MS = 30000, SETTLE_MS = 10000, WINDOW_US = 3000 };
+enum { ELEMENTS = 1000, SPARSE = 512, LONG_MS = 30000, MEASURE_MS = 10000, WINDOW_US = 3000 };
 
 static const char *const tunables = "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1";
 
@@ -69,9 +69,9 @@ static bool within(struct figures now, struct figures limit)
 
 /* The figures when they are within `limit`, or after a while: threads that have ended are counted for
  * a moment. */
-static struct figures settled(struct figures limit)
+static struct figures measure_until(struct figures limit)
 {
-    const double end = check_now_ms() + SETTLE_MS;
+    const double end = check_now_ms() + MEASURE_MS;
     struct figures now = measure();
     while (!within(now, limit) && check_now_ms() < end) {
         check_sleep_ms(10);
@@ -105,14 +105,14 @@ struct round {
     long after_us;      /* the abort */
 };
 
-static _Atomic int met_abort; /* calls */
+static _Atomic int calls_aborted;
 
 /* Calls may say that they were aborted, where that is what happens. */
 static bool went(const struct round *round, trib_status status)
 {
     if (round->handle == NULL || status != TRIB_ERR_ABORTED)
         return CHECK_OK(status);
-    atomic_fetch_add(&met_abort, 1);
+    atomic_fetch_add(&calls_aborted, 1);
     return false;
 }
 
@@ -206,8 +206,8 @@ static void many(int rounds, bool aborts)
     for (int i = 0; i < rounds; i++)
         one(i, aborts);
     CHECK_OK(trib_quiesce(LONG_MS));
-    compare(before, settled(limit), limit, rounds);
-    CHECK((atomic_load(&met_abort) > 0) == aborts);
+    compare(before, measure_until(limit), limit, rounds);
+    CHECK((atomic_load(&calls_aborted) > 0) == aborts);
     check_end();
 }
 

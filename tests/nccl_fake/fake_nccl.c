@@ -74,7 +74,7 @@ bool fake_done(const struct fake_world *world, int rank, long sequence)
 
 /* ------------------------------------------------------------------------ the end of a group */
 
-enum kind { MEET, OPERATE, PASS, FINALIZE, ABORT, DESTROY };
+enum kind { JOIN, OPERATE, PASS, FINALIZE, ABORT, DESTROY };
 struct task {
     enum kind kind;
     ncclComm_t comm;
@@ -210,7 +210,7 @@ static void reclaim(ncclComm_t comm)
 static void begin(const struct task *task)
 {
     check(task->comm);
-    if (task->kind == MEET)
+    if (task->kind == JOIN)
         arrive(world_of(&task->id, task->comm->size), task->comm);
     if (task->kind == OPERATE)
         task->comm->world->connected[task->comm->rank] = true;
@@ -222,7 +222,7 @@ static void begin(const struct task *task)
 static ncclResult_t finish(const struct task *task)
 {
     ncclResult_t result = ncclSuccess;
-    if (task->kind == MEET)
+    if (task->kind == JOIN)
         result = bootstrap(task->comm);
     else if (task->kind == OPERATE)
         result = operate(task->comm, task->stream);
@@ -312,7 +312,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
     pthread_mutex_lock(&fake_lock);
     *out = new_comm(rank, size);
     pthread_mutex_unlock(&fake_lock);
-    return add(MEET, *out, NULL, &id);
+    return add(JOIN, *out, NULL, &id);
 }
 
 /* The child of the first rank of a color becomes the child of all. The lock is held. */

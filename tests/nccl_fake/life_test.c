@@ -477,10 +477,10 @@ static void first_call_rank(int rank, int size, void *argument)
         return;
     if (rank == size - 1) {
         check_sleep_ms(50);
-        stop(transport, "one never came");
+        stop(transport, "a rank never joined");
     } else {
         CHECK_STATUS(allreduce(transport, stream), TRIB_ERR_ABORTED);
-        CHECK_DETAIL("one never came");
+        CHECK_DETAIL("a rank never joined");
     }
     CHECK_STATUS(allreduce(transport, stream), TRIB_ERR_ABORTED);
     transports()->poll(transport);
@@ -693,7 +693,7 @@ static bool open_stuck(struct pair *pair)
 }
 
 /* Completes although nothing else does. */
-static bool comes_free(const struct pair *pair)
+static bool becomes_free(const struct pair *pair)
 {
     bool done = false;
     for (int i = 0; i < SLACK_MS && !done; i++) {
@@ -1094,7 +1094,7 @@ static void mail_leaves(void)
 }
 
 /* And rank 0 receives two from rank 1, which sends one. */
-static void mail_comes_no_more(void)
+static void messages_of_a_leaving_rank(void)
 {
     struct tri_transport *ranks[2];
     struct stage stage;
@@ -1385,7 +1385,7 @@ static void abort_without_threads(void)
     fake_allow_threads(false);
     for (int i = 0; i < n; i++) {
         stop(pairs[i].ranks[0], "without threads");
-        if (!comes_free(&pairs[i])) { /* ensures that the test ends: */
+        if (!becomes_free(&pairs[i])) { /* ensures that the test ends: */
             fake_allow_threads(true);
             check_end();
             return;
@@ -1408,7 +1408,7 @@ static void abort_after_quiesce(void)
     if (open_stuck(&pair)) {
         CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
         stop(pair.ranks[0], "after trib_quiesce");
-        if (!comes_free(&pair)) {
+        if (!becomes_free(&pair)) {
             check_end();
             return;
         }
@@ -1625,7 +1625,7 @@ int main(int n, char **arguments)
     leaves(1, true, "a rank has left, the others call");
     leaving_races();
     mail_leaves();
-    mail_comes_no_more();
+    messages_of_a_leaving_rank();
     refused_calls();
     splits_alone();
     captures();

@@ -191,7 +191,7 @@ struct trial {
     struct team team;
     trib_sparse_options options;
     _Atomic int ready, done, judged;
-    uint64_t told_sent[MOST_RANKS], told_received[MOST_RANKS];
+    uint64_t reported_sent[MOST_RANKS], reported_received[MOST_RANKS];
 };
 
 /* Small integers with a few large ones among them, so that sums are exact in any order. */
@@ -203,7 +203,7 @@ static float gradient(int rank, int call, size_t i)
 
 static void start(struct trial *trial, int size)
 {
-    team_meet(&trial->ready, size);
+    team_barrier(&trial->ready, size);
     atomic_store(&through_pipes, true);
 }
 
@@ -211,7 +211,7 @@ static void sparse_rank(int rank, int size, void *argument)
 {
     struct trial *trial = argument;
     const trib_stream stream = trial->team.streams[rank];
-    trib_sparse_statistics told = TRIB_SPARSE_STATISTICS_INIT;
+    trib_sparse_statistics reported = TRIB_SPARSE_STATISTICS_INIT;
     trib_sparse *state = NULL;
     void *data = NULL;
     if (!CHECK_OK(trib_device_alloc(&data, trial->team.devices[rank], 2 * COUNT * sizeof(float))) ||
@@ -227,13 +227,13 @@ static void sparse_rank(int rank, int size, void *argument)
         CHECK(team_wait(&trial->team, rank, 60000));
         CHECK_OK(trib_sparse_status(state));
     }
-    CHECK_OK(trib_sparse_statistics_get(&told, state));
-    CHECK(told.calls_applied == CALLS);
-    trial->told_sent[rank] = told.bytes_sent;
-    trial->told_received[rank] = told.bytes_received;
-    team_meet(&trial->done, size);
+    CHECK_OK(trib_sparse_statistics_get(&reported, state));
+    CHECK(reported.calls_applied == CALLS);
+    trial->reported_sent[rank] = reported.bytes_sent;
+    trial->reported_received[rank] = reported.bytes_received;
+    team_barrier(&trial->done, size);
     atomic_store(&through_pipes, false);
-    team_meet(&trial->judged, size);
+    team_barrier(&trial->judged, size);
     CHECK_OK(trib_sparse_destroy(state));
     CHECK_OK(trib_device_free(trial->team.devices[rank], data));
 }
@@ -242,21 +242,21 @@ static void sparse_rank(int rank, int size, void *argument)
  * all ranks there is nothing to round. */
 static void judge(const struct trial *trial, int size, uint64_t slack)
 {
-    uint64_t told = 0, counted = 0;
+    uint64_t reported = 0, counted = 0;
     for (int rank = 0; rank < size; rank++) {
-        const int64_t more_sent = (int64_t)(trial->told_sent[rank] - sent[rank]),
-                      more_received = (int64_t)(trial->told_received[rank] - received[rank]);
+        const int64_t more_sent = (int64_t)(trial->reported_sent[rank] - sent[rank]),
+                      more_received = (int64_t)(trial->reported_received[rank] - received[rank]);
         CHECK_MSG((uint64_t)llabs(more_sent) <= slack && (uint64_t)llabs(more_received) <= slack,
-                  "rank %d sent %llu bytes and received %llu; told are %llu and %llu", rank,
+                  "rank %d sent %llu bytes and received %llu; reported are %llu and %llu", rank,
                   (unsigned long long)sent[rank], (unsigned long long)received[rank],
-                  (unsigned long long)trial->told_sent[rank],
-                  (unsigned long long)trial->told_received[rank]);
-        told += trial->told_sent[rank] + trial->told_received[rank];
+                  (unsigned long long)trial->reported_sent[rank],
+                  (unsigned long long)trial->reported_received[rank]);
+        reported += trial->reported_sent[rank] + trial->reported_received[rank];
         counted += sent[rank] + received[rank];
     }
-    CHECK_MSG(told == counted && (counted > 0) == (size > 1),
-              "%llu bytes went through the pipes, told are %llu", (unsigned long long)counted,
-              (unsigned long long)told);
+    CHECK_MSG(reported == counted && (counted > 0) == (size > 1),
+              "%llu bytes went through the pipes, reported are %llu", (unsigned long long)counted,
+              (unsigned long long)reported);
 }
 
 static void clear(void)
@@ -298,17 +298,18 @@ static void dense_rank(int rank, int size, void *argument)
     CHECK(team_wait(&trial->team, rank, 60000));
     CHECK_OK(trib_comm_counters(&counters, comm));
     const uint64_t ranks = (uint64_t)size;
-    trial->told_sent[rank] = trial->told_received[rank] = 2 * counters.bytes * (ranks - 1) / ranks;
-    team_meet(&trial->done, size);
+    trial->reported_sent[rank] = trial->reported_received[rank] =
+        2 * counters.bytes * (ranks - 1) / ranks;
+    team_barrier(&trial->done, size);
     atomic_store(&through_pipes, false);
-    team_meet(&trial->judged, size);
+    team_barrier(&trial->judged, size);
 }
 
 /* By trib_counters a program knows what a dense list moves: 2(P-1)/P of the bytes. Its tensors lie at
  * multiples of 16 bytes, as these do. */
 static void dense(int size)
 {
-    struct trial trial = {.told_sent = {0}};
+    struct trial trial = {.reported_sent = {0}};
     clear();
     check_begin("a dense list, %d ranks", size);
     if (CHECK(team_create(&trial.team, "pipes", size, NULL)))

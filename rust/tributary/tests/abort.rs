@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use common::{alone, error_of, get, have, options, ranks, vec_on, warm_up_all};
 use tributary::{Communicator, ErrorKind, Group, InPlace, Options, ReduceOp, Stream, UniqueId};
 
-/// The communicators of two ranks, which have met before.
+/// The communicators of two ranks after a first collective.
 fn pair_with(options: &Options) -> Option<[Communicator; 2]> {
     let mut comms = have(2).then(|| Group::with_options(2, options).unwrap().split().unwrap())?;
     warm_up_all(&mut comms);
@@ -33,11 +33,11 @@ fn a_missing_rank_is_given_up_from_another_thread() {
     });
     thread::sleep(Duration::from_millis(50));
     assert!(!waiting.is_finished());
-    handle.clone().abort("rank 1 never came");
+    handle.clone().abort("rank 1 never joined");
     handle.abort("a second reason");
     let (mut here, error) = waiting.join().unwrap();
     assert!(error.is_aborted() && !error.is_timeout());
-    assert!(error.detail().contains("rank 1 never came"), "{error}");
+    assert!(error.detail().contains("rank 1 never joined"), "{error}");
     // Also where the detail says it, what the status means stands there once.
     assert_eq!(error.to_string().matches("the communicator was aborted").count(), 1, "{error}");
     assert!(handle.is_aborted());
@@ -52,7 +52,7 @@ fn a_missing_rank_is_given_up_from_another_thread() {
     drop((here, missing));
     handle.abort("after the communicators are gone");
     let error = thread::spawn(move || error_of(handle.status())).join().unwrap();
-    assert!(error.is_aborted() && error.detail().contains("rank 1 never came"), "{error}");
+    assert!(error.is_aborted() && error.detail().contains("rank 1 never joined"), "{error}");
     tributary::quiesce(Duration::from_secs(60)).unwrap();
 }
 

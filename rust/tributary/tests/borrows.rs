@@ -35,7 +35,7 @@ fn a_panic_in_a_scope_waits_for_what_was_queued() {
         }))
         .unwrap_err();
         assert_eq!(*panic.downcast::<&str>().unwrap(), "on purpose");
-        // All ranks came, so the collective ran before the borrow ended.
+        // All ranks joined, so the collective ran before the borrow ended.
         assert!(stream.is_done().unwrap());
         assert_eq!(get(&buffer)[99_999], 3.0);
         comm.status().unwrap();
@@ -43,7 +43,7 @@ fn a_panic_in_a_scope_waits_for_what_was_queued() {
 }
 
 #[test]
-fn a_panic_in_a_scope_that_nobody_else_comes_to_ends_in_an_abort() {
+fn a_panic_in_a_scope_that_no_other_rank_joins_aborts() {
     let options = options().close_timeout(Duration::from_millis(200));
     ranks_with(2, &options, |comm, stream| {
         warm_up(comm, stream);
@@ -66,7 +66,7 @@ fn a_panic_in_a_scope_that_nobody_else_comes_to_ends_in_an_abort() {
 }
 
 #[test]
-fn an_error_in_a_scope_comes_out_of_it() {
+fn a_scope_returns_the_error_of_its_closure() {
     ranks(2, |comm, stream| {
         let mut buffer = vec_on(comm, &[1.0_f32; 10]);
         let mut short = vec_on(comm, &[1.0_f32; 3]);

@@ -57,7 +57,7 @@ fn what_may_not() {
 }
 
 #[test]
-fn ranks_meet_by_id() {
+fn ranks_join_by_id() {
     for size in [1, 2, 4] {
         if !have(size) {
             continue;

@@ -113,7 +113,7 @@ fn a_total_of_zero_leaves_every_tensor() {
 
 /// On every rank alike, and the communicator stays.
 #[test]
-fn a_weight_that_is_not_valid_is_told() {
+fn an_average_reports_an_invalid_weight() {
     ranks(2, |comm, stream| {
         let rank = comm.rank();
         let before = [rank as f32 + 0.25; 5];
@@ -151,7 +151,7 @@ fn a_work_knows_of_a_weight_when_its_communicator_is_gone() {
     }
 }
 
-/// Nobody can tell two averages apart that were queued together: the error says so.
+/// Two averages queued together cannot be told apart: the error says so.
 #[test]
 fn an_average_behind_one_that_was_refused_says_which_it_may_be() {
     ranks(1, |comm, stream| {

@@ -23,7 +23,7 @@ fn in_vain(comm: &mut Communicator) -> Result<()> {
 }
 
 #[test]
-fn values_come_in_the_order_of_ranks() {
+fn run_returns_values_in_rank_order() {
     let _alone = alone();
     let Some(group) = group(3) else { return };
     let add = [10, 20, 30]; // borrowed
@@ -61,7 +61,7 @@ impl fmt::Display for Failure {
 }
 
 #[test]
-fn the_first_error_wins_and_the_others_are_told() {
+fn the_first_error_wins_and_aborts_the_others() {
     let _alone = alone();
     let Some(group) = group(3) else { return };
     let errors = Mutex::new(Vec::new());
@@ -182,7 +182,7 @@ fn all_learned(errors: &[Error], reason: &str) {
 }
 
 #[test]
-fn a_panic_in_a_scope_is_told() {
+fn a_panic_in_a_scope_aborts_the_other_ranks() {
     let panics = |comm: &mut Communicator, stream: &Stream| {
         let mut buffer = vec_on(comm, &[1.0_f32; 10]);
         comm.scope(stream, |s| -> Result<()> {
@@ -196,7 +196,7 @@ fn a_panic_in_a_scope_is_told() {
 }
 
 #[test]
-fn an_error_in_a_scope_is_told() {
+fn an_error_in_a_scope_aborts_the_other_ranks() {
     let fails = |comm: &mut Communicator, stream: &Stream| {
         let mut buffer = vec_on(comm, &[1.0_f32; 10]);
         let mut short = vec_on(comm, &[1.0_f32; 2]);

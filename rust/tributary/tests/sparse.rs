@@ -273,7 +273,7 @@ fn an_export_goes_on_elsewhere() {
 }
 
 #[test]
-fn ranks_that_disagree_are_told() {
+fn ranks_that_disagree_get_a_mismatch() {
     ranks_with(2, &options(), |comm, _| {
         let options = SparseOptions::new().algorithm("topka").k(5 + comm.rank() as u64);
         let error = SparseAllReduce::new(comm, 100, DType::F32, &options).unwrap_err();

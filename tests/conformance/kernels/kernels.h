@@ -36,7 +36,8 @@ struct kernels_place {
 };
 
 /* Everything; less of it if the environment has TRIB_TEST_QUICK. */
-/* What a program of the suite was told: "--slice I/N" begins it. False, and it is said, if that is wrong. */
+/* Read the arguments of a program of the suite, of which "--slice I/N" is the first. False, with a
+ * message, if that is wrong. */
 bool kernels_slice(int n, char **arguments);
 
 void kernels_suite(const struct kernels_place *place);

@@ -95,7 +95,7 @@ static const struct kernels_place *open_place(void)
     return &place;
 }
 
-/* A launch that cannot be made is told to the caller and to nobody else. */
+/* A launch that fails returns an error to its caller, and to nobody else. */
 static void refused_launch(void)
 {
     float *bucket = allocate(64);

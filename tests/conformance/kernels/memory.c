@@ -120,7 +120,8 @@ void arena_download(struct arena *arena)
 }
 
 /* The first byte that differs, and in which block it lies or behind which. */
-static bool tell_difference(const struct arena *arena, const unsigned char *found, const char *what)
+static bool print_difference(const struct arena *arena, const unsigned char *found,
+                             const char *what)
 {
     size_t i = 0, b = 0, differ = 0;
     while (found[i] == arena->image[i])
@@ -146,7 +147,7 @@ bool arena_compare(struct arena *arena, unsigned char *found, const char *what)
     same_nans(arena, arena->image);
     if (memcmp(found, arena->image, arena->used) == 0)
         return true;
-    return tell_difference(arena, found, what);
+    return print_difference(arena, found, what);
 }
 
 bool arena_check(struct arena *arena, const char *what)

@@ -100,7 +100,7 @@ static void abort_rank(int index, int size, void *argument)
     struct aborted *aborted = argument;
     if (index < size - 1 && !open_state(aborted, index, size - 1))
         return;
-    team_meet(&aborted->arrived, size);
+    team_barrier(&aborted->arrived, size);
     if (index == size - 1) {
         for (volatile int spin = 0; spin < aborted->turn * 30000; spin++)
             continue;

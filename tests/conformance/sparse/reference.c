@@ -158,7 +158,7 @@ void sparse_reference_add_up(struct sparse_reference *reference)
     }
 }
 
-void sparse_reference_settle(struct sparse_reference *reference)
+void sparse_reference_update_residual(struct sparse_reference *reference)
 {
     for (int rank = 0; rank < reference->size; rank++) {
         const double *acc = reference->acc[rank];
@@ -204,7 +204,7 @@ static void everything(struct sparse_reference *reference)
     reference->wire = reference->acc_dtype;
     sparse_reference_add_up(reference);
     reference->wire = wire;
-    sparse_reference_settle(reference);
+    sparse_reference_update_residual(reference);
 }
 
 /* topka; topksa and gaussianksa take another way to the same sums. */
@@ -212,7 +212,7 @@ static void topka(struct sparse_reference *reference)
 {
     each_top(reference);
     sparse_reference_add_up(reference);
-    sparse_reference_settle(reference);
+    sparse_reference_update_residual(reference);
 }
 
 /* topka2; the exact mode of oktopk takes another way to it. */
@@ -221,7 +221,7 @@ static void topka2(struct sparse_reference *reference)
     each_top(reference);
     sparse_reference_add_up(reference);
     cut_sum(reference);
-    sparse_reference_settle(reference);
+    sparse_reference_update_residual(reference);
 }
 
 /* The leader's indices, everybody's values: those that are 0, too. The wire type is not used. */
@@ -238,7 +238,7 @@ static void shared(struct sparse_reference *reference)
         reference->selected[rank] = chosen;
     }
     sparse_reference_add_up(reference);
-    sparse_reference_settle(reference);
+    sparse_reference_update_residual(reference);
 }
 
 uint64_t sparse_reference_chunk_k(const struct sparse_reference *reference)
@@ -282,7 +282,7 @@ static void chunked(struct sparse_reference *reference)
                 sparse_reference_chunk_k(reference), 0, reference->picked[rank], NULL);
     }
     sparse_reference_add_up(reference);
-    sparse_reference_settle(reference);
+    sparse_reference_update_residual(reference);
 }
 
 bool sparse_reference_exact(const char *algorithm, const char *constants)

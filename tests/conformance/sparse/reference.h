@@ -85,7 +85,7 @@ uint64_t sparse_reference_above(const double *values, size_t count, double thres
 /* Rank r sends wire(acc) where it picked; sum = their sum in rank order; support = their union. */
 void sparse_reference_add_up(struct sparse_reference *reference);
 /* residual = acc, less what was sent, where it was picked and lies in the support. */
-void sparse_reference_settle(struct sparse_reference *reference);
+void sparse_reference_update_residual(struct sparse_reference *reference);
 
 /* By threshold (sparse_reference_fit.c), by tree (sparse_reference_tree.c). */
 void sparse_reference_topkaopt(struct sparse_reference *reference);

@@ -47,7 +47,7 @@ void sparse_reference_topkaopt(struct sparse_reference *reference)
         count_idle(reference, rank);
     }
     sparse_reference_add_up(reference);
-    sparse_reference_settle(reference);
+    sparse_reference_update_residual(reference);
 }
 
 /* ---------------------------------------------------------------------------------- gaussiank */
@@ -137,7 +137,7 @@ void sparse_reference_gaussiank(struct sparse_reference *reference)
         count_idle(reference, rank);
     }
     sparse_reference_add_up(reference);
-    sparse_reference_settle(reference);
+    sparse_reference_update_residual(reference);
 }
 
 /* ------------------------------------------------------------------------ oktopk as published */
@@ -155,8 +155,8 @@ static const struct schedule schedules[] = {
     {"lstm", 32, 3. / 2, 3. / 4, 1.012, 5. / 4, 1.012, 3. / 4, 1.01, 5. / 4, 1.008},
     {"bert", 128, 0, 4. / 5, 1.025, 5. / 4, 1.025, 4. / 5, 1.036, 5. / 4, 1.025}};
 
-static double nudge(const struct sparse_reference *reference, double threshold, uint64_t found,
-                    double few, double less, double many, double raise)
+static double adjust_threshold(const struct sparse_reference *reference, double threshold,
+                               uint64_t found, double few, double less, double many, double raise)
 {
     if (fewer(found, few, reference->k))
         threshold /= less;
@@ -191,8 +191,8 @@ static void keep_sums(struct sparse_reference *reference, const struct schedule 
     if (cut)
         reference->global = sums >= reference->k ? least : 0;
     else
-        reference->global = nudge(reference, reference->global, kept, schedule->gfew,
-                                  schedule->gless, schedule->gmany, schedule->gmore);
+        reference->global = adjust_threshold(reference, reference->global, kept, schedule->gfew,
+                                             schedule->gless, schedule->gmany, schedule->gmore);
 }
 
 void sparse_reference_oktopk(struct sparse_reference *reference)
@@ -213,12 +213,12 @@ void sparse_reference_oktopk(struct sparse_reference *reference)
             *local = clamped(reference, schedule, reference->acc[rank], *local);
             pick_above(reference, rank, *local);
         }
-        *local = nudge(reference, *local, reference->selected[rank], schedule->few, schedule->less,
-                       schedule->many, schedule->more);
+        *local = adjust_threshold(reference, *local, reference->selected[rank], schedule->few,
+                                  schedule->less, schedule->many, schedule->more);
         count_idle(reference, rank);
     }
     sparse_reference_add_up(reference);
     keep_sums(reference, schedule,
               anew || reference->global == 0 || reference->idle_sums >= IDLE_CALLS);
-    sparse_reference_settle(reference);
+    sparse_reference_update_residual(reference);
 }

@@ -1,4 +1,4 @@
-/* What sparse allreduces should give, by definition: those whose result depends on who meets whom.
+/* What sparse allreduces should give, by definition: those whose result depends on which ranks merge.
  * The shapes are those that csrc/sparse/algorithms/gtopk.c and srs.c document at their heads. */
 #include <math.h>
 #include <stdlib.h>
@@ -72,11 +72,11 @@ static void add(const struct sparse_reference *reference, struct held *to, const
 }
 
 /* The result is known: what was chosen leaves the residuals where it is in it. */
-static void settle(struct sparse_reference *reference)
+static void update_residual(struct sparse_reference *reference)
 {
     for (size_t i = 0; i < reference->count; i++)
         reference->support[i] = reference->sum[i] != 0;
-    sparse_reference_settle(reference);
+    sparse_reference_update_residual(reference);
 }
 
 /* What was dropped, at most once at each index, comes back at the indices of the result. */
@@ -91,8 +91,8 @@ static void give_back(struct sparse_reference *reference, const struct held *dro
 
 /* -------------------------------------------------------------------------------------- gtopk */
 
-static void meet(struct sparse_reference *reference, struct held *held, struct held *dropped,
-                 int to, int from)
+static void merge_pair(struct sparse_reference *reference, struct held *held, struct held *dropped,
+                       int to, int from)
 {
     add(reference, &held[to], &held[from], 0, reference->count);
     cut(reference, &held[to], dropped[to].sum, 0, reference->count, reference->k);
@@ -111,14 +111,14 @@ void sparse_reference_gtopk(struct sparse_reference *reference)
     begin(reference, held);
     dropped[rounds++] = hold(reference);
     for (int rank = 0; power + rank < reference->size; rank++)
-        meet(reference, held, dropped[0], rank, power + rank);
+        merge_pair(reference, held, dropped[0], rank, power + rank);
     for (int s = 1; s < power; s *= 2) {
         dropped[rounds++] = hold(reference);
         for (int rank = 0; rank < power; rank += 2 * s)
-            meet(reference, held, dropped[rounds - 1], rank, rank + s);
+            merge_pair(reference, held, dropped[rounds - 1], rank, rank + s);
     }
     memcpy(reference->sum, held[0].sum, reference->count * sizeof(double));
-    settle(reference);
+    update_residual(reference);
     for (int round = 0; round < rounds; round++) {
         give_back(reference, dropped[round]);
         let_go(reference, dropped[round]);
@@ -201,7 +201,7 @@ void sparse_reference_srs(struct sparse_reference *reference)
         memcpy(reference->sum + bound(reference, rank),
                journey.held[rank].sum + bound(reference, rank),
                (bound(reference, rank + 1) - bound(reference, rank)) * sizeof(double));
-    settle(reference);
+    update_residual(reference);
     give_back(reference, journey.dropped);
     let_go(reference, journey.held);
     let_go(reference, journey.dropped);

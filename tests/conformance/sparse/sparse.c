@@ -83,7 +83,7 @@ static bool taken(const struct sparse_session *session, size_t n)
 
 /* ---------------------------------------------------------------------------------- long runs */
 
-/* The algorithms, and what they can be told: k = 60 makes whole numbers of all their fractions. */
+/* The algorithms, and their options: k = 60 makes whole numbers of all their fractions. */
 static const struct sparse_plan variants[] = {
     {.algorithm = "dense"},
     {.algorithm = "topka"},

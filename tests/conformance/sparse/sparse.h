@@ -87,14 +87,14 @@ struct sparse_rank {
 
 enum { SPARSE_STEPS = 400 };
 
-struct sparse_meeting;
+struct sparse_barrier;
 
 struct sparse_trial {
     struct sparse_plan plan;
     struct team *team;
     struct sparse_rank ranks[TEAM_MAX];
     struct sparse_reference reference;
-    struct sparse_meeting *meeting; /* a barrier of the ranks' threads */
+    struct sparse_barrier *barrier; /* a barrier of the ranks' threads */
     _Atomic bool stop;
     uint64_t step; /* steps made since creation */
     int todo;

@@ -82,7 +82,7 @@ static void graph_rank(int rank, int size, void *argument)
         CHECK_OK(trib_sparse_allreduce(state, data, result, stream));
         take(captured, rank, call, data, result);
     }
-    team_meet(&captured->arrived, size);
+    team_barrier(&captured->arrived, size);
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
     CHECK_OK(trib_sparse_allreduce(state, data, result, stream));
     CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
@@ -184,7 +184,7 @@ static void refused_rank(int rank, int size, void *argument)
     CHECK_OK(trib_device_alloc(&result, device, COUNT * sizeof(float)));
     CHECK(cudaMemset(data, 0, COUNT * sizeof(float)) == cudaSuccess);
     CHECK_OK(trib_sparse_create(&state, captured->team.comms[rank], COUNT, TRIB_F32, &options));
-    team_meet(&captured->arrived, size);
+    team_barrier(&captured->arrived, size);
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
     CHECK(trib_sparse_allreduce(state, data, result, stream) != TRIB_OK);
     CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);

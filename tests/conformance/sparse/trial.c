@@ -10,8 +10,8 @@
 
 #include "tests/conformance/reference.h"
 
-struct sparse_meeting {
-    pthread_barrier_t barrier;
+struct sparse_barrier {
+    pthread_barrier_t threads;
 };
 
 static trib_dtype dtype_of(const struct sparse_plan *plan)
@@ -153,8 +153,8 @@ bool sparse_trial_open(struct sparse_trial *trial, struct team *team,
                                            .wire = plan->wire == 0 ? acc_of(plan) : plan->wire,
                                            .chunk = plan->chunk == 0 ? 4096 : plan->chunk};
     sparse_reference_create(reference);
-    trial->meeting = need(1, sizeof *trial->meeting);
-    pthread_barrier_init(&trial->meeting->barrier, NULL, (unsigned)team->size);
+    trial->barrier = need(1, sizeof *trial->barrier);
+    pthread_barrier_init(&trial->barrier->threads, NULL, (unsigned)team->size);
     check_ranks(team->size, open_rank, trial);
     for (int rank = 0; rank < team->size; rank++)
         reference->acc[rank] = trial->ranks[rank].acc;
@@ -183,8 +183,8 @@ void sparse_trial_close(struct sparse_trial *trial)
 {
     check_ranks(trial->team->size, close_rank, trial);
     sparse_reference_destroy(&trial->reference);
-    pthread_barrier_destroy(&trial->meeting->barrier);
-    free(trial->meeting);
+    pthread_barrier_destroy(&trial->barrier->threads);
+    free(trial->barrier);
 }
 
 /* -------------------------------------------------------------------------------------- steps */
@@ -325,13 +325,13 @@ static void step_rank(int rank, int size, void *argument)
     for (int i = 0; i < trial->todo; i++) {
         if (!one_step(trial, rank))
             give_up(trial, rank);
-        pthread_barrier_wait(&trial->meeting->barrier);
+        pthread_barrier_wait(&trial->barrier->threads);
         if (rank == 0 && !atomic_load(&trial->stop)) {
             if (!sparse_judge(trial))
                 atomic_store(&trial->stop, true);
             trial->step++;
         }
-        pthread_barrier_wait(&trial->meeting->barrier);
+        pthread_barrier_wait(&trial->barrier->threads);
         if (atomic_load(&trial->stop))
             return;
         keep(trial, &trial->ranks[rank]);

@@ -63,25 +63,25 @@ static struct words of_gtopk(const struct sparse_reference *reference, int rank)
     const int size = reference->size;
     const double k = (double)reference->k;
     struct words words = broadcast(rank, size, 0, k * summed(reference));
-    int power = 1, meetings = 0;
+    int power = 1, merges = 0;
     while (2 * power <= size)
         power *= 2;
     for (int sender = power; sender < size; sender++)
         if (sender - power == rank) {
             words.received += list(reference, reference->k);
-            meetings++;
+            merges++;
         }
     if (rank >= power)
         words.sent += list(reference, reference->k);
     for (int s = 1; s < power && rank < power; s *= 2) {
         if (rank % (2 * s) != 0) { /* it sends, and is done */
-            words.sent += meetings == 0 ? list(reference, reference->k) : k * summed(reference);
+            words.sent += merges == 0 ? list(reference, reference->k) : k * summed(reference);
             break;
         }
-        /* From rank + s: what it chose, or sums if it has met somebody. */
+        /* From rank + s: what it chose, or sums if it has merged. */
         const bool first = s == 1 && rank + s + power >= size;
         words.received += first ? list(reference, reference->k) : k * summed(reference);
-        meetings++;
+        merges++;
     }
     return words;
 }

@@ -1,5 +1,6 @@
-/* aim, digits, narrow, count_ties, share_ties, take: each by its contract, and together as ranks
- * use them: the cut through several lists is that through one list of them all. */
+/* radix_init, radix_histogram, radix_refine, count_ties, share_ties, radix_partition: each by its
+ * contract, and together as ranks use them: the cut through several lists is that through one list
+ * of them all. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ static uint64_t value_key(const struct sparse_rig *rig, const struct sparse_list
 
 /* One call of any of them. */
 struct cutting {
-    enum { AIM, DIGITS, NARROW, COUNT_TIES, SHARE_TIES, TAKE } member;
+    enum { INIT, HISTOGRAM, REFINE, COUNT_TIES, SHARE_TIES, PARTITION } member;
     size_t cut, threshold, histogram, ties;
     uint32_t k;
     int32_t rank;
@@ -35,13 +36,13 @@ static trib_status queue_cutting(const struct sparse_target *target, const void 
     const struct tri_entries kept = sparse_entries(&c->kept, memory);
     const struct tri_entries dropped = sparse_entries(&c->dropped, memory);
     switch (c->member) {
-    case AIM:
+    case INIT:
         return kernels->radix_init(cut, c->k, sparse_at(memory, c->threshold), c->dtype,
                                    target->stream);
-    case DIGITS:
+    case HISTOGRAM:
         return kernels->radix_histogram(&list, cut, c->round, sparse_at(memory, c->histogram),
                                         target->stream);
-    case NARROW:
+    case REFINE:
         return kernels->radix_refine(cut, c->round, sparse_at(memory, c->histogram), c->dtype,
                                      target->stream);
     case COUNT_TIES:
@@ -83,7 +84,7 @@ static void expect_digits(struct sparse_rig *rig, const struct cutting *c)
     memcpy(rig->arena.image + c->histogram, histogram, sizeof histogram);
 }
 
-static void expect_take(struct sparse_rig *rig, const struct cutting *c)
+static void expect_partition(struct sparse_rig *rig, const struct cutting *c)
 {
     struct tri_cut cut = get_cut(rig, c->cut);
     uint32_t n_kept = 0, n_dropped = 0;
@@ -121,7 +122,7 @@ static void expect_cutting(struct sparse_rig *rig, const void *argument)
     const struct tri_cut cut = get_cut(rig, c->cut);
     uint32_t ties = 0;
     switch (c->member) {
-    case DIGITS:
+    case HISTOGRAM:
         expect_digits(rig, c);
         break;
     case COUNT_TIES:
@@ -132,10 +133,10 @@ static void expect_cutting(struct sparse_rig *rig, const void *argument)
     case SHARE_TIES:
         expect_share(rig, c);
         break;
-    case TAKE:
-        expect_take(rig, c);
+    case PARTITION:
+        expect_partition(rig, c);
         break;
-    default: /* aim and narrow: what they leave is seen by what follows, and by the twin */
+    default: /* radix_init, radix_refine: the next kernels and the twin show what they leave */
         break;
     }
 }
@@ -143,14 +144,14 @@ static void expect_cutting(struct sparse_rig *rig, const void *argument)
 static void adopt_cut(struct sparse_rig *rig, const void *argument)
 {
     const struct cutting *c = argument;
-    if (c->member == AIM || c->member == NARROW)
+    if (c->member == INIT || c->member == REFINE)
         memcpy(rig->arena.image + c->cut, rig->arena.found + c->cut, sizeof(struct tri_cut));
 }
 
 static void run_cutting(struct sparse_rig *rig, const struct cutting *c)
 {
-    static const char *const names[] = {"aim",        "digits",     "narrow",
-                                        "count_ties", "share_ties", "take"};
+    static const char *const names[] = {"radix_init", "radix_histogram", "radix_refine",
+                                        "count_ties", "share_ties",      "radix_partition"};
     const struct sparse_call call = {
         names[c->member], queue_cutting,    expect_cutting,   adopt_cut, c,
         1u << 20,         c->list.capacity, c->list.capacity, c->dtype};
@@ -208,7 +209,7 @@ static void one_round(struct sparse_rig *rig, const struct ranks *ranks, struct 
 {
     uint32_t sum[TRI_CUT_DIGITS] = {0};
     for (int32_t r = 0; r < ranks->n; r++) {
-        c->member = DIGITS;
+        c->member = HISTOGRAM;
         c->list = ranks->lists[r];
         if (get_cut(rig, c->cut).done == 0)
             run_cutting(rig, c);
@@ -217,7 +218,7 @@ static void one_round(struct sparse_rig *rig, const struct ranks *ranks, struct 
     }
     memcpy(rig->arena.image + c->histogram, sum, sizeof sum);
     const struct tri_cut before = get_cut(rig, c->cut);
-    c->member = NARROW;
+    c->member = REFINE;
     run_cutting(rig, c);
     const struct tri_cut after = get_cut(rig, c->cut);
     CHECK_MSG(before.done == 0 || memcmp(&before, &after, sizeof before) == 0,
@@ -261,7 +262,7 @@ static void take_all(struct sparse_rig *rig, const struct ranks *ranks, struct c
         c->drops = true;
         c->member = SHARE_TIES;
         run_cutting(rig, c);
-        c->member = TAKE;
+        c->member = PARTITION;
         run_cutting(rig, c);
         check_taken(rig, c, in, r);
         in += sparse_list_count(rig, &c->list);
@@ -292,7 +293,7 @@ static void together_case(struct sparse_rig *rig, trib_dtype dtype, int32_t n, u
         oracle_in(rig, &ranks, UINT32_MAX, sparse_key(rig->arena.image + c.threshold, dtype), in);
     else
         oracle_in(rig, &ranks, k, 0, in);
-    c.member = AIM;
+    c.member = INIT;
     run_cutting(rig, &c);
     for (c.round = 0; c.round < tri_cut_rounds(dtype); c.round++)
         one_round(rig, &ranks, &c);
@@ -339,12 +340,12 @@ static void apart_case(struct sparse_rig *rig, trib_dtype dtype, uint32_t n, int
     c.member = COUNT_TIES;
     run_cutting(rig, &c);
     for (int drops = 0; drops < 2; drops++) {
-        c.member = TAKE;
+        c.member = PARTITION;
         c.drops = drops != 0;
         run_cutting(rig, &c);
     }
     sparse_word_put(rig->arena.image, c.cut + offsetof(struct tri_cut, done), 0);
-    c.member = DIGITS;
+    c.member = HISTOGRAM;
     for (c.round = 0; c.round < tri_cut_rounds(dtype); c.round++)
         run_cutting(rig, &c);
     check_end();

@@ -1,4 +1,4 @@
-/* gauss, norm, fit, nudge. */
+/* gauss, norm, fit, adjust_threshold. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,26 +245,26 @@ static void fits(struct sparse_rig *rig)
     fit_in_place(rig);
 }
 
-/* -------------------------------------------------------------------------------------- nudge */
+/* --------------------------------------------------------------------------- adjust_threshold */
 
-struct nudging {
+struct adjusting {
     size_t kept, threshold, count, decision;
     trib_dtype dtype;
     const struct tri_fit *fit;
 };
 
-static trib_status queue_nudge(const struct sparse_target *target, const void *argument)
+static trib_status queue_adjust(const struct sparse_target *target, const void *argument)
 {
-    const struct nudging *n = argument;
+    const struct adjusting *n = argument;
     return target->kernels->adjust_threshold(
         sparse_at(target->memory, n->kept), sparse_at(target->memory, n->threshold), n->dtype,
         sparse_at(target->memory, n->count), n->fit, sparse_at(target->memory, n->decision),
         target->stream);
 }
 
-static void expect_nudge(struct sparse_rig *rig, const void *argument)
+static void expect_adjust(struct sparse_rig *rig, const void *argument)
 {
-    const struct nudging *n = argument;
+    const struct adjusting *n = argument;
     unsigned char *image = rig->arena.image;
     double threshold = kernels_get(image + n->threshold, n->dtype);
     const uint32_t count = sparse_word_get(image, n->count);
@@ -277,7 +277,7 @@ static void expect_nudge(struct sparse_rig *rig, const void *argument)
     kernels_put(image + n->kept, n->dtype, threshold);
 }
 
-static void nudge(struct sparse_rig *rig)
+static void adjust_threshold(struct sparse_rig *rig)
 {
     static const struct tri_fit fit = {100, 200, 1.012, 1.025, 7, 9, 0};
     static const uint32_t found[] = {0, 99, 100, 150, 200, 201, UINT32_MAX};
@@ -286,8 +286,8 @@ static void nudge(struct sparse_rig *rig)
             for (uint32_t decision = 0; decision < 2; decision++)
                 for (size_t i = 0; i < sizeof found / sizeof found[0]; i++) {
                     const trib_dtype dtype = f64 ? TRIB_F64 : TRIB_F32;
-                    struct nudging n = {.dtype = dtype, .fit = without ? NULL : &fit};
-                    check_begin("%s nudge %s, %u found, decision %u",
+                    struct adjusting n = {.dtype = dtype, .fit = without ? NULL : &fit};
+                    check_begin("%s adjust_threshold %s, %u found, decision %u",
                                 rig->arena.place->kernels->name, trib_dtype_name(dtype), found[i],
                                 decision);
                     arena_reset(&rig->arena);
@@ -296,7 +296,7 @@ static void nudge(struct sparse_rig *rig)
                     n.count = sparse_word(rig, found[i]);
                     n.decision = sparse_word(rig, decision);
                     const struct sparse_call call = {
-                        "nudge", queue_nudge, expect_nudge, NULL, &n, 1, 0, 0, dtype};
+                        "adjust_threshold", queue_adjust, expect_adjust, NULL, &n, 1, 0, 0, dtype};
                     sparse_run(rig, &call);
                     check_end();
                 }
@@ -308,5 +308,5 @@ void sparse_threshold_suite(struct sparse_rig *rig)
     summing(rig, true);
     alike(rig);
     fits(rig);
-    nudge(rig);
+    adjust_threshold(rig);
 }
