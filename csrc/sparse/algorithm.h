@@ -74,6 +74,8 @@ void *tri_arena_take(struct tri_arena *arena, size_t bytes);
 /* Entries with a count of their own and memory for `capacity` (may be 0). The field of that name is
  * UINT32_MAX where the lists of all ranks together exceed it. */
 struct tri_entries tri_arena_entries(struct tri_arena *arena, size_t capacity, trib_dtype dtype);
+/* Entries [from, from + n) of a list, without a count. */
+struct tri_entries tri_entries_part(const struct tri_entries *entries, size_t from, size_t n);
 
 /* A packet: header, then indices, then values, contiguous, so that one collective sends it. */
 struct tri_packet {

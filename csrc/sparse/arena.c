@@ -26,6 +26,16 @@ struct tri_entries tri_arena_entries(struct tri_arena *arena, size_t capacity, t
     return entries;
 }
 
+struct tri_entries tri_entries_part(const struct tri_entries *entries, size_t from, size_t n)
+{
+    return (struct tri_entries){
+        .index = entries->index + from,
+        .value = (char *)entries->value + from * trib_dtype_size(entries->dtype),
+        .capacity = (uint32_t)n,
+        .dtype = entries->dtype,
+    };
+}
+
 static size_t value_offset(uint32_t capacity)
 {
     return round_up(sizeof(struct tri_header) + capacity * sizeof(uint32_t), VALUE_ALIGN);

@@ -1,15 +1,12 @@
 /* How the ranks of a sparse allreduce exchange entries.
  *
  * All of this happens inside a run: on a stream-ordered backend while the call is in flight, on a
- * host-executed backend on the stream. So calls go straight to the backend, and copies in the
- * memory of a host-executed backend happen at once.
+ * host-executed backend on the stream. So calls go straight to the backend.
  *
  * Volume. A collective counts as its plainest bandwidth-optimal algorithm: an allgather and an
  * allreduce as rings, a broadcast as a chain from the root on. So all ranks together send as much
  * as they receive, and the figures do not depend on the backend. */
 #include "csrc/sparse/link.h"
-
-#include <string.h>
 
 #include "csrc/base/types.h"
 
@@ -36,21 +33,6 @@ static void count_received(struct tri_run *run, uint64_t n, uint64_t bytes, uint
 static bool alone(const struct tri_run *run)
 {
     return run->params->size == 1;
-}
-
-static bool runs_now(const struct tri_run *run)
-{
-    return run->backend->transport->submit != NULL;
-}
-
-static trib_status copy(struct tri_run *run, void *dst, const void *src, size_t bytes)
-{
-    if (bytes == 0 || dst == src)
-        return TRIB_OK;
-    if (!runs_now(run))
-        return run->backend->device->copy(run->device, dst, src, bytes, run->stream);
-    memcpy(dst, src, bytes);
-    return TRIB_OK;
 }
 
 static struct tri_call call_of(const struct tri_run *run, enum tri_kind kind, const void *send,
@@ -100,7 +82,7 @@ trib_status tri_link_allgather(struct tri_run *run, const void *send, void *recv
     count_sent(run, others, bytes, payload);
     count_received(run, others, bytes, payload);
     if (alone(run))
-        return copy(run, recv, send, bytes);
+        return tri_run_put(run, recv, send, bytes);
     const struct tri_call call = call_of(run, TRI_ALLGATHER, send, recv, bytes, TRIB_U8);
     return issue(run, &call);
 }
@@ -134,7 +116,7 @@ trib_status tri_link_allreduce_to(struct tri_run *run, const void *send, void *r
     if (count == 0)
         return TRIB_OK;
     if (alone(run))
-        return copy(run, recv, send, count * element);
+        return tri_run_put(run, recv, send, count * element);
     const uint64_t bytes = ring(run->params, count) * element;
     count_sent(run, 1, bytes, payload ? bytes : 0);
     count_received(run, 1, bytes, payload ? bytes : 0);
@@ -177,7 +159,7 @@ static trib_status copy_to_self(struct tri_run *run, const struct tri_message *s
     size_t receive = to_self(run, receives, nreceives, 0);
     trib_status status = TRIB_OK;
     while (send < nsends && receive < nreceives && status == TRIB_OK) {
-        status = copy(run, receives[receive].data, sends[send].data, sends[send].bytes);
+        status = tri_run_put(run, receives[receive].data, sends[send].data, sends[send].bytes);
         send = to_self(run, sends, nsends, send + 1);
         receive = to_self(run, receives, nreceives, receive + 1);
     }
@@ -218,16 +200,6 @@ trib_status tri_link_exchange(struct tri_run *run, const struct tri_message *sen
     return used == 0 ? TRIB_OK : run->backend->transport->collective(calls, used);
 }
 
-struct tri_entries tri_entries_part(const struct tri_entries *entries, size_t from, size_t n)
-{
-    return (struct tri_entries){
-        .index = entries->index + from,
-        .value = (char *)entries->value + from * trib_dtype_size(entries->dtype),
-        .capacity = (uint32_t)n,
-        .dtype = entries->dtype,
-    };
-}
-
 /* Indices and values of one part, to or from `peer`. */
 static void add_part(struct tri_message *messages, int32_t peer, const struct tri_entries *part)
 {
@@ -255,24 +227,5 @@ trib_status tri_link_allgather_entries(struct tri_run *run, const struct tri_ent
                         (unsigned long long)total, out->capacity);
     const uint32_t count = (uint32_t)total; /* nothing reads it where it is too large */
     TRI_TRY(tri_link_exchange(run, sends, 2 * (size_t)size, receives, 2 * (size_t)size));
-    return out->count == NULL ? TRIB_OK : tri_link_put(run, out->count, &count, sizeof count);
-}
-
-/* ------------------------------------------------------------------------------- small copies */
-
-trib_status tri_link_put(struct tri_run *run, void *dst, const void *src, size_t bytes)
-{
-    return copy(run, dst, src, bytes);
-}
-
-trib_status tri_link_fetch(struct tri_run *run, void *dst, const void *src, size_t bytes)
-{
-    if (runs_now(run))
-        return copy(run, dst, src, bytes);
-    struct trib_abort *state = run->backend->transport->abort_state(run->transport);
-    const trib_status status =
-        run->backend->device->fetch(run->device, dst, src, bytes, run->stream);
-    if (status != TRIB_OK)
-        return status;
-    return tri_abort_live(state) ? TRIB_OK : tri_abort_status(state);
+    return out->count == NULL ? TRIB_OK : tri_run_put(run, out->count, &count, sizeof count);
 }

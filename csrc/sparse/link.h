@@ -42,23 +42,9 @@ trib_status tri_link_exchange(struct tri_run *run, const struct tri_message *sen
  * if the algorithm reads it). For algorithms that have no packet to carry the header. */
 trib_status tri_link_headers(struct tri_run *run, struct tri_header *headers);
 
-/* ---- these wait for the stream on a stream-ordered backend */
-
-/* Device memory to host memory: the only wait of a call. Fails after an abort, which may leave garbage
- * there. */
-trib_status tri_link_fetch(struct tri_run *run, void *dst, const void *src, size_t bytes);
-
 /* Lists of any length: rank r's counts[r] entries (host memory, the same on all ranks) reach `out`,
  * rank after rank without gaps. Ignores send->count; writes out->count unless it is NULL. */
 trib_status tri_link_allgather_entries(struct tri_run *run, const struct tri_entries *send,
                                        const uint32_t *counts, const struct tri_entries *out);
-
-/* ---- small copies on the stream */
-
-/* Host memory (read before this returns) or device memory to device memory. */
-trib_status tri_link_put(struct tri_run *run, void *dst, const void *src, size_t bytes);
-
-/* Entries [from, from + n) of a list, without a count. */
-struct tri_entries tri_entries_part(const struct tri_entries *entries, size_t from, size_t n);
 
 #endif

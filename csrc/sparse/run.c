@@ -1,7 +1,38 @@
 /* One call of a sparse allreduce while it runs: the steps that algorithms share. */
 #include "csrc/sparse/run.h"
 
-#include "csrc/sparse/link.h"
+#include <string.h>
+
+/* --------------------------------------------------------------------------------- small copies */
+
+static bool runs_now(const struct tri_run *run)
+{
+    return run->backend->transport->submit != NULL;
+}
+
+trib_status tri_run_put(struct tri_run *run, void *dst, const void *src, size_t bytes)
+{
+    if (bytes == 0 || dst == src)
+        return TRIB_OK;
+    if (!runs_now(run))
+        return run->backend->device->copy(run->device, dst, src, bytes, run->stream);
+    memcpy(dst, src, bytes);
+    return TRIB_OK;
+}
+
+trib_status tri_run_fetch(struct tri_run *run, void *dst, const void *src, size_t bytes)
+{
+    if (runs_now(run))
+        return tri_run_put(run, dst, src, bytes);
+    struct trib_abort *state = run->backend->transport->abort_state(run->transport);
+    const trib_status status =
+        run->backend->device->fetch(run->device, dst, src, bytes, run->stream);
+    if (status != TRIB_OK)
+        return status;
+    return tri_abort_live(state) ? TRIB_OK : tri_abort_status(state);
+}
+
+/* ---------------------------------------------------------------------------------------- steps */
 
 bool tri_run_clears(const struct tri_run *run)
 {
@@ -18,7 +49,7 @@ trib_status tri_run_sign(struct tri_run *run, struct tri_header *header)
     const uint32_t *signature = &run->scalars.header->signature;
     return header == run->scalars.header
                ? TRIB_OK
-               : tri_link_put(run, &header->signature, signature, sizeof *signature);
+               : tri_run_put(run, &header->signature, signature, sizeof *signature);
 }
 
 trib_status tri_run_accumulate(struct tri_run *run, struct tri_header *header)

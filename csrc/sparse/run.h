@@ -67,6 +67,15 @@ struct tri_run {
     } group;
 };
 
+/* Small copies on the stream. Memory of a host-executed backend is copied at once, because a run there
+ * executes on the stream.
+ *
+ * Host memory (read before this returns) or device memory to device memory. */
+trib_status tri_run_put(struct tri_run *run, void *dst, const void *src, size_t bytes);
+/* Device memory to host memory: on a stream-ordered backend the only wait of a call. Fails after an
+ * abort, which may leave garbage there. */
+trib_status tri_run_fetch(struct tri_run *run, void *dst, const void *src, size_t bytes);
+
 /* Write the signature into a header. tri_run_select and tri_run_accumulate call it; an algorithm that
  * makes its header in another way calls it, too. (scalars.header has it already.) */
 trib_status tri_run_sign(struct tri_run *run, struct tri_header *header);

@@ -2,7 +2,6 @@
 #include "csrc/sparse/algorithms/balance.h"
 
 #include "csrc/sparse/algorithms/p2p_batch.h"
-#include "csrc/sparse/link.h"
 
 static uint64_t share_of(uint64_t total, int32_t size, int32_t b)
 {
@@ -76,8 +75,8 @@ static trib_status keep_own(struct tri_run *run, const struct tri_entries *from,
     const size_t n = from->capacity;
     if (n == 0)
         return TRIB_OK;
-    TRI_TRY(tri_link_put(run, to->index, from->index, n * sizeof *from->index));
-    return tri_link_put(run, to->value, from->value, n * trib_dtype_size(from->dtype));
+    TRI_TRY(tri_run_put(run, to->index, from->index, n * sizeof *from->index));
+    return tri_run_put(run, to->value, from->value, n * trib_dtype_size(from->dtype));
 }
 
 trib_status tri_balance_blocks(struct tri_run *run, const struct tri_entries *entries,

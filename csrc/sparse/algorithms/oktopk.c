@@ -111,7 +111,7 @@ static trib_status balance_regions(struct tri_run *run, struct oktopk *own)
     const uint32_t width = (uint32_t)(count / BINS + (count % BINS != 0 || count == 0));
     TRI_TRY(run->kernels->index_histogram(&own->both.chosen, width, own->bins, BINS, run->stream));
     TRI_TRY(tri_link_allreduce(run, own->bins, BINS, TRIB_U32, false));
-    TRI_TRY(tri_link_fetch(run, own->fetched, own->bins, sizeof own->fetched));
+    TRI_TRY(tri_run_fetch(run, own->fetched, own->bins, sizeof own->fetched));
     tri_balance_bounds(own->both.regions.bounds, run->params->size, count, own->fetched, BINS,
                        width);
     return TRIB_OK;

@@ -63,10 +63,10 @@ trib_status tri_regions_exchange_rows(struct tri_run *run, struct tri_regions *r
 {
     const int32_t size = run->params->size;
     struct tri_regions_row *own = &regions->device_rows[run->params->rank];
-    TRI_TRY(tri_link_put(run, &own->flags, &flags, sizeof flags));
+    TRI_TRY(tri_run_put(run, &own->flags, &flags, sizeof flags));
     TRI_TRY(run->kernels->lower_bound(entries, regions->bounds, size, own->positions, run->stream));
     TRI_TRY(tri_link_allgather(run, own, regions->device_rows, sizeof *own, 0));
-    TRI_TRY(tri_link_fetch(run, regions->rows, regions->device_rows, (size_t)size * sizeof *own));
+    TRI_TRY(tri_run_fetch(run, regions->rows, regions->device_rows, (size_t)size * sizeof *own));
     regions->flags = 0;
     for (int32_t r = 0; r < size; r++)
         regions->flags |= regions->rows[r].flags;
@@ -139,5 +139,5 @@ trib_status tri_regions_count(struct tri_run *run, const struct tri_regions *reg
 {
     const size_t bytes = sizeof *counts;
     TRI_TRY(tri_link_allgather(run, entries->count, regions->counts, bytes, 0));
-    return tri_link_fetch(run, counts, regions->counts, (size_t)run->params->size * bytes);
+    return tri_run_fetch(run, counts, regions->counts, (size_t)run->params->size * bytes);
 }

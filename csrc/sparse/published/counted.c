@@ -69,7 +69,7 @@ trib_status tri_counted_fetch(struct tri_run *run, struct tri_counted *counted, 
     const size_t more = value == NULL ? 0 : trib_dtype_size(params->acc);
     TRI_TRY(tri_link_allgather(run, tri_counted_header(counted, run), counted->headers,
                                sizeof *counted->headers, 0));
-    TRI_TRY(tri_link_fetch(run, fetched, counted->headers, header_bytes(params) + more));
+    TRI_TRY(tri_run_fetch(run, fetched, counted->headers, header_bytes(params) + more));
     for (int32_t r = 0; r < params->size; r++)
         counted->counts[r] = fetched[r].count;
     counted->consistent = consistent(run, fetched);

@@ -66,8 +66,8 @@ static trib_status pack(struct tri_run *run, const struct tri_entries *chosen,
                         const struct tri_entries *block)
 {
     const size_t n = block->capacity;
-    TRI_TRY(tri_link_put(run, block->index, chosen->index, n * sizeof *block->index));
-    return tri_link_put(run, block->value, chosen->value, n * trib_dtype_size(block->dtype));
+    TRI_TRY(tri_run_put(run, block->index, chosen->index, n * sizeof *block->index));
+    return tri_run_put(run, block->value, chosen->value, n * trib_dtype_size(block->dtype));
 }
 
 static struct tri_message message(int32_t peer, const struct tri_entries *block)

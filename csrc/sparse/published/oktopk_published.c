@@ -142,8 +142,8 @@ static trib_status exchange_rows(struct tri_run *run, struct oktopk *own)
     const bool bounds = !own->has_bounds || run->step % constants->regions_every == 0;
     const bool exact =
         run->step % constants->exact_every == 0 || tri_idle_too_long(&own->kept_host.global);
-    TRI_TRY(tri_link_put(run, own->both.regions.device_rows[run->params->rank].user_data,
-                         own->thresholds, THRESHOLDS));
+    TRI_TRY(tri_run_put(run, own->both.regions.device_rows[run->params->rank].user_data,
+                        own->thresholds, THRESHOLDS));
     if (!own->has_bounds)
         tri_regions_equal(&own->both.regions, run->params);
     return tri_regions_exchange_rows(run, &own->both.regions, &own->both.chosen,
@@ -159,11 +159,11 @@ static trib_status propose(struct tri_run *run, struct oktopk *own, uint32_t n, 
     if (part == 0) {
         for (uint32_t b = 0; b < size; b++)
             equal[b] = (uint32_t)((uint64_t)run->params->count * b / size);
-        return tri_link_put(run, mine, equal, size * sizeof *mine);
+        return tri_run_put(run, mine, equal, size * sizeof *mine);
     }
     for (uint32_t b = 0; b < size; b++)
         TRI_TRY(
-            tri_link_put(run, &mine[b], &own->both.chosen.index[(size_t)b * part], sizeof *mine));
+            tri_run_put(run, &mine[b], &own->both.chosen.index[(size_t)b * part], sizeof *mine));
     return TRIB_OK;
 }
 
@@ -177,7 +177,7 @@ static trib_status move_regions(struct tri_run *run, struct oktopk *own)
     uint32_t *mine = own->proposals + (size_t)rank * (size_t)size;
     TRI_TRY(propose(run, own, regions->rows[rank].header.count, mine));
     TRI_TRY(tri_link_allgather(run, mine, own->proposals, bytes, 0));
-    TRI_TRY(tri_link_fetch(run, own->fetched, own->proposals, (size_t)size * bytes));
+    TRI_TRY(tri_run_fetch(run, own->fetched, own->proposals, (size_t)size * bytes));
     tri_balance_mean(regions->bounds, size, run->params->count, own->fetched);
     own->has_bounds = true;
     return tri_regions_exchange_rows(run, regions, &own->both.chosen, flags);
@@ -210,8 +210,8 @@ static trib_status cut_exactly(struct tri_run *run, struct oktopk *own, uint32_t
 {
     TRI_TRY(tri_cut_global(run, &own->both.cut, &own->both.regions.merged, run->params->k,
                            &own->both.kept));
-    TRI_TRY(tri_link_put(run, own->used_global, &own->both.cut.cut->key,
-                         trib_dtype_size(run->params->acc)));
+    TRI_TRY(tri_run_put(run, own->used_global, &own->both.cut.cut->key,
+                        trib_dtype_size(run->params->acc)));
     return tri_regions_count(run, &own->both.regions, &own->both.kept, counts);
 }
 
@@ -267,7 +267,7 @@ static trib_status begin(struct tri_run *run, struct oktopk *own)
     if (own->kept_host.begun)
         return TRIB_OK;
     own->kept_host.begun = 1;
-    return tri_link_put(run, own->thresholds, none, THRESHOLDS);
+    return tri_run_put(run, own->thresholds, none, THRESHOLDS);
 }
 
 static trib_status oktopk_published_run(struct tri_run *run, void *memory)

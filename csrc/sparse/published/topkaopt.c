@@ -34,7 +34,6 @@
  * applies nothing until the next 32nd call. */
 #include <string.h>
 
-#include "csrc/sparse/link.h"
 #include "csrc/sparse/published/counted.h"
 
 enum { EXACT_EVERY = 32 };
@@ -85,7 +84,7 @@ static trib_status choose(struct tri_run *run, struct topkaopt *own, bool exact)
     };
     TRI_TRY(tri_run_sign(run, header));
     if (!exact)
-        TRI_TRY(tri_link_put(run, value, own->threshold, trib_dtype_size(params->acc)));
+        TRI_TRY(tri_run_put(run, value, own->threshold, trib_dtype_size(params->acc)));
     return run->kernels->select(&run->acc, &selection, &own->counted.chosen, run->scratch,
                                 run->stream);
 }
@@ -108,7 +107,7 @@ static trib_status topkaopt_run(struct tri_run *run, void *memory)
     const bool exact = is_exact(run, own);
     double found = 0;
     if (!own->kept_host.known)
-        TRI_TRY(tri_link_put(run, own->threshold, &none, sizeof none));
+        TRI_TRY(tri_run_put(run, own->threshold, &none, sizeof none));
     TRI_TRY(choose(run, own, exact));
     TRI_TRY(tri_counted_fetch(run, &own->counted, &found));
     TRI_TRY(tri_counted_gather(run, &own->counted, &own->gathered, tri_run_clears(run)));
