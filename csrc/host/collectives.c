@@ -16,8 +16,8 @@
 #include "csrc/base/types.h"
 #include "csrc/host/barrier.h"
 #include "csrc/host/describe.h"
-#include "csrc/host/host.h"
 #include "csrc/host/local.h"
+#include "csrc/host/ops.h"
 #include "csrc/host/p2p.h"
 #include "kernels/cpu/kernels_cpu.h"
 

@@ -11,7 +11,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/host/eventcount.h"
-#include "csrc/host/host.h"
+#include "csrc/host/ops.h"
 #include "csrc/host/registry.h"
 #include "csrc/host/stream.h"
 

@@ -1,5 +1,5 @@
 /* The host backend: ranks are threads of this process, devices are parts of its memory. */
-#include "csrc/host/host.h"
+#include "csrc/host/ops.h"
 
 #include <stddef.h>
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "csrc/base/status.h"
-#include "csrc/host/host.h"
+#include "csrc/host/ops.h"
 
 /* The first bytes of an id; the rest are 0. `number` counts the ids of this process, so one bit for
  * each of the last ID_WINDOW ids records which are used. Older ids count as used. */

@@ -7,7 +7,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/host/describe.h"
-#include "csrc/host/host.h"
+#include "csrc/host/ops.h"
 
 static_assert(TRI_HOST_MAX_RANKS <= 64, "a bit for every rank");
 

@@ -57,7 +57,7 @@ struct tri_host_local *tri_host_local_create(const int32_t *devices, int32_t siz
         return NULL;
     local->size = size;
     atomic_store(&local->references, (uint32_t)size);
-    tri_rendezvous_init(&local->split, size);
+    local->split.size = size;
     local->stage = alloc_lines(2 * n * TRI_STAGE_BYTES);
     local->abort = tri_abort_create(&local->abort_flag, on_abort, local);
     if (local->stage == NULL || local->abort == NULL) {

@@ -12,7 +12,7 @@
 
 #include "csrc/backend.h"
 #include "csrc/host/eventcount.h"
-#include "csrc/host/rendezvous.h"
+#include "csrc/host/ops.h"
 
 enum {
     TRI_CACHE_LINE = 64,
@@ -49,6 +49,28 @@ struct tri_transport {
 
     /* Messages for this rank, by sender: written by the sender, then by this rank. */
     _Alignas(TRI_CACHE_LINE) _Atomic(struct tri_message *) messages[TRI_HOST_MAX_RANKS];
+};
+
+/* One rank's arguments and result in a rendezvous. */
+struct tri_rendezvous_slot {
+    bool taken;
+    int32_t color;
+    int32_t key;
+    int32_t device;
+    _Atomic bool completed;    /* `out` and `status` are set; true only while taken */
+    struct tri_transport *out; /* NULL for color -1, or on failure */
+    trib_status status;
+};
+
+/* A rendezvous (rendezvous.h): `size` ranks join; the last one creates the new communicators, and
+ * each rank takes its own transport. A rank whose wait fails gives its slot back. The lock guards
+ * all fields but `completed` and the eventcount. All zero but `size`: no rank has joined. */
+struct tri_rendezvous {
+    int32_t size;
+    int32_t waiting;                  /* slots taken and not completed */
+    int32_t taken;                    /* slots taken */
+    struct tri_eventcount eventcount; /* for completed */
+    struct tri_rendezvous_slot slots[TRI_HOST_MAX_RANKS];
 };
 
 struct tri_host_local {

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #include "csrc/base/status.h"
-#include "csrc/host/host.h"
+#include "csrc/host/ops.h"
 #include "csrc/host/registry.h"
 #include "csrc/host/stream.h"
 

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "csrc/base/status.h"
-#include "csrc/host/host.h"
 #include "csrc/host/id.h"
 #include "csrc/host/local.h"
+#include "csrc/host/ops.h"
 #include "csrc/host/rendezvous.h"
 
 /* --------------------------------------------------------------------------------------- by id */
@@ -25,13 +25,13 @@ static struct bootstrap *find_bootstrap(const trib_id *id, int32_t size)
     for (struct bootstrap *bootstrap = bootstraps; bootstrap != NULL; bootstrap = bootstrap->next)
         if (memcmp(&bootstrap->id, id, sizeof *id) == 0)
             return bootstrap;
-    struct bootstrap *bootstrap = malloc(sizeof *bootstrap);
+    struct bootstrap *bootstrap = calloc(1, sizeof *bootstrap);
     if (bootstrap == NULL) {
         (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "comm_create: no memory for the rendezvous");
         return NULL;
     }
     bootstrap->id = *id;
-    tri_rendezvous_init(&bootstrap->rendezvous, size);
+    bootstrap->rendezvous.size = size;
     bootstrap->next = bootstraps;
     bootstraps = bootstrap;
     return bootstrap;

@@ -1,6 +1,6 @@
 /* The members of the host backend, by file; csrc/backend.h has their contracts. */
-#ifndef TRI_HOST_HOST_H
-#define TRI_HOST_HOST_H
+#ifndef TRI_HOST_OPS_H
+#define TRI_HOST_OPS_H
 
 #include "csrc/backend.h"
 

@@ -121,7 +121,7 @@ void tri_queue_push(struct tri_queue *queue, void *argument, void (*run)(void *i
     atomic_store(&queue->queued, atomic_load(&queue->queued) + 1);
     const bool running = atomic_load(&queue->running);
     pthread_mutex_unlock(&queue->lock);
-    if (!running && tri_wakeup_pushed(queue, &queue->wakeup)) /* a running thread sees the item */
+    if (!running && tri_wakeup_pushed(&queue->wakeup)) /* a running thread sees the item */
         wake_worker(queue);
 }
 
@@ -184,10 +184,10 @@ void tri_queue_wake(struct tri_queue *queue)
         wake_worker(queue);
 }
 
-void tri_queue_tick(struct tri_queue *queue)
+static void wake(struct tri_wakeup *wakeup)
 {
-    if (tri_wakeup_tick(&queue->wakeup))
-        tri_queue_wake(queue);
+    void *queue = (char *)wakeup - offsetof(struct tri_queue, wakeup);
+    tri_queue_wake(queue);
 }
 
 /* -------------------------------------------------------------------------------------- waiting */
@@ -220,7 +220,7 @@ static void wait_until(struct tri_queue *queue, uint64_t until)
 
 void tri_queue_wait(struct tri_queue *queue)
 {
-    tri_wakeup_waiting(queue, &queue->wakeup);
+    tri_wakeup_waiting(&queue->wakeup);
     const uint64_t until = atomic_load(&queue->queued);
     if (atomic_load(&queue->done) < until) {
         tri_wakeup_awaited(&queue->wakeup);
@@ -236,6 +236,19 @@ bool tri_queue_done(struct tri_queue *queue)
 
 /* ------------------------------------------------------------------------------------- lifetime */
 
+static trib_status start_worker(struct tri_queue *queue)
+{
+    if (!tri_wakeup_open(&queue->wakeup, wake))
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "stream_create: no memory for a stream");
+    const int failed = tri_thread_start(&queue->worker, work, queue);
+    if (failed == 0)
+        return TRIB_OK;
+    tri_wakeup_close(&queue->wakeup);
+    return tri_fail(TRIB_ERR_SYSTEM,
+                    "stream_create: no thread for a host stream (pthread_create: error %d)",
+                    failed);
+}
+
 trib_status tri_queue_create(struct tri_queue **out)
 {
     struct tri_queue *queue = calloc(1, sizeof *queue);
@@ -243,13 +256,11 @@ trib_status tri_queue_create(struct tri_queue **out)
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "stream_create: no memory for a stream");
     queue->last = &queue->first;
     (void)pthread_mutex_init(&queue->lock, NULL);
-    const int failed = tri_thread_start(&queue->worker, work, queue);
-    if (failed != 0) {
+    const trib_status status = start_worker(queue);
+    if (status != TRIB_OK) {
         pthread_mutex_destroy(&queue->lock);
         free(queue);
-        return tri_fail(TRIB_ERR_SYSTEM,
-                        "stream_create: no thread for a host stream (pthread_create: error %d)",
-                        failed);
+        return status;
     }
     *out = queue;
     return TRIB_OK;
@@ -267,6 +278,7 @@ void tri_queue_release(struct tri_queue *queue)
 
 void tri_queue_destroy(struct tri_queue *queue)
 {
+    tri_wakeup_close(&queue->wakeup);
     atomic_store(&queue->closing, true);
     tri_eventcount_notify(&queue->work);
     pthread_join(queue->worker, NULL);

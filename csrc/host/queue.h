@@ -39,7 +39,4 @@ bool tri_queue_done(struct tri_queue *queue);
 /* Wake the worker if items wait to run and no thread runs them. */
 void tri_queue_wake(struct tri_queue *queue);
 
-/* The timer of wakeup.h ticked. */
-void tri_queue_tick(struct tri_queue *queue);
-
 #endif

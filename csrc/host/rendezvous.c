@@ -4,12 +4,10 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/host/leave.h"
-#include "csrc/host/local.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -21,12 +19,6 @@ void tri_rendezvous_lock(void)
 void tri_rendezvous_unlock(void)
 {
     pthread_mutex_unlock(&lock);
-}
-
-void tri_rendezvous_init(struct tri_rendezvous *rendezvous, int32_t size)
-{
-    memset(rendezvous, 0, sizeof *rendezvous);
-    rendezvous->size = size;
 }
 
 /* ------------------------------------------------------------------------------------- joining */

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #include "csrc/base/status.h"
-#include "csrc/host/host.h"
+#include "csrc/host/ops.h"
 #include "csrc/host/registry.h"
 
 static struct tri_registry streams = TRI_REGISTRY_INIT;
@@ -123,16 +123,6 @@ static void wake(void *stream, void *context)
 void tri_stream_wake(const void *stream)
 {
     (void)tri_registry_visit(&streams, stream, wake, NULL);
-}
-
-static void tick(void *stream)
-{
-    tri_queue_tick(stream);
-}
-
-void tri_stream_tick(void)
-{
-    tri_registry_visit_all(&streams, tick);
 }
 
 /* ----------------------------------------------------------------------- members of the backend */

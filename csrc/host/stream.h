@@ -15,7 +15,4 @@ trib_status tri_stream_find(struct tri_queue **out, int32_t device, trib_stream 
 /* tri_queue_wake for any pointer: does nothing unless `stream` is a live stream. */
 void tri_stream_wake(const void *stream);
 
-/* tri_queue_tick for all streams. */
-void tri_stream_tick(void);
-
 #endif

@@ -4,9 +4,9 @@
 #include "csrc/base/abort.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
-#include "csrc/host/host.h"
 #include "csrc/host/leave.h"
 #include "csrc/host/local.h"
+#include "csrc/host/ops.h"
 #include "csrc/host/stream.h"
 
 struct submission {

@@ -7,7 +7,7 @@
 
 #include "csrc/base/thread.h"
 #include "csrc/host/eventcount.h"
-#include "csrc/host/stream.h"
+#include "csrc/host/registry.h"
 
 enum {
     TICK_NS = 200000,
@@ -15,9 +15,12 @@ enum {
     MAX_DEFERRED = 64 /* streams with a deferred wakeup for each thread */
 };
 
-/* The streams whose wakeups this thread has deferred, the oldest first. A pointer may dangle: pass
- * it to tri_stream_wake only. */
-static _Thread_local const void *deferred[MAX_DEFERRED];
+/* The open wakeups. */
+static struct tri_registry wakeups = TRI_REGISTRY_INIT;
+
+/* The wakeups that this thread has deferred, the oldest first. A pointer may dangle: pass it to
+ * wake_if_open only. */
+static _Thread_local const struct tri_wakeup *deferred[MAX_DEFERRED];
 static _Thread_local int n_deferred;
 
 static struct {
@@ -27,6 +30,36 @@ static struct {
     _Atomic uint32_t deferred;        /* a wakeup was deferred since the last tick */
     struct tri_eventcount eventcount; /* for asleep */
 } timer = {.once = PTHREAD_ONCE_INIT};
+
+bool tri_wakeup_open(struct tri_wakeup *wakeup, void (*wake)(struct tri_wakeup *wakeup))
+{
+    wakeup->wake = wake;
+    return tri_registry_add(&wakeups, wakeup, 1, 0);
+}
+
+void tri_wakeup_close(struct tri_wakeup *wakeup)
+{
+    (void)tri_registry_remove(&wakeups, wakeup, 0);
+}
+
+/* ------------------------------------------------------------------------------------ the timer */
+
+/* Wake the worker if the wakeup has been deferred for two ticks. */
+static void tick(void *object)
+{
+    struct tri_wakeup *wakeup = object;
+    const uint32_t ticks = atomic_load(&wakeup->ticks);
+    if (ticks == 0)
+        return;
+    if (ticks == 1) {
+        uint32_t once = 1;
+        (void)atomic_compare_exchange_strong(&wakeup->ticks, &once, 2);
+        return;
+    }
+    atomic_store(&wakeup->ticks, 0);
+    atomic_store(&wakeup->awaited, false);
+    wakeup->wake(wakeup);
+}
 
 static bool timer_woken(void *context)
 {
@@ -45,10 +78,10 @@ static void sleep_until_deferred(void)
 static void *run_timer(void *context)
 {
     (void)context;
-    const struct timespec tick = {0, TICK_NS};
+    const struct timespec pause = {0, TICK_NS};
     for (int idle = 0;; idle++) {
-        nanosleep(&tick, NULL);
-        tri_stream_tick();
+        nanosleep(&pause, NULL);
+        tri_registry_visit_all(&wakeups, tick);
         if (atomic_exchange(&timer.deferred, 0) != 0)
             idle = 0;
         if (idle < IDLE_TICKS)
@@ -67,23 +100,25 @@ static void start_timer(void)
         pthread_detach(thread);
 }
 
-/* Record that this thread has deferred the stream's wakeup. False if it has deferred too many. */
-static bool record_deferred(const void *stream)
+/* ------------------------------------------------------------------------------------ deferring */
+
+/* Record that this thread has deferred the wakeup. False if it has deferred too many. */
+static bool record_deferred(const struct tri_wakeup *wakeup)
 {
     for (int i = 0; i < n_deferred; i++)
-        if (deferred[i] == stream)
+        if (deferred[i] == wakeup)
             return true;
     if (n_deferred == MAX_DEFERRED)
         return false;
-    deferred[n_deferred++] = stream;
+    deferred[n_deferred++] = wakeup;
     return true;
 }
 
 /* Leave the wakeup to the timer. False if there is no timer, or too many wakeups are deferred. */
-static bool defer(const void *stream, struct tri_wakeup *wakeup)
+static bool defer(struct tri_wakeup *wakeup)
 {
     pthread_once(&timer.once, start_timer);
-    if (!timer.started || !record_deferred(stream))
+    if (!timer.started || !record_deferred(wakeup))
         return false;
     uint32_t none = 0;
     (void)atomic_compare_exchange_strong(&wakeup->ticks, &none, 1);
@@ -95,16 +130,28 @@ static bool defer(const void *stream, struct tri_wakeup *wakeup)
     return true;
 }
 
-bool tri_wakeup_pushed(const void *stream, struct tri_wakeup *wakeup)
+bool tri_wakeup_pushed(struct tri_wakeup *wakeup)
 {
-    return !atomic_load(&wakeup->awaited) || !defer(stream, wakeup);
+    return !atomic_load(&wakeup->awaited) || !defer(wakeup);
 }
 
-void tri_wakeup_waiting(const void *stream, struct tri_wakeup *wakeup)
+static void wake(void *object, void *context)
+{
+    struct tri_wakeup *wakeup = object;
+    (void)context;
+    wakeup->wake(wakeup);
+}
+
+static void wake_if_open(const struct tri_wakeup *wakeup)
+{
+    (void)tri_registry_visit(&wakeups, wakeup, wake, NULL);
+}
+
+void tri_wakeup_waiting(struct tri_wakeup *wakeup)
 {
     for (int i = 0; i < n_deferred; i++)
-        if (deferred[i] != stream)
-            tri_stream_wake(deferred[i]);
+        if (deferred[i] != wakeup)
+            wake_if_open(deferred[i]);
     n_deferred = 0;
     atomic_store(&wakeup->ticks, 0);
 }
@@ -112,19 +159,4 @@ void tri_wakeup_waiting(const void *stream, struct tri_wakeup *wakeup)
 void tri_wakeup_awaited(struct tri_wakeup *wakeup)
 {
     atomic_store(&wakeup->awaited, true);
-}
-
-bool tri_wakeup_tick(struct tri_wakeup *wakeup)
-{
-    const uint32_t ticks = atomic_load(&wakeup->ticks);
-    if (ticks == 0)
-        return false;
-    if (ticks == 1) {
-        uint32_t once = 1;
-        (void)atomic_compare_exchange_strong(&wakeup->ticks, &once, 2);
-        return false;
-    }
-    atomic_store(&wakeup->ticks, 0);
-    atomic_store(&wakeup->awaited, false);
-    return true;
 }

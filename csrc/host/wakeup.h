@@ -14,22 +14,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The state of one stream. All zero: a new stream. */
+/* The state of one stream. All zero before tri_wakeup_open. */
 struct tri_wakeup {
-    _Atomic bool awaited;   /* a thread waited for the stream's last work */
+    void (*wake)(struct tri_wakeup *wakeup); /* wakes the worker; must not wait */
+    _Atomic bool awaited;                    /* a thread waited for the stream's last work */
     _Atomic uint32_t ticks; /* 0: no wakeup deferred; else 1 + ticks since it was deferred */
 };
 
-/* `stream` got an item, and no thread runs its queue. True: wake its worker now. */
-bool tri_wakeup_pushed(const void *stream, struct tri_wakeup *wakeup);
+/* Between open and close, any thread may call `wake`. Open returns false when memory is short. */
+bool tri_wakeup_open(struct tri_wakeup *wakeup, void (*wake)(struct tri_wakeup *wakeup));
+void tri_wakeup_close(struct tri_wakeup *wakeup);
 
-/* This thread is about to wait for `stream`, and will run all items pushed before this call. */
-void tri_wakeup_waiting(const void *stream, struct tri_wakeup *wakeup);
+/* The stream got an item, and no thread runs its queue. True: wake its worker now. */
+bool tri_wakeup_pushed(struct tri_wakeup *wakeup);
+
+/* This thread is about to wait for the stream, and will run all items pushed before this call. */
+void tri_wakeup_waiting(struct tri_wakeup *wakeup);
 
 /* The wait found work that had not run. */
 void tri_wakeup_awaited(struct tri_wakeup *wakeup);
-
-/* The timer ticked. True: wake the stream's worker. */
-bool tri_wakeup_tick(struct tri_wakeup *wakeup);
 
 #endif
