@@ -60,23 +60,24 @@ foreach(room IN LISTS rooms)
     endforeach()
 endforeach()
 
-# Rooms whose files include each other in one direction. A file's .c and .h count as one. What includes
-# nothing that is left goes, again and again: a circle stays.
-set(acyclic csrc/base csrc/core csrc/lists csrc/nccl)
-foreach(room IN LISTS acyclic)
-    file(GLOB files RELATIVE ${ROOT}/${room} ${ROOT}/${room}/*.[ch])
-    list(TRANSFORM files REPLACE "\\.[ch]$" "" OUTPUT_VARIABLE left)
+# The files of a room include each other in one direction. A file's .c or .cu and its .h count as one;
+# a .cuh counts by itself, because no other file implements it. What includes nothing that is left goes,
+# again and again: a circle stays.
+foreach(room IN LISTS rooms)
+    file(GLOB files RELATIVE ${ROOT}/${room} ${ROOT}/${room}/*.[ch] ${ROOT}/${room}/*.cu
+         ${ROOT}/${room}/*.cuh)
+    list(TRANSFORM files REPLACE "\\.(c|cu|h)$" "" OUTPUT_VARIABLE left)
     list(REMOVE_DUPLICATES left)
     foreach(stem IN LISTS left)
         set(uses_${stem} "")
-        foreach(file ${ROOT}/${room}/${stem}.c ${ROOT}/${room}/${stem}.h)
-            if(EXISTS ${file})
-                file(STRINGS ${file} lines REGEX "#[ \t]*include[ \t]*\"${room}/[^\"/]+\\.h\"")
-                list(TRANSFORM lines REPLACE ".*/([^/]+)\\.h\".*" "\\1")
-                list(APPEND uses_${stem} ${lines})
-            endif()
-        endforeach()
-        list(REMOVE_ITEM uses_${stem} ${stem})
+    endforeach()
+    foreach(file IN LISTS files)
+        string(REGEX REPLACE "\\.(c|cu|h)$" "" stem ${file})
+        file(STRINGS ${ROOT}/${room}/${file} lines REGEX "#[ \t]*include[ \t]*\"${room}/[^\"/]+\"")
+        list(TRANSFORM lines REPLACE ".*/([^/]+)\".*" "\\1")
+        list(TRANSFORM lines REPLACE "\\.h$" "")
+        list(REMOVE_ITEM lines ${stem})
+        list(APPEND uses_${stem} ${lines})
     endforeach()
     set(gone yes)
     while(gone)

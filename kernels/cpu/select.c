@@ -133,6 +133,11 @@ static void store_kth(const struct tri_top *top, void *kth)
            trib_dtype_size(top->dtype));
 }
 
+size_t tri_cpu_sparse_select_scratch(size_t count, uint32_t k, trib_dtype dtype)
+{
+    return tri_top_bytes(count, k, dtype);
+}
+
 trib_status tri_cpu_sparse_select(const struct tri_accumulator *acc,
                                   const struct tri_selection *selection,
                                   const struct tri_entries *out, void *scratch, trib_stream stream)

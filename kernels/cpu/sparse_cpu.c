@@ -1,12 +1,10 @@
 /* The cpu table of the sparse kernels. */
 #include "kernels/cpu/sparse_cpu.h"
-#include "kernels/cpu/top.h"
 
-/* Only select and chunk_select want any. */
 static size_t scratch_bytes(size_t count, uint32_t k, size_t entries, trib_dtype dtype)
 {
     (void)entries;
-    return tri_top_bytes(count, k, dtype);
+    return tri_cpu_sparse_select_scratch(count, k, dtype);
 }
 
 const struct tri_sparse_kernels tri_sparse_kernels_cpu = {

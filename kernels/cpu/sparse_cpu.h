@@ -153,6 +153,9 @@ uint32_t tri_cpu_sparse_find(const struct tri_entries *entries, uint32_t from, u
 /* made = acc in [first, first + count). */
 void tri_cpu_sparse_make(const struct tri_accumulator *acc, size_t first, size_t count, void *made);
 
+/* Bytes of scratch for select and chunk_select; no other kernel needs any. */
+size_t tri_cpu_sparse_select_scratch(size_t count, uint32_t k, trib_dtype dtype);
+
 /* The kernels. Contracts: kernels/sparse.h. */
 trib_status tri_cpu_sparse_accumulate(const struct tri_accumulator *acc, uint32_t *nonfinite,
                                       trib_stream stream);
