@@ -98,8 +98,9 @@ struct tri_entries tri_packet_entries(const struct tri_packet *packets, size_t i
 
 struct tri_run;
 
-/* Device memory, and host memory without pointers, within `own`. Either may have 0 bytes. */
-struct tri_kept {
+/* The memory within `own` that a snapshot saves: on the device, and on the host (without pointers).
+ * Either may have 0 bytes. */
+struct tri_persistent {
     void *device, *host;
     size_t device_bytes, host_bytes;
 };
@@ -125,12 +126,12 @@ struct tri_algorithm {
     size_t (*selects)(const struct tri_sparse_params *params);
     /* Entries that a call chooses, as the statistics report them. NULL: params->k. */
     uint64_t (*k)(const struct tri_sparse_params *params);
-    /* What an export contains besides the residual, such as thresholds, for a state of the same
-     * algorithm, k and number of ranks; another state starts its schedule anew. Its sizes depend on
-     * the parameters alone. */
-    struct tri_kept (*kept)(void *own);
-    /* Whether `kept` can have had this content: bytes of an import of the sizes of `kept`, in host
-     * memory, unaligned. Set if kept is. */
+    /* What an export contains besides the residual, such as thresholds. A state of the same
+     * algorithm, k and number of ranks imports it; any other starts its schedule anew. Its sizes
+     * depend on the parameters alone. */
+    struct tri_persistent (*persistent)(void *own);
+    /* Whether `persistent` can have had this content: bytes of an import of its sizes, in host
+     * memory, unaligned. Set if persistent is. */
     bool (*valid)(const void *device, const void *host, const struct tri_sparse_params *params);
     /* What runs under this name if the options name constants. NULL: this. */
     const struct tri_algorithm *published;

@@ -1,8 +1,8 @@
 /* Export, import and reset of a state's residual, thresholds and schedule.
  *
- * An export is a head, the residual (none in place), and what the algorithm keeps. Any state of the
- * same count and type can import the residual. What the algorithm keeps, and the position in its
- * schedule, are imported if algorithm, k, chunk and number of ranks are equal on all ranks;
+ * An export is a head, the residual (none in place), and the algorithm's persistent memory. Any
+ * state of the same count and type can import the residual. The persistent memory, and the position in
+ * the schedule, are imported if algorithm, k, chunk and number of ranks are equal on all ranks;
  * otherwise all ranks start the schedule anew. */
 #include "csrc/sparse/snapshot.h"
 
@@ -54,10 +54,10 @@ static size_t host_at(const struct head *head)
     return device_at(head) + padded(head->device);
 }
 
-static struct tri_kept kept_of(struct trib_sparse *sparse)
+static struct tri_persistent persistent_of(struct trib_sparse *sparse)
 {
-    return sparse->algorithm->kept == NULL ? (struct tri_kept){.device = NULL}
-                                           : sparse->algorithm->kept(sparse->own);
+    return sparse->algorithm->persistent == NULL ? (struct tri_persistent){.device = NULL}
+                                                 : sparse->algorithm->persistent(sparse->own);
 }
 
 /* Reads only numbers of the state, because a run may be using the algorithm's memory. */
@@ -74,8 +74,8 @@ static struct head head_of(const struct trib_sparse *sparse)
         .k = params->k,
         .chunk = params->chunk,
         .residual = params->in_place ? 0 : params->count * trib_dtype_size(params->acc),
-        .device = sparse->needs.kept_device,
-        .host = sparse->needs.kept_host,
+        .device = sparse->needs.persistent_device,
+        .host = sparse->needs.persistent_host,
     };
     memcpy(head.magic, magic, sizeof magic);
     (void)snprintf(head.algorithm, sizeof head.algorithm, "%s", sparse->algorithm->name);
@@ -146,12 +146,13 @@ trib_status tri_sparse_export(struct trib_sparse *sparse, void *out, size_t byte
                              bytes, (unsigned long long)head.bytes);
     memset(data, 0, residual_at());
     TRI_TRY(find_residual(sparse, &residual, stream));
-    const struct tri_kept kept = kept_of(sparse); /* no run is using it now */
+    const struct tri_persistent persistent = persistent_of(sparse); /* no run is using it now */
     memset(data + residual_at() + head.residual, 0, head.bytes - residual_at() - head.residual);
     TRI_TRY(fetch(sparse, data + residual_at(), residual, (size_t)head.residual, stream));
-    TRI_TRY(fetch(sparse, data + device_at(&head), kept.device, kept.device_bytes, stream));
-    if (kept.host_bytes != 0)
-        memcpy(data + host_at(&head), kept.host, kept.host_bytes);
+    TRI_TRY(
+        fetch(sparse, data + device_at(&head), persistent.device, persistent.device_bytes, stream));
+    if (persistent.host_bytes != 0)
+        memcpy(data + host_at(&head), persistent.host, persistent.host_bytes);
     head.digest = digest_of(&head, data);
     memcpy(data, &head, sizeof head);
     return TRIB_OK;
@@ -252,7 +253,8 @@ static bool same_schedule(const struct trib_sparse *sparse, const struct head *h
     const struct tri_sparse_params *params = &sparse->params;
     return strncmp(head->algorithm, sparse->algorithm->name, sizeof head->algorithm) == 0 &&
            head->k == params->k && head->chunk == params->chunk && head->size == params->size &&
-           head->device == sparse->needs.kept_device && head->host == sparse->needs.kept_host;
+           head->device == sparse->needs.persistent_device &&
+           head->host == sparse->needs.persistent_host;
 }
 
 /* Step 0: the schedule starts anew. */
@@ -263,11 +265,11 @@ static trib_status import_schedule(struct trib_sparse *sparse, const struct head
     sparse->step = step;
     if (step == 0)
         return TRIB_OK;
-    const struct tri_kept kept = kept_of(sparse);
+    const struct tri_persistent persistent = persistent_of(sparse);
     const trib_status status =
-        fetch(sparse, kept.device, data + device_at(head), kept.device_bytes, stream);
-    if (status == TRIB_OK && kept.host_bytes != 0)
-        memcpy(kept.host, data + host_at(head), kept.host_bytes);
+        fetch(sparse, persistent.device, data + device_at(head), persistent.device_bytes, stream);
+    if (status == TRIB_OK && persistent.host_bytes != 0)
+        memcpy(persistent.host, data + host_at(head), persistent.host_bytes);
     return status;
 }
 

@@ -59,8 +59,8 @@ static size_t residual_bytes(const struct tri_sparse_params *params)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* The constant block: scalars and two residuals. */
-static size_t kept_bytes(const struct tri_sparse_params *params)
+/* The block that no change of k replaces: scalars and two residuals. */
+static size_t fixed_bytes(const struct tri_sparse_params *params)
 {
     return ALIGN + 2 * residual_bytes(params);
 }
@@ -105,10 +105,10 @@ static trib_status measure(struct tri_needs *out, const struct tri_backend *back
     if (own == NULL)
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory to lay out \"%s\"", algorithm->name);
     out->arena = lay_out(backend->kernels->sparse, algorithm, params, own, NULL, &scratch);
-    if (algorithm->kept != NULL) {
-        const struct tri_kept kept = algorithm->kept(own);
-        out->kept_device = kept.device_bytes;
-        out->kept_host = kept.host_bytes;
+    if (algorithm->persistent != NULL) {
+        const struct tri_persistent persistent = algorithm->persistent(own);
+        out->persistent_device = persistent.device_bytes;
+        out->persistent_host = persistent.host_bytes;
     }
     free(own);
     return TRIB_OK;
@@ -144,7 +144,7 @@ trib_status tri_sparse_bytes(uint64_t *out, const struct trib_comm *comm, size_t
     TRI_TRY(tri_sparse_settings_read(&settings, comm, TRI_SPARSE_BYTES, count, dtype, options));
     const struct tri_choice choice = choose(&settings, comm);
     TRI_TRY(measure(&needs, comm->backend, choice.algorithm, &settings.params));
-    *out = kept_bytes(&settings.params) + needs.arena;
+    *out = fixed_bytes(&settings.params) + needs.arena;
     return TRIB_OK;
 }
 
@@ -199,13 +199,13 @@ static trib_status allocate(struct trib_sparse *sparse)
     TRI_TRY(tri_workspace_open(memory, sparse->backend->device, sparse->device,
                                sizeof(struct tri_counters)));
     TRI_TRY(measure(&sparse->needs, sparse->backend, sparse->algorithm, params));
-    TRI_TRY(tri_workspace_add(memory, kept_bytes(params)));
-    char *kept = memory->blocks->data;
+    TRI_TRY(tri_workspace_add(memory, fixed_bytes(params)));
+    char *fixed = memory->blocks->data;
     sparse->counters = memory->pinned;
     sparse->counters->norm = -1;
-    sparse->scalars = (struct tri_sparse_scalars *)(void *)kept;
+    sparse->scalars = (struct tri_sparse_scalars *)(void *)fixed;
     for (size_t i = 0; i < 2 && !params->in_place; i++)
-        sparse->residual[i] = kept + ALIGN + i * residual_bytes(params);
+        sparse->residual[i] = fixed + ALIGN + i * residual_bytes(params);
     sparse->arena_bytes = sparse->needs.arena;
     TRI_TRY(tri_workspace_add(memory, sparse->arena_bytes));
     sparse->arena = memory->blocks->data;

@@ -19,8 +19,8 @@ struct tri_sparse_scalars {
 
 /* Bytes, as algorithm and parameters determine them. */
 struct tri_needs {
-    size_t arena;                  /* the block whose size depends on k */
-    size_t kept_device, kept_host; /* in an export, besides the residual */
+    size_t arena;                              /* the block whose size depends on k */
+    size_t persistent_device, persistent_host; /* in an export, besides the residual */
 };
 
 struct trib_sparse {

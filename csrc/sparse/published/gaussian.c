@@ -105,9 +105,9 @@ trib_status tri_gaussian_choose(struct tri_run *run, struct tri_gaussian *gaussi
     return TRIB_OK;
 }
 
-struct tri_kept tri_gaussian_kept(struct tri_gaussian *gaussian)
+struct tri_persistent tri_gaussian_persistent(struct tri_gaussian *gaussian)
 {
-    return (struct tri_kept){.host = &gaussian->idle, .host_bytes = sizeof gaussian->idle};
+    return (struct tri_persistent){.host = &gaussian->idle, .host_bytes = sizeof gaussian->idle};
 }
 
 bool tri_gaussian_valid(const void *device, const void *host,

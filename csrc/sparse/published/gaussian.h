@@ -19,7 +19,7 @@ void tri_gaussian_lay_out(struct tri_gaussian *gaussian, struct tri_arena *arena
 trib_status tri_gaussian_choose(struct tri_run *run, struct tri_gaussian *gaussian);
 
 /* For struct tri_algorithm. */
-struct tri_kept tri_gaussian_kept(struct tri_gaussian *gaussian);
+struct tri_persistent tri_gaussian_persistent(struct tri_gaussian *gaussian);
 bool tri_gaussian_valid(const void *device, const void *host,
                         const struct tri_sparse_params *params);
 

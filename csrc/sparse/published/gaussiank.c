@@ -48,10 +48,10 @@ static trib_status gaussiank_run(struct tri_run *run, void *memory)
     return tri_counted_gather(run, &own->gaussian.counted, &own->gathered, false);
 }
 
-static struct tri_kept kept(void *memory)
+static struct tri_persistent persistent(void *memory)
 {
     struct gaussiank *own = memory;
-    return tri_gaussian_kept(&own->gaussian);
+    return tri_gaussian_persistent(&own->gaussian);
 }
 
 const struct tri_algorithm tri_sparse_gaussiank = {
@@ -62,6 +62,6 @@ const struct tri_algorithm tri_sparse_gaussiank = {
     .entries = tri_counted_entries,
     .capacity = tri_counted_capacity,
     .run = gaussiank_run,
-    .kept = kept,
+    .persistent = persistent,
     .valid = tri_gaussian_valid,
 };

@@ -107,10 +107,10 @@ static trib_status gaussiankconcat_run(struct tri_run *run, void *memory)
     return tri_counted_finish(run, counted, lists, false);
 }
 
-static struct tri_kept kept(void *memory)
+static struct tri_persistent persistent(void *memory)
 {
     struct gaussiankconcat *own = memory;
-    return tri_gaussian_kept(&own->gaussian);
+    return tri_gaussian_persistent(&own->gaussian);
 }
 
 const struct tri_algorithm tri_sparse_gaussiankconcat = {
@@ -121,6 +121,6 @@ const struct tri_algorithm tri_sparse_gaussiankconcat = {
     .entries = tri_counted_entries,
     .capacity = tri_counted_capacity,
     .run = gaussiankconcat_run,
-    .kept = kept,
+    .persistent = persistent,
     .valid = tri_gaussian_valid,
 };

@@ -50,7 +50,7 @@ enum { THRESHOLDS = 2 * sizeof(uint64_t) };
 /* Flags of a row: its rank asks all ranks for new bounds, or for an exact cut of the sums. */
 enum { FLAG_BOUNDS = 1u << 0, FLAG_EXACT_SUMS = 1u << 1 };
 
-struct remembered {
+struct persistent_host {
     uint32_t begun; /* the thresholds are numbers */
     uint32_t
         has_local; /* and the local one is not 0, as far as the host has seen (topkaopt.c, keep, says
@@ -61,8 +61,7 @@ struct remembered {
 struct oktopk {
     struct tri_oktopk both;
 
-    /* Thresholds of acc's type, on the device; 0: none yet. Those that are kept change only if the
-     * call is applied. */
+    /* Thresholds of acc's type, on the device; 0: none yet. They change only if the call is applied. */
     char *thresholds;               /* local and global, 8 bytes each */
     void *local, *global;           /* in them */
     void *used_local, *used_global; /* of this call */
@@ -70,7 +69,7 @@ struct oktopk {
     uint32_t *proposals; /* of bounds: size a rank; on the device, and */
     uint32_t fetched[TRI_MAX_LISTS * TRI_MAX_LISTS]; /* on the host */
     bool has_bounds;
-    struct remembered kept_host;
+    struct persistent_host persistent;
 };
 
 static size_t capacity_of(const struct tri_sparse_params *params)
@@ -141,7 +140,7 @@ static trib_status exchange_rows(struct tri_run *run, struct oktopk *own)
     const struct tri_constants *constants = run->params->constants;
     const bool bounds = !own->has_bounds || run->step % constants->regions_every == 0;
     const bool exact =
-        run->step % constants->exact_every == 0 || tri_idle_too_long(&own->kept_host.global);
+        run->step % constants->exact_every == 0 || tri_idle_too_long(&own->persistent.global);
     TRI_TRY(tri_run_put(run, own->both.regions.device_rows[run->params->rank].user_data,
                         own->thresholds, THRESHOLDS));
     if (!own->has_bounds)
@@ -198,10 +197,10 @@ static bool exact_sums(struct tri_run *run, const struct oktopk *own)
 /* Whether L is chosen exactly, in the same way. */
 static bool exact_choice(struct tri_run *run, const struct oktopk *own)
 {
-    if (!own->kept_host.has_local || run->step % run->params->constants->exact_every == 0)
+    if (!own->persistent.has_local || run->step % run->params->constants->exact_every == 0)
         return true;
-    run->fallbacks += tri_idle_too_long(&own->kept_host.local);
-    return tri_idle_too_long(&own->kept_host.local);
+    run->fallbacks += tri_idle_too_long(&own->persistent.local);
+    return tri_idle_too_long(&own->persistent.local);
 }
 
 /* The smallest magnitude of the k largest sums is the key of the cut, which is its bits: the low
@@ -241,7 +240,7 @@ static trib_status reduce(struct tri_run *run, struct oktopk *own, bool exact)
     uint32_t counts[TRI_MAX_LISTS];
     TRI_TRY(tri_regions_reduce(run, &own->both.regions, &own->both.chosen));
     TRI_TRY(exact ? cut_exactly(run, own, counts) : cut_above(run, own, counts));
-    tri_idle_count(&own->kept_host.global, sum(counts, run->params->size));
+    tri_idle_count(&own->persistent.global, sum(counts, run->params->size));
     return tri_oktopk_gather(run, &own->both, counts, run->params->constants->balance);
 }
 
@@ -264,9 +263,9 @@ static trib_status keep_thresholds(struct tri_run *run, struct oktopk *own, cons
 static trib_status begin(struct tri_run *run, struct oktopk *own)
 {
     static const uint64_t none[2];
-    if (own->kept_host.begun)
+    if (own->persistent.begun)
         return TRIB_OK;
-    own->kept_host.begun = 1;
+    own->persistent.begun = 1;
     return tri_run_put(run, own->thresholds, none, THRESHOLDS);
 }
 
@@ -287,28 +286,28 @@ static trib_status oktopk_published_run(struct tri_run *run, void *memory)
     const bool exactly = exact_sums(run, own);
     TRI_TRY(reduce(run, own, exactly));
     TRI_TRY(tri_oktopk_finish(run, &own->both));
-    tri_idle_count(&own->kept_host.local, row->header.count);
-    own->kept_host.has_local = exact ? row->header.count > 0 : row->user_data[0] != 0;
+    tri_idle_count(&own->persistent.local, row->header.count);
+    own->persistent.has_local = exact ? row->header.count > 0 : row->user_data[0] != 0;
     return keep_thresholds(run, own, used, exactly);
 }
 
 /* Bounds are made anew, for they have to be the same on all ranks. They change no result. */
-static struct tri_kept kept_of(void *memory)
+static struct tri_persistent persistent(void *memory)
 {
     struct oktopk *own = memory;
-    return (struct tri_kept){.device = own->thresholds,
-                             .host = &own->kept_host,
-                             .device_bytes = THRESHOLDS,
-                             .host_bytes = sizeof own->kept_host};
+    return (struct tri_persistent){.device = own->thresholds,
+                                   .host = &own->persistent,
+                                   .device_bytes = THRESHOLDS,
+                                   .host_bytes = sizeof own->persistent};
 }
 
 static bool valid(const void *device, const void *host, const struct tri_sparse_params *params)
 {
-    struct remembered kept;
-    memcpy(&kept, host, sizeof kept);
-    return kept.begun <= 1 && kept.has_local <= kept.begun && tri_valid_idle(&kept.local) &&
-           tri_valid_idle(&kept.global) &&
-           (kept.begun == 0 ||
+    struct persistent_host saved;
+    memcpy(&saved, host, sizeof saved);
+    return saved.begun <= 1 && saved.has_local <= saved.begun && tri_valid_idle(&saved.local) &&
+           tri_valid_idle(&saved.global) &&
+           (saved.begun == 0 ||
             (tri_valid_threshold(device, params) &&
              tri_valid_threshold((const char *)device + THRESHOLDS / 2, params)));
 }
@@ -322,6 +321,6 @@ const struct tri_algorithm tri_sparse_oktopk_published = {
     .capacity = capacity_of,
     .run = oktopk_published_run,
     .selects = capacity_of,
-    .kept = kept_of,
+    .persistent = persistent,
     .valid = valid,
 };

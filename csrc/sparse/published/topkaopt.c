@@ -38,7 +38,7 @@
 
 enum { EXACT_EVERY = 32 };
 
-struct remembered {
+struct persistent_host {
     uint32_t known; /* there is a threshold above 0, as far as the host has seen: see keep */
     struct tri_idle idle;
 };
@@ -47,7 +47,7 @@ struct topkaopt {
     struct tri_counted counted;
     struct tri_entries gathered;
     void *threshold; /* of acc's type, kept from call to call */
-    struct remembered kept_host;
+    struct persistent_host persistent;
 };
 
 static void lay_out(void *memory, struct tri_arena *arena, const struct tri_sparse_params *params)
@@ -60,9 +60,9 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_spar
 
 static bool is_exact(struct tri_run *run, const struct topkaopt *own)
 {
-    if (!own->kept_host.known || run->step % EXACT_EVERY == 0)
+    if (!own->persistent.known || run->step % EXACT_EVERY == 0)
         return true;
-    run->fallbacks = tri_idle_too_long(&own->kept_host.idle);
+    run->fallbacks = tri_idle_too_long(&own->persistent.idle);
     return run->fallbacks != 0;
 }
 
@@ -106,33 +106,33 @@ static trib_status topkaopt_run(struct tri_run *run, void *memory)
     struct topkaopt *own = memory;
     const bool exact = is_exact(run, own);
     double found = 0;
-    if (!own->kept_host.known)
+    if (!own->persistent.known)
         TRI_TRY(tri_run_put(run, own->threshold, &none, sizeof none));
     TRI_TRY(choose(run, own, exact));
     TRI_TRY(tri_counted_fetch(run, &own->counted, &found));
     TRI_TRY(tri_counted_gather(run, &own->counted, &own->gathered, tri_run_clears(run)));
     if (!own->counted.consistent)
         return TRIB_OK;
-    own->kept_host.known = found > 0;
-    tri_idle_count(&own->kept_host.idle, own->counted.counts[run->params->rank]);
+    own->persistent.known = found > 0;
+    tri_idle_count(&own->persistent.idle, own->counted.counts[run->params->rank]);
     return exact ? keep(run, own) : TRIB_OK;
 }
 
-static struct tri_kept kept(void *memory)
+static struct tri_persistent persistent(void *memory)
 {
     struct topkaopt *own = memory;
-    return (struct tri_kept){.device = own->threshold,
-                             .host = &own->kept_host,
-                             .device_bytes = sizeof(double),
-                             .host_bytes = sizeof own->kept_host};
+    return (struct tri_persistent){.device = own->threshold,
+                                   .host = &own->persistent,
+                                   .device_bytes = sizeof(double),
+                                   .host_bytes = sizeof own->persistent};
 }
 
 static bool valid(const void *device, const void *host, const struct tri_sparse_params *params)
 {
-    struct remembered kept_host;
-    memcpy(&kept_host, host, sizeof kept_host);
-    return kept_host.known <= 1 && tri_valid_idle(&kept_host.idle) &&
-           (kept_host.known == 0 || tri_valid_threshold(device, params));
+    struct persistent_host saved;
+    memcpy(&saved, host, sizeof saved);
+    return saved.known <= 1 && tri_valid_idle(&saved.idle) &&
+           (saved.known == 0 || tri_valid_threshold(device, params));
 }
 
 const struct tri_algorithm tri_sparse_topkaopt = {
@@ -143,6 +143,6 @@ const struct tri_algorithm tri_sparse_topkaopt = {
     .entries = tri_counted_entries,
     .capacity = tri_counted_capacity,
     .run = topkaopt_run,
-    .kept = kept,
+    .persistent = persistent,
     .valid = valid,
 };
