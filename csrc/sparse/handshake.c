@@ -18,14 +18,13 @@ struct message {
 };
 _Static_assert(sizeof(struct message) <= TRI_STAGED_BYTES, "one small_allgather takes a message");
 
+/* By name, which an algorithm and its published code share. -1: auto (NULL), or not in the table. */
 static int32_t index_of(const struct tri_algorithm *algorithm)
 {
-    int32_t index = 0;
-    if (algorithm == NULL)
-        return -1;
-    while (strcmp(tri_algorithms[index]->name, algorithm->name) != 0)
-        index++;
-    return index;
+    for (int32_t index = 0; algorithm != NULL && tri_algorithms[index] != NULL; index++)
+        if (strcmp(tri_algorithms[index]->name, algorithm->name) == 0)
+            return index;
+    return -1;
 }
 
 struct tri_handshake tri_handshake_of(const struct tri_sparse_settings *settings,
