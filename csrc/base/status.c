@@ -1,8 +1,12 @@
 /* Statuses and details: the calling thread's last failure. */
+#undef _GNU_SOURCE /* with it, glibc has a strerror_r of its own */
+#define _POSIX_C_SOURCE 200809L
 #include "csrc/base/status.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 static _Thread_local char detail[TRI_DETAIL_SIZE];
 
@@ -21,6 +25,16 @@ trib_status tri_fail(trib_status status, const char *format, ...)
 const char *tri_detail(void)
 {
     return detail;
+}
+
+struct tri_error_text tri_error_text(int error)
+{
+    struct tri_error_text out;
+    char meaning[80];
+    const bool known = strerror_r(error, meaning, sizeof meaning) == 0;
+    (void)snprintf(out.text, sizeof out.text, "%s (errno %d)", known ? meaning : "unknown error",
+                   error);
+    return out;
 }
 
 const char *trib_status_name(trib_status status)

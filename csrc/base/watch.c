@@ -67,8 +67,7 @@ static trib_status start(void)
     const int error = tri_thread_start(&thread, keep_watch, NULL);
     if (error != 0) {
         (void)pthread_cond_destroy(&sooner);
-        return tri_fail(TRIB_ERR_SYSTEM, "no thread for deadlines (pthread_create: error %d)",
-                        error);
+        return tri_fail(TRIB_ERR_SYSTEM, "no thread for deadlines: %s", tri_error_text(error).text);
     }
     (void)pthread_detach(thread);
     started = true;

@@ -240,13 +240,12 @@ static trib_status start_worker(struct tri_queue *queue)
 {
     if (!tri_wakeup_open(&queue->wakeup, wake))
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "stream_create: no memory for a stream");
-    const int failed = tri_thread_start(&queue->worker, work, queue);
-    if (failed == 0)
+    const int error = tri_thread_start(&queue->worker, work, queue);
+    if (error == 0)
         return TRIB_OK;
     tri_wakeup_close(&queue->wakeup);
-    return tri_fail(TRIB_ERR_SYSTEM,
-                    "stream_create: no thread for a host stream (pthread_create: error %d)",
-                    failed);
+    return tri_fail(TRIB_ERR_SYSTEM, "stream_create: no thread for a host stream: %s",
+                    tri_error_text(error).text);
 }
 
 trib_status tri_queue_create(struct tri_queue **out)

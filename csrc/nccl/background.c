@@ -264,12 +264,11 @@ trib_status tri_nccl_background_retain(void)
     pthread_mutex_unlock(&lock);
     if (error == 0)
         return TRIB_OK;
-    return tri_fail(
-        TRIB_ERR_SYSTEM,
-        "no thread for aborting and freeing communicators (errno %d); without one, "
-        "no communicator is created. Check the limits on threads (ulimit -u, the cgroup's "
-        "pids.max) and on memory",
-        error);
+    return tri_fail(TRIB_ERR_SYSTEM,
+                    "no thread for aborting and freeing communicators: %s; without one, no "
+                    "communicator is created. Check the limits on threads (ulimit -u, the cgroup's "
+                    "pids.max) and on memory",
+                    tri_error_text(error).text);
 }
 
 void tri_nccl_background_release(void)

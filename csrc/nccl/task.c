@@ -79,7 +79,8 @@ trib_status tri_nccl_task_run(struct tri_nccl_task *task, uint64_t deadline_ns, 
     if (error != 0) {
         release(task);
         release(task);
-        return tri_fail(TRIB_ERR_SYSTEM, "cannot start a helper thread (errno %d)", error);
+        return tri_fail(TRIB_ERR_SYSTEM, "cannot start a helper thread: %s",
+                        tri_error_text(error).text);
     }
     trib_status status = wait_for(task, deadline_ns, out_timed_out);
     release(task);

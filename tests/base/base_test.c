@@ -1,7 +1,9 @@
 /* Statuses, types, the clock, threads and the log. */
 #define _POSIX_C_SOURCE 200809L
+#include <errno.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "csrc/base/clock.h"
@@ -23,6 +25,16 @@ static void details(void)
     CHECK(strcmp(tri_detail(), "after rank 3") == 0);
     (void)tri_fail(TRIB_ERR_CUDA, "%s", longer);
     CHECK(strlen(tri_detail()) == TRI_DETAIL_SIZE - 1);
+    check_end();
+}
+
+static void error_texts(void)
+{
+    char expected[112];
+    check_begin("texts of errors");
+    (void)snprintf(expected, sizeof expected, "%s (errno %d)", strerror(ENOMEM), ENOMEM);
+    CHECK(strcmp(tri_error_text(ENOMEM).text, expected) == 0);
+    CHECK(strstr(tri_error_text(-7).text, "(errno -7)") != NULL);
     check_end();
 }
 
@@ -123,6 +135,7 @@ static void threads(void)
 int main(void)
 {
     details();
+    error_texts();
     bytes();
     kinds();
     log_levels();
