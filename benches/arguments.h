@@ -1,5 +1,5 @@
-/* What the programs are asked for on the command line: read strictly. What cannot be is refused at once,
- * in one line that names the option, what was found and what was expected. */
+/* What the programs are asked for on the command line: read strictly. What cannot be is refused at
+ * once, in one line that names the option, what was found and what was expected. */
 #ifndef TRI_BENCHES_ARGUMENTS_H
 #define TRI_BENCHES_ARGUMENTS_H
 
@@ -15,14 +15,14 @@ int bench_integer(const char *option, const char *text, int least, int most);
 int bench_numbers(const char *option, const char *text, double least, double most, double *out,
                   int room);
 
-/* Every name in `list`, with commas between, is name(0), name(1), ... (NULL at the end), or "all". */
+/* Every name in `list`, separated by commas, is name(0), name(1), ... (NULL ends), or "all". */
 void bench_known(const char *option, const char *list, const char *(*name)(int32_t index));
 
 /* A file to write; NULL stays NULL. */
 FILE *bench_file(const char *path);
 
-/* For programs whose arguments have no names, at most `most` of them: --help, and what is no argument
- * of theirs. */
+/* For programs whose arguments have no names, at most `most` of them: --help, and what is no
+ * argument of theirs. */
 void bench_unnamed(int argc, char **argv, int most, const char *usage);
 
 #endif

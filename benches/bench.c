@@ -108,8 +108,8 @@ struct timing {
     void *argument;
     int warmup, iterations;
     pthread_barrier_t barrier;
-    /* Around iteration i: events[rank][i * stride] and the one after it. Without anything to prepare
-     * the end of one is the start of the next. */
+    /* Around iteration i: events[rank][i * stride] and the one after it. Without anything to
+     * prepare the end of one is the start of the next. */
     trib_event *events[BENCH_MAX_RANKS];
     int stride;
 };

@@ -13,7 +13,7 @@ struct kernels_options {
     int ncounts, ndensities;
 };
 
-/* The cpu table's select, with everything it does to the residual, on one thread and on two at once. */
+/* The cpu table's select, with everything it does to the residual, on one thread and on two. */
 void kernels_time_cpu(const struct kernels_options *options);
 
 /* The cuda table, on device 0: pack and unpack of lists, then the sparse kernels. */

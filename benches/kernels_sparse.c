@@ -1,5 +1,6 @@
-/* trib_kernels: the cuda table's sparse kernels, timed by events around each call: a state of error feedback that
- * has run for a while, so that magnitudes crowd below the threshold as they do in training. */
+/* trib_kernels: the cuda table's sparse kernels, timed by events around each call: a state of error
+ * feedback that has run for a while, so that magnitudes crowd below the threshold as they do in
+ * training. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Lists: allreduce of the 161 gradients of ResNet-50 (25,557,032 floats), scattered in memory, as
  * one trib_allreduce_list and as one trib_weighted_average, beside one flat buffer, one call a
- * tensor, and the peer's group of 161 calls. What the two write is checked once, element by element,
- * before anything is timed. */
+ * tensor, and the peer's group of 161 calls. What the two write is checked once, element by
+ * element, before anything is timed. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-/* Sparse allreduce: every algorithm beside the dense allreduce of the peer, fp32 and bf16, in the same
- * run; and the selection alone, which is a call of one rank.
+/* Sparse allreduce: every algorithm beside the dense allreduce of the peer, fp32 and bf16, in the
+ * same run; and the selection alone, which is a call of one rank.
  *
  * Gradients are bell-shaped random numbers, other ones on each rank and the same in every call, so
- * residuals grow and are sent as in training. In place, the gradient is added by nobody: before each
- * call, untimed, the accumulator becomes the gradient again. Before anything of a row is timed, one
- * call is made and its result compared between the ranks, bit for bit. */
+ * residuals grow and are sent as in training. In place, the gradient is added by nobody: before
+ * each call, untimed, the accumulator becomes the gradient again. Before anything of a row is
+ * timed, one call is made and its result compared between the ranks, bit for bit. */
 #include "benches/sparse.h"
 
 #include <stdint.h>
@@ -36,8 +36,8 @@ struct row {
     struct bench_call dense[BENCH_MAX_RANKS];
 };
 
-/* What went to and fro in a call. `bytes`: all that a rank sent, or received, whichever was more, of the
- * rank with the most. `words`: of these, entries that a rank received, of 4 bytes. */
+/* What went to and fro in a call. `bytes`: all that a rank sent, or received, whichever was more,
+ * of the rank with the most. `words`: of these, entries that a rank received, of 4 bytes. */
 struct moved {
     uint64_t bytes, words;
 };

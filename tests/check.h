@@ -3,9 +3,9 @@
  * A program is a series of cases: check_begin, checks, check_end; at last `return check_finish()`.
  * A case passes if none of its checks failed.
  *
- * A program that may be made in slices takes every case as it comes, for what it draws by chance must be the
- * same in all slices, but makes no call in one that is left out: CHECK_OK and CHECK_STATUS do not make
- * theirs, other checks count for nothing. */
+ * A program that may be made in slices takes every case as it comes, for what it draws by chance
+ * must be the same in all slices, but makes no call in one that is left out: CHECK_OK and
+ * CHECK_STATUS do not make theirs, other checks count for nothing. */
 #ifndef TRI_TESTS_CHECK_H
 #define TRI_TESTS_CHECK_H
 
@@ -24,8 +24,8 @@ bool check_slice(const char *text);
 bool check_left_out(void);
 /* Count one case as skipped, and say why. */
 void check_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Print "NAME: N passed, N failed, N skipped", before it "slice I/N: N of N cases" of a slice; the exit
- * status. */
+/* Print "NAME: N passed, N failed, N skipped", before it "slice I/N: N of N cases" of a slice; the
+ * exit status. */
 int check_finish(const char *name);
 
 /* Record a failure of the current case. Returns `good`. */

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, on a machine that has one or more: tests/gpu.sh [options]
-#   --bench        also the sweep, the enqueue overhead, the lists and sparse allreduces, those of PyTorch
-#                  too where it is installed (build/gpu/out/*.txt, *.json, *.csv)
-#   --sanitizer    also the kernels under compute-sanitizer's four tools; racecheck, by far the slowest, in
-#                  slices side by side, one for each processor
+#   --bench        also the sweep, the enqueue overhead, the lists and sparse allreduces, those of
+#                  PyTorch too where it is installed (build/gpu/out/*.txt, *.json, *.csv)
+#   --sanitizer    also the kernels under compute-sanitizer's four tools; racecheck, by far the slowest,
+#                  in slices side by side, one for each processor
 #   --racecheck    only that, of the quick suite, and no other test
-#   --slices N     so many slices. One that takes longer than 300 s (with --racecheck, --seconds) is cut off
+#   --slices N     so many slices. One that takes longer than 300 s (with --racecheck, --seconds) is
+#                  cut off
 #   --rust DIR     also every executable in DIR: Rust test programs that were built elsewhere; one
 #                  whose name begins with "train" is the training example. To make DIR, in rust/:
 #                    TRIBUTARY_NCCL=ON cargo test -p tributary-ccl --features half --no-run 2>&1 |
@@ -13,8 +14,8 @@
 #                  and in the same way target/release/examples/train
 #   --out DIR      where logs and figures go (build/gpu/out)
 #   --seconds N    for all of it (460); what does not fit is cut off and counts as failed
-# It builds the C side itself, for the architecture of the first GPU; no Rust is needed. CUDA and NCCL
-# are found as CMakeLists.txt says, NCCL_HOME and CUDA_HOME included.
+# It builds the C side itself, for the architecture of the first GPU; no Rust is needed. CUDA and
+# NCCL are found as CMakeLists.txt says, NCCL_HOME and CUDA_HOME included.
 set -u
 cd "$(dirname "$0")/.."
 build=build/gpu out=build/gpu/out bench=0 sanitizer=0 racecheck=0 rust='' seconds=460 slices=$(nproc)
@@ -27,7 +28,7 @@ while [ $# -gt 0 ]; do
     --rust) rust=$2 && shift ;;
     --out) out=$2 && shift ;;
     --seconds) seconds=$2 && shift ;;
-    *) sed -n '2,17p' "$0" && exit 2 ;;
+    *) sed -n '2,18p' "$0" && exit 2 ;;
     esac
     shift
 done
@@ -76,8 +77,8 @@ try() {
     return $status
 }
 
-# racecheck_slices SECONDS: every case of the quick suite once, each slice no longer than that; the end of what
-# a slice that went wrong says, and one line for all of them.
+# racecheck_slices SECONDS: every case of the quick suite once, each slice no longer than that; the
+# end of what a slice that went wrong says, and one line for all of them.
 racecheck_slices() {
     local limit=$1 began=$SECONDS left=$((seconds - SECONDS)) cases=0 all='' wrong=0 i part status found
     local pids=()

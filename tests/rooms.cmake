@@ -1,7 +1,7 @@
 # Who may include whom. Reads the #include lines of every room below ROOT and fails on one that its
 # room is not allowed; also on an #ifdef TRI_WITH_ outside of csrc/backends.c, and on a source that
-# the CMakeLists.txt beside the rooms does not name, and on files of one room that include each other in
-# a circle. The picture is in csrc/README.md.
+# the CMakeLists.txt beside the rooms does not name, and on files of one room that include each
+# other in a circle. The picture is in csrc/README.md.
 cmake_minimum_required(VERSION 3.25)
 file(REAL_PATH ${ROOT} ROOT)
 
@@ -20,7 +20,8 @@ set(csrc/base "${base}|${libc}|pthread\\.h")
 set(csrc/core "${base}|${libc}|${seams}|csrc/core/.*")
 set(csrc/lists "${base}|${libc}|${seams}|csrc/core/.*|csrc/lists/.*")
 set(csrc/sparse "${base}|${libc}|${seams}|csrc/core/.*|csrc/sparse/[a-z_]+\\.h")
-# An algorithm sees of sparse only what one call works with; published/ also what algorithms/ shares.
+# An algorithm sees of sparse only what one call works with; published/ also what algorithms/
+# shares.
 set(call "${base}|${libc}|csrc/backend\\.h|kernels/sparse\\.h|csrc/sparse/(algorithm|run|link)\\.h")
 set(csrc/sparse/algorithms "${call}|csrc/sparse/algorithms/.*")
 set(csrc/sparse/published "${call}|csrc/sparse/algorithms/.*|csrc/sparse/published/.*")
@@ -60,9 +61,9 @@ foreach(room IN LISTS rooms)
     endforeach()
 endforeach()
 
-# The files of a room include each other in one direction. A file's .c or .cu and its .h count as one;
-# a .cuh counts by itself, because no other file implements it. What includes nothing that is left goes,
-# again and again: a circle stays.
+# The files of a room include each other in one direction. A file's .c or .cu and its .h count as
+# one; a .cuh counts by itself, because no other file implements it. What includes nothing that is
+# left goes, again and again: a circle stays.
 foreach(room IN LISTS rooms)
     file(GLOB files RELATIVE ${ROOT}/${room} ${ROOT}/${room}/*.[ch] ${ROOT}/${room}/*.cu
          ${ROOT}/${room}/*.cuh)

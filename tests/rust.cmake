@@ -1,7 +1,7 @@
-# One check of the Rust crates. CHECK is test, train, train_tsan, clippy, fmt, doc, bindings, package or
-# bench (each benchmark once); RUST the workspace, NEEDED the oldest Rust that its tests take; TARGET
-# cargo's output. The C library: test and bench link the one in INSTALLED; train and package have build.rs
-# make it, as the environment says; the others need none.
+# One check of the Rust crates. CHECK is test, train, train_tsan, clippy, fmt, doc, bindings,
+# package or bench (each benchmark once); RUST the workspace, NEEDED the oldest Rust that its tests
+# take; TARGET cargo's output. The C library: test and bench link the one in INSTALLED; train and
+# package have build.rs make it, as the environment says; the others need none.
 cmake_minimum_required(VERSION 3.25)
 
 function(skip why)
@@ -14,8 +14,8 @@ if(NOT cargo)
     return()
 endif()
 
-# The oldest Rust that can read all that the lock file names: what the tests and examples use may need
-# a newer one than the library does.
+# The oldest Rust that can read all that the lock file names: what the tests and examples use may
+# need a newer one than the library does.
 execute_process(COMMAND ${cargo} --version OUTPUT_VARIABLE line COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" found "${line}")
 if(found VERSION_LESS NEEDED)
@@ -46,8 +46,9 @@ if(CHECK STREQUAL "test")
 elseif(CHECK STREQUAL "train")
     set(command ${cargo} run --release --locked --example train)
 elseif(CHECK STREQUAL "train_tsan")
-    # Both languages under the thread sanitizer. Rust's own library is compiled without, so its locks
-    # and channels are seen only as far as they are generic; that it is, is said to be allowed.
+    # Both languages under the thread sanitizer. Rust's own library is compiled without, so its
+    # locks and channels are seen only as far as they are generic; that it is, is said to be
+    # allowed.
     set(flags -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer)
     set(ENV{RUSTC_BOOTSTRAP} 1)
     execute_process(COMMAND rustc ${flags} --print cfg RESULT_VARIABLE missing OUTPUT_QUIET ERROR_QUIET)

@@ -1,5 +1,5 @@
-# Do the slices of PROGRAM, N of them, have every case of the whole once, and pass? By the names of the cases
-# that each says it has made.
+# Do the slices of PROGRAM, N of them, have every case of the whole once, and pass? By the names of
+# the cases that each says it has made.
 set(ENV{TRIB_TEST_QUICK} 1)
 set(ENV{TRIB_TEST_VERBOSE} 1)
 

@@ -1,7 +1,7 @@
-# The static CUDA runtime for C programs: the target CudaRuntime::CudaRuntime. find_package(CUDAToolkit)
-# would do, but fails on wheels (no libcudart.so) and, before CMake 3.31, on CUDA 13.
-# CMAKE_CUDA_COMPILER, if there is one, says where to look first. Static, so that nothing but the
-# driver is needed at run time, and a machine without a driver can load the library.
+# The static CUDA runtime for C programs: the target CudaRuntime::CudaRuntime.
+# find_package(CUDAToolkit) would do, but fails on wheels (no libcudart.so) and, before CMake 3.31,
+# on CUDA 13. CMAKE_CUDA_COMPILER, if there is one, says where to look first. Static, so that
+# nothing but the driver is needed at run time, and a machine without a driver can load the library.
 include(${CMAKE_CURRENT_LIST_DIR}/TributaryPaths.cmake)
 tributary_cuda_roots(said guessed)
 if(CMAKE_CUDA_COMPILER)

@@ -6,7 +6,8 @@ tributary_nccl_roots(said guessed)
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${said} PATHS ${guessed} PATH_SUFFIXES include)
 # The library that belongs to the header comes first.
 cmake_path(GET NCCL_INCLUDE_DIR PARENT_PATH beside)
-find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 NAMES_PER_DIR HINTS ${beside} ${said} PATHS ${guessed}
+find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 NAMES_PER_DIR
+             HINTS ${beside} ${said} PATHS ${guessed}
              PATH_SUFFIXES lib lib64 lib/${CMAKE_LIBRARY_ARCHITECTURE})
 mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)
 

@@ -1,7 +1,9 @@
 # Targets for those who work on Tributary; each is a script of .ci.
-#   format  every C and CUDA file as .clang-format says        format-check  counts the lines that differ
-#   tidy    clang-tidy over the C files that this build compiles
-#   site    the documentation, in build/site                   dist          the source tarball, in the build folder
+#   format        every C and CUDA file as .clang-format says
+#   format-check  counts the lines that differ
+#   tidy          clang-tidy over the C files that this build compiles
+#   site          the documentation, in build/site
+#   dist          the source tarball, in the build folder
 # tributary_develop(TARGET SCRIPT ARGUMENT...)
 function(tributary_develop target script)
     add_custom_target(${target} COMMAND ${PROJECT_SOURCE_DIR}/.ci/${script} ${ARGN}

@@ -16,7 +16,8 @@ if(type STREQUAL "STATIC_LIBRARY")
     set(TRIBUTARY_STATIC ON)
 endif()
 if(TRIBUTARY_WITH_NCCL AND TRIBUTARY_STATIC)
-    install(FILES ${CMAKE_CURRENT_LIST_DIR}/TributaryPaths.cmake ${CMAKE_CURRENT_LIST_DIR}/FindNCCL.cmake
+    install(FILES ${CMAKE_CURRENT_LIST_DIR}/TributaryPaths.cmake
+                  ${CMAKE_CURRENT_LIST_DIR}/FindNCCL.cmake
                   ${CMAKE_CURRENT_LIST_DIR}/FindCudaRuntime.cmake DESTINATION ${package})
 endif()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tributaryConfig.cmake.in
@@ -37,7 +38,8 @@ endif()
 list(JOIN private " " TRIBUTARY_LIBS_PRIVATE)
 # From <prefix>/lib/pkgconfig back to <prefix>, so that an installation can be moved.
 cmake_path(SET here NORMALIZE "/${CMAKE_INSTALL_LIBDIR}/pkgconfig")
-cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig
+cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX
+           BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig
            OUTPUT_VARIABLE TRIBUTARY_BACK)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/tributary.pc.in ${PROJECT_BINARY_DIR}/tributary.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/tributary.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

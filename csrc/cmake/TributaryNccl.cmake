@@ -71,8 +71,8 @@ macro(tributary_enable_nccl)
             set(TRIBUTARY_NCCL_WHY "${nvcc} cannot compile (CMakeFiles/CMakeError.log says why)")
         else()
             enable_language(CUDA)
-            # Everything is linked as C, with the runtime named by its path: CMake is not to add what
-            # nvcc would (libcudart_static by name, which wheels hide from the linker).
+            # Everything is linked as C, with the runtime named by its path: CMake is not to add
+            # what nvcc would (libcudart_static by name, which wheels hide from the linker).
             set(CMAKE_CUDA_RUNTIME_LIBRARY None)
             set(CMAKE_CUDA_IMPLICIT_LINK_LIBRARIES "")
             set(CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES "")

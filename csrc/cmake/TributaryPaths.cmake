@@ -1,8 +1,8 @@
 # Where CUDA and NCCL may live beyond what CMake looks at by itself: first what the user says
-# (CUDA_HOME, CUDA_PATH, NCCL_ROOT, NCCL_HOME, as a variable or in the environment); after the places
-# of the system /usr/local/cuda and the Python wheels (site-packages/nvidia/{cu13,cu12,nccl}) of the
-# environment that `python3` belongs to. Used by the build, and installed for programs that link a
-# static library.
+# (CUDA_HOME, CUDA_PATH, NCCL_ROOT, NCCL_HOME, as a variable or in the environment); after the
+# places of the system /usr/local/cuda and the Python wheels (site-packages/nvidia/{cu13,cu12,nccl})
+# of the environment that `python3` belongs to. Used by the build, and installed for programs that
+# link a static library.
 
 # `out` = what the variables and environment variables of these names hold, in this order.
 function(tributary_said out)
@@ -26,7 +26,8 @@ function(tributary_wheels out)
     set(folder)
     if(TRIBUTARY_PYTHON)
         execute_process(
-            COMMAND ${TRIBUTARY_PYTHON} -c "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+            COMMAND ${TRIBUTARY_PYTHON} -c
+                    "import sysconfig; print(sysconfig.get_paths()['purelib'])"
             OUTPUT_VARIABLE packages OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
         if(packages AND IS_DIRECTORY "${packages}/nvidia")
             set(folder "${packages}/nvidia")

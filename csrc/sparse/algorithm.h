@@ -63,7 +63,7 @@ static inline void tri_idle_count(struct tri_idle *idle, uint64_t entries)
     idle->calls = entries != 0 ? 0 : tri_idle_too_long(idle) ? idle->calls : idle->calls + 1;
 }
 
-/* Memory that an algorithm lays out. The same code runs twice: with `base` NULL it only measures. */
+/* Memory that an algorithm lays out. The code runs twice: with `base` NULL it only measures. */
 struct tri_arena {
     char *base;
     size_t used;
@@ -113,7 +113,7 @@ struct tri_algorithm {
     size_t own_bytes;
     /* Lay out device memory in `own`; its contents are undefined. */
     void (*lay_out)(void *own, struct tri_arena *arena, const struct tri_sparse_params *params);
-    /* The most entries in all lists of one merge or cut together; determines the scratch of kernels. */
+    /* The most entries in all lists of one merge or cut; determines the scratch of kernels. */
     size_t (*entries)(const struct tri_sparse_params *params);
     /* The most entries of a result. */
     size_t (*capacity)(const struct tri_sparse_params *params);

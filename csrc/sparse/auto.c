@@ -1,21 +1,22 @@
 /* auto: which algorithm, and why.
  *
- * Models the time of a call in three parts: bytes that each device reads and writes, bytes through the
- * bottleneck, and latency. The backend gives its speed (struct tri_speed); on several hosts the
- * bottleneck is assumed to be a network of 100 Gb/s a host, and the reason says so. The model is rough;
- * only the order of its figures matters:
+ * Models the time of a call in three parts: bytes that each device reads and writes, bytes through
+ * the bottleneck, and latency. The backend gives its speed (struct tri_speed); on several hosts the
+ * bottleneck is assumed to be a network of 100 Gb/s a host, and the reason says so. The model is
+ * rough; only the order of its figures matters:
  *
  *   dense   accumulate, sum over the ring, write the result. On several hosts NCCL first adds up
  *           inside each host, so a host sends 2n(H-1)/H.
  *   topka   one selection, one allgather of P lists, of which a host receives those of all ranks on
  *           other hosts, one merge.
- *   srs     one selection, a reduce-scatter and an allgather, 2 ceil(log2 P) messages, one merge; in
- *           each round of the reduce-scatter a merge, a cut, and the residual gets what is cut off.
+ *   srs     one selection, a reduce-scatter and an allgather, 2 ceil(log2 P) messages, one merge;
+ *           in each round of the reduce-scatter a merge, a cut, and the residual gets what is cut
+ *           off.
  *
  * An entry read from a tensor, or merged, costs a sector of memory, however small it is.
  *
- * In these three every rank's own largest entries count, as users of a sparse allreduce expect, and all
- * sizes are fixed. The others run only by name. */
+ * In these three every rank's own largest entries count, as users of a sparse allreduce expect, and
+ * all sizes are fixed. The others run only by name. */
 #include <stdio.h>
 
 #include "csrc/base/types.h"

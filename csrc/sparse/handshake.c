@@ -221,9 +221,9 @@ trib_status tri_handshake_hosts(struct trib_comm *comm, trib_stream stream)
     return TRIB_OK;
 }
 
-/* -------------------------------------------------------------------------------- the whole call */
+/* ------------------------------------------------------------------------------- the whole call */
 
-/* With TRIB_MATCH: do all ranks call this function? The handshake compares the arguments, always. */
+/* With TRIB_MATCH: do all ranks call this function? The handshake itself compares arguments. */
 static trib_status match(struct trib_comm *comm, int operation, trib_stream stream)
 {
     const struct tri_call call = {.count = 0};
@@ -234,8 +234,8 @@ static trib_status match(struct trib_comm *comm, int operation, trib_stream stre
     return tri_match_done(comm, status); /* the handshake reports later failures to the others */
 }
 
-/* The thread waits for the workspace, which small_allgather uses; the stream does not, because an abort
- * would not end that wait while the caller's work holds the other stream. */
+/* The thread waits for the workspace, which small_allgather uses; the stream does not, because an
+ * abort would not end that wait while the caller's work holds the other stream. */
 static trib_status run_body(struct trib_comm *comm, int operation, tri_handshake_body *body,
                             void *argument)
 {

@@ -1,14 +1,14 @@
-/* The handshake of calls that all ranks make together: creating a state, setting its k, importing. The
- * ranks compare what they are about to do, and then all of them do it, or none. Every function here
- * ends on every rank: a rank that fails on its way, or is late, ends the communicator
+/* The handshake of calls that all ranks make together: creating a state, setting its k, importing.
+ * The ranks compare what they are about to do, and then all of them do it, or none. Every function
+ * here ends on every rank: a rank that fails on its way, or is late, ends the communicator
  * (small_allgather.h). */
 #ifndef TRI_SPARSE_HANDSHAKE_H
 #define TRI_SPARSE_HANDSHAKE_H
 
 #include "csrc/sparse/options.h"
 
-/* What one rank is about to do. Every field is a number and there is no padding, because it is compared
- * and digested as bytes. */
+/* What one rank is about to do. Every field is a number and there is no padding, because it is
+ * compared and digested as bytes. */
 struct tri_handshake {
     uint64_t count, k;
     double decay;
@@ -29,10 +29,10 @@ struct tri_handshake tri_handshake_of(const struct tri_sparse_settings *settings
 /* Identifies the state in every header. */
 uint32_t tri_handshake_signature(const struct tri_handshake *handshake);
 
-/* Blocking call of all ranks, with a deadline (deadline.h) from its begin to its end: runs `body` on a
- * stream of its own; with TRIB_MATCH after all ranks have made this call. `body` checks everything that
- * may be invalid on one rank alone, and reports it by tri_handshake_reject, so that no rank waits
- * for one that has returned. */
+/* Blocking call of all ranks, with a deadline (deadline.h) from its begin to its end: runs `body`
+ * on a stream of its own; with TRIB_MATCH after all ranks have made this call. `body` checks
+ * everything that may be invalid on one rank alone, and reports it by tri_handshake_reject, so that
+ * no rank waits for one that has returned. */
 typedef trib_status tri_handshake_body(void *argument, trib_stream stream);
 trib_status tri_handshake_run(struct trib_comm *comm, int operation, tri_handshake_body *body,
                               void *argument);
@@ -43,8 +43,8 @@ trib_status tri_handshake_run(struct trib_comm *comm, int operation, tri_handsha
 trib_status tri_handshake_exchange(struct trib_comm *comm, const struct tri_handshake *handshake,
                                    trib_status own, uint64_t *least, trib_stream stream);
 
-/* The same call by a rank whose arguments are invalid for the reason `why`, which it returns. The ranks
- * that call tri_handshake_exchange get TRIB_ERR_MISMATCH. */
+/* The same call by a rank whose arguments are invalid for the reason `why`, which it returns. The
+ * ranks that call tri_handshake_exchange get TRIB_ERR_MISMATCH. */
 trib_status tri_handshake_reject(struct trib_comm *comm, int operation, trib_status why,
                                  trib_stream stream);
 

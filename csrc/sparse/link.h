@@ -1,5 +1,5 @@
-/* How the ranks of a sparse allreduce exchange entries. All ranks call each of these functions, on the
- * run's stream. Each counts what it sends and receives in run->volume: all of it as bytes, and
+/* How the ranks of a sparse allreduce exchange entries. All ranks call each of these functions, on
+ * the run's stream. Each counts what it sends and receives in run->volume: all of it as bytes, and
  * `payload`, the bytes of entries, also as words of 4 bytes, rounded up for each message. */
 #ifndef TRI_SPARSE_LINK_H
 #define TRI_SPARSE_LINK_H
@@ -22,14 +22,14 @@ trib_status tri_link_allreduce(struct tri_run *run, void *data, size_t count, tr
 trib_status tri_link_allreduce_to(struct tri_run *run, const void *send, void *recv, size_t count,
                                   trib_dtype dtype, bool payload);
 
-/* The backend gets the collectives between begin and end as one: at most TRI_RUN_GROUP of the functions
- * above and tri_link_headers. None may use the output of another one. */
+/* The backend gets the collectives between begin and end as one: at most TRI_RUN_GROUP of the
+ * functions above and tri_link_headers. None may use the output of another one. */
 void tri_link_begin(struct tri_run *run);
 trib_status tri_link_end(struct tri_run *run);
 
-/* One message to a rank, or from it. Peer -1 and 0 bytes mean no message; both sides know the size. The
- * messages of one call travel concurrently. Messages of a rank to itself are copies, the first send to
- * the first receive, and are not counted. */
+/* One message to a rank, or from it. Peer -1 and 0 bytes mean no message; both sides know the size.
+ * The messages of one call travel concurrently. Messages of a rank to itself are copies, the first
+ * send to the first receive, and are not counted. */
 struct tri_message {
     int32_t peer;
     void *data;

@@ -4,16 +4,16 @@
  *   1. choose: accumulate, select ... write acc beside the residual (in place: acc is there);
  *   2. exchange, link.h: afterwards every rank has every rank's header;
  *   3. the result: tri_run_result. Detects sums that overflow the result's type;
- *   4. tri_run_decide: decides, once and on the stream, whether the call is applied. Until then nothing
- *      changes the residual, the thresholds, or in place the accumulator (so no select with `clear`),
- *      because a call that is not applied must leave them as they were;
+ *   4. tri_run_decide: decides, once and on the stream, whether the call is applied. Until then
+ *      nothing changes the residual, the thresholds, or in place the accumulator (so no select with
+ *      `clear`), because a call that is not applied must leave them as they were;
  *   5. tri_run_update_residual: subtracts from the residual what was applied, unless select has.
- * Its caller (allreduce.c) then clears the result of a call that is not applied, decays, computes the
- * norm and records.
+ * Its caller (allreduce.c) then clears the result of a call that is not applied, decays, computes
+ * the norm and records.
  *
- * On a stream-ordered backend the algorithm's run() queues, in the caller's thread. On a host-executed
- * backend it executes on the stream. Only runs use an algorithm's `own` memory, and they never
- * overlap. */
+ * On a stream-ordered backend the algorithm's run() queues, in the caller's thread. On a
+ * host-executed backend it executes on the stream. Only runs use an algorithm's `own` memory, and
+ * they never overlap. */
 #ifndef TRI_SPARSE_RUN_H
 #define TRI_SPARSE_RUN_H
 
@@ -67,8 +67,8 @@ struct tri_run {
     } group;
 };
 
-/* Small copies on the stream. Memory of a host-executed backend is copied at once, because a run there
- * executes on the stream.
+/* Small copies on the stream. Memory of a host-executed backend is copied at once, because a run
+ * there executes on the stream.
  *
  * Host memory (read before this returns) or device memory to device memory. */
 trib_status tri_run_put(struct tri_run *run, void *dst, const void *src, size_t bytes);
@@ -76,8 +76,8 @@ trib_status tri_run_put(struct tri_run *run, void *dst, const void *src, size_t 
  * abort, which may leave garbage there. */
 trib_status tri_run_fetch(struct tri_run *run, void *dst, const void *src, size_t bytes);
 
-/* Write the signature into a header. tri_run_select and tri_run_accumulate call it; an algorithm that
- * makes its header in another way calls it, too. (scalars.header has it already.) */
+/* Write the signature into a header. tri_run_select and tri_run_accumulate call it; an algorithm
+ * that makes its header in another way calls it, too. (scalars.header has it already.) */
 trib_status tri_run_sign(struct tri_run *run, struct tri_header *header);
 
 /* kernels->accumulate; counts infinities and NaNs in `header`. */
@@ -96,8 +96,8 @@ bool tri_run_clears(const struct tri_run *run);
  * are the same on all ranks, and so is the decision. */
 trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride);
 
-/* Subtract applied entries from the residual: all, or those whose index is in `among`. Counts them in
- * scalars.applied. */
+/* Subtract applied entries from the residual: all, or those whose index is in `among`. Counts them
+ * in scalars.applied. */
 trib_status tri_run_update_residual(struct tri_run *run, const struct tri_entries *entries,
                                     const struct tri_entries *among);
 /* Add to the residual what the exchange dropped at indices in `among`, the result's. */

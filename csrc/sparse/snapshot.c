@@ -1,8 +1,8 @@
 /* Export, import and reset of a state's residual, thresholds and schedule.
  *
  * An export is a head, the residual (none in place), and the algorithm's persistent memory. Any
- * state of the same count and type can import the residual. The persistent memory, and the position in
- * the schedule, are imported if algorithm, k, chunk and number of ranks are equal on all ranks;
+ * state of the same count and type can import the residual. The persistent memory, and the position
+ * in the schedule, are imported if algorithm, k, chunk and number of ranks are equal on all ranks;
  * otherwise all ranks start the schedule anew. */
 #include "csrc/sparse/snapshot.h"
 
@@ -294,8 +294,8 @@ static trib_status check_schedule(const struct trib_sparse *sparse, const struct
                 "the export's thresholds or counters are out of range: no state has written them");
 }
 
-/* All ranks import the smallest step of all: it counts queued calls, and after an abort some ranks may
- * have queued more than others. */
+/* All ranks import the smallest step of all: it counts queued calls, and after an abort some ranks
+ * may have queued more than others. */
 static trib_status replace(void *argument, trib_stream stream)
 {
     const struct import *import = argument;

@@ -148,7 +148,7 @@ trib_status tri_sparse_bytes(uint64_t *out, const struct trib_comm *comm, size_t
     return TRIB_OK;
 }
 
-/* ------------------------------------------------------------------------------------- the device */
+/* ----------------------------------------------------------------------------------- the device */
 
 struct tri_accumulator tri_sparse_accumulator(const struct trib_sparse *sparse)
 {
@@ -190,7 +190,7 @@ static trib_status copy(const struct trib_sparse *sparse, void *dst, const void 
     return sparse->backend->device->fetch(sparse->device, dst, src, bytes, stream);
 }
 
-/* -------------------------------------------------------------------------------------- creation */
+/* ------------------------------------------------------------------------------------- creation */
 
 static trib_status allocate(struct trib_sparse *sparse)
 {
@@ -312,7 +312,7 @@ trib_status tri_sparse_create(struct trib_sparse **out, struct trib_comm *comm, 
     return tri_handshake_run(comm, TRI_SPARSE_CREATE, create, &request);
 }
 
-/* --------------------------------------------------------------------------------------- another k */
+/* ------------------------------------------------------------------------------------ another k */
 
 /* A state's fields that change with k. */
 struct change {

@@ -1,8 +1,8 @@
 /* A sparse allreduce's state on one rank: what it is made of, its life.
  *
- * Only the caller's thread uses the first fields; runs use the others, on the stream of a host-executed
- * backend, so they change only while no run is queued, or by a run. No run uses `comm`: it may be freed
- * if trib_sparse_destroy timed out. */
+ * Only the caller's thread uses the first fields; runs use the others, on the stream of a
+ * host-executed backend, so they change only while no run is queued, or by a run. No run uses
+ * `comm`: it may be freed if trib_sparse_destroy timed out. */
 #ifndef TRI_SPARSE_STATE_H
 #define TRI_SPARSE_STATE_H
 
@@ -48,8 +48,8 @@ struct trib_sparse {
     _Alignas(16) unsigned char own[]; /* the algorithm's; large enough for any */
 };
 
-/* The functions of the header of the same name; pointers that must not be NULL are not NULL, except for
- * `out` of create: one rank alone may pass NULL, so the handshake reports it. */
+/* The functions of the header of the same name; pointers that must not be NULL are not NULL, except
+ * for `out` of create: one rank alone may pass NULL, so the handshake reports it. */
 trib_status tri_sparse_bytes(uint64_t *out, const struct trib_comm *comm, size_t count,
                              trib_dtype dtype, const trib_sparse_options *options);
 trib_status tri_sparse_create(struct trib_sparse **out, struct trib_comm *comm, size_t count,

@@ -8,10 +8,10 @@
 
 enum { TIMEOUT_MS = 1000 };
 
-/* A consistent copy of the counters. The writer makes `version` odd, writes, and makes it even again; a
- * copy is good if `version` was even, and equal before and after. It is read in atomic parts
- * because the writer may be writing, which takes it a moment. A device lost at that moment never
- * finishes; then this returns what there is. */
+/* A consistent copy of the counters. The writer makes `version` odd, writes, and makes it even
+ * again; a copy is good if `version` was even, and equal before and after. It is read in atomic
+ * parts because the writer may be writing, which takes it a moment. A device lost at that moment
+ * never finishes; then this returns what there is. */
 static struct tri_counters read_counters(const struct tri_counters *counters)
 {
     enum { PARTS = sizeof *counters / sizeof(uint32_t) };

@@ -11,8 +11,8 @@ extern "C" {
 extern const struct tri_kernels tri_kernels_cuda;
 
 /* Its members, in the files of the same name. Contracts: kernels.h. The current device is the
- * stream's. The only failure is TRIB_ERR_CUDA: a launch was refused, and what had been queued before
- * it stays queued. */
+ * stream's. The only failure is TRIB_ERR_CUDA: a launch was refused, and what had been queued
+ * before it stays queued. */
 trib_status tri_cuda_pack(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
                           const struct tri_weight *weight, trib_stream stream);
 trib_status tri_cuda_commit(uint32_t *decision, const uint32_t *abort_flag,

@@ -8,8 +8,8 @@
 //   Level level() const
 //   Key<Type> load(uint32_t i, bool wanted) const, Type value(uint32_t i, Key<Type> bits) const
 //   uint32_t load_index(uint32_t i, bool wanted) const
-//   void keep(uint32_t i, uint32_t index, Type value, uint32_t at) const   item i is the at-th that is in
-//   void drop(...) const                                                   that is out
+//   void keep(uint32_t i, uint32_t index, Type value, uint32_t at) const   i is the at-th item in
+//   void drop(...) const                                                   and that is out
 //   void end(uint32_t kept, uint32_t dropped) const
 #pragma once
 

@@ -3,20 +3,22 @@
 // The meaning, as a reference would say it:
 //
 //   floor    = |threshold|, or 0
-//   order    = indices i of the range with |acc[i]| > floor, by |acc[i]| descending, then by i ascending
+//   order    = indices i of the range with |acc[i]| > floor, by |acc[i]| descending, then by i
+//              ascending
 //   selected = the first min(k, length of order) of them, by i ascending
 //   out      = (i, acc[i] rounded to out's dtype) for each i in selected
 //   clear    : acc[i] -= the rounded value, for each i in selected
 //
 // Four launches do it, and none waits for the host:
 //
-//   guess      select_guess.cuh      from a sample of acc: a magnitude that somewhat more than k elements reach
-//   partition  select_partition.cuh  one pass: acc is made and written; an element that reaches the guess
-//                                    becomes a candidate
-//   filter     select_filter.cuh     an interval with the k-th largest: how many candidates lie above it,
-//                                    and which few lie in it
-//   finish     select_finish.cuh     the exact cut, and the selected in index order; if the guess missed,
-//                                    of acc itself (select_rounds.cuh)
+//   guess      select_guess.cuh      from a sample of acc: a magnitude that somewhat more than k
+//                                    elements reach
+//   partition  select_partition.cuh  one pass: acc is made and written; an element that reaches the
+//                                    guess becomes a candidate
+//   filter     select_filter.cuh     an interval with the k-th largest: how many candidates lie
+//                                    above it, and which few lie in it
+//   finish     select_finish.cuh     the exact cut, and the selected in index order; if the guess
+//                                    missed, of acc itself (select_rounds.cuh)
 //
 // They share: this file (the work as one parameter, what lies in scratch), select_parts.cuh (the
 // candidates in index order, a part a warp), radix_digit.cuh (in which digit the wanted-th largest

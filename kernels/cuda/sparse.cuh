@@ -128,7 +128,7 @@ __device__ inline void put_entry(void *values, trib_dtype entry, size_t place, T
     static_cast<T *>(values)[place] = value;
 }
 
-// ---------------------------------------------------------------------------------- the accumulator
+// --------------------------------------------------------------------------------- the accumulator
 
 // The residual as it is now: after decide, that of this call.
 template <typename T>
@@ -146,7 +146,7 @@ __device__ inline T *sum_of(const tri_accumulator &acc)
     return static_cast<T *>(second ? acc.buffer[1] : acc.buffer[0]);
 }
 
-// ------------------------------------------------------------------------------------------ entries
+// ----------------------------------------------------------------------------------------- entries
 
 __device__ inline uint32_t count_of(const tri_entries &entries)
 {
@@ -210,7 +210,7 @@ __device__ inline uint32_t block_exclusive(uint32_t x, uint32_t &total, ScanRoom
     return below + inclusive - x;
 }
 
-// --------------------------------------------------------------------------------------- on the host
+// ------------------------------------------------------------------------------------- on the host
 
 // The multiprocessors of the current device; at least 1.
 inline uint32_t multiprocessors()

@@ -13,9 +13,9 @@ extern const struct tri_sparse_kernels tri_sparse_kernels_cuda;
 /* The scratch of select alone: it is most of what is needed. */
 size_t tri_cuda_sparse_select_scratch(size_t count, uint32_t k, trib_dtype dtype);
 
-/* Its members, in the files of the same stem. Contracts: kernels/sparse.h. The current device is the
- * stream's. The only failure is TRIB_ERR_CUDA: a launch was refused, and what had been queued before
- * it stays queued. */
+/* Its members, in the files of the same stem. Contracts: kernels/sparse.h. The current device is
+ * the stream's. The only failure is TRIB_ERR_CUDA: a launch was refused, and what had been queued
+ * before it stays queued. */
 trib_status tri_cuda_sparse_accumulate(const struct tri_accumulator *acc, uint32_t *nonfinite,
                                        trib_stream stream);
 trib_status tri_cuda_sparse_select(const struct tri_accumulator *acc,

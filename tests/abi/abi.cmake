@@ -41,7 +41,8 @@ if(difference)
             "If that is meant, update tests/abi/symbols.txt:\n"
             "  cmake --build <build folder> --target tributary_symbols")
 endif()
-# A machine without a driver must be able to load the library, and a CUDA runtime must not be needed.
+# A machine without a driver must be able to load the library, and a CUDA runtime must not be
+# needed.
 execute_process(COMMAND ${OBJDUMP} -p ${LIBRARY} OUTPUT_VARIABLE listing COMMAND_ERROR_IS_FATAL ANY)
 if(listing MATCHES "NEEDED +(libcuda|libcudart)\\.so")
     message(FATAL_ERROR "${LIBRARY} needs ${CMAKE_MATCH_1}.so to be loaded")

@@ -1,5 +1,5 @@
-/* The API of sparse allreduce: what it refuses, what it reports, and what a state goes through. What the
- * algorithms compute is the conformance suite's. */
+/* The API of sparse allreduce: what it refuses, what it reports, and what a state goes through.
+ * What the algorithms compute is the conformance suite's. */
 #ifndef TRI_TESTS_API_SPARSE_H
 #define TRI_TESTS_API_SPARSE_H
 
@@ -51,8 +51,8 @@ void sparse_differ(const char *backend, int size); /* ranks that do not agree */
 void sparse_calls(const char *backend, int size);  /* results, statistics, non-finite, streams */
 void sparse_life(const char *backend, int size);   /* k, export, import, reset */
 void sparse_end(const char *backend, int size);    /* abort, destroy */
-/* A rank that does not make a call; `queues`: calls return before the other ranks make theirs, so that one
- * can lie before. */
+/* A rank that does not make a call; `queues`: calls return before the other ranks make theirs, so
+ * that one can lie before. */
 void sparse_late(const char *backend, int size, bool queues);
 
 #endif

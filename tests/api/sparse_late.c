@@ -172,8 +172,9 @@ static void one(const char *backend, int size, enum where where, enum before bef
     check_end();
 }
 
-/* Does the call time out? With TRIB_MATCH no call is queued that a rank has not made; and a creation
- * does not wait for the calls of other states, nor for work of the caller in front of them. */
+/* Does the call time out? With TRIB_MATCH no call is queued that a rank has not made; and a
+ * creation does not wait for the calls of other states, nor for work of the caller in front of
+ * them. */
 static bool times_out(enum where where, enum before before)
 {
     return before == NOTHING || (before == QUEUED && !calls[where].matches) ||

@@ -1,11 +1,11 @@
 # A program outside of the tree: configured, built and run. KIND says how it gets Tributary:
 #   install         puts the build at BUILD into PREFIX, and then moves it (a package must not care)
-#   install_static  builds a static library out of SOURCE first, but for the CUDA kernels: KERNELS are the
-#                   objects of the tested build
+#   install_static  builds a static library out of SOURCE first, but for the CUDA kernels: KERNELS are
+#                   the objects of the tested build
 #   find_package, pkg_config, add_subdirectory
 #   cargo           a crate of its own, by the feature `system`; cargo_folder: by TRIBUTARY_LIB_DIR
-# WORK is a folder for this test; CACHE a file with the settings of the tested build, CONFIG its build
-# type.
+# WORK is a folder for this test; CACHE a file with the settings of the tested build, CONFIG its
+# build type.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)

@@ -138,8 +138,8 @@ static void fail_in_turn(const char *name, trib_status (*call)(struct fixture *f
 
 /* -------------------------------------------------------------------------------------- exports */
 
-/* An export in which allocation `at` fails reports the same size, and writes a whole export or none; never
- * beyond. */
+/* An export in which allocation `at` fails reports the same size, and writes a whole export or
+ * none; never beyond. */
 static bool export_fails_at(struct fixture *fixture, int at, uint64_t expected)
 {
     enum { BEYOND = 4096 };

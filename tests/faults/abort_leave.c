@@ -1,5 +1,6 @@
-/* A rank leaves: it closes or destroys its communicator. Peers that queued as much are not disturbed,
- * those that queued more get TRIB_ERR_CLOSED and the reason instead of a wait for ever. */
+/* A rank leaves: it closes or destroys its communicator. Peers that queued as much are not
+ * disturbed, those that queued more get TRIB_ERR_CLOSED and the reason instead of a wait for
+ * ever. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>

@@ -4,9 +4,9 @@
  *   growth_host_test [ROUNDS]      of each kind; 1,000, or 200 with TRIB_TEST_QUICK=1
  *
  * The allocator says how many bytes are in use, and what is freed is not in use: the program starts
- * itself again without the allocator's caches of threads. One small object that stays of each round is
- * 32 bytes; what is allowed is 1 byte a round, and once what threads hold that run side by side for
- * the first time. */
+ * itself again without the allocator's caches of threads. One small object that stays of each round
+ * is 32 bytes; what is allowed is 1 byte a round, and once what threads hold that run side by side
+ * for the first time. */
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <stdatomic.h>
@@ -67,8 +67,8 @@ static bool within(struct figures now, struct figures limit)
            now.resident_kb <= limit.resident_kb;
 }
 
-/* The figures when they are within `limit`, or after a while: threads that have ended are counted for
- * a moment. */
+/* The figures when they are within `limit`, or after a while: threads that have ended are counted
+ * for a moment. */
 static struct figures measure_until(struct figures limit)
 {
     const double end = check_now_ms() + MEASURE_MS;
@@ -97,7 +97,7 @@ static void compare(struct figures before, struct figures after, struct figures 
               after.resident_kb - before.resident_kb);
 }
 
-/* --------------------------------------------------------------------------------------- a round */
+/* -------------------------------------------------------------------------------------- a round */
 
 struct round {
     struct team team;

@@ -1,4 +1,4 @@
-// The header comes first, and twice; what it needs it brings. Linked against the library as users do.
+// The header comes first, and twice; what it needs it brings. Linked as users do.
 #include "tributary.h"
 #include "tributary.h"
 

@@ -1,8 +1,8 @@
-/* Do the statistics count the bytes that move? This program brings its own table of backends: the host
- * backend, but its ranks share nothing. Whatever one rank learns from another goes through a pipe
- * between the two, which counts. Collectives are made of it in the plainest way (allgather and allreduce
- * as rings, a broadcast as a chain), so every byte that a rank has from another was counted, by something
- * that knows nothing of the library's own books. */
+/* Do the statistics count the bytes that move? This program brings its own table of backends: the
+ * host backend, but its ranks share nothing. Whatever one rank learns from another goes through a
+ * pipe between the two, which counts. Collectives are made of it in the plainest way (allgather and
+ * allreduce as rings, a broadcast as a chain), so every byte that a rank has from another was
+ * counted, by something that knows nothing of the library's own books. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -238,8 +238,8 @@ static void sparse_rank(int rank, int size, void *argument)
     CHECK_OK(trib_device_free(trial->team.devices[rank], data));
 }
 
-/* Blocks of a ring differ by an element, and a rank passes on one block or another: `slack` bytes. Over
- * all ranks there is nothing to round. */
+/* Blocks of a ring differ by an element, and a rank passes on one block or another: `slack` bytes.
+ * Over all ranks there is nothing to round. */
 static void judge(const struct trial *trial, int size, uint64_t slack)
 {
     uint64_t reported = 0, counted = 0;
@@ -305,8 +305,8 @@ static void dense_rank(int rank, int size, void *argument)
     team_barrier(&trial->judged, size);
 }
 
-/* By trib_counters a program knows what a dense list moves: 2(P-1)/P of the bytes. Its tensors lie at
- * multiples of 16 bytes, as these do. */
+/* By trib_counters a program knows what a dense list moves: 2(P-1)/P of the bytes. Its tensors lie
+ * at multiples of 16 bytes, as these do. */
 static void dense(int size)
 {
     struct trial trial = {.reported_sent = {0}};

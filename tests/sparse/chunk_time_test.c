@@ -1,6 +1,7 @@
-/* chunk_select on the cpu takes about as long whatever the values and the chunks are: not many times as long
- * on values that are equal or sorted, or in chunks of one element, as on random ones in chunks of 4,096. By
- * the time of this thread alone, the best of a few runs, so that other work on the machine is no part of it. */
+/* chunk_select on the cpu takes about as long whatever the values and the chunks are: not many
+ * times as long on values that are equal or sorted, or in chunks of one element, as on random ones
+ * in chunks of 4,096. By the time of this thread alone, the best of a few runs, so that other work
+ * on the machine is no part of it. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <time.h>

@@ -1,5 +1,5 @@
-/* Thresholds that have become too high: no algorithm that uses one may go on for more than four calls in
- * which nothing is chosen, and what ends them counts as a fallback. */
+/* Thresholds that have become too high: no algorithm that uses one may go on for more than four
+ * calls in which nothing is chosen, and what ends them counts as a fallback. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,8 +7,8 @@
 
 enum { COUNT = 2000, K = 20, CALLS = 30, MOST_IDLE = 4, SIZE = 3 };
 
-/* Gradients whose k largest elements are 100 times smaller after the first call; of one magnitude, in both
- * signs. */
+/* Gradients whose k largest elements are 100 times smaller after the first call; of one magnitude,
+ * in both signs. */
 enum pattern { SHRINKING, SIGNS };
 static const char *const patterns[] = {"shrinking", "signs"};
 
@@ -26,8 +26,9 @@ static float gradient(enum pattern pattern, int rank, int call, size_t i)
     return (float)(any % 21) - 10 + (call == 0 && i % (COUNT / K) == 0 ? 1000 : 0);
 }
 
-/* Whether the pattern is one that this algorithm would choose nothing of: those that use a threshold again
- * do where all becomes smaller, an estimate is too high where all is of one size. */
+/* Whether the pattern is one that this algorithm would choose nothing of: those that use a
+ * threshold again do where all becomes smaller, an estimate is too high where all is of one
+ * size. */
 static bool starves(const struct trial *trial)
 {
     const bool estimates = strncmp(trial->algorithm, "gaussiank", 9) == 0;

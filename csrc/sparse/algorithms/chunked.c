@@ -1,9 +1,9 @@
 /* chunked: the largest of each chunk, 16-bit indices, one allgather.
  *
  * Problem. A top-k of the whole tensor needs a threshold for the whole tensor, and 32 bits for each
- * index. If each chunk of C elements gives its own largest, a chunk is chosen by itself in one pass, an
- * index is 16 bits, sizes are fixed, and places in the message say which chunk an entry is of. Layers
- * whose gradients are small are not passed over for ever.
+ * index. If each chunk of C elements gives its own largest, a chunk is chosen by itself in one
+ * pass, an index is 16 bits, sizes are fixed, and places in the message say which chunk an entry is
+ * of. Layers whose gradients are small are not passed over for ever.
  *
  * Paper. DeMo of Peng, Quesnelle and Kingma, "DeMo: Decoupled Momentum Optimization" (2024), and
  * SparseLoCo (arXiv 2508.15706): what training across sites uses, with an error buffer that decays
@@ -16,16 +16,17 @@
  *   4. The decision, by the headers and the result.
  *   5. The residual loses what was chosen (in separate mode in step 1 already).
  *
- * K. A chunk of C elements gives its part of the k of the options, rounded to the nearest whole, and
- * at least one: K = max(1, round(c k / n)) with c the smaller of C and n. So k is a request: what is
- * sent is K slots for each of the ceil(n / C) chunks. The statistics call k the entries that they can
- * hold: a last chunk that is shorter than K has no more than its elements. No slots for k = 0.
+ * K. A chunk of C elements gives its part of the k of the options, rounded to the nearest whole,
+ * and at least one: K = max(1, round(c k / n)) with c the smaller of C and n. So k is a request:
+ * what is sent is K slots for each of the ceil(n / C) chunks. The statistics call k the entries
+ * that they can hold: a last chunk that is shorter than K has no more than its elements. No slots
+ * for k = 0.
  *
  * Cost. 1.5 words an entry (f32; 1 with values of bf16): 1.5 K ceil(n/C) (P-1) words a rank, one
  * collective. A CUDA graph can capture it.
  *
- * Invariant. Every slot of a packet that holds an entry is in the result and has left the residual of
- * its rank; nothing else moved.
+ * Invariant. Every slot of a packet that holds an entry is in the result and has left the residual
+ * of its rank; nothing else moved.
  *
  * Different from the papers in that no transform (DCT) comes before the selection, values are not
  * quantised to fewer than 16 bits, and nothing is lost: an entry leaves the residual only by a call

@@ -20,7 +20,8 @@ trib_status tri_cut_local(struct tri_run *run, const struct tri_cut_scratch *scr
 
 /* kept = those of this rank's `entries` that are among the k largest of all ranks' entries, whose
  * indices lie in ascending regions, rank after rank. The histograms are added up over the ranks;
- * no entries travel. Afterwards scratch->cut->key is the smallest key that is kept (0 if all are). */
+ * no entries travel. Afterwards scratch->cut->key is the smallest key that is kept (0 if all
+ * are). */
 trib_status tri_cut_global(struct tri_run *run, const struct tri_cut_scratch *scratch,
                            const struct tri_entries *entries, uint32_t k,
                            const struct tri_entries *kept);

@@ -11,17 +11,17 @@
  *   4. The decision, by the headers and the result.
  *   5. The residual becomes 0: all of acc is applied.
  *
- * Cost. 2n(P-1)/P words a rank (of f32, also for 16-bit gradients: sums are f32), one collective. Can
- * be captured in a CUDA graph.
+ * Cost. 2n(P-1)/P words a rank (of f32, also for 16-bit gradients: sums are f32), one collective.
+ * Can be captured in a CUDA graph.
  *
- * Invariant. The result is the sum of all acc, and every residual is 0 after a call that is applied.
- * Before one it may not be: an import, or a larger k after a smaller one (auto), may have left mass
- * there.
+ * Invariant. The result is the sum of all acc, and every residual is 0 after a call that is
+ * applied. Before one it may not be: an import, or a larger k after a smaller one (auto), may have
+ * left mass there.
  *
- * Different from a plain allreduce in that an infinity or a NaN anywhere applies nothing, and that an
- * aborted call leaves acc in place. So in separate mode the sum is made in the buffer of acc, and that
- * never becomes the residual: the decision swaps nothing. In place it is made outside of the
- * accumulator: in the result if there is a dense one. */
+ * Different from a plain allreduce in that an infinity or a NaN anywhere applies nothing, and that
+ * an aborted call leaves acc in place. So in separate mode the sum is made in the buffer of acc,
+ * and that never becomes the residual: the decision swaps nothing. In place it is made outside of
+ * the accumulator: in the result if there is a dense one. */
 #include "csrc/sparse/link.h"
 
 struct dense {

@@ -1,12 +1,12 @@
 /* oktopk: near-optimal sparse allreduce.
  *
  * Problem. The sums of P lists of k entries are up to Pk entries, and gathering them costs words
- * that grow with P, wherever they are added up. Only about k of the sums matter: so the owners choose
- * again among the sums, and only those are gathered.
+ * that grow with P, wherever they are added up. Only about k of the sums matter: so the owners
+ * choose again among the sums, and only those are gathered.
  *
  * Paper. Li and Hoefler, "Near-Optimal Sparse Allreduce for Distributed Deep Learning" (PPoPP
- * 2022). This is the exact mode; published/oktopk_published.c is the paper's, with thresholds that are
- * used again and again, where options.constants names a set of constants.
+ * 2022). This is the exact mode; published/oktopk_published.c is the paper's, with thresholds that
+ * are used again and again, where options.constants names a set of constants.
  *
  *   1. acc = gradient + residual; L = the k largest of acc, exactly.
  *   2. Regions: the ranks add up a histogram of their indices (4096 bins), and every rank computes
@@ -30,8 +30,8 @@
  * Histograms are 16 KiB and three (f64: six) times 8 KiB a call: bytes, but no words. Three waits
  * for the stream.
  *
- * Invariant. Each entry of L is in one sum. A sum in G leaves the residual of exactly those ranks that
- * have contributed to it; a sum that is not in G, or is 0, stays with all of them.
+ * Invariant. Each entry of L is in one sum. A sum in G leaves the residual of exactly those ranks
+ * that have contributed to it; a sum that is not in G, or is 0, stays with all of them.
  *
  * Different from the published code, where:
  *  - every 32nd call gathers all sums on all ranks to cut them: 15k words at 8 ranks, 38k at 32.

@@ -1,4 +1,4 @@
-/* oktopk: what its exact mode (oktopk.c) and its published one (published/oktopk_published.c) share. */
+/* oktopk: what its exact mode (oktopk.c) and published/oktopk_published.c share. */
 #ifndef TRI_SPARSE_ALGORITHMS_OKTOPK_H
 #define TRI_SPARSE_ALGORITHMS_OKTOPK_H
 

@@ -1,16 +1,16 @@
 /* Split by bounds, exchange to owners, merge.
  *
- *   1. exchange_rows: one small allgather brings every rank's header and the positions of the bounds in
- *      its list, and one fetch brings them to the host: now every rank knows the length of every
- *      message;
- *   2. reduce: all messages at once, rank r's to r + 1, r + 2, ... so that the ranks do not all begin
- *      with the same owner; the owner merges the parts in rank order, its own among them.
+ *   1. exchange_rows: one small allgather brings every rank's header and the positions of the
+ *      bounds in its list, and one fetch brings them to the host: now every rank knows the length
+ *      of every message;
+ *   2. reduce: all messages at once, rank r's to r + 1, r + 2, ... so that the ranks do not all
+ *      begin with the same owner; the owner merges the parts in rank order, its own among them.
  *
- * Cost: a rank sends what it chose outside its own region, and receives what the others chose in it.
- * An entry is two words (index u32, value f32), three with f64, one and a half with bf16.
+ * Cost: a rank sends what it chose outside its own region, and receives what the others chose in
+ * it. An entry is two words (index u32, value f32), three with f64, one and a half with bf16.
  *
- * Invariant: an entry lies in one region, so one owner adds it up; the order of a sum is that of the
- * ranks, so it does not depend on the bounds. */
+ * Invariant: an entry lies in one region, so one owner adds it up; the order of a sum is that of
+ * the ranks, so it does not depend on the bounds. */
 #include "csrc/sparse/algorithms/regions.h"
 
 #include "csrc/sparse/algorithms/p2p_batch.h"

@@ -44,13 +44,13 @@ struct tri_header *tri_regions_header(const struct tri_regions *regions, const s
 /* Regions of equal size: [r * count / size, (r + 1) * count / size). */
 void tri_regions_equal(struct tri_regions *regions, const struct tri_sparse_params *params);
 
-/* All ranks' rows to all ranks: this one's says where `entries` lie, and has the flags and the header.
- * Waits for the stream. */
+/* All ranks' rows to all ranks: this one's says where `entries` lie, and has the flags and the
+ * header. Waits for the stream. */
 trib_status tri_regions_exchange_rows(struct tri_run *run, struct tri_regions *regions,
                                       const struct tri_entries *entries, uint32_t flags);
 
-/* Whether the headers allow the call to be applied, and so whether to go on; the same on all ranks. An
- * abort, or a result that overflows, may still prevent it. */
+/* Whether the headers allow the call to be applied, and so whether to go on; the same on all ranks.
+ * An abort, or a result that overflows, may still prevent it. */
 bool tri_regions_consistent(const struct tri_regions *regions, const struct tri_run *run);
 
 /* The end of a call that is not consistent: the result is 0, and decide does not apply the call. */

@@ -1,8 +1,8 @@
 /* shared: one rank, in turn, chooses the indices for all.
  *
  * Problem. If every rank chooses its own indices, P lists are sent to everybody, and at each index
- * only those ranks' values are added up that happened to choose it. If all take the same indices, only
- * values have to be added up, by an ordinary allreduce, and all ranks' values count.
+ * only those ranks' values are added up that happened to choose it. If all take the same indices,
+ * only values have to be added up, by an ordinary allreduce, and all ranks' values count.
  *
  * Paper. CLT-k of Chen et al., "ScaleCom: Scalable Sparsified Gradient Compression for
  * Communication-Efficient Distributed Training" (NeurIPS 2020): cyclic local top-k.
@@ -15,17 +15,17 @@
  *   6. The decision, by the headers and the result.
  *   7. Every rank takes its own values out of its residual, which becomes 0 there on all ranks.
  *
- * Cost. k words for the indices, but for the last rank of the chain, and 2k(P-1)/P for the values; two
- * collectives. The least memory and time of all: one selection, by the leader, and k entries.
+ * Cost. k words for the indices, but for the last rank of the chain, and 2k(P-1)/P for the values;
+ * two collectives. The least memory and time of all: one selection, by the leader, and k entries.
  *
  * Invariant. At an index that is chosen the sum of all acc is applied, and no residual keeps
  * anything; elsewhere nothing moves. So mass is conserved however bad the choice.
  *
- * Different from the paper in that the residual is not filtered (its beta is `decay`). The leader may
- * have fewer than k entries that are not 0; then the places behind the count take part in the allreduce
- * and in nothing else. The wire type is not used: sums travel as f32, so rounding would save nothing.
- * In a CUDA graph the leader stays the one of the call that was captured; capture P calls for a full
- * turn. */
+ * Different from the paper in that the residual is not filtered (its beta is `decay`). The leader
+ * may have fewer than k entries that are not 0; then the places behind the count take part in the
+ * allreduce and in nothing else. The wire type is not used: sums travel as f32, so rounding would
+ * save nothing. In a CUDA graph the leader stays the one of the call that was captured; capture P
+ * calls for a full turn. */
 #include "csrc/sparse/link.h"
 
 enum { HEAD = 64 }; /* bytes in front of the indices, which begin with the count */

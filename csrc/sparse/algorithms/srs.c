@@ -147,9 +147,9 @@ static uint64_t chosen_in_all(const struct tri_sparse_params *params)
     return capacity(params);
 }
 
-/* A cut of a block merged from n lists drops at most as much as n - 1 of them hold: if it keeps fewer
- * than q, it drops only sums of 0, each made of two entries or more. But bf16 may have rounded any
- * value to 0. */
+/* A cut of a block merged from n lists drops at most as much as n - 1 of them hold: if it keeps
+ * fewer than q, it drops only sums of 0, each made of two entries or more. But bf16 may have
+ * rounded any value to 0. */
 static size_t dropped_entries(const struct tri_sparse_params *params, int32_t n)
 {
     const int32_t lists = params->wire == params->acc ? n - 1 : n;

@@ -3,27 +3,28 @@
  * Problem. Add up, over the ranks, what each rank finds largest of its own acc, with one message of
  * fixed size from each rank and no wait of the host.
  *
- * Paper. "TopkA" in the comparison of Li and Hoefler, "Near-Optimal Sparse Allreduce for Distributed
- * Deep Learning" (PPoPP 2022): top-k with error feedback and an allgather, as in Aji and Heafield,
- * "Sparse Communication for Distributed Gradient Descent" (EMNLP 2017), and in most libraries.
+ * Paper. "TopkA" in the comparison of Li and Hoefler, "Near-Optimal Sparse Allreduce for
+ * Distributed Deep Learning" (PPoPP 2022): top-k with error feedback and an allgather, as in Aji
+ * and Heafield, "Sparse Communication for Distributed Gradient Descent" (EMNLP 2017), and in most
+ * libraries.
  *
  *   1. acc = gradient + residual; the k largest of acc are chosen straight into this rank's packet,
  *      behind its header.
  *   2. One allgather of the packets.
  *   3. The result is the sum of the P lists, in rank order.
  *   4. The decision, by the headers and the result.
- *   5. The residual loses what was chosen; in separate mode in step 1 already, because acc becomes the
- *      residual only by the decision.
+ *   5. The residual loses what was chosen; in separate mode in step 1 already, because acc becomes
+ *      the residual only by the decision.
  *
  * Cost. 2k(P-1) words a rank (f32), one collective, memory for P packets. The result holds up to Pk
  * entries. No size depends on data, so a CUDA graph can capture the call.
  *
- * Invariant. Every entry in a packet is in the result and has left the residual of its rank; nothing
- * else moved.
+ * Invariant. Every entry in a packet is in the result and has left the residual of its rank;
+ * nothing else moved.
  *
  * Different from the published code, where:
- *  - the residual is made as acc * mask, so an infinity that was chosen leaves a NaN behind for ever.
- *    Here nothing is applied, and the residual stays, if anything is not finite anywhere;
+ *  - the residual is made as acc * mask, so an infinity that was chosen leaves a NaN behind for
+ *    ever. Here nothing is applied, and the residual stays, if anything is not finite anywhere;
  *  - buffers keep the size of the first call, which a larger k later runs over. Here k is of the
  *    state, and all ranks change it together;
  *  - indices are of 64 bits, or floats, on the wire. Here of 32 bits, beside values of 32 or 16;

@@ -13,9 +13,9 @@ struct tri_gaussian {
 void tri_gaussian_lay_out(struct tri_gaussian *gaussian, struct tri_arena *arena,
                           const struct tri_sparse_params *params);
 
-/* acc is made; what lies above the estimate, once it has been moved, is chosen, and not cleared (the k
- * largest if nothing has for TRI_IDLE_CALLS calls);
- * the numbers of all ranks are in counted.counts. Waits for the stream. */
+/* acc is made; what lies above the estimate, once it has been moved, is chosen, and not cleared
+ * (the k largest if nothing has for TRI_IDLE_CALLS calls); the numbers of all ranks are in
+ * counted.counts. Waits for the stream. */
 trib_status tri_gaussian_choose(struct tri_run *run, struct tri_gaussian *gaussian);
 
 /* For struct tri_algorithm. */

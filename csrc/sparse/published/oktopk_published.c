@@ -1,14 +1,14 @@
-/* oktopk with constants: the mode of the published code, with thresholds that are used again and again.
+/* oktopk with constants: the mode of the published code, with thresholds that it uses again.
  *
- * Problem. algorithms/oktopk.c has it, and the exact mode. An exact choice reads acc several times; a
- * threshold of an earlier call needs no search.
+ * Problem. algorithms/oktopk.c has it, and the exact mode. An exact choice reads acc several times;
+ * a threshold of an earlier call needs no search.
  *
  * Paper. Li and Hoefler, "Near-Optimal Sparse Allreduce for Distributed Deep Learning" (PPoPP
  * 2022), and its published code (constants "vgg", "lstm", "bert": constants.c).
  *
- *   1. Every 32nd (bert 128th) call L is the k largest of acc, and its smallest magnitude becomes the
- *      local threshold. In between L is what lies above the threshold, raised before by up to five
- *      steps while that is far too much (not bert).
+ *   1. Every 32nd (bert 128th) call L is the k largest of acc, and its smallest magnitude becomes
+ *      the local threshold. In between L is what lies above the threshold, raised before by up to
+ *      five steps while that is far too much (not bert).
  *   2. Every 64th call the regions are made anew: each rank proposes bounds between which its own
  *      entries are evenly spread, and the bounds are the means of the proposals.
  *   3. As step 3 of the exact mode.
@@ -17,18 +17,17 @@
  *   5. Balance, bert alone; the blocks are gathered.
  *   6. As in the exact mode. Then both thresholds move a step if L or G had too many or too few
  *      entries.
- * After TRI_IDLE_CALLS calls in a row with an empty L, a rank's next L is exact, as in 1; with an empty
- * G, the next G is, as in 4.
- * A first call, and one after k was set or a state was imported or reset, does all of it anew,
- * whatever its number: a rank without a threshold says so in its row, and all ranks cut exactly
- * with it. The paper's dense warm-up is the caller's: set the density to 1 for as long, which is
- * dense (algorithm.h).
+ * After TRI_IDLE_CALLS calls in a row with an empty L, a rank's next L is exact, as in 1; with an
+ * empty G, the next G is, as in 4. A first call, and one after k was set or a state was imported or
+ * reset, does all of it anew, whatever its number: a rank without a threshold says so in its row,
+ * and all ranks cut exactly with it. The paper's dense warm-up is the caller's: set the density to
+ * 1 for as long, which is dense (algorithm.h).
  *
  * Cost: 6k(P-1)/P words if L and G have k entries, all in balance. They may have up to 4k + 1024
- * (tri_limit). At the start they do, for the first threshold was made of gradients alone: with "bert",
- * which does not raise it before it is used and makes small steps, L does for about 35 calls, and three
- * times as many words are sent; with "vgg" and "lstm" L has 3k in two calls. Two waits for the stream,
- * and two more where regions are made anew.
+ * (tri_limit). At the start they do, for the first threshold was made of gradients alone: with
+ * "bert", which does not raise it before it is used and makes small steps, L does for about 35
+ * calls, and three times as many words are sent; with "vgg" and "lstm" L has 3k in two calls. Two
+ * waits for the stream, and two more where regions are made anew.
  *
  * Invariant. As in the exact mode.
  *
@@ -36,8 +35,8 @@
  *  - one rank, an empty selection, and fewer entries than ranks are errors or collapse all regions
  *    (here such a rank proposes equal regions); bounds are added up in 32 bits (here 64);
  *  - if there are fewer sums than k, the smallest is the threshold (here the next call cuts again);
- *  - a threshold that has become too high, for gradients have become smaller, applies nothing until the
- *    next exact call (here no longer than TRI_IDLE_CALLS calls). */
+ *  - a threshold that has become too high, for gradients have become smaller, applies nothing until
+ *    the next exact call (here no longer than TRI_IDLE_CALLS calls). */
 #include <string.h>
 
 #include "csrc/sparse/algorithms/balance.h"
@@ -52,16 +51,15 @@ enum { FLAG_BOUNDS = 1u << 0, FLAG_EXACT_SUMS = 1u << 1 };
 
 struct persistent_host {
     uint32_t begun; /* the thresholds are numbers */
-    uint32_t
-        has_local; /* and the local one is not 0, as far as the host has seen (topkaopt.c, keep, says
-                         * what if it is) */
+    /* And the local one is not 0, as far as the host has seen (if it is: topkaopt.c, keep). */
+    uint32_t has_local;
     struct tri_idle local, global; /* L here, G everywhere */
 };
 
 struct oktopk {
     struct tri_oktopk both;
 
-    /* Thresholds of acc's type, on the device; 0: none yet. They change only if the call is applied. */
+    /* Thresholds of acc's type, on the device; 0: none yet. Only an applied call changes them. */
     char *thresholds;               /* local and global, 8 bytes each */
     void *local, *global;           /* in them */
     void *used_local, *used_global; /* of this call */
@@ -182,7 +180,7 @@ static trib_status move_regions(struct tri_run *run, struct oktopk *own)
     return tri_regions_exchange_rows(run, regions, &own->both.chosen, flags);
 }
 
-/* Whether G is cut exactly: one of the ranks has no threshold, it is time, or G was empty for long. */
+/* Whether G is cut exactly: one of the ranks has no threshold, it is time, or G was long empty. */
 static bool exact_sums(struct tri_run *run, const struct oktopk *own)
 {
     for (int32_t r = 0; r < run->params->size; r++)
@@ -204,7 +202,8 @@ static bool exact_choice(struct tri_run *run, const struct oktopk *own)
 }
 
 /* The smallest magnitude of the k largest sums is the key of the cut, which is its bits: the low
- * bytes of a number that both host and device store with those first. 0 if there are fewer than k. */
+ * bytes of a number that both host and device store with those first. 0 if there are fewer than
+ * k. */
 static trib_status cut_exactly(struct tri_run *run, struct oktopk *own, uint32_t *counts)
 {
     TRI_TRY(tri_cut_global(run, &own->both.cut, &own->both.regions.merged, run->params->k,
@@ -222,7 +221,7 @@ static uint64_t sum(const uint32_t *counts, int32_t n)
     return sum;
 }
 
-/* The sums above the threshold; if there are more than tri_limit, the largest of all ranks' sums. */
+/* The sums above the threshold; of more than tri_limit, the largest of all ranks' sums. */
 static trib_status cut_above(struct tri_run *run, struct oktopk *own, uint32_t *counts)
 {
     const struct tri_entries *sums = &own->both.regions.merged;

@@ -7,10 +7,9 @@
  * are reused because those of successive calls are close.
  *
  *   1. acc = gradient + residual. A rank that has no threshold above 0, or above whose threshold
- *      nothing has lain in the last TRI_IDLE_CALLS calls, or any rank in every 32nd call, chooses the k
- *      largest, exactly, and remembers the smallest magnitude among them.
- *      Otherwise it chooses all that lie above its threshold; if they are more than 4k + 1024, the
- *      largest.
+ *      nothing has lain in the last TRI_IDLE_CALLS calls, or any rank in every 32nd call, chooses
+ *      the k largest, exactly, and remembers the smallest magnitude among them. Otherwise it
+ *      chooses all that lie above its threshold; if they are more than 4k + 1024, the largest.
  *   2. One small allgather of the headers, which hold the numbers of entries. Fetched.
  *   3. All entries to all ranks. A rank may have none.
  *   4. The result is the sum of the lists in rank order, or its average.
@@ -20,18 +19,18 @@
  * Each rank has a threshold of its own, and no other rank sees whether it chooses exactly.
  *
  * Cost: rank r sends 2 k_r (P-1) words and receives twice the sum of the others' k; 2k(P-1) in
- * exact calls, at most 2 (4k + 1024)(P-1). That most is what the 31 calls after the first one send: its
- * threshold was made of gradients alone, and residuals come above it soon and in crowds. Of normal
- * gradients (n = 100,000, k = 1,000) k_r is 3k and 2.5k in the next two rounds of 32 calls, and 2k
- * in the fourth. One wait for the stream.
+ * exact calls, at most 2 (4k + 1024)(P-1). That most is what the 31 calls after the first one send:
+ * its threshold was made of gradients alone, and residuals come above it soon and in crowds. Of
+ * normal gradients (n = 100,000, k = 1,000) k_r is 3k and 2.5k in the next two rounds of 32 calls,
+ * and 2k in the fourth. One wait for the stream.
  *
  * Invariant. As in topka: every entry that was chosen is in the result and has left the residual of
  * its rank; nothing else moved. A call that is not applied leaves the threshold as it was.
  *
  * Different from the published code, where reuse calls a function without two of its arguments in
  * two of three variants and fails; where k_r has no limit, and the buffers do not grow with it;
- * where an empty choice of one rank returns too few values; where a threshold that has become too high
- * applies nothing until the next 32nd call. */
+ * where an empty choice of one rank returns too few values; where a threshold that has become too
+ * high applies nothing until the next 32nd call. */
 #include <string.h>
 
 #include "csrc/sparse/published/counted.h"

@@ -52,8 +52,8 @@ int main(void)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         backend_suite("host", sizes[i], depth);
     backend_suite("host", 16, BACKEND_LIGHT);
-    /* The work grows with the square: 64 ranks would be over half of the time under the thread sanitizer.
-     * What is kept for a rank in a bit or a byte shows with 33 as well. */
+    /* The work grows with the square: 64 ranks would be over half of the time under the thread
+     * sanitizer. What is kept for a rank in a bit or a byte shows with 33 as well. */
     backend_suite("host", depth == BACKEND_WHOLE ? 64 : 33, BACKEND_LIGHT);
     large();
     printf("host: %llu collectives compared\n", (unsigned long long)backend_compared());

@@ -151,7 +151,8 @@ static bool is_inexact(const struct trial *t)
            strcmp(t->suite->team.backend, "nccl") == 0;
 }
 
-/* Write the expected result to the image; where no result is exact, a close one found is expected. */
+/* Write the expected result to the image; where no result is exact, a close one found is
+ * expected. */
 static void expect_close(const struct trial *t, const struct guarded *buffer, size_t offset)
 {
     const size_t bytes = recv_blocks(t) * t->count * trib_dtype_size(t->dtype);

@@ -75,8 +75,8 @@ bool arena_open(struct arena *arena, const struct kernels_place *place, size_t c
 void arena_close(struct arena *arena);
 /* Empty again. */
 void arena_reset(struct arena *arena);
-/* Room for `bytes` bytes, `misalign` bytes after a multiple of 256, with at least 64 bytes of canaries
- * on each side; an offset into device and image. */
+/* Room for `bytes` bytes, `misalign` bytes after a multiple of 256, with at least 64 bytes of
+ * canaries on each side; an offset into device and image. */
 size_t arena_place(struct arena *arena, size_t bytes, size_t misalign);
 /* Call what was placed at `at` by a name. */
 void arena_name(struct arena *arena, size_t at, const char *name);

@@ -1,4 +1,5 @@
-/* The conformance suite on the cpu table. With --slice I/N, only every N-th case, from the I-th on. */
+/* The conformance suite on the cpu table. With --slice I/N, only every N-th case, from the I-th
+ * on. */
 #include <stdlib.h>
 #include <string.h>
 

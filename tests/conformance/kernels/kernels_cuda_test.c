@@ -1,5 +1,5 @@
-/* The conformance suite on the cuda table. With --slice I/N, only every N-th case, from the I-th on. With
- * TRIB_TEST_LARGE in the environment, also a tensor of more than 2^31 elements. */
+/* The conformance suite on the cuda table. With --slice I/N, only every N-th case, from the I-th
+ * on. With TRIB_TEST_LARGE in the environment, also a tensor of more than 2^31 elements. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>

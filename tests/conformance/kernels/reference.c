@@ -119,7 +119,8 @@ static double fold_float(double a, double b, trib_op op)
     }
 }
 
-/* Sums, products and quotients of two f32 in f64 round to f32 as if made there (53 >= 2 * 24 + 2). */
+/* Sums, products and quotients of two f32 in f64 round to f32 as if made there (53 >= 2 * 24 +
+ * 2). */
 static void reduce_float(void *dst, const void *const *src, size_t nsrc, trib_dtype dtype,
                          trib_op op)
 {

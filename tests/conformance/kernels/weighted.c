@@ -82,7 +82,8 @@ static void pack_case(struct arena *arena, trib_dtype dtype, size_t n,
 
 /* --------------------------------------------------------------------------------------- unpack */
 
-/* Numbers that, divided by a small integer, lie exactly between two neighbours of the slice's type. */
+/* Numbers that, divided by a small integer, lie exactly between two neighbours of the slice's
+ * type. */
 static void fill_ties(struct arena *arena, const struct list *list, double total)
 {
     const size_t size = trib_dtype_size(list->bucket.dtype);

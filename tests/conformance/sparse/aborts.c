@@ -1,6 +1,6 @@
-/* Aborts while sparse allreduces are queued and running: at any moment, and where one rank is missing.
- * Afterwards each rank's accumulator is to the bit what its statistics say: as after so many calls
- * that was applied, and no call half done. */
+/* Aborts while sparse allreduces are queued and running: at any moment, and where one rank is
+ * missing. Afterwards each rank's accumulator is to the bit what its statistics say: as after so
+ * many calls that was applied, and no call half done. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>

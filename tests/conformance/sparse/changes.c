@@ -215,8 +215,8 @@ static void continues(struct sparse_session *session)
     }
 }
 
-/* An export of topka, into a state of another algorithm and k: added to the residual that is there, and
- * nothing else changes; or in its place, and the schedule begins anew. */
+/* An export of topka, into a state of another algorithm and k: added to the residual that is there,
+ * and nothing else changes; or in its place, and the schedule begins anew. */
 static void takes(struct sparse_session *session, int i, trib_dtype dtype, int32_t add)
 {
     struct sparse_plan plan = planned(session, 1), other = planned(session, i);

@@ -81,7 +81,8 @@ double sparse_input(enum sparse_input input, uint64_t seed, uint64_t step, int r
     case SPARSE_FLOATS:
         return (bits & 1 ? -1 : 1) *
                (double)ldexpf((float)((bits >> 40) | 1), (int)(bits >> 8 & 15) - 30);
-    case SPARSE_OVERFLOW: /* of one element, at another place in each step: 61440, or 61440 and -4096 */
+    case SPARSE_OVERFLOW:
+        /* Of one element, at another place in each step: 61440, or 61440 and -4096. */
         if ((step + seed) % 3 == 1 && index == mix(step * 7 + seed) % count)
             return (step + seed) / 3 % 2 == 0 || rank == 0 ? 61440 : rank == 1 ? -4096 : 0;
         return units(bits); /* whole numbers, so that sums are exact */

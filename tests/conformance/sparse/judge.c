@@ -66,8 +66,8 @@ static bool agree(const struct sparse_trial *trial)
     return true;
 }
 
-/* Nothing is lost: the sum of acc is the result and the residuals. No -0 in the result, unless all of
- * everybody's accumulator is added up as it is. */
+/* Nothing is lost: the sum of acc is the result and the residuals. No -0 in the result, unless all
+ * of everybody's accumulator is added up as it is. */
 static bool conserved(const struct sparse_trial *trial)
 {
     const trib_dtype dtype = dtype_of(trial);

@@ -1,5 +1,5 @@
-/* More than 2^24 elements, where a float no longer holds every index: each entry must arrive exactly
- * where it belongs, the last one too. */
+/* More than 2^24 elements, where a float no longer holds every index: each entry must arrive
+ * exactly where it belongs, the last one too. */
 #include <stdlib.h>
 #include <string.h>
 

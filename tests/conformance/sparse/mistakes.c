@@ -84,7 +84,8 @@ static void same_mistakes(struct sparse_session *session)
 
 /* ------------------------------------------------------------------ the mistake of one rank */
 
-/* Rank 0 makes a mistake, the others make none: no rank waits for another, and none gets a state. */
+/* Rank 0 makes a mistake, the others make none: no rank waits for another, and none gets a
+ * state. */
 static void one_mistaken_rank(int rank, int size, void *argument)
 {
     static const trib_sparse_options good = OPTIONS(.algorithm = "topka");

@@ -48,8 +48,8 @@ void sparse_reference_destroy(struct sparse_reference *reference);
 /* Make residual, sum, support, selected and applied of acc, and remember what the algorithm
  * remembers. False if there is no algorithm of that name. */
 bool sparse_reference_step(struct sparse_reference *reference);
-/* A call that was not applied: for what acc was, or for what the step that was just made had as result;
- * `before`: as the reference was before that. */
+/* A call that was not applied: for what acc was, or for what the step that was just made had as
+ * result; `before`: as the reference was before that. */
 void sparse_reference_skip(struct sparse_reference *reference);
 void sparse_reference_undo(struct sparse_reference *reference,
                            const struct sparse_reference *before);
@@ -74,8 +74,8 @@ double sparse_round(double value, trib_dtype dtype);
 
 /* ------------------------------------------------------------------------------------- parts */
 
-/* picked[i] = 1 for the k largest of values[first, first + n) that are not 0 and above `threshold` in
- * magnitude: larger first, then the lower index. Returns how many. `smallest`, if not NULL: the
+/* picked[i] = 1 for the k largest of values[first, first + n) that are not 0 and above `threshold`
+ * in magnitude: larger first, then the lower index. Returns how many. `smallest`, if not NULL: the
  * magnitude of the last of them, 0 if there is none. */
 uint64_t sparse_reference_top(struct sparse_reference *reference, const double *values,
                               size_t first, size_t n, uint64_t k, double threshold,

@@ -175,7 +175,8 @@ static double clamped(const struct sparse_reference *reference, const struct sch
     return threshold;
 }
 
-/* G, and its threshold; where there are fewer than k sums there is none (0), and the next call cuts again. */
+/* G, and its threshold; where there are fewer than k sums there is none (0), and the next call cuts
+ * again. */
 static void keep_sums(struct sparse_reference *reference, const struct schedule *schedule, bool cut)
 {
     const uint64_t sums = sparse_reference_above(reference->sum, reference->count, 0);

@@ -1,5 +1,6 @@
-/* What sparse allreduces should give, by definition: those whose result depends on which ranks merge.
- * The shapes are those that csrc/sparse/algorithms/gtopk.c and srs.c document at their heads. */
+/* What sparse allreduces should give, by definition: those whose result depends on which ranks
+ * merge. The shapes are those that csrc/sparse/algorithms/gtopk.c and srs.c document at their
+ * heads. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,8 +52,8 @@ static void begin(struct sparse_reference *reference, struct held *held)
         }
 }
 
-/* Of the sums that `self` holds in [first, first + n) keep the k largest; the others are its to give
- * back: they wait in `dropped`. */
+/* Of the sums that `self` holds in [first, first + n) keep the k largest; the others are its to
+ * give back: they wait in `dropped`. */
 static void cut(struct sparse_reference *reference, struct held *self, double *dropped,
                 size_t first, size_t n, uint64_t k)
 {

@@ -1,4 +1,5 @@
-/* States beside each other, calls one behind the other, and what is still queued when a state goes. */
+/* States beside each other, calls one behind the other, and what is still queued when a state
+ * goes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,9 +45,10 @@ static void several(struct sparse_session *session)
     sparse_session_mend(session);
 }
 
-/* ---------------------------------------------------------------------------- queues and streams */
+/* --------------------------------------------------------------------------- queues and streams */
 
-/* CALLS calls of a state, one behind the other, with buffers of their own; nobody waits in between. */
+/* CALLS calls of a state, one behind the other, with buffers of their own; nobody waits in
+ * between. */
 struct queue {
     struct sparse_session *session;
     const char *algorithm;

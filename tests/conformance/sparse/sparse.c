@@ -124,7 +124,8 @@ void sparse_long_runs(struct sparse_session *session)
     }
 }
 
-/* The same inputs once more give the same bytes; other ranks with the same inputs, other residuals. */
+/* The same inputs once more give the same bytes; other ranks with the same inputs, other
+ * residuals. */
 static void again(struct sparse_session *session)
 {
     enum { STEPS = 12 };

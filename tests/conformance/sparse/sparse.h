@@ -1,11 +1,11 @@
 /* What every sparse allreduce must do, on every backend, through the public API alone.
  *
  * A trial is one state on every rank of a team, called step after step. After each step one thread
- * holds all ranks' inputs, residuals, results and statistics side by side and judges them: against a
- * reference that is made from the definitions in double precision (sparse_reference.h), and against
- * what must hold whatever was chosen: that nothing is lost, that all ranks have the same bits, that
- * words are counted as the header says. Inputs are small multiples of 2^-10, so all sums are exact
- * and `==` decides. */
+ * holds all ranks' inputs, residuals, results and statistics side by side and judges them: against
+ * a reference that is made from the definitions in double precision (sparse_reference.h), and
+ * against what must hold whatever was chosen: that nothing is lost, that all ranks have the same
+ * bits, that words are counted as the header says. Inputs are small multiples of 2^-10, so all sums
+ * are exact and `==` decides. */
 #ifndef TRI_TESTS_CONFORMANCE_SPARSE_H
 #define TRI_TESTS_CONFORMANCE_SPARSE_H
 
@@ -35,10 +35,12 @@ enum sparse_input {
     SPARSE_FINE,      /* up to 11 digits: more than bf16 has */
     SPARSE_SHRINKING, /* SPREAD, and the first step 128 times as large */
     SPARSE_FLOATS,    /* all bits of a float in use: sums are rounded */
-    SPARSE_OVERFLOW, /* SPREAD; in every third step one element is so large that f16 does not hold the sum
-                       * over all ranks, or all but holds it */
-    SPARSE_BAD, /* SPREAD; in every third step (in some trials from the first on) one rank has an
-                       * infinity or a NaN */
+    /* SPREAD; in every third step one element is so large that f16 does not hold the sum over all
+     * ranks, or only just holds it. */
+    SPARSE_OVERFLOW,
+    /* SPREAD; in every third step (in some trials from the first on) one rank has an infinity or a
+     * NaN. */
+    SPARSE_BAD,
     SPARSE_INPUTS
 };
 const char *sparse_input_name(enum sparse_input input);
@@ -143,8 +145,8 @@ enum sparse_depth { SPARSE_WHOLE, SPARSE_QUICK, SPARSE_LIGHT };
 /* SPARSE_QUICK if the environment has TRIB_TEST_QUICK, else SPARSE_WHOLE. */
 enum sparse_depth sparse_depth(void);
 
-/* What a suite runs on. With a twin, another backend's team of as many ranks, every trial is made on
- * both, and the bytes of all results and residuals must be the same. */
+/* What a suite runs on. With a twin, another backend's team of as many ranks, every trial is made
+ * on both, and the bytes of all results and residuals must be the same. */
 struct sparse_session {
     struct team team, twin;
     bool has_twin;

@@ -130,7 +130,8 @@ static void judge(struct captured *captured)
             for (size_t i = 0; i < COUNT; i++)
                 reference->acc[rank][i] =
                     gradient(rank, size, call, i) + reference->residual[rank][i];
-        /* A graph keeps the leader of the call that was captured; the next call is the next one's. */
+        /* A graph keeps the leader of the call that was captured; the next call is the next
+         * one's. */
         if (shared && call >= BEFORE)
             reference->step = call < CALLS - 1 ? BEFORE : BEFORE + 1;
         CHECK(sparse_reference_step(reference));
@@ -168,7 +169,8 @@ static void graphs(struct team *team, const char *algorithm, bool in_place)
     free(captured);
 }
 
-/* An algorithm that waits cannot be captured: the call says so, and the stream's capture goes on. */
+/* An algorithm that waits cannot be captured: the call says so, and the stream's capture goes
+ * on. */
 static void refused_rank(int rank, int size, void *argument)
 {
     struct captured *captured = argument;

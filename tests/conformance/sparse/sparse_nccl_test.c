@@ -1,6 +1,6 @@
-/* The conformance suite of sparse allreduces on the nccl backend, for 2, 3 and 4 GPUs as far as they
- * are there, or for the numbers given as arguments. Every trial is made on host as well, and the bytes
- * are compared. */
+/* The conformance suite of sparse allreduces on the nccl backend, for 2, 3 and 4 GPUs as far as
+ * they are there, or for the numbers given as arguments. Every trial is made on host as well, and
+ * the bytes are compared. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -73,7 +73,8 @@ const char *sparse_describe(const struct sparse_plan *plan, int size, char *text
     return text;
 }
 
-/* An export begins with a head of so many bytes (csrc/sparse/snapshot.c), then comes the residual. */
+/* An export begins with a head of so many bytes (csrc/sparse/snapshot.c), then comes the
+ * residual. */
 enum { EXPORT_HEAD = 128 };
 
 bool sparse_residual(trib_sparse *state, size_t count, trib_dtype acc, trib_stream stream,

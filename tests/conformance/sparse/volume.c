@@ -25,7 +25,8 @@ static double summed(const struct sparse_reference *reference)
     return 1 + value(reference);
 }
 
-/* Words of a message of `n` entries that were chosen; of 16-bit values the last word is counted whole. */
+/* Words of a message of `n` entries that were chosen; of 16-bit values the last word is counted
+ * whole. */
 static double list(const struct sparse_reference *reference, uint64_t n)
 {
     return ceil((double)n * chosen(reference));

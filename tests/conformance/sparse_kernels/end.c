@@ -108,7 +108,7 @@ static void decisions(struct sparse_rig *rig)
     decide_case(rig, 1025, 64, 0, -1, -1, false);
 }
 
-/* --------------------------------------------------------------------------------------- residual_update */
+/* ------------------------------------------------------------------------------ residual_update */
 
 struct updating {
     struct sparse_state state;

@@ -1,4 +1,5 @@
-/* accumulate, gather, decay, residual; and what select does to a residual in many calls: nothing is lost. */
+/* accumulate, gather, decay, residual; and what select does to a residual in many calls: nothing is
+ * lost. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -112,7 +112,7 @@ static void dense_case(struct sparse_rig *rig, size_t type, size_t n, double div
     check_end();
 }
 
-/* -------------------------------------------------------------------------------------- clear_result */
+/* --------------------------------------------------------------------------------- clear_result */
 
 struct clearing {
     size_t dense, bytes, count, decision;

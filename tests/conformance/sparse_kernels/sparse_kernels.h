@@ -74,8 +74,8 @@ void *sparse_at(unsigned char *memory, size_t offset);
 size_t sparse_word(struct sparse_rig *rig, uint32_t value);
 uint32_t sparse_word_get(const unsigned char *bytes, size_t at);
 void sparse_word_put(unsigned char *bytes, size_t at, uint32_t value);
-/* What a kernel that makes a result says of its n values, where one is not finite, in the word at `at`
- * (or SPARSE_NONE). In the image. */
+/* What a kernel that makes a result says of its n values, where one is not finite, in the word at
+ * `at` (or SPARSE_NONE). In the image. */
 void sparse_expect_overflow(struct sparse_rig *rig, size_t at, size_t values, trib_dtype dtype,
                             size_t n);
 /* An element of a float type. */
