@@ -248,7 +248,7 @@ trib_status tri_batch_stage(struct trib_comm *comm, const void **out, const void
     if (batch->ncopies == batch->copies_capacity)
         TRI_TRY(grow_copies(batch));
     TRI_TRY(tri_batch_scratch(comm, &to, bytes));
-    batch->copies[batch->ncopies++] = (struct tri_copy){to, data, bytes};
+    batch->copies[batch->ncopies++] = (struct tri_copy){.to = to, .from = data, .bytes = bytes};
     *out = to;
     return TRIB_OK;
 }

@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 const struct tri_operation tri_operations[TRI_OPERATIONS] = {
+    /* name, partner, reduces, send, recv, send_blocks, recv_blocks, place */
     [TRI_ALLREDUCE] = {"allreduce", NULL, true, TRI_EVERYWHERE, TRI_EVERYWHERE, false, false,
                        TRI_SAME},
     [TRI_BROADCAST] = {"broadcast", "root", false, TRI_AT_ROOT, TRI_EVERYWHERE, false, false,

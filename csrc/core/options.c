@@ -33,6 +33,6 @@ trib_status tri_call_settings_read(struct tri_call_settings *out, const struct t
                              "options.flags is 0x%x; expected 0 or TRIB_CALL_FACTOR",
                              options->flags);
     out->scaled = (options->flags & TRIB_CALL_FACTOR) != 0 || options->device_factor != NULL;
-    out->factor = (struct tri_factor){options->device_factor, options->factor};
+    out->factor = (struct tri_factor){.device = options->device_factor, .value = options->factor};
     return TRIB_OK;
 }

@@ -198,8 +198,11 @@ trib_status tri_check_factor_op(const struct trib_comm *comm, int operation, tri
 
 trib_status tri_check_factor_word(const struct trib_comm *comm, int operation, const float *word)
 {
-    const struct tri_buffer buffer = {
-        {"options.device_factor", TRI_NO_INDEX}, word, 1, 1, TRIB_F32};
+    const struct tri_buffer buffer = {.argument = {"options.device_factor", TRI_NO_INDEX},
+                                      .data = word,
+                                      .blocks = 1,
+                                      .count = 1,
+                                      .dtype = TRIB_F32};
     size_t bytes = 0;
     return word == NULL ? TRIB_OK : tri_check_buffer(comm, operation, &buffer, &bytes);
 }

@@ -32,7 +32,8 @@ static trib_status check_present(const struct trib_comm *comm, int operation, co
 static trib_status check_side(const struct trib_comm *comm, int operation, const struct side *side,
                               trib_dtype dtype, struct tri_range *ranges, size_t *n, size_t *bytes)
 {
-    struct tri_buffer buffer = {{side->name, TRI_NO_INDEX}, side->data, 1, 0, dtype};
+    struct tri_buffer buffer = {
+        .argument = {side->name, TRI_NO_INDEX}, .data = side->data, .blocks = 1, .dtype = dtype};
     const size_t element = trib_dtype_size(dtype);
     size_t known = 0;
     bool asked = false;
@@ -50,8 +51,10 @@ static trib_status check_side(const struct trib_comm *comm, int operation, const
         TRI_TRY(tri_check_block(comm, operation, buffer.argument, side->data, known,
                                 offset * element, count * element));
         const uintptr_t begin = (uintptr_t)side->data + offset * element;
-        ranges[(*n)++] =
-            (struct tri_range){begin, begin + count * element, (size_t)i, side->written};
+        ranges[(*n)++] = (struct tri_range){.begin = begin,
+                                            .end = begin + count * element,
+                                            .index = (size_t)i,
+                                            .written = side->written};
         *bytes += count * element;
     }
     return TRIB_OK;
@@ -101,10 +104,14 @@ static trib_status check_allgatherv(struct trib_comm *comm, const struct side *r
         count == 0 ? NULL : (const char *)recv->data + recv->offsets[comm->rank] * element;
     *in_place = count == 0 || own == send;
     if (!*in_place) {
-        const struct tri_buffer buffer = {{"send", TRI_NO_INDEX}, send, 1, count, dtype};
+        const struct tri_buffer buffer = {.argument = {"send", TRI_NO_INDEX},
+                                          .data = send,
+                                          .blocks = 1,
+                                          .count = count,
+                                          .dtype = dtype};
         TRI_TRY(tri_check_buffer(comm, operation, &buffer, &bytes));
-        ranges[n++] =
-            (struct tri_range){(uintptr_t)send, (uintptr_t)send + bytes, (size_t)comm->rank, false};
+        ranges[n++] = (struct tri_range){
+            .begin = (uintptr_t)send, .end = (uintptr_t)send + bytes, .index = (size_t)comm->rank};
     }
     return check_collisions(comm, operation, ranges, n);
 }
@@ -127,7 +134,8 @@ static bool repeat_block(struct trib_comm *comm, struct tri_blocks *out, size_t 
 static trib_status begin_allgatherv(struct trib_comm *comm, struct tri_alltoallv *args)
 {
     const size_t *counts = args->recvs.counts, *offsets = args->recvs.offsets;
-    const struct side side = {"recv", args->recv, counts, offsets, true};
+    const struct side side = {
+        .name = "recv", .data = args->recv, .counts = counts, .offsets = offsets, .written = true};
     const struct tri_call call = {.dtype = args->dtype, .stream = args->stream};
     const size_t bytes = (size_t)comm->size * sizeof *counts;
     bool in_place = false;
@@ -177,8 +185,15 @@ static trib_status check_alltoallv(struct trib_comm *comm, const struct tri_allt
                                    size_t *send_bytes)
 {
     const int operation = TRI_ALLTOALLV;
-    const struct side send = {"send", args->send, args->sends.counts, args->sends.offsets, false};
-    const struct side recv = {"recv", args->recv, args->recvs.counts, args->recvs.offsets, true};
+    const struct side send = {.name = "send",
+                              .data = args->send,
+                              .counts = args->sends.counts,
+                              .offsets = args->sends.offsets};
+    const struct side recv = {.name = "recv",
+                              .data = args->recv,
+                              .counts = args->recvs.counts,
+                              .offsets = args->recvs.offsets,
+                              .written = true};
     struct tri_range *ranges = NULL;
     size_t n = 0, recv_bytes = 0;
     TRI_TRY(check_common(comm, operation, args->dtype, args->stream, &ranges));

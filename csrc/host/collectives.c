@@ -95,8 +95,11 @@ static trib_status reduce(const struct collective *coll, void *const *dst, int32
     const size_t step = TRI_PIECE_BYTES / coll->element;
     void *piece_dst[TRI_HOST_MAX_RANKS];
     const void *piece_src[TRI_HOST_MAX_RANKS];
-    const struct tri_reduction reduction = {piece_src, (size_t)local->size, call->dtype, call->op,
-                                            call->scaled ? coll->factors : NULL};
+    const struct tri_reduction reduction = {.src = piece_src,
+                                            .n = (size_t)local->size,
+                                            .dtype = call->dtype,
+                                            .op = call->op,
+                                            .factors = call->scaled ? coll->factors : NULL};
     trib_status status = TRIB_OK;
     for (size_t i = 0; i < count && status == TRIB_OK; i += step) {
         const size_t left = count - i;

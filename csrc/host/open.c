@@ -89,8 +89,10 @@ static trib_status join(struct bootstrap **out, const trib_id *id, int32_t rank,
 static trib_status wait_and_finish(struct tri_transport **out, struct bootstrap *bootstrap,
                                    int32_t rank, uint32_t timeout_ms)
 {
-    const struct tri_participant self = {&bootstrap->rendezvous, rank, NULL, "comm_create",
-                                         timeout_ms};
+    const struct tri_participant self = {.rendezvous = &bootstrap->rendezvous,
+                                         .rank = rank,
+                                         .operation = "comm_create",
+                                         .timeout_ms = timeout_ms};
     tri_rendezvous_wait(&self);
     tri_rendezvous_lock();
     const trib_status status = tri_rendezvous_finish(out, &self);
@@ -144,8 +146,11 @@ trib_status tri_host_split(struct tri_transport **out, struct tri_transport *par
                            int32_t key, uint32_t timeout_ms)
 {
     struct tri_host_local *local = parent->local;
-    const struct tri_participant self = {&local->split, parent->rank, parent, "comm_split",
-                                         timeout_ms};
+    const struct tri_participant self = {.rendezvous = &local->split,
+                                         .rank = parent->rank,
+                                         .parent = parent,
+                                         .operation = "comm_split",
+                                         .timeout_ms = timeout_ms};
     *out = NULL;
     if (!tri_host_local_live(local))
         return tri_abort_status(local->abort);

@@ -59,7 +59,7 @@ static void link_messages(struct tri_message **first, int32_t size, struct tri_m
         if (calls[i].kind != TRI_SEND)
             continue;
         const int32_t peer = calls[i].peer;
-        *messages = (struct tri_message){NULL, &calls[i]};
+        *messages = (struct tri_message){.next = NULL, .call = &calls[i]};
         *last[peer] = messages;
         last[peer] = &messages->next;
         messages++;

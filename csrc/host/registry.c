@@ -51,7 +51,7 @@ bool tri_registry_add(struct tri_registry *registry, const void *start, size_t b
         const size_t i = upper_bound(registry, (uintptr_t)start);
         struct tri_extent *at = &registry->ranges[i];
         memmove(at + 1, at, (registry->count - i) * sizeof *at);
-        *at = (struct tri_extent){(uintptr_t)start, bytes, device};
+        *at = (struct tri_extent){.start = (uintptr_t)start, .bytes = bytes, .device = device};
         registry->count++;
     }
     pthread_rwlock_unlock(&registry->lock);

@@ -10,8 +10,11 @@ static trib_status check_tensor(const struct trib_comm *comm, const struct tri_l
                                 size_t *bytes)
 {
     const trib_tensor *tensor = &list->tensors[i];
-    const struct tri_buffer buffer = {
-        {"tensors", i}, tensor->data, 1, tensor->count, tensor->dtype};
+    const struct tri_buffer buffer = {.argument = {"tensors", i},
+                                      .data = tensor->data,
+                                      .blocks = 1,
+                                      .count = tensor->count,
+                                      .dtype = tensor->dtype};
     const int operation = list->operation;
     *bytes = 0;
     if (!tri_dtype_valid(tensor->dtype))
@@ -39,7 +42,8 @@ static trib_status check_tensor(const struct trib_comm *comm, const struct tri_l
 static trib_status check_word(const struct trib_comm *comm, const struct tri_list *list,
                               const char *name, const float *word)
 {
-    const struct tri_buffer buffer = {{name, TRI_NO_INDEX}, word, 1, 1, TRIB_F32};
+    const struct tri_buffer buffer = {
+        .argument = {name, TRI_NO_INDEX}, .data = word, .blocks = 1, .count = 1, .dtype = TRIB_F32};
     size_t bytes = 0;
     return word == NULL ? TRIB_OK : tri_check_buffer(comm, list->operation, &buffer, &bytes);
 }
@@ -68,11 +72,13 @@ static trib_status check_collisions(const struct trib_comm *comm, const struct t
     struct tri_range pair[2];
     const float *read = list->settings.scaled ? list->settings.factor.device : list->weight.device;
     if (read != NULL)
-        ranges[n++] =
-            (struct tri_range){(uintptr_t)read, (uintptr_t)(read + 1), list->n + 1, false};
+        ranges[n++] = (struct tri_range){
+            .begin = (uintptr_t)read, .end = (uintptr_t)(read + 1), .index = list->n + 1};
     if (list->total_out != NULL)
-        ranges[n++] = (struct tri_range){(uintptr_t)list->total_out,
-                                         (uintptr_t)(list->total_out + 1), list->n, true};
+        ranges[n++] = (struct tri_range){.begin = (uintptr_t)list->total_out,
+                                         .end = (uintptr_t)(list->total_out + 1),
+                                         .index = list->n,
+                                         .written = true};
     if (!tri_ranges_collide(ranges, n, pair))
         return TRIB_OK;
     const char *names[2];
@@ -101,7 +107,8 @@ static trib_status check_tensors(struct trib_comm *comm, const struct tri_list *
         TRI_TRY(check_tensor(comm, list, i, &bytes));
         const uintptr_t begin = (uintptr_t)list->tensors[i].data;
         if (checks && bytes != 0)
-            ranges[used++] = (struct tri_range){begin, begin + bytes, i, true};
+            ranges[used++] = (struct tri_range){
+                .begin = begin, .end = begin + bytes, .index = i, .written = true};
     }
     return checks ? check_collisions(comm, list, ranges, used) : TRIB_OK;
 }

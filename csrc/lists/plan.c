@@ -130,8 +130,8 @@ static void make_slices(struct tri_plan *plan, const struct tri_list *list,
         const trib_dtype dtype = bucket_type(list, tensor->dtype);
         const int b = map.bucket[dtype];
         const size_t offset = aligned_offset(end[b], dtype);
-        plan->slices[next[b]++] =
-            (struct tri_slice){tensor->data, tensor->count, offset, tensor->dtype};
+        plan->slices[next[b]++] = (struct tri_slice){
+            .data = tensor->data, .count = tensor->count, .offset = offset, .dtype = tensor->dtype};
         end[b] = offset + tensor->count;
     }
 }
@@ -149,7 +149,8 @@ static void make_buckets(struct tri_plan *plan, struct trib_comm *comm, const st
         void *bucket = data + layout->buckets[b].offset;
         const trib_dtype dtype = layout->buckets[b].dtype;
         const bool roomy = factor->device != NULL && dtype != TRIB_F32;
-        plan->buckets[b] = (struct tri_bucket){bucket, layout->buckets[b].count, dtype};
+        plan->buckets[b] =
+            (struct tri_bucket){.data = bucket, .count = layout->buckets[b].count, .dtype = dtype};
         plan->first[b + 1] = plan->first[b] + layout->buckets[b].slices;
         plan->calls[b] = (struct tri_call){.kind = broadcast ? TRI_BROADCAST : TRI_ALLREDUCE,
                                            .transport = comm->transport,

@@ -23,7 +23,7 @@ static bool query_pointer(struct pointer_info *out, const void *address)
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
         CU_POINTER_ATTRIBUTE_RANGE_SIZE,
     };
-    *out = (struct pointer_info){0, -1, 0, 0, 0};
+    *out = (struct pointer_info){.ordinal = -1};
     void *places[] = {&out->type, &out->ordinal, &out->exported, &out->start, &out->size};
     return tri_nccl_driver.pointer_attributes(5, attributes, places, (CUdeviceptr)address) ==
            CUDA_SUCCESS;

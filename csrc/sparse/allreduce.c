@@ -194,15 +194,19 @@ static trib_status check_buffers(const struct trib_sparse *sparse, int operation
     size_t used = 0;
     for (size_t i = 0; i < n; i++) {
         const struct buffer *buffer = &buffers[i];
-        const struct tri_buffer checked = {
-            {buffer->name, TRI_NO_INDEX}, buffer->data, 1, buffer->count, buffer->dtype};
+        const struct tri_buffer checked = {.argument = {buffer->name, TRI_NO_INDEX},
+                                           .data = buffer->data,
+                                           .blocks = 1,
+                                           .count = buffer->count,
+                                           .dtype = buffer->dtype};
         size_t bytes = 0;
         if (buffer->count == 0)
             continue;
         TRI_TRY(tri_check_buffer(comm, operation, &checked, &bytes));
         const uintptr_t begin = (uintptr_t)buffer->data;
         if (i != 1 || !same)
-            ranges[used++] = (struct tri_range){begin, begin + bytes, i, buffer->written};
+            ranges[used++] = (struct tri_range){
+                .begin = begin, .end = begin + bytes, .index = i, .written = buffer->written};
     }
     return check_apart(comm, operation, buffers, ranges, used);
 }

@@ -205,8 +205,10 @@ static void add_part(struct tri_message *messages, int32_t peer, const struct tr
 {
     const size_t index = part->capacity * sizeof *part->index;
     const size_t value = part->capacity * trib_dtype_size(part->dtype);
-    messages[0] = (struct tri_message){peer, part->index, index, index};
-    messages[1] = (struct tri_message){peer, part->value, value, value};
+    messages[0] =
+        (struct tri_message){.peer = peer, .data = part->index, .bytes = index, .payload = index};
+    messages[1] =
+        (struct tri_message){.peer = peer, .data = part->value, .bytes = value, .payload = value};
 }
 
 trib_status tri_link_allgather_entries(struct tri_run *run, const struct tri_entries *send,

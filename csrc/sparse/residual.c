@@ -34,7 +34,11 @@ static trib_status check(const struct trib_sparse *sparse, void *out, trib_strea
     const struct trib_comm *comm = sparse->comm;
     const struct tri_sparse_params *params = &sparse->params;
     const int operation = TRI_SPARSE_RESIDUAL;
-    const struct tri_buffer buffer = {{"out", TRI_NO_INDEX}, out, 1, params->count, params->acc};
+    const struct tri_buffer buffer = {.argument = {"out", TRI_NO_INDEX},
+                                      .data = out,
+                                      .blocks = 1,
+                                      .count = params->count,
+                                      .dtype = params->acc};
     size_t bytes = 0;
     TRI_TRY(tri_check_stream(comm, operation, stream));
     if (params->in_place)

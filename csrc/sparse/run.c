@@ -108,8 +108,12 @@ trib_status tri_run_restore_residual(struct tri_run *run, const struct tri_entri
 
 static struct tri_result result_at(const struct tri_run *run, void *data)
 {
-    return (struct tri_result){data, run->params->result, tri_run_divisor(run),
-                               run->scalars.overflow};
+    return (struct tri_result){
+        .data = data,
+        .dtype = run->params->result,
+        .divisor = tri_run_divisor(run),
+        .overflow = run->scalars.overflow,
+    };
 }
 
 trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists, int32_t n,

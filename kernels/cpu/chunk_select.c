@@ -310,8 +310,9 @@ trib_status tri_cpu_sparse_chunk_select(const struct tri_accumulator *acc, bool 
     uint32_t seen = 0;
     for (size_t first = 0, slot = 0; first < acc->count; first += out->chunk, slot += out->k) {
         const size_t left = acc->count - first;
-        const struct chunk chunk = {tri_at(tri_acc_of(acc), acc->dtype, first),
-                                    left < out->chunk ? left : out->chunk, slot};
+        const struct chunk chunk = {.made = tri_at(tri_acc_of(acc), acc->dtype, first),
+                                    .n = left < out->chunk ? left : out->chunk,
+                                    .slot = slot};
         if (accumulate && first % block == 0)
             tri_cpu_sparse_make(acc, first, left < block ? left : block, chunk.made);
         seen += emit(acc->dtype, &chunk, clear, out, scratch, &guess);

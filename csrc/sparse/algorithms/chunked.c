@@ -166,8 +166,12 @@ static trib_status merge_dense(struct tri_run *run, const struct chunked *chunke
     struct tri_chunks ranks[TRI_MAX_LISTS];
     for (int32_t rank = 0; rank < params->size; rank++)
         ranks[rank] = chunks_of(run, chunked, rank);
-    const struct tri_result out = {run->dense, params->result, tri_run_divisor(run),
-                                   run->scalars.overflow};
+    const struct tri_result out = {
+        .data = run->dense,
+        .dtype = params->result,
+        .divisor = tri_run_divisor(run),
+        .overflow = run->scalars.overflow,
+    };
     return run->kernels->chunk_merge(ranks, params->size, params->count, &out, run->stream);
 }
 

@@ -150,9 +150,12 @@ static struct tri_packet held(const struct gtopk *own, const struct tri_sparse_p
 static trib_status send(struct tri_run *run, struct gtopk *own, int32_t round, int32_t to)
 {
     const struct tri_packet packet = held(own, run->params, round);
-    const struct tri_message message = {to, packet.data,
-                                        tri_packet_bytes(packet.capacity, packet.dtype),
-                                        tri_entries_bytes(packet.capacity, packet.dtype)};
+    const struct tri_message message = {
+        .peer = to,
+        .data = packet.data,
+        .bytes = tri_packet_bytes(packet.capacity, packet.dtype),
+        .payload = tri_entries_bytes(packet.capacity, packet.dtype),
+    };
     return tri_link_exchange(run, &message, 1, NULL, 0);
 }
 
@@ -162,9 +165,12 @@ static trib_status receive(struct tri_run *run, struct gtopk *own, int32_t round
     const struct tri_packet before = held(own, params, round);
     struct tri_packet arrived = own->arrived;
     arrived.dtype = has_sums(params, from, round) ? params->acc : params->wire;
-    const struct tri_message message = {from, arrived.data,
-                                        tri_packet_bytes(arrived.capacity, arrived.dtype),
-                                        tri_entries_bytes(arrived.capacity, arrived.dtype)};
+    const struct tri_message message = {
+        .peer = from,
+        .data = arrived.data,
+        .bytes = tri_packet_bytes(arrived.capacity, arrived.dtype),
+        .payload = tri_entries_bytes(arrived.capacity, arrived.dtype),
+    };
     const struct tri_entries lists[2] = {tri_packet_entries(&before, 0),
                                          tri_packet_entries(&arrived, 0)};
     const struct tri_entries kept = tri_packet_entries(&own->kept, 0);

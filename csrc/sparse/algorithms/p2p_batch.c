@@ -4,7 +4,8 @@
 static void add(struct tri_message *messages, size_t *n, int32_t peer, void *data, size_t bytes)
 {
     if (bytes > 0)
-        messages[(*n)++] = (struct tri_message){peer, data, bytes, bytes};
+        messages[(*n)++] =
+            (struct tri_message){.peer = peer, .data = data, .bytes = bytes, .payload = bytes};
 }
 
 void tri_p2p_batch_send_bytes(struct tri_p2p_batch *batch, int32_t peer, void *data, size_t bytes)

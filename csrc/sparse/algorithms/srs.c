@@ -244,9 +244,14 @@ static trib_status exchange(struct tri_run *run, struct srs *own, int32_t round)
     const size_t bytes = n * tri_packet_bytes(arrived->capacity, arrived->dtype);
     const size_t payload = n * tri_entries_bytes(arrived->capacity, arrived->dtype);
     const int32_t further = distance(params, round);
-    struct tri_message send = {(params->rank + further) % params->size, NULL, bytes, payload};
-    const struct tri_message receive = {(params->rank + params->size - further) % params->size,
-                                        arrived->data, bytes, payload};
+    struct tri_message send = {
+        .peer = (params->rank + further) % params->size, .bytes = bytes, .payload = payload};
+    const struct tri_message receive = {
+        .peer = (params->rank + params->size - further) % params->size,
+        .data = arrived->data,
+        .bytes = bytes,
+        .payload = payload,
+    };
     TRI_TRY(pack(run, own, round, &send.data));
     return tri_link_exchange(run, &send, 1, &receive, 1);
 }

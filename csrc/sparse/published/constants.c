@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+/* A rule: {below, enough, above, lower, raise, lower_steps, raise_steps}. */
 static const struct tri_constants sets[] = {
     {
         .name = "vgg",

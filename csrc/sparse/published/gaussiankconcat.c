@@ -73,8 +73,10 @@ static trib_status pack(struct tri_run *run, const struct tri_entries *chosen,
 static struct tri_message message(int32_t peer, const struct tri_entries *block)
 {
     const size_t n = block->capacity;
-    return (struct tri_message){peer, block->index, n == 0 ? 0 : block_bytes(n, block->dtype),
-                                tri_entries_bytes(block->capacity, block->dtype)};
+    return (struct tri_message){.peer = peer,
+                                .data = block->index,
+                                .bytes = n == 0 ? 0 : block_bytes(n, block->dtype),
+                                .payload = tri_entries_bytes(block->capacity, block->dtype)};
 }
 
 /* Every rank's block to all, at the next rank first, so that no rank is everybody's first. */
