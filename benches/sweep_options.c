@@ -28,7 +28,7 @@ static const char *op_name(int32_t index)
     return index <= TRIB_AVG - TRIB_SUM ? trib_op_name(TRIB_SUM + index) : NULL;
 }
 
-/* What each option alone cannot tell. */
+/* Checks that reading one option alone does not make. */
 static void check(const struct options *options, int argc, char **argv)
 {
     bench_known("--collective", options->collective, collective_name);

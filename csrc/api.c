@@ -677,7 +677,7 @@ trib_status trib_sparse_create(trib_sparse **out, trib_comm *comm, size_t count,
     NOT_FORKED();
     if (out != NULL)
         *out = NULL;
-    NEED(comm); /* tri_sparse_create checks `out`, and tells the other ranks */
+    NEED(comm); /* tri_sparse_create checks `out` in the handshake */
     return tri_sparse_create(out, comm, count, dtype, options);
 }
 
@@ -766,7 +766,7 @@ trib_status trib_sparse_export(trib_sparse *sparse, void *out, size_t bytes, tri
 trib_status trib_sparse_import(trib_sparse *sparse, const void *data, size_t bytes, int32_t add,
                                trib_stream stream)
 {
-    NEED(sparse); /* tri_sparse_import checks `data`, and tells the other ranks */
+    NEED(sparse); /* tri_sparse_import checks `data` in the handshake */
     return tri_sparse_import(sparse, data, bytes, add != 0, stream);
 }
 

@@ -3,8 +3,8 @@
  * A program is a series of cases: check_begin, checks, check_end; at last `return check_finish()`.
  * A case passes if none of its checks failed.
  *
- * A program that may be made in slices takes every case as it comes, for what it draws by chance
- * must be the same in all slices, but makes no call in one that is left out: CHECK_OK and
+ * A program that may be made in slices goes through every case in order, for what it draws by
+ * chance must be the same in all slices, but makes no call in one that is left out: CHECK_OK and
  * CHECK_STATUS do not make theirs, other checks count for nothing. */
 #ifndef TRI_TESTS_CHECK_H
 #define TRI_TESTS_CHECK_H
@@ -52,7 +52,7 @@ static inline bool check_said(bool good)
 /* Run `body(rank, size, argument)` on `size` threads and wait for all of them. */
 void check_ranks(int size, void (*body)(int rank, int size, void *argument), void *argument);
 
-/* Sleep. For tests of waiting only, never to make a race come out right. */
+/* Sleep. For tests of waiting only, never to decide a race. */
 void check_sleep_ms(int ms);
 
 /* Milliseconds of a clock that never goes back. */

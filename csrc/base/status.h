@@ -27,8 +27,8 @@ trib_status tri_fail(trib_status status, const char *format, ...)
             return tri_try_status;                                                                 \
     } while (0)
 
-/* For a detail: the meaning of an errno, or of the error that a pthread function returned. "Resource
- * temporarily unavailable (errno 11)". Any thread. */
+/* For a detail: the meaning of an errno, or of the error that a pthread function returned.
+ * "Resource temporarily unavailable (errno 11)". Any thread. */
 struct tri_error_text {
     char text[112];
 };

@@ -19,7 +19,7 @@ macro(tributary_find_nvcc)
 endmacro()
 
 # The default architectures: one for each generation that this compiler knows, from sm_75 on, and
-# PTX of the newest for those to come.
+# PTX of the newest for later ones.
 macro(tributary_default_architectures)
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
         execute_process(COMMAND ${nvcc} --version OUTPUT_VARIABLE said ERROR_QUIET)
@@ -33,7 +33,7 @@ macro(tributary_default_architectures)
     endif()
 endmacro()
 
-# Wheels have lib and no lib64, where nvcc looks: the compiler check must be told.
+# Wheels have lib and no lib64, where nvcc looks: the compiler check needs the path.
 macro(tributary_mend_library_path)
     file(REAL_PATH ${nvcc} root)
     cmake_path(GET root PARENT_PATH root)

@@ -117,7 +117,7 @@ static bool runs_out(const struct tri_workspace *workspace, trib_stream stream)
     return done;
 }
 
-/* Without an event nothing tells later when the last use has ended, and the stream may be destroyed
+/* Without an event nothing shows later when the last use has ended, and the stream may be destroyed
  * by then. So this looks now. The event still covers earlier uses, which came before this one. */
 static trib_status unmarked(struct tri_workspace *workspace, struct trib_abort *state,
                             trib_status status, trib_stream stream)

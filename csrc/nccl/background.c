@@ -11,9 +11,9 @@
  * there is none it goes on leading, and its group stays open until there is. So flags go up
  * whatever else hangs, and whether or not a thread can be started.
  *
- * Only a few threads finish jobs at a time, however many communicators come and go: the leader
- * keeps the jobs posted meanwhile. If those few hang (a graph that lives, a kernel that does not
- * end), one more may start after each STALL_MS. */
+ * Only a few threads finish jobs at a time, however many communicators are made and closed: the
+ * leader keeps the jobs posted meanwhile. If those few hang (a graph that lives, a kernel that does
+ * not end), one more may start after each STALL_MS. */
 #define _POSIX_C_SOURCE 200809L
 #include "csrc/nccl/background.h"
 
@@ -237,8 +237,8 @@ static void *background_thread(void *unused)
     return tri_nccl_thread_end(TRI_NCCL_BACKGROUND);
 }
 
-/* Keep the threads that were told to end, or start one if all have ended. The lock is held. Returns
- * 0 or an errno. */
+/* Keep the threads that were asked to end, or start one if all have ended. The lock is held.
+ * Returns 0 or an errno. */
 static int ensure_thread(void)
 {
     while (starting)

@@ -46,7 +46,7 @@ void tri_nccl_await_jobs(uint64_t deadline_ns);
 /* The number of jobs that have not ended; `*out_ended`: the number that ever have. */
 uint32_t tri_nccl_jobs(uint64_t *out_ended);
 
-/* If there is no reference and no job, tell the threads to end, and return true. */
+/* If there is no reference and no job, ask the threads to end, and return true. */
 bool tri_nccl_background_stop(void);
 
 #endif

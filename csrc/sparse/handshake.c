@@ -18,7 +18,8 @@ struct message {
 };
 _Static_assert(sizeof(struct message) <= TRI_STAGED_BYTES, "one small_allgather takes a message");
 
-/* By name, which an algorithm and its published code share. -1: auto (NULL), or not in the table. */
+/* By name, which an algorithm and its published code share. -1: auto (NULL), or not in the
+ * table. */
 static int32_t index_of(const struct tri_algorithm *algorithm)
 {
     for (int32_t index = 0; algorithm != NULL && tri_algorithms[index] != NULL; index++)

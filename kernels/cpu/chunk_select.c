@@ -151,7 +151,7 @@ static uint64_t kth_of_few(const void *chunk, size_t n, uint32_t k, trib_dtype d
     return (uint64_t)f32_kth(keys.f32, n, k);
 }
 
-/* A key that at least k keys are not below: 0 if k is so large that groups would not tell one. */
+/* A key that at least k keys are not below: 0 if k is so large that groups would not find one. */
 static uint64_t bound(void *room, const void *chunk, size_t n, uint32_t k, trib_dtype dtype)
 {
     size_t group = GROUP;

@@ -14,7 +14,7 @@ trib_status tri_cpu_commit(uint32_t *decision, const uint32_t *abort_flag,
                            trib_dtype total_dtype, float *total_out, trib_stream stream)
 {
     (void)stream;
-    /* Read once: decision and total_out must tell the same story. */
+    /* Read once: decision and total_out must agree. */
     const int aborted = __atomic_load_n(abort_flag, __ATOMIC_ACQUIRE) != 0;
     int go = !aborted, none = 0;
     if (total != NULL) {

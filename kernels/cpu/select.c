@@ -5,8 +5,8 @@
  * (Magnitudes compare as keys: kernels/sparse.h.)
  *
  * How: one pass, block by block in the nearest cache, makes acc and collects the elements above
- * a guessed floor as candidates. The guess comes from a sample and aims at somewhat more than k.
- * If it is too low, the candidates are cut on the way (top.h); if it is too high, a second pass
+ * a guessed floor as candidates. The guess comes from a sample; somewhat more than k should reach
+ * it. If it is too low, the candidates are cut on the way (top.h); if it is too high, a second pass
  * starts at the threshold. */
 #include <math.h>
 

@@ -30,7 +30,7 @@ template <typename T>
 __global__ void commit(uint32_t *decision, const uint32_t *abort_flag, tri_list_counts *counts,
                        const T *total, float *total_out)
 {
-    // Read once: decision and total_out must tell the same story.
+    // Read once: decision and total_out must agree.
     const bool aborted = load_pinned(abort_flag) != 0;
     bool go = !aborted, none = false;
     if (total != nullptr) {

@@ -3,7 +3,7 @@
 //
 // Whatever the counts turn out to be, the threshold moves on a ladder that is known at once: up
 // from where it starts, or down. So one pass over acc finds how many magnitudes lie above each
-// rung. Only where the threshold was raised too far, and has to come down by other steps, a second
+// rung. Only where the threshold was raised too far, and has to fall by other steps, a second
 // pass is needed, over a new ladder. A pass ends in its last block, which decides.
 //
 // A step multiplies or divides by at least 1: rungs ascend.

@@ -25,7 +25,7 @@ inline Lists<Capacity> lists_of(const tri_entries *lists, int32_t n)
     return job;
 }
 
-// What an entry comes to: where in the tile, and its value. Places beyond the tile are none.
+// Where an entry lies in the tile, and its value. Places beyond the tile are none.
 template <typename T>
 struct Addend {
     uint32_t place;

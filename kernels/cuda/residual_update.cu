@@ -97,7 +97,7 @@ __device__ inline uint32_t filter_batch(Batch<T> &batch, const tri_entries &amon
 }
 
 // As update_all, for entries whose index is also in `among`. Two warps find the stretch of `among`
-// that a batch can meet, then every thread searches in that. *matched is 0 before.
+// that a batch can match, then every thread searches in that. *matched is 0 before.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) update_among(const UpdateJob job)
 {

@@ -1344,7 +1344,7 @@ static void watched_lives(void)
 {
     struct watched watched = {.handle = NULL};
     struct stage stage;
-    begin(&stage, "a watchdog asks while communicators come and go");
+    begin(&stage, "a watchdog polls while communicators are made and closed");
     check_ranks(2, watched_member, &watched);
     tri_abort_release(atomic_load(&watched.handle));
     end();
@@ -1474,7 +1474,7 @@ static void opens_afterwards(void)
     begin(&stage, "a communicator is opened while another is freed");
     if (open_two(old)) {
         fake_hold(FAKE_RECLAIM, true);
-        stop(old[0], "and another one comes");
+        stop(old[0], "and another one opens");
         close_two(old);
         CHECK(pthread_create(&thread, NULL, let_go_late, NULL) == 0);
         if (open_two(new)) {

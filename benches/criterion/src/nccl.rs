@@ -160,7 +160,7 @@ impl Drop for Nccl {
     fn drop(&mut self) {
         // After a failure it may never end.
         if !std::thread::panicking() {
-            // SAFETY: it is ours, and this is the last use. There is nobody to tell if it fails.
+            // SAFETY: it is ours, and this is the last use. A failure cannot be returned.
             unsafe { (self.functions.destroy)(self.comm) };
         }
     }

@@ -98,10 +98,10 @@ trib_status tri_balance_blocks(struct tri_run *run, const struct tri_entries *en
         const int32_t to = (rank + distance) % size, from = (rank + size - distance) % size;
         const struct tri_entries leaving =
             part_at(entries, held[rank].begin, common(held[rank], wanted[to]));
-        const struct tri_entries coming =
+        const struct tri_entries incoming =
             part_at(block, wanted[rank].begin, common(held[from], wanted[rank]));
         tri_p2p_batch_send(&batch, to, &leaving);
-        tri_p2p_batch_receive(&batch, from, &coming);
+        tri_p2p_batch_receive(&batch, from, &incoming);
     }
     const struct range staying = common(held[rank], wanted[rank]);
     const struct tri_entries kept = part_at(entries, held[rank].begin, staying);

@@ -14,7 +14,7 @@ struct tri_counted {
 
     /* Host memory, after tri_counted_fetch. */
     uint32_t counts[TRI_MAX_LISTS];
-    bool consistent; /* as far as the headers tell, the call is applied: the same on all ranks */
+    bool consistent; /* by the headers the call is applied: the same on all ranks */
 };
 
 void tri_counted_lay_out(struct tri_counted *counted, struct tri_arena *arena,

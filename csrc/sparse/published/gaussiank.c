@@ -26,7 +26,7 @@
  *
  * Different from the published code: an estimate that is too high is moved before one that is too
  * low, so that a step too far never leaves nothing (where all magnitudes are equal); the number
- * of entries has a limit; and calls that choose nothing come to an end (gaussian.c). */
+ * of entries has a limit; and calls cannot choose nothing for ever (gaussian.c). */
 #include "csrc/sparse/published/gaussian.h"
 
 struct gaussiank {

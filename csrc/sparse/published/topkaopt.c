@@ -20,7 +20,7 @@
  *
  * Cost: rank r sends 2 k_r (P-1) words and receives twice the sum of the others' k; 2k(P-1) in
  * exact calls, at most 2 (4k + 1024)(P-1). That most is what the 31 calls after the first one send:
- * its threshold was made of gradients alone, and residuals come above it soon and in crowds. Of
+ * its threshold was made of gradients alone, and residuals rise above it soon and in crowds. Of
  * normal gradients (n = 100,000, k = 1,000) k_r is 3k and 2.5k in the next two rounds of 32 calls,
  * and 2k in the fourth. One wait for the stream.
  *

@@ -1,4 +1,4 @@
-//! Which calls of a sparse state were applied, as far as its counters tell.
+//! Which calls of a sparse state were applied, as far as its counters show.
 //!
 //! C counts the calls of a state that have ended and those that were applied, and keeps the status
 //! of the last one. Calls of one state run in the order in which they were queued, so two snapshots

@@ -487,7 +487,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// The scope returns an error if one of its calls was not applied because gradients were not
     /// finite. When several works have queued calls of one state, or the `unsafe` forms are mixed
-    /// in, the counters may not tell the calls apart. Then the error may belong to another call
+    /// in, the counters may not distinguish the calls. Then the error may belong to another call
     /// queued at the same time, and says so; `Ok` still means that every call was applied.
     pub fn sparse_allreduce<G: Source<'scope>>(
         &mut self,

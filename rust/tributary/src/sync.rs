@@ -16,7 +16,7 @@ use crate::run::{blame, message};
 use crate::stream::Stream;
 
 /// How long a failed scope lets the other ranks join what it had queued, before it aborts and so
-/// tells them why this rank does not go on.
+/// gives them the reason.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A point in a stream that a thread can wait for.

@@ -199,7 +199,7 @@ static bool plain(struct factors *f)
     return compare(f, "options that ask for nothing");
 }
 
-/* A factor of 0 is a factor: what it meets is looked at. */
+/* A factor of 0 is a factor: 0 times NaN or infinity is NaN. */
 static bool zero(struct factors *f)
 {
     trib_call_options options = TRIB_CALL_OPTIONS_INIT;

@@ -30,7 +30,7 @@ static bool exchange(trib_comm *comm, trib_device *device, trib_stream stream, i
 
 /* ------------------------------------------------------------------------------------- splits */
 
-/* Is `child` what comes of splitting `size` ranks by color_of and key_of? */
+/* Is `child` the result of splitting `size` ranks by color_of and key_of? */
 struct partition {
     int (*color_of)(int rank);
     int (*key_of)(int rank);

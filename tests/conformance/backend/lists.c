@@ -185,7 +185,7 @@ static float total_of(enum weights weights, int size)
 }
 
 /* Multiples of twice the total, so that the average is an integer and exact in every type; those
- * of a rank without weight are poison or NaN, which must not come through. */
+ * of a rank without weight are poison or NaN, which must not spread. */
 static double weighted_input(float weight, float total, int rank, size_t i)
 {
     const double unit = total > 0 && total < 1000 ? 2 * total : 1;

@@ -154,8 +154,8 @@ static bool allgatherv(const struct point *p, bool in_place)
     return compare(p, in_place ? "allgatherv in place" : "allgatherv");
 }
 
-/* How much `from` sends to `to`. */
-static size_t parcel(const struct point *p, int from, int to)
+/* How many elements `from` sends to `to`. */
+static size_t message_count(const struct point *p, int from, int to)
 {
     return p->count == 0 ? 0 : ((size_t)from * 5 + (size_t)to * 3) % (p->count + 1);
 }
@@ -164,8 +164,8 @@ static bool alltoallv(const struct point *p)
 {
     size_t counts[2][TEAM_MAX], offsets[2][TEAM_MAX];
     for (int peer = 0; peer < p->size; peer++) {
-        counts[0][peer] = parcel(p, p->rank, peer);
-        counts[1][peer] = parcel(p, peer, p->rank);
+        counts[0][peer] = message_count(p, p->rank, peer);
+        counts[1][peer] = message_count(p, peer, p->rank);
         offsets[0][peer] = (size_t)peer * p->count;
         offsets[1][peer] = offset_of(p, peer);
     }
@@ -179,7 +179,7 @@ static bool alltoallv(const struct point *p)
         return false;
     for (int peer = 0; peer < p->size; peer++)
         put(p, p->recv, offset_of(p, peer), peer, (size_t)p->rank * p->count,
-            parcel(p, peer, p->rank));
+            message_count(p, peer, p->rank));
     return compare(p, "alltoallv");
 }
 
