@@ -69,7 +69,7 @@ impl Communicator {
         let check = Check::new("allreduce_with", self, stream)?;
         let (send, recv) = check.pair(send, recv, 1, 1)?;
         let options = options.raw(&check)?;
-        // SAFETY: as in `allreduce`; the options are "read during the call".
+        // SAFETY: as in `allreduce`; of the options: "Read during the call".
         self.call(|comm| unsafe {
             let (from, to, count, dtype) = (send.ptr(), recv.ptr(), recv.len(), recv.dtype().raw());
             let (op, stream) = (op.raw(), stream.as_raw());
@@ -332,7 +332,7 @@ impl Communicator {
         check.layout("send", &send, send_counts, send_offsets)?;
         check.layout("recv", &recv, recv_counts, recv_offsets)?;
         // SAFETY: as in `allreduce`; the arrays have `size` entries each, stay inside their
-        // buffers, and "the call reads the arrays [...] before it returns".
+        // buffers, and "The call reads the arrays [...] before it returns".
         self.call(|comm| unsafe {
             sys::trib_alltoallv(
                 comm,

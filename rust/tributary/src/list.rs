@@ -68,7 +68,7 @@ impl Communicator {
     ) -> Result<()> {
         let list = Check::new("allreduce_list", self, stream)?.list(tensors)?;
         // SAFETY: "keep them alive and untouched until the stream has passed that point": the
-        // caller's promise; "the call reads `tensors` before it returns".
+        // caller's promise; "The call reads `tensors` before it returns".
         self.call(|comm| unsafe {
             sys::trib_allreduce_list(comm, list.as_ptr(), list.len(), op.raw(), stream.as_raw())
         })
@@ -88,7 +88,7 @@ impl Communicator {
         let check = Check::new("allreduce_list_with", self, stream)?;
         let list = check.list(tensors)?;
         let options = options.raw(&check)?;
-        // SAFETY: as in `allreduce_list`; the options are "read during the call".
+        // SAFETY: as in `allreduce_list`; of the options: "Read during the call".
         self.call(|comm| unsafe {
             let (list, n, op) = (list.as_ptr(), list.len(), op.raw());
             sys::trib_allreduce_list_with(comm, list, n, op, &options, stream.as_raw())

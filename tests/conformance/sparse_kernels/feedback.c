@@ -1,5 +1,4 @@
-/* accumulate, gather, decay, residual; and what select does to a residual in many calls: nothing is
- * lost. */
+/* accumulate, index_select, decay, residual; and select in many calls: the residual loses nothing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,24 +73,24 @@ static void accumulate(struct sparse_rig *rig)
                 accumulate_case(rig, type, counts[c], kinds[i], decays[(i + c) % 3]);
 }
 
-/* ------------------------------------------------------------------------------------- gather */
+/* --------------------------------------------------------------------------------- index_select */
 
-struct gathering {
+struct index_selection {
     struct sparse_state state;
     struct sparse_list list;
 };
 
-static trib_status queue_gather(const struct sparse_target *target, const void *argument)
+static trib_status queue_index_select(const struct sparse_target *target, const void *argument)
 {
-    const struct gathering *g = argument;
+    const struct index_selection *g = argument;
     const struct tri_accumulator acc = sparse_accumulator(&g->state, target->memory);
     const struct tri_entries entries = sparse_entries(&g->list, target->memory);
     return target->kernels->index_select(&acc, &entries, target->stream);
 }
 
-static void expect_gather(struct sparse_rig *rig, const void *argument)
+static void expect_index_select(struct sparse_rig *rig, const void *argument)
 {
-    const struct gathering *g = argument;
+    const struct index_selection *g = argument;
     const size_t acc = sparse_acc_at(rig, &g->state);
     const uint32_t n = sparse_list_count(rig, &g->list);
     for (uint32_t i = 0; i < n; i++) {
@@ -103,13 +102,14 @@ static void expect_gather(struct sparse_rig *rig, const void *argument)
     }
 }
 
-static void gather_case(struct sparse_rig *rig, size_t type, size_t n, uint32_t entries, int wire)
+static void index_select_case(struct sparse_rig *rig, size_t type, size_t n, uint32_t entries,
+                              int wire)
 {
     if (sparse_leaves_out(rig, 3))
         return;
     const trib_dtype value = wire != 0 ? TRIB_BF16 : types[type].dtype;
-    struct gathering g;
-    check_begin("%s gather %u of %zu %s as %s", rig->arena.place->kernels->name, entries, n,
+    struct index_selection g;
+    check_begin("%s index_select %u of %zu %s as %s", rig->arena.place->kernels->name, entries, n,
                 trib_dtype_name(types[type].dtype), trib_dtype_name(value));
     arena_reset(&rig->arena);
     g.state = sparse_state_place(rig, n, types[type].dtype, types[type].gradient, rig->calls);
@@ -120,19 +120,20 @@ static void gather_case(struct sparse_rig *rig, size_t type, size_t n, uint32_t 
     const bool counted = rig->calls % 3 != 0;
     g.list = sparse_list_place(rig, entries + (counted ? 7 : 0), value, counted);
     sparse_list_fill(rig, &g.list, 0, n, entries, SPARSE_GAUSS);
-    const struct sparse_call call = {"gather", queue_gather,    expect_gather, NULL,         &g,
-                                     n,        g.list.capacity, entries,       g.state.dtype};
+    const struct sparse_call call = {
+        "index_select", queue_index_select, expect_index_select, NULL, &g, n, g.list.capacity,
+        entries,        g.state.dtype};
     sparse_run(rig, &call);
     check_end();
 }
 
-static void gather(struct sparse_rig *rig)
+static void index_select(struct sparse_rig *rig)
 {
     for (size_t type = 0; type < TYPES; type++)
         for (size_t c = 0; c < COUNTS; c++)
             for (int wire = 0; wire < (types[type].dtype == TRIB_F32 ? 2 : 1); wire++) {
-                gather_case(rig, type, counts[c], (uint32_t)(counts[c] / 9), wire);
-                gather_case(rig, type, counts[c], (uint32_t)counts[c], wire);
+                index_select_case(rig, type, counts[c], (uint32_t)(counts[c] / 9), wire);
+                index_select_case(rig, type, counts[c], (uint32_t)counts[c], wire);
             }
 }
 
@@ -352,7 +353,7 @@ static void feedback_case(struct sparse_rig *rig, trib_dtype dtype, trib_dtype g
 void sparse_feedback_suite(struct sparse_rig *rig)
 {
     accumulate(rig);
-    gather(rig);
+    index_select(rig);
     decay(rig);
     residual(rig);
     for (int guess = TRI_GUESS_SAMPLE; guess <= TRI_GUESS_HIGH; guess++) {
@@ -367,5 +368,5 @@ void sparse_feedback_suite(struct sparse_rig *rig)
 
 void sparse_feedback_long(struct sparse_rig *rig, size_t n)
 {
-    gather_case(rig, 4, n, 50000, 0);
+    index_select_case(rig, 4, n, 50000, 0);
 }

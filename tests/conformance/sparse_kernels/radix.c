@@ -327,7 +327,7 @@ static void apart_case(struct sparse_rig *rig, trib_dtype dtype, uint32_t n, int
     if (sparse_leaves_out(rig, 5))
         return;
     struct cutting c = {.dtype = dtype, .threshold = SPARSE_NONE};
-    check_begin("%s take of %u, %s, %s, %u ties", rig->arena.place->kernels->name, n,
+    check_begin("%s radix_partition of %u, %s, %s, %u ties", rig->arena.place->kernels->name, n,
                 trib_dtype_name(dtype), sparse_kind_name(kind), ties);
     arena_reset(&rig->arena);
     c.list = sparse_list_place(rig, n + (counted ? 3 : 0), dtype, counted);
