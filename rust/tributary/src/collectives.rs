@@ -301,8 +301,8 @@ impl Communicator {
         if send.len() != counts[self.rank()] {
             return Err(check.wrong("send", &send, counts[self.rank()]));
         }
-        // SAFETY: as in `allreduce`; `counts` and `offsets` have `size` entries each, "read during
-        // the call", and stay inside `recv`.
+        // SAFETY: as in `allreduce`; "The call reads `counts` and `offsets` [...] before it returns":
+        // they have `size` entries each, and stay inside `recv`.
         self.call(|comm| unsafe {
             let (counts, offsets, dtype) = (counts.as_ptr(), offsets.as_ptr(), recv.dtype().raw());
             let (from, to) = (send.ptr(), recv.ptr());
