@@ -1,4 +1,4 @@
-# What the programs refuse: at once, with a status that is not 0 and one line that says what is wrong.
+# The programs refuse invalid arguments at once: a status that is not 0, and one line that says why.
 #   cmake -DFOLDER=... -DNCCL=... -P arguments.cmake
 # FOLDER: where the programs are; NCCL: has this build that backend?
 cmake_minimum_required(VERSION 3.25)

@@ -1,5 +1,5 @@
-/* What the programs are asked for on the command line: read strictly. What cannot be is refused at
- * once, in one line that names the option, what was found and what was expected. */
+/* The arguments of the programs, read strictly. An invalid one ends the program at once, with one
+ * line that names the option, the text found and the text expected. */
 #ifndef TRI_BENCHES_ARGUMENTS_H
 #define TRI_BENCHES_ARGUMENTS_H
 
@@ -11,7 +11,7 @@
 int bench_integer(const char *option, const char *text, int least, int most);
 
 /* "64K", "1M,25557032": numbers in [least, most] with an optional unit, powers of two, and commas
- * between. How many there are, 1 to `room`. */
+ * between. Returns their number, 1 to `room`. */
 int bench_numbers(const char *option, const char *text, double least, double most, double *out,
                   int room);
 

@@ -1,4 +1,4 @@
-/* What the programs of this folder share: ranks and their threads, timing, percentiles. */
+/* Shared by the programs of this folder: ranks and their threads, timing, percentiles. */
 #define _POSIX_C_SOURCE 200809L
 #include "benches/bench.h"
 
@@ -44,7 +44,7 @@ double bench_now_us(void)
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
 }
 
-/* Backend, ranks and threads; what cannot be is said in one line. */
+/* Backend, ranks and threads; one line says what is invalid. */
 static void choose(struct bench *bench, const char *backend, int ranks, int threads)
 {
     trib_device *first = NULL;

@@ -1,4 +1,4 @@
-/* What the programs of this folder share: ranks and their threads, timing, the peer beside us.
+/* Shared by the programs of this folder: ranks and their threads, timing, the peer beside us.
  *
  * A body is what a thread queues for its rank, or for all ranks where one thread drives them. It is
  * timed on the device, by events around each iteration, and on the host, by the clock around the
@@ -32,7 +32,7 @@ struct bench {
     void *peer_state;
 };
 
-/* What a user would do without us, on the same streams, with the same buffers. */
+/* The same work without Tributary, on the same streams, with the same buffers. */
 struct bench_peer {
     const char *name; /* the column's heading */
     void *(*open)(const struct bench *bench);

@@ -191,7 +191,7 @@ static trib_status run_scatter(trib_comm *comm, const struct bench_call *c, trib
     return trib_scatter(comm, c->send, c->recv, c->count, c->dtype, c->root, stream);
 }
 
-/* What fails inside a batch is what its end returns. */
+/* The end of a batch returns the failure of a call inside it. */
 static trib_status run_sendrecv(trib_comm *comm, const struct bench_call *c, trib_stream stream)
 {
     const int rank = trib_comm_rank(comm), ranks = trib_comm_size(comm);

@@ -44,7 +44,7 @@ struct bench_collective {
     /* Our call for all ranks at once, rank i's is `calls[i]`; NULL if there is none. */
     trib_status (*run_group)(trib_group *group, const struct bench_call *calls,
                              const trib_stream *streams);
-    /* What element `i` of `rank`'s recv must be; false: this rank's recv is not looked at. */
+    /* The value that element `i` of `rank`'s recv must have; false: recv is not checked. */
     bool (*expected)(double *out, const struct bench_call *call, int rank, int ranks, size_t i);
 };
 

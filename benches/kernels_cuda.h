@@ -1,4 +1,4 @@
-/* What the cuda parts of trib_kernels share. */
+/* Shared by the cuda parts of trib_kernels. */
 #ifndef TRI_BENCHES_KERNELS_CUDA_H
 #define TRI_BENCHES_KERNELS_CUDA_H
 

@@ -232,7 +232,7 @@ static void merge(struct timed *b, int run)
     BENCH_OK(b->kernels->merge(b->lists, LISTS, 0, b->n, &b->sum, b->scratch, b->stream));
 }
 
-/* What is taken out in one run is put back in the next. */
+/* One run subtracts the entries, the next adds them back. */
 static void subtract(struct timed *b, int run)
 {
     const struct tri_accumulator acc = in_place(b);

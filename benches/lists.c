@@ -1,6 +1,6 @@
 /* Lists: allreduce of the 161 gradients of ResNet-50 (25,557,032 floats), scattered in memory, as
  * one trib_allreduce_list and as one trib_weighted_average, beside one flat buffer, one call a
- * tensor, and the peer's group of 161 calls. What the two write is checked once, element by
+ * tensor, and the peer's group of 161 calls. The results of the two are checked once, element by
  * element, before anything is timed. */
 #include <limits.h>
 #include <stdio.h>
@@ -61,7 +61,7 @@ static float total_weight(int ranks)
     return (float)(ranks * (ranks + 1) / 2);
 }
 
-/* What element `i` of all tensors is, averaged over the ranks by their weights. */
+/* Element `i` of all tensors, averaged over the ranks by their weights. */
 static float average(size_t i)
 {
     return (float)(i % 1021);

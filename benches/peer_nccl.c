@@ -114,7 +114,7 @@ static void sendrecv(const struct end *end, const struct bench_call *call)
     recv_block(end, call, 0, bench_before(end->rank, end->ranks));
 }
 
-/* What NCCL has no call for in every version: its sends and receives, in one group. */
+/* A collective that not every version of NCCL has: NCCL's sends and receives, in one group. */
 static void in_group(void (*points)(const struct end *end, const struct bench_call *call),
                      const struct end *end, const struct bench_call *call)
 {

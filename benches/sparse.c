@@ -16,7 +16,7 @@
 #include "benches/bench.h"
 #include "benches/collective.h"
 
-/* What stays for all rows of one count. */
+/* Shared by all rows of one count. */
 struct data {
     size_t count;
     void *gradient[BENCH_MAX_RANKS];    /* f32 */
@@ -25,7 +25,7 @@ struct data {
     float *host[2];
 };
 
-/* What is measured. */
+/* One measurement. */
 struct row {
     const char *what, *mode;
     double density;
@@ -36,8 +36,8 @@ struct row {
     struct bench_call dense[BENCH_MAX_RANKS];
 };
 
-/* What went to and fro in a call. `bytes`: all that a rank sent, or received, whichever was more,
- * of the rank with the most. `words`: of these, entries that a rank received, of 4 bytes. */
+/* Traffic of one call. `bytes`: all that a rank sent, or received, whichever is more; the maximum
+ * over the ranks. `words`: the words of entries that a rank received. */
 struct moved {
     uint64_t bytes, words;
 };
@@ -212,7 +212,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* In a call, on average, between `before` and now. */
+/* The mean per call between `before` and now. */
 static struct moved moved_since(const struct bench *bench, const struct row *row,
                                 const trib_sparse_statistics *before)
 {

@@ -1,4 +1,4 @@
-/* trib_sparse: what is asked of it. */
+/* trib_sparse: its arguments. */
 #ifndef TRI_BENCHES_SPARSE_H
 #define TRI_BENCHES_SPARSE_H
 

@@ -1,4 +1,4 @@
-/* What is asked of trib_sparse on the command line. */
+/* The command line of trib_sparse. */
 #include "benches/sparse.h"
 
 #include <getopt.h>

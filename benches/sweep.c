@@ -8,7 +8,7 @@
 struct sweep {
     struct bench bench;
     struct options options;
-    FILE *json; /* NULL: none is asked for */
+    FILE *json; /* NULL: none */
     size_t rows, wrong;
 };
 

@@ -1,4 +1,4 @@
-/* The parts of trib_sweep: what is asked for, a row of the table, and how rows are written. */
+/* The parts of trib_sweep: its arguments, a row of the table, the report. */
 #ifndef TRI_BENCHES_SWEEP_H
 #define TRI_BENCHES_SWEEP_H
 
@@ -7,7 +7,7 @@
 #include "benches/bench.h"
 #include "benches/collective.h"
 
-/* What is asked for on the command line. Names may be lists. */
+/* The arguments. Names may be lists. */
 struct options {
     const char *collective, *backend, *dtype, *op, *json;
     size_t begin, end;

@@ -1,4 +1,4 @@
-/* What is asked of the sweep on the command line. */
+/* The command line of the sweep. */
 #include <getopt.h>
 #include <limits.h>
 #include <stdlib.h>

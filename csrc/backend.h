@@ -71,8 +71,8 @@ enum tri_fault {
     TRI_FAULT_UNKNOWN_STREAM     /* not a stream of this backend */
 };
 
-/* Where bytes live. Core has checked the ordinal `device` against `count`. No member but
- * push_device and pop_device changes the thread's current device. Any thread. */
+/* Memory and streams of devices. Core has checked the ordinal `device` against `count`. No member
+ * but push_device and pop_device changes the thread's current device. Any thread. */
 struct tri_device_ops {
     /* Usable devices; 0 without a driver. Cheap after the first time. Makes no CUDA context. */
     int32_t (*count)(void);
@@ -127,7 +127,7 @@ struct tri_device_ops {
     trib_status (*event_destroy)(int32_t device, trib_event event);
 };
 
-/* How ranks talk. One thread at a time uses a transport, except where it says "any thread". */
+/* Communication of ranks. One thread at a time uses a transport, except in "any thread" members. */
 struct tri_transport_ops {
     /* Make a new id. */
     trib_status (*id_create)(trib_id *out);

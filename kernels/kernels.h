@@ -17,7 +17,7 @@
 #include "kernels/sparse.h"
 #include "tributary.h"
 
-/* Where one tensor lies in a bucket. */
+/* One tensor and its place in a bucket. */
 struct tri_slice {
     void *data;       /* aligned to its element, not more */
     size_t count;     /* may be 0 */

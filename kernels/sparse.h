@@ -49,7 +49,7 @@ struct tri_accumulator {
     size_t count;              /* at most 2^32 - 1 */
 };
 
-/* How select guesses its first threshold. The result is the same; tests use LOW (everything is a
+/* The guess of select's first threshold. The result is the same; tests use LOW (everything is a
  * candidate) and HIGH (nothing is). */
 enum tri_guess { TRI_GUESS_SAMPLE, TRI_GUESS_LOW, TRI_GUESS_HIGH };
 
@@ -80,10 +80,10 @@ static inline int tri_cut_rounds(trib_dtype dtype)
     return dtype == TRIB_F64 ? 6 : 3;
 }
 
-/* How fit moves a threshold. While more than `above` magnitudes lie above it, multiply it by
- * `raise`, at most raise_steps times. Then, if fewer than `below` do, divide it by `lower`, at
- * most lower_steps times, while fewer than max(enough, below) do. The order makes a step too far
- * leave too many, not none. Each step rounds to acc's type. At most 64 steps in all. */
+/* The steps in which fit moves a threshold. While more than `above` magnitudes lie above it,
+ * multiply it by `raise`, at most raise_steps times. Then, if fewer than `below` do, divide it by
+ * `lower`, at most lower_steps times, while fewer than max(enough, below) do. The order makes a
+ * step too far leave too many, not none. Each step rounds to acc's type; at most 64 in all. */
 struct tri_fit {
     uint32_t below, above;
     double lower, raise;
@@ -121,7 +121,7 @@ struct tri_decide {
     uint32_t *overflow; /* the result overflows if it is not 0; = 0. NULL: it does not */
 };
 
-/* What record keeps for the host: pinned memory. `version` is odd while it is being written. */
+/* The counters that record writes for the host: pinned memory. `version` is odd during a write. */
 struct tri_counters {
     uint32_t version;
     uint32_t outcome; /* of the last call */
@@ -165,7 +165,7 @@ struct tri_result {
     uint32_t *overflow; /* = 1 if a value is infinite or NaN, otherwise left alone; may be NULL */
 };
 
-/* What residual_update does at the index of an entry. */
+/* The operation of residual_update at the index of an entry. */
 enum tri_update {
     TRI_UPDATE_SUBTRACT, /* residual -= value */
     TRI_UPDATE_ADD,      /* residual += value */

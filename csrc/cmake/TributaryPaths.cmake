@@ -1,4 +1,4 @@
-# Where CUDA and NCCL may live beyond what CMake looks at by itself: first what the user says
+# Paths of CUDA and NCCL beyond those that CMake searches by itself: first those that the user names
 # (CUDA_HOME, CUDA_PATH, NCCL_ROOT, NCCL_HOME, as a variable or in the environment); after the
 # places of the system /usr/local/cuda and the Python wheels (site-packages/nvidia/{cu13,cu12,nccl})
 # of the environment that `python3` belongs to. Used by the build, and installed for programs that

@@ -1,4 +1,4 @@
-/* One rank of one communicator. How it begins and ends: lifecycle.h. */
+/* One rank of one communicator. Its beginning and end: lifecycle.h. */
 #ifndef TRI_CORE_COMMUNICATOR_H
 #define TRI_CORE_COMMUNICATOR_H
 

@@ -1,4 +1,4 @@
-/* How a communicator begins and ends. */
+/* The beginning and the end of a communicator. */
 #include "csrc/core/lifecycle.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* How a communicator begins and ends. */
+/* The beginning and the end of a communicator. */
 #ifndef TRI_CORE_LIFECYCLE_H
 #define TRI_CORE_LIFECYCLE_H
 

@@ -7,8 +7,8 @@
 #include "csrc/core/communicator.h"
 
 /* Blocking allgather of host memory: `bytes` bytes of each rank (at most TRI_STAGED_BYTES), this
- * rank's at `own`, in rank order to `all`. Every rank calls it; it runs on `stream`. What it queues
- * reads neither `own` nor `all`.
+ * rank's at `own`, in rank order to `all`. Every rank calls it; it runs on `stream`. The work that
+ * it queues reads neither `own` nor `all`.
  *
  * It has a deadline (deadline.h): TRIB_ERR_TIMEOUT if a rank has not joined within the
  * communicator's timeout_ms, which earlier work on the stream uses up too. This failure and every

@@ -1,4 +1,4 @@
-/* Rendezvous: ranks wait for each other and become new communicators. What they share meanwhile,
+/* Rendezvous: ranks wait for each other and become new communicators. Their shared state,
  * struct tri_rendezvous, is in local.h. */
 #ifndef TRI_HOST_RENDEZVOUS_H
 #define TRI_HOST_RENDEZVOUS_H

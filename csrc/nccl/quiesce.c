@@ -14,8 +14,8 @@
 
 enum { EXIT_STALL_MS = 3000, POLL_NS = 200000 };
 
-/* What has not ended. Without communicators and jobs the background threads end too: idle as they
- * are, they would prevent unloading the library. */
+/* The number of jobs and threads that have not ended. Without communicators and jobs the background
+ * threads end too: idle as they are, they would prevent unloading the library. */
 static uint32_t unfinished(uint64_t *out_ended)
 {
     const uint32_t n = tri_nccl_jobs(out_ended) + tri_nccl_threads(TRI_NCCL_TASKS);

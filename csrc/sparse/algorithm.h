@@ -1,6 +1,6 @@
-/* What a sparse algorithm is: a name, the memory it needs, and what one call does. An algorithm
- * uses this file, run.h, link.h and what the algorithms share (csrc/README.md lists it), and
- * nothing else. */
+/* A sparse algorithm: a name, the memory it needs, and the work of one call. An algorithm uses this
+ * file, run.h, link.h and the files that algorithms share (csrc/README.md lists them), and nothing
+ * else. */
 #ifndef TRI_SPARSE_ALGORITHM_H
 #define TRI_SPARSE_ALGORITHM_H
 
@@ -126,14 +126,14 @@ struct tri_algorithm {
     size_t (*selects)(const struct tri_sparse_params *params);
     /* Entries that a call chooses, as the statistics report them. NULL: params->k. */
     uint64_t (*k)(const struct tri_sparse_params *params);
-    /* What an export contains besides the residual, such as thresholds. A state of the same
+    /* The content of an export besides the residual, such as thresholds. A state of the same
      * algorithm, k and number of ranks imports it; any other starts its schedule anew. Its sizes
      * depend on the parameters alone. */
     struct tri_persistent (*persistent)(void *own);
-    /* Whether `persistent` can have had this content: bytes of an import of its sizes, in host
+    /* True if `persistent` can have had this content: bytes of an import of its sizes, in host
      * memory, unaligned. Set if persistent is. */
     bool (*valid)(const void *device, const void *host, const struct tri_sparse_params *params);
-    /* What runs under this name if the options name constants. NULL: this. */
+    /* The algorithm that runs under this name if the options name constants. NULL: this one. */
     const struct tri_algorithm *published;
 };
 

@@ -7,8 +7,8 @@
 
 #include "csrc/sparse/options.h"
 
-/* What one rank is about to do. Every field is a number and there is no padding, because it is
- * compared and digested as bytes. */
+/* The call that one rank is about to make. Every field is a number and there is no padding, because
+ * it is compared and digested as bytes. */
 struct tri_handshake {
     uint64_t count, k;
     double decay;

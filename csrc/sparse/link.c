@@ -1,4 +1,4 @@
-/* How the ranks of a sparse allreduce exchange entries.
+/* The exchange of entries between the ranks of a sparse allreduce.
  *
  * All of this happens inside a run: on a stream-ordered backend while the call is in flight, on a
  * host-executed backend on the stream. So calls go straight to the backend.

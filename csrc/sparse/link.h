@@ -1,5 +1,5 @@
-/* How the ranks of a sparse allreduce exchange entries. All ranks call each of these functions, on
- * the run's stream. Each counts what it sends and receives in run->volume: all of it as bytes, and
+/* The exchange of entries between the ranks of a sparse allreduce. All ranks call each of these
+ * functions, on the run's stream. Each counts its traffic in run->volume: all of it as bytes, and
  * `payload`, the bytes of entries, also as words of 4 bytes, rounded up for each message. */
 #ifndef TRI_SPARSE_LINK_H
 #define TRI_SPARSE_LINK_H

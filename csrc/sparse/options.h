@@ -11,8 +11,8 @@ struct tri_sparse_settings {
     uint32_t flags, norm_every;
 };
 
-/* Whether the communicator can have states; the same on all ranks. Here and below details name the
- * caller `operation`. */
+/* Check that the communicator can have states; the same on all ranks. Here and below details name
+ * the caller `operation`. */
 trib_status tri_sparse_check_comm(const struct trib_comm *comm, int operation);
 
 /* Calls tri_sparse_check_comm, too. */

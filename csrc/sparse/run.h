@@ -88,7 +88,7 @@ trib_status tri_run_accumulate(struct tri_run *run, struct tri_header *header);
 trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
                            const struct tri_entries *out, bool clear);
 
-/* Whether select may clear. Not in place, where a call that is not applied must not change the
+/* True if select may clear. Not in place, where a call that is not applied must not change the
  * accumulator. */
 bool tri_run_clears(const struct tri_run *run);
 

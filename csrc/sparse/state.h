@@ -71,7 +71,7 @@ void tri_sparse_lay_out(struct trib_sparse *sparse);
  * use on any stream. In a capture only the graph orders it. */
 trib_status tri_sparse_queue(struct trib_sparse *sparse, void (*function)(void *argument),
                              void *argument, size_t bytes, trib_stream stream);
-/* Whether a graph captures the stream. */
+/* True if a graph captures the stream. */
 bool tri_sparse_captures(const struct trib_sparse *sparse, trib_stream stream);
 
 /* Queue zeros into the current residual; nothing in place. In a registered call, or while no run is

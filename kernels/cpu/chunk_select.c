@@ -1,7 +1,7 @@
 /* chunk_select: the k largest of each chunk.
  *
  * One pass, chunk by chunk, while a chunk stays in a near cache. The floor of a chunk is guessed
- * from the chunk before. How many elements lie above it is counted first, which is cheap: where
+ * from the chunk before. A first pass counts the elements above it, which is cheap: where
  * they are fewer than k, or many more, as in chunks that are sorted or have many equal elements,
  * a bound that holds takes its place: the k-th largest of the maxima of small groups of the
  * chunk has k elements above it, or equal to it, one in each of k groups. If fewer than k lie
@@ -94,10 +94,10 @@ static uint64_t last_finite(trib_dtype dtype)
     return dtype == TRIB_F64 ? TRI_KEY_INFINITY_F64 - 1 : TRI_KEY_INFINITY_F32 - 1;
 }
 
-/* ---- what is chosen */
+/* ---- the chosen elements */
 
-/* What is above `kth`, and the first `ties` of what is equal to it. Groups without any are
- * passed over. */
+/* Take the elements above `kth`, and the first `ties` of those equal to it. Skips groups without
+ * any. */
 #define DEFINE_TAKE(name, real, key, key_of)                                                       \
     static void name(struct tri_top *top, const real *values, size_t n, key kth, uint32_t ties)    \
     {                                                                                              \

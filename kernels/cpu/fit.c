@@ -33,7 +33,7 @@ static double round_to(trib_dtype dtype, double value)
     return dtype == TRIB_F64 ? value : (double)(float)value;
 }
 
-/* How many thresholds lie below a key. */
+/* The number of thresholds below a key. */
 static uint32_t find(const struct ladder *ladder, uint64_t key)
 {
     uint32_t low = 0, high = ladder->n;

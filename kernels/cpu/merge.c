@@ -39,8 +39,8 @@ DEFINE_ADD(add_f64, double, tri_load_f64)
 DEFINE_EMIT(emit_f32, float, tri_store_f32)
 DEFINE_EMIT(emit_f64, double, tri_store_f64)
 
-/* How many indices there are from the lowest that is still to be merged to the end of the range: 0
- * if there is none. */
+/* The number of indices from the lowest that is still to be merged to the end of the range: 0 if
+ * there is none. */
 static size_t find_next(const struct tri_entries *lists, int32_t n, uint32_t *at,
                         const uint32_t *counts, size_t first, size_t count)
 {

@@ -1,7 +1,7 @@
 /* merge_dense: lists added up into an array, list after list, beginning with 0.
  *
- * Tile by tile, for the sums to stay in the nearest cache and the result to be written once. Where
- * an index occurs in several lists its result is written several times, the same each time: that is
+ * Tile by tile, for the sums to stay in the nearest cache and the result to be written once. The
+ * result of an index that several lists have is written several times, the same each time: that is
  * cheaper than to remember that it has been. */
 #include "kernels/cpu/sparse_cpu.h"
 

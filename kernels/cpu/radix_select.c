@@ -16,7 +16,7 @@ static int shift_of(trib_dtype dtype, int round)
     return DIGIT_BITS * (tri_cut_rounds(dtype) - 1 - round);
 }
 
-/* What the rounds before `round` have looked at; 0 before the first. */
+/* The digits that the rounds before `round` have looked at; 0 before the first. */
 static uint64_t prefix_of(uint64_t key, trib_dtype dtype, int round)
 {
     return round == 0 ? 0 : key >> shift_of(dtype, round - 1);

@@ -75,7 +75,7 @@ TYPES(DEFINE_TYPE)
 DEFINE_TIMES(f32, float)
 DEFINE_TIMES(f64, double)
 
-/* What is done with one element type. */
+/* The functions for one element type. */
 struct arithmetic {
     void (*first[TRIB_AVG])(void *sum, const void *a, const void *b, size_t n);
     void (*next[TRIB_AVG])(void *sum, const void *a, size_t n);

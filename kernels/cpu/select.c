@@ -4,7 +4,7 @@
  * ascending; the first k are selected; write (i, acc[i] as out's type) for them by i ascending.
  * (Magnitudes compare as keys: kernels/sparse.h.)
  *
- * How: one pass, block by block in the nearest cache, makes acc and collects the elements above
+ * One pass, block by block in the nearest cache, makes acc and collects the elements above
  * a guessed floor as candidates. The guess comes from a sample; somewhat more than k should reach
  * it. If it is too low, the candidates are cut on the way (top.h); if it is too high, a second pass
  * starts at the threshold. */
@@ -47,7 +47,7 @@ static size_t sample_place(const struct tri_selection *selection, uint32_t s, ui
     return selection->first + s * width + (hash ^ hash >> 15) % (width - SAMPLE + 1);
 }
 
-/* How many of the sampled keys have the upper bits b: histogram[b]. */
+/* histogram[b]: the number of sampled keys with the upper bits b. */
 static void sample(const struct tri_accumulator *acc, const struct tri_selection *selection,
                    uint32_t strata, uint32_t *histogram)
 {

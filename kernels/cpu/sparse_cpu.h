@@ -123,7 +123,7 @@ static inline void *tri_at(const void *values, trib_dtype dtype, size_t i)
 
 /* ---- accumulators and entries */
 
-/* Where acc is made, and the residual: the same in place; swapped where decide applies the call. */
+/* The buffers of acc and of the residual: one in place; swapped where decide applies the call. */
 static inline void *tri_acc_of(const struct tri_accumulator *acc)
 {
     return acc->current == NULL ? acc->buffer[0] : acc->buffer[*acc->current ^ 1];

@@ -1,10 +1,11 @@
 /* The k largest of a sequence that is shown block after block, in ascending index order: the middle
  * of select and chunk_select.
  *
- * What lies above a floor is a candidate. When the room for candidates is full, they are cut to the
- * k largest and the floor rises to the least of these, which is right for any sequence: what is not
- * among the k largest so far never will be, and of what comes later an equal key loses. So a floor
- * that starts too low costs time and nothing else; one that starts too high leaves fewer than k. */
+ * An element above a floor is a candidate. When the room for candidates is full, they are cut to
+ * the k largest and the floor rises to the least of these, which is right for any sequence: an
+ * element that is not among the k largest so far never will be, and among equal keys the later one
+ * loses. So a floor that starts too low costs only time; one that starts too high leaves fewer than
+ * k. */
 #ifndef TRI_CPU_TOP_H
 #define TRI_CPU_TOP_H
 
@@ -29,7 +30,7 @@ enum { TRI_TOP_CHUNK = 65536 }; /* elements of the largest chunk */
  * has elements. */
 size_t tri_top_bytes(size_t count, uint32_t k, trib_dtype dtype);
 
-/* What lies behind the candidates. */
+/* The room behind the candidates. */
 void *tri_top_behind(const struct tri_top *top);
 
 /* Begin; `room` as above, aligned to 8. */

@@ -76,7 +76,7 @@ struct ChunkJob {
     Rank ranks[Capacity];
 };
 
-// What a tile holds of its chunks: all of `chunks` chunks from `chunk` on, or of one the elements
+// A tile's part of its chunks: all of `chunks` chunks from `chunk` on, or of one the elements
 // from `first` on.
 struct Part {
     uint64_t chunk;

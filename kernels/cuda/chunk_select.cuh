@@ -5,7 +5,7 @@
 // The cut is found from a bound that costs little. Every thread knows the largest of its elements;
 // the k-th largest of these maxima, found bit by bit, is a key that at least k elements reach, and
 // of a chunk of 4,096 with 1 % taken only a handful more do. Those few are compared with each
-// other. Where that does not help (k beyond the number of threads, many equal elements), digits are
+// other. If that does not help (k beyond the number of threads, many equal elements), digits are
 // counted.
 //
 // nvcc takes most of a minute for all types of gradients: chunk_select_half.cu has half of them.
@@ -118,7 +118,7 @@ struct Chunk {
         return key == 0 ? 1 : key;
     }
 
-    // How many elements reach `low`; the first of them that come are in room.list.
+    // The number of elements that reach `low`; the first to arrive are in room.list.
     __device__ uint32_t list(Key<T> low)
     {
         if (threadIdx.x == 0)
@@ -187,7 +187,7 @@ struct Chunk {
         return n <= kListed ? compare(n) : search();
     }
 
-    // What this thread has of the tile above the cut and equal to it: one byte a step.
+    // This thread's numbers of elements above the cut and equal to it: one byte per step.
     struct Mine {
         uint32_t above, equal;
     };

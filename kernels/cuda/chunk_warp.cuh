@@ -3,8 +3,8 @@
 // Every lane knows the largest of some groups of its elements. A key that k of these maxima reach,
 // and hardly more, is found in a few steps; at least k elements reach it then, and of a chunk of
 // 4,096 with 1 % taken only a handful more do. These are listed in index order in shared memory,
-// and the list is cut. Where very many reach it, because they are equal, the cut is searched among
-// all elements.
+// and the list is cut. If very many reach it, because they are equal, the cut is searched among all
+// elements.
 #pragma once
 
 #include "kernels/cuda/fours.cuh"
@@ -199,8 +199,8 @@ struct WarpChunk {
         });
     }
 
-    // What is left of the elements above the cut. Those equal to it follow one by one: there is
-    // hardly ever more than one that is in.
+    // Clear the elements above the cut. Those equal to it follow one by one: there is hardly ever
+    // more than one that is in.
     __device__ void clear_above(Key<T> cut)
     {
 #pragma unroll

@@ -1,5 +1,5 @@
-// What pack and unpack share: a list of slices as the parameter of one launch, who moves which part
-// of the bucket, and the loops that move it.
+// Shared by pack and unpack: a list of slices as the parameter of one launch, the part of the
+// bucket that each warp moves, and the loops that move it.
 //
 // The bucket is seen as units of 16 bytes. Slices begin at whole units, so a unit belongs to one
 // slice or to none, and only a slice's last unit can be partly padding. One warp moves one chunk of
@@ -58,7 +58,7 @@ constexpr uint32_t kLarge = kSmall;
 
 // ------------------------------------------------------------------------------------- on the host
 
-// What pack or unpack was asked, and how much of it is queued already.
+// The arguments of pack or unpack, and the part that is queued already.
 struct Request {
     const tri_slice *slices;
     size_t n;
@@ -220,14 +220,14 @@ __device__ inline void move_chunk(const Job<Capacity> &job, uint32_t block, Body
     }
 }
 
-// Where a piece's data for `unit` lies.
+// A piece's data for `unit`.
 template <typename T>
 __device__ inline T *at(const Piece &piece, uint32_t unit, uint32_t per_unit)
 {
     return reinterpret_cast<T *>(piece.data) + static_cast<uint64_t>(unit - piece.first) * per_unit;
 }
 
-// Where the bucket's `unit` lies.
+// The bucket's `unit`.
 template <typename T, uint32_t Capacity>
 __device__ inline T *bucket_at(const Job<Capacity> &job, uint32_t unit)
 {

@@ -1,4 +1,4 @@
-// What the kernels on lists of entries share beyond sparse.cuh: reading and writing values,
+// Shared by the kernels on lists of entries, beyond sparse.cuh: reading and writing values,
 // searching indices, dividing sums.
 //
 // The lists of an aborted call may hold anything, counts and indices too. So a count is never taken
@@ -100,7 +100,7 @@ __device__ inline void put_value(void *values, trib_dtype dtype, size_t i, T val
 
 // -------------------------------------------------------------------------------------- searching
 
-// How many of sorted[0, n) are below `bound`: by a whole warp, which looks at 32 places at once.
+// The number of sorted[0, n) below `bound`: by a whole warp, which looks at 32 places at once.
 __device__ inline uint32_t count_below(const uint32_t *sorted, uint32_t n, uint64_t bound)
 {
     const uint32_t lane = lane_of();
@@ -134,7 +134,7 @@ __device__ inline uint32_t first_at_least(const uint32_t *sorted, uint32_t low, 
 
 // -------------------------------------------------------------------------------------- quotients
 
-// What sums are divided by, in T. A power of two is multiplied with its inverse: the same bits,
+// The divisor of sums, in T. A power of two is multiplied with its inverse: the same bits,
 // since both are rounded once. A 0, of which there are many, is not divided: the processor has no
 // fast way.
 template <typename T>

@@ -1,8 +1,8 @@
 // fit, adjust_threshold: move a threshold until about as many magnitudes lie above it as are
 // wanted.
 //
-// Whatever the counts turn out to be, the threshold moves on a ladder that is known at once: up
-// from where it starts, or down. So one pass over acc finds how many magnitudes lie above each
+// With any counts, the threshold moves on a ladder that is known at once: up from its start, or
+// down. So one pass over acc finds how many magnitudes lie above each
 // rung. Only where the threshold was raised too far, and has to fall by other steps, a second
 // pass is needed, over a new ladder. A pass ends in its last block, which decides.
 //
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads) start_fit(const FitJob<T> job, const
         *job.threshold = at;
 }
 
-// How many of the n ascending keys are below `key`.
+// The number of the n ascending keys below `key`.
 template <typename K>
 __device__ inline uint32_t rungs_below(const K *keys, uint32_t n, K key)
 {
@@ -80,8 +80,8 @@ __device__ inline uint32_t rungs_below(const K *keys, uint32_t n, K key)
     return low;
 }
 
-// What lies above the lowest rung waits in a queue of its warp until there is one for every lane:
-// else all lanes would climb for each of the few.
+// A key above the lowest rung waits in a queue of its warp until there is one for every lane: else
+// all lanes would climb for each of the few.
 constexpr uint32_t kQueue = 2 * kWarp;
 
 template <typename K>
@@ -137,8 +137,8 @@ __device__ inline void count_between(Counter<Key<T>> counter, const tri_accumula
     counter.empty(counter.waiting);
 }
 
-// Where the threshold goes, by what lies above each rung. True if that is not on this ladder: then
-// `rung` is where another one has to start.
+// The rung of the new threshold, by the number of keys above each. True if it is not on this
+// ladder: then another one has to start at `rung`.
 __device__ inline bool climb(const uint32_t *above, const tri_fit &fit, uint32_t down, uint32_t up,
                              uint32_t &rung)
 {

@@ -1,13 +1,13 @@
-// What a warp does with the few elements of a tile that reach a key: it finds them, ranks them in
-// index order, and collects the fours they lie in in shared memory, so that its lanes can share
-// what then has to be done.
+// A warp and the few elements of a tile that reach a key: it finds them, ranks them in index order,
+// and collects the fours that contain them in shared memory, so that its lanes can share the work
+// on them.
 #pragma once
 
 #include "kernels/cuda/stream.cuh"
 
 namespace {
 
-// Which elements of a lane reach a key: a bit each, four neighbouring bits a step.
+// The elements of a lane that reach a key: a bit for each, four neighbouring bits per step.
 template <uint32_t Steps>
 struct Mask {
     uint32_t word[(Steps + 7) / 8];
@@ -54,7 +54,7 @@ __device__ inline Mask<Steps> find_candidates(const T (&value)[Steps][kFour], Ke
     return mask;
 }
 
-// How many fours have a candidate.
+// The number of fours with a candidate.
 template <uint32_t Steps>
 __device__ inline uint32_t count_fours(const Mask<Steps> &mask)
 {
@@ -67,7 +67,7 @@ __device__ inline uint32_t count_fours(const Mask<Steps> &mask)
     return n;
 }
 
-// How many there are in each step: a byte each, for a sum over lanes is at most 128. A mask's word
+// The number in each step: a byte for each, as a sum over lanes is at most 128. A mask's word
 // makes two words of bytes, one for its even and one for its odd steps.
 template <uint32_t Steps>
 struct Packed {
@@ -94,7 +94,7 @@ __device__ inline Packed<Steps> count_bits(const Mask<Steps> &mask)
     return counts;
 }
 
-// How many candidates the lanes before this one have in each step, and how many all lanes have.
+// The numbers of candidates in each step of the lanes before this one, and of all lanes.
 template <uint32_t Steps>
 struct Ranks {
     Packed<Steps> below, all;
@@ -132,7 +132,7 @@ struct FourTag {
     {
         return (word >> q & 1) != 0;
     }
-    // Where in the tile its element q lies.
+    // The place of its element q in the tile.
     __device__ uint32_t place(uint32_t q) const
     {
         return (word >> 4 & 0xfff) * kFour + q;
@@ -148,7 +148,7 @@ __device__ inline FourTag tag_of(uint32_t before, uint32_t four, uint32_t candid
     return {before << 16 | four << 4 | candidates};
 }
 
-// Where a warp collects the fours that have a candidate, at most Room at a time.
+// The room in which a warp collects the fours with a candidate, at most Room at a time.
 template <typename T, uint32_t Room>
 struct Stage {
     alignas(16) T value[Room][kFour];

@@ -32,7 +32,7 @@ __device__ inline void halve(double *row)
 template <uint32_t Rows>
 __device__ inline double add_pairs(const double *partial)
 {
-    static_assert(Rows == 8 || Rows == 32, "the sizes that are asked for");
+    static_assert(Rows == 8 || Rows == 32, "the sizes in use");
     double row[Rows];
 #pragma unroll
     for (uint32_t j = 0; j < Rows; j++)

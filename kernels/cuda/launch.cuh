@@ -33,12 +33,11 @@ inline trib_status launch_job(void (*kernel)(Job), uint32_t blocks, uint32_t thr
 }
 
 // Does wait_for_previous() wait in `kernel`, on the current device? It is compiled for sm_90 and
-// newer only, and code for an older architecture may be what a newer device was given. All kernels
-// of a file are compiled for the same architectures, so the first that is asked about answers for
-// all.
+// newer only, and a newer device may run code of an older architecture. All kernels of a file are
+// compiled for the same architectures, so the first kernel's answer holds for all.
 inline bool waits_for_previous(const void *kernel)
 {
-    static std::atomic<int> known[64]; // of a device: 0 not asked yet, 1 yes, 2 no
+    static std::atomic<int> known[64]; // of a device: 0 unknown, 1 yes, 2 no
     int device = 0;
     if (cudaGetDevice(&device) != cudaSuccess || device >= 64)
         return false;

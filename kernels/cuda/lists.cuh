@@ -25,7 +25,7 @@ inline Lists<Capacity> lists_of(const tri_entries *lists, int32_t n)
     return job;
 }
 
-// Where an entry lies in the tile, and its value. Places beyond the tile are none.
+// An entry's place in the tile, and its value. A place beyond the tile: no entry.
 template <typename T>
 struct Addend {
     uint32_t place;

@@ -23,8 +23,8 @@ struct Union {
     tri_entries out;
 };
 
-// How the indices are cut into tiles, and how many of them are one block's. All blocks of both
-// launches find the same.
+// The cut of the indices into tiles, and the number of tiles per block. All blocks of both launches
+// find the same.
 struct Tiling {
     uint32_t words; // of a tile: a multiple of kThreads
     uint32_t tiles; // of a block
@@ -100,7 +100,7 @@ __device__ inline void mark(uint32_t *bits, uint32_t *ends, const Lists<Capacity
     __syncthreads();
 }
 
-// How many bits are set in this thread's words: as many side by side as all other threads have.
+// The number of bits set in this thread's words: as many side by side as every other thread has.
 __device__ inline uint32_t own_bits(const uint32_t *bits, uint32_t words)
 {
     const uint32_t each = words / kThreads;
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kThreads)
         job.table[blockIdx.x] = found;
 }
 
-// How many bits are set in the words before each; the number of all bits is returned.
+// Count the bits set in the words before each; returns the number of all bits.
 __device__ inline uint32_t count_before(uint16_t *before, const uint32_t *bits, uint32_t words,
                                         ScanRoom<kThreads> &room)
 {

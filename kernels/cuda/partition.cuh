@@ -46,7 +46,7 @@ __device__ inline Piece piece_of(uint32_t n)
     return {static_cast<uint32_t>(begin), static_cast<uint32_t>(end)};
 }
 
-// What this block's piece holds.
+// Count the items of this block's piece.
 template <typename Items>
 __device__ inline Found count_piece(const Items &items)
 {
@@ -75,7 +75,7 @@ __device__ inline Found count_piece(const Items &items)
     return {in, block_sum(ties, room)};
 }
 
-// What the pieces before this block's hold.
+// Add up the counts of the pieces before this block's.
 __device__ inline Found found_before(const Found *table)
 {
     __shared__ ScanRoom<kThreads> room;

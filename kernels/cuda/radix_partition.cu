@@ -10,7 +10,7 @@ struct Sides {
     using Type = T;
     tri_entries entries, kept, dropped;
     const tri_cut *cut;
-    bool drops; // `dropped` is asked for
+    bool drops; // the caller wants `dropped`
 
     __device__ uint32_t n() const
     {

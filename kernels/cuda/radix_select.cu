@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads)
 // Thread t has the digits 2 * (1023 - t) + 1 and below it: so threads go from the highest down.
 constexpr uint32_t kRefine = kDigits / 2;
 
-// How many the threads before this one have, in 64 bits: ranks' histograms have been added up.
+// The sum of the threads before this one, in 64 bits: ranks' histograms have been added up.
 __device__ inline uint64_t before_in_block(uint64_t own, uint64_t *room)
 {
     const uint32_t lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;

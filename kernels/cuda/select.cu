@@ -1,5 +1,5 @@
-// select: the k largest of a range. How: select.cuh. Here: which kernels, how many blocks, and what
-// lies where in scratch.
+// select: the k largest of a range, as select.cuh explains. Here: the choice of kernels, the number
+// of blocks, and the layout of scratch.
 #include "kernels/cuda/select_finish.cuh"
 #include "kernels/cuda/select_partition.cuh"
 #include "kernels/cuda/sparse_cuda.h"
@@ -80,7 +80,7 @@ trib_status tri_cuda_sparse_select(const struct tri_accumulator *acc,
     job.guess = selection->guess;
     job.clear = selection->clear && selection->accumulate;
     lay_out(job, scratch, job.count, job.k, acc->dtype);
-    // Where all find room, all are candidates.
+    // If all elements find room, all are candidates.
     const bool sample = job.k != 0 && job.capacity < job.count && job.guess == TRI_GUESS_SAMPLE;
     job.rank = sample ? rank_of(job.count, job.k) : 0;
     return dispatch_accumulator(*acc, selection->accumulate, [&](auto sum, auto gradient) {

@@ -50,8 +50,7 @@ constexpr uint32_t kSteps = sizeof(T) == 8      ? 4
 template <typename T>
 constexpr uint32_t kSmallestTile = (sizeof(T) == 8 ? 4 : 8) * kWarp * kFour;
 
-// Where the candidates of a tile lie, in index order; nowhere, if `base + count` is beyond the
-// room.
+// The place of a tile's candidates, in index order; none if `base + count` is beyond the room.
 struct Tile {
     uint32_t base, count;
 };
@@ -114,7 +113,7 @@ struct Search {
     uint32_t wanted;
 };
 
-// Whether the candidates suffice.
+// Do the candidates suffice?
 struct Need {
     uint32_t candidates;
     bool missed;     // the guess missed: finish reads all of acc

@@ -19,8 +19,8 @@ struct FilterRoom {
     PartsRoom parts;
 };
 
-// Where to look for the wanted-th largest candidate, for all threads of a block; `inside` becomes
-// how many are there. The window of partition says it nearly; above the window there is no
+// The interval of the wanted-th largest candidate, for all threads of a block; `inside` becomes the
+// number of candidates in it. The window of partition says it nearly; above the window there is no
 // histogram.
 template <typename T>
 __device__ inline Search<T> find_interval(const Select &job, const Need &need, uint32_t *histogram,

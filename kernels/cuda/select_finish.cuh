@@ -36,7 +36,7 @@ __device__ inline Search<T> cut_inside(const Select &job, FinishRoom &room)
     return search;
 }
 
-// What lies before this warp's part; `cut` is without the base.
+// The candidates before this warp's part; `cut` is without the base.
 template <typename T>
 __device__ inline Counts filtered_before(const Select &job, Key<T> cut, FinishRoom &room)
 {

@@ -1,6 +1,6 @@
 // select, first launch: every block guesses by a sample of its own, spread over the whole range.
-// Those who want to know take the median of the guesses: so no block waits for another, and nothing
-// needs to be zero before. What the later launches need to be zero is made so here.
+// Later launches take the median of the guesses: so no block waits for another, and nothing needs
+// to be zero before. This launch zeroes the memory that the later ones need to be zero.
 #pragma once
 
 #include "kernels/cuda/select.cuh"

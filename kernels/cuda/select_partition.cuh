@@ -21,7 +21,7 @@ constexpr uint32_t kStaged = sizeof(T) == 8 ? 32 : 64;
 template <typename T>
 using PartitionStage = Stage<T, kStaged<T>>;
 
-// What is left of the lane's candidates.
+// Replace the lane's candidates by the rest that their entries leave.
 template <uint32_t Steps, typename T>
 __device__ inline void clear_candidates(T (&value)[Steps][kFour], const Mask<Steps> &mask,
                                         trib_dtype entry)
@@ -35,7 +35,7 @@ __device__ inline void clear_candidates(T (&value)[Steps][kFour], const Mask<Ste
                     value[s][q] = left_of(value[s][q], entry);
 }
 
-// What a warp does, tile after tile.
+// A warp's work, tile after tile.
 template <typename T, typename G>
 struct Partition {
     static constexpr uint32_t kFours = kSteps<T, G>;          // of a lane
@@ -172,7 +172,7 @@ struct Partition {
         const Mask<kFours> mask = find_candidates(value, low);
         const Ranks<kFours> ranks = rank_candidates(mask);
         const uint32_t total = ranks.total();
-        // What is not finite is mostly among the candidates.
+        // Infinities and NaNs are mostly among the candidates.
         const bool beyond = low > KeyOf<T>::kInfinity;
         const uint32_t others = beyond ? count_nonfinite(value) : 0;
         uint32_t reserved = 0, staged = 0, bad = 0;

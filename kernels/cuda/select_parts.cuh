@@ -89,7 +89,7 @@ struct Listed {
                static_cast<uint64_t>(job.tiles) * kTileWeight;
     }
 
-    // Where a group begins.
+    // The place at which a group begins.
     __device__ uint64_t place(uint32_t group) const
     {
         return room.before[group] + min(static_cast<uint64_t>(group) << job.group_bits,
@@ -97,7 +97,7 @@ struct Listed {
                                         kTileWeight;
     }
 
-    // What lies in the part, row by row: row(is there an element for this lane, it, its index).
+    // Walk over the part, row by row: row(is there an element for this lane, it, its index).
     template <bool Indices, typename Row>
     __device__ void walk(Part part, Row row) const
     {
@@ -125,7 +125,7 @@ struct Listed {
         }
     }
 
-    // How many of `count` places from `first` on lie before `place`.
+    // The number of `count` places from `first` on that lie before `place`.
     __device__ static uint32_t clipped(uint64_t place, uint64_t first, uint32_t count)
     {
         return place <= first          ? 0

@@ -77,7 +77,7 @@ class Phases
 
 // ----------------------------------------------------------------------------------------- the cut
 
-// What is searched: those of n values whose keys are above `floor`.
+// The searched values: those of n whose keys are above `floor`.
 template <typename T>
 struct Values {
     const T *value;
@@ -176,7 +176,7 @@ struct Direct {
     }
 };
 
-// What this warp's part holds: known to all after the phase.
+// Write the counts of this warp's part, for all to read after the phase.
 __device__ inline void publish(const Select &job, Counts mine, Place place)
 {
     if (lane_of() == 0)
@@ -188,7 +188,7 @@ __device__ inline Counts load_counts(const Counts *counts)
     return {__ldcg(&counts->above), __ldcg(&counts->equal)};
 }
 
-// What all tasks hold: what lies before each.
+// Add up the counts of the tasks before `task`.
 __device__ inline void scan_tasks(const Select &job, uint32_t task, FinishRoom &room)
 {
     if (threadIdx.x == 0)
@@ -208,7 +208,7 @@ __device__ inline void scan_tasks(const Select &job, uint32_t task, FinishRoom &
     __syncthreads();
 }
 
-// What lies before this warp's part.
+// The counts before this warp's part.
 __device__ inline Counts counts_before(const Select &job, Place place, FinishRoom &room)
 {
     scan_tasks(job, place.task, room);

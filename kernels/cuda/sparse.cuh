@@ -1,5 +1,5 @@
-// What the sparse kernels share: magnitudes as bits, the accumulator, entries and their rounding,
-// sums over a warp and a block, how large a grid is.
+// Shared by the sparse kernels: magnitudes as bits, the accumulator, entries and their rounding,
+// sums over a warp and a block, the size of a grid.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -106,7 +106,7 @@ __device__ inline Bf16 as_bf16(float x)
     return value;
 }
 
-// What is left in acc of a value that was taken out as an entry of type `entry`.
+// The rest that stays in acc of a value that was taken out as an entry of type `entry`.
 template <typename T>
 __device__ inline T left_of(T value, trib_dtype entry)
 {

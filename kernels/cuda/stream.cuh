@@ -130,7 +130,7 @@ __device__ inline bool whole_tile(const Range<T, G> &range, uint64_t begin)
     return range.aligned && begin >= range.begin && begin + Steps * Width * kFour <= range.end;
 }
 
-// What a thread has of a whole tile, on its way from memory.
+// A thread's elements of a whole tile, on their way from memory.
 template <uint32_t Width, uint32_t Steps, typename T, typename G>
 struct Prefetch {
     G gradient[Steps][kFour];

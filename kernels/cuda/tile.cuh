@@ -43,8 +43,8 @@ __device__ inline void store_unit(Out *out, const Unit<Out> &unit)
     __stcs(reinterpret_cast<uint4 *>(out), bits.to);
 }
 
-// The whole units of a tile; `from` is where they begin in the sums. Where that is a unit of theirs
-// they are read as such. True if this thread has written what is not finite.
+// Write the whole units of a tile, whose sums begin at `from`; if `from` is aligned to a unit, they
+// are read as units. True if this thread has written an infinity or a NaN.
 template <bool Aligned, typename Out, typename T>
 __device__ inline bool store_units(Out *out, const T *from, uint32_t units,
                                    const Divisor<T> &divisor)

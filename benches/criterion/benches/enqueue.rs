@@ -1,6 +1,6 @@
 //! The rank's thread: how long it needs to queue one allreduce of 1 KiB, through the `unsafe` method,
-//! without the checks of buffers and streams, and in a scope. The streams are waited for outside the
-//! timing, every 64 calls.
+//! without the checks of buffers and streams, and in a scope. Every 64 calls, outside the timing,
+//! it waits for the stream.
 
 use std::time::Duration;
 

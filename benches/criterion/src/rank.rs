@@ -10,8 +10,8 @@ use crate::nccl::Nccl;
 use crate::sparse::Sparse;
 use crate::{Failure, Queue, Result};
 
-/// How many collectives are queued at most before the streams are waited for, when their time on
-/// the stream is taken: enough that the first one's start does not count, few enough for memory.
+/// The most collectives that a rank queues before it waits for its stream, when their time on the
+/// stream is taken: enough that the first one's start does not count, few enough for memory.
 const STREAM_BATCH: usize = 1024;
 
 /// The same when the queueing is timed: so few that no queue fills up.

@@ -46,7 +46,7 @@ impl Setting {
         Ok(Setting { backend, ranks })
     }
 
-    /// Whether the ranks are GPUs.
+    /// True if the ranks are GPUs.
     pub fn on_gpus(self) -> bool {
         self.backend.name() == "nccl"
     }

@@ -16,7 +16,7 @@ use crate::rank::{Rank, Shape};
 use crate::setting::Setting;
 use crate::{Call, Queue, Result};
 
-/// How long the ranks may take to return once one of them has failed.
+/// The time that the ranks have to return once one of them has failed.
 const GRACE: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce(&mut Rank) + Send>;
@@ -130,8 +130,8 @@ impl Team {
     }
 
     /// Time that the rank's thread needs to queue `iterations` calls, of the slowest rank.
-    /// `queue(rank, n)` queues n of them and says how long that took; the streams are waited for
-    /// between such batches.
+    /// `queue(rank, n)` queues n of them and returns how long that took; between such batches each
+    /// rank waits for its stream.
     pub fn queue_time(
         &self,
         iterations: u64,

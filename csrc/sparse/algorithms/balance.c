@@ -9,7 +9,7 @@ static uint64_t share_of(uint64_t total, int32_t size, int32_t b)
     return total / (uint64_t)size * (uint64_t)b + ((uint64_t)b < longer ? (uint64_t)b : longer);
 }
 
-/* Where `target` entries lie below, fewer than there are; bins before *bin hold *below of them. */
+/* The index with `target` entries below it, fewer than all; bins before *bin hold *below. */
 static uint64_t bound_at(uint64_t target, const uint32_t *bins, uint32_t width, uint32_t *bin,
                          uint64_t *below)
 {

@@ -12,7 +12,7 @@ void tri_cut_lay_out(struct tri_cut_scratch *scratch, struct tri_arena *arena,
     scratch->ties = tri_arena_take(arena, (size_t)params->size * sizeof *scratch->ties);
 }
 
-/* Where the k largest end: of these entries, or, `global`, of those of all ranks. */
+/* The end of the k largest: of these entries, or, `global`, of those of all ranks. */
 static trib_status find(struct tri_run *run, const struct tri_cut_scratch *scratch,
                         const struct tri_entries *entries, uint32_t k, bool global)
 {

@@ -16,8 +16,8 @@
  *   3. Rank 0 has G, at most k sums, and broadcasts it; every rank's header goes to all ranks.
  *   4. The result is G, or its average.
  *   5. The decision. The residual loses what its rank chose where it is in G.
- *   6. What a rank dropped on the way at an index of G is added to its own residual, round by
- *      round: it is missing in G, and the ranks that chose it have cleared it.
+ *   6. Each rank adds the values that it dropped on the way at an index of G to its own residual,
+ *      round by round: they are missing in G, and the ranks that chose them have cleared them.
  *
  * Cost, in words (an entry is two; chosen ones one and a half with bf16). A rank sends its 2k once,
  * but rank 0, and receives 2k for each of its at most ceil(log2 P) merges; the broadcast is 2k
@@ -91,7 +91,7 @@ static int32_t target(const struct tri_sparse_params *params, int32_t rank, int3
     return rank < all && rank % (2 * stride) == stride ? rank - stride : -1;
 }
 
-/* Whether `rank` has received before this round: then it holds sums, else what it has chosen. */
+/* True if `rank` has received before this round: then it holds sums, else its chosen entries. */
 static bool has_sums(const struct tri_sparse_params *params, int32_t rank, int32_t round)
 {
     while (--round >= 0)
@@ -140,7 +140,7 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_spar
 
 /* ---- one call */
 
-/* What this rank holds before `round`. */
+/* The entries that this rank holds before `round`. */
 static struct tri_packet held(const struct gtopk *own, const struct tri_sparse_params *params,
                               int32_t round)
 {

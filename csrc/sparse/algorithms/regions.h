@@ -49,7 +49,7 @@ void tri_regions_equal(struct tri_regions *regions, const struct tri_sparse_para
 trib_status tri_regions_exchange_rows(struct tri_run *run, struct tri_regions *regions,
                                       const struct tri_entries *entries, uint32_t flags);
 
-/* Whether the headers allow the call to be applied, and so whether to go on; the same on all ranks.
+/* True if the headers allow the call to be applied; otherwise it ends here. The same on all ranks.
  * An abort, or a result that overflows, may still prevent it. */
 bool tri_regions_consistent(const struct tri_regions *regions, const struct tri_run *run);
 

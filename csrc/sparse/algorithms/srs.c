@@ -21,10 +21,10 @@
  *      however much has arrived.
  *   5. One allgather of the P own blocks, with the headers in front: the result, in index order.
  *   6. The decision. The residual loses what its rank chose where it is in the result.
- *   7. What a rank dropped at an index of the result is added to its residual.
+ *   7. Each rank adds the values that it dropped at an index of the result to its residual.
  *
- * Why each contribution arrives exactly once. What rank r chose of block b has at first the offset
- * o = (b - r) mod P < P <= 2^L there. A round with o >= D moves it to the rank that is D further,
+ * Each contribution arrives exactly once. Proof: the part of block b that rank r chose has at first
+ * the offset o = (b - r) mod P < P <= 2^L. A round with o >= D moves it to the rank D further on,
  * where its offset is o - D; any other leaves it, and o < D afterwards in both cases. After the
  * last round o < 1: it is on rank b. It is moved, not copied, and a block that has left a rank
  * never returns, for its offsets there would be D or more.
@@ -72,7 +72,7 @@ static int32_t distance(const struct tri_sparse_params *params, int32_t round)
     return 1 << (rounds(params) - 1 - round);
 }
 
-/* How many blocks leave in a round, and arrive: E - D. */
+/* The number of blocks that leave in a round, and arrive: E - D. */
 static int32_t moving(const struct tri_sparse_params *params, int32_t round)
 {
     const int32_t held = round == 0 ? params->size : distance(params, round - 1);

@@ -43,7 +43,7 @@ void *tri_counted_value(const struct tri_counted *counted, const struct tri_run 
     return counted->headers + run->params->size;
 }
 
-/* Whether the headers allow the call to be applied; the same on all ranks. */
+/* True if the headers allow the call to be applied; the same on all ranks. */
 static bool consistent(const struct tri_run *run, const struct tri_header *headers)
 {
     for (int32_t r = 0; r < run->params->size; r++)

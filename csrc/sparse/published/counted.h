@@ -32,7 +32,7 @@ void *tri_counted_value(const struct tri_counted *counted, const struct tri_run 
  * for the stream. */
 trib_status tri_counted_fetch(struct tri_run *run, struct tri_counted *counted, double *value);
 
-/* Where the headers agree: all entries to all ranks, together in `gathered` (of the algorithm, with
+/* If the headers agree: all entries to all ranks, together in `gathered` (of the algorithm, with
  * room for tri_counted_entries). Then, in any case, finish. */
 trib_status tri_counted_gather(struct tri_run *run, struct tri_counted *counted,
                                const struct tri_entries *gathered, bool cleared);

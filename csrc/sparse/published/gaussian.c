@@ -5,7 +5,7 @@
  * above.
  *
  * Gradients have heavier tails, and error feedback piles residuals up below the threshold, so the
- * estimate errs in both directions. Whatever it is, 4k + 1024 are chosen at most: the largest; and
+ * estimate errs in both directions. In any case 4k + 1024 are chosen at most: the largest; and
  * if it lay above everything in TRI_IDLE_CALLS calls in a row, the k largest are chosen in the next
  * one, without it. (Of a tensor of 1 and -1 alone 20 steps do not move it low enough, in any
  * call.) */

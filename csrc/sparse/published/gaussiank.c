@@ -4,7 +4,7 @@
  *
  * Paper. Shi, Chu, Cheung and See, "Understanding Top-k Sparsification in Distributed Deep
  * Learning" (arXiv 1911.08772), with the rules of Ok-Topk's published code (Li and Hoefler, PPoPP
- * 2022) for moving the estimate: constants "vgg" unless others are asked for.
+ * 2022) for moving the estimate: constants "vgg" unless the options name others.
  *
  *   1. acc = gradient + residual.
  *   2. Its mean and deviation, and from them and d = k / n the estimate (gaussian.c says how).

@@ -1,6 +1,6 @@
 /* gaussiankconcat: gaussiank with one message from rank to rank.
  *
- * Problem. gaussiank sends indices and values as messages of their own. Where a message costs much
+ * Problem. gaussiank sends indices and values as messages of their own. If a message costs much
  * and its bytes little, one is better than two.
  *
  * Paper. A variant in Ok-Topk's published code (Li and Hoefler, PPoPP 2022).

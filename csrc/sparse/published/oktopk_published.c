@@ -180,7 +180,7 @@ static trib_status move_regions(struct tri_run *run, struct oktopk *own)
     return tri_regions_exchange_rows(run, regions, &own->both.chosen, flags);
 }
 
-/* Whether G is cut exactly: one of the ranks has no threshold, it is time, or G was long empty. */
+/* True if G is cut exactly: one of the ranks has no threshold, it is time, or G was long empty. */
 static bool exact_sums(struct tri_run *run, const struct oktopk *own)
 {
     for (int32_t r = 0; r < run->params->size; r++)
@@ -192,7 +192,7 @@ static bool exact_sums(struct tri_run *run, const struct oktopk *own)
     return true;
 }
 
-/* Whether L is chosen exactly, in the same way. */
+/* True if L is chosen exactly, for the same reasons. */
 static bool exact_choice(struct tri_run *run, const struct oktopk *own)
 {
     if (!own->persistent.has_local || run->step % run->params->constants->exact_every == 0)

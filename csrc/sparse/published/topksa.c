@@ -74,7 +74,7 @@ void tri_topksa_lay_out(struct tri_topksa *own, struct tri_arena *arena,
         own->sums = tri_arena_take(arena, params->count * trib_dtype_size(params->acc));
 }
 
-/* Whether dense regions take at most as many words as `sums` entries. */
+/* True if dense regions take at most as many words as `sums` entries. */
 static bool dense_is_less(const struct tri_sparse_params *params, uint64_t sums)
 {
     const uint64_t value = trib_dtype_size(params->acc);

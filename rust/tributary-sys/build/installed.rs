@@ -51,11 +51,11 @@ fn pkg_config(arguments: &[&str]) -> Result<String> {
         })?;
     if !output.status.success() {
         return Err(format!(
-            "an installed library is asked for (feature `system` or TRIBUTARY_USE_PKG_CONFIG), but \
-             pkg-config knows no libtributary. Install it (cmake --preset release && cmake --build \
-             --preset release && cmake --install build/release) and name the folder of \
-             tributary.pc in PKG_CONFIG_PATH (PREFIX/lib/pkgconfig), or set TRIBUTARY_LIB_DIR. \
-             It said: {}",
+            "the build requires an installed library (feature `system` or \
+             TRIBUTARY_USE_PKG_CONFIG), but pkg-config knows no libtributary. Install it (cmake \
+             --preset release && cmake --build --preset release && cmake --install build/release) \
+             and name the folder of tributary.pc in PKG_CONFIG_PATH (PREFIX/lib/pkgconfig), or set \
+             TRIBUTARY_LIB_DIR. It said: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         )
         .into());

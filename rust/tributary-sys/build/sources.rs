@@ -161,10 +161,10 @@ fn remedy(complaints: &str) -> Option<String> {
     let (_, why) = rest.split_once(", but ")?;
     let why = why.split(" Call Stack").next().unwrap_or(why);
     Some(format!(
-        "the backend nccl was asked for (feature `nccl` or TRIBUTARY_NCCL) and cannot be built: {why}. \
-         It needs a CUDA compiler, 12 or newer, and NCCL, 2.22 or newer: of the system, by CUDA_HOME \
-         and NCCL_HOME, or of an active Python environment with the wheels nvidia-cuda-nvcc and \
-         nvidia-nccl-cu13. If it is not asked for, the backend host alone is built"
+        "the build requires the backend nccl (feature `nccl` or TRIBUTARY_NCCL), which cannot be \
+         built: {why}. It needs a CUDA compiler, 12 or newer, and NCCL, 2.22 or newer: of the \
+         system, by CUDA_HOME and NCCL_HOME, or of an active Python environment with the wheels \
+         nvidia-cuda-nvcc and nvidia-nccl-cu13. If neither is set, only the backend host is built"
     ))
 }
 
