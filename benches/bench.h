@@ -19,7 +19,7 @@ enum { BENCH_ALL = -1 };
 struct bench_call; /* collective.h */
 struct bench_peer;
 
-/* Everything that is set up once a run. */
+/* Everything that is set up once per run. */
 struct bench {
     const char *backend;
     int ranks;

@@ -134,7 +134,7 @@ static void time_threads(size_t count, int threads, double density)
         (void)bench_stats(t->us, RUNS); /* sorts */
         (void)bench_stats(t->copy_us, RUNS);
         printf("  %d threads, density %4.1f %%, thread %d: select %8.2f ms (most %8.2f), memcpy of "
-               "12 B an element %8.2f ms: %.2f times; fallbacks %u\n",
+               "12 B per element %8.2f ms: %.2f times; fallbacks %u\n",
                threads, density * 100, r, t->us[RUNS / 2] / 1e3, t->us[RUNS - 1] / 1e3,
                t->copy_us[RUNS / 2] / 1e3, t->us[RUNS / 2] / t->copy_us[RUNS / 2], t->fallbacks);
         close_tensor(t);

@@ -433,8 +433,8 @@ void kernels_time_sparse(const struct kernels_options *options, void *stream)
         b.from = device(count * 6);
         b.to = device(count * 6);
         printf("%zu elements\n", count);
-        time_row(&b, "copy, 12 B an element in all", copy_12, 12.0 * (double)count, false);
-        time_row(&b, "copy, 4 B an element in all", copy_4, 4.0 * (double)count, false);
+        time_row(&b, "copy, 12 B per element in all", copy_12, 12.0 * (double)count, false);
+        time_row(&b, "copy, 4 B per element in all", copy_4, 4.0 * (double)count, false);
         MUST(cudaFree(b.from));
         MUST(cudaFree(b.to));
         for (int d = 0; d < options->ndensities; d++) {

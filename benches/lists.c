@@ -1,7 +1,7 @@
 /* Lists: allreduce of the 161 gradients of ResNet-50 (25,557,032 floats), scattered in memory, as
- * one trib_allreduce_list and as one trib_weighted_average, beside one flat buffer, one call a
- * tensor, and the peer's group of 161 calls. The results of the two are checked once, element by
- * element, before anything is timed. */
+ * one trib_allreduce_list and as one trib_weighted_average, beside one flat buffer, one call
+ * per tensor, and the peer's group of 161 calls. The results of the two are checked once, element
+ * by element, before anything is timed. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -233,10 +233,10 @@ static const struct {
     {"trib_weighted_average", run_average, false},
     {"trib_allreduce, flat buffer", run_flat, false},
     {"trib_allreduce in a batch", run_batch, false},
-    {"trib_allreduce, one a tensor", run_each, false},
+    {"trib_allreduce, one per tensor", run_each, false},
     {"peer, flat buffer", run_peer_flat, false},
     {"peer, one group", run_peer_group, true},
-    {"peer, one call a tensor", run_peer_each, true},
+    {"peer, one call per tensor", run_peer_each, true},
 };
 
 static void measure(const struct bench *bench, struct lists *lists, int iterations)

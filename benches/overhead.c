@@ -38,7 +38,7 @@ static void queue_one(const struct overhead *o, int rank, int side)
                                 TRIB_F32, TRIB_SUM, o->bench->stream[rank]));
 }
 
-/* Microseconds a call. */
+/* Microseconds per call. */
 static double time_batch(struct overhead *o, int rank, int side)
 {
     pthread_barrier_wait(&o->barrier);

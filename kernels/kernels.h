@@ -51,7 +51,7 @@ struct tri_reduction {
     size_t n; /* at least 1 */
     trib_dtype dtype;
     trib_op op;
-    const void *factors; /* n of dtype, one a source; NULL: none. Only for sums of floats */
+    const void *factors; /* n of dtype, one per source; NULL: none. Only for sums of floats */
 };
 
 /* Commit counts a rank's lists here, in pinned memory (see alloc_pinned). */

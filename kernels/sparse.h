@@ -21,7 +21,7 @@
 #include "tributary.h"
 
 enum {
-    TRI_MAX_LISTS = 64,   /* in one merge: one a rank */
+    TRI_MAX_LISTS = 64,   /* in one merge: one per rank */
     TRI_CUT_DIGITS = 2048 /* in one round of a radix select */
 };
 

@@ -23,7 +23,7 @@ static trib_status check_present(const struct trib_comm *comm, int operation, co
     if (array != NULL)
         return TRIB_OK;
     return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
-                         "`%s` is NULL; expected an array of %d entries, one a rank", name,
+                         "`%s` is NULL; expected an array of %d entries, one per rank", name,
                          comm->size);
 }
 

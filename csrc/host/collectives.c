@@ -86,7 +86,7 @@ static trib_status check_match(const struct collective *coll)
 /* ----------------------------------------------------------------------------------- execution */
 
 /* Reduce `count` elements, from element `from` of each source on, into each `dst` from element `to`
- * on. Loads the abort flag once a piece. */
+ * on. Loads the abort flag once per piece. */
 static trib_status reduce(const struct collective *coll, void *const *dst, int32_t ndst, size_t to,
                           size_t from, size_t count)
 {
@@ -108,7 +108,7 @@ static trib_status reduce(const struct collective *coll, void *const *dst, int32
         for (int32_t rank = 0; rank < ndst; rank++)
             piece_dst[rank] = at(dst[rank], (to + i) * coll->element);
         for (int32_t rank = 0; rank < local->size; rank++)
-            /* NOLINTNEXTLINE(clang-analyzer-core.*): set above, a source a rank */
+            /* NOLINTNEXTLINE(clang-analyzer-core.*): set above, a source per rank */
             piece_src[rank] = at_const(coll->src[rank], (from + i) * coll->element);
         status = tri_kernels_cpu.reduce(piece_dst, (size_t)ndst, &reduction,
                                         left < step ? left : step, NULL);

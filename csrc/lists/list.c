@@ -210,7 +210,7 @@ static trib_status queue_group(struct trib_group *group, struct tri_plan *const 
     trib_status status = TRIB_OK;
     int32_t begun = 0;
     while (begun < group->size && status == TRIB_OK) {
-        /* NOLINTNEXTLINE(clang-analyzer-core.*): a group has a plan a rank */
+        /* NOLINTNEXTLINE(clang-analyzer-core.*): a group has a plan per rank */
         status = tri_workspace_wait(&group->comms[begun]->workspace, plans[begun]->stream);
         begun += status == TRIB_OK;
     }

@@ -2,7 +2,7 @@
  *
  * Models the time of a call in three parts: bytes that each device reads and writes, bytes through
  * the bottleneck, and latency. The backend gives its speed (struct tri_speed); on several hosts the
- * bottleneck is assumed to be a network of 100 Gb/s a host, and the reason says so. The model is
+ * bottleneck is assumed to be a network of 100 Gb/s per host, and the reason says so. The model is
  * rough; only the order of its figures matters:
  *
  *   dense   accumulate, sum over the ring, write the result. On several hosts NCCL first adds up
@@ -22,7 +22,7 @@
 #include "csrc/base/types.h"
 #include "csrc/sparse/algorithm.h"
 
-static const double network = 12.5e9; /* bytes a second a host */
+static const double network = 12.5e9; /* bytes per second and host */
 static const double sector = 32;      /* bytes of memory that are read or written at once */
 static const double passes = 12;      /* of srs over k entries, in each step */
 

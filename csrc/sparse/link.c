@@ -139,7 +139,7 @@ trib_status tri_link_headers(struct tri_run *run, struct tri_header *headers)
 
 static bool empty(const struct tri_message *message)
 {
-    /* NOLINTNEXTLINE(clang-analyzer-core.*): set above, a message a rank */
+    /* NOLINTNEXTLINE(clang-analyzer-core.*): set above, a message per rank */
     return message->peer < 0 || message->bytes == 0;
 }
 

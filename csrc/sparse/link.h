@@ -38,8 +38,8 @@ struct tri_message {
 trib_status tri_link_exchange(struct tri_run *run, const struct tri_message *sends, size_t nsends,
                               const struct tri_message *receives, size_t nreceives);
 
-/* All ranks' headers in `headers` (one a rank), each from its scalars.header (nonfinite, and count
- * if the algorithm reads it). For algorithms that have no packet to carry the header. */
+/* All ranks' headers in `headers` (one per rank), each from its scalars.header (nonfinite, and
+ * count if the algorithm reads it). For algorithms that have no packet to carry the header. */
 trib_status tri_link_headers(struct tri_run *run, struct tri_header *headers);
 
 /* Lists of any length: rank r's counts[r] entries (host memory, the same on all ranks) reach `out`,

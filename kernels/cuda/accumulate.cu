@@ -1,5 +1,5 @@
 // accumulate: acc = gradient + decay * residual. decay, residual: the residual by itself. The first
-// two move every element once, a warp a tile at a time.
+// two move every element once, each warp one tile at a time.
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/stream.cuh"
 

@@ -1,6 +1,6 @@
 // chunk_select: the k largest of each chunk. Small k and chunks: chunk_warp.cuh. Others: one block
-// a chunk, one pass over memory: elements stay in registers, 16 a thread, from when they are loaded
-// until acc is written; the rare chunks that are larger are read again from the second cache.
+// per chunk, one pass over memory: elements stay in registers, 16 per thread, from when they are
+// loaded until acc is written; the rare chunks that are larger are read again from the L2 cache.
 //
 // The cut is found from a bound that costs little. Every thread knows the largest of its elements;
 // the k-th largest of these maxima, found bit by bit, is a key that at least k elements reach, and
@@ -228,7 +228,7 @@ struct Chunk {
         uint32_t before[kSteps], total;
     };
 
-    // From the bytes of all threads. At most 128 a step of a warp, and 4,096 of a block.
+    // From the bytes of all threads. At most 128 per step of a warp, and 4,096 per step of a block.
     __device__ static Places places(uint32_t mine, uint32_t *warps)
     {
         const uint32_t warp = threadIdx.x / kWarp;

@@ -1,4 +1,4 @@
-// chunk_select by warps, for small k: a warp a chunk, all of it in its registers, and no barrier.
+// chunk_select by warps, for small k: one warp per chunk, which its registers hold, and no barrier.
 //
 // Every lane knows the largest of some groups of its elements. A key that k of these maxima reach,
 // and hardly more, is found in a few steps; at least k elements reach it then, and of a chunk of

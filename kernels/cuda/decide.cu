@@ -13,7 +13,7 @@ __device__ inline uint32_t load_acquire(const uint32_t *word)
 
 constexpr uint32_t kReaders = 64;
 
-// One thread a header, and a warp of its own for the abort flag, which lies in the host's memory:
+// One thread per header, and a warp of its own for the abort flag, which lies in the host's memory:
 // so that all are on their way at once.
 __global__ void __launch_bounds__(kReaders + kWarp) decide(const tri_decide job)
 {

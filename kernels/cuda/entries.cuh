@@ -12,9 +12,9 @@ namespace {
 
 constexpr uint32_t kThreads = 256; // of every block here, unless it says otherwise
 constexpr uint32_t kMaxBlocks =
-    1056; // of a grid whose work may be less: eight a multiprocessor of an H100
+    1056; // of a grid whose work may be less: eight per multiprocessor of an H100
 
-// Scratch that the kernels in files that include this take at most: tables of one entry a block.
+// Scratch that the kernels in files that include this take at most: tables of one entry per block.
 constexpr size_t kEntriesScratch = 1 << 16;
 
 // ----------------------------------------------------------------------------------------- values

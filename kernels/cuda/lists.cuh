@@ -122,7 +122,7 @@ __device__ inline void add_batch(const Source &source, uint32_t l, uint32_t at, 
         add(source.addend(l, at + i * kThreads, loaded[i]));
 }
 
-// The first entries of lists l to l + kAhead - 1, one a thread and list, on their way: of as many
+// The first entries of lists l to l + kAhead - 1, one per thread and list, on their way: of as many
 // lists, whether there are so many or not, for branches would have each load waited for.
 template <typename T>
 struct Group {

@@ -1,8 +1,8 @@
 // A stable partition of a list: kept are the items whose magnitude is above a level, and the first
 // few of those at it; the others are dropped.
 //
-// The list is cut into one piece a block. One launch counts what each piece holds, a second adds up
-// the counts of the pieces before its own and writes. `Items` has:
+// The list is cut into one piece per block. One launch counts the items of each piece, a second
+// adds up the counts of the pieces before its own and writes. `Items` has:
 //   Type                                       f32 or f64
 //   uint32_t n() const                         how many there are
 //   Level level() const
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) partition_count(const Items items, F
         table[blockIdx.x] = mine;
 }
 
-// The items of a step, as a thread holds them: one a row. `in`, `tied`: of all lanes.
+// The items of a step, as a thread holds them: one per row. `in`, `tied`: of all lanes.
 template <typename T>
 struct Rows {
     Key<T> bits[kRows];
@@ -132,8 +132,8 @@ __device__ inline void compare_rows(Rows<T> &rows, const Items &items, uint64_t 
     }
 }
 
-// Keep or drop each item of a step. `before`: what the steps before hold; `counts`, a lane a warp
-// and row: what those before it in this step hold.
+// Keep or drop each item of a step. `before`: what the steps before hold; `counts`, a lane per
+// warp and row: what those before it in this step hold.
 template <typename Items, typename T>
 __device__ inline void write_rows(const Rows<T> &rows, const Items &items, uint32_t ties,
                                   uint32_t begin, uint32_t size, Found before, uint32_t counts)

@@ -57,8 +57,8 @@ __device__ inline void order_writes()
     __syncwarp();
 }
 
-// One warp, one field a lane; the last lane has the norm. The counters lie in the host's memory, a
-// long way off: all is read at once, then the version becomes odd, the fields follow, and the
+// One warp, one field per lane; the last lane has the norm. The counters lie in the host's memory,
+// a long way off: all is read at once, then the version becomes odd, the fields follow, and the
 // version becomes even. This stream is the only writer.
 __global__ void __launch_bounds__(kWarp) record(const tri_record job)
 {

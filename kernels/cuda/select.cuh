@@ -21,9 +21,9 @@
 //                                    missed, of acc itself (select_rounds.cuh)
 //
 // They share: this file (the work as one parameter, what lies in scratch), select_parts.cuh (the
-// candidates in index order, a part a warp), radix_digit.cuh (in which digit the wanted-th largest
-// lies), fours.cuh (the candidates of a tile in shared memory), stream.cuh (moving acc). select.cu
-// launches.
+// candidates in index order, a part per warp), radix_digit.cuh (the digit of the wanted-th
+// largest), fours.cuh (the candidates of a tile in shared memory), stream.cuh (moving acc).
+// select.cu launches.
 //
 // Any guess gives the same result: if at least k elements reach it, the k largest do. The contents
 // of scratch depend on the order in which warps ran, the output does not: the k largest are a set,

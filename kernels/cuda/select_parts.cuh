@@ -1,4 +1,4 @@
-// select: the candidates as one sequence in index order, cut into one part a warp, and how a warp
+// select: the candidates as one sequence in index order, cut into one part per warp, and how a warp
 // walks over its part and writes what is selected of it.
 //
 // They lie where warps of partition reserved places. A tile's Tile says where its candidates lie;

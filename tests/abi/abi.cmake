@@ -1,4 +1,4 @@
-# Compares what LIBRARY exports with LEDGER, one name a line, sorted, and with the functions that
+# Compares what LIBRARY exports with LEDGER, one name per line, sorted, and with the functions that
 # HEADER declares. UPDATE=ON writes the ledger anew.
 cmake_minimum_required(VERSION 3.25)
 

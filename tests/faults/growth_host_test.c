@@ -5,7 +5,7 @@
  *
  * The allocator says how many bytes are in use, and what is freed is not in use: the program starts
  * itself again without the allocator's caches of threads. One small object that stays of each round
- * is 32 bytes; what is allowed is 1 byte a round, and once what threads hold that run side by side
+ * is 32 bytes; the limit is 1 byte per round, and once the memory of threads that run side by side
  * for the first time. */
 #define _GNU_SOURCE
 #include <malloc.h>

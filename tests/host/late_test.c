@@ -1,4 +1,4 @@
-/* The log names a rank that others have waited for past the threshold, once a call. */
+/* The log names a rank that others have waited for past the threshold, once per call. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>

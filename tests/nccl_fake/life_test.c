@@ -206,7 +206,7 @@ static void healthy_rank(int rank, int size, void *argument)
 static void threads(void)
 {
     struct stage stage;
-    begin(&stage, "a thread a rank");
+    begin(&stage, "one thread per rank");
     check_ranks(4, healthy_rank, &stage);
     end();
 }

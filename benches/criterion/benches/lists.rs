@@ -1,5 +1,5 @@
-//! Many tensors, scattered in memory: one list, one weighted average, one call a tensor. 161 tensors
-//! are the gradients of ResNet-50; the others are tensors of 16 KiB.
+//! Many tensors, scattered in memory: one list, one weighted average, one call per tensor. 161
+//! tensors are the gradients of ResNet-50; the others are tensors of 16 KiB.
 
 use criterion::{criterion_group, criterion_main, Criterion, SamplingMode, Throughput};
 use tributary::Options;

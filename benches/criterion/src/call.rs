@@ -63,7 +63,7 @@ pub const AVERAGE: Call = Call {
     },
 };
 
-/// The list again, with one `Communicator::allreduce` in place a tensor.
+/// The list again, with one `Communicator::allreduce` in place per tensor.
 pub const EACH: Call = Call {
     name: "allreduce_each",
     queue: |rank| {
@@ -107,7 +107,7 @@ pub const NCCL: Call = Call {
     verify: sums,
 };
 
-/// The peer for lists: one `ncclAllReduce` a tensor, in a group.
+/// The peer for lists: one `ncclAllReduce` per tensor, in a group.
 pub const NCCL_GROUP: Call = Call {
     name: "nccl_group",
     queue: |rank| {

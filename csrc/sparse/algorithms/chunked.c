@@ -10,7 +10,7 @@
  * (`decay` of the options).
  *
  *   1. acc = gradient + residual; the K largest of each chunk are chosen into this rank's packet:
- *      header, then 16-bit indices within the chunk, then values; K slots a chunk.
+ *      header, then 16-bit indices within the chunk, then values; K slots per chunk.
  *   2. One allgather of the packets.
  *   3. The result is the sum of all ranks' entries, in rank order.
  *   4. The decision, by the headers and the result.
@@ -22,7 +22,7 @@
  * that they can hold: a last chunk that is shorter than K has no more than its elements. No slots
  * for k = 0.
  *
- * Cost. 1.5 words an entry (f32; 1 with values of bf16): 1.5 K ceil(n/C) (P-1) words a rank, one
+ * Cost. 1.5 words per entry (f32; 1 with values of bf16): 1.5 K ceil(n/C) (P-1) words per rank, one
  * collective. A CUDA graph can capture it.
  *
  * Invariant. Every slot of a packet that holds an entry is in the result and has left the residual
@@ -36,7 +36,7 @@
 enum { VALUE_ALIGN = 16, PACKET_ALIGN = 64 };
 
 struct chunked {
-    char *packets; /* one a rank */
+    char *packets; /* one per rank */
     struct tri_entries
         lists[TRI_MAX_LISTS];  /* unpacked: this rank's, or all for a result of entries */
     struct tri_entries merged; /* only then */

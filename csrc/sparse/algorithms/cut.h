@@ -8,7 +8,7 @@
 struct tri_cut_scratch {
     struct tri_cut *cut;
     uint32_t *histogram; /* TRI_CUT_DIGITS */
-    uint32_t *ties;      /* one a rank */
+    uint32_t *ties;      /* one per rank */
 };
 void tri_cut_lay_out(struct tri_cut_scratch *scratch, struct tri_arena *arena,
                      const struct tri_sparse_params *params);

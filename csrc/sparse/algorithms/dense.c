@@ -11,7 +11,7 @@
  *   4. The decision, by the headers and the result.
  *   5. The residual becomes 0: all of acc is applied.
  *
- * Cost. 2n(P-1)/P words a rank (of f32, also for 16-bit gradients: sums are f32), one collective.
+ * Cost. 2n(P-1)/P words per rank (of f32, also for 16-bit gradients: sums are f32), one collective.
  * Can be captured in a CUDA graph.
  *
  * Invariant. The result is the sum of all acc, and every residual is 0 after a call that is
@@ -25,7 +25,7 @@
 #include "csrc/sparse/link.h"
 
 struct dense {
-    struct tri_header *headers; /* one a rank */
+    struct tri_header *headers; /* one per rank */
     void *sum;                  /* NULL: made elsewhere */
     struct tri_entries entries; /* of the result */
 };

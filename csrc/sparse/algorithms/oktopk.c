@@ -27,7 +27,7 @@
  * by the exchange, the balance step and the gathering. Always s <= k, so no more than about 6k is
  * ever sent; t <= (P-1)k. Regions are balanced for s and t to be about k(P-1)/P; where they are no
  * more than that, neither sum is more than 6k(P-1)/P, but for the rounding of blocks (2P words).
- * Histograms are 16 KiB and three (f64: six) times 8 KiB a call: bytes, but no words. Three waits
+ * Histograms are 16 KiB and three (f64: six) times 8 KiB per call: bytes, but no words. Three waits
  * for the stream.
  *
  * Invariant. Each entry of L is in one sum. A sum in G leaves the residual of exactly those ranks

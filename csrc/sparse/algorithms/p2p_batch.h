@@ -10,12 +10,12 @@ struct tri_p2p_batch {
 };
 
 /* All `capacity` entries of `part`, to `peer` or from it: one message of indices and one of values,
- * none without entries. At most one part a rank and direction. */
+ * none without entries. At most one part per rank and direction. */
 void tri_p2p_batch_send(struct tri_p2p_batch *batch, int32_t peer, const struct tri_entries *part);
 void tri_p2p_batch_receive(struct tri_p2p_batch *batch, int32_t peer,
                            const struct tri_entries *part);
 
-/* Bytes that count as payload; at most two messages a rank and direction. */
+/* Bytes that count as payload; at most two messages per rank and direction. */
 void tri_p2p_batch_send_bytes(struct tri_p2p_batch *batch, int32_t peer, void *data, size_t bytes);
 void tri_p2p_batch_receive_bytes(struct tri_p2p_batch *batch, int32_t peer, void *data,
                                  size_t bytes);

@@ -1,4 +1,4 @@
-/* Regions: [0, count) cut into one range a rank, its owner. Every rank sends its entries to the
+/* Regions: [0, count) cut into one range per rank, its owner. Every rank sends its entries to the
  * owners of their indices; each owner adds up what it receives, in rank order. The algorithm
  * chooses the bounds, the same on all ranks. */
 #ifndef TRI_SPARSE_ALGORITHMS_REGIONS_H
@@ -24,7 +24,7 @@ struct tri_regions {
 
     /* Device memory. */
     struct tri_regions_row *device_rows;
-    uint32_t *counts;           /* one a rank */
+    uint32_t *counts;           /* one per rank */
     struct tri_entries arrived; /* from the other ranks, one after the other */
     struct tri_entries merged;  /* the sums of this rank's region */
 };

@@ -8,7 +8,7 @@
  * Learning Training with Efficient Sparse Communication" (arXiv 2304.00737).
  *
  *   1. P blocks: block b is [b n / P, (b + 1) n / P), and rank b its owner. q = max(k / P, 1)
- *      entries a block (none if k = 0).
+ *      entries per block (none if k = 0).
  *   2. acc = gradient + residual; of each block the q largest of acc are chosen, exactly.
  *   3. L = ceil(log2 P) rounds, with the distances D = 2^(L-1), ..., 4, 2, 1. Let a block's offset
  *      on rank r be (b - r) mod P. Before a round a rank holds the offsets below E; at first E is
@@ -29,8 +29,8 @@
  * last round o < 1: it is on rank b. It is moved, not copied, and a block that has left a rank
  * never returns, for its offsets there would be D or more.
  *
- * Cost, in words a rank: 2q(P-1) for the blocks sent, as many received, and 2q(P-1) for the
- * allgather: 4q(P-1) = 4k(P-1)/P if P divides k. (Round one travels as chosen: 1.5q a block with
+ * Cost, in words per rank: 2q(P-1) for the blocks sent, as many received, and 2q(P-1) for the
+ * allgather: 4q(P-1) = 4k(P-1)/P if P divides k. (Round one travels as chosen: 1.5q per block with
  * bf16.) L messages one after the other and an allgather. Fixed sizes, no wait.
  *
  * Invariant. As in gtopk: a sum is passed on or dropped, so at an index of the result what was

@@ -16,8 +16,8 @@
  *   5. The residual loses what was chosen; in separate mode in step 1 already, because acc becomes
  *      the residual only by the decision.
  *
- * Cost. 2k(P-1) words a rank (f32), one collective, memory for P packets. The result holds up to Pk
- * entries. No size depends on data, so a CUDA graph can capture the call.
+ * Cost. 2k(P-1) words per rank (f32), one collective, memory for P packets. The result holds up to
+ * Pk entries. No size depends on data, so a CUDA graph can capture the call.
  *
  * Invariant. Every entry in a packet is in the result and has left the residual of its rank;
  * nothing else moved.
@@ -33,7 +33,7 @@
 #include "csrc/sparse/link.h"
 
 struct topka {
-    struct tri_packet packets; /* one a rank */
+    struct tri_packet packets; /* one per rank */
     struct tri_entries merged; /* where the result is entries */
 };
 

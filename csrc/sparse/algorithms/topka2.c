@@ -6,14 +6,14 @@
  * Paper. A variant of the "TopkA" of Ok-Topk's published code (Li and Hoefler, PPoPP 2022).
  *
  *   1. acc = gradient + residual; the k largest of acc are chosen, exactly.
- *   2. One allgather of a packet a rank: header, k indices, k values.
+ *   2. One allgather of a packet per rank: header, k indices, k values.
  *   3. Every rank adds up the P lists in rank order: the union U, the same bits everywhere.
  *   4. Of U the k largest sums are kept: G. A sum of 0 is not.
  *   5. The result is G, or its average.
  *   6. The decision; the residual loses what this rank chose where it is in G, and keeps the rest.
  *
- * Cost: 2k(P-1) words a rank, sent and received (1.5k(P-1) with bf16), in one collective; U is cut
- * on every rank, which reads its at most Pk entries a few times. Fixed sizes, no wait.
+ * Cost: 2k(P-1) words per rank, sent and received (1.5k(P-1) with bf16), in one collective; U is
+ * cut on every rank, which reads its at most Pk entries a few times. Fixed sizes, no wait.
  *
  * Invariant. At an index of G every rank that chose it clears the value that it sent, and the
  * result has the sum of just these values. Everywhere else nothing has left any residual, for
@@ -26,7 +26,7 @@
 #include "csrc/sparse/link.h"
 
 struct topka2 {
-    struct tri_packet packets; /* one a rank */
+    struct tri_packet packets; /* one per rank */
     struct tri_entries merged; /* U */
     struct tri_entries kept;   /* G */
     struct tri_cut_scratch scratch;

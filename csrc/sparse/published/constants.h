@@ -28,7 +28,7 @@ struct tri_constants {
 
     /* oktopk: calls from one exact threshold, and from one set of regions, to the next; how the
      * local threshold is moved before it is used; and how both are by the numbers that they have
-     * chosen (steps do not matter there: one a call). */
+     * chosen (steps do not matter there: one per call). */
     uint32_t exact_every, regions_every;
     struct tri_rule clamp, local, global;
     bool balance; /* of blocks, before they are gathered */

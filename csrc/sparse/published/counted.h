@@ -8,7 +8,7 @@
 
 struct tri_counted {
     /* Device memory. */
-    struct tri_header *headers; /* one a rank, and behind them room for one value of acc's type */
+    struct tri_header *headers; /* one per rank, and behind them room for one value of acc's type */
     struct tri_entries chosen;  /* by this rank; their count is its header's */
     struct tri_entries merged;  /* where the result is entries */
 
@@ -37,7 +37,7 @@ trib_status tri_counted_fetch(struct tri_run *run, struct tri_counted *counted, 
 trib_status tri_counted_gather(struct tri_run *run, struct tri_counted *counted,
                                const struct tri_entries *gathered, bool cleared);
 
-/* The result is the sum of `lists`, one a rank; the decision; the residual loses what was chosen,
+/* The result is the sum of `lists`, one per rank; the decision; the residual loses what was chosen,
  * unless select has `cleared` it. Without lists (NULL) the call is not applied. */
 trib_status tri_counted_finish(struct tri_run *run, struct tri_counted *counted,
                                const struct tri_entries *lists, bool cleared);

@@ -10,7 +10,7 @@
  *   4. The sums are gathered as entries, however many there are.
  *   5. The result; the decision; the residual loses what was chosen.
  *
- * Cost, in words a rank: at most 2k sent and 2 (P-1) min(k, n/P) received for 3, as in topksa; 4,
+ * Cost, in words per rank: at most 2k sent and 2 (P-1) min(k, n/P) received for 3, as in topksa; 4,
  * with U sums in all, 2U(P-1)/P if spread evenly, where U <= min(Pk, n).
  *
  * Invariant. As in topksa: exactly the chosen entries leave the residual, and each is in one sum.

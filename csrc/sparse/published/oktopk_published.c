@@ -15,7 +15,7 @@
  *   4. Every 32nd (128th) call G is the k largest sums, and the k-th magnitude becomes the global
  *      threshold. In between G is what lies above it.
  *   5. Balance, bert alone; the blocks are gathered.
- *   6. As in the exact mode. Then both thresholds move a step if L or G had too many or too few
+ *   6. As in the exact mode. Then both thresholds move by a step if L or G had too many or too few
  *      entries.
  * After TRI_IDLE_CALLS calls in a row with an empty L, a rank's next L is exact, as in 1; with an
  * empty G, the next G is, as in 4. A first call, and one after k was set or a state was imported or
@@ -64,7 +64,7 @@ struct oktopk {
     void *local, *global;           /* in them */
     void *used_local, *used_global; /* of this call */
 
-    uint32_t *proposals; /* of bounds: size a rank; on the device, and */
+    uint32_t *proposals; /* of bounds: size per rank; on the device, and */
     uint32_t fetched[TRI_MAX_LISTS * TRI_MAX_LISTS]; /* on the host */
     bool has_bounds;
     struct persistent_host persistent;

@@ -18,11 +18,11 @@
  *      f64.
  *   8. The result is the sum, or its average; the decision; the residual loses what was chosen.
  *
- * Cost, in words a rank (f32: an entry is two). 4: sent at most 2k, received at most 2 (P-1) min(k,
- * n/P); both are 2k(P-1)/P if entries are spread evenly over the regions. 7, with U sums in all and
- * u of them here: sent 2u(P-1), received 2(U - u), where k <= U <= min(Pk, n) if k entries are not
- * 0; dense: sent (n/P)(P-1), received n - n/P. So 4k(P-1)/P .. (2k + n)(P-1)/P when evenly spread.
- * Two waits for the stream.
+ * Cost, in words per rank (f32: an entry is two). 4: sent at most 2k, received at most
+ * 2 (P-1) min(k, n/P); both are 2k(P-1)/P if entries are spread evenly over the regions. 7, with U
+ * sums in all and u of them here: sent 2u(P-1), received 2(U - u), where k <= U <= min(Pk, n) if k
+ * entries are not 0; dense: sent (n/P)(P-1), received n - n/P. So 4k(P-1)/P .. (2k + n)(P-1)/P when
+ * evenly spread. Two waits for the stream.
  *
  * Invariant. Every chosen entry reaches one owner, is in one sum, and every sum is in the result,
  * also if it is 0; just the chosen entries leave the residual.

@@ -1,4 +1,4 @@
-/* One process a GPU: the parent makes the id and hands it to its children through pipes, as a
+/* One process per GPU: the parent makes the id and hands it to its children through pipes, as a
  * launcher would; each child is one rank. The parent makes no CUDA call before it forks, and
  * children that share a fork share no CUDA state: how many GPUs there are is asked in a child of
  * its own. */

@@ -101,7 +101,7 @@ static void merge_pair(struct sparse_reference *reference, struct held *held, st
 
 void sparse_reference_gtopk(struct sparse_reference *reference)
 {
-    struct held *held = hold(reference), *dropped[8]; /* one a round */
+    struct held *held = hold(reference), *dropped[8]; /* one per round */
     int power = 1, rounds = 0;
     while (2 * power <= reference->size)
         power *= 2;
