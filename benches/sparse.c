@@ -150,8 +150,8 @@ static void print_heading(FILE *csv)
            "count", "density", "median us", "p99", "queue", "bytes/call", "words/call", "of dense",
            "fallbacks");
     if (csv != NULL)
-        fprintf(csv, "algorithm,mode,count,density,median_us,p99_us,queue_us,bytes_a_call,"
-                     "words_a_call,of_dense_f32,fallbacks,wrong\n");
+        fprintf(csv, "algorithm,mode,count,density,median_us,p99_us,queue_us,bytes_per_call,"
+                     "words_per_call,of_dense_f32,fallbacks,wrong\n");
 }
 
 static void print_row(const struct row *row, const struct bench_result *result, struct moved moved,

@@ -29,8 +29,8 @@
  *  CUDA call.)
  *
  *  SEVERAL COMMUNICATORS on the same devices: use them in the same order on all ranks, as NCCL
- *  requires. On nccl the first call of a kind may block until its peers make theirs, and calls on
- *  one device are issued one at a time. An abort ends such a wait.
+ *  requires. On nccl the first call of each operation may block until its peers make theirs, and
+ *  calls on one device are issued one at a time. An abort ends such a wait.
  *
  *  ERRORS.  Every function that can fail returns a status; TRIB_OK is 0. trib_last_detail()
  *  explains the calling thread's last failure: the argument, operation, rank and device, what was
@@ -222,8 +222,8 @@ TRIB_API trib_status trib_stream_create(trib_stream *out, trib_device *device);
  *
  *  If a wait or a query for a stream or an event fails with TRIB_ERR_CUDA, the device has failed
  *  and runs nothing any more. After any other failure queued work may still run and use its
- *  buffers: CUDA does not answer (TRIB_ERR_INVALID_USAGE) for a stream in capture, while another
- *  thread captures, and inside a host function of a stream. */
+ *  buffers: CUDA rejects the query (TRIB_ERR_INVALID_USAGE) while the stream is captured, while
+ *  another thread captures, or inside a host function. */
 TRIB_API trib_status trib_stream_wait(trib_device *device, trib_stream stream);
 
 /** `*out` = 1 if everything queued has run, else 0. Never waits. Any thread. */
@@ -269,10 +269,10 @@ enum {
     /** Debug mode: before each collective the ranks compare operation, count, type, reduction and
      *  root. If one differs, all ranks return TRIB_ERR_MISMATCH instead of waiting for ever. If a
      *  rank does not make the call, or its stream does not reach it, within timeout_ms, the others
-     *  return TRIB_ERR_TIMEOUT and the communicator is no longer usable, as after a rank fails to
-     *  queue a call that all ranks have agreed on. Sends, receives and the counts of alltoallv are
-     *  not compared. Calls then block until all ranks have made them, so each rank needs a thread
-     *  of its own, and CUDA graphs cannot capture them. */
+     *  return TRIB_ERR_TIMEOUT and the communicator is no longer usable. A rank that fails to queue
+     *  a call that all ranks have agreed on also ends it. Sends, receives and the counts of
+     *  alltoallv are not compared. Calls then block until all ranks have made them, so each rank
+     *  needs a thread of its own, and CUDA graphs cannot capture them. */
     TRIB_MATCH = 1u << 1,
     /** Guarantee that mismatched calls never touch memory beyond the buffers that were passed. On
      *  host this always holds: the stream compares the calls before it touches memory. On nccl this
@@ -311,8 +311,9 @@ TRIB_API trib_status trib_abort_clone(trib_abort **out, trib_abort *handle);
  *  those errors; the first one counts. Any thread, any number of times, also after the communicator
  *  is gone.
  *
- *  On nccl, ranks connect in their first call of a kind. If an abort interrupts that, NCCL 2.28
- *  keeps the memory of unfinished connections, up to some 300 MB a GPU, until the process ends.
+ *  On nccl, ranks connect in their first call of each operation. If an abort interrupts that, NCCL
+ *  2.28 keeps the memory of unfinished connections, up to some 300 MB per GPU, until the process
+ *  ends.
  *  With NCCL_RUNTIME_CONNECT=0 in the environment ranks connect when the communicator is created,
  *  and an abort leaves nothing behind. */
 TRIB_API trib_status trib_abort_raise(trib_abort *handle, const char *reason);
@@ -323,9 +324,9 @@ TRIB_API int32_t trib_abort_raised(const trib_abort *handle);
 /** TRIB_OK, or why the communicator is no longer usable, with the detail: for your own watchdog.
  *  Like trib_comm_status it also queries NCCL's asynchronous errors on all ranks of this process,
  *  and such an error ends the communicator. It does not query CUDA (a kernel's fault), which might
- *  wait for a device. Never waits: an atomic load once the communicator is over, well below a
- *  microsecond a rank before. Any thread at any time, also after the communicator is gone: then it
- *  returns the last status (TRIB_OK after a close without error). */
+ *  wait for a device. Never waits: an atomic load once the communicator is no longer usable; before
+ *  that, under a microsecond per rank. Any thread at any time, also after the communicator is gone:
+ *  then it returns the last status (TRIB_OK after a close without error). */
 TRIB_API trib_status trib_abort_status(trib_abort *handle);
 
 /** Release one reference; aborts nothing. NULL is allowed. */
@@ -386,7 +387,7 @@ TRIB_API trib_status trib_group_split(trib_comm **out, trib_group *group);
  *  is allowed. */
 TRIB_API trib_status trib_group_destroy(trib_group *group);
 
-/* ----------------------------------------------------------------------- life of a communicator */
+/* ------------------------------------------------------------------- lifetime of a communicator */
 
 /** Bootstrap token of a new communicator: one rank creates it and distributes the 128 bytes. On
  *  nccl it is an ncclUniqueId. */
@@ -484,9 +485,9 @@ TRIB_API trib_status trib_comm_destroy(trib_comm *comm);
  *  have ended. TRIB_ERR_TIMEOUT if `timeout_ms` passes first; the detail counts the remaining work.
  *  Any thread. Call it before cudaDeviceReset, which would destroy the CUDA context under that
  *  work, and before _exit. (At exit a process waits for this work by itself while it makes
- *  progress, at most 3 s for each communicator.) The threads of host streams and deadlines stay: so
- *  the shared library is never unloaded, and a module that links the static one must not be
- *  either. */
+ *  progress, at most 3 s for each communicator.) The threads of host streams and deadlines stay
+ *  alive, so the shared library is never unloaded; do not unload a module that links the static
+ *  library. */
 TRIB_API trib_status trib_quiesce(uint32_t timeout_ms);
 
 /* ---------------------------------------------------------------------------------- collectives
@@ -667,7 +668,7 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * alone exceed the gradient's type, every call fails: use TRIB_SPARSE_AVERAGE or
  * TRIB_SPARSE_F32_RESULT.
  *
- * ALGORITHMS, by name.  n: elements, P: ranks; traffic in words of 4 bytes a rank and call.
+ * ALGORITHMS, by name.  n: elements, P: ranks; traffic in words of 4 bytes per rank and call.
  *   "auto"             one of those below, by count, density, ranks and bandwidth; see `reason`
  *   "dense"            all of acc; 2n(P-1)/P
  *   "topka"            exact top-k of each rank, one allgather; 2k(P-1)
@@ -686,19 +687,20 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  *   "srs"              top-k/P of each of P blocks, recursive; 4k(P-1)/P
  *   "shared"           one rank, in turn, selects the indices for all; k + 2k(P-1)/P
  *   "chunked"          top-k of each chunk, 16-bit indices, one allgather; 1.5k(P-1)
- * csrc/sparse/algorithms/NAME.c or csrc/sparse/published/NAME.c explains each, with its source.
+ * csrc/sparse/algorithms/NAME.c or csrc/sparse/published/NAME.c explains each, with its source;
+ * csrc/sparse/auto.c explains auto, published/oktopk_published.c oktopk with constants.
  *
  * Largest means largest magnitude, ties going to the lower index; the selection is the same in
  * every run. Zeros are never selected, so there may be fewer than k entries. ("dense" sends all
  * elements.)
  *
- * Words count entries alone. Bytes (trib_sparse_statistics) also count a header of 64 bytes a rank,
- * the padding of packets (header and entries) to 64 bytes, and oktopk's histograms, an allreduce of
- * about 40 KB in every call, however small k is. With k = n (density 1) "dense" runs whatever the
- * name, as the statistics show: without a host wait, and without rounding for the wire. Algorithms
- * that reuse or estimate a threshold (topkaopt, gaussiank, gaussiankconcat, oktopk with constants)
- * select exactly in the next call if nothing exceeded the threshold in 4 calls in a row:
- * `fallbacks` counts this. */
+ * Words count entries alone. Bytes (trib_sparse_statistics) also count a header of 64 bytes per
+ * rank, the padding of packets (header and entries) to 64 bytes, and oktopk's histograms, an
+ * allreduce of about 40 KB in every call, however small k is. With k = n (density 1) "dense" runs
+ * whatever the name, as the statistics show: without a host wait, and without rounding for the
+ * wire. Algorithms that reuse or estimate a threshold (topkaopt, gaussiank, gaussiankconcat, oktopk
+ * with constants) select exactly in the next call if nothing exceeded the threshold in 4 calls in a
+ * row: `fallbacks` counts this. */
 
 /** One tensor's sparse allreduce on one rank: residual, thresholds, counters and scratch memory. */
 typedef struct trib_sparse trib_sparse;
@@ -709,7 +711,7 @@ enum {
     /** The result is a list of indices and values: trib_sparse_allreduce_entries. */
     TRIB_SPARSE_ENTRIES = 1u << 1,
     /** `gradient` of each call is the accumulator itself: add gradients into it; after the call it
-     *  holds the residual. A call moves 4 bytes an element instead of 12. Types f32 and f64. Decay
+     *  holds the residual. A call moves 4 bytes per element instead of 12. Types f32 and f64. Decay
      *  applies after the call. An infinity or a NaN in the accumulator stays there, and no call is
      *  applied, until the caller replaces it. */
     TRIB_SPARSE_IN_PLACE = 1u << 2,
@@ -779,15 +781,19 @@ TRIB_API trib_status trib_sparse_set_k(trib_sparse *sparse, uint64_t k);
  *  may be `gradient` unless in place. Its type is dtype, or f32 with TRIB_SPARSE_F32_RESULT; sums
  *  are rounded to it once. On nccl, algorithms whose messages vary in size (topkaopt, topksa,
  *  oktopk, gaussian...) wait for the stream inside the call; the others do not, and CUDA graphs may
- *  capture them (a replay repeats the same step of the schedule: the leader of shared, norm_every).
- *  Not inside a batch. Calls of one state on different streams run one after the other. Graph
- *  replays are not tracked: synchronize with a replay before any other use of the state. */
+ *  capture them. Not inside a batch. Calls of one state on different streams run one after the
+ *  other.
+ *
+ *  The state's schedule is a step counter: it decides whose turn it is in "shared", when
+ *  `norm_every` is due, and when a reused threshold is computed again. A graph replay repeats the
+ *  captured step. Replays are not tracked: synchronize with a replay before any other use of the
+ *  state. */
 TRIB_API trib_status trib_sparse_allreduce(trib_sparse *sparse, void *gradient, void *result,
                                            trib_stream stream);
 
 /** The same with TRIB_SPARSE_ENTRIES: `*count` (device memory) entries with ascending `index` and
- *  their `value` (of the result's type). Both arrays have room for trib_sparse_capacity() elements;
- *  elements beyond `*count` are undefined. */
+ *  their `value` (of the result's type). Both arrays hold trib_sparse_capacity() elements; those
+ *  beyond `*count` are undefined. */
 TRIB_API trib_status trib_sparse_allreduce_entries(trib_sparse *sparse, void *gradient,
                                                    uint32_t *index, void *value, uint32_t *count,
                                                    trib_stream stream);

@@ -20,7 +20,7 @@ fn train(comm: &mut Communicator) -> Result<()> {
     let statistics = sparse.statistics()?;
     let bytes = statistics.bytes_sent / statistics.calls_applied;
     println!(
-        "rank {}: {} entries a call, {bytes} bytes sent; a dense allreduce sends {}",
+        "rank {}: {} entries per call, {bytes} bytes sent; a dense allreduce sends {}",
         comm.rank(),
         statistics.k,
         4 * LEN

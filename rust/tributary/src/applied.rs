@@ -146,8 +146,8 @@ fn unknown(what: &str) -> Error {
     Error::new(
         sys::TRIB_ERR_CLOSED,
         format!(
-            "{what} had not run when its communicator, or its state, was dropped, so nobody knows \
-             whether it was applied; wait for works before that"
+            "{what} had not run when its communicator, or its state, was dropped, so its outcome is \
+             unknown; wait for works before that"
         ),
     )
 }

@@ -39,7 +39,7 @@ pub unsafe trait DeviceBuffer {
     /// Returns the type of the elements.
     fn dtype(&self) -> DType;
 
-    /// Returns the device that the memory belongs to. With `None` the library finds it out.
+    /// Returns the device that the memory belongs to. With `None` the library determines it.
     fn device(&self) -> Option<Device> {
         None
     }

@@ -1,4 +1,4 @@
-//! One rank of a communicator: its life.
+//! One rank of a communicator, from creation to destruction.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -49,8 +49,7 @@ use crate::work::Queued;
 /// Dropping a communicator waits for queued work up to [`Options::close_timeout`], then aborts it.
 /// A drop never panics and never blocks for ever. During a panic it aborts at once, so that no
 /// other rank waits for this one; [`Group::run`](crate::Group::run) then passes on the panic's
-/// message.
-/// [`close`](Communicator::close) does the same and returns the result.
+/// message. [`close`](Communicator::close) does the same and returns the result.
 pub struct Communicator {
     shared: Arc<Shared>,
     rank: usize,
@@ -380,7 +379,7 @@ impl Communicator {
         self.shared.call(function).unwrap_or_else(|| Err(gone()))
     }
 
-    /// Fails inside a batch: a wait there would be over before the calls are queued.
+    /// Fails inside a batch: a wait there would end before the calls are queued.
     pub(crate) fn not_batching(&self, operation: &str) -> Result<()> {
         if self.shared.batch().is_none() {
             return Ok(());

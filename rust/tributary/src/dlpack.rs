@@ -21,7 +21,7 @@
 //! #     deleter: None,
 //! # };
 //! # let pointer: *mut ManagedTensor = &mut from_a_framework;
-//! // SAFETY: the framework gives the tensor away; nothing else uses it until the wait is over.
+//! // SAFETY: the framework gives the tensor away; nothing else uses it until the wait has ended.
 //! let tensor = unsafe { Tensor::from_managed(pointer) }?;
 //! assert_eq!((tensor.len(), tensor.dtype()), (4, DType::F32));
 //!

@@ -146,7 +146,7 @@ impl Group {
         ranks.into_iter().collect()
     }
 
-    /// Queues collectives of all ranks with borrowed buffers, on one stream a rank, and waits for
+    /// Queues collectives of all ranks with borrowed buffers, on one stream per rank, and waits for
     /// them, like [`Communicator::scope`]. `None` stands for the devices' default streams.
     pub fn scope<'env, T, F>(&mut self, streams: Option<&[&Stream]>, queue: F) -> Result<T>
     where

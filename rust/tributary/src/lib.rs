@@ -29,9 +29,8 @@
 //! lives.
 //!
 //! A collective is *queued* on a [`Stream`] and returns at once. The work of a stream runs in
-//! order;
-//! [`Event`]s order two streams. After you wait for a stream, results are valid if and only if
-//! [`Communicator::status`] is `Ok`.
+//! order; [`Event`]s order two streams. After you wait for a stream, results are valid if and only
+//! if [`Communicator::status`] is `Ok`.
 //!
 //! Every rank makes the same calls, with the same lengths and types, in the same order. No type can
 //! prove that, so the library compares calls before it touches memory, and ranks that differ get

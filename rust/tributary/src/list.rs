@@ -116,7 +116,7 @@ impl Communicator {
     /// Replaces every rank's tensors by their weighted average, `sum(w_i * x_i) / sum(w_i)`.
     ///
     /// A rank of weight 0 contributes nothing (the call ignores its values, NaN included) and
-    /// receives the average like the others. If the weights add up to 0, or one is not valid, every
+    /// receives the average like the others. If the weights sum to 0, or one is invalid, every
     /// tensor stays as it was.
     ///
     /// `total`, one `f32` in device memory, receives the sum of the weights: above 0 if the tensors

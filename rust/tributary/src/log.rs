@@ -17,7 +17,7 @@ pub enum Level {
     Error,
     /// A condition that should not last.
     Warn,
-    /// News, such as a communicator that was made.
+    /// Information, such as the creation of a communicator.
     Info,
     /// All details.
     Debug,

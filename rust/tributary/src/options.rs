@@ -59,9 +59,8 @@ impl Options {
     /// Without the promise safe code does not trust other ranks: calls that differ return
     /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) and touch no foreign memory. Host
     /// compares at no cost. NCCL compares nothing, so on nccl the ranks compare before each
-    /// collective, as with
-    /// [`match_calls`](Options::match_calls). That costs a small allgather and a wait of the
-    /// calling thread, a few tens of microseconds a call, and rules out CUDA graphs. Nothing can
+    /// collective, as with [`match_calls`](Options::match_calls). That costs a small allgather and
+    /// a wait of the calling thread, a few tens of microseconds per call, and rules out CUDA graphs. Nothing can
     /// compare the safe [`send`](crate::Scope::send), [`recv`](crate::Scope::recv) and
     /// [`alltoallv`](crate::Scope::alltoallv) beforehand, so they fail on nccl.
     ///

@@ -45,7 +45,7 @@ impl Communicator {
     /// # Ok::<(), tributary::Error>(())
     /// ```
     ///
-    /// The compiler refuses access to a borrowed buffer before the scope is over:
+    /// The compiler refuses access to a borrowed buffer before the scope ends:
     ///
     /// ```compile_fail,E0499
     /// # use tributary::{Communicator, InPlace, ReduceOp, Stream};

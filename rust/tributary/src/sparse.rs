@@ -79,8 +79,7 @@ unsafe impl Send for SparseAllReduce {}
 impl SparseAllReduce {
     /// Creates a state for tensors of `len` elements of `dtype` (f16, bf16, f32 or f64), with a
     /// residual of 0. All ranks make this call, which waits for them. If their arguments differ,
-    /// all return
-    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch).
+    /// all return [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch).
     pub fn new(
         comm: &mut Communicator,
         len: usize,
@@ -208,7 +207,7 @@ impl SparseAllReduce {
     }
 
     /// Queues a call of a state with [`entries`](SparseOptions::entries). Its result is `count`
-    /// (one `u32`) entries: ascending `index` (`u32`), and `value`. Both arrays have room for
+    /// (one `u32`) entries: ascending `index` (`u32`), and `value`. Both arrays hold
     /// [`capacity`](SparseAllReduce::capacity) elements.
     ///
     /// # Safety
@@ -309,8 +308,8 @@ impl SparseAllReduce {
         self.call(|state| unsafe { sys::trib_sparse_residual(state, out.ptr(), stream) })
     }
 
-    /// Returns residual, thresholds and schedule, for a later [`import`](SparseAllReduce::import).
-    /// Waits for the stream.
+    /// Returns residual, thresholds and schedule (the step counter), for a later
+    /// [`import`](SparseAllReduce::import). Waits for the stream.
     pub fn export(&mut self, stream: &Stream) -> Result<Vec<u8>> {
         self.check("sparse_export", stream)?;
         // SAFETY: alive under the lock.

@@ -66,7 +66,7 @@ impl SparseOptions {
     }
 
     /// Makes the gradient buffer the accumulator: the caller adds gradients into it, and each call
-    /// leaves the residual there. This takes a third of the memory traffic. Types f32 and f64.
+    /// leaves the residual there. It reduces memory traffic to a third. Types f32 and f64.
     pub fn in_place(self, on: bool) -> SparseOptions {
         self.flag(sys::TRIB_SPARSE_IN_PLACE, on)
     }

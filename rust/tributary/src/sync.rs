@@ -56,7 +56,7 @@ pub(crate) fn is_idle(point: &impl Point) -> bool {
 }
 
 /// Waits, and repeats a refused wait until `deadline`. `Ok` holds the result of the wait: the work
-/// is over. `Err` says why that is unknown: the work may still run.
+/// has ended. `Err` says why that is unknown: the work may still run.
 pub(crate) fn wait(point: &impl Point, deadline: Deadline) -> Result<Result<()>> {
     let mut last = Ok(());
     let over = deadline.poll(|| {

@@ -136,7 +136,7 @@ fn what_is_proved_is_what_was_moved() {
     };
     let proof = sent(&run);
     assert!(
-        proof.holds && proof.evidence.starts_with(&format!("{moved:.0} bytes a rank and step"))
+        proof.holds && proof.evidence.starts_with(&format!("{moved:.0} bytes per rank and step"))
     );
     // It can fail: two ranks move little, and one moves more than all of a dense allreduce.
     run.trained[1].epochs[0].moved.received = 1e9;

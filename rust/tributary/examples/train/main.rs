@@ -111,7 +111,7 @@ fn train(
     let steps = digits.training.len() / options.batch;
     let share = options.batch / ranks;
     say(format_args!(
-        "\n{} on {backend}: an epoch is {steps} steps, a step {share} images a rank",
+        "\n{} on {backend}: an epoch is {steps} steps, a step {share} images per rank",
         report::ranks(ranks),
     ));
     let processors = thread::available_parallelism()?.get();

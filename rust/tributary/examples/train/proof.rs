@@ -149,7 +149,7 @@ fn little_sent(trained: &[Trained], algorithm: &str) -> Proof {
         claim: "less is sent",
         holds: moved < dense || trained.len() == 1 || algorithm == "dense",
         evidence: format!(
-            "{moved:.0} bytes a rank and step by {algorithm}, all included, {dense:.0} by a dense \
+            "{moved:.0} bytes per rank and step by {algorithm}, all included, {dense:.0} by a dense \
              allreduce: {:.1} % saved",
             if dense > 0.0 { 100.0 * (1.0 - moved / dense) } else { 0.0 }
         ),
