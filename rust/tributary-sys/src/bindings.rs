@@ -84,7 +84,7 @@ pub struct trib_device {
 }
 #[doc = " Skip the checks of buffers and streams (memory, device, range). All other arguments are\n  still checked."]
 pub const TRIB_UNCHECKED: u32 = 1;
-#[doc = " Debug mode: before each collective the ranks compare operation, count, type, reduction and\n  root. If one differs, all ranks return TRIB_ERR_MISMATCH instead of waiting for ever. If a\n  rank does not make the call, or its stream does not reach it, within timeout_ms, the others\n  return TRIB_ERR_TIMEOUT and the communicator is no longer usable, as after a rank fails to\n  queue a call that all ranks have agreed on. Sends, receives and the counts of alltoallv are\n  not compared. Calls then block until all ranks have made them, so each rank needs a thread\n  of its own, and CUDA graphs cannot capture them."]
+#[doc = " Debug mode: before each collective the ranks compare operation, count, type, reduction and\n  root. If one differs, all ranks return TRIB_ERR_MISMATCH instead of waiting for ever. If a\n  rank does not make the call, or its stream does not reach it, within timeout_ms, the others\n  return TRIB_ERR_TIMEOUT and the communicator is no longer usable. A rank that fails to queue\n  a call that all ranks have agreed on also ends it. Sends, receives and the counts of\n  alltoallv are not compared. Calls then block until all ranks have made them, so each rank\n  needs a thread of its own, and CUDA graphs cannot capture them."]
 pub const TRIB_MATCH: u32 = 2;
 #[doc = " Guarantee that mismatched calls never touch memory beyond the buffers that were passed. On\n  host this always holds: the stream compares the calls before it touches memory. On nccl this\n  is TRIB_MATCH: NCCL compares nothing, so a rank may write as many elements as its own count\n  into a peer's shorter buffer."]
 pub const TRIB_COMPARED: u32 = 4;
@@ -229,7 +229,7 @@ pub struct trib_sparse {
 pub const TRIB_SPARSE_AVERAGE: u32 = 1;
 #[doc = " The result is a list of indices and values: trib_sparse_allreduce_entries."]
 pub const TRIB_SPARSE_ENTRIES: u32 = 2;
-#[doc = " `gradient` of each call is the accumulator itself: add gradients into it; after the call it\n  holds the residual. A call moves 4 bytes an element instead of 12. Types f32 and f64. Decay\n  applies after the call. An infinity or a NaN in the accumulator stays there, and no call is\n  applied, until the caller replaces it."]
+#[doc = " `gradient` of each call is the accumulator itself: add gradients into it; after the call it\n  holds the residual. A call moves 4 bytes per element instead of 12. Types f32 and f64. Decay\n  applies after the call. An infinity or a NaN in the accumulator stays there, and no call is\n  applied, until the caller replaces it."]
 pub const TRIB_SPARSE_IN_PLACE: u32 = 4;
 #[doc = " Use `k` of the options, 0 included, instead of `density`."]
 pub const TRIB_SPARSE_USE_K: u32 = 8;
@@ -442,7 +442,7 @@ extern "C" {
     ) -> trib_status;
     #[doc = " Create a stream on `device`."]
     pub fn trib_stream_create(out: *mut trib_stream, device: *mut trib_device) -> trib_status;
-    #[doc = " Wait until everything queued so far has run; trib_comm_status() tells whether it succeeded. On\n  host, the waiting thread may itself run queued work. Any thread.\n\n  If a wait or a query for a stream or an event fails with TRIB_ERR_CUDA, the device has failed\n  and runs nothing any more. After any other failure queued work may still run and use its\n  buffers: CUDA does not answer (TRIB_ERR_INVALID_USAGE) for a stream in capture, while another\n  thread captures, and inside a host function of a stream."]
+    #[doc = " Wait until everything queued so far has run; trib_comm_status() tells whether it succeeded. On\n  host, the waiting thread may itself run queued work. Any thread.\n\n  If a wait or a query for a stream or an event fails with TRIB_ERR_CUDA, the device has failed\n  and runs nothing any more. After any other failure queued work may still run and use its\n  buffers: CUDA rejects the query (TRIB_ERR_INVALID_USAGE) while the stream is captured, while\n  another thread captures, or inside a host function."]
     pub fn trib_stream_wait(device: *mut trib_device, stream: trib_stream) -> trib_status;
     #[doc = " `*out` = 1 if everything queued has run, else 0. Never waits. Any thread."]
     pub fn trib_stream_query(
@@ -492,14 +492,14 @@ extern "C" {
     pub fn trib_event_destroy(device: *mut trib_device, event: trib_event) -> trib_status;
     #[doc = " Another reference to the same handle. Any thread."]
     pub fn trib_abort_clone(out: *mut *mut trib_abort, handle: *mut trib_abort) -> trib_status;
-    #[doc = " Abort all ranks of the communicator in this process. Returns at once, frees nothing and never\n  waits for a device. Every later call on those ranks returns TRIB_ERR_ABORTED; streams that wait\n  inside a collective continue, with undefined outputs (except lists, see trib_allreduce_list).\n  Other processes abort their own ranks. `reason` (NULL allowed) is copied into the detail of\n  those errors; the first one counts. Any thread, any number of times, also after the communicator\n  is gone.\n\n  On nccl, ranks connect in their first call of a kind. If an abort interrupts that, NCCL 2.28\n  keeps the memory of unfinished connections, up to some 300 MB a GPU, until the process ends.\n  With NCCL_RUNTIME_CONNECT=0 in the environment ranks connect when the communicator is created,\n  and an abort leaves nothing behind."]
+    #[doc = " Abort all ranks of the communicator in this process. Returns at once, frees nothing and never\n  waits for a device. Every later call on those ranks returns TRIB_ERR_ABORTED; streams that wait\n  inside a collective continue, with undefined outputs (except lists, see trib_allreduce_list).\n  Other processes abort their own ranks. `reason` (NULL allowed) is copied into the detail of\n  those errors; the first one counts. Any thread, any number of times, also after the communicator\n  is gone.\n\n  On nccl, ranks connect in their first call of each operation. If an abort interrupts that, NCCL\n  2.28 keeps the memory of unfinished connections, up to some 300 MB per GPU, until the process\n  ends.\n  With NCCL_RUNTIME_CONNECT=0 in the environment ranks connect when the communicator is created,\n  and an abort leaves nothing behind."]
     pub fn trib_abort_raise(
         handle: *mut trib_abort,
         reason: *const ::core::ffi::c_char,
     ) -> trib_status;
     #[doc = " 1 once the communicator was aborted or has failed, else 0. Any thread."]
     pub fn trib_abort_raised(handle: *const trib_abort) -> i32;
-    #[doc = " TRIB_OK, or why the communicator is no longer usable, with the detail: for your own watchdog.\n  Like trib_comm_status it also queries NCCL's asynchronous errors on all ranks of this process,\n  and such an error ends the communicator. It does not query CUDA (a kernel's fault), which might\n  wait for a device. Never waits: an atomic load once the communicator is over, well below a\n  microsecond a rank before. Any thread at any time, also after the communicator is gone: then it\n  returns the last status (TRIB_OK after a close without error)."]
+    #[doc = " TRIB_OK, or why the communicator is no longer usable, with the detail: for your own watchdog.\n  Like trib_comm_status it also queries NCCL's asynchronous errors on all ranks of this process,\n  and such an error ends the communicator. It does not query CUDA (a kernel's fault), which might\n  wait for a device. Never waits: an atomic load once the communicator is no longer usable; before\n  that, under a microsecond per rank. Any thread at any time, also after the communicator is gone:\n  then it returns the last status (TRIB_OK after a close without error)."]
     pub fn trib_abort_status(handle: *mut trib_abort) -> trib_status;
     #[doc = " Release one reference; aborts nothing. NULL is allowed."]
     pub fn trib_abort_release(handle: *mut trib_abort);
@@ -599,7 +599,7 @@ extern "C" {
     pub fn trib_comm_close(comm: *mut trib_comm, timeout_ms: u32) -> trib_status;
     #[doc = " Close (with the options' deadline) unless that was done, then free. Never blocks for ever: after\n  the deadline it aborts the communicator, reclaims it in the background and returns\n  TRIB_ERR_TIMEOUT; `comm` is gone all the same. The backend's resources are always released in\n  the background: see trib_quiesce. NULL is allowed."]
     pub fn trib_comm_destroy(comm: *mut trib_comm) -> trib_status;
-    #[doc = " Wait until the library's background work has ended: the resources of all aborted, closed and\n  destroyed communicators are released, and if no communicator is left, the background threads\n  have ended. TRIB_ERR_TIMEOUT if `timeout_ms` passes first; the detail counts the remaining work.\n  Any thread. Call it before cudaDeviceReset, which would destroy the CUDA context under that\n  work, and before _exit. (At exit a process waits for this work by itself while it makes\n  progress, at most 3 s for each communicator.) The threads of host streams and deadlines stay: so\n  the shared library is never unloaded, and a module that links the static one must not be\n  either."]
+    #[doc = " Wait until the library's background work has ended: the resources of all aborted, closed and\n  destroyed communicators are released, and if no communicator is left, the background threads\n  have ended. TRIB_ERR_TIMEOUT if `timeout_ms` passes first; the detail counts the remaining work.\n  Any thread. Call it before cudaDeviceReset, which would destroy the CUDA context under that\n  work, and before _exit. (At exit a process waits for this work by itself while it makes\n  progress, at most 3 s for each communicator.) The threads of host streams and deadlines stay\n  alive, so the shared library is never unloaded; do not unload a module that links the static\n  library."]
     pub fn trib_quiesce(timeout_ms: u32) -> trib_status;
     #[doc = " `recv` = reduction of every rank's `send`. In place: recv == send."]
     pub fn trib_allreduce(
@@ -792,14 +792,14 @@ extern "C" {
     pub fn trib_sparse_set_density(sparse: *mut trib_sparse, density: f64) -> trib_status;
     #[doc = " The same with a number of entries."]
     pub fn trib_sparse_set_k(sparse: *mut trib_sparse, k: u64) -> trib_status;
-    #[doc = " Queue one sparse allreduce. `gradient` holds `count` elements; in place it is the accumulator.\n  The call writes all `count` elements of `result` once, 0 where nothing was selected; `result`\n  may be `gradient` unless in place. Its type is dtype, or f32 with TRIB_SPARSE_F32_RESULT; sums\n  are rounded to it once. On nccl, algorithms whose messages vary in size (topkaopt, topksa,\n  oktopk, gaussian...) wait for the stream inside the call; the others do not, and CUDA graphs may\n  capture them (a replay repeats the same step of the schedule: the leader of shared, norm_every).\n  Not inside a batch. Calls of one state on different streams run one after the other. Graph\n  replays are not tracked: synchronize with a replay before any other use of the state."]
+    #[doc = " Queue one sparse allreduce. `gradient` holds `count` elements; in place it is the accumulator.\n  The call writes all `count` elements of `result` once, 0 where nothing was selected; `result`\n  may be `gradient` unless in place. Its type is dtype, or f32 with TRIB_SPARSE_F32_RESULT; sums\n  are rounded to it once. On nccl, algorithms whose messages vary in size (topkaopt, topksa,\n  oktopk, gaussian...) wait for the stream inside the call; the others do not, and CUDA graphs may\n  capture them. Not inside a batch. Calls of one state on different streams run one after the\n  other.\n\n  The state's schedule is a step counter: it decides whose turn it is in \"shared\", when\n  `norm_every` is due, and when a reused threshold is computed again. A graph replay repeats the\n  captured step. Replays are not tracked: synchronize with a replay before any other use of the\n  state."]
     pub fn trib_sparse_allreduce(
         sparse: *mut trib_sparse,
         gradient: *mut ::core::ffi::c_void,
         result: *mut ::core::ffi::c_void,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " The same with TRIB_SPARSE_ENTRIES: `*count` (device memory) entries with ascending `index` and\n  their `value` (of the result's type). Both arrays have room for trib_sparse_capacity() elements;\n  elements beyond `*count` are undefined."]
+    #[doc = " The same with TRIB_SPARSE_ENTRIES: `*count` (device memory) entries with ascending `index` and\n  their `value` (of the result's type). Both arrays hold trib_sparse_capacity() elements; those\n  beyond `*count` are undefined."]
     pub fn trib_sparse_allreduce_entries(
         sparse: *mut trib_sparse,
         gradient: *mut ::core::ffi::c_void,
