@@ -8,7 +8,8 @@
 
 /* The bytes are copied from the communicator's pinned memory, which lives until its last use has
  * ended. */
-static trib_status queue(struct trib_comm *comm, const void *own, size_t bytes, trib_stream stream)
+static trib_status queue_allgather(struct trib_comm *comm, const void *own, size_t bytes,
+                                   trib_stream stream)
 {
     const struct tri_device_ops *device = comm->backend->device;
     TRI_TRY(tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device,
@@ -33,12 +34,12 @@ static trib_status queue(struct trib_comm *comm, const void *own, size_t bytes, 
 }
 
 /* Wait until every rank's part is on this rank's device. */
-static trib_status gather(struct trib_comm *comm, int operation, const void *own, size_t bytes,
-                          trib_stream stream)
+static trib_status allgather_and_wait(struct trib_comm *comm, int operation, const void *own,
+                                      size_t bytes, trib_stream stream)
 {
     struct tri_deadline deadline;
     TRI_TRY(tri_deadline_begin(&deadline, comm, operation));
-    trib_status status = queue(comm, own, bytes, stream);
+    trib_status status = queue_allgather(comm, own, bytes, stream);
     if (status == TRIB_OK)
         status = tri_deadline_wait(comm, operation, &comm->workspace);
     tri_deadline_end(&deadline);
@@ -49,7 +50,7 @@ trib_status tri_small_allgather(struct trib_comm *comm, int operation, const voi
                                 size_t bytes, void *all, trib_stream stream)
 {
     TRI_TRY(tri_comm_usable(comm, operation));
-    trib_status status = gather(comm, operation, own, bytes, stream);
+    trib_status status = allgather_and_wait(comm, operation, own, bytes, stream);
     if (status == TRIB_OK)
         status =
             comm->backend->device->fetch(comm->device, all, tri_workspace_data(&comm->workspace),

@@ -8,22 +8,22 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 
-enum { WORDS_BYTES = 256, RUN_OUT_NS = 100000000, NAP_NS = 100000 };
+enum { SCALARS_BYTES = 256, RUN_OUT_NS = 100000000, NAP_NS = 100000 };
 static const size_t granule = 65536;
 
 trib_status tri_workspace_open(struct tri_workspace *workspace, const struct tri_device_ops *ops,
                                int32_t device, size_t pinned_bytes)
 {
-    void *words = NULL;
-    trib_status status = ops->alloc_pinned(&words, pinned_bytes);
+    void *pinned = NULL;
+    trib_status status = ops->alloc_pinned(&pinned, pinned_bytes);
     if (status != TRIB_OK)
         return status;
     status = ops->event_create(device, &workspace->event);
     if (status != TRIB_OK) {
-        ops->free_pinned(words);
+        ops->free_pinned(pinned);
         return status;
     }
-    workspace->pinned = words;
+    workspace->pinned = pinned;
     workspace->device = device;
     workspace->ops = ops;
     return TRIB_OK;
@@ -72,7 +72,7 @@ trib_status tri_workspace_reserve(struct tri_workspace *workspace, const struct 
                                   int32_t device, size_t bytes)
 {
     const size_t old = workspace->blocks == NULL ? 0 : workspace->blocks->bytes;
-    size_t need = WORDS_BYTES + bytes;
+    size_t need = SCALARS_BYTES + bytes;
     if (need <= old)
         return TRIB_OK;
     if (workspace->ops == NULL)
@@ -83,14 +83,14 @@ trib_status tri_workspace_reserve(struct tri_workspace *workspace, const struct 
     return tri_workspace_add(workspace, (need + granule - 1) / granule * granule);
 }
 
-struct tri_workspace_words *tri_workspace_words(const struct tri_workspace *workspace)
+struct tri_workspace_scalars *tri_workspace_scalars(const struct tri_workspace *workspace)
 {
     return workspace->blocks->data;
 }
 
 void *tri_workspace_data(const struct tri_workspace *workspace)
 {
-    return (char *)workspace->blocks->data + WORDS_BYTES;
+    return (char *)workspace->blocks->data + SCALARS_BYTES;
 }
 
 trib_status tri_workspace_wait(const struct tri_workspace *workspace, trib_stream stream)

@@ -26,7 +26,7 @@ struct tri_workspace {
     trib_event event;         /* recorded where the last use ends */
     bool used;                /* the event was recorded */
     bool lost;                /* its end is unknown: never reuse or free the memory */
-    struct trib_abort *state; /* queued work may read its word: a reference, or NULL */
+    struct trib_abort *state; /* queued work may read its abort flag: a reference, or NULL */
     void *host;               /* host memory that queued work may read; freed with the rest */
 };
 
@@ -39,8 +39,8 @@ struct tri_workspace_pinned {
         staged[TRI_STAGED_BYTES]; /* small_allgather.c: bytes on their way to the device */
 };
 
-/* The words at the beginning of the newest block. */
-struct tri_workspace_words {
+/* The scalars at the beginning of the newest block. */
+struct tri_workspace_scalars {
     uint32_t decision; /* of the list that is running */
     uint32_t barrier;  /* the sum of a barrier composed of an allreduce */
     double factors[4]; /* of a list, as f16, bf16, f32 and f64 elements */
@@ -65,14 +65,14 @@ trib_status tri_workspace_mark(struct tri_workspace *workspace, struct trib_abor
 /* Has the last use not ended? */
 bool tri_workspace_in_use(const struct tri_workspace *workspace);
 
-/* Give the newest block room for the words and `bytes` more; opens the workspace at its first use.
+/* Give the newest block room for the scalars and `bytes` more; opens the workspace at first use.
  * Larger blocks replace smaller ones, which stay: queued work may still use them, and freeing waits
  * for the device. May wait. */
 trib_status tri_workspace_reserve(struct tri_workspace *workspace, const struct tri_device_ops *ops,
                                   int32_t device, size_t bytes);
 
 /* In the newest block, after a reserve. data is aligned to 256. */
-struct tri_workspace_words *tri_workspace_words(const struct tri_workspace *workspace);
+struct tri_workspace_scalars *tri_workspace_scalars(const struct tri_workspace *workspace);
 void *tri_workspace_data(const struct tri_workspace *workspace);
 
 /* The counts of the communicator's lists. Any time. */

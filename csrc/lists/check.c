@@ -39,24 +39,27 @@ static trib_status check_tensor(const struct trib_comm *comm, const struct tri_l
     return tri_check_buffer(comm, operation, &buffer, bytes);
 }
 
-static trib_status check_word(const struct trib_comm *comm, const struct tri_list *list,
-                              const char *name, const float *word)
+static trib_status check_scalar(const struct trib_comm *comm, const struct tri_list *list,
+                                const char *name, const float *scalar)
 {
-    const struct tri_buffer buffer = {
-        .argument = {name, TRI_NO_INDEX}, .data = word, .blocks = 1, .count = 1, .dtype = TRIB_F32};
+    const struct tri_buffer buffer = {.argument = {name, TRI_NO_INDEX},
+                                      .data = scalar,
+                                      .blocks = 1,
+                                      .count = 1,
+                                      .dtype = TRIB_F32};
     size_t bytes = 0;
-    return word == NULL ? TRIB_OK : tri_check_buffer(comm, list->operation, &buffer, &bytes);
+    return scalar == NULL ? TRIB_OK : tri_check_buffer(comm, list->operation, &buffer, &bytes);
 }
 
 /* The kernels judge the weight itself: a check here would fail on this rank alone, and the others
  * would wait for its part. */
 static trib_status check_weight(const struct trib_comm *comm, const struct tri_list *list)
 {
-    TRI_TRY(check_word(comm, list, "device_weight", list->weight.device));
-    return check_word(comm, list, "device_total", list->total_out);
+    TRI_TRY(check_scalar(comm, list, "device_weight", list->weight.device));
+    return check_scalar(comm, list, "device_total", list->total_out);
 }
 
-/* The name of the argument with this index: the tensors come first, then the words. */
+/* The name of the argument with this index: the tensors come first, then the scalars. */
 static const char *name_of(const struct tri_list *list, size_t index)
 {
     if (index < list->n)

@@ -140,7 +140,7 @@ static void make_buckets(struct tri_plan *plan, struct trib_comm *comm, const st
                          const struct tri_layout *layout)
 {
     char *data = tri_workspace_data(&comm->workspace);
-    double *factors = tri_workspace_words(&comm->workspace)->factors;
+    double *factors = tri_workspace_scalars(&comm->workspace)->factors;
     const struct tri_factor *factor = &list->settings.factor;
     const bool broadcast = list->operation == TRI_BROADCAST_LIST;
     plan->nbuckets = layout->nbuckets;
@@ -182,7 +182,7 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
     out->weighted = list->operation == TRI_WEIGHTED_AVERAGE;
     out->weight = list->weight;
     out->total_out = list->total_out;
-    out->decision = &tri_workspace_words(&comm->workspace)->decision;
+    out->decision = &tri_workspace_scalars(&comm->workspace)->decision;
     out->abort_flag = comm->backend->transport->abort_flag(comm->transport);
     out->counts = &((struct tri_workspace_pinned *)comm->workspace.pinned)->counts;
     make_buckets(out, comm, list, layout);

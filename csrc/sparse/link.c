@@ -48,7 +48,7 @@ static struct tri_call call_of(const struct tri_run *run, enum tri_kind kind, co
                              .stream = run->stream};
 }
 
-static trib_status issue(struct tri_run *run, const struct tri_call *call)
+static trib_status call_backend(struct tri_run *run, const struct tri_call *call)
 {
     if (!run->group.open)
         return run->backend->transport->collective(call, 1);
@@ -84,7 +84,7 @@ trib_status tri_link_allgather(struct tri_run *run, const void *send, void *recv
     if (alone(run))
         return tri_run_put(run, recv, send, bytes);
     const struct tri_call call = call_of(run, TRI_ALLGATHER, send, recv, bytes, TRIB_U8);
-    return issue(run, &call);
+    return call_backend(run, &call);
 }
 
 trib_status tri_link_broadcast(struct tri_run *run, void *data, size_t bytes, size_t payload,
@@ -99,7 +99,7 @@ trib_status tri_link_broadcast(struct tri_run *run, void *data, size_t bytes, si
         count_received(run, 1, bytes, payload);
     struct tri_call call = call_of(run, TRI_BROADCAST, data, data, bytes, TRIB_U8);
     call.peer = root;
-    return issue(run, &call);
+    return call_backend(run, &call);
 }
 
 /* Elements that this rank sends in a ring: all but its own part, twice. */
@@ -121,7 +121,7 @@ trib_status tri_link_allreduce_to(struct tri_run *run, const void *send, void *r
     count_sent(run, 1, bytes, payload ? bytes : 0);
     count_received(run, 1, bytes, payload ? bytes : 0);
     const struct tri_call call = call_of(run, TRI_ALLREDUCE, send, recv, count, dtype);
-    return issue(run, &call);
+    return call_backend(run, &call);
 }
 
 trib_status tri_link_allreduce(struct tri_run *run, void *data, size_t count, trib_dtype dtype,

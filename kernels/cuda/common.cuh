@@ -4,8 +4,8 @@
 // The bucket is seen as units of 16 bytes. Slices begin at whole units, so a unit belongs to one
 // slice or to none, and only a slice's last unit can be partly padding. One warp moves one chunk of
 // 128 units. Nearly always a chunk lies inside one slice: then every lane has all its loads in
-// flight before its first store, in words as wide as the tensor's alignment allows, and
-// neighbouring lanes touch neighbouring words. A chunk that several slices share is moved unit by
+// flight before its first store, in vectors as wide as the tensor's alignment allows, and
+// neighbouring lanes touch neighbouring vectors. A chunk that several slices share is moved unit by
 // unit, and each lane looks up the slice of its unit: so hundreds of tiny tensors cost no more than
 // one launch.
 #pragma once
@@ -277,7 +277,7 @@ struct Copy {
     }
 };
 
-// The plain chunk: bytes, in words as wide as the alignment of `tensor`, one of the two, allows.
+// The plain chunk: bytes, in vectors as wide as the alignment of `tensor`, one of the two, allows.
 __device__ inline void copy_chunk(void *dst, const void *src, const void *tensor)
 {
     constexpr int kBytes = kChunk * kUnit;

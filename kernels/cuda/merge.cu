@@ -11,7 +11,7 @@
 
 namespace {
 
-constexpr uint32_t kMinWords = kThreads, kMaxWords = 2048; // of 32 bits, of a tile
+constexpr uint32_t kMinMasks = kThreads, kMaxMasks = 2048; // of 32 bits, of a tile
 constexpr uint32_t kFewEntries = 512, kManyEntries = 4096; // of a tile, on average
 constexpr uint32_t kWindow = 2048;
 constexpr uint32_t kMaxSpans = 4096; // blocks: each adds up the counts of those before it
@@ -26,7 +26,7 @@ struct Union {
 // The cut of the indices into tiles, and the number of tiles per block. All blocks of both launches
 // find the same.
 struct Tiling {
-    uint32_t words; // of a tile: a multiple of kThreads
+    uint32_t masks; // of a tile: a multiple of kThreads
     uint32_t tiles; // of a block
 };
 
@@ -46,21 +46,21 @@ __device__ inline Tiling tiling_of(const Lists<Capacity> &lists, uint64_t count,
     }
     __syncthreads();
     entries = *room;
-    uint32_t words = kMinWords;
-    for (; words < kMaxWords; words *= 2) {
-        const uint64_t width = uint64_t{2} * words * kWarp;
+    uint32_t masks = kMinMasks;
+    for (; masks < kMaxMasks; masks *= 2) {
+        const uint64_t width = uint64_t{2} * masks * kWarp;
         if (width * entries > count * kManyEntries ||
             (width * kMaxBlocks > count && width * entries > count * kFewEntries))
             break;
     }
-    const uint64_t width = uint64_t{words} * kWarp, tiles = (count + width - 1) / width;
-    return {words, static_cast<uint32_t>((tiles + gridDim.x - 1) / gridDim.x)};
+    const uint64_t width = uint64_t{masks} * kWarp, tiles = (count + width - 1) / width;
+    return {masks, static_cast<uint32_t>((tiles + gridDim.x - 1) / gridDim.x)};
 }
 
 // The i-th tile of this block. Beyond the end it is empty.
 __device__ inline Run run_of(const Union &job, const Tiling &tiling, uint32_t i)
 {
-    const uint32_t width = tiling.words * kWarp;
+    const uint32_t width = tiling.masks * kWarp;
     const uint64_t done = (uint64_t{blockIdx.x} * tiling.tiles + i) * width;
     return {job.first + min(done, job.count), job.first + job.count, width};
 }
@@ -74,12 +74,12 @@ __device__ inline void set_bit(uint32_t *bits, uint32_t size, uint32_t place)
 // Set the bits of all entries in the tile; `ends` are found on the way. Barriers at both ends.
 template <uint32_t Capacity>
 __device__ inline void mark(uint32_t *bits, uint32_t *ends, const Lists<Capacity> &lists,
-                            uint32_t words, const Run &run)
+                            uint32_t masks, const Run &run)
 {
     const uint32_t t = threadIdx.x;
     __syncthreads();
-    for (uint32_t word = t; word < words; word += kThreads)
-        bits[word] = 0;
+    for (uint32_t mask = t; mask < masks; mask += kThreads)
+        bits[mask] = 0;
     find_ends(ends, lists, lists.n, run, 1);
     __syncthreads();
     const Stretches<float, Capacity> in(lists, ends, run, 0);
@@ -100,10 +100,10 @@ __device__ inline void mark(uint32_t *bits, uint32_t *ends, const Lists<Capacity
     __syncthreads();
 }
 
-// The number of bits set in this thread's words: as many side by side as every other thread has.
-__device__ inline uint32_t own_bits(const uint32_t *bits, uint32_t words)
+// The number of bits set in this thread's masks: as many side by side as every other thread has.
+__device__ inline uint32_t own_bits(const uint32_t *bits, uint32_t masks)
 {
-    const uint32_t each = words / kThreads;
+    const uint32_t each = masks / kThreads;
     uint32_t own = 0;
     for (uint32_t i = 0; i < each; i++)
         own += __popc(bits[threadIdx.x * each + i]);
@@ -114,27 +114,27 @@ template <uint32_t Capacity>
 __global__ void __launch_bounds__(kThreads)
     merge_count(const Lists<Capacity> lists, const Union job)
 {
-    __shared__ uint32_t bits[kMaxWords], ends[kEnds * Capacity];
+    __shared__ uint32_t bits[kMaxMasks], ends[kEnds * Capacity];
     __shared__ ScanRoom<kThreads> room;
     __shared__ uint64_t entries;
     const Tiling tiling = tiling_of(lists, job.count, &entries);
     uint32_t found = 0;
     for (uint32_t i = 0; i < tiling.tiles; i++) {
-        mark(bits, ends, lists, tiling.words, run_of(job, tiling, i));
-        found += own_bits(bits, tiling.words);
+        mark(bits, ends, lists, tiling.masks, run_of(job, tiling, i));
+        found += own_bits(bits, tiling.masks);
     }
     found = block_sum(found, room);
     if (threadIdx.x == 0)
         job.table[blockIdx.x] = found;
 }
 
-// Count the bits set in the words before each; returns the number of all bits.
-__device__ inline uint32_t count_before(uint16_t *before, const uint32_t *bits, uint32_t words,
+// Count the bits set in the masks before each; returns the number of all bits.
+__device__ inline uint32_t count_before(uint16_t *before, const uint32_t *bits, uint32_t masks,
                                         ScanRoom<kThreads> &room)
 {
-    const uint32_t each = words / kThreads;
+    const uint32_t each = masks / kThreads;
     uint32_t total = 0;
-    uint32_t sum = block_exclusive(own_bits(bits, words), total, room);
+    uint32_t sum = block_exclusive(own_bits(bits, masks), total, room);
     for (uint32_t i = 0; i < each; i++) {
         before[threadIdx.x * each + i] = static_cast<uint16_t>(sum);
         sum += __popc(bits[threadIdx.x * each + i]);
@@ -156,9 +156,9 @@ struct AddToWindow {
     {
         if (addend.place >= size)
             return;
-        const uint32_t word = addend.place / kWarp;
+        const uint32_t mask = addend.place / kWarp;
         const uint32_t below = (1u << addend.place % kWarp) - 1;
-        const uint32_t at = before[word] + __popc(bits[word] & below) - begin;
+        const uint32_t at = before[mask] + __popc(bits[mask] & below) - begin;
         if (at >= kWindow)
             return;
         sum[at] += addend.value;
@@ -181,8 +181,8 @@ template <typename T, uint32_t Capacity>
 __global__ void __launch_bounds__(kThreads, 4)
     merge_write(const Lists<Capacity> lists, const Union job)
 {
-    __shared__ uint32_t bits[kMaxWords], ends[kEnds * Capacity];
-    __shared__ uint16_t before[kMaxWords], places[kWindow];
+    __shared__ uint32_t bits[kMaxMasks], ends[kEnds * Capacity];
+    __shared__ uint16_t before[kMaxMasks], places[kWindow];
     __shared__ T sum[kWindow];
     __shared__ ScanRoom<kThreads> room;
     __shared__ uint64_t entries;
@@ -193,8 +193,8 @@ __global__ void __launch_bounds__(kThreads, 4)
     base = block_sum(base, room);
     for (uint32_t i = 0; i < tiling.tiles; i++) {
         const Run run = run_of(job, tiling, i);
-        mark(bits, ends, lists, tiling.words, run);
-        const uint32_t total = count_before(before, bits, tiling.words, room);
+        mark(bits, ends, lists, tiling.masks, run);
+        const uint32_t total = count_before(before, bits, tiling.masks, room);
         const Stretches<T, Capacity> in(lists, ends, run, 0);
         for (uint32_t begin = 0; begin < total; begin += kWindow) {
             const uint32_t size = min(total - begin, kWindow);
@@ -244,7 +244,7 @@ trib_status tri_cuda_sparse_merge(const struct tri_entries *lists, int32_t n, si
                                   trib_stream stream)
 {
     const Union job = {first, count, static_cast<uint32_t *>(scratch), *out};
-    const uint32_t blocks = blocks_for(count, kMinWords * kWarp, kMaxSpans);
+    const uint32_t blocks = blocks_for(count, kMinMasks * kWarp, kMaxSpans);
     if (n <= static_cast<int32_t>(kFewLists))
         return launch_typed(lists_of<kFewLists>(lists, n), job, blocks, stream);
     return launch_typed(lists_of<TRI_MAX_LISTS>(lists, n), job, blocks, stream);

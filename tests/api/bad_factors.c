@@ -75,7 +75,7 @@ static void kinds(const struct bad *bad)
 }
 
 /* Factors that cannot be read. */
-static void words(const struct bad *bad)
+static void unreadable(const struct bad *bad)
 {
     static const char says[] = "options.device_factor";
     float here = 1;
@@ -113,7 +113,7 @@ void bad_factors(const struct bad *bad)
     const trib_call_options options = TRIB_CALL_OPTIONS_INIT;
     sizes(bad);
     kinds(bad);
-    words(bad);
+    unreadable(bad);
     CHECK_STATUS(trib_allreduce_with(NULL, bad->a, bad->b, 4, TRIB_F32, TRIB_SUM, &options, NULL),
                  TRIB_ERR_INVALID_ARGUMENT);
     CHECK_DETAIL("trib_allreduce_with");

@@ -9,7 +9,7 @@
 #include "tests/team.h"
 
 struct hook {
-    uint32_t word;
+    uint32_t flag;
     _Atomic int calls, polls;
     struct trib_abort *state;
 };
@@ -18,15 +18,15 @@ static void on_stop(void *context)
 {
     struct hook *hook = context;
     atomic_fetch_add(&hook->calls, 1);
-    CHECK(__atomic_load_n(&hook->word, __ATOMIC_ACQUIRE) == 1); /* the word comes first */
+    CHECK(__atomic_load_n(&hook->flag, __ATOMIC_ACQUIRE) == 1); /* the flag is set first */
     CHECK(!tri_abort_live(hook->state));
     CHECK(!tri_abort_register(hook->state));
 }
 
 static void create(struct hook *hook)
 {
-    *hook = (struct hook){.word = 0};
-    hook->state = tri_abort_create(&hook->word, on_stop, hook);
+    *hook = (struct hook){.flag = 0};
+    hook->state = tri_abort_create(&hook->flag, on_stop, hook);
     if (!CHECK(hook->state != NULL))
         abort();
 }
@@ -40,7 +40,7 @@ static void one_raise_counts(void)
     CHECK_OK(tri_abort_status(hook.state));
     CHECK(tri_abort_raise(hook.state, TRIB_ERR_TIMEOUT, "too late"));
     CHECK(!tri_abort_raise(hook.state, TRIB_ERR_ABORTED, "again"));
-    CHECK(!tri_abort_live(hook.state) && hook.word == 1 && hook.calls == 1);
+    CHECK(!tri_abort_live(hook.state) && hook.flag == 1 && hook.calls == 1);
     CHECK_STATUS(tri_abort_status(hook.state), TRIB_ERR_TIMEOUT);
     CHECK_DETAIL("too late");
     tri_abort_detach(hook.state);
@@ -61,7 +61,7 @@ static void detached(void)
     tri_abort_detach(hook.state);
     tri_abort_release(hook.state);
     CHECK(tri_abort_raise(second, TRIB_ERR_ABORTED, NULL));
-    CHECK(hook.word == 0 && hook.calls == 0);
+    CHECK(hook.flag == 0 && hook.calls == 0);
     CHECK_STATUS(tri_abort_status(second), TRIB_ERR_ABORTED);
     tri_abort_release(second);
     check_end();
@@ -69,15 +69,15 @@ static void detached(void)
 
 static _Atomic int given;
 
-static void give(void *word)
+static void give(void *flag)
 {
-    CHECK(*(uint32_t *)word == 1);
+    CHECK(*(uint32_t *)flag == 1);
     atomic_fetch_add(&given, 1);
 }
 
-static void words(void)
+static void flag_lifetime(void)
 {
-    check_begin("the word goes with the last reference, unless it is kept");
+    check_begin("the flag is freed with the last reference, unless it is kept");
     for (int kept = 0; kept < 2; kept++) {
         struct hook hook;
         atomic_store(&given, 0);
@@ -112,7 +112,7 @@ static void asked(void)
     tri_abort_set_poll(hook.state, found);
     CHECK_STATUS(tri_abort_ask(hook.state), TRIB_ERR_NCCL);
     CHECK_DETAIL("found when asked");
-    CHECK(hook.calls == 1 && hook.word == 1 && !tri_abort_live(hook.state));
+    CHECK(hook.calls == 1 && hook.flag == 1 && !tri_abort_live(hook.state));
     CHECK_STATUS(tri_abort_ask(hook.state), TRIB_ERR_NCCL);
     CHECK(hook.polls == 1); /* who is over is not asked */
     tri_abort_detach(hook.state);
@@ -160,11 +160,11 @@ static void crowd_member(int index, int size, void *argument)
     struct trib_abort *state = tri_abort_retain(crowd->hook.state);
     team_barrier(&crowd->arrived, size);
     if (index >= VISITORS) {
-        char words[32];
-        (void)snprintf(words, sizeof words, "number %d", index);
+        char detail[32];
+        (void)snprintf(detail, sizeof detail, "number %d", index);
         while (atomic_load(&crowd->visits) < 100)
             continue;
-        if (tri_abort_raise(state, TRIB_ERR_ABORTED, words))
+        if (tri_abort_raise(state, TRIB_ERR_ABORTED, detail))
             atomic_fetch_add(&crowd->winners, 1);
         CHECK(!tri_abort_live(state));
         atomic_store(&crowd->shut, 1);
@@ -202,7 +202,7 @@ int main(void)
 {
     one_raise_counts();
     detached();
-    words();
+    flag_lifetime();
     asked();
     in_flight();
     crowds();

@@ -53,7 +53,7 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_spar
 }
 
 /* Steps 1 to 3. */
-static trib_status gather(struct tri_run *run, struct topka2 *own)
+static trib_status select_and_merge(struct tri_run *run, struct topka2 *own)
 {
     const struct tri_sparse_params *params = run->params;
     struct tri_header *header = tri_packet_header(&own->packets, (size_t)params->rank);
@@ -73,7 +73,7 @@ static trib_status topka2_run(struct tri_run *run, void *memory)
     struct topka2 *own = memory;
     const struct tri_sparse_params *params = run->params;
     const struct tri_entries chosen = tri_packet_entries(&own->packets, (size_t)params->rank);
-    TRI_TRY(gather(run, own));
+    TRI_TRY(select_and_merge(run, own));
     TRI_TRY(tri_cut_local(run, &own->scratch, &own->merged, params->k, &own->kept, NULL));
     TRI_TRY(tri_run_result(run, &own->kept, 1, NULL));
     TRI_TRY(tri_run_decide(run, own->packets.data, tri_packet_bytes(params->k, params->wire)));

@@ -10,7 +10,7 @@
  *      the local threshold. In between L is what lies above the threshold, raised before by up to
  *      five steps while that is far too much (not bert).
  *   2. Every 64th call the regions are made anew: each rank proposes bounds between which its own
- *      entries are evenly spread, and the bounds are the means of the proposals.
+ *      entries are evenly spread, and the bounds are the means of the ranks' bounds.
  *   3. As step 3 of the exact mode.
  *   4. Every 32nd (128th) call G is the k largest sums, and the k-th magnitude becomes the global
  *      threshold. In between G is what lies above it.
@@ -64,7 +64,7 @@ struct oktopk {
     void *local, *global;           /* in them */
     void *used_local, *used_global; /* of this call */
 
-    uint32_t *proposals; /* of bounds: size per rank; on the device, and */
+    uint32_t *rank_bounds; /* proposed by each rank, size per rank; on the device, and */
     uint32_t fetched[TRI_MAX_LISTS * TRI_MAX_LISTS]; /* on the host */
     bool has_bounds;
     struct persistent_host persistent;
@@ -91,7 +91,7 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_spar
     own->global = own->thresholds == NULL ? NULL : own->thresholds + THRESHOLDS / 2;
     own->used_local = tri_arena_take(arena, sizeof(uint64_t));
     own->used_global = tri_arena_take(arena, sizeof(uint64_t));
-    own->proposals = tri_arena_take(arena, size * size * sizeof *own->proposals);
+    own->rank_bounds = tri_arena_take(arena, size * size * sizeof *own->rank_bounds);
 }
 
 /* The threshold that L is chosen above: as it was kept, or raised, and then acc has been made. */
@@ -164,17 +164,17 @@ static trib_status propose(struct tri_run *run, struct oktopk *own, uint32_t n, 
     return TRIB_OK;
 }
 
-/* New regions, and where L lies in them. The means of the proposals are the same on all ranks. */
+/* New regions, and the place of L in them. The means are the same on all ranks. */
 static trib_status move_regions(struct tri_run *run, struct oktopk *own)
 {
     struct tri_regions *regions = &own->both.regions;
     const int32_t rank = run->params->rank, size = run->params->size;
-    const size_t bytes = (size_t)size * sizeof *own->proposals;
+    const size_t bytes = (size_t)size * sizeof *own->rank_bounds;
     const uint32_t flags = regions->rows[rank].flags;
-    uint32_t *mine = own->proposals + (size_t)rank * (size_t)size;
+    uint32_t *mine = own->rank_bounds + (size_t)rank * (size_t)size;
     TRI_TRY(propose(run, own, regions->rows[rank].header.count, mine));
-    TRI_TRY(tri_link_allgather(run, mine, own->proposals, bytes, 0));
-    TRI_TRY(tri_run_fetch(run, own->fetched, own->proposals, (size_t)size * bytes));
+    TRI_TRY(tri_link_allgather(run, mine, own->rank_bounds, bytes, 0));
+    TRI_TRY(tri_run_fetch(run, own->fetched, own->rank_bounds, (size_t)size * bytes));
     tri_balance_mean(regions->bounds, size, run->params->count, own->fetched);
     own->has_bounds = true;
     return tri_regions_exchange_rows(run, regions, &own->both.chosen, flags);
