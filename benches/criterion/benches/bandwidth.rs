@@ -3,7 +3,7 @@
 
 use criterion::{criterion_group, criterion_main, Criterion, SamplingMode, Throughput};
 use tributary::Options;
-use tributary_benches::{bench_stream_time, Shape, Team, ALLREDUCE, LONGER};
+use tributary_benches::{bench_stream_time, Counts, Team, ALLREDUCE, LONGER};
 
 fn bandwidth(criterion: &mut Criterion) {
     let team = Team::open(Options::new());
@@ -12,7 +12,7 @@ fn bandwidth(criterion: &mut Criterion) {
     for bytes in [1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20] {
         group.throughput(Throughput::Bytes(bytes as u64));
         for call in [ALLREDUCE, team.setting().peer()] {
-            bench_stream_time(&mut group, &team, bytes, &Shape::flat(bytes / 4), call);
+            bench_stream_time(&mut group, &team, bytes, &Counts::flat(bytes / 4), call);
         }
     }
     group.finish();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use criterion::measurement::WallTime;
 use criterion::{criterion_group, criterion_main, BenchmarkGroup, Criterion};
 use tributary::{Options, ReduceOp};
-use tributary_benches::{clock, Call, Rank, Result, Shape, Team, ALLREDUCE};
+use tributary_benches::{clock, Call, Counts, Rank, Result, Team, ALLREDUCE};
 
 /// Floats in a buffer.
 const COUNT: usize = 256;
@@ -34,7 +34,7 @@ fn bench(
     let mut ready = false;
     group.bench_function(name, |bencher| {
         if !std::mem::replace(&mut ready, true) {
-            team.prepare(&Shape::flat(COUNT), call);
+            team.prepare(&Counts::flat(COUNT), call);
         }
         bencher.iter_custom(|iterations| team.queue_time(iterations, queue));
     });

@@ -2,7 +2,7 @@
 
 use criterion::{criterion_group, criterion_main, Criterion, Throughput};
 use tributary::Options;
-use tributary_benches::{bench_stream_time, Shape, Team, ALLREDUCE};
+use tributary_benches::{bench_stream_time, Counts, Team, ALLREDUCE};
 
 fn latency(criterion: &mut Criterion) {
     let team = Team::open(Options::new());
@@ -11,7 +11,7 @@ fn latency(criterion: &mut Criterion) {
     for bytes in [8, 64, 1 << 10, 8 << 10, 64 << 10] {
         group.throughput(Throughput::Bytes(bytes as u64));
         for call in [ALLREDUCE, team.setting().peer()] {
-            bench_stream_time(&mut group, &team, bytes, &Shape::flat(bytes / 4), call);
+            bench_stream_time(&mut group, &team, bytes, &Counts::flat(bytes / 4), call);
         }
     }
     group.finish();

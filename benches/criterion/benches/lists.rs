@@ -4,7 +4,7 @@
 use criterion::{criterion_group, criterion_main, Criterion, SamplingMode, Throughput};
 use tributary::Options;
 use tributary_benches::{
-    bench_stream_time, resnet50, Call, Shape, Team, AVERAGE, EACH, LIST, LONGER, MEMCPY, NCCL,
+    bench_stream_time, resnet50, Call, Counts, Team, AVERAGE, EACH, LIST, LONGER, MEMCPY, NCCL,
     NCCL_GROUP,
 };
 
@@ -15,10 +15,10 @@ fn lists(criterion: &mut Criterion) {
     group.sample_size(10).sampling_mode(SamplingMode::Flat).measurement_time(LONGER);
     for counts in [vec![4096; 1], vec![4096; 64], resnet50(), vec![4096; 500]] {
         let n = counts.len();
-        let shape = Shape::list(counts);
-        group.throughput(Throughput::Bytes(4 * shape.flat as u64));
+        let counts = Counts::list(counts);
+        group.throughput(Throughput::Bytes(4 * counts.flat as u64));
         for call in [LIST, AVERAGE, EACH].iter().chain(peers) {
-            bench_stream_time(&mut group, &team, n, &shape, *call);
+            bench_stream_time(&mut group, &team, n, &counts, *call);
         }
     }
     group.finish();

@@ -4,7 +4,7 @@
 use criterion::{criterion_group, criterion_main, Criterion, SamplingMode, Throughput};
 use tributary::{Options, SparseAllReduce};
 use tributary_benches::{
-    bench_select, bench_sparse, bench_stream_time, numbers, Shape, Team, ALLREDUCE, DENSE_BF16,
+    bench_select, bench_sparse, bench_stream_time, numbers, Counts, Team, ALLREDUCE, DENSE_BF16,
     LONGER,
 };
 
@@ -22,7 +22,7 @@ fn sparse(criterion: &mut Criterion) {
     for len in lens {
         group.throughput(Throughput::Elements(len as u64));
         for call in [team.setting().peer(), ALLREDUCE, DENSE_BF16] {
-            bench_stream_time(&mut group, &team, len, &Shape::flat(len), call);
+            bench_stream_time(&mut group, &team, len, &Counts::flat(len), call);
         }
         for &density in &densities {
             bench_select(&mut group, &team, len, density);

@@ -24,7 +24,7 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion};
 
 pub use call::{Call, Queue, ALLREDUCE, AVERAGE, EACH, LIST, MEMCPY, NCCL, NCCL_GROUP};
-pub use rank::{clock, Rank, Shape};
+pub use rank::{clock, Counts, Rank};
 pub use resnet::resnet50;
 pub use setting::{numbers, Setting};
 pub use sparse::{bench_select, bench_sparse, DENSE_BF16};
@@ -47,20 +47,20 @@ pub fn criterion() -> Criterion {
         .nresamples(20_000)
 }
 
-/// Measure `call` on buffers of `shape`: the time that it takes on the streams. Its results are
-/// checked once before that.
+/// Measure `call` on buffers with these `counts`: the time that it takes on the streams. Its
+/// results are checked once before that.
 pub fn bench_stream_time(
     group: &mut BenchmarkGroup<'_, WallTime>,
     team: &Team,
     parameter: usize,
-    shape: &Shape,
+    counts: &Counts,
     call: Call,
 ) {
     let mut ready = false;
     group.bench_function(BenchmarkId::new(call.name, parameter), |bencher| {
         // Here, so that a call that Criterion's filter leaves out costs nothing.
         if !std::mem::replace(&mut ready, true) {
-            team.prepare(shape, call);
+            team.prepare(counts, call);
         }
         bencher.iter_custom(|iterations| team.stream_time(iterations, call.queue));
     });

@@ -22,22 +22,22 @@ const PERIOD: usize = 251;
 
 /// The number of floats of a rank.
 #[derive(Clone, Debug)]
-pub struct Shape {
+pub struct Counts {
     /// In `send`, and in `recv`.
     pub flat: usize,
     /// In each of `tensors`.
     pub tensors: Vec<usize>,
 }
 
-impl Shape {
+impl Counts {
     /// No list.
-    pub fn flat(count: usize) -> Shape {
-        Shape { flat: count, tensors: Vec::new() }
+    pub fn flat(count: usize) -> Counts {
+        Counts { flat: count, tensors: Vec::new() }
     }
 
     /// A list, and buffers as large as its tensors together.
-    pub fn list(tensors: Vec<usize>) -> Shape {
-        Shape { flat: tensors.iter().sum(), tensors }
+    pub fn list(tensors: Vec<usize>) -> Counts {
+        Counts { flat: tensors.iter().sum(), tensors }
     }
 }
 
@@ -101,7 +101,7 @@ impl Rank {
     }
 
     /// New buffers, with their input values; `recv` is poisoned.
-    pub(crate) fn fill(&mut self, shape: &Shape) -> Result<()> {
+    pub(crate) fn fill(&mut self, counts: &Counts) -> Result<()> {
         let device = self.comm.device();
         let number = self.comm.rank() as f32;
         let input = |count| -> Vec<f32> { (0..count).map(|i| base(i) + number).collect() };
@@ -109,9 +109,9 @@ impl Rank {
         self.tensors.clear();
         self.send = DeviceVec::zeros(device, 0)?;
         self.recv = DeviceVec::zeros(device, 0)?;
-        self.send = DeviceVec::from_slice(device, &input(shape.flat))?;
-        self.recv = DeviceVec::from_slice(device, &vec![f32::NAN; shape.flat])?;
-        for &count in &shape.tensors {
+        self.send = DeviceVec::from_slice(device, &input(counts.flat))?;
+        self.recv = DeviceVec::from_slice(device, &vec![f32::NAN; counts.flat])?;
+        for &count in &counts.tensors {
             self.tensors.push(DeviceVec::from_slice(device, &input(count))?);
         }
         Ok(())
@@ -122,7 +122,7 @@ impl Rank {
         let device = self.comm.device();
         let mut state = (self.comm.rank() as u64) << 40;
         let bell: Vec<f32> = (0..count).map(|_| bell(&mut state)).collect();
-        self.fill(&Shape::flat(0))?;
+        self.fill(&Counts::flat(0))?;
         self.send = DeviceVec::from_slice(device, &bell)?;
         self.recv = DeviceVec::zeros(device, count)?;
         Ok(())

@@ -12,7 +12,7 @@ use tributary::{AbortHandle, Communicator, Group, Options};
 
 use crate::barrier::Barrier;
 use crate::nccl::{self, Nccl};
-use crate::rank::{Rank, Shape};
+use crate::rank::{Counts, Rank};
 use crate::setting::Setting;
 use crate::{Call, Queue, Result};
 
@@ -112,11 +112,11 @@ impl Team {
         panic!("{why}");
     }
 
-    /// Give every rank buffers of `shape`, and see that `call` does its work on them.
-    pub fn prepare(&self, shape: &Shape, call: Call) {
-        let shape = shape.clone();
+    /// Give every rank buffers with these `counts`, and see that `call` does its work on them.
+    pub fn prepare(&self, counts: &Counts, call: Call) {
+        let counts = counts.clone();
         self.run(move |rank| {
-            rank.fill(&shape)?;
+            rank.fill(&counts)?;
             rank.wait_at_barrier()?;
             (call.queue)(rank)?;
             rank.finish()?;
@@ -181,7 +181,7 @@ mod tests {
     #[should_panic(expected = "rank 1: this rank leaves")]
     fn a_panic_frees_the_ranks_that_wait_in_a_collective() {
         let team = Team::open(Options::new());
-        team.run(|rank| rank.fill(&Shape::flat(1 << 10)));
+        team.run(|rank| rank.fill(&Counts::flat(1 << 10)));
         team.run(|rank| {
             assert!(rank.comm.rank() != 1, "this rank leaves");
             (ALLREDUCE.queue)(rank)?;
@@ -211,6 +211,6 @@ mod tests {
             values[3] += 1.0;
             Ok(rank.recv.upload(&values, &rank.stream)?)
         };
-        team.prepare(&Shape::flat(100), call);
+        team.prepare(&Counts::flat(100), call);
     }
 }

@@ -82,7 +82,7 @@ void kernels_commit(struct arena *arena)
 /* ---------------------------------------------------------------------------------------- plain */
 
 void list_make(struct list *list, struct arena *arena, trib_dtype dtype, size_t n,
-               const struct list_shape *shape)
+               const struct list_params *params)
 {
     const size_t size = trib_dtype_size(dtype), per_unit = 16 / size;
     size_t end = 0;
@@ -94,18 +94,18 @@ void list_make(struct list *list, struct arena *arena, trib_dtype dtype, size_t 
         abort();
     for (size_t i = 0; i < n; i++) {
         struct tri_slice *slice = &list->slices[i];
-        slice->dtype = shape->dtypes != NULL ? shape->dtypes[i % shape->n_dtypes] : dtype;
-        slice->count = shape->counts[kernels_random() % shape->n_counts];
+        slice->dtype = params->dtypes != NULL ? params->dtypes[i % params->n_dtypes] : dtype;
+        slice->count = params->counts[kernels_random() % params->n_counts];
         slice->offset = end;
         const size_t element = trib_dtype_size(slice->dtype);
-        const size_t misalign = shape->aligned ? 0 : kernels_random() % 16 / element * element;
+        const size_t misalign = params->aligned ? 0 : kernels_random() % 16 / element * element;
         list->at[i] = arena_place(arena, slice->count * element, misalign);
         slice->data = slice->count != 0 ? arena->device + list->at[i] : NULL;
         list->end = end + slice->count;
         end = (list->end + per_unit - 1) / per_unit * per_unit;
     }
     list->bucket.dtype = dtype;
-    list->bucket.count = (shape->padded ? end : list->end) + shape->extra;
+    list->bucket.count = (params->padded ? end : list->end) + params->extra;
     list->bucket_at = arena_place(arena, list->bucket.count * size, 0);
     list->bucket.data = arena->device + list->bucket_at;
 }
@@ -173,15 +173,15 @@ static void plain_unpack(struct arena *arena, const struct list *list, uint32_t 
 }
 
 static void plain_case(struct arena *arena, trib_dtype dtype, size_t n,
-                       const struct list_shape *shape)
+                       const struct list_params *params)
 {
     struct list list;
     check_begin("%s pack and unpack %s, %zu slices, %s%s, counts to %zu",
                 arena->place->kernels->name, trib_dtype_name(dtype), n,
-                shape->aligned ? "aligned" : "misaligned", shape->padded ? ", padded" : "",
-                shape->counts[shape->n_counts - 1]);
+                params->aligned ? "aligned" : "misaligned", params->padded ? ", padded" : "",
+                params->counts[params->n_counts - 1]);
     arena_reset(arena);
-    list_make(&list, arena, dtype, n, shape);
+    list_make(&list, arena, dtype, n, params);
     plain_pack(arena, &list);
     plain_unpack(arena, &list, 0);
     plain_unpack(arena, &list, 1);
@@ -199,10 +199,10 @@ void kernels_plain(struct arena *arena, bool quick)
     for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_U64; dtype++)
         for (int aligned = 0; aligned < 2; aligned++)
             for (int padded = 0; padded < 2; padded++) {
-                const struct list_shape small = {tiny, 4, NULL, 0, aligned, padded, 0};
-                const struct list_shape full = {whole, 3, NULL, 0, aligned, padded, 0};
-                const struct list_shape middle = {mixed, 10, NULL, 0, aligned, padded, 0};
-                const struct list_shape large = {big, 1, NULL, 0, aligned, padded, 0};
+                const struct list_params small = {tiny, 4, NULL, 0, aligned, padded, 0};
+                const struct list_params full = {whole, 3, NULL, 0, aligned, padded, 0};
+                const struct list_params middle = {mixed, 10, NULL, 0, aligned, padded, 0};
+                const struct list_params large = {big, 1, NULL, 0, aligned, padded, 0};
                 for (size_t i = 0; i < (quick ? 4 : 10); i++)
                     plain_case(arena, dtype, numbers[i], &small);
                 plain_case(arena, dtype, quick ? 7 : 161, &middle);
@@ -210,7 +210,7 @@ void kernels_plain(struct arena *arena, bool quick)
                 plain_case(arena, dtype, 3, &large);
             }
     /* Nothing but padding. */
-    const struct list_shape none = {tiny, 1, NULL, 0, true, false, 3};
+    const struct list_params none = {tiny, 1, NULL, 0, true, false, 3};
     plain_case(arena, TRIB_F32, 0, &none);
     plain_case(arena, TRIB_F32, 2, &none);
 }

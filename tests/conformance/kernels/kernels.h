@@ -114,8 +114,8 @@ void kernels_fold(void *dst, const void *const *src, size_t nsrc, trib_dtype dty
 
 /* -------------------------------------------------------------------------------------- lists */
 
-/* How a list is made. */
-struct list_shape {
+/* The parameters of list_make. */
+struct list_params {
     const size_t *counts; /* of elements; each slice has one of them, by chance */
     size_t n_counts;
     const trib_dtype *dtypes; /* of the slices, in turn; NULL: the bucket's */
@@ -135,7 +135,7 @@ struct list {
 
 /* Place a list of `n` slices and its bucket of `dtype` in the arena. */
 void list_make(struct list *list, struct arena *arena, trib_dtype dtype, size_t n,
-               const struct list_shape *shape);
+               const struct list_params *params);
 void list_free(struct list *list);
 /* A copy of the slices for a call, which is spoilt and freed after it. */
 struct tri_slice *list_lend(const struct list *list);

@@ -7,17 +7,17 @@
 static const trib_dtype narrow_dtypes[] = {TRIB_F16, TRIB_BF16, TRIB_F32};
 
 /* A bucket of f32 takes f16, bf16 and f32, one of f64 only f64. */
-static struct list_shape shape_of(trib_dtype dtype, const size_t *counts, size_t n_counts,
-                                  bool aligned, bool padded)
+static struct list_params params_of(trib_dtype dtype, const size_t *counts, size_t n_counts,
+                                    bool aligned, bool padded)
 {
-    const struct list_shape shape = {.counts = counts,
-                                     .n_counts = n_counts,
-                                     .dtypes = dtype == TRIB_F64 ? NULL : narrow_dtypes,
-                                     .n_dtypes = 3,
-                                     .aligned = aligned,
-                                     .padded = padded,
-                                     .extra = 1};
-    return shape;
+    const struct list_params params = {.counts = counts,
+                                       .n_counts = n_counts,
+                                       .dtypes = dtype == TRIB_F64 ? NULL : narrow_dtypes,
+                                       .n_dtypes = 3,
+                                       .aligned = aligned,
+                                       .padded = padded,
+                                       .extra = 1};
+    return params;
 }
 
 static void fill(struct arena *arena, const struct list *list, enum kernels_numbers numbers)
@@ -50,13 +50,13 @@ static void expect_product(struct arena *arena, const struct list *list, size_t 
 }
 
 static void pack_case(struct arena *arena, trib_dtype dtype, size_t n,
-                      const struct list_shape *shape, float value, bool on_device)
+                      const struct list_params *params, float value, bool on_device)
 {
     const size_t size = trib_dtype_size(dtype);
     const bool valid = value >= 0 && isfinite(value);
     struct list list;
     arena_reset(arena);
-    list_make(&list, arena, dtype, n, shape);
+    list_make(&list, arena, dtype, n, params);
     fill(arena, &list, KERNELS_WILD_NANS);
     const size_t word = arena_place(arena, sizeof value, 4);
     memcpy(arena->image + word, &value, sizeof value);
@@ -124,12 +124,13 @@ static void expect_quotients(struct arena *arena, const struct list *list)
 }
 
 static void unpack_case(struct arena *arena, trib_dtype dtype, size_t n,
-                        const struct list_shape *shape, double total, bool ties, uint32_t decision)
+                        const struct list_params *params, double total, bool ties,
+                        uint32_t decision)
 {
     const size_t size = trib_dtype_size(dtype);
     struct list list;
     arena_reset(arena);
-    list_make(&list, arena, dtype, n, shape);
+    list_make(&list, arena, dtype, n, params);
     const size_t word = decision_place(arena, decision);
     if (ties)
         fill_ties(arena, &list, total);
@@ -153,23 +154,23 @@ static void unpack_case(struct arena *arena, trib_dtype dtype, size_t n,
 /* ---------------------------------------------------------------------------------------- cases */
 
 static void shape_cases(struct arena *arena, trib_dtype dtype, size_t n,
-                        const struct list_shape *shape)
+                        const struct list_params *params)
 {
     static const float weights[] = {1, 0.3f, 0, -0.0f, -1, 1e-40f, 3e38f, NAN, INFINITY, -INFINITY};
     static const double totals[] = {1, 3, 0.7f, 1e-30f, 1e30f};
     check_begin("%s weighted pack and unpack, %s, %zu slices, %s%s", arena->place->kernels->name,
-                trib_dtype_name(dtype), n, shape->aligned ? "aligned" : "misaligned",
-                shape->padded ? ", padded" : "");
+                trib_dtype_name(dtype), n, params->aligned ? "aligned" : "misaligned",
+                params->padded ? ", padded" : "");
     for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
-        pack_case(arena, dtype, n, shape, weights[i], false);
-        pack_case(arena, dtype, n, shape, weights[i], true);
+        pack_case(arena, dtype, n, params, weights[i], false);
+        pack_case(arena, dtype, n, params, weights[i], true);
     }
     for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++)
-        unpack_case(arena, dtype, n, shape, totals[i], false, 1);
-    unpack_case(arena, dtype, n, shape, 1, true, 1);
-    unpack_case(arena, dtype, n, shape, 4, true, 1);
-    unpack_case(arena, dtype, n, shape, 15, true, 1); /* times a rounded 1 / 15 would miss them */
-    unpack_case(arena, dtype, n, shape, 2, false, 0);
+        unpack_case(arena, dtype, n, params, totals[i], false, 1);
+    unpack_case(arena, dtype, n, params, 1, true, 1);
+    unpack_case(arena, dtype, n, params, 4, true, 1);
+    unpack_case(arena, dtype, n, params, 15, true, 1); /* times a rounded 1 / 15 would miss them */
+    unpack_case(arena, dtype, n, params, 2, false, 0);
     check_end();
 }
 
@@ -182,9 +183,9 @@ void kernels_weighted(struct arena *arena, bool quick)
     for (int d = 0; d < 2; d++)
         for (int aligned = 0; aligned < 2; aligned++)
             for (int padded = 0; padded < 2; padded++) {
-                const struct list_shape small = shape_of(dtypes[d], tiny, 5, aligned, padded);
-                const struct list_shape middle = shape_of(dtypes[d], mixed, 10, aligned, padded);
-                const struct list_shape large = shape_of(dtypes[d], big, 1, aligned, padded);
+                const struct list_params small = params_of(dtypes[d], tiny, 5, aligned, padded);
+                const struct list_params middle = params_of(dtypes[d], mixed, 10, aligned, padded);
+                const struct list_params large = params_of(dtypes[d], big, 1, aligned, padded);
                 shape_cases(arena, dtypes[d], 0, &small);
                 shape_cases(arena, dtypes[d], 1, &small);
                 shape_cases(arena, dtypes[d], quick ? 33 : 1000, &small);

@@ -1,5 +1,5 @@
 /* What each sparse allreduce should give, for all ranks at once, from the definitions: written
- * without a look at csrc/sparse, but for the shapes that the heads of its files document (trees,
+ * without a look at csrc/sparse, but for the structure that the heads of its files document (trees,
  * blocks, constants). Everything is done naively and in double; a sum is rounded to the type of acc
  * after each addition, which changes nothing where sums are exact. */
 #ifndef TRI_TESTS_CONFORMANCE_SPARSE_REFERENCE_H

@@ -1,5 +1,5 @@
 /* What sparse allreduces should give, by definition: those whose result depends on which ranks
- * merge. The shapes are those that csrc/sparse/algorithms/gtopk.c and srs.c document at their
+ * merge. Trees and blocks are those that csrc/sparse/algorithms/gtopk.c and srs.c document at their
  * heads. */
 #include <math.h>
 #include <stdlib.h>

@@ -152,7 +152,7 @@ static void again(struct sparse_session *session)
     }
 }
 
-/* ------------------------------------------------------------------------------------- shapes */
+/* -------------------------------------------------------------------------------------- sizes */
 
 void sparse_inputs(struct sparse_session *session)
 {
@@ -168,20 +168,20 @@ void sparse_inputs(struct sparse_session *session)
         }
 }
 
-void sparse_shapes(struct sparse_session *session)
+void sparse_sizes(struct sparse_session *session)
 {
     const size_t size = (size_t)session->team.size;
     const struct {
         size_t count, k;
-    } shapes[] = {{0, 0},       {0, 3},     {1, 1},        {size - 1, 1},
-                  {size, size}, {size, 1},  {size + 1, 2}, {2 * size + 1, size},
-                  {97, 0},      {97, 1},    {97, 96},      {97, 97},
-                  {97, 1000},   {4099, 40}, {8193, 36},    {100, 30}};
+    } sizes[] = {{0, 0},       {0, 3},     {1, 1},        {size - 1, 1},
+                 {size, size}, {size, 1},  {size + 1, 2}, {2 * size + 1, size},
+                 {97, 0},      {97, 1},    {97, 96},      {97, 97},
+                 {97, 1000},   {4099, 40}, {8193, 36},    {100, 30}};
     for (int i = 0; i < VARIANTS; i++)
-        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
             struct sparse_plan plan = variants[i];
-            plan.count = shapes[s].count;
-            plan.k = shapes[s].k;
+            plan.count = sizes[s].count;
+            plan.k = sizes[s].k;
             plan.chunk = plan.chunk == 0 ? 0 : 64;
             plan.input = s % 2 ? SPARSE_TIES : SPARSE_SPREAD;
             if (taken(session, (size_t)i + s))
@@ -250,7 +250,7 @@ static const struct part {
     int least, most;         /* ranks */
 } parts[] = {{"long", sparse_long_runs, SPARSE_LIGHT, 1, TEAM_MAX},
              {"inputs", sparse_inputs, SPARSE_QUICK, 1, TEAM_MAX},
-             {"shapes", sparse_shapes, SPARSE_QUICK, 1, TEAM_MAX},
+             {"sizes", sparse_sizes, SPARSE_QUICK, 1, TEAM_MAX},
              {"variants", sparse_variants, SPARSE_QUICK, 1, TEAM_MAX},
              {"again", again, SPARSE_QUICK, 1, TEAM_MAX},
              {"changes", sparse_changes, SPARSE_QUICK, 1, TEAM_MAX},

@@ -164,7 +164,7 @@ void sparse_session_mend(struct sparse_session *session);
 
 /* Parts, for sparse.c */
 void sparse_long_runs(struct sparse_session *session);
-void sparse_shapes(struct sparse_session *session);
+void sparse_sizes(struct sparse_session *session);
 void sparse_inputs(struct sparse_session *session);
 void sparse_variants(struct sparse_session *session);
 void sparse_large(struct sparse_session *session);   /* more than 2^24 elements */
