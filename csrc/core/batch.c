@@ -28,7 +28,7 @@ static trib_status make_copies(const struct trib_comm *comm)
     return TRIB_OK;
 }
 
-static trib_status queue(struct trib_comm *comm)
+static trib_status queue_batch(struct trib_comm *comm)
 {
     const struct tri_batch *batch = &comm->batch;
     if (!batch->uses_workspace)
@@ -91,7 +91,7 @@ static void empty(struct tri_batch *batch)
 static trib_status flush(struct trib_comm *comm)
 {
     struct tri_batch *batch = &comm->batch;
-    const trib_status status = batch->n == 0 ? TRIB_OK : queue(comm);
+    const trib_status status = batch->n == 0 ? TRIB_OK : queue_batch(comm);
     if (status == TRIB_OK) {
         comm->backend_calls += batch->n != 0;
         comm->calls += batch->members;
@@ -167,8 +167,8 @@ static trib_status join(struct trib_comm *comm, int operation, const struct tri_
                          call->stream, batch->stream);
 }
 
-static trib_status match(struct trib_comm *comm, int operation, const struct tri_call *call,
-                         uint64_t digest)
+static trib_status match_call(struct trib_comm *comm, int operation, const struct tri_call *call,
+                              uint64_t digest)
 {
     struct tri_batch *batch = &comm->batch;
     const struct tri_signature signature = tri_signature(operation, call, digest);
@@ -186,7 +186,7 @@ trib_status tri_batch_begin_call(struct trib_comm *comm, int operation, const st
     const bool matches = (comm->flags & TRIB_MATCH) != 0 && is_collective(operation);
     trib_status status = comm->batch.open ? join(comm, operation, call) : TRIB_OK;
     if (status == TRIB_OK && matches)
-        status = match(comm, operation, call, digest);
+        status = match_call(comm, operation, call, digest);
     comm->batch.operation = operation;
     if (status == TRIB_OK)
         comm->batch.stream = call->stream;

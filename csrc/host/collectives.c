@@ -179,7 +179,7 @@ static trib_status do_allgather(const struct collective *coll)
     return TRIB_OK;
 }
 
-static trib_status execute(const struct collective *coll)
+static trib_status do_collective(const struct collective *coll)
 {
     switch (coll->call->kind) {
     case TRI_ALLREDUCE:
@@ -240,7 +240,7 @@ static trib_status execute_direct(const struct collective *coll)
     struct tri_transport *self = coll->self;
     if (!tri_host_local_access_begin(self))
         return tri_host_local_finish_abort(self);
-    const trib_status status = execute(coll);
+    const trib_status status = do_collective(coll);
     tri_host_local_access_end(self);
     if (!tri_host_local_live(self->local))
         return tri_host_local_finish_abort(self);
@@ -266,7 +266,7 @@ static trib_status run_collective(struct tri_transport *self, const struct tri_c
     collect_sources(&coll);
     if (!coll.staged)
         return execute_direct(&coll);
-    status = execute(&coll);
+    status = do_collective(&coll);
     return status == TRIB_OK ? TRIB_OK : tri_host_local_fail(self, status);
 }
 

@@ -73,7 +73,7 @@ static void count(struct trib_comm *comm, const struct tri_list *list)
 }
 
 /* Compares what must be the same on all ranks. */
-static trib_status match(struct trib_comm *comm, const struct tri_list *list)
+static trib_status match_list(struct trib_comm *comm, const struct tri_list *list)
 {
     uint64_t digest = 0;
     for (size_t i = 0; i < list->n; i++) {
@@ -86,8 +86,8 @@ static trib_status match(struct trib_comm *comm, const struct tri_list *list)
     return tri_match(comm, &signature, list->stream);
 }
 
-static trib_status queue(struct trib_comm *comm, const struct tri_list *list, struct tri_plan *plan,
-                         size_t bytes)
+static trib_status queue_plan(struct trib_comm *comm, const struct tri_list *list,
+                              struct tri_plan *plan, size_t bytes)
 {
     TRI_TRY(tri_workspace_wait(&comm->workspace, list->stream));
     const trib_status status = tri_issue_run(comm, run, plan, bytes, list->stream);
@@ -96,7 +96,7 @@ static trib_status queue(struct trib_comm *comm, const struct tri_list *list, st
     return status != TRIB_OK ? status : end;
 }
 
-static trib_status check(struct trib_comm *comm, const struct tri_list *list)
+static trib_status check_call(struct trib_comm *comm, const struct tri_list *list)
 {
     TRI_TRY(tri_comm_usable(comm, list->operation));
     if (comm->batch.open)
@@ -111,18 +111,18 @@ static trib_status submit(struct trib_comm *comm, const struct tri_list *list)
     struct tri_plan *plan = NULL;
     size_t bytes = 0;
     if ((comm->flags & TRIB_MATCH) != 0)
-        TRI_TRY(match(comm, list));
+        TRI_TRY(match_list(comm, list));
     TRI_TRY(prepare(comm, list, &plan, &bytes));
     if (plan == NULL)
         return TRIB_OK;
-    TRI_TRY(queue(comm, list, plan, bytes));
+    TRI_TRY(queue_plan(comm, list, plan, bytes));
     count(comm, list);
     return TRIB_OK;
 }
 
 trib_status tri_list(struct trib_comm *comm, const struct tri_list *list)
 {
-    const trib_status status = check(comm, list);
+    const trib_status status = check_call(comm, list);
     return status == TRIB_OK ? tri_match_done(comm, submit(comm, list))
                              : tri_batch_fail(comm, status);
 }

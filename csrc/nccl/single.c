@@ -24,7 +24,7 @@ static const struct tri_call *receiver(const struct tri_call *calls, size_t n, s
 
 /* Check before queueing anything: each send has a receive of the same length, and each receive a
  * send. */
-static trib_status match(const struct tri_call *calls, size_t n)
+static trib_status match_messages(const struct tri_call *calls, size_t n)
 {
     size_t sends = 0;
     size_t receives = 0;
@@ -53,7 +53,8 @@ static trib_status match(const struct tri_call *calls, size_t n)
  * nothing to copy, which stands for the earlier work of its stream. Always wait for the event: its
  * stream may be destroyed, and another one have its address. Inside a capture the graph gives the
  * order. */
-static cudaError_t queue(struct tri_transport *transport, void *recv, const struct tri_call *call)
+static cudaError_t queue_copy(struct tri_transport *transport, void *recv,
+                              const struct tri_call *call)
 {
     const size_t bytes = call->count * trib_dtype_size(call->dtype);
     trib_stream stream = call->stream;
@@ -78,14 +79,14 @@ static cudaError_t queue(struct tri_transport *transport, void *recv, const stru
 
 trib_status tri_nccl_single(const struct tri_call *calls, size_t n)
 {
-    TRI_TRY(match(calls, n));
+    TRI_TRY(match_messages(calls, n));
     struct tri_transport *transport = calls[0].transport;
     for (size_t i = 0; i < n; i++) {
         const struct tri_call *call = &calls[i];
         if (call->kind == TRI_RECV || call->kind == TRI_BARRIER)
             continue;
         void *recv = call->kind == TRI_SEND ? receiver(calls, n, i)->recv : call->recv;
-        cudaError_t error = queue(transport, recv, call);
+        cudaError_t error = queue_copy(transport, recv, call);
         if (error == cudaSuccess)
             continue;
         const trib_status status =

@@ -117,7 +117,7 @@ static void fail_run(struct tri_run *run, trib_status status)
         (void)clear_result(run);
 }
 
-static void execute(void *argument)
+static void run_call(void *argument)
 {
     const struct tri_sparse_call *call = argument;
     struct trib_sparse *sparse = call->sparse;
@@ -223,8 +223,8 @@ static trib_status check_kind(const struct trib_sparse *sparse, int operation)
                                    "trib_sparse_allreduce_entries, or create it without");
 }
 
-static trib_status check(const struct trib_sparse *sparse, int operation,
-                         const struct tri_sparse_call *call)
+static trib_status check_call(const struct trib_sparse *sparse, int operation,
+                              const struct tri_sparse_call *call)
 {
     const struct trib_comm *comm = sparse->comm;
     TRI_TRY(check_kind(sparse, operation));
@@ -239,8 +239,8 @@ static trib_status check(const struct trib_sparse *sparse, int operation,
     return TRIB_OK;
 }
 
-static trib_status match(const struct trib_sparse *sparse, int operation,
-                         const struct tri_sparse_call *call)
+static trib_status match_call(const struct trib_sparse *sparse, int operation,
+                              const struct tri_sparse_call *call)
 {
     struct trib_comm *comm = sparse->comm;
     const uint64_t of[2] = {sparse->signature, call->step};
@@ -260,12 +260,12 @@ trib_status tri_sparse_allreduce(struct trib_sparse *sparse, int operation,
     call->step = sparse->step;
     trib_status status = tri_sparse_ready(sparse, operation);
     if (status == TRIB_OK)
-        status = check(sparse, operation, call);
+        status = check_call(sparse, operation, call);
     if (status != TRIB_OK)
         return tri_batch_fail(comm, status);
-    status = match(sparse, operation, call);
+    status = match_call(sparse, operation, call);
     if (status == TRIB_OK)
-        status = tri_sparse_queue(sparse, execute, call, sizeof *call, call->stream);
+        status = tri_sparse_queue(sparse, run_call, call, sizeof *call, call->stream);
     if (tri_match_done(comm, status) != TRIB_OK)
         return status;
     sparse->step++;

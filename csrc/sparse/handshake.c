@@ -225,7 +225,7 @@ trib_status tri_handshake_hosts(struct trib_comm *comm, trib_stream stream)
 /* ------------------------------------------------------------------------------- the whole call */
 
 /* With TRIB_MATCH: do all ranks call this function? The handshake itself compares arguments. */
-static trib_status match(struct trib_comm *comm, int operation, trib_stream stream)
+static trib_status match_operation(struct trib_comm *comm, int operation, trib_stream stream)
 {
     const struct tri_call call = {.count = 0};
     const struct tri_signature signature = tri_signature(operation, &call, 0);
@@ -249,7 +249,7 @@ static trib_status run_body(struct trib_comm *comm, int operation, tri_handshake
     }
     status = tri_deadline_wait(comm, operation, &comm->workspace);
     if (status == TRIB_OK)
-        status = match(comm, operation, stream);
+        status = match_operation(comm, operation, stream);
     if (status == TRIB_OK)
         status = body(argument, stream);
     (void)device->stream_destroy(comm->device, stream);

@@ -12,7 +12,7 @@ struct reading {
     trib_stream stream;
 };
 
-static void execute(void *argument)
+static void copy_residual(void *argument)
 {
     const struct reading *reading = argument;
     const struct trib_sparse *sparse = reading->sparse;
@@ -29,7 +29,7 @@ static void execute(void *argument)
                               tri_detail());
 }
 
-static trib_status check(const struct trib_sparse *sparse, void *out, trib_stream stream)
+static trib_status check_copy(const struct trib_sparse *sparse, void *out, trib_stream stream)
 {
     const struct trib_comm *comm = sparse->comm;
     const struct tri_sparse_params *params = &sparse->params;
@@ -55,8 +55,8 @@ trib_status tri_sparse_residual(struct trib_sparse *sparse, void *out, trib_stre
     struct reading reading = {sparse, out, stream};
     trib_status status = tri_sparse_ready(sparse, TRI_SPARSE_RESIDUAL);
     if (status == TRIB_OK)
-        status = check(sparse, out, stream);
+        status = check_copy(sparse, out, stream);
     if (status != TRIB_OK)
         return tri_batch_fail(sparse->comm, status);
-    return tri_sparse_queue(sparse, execute, &reading, sizeof reading, stream);
+    return tri_sparse_queue(sparse, copy_residual, &reading, sizeof reading, stream);
 }

@@ -353,7 +353,7 @@ struct resetting {
     trib_stream stream;
 };
 
-static void execute(void *argument)
+static void reset_state(void *argument)
 {
     const struct resetting *resetting = argument;
     struct trib_sparse *sparse = resetting->sparse;
@@ -372,7 +372,7 @@ trib_status tri_sparse_reset(struct trib_sparse *sparse, trib_stream stream)
     if (tri_sparse_captures(sparse, stream))
         return tri_fail_call(sparse->comm, TRI_SPARSE_RESET, TRIB_ERR_UNSUPPORTED,
                              "`stream` is being captured: reset outside of graphs");
-    TRI_TRY(tri_sparse_queue(sparse, execute, &resetting, sizeof resetting, stream));
+    TRI_TRY(tri_sparse_queue(sparse, reset_state, &resetting, sizeof resetting, stream));
     sparse->step = 0;
     return TRIB_OK;
 }
