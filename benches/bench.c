@@ -293,7 +293,7 @@ void bench_print_setting(const struct bench *bench)
     uint32_t version = 0;
     BENCH_OK(trib_backend_version(&version, bench->backend));
     printf("# tributary %u, backend %s (%u), %d ranks, one thread %s, beside %s\n", trib_version(),
-           bench->backend, version, bench->ranks, bench->group ? "for all" : "a rank",
+           bench->backend, version, bench->ranks, bench->group ? "for all" : "per rank",
            bench->peer->name);
     printf("# microseconds; median and 99th percentile over the iterations of the maximum over the "
            "ranks\n");

@@ -9,7 +9,7 @@
 #include "benches/element.h"
 #include "benches/sweep.h"
 
-/* Buffers of one row, a rank each. */
+/* Buffers of one row, per rank. */
 struct buffers {
     struct bench_call call[BENCH_MAX_RANKS];
     void *large[BENCH_MAX_RANKS], *small[BENCH_MAX_RANKS];

@@ -16,7 +16,7 @@ pub const DRAWING: &str = "target/compare.svg";
 #[derive(Clone, Parser)]
 #[command(name = "train", version, group = ArgGroup::new("sparsely").args(["algorithm", "compare"]))]
 pub struct Options {
-    /// Ranks, a thread each; on nccl also a GPU each
+    /// Ranks, one thread each; on nccl also one GPU each
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub ranks: usize,
     /// Backend: host or nccl [default: the best that has a device for every rank]
