@@ -175,9 +175,8 @@ trib_status tri_host_stream_wait_event(int32_t device, trib_event handle, trib_s
 {
     struct point *point = NULL;
     struct tri_queue *queue = NULL;
-    trib_status status = last_point(&point, handle, "stream_wait_event");
-    if (status == TRIB_OK)
-        status = tri_stream_find(&queue, device, stream, "stream_wait_event");
+    TRI_TRY(last_point(&point, handle, "stream_wait_event"));
+    const trib_status status = tri_stream_find(&queue, device, stream, "stream_wait_event");
     if (status != TRIB_OK || point == NULL || has_completed(point)) {
         release(point);
         return status;

@@ -40,6 +40,7 @@ static trib_status check_copy(const struct trib_sparse *sparse, void *out, trib_
                                       .count = params->count,
                                       .dtype = params->acc};
     size_t bytes = 0;
+    TRI_TRY(tri_sparse_ready(sparse, operation));
     TRI_TRY(tri_check_stream(comm, operation, stream));
     if (params->in_place)
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_USAGE,
@@ -53,9 +54,7 @@ static trib_status check_copy(const struct trib_sparse *sparse, void *out, trib_
 trib_status tri_sparse_residual(struct trib_sparse *sparse, void *out, trib_stream stream)
 {
     struct reading reading = {sparse, out, stream};
-    trib_status status = tri_sparse_ready(sparse, TRI_SPARSE_RESIDUAL);
-    if (status == TRIB_OK)
-        status = check_copy(sparse, out, stream);
+    const trib_status status = check_copy(sparse, out, stream);
     if (status != TRIB_OK)
         return tri_batch_fail(sparse->comm, status);
     return tri_sparse_queue(sparse, copy_residual, &reading, sizeof reading, stream);

@@ -294,6 +294,13 @@ static trib_status check_schedule(const struct trib_sparse *sparse, const struct
                 "the export's thresholds or counters are out of range: no state has written them");
 }
 
+static trib_status prepare_import(struct head *head, const struct import *import)
+{
+    TRI_TRY(tri_sparse_ready(import->sparse, TRI_SPARSE_IMPORT));
+    TRI_TRY(read_import(head, import));
+    return check_schedule(import->sparse, head, import->data);
+}
+
 /* All ranks import the smallest step of all: it counts queued calls, and after an abort some ranks
  * may have queued more than others. */
 static trib_status replace(void *argument, trib_stream stream)
@@ -306,11 +313,7 @@ static trib_status replace(void *argument, trib_stream stream)
         tri_handshake_of(&sparse->settings, &now, TRI_SPARSE_IMPORT, sparse->number);
     char *residual = NULL;
     struct head head;
-    trib_status status = tri_sparse_ready(sparse, TRI_SPARSE_IMPORT);
-    if (status == TRIB_OK)
-        status = read_import(&head, import);
-    if (status == TRIB_OK)
-        status = check_schedule(sparse, &head, import->data);
+    trib_status status = prepare_import(&head, import);
     if (status != TRIB_OK)
         return tri_handshake_reject(comm, TRI_SPARSE_IMPORT, status, stream);
     uint64_t step = same_schedule(sparse, &head) ? head.step : 0;
