@@ -88,17 +88,30 @@ static void print_dtype(struct text *out, const void *value)
     (void)snprintf(out->data, sizeof out->data, "%s", name);
 }
 
+/* The name of entry `index` of a table, or the index if it has none (NULL): another rank sent it,
+ * and may run another version of the library. */
+static void print_entry(struct text *out, const char *name, int32_t index)
+{
+    if (name != NULL)
+        (void)snprintf(out->data, sizeof out->data, "%s", name);
+    else
+        (void)snprintf(out->data, sizeof out->data, "%d", (int)index);
+}
+
 static void print_algorithm(struct text *out, const void *value)
 {
     const int32_t index = *(const int32_t *)value;
-    const char *name = index < 0 ? "auto" : tri_algorithms[index]->name;
-    (void)snprintf(out->data, sizeof out->data, "%s", name);
+    const char *name = index == -1 ? "auto" : NULL;
+    for (int32_t i = 0; i <= index && tri_algorithms[i] != NULL; i++)
+        name = i == index ? tri_algorithms[i]->name : NULL;
+    print_entry(out, name, index);
 }
 
 static void print_call(struct text *out, const void *value)
 {
-    const char *name = tri_operations[*(const int32_t *)value].name;
-    (void)snprintf(out->data, sizeof out->data, "%s", name);
+    const int32_t index = *(const int32_t *)value;
+    const bool known = index >= 0 && index < TRI_OPERATIONS;
+    print_entry(out, known ? tri_operations[index].name : NULL, index);
 }
 
 /* The fields of a handshake as details name them, in the order in which they are compared. */
