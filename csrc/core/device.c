@@ -8,7 +8,7 @@
 #include "csrc/base/process.h"
 #include "csrc/base/status.h"
 
-/* Every device asked for so far. Threads add entries at the head and never remove them, so a reader
+/* Every device requested so far. Threads add entries at the head and never remove them, so a reader
  * needs no lock. If two threads add the same device, the compare-and-exchange below keeps one. */
 static _Atomic(struct trib_device *) devices;
 

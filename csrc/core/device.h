@@ -7,7 +7,7 @@
 struct trib_device {
     const struct tri_backend *backend;
     int32_t ordinal;
-    struct trib_device *next; /* in the list of all devices asked for so far */
+    struct trib_device *next; /* in the list of all requested devices */
 };
 
 /* TRIB_ERR_UNKNOWN_NAME names the backends of this build. `name` is not NULL. */

@@ -123,7 +123,7 @@ __device__ inline void add_batch(const Source &source, uint32_t l, uint32_t at, 
 }
 
 // The first entries of lists l to l + kAhead - 1, one per thread and list, on their way: of as many
-// lists, whether there are so many or not, for branches would have each load waited for.
+// lists, even if there are fewer, for with branches the thread would wait for each load.
 template <typename T>
 struct Group {
     Loaded<T> loaded[kAhead];

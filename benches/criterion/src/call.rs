@@ -81,8 +81,7 @@ pub const MEMCPY: Call = Call {
     name: "memcpy",
     queue: |rank| {
         struct Copy(*const u8, *mut u8, usize);
-        // SAFETY: the buffers that it points to are used by the stream alone until it is waited
-        // for.
+        // SAFETY: until the rank has waited for the stream, only the stream uses the buffers.
         unsafe impl Send for Copy {}
         impl Copy {
             fn run(self) {
