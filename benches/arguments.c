@@ -1,7 +1,9 @@
 #include "benches/arguments.h"
 
+#include <getopt.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +58,94 @@ int bench_numbers(const char *option, const char *text, double least, double mos
     }
     return n;
 }
+
+/* ------------------------------------------------------------------------- tables of options */
+
+enum { MOST_OPTIONS = 24, HELP = MOST_OPTIONS };
+
+/* A table as getopt_long reads it: row i is the value i, and --help is HELP. */
+struct forms {
+    struct option names[MOST_OPTIONS + 2];
+    char letters[2 * MOST_OPTIONS + 2];
+};
+
+static bool has_value(const struct bench_option *option)
+{
+    return option->kind < BENCH_SET;
+}
+
+static struct forms make_forms(const struct bench_option *options)
+{
+    struct forms forms = {.letters = "h"};
+    int n = 0;
+    for (char *letter = forms.letters + 1; options[n].name != NULL; n++) {
+        const bool value = has_value(&options[n]);
+        forms.names[n] = (struct option){options[n].name, value, NULL, n};
+        if (options[n].letter == 0)
+            continue;
+        *letter++ = options[n].letter;
+        if (value)
+            *letter++ = ':';
+    }
+    forms.names[n] = (struct option){"help", 0, NULL, HELP};
+    return forms;
+}
+
+/* The row that getopt_long has found; NULL: none, or --help. */
+static const struct bench_option *find(const struct bench_option *options, int found)
+{
+    for (int i = 0; options[i].name != NULL; i++)
+        if (found == i || (options[i].letter != 0 && found == options[i].letter))
+            return &options[i];
+    return NULL;
+}
+
+static void set(const struct bench_option *option, const char *text)
+{
+    char name[32];
+    double bytes;
+    (void)snprintf(name, sizeof name, "--%s", option->name);
+    switch (option->kind) {
+    case BENCH_TEXT:
+        *(const char **)option->out = text;
+        break;
+    case BENCH_INTEGER:
+        *(int *)option->out = bench_integer(name, text, option->least, option->most);
+        break;
+    case BENCH_BYTES:
+        (void)bench_numbers(name, text, 1, 0x1p40, &bytes, 1);
+        *(size_t *)option->out = (size_t)bytes;
+        break;
+    default:
+        *(bool *)option->out = option->kind == BENCH_SET;
+        break;
+    }
+}
+
+void bench_options(int argc, char **argv, const struct bench_option *options,
+                   void (*usage)(const char *program))
+{
+    const struct forms forms = make_forms(options);
+    int found;
+    while ((found = getopt_long(argc, argv, forms.letters, forms.names, NULL)) != -1) {
+        const struct bench_option *option = find(options, found);
+        if (option == NULL) {
+            usage(argv[0]);
+            exit(found == 'h' || found == HELP ? EXIT_SUCCESS : EXIT_FAILURE);
+        }
+        set(option, optarg);
+    }
+}
+
+void bench_end_options(int argc, char **argv)
+{
+    if (optind < argc) {
+        fprintf(stderr, "%s: every argument has a name: see --help\n", argv[optind]);
+        exit(EXIT_FAILURE);
+    }
+}
+
+/* ------------------------------------------------------------------------------------- others */
 
 void bench_known(const char *option, const char *list, const char *(*name)(int32_t index))
 {

@@ -15,6 +15,30 @@ int bench_integer(const char *option, const char *text, int least, int most);
 int bench_numbers(const char *option, const char *text, double least, double most, double *out,
                   int room);
 
+enum bench_option_kind {
+    BENCH_TEXT,    /* const char * */
+    BENCH_INTEGER, /* int, in [least, most] */
+    BENCH_BYTES,   /* size_t, from 1 on, with a unit */
+    BENCH_SET,     /* bool: without a value; it becomes true */
+    BENCH_CLEAR    /* bool: without a value; it becomes false */
+};
+
+/* One row of a table of options, which a row without a name ends. */
+struct bench_option {
+    const char *name; /* without its dashes */
+    char letter;      /* 0: it has none */
+    enum bench_option_kind kind;
+    void *out; /* as the kind says */
+    int least, most;
+};
+
+/* Reads the command line by the table. --help, -h and what is no option print `usage` and exit. */
+void bench_options(int argc, char **argv, const struct bench_option *options,
+                   void (*usage)(const char *program));
+
+/* Refuses an argument that is left after the options, for every argument has a name. */
+void bench_end_options(int argc, char **argv);
+
 /* Every name in `list`, separated by commas, is name(0), name(1), ... (NULL ends), or "all". */
 void bench_known(const char *option, const char *list, const char *(*name)(int32_t index));
 

@@ -1,7 +1,6 @@
 /* trib_kernels: the program. */
 #include "benches/kernels.h"
 
-#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,34 +60,17 @@ static void set_lists(struct kernels_options *options, const char *counts, const
 
 int main(int argc, char **argv)
 {
-    static const struct option names[] = {{"backend", 1, NULL, 'B'},
-                                          {"count", 1, NULL, 'c'},
-                                          {"density", 1, NULL, 'd'},
-                                          {"help", 0, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
     struct kernels_options options;
-    const char *counts = NULL, *densities = "0.001,0.01,0.05";
-    int option, cuda = 0;
-    while ((option = getopt_long(argc, argv, "B:c:d:h", names, NULL)) != -1) {
-        switch (option) {
-        case 'B':
-            cuda = set_backend(optarg);
-            break;
-        case 'c':
-            counts = optarg;
-            break;
-        case 'd':
-            densities = optarg;
-            break;
-        default:
-            usage(argv[0]);
-            exit(option == 'h' ? EXIT_SUCCESS : EXIT_FAILURE);
-        }
-    }
-    if (optind < argc) {
-        fprintf(stderr, "%s: every argument has a name: see --help\n", argv[optind]);
-        exit(EXIT_FAILURE);
-    }
+    const char *backend = "cpu", *counts = NULL, *densities = "0.001,0.01,0.05";
+    const struct bench_option table[] = {
+        {"backend", 'B', BENCH_TEXT, &backend, 0, 0},
+        {"count", 'c', BENCH_TEXT, &counts, 0, 0},
+        {"density", 'd', BENCH_TEXT, &densities, 0, 0},
+        {NULL, 0, BENCH_TEXT, NULL, 0, 0},
+    };
+    bench_options(argc, argv, table, usage);
+    const int cuda = set_backend(backend);
+    bench_end_options(argc, argv);
     if (counts == NULL)
         counts = cuda ? "1M,25557032,256M" : "25557032";
     set_lists(&options, counts, densities);

@@ -1,7 +1,6 @@
 /* The command line of trib_sparse. */
 #include "benches/sparse.h"
 
-#include <getopt.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,61 +42,36 @@ static void set_modes(struct sparse_options *options, const char *list)
     options->bf16 = bench_in_list(list, "bf16");
 }
 
+static void set_lists(struct sparse_options *options, const char *counts, const char *densities)
+{
+    double values[SPARSE_MAX_LIST];
+    options->ncounts = bench_numbers("--count", counts, 1, UINT32_MAX, values, SPARSE_MAX_LIST);
+    for (int i = 0; i < options->ncounts; i++)
+        options->counts[i] = (size_t)values[i];
+    options->ndensities =
+        bench_numbers("--density", densities, 1e-12, 1, options->densities, SPARSE_MAX_LIST);
+}
+
 struct sparse_options sparse_options(int argc, char **argv)
 {
-    static const struct option names[] = {
-        {"backend", 1, NULL, 'B'},    {"ranks", 1, NULL, 'r'},   {"algorithm", 1, NULL, 'a'},
-        {"count", 1, NULL, 'c'},      {"density", 1, NULL, 'd'}, {"mode", 1, NULL, 'm'},
-        {"iterations", 1, NULL, 'n'}, {"warmup", 1, NULL, 'w'},  {"csv", 1, NULL, 'o'},
-        {"help", 0, NULL, 'h'},       {NULL, 0, NULL, 0}};
-    struct sparse_options options = {.algorithms = "all", .iterations = 50, .warmup = 10};
+    struct sparse_options o = {.algorithms = "all", .iterations = 50, .warmup = 10};
     const char *counts = "1M,25557032,256M", *densities = "0.001,0.01,0.05", *mode = "all";
-    int option;
-    while ((option = getopt_long(argc, argv, "B:r:a:c:d:m:n:w:o:h", names, NULL)) != -1) {
-        switch (option) {
-        case 'B':
-            options.backend = optarg;
-            break;
-        case 'r':
-            options.ranks = bench_integer("--ranks", optarg, 1, BENCH_MAX_RANKS);
-            break;
-        case 'a':
-            options.algorithms = optarg;
-            break;
-        case 'c':
-            counts = optarg;
-            break;
-        case 'd':
-            densities = optarg;
-            break;
-        case 'm':
-            mode = optarg;
-            break;
-        case 'n':
-            options.iterations = bench_integer("--iterations", optarg, 1, INT_MAX);
-            break;
-        case 'w':
-            options.warmup = bench_integer("--warmup", optarg, 0, INT_MAX);
-            break;
-        case 'o':
-            options.csv = optarg;
-            break;
-        default:
-            usage(argv[0]);
-            exit(option == 'h' ? EXIT_SUCCESS : EXIT_FAILURE);
-        }
-    }
-    double values[SPARSE_MAX_LIST];
-    options.ncounts = bench_numbers("--count", counts, 1, UINT32_MAX, values, SPARSE_MAX_LIST);
-    for (int i = 0; i < options.ncounts; i++)
-        options.counts[i] = (size_t)values[i];
-    options.ndensities =
-        bench_numbers("--density", densities, 1e-12, 1, options.densities, SPARSE_MAX_LIST);
-    bench_known("--algorithm", options.algorithms, trib_sparse_algorithm_name);
-    set_modes(&options, mode);
-    if (optind < argc) {
-        fprintf(stderr, "%s: every argument has a name: see --help\n", argv[optind]);
-        exit(EXIT_FAILURE);
-    }
-    return options;
+    const struct bench_option table[] = {
+        {"backend", 'B', BENCH_TEXT, &o.backend, 0, 0},
+        {"ranks", 'r', BENCH_INTEGER, &o.ranks, 1, BENCH_MAX_RANKS},
+        {"algorithm", 'a', BENCH_TEXT, &o.algorithms, 0, 0},
+        {"count", 'c', BENCH_TEXT, &counts, 0, 0},
+        {"density", 'd', BENCH_TEXT, &densities, 0, 0},
+        {"mode", 'm', BENCH_TEXT, &mode, 0, 0},
+        {"iterations", 'n', BENCH_INTEGER, &o.iterations, 1, INT_MAX},
+        {"warmup", 'w', BENCH_INTEGER, &o.warmup, 0, INT_MAX},
+        {"csv", 'o', BENCH_TEXT, &o.csv, 0, 0},
+        {NULL, 0, BENCH_TEXT, NULL, 0, 0},
+    };
+    bench_options(argc, argv, table, usage);
+    set_lists(&o, counts, densities);
+    bench_known("--algorithm", o.algorithms, trib_sparse_algorithm_name);
+    set_modes(&o, mode);
+    bench_end_options(argc, argv);
+    return o;
 }

@@ -1,17 +1,9 @@
 /* The command line of the sweep. */
-#include <getopt.h>
 #include <limits.h>
 #include <stdlib.h>
 
 #include "benches/arguments.h"
 #include "benches/sweep.h"
-
-static size_t size_of(const char *option, const char *text)
-{
-    double bytes;
-    (void)bench_numbers(option, text, 1, 0x1p40, &bytes, 1);
-    return (size_t)bytes;
-}
 
 static const char *collective_name(int32_t index)
 {
@@ -34,10 +26,7 @@ static void check(const struct options *options, int argc, char **argv)
     bench_known("--collective", options->collective, collective_name);
     bench_known("--dtype", options->dtype, dtype_name);
     bench_known("--op", options->op, op_name);
-    if (optind < argc) {
-        fprintf(stderr, "%s: every argument has a name: see --help\n", argv[optind]);
-        exit(EXIT_FAILURE);
-    }
+    bench_end_options(argc, argv);
     if (options->begin > options->end) {
         fprintf(stderr, "--begin %zu is more than --end %zu\n", options->begin, options->end);
         exit(EXIT_FAILURE);
@@ -67,86 +56,34 @@ static void usage(const char *program)
 
 struct options sweep_options(int argc, char **argv)
 {
-    enum { NO_CHECK = 256, UNCHECKED, ROOT };
-    static const struct option names[] = {{"collective", 1, NULL, 'c'},
-                                          {"backend", 1, NULL, 'B'},
-                                          {"ranks", 1, NULL, 'r'},
-                                          {"threads", 1, NULL, 't'},
-                                          {"begin", 1, NULL, 'b'},
-                                          {"end", 1, NULL, 'e'},
-                                          {"factor", 1, NULL, 'f'},
-                                          {"dtype", 1, NULL, 'd'},
-                                          {"op", 1, NULL, 'o'},
-                                          {"iterations", 1, NULL, 'n'},
-                                          {"warmup", 1, NULL, 'w'},
-                                          {"json", 1, NULL, 'J'},
-                                          {"root", 1, NULL, ROOT},
-                                          {"no-check", 0, NULL, NO_CHECK},
-                                          {"help", 0, NULL, 'h'},
-                                          {"unchecked", 0, NULL, UNCHECKED},
-                                          {NULL, 0, NULL, 0}};
-    struct options options = {.collective = "allreduce",
-                              .dtype = "f32",
-                              .op = "sum",
-                              .begin = 8,
-                              .end = (size_t)64 << 20,
-                              .factor = 4,
-                              .iterations = 100,
-                              .warmup = 5,
-                              .check = true};
-    int option;
-    while ((option = getopt_long(argc, argv, "c:B:r:t:b:e:f:d:o:n:w:J:h", names, NULL)) != -1) {
-        switch (option) {
-        case 'c':
-            options.collective = optarg;
-            break;
-        case 'B':
-            options.backend = optarg;
-            break;
-        case 'r':
-            options.ranks = bench_integer("--ranks", optarg, 1, BENCH_MAX_RANKS);
-            break;
-        case 't':
-            options.threads = bench_integer("--threads", optarg, 1, BENCH_MAX_RANKS);
-            break;
-        case 'b':
-            options.begin = size_of("--begin", optarg);
-            break;
-        case 'e':
-            options.end = size_of("--end", optarg);
-            break;
-        case 'f':
-            options.factor = bench_integer("--factor", optarg, 2, INT_MAX);
-            break;
-        case 'd':
-            options.dtype = optarg;
-            break;
-        case 'o':
-            options.op = optarg;
-            break;
-        case 'n':
-            options.iterations = bench_integer("--iterations", optarg, 1, INT_MAX);
-            break;
-        case 'w':
-            options.warmup = bench_integer("--warmup", optarg, 0, INT_MAX);
-            break;
-        case 'J':
-            options.json = optarg;
-            break;
-        case NO_CHECK:
-            options.check = false;
-            break;
-        case UNCHECKED:
-            options.unchecked = true;
-            break;
-        case ROOT:
-            options.root = bench_integer("--root", optarg, 0, BENCH_MAX_RANKS - 1);
-            break;
-        default:
-            usage(argv[0]);
-            exit(option == 'h' ? EXIT_SUCCESS : EXIT_FAILURE);
-        }
-    }
-    check(&options, argc, argv);
-    return options;
+    struct options o = {.collective = "allreduce",
+                        .dtype = "f32",
+                        .op = "sum",
+                        .begin = 8,
+                        .end = (size_t)64 << 20,
+                        .factor = 4,
+                        .iterations = 100,
+                        .warmup = 5,
+                        .check = true};
+    const struct bench_option table[] = {
+        {"collective", 'c', BENCH_TEXT, &o.collective, 0, 0},
+        {"backend", 'B', BENCH_TEXT, &o.backend, 0, 0},
+        {"ranks", 'r', BENCH_INTEGER, &o.ranks, 1, BENCH_MAX_RANKS},
+        {"threads", 't', BENCH_INTEGER, &o.threads, 1, BENCH_MAX_RANKS},
+        {"begin", 'b', BENCH_BYTES, &o.begin, 0, 0},
+        {"end", 'e', BENCH_BYTES, &o.end, 0, 0},
+        {"factor", 'f', BENCH_INTEGER, &o.factor, 2, INT_MAX},
+        {"dtype", 'd', BENCH_TEXT, &o.dtype, 0, 0},
+        {"op", 'o', BENCH_TEXT, &o.op, 0, 0},
+        {"iterations", 'n', BENCH_INTEGER, &o.iterations, 1, INT_MAX},
+        {"warmup", 'w', BENCH_INTEGER, &o.warmup, 0, INT_MAX},
+        {"json", 'J', BENCH_TEXT, &o.json, 0, 0},
+        {"root", 0, BENCH_INTEGER, &o.root, 0, BENCH_MAX_RANKS - 1},
+        {"no-check", 0, BENCH_CLEAR, &o.check, 0, 0},
+        {"unchecked", 0, BENCH_SET, &o.unchecked, 0, 0},
+        {NULL, 0, BENCH_TEXT, NULL, 0, 0},
+    };
+    bench_options(argc, argv, table, usage);
+    check(&o, argc, argv);
+    return o;
 }
