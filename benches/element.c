@@ -24,6 +24,13 @@ static double of_f16(uint16_t half)
     return half & 0x8000 ? -size : size;
 }
 
+static uint16_t bf16_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
 #define STORE(type) ((type *)out)[i] = (type)value
 #define STORE_WRAPPED(type) ((type *)out)[i] = (type)(uint64_t)(int64_t)fmod(value, 0x1p62)
 
@@ -33,13 +40,9 @@ void bench_encode(void *out, size_t i, double value, trib_dtype dtype)
     case TRIB_F16:
         ((uint16_t *)out)[i] = f16_of((float)value);
         break;
-    case TRIB_BF16: {
-        const float single = (float)value;
-        uint32_t bits;
-        memcpy(&bits, &single, sizeof bits);
-        ((uint16_t *)out)[i] = (uint16_t)(bits >> 16);
+    case TRIB_BF16:
+        ((uint16_t *)out)[i] = bf16_of((float)value);
         break;
-    }
     case TRIB_F32:
         STORE(float);
         break;

@@ -251,22 +251,27 @@ static size_t measure(const struct bench *bench, struct row *row, bench_body bod
     return wrong;
 }
 
+/* How an algorithm's calls are made. */
+struct mode {
+    const char *name;
+    bool in_place;
+    trib_dtype wire; /* 0: the gradient's */
+};
+
 static size_t measure_sparse(const struct bench *bench, struct data *data, const char *algorithm,
-                             double density, bool in_place, trib_dtype wire,
+                             double density, const struct mode *mode,
                              const struct sparse_options *options, struct output *output)
 {
     struct row row = {.what = algorithm,
-                      .mode = wire != 0  ? "bf16"
-                              : in_place ? "in_place"
-                                         : "separate",
+                      .mode = mode->name,
                       .density = density,
                       .data = data,
-                      .in_place = in_place};
+                      .in_place = mode->in_place};
     trib_sparse_options how = TRIB_SPARSE_OPTIONS_INIT;
     how.algorithm = algorithm;
     how.density = density;
-    how.flags = in_place ? TRIB_SPARSE_IN_PLACE : 0;
-    how.wire = wire;
+    how.flags = mode->in_place ? TRIB_SPARSE_IN_PLACE : 0;
+    how.wire = mode->wire;
     struct making making = {&row, &how, bench->comm};
     (void)bench_time(bench, make_sparse, &making, 0, 1);
     return measure(bench, &row, run_sparse, true, options, output);
@@ -305,6 +310,9 @@ static size_t measure_density(const struct bench *bench, trib_comm *const *alone
                               double density, const struct sparse_options *options,
                               struct output *output)
 {
+    static const struct mode modes[] = {
+        {"separate", false, 0}, {"in_place", true, 0}, {"bf16", false, TRIB_BF16}};
+    const bool wanted[] = {options->separate, options->in_place, options->bf16};
     size_t wrong = 0;
     for (int in_place = 0; in_place < 2 && options->select; in_place++)
         wrong += measure_select(bench, alone, data, density, in_place, options, output);
@@ -312,12 +320,9 @@ static size_t measure_density(const struct bench *bench, trib_comm *const *alone
         const char *name = trib_sparse_algorithm_name(i);
         if (!bench_in_list(options->algorithms, name))
             continue;
-        if (options->separate)
-            wrong += measure_sparse(bench, data, name, density, false, 0, options, output);
-        if (options->in_place)
-            wrong += measure_sparse(bench, data, name, density, true, 0, options, output);
-        if (options->bf16)
-            wrong += measure_sparse(bench, data, name, density, false, TRIB_BF16, options, output);
+        for (size_t mode = 0; mode < sizeof modes / sizeof *modes; mode++)
+            if (wanted[mode])
+                wrong += measure_sparse(bench, data, name, density, &modes[mode], options, output);
     }
     return wrong;
 }
