@@ -187,26 +187,31 @@ static uint64_t int_input(trib_dtype dtype, trib_op op, int size, uint64_t bits)
     return is_signed(dtype) && bits >> 63 ? 0 - magnitude : magnitude;
 }
 
-static void input_element(void *dst, size_t index, trib_dtype dtype, trib_op op, int rank, int size,
-                          size_t position, uint64_t seed)
+static void input_element(void *dst, size_t index, const struct reference *inputs, int rank,
+                          size_t position)
 {
-    const uint64_t bits = hash(seed, (uint64_t)rank, position);
-    if (op == REFERENCE_MOVED)
+    const uint64_t bits = hash(inputs->seed, (uint64_t)rank, position);
+    const trib_dtype dtype = inputs->dtype;
+    if (inputs->op == REFERENCE_MOVED)
         store_bits(dst, dtype, index, bits);
     else if (is_float(dtype))
-        reference_store(dst, dtype, index, float_input(dtype, op, rank, size, bits));
+        reference_store(dst, dtype, index,
+                        float_input(dtype, inputs->op, rank, inputs->size, bits));
     else
-        store_bits(dst, dtype, index, int_input(dtype, op, size, bits));
+        store_bits(dst, dtype, index, int_input(dtype, inputs->op, inputs->size, bits));
 }
 
 /* -------------------------------------------------------------------------------- reductions */
 
-static double float_reduced(trib_dtype dtype, trib_op op, int size, size_t position, uint64_t seed)
+static double float_reduced(const struct reference *inputs, size_t position)
 {
-    double result = float_input(dtype, op, 0, size, hash(seed, 0, position));
+    const trib_dtype dtype = inputs->dtype;
+    const trib_op op = inputs->op;
+    const int size = inputs->size;
+    double result = float_input(dtype, op, 0, size, hash(inputs->seed, 0, position));
     for (int rank = 1; rank < size; rank++) {
         const double next =
-            float_input(dtype, op, rank, size, hash(seed, (uint64_t)rank, position));
+            float_input(dtype, op, rank, size, hash(inputs->seed, (uint64_t)rank, position));
         if (op == TRIB_PROD)
             result *= next;
         else if (op == TRIB_MIN)
@@ -224,11 +229,15 @@ static bool int_less(trib_dtype dtype, uint64_t a, uint64_t b)
     return is_signed(dtype) ? (int64_t)a < (int64_t)b : a < b;
 }
 
-static uint64_t int_reduced(trib_dtype dtype, trib_op op, int size, size_t position, uint64_t seed)
+static uint64_t int_reduced(const struct reference *inputs, size_t position)
 {
-    uint64_t result = int_input(dtype, op, size, hash(seed, 0, position));
+    const trib_dtype dtype = inputs->dtype;
+    const trib_op op = inputs->op;
+    const int size = inputs->size;
+    uint64_t result = int_input(dtype, op, size, hash(inputs->seed, 0, position));
     for (int rank = 1; rank < size; rank++) {
-        const uint64_t next = int_input(dtype, op, size, hash(seed, (uint64_t)rank, position));
+        const uint64_t next =
+            int_input(dtype, op, size, hash(inputs->seed, (uint64_t)rank, position));
         if (op == TRIB_PROD)
             result *= next;
         else if (op == TRIB_MIN)
@@ -243,13 +252,13 @@ static uint64_t int_reduced(trib_dtype dtype, trib_op op, int size, size_t posit
     return result;
 }
 
-static void reduced_element(void *dst, size_t index, trib_dtype dtype, trib_op op, int size,
-                            size_t position, uint64_t seed)
+static void reduced_element(void *dst, size_t index, const struct reference *inputs,
+                            size_t position)
 {
-    if (is_float(dtype))
-        reference_store(dst, dtype, index, float_reduced(dtype, op, size, position, seed));
+    if (is_float(inputs->dtype))
+        reference_store(dst, inputs->dtype, index, float_reduced(inputs, position));
     else
-        store_bits(dst, dtype, index, int_reduced(dtype, op, size, position, seed));
+        store_bits(dst, inputs->dtype, index, int_reduced(inputs, position));
 }
 
 /* ------------------------------------------------------------------------------------ ranges */
@@ -264,20 +273,19 @@ static void repeat(void *dst, size_t size, size_t count)
     }
 }
 
-void reference_input(void *dst, trib_dtype dtype, trib_op op, int rank, int size, size_t first,
-                     size_t count, uint64_t seed)
+void reference_input(void *dst, const struct reference *inputs, int rank, size_t first,
+                     size_t count)
 {
     for (size_t i = 0; i < count && i < PERIOD; i++)
-        input_element(dst, i, dtype, op, rank, size, (first + i) % PERIOD, seed);
-    repeat(dst, trib_dtype_size(dtype), count);
+        input_element(dst, i, inputs, rank, (first + i) % PERIOD);
+    repeat(dst, trib_dtype_size(inputs->dtype), count);
 }
 
-void reference_reduced(void *dst, trib_dtype dtype, trib_op op, int size, size_t first,
-                       size_t count, uint64_t seed)
+void reference_reduced(void *dst, const struct reference *inputs, size_t first, size_t count)
 {
     for (size_t i = 0; i < count && i < PERIOD; i++)
-        reduced_element(dst, i, dtype, op, size, (first + i) % PERIOD, seed);
-    repeat(dst, trib_dtype_size(dtype), count);
+        reduced_element(dst, i, inputs, (first + i) % PERIOD);
+    repeat(dst, trib_dtype_size(inputs->dtype), count);
 }
 
 bool reference_close(const void *found, const void *exact, trib_dtype dtype, size_t count, int size)

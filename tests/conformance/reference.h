@@ -16,13 +16,20 @@
 /* In place of a trib_op: the data is moved, not reduced. */
 enum { REFERENCE_MOVED = 0 };
 
+/* The inputs of all `size` ranks to one call. */
+struct reference {
+    trib_dtype dtype;
+    trib_op op;
+    int size;
+    uint64_t seed;
+};
+
 /* Elements `first` .. `first + count` of the input of `rank`. */
-void reference_input(void *dst, trib_dtype dtype, trib_op op, int rank, int size, size_t first,
-                     size_t count, uint64_t seed);
+void reference_input(void *dst, const struct reference *inputs, int rank, size_t first,
+                     size_t count);
 
 /* Elements `first` .. `first + count` of the reduction of all ranks' inputs. */
-void reference_reduced(void *dst, trib_dtype dtype, trib_op op, int size, size_t first,
-                       size_t count, uint64_t seed);
+void reference_reduced(void *dst, const struct reference *inputs, size_t first, size_t count);
 
 /* One element, exactly: `value` must be a number that `dtype` has. */
 void reference_store(void *dst, trib_dtype dtype, size_t index, double value);

@@ -77,36 +77,41 @@ static size_t recv_blocks(const struct trial *t)
     }
 }
 
+static struct reference inputs_of(const struct trial *t)
+{
+    return (struct reference){
+        .dtype = t->dtype, .op = t->op, .size = t->suite->team.size, .seed = t->seed};
+}
+
 /* What this rank should receive. */
 static void expect(const struct trial *t, char *recv)
 {
+    const struct reference inputs = inputs_of(t);
     const int size = t->suite->team.size;
     const size_t block = t->count * trib_dtype_size(t->dtype);
     const size_t mine = (size_t)t->rank * t->count;
     switch (t->kind) {
     case ALLREDUCE:
     case REDUCE:
-        reference_reduced(recv, t->dtype, t->op, size, 0, t->count, t->seed);
+        reference_reduced(recv, &inputs, 0, t->count);
         return;
     case REDUCE_SCATTER:
-        reference_reduced(recv, t->dtype, t->op, size, mine, t->count, t->seed);
+        reference_reduced(recv, &inputs, mine, t->count);
         return;
     case BROADCAST:
-        reference_input(recv, t->dtype, t->op, t->root, size, 0, t->count, t->seed);
+        reference_input(recv, &inputs, t->root, 0, t->count);
         return;
     case SCATTER:
-        reference_input(recv, t->dtype, t->op, t->root, size, mine, t->count, t->seed);
+        reference_input(recv, &inputs, t->root, mine, t->count);
         return;
     case ALLGATHER:
     case GATHER:
         for (int i = 0; i < size; i++)
-            reference_input(recv + (size_t)i * block, t->dtype, t->op, i, size, 0, t->count,
-                            t->seed);
+            reference_input(recv + (size_t)i * block, &inputs, i, 0, t->count);
         return;
     default: /* ALLTOALL */
         for (int i = 0; i < size; i++)
-            reference_input(recv + (size_t)i * block, t->dtype, t->op, i, size, mine, t->count,
-                            t->seed);
+            reference_input(recv + (size_t)i * block, &inputs, i, mine, t->count);
         return;
     }
 }
@@ -168,8 +173,8 @@ static void expect_close(const struct trial *t, const struct guarded *buffer, si
 
 static void fill(const struct trial *t, const struct guarded *buffer, size_t offset)
 {
-    reference_input(guarded_image(buffer, offset), t->dtype, t->op, t->rank, t->suite->team.size, 0,
-                    send_blocks(t) * t->count, t->seed);
+    const struct reference inputs = inputs_of(t);
+    reference_input(guarded_image(buffer, offset), &inputs, t->rank, 0, send_blocks(t) * t->count);
 }
 
 static bool run(const struct trial *t, const void *send, void *recv)

@@ -183,8 +183,10 @@ static bool plain(struct factors *f)
     guarded_reset(&f->send, 64, 0);
     guarded_reset(&f->recv, 64, 0);
     guarded_reset(&f->words, 0, 0);
-    reference_input(guarded_image(&f->send, 0), dtype, TRIB_MAX, f->rank, f->size, 0, 16, f->seed);
-    reference_input(guarded_image(&f->recv, 32), dtype, TRIB_MAX, f->rank, f->size, 8, 8, f->seed);
+    const struct reference inputs = {
+        .dtype = dtype, .op = TRIB_MAX, .size = f->size, .seed = f->seed};
+    reference_input(guarded_image(&f->send, 0), &inputs, f->rank, 0, 16);
+    reference_input(guarded_image(&f->recv, 32), &inputs, f->rank, 8, 8);
     void *send = guarded_data(&f->send, 0), *recv = guarded_data(&f->recv, 0);
     const trib_tensor tensor = {guarded_data(&f->recv, 32), 8, dtype, 0};
     if (!push(f) ||
@@ -195,7 +197,7 @@ static bool plain(struct factors *f)
                        : trib_allreduce_list(f->comm, &tensor, 1, TRIB_MAX, f->stream)) ||
         !fetch(f))
         return false;
-    reference_reduced(guarded_image(&f->recv, 0), dtype, TRIB_MAX, f->size, 0, 16, f->seed);
+    reference_reduced(guarded_image(&f->recv, 0), &inputs, 0, 16);
     return compare(f, "options that ask for nothing");
 }
 

@@ -214,13 +214,19 @@ struct group_call {
     uint64_t seed;
 };
 
+static struct reference inputs_of(const struct crew *crew, const struct group_call *call)
+{
+    return (struct reference){
+        .dtype = call->dtype, .op = call->op, .size = crew->size, .seed = call->seed};
+}
+
 static void crew_fill(struct crew *crew, const struct group_call *call)
 {
+    const struct reference inputs = inputs_of(crew, call);
     for (int rank = 0; rank < crew->size; rank++) {
         guarded_reset(&crew->send[rank], ELEMENTS * trib_dtype_size(call->dtype), 0);
         guarded_reset(&crew->recv[rank], ELEMENTS * trib_dtype_size(call->dtype), 0);
-        reference_input(guarded_image(&crew->send[rank], 0), call->dtype, call->op, rank,
-                        crew->size, 0, ELEMENTS, call->seed);
+        reference_input(guarded_image(&crew->send[rank], 0), &inputs, rank, 0, ELEMENTS);
     }
 }
 
@@ -277,13 +283,13 @@ static bool crew_call(struct crew *crew, const struct group_call *call)
 static void crew_expect(struct crew *crew, const struct group_call *call, int rank)
 {
     const bool here = call->in_place || call->as_list;
+    const struct reference inputs = inputs_of(crew, call);
     const struct guarded *buffer = here ? &crew->send[rank] : &crew->recv[rank];
     void *image = guarded_image(buffer, 0);
     if (call->root < 0)
-        reference_reduced(image, call->dtype, call->op, crew->size, 0, ELEMENTS, call->seed);
+        reference_reduced(image, &inputs, 0, ELEMENTS);
     else
-        reference_input(image, call->dtype, call->op, call->root, crew->size, 0, ELEMENTS,
-                        call->seed);
+        reference_input(image, &inputs, call->root, 0, ELEMENTS);
     if (call->op == TRIB_AVG && call->dtype <= TRIB_F64 &&
         strcmp(trib_group_backend(crew->group), "nccl") == 0 &&
         reference_close(guarded_found(buffer, 0), image, call->dtype, ELEMENTS, crew->size))

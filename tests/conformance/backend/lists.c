@@ -100,16 +100,22 @@ static bool call(struct list *list, trib_op op, int root)
     return good;
 }
 
+/* Of tensor `i`. */
+static struct reference inputs_of(const struct list *list, trib_op op, size_t i)
+{
+    return (struct reference){
+        .dtype = list->dtypes[i], .op = op, .size = list->size, .seed = list->seed + i};
+}
+
 static void expect(struct list *list, trib_op op, int root)
 {
     for (size_t i = 0; i < list->n; i++) {
+        const struct reference inputs = inputs_of(list, op, i);
         void *image = guarded_image(&list->tensors, list->offsets[i]);
         if (op == REFERENCE_MOVED)
-            reference_input(image, list->dtypes[i], op, root, list->size, 0, list->counts[i],
-                            list->seed + i);
+            reference_input(image, &inputs, root, 0, list->counts[i]);
         else
-            reference_reduced(image, list->dtypes[i], op, list->size, 0, list->counts[i],
-                              list->seed + i);
+            reference_reduced(image, &inputs, 0, list->counts[i]);
     }
 }
 
@@ -137,9 +143,11 @@ static bool try_list(struct list *list, enum form form, trib_op op, int root)
     plan(list, form);
     guarded_reset(&list->tensors, list->bytes, 0);
     guarded_reset(&list->scalars, 8, 0);
-    for (size_t i = 0; i < list->n; i++)
-        reference_input(guarded_image(&list->tensors, list->offsets[i]), list->dtypes[i], op,
-                        list->rank, list->size, 0, list->counts[i], list->seed + i);
+    for (size_t i = 0; i < list->n; i++) {
+        const struct reference inputs = inputs_of(list, op, i);
+        reference_input(guarded_image(&list->tensors, list->offsets[i]), &inputs, list->rank, 0,
+                        list->counts[i]);
+    }
     if (!guarded_push(&list->tensors, list->stream) ||
         !guarded_push(&list->scalars, list->stream) || !call(list, op, root) || !finish(list, what))
         return false;

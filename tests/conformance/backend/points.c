@@ -18,13 +18,18 @@ struct point {
     struct guarded *send, *recv;
 };
 
+static struct reference inputs_of(const struct point *p, trib_op op)
+{
+    return (struct reference){.dtype = p->dtype, .op = op, .size = p->size, .seed = p->seed};
+}
+
 /* Elements [first, first + count) of rank `rank`'s input, to the element `at` of `buffer`'s
  * image. */
 static void put(const struct point *p, struct guarded *buffer, size_t at, int rank, size_t first,
                 size_t count)
 {
-    reference_input(guarded_image(buffer, at * p->element), p->dtype, REFERENCE_MOVED, rank,
-                    p->size, first, count, p->seed);
+    const struct reference inputs = inputs_of(p, REFERENCE_MOVED);
+    reference_input(guarded_image(buffer, at * p->element), &inputs, rank, first, count);
 }
 
 static void *at(const struct point *p, struct guarded *buffer, size_t element)
@@ -190,8 +195,9 @@ static bool mixed_batch(const struct point *p)
 {
     const size_t n = p->count, everyone = (size_t)p->size * n;
     const int root = p->size - 1;
+    const struct reference inputs = inputs_of(p, TRIB_MAX);
     prepare(p, n + everyone, 2 * n + 2 * everyone);
-    reference_input(guarded_image(p->send, 0), p->dtype, TRIB_MAX, p->rank, p->size, 0, n, p->seed);
+    reference_input(guarded_image(p->send, 0), &inputs, p->rank, 0, n);
     if (!push(p) || !CHECK_OK(trib_batch_begin(p->comm)))
         return false;
     bool good = CHECK_OK(trib_allreduce(p->comm, at(p, p->send, 0), at(p, p->recv, 0), n, p->dtype,
@@ -207,7 +213,7 @@ static bool mixed_batch(const struct point *p)
                                   p->dtype, peer, p->stream));
     if (!CHECK_OK(trib_batch_end(p->comm)) || !good || !fetch(p))
         return false;
-    reference_reduced(guarded_image(p->recv, 0), p->dtype, TRIB_MAX, p->size, 0, n, p->seed);
+    reference_reduced(guarded_image(p->recv, 0), &inputs, 0, n);
     put(p, p->recv, n, root, n, n);
     for (int peer = 0; peer < p->size; peer++) {
         put(p, p->recv, 2 * n + (size_t)peer * n, peer, n, n);

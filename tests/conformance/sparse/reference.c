@@ -111,19 +111,18 @@ static void partition(struct sparse_ranked *order, size_t n, size_t k)
 }
 
 uint64_t sparse_reference_top(struct sparse_reference *reference, const double *values,
-                              size_t first, size_t n, uint64_t k, double threshold,
-                              unsigned char *picked, double *smallest)
+                              struct sparse_choice choice, unsigned char *picked, double *smallest)
 {
     struct sparse_ranked *order = reference->order;
     size_t above = 0;
     double least = 0;
-    memset(picked + first, 0, n);
-    for (size_t i = first; i < first + n; i++)
-        if (fabs(values[i]) > threshold)
+    memset(picked + choice.first, 0, choice.n);
+    for (size_t i = choice.first; i < choice.first + choice.n; i++)
+        if (fabs(values[i]) > choice.threshold)
             order[above++] = (struct sparse_ranked){fabs(values[i]), i};
-    if (above > k)
-        partition(order, above, (size_t)k);
-    const uint64_t chosen = above < k ? above : k;
+    if (above > choice.k)
+        partition(order, above, (size_t)choice.k);
+    const uint64_t chosen = above < choice.k ? above : choice.k;
     for (size_t i = 0; i < chosen; i++) {
         picked[order[i].index] = 1;
         least = i == 0 || order[i].magnitude < least ? order[i].magnitude : least;
@@ -131,6 +130,11 @@ uint64_t sparse_reference_top(struct sparse_reference *reference, const double *
     if (smallest != NULL)
         *smallest = least;
     return chosen;
+}
+
+struct sparse_choice sparse_reference_all(const struct sparse_reference *reference)
+{
+    return (struct sparse_choice){.n = reference->count, .k = reference->k};
 }
 
 uint64_t sparse_reference_above(const double *values, size_t count, double threshold)
@@ -176,7 +180,7 @@ void sparse_reference_update_residual(struct sparse_reference *reference)
 static void cut_sum(struct sparse_reference *reference)
 {
     memcpy(reference->room, reference->sum, reference->count * sizeof(double));
-    sparse_reference_top(reference, reference->room, 0, reference->count, reference->k, 0,
+    sparse_reference_top(reference, reference->room, sparse_reference_all(reference),
                          reference->support, NULL);
     for (size_t i = 0; i < reference->count; i++)
         if (!reference->support[i])
@@ -187,8 +191,8 @@ static void each_top(struct sparse_reference *reference)
 {
     for (int rank = 0; rank < reference->size; rank++)
         reference->selected[rank] =
-            sparse_reference_top(reference, reference->acc[rank], 0, reference->count, reference->k,
-                                 0, reference->picked[rank], NULL);
+            sparse_reference_top(reference, reference->acc[rank], sparse_reference_all(reference),
+                                 reference->picked[rank], NULL);
 }
 
 /* --------------------------------------------------------------------------------- algorithms */
@@ -230,8 +234,8 @@ static void shared(struct sparse_reference *reference)
     reference->wire = reference->acc_dtype;
     const int leader = (int)(reference->step % (uint64_t)reference->size);
     const uint64_t chosen =
-        sparse_reference_top(reference, reference->acc[leader], 0, reference->count, reference->k,
-                             0, reference->picked[leader], NULL);
+        sparse_reference_top(reference, reference->acc[leader], sparse_reference_all(reference),
+                             reference->picked[leader], NULL);
     for (int rank = 0; rank < reference->size; rank++) {
         if (rank != leader)
             memcpy(reference->picked[rank], reference->picked[leader], reference->count);
@@ -276,10 +280,13 @@ static void chunked(struct sparse_reference *reference)
     const size_t n = reference->count, chunk = reference->chunk;
     for (int rank = 0; rank < reference->size; rank++) {
         reference->selected[rank] = 0;
-        for (size_t first = 0; first < n; first += chunk)
+        for (size_t first = 0; first < n; first += chunk) {
+            const struct sparse_choice choice = {.first = first,
+                                                 .n = n - first < chunk ? n - first : chunk,
+                                                 .k = sparse_reference_chunk_k(reference)};
             reference->selected[rank] += sparse_reference_top(
-                reference, reference->acc[rank], first, n - first < chunk ? n - first : chunk,
-                sparse_reference_chunk_k(reference), 0, reference->picked[rank], NULL);
+                reference, reference->acc[rank], choice, reference->picked[rank], NULL);
+        }
     }
     sparse_reference_add_up(reference);
     sparse_reference_update_residual(reference);

@@ -74,12 +74,20 @@ double sparse_round(double value, trib_dtype dtype);
 
 /* ------------------------------------------------------------------------------------- parts */
 
-/* picked[i] = 1 for the k largest of values[first, first + n) that are not 0 and above `threshold`
- * in magnitude: larger first, then the lower index. Returns how many. `smallest`, if not NULL: the
- * magnitude of the last of them, 0 if there is none. */
+/* Where to choose the k largest: in [first, first + n), above `threshold` in magnitude. */
+struct sparse_choice {
+    size_t first, n;
+    uint64_t k;
+    double threshold;
+};
+
+/* picked[i] = 1 for the k largest of `values` that are not 0 and that `choice` allows: larger
+ * first, then the lower index. Returns how many. `smallest`, if not NULL: the magnitude of the last
+ * of them, 0 if there is none. */
 uint64_t sparse_reference_top(struct sparse_reference *reference, const double *values,
-                              size_t first, size_t n, uint64_t k, double threshold,
-                              unsigned char *picked, double *smallest);
+                              struct sparse_choice choice, unsigned char *picked, double *smallest);
+/* The whole tensor, and k. */
+struct sparse_choice sparse_reference_all(const struct sparse_reference *reference);
 /* How many of the `count` values are above in magnitude. */
 uint64_t sparse_reference_above(const double *values, size_t count, double threshold);
 /* Rank r sends wire(acc) where it picked; sum = their sum in rank order; support = their union. */

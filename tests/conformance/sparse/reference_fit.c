@@ -13,16 +13,17 @@ static uint64_t limit(const struct sparse_reference *reference)
 
 static void pick_above(struct sparse_reference *reference, int rank, double threshold)
 {
-    reference->selected[rank] =
-        sparse_reference_top(reference, reference->acc[rank], 0, reference->count, limit(reference),
-                             threshold, reference->picked[rank], NULL);
+    const struct sparse_choice choice = {
+        .n = reference->count, .k = limit(reference), .threshold = threshold};
+    reference->selected[rank] = sparse_reference_top(reference, reference->acc[rank], choice,
+                                                     reference->picked[rank], NULL);
 }
 
 /* The k largest; their smallest magnitude becomes the threshold. */
 static void pick_exactly(struct sparse_reference *reference, int rank)
 {
     reference->selected[rank] =
-        sparse_reference_top(reference, reference->acc[rank], 0, reference->count, reference->k, 0,
+        sparse_reference_top(reference, reference->acc[rank], sparse_reference_all(reference),
                              reference->picked[rank], &reference->local[rank]);
 }
 
@@ -182,9 +183,11 @@ static void keep_sums(struct sparse_reference *reference, const struct schedule 
     const uint64_t sums = sparse_reference_above(reference->sum, reference->count, 0);
     double least = 0;
     memcpy(reference->room, reference->sum, reference->count * sizeof(double));
-    const uint64_t kept = sparse_reference_top(
-        reference, reference->room, 0, reference->count, cut ? reference->k : limit(reference),
-        cut ? 0 : reference->global, reference->support, &least);
+    const struct sparse_choice choice = {.n = reference->count,
+                                         .k = cut ? reference->k : limit(reference),
+                                         .threshold = cut ? 0 : reference->global};
+    const uint64_t kept =
+        sparse_reference_top(reference, reference->room, choice, reference->support, &least);
     for (size_t i = 0; i < reference->count; i++)
         if (!reference->support[i])
             reference->sum[i] = 0;

@@ -57,7 +57,8 @@ static void begin(struct sparse_reference *reference, struct held *held)
 static void cut(struct sparse_reference *reference, struct held *self, double *dropped,
                 size_t first, size_t n, uint64_t k)
 {
-    sparse_reference_top(reference, self->sum, first, n, k, 0, self->marked, NULL);
+    const struct sparse_choice choice = {.first = first, .n = n, .k = k};
+    sparse_reference_top(reference, self->sum, choice, self->marked, NULL);
     for (size_t i = first; i < first + n; i++)
         if (!self->marked[i]) {
             dropped[i] = self->sum[i];
@@ -107,8 +108,8 @@ void sparse_reference_gtopk(struct sparse_reference *reference)
         power *= 2;
     for (int rank = 0; rank < reference->size; rank++)
         reference->selected[rank] =
-            sparse_reference_top(reference, reference->acc[rank], 0, reference->count, reference->k,
-                                 0, reference->picked[rank], NULL);
+            sparse_reference_top(reference, reference->acc[rank], sparse_reference_all(reference),
+                                 reference->picked[rank], NULL);
     begin(reference, held);
     dropped[rounds++] = hold(reference);
     for (int rank = 0; power + rank < reference->size; rank++)
@@ -190,11 +191,14 @@ void sparse_reference_srs(struct sparse_reference *reference)
                               need((size_t)size, (size_t)size)};
     for (int rank = 0; rank < size; rank++) {
         reference->selected[rank] = 0;
-        for (int block = 0; block < size; block++)
+        for (int block = 0; block < size; block++) {
+            const size_t first = bound(reference, block);
+            const struct sparse_choice choice = {.first = first,
+                                                 .n = bound(reference, block + 1) - first,
+                                                 .k = sparse_reference_share(reference)};
             reference->selected[rank] += sparse_reference_top(
-                reference, reference->acc[rank], bound(reference, block),
-                bound(reference, block + 1) - bound(reference, block),
-                sparse_reference_share(reference), 0, reference->picked[rank], NULL);
+                reference, reference->acc[rank], choice, reference->picked[rank], NULL);
+        }
     }
     begin(reference, journey.held);
     travel(&journey);
