@@ -298,38 +298,54 @@ static void unpack_case(struct sparse_rig *rig, size_t count, uint32_t chunk, ui
     check_end();
 }
 
-static void merge_case(struct sparse_rig *rig, int32_t n, size_t count, uint32_t chunk, uint32_t k,
-                       trib_dtype dtype, trib_dtype result, double divisor, int overflow, int kind)
+/* A merge of chunks: `n` ranks' chunks of `dtype` to `count` elements of `result`. */
+struct joined {
+    int32_t n;
+    size_t count;
+    uint32_t chunk, k;
+    trib_dtype dtype, result;
+    double divisor;
+    int overflow; /* the word before the call; below 0: there is none */
+    int kind;     /* of the values */
+};
+
+static void place_joined(struct sparse_rig *rig, const struct joined *joined, struct joining *j)
+{
+    arena_reset(&rig->arena);
+    for (int32_t r = 0; r < joined->n; r++) {
+        j->ranks[r] = place_slots(rig, joined->count, joined->chunk, joined->k, joined->dtype);
+        fill_slots(rig, &j->ranks[r], joined->count, joined->kind);
+    }
+    const size_t size = trib_dtype_size(joined->result);
+    j->result = arena_place(&rig->arena, joined->count * size, rig->calls % 4 * size);
+    arena_mark(&rig->arena, j->result, joined->count, joined->result);
+    if (joined->overflow >= 0)
+        j->overflow = sparse_word(rig, (uint32_t)joined->overflow);
+}
+
+static void merge_case(struct sparse_rig *rig, const struct joined *joined)
 {
     if (sparse_leaves_out(rig, 3))
         return;
-    struct joining j = {.n = n,
+    const size_t count = joined->count;
+    struct joining j = {.n = joined->n,
                         .count = count,
-                        .divisor = divisor,
-                        .result_dtype = result,
+                        .divisor = joined->divisor,
+                        .result_dtype = joined->result,
                         .overflow = SPARSE_NONE};
     check_begin("%s chunk_merge %d ranks, %u of each %u of %zu, %s to %s / %g, overflow %d, %s",
-                rig->arena.place->kernels->name, n, k, chunk, count, trib_dtype_name(dtype),
-                trib_dtype_name(result), divisor, overflow, sparse_kind_name(kind));
-    arena_reset(&rig->arena);
-    for (int32_t r = 0; r < n; r++) {
-        j.ranks[r] = place_slots(rig, count, chunk, k, dtype);
-        fill_slots(rig, &j.ranks[r], count, kind);
-    }
-    const size_t size = trib_dtype_size(result);
-    j.result = arena_place(&rig->arena, count * size, rig->calls % 4 * size);
-    arena_mark(&rig->arena, j.result, count, result);
-    if (overflow >= 0)
-        j.overflow = sparse_word(rig, (uint32_t)overflow);
-    const struct sparse_call call = {"chunk_merge",
-                                     queue_joining,
-                                     expect_joining,
-                                     NULL,
-                                     &j,
-                                     count,
-                                     chunks_of(count, chunk) * k * (size_t)n,
-                                     0,
-                                     dtype == TRIB_F64 ? TRIB_F64 : TRIB_F32};
+                rig->arena.place->kernels->name, joined->n, joined->k, joined->chunk, count,
+                trib_dtype_name(joined->dtype), trib_dtype_name(joined->result), joined->divisor,
+                joined->overflow, sparse_kind_name(joined->kind));
+    place_joined(rig, joined, &j);
+    const struct sparse_call call = {.what = "chunk_merge",
+                                     .queue = queue_joining,
+                                     .expect = expect_joining,
+                                     .argument = &j,
+                                     .count = count,
+                                     .entries = chunks_of(count, joined->chunk) * joined->k *
+                                                (size_t)joined->n,
+                                     .dtype = joined->dtype == TRIB_F64 ? TRIB_F64 : TRIB_F32};
     sparse_run(rig, &call);
     check_end();
 }
@@ -350,17 +366,25 @@ static void join(struct sparse_rig *rig)
                 const uint32_t k = ks[(i + (size_t)kind) % 4];
                 const size_t count = kind == 4 ? chunk : (size_t)(kind + 1) * chunk + chunk / 3;
                 const size_t turn = i + (size_t)kind * 2 + (size_t)t;
-                const int32_t n = ranks[turn % (chunk > 9000 ? 5 : 6)];
                 unpack_case(rig, count, chunk, k, dtypes[t], kinds[kind]);
-                merge_case(rig, n, count, chunk, k, dtypes[t],
-                           t == 2 ? TRIB_F64 : results[(i + (size_t)kind) % 3], 1 + kind % 3,
-                           (int)(i + (size_t)kind) % 3 - 1, kinds[kind]);
+                const struct joined joined = {.n = ranks[turn % (chunk > 9000 ? 5 : 6)],
+                                              .count = count,
+                                              .chunk = chunk,
+                                              .k = k,
+                                              .dtype = dtypes[t],
+                                              .result = t == 2 ? TRIB_F64
+                                                               : results[(i + (size_t)kind) % 3],
+                                              .divisor = 1 + kind % 3,
+                                              .overflow = (int)(i + (size_t)kind) % 3 - 1,
+                                              .kind = kinds[kind]};
+                merge_case(rig, &joined);
             }
     unpack_case(rig, 0, 64, 3, TRIB_F32, SPARSE_GAUSS);
-    merge_case(rig, 2, 0, 64, 3, TRIB_F32, TRIB_F32, 1, -1, SPARSE_GAUSS);
-    merge_case(rig, 2, 1, 64, 64, TRIB_F32, TRIB_F32, 1, -1, SPARSE_GAUSS);
+    merge_case(rig, &(struct joined){2, 0, 64, 3, TRIB_F32, TRIB_F32, 1, -1, SPARSE_GAUSS});
+    merge_case(rig, &(struct joined){2, 1, 64, 64, TRIB_F32, TRIB_F32, 1, -1, SPARSE_GAUSS});
     if (!rig->quick)
-        merge_case(rig, 4, 1000003, 4096, 41, TRIB_F32, TRIB_F32, 4, 1, SPARSE_GAUSS);
+        merge_case(rig,
+                   &(struct joined){4, 1000003, 4096, 41, TRIB_F32, TRIB_F32, 4, 1, SPARSE_GAUSS});
 }
 
 void sparse_chunks_suite(struct sparse_rig *rig)
@@ -373,5 +397,5 @@ void sparse_chunks_long(struct sparse_rig *rig, size_t n)
 {
     choose_case(rig, &modes[0], n, 65536, 5, SPARSE_FEW);
     unpack_case(rig, n, 4096, 3, TRIB_F32, SPARSE_GAUSS);
-    merge_case(rig, 2, n, 4096, 3, TRIB_F32, TRIB_F32, 2, 1, SPARSE_GAUSS);
+    merge_case(rig, &(struct joined){2, n, 4096, 3, TRIB_F32, TRIB_F32, 2, 1, SPARSE_GAUSS});
 }

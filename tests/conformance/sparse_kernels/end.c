@@ -168,44 +168,57 @@ static void expect_update(struct sparse_rig *rig, const void *argument)
 
 enum among { NO_AMONG, SOME_AMONG, SAME_AMONG, EMPTY_AMONG, ALL_AMONG, AMONGS };
 
-static void update_case(struct sparse_rig *rig, size_t n, uint32_t entries, trib_dtype dtype,
-                        trib_dtype wire, bool in_place, enum tri_update how, enum among among,
-                        uint32_t decision)
+/* An update of `count` elements of `dtype` by a list of `entries` of `wire`. */
+struct update {
+    size_t count;
+    uint32_t entries;
+    trib_dtype dtype, wire;
+    bool in_place;
+    enum tri_update how;
+    enum among among;
+    uint32_t decision;
+};
+
+static void place_update(struct sparse_rig *rig, const struct update *u, struct updating *s)
+{
+    arena_reset(&rig->arena);
+    s->state = sparse_state_place(rig, u->count, u->dtype, u->in_place ? 0 : u->dtype, rig->calls);
+    sparse_fill(rig->arena.image + sparse_residual_at(rig, &s->state), u->dtype, u->count,
+                rig->calls % 7 == 0 ? SPARSE_INFINITIES : SPARSE_GAUSS, 0);
+    const bool counted = rig->calls % 3 != 0;
+    s->list = sparse_list_place(rig, u->entries + (counted ? 6 : 0), u->wire, counted);
+    sparse_list_fill(rig, &s->list, 0, u->count, u->entries, SPARSE_GAUSS);
+    const uint32_t other = u->among == EMPTY_AMONG  ? 0
+                           : u->among == ALL_AMONG  ? (uint32_t)u->count
+                           : u->among == SAME_AMONG ? u->entries
+                                                    : (uint32_t)u->count / 3;
+    s->among = sparse_list_place(rig, other + (counted ? 0 : 2), u->dtype, !counted);
+    sparse_list_fill(rig, &s->among, 0, u->count, other, SPARSE_GAUSS);
+    if (u->among == SAME_AMONG)
+        memcpy(rig->arena.image + s->among.index, rig->arena.image + s->list.index,
+               u->entries * sizeof(uint32_t));
+    s->decision = sparse_word(rig, u->decision);
+    s->matched = rig->calls % 5 == 0 ? SPARSE_NONE : sparse_word(rig, 99);
+}
+
+static void update_case(struct sparse_rig *rig, const struct update *u)
 {
     if (sparse_leaves_out(rig, 7))
         return;
-    struct updating s = {.how = how, .has_among = among != NO_AMONG};
+    struct updating s = {.how = u->how, .has_among = u->among != NO_AMONG};
     check_begin("%s residual_update %u of %zu %s, %s, how %d, among %d, decision %u%s",
-                rig->arena.place->kernels->name, entries, n, trib_dtype_name(dtype),
-                trib_dtype_name(wire), (int)how, (int)among, decision,
-                in_place ? ", in place" : "");
-    arena_reset(&rig->arena);
-    s.state = sparse_state_place(rig, n, dtype, in_place ? 0 : dtype, rig->calls);
-    sparse_fill(rig->arena.image + sparse_residual_at(rig, &s.state), dtype, n,
-                rig->calls % 7 == 0 ? SPARSE_INFINITIES : SPARSE_GAUSS, 0);
-    const bool counted = rig->calls % 3 != 0;
-    s.list = sparse_list_place(rig, entries + (counted ? 6 : 0), wire, counted);
-    sparse_list_fill(rig, &s.list, 0, n, entries, SPARSE_GAUSS);
-    const uint32_t other = among == EMPTY_AMONG  ? 0
-                           : among == ALL_AMONG  ? (uint32_t)n
-                           : among == SAME_AMONG ? entries
-                                                 : (uint32_t)n / 3;
-    s.among = sparse_list_place(rig, other + (counted ? 0 : 2), dtype, !counted);
-    sparse_list_fill(rig, &s.among, 0, n, other, SPARSE_GAUSS);
-    if (among == SAME_AMONG)
-        memcpy(rig->arena.image + s.among.index, rig->arena.image + s.list.index,
-               entries * sizeof(uint32_t));
-    s.decision = sparse_word(rig, decision);
-    s.matched = rig->calls % 5 == 0 ? SPARSE_NONE : sparse_word(rig, 99);
-    const struct sparse_call call = {"residual_update",
-                                     queue_update,
-                                     expect_update,
-                                     NULL,
-                                     &s,
-                                     n,
-                                     s.list.capacity + s.among.capacity,
-                                     entries,
-                                     dtype};
+                rig->arena.place->kernels->name, u->entries, u->count, trib_dtype_name(u->dtype),
+                trib_dtype_name(u->wire), (int)u->how, (int)u->among, u->decision,
+                u->in_place ? ", in place" : "");
+    place_update(rig, u, &s);
+    const struct sparse_call call = {.what = "residual_update",
+                                     .queue = queue_update,
+                                     .expect = expect_update,
+                                     .argument = &s,
+                                     .count = u->count,
+                                     .entries = s.list.capacity + s.among.capacity,
+                                     .k = u->entries,
+                                     .dtype = u->dtype};
     sparse_run(rig, &call);
     check_end();
 }
@@ -218,11 +231,16 @@ static void updates(struct sparse_rig *rig)
             for (int among = 0; among < AMONGS; among++)
                 for (int turn = 0; turn < 6; turn++) {
                     const trib_dtype dtype = type == 2 ? TRIB_F64 : TRIB_F32;
-                    const uint32_t entries =
-                        turn < 2 ? (uint32_t)counts[c] : (uint32_t)(counts[c] / 7);
-                    update_case(rig, counts[c], entries, dtype, type == 1 ? TRIB_BF16 : dtype,
-                                (turn + type) % 2 == 0, (enum tri_update)(turn % 3),
-                                (enum among)among, turn != 3);
+                    const struct update update = {.count = counts[c],
+                                                  .entries =
+                                                      (uint32_t)(counts[c] / (turn < 2 ? 1 : 7)),
+                                                  .dtype = dtype,
+                                                  .wire = type == 1 ? TRIB_BF16 : dtype,
+                                                  .in_place = (turn + type) % 2 == 0,
+                                                  .how = (enum tri_update)(turn % 3),
+                                                  .among = (enum among)among,
+                                                  .decision = turn != 3};
+                    update_case(rig, &update);
                 }
 }
 
@@ -337,5 +355,13 @@ void sparse_pinned_suite(struct sparse_rig *rig)
 
 void sparse_end_long(struct sparse_rig *rig, size_t n)
 {
-    update_case(rig, n, 50000, TRIB_F32, TRIB_F32, true, TRI_UPDATE_SUBTRACT, SAME_AMONG, 1);
+    const struct update update = {.count = n,
+                                  .entries = 50000,
+                                  .dtype = TRIB_F32,
+                                  .wire = TRIB_F32,
+                                  .in_place = true,
+                                  .how = TRI_UPDATE_SUBTRACT,
+                                  .among = SAME_AMONG,
+                                  .decision = 1};
+    update_case(rig, &update);
 }

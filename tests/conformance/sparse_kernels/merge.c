@@ -131,50 +131,63 @@ static void place_merging(struct sparse_rig *rig, struct merging *m, uint32_t en
     }
 }
 
-static void merge_case(struct sparse_rig *rig, int32_t n, size_t first, size_t count,
-                       uint32_t entries, trib_dtype dtype, enum overlap overlap, int kind)
+/* A merge of `n` lists with up to `entries` indices in [first, first + count). */
+struct merged {
+    int32_t n;
+    size_t first, count;
+    uint32_t entries;
+    trib_dtype dtype;
+    enum overlap overlap;
+};
+
+static uint32_t entries_of(const struct merged *merged)
+{
+    return merged->entries < merged->count ? merged->entries : (uint32_t)merged->count;
+}
+
+static void merge_case(struct sparse_rig *rig, const struct merged *merged, int kind)
 {
     if (sparse_leaves_out(rig, 5))
         return;
-    struct merging m = {.n = n, .first = first, .count = count};
-    if (entries > count)
-        entries = (uint32_t)count;
+    struct merging m = {.n = merged->n, .first = merged->first, .count = merged->count};
+    const uint32_t entries = entries_of(merged);
     check_begin("%s merge %d lists, %s, %u of %zu from %zu, %s, %s",
-                rig->arena.place->kernels->name, n, overlap_names[overlap], entries, count, first,
-                trib_dtype_name(dtype), sparse_kind_name(kind));
-    place_merging(rig, &m, entries, dtype);
-    const size_t most = (size_t)n * entries;
-    m.out = sparse_list_place(rig, (uint32_t)(most < count ? most : count), m.sum_dtype, true);
-    fill_lists(rig, &m, overlap, entries, kind);
+                rig->arena.place->kernels->name, m.n, overlap_names[merged->overlap], entries,
+                m.count, m.first, trib_dtype_name(merged->dtype), sparse_kind_name(kind));
+    place_merging(rig, &m, entries, merged->dtype);
+    const size_t most = (size_t)m.n * entries;
+    m.out = sparse_list_place(rig, (uint32_t)(most < m.count ? most : m.count), m.sum_dtype, true);
+    fill_lists(rig, &m, merged->overlap, entries, kind);
     run_merging(rig, &m);
     check_end();
 }
 
-static void dense_case(struct sparse_rig *rig, int32_t n, size_t first, size_t count,
-                       uint32_t entries, trib_dtype dtype, trib_dtype result, enum overlap overlap,
+/* `overflow`: its word before the call; below 0: there is none. */
+static void dense_case(struct sparse_rig *rig, const struct merged *merged, trib_dtype result,
                        double divisor, int overflow)
 {
     if (sparse_leaves_out(rig, 5))
         return;
-    struct merging m = {.n = n,
-                        .first = first,
-                        .count = count,
+    struct merging m = {.n = merged->n,
+                        .first = merged->first,
+                        .count = merged->count,
                         .dense = true,
                         .result_dtype = result,
                         .divisor = divisor,
                         .overflow = SPARSE_NONE};
-    if (entries > count)
-        entries = (uint32_t)count;
+    const uint32_t entries = entries_of(merged);
     check_begin("%s merge_dense %d lists, %s, %u of %zu from %zu, %s to %s / %g, overflow %d",
-                rig->arena.place->kernels->name, n, overlap_names[overlap], entries, count, first,
-                trib_dtype_name(dtype), trib_dtype_name(result), divisor, overflow);
-    place_merging(rig, &m, entries, dtype);
+                rig->arena.place->kernels->name, m.n, overlap_names[merged->overlap], entries,
+                m.count, m.first, trib_dtype_name(merged->dtype), trib_dtype_name(result), divisor,
+                overflow);
+    place_merging(rig, &m, entries, merged->dtype);
     const size_t size = trib_dtype_size(result);
-    m.result = arena_place(&rig->arena, count * size, rig->calls % 4 * size);
-    arena_mark(&rig->arena, m.result, count, result);
+    m.result = arena_place(&rig->arena, m.count * size, rig->calls % 4 * size);
+    arena_mark(&rig->arena, m.result, m.count, result);
     if (overflow >= 0)
         m.overflow = sparse_word(rig, (uint32_t)overflow);
-    fill_lists(rig, &m, overlap, entries, rig->calls % 9 == 0 ? SPARSE_INFINITIES : SPARSE_GAUSS);
+    fill_lists(rig, &m, merged->overlap, entries,
+               rig->calls % 9 == 0 ? SPARSE_INFINITIES : SPARSE_GAUSS);
     run_merging(rig, &m);
     check_end();
 }
@@ -195,9 +208,14 @@ static void merge(struct sparse_rig *rig)
             for (int overlap = 0; overlap < OVERLAPS; overlap += rig->quick ? 4 : 1)
                 for (size_t t = 0; t < (rig->quick || numbers[i] > 8 ? 1 : 3); t++) {
                     const size_t turn = i + c + (size_t)overlap + t;
-                    const uint32_t entries = (uint32_t)(counts[c] / (turn % 2 ? 20 : 3)) + 1;
-                    merge_case(rig, numbers[i], turn % 3 == 0 ? 0 : 12345 * turn, counts[c],
-                               entries, dtypes[turn % 3], (enum overlap)overlap, kinds[turn % 6]);
+                    const struct merged merged = {
+                        .n = numbers[i],
+                        .first = turn % 3 == 0 ? 0 : 12345 * turn,
+                        .count = counts[c],
+                        .entries = (uint32_t)(counts[c] / (turn % 2 ? 20 : 3)) + 1,
+                        .dtype = dtypes[turn % 3],
+                        .overlap = (enum overlap)overlap};
+                    merge_case(rig, &merged, kinds[turn % 6]);
                 }
 }
 
@@ -211,11 +229,16 @@ static void merge_dense(struct sparse_rig *rig)
             for (int overlap = 0; overlap < OVERLAPS; overlap += rig->quick ? 4 : 1)
                 for (size_t t = 0; t < (rig->quick || numbers[i] > 8 ? 1 : 3); t++) {
                     const size_t turn = i + c + (size_t)overlap + t;
-                    const trib_dtype dtype = dtypes[turn % 3];
-                    const uint32_t entries = (uint32_t)(counts[c] / (turn % 2 ? 100 : 9)) + 1;
-                    dense_case(rig, numbers[i], turn % 2 == 0 ? 0 : 777 * turn, counts[c], entries,
-                               dtype, dtype == TRIB_F64 ? TRIB_F64 : results[(c + t) % 3],
-                               (enum overlap)overlap, divisors[turn % 5], (int)(turn % 3) - 1);
+                    const struct merged merged = {
+                        .n = numbers[i],
+                        .first = turn % 2 == 0 ? 0 : 777 * turn,
+                        .count = counts[c],
+                        .entries = (uint32_t)(counts[c] / (turn % 2 ? 100 : 9)) + 1,
+                        .dtype = dtypes[turn % 3],
+                        .overlap = (enum overlap)overlap};
+                    dense_case(rig, &merged,
+                               merged.dtype == TRIB_F64 ? TRIB_F64 : results[(c + t) % 3],
+                               divisors[turn % 5], (int)(turn % 3) - 1);
                 }
 }
 
@@ -290,14 +313,17 @@ static void series(struct sparse_rig *rig)
 
 void sparse_merge_suite(struct sparse_rig *rig)
 {
+    static const struct merged large[] = {{4, 0, 900001, 9000, TRIB_F32, RANDOM_LISTS},
+                                          {8, 0, 300007, 100000, TRIB_F32, RANDOM_LISTS},
+                                          {5, 100, 300007, 100000, TRIB_F32, RANDOM_LISTS}};
     series(rig);
     merge(rig);
     merge_dense(rig);
     if (!rig->quick) {
-        merge_case(rig, 4, 0, 900001, 9000, TRIB_F32, RANDOM_LISTS, SPARSE_GAUSS);
-        merge_case(rig, 8, 0, 300007, 100000, TRIB_F32, RANDOM_LISTS, SPARSE_GAUSS);
-        dense_case(rig, 4, 0, 900001, 9000, TRIB_F32, TRIB_F32, RANDOM_LISTS, 4, 1);
-        dense_case(rig, 5, 100, 300007, 100000, TRIB_F32, TRIB_BF16, RANDOM_LISTS, 5, 1);
+        merge_case(rig, &large[0], SPARSE_GAUSS);
+        merge_case(rig, &large[1], SPARSE_GAUSS);
+        dense_case(rig, &large[0], TRIB_F32, 4, 1);
+        dense_case(rig, &large[2], TRIB_BF16, 5, 1);
     }
     at_the_end(rig);
     of_zeros(rig);
