@@ -33,19 +33,18 @@ bool bad_refused(const struct bad *bad, trib_status found, trib_status expected,
 
 /* ---------------------------------------------------------------- collectives of one count */
 
-/* Any collective, with everything as an argument; root or peer is `peer`. */
+/* Any collective on bad->stream, with all else as an argument; root or peer is `peer`. */
 typedef trib_status any_call(const struct bad *bad, const void *send, void *recv, size_t count,
-                             trib_dtype dtype, trib_op op, int32_t peer, trib_stream stream);
+                             trib_dtype dtype, trib_op op, int32_t peer);
 
 static const trib_call_options no_more = TRIB_CALL_OPTIONS_INIT;
 
 #define ANY(name, ...)                                                                             \
     static trib_status any_##name(const struct bad *bad, const void *send, void *recv,             \
-                                  size_t count, trib_dtype dtype, trib_op op, int32_t peer,        \
-                                  trib_stream stream)                                              \
+                                  size_t count, trib_dtype dtype, trib_op op, int32_t peer)        \
     {                                                                                              \
         (void)send, (void)recv, (void)op, (void)peer;                                              \
-        return trib_##name(bad->comm, __VA_ARGS__, stream);                                        \
+        return trib_##name(bad->comm, __VA_ARGS__, bad->stream);                                   \
     }
 ANY(allreduce, send, recv, count, dtype, op)
 ANY(allreduce_with, send, recv, count, dtype, op, &no_more)
@@ -86,50 +85,73 @@ static int32_t good_peer(const struct bad *bad, const struct collective *c)
                                                            : bad->rank;
 }
 
-static void bad_sides(const struct bad *bad, const struct collective *c)
+/* Bytes by which a side of blocks, or of one block, of `n` floats ends one float too far. */
+static size_t one_too_far(const struct bad *bad, bool blocks, size_t n)
+{
+    return (BAD_FLOATS - (blocks ? (size_t)bad->team.size : 1) * n + 1) * 4;
+}
+
+static void bad_send(const struct bad *bad, const struct collective *c, size_t fits)
 {
     const int32_t peer = good_peer(bad, c);
-    const size_t size = (size_t)bad->team.size;
+    const size_t shift = one_too_far(bad, c->send_blocks, fits);
     char *a = (char *)bad->a, *b = (char *)bad->b;
+    REFUSED(c->call(bad, NULL, b, 4, TRIB_F32, TRIB_SUM, peer), TRIB_ERR_INVALID_BUFFER, c->name,
+            "`send`");
+    REFUSED(c->call(bad, a + 1, b, 4, TRIB_F32, TRIB_SUM, peer), TRIB_ERR_INVALID_BUFFER, c->name,
+            "`send`");
+    REFUSED(c->call(bad, a + 4, b, 4, TRIB_I64, TRIB_SUM, peer), TRIB_ERR_INVALID_BUFFER, c->name,
+            "`send`");
+    REFUSED(c->call(bad, a + shift, b, fits, TRIB_F32, TRIB_SUM, peer), TRIB_ERR_INVALID_BUFFER,
+            c->name, "`send`");
+    if (bad->foreign != NULL)
+        REFUSED(c->call(bad, bad->foreign, b, 4, TRIB_F32, TRIB_SUM, peer), TRIB_ERR_INVALID_BUFFER,
+                c->name, "`send`");
+}
+
+static void bad_recv(const struct bad *bad, const struct collective *c, size_t fits)
+{
+    const int32_t peer = good_peer(bad, c);
+    const size_t shift = one_too_far(bad, c->recv_blocks, fits);
+    char *a = (char *)bad->a, *b = (char *)bad->b;
+    REFUSED(c->call(bad, a, NULL, 4, TRIB_F32, TRIB_SUM, peer), TRIB_ERR_INVALID_BUFFER, c->name,
+            "`recv`");
+    REFUSED(c->call(bad, a, b + 2, 4, TRIB_F32, TRIB_SUM, peer), TRIB_ERR_INVALID_BUFFER, c->name,
+            "`recv`");
+    REFUSED(c->call(bad, a, b + shift, fits, TRIB_F32, TRIB_SUM, peer), TRIB_ERR_INVALID_BUFFER,
+            c->name, "`recv`");
+    if (bad->foreign != NULL)
+        REFUSED(c->call(bad, a, bad->foreign, 4, TRIB_F32, TRIB_SUM, peer), TRIB_ERR_INVALID_BUFFER,
+                c->name, "`recv`");
+}
+
+/* The program's memory: on host any memory is the device's. */
+static void bad_memory(const struct bad *bad, const struct collective *c)
+{
+    const int32_t peer = good_peer(bad, c);
+    float here[64] = {0};
+    if (strcmp(bad->team.backend, "host") == 0)
+        return;
+    if (c->sends)
+        REFUSED(c->call(bad, here, bad->b, 4, TRIB_F32, TRIB_SUM, peer), TRIB_ERR_INVALID_BUFFER,
+                c->name, "`send`");
+    if (c->receives)
+        REFUSED(c->call(bad, bad->a, here, 4, TRIB_F32, TRIB_SUM, peer), TRIB_ERR_INVALID_BUFFER,
+                c->name, "`recv`");
+}
+
+static void bad_sides(const struct bad *bad, const struct collective *c)
+{
+    const size_t size = (size_t)bad->team.size;
     /* So many that the last element of a side of blocks, or of one block, is one beyond the end. */
     const size_t sent = c->send_blocks ? BAD_FLOATS / size : BAD_FLOATS;
     const size_t received = c->recv_blocks ? BAD_FLOATS / size : BAD_FLOATS;
     const size_t fits = (sent < received ? sent : received) / 2;
-    const size_t send_shift = (BAD_FLOATS - (c->send_blocks ? size : 1) * fits + 1) * 4;
-    const size_t recv_shift = (BAD_FLOATS - (c->recv_blocks ? size : 1) * fits + 1) * 4;
-    if (c->sends) {
-        REFUSED(c->call(bad, NULL, b, 4, TRIB_F32, TRIB_SUM, peer, bad->stream),
-                TRIB_ERR_INVALID_BUFFER, c->name, "`send`");
-        REFUSED(c->call(bad, a + 1, b, 4, TRIB_F32, TRIB_SUM, peer, bad->stream),
-                TRIB_ERR_INVALID_BUFFER, c->name, "`send`");
-        REFUSED(c->call(bad, a + 4, b, 4, TRIB_I64, TRIB_SUM, peer, bad->stream),
-                TRIB_ERR_INVALID_BUFFER, c->name, "`send`");
-        REFUSED(c->call(bad, a + send_shift, b, fits, TRIB_F32, TRIB_SUM, peer, bad->stream),
-                TRIB_ERR_INVALID_BUFFER, c->name, "`send`");
-        if (bad->foreign != NULL)
-            REFUSED(c->call(bad, bad->foreign, b, 4, TRIB_F32, TRIB_SUM, peer, bad->stream),
-                    TRIB_ERR_INVALID_BUFFER, c->name, "`send`");
-    }
-    if (c->receives) {
-        REFUSED(c->call(bad, a, NULL, 4, TRIB_F32, TRIB_SUM, peer, bad->stream),
-                TRIB_ERR_INVALID_BUFFER, c->name, "`recv`");
-        REFUSED(c->call(bad, a, b + 2, 4, TRIB_F32, TRIB_SUM, peer, bad->stream),
-                TRIB_ERR_INVALID_BUFFER, c->name, "`recv`");
-        REFUSED(c->call(bad, a, b + recv_shift, fits, TRIB_F32, TRIB_SUM, peer, bad->stream),
-                TRIB_ERR_INVALID_BUFFER, c->name, "`recv`");
-        if (bad->foreign != NULL)
-            REFUSED(c->call(bad, a, bad->foreign, 4, TRIB_F32, TRIB_SUM, peer, bad->stream),
-                    TRIB_ERR_INVALID_BUFFER, c->name, "`recv`");
-    }
-    if (strcmp(bad->team.backend, "host") != 0) { /* on host any memory is the device's */
-        float here[64] = {0};
-        if (c->sends)
-            REFUSED(c->call(bad, here, b, 4, TRIB_F32, TRIB_SUM, peer, bad->stream),
-                    TRIB_ERR_INVALID_BUFFER, c->name, "`send`");
-        if (c->receives)
-            REFUSED(c->call(bad, a, here, 4, TRIB_F32, TRIB_SUM, peer, bad->stream),
-                    TRIB_ERR_INVALID_BUFFER, c->name, "`recv`");
-    }
+    if (c->sends)
+        bad_send(bad, c, fits);
+    if (c->receives)
+        bad_recv(bad, c, fits);
+    bad_memory(bad, c);
 }
 
 /* Overlaps that are not "in place": a shift of one element, and the wrong block. */
@@ -139,14 +161,14 @@ static void bad_places(const struct bad *bad, const struct collective *c)
     float *a = bad->a;
     if (!c->sends || !c->receives)
         return;
-    REFUSED(c->call(bad, a + 1, a, 8, TRIB_F32, TRIB_SUM, peer, bad->stream),
-            TRIB_ERR_INVALID_BUFFER, c->name, "overlap");
-    REFUSED(c->call(bad, a, a + 7, 8, TRIB_F32, TRIB_SUM, peer, bad->stream),
-            TRIB_ERR_INVALID_BUFFER, c->name, "overlap");
+    REFUSED(c->call(bad, a + 1, a, 8, TRIB_F32, TRIB_SUM, peer), TRIB_ERR_INVALID_BUFFER, c->name,
+            "overlap");
+    REFUSED(c->call(bad, a, a + 7, 8, TRIB_F32, TRIB_SUM, peer), TRIB_ERR_INVALID_BUFFER, c->name,
+            "overlap");
     if (c->send_blocks != c->recv_blocks &&
         bad->rank > 0) /* in place is block `rank`, not block 0 */
-        REFUSED(c->call(bad, a, a, 8, TRIB_F32, TRIB_SUM, peer, bad->stream),
-                TRIB_ERR_INVALID_BUFFER, c->name, "overlap");
+        REFUSED(c->call(bad, a, a, 8, TRIB_F32, TRIB_SUM, peer), TRIB_ERR_INVALID_BUFFER, c->name,
+                "overlap");
 }
 
 static void bad_numbers(const struct bad *bad, const struct collective *c)
@@ -155,38 +177,40 @@ static void bad_numbers(const struct bad *bad, const struct collective *c)
     const int32_t peer = good_peer(bad, c), peers[] = {-1, bad->team.size, INT32_MAX};
     static const size_t counts[] = {SIZE_MAX, SIZE_MAX / 4 + 1, PTRDIFF_MAX / 4 + 1};
     for (int i = 0; i < 3; i++) {
-        REFUSED(c->call(bad, bad->a, bad->b, 4, dtypes[i], TRIB_SUM, peer, bad->stream),
+        REFUSED(c->call(bad, bad->a, bad->b, 4, dtypes[i], TRIB_SUM, peer),
                 TRIB_ERR_INVALID_ARGUMENT, c->name, "`dtype`");
         /* Also where there is nothing to do. */
-        REFUSED(c->call(bad, bad->a, bad->b, 0, dtypes[i], TRIB_SUM, peer, bad->stream),
+        REFUSED(c->call(bad, bad->a, bad->b, 0, dtypes[i], TRIB_SUM, peer),
                 TRIB_ERR_INVALID_ARGUMENT, c->name, "`dtype`");
-        REFUSED(c->call(bad, bad->a, bad->b, counts[i], TRIB_F32, TRIB_SUM, peer, bad->stream),
+        REFUSED(c->call(bad, bad->a, bad->b, counts[i], TRIB_F32, TRIB_SUM, peer),
                 TRIB_ERR_INVALID_ARGUMENT, c->name, "`count`");
         if (c->reduces)
-            REFUSED(c->call(bad, bad->a, bad->b, 4, TRIB_F32, ops[i], peer, bad->stream),
+            REFUSED(c->call(bad, bad->a, bad->b, 4, TRIB_F32, ops[i], peer),
                     TRIB_ERR_INVALID_ARGUMENT, c->name, "`op`");
         if (c->peer != NULL)
-            REFUSED(c->call(bad, bad->a, bad->b, 4, TRIB_F32, TRIB_SUM, peers[i], bad->stream),
+            REFUSED(c->call(bad, bad->a, bad->b, 4, TRIB_F32, TRIB_SUM, peers[i]),
                     TRIB_ERR_INVALID_ARGUMENT, c->name, c->peer);
     }
     if (bad->team.size > 1 && (c->send_blocks || c->recv_blocks)) /* one block fits, two do not */
-        REFUSED(c->call(bad, bad->a, bad->b, PTRDIFF_MAX / 4 - 8, TRIB_F32, TRIB_SUM, peer,
-                        bad->stream),
+        REFUSED(c->call(bad, bad->a, bad->b, PTRDIFF_MAX / 4 - 8, TRIB_F32, TRIB_SUM, peer),
                 TRIB_ERR_INVALID_ARGUMENT, c->name, "`count`");
 }
 
 static void bad_streams(const struct bad *bad, const struct collective *c)
 {
     const int32_t peer = good_peer(bad, c);
-    trib_stream per_thread = (trib_stream)(uintptr_t)2;
-    REFUSED(c->call(bad, bad->a, bad->b, 4, TRIB_F32, TRIB_SUM, peer, per_thread),
-            TRIB_ERR_INVALID_STREAM, c->name, "per-thread");
+    struct bad other = *bad; /* with another stream */
+    other.stream = (trib_stream)(uintptr_t)2;
+    REFUSED(c->call(&other, bad->a, bad->b, 4, TRIB_F32, TRIB_SUM, peer), TRIB_ERR_INVALID_STREAM,
+            c->name, "per-thread");
+    other.stream = bad->team.streams[0];
     if (bad->team.size > 1)
-        REFUSED(c->call(bad, bad->a, bad->b, 4, TRIB_F32, TRIB_SUM, peer, bad->team.streams[0]),
+        REFUSED(c->call(&other, bad->a, bad->b, 4, TRIB_F32, TRIB_SUM, peer),
                 TRIB_ERR_INVALID_STREAM, c->name, "`stream`");
     if (strcmp(bad->team.backend, "host") == 0) {
         int no_stream[64] = {0};
-        REFUSED(c->call(bad, bad->a, bad->b, 4, TRIB_F32, TRIB_SUM, peer, no_stream),
+        other.stream = no_stream;
+        REFUSED(c->call(&other, bad->a, bad->b, 4, TRIB_F32, TRIB_SUM, peer),
                 TRIB_ERR_INVALID_STREAM, c->name, "`stream`");
     }
 }

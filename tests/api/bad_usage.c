@@ -13,13 +13,9 @@ static trib_status good_call(const struct bad *bad, trib_stream stream)
     return trib_allreduce(bad->comm, bad->a, bad->a, 4, TRIB_F32, TRIB_SUM, stream);
 }
 
-void bad_batches(const struct bad *bad)
+/* A bad call poisons the batch: its end gives the same status and queues nothing. */
+static void poisoned(const struct bad *bad)
 {
-    const trib_tensor tensor = {bad->b, 8, TRIB_F32, 0};
-    trib_comm *child = NULL;
-    REFUSED(trib_batch_end(bad->comm), TRIB_ERR_INVALID_USAGE, "trib_batch_end",
-            "trib_batch_begin");
-    /* A bad call poisons the batch: its end gives the same status and queues nothing. */
     CHECK_OK(trib_batch_begin(bad->comm));
     CHECK_OK(good_call(bad, bad->stream));
     REFUSED(trib_broadcast(bad->comm, NULL, bad->b, 4, TRIB_F32, bad->rank, bad->stream),
@@ -32,7 +28,11 @@ void bad_batches(const struct bad *bad)
                  TRIB_ERR_INVALID_ARGUMENT);
     CHECK(good_call(bad, (trib_stream)(uintptr_t)2) != TRIB_OK);
     CHECK_STATUS(trib_batch_end(bad->comm), TRIB_ERR_INVALID_ARGUMENT);
-    /* What a rank sends itself it receives in the same batch, and nothing else. */
+}
+
+/* What a rank sends itself it receives in the same batch, and nothing else. */
+static void messages_to_oneself(const struct bad *bad)
+{
     CHECK_OK(trib_batch_begin(bad->comm));
     CHECK_OK(trib_send(bad->comm, bad->a, 4, TRIB_F32, bad->rank, bad->stream));
     REFUSED(trib_batch_end(bad->comm), TRIB_ERR_INVALID_USAGE, "trib_batch_end", "has no receive");
@@ -48,9 +48,13 @@ void bad_batches(const struct bad *bad)
                            bad->rank, bad->stream));
         REFUSED(trib_batch_end(bad->comm), TRIB_ERR_MISMATCH, "trib_batch_end", "message 1");
     }
-    CHECK_OK(trib_stream_wait(bad->team.devices[bad->rank], bad->stream));
-    CHECK_OK(trib_comm_status(bad->comm)); /* nothing was queued */
-    /* No list, no batch and no split inside of a batch. */
+}
+
+/* No list, no batch and no split inside of a batch. */
+static void inside_of_a_batch(const struct bad *bad)
+{
+    const trib_tensor tensor = {bad->b, 8, TRIB_F32, 0};
+    trib_comm *child = NULL;
     CHECK_OK(trib_batch_begin(bad->comm));
     REFUSED(trib_batch_begin(bad->comm), TRIB_ERR_INVALID_USAGE, "trib_batch_begin", "batch");
     (void)trib_batch_end(bad->comm);
@@ -66,12 +70,27 @@ void bad_batches(const struct bad *bad)
     REFUSED(trib_comm_split(&child, bad->comm, 0, 0), TRIB_ERR_INVALID_USAGE, "trib_comm_split",
             "batch");
     (void)trib_batch_end(bad->comm);
-    /* One stream. */
+}
+
+static void two_streams(const struct bad *bad)
+{
     CHECK_OK(trib_batch_begin(bad->comm));
     CHECK_OK(good_call(bad, bad->stream));
     CHECK(good_call(bad, NULL) != TRIB_OK);
     CHECK_DETAIL("stream");
     CHECK(trib_batch_end(bad->comm) != TRIB_OK);
+}
+
+void bad_batches(const struct bad *bad)
+{
+    REFUSED(trib_batch_end(bad->comm), TRIB_ERR_INVALID_USAGE, "trib_batch_end",
+            "trib_batch_begin");
+    poisoned(bad);
+    messages_to_oneself(bad);
+    CHECK_OK(trib_stream_wait(bad->team.devices[bad->rank], bad->stream));
+    CHECK_OK(trib_comm_status(bad->comm)); /* nothing was queued */
+    inside_of_a_batch(bad);
+    two_streams(bad);
 }
 
 /* ----------------------------------------------------------------------------------- creation */
@@ -226,29 +245,26 @@ void bad_creation(const char *backend)
 
 /* -------------------------------------------------------------------- devices, streams, events */
 
-void bad_devices(const char *backend)
+static void bad_memory(trib_device *device)
 {
-    trib_device *device = NULL, *other = NULL;
-    trib_stream stream = NULL, foreign = NULL;
-    trib_event event = NULL;
+    float word = 0;
     void *memory = NULL;
-    int32_t done = 0;
-    float ms = 0;
-    CHECK_STATUS(trib_device_get(&device, backend, -1), TRIB_ERR_NO_DEVICE);
-    CHECK_STATUS(trib_device_get(&device, backend, team_limit(backend) + 1000), TRIB_ERR_NO_DEVICE);
-    CHECK_DETAIL(backend);
-    CHECK_STATUS(trib_device_get(NULL, backend, 0), TRIB_ERR_INVALID_ARGUMENT);
-    if (!CHECK_OK(trib_device_get(&device, backend, 0)))
-        return;
     CHECK_STATUS(trib_device_alloc(&memory, NULL, 16), TRIB_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(trib_device_alloc(NULL, device, 16), TRIB_ERR_INVALID_ARGUMENT);
-    memory = &ms;
+    memory = &word;
     CHECK_STATUS(trib_device_alloc(&memory, device, SIZE_MAX - 4096), TRIB_ERR_OUT_OF_MEMORY);
     CHECK(memory == NULL);
-    CHECK_STATUS(trib_device_copy(device, NULL, &ms, 4, NULL), TRIB_ERR_INVALID_BUFFER);
+    CHECK_STATUS(trib_device_copy(device, NULL, &word, 4, NULL), TRIB_ERR_INVALID_BUFFER);
     CHECK_DETAIL("`dst`");
-    CHECK_STATUS(trib_device_copy(device, &ms, NULL, 4, NULL), TRIB_ERR_INVALID_BUFFER);
+    CHECK_STATUS(trib_device_copy(device, &word, NULL, 4, NULL), TRIB_ERR_INVALID_BUFFER);
     CHECK_DETAIL("`src`");
+}
+
+static void bad_streams_and_events(trib_device *device)
+{
+    trib_stream stream = NULL;
+    int32_t done = 0;
+    float ms = 0;
     CHECK_STATUS(trib_stream_create(&stream, NULL), TRIB_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(trib_stream_wait(NULL, NULL), TRIB_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(trib_stream_wait(device, (trib_stream)(uintptr_t)2), TRIB_ERR_INVALID_STREAM);
@@ -258,16 +274,40 @@ void bad_devices(const char *backend)
     CHECK_STATUS(trib_event_wait(device, NULL), TRIB_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(trib_event_query(&done, device, NULL), TRIB_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(trib_event_elapsed(&ms, device, NULL, NULL), TRIB_ERR_INVALID_ARGUMENT);
+}
+
+/* A stream of device 1 in calls on device 0. */
+static void foreign_streams(const char *backend, trib_device *device, trib_event event)
+{
+    trib_device *other = NULL;
+    trib_stream foreign = NULL;
+    int32_t done = 0;
+    float word = 0;
+    if (team_limit(backend) < 2 || !CHECK_OK(trib_device_get(&other, backend, 1)))
+        return;
+    CHECK_OK(trib_stream_create(&foreign, other));
+    CHECK_STATUS(trib_stream_wait(device, foreign), TRIB_ERR_INVALID_STREAM);
+    CHECK_STATUS(trib_stream_query(&done, device, foreign), TRIB_ERR_INVALID_STREAM);
+    CHECK_STATUS(trib_event_record(device, event, foreign), TRIB_ERR_INVALID_STREAM);
+    CHECK_STATUS(trib_stream_wait_event(device, event, foreign), TRIB_ERR_INVALID_STREAM);
+    CHECK_STATUS(trib_device_copy(device, &word, &word, 4, foreign), TRIB_ERR_INVALID_STREAM);
+    CHECK_OK(trib_stream_destroy(other, foreign));
+}
+
+void bad_devices(const char *backend)
+{
+    trib_device *device = NULL;
+    trib_event event = NULL;
+    CHECK_STATUS(trib_device_get(&device, backend, -1), TRIB_ERR_NO_DEVICE);
+    CHECK_STATUS(trib_device_get(&device, backend, team_limit(backend) + 1000), TRIB_ERR_NO_DEVICE);
+    CHECK_DETAIL(backend);
+    CHECK_STATUS(trib_device_get(NULL, backend, 0), TRIB_ERR_INVALID_ARGUMENT);
+    if (!CHECK_OK(trib_device_get(&device, backend, 0)))
+        return;
+    bad_memory(device);
+    bad_streams_and_events(device);
     CHECK_OK(trib_event_create(&event, device));
-    if (team_limit(backend) > 1 && CHECK_OK(trib_device_get(&other, backend, 1))) {
-        CHECK_OK(trib_stream_create(&foreign, other));
-        CHECK_STATUS(trib_stream_wait(device, foreign), TRIB_ERR_INVALID_STREAM);
-        CHECK_STATUS(trib_stream_query(&done, device, foreign), TRIB_ERR_INVALID_STREAM);
-        CHECK_STATUS(trib_event_record(device, event, foreign), TRIB_ERR_INVALID_STREAM);
-        CHECK_STATUS(trib_stream_wait_event(device, event, foreign), TRIB_ERR_INVALID_STREAM);
-        CHECK_STATUS(trib_device_copy(device, &ms, &ms, 4, foreign), TRIB_ERR_INVALID_STREAM);
-        CHECK_OK(trib_stream_destroy(other, foreign));
-    }
+    foreign_streams(backend, device, event);
     CHECK_OK(trib_event_destroy(device, event));
     CHECK_OK(trib_event_destroy(device, NULL));
     CHECK_OK(trib_stream_destroy(device, NULL));
@@ -310,69 +350,106 @@ static void far_too_many_devices(const trib_options *options)
     free(devices);
 }
 
-/* One bad argument of one rank: nothing is queued on any. */
-void bad_groups(const char *backend, int size)
-{
-    trib_options options = TRIB_OPTIONS_INIT;
-    trib_group *group = NULL;
+/* A group, and the arguments of its calls. */
+struct crew {
+    trib_group *group;
+    struct team team;
+    struct guarded memory[TEAM_MAX];
     const void *send[TEAM_MAX];
     void *recv[TEAM_MAX];
     trib_stream streams[TEAM_MAX];
-    struct team team;
-    struct guarded memory[TEAM_MAX];
-    options.backend = backend;
-    bad_group_devices(backend, &options);
-    far_too_many_devices(&options);
-    if (!CHECK_OK(trib_group_create(&group, NULL, size, &options)) ||
-        !team_prepare(&team, backend, size))
-        return;
-    for (int rank = 0; rank < size; rank++) {
-        CHECK(guarded_create(&memory[rank], team.devices[rank], 64));
-        guarded_reset(&memory[rank], 64, 0);
-        guarded_push(&memory[rank], team.streams[rank]);
-        send[rank] = recv[rank] = guarded_data(&memory[rank], 0);
-        streams[rank] = team.streams[rank];
+};
+
+static void crew_prepare(struct crew *crew)
+{
+    struct team *team = &crew->team;
+    for (int rank = 0; rank < team->size; rank++) {
+        struct guarded *memory = &crew->memory[rank];
+        CHECK(guarded_create(memory, team->devices[rank], 64));
+        guarded_reset(memory, 64, 0);
+        guarded_push(memory, team->streams[rank]);
+        crew->send[rank] = crew->recv[rank] = guarded_data(memory, 0);
+        crew->streams[rank] = team->streams[rank];
     }
-    const int last = size - 1;
+}
+
+/* A buffer, then the stream, of the last rank. */
+static void one_bad_rank(struct crew *crew)
+{
+    const int last = crew->team.size - 1;
+    trib_group *group = crew->group;
+    const void **send = crew->send;
+    void **recv = crew->recv;
     recv[last] = NULL;
-    CHECK_STATUS(trib_group_allreduce(group, send, recv, 16, TRIB_F32, TRIB_SUM, streams),
+    CHECK_STATUS(trib_group_allreduce(group, send, recv, 16, TRIB_F32, TRIB_SUM, crew->streams),
                  TRIB_ERR_INVALID_BUFFER);
     char rank_text[32];
     (void)snprintf(rank_text, sizeof rank_text, "rank %d", last);
     CHECK_DETAIL(rank_text);
     CHECK_DETAIL("recv");
-    CHECK_STATUS(trib_group_broadcast(group, send, recv, 16, TRIB_F32, 0, streams),
+    CHECK_STATUS(trib_group_broadcast(group, send, recv, 16, TRIB_F32, 0, crew->streams),
                  TRIB_ERR_INVALID_BUFFER);
-    recv[last] = guarded_data(&memory[last], 4);
-    CHECK_STATUS(trib_group_allreduce(group, send, recv, 12, TRIB_F32, TRIB_SUM, streams),
+    recv[last] = guarded_data(&crew->memory[last], 4);
+    CHECK_STATUS(trib_group_allreduce(group, send, recv, 12, TRIB_F32, TRIB_SUM, crew->streams),
                  TRIB_ERR_INVALID_BUFFER);
-    recv[last] = guarded_data(&memory[last], 0);
-    streams[last] = (trib_stream)(uintptr_t)2;
-    CHECK_STATUS(trib_group_allreduce(group, send, recv, 16, TRIB_F32, TRIB_SUM, streams),
+    recv[last] = guarded_data(&crew->memory[last], 0);
+    crew->streams[last] = (trib_stream)(uintptr_t)2;
+    CHECK_STATUS(trib_group_allreduce(group, send, recv, 16, TRIB_F32, TRIB_SUM, crew->streams),
                  TRIB_ERR_INVALID_STREAM);
-    CHECK_STATUS(trib_group_allreduce(group, send, recv, 16, 0, TRIB_SUM, NULL),
+}
+
+static void bad_group_arguments(const struct crew *crew)
+{
+    trib_group *group = crew->group;
+    CHECK_STATUS(trib_group_allreduce(group, crew->send, crew->recv, 16, 0, TRIB_SUM, NULL),
                  TRIB_ERR_INVALID_ARGUMENT);
-    CHECK_STATUS(trib_group_broadcast(group, send, recv, 16, TRIB_F32, size, NULL),
-                 TRIB_ERR_INVALID_ARGUMENT);
-    CHECK_STATUS(trib_group_allreduce(group, NULL, recv, 16, TRIB_F32, TRIB_SUM, NULL),
+    CHECK_STATUS(
+        trib_group_broadcast(group, crew->send, crew->recv, 16, TRIB_F32, crew->team.size, NULL),
+        TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(trib_group_allreduce(group, NULL, crew->recv, 16, TRIB_F32, TRIB_SUM, NULL),
                  TRIB_ERR_INVALID_BUFFER);
     CHECK_DETAIL("`send`");
     CHECK_STATUS(trib_group_allreduce_list(group, NULL, 1, TRIB_SUM, NULL),
                  TRIB_ERR_INVALID_ARGUMENT);
-    CHECK_OK(trib_group_status(group));
-    for (int rank = 0; rank < size; rank++) {
-        guarded_pull(&memory[rank], team.streams[rank]);
-        CHECK_OK(trib_stream_wait(team.devices[rank], team.streams[rank]));
-        guarded_same(&memory[rank], __FILE__, __LINE__, "a buffer of a group after bad calls");
+}
+
+/* Nothing was queued on any rank, and the group still works. */
+static void crew_finish(struct crew *crew)
+{
+    struct team *team = &crew->team;
+    const int last = team->size - 1;
+    CHECK_OK(trib_group_status(crew->group));
+    for (int rank = 0; rank < team->size; rank++) {
+        guarded_pull(&crew->memory[rank], team->streams[rank]);
+        CHECK_OK(trib_stream_wait(team->devices[rank], team->streams[rank]));
+        guarded_same(&crew->memory[rank], __FILE__, __LINE__,
+                     "a buffer of a group after bad calls");
     }
-    streams[last] = team.streams[last];
-    CHECK_OK(trib_group_allreduce(group, send, recv, 16, TRIB_I32, TRIB_MAX, streams));
-    for (int rank = 0; rank < size; rank++) {
-        CHECK_OK(trib_stream_wait(team.devices[rank], team.streams[rank]));
-        guarded_destroy(&memory[rank]);
+    crew->streams[last] = team->streams[last];
+    CHECK_OK(trib_group_allreduce(crew->group, crew->send, crew->recv, 16, TRIB_I32, TRIB_MAX,
+                                  crew->streams));
+    for (int rank = 0; rank < team->size; rank++) {
+        CHECK_OK(trib_stream_wait(team->devices[rank], team->streams[rank]));
+        guarded_destroy(&crew->memory[rank]);
     }
-    CHECK_OK(trib_group_destroy(group));
-    team_destroy(&team);
+    CHECK_OK(trib_group_destroy(crew->group));
+    team_destroy(team);
+}
+
+void bad_groups(const char *backend, int size)
+{
+    trib_options options = TRIB_OPTIONS_INIT;
+    struct crew crew = {.group = NULL};
+    options.backend = backend;
+    bad_group_devices(backend, &options);
+    far_too_many_devices(&options);
+    if (!CHECK_OK(trib_group_create(&crew.group, NULL, size, &options)) ||
+        !team_prepare(&crew.team, backend, size))
+        return;
+    crew_prepare(&crew);
+    one_bad_rank(&crew);
+    bad_group_arguments(&crew);
+    crew_finish(&crew);
 }
 
 /* -------------------------------------------------------------------------- calls that differ */

@@ -32,9 +32,8 @@ static void bad_option(struct fixture *fixture, trib_dtype dtype,
     CHECK(bytes == 0);
 }
 
-static void bad_options(struct fixture *fixture)
+static void bad_names_and_flags(struct fixture *fixture)
 {
-    static const double densities[] = {-0.1, 1.5, NAN, INFINITY};
     trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
     options.size--;
     bad_option(fixture, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_OPTIONS_INIT");
@@ -49,15 +48,30 @@ static void bad_options(struct fixture *fixture)
     bad_option(fixture, TRIB_F32, &options, TRIB_ERR_UNKNOWN_NAME, "auto, dense, topka");
     options = fixture_options("", 1, 0);
     bad_option(fixture, TRIB_F32, &options, TRIB_ERR_UNKNOWN_NAME, "options.algorithm is \"\"");
+    options = fixture_options(NULL, 1, 0);
+    options.constants = "alexnet";
+    bad_option(fixture, TRIB_F32, &options, TRIB_ERR_UNKNOWN_NAME, "\"alexnet\"");
+}
+
+static void bad_fractions(struct fixture *fixture)
+{
+    static const double densities[] = {-0.1, 1.5, NAN, INFINITY};
     for (size_t i = 0; i < sizeof densities / sizeof densities[0]; i++) {
-        options = (trib_sparse_options)TRIB_SPARSE_OPTIONS_INIT;
+        trib_sparse_options options = (trib_sparse_options)TRIB_SPARSE_OPTIONS_INIT;
         options.density = densities[i];
         bad_option(fixture, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "`density`");
         options.density = 0;
         options.decay = densities[i];
         bad_option(fixture, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.decay");
     }
-    options = fixture_options(NULL, 1, 0);
+    REFUSED(trib_sparse_set_density(fixture->sparse, 2), TRIB_ERR_INVALID_ARGUMENT,
+            "trib_sparse_set_density", "`density` is 2");
+}
+
+static void bad_types_and_counts(struct fixture *fixture)
+{
+    trib_sparse_options options = fixture_options(NULL, 1, 0);
+    trib_sparse *sparse = NULL;
     options.wire = TRIB_F16;
     bad_option(fixture, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.wire is 1 (f16)");
     options.wire = TRIB_BF16;
@@ -68,18 +82,12 @@ static void bad_options(struct fixture *fixture)
     options.chunk = 131072;
     bad_option(fixture, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.chunk");
     options = fixture_options(NULL, 1, 0);
-    options.constants = "alexnet";
-    bad_option(fixture, TRIB_F32, &options, TRIB_ERR_UNKNOWN_NAME, "\"alexnet\"");
-    options = fixture_options(NULL, 1, 0);
     options.reserved = 1;
     bad_option(fixture, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.reserved");
     bad_option(fixture, TRIB_I32, NULL, TRIB_ERR_INVALID_ARGUMENT, "`dtype` is 7 (i32)");
     bad_option(fixture, 0, NULL, TRIB_ERR_INVALID_ARGUMENT, "`dtype`");
-    trib_sparse *sparse = NULL;
     REFUSED(trib_sparse_create(&sparse, fixture->comm, (size_t)1 << 32, TRIB_F32, NULL),
             TRIB_ERR_INVALID_ARGUMENT, "trib_sparse_create", "`count` is 4294967296");
-    REFUSED(trib_sparse_set_density(fixture->sparse, 2), TRIB_ERR_INVALID_ARGUMENT,
-            "trib_sparse_set_density", "`density` is 2");
 }
 
 static void bad_null(struct fixture *fixture)
@@ -149,14 +157,23 @@ static void bad_buffers(struct fixture *fixture)
             "trib_sparse_residual on rank", "`stream`");
     REFUSED(trib_sparse_reset(sparse, (trib_stream)2), TRIB_ERR_INVALID_STREAM, "trib_sparse_reset",
             "`stream`");
-    if (fixture->size > 1) {
-        void *foreign = NULL;
-        trib_device *other = fixture->team->devices[(fixture->rank + 1) % fixture->size];
-        CHECK_OK(trib_device_alloc(&foreign, other, sizeof fixture->given));
-        REFUSED(trib_sparse_allreduce(sparse, foreign, result, stream), bad, name, "`gradient`");
-        REFUSED(trib_sparse_allreduce(sparse, gradient, foreign, stream), bad, name, "`result`");
-        CHECK_OK(trib_device_free(other, foreign));
-    }
+}
+
+/* Another rank's memory. */
+static void foreign_buffers(struct fixture *fixture)
+{
+    const trib_status bad = TRIB_ERR_INVALID_BUFFER;
+    const char *name = "trib_sparse_allreduce on rank";
+    void *foreign = NULL;
+    if (fixture->size == 1)
+        return;
+    trib_device *other = fixture->team->devices[(fixture->rank + 1) % fixture->size];
+    CHECK_OK(trib_device_alloc(&foreign, other, sizeof fixture->given));
+    REFUSED(trib_sparse_allreduce(fixture->sparse, foreign, fixture->result, fixture->stream), bad,
+            name, "`gradient`");
+    REFUSED(trib_sparse_allreduce(fixture->sparse, fixture->gradient, foreign, fixture->stream),
+            bad, name, "`result`");
+    CHECK_OK(trib_device_free(other, foreign));
 }
 
 /* A state whose result is entries. */
@@ -278,13 +295,16 @@ static void bad_rank(int rank, int size, void *team)
         !fixture_open(&listing, team, rank, &entries) ||
         !fixture_open(&accumulating, team, rank, &in_place))
         return;
-    bad_options(&fixture);
+    bad_names_and_flags(&fixture);
+    bad_fractions(&fixture);
+    bad_types_and_counts(&fixture);
     bad_collective_calls(&fixture, errs);
     if (errs) {
         fixture_fill(&fixture, 0, FIXTURE_COUNT, 1);
         fixture_push(&fixture);
         bad_null(&fixture);
         bad_buffers(&fixture);
+        foreign_buffers(&fixture);
         bad_entries(&listing);
         bad_in_place(&accumulating);
         bad_usage(&fixture);

@@ -191,53 +191,82 @@ static void entries(int rank, int size, void *team)
     fixture_close(&fixture);
 }
 
+/* The call with an element that is not finite, on one rank. */
+static void not_finite_call(struct fixture *fixture, const char *name, float value)
+{
+    bool zero = true;
+    if (fixture->rank == fixture->size - 1)
+        fixture->given[fixture->size] = value;
+    CHECK_OK(fixture_call(fixture));
+    CHECK_STATUS(trib_sparse_status(fixture->sparse), TRIB_ERR_NON_FINITE);
+    CHECK_DETAIL("trib_sparse_status");
+    CHECK_OK(trib_comm_status(fixture->comm));
+    CHECK(fixture_outcome(fixture) == 0);
+    for (int at = 0; at < FIXTURE_COUNT; at++)
+        zero = zero && fixture->found[at] == 0 && !signbit(fixture->found[at]);
+    CHECK_MSG(zero, "%s: the result is not 0", name);
+}
+
+/* What that call leaves, when the state has made two before. */
+static void not_finite_after_two(struct fixture *fixture, const char *name, float value)
+{
+    size_t before_bytes, after_bytes;
+    const trib_sparse_statistics reported = fixture_statistics(fixture);
+    char *before = fixture_export(fixture, &before_bytes);
+    not_finite_call(fixture, name, value);
+    char *after = fixture_export(fixture, &after_bytes);
+    /* The head counts the call; the residual is as it was. */
+    const size_t tail = FIXTURE_COUNT * sizeof(float);
+    CHECK_MSG(before_bytes == after_bytes, "%s: another length", name);
+    CHECK_MSG(memcmp(before + 128, after + 128, tail) == 0, "%s: another residual", name);
+    const trib_sparse_statistics found = fixture_statistics(fixture);
+    CHECK(found.calls == reported.calls + 1 && found.calls_non_finite == 1);
+    CHECK(found.calls_applied == reported.calls_applied &&
+          found.total_selected == reported.total_selected &&
+          found.words_sent == reported.words_sent && found.bytes_sent == reported.bytes_sent);
+    free(before);
+    free(after);
+}
+
 /* Whatever the algorithm: nothing is applied, nothing changes, on no rank; then it goes on. */
 static void not_finite(int rank, int size, void *team)
 {
     struct fixture fixture;
+    (void)size;
     for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++)
         for (int which = 0; which < 2; which++) {
             const char *name = trib_sparse_algorithm_name(i);
             const trib_sparse_options options = fixture_options(name, 16, 0);
-            size_t before_bytes, after_bytes;
             if (!fixture_open(&fixture, team, rank, &options))
                 return;
             for (int call = 0; call < 2; call++) {
                 fixture_fill(&fixture, 0, FIXTURE_COUNT, 1);
                 CHECK_OK(fixture_call(&fixture));
             }
-            const trib_sparse_statistics reported = fixture_statistics(&fixture);
-            char *before = fixture_export(&fixture, &before_bytes);
-            if (rank == size - 1)
-                fixture.given[size] = which == 0 ? (float)INFINITY : (float)NAN;
-            CHECK_OK(fixture_call(&fixture));
-            CHECK_STATUS(trib_sparse_status(fixture.sparse), TRIB_ERR_NON_FINITE);
-            CHECK_DETAIL("trib_sparse_status");
-            CHECK_OK(trib_comm_status(fixture.comm));
-            CHECK(fixture_outcome(&fixture) == 0);
-            bool zero = true;
-            for (int at = 0; at < FIXTURE_COUNT; at++)
-                zero = zero && fixture.found[at] == 0 && !signbit(fixture.found[at]);
-            CHECK_MSG(zero, "%s: the result is not 0", name);
-            char *after = fixture_export(&fixture, &after_bytes);
-            /* The head counts the call; the residual is as it was. */
-            const size_t tail = FIXTURE_COUNT * sizeof(float);
-            CHECK_MSG(before_bytes == after_bytes, "%s: another length", name);
-            CHECK_MSG(memcmp(before + 128, after + 128, tail) == 0, "%s: another residual", name);
-            const trib_sparse_statistics found = fixture_statistics(&fixture);
-            CHECK(found.calls == reported.calls + 1 && found.calls_non_finite == 1);
-            CHECK(found.calls_applied == reported.calls_applied &&
-                  found.total_selected == reported.total_selected &&
-                  found.words_sent == reported.words_sent &&
-                  found.bytes_sent == reported.bytes_sent);
+            not_finite_after_two(&fixture, name, which == 0 ? (float)INFINITY : (float)NAN);
             fixture_fill(&fixture, 0, FIXTURE_COUNT, 1);
             CHECK_OK(fixture_call(&fixture));
             CHECK_OK(trib_sparse_status(fixture.sparse));
             CHECK(fixture_outcome(&fixture) == 1);
-            free(before);
-            free(after);
             fixture_close(&fixture);
         }
+}
+
+/* The residual after so many calls with k = 1, and where the last one found the largest element.
+ * Applied are: 1000; 999 twice; 998 three times ... Returns that element. */
+static float replay(const float *given, int calls, float *residual, int *at)
+{
+    float last = 0;
+    for (int call = 0; call < calls; call++) {
+        *at = 0;
+        for (int i = 0; i < FIXTURE_COUNT; i++) {
+            residual[i] += given[i];
+            *at = residual[i] > residual[*at] ? i : *at;
+        }
+        last = residual[*at];
+        residual[*at] = 0;
+    }
+    return last;
 }
 
 /* Calls on two streams, nothing waited for between them: each takes on where the last one ended,
@@ -266,18 +295,9 @@ static void two_streams(int rank, int size, void *team)
     elsewhere.stream = other;
     char *exported = fixture_export(&elsewhere, &bytes); /* waits for the last call, too */
     fixture_pull(&fixture);
-    /* Applied so far: 1000; 999 twice; 998 three times ... */
-    float residual[FIXTURE_COUNT] = {0}, last = 0;
+    float residual[FIXTURE_COUNT] = {0};
     int at = 0;
-    for (int call = 0; call < CALLS; call++) {
-        at = 0;
-        for (int i = 0; i < FIXTURE_COUNT; i++) {
-            residual[i] += fixture.given[i];
-            at = residual[i] > residual[at] ? i : at;
-        }
-        last = residual[at];
-        residual[at] = 0;
-    }
+    const float last = replay(fixture.given, CALLS, residual, &at);
     for (int i = 0; i < FIXTURE_COUNT; i++)
         CHECK(fixture.found[i] == (i == at ? last * (float)size : 0));
     CHECK(bytes >= 128 + sizeof residual && memcmp(exported + 128, residual, sizeof residual) == 0);

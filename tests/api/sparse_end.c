@@ -7,6 +7,26 @@
 
 static _Atomic int arrived, gave_up;
 
+static void abort_here(trib_comm *comm)
+{
+    trib_abort *handle = NULL;
+    check_sleep_ms(50);
+    CHECK_OK(trib_comm_abort_handle(&handle, comm));
+    CHECK_OK(trib_abort_raise(handle, "in the middle of a sparse allreduce"));
+    trib_abort_release(handle);
+}
+
+/* Every later call reports the abort. */
+static void stays_aborted(struct fixture *fixture)
+{
+    CHECK_STATUS(
+        trib_sparse_allreduce(fixture->sparse, fixture->gradient, fixture->result, fixture->stream),
+        TRIB_ERR_ABORTED);
+    CHECK_DETAIL("trib_sparse_allreduce");
+    CHECK_STATUS(trib_sparse_set_k(fixture->sparse, 3), TRIB_ERR_ABORTED);
+    CHECK_STATUS(trib_sparse_reset(fixture->sparse, fixture->stream), TRIB_ERR_ABORTED);
+}
+
 /* One rank does not make the call that the others make: it aborts. */
 static void aborted(int rank, int size, void *team)
 {
@@ -27,11 +47,7 @@ static void aborted(int rank, int size, void *team)
             trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result, fixture.stream);
         CHECK_MSG(status == TRIB_OK || status == TRIB_ERR_ABORTED, "%s", trib_last_detail());
     } else {
-        trib_abort *handle = NULL;
-        check_sleep_ms(50);
-        CHECK_OK(trib_comm_abort_handle(&handle, fixture.comm));
-        CHECK_OK(trib_abort_raise(handle, "in the middle of a sparse allreduce"));
-        trib_abort_release(handle);
+        abort_here(fixture.comm);
     }
     CHECK(team_wait(team, rank, 10000));
     CHECK_STATUS(trib_sparse_status(fixture.sparse), TRIB_ERR_ABORTED);
@@ -44,12 +60,7 @@ static void aborted(int rank, int size, void *team)
     const size_t tail = FIXTURE_COUNT * sizeof(float);
     CHECK(bytes == other && memcmp(before + 128, after + 128, tail) == 0);
     CHECK(fixture_outcome(&fixture) == (rank != size - 1 ? 0 : 1));
-    CHECK_STATUS(
-        trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result, fixture.stream),
-        TRIB_ERR_ABORTED);
-    CHECK_DETAIL("trib_sparse_allreduce");
-    CHECK_STATUS(trib_sparse_set_k(fixture.sparse, 3), TRIB_ERR_ABORTED);
-    CHECK_STATUS(trib_sparse_reset(fixture.sparse, fixture.stream), TRIB_ERR_ABORTED);
+    stays_aborted(&fixture);
     free(before);
     free(after);
     fixture_close(&fixture);

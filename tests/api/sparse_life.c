@@ -128,12 +128,42 @@ static void is_refused(struct fixture *fixture, const char *data, size_t bytes, 
     CHECK_DETAIL(why);
 }
 
+/* An export with one bit changed. */
+static void changed_exports(struct fixture *fixture, const char *data, size_t bytes)
+{
+    char *changed = malloc(bytes);
+    if (changed == NULL)
+        abort();
+    CHECK_STATUS(trib_sparse_export(fixture->sparse, changed, bytes - 1, fixture->stream),
+                 TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL("trib_sparse_export_bytes");
+    for (size_t at = 0; at < bytes; at += at < 200 ? 1 : 97) {
+        memcpy(changed, data, bytes);
+        changed[at] ^= 0x10;
+        CHECK_STATUS(trib_sparse_import(fixture->sparse, changed, bytes, 0, fixture->stream),
+                     TRIB_ERR_INVALID_ARGUMENT);
+    }
+    free(changed);
+}
+
+/* The export of a state with a residual to one in place, which has none, and the reverse. */
+static void exports_in_place(struct fixture *fixture, struct fixture *bare, const char *data,
+                             size_t bytes)
+{
+    size_t bare_bytes;
+    char *bare_data = fixture_export(bare, &bare_bytes);
+    is_refused(bare, data, bytes, "in place");
+    is_refused(fixture, bare_data, bare_bytes, "in place");
+    CHECK_OK(trib_sparse_import(bare->sparse, bare_data, bare_bytes, 0, bare->stream));
+    free(bare_data);
+}
+
 static void not_exports(int rank, int size, void *team)
 {
     const trib_sparse_options options = fixture_options("topka", 4, 0);
     const trib_sparse_options in_place = fixture_options("topka", 4, TRIB_SPARSE_IN_PLACE);
     struct fixture fixture, bare, shorter, wider;
-    size_t bytes, bare_bytes, other;
+    size_t bytes, other;
     (void)size;
     if (!fixture_open(&fixture, team, rank, &options) ||
         !fixture_open(&bare, team, rank, &in_place) || !fixture_open(&shorter, team, rank, NULL) ||
@@ -143,32 +173,17 @@ static void not_exports(int rank, int size, void *team)
     CHECK_OK(trib_sparse_create(&wider.sparse, wider.comm, FIXTURE_COUNT, TRIB_F64, &options));
     fixture_fill(&fixture, 0, 100, 1);
     CHECK_OK(fixture_call(&fixture));
-    char *data = fixture_export(&fixture, &bytes), *changed = malloc(bytes);
-    char *bare_data = fixture_export(&bare, &bare_bytes);
-    if (changed == NULL)
-        abort();
-    CHECK_STATUS(trib_sparse_export(fixture.sparse, changed, bytes - 1, fixture.stream),
-                 TRIB_ERR_INVALID_ARGUMENT);
-    CHECK_DETAIL("trib_sparse_export_bytes");
-    for (size_t at = 0; at < bytes; at += at < 200 ? 1 : 97) {
-        memcpy(changed, data, bytes);
-        changed[at] ^= 0x10;
-        CHECK_STATUS(trib_sparse_import(fixture.sparse, changed, bytes, 0, fixture.stream),
-                     TRIB_ERR_INVALID_ARGUMENT);
-    }
+    char *data = fixture_export(&fixture, &bytes);
+    changed_exports(&fixture, data, bytes);
     is_refused(&fixture, data, 0, "head");
     is_refused(&fixture, data, 100, "head");
     is_refused(&fixture, data, bytes - 1, "whole");
     is_refused(&shorter, data, bytes, "1000 elements");
     is_refused(&wider, data, bytes, "f64");
-    is_refused(&bare, data, bytes, "in place");
-    is_refused(&fixture, bare_data, bare_bytes, "in place");
-    CHECK_OK(trib_sparse_import(bare.sparse, bare_data, bare_bytes, 0, bare.stream));
+    exports_in_place(&fixture, &bare, data, bytes);
     char *after = fixture_export(&fixture, &other);
     CHECK(bytes == other && memcmp(data, after, bytes) == 0);
     free(data);
-    free(changed);
-    free(bare_data);
     free(after);
     fixture_close(&fixture);
     fixture_close(&bare);
