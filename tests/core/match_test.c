@@ -14,16 +14,48 @@ static const trib_call_options with_factor = {(uint32_t)sizeof(trib_call_options
 static struct team team;
 static struct place places[RANKS];
 
-/* The call number `which`, which `odd` makes differently from the others. */
-static trib_status call(int which, int rank, bool odd)
+static trib_status gatherv(int rank, bool odd)
 {
     static const size_t counts[RANKS] = {1, 2, 3, 0}, offsets[RANKS] = {0, 1, 3, 6};
     static const size_t odd_counts[RANKS] = {1, 1, 3, 0};
+    return trib_allgatherv(team.comms[rank], places[rank].send, places[rank].recv,
+                           odd ? odd_counts : counts, offsets, TRIB_F32, team.streams[rank]);
+}
+
+static trib_status batch(int rank, bool odd)
+{
+    trib_comm *comm = team.comms[rank];
+    CHECK_OK(trib_batch_begin(comm));
+    const trib_status first = trib_allreduce(comm, places[rank].send, places[rank].recv,
+                                             odd ? 4 : 8, TRIB_F32, TRIB_SUM, team.streams[rank]);
+    CHECK_OK(first);
+    return trib_batch_end(comm);
+}
+
+static trib_status list_call(int which, int rank, bool odd)
+{
+    trib_comm *comm = team.comms[rank];
+    trib_stream stream = team.streams[rank];
+    float *data = places[rank].send;
+    trib_tensor tensors[2] = {{data, 4, TRIB_F32, 0}, {data + 4, odd ? 3 : 4, TRIB_F32, 0}};
+    switch (which) {
+    case 9:
+        return trib_allreduce_list(comm, tensors, 2, TRIB_SUM, stream);
+    case 10:
+        return odd ? trib_weighted_average(comm, tensors, 2, 1, NULL, NULL, stream)
+                   : trib_broadcast_list(comm, tensors, 2, 0, stream);
+    default:
+        return trib_allreduce_list_with(comm, tensors, 1, TRIB_SUM, odd ? NULL : &with_factor,
+                                        stream);
+    }
+}
+
+/* The call number `which`, which `odd` makes differently from the others. */
+static trib_status call(int which, int rank, bool odd)
+{
     trib_comm *comm = team.comms[rank];
     trib_stream stream = team.streams[rank];
     float *send = places[rank].send, *recv = places[rank].recv;
-    trib_tensor tensors[2] = {{send, 4, TRIB_F32, 0}, {send + 4, odd ? 3 : 4, TRIB_F32, 0}};
-    trib_status first;
     switch (which) {
     case 0:
         return trib_allreduce(comm, send, recv, odd ? 7 : 8, TRIB_F32, TRIB_SUM, stream);
@@ -39,24 +71,14 @@ static trib_status call(int which, int rank, bool odd)
     case 5:
         return trib_allreduce(comm, send, recv, odd ? 0 : 8, TRIB_F32, TRIB_SUM, stream);
     case 6:
-        return trib_allreduce_list(comm, tensors, 2, TRIB_SUM, stream);
-    case 7:
-        return odd ? trib_weighted_average(comm, tensors, 2, 1, NULL, NULL, stream)
-                   : trib_broadcast_list(comm, tensors, 2, 0, stream);
-    case 8:
-        return trib_allgatherv(comm, send, recv, odd ? odd_counts : counts, offsets, TRIB_F32,
-                               stream);
-    case 9:
         return trib_allreduce_with(comm, send, recv, 8, TRIB_F32, TRIB_SUM,
                                    odd ? &with_factor : NULL, stream);
-    case 10:
-        return trib_allreduce_list_with(comm, tensors, 1, TRIB_SUM, odd ? NULL : &with_factor,
-                                        stream);
+    case 7:
+        return gatherv(rank, odd);
+    case 8:
+        return batch(rank, odd);
     default:
-        CHECK_OK(trib_batch_begin(comm));
-        first = trib_allreduce(comm, send, recv, odd ? 4 : 8, TRIB_F32, TRIB_SUM, stream);
-        CHECK_OK(first);
-        return trib_batch_end(comm);
+        return list_call(which, rank, odd);
     }
 }
 
@@ -70,12 +92,12 @@ static void body(int rank, int size, void *argument)
                                              "root 1",
                                              "allgather",
                                              "count 0",
+                                             "trib_allreduce_with",
+                                             "digest",
+                                             "batch_end",
                                              "tensors",
                                              "weighted_average",
-                                             "digest",
-                                             "trib_allreduce_with",
-                                             "trib_allreduce_list_with",
-                                             "batch_end"};
+                                             "trib_allreduce_list_with"};
     (void)argument;
     for (int i = 0; i < COUNT; i++)
         places[rank].send[i] = (float)(rank + i);

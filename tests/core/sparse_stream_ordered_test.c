@@ -285,58 +285,88 @@ struct aborting {
     _Atomic int arrived;
 };
 
+/* What a rank reported, and what it exports, before and after. */
+struct kept {
+    trib_sparse_statistics statistics;
+    char *data;
+    size_t bytes;
+};
+
+static struct kept keep(struct fixture *fixture)
+{
+    struct kept kept = {.statistics = fixture_statistics(fixture)};
+    kept.data = fixture_export(fixture, &kept.bytes);
+    return kept;
+}
+
+/* The call that may be aborted. Only a call that the abort overtook may say so. */
+static trib_status abortable_call(struct fixture *fixture, struct aborting *aborting)
+{
+    const bool aborts = fixture->rank == fixture->size - 1;
+    collectives = 0;
+    until_abort = aborts ? aborting->at : -1;
+    const trib_status status =
+        trib_sparse_allreduce(fixture->sparse, fixture->gradient, fixture->result, fixture->stream);
+    const bool overtaken = !aborts || until_abort == -1;
+    if (aborts && until_abort != -1)
+        atomic_store(&aborting->all, collectives);
+    CHECK_MSG(status == TRIB_OK || (overtaken && status == TRIB_ERR_ABORTED), "%s",
+              trib_last_detail());
+    until_abort = -1;
+    return status;
+}
+
+/* A call that was not applied has changed nothing. */
+static void unchanged(struct fixture *fixture, const struct aborting *aborting,
+                      const struct kept *before, const struct kept *after, const float *accumulator)
+{
+    const trib_sparse_statistics *reported = &before->statistics, *found = &after->statistics;
+    const bool in_place = (aborting->flags & TRIB_SPARSE_IN_PLACE) != 0;
+    const size_t tail = in_place ? 0 : FIXTURE_COUNT * sizeof(float);
+    CHECK_MSG(before->bytes == after->bytes &&
+                  memcmp(before->data + 128, after->data + 128, tail) == 0,
+              "%s: another residual", aborting->algorithm);
+    CHECK_MSG(memcmp(accumulator, fixture->given, sizeof fixture->given) == 0,
+              "%s: another accumulator", aborting->algorithm);
+    CHECK(found->calls_applied == reported->calls_applied &&
+          found->total_selected == reported->total_selected &&
+          found->bytes_sent == reported->bytes_sent && found->words_sent == reported->words_sent);
+    CHECK_STATUS(trib_sparse_status(fixture->sparse), TRIB_ERR_ABORTED);
+}
+
 /* A call that is aborted after one of its collectives, or after the last. On each rank: either
  * nothing has changed, or it was applied. */
 static void aborted(int rank, int size, void *argument)
 {
     struct aborting *aborting = argument;
     const trib_sparse_options options = fixture_options(aborting->algorithm, 16, aborting->flags);
-    const bool in_place = (aborting->flags & TRIB_SPARSE_IN_PLACE) != 0;
     struct fixture fixture;
     float accumulator[FIXTURE_COUNT];
-    size_t bytes, other;
     if (!fixture_open(&fixture, &aborting->team, rank, &options))
         return;
     fixture_fill(&fixture, (size_t)rank, 100, 1);
     CHECK_OK(fixture_call(&fixture));
-    const trib_sparse_statistics reported = fixture_statistics(&fixture);
-    char *before = fixture_export(&fixture, &bytes);
+    const struct kept before = keep(&fixture);
     fixture_push(&fixture);
     team_barrier(&aborting->arrived, size); /* nobody is in the first call any more */
-    collectives = 0;
-    until_abort = rank == size - 1 ? aborting->at : -1;
-    const trib_status status =
-        trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result, fixture.stream);
-    const bool overtaken = rank != size - 1 || until_abort == -1;
-    if (rank == size - 1 && until_abort != -1)
-        atomic_store(&aborting->all, collectives);
-    CHECK_MSG(status == TRIB_OK || (overtaken && status == TRIB_ERR_ABORTED), "%s",
-              trib_last_detail());
-    until_abort = -1;
-    const trib_sparse_statistics found = fixture_statistics(&fixture);
-    char *after = fixture_export(&fixture, &other);
+    const trib_status status = abortable_call(&fixture, aborting);
+    const struct kept after = keep(&fixture);
     CHECK_OK(trib_device_copy(fixture.device, accumulator, fixture.gradient, sizeof accumulator,
                               fixture.stream));
     const uint32_t outcome = fixture_outcome(&fixture);
-    if (found.calls_applied == reported.calls_applied) {
-        const size_t tail = in_place ? 0 : FIXTURE_COUNT * sizeof(float);
-        CHECK_MSG(bytes == other && memcmp(before + 128, after + 128, tail) == 0,
-                  "%s: another residual", aborting->algorithm);
-        CHECK_MSG(memcmp(accumulator, fixture.given, sizeof accumulator) == 0,
-                  "%s: another accumulator", aborting->algorithm);
-        CHECK(found.calls_applied == reported.calls_applied &&
-              found.total_selected == reported.total_selected &&
-              found.bytes_sent == reported.bytes_sent && found.words_sent == reported.words_sent);
-        CHECK_STATUS(trib_sparse_status(fixture.sparse), TRIB_ERR_ABORTED);
+    if (after.statistics.calls_applied == before.statistics.calls_applied) {
+        unchanged(&fixture, aborting, &before, &after, accumulator);
         /* The abort may have come before a rank's call: then that was refused, and the outcome is
          * the one of the call before. */
-        CHECK(outcome == 0 || (status == TRIB_ERR_ABORTED && found.calls == reported.calls));
+        CHECK(outcome == 0 ||
+              (status == TRIB_ERR_ABORTED && after.statistics.calls == before.statistics.calls));
     } else {
-        CHECK(outcome == 1 && found.calls_applied == reported.calls_applied + 1);
+        CHECK(outcome == 1 &&
+              after.statistics.calls_applied == before.statistics.calls_applied + 1);
     }
     CHECK(pushed == 0);
-    free(before);
-    free(after);
+    free(before.data);
+    free(after.data);
     fixture_close(&fixture);
 }
 

@@ -405,52 +405,58 @@ static void fill(struct lists *lists)
     }
 }
 
-static void group_lists(void)
+static void one_call(trib_group *group, struct lists *lists)
 {
-    static struct lists lists, before;
-    trib_group *group = NULL;
-    check_begin("a group's list is one call to the backend");
-    CHECK_OK(trib_group_create(&group, NULL, RANKS, NULL));
-    fill(&lists);
+    fill(lists);
     backend_calls = 0;
-    CHECK_OK(trib_group_allreduce_list(group, lists.of_ranks, TENSORS, TRIB_SUM, NULL));
+    CHECK_OK(trib_group_allreduce_list(group, lists->of_ranks, TENSORS, TRIB_SUM, NULL));
     CHECK(backend_calls == 1);
     for (int rank = 0; rank < RANKS; rank++) {
         for (int i = 0; i < FLOATS; i++)
-            CHECK(lists.f32[rank][i] == (float)(30 + 3 * i));
+            CHECK(lists->f32[rank][i] == (float)(30 + 3 * i));
         for (int i = 0; i < DOUBLES; i++)
-            CHECK(lists.f64[rank][i] == 300 + 3 * i);
+            CHECK(lists->f64[rank][i] == 300 + 3 * i);
     }
-    fill(&lists);
-    CHECK_OK(trib_group_broadcast_list(group, lists.of_ranks, TENSORS, 1, NULL));
+    fill(lists);
+    CHECK_OK(trib_group_broadcast_list(group, lists->of_ranks, TENSORS, 1, NULL));
     for (int rank = 0; rank < RANKS; rank++)
         for (int i = 0; i < FLOATS; i++)
-            CHECK(lists.f32[rank][i] == (float)(10 + i));
+            CHECK(lists->f32[rank][i] == (float)(10 + i));
     CHECK(pushed == 0);
+}
 
-    fill(&lists);
-    lists.tensors[2][3].count--;
-    CHECK_STATUS(trib_group_allreduce_list(group, lists.of_ranks, TENSORS, TRIB_SUM, NULL),
+/* Before the backend is called. */
+static void refused_lists(trib_group *group, struct lists *lists)
+{
+    fill(lists);
+    lists->tensors[2][3].count--;
+    CHECK_STATUS(trib_group_allreduce_list(group, lists->of_ranks, TENSORS, TRIB_SUM, NULL),
                  TRIB_ERR_MISMATCH);
     CHECK_DETAIL("tensors[3]");
-    fill(&lists);
-    lists.tensors[1][3].data = lists.f32[1] + 6;
-    lists.tensors[1][3].count--;
-    CHECK_STATUS(trib_group_allreduce_list(group, lists.of_ranks, TENSORS, TRIB_SUM, NULL),
+    fill(lists);
+    lists->tensors[1][3].data = lists->f32[1] + 6;
+    lists->tensors[1][3].count--;
+    CHECK_STATUS(trib_group_allreduce_list(group, lists->of_ranks, TENSORS, TRIB_SUM, NULL),
                  TRIB_ERR_INVALID_BUFFER);
     CHECK_DETAIL("rank 1");
     CHECK(backend_calls == 2);
-    check_end();
+}
 
-    check_begin("an abort that overtakes a list leaves its tensors");
-    fill(&lists);
-    before = lists;
+static void overtaken_list(trib_group *group, struct lists *lists)
+{
+    static struct lists before;
+    fill(lists);
+    before = *lists;
     abort_in_backend = true;
-    CHECK_STATUS(trib_group_allreduce_list(group, lists.of_ranks, TENSORS, TRIB_SUM, NULL),
+    CHECK_STATUS(trib_group_allreduce_list(group, lists->of_ranks, TENSORS, TRIB_SUM, NULL),
                  TRIB_ERR_ABORTED);
     abort_in_backend = false;
-    CHECK(memcmp(before.f32, lists.f32, sizeof before.f32) == 0);
-    CHECK(memcmp(before.f64, lists.f64, sizeof before.f64) == 0);
+    CHECK(memcmp(before.f32, lists->f32, sizeof before.f32) == 0);
+    CHECK(memcmp(before.f64, lists->f64, sizeof before.f64) == 0);
+}
+
+static void split_aborted(trib_group *group)
+{
     trib_comm *comms[RANKS];
     CHECK_OK(trib_group_split(comms, group));
     for (int rank = 0; rank < RANKS; rank++) {
@@ -460,6 +466,21 @@ static void group_lists(void)
         CHECK_STATUS(trib_comm_status(comms[rank]), TRIB_ERR_ABORTED);
         CHECK_OK(trib_comm_destroy(comms[rank]));
     }
+}
+
+static void group_lists(void)
+{
+    static struct lists lists;
+    trib_group *group = NULL;
+    check_begin("a group's list is one call to the backend");
+    CHECK_OK(trib_group_create(&group, NULL, RANKS, NULL));
+    one_call(group, &lists);
+    refused_lists(group, &lists);
+    check_end();
+
+    check_begin("an abort that overtakes a list leaves its tensors");
+    overtaken_list(group, &lists);
+    split_aborted(group);
     check_end();
 }
 

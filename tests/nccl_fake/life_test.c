@@ -1191,40 +1191,42 @@ static void captures(void)
     end();
 }
 
+/* What a wait reports for an error of CUDA. */
+static const struct {
+    cudaError_t error;
+    trib_status status;
+} failed_waits[] = {{cudaErrorNotPermitted, TRIB_ERR_INVALID_USAGE},
+                    {cudaErrorStreamCaptureUnsupported, TRIB_ERR_INVALID_USAGE},
+                    {cudaErrorStreamCaptureImplicit, TRIB_ERR_INVALID_USAGE},
+                    {cudaErrorCapturedEvent, TRIB_ERR_INVALID_USAGE},
+                    {cudaErrorInvalidResourceHandle, TRIB_ERR_INVALID_USAGE},
+                    {cudaErrorMemoryAllocation, TRIB_ERR_INVALID_USAGE},
+                    {cudaErrorInvalidDevice, TRIB_ERR_INVALID_USAGE},
+                    {cudaErrorInitializationError, TRIB_ERR_INVALID_USAGE},
+                    {cudaErrorUnknown, TRIB_ERR_INVALID_USAGE},
+                    {(cudaError_t)12345, TRIB_ERR_INVALID_USAGE},
+                    {cudaErrorMpsClientTerminated, TRIB_ERR_CUDA},
+                    {cudaErrorNvlinkUncorrectable, TRIB_ERR_CUDA},
+                    {cudaErrorAssert, TRIB_ERR_CUDA},
+                    {cudaErrorLaunchFailure, TRIB_ERR_CUDA},
+                    {cudaErrorIllegalAddress, TRIB_ERR_CUDA},
+                    {cudaErrorECCUncorrectable, TRIB_ERR_CUDA}};
+
 /* A wait that CUDA refuses says nothing about the device; only a failure of the device does. */
 static void refused_waits(void)
 {
-    static const struct {
-        cudaError_t error;
-        trib_status status;
-    } cases[] = {{cudaErrorNotPermitted, TRIB_ERR_INVALID_USAGE},
-                 {cudaErrorStreamCaptureUnsupported, TRIB_ERR_INVALID_USAGE},
-                 {cudaErrorStreamCaptureImplicit, TRIB_ERR_INVALID_USAGE},
-                 {cudaErrorCapturedEvent, TRIB_ERR_INVALID_USAGE},
-                 {cudaErrorInvalidResourceHandle, TRIB_ERR_INVALID_USAGE},
-                 {cudaErrorMemoryAllocation, TRIB_ERR_INVALID_USAGE},
-                 {cudaErrorInvalidDevice, TRIB_ERR_INVALID_USAGE},
-                 {cudaErrorInitializationError, TRIB_ERR_INVALID_USAGE},
-                 {cudaErrorUnknown, TRIB_ERR_INVALID_USAGE},
-                 {(cudaError_t)12345, TRIB_ERR_INVALID_USAGE},
-                 {cudaErrorMpsClientTerminated, TRIB_ERR_CUDA},
-                 {cudaErrorNvlinkUncorrectable, TRIB_ERR_CUDA},
-                 {cudaErrorAssert, TRIB_ERR_CUDA},
-                 {cudaErrorLaunchFailure, TRIB_ERR_CUDA},
-                 {cudaErrorIllegalAddress, TRIB_ERR_CUDA},
-                 {cudaErrorECCUncorrectable, TRIB_ERR_CUDA}};
     struct stage stage;
     trib_event event = NULL;
     bool done = false;
     begin(&stage, "waits that are refused, and those for a device that has failed");
     trib_stream stream = new_stream(1);
     CHECK_OK(devices()->event_create(1, &event));
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        fake_fail_wait((int)cases[i].error);
-        CHECK_STATUS(devices()->stream_wait(1, stream), cases[i].status);
-        CHECK_STATUS(devices()->stream_query(1, stream, &done), cases[i].status);
-        CHECK_STATUS(devices()->event_wait(1, event), cases[i].status);
-        CHECK_STATUS(devices()->event_query(1, event, &done), cases[i].status);
+    for (size_t i = 0; i < sizeof failed_waits / sizeof *failed_waits; i++) {
+        fake_fail_wait((int)failed_waits[i].error);
+        CHECK_STATUS(devices()->stream_wait(1, stream), failed_waits[i].status);
+        CHECK_STATUS(devices()->stream_query(1, stream, &done), failed_waits[i].status);
+        CHECK_STATUS(devices()->event_wait(1, event), failed_waits[i].status);
+        CHECK_STATUS(devices()->event_query(1, event, &done), failed_waits[i].status);
         CHECK_DETAIL("querying an event on device 1");
     }
     fake_fail_wait((int)cudaSuccess);
@@ -1586,12 +1588,9 @@ static void leaving_waits(void)
     end();
 }
 
-int main(int n, char **arguments)
+/* The cases, in the order of the file but for the first: no background thread may have begun. */
+static void lives(void)
 {
-    (void)arguments;
-    CHECK(devices()->count() == FAKE_DEVICES);
-    if (n > 1)
-        return leaving_process();
     leaving_waits();
     no_background_thread();
     opens_afterwards();
@@ -1610,6 +1609,10 @@ int main(int n, char **arguments)
     never_ends();
     never_splits();
     same_device();
+}
+
+static void aborts_and_memory(void)
+{
     races();
     live_graph();
     two_on_a_device();
@@ -1622,6 +1625,10 @@ int main(int n, char **arguments)
     word_in_use();
     no_pinned_memory();
     broken_device();
+}
+
+static void ranks_that_leave(void)
+{
     leaves(0, false, "a rank leaves, the others have made as many calls");
     leaves(1, false, "a rank leaves, the others wait for it");
     leaves(1, true, "a rank has left, the others call");
@@ -1630,6 +1637,10 @@ int main(int n, char **arguments)
     messages_of_a_leaving_rank();
     refused_calls();
     splits_alone();
+}
+
+static void threads_beside(void)
+{
     captures();
     refused_waits();
     logs();
@@ -1639,5 +1650,17 @@ int main(int n, char **arguments)
     abort_after_quiesce();
     many(true);
     many(false);
+}
+
+int main(int n, char **arguments)
+{
+    (void)arguments;
+    CHECK(devices()->count() == FAKE_DEVICES);
+    if (n > 1)
+        return leaving_process();
+    lives();
+    aborts_and_memory();
+    ranks_that_leave();
+    threads_beside();
     return check_finish("nccl_life_test");
 }

@@ -336,6 +336,7 @@ static void refuse_rank(int rank, int size, void *argument)
     const size_t bytes = (size_t)trib_sparse_export_bytes(self->state);
     char *good = need(bytes, 1), *bad = need(bytes + 64, 1), *after = need(bytes, 1);
     trib_sparse *longer = NULL, *wider = NULL;
+    const trib_status refused = TRIB_ERR_INVALID_ARGUMENT;
     const trib_sparse_options options = sparse_options(&trial->plan);
     (void)size;
     CHECK_OK(trib_sparse_export(self->state, good, bytes, self->stream));
@@ -343,26 +344,18 @@ static void refuse_rank(int rank, int size, void *argument)
     CHECK_OK(trib_sparse_create(&wider, self->comm, trial->plan.count, TRIB_F64, &options));
     for (int32_t add = 0; add < 2; add++) {
         memcpy(bad, good, bytes);
-        CHECK_STATUS(trib_sparse_import(self->state, bad, bytes - 1, add, self->stream),
-                     TRIB_ERR_INVALID_ARGUMENT);
-        CHECK_STATUS(trib_sparse_import(self->state, bad, 0, add, self->stream),
-                     TRIB_ERR_INVALID_ARGUMENT);
-        CHECK_STATUS(trib_sparse_import(self->state, bad, bytes + 64, add, self->stream),
-                     TRIB_ERR_INVALID_ARGUMENT);
-        CHECK_STATUS(trib_sparse_import(longer, bad, bytes, add, self->stream),
-                     TRIB_ERR_INVALID_ARGUMENT);
-        CHECK_STATUS(trib_sparse_import(wider, bad, bytes, add, self->stream),
-                     TRIB_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(trib_sparse_import(self->state, bad, bytes - 1, add, self->stream), refused);
+        CHECK_STATUS(trib_sparse_import(self->state, bad, 0, add, self->stream), refused);
+        CHECK_STATUS(trib_sparse_import(self->state, bad, bytes + 64, add, self->stream), refused);
+        CHECK_STATUS(trib_sparse_import(longer, bad, bytes, add, self->stream), refused);
+        CHECK_STATUS(trib_sparse_import(wider, bad, bytes, add, self->stream), refused);
         bad[0] ^= 1;
-        CHECK_STATUS(trib_sparse_import(self->state, bad, bytes, add, self->stream),
-                     TRIB_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(trib_sparse_import(self->state, bad, bytes, add, self->stream), refused);
         bad[0] ^= 1;
         bad[bytes / 2] ^= 64;
-        CHECK_STATUS(trib_sparse_import(self->state, bad, bytes, add, self->stream),
-                     TRIB_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(trib_sparse_import(self->state, bad, bytes, add, self->stream), refused);
     }
-    CHECK_STATUS(trib_sparse_export(self->state, bad, bytes - 1, self->stream),
-                 TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(trib_sparse_export(self->state, bad, bytes - 1, self->stream), refused);
     CHECK_OK(trib_sparse_export(self->state, after, bytes, self->stream));
     CHECK(memcmp(good, after, bytes) == 0);
     CHECK_OK(trib_sparse_destroy(longer));

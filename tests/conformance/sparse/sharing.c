@@ -61,54 +61,76 @@ struct queue {
     double norms[TEAM_MAX];
 };
 
-static void queue_rank(int rank, int size, void *argument)
+/* What a rank needs for its calls. */
+struct line {
+    trib_device *device;
+    trib_stream streams[2];
+    void *in, *out;
+    trib_sparse *state;
+};
+
+static void line_open(struct line *line, const struct queue *queue, int rank)
 {
-    struct queue *queue = argument;
-    struct team *team = &queue->session->team;
-    trib_device *device = team->devices[rank];
+    const struct team *team = &queue->session->team;
     const size_t bytes = CALLS * COUNT * sizeof(float);
-    trib_stream streams[2] = {queue->null_stream ? NULL : team->streams[rank], NULL};
-    trib_sparse *state = NULL;
-    trib_sparse_statistics found = TRIB_SPARSE_STATISTICS_INIT;
     trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
     float *gradients = need(CALLS * COUNT, sizeof *gradients);
-    void *in = NULL, *out = NULL;
     options.algorithm = queue->algorithm;
     options.density = 0.05;
     options.norm_every = (uint32_t)queue->norm;
     for (size_t i = 0; i < CALLS * COUNT; i++)
         gradients[i] =
-            (float)sparse_input(SPARSE_SPREAD, 77, i / COUNT, rank, size, i % COUNT, COUNT);
+            (float)sparse_input(SPARSE_SPREAD, 77, i / COUNT, rank, team->size, i % COUNT, COUNT);
     if (queue->streams == 2)
-        CHECK_OK(trib_stream_create(&streams[1], device));
-    CHECK_OK(trib_device_alloc(&in, device, bytes));
-    CHECK_OK(trib_device_alloc(&out, device, bytes));
-    CHECK_OK(trib_device_copy(device, in, gradients, bytes, streams[0]));
-    CHECK_OK(trib_stream_wait(device, streams[0]));
-    CHECK_OK(trib_sparse_create(&state, team->comms[rank], COUNT, TRIB_F32, &options));
+        CHECK_OK(trib_stream_create(&line->streams[1], line->device));
+    CHECK_OK(trib_device_alloc(&line->in, line->device, bytes));
+    CHECK_OK(trib_device_alloc(&line->out, line->device, bytes));
+    CHECK_OK(trib_device_copy(line->device, line->in, gradients, bytes, line->streams[0]));
+    CHECK_OK(trib_stream_wait(line->device, line->streams[0]));
+    CHECK_OK(trib_sparse_create(&line->state, team->comms[rank], COUNT, TRIB_F32, &options));
+    free(gradients);
+}
+
+/* The calls, and the end of the state: before the streams are waited for, or after. */
+static void line_run(struct line *line, struct queue *queue, int rank)
+{
+    trib_sparse_statistics found = TRIB_SPARSE_STATISTICS_INIT;
     for (size_t i = 0; i < CALLS; i++)
-        CHECK_OK(trib_sparse_allreduce(state, (float *)in + i * COUNT,
-                                       (float *)(queue->aliased ? in : out) + i * COUNT,
-                                       streams[i % (size_t)queue->streams]));
+        CHECK_OK(trib_sparse_allreduce(line->state, (float *)line->in + i * COUNT,
+                                       (float *)(queue->aliased ? line->in : line->out) + i * COUNT,
+                                       line->streams[i % (size_t)queue->streams]));
     if (queue->destroy)
-        CHECK_OK(trib_sparse_destroy(state));
+        CHECK_OK(trib_sparse_destroy(line->state));
     for (int i = 0; i < queue->streams; i++)
-        CHECK_OK(trib_stream_wait(device, streams[i]));
+        CHECK_OK(trib_stream_wait(line->device, line->streams[i]));
     if (!queue->destroy) {
-        CHECK_OK(trib_sparse_status(state));
-        CHECK_OK(trib_sparse_statistics_get(&found, state));
+        CHECK_OK(trib_sparse_status(line->state));
+        CHECK_OK(trib_sparse_statistics_get(&found, line->state));
         CHECK(found.calls == CALLS && found.calls_applied == CALLS);
         queue->norms[rank] = found.residual_norm;
-        CHECK_OK(trib_sparse_destroy(state));
+        CHECK_OK(trib_sparse_destroy(line->state));
     }
-    CHECK_OK(trib_device_copy(device, queue->results[rank], queue->aliased ? in : out, bytes,
-                              streams[0]));
-    CHECK_OK(trib_stream_wait(device, streams[0]));
-    CHECK_OK(trib_stream_destroy(device, streams[1]));
-    CHECK_OK(trib_device_free(device, in));
-    CHECK_OK(trib_device_free(device, out));
+}
+
+static void queue_rank(int rank, int size, void *argument)
+{
+    struct queue *queue = argument;
+    const struct team *team = &queue->session->team;
+    struct line line = {
+        .device = team->devices[rank],
+        .streams = {queue->null_stream ? NULL : team->streams[rank], NULL},
+    };
+    (void)size;
+    line_open(&line, queue, rank);
+    line_run(&line, queue, rank);
+    CHECK_OK(trib_device_copy(line.device, queue->results[rank],
+                              queue->aliased ? line.in : line.out, CALLS * COUNT * sizeof(float),
+                              line.streams[0]));
+    CHECK_OK(trib_stream_wait(line.device, line.streams[0]));
+    CHECK_OK(trib_stream_destroy(line.device, line.streams[1]));
+    CHECK_OK(trib_device_free(line.device, line.in));
+    CHECK_OK(trib_device_free(line.device, line.out));
     CHECK_OK(trib_comm_status(team->comms[rank]));
-    free(gradients);
 }
 
 static void run_queue(struct queue *queue)

@@ -189,44 +189,46 @@ void sparse_sizes(struct sparse_session *session)
         }
 }
 
+/* What is changed about every variant. */
+static const struct sparse_plan changes[] = {
+    {.flags = TRIB_SPARSE_IN_PLACE},
+    {.flags = TRIB_SPARSE_IN_PLACE, .decay = 0.5},
+    {.flags = TRIB_SPARSE_IN_PLACE | TRIB_SPARSE_ENTRIES, .shift = 1},
+    {.flags = TRIB_SPARSE_IN_PLACE, .dtype = TRIB_F64},
+    {.flags = TRIB_SPARSE_IN_PLACE, .input = SPARSE_BAD},
+    {.flags = TRIB_SPARSE_ENTRIES, .input = SPARSE_BAD},
+    {.flags = TRIB_SPARSE_ENTRIES | TRIB_SPARSE_AVERAGE, .dtype = TRIB_F64},
+    {.flags = TRIB_SPARSE_AVERAGE, .shift = 3},
+    {.flags = TRIB_SPARSE_AVERAGE, .dtype = TRIB_F16},
+    {.flags = TRIB_SPARSE_AVERAGE | TRIB_SPARSE_ENTRIES, .dtype = TRIB_BF16, .shift = 1},
+    {.input = SPARSE_BAD},
+    {.input = SPARSE_BAD, .dtype = TRIB_F16},
+    {.decay = 0.5},
+    {.decay = 0.9, .input = SPARSE_FLOATS},
+    {.decay = 0.9, .input = SPARSE_FLOATS, .flags = TRIB_SPARSE_IN_PLACE},
+    {.dtype = TRIB_F64},
+    {.dtype = TRIB_F16, .shift = 1},
+    {.dtype = TRIB_BF16, .shift = 5},
+    {.dtype = TRIB_BF16, .flags = TRIB_SPARSE_AVERAGE},
+    {.dtype = TRIB_BF16, .input = SPARSE_SHIFTED}, /* residuals that bf16 could not hold */
+    {.input = SPARSE_ZERO, .flags = TRIB_SPARSE_IN_PLACE},
+    {.wire = TRIB_BF16},
+    {.wire = TRIB_BF16, .input = SPARSE_FINE},
+    {.wire = TRIB_BF16, .input = SPARSE_FINE, .flags = TRIB_SPARSE_IN_PLACE},
+    {.wire = TRIB_BF16, .input = SPARSE_FINE, .flags = TRIB_SPARSE_ENTRIES, .dtype = TRIB_F16},
+    {.wire = TRIB_BF16, .input = SPARSE_TINY},
+    {.wire = TRIB_BF16, .flags = TRIB_SPARSE_ENTRIES, .dtype = TRIB_F16},
+    {.wire = TRIB_BF16, .input = SPARSE_BAD, .dtype = TRIB_BF16},
+    {.input = SPARSE_OVERFLOW, .dtype = TRIB_F16},
+    {.input = SPARSE_OVERFLOW, .dtype = TRIB_F16, .flags = TRIB_SPARSE_ENTRIES},
+    {.input = SPARSE_OVERFLOW, .dtype = TRIB_F16, .flags = TRIB_SPARSE_AVERAGE},
+    {.input = SPARSE_OVERFLOW, .dtype = TRIB_F16, .flags = TRIB_SPARSE_F32_RESULT, .shift = 1},
+    {.input = SPARSE_SHIFTED,
+     .dtype = TRIB_BF16,
+     .flags = TRIB_SPARSE_F32_RESULT | TRIB_SPARSE_ENTRIES}};
+
 void sparse_variants(struct sparse_session *session)
 {
-    static const struct sparse_plan changes[] = {
-        {.flags = TRIB_SPARSE_IN_PLACE},
-        {.flags = TRIB_SPARSE_IN_PLACE, .decay = 0.5},
-        {.flags = TRIB_SPARSE_IN_PLACE | TRIB_SPARSE_ENTRIES, .shift = 1},
-        {.flags = TRIB_SPARSE_IN_PLACE, .dtype = TRIB_F64},
-        {.flags = TRIB_SPARSE_IN_PLACE, .input = SPARSE_BAD},
-        {.flags = TRIB_SPARSE_ENTRIES, .input = SPARSE_BAD},
-        {.flags = TRIB_SPARSE_ENTRIES | TRIB_SPARSE_AVERAGE, .dtype = TRIB_F64},
-        {.flags = TRIB_SPARSE_AVERAGE, .shift = 3},
-        {.flags = TRIB_SPARSE_AVERAGE, .dtype = TRIB_F16},
-        {.flags = TRIB_SPARSE_AVERAGE | TRIB_SPARSE_ENTRIES, .dtype = TRIB_BF16, .shift = 1},
-        {.input = SPARSE_BAD},
-        {.input = SPARSE_BAD, .dtype = TRIB_F16},
-        {.decay = 0.5},
-        {.decay = 0.9, .input = SPARSE_FLOATS},
-        {.decay = 0.9, .input = SPARSE_FLOATS, .flags = TRIB_SPARSE_IN_PLACE},
-        {.dtype = TRIB_F64},
-        {.dtype = TRIB_F16, .shift = 1},
-        {.dtype = TRIB_BF16, .shift = 5},
-        {.dtype = TRIB_BF16, .flags = TRIB_SPARSE_AVERAGE},
-        {.dtype = TRIB_BF16, .input = SPARSE_SHIFTED}, /* residuals that bf16 could not hold */
-        {.input = SPARSE_ZERO, .flags = TRIB_SPARSE_IN_PLACE},
-        {.wire = TRIB_BF16},
-        {.wire = TRIB_BF16, .input = SPARSE_FINE},
-        {.wire = TRIB_BF16, .input = SPARSE_FINE, .flags = TRIB_SPARSE_IN_PLACE},
-        {.wire = TRIB_BF16, .input = SPARSE_FINE, .flags = TRIB_SPARSE_ENTRIES, .dtype = TRIB_F16},
-        {.wire = TRIB_BF16, .input = SPARSE_TINY},
-        {.wire = TRIB_BF16, .flags = TRIB_SPARSE_ENTRIES, .dtype = TRIB_F16},
-        {.wire = TRIB_BF16, .input = SPARSE_BAD, .dtype = TRIB_BF16},
-        {.input = SPARSE_OVERFLOW, .dtype = TRIB_F16},
-        {.input = SPARSE_OVERFLOW, .dtype = TRIB_F16, .flags = TRIB_SPARSE_ENTRIES},
-        {.input = SPARSE_OVERFLOW, .dtype = TRIB_F16, .flags = TRIB_SPARSE_AVERAGE},
-        {.input = SPARSE_OVERFLOW, .dtype = TRIB_F16, .flags = TRIB_SPARSE_F32_RESULT, .shift = 1},
-        {.input = SPARSE_SHIFTED,
-         .dtype = TRIB_BF16,
-         .flags = TRIB_SPARSE_F32_RESULT | TRIB_SPARSE_ENTRIES}};
     for (int i = 0; i < VARIANTS; i++)
         for (size_t c = 0; c < sizeof changes / sizeof *changes; c++) {
             struct sparse_plan plan = changes[c];

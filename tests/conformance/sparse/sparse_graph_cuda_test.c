@@ -58,55 +58,82 @@ static void take(struct captured *captured, int rank, size_t call, const void *d
     CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
 }
 
-static void graph_rank(int rank, int size, void *argument)
+/* One rank's state and buffers. */
+struct replayed {
+    trib_device *device;
+    cudaStream_t stream;
+    trib_sparse *state;
+    float *host;
+    void *data, *result; /* device */
+    cudaGraph_t graph;
+    cudaGraphExec_t replay;
+};
+
+static void open_rank(struct replayed *self, struct captured *captured, int rank)
 {
-    struct captured *captured = argument;
-    trib_device *device = captured->team.devices[rank];
-    cudaStream_t stream = captured->team.streams[rank];
-    trib_sparse *state = NULL;
-    trib_sparse_statistics found = TRIB_SPARSE_STATISTICS_INIT;
     trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
-    cudaGraph_t graph = NULL;
-    cudaGraphExec_t replay = NULL;
-    float *host = need(COUNT, sizeof *host);
-    void *data = NULL, *result = NULL;
     options.algorithm = captured->algorithm;
     options.density = 0.01;
     options.flags = captured->in_place ? TRIB_SPARSE_IN_PLACE : 0;
-    CHECK(cudaSetDevice(trib_device_ordinal(device)) == cudaSuccess);
-    CHECK_OK(trib_device_alloc(&data, device, COUNT * sizeof(float)));
-    CHECK_OK(trib_device_alloc(&result, device, COUNT * sizeof(float)));
-    CHECK_OK(trib_sparse_create(&state, captured->team.comms[rank], COUNT, TRIB_F32, &options));
-    for (size_t call = 0; call < BEFORE; call++) {
-        bring(captured, rank, call, host, data);
-        CHECK_OK(trib_sparse_allreduce(state, data, result, stream));
-        take(captured, rank, call, data, result);
-    }
-    team_barrier(&captured->arrived, size);
-    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
-    CHECK_OK(trib_sparse_allreduce(state, data, result, stream));
-    CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
-    if (CHECK(graph != NULL) && CHECK(cudaGraphInstantiate(&replay, graph, 0) == cudaSuccess))
+    CHECK(cudaSetDevice(trib_device_ordinal(self->device)) == cudaSuccess);
+    CHECK_OK(trib_device_alloc(&self->data, self->device, COUNT * sizeof(float)));
+    CHECK_OK(trib_device_alloc(&self->result, self->device, COUNT * sizeof(float)));
+    CHECK_OK(
+        trib_sparse_create(&self->state, captured->team.comms[rank], COUNT, TRIB_F32, &options));
+}
+
+static void close_rank(struct replayed *self)
+{
+    if (self->replay != NULL)
+        CHECK(cudaGraphExecDestroy(self->replay) == cudaSuccess);
+    if (self->graph != NULL)
+        CHECK(cudaGraphDestroy(self->graph) == cudaSuccess);
+    CHECK_OK(trib_sparse_destroy(self->state));
+    CHECK_OK(trib_device_free(self->device, self->data));
+    CHECK_OK(trib_device_free(self->device, self->result));
+    free(self->host);
+}
+
+static void call_directly(struct replayed *self, struct captured *captured, int rank, size_t call)
+{
+    bring(captured, rank, call, self->host, self->data);
+    CHECK_OK(trib_sparse_allreduce(self->state, self->data, self->result, self->stream));
+    take(captured, rank, call, self->data, self->result);
+}
+
+/* Captures one call, and launches it for each of REPLAYS. */
+static void call_by_graph(struct replayed *self, struct captured *captured, int rank)
+{
+    CHECK(cudaStreamBeginCapture(self->stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    CHECK_OK(trib_sparse_allreduce(self->state, self->data, self->result, self->stream));
+    CHECK(cudaStreamEndCapture(self->stream, &self->graph) == cudaSuccess);
+    if (CHECK(self->graph != NULL) &&
+        CHECK(cudaGraphInstantiate(&self->replay, self->graph, 0) == cudaSuccess))
         for (size_t call = BEFORE; call < BEFORE + REPLAYS; call++) {
-            bring(captured, rank, call, host, data);
-            CHECK(cudaGraphLaunch(replay, stream) == cudaSuccess);
-            take(captured, rank, call, data, result);
+            bring(captured, rank, call, self->host, self->data);
+            CHECK(cudaGraphLaunch(self->replay, self->stream) == cudaSuccess);
+            take(captured, rank, call, self->data, self->result);
         }
-    bring(captured, rank, CALLS - 1, host, data);
-    CHECK_OK(trib_sparse_allreduce(state, data, result, stream));
-    take(captured, rank, CALLS - 1, data, result);
-    CHECK_OK(trib_sparse_status(state));
-    CHECK_OK(trib_sparse_statistics_get(&found, state));
+}
+
+static void graph_rank(int rank, int size, void *argument)
+{
+    struct captured *captured = argument;
+    struct replayed self = {.device = captured->team.devices[rank],
+                            .stream = captured->team.streams[rank],
+                            .host = need(COUNT, sizeof(float))};
+    trib_sparse_statistics found = TRIB_SPARSE_STATISTICS_INIT;
+    open_rank(&self, captured, rank);
+    for (size_t call = 0; call < BEFORE; call++)
+        call_directly(&self, captured, rank, call);
+    team_barrier(&captured->arrived, size);
+    call_by_graph(&self, captured, rank);
+    call_directly(&self, captured, rank, CALLS - 1);
+    CHECK_OK(trib_sparse_status(self.state));
+    CHECK_OK(trib_sparse_statistics_get(&found, self.state));
     CHECK_MSG(found.calls == CALLS && found.calls_applied == CALLS, "%llu calls, %llu applied",
               (unsigned long long)found.calls, (unsigned long long)found.calls_applied);
-    if (replay != NULL)
-        CHECK(cudaGraphExecDestroy(replay) == cudaSuccess);
-    if (graph != NULL)
-        CHECK(cudaGraphDestroy(graph) == cudaSuccess);
-    CHECK_OK(trib_sparse_destroy(state));
-    CHECK_OK(trib_device_free(device, data));
-    CHECK_OK(trib_device_free(device, result));
-    free(host);
+    close_rank(&self);
 }
 
 /* The calls, one after the other, as they are defined. */
