@@ -92,6 +92,25 @@ fn buffers_of_the_wrong_kind() {
     });
 }
 
+fn roots_and_counts_that_do_not_fit(
+    comm: &mut Communicator,
+    stream: &Stream,
+    send: &DeviceVec<f32>,
+    long: &DeviceVec<f32>,
+) {
+    // SAFETY: the calls must fail; then nothing is queued.
+    let errors = unsafe {
+        [
+            error_of(comm.broadcast(Some(send), send, 2, stream)),
+            error_of(comm.send(send, 2, stream)),
+            error_of(comm.allgatherv(send, long, &[4], &[0], stream)),
+        ]
+    };
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    }
+}
+
 #[test]
 fn lengths_types_and_roots_that_do_not_fit() {
     ranks(2, |comm, stream| {
@@ -120,17 +139,7 @@ fn lengths_types_and_roots_that_do_not_fit() {
             assert_eq!(error.kind(), ErrorKind::InvalidBuffer, "{error}");
             assert!(error.detail().contains(&format!("on rank {rank}")), "{error}");
         }
-        // SAFETY: as above.
-        let errors = unsafe {
-            [
-                error_of(comm.broadcast(Some(&send), &send, 2, stream)),
-                error_of(comm.send(&send, 2, stream)),
-                error_of(comm.allgatherv(&send, &long, &[4], &[0], stream)),
-            ]
-        };
-        for error in errors {
-            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-        }
+        roots_and_counts_that_do_not_fit(comm, stream, &send, &long);
         comm.status().unwrap();
     });
 }

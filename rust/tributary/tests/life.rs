@@ -123,6 +123,57 @@ fn split_by_color() {
     });
 }
 
+/// `n` elements on every device, each of them `value` + rank.
+fn filled(on: &[Device], value: usize, n: usize) -> Vec<DeviceVec<f32>> {
+    let vec = |(rank, &device): (usize, &Device)| {
+        DeviceVec::from_slice(device, &vec![(value + rank) as f32; n]).unwrap()
+    };
+    on.iter().enumerate().map(vec).collect()
+}
+
+type Lists = Vec<Vec<DeviceVec<f32>>>;
+
+/// What the broadcast and the list leave is returned.
+fn on_streams(
+    group: &mut Group,
+    on: &[Device],
+    streams: &[&Stream],
+) -> (Vec<DeviceVec<f32>>, Lists) {
+    let size = group.size();
+    let total = |value: usize| (0..size).map(|rank| (value + rank) as f32).sum::<f32>();
+    let mut a = filled(on, 1, 1000);
+    let mut b = filled(on, 5, 10);
+    let mut lists = Lists::new();
+    for (c, d) in filled(on, 7, 3).into_iter().zip(filled(on, 9, 400)) {
+        lists.push(vec![c, d]);
+    }
+    group
+        .scope(Some(streams), |s| {
+            s.allreduce(&mut a, ReduceOp::Sum)?;
+            s.broadcast(&mut b, size - 1)?;
+            s.allreduce_list(&mut lists, ReduceOp::Sum)
+        })
+        .unwrap();
+    for rank in 0..size {
+        assert_eq!(get(&a[rank]), vec![total(1); 1000]);
+        assert_eq!(get(&b[rank]), vec![(5 + size - 1) as f32; 10]);
+        assert_eq!(get(&lists[rank][0]), vec![total(7); 3]);
+        assert_eq!(get(&lists[rank][1]), vec![total(9); 400]);
+    }
+    (b, lists)
+}
+
+/// `b` is what the broadcast left: 5 + size - 1.
+fn on_default_streams(group: &mut Group, b: &[DeviceVec<f32>], lists: &mut Lists) {
+    let size = group.size();
+    let send: Vec<&dyn DeviceBuffer> = b.iter().map(|b| b as _).collect();
+    // SAFETY: `b` is not touched until the streams have been waited for.
+    unsafe { group.allreduce(&send, &send, ReduceOp::Sum, None) }.unwrap();
+    group.wait(None).unwrap();
+    assert_eq!(get(&b[0]), vec![((5 + size - 1) * size) as f32; 10]);
+    group.scope(None, |s| s.broadcast_list(lists, 0)).unwrap();
+}
+
 #[test]
 fn the_whole_group_at_once() {
     for size in [1, 2, 4] {
@@ -137,40 +188,8 @@ fn the_whole_group_at_once() {
         assert_eq!(on, devices.iter().map(|&i| device(i)).collect::<Vec<_>>());
         let streams: Vec<Stream> = on.iter().map(|&device| Stream::new(device).unwrap()).collect();
         let streams: Vec<&Stream> = streams.iter().collect();
-
-        let fill = |value: usize, n| {
-            let vec = |(rank, &device): (usize, &Device)| {
-                DeviceVec::from_slice(device, &vec![(value + rank) as f32; n]).unwrap()
-            };
-            on.iter().enumerate().map(vec).collect::<Vec<DeviceVec<f32>>>()
-        };
-        let total = |value: usize| (0..size).map(|rank| (value + rank) as f32).sum::<f32>();
-        let mut a = fill(1, 1000);
-        let mut b = fill(5, 10);
-        let mut lists: Vec<Vec<DeviceVec<f32>>> = vec![];
-        for (c, d) in fill(7, 3).into_iter().zip(fill(9, 400)) {
-            lists.push(vec![c, d]);
-        }
-        group
-            .scope(Some(&streams), |s| {
-                s.allreduce(&mut a, ReduceOp::Sum)?;
-                s.broadcast(&mut b, size - 1)?;
-                s.allreduce_list(&mut lists, ReduceOp::Sum)
-            })
-            .unwrap();
-        for rank in 0..size {
-            assert_eq!(get(&a[rank]), vec![total(1); 1000]);
-            assert_eq!(get(&b[rank]), vec![(5 + size - 1) as f32; 10]);
-            assert_eq!(get(&lists[rank][0]), vec![total(7); 3]);
-            assert_eq!(get(&lists[rank][1]), vec![total(9); 400]);
-        }
-        // On the default streams.
-        let send: Vec<&dyn DeviceBuffer> = b.iter().map(|b| b as _).collect();
-        // SAFETY: `b` is not touched until the streams have been waited for.
-        unsafe { group.allreduce(&send, &send, ReduceOp::Sum, None) }.unwrap();
-        group.wait(None).unwrap();
-        assert_eq!(get(&b[0]), vec![((5 + size - 1) * size) as f32; 10]);
-        group.scope(None, |s| s.broadcast_list(&mut lists, 0)).unwrap();
+        let (b, mut lists) = on_streams(&mut group, &on, &streams);
+        on_default_streams(&mut group, &b, &mut lists);
 
         // Then a thread for each.
         let comms = group.split().unwrap();

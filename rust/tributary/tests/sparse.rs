@@ -304,30 +304,33 @@ fn ranks_that_disagree_get_a_mismatch() {
     });
 }
 
+fn refused_options(comm: &mut Communicator) {
+    let make = |comm: &mut Communicator, options: SparseOptions, dtype| {
+        SparseAllReduce::new(comm, 10, dtype, &options).map(drop).unwrap_err()
+    };
+    let error = make(comm, SparseOptions::new().algorithm("topkz"), DType::F32);
+    assert_eq!(error.kind(), ErrorKind::UnknownName);
+    assert!(error.detail().contains("topkz"), "{error}");
+    let error = make(comm, SparseOptions::new().density(1.5), DType::F32);
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(make(comm, SparseOptions::new(), DType::I32).kind(), ErrorKind::InvalidArgument);
+
+    // To C they are the default; nobody who writes them means that.
+    for options in [
+        SparseOptions::new().density(0.0),
+        SparseOptions::new().decay(0.0),
+        SparseOptions::new().chunk(0),
+    ] {
+        let error = make(comm, options, DType::F32);
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.detail().contains("is 0"), "{error}");
+    }
+}
+
 #[test]
 fn mistakes_have_words() {
     ranks(1, |comm, stream| {
-        let make = |comm: &mut Communicator, options: SparseOptions, dtype| {
-            SparseAllReduce::new(comm, 10, dtype, &options).map(drop).unwrap_err()
-        };
-        let error = make(comm, SparseOptions::new().algorithm("topkz"), DType::F32);
-        assert_eq!(error.kind(), ErrorKind::UnknownName);
-        assert!(error.detail().contains("topkz"), "{error}");
-        let error = make(comm, SparseOptions::new().density(1.5), DType::F32);
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert_eq!(make(comm, SparseOptions::new(), DType::I32).kind(), ErrorKind::InvalidArgument);
-
-        // To C they are the default; nobody who writes them means that.
-        for options in [
-            SparseOptions::new().density(0.0),
-            SparseOptions::new().decay(0.0),
-            SparseOptions::new().chunk(0),
-        ] {
-            let error = make(comm, options, DType::F32);
-            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-            assert!(error.detail().contains("is 0"), "{error}");
-        }
-
+        refused_options(comm);
         let options = SparseOptions::new().algorithm("topka");
         assert!(options.device_bytes(comm, 1000, DType::F32).unwrap() >= 8000);
         let mut sparse = SparseAllReduce::new(comm, 10, DType::F32, &options).unwrap();
