@@ -88,10 +88,15 @@ def bare(axes):
 
 
 def draw_bars(axes, title, bars, mark):
-    """Horizontal bars, the first on top; a line marks the time `mark`."""
-    right = 1.3 * max(bar.microseconds for bar in bars)
+    """Horizontal bars, the first on top; a line marks the time `mark`. A bar more than twice as
+    long as the next is cut short, and a gap says so."""
+    longest, second = sorted((bar.microseconds for bar in bars), reverse=True)[:2]
+    cut = 1.15 * second if longest > 2 * second else longest
+    right = (1.3 if cut == longest else 1.45) * cut
     for row, bar in enumerate(bars):
-        axes.barh(row, bar.microseconds, height=0.72, color=bar.colour)
+        axes.barh(row, min(bar.microseconds, cut), height=0.72, color=bar.colour)
+        if bar.microseconds > cut:
+            axes.barh(row, 0.03 * cut, left=1.02 * cut, height=0.72, color=bar.colour)
         axes.text(right, row, time(bar.microseconds), ha="right", va="center")
     axes.axvline(mark, color=TEXT, linewidth=1, linestyle=(0, (2, 3)))
     axes.set_title(title, loc="left", fontsize=10)
@@ -118,9 +123,10 @@ def save(figure, path):
 
 # ------------------------------------------------------------------------------------ pictures
 
-def sparse_bars(medians, count):
+def sparse_bars(medians, torch, count):
     bars = [Bar("dense f32", medians[count, "nccl", "f32"], DENSE),
-            Bar("dense bf16", medians[count, "nccl", "bf16"], DENSE)]
+            Bar("dense bf16", medians[count, "nccl", "bf16"], DENSE),
+            Bar("PyTorch top-k", torch[count, "whole call"], PYTORCH)]
     for algorithm in SHOWN:
         for mode, label, colour in (("separate", algorithm, SEPARATE), ("in_place", "", IN_PLACE)):
             bars.append(Bar(label, medians[count, algorithm, mode], colour))
@@ -128,16 +134,17 @@ def sparse_bars(medians, count):
 
 
 def sparse_beside_dense(path):
-    """Whole sparse calls on two GPUs, beside NCCL's dense allreduce of the same run."""
-    medians = read_sparse("h200x2-sparse.txt")
-    figure, panels = plt.subplots(1, 3, figsize=(9.6, 3.3), layout="constrained")
+    """Whole sparse calls on two GPUs, beside NCCL's dense allreduce and PyTorch's top-k of the same
+    run."""
+    medians, torch = read_sparse("h200x2-sparse.txt"), read_torch("h200x2-torch.txt")
+    figure, panels = plt.subplots(1, 3, figsize=(9.6, 3.5), layout="constrained")
     for axes, count in zip(panels, sorted({key[0] for key in medians})):
-        draw_bars(axes, elements(count), sparse_bars(medians, count),
+        draw_bars(axes, elements(count), sparse_bars(medians, torch, count),
                   medians[count, "nccl", "bf16"])
     for axes in panels[1:]:
         axes.set_yticklabels([])
-    draw_legend(figure, [("NCCL, dense (dots: bf16)", DENSE), ("sparse 1 %, separate", SEPARATE),
-                         ("sparse 1 %, in place", IN_PLACE)])
+    draw_legend(figure, [("NCCL, dense (dots: bf16)", DENSE), ("PyTorch, top-k 1 %", PYTORCH),
+                         ("Tributary, 1 %, separate", SEPARATE), ("Tributary, 1 %, in place", IN_PLACE)])
     save(figure, path)
 
 

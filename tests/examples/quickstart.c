@@ -1,4 +1,4 @@
-/* Two ranks of this process add up what they have. */
+/* Two ranks of this process sum their arrays. */
 #include <stdio.h>
 #include <tributary.h>
 

@@ -1,4 +1,4 @@
-"""Two ranks of this process add up what they have; no package is needed.
+"""Two ranks of this process sum their arrays; no package is needed.
 
 TRIBUTARY_LIBRARY is the path of libtributary.so; without it the system is asked."""
 import ctypes

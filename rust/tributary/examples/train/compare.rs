@@ -77,7 +77,7 @@ fn print(runs: &[Run], options: &Options) {
          ms/step: mean time of a step on the slowest rank\n\
          bytes: sent or received by a rank in a step, whichever is more, on the rank with the most \
          (sparse calls: counted; dense calls and the loss: by a ring allreduce)\n\
-         words: of these, words of 4 bytes of received entries; leak: mass that was lost",
+         words: of these, words of 4 bytes of received entries; leak: the sum that was lost",
         report::ranks(options.ranks),
         options.density(),
         options.momentum(),
