@@ -103,7 +103,7 @@ static const struct bench_option *find(const struct bench_option *options, int f
 static void set(const struct bench_option *option, const char *text)
 {
     char name[32];
-    double bytes;
+    double bytes = 0;
     (void)snprintf(name, sizeof name, "--%s", option->name);
     switch (option->kind) {
     case BENCH_TEXT:
