@@ -38,14 +38,20 @@ trib_status tri_backend_has(const struct tri_backend *backend, int32_t ordinal)
 
 trib_status tri_backend_with(const struct tri_backend **out, int32_t ordinal)
 {
+    char known[128] = "";
+    size_t length = 0;
     for (size_t i = 0; tri_backends[i] != NULL; i++) {
         *out = tri_backends[i];
-        if (ordinal >= 0 && ordinal < (*out)->device->count())
+        const int32_t count = (*out)->device->count();
+        if (ordinal >= 0 && ordinal < count)
             return TRIB_OK;
+        if (length < sizeof known)
+            length += (size_t)snprintf(known + length, sizeof known - length, "%s\"%s\" has %d",
+                                       i == 0 ? "" : ", ", (*out)->name, count);
     }
     *out = NULL;
-    return tri_fail(TRIB_ERR_NO_DEVICE, "no backend of this build has a device %d%s", ordinal,
-                    TRI_NOT_BUILT);
+    return tri_fail(TRIB_ERR_NO_DEVICE, "no backend of this build has a device %d: %s%s", ordinal,
+                    known, TRI_NOT_BUILT);
 }
 
 static struct trib_device *find(struct trib_device *from, const struct tri_backend *backend,

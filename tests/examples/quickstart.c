@@ -18,8 +18,11 @@ int main(void)
         return 1;
     }
     for (int rank = 0; rank < 2; rank++) { /* it is queued: wait for each rank's default stream */
-        trib_device_get(&device, "host", rank);
-        trib_stream_wait(device, NULL);
+        if (trib_device_get(&device, "host", rank) != TRIB_OK ||
+            trib_stream_wait(device, NULL) != TRIB_OK || trib_group_status(group) != TRIB_OK) {
+            fprintf(stderr, "%s\n", trib_last_detail());
+            return 1;
+        }
         printf("rank %d: %g %g %g %g\n", rank, data[rank][0], data[rank][1], data[rank][2],
                data[rank][3]);
     }

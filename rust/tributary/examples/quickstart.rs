@@ -12,7 +12,7 @@ fn train(comm: &mut Communicator) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    // If a rank fails or panics, the others stop waiting, and `run` returns its error.
+    // If a rank fails, the others stop waiting, and `run` returns its error (or resumes its panic).
     Group::new(4)?.run(train)?;
     Ok(())
 }
