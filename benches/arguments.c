@@ -59,6 +59,15 @@ int bench_numbers(const char *option, const char *text, double least, double mos
     return n;
 }
 
+int bench_counts(const char *option, const char *text, double least, size_t *out)
+{
+    double values[BENCH_MAX_LIST];
+    const int n = bench_numbers(option, text, least, UINT32_MAX, values, BENCH_MAX_LIST);
+    for (int i = 0; i < n; i++)
+        out[i] = (size_t)values[i];
+    return n;
+}
+
 /* ------------------------------------------------------------------------- tables of options */
 
 enum { MOST_OPTIONS = 24, HELP = MOST_OPTIONS };

@@ -15,6 +15,12 @@ int bench_integer(const char *option, const char *text, int least, int most);
 int bench_numbers(const char *option, const char *text, double least, double most, double *out,
                   int room);
 
+/* The most numbers that a list of a program has. */
+enum { BENCH_MAX_LIST = 16 };
+
+/* The same for counts of elements, from `least` to UINT32_MAX, into a list. */
+int bench_counts(const char *option, const char *text, double least, size_t *out);
+
 enum bench_option_kind {
     BENCH_TEXT,    /* const char * */
     BENCH_INTEGER, /* int, in [least, most] */

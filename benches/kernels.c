@@ -49,13 +49,10 @@ static int set_backend(const char *name)
 
 static void set_lists(struct kernels_options *options, const char *counts, const char *densities)
 {
-    double values[KERNELS_MAX_LIST];
-    options->ncounts = bench_numbers("--count", counts, 4096, UINT32_MAX, values, KERNELS_MAX_LIST);
-    for (int i = 0; i < options->ncounts; i++)
-        options->counts[i] = (size_t)values[i];
+    options->ncounts = bench_counts("--count", counts, 4096, options->counts);
     /* The rooms for entries are laid out for 5 %. */
     options->ndensities =
-        bench_numbers("--density", densities, 1e-3, 0.05, options->densities, KERNELS_MAX_LIST);
+        bench_numbers("--density", densities, 1e-3, 0.05, options->densities, BENCH_MAX_LIST);
 }
 
 int main(int argc, char **argv)

@@ -5,11 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERNELS_MAX_LIST = 16 };
+#include "benches/arguments.h"
 
 struct kernels_options {
-    size_t counts[KERNELS_MAX_LIST];
-    double densities[KERNELS_MAX_LIST];
+    size_t counts[BENCH_MAX_LIST];
+    double densities[BENCH_MAX_LIST];
     int ncounts, ndensities;
 };
 

@@ -5,13 +5,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SPARSE_MAX_LIST = 16 };
+#include "benches/arguments.h"
 
 struct sparse_options {
     const char *backend;    /* NULL: the best */
     const char *algorithms; /* names with commas, or "all" */
-    size_t counts[SPARSE_MAX_LIST];
-    double densities[SPARSE_MAX_LIST];
+    size_t counts[BENCH_MAX_LIST];
+    double densities[BENCH_MAX_LIST];
     int ncounts, ndensities;
     int ranks, iterations, warmup;
     bool separate, in_place, select, bf16; /* which rows */

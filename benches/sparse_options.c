@@ -44,12 +44,9 @@ static void set_modes(struct sparse_options *options, const char *list)
 
 static void set_lists(struct sparse_options *options, const char *counts, const char *densities)
 {
-    double values[SPARSE_MAX_LIST];
-    options->ncounts = bench_numbers("--count", counts, 1, UINT32_MAX, values, SPARSE_MAX_LIST);
-    for (int i = 0; i < options->ncounts; i++)
-        options->counts[i] = (size_t)values[i];
+    options->ncounts = bench_counts("--count", counts, 1, options->counts);
     options->ndensities =
-        bench_numbers("--density", densities, 1e-12, 1, options->densities, SPARSE_MAX_LIST);
+        bench_numbers("--density", densities, 1e-12, 1, options->densities, BENCH_MAX_LIST);
 }
 
 struct sparse_options sparse_options(int argc, char **argv)

@@ -12,18 +12,33 @@
  * needs no lock. If two threads add the same device, the compare-and-exchange below keeps one. */
 static _Atomic(struct trib_device *) devices;
 
+struct backend_list {
+    char text[128];
+};
+
+/* The backends of this build, for a detail: "nccl", "host"; with `counts`, "nccl" has 0, "host"
+ * has 64. */
+static struct backend_list list_backends(bool counts)
+{
+    struct backend_list list = {""};
+    size_t length = 0;
+    for (size_t i = 0; tri_backends[i] != NULL && length < sizeof list.text; i++) {
+        length += (size_t)snprintf(list.text + length, sizeof list.text - length, "%s\"%s\"",
+                                   i == 0 ? "" : ", ", tri_backends[i]->name);
+        if (counts && length < sizeof list.text)
+            length += (size_t)snprintf(list.text + length, sizeof list.text - length, " has %d",
+                                       tri_backends[i]->device->count());
+    }
+    return list;
+}
+
 trib_status tri_backend_get(const struct tri_backend **out, const char *name)
 {
     *out = tri_backend_find(name);
     if (*out != NULL)
         return TRIB_OK;
-    char known[128] = "";
-    size_t length = 0;
-    for (size_t i = 0; tri_backends[i] != NULL && length < sizeof known; i++)
-        length += (size_t)snprintf(known + length, sizeof known - length, "%s\"%s\"",
-                                   i == 0 ? "" : ", ", tri_backends[i]->name);
     return tri_fail(TRIB_ERR_UNKNOWN_NAME, "no backend is called \"%s\"; this build has %s%s", name,
-                    known, TRI_NOT_BUILT);
+                    list_backends(false).text, TRI_NOT_BUILT);
 }
 
 trib_status tri_backend_has(const struct tri_backend *backend, int32_t ordinal)
@@ -38,20 +53,14 @@ trib_status tri_backend_has(const struct tri_backend *backend, int32_t ordinal)
 
 trib_status tri_backend_with(const struct tri_backend **out, int32_t ordinal)
 {
-    char known[128] = "";
-    size_t length = 0;
     for (size_t i = 0; tri_backends[i] != NULL; i++) {
         *out = tri_backends[i];
-        const int32_t count = (*out)->device->count();
-        if (ordinal >= 0 && ordinal < count)
+        if (ordinal >= 0 && ordinal < (*out)->device->count())
             return TRIB_OK;
-        if (length < sizeof known)
-            length += (size_t)snprintf(known + length, sizeof known - length, "%s\"%s\" has %d",
-                                       i == 0 ? "" : ", ", (*out)->name, count);
     }
     *out = NULL;
     return tri_fail(TRIB_ERR_NO_DEVICE, "no backend of this build has a device %d: %s%s", ordinal,
-                    known, TRI_NOT_BUILT);
+                    list_backends(true).text, TRI_NOT_BUILT);
 }
 
 static struct trib_device *find(struct trib_device *from, const struct tri_backend *backend,

@@ -115,8 +115,9 @@ static void lonely_mistakes(struct sparse_session *session)
 
 /* ------------------------------------------------------------------------- ranks that differ */
 
-static const struct sparse_plan plain = {
-    .algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64};
+#define PLAIN                                                                                      \
+    .algorithm = "topka", .count = COUNT, .k = 10, .dtype = TRIB_F32, .decay = 0.5, .chunk = 64
+static const struct sparse_plan plain = {PLAIN};
 
 static const struct {
     const char *what;
@@ -146,38 +147,10 @@ static const struct {
       .dtype = TRIB_F32,
       .decay = 0.25,
       .chunk = 64}},
-    {"average",
-     {.algorithm = "topka",
-      .count = COUNT,
-      .k = 10,
-      .dtype = TRIB_F32,
-      .decay = 0.5,
-      .chunk = 64,
-      .flags = TRIB_SPARSE_AVERAGE}},
-    {"entries",
-     {.algorithm = "topka",
-      .count = COUNT,
-      .k = 10,
-      .dtype = TRIB_F32,
-      .decay = 0.5,
-      .chunk = 64,
-      .flags = TRIB_SPARSE_ENTRIES}},
-    {"wire",
-     {.algorithm = "topka",
-      .count = COUNT,
-      .k = 10,
-      .dtype = TRIB_F32,
-      .decay = 0.5,
-      .chunk = 64,
-      .wire = TRIB_BF16}},
-    {"place",
-     {.algorithm = "topka",
-      .count = COUNT,
-      .k = 10,
-      .dtype = TRIB_F32,
-      .decay = 0.5,
-      .chunk = 64,
-      .flags = TRIB_SPARSE_IN_PLACE}},
+    {"average", {PLAIN, .flags = TRIB_SPARSE_AVERAGE}},
+    {"entries", {PLAIN, .flags = TRIB_SPARSE_ENTRIES}},
+    {"wire", {PLAIN, .wire = TRIB_BF16}},
+    {"place", {PLAIN, .flags = TRIB_SPARSE_IN_PLACE}},
     {"chunk",
      {.algorithm = "topka",
       .count = COUNT,
@@ -185,14 +158,7 @@ static const struct {
       .dtype = TRIB_F32,
       .decay = 0.5,
       .chunk = 128}},
-    {"constants",
-     {.algorithm = "topka",
-      .count = COUNT,
-      .k = 10,
-      .dtype = TRIB_F32,
-      .decay = 0.5,
-      .chunk = 64,
-      .constants = "vgg"}},
+    {"constants", {PLAIN, .constants = "vgg"}},
 };
 
 enum { DIFFERENCES = sizeof differences / sizeof *differences };
