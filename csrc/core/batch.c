@@ -221,8 +221,7 @@ trib_status tri_batch_scratch(struct trib_comm *comm, void **out, size_t bytes)
     struct tri_batch *batch = &comm->batch;
     const size_t room = (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
     TRI_TRY(tri_check_not_captured(comm, batch->operation, batch->stream));
-    TRI_TRY(tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device,
-                                  batch->scratch + room));
+    TRI_TRY(tri_comm_reserve(comm, batch->scratch + room));
     *out = (char *)tri_workspace_data(&comm->workspace) + batch->scratch;
     batch->scratch += room;
     batch->uses_workspace = true;

@@ -76,6 +76,11 @@ void tri_comm_counters(trib_counters *out, struct trib_comm *comm)
     out->lists_refused = lists.refused;
 }
 
+trib_status tri_comm_reserve(struct trib_comm *comm, size_t bytes)
+{
+    return tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device, bytes);
+}
+
 void *tri_comm_scratch(struct trib_comm *comm, size_t bytes)
 {
     if (bytes > comm->scratch_bytes) {

@@ -78,6 +78,9 @@ void tri_comm_counters(trib_counters *out, struct trib_comm *comm);
  * in the detail, because this call did not make it. Hot. */
 trib_status tri_comm_usable(const struct trib_comm *comm, int operation);
 
+/* tri_workspace_reserve for the communicator's own workspace. */
+trib_status tri_comm_reserve(struct trib_comm *comm, size_t bytes);
+
 /* `bytes` bytes of host memory, valid until the next such call; NULL if memory is short. For what
  * one call builds. */
 void *tri_comm_scratch(struct trib_comm *comm, size_t bytes);

@@ -108,7 +108,7 @@ trib_status tri_compose_scatter(struct trib_comm *comm, const struct tri_call *c
 trib_status tri_compose_barrier(struct trib_comm *comm, trib_stream stream)
 {
     TRI_TRY(tri_check_not_captured(comm, TRI_BARRIER, stream));
-    TRI_TRY(tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device, 0));
+    TRI_TRY(tri_comm_reserve(comm, 0));
     uint32_t *word = &tri_workspace_scalars(&comm->workspace)->barrier;
     const struct tri_call call = {.kind = TRI_ALLREDUCE,
                                   .send = word,

@@ -6,6 +6,7 @@
 #include "csrc/base/process.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/device.h"
+#include "csrc/core/issue.h"
 #include "csrc/core/match.h"
 #include "csrc/core/operation.h"
 
@@ -173,8 +174,7 @@ static trib_status check_split(const struct trib_comm *comm, int32_t color)
 static trib_status split_transport(struct tri_transport **out, struct trib_comm *comm,
                                    int32_t color, int32_t key)
 {
-    if (!tri_abort_register(comm->state))
-        return tri_comm_usable(comm, TRI_NO_OPERATION);
+    TRI_TRY(tri_issue_register(comm));
     const trib_status status =
         comm->backend->transport->split(out, comm->transport, color, key, comm->timeout_ms);
     tri_abort_unregister(comm->state);

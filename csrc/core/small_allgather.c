@@ -12,8 +12,7 @@ static trib_status queue_allgather(struct trib_comm *comm, const void *own, size
                                    trib_stream stream)
 {
     const struct tri_device_ops *device = comm->backend->device;
-    TRI_TRY(tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device,
-                                  bytes * (size_t)comm->size));
+    TRI_TRY(tri_comm_reserve(comm, bytes * (size_t)comm->size));
     TRI_TRY(tri_workspace_wait(&comm->workspace, stream));
     struct tri_workspace_pinned *pinned = comm->workspace.pinned;
     char *area = tri_workspace_data(&comm->workspace), *slot = area + bytes * (size_t)comm->rank;

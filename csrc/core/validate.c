@@ -147,8 +147,10 @@ static trib_status ask(const struct trib_comm *comm, int operation, struct tri_a
                : bad_memory(comm, operation, argument, data, bytes, fault, found);
 }
 
-trib_status tri_check_memory(const struct trib_comm *comm, int operation,
-                             struct tri_argument argument, const void *data, size_t bytes)
+/* Asks the backend whether the device may use the memory; does nothing with TRIB_UNCHECKED.
+ * bytes > 0. */
+static trib_status check_memory(const struct trib_comm *comm, int operation,
+                                struct tri_argument argument, const void *data, size_t bytes)
 {
     size_t reach;
     return (comm->flags & TRIB_UNCHECKED) != 0
@@ -160,7 +162,7 @@ trib_status tri_check_buffer(const struct trib_comm *comm, int operation,
                              const struct tri_buffer *buffer, size_t *bytes)
 {
     TRI_TRY(tri_check_extent(comm, operation, buffer, bytes));
-    return tri_check_memory(comm, operation, buffer->argument, buffer->data, *bytes);
+    return check_memory(comm, operation, buffer->argument, buffer->data, *bytes);
 }
 
 size_t tri_known_bytes(const struct trib_comm *comm, const void *data)
@@ -179,7 +181,7 @@ trib_status tri_check_block(const struct trib_comm *comm, int operation,
     const char *block = (const char *)data + offset;
     if (offset <= known && bytes <= known - offset)
         return TRIB_OK;
-    TRI_TRY(tri_check_memory(comm, operation, argument, block, bytes));
+    TRI_TRY(check_memory(comm, operation, argument, block, bytes));
     if (known == 0 || tri_known_bytes(comm, block) != 0)
         return TRIB_OK;
     return bad_memory(comm, operation, argument, data, offset + bytes, TRI_FAULT_TOO_SHORT, known);
@@ -196,15 +198,16 @@ trib_status tri_check_factor_op(const struct trib_comm *comm, int operation, tri
         trib_op_name(op));
 }
 
-trib_status tri_check_factor_word(const struct trib_comm *comm, int operation, const float *word)
+trib_status tri_check_scalar(const struct trib_comm *comm, int operation, const char *name,
+                             const float *scalar)
 {
-    const struct tri_buffer buffer = {.argument = {"options.device_factor", TRI_NO_INDEX},
-                                      .data = word,
+    const struct tri_buffer buffer = {.argument = {name, TRI_NO_INDEX},
+                                      .data = scalar,
                                       .blocks = 1,
                                       .count = 1,
                                       .dtype = TRIB_F32};
     size_t bytes = 0;
-    return word == NULL ? TRIB_OK : tri_check_buffer(comm, operation, &buffer, &bytes);
+    return scalar == NULL ? TRIB_OK : tri_check_buffer(comm, operation, &buffer, &bytes);
 }
 
 /* One buffer of a call, checked by tri_check_extent. */
@@ -300,8 +303,8 @@ static trib_status check_buffers(const struct trib_comm *comm, int operation,
         return check_both(comm, operation, &send, &recv);
     }
     const struct side *only = send.used ? &send : &recv;
-    return only->used ? tri_check_memory(comm, operation, only->buffer.argument, only->buffer.data,
-                                         only->bytes)
+    return only->used ? check_memory(comm, operation, only->buffer.argument, only->buffer.data,
+                                     only->bytes)
                       : TRIB_OK;
 }
 
@@ -322,7 +325,7 @@ static trib_status check_factor_word(const struct trib_comm *comm, int operation
 {
     const float *word = call->factor.device;
     const uintptr_t at = (uintptr_t)word, recv = (uintptr_t)call->recv;
-    TRI_TRY(tri_check_factor_word(comm, operation, word));
+    TRI_TRY(tri_check_scalar(comm, operation, "options.device_factor", word));
     if (word == NULL || at + sizeof *word <= recv ||
         at >= recv + call->count * trib_dtype_size(call->dtype))
         return TRIB_OK;

@@ -38,16 +38,13 @@ struct tri_buffer {
 /* Not NULL, aligned, and no larger than memory. *bytes: its size. */
 trib_status tri_check_extent(const struct trib_comm *comm, int operation,
                              const struct tri_buffer *buffer, size_t *bytes);
-/* tri_check_extent, then tri_check_memory. */
+/* tri_check_extent; then, without TRIB_UNCHECKED, asks the backend whether the device may use the
+ * memory. */
 trib_status tri_check_buffer(const struct trib_comm *comm, int operation,
                              const struct tri_buffer *buffer, size_t *bytes);
-/* Asks the backend whether the device may use the memory; does nothing with TRIB_UNCHECKED.
- * bytes > 0. */
-trib_status tri_check_memory(const struct trib_comm *comm, int operation,
-                             struct tri_argument argument, const void *data, size_t bytes);
-/* The same for a block `offset` bytes from `data` on. It may lie in another allocation than `data`.
- * But if `data` lies in an allocation, `known` bytes before its end, the block must lie in one
- * too. */
+/* Asks the backend the same for a block `offset` bytes from `data` on; bytes > 0. It may lie in
+ * another allocation than `data`. But if `data` lies in an allocation, `known` bytes before its end,
+ * the block must lie in one too. */
 trib_status tri_check_block(const struct trib_comm *comm, int operation,
                             struct tri_argument argument, const void *data, size_t known,
                             size_t offset, size_t bytes);
@@ -55,7 +52,8 @@ trib_status tri_check_block(const struct trib_comm *comm, int operation,
 size_t tri_known_bytes(const struct trib_comm *comm, const void *data);
 /* Only TRIB_SUM takes a factor. */
 trib_status tri_check_factor_op(const struct trib_comm *comm, int operation, trib_op op);
-/* The device reads the factor at `word`; NULL: the factor is not on the device. */
-trib_status tri_check_factor_word(const struct trib_comm *comm, int operation, const float *word);
+/* One f32, which the device reads or writes; NULL: there is none. */
+trib_status tri_check_scalar(const struct trib_comm *comm, int operation, const char *name,
+                             const float *scalar);
 
 #endif

@@ -39,24 +39,12 @@ static trib_status check_tensor(const struct trib_comm *comm, const struct tri_l
     return tri_check_buffer(comm, operation, &buffer, bytes);
 }
 
-static trib_status check_scalar(const struct trib_comm *comm, const struct tri_list *list,
-                                const char *name, const float *scalar)
-{
-    const struct tri_buffer buffer = {.argument = {name, TRI_NO_INDEX},
-                                      .data = scalar,
-                                      .blocks = 1,
-                                      .count = 1,
-                                      .dtype = TRIB_F32};
-    size_t bytes = 0;
-    return scalar == NULL ? TRIB_OK : tri_check_buffer(comm, list->operation, &buffer, &bytes);
-}
-
 /* The kernels judge the weight itself: a check here would fail on this rank alone, and the others
  * would wait for its part. */
 static trib_status check_weight(const struct trib_comm *comm, const struct tri_list *list)
 {
-    TRI_TRY(check_scalar(comm, list, "device_weight", list->weight.device));
-    return check_scalar(comm, list, "device_total", list->total_out);
+    TRI_TRY(tri_check_scalar(comm, list->operation, "device_weight", list->weight.device));
+    return tri_check_scalar(comm, list->operation, "device_total", list->total_out);
 }
 
 /* The name of the argument with this index: the tensors come first, then the scalars. */
@@ -125,7 +113,8 @@ trib_status tri_list_check(struct trib_comm *comm, const struct tri_list *list)
         TRI_TRY(tri_check_op(comm, operation, list->op));
     if (list->settings.scaled) {
         TRI_TRY(tri_check_factor_op(comm, operation, list->op));
-        TRI_TRY(tri_check_factor_word(comm, operation, list->settings.factor.device));
+        TRI_TRY(tri_check_scalar(comm, operation, "options.device_factor",
+                                 list->settings.factor.device));
     }
     if (operation == TRI_BROADCAST_LIST)
         TRI_TRY(tri_check_peer(comm, operation, list->root));

@@ -12,7 +12,6 @@
 #include "csrc/core/batch.h"
 #include "csrc/core/issue.h"
 #include "csrc/core/match.h"
-#include "csrc/core/validate.h"
 
 /* After a failed step this rank is out of step with the others: the communicator is over. */
 static void raise_state(const struct tri_plan *plan, trib_status status)
@@ -48,8 +47,7 @@ static trib_status prepare(struct trib_comm *comm, const struct tri_list *list,
                              "`tensors` together are larger than any memory");
     if (layout.nbuckets == 0)
         return TRIB_OK;
-    TRI_TRY(
-        tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device, layout.bytes));
+    TRI_TRY(tri_comm_reserve(comm, layout.bytes));
     *bytes = tri_plan_bytes(&layout);
     *out = tri_comm_scratch(comm, *bytes);
     if (*out == NULL)
