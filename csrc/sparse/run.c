@@ -20,6 +20,14 @@ trib_status tri_run_put(struct tri_run *run, void *dst, const void *src, size_t 
     return TRIB_OK;
 }
 
+trib_status tri_run_put_entries(struct tri_run *run, const struct tri_entries *to,
+                                const struct tri_entries *from)
+{
+    const size_t n = to->capacity;
+    TRI_TRY(tri_run_put(run, to->index, from->index, n * sizeof *to->index));
+    return tri_run_put(run, to->value, from->value, n * trib_dtype_size(to->dtype));
+}
+
 trib_status tri_run_fetch(struct tri_run *run, void *dst, const void *src, size_t bytes)
 {
     if (runs_now(run))
@@ -37,11 +45,6 @@ trib_status tri_run_fetch(struct tri_run *run, void *dst, const void *src, size_
 bool tri_run_clears(const struct tri_run *run)
 {
     return !run->params->in_place;
-}
-
-double tri_run_divisor(const struct tri_run *run)
-{
-    return run->params->average ? run->params->size : 1;
 }
 
 trib_status tri_run_sign(struct tri_run *run, struct tri_header *header)
@@ -73,6 +76,17 @@ trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
     return run->kernels->select(&run->acc, &selection, out, run->scratch, run->stream);
 }
 
+bool tri_run_consistent(const struct tri_run *run, const void *headers, size_t stride)
+{
+    for (int32_t r = 0; r < run->params->size; r++) {
+        const void *at = (const char *)headers + (size_t)r * stride;
+        const struct tri_header *header = at;
+        if (header->signature != run->signature || header->nonfinite > 0)
+            return false;
+    }
+    return true;
+}
+
 trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride)
 {
     const struct tri_decide decide = {
@@ -99,6 +113,15 @@ trib_status tri_run_update_residual(struct tri_run *run, const struct tri_entrie
                                          run->scalars.applied, run->stream);
 }
 
+trib_status tri_run_apply(struct tri_run *run, const struct tri_entries *chosen, bool cleared)
+{
+    run->scalars.selected = chosen->count;
+    if (!cleared)
+        return tri_run_update_residual(run, chosen, NULL);
+    run->scalars.applied = chosen->count;
+    return TRIB_OK;
+}
+
 trib_status tri_run_restore_residual(struct tri_run *run, const struct tri_entries *dropped,
                                      const struct tri_entries *among)
 {
@@ -106,12 +129,12 @@ trib_status tri_run_restore_residual(struct tri_run *run, const struct tri_entri
                                          run->scalars.decision, NULL, run->stream);
 }
 
-static struct tri_result result_at(const struct tri_run *run, void *data)
+struct tri_result tri_run_result_at(const struct tri_run *run, void *data)
 {
     return (struct tri_result){
         .data = data,
         .dtype = run->params->result,
-        .divisor = tri_run_divisor(run),
+        .divisor = run->params->average ? run->params->size : 1,
         .overflow = run->scalars.overflow,
     };
 }
@@ -121,7 +144,7 @@ trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists,
 {
     const struct tri_sparse_params *params = run->params;
     const struct tri_sparse_kernels *kernels = run->kernels;
-    const struct tri_result out = result_at(run, params->entries ? run->value : run->dense);
+    const struct tri_result out = tri_run_result_at(run, params->entries ? run->value : run->dense);
     if (!params->entries)
         return kernels->merge_dense(lists, n, 0, params->count, &out, run->scratch, run->stream);
     if (n > 1)
@@ -132,6 +155,6 @@ trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists,
 
 trib_status tri_run_result_dense(struct tri_run *run, const void *sums)
 {
-    const struct tri_result out = result_at(run, run->dense);
+    const struct tri_result out = tri_run_result_at(run, run->dense);
     return run->kernels->write_dense(sums, run->params->acc, run->params->count, &out, run->stream);
 }

@@ -72,6 +72,9 @@ struct tri_run {
  *
  * Host memory (read before this returns) or device memory to device memory. */
 trib_status tri_run_put(struct tri_run *run, void *dst, const void *src, size_t bytes);
+/* to->capacity entries. */
+trib_status tri_run_put_entries(struct tri_run *run, const struct tri_entries *to,
+                                const struct tri_entries *from);
 /* Device memory to host memory: on a stream-ordered backend the only wait of a call. Fails after an
  * abort, which may leave garbage there. */
 trib_status tri_run_fetch(struct tri_run *run, void *dst, const void *src, size_t bytes);
@@ -92,6 +95,10 @@ trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
  * accumulator. */
 bool tri_run_clears(const struct tri_run *run);
 
+/* True if these headers, in host memory, let a call be applied: what tri_run_decide will find in
+ * them. */
+bool tri_run_consistent(const struct tri_run *run, const void *headers, size_t stride);
+
 /* Decide by the headers of all ranks (rank r's is at headers + r * stride) and by the result. Both
  * are the same on all ranks, and so is the decision. */
 trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride);
@@ -100,6 +107,10 @@ trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stri
  * in scalars.applied. */
 trib_status tri_run_update_residual(struct tri_run *run, const struct tri_entries *entries,
                                     const struct tri_entries *among);
+/* After tri_run_decide, for algorithms that apply all of `chosen`, what this rank selected: count it
+ * as selected and applied, and subtract it, unless select has `cleared` it from acc. */
+trib_status tri_run_apply(struct tri_run *run, const struct tri_entries *chosen, bool cleared);
+
 /* Add to the residual what the exchange dropped at indices in `among`, the result's. */
 trib_status tri_run_restore_residual(struct tri_run *run, const struct tri_entries *dropped,
                                      const struct tri_entries *among);
@@ -112,7 +123,8 @@ trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists,
 /* The same from dense sums of acc's type, which may be the result's memory. */
 trib_status tri_run_result_dense(struct tri_run *run, const void *sums);
 
-/* The divisor of the sum: the number of ranks for an average, or 1. */
-double tri_run_divisor(const struct tri_run *run);
+/* The result's type, its divisor (the number of ranks for an average, or 1) and overflow, at
+ * `data`. */
+struct tri_result tri_run_result_at(const struct tri_run *run, void *data);
 
 #endif

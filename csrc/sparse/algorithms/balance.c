@@ -69,16 +69,6 @@ static struct tri_entries part_at(const struct tri_entries *entries, uint64_t or
                             (size_t)(range.end - range.begin));
 }
 
-static trib_status keep_own(struct tri_run *run, const struct tri_entries *from,
-                            const struct tri_entries *to)
-{
-    const size_t n = from->capacity;
-    if (n == 0)
-        return TRIB_OK;
-    TRI_TRY(tri_run_put(run, to->index, from->index, n * sizeof *from->index));
-    return tri_run_put(run, to->value, from->value, n * trib_dtype_size(from->dtype));
-}
-
 trib_status tri_balance_blocks(struct tri_run *run, const struct tri_entries *entries,
                                uint32_t *counts, const struct tri_entries *block)
 {
@@ -106,6 +96,6 @@ trib_status tri_balance_blocks(struct tri_run *run, const struct tri_entries *en
     const struct range staying = common(held[rank], wanted[rank]);
     const struct tri_entries kept = part_at(entries, held[rank].begin, staying);
     const struct tri_entries place = part_at(block, wanted[rank].begin, staying);
-    TRI_TRY(keep_own(run, &kept, &place));
+    TRI_TRY(tri_run_put_entries(run, &place, &kept));
     return tri_p2p_batch_exchange(run, &batch);
 }

@@ -153,11 +153,7 @@ static trib_status decide(struct tri_run *run, const struct chunked *chunked)
 {
     const struct tri_entries *own = &chunked->lists[run->params->rank];
     TRI_TRY(tri_run_decide(run, chunked->packets, packet_bytes(run->params)));
-    run->scalars.selected = own->count;
-    if (!tri_run_clears(run))
-        return tri_run_update_residual(run, own, NULL);
-    run->scalars.applied = own->count;
-    return TRIB_OK;
+    return tri_run_apply(run, own, tri_run_clears(run));
 }
 
 static trib_status merge_dense(struct tri_run *run, const struct chunked *chunked)
@@ -166,12 +162,7 @@ static trib_status merge_dense(struct tri_run *run, const struct chunked *chunke
     struct tri_chunks ranks[TRI_MAX_LISTS];
     for (int32_t rank = 0; rank < params->size; rank++)
         ranks[rank] = chunks_of(run, chunked, rank);
-    const struct tri_result out = {
-        .data = run->dense,
-        .dtype = params->result,
-        .divisor = tri_run_divisor(run),
-        .overflow = run->scalars.overflow,
-    };
+    const struct tri_result out = tri_run_result_at(run, run->dense);
     return run->kernels->chunk_merge(ranks, params->size, params->count, &out, run->stream);
 }
 

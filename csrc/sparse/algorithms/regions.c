@@ -75,12 +75,7 @@ trib_status tri_regions_exchange_rows(struct tri_run *run, struct tri_regions *r
 
 bool tri_regions_consistent(const struct tri_regions *regions, const struct tri_run *run)
 {
-    for (int32_t r = 0; r < run->params->size; r++) {
-        const struct tri_header *header = &regions->rows[r].header;
-        if (header->signature != run->signature || header->nonfinite > 0)
-            return false;
-    }
-    return true;
+    return tri_run_consistent(run, &regions->rows[0].header, sizeof regions->rows[0]);
 }
 
 trib_status tri_regions_decide(struct tri_run *run, const struct tri_regions *regions)

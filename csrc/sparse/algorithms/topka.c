@@ -65,7 +65,7 @@ static trib_status exchange(struct tri_run *run, const struct topka *topka)
 {
     const struct tri_packet *packets = &topka->packets;
     const size_t bytes = tri_packet_bytes(packets->capacity, packets->dtype);
-    const size_t payload = packets->capacity * (sizeof(uint32_t) + trib_dtype_size(packets->dtype));
+    const size_t payload = tri_entries_bytes(packets->capacity, packets->dtype);
     const struct tri_header *own = tri_packet_header(packets, (size_t)run->params->rank);
     return tri_link_allgather(run, own, tri_packet_header(packets, 0), bytes, payload);
 }
@@ -76,11 +76,7 @@ static trib_status decide(struct tri_run *run, const struct topka *topka,
     const struct tri_packet *packets = &topka->packets;
     TRI_TRY(tri_run_decide(run, tri_packet_header(packets, 0),
                            tri_packet_bytes(packets->capacity, packets->dtype)));
-    run->scalars.selected = chosen->count;
-    if (!tri_run_clears(run))
-        return tri_run_update_residual(run, chosen, NULL);
-    run->scalars.applied = chosen->count;
-    return TRIB_OK;
+    return tri_run_apply(run, chosen, tri_run_clears(run));
 }
 
 static trib_status topka_run(struct tri_run *run, void *own)

@@ -43,15 +43,6 @@ void *tri_counted_value(const struct tri_counted *counted, const struct tri_run 
     return counted->headers + run->params->size;
 }
 
-/* True if the headers allow the call to be applied; the same on all ranks. */
-static bool consistent(const struct tri_run *run, const struct tri_header *headers)
-{
-    for (int32_t r = 0; r < run->params->size; r++)
-        if (headers[r].signature != run->signature || headers[r].nonfinite > 0)
-            return false;
-    return true;
-}
-
 static double value_of(const void *data, trib_dtype dtype)
 {
     double f64;
@@ -72,7 +63,7 @@ trib_status tri_counted_fetch(struct tri_run *run, struct tri_counted *counted, 
     TRI_TRY(tri_run_fetch(run, fetched, counted->headers, header_bytes(params) + more));
     for (int32_t r = 0; r < params->size; r++)
         counted->counts[r] = fetched[r].count;
-    counted->consistent = consistent(run, fetched);
+    counted->consistent = tri_run_consistent(run, fetched, sizeof *fetched);
     if (value != NULL)
         *value = value_of(&fetched[params->size], params->acc);
     return TRIB_OK;
@@ -85,11 +76,7 @@ trib_status tri_counted_finish(struct tri_run *run, struct tri_counted *counted,
     TRI_TRY(lists == NULL ? tri_run_result(run, &nothing, 1, NULL)
                           : tri_run_result(run, lists, run->params->size, &counted->merged));
     TRI_TRY(tri_run_decide(run, counted->headers, sizeof *counted->headers));
-    run->scalars.selected = counted->chosen.count;
-    if (!cleared)
-        return tri_run_update_residual(run, &counted->chosen, NULL);
-    run->scalars.applied = counted->chosen.count;
-    return TRIB_OK;
+    return tri_run_apply(run, &counted->chosen, cleared);
 }
 
 trib_status tri_counted_gather(struct tri_run *run, struct tri_counted *counted,

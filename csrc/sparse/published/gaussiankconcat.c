@@ -61,15 +61,6 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_spar
         tri_arena_take(arena, (size_t)params->size * block_bytes(tri_limit(params), params->wire));
 }
 
-/* Copy this rank's entries into its block. */
-static trib_status pack(struct tri_run *run, const struct tri_entries *chosen,
-                        const struct tri_entries *block)
-{
-    const size_t n = block->capacity;
-    TRI_TRY(tri_run_put(run, block->index, chosen->index, n * sizeof *block->index));
-    return tri_run_put(run, block->value, chosen->value, n * trib_dtype_size(block->dtype));
-}
-
 static struct tri_message message(int32_t peer, const struct tri_entries *block)
 {
     const size_t n = block->capacity;
@@ -104,7 +95,7 @@ static trib_status gaussiankconcat_run(struct tri_run *run, void *memory)
         return tri_counted_finish(run, counted, NULL, false);
     for (int32_t r = 0; r < run->params->size; block += block_bytes(counted->counts[r++], wire))
         lists[r] = block_entries(block, counted->counts[r], wire);
-    TRI_TRY(pack(run, &counted->chosen, &lists[run->params->rank]));
+    TRI_TRY(tri_run_put_entries(run, &lists[run->params->rank], &counted->chosen));
     TRI_TRY(exchange(run, lists));
     return tri_counted_finish(run, counted, lists, false);
 }

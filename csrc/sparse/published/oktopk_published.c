@@ -95,14 +95,16 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_spar
 }
 
 /* The threshold that L is chosen above: as it was kept, or raised, and then acc has been made. */
-static trib_status raise_local(struct tri_run *run, struct oktopk *own, const struct tri_fit *clamp,
+static trib_status raise_local(struct tri_run *run, struct oktopk *own,
                                struct tri_selection *selection)
 {
+    const struct tri_sparse_params *params = run->params;
+    const struct tri_fit clamp = tri_rule_fit(&params->constants->clamp, params->k);
     selection->threshold = own->local;
-    if (clamp->raise_steps == 0)
+    if (clamp.raise_steps == 0)
         return TRIB_OK;
     TRI_TRY(run->kernels->accumulate(&run->acc, selection->nonfinite, run->stream));
-    TRI_TRY(run->kernels->fit(&run->acc, clamp, own->local, own->used_local, run->scratch,
+    TRI_TRY(run->kernels->fit(&run->acc, &clamp, own->local, own->used_local, run->scratch,
                               run->stream));
     selection->threshold = own->used_local;
     selection->accumulate = false;
@@ -114,7 +116,6 @@ static trib_status raise_local(struct tri_run *run, struct oktopk *own, const st
 static trib_status choose(struct tri_run *run, struct oktopk *own, bool exact, const void **used)
 {
     const struct tri_sparse_params *params = run->params;
-    const struct tri_fit clamp = tri_rule_fit(&params->constants->clamp, params->k);
     struct tri_header *header = tri_regions_header(&own->both.regions, run);
     struct tri_selection selection = {
         .count = params->count,
@@ -126,7 +127,7 @@ static trib_status choose(struct tri_run *run, struct oktopk *own, bool exact, c
     };
     TRI_TRY(tri_run_sign(run, header));
     if (!exact)
-        TRI_TRY(raise_local(run, own, &clamp, &selection));
+        TRI_TRY(raise_local(run, own, &selection));
     *used = exact ? own->used_local : selection.threshold;
     return run->kernels->select(&run->acc, &selection, &own->both.chosen, run->scratch,
                                 run->stream);

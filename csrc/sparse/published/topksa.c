@@ -114,11 +114,7 @@ static trib_status gather_dense(struct tri_run *run, struct tri_topksa *own, voi
 static trib_status decide(struct tri_run *run, struct tri_topksa *own)
 {
     TRI_TRY(tri_regions_decide(run, &own->regions));
-    run->scalars.selected = own->chosen.count;
-    if (!tri_run_clears(run))
-        return tri_run_update_residual(run, &own->chosen, NULL);
-    run->scalars.applied = own->chosen.count;
-    return TRIB_OK;
+    return tri_run_apply(run, &own->chosen, tri_run_clears(run));
 }
 
 static trib_status finish_dense(struct tri_run *run, struct tri_topksa *own)
