@@ -70,9 +70,9 @@ int bench_counts(const char *option, const char *text, double least, size_t *out
 
 /* ------------------------------------------------------------------------- tables of options */
 
-enum { MOST_OPTIONS = 24, HELP = MOST_OPTIONS };
+enum { MOST_OPTIONS = 24 };
 
-/* A table as getopt_long reads it: row i is the value i, and --help is HELP. */
+/* A table as getopt_long reads it: row i is the value i, and --help is 'h'. */
 struct forms {
     struct option names[MOST_OPTIONS + 2];
     char letters[2 * MOST_OPTIONS + 2];
@@ -96,7 +96,7 @@ static struct forms make_forms(const struct bench_option *options)
         if (value)
             *letter++ = ':';
     }
-    forms.names[n] = (struct option){"help", 0, NULL, HELP};
+    forms.names[n] = (struct option){"help", 0, NULL, 'h'};
     return forms;
 }
 
@@ -140,14 +140,10 @@ void bench_options(int argc, char **argv, const struct bench_option *options,
         const struct bench_option *option = find(options, found);
         if (option == NULL) {
             usage(argv[0]);
-            exit(found == 'h' || found == HELP ? EXIT_SUCCESS : EXIT_FAILURE);
+            exit(found == 'h' ? EXIT_SUCCESS : EXIT_FAILURE);
         }
         set(option, optarg);
     }
-}
-
-void bench_end_options(int argc, char **argv)
-{
     if (optind < argc) {
         fprintf(stderr, "%s: every argument has a name: see --help\n", argv[optind]);
         exit(EXIT_FAILURE);

@@ -38,12 +38,10 @@ struct bench_option {
     int least, most;
 };
 
-/* Reads the command line by the table. --help, -h and what is no option print `usage` and exit. */
+/* Reads the command line by the table. --help, -h and what is no option print `usage` and exit; an
+ * argument that is left is refused, for every argument has a name. */
 void bench_options(int argc, char **argv, const struct bench_option *options,
                    void (*usage)(const char *program));
-
-/* Refuses an argument that is left after the options, for every argument has a name. */
-void bench_end_options(int argc, char **argv);
 
 /* Every name in `list`, separated by commas, is name(0), name(1), ... (NULL ends), or "all". */
 void bench_known(const char *option, const char *list, const char *(*name)(int32_t index));

@@ -32,19 +32,25 @@ static void usage(const char *program)
            program);
 }
 
-static int set_backend(const char *name)
-{
-    if (strcmp(name, "cpu") != 0 && strcmp(name, "cuda") != 0) {
-        fprintf(stderr, "--backend: %s is neither cpu nor cuda\n", name);
-        exit(EXIT_FAILURE);
-    }
-#ifndef TRI_BENCH_CUDA
-    if (strcmp(name, "cuda") == 0) {
-        fprintf(stderr, "--backend: this build has no cuda kernels\n");
-        exit(EXIT_FAILURE);
-    }
+struct backend {
+    const char *name, *counts; /* the default of --count */
+    void (*time)(const struct kernels_options *options);
+};
+
+static const struct backend backends[] = {
+    {"cpu", "25557032", kernels_time_cpu},
+#ifdef TRI_BENCH_CUDA
+    {"cuda", "1M,25557032,256M", kernels_time_cuda},
 #endif
-    return strcmp(name, "cuda") == 0;
+};
+
+static const struct backend *find_backend(const char *name)
+{
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
+        if (strcmp(name, backends[i].name) == 0)
+            return &backends[i];
+    fprintf(stderr, "--backend: this build has no %s kernels\n", name);
+    exit(EXIT_FAILURE);
 }
 
 static void set_lists(struct kernels_options *options, const char *counts, const char *densities)
@@ -66,17 +72,8 @@ int main(int argc, char **argv)
         {NULL, 0, BENCH_TEXT, NULL, 0, 0},
     };
     bench_options(argc, argv, table, usage);
-    const int cuda = set_backend(backend);
-    bench_end_options(argc, argv);
-    if (counts == NULL)
-        counts = cuda ? "1M,25557032,256M" : "25557032";
-    set_lists(&options, counts, densities);
-#ifdef TRI_BENCH_CUDA
-    if (cuda) {
-        kernels_time_cuda(&options);
-        return EXIT_SUCCESS;
-    }
-#endif
-    kernels_time_cpu(&options);
+    const struct backend *found = find_backend(backend);
+    set_lists(&options, counts != NULL ? counts : found->counts, densities);
+    found->time(&options);
     return EXIT_SUCCESS;
 }

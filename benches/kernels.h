@@ -18,8 +18,6 @@ void kernels_time_cpu(const struct kernels_options *options);
 
 /* The cuda table, on device 0: pack and unpack of lists, then the sparse kernels. */
 void kernels_time_cuda(const struct kernels_options *options);
-void kernels_time_lists(void *stream);
-void kernels_time_sparse(const struct kernels_options *options, void *stream);
 
 /* A pseudo-random normal number. */
 double kernels_normal(void);

@@ -8,7 +8,7 @@
 #include "benches/kernels.h"
 #include "kernels/cpu/kernels_cpu.h"
 
-enum { SHIFTS = 8, SHIFT = 4096, RUNS = 12, THREADS = 2 };
+enum { SHIFTS = 8, SHIFT = 4096, RUNS = 12, WARM_UP = 4, THREADS = 2 };
 
 /* One rank's tensor. Every call takes its gradient from another place of `gradients`. */
 struct tensor {
@@ -46,33 +46,35 @@ static void call_select(struct tensor *t, int run)
 }
 
 /* Six bytes read and six written: what select moves at least. */
-static void call_memcpy(struct tensor *t)
+static void call_memcpy(struct tensor *t, int run)
 {
+    (void)run;
     memcpy(t->buffer[0], t->buffer[1], t->n * 4);
     memcpy(t->gradients, t->buffer[0], t->n * 2);
+}
+
+/* Time every run but those of the warm-up. */
+static void time_runs(struct tensor *t, void (*call)(struct tensor *t, int run), double *us)
+{
+    for (int run = -WARM_UP; run < RUNS; run++) {
+        const double begin = bench_now_us();
+        call(t, run + WARM_UP);
+        if (run >= 0)
+            us[run] = bench_now_us() - begin;
+    }
 }
 
 static void *run_rank(void *argument)
 {
     struct tensor *t = argument;
-    for (int run = -4; run < RUNS; run++) {
-        const double begin = bench_now_us();
-        call_select(t, run + 4);
-        if (run >= 0)
-            t->us[run] = bench_now_us() - begin;
-    }
+    time_runs(t, call_select, t->us);
     return NULL;
 }
 
 static void *copy_rank(void *argument)
 {
     struct tensor *t = argument;
-    for (int run = -2; run < RUNS; run++) {
-        const double begin = bench_now_us();
-        call_memcpy(t);
-        if (run >= 0)
-            t->copy_us[run] = bench_now_us() - begin;
-    }
+    time_runs(t, call_memcpy, t->copy_us);
     return NULL;
 }
 

@@ -4,6 +4,11 @@
 
 #include "tests/conformance/cuda_must.h"
 
+struct kernels_options;
+
+void kernels_time_lists(cudaStream_t stream);
+void kernels_time_sparse(const struct kernels_options *options, cudaStream_t stream);
+
 /* Device memory. */
 static inline void *cuda_alloc(size_t bytes)
 {

@@ -119,7 +119,7 @@ static void time_list(const struct timing *timing, cudaStream_t stream)
     MUST(cudaFree(decision));
 }
 
-void kernels_time_lists(void *stream)
+void kernels_time_lists(cudaStream_t stream)
 {
     size_t layers[RESNET], tiny[TINY];
     const size_t n = resnet(layers);

@@ -19,7 +19,7 @@ struct timed {
     const struct tri_sparse_kernels *kernels;
     cudaStream_t stream;
     size_t n;
-    uint32_t k, chunk_k;
+    uint32_t k;
     float *gradients, *buffer[2], *dense; /* gradients: n + SHIFTS * SHIFT */
     uint16_t *half_gradients;
     uint32_t *current, *words; /* words: nonfinite, fallbacks, decision, outcome, counts ... */
@@ -387,11 +387,11 @@ static void time_density(struct timed *b, double density)
 {
     const double n = (double)b->n;
     b->k = (uint32_t)((double)b->n * density);
-    b->chunk_k = (uint32_t)(CHUNK * density);
-    const double k = b->k, slots = n / CHUNK * b->chunk_k;
+    const uint32_t chunk_k = (uint32_t)(CHUNK * density);
+    const double k = b->k, slots = n / CHUNK * chunk_k;
     const uint32_t before = fallbacks(b);
     for (int l = 0; l < LISTS; l++)
-        b->chunks[l].k = b->chunk_k;
+        b->chunks[l].k = chunk_k;
     printf("%zu elements, density %.1f %%: median, p99, bytes at least moved\n", b->n,
            density * 100);
     for (int run = 0; run < SHIFTS; run++) { /* until the residual is as it stays */
@@ -424,7 +424,7 @@ static void time_density(struct timed *b, double density)
     printf("  fallbacks: %u\n", fallbacks(b) - before);
 }
 
-void kernels_time_sparse(const struct kernels_options *options, void *stream)
+void kernels_time_sparse(const struct kernels_options *options, cudaStream_t stream)
 {
     struct timed b;
     for (int c = 0; c < options->ncounts; c++) {

@@ -69,6 +69,5 @@ struct sparse_options sparse_options(int argc, char **argv)
     set_lists(&o, counts, densities);
     bench_known("--algorithm", o.algorithms, trib_sparse_algorithm_name);
     set_modes(&o, mode);
-    bench_end_options(argc, argv);
     return o;
 }

@@ -21,12 +21,11 @@ static const char *op_name(int32_t index)
 }
 
 /* Checks that reading one option alone does not make. */
-static void check(const struct options *options, int argc, char **argv)
+static void check(const struct options *options)
 {
     bench_known("--collective", options->collective, collective_name);
     bench_known("--dtype", options->dtype, dtype_name);
     bench_known("--op", options->op, op_name);
-    bench_end_options(argc, argv);
     if (options->begin > options->end) {
         fprintf(stderr, "--begin %zu is more than --end %zu\n", options->begin, options->end);
         exit(EXIT_FAILURE);
@@ -84,6 +83,6 @@ struct options sweep_options(int argc, char **argv)
         {NULL, 0, BENCH_TEXT, NULL, 0, 0},
     };
     bench_options(argc, argv, table, usage);
-    check(&o, argc, argv);
+    check(&o);
     return o;
 }
