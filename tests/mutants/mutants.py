@@ -127,6 +127,7 @@ def read_source(name):
 
 
 def read_all(patterns, published):
+    """(the mutants that fit the sources, what is wrong with the others)."""
     mutants, problems, files = [], [], sources()
     for path in sorted(HERE.glob("*.txt")):
         for name, text in re.findall(r"^\[([\w-]+)\]\n(.*?)(?=\n\[|\Z)", path.read_text(), re.M | re.S):
@@ -135,8 +136,9 @@ def read_all(patterns, published):
             if published and "published code" not in " ".join(text.split()):
                 continue
             try:
-                mutants.append(Mutant(name, text.strip().splitlines()))
-                mutants[-1].apply(files, read_source)
+                mutant = Mutant(name, text.strip().splitlines())
+                mutant.apply(files, read_source)
+                mutants.append(mutant)
             except (Stale, OSError) as problem:
                 problems.append(str(problem))
     return mutants, problems
@@ -243,7 +245,7 @@ def main():
     for problem in problems:
         print(problem)
     if options.check or problems or not mutants:
-        print(f"mutants: {len(mutants) - len(problems)} fit the sources, {len(problems)} do not")
+        print(f"mutants: {len(mutants)} fit the sources, {len(problems)} do not")
         return 1 if problems or not mutants else 0
     workplace = Workplace(options.work.resolve(), options.jobs)
     workplace.prepare()
@@ -252,11 +254,12 @@ def main():
         if complaint or failed:
             print(f"without any bug: {run}: {complaint or failed}")
             return 1
-    wrong = 0
+    wrong, files = 0, sources()
     for mutant in mutants:
+        texts = mutant.apply(files, workplace.originals.get)
         for run in mutant.runs:
             start = time.monotonic()
-            complaint, failed = try_one(workplace, run, mutant.apply(sources(), workplace.originals.get))
+            complaint, failed = try_one(workplace, run, texts)
             state = "BROKEN" if complaint else "red" if failed else "GREEN"
             wrong += state != "red"
             print(f"{state:6} {mutant.name:32} {time.monotonic() - start:5.1f} s  {run}", flush=True)
