@@ -1,6 +1,6 @@
 # Targets for those who work on Tributary; each is a script of .ci.
 #   format        every C and CUDA file as .clang-format says
-#   format-check  counts the lines that differ
+#   format-check  shows what differs, and fails if anything does
 #   tidy          clang-tidy over the C files that this build compiles
 #   site          the documentation, in build/site
 #   dist          the source tarball, in the build folder
