@@ -28,7 +28,7 @@ while [ $# -gt 0 ]; do
     --rust) rust=$2 && shift ;;
     --out) out=$2 && shift ;;
     --seconds) seconds=$2 && shift ;;
-    *) sed -n '2,18p' "$0" && exit 2 ;;
+    *) sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0" && exit 2 ;;
     esac
     shift
 done
