@@ -21,7 +21,6 @@ import matplotlib.pyplot as plt
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 TEXT = "#7a828e"
 DENSE, PYTORCH, SEPARATE, IN_PLACE = "#8d96a3", "#c2703d", "#3f86c9", "#3aa17e"
-SHOWN = ("auto", "topka", "chunked", "shared")
 
 matplotlib.rcParams.update({
     "svg.hashsalt": "tributary",
@@ -87,9 +86,9 @@ def bare(axes):
     axes.tick_params(length=0)
 
 
-def draw_bars(axes, title, bars, mark):
-    """Horizontal bars, the first on top; a line marks the time `mark`. A bar more than twice as
-    long as the next is cut short, and a gap says so."""
+def draw_bars(axes, title, bars):
+    """Horizontal bars, the first on top; a line marks the length of the second. A bar more than
+    twice as long as the next is cut short, and a gap says so."""
     longest, second = sorted((bar.microseconds for bar in bars), reverse=True)[:2]
     cut = 1.15 * second if longest > 2 * second else longest
     right = (1.3 if cut == longest else 1.45) * cut
@@ -98,7 +97,7 @@ def draw_bars(axes, title, bars, mark):
         if bar.microseconds > cut:
             axes.barh(row, 0.03 * cut, left=1.02 * cut, height=0.72, color=bar.colour)
         axes.text(right, row, time(bar.microseconds), ha="right", va="center")
-    axes.axvline(mark, color=TEXT, linewidth=1, linestyle=(0, (2, 3)))
+    axes.axvline(bars[1].microseconds, color=TEXT, linewidth=1, linestyle=(0, (2, 3)))
     axes.set_title(title, loc="left", fontsize=10)
     axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
     axes.set_xticks([])
@@ -123,51 +122,45 @@ def save(figure, path):
 
 # ------------------------------------------------------------------------------------ pictures
 
-def sparse_bars(medians, torch, count):
-    bars = [Bar("dense f32", medians[count, "nccl", "f32"], DENSE),
-            Bar("dense bf16", medians[count, "nccl", "bf16"], DENSE),
-            Bar("PyTorch top-k", torch[count, "whole call"], PYTORCH)]
-    for algorithm in SHOWN:
-        for mode, label, colour in (("separate", algorithm, SEPARATE), ("in_place", "", IN_PLACE)):
-            bars.append(Bar(label, medians[count, algorithm, mode], colour))
-    return bars
+def sparse_panels(path, height, machine, bars, legend):
+    """Whole sparse calls on one machine, a panel for each count. `bars` are (label, key, colour): a
+    key of read_sparse or read_torch, less its count."""
+    torch = read_torch(f"{machine}-torch.txt")
+    times = {**torch, **read_sparse(f"{machine}-sparse.txt")}
+    counts = sorted({count for count, _ in torch})
+    figure, panels = plt.subplots(1, len(counts), figsize=(9.6, height), layout="constrained")
+    for axes, count in zip(panels, counts):
+        draw_bars(axes, elements(count),
+                  [Bar(label, times[(count, *key)], colour) for label, key, colour in bars])
+    for axes in panels[1:]:
+        axes.set_yticklabels([])
+    draw_legend(figure, legend)
+    save(figure, path)
 
 
 def sparse_beside_dense(path):
-    """Whole sparse calls on two GPUs, beside NCCL's dense allreduce and PyTorch's top-k of the same
-    run."""
-    medians, torch = read_sparse("h200x2-sparse.txt"), read_torch("h200x2-torch.txt")
-    figure, panels = plt.subplots(1, 3, figsize=(9.6, 3.5), layout="constrained")
-    for axes, count in zip(panels, sorted({key[0] for key in medians})):
-        draw_bars(axes, elements(count), sparse_bars(medians, torch, count),
-                  medians[count, "nccl", "bf16"])
-    for axes in panels[1:]:
-        axes.set_yticklabels([])
-    draw_legend(figure, [("NCCL, dense (dots: bf16)", DENSE), ("PyTorch, top-k 1 %", PYTORCH),
-                         ("Tributary, 1 %, separate", SEPARATE), ("Tributary, 1 %, in place", IN_PLACE)])
-    save(figure, path)
-
-
-def torch_bars(torch, ours, count):
-    bars = [Bar("dense f32", torch[count, "dense float32"], DENSE),
-            Bar("dense bf16", torch[count, "dense bfloat16"], DENSE),
-            Bar("PyTorch top-k", torch[count, "whole call"], PYTORCH)]
-    for algorithm in ("topka", "chunked", "shared"):
-        bars.append(Bar(algorithm, ours[count, algorithm, "separate"], SEPARATE))
-    return bars
+    """On two GPUs, beside NCCL's dense allreduce and PyTorch's top-k of the same run."""
+    bars = [("dense f32", ("nccl", "f32"), DENSE),
+            ("dense bf16", ("nccl", "bf16"), DENSE),
+            ("PyTorch top-k", ("whole call",), PYTORCH)]
+    for algorithm in ("auto", "topka", "chunked", "shared"):
+        bars.append((algorithm, (algorithm, "separate"), SEPARATE))
+        bars.append(("", (algorithm, "in_place"), IN_PLACE))
+    sparse_panels(path, 3.5, "h200x2", bars,
+                  [("NCCL, dense (dots: bf16)", DENSE), ("PyTorch, top-k 1 %", PYTORCH),
+                   ("Tributary, 1 %, separate", SEPARATE), ("Tributary, 1 %, in place", IN_PLACE)])
 
 
 def sparse_beside_torch(path):
-    """Sparse calls on four GPUs, beside the same by PyTorch's operations."""
-    torch, ours = read_torch("h200x4-torch.txt"), read_sparse("h200x4-sparse.txt")
-    figure, panels = plt.subplots(1, 2, figsize=(9.6, 2.5), layout="constrained")
-    for axes, count in zip(panels, sorted({key[0] for key in torch})):
-        draw_bars(axes, elements(count), torch_bars(torch, ours, count),
-                  torch[count, "dense bfloat16"])
-    panels[1].set_yticklabels([])
-    draw_legend(figure, [("PyTorch, dense (dots: bf16)", DENSE), ("PyTorch, top-k 1 %", PYTORCH),
-                         ("Tributary, top-k 1 %, separate", SEPARATE)])
-    save(figure, path)
+    """On four GPUs, beside the same by PyTorch's operations."""
+    bars = [("dense f32", ("dense float32",), DENSE),
+            ("dense bf16", ("dense bfloat16",), DENSE),
+            ("PyTorch top-k", ("whole call",), PYTORCH)]
+    for algorithm in ("topka", "chunked", "shared"):
+        bars.append((algorithm, (algorithm, "separate"), SEPARATE))
+    sparse_panels(path, 2.5, "h200x4", bars,
+                  [("PyTorch, dense (dots: bf16)", DENSE), ("PyTorch, top-k 1 %", PYTORCH),
+                   ("Tributary, top-k 1 %, separate", SEPARATE)])
 
 
 def one_sweep(rows):
