@@ -134,8 +134,8 @@ mod sealed {
     }
 
     pub trait Sent {
-        /// The buffer to send in a call that receives into `recv`.
-        fn view_in(self, recv: Option<DeviceSlice>) -> Option<DeviceSlice>;
+        /// The buffer to send. `None`: in place.
+        fn buffer(self) -> Option<DeviceSlice>;
     }
 }
 use sealed::{Lent, Sent};
@@ -162,15 +162,15 @@ pub struct InPlace;
 pub trait Input<'scope>: Sent {}
 
 impl<B: Lent> Sent for B {
-    fn view_in(self, _: Option<DeviceSlice>) -> Option<DeviceSlice> {
+    fn buffer(self) -> Option<DeviceSlice> {
         Some(self.view())
     }
 }
 impl<'scope, B: Source<'scope>> Input<'scope> for B {}
 
 impl Sent for InPlace {
-    fn view_in(self, recv: Option<DeviceSlice>) -> Option<DeviceSlice> {
-        recv
+    fn buffer(self) -> Option<DeviceSlice> {
+        None
     }
 }
 impl Input<'_> for InPlace {}
@@ -288,7 +288,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         root: usize,
     ) -> Result<()> {
         let recv = recv.map(Lent::view);
-        let send = send.view_in(recv).ok_or_else(|| in_place_of_nothing(self.rank()))?;
+        let send = send.buffer().or(recv).ok_or_else(|| in_place_of_nothing(self.rank()))?;
         self.uses(Some(send), recv)?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.reduce(&send, given(&recv), op, root, self.stream) }
@@ -582,7 +582,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
 fn pair<'scope>(send: impl Input<'scope>, recv: impl Target<'scope>) -> (DeviceSlice, DeviceSlice) {
     let recv = recv.view();
-    (send.view_in(Some(recv)).unwrap_or(recv), recv)
+    (send.buffer().unwrap_or(recv), recv)
 }
 
 #[cold]
