@@ -117,17 +117,15 @@ impl Check {
         Ok((send, recv))
     }
 
-    /// Two buffers of one type that pass [`lengths`](Check::lengths).
+    /// Two buffers of one type and length.
     #[inline]
     pub(crate) fn pair(
         &self,
         send: &dyn DeviceBuffer,
         recv: &dyn DeviceBuffer,
-        sends: usize,
-        recvs: usize,
     ) -> Result<(DeviceSlice, DeviceSlice)> {
         let (send, recv) = self.same_type(send, recv)?;
-        self.lengths(&send, &recv, sends, recvs)?;
+        self.lengths(&send, &recv, 1, 1)?;
         Ok((send, recv))
     }
 
@@ -150,15 +148,14 @@ impl Check {
         })
     }
 
-    /// The pointer to a buffer that only the root needs, `blocks / others` times as long as
-    /// `other`. NULL on the other ranks.
+    /// The pointer to a buffer that only the root needs, `blocks` times as long as `other`. NULL on
+    /// the other ranks.
     pub(crate) fn on_root(
         &self,
         name: &str,
         buffer: Option<&dyn DeviceBuffer>,
         root: usize,
         other: &DeviceSlice,
-        others: usize,
         blocks: usize,
     ) -> Result<*mut c_void> {
         let Some(buffer) = buffer.filter(|_| root == self.rank) else {
@@ -173,8 +170,8 @@ impl Check {
         if view.dtype() != other.dtype() {
             return Err(self.mixed(&view, other));
         }
-        if Some(view.len()) != other.len().checked_mul(blocks / others) {
-            return Err(self.wrong(name, &view, other.len().saturating_mul(blocks / others)));
+        if Some(view.len()) != other.len().checked_mul(blocks) {
+            return Err(self.wrong(name, &view, other.len().saturating_mul(blocks)));
         }
         Ok(view.ptr())
     }

@@ -37,7 +37,7 @@ impl Communicator {
         stream: &Stream,
     ) -> Result<()> {
         let check = Check::new("allreduce", self, stream)?;
-        let (send, recv) = check.pair(send, recv, 1, 1)?;
+        let (send, recv) = check.pair(send, recv)?;
         // SAFETY: "keep them alive and untouched until the stream has passed that point": the
         // caller's promise; both hold `count` elements of `dtype`.
         self.call(|comm| unsafe {
@@ -67,7 +67,7 @@ impl Communicator {
         stream: &Stream,
     ) -> Result<()> {
         let check = Check::new("allreduce_with", self, stream)?;
-        let (send, recv) = check.pair(send, recv, 1, 1)?;
+        let (send, recv) = check.pair(send, recv)?;
         let options = options.raw(&check)?;
         // SAFETY: as in `allreduce`; of the options: "Read during the call".
         self.call(|comm| unsafe {
@@ -92,7 +92,7 @@ impl Communicator {
         let check = Check::new("broadcast", self, stream)?;
         let peer = number("broadcast: `root`", root)?;
         let recv = check.buffer("recv", recv)?;
-        let from = check.on_root("send", send, root, &recv, 1, 1)?;
+        let from = check.on_root("send", send, root, &recv, 1)?;
         // SAFETY: as in `allreduce`; "other ranks' `send` is ignored".
         self.call(|comm| unsafe {
             let (to, count, dtype) = (recv.ptr(), recv.len(), recv.dtype().raw());
@@ -116,7 +116,7 @@ impl Communicator {
         let check = Check::new("reduce", self, stream)?;
         let peer = number("reduce: `root`", root)?;
         let send = check.buffer("send", send)?;
-        let to = check.on_root("recv", recv, root, &send, 1, 1)?;
+        let to = check.on_root("recv", recv, root, &send, 1)?;
         // SAFETY: as in `allreduce`; "other ranks' `recv` is ignored".
         self.call(|comm| unsafe {
             let (from, count, dtype) = (send.ptr(), send.len(), send.dtype().raw());
@@ -181,7 +181,7 @@ impl Communicator {
         stream: &Stream,
     ) -> Result<()> {
         let check = Check::new("alltoall", self, stream)?;
-        let (send, recv) = check.pair(send, recv, self.size(), self.size())?;
+        let (send, recv) = check.pair(send, recv)?;
         let count = check.own_block(&recv)?.len();
         // SAFETY: as in `allreduce`; both hold `size * count` elements.
         self.call(|comm| unsafe {
@@ -204,7 +204,7 @@ impl Communicator {
         let check = Check::new("gather", self, stream)?;
         let peer = number("gather: `root`", root)?;
         let send = check.buffer("send", send)?;
-        let to = check.on_root("recv", recv, root, &send, 1, self.size())?;
+        let to = check.on_root("recv", recv, root, &send, self.size())?;
         // SAFETY: as in `allreduce`; the root's `recv` holds `size * count` elements.
         self.call(|comm| unsafe {
             let (from, count, dtype) = (send.ptr(), send.len(), send.dtype().raw());
@@ -226,7 +226,7 @@ impl Communicator {
         let check = Check::new("scatter", self, stream)?;
         let peer = number("scatter: `root`", root)?;
         let recv = check.buffer("recv", recv)?;
-        let from = check.on_root("send", send, root, &recv, 1, self.size())?;
+        let from = check.on_root("send", send, root, &recv, self.size())?;
         // SAFETY: as in `allreduce`; the root's `send` holds `size * count` elements.
         self.call(|comm| unsafe {
             let (to, count, dtype) = (recv.ptr(), recv.len(), recv.dtype().raw());
