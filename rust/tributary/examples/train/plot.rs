@@ -14,17 +14,17 @@ const SIZE: (u32, u32) = (1000, 420);
 /// With a legend of all algorithms.
 const WIDE: (u32, u32) = (1300, 520);
 /// Colors that stand out from white and from each other.
-const COLORS: [(u8, u8, u8); 10] = [
-    (31, 119, 180),
-    (255, 127, 14),
-    (44, 160, 44),
-    (214, 39, 40),
-    (148, 103, 189),
-    (140, 86, 75),
-    (227, 119, 194),
-    (127, 127, 127),
-    (188, 189, 34),
-    (23, 190, 207),
+const COLORS: [RGBColor; 10] = [
+    RGBColor(31, 119, 180),
+    RGBColor(255, 127, 14),
+    RGBColor(44, 160, 44),
+    RGBColor(214, 39, 40),
+    RGBColor(148, 103, 189),
+    RGBColor(140, 86, 75),
+    RGBColor(227, 119, 194),
+    RGBColor(127, 127, 127),
+    RGBColor(188, 189, 34),
+    RGBColor(23, 190, 207),
 ];
 const TITLE: (&str, u32) = ("sans-serif", 22);
 const TEXT: (&str, u32) = ("sans-serif", 16);
@@ -45,7 +45,7 @@ pub fn draw(
             |epochs: &[Epoch]| epochs.iter().map(|e| (e.number as f64, height(e))).collect();
         Curves {
             name: report::ranks(ranks),
-            line: curve(epochs),
+            points: curve(epochs),
             circles: reference.map_or_else(Vec::new, curve),
         }
     };
@@ -91,8 +91,8 @@ fn curves(runs: &[(&str, &[Epoch])], height: impl Fn(&Epoch) -> f64) -> Vec<Curv
         if let Some(curve) = curves.iter_mut().find(|curve| coincide(&curve.2, &points)) {
             curve.0 += &format!(", {name}");
         } else {
-            let (red, green, blue) = COLORS[curves.len() % COLORS.len()];
-            curves.push(((*name).to_owned(), RGBColor(red, green, blue), points));
+            let color = COLORS[curves.len() % COLORS.len()];
+            curves.push(((*name).to_owned(), color, points));
         }
     }
     let end = |curve: &Curve| curve.2.last().map_or(f64::NAN, |point| point.1);
@@ -117,10 +117,8 @@ fn family(
     let epochs = points().map(|point| point.0).fold(1.0, f64::max);
     let heights = range(points().map(|point| point.1));
     let mut chart = axes(area, title, 0.0..epochs * (1.0 + room), heights, label)?;
-    for (name, color, points) in curves {
-        let line = chart.draw_series(LineSeries::new(points, color.stroke_width(2)))?;
-        line.label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
+    for curve in curves {
+        line(&mut chart, curve)?;
     }
     if room > 0.0 {
         legend(&mut chart)?;
@@ -131,22 +129,19 @@ fn family(
 /// The content of one panel: epochs and heights.
 struct Curves {
     name: String,
-    line: Vec<(f64, f64)>,
+    points: Vec<(f64, f64)>,
     circles: Vec<(f64, f64)>,
 }
 
 fn panel(
     area: &DrawingArea<SVGBackend, Shift>,
     title: &str,
-    Curves { name, line, circles }: Curves,
+    Curves { name, points, circles }: Curves,
     label: fn(&f64) -> String,
 ) -> Result<(), Failure> {
-    let heights = range(line.iter().chain(&circles).map(|point| point.1));
-    let mut chart = axes(area, title, 0.0..line.len() as f64 + 1.0, heights, label)?;
-    chart
-        .draw_series(LineSeries::new(line, BLUE.stroke_width(2)))?
-        .label(name)
-        .legend(|(x, y)| PathElement::new([(x, y), (x + 16, y)], BLUE.stroke_width(2)));
+    let heights = range(points.iter().chain(&circles).map(|point| point.1));
+    let mut chart = axes(area, title, 0.0..points.len() as f64 + 1.0, heights, label)?;
+    line(&mut chart, (name, BLUE, points))?;
     if !circles.is_empty() {
         chart
             .draw_series(circles.into_iter().map(|point| Circle::new(point, 4, RED)))?
@@ -181,6 +176,16 @@ fn axes<'a>(
         .y_label_formatter(&label)
         .draw()?;
     Ok(chart)
+}
+
+/// Draws a curve and its entry of the legend.
+fn line(chart: &mut Chart<'_>, (name, color, points): Curve) -> Result<(), Failure> {
+    let style = color.stroke_width(2);
+    chart
+        .draw_series(LineSeries::new(points, style))?
+        .label(name)
+        .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style));
+    Ok(())
 }
 
 fn legend(chart: &mut Chart<'_>) -> Result<(), Failure> {
