@@ -1,4 +1,4 @@
-/* Calls a function at a deadline, on a thread of the library's own. */
+/* Calls functions at deadlines, on one thread of the library's own. */
 #define _POSIX_C_SOURCE 200809L
 #include "csrc/base/watch.h"
 
@@ -10,7 +10,7 @@
 #include "csrc/base/status.h"
 #include "csrc/base/thread.h"
 
-/* Guards the variables below and the watches in the list. Held while `late` runs, which does not
+/* Guards the variables below and the watches in the list. Held while `look` runs, which does not
  * wait, so that nobody uses a watch once tri_watch_end has returned. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t sooner; /* signalled when `wakes_ns` is too late */
@@ -25,12 +25,13 @@ static uint64_t look(void)
     uint64_t next = UINT64_MAX;
     for (struct tri_watch **link = &watches; *link != NULL;) {
         struct tri_watch *watch = *link;
-        if (watch->deadline_ns > now) {
+        if (watch->deadline_ns <= now)
+            watch->deadline_ns = watch->look(watch->context);
+        if (watch->deadline_ns == 0) {
+            *link = watch->next;
+        } else {
             next = watch->deadline_ns < next ? watch->deadline_ns : next;
             link = &watch->next;
-        } else {
-            *link = watch->next;
-            watch->late(watch->context);
         }
     }
     return next;
@@ -86,6 +87,17 @@ trib_status tri_watch_begin(struct tri_watch *watch)
     }
     pthread_mutex_unlock(&lock);
     return status;
+}
+
+void tri_watch_sooner(struct tri_watch *watch, uint64_t deadline_ns)
+{
+    pthread_mutex_lock(&lock);
+    if (deadline_ns < watch->deadline_ns) {
+        watch->deadline_ns = deadline_ns;
+        if (deadline_ns < wakes_ns)
+            (void)pthread_cond_signal(&sooner);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 void tri_watch_end(struct tri_watch *watch)

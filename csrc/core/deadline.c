@@ -6,7 +6,7 @@
 
 enum { NAP_NS = 10000, LONGEST_NAP_NS = 1000000 };
 
-static void late(void *context)
+static uint64_t late(void *context)
 {
     const struct tri_deadline *deadline = context;
     const struct trib_comm *comm = deadline->comm;
@@ -16,6 +16,7 @@ static void late(void *context)
         "all ranks in trib_%s for %u ms, the timeout_ms of the communicator's options",
         comm->rank, tri_operations[deadline->operation].name, comm->timeout_ms);
     (void)tri_abort_raise(comm->state, status, tri_detail());
+    return 0;
 }
 
 trib_status tri_deadline_begin(struct tri_deadline *deadline, struct trib_comm *comm, int operation)
@@ -23,7 +24,7 @@ trib_status tri_deadline_begin(struct tri_deadline *deadline, struct trib_comm *
     *deadline = (struct tri_deadline){
         .comm = comm,
         .operation = operation,
-        .watch = {.late = late,
+        .watch = {.look = late,
                   .context = deadline,
                   .deadline_ns = tri_deadline_ns(comm->timeout_ms)},
     };
