@@ -4,6 +4,7 @@
 
 #include "csrc/backend.h"
 #include "csrc/base/abort.h"
+#include "csrc/base/clock.h"
 #include "csrc/base/log.h"
 #include "csrc/base/process.h"
 #include "csrc/base/status.h"
@@ -14,6 +15,7 @@
 #include "csrc/core/group.h"
 #include "csrc/core/lifecycle.h"
 #include "csrc/core/quiesce.h"
+#include "csrc/core/wait.h"
 #include "csrc/lists/list.h"
 #include "csrc/sparse/allreduce.h"
 #include "csrc/sparse/residual.h"
@@ -275,6 +277,13 @@ int32_t trib_abort_raised(const trib_abort *handle)
     return handle != NULL && !tri_abort_live(handle);
 }
 
+trib_status trib_abort_defer(trib_abort *handle, uint32_t ms)
+{
+    NEED(handle);
+    tri_abort_defer(handle, ms == TRIB_NO_TIMEOUT ? UINT64_MAX : tri_deadline_ns(ms));
+    return TRIB_OK;
+}
+
 trib_status trib_abort_status(trib_abort *handle)
 {
     NEED(handle);
@@ -447,6 +456,23 @@ trib_status trib_comm_counters(trib_counters *out, trib_comm *comm)
                         "loaded",
                         out->size, sizeof *out);
     tri_comm_counters(out, comm);
+    return TRIB_OK;
+}
+
+trib_status trib_comm_wait(trib_comm *comm, trib_stream stream, uint32_t timeout_ms)
+{
+    NEED(comm);
+    return tri_comm_wait(comm, stream, timeout_ms);
+}
+
+trib_status trib_comm_set_call_timeout(trib_comm *comm, uint32_t timeout_ms, int32_t timed)
+{
+    NEED(comm);
+    if (timed != 0 && timed != 1)
+        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                        "trib_comm_set_call_timeout on rank %d: `timed` is %d; expected 0 or 1",
+                        comm->rank, timed);
+    tri_comm_set_call_timeout(comm, timeout_ms, timed == 1);
     return TRIB_OK;
 }
 

@@ -127,6 +127,23 @@ struct tri_device_ops {
     trib_status (*event_destroy)(int32_t device, trib_event event);
 };
 
+/* How far the calls issued on a transport have got, as far as is known. They are numbered from 1, in
+ * the order in which core issues them. */
+struct tri_progress {
+    uint64_t started; /* no call after this one has started; UINT64_MAX: unknown */
+    uint64_t ended;   /* every call up to this one has ended, well or not */
+    uint64_t marked;  /* the end of every call up to this one will be noticed; that of a later one
+                       * only once another call is marked */
+};
+
+/* When tri_transport_ops.mark is called. */
+enum tri_mark {
+    TRI_MARK_BEFORE,       /* call `number` is about to be queued; mark it if that is cheap */
+    TRI_MARK_BEFORE_TIMED, /* the same; mark it in any case */
+    TRI_MARK_AFTER,        /* the call announced last has been queued */
+    TRI_MARK_NOW           /* everything queued on `stream` belongs to calls up to `number` */
+};
+
 /* Communication of ranks. One thread at a time uses a transport, except in "any thread" members. */
 struct tri_transport_ops {
     /* Make a new id. */
@@ -169,6 +186,15 @@ struct tri_transport_ops {
      * other calls run in order. Never leaves a group open. A failure raises the state, unless NCCL
      * got none of the calls. */
     trib_status (*collective)(const struct tri_call *calls, size_t n);
+
+    /* Stream-ordered backends only, NULL otherwise: note the start and the end of a call for
+     * `progress`. TRI_MARK_BEFORE marks few calls of a burst. Marks nothing on a stream in capture.
+     * The caller is registered in the in-flight count. */
+    void (*mark)(struct tri_transport *transport, uint64_t number, trib_stream stream,
+                 enum tri_mark when);
+    /* Any thread, while the transport lives; never waits. A stream-ordered backend answers as of its
+     * last look, and asks a thread of its own to look again. */
+    void (*progress)(struct tri_transport *transport, struct tri_progress *out);
 
     /* Raise the state if the backend's library reports an asynchronous error. Never waits. NULL: it
      * reports none. */

@@ -40,6 +40,22 @@
  *  trib_allreduce_list). trib_comm_status() reports failures that happen later, on the stream:
  *  after a wait for the stream, results are valid if and only if trib_comm_status() is TRIB_OK.
  *
+ *  DEADLINES.  No call waits for ever. Calls that block have a deadline (`timeout_ms`), and so does
+ *  every queued call (`call_timeout_ms`). One thread of the library, the watchdog, looks at all
+ *  communicators of the process while calls are queued, and sleeps otherwise. It ends a
+ *  communicator whose call is late, or whose backend reports an error, as trib_abort_raise would:
+ *  streams continue, and status and later calls return TRIB_ERR_TIMEOUT with a detail that says
+ *  which rank waits in which call since when, and which rank has not made it. It notices within
+ *  100 ms after the deadline.
+ *
+ *  The deadline of a call counts from its start on its stream. On host that is exact. On nccl it
+ *  costs two events per call, which TRIB_TIMED or trib_comm_set_call_timeout ask for. Without,
+ *  calls that follow another within some 50 us share their events: their deadline counts from the
+ *  end of the call before, or from the call itself, and earlier work of the stream counts too. The
+ *  last calls of such a burst have no event. They have a deadline once trib_comm_wait waits for
+ *  them or another call follows, or if a rank of this process has not made them. Replays of a CUDA
+ *  graph have no deadlines; trib_comm_wait has.
+ *
  *  OWNERSHIP.  You own an object returned through the first parameter `out` and destroy it with the
  *  destroy function of its type. A pointer that a function returns directly is borrowed. On failure
  *  `*out` is set to NULL.
@@ -278,14 +294,20 @@ enum {
      *  host this always holds: the stream compares the calls before it touches memory. On nccl this
      *  is TRIB_MATCH: NCCL compares nothing, so a rank may write as many elements as its own count
      *  into a peer's shorter buffer. */
-    TRIB_COMPARED = 1u << 2
+    TRIB_COMPARED = 1u << 2,
+    /** No flight recorder and no watchdog for this communicator: calls have no deadlines, and
+     *  reports do not mention it. Saves some 50 ns per call. */
+    TRIB_UNRECORDED = 1u << 3,
+    /** On nccl: two events per call tell when it starts and ends; see DEADLINES. About 0.5 us per
+     *  call. No effect on host. */
+    TRIB_TIMED = 1u << 4
 };
 
 /** Options of a communicator or group. Start from TRIB_OPTIONS_INIT; 0 is every field's default.
  *  All ranks pass the same. */
 typedef struct trib_options {
     uint32_t size;             /**< sizeof(trib_options) */
-    uint32_t flags;            /**< TRIB_UNCHECKED | TRIB_MATCH | TRIB_COMPARED */
+    uint32_t flags;            /**< any of TRIB_UNCHECKED ... TRIB_TIMED */
     const char *backend;       /**< NULL: the id's; for a group the first that has the devices */
     uint32_t timeout_ms;       /**< deadline of calls that wait for the other ranks: create, split;
                                 *   trib_sparse_create, set and import (`add` 0), including the wait
@@ -293,8 +315,14 @@ typedef struct trib_options {
                                 *   TRIB_COMPARED) each collective, including the wait for earlier
                                 *   work of any rank's stream. 0 is 300,000 */
     uint32_t close_timeout_ms; /**< how long destroy waits for queued work; 0 is 5,000 */
+    uint32_t call_timeout_ms;  /**< deadline of every queued call, see DEADLINES. 0 is 600,000;
+                                *   TRIB_NO_TIMEOUT: none. Ranks may differ */
+    uint32_t reserved;         /**< 0 */
 } trib_options;
-#define TRIB_OPTIONS_INIT {(uint32_t)sizeof(trib_options), 0, NULL, 0, 0}
+#define TRIB_OPTIONS_INIT {(uint32_t)sizeof(trib_options), 0, NULL, 0, 0, 0, 0}
+
+/** For a timeout in milliseconds: there is none. */
+#define TRIB_NO_TIMEOUT 0xffffffffu
 
 /* --------------------------------------------------------------------------------------- abort */
 
@@ -328,6 +356,12 @@ TRIB_API int32_t trib_abort_raised(const trib_abort *handle);
  *  that, under a microsecond per rank. Any thread at any time, also after the communicator is gone:
  *  then it returns the last status (TRIB_OK after a close without error). */
 TRIB_API trib_status trib_abort_status(trib_abort *handle);
+
+/** Extend all deadlines of queued calls: for `ms` milliseconds from now no late call ends the
+ *  communicator, on any rank of this process. A shorter time than before changes nothing;
+ *  TRIB_NO_TIMEOUT: for good. For a slow phase (a first compilation, a checkpoint) that one rank
+ *  knows about and the others wait for. Any thread. */
+TRIB_API trib_status trib_abort_defer(trib_abort *handle, uint32_t ms);
 
 /** Release one reference; aborts nothing. NULL is allowed. */
 TRIB_API void trib_abort_release(trib_abort *handle);
@@ -435,6 +469,20 @@ TRIB_API trib_status trib_comm_abort_handle(trib_abort **out, trib_comm *comm);
  *  detail (only here: later calls return TRIB_ERR_ABORTED if that failure was a mistake of the
  *  caller's). Never waits. */
 TRIB_API trib_status trib_comm_status(trib_comm *comm);
+
+/** Wait until everything queued on `stream` so far has run. TRIB_OK: it has, and the communicator
+ *  is usable: results are valid. Otherwise the stream may still run: TRIB_ERR_TIMEOUT after
+ *  `timeout_ms` (TRIB_NO_TIMEOUT: never), with the communicator as before and a detail as that of a
+ *  late call; or, as soon as the communicator ends, its status, also if it ended before. All
+ *  queued calls on `stream` have a deadline from here on (DEADLINES). Works for graph launches, too.
+ *  It polls, about every sixteenth of the time waited, at most every millisecond. */
+TRIB_API trib_status trib_comm_wait(trib_comm *comm, trib_stream stream, uint32_t timeout_ms);
+
+/** The deadline of calls made from now on, as `call_timeout_ms` of the options (0 and
+ *  TRIB_NO_TIMEOUT included), and whether they are timed (1, as with TRIB_TIMED) or not (0). Set it
+ *  around a call to give that call a deadline of its own. */
+TRIB_API trib_status trib_comm_set_call_timeout(trib_comm *comm, uint32_t timeout_ms,
+                                                int32_t timed);
 
 /** Counters of one rank. */
 typedef struct trib_counters {

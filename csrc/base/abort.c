@@ -25,6 +25,7 @@ struct trib_abort {
     _Atomic int phase;
     trib_status status;
     char detail[TRI_DETAIL_SIZE];
+    _Atomic uint64_t deferred_ns;
     /* The last release gives `owned` to `give`; NULL: nothing to give. */
     uint32_t *owned;
     void (*give)(void *flag);
@@ -118,6 +119,20 @@ bool tri_abort_raise(struct trib_abort *state, trib_status status, const char *d
         state->hook(state->context);
     pthread_mutex_unlock(&state->lock);
     return true;
+}
+
+void tri_abort_defer(struct trib_abort *state, uint64_t until_ns)
+{
+    uint64_t before = atomic_load_explicit(&state->deferred_ns, memory_order_relaxed);
+    while (before < until_ns &&
+           !atomic_compare_exchange_weak_explicit(&state->deferred_ns, &before, until_ns,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        continue;
+}
+
+uint64_t tri_abort_deferred(const struct trib_abort *state)
+{
+    return atomic_load_explicit(&state->deferred_ns, memory_order_relaxed);
 }
 
 bool tri_abort_live(const struct trib_abort *state)

@@ -47,6 +47,11 @@ void tri_abort_detach(struct trib_abort *state);
  * thread. */
 bool tri_abort_raise(struct trib_abort *state, trib_status status, const char *detail);
 
+/* No deadline of a call ends the communicator before `until_ns` (tri_now_ns); an earlier time than a
+ * former one's changes nothing. Any thread. */
+void tri_abort_defer(struct trib_abort *state, uint64_t until_ns);
+uint64_t tri_abort_deferred(const struct trib_abort *state); /* 0: never deferred */
+
 /* One atomic load. Any thread. */
 bool tri_abort_live(const struct trib_abort *state);
 

@@ -11,12 +11,6 @@
 
 enum { SCRATCH_ALIGN = 256 };
 
-/* Do all ranks make this operation? */
-static bool is_collective(int operation)
-{
-    return operation != TRI_SEND && operation != TRI_RECV;
-}
-
 static trib_status make_copies(const struct trib_comm *comm)
 {
     const struct tri_batch *batch = &comm->batch;
@@ -32,11 +26,11 @@ static trib_status queue_batch(struct trib_comm *comm)
 {
     const struct tri_batch *batch = &comm->batch;
     if (!batch->uses_workspace)
-        return tri_issue(comm, batch->calls, batch->n);
+        return tri_issue(comm, &batch->record, batch->calls, batch->n);
     TRI_TRY(tri_workspace_wait(&comm->workspace, batch->stream));
     trib_status status = make_copies(comm);
     if (status == TRIB_OK)
-        status = tri_issue(comm, batch->calls, batch->n);
+        status = tri_issue(comm, &batch->record, batch->calls, batch->n);
     /* Also after a failure: it may be queued. */
     const trib_status end = tri_workspace_mark(&comm->workspace, comm->state, batch->stream);
     return status != TRIB_OK ? status : end;
@@ -180,16 +174,32 @@ static trib_status match_call(struct trib_comm *comm, int operation, const struc
     return TRIB_OK;
 }
 
+/* A batch of several calls is recorded as one, which all ranks make if they make any of it. */
+static void record_member(struct tri_batch *batch, int operation, const struct tri_call *call)
+{
+    const bool all_ranks = batch->members > 0 && batch->record.all_ranks;
+    batch->record = tri_recorded_of(operation, call);
+    if (batch->members == 0)
+        return;
+    batch->record.operation = TRI_BATCH;
+    batch->record.count = batch->members + 1;
+    batch->record.dtype = batch->record.op = 0;
+    batch->record.peer = -1;
+    batch->record.all_ranks |= all_ranks;
+}
+
 trib_status tri_batch_begin_call(struct trib_comm *comm, int operation, const struct tri_call *call,
                                  uint64_t digest)
 {
-    const bool matches = (comm->flags & TRIB_MATCH) != 0 && is_collective(operation);
+    const bool matches = (comm->flags & TRIB_MATCH) != 0 && tri_is_collective(operation);
     trib_status status = comm->batch.open ? join(comm, operation, call) : TRIB_OK;
     if (status == TRIB_OK && matches)
         status = match_call(comm, operation, call, digest);
     comm->batch.operation = operation;
-    if (status == TRIB_OK)
+    if (status == TRIB_OK) {
         comm->batch.stream = call->stream;
+        record_member(&comm->batch, operation, call);
+    }
     return status;
 }
 

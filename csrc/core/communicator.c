@@ -76,6 +76,12 @@ void tri_comm_counters(trib_counters *out, struct trib_comm *comm)
     out->lists_refused = lists.refused;
 }
 
+void tri_comm_set_call_timeout(struct trib_comm *comm, uint32_t timeout_ms, bool timed)
+{
+    comm->call_timeout_ms = timeout_ms == 0 ? TRI_CALL_TIMEOUT_MS : timeout_ms;
+    comm->timed = timed;
+}
+
 trib_status tri_comm_reserve(struct trib_comm *comm, size_t bytes)
 {
     return tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device, bytes);

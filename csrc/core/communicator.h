@@ -2,6 +2,7 @@
 #ifndef TRI_CORE_COMMUNICATOR_H
 #define TRI_CORE_COMMUNICATOR_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -9,6 +10,7 @@
 #include "csrc/backend.h"
 #include "csrc/base/abort.h"
 #include "csrc/base/status.h"
+#include "csrc/core/recorder.h"
 #include "csrc/core/workspace.h"
 
 /* A device copy that a batch makes before its calls. */
@@ -30,6 +32,7 @@ struct tri_batch {
     bool uses_workspace;          /* at least one call does */
     trib_stream stream;           /* of every member */
     int operation;                /* of the newest member */
+    struct tri_recorded record;   /* of the batch so far */
     uint64_t members;             /* public calls */
     uint64_t bytes;               /* of their send sides */
     uint64_t collectives;         /* members that are calls of all ranks */
@@ -38,6 +41,8 @@ struct tri_batch {
     char detail[TRI_DETAIL_SIZE]; /* of that member */
 };
 
+enum { TRI_CALL_TIMEOUT_MS = 600000 }; /* the default */
+
 struct trib_comm {
     const struct tri_backend *backend;
     struct tri_transport *transport;
@@ -45,10 +50,14 @@ struct trib_comm {
     int32_t rank, size, device;
     uint32_t flags; /* of trib_options */
     uint32_t timeout_ms, close_timeout_ms;
+    uint32_t call_timeout_ms; /* of the calls to come */
+    bool timed;               /* mark each of them */
     bool closed;
     struct tri_batch batch;
     struct tri_workspace workspace;
     struct tri_signature *signatures; /* of all ranks, see match.c; NULL without TRIB_MATCH */
+    struct tri_recorder *recorder;    /* NULL with TRIB_UNRECORDED */
+    trib_event waited;                /* see wait.c; NULL before the first wait */
     uint64_t match_sequence;
     bool agreed;            /* all ranks make the current call: see tri_match_done */
     uint32_t sparse_states; /* states created so far, the same on all ranks */
@@ -72,6 +81,7 @@ bool tri_is_mistake(trib_status status);
 /* The public functions of these names; the pointers are not NULL. */
 trib_status tri_comm_status(struct trib_comm *comm);
 void tri_comm_counters(trib_counters *out, struct trib_comm *comm);
+void tri_comm_set_call_timeout(struct trib_comm *comm, uint32_t timeout_ms, bool timed);
 
 /* TRIB_OK, TRIB_ERR_CLOSED or the state's status; the detail names `operation` unless that is
  * TRI_NO_OPERATION. If a mistake ended the communicator, returns TRIB_ERR_ABORTED with the mistake

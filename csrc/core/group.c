@@ -188,7 +188,8 @@ trib_status tri_group_collective(struct trib_group *group, int operation,
     }
     if (call->count == 0)
         return TRIB_OK;
-    TRI_TRY(tri_issue_group(group->comms, group->calls, n));
+    const struct tri_issuing issuing = {group->comms, streams, n};
+    TRI_TRY(tri_issue_group(&issuing, operation, group->calls));
     count(group, operation, call);
     return TRIB_OK;
 }

@@ -5,16 +5,88 @@
 #include <string.h>
 
 #include "csrc/core/operation.h"
+#include "csrc/core/watchdog.h"
+
+struct tri_recorded tri_recorded_of(int operation, const struct tri_call *call)
+{
+    const struct tri_operation *traits = &tri_operations[operation];
+    return (struct tri_recorded){.count = call->count,
+                                 .operation = operation,
+                                 .dtype = call->dtype,
+                                 .op = traits->reduces ? call->op : 0,
+                                 .peer = traits->partner != NULL ? call->peer : -1,
+                                 .all_ranks = tri_is_collective(operation)};
+}
 
 trib_status tri_issue_register(struct trib_comm *comm)
 {
-    return tri_abort_register(comm->state) ? TRIB_OK : tri_comm_usable(comm, TRI_NO_OPERATION);
+    if (!tri_abort_register(comm->state))
+        return tri_comm_usable(comm, TRI_NO_OPERATION);
+    if (comm->recorder != NULL)
+        tri_watchdog_wake();
+    return TRIB_OK;
 }
 
 trib_status tri_issue_unregister(struct trib_comm *comm)
 {
     tri_abort_unregister(comm->state);
     return tri_abort_live(comm->state) ? TRIB_OK : tri_comm_usable(comm, TRI_NO_OPERATION);
+}
+
+static trib_stream stream_of(const struct tri_issuing *issuing, size_t i)
+{
+    return issuing->streams == NULL ? NULL : issuing->streams[i];
+}
+
+static void enter(const struct tri_issuing *issuing, size_t i, const struct tri_recorded *record)
+{
+    struct trib_comm *comm = issuing->comms[i];
+    if (comm->recorder == NULL)
+        return;
+    struct tri_recorded mine = *record;
+    mine.stream = (uint64_t)(uintptr_t)stream_of(issuing, i);
+    mine.timeout_ms = comm->call_timeout_ms;
+    tri_recorder_enter(comm->recorder, &mine);
+}
+
+static void mark(const struct tri_issuing *issuing, size_t i, enum tri_mark when)
+{
+    const struct trib_comm *comm = issuing->comms[i];
+    const struct tri_transport_ops *ops = comm->backend->transport;
+    if (comm->recorder != NULL && ops->mark != NULL)
+        ops->mark(comm->transport, tri_recorder_entered(comm->recorder), stream_of(issuing, i),
+                  when);
+}
+
+static void leave(const struct tri_issuing *issuing, size_t i, bool issued)
+{
+    const struct trib_comm *comm = issuing->comms[i];
+    if (comm->recorder != NULL)
+        tri_recorder_leave(comm->recorder, issued);
+}
+
+trib_status tri_issue_begin(const struct tri_issuing *issuing, const struct tri_recorded *record)
+{
+    for (size_t i = 0; i < issuing->n; i++)
+        enter(issuing, i, record);
+    const trib_status status = tri_issue_register(issuing->comms[0]);
+    for (size_t i = 0; i < issuing->n; i++)
+        if (status == TRIB_OK)
+            mark(issuing, i, issuing->comms[i]->timed ? TRI_MARK_BEFORE_TIMED : TRI_MARK_BEFORE);
+        else
+            leave(issuing, i, false);
+    return status;
+}
+
+trib_status tri_issue_end(const struct tri_issuing *issuing, trib_status status)
+{
+    for (size_t i = 0; i < issuing->n; i++) {
+        if (status == TRIB_OK)
+            mark(issuing, i, TRI_MARK_AFTER);
+        leave(issuing, i, status == TRIB_OK);
+    }
+    const trib_status after = tri_issue_unregister(issuing->comms[0]);
+    return status != TRIB_OK ? status : after;
 }
 
 /* The calls that a host-executed backend runs on its stream. A collective that fails has raised the
@@ -54,13 +126,14 @@ static trib_status submit(struct trib_comm *comm, const struct tri_call *calls, 
     return status;
 }
 
-trib_status tri_issue(struct trib_comm *comm, const struct tri_call *calls, size_t n)
+trib_status tri_issue(struct trib_comm *comm, const struct tri_recorded *record,
+                      const struct tri_call *calls, size_t n)
 {
     const struct tri_transport_ops *ops = comm->backend->transport;
-    TRI_TRY(tri_issue_register(comm));
-    trib_status status = ops->submit == NULL ? ops->collective(calls, n) : submit(comm, calls, n);
-    const trib_status after = tri_issue_unregister(comm);
-    return status != TRIB_OK ? status : after;
+    const struct tri_issuing issuing = {&comm, &calls[0].stream, 1};
+    TRI_TRY(tri_issue_begin(&issuing, record));
+    return tri_issue_end(&issuing,
+                         ops->submit == NULL ? ops->collective(calls, n) : submit(comm, calls, n));
 }
 
 /* Every rank's call by itself. */
@@ -78,26 +151,28 @@ static trib_status submit_each(struct trib_comm *const *comms, const struct tri_
     return status;
 }
 
-trib_status tri_issue_group(struct trib_comm *const *comms, const struct tri_call *calls, size_t n)
+trib_status tri_issue_group(const struct tri_issuing *issuing, int operation,
+                            const struct tri_call *calls)
 {
-    const struct tri_transport_ops *ops = comms[0]->backend->transport;
-    TRI_TRY(tri_issue_register(comms[0]));
-    const trib_status status =
-        ops->submit == NULL ? ops->collective(calls, n) : submit_each(comms, calls, n);
-    const trib_status after = tri_issue_unregister(comms[0]);
-    return status != TRIB_OK ? status : after;
+    const struct tri_transport_ops *ops = issuing->comms[0]->backend->transport;
+    const struct tri_recorded record = tri_recorded_of(operation, &calls[0]);
+    TRI_TRY(tri_issue_begin(issuing, &record));
+    return tri_issue_end(issuing, ops->submit == NULL
+                                      ? ops->collective(calls, issuing->n)
+                                      : submit_each(issuing->comms, calls, issuing->n));
 }
 
-trib_status tri_issue_run(struct trib_comm *comm, void (*function)(void *argument), void *argument,
-                          size_t bytes, trib_stream stream)
+trib_status tri_issue_run(struct trib_comm *comm, const struct tri_recorded *record,
+                          void (*function)(void *argument), void *argument, size_t bytes,
+                          trib_stream stream)
 {
     const struct tri_transport_ops *ops = comm->backend->transport;
+    const struct tri_issuing issuing = {&comm, &stream, 1};
     trib_status status = TRIB_OK;
-    TRI_TRY(tri_issue_register(comm));
+    TRI_TRY(tri_issue_begin(&issuing, record));
     if (ops->submit == NULL)
         function(argument);
     else
         status = ops->submit(comm->transport, function, argument, bytes, stream);
-    const trib_status after = tri_issue_unregister(comm);
-    return status != TRIB_OK ? status : after;
+    return tri_issue_end(&issuing, status);
 }

@@ -9,6 +9,7 @@
 #include "csrc/core/issue.h"
 #include "csrc/core/match.h"
 #include "csrc/core/operation.h"
+#include "csrc/core/watchdog.h"
 
 enum {
     DEFAULT_TIMEOUT_MS = 300000,
@@ -29,16 +30,21 @@ trib_status tri_settings_read(struct tri_settings *out, const char *function,
                         "%s: options.size is %u, expected %zu: start from TRIB_OPTIONS_INIT, and "
                         "build with the header of the library that is loaded",
                         function, options->size, sizeof *options);
-    if ((options->flags & ~(uint32_t)(TRIB_UNCHECKED | TRIB_MATCH | TRIB_COMPARED)) != 0)
+    if ((options->flags & ~(uint32_t)(TRIB_UNCHECKED | TRIB_MATCH | TRIB_COMPARED |
+                                      TRIB_UNRECORDED | TRIB_TIMED)) != 0)
         return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "%s: options.flags is 0x%x; expected any of TRIB_UNCHECKED, TRIB_MATCH and "
-                        "TRIB_COMPARED",
+                        "%s: options.flags is 0x%x; expected any of TRIB_UNCHECKED, TRIB_MATCH, "
+                        "TRIB_COMPARED, TRIB_UNRECORDED and TRIB_TIMED",
                         function, options->flags);
     out->flags = options->flags;
     if (options->timeout_ms != 0)
         out->timeout_ms = options->timeout_ms;
     if (options->close_timeout_ms != 0)
         out->close_timeout_ms = options->close_timeout_ms;
+    out->call_timeout_ms = options->call_timeout_ms;
+    if (options->reserved != 0)
+        return tri_fail(TRIB_ERR_INVALID_ARGUMENT, "%s: options.reserved is %u; expected 0",
+                        function, options->reserved);
     return options->backend == NULL ? TRIB_OK : tri_backend_get(&out->backend, options->backend);
 }
 
@@ -49,17 +55,22 @@ trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *b
     (void)tri_workspace_sweep();
     *out = NULL;
     uint32_t flags = settings->flags;
+    if ((flags & TRIB_UNRECORDED) == 0)
+        TRI_TRY(tri_watchdog_start());
     if ((flags & TRIB_COMPARED) != 0 && !backend->compares)
         flags |= TRIB_MATCH;
     struct trib_comm *comm = calloc(1, sizeof *comm);
     if (comm != NULL) {
         comm->batch.calls = calloc(FIRST_BATCH, sizeof *comm->batch.calls);
         comm->batch.capacity = FIRST_BATCH;
+        if ((flags & TRIB_UNRECORDED) == 0)
+            comm->recorder = tri_recorder_create(comm);
         if ((flags & TRIB_MATCH) != 0)
             comm->signatures = calloc((size_t)max_size, sizeof *comm->signatures);
     }
     if (comm == NULL || comm->batch.calls == NULL ||
-        ((flags & TRIB_MATCH) != 0 && comm->signatures == NULL)) {
+        ((flags & TRIB_MATCH) != 0 && comm->signatures == NULL) ||
+        ((flags & TRIB_UNRECORDED) == 0 && comm->recorder == NULL)) {
         tri_comm_discard(comm);
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory for a communicator");
     }
@@ -68,6 +79,7 @@ trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *b
     comm->flags = flags;
     comm->timeout_ms = settings->timeout_ms;
     comm->close_timeout_ms = settings->close_timeout_ms;
+    tri_comm_set_call_timeout(comm, settings->call_timeout_ms, (flags & TRIB_TIMED) != 0);
     *out = comm;
     return TRIB_OK;
 }
@@ -79,6 +91,7 @@ void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport)
     comm->state = tri_abort_retain(ops->abort_state(transport));
     comm->rank = ops->rank(transport);
     comm->size = ops->size(transport);
+    tri_watchdog_begin(comm);
 }
 
 void tri_comm_discard(struct trib_comm *comm)
@@ -88,6 +101,7 @@ void tri_comm_discard(struct trib_comm *comm)
     free(comm->batch.calls);
     free(comm->batch.copies);
     free(comm->signatures);
+    free(comm->recorder);
     free(comm->scratch);
     free(comm);
 }
@@ -189,7 +203,8 @@ trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32
     TRI_TRY(check_split(comm, color));
     const struct tri_settings settings = {.flags = comm->flags,
                                           .timeout_ms = comm->timeout_ms,
-                                          .close_timeout_ms = comm->close_timeout_ms};
+                                          .close_timeout_ms = comm->close_timeout_ms,
+                                          .call_timeout_ms = comm->call_timeout_ms};
     struct trib_comm *child = NULL;
     TRI_TRY(tri_comm_prepare(&child, comm->backend, comm->device, comm->size, &settings));
     struct tri_transport *transport = NULL;
@@ -208,6 +223,7 @@ trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms)
     if (comm->closed)
         return tri_comm_usable(comm, TRI_NO_OPERATION);
     comm->closed = true;
+    tri_watchdog_end(comm);
     tri_batch_drop(comm);
     const trib_status status = comm->backend->transport->close(comm->transport, timeout_ms);
     /* If this is the last rank to close, the backend has waited, and a list's steps after its
@@ -224,6 +240,7 @@ trib_status tri_comm_destroy(struct trib_comm *comm)
         comm->closed ? TRIB_OK : tri_comm_close(comm, comm->close_timeout_ms);
     tri_workspace_close(&comm->workspace);
     (void)tri_workspace_sweep();
+    (void)comm->backend->device->event_destroy(comm->device, comm->waited);
     comm->backend->transport->destroy(comm->transport);
     tri_abort_release(comm->state);
     tri_comm_discard(comm);

@@ -7,7 +7,7 @@
 /* trib_options with defaults filled in. */
 struct tri_settings {
     const struct tri_backend *backend; /* NULL: not given */
-    uint32_t flags, timeout_ms, close_timeout_ms;
+    uint32_t flags, timeout_ms, close_timeout_ms, call_timeout_ms;
 };
 
 trib_status tri_settings_read(struct tri_settings *out, const char *function,

@@ -46,4 +46,11 @@ const struct tri_operation tri_operations[TRI_OPERATIONS] = {
     [TRI_SPARSE_DESTROY] = {.name = "sparse_destroy"},
     [TRI_BATCH_BEGIN] = {.name = "batch_begin"},
     [TRI_BATCH] = {.name = "batch_end"},
+    [TRI_WAIT] = {.name = "comm_wait"},
 };
+
+bool tri_is_collective(int operation)
+{
+    return operation != TRI_SEND && operation != TRI_RECV && operation != TRI_SPARSE_RESIDUAL &&
+           operation != TRI_SPARSE_EXPORT;
+}

@@ -34,6 +34,7 @@ enum tri_composed {
     TRI_SPARSE_DESTROY,
     TRI_BATCH_BEGIN,
     TRI_BATCH, /* trib_batch_end, which submits it */
+    TRI_WAIT,
     TRI_OPERATIONS
 };
 
@@ -62,5 +63,8 @@ struct tri_operation {
 enum { TRI_NO_OPERATION = -1 };
 
 extern const struct tri_operation tri_operations[TRI_OPERATIONS];
+
+/* Do all ranks make this operation? */
+bool tri_is_collective(int operation);
 
 #endif

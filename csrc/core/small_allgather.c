@@ -8,8 +8,8 @@
 
 /* The bytes are copied from the communicator's pinned memory, which lives until its last use has
  * ended. */
-static trib_status queue_allgather(struct trib_comm *comm, const void *own, size_t bytes,
-                                   trib_stream stream)
+static trib_status queue_allgather(struct trib_comm *comm, int operation, const void *own,
+                                   size_t bytes, trib_stream stream)
 {
     const struct tri_device_ops *device = comm->backend->device;
     TRI_TRY(tri_comm_reserve(comm, bytes * (size_t)comm->size));
@@ -23,10 +23,11 @@ static trib_status queue_allgather(struct trib_comm *comm, const void *own, size
                                   .count = bytes,
                                   .dtype = TRIB_U8,
                                   .stream = stream};
+    const struct tri_recorded record = tri_recorded_of(operation, &call);
     memcpy(pinned->staged, own, bytes);
     trib_status status = device->copy(comm->device, slot, pinned->staged, bytes, stream);
     if (status == TRIB_OK)
-        status = tri_issue(comm, &call, 1);
+        status = tri_issue(comm, &record, &call, 1);
     const trib_status end =
         tri_workspace_mark(&comm->workspace, comm->state, stream); /* part of it may be queued */
     return status != TRIB_OK ? status : end;
@@ -38,7 +39,7 @@ static trib_status allgather_and_wait(struct trib_comm *comm, int operation, con
 {
     struct tri_deadline deadline;
     TRI_TRY(tri_deadline_begin(&deadline, comm, operation));
-    trib_status status = queue_allgather(comm, own, bytes, stream);
+    trib_status status = queue_allgather(comm, operation, own, bytes, stream);
     if (status == TRIB_OK)
         status = tri_deadline_wait(comm, operation, &comm->workspace);
     tri_deadline_end(&deadline);

@@ -78,6 +78,7 @@ static const struct tri_transport_ops transport_ops = {
     .abort_state = abort_state,
     .abort_flag = abort_flag,
     .submit = tri_host_submit,
+    .progress = tri_host_progress,
     .collective = tri_host_collective,
     .poll = NULL,
     .close = tri_host_close,

@@ -51,6 +51,8 @@ trib_status tri_host_split(struct tri_transport **out, struct tri_transport *par
 /* submit.c */
 trib_status tri_host_submit(struct tri_transport *transport, void (*function)(void *argument),
                             const void *argument, size_t bytes, trib_stream stream);
+/* Exact. */
+void tri_host_progress(struct tri_transport *transport, struct tri_progress *out);
 trib_status tri_host_close(struct tri_transport *transport, uint32_t timeout_ms);
 
 /* collectives.c */

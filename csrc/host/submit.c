@@ -43,6 +43,13 @@ static void run_submission(void *item)
     tri_host_local_release(local);
 }
 
+void tri_host_progress(struct tri_transport *self, struct tri_progress *out)
+{
+    out->ended = atomic_load(&self->completed);
+    out->started = out->ended + atomic_load(&self->running);
+    out->marked = UINT64_MAX;
+}
+
 trib_status tri_host_submit(struct tri_transport *self, void (*function)(void *argument),
                             const void *argument, size_t bytes, trib_stream stream)
 {

@@ -84,11 +84,18 @@ static trib_status match_list(struct trib_comm *comm, const struct tri_list *lis
     return tri_match(comm, &signature, list->stream);
 }
 
+static struct tri_recorded recorded(const struct tri_list *list)
+{
+    const struct tri_call call = {.count = list->n, .op = list->op, .peer = list->root};
+    return tri_recorded_of(list->operation, &call);
+}
+
 static trib_status queue_plan(struct trib_comm *comm, const struct tri_list *list,
                               struct tri_plan *plan, size_t bytes)
 {
     TRI_TRY(tri_workspace_wait(&comm->workspace, list->stream));
-    const trib_status status = tri_issue_run(comm, run, plan, bytes, list->stream);
+    const struct tri_recorded record = recorded(list);
+    const trib_status status = tri_issue_run(comm, &record, run, plan, bytes, list->stream);
     /* Also after a failure: part of it may be queued. */
     const trib_status end = tri_workspace_mark(&comm->workspace, comm->state, list->stream);
     return status != TRIB_OK ? status : end;
@@ -200,11 +207,10 @@ static trib_status run_each(struct trib_group *group, struct tri_plan *const *pl
     return status;
 }
 
-static trib_status queue_group(struct trib_group *group, struct tri_plan *const *plans,
-                               const size_t *bytes)
+/* Between register and unregister. */
+static trib_status run_plans(struct trib_group *group, struct tri_plan *const *plans,
+                             const size_t *bytes)
 {
-    struct trib_comm *first = group->comms[0];
-    TRI_TRY(tri_issue_register(first));
     trib_status status = TRIB_OK;
     int32_t begun = 0;
     while (begun < group->size && status == TRIB_OK) {
@@ -213,15 +219,25 @@ static trib_status queue_group(struct trib_group *group, struct tri_plan *const 
         begun += status == TRIB_OK;
     }
     if (status == TRIB_OK)
-        status = first->backend->transport->submit == NULL ? run_together(plans, group->size)
-                                                           : run_each(group, plans, bytes);
+        status = group->comms[0]->backend->transport->submit == NULL
+                     ? run_together(plans, group->size)
+                     : run_each(group, plans, bytes);
     for (int32_t i = 0; i < begun; i++) {
         struct trib_comm *comm = group->comms[i];
         const trib_status end = tri_workspace_mark(&comm->workspace, comm->state, plans[i]->stream);
         status = status != TRIB_OK ? status : end;
     }
-    const trib_status after = tri_issue_unregister(first);
-    return status != TRIB_OK ? status : after;
+    return status;
+}
+
+static trib_status queue_group(struct trib_group *group, const struct tri_list *list,
+                               const trib_stream *streams, struct tri_plan *const *plans,
+                               const size_t *bytes)
+{
+    const struct tri_issuing issuing = {group->comms, streams, (size_t)group->size};
+    const struct tri_recorded record = recorded(list);
+    TRI_TRY(tri_issue_begin(&issuing, &record));
+    return tri_issue_end(&issuing, run_plans(group, plans, bytes));
 }
 
 static trib_status prepare_group(struct trib_group *group, const struct tri_list *list,
@@ -252,7 +268,7 @@ trib_status tri_group_list(struct trib_group *group, const struct tri_list *list
             ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory to queue a list on %zu ranks", size)
             : prepare_group(group, list, tensors, streams, plans, bytes);
     if (status == TRIB_OK && plans[0] != NULL) { /* the same on all ranks */
-        status = queue_group(group, plans, bytes);
+        status = queue_group(group, list, streams, plans, bytes);
         for (int32_t i = 0; i < group->size && status == TRIB_OK; i++) {
             const struct tri_list mine = part(list, tensors, streams, i);
             count(group->comms[i], &mine);

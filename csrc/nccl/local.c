@@ -7,6 +7,7 @@
 #include "csrc/base/status.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
+#include "csrc/nccl/prober.h"
 #include "csrc/nccl/quiesce.h"
 
 /* Guards the list of local ranks that can still be joined, and the dropping of references, so that
@@ -155,7 +156,8 @@ trib_status tri_nccl_alloc_resources(struct tri_transport *transport)
     if (error != cudaSuccess)
         return tri_nccl_cuda_fail(error, "preparing a communicator", transport->device);
     tri_nccl_wait_at_exit(transport->device);
-    return TRIB_OK;
+    tri_nccl_marks_init(&transport->marks, transport->device);
+    return tri_nccl_prober_add(&transport->marks);
 }
 
 void tri_nccl_free_resources(struct tri_nccl_local *local)
@@ -164,6 +166,8 @@ void tri_nccl_free_resources(struct tri_nccl_local *local)
     for (struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next) {
         if (tri_nccl_push_device(&guard, rank->device) != TRIB_OK)
             continue;
+        tri_nccl_prober_remove(&rank->marks);
+        tri_nccl_marks_free(&rank->marks);
         if (rank->stream != NULL)
             (void)cudaStreamDestroy(rank->stream);
         if (rank->event != NULL)

@@ -15,6 +15,7 @@
 
 #include "csrc/base/abort.h"
 #include "csrc/nccl/background.h"
+#include "csrc/nccl/marks.h"
 #include "tributary.h"
 
 enum tri_nccl_stage {
@@ -61,6 +62,7 @@ struct tri_transport {
     _Atomic uint64_t calls;
     struct tri_nccl_p2p_counts *p2p;
     bool left;
+    struct tri_nccl_marks marks;
 };
 
 /* The local ranks of one communicator. */

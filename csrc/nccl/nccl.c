@@ -7,6 +7,7 @@
 #include "csrc/nccl/ops.h"
 #include "csrc/nccl/pinned.h"
 #include "csrc/nccl/poll.h"
+#include "csrc/nccl/prober.h"
 #include "csrc/nccl/quiesce.h"
 #include "csrc/nccl/teardown.h"
 #include "kernels/cuda/kernels_cuda.h"
@@ -62,6 +63,18 @@ static void pop_device(uintptr_t previous)
     (void)tri_nccl_driver.set_current((CUcontext)previous);
 }
 
+static void mark(struct tri_transport *transport, uint64_t number, trib_stream stream,
+                 enum tri_mark when)
+{
+    tri_nccl_marks_record(&transport->marks, number, stream, when);
+}
+
+static void progress(struct tri_transport *transport, struct tri_progress *out)
+{
+    if (!tri_nccl_marks_read(&transport->marks, out))
+        tri_nccl_prober_ask();
+}
+
 /* The local ranks free the memory: a background job may still need it. */
 static void destroy(struct tri_transport *transport)
 {
@@ -109,6 +122,8 @@ static const struct tri_transport_ops transport_ops = {
     .abort_flag = abort_flag,
     .submit = NULL,
     .collective = tri_nccl_collective,
+    .mark = mark,
+    .progress = progress,
     .poll = tri_nccl_poll,
     .close = tri_nccl_close,
     .destroy = destroy,

@@ -15,11 +15,13 @@
 enum { EXIT_STALL_MS = 3000, POLL_NS = 200000 };
 
 /* The number of jobs and threads that have not ended. Without communicators and jobs the background
- * threads end too: idle as they are, they would prevent unloading the library. */
+ * threads and the prober end too: idle as they are, they would prevent unloading the library. */
 static uint32_t unfinished(uint64_t *out_ended)
 {
     const uint32_t n = tri_nccl_jobs(out_ended) + tri_nccl_threads(TRI_NCCL_TASKS);
-    return n > 0 ? n : tri_nccl_background_stop() ? tri_nccl_threads(TRI_NCCL_BACKGROUND) : 0;
+    if (n > 0 || !tri_nccl_background_stop())
+        return n;
+    return tri_nccl_threads(TRI_NCCL_BACKGROUND) + tri_nccl_threads(TRI_NCCL_PROBER);
 }
 
 uint32_t tri_nccl_quiesce(uint64_t deadline_ns)

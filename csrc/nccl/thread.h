@@ -8,6 +8,7 @@
 enum tri_nccl_threads {
     TRI_NCCL_TASKS,      /* each makes one call and ends */
     TRI_NCCL_BACKGROUND, /* run jobs until stopped */
+    TRI_NCCL_PROBER,     /* queries events (prober.c), ends with the last communicator */
     TRI_NCCL_THREADS
 };
 

@@ -265,7 +265,7 @@ trib_status tri_sparse_allreduce(struct trib_sparse *sparse, int operation,
         return tri_batch_fail(comm, status);
     status = match_call(sparse, operation, call);
     if (status == TRIB_OK)
-        status = tri_sparse_queue(sparse, run_call, call, sizeof *call, call->stream);
+        status = tri_sparse_queue(sparse, operation, run_call, call, sizeof *call, call->stream);
     if (tri_match_done(comm, status) != TRIB_OK)
         return status;
     sparse->step++;

@@ -57,5 +57,6 @@ trib_status tri_sparse_residual(struct trib_sparse *sparse, void *out, trib_stre
     const trib_status status = check_copy(sparse, out, stream);
     if (status != TRIB_OK)
         return tri_batch_fail(sparse->comm, status);
-    return tri_sparse_queue(sparse, copy_residual, &reading, sizeof reading, stream);
+    return tri_sparse_queue(sparse, TRI_SPARSE_RESIDUAL, copy_residual, &reading, sizeof reading,
+                            stream);
 }

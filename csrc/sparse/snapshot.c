@@ -375,7 +375,8 @@ trib_status tri_sparse_reset(struct trib_sparse *sparse, trib_stream stream)
     if (tri_sparse_captures(sparse, stream))
         return tri_fail_call(sparse->comm, TRI_SPARSE_RESET, TRIB_ERR_UNSUPPORTED,
                              "`stream` is being captured: reset outside of graphs");
-    TRI_TRY(tri_sparse_queue(sparse, reset_state, &resetting, sizeof resetting, stream));
+    TRI_TRY(tri_sparse_queue(sparse, TRI_SPARSE_RESET, reset_state, &resetting, sizeof resetting,
+                             stream));
     sparse->step = 0;
     return TRIB_OK;
 }

@@ -35,16 +35,23 @@ bool tri_sparse_captures(const struct trib_sparse *sparse, trib_stream stream)
 }
 
 /* In a capture the state's event has no meaning. */
-trib_status tri_sparse_queue(struct trib_sparse *sparse, void (*function)(void *argument),
-                             void *argument, size_t bytes, trib_stream stream)
+trib_status tri_sparse_queue(struct trib_sparse *sparse, int operation,
+                             void (*function)(void *argument), void *argument, size_t bytes,
+                             trib_stream stream)
 {
+    const struct tri_recorded record = {.count = sparse->params.count,
+                                        .operation = operation,
+                                        .dtype = sparse->params.dtype,
+                                        .algorithm = sparse->algorithm->name,
+                                        .peer = -1,
+                                        .all_ranks = tri_is_collective(operation)};
     const bool captures = tri_sparse_captures(sparse, stream);
     trib_status status = captures ? TRIB_OK : tri_workspace_wait(&sparse->memory, stream);
     if (status != TRIB_OK)
         return status;
     if (captures) /* the last replay of the graph is unknown */
         tri_abort_keep_flag(sparse->comm->state);
-    status = tri_issue_run(sparse->comm, function, argument, bytes, stream);
+    status = tri_issue_run(sparse->comm, &record, function, argument, bytes, stream);
     /* Also after a failure: the stream may have part of it. */
     const trib_status end =
         captures ? TRIB_OK : tri_workspace_mark(&sparse->memory, sparse->comm->state, stream);

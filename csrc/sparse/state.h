@@ -67,10 +67,11 @@ struct tri_accumulator tri_sparse_accumulator(const struct trib_sparse *sparse);
 /* Reset the algorithm: zero `own` and lay out its memory. By a run, or while none is queued. */
 void tri_sparse_lay_out(struct trib_sparse *sparse);
 
-/* Queue `function` with a copy of its argument, as tri_issue_run does, after the state's previous
+/* For `operation`, queue `function` with a copy of its argument, as tri_issue_run does, after the state's previous
  * use on any stream. In a capture only the graph orders it. */
-trib_status tri_sparse_queue(struct trib_sparse *sparse, void (*function)(void *argument),
-                             void *argument, size_t bytes, trib_stream stream);
+trib_status tri_sparse_queue(struct trib_sparse *sparse, int operation,
+                             void (*function)(void *argument), void *argument, size_t bytes,
+                             trib_stream stream);
 /* True if a graph captures the stream. */
 bool tri_sparse_captures(const struct trib_sparse *sparse, trib_stream stream);
 

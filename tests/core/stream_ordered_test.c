@@ -2,6 +2,7 @@
  * a backend that does everything during the call. One thread drives a group of ranks. Any operation
  * of the backend can fail or be aborted on demand. */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ struct local {
 struct tri_transport {
     struct local *local;
     int32_t rank;
+    _Atomic uint64_t marked;
 };
 
 static int backend_calls;     /* of collective */
@@ -168,7 +170,7 @@ static trib_status open_group(struct tri_transport **out, const int32_t *devices
     local->size = local->references = size;
     for (int32_t i = 0; i < size; i++) {
         out[i] = malloc(sizeof *out[i]);
-        *out[i] = (struct tri_transport){local, i};
+        *out[i] = (struct tri_transport){.local = local, .rank = i};
     }
     return TRIB_OK;
 }
@@ -308,6 +310,21 @@ static void destroy(struct tri_transport *transport)
     free(local);
 }
 
+/* Everything has run when it is queued; the watchdog learns it from the mark. */
+static void mark(struct tri_transport *transport, uint64_t number, trib_stream stream,
+                 enum tri_mark when)
+{
+    (void)stream;
+    if (when == TRI_MARK_AFTER || when == TRI_MARK_NOW)
+        atomic_store(&transport->marked, number);
+}
+
+static void progress(struct tri_transport *transport, struct tri_progress *out)
+{
+    const uint64_t marked = atomic_load(&transport->marked);
+    *out = (struct tri_progress){.started = marked, .ended = marked, .marked = marked};
+}
+
 static bool captured; /* every stream is */
 static int asked;     /* how often, whether one is */
 
@@ -350,6 +367,8 @@ static const struct tri_transport_ops transport_ops = {
     .abort_state = abort_state,
     .abort_flag = abort_flag,
     .collective = collective,
+    .mark = mark,
+    .progress = progress,
     .close = close_one,
     .destroy = destroy,
 };

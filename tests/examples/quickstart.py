@@ -9,7 +9,8 @@ import os
 class Options(ctypes.Structure):  # trib_options
     _fields_ = [("size", ctypes.c_uint32), ("flags", ctypes.c_uint32),
                 ("backend", ctypes.c_char_p),
-                ("timeout_ms", ctypes.c_uint32), ("close_timeout_ms", ctypes.c_uint32)]
+                ("timeout_ms", ctypes.c_uint32), ("close_timeout_ms", ctypes.c_uint32),
+                ("call_timeout_ms", ctypes.c_uint32), ("reserved", ctypes.c_uint32)]
 
 
 TRIB_F32, TRIB_SUM = 3, 1

@@ -322,6 +322,7 @@ void faults_suite(const struct faults *faults)
     faults_races(faults);
     faults_stuck(faults);
     faults_deadlines(faults);
+    faults_watchdog(faults);
     check_begin("%s, %d ranks: after all of it", faults->backend, faults->size);
     fresh(faults);
     check_end();

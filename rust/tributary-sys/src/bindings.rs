@@ -4,6 +4,7 @@ pub const TRIB_VERSION_MAJOR: u32 = 0;
 pub const TRIB_VERSION_MINOR: u32 = 1;
 pub const TRIB_VERSION_PATCH: u32 = 0;
 pub const TRIB_VERSION: u32 = 100;
+pub const TRIB_NO_TIMEOUT: u32 = 4294967295;
 pub const TRIB_NO_COLOR: i32 = -1;
 #[doc = " One of the TRIB_OK / TRIB_ERR_ numbers below. Numbers never change and are never reused; a newer\n  library may return a number that this header does not list."]
 #[repr(transparent)]
@@ -88,13 +89,17 @@ pub const TRIB_UNCHECKED: u32 = 1;
 pub const TRIB_MATCH: u32 = 2;
 #[doc = " Guarantee that mismatched calls never touch memory beyond the buffers that were passed. On\n  host this always holds: the stream compares the calls before it touches memory. On nccl this\n  is TRIB_MATCH: NCCL compares nothing, so a rank may write as many elements as its own count\n  into a peer's shorter buffer."]
 pub const TRIB_COMPARED: u32 = 4;
+#[doc = " No flight recorder and no watchdog for this communicator: calls have no deadlines, and\n  reports do not mention it. Saves some 50 ns per call."]
+pub const TRIB_UNRECORDED: u32 = 8;
+#[doc = " On nccl: two events per call tell when it starts and ends; see DEADLINES. About 0.5 us per\n  call. No effect on host."]
+pub const TRIB_TIMED: u32 = 16;
 #[doc = " Options of a communicator or group. Start from TRIB_OPTIONS_INIT; 0 is every field's default.\n  All ranks pass the same."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct trib_options {
     #[doc = " sizeof(trib_options)"]
     pub size: u32,
-    #[doc = " TRIB_UNCHECKED | TRIB_MATCH | TRIB_COMPARED"]
+    #[doc = " any of TRIB_UNCHECKED ... TRIB_TIMED"]
     pub flags: u32,
     #[doc = " NULL: the id's; for a group the first that has the devices"]
     pub backend: *const ::core::ffi::c_char,
@@ -102,10 +107,14 @@ pub struct trib_options {
     pub timeout_ms: u32,
     #[doc = " how long destroy waits for queued work; 0 is 5,000"]
     pub close_timeout_ms: u32,
+    #[doc = " deadline of every queued call, see DEADLINES. 0 is 600,000;\n   TRIB_NO_TIMEOUT: none. Ranks may differ"]
+    pub call_timeout_ms: u32,
+    #[doc = " 0"]
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of trib_options"][::core::mem::size_of::<trib_options>() - 24usize];
+    ["Size of trib_options"][::core::mem::size_of::<trib_options>() - 32usize];
     ["Alignment of trib_options"][::core::mem::align_of::<trib_options>() - 8usize];
     ["Offset of field: trib_options::size"][::core::mem::offset_of!(trib_options, size) - 0usize];
     ["Offset of field: trib_options::flags"][::core::mem::offset_of!(trib_options, flags) - 4usize];
@@ -115,6 +124,10 @@ const _: () = {
         [::core::mem::offset_of!(trib_options, timeout_ms) - 16usize];
     ["Offset of field: trib_options::close_timeout_ms"]
         [::core::mem::offset_of!(trib_options, close_timeout_ms) - 20usize];
+    ["Offset of field: trib_options::call_timeout_ms"]
+        [::core::mem::offset_of!(trib_options, call_timeout_ms) - 24usize];
+    ["Offset of field: trib_options::reserved"]
+        [::core::mem::offset_of!(trib_options, reserved) - 28usize];
 };
 #[doc = " Aborts a communicator from any thread. Reference-counted; may outlive the communicator."]
 #[repr(C)]
@@ -501,6 +514,8 @@ extern "C" {
     pub fn trib_abort_raised(handle: *const trib_abort) -> i32;
     #[doc = " TRIB_OK, or why the communicator is no longer usable, with the detail: for your own watchdog.\n  Like trib_comm_status it also queries NCCL's asynchronous errors on all ranks of this process,\n  and such an error ends the communicator. It does not query CUDA (a kernel's fault), which might\n  wait for a device. Never waits: an atomic load once the communicator is no longer usable; before\n  that, under a microsecond per rank. Any thread at any time, also after the communicator is gone:\n  then it returns the last status (TRIB_OK after a close without error)."]
     pub fn trib_abort_status(handle: *mut trib_abort) -> trib_status;
+    #[doc = " Extend all deadlines of queued calls: for `ms` milliseconds from now no late call ends the\n  communicator, on any rank of this process. A shorter time than before changes nothing;\n  TRIB_NO_TIMEOUT: for good. For a slow phase (a first compilation, a checkpoint) that one rank\n  knows about and the others wait for. Any thread."]
+    pub fn trib_abort_defer(handle: *mut trib_abort, ms: u32) -> trib_status;
     #[doc = " Release one reference; aborts nothing. NULL is allowed."]
     pub fn trib_abort_release(handle: *mut trib_abort);
     #[doc = " Create a group of `size` ranks; rank i uses `devices[i]` (NULL: device i). Devices are distinct.\n  Blocking. Up to 64 ranks on host. `options` may be NULL."]
@@ -593,6 +608,18 @@ extern "C" {
     pub fn trib_comm_abort_handle(out: *mut *mut trib_abort, comm: *mut trib_comm) -> trib_status;
     #[doc = " TRIB_OK, or why the communicator is no longer usable: TRIB_ERR_ABORTED, TRIB_ERR_CLOSED (this\n  rank closed, or waited for one that had), or the status of a failure on a stream, with its\n  detail (only here: later calls return TRIB_ERR_ABORTED if that failure was a mistake of the\n  caller's). Never waits."]
     pub fn trib_comm_status(comm: *mut trib_comm) -> trib_status;
+    #[doc = " Wait until everything queued on `stream` so far has run. TRIB_OK: it has, and the communicator\n  is usable: results are valid. Otherwise the stream may still run: TRIB_ERR_TIMEOUT after\n  `timeout_ms` (TRIB_NO_TIMEOUT: never), with the communicator as before and a detail as that of a\n  late call; or, as soon as the communicator ends, its status, also if it ended before. All\n  queued calls on `stream` have a deadline from here on (DEADLINES). Works for graph launches, too.\n  It polls, about every sixteenth of the time waited, at most every millisecond."]
+    pub fn trib_comm_wait(
+        comm: *mut trib_comm,
+        stream: trib_stream,
+        timeout_ms: u32,
+    ) -> trib_status;
+    #[doc = " The deadline of calls made from now on, as `call_timeout_ms` of the options (0 and\n  TRIB_NO_TIMEOUT included), and whether they are timed (1, as with TRIB_TIMED) or not (0). Set it\n  around a call to give that call a deadline of its own."]
+    pub fn trib_comm_set_call_timeout(
+        comm: *mut trib_comm,
+        timeout_ms: u32,
+        timed: i32,
+    ) -> trib_status;
     #[doc = " Fill `*out`. `lists_committed` and `lists_refused` are exact after a wait for the stream. Works\n  after an abort, too: `lists_committed` then tells whether the last list was written on this\n  rank."]
     pub fn trib_comm_counters(out: *mut trib_counters, comm: *mut trib_comm) -> trib_status;
     #[doc = " Wait until everything queued on this communicator has run on all ranks of this process, then\n  release the backend's resources in the background. Ranks of one process may close one after the\n  other; the last one waits. If `timeout_ms` passes first, the communicator is aborted and the\n  call returns TRIB_ERR_TIMEOUT. Later calls return TRIB_ERR_CLOSED; call trib_comm_destroy in any\n  case.\n\n  A rank has left once it has closed (or destroyed) and its queued work has run. Ranks of this\n  process that have made as many calls are not affected. If a remaining rank has made more calls\n  than the one that left, the communicator ends for all remaining ranks: their streams continue;\n  status, later calls, a split that waits and the close of the last rank return TRIB_ERR_CLOSED\n  with the reason (\"rank 2 left after call 17\"); lists and sparse states are as after an abort.\n  (nccl counts calls when they are queued: if a peer has queued more when a rank closes, the\n  communicator ends at that moment, queued calls of the closing rank included, and its close\n  returns TRIB_ERR_CLOSED.)"]

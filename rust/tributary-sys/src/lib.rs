@@ -46,6 +46,8 @@ pub const TRIB_OPTIONS_INIT: trib_options = trib_options {
     backend: core::ptr::null(),
     timeout_ms: 0,
     close_timeout_ms: 0,
+    call_timeout_ms: 0,
+    reserved: 0,
 };
 
 /// All zero, with `size` set: `TRIB_COUNTERS_INIT` of the header.

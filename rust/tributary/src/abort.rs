@@ -4,10 +4,12 @@ use std::ffi::CString;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tributary_sys as sys;
 
 use crate::error::{check, Result};
+use crate::options::milliseconds;
 
 /// Aborts a communicator, from any thread and at any time, also after the communicator is gone.
 ///
@@ -68,6 +70,16 @@ impl AbortHandle {
     pub fn status(&self) -> Result<()> {
         // SAFETY: the reference is alive; "Any thread at any time". "Never waits".
         check(unsafe { sys::trib_abort_status(self.0 .0.as_ptr()) })
+    }
+
+    /// Extends all deadlines of queued calls: for `time` from now no late call ends the
+    /// communicator, on any rank of this process. A shorter time than before changes nothing;
+    /// [`Duration::MAX`]: for good.
+    pub fn defer(&self, time: Duration) {
+        // SAFETY: the reference is alive; "Any thread."
+        let status = unsafe { sys::trib_abort_defer(self.0 .0.as_ptr(), milliseconds(time)) };
+        // It fails for a NULL handle only.
+        debug_assert_eq!(check(status), Ok(()));
     }
 
     /// Returns whether the communicator was aborted or has failed.

@@ -357,6 +357,35 @@ impl Communicator {
         self.status()
     }
 
+    /// Waits for `stream`, at most `timeout`. `Ok` means that the results are valid.
+    ///
+    /// After [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) the communicator is as before, if
+    /// [`status`](Communicator::status) is `Ok`: wait again, or abort it. The error says which call
+    /// is late, and which rank has not made it. If the communicator ends, the wait ends at once,
+    /// and the stream may still run.
+    pub fn wait_for(&mut self, stream: &Stream, timeout: Duration) -> Result<()> {
+        check::stream_of(
+            &format_args!("Communicator::wait_for on rank {}", self.rank),
+            stream,
+            self.device,
+        )?;
+        let (stream, timeout) = (stream.as_raw(), milliseconds(timeout));
+        // SAFETY: the lock keeps other threads out; the wait has a deadline, and an abort ends it.
+        self.call(|comm| unsafe { sys::trib_comm_wait(comm, stream, timeout) })
+    }
+
+    /// Sets the deadline of calls made from now on, as
+    /// [`Options::call_timeout`](crate::Options::call_timeout) does, and whether they are
+    /// [`timed`](crate::Options::timed). Set it around a call to give that call a deadline of its
+    /// own.
+    pub fn set_call_timeout(&mut self, timeout: Duration, timed: bool) -> Result<()> {
+        let timeout = milliseconds(timeout).max(1);
+        // SAFETY: the lock keeps other threads out.
+        self.call(|comm| unsafe {
+            sys::trib_comm_set_call_timeout(comm, timeout, i32::from(timed))
+        })
+    }
+
     /// Returns the counters of this rank, also after an abort.
     pub fn counters(&mut self) -> Result<Counters> {
         self.shared.counters().unwrap_or_else(|| Err(gone()))

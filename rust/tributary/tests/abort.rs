@@ -153,3 +153,45 @@ fn a_group_is_aborted_as_a_whole() {
     let error = error_of(group.status());
     assert!(error.is_aborted() && error.detail().contains("enough"), "{error}");
 }
+
+#[test]
+fn the_watchdog_gives_up_a_missing_rank() {
+    let _alone = alone();
+    let late = Duration::from_millis(300);
+    let Some([mut here, mut missing]) = pair_with(&options().call_timeout(late).timed(true)) else {
+        return;
+    };
+    let stream = Stream::new(here.device()).unwrap();
+    let buffer = vec_on(&here, &[1.0_f32; 1000]);
+    let begin = Instant::now();
+    let work = here.start(buffer, &stream, |s, b| s.allreduce(InPlace, b, ReduceOp::Sum)).unwrap();
+    let error = work.wait().unwrap_err().error;
+    assert!(begin.elapsed() >= late && begin.elapsed() < Duration::from_secs(20));
+    for error in [error, error_of(missing.status())] {
+        assert!(error.is_timeout(), "{error}");
+        assert!(error.detail().contains("rank 1 has not made it"), "{error}");
+    }
+}
+
+#[test]
+fn a_wait_has_a_deadline_of_its_own() {
+    let _alone = alone();
+    let Some([mut here, mut other]) = pair() else { return };
+    let streams = [Stream::new(here.device()).unwrap(), Stream::new(other.device()).unwrap()];
+    let start = |comm: &mut Communicator, stream| {
+        let buffer = vec_on(comm, &[1.0_f32; 1000]);
+        comm.start(buffer, stream, |s, b| s.allreduce(InPlace, b, ReduceOp::Sum)).unwrap()
+    };
+    let mine = start(&mut here, &streams[0]);
+    let error = error_of(here.wait_for(&streams[0], Duration::from_millis(50)));
+    assert!(error.is_timeout() && error.detail().contains("rank 1 has not made it"), "{error}");
+    here.status().unwrap();
+    here.abort_handle().defer(Duration::MAX);
+    here.set_call_timeout(Duration::from_millis(1), true).unwrap();
+    here.set_call_timeout(Duration::MAX, false).unwrap();
+    let theirs = start(&mut other, &streams[1]);
+    here.wait_for(&streams[0], Duration::from_secs(20)).unwrap();
+    other.wait_for(&streams[1], Duration::from_secs(20)).unwrap();
+    assert_eq!(get(&mine.wait().unwrap()), [2.0; 1000]);
+    assert_eq!(get(&theirs.wait().unwrap()), [2.0; 1000]);
+}

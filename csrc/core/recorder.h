@@ -1,0 +1,89 @@
+/* The newest calls of one rank: what it issued, when, and of which kind. The watchdog, reports and
+ * dumps read it while the rank goes on.
+ *
+ * One thread writes (the rank's), any thread reads. Writing takes no lock and never waits; a reader
+ * skips a record that is being replaced. */
+#ifndef TRI_CORE_RECORDER_H
+#define TRI_CORE_RECORDER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tributary.h"
+
+enum { TRI_RECORDS = 256 };
+
+/* One call, in the terms of the public function. */
+struct tri_recorded {
+    uint64_t number;     /* of the communicator's issued calls, from 1 */
+    uint64_t collective; /* how many of them, this one included, all ranks make: equal on all ranks
+                          * that make the same calls */
+    uint64_t count;      /* elements; tensors of a list; calls of a batch */
+    uint64_t entered_ns; /* when the rank entered the call: clock of tri_coarse_ns */
+    uint64_t stream;
+    const char *algorithm; /* of a sparse call, valid for ever; else NULL */
+    uint32_t timeout_ms;   /* TRIB_NO_TIMEOUT: none */
+    int operation;         /* enum tri_kind or enum tri_composed */
+    trib_dtype dtype;      /* 0: the operation has none */
+    trib_op op;            /* the same */
+    int32_t peer;          /* root or peer; -1: none */
+    bool all_ranks;        /* make this call; false for sends, receives and local calls */
+};
+
+enum { TRI_RECORD_WORDS = 7, TRI_RECORD_LINE = 64 };
+
+/* A record as the ring holds it, in one cache line. `version` is 0 while the words change;
+ * otherwise the call's number, and in the low 16 bits a count that differs when a number is
+ * recorded again. */
+struct tri_record_slot {
+    _Alignas(TRI_RECORD_LINE) _Atomic uint64_t version;
+    _Atomic uint64_t words[TRI_RECORD_WORDS];
+};
+
+struct trib_comm;
+
+struct tri_recorder {
+    _Atomic uint64_t entered; /* number of the newest call that the rank has entered */
+    _Atomic uint64_t issued;  /* of the newest one that the backend has taken */
+    /* Only the writer uses these. */
+    uint64_t collectives; /* issued so far */
+    uint16_t versions;    /* count of versions, modulo 2^16 */
+    bool all_ranks;       /* the entered call */
+    /* Guarded by the lock of watchdog.c. */
+    struct tri_recorder *next; /* of all that are watched */
+    struct trib_comm *comm;    /* whose calls these are */
+    uint64_t ended;            /* calls that had ended when the watchdog last looked */
+    uint64_t started;          /* and started */
+    uint64_t changed_ns;       /* when it last saw one of the two change */
+
+    struct tri_record_slot slots[TRI_RECORDS];
+};
+
+/* NULL if memory is short. */
+struct tri_recorder *tri_recorder_create(struct trib_comm *comm);
+
+/* The rank enters a call. This gives it `number`, `collective` and `entered_ns`; the caller fills
+ * in the rest. tri_recorder_leave follows; `issued`: the backend has taken the call. Only the rank's
+ * own thread. */
+void tri_recorder_enter(struct tri_recorder *recorder, const struct tri_recorded *record);
+void tri_recorder_leave(struct tri_recorder *recorder, bool issued);
+
+/* The number of the newest call that the rank has entered. For its own thread. */
+static inline uint64_t tri_recorder_entered(const struct tri_recorder *recorder)
+{
+    return atomic_load_explicit(&recorder->entered, memory_order_relaxed);
+}
+
+/* Copy call `number`; false if the ring no longer, or not yet, holds it. Any thread. */
+bool tri_recorder_read(const struct tri_recorder *recorder, uint64_t number,
+                       struct tri_recorded *out);
+
+/* The newest call that the rank has entered; false: none, or it is being replaced. */
+bool tri_recorder_newest(const struct tri_recorder *recorder, struct tri_recorded *out);
+
+/* The rank's call with that collective number; false if the ring does not hold it. */
+bool tri_recorder_find(const struct tri_recorder *recorder, uint64_t collective,
+                       struct tri_recorded *out);
+
+#endif

@@ -1,0 +1,25 @@
+/* What is wrong when a call does not end, in a sentence: who waits, for whom, and why. The recorders
+ * are those of tri_watchdog_visit. */
+#ifndef TRI_CORE_REPORT_H
+#define TRI_CORE_REPORT_H
+
+#include "csrc/core/communicator.h"
+
+struct tri_report {
+    char sentence[TRI_DETAIL_SIZE];
+};
+
+/* `call` of `comm` has not ended for `waited_ns`. */
+void tri_report_timeout(struct tri_report *out, const struct tri_recorder *list,
+                        const struct trib_comm *comm, const struct tri_recorded *call,
+                        uint64_t waited_ns);
+
+/* The same for the oldest call that has not ended; "" if every call has. */
+void tri_report_wait(struct tri_report *out, const struct tri_recorder *list,
+                     const struct trib_comm *comm, uint64_t waited_ns);
+
+/* Has a rank of this process not made `call`, which `recorder` holds? */
+bool tri_report_is_alone(const struct tri_recorder *list, const struct tri_recorder *recorder,
+                         const struct tri_recorded *call);
+
+#endif

@@ -1,0 +1,208 @@
+/* Watches every recorded communicator of the process.
+ *
+ * A caller stores `entered`, then registers in the in-flight count (a full barrier), then loads
+ * `asleep`; the watchdog stores `asleep`, then loads every `entered`. Both are sequentially
+ * consistent: of a call and a watchdog that falls asleep, one sees the other. */
+#include "csrc/core/watchdog.h"
+
+#include "csrc/base/clock.h"
+#include "csrc/base/lock.h"
+#include "csrc/base/log.h"
+#include "csrc/base/watch.h"
+#include "csrc/core/report.h"
+
+enum {
+    MS = 1000000,
+    PERIOD_MS = 20,     /* between two looks, while a call is known to run */
+    SLOW_MS = 80,       /* while the end of the newest calls is unknown, */
+    UNKNOWN_MS = 60000, /* for this long */
+    IDLE_LOOKS = 50     /* without anything to watch, in a row, before it sleeps */
+};
+
+static uint64_t look(void *nothing);
+
+/* Guards the list, what its recorders say is guarded here, and `idle_looks`. Held during a look, so
+ * that no communicator goes meanwhile. Lock order: that of base/watch.c, then this, then an abort
+ * state's. */
+static struct tri_lock lock = TRI_LOCK_INIT;
+static struct tri_recorder *list;
+static int idle_looks; /* in a row */
+static struct tri_watch watch = {.look = look, .deadline_ns = UINT64_MAX};
+static _Atomic bool asleep = true;
+
+/* What there is to wait for, in order of urgency. */
+enum activity { IDLE, UNKNOWN, BUSY };
+
+/* The oldest call that has not ended. */
+struct pending {
+    struct tri_recorded call;
+    uint64_t since_ns; /* its deadline counts from here; 0: it has not started */
+    enum activity activity;
+};
+
+static void note_progress(struct tri_recorder *recorder, const struct tri_progress *progress,
+                          uint64_t now)
+{
+    if (progress->ended == recorder->ended && progress->started == recorder->started)
+        return;
+    recorder->ended = progress->ended;
+    recorder->started = progress->started;
+    recorder->changed_ns = now;
+}
+
+/* The number of the oldest call that is known not to have ended; 0: none. */
+static uint64_t oldest_pending(const struct tri_recorder *recorder,
+                               const struct tri_progress *progress)
+{
+    const uint64_t issued = atomic_load(&recorder->issued);
+    const uint64_t noticed = progress->marked < issued ? progress->marked : issued;
+    if (progress->ended < noticed)
+        return progress->ended + 1;
+    return atomic_load(&recorder->entered) > issued ? issued + 1 : 0;
+}
+
+/* The newest call, whose end nobody will notice. It is pending if a rank of this process has not
+ * made it. Otherwise only the backend's library can report an error of it. */
+static void find_unmarked(struct pending *out, const struct tri_recorder *recorder,
+                          const struct tri_progress *progress, uint64_t now)
+{
+    if (progress->ended >= atomic_load(&recorder->issued) ||
+        !tri_recorder_newest(recorder, &out->call))
+        return;
+    if (tri_report_is_alone(list, recorder, &out->call)) {
+        out->since_ns = out->call.entered_ns;
+        out->activity = BUSY;
+    } else if (now < out->call.entered_ns + (uint64_t)UNKNOWN_MS * MS) {
+        out->activity = UNKNOWN;
+    }
+}
+
+/* A call inside the backend has started. The deadline of a call whose start is unknown counts from
+ * the end of the call before, or from its own beginning. */
+static void find_pending(struct pending *out, struct tri_recorder *recorder, uint64_t now)
+{
+    const struct tri_transport_ops *ops = recorder->comm->backend->transport;
+    struct tri_progress progress;
+    *out = (struct pending){.activity = IDLE};
+    ops->progress(recorder->comm->transport, &progress);
+    note_progress(recorder, &progress, now);
+    const uint64_t number = oldest_pending(recorder, &progress);
+    if (number == 0) {
+        find_unmarked(out, recorder, &progress, now);
+        return;
+    }
+    out->activity = BUSY;
+    if (!tri_recorder_read(recorder, number, &out->call))
+        return;
+    if (number <= atomic_load(&recorder->issued) && number > progress.started)
+        return;
+    out->since_ns =
+        out->call.entered_ns > recorder->changed_ns ? out->call.entered_ns : recorder->changed_ns;
+}
+
+static bool is_late(const struct trib_comm *comm, const struct pending *pending, uint64_t now)
+{
+    return pending->since_ns != 0 && pending->call.timeout_ms != TRIB_NO_TIMEOUT &&
+           now > pending->since_ns + (uint64_t)pending->call.timeout_ms * MS &&
+           now > tri_abort_deferred(comm->state);
+}
+
+static void give_up(const struct trib_comm *comm, const struct pending *pending, uint64_t now)
+{
+    struct tri_report report;
+    tri_report_timeout(&report, list, comm, &pending->call, now - pending->since_ns);
+    if (tri_abort_raise(comm->state, TRIB_ERR_TIMEOUT, report.sentence))
+        tri_log(TRIB_LOG_ERROR, "%s", report.sentence);
+}
+
+static enum activity examine(struct tri_recorder *recorder, uint64_t now)
+{
+    const struct trib_comm *comm = recorder->comm;
+    struct pending pending;
+    if (tri_abort_ask(comm->state) != TRIB_OK)
+        return IDLE;
+    find_pending(&pending, recorder, now);
+    if (is_late(comm, &pending, now))
+        give_up(comm, &pending, now);
+    return pending.activity;
+}
+
+static enum activity examine_all(void)
+{
+    const uint64_t now = tri_now_ns();
+    enum activity most = IDLE;
+    for (struct tri_recorder *recorder = list; recorder != NULL; recorder = recorder->next) {
+        const enum activity activity = examine(recorder, now);
+        most = activity > most ? activity : most;
+    }
+    return most;
+}
+
+/* Returns false if there is something to watch after all. */
+static bool fall_asleep(void)
+{
+    atomic_store(&asleep, true);
+    if (examine_all() == IDLE)
+        return true;
+    atomic_store(&asleep, false);
+    return false;
+}
+
+static uint64_t look(void *nothing)
+{
+    (void)nothing;
+    tri_lock(&lock);
+    const enum activity activity = examine_all();
+    idle_looks = activity == IDLE ? idle_looks + 1 : 0;
+    const bool sleeps = idle_looks > IDLE_LOOKS && fall_asleep();
+    tri_unlock(&lock);
+    return sleeps ? UINT64_MAX : tri_deadline_ns(activity == UNKNOWN ? SLOW_MS : PERIOD_MS);
+}
+
+trib_status tri_watchdog_start(void)
+{
+    static struct tri_lock once = TRI_LOCK_INIT; /* guards `started` */
+    static bool started;
+    tri_lock(&once);
+    const trib_status status = started ? TRIB_OK : tri_watch_begin(&watch);
+    started = status == TRIB_OK;
+    tri_unlock(&once);
+    return status;
+}
+
+void tri_watchdog_begin(struct trib_comm *comm)
+{
+    if (comm->recorder == NULL)
+        return;
+    tri_lock(&lock);
+    comm->recorder->next = list;
+    list = comm->recorder;
+    tri_unlock(&lock);
+}
+
+void tri_watchdog_end(struct trib_comm *comm)
+{
+    if (comm->recorder == NULL)
+        return;
+    tri_lock(&lock);
+    struct tri_recorder **link = &list;
+    while (*link != NULL && *link != comm->recorder)
+        link = &(*link)->next;
+    if (*link != NULL)
+        *link = comm->recorder->next;
+    tri_unlock(&lock);
+}
+
+void tri_watchdog_wake(void)
+{
+    if (atomic_load(&asleep) && atomic_exchange(&asleep, false))
+        tri_watch_sooner(&watch, tri_deadline_ns(PERIOD_MS));
+}
+
+void tri_watchdog_visit(void (*visit)(const struct tri_recorder *list, void *context),
+                        void *context)
+{
+    tri_lock(&lock);
+    visit(list, context);
+    tri_unlock(&lock);
+}

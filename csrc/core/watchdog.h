@@ -1,0 +1,26 @@
+/* Watches every recorded communicator of the process: a call that does not end by its deadline, and
+ * an asynchronous error of the backend's library, end the communicator. The thread is that of
+ * base/watch.h. It sleeps while nothing is queued. */
+#ifndef TRI_CORE_WATCHDOG_H
+#define TRI_CORE_WATCHDOG_H
+
+#include "csrc/core/communicator.h"
+
+/* Start the thread, once for the process. TRIB_ERR_SYSTEM if it cannot be started. */
+trib_status tri_watchdog_start(void);
+
+/* Watch `comm`, which has a transport; nothing if it is not recorded. */
+void tri_watchdog_begin(struct trib_comm *comm);
+/* Once this has returned, the watchdog no longer uses `comm`. Idempotent. */
+void tri_watchdog_end(struct trib_comm *comm);
+
+/* The rank has entered a call, and has registered in the in-flight count since. Hot: one load,
+ * unless the watchdog sleeps. */
+void tri_watchdog_wake(void);
+
+/* Call `visit` with the list of all watched recorders, which stay while it runs. It must not wait,
+ * and must not call back into here. */
+void tri_watchdog_visit(void (*visit)(const struct tri_recorder *list, void *context),
+                        void *context);
+
+#endif

@@ -1,0 +1,185 @@
+/* How far the calls of a rank have got on its streams.
+ *
+ * The owner records events around some calls: around each that follows no other closely, and at
+ * least one in a while during a burst. Events of one communicator complete in the order of its
+ * calls, so a completed one tells that every call before it has ended. If the ring is full, the
+ * newest mark moves to the newest call.
+ *
+ * The watchdog must not wait, but a query may: CUDA holds locks while it waits for a device. So the
+ * prober (prober.c) makes the queries, and the watchdog reads what it found last. */
+#include "csrc/nccl/marks.h"
+
+#include "csrc/base/clock.h"
+#include "csrc/nccl/device.h"
+
+/* In ticks: 30 to 100 us. A mark takes half a microsecond. */
+enum { GAP_TICKS = 100000, LONGEST_BURST = 10 * GAP_TICKS };
+
+void tri_nccl_marks_init(struct tri_nccl_marks *marks, int32_t device)
+{
+    marks->device = device;
+    atomic_init(&marks->started, UINT64_MAX);
+}
+
+/* ---------------------------------------------------------------------------------- owner's side */
+
+static bool is_captured(trib_stream stream)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    return tri_nccl_driver.stream_capturing != NULL &&
+           tri_nccl_driver.stream_capturing(stream, &capture) == CUDA_SUCCESS &&
+           capture != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* The mark to record next: a new one, or the newest if the ring is full. */
+static struct tri_nccl_mark *next_mark(struct tri_nccl_marks *marks)
+{
+    const uint64_t made = atomic_load_explicit(&marks->made, memory_order_relaxed);
+    const uint64_t passed = atomic_load_explicit(&marks->passed, memory_order_acquire);
+    return &marks->ring[(made - passed < TRI_NCCL_MARKS ? made : made - 1) % TRI_NCCL_MARKS];
+}
+
+static bool record(cudaEvent_t *event, int32_t device, trib_stream stream)
+{
+    struct tri_nccl_device_guard guard;
+    if (tri_nccl_push_device(&guard, device) != TRIB_OK)
+        return false;
+    cudaError_t error = cudaSuccess;
+    if (*event == NULL)
+        error = cudaEventCreateWithFlags(event, cudaEventDisableTiming);
+    if (error == cudaSuccess)
+        error = cudaEventRecord(*event, stream);
+    tri_nccl_pop_device(&guard);
+    if (error != cudaSuccess)
+        (void)cudaGetLastError();
+    return error == cudaSuccess;
+}
+
+/* A stream in capture runs nothing. */
+static void mark_before(struct tri_nccl_marks *marks, trib_stream stream, bool timed)
+{
+    const uint64_t now = tri_ticks();
+    const bool due =
+        timed || now - marks->last_call > GAP_TICKS || now - marks->last_mark > LONGEST_BURST;
+    marks->last_call = now;
+    marks->open = due && !is_captured(stream) ? next_mark(marks) : NULL;
+    if (marks->open == NULL)
+        return;
+    marks->last_mark = now;
+    const bool begun = record(&marks->open->before, marks->device, stream);
+    atomic_store_explicit(&marks->open->begun, begun, memory_order_release);
+}
+
+/* The prober sees a new mark once `made` counts it. It may see a moved one with its old number or
+ * its old event, which says less than is true. */
+static void mark_after(struct tri_nccl_marks *marks, trib_stream stream, uint64_t number)
+{
+    const uint64_t made = atomic_load_explicit(&marks->made, memory_order_relaxed);
+    struct tri_nccl_mark *mark = marks->open;
+    marks->open = NULL;
+    if (!record(&mark->after, marks->device, stream))
+        return;
+    atomic_store_explicit(&mark->number, number, memory_order_release);
+    if (mark == &marks->ring[made % TRI_NCCL_MARKS])
+        atomic_store_explicit(&marks->made, made + 1, memory_order_release);
+}
+
+static void mark_now(struct tri_nccl_marks *marks, trib_stream stream, uint64_t number)
+{
+    marks->open = next_mark(marks);
+    atomic_store_explicit(&marks->open->begun, false, memory_order_release);
+    mark_after(marks, stream, number);
+}
+
+void tri_nccl_marks_record(struct tri_nccl_marks *marks, uint64_t number, trib_stream stream,
+                           enum tri_mark when)
+{
+    if (when == TRI_MARK_NOW)
+        mark_now(marks, stream, number);
+    else if (when != TRI_MARK_AFTER)
+        mark_before(marks, stream, when == TRI_MARK_BEFORE_TIMED);
+    else if (marks->open != NULL)
+        mark_after(marks, stream, number);
+}
+
+/* --------------------------------------------------------------------------------- prober's side */
+
+/* An error of the query is the device's, which runs nothing any more: TRIB_ERR_CUDA is another's to
+ * find. */
+static bool is_done(cudaEvent_t event)
+{
+    return tri_nccl_relaxed_event_query(event) != cudaErrorNotReady;
+}
+
+static struct tri_nccl_mark *mark_at(struct tri_nccl_marks *marks, uint64_t i)
+{
+    return &marks->ring[i % TRI_NCCL_MARKS];
+}
+
+/* The first of the marks from `passed` on that has not completed. */
+static uint64_t first_pending(struct tri_nccl_marks *marks, uint64_t passed, uint64_t made)
+{
+    while (passed < made) {
+        const uint64_t middle = passed + (made - passed) / 2;
+        if (is_done(mark_at(marks, middle)->after))
+            passed = middle + 1;
+        else
+            made = middle;
+    }
+    return passed;
+}
+
+/* The number is read before the event is queried: a mark that moves in between is a later one. */
+static uint64_t number_of_passed(struct tri_nccl_marks *marks, uint64_t before, uint64_t *passed)
+{
+    const uint64_t made = atomic_load_explicit(&marks->made, memory_order_acquire);
+    uint64_t numbers[TRI_NCCL_MARKS];
+    for (uint64_t i = before; i < made; i++)
+        numbers[i % TRI_NCCL_MARKS] =
+            atomic_load_explicit(&mark_at(marks, i)->number, memory_order_acquire);
+    *passed = first_pending(marks, before, made);
+    return *passed == before ? 0 : numbers[(*passed - 1) % TRI_NCCL_MARKS];
+}
+
+/* A call that has not started, right behind the last one that has ended. */
+static bool waits_to_start(struct tri_nccl_marks *marks, uint64_t passed, uint64_t ended)
+{
+    struct tri_nccl_mark *mark = mark_at(marks, passed);
+    return passed < atomic_load_explicit(&marks->made, memory_order_acquire) &&
+           atomic_load_explicit(&mark->number, memory_order_acquire) == ended + 1 &&
+           atomic_load_explicit(&mark->begun, memory_order_acquire) && !is_done(mark->before);
+}
+
+void tri_nccl_marks_probe(struct tri_nccl_marks *marks)
+{
+    uint64_t passed = atomic_load_explicit(&marks->passed, memory_order_relaxed);
+    const uint64_t number = number_of_passed(marks, passed, &passed);
+    if (number != 0)
+        atomic_store_explicit(&marks->ended, number, memory_order_release);
+    const uint64_t ended = atomic_load_explicit(&marks->ended, memory_order_relaxed);
+    atomic_store_explicit(&marks->started,
+                          waits_to_start(marks, passed, ended) ? ended : UINT64_MAX,
+                          memory_order_release);
+    atomic_store_explicit(&marks->passed, passed, memory_order_release);
+}
+
+bool tri_nccl_marks_read(struct tri_nccl_marks *marks, struct tri_progress *out)
+{
+    const uint64_t made = atomic_load_explicit(&marks->made, memory_order_acquire);
+    out->ended = atomic_load_explicit(&marks->ended, memory_order_acquire);
+    out->started = atomic_load_explicit(&marks->started, memory_order_acquire);
+    out->marked = made == 0 ? 0 : atomic_load(&mark_at(marks, made - 1)->number);
+    return out->ended == out->marked;
+}
+
+void tri_nccl_marks_free(struct tri_nccl_marks *marks)
+{
+    for (int i = 0; i < TRI_NCCL_MARKS; i++) {
+        struct tri_nccl_mark *mark = &marks->ring[i];
+        if (mark->before != NULL)
+            (void)cudaEventDestroy(mark->before);
+        if (mark->after != NULL)
+            (void)cudaEventDestroy(mark->after);
+        mark->before = mark->after = NULL;
+    }
+}

@@ -1,0 +1,153 @@
+/* What the watchdog concludes from a backend that knows the progress of marked calls only: the host
+ * backend, whose progress is what the test says. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "csrc/backend.h"
+#include "tests/team.h"
+
+enum { TIMEOUT_MS = 240, BOUND_MS = 20000, N = 64 };
+
+extern const struct tri_backend tri_backend_host;
+static struct tri_transport_ops transport_ops;
+static struct tri_backend backend;
+
+/* In place of csrc/backends.c, which the linker then leaves out. */
+const struct tri_backend *const tri_backends[] = {&backend, NULL};
+
+const struct tri_backend *tri_backend_find(const char *name)
+{
+    return strcmp(name, backend.name) == 0 ? &backend : NULL;
+}
+
+static _Atomic uint64_t started, ended, marked; /* of rank 0; the others know nothing */
+
+static void progress(struct tri_transport *transport, struct tri_progress *out)
+{
+    *out = (struct tri_progress){UINT64_MAX, 0, 0};
+    if (tri_backend_host.transport->rank(transport) == 0)
+        *out =
+            (struct tri_progress){atomic_load(&started), atomic_load(&ended), atomic_load(&marked)};
+}
+
+static void set_progress(uint64_t new_started, uint64_t new_ended, uint64_t new_marked)
+{
+    atomic_store(&started, new_started);
+    atomic_store(&ended, new_ended);
+    atomic_store(&marked, new_marked);
+}
+
+static float data[2][N];
+
+static trib_status allreduce(struct team *team, int rank)
+{
+    return trib_allreduce(team->comms[rank], data[rank], data[rank], N, TRIB_F32, TRIB_SUM,
+                          team->streams[rank]);
+}
+
+static bool open_team(struct team *team)
+{
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.call_timeout_ms = TIMEOUT_MS;
+    set_progress(UINT64_MAX, 0, 0);
+    return team_create(team, "marked", 2, &options);
+}
+
+static bool ends_within(struct team *team, int ms)
+{
+    const double end = check_now_ms() + ms;
+    while (trib_comm_status(team->comms[0]) == TRIB_OK && check_now_ms() < end)
+        check_sleep_ms(1);
+    return trib_comm_status(team->comms[0]) != TRIB_OK;
+}
+
+static void both_ranks(struct team *team)
+{
+    for (int rank = 0; rank < 2; rank++)
+        CHECK_OK(allreduce(team, rank));
+}
+
+static void late(struct team *team, const char *detail)
+{
+    CHECK(ends_within(team, BOUND_MS));
+    CHECK_STATUS(trib_comm_status(team->comms[0]), TRIB_ERR_TIMEOUT);
+    CHECK_DETAIL(detail);
+}
+
+static void unmarked_and_made_by_all(struct team *team)
+{
+    both_ranks(team);
+    CHECK(!ends_within(team, 3 * TIMEOUT_MS)); /* it may have ended: nobody can know */
+}
+
+static void unmarked_and_alone(struct team *team)
+{
+    CHECK_OK(allreduce(team, 0));
+    late(team, "call 1, trib_allreduce of 64 f32, sum; rank 1 has made no call");
+}
+
+static void unmarked_and_joined_in_time(struct team *team)
+{
+    CHECK_OK(allreduce(team, 0));
+    check_sleep_ms(TIMEOUT_MS / 3);
+    CHECK_OK(allreduce(team, 1));
+    CHECK(!ends_within(team, 3 * TIMEOUT_MS));
+}
+
+static void marked_and_not_ended(struct team *team)
+{
+    both_ranks(team);
+    both_ranks(team);
+    set_progress(2, 1, 2);
+    late(team, "call 2, trib_allreduce of 64 f32, sum; every rank has made it");
+}
+
+static void marked_and_not_started(struct team *team)
+{
+    both_ranks(team);
+    both_ranks(team);
+    set_progress(1, 1, 2);
+    CHECK(!ends_within(team, 3 * TIMEOUT_MS));
+    set_progress(2, 1, 2); /* the deadline counts from here */
+    CHECK(!ends_within(team, TIMEOUT_MS / 3));
+    late(team, "call 2");
+}
+
+static void slow_but_moving(struct team *team)
+{
+    enum { CALLS = 16 };
+    for (uint64_t call = 1; call <= CALLS; call++)
+        both_ranks(team);
+    for (uint64_t call = 1; call <= CALLS; call++) {
+        set_progress(call, call - 1, CALLS);
+        CHECK(!ends_within(team, TIMEOUT_MS / 8));
+    }
+    set_progress(CALLS, CALLS, CALLS);
+    CHECK(!ends_within(team, 2 * TIMEOUT_MS));
+}
+
+static void run(const char *name, void (*body)(struct team *team))
+{
+    struct team team;
+    check_begin("%s", name);
+    if (open_team(&team))
+        body(&team);
+    team_destroy(&team);
+    check_end();
+}
+
+int main(void)
+{
+    transport_ops = *tri_backend_host.transport;
+    transport_ops.progress = progress;
+    backend = tri_backend_host;
+    backend.name = "marked";
+    backend.transport = &transport_ops;
+    run("an unmarked call that all ranks have made is not late", unmarked_and_made_by_all);
+    run("an unmarked call that a rank has not made is late", unmarked_and_alone);
+    run("an unmarked call that the other rank makes in time", unmarked_and_joined_in_time);
+    run("a marked call that does not end is late", marked_and_not_ended);
+    run("a marked call that has not started has no deadline", marked_and_not_started);
+    run("calls that take turns are not late together", slow_but_moving);
+    return check_finish("watchdog_marks_test");
+}
