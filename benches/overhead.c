@@ -1,7 +1,7 @@
 /* Overhead: microseconds of host time to queue one small allreduce, ours beside the peer's plain
  * call, in and out of place, with the checks on and off. The two take turns, a batch each, on the
  * same threads; a batch is small enough that no queue fills up, and the stream is drained after it,
- * outside the timing. */
+ * outside the timing. Then ours beside ours without recorder and watchdog (TRIB_UNRECORDED). */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <stdio.h>
@@ -14,10 +14,10 @@
 
 enum { COUNT = 256, BATCH = 64, ROUNDS = 200, WARMUP = 10 };
 
-enum { OURS, PEER, SIDES };
+enum { OURS, OTHER, SIDES };
 
 struct overhead {
-    const struct bench *bench;
+    const struct bench *bench, *unrecorded; /* NULL: the other side is the peer */
     pthread_barrier_t barrier;
     struct bench_call call[BENCH_MAX_RANKS];
     double us[SIDES][BENCH_MAX_RANKS][ROUNDS]; /* a call, each the mean of a batch */
@@ -31,10 +31,11 @@ struct start {
 
 static void queue_one(const struct overhead *o, int rank, int side)
 {
-    if (side == PEER)
+    const struct bench *bench = side == OURS ? o->bench : o->unrecorded;
+    if (bench == NULL)
         o->bench->peer->run(o->bench, rank, o->call);
     else
-        BENCH_OK(trib_allreduce(o->bench->comm[rank], o->call[rank].send, o->call[rank].recv, COUNT,
+        BENCH_OK(trib_allreduce(bench->comm[rank], o->call[rank].send, o->call[rank].recv, COUNT,
                                 TRIB_F32, TRIB_SUM, o->bench->stream[rank]));
 }
 
@@ -77,15 +78,29 @@ static void measure(struct overhead *o)
     pthread_barrier_destroy(&o->barrier);
 }
 
-/* Over the rounds, the slowest rank of each. */
-static struct bench_stats stats_of(const struct overhead *o, int side)
+/* The slowest rank of each round. */
+static void slowest_of(const struct overhead *o, int side, double *out)
 {
-    double slowest[ROUNDS] = {0};
-    for (int rank = 0; rank < o->bench->ranks; rank++)
-        for (int round = 0; round < ROUNDS; round++)
-            if (o->us[side][rank][round] > slowest[round])
-                slowest[round] = o->us[side][rank][round];
-    return bench_stats(slowest, ROUNDS);
+    for (int round = 0; round < ROUNDS; round++) {
+        out[round] = 0;
+        for (int rank = 0; rank < o->bench->ranks; rank++)
+            if (o->us[side][rank][round] > out[round])
+                out[round] = o->us[side][rank][round];
+    }
+}
+
+/* Over the rounds: each side, and the difference in the same round. */
+static void stats_of(const struct overhead *o, struct bench_stats *ours, struct bench_stats *other,
+                     struct bench_stats *extra)
+{
+    double us[SIDES][ROUNDS], difference[ROUNDS];
+    slowest_of(o, OURS, us[OURS]);
+    slowest_of(o, OTHER, us[OTHER]);
+    for (int round = 0; round < ROUNDS; round++)
+        difference[round] = us[OURS][round] - us[OTHER][round];
+    *ours = bench_stats(us[OURS], ROUNDS);
+    *other = bench_stats(us[OTHER], ROUNDS);
+    *extra = bench_stats(difference, ROUNDS);
 }
 
 static void report(struct overhead *o, const char *what, bool in_place)
@@ -93,35 +108,67 @@ static void report(struct overhead *o, const char *what, bool in_place)
     for (int rank = 0; rank < o->bench->ranks; rank++)
         o->call[rank].recv = (char *)o->call[rank].send + (in_place ? 0 : COUNT * sizeof(float));
     measure(o);
-    const struct bench_stats ours = stats_of(o, OURS), peer = stats_of(o, PEER);
+    struct bench_stats ours, other, extra;
+    stats_of(o, &ours, &other, &extra);
     printf("%-10s %-12s %8.3f %8.3f %8.3f | %8.3f %8.3f %8.3f | %+8.3f %+7.1f %%\n", what,
-           in_place ? "in place" : "out of place", ours.median, ours.min, ours.p99, peer.median,
-           peer.min, peer.p99, ours.median - peer.median, 100 * (ours.median / peer.median - 1));
+           in_place ? "in place" : "out of place", ours.median, ours.min, ours.p99, other.median,
+           other.min, other.p99, extra.median, 100 * extra.median / other.median);
 }
 
-static void run(const char *backend, int ranks, const char *what, uint32_t flags, bool heading)
+static void heading(const char *other)
 {
-    static struct overhead o;
-    struct bench bench;
-    bench_open(&bench, backend, ranks, 0, flags);
-    memset(&o, 0, sizeof o);
-    o.bench = &bench;
-    for (int rank = 0; rank < bench.ranks; rank++)
-        o.call[rank] =
+    printf("%-10s %-12s %8s %8s %8s | %8s %8s %8s | %8s\n", "ours", "", "median", "min", "p99",
+           other, "min", "p99", "extra");
+}
+
+static void open_overhead(struct overhead *o, const struct bench *bench)
+{
+    memset(o, 0, sizeof *o);
+    o->bench = bench;
+    for (int rank = 0; rank < bench->ranks; rank++)
+        o->call[rank] =
             (struct bench_call){.collective = bench_collective_find("allreduce"),
                                 .count = COUNT,
                                 .dtype = TRIB_F32,
                                 .op = TRIB_SUM,
-                                .send = bench_alloc(&bench, rank, 2 * COUNT * sizeof(float))};
-    if (heading) {
+                                .send = bench_alloc(bench, rank, 2 * COUNT * sizeof(float))};
+}
+
+static void close_overhead(struct overhead *o)
+{
+    for (int rank = 0; rank < o->bench->ranks; rank++)
+        bench_free(o->bench, rank, o->call[rank].send);
+}
+
+static void beside_the_peer(const char *backend, int ranks, const char *what, uint32_t flags,
+                            bool first)
+{
+    static struct overhead o;
+    struct bench bench;
+    bench_open(&bench, backend, ranks, 0, flags);
+    open_overhead(&o, &bench);
+    if (first) {
         bench_print_setting(&bench);
-        printf("%-10s %-12s %8s %8s %8s | %8s %8s %8s | %8s\n", "checks", "", "median", "min",
-               "p99", bench.peer->name, "min", "p99", "extra");
+        heading(bench.peer->name);
     }
     report(&o, what, true);
     report(&o, what, false);
-    for (int rank = 0; rank < bench.ranks; rank++)
-        bench_free(&bench, rank, o.call[rank].send);
+    close_overhead(&o);
+    bench_close(&bench);
+}
+
+static void beside_unrecorded(const char *backend, int ranks, const char *what, uint32_t flags)
+{
+    static struct overhead o;
+    struct bench bench, unrecorded;
+    bench_open(&bench, backend, ranks, 0, flags);
+    bench_open(&unrecorded, backend, ranks, 0, TRIB_UNRECORDED);
+    open_overhead(&o, &bench);
+    o.unrecorded = &unrecorded;
+    report(&o, what, true);
+    report(&o, what, false);
+    close_overhead(&o);
+    bench_close(&unrecorded);
     bench_close(&bench);
 }
 
@@ -130,7 +177,10 @@ int main(int argc, char **argv)
     bench_unnamed(argc, argv, 2, "[backend [ranks]]");
     const char *backend = argc > 1 ? argv[1] : NULL;
     const int ranks = argc > 2 ? bench_integer("ranks", argv[2], 1, BENCH_MAX_RANKS) : 0;
-    run(backend, ranks, "on", 0, true);
-    run(backend, ranks, "off", TRIB_UNCHECKED, false);
+    beside_the_peer(backend, ranks, "checked", 0, true);
+    beside_the_peer(backend, ranks, "unchecked", TRIB_UNCHECKED, false);
+    heading("unrecord");
+    beside_unrecorded(backend, ranks, "recorded", 0);
+    beside_unrecorded(backend, ranks, "timed", TRIB_TIMED);
     return EXIT_SUCCESS;
 }
