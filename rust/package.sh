@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prove that the packages are whole: package both crates, unpack them where no path of theirs leads to
+# Prove that the packages are whole: package both libraries, unpack them where no path of theirs leads to
 # the repository, see that no file is missing, and build and try them there. The tests are packaged as
 # they are here, where they are run; there only those of tributary-sys are, which read its files.
 # Arguments are handed on to cargo.
@@ -14,7 +14,7 @@ trap 'rm -rf "$away"' EXIT
 
 # tributary-sys is not on the registry at this version, so packaging the other one with it takes
 # both at once; --no-verify, for the build below verifies more. Uncommitted changes are packaged too.
-cargo package --quiet --workspace --no-verify --allow-dirty --locked
+cargo package --quiet --package tributary-sys --package tributary-ccl --no-verify --allow-dirty --locked
 
 for crate in tributary-sys:tributary-sys tributary:tributary-ccl; do
     folder=${crate%:*} package=${crate#*:}
@@ -45,6 +45,8 @@ TOML
 cp Cargo.lock "$away"
 cd "$away"
 export CARGO_TARGET_DIR="$target"
+# Forget what only tributary-blame needs, and change nothing else.
+cargo update --quiet --offline --workspace
 cargo test --quiet --workspace --locked --lib --test bindings --test build_script "$@"
 cargo build --quiet --profile test --workspace --locked --examples "$@"
 # As the tests have built it.

@@ -1,0 +1,124 @@
+//! Arbitrary dumps: no panic, and one verdict in every order of the files.
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{json, Value};
+
+use super::dumps;
+use crate::dump::{parse, Dump};
+use crate::judge::judge;
+use crate::report;
+
+/// Small, so that calls, ranks and processes meet; or whatever a number can be.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![9 => 0..4u64, 1 => any::<u64>()]
+}
+
+fn call() -> impl Strategy<Value = Value> {
+    let operation = select(vec!["allreduce", "broadcast", "send", "recv", "batch_end", "barrier"]);
+    let state = select(vec!["entered", "queued", "started", "done", "unknown"]);
+    let age = prop_oneof![0.0..5.0f64, Just(2.0), Just(1e300)];
+    let stream = select(vec!["0x1", "0x2", ""]);
+    let what = (operation, number(), option::of(0..3u32), state);
+    (number(), option::of(number()), what, age, stream).prop_map(
+        |(number, collective, (operation, count, peer, state), age, stream)| {
+            json!({"number": number, "collective": collective, "operation": operation,
+                   "count": count, "dtype": null, "peer": peer, "state": state, "age_ms": age,
+                   "stream": stream})
+        },
+    )
+}
+
+fn communicator() -> impl Strategy<Value = Value> {
+    let identity = select(vec!["a", "b", "c"]);
+    let status = select(vec!["TRIB_OK", "TRIB_ERR_TIMEOUT", "TRIB_ERR_NCCL"]);
+    let peer = (0..3u32, 0..3u64, any::<bool>()).prop_map(
+        |(rank, process, died)| json!({"rank": rank, "host": "h", "process": process, "died": died}),
+    );
+    (identity, 0..3u32, 3..5u32, 0..2u32, status, vec(peer, 0..2), number(), vec(call(), 0..6))
+        .prop_map(|(identity, rank, size, device, status, peers, entered, calls)| {
+            json!({"identity": identity, "rank": rank, "size": size, "backend": "host",
+                   "device": device, "status": status, "detail": "", "state": "live",
+                   "peers": peers, "entered": entered, "calls": calls})
+        })
+}
+
+/// Each with a name of its own, as files have.
+fn some_dumps() -> impl Strategy<Value = Vec<Dump>> {
+    let reason = select(vec!["timeout", "abort", "request"]);
+    let dump = (reason, 0..3u64, number(), vec(communicator(), 0..4));
+    vec(dump, 1..4).prop_map(|dumps| {
+        let read = |(index, (reason, process, unix_ns, communicators))| {
+            let text = json!({"format": 1, "reason": reason, "host": "h", "process": process,
+                              "unix_ns": unix_ns, "communicators": communicators});
+            parse(text.to_string().as_bytes(), &format!("{index}.json")).unwrap()
+        };
+        dumps.into_iter().enumerate().map(read).collect()
+    })
+}
+
+/// All that the program can print.
+fn printed(dumps: &[Dump]) -> String {
+    let verdict = judge(dumps);
+    report::text(&verdict, dumps, true) + &report::json(&verdict, &[])
+}
+
+/// Every order of the items, made by swapping.
+fn permutations<T: Clone>(items: &[T]) -> Vec<Vec<T>> {
+    if items.len() < 2 {
+        return vec![items.to_vec()];
+    }
+    let first = |at: usize| {
+        let mut rest = items.to_vec();
+        let first = rest.remove(at);
+        permutations(&rest).into_iter().map(move |rest| [vec![first.clone()], rest].concat())
+    };
+    (0..items.len()).flat_map(first).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        failure_persistence: None, // the sources may be read-only
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn any_order_of_any_dumps_has_one_verdict(dumps in some_dumps()) {
+        let expected = printed(&dumps);
+        for order in permutations(&dumps) {
+            prop_assert_eq!(&printed(&order), &expected);
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_dump_or_an_error(
+        name in select(vec!["absent", "deadlock", "died"]),
+        changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dumps").join(name);
+        let mut bytes = std::fs::read(folder.join("node-a-4711.json")).unwrap();
+        for (index, byte) in changes {
+            let at = index.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Ok(dump) = parse(&bytes, "a.json") {
+            printed(&[dump]);
+        }
+    }
+}
+
+#[test]
+fn the_order_of_files_does_not_matter() {
+    for name in ["absent", "differ", "died", "follows", "deadlock", "newest"] {
+        let dumps = dumps(name);
+        let orders = permutations(&dumps);
+        let expected = printed(&dumps);
+        assert!(
+            orders.len() > 1 && orders.iter().all(|order| printed(order) == expected),
+            "{name}"
+        );
+    }
+}

@@ -1,0 +1,324 @@
+//! Each finding, by a hang that has it: the whole sentence.
+
+use super::{dumps, found};
+use crate::dump::{Call, Dump, State};
+
+fn expect(name: &str, expected: &[&str]) {
+    assert_eq!(found(&dumps(name)), expected, "of {name}");
+}
+
+#[test]
+fn a_process_died() {
+    expect(
+        "died",
+        &["died [2] rank 2 (process 4713 on node-a) has died. Ranks 0, 1 and 3 have waited for \
+           600.2 s in collective 13, trib_allreduce of 1024 f32, sum."],
+    );
+}
+
+#[test]
+fn the_dump_of_a_dead_rank_hides_nothing() {
+    expect(
+        "died_after",
+        &["died [0] rank 0 (process 4711 on node-a) has died. Rank 0's last call, collective 12, \
+           trib_broadcast of 64 f32, root 0, made 601.0 s before the dump, has started. Rank 1 has \
+           waited for 600.2 s in collective 13, trib_allreduce of 1024 f32, sum."],
+    );
+}
+
+#[test]
+fn ranks_have_no_dump() {
+    expect(
+        "missing",
+        &["missing [2, 3] ranks 2 and 3 have no dump: their processes are gone, or stuck before \
+           writing them, or the files were not given. Ranks 0 and 1 have waited for 600.2 s in \
+           collective 13, trib_allreduce of 1024 f32, sum."],
+    );
+}
+
+#[test]
+fn the_minority_makes_another_call() {
+    expect(
+        "differ",
+        &["differ [2] as collective 13, rank 2 (process 4713 on node-a) makes trib_allreduce of \
+           2048 f32, sum, but ranks 0, 1 and 3 make trib_allreduce of 1024 f32, sum."],
+    );
+}
+
+#[test]
+fn different_calls_may_be_a_tie() {
+    expect(
+        "differ_tie",
+        &["differ [0] as collective 5, rank 0 (process 4711 on node-a) makes trib_allreduce of \
+           1024 f32, sum, but rank 1 (process 4712 on node-a) makes trib_broadcast of 64 f32, \
+           root 1. It is a tie: either may be the mistake."],
+    );
+    expect(
+        "differ_root",
+        &["differ [0, 1] as collective 5, ranks 0 and 1 make trib_broadcast of 64 f32, root 0, \
+           but ranks 2 and 3 make trib_broadcast of 64 f32, root 1. It is a tie: either may be \
+           the mistake."],
+    );
+}
+
+#[test]
+fn a_call_was_left_out_or_is_one_too_many() {
+    expect(
+        "left_out",
+        &["differ [1] as collective 13, rank 1 (process 4712 on node-a) makes trib_allreduce of \
+           114 f32, sum, but ranks 0 and 2 make trib_allreduce of 113 f32, sum. This is what the \
+           others make one later: it seems that rank 1 left one out."],
+    );
+    expect(
+        "extra",
+        &["differ [1] as collective 13, rank 1 (process 4712 on node-a) makes trib_allreduce of \
+           199 f32, sum, but ranks 0 and 2 make trib_allreduce of 113 f32, sum. What follows is \
+           what the others make one earlier: it seems that rank 1 made one too many."],
+    );
+}
+
+#[test]
+fn a_rank_has_failed() {
+    expect(
+        "failed",
+        &["failed [1] rank 1 (process 4712 on node-a) has failed with TRIB_ERR_NCCL: unhandled \
+           system error"],
+    );
+    expect(
+        "aborted",
+        &["failed [0, 1] ranks 0 and 1 have failed with TRIB_ERR_ABORTED: the caller gave up"],
+    );
+}
+
+#[test]
+fn a_rank_has_not_made_the_call() {
+    let late = "absent [2] rank 2 (process 4713 on node-a) has not made collective 13, \
+                trib_allreduce of 1024 f32, sum; ranks 0, 1 and 3 have waited in it for 600.2 s. \
+                Rank 2's last call, collective 12, trib_broadcast of 64 f32, root 0, made 601.0 s \
+                before the dump, is done.";
+    expect("absent", &[late]);
+    // The same where the backend does not know which calls have started.
+    expect("absent_queued", &[late]);
+}
+
+#[test]
+fn the_rank_furthest_behind_is_to_blame() {
+    expect(
+        "absent_two",
+        &["absent [3] rank 3 (process 4714 on node-a) has not made collective 12, trib_broadcast \
+           of 64 f32, root 0; rank 2 has waited in it for 601.0 s. Rank 3's dump has no call."],
+    );
+}
+
+#[test]
+fn a_rank_that_waits_elsewhere_comes_after_the_cause() {
+    expect(
+        "follows",
+        &[
+            "absent [0] Communicator b000000000000002: rank 0 (process 4715 on node-b) has not \
+             made collective 3, trib_allreduce of 7 f32, sum; rank 1 has waited in it for 600.9 s. \
+             Rank 0's last call, collective 2, trib_allreduce of 7 f32, sum, made 602.0 s before \
+             the dump, is done.",
+            "absent [2] Communicator 9f3c0a1b2c3d4e5f: rank 2 (process 4713 on node-a) has not \
+             made collective 13, trib_allreduce of 1024 f32, sum; ranks 0, 1 and 3 have waited in \
+             it for 600.2 s. Rank 2 itself has waited for 600.9 s in collective 3 of communicator \
+             b000000000000002, trib_allreduce of 7 f32, sum, as its rank 1.",
+        ],
+    );
+}
+
+#[test]
+fn an_old_dump_is_said_to_be_old() {
+    expect(
+        "late_dump",
+        &["absent [0] rank 0 (process 4711 on node-a) has not made collective 13, trib_allreduce \
+           of 1024 f32, sum; rank 1 has waited in it for 20.0 s. Rank 0's last call, collective \
+           12, trib_broadcast of 64 f32, root 0, made 30.0 s before the dump, is done. But its \
+           dump is 1.5 s older than this wait: the call may have been made since."],
+    );
+}
+
+#[test]
+fn two_communicators_in_two_orders_are_a_deadlock() {
+    expect(
+        "deadlock",
+        &["deadlock [1] a deadlock: rank 1 (process 4712 on node-a) has waited for 9.0 s in \
+           collective 3 of communicator b000000000000002, trib_broadcast of 64 f32, root 0, and \
+           has not made collective 5 of communicator 9f3c0a1b2c3d4e5f; rank 0 (process 4711 on \
+           node-a) has waited for 9.0 s in collective 5 of communicator 9f3c0a1b2c3d4e5f, \
+           trib_allreduce of 1024 f32, sum, and has not made collective 3 of communicator \
+           b000000000000002. All ranks must make these calls in one order."],
+    );
+}
+
+#[test]
+fn two_orders_on_one_stream_are_a_deadlock() {
+    expect(
+        "deadlock_stream",
+        &["deadlock [1] a deadlock: rank 1 (process 4712 on node-a) has waited for 9.0 s in \
+           collective 3 of communicator b000000000000002, trib_broadcast of 64 f32, root 0, and \
+           has collective 5 of communicator 9f3c0a1b2c3d4e5f behind it; rank 0 (process 4711 on \
+           node-a) has waited for 9.0 s in collective 5 of communicator 9f3c0a1b2c3d4e5f, \
+           trib_allreduce of 1024 f32, sum, and has collective 3 of communicator \
+           b000000000000002 behind it. All ranks must make these calls in one order."],
+    );
+}
+
+#[test]
+fn a_receive_before_and_a_send_after_a_collective_are_a_deadlock() {
+    expect(
+        "deadlock_message",
+        &["deadlock [0] a deadlock: rank 0 (process 4711 on node-a) has waited for 5.0 s in call \
+           1, trib_recv of 8 f32 from rank 1, and has not made collective 1; rank 1 (process 4712 \
+           on node-a) has waited for 5.0 s in collective 1, trib_allreduce of 1024 f32, sum, and \
+           has not answered call 1 of rank 0. All ranks must make these calls in one order."],
+    );
+}
+
+#[test]
+fn a_stream_is_busy() {
+    expect(
+        "queued",
+        &["queued [3] rank 3 (process 4714 on node-a) has queued collective 13, trib_allreduce of \
+           1024 f32, sum, and its stream has not reached it: something ahead of it on the stream \
+           is not done; ranks 0 to 2 have waited in it for 600.2 s."],
+    );
+    expect(
+        "queued_behind",
+        &[
+            "stuck [0] Communicator b000000000000002: the only rank has started collective 8, \
+             trib_allreduce of 7 f32, sum, and is not known to have finished it: the network or a \
+             device has failed, or is slow. Rank 0 (process 4712 on node-a) has been in it for \
+             600.3 s.",
+            "queued [1] Communicator 9f3c0a1b2c3d4e5f: rank 1 (process 4712 on node-a) has queued \
+             collective 13, trib_allreduce of 1024 f32, sum, and its stream has not reached it; \
+             rank 0 has waited in it for 600.2 s. Rank 1 itself has waited for 600.3 s in \
+             collective 8 of communicator b000000000000002, trib_allreduce of 7 f32, sum, as its \
+             rank 0.",
+        ],
+    );
+}
+
+#[test]
+fn a_thread_is_inside_the_call() {
+    expect(
+        "inside",
+        &["inside [1] rank 1 (process 4712 on node-a) has entered collective 13, trib_allreduce \
+           of 1024 f32, sum, and its thread is still inside; rank 0 has waited in it for 600.2 s."],
+    );
+}
+
+#[test]
+fn a_receive_has_no_send() {
+    expect(
+        "unanswered",
+        &["unanswered [1] rank 1 (process 4712 on node-a) has not made the trib_send that answers \
+           call 7 of rank 0, trib_recv of 4 f32 from rank 1; rank 0 has waited in it for 5.0 s. \
+           Rank 1's last call, collective 1, trib_broadcast of 64 f32, root 0, made 6.0 s before \
+           the dump, is done."],
+    );
+}
+
+#[test]
+fn everybody_is_there_and_it_does_not_end() {
+    let network = "the network or a device has failed, or is slow.";
+    expect(
+        "stuck",
+        &[&format!(
+            "stuck [0, 1, 2, 3] all 4 ranks have started collective 13, trib_allreduce of 1024 \
+             f32, sum, and none is known to have finished it: {network} Ranks 0 to 3 have been in \
+             it for 600.3 s."
+        )],
+    );
+    expect(
+        "stuck_unknown",
+        &[&format!(
+            "stuck [1, 2, 3] all 4 ranks have made collective 13, trib_allreduce of 1024 f32, sum, \
+             and only rank 0 has finished it: {network} Ranks 1 to 3 have been in it for 600.2 s."
+        )],
+    );
+    expect(
+        "stuck_queued",
+        &["stuck [0, 1] both ranks have queued collective 13, trib_allreduce of 1024 f32, sum, and \
+           none is known to have finished it: what is ahead of it, the network or a device has \
+           failed, or is slow. Ranks 0 and 1 have been in it for 600.2 s."],
+    );
+    expect(
+        "stuck_message",
+        &[&format!(
+            "stuck [0, 1] rank 0 has been for 5.0 s in call 7, trib_recv of 4 f32 from rank 1; \
+             rank 1 has been for 5.0 s in call 7, trib_send of 4 f32 to rank 0, and the call has \
+             not ended: {network}"
+        )],
+    );
+}
+
+#[test]
+fn all_is_well() {
+    // Also if nobody knows whether the newest calls have ended; if they run; if an older dump shows
+    // a wait; if a batch holds what others call alone.
+    for name in ["well", "well_unknown", "well_running", "newest", "well_counts"] {
+        expect(name, &[]);
+    }
+}
+
+/// The newest calls may be marked unknown: once something went wrong, somebody may wait in them.
+#[test]
+fn unknown_calls_count_after_a_timeout() {
+    let mut dumps = dumps("well_unknown");
+    dumps[1].reason = "timeout".to_owned();
+    let found = found(&dumps);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].starts_with("stuck [0, 1] both ranks have made collective 13"), "{found:?}");
+}
+
+/// The ring of rank 1 holds none of the calls that all ranks make.
+#[test]
+fn what_a_rank_has_made_may_be_unknown() {
+    expect(
+        "stuck_some",
+        &["stuck [0] 1 of 2 ranks have started collective 13, trib_allreduce of 1024 f32, sum, and \
+           none is known to have finished it: the network or a device has failed, or is slow. Rank \
+           0 (process 4711 on node-a) has been in it for 600.2 s."],
+    );
+}
+
+/// The calls of the second communicator, in all dumps that have it.
+fn second(dumps: &mut [Dump]) -> impl Iterator<Item = &mut Vec<Call>> {
+    let comms = dumps.iter_mut().flat_map(|dump| &mut dump.communicators);
+    comms.filter(|comm| comm.identity == "b000000000000002").map(|comm| &mut comm.calls)
+}
+
+#[test]
+fn what_may_have_ended_is_no_cause() {
+    let mut dumps = dumps("follows");
+    for calls in second(&mut dumps) {
+        let newest = calls.last_mut().unwrap();
+        (newest.collective, newest.state) = (Some(3), State::Unknown);
+    }
+    let found = found(&dumps);
+    assert!(found[0].starts_with("absent [2] ") && !found[0].contains("itself"), "{found:?}");
+    assert!(found[1].starts_with("stuck [0, 1] Communicator b000000000000002"), "{found:?}");
+}
+
+#[test]
+fn calls_on_two_streams_have_no_order() {
+    let mut dumps = dumps("deadlock_stream");
+    for calls in second(&mut dumps) {
+        calls[0].stream = Some("0x2".to_owned());
+    }
+    let found = found(&dumps);
+    assert!(found.len() == 2 && found.iter().all(|f| f.starts_with("stuck [0, 1] ")), "{found:?}");
+}
+
+#[test]
+fn a_call_of_one_rank_does_not_end() {
+    let mut dumps = dumps("well");
+    let call = dumps[0].communicators[0].calls.last_mut().unwrap();
+    (call.operation, call.collective) = ("sparse_export".to_owned(), None);
+    (call.op, call.state, call.age_ms) = (None, State::Started, 5000.0);
+    let expected =
+        "stuck [0] rank 0 has been for 5.0 s in call 13, trib_sparse_export of 1024 f32, \
+                    and the call has not ended: the network or a device has failed, or is slow.";
+    assert_eq!(found(&dumps), [expected]);
+}
