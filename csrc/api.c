@@ -12,10 +12,12 @@
 #include "csrc/core/collective.h"
 #include "csrc/core/communicator.h"
 #include "csrc/core/device.h"
+#include "csrc/core/dump.h"
 #include "csrc/core/group.h"
 #include "csrc/core/lifecycle.h"
 #include "csrc/core/quiesce.h"
 #include "csrc/core/wait.h"
+#include "csrc/core/watchdog.h"
 #include "csrc/lists/list.h"
 #include "csrc/sparse/allreduce.h"
 #include "csrc/sparse/residual.h"
@@ -269,6 +271,7 @@ trib_status trib_abort_raise(trib_abort *handle, const char *reason)
     (void)snprintf(detail, sizeof detail, "the communicator was aborted: %s",
                    reason == NULL ? "trib_abort_raise was called without a reason" : reason);
     (void)tri_abort_raise(handle, TRIB_ERR_ABORTED, detail);
+    tri_watchdog_wake(); /* to report it */
     return TRIB_OK;
 }
 
@@ -833,4 +836,18 @@ trib_status trib_log_set(trib_log_fn function, void *context, int32_t level)
                         level);
     tri_log_set(function, context, level);
     return TRIB_OK;
+}
+
+/* ------------------------------------------------------------------------------------------ dump */
+
+trib_status trib_dump(const char *path)
+{
+    NEED(path);
+    return tri_watchdog_dump(path);
+}
+
+trib_status trib_dump_set(const char *prefix)
+{
+    NOT_FORKED();
+    return tri_dump_set(prefix);
 }

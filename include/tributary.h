@@ -961,6 +961,23 @@ typedef void (*trib_log_fn)(void *context, int32_t level, const char *line);
  *  thread. */
 TRIB_API trib_status trib_log_set(trib_log_fn function, void *context, int32_t level);
 
+/* ----------------------------------------------------------------------------------------- dump
+ *
+ * The flight recorder keeps the newest 256 calls of each rank (unless TRIB_UNRECORDED). A dump is
+ * a JSON file with those of every open communicator of the process: operation, count, type, state
+ * (entered, queued, started, done, unknown), age and deadline of each call; status and detail. The
+ * program tributary-blame reads the dumps of several processes and says which rank is to blame for
+ * a hang, and why. Ranks and calls also go to the log when a communicator ends. */
+
+/** Write a dump to `path` now. TRIB_ERR_SYSTEM if the file cannot be written. Any thread. */
+TRIB_API trib_status trib_dump(const char *path);
+
+/** From now on write a dump whenever a communicator ends by a deadline, an abort or a failure: to
+ *  PREFIX followed by "HOST-PROCESS-N.json", N counting from 1 to 16. NULL or "": none. Initially
+ *  the value of TRIBUTARY_DUMP in the environment. A thread of the library writes the file; an exit
+ *  waits for it, at most 2 s. Any thread. */
+TRIB_API trib_status trib_dump_set(const char *prefix);
+
 #ifdef __cplusplus
 }
 #endif

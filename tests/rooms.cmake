@@ -16,7 +16,7 @@ set(seams "csrc/backend\\.h|kernels/(kernels|sparse)\\.h")
 set(base "tributary\\.h|csrc/base/.*")
 
 set(rooms csrc/base csrc/core csrc/lists csrc/sparse csrc/sparse/algorithms csrc/sparse/published csrc/host csrc/nccl kernels/cpu kernels/cuda csrc kernels)
-set(csrc/base "${base}|${libc}|pthread\\.h")
+set(csrc/base "${base}|${libc}|(pthread|unistd)\\.h")
 set(csrc/core "${base}|${libc}|${seams}|csrc/core/.*")
 set(csrc/lists "${base}|${libc}|${seams}|csrc/core/.*|csrc/lists/.*")
 set(csrc/sparse "${base}|${libc}|${seams}|csrc/core/.*|csrc/sparse/[a-z_]+\\.h")

@@ -140,14 +140,22 @@ bool tri_abort_live(const struct trib_abort *state)
     return atomic_load_explicit(&state->phase, memory_order_acquire) == LIVE;
 }
 
-trib_status tri_abort_status(const struct trib_abort *state)
+trib_status tri_abort_why(const struct trib_abort *state, const char **out)
 {
     int phase = atomic_load_explicit(&state->phase, memory_order_acquire);
     if (phase == LIVE)
         return TRIB_OK;
     while (phase != STOPPED) /* a few stores away, on a thread that is not waiting */
         phase = atomic_load_explicit(&state->phase, memory_order_acquire);
-    return tri_fail(state->status, "%s", state->detail);
+    *out = state->detail;
+    return state->status;
+}
+
+trib_status tri_abort_status(const struct trib_abort *state)
+{
+    const char *why = NULL;
+    const trib_status status = tri_abort_why(state, &why);
+    return status == TRIB_OK ? TRIB_OK : tri_fail(status, "%s", why);
 }
 
 trib_status tri_abort_ask(struct trib_abort *state)

@@ -59,6 +59,10 @@ bool tri_abort_live(const struct trib_abort *state);
  * one's. */
 trib_status tri_abort_status(const struct trib_abort *state);
 
+/* The same, but this thread's detail stays; `*out` becomes the first one's detail, which lives as
+ * long as the state, or stays. */
+trib_status tri_abort_why(const struct trib_abort *state, const char **out);
+
 /* tri_abort_status, after asking the backend's library; an error that it found stops the
  * communicator. Any thread. */
 trib_status tri_abort_ask(struct trib_abort *state);

@@ -1,7 +1,9 @@
 /* Identifies the machine. */
+#define _POSIX_C_SOURCE 200809L
 #include "csrc/base/machine.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 uint64_t tri_machine(void)
 {
@@ -13,4 +15,16 @@ uint64_t tri_machine(void)
         digest = (digest ^ (unsigned char)byte) * 0x100000001b3u;
     (void)fclose(file);
     return digest;
+}
+
+void tri_machine_name(char *out, size_t size)
+{
+    if (gethostname(out, size) != 0 || out[0] == '\0')
+        (void)snprintf(out, size, "?");
+    out[size - 1] = '\0'; /* a longer name may come without it */
+}
+
+long tri_machine_process(void)
+{
+    return (long)getpid();
 }

@@ -48,7 +48,9 @@ struct trib_comm {
     struct tri_transport *transport;
     struct trib_abort *state; /* a reference */
     int32_t rank, size, device;
-    uint32_t flags; /* of trib_options */
+    uint64_t identity; /* equal on all ranks, and on no other communicator but by chance */
+    uint32_t splits;   /* of this one so far, the same on all ranks */
+    uint32_t flags;    /* of trib_options */
     uint32_t timeout_ms, close_timeout_ms;
     uint32_t call_timeout_ms; /* of the calls to come */
     bool timed;               /* mark each of them */

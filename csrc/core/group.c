@@ -3,10 +3,13 @@
 
 #include <stdlib.h>
 
+#include "csrc/base/clock.h"
+#include "csrc/base/machine.h"
 #include "csrc/base/types.h"
 #include "csrc/core/device.h"
 #include "csrc/core/issue.h"
 #include "csrc/core/lifecycle.h"
+#include "csrc/core/match.h"
 #include "csrc/core/validate.h"
 
 /* Free a group, but not its communicators. */
@@ -92,6 +95,15 @@ static trib_status prepare(struct trib_group **out, const struct tri_backend *ba
     return status;
 }
 
+/* No other group has it, in this process or another of this machine. */
+static uint64_t new_identity(void)
+{
+    static _Atomic uint64_t groups;
+    const uint64_t whose[4] = {tri_machine(), (uint64_t)tri_machine_process(), tri_now_ns(),
+                               atomic_fetch_add(&groups, 1)};
+    return tri_digest(0, whose, sizeof whose);
+}
+
 /* Join all prepared communicators, or free them and the group. */
 static trib_status join(struct trib_group *group, const int32_t *devices,
                         const struct tri_settings *settings)
@@ -103,9 +115,10 @@ static trib_status join(struct trib_group *group, const int32_t *devices,
             ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "trib_group_create: no memory for a group")
             : backend->transport->open_group(transports, devices, group->size,
                                              settings->timeout_ms);
+    const uint64_t identity = new_identity();
     for (int32_t i = 0; i < group->size; i++) {
         if (status == TRIB_OK)
-            tri_comm_attach(group->comms[i], transports[i]);
+            tri_comm_attach(group->comms[i], transports[i], identity);
         else
             tri_comm_discard(group->comms[i]);
     }

@@ -84,13 +84,14 @@ trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *b
     return TRIB_OK;
 }
 
-void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport)
+void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport, uint64_t identity)
 {
     const struct tri_transport_ops *ops = comm->backend->transport;
     comm->transport = transport;
     comm->state = tri_abort_retain(ops->abort_state(transport));
     comm->rank = ops->rank(transport);
     comm->size = ops->size(transport);
+    comm->identity = identity;
     tri_watchdog_begin(comm);
 }
 
@@ -165,7 +166,7 @@ trib_status tri_comm_create(struct trib_comm **out, const trib_id *id, int32_t r
         tri_comm_discard(comm);
         return status;
     }
-    tri_comm_attach(comm, transport);
+    tri_comm_attach(comm, transport, tri_digest(0, id, sizeof *id));
     *out = comm;
     return TRIB_OK;
 }
@@ -208,12 +209,14 @@ trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32
     struct trib_comm *child = NULL;
     TRI_TRY(tri_comm_prepare(&child, comm->backend, comm->device, comm->size, &settings));
     struct tri_transport *transport = NULL;
+    const uint32_t which[2] = {comm->splits++, (uint32_t)color};
+    const uint64_t identity = tri_digest(comm->identity, which, sizeof which);
     const trib_status status = split_transport(&transport, comm, color, key);
     if (status != TRIB_OK || transport == NULL) {
         tri_comm_discard(child);
         return status;
     }
-    tri_comm_attach(child, transport);
+    tri_comm_attach(child, transport, identity);
     *out = child;
     return TRIB_OK;
 }

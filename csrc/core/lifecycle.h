@@ -17,7 +17,7 @@ trib_status tri_settings_read(struct tri_settings *out, const char *function,
  * after the other ranks have joined. `max_size`: ranks at most. */
 trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *backend,
                              int32_t device, int32_t max_size, const struct tri_settings *settings);
-void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport);
+void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport, uint64_t identity);
 /* Free a communicator without a transport. */
 void tri_comm_discard(struct trib_comm *comm);
 

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "tributary.h"
+#include "csrc/backend.h"
 
 enum { TRI_RECORDS = 256 };
 
@@ -53,9 +53,9 @@ struct tri_recorder {
     /* Guarded by the lock of watchdog.c. */
     struct tri_recorder *next; /* of all that are watched */
     struct trib_comm *comm;    /* whose calls these are */
-    uint64_t ended;            /* calls that had ended when the watchdog last looked */
-    uint64_t started;          /* and started */
-    uint64_t changed_ns;       /* when it last saw one of the two change */
+    struct tri_progress seen;  /* when the watchdog last looked, or last before the end */
+    uint64_t changed_ns;       /* when it last saw `started` or `ended` change */
+    bool reported;             /* that the communicator has ended */
 
     struct tri_record_slot slots[TRI_RECORDS];
 };

@@ -18,6 +18,9 @@ void tri_report_timeout(struct tri_report *out, const struct tri_recorder *list,
 void tri_report_wait(struct tri_report *out, const struct tri_recorder *list,
                      const struct trib_comm *comm, uint64_t waited_ns);
 
+/* Log what has ended the communicator, and where each of its ranks in this process stands. */
+void tri_report_ranks(const struct tri_recorder *list, const struct trib_comm *comm);
+
 /* Has a rank of this process not made `call`, which `recorder` holds? */
 bool tri_report_is_alone(const struct tri_recorder *list, const struct tri_recorder *recorder,
                          const struct tri_recorded *call);

@@ -5,10 +5,14 @@
  * consistent: of a call and a watchdog that falls asleep, one sees the other. */
 #include "csrc/core/watchdog.h"
 
+#include <stdlib.h>
+
 #include "csrc/base/clock.h"
+#include "csrc/base/file.h"
 #include "csrc/base/lock.h"
 #include "csrc/base/log.h"
 #include "csrc/base/watch.h"
+#include "csrc/core/dump.h"
 #include "csrc/core/report.h"
 
 enum {
@@ -43,11 +47,9 @@ struct pending {
 static void note_progress(struct tri_recorder *recorder, const struct tri_progress *progress,
                           uint64_t now)
 {
-    if (progress->ended == recorder->ended && progress->started == recorder->started)
-        return;
-    recorder->ended = progress->ended;
-    recorder->started = progress->started;
-    recorder->changed_ns = now;
+    if (progress->ended != recorder->seen.ended || progress->started != recorder->seen.started)
+        recorder->changed_ns = now;
+    recorder->seen = *progress;
 }
 
 /* The number of the oldest call that is known not to have ended; 0: none. */
@@ -107,20 +109,42 @@ static bool is_late(const struct trib_comm *comm, const struct pending *pending,
            now > tri_abort_deferred(comm->state);
 }
 
+/* Dump all recorders, if somebody wants that. */
+static void dump(const char *reason)
+{
+    struct tri_text text = TRI_TEXT_GROWS;
+    if (!tri_dump_wanted())
+        return;
+    tri_dump_format(&text, list, reason);
+    tri_dump_post(&text);
+}
+
+/* Log why the communicator has ended, and what its ranks were doing, once for all ranks. */
+static void report_end(const struct trib_comm *comm, const char *reason)
+{
+    tri_report_ranks(list, comm);
+    dump(reason);
+    for (struct tri_recorder *recorder = list; recorder != NULL; recorder = recorder->next)
+        recorder->reported = recorder->reported || recorder->comm->state == comm->state;
+}
+
 static void give_up(const struct trib_comm *comm, const struct pending *pending, uint64_t now)
 {
     struct tri_report report;
     tri_report_timeout(&report, list, comm, &pending->call, now - pending->since_ns);
     if (tri_abort_raise(comm->state, TRIB_ERR_TIMEOUT, report.sentence))
-        tri_log(TRIB_LOG_ERROR, "%s", report.sentence);
+        report_end(comm, "timeout");
 }
 
 static enum activity examine(struct tri_recorder *recorder, uint64_t now)
 {
     const struct trib_comm *comm = recorder->comm;
     struct pending pending;
-    if (tri_abort_ask(comm->state) != TRIB_OK)
+    if (tri_abort_ask(comm->state) != TRIB_OK) {
+        if (!recorder->reported)
+            report_end(comm, "abort");
         return IDLE;
+    }
     find_pending(&pending, recorder, now);
     if (is_late(comm, &pending, now))
         give_up(comm, &pending, now);
@@ -165,6 +189,8 @@ trib_status tri_watchdog_start(void)
     static bool started;
     tri_lock(&once);
     const trib_status status = started ? TRIB_OK : tri_watch_begin(&watch);
+    if (!started)
+        tri_dump_begin();
     started = status == TRIB_OK;
     tri_unlock(&once);
     return status;
@@ -185,6 +211,8 @@ void tri_watchdog_end(struct trib_comm *comm)
     if (comm->recorder == NULL)
         return;
     tri_lock(&lock);
+    if (!comm->recorder->reported && !tri_abort_live(comm->state))
+        report_end(comm, "abort");
     struct tri_recorder **link = &list;
     while (*link != NULL && *link != comm->recorder)
         link = &(*link)->next;
@@ -205,4 +233,17 @@ void tri_watchdog_visit(void (*visit)(const struct tri_recorder *list, void *con
     tri_lock(&lock);
     visit(list, context);
     tri_unlock(&lock);
+}
+
+trib_status tri_watchdog_dump(const char *path)
+{
+    struct tri_text text = TRI_TEXT_GROWS;
+    tri_lock(&lock);
+    tri_dump_format(&text, list, "request");
+    tri_unlock(&lock);
+    const trib_status status =
+        text.failed ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "trib_dump: no memory for the dump")
+                    : tri_file_write(path, text.data, text.used);
+    free(text.data);
+    return status;
 }

@@ -11,7 +11,8 @@ trib_status tri_watchdog_start(void);
 
 /* Watch `comm`, which has a transport; nothing if it is not recorded. */
 void tri_watchdog_begin(struct trib_comm *comm);
-/* Once this has returned, the watchdog no longer uses `comm`. Idempotent. */
+/* Once this has returned, the watchdog no longer uses `comm`, whose end has been reported.
+ * Idempotent. */
 void tri_watchdog_end(struct trib_comm *comm);
 
 /* The rank has entered a call, and has registered in the in-flight count since. Hot: one load,
@@ -22,5 +23,8 @@ void tri_watchdog_wake(void);
  * and must not call back into here. */
 void tri_watchdog_visit(void (*visit)(const struct tri_recorder *list, void *context),
                         void *context);
+
+/* Dump all watched recorders to the file `path`. */
+trib_status tri_watchdog_dump(const char *path);
 
 #endif

@@ -82,6 +82,7 @@ mod device;
 #[cfg(feature = "dlpack")]
 pub mod dlpack;
 mod dtype;
+pub mod dump;
 mod error;
 mod event;
 mod group;
