@@ -333,11 +333,11 @@ typedef struct trib_abort trib_abort;
 TRIB_API trib_status trib_abort_clone(trib_abort **out, trib_abort *handle);
 
 /** Abort all ranks of the communicator in this process. Returns at once, frees nothing and never
- *  waits for a device. Every later call on those ranks returns TRIB_ERR_ABORTED; streams that wait
- *  inside a collective continue, with undefined outputs (except lists, see trib_allreduce_list).
- *  Other processes abort their own ranks. `reason` (NULL allowed) is copied into the detail of
- *  those errors; the first one counts. Any thread, any number of times, also after the communicator
- *  is gone.
+ *  waits for a device. Every later call on those ranks returns TRIB_ERR_ABORTED, and so does every
+ *  call that waits at this moment; streams that wait inside a collective continue, with undefined
+ *  outputs (except lists, see trib_allreduce_list). Other processes abort their own ranks. `reason`
+ *  (NULL allowed) is copied into the detail of those errors; the first one counts. Any thread, any
+ *  number of times, also after the communicator is gone.
  *
  *  On nccl, ranks connect in their first call of each operation. If an abort interrupts that, NCCL
  *  2.28 keeps the memory of unfinished connections, up to some 300 MB per GPU, until the process
@@ -457,7 +457,8 @@ TRIB_API const char *trib_comm_backend(const trib_comm *comm);
 
 /** Create one communicator for each `color` (0 or more), its ranks ordered by `key`, then by rank
  *  in `comm`. All ranks call it; blocking, with the deadline of the options. The new communicators
- *  are independent of `comm`. `*out` is NULL for TRIB_NO_COLOR. If a rank does not call it
+ *  are independent of `comm`; but where an abort of `comm` overtakes the call on a rank, that rank's
+ *  new communicator is aborted. `*out` is NULL for TRIB_NO_COLOR. If a rank does not call it
  *  (TRIB_ERR_TIMEOUT), `comm` is no longer usable on nccl; on host it is. */
 TRIB_API trib_status trib_comm_split(trib_comm **out, trib_comm *comm, int32_t color, int32_t key);
 
@@ -509,8 +510,8 @@ TRIB_API trib_status trib_comm_counters(trib_counters *out, trib_comm *comm);
 /** Wait until everything queued on this communicator has run on all ranks of this process, then
  *  release the backend's resources in the background. Ranks of one process may close one after the
  *  other; the last one waits. If `timeout_ms` passes first, the communicator is aborted and the
- *  call returns TRIB_ERR_TIMEOUT. Later calls return TRIB_ERR_CLOSED; call trib_comm_destroy in any
- *  case.
+ *  call returns TRIB_ERR_TIMEOUT; an abort meanwhile ends the wait, and the call returns its status.
+ *  Later calls return TRIB_ERR_CLOSED; call trib_comm_destroy in any case.
  *
  *  A rank has left once it has closed (or destroyed) and its queued work has run. Ranks of this
  *  process that have made as many calls are not affected. If a remaining rank has made more calls

@@ -186,6 +186,21 @@ static trib_status check_split(const struct trib_comm *comm, int32_t color)
     return TRIB_OK;
 }
 
+/* An abort of the parent has overtaken the split. Ranks of the child that have theirs already must
+ * not wait for this one. */
+static void give_up_child(struct tri_transport **child, const struct trib_comm *comm)
+{
+    const struct tri_transport_ops *ops = comm->backend->transport;
+    if (*child == NULL)
+        return;
+    (void)tri_abort_raise(ops->abort_state(*child), TRIB_ERR_ABORTED,
+                          "the parent was aborted before the split had returned on every rank");
+    (void)ops->close(*child, 0);
+    ops->destroy(*child);
+    *child = NULL;
+}
+
+/* If the parent is no longer usable, the result is why: a mistake would not be this call's. */
 static trib_status split_transport(struct tri_transport **out, struct trib_comm *comm,
                                    int32_t color, int32_t key)
 {
@@ -193,9 +208,10 @@ static trib_status split_transport(struct tri_transport **out, struct trib_comm 
     const trib_status status =
         comm->backend->transport->split(out, comm->transport, color, key, comm->timeout_ms);
     tri_abort_unregister(comm->state);
-    if (tri_is_mistake(status) && !tri_abort_live(comm->state)) /* not this call's mistake, then */
-        return tri_comm_usable(comm, TRI_NO_OPERATION);
-    return status;
+    if (tri_abort_live(comm->state) || (status != TRIB_OK && !tri_is_mistake(status)))
+        return status;
+    give_up_child(out, comm);
+    return tri_comm_usable(comm, TRI_NO_OPERATION);
 }
 
 trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32_t color,

@@ -89,25 +89,32 @@ static bool idle_or_aborted(void *context)
     return pending(local, &rank) == 0 || !tri_host_local_live(local);
 }
 
-/* All submissions have run or an abort ended them. TRIB_ERR_CLOSED if the abort was for a rank that
- * left: a call did not run, and the caller may learn it only here. */
-static trib_status close_status(const struct tri_host_local *local)
+/* All submissions have run, or an abort has ended them. One that came while this close waited
+ * (`was_live`) is its result; a mistake that caused it is not this caller's. To close what was
+ * aborted before is no failure; but after TRIB_ERR_CLOSED, a rank that left, a call did not run,
+ * and the caller may learn it only here. */
+static trib_status close_status(const struct tri_host_local *local, bool was_live)
 {
     if (tri_host_local_live(local))
         return TRIB_OK;
     const trib_status status = tri_abort_status(local->abort);
-    return status == TRIB_ERR_CLOSED ? status : TRIB_OK;
+    if (status == TRIB_ERR_CLOSED)
+        return status;
+    if (!was_live)
+        return TRIB_OK;
+    return status < TRIB_ERR_ABORTED ? tri_fail(TRIB_ERR_ABORTED, "%s", tri_detail()) : status;
 }
 
 trib_status tri_host_close(struct tri_transport *self, uint32_t timeout_ms)
 {
     struct tri_host_local *local = self->local;
+    const bool was_live = tri_host_local_live(local);
     atomic_store(&self->closed, true);
     tri_host_leave_check(self);
     if (atomic_fetch_add(&local->closed, 1) + 1 != local->size)
         return TRIB_OK;
     if (tri_eventcount_wait(&local->closing, idle_or_aborted, local, tri_deadline_ns(timeout_ms)))
-        return close_status(local);
+        return close_status(local, was_live);
     int32_t rank = 0;
     const uint64_t n = pending(local, &rank);
     const trib_status status = tri_fail(

@@ -8,7 +8,7 @@
 
 extern const struct tri_backend tri_backend_host;
 
-enum moment { NEVER, WHILE_CHECKED, WHILE_SUBMITTED };
+enum moment { NEVER, WHILE_CHECKED, WHILE_SUBMITTED, WHILE_SPLIT };
 
 static enum moment moment;
 static trib_abort *handle;
@@ -45,6 +45,15 @@ static trib_status submit(struct tri_transport *transport, void (*function)(void
     CHECK(tri_abort_in_flight(handle) == 1); /* an abort can see the call in flight */
     maybe_abort(WHILE_SUBMITTED);
     return tri_backend_host.transport->submit(transport, function, argument, bytes, stream);
+}
+
+static trib_status split(struct tri_transport **out, struct tri_transport *parent, int32_t color,
+                         int32_t key, uint32_t timeout_ms)
+{
+    const trib_status status =
+        tri_backend_host.transport->split(out, parent, color, key, timeout_ms);
+    maybe_abort(WHILE_SPLIT);
+    return status;
 }
 
 enum { ALLREDUCE, LIST, WEIGHTED, BARRIER, ALLGATHERV, BATCH, CALLS };
@@ -97,6 +106,30 @@ static void overtaken(int which, enum moment when)
                   submitted);
         CHECK(tri_abort_in_flight(handle) == 0);
         team_close(&team);
+        trib_abort_release(handle);
+    }
+    team_destroy(&team);
+    check_end();
+}
+
+/* The child of a split that an abort of the parent overtook is given up; other ranks that have
+ * theirs already learn it. */
+static void overtaken_split(int32_t color)
+{
+    struct team team;
+    trib_comm *child = NULL;
+    check_begin("split, aborted before it returns, color %d", (int)color);
+    moment = NEVER;
+    if (team_create(&team, "host", 1, NULL) &&
+        CHECK_OK(trib_comm_abort_handle(&handle, team.comms[0]))) {
+        CHECK_OK(trib_comm_split(&child, team.comms[0], color, 0));
+        CHECK((child == NULL) == (color == TRIB_NO_COLOR));
+        CHECK_OK(trib_comm_destroy(child));
+        moment = WHILE_SPLIT;
+        child = team.comms[0];
+        CHECK_STATUS(trib_comm_split(&child, team.comms[0], color, 0), TRIB_ERR_ABORTED);
+        CHECK_DETAIL("in the middle of a call");
+        CHECK(child == NULL && moment == NEVER);
         trib_abort_release(handle);
     }
     team_destroy(&team);
@@ -224,6 +257,7 @@ int main(void)
     device_ops.alloc = alloc;
     transport_ops = *tri_backend_host.transport;
     transport_ops.submit = submit;
+    transport_ops.split = split;
     backend = tri_backend_host;
     backend.device = &device_ops;
     backend.transport = &transport_ops;
@@ -231,6 +265,8 @@ int main(void)
         overtaken(which, WHILE_CHECKED);
         overtaken(which, WHILE_SUBMITTED);
     }
+    overtaken_split(0);
+    overtaken_split(TRIB_NO_COLOR);
     backend.transport = tri_backend_host.transport; /* several threads from here on */
     out_of_memory();
     compared("TRIB_COMPARED where the backend compares", TRIB_COMPARED, differ_later);

@@ -323,6 +323,7 @@ void faults_suite(const struct faults *faults)
     faults_stuck(faults);
     faults_deadlines(faults);
     faults_watchdog(faults);
+    faults_calls(faults);
     check_begin("%s, %d ranks: after all of it", faults->backend, faults->size);
     fresh(faults);
     check_end();

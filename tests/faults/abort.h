@@ -50,6 +50,7 @@ void faults_races(const struct faults *faults);     /* many aborters, abort and 
 void faults_stuck(const struct faults *faults);     /* a rank never joins, someone aborts */
 void faults_deadlines(const struct faults *faults); /* a rank never joins, a deadline passes */
 void faults_watchdog(const struct faults *faults);  /* a rank never joins, the watchdog aborts */
+void faults_calls(const struct faults *faults);     /* a rank waits in a call, someone aborts */
 void faults_leave(const struct faults *faults);     /* a rank closes while others need it */
 
 #endif
