@@ -293,6 +293,17 @@ trib_status trib_abort_status(trib_abort *handle)
     return tri_abort_ask(handle);
 }
 
+trib_status trib_abort_state(trib_comm_state *out, char *waits_for, size_t bytes,
+                             trib_abort *handle)
+{
+    NEED(out);
+    NEED(handle);
+    if (bytes > 0)
+        NEED(waits_for);
+    *out = tri_abort_state(handle, waits_for, bytes);
+    return TRIB_OK;
+}
+
 void trib_abort_release(trib_abort *handle)
 {
     tri_abort_release(handle);

@@ -220,9 +220,9 @@ struct tri_speed {
 struct tri_backend {
     const char *name;
     /* Wait for the backend's background work, at most until `deadline_ns`. Returns how much is
-     * left: resources still to free, and calls that were given up. NULL: there is no background
-     * work. Any thread. */
-    uint32_t (*quiesce)(uint64_t deadline_ns);
+     * left: resources still to free, and calls that were given up; `*graphs` grows by the live CUDA
+     * graphs for which that waits. NULL: there is no background work. Any thread. */
+    uint32_t (*quiesce)(uint64_t deadline_ns, uint32_t *graphs);
     uint32_t native; /* bit 1 << kind for each enum tri_kind that `collective` takes */
     bool compares; /* `collective` touches no memory before it has seen all ranks make that call */
     const struct tri_device_ops *device;

@@ -363,6 +363,33 @@ TRIB_API trib_status trib_abort_status(trib_abort *handle);
  *  knows about and the others wait for. Any thread. */
 TRIB_API trib_status trib_abort_defer(trib_abort *handle, uint32_t ms);
 
+/** How far the end of a communicator has come in this process. A state never goes back, but
+ *  TRIB_COMM_ABORTED and TRIB_COMM_PARKED may alternate. A newer library may have more states. */
+typedef int32_t trib_comm_state;
+enum {
+    TRIB_COMM_LIVE = 0,     /**< neither aborted nor failed. A close changes nothing before
+                             *   TRIB_COMM_RECLAIMED */
+    TRIB_COMM_ABORTING = 1, /**< the reason is set; a call has not returned yet, or a stream may
+                             *   still wait inside a collective */
+    TRIB_COMM_ABORTED = 2,  /**< all calls have returned, and no stream waits inside a collective;
+                             *   the backend still holds resources */
+    TRIB_COMM_PARKED = 3,   /**< the same, but releasing them waits for the caller's CUDA graphs, or
+                             *   for more than 1 s for work queued earlier */
+    TRIB_COMM_RECLAIMED = 4 /**< the backend has released everything */
+};
+
+/** `*out` = the state of the communicator. `waits_for`, a string of up to `bytes` bytes (NULL if
+ *  `bytes` is 0), tells what the next state waits for: "2 calls that are in flight", or, parked,
+ *  "3 live CUDA graphs that captured its calls, for 12.3 s"; "" if nothing is known.
+ *
+ *  An aborted communicator is reclaimed in the background on nccl; on host when all its ranks are
+ *  destroyed and the calls queued on them have run. A CUDA graph counts while it, a copy or an
+ *  executable graph made from it exists. Graphs whose calls were captured with TRIB_UNCHECKED are
+ *  not counted: they show as earlier work. Never waits. Any thread at any time, also after the
+ *  communicator is gone. */
+TRIB_API trib_status trib_abort_state(trib_comm_state *out, char *waits_for, size_t bytes,
+                                      trib_abort *handle);
+
 /** Release one reference; aborts nothing. NULL is allowed. */
 TRIB_API void trib_abort_release(trib_abort *handle);
 
@@ -511,7 +538,8 @@ TRIB_API trib_status trib_comm_counters(trib_counters *out, trib_comm *comm);
  *  release the backend's resources in the background. Ranks of one process may close one after the
  *  other; the last one waits. If `timeout_ms` passes first, the communicator is aborted and the
  *  call returns TRIB_ERR_TIMEOUT; an abort meanwhile ends the wait, and the call returns its status.
- *  Later calls return TRIB_ERR_CLOSED; call trib_comm_destroy in any case.
+ *  On nccl it also waits for the end of every CUDA graph that captured a call. Later calls return
+ *  TRIB_ERR_CLOSED; call trib_comm_destroy in any case.
  *
  *  A rank has left once it has closed (or destroyed) and its queued work has run. Ranks of this
  *  process that have made as many calls are not affected. If a remaining rank has made more calls

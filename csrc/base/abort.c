@@ -30,14 +30,17 @@ struct trib_abort {
     uint32_t *owned;
     void (*give)(void *flag);
     _Atomic bool kept;
-    /* Guards flag, hook, poll and context: raise and ask use them, detach clears them. Held while a
-     * hook runs, so that detach does not return, and the backend frees nothing, under a running
-     * one. */
+    _Atomic bool reclaimed;
+    /* Guards the fields below: raise, ask and state use them, detach clears all but `interrupted`.
+     * Held while a hook runs, so that detach does not return, and the backend frees nothing, under
+     * a running one. */
     pthread_mutex_t lock;
     uint32_t *flag;
     tri_abort_hook hook;
     tri_abort_poll poll;
+    const struct tri_abort_ending *ending;
     void *context;
+    bool interrupted; /* no call is in flight, and no stream waits; for ever */
 };
 
 struct trib_abort *tri_abort_create(uint32_t *flag, tri_abort_hook hook, void *context)
@@ -60,6 +63,11 @@ struct trib_abort *tri_abort_create(uint32_t *flag, tri_abort_hook hook, void *c
 void tri_abort_set_poll(struct trib_abort *state, tri_abort_poll poll)
 {
     state->poll = poll;
+}
+
+void tri_abort_set_ending(struct trib_abort *state, const struct tri_abort_ending *ending)
+{
+    state->ending = ending;
 }
 
 void tri_abort_own_flag(struct trib_abort *state, void (*give)(void *flag))
@@ -96,6 +104,7 @@ void tri_abort_detach(struct trib_abort *state)
     state->flag = NULL;
     state->hook = NULL;
     state->poll = NULL;
+    state->ending = NULL;
     state->context = NULL;
     pthread_mutex_unlock(&state->lock);
 }
@@ -170,6 +179,44 @@ trib_status tri_abort_ask(struct trib_abort *state)
     if (found != TRIB_OK)
         (void)tri_abort_raise(state, found, tri_detail());
     return tri_abort_status(state);
+}
+
+void tri_abort_reclaimed(struct trib_abort *state)
+{
+    atomic_store_explicit(&state->reclaimed, true, memory_order_release);
+}
+
+/* Has everything been interrupted? The lock is held, and the phase is not LIVE: a thread that
+ * registers from now on does so in vain. */
+static bool interrupted(struct trib_abort *state, char *text, size_t bytes)
+{
+    const uint32_t n = state->interrupted ? 0 : tri_abort_in_flight(state);
+    if (n != 0)
+        (void)snprintf(text, bytes, "%u call%s in flight", (unsigned)n,
+                       n == 1 ? " that is" : "s that are");
+    else if (!state->interrupted)
+        state->interrupted =
+            state->ending == NULL || state->ending->interrupted(state->context, text, bytes);
+    return state->interrupted;
+}
+
+trib_comm_state tri_abort_state(struct trib_abort *state, char *text, size_t bytes)
+{
+    if (bytes > 0)
+        text[0] = '\0';
+    if (atomic_load_explicit(&state->reclaimed, memory_order_acquire))
+        return TRIB_COMM_RECLAIMED;
+    /* Sequentially consistent, as in raise and register. */
+    if (atomic_load(&state->phase) == LIVE)
+        return TRIB_COMM_LIVE;
+    trib_comm_state found = TRIB_COMM_ABORTING;
+    pthread_mutex_lock(&state->lock);
+    if (interrupted(state, text, bytes))
+        found = state->ending != NULL && state->ending->parked(state->context, text, bytes)
+                    ? TRIB_COMM_PARKED
+                    : TRIB_COMM_ABORTED;
+    pthread_mutex_unlock(&state->lock);
+    return found;
 }
 
 /* This thread's counter. */

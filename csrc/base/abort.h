@@ -6,9 +6,13 @@
 #define TRI_BASE_ABORT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "csrc/base/status.h"
+
+/* Work queued earlier holds up freeing: a reason to be parked only after this time. */
+enum { TRI_PARKED_AFTER_MS = 1000 };
 
 /* struct trib_abort is the public handle type; its fields are private to abort.c. */
 
@@ -22,6 +26,17 @@ typedef void (*tri_abort_hook)(void *context);
  * it neither runs nor will run. */
 typedef trib_status (*tri_abort_poll)(void *context);
 
+/* A backend's part of tri_abort_state, for a communicator that was aborted. Any thread, one at a
+ * time; they never wait, and must not call back into this object. Once tri_abort_detach has
+ * returned, they neither run nor will run. */
+struct tri_abort_ending {
+    /* No call is in flight. Has the backend interrupted every collective in which a stream waits?
+     * Asked until it says yes. If not, `text` may receive what that waits for. */
+    bool (*interrupted)(void *context, char *text, size_t bytes);
+    /* Does freeing wait for something outside the library? Then `text` receives for what. */
+    bool (*parked)(void *context, char *text, size_t bytes);
+};
+
 /* Create a live state with one reference; NULL if memory is short. The device reads `flag` too: it
  * is 0, and becomes 1 when the communicator stops, before the hook runs. It must outlive
  * tri_abort_detach (but see tri_abort_own_flag). */
@@ -29,6 +44,9 @@ struct trib_abort *tri_abort_create(uint32_t *flag, tri_abort_hook hook, void *c
 
 /* `poll` gets the hook's context. Call this before any other thread has the state. */
 void tri_abort_set_poll(struct trib_abort *state, tri_abort_poll poll);
+
+/* As tri_abort_set_poll. `ending` lives for ever. */
+void tri_abort_set_ending(struct trib_abort *state, const struct tri_abort_ending *ending);
 
 /* The last release calls `give` with the flag. So code whose kernels read the flag holds a
  * reference until they have ended. Call this before any other thread has the state. */
@@ -66,6 +84,13 @@ trib_status tri_abort_why(const struct trib_abort *state, const char **out);
 /* tri_abort_status, after asking the backend's library; an error that it found stops the
  * communicator. Any thread. */
 trib_status tri_abort_ask(struct trib_abort *state);
+
+/* The backend has released everything, after an abort or a close. */
+void tri_abort_reclaimed(struct trib_abort *state);
+
+/* How far the end has come; `text` (`bytes` may be 0) as in trib_abort_state. Any thread; waits at
+ * most for a hook that is running. */
+trib_comm_state tri_abort_state(struct trib_abort *state, char *text, size_t bytes);
 
 /* The in-flight count. register returns true if the state is live; the same thread must then
  * unregister. tri_abort_in_flight counts the threads between the two. Once raise has returned,

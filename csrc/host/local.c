@@ -2,10 +2,12 @@
 #define _POSIX_C_SOURCE 200809L
 #include "csrc/host/local.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "csrc/base/abort.h"
+#include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 
 /* Zeroed whole cache lines. */
@@ -30,8 +32,42 @@ void tri_host_local_notify(struct tri_host_local *local)
 /* The abort hook. */
 static void on_abort(void *context)
 {
-    tri_host_local_notify(context);
+    struct tri_host_local *local = context;
+    local->aborted_ns = tri_now_ns();
+    tri_host_local_notify(local);
 }
+
+/* A submission that is taken up later sees the flag before it would wait. */
+static bool interrupted(void *context, char *text, size_t bytes)
+{
+    const struct tri_host_local *local = context;
+    if (tri_host_local_live(local)) /* the abort is not visible yet */
+        return false;
+    for (int32_t rank = 0; rank < local->size; rank++)
+        if (atomic_load(&local->ranks[rank].running)) {
+            (void)snprintf(text, bytes, "a call on the stream of rank %d", (int)rank);
+            return false;
+        }
+    return true;
+}
+
+/* Once every rank has closed, only submissions that have not run keep this memory. After an abort
+ * they run at once, unless something of the caller's runs before them on their stream. */
+static bool parked(void *context, char *text, size_t bytes)
+{
+    const struct tri_host_local *local = context;
+    int32_t rank = 0;
+    if (atomic_load(&local->closed) != local->size || tri_host_local_pending(local, &rank) == 0)
+        return false;
+    const uint64_t ns = tri_now_ns() - local->aborted_ns;
+    if (ns < (uint64_t)TRI_PARKED_AFTER_MS * 1000000u)
+        return false;
+    (void)snprintf(text, bytes, "earlier work on a stream of rank %d, for %.1f s", (int)rank,
+                   (double)ns / 1e9);
+    return true;
+}
+
+static const struct tri_abort_ending ending = {.interrupted = interrupted, .parked = parked};
 
 static void free_local(struct tri_host_local *local)
 {
@@ -65,6 +101,7 @@ struct tri_host_local *tri_host_local_create(const int32_t *devices, int32_t siz
         free_local(local);
         return NULL;
     }
+    tri_abort_set_ending(local->abort, &ending);
     for (int32_t rank = 0; rank < size; rank++)
         init_rank(local, rank, devices[rank]);
     return local;
@@ -79,9 +116,24 @@ void tri_host_local_release(struct tri_host_local *local)
 {
     if (atomic_fetch_sub(&local->references, 1) != 1)
         return;
-    tri_abort_detach(local->abort);
-    tri_abort_release(local->abort);
+    struct trib_abort *abort = local->abort;
+    tri_abort_detach(abort);
     free_local(local);
+    tri_abort_reclaimed(abort);
+    tri_abort_release(abort);
+}
+
+uint64_t tri_host_local_pending(const struct tri_host_local *local, int32_t *out_rank)
+{
+    uint64_t sum = 0;
+    for (int32_t rank = 0; rank < local->size; rank++) {
+        const struct tri_transport *self = &local->ranks[rank];
+        const uint64_t n = self->submitted - atomic_load(&self->completed);
+        if (n != 0 && sum == 0)
+            *out_rank = rank;
+        sum += n;
+    }
+    return sum;
 }
 
 bool tri_host_local_live(const struct tri_host_local *local)

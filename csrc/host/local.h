@@ -78,6 +78,7 @@ struct tri_host_local {
     _Atomic uint32_t references;
     struct trib_abort *abort;
     uint32_t abort_flag; /* 1 after an abort; see tri_host_local_live */
+    uint64_t aborted_ns; /* when; the abort state calls all that use it, one at a time */
     unsigned char *stage;
     struct tri_rendezvous split;
     _Atomic int32_t closed;        /* ranks that have closed */
@@ -96,6 +97,10 @@ struct tri_host_local {
 struct tri_host_local *tri_host_local_create(const int32_t *devices, int32_t size);
 void tri_host_local_retain(struct tri_host_local *local);
 void tri_host_local_release(struct tri_host_local *local);
+
+/* The number of submissions that have not run, and the first rank that has one. All ranks have
+ * closed, so `submitted` is final. */
+uint64_t tri_host_local_pending(const struct tri_host_local *local, int32_t *out_rank);
 
 /* False after an abort. Sequentially consistent; once it is false, `abort` has the status. */
 bool tri_host_local_live(const struct tri_host_local *local);

@@ -67,26 +67,11 @@ trib_status tri_host_submit(struct tri_transport *self, void (*function)(void *a
     return TRIB_OK;
 }
 
-/* The number of submissions that have not run, and the first rank that has one. All ranks have
- * closed, so `submitted` is final. */
-static uint64_t pending(const struct tri_host_local *local, int32_t *out_rank)
-{
-    uint64_t sum = 0;
-    for (int32_t rank = 0; rank < local->size; rank++) {
-        const struct tri_transport *self = &local->ranks[rank];
-        const uint64_t n = self->submitted - atomic_load(&self->completed);
-        if (n != 0 && sum == 0)
-            *out_rank = rank;
-        sum += n;
-    }
-    return sum;
-}
-
 static bool idle_or_aborted(void *context)
 {
     const struct tri_host_local *local = context;
     int32_t rank;
-    return pending(local, &rank) == 0 || !tri_host_local_live(local);
+    return tri_host_local_pending(local, &rank) == 0 || !tri_host_local_live(local);
 }
 
 /* All submissions have run, or an abort has ended them. One that came while this close waited
@@ -116,7 +101,7 @@ trib_status tri_host_close(struct tri_transport *self, uint32_t timeout_ms)
     if (tri_eventcount_wait(&local->closing, idle_or_aborted, local, tri_deadline_ns(timeout_ms)))
         return close_status(local, was_live);
     int32_t rank = 0;
-    const uint64_t n = pending(local, &rank);
+    const uint64_t n = tri_host_local_pending(local, &rank);
     const trib_status status = tri_fail(
         TRIB_ERR_TIMEOUT,
         "close: after %u ms %llu queued calls have not run, the first of them on rank %d; the "

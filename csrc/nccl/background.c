@@ -3,8 +3,10 @@
  * ncclCommAbort is not safe against calls in flight on the same communicator. But within an open
  * group it only raises the flags that make those calls and the kernels return, and frees when the
  * group ends. So: open a group, abort every local rank, wait until no call is in flight, end the
- * group. A group belongs to its thread, and its end may wait: for work queued before on the user's
- * streams, and for the destruction of every CUDA graph that captured the communicator.
+ * group. A group belongs to its thread, and its end may wait for work queued before on the user's
+ * streams. It would also wait for the destruction of every CUDA graph that captured a call of the
+ * communicator. A job that has such graphs is parked instead: its thread keeps the group open until
+ * the last one is gone.
  *
  * Therefore one thread leads: it takes jobs and raises their flags at once, in a group that it
  * keeps open. Before it ends the group, it promotes a follower: an idle thread, or a new one. If
@@ -12,8 +14,8 @@
  * whatever else hangs, and whether or not a thread can be started.
  *
  * Only a few threads finish jobs at a time, however many communicators are made and closed: the
- * leader keeps the jobs posted meanwhile. If those few hang (a graph that lives, a kernel that does
- * not end), one more may start after each STALL_MS. */
+ * leader keeps the jobs posted meanwhile. If those few hang (a kernel that does not end), one more
+ * may start after each STALL_MS. Threads with parked jobs do not count, unless there are many. */
 #define _POSIX_C_SOURCE 200809L
 #include "csrc/nccl/background.h"
 
@@ -30,9 +32,11 @@ enum {
     MAX_WORKERS = 4,          /* threads that finish jobs */
     STALL_MS = 2000,          /* without progress, until one more may */
     MAX_FOLLOWERS = 1,        /* idle threads that wait to lead */
+    MAX_PARKED = 16,          /* threads with parked jobs that do not count as workers */
     BACKOFF_MIN_NS = 50000,   /* first pause between two rounds of prepare, */
     BACKOFF_MAX_NS = 1000000, /* and the longest */
-    RETRY_NS = 50000000       /* until the next attempt to start a thread */
+    RETRY_NS = 50000000,      /* until the next attempt to start a thread */
+    PARKED_NS = 1000000000    /* until a parked job is looked at, should no graph wake its thread */
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT; /* guards the creation of the condition */
@@ -48,6 +52,8 @@ static uint64_t stalled_at = UINT64_MAX; /* `ended` when a wait last gave up */
 static uint32_t references;
 static uint32_t threads, followers, workers; /* all; idle, waiting to lead; finishing jobs */
 static uint64_t newest_worker_ns;            /* when the newest worker began */
+static uint32_t excused;                     /* threads with parked jobs, not in `workers` */
+static uint32_t parked_jobs, parked_graphs;  /* and for how many graphs those wait */
 static bool has_leader;                      /* a thread leads, or has been promoted */
 static bool starting;                        /* the first thread */
 static bool stopping;
@@ -70,15 +76,27 @@ struct taken {
     struct tri_nccl_device_guard guard;
 };
 
-/* Take every posted job. The lock is held. */
+static uint32_t graphs_of(const struct tri_nccl_job *job)
+{
+    return job->graphs == NULL ? 0 : job->graphs(job);
+}
+
+/* Take every posted job; but a job that waits for graphs by itself, because what one thread has
+ * taken ends together. If something was taken before, nobody could be promoted, and flags go up
+ * whatever they wait for. The lock is held. */
 static void take_posted(struct taken *taken)
 {
-    if (first == NULL)
-        return;
-    *taken->end = first;
-    taken->end = end;
-    first = NULL;
-    end = &first;
+    const bool none = taken->first == NULL;
+    while (first != NULL) {
+        if (none && taken->first != NULL && graphs_of(taken->first) + graphs_of(first) != 0)
+            return;
+        *taken->end = first;
+        taken->end = &first->next;
+        first = first->next;
+        *taken->end = NULL;
+        if (first == NULL)
+            end = &first;
+    }
 }
 
 /* NCCL restores the current device around its work, so make one current that is in use. */
@@ -112,6 +130,8 @@ static bool prepare_jobs(struct taken *taken)
     for (struct tri_nccl_job *job = taken->first; job != NULL; job = job->next) {
         if (!job->prepared && job->prepare != NULL)
             job->prepared = open_group(taken, job->device) && job->prepare(job);
+        if (job->prepared && atomic_load(&job->prepared_ns) == 0)
+            atomic_store(&job->prepared_ns, tri_now_ns());
         all = all && (job->prepared || job->prepare == NULL);
     }
     return all;
@@ -177,6 +197,43 @@ static bool lead(struct taken *taken)
     return false;
 }
 
+/* The number of jobs that were taken, and of the graphs for which they wait. */
+static uint32_t count_taken(const struct taken *taken, uint32_t *out_graphs)
+{
+    uint32_t n = 0;
+    *out_graphs = 0;
+    for (const struct tri_nccl_job *job = taken->first; job != NULL; job = job->next) {
+        *out_graphs += graphs_of(job);
+        n++;
+    }
+    return n;
+}
+
+/* Park until no graph lives for which the group's end would wait. */
+static void await_graphs(const struct taken *taken)
+{
+    uint32_t graphs = 0;
+    pthread_mutex_lock(&lock);
+    const uint32_t jobs = count_taken(taken, &graphs);
+    if (graphs != 0) {
+        const bool excuse = excused < MAX_PARKED;
+        workers -= excuse;
+        excused += excuse;
+        parked_jobs += jobs;
+        pthread_cond_broadcast(&changed);
+        while (graphs != 0) {
+            parked_graphs += graphs;
+            wait_ns(PARKED_NS);
+            parked_graphs -= graphs;
+            (void)count_taken(taken, &graphs);
+        }
+        parked_jobs -= jobs;
+        excused -= excuse;
+        workers += excuse;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 /* Calls in flight return within milliseconds. */
 static uint32_t finish_jobs(struct taken *taken)
 {
@@ -184,6 +241,9 @@ static uint32_t finish_jobs(struct taken *taken)
     for (uint64_t pause = BACKOFF_MIN_NS; !prepare_jobs(taken);
          pause = pause < BACKOFF_MAX_NS ? pause * 2 : BACKOFF_MAX_NS)
         tri_nap_ns(pause);
+    await_graphs(taken);
+    for (struct tri_nccl_job *job = taken->first; job != NULL; job = job->next)
+        atomic_store(&job->freeing_ns, tri_now_ns());
     close_group(taken);
     while (taken->first != NULL) {
         struct tri_nccl_job *job = taken->first;
@@ -283,6 +343,8 @@ void tri_nccl_post_job(struct tri_nccl_job *job)
     (void)pthread_once(&once, make_condition);
     job->next = NULL;
     job->prepared = false;
+    atomic_store(&job->prepared_ns, 0);
+    atomic_store(&job->freeing_ns, 0);
     pthread_mutex_lock(&lock);
     *end = job;
     end = &job->next;
@@ -293,19 +355,28 @@ void tri_nccl_post_job(struct tri_nccl_job *job)
     pthread_mutex_unlock(&lock);
 }
 
-/* Wait until a job ends; false if none has by `deadline_ns`. The lock is held. */
+void tri_nccl_wake_jobs(void)
+{
+    pthread_mutex_lock(&lock);
+    if (parked_jobs > 0)
+        pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Wait until a job ends, or all are parked; false if none has by `deadline_ns`. The lock is
+ * held. */
 static bool await_next_end(uint64_t deadline_ns)
 {
     const uint64_t before = ended;
-    while (ended == before && tri_now_ns() < deadline_ns)
+    while (ended == before && unfinished > parked_jobs && tri_now_ns() < deadline_ns)
         wait_ns(RETRY_NS);
-    return ended != before;
+    return ended != before || unfinished == parked_jobs;
 }
 
 void tri_nccl_await_jobs(uint64_t deadline_ns)
 {
     pthread_mutex_lock(&lock);
-    while (unfinished > 0 && ended != stalled_at && tri_now_ns() < deadline_ns) {
+    while (unfinished > parked_jobs && ended != stalled_at && tri_now_ns() < deadline_ns) {
         const uint64_t soon = tri_deadline_ns(STALL_MS);
         if (!await_next_end(soon < deadline_ns ? soon : deadline_ns) && soon < deadline_ns)
             stalled_at = ended;
@@ -318,6 +389,14 @@ uint32_t tri_nccl_jobs(uint64_t *out_ended)
     pthread_mutex_lock(&lock);
     const uint32_t n = unfinished;
     *out_ended = ended;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+uint32_t tri_nccl_jobs_graphs(void)
+{
+    pthread_mutex_lock(&lock);
+    const uint32_t n = parked_graphs;
     pthread_mutex_unlock(&lock);
     return n;
 }

@@ -4,6 +4,7 @@
 #ifndef TRI_NCCL_BACKGROUND_H
 #define TRI_NCCL_BACKGROUND_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -17,7 +18,14 @@ struct tri_nccl_job {
     bool (*prepare)(struct tri_nccl_job *job);
     /* Runs after that group has ended. May wait for long, and may free the job. */
     void (*finish)(struct tri_nccl_job *job);
-    int32_t device; /* current during both */
+    /* NULL, or the number of live CUDA graphs for which the end of that group would wait. The group
+     * stays open while there are any. Never waits; makes no CUDA call. */
+    uint32_t (*graphs)(const struct tri_nccl_job *job);
+    int32_t device; /* current during prepare and finish */
+
+    /* When prepare had returned true, and when the end of the group began; 0 before. Any thread
+     * reads them. */
+    _Atomic uint64_t prepared_ns, freeing_ns;
 
     /* Private to background.c. */
     struct tri_nccl_job *next;
@@ -33,9 +41,12 @@ void tri_nccl_background_release(void);
  * that fails, the job waits for the next retain.) */
 void tri_nccl_post_job(struct tri_nccl_job *job);
 
-/* Wait until every posted job has ended, at most until `deadline_ns`. Give up early when no job
- * ends for 2 s (a CUDA graph that lives, a kernel that does not end), and then do not wait again
- * until one does.
+/* The result of some job's `graphs` has changed. Any thread, also one of CUDA's. */
+void tri_nccl_wake_jobs(void);
+
+/* Wait until every posted job has ended, but those that wait for live graphs, at most until
+ * `deadline_ns`. Give up early when no job ends for 2 s (a kernel that does not end), and then do
+ * not wait again until one does.
  *
  * Opening a communicator calls this first. NCCL frees memory with calls that wait until the device
  * is idle, and meanwhile hold a driver lock that many other CUDA calls take. If the device runs a
@@ -45,6 +56,8 @@ void tri_nccl_await_jobs(uint64_t deadline_ns);
 
 /* The number of jobs that have not ended; `*out_ended`: the number that ever have. */
 uint32_t tri_nccl_jobs(uint64_t *out_ended);
+/* The number of live graphs for which jobs wait. */
+uint32_t tri_nccl_jobs_graphs(void);
 
 /* If there is no reference and no job, ask the threads to end, and return true. */
 bool tri_nccl_background_stop(void);

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
+#include "csrc/nccl/capture.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/ops.h"
 
@@ -156,9 +157,12 @@ static CUresult device_by_context(CUstream stream, CUdevice *out, int32_t device
 static bool is_captured(CUstream stream)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    return tri_nccl_driver.stream_capturing != NULL &&
-           tri_nccl_driver.stream_capturing(stream, &capture) == CUDA_SUCCESS &&
-           capture != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (tri_nccl_driver.stream_capturing == NULL ||
+        tri_nccl_driver.stream_capturing(stream, &capture) != CUDA_SUCCESS ||
+        capture == CU_STREAM_CAPTURE_STATUS_NONE)
+        return false;
+    tri_nccl_saw_capture();
+    return true;
 }
 
 /* CUDA cannot recognize an address that never was a stream: it follows the pointer, here as in

@@ -11,6 +11,8 @@
 #include "csrc/nccl/task.h"
 #include "csrc/nccl/teardown.h"
 
+enum { GRAPHS_NS = 1000000 };
+
 struct closing {
     struct tri_nccl_task task;
     struct tri_nccl_local *local; /* a reference */
@@ -63,10 +65,19 @@ static trib_status finish_copy(struct tri_nccl_local *local)
     return status == TRIB_OK ? wait_quietly(local, rank->stream, rank->device) : status;
 }
 
+/* NCCL would wait for live graphs too, but an abort would not end that wait. No more calls are
+ * captured. */
+static void await_graphs(const struct tri_nccl_local *local)
+{
+    while (tri_nccl_graphs_live(local->graphs) > 0 && tri_abort_live(local->state))
+        tri_nap_ns(GRAPHS_NS);
+}
+
 /* Registered with the abort state: an abort that arrives now raises NCCL's flags, which end the
  * wait, and frees only when nothing here uses NCCL or the streams any more. */
 static trib_status finish_work(struct tri_nccl_local *local)
 {
+    await_graphs(local);
     if (!tri_abort_register(local->state))
         return tri_abort_status(local->state);
     trib_status status = local->ranks->size == 1 ? finish_copy(local) : finalize(local);
@@ -92,6 +103,22 @@ static void free_closing(struct tri_nccl_task *task)
     free(task);
 }
 
+static trib_status fail_late(const struct tri_nccl_local *local, uint32_t timeout_ms)
+{
+    const uint32_t graphs = tri_nccl_graphs_live(local->graphs);
+    if (graphs > 0)
+        return tri_fail(TRIB_ERR_TIMEOUT,
+                        "close: after %u ms, CUDA graphs that captured calls of the communicator "
+                        "of %d ranks were alive (%u); it was aborted, and is freed when they are "
+                        "destroyed. Destroy them before the close",
+                        (unsigned)timeout_ms, (int)local->ranks->size, (unsigned)graphs);
+    return tri_fail(TRIB_ERR_TIMEOUT,
+                    "close: after %u ms, work queued on the communicator of %d ranks had not run "
+                    "on all of them, or not every process had closed it; it was aborted, and is "
+                    "freed in the background. The usual reason: a rank never made a call",
+                    (unsigned)timeout_ms, (int)local->ranks->size);
+}
+
 /* Close the local ranks, all of which have closed. */
 static trib_status close_local(struct tri_nccl_local *local, uint32_t timeout_ms)
 {
@@ -107,13 +134,7 @@ static trib_status close_local(struct tri_nccl_local *local, uint32_t timeout_ms
     closing->task.free = free_closing;
     trib_status status = tri_nccl_task_run(&closing->task, tri_deadline_ns(timeout_ms), &timed_out);
     if (timed_out)
-        status =
-            tri_fail(TRIB_ERR_TIMEOUT,
-                     "close: after %u ms, work queued on the communicator of %d ranks had not run "
-                     "on all of them, or not every process had closed it; it was aborted, and is "
-                     "freed in the background. Usual reasons: a rank never made a call, or a CUDA "
-                     "graph that captured one is still alive",
-                     (unsigned)timeout_ms, (int)local->ranks->size);
+        status = fail_late(local, timeout_ms);
     return status == TRIB_OK ? TRIB_OK : tri_nccl_raise_abort(local, status);
 }
 

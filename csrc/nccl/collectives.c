@@ -1,5 +1,6 @@
 /* One NCCL call for each collective. This is the hot path: to NCCL's 5 us it adds one look at the
  * current context, one count and one lock of the device. */
+#include "csrc/nccl/capture.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/factor.h"
@@ -97,8 +98,11 @@ static trib_status call_nccl_locked(const struct tri_call *calls, size_t n,
         return tri_abort_status(state);
     ncclResult_t result = call_nccl_group(calls, n, guard, &at);
     tri_nccl_unlock_devices(devices);
-    if (result == ncclSuccess)
+    if (result == ncclSuccess) {
+        if (atomic_load_explicit(&tri_nccl_captured, memory_order_relaxed))
+            tri_nccl_count_graphs(calls, n);
         return TRIB_OK;
+    }
     if (tri_nccl_refused(result))
         tri_nccl_uncount_calls(calls, n);
     return failed(result, calls, n, at);

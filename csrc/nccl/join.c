@@ -25,6 +25,7 @@ static trib_status create_state(struct tri_nccl_local *local, int32_t device, ui
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for an abort state");
     }
     tri_abort_set_poll(local->state, tri_nccl_poll_errors);
+    tri_abort_set_ending(local->state, &tri_nccl_ending);
     tri_abort_own_flag(local->state, tri_nccl_free_pinned);
     local->abort_flag = abort_flag;
     return TRIB_OK;
@@ -37,16 +38,20 @@ static trib_status create(struct tri_nccl_local **out, int32_t device, uint64_t 
     if (local == NULL)
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for a communicator");
     tri_nccl_wait_at_exit(-1);
-    trib_status status = tri_nccl_background_retain();
+    local->graphs = tri_nccl_graphs_create();
+    trib_status status =
+        local->graphs == NULL ? TRIB_ERR_OUT_OF_MEMORY : tri_nccl_background_retain();
     if (status == TRIB_OK) {
         status = create_state(local, device, deadline_ns);
         if (status != TRIB_OK)
             tri_nccl_background_release();
     }
-    if (status == TRIB_OK)
+    if (status == TRIB_OK) {
         *out = local;
-    else
-        free(local);
+        return TRIB_OK;
+    }
+    tri_nccl_graphs_release(local->graphs);
+    free(local);
     return status;
 }
 

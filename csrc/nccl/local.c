@@ -210,6 +210,7 @@ void tri_nccl_free_local(struct tri_nccl_local *local)
         free(rank);
     }
     pthread_mutex_destroy(&local->lock);
+    tri_nccl_graphs_release(local->graphs);
     tri_nccl_background_release();
     free(local);
 }

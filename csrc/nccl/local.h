@@ -15,6 +15,7 @@
 
 #include "csrc/base/abort.h"
 #include "csrc/nccl/background.h"
+#include "csrc/nccl/graphs.h"
 #include "csrc/nccl/marks.h"
 #include "tributary.h"
 
@@ -63,6 +64,7 @@ struct tri_transport {
     struct tri_nccl_p2p_counts *p2p;
     bool left;
     struct tri_nccl_marks marks;
+    unsigned long long capture; /* capture.c: the newest one counted; only its owner uses it */
 };
 
 /* The local ranks of one communicator. */
@@ -71,6 +73,7 @@ struct tri_nccl_local {
     uint64_t serial;
     struct trib_abort *state;
     uint32_t *abort_flag;
+    struct tri_nccl_graphs *graphs;
     struct tri_nccl_key key;
 
     /* Private to the job once it is posted (teardown.c): when to warn about calls still in flight,

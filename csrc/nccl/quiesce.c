@@ -24,13 +24,14 @@ static uint32_t unfinished(uint64_t *out_ended)
     return tri_nccl_threads(TRI_NCCL_BACKGROUND) + tri_nccl_threads(TRI_NCCL_PROBER);
 }
 
-uint32_t tri_nccl_quiesce(uint64_t deadline_ns)
+uint32_t tri_nccl_quiesce(uint64_t deadline_ns, uint32_t *graphs)
 {
     uint64_t ended;
     uint32_t n;
     while ((n = unfinished(&ended)) > 0 && tri_now_ns() < deadline_ns)
         tri_nap_ns(POLL_NS);
     tri_nccl_threads_join();
+    *graphs += tri_nccl_jobs_graphs();
     return n;
 }
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* tri_backend.quiesce */
-uint32_t tri_nccl_quiesce(uint64_t deadline_ns);
+uint32_t tri_nccl_quiesce(uint64_t deadline_ns, uint32_t *graphs);
 
 /* At exit, wait for a while for the background threads: the process would otherwise tear down CUDA
  * under them. Exit handlers run in the reverse order of registration, and CUDA and NCCL register

@@ -1,6 +1,7 @@
 /* Streams and events: CUDA's own. */
 #include <cuda_runtime_api.h>
 
+#include "csrc/nccl/capture.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/ops.h"
@@ -94,7 +95,10 @@ bool tri_nccl_capturing(int32_t device, trib_stream stream)
     tri_nccl_pop_device(&guard);
     if (error != cudaSuccess)
         (void)cudaGetLastError();
-    return error == cudaSuccess && capture != cudaStreamCaptureStatusNone;
+    const bool capturing = error == cudaSuccess && capture != cudaStreamCaptureStatusNone;
+    if (capturing)
+        tri_nccl_saw_capture();
+    return capturing;
 }
 
 static cudaError_t make_event(trib_event *out)

@@ -6,6 +6,7 @@
 #include "csrc/nccl/teardown.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
@@ -59,11 +60,20 @@ static bool prepare_abort(struct tri_nccl_job *job)
     return in_flight == 0;
 }
 
+static uint32_t live_graphs(const struct tri_nccl_job *job)
+{
+    const size_t at = offsetof(struct tri_nccl_local, job);
+    const struct tri_nccl_local *local =
+        (const struct tri_nccl_local *)(const void *)((const char *)job - at);
+    return tri_nccl_graphs_live(local->graphs);
+}
+
 static void finish_abort(struct tri_nccl_job *job)
 {
     struct tri_nccl_local *local = local_of(job);
     tri_nccl_free_resources(local);
     (void)tri_nccl_advance(local, TRI_NCCL_ABORTING, TRI_NCCL_GONE);
+    tri_abort_reclaimed(local->state);
     tri_nccl_release(local);
 }
 
@@ -80,6 +90,7 @@ static void finish_destroy(struct tri_nccl_job *job)
     }
     tri_nccl_free_resources(local);
     (void)tri_nccl_advance(local, TRI_NCCL_DESTROYING, TRI_NCCL_GONE);
+    tri_abort_reclaimed(local->state);
     tri_nccl_release(local);
 }
 
@@ -106,9 +117,52 @@ void tri_nccl_abort_async(void *context)
         return;
     local->warn_at_ns = tri_deadline_ns(WARN_AFTER_MS);
     local->job.prepare = prepare_abort;
+    local->job.graphs = live_graphs;
     local->job.finish = finish_abort;
     post_job(local);
 }
+
+static enum tri_nccl_stage stage_of(struct tri_nccl_local *local)
+{
+    pthread_mutex_lock(&local->lock);
+    const enum tri_nccl_stage stage = local->stage;
+    pthread_mutex_unlock(&local->lock);
+    return stage;
+}
+
+/* From DESTROYING on, all queued work has run. Before ABORTING the job has not been posted. */
+static bool interrupted(void *context, char *text, size_t bytes)
+{
+    struct tri_nccl_local *local = context;
+    const enum tri_nccl_stage stage = stage_of(local);
+    (void)text, (void)bytes;
+    return stage == TRI_NCCL_DESTROYING || stage == TRI_NCCL_GONE ||
+           (stage == TRI_NCCL_ABORTING && atomic_load(&local->job.prepared_ns) != 0);
+}
+
+/* Takes no lock that a thread inside NCCL or CUDA could hold, so it works while the job hangs
+ * there. */
+static bool parked(void *context, char *text, size_t bytes)
+{
+    const struct tri_nccl_local *local = context;
+    const uint64_t prepared = atomic_load(&local->job.prepared_ns);
+    const uint64_t freeing = atomic_load(&local->job.freeing_ns);
+    const uint32_t graphs = freeing == 0 ? tri_nccl_graphs_live(local->graphs) : 0;
+    const uint64_t since = freeing != 0 ? freeing : prepared;
+    const uint64_t ns = since == 0 ? 0 : tri_now_ns() - since;
+    const double s = (double)ns / 1e9;
+    if (graphs > 0)
+        (void)snprintf(text, bytes, "%u live CUDA graph%s that captured its calls, for %.1f s",
+                       (unsigned)graphs, graphs == 1 ? "" : "s", s);
+    else if (ns >= (uint64_t)TRI_PARKED_AFTER_MS * 1000000u)
+        (void)snprintf(text, bytes, "%s, for %.1f s",
+                       freeing == 0 ? "the freeing of other communicators"
+                                    : "earlier work on a device of its ranks",
+                       s);
+    return graphs > 0 || ns >= (uint64_t)TRI_PARKED_AFTER_MS * 1000000u;
+}
+
+const struct tri_abort_ending tri_nccl_ending = {.interrupted = interrupted, .parked = parked};
 
 /* Keep the last reference while an abort may still be running: detach waits for its hook, which
  * adds a reference if it posts a job. If the hook has not run by then it never will, and this call

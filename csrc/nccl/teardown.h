@@ -8,6 +8,9 @@
  * frees them, unless it has run before or they are being destroyed. Does not wait. */
 void tri_nccl_abort_async(void *context);
 
+/* What the abort state asks about it; the context is the same. */
+extern const struct tri_abort_ending tri_nccl_ending;
+
 /* In the background, destroy local ranks in stage DESTROYING whose queued work has all run. */
 void tri_nccl_destroy_async(struct tri_nccl_local *local);
 

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/team.h"
 
@@ -146,6 +147,91 @@ static void in_flight(void)
     check_end();
 }
 
+/* -------------------------------------------------------------------------------------- states */
+
+struct steps {
+    bool interrupted, parked;
+    int asked; /* whether everything was interrupted */
+};
+
+static bool is_interrupted(void *context, char *text, size_t bytes)
+{
+    struct steps *steps = context;
+    steps->asked++;
+    (void)snprintf(text, bytes, "%s", steps->interrupted ? "" : "a stream");
+    return steps->interrupted;
+}
+
+static bool is_parked(void *context, char *text, size_t bytes)
+{
+    const struct steps *steps = context;
+    (void)snprintf(text, bytes, "%s", steps->parked ? "a graph" : "");
+    return steps->parked;
+}
+
+static void is(struct trib_abort *state, trib_comm_state wanted, const char *waits_for)
+{
+    char text[64] = "?";
+    const trib_comm_state found = tri_abort_state(state, text, sizeof text);
+    CHECK_MSG(found == wanted && strcmp(text, waits_for) == 0,
+              "the state is %d (\"%s\"), expected %d (\"%s\")", (int)found, text, (int)wanted,
+              waits_for);
+}
+
+static void states(void)
+{
+    static const struct tri_abort_ending ending = {is_interrupted, is_parked};
+    struct steps steps = {.asked = 0};
+    uint32_t flag = 0;
+    char one = 'x';
+    check_begin("the state, step by step");
+    struct trib_abort *state = tri_abort_create(&flag, NULL, &steps);
+    tri_abort_set_ending(state, &ending);
+    is(state, TRIB_COMM_LIVE, "");
+    CHECK(tri_abort_register(state) && tri_abort_register(state));
+    is(state, TRIB_COMM_LIVE, "");
+    CHECK(tri_abort_raise(state, TRIB_ERR_ABORTED, "now"));
+    is(state, TRIB_COMM_ABORTING, "2 calls that are in flight");
+    tri_abort_unregister(state);
+    is(state, TRIB_COMM_ABORTING, "1 call that is in flight");
+    CHECK(steps.asked == 0);
+    tri_abort_unregister(state);
+    is(state, TRIB_COMM_ABORTING, "a stream");
+    CHECK(tri_abort_state(state, &one, 1) == TRIB_COMM_ABORTING && one == '\0');
+    CHECK(tri_abort_state(state, NULL, 0) == TRIB_COMM_ABORTING && steps.asked == 3);
+    steps.interrupted = true;
+    is(state, TRIB_COMM_ABORTED, "");
+    steps.interrupted = false; /* once is enough */
+    is(state, TRIB_COMM_ABORTED, "");
+    CHECK(steps.asked == 4);
+    steps.parked = true;
+    is(state, TRIB_COMM_PARKED, "a graph");
+    steps.parked = false;
+    is(state, TRIB_COMM_ABORTED, "");
+    tri_abort_detach(state);
+    steps.parked = true;
+    is(state, TRIB_COMM_ABORTED, "");
+    tri_abort_reclaimed(state);
+    is(state, TRIB_COMM_RECLAIMED, "");
+    tri_abort_release(state);
+    check_end();
+}
+
+static void reclaimed_alive(void)
+{
+    struct hook hook;
+    check_begin("what was never aborted is reclaimed all the same");
+    create(&hook);
+    tri_abort_detach(hook.state);
+    is(hook.state, TRIB_COMM_LIVE, "");
+    tri_abort_reclaimed(hook.state);
+    is(hook.state, TRIB_COMM_RECLAIMED, "");
+    CHECK(tri_abort_raise(hook.state, TRIB_ERR_ABORTED, "too late"));
+    is(hook.state, TRIB_COMM_RECLAIMED, "");
+    tri_abort_release(hook.state);
+    check_end();
+}
+
 /* Many threads register and unregister until a raise stops them; some raise. */
 enum { VISITORS = 4, RAISERS = 3 };
 
@@ -205,6 +291,8 @@ int main(void)
     flag_lifetime();
     asked();
     in_flight();
+    states();
+    reclaimed_alive();
     crowds();
     return check_finish("abort_test");
 }

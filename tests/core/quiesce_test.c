@@ -42,6 +42,7 @@ static void aside(void)
     team.comms[0] = NULL;
     CHECK_STATUS(trib_quiesce(20), TRIB_ERR_TIMEOUT);
     CHECK_DETAIL("1 workspaces");
+    CHECK_DETAIL("0 live CUDA graphs");
     atomic_store(&released, true);
     CHECK_OK(trib_quiesce(PLENTY_MS));
     team_destroy(&team);

@@ -31,6 +31,18 @@ int fake_communicators(void);
 void fake_async_error(int rank, int result);
 /* While true, a CUDA graph that captured every communicator is alive: nothing can be freed. */
 void fake_keep_graph(bool alive);
+/* Begin and end the capture of a stream by a new graph, or by the graph of another stream that is
+ * in capture (as after a wait for an event of that one). Destroying the graph calls what it retained
+ * on another thread, which may make no CUDA call. While a graph that captured a call lives, nothing
+ * frees the communicator, an abort included. */
+struct fake_graph;
+struct fake_graph *fake_capture_begin(cudaStream_t stream);
+void fake_capture_join(cudaStream_t stream, struct fake_graph *graph);
+void fake_capture_end(cudaStream_t stream);
+void fake_graph_destroy(struct fake_graph *graph);
+/* The threads that wait inside NCCL for graphs, and the objects that graphs retain. */
+int fake_waiting_for_graphs(void);
+int fake_user_objects(void);
 /* While held, calls of this kind wait inside; FAKE_EVENT: no event completes; FAKE_RECLAIM: no
  * communicator is freed. */
 enum fake_call { FAKE_FREE, FAKE_HOST_ALLOC, FAKE_QUERY, FAKE_EVENT, FAKE_RECLAIM, FAKE_CALLS };
@@ -49,6 +61,8 @@ void fake_fail_wait(int error);
 void fake_fail_record(bool fails);
 /* While true, the driver makes no context current. */
 void fake_fail_current(bool fails);
+/* While true, no user object can be made. */
+void fake_fail_user_objects(bool fails);
 /* While true, ncclCommAbort works but returns an error. */
 void fake_fail_abort(bool fails);
 /* While false, no thread can be started. */
@@ -81,5 +95,9 @@ bool fake_done(const struct fake_world *world, int rank, long sequence); /* the 
 /* Queue it on `stream`, which is not NULL. The lock is held. */
 void fake_queue(cudaStream_t stream, struct fake_world *world, int rank, long sequence);
 int fake_stream_device(cudaStream_t stream);
+/* The graph that captures the stream, or NULL; and make it call `gone` when it is destroyed. The
+ * lock is held. */
+struct fake_graph *fake_capturing(cudaStream_t stream);
+void fake_graph_retain(struct fake_graph *graph, cudaHostFn_t gone, void *argument);
 
 #endif

@@ -111,8 +111,12 @@ void fake_make_current(int device)
     current = device < 0 ? NULL : (CUcontext)&contexts[device];
 }
 
+static _Thread_local bool in_destructor; /* of a user object: on a thread of CUDA's */
+
 static void need_context(void)
 {
+    if (in_destructor)
+        fake_die("a destructor of a user object makes a CUDA call");
     if (current == NULL)
         fake_die("a CUDA call would make a context on device 0, which nobody chose");
 }
@@ -289,7 +293,8 @@ static CUresult address_range(CUdeviceptr *base, size_t *size, CUdeviceptr point
 enum { DEPTH = 64 };
 struct stream {
     int device;
-    cudaStream_t after; /* as fake_after says */
+    struct fake_graph *graph; /* which captures it, or NULL */
+    cudaStream_t after;       /* as fake_after says */
     int n;
     struct pending {
         struct fake_world *world;
@@ -409,12 +414,172 @@ cudaStream_t fake_after(cudaStream_t stream)
     return after;
 }
 
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *out)
+/* ------------------------------------------------------------------------------------- graphs */
+
+enum { OBJECTS = 16 };
+struct fake_graph {
+    unsigned long long id;
+    int n;
+    struct CUuserObject_st {
+        cudaHostFn_t gone;
+        void *argument;
+    } objects[OBJECTS];
+};
+static int objects; /* retained by graphs, or about to be */
+
+struct fake_graph *fake_capturing(cudaStream_t stream)
 {
-    (void)stream;
-    *out = cudaStreamCaptureStatusNone;
+    return stream == NULL ? NULL : ((struct stream *)stream)->graph;
+}
+
+void fake_capture_join(cudaStream_t stream, struct fake_graph *graph)
+{
+    pthread_mutex_lock(&fake_lock);
+    ((struct stream *)stream)->graph = graph;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+struct fake_graph *fake_capture_begin(cudaStream_t stream)
+{
+    static _Atomic unsigned long long ids;
+    struct fake_graph *graph = calloc(1, sizeof *graph);
+    graph->id = ++ids;
+    fake_capture_join(stream, graph);
+    return graph;
+}
+
+void fake_capture_end(cudaStream_t stream)
+{
+    fake_capture_join(stream, NULL);
+}
+
+void fake_graph_retain(struct fake_graph *graph, cudaHostFn_t gone, void *argument)
+{
+    if (graph->n == OBJECTS)
+        fake_die("a graph of the fake retains too much");
+    graph->objects[graph->n++] = (struct CUuserObject_st){gone, argument};
+    objects++;
+}
+
+int fake_user_objects(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    const int n = objects;
+    pthread_mutex_unlock(&fake_lock);
+    return n;
+}
+
+static void *destroy_objects(void *argument)
+{
+    const struct fake_graph *graph = argument;
+    in_destructor = true;
+    for (int i = 0; i < graph->n; i++)
+        graph->objects[i].gone(graph->objects[i].argument);
+    return NULL;
+}
+
+void fake_graph_destroy(struct fake_graph *graph)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, destroy_objects, graph) != 0 ||
+        pthread_join(thread, NULL) != 0)
+        fake_die("no thread for the destructors of a graph");
+    pthread_mutex_lock(&fake_lock);
+    objects -= graph->n;
+    pthread_mutex_unlock(&fake_lock);
+    free(graph);
+}
+
+static _Atomic bool no_user_objects;
+
+void fake_fail_user_objects(bool fails)
+{
+    no_user_objects = fails;
+}
+
+cudaError_t cudaUserObjectCreate(cudaUserObject_t *out, void *argument, cudaHostFn_t gone,
+                                 unsigned int references, unsigned int flags)
+{
+    if (references != 1 || flags != cudaUserObjectNoDestructorSync)
+        fake_die("a user object that CUDA would not make");
+    if (no_user_objects)
+        return cudaErrorMemoryAllocation;
+    *out = calloc(1, sizeof **out);
+    **out = (struct CUuserObject_st){gone, argument};
     return cudaSuccess;
 }
+
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned int references)
+{
+    (void)references;
+    object->gone(object->argument);
+    free(object);
+    return cudaSuccess;
+}
+
+/* Only with cudaGraphUserObjectMove: the graph takes the reference over. */
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object,
+                                      unsigned int references, unsigned int flags)
+{
+    need_context();
+    if (references != 1 || flags != cudaGraphUserObjectMove)
+        fake_die("a graph takes over nothing");
+    pthread_mutex_lock(&fake_lock);
+    fake_graph_retain((struct fake_graph *)graph, object->gone, object->argument);
+    pthread_mutex_unlock(&fake_lock);
+    free(object);
+    return cudaSuccess;
+}
+
+static enum cudaStreamCaptureStatus capture_status(cudaStream_t stream)
+{
+    pthread_mutex_lock(&fake_lock);
+    const bool captured = fake_capturing(stream) != NULL;
+    pthread_mutex_unlock(&fake_lock);
+    return captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *out)
+{
+    *out = capture_status(stream);
+    return cudaSuccess;
+}
+
+static CUresult stream_capturing(CUstream stream, CUstreamCaptureStatus *out)
+{
+    *out = (CUstreamCaptureStatus)capture_status(stream);
+    return CUDA_SUCCESS;
+}
+
+static cudaError_t capture_info(cudaStream_t stream, enum cudaStreamCaptureStatus *out,
+                                unsigned long long *out_id, cudaGraph_t *out_graph)
+{
+    need_context();
+    *out = capture_status(stream);
+    struct fake_graph *graph = stream == NULL ? NULL : ((struct stream *)stream)->graph;
+    *out_id = graph == NULL ? 0 : graph->id;
+    *out_graph = (cudaGraph_t)graph;
+    return cudaSuccess;
+}
+
+#if CUDART_VERSION >= 13000
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *out,
+                                     unsigned long long *out_id, cudaGraph_t *out_graph,
+                                     const cudaGraphNode_t **nodes, const cudaGraphEdgeData **edges,
+                                     size_t *n)
+{
+    (void)nodes, (void)edges, (void)n;
+    return capture_info(stream, out, out_id, out_graph);
+}
+#else
+cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *out,
+                                        unsigned long long *out_id, cudaGraph_t *out_graph,
+                                        const cudaGraphNode_t **nodes, size_t *n)
+{
+    (void)nodes, (void)n;
+    return capture_info(stream, out, out_id, out_graph);
+}
+#endif
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument)
 {
@@ -532,6 +697,7 @@ static cudaError_t entry_point(const char *symbol, void **out,
         {"cuMemGetAddressRange", (void (*)(void))address_range},
         {"cuGetErrorString", (void (*)(void))error_string},
         {"cuStreamGetDevice", (void (*)(void))stream_device},
+        {"cuStreamIsCapturing", (void (*)(void))stream_capturing},
     };
     *out = NULL;
     *answer = cudaDriverEntryPointSymbolNotFound;

@@ -15,7 +15,8 @@ struct fake_world {
     ncclUniqueId id;
     int size;
     int arrived;
-    int ended; /* ranks aborted or destroyed */
+    int ended;  /* ranks aborted or destroyed */
+    int graphs; /* calls in live graphs */
     ncclComm_t comms[FAKE_RANKS];
     bool connected[FAKE_RANKS]; /* has made its first call */
     bool aborted[FAKE_RANKS];
@@ -45,6 +46,7 @@ struct ncclComm {
 static struct fake_world *worlds;
 static int communicators;
 static bool graph;
+static int waiting_for_graphs; /* threads */
 static unsigned int ids;
 static struct fake_factor last_factor;
 
@@ -62,6 +64,14 @@ void fake_keep_graph(bool alive)
     graph = alive;
     pthread_cond_broadcast(&fake_changed);
     pthread_mutex_unlock(&fake_lock);
+}
+
+int fake_waiting_for_graphs(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    const int n = waiting_for_graphs;
+    pthread_mutex_unlock(&fake_lock);
+    return n;
 }
 
 bool fake_done(const struct fake_world *world, int rank, long sequence)
@@ -128,6 +138,15 @@ static bool all_connected(const struct fake_world *world)
     return true;
 }
 
+/* On a thread of CUDA's. */
+static void graph_gone(void *world)
+{
+    pthread_mutex_lock(&fake_lock);
+    ((struct fake_world *)world)->graphs--;
+    pthread_cond_broadcast(&fake_changed);
+    pthread_mutex_unlock(&fake_lock);
+}
+
 /* The first operation waits, inside the call, for the first operation of every rank. */
 static ncclResult_t operate(ncclComm_t comm, cudaStream_t stream)
 {
@@ -137,6 +156,11 @@ static ncclResult_t operate(ncclComm_t comm, cudaStream_t stream)
     comm->inside--;
     if (!all_connected(world))
         return ncclInternalError;
+    if (stream != NULL && fake_capturing(stream) != NULL) {
+        world->graphs++;
+        fake_graph_retain(fake_capturing(stream), graph_gone, world);
+        return ncclSuccess;
+    }
     world->issued[comm->rank]++;
     if (stream != NULL)
         fake_queue(stream, world, comm->rank, world->issued[comm->rank]);
@@ -144,11 +168,22 @@ static ncclResult_t operate(ncclComm_t comm, cudaStream_t stream)
     return ncclSuccess;
 }
 
+/* An abort does not end this wait. */
+static void await_graphs(const struct fake_world *world)
+{
+    waiting_for_graphs++;
+    while (graph || (world != NULL && world->graphs > 0))
+        fake_wait();
+    waiting_for_graphs--;
+}
+
 static void finalize(ncclComm_t comm)
 {
     while (!comm->abort &&
            (graph || !fake_done(comm->world, comm->rank, comm->world->issued[comm->rank])))
         fake_wait();
+    if (comm->world->graphs > 0)
+        await_graphs(comm->world);
     comm->inside--;
 }
 
@@ -188,8 +223,7 @@ static void use_device(int device)
 static void reclaim(ncclComm_t comm)
 {
     struct fake_world *world = comm->world;
-    while (graph)
-        fake_wait();
+    await_graphs(world);
     fake_pass(FAKE_RECLAIM);
     if (gone)
         fake_die("a communicator is freed after the process has taken CUDA down");

@@ -21,6 +21,7 @@
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
 #include "tests/nccl_fake/fake.h"
+#include "tests/nccl_fake/states.h"
 #include "tests/process.h"
 
 extern const struct tri_backend tri_backend_nccl;
@@ -45,6 +46,14 @@ const struct tri_kernels tri_kernels_cuda = {.name = "some", .scale = scale};
 const char *trib_last_detail(void)
 {
     return tri_detail();
+}
+
+static uint32_t quiesce(uint32_t timeout_ms)
+{
+    uint32_t graphs = 0;
+    const uint32_t left = tri_nccl_quiesce(tri_deadline_ns(timeout_ms), &graphs);
+    CHECK(graphs == 0);
+    return left;
 }
 
 enum { DEADLINE_MS = 200, SLACK_MS = 1000, PLENTY_MS = 20000 };
@@ -771,7 +780,7 @@ static void unmarked_workspace(void)
         tri_workspace_close(&comm.workspace);
         CHECK(tri_workspace_sweep() == 0);
         part(&pair);
-        CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+        CHECK(quiesce(PLENTY_MS) == 0);
         CHECK(fake_blocks() == before - 1);
     }
     end();
@@ -870,7 +879,7 @@ static void pinned_member(int index, int size, void *argument)
     CHECK_STATUS(transports()->open(&transport, &id, 0, 1, 5, DEADLINE_MS), TRIB_ERR_TIMEOUT);
     CHECK_DETAIL("pinned memory");
     CHECK(check_now_ms() - start < DEADLINE_MS + SLACK_MS);
-    CHECK(tri_nccl_quiesce(tri_deadline_ns(50)) > 0); /* the call that was given up still runs */
+    CHECK(quiesce(50) > 0); /* the call that was given up still runs */
     atomic_store(&pinned->over, true);
 }
 
@@ -881,11 +890,11 @@ static void no_pinned_memory(void)
     static void *cells[1024];
     struct stage stage;
     begin(&stage, "opening while the device is busy");
-    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+    CHECK(quiesce(PLENTY_MS) == 0);
     const int n = take_all_cells(cells);
     fake_hold(FAKE_HOST_ALLOC, true);
     check_ranks(2, pinned_member, &pinned);
-    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+    CHECK(quiesce(PLENTY_MS) == 0);
     for (int i = 0; i < n; i++)
         devices()->free_pinned(cells[i]);
     end();
@@ -921,7 +930,7 @@ static void words(void)
         if (round % 2 == 0)
             stop(ranks[0], "again");
         close_two(ranks);
-        CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+        CHECK(quiesce(PLENTY_MS) == 0);
         if (round == 0)
             before = fake_blocks();
     }
@@ -951,7 +960,7 @@ static void word_in_use(void)
             stop(ranks[0], "with a list queued");
         }
         close_two(ranks);
-        CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+        CHECK(quiesce(PLENTY_MS) == 0);
         CHECK(*word == 1);
     }
     fake_hold(FAKE_EVENT, false);
@@ -1180,7 +1189,7 @@ static void captures(void)
         tri_workspace_close(&comm.workspace);
         CHECK_OK(finish(transport, PLENTY_MS));
     }
-    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+    CHECK(quiesce(PLENTY_MS) == 0);
     CHECK_MSG(fake_spoiled() == 0, "%d calls spoil the capture", fake_spoiled());
     CHECK(cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess);
     CHECK(mode == cudaStreamCaptureModeThreadLocal); /* as it was before all that */
@@ -1278,7 +1287,7 @@ static void logs(void)
         CHECK(check_now_ms() - start < SLACK_MS);
         atomic_store(&chat.let_go, true);
         CHECK_OK(finish(ranks[1], PLENTY_MS));
-        CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+        CHECK(quiesce(PLENTY_MS) == 0);
         fake_fail_abort(false);
         tri_log_set(NULL, NULL, 0);
     }
@@ -1360,7 +1369,7 @@ static void no_background_thread(void)
     struct tri_transport *transport = NULL;
     struct stage stage;
     begin(&stage, "no background thread");
-    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+    CHECK(quiesce(PLENTY_MS) == 0);
     fake_allow_threads(false);
     CHECK_STATUS(transports()->open(&transport, &stage.id, 0, 1, 0, DEADLINE_MS), TRIB_ERR_SYSTEM);
     CHECK_DETAIL(
@@ -1381,7 +1390,7 @@ static void abort_without_threads(void)
     const int n = sizeof pairs / sizeof pairs[0];
     struct stage stage;
     begin(&stage, "abort where no thread can be started");
-    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+    CHECK(quiesce(PLENTY_MS) == 0);
     for (int i = 0; i < n; i++)
         if (!open_stuck(&pairs[i]))
             return;
@@ -1410,7 +1419,7 @@ static void abort_after_quiesce(void)
     struct stage stage;
     begin(&stage, "abort after all background jobs have ended");
     if (open_stuck(&pair)) {
-        CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+        CHECK(quiesce(PLENTY_MS) == 0);
         stop(pair.ranks[0], "after trib_quiesce");
         if (!becomes_free(&pair)) {
             check_end();
@@ -1418,7 +1427,7 @@ static void abort_after_quiesce(void)
         }
         part(&pair);
     }
-    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+    CHECK(quiesce(PLENTY_MS) == 0);
     CHECK(tri_nccl_threads(TRI_NCCL_BACKGROUND) == 0);
     end();
 }
@@ -1429,7 +1438,7 @@ static void many(bool aborted)
     static struct pair pairs[MANY];
     struct stage stage;
     begin(&stage, aborted ? "many are aborted at once" : "many are closed at once");
-    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+    CHECK(quiesce(PLENTY_MS) == 0);
     const long before = process_threads();
     CHECK(before > 0);
     fake_hold(FAKE_RECLAIM, true);
@@ -1449,10 +1458,10 @@ static void many(bool aborted)
             check_sleep_ms(1);
         CHECK(fake_waiting(FAKE_RECLAIM) > AT_ONCE);
     }
-    CHECK(tri_nccl_quiesce(tri_deadline_ns(0)) >= MANY);
+    CHECK(quiesce(0) >= MANY);
     CHECK(fake_communicators() == 2 * MANY);
     fake_hold(FAKE_RECLAIM, false);
-    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+    CHECK(quiesce(PLENTY_MS) == 0);
     CHECK(fake_communicators() == 0);
     CHECK_MSG(process_threads() == before, "%ld threads, %ld before", process_threads(), before);
     end();
@@ -1562,7 +1571,7 @@ static int leaving_process(void)
     CHECK(atexit(end_child) == 0);
     tri_process_use();
     one_life(0, false);
-    CHECK(tri_nccl_quiesce(tri_deadline_ns(PLENTY_MS)) == 0);
+    CHECK(quiesce(PLENTY_MS) == 0);
     fake_hold(FAKE_RECLAIM, true);
     one_life(2, false);
     one_life(4, true);
@@ -1650,6 +1659,7 @@ static void threads_beside(void)
     abort_after_quiesce();
     many(true);
     many(false);
+    states();
 }
 
 int main(int n, char **arguments)

@@ -12,6 +12,7 @@ const ENUMS: &[(&str, &str)] = &[
     ("TRIB_F16", "trib_dtype"),
     ("TRIB_SUM", "trib_op"),
     ("TRIB_UNCHECKED", "u32"),
+    ("TRIB_COMM_LIVE", "trib_comm_state"),
     ("TRIB_CALL_FACTOR", "u32"),
     ("TRIB_SPARSE_AVERAGE", "u32"),
     ("TRIB_LOG_ERROR", "i32"),
@@ -24,7 +25,7 @@ pub fn write() -> Result<()> {
     let generated = bindgen::Builder::default()
         .header(header.to_str().ok_or("the path of the header is not UTF-8")?)
         .allowlist_item("(trib|TRIB)_.*")
-        .new_type_alias("trib_(status|dtype|op)")
+        .new_type_alias("trib_(status|dtype|op|comm_state)")
         .derive_eq(true)
         .derive_hash(true)
         .prepend_enum_name(false)

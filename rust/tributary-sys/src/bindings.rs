@@ -135,6 +135,20 @@ const _: () = {
 pub struct trib_abort {
     _unused: [u8; 0],
 }
+#[doc = " How far the end of a communicator has come in this process. A state never goes back, but\n  TRIB_COMM_ABORTED and TRIB_COMM_PARKED may alternate. A newer library may have more states."]
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct trib_comm_state(pub i32);
+#[doc = " neither aborted nor failed. A close changes nothing before\n   TRIB_COMM_RECLAIMED"]
+pub const TRIB_COMM_LIVE: trib_comm_state = trib_comm_state(0);
+#[doc = " the reason is set; a call has not returned yet, or a stream may\n   still wait inside a collective"]
+pub const TRIB_COMM_ABORTING: trib_comm_state = trib_comm_state(1);
+#[doc = " all calls have returned, and no stream waits inside a collective;\n   the backend still holds resources"]
+pub const TRIB_COMM_ABORTED: trib_comm_state = trib_comm_state(2);
+#[doc = " the same, but releasing them waits for the caller's CUDA graphs, or\n   for more than 1 s for work queued earlier"]
+pub const TRIB_COMM_PARKED: trib_comm_state = trib_comm_state(3);
+#[doc = " the backend has released everything"]
+pub const TRIB_COMM_RECLAIMED: trib_comm_state = trib_comm_state(4);
 #[doc = " All ranks of a communicator within one process, driven by one thread."]
 #[repr(C)]
 #[derive(Debug)]
@@ -516,6 +530,13 @@ extern "C" {
     pub fn trib_abort_status(handle: *mut trib_abort) -> trib_status;
     #[doc = " Extend all deadlines of queued calls: for `ms` milliseconds from now no late call ends the\n  communicator, on any rank of this process. A shorter time than before changes nothing;\n  TRIB_NO_TIMEOUT: for good. For a slow phase (a first compilation, a checkpoint) that one rank\n  knows about and the others wait for. Any thread."]
     pub fn trib_abort_defer(handle: *mut trib_abort, ms: u32) -> trib_status;
+    #[doc = " `*out` = the state of the communicator. `waits_for`, a string of up to `bytes` bytes (NULL if\n  `bytes` is 0), tells what the next state waits for: \"2 calls that are in flight\", or, parked,\n  \"3 live CUDA graphs that captured its calls, for 12.3 s\"; \"\" if nothing is known.\n\n  An aborted communicator is reclaimed in the background on nccl; on host when all its ranks are\n  destroyed and the calls queued on them have run. A CUDA graph counts while it, a copy or an\n  executable graph made from it exists. Graphs whose calls were captured with TRIB_UNCHECKED are\n  not counted: they show as earlier work. Never waits. Any thread at any time, also after the\n  communicator is gone."]
+    pub fn trib_abort_state(
+        out: *mut trib_comm_state,
+        waits_for: *mut ::core::ffi::c_char,
+        bytes: usize,
+        handle: *mut trib_abort,
+    ) -> trib_status;
     #[doc = " Release one reference; aborts nothing. NULL is allowed."]
     pub fn trib_abort_release(handle: *mut trib_abort);
     #[doc = " Create a group of `size` ranks; rank i uses `devices[i]` (NULL: device i). Devices are distinct.\n  Blocking. Up to 64 ranks on host. `options` may be NULL."]
@@ -622,7 +643,7 @@ extern "C" {
     ) -> trib_status;
     #[doc = " Fill `*out`. `lists_committed` and `lists_refused` are exact after a wait for the stream. Works\n  after an abort, too: `lists_committed` then tells whether the last list was written on this\n  rank."]
     pub fn trib_comm_counters(out: *mut trib_counters, comm: *mut trib_comm) -> trib_status;
-    #[doc = " Wait until everything queued on this communicator has run on all ranks of this process, then\n  release the backend's resources in the background. Ranks of one process may close one after the\n  other; the last one waits. If `timeout_ms` passes first, the communicator is aborted and the\n  call returns TRIB_ERR_TIMEOUT; an abort meanwhile ends the wait, and the call returns its status.\n  Later calls return TRIB_ERR_CLOSED; call trib_comm_destroy in any case.\n\n  A rank has left once it has closed (or destroyed) and its queued work has run. Ranks of this\n  process that have made as many calls are not affected. If a remaining rank has made more calls\n  than the one that left, the communicator ends for all remaining ranks: their streams continue;\n  status, later calls, a split that waits and the close of the last rank return TRIB_ERR_CLOSED\n  with the reason (\"rank 2 left after call 17\"); lists and sparse states are as after an abort.\n  (nccl counts calls when they are queued: if a peer has queued more when a rank closes, the\n  communicator ends at that moment, queued calls of the closing rank included, and its close\n  returns TRIB_ERR_CLOSED.)"]
+    #[doc = " Wait until everything queued on this communicator has run on all ranks of this process, then\n  release the backend's resources in the background. Ranks of one process may close one after the\n  other; the last one waits. If `timeout_ms` passes first, the communicator is aborted and the\n  call returns TRIB_ERR_TIMEOUT; an abort meanwhile ends the wait, and the call returns its status.\n  On nccl it also waits for the end of every CUDA graph that captured a call. Later calls return\n  TRIB_ERR_CLOSED; call trib_comm_destroy in any case.\n\n  A rank has left once it has closed (or destroyed) and its queued work has run. Ranks of this\n  process that have made as many calls are not affected. If a remaining rank has made more calls\n  than the one that left, the communicator ends for all remaining ranks: their streams continue;\n  status, later calls, a split that waits and the close of the last rank return TRIB_ERR_CLOSED\n  with the reason (\"rank 2 left after call 17\"); lists and sparse states are as after an abort.\n  (nccl counts calls when they are queued: if a peer has queued more when a rank closes, the\n  communicator ends at that moment, queued calls of the closing rank included, and its close\n  returns TRIB_ERR_CLOSED.)"]
     pub fn trib_comm_close(comm: *mut trib_comm, timeout_ms: u32) -> trib_status;
     #[doc = " Close (with the options' deadline) unless that was done, then free. Never blocks for ever: after\n  the deadline it aborts the communicator, reclaims it in the background and returns\n  TRIB_ERR_TIMEOUT; `comm` is gone all the same. The backend's resources are always released in\n  the background: see trib_quiesce. NULL is allowed."]
     pub fn trib_comm_destroy(comm: *mut trib_comm) -> trib_status;

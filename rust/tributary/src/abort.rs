@@ -1,6 +1,6 @@
 //! Stopping a communicator from anywhere.
 
-use std::ffi::CString;
+use std::ffi::{c_char, CStr, CString};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -10,6 +10,26 @@ use tributary_sys as sys;
 
 use crate::error::{check, Result};
 use crate::options::milliseconds;
+
+/// How far the end of a communicator has come in this process, from [`AbortHandle::state`]. A state
+/// never goes back, but `Aborted` and `Parked` may alternate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CommState {
+    /// Neither aborted nor failed. A close, or a drop, changes nothing before `Reclaimed`.
+    Live,
+    /// The reason is set. A call has not returned yet, or a stream may still wait inside a
+    /// collective. The string tells for what the communicator waits, if that is known.
+    Aborting(String),
+    /// All calls have returned, and no stream waits inside a collective. The backend still holds
+    /// resources.
+    Aborted,
+    /// The same, but releasing the resources waits for something outside the library, for instance
+    /// `"3 live CUDA graphs that captured its calls, for 12.3 s"`.
+    Parked(String),
+    /// The backend has released everything, after an abort or in good order.
+    Reclaimed,
+}
 
 /// Aborts a communicator, from any thread and at any time, also after the communicator is gone.
 ///
@@ -80,6 +100,31 @@ impl AbortHandle {
         let status = unsafe { sys::trib_abort_defer(self.0 .0.as_ptr(), milliseconds(time)) };
         // It fails for a NULL handle only.
         debug_assert_eq!(check(status), Ok(()));
+    }
+
+    /// Returns how far the end of the communicator has come. On nccl an aborted communicator is
+    /// reclaimed in the background, on host when all its ranks were dropped and the calls queued on
+    /// them have run. Any thread may call it at any time. Never waits.
+    pub fn state(&self) -> CommState {
+        let mut text: [c_char; 160] = [0; 160];
+        let mut state = sys::TRIB_COMM_LIVE;
+        // SAFETY: the reference is alive; "a string of up to `bytes` bytes", which `text` has room
+        // for; "Any thread at any time".
+        let status = unsafe {
+            sys::trib_abort_state(&mut state, text.as_mut_ptr(), text.len(), self.0 .0.as_ptr())
+        };
+        // It fails for a NULL pointer only.
+        debug_assert_eq!(check(status), Ok(()));
+        // SAFETY: `text` was zeroes, and the library ends the string that it writes.
+        let waits_for = || unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned();
+        match state {
+            sys::TRIB_COMM_LIVE => CommState::Live,
+            sys::TRIB_COMM_ABORTING => CommState::Aborting(waits_for()),
+            sys::TRIB_COMM_PARKED => CommState::Parked(waits_for()),
+            sys::TRIB_COMM_RECLAIMED => CommState::Reclaimed,
+            // "A newer library may have more states": of one that was aborted.
+            _ => CommState::Aborted,
+        }
     }
 
     /// Returns whether the communicator was aborted or has failed.

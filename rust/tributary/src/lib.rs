@@ -99,7 +99,7 @@ mod stream;
 mod sync;
 mod work;
 
-pub use abort::AbortHandle;
+pub use abort::{AbortHandle, CommState};
 pub use backend::{quiesce, version, Backend, Version};
 pub use buffer::{DeviceBuffer, DeviceSlice, DeviceVec, UniqueBuffer};
 pub use call_options::CallOptions;

@@ -6,7 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{alone, error_of, get, have, options, ranks, vec_on, warm_up_all};
-use tributary::{Communicator, ErrorKind, Group, InPlace, Options, ReduceOp, Stream, UniqueId};
+use tributary::{
+    CommState, Communicator, ErrorKind, Group, InPlace, Options, ReduceOp, Stream, UniqueId,
+};
 
 /// The communicators of two ranks after a first collective.
 fn pair_with(options: &Options) -> Option<[Communicator; 2]> {
@@ -25,6 +27,7 @@ fn a_missing_rank_is_given_up_from_another_thread() {
     let Some([mut here, mut missing]) = pair() else { return };
     let handle = here.abort_handle();
     assert!(!handle.is_aborted() && handle.status().is_ok());
+    assert_eq!(handle.state(), CommState::Live);
     let waiting = thread::spawn(move || {
         let stream = Stream::new(here.device()).unwrap();
         let mut buffer = vec_on(&here, &[1.0_f32; 1000]);
@@ -41,6 +44,7 @@ fn a_missing_rank_is_given_up_from_another_thread() {
     // Also where the detail says it, what the status means stands there once.
     assert_eq!(error.to_string().matches("the communicator was aborted").count(), 1, "{error}");
     assert!(handle.is_aborted());
+    assert_ne!(handle.state(), CommState::Live);
 
     // Every rank of the process is aborted, and says so until it is dropped.
     for comm in [&mut here, &mut missing] {
@@ -51,9 +55,11 @@ fn a_missing_rank_is_given_up_from_another_thread() {
     }
     drop((here, missing));
     handle.abort("after the communicators are gone");
-    let error = thread::spawn(move || error_of(handle.status())).join().unwrap();
+    let last = handle.clone();
+    let error = thread::spawn(move || error_of(last.status())).join().unwrap();
     assert!(error.is_aborted() && error.detail().contains("rank 1 never joined"), "{error}");
     tributary::quiesce(Duration::from_secs(60)).unwrap();
+    assert_eq!(handle.state(), CommState::Reclaimed);
 }
 
 #[test]
