@@ -255,14 +255,14 @@ static trib_status run_body(struct trib_comm *comm, int operation, tri_handshake
 {
     const struct tri_device_ops *device = comm->backend->device;
     trib_stream stream = NULL;
-    trib_status status = device->stream_create(comm->device, &stream);
+    trib_status status = tri_deadline_wait(comm, operation, &comm->workspace);
+    if (status == TRIB_OK)
+        status = device->stream_create(comm->device, &stream);
     if (status != TRIB_OK) { /* the others wait for this rank */
         (void)tri_abort_raise(comm->state, status, tri_detail());
         return status;
     }
-    status = tri_deadline_wait(comm, operation, &comm->workspace);
-    if (status == TRIB_OK)
-        status = match_operation(comm, operation, stream);
+    status = match_operation(comm, operation, stream);
     if (status == TRIB_OK)
         status = body(argument, stream);
     (void)device->stream_destroy(comm->device, stream);

@@ -24,6 +24,7 @@ static _Thread_local int until_no_memory = -1; /* allocations that still succeed
 static _Thread_local int until_abort = -1;     /* collectives until an abort follows one */
 static _Thread_local int until_no_copy = -1;   /* copies before the one that fails */
 static _Thread_local bool stream_fails;        /* the next that is made */
+static _Thread_local bool query_fails;         /* the next of an event */
 static _Thread_local int pushed;               /* devices pushed and not popped */
 static _Thread_local int allocations, collectives;
 static _Thread_local size_t allocated; /* bytes */
@@ -63,6 +64,10 @@ static _Thread_local int until_passed; /* after as many questions */
 static trib_status event_query(int32_t device, trib_event event, bool *out_done)
 {
     *out_done = false;
+    if (query_fails) {
+        query_fails = false;
+        return tri_fail(TRIB_ERR_CUDA, "injected: no answer");
+    }
     if (event == busy && until_passed > 0) {
         until_passed--;
         return TRIB_OK;
@@ -240,10 +245,12 @@ static void foretold(int rank, int size, void *team)
 }
 
 /* The device of one rank fails in a call of all ranks: the communicator fails on all of them. */
+enum missing { NO_STREAM, NO_COPY, NO_ANSWER, MISSING };
+
 struct device_failure {
     struct team team;
     bool creates; /* it is a creation, not another k */
-    bool copies;  /* what fails is a copy, not the making of a stream */
+    enum missing missing;
     _Atomic int arrived;
 };
 
@@ -257,24 +264,26 @@ static void failing_rank(int rank, int size, void *argument)
     if (!fixture_open(&fixture, &failure->team, rank, &options))
         return;
     team_barrier(&failure->arrived, size); /* nobody is in fixture_open any more */
-    stream_fails = fails && !failure->copies;
-    until_no_copy = fails && failure->copies ? 0 : -1;
+    stream_fails = fails && failure->missing == NO_STREAM;
+    until_no_copy = fails && failure->missing == NO_COPY ? 0 : -1;
+    query_fails = fails && failure->missing == NO_ANSWER;
     const trib_status status =
         failure->creates
             ? trib_sparse_create(&sparse, fixture.comm, FIXTURE_COUNT, TRIB_F32, &options)
             : trib_sparse_set_k(fixture.sparse, 5);
     CHECK_MSG(status == TRIB_ERR_CUDA, "%s: %s", trib_status_name(status), trib_last_detail());
-    CHECK(sparse == NULL && !stream_fails && until_no_copy < 0);
+    CHECK(sparse == NULL && !stream_fails && until_no_copy < 0 && !query_fails);
     CHECK(fixture_statistics(&fixture).k == 4);
     CHECK_STATUS(trib_comm_status(fixture.comm), TRIB_ERR_CUDA);
     CHECK_DETAIL("injected");
     fixture_close(&fixture);
 }
 
-static void device_fails(bool creates, bool copies)
+static void device_fails(bool creates, enum missing missing)
 {
-    struct device_failure failure = {.creates = creates, .copies = copies};
-    check_begin("3 ranks: one has no %s for %s", copies ? "copy" : "stream",
+    static const char *const names[MISSING] = {"stream", "copy", "answer"};
+    struct device_failure failure = {.creates = creates, .missing = missing};
+    check_begin("3 ranks: one has no %s for %s", names[missing],
                 creates ? "a creation" : "another k");
     if (team_create(&failure.team, "queued", 3, NULL))
         check_ranks(3, failing_rank, &failure);
@@ -623,9 +632,11 @@ int main(void)
     }
     fixture_ranks("queued", 3, NULL, creations, "one rank without memory");
     fixture_ranks("queued", 3, NULL, foretold, "memory as foretold");
-    device_fails(true, false);
-    device_fails(false, false);
-    device_fails(false, true);
+    device_fails(true, NO_STREAM);
+    device_fails(false, NO_STREAM);
+    device_fails(false, NO_COPY);
+    device_fails(true, NO_ANSWER);
+    device_fails(false, NO_ANSWER);
     fixture_ranks("queued", 3, NULL, failed, "a step that fails on one rank");
     fixture_ranks("queued", 2, NULL, waits, "another k waits for what was queued before");
     fixture_ranks("queued", 2, NULL, holds, "another k gives the room of the last one back");
