@@ -364,19 +364,19 @@ static void apply_change(struct trib_sparse *sparse, const struct change *change
     tri_sparse_lay_out(sparse);
 }
 
-/* The current residual becomes buffer 0, as in a new state; the header gets the new signature. */
-static trib_status renew_scalars(struct trib_sparse *sparse, trib_stream stream)
+/* The current residual becomes buffer 0, as in a new state; the header gets the new signature. A
+ * failure changes nothing. */
+static trib_status renew_scalars(struct trib_sparse *sparse, uint32_t signature, trib_stream stream)
 {
     struct tri_sparse_scalars scalars;
     TRI_TRY(copy(sparse, &scalars, sparse->scalars, sizeof scalars, stream));
-    if (scalars.current != 0) {
-        void *residual = sparse->residual[0];
-        sparse->residual[0] = sparse->residual[1];
-        sparse->residual[1] = residual;
-        scalars.current = 0;
-    }
-    scalars.header.signature = sparse->signature;
-    return copy(sparse, sparse->scalars, &scalars, sizeof scalars, stream);
+    void *residual = sparse->residual[scalars.current], *other = sparse->residual[!scalars.current];
+    scalars.current = 0;
+    scalars.header.signature = signature;
+    TRI_TRY(copy(sparse, sparse->scalars, &scalars, sizeof scalars, stream));
+    sparse->residual[0] = residual;
+    sparse->residual[1] = other;
+    return TRIB_OK;
 }
 
 /* The arguments of tri_sparse_set_k and tri_sparse_set_density. */
@@ -415,14 +415,15 @@ static trib_status set(void *argument, trib_stream stream)
     if (status == TRIB_OK)
         status = plan(&change, sparse);
     status = tri_handshake_exchange(comm, &handshake, status, NULL, stream);
-    if (status != TRIB_OK) {
-        discard_change(sparse, &change);
-        return status;
+    if (status == TRIB_OK) {
+        status = renew_scalars(sparse, change.signature, stream);
+        if (status != TRIB_OK) /* the others have the new k */
+            (void)tri_abort_raise(comm->state, status, tri_detail());
     }
-    apply_change(sparse, &change);
-    status = renew_scalars(sparse, stream);
-    if (status != TRIB_OK) /* the others have the new k */
-        (void)tri_abort_raise(comm->state, status, tri_detail());
+    if (status == TRIB_OK)
+        apply_change(sparse, &change);
+    else
+        discard_change(sparse, &change);
     return status;
 }
 

@@ -445,6 +445,16 @@ struct changing {
     _Atomic int arrived, over;
 };
 
+/* A rank that has no other k still has its state. */
+static void check_old_k(struct fixture *fixture, const char *before)
+{
+    size_t bytes = 0;
+    char *after = fixture_export(fixture, &bytes);
+    CHECK(trib_sparse_k(fixture->sparse) == 4);
+    CHECK(memcmp(before + 128, after + 128, FIXTURE_COUNT * sizeof(float)) == 0);
+    free(after);
+}
+
 static void change(int rank, int size, void *argument)
 {
     struct changing *changing = argument;
@@ -454,6 +464,8 @@ static void change(int rank, int size, void *argument)
     int failed = 0;
     if (!fixture_open(&fixture, &changing->team, rank, &options))
         return;
+    fixture_fill(&fixture, 0, 8, 1);
+    CHECK_OK(fixture_call(&fixture));
     char *data = fixture_export(&fixture, &bytes);
     team_barrier(&changing->arrived, size);
     until_no_copy = rank == size - 1 ? changing->at : -1;
@@ -470,6 +482,8 @@ static void change(int rank, int size, void *argument)
     CHECK_MSG(failed == 0 || failed == size || trib_comm_status(fixture.comm) != TRIB_OK,
               "copy %d: %d ranks do not have what the others have, and go on", changing->at,
               failed);
+    if (!changing->imports && changing->status[rank] != TRIB_OK)
+        check_old_k(&fixture, data);
     free(data);
     fixture_close(&fixture);
 }
