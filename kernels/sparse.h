@@ -116,6 +116,7 @@ struct tri_decide {
     int32_t n;
     uint32_t signature;
     uint32_t *current;  /* ^= 1 if the call is applied; NULL in place */
+    bool revokes;       /* take back the decision that this call has made before */
     uint32_t *decision; /* = 1 if it is, else 0 */
     uint32_t *outcome;  /* = an enum tri_outcome */
     uint32_t *overflow; /* the result overflows if it is not 0; = 0. NULL: it does not */
@@ -271,7 +272,8 @@ struct tri_sparse_kernels {
     /* ---- the end of a call */
 
     /* decide: is the call applied? The first of these reasons against it is the outcome: aborted,
-     * mismatch, not finite, overflow. */
+     * mismatch, not finite, overflow. With `revokes` the abort flag is set, so it is not; and
+     * *current is what it was before *decision. */
     trib_status (*decide)(const struct tri_decide *decide, trib_stream stream);
 
     /* residual_update: if *decision, update the residual at each entry whose index is in `among`

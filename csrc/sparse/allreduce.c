@@ -1,6 +1,6 @@
 /* One call of a sparse allreduce.
  *
- *   check -> order after the last call -> on the stream: the algorithm's run, clear_result, decay,
+ *   check -> order after the last call -> on the stream: the algorithm's run, decay, clear_result,
  *   norm, record
  *
  * On a stream-ordered backend the run queues within the call; on a host-executed one it executes
@@ -96,21 +96,31 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
         .bytes_sent = run->volume.bytes_sent,
         .bytes_received = run->volume.bytes_received,
     };
-    TRI_TRY(clear_result(run));
     if (params->in_place && params->decay != 1)
         TRI_TRY(run->kernels->decay(&run->acc, params->decay, run->scalars.decision, run->stream));
+    TRI_TRY(clear_result(run));
     if (measures)
         TRI_TRY(run->kernels->norm(&run->acc, &sparse->scalars->norm, run->scratch, run->stream));
     return run->kernels->record(&record, run->stream);
 }
 
-/* The communicator is over, because the other ranks may be further. Decides on the device that the
- * call is not applied, and clears its result. */
-static void fail_run(struct tri_run *run, trib_status status)
+/* The communicator is over, because the other ranks may be further. */
+static void raise_state(const struct tri_run *run, trib_status status)
 {
     (void)tri_abort_raise(run->backend->transport->abort_state(run->transport), status,
                           tri_detail());
+}
+
+/* A step of the algorithm has failed. Decides on the device that the call is not applied, also if
+ * the decision was made: then acc, from which something may be missing, is not the residual any
+ * more. (In place it is all there is: a step that failed after another had changed it leaves that.)
+ * Clears the result. */
+static void fail_run(struct tri_run *run, trib_status status)
+{
+    raise_state(run, status);
     const struct tri_decide decide = {.abort_flag = run->abort_flag,
+                                      .current = run->decided ? run->scalars.current : NULL,
+                                      .revokes = run->decided,
                                       .decision = run->scalars.decision,
                                       .outcome = run->scalars.outcome};
     if (run->kernels->decide(&decide, run->stream) == TRIB_OK)
@@ -130,10 +140,13 @@ static void run_call(void *argument)
         return;
     }
     status = sparse->algorithm->run(&run, sparse->own);
-    if (status == TRIB_OK)
-        status = finish(&run, sparse);
-    if (status != TRIB_OK)
+    if (status != TRIB_OK) {
         fail_run(&run, status);
+    } else {
+        status = finish(&run, sparse);
+        if (status != TRIB_OK) /* the call stays applied, if it is: its residual has changed */
+            raise_state(&run, status);
+    }
     tri_device_pop(sparse->backend, previous);
 }
 

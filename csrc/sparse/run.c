@@ -100,7 +100,9 @@ trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stri
         .outcome = run->scalars.outcome,
         .overflow = run->scalars.overflow,
     };
-    return run->kernels->decide(&decide, run->stream);
+    TRI_TRY(run->kernels->decide(&decide, run->stream));
+    run->decided = true;
+    return TRIB_OK;
 }
 
 trib_status tri_run_update_residual(struct tri_run *run, const struct tri_entries *entries,

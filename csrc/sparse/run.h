@@ -60,6 +60,7 @@ struct tri_run {
 
     struct tri_volume volume; /* of this call; link.c counts */
     uint32_t fallbacks;       /* of this call: exact choices because of TRI_IDLE_CALLS */
+    bool decided;             /* tri_run_decide has been queued */
     struct {                  /* collectives that the backend gets as one: tri_link_begin */
         bool open;
         size_t n;

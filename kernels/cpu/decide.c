@@ -24,10 +24,11 @@ trib_status tri_cpu_sparse_decide(const struct tri_decide *job, trib_stream stre
     (void)stream;
     const uint32_t outcome = outcome_of(job);
     const uint32_t applies = outcome == TRI_OUTCOME_APPLIED;
+    const uint32_t flips = job->revokes ? *job->decision : applies;
     *job->outcome = outcome;
     *job->decision = applies;
     if (job->current != NULL)
-        *job->current ^= applies;
+        *job->current ^= flips;
     if (job->overflow != NULL)
         *job->overflow = 0;
     return TRIB_OK;

@@ -40,10 +40,11 @@ __global__ void __launch_bounds__(kReaders + kWarp) decide(const tri_decide job)
                              : overflows     ? TRI_OUTCOME_OVERFLOW
                                              : TRI_OUTCOME_APPLIED;
     const uint32_t applies = outcome == TRI_OUTCOME_APPLIED;
+    const uint32_t flips = job.revokes ? *job.decision : applies;
     *job.outcome = outcome;
     *job.decision = applies;
     if (job.current != nullptr)
-        *job.current ^= applies;
+        *job.current ^= flips;
     if (job.overflow != nullptr)
         *job.overflow = 0;
 }

@@ -10,6 +10,7 @@ struct deciding {
     size_t abort_flag, headers, stride, current, decision, outcome, overflow;
     int32_t n;
     uint32_t signature;
+    bool revokes;
 };
 
 static trib_status queue_decide(const struct sparse_target *target, const void *argument)
@@ -22,6 +23,7 @@ static trib_status queue_decide(const struct sparse_target *target, const void *
         .n = c->n,
         .signature = c->signature,
         .current = sparse_at(target->memory, c->current),
+        .revokes = c->revokes,
         .decision = sparse_at(target->memory, c->decision),
         .outcome = sparse_at(target->memory, c->outcome),
         .overflow = sparse_at(target->memory, c->overflow),
@@ -54,9 +56,11 @@ static void expect_decide(struct sparse_rig *rig, const void *argument)
             outcome = TRI_OUTCOME_MISMATCH;
     if (sparse_word_get(image, c->abort_flag) != 0)
         outcome = TRI_OUTCOME_ABORTED;
+    const bool flips =
+        c->revokes ? sparse_word_get(image, c->decision) != 0 : outcome == TRI_OUTCOME_APPLIED;
     sparse_word_put(image, c->outcome, outcome);
     sparse_word_put(image, c->decision, outcome == TRI_OUTCOME_APPLIED);
-    if (c->current != SPARSE_NONE && outcome == TRI_OUTCOME_APPLIED)
+    if (c->current != SPARSE_NONE && flips)
         sparse_word_put(image, c->current, sparse_word_get(image, c->current) ^ 1);
     if (c->overflow != SPARSE_NONE)
         sparse_word_put(image, c->overflow, 0);
@@ -82,7 +86,8 @@ static void decide_case(struct sparse_rig *rig, int32_t n, size_t stride, uint32
         memcpy(rig->arena.image + c.headers + (size_t)r * stride, &header, sizeof header);
     }
     c.current = in_place ? SPARSE_NONE : sparse_word(rig, kernels_random() & 1);
-    c.decision = sparse_word(rig, 7);
+    c.revokes = abort_flag != 0 && rig->calls % 2 == 0;
+    c.decision = sparse_word(rig, c.revokes ? kernels_random() & 1 : 7);
     c.outcome = sparse_word(rig, 7);
     c.overflow = rig->calls % 3 == 0 ? SPARSE_NONE : sparse_word(rig, rig->calls % 3 == 1);
     const struct sparse_call call = {"decide", queue_decide, expect_decide, NULL, &c, 1, 0,
