@@ -1,44 +1,28 @@
 /* Memory runs out on one rank in a call of all ranks: each of its allocations fails in turn. Every
  * rank gets the error, none waits for ever, and no queued work reads freed memory (the address
- * sanitizer would see it). The linker replaces the allocator's functions with those here. */
+ * sanitizer would see it). tests/injection fails the allocations of more calls; here queued work is
+ * still there when the call gives up. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/api/sparse.h"
+#include "tests/injection/injection.h"
 
 enum { RANKS = 3, MOST = 200 };
 
-static _Thread_local int until_failure = -1; /* allocations that still succeed; below 0: all */
-static _Thread_local bool failed;
-
-static bool fails(void)
+/* Of this thread's allocations from now on, number `at` fails. */
+static void fail_at(int rank, int at)
 {
-    if (until_failure < 0 || until_failure-- > 0)
-        return false;
-    failed = true;
-    return true;
+    const struct injection_fault fault = {INJECT_NO_MEMORY, rank, at + 1};
+    injection_arm(&fault);
+    injection_enter(rank, NULL);
 }
 
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t n, size_t bytes);
-void *__real_aligned_alloc(size_t alignment, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t n, size_t bytes);
-void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
-
-void *__wrap_malloc(size_t bytes)
+/* No more. Has it failed? */
+static bool ended(void)
 {
-    return fails() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t n, size_t bytes)
-{
-    return fails() ? NULL : __real_calloc(n, bytes);
-}
-
-void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
-{
-    return fails() ? NULL : __real_aligned_alloc(alignment, bytes);
+    injection_leave();
+    return injection_fired() != NULL;
 }
 
 /* --------------------------------------------------------------------------- collective calls */
@@ -48,7 +32,7 @@ struct trial {
     trib_status (*call)(struct fixture *fixture);
     bool fresh; /* it is made without a state */
     int at;     /* the allocation that fails */
-    _Atomic bool failed;
+    bool failed;
     _Atomic int arrived;
     trib_status found[RANKS];
 };
@@ -94,12 +78,10 @@ static void body(int rank, int size, void *argument)
     occupy(&fixture);
     team_barrier(&trial->arrived, size); /* nobody is in a call before this one any more */
     if (rank == size - 1)
-        until_failure = trial->at;
+        fail_at(rank, trial->at);
     trial->found[rank] = trial->call(&fixture);
-    until_failure = -1;
-    if (failed)
-        atomic_store(&trial->failed, true);
-    failed = false;
+    if (rank == size - 1)
+        trial->failed = ended();
     fixture_close(&fixture);
 }
 
@@ -129,7 +111,7 @@ static void fail_in_turn(const char *name, trib_status (*call)(struct fixture *f
             judge(&trial);
         }
         team_destroy(&trial.team);
-        more = atomic_load(&trial.failed);
+        more = trial.failed;
     }
     /* On a stream that has been used there may be nothing to allocate. */
     CHECK_MSG((at > 2 || flags != 0) && !more, "%d allocations have failed", at - 1);
@@ -144,21 +126,20 @@ static bool export_fails_at(struct fixture *fixture, int at, uint64_t expected)
 {
     enum { BEYOND = 4096 };
     bool any = false;
-    until_failure = at;
+    fail_at(0, at);
     const uint64_t bytes = trib_sparse_export_bytes(fixture->sparse);
-    until_failure = -1;
+    any = ended();
     CHECK_MSG(bytes == expected, "%llu bytes, %llu before", (unsigned long long)bytes,
               (unsigned long long)expected);
     char *data = malloc((size_t)bytes + BEYOND);
     if (data == NULL)
         abort();
     memset(data, 0x5a, (size_t)bytes + BEYOND);
-    any = failed;
-    failed = false;
-    until_failure = at;
+    fail_at(0, at);
     const trib_status status =
         trib_sparse_export(fixture->sparse, data, (size_t)bytes, fixture->stream);
-    until_failure = -1;
+    const bool failed = ended();
+    injection_disarm();
     if (status == TRIB_OK)
         CHECK_OK(trib_sparse_import(fixture->sparse, data, (size_t)bytes, 0, fixture->stream));
     else
@@ -166,9 +147,7 @@ static bool export_fails_at(struct fixture *fixture, int at, uint64_t expected)
     for (size_t i = 0; i < BEYOND; i++)
         CHECK(data[bytes + i] == 0x5a);
     free(data);
-    any = any || failed;
-    failed = false;
-    return any;
+    return any || failed;
 }
 
 static void exports(int rank, int size, void *team)
