@@ -4,6 +4,7 @@
 #include "csrc/base/types.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/compose.h"
+#include "csrc/core/match.h"
 #include "csrc/core/options.h"
 #include "csrc/core/validate.h"
 
@@ -68,7 +69,7 @@ trib_status tri_collective(struct trib_comm *comm, int operation, struct tri_cal
     if (status != TRIB_OK)
         return tri_batch_fail(comm, status);
     if (call->count == 0) /* on all ranks */
-        return TRIB_OK;
+        return tri_match_done(comm, TRIB_OK);
     status = record(comm, operation, call);
     return tri_batch_submit(comm, status, send_bytes(comm, operation, call));
 }

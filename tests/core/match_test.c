@@ -110,9 +110,13 @@ static void body(int rank, int size, void *argument)
             CHECK_OK(trib_comm_counters(&after, team.comms[rank]));
             CHECK(after.calls == before.calls && after.lists_queued == before.lists_queued);
         }
-    /* Still usable; sends and receives are not compared. */
     trib_comm *comm = team.comms[rank];
     float *send = places[rank].send, *recv = places[rank].recv;
+    /* A call of no elements is over once it agrees: a mistake after it ends nothing. */
+    CHECK_OK(trib_allreduce(comm, send, recv, 0, TRIB_F32, TRIB_SUM, team.streams[rank]));
+    CHECK_STATUS(trib_allreduce(comm, send, NULL, 1, TRIB_F32, TRIB_SUM, team.streams[rank]),
+                 TRIB_ERR_INVALID_BUFFER);
+    /* Still usable; sends and receives are not compared. */
     if (rank == 0)
         CHECK_OK(trib_send(comm, send, 1, TRIB_F32, 1, team.streams[rank]));
     if (rank == 1)
