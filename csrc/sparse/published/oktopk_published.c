@@ -203,14 +203,15 @@ static bool exact_choice(struct tri_run *run, const struct oktopk *own)
 }
 
 /* The smallest magnitude of the k largest sums is the key of the cut, which is its bits: the low
- * bytes of a number that both host and device store with those first. 0 if there are fewer than
- * k. */
+ * bytes of a number that both host and device store with those first. 0 if there are fewer than k,
+ * and with k = 0, where the key is no number. */
 static trib_status cut_exactly(struct tri_run *run, struct oktopk *own, uint32_t *counts)
 {
+    static const uint64_t none;
+    const void *least = run->params->k == 0 ? &none : &own->both.cut.cut->key;
     TRI_TRY(tri_cut_global(run, &own->both.cut, &own->both.regions.merged, run->params->k,
                            &own->both.kept));
-    TRI_TRY(tri_run_put(run, own->used_global, &own->both.cut.cut->key,
-                        trib_dtype_size(run->params->acc)));
+    TRI_TRY(tri_run_put(run, own->used_global, least, trib_dtype_size(run->params->acc)));
     return tri_regions_count(run, &own->both.regions, &own->both.kept, counts);
 }
 
