@@ -316,7 +316,16 @@ trib_status tri_sparse_create(struct trib_sparse **out, struct trib_comm *comm, 
     struct create_request request = {out, comm, count, dtype, options};
     tri_workspace_sweep();
     TRI_TRY(tri_sparse_check_comm(comm, TRI_SPARSE_CREATE));
-    return tri_handshake_run(comm, TRI_SPARSE_CREATE, create, &request);
+    if (out != NULL) /* without it the handshake rejects the call, for all ranks */
+        *out = NULL;
+    trib_status status = tri_handshake_run(comm, TRI_SPARSE_CREATE, create, &request);
+    if (status == TRIB_OK) /* the deadline, or an abort, may have come after the last exchange */
+        status = tri_comm_usable(comm, TRI_SPARSE_CREATE);
+    if (status != TRIB_OK && out != NULL) {
+        discard(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------ another k */

@@ -30,6 +30,8 @@ static _Thread_local int allocations, collectives;
 static _Thread_local size_t allocated; /* bytes */
 static _Atomic bool is_capturing;
 
+static _Thread_local trib_abort *aborted_at_the_end; /* when the next stream is destroyed */
+
 static bool out_of_memory(void)
 {
     allocations++;
@@ -103,6 +105,13 @@ static trib_status push_device(int32_t device, uintptr_t *previous)
     return TRIB_OK;
 }
 
+static trib_status stream_destroy(int32_t device, trib_stream stream)
+{
+    if (aborted_at_the_end != NULL)
+        CHECK_OK(trib_abort_raise(aborted_at_the_end, "at the end"));
+    return tri_backend_host.device->stream_destroy(device, stream);
+}
+
 static void pop_device(uintptr_t previous)
 {
     CHECK(previous >= 1000);
@@ -156,6 +165,7 @@ static void make_backend(void)
     device_ops.event_create = event_create;
     device_ops.event_query = event_query;
     device_ops.stream_create = stream_create;
+    device_ops.stream_destroy = stream_destroy;
     device_ops.copy = copy;
     device_ops.fetch = copy;
     device_ops.push_device = push_device;
@@ -629,6 +639,24 @@ static void captured_and_matched(int rank, int size, void *team)
     fixture_close(&fixture);
 }
 
+/* An abort after the last exchange: the call has not succeeded, and there is no state. */
+static void aborted_after(int rank, int size, void *team)
+{
+    struct fixture fixture;
+    trib_sparse *sparse = NULL;
+    (void)size;
+    if (!fixture_open(&fixture, team, rank, NULL))
+        return;
+    CHECK_OK(trib_comm_abort_handle(&aborted_at_the_end, fixture.comm));
+    CHECK_STATUS(trib_sparse_create(&sparse, fixture.comm, FIXTURE_COUNT, TRIB_F32, NULL),
+                 TRIB_ERR_ABORTED);
+    CHECK_DETAIL("at the end");
+    CHECK(sparse == NULL);
+    trib_abort_release(aborted_at_the_end);
+    aborted_at_the_end = NULL;
+    fixture_close(&fixture);
+}
+
 int main(void)
 {
     trib_options matches = TRIB_OPTIONS_INIT;
@@ -652,6 +680,7 @@ int main(void)
     device_fails(true, NO_ANSWER);
     device_fails(false, NO_ANSWER);
     fixture_ranks("queued", 3, NULL, failed, "a step that fails on one rank");
+    fixture_ranks("queued", 2, NULL, aborted_after, "an abort at the end of a creation");
     fixture_ranks("queued", 2, NULL, waits, "another k waits for what was queued before");
     fixture_ranks("queued", 2, NULL, holds, "another k gives the room of the last one back");
     changes(false);
