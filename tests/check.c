@@ -68,6 +68,11 @@ void check_end(void)
                check_now_ms() - case_start);
 }
 
+bool check_failed(void)
+{
+    return atomic_load(&case_failures) != 0;
+}
+
 void check_skip(const char *format, ...)
 {
     va_list arguments;

@@ -15,9 +15,13 @@ set(cuda "(cuda|cuda_runtime|cuda_runtime_api|cuda_fp16|cuda_bf16)\\.h")
 set(seams "csrc/backend\\.h|kernels/(kernels|sparse)\\.h")
 set(base "tributary\\.h|csrc/base/.*")
 
-set(rooms csrc/base csrc/core csrc/lists csrc/sparse csrc/sparse/algorithms csrc/sparse/published csrc/host csrc/nccl kernels/cpu kernels/cuda csrc kernels)
+# What opens sockets.
+set(network "(fcntl|ifaddrs|arpa/inet|net/if|netinet/(in|tcp))\\.h")
+
+set(rooms csrc/base csrc/peers csrc/core csrc/lists csrc/sparse csrc/sparse/algorithms csrc/sparse/published csrc/host csrc/nccl kernels/cpu kernels/cuda csrc kernels)
 set(csrc/base "${base}|${libc}|(pthread|unistd)\\.h")
-set(csrc/core "${base}|${libc}|${seams}|csrc/core/.*")
+set(csrc/peers "${base}|${libc}|${system}|${network}|csrc/peers/.*")
+set(csrc/core "${base}|${libc}|${seams}|csrc/peers/(peers|address|message|setup)\\.h|csrc/core/.*")
 set(csrc/lists "${base}|${libc}|${seams}|csrc/core/.*|csrc/lists/.*")
 set(csrc/sparse "${base}|${libc}|${seams}|csrc/core/.*|csrc/sparse/[a-z_]+\\.h")
 # An algorithm sees of sparse only what one call works with; published/ also what algorithms/
