@@ -104,7 +104,7 @@ enum tri_outcome {
     TRI_OUTCOME_NONE, /* no call has ended yet */
     TRI_OUTCOME_APPLIED,
     TRI_OUTCOME_NON_FINITE,
-    TRI_OUTCOME_MISMATCH, /* signatures differ */
+    TRI_OUTCOME_MISMATCH, /* a signature or a count is not what this rank expects */
     TRI_OUTCOME_ABORTED,
     TRI_OUTCOME_OVERFLOW /* the result's type does not hold a value of the result */
 };
@@ -115,6 +115,7 @@ struct tri_decide {
     size_t stride;
     int32_t n;
     uint32_t signature;
+    uint32_t capacity;  /* no header's count is above it; UINT32_MAX: headers without a count */
     uint32_t *current;  /* ^= 1 if the call is applied; NULL in place */
     bool revokes;       /* take back the decision that this call has made before */
     uint32_t *decision; /* = 1 if it is, else 0 */

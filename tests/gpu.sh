@@ -86,7 +86,7 @@ racecheck_slices() {
     [ "$limit" -gt 0 ] || limit=1
     for i in $(seq "$slices"); do
         part=$out/racecheck.$i.log
-        TRIB_TEST_QUICK=1 timeout -k 5 "$limit" compute-sanitizer --tool racecheck \
+        TRIB_TEST_QUICK=1 TRIB_TEST_RACECHECK=1 timeout -k 5 "$limit" compute-sanitizer --tool racecheck \
             --error-exitcode 9 $build/tests/kernels_cuda_test --slice "$i/$slices" \
             >"$part" 2>&1 </dev/null &
         pids+=($!)

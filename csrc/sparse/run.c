@@ -76,18 +76,21 @@ trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
     return run->kernels->select(&run->acc, &selection, out, run->scratch, run->stream);
 }
 
-bool tri_run_consistent(const struct tri_run *run, const void *headers, size_t stride)
+bool tri_run_consistent(const struct tri_run *run, const void *headers, size_t stride,
+                        uint32_t capacity)
 {
     for (int32_t r = 0; r < run->params->size; r++) {
         const void *at = (const char *)headers + (size_t)r * stride;
         const struct tri_header *header = at;
-        if (header->signature != run->signature || header->nonfinite > 0)
+        if (header->signature != run->signature || header->count > capacity ||
+            header->nonfinite > 0)
             return false;
     }
     return true;
 }
 
-trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride)
+trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride,
+                           uint32_t capacity)
 {
     const struct tri_decide decide = {
         .abort_flag = run->abort_flag,
@@ -95,6 +98,7 @@ trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stri
         .stride = stride,
         .n = run->params->size,
         .signature = run->signature,
+        .capacity = capacity,
         .current = run->scalars.current,
         .decision = run->scalars.decision,
         .outcome = run->scalars.outcome,

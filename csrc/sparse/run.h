@@ -98,11 +98,14 @@ bool tri_run_clears(const struct tri_run *run);
 
 /* True if these headers, in host memory, let a call be applied: what tri_run_decide will find in
  * them. */
-bool tri_run_consistent(const struct tri_run *run, const void *headers, size_t stride);
+bool tri_run_consistent(const struct tri_run *run, const void *headers, size_t stride,
+                        uint32_t capacity);
 
 /* Decide by the headers of all ranks (rank r's is at headers + r * stride) and by the result. Both
- * are the same on all ranks, and so is the decision. */
-trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride);
+ * are the same on all ranks, and so is the decision. A header whose count is above `capacity` is a
+ * mismatch; UINT32_MAX: the algorithm's headers have no count. */
+trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride,
+                           uint32_t capacity);
 
 /* Subtract applied entries from the residual: all, or those whose index is in `among`. Counts them
  * in scalars.applied. */

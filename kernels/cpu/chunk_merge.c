@@ -19,7 +19,7 @@ trib_status tri_cpu_sparse_chunk_unpack(const struct tri_chunks *chunks, size_t 
     uint32_t found = 0;
     for (size_t first = 0, slot = 0; first < count; first += chunks->chunk)
         for (const size_t end = slot + chunks->k; slot < end; slot++) {
-            if (is_empty(chunks, slot))
+            if (is_empty(chunks, slot) || found == out->capacity)
                 continue;
             out->index[found] = (uint32_t)first + chunks->index[slot];
             if (out->dtype == TRIB_F64)

@@ -9,7 +9,7 @@ static uint32_t outcome_of(const struct tri_decide *job)
     for (int32_t r = 0; r < job->n; r++) {
         const struct tri_header *header =
             (const void *)((const char *)job->headers + (size_t)r * job->stride);
-        if (header->signature != job->signature)
+        if (header->signature != job->signature || header->count > job->capacity)
             return TRI_OUTCOME_MISMATCH;
         if (header->nonfinite != 0)
             outcome = TRI_OUTCOME_NON_FINITE;

@@ -1,10 +1,13 @@
 /* residual_update: subtract, add or clear the residual of entries. */
 #include "kernels/cpu/sparse_cpu.h"
 
+/* An index beyond acc, which only a list that is not this rank's can have, changes nothing. */
 static void update_one(const struct tri_accumulator *acc, const struct tri_entries *entries,
                        uint32_t i, enum tri_update how)
 {
     const uint32_t index = entries->index[i];
+    if (index >= acc->count)
+        return;
     const int sign = how == TRI_UPDATE_ADD ? 1 : -1;
     float *const f32 = tri_residual_of(acc);
     double *const f64 = tri_residual_of(acc);

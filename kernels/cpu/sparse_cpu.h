@@ -134,11 +134,11 @@ static inline void *tri_residual_of(const struct tri_accumulator *acc)
     return acc->current == NULL ? acc->buffer[0] : acc->buffer[*acc->current];
 }
 
+/* Never above the capacity, whatever a rank has sent. */
 static inline uint32_t tri_entries_count(const struct tri_entries *entries)
 {
-    if (entries->count == NULL || *entries->count > entries->capacity)
-        return entries->capacity;
-    return *entries->count;
+    const uint32_t count = entries->count == NULL ? entries->capacity : *entries->count;
+    return count < entries->capacity ? count : entries->capacity;
 }
 
 static inline void tri_entries_set_count(const struct tri_entries *entries, uint32_t count)

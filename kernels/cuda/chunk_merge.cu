@@ -53,7 +53,7 @@ struct Slots {
     __device__ void end(uint32_t found, uint32_t) const
     {
         if (out.count != nullptr)
-            *out.count = found;
+            *out.count = min(found, out.capacity);
     }
 };
 
@@ -94,7 +94,7 @@ __device__ inline Part part_of(uint64_t done, uint64_t count, uint32_t width)
 }
 
 // The slots of a tile. One without an entry has no place, for it stands at index 0, where an entry
-// may be added at the same time.
+// may be added at the same time; nor has one whose index is not in its chunk.
 template <typename T, uint32_t Capacity>
 struct TileSlots {
     const ChunkJob<Capacity> &job;
@@ -117,7 +117,7 @@ struct TileSlots {
         const size_t i = part.chunk * rank.k + at;
         const T value = value_of<T>(loaded.bits, rank.value, rank.dtype, i);
         const uint32_t place = at / rank.k * job.chunk + loaded.index - part.first;
-        return {value != 0 ? place : UINT32_MAX, value};
+        return {value != 0 && loaded.index < job.chunk ? place : UINT32_MAX, value};
     }
 };
 

@@ -25,7 +25,8 @@ __global__ void __launch_bounds__(kReaders + kWarp) decide(const tri_decide job)
         const tri_header *header = reinterpret_cast<const tri_header *>(
             static_cast<const char *>(job.headers) + r * job.stride);
         const uint32_t signature = header->signature, found = header->nonfinite;
-        differs = differs || signature != job.signature;
+        const uint32_t count = header->count;
+        differs = differs || signature != job.signature || count > job.capacity;
         nonfinite = nonfinite || found != 0;
     }
     const bool any_aborted = __syncthreads_or(aborted) != 0;

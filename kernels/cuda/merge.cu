@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kThreads, 4)
         base += total;
     }
     if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0 && job.out.count != nullptr)
-        *job.out.count = base;
+        *job.out.count = min(base, job.out.capacity);
 }
 
 // ------------------------------------------------------------------------------------- on the host

@@ -51,9 +51,9 @@ struct Sides {
     __device__ void end(uint32_t in, uint32_t out) const
     {
         if (kept.count != nullptr)
-            *kept.count = in;
+            *kept.count = min(in, kept.capacity);
         if (drops && dropped.count != nullptr)
-            *dropped.count = out;
+            *dropped.count = min(out, dropped.capacity);
     }
 };
 

@@ -152,7 +152,7 @@ static trib_status unpack(struct tri_run *run, const struct chunked *chunked, in
 static trib_status decide(struct tri_run *run, const struct chunked *chunked)
 {
     const struct tri_entries *own = &chunked->lists[run->params->rank];
-    TRI_TRY(tri_run_decide(run, chunked->packets, packet_bytes(run->params)));
+    TRI_TRY(tri_run_decide(run, chunked->packets, packet_bytes(run->params), UINT32_MAX));
     return tri_run_apply(run, own, tri_run_clears(run));
 }
 

@@ -105,7 +105,7 @@ static trib_status dense_run(struct tri_run *run, void *own)
     TRI_TRY(make_result(run, dense));
     run->scalars.current = NULL;
     run->scalars.selected = run->scalars.applied = run->scalars.all;
-    TRI_TRY(tri_run_decide(run, dense->headers, sizeof *dense->headers));
+    TRI_TRY(tri_run_decide(run, dense->headers, sizeof *dense->headers, UINT32_MAX));
     return run->kernels->decay(&run->acc, 0, run->scalars.decision, run->stream);
 }
 

@@ -228,7 +228,7 @@ static trib_status gtopk_run(struct tri_run *run, void *memory)
     TRI_TRY(reduce_tree(run, own));
     TRI_TRY(broadcast(run, own));
     TRI_TRY(tri_run_result(run, &result, 1, NULL));
-    TRI_TRY(tri_run_decide(run, own->headers, sizeof *own->headers));
+    TRI_TRY(tri_run_decide(run, own->headers, sizeof *own->headers, own->chosen.capacity));
     return update_residual(run, own, &result);
 }
 

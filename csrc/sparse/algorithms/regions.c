@@ -31,6 +31,7 @@ void tri_regions_lay_out(struct tri_regions *regions, struct tri_arena *arena,
 {
     const size_t size = (size_t)params->size;
     const size_t others = (size - 1) * least(chosen, region);
+    regions->most = (uint32_t)least(chosen, UINT32_MAX);
     regions->device_rows = tri_arena_take(arena, size * sizeof *regions->device_rows);
     regions->counts = tri_arena_take(arena, size * sizeof *regions->counts);
     regions->arrived = tri_arena_entries(arena, others, params->wire);
@@ -75,12 +76,14 @@ trib_status tri_regions_exchange_rows(struct tri_run *run, struct tri_regions *r
 
 bool tri_regions_consistent(const struct tri_regions *regions, const struct tri_run *run)
 {
-    return tri_run_consistent(run, &regions->rows[0].header, sizeof regions->rows[0]);
+    return tri_run_consistent(run, &regions->rows[0].header, sizeof regions->rows[0],
+                              regions->most);
 }
 
 trib_status tri_regions_decide(struct tri_run *run, const struct tri_regions *regions)
 {
-    return tri_run_decide(run, &regions->device_rows[0].header, sizeof *regions->device_rows);
+    return tri_run_decide(run, &regions->device_rows[0].header, sizeof *regions->device_rows,
+                          regions->most);
 }
 
 trib_status tri_regions_skip(struct tri_run *run, const struct tri_regions *regions)

@@ -20,6 +20,7 @@ struct tri_regions {
     uint64_t bounds[TRI_MAX_LISTS + 1]; /* rank r owns [bounds[r], bounds[r + 1]); the caller's */
     struct tri_regions_row rows[TRI_MAX_LISTS]; /* after exchange_rows: of each rank */
     uint32_t flags;                             /* after exchange_rows: of any rank */
+    uint32_t most;                              /* entries that a rank may have chosen */
     struct tri_entries parts[TRI_MAX_LISTS];    /* after reduce: of this region, from each rank */
 
     /* Device memory. */

@@ -96,7 +96,7 @@ static trib_status shared_run(struct tri_run *run, void *own)
     TRI_TRY(choose(run, shared, &values));
     TRI_TRY(exchange(run, shared));
     TRI_TRY(tri_run_result(run, &sums, 1, NULL));
-    TRI_TRY(tri_run_decide(run, shared->headers, sizeof *shared->headers));
+    TRI_TRY(tri_run_decide(run, shared->headers, sizeof *shared->headers, UINT32_MAX));
     run->scalars.selected = values.count;
     return tri_run_update_residual(run, &values, NULL);
 }

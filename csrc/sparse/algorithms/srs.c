@@ -305,7 +305,8 @@ static trib_status srs_run(struct tri_run *run, void *memory)
     TRI_TRY(join(run, &own->blocks, 0, &own->result));
     TRI_TRY(tri_run_result(run, &own->result, 1, NULL));
     TRI_TRY(tri_run_decide(run, own->blocks.data,
-                           tri_packet_bytes(own->blocks.capacity, own->blocks.dtype)));
+                           tri_packet_bytes(own->blocks.capacity, own->blocks.dtype),
+                           own->blocks.capacity));
     return update_residual(run, own);
 }
 

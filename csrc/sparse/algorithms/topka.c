@@ -75,7 +75,7 @@ static trib_status decide(struct tri_run *run, const struct topka *topka,
 {
     const struct tri_packet *packets = &topka->packets;
     TRI_TRY(tri_run_decide(run, tri_packet_header(packets, 0),
-                           tri_packet_bytes(packets->capacity, packets->dtype)));
+                           tri_packet_bytes(packets->capacity, packets->dtype), packets->capacity));
     return tri_run_apply(run, chosen, tri_run_clears(run));
 }
 

@@ -76,7 +76,8 @@ static trib_status topka2_run(struct tri_run *run, void *memory)
     TRI_TRY(select_and_merge(run, own));
     TRI_TRY(tri_cut_local(run, &own->scratch, &own->merged, params->k, &own->kept, NULL));
     TRI_TRY(tri_run_result(run, &own->kept, 1, NULL));
-    TRI_TRY(tri_run_decide(run, own->packets.data, tri_packet_bytes(params->k, params->wire)));
+    TRI_TRY(tri_run_decide(run, own->packets.data, tri_packet_bytes(params->k, params->wire),
+                           params->k));
     run->scalars.selected = chosen.count;
     return tri_run_update_residual(run, &chosen, &own->kept);
 }

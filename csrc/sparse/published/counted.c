@@ -63,7 +63,7 @@ trib_status tri_counted_fetch(struct tri_run *run, struct tri_counted *counted, 
     TRI_TRY(tri_run_fetch(run, fetched, counted->headers, header_bytes(params) + more));
     for (int32_t r = 0; r < params->size; r++)
         counted->counts[r] = fetched[r].count;
-    counted->consistent = tri_run_consistent(run, fetched, sizeof *fetched);
+    counted->consistent = tri_run_consistent(run, fetched, sizeof *fetched, tri_limit(params));
     if (value != NULL)
         *value = value_of(&fetched[params->size], params->acc);
     return TRIB_OK;
@@ -75,7 +75,8 @@ trib_status tri_counted_finish(struct tri_run *run, struct tri_counted *counted,
     const struct tri_entries nothing = tri_entries_part(&counted->chosen, 0, 0);
     TRI_TRY(lists == NULL ? tri_run_result(run, &nothing, 1, NULL)
                           : tri_run_result(run, lists, run->params->size, &counted->merged));
-    TRI_TRY(tri_run_decide(run, counted->headers, sizeof *counted->headers));
+    TRI_TRY(
+        tri_run_decide(run, counted->headers, sizeof *counted->headers, tri_limit(run->params)));
     return tri_run_apply(run, &counted->chosen, cleared);
 }
 

@@ -9,7 +9,7 @@
 struct deciding {
     size_t abort_flag, headers, stride, current, decision, outcome, overflow;
     int32_t n;
-    uint32_t signature;
+    uint32_t signature, capacity;
     bool revokes;
 };
 
@@ -22,6 +22,7 @@ static trib_status queue_decide(const struct sparse_target *target, const void *
         .stride = c->stride,
         .n = c->n,
         .signature = c->signature,
+        .capacity = c->capacity,
         .current = sparse_at(target->memory, c->current),
         .revokes = c->revokes,
         .decision = sparse_at(target->memory, c->decision),
@@ -52,7 +53,8 @@ static void expect_decide(struct sparse_rig *rig, const void *argument)
         if (get_header(rig, c, r).nonfinite != 0)
             outcome = TRI_OUTCOME_NON_FINITE;
     for (int32_t r = 0; r < c->n; r++)
-        if (get_header(rig, c, r).signature != c->signature)
+        if (get_header(rig, c, r).signature != c->signature ||
+            get_header(rig, c, r).count > c->capacity)
             outcome = TRI_OUTCOME_MISMATCH;
     if (sparse_word_get(image, c->abort_flag) != 0)
         outcome = TRI_OUTCOME_ABORTED;
@@ -66,7 +68,8 @@ static void expect_decide(struct sparse_rig *rig, const void *argument)
         sparse_word_put(image, c->overflow, 0);
 }
 
-/* `wrong` and `infinite`: ranks whose headers say so, -1 for none. */
+/* `wrong` and `infinite`: ranks whose headers say so, -1 for none. Wrong is a signature, or a count
+ * that the packet does not hold. */
 static void decide_case(struct sparse_rig *rig, int32_t n, size_t stride, uint32_t abort_flag,
                         int32_t wrong, int32_t infinite, bool in_place)
 {
@@ -79,9 +82,16 @@ static void decide_case(struct sparse_rig *rig, int32_t n, size_t stride, uint32
     arena_reset(&rig->arena);
     c.abort_flag = sparse_word(rig, abort_flag);
     c.headers = arena_place(&rig->arena, (size_t)n * stride, 0);
+    const bool overfull = rig->calls % 2 == 0;
+    c.capacity = rig->calls % 3 == 0 ? 0 : overfull ? 1000 : UINT32_MAX;
     for (int32_t r = 0; r < n; r++) { /* all else in the header and behind it is random */
         struct tri_header header = get_header(rig, &c, r);
-        header.signature = c.signature ^ (r == wrong ? 1u << kernels_random() % 32 : 0);
+        header.signature =
+            c.signature ^ (r == wrong && !overfull ? 1u << kernels_random() % 32 : 0);
+        if (c.capacity != UINT32_MAX) /* otherwise there is no count: any word */
+            header.count = r == wrong && overfull ? c.capacity + 1 + kernels_random() % 9
+                           : r % 2 == 0           ? c.capacity
+                                                  : 0;
         header.nonfinite = r == infinite ? 1u << kernels_random() % 32 : 0;
         memcpy(rig->arena.image + c.headers + (size_t)r * stride, &header, sizeof header);
     }

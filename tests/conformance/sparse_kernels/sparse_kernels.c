@@ -304,6 +304,7 @@ void sparse_kernels_suite(const struct kernels_place *place)
         sparse_result_suite(&rig);
         sparse_end_suite(&rig);
         sparse_chunks_suite(&rig);
+        sparse_corrupt_suite(&rig);
     }
     sparse_rig_close(&rig);
     if (sparse_rig_open(&rig, &pinned, PINNED_BYTES))

@@ -194,6 +194,8 @@ void sparse_end_suite(struct sparse_rig *rig);
 /* Words and counters in pinned memory. */
 void sparse_pinned_suite(struct sparse_rig *rig);
 void sparse_chunks_suite(struct sparse_rig *rig);
+/* Lists that are not lists. */
+void sparse_corrupt_suite(struct sparse_rig *rig);
 /* n elements each. */
 void sparse_select_long(struct sparse_rig *rig, size_t n);
 void sparse_feedback_long(struct sparse_rig *rig, size_t n);
