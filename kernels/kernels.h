@@ -104,6 +104,10 @@ struct tri_kernels {
     trib_status (*scale)(void *dst, const void *src, size_t count, trib_dtype dtype,
                          const struct tri_factor *factor, trib_stream stream);
 
+    /* preload (optional): load every kernel of both tables on the current device, so that no launch
+     * waits for that. May wait for the device. */
+    void (*preload)(void);
+
     const struct tri_sparse_kernels *sparse; /* see sparse.h */
 };
 

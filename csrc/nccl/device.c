@@ -9,11 +9,13 @@
 #include <time.h>
 
 #include "csrc/base/clock.h"
+#include "kernels/cuda/kernels_cuda.h"
 
 static struct {
     CUdevice handle;
     /* The primary context, retained at first use and kept: everything here and in NCCL uses it. */
     _Atomic(CUcontext) primary;
+    atomic_bool loaded; /* our kernels */
     /* Held while this thread launches NCCL operations on the device: NCCL forbids launching
      * operations of independent communicators on one device in parallel. Guards no data of ours.
      *
@@ -141,6 +143,16 @@ trib_status tri_nccl_switch_device(struct tri_nccl_device_guard *guard, int32_t 
         return driver_fail(result, "making the device current", device);
     guard->current = wanted;
     return TRIB_OK;
+}
+
+void tri_nccl_load_kernels(int32_t device)
+{
+    if (tri_kernels_cuda.preload == NULL ||
+        atomic_load_explicit(&devices[device].loaded, memory_order_acquire))
+        return;
+    tri_kernels_cuda.preload();
+    /* Two threads may both get here: what is loaded is not loaded again. */
+    atomic_store_explicit(&devices[device].loaded, true, memory_order_release);
 }
 
 trib_status tri_nccl_push_device_to_wait(struct tri_nccl_device_guard *guard, int32_t device)

@@ -55,6 +55,9 @@ trib_status tri_nccl_push_device(struct tri_nccl_device_guard *guard, int32_t de
 trib_status tri_nccl_push_device_to_wait(struct tri_nccl_device_guard *guard, int32_t device);
 /* Make another device current within the same guard. A failure leaves the guard as it was. */
 trib_status tri_nccl_switch_device(struct tri_nccl_device_guard *guard, int32_t device);
+/* Load the kernels on `device`, which is current, the first time that it is asked for in this
+ * process: no launch waits for that later. May wait for the device. */
+void tri_nccl_load_kernels(int32_t device);
 /* Push for calls that need any context: the thread's own, else that of a device in use, else that
  * of device 0. */
 trib_status tri_nccl_push_any_device(struct tri_nccl_device_guard *guard);

@@ -40,12 +40,15 @@ trib_status tri_nccl_id_create(trib_id *out)
 }
 
 /* Make every device current once, before NCCL knows of any rank: ranks that it knows would wait for
- * those whose device is unusable. */
+ * those whose device is unusable. With the kernels loaded here, where there is a deadline, none is
+ * loaded by a launch, which would wait for whatever runs on the device. */
 static trib_status try_devices(const struct bootstrap *bootstrap,
                                struct tri_nccl_device_guard *guard)
 {
-    for (int32_t i = 0; i < bootstrap->n; i++)
+    for (int32_t i = 0; i < bootstrap->n; i++) {
         TRI_TRY(tri_nccl_switch_device(guard, bootstrap->slots[i].transport->device));
+        tri_nccl_load_kernels(bootstrap->slots[i].transport->device);
+    }
     return TRIB_OK;
 }
 
@@ -63,7 +66,6 @@ static trib_status init_ranks(struct bootstrap *bootstrap, struct tri_nccl_devic
 {
     const struct tri_transport *at = bootstrap->slots[0].transport;
     trib_status moved = TRIB_OK;
-    TRI_TRY(try_devices(bootstrap, guard));
     ncclResult_t result = ncclGroupStart();
     if (result != ncclSuccess)
         return tri_nccl_fail(result, "open", at->rank, at->device);
@@ -87,9 +89,9 @@ static trib_status do_bootstrap(struct bootstrap *bootstrap)
 {
     struct tri_nccl_device_guard guard;
     const struct tri_transport *first = bootstrap->slots[0].transport;
-    trib_status status = TRIB_OK;
     TRI_TRY(tri_nccl_push_device(&guard, first->device));
-    if (first->size > 1) /* a single rank needs no NCCL: single.c */
+    trib_status status = try_devices(bootstrap, &guard);
+    if (status == TRIB_OK && first->size > 1) /* a single rank needs no NCCL: single.c */
         status = init_ranks(bootstrap, &guard);
     tri_nccl_pop_device(&guard);
     if (status != TRIB_OK)

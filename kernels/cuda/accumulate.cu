@@ -52,7 +52,7 @@ trib_status run(const Accumulate &job, trib_stream stream)
         return TRIB_OK;
     const uint32_t blocks =
         blocks_for(job.acc.count, kSteps<T> * kFour * kThreads, kBlocksEach * multiprocessors());
-    return launch_job(accumulate<T, G>, blocks, kThreads, job, stream);
+    return launch_job<accumulate<T, G>>(blocks, kThreads, job, stream);
 }
 
 struct Decay {
@@ -120,8 +120,8 @@ trib_status tri_cuda_sparse_decay(const struct tri_accumulator *acc, double fact
     const uint32_t blocks =
         blocks_for(acc->count, kSteps<float> * kFour * kThreads, kBlocksEach * multiprocessors());
     return dispatch_sum(acc->dtype, [&](auto sum) {
-        return launch_job(decay<decltype(sum)>, blocks, kThreads, Decay{*acc, factor, decision},
-                          stream);
+        return launch_job<decay<decltype(sum)>>(blocks, kThreads, Decay{*acc, factor, decision},
+                                                stream);
     });
 }
 
@@ -133,6 +133,6 @@ trib_status tri_cuda_sparse_residual(const struct tri_accumulator *acc, void *ou
     const uint32_t blocks =
         blocks_for(acc->count, kFour * kThreads, kBlocksEach * multiprocessors());
     return dispatch_sum(acc->dtype, [&](auto sum) {
-        return launch_job(residual<decltype(sum)>, blocks, kThreads, Residual{*acc, out}, stream);
+        return launch_job<residual<decltype(sum)>>(blocks, kThreads, Residual{*acc, out}, stream);
     });
 }

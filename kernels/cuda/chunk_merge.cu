@@ -143,8 +143,8 @@ trib_status launch_chunks(const ChunkJob<TRI_MAX_LISTS> &all, double divisor, tr
         job.ranks[r] = all.ranks[r];
     Divisor<T> by = divisor_of<T>(divisor);
     void *arguments[] = {&job, &by};
-    return launch_kernel(reinterpret_cast<const void *>(chunk_merge<T, Out, Capacity>),
-                         tiles_of<T>(all.count), kThreads, arguments, stream);
+    return launch_kernel<chunk_merge<T, Out, Capacity>>(tiles_of<T>(all.count), kThreads, arguments,
+                                                        stream);
 }
 
 template <typename T, typename Out>

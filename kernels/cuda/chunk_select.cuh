@@ -322,16 +322,15 @@ __global__ void __launch_bounds__(Threads, 1024 / Threads) chunk_select(const Ch
 template <typename T, typename G, uint32_t Threads, bool Whole>
 trib_status launch_chunks(const ChunkSelect &job, trib_stream stream)
 {
-    return launch_job(chunk_select<T, G, Threads, Whole>, blocks_for(job.chunks, 1, kMaxBlocks),
-                      Threads, job, stream);
+    return launch_job<chunk_select<T, G, Threads, Whole>>(blocks_for(job.chunks, 1, kMaxBlocks),
+                                                          Threads, job, stream);
 }
 
 template <typename T, typename G, uint32_t Steps>
 trib_status launch_warps(const ChunkSelect &job, trib_stream stream)
 {
-    return launch_job(chunk_select_warps<T, G, Steps>,
-                      blocks_for(job.chunks, kWarpsTogether, kMaxBlocks), kWarpsTogether * kWarp,
-                      job, stream);
+    return launch_job<chunk_select_warps<T, G, Steps>>(
+        blocks_for(job.chunks, kWarpsTogether, kMaxBlocks), kWarpsTogether * kWarp, job, stream);
 }
 
 template <typename T, typename G>

@@ -39,6 +39,6 @@ trib_status tri_cuda_sparse_clear_result(void *dense, size_t bytes, uint32_t *co
 {
     const ClearJob job = {static_cast<unsigned char *>(dense), dense == nullptr ? 0 : bytes, count,
                           decision};
-    return launch_job(clear_result, blocks_for(job.bytes, kThreads * 64, kMaxBlocks / 4), kThreads,
-                      job, stream);
+    return launch_job<clear_result>(blocks_for(job.bytes, kThreads * 64, kMaxBlocks / 4), kThreads,
+                                    job, stream);
 }

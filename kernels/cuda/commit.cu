@@ -55,7 +55,6 @@ trib_status tri_cuda_commit(uint32_t *decision, const uint32_t *abort_flag,
 {
     void *arguments[] = {&decision, &abort_flag, &counts, &total, &total_out};
     return dispatch_sum(total_dtype, [&](auto sum) {
-        return launch_kernel(reinterpret_cast<const void *>(commit<decltype(sum)>), 1, 1, arguments,
-                             stream);
+        return launch_kernel<commit<decltype(sum)>>(1, 1, arguments, stream);
     });
 }

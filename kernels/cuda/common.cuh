@@ -122,18 +122,17 @@ inline void next_job(Job<Capacity> &job, Request &request)
     request.unit = end;
 }
 
-template <uint32_t Capacity>
-inline trib_status launch_jobs(void (*kernel)(Job<Capacity>), Request request, trib_stream stream)
+template <uint32_t Capacity, void (*Kernel)(Job<Capacity>)>
+inline trib_status launch_jobs(Request request, trib_stream stream)
 {
     Job<Capacity> job;
     do {
         next_job(job, request);
         void *arguments[] = {&job};
         const uint32_t blocks = (job.units + kChunk * kWarps - 1) / (kChunk * kWarps);
-        const trib_status status = blocks == 0
-                                       ? TRIB_OK
-                                       : launch_kernel(reinterpret_cast<const void *>(kernel),
-                                                       blocks, kLanes * kWarps, arguments, stream);
+        const trib_status status =
+            blocks == 0 ? TRIB_OK
+                        : launch_kernel<Kernel>(blocks, kLanes * kWarps, arguments, stream);
         if (status != TRIB_OK)
             return status;
     } while (request.slice < request.n);
@@ -141,14 +140,14 @@ inline trib_status launch_jobs(void (*kernel)(Job<Capacity>), Request request, t
 }
 
 // Queue the request: in one launch if it fits.
-inline trib_status launch(void (*small)(Job<kSmall>), void (*large)(Job<kLarge>),
-                          const Request &request, trib_stream stream)
+template <void (*Small)(Job<kSmall>), void (*Large)(Job<kLarge>)>
+inline trib_status launch(const Request &request, trib_stream stream)
 {
     int driver = 0;
     if (request.n > kSmall && kLarge > kSmall && cudaDriverGetVersion(&driver) == cudaSuccess &&
         driver >= 12010)
-        return launch_jobs(large, request, stream);
-    return launch_jobs(small, request, stream);
+        return launch_jobs<kLarge, Large>(request, stream);
+    return launch_jobs<kSmall, Small>(request, stream);
 }
 
 // ----------------------------------------------------------------------------------- on the device

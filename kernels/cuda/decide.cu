@@ -54,5 +54,5 @@ __global__ void __launch_bounds__(kReaders + kWarp) decide(const tri_decide job)
 
 trib_status tri_cuda_sparse_decide(const struct tri_decide *job, trib_stream stream)
 {
-    return launch_job(decide, 1, kReaders + kWarp, *job, stream);
+    return launch_job<decide>(1, kReaders + kWarp, *job, stream);
 }

@@ -229,10 +229,9 @@ trib_status launch_fit(const tri_accumulator *acc, const tri_fit *fit, const voi
     const uint32_t passes = fit->raise_steps != 0 && fit->lower_steps != 0   ? 2
                             : fit->raise_steps != 0 || fit->lower_steps != 0 ? 1
                                                                              : 0;
-    trib_status status =
-        launch_kernel(reinterpret_cast<const void *>(start_fit<T>), 1, kThreads, arguments, stream);
+    trib_status status = launch_kernel<start_fit<T>>(1, kThreads, arguments, stream);
     for (uint32_t pass = 0; pass < passes && status == TRIB_OK; pass++)
-        status = launch_job(fit_pass<T>, blocks, kThreads, job, stream);
+        status = launch_job<fit_pass<T>>(blocks, kThreads, job, stream);
     return status;
 }
 
@@ -270,7 +269,6 @@ trib_status tri_cuda_sparse_adjust_threshold(void *kept, const void *threshold, 
     tri_fit by = moves ? *fit : tri_fit{};
     void *arguments[] = {&kept, &threshold, &count, &by, &moves, &decision};
     return dispatch_sum(dtype, [&](auto sum) {
-        return launch_kernel(reinterpret_cast<const void *>(adjust_threshold<decltype(sum)>), 1, 1,
-                             arguments, stream);
+        return launch_kernel<adjust_threshold<decltype(sum)>>(1, 1, arguments, stream);
     });
 }

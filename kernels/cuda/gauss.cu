@@ -148,12 +148,11 @@ trib_status launch_sums(const tri_accumulator *acc, Finish finish, void *scratch
     Sums *partials = static_cast<Sums *>(scratch);
     void *tiles[] = {&from, &partials};
     void *last[] = {&partials, &finish};
-    const trib_status status = launch_kernel(reinterpret_cast<const void *>(add_tiles<T, Residual>),
-                                             kSums, kThreads, tiles, stream);
+    const trib_status status =
+        launch_kernel<add_tiles<T, Residual>>(kSums, kThreads, tiles, stream);
     if (status != TRIB_OK)
         return status;
-    return launch_kernel(reinterpret_cast<const void *>(add_partials<Finish>), 1, kSums, last,
-                         stream);
+    return launch_kernel<add_partials<Finish>>(1, kSums, last, stream);
 }
 
 } // namespace

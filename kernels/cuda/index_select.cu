@@ -46,8 +46,7 @@ trib_status tri_cuda_sparse_index_select(const struct tri_accumulator *acc,
     tri_entries list = *entries;
     void *arguments[] = {&from, &list};
     return dispatch_sum(acc->dtype, [&](auto sum) {
-        return launch_kernel(reinterpret_cast<const void *>(index_select<decltype(sum)>),
-                             blocks_for(list.capacity, kThreads * kDeep, kMaxBlocks), kThreads,
-                             arguments, stream);
+        return launch_kernel<index_select<decltype(sum)>>(
+            blocks_for(list.capacity, kThreads * kDeep, kMaxBlocks), kThreads, arguments, stream);
     });
 }

@@ -1,4 +1,4 @@
-// Every launch goes through here.
+// Every launch goes through here, and every kernel that is launched is known before: preload.cu.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -6,16 +6,33 @@
 #include <atomic>
 #include <cstdint>
 
+#include "kernels/cuda/preload.h"
 #include "tributary.h"
 
 namespace {
 
-// Queue `kernel` on `blocks` blocks of `threads`. Our caller alone learns of a refused launch: it
+// A kernel is launched by what this gives, and only the launches below, which take it as a template
+// argument, ask for it. So one that is compiled into a launch is in preload's list, from the time
+// the program or library is loaded.
+template <auto Function>
+struct Kernel {
+    static tri_cuda_kernel entry;
+
+    static const void *get()
+    {
+        return entry.function;
+    }
+};
+template <auto Function>
+tri_cuda_kernel Kernel<Function>::entry(reinterpret_cast<const void *>(Function));
+
+// Queue `Function` on `blocks` blocks of `threads`. Our caller alone learns of a refused launch: it
 // is not left behind as CUDA's last error; nor does our caller get an error that others left.
-inline trib_status launch_kernel(const void *kernel, uint32_t blocks, uint32_t threads,
-                                 void **arguments, trib_stream stream)
+template <auto Function>
+inline trib_status launch_kernel(uint32_t blocks, uint32_t threads, void **arguments,
+                                 trib_stream stream)
 {
-    if (cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), arguments, 0,
+    if (cudaLaunchKernel(Kernel<Function>::get(), dim3(blocks), dim3(threads), arguments, 0,
                          static_cast<cudaStream_t>(stream)) == cudaSuccess)
         return TRIB_OK;
     (void)cudaGetLastError();
@@ -23,13 +40,12 @@ inline trib_status launch_kernel(const void *kernel, uint32_t blocks, uint32_t t
 }
 
 // The same for a kernel whose one parameter is a `Job`.
-template <typename Job>
-inline trib_status launch_job(void (*kernel)(Job), uint32_t blocks, uint32_t threads, Job job,
-                              trib_stream stream)
+template <auto Function, typename Job>
+inline trib_status launch_job(uint32_t blocks, uint32_t threads, Job job, trib_stream stream)
 {
+    [[maybe_unused]] void (*const takes_job)(Job) = Function;
     void *arguments[] = {&job};
-    return launch_kernel(reinterpret_cast<const void *>(kernel), blocks, threads, arguments,
-                         stream);
+    return launch_kernel<Function>(blocks, threads, arguments, stream);
 }
 
 // Does wait_for_previous() wait in `kernel`, on the current device? It is compiled for sm_90 and
@@ -56,12 +72,11 @@ inline bool waits_for_previous(const void *kernel)
 // For a kernel that begins with wait_for_previous() and follows one of ours in the stream that says
 // let_next_start(): its blocks may be on the device before the last of the other are gone, which
 // takes the way to the device out of the time between them.
-template <typename Job>
-inline trib_status launch_next(void (*kernel)(Job), uint32_t blocks, uint32_t threads, Job job,
-                               trib_stream stream)
+template <auto Function, typename Job>
+inline trib_status launch_next(uint32_t blocks, uint32_t threads, Job job, trib_stream stream)
 {
-    if (!waits_for_previous(reinterpret_cast<const void *>(kernel)))
-        return launch_job(kernel, blocks, threads, job, stream);
+    if (!waits_for_previous(Kernel<Function>::get()))
+        return launch_job<Function>(blocks, threads, job, stream);
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
@@ -72,8 +87,7 @@ inline trib_status launch_next(void (*kernel)(Job), uint32_t blocks, uint32_t th
     config.attrs = &early;
     config.numAttrs = 1;
     void *arguments[] = {&job};
-    if (cudaLaunchKernelExC(&config, reinterpret_cast<const void *>(kernel), arguments) ==
-        cudaSuccess)
+    if (cudaLaunchKernelExC(&config, Kernel<Function>::get(), arguments) == cudaSuccess)
         return TRIB_OK;
     (void)cudaGetLastError();
     return TRIB_ERR_CUDA;

@@ -46,8 +46,7 @@ trib_status tri_cuda_sparse_lower_bound(const struct tri_entries *entries, const
         all.bound[b] = bounds[b];
     uint32_t count = static_cast<uint32_t>(n);
     void *arguments[] = {&list, &all, &count, &positions};
-    return launch_kernel(reinterpret_cast<const void *>(lower_bound), 1, kBoundThreads, arguments,
-                         stream);
+    return launch_kernel<lower_bound>(1, kBoundThreads, arguments, stream);
 }
 
 trib_status tri_cuda_sparse_index_histogram(const struct tri_entries *entries, uint32_t width,
@@ -57,7 +56,6 @@ trib_status tri_cuda_sparse_index_histogram(const struct tri_entries *entries, u
         return TRIB_OK;
     tri_entries list = *entries;
     void *arguments[] = {&list, &width, &bins, &nbins};
-    return launch_kernel(reinterpret_cast<const void *>(index_histogram),
-                         blocks_for(nbins, kThreads / kWarp, kMaxBlocks), kThreads, arguments,
-                         stream);
+    return launch_kernel<index_histogram>(blocks_for(nbins, kThreads / kWarp, kMaxBlocks), kThreads,
+                                          arguments, stream);
 }

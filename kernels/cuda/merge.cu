@@ -219,13 +219,11 @@ trib_status launch_merge(Lists<Capacity> lists, Union job, uint32_t blocks, trib
     void *arguments[] = {&lists, &job};
     if (blocks != 1) {
         const trib_status status =
-            launch_kernel(reinterpret_cast<const void *>(merge_count<Capacity>), blocks, kThreads,
-                          arguments, stream);
+            launch_kernel<merge_count<Capacity>>(blocks, kThreads, arguments, stream);
         if (status != TRIB_OK)
             return status;
     }
-    return launch_kernel(reinterpret_cast<const void *>(merge_write<T, Capacity>), blocks, kThreads,
-                         arguments, stream);
+    return launch_kernel<merge_write<T, Capacity>>(blocks, kThreads, arguments, stream);
 }
 
 template <uint32_t Capacity>

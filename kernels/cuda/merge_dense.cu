@@ -52,8 +52,8 @@ trib_status launch_dense(Lists<Capacity> lists, Target target, double divisor, t
     target.tiles = max(1u, min(tiles / kMaxBlocks, kRun));
     Divisor<T> by = divisor_of<T>(divisor);
     void *arguments[] = {&lists, &target, &by};
-    return launch_kernel(reinterpret_cast<const void *>(merge_dense<T, Out, Capacity>),
-                         (tiles + target.tiles - 1) / target.tiles, kThreads, arguments, stream);
+    return launch_kernel<merge_dense<T, Out, Capacity>>((tiles + target.tiles - 1) / target.tiles,
+                                                        kThreads, arguments, stream);
 }
 
 template <typename T, typename Out>

@@ -173,9 +173,9 @@ trib_status tri_cuda_pack(const struct tri_slice *slices, size_t n, const struct
 {
     const Request request = {slices, n, bucket, weight, nullptr};
     if (weight == nullptr)
-        return launch(pack_plain<kSmall>, pack_plain<kLarge>, request, stream);
+        return launch<pack_plain<kSmall>, pack_plain<kLarge>>(request, stream);
     return dispatch_sum(bucket->dtype, [&](auto sum) {
         using Sum = decltype(sum);
-        return launch(pack_weighted<Sum, kSmall>, pack_weighted<Sum, kLarge>, request, stream);
+        return launch<pack_weighted<Sum, kSmall>, pack_weighted<Sum, kLarge>>(request, stream);
     });
 }

@@ -202,13 +202,11 @@ inline trib_status partition(Items items, uint64_t capacity, void *scratch, trib
     const uint32_t blocks = pieces_for(capacity);
     if (blocks != 1) {
         const trib_status status =
-            launch_kernel(reinterpret_cast<const void *>(partition_count<Items>), blocks, kThreads,
-                          arguments, stream);
+            launch_kernel<partition_count<Items>>(blocks, kThreads, arguments, stream);
         if (status != TRIB_OK)
             return status;
     }
-    return launch_kernel(reinterpret_cast<const void *>(partition_write<Items>), blocks, kThreads,
-                         arguments, stream);
+    return launch_kernel<partition_write<Items>>(blocks, kThreads, arguments, stream);
 }
 
 } // namespace

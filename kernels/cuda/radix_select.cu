@@ -187,11 +187,10 @@ trib_status launch_count_ties(const tri_entries *entries, const tri_cut *cut, ui
     uint32_t blocks = pieces_for(entries->capacity);
     void *count[] = {&items, &table, &ties};
     void *add[] = {&cut, &table, &blocks, &ties};
-    const trib_status status = launch_kernel(reinterpret_cast<const void *>(count_ties<T>), blocks,
-                                             kThreads, count, stream);
+    const trib_status status = launch_kernel<count_ties<T>>(blocks, kThreads, count, stream);
     if (status != TRIB_OK || blocks == 1)
         return status;
-    return launch_kernel(reinterpret_cast<const void *>(add_ties), 1, kThreads, add, stream);
+    return launch_kernel<add_ties>(1, kThreads, add, stream);
 }
 
 // Rank r's ties lie before those of the ranks above it.
@@ -210,8 +209,7 @@ trib_status tri_cuda_sparse_radix_init(struct tri_cut *cut, uint32_t k, const vo
 {
     void *arguments[] = {&cut, &k, &threshold};
     return dispatch_sum(dtype, [&](auto sum) {
-        return launch_kernel(reinterpret_cast<const void *>(radix_init<decltype(sum)>), 1, 1,
-                             arguments, stream);
+        return launch_kernel<radix_init<decltype(sum)>>(1, 1, arguments, stream);
     });
 }
 
@@ -224,14 +222,13 @@ trib_status tri_cuda_sparse_radix_histogram(const struct tri_entries *entries,
     void *clear[] = {&histogram};
     void *arguments[] = {&list, &cut, &round, &histogram};
     if (blocks != 1) {
-        const trib_status status = launch_kernel(reinterpret_cast<const void *>(clear_histogram),
-                                                 kDigits / kThreads, kThreads, clear, stream);
+        const trib_status status =
+            launch_kernel<clear_histogram>(kDigits / kThreads, kThreads, clear, stream);
         if (status != TRIB_OK)
             return status;
     }
     return dispatch_sum(list.dtype, [&](auto sum) {
-        return launch_kernel(reinterpret_cast<const void *>(radix_histogram<decltype(sum)>), blocks,
-                             kThreads, arguments, stream);
+        return launch_kernel<radix_histogram<decltype(sum)>>(blocks, kThreads, arguments, stream);
     });
 }
 
@@ -240,8 +237,7 @@ trib_status tri_cuda_sparse_radix_refine(struct tri_cut *cut, int round, const u
 {
     uint32_t shift = shift_of(dtype, round);
     void *arguments[] = {&cut, &round, &histogram, &shift};
-    return launch_kernel(reinterpret_cast<const void *>(radix_refine), 1, kRefine, arguments,
-                         stream);
+    return launch_kernel<radix_refine>(1, kRefine, arguments, stream);
 }
 
 trib_status tri_cuda_sparse_count_ties(const struct tri_entries *entries, const struct tri_cut *cut,
@@ -256,5 +252,5 @@ trib_status tri_cuda_sparse_share_ties(struct tri_cut *cut, const uint32_t *ties
                                        trib_stream stream)
 {
     void *arguments[] = {&cut, &ties, &rank};
-    return launch_kernel(reinterpret_cast<const void *>(share_ties), 1, 1, arguments, stream);
+    return launch_kernel<share_ties>(1, 1, arguments, stream);
 }

@@ -95,5 +95,5 @@ __global__ void __launch_bounds__(kWarp) record(const tri_record job)
 
 trib_status tri_cuda_sparse_record(const struct tri_record *job, trib_stream stream)
 {
-    return launch_job(record, 1, kWarp, *job, stream);
+    return launch_job<record>(1, kWarp, *job, stream);
 }

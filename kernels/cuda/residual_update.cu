@@ -141,12 +141,12 @@ trib_status tri_cuda_sparse_residual_update(const struct tri_accumulator *acc,
     const uint32_t blocks = blocks_for(entries->capacity, kBatch, kMaxBlocks);
     if (among == nullptr)
         return dispatch_sum(acc->dtype, [&](auto sum) {
-            return launch_job(update_all<decltype(sum)>, blocks, kThreads, job, stream);
+            return launch_job<update_all<decltype(sum)>>(blocks, kThreads, job, stream);
         });
     const trib_status status = zero_word(matched, stream);
     if (status != TRIB_OK)
         return status;
     return dispatch_sum(acc->dtype, [&](auto sum) {
-        return launch_job(update_among<decltype(sum)>, blocks, kThreads, job, stream);
+        return launch_job<update_among<decltype(sum)>>(blocks, kThreads, job, stream);
     });
 }

@@ -33,11 +33,10 @@ trib_status queue(void *dst, const void *src, size_t count, const tri_factor *fa
     uint64_t n = count;
     const uint64_t blocks = (n + kThreads - 1) / kThreads;
     void *arguments[] = {&dst, &src, &n, &device, &value};
-    return blocks == 0
-               ? TRIB_OK
-               : launch_kernel(reinterpret_cast<const void *>(scale<T, Wide>),
-                               static_cast<uint32_t>(blocks < kMaxBlocks ? blocks : kMaxBlocks),
-                               kThreads, arguments, stream);
+    return blocks == 0 ? TRIB_OK
+                       : launch_kernel<scale<T, Wide>>(
+                             static_cast<uint32_t>(blocks < kMaxBlocks ? blocks : kMaxBlocks),
+                             kThreads, arguments, stream);
 }
 
 } // namespace

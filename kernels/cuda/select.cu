@@ -42,15 +42,15 @@ trib_status run(Select job, trib_stream stream)
     job.tiles = tiles_of(job.count, kTileSize);
     while (job.tiles != 0 && (job.tiles - 1) >> job.group_bits >= kGroups)
         job.group_bits++;
-    trib_status status = launch_job(select_guess<T, G>, kGuessBlocks, kGuessThreads, job, stream);
+    trib_status status = launch_job<select_guess<T, G>>(kGuessBlocks, kGuessThreads, job, stream);
     if (status == TRIB_OK)
-        status = launch_next(select_partition<T, G>,
-                             blocks_for(job.tiles, kPartitionThreads<T, G> / kWarp, processors),
-                             kPartitionThreads<T, G>, job, stream);
+        status = launch_next<select_partition<T, G>>(
+            blocks_for(job.tiles, kPartitionThreads<T, G> / kWarp, processors),
+            kPartitionThreads<T, G>, job, stream);
     if (status == TRIB_OK)
-        status = launch_next(select_filter<T>, finishers, kFinishThreads, job, stream);
+        status = launch_next<select_filter<T>>(finishers, kFinishThreads, job, stream);
     if (status == TRIB_OK)
-        status = launch_next(select_finish<T>, finishers, kFinishThreads, job, stream);
+        status = launch_next<select_finish<T>>(finishers, kFinishThreads, job, stream);
     return status;
 }
 

@@ -162,9 +162,9 @@ trib_status tri_cuda_unpack(const struct tri_slice *slices, size_t n,
 {
     const Request request = {slices, n, bucket, nullptr, decision};
     if (!weighted)
-        return launch(unpack_plain<kSmall>, unpack_plain<kLarge>, request, stream);
+        return launch<unpack_plain<kSmall>, unpack_plain<kLarge>>(request, stream);
     return dispatch_sum(bucket->dtype, [&](auto sum) {
         using Sum = decltype(sum);
-        return launch(unpack_weighted<Sum, kSmall>, unpack_weighted<Sum, kLarge>, request, stream);
+        return launch<unpack_weighted<Sum, kSmall>, unpack_weighted<Sum, kLarge>>(request, stream);
     });
 }

@@ -106,8 +106,8 @@ trib_status launch_dense(const DenseJob<T> &job, trib_stream stream)
     const bool aligned = reinterpret_cast<uintptr_t>(job.sum) % 16 == 0 &&
                          reinterpret_cast<uintptr_t>(job.out) % (kV * sizeof(Out)) == 0;
     const uint32_t blocks = blocks_for(job.count, kThreads * 16, 8 * kMaxBlocks);
-    return launch_job(aligned ? write_dense<T, Out, kV> : write_dense<T, Out, 1>, blocks, kThreads,
-                      job, stream);
+    return aligned ? launch_job<write_dense<T, Out, kV>>(blocks, kThreads, job, stream)
+                   : launch_job<write_dense<T, Out, 1>>(blocks, kThreads, job, stream);
 }
 
 } // namespace
@@ -122,7 +122,7 @@ trib_status tri_cuda_sparse_write_entries(const struct tri_entries *entries, uin
         const uint32_t blocks = blocks_for(entries->capacity, kDeep * kThreads, kMaxBlocks);
         const EntriesJob<T> job = {*entries, index,         out->data,
                                    count,    out->overflow, divisor_of<T>(out->divisor)};
-        return launch_job(write_entries<T, Out>, blocks, kThreads, job, stream);
+        return launch_job<write_entries<T, Out>>(blocks, kThreads, job, stream);
     });
 }
 

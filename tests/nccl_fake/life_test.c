@@ -42,7 +42,16 @@ static trib_status scale(void *dst, const void *src, size_t count, trib_dtype dt
     return TRIB_OK;
 }
 
-const struct tri_kernels tri_kernels_cuda = {.name = "some", .scale = scale};
+static atomic_int preloads[FAKE_DEVICES];
+
+static void preload(void)
+{
+    const int device = fake_current();
+    if (CHECK(device >= 0 && device < FAKE_DEVICES))
+        preloads[device]++;
+}
+
+const struct tri_kernels tri_kernels_cuda = {.name = "some", .scale = scale, .preload = preload};
 const char *trib_last_detail(void)
 {
     return tri_detail();
@@ -248,6 +257,25 @@ static void one_rank(void)
         CHECK_OK(finish(transport, PLENTY_MS));
     }
     CHECK_OK(devices()->free(2, memory));
+    end();
+}
+
+/* The first communicator on a device loads the kernels there, whether NCCL takes part or not. */
+static void kernels_loaded_once(void)
+{
+    struct stage stage;
+    struct tri_transport *transport = NULL, *ranks[2];
+    begin(&stage, "kernels are loaded once on a device");
+    CHECK(preloads[5] == 0 && preloads[6] == 0);
+    for (int time = 0; time < 2; time++) {
+        if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 6, PLENTY_MS)))
+            CHECK_OK(finish(transport, PLENTY_MS));
+        CHECK(preloads[5] == 0 && preloads[6] == 1);
+    }
+    const int32_t order[2] = {6, 5};
+    if (CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS)))
+        close_two(ranks);
+    CHECK(preloads[5] == 1 && preloads[6] == 1);
     end();
 }
 
@@ -1604,6 +1632,7 @@ static void lives(void)
     no_background_thread();
     opens_afterwards();
     opens_all_the_same();
+    kernels_loaded_once();
     group();
     threads();
     one_rank();

@@ -119,6 +119,17 @@ static void refused_launch(void)
     release(bucket);
 }
 
+/* preload finds every kernel loadable, and leaves no error behind. */
+static void preload(void)
+{
+    check_begin("cuda preload");
+    tri_kernels_cuda.preload();
+    CHECK(cudaGetLastError() == cudaSuccess);
+    tri_kernels_cuda.preload();
+    CHECK(cudaGetLastError() == cudaSuccess);
+    check_end();
+}
+
 int main(int n, char **arguments)
 {
     int devices = 0;
@@ -132,6 +143,7 @@ int main(int n, char **arguments)
     const struct kernels_place *place = open_place();
     MUST(cudaGetDeviceProperties(&properties, 0));
     printf("cuda: %s\n", properties.name);
+    preload();
     kernels_suite(place);
     sparse_kernels_suite(place);
     refused_launch();
