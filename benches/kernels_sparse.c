@@ -212,11 +212,18 @@ static void chunk_in_place(struct timed *b, int run)
                                       b->words + NONFINITE, b->scratch, b->stream));
 }
 
+static struct tri_merge merge_of(const struct timed *b)
+{
+    return (struct tri_merge){
+        .lists = b->lists, .n = LISTS, .count = b->n, .abort_flag = b->words + WORDS - 1};
+}
+
 static void merge_dense(struct timed *b, int run)
 {
     (void)run;
     const struct tri_result out = {b->dense, TRIB_F32, LISTS, b->words + OVERFLOW};
-    BENCH_OK(b->kernels->merge_dense(b->lists, LISTS, 0, b->n, &out, b->scratch, b->stream));
+    const struct tri_merge all = merge_of(b);
+    BENCH_OK(b->kernels->merge_dense(&all, &out, b->scratch, b->stream));
 }
 
 static void chunk_merge(struct timed *b, int run)
@@ -229,7 +236,8 @@ static void chunk_merge(struct timed *b, int run)
 static void merge(struct timed *b, int run)
 {
     (void)run;
-    BENCH_OK(b->kernels->merge(b->lists, LISTS, 0, b->n, &b->sum, b->scratch, b->stream));
+    const struct tri_merge all = merge_of(b);
+    BENCH_OK(b->kernels->merge(&all, &b->sum, b->scratch, b->stream));
 }
 
 /* One run subtracts the entries, the next adds them back. */

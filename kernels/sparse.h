@@ -159,6 +159,14 @@ struct tri_chunks {
     uint32_t k;       /* of each chunk; at most `chunk` */
 };
 
+/* Lists whose values are added up at each index. */
+struct tri_merge {
+    const struct tri_entries *lists;
+    int32_t n;                  /* at most TRI_MAX_LISTS */
+    size_t first, count;        /* all indices lie in [first, first + count) */
+    const uint32_t *abort_flag; /* as decide's; NULL: there is none */
+};
+
 /* The result that a kernel writes: each value is sum / divisor, rounded to `dtype` once. */
 struct tri_result {
     void *data;
@@ -251,17 +259,21 @@ struct tri_sparse_kernels {
                                    uint32_t *bins, uint32_t nbins, trib_stream stream);
 
     /* ---- sums: at each index 0 + the values of list 0, 1, ..., in that order, in f32 (f64 for
-     * f64), the same bits on every rank. All indices lie in [first, first + count). */
+     * f64), the same bits on every rank.
+     *
+     * A merge that finds *abort_flag set may leave: then its output holds anything, but a count not
+     * above the capacity. That is sound because the flag never becomes 0 again while its
+     * communicator lives, and decide runs later on the same stream: it finds the flag set too, and
+     * the call is not applied. */
 
     /* merge: out = the union, in index order, sums of 0 included. */
-    trib_status (*merge)(const struct tri_entries *lists, int32_t n, size_t first, size_t count,
-                         const struct tri_entries *out, void *scratch, trib_stream stream);
+    trib_status (*merge)(const struct tri_merge *merge, const struct tri_entries *out,
+                         void *scratch, trib_stream stream);
     /* merge_dense: for all i < count, out[i] = sum at first + i; 0 where no list has an entry.
      * The kernels that write a result (this one, write_entries, write_dense, chunk_merge) run
      * before decide, so lists may hold anything. */
-    trib_status (*merge_dense)(const struct tri_entries *lists, int32_t n, size_t first,
-                               size_t count, const struct tri_result *out, void *scratch,
-                               trib_stream stream);
+    trib_status (*merge_dense)(const struct tri_merge *merge, const struct tri_result *out,
+                               void *scratch, trib_stream stream);
 
     /* write_entries: index, out->data and *count = the entries; those whose value is 0 stay. */
     trib_status (*write_entries)(const struct tri_entries *entries, uint32_t *index,

@@ -145,16 +145,27 @@ struct tri_result tri_run_result_at(const struct tri_run *run, void *data)
     };
 }
 
+struct tri_merge tri_run_merge(const struct tri_run *run, const struct tri_entries *lists,
+                               int32_t n, size_t first, size_t end)
+{
+    return (struct tri_merge){.lists = lists,
+                              .n = n,
+                              .first = first,
+                              .count = end - first,
+                              .abort_flag = run->abort_flag};
+}
+
 trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists, int32_t n,
                            const struct tri_entries *merged)
 {
     const struct tri_sparse_params *params = run->params;
     const struct tri_sparse_kernels *kernels = run->kernels;
     const struct tri_result out = tri_run_result_at(run, params->entries ? run->value : run->dense);
+    const struct tri_merge merge = tri_run_merge(run, lists, n, 0, params->count);
     if (!params->entries)
-        return kernels->merge_dense(lists, n, 0, params->count, &out, run->scratch, run->stream);
+        return kernels->merge_dense(&merge, &out, run->scratch, run->stream);
     if (n > 1)
-        TRI_TRY(kernels->merge(lists, n, 0, params->count, merged, run->scratch, run->stream));
+        TRI_TRY(kernels->merge(&merge, merged, run->scratch, run->stream));
     return kernels->write_entries(n > 1 ? merged : lists, run->index, run->count, &out,
                                   run->stream);
 }

@@ -119,6 +119,10 @@ trib_status tri_run_apply(struct tri_run *run, const struct tri_entries *chosen,
 trib_status tri_run_restore_residual(struct tri_run *run, const struct tri_entries *dropped,
                                      const struct tri_entries *among);
 
+/* These lists, all of them over [first, end), for kernels->merge and merge_dense. */
+struct tri_merge tri_run_merge(const struct tri_run *run, const struct tri_entries *lists,
+                               int32_t n, size_t first, size_t end);
+
 /* Before the decision: the result becomes the sum of these lists, in this order. `merged` has
  * memory for their union; used only if the result is entries and n > 1; may be NULL if n is 1. */
 trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists, int32_t n,

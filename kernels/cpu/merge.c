@@ -54,19 +54,22 @@ static size_t find_next(const struct tri_entries *lists, int32_t n, uint32_t *at
     return most;
 }
 
-trib_status tri_cpu_sparse_merge(const struct tri_entries *lists, int32_t n, size_t first,
-                                 size_t count, const struct tri_entries *out, void *scratch,
-                                 trib_stream stream)
+trib_status tri_cpu_sparse_merge(const struct tri_merge *merge, const struct tri_entries *out,
+                                 void *scratch, trib_stream stream)
 {
     (void)scratch;
     (void)stream;
+    const struct tri_entries *const lists = merge->lists;
+    const int32_t n = merge->n;
+    const size_t first = merge->first, count = merge->count;
     float sum_f32[TILE] = {0};
     double sum_f64[TILE] = {0};
     uint64_t occurs[WORDS] = {0};
     uint32_t at[TRI_MAX_LISTS] = {0}, counts[TRI_MAX_LISTS], total = 0;
     for (int32_t r = 0; r < n; r++)
         counts[r] = tri_entries_count(&lists[r]);
-    for (size_t left; (left = find_next(lists, n, at, counts, first, count)) != 0;) {
+    for (size_t left;
+         !tri_merge_leaves(merge) && (left = find_next(lists, n, at, counts, first, count)) != 0;) {
         const size_t width = left < TILE ? left : TILE;
         const uint32_t tile = (uint32_t)(first + count - left);
         for (int32_t r = 0; r < n; r++)

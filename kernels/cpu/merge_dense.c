@@ -37,20 +37,22 @@ struct stretch {
 DEFINE_TILE(tile_f32, float, tri_load_f32, tri_store_f32, tri_key_f32, tri_key_overflow_f32)
 DEFINE_TILE(tile_f64, double, tri_load_f64, tri_store_f64, tri_key_f64, tri_key_overflow_f64)
 
-trib_status tri_cpu_sparse_merge_dense(const struct tri_entries *lists, int32_t n, size_t first,
-                                       size_t count, const struct tri_result *out, void *scratch,
-                                       trib_stream stream)
+trib_status tri_cpu_sparse_merge_dense(const struct tri_merge *merge, const struct tri_result *out,
+                                       void *scratch, trib_stream stream)
 {
     (void)scratch;
     (void)stream;
+    const struct tri_entries *const lists = merge->lists;
+    const int32_t n = merge->n;
+    const size_t count = merge->count;
     float sum_f32[TILE] = {0};
     double sum_f64[TILE] = {0};
     struct stretch in[TRI_MAX_LISTS] = {{0, 0}};
     const size_t size = trib_dtype_size(out->dtype);
     bool overflows = false;
-    for (size_t done = 0; done < count; done += TILE) {
+    for (size_t done = 0; done < count && !tri_merge_leaves(merge); done += TILE) {
         const size_t left = count - done, width = left < TILE ? left : TILE;
-        const uint32_t tile = (uint32_t)(first + done);
+        const uint32_t tile = (uint32_t)(merge->first + done);
         void *const to = tri_at(out->data, out->dtype, done);
         memset(to, 0, width * size);
         for (int32_t r = 0; r < n; r++) {

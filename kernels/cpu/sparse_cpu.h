@@ -147,6 +147,12 @@ static inline void tri_entries_set_count(const struct tri_entries *entries, uint
         *entries->count = count;
 }
 
+/* Asked between tiles: a load from the processor's cache, so no clock is needed. */
+static inline bool tri_merge_leaves(const struct tri_merge *merge)
+{
+    return merge->abort_flag != NULL && __atomic_load_n(merge->abort_flag, __ATOMIC_ACQUIRE) != 0;
+}
+
 /* The first of the entries from `from` on whose index is not below `bound`. */
 uint32_t tri_cpu_sparse_find(const struct tri_entries *entries, uint32_t from, uint64_t bound);
 
@@ -192,12 +198,10 @@ trib_status tri_cpu_sparse_lower_bound(const struct tri_entries *entries, const 
                                        int32_t n, uint32_t *positions, trib_stream stream);
 trib_status tri_cpu_sparse_index_histogram(const struct tri_entries *entries, uint32_t width,
                                            uint32_t *bins, uint32_t nbins, trib_stream stream);
-trib_status tri_cpu_sparse_merge(const struct tri_entries *lists, int32_t n, size_t first,
-                                 size_t count, const struct tri_entries *out, void *scratch,
-                                 trib_stream stream);
-trib_status tri_cpu_sparse_merge_dense(const struct tri_entries *lists, int32_t n, size_t first,
-                                       size_t count, const struct tri_result *out, void *scratch,
-                                       trib_stream stream);
+trib_status tri_cpu_sparse_merge(const struct tri_merge *merge, const struct tri_entries *out,
+                                 void *scratch, trib_stream stream);
+trib_status tri_cpu_sparse_merge_dense(const struct tri_merge *merge, const struct tri_result *out,
+                                       void *scratch, trib_stream stream);
 trib_status tri_cpu_sparse_decide(const struct tri_decide *job, trib_stream stream);
 trib_status tri_cpu_sparse_residual_update(const struct tri_accumulator *acc,
                                            const struct tri_entries *entries, enum tri_update how,

@@ -2,6 +2,7 @@
 // entries of a list at once, for no index occurs twice in it.
 #pragma once
 
+#include "kernels/cuda/abort.cuh"
 #include "kernels/cuda/entries.cuh"
 
 namespace {
@@ -17,12 +18,22 @@ struct Lists {
 };
 
 template <uint32_t Capacity>
-inline Lists<Capacity> lists_of(const tri_entries *lists, int32_t n)
+inline Lists<Capacity> lists_of(const tri_merge &merge)
 {
-    Lists<Capacity> job = {static_cast<uint32_t>(n), {}};
-    for (int32_t l = 0; l < n; l++)
-        job.list[l] = lists[l];
+    Lists<Capacity> job = {static_cast<uint32_t>(merge.n), {}};
+    for (int32_t l = 0; l < merge.n; l++)
+        job.list[l] = merge.lists[l];
     return job;
+}
+
+// What a merge asks that writes a dense result of `result` bytes, or none. `copy`: in its scratch.
+inline Asking asking_of(const tri_merge &merge, uint64_t result, void *copy)
+{
+    uint64_t bytes = result;
+    for (int32_t l = 0; l < merge.n; l++)
+        bytes += merge.lists[l].capacity *
+                 (sizeof(uint32_t) + uint64_t{trib_dtype_size(merge.lists[l].dtype)});
+    return {bytes < kLongBytes ? nullptr : merge.abort_flag, static_cast<AbortCopy *>(copy)};
 }
 
 // An entry's place in the tile, and its value. A place beyond the tile: no entry.

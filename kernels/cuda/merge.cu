@@ -5,6 +5,10 @@
 // place in the union. One launch counts the union of each block's tiles. A second adds up the
 // counts of the blocks before its own and writes, in windows of the union: sums and indices are
 // gathered in shared memory and written side by side.
+//
+// Between tiles the blocks of a long merge ask whether to leave (abort.cuh): in kernels of its own, so
+// that a short merge does not pay for it. A block that has left has not counted, so those behind it
+// write anywhere in `out`, but not beyond it.
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/lists.cuh"
 #include "kernels/cuda/sparse_cuda.h"
@@ -15,12 +19,14 @@ constexpr uint32_t kMinMasks = kThreads, kMaxMasks = 2048; // of 32 bits, of a t
 constexpr uint32_t kFewEntries = 512, kManyEntries = 4096; // of a tile, on average
 constexpr uint32_t kWindow = 2048;
 constexpr uint32_t kMaxSpans = 4096; // blocks: each adds up the counts of those before it
-static_assert(kMaxSpans * sizeof(uint32_t) <= kEntriesScratch, "the table exceeds the scratch");
+constexpr size_t kTableBytes = kMaxSpans * sizeof(uint32_t); // in scratch; behind it what asks
+static_assert(kTableBytes + sizeof(AbortCopy) <= kEntriesScratch, "more than the scratch");
 
 struct Union {
     uint64_t first, count; // indices
     uint32_t *table;       // indices in the union, of each block
     tri_entries out;
+    Asking asking;
 };
 
 // The cut of the indices into tiles, and the number of tiles per block. All blocks of both launches
@@ -110,16 +116,20 @@ __device__ inline uint32_t own_bits(const uint32_t *bits, uint32_t masks)
     return own;
 }
 
-template <uint32_t Capacity>
+template <uint32_t Capacity, bool Asks>
 __global__ void __launch_bounds__(kThreads)
     merge_count(const Lists<Capacity> lists, const Union job)
 {
     __shared__ uint32_t bits[kMaxMasks], ends[kEnds * Capacity];
     __shared__ ScanRoom<kThreads> room;
     __shared__ uint64_t entries;
+    [[maybe_unused]] __shared__ long long asked;
     const Tiling tiling = tiling_of(lists, job.count, &entries);
     uint32_t found = 0;
     for (uint32_t i = 0; i < tiling.tiles; i++) {
+        if constexpr (Asks)
+            if (block_leaves(job.asking, asked, i == 0))
+                return;
         mark(bits, ends, lists, tiling.masks, run_of(job, tiling, i));
         found += own_bits(bits, tiling.masks);
     }
@@ -177,7 +187,7 @@ __device__ inline void write_window(const tri_entries &out, uint32_t first, cons
         }
 }
 
-template <typename T, uint32_t Capacity>
+template <typename T, uint32_t Capacity, bool Asks>
 __global__ void __launch_bounds__(kThreads, 4)
     merge_write(const Lists<Capacity> lists, const Union job)
 {
@@ -186,12 +196,16 @@ __global__ void __launch_bounds__(kThreads, 4)
     __shared__ T sum[kWindow];
     __shared__ ScanRoom<kThreads> room;
     __shared__ uint64_t entries;
+    [[maybe_unused]] __shared__ long long asked;
     const Tiling tiling = tiling_of(lists, job.count, &entries);
     uint32_t base = 0;
     for (uint32_t span = threadIdx.x; span < blockIdx.x; span += kThreads)
         base += job.table[span];
     base = block_sum(base, room);
     for (uint32_t i = 0; i < tiling.tiles; i++) {
+        if constexpr (Asks)
+            if (block_leaves(job.asking, asked, i == 0))
+                break;
         const Run run = run_of(job, tiling, i);
         mark(bits, ends, lists, tiling.masks, run);
         const uint32_t total = count_before(before, bits, tiling.masks, room);
@@ -213,17 +227,17 @@ __global__ void __launch_bounds__(kThreads, 4)
 
 // ------------------------------------------------------------------------------------- on the host
 
-template <typename T, uint32_t Capacity>
+template <typename T, uint32_t Capacity, bool Asks>
 trib_status launch_merge(Lists<Capacity> lists, Union job, uint32_t blocks, trib_stream stream)
 {
     void *arguments[] = {&lists, &job};
     if (blocks != 1) {
         const trib_status status =
-            launch_kernel<merge_count<Capacity>>(blocks, kThreads, arguments, stream);
+            launch_kernel<merge_count<Capacity, Asks>>(blocks, kThreads, arguments, stream);
         if (status != TRIB_OK)
             return status;
     }
-    return launch_kernel<merge_write<T, Capacity>>(blocks, kThreads, arguments, stream);
+    return launch_kernel<merge_write<T, Capacity, Asks>>(blocks, kThreads, arguments, stream);
 }
 
 template <uint32_t Capacity>
@@ -231,19 +245,25 @@ trib_status launch_typed(const Lists<Capacity> &lists, const Union &job, uint32_
                          trib_stream stream)
 {
     return dispatch_sum(job.out.dtype, [&](auto sum) {
-        return launch_merge<decltype(sum)>(lists, job, blocks, stream);
+        using T = decltype(sum);
+        return job.asking.word == nullptr
+                   ? launch_merge<T, Capacity, false>(lists, job, blocks, stream)
+                   : launch_merge<T, Capacity, true>(lists, job, blocks, stream);
     });
 }
 
 } // namespace
 
-trib_status tri_cuda_sparse_merge(const struct tri_entries *lists, int32_t n, size_t first,
-                                  size_t count, const struct tri_entries *out, void *scratch,
-                                  trib_stream stream)
+trib_status tri_cuda_sparse_merge(const struct tri_merge *merge, const struct tri_entries *out,
+                                  void *scratch, trib_stream stream)
 {
-    const Union job = {first, count, static_cast<uint32_t *>(scratch), *out};
-    const uint32_t blocks = blocks_for(count, kMinMasks * kWarp, kMaxSpans);
-    if (n <= static_cast<int32_t>(kFewLists))
-        return launch_typed(lists_of<kFewLists>(lists, n), job, blocks, stream);
-    return launch_typed(lists_of<TRI_MAX_LISTS>(lists, n), job, blocks, stream);
+    const Asking asking = asking_of(*merge, 0, static_cast<char *>(scratch) + kTableBytes);
+    const Union job = {merge->first, merge->count, static_cast<uint32_t *>(scratch), *out, asking};
+    const uint32_t blocks = blocks_for(merge->count, kMinMasks * kWarp, kMaxSpans);
+    const trib_status status = begin_asking(asking, stream);
+    if (status != TRIB_OK)
+        return status;
+    if (merge->n <= static_cast<int32_t>(kFewLists))
+        return launch_typed(lists_of<kFewLists>(*merge), job, blocks, stream);
+    return launch_typed(lists_of<TRI_MAX_LISTS>(*merge), job, blocks, stream);
 }

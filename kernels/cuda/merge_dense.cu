@@ -2,7 +2,8 @@
 //
 // A block makes a few tiles of the result (tile.cuh). Its warps search each list for the ends of
 // the tiles' entries; then, tile after tile, the block adds list after list to the sums in shared
-// memory (lists.cuh).
+// memory (lists.cuh). Before that a block of a long merge asks whether to leave (abort.cuh): between
+// tiles it would need 16 registers more, and a third of the blocks would find no room.
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/tile.cuh"
@@ -14,6 +15,7 @@ struct Target {
     uint32_t *overflow;
     uint64_t first, count;
     uint32_t tiles; // of a block
+    Asking asking;
 };
 
 template <typename T, typename Out, uint32_t Capacity>
@@ -22,6 +24,8 @@ __global__ void __launch_bounds__(kThreads)
 {
     __shared__ alignas(16) T sum[kTile<T>];
     __shared__ uint32_t ends[kEnds * Capacity];
+    if (block_leaves(target.asking))
+        return;
     const uint64_t done = uint64_t{blockIdx.x} * target.tiles * kTile<T>;
     const uint32_t n = lists.n;
     bool overflows = false;
@@ -57,26 +61,32 @@ trib_status launch_dense(Lists<Capacity> lists, Target target, double divisor, t
 }
 
 template <typename T, typename Out>
-trib_status launch_lists(const tri_entries *lists, int32_t n, Target target, double divisor,
-                         trib_stream stream)
+trib_status launch_lists(const tri_merge &merge, Target target, double divisor, trib_stream stream)
 {
-    if (n <= static_cast<int32_t>(kFewLists))
-        return launch_dense<T, Out>(lists_of<kFewLists>(lists, n), target, divisor, stream);
-    return launch_dense<T, Out>(lists_of<TRI_MAX_LISTS>(lists, n), target, divisor, stream);
+    if (merge.n <= static_cast<int32_t>(kFewLists))
+        return launch_dense<T, Out>(lists_of<kFewLists>(merge), target, divisor, stream);
+    return launch_dense<T, Out>(lists_of<TRI_MAX_LISTS>(merge), target, divisor, stream);
 }
 
 } // namespace
 
-trib_status tri_cuda_sparse_merge_dense(const struct tri_entries *lists, int32_t n, size_t first,
-                                        size_t count, const struct tri_result *out, void *scratch,
-                                        trib_stream stream)
+trib_status tri_cuda_sparse_merge_dense(const struct tri_merge *merge, const struct tri_result *out,
+                                        void *scratch, trib_stream stream)
 {
-    (void)scratch;
-    const Target target = {out->data, out->overflow, first, count, 1};
-    if (count == 0)
+    const uint64_t result = merge->count * trib_dtype_size(out->dtype);
+    const Target target = {out->data,
+                           out->overflow,
+                           merge->first,
+                           merge->count,
+                           1,
+                           asking_of(*merge, result, scratch)};
+    if (merge->count == 0)
         return TRIB_OK;
+    const trib_status status = begin_asking(target.asking, stream);
+    if (status != TRIB_OK)
+        return status;
     return dispatch_float(out->dtype, [&](auto type) {
         using Out = decltype(type);
-        return launch_lists<Sum<Out>, Out>(lists, n, target, out->divisor, stream);
+        return launch_lists<Sum<Out>, Out>(*merge, target, out->divisor, stream);
     });
 }

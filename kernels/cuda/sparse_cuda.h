@@ -52,12 +52,10 @@ trib_status tri_cuda_sparse_lower_bound(const struct tri_entries *entries, const
                                         int32_t n, uint32_t *positions, trib_stream stream);
 trib_status tri_cuda_sparse_index_histogram(const struct tri_entries *entries, uint32_t width,
                                             uint32_t *bins, uint32_t nbins, trib_stream stream);
-trib_status tri_cuda_sparse_merge(const struct tri_entries *lists, int32_t n, size_t first,
-                                  size_t count, const struct tri_entries *out, void *scratch,
-                                  trib_stream stream);
-trib_status tri_cuda_sparse_merge_dense(const struct tri_entries *lists, int32_t n, size_t first,
-                                        size_t count, const struct tri_result *out, void *scratch,
-                                        trib_stream stream);
+trib_status tri_cuda_sparse_merge(const struct tri_merge *merge, const struct tri_entries *out,
+                                  void *scratch, trib_stream stream);
+trib_status tri_cuda_sparse_merge_dense(const struct tri_merge *merge, const struct tri_result *out,
+                                        void *scratch, trib_stream stream);
 trib_status tri_cuda_sparse_decide(const struct tri_decide *job, trib_stream stream);
 trib_status tri_cuda_sparse_residual_update(const struct tri_accumulator *acc,
                                             const struct tri_entries *entries, enum tri_update how,

@@ -63,11 +63,11 @@ SPARSE(index_histogram,
        (const struct tri_entries *entries, uint32_t width, uint32_t *bins, uint32_t nbins, trib_stream stream),
        (entries, width, bins, nbins, stream))
 SPARSE(merge,
-       (const struct tri_entries *lists, int32_t n, size_t first, size_t count, const struct tri_entries *out, void *scratch, trib_stream stream),
-       (lists, n, first, count, out, scratch, stream))
+       (const struct tri_merge *merge, const struct tri_entries *out, void *scratch, trib_stream stream),
+       (merge, out, scratch, stream))
 SPARSE(merge_dense,
-       (const struct tri_entries *lists, int32_t n, size_t first, size_t count, const struct tri_result *out, void *scratch, trib_stream stream),
-       (lists, n, first, count, out, scratch, stream))
+       (const struct tri_merge *merge, const struct tri_result *out, void *scratch, trib_stream stream),
+       (merge, out, scratch, stream))
 SPARSE(write_entries,
        (const struct tri_entries *entries, uint32_t *index, uint32_t *count, const struct tri_result *out, trib_stream stream),
        (entries, index, count, out, stream))

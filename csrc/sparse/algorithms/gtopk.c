@@ -173,10 +173,10 @@ static trib_status receive(struct tri_run *run, struct gtopk *own, int32_t round
     };
     const struct tri_entries lists[2] = {tri_packet_entries(&before, 0),
                                          tri_packet_entries(&arrived, 0)};
+    const struct tri_merge merge = tri_run_merge(run, lists, 2, 0, params->count);
     const struct tri_entries kept = tri_packet_entries(&own->kept, 0);
     TRI_TRY(tri_link_exchange(run, NULL, 0, &message, 1));
-    TRI_TRY(
-        run->kernels->merge(lists, 2, 0, params->count, &own->merged, run->scratch, run->stream));
+    TRI_TRY(run->kernels->merge(&merge, &own->merged, run->scratch, run->stream));
     return tri_cut_local(run, &own->scratch, &own->merged, params->k, &kept, &own->dropped[round]);
 }
 

@@ -126,10 +126,11 @@ trib_status tri_regions_reduce(struct tri_run *run, struct tri_regions *regions,
                                const struct tri_entries *entries)
 {
     const int32_t rank = run->params->rank;
-    const uint64_t first = regions->bounds[rank], end = regions->bounds[rank + 1];
+    const struct tri_merge merge =
+        tri_run_merge(run, regions->parts, run->params->size, (size_t)regions->bounds[rank],
+                      (size_t)regions->bounds[rank + 1]);
     TRI_TRY(exchange(run, regions, entries));
-    return run->kernels->merge(regions->parts, run->params->size, (size_t)first,
-                               (size_t)(end - first), &regions->merged, run->scratch, run->stream);
+    return run->kernels->merge(&merge, &regions->merged, run->scratch, run->stream);
 }
 
 trib_status tri_regions_count(struct tri_run *run, const struct tri_regions *regions,

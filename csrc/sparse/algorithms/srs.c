@@ -214,8 +214,8 @@ static trib_status add_up(struct tri_run *run, struct srs *own, int32_t offset,
     for (int32_t round = 0; round < leaves(params, offset); round++)
         if (offset < moving(params, round))
             lists[n++] = tri_packet_entries(&own->arrived[round], (size_t)offset);
-    TRI_TRY(run->kernels->merge(lists, n, first, end - first, n == 1 ? out : &own->merged,
-                                run->scratch, run->stream));
+    const struct tri_merge merge = tri_run_merge(run, lists, n, first, end);
+    TRI_TRY(run->kernels->merge(&merge, n == 1 ? out : &own->merged, run->scratch, run->stream));
     if (n == 1)
         return TRIB_OK;
     return tri_cut_local(run, &own->scratch, &own->merged, share(params), out,
@@ -280,7 +280,8 @@ static trib_status join(struct tri_run *run, const struct tri_packet *packets, i
     struct tri_entries lists[TRI_MAX_LISTS];
     for (int32_t b = 0; b < size; b++)
         lists[b] = tri_packet_entries(packets, (size_t)((first + b) % size));
-    return run->kernels->merge(lists, size, 0, run->params->count, out, run->scratch, run->stream);
+    const struct tri_merge merge = tri_run_merge(run, lists, size, 0, run->params->count);
+    return run->kernels->merge(&merge, out, run->scratch, run->stream);
 }
 
 static trib_status update_residual(struct tri_run *run, const struct srs *own)

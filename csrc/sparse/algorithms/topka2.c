@@ -64,8 +64,8 @@ static trib_status select_and_merge(struct tri_run *run, struct topka2 *own)
     TRI_TRY(tri_link_allgather(run, header, own->packets.data,
                                tri_packet_bytes(params->k, params->wire),
                                tri_entries_bytes(params->k, params->wire)));
-    return run->kernels->merge(lists, params->size, 0, params->count, &own->merged, run->scratch,
-                               run->stream);
+    const struct tri_merge merge = tri_run_merge(run, lists, params->size, 0, params->count);
+    return run->kernels->merge(&merge, &own->merged, run->scratch, run->stream);
 }
 
 static trib_status topka2_run(struct tri_run *run, void *memory)

@@ -105,8 +105,9 @@ static trib_status gather_dense(struct tri_run *run, struct tri_topksa *own, voi
     const uint64_t end = regions->bounds[run->params->rank + 1];
     char *region = (char *)sums + first * trib_dtype_size(run->params->acc);
     const struct tri_result out = {.data = region, .dtype = run->params->acc, .divisor = 1};
-    TRI_TRY(run->kernels->merge_dense(regions->parts, run->params->size, (size_t)first,
-                                      (size_t)(end - first), &out, run->scratch, run->stream));
+    const struct tri_merge merge =
+        tri_run_merge(run, regions->parts, run->params->size, (size_t)first, (size_t)end);
+    TRI_TRY(run->kernels->merge_dense(&merge, &out, run->scratch, run->stream));
     return allgather_regions(run, regions->bounds, sums);
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "csrc/base/clock.h"
 #include "kernels/cpu/kernels_cpu.h"
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/conformance/cuda_must.h"
@@ -119,6 +120,116 @@ static void refused_launch(void)
     release(bucket);
 }
 
+/* ---- a merge that an abort interrupts */
+
+enum { DENSE, UNION, MERGES, SAME = 64, EACH = 1 << 26, SPAN = 4 * EACH, QUEUED = 8 };
+
+/* One list, 64 times: a merge of 10 ms or more that needs no more memory than one list and its
+ * result. `out`: SPAN elements of f32, which are the result, or the indices and values of EACH
+ * entries. */
+struct long_merge {
+    struct tri_entries lists[SAME], out;
+    struct tri_result dense;
+    void *scratch;
+    uint32_t *flag;
+};
+
+static void make_long_merge(struct long_merge *m)
+{
+    uint32_t *index = malloc(EACH * sizeof *index), *out = allocate(SPAN * sizeof(float));
+    struct tri_entries list = {.index = allocate(EACH * sizeof *index),
+                               .value = allocate(EACH * sizeof(float)),
+                               .capacity = EACH,
+                               .dtype = TRIB_F32};
+    CHECK(index != NULL && out != NULL && list.index != NULL && list.value != NULL);
+    for (uint32_t i = 0; i < EACH; i++)
+        index[i] = 4 * i;
+    copy(list.index, index, EACH * sizeof *index);
+    MUST(cudaMemset(list.value, 0, EACH * sizeof(float)));
+    for (int l = 0; l < SAME; l++)
+        m->lists[l] = list;
+    m->out = (struct tri_entries){.count = allocate(sizeof(uint32_t)),
+                                  .index = out,
+                                  .value = out + EACH,
+                                  .capacity = EACH,
+                                  .dtype = TRIB_F32};
+    m->dense = (struct tri_result){.data = out, .dtype = TRIB_F32, .divisor = 1};
+    m->scratch = allocate(tri_kernels_cuda.sparse->scratch_bytes(SPAN, EACH, EACH, TRIB_F32));
+    m->flag = allocate_pinned(sizeof *m->flag);
+    free(index);
+}
+
+static void free_long_merge(struct long_merge *m)
+{
+    release(m->lists[0].index);
+    release(m->lists[0].value);
+    release(m->out.count);
+    release(m->out.index);
+    release(m->scratch);
+    release_pinned(m->flag);
+}
+
+static void queue_long_merge(const struct long_merge *m, int which)
+{
+    const struct tri_merge merge = {
+        .lists = m->lists, .n = SAME, .count = SPAN, .abort_flag = m->flag};
+    CHECK_OK(which == DENSE ? tri_kernels_cuda.sparse->merge_dense(&merge, &m->dense, m->scratch,
+                                                                   (trib_stream)stream)
+                            : tri_kernels_cuda.sparse->merge(&merge, &m->out, m->scratch,
+                                                             (trib_stream)stream));
+}
+
+/* ms of `n` such merges; of them `*after` after the flag, which is set once the first has begun. */
+static double run_long_merges(const struct long_merge *m, int which, int n, bool sets,
+                              double *after)
+{
+    cudaEvent_t begun;
+    MUST(cudaEventCreateWithFlags(&begun, cudaEventDisableTiming));
+    MUST(cudaStreamSynchronize(stream));
+    __atomic_store_n(m->flag, 0, __ATOMIC_RELEASE);
+    MUST(cudaEventRecord(begun, stream));
+    for (int i = 0; i < n; i++)
+        queue_long_merge(m, which);
+    MUST(cudaEventSynchronize(begun));
+    const uint64_t start = tri_now_ns();
+    while (sets && tri_now_ns() - start < 1000000)
+        continue; /* the first merge runs */
+    const uint64_t set = tri_now_ns();
+    if (sets)
+        __atomic_store_n(m->flag, 1, __ATOMIC_RELEASE);
+    MUST(cudaStreamSynchronize(stream));
+    *after = (double)(tri_now_ns() - set) / 1e6;
+    MUST(cudaEventDestroy(begun));
+    return (double)(tri_now_ns() - start) / 1e6;
+}
+
+/* The flag, set in mid-run, ends the merge that runs within 1 ms and the time of the tiles at which
+ * its blocks are, for which a quarter of a whole merge is far more than enough, and those behind it
+ * within 0.1 ms each. On a machine with other work the host may notice late: the best of three. */
+static void leaves_in_mid_run(void)
+{
+    static const char *const names[MERGES] = {"merge_dense", "merge"};
+    struct long_merge m;
+    make_long_merge(&m);
+    for (int which = 0; which < MERGES; which++) {
+        double best = 1e9, after = 0;
+        check_begin("cuda %s leaves in mid-run", names[which]);
+        (void)run_long_merges(&m, which, 1, false, &after); /* loads the kernel */
+        const double one = run_long_merges(&m, which, QUEUED, false, &after) / QUEUED;
+        const double allowed = 1 + one / 4 + 0.1 * (QUEUED - 1);
+        for (int run = 0; run < 3 && best > allowed; run++) {
+            (void)run_long_merges(&m, which, QUEUED, true, &after);
+            best = after < best ? after : best;
+        }
+        printf("cuda: %s of %d lists of %d takes %.1f ms; %d of them end %.2f ms after an abort\n",
+               names[which], (int)SAME, (int)EACH, one, (int)QUEUED, best);
+        CHECK_MSG(one > 4, "%g ms are too short to be interrupted", one);
+        CHECK_MSG(best < allowed, "%g ms after the abort, of %g", best, allowed);
+        check_end();
+    }
+    free_long_merge(&m);
+}
+
 /* preload finds every kernel loadable, and leaves no error behind. */
 static void preload(void)
 {
@@ -147,6 +258,8 @@ int main(int n, char **arguments)
     kernels_suite(place);
     sparse_kernels_suite(place);
     refused_launch();
+    if (getenv("TRIB_TEST_RACECHECK") == NULL && !check_left_out())
+        leaves_in_mid_run();
     if (getenv("TRIB_TEST_LARGE") != NULL)
         kernels_large(place);
     if (getenv("TRIB_TEST_LARGE") != NULL && place->kernels->sparse != NULL)

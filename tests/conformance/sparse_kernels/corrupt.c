@@ -88,12 +88,13 @@ static trib_status merges(const struct corrupt *c, const struct sparse_target *t
     const struct tri_result dense = {sparse_at(t->memory, c->dense), c->sums, 3,
                                      sparse_at(t->memory, c->overflow)};
     struct tri_entries lists[LISTS];
+    const struct tri_merge merge = {.lists = lists, .n = LISTS, .first = FIRST, .count = RANGE};
     for (int l = 0; l < LISTS; l++)
         lists[l] = sparse_entries(&c->lists[l], t->memory);
     if (c->work == MERGE)
-        return t->kernels->merge(lists, LISTS, FIRST, RANGE, &out, t->scratch, t->stream);
+        return t->kernels->merge(&merge, &out, t->scratch, t->stream);
     if (c->work == MERGE_DENSE)
-        return t->kernels->merge_dense(lists, LISTS, FIRST, RANGE, &dense, t->scratch, t->stream);
+        return t->kernels->merge_dense(&merge, &dense, t->scratch, t->stream);
     return t->kernels->write_entries(&lists[0], sparse_at(t->memory, c->out.index),
                                      sparse_at(t->memory, c->out.count), &dense, t->stream);
 }

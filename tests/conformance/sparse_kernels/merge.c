@@ -9,6 +9,8 @@ struct merging {
     int32_t n;
     size_t first, count;
     bool dense;
+    size_t abort_flag; /* or SPARSE_NONE */
+    bool claims;       /* lists say that they hold far more, so that the merge may take long */
     size_t result, overflow; /* of merge_dense */
     trib_dtype result_dtype, sum_dtype;
     double divisor;
@@ -19,17 +21,23 @@ static trib_status queue_merging(const struct sparse_target *target, const void 
     const struct merging *m = argument;
     struct tri_entries lists[TRI_MAX_LISTS];
     trib_status status;
-    for (int32_t l = 0; l < m->n; l++)
+    const struct tri_merge merge = {.lists = lists,
+                                    .n = m->n,
+                                    .first = m->first,
+                                    .count = m->count,
+                                    .abort_flag = sparse_at(target->memory, m->abort_flag)};
+    for (int32_t l = 0; l < m->n; l++) {
         lists[l] = sparse_entries(&m->lists[l], target->memory);
+        if (m->claims && lists[l].count != NULL)
+            lists[l].capacity = UINT32_MAX;
+    }
     if (m->dense) {
         const struct tri_result out = {sparse_at(target->memory, m->result), m->result_dtype,
                                        m->divisor, sparse_at(target->memory, m->overflow)};
-        status = target->kernels->merge_dense(lists, m->n, m->first, m->count, &out,
-                                              target->scratch, target->stream);
+        status = target->kernels->merge_dense(&merge, &out, target->scratch, target->stream);
     } else {
         const struct tri_entries out = sparse_entries(&m->out, target->memory);
-        status = target->kernels->merge(lists, m->n, m->first, m->count, &out, target->scratch,
-                                        target->stream);
+        status = target->kernels->merge(&merge, &out, target->scratch, target->stream);
     }
     memset(lists, 0x5a, sizeof lists); /* the caller's again */
     return status;
@@ -125,6 +133,8 @@ static void place_merging(struct sparse_rig *rig, struct merging *m, uint32_t en
 {
     arena_reset(&rig->arena);
     m->sum_dtype = dtype == TRIB_F64 ? TRIB_F64 : TRIB_F32;
+    m->claims = rig->calls % 2 == 0;
+    m->abort_flag = rig->calls % 4 < 2 ? SPARSE_NONE : sparse_word(rig, 0);
     for (int32_t l = 0; l < m->n; l++) {
         const bool counted = l % 4 != 3;
         m->lists[l] = sparse_list_place(rig, entries + (counted ? 3 : 0), dtype, counted);
@@ -245,7 +255,11 @@ static void merge_dense(struct sparse_rig *rig)
 /* Lists of which some are f32 and some bf16; the highest indices that there are. */
 static void at_the_end(struct sparse_rig *rig)
 {
-    struct merging m = {.n = 3, .first = 0xffffe000u, .count = 0x1fff, .sum_dtype = TRIB_F32};
+    struct merging m = {.n = 3,
+                        .first = 0xffffe000u,
+                        .count = 0x1fff,
+                        .sum_dtype = TRIB_F32,
+                        .abort_flag = SPARSE_NONE};
     check_begin("%s merge of the highest indices", rig->arena.place->kernels->name);
     arena_reset(&rig->arena);
     for (int32_t l = 0; l < 3; l++)
@@ -280,6 +294,61 @@ static void of_zeros(struct sparse_rig *rig)
     m.dense = true;
     run_merging(rig, &m);
     check_end();
+}
+
+/* After an abort. A merge leaves before its first tile: of its output at most the count changes. */
+static void expect_nothing(struct sparse_rig *rig, const void *argument)
+{
+    const struct merging *m = argument;
+    if (!m->dense)
+        arena_forget(&rig->arena, m->out.count, sizeof(uint32_t));
+}
+
+static void check_count(struct sparse_rig *rig, const void *argument)
+{
+    const struct merging *m = argument;
+    if (!m->dense)
+        CHECK(sparse_word_get(rig->arena.found, m->out.count) <= m->out.capacity);
+}
+
+static void aborted_case(struct sparse_rig *rig, int32_t n, size_t count, bool dense)
+{
+    struct merging m = {.n = n,
+                        .first = 100,
+                        .count = count,
+                        .dense = dense,
+                        .divisor = n,
+                        .overflow = SPARSE_NONE,
+                        .result_dtype = TRIB_F32};
+    check_begin("%s %s of %d lists after an abort, %zu", rig->arena.place->kernels->name,
+                dense ? "merge_dense" : "merge", n, count);
+    place_merging(rig, &m, 900, TRIB_F32);
+    m.claims = true;
+    m.abort_flag = sparse_word(rig, 1);
+    m.out = sparse_list_place(rig, 900, TRIB_F32, true);
+    m.result = arena_place(&rig->arena, m.count * 4, 4);
+    fill_lists(rig, &m, RANDOM_LISTS, 900, SPARSE_GAUSS);
+    const struct sparse_call call = {.what = dense ? "merge_dense" : "merge",
+                                     .queue = queue_merging,
+                                     .expect = expect_nothing,
+                                     .adopt = check_count,
+                                     .argument = &m,
+                                     .count = m.first + m.count,
+                                     .entries = (size_t)n * 903,
+                                     .k = 903,
+                                     .dtype = TRIB_F32};
+    sparse_run(rig, &call);
+    check_end();
+}
+
+static void aborted(struct sparse_rig *rig)
+{
+    static const int32_t numbers[] = {1, 3, 8, 64};
+    for (size_t i = 0; i < 4; i++)
+        for (int dense = 0; dense < 2; dense++) {
+            aborted_case(rig, numbers[i], 2500, dense);
+            aborted_case(rig, numbers[i], 400001, dense);
+        }
 }
 
 /* Lists that are full, that overlap, that are empty, in turn. */
@@ -327,4 +396,5 @@ void sparse_merge_suite(struct sparse_rig *rig)
     }
     at_the_end(rig);
     of_zeros(rig);
+    aborted(rig);
 }
