@@ -285,8 +285,8 @@ struct tri_sparse_kernels {
     /* ---- the end of a call */
 
     /* decide: is the call applied? The first of these reasons against it is the outcome: aborted,
-     * mismatch, not finite, overflow. With `revokes` the abort flag is set, so it is not; and
-     * *current is what it was before *decision. */
+     * mismatch, not finite, overflow. With `revokes` there is one, so it is not; and *current is
+     * what it was before *decision. */
     trib_status (*decide)(const struct tri_decide *decide, trib_stream stream);
 
     /* residual_update: if *decision, update the residual at each entry whose index is in `among`

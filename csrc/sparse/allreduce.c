@@ -114,11 +114,16 @@ static void raise_state(const struct tri_run *run, trib_status status)
 /* A step of the algorithm has failed. Decides on the device that the call is not applied, also if
  * the decision was made: then acc, from which something may be missing, is not the residual any
  * more. (In place it is all there is: a step that failed after another had changed it leaves that.)
- * Clears the result. */
+ * Clears the result. The abort flag alone would not do: if another rank has raised the state just
+ * now, it may not have set the flag yet. So the decision also finds a header of another signature,
+ * for which it takes this rank's. */
 static void fail_run(struct tri_run *run, trib_status status)
 {
     raise_state(run, status);
     const struct tri_decide decide = {.abort_flag = run->abort_flag,
+                                      .headers = run->scalars.header,
+                                      .n = 1,
+                                      .signature = ~run->signature,
                                       .current = run->decided ? run->scalars.current : NULL,
                                       .revokes = run->decided,
                                       .decision = run->scalars.decision,
