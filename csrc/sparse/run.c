@@ -1,6 +1,7 @@
 /* One call of a sparse allreduce while it runs: the steps that algorithms share. */
 #include "csrc/sparse/run.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* --------------------------------------------------------------------------------- small copies */
@@ -87,6 +88,22 @@ bool tri_run_consistent(const struct tri_run *run, const void *headers, size_t s
             return false;
     }
     return true;
+}
+
+trib_status tri_run_check(const struct tri_run *run, const struct tri_sent *sent)
+{
+    char bound[32] = "";
+    if (sent->found >= sent->least && sent->found <= sent->most)
+        return TRIB_OK;
+    if (sent->bound != 0)
+        (void)snprintf(bound, sizeof bound, " below bound %d", (int)sent->bound);
+    return tri_fail(TRIB_ERR_MISMATCH,
+                    "sparse allreduce on rank %d, device %d: rank %d sent %llu as %s%s, expected "
+                    "%llu to %llu; the call was not applied: all ranks must run the same version "
+                    "of Tributary, and their memory and messages must be sound",
+                    (int)run->params->rank, (int)run->device, (int)sent->rank,
+                    (unsigned long long)sent->found, sent->what, bound,
+                    (unsigned long long)sent->least, (unsigned long long)sent->most);
 }
 
 trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride,

@@ -101,6 +101,17 @@ bool tri_run_clears(const struct tri_run *run);
 bool tri_run_consistent(const struct tri_run *run, const void *headers, size_t stride,
                         uint32_t capacity);
 
+/* A number that a rank has sent, and that would become a length or an address on the host. */
+struct tri_sent {
+    int32_t rank;
+    const char *what;
+    int32_t bound; /* `what` is below this bound of regions; 0: in all */
+    uint64_t found, least, most;
+};
+/* TRIB_OK if least <= found <= most, otherwise TRIB_ERR_MISMATCH, which the algorithm returns before
+ * it uses the number: the communicator ends, and the call is not applied. */
+trib_status tri_run_check(const struct tri_run *run, const struct tri_sent *sent);
+
 /* Decide by the headers of all ranks (rank r's is at headers + r * stride) and by the result. Both
  * are the same on all ranks, and so is the decision. A header whose count is above `capacity` is a
  * mismatch; UINT32_MAX: the algorithm's headers have no count. */

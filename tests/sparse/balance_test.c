@@ -1,5 +1,7 @@
 /* Bounds that balance regions: for tensors as large as there may be, which no other test could
  * hold. How entries travel between them is tested with the algorithms. */
+#include <string.h>
+
 #include "csrc/sparse/algorithms/balance.h"
 #include "tests/check.h"
 
@@ -108,16 +110,40 @@ static void means(void)
 {
     static uint32_t own[TRI_MAX_LISTS * TRI_MAX_LISTS];
     uint64_t bounds[TRI_MAX_LISTS + 1];
+    struct tri_sparse_params params = {.size = 64, .count = UINT32_MAX};
+    const struct tri_run run = {.params = &params};
     check_begin("bounds that are means");
     for (uint32_t r = 0; r < 64; r++)
         for (uint32_t b = 0; b < 64; b++)
             own[r * 64 + b] = UINT32_MAX - 1000 + b * 8 + r % 2;
-    tri_balance_mean(bounds, 64, UINT32_MAX, own);
+    CHECK_OK(tri_balance_mean(&run, bounds, own));
     CHECK(ascending(bounds, 64, UINT32_MAX));
     for (uint32_t b = 1; b < 64; b++)
         CHECK(bounds[b] == UINT32_MAX - 1000 + b * 8); /* and a half */
-    tri_balance_mean(bounds, 1, 5, own);
+    params = (struct tri_sparse_params){.size = 1, .count = 5};
+    CHECK_OK(tri_balance_mean(&run, bounds, own));
     CHECK(ascending(bounds, 1, 5));
+    check_end();
+}
+
+/* What a rank proposes that does not ascend, or lies beyond the tensor, changes no bound. */
+static void wrong_proposals(void)
+{
+    static const uint32_t proposals[][4] = {
+        {9, 5, 4, 7}, {9, 5, 6, 5}, {9, 5, 6, 101}, {9, 101, 101, 101}};
+    const struct tri_sparse_params params = {.size = 4, .count = 100};
+    const struct tri_run run = {.params = &params};
+    uint64_t bounds[5] = {1, 2, 3, 4, 5};
+    check_begin("proposals that do not ascend up to the count");
+    for (size_t i = 0; i < 4; i++)
+        for (int rank = 0; rank < 4; rank++) {
+            uint32_t own[16] = {0, 0, 50, 100, 0, 0, 50, 100, 0, 0, 50, 100, 0, 0, 50, 100};
+            memcpy(own + 4 * rank, proposals[i], sizeof proposals[i]);
+            CHECK_STATUS(tri_balance_mean(&run, bounds, own), TRIB_ERR_MISMATCH);
+            for (uint64_t b = 0; b < 5; b++)
+                CHECK(bounds[b] == b + 1);
+        }
+    CHECK_DETAIL("rank 3 sent 101 as a bound of regions, expected 0 to 100");
     check_end();
 }
 
@@ -126,5 +152,6 @@ int main(void)
     histograms();
     one_bin();
     means();
+    wrong_proposals();
     return check_finish("balance_test");
 }

@@ -35,8 +35,23 @@ void tri_balance_bounds(uint64_t *bounds, int32_t size, size_t count, const uint
     bounds[size] = count;
 }
 
-void tri_balance_mean(uint64_t *bounds, int32_t size, size_t count, const uint32_t *own)
+/* Rank r's own bounds ascend, and none is above the count. */
+static trib_status check_own(const struct tri_run *run, int32_t r, const uint32_t *own)
 {
+    struct tri_sent sent = {.rank = r, .what = "a bound of regions", .most = run->params->count};
+    for (int32_t b = 1; b < run->params->size; b++) {
+        sent.found = own[b];
+        TRI_TRY(tri_run_check(run, &sent));
+        sent.least = own[b];
+    }
+    return TRIB_OK;
+}
+
+trib_status tri_balance_mean(const struct tri_run *run, uint64_t *bounds, const uint32_t *own)
+{
+    const int32_t size = run->params->size;
+    for (int32_t r = 0; r < size; r++)
+        TRI_TRY(check_own(run, r, own + (size_t)r * (size_t)size));
     bounds[0] = 0;
     for (int32_t b = 1; b < size; b++) {
         uint64_t sum = 0; /* of at most 64 numbers of 32 bits */
@@ -44,7 +59,8 @@ void tri_balance_mean(uint64_t *bounds, int32_t size, size_t count, const uint32
             sum += own[(size_t)r * (size_t)size + (size_t)b];
         bounds[b] = sum / (uint64_t)size;
     }
-    bounds[size] = count;
+    bounds[size] = run->params->count;
+    return TRIB_OK;
 }
 
 /* The intersection of two ranges of the list. */

@@ -123,7 +123,8 @@ static trib_status reduce(struct tri_run *run, struct oktopk *own)
     TRI_TRY(tri_regions_reduce(run, &own->both.regions, &own->both.chosen));
     TRI_TRY(tri_cut_global(run, &own->both.cut, &own->both.regions.merged, run->params->k,
                            &own->both.kept));
-    TRI_TRY(tri_regions_count(run, &own->both.regions, &own->both.kept, counts));
+    TRI_TRY(tri_regions_count(run, &own->both.regions, &own->both.kept, own->both.all.capacity,
+                              counts));
     return tri_oktopk_gather(run, &own->both, counts, true);
 }
 

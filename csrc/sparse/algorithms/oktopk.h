@@ -18,7 +18,8 @@ struct tri_oktopk {
 void tri_oktopk_lay_out(struct tri_oktopk *own, struct tri_arena *arena,
                         const struct tri_sparse_params *params, uint32_t most);
 
-/* G on all ranks, from the counts[r] sums that each rank has kept; in equal blocks if `balance`. */
+/* G on all ranks, from the counts[r] sums that each rank has kept, for which `all` has room; in equal
+ * blocks if `balance`. */
 trib_status tri_oktopk_gather(struct tri_run *run, struct tri_oktopk *own, uint32_t *counts,
                               bool balance);
 

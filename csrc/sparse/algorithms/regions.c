@@ -93,6 +93,28 @@ trib_status tri_regions_skip(struct tri_run *run, const struct tri_regions *regi
     return tri_regions_decide(run, regions);
 }
 
+/* Rank r's positions ascend from 0 to its count, and none of its parts is longer than the region. */
+static trib_status check_row(const struct tri_run *run, const struct tri_regions *regions,
+                             int32_t r)
+{
+    const uint32_t *positions = regions->rows[r].positions;
+    const uint32_t count = regions->rows[r].header.count;
+    const int32_t size = run->params->size;
+    struct tri_sent sent = {r, "the number of its entries", 0, count, 0, regions->most};
+    TRI_TRY(tri_run_check(run, &sent));
+    sent.most = 0;
+    for (int32_t b = 0; b <= size; b++) {
+        sent.bound = b;
+        sent.found = positions[b];
+        TRI_TRY(tri_run_check(run, &sent));
+        sent.least = positions[b];
+        if (b < size)
+            sent.most = least(count, sent.least + (regions->bounds[b + 1] - regions->bounds[b]));
+    }
+    sent.least = sent.most = count;
+    return tri_run_check(run, &sent);
+}
+
 /* Rank `from`'s entries for rank `to`: how many, and where they begin in its list. */
 static size_t between(const struct tri_regions *regions, int32_t from, int32_t to, size_t *begin)
 {
@@ -126,6 +148,8 @@ trib_status tri_regions_reduce(struct tri_run *run, struct tri_regions *regions,
                                const struct tri_entries *entries)
 {
     const int32_t rank = run->params->rank;
+    for (int32_t r = 0; r < run->params->size; r++)
+        TRI_TRY(check_row(run, regions, r));
     const struct tri_merge merge =
         tri_run_merge(run, regions->parts, run->params->size, (size_t)regions->bounds[rank],
                       (size_t)regions->bounds[rank + 1]);
@@ -134,9 +158,16 @@ trib_status tri_regions_reduce(struct tri_run *run, struct tri_regions *regions,
 }
 
 trib_status tri_regions_count(struct tri_run *run, const struct tri_regions *regions,
-                              const struct tri_entries *entries, uint32_t *counts)
+                              const struct tri_entries *entries, size_t room, uint32_t *counts)
 {
     const size_t bytes = sizeof *counts;
     TRI_TRY(tri_link_allgather(run, entries->count, regions->counts, bytes, 0));
-    return tri_run_fetch(run, counts, regions->counts, (size_t)run->params->size * bytes);
+    TRI_TRY(tri_run_fetch(run, counts, regions->counts, (size_t)run->params->size * bytes));
+    for (int32_t r = 0; r < run->params->size; r++) {
+        const struct tri_sent sent = {r, "the number of its sums",      0, counts[r],
+                                      0, least(entries->capacity, room)};
+        TRI_TRY(tri_run_check(run, &sent));
+        room -= counts[r];
+    }
+    return TRIB_OK;
 }

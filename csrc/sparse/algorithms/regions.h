@@ -60,12 +60,13 @@ trib_status tri_regions_skip(struct tri_run *run, const struct tri_regions *regi
 trib_status tri_regions_decide(struct tri_run *run, const struct tri_regions *regions);
 
 /* After exchange_rows, of the same entries: all entries to their owners; parts and merged of this
- * region. */
+ * region. Fails before anything travels if a row cannot be of a list that the bounds cut. */
 trib_status tri_regions_reduce(struct tri_run *run, struct tri_regions *regions,
                                const struct tri_entries *entries);
 
-/* counts[r] (host memory) = how many `entries` rank r has. Waits for the stream. */
+/* counts[r] (host memory) = how many `entries` rank r has: at most their capacity, which is the same
+ * on all ranks, and together at most `room`; otherwise it fails. Waits for the stream. */
 trib_status tri_regions_count(struct tri_run *run, const struct tri_regions *regions,
-                              const struct tri_entries *entries, uint32_t *counts);
+                              const struct tri_entries *entries, size_t room, uint32_t *counts);
 
 #endif

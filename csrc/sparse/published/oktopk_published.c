@@ -176,7 +176,7 @@ static trib_status move_regions(struct tri_run *run, struct oktopk *own)
     TRI_TRY(propose(run, own, regions->rows[rank].header.count, mine));
     TRI_TRY(tri_link_allgather(run, mine, own->rank_bounds, bytes, 0));
     TRI_TRY(tri_run_fetch(run, own->fetched, own->rank_bounds, (size_t)size * bytes));
-    tri_balance_mean(regions->bounds, size, run->params->count, own->fetched);
+    TRI_TRY(tri_balance_mean(run, regions->bounds, own->fetched));
     own->has_bounds = true;
     return tri_regions_exchange_rows(run, regions, &own->both.chosen, flags);
 }
@@ -212,7 +212,8 @@ static trib_status cut_exactly(struct tri_run *run, struct oktopk *own, uint32_t
     TRI_TRY(tri_cut_global(run, &own->both.cut, &own->both.regions.merged, run->params->k,
                            &own->both.kept));
     TRI_TRY(tri_run_put(run, own->used_global, least, trib_dtype_size(run->params->acc)));
-    return tri_regions_count(run, &own->both.regions, &own->both.kept, counts);
+    return tri_regions_count(run, &own->both.regions, &own->both.kept, own->both.all.capacity,
+                             counts);
 }
 
 static uint64_t sum(const uint32_t *counts, int32_t n)
@@ -229,11 +230,11 @@ static trib_status cut_above(struct tri_run *run, struct oktopk *own, uint32_t *
     const struct tri_entries *sums = &own->both.regions.merged;
     const uint32_t limit = tri_limit(run->params);
     TRI_TRY(tri_cut_above(run, &own->both.cut, sums, own->global, &own->both.kept));
-    TRI_TRY(tri_regions_count(run, &own->both.regions, &own->both.kept, counts));
+    TRI_TRY(tri_regions_count(run, &own->both.regions, &own->both.kept, SIZE_MAX, counts));
     if (sum(counts, run->params->size) <= limit)
         return TRIB_OK;
     TRI_TRY(tri_cut_global(run, &own->both.cut, sums, limit, &own->both.kept));
-    return tri_regions_count(run, &own->both.regions, &own->both.kept, counts);
+    return tri_regions_count(run, &own->both.regions, &own->both.kept, limit, counts);
 }
 
 static trib_status reduce(struct tri_run *run, struct oktopk *own, bool exact)

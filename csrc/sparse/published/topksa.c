@@ -146,7 +146,7 @@ trib_status tri_topksa_run(struct tri_run *run, struct tri_topksa *own, bool den
     if (!tri_regions_consistent(regions, run))
         return tri_regions_skip(run, regions);
     TRI_TRY(tri_regions_reduce(run, regions, &own->chosen));
-    TRI_TRY(tri_regions_count(run, regions, &regions->merged, counts));
+    TRI_TRY(tri_regions_count(run, regions, &regions->merged, own->gathered.capacity, counts));
     for (int32_t r = 0; r < run->params->size; r++)
         sums += counts[r];
     if (dense && !run->params->entries && dense_is_less(run->params, sums))
