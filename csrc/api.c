@@ -16,6 +16,7 @@
 #include "csrc/core/group.h"
 #include "csrc/core/lifecycle.h"
 #include "csrc/core/quiesce.h"
+#include "csrc/core/shrink.h"
 #include "csrc/core/wait.h"
 #include "csrc/core/watchdog.h"
 #include "csrc/lists/list.h"
@@ -457,6 +458,28 @@ trib_status trib_comm_status(trib_comm *comm)
 {
     NEED(comm);
     return tri_comm_status(comm);
+}
+
+trib_status trib_comm_lost(int32_t *out_n, const trib_comm *comm, int32_t *ranks, int32_t capacity)
+{
+    NEED(out_n);
+    NEED(comm);
+    if (capacity < 0 || (capacity > 0 && ranks == NULL))
+        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                        "trib_comm_lost on rank %d: `ranks` is %s and `capacity` is %d; expected a "
+                        "place for `capacity` numbers",
+                        comm->rank, ranks == NULL ? "NULL" : "not NULL", capacity);
+    *out_n = tri_abort_lost(comm->state, ranks, capacity);
+    return TRIB_OK;
+}
+
+trib_status trib_comm_shrink(trib_comm **out, trib_comm *comm, const int32_t *excluded, int32_t n,
+                             uint32_t timeout_ms)
+{
+    NEED(out);
+    *out = NULL;
+    NEED(comm);
+    return tri_comm_shrink(out, comm, excluded, n, timeout_ms);
 }
 
 trib_status trib_comm_counters(trib_counters *out, trib_comm *comm)

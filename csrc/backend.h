@@ -164,6 +164,8 @@ struct tri_transport_ops {
                          int32_t key, uint32_t timeout_ms);
     int32_t (*rank)(const struct tri_transport *transport);
     int32_t (*size)(const struct tri_transport *transport);
+    /* How many ranks of this communicator are, or were, in this process. */
+    int32_t (*here)(struct tri_transport *transport);
 
     /* The state that all ranks of this communicator in this process share; borrowed, and the same
      * pointer while the transport lives. The backend raises it when a collective fails for good. */

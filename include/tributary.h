@@ -498,6 +498,38 @@ TRIB_API trib_status trib_comm_abort_handle(trib_abort **out, trib_comm *comm);
  *  caller's). Never waits. */
 TRIB_API trib_status trib_comm_status(trib_comm *comm);
 
+/** The ranks that were found missing when the communicator ended: those of this process that had
+ *  not made the call for which the watchdog ended it, those that had left (TRIB_ERR_CLOSED), or
+ *  those that a trib_comm_shrink excluded. `*out_n` is how many they are, the first `capacity` of
+ *  them, ascending, are written to `ranks`. 0 while the communicator is usable, and where nobody
+ *  knows (trib_abort_raise, an error of NCCL). A slow rank may be among them. The same on all ranks
+ *  of this process, so that they can pass it to trib_comm_shrink. */
+TRIB_API trib_status trib_comm_lost(int32_t *out_n, const trib_comm *comm, int32_t *ranks,
+                                    int32_t capacity);
+
+/** Create a communicator of the ranks that are not among the `n` `excluded`, on the same devices and
+ *  with the same options, anew, so it does not matter what has become of the excluded. The others
+ *  keep their order and become ranks 0 .. size-n-1. `n` may be 0: the same ranks again.
+ *
+ *  Every rank that is not excluded calls it, each on its own thread; blocking, at most `timeout_ms`
+ *  (0: the options' timeout_ms). `comm` has ended (status TRIB_ERR_ABORTED, TRIB_ERR_TIMEOUT ...);
+ *  if not, this aborts it, with a reason that names the excluded ranks. `comm` stays yours: destroy
+ *  it before or after `*out`, with its sparse states (export their residuals first, and import them
+ *  into states of `*out`). Shrink `*out` again as you like.
+ *
+ *  One attempt ends alike on all ranks that take part, and a failed one can be repeated, with other
+ *  ranks excluded. TRIB_ERR_MISMATCH: two ranks passed different sets (any order), or this one comes
+ *  after the others have gone on without it. (Two ranks that exclude each other need not meet: each
+ *  may go on without the other.) TRIB_ERR_TIMEOUT: the ranks that the detail names have
+ *  not called it; they get this status when they do. TRIB_ERR_UNSUPPORTED: ranks of `comm` are in
+ *  other processes. An abort handle of `comm` has done its work and does not end the wait.
+ *  TRIB_ERR_INVALID_ARGUMENT and TRIB_ERR_INVALID_USAGE (inside a batch) have changed nothing.
+ *
+ *  A trib_group, whose one thread knows what has ended, needs none of this: destroy it, and create
+ *  one with the remaining devices. */
+TRIB_API trib_status trib_comm_shrink(trib_comm **out, trib_comm *comm, const int32_t *excluded,
+                                      int32_t n, uint32_t timeout_ms);
+
 /** Wait until everything queued on `stream` so far has run. TRIB_OK: it has, and the communicator
  *  is usable: results are valid. Otherwise the stream may still run: TRIB_ERR_TIMEOUT after
  *  `timeout_ms` (TRIB_NO_TIMEOUT: never), with the communicator as before and a detail as that of a

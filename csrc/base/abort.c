@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "csrc/base/meeting.h"
+
 enum { LIVE = 0, STOPPING = 1, STOPPED = 2 };
 
 /* Threads register in different cache lines, so that ranks that call all the time do not wait for
@@ -20,11 +22,12 @@ struct counter {
 struct trib_abort {
     struct counter counters[COUNTERS];
     _Atomic uint32_t references;
-    /* LIVE -> STOPPING by compare-and-swap, then -> STOPPED once status and detail are written. A
-     * reader first sees STOPPED with acquire, so they need no lock. */
+    /* LIVE -> STOPPING by compare-and-swap, then -> STOPPED once status, detail and lost ranks are
+     * written. A reader first sees STOPPED with acquire, so they need no lock. */
     _Atomic int phase;
     trib_status status;
     char detail[TRI_DETAIL_SIZE];
+    int32_t lost[TRI_LOST_MAX], n_lost;
     _Atomic uint64_t deferred_ns;
     /* The last release gives `owned` to `give`; NULL: nothing to give. */
     uint32_t *owned;
@@ -40,7 +43,8 @@ struct trib_abort {
     tri_abort_poll poll;
     const struct tri_abort_ending *ending;
     void *context;
-    bool interrupted; /* no call is in flight, and no stream waits; for ever */
+    bool interrupted;           /* no call is in flight, and no stream waits; for ever */
+    struct tri_meeting meeting; /* has a lock of its own */
 };
 
 struct trib_abort *tri_abort_create(uint32_t *flag, tri_abort_hook hook, void *context)
@@ -50,6 +54,11 @@ struct trib_abort *tri_abort_create(uint32_t *flag, tri_abort_hook hook, void *c
         return NULL;
     memset(state, 0, sizeof *state);
     if (pthread_mutex_init(&state->lock, NULL) != 0) {
+        free(state);
+        return NULL;
+    }
+    if (!tri_meeting_init(&state->meeting)) {
+        pthread_mutex_destroy(&state->lock);
         free(state);
         return NULL;
     }
@@ -94,6 +103,7 @@ void tri_abort_release(struct trib_abort *state)
         return;
     if (state->owned != NULL && !atomic_load_explicit(&state->kept, memory_order_relaxed))
         state->give(state->owned);
+    tri_meeting_destroy(&state->meeting);
     pthread_mutex_destroy(&state->lock);
     free(state);
 }
@@ -111,6 +121,12 @@ void tri_abort_detach(struct trib_abort *state)
 
 bool tri_abort_raise(struct trib_abort *state, trib_status status, const char *detail)
 {
+    return tri_abort_raise_lost(state, status, detail, NULL, 0);
+}
+
+bool tri_abort_raise_lost(struct trib_abort *state, trib_status status, const char *detail,
+                          const int32_t *lost, int32_t n)
+{
     int expected = LIVE;
     /* Sequentially consistent, as is register: of a thread that registers and one that raises, one
      * sees the other. */
@@ -118,6 +134,8 @@ bool tri_abort_raise(struct trib_abort *state, trib_status status, const char *d
         return false;
     state->status = status;
     (void)snprintf(state->detail, sizeof state->detail, "%s", detail == NULL ? "" : detail);
+    for (state->n_lost = 0; state->n_lost < n && state->n_lost < TRI_LOST_MAX; state->n_lost++)
+        state->lost[state->n_lost] = lost[state->n_lost];
     atomic_store_explicit(&state->phase, STOPPED, memory_order_release);
     pthread_mutex_lock(&state->lock);
     if (state->flag != NULL)
@@ -149,13 +167,19 @@ bool tri_abort_live(const struct trib_abort *state)
     return atomic_load_explicit(&state->phase, memory_order_acquire) == LIVE;
 }
 
-trib_status tri_abort_why(const struct trib_abort *state, const char **out)
+/* Has it stopped? Then everything about it is written. */
+static bool stopped(const struct trib_abort *state)
 {
     int phase = atomic_load_explicit(&state->phase, memory_order_acquire);
-    if (phase == LIVE)
-        return TRIB_OK;
-    while (phase != STOPPED) /* a few stores away, on a thread that is not waiting */
+    while (phase == STOPPING) /* a few stores away, on a thread that is not waiting */
         phase = atomic_load_explicit(&state->phase, memory_order_acquire);
+    return phase == STOPPED;
+}
+
+trib_status tri_abort_why(const struct trib_abort *state, const char **out)
+{
+    if (!stopped(state))
+        return TRIB_OK;
     *out = state->detail;
     return state->status;
 }
@@ -165,6 +189,19 @@ trib_status tri_abort_status(const struct trib_abort *state)
     const char *why = NULL;
     const trib_status status = tri_abort_why(state, &why);
     return status == TRIB_OK ? TRIB_OK : tri_fail(status, "%s", why);
+}
+
+int32_t tri_abort_lost(const struct trib_abort *state, int32_t *out, int32_t capacity)
+{
+    const int32_t n = stopped(state) ? state->n_lost : 0;
+    for (int32_t i = 0; i < n && i < capacity; i++)
+        out[i] = state->lost[i];
+    return n;
+}
+
+struct tri_meeting *tri_abort_meeting(struct trib_abort *state)
+{
+    return &state->meeting;
 }
 
 trib_status tri_abort_ask(struct trib_abort *state)

@@ -65,6 +65,16 @@ void tri_abort_detach(struct trib_abort *state);
  * thread. */
 bool tri_abort_raise(struct trib_abort *state, trib_status status, const char *detail);
 
+/* The same; `n` ranks at `lost` were found missing. At most TRI_LOST_MAX of them are kept. */
+enum { TRI_LOST_MAX = 64 };
+bool tri_abort_raise_lost(struct trib_abort *state, trib_status status, const char *detail,
+                          const int32_t *lost, int32_t n);
+/* How many those are (0 while live); the first `capacity` go to `out`. Any thread. */
+int32_t tri_abort_lost(const struct trib_abort *state, int32_t *out, int32_t capacity);
+
+/* Where the ranks that share this state meet when it has stopped; lives as long as the state. */
+struct tri_meeting *tri_abort_meeting(struct trib_abort *state);
+
 /* No deadline of a call ends the communicator before `until_ns` (tri_now_ns); an earlier time than a
  * former one's changes nothing. Any thread. */
 void tri_abort_defer(struct trib_abort *state, uint64_t until_ns);

@@ -55,6 +55,7 @@ struct trib_comm {
     uint32_t call_timeout_ms; /* of the calls to come */
     bool timed;               /* mark each of them */
     bool closed;
+    uint64_t shrinks; /* see struct tri_attendee: attempts */
     struct tri_batch batch;
     struct tri_workspace workspace;
     struct tri_signature *signatures; /* of all ranks, see match.c; NULL without TRIB_MATCH */

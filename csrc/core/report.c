@@ -65,16 +65,39 @@ static bool is_peer(const struct tri_recorder *other, const struct tri_recorder 
     return other != recorder && other->comm->state == recorder->comm->state;
 }
 
+static bool has_not_made(const struct tri_recorder *other, const struct tri_recorded *call)
+{
+    struct tri_recorded newest;
+    return !tri_recorder_newest(other, &newest) || newest.collective < call->collective;
+}
+
 bool tri_report_is_alone(const struct tri_recorder *list, const struct tri_recorder *recorder,
                          const struct tri_recorded *call)
 {
-    struct tri_recorded newest;
     for (const struct tri_recorder *other = list; call->all_ranks && other != NULL;
          other = other->next)
-        if (is_peer(other, recorder) &&
-            (!tri_recorder_newest(other, &newest) || newest.collective < call->collective))
+        if (is_peer(other, recorder) && has_not_made(other, call))
             return true;
     return false;
+}
+
+int32_t tri_report_missing(int32_t *out, int32_t capacity, const struct tri_recorder *list,
+                           const struct trib_comm *comm, const struct tri_recorded *call)
+{
+    int32_t n = 0;
+    for (const struct tri_recorder *other = list; call->all_ranks && other != NULL;
+         other = other->next) {
+        if (!is_peer(other, comm->recorder) || !has_not_made(other, call))
+            continue;
+        int32_t at = n < capacity ? n : capacity; /* insert in order */
+        for (; at > 0 && out[at - 1] > other->comm->rank; at--)
+            if (at < capacity)
+                out[at] = out[at - 1];
+        if (at < capacity)
+            out[at] = other->comm->rank;
+        n++;
+    }
+    return n;
 }
 
 /* Nobody's record says why. */

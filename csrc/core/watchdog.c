@@ -131,8 +131,11 @@ static void report_end(const struct trib_comm *comm, const char *reason)
 static void give_up(const struct trib_comm *comm, const struct pending *pending, uint64_t now)
 {
     struct tri_report report;
+    int32_t lost[TRI_LOST_MAX];
     tri_report_timeout(&report, list, comm, &pending->call, now - pending->since_ns);
-    if (tri_abort_raise(comm->state, TRIB_ERR_TIMEOUT, report.sentence))
+    const int32_t n = tri_report_missing(lost, TRI_LOST_MAX, list, comm, &pending->call);
+    if (tri_abort_raise_lost(comm->state, TRIB_ERR_TIMEOUT, report.sentence, lost,
+                             n < TRI_LOST_MAX ? n : TRI_LOST_MAX))
         report_end(comm, "timeout");
 }
 

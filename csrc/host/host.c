@@ -27,6 +27,11 @@ static int32_t size(const struct tri_transport *transport)
     return transport->local->size;
 }
 
+static int32_t here(struct tri_transport *transport)
+{
+    return transport->local->size;
+}
+
 static struct trib_abort *abort_state(struct tri_transport *transport)
 {
     return transport->local->abort;
@@ -75,6 +80,7 @@ static const struct tri_transport_ops transport_ops = {
     .split = tri_host_split,
     .rank = rank,
     .size = size,
+    .here = here,
     .abort_state = abort_state,
     .abort_flag = abort_flag,
     .submit = tri_host_submit,

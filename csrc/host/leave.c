@@ -53,7 +53,11 @@ void tri_host_leave_abort(const struct tri_transport *self, uint64_t left,
                           const struct tri_call *call)
 {
     const struct tri_host_local *local = self->local;
+    int32_t lost[TRI_HOST_MAX_RANKS], n = 0;
     char reason[192];
+    for (int32_t rank = 0; rank < local->size; rank++)
+        if ((left & (uint64_t)1 << rank) != 0)
+            lost[n++] = rank;
     describe_left(reason, sizeof reason, &local->ranks[first_rank(left)]);
     const trib_status status =
         call == NULL
@@ -62,5 +66,5 @@ void tri_host_leave_abort(const struct tri_transport *self, uint64_t left,
             : tri_fail(TRIB_ERR_CLOSED, "%s, and rank %d waits for it in call %" PRIu64 " (%s)",
                        reason, (int)self->rank, tri_host_call_number(self),
                        tri_describe(call).text);
-    (void)tri_abort_raise(local->abort, status, tri_detail());
+    (void)tri_abort_raise_lost(local->abort, status, tri_detail(), lost, n);
 }

@@ -158,7 +158,10 @@ trib_status tri_nccl_close(struct tri_transport *transport, uint32_t timeout_ms)
     if (last)
         local->stage = TRI_NCCL_CLOSING;
     pthread_mutex_unlock(&local->lock);
-    if (!matched)
-        return tri_nccl_raise_abort(local, TRIB_ERR_CLOSED);
+    if (!matched) {
+        (void)tri_abort_raise_lost(local->state, TRIB_ERR_CLOSED, tri_detail(), &transport->rank,
+                                   1);
+        return tri_abort_status(local->state);
+    }
     return last ? close_local(local, timeout_ms) : status_after_mismatch(local);
 }

@@ -60,13 +60,17 @@ static bool made_more_calls(const struct tri_transport *rank, const struct tri_t
 static trib_status check_left(const struct tri_transport *transport)
 {
     struct tri_nccl_local *local = transport->local;
-    bool beyond = false;
+    int32_t lost = -1;
     pthread_mutex_lock(&local->lock);
-    for (const struct tri_transport *leaver = local->ranks; leaver != NULL && !beyond;
+    for (const struct tri_transport *leaver = local->ranks; leaver != NULL && lost < 0;
          leaver = leaver->next)
-        beyond = leaver->left && leaver != transport && made_more_calls(transport, leaver);
+        if (leaver->left && leaver != transport && made_more_calls(transport, leaver))
+            lost = leaver->rank;
     pthread_mutex_unlock(&local->lock);
-    return beyond ? tri_nccl_raise_abort(local, TRIB_ERR_CLOSED) : TRIB_OK;
+    if (lost < 0)
+        return TRIB_OK;
+    (void)tri_abort_raise_lost(local->state, TRIB_ERR_CLOSED, tri_detail(), &lost, 1);
+    return tri_abort_status(local->state);
 }
 
 static trib_status check_if_left(const struct tri_transport *transport)

@@ -39,6 +39,14 @@ static int32_t size_of(const struct tri_transport *transport)
     return transport->size;
 }
 
+static int32_t here(struct tri_transport *transport)
+{
+    pthread_mutex_lock(&transport->local->lock);
+    const int32_t joined = transport->local->joined;
+    pthread_mutex_unlock(&transport->local->lock);
+    return joined;
+}
+
 static struct trib_abort *abort_state(struct tri_transport *transport)
 {
     return transport->local->state;
@@ -118,6 +126,7 @@ static const struct tri_transport_ops transport_ops = {
     .split = tri_nccl_split,
     .rank = rank_of,
     .size = size_of,
+    .here = here,
     .abort_state = abort_state,
     .abort_flag = abort_flag,
     .submit = NULL,

@@ -325,6 +325,7 @@ void faults_suite(const struct faults *faults)
     faults_watchdog(faults);
     faults_calls(faults);
     faults_states(faults);
+    faults_shrink(faults);
     check_begin("%s, %d ranks: after all of it", faults->backend, faults->size);
     fresh(faults);
     check_end();

@@ -152,6 +152,18 @@ static void split(const struct round *round, int rank)
     went(round, trib_comm_destroy(child));
 }
 
+/* After the abort, or instead of it: all but the last rank go on. */
+static void shrink(const struct round *round, int rank)
+{
+    const int32_t last = round->team.size - 1;
+    trib_comm *rest = NULL;
+    if (rank == last ||
+        !CHECK_OK(trib_comm_shrink(&rest, round->team.comms[rank], &last, 1, LONG_MS)))
+        return;
+    CHECK_OK(trib_barrier(rest, round->team.streams[rank]));
+    CHECK_OK(trib_comm_destroy(rest));
+}
+
 /* Rank `size` is the one that aborts. */
 static void use(int rank, int n, void *argument)
 {
@@ -172,6 +184,8 @@ static void use(int rank, int n, void *argument)
     exchange(round, rank, data);
     sparse(round, rank, data);
     split(round, rank);
+    if (round->handle != NULL)
+        shrink(round, rank);
     CHECK_OK(trib_stream_wait(team->devices[rank], team->streams[rank]));
     CHECK_OK(trib_device_free(team->devices[rank], data));
 }

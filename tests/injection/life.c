@@ -124,6 +124,37 @@ static void split(struct rank *rank)
     trib_abort_release(handle);
 }
 
+/* The last rank leaves, the others shrink, which aborts the communicator, and reduce. */
+static void shrink(struct rank *rank)
+{
+    const trib_options with = options(rank);
+    const int32_t last = rank->size - 1;
+    trib_comm *rest = NULL;
+    trib_abort *handle = NULL;
+    if (!WENT(rank, trib_comm_create(&rank->comm, &rank->trial->id, rank->rank, rank->size,
+                                     rank->rank, &with)) ||
+        !opened(rank))
+        return;
+    if (last > 0 && rank->rank == last) {
+        (void)WENT(rank, trib_comm_destroy(rank->comm));
+        rank->comm = NULL;
+        return;
+    }
+    if (!WENT(rank, trib_comm_shrink(&rest, rank->comm, &last, last > 0, SHORT_MS))) {
+        CHECK(rest == NULL);
+        return;
+    }
+    (void)WENT(rank, trib_comm_destroy(rank->comm));
+    rank->comm = NULL;
+    if (WENT(rank, trib_comm_abort_handle(&handle, rest))) {
+        injection_target(handle);
+        (void)reduce(rank, rest);
+    }
+    (void)WENT(rank, trib_comm_destroy(rest));
+    injection_target(rank->handle);
+    trib_abort_release(handle);
+}
+
 /* -------------------------------------------------------------------------------------- a group */
 
 struct buffers {
@@ -218,13 +249,11 @@ static void group(struct rank *rank)
 
 /* -------------------------------------------------------------------------------------------- */
 
-/* Here belongs trib_comm_shrink, once there is one: the communicator is aborted, the last rank
- * leaves, the others shrink and reduce. */
-
 const struct program programs_life[] = {
     {.name = "a device", .run = device},
     {.name = "creation and close", .run = creation, .flags = PROGRAM_OPENS},
     {.name = "a split", .run = split},
+    {.name = "a shrink", .run = shrink, .flags = PROGRAM_OPENS},
     {.name = "a group", .run = group, .flags = PROGRAM_OPENS | PROGRAM_DRIVES},
     {.name = NULL},
 };

@@ -629,6 +629,21 @@ extern "C" {
     pub fn trib_comm_abort_handle(out: *mut *mut trib_abort, comm: *mut trib_comm) -> trib_status;
     #[doc = " TRIB_OK, or why the communicator is no longer usable: TRIB_ERR_ABORTED, TRIB_ERR_CLOSED (this\n  rank closed, or waited for one that had), or the status of a failure on a stream, with its\n  detail (only here: later calls return TRIB_ERR_ABORTED if that failure was a mistake of the\n  caller's). Never waits."]
     pub fn trib_comm_status(comm: *mut trib_comm) -> trib_status;
+    #[doc = " The ranks that were found missing when the communicator ended: those of this process that had\n  not made the call for which the watchdog ended it, those that had left (TRIB_ERR_CLOSED), or\n  those that a trib_comm_shrink excluded. `*out_n` is how many they are, the first `capacity` of\n  them, ascending, are written to `ranks`. 0 while the communicator is usable, and where nobody\n  knows (trib_abort_raise, an error of NCCL). A slow rank may be among them. The same on all ranks\n  of this process, so that they can pass it to trib_comm_shrink."]
+    pub fn trib_comm_lost(
+        out_n: *mut i32,
+        comm: *const trib_comm,
+        ranks: *mut i32,
+        capacity: i32,
+    ) -> trib_status;
+    #[doc = " Create a communicator of the ranks that are not among the `n` `excluded`, on the same devices and\n  with the same options, anew, so it does not matter what has become of the excluded. The others\n  keep their order and become ranks 0 .. size-n-1. `n` may be 0: the same ranks again.\n\n  Every rank that is not excluded calls it, each on its own thread; blocking, at most `timeout_ms`\n  (0: the options' timeout_ms). `comm` has ended (status TRIB_ERR_ABORTED, TRIB_ERR_TIMEOUT ...);\n  if not, this aborts it, with a reason that names the excluded ranks. `comm` stays yours: destroy\n  it before or after `*out`, with its sparse states (export their residuals first, and import them\n  into states of `*out`). Shrink `*out` again as you like.\n\n  One attempt ends alike on all ranks that take part, and a failed one can be repeated, with other\n  ranks excluded. TRIB_ERR_MISMATCH: two ranks passed different sets (any order), or this one comes\n  after the others have gone on without it. (Two ranks that exclude each other need not meet: each\n  may go on without the other.) TRIB_ERR_TIMEOUT: the ranks that the detail names have\n  not called it; they get this status when they do. TRIB_ERR_UNSUPPORTED: ranks of `comm` are in\n  other processes. An abort handle of `comm` has done its work and does not end the wait.\n  TRIB_ERR_INVALID_ARGUMENT and TRIB_ERR_INVALID_USAGE (inside a batch) have changed nothing.\n\n  A trib_group, whose one thread knows what has ended, needs none of this: destroy it, and create\n  one with the remaining devices."]
+    pub fn trib_comm_shrink(
+        out: *mut *mut trib_comm,
+        comm: *mut trib_comm,
+        excluded: *const i32,
+        n: i32,
+        timeout_ms: u32,
+    ) -> trib_status;
     #[doc = " Wait until everything queued on `stream` so far has run. TRIB_OK: it has, and the communicator\n  is usable: results are valid. Otherwise the stream may still run: TRIB_ERR_TIMEOUT after\n  `timeout_ms` (TRIB_NO_TIMEOUT: never), with the communicator as before and a detail as that of a\n  late call; or, as soon as the communicator ends, its status, also if it ended before. All\n  queued calls on `stream` have a deadline from here on (DEADLINES). Works for graph launches, too.\n  It polls, about every sixteenth of the time waited, at most every millisecond."]
     pub fn trib_comm_wait(
         comm: *mut trib_comm,

@@ -1,0 +1,150 @@
+/* A new communicator of the ranks that remain when others are lost.
+ *
+ * It uses nothing of the old one but its abort state: there the remaining ranks of this process
+ * meet and get one new id (base/meeting.h). Then they open a communicator as any ranks do. */
+#include "csrc/core/shrink.h"
+
+#include <stdio.h>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/meeting.h"
+#include "csrc/core/lifecycle.h"
+#include "csrc/core/match.h"
+#include "csrc/core/operation.h"
+
+/* Who goes on. */
+struct survivors {
+    int32_t *ranks; /* ascending; the communicator's scratch memory */
+    int32_t n;
+    int32_t self; /* this rank's place among them, its new number */
+};
+
+static trib_status check_excluded(const struct trib_comm *comm, const int32_t *excluded, int32_t n)
+{
+    if (n < 0 || n >= comm->size || (n > 0 && excluded == NULL))
+        return tri_fail_call(comm, TRI_SHRINK, TRIB_ERR_INVALID_ARGUMENT,
+                             "`excluded` is %s and `n` is %d; expected 0 to %d ranks",
+                             excluded == NULL ? "NULL" : "not NULL", (int)n, (int)comm->size - 1);
+    for (int32_t i = 0; i < n; i++)
+        if (excluded[i] < 0 || excluded[i] >= comm->size || excluded[i] == comm->rank)
+            return tri_fail_call(comm, TRI_SHRINK, TRIB_ERR_INVALID_ARGUMENT,
+                                 "excluded[%d] is %d; expected another rank, of 0 to %d", (int)i,
+                                 (int)excluded[i], (int)comm->size - 1);
+    return TRIB_OK;
+}
+
+static trib_status check(const struct trib_comm *comm, const int32_t *excluded, int32_t n)
+{
+    TRI_TRY(check_excluded(comm, excluded, n));
+    if (comm->batch.open)
+        return tri_fail_call(comm, TRI_SHRINK, TRIB_ERR_INVALID_USAGE,
+                             "inside a batch; call trib_batch_end first");
+    const int32_t here = comm->backend->transport->here(comm->transport);
+    if (here < comm->size)
+        return tri_fail_call(comm, TRI_SHRINK, TRIB_ERR_UNSUPPORTED,
+                             "%d of %d ranks are in other processes, and nothing carries a new id "
+                             "there: create a communicator with an id of your own",
+                             (int)(comm->size - here), (int)comm->size);
+    return TRIB_OK;
+}
+
+/* `excluded` is checked, but for ranks that are there twice. */
+static trib_status find_survivors(struct survivors *out, struct trib_comm *comm,
+                                  const int32_t *excluded, int32_t n)
+{
+    int32_t *ranks = tri_comm_scratch(comm, (size_t)comm->size * sizeof *ranks);
+    *out = (struct survivors){.ranks = ranks};
+    if (ranks == NULL)
+        return tri_fail_call(comm, TRI_SHRINK, TRIB_ERR_OUT_OF_MEMORY, "no memory for %d ranks",
+                             (int)comm->size);
+    for (int32_t rank = 0; rank < comm->size; rank++)
+        ranks[rank] = rank;
+    for (int32_t i = 0; i < n; i++) {
+        if (ranks[excluded[i]] < 0)
+            return tri_fail_call(comm, TRI_SHRINK, TRIB_ERR_INVALID_ARGUMENT,
+                                 "excluded[%d] is %d, which is there twice", (int)i,
+                                 (int)excluded[i]);
+        ranks[excluded[i]] = -1;
+    }
+    for (int32_t rank = 0; rank < comm->size; rank++) {
+        if (rank == comm->rank)
+            out->self = out->n;
+        if (ranks[rank] >= 0)
+            ranks[out->n++] = rank;
+    }
+    return TRIB_OK;
+}
+
+/* From here on no rank makes a call that others would wait for. */
+static void end_old(const struct trib_comm *comm, const struct survivors *survivors)
+{
+    int32_t lost[TRI_LOST_MAX], n = 0, at = 0;
+    char text[TRI_DETAIL_SIZE];
+    int used = snprintf(text, sizeof text,
+                        "the communicator was aborted: trib_comm_shrink on rank %d excludes %s",
+                        (int)comm->rank, survivors->n == comm->size ? "no rank" : "rank ");
+    for (int32_t rank = 0; rank < comm->size && n < TRI_LOST_MAX; rank++) {
+        if (at < survivors->n && survivors->ranks[at] == rank) {
+            at++;
+            continue;
+        }
+        if ((size_t)used < sizeof text)
+            used += snprintf(text + used, sizeof text - (size_t)used, n == 0 ? "%d" : ", %d",
+                             (int)rank);
+        lost[n++] = rank;
+    }
+    (void)tri_abort_raise_lost(comm->state, TRIB_ERR_ABORTED, text, lost, n);
+}
+
+/* A new id for the remaining ranks of this process; one of them calls this for all. With ranks in
+ * other processes, the process of the lowest one would make it and give it to the others. */
+static trib_status make_id(trib_id *out, void *context)
+{
+    const struct trib_comm *comm = context;
+    return comm->backend->transport->id_create(out);
+}
+
+static trib_status open_new(struct tri_transport **out, trib_id *out_id, struct trib_comm *comm,
+                            const struct survivors *survivors, uint32_t timeout_ms)
+{
+    struct tri_attendee self = {.rank = comm->rank,
+                                .ranks = survivors->ranks,
+                                .n = survivors->n,
+                                .attempts = &comm->shrinks,
+                                .timeout_ms = timeout_ms,
+                                .deadline_ns = tri_deadline_ns(timeout_ms),
+                                .make = make_id,
+                                .context = comm};
+    TRI_TRY(tri_meeting_attend(tri_abort_meeting(comm->state), &self, out_id));
+    const uint64_t now = tri_now_ns();
+    const uint32_t left_ms =
+        now < self.deadline_ns ? (uint32_t)((self.deadline_ns - now) / 1000000) + 1 : 1;
+    return comm->backend->transport->open(out, out_id, survivors->self, survivors->n, comm->device,
+                                          left_ms);
+}
+
+trib_status tri_comm_shrink(struct trib_comm **out, struct trib_comm *comm, const int32_t *excluded,
+                            int32_t n, uint32_t timeout_ms)
+{
+    const struct tri_settings settings = {.flags = comm->flags,
+                                          .timeout_ms = comm->timeout_ms,
+                                          .close_timeout_ms = comm->close_timeout_ms,
+                                          .call_timeout_ms = comm->call_timeout_ms};
+    struct survivors survivors;
+    struct trib_comm *made = NULL;
+    struct tri_transport *transport = NULL;
+    trib_id id;
+    TRI_TRY(check(comm, excluded, n));
+    TRI_TRY(find_survivors(&survivors, comm, excluded, n));
+    TRI_TRY(tri_comm_prepare(&made, comm->backend, comm->device, survivors.n, &settings));
+    end_old(comm, &survivors);
+    const trib_status status = open_new(&transport, &id, comm, &survivors,
+                                        timeout_ms == 0 ? comm->timeout_ms : timeout_ms);
+    if (status != TRIB_OK) {
+        tri_comm_discard(made);
+        return tri_fail_call(comm, TRI_SHRINK, status, "%s", tri_detail());
+    }
+    tri_comm_attach(made, transport, tri_digest(0, &id, sizeof id));
+    *out = made;
+    return TRIB_OK;
+}
