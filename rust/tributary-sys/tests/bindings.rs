@@ -295,7 +295,9 @@ fn a_wrong_binding_is_found() {
 fn the_defaults_are_those_of_the_header() {
     // All fields but `size` are zero, as in TRIB_OPTIONS_INIT and TRIB_COUNTERS_INIT.
     let text = fs::read_to_string(header().join("tributary.h")).unwrap();
-    assert!(text.contains("TRIB_OPTIONS_INIT {(uint32_t)sizeof(trib_options), 0, NULL, 0, 0, 0, 0}"));
+    assert!(
+        text.contains("TRIB_OPTIONS_INIT {(uint32_t)sizeof(trib_options), 0, NULL, 0, 0, 0, 0}")
+    );
     assert!(text.contains("{(uint32_t)sizeof(trib_counters), 0, 0, 0, 0, 0, 0, 0, 0}"));
     assert_eq!(tributary_sys::TRIB_OPTIONS_INIT.size, 32);
     assert_eq!(tributary_sys::TRIB_COUNTERS_INIT.size, 64);

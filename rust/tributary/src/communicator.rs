@@ -225,6 +225,9 @@ impl Shared {
     }
 }
 
+/// More than ranks of a process that can be lost.
+const LOST_MAX: usize = 64;
+
 impl Communicator {
     /// Creates rank `rank` of `size`, on device `device`, of the communicator that `id` names.
     /// Returns when all ranks have joined, or with
@@ -330,6 +333,68 @@ impl Communicator {
         NonNull::new(out)
             .map(|comm| unsafe { Communicator::from_raw(comm, self.timeout, self.assumed) })
             .transpose()
+    }
+
+    /// Returns the ranks that were found missing when the communicator ended, in ascending order:
+    /// those of this process that had not made the call for which the watchdog ended it, those that
+    /// had left, or those that a [`shrink`](Communicator::shrink) excluded. Empty while the
+    /// communicator is usable, and where nobody knows (an [`AbortHandle`], an error of NCCL). A
+    /// slow rank may be among them. The same on all ranks of this process.
+    pub fn lost(&self) -> Vec<usize> {
+        let (mut ranks, mut n) = ([0_i32; LOST_MAX], 0);
+        let (place, capacity) = (ranks.as_mut_ptr(), LOST_MAX as i32);
+        // SAFETY: the lock keeps other threads out; `ranks` has room for `capacity` of them.
+        self.shared.call(|comm| unsafe { sys::trib_comm_lost(&mut n, comm, place, capacity) });
+        ranks[..n.clamp(0, capacity) as usize].iter().map(|&rank| rank as usize).collect()
+    }
+
+    /// Creates a communicator of the ranks that are not `excluded`, on the same devices and with
+    /// the same options. It is made anew, so it does not matter what has become of the excluded
+    /// ones. The others keep their order and become ranks 0 and up.
+    ///
+    /// Every rank that is not excluded makes this call, with the same set, within `timeout`. If the
+    /// communicator has not ended, this aborts it. Drop it when you have taken from its
+    /// [sparse states](crate::SparseAllReduce) what you want to keep: their end comes with it.
+    ///
+    /// An attempt that fails does so on all ranks that take part, and can be repeated, with other
+    /// ranks excluded: with [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if two ranks
+    /// exclude different ones, or the others have gone on without this one; with
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if a rank does not call. The error names
+    /// the ranks. [`recover`](crate::recover) is a loop around this.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tributary::{Group, InPlace, Options, ReduceOp, Result, Stream};
+    /// let group = Group::with_options(3, &Options::new().backend("host"))?;
+    /// group.run(|comm| -> Result<()> {
+    ///     if comm.rank() == 1 {
+    ///         return Ok(()); // the others go on without it
+    ///     }
+    ///     let mut rest = comm.shrink(&[1], Duration::from_secs(10))?;
+    ///     assert_eq!((rest.rank(), rest.size()), (comm.rank() / 2, 2));
+    ///     let stream = Stream::new(rest.device())?;
+    ///     let mut ones = vec![1.0_f32; 10];
+    ///     rest.scope(&stream, |s| s.allreduce(InPlace, &mut ones, ReduceOp::Sum))?;
+    ///     assert_eq!(ones, [2.0; 10]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), tributary::Error>(())
+    /// ```
+    pub fn shrink(&mut self, excluded: &[usize], timeout: Duration) -> Result<Communicator> {
+        let ranks: Result<Vec<i32>> = excluded.iter().map(|&rank| number("rank", rank)).collect();
+        let (ranks, mut out) = (ranks?, ptr::null_mut());
+        let (n, timeout) = (number("excluded.len()", ranks.len())?, milliseconds(timeout).max(1));
+        // SAFETY: the lock keeps other threads out; `ranks` has `n` entries; `*out` is ours to
+        // destroy. "Blocking, at most `timeout_ms`".
+        self.call(|comm| unsafe {
+            sys::trib_comm_shrink(&mut out, comm, ranks.as_ptr(), n, timeout)
+        })?;
+        // SAFETY: a call that succeeds has set `*out`, and it is given away. It has the flags of
+        // this one.
+        unsafe {
+            let comm = NonNull::new_unchecked(out);
+            Communicator::from_raw(comm, self.timeout, self.assumed)
+        }
     }
 
     /// Returns a handle that aborts this communicator from any thread.

@@ -54,7 +54,8 @@
 //! # When a rank fails
 //!
 //! An [`AbortHandle`] stops a communicator from any thread. An aborted call writes all tensors of a
-//! list on a rank or none, so a program can repeat it.
+//! list on a rank or none, so a program can repeat it. When ranks are lost, the watchdog notices
+//! ([`Options::call_timeout`]), and [`recover`] goes on with the others.
 //!
 //! The page [`coming_from_flodl`] maps every item of flodl's `nccl` module to this crate.
 //!
@@ -91,6 +92,7 @@ mod list;
 pub mod log;
 mod op;
 mod options;
+mod recover;
 mod run;
 mod scope;
 mod sparse;
@@ -114,6 +116,7 @@ pub use id::UniqueId;
 pub use list::Weight;
 pub use op::ReduceOp;
 pub use options::Options;
+pub use recover::recover;
 pub use scope::{Held, InPlace, Input, Scope, Source, Target};
 pub use sparse::{SparseAllReduce, SparseStatistics};
 pub use sparse_options::SparseOptions;

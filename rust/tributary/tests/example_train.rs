@@ -65,6 +65,11 @@ fn what_cannot_be_is_refused_before_the_training() {
         (&format!("--plot {}", folder.display()), "cannot be written"),
         (&format!("--compare --plot {}", file.display()), "cannot be written"),
         ("--plot curves.png", "try --plot curves.svg"),
+        ("--kill-rank 2 --at-step 1", "try --ranks 2 --kill-rank 1"),
+        ("--kill-rank 0 --at-step 1 --ranks 1", "cannot vanish"),
+        ("--kill-rank 0 --at-step 99999999999", "; try --at-step 14999999"),
+        ("--at-step 7", "--kill-rank <R>"),
+        ("--kill-rank 0 --at-step 7 --compare", "cannot be used with"),
     ] {
         let error = error(&format!("--epochs 1000000 {arguments}"));
         assert!(error.contains(said), "{arguments}: {error}");
@@ -141,6 +146,36 @@ fn what_is_proved_is_what_was_moved() {
     // It can fail: two ranks move little, and one moves more than all of a dense allreduce.
     run.trained[1].epochs[0].moved.received = 1e9;
     assert!(!sent(&run).holds);
+}
+
+#[test]
+fn a_rank_that_vanishes_stops_no_training() {
+    // All proofs hold: those that go on are equal and have learned, as much as a single rank.
+    let vanish = "--ranks 3 --kill-rank 0 --at-step 75";
+    let dense = format!("{vanish} --epochs 20");
+    let sparse = format!("{vanish} --algorithm topka --momentum 0.5 --lr 0.2 --epochs 20");
+    for arguments in
+        [dense, format!("{sparse} --residuals keep"), format!("{sparse} --residuals drop")]
+    {
+        let options = options(&arguments.split(' ').collect::<Vec<_>>());
+        assert!(run(&options).unwrap(), "{arguments}");
+    }
+}
+
+#[test]
+fn the_residuals_of_those_that_go_on_are_kept_or_dropped() {
+    let digits = Digits::load();
+    let train = |arguments: &str| {
+        let arguments = format!("--ranks 3 --algorithm topka --epochs 1 {arguments}");
+        let options = options(&arguments.split(' ').collect::<Vec<_>>());
+        compare::training(&options, Some("topka"), &digits).unwrap().trained
+    };
+    let bits = |trained: &[Trained]| trained[0].network.parameters.concat();
+    let kept = train("--kill-rank 2 --at-step 7 --residuals keep");
+    let dropped = train("--kill-rank 2 --at-step 7 --residuals drop");
+    assert_eq!((kept.len(), dropped.len()), (2, 2));
+    assert_ne!(bits(&kept), bits(&dropped));
+    assert_eq!(bits(&kept), bits(&train("--kill-rank 2 --at-step 7")));
 }
 
 #[test]

@@ -54,7 +54,7 @@ pub fn trainings(options: &Options, digits: &Digits) -> Result<Vec<Run>, Failure
 
 /// Trains with algorithm `name`, or with dense lists.
 pub fn training(options: &Options, name: Option<&str>, digits: &Digits) -> Result<Run, Failure> {
-    let group = new_group(options.ranks, options.backend.as_deref())?;
+    let group = new_group(options.ranks, options)?;
     say(format_args!("\n{}", name.unwrap_or("no algorithm: dense, as a list")));
     let trained = train(group, &options.with_algorithm(name), digits, Table::Last)?;
     Ok(Run { name: name.unwrap_or("(list)").to_owned(), trained })

@@ -10,10 +10,13 @@
 //! cargo run --release --example train -- --ranks 4 --backend nccl --plot curves.svg
 //! cargo run --release --example train -- --algorithm topka --density 0.01
 //! cargo run --release --example train -- --compare
+//! cargo run --release --example train -- --ranks 3 --kill-rank 1 --at-step 100
 //! ```
 //!
 //! With `--algorithm` the ranks exchange gradients sparsely, with error feedback; `--compare`
 //! trains once with every algorithm.
+//!
+//! With `--kill-rank` a rank vanishes in the middle, and the others go on without it.
 //!
 //! `exchange.rs` and `sparse.rs` hold the calls of Tributary, `worker.rs` the loop of one rank.
 
@@ -26,6 +29,7 @@ mod plot;
 pub mod proof;
 mod report;
 pub mod sparse;
+pub mod vanish;
 pub mod worker;
 
 use std::error::Error;
@@ -67,14 +71,18 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
     if options.compare {
         return compare::run(options, &digits);
     }
-    let group = new_group(options.ranks, options.backend.as_deref())?;
+    let group = new_group(options.ranks, options)?;
     let backend = group.backend();
     let trained = train(group, options, &digits, Table::Every)?;
     let reference = match options.no_reference {
         true => None,
         false => {
-            let dense = options.with_algorithm(None);
-            train(new_group(1, Some(backend))?, &dense, &digits, Table::Last)?.pop()
+            let dense = Options {
+                backend: Some(backend.into()),
+                kill_rank: None,
+                ..options.with_algorithm(None)
+            };
+            train(new_group(1, &dense)?, &dense, &digits, Table::Last)?.pop()
         }
     };
     if let Some(file) = &options.plot {
@@ -89,12 +97,14 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
 }
 
 /// Creates the ranks on the named backend, or on the best that has a device for each.
-fn new_group(ranks: usize, backend: Option<&str>) -> Result<Group, Failure> {
-    let settings = tributary::Options::new();
-    let settings = match backend {
-        Some(name) => settings.backend(name),
-        None => settings,
-    };
+fn new_group(ranks: usize, options: &Options) -> Result<Group, Failure> {
+    let mut settings = tributary::Options::new();
+    if let Some(name) = &options.backend {
+        settings = settings.backend(name);
+    }
+    if options.kill_rank.is_some() {
+        settings = settings.call_timeout(vanish::DEADLINE);
+    }
     // SAFETY: every rank trains the same network, in the same steps.
     let settings = unsafe { settings.assume_matching_calls() };
     Ok(Group::with_options(ranks, &settings)?)
@@ -121,8 +131,12 @@ fn train(
         ));
     }
     let progress = Progress::new(options.epochs(), steps, table);
-    let trained =
-        group.run(|communicator| worker::train(communicator, digits, options, &progress))?;
+    let trained = match options.kill_rank {
+        None => {
+            group.run(|communicator| worker::train(communicator, digits, options, &progress))?
+        }
+        Some(_) => vanish::train(group, digits, options, &progress)?,
+    };
     progress.finish();
     Ok(trained)
 }

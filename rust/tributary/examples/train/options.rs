@@ -7,6 +7,7 @@ use clap::{ArgGroup, Parser};
 use tributary::{Backend, Device, SparseAllReduce, SparseOptions};
 
 use super::data::Digits;
+use super::vanish::Residuals;
 use super::Failure;
 
 /// The default file of --compare.
@@ -51,6 +52,15 @@ pub struct Options {
     /// Draw the curves in this file [default: not; with --compare target/compare.svg]
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
+    /// Let rank R vanish: its thread ends without a word, and the others go on
+    #[arg(long, value_name = "R", conflicts_with = "compare")]
+    pub kill_rank: Option<usize>,
+    /// How many steps it takes before
+    #[arg(long, default_value_t = 0, value_name = "S", requires = "kill_rank")]
+    pub at_step: usize,
+    /// With --algorithm: whether the others keep or drop what they have not sent yet
+    #[arg(long, value_enum, default_value_t = Residuals::Keep, requires = "kill_rank")]
+    pub residuals: Residuals,
     /// Do not train once more with a single rank, to compare with
     #[arg(long)]
     pub no_reference: bool,
@@ -130,6 +140,7 @@ pub fn check(options: &Options, digits: &Digits) -> Result<(), Failure> {
     }
     check_ranks(options, digits.training.len())?;
     check_batch(options, digits.training.len())?;
+    check_kill(options, digits.training.len())?;
     match &options.plot {
         Some(file) => check_drawing(file),
         None if options.compare => {
@@ -185,6 +196,23 @@ fn check_batch(options: &Options, images: usize) -> Result<(), Failure> {
             "a batch of {batch} cannot be divided equally among {ranks} ranks; try --batch {better}"
         )
         .into());
+    }
+    Ok(())
+}
+
+fn check_kill(options: &Options, images: usize) -> Result<(), Failure> {
+    let Some(rank) = options.kill_rank else { return Ok(()) };
+    let steps = images / options.batch * options.epochs();
+    if options.ranks < 2 || rank >= options.ranks {
+        return Err(format!(
+            "of {} ranks, rank {rank} cannot vanish and leave others; try --ranks 2 --kill-rank 1",
+            options.ranks
+        )
+        .into());
+    }
+    if options.at_step >= steps {
+        let last = steps - 1;
+        return Err(format!("the training has {steps} steps; try --at-step {last}").into());
     }
     Ok(())
 }

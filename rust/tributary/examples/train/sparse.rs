@@ -45,15 +45,27 @@ pub struct Traffic {
     pub leak: f64,
 }
 
+/// What of an exchange outlives its communicator.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    /// What this rank has not sent yet; empty is all 0.
+    pub residual: Vec<f32>,
+    /// As in [`Traffic`].
+    leak: f64,
+}
+
 impl Sparse<'_> {
     /// For gradients of the lengths of `like`.
     pub fn new<'a>(
         communicator: &'a mut Communicator,
         like: &[Vec<f32>],
         options: &SparseOptions,
+        kept: Kept,
     ) -> Result<Sparse<'a>, Failure> {
         let device = communicator.device();
         let len = like.iter().map(Vec::len).sum();
+        let Kept { mut residual, leak } = kept;
+        residual.resize(len, 0.0);
         let options = options.clone().in_place(true);
         let state = SparseAllReduce::new(communicator, len, DType::F32, &options)?;
         Ok(Sparse {
@@ -64,9 +76,9 @@ impl Sparse<'_> {
             sum: DeviceVec::zeros(device, len)?,
             loss: DeviceVec::zeros(device, 1)?,
             given: DeviceVec::zeros(device, len)?,
-            leak: 0.0,
+            leak,
             acc: vec![0.0; len],
-            residual: vec![0.0; len],
+            residual,
             result: vec![0.0; len],
         })
     }
@@ -74,7 +86,7 @@ impl Sparse<'_> {
     /// Every rank's `gradients` become the average of what was chosen of them, and of what was left
     /// of earlier ones; `loss` becomes the average over the ranks.
     pub fn average(&mut self, gradients: &mut [Vec<f32>], loss: &mut f32) -> Result<(), Failure> {
-        std::mem::swap(&mut self.acc, &mut self.residual);
+        self.acc.copy_from_slice(&self.residual);
         for (a, g) in self.acc.iter_mut().zip(gradients.iter().flatten()) {
             *a += (g / GRAIN).round() * GRAIN;
         }
@@ -111,6 +123,11 @@ impl Sparse<'_> {
             given.iter().zip(&self.result).map(|(g, &sum)| (g - f64::from(sum)).abs());
         self.leak = largest(differences.chain([self.leak]));
         Ok(())
+    }
+
+    /// For the next exchange, with another communicator: as of the last step that succeeded.
+    pub fn into_kept(self) -> Kept {
+        Kept { residual: self.residual, leak: self.leak }
     }
 
     /// The exchanges of this rank so far.

@@ -1,4 +1,6 @@
 //! The training loop of one rank.
+//!
+//! A [`Learner`] has what outlives a communicator, a [`Worker`] what belongs to one.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +10,7 @@ use super::data::{Digits, Image};
 use super::exchange::{Exchange, Moved};
 use super::network::{self, Network, Tensors};
 use super::report::{Epoch, Progress};
-use super::sparse::{Sparse, Traffic};
+use super::sparse::{Kept, Sparse, Traffic};
 use super::{Failure, Options};
 
 /// The result of a training on one rank.
@@ -52,34 +54,135 @@ pub fn train(
     options: &Options,
     progress: &Progress,
 ) -> Result<Trained, Failure> {
-    let first = communicator.rank() == 0;
-    let mut worker = Worker::new(communicator, options)?;
-    let mut order: Vec<&Image> = digits.training.iter().collect();
-    let mut dice = fastrand::Rng::with_seed(options.seed);
-    let mut epochs = Vec::with_capacity(options.epochs());
-    for number in 1..=options.epochs() {
-        dice.shuffle(&mut order); // every rank in the same way
-        let mut steps = Vec::with_capacity(order.len() / options.batch);
-        let before = worker.gradients.moved()?;
-        for batch in order.chunks_exact(options.batch) {
-            steps.push(worker.step(batch, options)?);
-            if first {
-                progress.step();
-            }
-        }
-        let moved = worker.gradients.moved()? - before;
-        epochs.push(summary(number, &steps, worker.network.evaluate(&digits.test).1, moved));
-        if first {
-            progress.epoch(&epochs[number - 1]);
+    let mut learner = Learner::new(communicator.rank(), digits, options);
+    learner.train(communicator, usize::MAX, progress)?;
+    Ok(learner.finish())
+}
+
+/// What of a rank's training outlives a communicator.
+pub struct Learner<'a> {
+    options: &'a Options,
+    digits: &'a Digits,
+    network: Network,
+    kept: Kept,
+    /// The images in the order of this epoch, the dice for the next, and how often they were used.
+    order: Vec<&'a Image>,
+    dice: fastrand::Rng,
+    shuffled: usize,
+    /// How many steps are taken, and what is known of those of this epoch.
+    taken: usize,
+    steps: Vec<Step>,
+    /// What former communicators moved in this epoch, and what this one did before.
+    moved: Moved,
+    before: Moved,
+    epochs: Vec<Epoch>,
+    traffic: Option<Traffic>,
+}
+
+impl<'a> Learner<'a> {
+    /// A rank that has taken no step.
+    pub fn new(rank: usize, digits: &'a Digits, options: &'a Options) -> Learner<'a> {
+        // Every rank rolls its own dice, and then takes what rank 0 has.
+        let seed = options.seed.wrapping_add(rank as u64);
+        Learner {
+            options,
+            digits,
+            network: Network::random(&mut fastrand::Rng::with_seed(seed)),
+            kept: Kept::default(),
+            order: digits.training.iter().collect(),
+            dice: fastrand::Rng::with_seed(options.seed),
+            shuffled: 0,
+            taken: 0,
+            steps: Vec::new(),
+            moved: Moved::default(),
+            before: Moved::default(),
+            epochs: Vec::with_capacity(options.epochs()),
+            traffic: None,
         }
     }
-    let traffic = worker.gradients.traffic()?;
-    Ok(Trained { network: worker.network, epochs, traffic })
+
+    /// The number of steps taken.
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// Forgets what this rank has not sent yet.
+    pub fn drop_residual(&mut self) {
+        self.kept.residual.clear();
+    }
+
+    /// Takes steps until the training ends, or `until` steps have been taken. After an error
+    /// another call goes on, with another communicator.
+    pub fn train(
+        &mut self,
+        communicator: &mut Communicator,
+        until: usize,
+        progress: &Progress,
+    ) -> Result<(), Failure> {
+        let progress = (communicator.rank() == 0).then_some(progress);
+        let kept = self.kept.clone();
+        let mut worker = Worker::new(communicator, &mut self.network, self.options, kept)?;
+        self.before = worker.gradients.moved()?;
+        let result = self.take_steps(&mut worker, until, progress);
+        self.traffic = worker.gradients.traffic()?;
+        self.moved = self.moved + (worker.gradients.moved()? - self.before);
+        self.kept = worker.gradients.into_kept();
+        result
+    }
+
+    fn take_steps(
+        &mut self,
+        worker: &mut Worker,
+        until: usize,
+        progress: Option<&Progress>,
+    ) -> Result<(), Failure> {
+        let batch = self.options.batch;
+        let in_epoch = self.order.len() / batch;
+        let until = until.min(in_epoch * self.options.epochs());
+        while self.taken < until {
+            if self.shuffled == self.taken / in_epoch {
+                self.dice.shuffle(&mut self.order); // every rank in the same way
+                self.shuffled += 1;
+            }
+            let images = &self.order[self.taken % in_epoch * batch..][..batch];
+            self.steps.push(worker.step(&mut self.network, images, self.options)?);
+            self.taken += 1;
+            if let Some(progress) = progress {
+                progress.step();
+            }
+            if self.steps.len() == in_epoch {
+                self.end_epoch(worker, progress)?;
+            }
+            worker.gradients.balance()?;
+        }
+        Ok(())
+    }
+
+    fn end_epoch(
+        &mut self,
+        worker: &mut Worker,
+        progress: Option<&Progress>,
+    ) -> Result<(), Failure> {
+        let now = worker.gradients.moved()?;
+        let moved = now - self.before + self.moved;
+        let accuracy = self.network.evaluate(&self.digits.test).1;
+        self.epochs.push(summary(self.epochs.len() + 1, &self.steps, accuracy, moved));
+        (self.before, self.moved) = (now, Moved::default());
+        self.steps.clear();
+        if let Some(progress) = progress {
+            progress.epoch(&self.epochs[self.epochs.len() - 1]);
+        }
+        Ok(())
+    }
+
+    /// The result of the steps taken.
+    pub fn finish(self) -> Trained {
+        Trained { network: self.network, epochs: self.epochs, traffic: self.traffic }
+    }
 }
 
 /// One rank at work.
 struct Worker<'a> {
-    network: Network,
     /// The tensors that a step averages: the gradients, then the loss.
     tensors: Tensors,
     gradients: Gradients<'a>,
@@ -114,6 +217,13 @@ impl Gradients<'_> {
         }
     }
 
+    fn into_kept(self) -> Kept {
+        match self {
+            Gradients::Dense(_) => Kept::default(),
+            Gradients::Sparse(sparse) => sparse.into_kept(),
+        }
+    }
+
     fn moved(&mut self) -> Result<Moved, Failure> {
         match self {
             Gradients::Dense(exchange) => exchange.moved(),
@@ -137,13 +247,15 @@ struct Step {
 }
 
 impl<'a> Worker<'a> {
-    fn new(communicator: &'a mut Communicator, options: &Options) -> Result<Worker<'a>, Failure> {
+    /// Takes the parameters of rank 0.
+    fn new(
+        communicator: &'a mut Communicator,
+        network: &mut Network,
+        options: &Options,
+        kept: Kept,
+    ) -> Result<Worker<'a>, Failure> {
         let rank = communicator.rank();
         let share = options.batch / communicator.size();
-
-        // Every rank rolls its own dice, and then takes what rank 0 has.
-        let seed = options.seed.wrapping_add(rank as u64);
-        let mut network = Network::random(&mut fastrand::Rng::with_seed(seed));
         Exchange::new(communicator, &network.parameters)?.broadcast(&mut network.parameters, 0)?;
 
         let mut tensors = network::zeros();
@@ -152,28 +264,32 @@ impl<'a> Worker<'a> {
         let gradients = match options.sparse() {
             None => Gradients::Dense(Exchange::new(communicator, &tensors)?),
             Some(how) => {
-                let sparse = Sparse::new(communicator, &tensors[..last], &how)?;
+                let sparse = Sparse::new(communicator, &tensors[..last], &how, kept)?;
                 Gradients::Sparse(Box::new(sparse))
             }
         };
-        Ok(Worker { network, tensors, gradients, from: rank * share, share })
+        Ok(Worker { tensors, gradients, from: rank * share, share })
     }
 
-    /// Learns from this rank's share of `batch`, and from what the others learn from theirs.
-    fn step(&mut self, batch: &[&Image], options: &Options) -> Result<Step, Failure> {
+    /// Learns from this rank's share of `batch`, and from what the others learn from theirs. After
+    /// an error the network is as before.
+    fn step(
+        &mut self,
+        network: &mut Network,
+        batch: &[&Image],
+        options: &Options,
+    ) -> Result<Step, Failure> {
         let start = Instant::now();
         let images = &batch[self.from..][..self.share];
         let last = self.tensors.len() - 1;
-        self.tensors[last][0] = self.network.backward(images, &mut self.tensors[..last]);
+        self.tensors[last][0] = network.backward(images, &mut self.tensors[..last]);
 
         let computed = Instant::now();
         self.gradients.average(&mut self.tensors)?;
         let communicating = computed.elapsed();
 
-        self.network.step(&self.tensors[..last], options.lr, options.momentum());
-        let step = Step { loss: self.tensors[last][0], time: start.elapsed(), communicating };
-        self.gradients.balance()?;
-        Ok(step)
+        network.step(&self.tensors[..last], options.lr, options.momentum());
+        Ok(Step { loss: self.tensors[last][0], time: start.elapsed(), communicating })
     }
 }
 

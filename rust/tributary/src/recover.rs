@@ -1,0 +1,75 @@
+//! A loop that goes on when ranks are lost.
+
+use std::time::Duration;
+
+use crate::communicator::Communicator;
+use crate::error::{Error, Result};
+
+/// Calls `body`; when ranks are lost meanwhile, calls it again with a communicator of the others.
+///
+/// Every rank calls this, on its own thread, and `body` is its training loop. A rank that vanishes
+/// leaves the others waiting; the watchdog ends the communicator
+/// ([`Options::call_timeout`](crate::Options::call_timeout)), and their calls return an error, which
+/// `body` passes on. `recover` then [excludes](Communicator::shrink) the [lost](Communicator::lost)
+/// ranks, waiting at most `timeout` for the others to do so, and calls `body` with the new
+/// communicator and the number of communicators before it.
+///
+/// What outlives a call of `body` belongs to the variables that it captures: parameters, how far it
+/// got, residuals. Ranks may have got one step less far than others, so `body` begins with a
+/// broadcast of all that from rank 0. Sparse states belong to one communicator: `body` makes them
+/// anew, and [imports](crate::SparseAllReduce::import) what the old ones exported, or begins with a
+/// residual of zero. It ends when all ranks have, for instance with a
+/// [barrier](crate::Scope::barrier): a rank that has returned goes on with nobody.
+///
+/// Returns the value of `body`, or its error if the communicator still works, if nobody is known to
+/// be lost, or if this rank is one of them (the others do not wait for it any more). A program that
+/// knows more writes this loop itself.
+///
+/// ```
+/// use std::time::Duration;
+/// use tributary::{recover, Group, InPlace, Options, ReduceOp, Result, Stream};
+/// let options = Options::new().backend("host").call_timeout(Duration::from_secs(1));
+/// let ranks = Group::with_options(3, &options)?.split()?;
+/// std::thread::scope(|threads| {
+///     for comm in ranks {
+///         threads.spawn(move || {
+///             if comm.rank() == 1 {
+///                 return std::mem::forget(comm); // it vanishes, and closes nothing
+///             }
+///             let mut step = 0.0_f32;
+///             let size = recover(comm, Duration::from_secs(10), |comm, _| -> Result<usize> {
+///                 let stream = Stream::new(comm.device())?;
+///                 let mut from = vec![step];
+///                 comm.scope(&stream, |s| s.broadcast(None, &mut from, 0))?;
+///                 step = from[0];
+///                 while step < 5.0 {
+///                     let mut gradient = vec![1.0_f32];
+///                     comm.scope(&stream, |s| s.allreduce(InPlace, &mut gradient, ReduceOp::Avg))?;
+///                     step += gradient[0];
+///                 }
+///                 Ok(comm.size())
+///             });
+///             assert_eq!((size.unwrap(), step), (2, 5.0));
+///         });
+///     }
+/// });
+/// # Ok::<(), tributary::Error>(())
+/// ```
+pub fn recover<T, E: From<Error>>(
+    mut comm: Communicator,
+    timeout: Duration,
+    mut body: impl FnMut(&mut Communicator, usize) -> Result<T, E>,
+) -> Result<T, E> {
+    for before in 0.. {
+        let failure = match body(&mut comm, before) {
+            Ok(value) => return Ok(value),
+            Err(failure) => failure,
+        };
+        let lost = comm.lost();
+        if lost.is_empty() || lost.contains(&comm.rank()) {
+            return Err(failure);
+        }
+        comm = comm.shrink(&lost, timeout)?;
+    }
+    unreachable!("the numbers have no end")
+}
