@@ -5,6 +5,7 @@
 #include "csrc/core/shrink.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/meeting.h"
@@ -104,6 +105,17 @@ static trib_status make_id(trib_id *out, void *context)
     return comm->backend->transport->id_create(out);
 }
 
+/* A rank that goes on alone opens a group of one, which needs no id: NCCL would wait for ever for
+ * the ranks of one that nobody uses. This only tells its communicators apart. */
+static trib_status make_number(trib_id *out, void *context)
+{
+    const uint64_t now = tri_now_ns();
+    (void)context;
+    *out = (trib_id){{0}};
+    memcpy(out->bytes, &now, sizeof now);
+    return TRIB_OK;
+}
+
 static trib_status open_new(struct tri_transport **out, trib_id *out_id, struct trib_comm *comm,
                             const struct survivors *survivors, uint32_t timeout_ms)
 {
@@ -113,12 +125,14 @@ static trib_status open_new(struct tri_transport **out, trib_id *out_id, struct 
                                 .attempts = &comm->shrinks,
                                 .timeout_ms = timeout_ms,
                                 .deadline_ns = tri_deadline_ns(timeout_ms),
-                                .make = make_id,
+                                .make = survivors->n == 1 ? make_number : make_id,
                                 .context = comm};
     TRI_TRY(tri_meeting_attend(tri_abort_meeting(comm->state), &self, out_id));
     const uint64_t now = tri_now_ns();
     const uint32_t left_ms =
         now < self.deadline_ns ? (uint32_t)((self.deadline_ns - now) / 1000000) + 1 : 1;
+    if (survivors->n == 1)
+        return comm->backend->transport->open_group(out, &comm->device, 1, left_ms);
     return comm->backend->transport->open(out, out_id, survivors->self, survivors->n, comm->device,
                                           left_ms);
 }
@@ -144,7 +158,7 @@ trib_status tri_comm_shrink(struct trib_comm **out, struct trib_comm *comm, cons
         tri_comm_discard(made);
         return tri_fail_call(comm, TRI_SHRINK, status, "%s", tri_detail());
     }
-    tri_comm_attach(made, transport, tri_digest(0, &id, sizeof id));
+    tri_comm_attach(made, transport, tri_digest(comm->identity, &id, sizeof id));
     *out = made;
     return TRIB_OK;
 }
