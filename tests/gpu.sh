@@ -174,7 +174,8 @@ needs_gpu=0
 for program in $build/tests/*_test; do
     case $program in
     *_host_test | *_cuda_test | */kernels_* | */backend_nccl_test | */sparse_nccl_test) ;;
-    *) try 120 "$(basename "$program")" "$program" ;;
+    */injection_test) ;; # 15 minutes, on host alone
+    *) try 240 "$(basename "$program")" "$program" ;;
     esac
 done
 

@@ -59,6 +59,12 @@ bool tri_dump_wanted(void)
 
 /* -------------------------------------------------------------------------------------- format */
 
+static const char *const states[] = {[TRIB_COMM_LIVE] = "live",
+                                     [TRIB_COMM_ABORTING] = "aborting",
+                                     [TRIB_COMM_ABORTED] = "aborted",
+                                     [TRIB_COMM_PARKED] = "parked",
+                                     [TRIB_COMM_RECLAIMED] = "reclaimed"};
+
 static const char *const standings[] = {[TRI_ENTERED] = "entered",
                                         [TRI_QUEUED] = "queued",
                                         [TRI_STARTED] = "started",
@@ -127,7 +133,7 @@ static void add_communicator(struct tri_text *out, const struct tri_recorder *re
     tri_text_add(out, "\"device\": %d, ", (int)comm->device);
     add_name(out, "status", trib_status_name(status));
     add_name(out, "detail", why);
-    add_name(out, "state", status == TRIB_OK ? "live" : "aborted");
+    add_name(out, "state", states[tri_abort_state(comm->state, NULL, 0)]);
     tri_text_add(out, "\"entered\": %" PRIu64 ", \"issued\": %" PRIu64 ", ",
                  (uint64_t)atomic_load(&recorder->entered),
                  (uint64_t)atomic_load(&recorder->issued));
