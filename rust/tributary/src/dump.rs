@@ -37,7 +37,7 @@ pub fn set(prefix: &str) -> Result<()> {
     check(unsafe { sys::trib_dump_set(prefix.as_ptr()) })
 }
 
-/// Writes no more dumps but those of [`write`].
+/// Writes no more dumps but those of [`write()`].
 pub fn off() -> Result<()> {
     // SAFETY: "NULL or "": none". "Any thread."
     check(unsafe { sys::trib_dump_set(ptr::null()) })
