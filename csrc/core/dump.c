@@ -42,6 +42,7 @@ trib_status tri_dump_set(const char *chosen_prefix)
 
 void tri_dump_begin(void)
 {
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): once, and the library changes no environment */
     const char *wanted = getenv("TRIBUTARY_DUMP");
     tri_lock(&lock);
     if (!chosen && wanted != NULL)
