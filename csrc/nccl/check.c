@@ -156,10 +156,7 @@ static CUresult device_by_context(CUstream stream, CUdevice *out, int32_t device
 /* Querying the device of a stream under capture would invalidate the capture. */
 static bool is_captured(CUstream stream)
 {
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (tri_nccl_driver.stream_capturing == NULL ||
-        tri_nccl_driver.stream_capturing(stream, &capture) != CUDA_SUCCESS ||
-        capture == CU_STREAM_CAPTURE_STATUS_NONE)
+    if (!tri_nccl_in_capture(stream))
         return false;
     tri_nccl_saw_capture();
     return true;

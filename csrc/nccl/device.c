@@ -185,6 +185,14 @@ void tri_nccl_pop_device(const struct tri_nccl_device_guard *guard)
         (void)tri_nccl_driver.set_current(guard->saved);
 }
 
+bool tri_nccl_in_capture(CUstream stream)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    return tri_nccl_driver.stream_capturing != NULL &&
+           tri_nccl_driver.stream_capturing(stream, &capture) == CUDA_SUCCESS &&
+           capture != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 enum cudaStreamCaptureMode tri_nccl_relax_capture(void)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;

@@ -69,6 +69,10 @@ void tri_nccl_pop_device(const struct tri_nccl_device_guard *guard);
 enum cudaStreamCaptureMode tri_nccl_relax_capture(void);
 void tri_nccl_restore_capture(enum cudaStreamCaptureMode before);
 
+/* Is the stream in capture, as far as the driver tells? Needs no current device, and invalidates
+ * nothing. */
+bool tri_nccl_in_capture(CUstream stream);
+
 /* cudaStreamQuery and cudaEventQuery with the capture mode relaxed. */
 cudaError_t tri_nccl_relaxed_stream_query(cudaStream_t stream);
 cudaError_t tri_nccl_relaxed_event_query(cudaEvent_t event);

@@ -23,14 +23,6 @@ void tri_nccl_marks_init(struct tri_nccl_marks *marks, int32_t device)
 
 /* ---------------------------------------------------------------------------------- owner's side */
 
-static bool is_captured(trib_stream stream)
-{
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    return tri_nccl_driver.stream_capturing != NULL &&
-           tri_nccl_driver.stream_capturing(stream, &capture) == CUDA_SUCCESS &&
-           capture != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 /* The mark to record next: a new one, or the newest if the ring is full. */
 static struct tri_nccl_mark *next_mark(struct tri_nccl_marks *marks)
 {
@@ -62,7 +54,7 @@ static void mark_before(struct tri_nccl_marks *marks, trib_stream stream, bool t
     const bool due =
         timed || now - marks->last_call > GAP_TICKS || now - marks->last_mark > LONGEST_BURST;
     marks->last_call = now;
-    marks->open = due && !is_captured(stream) ? next_mark(marks) : NULL;
+    marks->open = due && !tri_nccl_in_capture(stream) ? next_mark(marks) : NULL;
     if (marks->open == NULL)
         return;
     marks->last_mark = now;
