@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "csrc/base/machine.h"
 #include "csrc/peers/death.h"
@@ -30,10 +29,9 @@ void tri_peer_address_fill(struct tri_peer_address *out, int32_t rank, int32_t s
     out->machine = tri_machine();
     out->net_namespace = namespace_of("/proc/self/ns/net");
     out->pid_namespace = namespace_of("/proc/self/ns/pid");
-    out->pid = (int32_t)getpid();
+    out->pid = (int32_t)tri_machine_process();
     out->start = tri_process_start(out->pid);
-    if (gethostname(out->host, sizeof out->host - 1) != 0 || out->host[0] == '\0')
-        (void)snprintf(out->host, sizeof out->host, "?");
+    tri_machine_name(out->host, sizeof out->host);
 }
 
 static bool lengths_valid(const struct tri_peer_address *address)
