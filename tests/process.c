@@ -42,6 +42,13 @@ long process_descriptors(void)
     return n < 0 ? -1 : n - 1; /* one is what reads them */
 }
 
+long process_descriptors_of(int pid)
+{
+    char path[40];
+    (void)snprintf(path, sizeof path, "/proc/%d/fd", pid);
+    return entries(path);
+}
+
 long process_mappings(void)
 {
     return lines("/proc/self/maps");

@@ -4,6 +4,7 @@
 
 long process_threads(void);
 long process_descriptors(void);
+long process_descriptors_of(int pid); /* another process */
 long process_mappings(void);
 long process_resident_kb(void);
 

@@ -1,7 +1,6 @@
 /* Whoever does not know the id: strangers that connect, ranks with another id, and bytes that
  * somebody puts into an open connection. None of them disturbs the ranks that do. */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -66,32 +65,18 @@ static size_t make(uint8_t *out, enum tri_peer_type type, uint32_t length)
     return TRI_PEER_HEADER + length;
 }
 
-static long descriptors_of(int pid)
-{
-    char path[40];
-    long n = 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/fd", pid);
-    DIR *folder = opendir(path);
-    if (folder == NULL)
-        return -1;
-    while (readdir(folder) != NULL)
-        n++;
-    (void)closedir(folder);
-    return n - 2;
-}
-
 /* Connections that say nothing. Most lose their slot to later ones, the last when its time is over. */
 static void silent(struct member *member)
 {
     char byte;
     struct pollfd last = {.events = POLLIN};
     const int acceptor = atomic_load(&member->crew->pids[1]);
-    const long before = descriptors_of(acceptor);
+    const long before = process_descriptors_of(acceptor);
     for (int i = 0; i < MANY; i++)
         last.fd = call_or_fail(member, 1);
     check_sleep_ms(100);
-    CHECK(descriptors_of(acceptor) > before);
-    CHECK(descriptors_of(acceptor) <= before + member->crew->size + 16);
+    CHECK(process_descriptors_of(acceptor) > before);
+    CHECK(process_descriptors_of(acceptor) <= before + member->crew->size + 16);
     CHECK(recv(last.fd, &byte, 1, 0) < 0 && errno == EAGAIN);
     CHECK(poll(&last, 1, CREW_BOUND_MS) == 1 && recv(last.fd, &byte, 1, 0) <= 0);
 }
