@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/text.h"
 
 enum { LIST_SIZE = 200 };
 
@@ -43,12 +44,11 @@ static bool is_present(const struct tri_meeting *meeting, int32_t rank)
 static void list_ranks(char *text, const struct tri_attendee *self,
                        const struct tri_meeting *meeting)
 {
-    size_t used = 0;
+    struct tri_text list = {.data = text, .room = LIST_SIZE};
     text[0] = '\0';
-    for (int32_t i = 0; i < self->n && used < LIST_SIZE; i++)
+    for (int32_t i = 0; i < self->n; i++)
         if (meeting == NULL || !is_present(meeting, self->ranks[i]))
-            used += (size_t)snprintf(text + used, LIST_SIZE - used, "%s%d", used == 0 ? "" : ", ",
-                                     (int)self->ranks[i]);
+            tri_text_add(&list, "%s%d", list.used == 0 ? "" : ", ", (int)self->ranks[i]);
 }
 
 static bool same_ranks(const struct tri_attendee *a, const struct tri_attendee *b)

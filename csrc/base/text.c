@@ -47,13 +47,15 @@ void tri_text_add_json(struct tri_text *text, const char *string)
         return;
     }
     tri_text_add(text, "\"");
-    for (const char *c = string; *c != '\0'; c++) {
+    for (const char *c = string; *c != '\0';) {
+        const char *plain = c;
+        while (*c != '"' && *c != '\\' && (unsigned char)*c >= ' ')
+            c++;
+        tri_text_add(text, "%.*s", (int)(c - plain), plain);
         if (*c == '"' || *c == '\\')
-            tri_text_add(text, "\\%c", *c);
-        else if ((unsigned char)*c < ' ')
-            tri_text_add(text, "\\u%04x", (unsigned)*c);
-        else
-            tri_text_add(text, "%c", *c);
+            tri_text_add(text, "\\%c", *c++);
+        else if (*c != '\0')
+            tri_text_add(text, "\\u%04x", (unsigned)*c++);
     }
     tri_text_add(text, "\"");
 }

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Begin with zeroes, or with `data` and `room` of memory of the caller's, beyond which the text is
+/* Begin with TRI_TEXT_GROWS, or with `data` and `room` of memory of the caller's, beyond which the text is
  * cut off. Always ends with a 0. */
 struct tri_text {
     char *data; /* NULL before the first add of one that grows */

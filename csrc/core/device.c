@@ -2,11 +2,11 @@
 #include "csrc/core/device.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "csrc/base/process.h"
 #include "csrc/base/status.h"
+#include "csrc/base/text.h"
 
 /* Every device requested so far. Threads add entries at the head and never remove them, so a reader
  * needs no lock. If two threads add the same device, the compare-and-exchange below keeps one. */
@@ -21,13 +21,11 @@ struct backend_list {
 static struct backend_list list_backends(bool counts)
 {
     struct backend_list list = {""};
-    size_t length = 0;
-    for (size_t i = 0; tri_backends[i] != NULL && length < sizeof list.text; i++) {
-        length += (size_t)snprintf(list.text + length, sizeof list.text - length, "%s\"%s\"",
-                                   i == 0 ? "" : ", ", tri_backends[i]->name);
-        if (counts && length < sizeof list.text)
-            length += (size_t)snprintf(list.text + length, sizeof list.text - length, " has %d",
-                                       tri_backends[i]->device->count());
+    struct tri_text text = {.data = list.text, .room = sizeof list.text};
+    for (size_t i = 0; tri_backends[i] != NULL; i++) {
+        tri_text_add(&text, "%s\"%s\"", i == 0 ? "" : ", ", tri_backends[i]->name);
+        if (counts)
+            tri_text_add(&text, " has %d", tri_backends[i]->device->count());
     }
     return list;
 }
