@@ -48,6 +48,14 @@ trib_status tri_settings_read(struct tri_settings *out, const char *function,
     return options->backend == NULL ? TRIB_OK : tri_backend_get(&out->backend, options->backend);
 }
 
+struct tri_settings tri_settings_of(const struct trib_comm *comm)
+{
+    return (struct tri_settings){.flags = comm->flags,
+                                 .timeout_ms = comm->timeout_ms,
+                                 .close_timeout_ms = comm->close_timeout_ms,
+                                 .call_timeout_ms = comm->call_timeout_ms};
+}
+
 trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *backend,
                              int32_t device, int32_t max_size, const struct tri_settings *settings)
 {
@@ -218,10 +226,7 @@ trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32
                            int32_t key)
 {
     TRI_TRY(check_split(comm, color));
-    const struct tri_settings settings = {.flags = comm->flags,
-                                          .timeout_ms = comm->timeout_ms,
-                                          .close_timeout_ms = comm->close_timeout_ms,
-                                          .call_timeout_ms = comm->call_timeout_ms};
+    const struct tri_settings settings = tri_settings_of(comm);
     struct trib_comm *child = NULL;
     TRI_TRY(tri_comm_prepare(&child, comm->backend, comm->device, comm->size, &settings));
     struct tri_transport *transport = NULL;

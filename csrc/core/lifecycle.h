@@ -12,6 +12,8 @@ struct tri_settings {
 
 trib_status tri_settings_read(struct tri_settings *out, const char *function,
                               const trib_options *options);
+/* Those with which a communicator goes on in a new one; no backend. */
+struct tri_settings tri_settings_of(const struct trib_comm *comm);
 
 /* Make a communicator without its transport. This allocates all memory, so that joining cannot fail
  * after the other ranks have joined. `max_size`: ranks at most. */

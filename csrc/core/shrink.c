@@ -4,11 +4,11 @@
  * meet and get one new id (base/meeting.h). Then they open a communicator as any ranks do. */
 #include "csrc/core/shrink.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/meeting.h"
+#include "csrc/base/text.h"
 #include "csrc/core/lifecycle.h"
 #include "csrc/core/match.h"
 #include "csrc/core/operation.h"
@@ -81,17 +81,15 @@ static void end_old(const struct trib_comm *comm, const struct survivors *surviv
 {
     int32_t lost[TRI_LOST_MAX], n = 0, at = 0;
     char text[TRI_DETAIL_SIZE];
-    int used = snprintf(text, sizeof text,
-                        "the communicator was aborted: trib_comm_shrink on rank %d excludes %s",
-                        (int)comm->rank, survivors->n == comm->size ? "no rank" : "rank ");
+    struct tri_text why = {.data = text, .room = sizeof text};
+    tri_text_add(&why, "the communicator was aborted: trib_comm_shrink on rank %d excludes %s",
+                 (int)comm->rank, survivors->n == comm->size ? "no rank" : "rank ");
     for (int32_t rank = 0; rank < comm->size && n < TRI_LOST_MAX; rank++) {
         if (at < survivors->n && survivors->ranks[at] == rank) {
             at++;
             continue;
         }
-        if ((size_t)used < sizeof text)
-            used += snprintf(text + used, sizeof text - (size_t)used, n == 0 ? "%d" : ", %d",
-                             (int)rank);
+        tri_text_add(&why, n == 0 ? "%d" : ", %d", (int)rank);
         lost[n++] = rank;
     }
     (void)tri_abort_raise_lost(comm->state, TRIB_ERR_ABORTED, text, lost, n);
@@ -140,10 +138,7 @@ static trib_status open_new(struct tri_transport **out, trib_id *out_id, struct 
 trib_status tri_comm_shrink(struct trib_comm **out, struct trib_comm *comm, const int32_t *excluded,
                             int32_t n, uint32_t timeout_ms)
 {
-    const struct tri_settings settings = {.flags = comm->flags,
-                                          .timeout_ms = comm->timeout_ms,
-                                          .close_timeout_ms = comm->close_timeout_ms,
-                                          .call_timeout_ms = comm->call_timeout_ms};
+    const struct tri_settings settings = tri_settings_of(comm);
     struct survivors survivors;
     struct trib_comm *made = NULL;
     struct tri_transport *transport = NULL;
