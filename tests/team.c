@@ -118,6 +118,12 @@ void team_barrier(_Atomic int *arrived, int size)
         check_sleep_ms(1);
 }
 
+void team_stagger(int index, int round)
+{
+    for (volatile int spin = 0; spin < (index * 37 + round * 101) % 3000; spin++)
+        continue;
+}
+
 void team_hold(void *released)
 {
     while (!atomic_load((_Atomic bool *)released))

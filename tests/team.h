@@ -41,6 +41,9 @@ bool team_wait(const struct team *team, int rank, int ms);
  * at 0 and serves once. */
 void team_barrier(_Atomic int *arrived, int size);
 
+/* Spin for a time that differs between threads and rounds, so that what follows races. */
+void team_stagger(int index, int round);
+
 /* For trib_stream_submit: what is behind them on the stream waits until the
  * `_Atomic bool` at `released` is true, or for the `int` at `ms`. */
 void team_hold(void *released);

@@ -65,8 +65,7 @@ static void race_member(int index, int size, void *argument)
 {
     struct race *race = argument;
     team_barrier(&race->arrived, size);
-    for (volatile int spin = 0; spin < (index * 37 + race->round * 101) % 3000; spin++)
-        continue;
+    team_stagger(index, race->round);
     if (index == size - 1) {
         CHECK_OK(trib_abort_raise(race->handle, "in a race"));
         trib_abort_release(race->handle);
