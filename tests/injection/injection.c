@@ -72,11 +72,17 @@ void injection_resume(struct injection_context context)
     self = context;
 }
 
+/* A thread that has not entered reads no plan: another one may be arming it. */
+static enum injection_mode mode_here(void)
+{
+    return self.rank < 0 ? INJECT_NOTHING : plan.mode;
+}
+
 /* Is this call the one? */
 static bool is_due(const struct injection_place *place)
 {
     polled = NULL;
-    if (self.rank < 0 || self.rank != plan.rank || atomic_fetch_add(&seen, 1) + 1 != plan.n)
+    if (self.rank != plan.rank || atomic_fetch_add(&seen, 1) + 1 != plan.n)
         return false;
     atomic_store(&fired, place);
     return true;
@@ -84,7 +90,7 @@ static bool is_due(const struct injection_place *place)
 
 trib_status injection_reach(const struct injection_place *place)
 {
-    switch (plan.mode) {
+    switch (mode_here()) {
     case INJECT_FAILURE:
         if (place->status != TRIB_OK && is_due(place))
             return tri_fail(place->status, "injected failure of %s", place->name);
@@ -115,5 +121,5 @@ trib_status injection_poll(const struct injection_place *place, const void *obje
 
 bool injection_fails(enum injection_mode mode, const struct injection_place *place)
 {
-    return plan.mode == mode && is_due(place);
+    return mode_here() == mode && is_due(place);
 }
