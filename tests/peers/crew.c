@@ -1,14 +1,9 @@
 /* Several processes whose ranks have channels to each other. */
-#define _GNU_SOURCE
+#define _POSIX_C_SOURCE 200809L
 #include "tests/peers/crew.h"
 
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "csrc/base/clock.h"
@@ -127,18 +122,9 @@ trib_status crew_listen(struct member *member, const char *id)
     return tri_peers_listen(&member->peers, &setup, &member->crew->addresses[member->rank]);
 }
 
-static void await(_Atomic int *word, int n)
-{
-    const double end = check_now_ms() + CREW_BOUND_MS;
-    while (atomic_load(word) < n && check_now_ms() < end)
-        check_sleep_ms(1);
-    CHECK_MSG(atomic_load(word) >= n, "%d of %d came", atomic_load(word), n);
-}
-
 void crew_publish(struct member *member)
 {
-    atomic_fetch_add(&member->crew->published, 1);
-    await(&member->crew->published, member->crew->size);
+    children_meet(&member->crew->published, member->crew->size);
 }
 
 trib_status crew_connect(struct member *member, int timeout_ms)
@@ -162,68 +148,39 @@ void crew_close(struct member *member)
 
 void crew_meet(struct crew *crew, int meeting, int n)
 {
-    atomic_fetch_add(&crew->met[meeting], 1);
-    await(&crew->met[meeting], n);
+    children_meet(&crew->met[meeting], n);
 }
 
 /* ------------------------------------------------------------------------------------- processes */
 
-#ifdef __SANITIZE_ADDRESS__
-int __lsan_do_recoverable_leak_check(void);
-#endif
+struct work {
+    struct crew *crew;
+    void (*body)(struct member *member);
+};
 
-/* _exit does not look for leaks. */
-static void check_leaks(void)
-{
-#ifdef __SANITIZE_ADDRESS__
-    CHECK(__lsan_do_recoverable_leak_check() == 0);
-#endif
-}
-
-static void run_child(struct crew *crew, int rank, void (*body)(struct member *member))
+static void run_member(int rank, int n, void *argument)
 {
     static struct member member = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    alarm(3 * CREW_BOUND_MS / 1000);
-    atomic_store(&crew->pids[rank], (int)getpid());
-    member.crew = crew;
+    const struct work *work = argument;
+    (void)n;
+    atomic_store(&work->crew->pids[rank], (int)getpid());
+    member.crew = work->crew;
     member.rank = rank;
-    body(&member);
-    check_leaks();
-    _exit(check_failed() ? EXIT_FAILURE : EXIT_SUCCESS);
-}
-
-/* The child's own lines say what failed. */
-static void reap(struct crew *crew, int rank, pid_t pid)
-{
-    int status = -1;
-    CHECK(waitpid(pid, &status, 0) == pid);
-    if (atomic_load(&crew->doomed[rank]))
-        return;
-    CHECK_MSG(WIFEXITED(status) && WEXITSTATUS(status) == 0, "process %d: %s", rank,
-              WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "a check failed");
+    work->body(&member);
 }
 
 uint64_t crew_run(int size, int processes, uint32_t flags, void (*body)(struct member *member))
 {
-    pid_t pids[CREW_MAX];
-    struct crew *crew =
-        mmap(NULL, sizeof *crew, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (crew == MAP_FAILED)
-        abort();
+    struct child_end ends[CREW_MAX];
+    struct crew *crew = children_share(sizeof *crew);
+    struct work work = {crew, body};
     crew->size = size;
     crew->flags = flags;
-    fflush(stdout);
-    for (int rank = 0; rank < processes; rank++) {
-        pids[rank] = fork();
-        if (pids[rank] < 0)
-            abort();
-        if (pids[rank] == 0)
-            run_child(crew, rank, body);
-    }
+    children_run(ends, processes, 3 * CREW_BOUND_MS, run_member, &work);
     for (int rank = 0; rank < processes; rank++)
-        reap(crew, rank, pids[rank]);
+        if (!atomic_load(&crew->doomed[rank]))
+            children_check(&ends[rank], rank);
     const uint64_t word = atomic_load(&crew->word);
-    (void)munmap(crew, sizeof *crew);
+    children_unshare(crew, sizeof *crew);
     return word;
 }

@@ -9,6 +9,7 @@
 
 #include "csrc/peers/peers.h"
 #include "tests/check.h"
+#include "tests/children.h"
 
 enum { CREW_MAX = 6, CREW_EVENTS = 4096, CREW_BOUND_MS = 20000, CREW_MEETINGS = 64 };
 

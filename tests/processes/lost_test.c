@@ -1,0 +1,255 @@
+/* What becomes of a communicator, in this process, when a rank in another one aborts, does not make
+ * a call, makes another call, or is killed. */
+#define _POSIX_C_SOURCE 200809L
+#include <signal.h>
+#include <unistd.h>
+
+#include "tests/processes/member.h"
+
+enum {
+    RANKS = 4,
+    CALL_MS = 300,  /* a call's deadline, */
+    LATER_MS = 100, /* and how much later the call may end */
+    TRIES = 5,      /* of which one is that fast: other programs may have the processors */
+    GIVE_UP_MS = 20000
+};
+
+/* --------------------------------------------------------------------------------------- aborts */
+
+struct thread {
+    int index, processes;
+};
+
+/* Rank 0, of process 0, makes no call and aborts; every other one waits in a call. */
+static void wait_and_abort(int thread, int threads, void *argument)
+{
+    const struct thread *self = argument;
+    const int rank = self->index * threads + thread, size = self->processes * threads;
+    struct member m;
+    float one = 1;
+    trib_abort *handle = NULL;
+    if (!member_begin(&m, rank, size, NULL))
+        return;
+    CHECK_OK(trib_comm_abort_handle(&handle, m.comm));
+    if (rank != 0)
+        member_call(&m, &one);
+    processes_meet(0, size);
+    if (rank == 0)
+        CHECK_OK(trib_abort_raise(handle, "from rank 0"));
+    processes_meet(1, size);
+    if (self->index == 0) {
+        CHECK(member_ends(&m, GIVE_UP_MS));
+    } else {
+        check_sleep_ms(200);
+        CHECK(!member_is_done(&m) && trib_abort_raised(handle) == 0);
+        CHECK_OK(trib_comm_status(m.comm));
+    }
+    processes_meet(2, size);
+    if (self->index != 0 && thread == 0)
+        CHECK_OK(trib_abort_raise(handle, "from its own process"));
+    CHECK(member_ends(&m, GIVE_UP_MS));
+    CHECK_STATUS(trib_comm_status(m.comm), TRIB_ERR_ABORTED);
+    CHECK_DETAIL(self->index == 0 ? "from rank 0" : "from its own process");
+    trib_abort_release(handle);
+    member_end(&m);
+}
+
+static void aborting(int index, int n, void *threads)
+{
+    struct thread self = {index, n};
+    check_ranks(*(const int *)threads, wait_and_abort, &self);
+}
+
+/* An abort ends the calls of its own process, on all of its ranks; those elsewhere wait on. */
+static void abort_is_local(int processes, int threads)
+{
+    check_begin("%d processes of %d ranks, one of which aborts", processes, threads);
+    processes_check(processes, MEMBER_DEADLINE_MS, aborting, &threads);
+    check_end();
+}
+
+/* -------------------------------------------------------------------------------- missing ranks */
+
+/* What the last process does while the others make a call. */
+enum lost { SILENT, KILLED, DIFFERENT };
+static const char *const lost_names[] = {
+    [SILENT] = "does not call", [KILLED] = "is killed", [DIFFERENT] = "makes another call"};
+
+struct trial {
+    enum lost how;
+    double took[RANKS]; /* by rank: until its call ended; written by its process */
+};
+
+/* The watchdog ends the call that this rank makes now. How long did that take? */
+static double await_deadline(const struct member *m)
+{
+    float one = 1;
+    const double start = check_now_ms();
+    member_call(m, &one);
+    CHECK(member_ends(m, GIVE_UP_MS));
+    const double took = check_now_ms() - start;
+    CHECK_STATUS(trib_comm_status(m->comm), TRIB_ERR_TIMEOUT);
+    CHECK_DETAIL("call 2, trib_allreduce of 1 f32, sum");
+    CHECK_MSG(took >= CALL_MS, "%.1f ms", took);
+    return took;
+}
+
+static void be_lost(const struct member *m, enum lost how)
+{
+    double two[2] = {1, 1};
+    while (how == KILLED)
+        (void)pause();
+    if (how != DIFFERENT)
+        return;
+    CHECK_OK(trib_allreduce(m->comm, two, two, 2, TRIB_F64, TRIB_SUM, m->stream));
+    CHECK(member_ends(m, GIVE_UP_MS));
+    CHECK_STATUS(trib_comm_status(m->comm), TRIB_ERR_TIMEOUT);
+}
+
+/* The ranks that remain make a communicator of their own. */
+static void go_on(struct member *m, int size)
+{
+    float one = 1;
+    CHECK_OK(trib_comm_destroy(m->comm));
+    m->size = size;
+    if (!member_join(m, 1, NULL))
+        return;
+    member_call(m, &one);
+    member_wait(m);
+    CHECK(one == (float)size);
+}
+
+static void last_is_lost(int index, int n, void *argument)
+{
+    struct trial *trial = argument;
+    struct member m;
+    float one = 1;
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.call_timeout_ms = CALL_MS;
+    if (!member_begin(&m, index, n, &options))
+        return;
+    member_call(&m, &one);
+    member_wait(&m);
+    CHECK(one == (float)n);
+    processes_meet(0, n);
+    if (index == 0 && trial->how == KILLED)
+        CHECK(kill(processes_pid(n - 1), SIGKILL) == 0);
+    if (index == n - 1) {
+        be_lost(&m, trial->how);
+    } else {
+        trial->took[index] = await_deadline(&m);
+        go_on(&m, n - 1);
+    }
+    member_end(&m);
+}
+
+/* How late the latest of the remaining processes noticed. */
+static double try_once(int n, struct trial *trial)
+{
+    struct child_end ends[RANKS];
+    double most = 0;
+    processes_run(ends, n, MEMBER_DEADLINE_MS, last_is_lost, trial);
+    for (int i = 0; i < n - 1; i++) {
+        children_check(&ends[i], i);
+        most = trial->took[i] > most ? trial->took[i] : most;
+    }
+    if (trial->how == KILLED)
+        CHECK(ends[n - 1].signal == SIGKILL && !ends[n - 1].late);
+    else
+        children_check(&ends[n - 1], n - 1);
+    return most - CALL_MS;
+}
+
+static void one_is_lost(int n, enum lost how)
+{
+    double best = GIVE_UP_MS;
+    struct trial *trial = children_share(sizeof *trial);
+    check_begin("%d processes, of which one %s", n, lost_names[how]);
+    trial->how = how;
+    for (int i = 0; i < TRIES && best > LATER_MS && !check_failed(); i++) {
+        const double later = try_once(n, trial);
+        best = later < best ? later : best;
+    }
+    CHECK_MSG(best <= LATER_MS, "the deadline was noticed %.1f ms late", best);
+    check_end();
+    children_unshare(trial, sizeof *trial);
+}
+
+/* --------------------------------------------------------------------------------------- splits */
+
+enum { SPLIT_MS = 100 };
+
+/* Rank 0 does not split. */
+static void split_alone(int index, int n, void *argument)
+{
+    struct member m;
+    trib_comm *child = NULL;
+    trib_options options = TRIB_OPTIONS_INIT;
+    (void)argument;
+    options.timeout_ms = SPLIT_MS;
+    if (!member_begin(&m, index, n, &options))
+        return;
+    if (index != 0) {
+        const double start = check_now_ms();
+        CHECK_STATUS(trib_comm_split(&child, m.comm, 0, 0), TRIB_ERR_TIMEOUT);
+        CHECK(check_now_ms() - start >= SPLIT_MS && child == NULL);
+        CHECK_STATUS(trib_comm_status(m.comm), TRIB_ERR_TIMEOUT);
+    }
+    processes_meet(0, n);
+    if (index == 0)
+        CHECK_OK(trib_comm_status(m.comm));
+    member_end(&m);
+}
+
+static void split_or_abort(int thread, int threads, void *argument)
+{
+    struct member *m = argument;
+    trib_comm *child = NULL;
+    trib_abort *handle = NULL;
+    (void)threads;
+    if (thread == 0) {
+        CHECK_STATUS(trib_comm_split(&child, m->comm, 0, 0), TRIB_ERR_ABORTED);
+        CHECK_DETAIL("soon");
+        CHECK(child == NULL);
+    } else {
+        CHECK_OK(trib_comm_abort_handle(&handle, m->comm));
+        check_sleep_ms(50);
+        CHECK_OK(trib_abort_raise(handle, "soon"));
+        trib_abort_release(handle);
+    }
+}
+
+/* An abort of its own process ends a split that waits for the other. */
+static void split_aborted(int index, int n, void *argument)
+{
+    struct member m;
+    (void)argument;
+    if (!member_begin(&m, index, n, NULL))
+        return;
+    if (index == 0)
+        check_ranks(2, split_or_abort, &m);
+    processes_meet(0, n);
+    member_end(&m);
+}
+
+static void splits(void)
+{
+    check_begin("a split without rank 0");
+    processes_check(3, MEMBER_DEADLINE_MS, split_alone, NULL);
+    check_end();
+    check_begin("an abort during a split");
+    processes_check(2, MEMBER_DEADLINE_MS, split_aborted, NULL);
+    check_end();
+}
+
+int main(void)
+{
+    abort_is_local(3, 1);
+    abort_is_local(2, 2);
+    for (enum lost how = SILENT; how <= DIFFERENT; how++) {
+        one_is_lost(2, how);
+        one_is_lost(3, how);
+    }
+    splits();
+    return check_finish("lost_test");
+}
