@@ -78,6 +78,18 @@ static bool reap(struct child_end *out, pid_t pid, int options)
     return true;
 }
 
+/* Reap those that have ended. How many have not? */
+static int reap_all(struct child_end *out, const pid_t *pids, bool *ended, int n)
+{
+    int left = 0;
+    for (int i = 0; i < n; i++) {
+        if (!ended[i])
+            ended[i] = reap(&out[i], pids[i], WNOHANG);
+        left += !ended[i];
+    }
+    return left;
+}
+
 void children_run(struct child_end *out, int n, int deadline_ms,
                   void (*body)(int index, int n, void *argument), void *argument)
 {
@@ -90,10 +102,8 @@ void children_run(struct child_end *out, int n, int deadline_ms,
     for (int i = 0; i < n; i++)
         pids[i] = start(i, n, body, argument);
     const double end = check_now_ms() + deadline_ms;
-    for (int left = n; left > 0 && check_now_ms() < end; check_sleep_ms(1))
-        for (int i = 0; i < n; i++)
-            if (!ended[i] && (ended[i] = reap(&out[i], pids[i], WNOHANG)))
-                left--;
+    while (reap_all(out, pids, ended, n) > 0 && check_now_ms() < end)
+        check_sleep_ms(1);
     for (int i = 0; i < n; i++) {
         if (ended[i])
             continue;

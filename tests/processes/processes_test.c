@@ -2,6 +2,7 @@
  * does what a backend must, and tells how processes end. */
 #define _POSIX_C_SOURCE 200809L
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -268,17 +269,20 @@ static void end_somehow(int index, int n, void *argument)
         (void)raise(SIGTERM);
     while (index == 3)
         (void)pause();
+    if (index == 4 && freopen("/dev/null", "w", stdout) != NULL)
+        CHECK(index == 0);
 }
 
 static void ends_are_told(void)
 {
-    struct child_end ends[4];
+    struct child_end ends[5];
     check_begin("how processes end");
-    processes_run(ends, 4, 500, end_somehow, NULL);
+    processes_run(ends, 5, 500, end_somehow, NULL);
     CHECK(ends[0].code == 0 && ends[0].signal == 0 && !ends[0].late);
     CHECK(ends[1].code == 3 && ends[1].signal == 0 && !ends[1].late);
     CHECK(ends[2].code == -1 && ends[2].signal == SIGTERM && !ends[2].late);
     CHECK(ends[3].code == -1 && ends[3].signal == SIGKILL && ends[3].late);
+    CHECK(ends[4].code == EXIT_FAILURE && ends[4].signal == 0 && !ends[4].late);
     check_end();
 }
 
