@@ -1,8 +1,10 @@
 /* A message between two ranks, as bytes. */
+#define _POSIX_C_SOURCE 200809L
 #include "csrc/peers/message.h"
 
 #include <string.h>
 
+#include "csrc/base/bytes.h"
 #include "csrc/peers/proof.h"
 
 enum { VERSION = 1 };
@@ -21,28 +23,13 @@ static const struct {
     [TRI_PEER_BYE] = {0, 0, false, false},
     [TRI_PEER_FD] = {8, 8, false, false},
     [TRI_PEER_PROGRESS] = {0, TRI_PEER_PAYLOAD_MAX, false, true},
-    [TRI_PEER_REPORT] = {0, TRI_PEER_PAYLOAD_MAX, false, true},
-    [TRI_PEER_ABORT] = {4, TRI_PEER_ABORT_MAX, false, true},
-    [TRI_PEER_NEW_ID] = {sizeof(trib_id), sizeof(trib_id) + 1024, false, true},
+    [TRI_PEER_ABORT] = {8, TRI_PEER_ABORT_MAX, false, true},
+    [TRI_PEER_SHRINK] = {0, TRI_PEER_PAYLOAD_MAX, false, true},
 };
-
-static uint64_t load(const uint8_t *from, int bytes)
-{
-    uint64_t number = 0;
-    for (int i = bytes - 1; i >= 0; i--)
-        number = number << 8 | from[i];
-    return number;
-}
-
-static void store(uint8_t *to, uint64_t number, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        to[i] = (uint8_t)(number >> 8 * i);
-}
 
 static bool known(unsigned type)
 {
-    return type >= TRI_PEER_HELLO && type <= TRI_PEER_NEW_ID;
+    return type >= TRI_PEER_HELLO && type <= TRI_PEER_SHRINK;
 }
 
 bool tri_peer_of_handshake(enum tri_peer_type type)
@@ -61,7 +48,8 @@ static bool header_valid(const uint8_t *bytes, const struct tri_peer_message *ou
     static const uint8_t no_mac[TRI_PEER_MAC];
     if (out->length < types[out->type].shortest || out->length > types[out->type].longest)
         return false;
-    if (out->sender < 0 || out->receiver < 0 || load(bytes + 6, 2) != 0 || load(bytes + 20, 4) != 0)
+    if (out->sender < 0 || out->receiver < 0 || tri_load_le(bytes + 6, 2) != 0 ||
+        tri_load_le(bytes + 20, 4) != 0)
         return false;
     if (!types[out->type].handshake)
         return out->sequence > 0;
@@ -77,10 +65,10 @@ enum tri_peer_parsed tri_peer_parse(const uint8_t *bytes, size_t n, struct tri_p
     if (memcmp(bytes, magic, sizeof magic) != 0 || bytes[4] != VERSION || !known(bytes[5]))
         return TRI_PEER_INVALID;
     out->type = (enum tri_peer_type)bytes[5];
-    out->length = (uint32_t)load(bytes + 8, 4);
-    out->sender = (int32_t)load(bytes + 12, 4);
-    out->receiver = (int32_t)load(bytes + 16, 4);
-    out->sequence = load(bytes + 24, 8);
+    out->length = (uint32_t)tri_load_le(bytes + 8, 4);
+    out->sender = (int32_t)tri_load_le(bytes + 12, 4);
+    out->receiver = (int32_t)tri_load_le(bytes + 16, 4);
+    out->sequence = tri_load_le(bytes + 24, 8);
     if (!header_valid(bytes, out))
         return TRI_PEER_INVALID;
     out->bytes = TRI_PEER_HEADER + (size_t)out->length;
@@ -94,10 +82,10 @@ void tri_peer_header(uint8_t out[TRI_PEER_HEADER], const struct tri_peer_message
     memcpy(out, magic, sizeof magic);
     out[4] = VERSION;
     out[5] = (uint8_t)message->type;
-    store(out + 8, message->length, 4);
-    store(out + 12, (uint32_t)message->sender, 4);
-    store(out + 16, (uint32_t)message->receiver, 4);
-    store(out + 24, message->sequence, 8);
+    tri_store_le(out + 8, message->length, 4);
+    tri_store_le(out + 12, (uint32_t)message->sender, 4);
+    tri_store_le(out + 16, (uint32_t)message->receiver, 4);
+    tri_store_le(out + 24, message->sequence, 8);
 }
 
 static void compute(uint8_t out[TRI_PEER_MAC], const uint8_t *bytes, size_t n,
@@ -122,22 +110,37 @@ bool tri_peer_signed(const uint8_t *bytes, size_t n, const uint8_t key[TRI_MAC_K
     return tri_mac_equal(expected, bytes + TRI_PEER_MAC_AT, sizeof expected);
 }
 
-size_t tri_peer_abort_pack(uint8_t out[TRI_PEER_ABORT_MAX], trib_status status, const char *text)
+size_t tri_peer_abort_pack(uint8_t out[TRI_PEER_ABORT_MAX], const struct tri_peer_abort *abort)
 {
-    const size_t room = TRI_PEER_ABORT_MAX - 4, all = strlen(text), n = all < room ? all : room;
-    store(out, (uint32_t)status, 4);
-    memcpy(out + 4, text, n);
-    return 4 + n;
+    const size_t n = strnlen(abort->text, TRI_DETAIL_SIZE - 1);
+    tri_store_le(out, (uint32_t)abort->status, 4);
+    tri_store_le(out + 4, (uint32_t)abort->n, 4);
+    for (int32_t i = 0; i < abort->n; i++)
+        tri_store_le(out + 8 + 4 * i, (uint32_t)abort->lost[i], 4);
+    uint8_t *text = out + 8 + 4 * abort->n;
+    memcpy(text, abort->text, n);
+    return (size_t)(text - out) + n;
 }
 
-bool tri_peer_abort_unpack(trib_status *out_status, char out_text[TRI_DETAIL_SIZE],
-                           const uint8_t *payload, size_t length)
+static void unpack_text(char out[TRI_DETAIL_SIZE], const uint8_t *bytes, size_t n)
 {
-    if (length < 4 || length > TRI_PEER_ABORT_MAX)
+    for (size_t i = 0; i < n; i++)
+        out[i] = bytes[i] < 0x20 || bytes[i] == 0x7f ? '?' : (char)bytes[i];
+    out[n] = '\0';
+}
+
+bool tri_peer_abort_unpack(struct tri_peer_abort *out, const uint8_t *payload, size_t length)
+{
+    const uint64_t n = length < 8 ? TRI_LOST_MAX + 1 : tri_load_le(payload + 4, 4);
+    if (n > TRI_LOST_MAX || length < 8 + 4 * n || length - 8 - 4 * n > TRI_DETAIL_SIZE - 1)
         return false;
-    *out_status = (trib_status)load(payload, 4);
-    for (size_t i = 4; i < length; i++)
-        out_text[i - 4] = payload[i] < 0x20 || payload[i] == 0x7f ? '?' : (char)payload[i];
-    out_text[length - 4] = '\0';
-    return *out_status != TRIB_OK;
+    out->status = (trib_status)tri_load_le(payload, 4);
+    out->n = (int32_t)n;
+    for (uint64_t i = 0; i < n; i++) {
+        out->lost[i] = (int32_t)tri_load_le(payload + 8 + 4 * i, 4);
+        if (out->lost[i] < 0)
+            return false;
+    }
+    unpack_text(out->text, payload + 8 + 4 * n, length - 8 - 4 * n);
+    return out->status != TRIB_OK;
 }

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "csrc/base/abort.h"
 #include "csrc/base/status.h"
 #include "csrc/peers/mac.h"
 
@@ -31,10 +32,9 @@ enum tri_peer_type {
     TRI_PEER_REFUSAL = 4,
     TRI_PEER_BYE = 5,      /* the last message: the end that follows is no death */
     TRI_PEER_FD = 6,       /* comes with a file descriptor; payload: its tag */
-    TRI_PEER_PROGRESS = 7, /* from here on what the owner of the channels sends */
-    TRI_PEER_REPORT = 8,
-    TRI_PEER_ABORT = 9,  /* tri_peer_abort_pack */
-    TRI_PEER_NEW_ID = 10 /* a trib_id, and up to a kilobyte of what belongs to it */
+    TRI_PEER_PROGRESS = 7, /* from here on what the owner of the channels sends, packed by itself */
+    TRI_PEER_ABORT = 8,    /* tri_peer_abort_pack */
+    TRI_PEER_SHRINK = 9
 };
 
 struct tri_peer_message {
@@ -68,11 +68,15 @@ void tri_peer_header(uint8_t out[TRI_PEER_HEADER], const struct tri_peer_message
 void tri_peer_sign(uint8_t *bytes, size_t n, const uint8_t key[TRI_MAC_KEY]);
 bool tri_peer_signed(const uint8_t *bytes, size_t n, const uint8_t key[TRI_MAC_KEY]);
 
-/* The payload of TRI_PEER_ABORT. pack returns its length and cuts a longer text. unpack terminates
- * the text and replaces what is not printable: it goes to logs. */
-enum { TRI_PEER_ABORT_MAX = 4 + TRI_DETAIL_SIZE - 1 };
-size_t tri_peer_abort_pack(uint8_t out[TRI_PEER_ABORT_MAX], trib_status status, const char *text);
-bool tri_peer_abort_unpack(trib_status *out_status, char out_text[TRI_DETAIL_SIZE],
-                           const uint8_t *payload, size_t length);
+/* The payload of TRI_PEER_ABORT: why the sender's communicator has ended. unpack returns false if it
+ * is not one; it terminates the text and replaces what is not printable, because it goes to logs. */
+struct tri_peer_abort {
+    trib_status status; /* not TRIB_OK */
+    int32_t n, lost[TRI_LOST_MAX];
+    char text[TRI_DETAIL_SIZE];
+};
+enum { TRI_PEER_ABORT_MAX = 8 + 4 * TRI_LOST_MAX + TRI_DETAIL_SIZE - 1 };
+size_t tri_peer_abort_pack(uint8_t out[TRI_PEER_ABORT_MAX], const struct tri_peer_abort *abort);
+bool tri_peer_abort_unpack(struct tri_peer_abort *out, const uint8_t *payload, size_t length);
 
 #endif

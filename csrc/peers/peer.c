@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "csrc/base/bytes.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
 #include "csrc/peers/death.h"
@@ -56,9 +57,7 @@ static void deliver_fd(struct tri_peer *peer, const struct tri_peer_message *mes
     struct tri_peers *peers = peer->peers;
     const int32_t rank = peer->address.rank;
     bool taken = false;
-    uint64_t tag = 0;
-    for (int i = 7; i >= 0; i--)
-        tag = tag << 8 | message->payload[i];
+    const uint64_t tag = tri_load_le(message->payload, 8);
     if (fd < 0) {
         tri_log(TRIB_LOG_ERROR,
                 "rank %d: the descriptor %llu from rank %d did not arrive; check the limits on "

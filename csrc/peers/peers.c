@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "csrc/base/bytes.h"
 #include "csrc/base/clock.h"
 #include "csrc/peers/connect.h"
 #include "csrc/peers/peer.h"
@@ -237,8 +238,7 @@ trib_status tri_peers_send_fd(struct tri_peers *peers, int32_t rank, int fd, uin
     if (copy < 0)
         return tri_fail(TRIB_ERR_SYSTEM, "descriptor %d for rank %d cannot be copied: %s", fd, rank,
                         tri_error_text(errno).text);
-    for (int i = 0; i < 8; i++)
-        payload[i] = (uint8_t)(tag >> 8 * i);
+    tri_store_le(payload, tag, sizeof payload);
     tri_service_lock();
     const trib_status status = send(peers, rank, TRI_PEER_FD, payload, sizeof payload, copy);
     tri_service_unlock();

@@ -22,13 +22,15 @@ static void check_whole(const uint8_t *bytes, size_t n, const struct tri_peer_me
 /* The text ends inside its array, and nothing in it disturbs a log. */
 static void check_abort(const struct tri_peer_message *message)
 {
-    trib_status status;
-    char text[TRI_DETAIL_SIZE];
-    if (!tri_peer_abort_unpack(&status, text, message->payload, message->length))
+    struct tri_peer_abort found;
+    uint8_t again[TRI_PEER_ABORT_MAX];
+    if (!tri_peer_abort_unpack(&found, message->payload, message->length))
         return;
-    FUZZ_CHECK(status != TRIB_OK && strlen(text) == message->length - 4);
-    for (const char *c = text; *c != '\0'; c++)
+    FUZZ_CHECK(found.status != TRIB_OK && found.n >= 0 && found.n <= TRI_LOST_MAX);
+    FUZZ_CHECK(strlen(found.text) == message->length - 8 - 4 * (size_t)found.n);
+    for (const char *c = found.text; *c != '\0'; c++)
         FUZZ_CHECK((unsigned char)*c >= 0x20 && *c != 0x7f);
+    FUZZ_CHECK(tri_peer_abort_pack(again, &found) == message->length);
 }
 
 static void check_signature(const uint8_t *bytes, size_t n, const uint8_t *key)

@@ -13,7 +13,7 @@ static void greet(struct member *member)
 {
     uint8_t bytes[8];
     crew_fill(bytes, sizeof bytes, 3);
-    CHECK_OK(tri_peers_send(member->peers, !member->rank, TRI_PEER_REPORT, bytes, sizeof bytes));
+    CHECK_OK(tri_peers_send(member->peers, !member->rank, TRI_PEER_SHRINK, bytes, sizeof bytes));
     CHECK(crew_await(member, CREW_MESSAGE, !member->rank, 1).tag == 3);
     crew_meet(member->crew, 0, 2);
     CHECK(crew_count(member, CREW_DEAD, -1) == 0);

@@ -67,7 +67,7 @@ static void killed(struct member *member)
     const uint64_t took = (uint64_t)(event.at_ms * 1e3) - atomic_load(&crew->word);
     check_text(member, &event, "was killed by signal 9 (SIGKILL)");
     CHECK(tri_peers_way(member->peers, 2) == TRI_PEER_GONE);
-    CHECK_STATUS(tri_peers_send(member->peers, 2, TRI_PEER_REPORT, "", 0), TRIB_ERR_CLOSED);
+    CHECK_STATUS(tri_peers_send(member->peers, 2, TRI_PEER_SHRINK, "", 0), TRIB_ERR_CLOSED);
     crew_meet(crew, 1, 3);
     atomic_store(&crew->word, 0);
     crew_meet(crew, 2, 3);
@@ -116,7 +116,7 @@ static void exits(struct member *member)
     if (member->rank == 2) {
         for (int i = 0; i < 2 * SENT; i++) {
             crew_fill(bytes, sizeof bytes, (uint64_t)i);
-            CHECK_OK(tri_peers_send(member->peers, i % 2, TRI_PEER_REPORT, bytes, sizeof bytes));
+            CHECK_OK(tri_peers_send(member->peers, i % 2, TRI_PEER_SHRINK, bytes, sizeof bytes));
         }
         await_written(member, 0);
         await_written(member, 1);
@@ -176,8 +176,8 @@ static void socket_lives_on(struct member *member)
         }
         atomic_store(&crew->word, (uint64_t)child);
         crew_fill(bytes, sizeof bytes, 42);
-        CHECK_OK(tri_peers_send(member->peers, 0, TRI_PEER_REPORT, bytes, sizeof bytes));
-        CHECK_OK(tri_peers_send(member->peers, 1, TRI_PEER_REPORT, bytes, sizeof bytes));
+        CHECK_OK(tri_peers_send(member->peers, 0, TRI_PEER_SHRINK, bytes, sizeof bytes));
+        CHECK_OK(tri_peers_send(member->peers, 1, TRI_PEER_SHRINK, bytes, sizeof bytes));
         await_written(member, 0);
         await_written(member, 1);
         _exit(0);
@@ -200,7 +200,7 @@ static void stopped(struct member *member)
     if (member->rank == 0) {
         crew_fill(bytes, sizeof bytes, 9);
         CHECK(kill(atomic_load(&crew->pids[1]), SIGSTOP) == 0);
-        CHECK_OK(tri_peers_send(member->peers, 1, TRI_PEER_REPORT, bytes, sizeof bytes));
+        CHECK_OK(tri_peers_send(member->peers, 1, TRI_PEER_SHRINK, bytes, sizeof bytes));
         check_sleep_ms(500);
         CHECK(crew_count(member, CREW_DEAD, -1) == 0 && crew_count(member, CREW_LEFT, -1) == 0);
         CHECK(tri_peers_way(member->peers, 1) != TRI_PEER_GONE);

@@ -17,8 +17,8 @@ static const struct {
     {TRI_PEER_HELLO, 32, 32, true, false},      {TRI_PEER_CHALLENGE, 32, 32, true, false},
     {TRI_PEER_PROOF, 32, 32, true, false},      {TRI_PEER_REFUSAL, 0, 0, true, false},
     {TRI_PEER_BYE, 0, 0, false, false},         {TRI_PEER_FD, 8, 8, false, false},
-    {TRI_PEER_PROGRESS, 0, 65536, false, true}, {TRI_PEER_REPORT, 0, 65536, false, true},
-    {TRI_PEER_ABORT, 4, 643, false, true},      {TRI_PEER_NEW_ID, 128, 1152, false, true},
+    {TRI_PEER_PROGRESS, 0, 65536, false, true}, {TRI_PEER_ABORT, 8, 903, false, true},
+    {TRI_PEER_SHRINK, 0, 65536, false, true},
 };
 enum { TYPES = sizeof types / sizeof *types };
 
@@ -172,22 +172,28 @@ static void fixed_fields(void)
 
 static void aborts(void)
 {
-    uint8_t payload[TRI_PEER_ABORT_MAX];
-    char text[TRI_DETAIL_SIZE], longer[2 * TRI_DETAIL_SIZE];
-    trib_status status = TRIB_OK;
+    uint8_t payload[TRI_PEER_ABORT_MAX + 1];
+    struct tri_peer_abort found, late = {TRIB_ERR_TIMEOUT, 2, {7, 65535}, "rank 3\nis late"};
     check_begin("why a rank aborted");
-    size_t n = tri_peer_abort_pack(payload, TRIB_ERR_TIMEOUT, "rank 3\nis late");
-    CHECK(n == 4 + 14 && tri_peer_abort_unpack(&status, text, payload, n));
-    CHECK(status == TRIB_ERR_TIMEOUT && strcmp(text, "rank 3?is late") == 0);
-    CHECK(!tri_peer_abort_unpack(&status, text, payload, 3));
-    CHECK(!tri_peer_abort_unpack(&status, text, payload, TRI_PEER_ABORT_MAX + 1));
-    memset(longer, 'x', sizeof longer);
-    longer[sizeof longer - 1] = '\0';
-    n = tri_peer_abort_pack(payload, TRIB_ERR_ABORTED, longer);
-    CHECK(n == TRI_PEER_ABORT_MAX && tri_peer_abort_unpack(&status, text, payload, n));
-    CHECK(strlen(text) == TRI_DETAIL_SIZE - 1);
-    n = tri_peer_abort_pack(payload, TRIB_OK, "");
-    CHECK(n == 4 && !tri_peer_abort_unpack(&status, text, payload, n));
+    size_t n = tri_peer_abort_pack(payload, &late);
+    CHECK(n == 8 + 8 + 14 && tri_peer_abort_unpack(&found, payload, n));
+    CHECK(found.status == TRIB_ERR_TIMEOUT && strcmp(found.text, "rank 3?is late") == 0);
+    CHECK(found.n == 2 && found.lost[0] == 7 && found.lost[1] == 65535);
+    for (size_t cut = 0; cut < 16; cut++)
+        CHECK(!tri_peer_abort_unpack(&found, payload, cut));
+    payload[11] = 0x80; /* a negative rank */
+    CHECK(!tri_peer_abort_unpack(&found, payload, n));
+    late.n = TRI_LOST_MAX;
+    memset(late.text, 'x', sizeof late.text - 1);
+    n = tri_peer_abort_pack(payload, &late);
+    CHECK(n == TRI_PEER_ABORT_MAX && tri_peer_abort_unpack(&found, payload, n));
+    CHECK(strlen(found.text) == TRI_DETAIL_SIZE - 1 && found.n == TRI_LOST_MAX);
+    payload[n] = 'x';
+    CHECK(!tri_peer_abort_unpack(&found, payload, n + 1));
+    payload[4]++; /* one rank more than there may be */
+    CHECK(!tri_peer_abort_unpack(&found, payload, n));
+    n = tri_peer_abort_pack(payload, &(struct tri_peer_abort){.status = TRIB_OK});
+    CHECK(n == 8 && !tri_peer_abort_unpack(&found, payload, n));
     check_end();
 }
 

@@ -45,7 +45,7 @@ static void send_all(struct member *member, int rank)
         crew_fill(bytes, length_of(i), (uint64_t)i);
         while (status == TRIB_ERR_TIMEOUT && check_now_ms() < end) {
             status =
-                tri_peers_send(member->peers, rank, i % 2 ? TRI_PEER_REPORT : TRI_PEER_PROGRESS,
+                tri_peers_send(member->peers, rank, i % 2 ? TRI_PEER_SHRINK : TRI_PEER_PROGRESS,
                                bytes, length_of(i));
             if (status == TRIB_ERR_TIMEOUT)
                 check_sleep_ms(1);
@@ -68,7 +68,7 @@ static void exchange(struct member *member)
         for (int i = 0; i < MESSAGES && rank != member->rank; i++) {
             const struct crew_event event = crew_await(member, CREW_MESSAGE, rank, i + 1);
             CHECK(event.tag == (uint64_t)i && event.length == length_of(i) && event.intact);
-            CHECK(event.type == (i % 2 ? TRI_PEER_REPORT : TRI_PEER_PROGRESS));
+            CHECK(event.type == (i % 2 ? TRI_PEER_SHRINK : TRI_PEER_PROGRESS));
         }
     }
     crew_meet(member->crew, 0, size);
@@ -82,11 +82,11 @@ static void mistakes(struct member *member)
     static uint8_t bytes[TRI_PEER_PAYLOAD_MAX + 1];
     crew_open(member);
     struct tri_peers *peers = member->peers;
-    CHECK_STATUS(tri_peers_send(peers, member->rank, TRI_PEER_REPORT, bytes, 1),
+    CHECK_STATUS(tri_peers_send(peers, member->rank, TRI_PEER_SHRINK, bytes, 1),
                  TRIB_ERR_INVALID_ARGUMENT);
-    CHECK_STATUS(tri_peers_send(peers, 2, TRI_PEER_REPORT, bytes, 1), TRIB_ERR_INVALID_ARGUMENT);
-    CHECK_STATUS(tri_peers_send(peers, -1, TRI_PEER_REPORT, bytes, 1), TRIB_ERR_INVALID_ARGUMENT);
-    CHECK_STATUS(tri_peers_send(peers, !member->rank, TRI_PEER_REPORT, bytes, sizeof bytes),
+    CHECK_STATUS(tri_peers_send(peers, 2, TRI_PEER_SHRINK, bytes, 1), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(tri_peers_send(peers, -1, TRI_PEER_SHRINK, bytes, 1), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(tri_peers_send(peers, !member->rank, TRI_PEER_SHRINK, bytes, sizeof bytes),
                  TRIB_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(tri_peers_send(peers, !member->rank, TRI_PEER_BYE, bytes, 0),
                  TRIB_ERR_INVALID_ARGUMENT);
@@ -116,7 +116,7 @@ static void full_queue(struct member *member)
         check_sleep_ms(50);
         while (status == TRIB_OK && sent < 1000) {
             crew_fill(bytes, sizeof bytes, sent);
-            status = tri_peers_send(member->peers, 1, TRI_PEER_REPORT, bytes, sizeof bytes);
+            status = tri_peers_send(member->peers, 1, TRI_PEER_SHRINK, bytes, sizeof bytes);
             sent += status == TRIB_OK;
         }
         CHECK(status == TRIB_ERR_TIMEOUT);
@@ -155,7 +155,7 @@ static void bye(struct member *member)
         for (int rank = 1; rank < size; rank++)
             for (int i = 0; i < SENT; i++) {
                 crew_fill(bytes, sizeof bytes, (uint64_t)i);
-                CHECK_OK(tri_peers_send(member->peers, rank, TRI_PEER_REPORT, bytes, sizeof bytes));
+                CHECK_OK(tri_peers_send(member->peers, rank, TRI_PEER_SHRINK, bytes, sizeof bytes));
             }
         const double start = check_now_ms();
         crew_close(member);
@@ -164,7 +164,7 @@ static void bye(struct member *member)
         (void)crew_await(member, CREW_LEFT, 0, 1);
         CHECK(crew_count(member, CREW_MESSAGE, 0) == SENT);
         CHECK(tri_peers_way(member->peers, 0) == TRI_PEER_GONE);
-        CHECK_STATUS(tri_peers_send(member->peers, 0, TRI_PEER_REPORT, bytes, 8), TRIB_ERR_CLOSED);
+        CHECK_STATUS(tri_peers_send(member->peers, 0, TRI_PEER_SHRINK, bytes, 8), TRIB_ERR_CLOSED);
         CHECK_DETAIL("rank 0 (process ");
     }
     crew_meet(member->crew, 1, size);
@@ -183,7 +183,7 @@ static void bye_unread(struct member *member)
     crew_meet(member->crew, 0, 2);
     crew_fill(bytes, sizeof bytes, 1);
     while (member->rank == 1 && crew_count(member, CREW_LEFT, 0) == 0)
-        if (tri_peers_send(member->peers, 0, TRI_PEER_REPORT, bytes, sizeof bytes) ==
+        if (tri_peers_send(member->peers, 0, TRI_PEER_SHRINK, bytes, sizeof bytes) ==
             TRIB_ERR_TIMEOUT)
             check_sleep_ms(1);
     if (member->rank == 1)
@@ -205,7 +205,7 @@ static void descriptors(struct member *member)
         CHECK(fd >= 0 && write(fd, "tensors", 7) == 7);
         for (uint64_t i = 0; i < 10; i++) {
             crew_fill(bytes, sizeof bytes, i);
-            CHECK_OK(tri_peers_send(member->peers, 1, TRI_PEER_REPORT, bytes, sizeof bytes));
+            CHECK_OK(tri_peers_send(member->peers, 1, TRI_PEER_SHRINK, bytes, sizeof bytes));
             CHECK_OK(tri_peers_send_fd(member->peers, 1, fd, UINT64_C(0x123456789abcdef0) + i));
         }
         (void)close(fd);
@@ -237,7 +237,7 @@ static void unwanted_descriptors(struct member *member)
     for (int i = 0; i < 20 && member->rank == 0; i++) {
         CHECK_OK(tri_peers_send_fd(member->peers, 1, 1, 0));
         tri_service_lock();
-        CHECK_OK(tri_channel_send(member->peers->of[1].channel, TRI_PEER_REPORT, bytes,
+        CHECK_OK(tri_channel_send(member->peers->of[1].channel, TRI_PEER_SHRINK, bytes,
                                   i % 2 ? 8 : sizeof bytes, fcntl(1, F_DUPFD_CLOEXEC, 0)));
         tri_service_unlock();
     }
@@ -357,7 +357,7 @@ static void close_in_callback(struct member *member)
     CHECK_OK(crew_connect(member, CREW_BOUND_MS));
     crew_meet(member->crew, 0, 2);
     for (int i = 0; i < 20 && member->rank == 0; i++)
-        CHECK_OK(tri_peers_send(member->peers, 1, TRI_PEER_REPORT, bytes, sizeof bytes));
+        CHECK_OK(tri_peers_send(member->peers, 1, TRI_PEER_SHRINK, bytes, sizeof bytes));
     if (member->rank == 1) {
         while (atomic_load(&sleeps) == 0)
             check_sleep_ms(1);
@@ -394,8 +394,8 @@ static void shared_process(struct member *member)
         CHECK(tri_peers_way(second.peers, 0) == TRI_PEER_HERE);
         CHECK(tri_peers_way(second.peers, 2) == TRI_PEER_UNIX);
         crew_fill(bytes, sizeof bytes, 1);
-        CHECK_OK(tri_peers_send(second.peers, 2, TRI_PEER_REPORT, bytes, sizeof bytes));
-        CHECK_STATUS(tri_peers_send(second.peers, 0, TRI_PEER_REPORT, bytes, sizeof bytes),
+        CHECK_OK(tri_peers_send(second.peers, 2, TRI_PEER_SHRINK, bytes, sizeof bytes));
+        CHECK_STATUS(tri_peers_send(second.peers, 0, TRI_PEER_SHRINK, bytes, sizeof bytes),
                      TRIB_ERR_INVALID_ARGUMENT);
     } else {
         CHECK(crew_await(member, CREW_MESSAGE, 1, 1).tag == 1);

@@ -94,7 +94,7 @@ static void garbage(struct member *member)
 static void wrong_order(struct member *member)
 {
     uint8_t bytes[TRI_PEER_HEADER + 64];
-    for (int type = TRI_PEER_CHALLENGE; type <= TRI_PEER_NEW_ID; type++) {
+    for (int type = TRI_PEER_CHALLENGE; type <= TRI_PEER_SHRINK; type++) {
         const int fd = call_or_fail(member, 1);
         struct tri_wire wire;
         struct tri_peer_message message;
@@ -199,7 +199,7 @@ static void with_stranger(struct member *member)
     CHECK_MSG(member->rank == 1 || check_now_ms() - start < SHORT_MS, "%.1f ms",
               check_now_ms() - start);
     crew_fill(bytes, sizeof bytes, 6);
-    CHECK_OK(tri_peers_send(member->peers, !member->rank, TRI_PEER_REPORT, bytes, sizeof bytes));
+    CHECK_OK(tri_peers_send(member->peers, !member->rank, TRI_PEER_SHRINK, bytes, sizeof bytes));
     CHECK(crew_await(member, CREW_MESSAGE, !member->rank, 1).tag == 6);
     crew_meet(crew, 2, 3);
     crew_close(member);
@@ -274,7 +274,7 @@ static const char *const injections[] = {"garbage",        "a message again", "a
 /* Rank 0 writes into its own connection what somebody on the way could. Returns the bytes. */
 static size_t inject(uint8_t *out, const struct tri_wire *wire)
 {
-    struct tri_peer_message message = {.type = TRI_PEER_REPORT,
+    struct tri_peer_message message = {.type = TRI_PEER_SHRINK,
                                        .sender = which == OTHER_RANK ? 2 : 0,
                                        .receiver = 1,
                                        .sequence = which == SKIPPED ? 2 : 1,
