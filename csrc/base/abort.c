@@ -28,21 +28,24 @@ struct trib_abort {
     trib_status status;
     char detail[TRI_DETAIL_SIZE];
     int32_t lost[TRI_LOST_MAX], n_lost;
+    bool relayed;
     _Atomic uint64_t deferred_ns;
     /* The last release gives `owned` to `give`; NULL: nothing to give. */
     uint32_t *owned;
     void (*give)(void *flag);
     _Atomic bool kept;
     _Atomic bool reclaimed;
-    /* Guards the fields below: raise, ask and state use them, detach clears all but `interrupted`.
-     * Held while a hook runs, so that detach does not return, and the backend frees nothing, under
-     * a running one. */
+    /* Guards the fields below: raise, ask and state use them, detach clears those up to `context`.
+     * Held while a hook or an observer runs, so that neither detach nor unobserve returns under a
+     * running one. */
     pthread_mutex_t lock;
     uint32_t *flag;
     tri_abort_hook hook;
     tri_abort_poll poll;
     const struct tri_abort_ending *ending;
     void *context;
+    struct tri_abort_observer *observers;
+    bool told;                  /* they have been called */
     bool interrupted;           /* no call is in flight, and no stream waits; for ever */
     struct tri_meeting meeting; /* has a lock of its own */
 };
@@ -119,24 +122,9 @@ void tri_abort_detach(struct trib_abort *state)
     pthread_mutex_unlock(&state->lock);
 }
 
-bool tri_abort_raise(struct trib_abort *state, trib_status status, const char *detail)
+/* Set the flag, and call the hook and the observers, once for the state. */
+static void tell(struct trib_abort *state)
 {
-    return tri_abort_raise_lost(state, status, detail, NULL, 0);
-}
-
-bool tri_abort_raise_lost(struct trib_abort *state, trib_status status, const char *detail,
-                          const int32_t *lost, int32_t n)
-{
-    int expected = LIVE;
-    /* Sequentially consistent, as is register: of a thread that registers and one that raises, one
-     * sees the other. */
-    if (!atomic_compare_exchange_strong(&state->phase, &expected, STOPPING))
-        return false;
-    state->status = status;
-    (void)snprintf(state->detail, sizeof state->detail, "%s", detail == NULL ? "" : detail);
-    for (state->n_lost = 0; state->n_lost < n && state->n_lost < TRI_LOST_MAX; state->n_lost++)
-        state->lost[state->n_lost] = lost[state->n_lost];
-    atomic_store_explicit(&state->phase, STOPPED, memory_order_release);
     pthread_mutex_lock(&state->lock);
     if (state->flag != NULL)
         /* Sequentially consistent: a waiter announces itself, reads the flag, and sleeps. The hook
@@ -144,8 +132,67 @@ bool tri_abort_raise_lost(struct trib_abort *state, trib_status status, const ch
         __atomic_store_n(state->flag, 1, __ATOMIC_SEQ_CST);
     if (state->hook != NULL)
         state->hook(state->context);
+    state->told = true;
+    for (struct tri_abort_observer *observer = state->observers; observer != NULL;
+         observer = observer->next)
+        observer->raised(observer->context, state->relayed);
     pthread_mutex_unlock(&state->lock);
+}
+
+static bool stop(struct trib_abort *state, trib_status status, const char *detail,
+                 const int32_t *lost, int32_t n, bool relayed)
+{
+    int expected = LIVE;
+    /* Sequentially consistent, as is register: of a thread that registers and one that raises, one
+     * sees the other. */
+    if (!atomic_compare_exchange_strong(&state->phase, &expected, STOPPING))
+        return false;
+    state->status = status;
+    state->relayed = relayed;
+    (void)snprintf(state->detail, sizeof state->detail, "%s", detail == NULL ? "" : detail);
+    for (state->n_lost = 0; state->n_lost < n && state->n_lost < TRI_LOST_MAX; state->n_lost++)
+        state->lost[state->n_lost] = lost[state->n_lost];
+    atomic_store_explicit(&state->phase, STOPPED, memory_order_release);
+    tell(state);
     return true;
+}
+
+bool tri_abort_raise(struct trib_abort *state, trib_status status, const char *detail)
+{
+    return stop(state, status, detail, NULL, 0, false);
+}
+
+bool tri_abort_raise_lost(struct trib_abort *state, trib_status status, const char *detail,
+                          const int32_t *lost, int32_t n)
+{
+    return stop(state, status, detail, lost, n, false);
+}
+
+bool tri_abort_raise_relayed(struct trib_abort *state, trib_status status, const char *detail,
+                             const int32_t *lost, int32_t n)
+{
+    return stop(state, status, detail, lost, n, true);
+}
+
+void tri_abort_observe(struct trib_abort *state, struct tri_abort_observer *observer)
+{
+    pthread_mutex_lock(&state->lock);
+    observer->next = state->observers;
+    state->observers = observer;
+    if (state->told)
+        observer->raised(observer->context, state->relayed);
+    pthread_mutex_unlock(&state->lock);
+}
+
+void tri_abort_unobserve(struct trib_abort *state, struct tri_abort_observer *observer)
+{
+    pthread_mutex_lock(&state->lock);
+    struct tri_abort_observer **link = &state->observers;
+    while (*link != NULL && *link != observer)
+        link = &(*link)->next;
+    if (*link != NULL)
+        *link = observer->next;
+    pthread_mutex_unlock(&state->lock);
 }
 
 void tri_abort_defer(struct trib_abort *state, uint64_t until_ns)

@@ -69,8 +69,22 @@ bool tri_abort_raise(struct trib_abort *state, trib_status status, const char *d
 enum { TRI_LOST_MAX = 64 };
 bool tri_abort_raise_lost(struct trib_abort *state, trib_status status, const char *detail,
                           const int32_t *lost, int32_t n);
+/* The same, because another process has told that it stopped. */
+bool tri_abort_raise_relayed(struct trib_abort *state, trib_status status, const char *detail,
+                             const int32_t *lost, int32_t n);
 /* How many those are (0 while live); the first `capacity` go to `out`. Any thread. */
 int32_t tri_abort_lost(const struct trib_abort *state, int32_t *out, int32_t capacity);
+
+/* Somebody else who wants to know that the communicator stops; the caller owns the memory. `raised`
+ * is called once, after the hook and under its rules, or by observe if it has stopped already. Once
+ * tri_abort_unobserve has returned, it neither runs nor will run. */
+struct tri_abort_observer {
+    void (*raised)(void *context, bool relayed);
+    void *context;
+    struct tri_abort_observer *next; /* abort.c's */
+};
+void tri_abort_observe(struct trib_abort *state, struct tri_abort_observer *observer);
+void tri_abort_unobserve(struct trib_abort *state, struct tri_abort_observer *observer);
 
 /* Where the ranks that share this state meet when it has stopped; lives as long as the state. */
 struct tri_meeting *tri_abort_meeting(struct trib_abort *state);

@@ -284,10 +284,63 @@ static void crowds(void)
     check_end();
 }
 
+struct seen {
+    struct tri_abort_observer observer;
+    struct hook *hook;
+    int calls;
+    bool relayed;
+};
+
+static void on_raised(void *context, bool relayed)
+{
+    struct seen *seen = context;
+    CHECK(seen->hook->calls == 1); /* the hook runs first */
+    seen->calls++;
+    seen->relayed = relayed;
+}
+
+static void observe(struct seen *seen, struct hook *hook)
+{
+    *seen = (struct seen){.hook = hook};
+    seen->observer = (struct tri_abort_observer){.raised = on_raised, .context = seen};
+    tri_abort_observe(hook->state, &seen->observer);
+}
+
+static void observers(void)
+{
+    struct hook hook;
+    struct seen first, gone, last, late;
+    check_begin("observers");
+    for (int relayed = 0; relayed < 2; relayed++) {
+        create(&hook);
+        observe(&first, &hook);
+        observe(&gone, &hook);
+        observe(&last, &hook);
+        tri_abort_unobserve(hook.state, &gone.observer);
+        tri_abort_unobserve(hook.state, &gone.observer);
+        const int32_t lost = 3;
+        CHECK((relayed ? tri_abort_raise_relayed : tri_abort_raise_lost)(
+            hook.state, TRIB_ERR_CLOSED, "rank 3 is lost", &lost, 1));
+        CHECK(tri_abort_lost(hook.state, NULL, 0) == 1);
+        CHECK(first.calls == 1 && last.calls == 1 && gone.calls == 0);
+        CHECK(first.relayed == relayed && last.relayed == relayed);
+        CHECK(!tri_abort_raise(hook.state, TRIB_ERR_ABORTED, "again"));
+        tri_abort_detach(hook.state); /* they outlive the backend's part */
+        observe(&late, &hook);
+        CHECK(late.calls == 1 && late.relayed == relayed && first.calls == 1);
+        tri_abort_unobserve(hook.state, &first.observer);
+        tri_abort_unobserve(hook.state, &last.observer);
+        tri_abort_unobserve(hook.state, &late.observer);
+        tri_abort_release(hook.state);
+    }
+    check_end();
+}
+
 int main(void)
 {
     one_raise_counts();
     detached();
+    observers();
     flag_lifetime();
     asked();
     in_flight();
