@@ -214,6 +214,7 @@ static void ended(struct tri_channel *channel, enum tri_channel_end why, int err
     if (peers->closing) {
         tri_channel_destroy(channel);
         peer->channel = NULL;
+        peer->state = TRI_PEER_ENDED;
         tri_service_wake();
     } else if (why == TRI_CHANNEL_LEFT) {
         tri_peer_left(peer);

@@ -48,7 +48,11 @@ struct tri_peers {
     char failure_text[TRI_DETAIL_SIZE];
 
     bool calling; /* a callback runs */
-    bool closing; /* none begins any more */
+    bool closing; /* none begins any more, but the last: */
+    bool leaving; /* that has begun */
+    bool bye;     /* has been said; nothing can be sent any more */
+
+    struct tri_peers *next; /* of all in this process */
 };
 
 /* connect fails, unless it has already, or has every channel. */

@@ -10,10 +10,33 @@
 
 #include "csrc/base/bytes.h"
 #include "csrc/base/clock.h"
+#include "csrc/base/process.h"
 #include "csrc/peers/connect.h"
 #include "csrc/peers/peer.h"
 
 enum { LINGER_MS = 500 };
+
+/* Those of this process. The lock of the service guards it. */
+static struct tri_peers *every;
+
+static void at_exit(void);
+
+static void enlist(struct tri_peers *peers)
+{
+    static bool registered;
+    registered = registered || atexit(at_exit) == 0;
+    peers->next = every;
+    every = peers;
+}
+
+static void unlist(const struct tri_peers *peers)
+{
+    struct tri_peers **link = &every;
+    while (*link != NULL && *link != peers)
+        link = &(*link)->next;
+    if (*link != NULL)
+        *link = peers->next;
+}
 
 static struct tri_peers *allocate(const struct tri_peers_setup *setup)
 {
@@ -61,7 +84,10 @@ trib_status tri_peers_listen(struct tri_peers **out, const struct tri_peers_setu
                         setup->rank);
     }
     tri_service_lock();
+    enlist(peers);
     const trib_status status = tri_connect_listen(peers);
+    if (status != TRIB_OK)
+        unlist(peers);
     tri_service_unlock();
     if (status != TRIB_OK) {
         destroy(peers);
@@ -148,11 +174,39 @@ trib_status tri_peers_connect(struct tri_peers *peers, const struct tri_peer_add
 
 /* ----------------------------------------------------------------------------------------- close */
 
-/* Until the callback that runs has returned. Callbacks do not block. */
-static void await_callback(struct tri_peers *peers)
+/* Until the callback that runs has returned, which does not block. The lock is held here and below. */
+static bool await_callback(struct tri_peers *peers, uint64_t deadline_ns)
 {
-    while (peers->calling)
-        (void)tri_service_wait(UINT64_MAX / 2);
+    while (peers->calling && tri_now_ns() < deadline_ns)
+        (void)tri_service_wait(deadline_ns);
+    return !peers->calling;
+}
+
+/* Let the owner send its last messages. */
+static void call_leaving(struct tri_peers *peers)
+{
+    if (peers->leaving || peers->callbacks.leaving == NULL)
+        return;
+    peers->leaving = true;
+    peers->calling = true; /* so that nobody destroys it */
+    tri_service_unlock();
+    peers->callbacks.leaving(peers->context);
+    tri_service_lock();
+    peers->calling = false;
+    tri_service_wake();
+}
+
+static void say_bye(struct tri_peers *peers)
+{
+    if (peers->bye) /* it exits */
+        return;
+    peers->bye = true;
+    tri_connect_stop(peers);
+    for (int32_t rank = 0; rank < peers->family.size; rank++) {
+        tri_peer_unwatch(&peers->of[rank]);
+        if (peers->of[rank].channel != NULL)
+            tri_channel_bye(peers->of[rank].channel);
+    }
 }
 
 static bool lingers(const struct tri_peers *peers)
@@ -169,20 +223,55 @@ void tri_peers_close(struct tri_peers *peers)
         return;
     tri_service_lock();
     peers->closing = true;
-    await_callback(peers);
-    tri_connect_stop(peers);
-    for (int32_t rank = 0; rank < peers->family.size; rank++) {
-        tri_peer_unwatch(&peers->of[rank]);
-        if (peers->of[rank].channel != NULL)
-            tri_channel_bye(peers->of[rank].channel);
-    }
+    (void)await_callback(peers, UINT64_MAX / 2);
+    call_leaving(peers);
+    say_bye(peers);
     const uint64_t deadline = tri_deadline_ns(LINGER_MS);
     while (lingers(peers) && tri_now_ns() < deadline)
         (void)tri_service_wait(deadline);
     for (int32_t rank = 0; rank < peers->family.size; rank++)
         tri_channel_destroy(peers->of[rank].channel);
+    unlist(peers);
     tri_service_unlock();
     destroy(peers);
+}
+
+/* ------------------------------------------------------------------------------------------ exit */
+
+/* One whose bye has not been said. */
+static struct tri_peers *find_open(void)
+{
+    struct tri_peers *peers = every;
+    while (peers != NULL && peers->bye)
+        peers = peers->next;
+    return peers;
+}
+
+static bool any_lingers(void)
+{
+    const struct tri_peers *peers = every;
+    while (peers != NULL && !lingers(peers))
+        peers = peers->next;
+    return peers != NULL;
+}
+
+/* A process that exits leaves; its peers would otherwise take that for a death. */
+static void at_exit(void)
+{
+    const uint64_t deadline = tri_deadline_ns(LINGER_MS);
+    struct tri_peers *peers;
+    if (tri_process_forked())
+        return;
+    tri_service_lock();
+    while ((peers = find_open()) != NULL) {
+        peers->closing = true;
+        if (await_callback(peers, deadline)) /* otherwise it is one that exits */
+            call_leaving(peers);
+        say_bye(peers);
+    }
+    while (any_lingers() && tri_now_ns() < deadline)
+        (void)tri_service_wait(deadline);
+    tri_service_unlock();
 }
 
 /* --------------------------------------------------------------------------------------- sending */
@@ -207,7 +296,7 @@ static trib_status send(struct tri_peers *peers, int32_t rank, enum tri_peer_typ
                         "of the %d ranks",
                         peers->family.rank, rank, peers->family.size);
     const struct tri_peer *peer = &peers->of[rank];
-    if (peer->state != TRI_PEER_PRESENT || peers->closing)
+    if (peer->state != TRI_PEER_PRESENT || peers->bye)
         return tri_fail(TRIB_ERR_CLOSED, "rank %d: %s has ended, has closed, or is not connected",
                         peers->family.rank, tri_peer_text(&peer->address).text);
     if (fd >= 0 && peer->way != TRI_PEER_UNIX)

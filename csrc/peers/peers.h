@@ -16,8 +16,8 @@
  * among a bounded number for a bounded time, and the oldest slot goes first. What is sent is not
  * encrypted: who can read the network reads it, and reads NCCL's own exchange of the id as well.
  *
- * Deaths. A process that ends without tri_peers_close is dead: its pidfd says so on the same host
- * (also if a child of it holds its sockets), elsewhere the end of its connection. A host that
+ * Deaths. A process that ends without tri_peers_close or exit is dead: its pidfd says so on the same
+ * host (also if a child of it holds its sockets), elsewhere the end of its connection. A host that
  * vanishes is dead after 25 s (socket.c). A stopped process is not dead; only over TCP it is, if for
  * 20 s more waits for it than its socket holds.
  *
@@ -52,7 +52,7 @@ trib_status tri_peers_listen(struct tri_peers **out, const struct tri_peers_setu
 trib_status tri_peers_connect(struct tri_peers *peers, const struct tri_peer_address *all,
                               uint64_t deadline_ns);
 
-/* Say bye, and wait up to half a second for what is queued to be written and for the peers to
+/* Say bye, as the exit of the process does, and wait up to half a second for what is queued to be written and for the peers to
  * confirm. NULL allowed. Afterwards no callback runs; the last close of the process ends the
  * service thread. */
 void tri_peers_close(struct tri_peers *peers);

@@ -16,7 +16,7 @@ enum tri_peer_way {
     TRI_PEER_TCP
 };
 
-/* All are called on the service thread, one at a time, from tri_peers_connect until
+/* All but `leaving` are called on the service thread; they are called one at a time, from tri_peers_connect until
  * tri_peers_close returns. They must not block, nor call tri_peers_listen, _connect or _close of
  * any communicator; they may send. Each may be NULL. */
 struct tri_peers_callbacks {
@@ -27,6 +27,9 @@ struct tri_peers_callbacks {
     /* In the order in which the rank sent them. The bytes are valid until it returns. */
     void (*message)(void *context, int32_t rank, enum tri_peer_type type, const uint8_t *bytes,
                     size_t length);
+    /* The bye is sent next, because the owner closes or the process exits: the last chance to send.
+     * Called once, on the thread that closes or exits. */
+    void (*leaving)(void *context);
     /* Return true to take the descriptor, which exec closes; else it is closed. */
     bool (*fd)(void *context, int32_t rank, uint64_t tag, int fd);
 };
