@@ -469,7 +469,7 @@ trib_status trib_comm_lost(int32_t *out_n, const trib_comm *comm, int32_t *ranks
                         "trib_comm_lost on rank %d: `ranks` is %s and `capacity` is %d; expected a "
                         "place for `capacity` numbers",
                         comm->rank, ranks == NULL ? "NULL" : "not NULL", capacity);
-    *out_n = tri_abort_lost(comm->state, ranks, capacity);
+    *out_n = tri_comm_lost(comm, ranks, capacity);
     return TRIB_OK;
 }
 

@@ -53,8 +53,24 @@
  *  calls that follow another within some 50 us share their events: their deadline counts from the
  *  end of the call before, or from the call itself, and earlier work of the stream counts too. The
  *  last calls of such a burst have no event. They have a deadline once trib_comm_wait waits for
- *  them or another call follows, or if a rank of this process has not made them. Replays of a CUDA
+ *  them or another call follows, or if a rank is known not to have made them. Replays of a CUDA
  *  graph have no deadlines; trib_comm_wait has.
+ *
+ *  SIDE CHANNEL.  If the ranks of a communicator are in several processes, creating it (create,
+ *  split, shrink) also connects every two of them that are in different processes: by a Unix socket
+ *  inside a host, by TCP between hosts. It carries no tensor data. Over it a rank hears at once that
+ *  another process has died (which ends the communicator with TRIB_ERR_CLOSED and a detail that
+ *  names rank, process, host and signal; a host that vanishes takes 25 s), that the communicator has
+ *  ended elsewhere (with the status and the detail of that process), and that a rank has closed
+ *  without making a call for which this one waits. The watchdog asks over it who has not made a late
+ *  call, and trib_comm_shrink sends the new id. A process that exits without destroying its
+ *  communicators has closed them.
+ *
+ *  Who connects proves, without sending it, that it knows the communicator's id; messages are
+ *  authenticated, not encrypted. Nobody listens once all are connected. It takes one descriptor per
+ *  rank and per rank in another process, and one thread per process. If a rank has switched it off
+ *  (TRIB_NO_SIDE_CHANNEL) or cannot connect, all ranks go without, and a warning is logged: then
+ *  deadlines are all that ends a wait for another process.
  *
  *  OWNERSHIP.  You own an object returned through the first parameter `out` and destroy it with the
  *  destroy function of its type. A pointer that a function returns directly is borrowed. On failure
@@ -300,14 +316,17 @@ enum {
     TRIB_UNRECORDED = 1u << 3,
     /** On nccl: two events per call tell when it starts and ends; see DEADLINES. About 0.5 us per
      *  call. No effect on host. */
-    TRIB_TIMED = 1u << 4
+    TRIB_TIMED = 1u << 4,
+    /** No connections of Tributary's own between the processes of this communicator; see SIDE
+     *  CHANNEL. All ranks pass it, or none has a side channel. */
+    TRIB_NO_SIDE_CHANNEL = 1u << 5
 };
 
 /** Options of a communicator or group. Start from TRIB_OPTIONS_INIT; 0 is every field's default.
  *  All ranks pass the same. */
 typedef struct trib_options {
     uint32_t size;             /**< sizeof(trib_options) */
-    uint32_t flags;            /**< any of TRIB_UNCHECKED ... TRIB_TIMED */
+    uint32_t flags;            /**< any of TRIB_UNCHECKED ... TRIB_NO_SIDE_CHANNEL */
     const char *backend;       /**< NULL: the id's; for a group the first that has the devices */
     uint32_t timeout_ms;       /**< deadline of calls that wait for the other ranks: create, split;
                                 *   trib_sparse_create, set and import (`add` 0), including the wait
@@ -332,10 +351,11 @@ typedef struct trib_abort trib_abort;
 /** Another reference to the same handle. Any thread. */
 TRIB_API trib_status trib_abort_clone(trib_abort **out, trib_abort *handle);
 
-/** Abort all ranks of the communicator in this process. Returns at once, frees nothing and never
- *  waits for a device. Every later call on those ranks returns TRIB_ERR_ABORTED, and so does every
- *  call that waits at this moment; streams that wait inside a collective continue, with undefined
- *  outputs (except lists, see trib_allreduce_list). Other processes abort their own ranks. `reason`
+/** Abort all ranks of the communicator. Returns at once, frees nothing and never waits for a device.
+ *  Other processes hear of it over the side channel (without one they abort their own ranks): a few
+ *  ms later, and their details say who told them. Every later call on those ranks returns
+ *  TRIB_ERR_ABORTED, and so does every call that waits at this moment; streams that wait inside a
+ *  collective continue, with undefined outputs (except lists, see trib_allreduce_list). `reason`
  *  (NULL allowed) is copied into the detail of those errors; the first one counts. Any thread, any
  *  number of times, also after the communicator is gone.
  *
@@ -498,12 +518,13 @@ TRIB_API trib_status trib_comm_abort_handle(trib_abort **out, trib_comm *comm);
  *  caller's). Never waits. */
 TRIB_API trib_status trib_comm_status(trib_comm *comm);
 
-/** The ranks that were found missing when the communicator ended: those of this process that had
- *  not made the call for which the watchdog ended it, those that had left (TRIB_ERR_CLOSED), or
- *  those that a trib_comm_shrink excluded. `*out_n` is how many they are, the first `capacity` of
- *  them, ascending, are written to `ranks`. 0 while the communicator is usable, and where nobody
- *  knows (trib_abort_raise, an error of NCCL). A slow rank may be among them. The same on all ranks
- *  of this process, so that they can pass it to trib_comm_shrink. */
+/** The ranks that were found missing when the communicator ended: those that had not made the call
+ *  for which the watchdog ended it (if all had, those that did not answer), those that had closed or whose process had died
+ *  (TRIB_ERR_CLOSED), or those that a trib_comm_shrink excluded; and those whose process has died
+ *  since. `*out_n` is how many they are, the first `capacity` of them, ascending, are written to
+ *  `ranks`. 0 while the communicator is usable, and where nobody knows (trib_abort_raise, an error
+ *  of NCCL). A slow rank may be among them. The same on all ranks of this process, and on all others
+ *  that have heard of the same deaths, so that they can pass it to trib_comm_shrink. */
 TRIB_API trib_status trib_comm_lost(int32_t *out_n, const trib_comm *comm, int32_t *ranks,
                                     int32_t capacity);
 
@@ -521,8 +542,10 @@ TRIB_API trib_status trib_comm_lost(int32_t *out_n, const trib_comm *comm, int32
  *  ranks excluded. TRIB_ERR_MISMATCH: two ranks passed different sets (any order), or this one comes
  *  after the others have gone on without it. (Two ranks that exclude each other need not meet: each
  *  may go on without the other.) TRIB_ERR_TIMEOUT: the ranks that the detail names have
- *  not called it; they get this status when they do. TRIB_ERR_UNSUPPORTED: ranks of `comm` are in
- *  other processes. An abort handle of `comm` has done its work and does not end the wait.
+ *  not called it; they get this status when they do (ranks of other processes may wait for their own
+ *  deadline). TRIB_ERR_CLOSED: a rank that is not excluded has died, or has closed `comm` in another
+ *  process. TRIB_ERR_UNSUPPORTED: ranks of `comm` are in other processes, and it has no side channel.
+ *  An abort handle of `comm` has done its work and does not end the wait.
  *  TRIB_ERR_INVALID_ARGUMENT and TRIB_ERR_INVALID_USAGE (inside a batch) have changed nothing.
  *
  *  A trib_group, whose one thread knows what has ended, needs none of this: destroy it, and create

@@ -43,11 +43,14 @@ struct tri_batch {
 
 enum { TRI_CALL_TIMEOUT_MS = 600000 }; /* the default */
 
+struct tri_remote;
+
 struct trib_comm {
     const struct tri_backend *backend;
     struct tri_transport *transport;
     struct trib_abort *state; /* a reference */
     int32_t rank, size, device;
+    trib_id id;        /* of this one, or of that from which it was split; 0 if it has none */
     uint64_t identity; /* equal on all ranks, and on no other communicator but by chance */
     uint32_t splits;   /* of this one so far, the same on all ranks */
     uint32_t flags;    /* of trib_options */
@@ -58,9 +61,11 @@ struct trib_comm {
     uint64_t shrinks; /* see struct tri_attendee: attempts */
     struct tri_batch batch;
     struct tri_workspace workspace;
-    struct tri_signature *signatures; /* of all ranks, see match.c; NULL without TRIB_MATCH */
-    struct tri_recorder *recorder;    /* NULL with TRIB_UNRECORDED */
-    trib_event waited;                /* see wait.c; NULL before the first wait */
+    struct tri_signature *signatures;    /* of all ranks, see match.c; NULL without TRIB_MATCH */
+    struct tri_recorder *recorder;       /* NULL with TRIB_UNRECORDED */
+    _Atomic(struct tri_remote *) remote; /* NULL: all ranks are here, or there is no side channel;
+                                            set while the watchdog looks */
+    trib_event waited;                   /* see wait.c; NULL before the first wait */
     uint64_t match_sequence;
     bool agreed;            /* all ranks make the current call: see tri_match_done */
     uint32_t sparse_states; /* states created so far, the same on all ranks */

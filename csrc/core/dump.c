@@ -16,6 +16,7 @@
 #include "csrc/base/types.h"
 #include "csrc/core/communicator.h"
 #include "csrc/core/operation.h"
+#include "csrc/core/remote.h"
 #include "csrc/core/standing.h"
 
 enum { FORMAT = 1, PATH_SIZE = 1024, NAME_SIZE = 256, UNASKED = 16 };
@@ -120,6 +121,48 @@ static void add_calls(struct tri_text *out, const struct tri_recorder *recorder,
     }
 }
 
+static const char *const ways[] = {[TRI_PEER_GONE] = "none",
+                                   [TRI_PEER_HERE] = "here",
+                                   [TRI_PEER_UNIX] = "unix",
+                                   [TRI_PEER_TCP] = "tcp"};
+
+static const char *const peer_states[] = {
+    [TRI_REMOTE_PRESENT] = "present", [TRI_REMOTE_LEFT] = "closed", [TRI_REMOTE_DEAD] = "dead"};
+
+/* A rank in another process, and what it has said last. */
+static void add_peer(struct tri_text *out, int32_t rank, const struct tri_remote_rank *of,
+                     uint64_t now)
+{
+    const struct tri_remote_message *said = &of->said;
+    tri_text_add(out, "{\"rank\": %d, ", (int)rank);
+    add_name(out, "host", of->host);
+    tri_text_add(out, "\"process\": %d, ", (int)of->process);
+    add_name(out, "way", ways[of->way]);
+    add_name(out, "state", peer_states[of->state]);
+    add_name(out, "detail", of->death[0] == '\0' ? NULL : of->death);
+    const bool known = of->said_ns != 0 && said->recorded;
+    add_number_or_null(out, "entered", said->entered, known);
+    add_number_or_null(out, "issued", said->issued, known);
+    add_number_or_null(out, "collective", said->newest.record.collective,
+                       known && said->newest.known);
+    tri_text_add(out, "\"age_ms\": %.3f}",
+                 of->said_ns == 0 || now < of->said_ns ? 0 : (double)(now - of->said_ns) / 1e6);
+}
+
+static void add_peers(struct tri_text *out, const struct trib_comm *comm, uint64_t now)
+{
+    const char *before = "\n   ";
+    for (int32_t rank = 0; comm->remote != NULL && rank < comm->size; rank++) {
+        struct tri_remote_rank of;
+        tri_remote_look(comm->remote, rank, &of);
+        if (of.state == TRI_REMOTE_HERE)
+            continue;
+        tri_text_add(out, "%s", before);
+        add_peer(out, rank, &of, now);
+        before = ",\n   ";
+    }
+}
+
 static void add_communicator(struct tri_text *out, const struct tri_recorder *recorder,
                              uint64_t now)
 {
@@ -141,8 +184,10 @@ static void add_communicator(struct tri_text *out, const struct tri_recorder *re
     add_number_or_null(out, "started", progress.started, progress.started != UINT64_MAX);
     tri_text_add(out,
                  "\"ended\": %" PRIu64 ",\n  \"memory\": {\"workspace_bytes\": %" PRIu64
-                 "}, \"peers\": [], \"calls\": [",
+                 "}, \"peers\": [",
                  progress.ended, comm->workspace.held);
+    add_peers(out, comm, now);
+    tri_text_add(out, "], \"calls\": [");
     add_calls(out, recorder, &progress, now);
     tri_text_add(out, "]}");
 }

@@ -1,14 +1,17 @@
 /* The beginning and the end of a communicator. */
 #include "csrc/core/lifecycle.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "csrc/base/process.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/device.h"
+#include "csrc/core/introduce.h"
 #include "csrc/core/issue.h"
 #include "csrc/core/match.h"
 #include "csrc/core/operation.h"
+#include "csrc/core/remote.h"
 #include "csrc/core/watchdog.h"
 
 enum {
@@ -31,10 +34,10 @@ trib_status tri_settings_read(struct tri_settings *out, const char *function,
                         "build with the header of the library that is loaded",
                         function, options->size, sizeof *options);
     if ((options->flags & ~(uint32_t)(TRIB_UNCHECKED | TRIB_MATCH | TRIB_COMPARED |
-                                      TRIB_UNRECORDED | TRIB_TIMED)) != 0)
+                                      TRIB_UNRECORDED | TRIB_TIMED | TRIB_NO_SIDE_CHANNEL)) != 0)
         return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
                         "%s: options.flags is 0x%x; expected any of TRIB_UNCHECKED, TRIB_MATCH, "
-                        "TRIB_COMPARED, TRIB_UNRECORDED and TRIB_TIMED",
+                        "TRIB_COMPARED, TRIB_UNRECORDED, TRIB_TIMED and TRIB_NO_SIDE_CHANNEL",
                         function, options->flags);
     out->flags = options->flags;
     if (options->timeout_ms != 0)
@@ -101,6 +104,17 @@ void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport, ui
     comm->size = ops->size(transport);
     comm->identity = identity;
     tri_watchdog_begin(comm);
+}
+
+trib_status tri_comm_introduce(struct trib_comm *comm, int operation)
+{
+    char why[TRI_DETAIL_SIZE];
+    const trib_status status = tri_introduce(comm, operation);
+    if (status == TRIB_OK)
+        return TRIB_OK;
+    (void)snprintf(why, sizeof why, "%s", tri_detail());
+    (void)tri_comm_destroy(comm);
+    return tri_fail(status, "%s", why);
 }
 
 void tri_comm_discard(struct trib_comm *comm)
@@ -175,6 +189,8 @@ trib_status tri_comm_create(struct trib_comm **out, const trib_id *id, int32_t r
         return status;
     }
     tri_comm_attach(comm, transport, tri_digest(0, id, sizeof *id));
+    comm->id = *id;
+    TRI_TRY(tri_comm_introduce(comm, TRI_CREATE));
     *out = comm;
     return TRIB_OK;
 }
@@ -222,6 +238,25 @@ static trib_status split_transport(struct tri_transport **out, struct trib_comm 
     return tri_comm_usable(comm, TRI_NO_OPERATION);
 }
 
+static void end_child(void *state, bool relayed)
+{
+    (void)relayed;
+    (void)tri_abort_raise(state, TRIB_ERR_ABORTED,
+                          "the parent was aborted before the split had returned on every rank");
+}
+
+/* An abort of the parent ends the wait for the child's other ranks. */
+static trib_status introduce_child(struct trib_comm *child, const struct trib_comm *comm)
+{
+    struct trib_abort *state = tri_abort_retain(child->state); /* a failure frees the child */
+    struct tri_abort_observer observer = {.raised = end_child, .context = state};
+    tri_abort_observe(comm->state, &observer);
+    const trib_status status = tri_comm_introduce(child, TRI_SPLIT);
+    tri_abort_unobserve(comm->state, &observer);
+    tri_abort_release(state);
+    return status;
+}
+
 trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32_t color,
                            int32_t key)
 {
@@ -238,6 +273,8 @@ trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32
         return status;
     }
     tri_comm_attach(child, transport, identity);
+    child->id = comm->id;
+    TRI_TRY(introduce_child(child, comm));
     *out = child;
     return TRIB_OK;
 }
@@ -255,6 +292,8 @@ trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms)
      * vain. */
     if (status == TRIB_OK && tri_abort_live(comm->state))
         tri_workspace_drain(&comm->workspace, timeout_ms == 0 ? 0 : DRAIN_NS);
+    tri_remote_close(comm->remote);
+    comm->remote = NULL;
     return status;
 }
 

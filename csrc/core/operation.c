@@ -48,6 +48,8 @@ const struct tri_operation tri_operations[TRI_OPERATIONS] = {
     [TRI_BATCH] = {.name = "batch_end"},
     [TRI_WAIT] = {.name = "comm_wait"},
     [TRI_SHRINK] = {.name = "comm_shrink"},
+    [TRI_CREATE] = {.name = "comm_create"},
+    [TRI_SPLIT] = {.name = "comm_split"},
 };
 
 bool tri_is_collective(int operation)

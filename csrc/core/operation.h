@@ -36,6 +36,8 @@ enum tri_composed {
     TRI_BATCH, /* trib_batch_end, which submits it */
     TRI_WAIT,
     TRI_SHRINK,
+    TRI_CREATE,
+    TRI_SPLIT,
     TRI_OPERATIONS
 };
 

@@ -2,17 +2,21 @@
 #include "csrc/core/report.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
 #include "csrc/base/text.h"
 #include "csrc/base/types.h"
 #include "csrc/core/operation.h"
+#include "csrc/core/remote.h"
 #include "csrc/core/standing.h"
 
 /* "call 17, trib_allreduce of 1024 f32, sum" */
-static void add_call(struct tri_text *text, const struct tri_recorded *call)
+static void add_call(struct tri_text *text, const struct tri_call_copy *copy)
 {
+    const struct tri_recorded *call = &copy->record;
     const struct tri_operation *operation = &tri_operations[call->operation];
     tri_text_add(text, "call %" PRIu64 ", trib_%s of %" PRIu64, call->number, operation->name,
                  call->count);
@@ -22,47 +26,77 @@ static void add_call(struct tri_text *text, const struct tri_recorded *call)
         tri_text_add(text, ", %s", trib_op_name(call->op));
     if (call->peer >= 0 && operation->partner != NULL)
         tri_text_add(text, ", %s %d", operation->partner, (int)call->peer);
-    if (call->algorithm != NULL)
-        tri_text_add(text, ", %s", call->algorithm);
+    if (copy->algorithm[0] != '\0')
+        tri_text_add(text, ", %s", copy->algorithm);
 }
 
 /* The counts of the vectored operations differ between ranks. */
-static bool same_call(const struct tri_recorded *a, const struct tri_recorded *b)
+static bool same_call(const struct tri_call_copy *one, const struct tri_call_copy *other)
 {
+    const struct tri_recorded *a = &one->record, *b = &other->record;
     const bool vectored = a->operation == TRI_ALLGATHERV || a->operation == TRI_ALLTOALLV;
     return a->operation == b->operation && (vectored || a->count == b->count) &&
            a->dtype == b->dtype && a->op == b->op && a->peer == b->peer &&
-           a->algorithm == b->algorithm;
+           strcmp(one->algorithm, other->algorithm) == 0;
 }
 
-/* Why `other` keeps the waiting rank waiting; returns false if its record does not say. */
-static bool add_reason(struct tri_text *text, const struct tri_recorder *other,
-                       const struct tri_recorded *waiting)
+/* -------------------------------------------------------------------------------- the other ranks
+ */
+
+/* What is known of another rank, about a call that may wait for it. */
+struct other {
+    struct tri_remote_rank remote;          /* in another process */
+    char who[sizeof(struct tri_peer_text)]; /* "rank 3", "rank 3 (process 4711 on a)" */
+    bool known;                             /* the two below are */
+    struct tri_call_copy newest, same; /* its newest call; its call of the same collective number */
+};
+
+/* The recorder of a rank of this process; NULL: it is elsewhere, has closed or is not recorded. */
+static const struct tri_recorder *find_here(const struct tri_recorder *list,
+                                            const struct trib_comm *comm, int32_t rank)
 {
+    const struct tri_recorder *other = list;
+    while (other != NULL && (other->comm->state != comm->state || other->comm->rank != rank))
+        other = other->next;
+    return other;
+}
+
+static void look_here(struct other *out, const struct tri_recorder *recorder, uint64_t collective)
+{
+    const uint64_t now = tri_now_ns();
     struct tri_recorded call;
-    const int rank = (int)other->comm->rank;
-    if (tri_recorder_find(other, waiting->collective, &call)) {
-        if (same_call(&call, waiting))
-            return false;
-        tri_text_add(text, "; rank %d makes another call: ", rank);
-        add_call(text, &call);
-        return true;
-    }
-    if (!tri_recorder_newest(other, &call)) {
-        tri_text_add(text, "; rank %d has made no call", rank);
-        return true;
-    }
-    if (call.collective >= waiting->collective) /* it is long past */
-        return false;
-    tri_text_add(text, "; rank %d has not made it: its newest is ", rank);
-    add_call(text, &call);
-    return true;
+    (void)snprintf(out->who, sizeof out->who, "rank %d", (int)recorder->comm->rank);
+    out->known = true;
+    if (tri_recorder_newest(recorder, &call))
+        tri_call_copy_set(&out->newest, &call, now);
+    if (tri_recorder_find(recorder, collective, &call))
+        tri_call_copy_set(&out->same, &call, now);
 }
 
-/* Is `other` another rank of this process in the communicator of `recorder`? */
-static bool is_peer(const struct tri_recorder *other, const struct tri_recorder *recorder)
+/* Returns false if it is of this process, or has not been asked. */
+static bool look_elsewhere(struct other *out, struct tri_remote *remote, int32_t rank,
+                           uint64_t collective)
 {
-    return other != recorder && other->comm->state == recorder->comm->state;
+    const bool asked = tri_remote_asked_ns(remote, collective) != 0;
+    tri_remote_look(remote, rank, &out->remote);
+    (void)snprintf(out->who, sizeof out->who, "%s", out->remote.who.text);
+    out->known = out->remote.answered && out->remote.said.recorded;
+    out->newest = out->remote.said.newest;
+    out->same = out->remote.said.asked;
+    return out->remote.state != TRI_REMOTE_HERE &&
+           (asked || out->remote.state != TRI_REMOTE_PRESENT);
+}
+
+/* Returns false if nothing is known of the rank. */
+static bool look(struct other *out, const struct tri_recorder *list, const struct trib_comm *comm,
+                 int32_t rank, uint64_t collective)
+{
+    const struct tri_recorder *recorder = find_here(list, comm, rank);
+    *out = (struct other){.known = false};
+    if (recorder == NULL)
+        return comm->remote != NULL && look_elsewhere(out, comm->remote, rank, collective);
+    look_here(out, recorder, collective);
+    return true;
 }
 
 static bool has_not_made(const struct tri_recorder *other, const struct tri_recorded *call)
@@ -71,48 +105,89 @@ static bool has_not_made(const struct tri_recorder *other, const struct tri_reco
     return !tri_recorder_newest(other, &newest) || newest.collective < call->collective;
 }
 
-bool tri_report_is_alone(const struct tri_recorder *list, const struct tri_recorder *recorder,
-                         const struct tri_recorded *call)
+/* Is the call known to wait in vain for `rank`? */
+static bool is_missing(const struct tri_recorder *list, const struct trib_comm *comm, int32_t rank,
+                       const struct tri_recorded *call)
 {
-    for (const struct tri_recorder *other = list; call->all_ranks && other != NULL;
-         other = other->next)
-        if (is_peer(other, recorder) && has_not_made(other, call))
-            return true;
-    return false;
+    const struct tri_recorder *here = find_here(list, comm, rank);
+    if (here != NULL)
+        return has_not_made(here, call);
+    return comm->remote != NULL && tri_remote_lacks(comm->remote, rank, call->collective);
 }
 
 int32_t tri_report_missing(int32_t *out, int32_t capacity, const struct tri_recorder *list,
                            const struct trib_comm *comm, const struct tri_recorded *call)
 {
     int32_t n = 0;
-    for (const struct tri_recorder *other = list; call->all_ranks && other != NULL;
-         other = other->next) {
-        if (!is_peer(other, comm->recorder) || !has_not_made(other, call))
+    for (int32_t rank = 0; call->all_ranks && rank < comm->size; rank++) {
+        if (rank == comm->rank || !is_missing(list, comm, rank, call))
             continue;
-        int32_t at = n < capacity ? n : capacity; /* insert in order */
-        for (; at > 0 && out[at - 1] > other->comm->rank; at--)
-            if (at < capacity)
-                out[at] = out[at - 1];
-        if (at < capacity)
-            out[at] = other->comm->rank;
+        if (n < capacity)
+            out[n] = rank;
         n++;
     }
     return n;
 }
 
-/* Nobody's record says why. */
-static void add_no_reason(struct tri_text *text, int32_t here, int32_t size)
+int32_t tri_report_silent(int32_t *out, int32_t capacity, const struct trib_comm *comm,
+                          const struct tri_recorded *call)
 {
-    if (here == size)
+    int32_t n = 0;
+    for (int32_t rank = 0; comm->remote != NULL && rank < comm->size; rank++) {
+        if (!tri_remote_is_silent(comm->remote, rank, call->collective))
+            continue;
+        if (n < capacity)
+            out[n] = rank;
+        n++;
+    }
+    return n;
+}
+
+/* ----------------------------------------------------------------------------------------- reasons
+ */
+
+/* Why `other` keeps the waiting rank waiting; returns false if nothing says so. */
+static bool add_reason(struct tri_text *text, const struct other *other,
+                       const struct tri_call_copy *waiting)
+{
+    const uint64_t collective = waiting->record.collective;
+    if (other->remote.state == TRI_REMOTE_DEAD) {
+        tri_text_add(text, "; %s", other->remote.death);
+    } else if (!other->known) {
+        tri_text_add(text, "; %s does not answer", other->who);
+    } else if (other->same.known) {
+        if (same_call(&other->same, waiting))
+            return false;
+        tri_text_add(text, "; %s makes another call: ", other->who);
+        add_call(text, &other->same);
+    } else if (!other->newest.known) {
+        tri_text_add(text, "; %s has made no call", other->who);
+    } else if (other->newest.record.collective >= collective) { /* it is long past */
+        return false;
+    } else {
+        tri_text_add(text,
+                     other->remote.state == TRI_REMOTE_LEFT
+                         ? "; %s has closed after "
+                         : "; %s has not made it: its newest is ",
+                     other->who);
+        add_call(text, &other->newest);
+    }
+    return true;
+}
+
+/* Nobody's record says why. */
+static void add_no_reason(struct tri_text *text, int32_t asked, int32_t size)
+{
+    if (asked == size)
         tri_text_add(
             text, "; every rank has made it: the stream of one has not reached it, or a device or "
                   "a connection has failed");
     else
-        tri_text_add(
-            text,
-            "; the %d ranks of this process have made it, and %d are in other processes or have "
-            "closed",
-            (int)here, (int)(size - here));
+        tri_text_add(text,
+                     "; %d of %d ranks have made it, and nothing is known of those in other "
+                     "processes, or they "
+                     "have closed",
+                     (int)asked, (int)size);
 }
 
 void tri_report_timeout(struct tri_report *out, const struct tri_recorder *list,
@@ -120,30 +195,38 @@ void tri_report_timeout(struct tri_report *out, const struct tri_recorder *list,
                         uint64_t waited_ns)
 {
     struct tri_text text = {.data = out->sentence, .room = sizeof out->sentence};
-    int32_t here = 1, reasons = 0;
+    struct tri_call_copy waiting;
+    int32_t asked = 1, reasons = 0;
     out->sentence[0] = '\0';
+    tri_call_copy_set(&waiting, call, tri_now_ns());
     tri_text_add(&text, "rank %d (device %d) has waited for %.1f s in ", (int)comm->rank,
                  (int)comm->device, (double)waited_ns / 1e9);
-    add_call(&text, call);
-    for (const struct tri_recorder *other = list; other != NULL; other = other->next) {
-        if (!is_peer(other, comm->recorder))
+    add_call(&text, &waiting);
+    for (int32_t rank = 0; rank < comm->size; rank++) {
+        struct other other;
+        if (rank == comm->rank || !look(&other, list, comm, rank, call->collective))
             continue;
-        here++;
+        asked++;
         if (call->all_ranks)
-            reasons += add_reason(&text, other, call);
+            reasons += add_reason(&text, &other, &waiting);
     }
     if (reasons == 0)
-        add_no_reason(&text, here, comm->size);
+        add_no_reason(&text, asked, comm->size);
+}
+
+bool tri_report_pending(const struct trib_comm *comm, struct tri_recorded *out)
+{
+    struct tri_progress progress;
+    tri_standing_read(comm->recorder, &progress);
+    return tri_recorder_read(comm->recorder, progress.ended + 1, out);
 }
 
 void tri_report_wait(struct tri_report *out, const struct tri_recorder *list,
                      const struct trib_comm *comm, uint64_t waited_ns)
 {
-    struct tri_progress progress;
     struct tri_recorded call;
     out->sentence[0] = '\0';
-    tri_standing_read(comm->recorder, &progress);
-    if (tri_recorder_read(comm->recorder, progress.ended + 1, &call))
+    if (tri_report_pending(comm, &call))
         tri_report_timeout(out, list, comm, &call, waited_ns);
 }
 
@@ -167,7 +250,9 @@ static void log_rank(const struct tri_recorder *recorder, int32_t level, uint64_
     tri_text_add(&text, "rank %d of %d (device %d of %s): ", (int)comm->rank, (int)comm->size,
                  (int)comm->device, comm->backend->name);
     if (tri_recorder_read(recorder, ended ? entered : progress.ended + 1, &call)) {
-        add_call(&text, &call);
+        struct tri_call_copy copy;
+        tri_call_copy_set(&copy, &call, now);
+        add_call(&text, &copy);
         tri_text_add(&text, ", made %.1f s ago, %s", (double)(now - call.entered_ns) / 1e9,
                      standings[tri_standing_of(recorder, &call, &progress)]);
         if (entered > call.number)

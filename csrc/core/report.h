@@ -21,13 +21,16 @@ void tri_report_wait(struct tri_report *out, const struct tri_recorder *list,
 /* Log what has ended the communicator, and where each of its ranks in this process stands. */
 void tri_report_ranks(const struct tri_recorder *list, const struct trib_comm *comm);
 
-/* The ranks of this process that have not made `call`, which `comm` has entered, ascending: the
+/* The ranks that have not made `call`, which `comm` has entered, as far as is known, ascending: the
  * first `capacity` to `out`. Returns how many there are. */
 int32_t tri_report_missing(int32_t *out, int32_t capacity, const struct tri_recorder *list,
                            const struct trib_comm *comm, const struct tri_recorded *call);
 
-/* Has a rank of this process not made `call`, which `recorder` holds? */
-bool tri_report_is_alone(const struct tri_recorder *list, const struct tri_recorder *recorder,
-                         const struct tri_recorded *call);
+/* The same for the ranks that have been asked about it and do not answer. */
+int32_t tri_report_silent(int32_t *out, int32_t capacity, const struct trib_comm *comm,
+                          const struct tri_recorded *call);
+
+/* The oldest call that has not ended; false if every call has. */
+bool tri_report_pending(const struct trib_comm *comm, struct tri_recorded *out);
 
 #endif

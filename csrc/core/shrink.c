@@ -1,7 +1,8 @@
 /* A new communicator of the ranks that remain when others are lost.
  *
- * It uses nothing of the old one but its abort state: there the remaining ranks of this process
- * meet and get one new id (base/meeting.h). Then they open a communicator as any ranks do. */
+ * It uses nothing of the old one but its abort state, where the remaining ranks of this process meet
+ * (base/meeting.h), and its side channel, over which their processes get one new id (new_id.h). Then
+ * they open a communicator as any ranks do. */
 #include "csrc/core/shrink.h"
 
 #include <string.h>
@@ -11,14 +12,9 @@
 #include "csrc/base/text.h"
 #include "csrc/core/lifecycle.h"
 #include "csrc/core/match.h"
+#include "csrc/core/new_id.h"
 #include "csrc/core/operation.h"
-
-/* Who goes on. */
-struct survivors {
-    int32_t *ranks; /* ascending; the communicator's scratch memory */
-    int32_t n;
-    int32_t self; /* this rank's place among them, its new number */
-};
+#include "csrc/core/remote.h"
 
 static trib_status check_excluded(const struct trib_comm *comm, const int32_t *excluded, int32_t n)
 {
@@ -41,20 +37,21 @@ static trib_status check(const struct trib_comm *comm, const int32_t *excluded, 
         return tri_fail_call(comm, TRI_SHRINK, TRIB_ERR_INVALID_USAGE,
                              "inside a batch; call trib_batch_end first");
     const int32_t here = comm->backend->transport->here(comm->transport);
-    if (here < comm->size)
+    if (here < comm->size && comm->remote == NULL)
         return tri_fail_call(comm, TRI_SHRINK, TRIB_ERR_UNSUPPORTED,
-                             "%d of %d ranks are in other processes, and nothing carries a new id "
-                             "there: create a communicator with an id of your own",
+                             "%d of %d ranks are in other processes, and there is no side channel "
+                             "to carry a new id there: create a communicator with an id of your "
+                             "own",
                              (int)(comm->size - here), (int)comm->size);
     return TRIB_OK;
 }
 
 /* `excluded` is checked, but for ranks that are there twice. */
-static trib_status find_survivors(struct survivors *out, struct trib_comm *comm,
+static trib_status find_survivors(struct tri_survivors *out, struct trib_comm *comm,
                                   const int32_t *excluded, int32_t n)
 {
-    int32_t *ranks = tri_comm_scratch(comm, (size_t)comm->size * sizeof *ranks);
-    *out = (struct survivors){.ranks = ranks};
+    int32_t *ranks = tri_comm_scratch(comm, 2 * (size_t)comm->size * sizeof *ranks);
+    *out = (struct tri_survivors){.ranks = ranks};
     if (ranks == NULL)
         return tri_fail_call(comm, TRI_SHRINK, TRIB_ERR_OUT_OF_MEMORY, "no memory for %d ranks",
                              (int)comm->size);
@@ -77,7 +74,7 @@ static trib_status find_survivors(struct survivors *out, struct trib_comm *comm,
 }
 
 /* From here on no rank makes a call that others would wait for. */
-static void end_old(const struct trib_comm *comm, const struct survivors *survivors)
+static void end_old(const struct trib_comm *comm, const struct tri_survivors *survivors)
 {
     int32_t lost[TRI_LOST_MAX], n = 0, at = 0;
     char text[TRI_DETAIL_SIZE];
@@ -95,12 +92,20 @@ static void end_old(const struct trib_comm *comm, const struct survivors *surviv
     (void)tri_abort_raise_lost(comm->state, TRIB_ERR_ABORTED, text, lost, n);
 }
 
-/* A new id for the remaining ranks of this process; one of them calls this for all. With ranks in
- * other processes, the process of the lowest one would make it and give it to the others. */
+/* What this rank needs to get the new id. */
+struct making {
+    const struct trib_comm *comm;
+    const struct tri_survivors *survivors;
+    uint64_t deadline_ns;
+};
+
+/* One rank calls this for all remaining ranks of the process, which have met. */
 static trib_status make_id(trib_id *out, void *context)
 {
-    const struct trib_comm *comm = context;
-    return comm->backend->transport->id_create(out);
+    const struct making *making = context;
+    if (making->comm->remote == NULL)
+        return making->comm->backend->transport->id_create(out);
+    return tri_new_id(out, making->comm, making->survivors, making->deadline_ns);
 }
 
 /* A rank that goes on alone opens a group of one, which needs no id: NCCL would wait for ever for
@@ -114,32 +119,71 @@ static trib_status make_number(trib_id *out, void *context)
     return TRIB_OK;
 }
 
-static trib_status open_new(struct tri_transport **out, trib_id *out_id, struct trib_comm *comm,
-                            const struct survivors *survivors, uint32_t timeout_ms)
+/* The survivors of this process, which meet: to `here`; returns how many. */
+static int32_t find_here(int32_t *here, const struct trib_comm *comm,
+                         const struct tri_survivors *survivors)
 {
+    int32_t n = 0;
+    for (int32_t i = 0; i < survivors->n; i++)
+        if (comm->remote == NULL || tri_remote_process(comm->remote, survivors->ranks[i]) ==
+                                        tri_remote_process(comm->remote, comm->rank))
+            here[n++] = survivors->ranks[i];
+    return n;
+}
+
+/* `here` has room for all ranks. */
+static trib_status get_id(trib_id *out, struct trib_comm *comm,
+                          const struct tri_survivors *survivors, int32_t *here, uint32_t timeout_ms)
+{
+    struct making making = {
+        .comm = comm, .survivors = survivors, .deadline_ns = tri_deadline_ns(timeout_ms)};
     struct tri_attendee self = {.rank = comm->rank,
-                                .ranks = survivors->ranks,
-                                .n = survivors->n,
+                                .ranks = here,
+                                .n = find_here(here, comm, survivors),
                                 .attempts = &comm->shrinks,
                                 .timeout_ms = timeout_ms,
-                                .deadline_ns = tri_deadline_ns(timeout_ms),
+                                .deadline_ns = making.deadline_ns,
                                 .make = survivors->n == 1 ? make_number : make_id,
-                                .context = comm};
-    TRI_TRY(tri_meeting_attend(tri_abort_meeting(comm->state), &self, out_id));
+                                .context = &making};
+    return tri_meeting_attend(tri_abort_meeting(comm->state), &self, out);
+}
+
+static trib_status open_new(struct tri_transport **out, trib_id *out_id, struct trib_comm *comm,
+                            const struct tri_survivors *survivors, uint32_t timeout_ms)
+{
+    const uint64_t deadline_ns = tri_deadline_ns(timeout_ms);
+    int32_t *here = survivors->ranks + comm->size; /* the other half of the scratch memory */
+    TRI_TRY(get_id(out_id, comm, survivors, here, timeout_ms));
     const uint64_t now = tri_now_ns();
-    const uint32_t left_ms =
-        now < self.deadline_ns ? (uint32_t)((self.deadline_ns - now) / 1000000) + 1 : 1;
+    const uint32_t left_ms = now < deadline_ns ? (uint32_t)((deadline_ns - now) / 1000000) + 1 : 1;
     if (survivors->n == 1)
         return comm->backend->transport->open_group(out, &comm->device, 1, left_ms);
     return comm->backend->transport->open(out, out_id, survivors->self, survivors->n, comm->device,
                                           left_ms);
 }
 
+int32_t tri_comm_lost(const struct trib_comm *comm, int32_t *out, int32_t capacity)
+{
+    int32_t found[TRI_LOST_MAX], n = 0;
+    const int32_t named = tri_abort_lost(comm->state, found, TRI_LOST_MAX);
+    if (comm->remote == NULL || tri_abort_live(comm->state))
+        return tri_abort_lost(comm->state, out, capacity);
+    for (int32_t rank = 0; rank < comm->size; rank++) {
+        bool lost = tri_remote_is_dead(comm->remote, rank);
+        for (int32_t i = 0; i < named; i++)
+            lost = lost || found[i] == rank;
+        if (lost && n < capacity)
+            out[n] = rank;
+        n += lost;
+    }
+    return n;
+}
+
 trib_status tri_comm_shrink(struct trib_comm **out, struct trib_comm *comm, const int32_t *excluded,
                             int32_t n, uint32_t timeout_ms)
 {
     const struct tri_settings settings = tri_settings_of(comm);
-    struct survivors survivors;
+    struct tri_survivors survivors;
     struct trib_comm *made = NULL;
     struct tri_transport *transport = NULL;
     trib_id id;
@@ -154,6 +198,8 @@ trib_status tri_comm_shrink(struct trib_comm **out, struct trib_comm *comm, cons
         return tri_fail_call(comm, TRI_SHRINK, status, "%s", tri_detail());
     }
     tri_comm_attach(made, transport, tri_digest(comm->identity, &id, sizeof id));
+    made->id = id;
+    TRI_TRY(tri_comm_introduce(made, TRI_SHRINK));
     *out = made;
     return TRIB_OK;
 }

@@ -7,6 +7,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/core/issue.h"
 #include "csrc/core/operation.h"
+#include "csrc/core/remote.h"
 #include "csrc/core/report.h"
 #include "csrc/core/validate.h"
 #include "csrc/core/watchdog.h"
@@ -46,6 +47,16 @@ struct asked {
     struct tri_report report;
 };
 
+/* Ask the ranks in other processes about the oldest call. */
+static void ask(const struct tri_recorder *list, void *context)
+{
+    const struct asked *asked = context;
+    struct tri_recorded call;
+    (void)list;
+    if (tri_report_pending(asked->comm, &call) && call.all_ranks)
+        tri_remote_ask(asked->comm->remote, call.collective);
+}
+
 static void describe(const struct tri_recorder *list, void *context)
 {
     struct asked *asked = context;
@@ -55,6 +66,11 @@ static void describe(const struct tri_recorder *list, void *context)
 static trib_status late(const struct trib_comm *comm, uint64_t waited_ns, uint32_t timeout_ms)
 {
     struct asked asked = {.comm = comm, .waited_ns = waited_ns, .report = {""}};
+    if (comm->recorder != NULL && comm->remote != NULL) {
+        tri_watchdog_visit(ask, &asked);
+        while (!tri_remote_answered(comm->remote)) /* 50 ms at most */
+            tri_nap_ns(LONGEST_NAP_NS);
+    }
     if (comm->recorder != NULL)
         tri_watchdog_visit(describe, &asked);
     return tri_fail_call(comm, TRI_WAIT, TRIB_ERR_TIMEOUT,

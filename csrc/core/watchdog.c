@@ -13,6 +13,7 @@
 #include "csrc/base/log.h"
 #include "csrc/base/watch.h"
 #include "csrc/core/dump.h"
+#include "csrc/core/remote.h"
 #include "csrc/core/report.h"
 
 enum {
@@ -20,6 +21,7 @@ enum {
     PERIOD_MS = 20,     /* between two looks, while a call is known to run */
     SLOW_MS = 80,       /* while the end of the newest calls is unknown, */
     UNKNOWN_MS = 60000, /* for this long */
+    WONDER_MS = 1000,   /* until other processes are asked about a call; then at twice its age */
     IDLE_LOOKS = 50     /* without anything to watch, in a row, before it sleeps */
 };
 
@@ -63,15 +65,15 @@ static uint64_t oldest_pending(const struct tri_recorder *recorder,
     return atomic_load(&recorder->entered) > issued ? issued + 1 : 0;
 }
 
-/* The newest call, whose end nobody will notice. It is pending if a rank of this process has not
- * made it. Otherwise only the backend's library can report an error of it. */
+/* The newest call, whose end nobody will notice. It is pending if a rank has not made it, as far as
+ * is known. Otherwise only the backend's library can report an error of it. */
 static void find_unmarked(struct pending *out, const struct tri_recorder *recorder,
                           const struct tri_progress *progress, uint64_t now)
 {
     if (progress->ended >= atomic_load(&recorder->issued) ||
         !tri_recorder_newest(recorder, &out->call))
         return;
-    if (tri_report_is_alone(list, recorder, &out->call)) {
+    if (tri_report_missing(NULL, 0, list, recorder->comm, &out->call) > 0) {
         out->since_ns = out->call.entered_ns;
         out->activity = BUSY;
     } else if (now < out->call.entered_ns + (uint64_t)UNKNOWN_MS * MS) {
@@ -109,6 +111,29 @@ static bool is_late(const struct trib_comm *comm, const struct pending *pending,
            now > tri_abort_deferred(comm->state);
 }
 
+/* When a question about the call is due that was last asked at `asked` (0: never). */
+static uint64_t next_question(const struct pending *pending, uint64_t asked)
+{
+    const uint64_t half = (uint64_t)pending->call.timeout_ms * MS / 2;
+    const uint64_t first = half < (uint64_t)WONDER_MS * MS ? half : (uint64_t)WONDER_MS * MS;
+    const uint64_t since = pending->call.entered_ns;
+    return asked <= since ? since + first : asked + (asked - since);
+}
+
+/* Ask the ranks in other processes about a call that takes long, or is late. Returns true if they
+ * have been asked since it has been late, and have answered. */
+static bool inquire(const struct trib_comm *comm, const struct pending *pending, uint64_t now)
+{
+    if (comm->remote == NULL || pending->activity == IDLE || !pending->call.all_ranks)
+        return true;
+    const uint64_t asked = tri_remote_asked_ns(comm->remote, pending->call.collective);
+    const bool late = is_late(comm, pending, now);
+    const uint64_t due = pending->since_ns + (uint64_t)pending->call.timeout_ms * MS;
+    if (late ? asked <= due : now >= next_question(pending, asked))
+        tri_remote_ask(comm->remote, pending->call.collective);
+    return !late || (asked > due && tri_remote_answered(comm->remote));
+}
+
 /* Dump all recorders, if somebody wants that. */
 static void dump(const char *reason)
 {
@@ -128,15 +153,26 @@ static void report_end(const struct trib_comm *comm, const char *reason)
         recorder->reported = recorder->reported || recorder->comm->state == comm->state;
 }
 
-static void give_up(const struct trib_comm *comm, const struct pending *pending, uint64_t now)
+static void give_up(const struct trib_comm *comm, const struct pending *pending, trib_status status,
+                    uint64_t now)
 {
     struct tri_report report;
     int32_t lost[TRI_LOST_MAX];
-    tri_report_timeout(&report, list, comm, &pending->call, now - pending->since_ns);
-    const int32_t n = tri_report_missing(lost, TRI_LOST_MAX, list, comm, &pending->call);
-    if (tri_abort_raise_lost(comm->state, TRIB_ERR_TIMEOUT, report.sentence, lost,
+    const uint64_t since = pending->since_ns == 0 ? pending->call.entered_ns : pending->since_ns;
+    tri_report_timeout(&report, list, comm, &pending->call, now - since);
+    int32_t n = tri_report_missing(lost, TRI_LOST_MAX, list, comm, &pending->call);
+    if (n == 0)
+        n = tri_report_silent(lost, TRI_LOST_MAX, comm, &pending->call);
+    if (tri_abort_raise_lost(comm->state, status, report.sentence, lost,
                              n < TRI_LOST_MAX ? n : TRI_LOST_MAX))
-        report_end(comm, "timeout");
+        report_end(comm, status == TRIB_ERR_TIMEOUT ? "timeout" : "abort");
+}
+
+/* Does it wait for a rank of another process that has closed? */
+static bool waits_in_vain(const struct trib_comm *comm, const struct pending *pending)
+{
+    return comm->remote != NULL && pending->activity == BUSY && pending->call.all_ranks &&
+           tri_remote_left_before(comm->remote, pending->call.collective);
 }
 
 static enum activity examine(struct tri_recorder *recorder, uint64_t now)
@@ -149,8 +185,10 @@ static enum activity examine(struct tri_recorder *recorder, uint64_t now)
         return IDLE;
     }
     find_pending(&pending, recorder, now);
-    if (is_late(comm, &pending, now))
-        give_up(comm, &pending, now);
+    if (waits_in_vain(comm, &pending))
+        give_up(comm, &pending, TRIB_ERR_CLOSED, now);
+    else if (inquire(comm, &pending, now) && is_late(comm, &pending, now))
+        give_up(comm, &pending, TRIB_ERR_TIMEOUT, now);
     return pending.activity;
 }
 
@@ -160,7 +198,8 @@ static enum activity examine_all(void)
     enum activity most = IDLE;
     for (struct tri_recorder *recorder = list; recorder != NULL; recorder = recorder->next) {
         const enum activity activity = examine(recorder, now);
-        most = activity > most ? activity : most;
+        if (activity > most)
+            most = activity;
     }
     return most;
 }

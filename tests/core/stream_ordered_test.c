@@ -207,6 +207,11 @@ static int32_t size_of(const struct tri_transport *transport)
     return transport->local->size;
 }
 
+static int32_t here(struct tri_transport *transport)
+{
+    return size_of(transport);
+}
+
 static struct trib_abort *abort_state(struct tri_transport *transport)
 {
     return transport->local->state;
@@ -365,6 +370,7 @@ static const struct tri_transport_ops transport_ops = {
     .open_group = open_group,
     .rank = rank_of,
     .size = size_of,
+    .here = here,
     .abort_state = abort_state,
     .abort_flag = abort_flag,
     .collective = collective,

@@ -36,7 +36,8 @@ pub enum CommState {
 /// An abort frees nothing and waits for nothing. After it every call on the ranks of this process
 /// returns an error that [is aborted](crate::Error::is_aborted), and streams that were waiting
 /// inside a collective go on, with garbage in its outputs (but a list of tensors is written wholly
-/// or not at all). Ranks in other processes have to be aborted there.
+/// or not at all). Ranks in other processes hear of it over the
+/// [side channel](crate::Options::side_channel), a few ms later.
 ///
 /// ```
 /// use tributary::{Group, Options};

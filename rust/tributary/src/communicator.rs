@@ -336,10 +336,11 @@ impl Communicator {
     }
 
     /// Returns the ranks that were found missing when the communicator ended, in ascending order:
-    /// those of this process that had not made the call for which the watchdog ended it, those that
-    /// had left, or those that a [`shrink`](Communicator::shrink) excluded. Empty while the
-    /// communicator is usable, and where nobody knows (an [`AbortHandle`], an error of NCCL). A
-    /// slow rank may be among them. The same on all ranks of this process.
+    /// those that had not made the call for which the watchdog ended it, those that had closed or
+    /// whose process had died, or those that a [`shrink`](Communicator::shrink) excluded; and those
+    /// whose process has died since. Empty while the communicator is usable, and where nobody knows
+    /// (an [`AbortHandle`], an error of NCCL). A slow rank may be among them. The same on all ranks
+    /// of this process, and of all others that have heard of the same deaths.
     pub fn lost(&self) -> Vec<usize> {
         let (mut ranks, mut n) = ([0_i32; LOST_MAX], 0);
         let (place, capacity) = (ranks.as_mut_ptr(), LOST_MAX as i32);
@@ -359,8 +360,9 @@ impl Communicator {
     /// An attempt that fails does so on all ranks that take part, and can be repeated, with other
     /// ranks excluded: with [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if two ranks
     /// exclude different ones, or the others have gone on without this one; with
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if a rank does not call. The error names
-    /// the ranks. [`recover`](crate::recover) is a loop around this.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if a rank does not call; with
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if one in another process has died. The error
+    /// names the ranks. [`recover`](crate::recover) is a loop around this.
     ///
     /// ```
     /// use std::time::Duration;

@@ -93,6 +93,13 @@ impl Options {
         self.flag(sys::TRIB_UNRECORDED, on)
     }
 
+    /// Switches the side channel off or on (the default): connections between the processes of a
+    /// communicator, over which they hear of deaths and aborts, ask who is missing, and
+    /// [shrink](crate::Communicator::shrink). If one rank switches it off, no rank has one.
+    pub fn side_channel(self, on: bool) -> Options {
+        self.flag(sys::TRIB_NO_SIDE_CHANNEL, !on)
+    }
+
     /// Promises that the ranks' calls match, which makes comparing them needless.
     ///
     /// Without the promise safe code does not trust other ranks: calls that differ return

@@ -1,9 +1,10 @@
 //! A loop that goes on when ranks are lost.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::communicator::Communicator;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Calls `body`; when ranks are lost meanwhile, calls it again with a communicator of the others.
 ///
@@ -11,7 +12,7 @@ use crate::error::{Error, Result};
 /// leaves the others waiting; the watchdog ends the communicator
 /// ([`Options::call_timeout`](crate::Options::call_timeout)), and their calls return an error, which
 /// `body` passes on. `recover` then [excludes](Communicator::shrink) the [lost](Communicator::lost)
-/// ranks, waiting at most `timeout` for the others to do so, and calls `body` with the new
+/// ranks (also those in other processes), waiting at most `timeout` for the others to do so, and calls `body` with the new
 /// communicator and the number of communicators before it.
 ///
 /// What outlives a call of `body` belongs to the variables that it captures: parameters, how far it
@@ -69,7 +70,25 @@ pub fn recover<T, E: From<Error>>(
         if lost.is_empty() || lost.contains(&comm.rank()) {
             return Err(failure);
         }
-        comm = comm.shrink(&lost, timeout)?;
+        comm = shrink(&mut comm, timeout)?;
     }
     unreachable!("the numbers have no end")
+}
+
+/// Processes hear of deaths a moment apart, so at first they may exclude different ranks.
+fn shrink(comm: &mut Communicator, timeout: Duration) -> Result<Communicator> {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let end = Instant::now() + timeout;
+    loop {
+        let left = end.saturating_duration_since(Instant::now()).max(PAUSE);
+        let failure = match comm.shrink(&comm.lost(), left) {
+            Ok(rest) => return Ok(rest),
+            Err(failure) => failure,
+        };
+        let passes = matches!(failure.kind(), ErrorKind::Mismatch | ErrorKind::Closed);
+        if !passes || Instant::now() + PAUSE >= end {
+            return Err(failure);
+        }
+        thread::sleep(PAUSE);
+    }
 }

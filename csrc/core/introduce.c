@@ -1,0 +1,135 @@
+/* How the ranks of a new communicator get to know those in other processes: two small allgathers
+ * exchange their addresses, and after they have connected, a third one says whether all could. */
+#include "csrc/core/introduce.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/log.h"
+#include "csrc/core/operation.h"
+#include "csrc/core/remote.h"
+#include "csrc/core/small_allgather.h"
+
+enum { LONGEST_MS = 10000, HALVES = 2 };
+#define HALF (sizeof(struct tri_peer_address) / HALVES)
+
+_Static_assert(sizeof(struct tri_peer_address) % HALVES == 0, "an address is two halves");
+_Static_assert(HALF <= TRI_STAGED_BYTES, "one small_allgather takes half of an address");
+
+/* The introduction of one rank. */
+struct introduction {
+    struct trib_comm *comm;
+    int operation;
+    trib_stream stream;
+    struct tri_peer_address *all; /* [size] */
+    unsigned char *halves;        /* [size][HALF] */
+    struct tri_remote *remote;    /* NULL: this rank goes without */
+};
+
+static trib_status exchange_addresses(const struct introduction *self,
+                                      const struct tri_peer_address *own)
+{
+    for (size_t half = 0; half < HALVES; half++) {
+        TRI_TRY(tri_small_allgather(self->comm, self->operation,
+                                    (const unsigned char *)own + half * HALF, HALF, self->halves,
+                                    self->stream));
+        for (int32_t rank = 0; rank < self->comm->size; rank++)
+            memcpy((unsigned char *)&self->all[rank] + half * HALF,
+                   self->halves + (size_t)rank * HALF, HALF);
+    }
+    return TRIB_OK;
+}
+
+static void go_without(const struct introduction *self, const char *why)
+{
+    tri_log(TRIB_LOG_WARN,
+            "trib_%s on rank %d: the ranks have no side channel, and hear neither of deaths nor of "
+            "aborts in other processes: %s",
+            tri_operations[self->operation].name, (int)self->comm->rank, why);
+}
+
+/* Can every rank be reached? */
+static bool all_reachable(const struct introduction *self)
+{
+    bool all = true;
+    for (int32_t rank = 0; rank < self->comm->size; rank++)
+        all = all && (self->all[rank].unix_length > 0 || self->all[rank].tcp_count > 0);
+    return all;
+}
+
+static trib_status connect(const struct introduction *self)
+{
+    const uint32_t timeout_ms =
+        self->comm->timeout_ms < LONGEST_MS ? self->comm->timeout_ms : LONGEST_MS;
+    const trib_status status =
+        tri_remote_connect(self->remote, self->all, tri_deadline_ns(timeout_ms));
+    if (status != TRIB_OK)
+        go_without(self, tri_detail());
+    return status;
+}
+
+/* Could all connect? If not, no rank keeps its channels. */
+static trib_status connect_all(struct introduction *self)
+{
+    const trib_status own = connect(self);
+    bool all = true;
+    TRI_TRY(tri_small_allgather(self->comm, self->operation, &own, sizeof own, self->halves,
+                                self->stream));
+    for (size_t i = 0; i < (size_t)self->comm->size * sizeof own; i++)
+        all = all && self->halves[i] == 0; /* TRIB_OK is 0 */
+    if (all) {
+        self->comm->remote = self->remote;
+        self->remote = NULL;
+    } else if (own == TRIB_OK) {
+        go_without(self, "another rank could not connect; its log says why");
+    }
+    return TRIB_OK;
+}
+
+static trib_status introduce(struct introduction *self)
+{
+    struct trib_comm *comm = self->comm;
+    struct tri_peer_address own;
+    const bool wanted = (comm->flags & TRIB_NO_SIDE_CHANNEL) == 0;
+    if (wanted && tri_remote_create(&self->remote, comm, &own) != TRIB_OK)
+        go_without(self, tri_detail());
+    if (self->remote == NULL)
+        tri_peer_address_fill(&own, comm->rank, comm->size);
+    TRI_TRY(exchange_addresses(self, &own));
+    if (all_reachable(self))
+        return connect_all(self);
+    if (self->remote != NULL)
+        go_without(self, "another rank has none (TRIB_NO_SIDE_CHANNEL), or its log says why");
+    return TRIB_OK;
+}
+
+/* On a stream of its own: the default one may wait for work of the caller's. */
+static trib_status prepare(struct introduction *self)
+{
+    const size_t size = (size_t)self->comm->size;
+    self->all = calloc(size, sizeof *self->all);
+    self->halves = calloc(size, HALF);
+    if (self->all == NULL || self->halves == NULL)
+        return tri_fail_call(self->comm, self->operation, TRIB_ERR_OUT_OF_MEMORY,
+                             "no memory for the addresses of %zu ranks", size);
+    return self->comm->backend->device->stream_create(self->comm->device, &self->stream);
+}
+
+trib_status tri_introduce(struct trib_comm *comm, int operation)
+{
+    struct introduction self = {.comm = comm, .operation = operation};
+    if (comm->backend->transport->here(comm->transport) >= comm->size)
+        return TRIB_OK;
+    trib_status status = prepare(&self);
+    if (status == TRIB_OK)
+        status = introduce(&self);
+    if (status != TRIB_OK) /* the other ranks wait for this one */
+        (void)tri_abort_raise(comm->state, status, tri_detail());
+    tri_remote_close(self.remote);
+    if (self.stream != NULL)
+        (void)comm->backend->device->stream_destroy(comm->device, self.stream);
+    free(self.all);
+    free(self.halves);
+    return status == TRIB_OK ? TRIB_OK : tri_comm_usable(comm, operation);
+}

@@ -1,0 +1,312 @@
+/* One new id for the ranks that remain of an aborted communicator, in all of their processes.
+ *
+ * Messages, all numbers little-endian:
+ *   0  kind (4)   4  ranks that remain (4)   8  digest of them (8)   16  number of the attempt (8)
+ *  24  join: ranks of the sender's process among them (4); refusal: status (4)
+ *  28  id: the id; refusal: its text
+ * The number is the sender's of a join, and comes back in the answer, so that an answer to an
+ * attempt that has been given up is not taken for another. */
+#include "csrc/core/new_id.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/base/bytes.h"
+#include "csrc/base/clock.h"
+#include "csrc/base/text.h"
+#include "csrc/core/match.h"
+#include "csrc/core/remote.h"
+
+enum kind { NO_MESSAGE, JOIN, WITHDRAW, ID, REFUSAL };
+enum { HEADER = 28, LONGEST = HEADER + TRI_DETAIL_SIZE, NAP_NS = 500000 };
+
+struct message {
+    enum kind kind;
+    int32_t n;
+    uint64_t digest, attempt;
+    int32_t number; /* of a join: ranks; of a refusal: the status */
+    trib_id id;
+    char text[TRI_DETAIL_SIZE];
+};
+
+static size_t pack(uint8_t out[LONGEST], const struct message *message)
+{
+    tri_store_le(out, (uint32_t)message->kind, 4);
+    tri_store_le(out + 4, (uint32_t)message->n, 4);
+    tri_store_le(out + 8, message->digest, 8);
+    tri_store_le(out + 16, message->attempt, 8);
+    tri_store_le(out + 24, (uint32_t)message->number, 4);
+    if (message->kind == ID) {
+        memcpy(out + HEADER, &message->id, sizeof message->id);
+        return HEADER + sizeof message->id;
+    }
+    if (message->kind != REFUSAL)
+        return HEADER;
+    memcpy(out + HEADER, message->text, strlen(message->text));
+    return HEADER + strlen(message->text);
+}
+
+static bool unpack(struct message *out, const uint8_t *bytes, size_t length)
+{
+    const uint64_t kind = length < HEADER ? NO_MESSAGE : tri_load_le(bytes, 4);
+    *out = (struct message){.n = 0};
+    if (kind == NO_MESSAGE || kind > REFUSAL)
+        return false;
+    out->kind = (enum kind)kind;
+    out->n = (int32_t)tri_load_le(bytes + 4, 4);
+    out->digest = tri_load_le(bytes + 8, 8);
+    out->attempt = tri_load_le(bytes + 16, 8);
+    out->number = (int32_t)tri_load_le(bytes + 24, 4);
+    if (out->kind == ID && length == HEADER + sizeof out->id)
+        memcpy(&out->id, bytes + HEADER, sizeof out->id);
+    else if (out->kind == REFUSAL && length - HEADER < sizeof out->text && out->number != TRIB_OK)
+        memcpy(out->text, bytes + HEADER, length - HEADER);
+    else if ((out->kind != JOIN && out->kind != WITHDRAW) || length != HEADER)
+        return false;
+    return out->n > 0 && (out->kind != JOIN || out->number > 0);
+}
+
+static bool receive(struct message *out, struct tri_remote *remote, int32_t rank)
+{
+    uint8_t bytes[LONGEST];
+    const size_t length = tri_remote_take(remote, rank, bytes, sizeof bytes);
+    return length > 0 && unpack(out, bytes, length);
+}
+
+static void send(struct tri_remote *remote, int32_t rank, const struct message *message)
+{
+    uint8_t bytes[LONGEST];
+    const size_t length = pack(bytes, message);
+    (void)tri_remote_send(remote, rank, bytes, length);
+}
+
+/* ---------------------------------------------------------------------------------------- attempt
+ */
+
+struct attempt {
+    const struct trib_comm *comm;
+    struct tri_remote *remote;
+    const struct tri_survivors *survivors;
+    uint64_t digest, number, deadline_ns;
+    int32_t leader; /* its process, by its lowest rank */
+    int32_t self;   /* this process */
+    int32_t n;      /* ranks that remain, */
+    int32_t here;   /* and those of them in this process */
+};
+
+static int32_t process_of(const struct attempt *attempt, int32_t i)
+{
+    return tri_remote_process(attempt->remote, attempt->survivors->ranks[i]);
+}
+
+static void begin(struct attempt *out, const struct trib_comm *comm,
+                  const struct tri_survivors *survivors, uint64_t deadline_ns)
+{
+    *out = (struct attempt){.comm = comm,
+                            .remote = comm->remote,
+                            .survivors = survivors,
+                            .number = tri_now_ns(),
+                            .n = survivors->n,
+                            .deadline_ns = deadline_ns};
+    out->digest =
+        tri_digest(0, survivors->ranks, (size_t)survivors->n * sizeof survivors->ranks[0]);
+    out->leader = process_of(out, 0);
+    out->self = tri_remote_process(comm->remote, comm->rank);
+    for (int32_t i = 0; i < survivors->n; i++)
+        out->here += process_of(out, i) == out->self;
+}
+
+static struct message message_of(const struct attempt *attempt, enum kind kind)
+{
+    return (struct message){
+        .kind = kind, .n = attempt->n, .digest = attempt->digest, .attempt = attempt->number};
+}
+
+/* TRIB_ERR_CLOSED if a rank that should remain cannot. */
+static trib_status check_survivors(const struct attempt *attempt)
+{
+    for (int32_t i = 0; i < attempt->n; i++) {
+        struct tri_remote_rank rank;
+        tri_remote_look(attempt->remote, attempt->survivors->ranks[i], &rank);
+        if (rank.state == TRI_REMOTE_DEAD)
+            return tri_fail(TRIB_ERR_CLOSED, "%s; call it again, and exclude that rank",
+                            rank.death);
+        if (rank.state == TRI_REMOTE_LEFT)
+            return tri_fail(TRIB_ERR_CLOSED,
+                            "%s has closed the communicator; call it again, and exclude that rank",
+                            rank.who.text);
+    }
+    return TRIB_OK;
+}
+
+static trib_status differ(const struct attempt *attempt, int32_t rank, const struct message *join)
+{
+    struct tri_remote_rank other;
+    tri_remote_look(attempt->remote, rank, &other);
+    return tri_fail(
+        TRIB_ERR_MISMATCH,
+        "the ranks do not exclude the same: rank %d goes on with %d ranks, %s with %d%s; "
+        "call it again, with the same `excluded` on all",
+        (int)attempt->comm->rank, (int)attempt->n, other.who.text, (int)join->n,
+        join->n == attempt->n ? " others" : "");
+}
+
+/* ----------------------------------------------------------------------------------------- leader
+ */
+
+/* What a survivor in another process has said: it speaks for `ranks` ranks of its process; 0: it
+ * does not. */
+struct join {
+    int32_t ranks;
+    uint64_t attempt;
+};
+
+/* Read the mail of all. */
+static trib_status read_joins(struct join *joins, const struct attempt *attempt)
+{
+    const int32_t *ranks = attempt->survivors->ranks;
+    for (int32_t i = 0; i < attempt->n; i++) {
+        struct message message;
+        if (process_of(attempt, i) == attempt->self ||
+            !receive(&message, attempt->remote, ranks[i]))
+            continue;
+        joins[i] = (struct join){.ranks = message.kind == JOIN ? message.number : 0,
+                                 .attempt = message.attempt};
+        if (message.kind == JOIN && message.digest != attempt->digest)
+            return differ(attempt, ranks[i], &message);
+    }
+    return TRIB_OK;
+}
+
+static trib_status late(const struct join *joins, const struct attempt *attempt)
+{
+    char missing[200] = "";
+    struct tri_text list = {.data = missing, .room = sizeof missing};
+    for (int32_t i = 0; i < attempt->n; i++) {
+        bool joined = process_of(attempt, i) == attempt->self;
+        for (int32_t j = 0; j < attempt->n; j++)
+            joined =
+                joined || (joins[j].ranks > 0 && process_of(attempt, j) == process_of(attempt, i));
+        if (!joined)
+            tri_text_add(&list, "%s%d", list.used == 0 ? "" : ", ",
+                         (int)attempt->survivors->ranks[i]);
+    }
+    return tri_fail(TRIB_ERR_TIMEOUT,
+                    "within the deadline these ranks of other processes have not called it: %s; "
+                    "call it again, and exclude those that are lost",
+                    missing);
+}
+
+static trib_status await_joins(struct join *joins, const struct attempt *attempt)
+{
+    for (;;) {
+        int32_t ranks = attempt->here;
+        TRI_TRY(check_survivors(attempt));
+        TRI_TRY(read_joins(joins, attempt));
+        for (int32_t i = 0; i < attempt->n; i++)
+            ranks += joins[i].ranks;
+        if (ranks >= attempt->n)
+            return TRIB_OK;
+        if (tri_now_ns() >= attempt->deadline_ns)
+            return late(joins, attempt);
+        tri_nap_ns(NAP_NS);
+    }
+}
+
+/* To all that have joined. */
+static void reply(const struct join *joins, const struct attempt *attempt, struct message *message)
+{
+    for (int32_t i = 0; i < attempt->n; i++) {
+        message->attempt = joins[i].attempt;
+        if (joins[i].ranks > 0)
+            send(attempt->remote, attempt->survivors->ranks[i], message);
+    }
+}
+
+static trib_status lead(trib_id *out, const struct attempt *attempt)
+{
+    struct join *joins = calloc((size_t)attempt->n, sizeof *joins);
+    if (joins == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory for %d ranks", (int)attempt->n);
+    trib_status status = await_joins(joins, attempt);
+    if (status == TRIB_OK)
+        status = attempt->comm->backend->transport->id_create(out);
+    struct message message = message_of(attempt, status == TRIB_OK ? ID : REFUSAL);
+    message.number = status;
+    if (status == TRIB_OK)
+        message.id = *out;
+    else
+        (void)snprintf(message.text, sizeof message.text, "%s", tri_detail());
+    reply(joins, attempt, &message);
+    free(joins);
+    return status == TRIB_OK ? TRIB_OK : tri_fail(status, "%s", message.text);
+}
+
+/* --------------------------------------------------------------------------------------- followers
+ */
+
+static void send_leader(const struct attempt *attempt, enum kind kind)
+{
+    struct message message = message_of(attempt, kind);
+    message.number = attempt->here;
+    for (int32_t i = 0; i < attempt->n; i++)
+        if (process_of(attempt, i) == attempt->leader)
+            send(attempt->remote, attempt->survivors->ranks[i], &message);
+}
+
+/* The leader's answer to this attempt. */
+static bool find_answer(struct message *out, const struct attempt *attempt)
+{
+    for (int32_t i = 0; i < attempt->n; i++)
+        if (process_of(attempt, i) == attempt->leader &&
+            receive(out, attempt->remote, attempt->survivors->ranks[i]) &&
+            out->attempt == attempt->number && (out->kind == ID || out->kind == REFUSAL))
+            return true;
+    return false;
+}
+
+static trib_status await_answer(struct message *out, const struct attempt *attempt)
+{
+    for (;;) {
+        const trib_status status = check_survivors(attempt); /* what came before a bye is there */
+        if (find_answer(out, attempt))
+            return TRIB_OK;
+        if (status != TRIB_OK)
+            return status;
+        if (tri_now_ns() >= attempt->deadline_ns)
+            return tri_fail(TRIB_ERR_TIMEOUT,
+                            "rank %d has sent no new id within the deadline: not all ranks that "
+                            "go on have called it; call it again, and exclude those that are lost",
+                            (int)attempt->survivors->ranks[0]);
+        tri_nap_ns(NAP_NS);
+    }
+}
+
+static trib_status follow(trib_id *out, const struct attempt *attempt)
+{
+    struct message answer;
+    send_leader(attempt, JOIN);
+    const trib_status status = await_answer(&answer, attempt);
+    if (status != TRIB_OK) {
+        char why[TRI_DETAIL_SIZE];
+        (void)snprintf(why, sizeof why, "%s", tri_detail());
+        send_leader(attempt, WITHDRAW);
+        return tri_fail(status, "%s", why);
+    }
+    if (answer.kind == REFUSAL)
+        return tri_fail(answer.number, "told by rank %d: %s", (int)attempt->survivors->ranks[0],
+                        answer.text);
+    *out = answer.id;
+    return TRIB_OK;
+}
+
+trib_status tri_new_id(trib_id *out, const struct trib_comm *comm,
+                       const struct tri_survivors *survivors, uint64_t deadline_ns)
+{
+    struct attempt attempt;
+    begin(&attempt, comm, survivors, deadline_ns);
+    if (attempt.here == survivors->n)
+        return comm->backend->transport->id_create(out);
+    return attempt.self == attempt.leader ? lead(out, &attempt) : follow(out, &attempt);
+}

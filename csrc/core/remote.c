@@ -1,0 +1,412 @@
+/* The ranks of a communicator in other processes, as one of its ranks knows them. */
+#include "csrc/core/remote.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/lock.h"
+#include "csrc/core/communicator.h"
+
+enum { PATIENCE_NS = 50000000, MAIL_MAX = 1024 }; /* an answer takes well under a millisecond */
+
+/* One rank. */
+struct rank {
+    struct tri_peer_address address;
+    int32_t process; /* the lowest rank of its process */
+    enum tri_remote_state state;
+    char death[TRI_DETAIL_SIZE / 2];
+    uint64_t answered; /* the question that it has answered last */
+    uint64_t said_ns;
+    struct tri_remote_message said;
+    uint8_t *mail; /* NULL: none */
+    size_t mail_bytes;
+};
+
+struct tri_remote {
+    struct trib_comm *comm;
+    struct tri_peers *peers;
+    struct tri_abort_observer observer;
+    /* Guards the rest. Taken before the lock of csrc/peers, which is not held during a callback, and
+     * after that of an abort state. */
+    struct tri_lock lock;
+    uint64_t question, collective, asked_ns; /* the last question: number, subject, time */
+    struct rank of[];
+};
+
+/* -------------------------------------------------------------------------------------- messages */
+
+/* How far this rank has got. `collective`: the call that was asked about, or 0. Any thread. */
+static void describe_self(struct tri_remote_message *out, const struct trib_comm *comm,
+                          uint64_t collective)
+{
+    const struct tri_recorder *recorder = comm->recorder;
+    struct tri_recorded call;
+    struct tri_progress progress = {0};
+    const uint64_t now = tri_now_ns();
+    out->recorded = recorder != NULL;
+    if (recorder == NULL)
+        return;
+    out->entered = atomic_load(&recorder->entered);
+    out->issued = atomic_load(&recorder->issued);
+    if (tri_abort_live(comm->state))
+        comm->backend->transport->progress(comm->transport, &progress);
+    out->ended = progress.ended;
+    if (tri_recorder_newest(recorder, &call))
+        tri_call_copy_set(&out->newest, &call, now);
+    if (collective != 0 && tri_recorder_find(recorder, collective, &call))
+        tri_call_copy_set(&out->asked, &call, now);
+}
+
+static void answer(struct tri_remote *remote, int32_t rank,
+                   const struct tri_remote_message *question)
+{
+    uint8_t bytes[TRI_REMOTE_BYTES];
+    struct tri_remote_message message = {.kind = TRI_REMOTE_ANSWER,
+                                         .question = question->question,
+                                         .collective = question->collective};
+    describe_self(&message, remote->comm, question->collective);
+    tri_remote_pack(bytes, &message);
+    (void)tri_peers_send(remote->peers, rank, TRI_PEER_PROGRESS, bytes, sizeof bytes);
+}
+
+/* Locked. */
+static void send_to_all(struct tri_remote *remote, const struct tri_remote_message *message)
+{
+    uint8_t bytes[TRI_REMOTE_BYTES];
+    tri_remote_pack(bytes, message);
+    for (int32_t rank = 0; rank < remote->comm->size; rank++)
+        if (remote->of[rank].state == TRI_REMOTE_PRESENT)
+            (void)tri_peers_send(remote->peers, rank, TRI_PEER_PROGRESS, bytes, sizeof bytes);
+}
+
+static void store_answer(struct tri_remote *remote, int32_t rank,
+                         const struct tri_remote_message *message)
+{
+    struct rank *of = &remote->of[rank];
+    tri_lock(&remote->lock);
+    of->said = *message;
+    of->said_ns = tri_now_ns();
+    of->answered = message->question;
+    tri_unlock(&remote->lock);
+}
+
+static void on_progress(struct tri_remote *remote, int32_t rank, const uint8_t *bytes,
+                        size_t length)
+{
+    struct tri_remote_message message;
+    if (!tri_remote_unpack(&message, bytes, length))
+        return;
+    if (message.kind == TRI_REMOTE_QUESTION)
+        answer(remote, rank, &message);
+    else
+        store_answer(remote, rank, &message);
+}
+
+/* Another process says that the communicator has ended. */
+static void on_abort(const struct tri_remote *remote, int32_t rank, const uint8_t *bytes,
+                     size_t length)
+{
+    struct tri_peer_abort abort;
+    char text[TRI_DETAIL_SIZE];
+    if (!tri_peer_abort_unpack(&abort, bytes, length))
+        return;
+    for (int32_t i = 0; i < abort.n; i++)
+        if (abort.lost[i] >= remote->comm->size)
+            return;
+    (void)snprintf(text, sizeof text, "told by %s: %.*s",
+                   tri_peer_text(&remote->of[rank].address).text, TRI_DETAIL_SIZE - 160,
+                   abort.text);
+    (void)tri_abort_raise_relayed(remote->comm->state, abort.status, text, abort.lost, abort.n);
+}
+
+static void on_mail(struct tri_remote *remote, int32_t rank, const uint8_t *bytes, size_t length)
+{
+    struct rank *of = &remote->of[rank];
+    uint8_t *mail = length == 0 || length > MAIL_MAX ? NULL : malloc(length);
+    if (mail == NULL)
+        return;
+    memcpy(mail, bytes, length);
+    tri_lock(&remote->lock);
+    free(of->mail);
+    of->mail = mail;
+    of->mail_bytes = length;
+    tri_unlock(&remote->lock);
+}
+
+static void on_message(void *context, int32_t rank, enum tri_peer_type type, const uint8_t *bytes,
+                       size_t length)
+{
+    struct tri_remote *remote = context;
+    if (type == TRI_PEER_PROGRESS)
+        on_progress(remote, rank, bytes, length);
+    else if (type == TRI_PEER_ABORT)
+        on_abort(remote, rank, bytes, length);
+    else if (type == TRI_PEER_SHRINK)
+        on_mail(remote, rank, bytes, length);
+}
+
+/* ------------------------------------------------------------------------------------------ ends */
+
+static void on_dead(void *context, int32_t rank, const char *text)
+{
+    struct tri_remote *remote = context;
+    tri_lock(&remote->lock);
+    remote->of[rank].state = TRI_REMOTE_DEAD;
+    (void)snprintf(remote->of[rank].death, sizeof remote->of[rank].death, "%s", text);
+    tri_unlock(&remote->lock);
+    (void)tri_abort_raise_lost(remote->comm->state, TRIB_ERR_CLOSED, text, &rank, 1);
+}
+
+static void on_leaving(void *context)
+{
+    struct tri_remote *remote = context;
+    struct tri_remote_message farewell = {.kind = TRI_REMOTE_FAREWELL};
+    describe_self(&farewell, remote->comm, 0);
+    tri_lock(&remote->lock);
+    send_to_all(remote, &farewell);
+    tri_unlock(&remote->lock);
+}
+
+static void on_left(void *context, int32_t rank)
+{
+    struct tri_remote *remote = context;
+    tri_lock(&remote->lock);
+    remote->of[rank].state = TRI_REMOTE_LEFT;
+    tri_unlock(&remote->lock);
+}
+
+/* Is another rank of the same process, a lower one, present? Locked. */
+static bool lower_present(const struct tri_remote *remote, int32_t rank)
+{
+    for (int32_t other = 0; other < rank; other++)
+        if (remote->of[other].process == remote->of[rank].process &&
+            remote->of[other].state == TRI_REMOTE_PRESENT)
+            return true;
+    return false;
+}
+
+/* The communicator has ended: tell one rank of each other process. Each rank of this process does so,
+ * because any of them may close next. */
+static void on_raised(void *context, bool relayed)
+{
+    struct tri_remote *remote = context;
+    const struct trib_comm *comm = remote->comm;
+    struct tri_peer_abort abort;
+    uint8_t bytes[TRI_PEER_ABORT_MAX];
+    const char *why = "";
+    char detail[TRI_DETAIL_SIZE]; /* the caller's, which a failure to send must not replace */
+    if (relayed)
+        return;
+    (void)snprintf(detail, sizeof detail, "%s", tri_detail());
+    abort.status = tri_abort_why(comm->state, &why);
+    abort.n = tri_abort_lost(comm->state, abort.lost, TRI_LOST_MAX);
+    (void)snprintf(abort.text, sizeof abort.text, "%s", why);
+    const size_t length = tri_peer_abort_pack(bytes, &abort);
+    tri_lock(&remote->lock);
+    for (int32_t rank = 0; rank < comm->size; rank++)
+        if (remote->of[rank].state == TRI_REMOTE_PRESENT && !lower_present(remote, rank))
+            (void)tri_peers_send(remote->peers, rank, TRI_PEER_ABORT, bytes, length);
+    tri_unlock(&remote->lock);
+    (void)tri_fail(abort.status, "%s", detail);
+}
+
+/* ------------------------------------------------------------------------------------------ life */
+
+trib_status tri_remote_create(struct tri_remote **out, struct trib_comm *comm,
+                              struct tri_peer_address *own)
+{
+    struct tri_remote *remote =
+        calloc(1, sizeof *remote + (size_t)comm->size * sizeof remote->of[0]);
+    if (remote == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory for %d ranks", (int)comm->size);
+    uint8_t key[sizeof comm->id + sizeof comm->identity];
+    memcpy(key, &comm->id, sizeof comm->id);
+    memcpy(key + sizeof comm->id, &comm->identity, sizeof comm->identity);
+    const struct tri_peers_setup setup = {.key_material = key,
+                                          .key_bytes = sizeof key,
+                                          .rank = comm->rank,
+                                          .size = comm->size,
+                                          .callbacks = {.dead = on_dead,
+                                                        .left = on_left,
+                                                        .message = on_message,
+                                                        .leaving = on_leaving},
+                                          .context = remote};
+    remote->comm = comm;
+    remote->observer = (struct tri_abort_observer){.raised = on_raised, .context = remote};
+    tri_lock_init(&remote->lock);
+    const trib_status status = tri_peers_listen(&remote->peers, &setup, own);
+    if (status != TRIB_OK) {
+        free(remote);
+        return status;
+    }
+    *out = remote;
+    return TRIB_OK;
+}
+
+static int32_t lowest_of_process(const struct tri_peer_address *all, int32_t rank)
+{
+    int32_t lowest = 0;
+    while (lowest < rank && !tri_peer_same_process(&all[lowest], &all[rank]))
+        lowest++;
+    return lowest;
+}
+
+trib_status tri_remote_connect(struct tri_remote *remote, const struct tri_peer_address *all,
+                               uint64_t deadline_ns)
+{
+    const struct trib_comm *comm = remote->comm;
+    for (int32_t rank = 0; rank < comm->size; rank++) {
+        struct rank *of = &remote->of[rank];
+        of->address = all[rank];
+        of->process = lowest_of_process(all, rank);
+        of->state = of->process == lowest_of_process(all, comm->rank) ? TRI_REMOTE_HERE
+                                                                      : TRI_REMOTE_PRESENT;
+    }
+    TRI_TRY(tri_peers_connect(remote->peers, all, deadline_ns));
+    tri_abort_observe(comm->state, &remote->observer);
+    return TRIB_OK;
+}
+
+void tri_remote_close(struct tri_remote *remote)
+{
+    if (remote == NULL)
+        return;
+    tri_abort_unobserve(remote->comm->state, &remote->observer);
+    tri_peers_close(remote->peers);
+    for (int32_t rank = 0; rank < remote->comm->size; rank++)
+        free(remote->of[rank].mail);
+    free(remote);
+}
+
+/* ------------------------------------------------------------------------------------- questions */
+
+void tri_remote_ask(struct tri_remote *remote, uint64_t collective)
+{
+    tri_lock(&remote->lock);
+    const struct tri_remote_message question = {
+        .kind = TRI_REMOTE_QUESTION, .question = ++remote->question, .collective = collective};
+    remote->collective = collective;
+    remote->asked_ns = tri_now_ns();
+    send_to_all(remote, &question);
+    tri_unlock(&remote->lock);
+}
+
+uint64_t tri_remote_asked_ns(struct tri_remote *remote, uint64_t collective)
+{
+    tri_lock(&remote->lock);
+    const uint64_t asked = remote->collective == collective ? remote->asked_ns : 0;
+    tri_unlock(&remote->lock);
+    return asked;
+}
+
+/* Locked. */
+static bool has_answered(const struct tri_remote *remote, int32_t rank)
+{
+    const struct rank *of = &remote->of[rank];
+    return of->answered == remote->question && remote->question != 0;
+}
+
+bool tri_remote_answered(struct tri_remote *remote)
+{
+    bool all = true;
+    tri_lock(&remote->lock);
+    const bool patient = tri_now_ns() < remote->asked_ns + PATIENCE_NS;
+    for (int32_t rank = 0; patient && rank < remote->comm->size; rank++)
+        all = all && (remote->of[rank].state != TRI_REMOTE_PRESENT || has_answered(remote, rank));
+    tri_unlock(&remote->lock);
+    return all;
+}
+
+void tri_remote_look(struct tri_remote *remote, int32_t rank, struct tri_remote_rank *out)
+{
+    const struct rank *of = &remote->of[rank];
+    const enum tri_peer_way way = tri_peers_way(remote->peers, rank);
+    tri_lock(&remote->lock);
+    *out = (struct tri_remote_rank){.state = of->state,
+                                    .who = tri_peer_text(&of->address),
+                                    .process = of->address.pid,
+                                    .way = way,
+                                    .answered = has_answered(remote, rank) ||
+                                                of->said.kind == TRI_REMOTE_FAREWELL,
+                                    .said_ns = of->said_ns,
+                                    .said = of->said};
+    memcpy(out->death, of->death, sizeof out->death);
+    memcpy(out->host, of->address.host, sizeof out->host);
+    tri_unlock(&remote->lock);
+}
+
+bool tri_remote_is_dead(struct tri_remote *remote, int32_t rank)
+{
+    tri_lock(&remote->lock);
+    const bool dead = remote->of[rank].state == TRI_REMOTE_DEAD;
+    tri_unlock(&remote->lock);
+    return dead;
+}
+
+/* Locked. */
+static bool lacks(const struct tri_remote *remote, int32_t rank, uint64_t collective)
+{
+    const struct rank *of = &remote->of[rank];
+    const struct tri_call_copy *newest = &of->said.newest;
+    const bool current = of->said.kind == TRI_REMOTE_FAREWELL ||
+                         (remote->collective == collective && has_answered(remote, rank));
+    if (of->state == TRI_REMOTE_DEAD)
+        return true;
+    return of->state != TRI_REMOTE_HERE && current && of->said.recorded &&
+           (!newest->known || newest->record.collective < collective);
+}
+
+bool tri_remote_lacks(struct tri_remote *remote, int32_t rank, uint64_t collective)
+{
+    tri_lock(&remote->lock);
+    const bool found = lacks(remote, rank, collective);
+    tri_unlock(&remote->lock);
+    return found;
+}
+
+bool tri_remote_is_silent(struct tri_remote *remote, int32_t rank, uint64_t collective)
+{
+    tri_lock(&remote->lock);
+    const bool silent = remote->of[rank].state == TRI_REMOTE_PRESENT &&
+                        remote->collective == collective && !has_answered(remote, rank);
+    tri_unlock(&remote->lock);
+    return silent;
+}
+
+bool tri_remote_left_before(struct tri_remote *remote, uint64_t collective)
+{
+    bool found = false;
+    tri_lock(&remote->lock);
+    for (int32_t rank = 0; rank < remote->comm->size && !found; rank++)
+        found = remote->of[rank].state == TRI_REMOTE_LEFT && lacks(remote, rank, collective);
+    tri_unlock(&remote->lock);
+    return found;
+}
+
+/* ------------------------------------------------------------------------------------------ mail */
+
+trib_status tri_remote_send(struct tri_remote *remote, int32_t rank, const uint8_t *bytes,
+                            size_t length)
+{
+    return tri_peers_send(remote->peers, rank, TRI_PEER_SHRINK, bytes, length);
+}
+
+size_t tri_remote_take(struct tri_remote *remote, int32_t rank, uint8_t *out, size_t capacity)
+{
+    struct rank *of = &remote->of[rank];
+    tri_lock(&remote->lock);
+    const size_t length = of->mail == NULL || of->mail_bytes > capacity ? 0 : of->mail_bytes;
+    if (length > 0)
+        memcpy(out, of->mail, length);
+    free(of->mail);
+    of->mail = NULL;
+    tri_unlock(&remote->lock);
+    return length;
+}
+
+int32_t tri_remote_process(const struct tri_remote *remote, int32_t rank)
+{
+    return remote->of[rank].process;
+}

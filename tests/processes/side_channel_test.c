@@ -1,0 +1,367 @@
+/* The side channel between processes: switched off, when a communicator is split or shrunk over
+ * processes, and in dumps and waits. */
+#define _POSIX_C_SOURCE 200809L
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "csrc/core/communicator.h"
+#include "tests/process.h"
+#include "tests/processes/member.h"
+
+enum { SHORT_MS = 200, LONG_MS = 20000, MOST = 8 };
+
+static void raise_abort(const struct member *m, const char *reason)
+{
+    trib_abort *handle = NULL;
+    CHECK_OK(trib_comm_abort_handle(&handle, m->comm));
+    CHECK_OK(trib_abort_raise(handle, reason));
+    trib_abort_release(handle);
+}
+
+/* One float of every rank, correct. */
+static void check_works(const struct member *m)
+{
+    float one = 1;
+    member_call(m, &one);
+    member_wait(m);
+    CHECK_MSG(one == (float)m->size, "%g", (double)one);
+}
+
+/* ----------------------------------------------------------------------------------- switched off
+ */
+
+/* Bit r of *off: rank r switches it off. Then an abort stays in its process. */
+static void without(int index, int n, void *off)
+{
+    struct member m;
+    float one = 1;
+    trib_comm *next = NULL;
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.flags = (*(const int *)off >> index & 1) != 0 ? TRIB_NO_SIDE_CHANNEL : 0;
+    if (!member_begin(&m, index, n, &options))
+        return;
+    CHECK(m.comm->remote == NULL);
+    check_works(&m);
+    if (index != 0)
+        member_call(&m, &one);
+    else
+        raise_abort(&m, "from rank 0");
+    processes_meet(0, n);
+    if (index != 0) {
+        CHECK(!member_ends(&m, SHORT_MS));
+        raise_abort(&m, "from its own");
+    }
+    CHECK(member_ends(&m, LONG_MS));
+    CHECK_STATUS(trib_comm_shrink(&next, m.comm, NULL, 0, SHORT_MS), TRIB_ERR_UNSUPPORTED);
+    CHECK_DETAIL("there is no side channel to carry a new id there");
+    member_end(&m);
+}
+
+static void switched_off(int off)
+{
+    check_begin("three processes, switched off by those of the bits %d", off);
+    processes_check(3, MEMBER_DEADLINE_MS, without, &off);
+    check_end();
+}
+
+/* ----------------------------------------------------------------------------------------- splits
+ */
+
+/* The child of all ranks, reversed, has channels of its own, which outlive the parent's. */
+static void split_and_abort(int index, int n, void *nothing)
+{
+    struct member m, child;
+    float one = 1;
+    (void)nothing;
+    if (!member_begin(&m, index, n, NULL))
+        return;
+    child = m;
+    child.rank = n - 1 - index;
+    CHECK_OK(trib_comm_split(&child.comm, m.comm, 0, -index));
+    CHECK(child.comm->remote != NULL && trib_comm_rank(child.comm) == child.rank);
+    if (index != 0)
+        member_call(&m, &one);
+    processes_meet(0, n);
+    if (index == 0)
+        raise_abort(&m, "the parent");
+    CHECK(member_ends(&m, LONG_MS));
+    processes_meet(1, n);
+    CHECK_OK(trib_comm_status(child.comm));
+    CHECK_OK(trib_comm_destroy(m.comm));
+    check_works(&child);
+    if (index != 0)
+        member_call(&child, &one);
+    processes_meet(2, n);
+    if (index == 0)
+        raise_abort(&child, "the child");
+    CHECK(member_ends(&child, LONG_MS));
+    CHECK_STATUS(trib_comm_status(child.comm), TRIB_ERR_ABORTED);
+    CHECK_DETAIL("the child");
+    member_end(&child);
+}
+
+/* Rank 0 aborts the parent instead of splitting it: nobody waits. */
+static void abort_for_split(int index, int n, void *nothing)
+{
+    struct member m;
+    trib_comm *child = NULL;
+    (void)nothing;
+    if (!member_begin(&m, index, n, NULL))
+        return;
+    const double start = check_now_ms();
+    if (index == 0) {
+        check_sleep_ms(50);
+        raise_abort(&m, "no split");
+    } else {
+        CHECK_STATUS(trib_comm_split(&child, m.comm, 0, 0), TRIB_ERR_ABORTED);
+        CHECK_DETAIL("no split");
+    }
+    CHECK(child == NULL && check_now_ms() - start < LONG_MS);
+    member_end(&m);
+}
+
+static void splits(void)
+{
+    check_begin("a child of all ranks");
+    processes_check(3, MEMBER_DEADLINE_MS, split_and_abort, NULL);
+    check_end();
+    check_begin("an abort where others split");
+    processes_check(3, MEMBER_DEADLINE_MS, abort_for_split, NULL);
+    check_end();
+}
+
+/* ---------------------------------------------------------------------------------------- shrinks
+ */
+
+struct shrinking {
+    int processes, threads;
+    int index; /* of this process */
+};
+
+/* Process 1 is killed with all of its ranks; the others know within the call that waits for it. */
+static void lose_process(int thread, int threads, void *argument)
+{
+    const struct shrinking *self = argument;
+    const int size = self->processes * threads;
+    int32_t lost[MOST], n = 0;
+    struct member m;
+    float one = 1;
+    trib_comm *next = NULL;
+    if (!member_begin(&m, self->index * threads + thread, size, NULL))
+        return;
+    check_works(&m);
+    processes_meet(0, size);
+    while (self->index == 1)
+        (void)pause();
+    member_call(&m, &one);
+    processes_meet(1, size - threads);
+    if (m.rank == 0)
+        CHECK(kill(processes_pid(1), SIGKILL) == 0);
+    CHECK(member_ends(&m, LONG_MS));
+    CHECK_STATUS(trib_comm_status(m.comm), TRIB_ERR_CLOSED);
+    const double end = check_now_ms() + LONG_MS;
+    while (n < threads && check_now_ms() < end) /* the death of each rank is told by itself */
+        CHECK_OK(trib_comm_lost(&n, m.comm, lost, MOST));
+    CHECK_MSG(n == threads && lost[0] == threads && lost[n - 1] == 2 * threads - 1, "%d lost", n);
+    if (CHECK_OK(trib_comm_shrink(&next, m.comm, lost, n, LONG_MS))) {
+        CHECK_OK(trib_comm_destroy(m.comm));
+        m.comm = next;
+        m.size = size - threads;
+        CHECK((next->remote != NULL) == (self->processes > 2));
+        check_works(&m);
+        processes_meet(2, m.size);
+        /* and again, with nobody excluded */
+        CHECK_OK(trib_comm_shrink(&next, m.comm, NULL, 0, LONG_MS));
+        CHECK_OK(trib_comm_destroy(m.comm));
+        m.comm = next;
+        check_works(&m);
+    }
+    member_end(&m);
+}
+
+static void shrink_process(int index, int n, void *threads)
+{
+    struct shrinking self = {n, *(const int *)threads, index};
+    check_ranks(self.threads, lose_process, &self);
+}
+
+static void shrink_after_kill(int processes, int threads)
+{
+    struct child_end ends[CHILDREN_MAX];
+    check_begin("%d processes of %d ranks, of which one is killed", processes, threads);
+    processes_run(ends, processes, MEMBER_DEADLINE_MS, shrink_process, &threads);
+    for (int i = 0; i < processes; i++)
+        CHECK(i == 1 ? ends[i].signal == SIGKILL : children_check(&ends[i], i));
+    check_end();
+}
+
+/* Of three processes: all disagree; one does not come; all agree. */
+static void shrink_attempts(int index, int n, void *nothing)
+{
+    struct member m;
+    trib_comm *next = NULL;
+    const int32_t other[3] = {1, 2, 1};
+    (void)nothing;
+    if (!member_begin(&m, index, n, NULL))
+        return;
+    processes_meet(4, n);
+    /* Ranks 0 and 2 go on without 1; 0 leads, and hears of 2 only. */
+    if (index != 1) {
+        CHECK_OK(trib_comm_shrink(&next, m.comm, &other[index], 1, LONG_MS));
+        CHECK_OK(trib_comm_destroy(next));
+    }
+    processes_meet(0, n);
+    /* Rank 0 excludes nobody, rank 2 excludes 1: both hear of it. */
+    if (index != 1) {
+        CHECK_STATUS(trib_comm_shrink(&next, m.comm, &other[0], index == 0 ? 0 : 1, LONG_MS),
+                     TRIB_ERR_MISMATCH);
+        CHECK_DETAIL("the ranks do not exclude the same: rank 0 goes on with 3 ranks, rank 2 ");
+        CHECK(next == NULL);
+    }
+    processes_meet(1, n);
+    /* Rank 1 does not come. */
+    if (index != 1) {
+        CHECK_STATUS(trib_comm_shrink(&next, m.comm, NULL, 0, index == 0 ? SHORT_MS : LONG_MS),
+                     TRIB_ERR_TIMEOUT);
+        CHECK_DETAIL("these ranks of other processes have not called it: 1; call it again");
+    }
+    processes_meet(2, n);
+    /* Only the leader does not come. */
+    if (index != 0) {
+        CHECK_STATUS(trib_comm_shrink(&next, m.comm, NULL, 0, SHORT_MS), TRIB_ERR_TIMEOUT);
+        CHECK_DETAIL("rank 0 has sent no new id within the deadline");
+    }
+    processes_meet(3, n);
+    if (CHECK_OK(trib_comm_shrink(&next, m.comm, NULL, 0, LONG_MS))) {
+        CHECK_OK(trib_comm_destroy(m.comm));
+        m.comm = next;
+        check_works(&m);
+    }
+    member_end(&m);
+}
+
+/* A rank that should go on closes, and another is killed, while the rest wait for them. */
+static void shrink_without(int index, int n, void *killed)
+{
+    struct member m;
+    trib_comm *next = NULL;
+    const bool is_killed = *(const bool *)killed;
+    if (!member_begin(&m, index, n, NULL))
+        return;
+    processes_meet(1, n);
+    if (index == 2) {
+        check_sleep_ms(SHORT_MS);
+        if (is_killed)
+            (void)kill(getpid(), SIGKILL);
+    } else {
+        CHECK_STATUS(trib_comm_shrink(&next, m.comm, NULL, 0, LONG_MS), TRIB_ERR_CLOSED);
+        CHECK_DETAIL(is_killed ? " was killed by signal 9 (SIGKILL); call it again, and exclude"
+                               : " has closed the communicator; call it again, and exclude");
+        processes_meet(0, 2);
+    }
+    member_end(&m);
+}
+
+static void shrinks(void)
+{
+    struct child_end ends[CHILDREN_MAX];
+    shrink_after_kill(2, 1);
+    shrink_after_kill(2, 2);
+    shrink_after_kill(3, 2);
+    check_begin("shrinks that fail, and one that does not");
+    processes_check(3, MEMBER_DEADLINE_MS, shrink_attempts, NULL);
+    check_end();
+    for (int killed = 0; killed < 2; killed++) {
+        bool is_killed = killed != 0;
+        check_begin("a rank that should go on %s", is_killed ? "is killed" : "closes");
+        processes_run(ends, 3, MEMBER_DEADLINE_MS, shrink_without, &is_killed);
+        for (int i = 0; i < 3; i++)
+            CHECK(i == 2 && is_killed ? ends[i].signal == SIGKILL : children_check(&ends[i], i));
+        check_end();
+    }
+}
+
+/* ------------------------------------------------------------------------------ dumps and waits */
+
+static void read_dump(char *out, size_t size, const char *path)
+{
+    FILE *file = fopen(path, "re");
+    out[0] = '\0';
+    if (!CHECK(file != NULL))
+        return;
+    out[fread(out, 1, size - 1, file)] = '\0';
+    (void)fclose(file);
+    (void)remove(path);
+}
+
+/* Rank 1 is behind; rank 0 waits, and its sentence and its dump say so. */
+static void look(int index, int n, void *nothing)
+{
+    static char dump[1 << 16];
+    char path[64], expected[160];
+    struct member m;
+    float one = 1;
+    (void)nothing;
+    if (!member_begin(&m, index, n, NULL))
+        return;
+    check_works(&m);
+    processes_meet(0, n);
+    if (index == 0) {
+        member_call(&m, &one);
+        CHECK_STATUS(trib_comm_wait(m.comm, m.stream, SHORT_MS), TRIB_ERR_TIMEOUT);
+        CHECK_DETAIL(" has not made it: its newest is call 4, trib_allreduce of 1 f32, sum");
+        (void)snprintf(path, sizeof path, "side-channel-%ld.json", (long)getpid());
+        CHECK_OK(trib_dump(path));
+        read_dump(dump, sizeof dump, path);
+        (void)snprintf(expected, sizeof expected,
+                       "\"process\": %ld, \"way\": \"unix\", "
+                       "\"state\": \"present\", \"detail\": null, \"entered\": 4, \"issued\": 4, "
+                       "\"collective\": 4, \"age_ms\": ",
+                       (long)processes_pid(1));
+        CHECK_MSG(strstr(dump, expected) != NULL, "%s", dump);
+    }
+    processes_meet(1, n);
+    if (index == 1)
+        member_call(&m, &one);
+    member_wait(&m);
+    member_end(&m);
+}
+
+/* Nothing is left behind. */
+static void cycles(int index, int n, void *nothing)
+{
+    struct member m;
+    (void)nothing;
+    if (!member_prepare(&m, index, n, 0))
+        return;
+    long before = 0;
+    for (int i = 0; i < 12; i++) {
+        if (!member_join(&m, i, NULL))
+            return;
+        check_works(&m);
+        CHECK_OK(trib_comm_destroy(m.comm));
+        if (i == 1)
+            before = process_descriptors();
+    }
+    CHECK_MSG(process_descriptors() == before, "%ld descriptors, %ld before", process_descriptors(),
+              before);
+    CHECK_OK(trib_stream_destroy(m.device, m.stream));
+}
+
+int main(void)
+{
+    switched_off(7);
+    switched_off(2);
+    splits();
+    shrinks();
+    check_begin("a wait and a dump");
+    processes_check(2, MEMBER_DEADLINE_MS, look, NULL);
+    check_end();
+    check_begin("twelve communicators, one after the other");
+    processes_check(2, MEMBER_DEADLINE_MS, cycles, NULL);
+    check_end();
+    return check_finish("side_channel_test");
+}
