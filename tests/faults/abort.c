@@ -1,10 +1,22 @@
 /* Aborts: the fixture, and the scenarios in which no rank is waiting. */
 #include "tests/faults/abort.h"
 
+#include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------ fixture */
+
+void faults_returned(const struct faults *faults, double ms)
+{
+    const int us = ms < 2e6 ? (int)(1000 * ms) : INT_MAX;
+    if (faults->worst_us == NULL)
+        return;
+    int worst = atomic_load(faults->worst_us);
+    while (worst < us && !atomic_compare_exchange_weak(faults->worst_us, &worst, us))
+        continue;
+}
 
 bool fault_data_create(struct fault_data *data, const struct team *team, int rank)
 {
@@ -95,6 +107,14 @@ void faults_fresh(const struct faults *faults)
         fresh(faults);
 }
 
+void faults_abort(const struct team *team, const char *reason)
+{
+    trib_abort *handle = NULL;
+    if (CHECK_OK(trib_comm_abort_handle(&handle, team->comms[0])))
+        CHECK_OK(trib_abort_raise(handle, reason));
+    trib_abort_release(handle);
+}
+
 void faults_all_aborted(struct team *team, const char *reason)
 {
     for (int rank = 0; rank < team->size; rank++) {
@@ -137,7 +157,7 @@ static void end(struct team *team, const struct faults *faults)
 
 /* ------------------------------------------------------------------------- nobody is waiting */
 
-static void before_any_collective(const struct faults *faults)
+void faults_unused(const struct faults *faults)
 {
     struct team team;
     check_begin("%s, %d ranks: abort before any collective", faults->backend, faults->size);
@@ -145,9 +165,11 @@ static void before_any_collective(const struct faults *faults)
         trib_abort *handle = handle_of(&team, 0);
         CHECK(trib_abort_raised(handle) == 0);
         CHECK_OK(trib_abort_status(handle));
+        const double start = check_now_ms();
         CHECK_OK(trib_abort_raise(handle, "nothing had begun"));
         CHECK(trib_abort_raised(handle) == 1);
         faults_all_aborted(&team, "nothing had begun");
+        faults_returned(faults, check_now_ms() - start);
         team_close(&team);
         CHECK_STATUS(trib_abort_status(handle), TRIB_ERR_ABORTED); /* it outlives them */
         CHECK_DETAIL("nothing had begun");
@@ -157,9 +179,15 @@ static void before_any_collective(const struct faults *faults)
     check_end();
 }
 
+struct idle {
+    struct team team;
+    double raised_at;
+};
+
 static void idle_rank(int rank, int size, void *argument)
 {
-    struct team *team = argument;
+    struct idle *idle = argument;
+    struct team *team = &idle->team;
     struct fault_data data;
     (void)size;
     if (!fault_data_create(&data, team, rank) || !fault_data_put(&data, team, rank))
@@ -169,6 +197,7 @@ static void idle_rank(int rank, int size, void *argument)
     CHECK_OK(trib_stream_wait(team->devices[rank], team->streams[rank]));
     if (rank == 0) { /* its own result is there; the others' may be on the way, and then are lost */
         trib_abort *handle = handle_of(team, 0);
+        idle->raised_at = check_now_ms();
         CHECK_OK(trib_abort_raise(handle, NULL));
         trib_abort_release(handle);
         fault_data_is(&data, team, rank, true, "the result from before the abort");
@@ -177,31 +206,34 @@ static void idle_rank(int rank, int size, void *argument)
     fault_data_destroy(&data);
 }
 
-static void after_success(const struct faults *faults)
+void faults_after_success(const struct faults *faults)
 {
-    struct team team;
+    struct idle idle = {.raised_at = 0};
     check_begin("%s, %d ranks: abort after success", faults->backend, faults->size);
-    if (faults_team(&team, faults, NULL)) {
-        check_ranks(faults->size, idle_rank, &team);
-        faults_all_aborted(&team, "");
+    if (faults_team(&idle.team, faults, NULL)) {
+        check_ranks(faults->size, idle_rank, &idle);
+        faults_all_aborted(&idle.team, "");
+        faults_returned(faults, check_now_ms() - idle.raised_at);
     }
-    end(&team, faults);
+    end(&idle.team, faults);
     check_end();
 }
 
-static void twice(const struct faults *faults)
+void faults_twice(const struct faults *faults)
 {
     struct team team;
     check_begin("%s, %d ranks: the first reason stays", faults->backend, faults->size);
     if (faults_team(&team, faults, NULL)) {
         trib_abort *handle = handle_of(&team, faults->size - 1), *clone = NULL;
         CHECK_OK(trib_abort_clone(&clone, handle));
+        const double start = check_now_ms();
         CHECK_OK(trib_abort_raise(handle, "first reason"));
         CHECK_OK(trib_abort_raise(handle, "second reason"));
         CHECK_OK(trib_abort_raise(clone, "third reason"));
         trib_abort_release(handle);
         CHECK(trib_abort_raised(clone) == 1);
         faults_all_aborted(&team, "first reason");
+        faults_returned(faults, check_now_ms() - start);
         trib_abort_release(clone);
     }
     end(&team, faults);
@@ -237,6 +269,7 @@ static void handle_outlives(const struct faults *faults)
 
 struct in_batch {
     struct team team;
+    const struct faults *faults;
     _Atomic int arrived;
 };
 
@@ -252,16 +285,18 @@ static void in_batch_rank(int rank, int size, void *argument)
                             FAULT_ELEMENTS, TRIB_F32, TRIB_SUM, team->streams[rank]));
     team_barrier(&in_batch->arrived, size);
     trib_abort *handle = handle_of(team, rank); /* all ranks abort, from all threads */
+    const double start = check_now_ms();
     CHECK_OK(trib_abort_raise(handle, "in the middle of a batch"));
     trib_abort_release(handle);
     CHECK_STATUS(trib_batch_end(team->comms[rank]), TRIB_ERR_ABORTED);
+    faults_returned(in_batch->faults, check_now_ms() - start);
     fault_data_is(&data, team, rank, false, "the input of a batch that never ran");
     fault_data_destroy(&data);
 }
 
-static void in_batch(const struct faults *faults)
+void faults_in_batch(const struct faults *faults)
 {
-    struct in_batch in_batch = {.arrived = 0};
+    struct in_batch in_batch = {.faults = faults, .arrived = 0};
     check_begin("%s, %d ranks: all ranks abort in the middle of a batch", faults->backend,
                 faults->size);
     if (faults_team(&in_batch.team, faults, NULL)) {
@@ -308,11 +343,11 @@ static void groups(const struct faults *faults)
 
 void faults_idle(const struct faults *faults)
 {
-    before_any_collective(faults);
-    after_success(faults);
-    twice(faults);
+    faults_unused(faults);
+    faults_after_success(faults);
+    faults_twice(faults);
     handle_outlives(faults);
-    in_batch(faults);
+    faults_in_batch(faults);
     groups(faults);
 }
 

@@ -9,11 +9,17 @@
 
 struct faults {
     const char *backend;
-    int size;        /* ranks, 2 or more */
-    int repetitions; /* of what races */
-    int bound_ms;    /* within which waiting streams must become free, and destroy return */
-    bool slow;       /* creation takes a second: the next scenario's team is the fresh one */
+    int size;              /* ranks, 2 or more */
+    int repetitions;       /* of what races */
+    int bound_ms;          /* within which waiting streams must become free, and destroy return */
+    bool slow;             /* creation takes a second: the next scenario's team is the fresh one */
+    const char *call;      /* of those below that are a scenario for each call */
+    _Atomic int *worst_us; /* NULL: nobody asks */
 };
+
+/* The last rank was back `ms` after the abort or the deadline that ended its wait. The longest
+ * stays in `worst_us`. Any thread. */
+void faults_returned(const struct faults *faults, double ms);
 
 /* Every scenario. */
 void faults_suite(const struct faults *faults);
@@ -42,6 +48,8 @@ void faults_works(struct team *team, const char *what);
 /* A fresh team on the same devices works. (Where creation is slow, this is left to faults_team
  * of the next scenario.) */
 void faults_fresh(const struct faults *faults);
+/* Abort all ranks, with the handle of rank 0. */
+void faults_abort(const struct team *team, const char *reason);
 /* Every rank says that it was aborted, and why, and refuses calls. */
 void faults_all_aborted(struct team *team, const char *reason);
 
@@ -54,5 +62,31 @@ void faults_calls(const struct faults *faults);     /* a rank waits in a call, s
 void faults_states(const struct faults *faults);    /* the state that trib_abort_state reads */
 void faults_shrink(const struct faults *faults);    /* ranks are lost, the others go on */
 void faults_leave(const struct faults *faults);     /* a rank closes while others need it */
+
+/* ------------------------------------------------------------- single ones, for tests/scenarios
+ *
+ * Each tells faults_returned. */
+
+void faults_unused(const struct faults *faults); /* before any collective */
+void faults_after_success(const struct faults *faults);
+void faults_twice(const struct faults *faults);
+void faults_in_batch(const struct faults *faults);
+void faults_eight_at_once(const struct faults *faults);
+void faults_against_destroy(const struct faults *faults);
+void faults_neighbours(const struct faults *faults);
+void faults_family(const struct faults *faults); /* call: "parent" or "child" is aborted */
+/* A rank never joins `call`, a name in abort_stuck.c; cold: the first of all. */
+void faults_missing_rank(const struct faults *faults);
+void faults_missing_rank_cold(const struct faults *faults);
+void faults_both_stuck(const struct faults *faults); /* call: "A" or "B" is aborted first */
+void faults_behind_a_long_job(const struct faults *faults);
+void faults_create_timeout(const struct faults *faults);
+void faults_split_aborted(const struct faults *faults);
+void faults_watchdog_ends(const struct faults *faults);
+void faults_while_waiting(const struct faults *faults); /* `call`: a name in abort_calls.c */
+void faults_eight_abort(const struct faults *faults);
+void faults_parked(const struct faults *faults);
+void faults_shrink_missing(const struct faults *faults);
+void faults_shrink_twice(const struct faults *faults);
 
 #endif

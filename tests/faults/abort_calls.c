@@ -2,6 +2,7 @@
  * abort and ends after it reports the abort, never success. */
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/faults/abort.h"
 
@@ -46,6 +47,7 @@ struct waiting {
     const struct faults *faults;
     enum where where;
     trib_abort *handle;
+    double raised_at;
     trib_sparse *states[TEAM_MAX];
     struct fault_data data[TEAM_MAX];
     _Atomic int begun, back;
@@ -126,6 +128,7 @@ static void waiting_rank(struct waiting *waiting, int rank)
     atomic_fetch_add(&waiting->begun, 1);
     CHECK_STATUS(call(waiting, rank), TRIB_ERR_ABORTED);
     CHECK_DETAIL("while they waited");
+    faults_returned(waiting->faults, check_now_ms() - waiting->raised_at);
     atomic_fetch_add(&waiting->back, 1);
     if (has_state(waiting->where))
         CHECK_STATUS(trib_sparse_status(waiting->states[rank]), TRIB_ERR_ABORTED);
@@ -143,6 +146,7 @@ static void member(int index, int size, void *argument)
         check_sleep_ms(1);
     check_sleep_ms(30);
     CHECK(atomic_load(&waiting->back) == 0);
+    waiting->raised_at = check_now_ms();
     CHECK_OK(trib_abort_raise(waiting->handle, "while they waited"));
 }
 
@@ -182,6 +186,15 @@ static void while_waiting(const struct faults *faults, enum where where)
     team_destroy(team);
     faults_fresh(faults);
     check_end();
+}
+
+void faults_while_waiting(const struct faults *faults)
+{
+    enum where where = 0;
+    while (where < WHERES && strcmp(faults->call, names[where]) != 0)
+        where++;
+    if (CHECK(where < WHERES))
+        while_waiting(faults, where);
 }
 
 /* --------------------------------------------------------------------------------------- close */

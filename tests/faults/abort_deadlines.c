@@ -19,6 +19,7 @@ static void check_elapsed(const struct faults *faults, double start, const char 
     const double elapsed = check_now_ms() - start;
     CHECK_MSG(elapsed >= DEADLINE_MS * 0.9 && elapsed < DEADLINE_MS + faults->bound_ms,
               "%s with a deadline of %d ms took %.0f ms", what, DEADLINE_MS, elapsed);
+    faults_returned(faults, elapsed - DEADLINE_MS);
 }
 
 /* -------------------------------------------------------------------------------- at creation */
@@ -43,7 +44,7 @@ static void join_rank(int rank, int size, void *argument)
     check_elapsed(rendezvous->faults, start, "trib_comm_create");
 }
 
-static void at_creation(const struct faults *faults)
+void faults_create_timeout(const struct faults *faults)
 {
     struct rendezvous rendezvous = {.faults = faults};
     check_begin("%s, %d ranks: one never joins", faults->backend, faults->size);
@@ -145,6 +146,7 @@ struct waiting {
     struct team team;
     const struct faults *faults;
     bool aborted; /* by a thread, before the deadline */
+    double raised_at;
     _Atomic int arrived;
 };
 
@@ -154,6 +156,7 @@ static void abort_soon(struct waiting *waiting)
     CHECK_OK(trib_comm_abort_handle(&handle, waiting->team.comms[0]));
     team_barrier(&waiting->arrived, waiting->team.size);
     check_sleep_ms(20);
+    waiting->raised_at = check_now_ms();
     CHECK_OK(trib_abort_raise(handle, "while they waited"));
     trib_abort_release(handle);
 }
@@ -175,6 +178,8 @@ static void split_rank(int index, int size, void *argument)
     CHECK(child == NULL);
     CHECK_MSG(check_now_ms() - start < DEADLINE_MS + waiting->faults->bound_ms,
               "split took %.0f ms", check_now_ms() - start);
+    if (waiting->aborted)
+        faults_returned(waiting->faults, check_now_ms() - waiting->raised_at);
     (void)size;
 }
 
@@ -191,6 +196,11 @@ static void at_split(const struct faults *faults, bool aborted)
     team_destroy(&waiting.team);
     faults_fresh(faults);
     check_end();
+}
+
+void faults_split_aborted(const struct faults *faults)
+{
+    at_split(faults, true);
 }
 
 static void match_rank(int index, int size, void *argument)
@@ -225,7 +235,7 @@ static void at_match(const struct faults *faults)
 
 void faults_deadlines(const struct faults *faults)
 {
-    at_creation(faults);
+    faults_create_timeout(faults);
     at_close(faults);
     at_destroy(faults, true);
     at_destroy(faults, false);

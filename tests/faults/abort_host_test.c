@@ -8,7 +8,8 @@ int main(void)
     const int repetitions = getenv("TRIB_TEST_QUICK") == NULL ? 1000 : 100;
     const int sizes[] = {2, 3, 5};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        const struct faults faults = {"host", sizes[i], repetitions, 2000, false};
+        const struct faults faults = {
+            .backend = "host", .size = sizes[i], .repetitions = repetitions, .bound_ms = 2000};
         faults_suite(&faults);
         faults_leave(&faults);
     }

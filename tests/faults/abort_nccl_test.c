@@ -9,8 +9,11 @@ int main(void)
     if (gpus < 2) {
         check_skip("a rank that others wait for needs 2 GPUs: there are %d", gpus);
     } else {
-        const struct faults faults = {"nccl", gpus < RANKS_MAX ? gpus : RANKS_MAX, 5, BOUND_MS,
-                                      true};
+        const struct faults faults = {.backend = "nccl",
+                                      .size = gpus < RANKS_MAX ? gpus : RANKS_MAX,
+                                      .repetitions = 5,
+                                      .bound_ms = BOUND_MS,
+                                      .slow = true};
         faults_suite(&faults);
     }
     return check_finish("abort_nccl_test");

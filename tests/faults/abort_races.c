@@ -30,12 +30,13 @@ static void aborter(int index, int size, void *argument)
     trib_abort_release(own);
 }
 
-static void eight_at_once(const struct faults *faults)
+void faults_eight_at_once(const struct faults *faults)
 {
     struct crowd crowd = {.arrived = 0};
     check_begin("%s, %d ranks: abort from eight threads at once", faults->backend, faults->size);
     if (faults_team(&crowd.team, faults, NULL)) {
         CHECK_OK(trib_comm_abort_handle(&crowd.handle, crowd.team.comms[0]));
+        const double start = check_now_ms();
         check_ranks(ABORTERS, aborter, &crowd);
         /* One of them was the first, and every rank names the same one. */
         CHECK_STATUS(trib_comm_status(crowd.team.comms[0]), TRIB_ERR_ABORTED);
@@ -44,6 +45,7 @@ static void eight_at_once(const struct faults *faults)
         if (CHECK(named != NULL))
             (void)snprintf(reason, sizeof reason, "%.18s", named);
         faults_all_aborted(&crowd.team, reason);
+        faults_returned(faults, check_now_ms() - start);
         trib_abort_release(crowd.handle);
     }
     team_destroy(&crowd.team);
@@ -56,41 +58,70 @@ static void eight_at_once(const struct faults *faults)
 struct race {
     struct team team;
     trib_abort *handle;
-    _Atomic int arrived;
+    _Atomic int arrived, begun, destroyed; /* so many ranks */
     int round;
+    double raised_at;
+    bool was_first, was_last; /* the abort */
 };
 
-/* All ranks destroy, and one more thread aborts. A turn at waiting moves the abort to and fro. */
+/* Half of the aborts come when the ranks destroy, a quarter when one has begun to, a quarter when
+ * all have. */
+static void abort_in_turn(struct race *race)
+{
+    const int size = race->team.size;
+    while (race->round % 4 == 1 && atomic_load(&race->begun) == 0)
+        continue;
+    while (race->round % 4 == 3 && atomic_load(&race->destroyed) < size)
+        check_sleep_ms(0);
+    race->was_last = atomic_load(&race->destroyed) == size;
+    race->raised_at = check_now_ms();
+    CHECK_OK(trib_abort_raise(race->handle, "in a race"));
+    race->was_first = atomic_load(&race->begun) == 0;
+    trib_abort_release(race->handle);
+}
+
+/* All ranks destroy, and one more thread aborts. */
 static void race_member(int index, int size, void *argument)
 {
     struct race *race = argument;
     team_barrier(&race->arrived, size);
     team_stagger(index, race->round);
     if (index == size - 1) {
-        CHECK_OK(trib_abort_raise(race->handle, "in a race"));
-        trib_abort_release(race->handle);
+        abort_in_turn(race);
         return;
     }
     if (race->round % 3 == 0) /* may run, may be refused; nobody knows */
         (void)trib_barrier(race->team.comms[index], race->team.streams[index]);
+    atomic_fetch_add(&race->begun, 1);
     CHECK_OK(trib_comm_destroy(race->team.comms[index]));
     race->team.comms[index] = NULL;
+    atomic_fetch_add(&race->destroyed, 1);
     CHECK_OK(trib_stream_wait(race->team.devices[index], race->team.streams[index]));
 }
 
-static void against_destroy(const struct faults *faults)
+void faults_against_destroy(const struct faults *faults)
 {
     struct race race = {.arrived = 0};
+    int first = 0, last = 0;
     check_begin("%s, %d ranks: abort against destroy, %d times", faults->backend, faults->size,
                 faults->repetitions);
     bool good = team_prepare(&race.team, faults->backend, faults->size);
     for (race.round = 0; race.round < faults->repetitions && good; race.round++) {
         atomic_store(&race.arrived, 0);
+        atomic_store(&race.begun, 0);
+        atomic_store(&race.destroyed, 0);
         good = team_open(&race.team, NULL) &&
                CHECK_OK(trib_comm_abort_handle(&race.handle, race.team.comms[0]));
-        if (good)
-            check_ranks(faults->size + 1, race_member, &race);
+        if (!good)
+            break;
+        check_ranks(faults->size + 1, race_member, &race);
+        faults_returned(faults, check_now_ms() - race.raised_at);
+        first += race.was_first;
+        last += race.was_last;
     }
+    printf("  %s, %d ranks: of %d aborts %d came before and %d after every destroy\n",
+           faults->backend, faults->size, faults->repetitions, first, last);
+    CHECK(last >= faults->repetitions / 4);
     team_destroy(&race.team);
     faults_fresh(faults);
     check_end();
@@ -201,28 +232,22 @@ static void against_lists(const struct faults *faults)
 
 /* -------------------------------------------------------------------------- other communicators */
 
-static void abort_team(struct team *team, const char *reason)
-{
-    trib_abort *handle = NULL;
-    if (CHECK_OK(trib_comm_abort_handle(&handle, team->comms[0])))
-        CHECK_OK(trib_abort_raise(handle, reason));
-    trib_abort_release(handle);
-}
-
-static void neighbours(const struct faults *faults)
+void faults_neighbours(const struct faults *faults)
 {
     struct team first, second;
     check_begin("%s, %d ranks: two communicators on the same devices", faults->backend,
                 faults->size);
     if (faults_team(&first, faults, NULL) && faults_team(&second, faults, NULL)) {
-        abort_team(&first, "only the first");
+        const double start = check_now_ms();
+        faults_abort(&first, "only the first");
         faults_all_aborted(&first, "only the first");
+        faults_returned(faults, check_now_ms() - start);
         faults_works(&second, "the neighbour of an aborted communicator");
         team_close(&first);
         faults_works(&second, "the neighbour of a destroyed communicator");
         CHECK(team_open(&first, NULL));
         faults_works(&first, "in the place of an aborted communicator");
-        abort_team(&second, "now the second");
+        faults_abort(&second, "now the second");
         faults_works(&first, "the other neighbour");
     }
     team_destroy(&second);
@@ -253,8 +278,10 @@ static void families(const struct faults *faults, bool abort_parent)
     if (faults_team(&parent, faults, NULL) && team_prepare(&child, faults->backend, faults->size)) {
         check_ranks(faults->size, split_rank, &family);
         faults_works(&child, "a child");
-        abort_team(aborted, "this generation");
+        const double start = check_now_ms();
+        faults_abort(aborted, "this generation");
         faults_all_aborted(aborted, "this generation");
+        faults_returned(faults, check_now_ms() - start);
         faults_works(other, "the other generation");
         team_close(aborted);
         faults_works(other, "the other generation, alone");
@@ -263,6 +290,11 @@ static void families(const struct faults *faults, bool abort_parent)
     team_destroy(&parent);
     faults_fresh(faults);
     check_end();
+}
+
+void faults_family(const struct faults *faults)
+{
+    families(faults, strcmp(faults->call, "parent") == 0);
 }
 
 /* -------------------------------------------------------------------------- again and again */
@@ -282,7 +314,7 @@ static void again_and_again(const struct faults *faults)
                 faults->size, faults->repetitions / 4 + 3);
     for (int round = 0; round < faults->repetitions / 4 + 3; round++) {
         if (faults_team(&team, faults, NULL))
-            abort_team(&team, "again");
+            faults_abort(&team, "again");
         team_destroy(&team);
         if (round == 1) /* after the first there may be some that stay for ever */
             threads = threads_left(1);
@@ -294,10 +326,10 @@ static void again_and_again(const struct faults *faults)
 
 void faults_races(const struct faults *faults)
 {
-    eight_at_once(faults);
-    against_destroy(faults);
+    faults_eight_at_once(faults);
+    faults_against_destroy(faults);
     against_lists(faults);
-    neighbours(faults);
+    faults_neighbours(faults);
     families(faults, true);
     families(faults, false);
     again_and_again(faults);

@@ -4,22 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/faults/abort.h"
-#include "tests/process.h"
+#include "tests/faults/shrink.h"
 
-enum { DEADLINE_MS = 300, SHORT_MS = 200, LONG_MS = 20000, ROUNDS = 100, ROUNDS_SLOW = 20 };
+enum { DEADLINE_MS = 300, SHORT_MS = 200, LONG_MS = SHRINKING_MS };
 
 /* ------------------------------------------------------------------------------- the fixture */
-
-/* The ranks of `old` that are not excluded become `made`, one thread each. */
-struct shrinking {
-    const struct team *old;
-    struct team made;
-    int32_t excluded[TEAM_MAX], n;
-    uint32_t timeout_ms;
-    trib_status expected;
-    const char *detail; /* NULL: any */
-};
 
 static bool is_excluded(const struct shrinking *shrinking, int rank)
 {
@@ -38,7 +27,7 @@ static int old_rank(const struct shrinking *shrinking, int index)
             return rank;
 }
 
-static void shrink_rank(int index, int size, void *argument)
+void shrinking_rank(int index, int size, void *argument)
 {
     struct shrinking *shrinking = argument;
     const struct team *old = shrinking->old;
@@ -60,7 +49,7 @@ static void shrink_rank(int index, int size, void *argument)
         CHECK_DETAIL(shrinking->detail);
 }
 
-static struct shrinking without(const struct team *old, int32_t rank)
+struct shrinking shrinking_without(const struct team *old, int32_t rank)
 {
     struct shrinking shrinking = {.old = old, .timeout_ms = LONG_MS, .n = rank >= 0};
     shrinking.excluded[0] = rank;
@@ -69,7 +58,7 @@ static struct shrinking without(const struct team *old, int32_t rank)
     return shrinking;
 }
 
-static bool complete(const struct team *team)
+bool shrinking_complete(const struct team *team)
 {
     for (int rank = 0; rank < team->size; rank++)
         if (team->comms[rank] == NULL)
@@ -77,18 +66,10 @@ static bool complete(const struct team *team)
     return true;
 }
 
-static bool shrink(struct shrinking *shrinking)
+bool shrinking_run(struct shrinking *shrinking)
 {
-    check_ranks(shrinking->made.size, shrink_rank, shrinking);
-    return shrinking->expected != TRIB_OK || complete(&shrinking->made);
-}
-
-static void abort_team(const struct team *team, const char *reason)
-{
-    trib_abort *handle = NULL;
-    CHECK_OK(trib_comm_abort_handle(&handle, team->comms[0]));
-    CHECK_OK(trib_abort_raise(handle, reason));
-    trib_abort_release(handle);
+    check_ranks(shrinking->made.size, shrinking_rank, shrinking);
+    return shrinking->expected != TRIB_OK || shrinking_complete(&shrinking->made);
 }
 
 /* `n` ranks are lost, `rank` among them if there are any. */
@@ -147,8 +128,8 @@ static void vanish(const struct team *team)
         return;
     check_ranks(team->size, call_in_vain, &vanishing);
     check_lost(team, 1, vanishing.vanished);
-    struct shrinking shrinking = without(team, vanishing.vanished);
-    if (shrink(&shrinking)) {
+    struct shrinking shrinking = shrinking_without(team, vanishing.vanished);
+    if (shrinking_run(&shrinking)) {
         check_lost(&shrinking.made, 0, 0);
         faults_works(&shrinking.made, "after a rank has vanished");
         check_ranks(shrinking.made.size, split_rank, &shrinking.made);
@@ -176,9 +157,9 @@ static void live(const struct faults *faults)
     struct team team;
     check_begin("%s, %d ranks: a live communicator shrinks", faults->backend, faults->size);
     if (faults_team(&team, faults, NULL)) {
-        struct shrinking shrinking = without(&team, 0);
+        struct shrinking shrinking = shrinking_without(&team, 0);
         check_lost(&team, 0, 0);
-        if (shrink(&shrinking)) {
+        if (shrinking_run(&shrinking)) {
             faults_all_aborted(&team, "excludes rank 0");
             check_lost(&team, 1, 0);
             team_close(&team); /* the old one first */
@@ -195,10 +176,10 @@ static void nobody_lost(const struct faults *faults)
     struct team team;
     check_begin("%s, %d ranks: the same ranks again", faults->backend, faults->size);
     if (faults_team(&team, faults, NULL)) {
-        struct shrinking shrinking = without(&team, -1);
-        abort_team(&team, "for no reason");
+        struct shrinking shrinking = shrinking_without(&team, -1);
+        faults_abort(&team, "for no reason");
         check_lost(&team, 0, 0);
-        if (shrink(&shrinking))
+        if (shrinking_run(&shrinking))
             faults_works(&shrinking.made, "the same ranks");
         team_close(&shrinking.made);
     }
@@ -226,11 +207,11 @@ static void disagreement(const struct faults *faults)
     check_begin("%s, %d ranks: different sets", faults->backend, faults->size);
     if (faults_team(&team, faults, NULL)) {
         const double begin = check_now_ms();
-        struct shrinking shrinking = without(&team, team.size - 1);
-        abort_team(&team, "to disagree");
+        struct shrinking shrinking = shrinking_without(&team, team.size - 1);
+        faults_abort(&team, "to disagree");
         check_ranks(team.size - 1, differing_rank, &team);
         CHECK(check_now_ms() - begin < LONG_MS / 2.0);
-        if (shrink(&shrinking))
+        if (shrinking_run(&shrinking))
             faults_works(&shrinking.made, "after a disagreement");
         team_close(&shrinking.made);
     }
@@ -259,15 +240,15 @@ static void missing(const struct faults *faults)
     if (faults_team(&team, faults, NULL)) {
         const char *who = faults->size == 3 ? "these ranks have not called it: 1;"
                                             : "these ranks have not called it: 1, 2";
-        struct shrinking shrinking = without(&team, team.size - 1);
-        abort_team(&team, "to be late");
+        struct shrinking shrinking = shrinking_without(&team, team.size - 1);
+        faults_abort(&team, "to be late");
         expect_shrink(&team, 0, 1, TRIB_ERR_TIMEOUT, who);
         const double begin = check_now_ms();
         for (int rank = 1; rank < team.size - 1; rank++)
             expect_shrink(&team, rank, 1, TRIB_ERR_TIMEOUT, who);
         CHECK_MSG(check_now_ms() - begin < SHORT_MS / 2.0, "late ranks waited for %.0f ms",
                   check_now_ms() - begin);
-        if (shrink(&shrinking))
+        if (shrinking_run(&shrinking))
             faults_works(&shrinking.made, "after a late rank");
         team_close(&shrinking.made);
     }
@@ -280,8 +261,8 @@ static void excluded_comes(const struct faults *faults)
     struct team team;
     check_begin("%s, %d ranks: an excluded rank comes", faults->backend, faults->size);
     if (faults_team(&team, faults, NULL)) {
-        struct shrinking shrinking = without(&team, team.size - 1);
-        if (shrink(&shrinking)) {
+        struct shrinking shrinking = shrinking_without(&team, team.size - 1);
+        if (shrinking_run(&shrinking)) {
             expect_shrink(&team, team.size - 1, 0, TRIB_ERR_MISMATCH, "comes too late");
             faults_works(&shrinking.made, "the others");
         }
@@ -328,123 +309,6 @@ static void mistakes(const struct faults *faults)
     check_end();
 }
 
-/* ------------------------------------------------------------------------------------- rounds */
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Abort, shrink, first correct allreduce, destroy. Returns the milliseconds from the abort on. */
-static double one_round(const struct faults *faults, int number)
-{
-    struct team team;
-    double ms = 0;
-    if (faults_team(&team, faults, NULL)) {
-        struct shrinking shrinking = without(&team, number % team.size);
-        const double begin = check_now_ms();
-        abort_team(&team, "a round");
-        if (shrink(&shrinking))
-            faults_works(&shrinking.made, "a round");
-        ms = check_now_ms() - begin;
-        team_close(&shrinking.made);
-    }
-    team_destroy(&team);
-    return ms;
-}
-
-static void rounds(const struct faults *faults)
-{
-    const int n = faults->slow ? ROUNDS_SLOW : ROUNDS;
-    double ms[ROUNDS];
-    check_begin("%s, %d ranks: %d rounds of abort and shrink", faults->backend, faults->size, n);
-    for (int i = 0; i < 3; i++)
-        (void)one_round(faults, i);
-    CHECK_OK(trib_quiesce(LONG_MS));
-    const long threads = process_threads(), descriptors = process_descriptors();
-    for (int i = 0; i < n; i++)
-        ms[i] = one_round(faults, i);
-    CHECK_OK(trib_quiesce(LONG_MS));
-    CHECK_MSG(process_descriptors() <= descriptors, "%ld descriptors, %ld before",
-              process_descriptors(), descriptors);
-    CHECK_MSG(process_threads() <= threads + faults->size, "%ld threads, %ld before",
-              process_threads(), threads);
-    qsort(ms, (size_t)n, sizeof ms[0], by_value);
-    printf("%s, %d ranks: from abort to the first correct allreduce %.1f ms (p50), %.1f ms (p99)\n",
-           faults->backend, faults->size, ms[n / 2], ms[n * 99 / 100]);
-    CHECK_MSG(ms[n / 2] < faults->bound_ms, "half of the rounds took %.0f ms or more", ms[n / 2]);
-    check_end();
-}
-
-/* -------------------------------------------------------------------------------------- races */
-
-struct race {
-    struct shrinking shrinking;
-    trib_abort *handle;
-    _Atomic int arrived;
-    int round;
-};
-
-/* The last thread aborts the old communicator while the others shrink it, live or not. */
-static void race_member(int index, int size, void *argument)
-{
-    struct race *race = argument;
-    team_barrier(&race->arrived, size);
-    team_stagger(index, race->round);
-    if (index == size - 1)
-        CHECK_OK(trib_abort_raise(race->handle, "in a race"));
-    else
-        shrink_rank(index, size - 1, &race->shrinking);
-}
-
-static void races(const struct faults *faults)
-{
-    struct team team;
-    const int n = faults->repetitions / 4 + 1;
-    check_begin("%s, %d ranks: aborts against shrink, %d times", faults->backend, faults->size, n);
-    bool good = team_prepare(&team, faults->backend, faults->size);
-    for (int round = 0; round < n && good; round++) {
-        good = team_open(&team, NULL);
-        struct race race = {.shrinking = without(&team, round % team.size), .round = round};
-        if (!good || !CHECK_OK(trib_comm_abort_handle(&race.handle, team.comms[0])))
-            break;
-        check_ranks(race.shrinking.made.size + 1, race_member, &race);
-        if (complete(&race.shrinking.made))
-            faults_works(&race.shrinking.made, "after a race");
-        trib_abort_release(race.handle);
-        team_close(&race.shrinking.made);
-        team_close(&team);
-    }
-    team_destroy(&team);
-    check_end();
-}
-
-/* A group needs no shrink: another one, with the remaining devices. */
-static void group(const struct faults *faults)
-{
-    struct team team, rest = {.backend = faults->backend, .size = faults->size - 1};
-    trib_group *group = NULL;
-    trib_options options = TRIB_OPTIONS_INIT;
-    int32_t devices[TEAM_MAX];
-    check_begin("%s, %d ranks: a group without its first device", faults->backend, faults->size);
-    options.backend = faults->backend;
-    if (team_prepare(&team, faults->backend, faults->size) && team_split_group(&team, &options))
-        abort_team(&team, "the first device has failed");
-    team_close(&team);
-    for (int i = 0; i < rest.size; i++) {
-        devices[i] = i + 1;
-        rest.devices[i] = team.devices[i + 1];
-        rest.streams[i] = team.streams[i + 1];
-    }
-    if (CHECK_OK(trib_group_create(&group, devices, rest.size, &options)) &&
-        CHECK_OK(trib_group_split(rest.comms, group)))
-        faults_works(&rest, "the remaining devices");
-    team_close(&rest);
-    team_destroy(&team);
-    check_end();
-}
-
 void faults_shrink(const struct faults *faults)
 {
     noticed(faults);
@@ -454,7 +318,9 @@ void faults_shrink(const struct faults *faults)
     missing(faults);
     excluded_comes(faults);
     mistakes(faults);
-    rounds(faults);
-    races(faults);
-    group(faults);
+    shrink_rounds(faults);
+    shrink_races(faults);
+    faults_shrink_twice(faults);
+    faults_shrink_missing(faults);
+    shrink_group(faults);
 }

@@ -52,7 +52,8 @@ struct crowd {
     const struct faults *faults;
     trib_abort *handle;
     struct fault_data data[TEAM_MAX];
-    _Atomic int arrived, calls, watching;
+    _Atomic int arrived, calls, watching, aborting;
+    double raised_at; /* by the first of the eight */
 };
 
 static void working_rank(struct crowd *crowd, int rank)
@@ -74,6 +75,7 @@ static void working_rank(struct crowd *crowd, int rank)
     CHECK(state != TRIB_COMM_LIVE); /* whoever got the error sees it here, too */
     CHECK_OK(trib_stream_wait(team->devices[rank], team->streams[rank]));
     CHECK_STATUS(trib_comm_status(team->comms[rank]), TRIB_ERR_ABORTED);
+    faults_returned(crowd->faults, check_now_ms() - crowd->raised_at);
     CHECK_OK(trib_comm_destroy(team->comms[rank]));
     team->comms[rank] = NULL;
 }
@@ -89,6 +91,12 @@ static void crowd_member(int index, int size, void *argument)
     } else if (index < ranks + ABORTERS) {
         while (atomic_load(&crowd->calls) < 20 || atomic_load(&crowd->watching) == 0)
             check_sleep_ms(0);
+        if (index == ranks)
+            crowd->raised_at = check_now_ms();
+        if (index == ranks)
+            atomic_store(&crowd->aborting, 1);
+        while (atomic_load(&crowd->aborting) == 0)
+            check_sleep_ms(0);
         CHECK_OK(trib_abort_raise(crowd->handle, "one of eight"));
         CHECK(look(&watch, crowd->handle) != TRIB_COMM_LIVE);
     } else {
@@ -99,7 +107,7 @@ static void crowd_member(int index, int size, void *argument)
     }
 }
 
-static void eight_abort(const struct faults *faults)
+void faults_eight_abort(const struct faults *faults)
 {
     const int rounds = faults->slow ? 2 : 20;
     struct crowd crowd = {.faults = faults};
@@ -110,6 +118,7 @@ static void eight_abort(const struct faults *faults)
         atomic_store(&crowd.arrived, 0);
         atomic_store(&crowd.calls, 0);
         atomic_store(&crowd.watching, 0);
+        atomic_store(&crowd.aborting, 0);
         CHECK_OK(trib_comm_abort_handle(&crowd.handle, team->comms[0]));
         for (int rank = 0; rank < team->size; rank++)
             CHECK(fault_data_create(&crowd.data[rank], team, rank));
@@ -176,7 +185,7 @@ static void stuck_ranks(const struct faults *faults)
 }
 
 /* Nobody waits in a collective, but something of the caller's is in front of one. */
-static void parked(const struct faults *faults)
+void faults_parked(const struct faults *faults)
 {
     struct stuck stuck = {.released = false};
     struct team *team = &stuck.team;
@@ -187,8 +196,10 @@ static void parked(const struct faults *faults)
     if (faults_team(team, faults, NULL) &&
         CHECK_OK(trib_comm_abort_handle(&handle, team->comms[0]))) {
         check_ranks(team->size, queue_barrier, &stuck);
+        const double raised_at = check_now_ms();
         CHECK_OK(trib_abort_raise(handle, "behind a long job"));
         becomes(handle, TRIB_COMM_ABORTED, faults->bound_ms);
+        faults_returned(faults, check_now_ms() - raised_at);
         team_close(team);
         const double start = check_now_ms();
         becomes(handle, TRIB_COMM_PARKED, PARKED_MS + faults->bound_ms);
@@ -239,8 +250,8 @@ static void orderly(const struct faults *faults)
 
 void faults_states(const struct faults *faults)
 {
-    eight_abort(faults);
+    faults_eight_abort(faults);
     stuck_ranks(faults);
-    parked(faults);
+    faults_parked(faults);
     orderly(faults);
 }

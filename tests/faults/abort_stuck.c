@@ -176,6 +176,7 @@ static void missing_rank(const struct faults *faults, enum where where, bool col
             worst = stuck.free_after[rank] > worst ? stuck.free_after[rank] : worst;
         printf("  %s, %d ranks, %s%s: free %.1f ms after the abort\n", faults->backend,
                faults->size, names[where], cold ? " (first call)" : "", worst);
+        faults_returned(faults, worst);
         const double start = check_now_ms();
         team_close(&stuck.team);
         CHECK_MSG(check_now_ms() - start < faults->bound_ms, "destroy took %.0f ms",
@@ -190,6 +191,25 @@ static void missing_rank(const struct faults *faults, enum where where, bool col
     check_end();
 }
 
+static void missing_in(const struct faults *faults, bool cold)
+{
+    int where = 0;
+    while (where < WHERES && strcmp(faults->call, names[where]) != 0)
+        where++;
+    if (CHECK(where < WHERES))
+        missing_rank(faults, (enum where)where, cold);
+}
+
+void faults_missing_rank(const struct faults *faults)
+{
+    missing_in(faults, false);
+}
+
+void faults_missing_rank_cold(const struct faults *faults)
+{
+    missing_in(faults, true);
+}
+
 /* ------------------------------------------------------------------- two that are both stuck */
 
 static void queue_barrier(int rank, int size, void *argument)
@@ -199,12 +219,14 @@ static void queue_barrier(int rank, int size, void *argument)
         CHECK_OK(trib_barrier(team->comms[rank], team->streams[rank]));
 }
 
-static void raise_on(struct team *team, const char *reason)
+static void end_stuck(const struct faults *faults, struct team *team, const char *reason)
 {
-    trib_abort *handle = NULL;
-    if (CHECK_OK(trib_comm_abort_handle(&handle, team->comms[0])))
-        CHECK_OK(trib_abort_raise(handle, reason));
-    trib_abort_release(handle);
+    const double start = check_now_ms();
+    faults_abort(team, reason);
+    for (int rank = 0; rank < faults->size - 1; rank++)
+        team_wait(team, rank, faults->bound_ms);
+    faults_returned(faults, check_now_ms() - start);
+    faults_all_aborted(team, reason);
 }
 
 static void both_stuck(const struct faults *faults, bool first_first)
@@ -216,15 +238,9 @@ static void both_stuck(const struct faults *faults, bool first_first)
         check_ranks(faults->size, queue_barrier, &teams[0]);
         check_ranks(faults->size, queue_barrier, &teams[1]);
         struct team *one = &teams[first_first ? 0 : 1], *other = &teams[first_first ? 1 : 0];
-        raise_on(one, "the one");
-        for (int rank = 0; rank < faults->size - 1; rank++)
-            team_wait(one, rank, faults->bound_ms);
-        faults_all_aborted(one, "the one");
+        end_stuck(faults, one, "the one");
         CHECK_OK(trib_comm_status(other->comms[0]));
-        raise_on(other, "the other");
-        for (int rank = 0; rank < faults->size - 1; rank++)
-            team_wait(other, rank, faults->bound_ms);
-        faults_all_aborted(other, "the other");
+        end_stuck(faults, other, "the other");
     }
     team_destroy(&teams[1]);
     team_destroy(&teams[0]);
@@ -232,11 +248,16 @@ static void both_stuck(const struct faults *faults, bool first_first)
     check_end();
 }
 
+void faults_both_stuck(const struct faults *faults)
+{
+    both_stuck(faults, strcmp(faults->call, "A") == 0);
+}
+
 /* --------------------------------------------------- something else is in front on the stream */
 
 /* The collectives cannot become free before what is in front of them ends, but abort does not
  * wait. */
-static void behind_a_long_job(const struct faults *faults)
+void faults_behind_a_long_job(const struct faults *faults)
 {
     struct team team;
     _Atomic bool go_on = false;
@@ -246,10 +267,11 @@ static void behind_a_long_job(const struct faults *faults)
             CHECK_OK(trib_stream_submit(team.devices[rank], team_hold, &go_on, team.streams[rank]));
         check_ranks(faults->size, queue_barrier, &team);
         const double start = check_now_ms();
-        raise_on(&team, "behind a long job");
+        faults_abort(&team, "behind a long job");
         CHECK_MSG(check_now_ms() - start < faults->bound_ms / 4.0, "raise took %.1f ms",
                   check_now_ms() - start);
         faults_all_aborted(&team, "behind a long job");
+        faults_returned(faults, check_now_ms() - start);
         check_sleep_ms(20);
         for (int rank = 0; rank < faults->size - 1; rank++)
             CHECK(!stream_done(&team, rank));
@@ -270,5 +292,5 @@ void faults_stuck(const struct faults *faults)
     missing_rank(faults, LIST, true);
     both_stuck(faults, true);
     both_stuck(faults, false);
-    behind_a_long_job(faults);
+    faults_behind_a_long_job(faults);
 }

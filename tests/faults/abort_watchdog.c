@@ -72,12 +72,18 @@ static void gives_up(const struct faults *faults, enum how how, const char *name
         CHECK_MSG(worst >= DEADLINE_MS && worst < DEADLINE_MS + faults->bound_ms,
                   "with a deadline of %d ms the last rank returned after %.0f ms", DEADLINE_MS,
                   worst);
+        faults_returned(faults, worst - DEADLINE_MS);
         printf("%s, %s: returned %.1f ms after the deadline\n", faults->backend, name,
                worst - DEADLINE_MS);
     }
     team_destroy(&missing.team);
     faults_fresh(faults);
     check_end();
+}
+
+void faults_watchdog_ends(const struct faults *faults)
+{
+    gives_up(faults, ONE_CALL, "one call");
 }
 
 struct held {
@@ -127,7 +133,7 @@ static void not_started(const struct faults *faults)
 
 void faults_watchdog(const struct faults *faults)
 {
-    gives_up(faults, ONE_CALL, "one call");
+    faults_watchdog_ends(faults);
     gives_up(faults, BURST_OF_CALLS, "a burst of calls");
     gives_up(faults, BURST_AND_PLAIN_WAIT, "a burst of calls without trib_comm_wait");
     not_started(faults);

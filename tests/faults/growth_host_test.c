@@ -3,99 +3,18 @@
  *
  *   growth_host_test [ROUNDS]      of each kind; 1,000, or 200 with TRIB_TEST_QUICK=1
  *
- * The allocator says how many bytes are in use, and what is freed is not in use: the program starts
- * itself again without the allocator's caches of threads. One small object that stays of each round
- * is 32 bytes; the limit is 1 byte per round, and once the memory of threads that run side by side
- * for the first time. */
-#define _GNU_SOURCE
-#include <malloc.h>
+ * One small object that stays of each round is 32 bytes; the limit is 1 byte per round. */
+#define _POSIX_C_SOURCE 200809L
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "tests/process.h"
+#include "tests/faults/figures.h"
 #include "tests/team.h"
 
-enum { ELEMENTS = 1000, SPARSE = 512, LONG_MS = 30000, MEASURE_MS = 10000, WINDOW_US = 3000 };
-
-static const char *const tunables = "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1";
-
-/* Of the sanitizers, which have an allocator of their own; NULL without them. */
-extern size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
-
-/* -------------------------------------------------------------------------------------- figures */
-
-struct figures {
-    long bytes, threads, descriptors, mappings, resident_kb;
-};
-
-static long bytes_in_use(void)
-{
-    if (__sanitizer_get_current_allocated_bytes != NULL)
-        return (long)__sanitizer_get_current_allocated_bytes();
-    const struct mallinfo2 info = mallinfo2();
-    return (long)(info.uordblks + info.hblkhd);
-}
-
-static struct figures measure(void)
-{
-    return (struct figures){.bytes = bytes_in_use(),
-                            .threads = process_threads(),
-                            .descriptors = process_descriptors(),
-                            .mappings = process_mappings(),
-                            .resident_kb = process_resident_kb()};
-}
-
-static struct figures limits(struct figures before, int rounds)
-{
-    const bool sanitized = __sanitizer_get_current_allocated_bytes != NULL;
-    return (struct figures){.bytes = before.bytes + 4096 + rounds,
-                            .threads = before.threads + 2,
-                            .descriptors = before.descriptors,
-                            /* A sanitizer keeps what was freed. */
-                            .mappings = before.mappings + (sanitized ? 1000000 : 32),
-                            .resident_kb = before.resident_kb + (sanitized ? 1000000 : 4096)};
-}
-
-static bool within(struct figures now, struct figures limit)
-{
-    return now.bytes <= limit.bytes && now.threads <= limit.threads &&
-           now.descriptors <= limit.descriptors && now.mappings <= limit.mappings &&
-           now.resident_kb <= limit.resident_kb;
-}
-
-/* The figures when they are within `limit`, or after a while: threads that have ended are counted
- * for a moment. */
-static struct figures measure_until(struct figures limit)
-{
-    const double end = check_now_ms() + MEASURE_MS;
-    struct figures now = measure();
-    while (!within(now, limit) && check_now_ms() < end) {
-        check_sleep_ms(10);
-        now = measure();
-    }
-    return now;
-}
-
-static void compare(struct figures before, struct figures after, struct figures limit, int rounds)
-{
-    printf("  %d rounds: bytes in use %ld -> %ld, threads %ld -> %ld, descriptors %ld -> %ld, "
-           "mappings %ld -> %ld, resident KB %ld -> %ld\n",
-           rounds, before.bytes, after.bytes, before.threads, after.threads, before.descriptors,
-           after.descriptors, before.mappings, after.mappings, before.resident_kb,
-           after.resident_kb);
-    CHECK_MSG(after.bytes <= limit.bytes, "%ld bytes more are in use", after.bytes - before.bytes);
-    CHECK_MSG(after.threads <= limit.threads, "%ld threads more", after.threads - before.threads);
-    CHECK_MSG(after.descriptors <= limit.descriptors, "%ld descriptors more",
-              after.descriptors - before.descriptors);
-    CHECK_MSG(after.mappings <= limit.mappings, "%ld mappings more",
-              after.mappings - before.mappings);
-    CHECK_MSG(after.resident_kb <= limit.resident_kb, "%ld KB more are resident",
-              after.resident_kb - before.resident_kb);
-}
+enum { ELEMENTS = 1000, SPARSE = 512, LONG_MS = 30000, WINDOW_US = 3000 };
 
 /* -------------------------------------------------------------------------------------- a round */
 
@@ -214,13 +133,11 @@ static void many(int rounds, bool aborts)
         one(i, aborts);
     CHECK_OK(trib_quiesce(LONG_MS));
     printf(" "); /* so that stdout has its buffer */
-    const struct figures before = measure(), limit = limits(before, rounds);
-    CHECK(before.threads > 0 && before.descriptors >= 0 && before.mappings > 0 &&
-          before.resident_kb > 0);
+    const struct figures before = figures_measure();
     for (int i = 0; i < rounds; i++)
         one(i, aborts);
     CHECK_OK(trib_quiesce(LONG_MS));
-    compare(before, measure_until(limit), limit, rounds);
+    figures_compare(before, rounds, (struct figures){0});
     CHECK((atomic_load(&calls_aborted) > 0) == aborts);
     check_end();
 }
@@ -228,11 +145,7 @@ static void many(int rounds, bool aborts)
 int main(int n, char **arguments)
 {
     const int rounds = n > 1 ? atoi(arguments[1]) : getenv("TRIB_TEST_QUICK") == NULL ? 1000 : 200;
-    const char *set = getenv("GLIBC_TUNABLES");
-    if (set == NULL || strcmp(set, tunables) != 0) {
-        setenv("GLIBC_TUNABLES", tunables, 1);
-        execv("/proc/self/exe", arguments);
-    }
+    figures_exact(arguments);
     many(rounds, false);
     many(rounds, true);
     return check_finish("growth_host_test");
