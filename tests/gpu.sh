@@ -5,6 +5,8 @@
 #   --sanitizer    also the kernels under compute-sanitizer's four tools; racecheck, by far the slowest,
 #                  in slices side by side, one for each processor
 #   --racecheck    only that, of the quick suite, and no other test
+#   --scenarios    only the scenarios of aborts on 2 GPUs or more, with their table, and no other test:
+#                  8 minutes; 5 with TRIB_TEST_SCENARIO_RUNS=1
 #   --slices N     so many slices. One that takes longer than 300 s (with --racecheck, --seconds) is
 #                  cut off
 #   --rust DIR     also every executable in DIR: Rust test programs that were built elsewhere; one
@@ -18,12 +20,13 @@
 # NCCL are found as CMakeLists.txt says, NCCL_HOME and CUDA_HOME included.
 set -u
 cd "$(dirname "$0")/.."
-build=build/gpu out=build/gpu/out bench=0 sanitizer=0 racecheck=0 rust='' seconds=460 slices=$(nproc)
+build=build/gpu out=build/gpu/out bench=0 sanitizer=0 racecheck=0 scenarios=0 rust='' seconds=460 slices=$(nproc)
 while [ $# -gt 0 ]; do
     case $1 in
     --bench) bench=1 ;;
     --sanitizer) sanitizer=1 ;;
     --racecheck) racecheck=1 ;;
+    --scenarios) scenarios=1 ;;
     --slices) slices=$2 && shift ;;
     --rust) rust=$2 && shift ;;
     --out) out=$2 && shift ;;
@@ -159,6 +162,11 @@ if [ $racecheck = 1 ]; then
     racecheck_slices "$seconds"
     finish
 fi
+if [ $scenarios = 1 ]; then
+    try "$seconds" scenarios $build/tests/scenarios_nccl_test
+    sed -n '/^ *scenario  /,$p' "$out/part.log" | tee "$out/scenarios.txt"
+    finish
+fi
 
 needs_gpu=1
 for program in $build/tests/*_cuda_test; do
@@ -175,6 +183,7 @@ for program in $build/tests/*_test; do
     case $program in
     *_host_test | *_cuda_test | */kernels_* | */backend_nccl_test | */sparse_nccl_test) ;;
     */injection_test) ;; # 15 minutes, on host alone
+    */scenarios_nccl_test) ;; # --scenarios
     *) try 240 "$(basename "$program")" "$program" ;;
     esac
 done
