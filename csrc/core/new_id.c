@@ -1,11 +1,13 @@
 /* One new id for the ranks that remain of an aborted communicator, in all of their processes.
  *
+ * A follower joins. Once all have, the leader asks each whether it still waits, because a join may be
+ * one that has been given up; each confirms, and gets the id.
+ *
  * Messages, all numbers little-endian:
  *   0  kind (4)   4  ranks that remain (4)   8  digest of them (8)   16  number of the attempt (8)
  *  24  join: ranks of the sender's process among them (4); refusal: status (4)
  *  28  id: the id; refusal: its text
- * The number is the sender's of a join, and comes back in the answer, so that an answer to an
- * attempt that has been given up is not taken for another. */
+ * The number is the follower's, also in what the leader sends to it. */
 #include "csrc/core/new_id.h"
 
 #include <stdio.h>
@@ -18,7 +20,7 @@
 #include "csrc/core/match.h"
 #include "csrc/core/remote.h"
 
-enum kind { NO_MESSAGE, JOIN, WITHDRAW, ID, REFUSAL };
+enum kind { NO_MESSAGE, JOIN, WITHDRAW, ASK, CONFIRM, ID, REFUSAL };
 enum { HEADER = 28, LONGEST = HEADER + TRI_DETAIL_SIZE, NAP_NS = 500000 };
 
 struct message {
@@ -62,7 +64,7 @@ static bool unpack(struct message *out, const uint8_t *bytes, size_t length)
         memcpy(&out->id, bytes + HEADER, sizeof out->id);
     else if (out->kind == REFUSAL && length - HEADER < sizeof out->text && out->number != TRIB_OK)
         memcpy(out->text, bytes + HEADER, length - HEADER);
-    else if ((out->kind != JOIN && out->kind != WITHDRAW) || length != HEADER)
+    else if (out->kind == ID || out->kind == REFUSAL || length != HEADER)
         return false;
     return out->n > 0 && (out->kind != JOIN || out->number > 0);
 }
@@ -160,7 +162,20 @@ static trib_status differ(const struct attempt *attempt, int32_t rank, const str
 struct join {
     int32_t ranks;
     uint64_t attempt;
+    bool asked, confirmed;
 };
+
+/* One message of a survivor. */
+static void note(struct join *join, const struct message *message)
+{
+    const bool same = message->attempt == join->attempt && join->ranks > 0;
+    if (message->kind == JOIN)
+        *join = (struct join){.ranks = message->number, .attempt = message->attempt};
+    else if (message->kind == WITHDRAW)
+        *join = (struct join){.ranks = 0};
+    else if (message->kind == CONFIRM && same)
+        join->confirmed = true;
+}
 
 /* Read the mail of all. */
 static trib_status read_joins(struct join *joins, const struct attempt *attempt)
@@ -171,23 +186,43 @@ static trib_status read_joins(struct join *joins, const struct attempt *attempt)
         if (process_of(attempt, i) == attempt->self ||
             !receive(&message, attempt->remote, ranks[i]))
             continue;
-        joins[i] = (struct join){.ranks = message.kind == JOIN ? message.number : 0,
-                                 .attempt = message.attempt};
+        note(&joins[i], &message);
         if (message.kind == JOIN && message.digest != attempt->digest)
             return differ(attempt, ranks[i], &message);
     }
     return TRIB_OK;
 }
 
+/* Have all joined, and, if `confirmed`, said again that they wait? */
+static bool complete(const struct join *joins, const struct attempt *attempt, bool confirmed)
+{
+    int32_t ranks = attempt->here;
+    for (int32_t i = 0; i < attempt->n; i++)
+        ranks += joins[i].confirmed || !confirmed ? joins[i].ranks : 0;
+    return ranks >= attempt->n;
+}
+
+static void ask(struct join *joins, const struct attempt *attempt)
+{
+    struct message message = message_of(attempt, ASK);
+    for (int32_t i = 0; i < attempt->n; i++) {
+        message.attempt = joins[i].attempt;
+        if (joins[i].ranks > 0 && !joins[i].asked)
+            send(attempt->remote, attempt->survivors->ranks[i], &message);
+        joins[i].asked = true; /* one that joins anew is asked anew */
+    }
+}
+
 static trib_status late(const struct join *joins, const struct attempt *attempt)
 {
     char missing[200] = "";
     struct tri_text list = {.data = missing, .room = sizeof missing};
+    const bool all = complete(joins, attempt, false); /* but one no longer waits */
     for (int32_t i = 0; i < attempt->n; i++) {
         bool joined = process_of(attempt, i) == attempt->self;
         for (int32_t j = 0; j < attempt->n; j++)
-            joined =
-                joined || (joins[j].ranks > 0 && process_of(attempt, j) == process_of(attempt, i));
+            joined = joined || ((all ? joins[j].confirmed : joins[j].ranks > 0) &&
+                                process_of(attempt, j) == process_of(attempt, i));
         if (!joined)
             tri_text_add(&list, "%s%d", list.used == 0 ? "" : ", ",
                          (int)attempt->survivors->ranks[i]);
@@ -201,13 +236,12 @@ static trib_status late(const struct join *joins, const struct attempt *attempt)
 static trib_status await_joins(struct join *joins, const struct attempt *attempt)
 {
     for (;;) {
-        int32_t ranks = attempt->here;
         TRI_TRY(check_survivors(attempt));
         TRI_TRY(read_joins(joins, attempt));
-        for (int32_t i = 0; i < attempt->n; i++)
-            ranks += joins[i].ranks;
-        if (ranks >= attempt->n)
+        if (complete(joins, attempt, true))
             return TRIB_OK;
+        if (complete(joins, attempt, false))
+            ask(joins, attempt);
         if (tri_now_ns() >= attempt->deadline_ns)
             return late(joins, attempt);
         tri_nap_ns(NAP_NS);
@@ -255,14 +289,19 @@ static void send_leader(const struct attempt *attempt, enum kind kind)
             send(attempt->remote, attempt->survivors->ranks[i], &message);
 }
 
-/* The leader's answer to this attempt. */
+/* The leader's answer to this attempt. What it asks is confirmed. */
 static bool find_answer(struct message *out, const struct attempt *attempt)
 {
-    for (int32_t i = 0; i < attempt->n; i++)
-        if (process_of(attempt, i) == attempt->leader &&
-            receive(out, attempt->remote, attempt->survivors->ranks[i]) &&
-            out->attempt == attempt->number && (out->kind == ID || out->kind == REFUSAL))
+    for (int32_t i = 0; i < attempt->n; i++) {
+        if (process_of(attempt, i) != attempt->leader ||
+            !receive(out, attempt->remote, attempt->survivors->ranks[i]) ||
+            out->attempt != attempt->number)
+            continue;
+        if (out->kind == ID || out->kind == REFUSAL)
             return true;
+        if (out->kind == ASK)
+            send_leader(attempt, CONFIRM);
+    }
     return false;
 }
 

@@ -1,7 +1,7 @@
 /* One new id for the ranks that remain of an aborted communicator, in all of their processes.
  *
  * In each process the remaining ranks have met already (base/meeting.h), and one of them calls this.
- * The process of the lowest one leads: the others join, it makes the id once all have, and sends it
+ * The process of the lowest one leads: the others join, it makes the id once all wait, and sends it
  * to them. If two processes disagree on who remains, if a remaining rank has died, or if the leader's
  * deadline passes, it refuses all. */
 #ifndef TRI_CORE_NEW_ID_H
