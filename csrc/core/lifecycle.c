@@ -197,7 +197,7 @@ trib_status tri_comm_create(struct trib_comm **out, const trib_id *id, int32_t r
 
 static trib_status check_split(const struct trib_comm *comm, int32_t color)
 {
-    TRI_TRY(tri_comm_usable(comm, TRI_NO_OPERATION));
+    TRI_TRY(tri_comm_usable(comm, TRI_SPLIT));
     if (comm->batch.open)
         return tri_fail(TRIB_ERR_INVALID_USAGE,
                         "trib_comm_split on rank %d: inside a batch; call trib_batch_end first",
@@ -235,7 +235,7 @@ static trib_status split_transport(struct tri_transport **out, struct trib_comm 
     if (tri_abort_live(comm->state) || (status != TRIB_OK && !tri_is_mistake(status)))
         return status;
     give_up_child(out, comm);
-    return tri_comm_usable(comm, TRI_NO_OPERATION);
+    return tri_comm_usable(comm, TRI_SPLIT);
 }
 
 static void end_child(void *state, bool relayed)

@@ -136,15 +136,17 @@ static void run_call(void *argument)
 {
     const struct tri_sparse_call *call = argument;
     struct trib_sparse *sparse = call->sparse;
+    struct trib_abort *state = sparse->backend->transport->abort_state(sparse->transport);
     struct tri_run run = run_of(call);
     uintptr_t previous = 0;
     trib_status status = tri_device_push(sparse->backend, sparse->device, &previous);
     if (status != TRIB_OK) {
-        (void)tri_abort_raise(sparse->backend->transport->abort_state(sparse->transport), status,
-                              tri_detail());
+        (void)tri_abort_raise(state, status, tri_detail());
         return;
     }
-    status = sparse->algorithm->run(&run, sparse->own);
+    /* Many calls may be queued behind the one that an abort ended: none of them selects first. */
+    status =
+        tri_abort_live(state) ? sparse->algorithm->run(&run, sparse->own) : tri_abort_status(state);
     if (status != TRIB_OK) {
         fail_run(&run, status);
     } else {

@@ -86,12 +86,9 @@ static void life(struct refused *refused, int rank)
 {
     trib_comm *comm = refused->team.comms[rank], *child = comm;
     REFUSES(trib_batch_begin, comm);
-    CHECK_STATUS(trib_comm_split(&child, comm, 0, 0), TRIB_ERR_ABORTED);
-    CHECK_DETAIL(reason);
+    REFUSES(trib_comm_split, &child, comm, 0, 0);
     CHECK(child == NULL);
-    CHECK_STATUS(trib_comm_wait(comm, refused->team.streams[rank], TRIB_NO_TIMEOUT),
-                 TRIB_ERR_ABORTED);
-    CHECK_DETAIL(reason);
+    REFUSES(trib_comm_wait, comm, refused->team.streams[rank], TRIB_NO_TIMEOUT);
     CHECK_STATUS(trib_comm_status(comm), TRIB_ERR_ABORTED);
     CHECK_DETAIL(reason);
 }
