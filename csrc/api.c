@@ -5,6 +5,7 @@
 #include "csrc/backend.h"
 #include "csrc/base/abort.h"
 #include "csrc/base/clock.h"
+#include "csrc/base/debug.h"
 #include "csrc/base/log.h"
 #include "csrc/base/process.h"
 #include "csrc/base/status.h"
@@ -15,6 +16,7 @@
 #include "csrc/core/dump.h"
 #include "csrc/core/group.h"
 #include "csrc/core/lifecycle.h"
+#include "csrc/core/memory.h"
 #include "csrc/core/quiesce.h"
 #include "csrc/core/shrink.h"
 #include "csrc/core/wait.h"
@@ -884,4 +886,45 @@ trib_status trib_dump_set(const char *prefix)
 {
     NOT_FORKED();
     return tri_dump_set(prefix);
+}
+
+/* ----------------------------------------------------------------------------- memory and debug */
+
+static trib_status check_memory(const char *function, trib_memory *out)
+{
+    if (out->size != sizeof *out)
+        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                        "%s: out->size is %u, expected %zu: start from TRIB_MEMORY_INIT, and build "
+                        "with the header of the library that is loaded",
+                        function, out->size, sizeof *out);
+    out->reserved = 0;
+    return TRIB_OK;
+}
+
+trib_status trib_comm_memory(trib_memory *out, trib_comm *comm)
+{
+    NEED(out);
+    NEED(comm);
+    TRI_TRY(check_memory(__func__, out));
+    tri_memory_of_owner(out, comm->owner);
+    return TRIB_OK;
+}
+
+trib_status trib_device_memory(trib_memory *out, const trib_device *device)
+{
+    NEED(out);
+    NEED(device);
+    TRI_TRY(check_memory(__func__, out));
+    tri_memory_of_device(out, device->backend, device->ordinal);
+    return TRIB_OK;
+}
+
+trib_status trib_debug_set(int32_t on)
+{
+    NOT_FORKED();
+    if (on != 0 && on != 1)
+        return tri_fail(TRIB_ERR_INVALID_ARGUMENT, "trib_debug_set: `on` is %d; expected 0 or 1",
+                        on);
+    tri_debug_set(on == 1);
+    return TRIB_OK;
 }

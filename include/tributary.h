@@ -1062,6 +1062,38 @@ TRIB_API trib_status trib_dump(const char *path);
  *  waits for it, at most 2 s. Any thread. */
 TRIB_API trib_status trib_dump_set(const char *prefix);
 
+/* ---------------------------------------------------------------------------- memory and debug */
+
+/** What the library has allocated for itself, in bytes: now, and the most at one time (`peak`).
+ *  Not counted: what you allocate (trib_device_alloc), ordinary host memory, abort flags, and what
+ *  NCCL and CUDA allocate. Memory that is being freed in the background counts no longer. */
+typedef struct trib_memory {
+    uint32_t size;                 /**< sizeof(trib_memory), set by the caller */
+    uint32_t reserved;             /**< 0 */
+    uint64_t workspace_bytes;      /**< scratch of communicators, on the device */
+    uint64_t workspace_peak_bytes; /**< the most so far */
+    uint64_t sparse_bytes;         /**< sparse states, on the device: residuals and scratch */
+    uint64_t sparse_peak_bytes;    /**< the most so far */
+    uint64_t pinned_bytes;         /**< pinned host memory of workspaces and sparse states */
+    uint64_t pinned_peak_bytes;    /**< the most so far */
+} trib_memory;
+#define TRIB_MEMORY_INIT {(uint32_t)sizeof(trib_memory), 0, 0, 0, 0, 0, 0, 0}
+
+/** Fill `*out` with what one rank's communicator holds, its sparse states included. */
+TRIB_API trib_status trib_comm_memory(trib_memory *out, trib_comm *comm);
+
+/** Fill `*out` with what all communicators of this process hold on `device`, including those that
+ *  were destroyed while queued work still used their memory. Any thread. */
+TRIB_API trib_status trib_device_memory(trib_memory *out, const trib_device *device);
+
+/** The debug switch: 1 is on, 0 off. While it is on, the log tells at TRIB_LOG_INFO where things
+ *  are: of each new communicator rank, size, device, process and host; of each new sparse state
+ *  type, algorithm and bytes; of each block of memory that the library allocates or frees on a
+ *  device bytes, address, and for which communicator, rank and sparse state. Dumps written
+ *  meanwhile list all blocks. Nothing is logged per call. Initially on if TRIBUTARY_DEBUG in the
+ *  environment is set, and neither empty nor "0". Any thread. */
+TRIB_API trib_status trib_debug_set(int32_t on);
+
 #ifdef __cplusplus
 }
 #endif

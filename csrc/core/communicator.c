@@ -84,7 +84,7 @@ void tri_comm_set_call_timeout(struct trib_comm *comm, uint32_t timeout_ms, bool
 
 trib_status tri_comm_reserve(struct trib_comm *comm, size_t bytes)
 {
-    return tri_workspace_reserve(&comm->workspace, comm->backend->device, comm->device, bytes);
+    return tri_workspace_reserve(&comm->workspace, comm->owner, bytes);
 }
 
 void *tri_comm_scratch(struct trib_comm *comm, size_t bytes)

@@ -60,6 +60,7 @@ struct trib_comm {
     bool closed;
     uint64_t shrinks; /* see struct tri_attendee: attempts */
     struct tri_batch batch;
+    struct tri_owner *owner; /* of its memory: a reference */
     struct tri_workspace workspace;
     struct tri_signature *signatures;    /* of all ranks, see match.c; NULL without TRIB_MATCH */
     struct tri_recorder *recorder;       /* NULL with TRIB_UNRECORDED */

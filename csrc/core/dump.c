@@ -182,10 +182,9 @@ static void add_communicator(struct tri_text *out, const struct tri_recorder *re
                  (uint64_t)atomic_load(&recorder->entered),
                  (uint64_t)atomic_load(&recorder->issued));
     add_number_or_null(out, "started", progress.started, progress.started != UINT64_MAX);
-    tri_text_add(out,
-                 "\"ended\": %" PRIu64 ",\n  \"memory\": {\"workspace_bytes\": %" PRIu64
-                 "}, \"peers\": [",
-                 progress.ended, comm->workspace.held);
+    tri_text_add(out, "\"ended\": %" PRIu64 ",\n  \"memory\": ", progress.ended);
+    tri_memory_format(out, comm->owner);
+    tri_text_add(out, ", \"peers\": [");
     add_peers(out, comm, now);
     tri_text_add(out, "], \"calls\": [");
     add_calls(out, recorder, &progress, now);

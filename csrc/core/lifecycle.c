@@ -11,6 +11,7 @@
 #include "csrc/core/issue.h"
 #include "csrc/core/match.h"
 #include "csrc/core/operation.h"
+#include "csrc/core/placement.h"
 #include "csrc/core/remote.h"
 #include "csrc/core/watchdog.h"
 
@@ -74,12 +75,13 @@ trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *b
     if (comm != NULL) {
         comm->batch.calls = calloc(FIRST_BATCH, sizeof *comm->batch.calls);
         comm->batch.capacity = FIRST_BATCH;
+        comm->owner = tri_owner_create(backend, device);
         if ((flags & TRIB_UNRECORDED) == 0)
             comm->recorder = tri_recorder_create(comm);
         if ((flags & TRIB_MATCH) != 0)
             comm->signatures = calloc((size_t)max_size, sizeof *comm->signatures);
     }
-    if (comm == NULL || comm->batch.calls == NULL ||
+    if (comm == NULL || comm->batch.calls == NULL || comm->owner == NULL ||
         ((flags & TRIB_MATCH) != 0 && comm->signatures == NULL) ||
         ((flags & TRIB_UNRECORDED) == 0 && comm->recorder == NULL)) {
         tri_comm_discard(comm);
@@ -103,6 +105,8 @@ void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport, ui
     comm->rank = ops->rank(transport);
     comm->size = ops->size(transport);
     comm->identity = identity;
+    tri_owner_name(comm->owner, identity, comm->rank);
+    tri_placement_begin(comm);
     tri_watchdog_begin(comm);
 }
 
@@ -126,6 +130,7 @@ void tri_comm_discard(struct trib_comm *comm)
     free(comm->signatures);
     free(comm->recorder);
     free(comm->scratch);
+    tri_owner_release(comm->owner);
     free(comm);
 }
 

@@ -11,48 +11,34 @@
 enum { SCALARS_BYTES = 256, RUN_OUT_NS = 100000000, NAP_NS = 100000 };
 static const size_t granule = 65536;
 
-trib_status tri_workspace_open(struct tri_workspace *workspace, const struct tri_device_ops *ops,
-                               int32_t device, size_t pinned_bytes)
+trib_status tri_workspace_open(struct tri_workspace *workspace, struct tri_owner *owner,
+                               int64_t sparse_state, size_t pinned_bytes)
 {
-    void *pinned = NULL;
-    trib_status status = ops->alloc_pinned(&pinned, pinned_bytes);
-    if (status != TRIB_OK)
-        return status;
-    status = ops->event_create(device, &workspace->event);
+    const struct tri_device_ops *ops = owner->backend->device;
+    struct tri_block *cell = NULL;
+    TRI_TRY(tri_memory_alloc_pinned(&cell, owner, sparse_state, pinned_bytes));
+    const trib_status status = ops->event_create(owner->device, &workspace->event);
     if (status != TRIB_OK) {
-        ops->free_pinned(pinned);
+        tri_memory_free(cell);
         return status;
     }
-    workspace->pinned = pinned;
-    workspace->device = device;
+    workspace->cell = cell;
+    workspace->pinned = cell->data;
+    workspace->owner = owner;
+    workspace->sparse_state = sparse_state;
+    workspace->device = owner->device;
     workspace->ops = ops;
     return TRIB_OK;
 }
 
 trib_status tri_workspace_add(struct tri_workspace *workspace, size_t bytes)
 {
-    struct tri_block *block = malloc(sizeof *block);
-    if (block == NULL)
-        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory for the description of a workspace");
-    const trib_status status = workspace->ops->alloc(workspace->device, &block->data, bytes);
-    if (status != TRIB_OK) {
-        free(block);
-        return status;
-    }
-    block->bytes = bytes;
+    struct tri_block *block = NULL;
+    TRI_TRY(tri_memory_alloc(&block, workspace->owner, workspace->sparse_state, bytes));
     block->older = workspace->blocks;
     workspace->blocks = block;
     workspace->held += bytes;
     return TRIB_OK;
-}
-
-static void free_block(const struct tri_workspace *workspace, struct tri_block *block)
-{
-    if (workspace->ops->free_later != NULL)
-        workspace->ops->free_later(workspace->device, block->data);
-    else
-        (void)workspace->ops->free(workspace->device, block->data);
-    free(block);
 }
 
 void tri_workspace_remove(struct tri_workspace *workspace, const void *data)
@@ -65,18 +51,19 @@ void tri_workspace_remove(struct tri_workspace *workspace, const void *data)
         return;
     *link = block->older;
     workspace->held -= block->bytes;
-    free_block(workspace, block);
+    tri_memory_free(block);
 }
 
-trib_status tri_workspace_reserve(struct tri_workspace *workspace, const struct tri_device_ops *ops,
-                                  int32_t device, size_t bytes)
+trib_status tri_workspace_reserve(struct tri_workspace *workspace, struct tri_owner *owner,
+                                  size_t bytes)
 {
     const size_t old = workspace->blocks == NULL ? 0 : workspace->blocks->bytes;
     size_t need = SCALARS_BYTES + bytes;
     if (need <= old)
         return TRIB_OK;
     if (workspace->ops == NULL)
-        TRI_TRY(tri_workspace_open(workspace, ops, device, sizeof(struct tri_workspace_pinned)));
+        TRI_TRY(tri_workspace_open(workspace, owner, TRI_NO_STATE,
+                                   sizeof(struct tri_workspace_pinned)));
     /* Growing by half at least: the blocks together stay below three times the largest need. */
     if (need < old + old / 2)
         need = old + old / 2;
@@ -180,11 +167,11 @@ static void free_all(struct tri_workspace *workspace)
     while (workspace->blocks != NULL) {
         struct tri_block *block = workspace->blocks;
         workspace->blocks = block->older;
-        free_block(workspace, block);
+        tri_memory_free(block);
     }
     if (workspace->ops != NULL) {
         (void)workspace->ops->event_destroy(workspace->device, workspace->event);
-        workspace->ops->free_pinned(workspace->pinned);
+        tri_memory_free(workspace->cell);
     }
     tri_abort_release(workspace->state);
     free(workspace->host);

@@ -8,21 +8,18 @@
 #include <stdint.h>
 
 #include "csrc/backend.h"
-
-/* One allocation; newer ones are larger and come first. */
-struct tri_block {
-    struct tri_block *older;
-    void *data;
-    size_t bytes;
-};
+#include "csrc/core/memory.h"
 
 /* Nothing is allocated before the first use. */
 struct tri_workspace {
     const struct tri_device_ops *ops; /* NULL before the first use */
     int32_t device;
-    struct tri_block *blocks;
-    uint64_t held;            /* bytes in all blocks */
-    void *pinned;             /* pinned memory; a communicator's: struct tri_workspace_pinned */
+    struct tri_owner *owner;  /* of the blocks, which hold references */
+    int64_t sparse_state;     /* its number, if it is the memory of one; or TRI_NO_STATE */
+    struct tri_block *blocks; /* newer ones are larger and come first */
+    uint64_t held;            /* bytes in all of them */
+    struct tri_block *cell;   /* pinned memory, */
+    void *pinned;             /* where it begins; a communicator's: struct tri_workspace_pinned */
     trib_event event;         /* recorded where the last use ends */
     bool used;                /* the event was recorded */
     bool lost;                /* its end is unknown: never reuse or free the memory */
@@ -46,9 +43,9 @@ struct tri_workspace_scalars {
     double factors[4]; /* of a list, as f16, bf16, f32 and f64 elements */
 };
 
-/* Open an empty one, with `pinned_bytes` of pinned memory. */
-trib_status tri_workspace_open(struct tri_workspace *workspace, const struct tri_device_ops *ops,
-                               int32_t device, size_t pinned_bytes);
+/* Open an empty one on the owner's device, with `pinned_bytes` of pinned memory. */
+trib_status tri_workspace_open(struct tri_workspace *workspace, struct tri_owner *owner,
+                               int64_t sparse_state, size_t pinned_bytes);
 /* Add a newest block of `bytes` bytes. */
 trib_status tri_workspace_add(struct tri_workspace *workspace, size_t bytes);
 /* Free the block at `data`, which nothing uses any more. Never waits. */
@@ -68,8 +65,8 @@ bool tri_workspace_in_use(const struct tri_workspace *workspace);
 /* Give the newest block room for the scalars and `bytes` more; opens the workspace at first use.
  * Larger blocks replace smaller ones, which stay: queued work may still use them, and freeing waits
  * for the device. May wait. */
-trib_status tri_workspace_reserve(struct tri_workspace *workspace, const struct tri_device_ops *ops,
-                                  int32_t device, size_t bytes);
+trib_status tri_workspace_reserve(struct tri_workspace *workspace, struct tri_owner *owner,
+                                  size_t bytes);
 
 /* In the newest block, after a reserve. data is aligned to 256. */
 struct tri_workspace_scalars *tri_workspace_scalars(const struct tri_workspace *workspace);

@@ -3,9 +3,12 @@
 #include "csrc/nccl/pinned.h"
 
 #include <cuda_runtime_api.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
 
+#include "csrc/base/debug.h"
+#include "csrc/base/log.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 
@@ -50,6 +53,11 @@ trib_status tri_nccl_grow_pinned(void)
     tri_nccl_pop_device(&guard);
     if (error != cudaSuccess)
         return tri_nccl_cuda_fail(error, "allocating pinned host memory", -1);
+    if (tri_debug())
+        tri_log(TRIB_LOG_INFO,
+                "allocated %d bytes of pinned memory at 0x%" PRIxPTR
+                ", which abort flags, workspaces and sparse states share; never freed",
+                (int)PAGE, (uintptr_t)page);
     for (size_t at = 0; at < PAGE; at += TRI_NCCL_CELL)
         push((char *)page + at);
     return TRIB_OK;

@@ -1,11 +1,14 @@
 /* A sparse allreduce's state on one rank: its life. */
 #include "csrc/sparse/state.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/debug.h"
+#include "csrc/base/log.h"
 #include "csrc/base/types.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/deadline.h"
@@ -203,7 +206,7 @@ static trib_status allocate(struct trib_sparse *sparse)
 {
     const struct tri_sparse_params *params = &sparse->params;
     struct tri_workspace *memory = &sparse->memory;
-    TRI_TRY(tri_workspace_open(memory, sparse->backend->device, sparse->device,
+    TRI_TRY(tri_workspace_open(memory, sparse->comm->owner, sparse->comm->sparse_states,
                                sizeof(struct tri_counters)));
     TRI_TRY(measure(&sparse->needs, sparse->backend, sparse->algorithm, params));
     TRI_TRY(tri_workspace_add(memory, fixed_bytes(params)));
@@ -263,6 +266,18 @@ static void discard(struct trib_sparse *sparse)
     tri_workspace_close(&memory);
 }
 
+static void log_placement(const struct trib_sparse *sparse)
+{
+    const struct trib_comm *comm = sparse->comm;
+    if (tri_debug())
+        tri_log(TRIB_LOG_INFO,
+                "sparse state %" PRIu32 " of rank %d of communicator %016" PRIx64
+                ": %zu elements of %s, %s, %" PRIu64 " bytes (%zu of residuals, %zu of scratch)",
+                sparse->number, (int)comm->rank, comm->identity, sparse->params.count,
+                trib_dtype_name(sparse->params.dtype), sparse->algorithm->name, sparse->memory.held,
+                2 * residual_bytes(&sparse->params), sparse->arena_bytes);
+}
+
 /* The arguments of tri_sparse_create. */
 struct create_request {
     struct trib_sparse **out;
@@ -306,6 +321,7 @@ static trib_status create(void *argument, trib_stream stream)
     }
     /* NOLINTNEXTLINE(clang-analyzer-core.*): no state, no TRIB_OK */
     sparse->number = comm->sparse_states++;
+    log_placement(sparse);
     *request->out = sparse;
     return TRIB_OK;
 }

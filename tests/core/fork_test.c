@@ -81,6 +81,7 @@ static void use_comm(const struct used *used)
     trib_stream stream = used->team.streams[0];
     const trib_tensor tensor = {used->memory, ELEMENTS, TRIB_F32, 0};
     trib_counters counters = TRIB_COUNTERS_INIT;
+    trib_memory memory = TRIB_MEMORY_INIT;
     trib_group *group = NULL;
     trib_id id;
     REFUSED(trib_allreduce(comm, used->memory, used->memory, ELEMENTS, TRIB_F32, TRIB_SUM, stream));
@@ -100,6 +101,9 @@ static void use_comm(const struct used *used)
     REFUSED(trib_comm_destroy(comm));
     REFUSED(trib_quiesce(1000));
     REFUSED(trib_log_set(NULL, NULL, 0));
+    REFUSED(trib_comm_memory(&memory, comm));
+    REFUSED(trib_device_memory(&memory, used->team.devices[0]));
+    REFUSED(trib_debug_set(1));
     CHECK(trib_comm_rank(comm) == 0);
     CHECK(trib_abort_raised(used->handle) == 0);
 }

@@ -770,13 +770,21 @@ static void free_later(void)
     end();
 }
 
+/* A communicator without a transport, which owns a workspace. */
+static struct trib_comm bare(int32_t device)
+{
+    return (struct trib_comm){.backend = &tri_backend_nccl,
+                              .device = device,
+                              .owner = tri_owner_create(&tri_backend_nccl, device)};
+}
+
 /* The same for the destroy of a communicator. */
 static void workspace(void)
 {
     struct stage stage;
-    struct trib_comm comm = {.backend = &tri_backend_nccl, .device = 1};
+    struct trib_comm comm = bare(1);
     begin(&stage, "a workspace closed while the device is busy");
-    CHECK_OK(tri_workspace_reserve(&comm.workspace, comm.backend->device, comm.device, 1000));
+    CHECK_OK(tri_workspace_reserve(&comm.workspace, comm.owner, 1000));
     const int before = fake_blocks();
     fake_hold(FAKE_FREE, true);
     tri_workspace_close(&comm.workspace);
@@ -785,6 +793,7 @@ static void workspace(void)
     for (int i = 0; i < SLACK_MS && fake_blocks() == before; i++)
         check_sleep_ms(1);
     CHECK(fake_blocks() == before - 1);
+    tri_owner_release(comm.owner);
     end();
 }
 
@@ -794,10 +803,10 @@ static void unmarked_workspace(void)
 {
     struct pair pair;
     struct stage stage;
-    struct trib_comm comm = {.backend = &tri_backend_nccl, .device = 0};
+    struct trib_comm comm = bare(0);
     begin(&stage, "a workspace whose last use could not be recorded");
     if (open_stuck(&pair)) {
-        CHECK_OK(tri_workspace_reserve(&comm.workspace, comm.backend->device, comm.device, 1000));
+        CHECK_OK(tri_workspace_reserve(&comm.workspace, comm.owner, 1000));
         const int before = fake_blocks();
         fake_fail_record(true);
         CHECK_STATUS(tri_workspace_mark(&comm.workspace, state_of(pair.ranks[0]), pair.streams[0]),
@@ -811,6 +820,7 @@ static void unmarked_workspace(void)
         CHECK(quiesce(PLENTY_MS) == 0);
         CHECK(fake_blocks() == before - 1);
     }
+    tri_owner_release(comm.owner);
     end();
 }
 
@@ -970,7 +980,7 @@ static void words(void)
 static void word_in_use(void)
 {
     struct tri_transport *ranks[2];
-    struct trib_comm comm = {.backend = &tri_backend_nccl, .device = 0};
+    struct trib_comm comm = bare(0);
     const uint32_t *word = NULL;
     struct stage stage;
     begin(&stage, "the abort flag of what is still queued");
@@ -980,8 +990,7 @@ static void word_in_use(void)
         CHECK(transports()->abort_flag(ranks[0]) != word);
         if (round == 0) {
             word = transports()->abort_flag(ranks[0]);
-            CHECK_OK(
-                tri_workspace_reserve(&comm.workspace, comm.backend->device, comm.device, 1000));
+            CHECK_OK(tri_workspace_reserve(&comm.workspace, comm.owner, 1000));
             CHECK_OK(tri_workspace_mark(&comm.workspace, state_of(ranks[0]), NULL));
             fake_hold(FAKE_EVENT, true);
             tri_workspace_close(&comm.workspace); /* set aside */
@@ -997,6 +1006,7 @@ static void word_in_use(void)
         CHECK(transports()->abort_flag(ranks[0]) == word && *word == 0); /* now it is free */
         close_two(ranks);
     }
+    tri_owner_release(comm.owner);
     end();
 }
 
@@ -1191,7 +1201,7 @@ static void captures(void)
 {
     struct stage stage;
     struct tri_transport *transport = NULL;
-    struct trib_comm comm = {.backend = &tri_backend_nccl, .device = 1};
+    struct trib_comm comm = bare(1);
     static void *cells[1024];
     trib_event event = NULL;
     void *memory = NULL;
@@ -1211,7 +1221,7 @@ static void captures(void)
         devices()->free_pinned(cells[i]);
     if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 1, PLENTY_MS))) {
         transports()->poll(transport);
-        CHECK_OK(tri_workspace_reserve(&comm.workspace, comm.backend->device, comm.device, 1000));
+        CHECK_OK(tri_workspace_reserve(&comm.workspace, comm.owner, 1000));
         CHECK_OK(tri_workspace_mark(&comm.workspace, state_of(transport), stream));
         CHECK(!tri_workspace_in_use(&comm.workspace));
         tri_workspace_close(&comm.workspace);
@@ -1225,6 +1235,7 @@ static void captures(void)
     fake_capture(false);
     CHECK_OK(devices()->event_destroy(1, event));
     end_stream(1, stream);
+    tri_owner_release(comm.owner);
     end();
 }
 

@@ -1,10 +1,11 @@
 //! The program and the library agree on the format: it reads what the flight recorder wrote.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use tributary::{dump, Communicator, Group, InPlace, Options, ReduceOp, Stream};
+use tributary::{debug, dump, Communicator, Group, InPlace, Options, ReduceOp, Stream};
 
 #[test]
 fn a_rank_that_stays_away_is_blamed() {
@@ -22,7 +23,9 @@ fn a_rank_that_stays_away_is_blamed() {
     let late: Vec<_> =
         ranks.iter_mut().zip(&streams).take(2).map(|(r, stream)| start(r, stream, 9)).collect();
     std::thread::sleep(Duration::from_millis(1500)); // a call on request hangs after a second
+    debug::set(true).unwrap(); // with the blocks, of which the program takes no notice
     dump::write(&path).unwrap();
+    assert!(fs::read_to_string(&path).unwrap().contains("\"blocks\": ["));
     ranks[0].abort_handle().abort("the dump is written");
     drop((late, ranks));
 

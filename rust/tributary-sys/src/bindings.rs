@@ -417,6 +417,47 @@ pub type trib_log_fn = ::core::option::Option<
         line: *const ::core::ffi::c_char,
     ),
 >;
+#[doc = " What the library has allocated for itself, in bytes: now, and the most at one time (`peak`).\n  Not counted: what you allocate (trib_device_alloc), ordinary host memory, abort flags, and what\n  NCCL and CUDA allocate. Memory that is being freed in the background counts no longer."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct trib_memory {
+    #[doc = " sizeof(trib_memory), set by the caller"]
+    pub size: u32,
+    #[doc = " 0"]
+    pub reserved: u32,
+    #[doc = " scratch of communicators, on the device"]
+    pub workspace_bytes: u64,
+    #[doc = " the most so far"]
+    pub workspace_peak_bytes: u64,
+    #[doc = " sparse states, on the device: residuals and scratch"]
+    pub sparse_bytes: u64,
+    #[doc = " the most so far"]
+    pub sparse_peak_bytes: u64,
+    #[doc = " pinned host memory of workspaces and sparse states"]
+    pub pinned_bytes: u64,
+    #[doc = " the most so far"]
+    pub pinned_peak_bytes: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of trib_memory"][::core::mem::size_of::<trib_memory>() - 56usize];
+    ["Alignment of trib_memory"][::core::mem::align_of::<trib_memory>() - 8usize];
+    ["Offset of field: trib_memory::size"][::core::mem::offset_of!(trib_memory, size) - 0usize];
+    ["Offset of field: trib_memory::reserved"]
+        [::core::mem::offset_of!(trib_memory, reserved) - 4usize];
+    ["Offset of field: trib_memory::workspace_bytes"]
+        [::core::mem::offset_of!(trib_memory, workspace_bytes) - 8usize];
+    ["Offset of field: trib_memory::workspace_peak_bytes"]
+        [::core::mem::offset_of!(trib_memory, workspace_peak_bytes) - 16usize];
+    ["Offset of field: trib_memory::sparse_bytes"]
+        [::core::mem::offset_of!(trib_memory, sparse_bytes) - 24usize];
+    ["Offset of field: trib_memory::sparse_peak_bytes"]
+        [::core::mem::offset_of!(trib_memory, sparse_peak_bytes) - 32usize];
+    ["Offset of field: trib_memory::pinned_bytes"]
+        [::core::mem::offset_of!(trib_memory, pinned_bytes) - 40usize];
+    ["Offset of field: trib_memory::pinned_peak_bytes"]
+        [::core::mem::offset_of!(trib_memory, pinned_peak_bytes) - 48usize];
+};
 extern "C" {
     #[doc = " The version of the library that is loaded, in the form of TRIB_VERSION."]
     pub fn trib_version() -> u32;
@@ -927,4 +968,10 @@ extern "C" {
     pub fn trib_dump(path: *const ::core::ffi::c_char) -> trib_status;
     #[doc = " From now on write a dump whenever a communicator ends by a deadline, an abort or a failure: to\n  PREFIX followed by \"HOST-PROCESS-N.json\", N counting from 1 to 16. NULL or \"\": none. Initially\n  the value of TRIBUTARY_DUMP in the environment. A thread of the library writes the file; an exit\n  waits for it, at most 2 s. Any thread."]
     pub fn trib_dump_set(prefix: *const ::core::ffi::c_char) -> trib_status;
+    #[doc = " Fill `*out` with what one rank's communicator holds, its sparse states included."]
+    pub fn trib_comm_memory(out: *mut trib_memory, comm: *mut trib_comm) -> trib_status;
+    #[doc = " Fill `*out` with what all communicators of this process hold on `device`, including those that\n  were destroyed while queued work still used their memory. Any thread."]
+    pub fn trib_device_memory(out: *mut trib_memory, device: *const trib_device) -> trib_status;
+    #[doc = " The debug switch: 1 is on, 0 off. While it is on, the log tells at TRIB_LOG_INFO where things\n  are: of each new communicator rank, size, device, process and host; of each new sparse state\n  type, algorithm and bytes; of each block of memory that the library allocates or frees on a\n  device bytes, address, and for which communicator, rank and sparse state. Dumps written\n  meanwhile list all blocks. Nothing is logged per call. Initially on if TRIBUTARY_DEBUG in the\n  environment is set, and neither empty nor \"0\". Any thread."]
+    pub fn trib_debug_set(on: i32) -> trib_status;
 }

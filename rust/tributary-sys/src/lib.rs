@@ -63,6 +63,18 @@ pub const TRIB_COUNTERS_INIT: trib_counters = trib_counters {
     lists_refused: 0,
 };
 
+/// All zero, with `size` set: `TRIB_MEMORY_INIT` of the header.
+pub const TRIB_MEMORY_INIT: trib_memory = trib_memory {
+    size: core::mem::size_of::<trib_memory>() as u32,
+    reserved: 0,
+    workspace_bytes: 0,
+    workspace_peak_bytes: 0,
+    sparse_bytes: 0,
+    sparse_peak_bytes: 0,
+    pinned_bytes: 0,
+    pinned_peak_bytes: 0,
+};
+
 /// The default of every field, with `size` set: `TRIB_CALL_OPTIONS_INIT` of the header.
 pub const TRIB_CALL_OPTIONS_INIT: trib_call_options = trib_call_options {
     size: core::mem::size_of::<trib_call_options>() as u32,

@@ -20,6 +20,7 @@ use crate::deadline::Deadline;
 use crate::device::Device;
 use crate::error::{check as checked, number, text, Error, Result};
 use crate::id::UniqueId;
+use crate::memory::Memory;
 use crate::options::{milliseconds, Options};
 use crate::stream::Stream;
 use crate::work::Queued;
@@ -456,6 +457,21 @@ impl Communicator {
     /// Returns the counters of this rank, also after an abort.
     pub fn counters(&mut self) -> Result<Counters> {
         self.shared.counters().unwrap_or_else(|| Err(gone()))
+    }
+
+    /// Returns what this rank's communicator holds, its sparse states included.
+    ///
+    /// ```
+    /// use tributary::{Group, Options};
+    /// let mut ranks = Group::with_options(2, &Options::new().backend("host"))?.split()?;
+    /// assert_eq!(ranks[0].memory()?.workspace.bytes, 0); // nothing before the first use
+    /// # Ok::<(), tributary::Error>(())
+    /// ```
+    pub fn memory(&mut self) -> Result<Memory> {
+        let mut raw = sys::TRIB_MEMORY_INIT;
+        // SAFETY: `raw` lives through the call, with its size set; the lock keeps others out.
+        self.call(|comm| unsafe { sys::trib_comm_memory(&mut raw, comm) })?;
+        Ok(raw.into())
     }
 
     /// Waits until everything queued on this communicator has run on all ranks of this process and,

@@ -6,6 +6,7 @@ use std::ptr::{self, NonNull};
 use tributary_sys as sys;
 
 use crate::error::{c_string, check, number, text, Result};
+use crate::memory::Memory;
 
 /// A device of a backend: a GPU, or one of the 64 devices of the host backend.
 ///
@@ -54,6 +55,16 @@ impl Device {
     pub fn ordinal(self) -> usize {
         // SAFETY: the device lives for ever; ordinals are not negative.
         unsafe { sys::trib_device_ordinal(self.0.as_ptr()) as usize }
+    }
+
+    /// Returns what all communicators of this process hold on it, including those that were dropped
+    /// while queued work still used their memory.
+    pub fn memory(self) -> Result<Memory> {
+        let mut raw = sys::TRIB_MEMORY_INIT;
+        // SAFETY: `raw` lives through the call, with its size set; the device lives for ever. "Any
+        // thread."
+        check(unsafe { sys::trib_device_memory(&mut raw, self.0.as_ptr()) })?;
+        Ok(raw.into())
     }
 
     pub(crate) fn raw(self) -> *mut sys::trib_device {

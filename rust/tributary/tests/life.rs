@@ -8,7 +8,8 @@ use std::time::Duration;
 use common::{alone, backend, device, error_of, get, have, options, ranks, vec_on};
 use tributary::{
     AbortHandle, Backend, Communicator, Counters, DType, Device, DeviceBuffer, DeviceSlice,
-    DeviceVec, Error, ErrorKind, Event, Group, InPlace, ReduceOp, Stream, UniqueId, Work,
+    DeviceVec, Error, ErrorKind, Event, Group, InPlace, Memory, ReduceOp, SparseAllReduce,
+    SparseOptions, Stream, UniqueId, Work,
 };
 
 #[test]
@@ -228,6 +229,23 @@ fn counters_count() {
         comm.scope(stream, |s| s.allreduce(InPlace, &mut buffer, ReduceOp::Sum)).unwrap();
         let counters = comm.counters().unwrap();
         assert_eq!((counters.calls, counters.bytes), (1, 400));
+    });
+}
+
+#[test]
+fn memory_is_counted() {
+    ranks(2, |comm, _| {
+        assert_eq!(comm.memory().unwrap(), Memory::default());
+        let options = SparseOptions::new();
+        let bytes = options.device_bytes(comm, 1000, DType::F32).unwrap();
+        let sparse = SparseAllReduce::new(comm, 1000, DType::F32, &options).unwrap();
+        let memory = comm.memory().unwrap();
+        assert_eq!((memory.sparse.bytes, memory.sparse.peak_bytes), (bytes, bytes));
+        assert!(memory.workspace.bytes > 0 && memory.pinned.bytes > 0);
+        assert_eq!(comm.device().memory().unwrap().sparse.bytes, bytes);
+        drop(sparse);
+        let memory = comm.memory().unwrap();
+        assert_eq!((memory.sparse.bytes, memory.sparse.peak_bytes), (0, bytes));
     });
 }
 
