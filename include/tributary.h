@@ -1062,7 +1062,14 @@ TRIB_API trib_status trib_dump(const char *path);
  *  waits for it, at most 2 s. Any thread. */
 TRIB_API trib_status trib_dump_set(const char *prefix);
 
-/* ---------------------------------------------------------------------------- memory and debug */
+/* ---------------------------------------------------------------------------- memory and debug
+ *
+ * NVTX.  If TRIBUTARY_NVTX in the environment is set, and neither empty nor "0", when the first
+ * communicator is created, and a profiler is attached (Nsight Systems), every call is an NVTX range
+ * on its thread while it is handed to the backend: domain "tributary", name "trib_allreduce 1024
+ * f32", payload count * element size (none for lists and batches), category the communicator, which
+ * has a name. Otherwise a call pays two loads for it. The build needs NVTX's header, which the CUDA
+ * toolkit brings; if it was not found, the log says so (TRIB_LOG_WARN). */
 
 /** What the library has allocated for itself, in bytes: now, and the most at one time (`peak`).
  *  Not counted: what you allocate (trib_device_alloc), ordinary host memory, abort flags, and what

@@ -18,10 +18,10 @@ set(base "tributary\\.h|csrc/base/.*")
 # What opens sockets.
 set(network "(fcntl|ifaddrs|arpa/inet|net/if|netinet/(in|tcp))\\.h")
 
-set(rooms csrc/base csrc/peers csrc/core csrc/lists csrc/sparse csrc/sparse/algorithms csrc/sparse/published csrc/host csrc/nccl kernels/cpu kernels/cuda csrc kernels)
+set(rooms csrc/base csrc/peers csrc/core csrc/lists csrc/sparse csrc/sparse/algorithms csrc/sparse/published csrc/host csrc/nccl csrc/nvtx kernels/cpu kernels/cuda csrc kernels)
 set(csrc/base "${base}|${libc}|(pthread|unistd)\\.h")
 set(csrc/peers "${base}|${libc}|${system}|${network}|csrc/peers/.*")
-set(csrc/core "${base}|${libc}|${seams}|csrc/peers/(peers|address|message|setup)\\.h|csrc/core/.*")
+set(csrc/core "${base}|${libc}|${seams}|csrc/tracer\\.h|csrc/peers/(peers|address|message|setup)\\.h|csrc/core/.*")
 set(csrc/lists "${base}|${libc}|${seams}|csrc/core/.*|csrc/lists/.*")
 set(csrc/sparse "${base}|${libc}|${seams}|csrc/core/.*|csrc/sparse/[a-z_]+\\.h")
 # An algorithm sees of sparse only what one call works with; published/ also what algorithms/
@@ -31,6 +31,7 @@ set(csrc/sparse/algorithms "${call}|csrc/sparse/algorithms/.*")
 set(csrc/sparse/published "${call}|csrc/sparse/algorithms/.*|csrc/sparse/published/.*")
 set(csrc/host "${base}|${libc}|${seams}|csrc/host/.*|kernels/cpu/kernels_cpu\\.h|${system}")
 set(csrc/nccl "${base}|${libc}|${seams}|csrc/nccl/.*|kernels/cuda/kernels_cuda\\.h|pthread\\.h|${cuda}|nccl\\.h")
+set(csrc/nvtx "${base}|${libc}|csrc/tracer\\.h|nvtx3/nvToolsExt\\.h")
 set(kernels/cpu "${base}|kernels/(kernels|sparse)\\.h|${libc}|(cpuid|immintrin)\\.h|kernels/cpu/.*")
 set(kernels/cuda "${base}|kernels/(kernels|sparse)\\.h|${libc}|atomic|cstddef|cstdint|kernels/cuda/.*|${cuda}")
 # The files that lie in csrc and kernels themselves: api.c, backend.h, backends.c; kernels.h.

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "csrc/core/operation.h"
+#include "csrc/core/trace.h"
 #include "csrc/core/watchdog.h"
 
 struct tri_recorded tri_recorded_of(int operation, const struct tri_call *call)
@@ -67,6 +68,7 @@ static void leave(const struct tri_issuing *issuing, size_t i, bool issued)
 
 trib_status tri_issue_begin(const struct tri_issuing *issuing, const struct tri_recorded *record)
 {
+    tri_trace_push(issuing->comms[0], record);
     for (size_t i = 0; i < issuing->n; i++)
         enter(issuing, i, record);
     const trib_status status = tri_issue_register(issuing->comms[0]);
@@ -75,6 +77,8 @@ trib_status tri_issue_begin(const struct tri_issuing *issuing, const struct tri_
             mark(issuing, i, issuing->comms[i]->timed ? TRI_MARK_BEFORE_TIMED : TRI_MARK_BEFORE);
         else
             leave(issuing, i, false);
+    if (status != TRIB_OK)
+        tri_trace_pop();
     return status;
 }
 
@@ -86,6 +90,7 @@ trib_status tri_issue_end(const struct tri_issuing *issuing, trib_status status)
         leave(issuing, i, status == TRIB_OK);
     }
     const trib_status after = tri_issue_unregister(issuing->comms[0]);
+    tri_trace_pop();
     return status != TRIB_OK ? status : after;
 }
 

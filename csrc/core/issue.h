@@ -19,9 +19,9 @@ struct tri_issuing {
     size_t n;
 };
 
-/* Around each call: registers, and each rank's recorder and backend get to know the call. `record`
- * says what it is; begin adds stream and deadline. If begin fails, there is nothing to end. end
- * takes the backend's `status`, and returns the call's. */
+/* Around each call, on one thread: registers, and each rank's recorder and backend get to know the
+ * call, and so does a profiler. `record` says what it is; begin adds stream and deadline. If begin
+ * fails, there is nothing to end. end takes the backend's `status`, and returns the call's. */
 trib_status tri_issue_begin(const struct tri_issuing *issuing, const struct tri_recorded *record);
 trib_status tri_issue_end(const struct tri_issuing *issuing, trib_status status);
 

@@ -1,4 +1,4 @@
-/* Where a communicator is, in the log. */
+/* The beginning of a communicator, told to whom it concerns. */
 #include "csrc/core/placement.h"
 
 #include <inttypes.h>
@@ -6,11 +6,13 @@
 #include "csrc/base/debug.h"
 #include "csrc/base/log.h"
 #include "csrc/base/machine.h"
+#include "csrc/core/trace.h"
 
 enum { NAME_SIZE = 256 };
 
 void tri_placement_begin(const struct trib_comm *comm)
 {
+    tri_trace_begin(comm);
     if (!tri_debug())
         return;
     char host[NAME_SIZE];

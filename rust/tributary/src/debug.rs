@@ -4,6 +4,11 @@
 //! new communicator and sparse state is, and of each block of memory that the library allocates or
 //! frees on a device its bytes, its address and its owner. [Dumps](crate::dump) list all blocks.
 //! Nothing is logged per call.
+//!
+//! # NVTX
+//!
+//! With `TRIBUTARY_NVTX=1` in the environment, calls are NVTX ranges on the thread that queues them,
+//! which Nsight Systems shows; the C header describes them.
 
 use tributary_sys as sys;
 
