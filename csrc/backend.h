@@ -201,6 +201,9 @@ struct tri_transport_ops {
     /* Raise the state if the backend's library reports an asynchronous error. Never waits. NULL: it
      * reports none. */
     void (*poll)(struct tri_transport *transport);
+    /* A call of this communicator was late: log what the backend's library knows about that. Posts,
+     * never waits. NULL: it knows nothing. */
+    void (*diagnose)(struct tri_transport *transport);
 
     /* This rank makes no more calls. The last rank of this process waits until all queued work has
      * run, at most `timeout_ms`, and frees what the backend's library holds; if that is too short,

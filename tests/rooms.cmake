@@ -30,7 +30,7 @@ set(call "${base}|${libc}|csrc/backend\\.h|kernels/sparse\\.h|csrc/sparse/(algor
 set(csrc/sparse/algorithms "${call}|csrc/sparse/algorithms/.*")
 set(csrc/sparse/published "${call}|csrc/sparse/algorithms/.*|csrc/sparse/published/.*")
 set(csrc/host "${base}|${libc}|${seams}|csrc/host/.*|kernels/cpu/kernels_cpu\\.h|${system}")
-set(csrc/nccl "${base}|${libc}|${seams}|csrc/nccl/.*|kernels/cuda/kernels_cuda\\.h|pthread\\.h|${cuda}|nccl\\.h")
+set(csrc/nccl "${base}|${libc}|${seams}|csrc/nccl/.*|kernels/cuda/kernels_cuda\\.h|pthread\\.h|${cuda}|nccl\\.h|${network}|(poll|unistd|sys/socket)\\.h")
 set(csrc/nvtx "${base}|${libc}|csrc/tracer\\.h|nvtx3/nvToolsExt\\.h")
 set(kernels/cpu "${base}|kernels/(kernels|sparse)\\.h|${libc}|(cpuid|immintrin)\\.h|kernels/cpu/.*")
 set(kernels/cuda "${base}|kernels/(kernels|sparse)\\.h|${libc}|atomic|cstddef|cstdint|kernels/cuda/.*|${cuda}")

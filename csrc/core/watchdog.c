@@ -156,6 +156,7 @@ static void report_end(const struct trib_comm *comm, const char *reason)
 static void give_up(const struct trib_comm *comm, const struct pending *pending, trib_status status,
                     uint64_t now)
 {
+    const struct tri_transport_ops *ops = comm->backend->transport;
     struct tri_report report;
     int32_t lost[TRI_LOST_MAX];
     const uint64_t since = pending->since_ns == 0 ? pending->call.entered_ns : pending->since_ns;
@@ -163,9 +164,12 @@ static void give_up(const struct trib_comm *comm, const struct pending *pending,
     int32_t n = tri_report_missing(lost, TRI_LOST_MAX, list, comm, &pending->call);
     if (n == 0)
         n = tri_report_silent(lost, TRI_LOST_MAX, comm, &pending->call);
-    if (tri_abort_raise_lost(comm->state, status, report.sentence, lost,
-                             n < TRI_LOST_MAX ? n : TRI_LOST_MAX))
-        report_end(comm, status == TRIB_ERR_TIMEOUT ? "timeout" : "abort");
+    if (!tri_abort_raise_lost(comm->state, status, report.sentence, lost,
+                              n < TRI_LOST_MAX ? n : TRI_LOST_MAX))
+        return;
+    report_end(comm, status == TRIB_ERR_TIMEOUT ? "timeout" : "abort");
+    if (status == TRIB_ERR_TIMEOUT && ops->diagnose != NULL)
+        ops->diagnose(comm->transport);
 }
 
 /* Does it wait for a rank of another process that has closed? */

@@ -9,6 +9,7 @@
 #include "csrc/nccl/poll.h"
 #include "csrc/nccl/prober.h"
 #include "csrc/nccl/quiesce.h"
+#include "csrc/nccl/ras.h"
 #include "csrc/nccl/teardown.h"
 #include "kernels/cuda/kernels_cuda.h"
 
@@ -83,6 +84,14 @@ static void progress(struct tri_transport *transport, struct tri_progress *out)
         tri_nccl_prober_ask();
 }
 
+/* A communicator of one rank is not NCCL's. */
+static void diagnose(struct tri_transport *transport)
+{
+    int found = 0;
+    if (transport->size > 1 && ncclGetVersion(&found) == ncclSuccess && found >= TRI_NCCL_RAS_SINCE)
+        tri_nccl_ras_ask();
+}
+
 /* The local ranks free the memory: a background job may still need it. */
 static void destroy(struct tri_transport *transport)
 {
@@ -134,6 +143,7 @@ static const struct tri_transport_ops transport_ops = {
     .mark = mark,
     .progress = progress,
     .poll = tri_nccl_poll,
+    .diagnose = diagnose,
     .close = tri_nccl_close,
     .destroy = destroy,
 };

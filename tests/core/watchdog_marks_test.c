@@ -6,7 +6,7 @@
 #include "csrc/backend.h"
 #include "tests/team.h"
 
-enum { TIMEOUT_MS = 240, BOUND_MS = 20000, N = 64 };
+enum { TIMEOUT_MS = 240, BOUND_MS = 20000, LOOK_MS = 20, N = 64 };
 
 extern const struct tri_backend tri_backend_host;
 static struct tri_transport_ops transport_ops;
@@ -30,6 +30,15 @@ static void progress(struct tri_transport *transport, struct tri_progress *out)
             (struct tri_progress){atomic_load(&started), atomic_load(&ended), atomic_load(&marked)};
 }
 
+static atomic_int diagnoses;
+
+/* By then the communicator has ended, and whoever waits for it is free. */
+static void diagnose(struct tri_transport *transport)
+{
+    CHECK(!tri_abort_live(transport_ops.abort_state(transport)));
+    diagnoses++;
+}
+
 static void set_progress(uint64_t new_started, uint64_t new_ended, uint64_t new_marked)
 {
     atomic_store(&started, new_started);
@@ -50,6 +59,7 @@ static bool open_team(struct team *team)
     trib_options options = TRIB_OPTIONS_INIT;
     options.call_timeout_ms = TIMEOUT_MS;
     set_progress(UINT64_MAX, 0, 0);
+    diagnoses = 0;
     return team_create(team, "marked", 2, &options);
 }
 
@@ -72,6 +82,10 @@ static void late(struct team *team, const char *detail)
     CHECK(ends_within(team, BOUND_MS));
     CHECK_STATUS(trib_comm_status(team->comms[0]), TRIB_ERR_TIMEOUT);
     CHECK_DETAIL(detail);
+    for (int ms = 0; ms < BOUND_MS && diagnoses == 0; ms++)
+        check_sleep_ms(1);
+    check_sleep_ms(3 * LOOK_MS);
+    CHECK(diagnoses == 1);
 }
 
 static void unmarked_and_made_by_all(struct team *team)
@@ -126,6 +140,17 @@ static void slow_but_moving(struct team *team)
     CHECK(!ends_within(team, 2 * TIMEOUT_MS));
 }
 
+static void aborted(struct team *team)
+{
+    trib_abort *handle = NULL;
+    CHECK_OK(allreduce(team, 0));
+    CHECK_OK(trib_comm_abort_handle(&handle, team->comms[0]));
+    CHECK_OK(trib_abort_raise(handle, "by hand"));
+    check_sleep_ms(3 * LOOK_MS);
+    CHECK(diagnoses == 0);
+    trib_abort_release(handle);
+}
+
 static void run(const char *name, void (*body)(struct team *team))
 {
     struct team team;
@@ -140,6 +165,7 @@ int main(void)
 {
     transport_ops = *tri_backend_host.transport;
     transport_ops.progress = progress;
+    transport_ops.diagnose = diagnose;
     backend = tri_backend_host;
     backend.name = "marked";
     backend.transport = &transport_ops;
@@ -149,5 +175,6 @@ int main(void)
     run("a marked call that does not end is late", marked_and_not_ended);
     run("a marked call that has not started has no deadline", marked_and_not_started);
     run("calls that take turns are not late together", slow_but_moving);
+    run("an abort is not diagnosed", aborted);
     return check_finish("watchdog_marks_test");
 }

@@ -27,6 +27,8 @@ struct fake_factor fake_last_factor(void);
 
 /* Communicators not freed yet. */
 int fake_communicators(void);
+/* The version that NCCL says it has; 0: that of its header. */
+void fake_version(int code);
 /* From now on, NCCL's answer to queries of the asynchronous errors of rank `rank`. */
 void fake_async_error(int rank, int result);
 /* While true, a CUDA graph that captured every communicator is alive: nothing can be freed. */

@@ -20,6 +20,7 @@
 #include "csrc/nccl/thread.h"
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
+#include "tests/nccl_fake/diagnosis.h"
 #include "tests/nccl_fake/fake.h"
 #include "tests/nccl_fake/states.h"
 #include "tests/process.h"
@@ -1700,14 +1701,14 @@ static void threads_beside(void)
     many(true);
     many(false);
     states();
+    diagnosis("nccl_life_test");
 }
 
 int main(int n, char **arguments)
 {
-    (void)arguments;
     CHECK(devices()->count() == FAKE_DEVICES);
     if (n > 1)
-        return leaving_process();
+        return strcmp(arguments[1], "ask") == 0 ? diagnosing_process() : leaving_process();
     lives();
     aborts_and_memory();
     ranks_that_leave();
