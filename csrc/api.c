@@ -388,6 +388,12 @@ trib_status trib_group_status(trib_group *group)
     return tri_group_status(group);
 }
 
+trib_status trib_group_wait(trib_group *group, const trib_stream *streams, uint32_t timeout_ms)
+{
+    NEED(group);
+    return tri_group_wait(group, streams, timeout_ms);
+}
+
 trib_status trib_group_split(trib_comm **out, trib_group *group)
 {
     NEED(out);
@@ -501,7 +507,8 @@ trib_status trib_comm_counters(trib_counters *out, trib_comm *comm)
 trib_status trib_comm_wait(trib_comm *comm, trib_stream stream, uint32_t timeout_ms)
 {
     NEED(comm);
-    return tri_comm_wait(comm, stream, timeout_ms);
+    const struct tri_issuing rank = {&comm, &stream, 1};
+    return tri_wait(&rank, TRI_WAIT, timeout_ms);
 }
 
 trib_status trib_comm_set_call_timeout(trib_comm *comm, uint32_t timeout_ms, int32_t timed)

@@ -462,6 +462,12 @@ TRIB_API trib_status trib_group_abort_handle(trib_abort **out, trib_group *group
 /** TRIB_OK, or why the group is no longer usable. */
 TRIB_API trib_status trib_group_status(trib_group *group);
 
+/** trib_comm_wait on every rank, for streams[i] on rank i, in the form of trib_group_allreduce: until
+ *  everything queued on all of them so far has run. The deadline is one for all. TRIB_ERR_TIMEOUT:
+ *  the detail is that of the first rank whose stream is late. */
+TRIB_API trib_status trib_group_wait(trib_group *group, const trib_stream *streams,
+                                     uint32_t timeout_ms);
+
 /** Split the group into communicators, one for each thread: `out[i]` is rank i. Consumes the group
  *  on success; on failure the group is unchanged. */
 TRIB_API trib_status trib_group_split(trib_comm **out, trib_group *group);

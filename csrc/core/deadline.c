@@ -3,8 +3,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/core/operation.h"
-
-enum { NAP_NS = 10000, LONGEST_NAP_NS = 1000000 };
+#include "csrc/core/wait.h"
 
 static uint64_t late(void *context)
 {
@@ -42,17 +41,12 @@ void tri_deadline_end(struct tri_deadline *deadline)
 trib_status tri_deadline_wait(const struct trib_comm *comm, int operation,
                               const struct tri_workspace *workspace)
 {
-    uint64_t nap = NAP_NS;
+    const uint64_t begin = tri_now_ns();
     bool passed = !workspace->used;
     while (!passed && tri_abort_live(comm->state)) {
-        const trib_status status =
-            workspace->ops->event_query(workspace->device, workspace->event, &passed);
-        if (status != TRIB_OK)
-            return status;
-        if (passed)
-            break;
-        tri_nap_ns(nap);
-        nap = nap < LONGEST_NAP_NS ? 2 * nap : nap;
+        TRI_TRY(workspace->ops->event_query(workspace->device, workspace->event, &passed));
+        if (!passed)
+            tri_wait_nap(begin, UINT64_MAX);
     }
     return tri_comm_usable(comm, operation);
 }

@@ -11,6 +11,7 @@
 #include "csrc/core/lifecycle.h"
 #include "csrc/core/match.h"
 #include "csrc/core/validate.h"
+#include "csrc/core/wait.h"
 
 /* Free a group, but not its communicators. */
 static void discard(struct trib_group *group)
@@ -212,6 +213,13 @@ trib_status tri_group_status(struct trib_group *group)
     for (int32_t i = 0; i < group->size; i++)
         TRI_TRY(tri_comm_status(group->comms[i]));
     return TRIB_OK;
+}
+
+trib_status tri_group_wait(struct trib_group *group, const trib_stream *streams,
+                           uint32_t timeout_ms)
+{
+    const struct tri_issuing ranks = {group->comms, streams, (size_t)group->size};
+    return tri_wait(&ranks, TRI_GROUP_WAIT, timeout_ms);
 }
 
 trib_status tri_group_split(struct trib_comm **out, struct trib_group *group)

@@ -19,6 +19,8 @@ trib_status tri_group_collective(struct trib_group *group, int operation,
                                  const struct tri_call *call, const void *const *send,
                                  void *const *recv, const trib_stream *streams);
 trib_status tri_group_status(struct trib_group *group);
+trib_status tri_group_wait(struct trib_group *group, const trib_stream *streams,
+                           uint32_t timeout_ms);
 trib_status tri_group_split(struct trib_comm **out, struct trib_group *group);
 trib_status tri_group_destroy(struct trib_group *group);
 

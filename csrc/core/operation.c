@@ -47,6 +47,7 @@ const struct tri_operation tri_operations[TRI_OPERATIONS] = {
     [TRI_BATCH_BEGIN] = {.name = "batch_begin"},
     [TRI_BATCH] = {.name = "batch_end"},
     [TRI_WAIT] = {.name = "comm_wait"},
+    [TRI_GROUP_WAIT] = {.name = "group_wait"},
     [TRI_SHRINK] = {.name = "comm_shrink"},
     [TRI_CREATE] = {.name = "comm_create"},
     [TRI_SPLIT] = {.name = "comm_split"},

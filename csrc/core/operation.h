@@ -35,6 +35,7 @@ enum tri_composed {
     TRI_BATCH_BEGIN,
     TRI_BATCH, /* trib_batch_end, which submits it */
     TRI_WAIT,
+    TRI_GROUP_WAIT,
     TRI_SHRINK,
     TRI_CREATE,
     TRI_SPLIT,

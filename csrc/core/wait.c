@@ -1,6 +1,6 @@
-/* Waiting for a stream, with a deadline, until the communicator ends.
+/* Waiting for streams, with a deadline, until the communicator ends.
  *
- * It polls an event instead of waiting on the device, where an abort ends the wait only if nothing
+ * It polls events instead of waiting on the device, where an abort ends the wait only if nothing
  * else holds the stream. */
 #include "csrc/core/wait.h"
 
@@ -14,14 +14,27 @@
 
 enum { SHORTEST_NAP_NS = 10000, LONGEST_NAP_NS = 1000000, SHARE = 16 };
 
-static trib_status check(const struct trib_comm *comm, trib_stream stream)
+/* TRI_WAIT or TRI_GROUP_WAIT, and its arguments. */
+struct waiting {
+    const struct tri_issuing *ranks;
+    int operation;
+    uint32_t timeout_ms;
+    uint64_t begin_ns;
+};
+
+static trib_stream stream_of(const struct waiting *waiting, size_t rank)
+{
+    return waiting->ranks->streams == NULL ? NULL : waiting->ranks->streams[rank];
+}
+
+static trib_status check(const struct trib_comm *comm, int operation, trib_stream stream)
 {
     const struct tri_device_ops *device = comm->backend->device;
-    TRI_TRY(tri_comm_usable(comm, TRI_WAIT));
-    TRI_TRY(tri_check_stream(comm, TRI_WAIT, stream));
+    TRI_TRY(tri_comm_usable(comm, operation));
+    TRI_TRY(tri_check_stream(comm, operation, stream));
     if (device->capturing == NULL || !device->capturing(comm->device, stream))
         return TRIB_OK;
-    return tri_fail_call(comm, TRI_WAIT, TRIB_ERR_INVALID_USAGE,
+    return tri_fail_call(comm, operation, TRIB_ERR_INVALID_USAGE,
                          "`stream` is being captured into a CUDA graph, and runs nothing: wait "
                          "after a launch of the graph");
 }
@@ -63,7 +76,8 @@ static void describe(const struct tri_recorder *list, void *context)
     tri_report_wait(&asked->report, list, asked->comm, asked->waited_ns);
 }
 
-static trib_status late(const struct trib_comm *comm, uint64_t waited_ns, uint32_t timeout_ms)
+static trib_status late(const struct trib_comm *comm, const struct waiting *waiting,
+                        uint64_t waited_ns)
 {
     struct asked asked = {.comm = comm, .waited_ns = waited_ns, .report = {""}};
     if (comm->recorder != NULL && comm->remote != NULL) {
@@ -73,19 +87,28 @@ static trib_status late(const struct trib_comm *comm, uint64_t waited_ns, uint32
     }
     if (comm->recorder != NULL)
         tri_watchdog_visit(describe, &asked);
-    return tri_fail_call(comm, TRI_WAIT, TRIB_ERR_TIMEOUT,
+    return tri_fail_call(comm, waiting->operation, TRIB_ERR_TIMEOUT,
                          "`stream` has not reached this point after %u ms%s%s; the communicator is "
                          "as before: wait again, or abort it",
-                         (unsigned)timeout_ms, asked.report.sentence[0] == '\0' ? "" : ": ",
-                         asked.report.sentence);
+                         (unsigned)waiting->timeout_ms,
+                         asked.report.sentence[0] == '\0' ? "" : ": ", asked.report.sentence);
 }
 
-trib_status tri_comm_wait(struct trib_comm *comm, trib_stream stream, uint32_t timeout_ms)
+void tri_wait_nap(uint64_t begin_ns, uint64_t end_ns)
 {
-    const uint64_t begin = tri_now_ns();
-    const uint64_t end = timeout_ms == TRIB_NO_TIMEOUT ? UINT64_MAX : tri_deadline_ns(timeout_ms);
-    TRI_TRY(check(comm, stream));
-    TRI_TRY(record(comm, stream));
+    const uint64_t now = tri_now_ns();
+    uint64_t nap = (now - begin_ns) / SHARE;
+    nap = nap < SHORTEST_NAP_NS ? SHORTEST_NAP_NS : nap > LONGEST_NAP_NS ? LONGEST_NAP_NS : nap;
+    if (now < end_ns)
+        tri_nap_ns(nap < end_ns - now ? nap : end_ns - now);
+}
+
+/* Wait for the event that `record` has recorded. */
+static trib_status await(struct trib_comm *comm, const struct waiting *waiting)
+{
+    const uint64_t end = waiting->timeout_ms == TRIB_NO_TIMEOUT
+                             ? UINT64_MAX
+                             : waiting->begin_ns + (uint64_t)waiting->timeout_ms * 1000000u;
     while (tri_abort_live(comm->state)) {
         bool passed = false;
         TRI_TRY(comm->backend->device->event_query(comm->device, comm->waited, &passed));
@@ -93,11 +116,20 @@ trib_status tri_comm_wait(struct trib_comm *comm, trib_stream stream, uint32_t t
         if (passed)
             return tri_comm_status(comm);
         if (now >= end)
-            return late(comm, now - begin, timeout_ms);
-        /* In proportion to the time waited: a wait is late by a sixteenth at most. */
-        uint64_t nap = (now - begin) / SHARE;
-        nap = nap < SHORTEST_NAP_NS ? SHORTEST_NAP_NS : nap > LONGEST_NAP_NS ? LONGEST_NAP_NS : nap;
-        tri_nap_ns(nap < end - now ? nap : end - now);
+            return late(comm, waiting, now - waiting->begin_ns);
+        tri_wait_nap(waiting->begin_ns, end);
     }
-    return tri_comm_usable(comm, TRI_WAIT);
+    return tri_comm_usable(comm, waiting->operation);
+}
+
+trib_status tri_wait(const struct tri_issuing *ranks, int operation, uint32_t timeout_ms)
+{
+    const struct waiting waiting = {ranks, operation, timeout_ms, tri_now_ns()};
+    for (size_t i = 0; i < ranks->n; i++)
+        TRI_TRY(check(ranks->comms[i], operation, stream_of(&waiting, i)));
+    for (size_t i = 0; i < ranks->n; i++)
+        TRI_TRY(record(ranks->comms[i], stream_of(&waiting, i)));
+    for (size_t i = 0; i < ranks->n; i++)
+        TRI_TRY(await(ranks->comms[i], &waiting));
+    return TRIB_OK;
 }

@@ -1,6 +1,7 @@
 /* The watchdog ends communicators whose calls do not end, and no others. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "tests/team.h"
@@ -187,6 +188,113 @@ static void waits(const char *name, void (*body)(struct team *team), uint32_t ca
     check_end();
 }
 
+/* ----------------------------------------------------------------------------- waits of a group */
+
+static const void *const sends[2] = {data[0], data[1]};
+static void *const recvs[2] = {data[0], data[1]};
+
+static trib_status group_allreduce(trib_group *group, const trib_stream *streams)
+{
+    return trib_group_allreduce(group, sends, recvs, N, TRIB_F32, TRIB_SUM, streams);
+}
+
+static void group_in_time(trib_group *group, const struct team *team)
+{
+    data[0][0] = 1;
+    data[1][0] = 2;
+    CHECK_OK(group_allreduce(group, team->streams));
+    CHECK_OK(trib_group_wait(group, team->streams, BOUND_MS));
+    CHECK(data[0][0] == 3 && data[1][0] == 3);
+    CHECK_OK(group_allreduce(group, NULL));
+    CHECK_OK(trib_group_wait(group, NULL, TRIB_NO_TIMEOUT));
+    CHECK(data[0][0] == 6 && data[1][0] == 6);
+    CHECK_STATUS(trib_group_wait(NULL, NULL, 0), TRIB_ERR_INVALID_ARGUMENT);
+}
+
+/* The stream of `rank` is held: the first that is late is the rank `late`. */
+static void group_late(trib_group *group, const struct team *team, int held, bool call, int late)
+{
+    _Atomic bool released = false;
+    char words[192];
+    const double begin = check_now_ms();
+    (void)snprintf(words, sizeof words,
+                   "trib_group_wait on rank %d (device %d of host): `stream` has not reached this "
+                   "point after 200 ms%s",
+                   late, late, call ? ": rank 0 (device 0) has waited for 0." : "; the");
+    CHECK_OK(trib_stream_submit(team->devices[held], team_hold, &released, team->streams[held]));
+    if (call)
+        CHECK_OK(group_allreduce(group, team->streams));
+    CHECK_STATUS(trib_group_wait(group, team->streams, TIMEOUT_MS), TRIB_ERR_TIMEOUT);
+    CHECK_DETAIL(words);
+    CHECK_DETAIL("the communicator is as before: wait again, or abort it");
+    const double ms = check_now_ms() - begin;
+    CHECK_MSG(ms >= TIMEOUT_MS && ms < 2 * TIMEOUT_MS, "it took %.0f ms", ms);
+    CHECK_OK(trib_group_status(group));
+    atomic_store(&released, true);
+    CHECK_OK(trib_group_wait(group, team->streams, BOUND_MS));
+    CHECK(team_wait(team, 0, BOUND_MS) && team_wait(team, 1, BOUND_MS));
+}
+
+static void group_is_late(trib_group *group, const struct team *team)
+{
+    group_late(group, team, 1, false, 1);
+    group_late(group, team, 0, false, 0);
+    group_late(group, team, 1, true, 0);
+}
+
+/* The stream of rank 0 passes shortly before the deadline, which is the same for rank 1. */
+static void group_one_deadline(trib_group *group, const struct team *team)
+{
+    _Atomic bool released = false;
+    int ms = LONG_MS - TIMEOUT_MS;
+    const double begin = check_now_ms();
+    CHECK_OK(trib_stream_submit(team->devices[0], team_rest, &ms, team->streams[0]));
+    CHECK_OK(trib_stream_submit(team->devices[1], team_hold, &released, team->streams[1]));
+    CHECK_STATUS(trib_group_wait(group, team->streams, LONG_MS), TRIB_ERR_TIMEOUT);
+    CHECK_DETAIL("rank 1");
+    CHECK(check_now_ms() - begin < LONG_MS + 2 * TIMEOUT_MS);
+    atomic_store(&released, true);
+    CHECK_OK(trib_group_wait(group, team->streams, BOUND_MS));
+    CHECK(team_wait(team, 0, BOUND_MS) && team_wait(team, 1, BOUND_MS));
+}
+
+static void group_bad_stream(trib_group *group, const struct team *team)
+{
+    const trib_stream streams[2] = {team->streams[0], data};
+    CHECK_STATUS(trib_group_wait(group, streams, BOUND_MS), TRIB_ERR_INVALID_STREAM);
+    CHECK_DETAIL("trib_group_wait on rank 1");
+    CHECK_OK(trib_group_wait(group, team->streams, BOUND_MS));
+}
+
+static void group_aborted(trib_group *group, const struct team *team)
+{
+    _Atomic bool released = false;
+    trib_abort *handle = NULL;
+    pthread_t thread;
+    CHECK_OK(trib_group_abort_handle(&handle, group));
+    CHECK_OK(trib_stream_submit(team->devices[1], team_hold, &released, team->streams[1]));
+    CHECK(pthread_create(&thread, NULL, abort_soon, handle) == 0);
+    CHECK_STATUS(trib_group_wait(group, team->streams, TRIB_NO_TIMEOUT), TRIB_ERR_ABORTED);
+    CHECK_DETAIL("enough");
+    pthread_join(thread, NULL);
+    CHECK_STATUS(trib_group_wait(group, team->streams, 0), TRIB_ERR_ABORTED);
+    atomic_store(&released, true);
+    CHECK(team_wait(team, 1, BOUND_MS));
+    trib_abort_release(handle);
+}
+
+static void group_waits(const char *name, void (*body)(trib_group *group, const struct team *team))
+{
+    struct team team;
+    trib_group *group = NULL;
+    check_begin("a group waits: %s", name);
+    if (team_prepare(&team, "host", 2) && CHECK_OK(trib_group_create(&group, NULL, 2, NULL)))
+        body(group, &team);
+    CHECK_OK(trib_group_destroy(group));
+    team_destroy(&team);
+    check_end();
+}
+
 int main(void)
 {
     missing_rank();
@@ -196,5 +304,10 @@ int main(void)
     one_call();
     waits("a wait that is late leaves the communicator as it was", wait_in_time, TRIB_NO_TIMEOUT);
     waits("an abort ends a wait", wait_and_abort, TRIB_NO_TIMEOUT);
+    group_waits("in time", group_in_time);
+    group_waits("one rank is late", group_is_late);
+    group_waits("all ranks have one deadline", group_one_deadline);
+    group_waits("one rank's stream is none", group_bad_stream);
+    group_waits("until an abort", group_aborted);
     return check_finish("watchdog_test");
 }

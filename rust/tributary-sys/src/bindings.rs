@@ -638,6 +638,12 @@ extern "C" {
     ) -> trib_status;
     #[doc = " TRIB_OK, or why the group is no longer usable."]
     pub fn trib_group_status(group: *mut trib_group) -> trib_status;
+    #[doc = " trib_comm_wait on every rank, for streams[i] on rank i, in the form of trib_group_allreduce: until\n  everything queued on all of them so far has run. The deadline is one for all. TRIB_ERR_TIMEOUT:\n  the detail is that of the first rank whose stream is late."]
+    pub fn trib_group_wait(
+        group: *mut trib_group,
+        streams: *const trib_stream,
+        timeout_ms: u32,
+    ) -> trib_status;
     #[doc = " Split the group into communicators, one for each thread: `out[i]` is rank i. Consumes the group\n  on success; on failure the group is unchanged."]
     pub fn trib_group_split(out: *mut *mut trib_comm, group: *mut trib_group) -> trib_status;
     #[doc = " Destroy every rank as trib_comm_destroy does; trib_quiesce waits for the background work. NULL\n  is allowed."]

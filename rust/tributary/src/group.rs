@@ -18,7 +18,7 @@ use crate::communicator::Communicator;
 use crate::device::Device;
 use crate::error::{check, number, text, Error, Result};
 use crate::op::ReduceOp;
-use crate::options::Options;
+use crate::options::{milliseconds, Options};
 use crate::scope::Target;
 use crate::stream::Stream;
 use crate::sync::SyncGuard;
@@ -119,6 +119,21 @@ impl Group {
             stream.wait()?;
         }
         self.status()
+    }
+
+    /// Waits for one stream of each rank, as [`wait`](Group::wait) does, but at most `timeout` in
+    /// all. `Ok` means that the results are valid.
+    ///
+    /// After [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) the group is as before, if
+    /// [`status`](Group::status) is `Ok`: wait again, or abort it. The error names the first rank
+    /// whose stream is late, and its call. If the group ends, the wait ends at once, and the
+    /// streams may still run.
+    pub fn wait_for(&mut self, streams: Option<&[&Stream]>, timeout: Duration) -> Result<()> {
+        let streams = self.streams(streams)?.raw();
+        let timeout = milliseconds(timeout);
+        // SAFETY: the group is alive and used by this thread alone; `streams` has an entry for each
+        // rank, and is checked.
+        check(unsafe { sys::trib_group_wait(self.raw.as_ptr(), streams.as_ptr(), timeout) })
     }
 
     /// Turns the group into its communicators, rank 0 first, for one thread each.

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -158,6 +159,28 @@ fn a_group_is_aborted_as_a_whole() {
     group.abort_handle().abort("enough");
     let error = error_of(group.status());
     assert!(error.is_aborted() && error.detail().contains("enough"), "{error}");
+}
+
+#[test]
+fn a_group_waits_for_all_its_streams() {
+    if !have(2) {
+        return;
+    }
+    let _alone = alone();
+    let mut group = Group::with_options(2, &options()).unwrap();
+    let streams: Vec<Stream> =
+        group.devices().iter().map(|&device| Stream::new(device).unwrap()).collect();
+    let streams: Vec<&Stream> = streams.iter().collect();
+    let (release, held) = mpsc::channel::<()>();
+    streams[1].submit(move || held.recv().unwrap_or_default()).unwrap();
+    let error = error_of(group.wait_for(Some(&streams), Duration::from_millis(50)));
+    assert!(error.is_timeout() && error.detail().contains("trib_group_wait on rank 1"), "{error}");
+    group.status().unwrap();
+    drop(release);
+    group.wait_for(Some(&streams), Duration::from_secs(20)).unwrap();
+    group.wait_for(None, Duration::MAX).unwrap();
+    let error = error_of(group.wait_for(Some(&streams[..1]), Duration::ZERO));
+    assert!(error.detail().contains("1 streams for a group of 2"), "{error}");
 }
 
 #[test]
