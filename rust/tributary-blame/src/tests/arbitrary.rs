@@ -1,9 +1,9 @@
-//! Arbitrary dumps: no panic, and one verdict in every order of the files.
+//! Arbitrary dumps, and changes of real ones: no panic, and one verdict in every order of the files.
 
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use proptest::sample::select;
+use proptest::sample::{select, Index};
 use serde_json::{json, Value};
 
 use super::dumps;
@@ -59,6 +59,86 @@ fn some_dumps() -> impl Strategy<Value = Vec<Dump>> {
     })
 }
 
+/// A dump in `tests/corpus`, as the recorder wrote it.
+fn real(name: &str) -> Vec<u8> {
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
+    std::fs::read(corpus.join(name).with_extension("json")).unwrap()
+}
+
+/// What may have become of a file on its way.
+#[derive(Clone, Debug)]
+enum Change {
+    Set(Index, u8),
+    /// Without the bytes between the two.
+    Cut(Index, Index),
+    /// With them twice.
+    Double(Index, Index),
+    /// Another value behind this colon.
+    Value(Index, &'static str),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let at = any::<Index>;
+    let values = vec![
+        "null",
+        "true",
+        "-1",
+        "0",
+        "7",
+        "1.5",
+        "1e999",
+        "4294967295",
+        "18446744073709551615",
+        "18446744073709551616",
+        r#""""#,
+        r#""\ud800""#,
+        r#""\u0007""#,
+        "[]",
+        "[null]",
+        "[[[[[[",
+        "{}",
+    ];
+    prop_oneof![
+        1 => (at(), any::<u8>()).prop_map(|(at, byte)| Change::Set(at, byte)),
+        1 => (at(), at()).prop_map(|(from, to)| Change::Cut(from, to)),
+        1 => (at(), at()).prop_map(|(from, to)| Change::Double(from, to)),
+        5 => (at(), select(values)).prop_map(|(at, value)| Change::Value(at, value)),
+    ]
+}
+
+fn between(bytes: &[u8], from: &Index, to: &Index) -> std::ops::Range<usize> {
+    let (a, b) = (from.index(bytes.len()), to.index(bytes.len()));
+    a.min(b)..a.max(b)
+}
+
+fn apply(bytes: &mut Vec<u8>, change: &Change) {
+    if bytes.is_empty() {
+        return;
+    }
+    match change {
+        Change::Set(at, byte) => {
+            let at = at.index(bytes.len());
+            bytes[at] = *byte;
+        }
+        Change::Cut(from, to) => drop(bytes.drain(between(bytes, from, to))),
+        Change::Double(from, to) => {
+            let range = between(bytes, from, to);
+            let again = bytes[range.clone()].to_vec();
+            bytes.splice(range.end..range.end, again);
+        }
+        Change::Value(at, value) => {
+            let colons: Vec<usize> = (0..bytes.len()).filter(|&i| bytes[i] == b':').collect();
+            if colons.is_empty() {
+                return;
+            }
+            let begin = colons[at.index(colons.len())] + 1;
+            let end = bytes[begin..].iter().position(|byte| b",}]".contains(byte));
+            let end = end.map_or(bytes.len(), |at| begin + at);
+            bytes.splice(begin..end, value.bytes());
+        }
+    }
+}
+
 /// All that the program can print.
 fn printed(dumps: &[Dump]) -> String {
     let verdict = judge(dumps);
@@ -94,19 +174,43 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_dump_or_an_error(
-        name in select(vec!["absent", "deadlock", "died"]),
-        changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    fn any_bytes_are_a_dump_or_an_error(bytes in vec(any::<u8>(), 0..64)) {
+        prop_assert!(parse(&bytes, "a.json").is_err());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 10_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_changed_dump_is_a_dump_or_an_error(
+        name in select(vec!["timeout", "abort", "request"]),
+        beside in select(vec!["timeout", "abort", "request"]),
+        changes in vec(change(), 1..4),
     ) {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dumps").join(name);
-        let mut bytes = std::fs::read(folder.join("node-a-4711.json")).unwrap();
-        for (index, byte) in changes {
-            let at = index.index(bytes.len());
-            bytes[at] = byte;
+        let mut bytes = real(name);
+        for change in &changes {
+            apply(&mut bytes, change);
         }
         if let Ok(dump) = parse(&bytes, "a.json") {
-            printed(&[dump]);
+            let other = parse(&real(beside), "b.json").unwrap();
+            prop_assert_eq!(printed(&[dump.clone(), other.clone()]), printed(&[other, dump]));
         }
+    }
+}
+
+/// The changes above would prove little if they changed what cannot be read anyway.
+#[test]
+fn real_dumps_are_read() {
+    for name in ["timeout", "abort", "request"] {
+        let dump = parse(&real(name), "a.json").unwrap();
+        assert_eq!((dump.reason.as_str(), dump.communicators.len()), (name, 2));
+        assert!(dump.communicators.iter().any(|communicator| !communicator.calls.is_empty()));
+        printed(&[dump]);
     }
 }
 
