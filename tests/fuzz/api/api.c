@@ -48,6 +48,9 @@ static void step(struct world *world)
     case 11:
         step_life(world);
         break;
+    case 12:
+        step_shrink(world);
+        break;
     default:
         step_sparse(world);
     }

@@ -1,4 +1,4 @@
-/* Steps: streams, events and memory by themselves; and questions, which any object answers. */
+/* Steps: streams, events and memory by themselves. */
 #include <string.h>
 
 #include "tests/fuzz/api/world.h"
@@ -106,67 +106,4 @@ void step_streams(struct world *world)
     default:
         (void)world_stream(world, r, stream);
     }
-}
-
-/* ------------------------------------------------------------------------------------- questions */
-
-static void ask_rank(const struct world *world, int r)
-{
-    const struct rank *rank = &world->ranks[r];
-    trib_counters counters = TRIB_COUNTERS_INIT;
-    if (rank->comm == NULL)
-        return;
-    FUZZ_CHECK(trib_comm_rank(rank->comm) == r && trib_comm_size(rank->comm) == world->size);
-    FUZZ_CHECK(trib_comm_device(rank->comm) == rank->ordinal);
-    const trib_status status = STATUS(trib_comm_status(rank->comm));
-    FUZZ_CHECK(status == TRIB_OK || !world_is_sound(world));
-    FUZZ_CHECK(status != TRIB_OK || world->life != WORLD_ENDED);
-    const trib_status waited =
-        STATUS(trib_comm_wait(rank->comm, rank->streams[rank->last], bytes_below(world->in, 4)));
-    FUZZ_CHECK(waited == TRIB_OK ? world->life != WORLD_ENDED
-                                 : waited == TRIB_ERR_TIMEOUT || !world_is_sound(world));
-    (void)STATUS(trib_comm_set_call_timeout(rank->comm, TRIB_NO_TIMEOUT, bytes_rare(world->in, 2)));
-    MUST(trib_comm_counters(&counters, rank->comm));
-    counters.size--;
-    FUZZ_CHECK(STATUS(trib_comm_counters(&counters, rank->comm)) == TRIB_ERR_INVALID_ARGUMENT);
-}
-
-static void ask_sparse(const struct rank *rank)
-{
-    trib_sparse_statistics statistics = TRIB_SPARSE_STATISTICS_INIT;
-    if (rank->sparse == NULL)
-        return;
-    (void)STATUS(trib_sparse_status(rank->sparse));
-    MUST(trib_sparse_statistics_get(&statistics, rank->sparse));
-    FUZZ_CHECK(statistics.calls_applied + statistics.calls_non_finite <= statistics.calls);
-    FUZZ_CHECK(statistics.applied <= statistics.selected || statistics.calls_applied == 0);
-    FUZZ_CHECK(trib_sparse_k(rank->sparse) <= statistics.count);
-    FUZZ_CHECK(trib_sparse_outcome(rank->sparse) != NULL);
-}
-
-void step_queries(struct world *world)
-{
-    uint32_t version = 0;
-    int32_t devices = 0;
-    const uint8_t odd = bytes_u8(world->in);
-    MUST(trib_backend_version(&version, "host"));
-    MUST(trib_backend_devices(&devices, "host"));
-    FUZZ_CHECK(version == trib_version() && devices == 64);
-    FUZZ_CHECK(trib_status_name(odd) != NULL && trib_status_message(odd) != NULL);
-    FUZZ_CHECK(trib_dtype_name(odd) != NULL && trib_op_name(odd) != NULL);
-    FUZZ_CHECK((trib_sparse_algorithm_name(odd) != NULL) == (odd < trib_sparse_algorithm_count()));
-    FUZZ_CHECK((trib_backend_name(odd) != NULL) == (odd < trib_backend_count()));
-    FUZZ_CHECK(world->life != WORLD_ENDED || trib_abort_raised(world->abort) == 1);
-    if (bytes_rare(world->in, 4))
-        MUST(trib_abort_defer(world->abort, bytes_u8(world->in)));
-    if (world->group != NULL) {
-        FUZZ_CHECK(trib_group_size(world->group) == world->size);
-        FUZZ_CHECK(trib_group_device(world->group, world->size) == -1);
-    }
-    for (int r = 0; r < world->size; r++) {
-        ask_rank(world, r);
-        ask_sparse(&world->ranks[r]);
-    }
-    if (bytes_rare(world->in, 8))
-        (void)STATUS(trib_quiesce(0));
 }

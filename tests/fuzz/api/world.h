@@ -124,6 +124,7 @@ void step_list(struct world *world);
 void step_streams(struct world *world);
 void step_queries(struct world *world);
 void step_life(struct world *world);
+void step_shrink(struct world *world);
 void step_sparse(struct world *world);
 /* Of step_sparse: destroy the states; make a call with them. */
 void sparse_drop(struct world *world);
