@@ -35,7 +35,9 @@ trib_status tri_check_op(const struct trib_comm *comm, int operation, trib_op op
     if (tri_op_valid(op))
         return TRIB_OK;
     return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
-                         "`op` is %d; expected one of TRIB_SUM to TRIB_AVG", op);
+                         "`op` is %d%s%s; expected one of TRIB_SUM to TRIB_AVG", op,
+                         tri_dtype_valid(op) ? ", the type " : "",
+                         tri_dtype_valid(op) ? trib_dtype_name(op) : "");
 }
 
 trib_status tri_check_peer(const struct trib_comm *comm, int operation, int32_t peer)

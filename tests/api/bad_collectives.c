@@ -191,6 +191,9 @@ static void bad_numbers(const struct bad *bad, const struct collective *c)
             REFUSED(c->call(bad, bad->a, bad->b, 4, TRIB_F32, TRIB_SUM, peers[i]),
                     TRIB_ERR_INVALID_ARGUMENT, c->name, c->peer);
     }
+    if (c->reduces) /* the two in the wrong order */
+        REFUSED(c->call(bad, bad->a, bad->b, 4, TRIB_SUM, TRIB_I32, peer),
+                TRIB_ERR_INVALID_ARGUMENT, c->name, "`op` is 7, the type i32; expected one of");
     if (bad->team.size > 1 && (c->send_blocks || c->recv_blocks)) /* one block fits, two do not */
         REFUSED(c->call(bad, bad->a, bad->b, PTRDIFF_MAX / 4 - 8, TRIB_F32, TRIB_SUM, peer),
                 TRIB_ERR_INVALID_ARGUMENT, c->name, "`count`");
