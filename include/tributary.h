@@ -635,8 +635,9 @@ TRIB_API trib_status trib_quiesce(uint32_t timeout_ms);
  * All are queued. Unless stated otherwise, all ranks pass the same counts, type, reduction and
  * root. Host reduces in rank order, nccl in NCCL's order; on both, every rank gets the same bits.
  * Pointers are aligned to their element. `send` and `recv` do not overlap, unless the call defines
- * "in place". A count of 0 is allowed; pointers are then ignored. Statuses worth handling:
- * TRIB_ERR_ABORTED, TRIB_ERR_INVALID_BUFFER.
+ * "in place". No two ranks receive into the same memory: on host, where ranks share memory, that
+ * ends the communicator with TRIB_ERR_INVALID_BUFFER. A count of 0 is allowed; pointers are then
+ * ignored. Statuses worth handling: TRIB_ERR_ABORTED, TRIB_ERR_INVALID_BUFFER.
  *
  * On nccl a CUDA graph may capture all of them except those that use the communicator's workspace,
  * which eager calls also use: the barrier, alltoall in place, a device factor with a type other

@@ -83,6 +83,41 @@ static trib_status check_match(const struct collective *coll)
     return TRIB_OK;
 }
 
+/* The bytes that every rank receives; 0 where only one does. */
+static size_t received_bytes(const struct collective *coll)
+{
+    switch (coll->call->kind) {
+    case TRI_ALLREDUCE:
+    case TRI_BROADCAST:
+    case TRI_REDUCE_SCATTER:
+        return coll->bytes;
+    case TRI_ALLGATHER:
+        return coll->bytes * (size_t)coll->self->local->size;
+    default:
+        return 0;
+    }
+}
+
+/* No other rank receives where this one does. The calls match. */
+static trib_status check_apart(const struct collective *coll)
+{
+    const size_t bytes = received_bytes(coll);
+    const int32_t self = coll->self->rank;
+    const uintptr_t mine = (uintptr_t)coll->call->recv;
+    for (int32_t rank = 0; rank < coll->self->local->size; rank++) {
+        const uintptr_t other = (uintptr_t)posted(coll, rank)->recv;
+        if (rank == self || (mine < other ? other - mine : mine - other) >= bytes)
+            continue;
+        return tri_fail(TRIB_ERR_INVALID_BUFFER,
+                        "%s: ranks %d and %d receive into the same memory, at %p and %p; give each "
+                        "rank a buffer of its own",
+                        tri_describe(coll->call).text, (int)(self < rank ? self : rank),
+                        (int)(self < rank ? rank : self), (void *)(self < rank ? mine : other),
+                        (void *)(self < rank ? other : mine));
+    }
+    return TRIB_OK;
+}
+
 /* ----------------------------------------------------------------------------------- execution */
 
 /* Reduce `count` elements, from element `from` of each source on, into each `dst` from element `to`
@@ -261,6 +296,8 @@ static trib_status run_collective(struct tri_transport *self, const struct tri_c
     if (!tri_host_barrier(self, call, TRI_AT_START))
         return tri_host_local_finish_abort(self);
     trib_status status = check_match(&coll);
+    if (status == TRIB_OK)
+        status = check_apart(&coll);
     if (status != TRIB_OK)
         return tri_host_local_fail(self, status);
     collect_sources(&coll);
