@@ -241,6 +241,7 @@ static _Atomic bool asking; /* a thread has a conversation */
 
 static void ask(struct conversation *with)
 {
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): the library changes no environment */
     const char *address = getenv("NCCL_RAS_ADDR");
     *with = (struct conversation){.end_ns = tri_deadline_ns(TOTAL_MS), .fd = -1};
     (void)snprintf(with->address, sizeof with->address, "%s",
@@ -265,6 +266,7 @@ static void *ask_once(void *unused)
 
 void tri_nccl_ras_ask(void)
 {
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): the library changes no environment */
     const char *enabled = getenv("NCCL_RAS_ENABLE");
     if ((enabled != NULL && strtol(enabled, NULL, 0) == 0) || atomic_exchange(&asking, true))
         return;
