@@ -105,7 +105,11 @@ bool tri_recorder_read(const struct tri_recorder *recorder, uint64_t number,
 
 bool tri_recorder_newest(const struct tri_recorder *recorder, struct tri_recorded *out)
 {
-    return tri_recorder_read(recorder, atomic_load(&recorder->entered), out);
+    /* Its slot may be replaced between the two loads: then there is a newer one. */
+    for (uint64_t entered; (entered = atomic_load(&recorder->entered)) != 0;)
+        if (tri_recorder_read(recorder, entered, out))
+            return true;
+    return false;
 }
 
 bool tri_recorder_find(const struct tri_recorder *recorder, uint64_t collective,

@@ -79,7 +79,7 @@ static inline uint64_t tri_recorder_entered(const struct tri_recorder *recorder)
 bool tri_recorder_read(const struct tri_recorder *recorder, uint64_t number,
                        struct tri_recorded *out);
 
-/* The newest call that the rank has entered; false: none, or it is being replaced. */
+/* The newest call that the rank has entered; false: none. */
 bool tri_recorder_newest(const struct tri_recorder *recorder, struct tri_recorded *out);
 
 /* The rank's call with that collective number; false if the ring does not hold it. */
