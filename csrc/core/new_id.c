@@ -49,6 +49,14 @@ static size_t pack(uint8_t out[LONGEST], const struct message *message)
     return HEADER + strlen(message->text);
 }
 
+/* It goes to logs. */
+static void unpack_text(char out[TRI_DETAIL_SIZE], const uint8_t *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = bytes[i] < 0x20 || bytes[i] == 0x7f ? '?' : (char)bytes[i];
+    out[n] = '\0';
+}
+
 static bool unpack(struct message *out, const uint8_t *bytes, size_t length)
 {
     const uint64_t kind = length < HEADER ? NO_MESSAGE : tri_load_le(bytes, 4);
@@ -63,10 +71,10 @@ static bool unpack(struct message *out, const uint8_t *bytes, size_t length)
     if (out->kind == ID && length == HEADER + sizeof out->id)
         memcpy(&out->id, bytes + HEADER, sizeof out->id);
     else if (out->kind == REFUSAL && length - HEADER < sizeof out->text && out->number != TRIB_OK)
-        memcpy(out->text, bytes + HEADER, length - HEADER);
+        unpack_text(out->text, bytes + HEADER, length - HEADER);
     else if (out->kind == ID || out->kind == REFUSAL || length != HEADER)
         return false;
-    return out->n > 0 && (out->kind != JOIN || out->number > 0);
+    return out->n > 0 && (out->kind != JOIN || (out->number > 0 && out->number <= out->n));
 }
 
 static bool receive(struct message *out, struct tri_remote *remote, int32_t rank)
@@ -142,7 +150,8 @@ static trib_status check_survivors(const struct attempt *attempt)
     return TRIB_OK;
 }
 
-static trib_status differ(const struct attempt *attempt, int32_t rank, const struct message *join)
+/* `rank` goes on with `n` ranks, which are others. */
+static trib_status differ(const struct attempt *attempt, int32_t rank, int32_t n)
 {
     struct tri_remote_rank other;
     tri_remote_look(attempt->remote, rank, &other);
@@ -150,8 +159,8 @@ static trib_status differ(const struct attempt *attempt, int32_t rank, const str
         TRIB_ERR_MISMATCH,
         "the ranks do not exclude the same: rank %d goes on with %d ranks, %s with %d%s; "
         "call it again, with the same `excluded` on all",
-        (int)attempt->comm->rank, (int)attempt->n, other.who.text, (int)join->n,
-        join->n == attempt->n ? " others" : "");
+        (int)attempt->comm->rank, (int)attempt->n, other.who.text, (int)n,
+        n == attempt->n ? " others" : "");
 }
 
 /* ----------------------------------------------------------------------------------------- leader
@@ -160,8 +169,9 @@ static trib_status differ(const struct attempt *attempt, int32_t rank, const str
 /* What a survivor in another process has said: it speaks for `ranks` ranks of its process; 0: it
  * does not. */
 struct join {
-    int32_t ranks;
-    uint64_t attempt;
+    int32_t ranks; /* that the sender goes on with: */
+    int32_t n;
+    uint64_t digest, attempt;
     bool asked, confirmed;
 };
 
@@ -170,11 +180,20 @@ static void note(struct join *join, const struct message *message)
 {
     const bool same = message->attempt == join->attempt && join->ranks > 0;
     if (message->kind == JOIN)
-        *join = (struct join){.ranks = message->number, .attempt = message->attempt};
+        *join = (struct join){.ranks = message->number,
+                              .n = message->n,
+                              .digest = message->digest,
+                              .attempt = message->attempt};
     else if (message->kind == WITHDRAW)
         *join = (struct join){.ranks = 0};
     else if (message->kind == CONFIRM && same)
         join->confirmed = true;
+}
+
+/* Does it speak for ranks that exclude others? */
+static bool disagrees(const struct join *join, const struct attempt *attempt)
+{
+    return join->ranks > 0 && join->digest != attempt->digest;
 }
 
 /* Read the mail of all. */
@@ -183,12 +202,10 @@ static trib_status read_joins(struct join *joins, const struct attempt *attempt)
     const int32_t *ranks = attempt->survivors->ranks;
     for (int32_t i = 0; i < attempt->n; i++) {
         struct message message;
-        if (process_of(attempt, i) == attempt->self ||
-            !receive(&message, attempt->remote, ranks[i]))
-            continue;
-        note(&joins[i], &message);
-        if (message.kind == JOIN && message.digest != attempt->digest)
-            return differ(attempt, ranks[i], &message);
+        if (process_of(attempt, i) != attempt->self && receive(&message, attempt->remote, ranks[i]))
+            note(&joins[i], &message);
+        if (joins[i].confirmed && disagrees(&joins[i], attempt))
+            return differ(attempt, ranks[i], joins[i].n);
     }
     return TRIB_OK;
 }
@@ -196,20 +213,25 @@ static trib_status read_joins(struct join *joins, const struct attempt *attempt)
 /* Have all joined, and, if `confirmed`, said again that they wait? */
 static bool complete(const struct join *joins, const struct attempt *attempt, bool confirmed)
 {
-    int32_t ranks = attempt->here;
+    int64_t ranks = attempt->here;
     for (int32_t i = 0; i < attempt->n; i++)
-        ranks += joins[i].confirmed || !confirmed ? joins[i].ranks : 0;
+        if ((joins[i].confirmed || !confirmed) && !disagrees(&joins[i], attempt))
+            ranks += joins[i].ranks;
     return ranks >= attempt->n;
 }
 
+/* Ask who still waits: all if all have joined, else those that disagree. One that joins anew is asked
+ * anew. */
 static void ask(struct join *joins, const struct attempt *attempt)
 {
+    const bool all = complete(joins, attempt, false);
     struct message message = message_of(attempt, ASK);
     for (int32_t i = 0; i < attempt->n; i++) {
+        if (joins[i].ranks == 0 || joins[i].asked || !(all || disagrees(&joins[i], attempt)))
+            continue;
         message.attempt = joins[i].attempt;
-        if (joins[i].ranks > 0 && !joins[i].asked)
-            send(attempt->remote, attempt->survivors->ranks[i], &message);
-        joins[i].asked = true; /* one that joins anew is asked anew */
+        send(attempt->remote, attempt->survivors->ranks[i], &message);
+        joins[i].asked = true;
     }
 }
 
@@ -240,8 +262,7 @@ static trib_status await_joins(struct join *joins, const struct attempt *attempt
         TRI_TRY(read_joins(joins, attempt));
         if (complete(joins, attempt, true))
             return TRIB_OK;
-        if (complete(joins, attempt, false))
-            ask(joins, attempt);
+        ask(joins, attempt);
         if (tri_now_ns() >= attempt->deadline_ns)
             return late(joins, attempt);
         tri_nap_ns(NAP_NS);
@@ -280,22 +301,23 @@ static trib_status lead(trib_id *out, const struct attempt *attempt)
 /* --------------------------------------------------------------------------------------- followers
  */
 
+/* To every rank of the leader's process, also one that this rank excludes: any may be the one that
+ * leads. */
 static void send_leader(const struct attempt *attempt, enum kind kind)
 {
     struct message message = message_of(attempt, kind);
     message.number = attempt->here;
-    for (int32_t i = 0; i < attempt->n; i++)
-        if (process_of(attempt, i) == attempt->leader)
-            send(attempt->remote, attempt->survivors->ranks[i], &message);
+    for (int32_t rank = 0; rank < attempt->comm->size; rank++)
+        if (tri_remote_process(attempt->remote, rank) == attempt->leader)
+            send(attempt->remote, rank, &message);
 }
 
 /* The leader's answer to this attempt. What it asks is confirmed. */
 static bool find_answer(struct message *out, const struct attempt *attempt)
 {
-    for (int32_t i = 0; i < attempt->n; i++) {
-        if (process_of(attempt, i) != attempt->leader ||
-            !receive(out, attempt->remote, attempt->survivors->ranks[i]) ||
-            out->attempt != attempt->number)
+    for (int32_t rank = 0; rank < attempt->comm->size; rank++) {
+        if (tri_remote_process(attempt->remote, rank) != attempt->leader ||
+            !receive(out, attempt->remote, rank) || out->attempt != attempt->number)
             continue;
         if (out->kind == ID || out->kind == REFUSAL)
             return true;
@@ -333,9 +355,11 @@ static trib_status follow(trib_id *out, const struct attempt *attempt)
         send_leader(attempt, WITHDRAW);
         return tri_fail(status, "%s", why);
     }
-    if (answer.kind == REFUSAL)
+    if (answer.kind == REFUSAL) {
+        send_leader(attempt, WITHDRAW); /* another rank of its process may lead later */
         return tri_fail(answer.number, "told by rank %d: %s", (int)attempt->survivors->ranks[0],
                         answer.text);
+    }
     *out = answer.id;
     return TRIB_OK;
 }
