@@ -43,6 +43,12 @@ uint64_t tri_deadline_ns(uint32_t ms)
     return tri_now_ns() + (uint64_t)ms * 1000000u;
 }
 
+uint32_t tri_left_ms(uint64_t deadline_ns)
+{
+    const uint64_t now = tri_now_ns();
+    return now < deadline_ns ? (uint32_t)((deadline_ns - now) / 1000000u) + 1 : 1;
+}
+
 void tri_nap_ns(uint64_t ns)
 {
     const struct timespec nap = {.tv_sec = (time_t)(ns / 1000000000u),

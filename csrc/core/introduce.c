@@ -21,19 +21,29 @@ _Static_assert(HALF <= TRI_STAGED_BYTES, "one small_allgather takes half of an a
 struct introduction {
     struct trib_comm *comm;
     int operation;
+    uint64_t deadline_ns;
     trib_stream stream;
     struct tri_peer_address *all; /* [size] */
     unsigned char *halves;        /* [size][HALF] */
     struct tri_remote *remote;    /* NULL: this rank goes without */
 };
 
+/* An allgather that takes no longer than there is time. */
+static trib_status allgather(const struct introduction *self, const void *own, size_t bytes)
+{
+    const uint32_t whole_ms = self->comm->timeout_ms;
+    self->comm->timeout_ms = tri_left_ms(self->deadline_ns);
+    const trib_status status =
+        tri_small_allgather(self->comm, self->operation, own, bytes, self->halves, self->stream);
+    self->comm->timeout_ms = whole_ms;
+    return status;
+}
+
 static trib_status exchange_addresses(const struct introduction *self,
                                       const struct tri_peer_address *own)
 {
     for (size_t half = 0; half < HALVES; half++) {
-        TRI_TRY(tri_small_allgather(self->comm, self->operation,
-                                    (const unsigned char *)own + half * HALF, HALF, self->halves,
-                                    self->stream));
+        TRI_TRY(allgather(self, (const unsigned char *)own + half * HALF, HALF));
         for (int32_t rank = 0; rank < self->comm->size; rank++)
             memcpy((unsigned char *)&self->all[rank] + half * HALF,
                    self->halves + (size_t)rank * HALF, HALF);
@@ -60,10 +70,9 @@ static bool all_reachable(const struct introduction *self)
 
 static trib_status connect(const struct introduction *self)
 {
-    const uint32_t timeout_ms =
-        self->comm->timeout_ms < LONGEST_MS ? self->comm->timeout_ms : LONGEST_MS;
-    const trib_status status =
-        tri_remote_connect(self->remote, self->all, tri_deadline_ns(timeout_ms));
+    const uint64_t latest_ns = tri_deadline_ns(LONGEST_MS);
+    const trib_status status = tri_remote_connect(
+        self->remote, self->all, latest_ns < self->deadline_ns ? latest_ns : self->deadline_ns);
     if (status != TRIB_OK)
         go_without(self, tri_detail());
     return status;
@@ -74,8 +83,7 @@ static trib_status connect_all(struct introduction *self)
 {
     const trib_status own = connect(self);
     bool all = true;
-    TRI_TRY(tri_small_allgather(self->comm, self->operation, &own, sizeof own, self->halves,
-                                self->stream));
+    TRI_TRY(allgather(self, &own, sizeof own));
     for (size_t i = 0; i < (size_t)self->comm->size * sizeof own; i++)
         all = all && self->halves[i] == 0; /* TRIB_OK is 0 */
     if (all) {
@@ -116,9 +124,9 @@ static trib_status prepare(struct introduction *self)
     return self->comm->backend->device->stream_create(self->comm->device, &self->stream);
 }
 
-trib_status tri_introduce(struct trib_comm *comm, int operation)
+trib_status tri_introduce(struct trib_comm *comm, int operation, uint64_t deadline_ns)
 {
-    struct introduction self = {.comm = comm, .operation = operation};
+    struct introduction self = {.comm = comm, .operation = operation, .deadline_ns = deadline_ns};
     if (comm->backend->transport->here(comm->transport) >= comm->size)
         return TRIB_OK;
     trib_status status = prepare(&self);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/process.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/device.h"
@@ -110,10 +111,10 @@ void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport, ui
     tri_watchdog_begin(comm);
 }
 
-trib_status tri_comm_introduce(struct trib_comm *comm, int operation)
+trib_status tri_comm_introduce(struct trib_comm *comm, int operation, uint64_t deadline_ns)
 {
     char why[TRI_DETAIL_SIZE];
-    const trib_status status = tri_introduce(comm, operation);
+    const trib_status status = tri_introduce(comm, operation, deadline_ns);
     if (status == TRIB_OK)
         return TRIB_OK;
     (void)snprintf(why, sizeof why, "%s", tri_detail());
@@ -187,6 +188,7 @@ trib_status tri_comm_create(struct trib_comm **out, const trib_id *id, int32_t r
     TRI_TRY(check_create(&backend, id, rank, size, device, &settings));
     TRI_TRY(tri_comm_prepare(&comm, backend, device, size, &settings));
     struct tri_transport *transport = NULL;
+    const uint64_t deadline_ns = tri_deadline_ns(settings.timeout_ms);
     const trib_status status =
         backend->transport->open(&transport, id, rank, size, device, settings.timeout_ms);
     if (status != TRIB_OK) {
@@ -195,7 +197,7 @@ trib_status tri_comm_create(struct trib_comm **out, const trib_id *id, int32_t r
     }
     tri_comm_attach(comm, transport, tri_digest(0, id, sizeof *id));
     comm->id = *id;
-    TRI_TRY(tri_comm_introduce(comm, TRI_CREATE));
+    TRI_TRY(tri_comm_introduce(comm, TRI_CREATE, deadline_ns));
     *out = comm;
     return TRIB_OK;
 }
@@ -251,12 +253,13 @@ static void end_child(void *state, bool relayed)
 }
 
 /* An abort of the parent ends the wait for the child's other ranks. */
-static trib_status introduce_child(struct trib_comm *child, const struct trib_comm *comm)
+static trib_status introduce_child(struct trib_comm *child, const struct trib_comm *comm,
+                                   uint64_t deadline_ns)
 {
     struct trib_abort *state = tri_abort_retain(child->state); /* a failure frees the child */
     struct tri_abort_observer observer = {.raised = end_child, .context = state};
     tri_abort_observe(comm->state, &observer);
-    const trib_status status = tri_comm_introduce(child, TRI_SPLIT);
+    const trib_status status = tri_comm_introduce(child, TRI_SPLIT, deadline_ns);
     tri_abort_unobserve(comm->state, &observer);
     tri_abort_release(state);
     return status;
@@ -272,6 +275,7 @@ trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32
     struct tri_transport *transport = NULL;
     const uint32_t which[2] = {comm->splits++, (uint32_t)color};
     const uint64_t identity = tri_digest(comm->identity, which, sizeof which);
+    const uint64_t deadline_ns = tri_deadline_ns(comm->timeout_ms);
     const trib_status status = split_transport(&transport, comm, color, key);
     if (status != TRIB_OK || transport == NULL) {
         tri_comm_discard(child);
@@ -279,7 +283,7 @@ trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32
     }
     tri_comm_attach(child, transport, identity);
     child->id = comm->id;
-    TRI_TRY(introduce_child(child, comm));
+    TRI_TRY(introduce_child(child, comm, deadline_ns));
     *out = child;
     return TRIB_OK;
 }

@@ -22,7 +22,7 @@ trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *b
 void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport, uint64_t identity);
 /* tri_introduce for `comm`, which `operation` makes and which has its transport; destroys it if that
  * fails. */
-trib_status tri_comm_introduce(struct trib_comm *comm, int operation);
+trib_status tri_comm_introduce(struct trib_comm *comm, int operation, uint64_t deadline_ns);
 /* Free a communicator without a transport. */
 void tri_comm_discard(struct trib_comm *comm);
 

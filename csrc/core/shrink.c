@@ -133,29 +133,27 @@ static int32_t find_here(int32_t *here, const struct trib_comm *comm,
 
 /* `here` has room for all ranks. */
 static trib_status get_id(trib_id *out, struct trib_comm *comm,
-                          const struct tri_survivors *survivors, int32_t *here, uint32_t timeout_ms)
+                          const struct tri_survivors *survivors, int32_t *here,
+                          uint64_t deadline_ns)
 {
-    struct making making = {
-        .comm = comm, .survivors = survivors, .deadline_ns = tri_deadline_ns(timeout_ms)};
+    struct making making = {.comm = comm, .survivors = survivors, .deadline_ns = deadline_ns};
     struct tri_attendee self = {.rank = comm->rank,
                                 .ranks = here,
                                 .n = find_here(here, comm, survivors),
                                 .attempts = &comm->shrinks,
-                                .timeout_ms = timeout_ms,
-                                .deadline_ns = making.deadline_ns,
+                                .timeout_ms = tri_left_ms(deadline_ns),
+                                .deadline_ns = deadline_ns,
                                 .make = survivors->n == 1 ? make_number : make_id,
                                 .context = &making};
     return tri_meeting_attend(tri_abort_meeting(comm->state), &self, out);
 }
 
 static trib_status open_new(struct tri_transport **out, trib_id *out_id, struct trib_comm *comm,
-                            const struct tri_survivors *survivors, uint32_t timeout_ms)
+                            const struct tri_survivors *survivors, uint64_t deadline_ns)
 {
-    const uint64_t deadline_ns = tri_deadline_ns(timeout_ms);
     int32_t *here = survivors->ranks + comm->size; /* the other half of the scratch memory */
-    TRI_TRY(get_id(out_id, comm, survivors, here, timeout_ms));
-    const uint64_t now = tri_now_ns();
-    const uint32_t left_ms = now < deadline_ns ? (uint32_t)((deadline_ns - now) / 1000000) + 1 : 1;
+    TRI_TRY(get_id(out_id, comm, survivors, here, deadline_ns));
+    const uint32_t left_ms = tri_left_ms(deadline_ns);
     if (survivors->n == 1)
         return comm->backend->transport->open_group(out, &comm->device, 1, left_ms);
     return comm->backend->transport->open(out, out_id, survivors->self, survivors->n, comm->device,
@@ -191,15 +189,15 @@ trib_status tri_comm_shrink(struct trib_comm **out, struct trib_comm *comm, cons
     TRI_TRY(find_survivors(&survivors, comm, excluded, n));
     TRI_TRY(tri_comm_prepare(&made, comm->backend, comm->device, survivors.n, &settings));
     end_old(comm, &survivors);
-    const trib_status status = open_new(&transport, &id, comm, &survivors,
-                                        timeout_ms == 0 ? comm->timeout_ms : timeout_ms);
+    const uint64_t deadline_ns = tri_deadline_ns(timeout_ms == 0 ? comm->timeout_ms : timeout_ms);
+    const trib_status status = open_new(&transport, &id, comm, &survivors, deadline_ns);
     if (status != TRIB_OK) {
         tri_comm_discard(made);
         return tri_fail_call(comm, TRI_SHRINK, status, "%s", tri_detail());
     }
     tri_comm_attach(made, transport, tri_digest(comm->identity, &id, sizeof id));
     made->id = id;
-    TRI_TRY(tri_comm_introduce(made, TRI_SHRINK));
+    TRI_TRY(tri_comm_introduce(made, TRI_SHRINK, deadline_ns));
     *out = made;
     return TRIB_OK;
 }
