@@ -175,11 +175,10 @@ trib_status tri_peers_connect(struct tri_peers *peers, const struct tri_peer_add
 /* ----------------------------------------------------------------------------------------- close */
 
 /* Until the callback that runs has returned, which does not block. The lock is held here and below. */
-static bool await_callback(struct tri_peers *peers, uint64_t deadline_ns)
+static void await_callback(const struct tri_peers *peers)
 {
-    while (peers->calling && tri_now_ns() < deadline_ns)
-        (void)tri_service_wait(deadline_ns);
-    return !peers->calling;
+    while (peers->calling)
+        (void)tri_service_wait(UINT64_MAX / 2);
 }
 
 /* Let the owner send its last messages. */
@@ -223,7 +222,7 @@ void tri_peers_close(struct tri_peers *peers)
         return;
     tri_service_lock();
     peers->closing = true;
-    (void)await_callback(peers, UINT64_MAX / 2);
+    await_callback(peers);
     call_leaving(peers);
     say_bye(peers);
     const uint64_t deadline = tri_deadline_ns(LINGER_MS);
@@ -265,7 +264,11 @@ static void at_exit(void)
     tri_service_lock();
     while ((peers = find_open()) != NULL) {
         peers->closing = true;
-        if (await_callback(peers, deadline)) /* otherwise it is one that exits */
+        if (peers->calling && tri_now_ns() < deadline) {
+            (void)tri_service_wait(deadline); /* meanwhile another thread may close it */
+            continue;
+        }
+        if (!peers->calling) /* otherwise its callback exits */
             call_leaving(peers);
         say_bye(peers);
     }
