@@ -64,15 +64,16 @@
  *  another process has died (which ends the communicator with TRIB_ERR_CLOSED and a detail that
  *  names rank, process, host and signal; a host that vanishes takes 25 s), that the communicator has
  *  ended elsewhere (with the status and the detail of that process), and that a rank has closed
- *  without making a call for which this one waits. The watchdog asks over it who has not made a late
- *  call, and trib_comm_shrink sends the new id. A process that exits without destroying its
- *  communicators has closed them.
+ *  without making a call of all ranks for which this one waits. The watchdog asks over it who has
+ *  not made a late call, and trib_comm_shrink sends the new id. A process that returns from main or
+ *  calls exit() has closed its communicators; calls that it had queued may not have run, and those
+ *  who wait for them wait until their deadline. _exit() is a death.
  *
  *  Who connects proves, without sending it, that it knows the communicator's id; messages are
  *  authenticated, not encrypted. Nobody listens once all are connected. It takes one descriptor per
- *  rank and per rank in another process, and one thread per process. If a rank has switched it off
- *  (TRIB_NO_SIDE_CHANNEL) or cannot connect, all ranks go without, and a warning is logged: then
- *  deadlines are all that ends a wait for another process.
+ *  rank and per rank in another process, one more if that is on the same host, and one thread per
+ *  process. If a rank has switched it off (TRIB_NO_SIDE_CHANNEL) or cannot connect, all ranks go
+ *  without, and a warning is logged: then deadlines are all that ends a wait for another process.
  *
  *  OWNERSHIP.  You own an object returned through the first parameter `out` and destroy it with the
  *  destroy function of its type. A pointer that a function returns directly is borrowed. On failure

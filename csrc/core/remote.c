@@ -9,7 +9,8 @@
 #include "csrc/base/lock.h"
 #include "csrc/core/communicator.h"
 
-enum { PATIENCE_NS = 50000000, MAIL_MAX = 1024 }; /* an answer takes well under a millisecond */
+/* How long an answer may take: well under a millisecond, but all ranks ask at once. */
+enum { PATIENCE_NS = 50000000, PATIENCE_OF_A_RANK_NS = 500000, MAIL_MAX = 1024 };
 
 /* One rank. */
 struct rank {
@@ -149,24 +150,45 @@ static void on_message(void *context, int32_t rank, enum tri_peer_type type, con
 
 /* ------------------------------------------------------------------------------------------ ends */
 
+/* With the process of a rank all of its ranks are dead. Each is told of by itself, but those that go
+ * on should exclude them all from the beginning. */
+static int32_t note_dead(struct tri_remote *remote, int32_t rank, const char *text,
+                         int32_t lost[TRI_LOST_MAX])
+{
+    int32_t n = 0;
+    tri_lock(&remote->lock);
+    for (int32_t other = 0; other < remote->comm->size; other++) {
+        struct rank *of = &remote->of[other];
+        if (of->process != remote->of[rank].process || of->state == TRI_REMOTE_LEFT)
+            continue;
+        of->state = TRI_REMOTE_DEAD;
+        (void)snprintf(of->death, sizeof of->death, "%s", text);
+        if (n < TRI_LOST_MAX)
+            lost[n++] = other;
+    }
+    tri_unlock(&remote->lock);
+    return n;
+}
+
 static void on_dead(void *context, int32_t rank, const char *text)
 {
     struct tri_remote *remote = context;
-    tri_lock(&remote->lock);
-    remote->of[rank].state = TRI_REMOTE_DEAD;
-    (void)snprintf(remote->of[rank].death, sizeof remote->of[rank].death, "%s", text);
-    tri_unlock(&remote->lock);
-    (void)tri_abort_raise_lost(remote->comm->state, TRIB_ERR_CLOSED, text, &rank, 1);
+    int32_t lost[TRI_LOST_MAX];
+    const int32_t n = note_dead(remote, rank, text, lost);
+    (void)tri_abort_raise_lost(remote->comm->state, TRIB_ERR_CLOSED, text, lost, n);
 }
 
 static void on_leaving(void *context)
 {
     struct tri_remote *remote = context;
     struct tri_remote_message farewell = {.kind = TRI_REMOTE_FAREWELL};
+    char detail[TRI_DETAIL_SIZE]; /* the caller's, which a failure to send must not replace */
+    (void)snprintf(detail, sizeof detail, "%s", tri_detail());
     describe_self(&farewell, remote->comm, 0);
     tri_lock(&remote->lock);
     send_to_all(remote, &farewell);
     tri_unlock(&remote->lock);
+    (void)tri_fail(TRIB_OK, "%s", detail);
 }
 
 static void on_left(void *context, int32_t rank)
@@ -177,18 +199,8 @@ static void on_left(void *context, int32_t rank)
     tri_unlock(&remote->lock);
 }
 
-/* Is another rank of the same process, a lower one, present? Locked. */
-static bool lower_present(const struct tri_remote *remote, int32_t rank)
-{
-    for (int32_t other = 0; other < rank; other++)
-        if (remote->of[other].process == remote->of[rank].process &&
-            remote->of[other].state == TRI_REMOTE_PRESENT)
-            return true;
-    return false;
-}
-
-/* The communicator has ended: tell one rank of each other process. Each rank of this process does so,
- * because any of them may close next. */
+/* The communicator has ended: each rank of this process tells each rank elsewhere, because any of
+ * them may be about to close. */
 static void on_raised(void *context, bool relayed)
 {
     struct tri_remote *remote = context;
@@ -206,7 +218,7 @@ static void on_raised(void *context, bool relayed)
     const size_t length = tri_peer_abort_pack(bytes, &abort);
     tri_lock(&remote->lock);
     for (int32_t rank = 0; rank < comm->size; rank++)
-        if (remote->of[rank].state == TRI_REMOTE_PRESENT && !lower_present(remote, rank))
+        if (remote->of[rank].state == TRI_REMOTE_PRESENT)
             (void)tri_peers_send(remote->peers, rank, TRI_PEER_ABORT, bytes, length);
     tri_unlock(&remote->lock);
     (void)tri_fail(abort.status, "%s", detail);
@@ -312,7 +324,8 @@ bool tri_remote_answered(struct tri_remote *remote)
 {
     bool all = true;
     tri_lock(&remote->lock);
-    const bool patient = tri_now_ns() < remote->asked_ns + PATIENCE_NS;
+    const uint64_t patience = PATIENCE_NS + (uint64_t)remote->comm->size * PATIENCE_OF_A_RANK_NS;
+    const bool patient = tri_now_ns() < remote->asked_ns + patience;
     for (int32_t rank = 0; patient && rank < remote->comm->size; rank++)
         all = all && (remote->of[rank].state != TRI_REMOTE_PRESENT || has_answered(remote, rank));
     tri_unlock(&remote->lock);
@@ -375,14 +388,20 @@ bool tri_remote_is_silent(struct tri_remote *remote, int32_t rank, uint64_t coll
     return silent;
 }
 
-bool tri_remote_left_before(struct tri_remote *remote, uint64_t collective)
+int32_t tri_remote_left_before(struct tri_remote *remote, uint64_t collective, int32_t *out,
+                               int32_t capacity)
 {
-    bool found = false;
+    int32_t n = 0;
     tri_lock(&remote->lock);
-    for (int32_t rank = 0; rank < remote->comm->size && !found; rank++)
-        found = remote->of[rank].state == TRI_REMOTE_LEFT && lacks(remote, rank, collective);
+    for (int32_t rank = 0; rank < remote->comm->size; rank++) {
+        if (remote->of[rank].state != TRI_REMOTE_LEFT || !lacks(remote, rank, collective))
+            continue;
+        if (n < capacity)
+            out[n] = rank;
+        n++;
+    }
     tri_unlock(&remote->lock);
-    return found;
+    return n;
 }
 
 /* ------------------------------------------------------------------------------------------ mail */

@@ -70,8 +70,10 @@ bool tri_remote_is_dead(struct tri_remote *remote, int32_t rank);
 bool tri_remote_lacks(struct tri_remote *remote, int32_t rank, uint64_t collective);
 /* Has it been asked about that call, and not answered? */
 bool tri_remote_is_silent(struct tri_remote *remote, int32_t rank, uint64_t collective);
-/* Has a rank left that has not made it? */
-bool tri_remote_left_before(struct tri_remote *remote, uint64_t collective);
+/* The ranks that have left and have not made it, ascending: the first `capacity` to `out`. Returns
+ * how many they are. */
+int32_t tri_remote_left_before(struct tri_remote *remote, uint64_t collective, int32_t *out,
+                               int32_t capacity);
 
 /* ----------------------------------------------------------------------------------------- mail */
 

@@ -133,7 +133,7 @@ int32_t tri_report_silent(int32_t *out, int32_t capacity, const struct trib_comm
                           const struct tri_recorded *call)
 {
     int32_t n = 0;
-    for (int32_t rank = 0; comm->remote != NULL && rank < comm->size; rank++) {
+    for (int32_t rank = 0; call->all_ranks && comm->remote != NULL && rank < comm->size; rank++) {
         if (!tri_remote_is_silent(comm->remote, rank, call->collective))
             continue;
         if (n < capacity)
@@ -154,6 +154,8 @@ static bool add_reason(struct tri_text *text, const struct other *other,
     if (other->remote.state == TRI_REMOTE_DEAD) {
         tri_text_add(text, "; %s", other->remote.death);
     } else if (!other->known) {
+        if (other->remote.answered) /* it is not recorded */
+            return false;
         tri_text_add(text, "; %s does not answer", other->who);
     } else if (other->same.known) {
         if (same_call(&other->same, waiting))

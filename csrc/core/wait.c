@@ -12,7 +12,13 @@
 #include "csrc/core/validate.h"
 #include "csrc/core/watchdog.h"
 
-enum { SHORTEST_NAP_NS = 10000, LONGEST_NAP_NS = 1000000, SHARE = 16 };
+enum {
+    SHORTEST_NAP_NS = 10000,
+    LONGEST_NAP_NS = 1000000,
+    SHARE = 16,
+    WORTH_NS = 100000000, /* a wait that is worth a question to other processes, */
+    AGAIN_NS = 1000000000 /* once per second */
+};
 
 /* TRI_WAIT or TRI_GROUP_WAIT, and its arguments. */
 struct waiting {
@@ -60,14 +66,17 @@ struct asked {
     struct tri_report report;
 };
 
-/* Ask the ranks in other processes about the oldest call. */
+/* Ask the ranks in other processes about the oldest call, unless they have been asked within a
+ * second. */
 static void ask(const struct tri_recorder *list, void *context)
 {
     const struct asked *asked = context;
+    struct tri_remote *remote = asked->comm->remote;
     struct tri_recorded call;
     (void)list;
-    if (tri_report_pending(asked->comm, &call) && call.all_ranks)
-        tri_remote_ask(asked->comm->remote, call.collective);
+    if (tri_report_pending(asked->comm, &call) && call.all_ranks &&
+        tri_now_ns() > tri_remote_asked_ns(remote, call.collective) + AGAIN_NS)
+        tri_remote_ask(remote, call.collective);
 }
 
 static void describe(const struct tri_recorder *list, void *context)
@@ -80,7 +89,7 @@ static trib_status late(const struct trib_comm *comm, const struct waiting *wait
                         uint64_t waited_ns)
 {
     struct asked asked = {.comm = comm, .waited_ns = waited_ns, .report = {""}};
-    if (comm->recorder != NULL && comm->remote != NULL) {
+    if (comm->recorder != NULL && comm->remote != NULL && waited_ns >= WORTH_NS) {
         tri_watchdog_visit(ask, &asked);
         while (!tri_remote_answered(comm->remote)) /* 50 ms at most */
             tri_nap_ns(LONGEST_NAP_NS);

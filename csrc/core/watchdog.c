@@ -128,7 +128,9 @@ static bool inquire(const struct trib_comm *comm, const struct pending *pending,
         return true;
     const uint64_t asked = tri_remote_asked_ns(comm->remote, pending->call.collective);
     const bool late = is_late(comm, pending, now);
-    const uint64_t due = pending->since_ns + (uint64_t)pending->call.timeout_ms * MS;
+    const uint64_t deadline = pending->since_ns + (uint64_t)pending->call.timeout_ms * MS;
+    const uint64_t deferred = tri_abort_deferred(comm->state);
+    const uint64_t due = deadline > deferred ? deadline : deferred;
     if (late ? asked <= due : now >= next_question(pending, asked))
         tri_remote_ask(comm->remote, pending->call.collective);
     return !late || (asked > due && tri_remote_answered(comm->remote));
@@ -153,6 +155,17 @@ static void report_end(const struct trib_comm *comm, const char *reason)
         recorder->reported = recorder->reported || recorder->comm->state == comm->state;
 }
 
+/* Who is lost to `call`; the first TRI_LOST_MAX to `out`. TRIB_ERR_CLOSED: only those that have
+ * closed, because the others have not had the time that they have. */
+static int32_t find_lost(int32_t *out, const struct trib_comm *comm,
+                         const struct tri_recorded *call, trib_status status)
+{
+    if (status == TRIB_ERR_CLOSED)
+        return tri_remote_left_before(comm->remote, call->collective, out, TRI_LOST_MAX);
+    const int32_t n = tri_report_missing(out, TRI_LOST_MAX, list, comm, call);
+    return n > 0 ? n : tri_report_silent(out, TRI_LOST_MAX, comm, call);
+}
+
 static void give_up(const struct trib_comm *comm, const struct pending *pending, trib_status status,
                     uint64_t now)
 {
@@ -160,10 +173,8 @@ static void give_up(const struct trib_comm *comm, const struct pending *pending,
     struct tri_report report;
     int32_t lost[TRI_LOST_MAX];
     const uint64_t since = pending->since_ns == 0 ? pending->call.entered_ns : pending->since_ns;
-    tri_report_timeout(&report, list, comm, &pending->call, now - since);
-    int32_t n = tri_report_missing(lost, TRI_LOST_MAX, list, comm, &pending->call);
-    if (n == 0)
-        n = tri_report_silent(lost, TRI_LOST_MAX, comm, &pending->call);
+    tri_report_timeout(&report, list, comm, &pending->call, now > since ? now - since : 0);
+    const int32_t n = find_lost(lost, comm, &pending->call, status);
     if (!tri_abort_raise_lost(comm->state, status, report.sentence, lost,
                               n < TRI_LOST_MAX ? n : TRI_LOST_MAX))
         return;
@@ -176,7 +187,7 @@ static void give_up(const struct trib_comm *comm, const struct pending *pending,
 static bool waits_in_vain(const struct trib_comm *comm, const struct pending *pending)
 {
     return comm->remote != NULL && pending->activity == BUSY && pending->call.all_ranks &&
-           tri_remote_left_before(comm->remote, pending->call.collective);
+           tri_remote_left_before(comm->remote, pending->call.collective, NULL, 0) > 0;
 }
 
 static enum activity examine(struct tri_recorder *recorder, uint64_t now)

