@@ -262,7 +262,8 @@ static void close_for_late(int thread, int threads, void *argument)
         CHECK(member_ends(&m, LONG_MS));
         CHECK_STATUS(trib_comm_status(m.comm), TRIB_ERR_CLOSED);
         CHECK_OK(trib_comm_lost(&n, m.comm, lost, MOST));
-        CHECK_MSG(n == 2 && lost[0] == 0 && lost[1] == 1, "%d lost: %d, %d", n, lost[0], lost[1]);
+        CHECK_MSG(n >= 1 && n <= 2 && lost[0] < 2 && lost[1] < 2, "%d lost: %d, %d", n, lost[0],
+                  lost[1]); /* the second one may close later */
     }
     member_end(&m);
 }
