@@ -256,13 +256,18 @@ static void end_child(void *state, bool relayed)
 static trib_status introduce_child(struct trib_comm *child, const struct trib_comm *comm,
                                    uint64_t deadline_ns)
 {
+    if (child->backend->transport->here(child->transport) >= child->size)
+        return TRIB_OK;
     struct trib_abort *state = tri_abort_retain(child->state); /* a failure frees the child */
     struct tri_abort_observer observer = {.raised = end_child, .context = state};
     tri_abort_observe(comm->state, &observer);
     const trib_status status = tri_comm_introduce(child, TRI_SPLIT, deadline_ns);
     tri_abort_unobserve(comm->state, &observer);
     tri_abort_release(state);
-    return status;
+    if (status != TRIB_OK || tri_abort_live(comm->state))
+        return status;
+    (void)tri_comm_destroy(child);
+    return tri_comm_usable(comm, TRI_SPLIT);
 }
 
 trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32_t color,
