@@ -40,6 +40,13 @@ void tri_text_add(struct tri_text *text, const char *format, ...)
     va_end(again);
 }
 
+void tri_text_printable(char *out, const uint8_t *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = bytes[i] < 0x20 || bytes[i] == 0x7f ? '?' : (char)bytes[i];
+    out[n] = '\0';
+}
+
 void tri_text_add_json(struct tri_text *text, const char *string)
 {
     if (string == NULL) {

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Begin with TRI_TEXT_GROWS, or with `data` and `room` of memory of the caller's, beyond which the text is
  * cut off. Always ends with a 0. */
@@ -17,6 +18,9 @@ struct tri_text {
 
 void tri_text_add(struct tri_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* For bytes that somebody else sent and that go to logs: copy `n` of them, with a ? for each control
+ * character, and a 0 behind. */
+void tri_text_printable(char *out, const uint8_t *bytes, size_t n);
 /* A JSON string, with its quotes; NULL becomes null. */
 void tri_text_add_json(struct tri_text *text, const char *string);
 

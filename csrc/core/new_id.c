@@ -49,14 +49,6 @@ static size_t pack(uint8_t out[LONGEST], const struct message *message)
     return HEADER + strlen(message->text);
 }
 
-/* It goes to logs. */
-static void unpack_text(char out[TRI_DETAIL_SIZE], const uint8_t *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        out[i] = bytes[i] < 0x20 || bytes[i] == 0x7f ? '?' : (char)bytes[i];
-    out[n] = '\0';
-}
-
 static bool unpack(struct message *out, const uint8_t *bytes, size_t length)
 {
     const uint64_t kind = length < HEADER ? NO_MESSAGE : tri_load_le(bytes, 4);
@@ -71,7 +63,7 @@ static bool unpack(struct message *out, const uint8_t *bytes, size_t length)
     if (out->kind == ID && length == HEADER + sizeof out->id)
         memcpy(&out->id, bytes + HEADER, sizeof out->id);
     else if (out->kind == REFUSAL && length - HEADER < sizeof out->text && out->number != TRIB_OK)
-        unpack_text(out->text, bytes + HEADER, length - HEADER);
+        tri_text_printable(out->text, bytes + HEADER, length - HEADER);
     else if (out->kind == ID || out->kind == REFUSAL || length != HEADER)
         return false;
     return out->n > 0 && (out->kind != JOIN || (out->number > 0 && out->number <= out->n));

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "csrc/base/bytes.h"
+#include "csrc/base/text.h"
 #include "csrc/peers/proof.h"
 
 enum { VERSION = 1 };
@@ -122,13 +123,6 @@ size_t tri_peer_abort_pack(uint8_t out[TRI_PEER_ABORT_MAX], const struct tri_pee
     return (size_t)(text - out) + n;
 }
 
-static void unpack_text(char out[TRI_DETAIL_SIZE], const uint8_t *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        out[i] = bytes[i] < 0x20 || bytes[i] == 0x7f ? '?' : (char)bytes[i];
-    out[n] = '\0';
-}
-
 bool tri_peer_abort_unpack(struct tri_peer_abort *out, const uint8_t *payload, size_t length)
 {
     const uint64_t n = length < 8 ? TRI_LOST_MAX + 1 : tri_load_le(payload + 4, 4);
@@ -141,6 +135,6 @@ bool tri_peer_abort_unpack(struct tri_peer_abort *out, const uint8_t *payload, s
         if (out->lost[i] < 0)
             return false;
     }
-    unpack_text(out->text, payload + 8 + 4 * n, length - 8 - 4 * n);
+    tri_text_printable(out->text, payload + 8 + 4 * n, length - 8 - 4 * n);
     return out->status != TRIB_OK;
 }
