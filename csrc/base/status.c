@@ -27,6 +27,13 @@ const char *tri_detail(void)
     return detail;
 }
 
+struct tri_detail_copy tri_detail_copy(void)
+{
+    struct tri_detail_copy out;
+    (void)snprintf(out.text, sizeof out.text, "%s", detail);
+    return out;
+}
+
 struct tri_error_text tri_error_text(int error)
 {
     struct tri_error_text out;

@@ -37,4 +37,10 @@ struct tri_error_text tri_error_text(int error);
 /* This thread's detail; the same as trib_last_detail. */
 const char *tri_detail(void);
 
+/* A copy of it, for who makes other calls before tri_fail sets it again. */
+struct tri_detail_copy {
+    char text[TRI_DETAIL_SIZE];
+};
+struct tri_detail_copy tri_detail_copy(void);
+
 #endif

@@ -1,7 +1,6 @@
 /* The beginning and the end of a communicator. */
 #include "csrc/core/lifecycle.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "csrc/base/clock.h"
@@ -113,13 +112,12 @@ void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport, ui
 
 trib_status tri_comm_introduce(struct trib_comm *comm, int operation, uint64_t deadline_ns)
 {
-    char why[TRI_DETAIL_SIZE];
     const trib_status status = tri_introduce(comm, operation, deadline_ns);
     if (status == TRIB_OK)
         return TRIB_OK;
-    (void)snprintf(why, sizeof why, "%s", tri_detail());
+    const struct tri_detail_copy why = tri_detail_copy();
     (void)tri_comm_destroy(comm);
-    return tri_fail(status, "%s", why);
+    return tri_fail(status, "%s", why.text);
 }
 
 void tri_comm_discard(struct trib_comm *comm)

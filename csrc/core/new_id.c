@@ -342,10 +342,9 @@ static trib_status follow(trib_id *out, const struct attempt *attempt)
     send_leader(attempt, JOIN);
     const trib_status status = await_answer(&answer, attempt);
     if (status != TRIB_OK) {
-        char why[TRI_DETAIL_SIZE];
-        (void)snprintf(why, sizeof why, "%s", tri_detail());
+        const struct tri_detail_copy why = tri_detail_copy();
         send_leader(attempt, WITHDRAW);
-        return tri_fail(status, "%s", why);
+        return tri_fail(status, "%s", why.text);
     }
     if (answer.kind == REFUSAL) {
         send_leader(attempt, WITHDRAW); /* another rank of its process may lead later */

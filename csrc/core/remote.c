@@ -182,13 +182,13 @@ static void on_leaving(void *context)
 {
     struct tri_remote *remote = context;
     struct tri_remote_message farewell = {.kind = TRI_REMOTE_FAREWELL};
-    char detail[TRI_DETAIL_SIZE]; /* the caller's, which a failure to send must not replace */
-    (void)snprintf(detail, sizeof detail, "%s", tri_detail());
+    /* The caller's, which a failure to send must not replace. */
+    const struct tri_detail_copy detail = tri_detail_copy();
     describe_self(&farewell, remote->comm, 0);
     tri_lock(&remote->lock);
     send_to_all(remote, &farewell);
     tri_unlock(&remote->lock);
-    (void)tri_fail(TRIB_OK, "%s", detail);
+    (void)tri_fail(TRIB_OK, "%s", detail.text);
 }
 
 static void on_left(void *context, int32_t rank)
@@ -208,10 +208,10 @@ static void on_raised(void *context, bool relayed)
     struct tri_peer_abort abort;
     uint8_t bytes[TRI_PEER_ABORT_MAX];
     const char *why = "";
-    char detail[TRI_DETAIL_SIZE]; /* the caller's, which a failure to send must not replace */
     if (relayed)
         return;
-    (void)snprintf(detail, sizeof detail, "%s", tri_detail());
+    /* The caller's, which a failure to send must not replace. */
+    const struct tri_detail_copy detail = tri_detail_copy();
     abort.status = tri_abort_why(comm->state, &why);
     abort.n = tri_abort_lost(comm->state, abort.lost, TRI_LOST_MAX);
     (void)snprintf(abort.text, sizeof abort.text, "%s", why);
@@ -221,7 +221,7 @@ static void on_raised(void *context, bool relayed)
         if (remote->of[rank].state == TRI_REMOTE_PRESENT)
             (void)tri_peers_send(remote->peers, rank, TRI_PEER_ABORT, bytes, length);
     tri_unlock(&remote->lock);
-    (void)tri_fail(abort.status, "%s", detail);
+    (void)tri_fail(abort.status, "%s", detail.text);
 }
 
 /* ------------------------------------------------------------------------------------------ life */

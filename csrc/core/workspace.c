@@ -2,7 +2,6 @@
 #include "csrc/core/workspace.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "csrc/base/clock.h"
@@ -109,11 +108,10 @@ static bool runs_out(const struct tri_workspace *workspace, trib_stream stream)
 static trib_status unmarked(struct tri_workspace *workspace, struct trib_abort *state,
                             trib_status status, trib_stream stream)
 {
-    char detail[TRI_DETAIL_SIZE];
-    (void)snprintf(detail, sizeof detail, "%s", tri_detail());
-    (void)tri_abort_raise(state, status, detail);
+    const struct tri_detail_copy detail = tri_detail_copy();
+    (void)tri_abort_raise(state, status, detail.text);
     workspace->lost = !runs_out(workspace, stream);
-    return tri_fail(status, "%s", detail);
+    return tri_fail(status, "%s", detail.text);
 }
 
 trib_status tri_workspace_mark(struct tri_workspace *workspace, struct trib_abort *state,
