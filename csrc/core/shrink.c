@@ -163,9 +163,9 @@ static trib_status open_new(struct tri_transport **out, trib_id *out_id, struct 
 int32_t tri_comm_lost(const struct trib_comm *comm, int32_t *out, int32_t capacity)
 {
     int32_t found[TRI_LOST_MAX], n = 0;
-    const int32_t named = tri_abort_lost(comm->state, found, TRI_LOST_MAX);
     if (comm->remote == NULL || tri_abort_live(comm->state))
         return tri_abort_lost(comm->state, out, capacity);
+    const int32_t named = tri_abort_lost(comm->state, found, TRI_LOST_MAX);
     for (int32_t rank = 0; rank < comm->size; rank++) {
         bool lost = tri_remote_is_dead(comm->remote, rank);
         for (int32_t i = 0; i < named; i++)
