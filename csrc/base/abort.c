@@ -122,6 +122,15 @@ void tri_abort_detach(struct trib_abort *state)
     pthread_mutex_unlock(&state->lock);
 }
 
+/* Has it stopped? Then everything about it is written. */
+static bool stopped(const struct trib_abort *state)
+{
+    int phase = atomic_load_explicit(&state->phase, memory_order_acquire);
+    while (phase == STOPPING) /* a few stores away, on a thread that is not waiting */
+        phase = atomic_load_explicit(&state->phase, memory_order_acquire);
+    return phase == STOPPED;
+}
+
 /* Set the flag, and call the hook and the observers, once for the state. */
 static void tell(struct trib_abort *state)
 {
@@ -184,14 +193,19 @@ void tri_abort_observe(struct trib_abort *state, struct tri_abort_observer *obse
     pthread_mutex_unlock(&state->lock);
 }
 
+/* An observer that leaves between the stop and what the thread that stopped it tells would never
+ * hear of it. */
 void tri_abort_unobserve(struct trib_abort *state, struct tri_abort_observer *observer)
 {
     pthread_mutex_lock(&state->lock);
     struct tri_abort_observer **link = &state->observers;
     while (*link != NULL && *link != observer)
         link = &(*link)->next;
-    if (*link != NULL)
+    if (*link != NULL) {
         *link = observer->next;
+        if (!state->told && stopped(state))
+            observer->raised(observer->context, state->relayed);
+    }
     pthread_mutex_unlock(&state->lock);
 }
 
@@ -212,15 +226,6 @@ uint64_t tri_abort_deferred(const struct trib_abort *state)
 bool tri_abort_live(const struct trib_abort *state)
 {
     return atomic_load_explicit(&state->phase, memory_order_acquire) == LIVE;
-}
-
-/* Has it stopped? Then everything about it is written. */
-static bool stopped(const struct trib_abort *state)
-{
-    int phase = atomic_load_explicit(&state->phase, memory_order_acquire);
-    while (phase == STOPPING) /* a few stores away, on a thread that is not waiting */
-        phase = atomic_load_explicit(&state->phase, memory_order_acquire);
-    return phase == STOPPED;
 }
 
 trib_status tri_abort_why(const struct trib_abort *state, const char **out)

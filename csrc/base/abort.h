@@ -76,8 +76,9 @@ bool tri_abort_raise_relayed(struct trib_abort *state, trib_status status, const
 int32_t tri_abort_lost(const struct trib_abort *state, int32_t *out, int32_t capacity);
 
 /* Somebody else who wants to know that the communicator stops; the caller owns the memory. `raised`
- * is called once, after the hook and under its rules, or by observe if it has stopped already. Once
- * tri_abort_unobserve has returned, it neither runs nor will run. */
+ * is called once, after the hook and under its rules, or by observe if it has stopped already; by
+ * unobserve, and before the hook, if it has just stopped. Once tri_abort_unobserve has returned, it
+ * neither runs nor will run. */
 struct tri_abort_observer {
     void (*raised)(void *context, bool relayed);
     void *context;

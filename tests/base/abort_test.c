@@ -336,11 +336,58 @@ static void observers(void)
     check_end();
 }
 
+struct leaver {
+    struct hook hook;
+    struct tri_abort_observer observer;
+    int calls, shut;
+};
+
+static void on_leaver_told(void *context, bool relayed)
+{
+    struct leaver *leaver = context;
+    (void)relayed;
+    CHECK(!leaver->shut);
+    leaver->calls++;
+}
+
+static void leave_or_raise(int index, int size, void *argument)
+{
+    struct leaver *leaver = argument;
+    (void)size;
+    if (index == 0) {
+        CHECK(tri_abort_raise(leaver->hook.state, TRIB_ERR_ABORTED, "now"));
+        return;
+    }
+    while (tri_abort_live(leaver->hook.state))
+        continue;
+    tri_abort_unobserve(leaver->hook.state, &leaver->observer);
+    CHECK(leaver->calls == 1);
+    leaver->shut = 1;
+}
+
+/* Who leaves after the stop has been told, or is now. */
+static void leavers(void)
+{
+    check_begin("an observer leaves while another thread raises");
+    for (int round = 0; round < 2000; round++) {
+        struct leaver leaver = {.calls = 0};
+        create(&leaver.hook);
+        leaver.observer = (struct tri_abort_observer){.raised = on_leaver_told, .context = &leaver};
+        tri_abort_observe(leaver.hook.state, &leaver.observer);
+        check_ranks(2, leave_or_raise, &leaver);
+        CHECK(leaver.calls == 1);
+        tri_abort_detach(leaver.hook.state);
+        tri_abort_release(leaver.hook.state);
+    }
+    check_end();
+}
+
 int main(void)
 {
     one_raise_counts();
     detached();
     observers();
+    leavers();
     flag_lifetime();
     asked();
     in_flight();
