@@ -1063,7 +1063,8 @@ TRIB_API trib_status trib_log_set(trib_log_fn function, void *context, int32_t l
  * program tributary-blame reads the dumps of several processes and says which rank is to blame for
  * a hang, and why. Ranks and calls also go to the log when a communicator ends. */
 
-/** Write a dump to `path` now. TRIB_ERR_SYSTEM if the file cannot be written. Any thread. */
+/** Write a dump to `path` now. TRIB_ERR_SYSTEM if the file cannot be written, or is a
+ *  directory, pipe or device. Any thread. */
 TRIB_API trib_status trib_dump(const char *path);
 
 /** From now on write a dump whenever a communicator ends by a deadline, an abort or a failure: to

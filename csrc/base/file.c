@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
@@ -15,10 +17,10 @@
 
 enum { EXIT_MS = 2000, POLL_NS = 200000, PATH_SIZE = 4096 };
 
-/* 0 or an errno. */
+/* To a new file: not into what another thread writes, nor where a link leads. 0 or an errno. */
 static int write_all(const char *path, const char *data, size_t bytes)
 {
-    FILE *file = fopen(path, "w");
+    FILE *file = fopen(path, "wx");
     if (file == NULL)
         return errno;
     const bool written = fwrite(data, 1, bytes, file) == bytes;
@@ -26,11 +28,22 @@ static int write_all(const char *path, const char *data, size_t bytes)
     return fclose(file) != 0 && error == 0 ? errno : error;
 }
 
+static bool is_something_else(const char *path)
+{
+    struct stat found;
+    return stat(path, &found) == 0 && !S_ISREG(found.st_mode);
+}
+
 trib_status tri_file_write(const char *path, const char *data, size_t bytes)
 {
+    static _Atomic uint32_t files;
     char beside[PATH_SIZE];
     int error = ENAMETOOLONG;
-    if (snprintf(beside, sizeof beside, "%s.part", path) < (int)sizeof beside) {
+    if (is_something_else(path))
+        return tri_fail(TRIB_ERR_SYSTEM, "\"%s\" is no regular file; expected one, or a new name",
+                        path);
+    if (snprintf(beside, sizeof beside, "%s.%ld.%u.part", path, (long)getpid(),
+                 (unsigned)atomic_fetch_add(&files, 1)) < (int)sizeof beside) {
         error = write_all(beside, data, bytes);
         if (error == 0 && rename(beside, path) != 0)
             error = errno;

@@ -6,7 +6,8 @@
 
 #include "csrc/base/status.h"
 
-/* Readers see the old file or the new one. TRIB_ERR_SYSTEM. */
+/* Readers see the old file or the new one. TRIB_ERR_SYSTEM; also for what is no regular file, which
+ * would be replaced: a pipe, a device. */
 trib_status tri_file_write(const char *path, const char *data, size_t bytes);
 
 /* The same on a thread of its own, because a file system may take long: logs a failure. Frees

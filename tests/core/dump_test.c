@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/team.h"
@@ -87,6 +88,11 @@ static void on_request(void)
     team_destroy(&team);
     CHECK_STATUS(trib_dump("/nowhere/at/all.json"), TRIB_ERR_SYSTEM);
     CHECK_DETAIL("\"/nowhere/at/all.json\" cannot be written: ");
+    (void)snprintf(path, sizeof path, "%s/pipe", folder);
+    CHECK(mkfifo(path, 0600) == 0);
+    CHECK_STATUS(trib_dump(path), TRIB_ERR_SYSTEM);
+    CHECK_DETAIL("/pipe\" is no regular file");
+    CHECK(remove(path) == 0);
     CHECK_STATUS(trib_dump(NULL), TRIB_ERR_INVALID_ARGUMENT);
     check_end();
 }

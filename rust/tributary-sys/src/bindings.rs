@@ -970,7 +970,7 @@ extern "C" {
         context: *mut ::core::ffi::c_void,
         level: i32,
     ) -> trib_status;
-    #[doc = " Write a dump to `path` now. TRIB_ERR_SYSTEM if the file cannot be written. Any thread."]
+    #[doc = " Write a dump to `path` now. TRIB_ERR_SYSTEM if the file cannot be written, or is a\n  directory, pipe or device. Any thread."]
     pub fn trib_dump(path: *const ::core::ffi::c_char) -> trib_status;
     #[doc = " From now on write a dump whenever a communicator ends by a deadline, an abort or a failure: to\n  PREFIX followed by \"HOST-PROCESS-N.json\", N counting from 1 to 16. NULL or \"\": none. Initially\n  the value of TRIBUTARY_DUMP in the environment. A thread of the library writes the file; an exit\n  waits for it, at most 2 s. Any thread."]
     pub fn trib_dump_set(prefix: *const ::core::ffi::c_char) -> trib_status;
