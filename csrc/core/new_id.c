@@ -1,85 +1,31 @@
 /* One new id for the ranks that remain of an aborted communicator, in all of their processes.
  *
  * A follower joins. Once all have, the leader asks each whether it still waits, because a join may be
- * one that has been given up; each confirms, and gets the id.
- *
- * Messages, all numbers little-endian:
- *   0  kind (4)   4  ranks that remain (4)   8  digest of them (8)   16  number of the attempt (8)
- *  24  join: ranks of the sender's process among them (4); refusal: status (4)
- *  28  id: the id; refusal: its text
- * The number is the follower's, also in what the leader sends to it. */
+ * one that has been given up; each confirms, and gets the id. */
 #include "csrc/core/new_id.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "csrc/base/bytes.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/text.h"
 #include "csrc/core/match.h"
+#include "csrc/core/new_id_message.h"
 #include "csrc/core/remote.h"
 
-enum kind { NO_MESSAGE, JOIN, WITHDRAW, ASK, CONFIRM, ID, REFUSAL };
-enum { HEADER = 28, LONGEST = HEADER + TRI_DETAIL_SIZE, NAP_NS = 500000 };
+enum { NAP_NS = 500000 };
 
-struct message {
-    enum kind kind;
-    int32_t n;
-    uint64_t digest, attempt;
-    int32_t number; /* of a join: ranks; of a refusal: the status */
-    trib_id id;
-    char text[TRI_DETAIL_SIZE];
-};
-
-static size_t pack(uint8_t out[LONGEST], const struct message *message)
+static bool receive(struct tri_new_id_message *out, struct tri_remote *remote, int32_t rank)
 {
-    tri_store_le(out, (uint32_t)message->kind, 4);
-    tri_store_le(out + 4, (uint32_t)message->n, 4);
-    tri_store_le(out + 8, message->digest, 8);
-    tri_store_le(out + 16, message->attempt, 8);
-    tri_store_le(out + 24, (uint32_t)message->number, 4);
-    if (message->kind == ID) {
-        memcpy(out + HEADER, &message->id, sizeof message->id);
-        return HEADER + sizeof message->id;
-    }
-    if (message->kind != REFUSAL)
-        return HEADER;
-    memcpy(out + HEADER, message->text, strlen(message->text));
-    return HEADER + strlen(message->text);
-}
-
-static bool unpack(struct message *out, const uint8_t *bytes, size_t length)
-{
-    const uint64_t kind = length < HEADER ? NO_MESSAGE : tri_load_le(bytes, 4);
-    *out = (struct message){.n = 0};
-    if (kind == NO_MESSAGE || kind > REFUSAL)
-        return false;
-    out->kind = (enum kind)kind;
-    out->n = (int32_t)tri_load_le(bytes + 4, 4);
-    out->digest = tri_load_le(bytes + 8, 8);
-    out->attempt = tri_load_le(bytes + 16, 8);
-    out->number = (int32_t)tri_load_le(bytes + 24, 4);
-    if (out->kind == ID && length == HEADER + sizeof out->id)
-        memcpy(&out->id, bytes + HEADER, sizeof out->id);
-    else if (out->kind == REFUSAL && length - HEADER < sizeof out->text && out->number != TRIB_OK)
-        tri_text_printable(out->text, bytes + HEADER, length - HEADER);
-    else if (out->kind == ID || out->kind == REFUSAL || length != HEADER)
-        return false;
-    return out->n > 0 && (out->kind != JOIN || (out->number > 0 && out->number <= out->n));
-}
-
-static bool receive(struct message *out, struct tri_remote *remote, int32_t rank)
-{
-    uint8_t bytes[LONGEST];
+    uint8_t bytes[TRI_NEW_ID_BYTES];
     const size_t length = tri_remote_take(remote, rank, bytes, sizeof bytes);
-    return length > 0 && unpack(out, bytes, length);
+    return length > 0 && tri_new_id_unpack(out, bytes, length);
 }
 
-static void send(struct tri_remote *remote, int32_t rank, const struct message *message)
+static void send(struct tri_remote *remote, int32_t rank, const struct tri_new_id_message *message)
 {
-    uint8_t bytes[LONGEST];
-    const size_t length = pack(bytes, message);
+    uint8_t bytes[TRI_NEW_ID_BYTES];
+    const size_t length = tri_new_id_pack(bytes, message);
     (void)tri_remote_send(remote, rank, bytes, length);
 }
 
@@ -119,9 +65,10 @@ static void begin(struct attempt *out, const struct trib_comm *comm,
         out->here += process_of(out, i) == out->self;
 }
 
-static struct message message_of(const struct attempt *attempt, enum kind kind)
+static struct tri_new_id_message message_of(const struct attempt *attempt,
+                                            enum tri_new_id_kind kind)
 {
-    return (struct message){
+    return (struct tri_new_id_message){
         .kind = kind, .n = attempt->n, .digest = attempt->digest, .attempt = attempt->number};
 }
 
@@ -168,17 +115,17 @@ struct join {
 };
 
 /* One message of a survivor. */
-static void note(struct join *join, const struct message *message)
+static void note(struct join *join, const struct tri_new_id_message *message)
 {
     const bool same = message->attempt == join->attempt && join->ranks > 0;
-    if (message->kind == JOIN)
+    if (message->kind == TRI_NEW_ID_JOIN)
         *join = (struct join){.ranks = message->number,
                               .n = message->n,
                               .digest = message->digest,
                               .attempt = message->attempt};
-    else if (message->kind == WITHDRAW)
+    else if (message->kind == TRI_NEW_ID_WITHDRAW)
         *join = (struct join){.ranks = 0};
-    else if (message->kind == CONFIRM && same)
+    else if (message->kind == TRI_NEW_ID_CONFIRM && same)
         join->confirmed = true;
 }
 
@@ -193,7 +140,7 @@ static trib_status read_joins(struct join *joins, const struct attempt *attempt)
 {
     const int32_t *ranks = attempt->survivors->ranks;
     for (int32_t i = 0; i < attempt->n; i++) {
-        struct message message;
+        struct tri_new_id_message message;
         if (process_of(attempt, i) != attempt->self && receive(&message, attempt->remote, ranks[i]))
             note(&joins[i], &message);
         if (joins[i].confirmed && disagrees(&joins[i], attempt))
@@ -217,7 +164,7 @@ static bool complete(const struct join *joins, const struct attempt *attempt, bo
 static void ask(struct join *joins, const struct attempt *attempt)
 {
     const bool all = complete(joins, attempt, false);
-    struct message message = message_of(attempt, ASK);
+    struct tri_new_id_message message = message_of(attempt, TRI_NEW_ID_ASK);
     for (int32_t i = 0; i < attempt->n; i++) {
         if (joins[i].ranks == 0 || joins[i].asked || !(all || disagrees(&joins[i], attempt)))
             continue;
@@ -262,7 +209,8 @@ static trib_status await_joins(struct join *joins, const struct attempt *attempt
 }
 
 /* To all that have joined. */
-static void reply(const struct join *joins, const struct attempt *attempt, struct message *message)
+static void reply(const struct join *joins, const struct attempt *attempt,
+                  struct tri_new_id_message *message)
 {
     for (int32_t i = 0; i < attempt->n; i++) {
         message->attempt = joins[i].attempt;
@@ -279,7 +227,8 @@ static trib_status lead(trib_id *out, const struct attempt *attempt)
     trib_status status = await_joins(joins, attempt);
     if (status == TRIB_OK)
         status = attempt->comm->backend->transport->id_create(out);
-    struct message message = message_of(attempt, status == TRIB_OK ? ID : REFUSAL);
+    struct tri_new_id_message message =
+        message_of(attempt, status == TRIB_OK ? TRI_NEW_ID_ID : TRI_NEW_ID_REFUSAL);
     message.number = status;
     if (status == TRIB_OK)
         message.id = *out;
@@ -295,9 +244,9 @@ static trib_status lead(trib_id *out, const struct attempt *attempt)
 
 /* To every rank of the leader's process, also one that this rank excludes: any may be the one that
  * leads. */
-static void send_leader(const struct attempt *attempt, enum kind kind)
+static void send_leader(const struct attempt *attempt, enum tri_new_id_kind kind)
 {
-    struct message message = message_of(attempt, kind);
+    struct tri_new_id_message message = message_of(attempt, kind);
     message.number = attempt->here;
     for (int32_t rank = 0; rank < attempt->comm->size; rank++)
         if (tri_remote_process(attempt->remote, rank) == attempt->leader)
@@ -305,21 +254,21 @@ static void send_leader(const struct attempt *attempt, enum kind kind)
 }
 
 /* The leader's answer to this attempt. What it asks is confirmed. */
-static bool find_answer(struct message *out, const struct attempt *attempt)
+static bool find_answer(struct tri_new_id_message *out, const struct attempt *attempt)
 {
     for (int32_t rank = 0; rank < attempt->comm->size; rank++) {
         if (tri_remote_process(attempt->remote, rank) != attempt->leader ||
             !receive(out, attempt->remote, rank) || out->attempt != attempt->number)
             continue;
-        if (out->kind == ID || out->kind == REFUSAL)
+        if (out->kind == TRI_NEW_ID_ID || out->kind == TRI_NEW_ID_REFUSAL)
             return true;
-        if (out->kind == ASK)
-            send_leader(attempt, CONFIRM);
+        if (out->kind == TRI_NEW_ID_ASK)
+            send_leader(attempt, TRI_NEW_ID_CONFIRM);
     }
     return false;
 }
 
-static trib_status await_answer(struct message *out, const struct attempt *attempt)
+static trib_status await_answer(struct tri_new_id_message *out, const struct attempt *attempt)
 {
     for (;;) {
         const trib_status status = check_survivors(attempt); /* what came before a bye is there */
@@ -338,16 +287,16 @@ static trib_status await_answer(struct message *out, const struct attempt *attem
 
 static trib_status follow(trib_id *out, const struct attempt *attempt)
 {
-    struct message answer;
-    send_leader(attempt, JOIN);
+    struct tri_new_id_message answer;
+    send_leader(attempt, TRI_NEW_ID_JOIN);
     const trib_status status = await_answer(&answer, attempt);
     if (status != TRIB_OK) {
         const struct tri_detail_copy why = tri_detail_copy();
-        send_leader(attempt, WITHDRAW);
+        send_leader(attempt, TRI_NEW_ID_WITHDRAW);
         return tri_fail(status, "%s", why.text);
     }
-    if (answer.kind == REFUSAL) {
-        send_leader(attempt, WITHDRAW); /* another rank of its process may lead later */
+    if (answer.kind == TRI_NEW_ID_REFUSAL) {
+        send_leader(attempt, TRI_NEW_ID_WITHDRAW); /* another rank of its process may lead later */
         return tri_fail(answer.number, "told by rank %d: %s", (int)attempt->survivors->ranks[0],
                         answer.text);
     }

@@ -23,15 +23,10 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
 #include "csrc/base/status.h"
+#include "csrc/nccl/ras_answer.h"
 #include "csrc/nccl/thread.h"
 
-enum {
-    TOTAL_MS = 2000,
-    ANSWER_SIZE = 65536,
-    PIECE = 900, /* a longer line becomes several in the log */
-    ADDRESS_SIZE = 256,
-    WHY_SIZE = 160
-};
+enum { TOTAL_MS = 2000, ANSWER_SIZE = 65536, ADDRESS_SIZE = 256, WHY_SIZE = 160 };
 
 struct conversation {
     char address[ADDRESS_SIZE]; /* host:port */
@@ -183,18 +178,18 @@ static bool hear(struct conversation *with)
 /* Hear one line, which begins with `expected`, and forget it. */
 static bool hear_reply(struct conversation *with, const char *expected)
 {
-    const char *end;
-    while ((end = memchr(with->answer, '\n', with->used)) == NULL)
-        if (with->closed)
-            return fail(with, "it has closed the connection", 0);
-        else if (!hear(with))
-            return false;
-    const size_t length = (size_t)(end - with->answer) + 1;
-    if (strncmp(with->answer, expected, strlen(expected)) != 0)
-        return fail(with, "what answers there does not speak NCCL's RAS protocol", 0);
-    with->used -= length;
-    memmove(with->answer, with->answer + length, with->used);
-    return true;
+    for (;;)
+        switch (tri_nccl_ras_reply(with->answer, &with->used, expected)) {
+        case TRI_NCCL_RAS_RIGHT:
+            return true;
+        case TRI_NCCL_RAS_WRONG:
+            return fail(with, "what answers there does not speak NCCL's RAS protocol", 0);
+        case TRI_NCCL_RAS_SHORT:
+            if (with->closed)
+                return fail(with, "it has closed the connection", 0);
+            if (!hear(with))
+                return false;
+        }
 }
 
 /* Returns true if there is an answer, be it incomplete. */
@@ -208,31 +203,6 @@ static bool converse(struct conversation *with)
     while (!with->closed && hear(with))
         ;
     return true;
-}
-
-/* --------------------------------------------------------------------------------------- the log */
-
-static void log_line(char *line, size_t length)
-{
-    for (size_t i = 0; i < length; i++)
-        if (line[i] < ' ' || line[i] > '~')
-            line[i] = line[i] == '\t' ? ' ' : '?';
-    for (size_t at = 0; at < length; at += PIECE)
-        tri_log(TRIB_LOG_WARN, "NCCL RAS: %.*s", (int)(length - at < PIECE ? length - at : PIECE),
-                line + at);
-}
-
-/* Every line that is not empty. */
-static void log_answer(struct conversation *with)
-{
-    char *line = with->answer, *const end = with->answer + with->used;
-    while (line < end) {
-        char *stop = memchr(line, '\n', (size_t)(end - line));
-        if (stop == NULL)
-            stop = end;
-        log_line(line, (size_t)(stop - line));
-        line = stop + 1;
-    }
 }
 
 /* -------------------------------------------------------------------------------- the public end */
@@ -250,7 +220,7 @@ static void ask(struct conversation *with)
     if (with->fd >= 0)
         (void)close(with->fd);
     if (told)
-        log_answer(with);
+        tri_nccl_ras_log(with->answer, with->used);
     if (with->why[0] != '\0')
         tri_log(TRIB_LOG_INFO, "NCCL RAS at %s: %s", with->address, with->why);
 }

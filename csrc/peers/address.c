@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "csrc/base/machine.h"
+#include "csrc/base/text.h"
 #include "csrc/peers/death.h"
 
 enum { MAGIC = 0x54525041, VERSION = 1 };
@@ -81,7 +82,9 @@ bool tri_peer_same_unix(const struct tri_peer_address *a, const struct tri_peer_
 struct tri_peer_text tri_peer_text(const struct tri_peer_address *address)
 {
     struct tri_peer_text out;
+    char host[TRI_PEER_HOST];
+    tri_text_printable(host, (const uint8_t *)address->host, strlen(address->host));
     (void)snprintf(out.text, sizeof out.text, "rank %d (process %d on %s)", address->rank,
-                   address->pid, address->host);
+                   address->pid, host);
     return out;
 }

@@ -45,7 +45,8 @@ bool tri_peer_same_process(const struct tri_peer_address *a, const struct tri_pe
 bool tri_peer_same_pids(const struct tri_peer_address *a, const struct tri_peer_address *b);
 bool tri_peer_same_unix(const struct tri_peer_address *a, const struct tri_peer_address *b);
 
-/* "rank 3 (process 4711 on host a)" */
+/* "rank 3 (process 4711 on a)", of an address that passed the check, for logs: control characters of
+ * the host become ?. */
 struct tri_peer_text {
     char text[112];
 };

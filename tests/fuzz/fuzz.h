@@ -13,6 +13,9 @@
 
 #include "tributary.h"
 
+/* All flags of trib_options; the newest is the last. */
+enum { FUZZ_OPTION_FLAGS = 2 * TRIB_NO_SIDE_CHANNEL - 1 };
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 /* End the process, which the fuzzer reports as a finding. */

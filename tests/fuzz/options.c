@@ -7,7 +7,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-enum { TEXT = 24, LONGEST = 96, COUNT = 64, ALL_FLAGS = 2 * TRIB_TIMED - 1 };
+enum { TEXT = 24, LONGEST = 96, COUNT = 64 };
 
 struct text {
     char data[TEXT];
@@ -70,13 +70,14 @@ static trib_options *pick_options(struct bytes *in, struct text *text, bool *val
 {
     trib_options options = TRIB_OPTIONS_INIT;
     const uint32_t size = pick_size(in, sizeof options);
-    options.flags = bytes_rare(in, 4) ? bytes_u32(in) : bytes_below(in, ALL_FLAGS + 1);
+    options.flags = bytes_rare(in, 4) ? bytes_u32(in) : bytes_below(in, FUZZ_OPTION_FLAGS + 1);
     options.backend = pick_text(in, text);
     options.timeout_ms = bytes_u32(in) | 4096; /* no call of one rank takes that long */
     options.close_timeout_ms = bytes_u32(in);
     options.call_timeout_ms = bytes_u32(in) | 4096;
     options.reserved = bytes_rare(in, 16);
-    *valid = size == sizeof options && options.flags <= ALL_FLAGS && options.reserved == 0 &&
+    *valid = size == sizeof options && options.flags <= FUZZ_OPTION_FLAGS &&
+             options.reserved == 0 &&
              (options.backend == NULL || strcmp(options.backend, "host") == 0);
     return block_of(&options, sizeof options, size, in);
 }

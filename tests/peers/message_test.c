@@ -228,6 +228,9 @@ static void addresses(void)
     other = own;
     other.machine = own.machine = 0; /* unknown */
     CHECK(!tri_peer_same_unix(&own, &other) && !tri_peer_same_process(&own, &other));
+    own.pid = 4711;
+    (void)snprintf(own.host, sizeof own.host, "a\n\x7f\xc3\xa9");
+    CHECK(strcmp(tri_peer_text(&own).text, "rank 2 (process 4711 on a??\xc3\xa9)") == 0);
     check_end();
 }
 

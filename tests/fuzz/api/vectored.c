@@ -24,12 +24,21 @@ static size_t count_of(const struct vectored *step, int from, int to)
     return step->gathers ? step->counts[from][0] : step->counts[from][to];
 }
 
-/* Elements before block `block` of rank r's buffer. */
-static size_t offset_of(const struct vectored *step, int r, int block, bool sends)
+/* Elements before the block to rank `to` in rank r's send buffer. */
+static size_t send_offset(const struct vectored *step, int r, int to)
 {
     size_t offset = 0;
-    for (int i = 0; i < block; i++)
-        offset += step->gap + (sends ? count_of(step, r, i) : count_of(step, i, r));
+    for (int i = 0; i < to; i++)
+        offset += step->gap + count_of(step, r, i);
+    return offset;
+}
+
+/* Elements before the block from rank `from` in rank r's recv buffer. */
+static size_t recv_offset(const struct vectored *step, int r, int from)
+{
+    size_t offset = 0;
+    for (int i = 0; i < from && !step->overlaps; i++)
+        offset += step->gap + count_of(step, i, r);
     return offset;
 }
 
@@ -40,9 +49,9 @@ static void make_vectored(int r, void *argument)
     size_t sends[FUZZ_RANKS], send_offsets[FUZZ_RANKS], recvs[FUZZ_RANKS], offsets[FUZZ_RANKS];
     for (int i = 0; i < step->world->size; i++) {
         sends[i] = count_of(step, r, i) + (step->wrong == r);
-        send_offsets[i] = offset_of(step, r, i, true);
+        send_offsets[i] = send_offset(step, r, i);
         recvs[i] = count_of(step, i, r);
-        offsets[i] = step->overlaps ? 0 : offset_of(step, r, i, false);
+        offsets[i] = recv_offset(step, r, i);
     }
     uint8_t *send = rank->memory, *recv = rank->memory + RECV;
     if (step->gathers && step->in_place)
@@ -68,9 +77,9 @@ static void fill_vectored(struct vectored *step, int r)
     uint8_t data[ARENA];
     for (int to = 0; to < (step->gathers ? 1 : world->size); to++) {
         const size_t count = count_of(step, r, to);
-        size_t at = offset_of(step, r, to, true) * element;
+        size_t at = send_offset(step, r, to) * element;
         if (step->gathers)
-            at = step->in_place ? RECV + offset_of(step, r, r, false) * element : 0;
+            at = step->in_place ? RECV + recv_offset(step, r, r) * element : 0;
         reference_input(data, &inputs, r, (size_t)to * MOST, count);
         world_fill(world, r, at, data, count * element, step->streams[r]);
     }
@@ -83,7 +92,7 @@ static void note_vectored(struct vectored *step, int r, bool known)
     uint8_t data[ARENA];
     for (int from = 0; from < step->world->size; from++) {
         const size_t count = count_of(step, from, r);
-        const size_t at = RECV + offset_of(step, r, from, false) * element;
+        const size_t at = RECV + recv_offset(step, r, from) * element;
         reference_input(data, &inputs, from, step->gathers ? 0 : (size_t)r * MOST, count);
         world_result(step->world, r, at, known ? data : NULL, count * element);
     }
