@@ -374,10 +374,12 @@ TRIB_API int32_t trib_abort_raised(const trib_abort *handle);
 
 /** TRIB_OK, or why the communicator is no longer usable, with the detail: for your own watchdog.
  *  Like trib_comm_status it also queries NCCL's asynchronous errors on all ranks of this process,
- *  and such an error ends the communicator. It does not query CUDA (a kernel's fault), which might
- *  wait for a device. Never waits: an atomic load once the communicator is no longer usable; before
- *  that, under a microsecond per rank. Any thread at any time, also after the communicator is gone:
- *  then it returns the last status (TRIB_OK after a close without error). */
+ *  and such an error ends the communicator. An error that another process may have caused by ending
+ *  counts after 50 ms, the time in which the side channel says which. It does not query CUDA (a
+ *  kernel's fault), which might wait for a device. Never waits: an atomic load once the communicator
+ *  is no longer usable; before that, under a microsecond per rank. Any thread at any time, also
+ *  after the communicator is gone: then it returns the last status (TRIB_OK after a close without
+ *  error). */
 TRIB_API trib_status trib_abort_status(trib_abort *handle);
 
 /** Extend all deadlines of queued calls: for `ms` milliseconds from now no late call ends the

@@ -3,6 +3,7 @@
 #include <stdint.h>
 
 #include "csrc/nccl/capture.h"
+#include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/ops.h"
 
@@ -15,7 +16,7 @@ struct pointer_info {
     size_t size;
 };
 
-static bool query_pointer(struct pointer_info *out, const void *address)
+static CUresult query_pointer(struct pointer_info *out, const void *address)
 {
     CUpointer_attribute attributes[] = {
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
@@ -26,8 +27,13 @@ static bool query_pointer(struct pointer_info *out, const void *address)
     };
     *out = (struct pointer_info){.ordinal = -1};
     void *places[] = {&out->type, &out->ordinal, &out->exported, &out->start, &out->size};
-    return tri_nccl_driver.pointer_attributes(5, attributes, places, (CUdeviceptr)address) ==
-           CUDA_SUCCESS;
+    return tri_nccl_driver.pointer_attributes(5, attributes, places, (CUdeviceptr)address);
+}
+
+/* Not the argument's fault: the call that uses it reports it. */
+static bool device_failed(CUresult result)
+{
+    return tri_nccl_device_failed((cudaError_t)result);
 }
 
 static bool is_managed(const void *address)
@@ -41,16 +47,15 @@ static bool is_managed(const void *address)
 }
 
 /* Usually the query needs no context; where the driver wants one, make the device's current. */
-static bool query_pointer_on(struct pointer_info *out, const void *address, int32_t device)
+static CUresult query_pointer_on(struct pointer_info *out, const void *address, int32_t device)
 {
     struct tri_nccl_device_guard guard;
-    if (query_pointer(out, address))
-        return true;
-    if (tri_nccl_push_device(&guard, device) != TRIB_OK)
-        return false;
-    bool known = query_pointer(out, address);
+    CUresult result = query_pointer(out, address);
+    if (result == CUDA_SUCCESS || tri_nccl_push_device(&guard, device) != TRIB_OK)
+        return result;
+    result = query_pointer(out, address);
     tri_nccl_pop_device(&guard);
-    return known;
+    return result;
 }
 
 /* Returns true if cuMemMap mapped the memory at `address`. */
@@ -93,7 +98,7 @@ static enum tri_fault check_mappings(int32_t device, const struct pointer_info *
             return TRI_FAULT_TOO_SHORT;
         at = data + *found;
         struct pointer_info next;
-        if (!query_pointer(&next, at) || next.type != CU_MEMORYTYPE_DEVICE)
+        if (query_pointer(&next, at) != CUDA_SUCCESS || next.type != CU_MEMORYTYPE_DEVICE)
             return TRI_FAULT_TOO_SHORT;
         if (next.ordinal != device) {
             *found = (size_t)next.ordinal;
@@ -127,8 +132,9 @@ enum tri_fault tri_nccl_check_buffer(int32_t device, const void *data, size_t by
 {
     struct pointer_info pointer_info;
     *found = 0;
-    if (!query_pointer_on(&pointer_info, data, device))
-        return TRI_FAULT_NOT_DEVICE_MEMORY;
+    const CUresult result = query_pointer_on(&pointer_info, data, device);
+    if (result != CUDA_SUCCESS)
+        return device_failed(result) ? TRI_FAULT_NONE : TRI_FAULT_NOT_DEVICE_MEMORY;
     if (pointer_info.type == CU_MEMORYTYPE_DEVICE && pointer_info.ordinal == device &&
         pointer_info.exported && pointer_info.size != 0)
         return check_range(&pointer_info, data, bytes, found);
@@ -176,7 +182,7 @@ enum tri_fault tri_nccl_check_stream(int32_t device, trib_stream stream, size_t 
     if (result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_NOT_INITIALIZED)
         result = device_by_context(stream, &owner, device);
     if (result != CUDA_SUCCESS)
-        return TRI_FAULT_UNKNOWN_STREAM;
+        return device_failed(result) ? TRI_FAULT_NONE : TRI_FAULT_UNKNOWN_STREAM;
     if (owner == tri_nccl_cu_device(device))
         return TRI_FAULT_NONE;
     *found = (size_t)owner; /* the driver's handles count like CUDA's ordinals */

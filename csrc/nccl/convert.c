@@ -85,11 +85,10 @@ trib_status tri_nccl_cuda_fail(cudaError_t error, const char *operation, int32_t
                     (int)error, cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
-/* Failures of the device, or of this process's context on it: every later call fails with the same
- * error, and no work runs any more. Any other error of a wait, including errors that future CUDA
- * versions add, counts as a refusal to answer: queued work may still run. If that is wrong, memory
- * is kept longer than necessary; the opposite error would free memory in use. */
-static bool device_failed(cudaError_t error)
+/* Any other error of a wait, including errors that future CUDA versions add, counts as a refusal to
+ * answer: queued work may still run. If that is wrong, memory is kept longer than necessary; the
+ * opposite error would free memory in use. */
+bool tri_nccl_device_failed(cudaError_t error)
 {
     switch ((int)error) {
     case cudaErrorECCUncorrectable:
@@ -117,7 +116,7 @@ static bool device_failed(cudaError_t error)
 trib_status tri_nccl_wait_fail(cudaError_t error, const char *operation, int32_t device)
 {
     const trib_status status = tri_nccl_cuda_fail(error, operation, device);
-    if (device_failed(error))
+    if (tri_nccl_device_failed(error))
         return status;
     return tri_fail(TRIB_ERR_INVALID_USAGE,
                     "%s on device %d: CUDA refused the call with %d, %s: \"%s\"; it waited for "

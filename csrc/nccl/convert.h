@@ -25,6 +25,10 @@ trib_status tri_nccl_cuda_fail(cudaError_t error, const char *operation, int32_t
  * TRIB_ERR_INVALID_USAGE that CUDA refused to answer. */
 trib_status tri_nccl_wait_fail(cudaError_t error, const char *operation, int32_t device);
 
+/* The device has failed, or this process's context on it: every later call fails with the same
+ * error, and no work runs any more. The driver's numbers are the same. */
+bool tri_nccl_device_failed(cudaError_t error);
+
 /* NCCL refused the call and did nothing: the communicator is still usable. */
 bool tri_nccl_refused(ncclResult_t result);
 

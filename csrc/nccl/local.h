@@ -103,6 +103,7 @@ struct tri_nccl_local {
     struct tri_transport *ranks; /* complete, and read without the lock, once not OPEN */
     int32_t joined;
     int32_t closed;
+    uint64_t explained_ns; /* poll.c: an error of NCCL's counts from then on; 0: none yet */
 };
 
 /* Add a rank, and a reference for it. The first adds it to `local`, which the caller keeps alive.

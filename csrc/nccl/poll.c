@@ -3,13 +3,32 @@
 
 #include <cuda_runtime_api.h>
 
+#include "csrc/base/clock.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 
+/* A process that ends closes NCCL's connections, too. The side channel says which process it was,
+ * and usually within 2 ms. */
+enum { EXPLAINED_MS = 50 };
+
+/* Might another process be the cause of `result` on `rank`, and still say so? Locked. Until then the
+ * error is hidden, which is safe: NCCL's proxy thread has reported it, and kernels that wait for
+ * data of a lost connection wait on until an abort. (A call that fails ends the communicator at
+ * once, because NCCL then interrupts kernels by itself.) */
+static bool may_be_explained(struct tri_nccl_local *local, const struct tri_transport *rank,
+                             ncclResult_t result)
+{
+    if ((result != ncclRemoteError && result != ncclSystemError) || local->joined == rank->size)
+        return false;
+    if (local->explained_ns == 0)
+        local->explained_ns = tri_deadline_ns(EXPLAINED_MS);
+    return tri_now_ns() < local->explained_ns;
+}
+
 /* The first local rank with an asynchronous NCCL error, which is stored in `*out`; NULL if there is
- * none. Queries only in stage OPEN, and under the lock, which keeps it so: NCCL forbids the query
- * while another thread aborts the communicator. Skips a rank that is still opening: it has no
- * counters yet. */
+ * none, or none yet that counts. Queries only in stage OPEN, and under the lock, which keeps it so:
+ * NCCL forbids the query while another thread aborts the communicator. Skips a rank that is still
+ * opening: it has no counters yet. */
 static const struct tri_transport *find_error(struct tri_nccl_local *local, ncclResult_t *out)
 {
     const struct tri_transport *rank = NULL;
@@ -25,6 +44,8 @@ static const struct tri_transport *find_error(struct tri_nccl_local *local, nccl
         if (*out != ncclSuccess)
             break;
     }
+    if (rank != NULL && may_be_explained(local, rank, *out))
+        rank = NULL;
     pthread_mutex_unlock(&local->lock);
     return rank;
 }

@@ -7,7 +7,9 @@
 /* tri_transport_ops.poll */
 void tri_nccl_poll(struct tri_transport *transport);
 
-/* The poll hook of the abort state: NCCL's asynchronous errors. `context` is the local ranks. */
+/* The poll hook of the abort state: NCCL's asynchronous errors. `context` is the local ranks.
+ * One that another process may have caused by ending counts after 50 ms, the time in which the side
+ * channel says which. */
 trib_status tri_nccl_poll_errors(void *context);
 
 #endif

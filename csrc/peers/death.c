@@ -108,6 +108,14 @@ static const char *signal_name(int signal)
     }
 }
 
+/* While a process exits, which takes long where a driver frees its devices, it has a code already;
+ * a stopped one has that of the stop. */
+static bool has_ended(const struct process_stat *stat)
+{
+    const bool stopped = stat->state == 'T' || stat->state == 't';
+    return stat->state == 'Z' || stat->state == 'X' || (stat->exit_code != 0 && !stopped);
+}
+
 /* How it ended, as waitpid has it; false if the system does not say. Until its parent has waited
  * for a process, /proc has it; afterwards its pidfd. */
 static bool read_code(int *out, int pidfd, int32_t pid, uint64_t start)
@@ -116,7 +124,7 @@ static bool read_code(int *out, int pidfd, int32_t pid, uint64_t start)
     struct pidfd_info info = {.mask = PIDFD_INFO_EXIT_};
     if (read_stat(&found, pid) && found.start == start) {
         *out = found.exit_code;
-        return found.state == 'Z' || found.state == 'X';
+        return has_ended(&found);
     }
     if (pidfd < 0 || ioctl(pidfd, PIDFD_GET_INFO_, &info) != 0)
         return false;
@@ -128,11 +136,11 @@ struct tri_death_text tri_death_text(int pidfd, int32_t pid, uint64_t start)
 {
     struct tri_death_text out;
     int code = 0;
-    const bool known = read_code(&code, pidfd, pid, start);
-    if (known && WIFSIGNALED(code))
+    out.known = read_code(&code, pidfd, pid, start);
+    if (out.known && WIFSIGNALED(code))
         (void)snprintf(out.text, sizeof out.text, "was killed by signal %d%s", WTERMSIG(code),
                        signal_name(WTERMSIG(code)));
-    else if (known && WIFEXITED(code) && WEXITSTATUS(code) != 0)
+    else if (out.known && WIFEXITED(code) && WEXITSTATUS(code) != 0)
         (void)snprintf(out.text, sizeof out.text, "ended with exit code %d", WEXITSTATUS(code));
     else
         (void)snprintf(out.text, sizeof out.text, "ended");

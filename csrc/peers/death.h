@@ -2,6 +2,7 @@
 #ifndef TRI_PEERS_DEATH_H
 #define TRI_PEERS_DEATH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,10 @@ int tri_process_watch(int32_t pid, uint64_t start);
 /* "was killed by signal 9 (SIGKILL)", "ended with exit code 3", "ended". The pidfd may be
  * TRI_PROCESS_UNWATCHED. Never waits. */
 struct tri_death_text {
+    /* The system says that it has ended, or how it is about to: while its memory and files are
+     * freed, which can take seconds where it used devices, its connections are closed and its pidfd
+     * is silent. */
+    bool known;
     char text[64];
 };
 struct tri_death_text tri_death_text(int pidfd, int32_t pid, uint64_t start);

@@ -114,10 +114,11 @@ void tri_peer_left(struct tri_peer *peer)
 static void write_cause(char *out, size_t n, const struct tri_peer *peer)
 {
     const struct tri_peer_text who = tri_peer_text(&peer->address);
-    if (peer->exited)
-        (void)snprintf(
-            out, n, "%s %s", who.text,
-            tri_death_text(peer->process.fd, peer->address.pid, peer->address.start).text);
+    struct tri_death_text death = {.known = false};
+    if (peer->exited || peer->process.fd >= 0)
+        death = tri_death_text(peer->process.fd, peer->address.pid, peer->address.start);
+    if (peer->exited || death.known)
+        (void)snprintf(out, n, "%s %s", who.text, death.text);
     else if (peer->lost_by == EBADMSG)
         (void)snprintf(out, n, "%s is lost: what came over its connection is not from it",
                        who.text);

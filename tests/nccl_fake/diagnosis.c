@@ -13,7 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "csrc/backend.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
 #include "csrc/nccl/quiesce.h"
@@ -21,15 +20,9 @@
 #include "csrc/nccl/thread.h"
 #include "tests/check.h"
 #include "tests/nccl_fake/fake.h"
-
-extern const struct tri_backend tri_backend_nccl;
+#include "tests/nccl_fake/fixture.h"
 
 enum { PLENTY_MS = 20000, SOON_MS = 500, QUESTION_MS = 2000, SLACK_MS = 900 };
-
-static const struct tri_transport_ops *transports(void)
-{
-    return tri_backend_nccl.transport;
-}
 
 /* Returns a socket that listens where RAS is expected, or -1. */
 static int silent_service(void)

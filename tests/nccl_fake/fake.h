@@ -29,7 +29,8 @@ struct fake_factor fake_last_factor(void);
 int fake_communicators(void);
 /* The version that NCCL says it has; 0: that of its header. */
 void fake_version(int code);
-/* From now on, NCCL's answer to queries of the asynchronous errors of rank `rank`. */
+/* From now on, NCCL's answer to queries of the asynchronous errors of rank `rank`, and to its
+ * collectives. */
 void fake_async_error(int rank, int result);
 /* While true, a CUDA graph that captured every communicator is alive: nothing can be freed. */
 void fake_keep_graph(bool alive);
@@ -72,6 +73,8 @@ void fake_allow_threads(bool allowed);
 /* The context of this device cannot be created; call it before anything has used the device. -1:
  * every context can. */
 void fake_break(int device);
+/* The driver's answer to questions about streams and addresses; CUDA_SUCCESS: the true one. */
+void fake_query_result(int result);
 /* The stream that recorded the event for which `stream` was last made to wait. */
 cudaStream_t fake_after(cudaStream_t stream);
 /* The device that is current on this thread, or -1; and choosing it, as another library would. */

@@ -255,6 +255,15 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
     return cudaSuccess;
 }
 
+static int query_result; /* guarded by fake_lock */
+
+void fake_query_result(int result)
+{
+    pthread_mutex_lock(&fake_lock);
+    query_result = result;
+    pthread_mutex_unlock(&fake_lock);
+}
+
 static CUresult pointer_attributes(unsigned int n, CUpointer_attribute *attributes, void **out,
                                    CUdeviceptr pointer)
 {
@@ -276,8 +285,9 @@ static CUresult pointer_attributes(unsigned int n, CUpointer_attribute *attribut
         else
             *(unsigned int *)out[i] = 0; /* managed: never */
     }
+    const CUresult result = (CUresult)query_result;
     pthread_mutex_unlock(&fake_lock);
-    return CUDA_SUCCESS;
+    return result;
 }
 
 static CUresult address_range(CUdeviceptr *base, size_t *size, CUdeviceptr pointer)
@@ -338,7 +348,10 @@ int fake_stream_device(cudaStream_t stream)
 static CUresult stream_device(CUstream stream, CUdevice *device)
 {
     *device = fake_stream_device(stream);
-    return CUDA_SUCCESS;
+    pthread_mutex_lock(&fake_lock);
+    const CUresult result = (CUresult)query_result;
+    pthread_mutex_unlock(&fake_lock);
+    return result;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned int flags)

@@ -521,6 +521,11 @@ static ncclResult_t operation(enum kind kind, ncclComm_t comm, cudaStream_t stre
         fake_die("an operation is issued while another device is current");
     if (stream != NULL && fake_stream_device(stream) != comm->device)
         fake_die("an operation is issued on another device's stream");
+    pthread_mutex_lock(&fake_lock);
+    const ncclResult_t error = async_errors[comm->rank];
+    pthread_mutex_unlock(&fake_lock);
+    if (error != ncclSuccess)
+        return error;
     return add(kind, comm, stream, NULL);
 }
 

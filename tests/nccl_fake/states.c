@@ -5,14 +5,12 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "csrc/backend.h"
 #include "csrc/base/clock.h"
 #include "csrc/nccl/quiesce.h"
 #include "tests/check.h"
 #include "tests/nccl_fake/fake.h"
+#include "tests/nccl_fake/fixture.h"
 #include "tests/process.h"
-
-extern const struct tri_backend tri_backend_nccl;
 
 enum { PLENTY_MS = 20000, SOON_MS = 500, PARKED_MS = 1000, TEXT = 128 };
 
@@ -26,41 +24,18 @@ struct pair {
     struct fake_graph *graphs[2];
 };
 
-static const struct tri_transport_ops *transports(void)
+/* An allreduce, as core makes it. */
+static trib_status add(const struct pair *pair, int rank)
 {
-    return tri_backend_nccl.transport;
-}
-
-static const struct tri_device_ops *devices(void)
-{
-    return tri_backend_nccl.device;
-}
-
-/* An allreduce, as core makes and issues it. */
-static trib_status allreduce(const struct pair *pair, int rank)
-{
-    static float memory[4];
     size_t found = 0;
-    const struct tri_call call = {.kind = TRI_ALLREDUCE,
-                                  .transport = pair->ranks[rank],
-                                  .send = memory,
-                                  .recv = memory,
-                                  .count = 4,
-                                  .dtype = TRIB_F32,
-                                  .op = TRIB_SUM,
-                                  .stream = pair->streams[rank]};
-    CHECK(devices()->check_stream(rank, call.stream, &found) == TRI_FAULT_NONE);
-    if (!tri_abort_register(pair->handle))
-        return tri_abort_status(pair->handle);
-    const trib_status status = transports()->collective(&call, 1);
-    tri_abort_unregister(pair->handle);
-    return status != TRIB_OK ? status : tri_abort_status(pair->handle);
+    CHECK(devices()->check_stream(rank, pair->streams[rank], &found) == TRI_FAULT_NONE);
+    return allreduce(pair->ranks[rank], pair->streams[rank]);
 }
 
 static void connect(int rank, int size, void *argument)
 {
     (void)size;
-    CHECK_OK(allreduce(argument, rank));
+    CHECK_OK(add(argument, rank));
 }
 
 static bool open_pair(struct pair *pair)
@@ -97,8 +72,8 @@ static void capture_pair(struct pair *pair)
 {
     for (int i = 0; i < 2; i++) {
         pair->graphs[i] = fake_capture_begin(pair->streams[i]);
-        CHECK_OK(allreduce(pair, i));
-        CHECK_OK(allreduce(pair, i));
+        CHECK_OK(add(pair, i));
+        CHECK_OK(add(pair, i));
         fake_capture_end(pair->streams[i]);
     }
 }
@@ -238,7 +213,7 @@ static void crowd_member(int index, int size, void *argument)
         return;
     }
     for (int i = 0; i < 20 && tri_abort_live(crowd->pair.handle); i++) {
-        const trib_status status = allreduce(&crowd->pair, index);
+        const trib_status status = add(&crowd->pair, index);
         CHECK(status == TRIB_OK || status == TRIB_ERR_ABORTED);
     }
 }
