@@ -134,6 +134,8 @@ struct tri_progress {
     uint64_t ended;   /* every call up to this one has ended, well or not */
     uint64_t marked;  /* the end of every call up to this one will be noticed; that of a later one
                        * only once another call is marked */
+    uint64_t bound;   /* while `ended` is below `marked`: of the calls after `ended` up to this one,
+                       * at least one is not known to have ended */
 };
 
 /* When tri_transport_ops.mark is called. */

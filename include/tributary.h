@@ -40,8 +40,9 @@
  *  trib_allreduce_list). trib_comm_status() reports failures that happen later, on the stream:
  *  after a wait for the stream, results are valid if and only if trib_comm_status() is TRIB_OK.
  *
- *  DEADLINES.  No call waits for ever. Calls that block have a deadline (`timeout_ms`), and so does
- *  every queued call (`call_timeout_ms`). One thread of the library, the watchdog, looks at all
+ *  DEADLINES.  No call waits for ever. Calls that block have a deadline (`timeout_ms`), and so do
+ *  queued calls (`call_timeout_ms`; on nccl the last ones of a burst only under the conditions
+ *  below). One thread of the library, the watchdog, looks at all
  *  communicators of the process while calls are queued, and sleeps otherwise. It ends a
  *  communicator whose call is late, or whose backend reports an error, as trib_abort_raise would:
  *  streams continue, and status and later calls return TRIB_ERR_TIMEOUT with a detail that says

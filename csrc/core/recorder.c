@@ -103,6 +103,19 @@ bool tri_recorder_read(const struct tri_recorder *recorder, uint64_t number,
            atomic_load_explicit(&slot->version, memory_order_relaxed) == version;
 }
 
+bool tri_recorder_from(const struct tri_recorder *recorder, uint64_t number,
+                       struct tri_recorded *out)
+{
+    /* The oldest ones may be replaced meanwhile. */
+    for (uint64_t entered; number <= (entered = atomic_load(&recorder->entered)); number++) {
+        if (entered >= number + TRI_RECORDS)
+            number = entered - TRI_RECORDS + 1;
+        if (tri_recorder_read(recorder, number, out))
+            return true;
+    }
+    return false;
+}
+
 bool tri_recorder_newest(const struct tri_recorder *recorder, struct tri_recorded *out)
 {
     /* Its slot may be replaced between the two loads: then there is a newer one. */

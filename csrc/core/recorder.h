@@ -79,6 +79,11 @@ static inline uint64_t tri_recorder_entered(const struct tri_recorder *recorder)
 bool tri_recorder_read(const struct tri_recorder *recorder, uint64_t number,
                        struct tri_recorded *out);
 
+/* Call `number`, or the oldest after it that the ring still holds; false: the rank has entered
+ * none of these. */
+bool tri_recorder_from(const struct tri_recorder *recorder, uint64_t number,
+                       struct tri_recorded *out);
+
 /* The newest call that the rank has entered; false: none. */
 bool tri_recorder_newest(const struct tri_recorder *recorder, struct tri_recorded *out);
 

@@ -216,19 +216,21 @@ void tri_report_timeout(struct tri_report *out, const struct tri_recorder *list,
         add_no_reason(&text, asked, comm->size);
 }
 
-bool tri_report_pending(const struct trib_comm *comm, struct tri_recorded *out)
+bool tri_report_pending(struct tri_recorded *out, const struct tri_recorder *recorder,
+                        const struct tri_progress *progress)
 {
-    struct tri_progress progress;
-    tri_standing_read(comm->recorder, &progress);
-    return tri_recorder_read(comm->recorder, progress.ended + 1, out);
+    const uint64_t first = progress->ended + 1;
+    return tri_recorder_from(recorder, progress->bound > first ? progress->bound : first, out);
 }
 
 void tri_report_wait(struct tri_report *out, const struct tri_recorder *list,
                      const struct trib_comm *comm, uint64_t waited_ns)
 {
     struct tri_recorded call;
+    struct tri_progress progress;
     out->sentence[0] = '\0';
-    if (tri_report_pending(comm, &call))
+    tri_standing_read(comm->recorder, &progress);
+    if (tri_report_pending(&call, comm->recorder, &progress))
         tri_report_timeout(out, list, comm, &call, waited_ns);
 }
 
@@ -251,7 +253,7 @@ static void log_rank(const struct tri_recorder *recorder, int32_t level, uint64_
     const bool ended = progress.ended >= entered;
     tri_text_add(&text, "rank %d of %d (device %d of %s): ", (int)comm->rank, (int)comm->size,
                  (int)comm->device, comm->backend->name);
-    if (tri_recorder_read(recorder, ended ? entered : progress.ended + 1, &call)) {
+    if (tri_recorder_from(recorder, ended ? entered : progress.ended + 1, &call)) {
         struct tri_call_copy copy;
         tri_call_copy_set(&copy, &call, now);
         add_call(&text, &copy);

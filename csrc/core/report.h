@@ -30,7 +30,10 @@ int32_t tri_report_missing(int32_t *out, int32_t capacity, const struct tri_reco
 int32_t tri_report_silent(int32_t *out, int32_t capacity, const struct trib_comm *comm,
                           const struct tri_recorded *call);
 
-/* The oldest call that has not ended; false if every call has. */
-bool tri_report_pending(const struct trib_comm *comm, struct tri_recorded *out);
+/* The call to name, and to ask the other ranks about, when not all have ended: the oldest. If only
+ * one of several is known not to have ended, it is the last of these, because a rank that has not
+ * made an earlier one has not made that one either. false if every call has ended. */
+bool tri_report_pending(struct tri_recorded *out, const struct tri_recorder *recorder,
+                        const struct tri_progress *progress);
 
 #endif

@@ -9,6 +9,7 @@
 #include "csrc/core/operation.h"
 #include "csrc/core/remote.h"
 #include "csrc/core/report.h"
+#include "csrc/core/standing.h"
 #include "csrc/core/validate.h"
 #include "csrc/core/watchdog.h"
 
@@ -73,8 +74,10 @@ static void ask(const struct tri_recorder *list, void *context)
     const struct asked *asked = context;
     struct tri_remote *remote = asked->comm->remote;
     struct tri_recorded call;
+    struct tri_progress progress;
     (void)list;
-    if (tri_report_pending(asked->comm, &call) && call.all_ranks &&
+    tri_standing_read(asked->comm->recorder, &progress);
+    if (tri_report_pending(&call, asked->comm->recorder, &progress) && call.all_ranks &&
         tri_now_ns() > tri_remote_asked_ns(remote, call.collective) + AGAIN_NS)
         tri_remote_ask(remote, call.collective);
 }

@@ -39,9 +39,9 @@ static _Atomic bool asleep = true;
 /* What there is to wait for, in order of urgency. */
 enum activity { IDLE, UNKNOWN, BUSY };
 
-/* The oldest call that has not ended. */
+/* The oldest call that has not ended, and the one to ask about and to name (report.h). */
 struct pending {
-    struct tri_recorded call;
+    struct tri_recorded call, named;
     uint64_t since_ns; /* its deadline counts from here; 0: it has not started */
     enum activity activity;
 };
@@ -49,7 +49,12 @@ struct pending {
 static void note_progress(struct tri_recorder *recorder, const struct tri_progress *progress,
                           uint64_t now)
 {
-    if (progress->ended != recorder->seen.ended || progress->started != recorder->seen.started)
+    /* Nothing was known to be open, and now any of several calls may be: perhaps the newest, which
+     * was made just now. */
+    const bool resumed =
+        recorder->seen.ended >= recorder->seen.marked && progress->marked > progress->ended + 1;
+    if (progress->ended != recorder->seen.ended || progress->started != recorder->seen.started ||
+        resumed)
         recorder->changed_ns = now;
     recorder->seen = *progress;
 }
@@ -79,6 +84,7 @@ static void find_unmarked(struct pending *out, const struct tri_recorder *record
     } else if (now < out->call.entered_ns + (uint64_t)UNKNOWN_MS * MS) {
         out->activity = UNKNOWN;
     }
+    out->named = out->call;
 }
 
 /* A call inside the backend has started. The deadline of a call whose start is unknown counts from
@@ -96,9 +102,12 @@ static void find_pending(struct pending *out, struct tri_recorder *recorder, uin
         return;
     }
     out->activity = BUSY;
-    if (!tri_recorder_read(recorder, number, &out->call))
+    if (!tri_recorder_from(recorder, number, &out->call))
         return;
-    if (number <= atomic_load(&recorder->issued) && number > progress.started)
+    const bool queued = number <= atomic_load(&recorder->issued);
+    if (!queued || !tri_report_pending(&out->named, recorder, &progress))
+        out->named = out->call;
+    if (queued && number > progress.started)
         return;
     out->since_ns =
         out->call.entered_ns > recorder->changed_ns ? out->call.entered_ns : recorder->changed_ns;
@@ -124,15 +133,15 @@ static uint64_t next_question(const struct pending *pending, uint64_t asked)
  * have been asked since it has been late, and have answered. */
 static bool inquire(const struct trib_comm *comm, const struct pending *pending, uint64_t now)
 {
-    if (comm->remote == NULL || pending->activity == IDLE || !pending->call.all_ranks)
+    if (comm->remote == NULL || pending->activity == IDLE || !pending->named.all_ranks)
         return true;
-    const uint64_t asked = tri_remote_asked_ns(comm->remote, pending->call.collective);
+    const uint64_t asked = tri_remote_asked_ns(comm->remote, pending->named.collective);
     const bool late = is_late(comm, pending, now);
     const uint64_t deadline = pending->since_ns + (uint64_t)pending->call.timeout_ms * MS;
     const uint64_t deferred = tri_abort_deferred(comm->state);
     const uint64_t due = deadline > deferred ? deadline : deferred;
     if (late ? asked <= due : now >= next_question(pending, asked))
-        tri_remote_ask(comm->remote, pending->call.collective);
+        tri_remote_ask(comm->remote, pending->named.collective);
     return !late || (asked > due && tri_remote_answered(comm->remote));
 }
 
@@ -173,8 +182,8 @@ static void give_up(const struct trib_comm *comm, const struct pending *pending,
     struct tri_report report;
     int32_t lost[TRI_LOST_MAX];
     const uint64_t since = pending->since_ns == 0 ? pending->call.entered_ns : pending->since_ns;
-    tri_report_timeout(&report, list, comm, &pending->call, now > since ? now - since : 0);
-    const int32_t n = find_lost(lost, comm, &pending->call, status);
+    tri_report_timeout(&report, list, comm, &pending->named, now > since ? now - since : 0);
+    const int32_t n = find_lost(lost, comm, &pending->named, status);
     if (!tri_abort_raise_lost(comm->state, status, report.sentence, lost,
                               n < TRI_LOST_MAX ? n : TRI_LOST_MAX))
         return;
@@ -186,8 +195,8 @@ static void give_up(const struct trib_comm *comm, const struct pending *pending,
 /* Does it wait for a rank of another process that has closed? */
 static bool waits_in_vain(const struct trib_comm *comm, const struct pending *pending)
 {
-    return comm->remote != NULL && pending->activity == BUSY && pending->call.all_ranks &&
-           tri_remote_left_before(comm->remote, pending->call.collective, NULL, 0) > 0;
+    return comm->remote != NULL && pending->activity == BUSY && pending->named.all_ranks &&
+           tri_remote_left_before(comm->remote, pending->named.collective, NULL, 0) > 0;
 }
 
 static enum activity examine(struct tri_recorder *recorder, uint64_t now)

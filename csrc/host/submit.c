@@ -48,6 +48,7 @@ void tri_host_progress(struct tri_transport *self, struct tri_progress *out)
     out->ended = atomic_load(&self->completed);
     out->started = out->ended + atomic_load(&self->running);
     out->marked = UINT64_MAX;
+    out->bound = out->ended + 1;
 }
 
 trib_status tri_host_submit(struct tri_transport *self, void (*function)(void *argument),

@@ -133,12 +133,19 @@ static uint64_t number_of_passed(struct tri_nccl_marks *marks, uint64_t before, 
     return *passed == before ? 0 : numbers[(*passed - 1) % TRI_NCCL_MARKS];
 }
 
+/* The number of the mark behind the passed ones; 0: there is none. */
+static uint64_t number_of_pending(struct tri_nccl_marks *marks, uint64_t passed)
+{
+    return passed < atomic_load_explicit(&marks->made, memory_order_acquire)
+               ? atomic_load_explicit(&mark_at(marks, passed)->number, memory_order_acquire)
+               : 0;
+}
+
 /* A call that has not started, right behind the last one that has ended. */
 static bool waits_to_start(struct tri_nccl_marks *marks, uint64_t passed, uint64_t ended)
 {
     struct tri_nccl_mark *mark = mark_at(marks, passed);
-    return passed < atomic_load_explicit(&marks->made, memory_order_acquire) &&
-           atomic_load_explicit(&mark->number, memory_order_acquire) == ended + 1 &&
+    return number_of_pending(marks, passed) == ended + 1 &&
            atomic_load_explicit(&mark->begun, memory_order_acquire) && !is_done(mark->before);
 }
 
@@ -152,6 +159,7 @@ void tri_nccl_marks_probe(struct tri_nccl_marks *marks)
     atomic_store_explicit(&marks->started,
                           waits_to_start(marks, passed, ended) ? ended : UINT64_MAX,
                           memory_order_release);
+    atomic_store_explicit(&marks->pending, number_of_pending(marks, passed), memory_order_release);
     atomic_store_explicit(&marks->passed, passed, memory_order_release);
 }
 
@@ -161,6 +169,9 @@ bool tri_nccl_marks_read(struct tri_nccl_marks *marks, struct tri_progress *out)
     out->ended = atomic_load_explicit(&marks->ended, memory_order_acquire);
     out->started = atomic_load_explicit(&marks->started, memory_order_acquire);
     out->marked = made == 0 ? 0 : atomic_load(&mark_at(marks, made - 1)->number);
+    out->bound = atomic_load_explicit(&marks->pending, memory_order_acquire);
+    if (out->bound <= out->ended) /* the prober has not seen a later mark */
+        out->bound = out->marked;
     return out->ended == out->marked;
 }
 

@@ -24,7 +24,7 @@ struct tri_nccl_marks {
     _Atomic uint64_t made;   /* by the owner */
     _Atomic uint64_t passed; /* of those, how many the prober has seen completed */
     /* As of the prober's last look. */
-    _Atomic uint64_t ended, started;
+    _Atomic uint64_t ended, started, pending; /* the last: of the first mark that was pending */
 
     /* Only the owner uses these. */
     uint64_t last_call, last_mark; /* tri_ticks */

@@ -142,7 +142,7 @@ static trib_status collective(const struct tri_call *calls, size_t n)
 static void progress(struct tri_transport *transport, struct tri_progress *out)
 {
     (void)transport;
-    *out = (struct tri_progress){0, 0, 0};
+    *out = (struct tri_progress){0};
 }
 
 static struct tri_device_ops device_ops;

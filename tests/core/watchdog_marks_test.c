@@ -24,10 +24,13 @@ static _Atomic uint64_t started, ended, marked; /* of rank 0; the others know no
 
 static void progress(struct tri_transport *transport, struct tri_progress *out)
 {
-    *out = (struct tri_progress){UINT64_MAX, 0, 0};
-    if (tri_backend_host.transport->rank(transport) == 0)
-        *out =
-            (struct tri_progress){atomic_load(&started), atomic_load(&ended), atomic_load(&marked)};
+    *out = (struct tri_progress){.started = UINT64_MAX};
+    if (tri_backend_host.transport->rank(transport) != 0)
+        return;
+    *out = (struct tri_progress){.started = atomic_load(&started),
+                                 .ended = atomic_load(&ended),
+                                 .marked = atomic_load(&marked),
+                                 .bound = atomic_load(&marked)};
 }
 
 static atomic_int diagnoses;
@@ -127,6 +130,41 @@ static void marked_and_not_started(struct team *team)
     late(team, "call 2");
 }
 
+/* Between the marks are calls that may have ended or not. */
+static void marked_after_a_pause(struct team *team)
+{
+    both_ranks(team);
+    both_ranks(team);
+    set_progress(UINT64_MAX, 1, 1);
+    CHECK(!ends_within(team, 3 * TIMEOUT_MS));
+    both_ranks(team);
+    set_progress(UINT64_MAX, 1, 3);
+    CHECK(!ends_within(team, TIMEOUT_MS / 2)); /* the deadline counts from the newest mark */
+    late(team, "in call 3, trib_allreduce of 64 f32, sum; every rank has made it");
+}
+
+static void marked_beyond_the_ring(struct team *team)
+{
+    enum { CALLS = 300 }; /* more than a recorder holds */
+    for (uint64_t call = 1; call <= CALLS; call++)
+        both_ranks(team);
+    set_progress(UINT64_MAX, 1, CALLS);
+    late(team, "in call 300, trib_allreduce of 64 f32, sum; every rank has made it");
+}
+
+static void marked_and_left_behind(struct team *team)
+{
+    enum { CALLS = 20, MADE = 12 };
+    for (int call = 1; call <= CALLS; call++) {
+        CHECK_OK(allreduce(team, 0));
+        if (call <= MADE)
+            CHECK_OK(allreduce(team, 1));
+    }
+    set_progress(UINT64_MAX, 1, CALLS);
+    late(team, "in call 20, trib_allreduce of 64 f32, sum; rank 1 has not made it: its newest is "
+               "call 12");
+}
+
 static void slow_but_moving(struct team *team)
 {
     enum { CALLS = 16 };
@@ -174,6 +212,9 @@ int main(void)
     run("an unmarked call that the other rank makes in time", unmarked_and_joined_in_time);
     run("a marked call that does not end is late", marked_and_not_ended);
     run("a marked call that has not started has no deadline", marked_and_not_started);
+    run("a mark after a pause is not late at once", marked_after_a_pause);
+    run("a call that the ring no longer holds is late", marked_beyond_the_ring);
+    run("of calls without marks the last one is named", marked_and_left_behind);
     run("calls that take turns are not late together", slow_but_moving);
     run("an abort is not diagnosed", aborted);
     return check_finish("watchdog_marks_test");

@@ -54,6 +54,26 @@ static void missing_rank(void)
     check_end();
 }
 
+static void many_behind(void)
+{
+    enum { CALLS = 300 }; /* more than a recorder holds */
+    struct team team;
+    check_begin("a rank does not make the call, and the other one makes many more");
+    if (make_team(&team, 2, TIMEOUT_MS)) {
+        CHECK_OK(allreduce(&team, 1, N));
+        for (int call = 1; call <= CALLS; call++)
+            CHECK_OK(allreduce(&team, 0, N));
+        for (int rank = 0; rank < 2; rank++) {
+            CHECK_STATUS(wait_for_end(&team, rank), TRIB_ERR_TIMEOUT);
+            CHECK_DETAIL("rank 1 has not made it: its newest is call 1, trib_allreduce of 1024 "
+                         "f32, sum");
+        }
+        team_wait(&team, 0, BOUND_MS);
+    }
+    team_destroy(&team);
+    check_end();
+}
+
 static void no_deadline(void)
 {
     struct team team;
@@ -287,8 +307,10 @@ static void group_waits(const char *name, void (*body)(trib_group *group, const 
 {
     struct team team;
     trib_group *group = NULL;
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.backend = "host";
     check_begin("a group waits: %s", name);
-    if (team_prepare(&team, "host", 2) && CHECK_OK(trib_group_create(&group, NULL, 2, NULL)))
+    if (team_prepare(&team, "host", 2) && CHECK_OK(trib_group_create(&group, NULL, 2, &options)))
         body(group, &team);
     CHECK_OK(trib_group_destroy(group));
     team_destroy(&team);
@@ -298,6 +320,7 @@ static void group_waits(const char *name, void (*body)(trib_group *group, const 
 int main(void)
 {
     missing_rank();
+    many_behind();
     no_deadline();
     not_started();
     deferred();

@@ -177,7 +177,7 @@ static trib_status transport_collective(const struct tri_call *calls, size_t n)
 static void queued_progress(struct tri_transport *of, struct tri_progress *out)
 {
     (void)of;
-    *out = (struct tri_progress){0, 0, 0};
+    *out = (struct tri_progress){0};
 }
 
 /* ---------------------------------------------------------------------------------------- table */
