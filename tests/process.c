@@ -4,6 +4,8 @@
 
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Of a folder, without itself and the one above. */
@@ -63,4 +65,19 @@ long process_resident_kb(void)
     const int read = fscanf(file, "%ld %ld", &all, &resident);
     (void)fclose(file);
     return read == 2 ? resident * (sysconf(_SC_PAGESIZE) / 1024) : -1;
+}
+
+long process_sleeps(int thread)
+{
+    static const char name[] = "voluntary_ctxt_switches:";
+    char path[64], line[128];
+    long sleeps = -1;
+    (void)snprintf(path, sizeof path, "/proc/self/task/%d/status", thread);
+    FILE *file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, name, sizeof name - 1) == 0)
+            sleeps = atol(line + sizeof name - 1);
+    if (file != NULL)
+        (void)fclose(file);
+    return sleeps;
 }

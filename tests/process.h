@@ -7,5 +7,7 @@ long process_descriptors(void);
 long process_descriptors_of(int pid); /* another process */
 long process_mappings(void);
 long process_resident_kb(void);
+/* How often a thread of this process has gone to sleep. */
+long process_sleeps(int thread);
 
 #endif

@@ -10,6 +10,7 @@
 #include "csrc/core/operation.h"
 #include "csrc/core/remote.h"
 #include "csrc/core/small_allgather.h"
+#include "csrc/core/watchdog.h"
 
 enum { LONGEST_MS = 10000, HALVES = 2 };
 #define HALF (sizeof(struct tri_peer_address) / HALVES)
@@ -28,14 +29,18 @@ struct introduction {
     struct tri_remote *remote;    /* NULL: this rank goes without */
 };
 
-/* An allgather that takes no longer than there is time. */
+/* An allgather that takes no longer than there is time. A call's deadline does not end it: another
+ * rank may be connecting. */
 static trib_status allgather(const struct introduction *self, const void *own, size_t bytes)
 {
-    const uint32_t whole_ms = self->comm->timeout_ms;
-    self->comm->timeout_ms = tri_left_ms(self->deadline_ns);
+    struct trib_comm *comm = self->comm;
+    const uint32_t whole_ms = comm->timeout_ms, call_ms = comm->call_timeout_ms;
+    comm->timeout_ms = tri_left_ms(self->deadline_ns);
+    comm->call_timeout_ms = TRIB_NO_TIMEOUT;
     const trib_status status =
-        tri_small_allgather(self->comm, self->operation, own, bytes, self->halves, self->stream);
-    self->comm->timeout_ms = whole_ms;
+        tri_small_allgather(comm, self->operation, own, bytes, self->halves, self->stream);
+    comm->timeout_ms = whole_ms;
+    comm->call_timeout_ms = call_ms;
     return status;
 }
 
@@ -68,11 +73,12 @@ static bool all_reachable(const struct introduction *self)
     return all;
 }
 
+/* In half of the time: then there is some left to tell the others that this rank could not. */
 static trib_status connect(const struct introduction *self)
 {
-    const uint64_t latest_ns = tri_deadline_ns(LONGEST_MS);
+    const uint32_t half_ms = tri_left_ms(self->deadline_ns) / 2;
     const trib_status status = tri_remote_connect(
-        self->remote, self->all, latest_ns < self->deadline_ns ? latest_ns : self->deadline_ns);
+        self->remote, self->all, tri_deadline_ns(half_ms < LONGEST_MS ? half_ms : LONGEST_MS));
     if (status != TRIB_OK)
         go_without(self, tri_detail());
     return status;
@@ -100,7 +106,7 @@ static trib_status introduce(struct introduction *self)
     struct trib_comm *comm = self->comm;
     struct tri_peer_address own;
     const bool wanted = (comm->flags & TRIB_NO_SIDE_CHANNEL) == 0;
-    if (wanted && tri_remote_create(&self->remote, comm, &own) != TRIB_OK)
+    if (wanted && tri_remote_create(&self->remote, comm, &own, tri_watchdog_wake) != TRIB_OK)
         go_without(self, tri_detail());
     if (self->remote == NULL)
         tri_peer_address_fill(&own, comm->rank, comm->size);

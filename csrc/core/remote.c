@@ -29,12 +29,19 @@ struct tri_remote {
     struct trib_comm *comm;
     struct tri_peers *peers;
     struct tri_abort_observer observer;
+    void (*wake)(void);
     /* Guards the rest. Taken before the lock of csrc/peers, which is not held during a callback, and
      * after that of an abort state. */
     struct tri_lock lock;
     uint64_t question, collective, asked_ns; /* the last question: number, subject, time */
     struct rank of[];
 };
+
+static void notify(const struct tri_remote *remote)
+{
+    if (remote->comm->recorder != NULL)
+        remote->wake();
+}
 
 /* -------------------------------------------------------------------------------------- messages */
 
@@ -120,6 +127,7 @@ static void on_abort(const struct tri_remote *remote, int32_t rank, const uint8_
                    tri_peer_text(&remote->of[rank].address).text, TRI_DETAIL_SIZE - 160,
                    abort.text);
     (void)tri_abort_raise_relayed(remote->comm->state, abort.status, text, abort.lost, abort.n);
+    notify(remote); /* to report it */
 }
 
 static void on_mail(struct tri_remote *remote, int32_t rank, const uint8_t *bytes, size_t length)
@@ -176,6 +184,7 @@ static void on_dead(void *context, int32_t rank, const char *text)
     int32_t lost[TRI_LOST_MAX];
     const int32_t n = note_dead(remote, rank, text, lost);
     (void)tri_abort_raise_lost(remote->comm->state, TRIB_ERR_CLOSED, text, lost, n);
+    notify(remote); /* to report it */
 }
 
 static void on_leaving(void *context)
@@ -197,6 +206,7 @@ static void on_left(void *context, int32_t rank)
     tri_lock(&remote->lock);
     remote->of[rank].state = TRI_REMOTE_LEFT;
     tri_unlock(&remote->lock);
+    notify(remote); /* a call whose end nobody notices may wait for it */
 }
 
 /* The communicator has ended: each rank of this process tells each rank elsewhere, because any of
@@ -227,7 +237,7 @@ static void on_raised(void *context, bool relayed)
 /* ------------------------------------------------------------------------------------------ life */
 
 trib_status tri_remote_create(struct tri_remote **out, struct trib_comm *comm,
-                              struct tri_peer_address *own)
+                              struct tri_peer_address *own, void (*wake)(void))
 {
     struct tri_remote *remote =
         calloc(1, sizeof *remote + (size_t)comm->size * sizeof remote->of[0]);
@@ -246,6 +256,7 @@ trib_status tri_remote_create(struct tri_remote **out, struct trib_comm *comm,
                                                         .leaving = on_leaving},
                                           .context = remote};
     remote->comm = comm;
+    remote->wake = wake;
     remote->observer = (struct tri_abort_observer){.raised = on_raised, .context = remote};
     tri_lock_init(&remote->lock);
     const trib_status status = tri_peers_listen(&remote->peers, &setup, own);

@@ -20,9 +20,10 @@ struct trib_comm;
 struct tri_remote;
 
 /* Listen, for `comm`, which has a transport, and write the address that all ranks exchange. Channels
- * of different communicators have different keys: that of `comm` comes from its id and identity. */
+ * of different communicators have different keys: that of `comm` comes from its id and identity.
+ * `wake` is called, if `comm` is recorded, when another process dies, leaves or aborts. */
 trib_status tri_remote_create(struct tri_remote **out, struct trib_comm *comm,
-                              struct tri_peer_address *own);
+                              struct tri_peer_address *own, void (*wake)(void));
 /* Connect with the ranks at `all`; see tri_peers_connect. After a failure only close. */
 trib_status tri_remote_connect(struct tri_remote *remote, const struct tri_peer_address *all,
                                uint64_t deadline_ns);

@@ -3,9 +3,7 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "csrc/peers/peer.h"
@@ -58,15 +56,9 @@ static long sleeps_of_others(void)
     long all = 0;
     DIR *threads = opendir("/proc/self/task");
     for (struct dirent *entry; threads != NULL && (entry = readdir(threads)) != NULL;) {
-        char path[300], line[128];
-        (void)snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
         const int thread = atoi(entry->d_name); /* 0: a folder above */
-        FILE *file = thread == 0 || thread == (int)getpid() ? NULL : fopen(path, "r");
-        while (file != NULL && fgets(line, sizeof line, file) != NULL)
-            if (strncmp(line, "voluntary_ctxt_switches:", 24) == 0)
-                all += atol(line + 24);
-        if (file != NULL)
-            (void)fclose(file);
+        const long sleeps = thread == 0 || thread == (int)getpid() ? 0 : process_sleeps(thread);
+        all += sleeps > 0 ? sleeps : 0; /* -1: it has ended meanwhile */
     }
     if (threads != NULL)
         (void)closedir(threads);
