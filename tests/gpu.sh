@@ -204,7 +204,11 @@ if [ -n "$rust" ]; then
     for program in "$rust"/*; do
         [ -f "$program" ] && [ -x "$program" ] || continue
         case $(basename "$program") in
-        train*) try 60 "$(basename "$program")" "$program" --backend nccl --ranks "$gpus" ;;
+        train*)
+            try 60 "$(basename "$program")" "$program" --backend nccl --ranks "$gpus"
+            [ "$gpus" -lt 2 ] || try 60 "$(basename "$program"), a process killed" "$program" \
+                --backend nccl --ranks "$gpus" --processes --kill-rank 1 --at-step 100
+            ;;
         *) try 60 "$(basename "$program")" "$program" --test-threads=1 ;;
         esac
     done

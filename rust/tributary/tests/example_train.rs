@@ -10,10 +10,13 @@ mod common;
 use clap::Parser;
 use train::data::Digits;
 use train::exchange::Exchange;
+use train::message::Message;
 use train::network::{zeros, Network};
-use train::worker::Trained;
+use train::report::{Progress, Table};
+use train::sparse::Traffic;
+use train::worker::{Learner, Trained};
 use train::{compare, proof, run, Failure, Options};
-use tributary::{Group, SparseAllReduce};
+use tributary::{Group, SparseAllReduce, UniqueId};
 
 fn options(arguments: &[&str]) -> Options {
     Options::parse_from([&["train", "--backend", "host"], arguments].concat())
@@ -70,6 +73,10 @@ fn what_cannot_be_is_refused_before_the_training() {
         ("--kill-rank 0 --at-step 99999999999", "; try --at-step 14999999"),
         ("--at-step 7", "--kill-rank <R>"),
         ("--kill-rank 0 --at-step 7 --compare", "cannot be used with"),
+        ("--processes --compare", "cannot be used with"),
+        ("--processes --backend host", "leave --processes out"),
+        ("--processes --ranks 2 --kill-rank 2 --backend host", "needs nccl and 2 GPUs"),
+        ("--rank 0", "--processes"),
     ] {
         let error = error(&format!("--epochs 1000000 {arguments}"));
         assert!(error.contains(said), "{arguments}: {error}");
@@ -99,12 +106,7 @@ fn what_is_proposed_would_be_accepted() {
 
 #[test]
 fn who_stops_listening_causes_no_panic() {
-    // cargo builds the examples before it runs all tests, and puts them here.
-    let test = std::env::current_exe().unwrap();
-    let program = test.ancestors().nth(2).unwrap().join("examples/train");
-    if !program.exists() {
-        return common::skip("the example is not built: cargo test without --test builds it");
-    }
+    let Some(program) = common::example("train") else { return };
     let mut child = std::process::Command::new(program)
         .args(["--backend", "host", "--epochs", "2", "--no-reference"])
         .stdout(std::process::Stdio::piped())
@@ -176,6 +178,32 @@ fn the_residuals_of_those_that_go_on_are_kept_or_dropped() {
     assert_eq!((kept.len(), dropped.len()), (2, 2));
     assert_ne!(bits(&kept), bits(&dropped));
     assert_eq!(bits(&kept), bits(&train("--kill-rank 2 --at-step 7")));
+}
+
+#[test]
+fn ranks_that_are_not_equally_far_go_on_as_one() {
+    let (digits, few) = (Digits::load(), options(&["--ranks", "1", "--epochs", "3"]));
+    let progress = Progress::new(3, 15, Table::Last);
+    let group = |ranks| Group::with_options(ranks, &tributary::Options::new().backend("host"));
+    // Within an epoch of 15 steps, at its end, after it.
+    let reference = compare::training(&few, None, &digits).unwrap().trained.pop();
+    for far in [[19, 20], [30, 29], [31, 14], [14, 31]] {
+        let trained = group(2).unwrap().run(|communicator| -> Result<Trained, Failure> {
+            let rank = communicator.rank();
+            let mut learner = Learner::new(0, &digits, &few);
+            let mut alone = group(1)?.split()?;
+            learner.train(&mut alone[0], &progress, |taken| Ok(taken < far[rank]))?;
+            learner.train(communicator, &progress, |_| Ok(true))?;
+            Ok(learner.finish())
+        });
+        let trained = trained.unwrap();
+        let numbers: Vec<usize> = trained[0].epochs.iter().map(|epoch| epoch.number).collect();
+        assert_eq!(numbers, [1, 2, 3], "{far:?}");
+        let proofs = proof::all(&trained, reference.as_ref(), &digits);
+        for proof in [&proofs[0], &proofs[2]] {
+            assert!(proof.holds, "{far:?}: {}: {}", proof.claim, proof.evidence);
+        }
+    }
 }
 
 #[test]
@@ -263,6 +291,50 @@ fn gradients_are_slopes_of_the_loss() {
         let gradient = gradients[tensor][place];
         assert!((slope - gradient).abs() < 1e-4, "tensor {tensor}: {gradient}, not {slope}");
         assert!(gradient.abs() > 1e-3, "tensor {tensor}: {gradient} shows nothing");
+    }
+}
+
+#[test]
+fn what_a_process_says_is_what_is_heard() {
+    let hear = |message: &Message| {
+        let line = message.to_string();
+        assert!(!line.contains('\n'));
+        let heard = Message::parse(&line).unwrap();
+        assert_eq!(heard.to_string(), line);
+        // Less or more is nothing.
+        let end = line.rfind(' ').unwrap_or(1);
+        assert!(Message::parse(&line[..end]).is_none() || line.starts_with("failed"));
+        assert!(Message::parse(&format!("{line} 7")).is_none() || line.starts_with("failed"));
+        heard
+    };
+    let id = UniqueId::of("host").unwrap();
+    assert!(matches!(hear(&Message::Id(id.clone())), Message::Id(heard) if heard == id));
+    assert!(matches!(hear(&Message::Reached), Message::Reached));
+    let why = "rank 1 failed:\n  no more  images";
+    assert!(matches!(hear(&Message::Failed(why.into())), Message::Failed(heard) if heard == why));
+    assert!(Message::parse("perhaps").is_none() && Message::parse("").is_none());
+
+    let digits = Digits::load();
+    let arguments = ["--ranks", "2", "--epochs", "2", "--algorithm", "topka"];
+    for name in [None, Some("topka")] {
+        let mut run = compare::training(&options(&arguments), name, &digits).unwrap();
+        let mut said = run.trained.pop().unwrap();
+        said.network.parameters[5][..3].copy_from_slice(&[-0.0, f32::MIN_POSITIVE, f32::INFINITY]);
+        said.epochs[1].accuracy = 1.0 / 3.0;
+        let what = |trained: &Trained| {
+            let bits = trained.network.parameters.iter().flatten().map(|value| value.to_bits());
+            let epochs = trained.epochs.iter();
+            let epochs = epochs.map(|e| (e.number, e.steps, e.loss, e.accuracy, e.communicating));
+            let moved = trained.epochs.iter().map(|e| (e.moved.sent, e.moved.received, e.step));
+            let traffic = trained.traffic.clone();
+            let traffic =
+                traffic.map(|Traffic { algorithm, words, leak }| (algorithm, words, leak));
+            let (epochs, moved): (Vec<_>, Vec<_>) = (epochs.collect(), moved.collect());
+            (bits.collect::<Vec<_>>(), epochs, moved, traffic)
+        };
+        let before = what(&said);
+        let Message::Trained(heard) = hear(&Message::Trained(Box::new(said))) else { panic!() };
+        assert_eq!(what(&heard), before);
     }
 }
 

@@ -8,7 +8,7 @@ use super::data::Digits;
 use super::report::{self, say, Table};
 use super::sparse::{largest, Traffic};
 use super::worker::Trained;
-use super::{new_group, options, plot, proof, train, Failure, Options};
+use super::{options, plot, proof, train, Failure, Options};
 
 /// One training.
 pub struct Run {
@@ -54,9 +54,8 @@ pub fn trainings(options: &Options, digits: &Digits) -> Result<Vec<Run>, Failure
 
 /// Trains with algorithm `name`, or with dense lists.
 pub fn training(options: &Options, name: Option<&str>, digits: &Digits) -> Result<Run, Failure> {
-    let group = new_group(options.ranks, options)?;
     say(format_args!("\n{}", name.unwrap_or("no algorithm: dense, as a list")));
-    let trained = train(group, &options.with_algorithm(name), digits, Table::Last)?;
+    let trained = train(&options.with_algorithm(name), digits, Table::Last)?;
     Ok(Run { name: name.unwrap_or("(list)").to_owned(), trained })
 }
 

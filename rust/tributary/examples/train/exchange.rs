@@ -54,6 +54,8 @@ pub struct Exchange<'a> {
     communicator: &'a mut Communicator,
     stream: Stream,
     tensors: Vec<DeviceVec<f32>>,
+    /// The bytes that were handed to the communicator before.
+    before: u64,
 }
 
 impl Exchange<'_> {
@@ -66,7 +68,8 @@ impl Exchange<'_> {
         let stream = Stream::new(device)?;
         let tensors = like.iter().map(|tensor| DeviceVec::zeros(device, tensor.len()));
         let tensors = tensors.collect::<Result<_, _>>()?;
-        Ok(Exchange { communicator, stream, tensors })
+        let before = communicator.counters()?.bytes;
+        Ok(Exchange { communicator, stream, tensors, before })
     }
 
     /// Every rank's `tensors` become those of rank `root`.
@@ -85,9 +88,9 @@ impl Exchange<'_> {
         self.download(tensors)
     }
 
-    /// The bytes that this rank has exchanged so far, if all calls were averages.
+    /// The bytes that this rank has exchanged here so far, if all calls were averages.
     pub fn moved(&mut self) -> Result<Moved, Failure> {
-        let handed_over = self.communicator.counters()?.bytes;
+        let handed_over = self.communicator.counters()?.bytes - self.before;
         Ok(Moved::allreduce(handed_over as f64, self.communicator.size()))
     }
 

@@ -1,8 +1,8 @@
 //! Data-parallel training with Tributary: a small network learns to read handwritten digits.
 //!
-//! Every rank is a thread with its own network. In each step it works on its share of the batch;
-//! then one call of Tributary averages the gradients over the ranks. So all ranks take the same
-//! step and stay equal to the bit. At its end the program proves that, and that a single rank gets
+//! Every rank is a thread, or a process, with its own network. In each step it works on its share
+//! of the batch; then one call of Tributary averages the gradients over the ranks. So all ranks take
+//! the same step and stay equal to the bit. At its end the program proves that, and that a single rank gets
 //! the same result from the same batches.
 //!
 //! ```text
@@ -11,23 +11,28 @@
 //! cargo run --release --example train -- --algorithm topka --density 0.01
 //! cargo run --release --example train -- --compare
 //! cargo run --release --example train -- --ranks 3 --kill-rank 1 --at-step 100
+//! cargo run --release --example train -- --backend nccl --processes --kill-rank 1 --at-step 100
 //! ```
 //!
 //! With `--algorithm` the ranks exchange gradients sparsely, with error feedback; `--compare`
 //! trains once with every algorithm.
 //!
-//! With `--kill-rank` a rank vanishes in the middle, and the others go on without it.
+//! With `--kill-rank` a rank vanishes in the middle, and the others go on without it; with
+//! `--processes`, which starts a process for each rank, it is a process that is killed.
 //!
 //! `exchange.rs` and `sparse.rs` hold the calls of Tributary, `worker.rs` the loop of one rank.
 
+mod child;
 pub mod compare;
 pub mod data;
 pub mod exchange;
+pub mod message;
 pub mod network;
 pub mod options;
 mod plot;
+mod processes;
 pub mod proof;
-mod report;
+pub mod report;
 pub mod sparse;
 pub mod vanish;
 pub mod worker;
@@ -62,7 +67,10 @@ fn main() -> ExitCode {
 /// Trains, reports and proves. Returns whether every proof held.
 pub fn run(options: &Options) -> Result<bool, Failure> {
     let digits = Digits::load();
-    options::check(options, &digits)?;
+    if let Some(rank) = options.rank {
+        return child::run(rank, options, &digits);
+    }
+    let backend = options::check(options, &digits)?;
     say(format_args!(
         "{} images to learn from, {} to be tested on",
         digits.training.len(),
@@ -71,18 +79,18 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
     if options.compare {
         return compare::run(options, &digits);
     }
-    let group = new_group(options.ranks, options)?;
-    let backend = group.backend();
-    let trained = train(group, options, &digits, Table::Every)?;
+    let trained = train(options, &digits, Table::Every)?;
     let reference = match options.no_reference {
         true => None,
         false => {
             let dense = Options {
-                backend: Some(backend.into()),
+                ranks: 1,
+                processes: false,
+                backend: Some(backend.name().to_owned()),
                 kill_rank: None,
                 ..options.with_algorithm(None)
             };
-            train(new_group(1, &dense)?, &dense, &digits, Table::Last)?.pop()
+            train(&dense, &digits, Table::Last)?.pop()
         }
     };
     if let Some(file) = &options.plot {
@@ -96,32 +104,30 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
     Ok(proofs.iter().all(|proof| proof.holds))
 }
 
-/// Creates the ranks on the named backend, or on the best that has a device for each.
-fn new_group(ranks: usize, options: &Options) -> Result<Group, Failure> {
+/// What communicators are made with: the named backend, or the best with a device for each rank.
+fn settings(options: &Options) -> tributary::Options {
     let mut settings = tributary::Options::new();
     if let Some(name) = &options.backend {
         settings = settings.backend(name);
     }
     if options.kill_rank.is_some() {
-        settings = settings.call_timeout(vanish::DEADLINE);
+        settings = settings.call_timeout(match options.processes {
+            true => processes::DEADLINE,
+            false => vanish::DEADLINE,
+        });
     }
     // SAFETY: every rank trains the same network, in the same steps.
-    let settings = unsafe { settings.assume_matching_calls() };
-    Ok(Group::with_options(ranks, &settings)?)
+    unsafe { settings.assume_matching_calls() }
 }
 
-/// Trains with the ranks of `group`, and returns the result of each.
-fn train(
-    group: Group,
-    options: &Options,
-    digits: &Digits,
-    table: Table,
-) -> Result<Vec<Trained>, Failure> {
-    let (ranks, backend) = (group.size(), group.backend());
+/// Trains with all ranks, and returns the result of each.
+fn train(options: &Options, digits: &Digits, table: Table) -> Result<Vec<Trained>, Failure> {
+    let (ranks, backend) = (options.ranks, options::backend(options, digits)?);
+    let each = if options.processes { ", a process each" } else { "" };
     let steps = digits.training.len() / options.batch;
     let share = options.batch / ranks;
     say(format_args!(
-        "\n{} on {backend}: an epoch is {steps} steps, a step {share} images per rank",
+        "\n{} on {backend}{each}: an epoch is {steps} steps, a step {share} images per rank",
         report::ranks(ranks),
     ));
     let processors = thread::available_parallelism()?.get();
@@ -131,12 +137,22 @@ fn train(
         ));
     }
     let progress = Progress::new(options.epochs(), steps, table);
-    let trained = match options.kill_rank {
-        None => {
-            group.run(|communicator| worker::train(communicator, digits, options, &progress))?
-        }
-        Some(_) => vanish::train(group, digits, options, &progress)?,
+    let trained = match options.processes {
+        true => processes::train(options)?,
+        false => train_threads(options, digits, &progress)?,
     };
     progress.finish();
     Ok(trained)
+}
+
+fn train_threads(
+    options: &Options,
+    digits: &Digits,
+    progress: &Progress,
+) -> Result<Vec<Trained>, Failure> {
+    let group = Group::with_options(options.ranks, &settings(options))?;
+    match options.kill_rank {
+        None => group.run(|communicator| worker::train(communicator, digits, options, progress)),
+        Some(_) => vanish::train(group, digits, options, progress),
+    }
 }

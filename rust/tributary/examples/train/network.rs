@@ -35,7 +35,23 @@ impl Network {
             let bound = (6.0 / (widths[0] + widths[1]) as f32).sqrt();
             parameters[2 * layer].fill_with(|| bound * (2.0 * rng.f32() - 1.0));
         }
+        Network::with(parameters)
+    }
+
+    /// With these parameters, and nothing of the last steps to repeat.
+    pub fn with(parameters: Tensors) -> Network {
         Network { parameters, velocity: zeros() }
+    }
+
+    /// All that a step changes: the parameters, then what the next step repeats of the last ones.
+    pub fn state(&self) -> Tensors {
+        [&self.parameters[..], &self.velocity].concat()
+    }
+
+    /// Becomes the network whose state this was.
+    pub fn restore(&mut self, mut state: Tensors) {
+        self.velocity = state.split_off(self.parameters.len());
+        self.parameters = state;
     }
 
     /// The mean loss over `images`, with its gradient in `gradients`.

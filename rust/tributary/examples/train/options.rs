@@ -17,12 +17,18 @@ pub const DRAWING: &str = "target/compare.svg";
 #[derive(Clone, Parser)]
 #[command(name = "train", version, group = ArgGroup::new("sparsely").args(["algorithm", "compare"]))]
 pub struct Options {
-    /// Ranks, one thread each; on nccl also one GPU each
+    /// Ranks, one thread each (with --processes one process each); on nccl also one GPU each
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub ranks: usize,
     /// Backend: host or nccl [default: the best that has a device for every rank]
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
+    /// Start a process for each rank, which needs a backend that connects processes: nccl
+    #[arg(long, conflicts_with = "compare")]
+    pub processes: bool,
+    /// The rank of this process, which --processes has started
+    #[arg(long, value_name = "R", hide = true, requires = "processes")]
+    pub rank: Option<usize>,
     /// Passes over all training images [default: 20; with sparse gradients 60]
     #[arg(long, value_name = "N")]
     pub epochs: Option<usize>,
@@ -52,7 +58,8 @@ pub struct Options {
     /// Draw the curves in this file [default: not; with --compare target/compare.svg]
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
-    /// Let rank R vanish: its thread ends without a word, and the others go on
+    /// Let rank R vanish, and the others go on: its thread ends without a word; with --processes
+    /// its process is killed
     #[arg(long, value_name = "R", conflicts_with = "compare")]
     pub kill_rank: Option<usize>,
     /// How many steps it takes before
@@ -134,43 +141,61 @@ fn algorithm(text: &str) -> Result<String, String> {
 /// Refuses what cannot be done: more ranks than there are devices, a batch that cannot be divided
 /// among the ranks (the average of their gradients is to be the gradient of the whole batch), a
 /// drawing that cannot be written.
-pub fn check(options: &Options, digits: &Digits) -> Result<(), Failure> {
+///
+/// Returns the backend that will run.
+pub fn check(options: &Options, digits: &Digits) -> Result<Backend, Failure> {
     if options.ranks == 0 || options.epochs() == 0 {
         return Err("there has to be at least one rank and one epoch".into());
     }
-    check_ranks(options, digits.training.len())?;
+    let backend = backend(options, digits)?;
+    check_processes(options, backend)?;
     check_batch(options, digits.training.len())?;
     check_kill(options, digits.training.len())?;
     match &options.plot {
-        Some(file) => check_drawing(file),
+        Some(file) => check_drawing(file)?,
         None if options.compare => {
-            Ok(fs::create_dir_all(Path::new(DRAWING).parent().expect("a folder"))?)
+            fs::create_dir_all(Path::new(DRAWING).parent().expect("a folder"))?;
         }
-        None => Ok(()),
+        None => {}
     }
+    Ok(backend)
 }
 
-/// Checks the backend and its devices; the library explains why a backend is missing.
-fn check_ranks(options: &Options, images: usize) -> Result<(), Failure> {
+/// The named backend, or the best that has a device for every rank. The library explains why a
+/// backend is missing.
+pub fn backend(options: &Options, digits: &Digits) -> Result<Backend, Failure> {
     let mut found = Vec::new();
     for backend in Backend::all() {
         if options.backend.as_deref().map_or(true, |name| name == backend.name()) {
             found.push((backend.devices()?, backend));
         }
     }
+    if let Some(&(_, backend)) = found.iter().find(|(devices, _)| *devices >= options.ranks) {
+        return Ok(backend);
+    }
     let Some(&(devices, backend)) = found.iter().max_by_key(|(devices, _)| *devices) else {
         Device::get(options.backend.as_deref().unwrap_or("host"), 0)?;
-        return Ok(());
+        unreachable!("a device of no backend");
     };
     if devices == 0 {
         return Err(format!("{backend} has no device here, and every rank needs one").into());
     }
-    if options.ranks > devices {
-        let batch = fitting_batch(devices, options.batch, images);
+    let batch = fitting_batch(devices, options.batch, digits.training.len());
+    Err(format!(
+        "{} ranks need as many devices, and {backend} has {devices}; try --ranks {devices} \
+         --batch {batch}",
+        options.ranks
+    )
+    .into())
+}
+
+fn check_processes(options: &Options, backend: Backend) -> Result<(), Failure> {
+    let ranks = options.ranks;
+    if options.processes && ranks > 1 && backend.name() == "host" {
         return Err(format!(
-            "{} ranks need as many devices, and {backend} has {devices}; try --ranks {devices} \
-             --batch {batch}",
-            options.ranks
+            "--processes with {ranks} ranks needs nccl and {ranks} GPUs, for ranks on host are \
+             threads of one process; leave --processes out, or let --backend nccl say what is \
+             missing"
         )
         .into());
     }

@@ -23,11 +23,13 @@ pub fn say(line: fmt::Arguments<'_>) {
 }
 
 /// The exit code that a shell reports for a program ended by SIGPIPE.
-const EXIT_UNHEARD: i32 = 128 + 13;
+pub const EXIT_UNHEARD: i32 = 128 + 13;
 
 /// One epoch as rank 0 saw it.
 pub struct Epoch {
+    /// From 1 on.
     pub number: usize,
+    /// How many steps it had.
     pub steps: usize,
     /// Mean training loss over the epoch and over the ranks.
     pub loss: f32,
@@ -45,7 +47,9 @@ pub struct Epoch {
 /// Which epochs get a line.
 #[derive(Clone, Copy)]
 pub enum Table {
+    /// All.
     Every,
+    /// The last one.
     Last,
 }
 
@@ -58,11 +62,16 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For `epochs` epochs of `steps` steps, which start now.
+    /// For `epochs` epochs of `steps` steps, which start now. Prints the head of the table.
     pub fn new(epochs: usize, steps: usize, table: Table) -> Progress {
         say(format_args!(
             "epoch      loss   test accuracy   step time   communicating   rank 0 sent      received"
         ));
+        Progress::of_process(epochs, steps, table)
+    }
+
+    /// The same for the process of one rank: another has printed the head.
+    pub fn of_process(epochs: usize, steps: usize, table: Table) -> Progress {
         let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} steps, {eta} left")
             .expect("a valid template");
         let bar = ProgressBar::new((epochs * steps) as u64)

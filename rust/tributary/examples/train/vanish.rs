@@ -5,7 +5,7 @@ use std::panic::resume_unwind;
 use std::thread;
 use std::time::Duration;
 
-use tributary::{recover, Communicator, Group};
+use tributary::{recover, Communicator, Group, Stream};
 
 use super::data::Digits;
 use super::report::{self, say, Progress};
@@ -40,26 +40,43 @@ fn train_rank(
     options: &Options,
     progress: &Progress,
 ) -> Result<Option<Trained>, Failure> {
-    let mut learner = Learner::new(rank.rank(), digits, options);
-    if options.kill_rank == Some(rank.rank()) {
-        let mut rank = ManuallyDrop::new(rank); // nothing is closed: the others are told nothing
-        learner.train(&mut rank, options.at_step, progress)?;
-        return Ok(None);
+    if options.kill_rank != Some(rank.rank()) {
+        return go_on(rank, digits, options, progress).map(Some);
     }
+    let mut learner = Learner::new(rank.rank(), digits, options);
+    let mut rank = ManuallyDrop::new(rank); // nothing is closed: the others are told nothing
+    learner.train(&mut rank, progress, |taken| Ok(taken < options.at_step))?;
+    Ok(None)
+}
+
+/// Trains as a rank that goes on when others are lost.
+pub fn go_on(
+    rank: Communicator,
+    digits: &Digits,
+    options: &Options,
+    progress: &Progress,
+) -> Result<Trained, Failure> {
+    let mut learner = Learner::new(rank.rank(), digits, options);
     let mut reason = String::new();
     recover(rank, REBUILD, |rank, rebuilt| {
         if rebuilt > 0 && rank.rank() == 0 {
             let (step, ranks) = (learner.taken() + 1, report::ranks(rank.size()));
-            say(format_args!("{reason}\n{ranks} go on with step {step}"));
+            let go = if rank.size() == 1 { "goes" } else { "go" };
+            say(format_args!("{reason}\n{ranks} {go} on with step {step}"));
         }
         if rebuilt > 0 && options.residuals == Residuals::Drop {
             learner.drop_residual();
         }
-        learner.train(rank, usize::MAX, progress).inspect_err(|failure| {
-            reason = failure.to_string();
-        })
+        let result = learner.train(rank, progress, |_| Ok(true)).and_then(|()| end_together(rank));
+        result.inspect_err(|failure| reason = failure.to_string())
     })?;
-    Ok(Some(learner.finish()))
+    Ok(learner.finish())
+}
+
+/// Waits until all ranks have taken all steps: one that has returned goes on with nobody.
+fn end_together(rank: &mut Communicator) -> Result<(), Failure> {
+    let stream = Stream::new(rank.device())?;
+    Ok(rank.scope(&stream, |scope| scope.barrier())?)
 }
 
 /// The residuals of the ranks that go on.

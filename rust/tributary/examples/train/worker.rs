@@ -55,7 +55,7 @@ pub fn train(
     progress: &Progress,
 ) -> Result<Trained, Failure> {
     let mut learner = Learner::new(communicator.rank(), digits, options);
-    learner.train(communicator, usize::MAX, progress)?;
+    learner.train(communicator, progress, |_| Ok(true))?;
     Ok(learner.finish())
 }
 
@@ -111,36 +111,68 @@ impl<'a> Learner<'a> {
         self.kept.residual.clear();
     }
 
-    /// Takes steps until the training ends, or `until` steps have been taken. After an error
-    /// another call goes on, with another communicator.
+    /// Takes steps until the training ends, or `more`, which before each step is told how many are
+    /// taken, says that no more are to be. After an error another call goes on, with another
+    /// communicator.
     pub fn train(
         &mut self,
         communicator: &mut Communicator,
-        until: usize,
         progress: &Progress,
+        more: impl FnMut(usize) -> Result<bool, Failure>,
     ) -> Result<(), Failure> {
         let progress = (communicator.rank() == 0).then_some(progress);
-        let kept = self.kept.clone();
-        let mut worker = Worker::new(communicator, &mut self.network, self.options, kept)?;
-        self.before = worker.gradients.moved()?;
-        let result = self.take_steps(&mut worker, until, progress);
+        self.take_over(communicator)?;
+        let mut worker = Worker::new(communicator, self.options, self.kept.clone())?;
+        self.before = Moved::default();
+        let result = self.take_steps(&mut worker, progress, more);
         self.traffic = worker.gradients.traffic()?;
         self.moved = self.moved + (worker.gradients.moved()? - self.before);
         self.kept = worker.gradients.into_kept();
         result
     }
 
+    /// All ranks get as far as rank 0 is. When a rank died, one of the others may have heard of it
+    /// before the end of its step, and another after. What they have not sent yet they keep, even
+    /// if it is that of a step before or after.
+    fn take_over(&mut self, communicator: &mut Communicator) -> Result<(), Failure> {
+        let in_epoch = self.in_epoch();
+        let mut state = self.network.state();
+        let (epochs, steps) = (self.taken / in_epoch, self.taken % in_epoch);
+        state.push(vec![epochs as f32, steps as f32]);
+        Exchange::new(communicator, &state)?.broadcast(&mut state, 0)?;
+        let taken = state.pop().expect("how far it is");
+        self.network.restore(state);
+        self.go_to(taken[0] as usize, taken[1] as usize);
+        Ok(())
+    }
+
+    /// `epochs` are taken, and `steps` of the next.
+    fn go_to(&mut self, epochs: usize, steps: usize) {
+        let taken = epochs * self.in_epoch() + steps;
+        if taken != self.taken {
+            self.taken = taken;
+            self.epochs.truncate(epochs);
+            self.steps.truncate(steps);
+            self.order = self.digits.training.iter().collect();
+            self.dice = fastrand::Rng::with_seed(self.options.seed);
+            self.shuffled = 0;
+        }
+    }
+
+    fn in_epoch(&self) -> usize {
+        self.order.len() / self.options.batch
+    }
+
     fn take_steps(
         &mut self,
         worker: &mut Worker,
-        until: usize,
         progress: Option<&Progress>,
+        mut more: impl FnMut(usize) -> Result<bool, Failure>,
     ) -> Result<(), Failure> {
-        let batch = self.options.batch;
-        let in_epoch = self.order.len() / batch;
-        let until = until.min(in_epoch * self.options.epochs());
-        while self.taken < until {
-            if self.shuffled == self.taken / in_epoch {
+        let (batch, in_epoch) = (self.options.batch, self.in_epoch());
+        let all = in_epoch * self.options.epochs();
+        while self.taken < all && more(self.taken)? {
+            while self.shuffled <= self.taken / in_epoch {
                 self.dice.shuffle(&mut self.order); // every rank in the same way
                 self.shuffled += 1;
             }
@@ -150,7 +182,7 @@ impl<'a> Learner<'a> {
             if let Some(progress) = progress {
                 progress.step();
             }
-            if self.steps.len() == in_epoch {
+            if self.taken % in_epoch == 0 {
                 self.end_epoch(worker, progress)?;
             }
             worker.gradients.balance()?;
@@ -166,7 +198,8 @@ impl<'a> Learner<'a> {
         let now = worker.gradients.moved()?;
         let moved = now - self.before + self.moved;
         let accuracy = self.network.evaluate(&self.digits.test).1;
-        self.epochs.push(summary(self.epochs.len() + 1, &self.steps, accuracy, moved));
+        let number = self.taken / self.in_epoch();
+        self.epochs.push(summary(number, &self.steps, accuracy, moved));
         (self.before, self.moved) = (now, Moved::default());
         self.steps.clear();
         if let Some(progress) = progress {
@@ -247,17 +280,13 @@ struct Step {
 }
 
 impl<'a> Worker<'a> {
-    /// Takes the parameters of rank 0.
     fn new(
         communicator: &'a mut Communicator,
-        network: &mut Network,
         options: &Options,
         kept: Kept,
     ) -> Result<Worker<'a>, Failure> {
         let rank = communicator.rank();
         let share = options.batch / communicator.size();
-        Exchange::new(communicator, &network.parameters)?.broadcast(&mut network.parameters, 0)?;
-
         let mut tensors = network::zeros();
         tensors.push(vec![0.0]);
         let last = tensors.len() - 1;

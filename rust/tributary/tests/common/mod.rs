@@ -3,6 +3,7 @@
 #![allow(dead_code)] // each test file uses its part
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,6 +33,17 @@ pub fn options() -> Options {
 pub fn skip(why: &str) {
     let name = thread::current().name().unwrap_or("a test").to_owned();
     let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
+}
+
+/// The program of an example. Cargo builds the examples before it runs all tests.
+pub fn example(name: &str) -> Option<PathBuf> {
+    let test = std::env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("examples").join(name);
+    if !program.exists() {
+        skip("the example is not built: cargo test without --test builds it");
+        return None;
+    }
+    Some(program)
 }
 
 /// Whether there are `wanted` devices.
