@@ -1,8 +1,10 @@
 /* Overhead: microseconds of host time to queue one small allreduce, ours beside the peer's plain
  * call, in and out of place, with the checks on and off. The two take turns, a batch each, on the
- * same threads; a batch is small enough that no queue fills up, and the stream is drained after it,
- * outside the timing. Then ours beside ours without recorder and watchdog (TRIB_UNRECORDED). */
+ * same threads, and take turns in being first; a batch is small enough that no queue fills up, and
+ * the stream is drained after it, outside the timing. Then ours beside ours without recorder and
+ * watchdog (TRIB_UNRECORDED). */
 #define _POSIX_C_SOURCE 200809L
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +14,7 @@
 #include "benches/bench.h"
 #include "benches/collective.h"
 
-enum { COUNT = 256, BATCH = 64, ROUNDS = 200, WARMUP = 10 };
+enum { COUNT = 256, BATCH = 64, ROUNDS_MIN = 16, ROUNDS = 1000, WARMUP = 10 };
 
 enum { OURS, OTHER, SIDES };
 
@@ -22,6 +24,8 @@ struct overhead {
     struct bench_call call[BENCH_MAX_RANKS];
     double us[SIDES][BENCH_MAX_RANKS][ROUNDS]; /* a call, each the mean of a batch */
 };
+
+static int rounds = ROUNDS; /* ROUNDS_MIN to ROUNDS */
 
 struct start {
     pthread_t thread;
@@ -54,8 +58,9 @@ static double time_batch(struct overhead *o, int rank, int side)
 static void *rank_main(void *argument)
 {
     const struct start *start = argument;
-    for (int round = -WARMUP; round < ROUNDS; round++)
-        for (int side = OURS; side < SIDES; side++) {
+    for (int round = -WARMUP; round < rounds; round++)
+        for (int turn = 0; turn < SIDES; turn++) {
+            const int side = round % 2 == 0 ? turn : SIDES - 1 - turn;
             const double us = time_batch(start->overhead, start->rank, side);
             if (round >= 0)
                 start->overhead->us[side][start->rank][round] = us;
@@ -81,7 +86,7 @@ static void measure(struct overhead *o)
 /* The slowest rank of each round. */
 static void slowest_of(const struct overhead *o, int side, double *out)
 {
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         out[round] = 0;
         for (int rank = 0; rank < o->bench->ranks; rank++)
             if (o->us[side][rank][round] > out[round])
@@ -89,18 +94,33 @@ static void slowest_of(const struct overhead *o, int side, double *out)
     }
 }
 
-/* Over the rounds: each side, and the difference in the same round. */
-static void stats_of(const struct overhead *o, struct bench_stats *ours, struct bench_stats *other,
-                     struct bench_stats *extra)
+/* The difference of the sides in the same round: its median, and half the width of the interval that
+ * contains the true one with a probability of 95 % (the order statistics at n / 2 +- sqrt(n), from
+ * the binomial distribution). */
+struct extra {
+    double median, within;
+};
+
+static struct extra extra_of(double *difference)
+{
+    const struct bench_stats stats = bench_stats(difference, rounds); /* they are sorted now */
+    const int middle = rounds / 2, reach = (int)ceil(sqrt(rounds));
+    return (struct extra){stats.median,
+                          (difference[middle + reach] - difference[middle - reach]) / 2};
+}
+
+/* Over the rounds. */
+static struct extra stats_of(const struct overhead *o, struct bench_stats *ours,
+                             struct bench_stats *other)
 {
     double us[SIDES][ROUNDS], difference[ROUNDS];
     slowest_of(o, OURS, us[OURS]);
     slowest_of(o, OTHER, us[OTHER]);
-    for (int round = 0; round < ROUNDS; round++)
+    for (int round = 0; round < rounds; round++)
         difference[round] = us[OURS][round] - us[OTHER][round];
-    *ours = bench_stats(us[OURS], ROUNDS);
-    *other = bench_stats(us[OTHER], ROUNDS);
-    *extra = bench_stats(difference, ROUNDS);
+    *ours = bench_stats(us[OURS], rounds);
+    *other = bench_stats(us[OTHER], rounds);
+    return extra_of(difference);
 }
 
 static void report(struct overhead *o, const char *what, bool in_place)
@@ -108,11 +128,11 @@ static void report(struct overhead *o, const char *what, bool in_place)
     for (int rank = 0; rank < o->bench->ranks; rank++)
         o->call[rank].recv = (char *)o->call[rank].send + (in_place ? 0 : COUNT * sizeof(float));
     measure(o);
-    struct bench_stats ours, other, extra;
-    stats_of(o, &ours, &other, &extra);
-    printf("%-10s %-12s %8.3f %8.3f %8.3f | %8.3f %8.3f %8.3f | %+8.3f %+7.1f %%\n", what,
+    struct bench_stats ours, other;
+    const struct extra extra = stats_of(o, &ours, &other);
+    printf("%-10s %-12s %8.3f %8.3f %8.3f | %8.3f %8.3f %8.3f | %+8.3f +- %5.3f %+7.1f %%\n", what,
            in_place ? "in place" : "out of place", ours.median, ours.min, ours.p99, other.median,
-           other.min, other.p99, extra.median, 100 * extra.median / other.median);
+           other.min, other.p99, extra.median, extra.within, 100 * extra.median / other.median);
 }
 
 static void heading(const char *other)
@@ -174,9 +194,10 @@ static void beside_unrecorded(const char *backend, int ranks, const char *what, 
 
 int main(int argc, char **argv)
 {
-    bench_unnamed(argc, argv, 2, "[backend [ranks]]");
+    bench_unnamed(argc, argv, 3, "[backend [ranks [rounds]]]");
     const char *backend = argc > 1 ? argv[1] : NULL;
     const int ranks = argc > 2 ? bench_integer("ranks", argv[2], 1, BENCH_MAX_RANKS) : 0;
+    rounds = argc > 3 ? bench_integer("rounds", argv[3], ROUNDS_MIN, ROUNDS) : ROUNDS;
     beside_the_peer(backend, ranks, "checked", 0, true);
     beside_the_peer(backend, ranks, "unchecked", TRIB_UNCHECKED, false);
     heading("unrecord");
