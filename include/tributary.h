@@ -363,6 +363,10 @@ TRIB_API trib_status trib_abort_clone(trib_abort **out, trib_abort *handle);
  *  (NULL allowed) is copied into the detail of those errors; the first one counts. Any thread, any
  *  number of times, also after the communicator is gone.
  *
+ *  A kernel of NCCL's that waits for a peer looks for the abort every 10,000 turns, some 4 ms, and
+ *  those queued behind it do so one after the other: a stream with 1,000 queued calls is free after
+ *  some 4 s. Calls and trib_comm_wait do not wait for that.
+ *
  *  On nccl, ranks connect in their first call of each operation. If an abort interrupts that, NCCL
  *  2.28 keeps the memory of unfinished connections, up to some 300 MB per GPU, until the process
  *  ends.
@@ -531,12 +535,13 @@ TRIB_API trib_status trib_comm_abort_handle(trib_abort **out, trib_comm *comm);
 TRIB_API trib_status trib_comm_status(trib_comm *comm);
 
 /** The ranks that were found missing when the communicator ended: those that had not made the call
- *  for which the watchdog ended it (if all had, those that did not answer), those that had closed or whose process had died
- *  (TRIB_ERR_CLOSED), or those that a trib_comm_shrink excluded; and those whose process has died
- *  since. `*out_n` is how many they are, the first `capacity` of them, ascending, are written to
- *  `ranks`. 0 while the communicator is usable, and where nobody knows (trib_abort_raise, an error
- *  of NCCL). A slow rank may be among them. The same on all ranks of this process, and on all others
- *  that have heard of the same deaths, so that they can pass it to trib_comm_shrink. */
+ *  for which the watchdog ended it (if all had, those that did not answer), those that had closed
+ *  or whose process had died (TRIB_ERR_CLOSED), or those that a trib_comm_shrink excluded; and those
+ *  whose process has died since. `*out_n` is how many they are, the first `capacity` of them,
+ *  ascending, are written to `ranks`. 0 while the communicator is usable, and where nobody knows
+ *  (trib_abort_raise, an error of NCCL). A slow rank may be among them. The same on all ranks of
+ *  this process, and on all others that have heard of the same deaths, so that they can pass it to
+ *  trib_comm_shrink. */
 TRIB_API trib_status trib_comm_lost(int32_t *out_n, const trib_comm *comm, int32_t *ranks,
                                     int32_t capacity);
 

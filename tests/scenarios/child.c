@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "tests/scenarios/child.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 enum { HANG_MS_HOST = 10000, HANG_MS_NCCL = 20000, RACES_NCCL = 5, RACES = 200 };
 
 static struct outcome outcome;
+static pthread_mutex_t says_lock = PTHREAD_MUTEX_INITIALIZER; /* guards outcome.says */
 static _Atomic int worst_us = -1;
 static int pipe_to_parent;
 
@@ -25,15 +27,19 @@ void scenario_says(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
+    pthread_mutex_lock(&says_lock);
     (void)vsnprintf(outcome.says, sizeof outcome.says, format, arguments);
+    pthread_mutex_unlock(&says_lock);
     va_end(arguments);
 }
 
 static void tell(void)
 {
     outcome.worst_us = atomic_load(&worst_us);
+    pthread_mutex_lock(&says_lock);
     if (write(pipe_to_parent, &outcome, sizeof outcome) != (ssize_t)sizeof outcome)
         abort();
+    pthread_mutex_unlock(&says_lock);
 }
 
 void scenario_leave(void)

@@ -183,6 +183,24 @@ struct failing {
     double raised_at;
 };
 
+/* Until the stream is free, or has failed with its device: NCCL's kernels write to each other's
+ * buffers, so the fault of one may reach others. */
+static void wait_for_end(const struct team *team, int rank, int ms)
+{
+    const double end = check_now_ms() + ms;
+    int32_t done = 0;
+    while (done == 0 && CHECK_MSG(check_now_ms() < end, "rank %d is not free", rank)) {
+        const trib_status status =
+            trib_stream_query(&done, team->devices[rank], team->streams[rank]);
+        if (status != TRIB_OK) {
+            CHECK_STATUS(status, TRIB_ERR_CUDA);
+            scenario_says("rank %d: %.150s", rank, trib_last_detail());
+            return;
+        }
+        check_sleep_ms(1);
+    }
+}
+
 /* Rank 0 passes an address at which nothing is: the kernel that reads it faults, for good. It sees
  * the error where it waits, and aborts for the others. */
 static void failing_rank(int rank, int size, void *argument)
@@ -201,7 +219,7 @@ static void failing_rank(int rank, int size, void *argument)
         faults_abort(team, "the device has failed");
         return;
     }
-    team_wait(team, rank, failing->faults->bound_ms);
+    wait_for_end(team, rank, failing->faults->bound_ms);
     const double free_at = check_now_ms();
     while (!atomic_load(&failing->raised)) /* the library may have noticed first */
         check_sleep_ms(1);

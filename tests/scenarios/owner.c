@@ -5,7 +5,7 @@
 #include "tests/scenarios/scenario.h"
 
 /* More calls than CUDA queues on a stream before a launch waits. */
-enum { FULL = 4000, ROUNDS = 20, ROUNDS_SLOW = 3, SETTLE_MS = 50 };
+enum { FULL = 4000, ROUNDS = 20, ROUNDS_SLOW = 3, SETTLE_MS = 50, DRAINED_MS = 8000 };
 
 /* The last rank never makes the call. */
 struct blocked {
@@ -76,6 +76,7 @@ static void wait_for_event(struct blocked *blocked, int rank)
     CHECK_OK(trib_event_destroy(device, event));
 }
 
+/* Where a queue has an end, the call that waits for a place is back as soon as a kernel has ended. */
 static void fill_queue(struct blocked *blocked, int rank)
 {
     trib_status status = TRIB_OK;
@@ -83,7 +84,18 @@ static void fill_queue(struct blocked *blocked, int rank)
         status = sum(blocked, rank);
     CHECK_MSG(status == TRIB_OK || status == TRIB_ERR_ABORTED, "a call is %s: %s",
               trib_status_name(status), trib_last_detail());
+    if (status == TRIB_OK)
+        CHECK_OK(trib_stream_wait(blocked->team.devices[rank], blocked->team.streams[rank]));
+}
+
+/* The stream is free when all kernels have ended: NCCL's look for the abort only now and then, 4 ms
+ * each. */
+static void drain_queue(const struct blocked *blocked, int rank)
+{
     CHECK_OK(trib_stream_wait(blocked->team.devices[rank], blocked->team.streams[rank]));
+    const double free_ms = check_now_ms() - blocked->raised_at;
+    scenario_says("the stream is free %.1f ms after the abort", free_ms);
+    CHECK_MSG(free_ms <= DRAINED_MS, "rank %d: its stream is free after %.1f ms", rank, free_ms);
 }
 
 /* Back only after the abort. */
@@ -105,6 +117,8 @@ static void block(struct blocked *blocked, int rank)
         CHECK_OK(trib_stream_wait(team->devices[rank], team->streams[rank]));
     }
     note_return(blocked);
+    if (strcmp(in, "full queue") == 0)
+        drain_queue(blocked, rank);
     CHECK_STATUS(trib_comm_status(team->comms[rank]), TRIB_ERR_ABORTED);
 }
 

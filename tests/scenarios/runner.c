@@ -17,7 +17,7 @@ enum { SLOWER = 8, RUNS = 1 };
 #else
 enum { SLOWER = 1, RUNS = 3 };
 #endif
-enum { ROWS_MAX = 128, HANG_S = 60, NUMBERS = 36 };
+enum { ROWS_MAX = 128, HANG_S = 60, LONG_S = 300, NUMBERS = 36 };
 
 /* What is known of a scenario after its runs. */
 struct row {
@@ -104,10 +104,13 @@ static void print_output(FILE *output)
 }
 
 /* Longer where the environment asks for more. */
-static int limit_s(void)
+static int limit_s(const struct scenario *scenario)
 {
-    return SLOWER * HANG_S + scenario_number("TRIB_TEST_SCENARIO_SECONDS", 0) +
-           SLOWER * scenario_number("TRIB_TEST_SCENARIO_RACES", 0) / 50;
+    if ((scenario->flags & SCENARIO_LONG) == 0)
+        return SLOWER * HANG_S;
+    return SLOWER * LONG_S + scenario_number("TRIB_TEST_SCENARIO_SECONDS", 0) +
+           SLOWER * (scenario_number("TRIB_TEST_SCENARIO_RACES", 0) +
+                     scenario_number("TRIB_TEST_SCENARIO_ABORTS", 0));
 }
 
 static void run_process(struct row *row, int runs)
@@ -117,7 +120,7 @@ static void run_process(struct row *row, int runs)
     int status = -1;
     if (!start(&process, row->scenario, runs))
         return;
-    const double ended_at = wait_for(&process, &status, limit_s());
+    const double ended_at = wait_for(&process, &status, limit_s(row->scenario));
     const bool told = read(process.pipe, &outcome, sizeof outcome) == (ssize_t)sizeof outcome;
     (void)close(process.pipe);
     CHECK_MSG(!WIFSIGNALED(status), "killed by signal %d", WTERMSIG(status));

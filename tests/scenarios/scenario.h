@@ -48,7 +48,8 @@ int scenarios_main(const char *backend, int size, const struct scenario *more, c
 extern long (*scenario_device_kb)(int device);
 /* A number from the environment. */
 int scenario_number(const char *name, int otherwise);
-/* A sentence for the table: what the body has measured beside the time. */
+/* A sentence for the table: what the body has measured beside the time. From any thread; the last
+ * one stands. */
 void scenario_says(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* End the process with exit(). The time from here to its end counts. */
 _Noreturn void scenario_leave(void);

@@ -75,7 +75,7 @@ const struct scenario scenarios[] = {
     {28, "abort, shrink, continue, twice", faults_shrink_twice, NULL, HOST, COLD, NULL, 0},
     {28, "revoke twice", NULL, NULL, 0, 0,
      "shrink makes a new communicator, ncclCommRevoke is not used", 0},
-    {29, "peer process killed", NULL, NULL, 0, 0, "tests/processes", 0},
+    {29, "peer process killed", NULL, NULL, 0, 0, "lost_test on host, killed_nccl_test on nccl", 0},
     {31, "create again after an abort, 100 times", scenario_growth, NULL, HOST, COLD, NULL,
      SCENARIO_LONG | SCENARIO_EXACT},
     {33, "exit with an aborted communicator", scenario_exit, "aborted", HOST, COLD, NULL,

@@ -414,7 +414,8 @@ impl Communicator {
     }
 
     /// Waits for `stream`, which belongs to this rank's device. `Ok` means that the results are
-    /// valid.
+    /// valid. On nccl the last calls of a burst may have no deadline here; in
+    /// [`wait_for`](Communicator::wait_for) all have.
     pub fn wait(&mut self, stream: &Stream) -> Result<()> {
         check::stream_of(
             &format_args!("Communicator::wait on rank {}", self.rank),

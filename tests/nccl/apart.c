@@ -1,0 +1,73 @@
+/* One of two ranks on nccl, in a process of its own. */
+#include "tests/nccl/apart.h"
+
+enum { COUNT_MS = 60000 };
+
+static void count_devices(int index, int n, void *argument)
+{
+    (void)index;
+    (void)n;
+    *(int *)argument = team_limit("nccl");
+}
+
+int apart_gpus(void)
+{
+    struct child_end end;
+    int *shared = children_share(sizeof *shared);
+    children_run(&end, 1, COUNT_MS, count_devices, shared);
+    const int gpus = *shared;
+    children_unshare(shared, sizeof *shared);
+    return gpus;
+}
+
+bool apart_open(struct apart_rank *rank, struct apart *apart, int index,
+                const trib_options *options)
+{
+    void *data = NULL;
+    rank->rank = index;
+    if (index == 0)
+        CHECK_OK(trib_id_create(&apart->id, "nccl"));
+    children_meet(&apart->made, 2);
+    if (!CHECK_OK(trib_device_get(&rank->device, "nccl", index)) ||
+        !CHECK_OK(trib_stream_create(&rank->stream, rank->device)) ||
+        !CHECK_OK(trib_device_alloc(&data, rank->device, APART_ELEMENTS * sizeof(float))) ||
+        !CHECK_OK(trib_comm_create(&rank->comm, &apart->id, index, 2, index, options)))
+        return false;
+    rank->data = data;
+    return true;
+}
+
+void apart_close(struct apart_rank *rank)
+{
+    CHECK_OK(trib_comm_destroy(rank->comm));
+    CHECK_OK(trib_device_free(rank->device, rank->data));
+    CHECK_OK(trib_stream_destroy(rank->device, rank->stream));
+}
+
+void apart_go_on(struct apart_rank *rank)
+{
+    const int32_t other = 1 - rank->rank;
+    trib_comm *alone = NULL;
+    if (!CHECK_OK(trib_comm_shrink(&alone, rank->comm, &other, 1, 0)))
+        return;
+    CHECK_OK(trib_comm_destroy(rank->comm));
+    rank->comm = alone;
+    const float found = apart_sum(rank, 2);
+    CHECK_MSG(found == 2, "%g", (double)found);
+}
+
+trib_status apart_add(const struct apart_rank *rank, size_t count)
+{
+    return trib_allreduce(rank->comm, rank->data, rank->data, count, TRIB_F32, TRIB_SUM,
+                          rank->stream);
+}
+
+float apart_sum(const struct apart_rank *rank, float value)
+{
+    CHECK_OK(trib_device_copy(rank->device, rank->data, &value, sizeof value, rank->stream));
+    CHECK_OK(apart_add(rank, APART_ELEMENTS));
+    CHECK_OK(trib_device_copy(rank->device, &value, rank->data, sizeof value, rank->stream));
+    CHECK_OK(trib_stream_wait(rank->device, rank->stream));
+    CHECK_OK(trib_comm_status(rank->comm));
+    return value;
+}

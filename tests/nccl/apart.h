@@ -1,0 +1,39 @@
+/* One of two ranks on nccl, in a process of its own, with a GPU of its own. */
+#ifndef TRI_TESTS_NCCL_APART_H
+#define TRI_TESTS_NCCL_APART_H
+
+#include "tests/children.h"
+#include "tests/team.h"
+
+enum { APART_ELEMENTS = 16 << 20 }; /* of f32; 64 MiB: an allreduce takes about a millisecond */
+
+/* What the two processes share; zeroed. */
+struct apart {
+    trib_id id;
+    _Atomic int made;
+};
+
+struct apart_rank {
+    int rank;
+    trib_device *device;
+    trib_stream stream;
+    trib_comm *comm;
+    float *data; /* APART_ELEMENTS, zero */
+};
+
+/* How many GPUs there are. The parent of processes that use CUDA must not use it itself. */
+int apart_gpus(void);
+
+bool apart_open(struct apart_rank *rank, struct apart *apart, int index,
+                const trib_options *options);
+void apart_close(struct apart_rank *rank);
+
+/* Shrink to this rank alone, which then works. */
+void apart_go_on(struct apart_rank *rank);
+
+/* Queue an allreduce of `count` elements, in place. */
+trib_status apart_add(const struct apart_rank *rank, size_t count);
+/* Write `value` to the first element; all elements' allreduce; the first element afterwards. */
+float apart_sum(const struct apart_rank *rank, float value);
+
+#endif
