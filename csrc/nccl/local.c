@@ -164,9 +164,9 @@ void tri_nccl_free_resources(struct tri_nccl_local *local)
 {
     struct tri_nccl_device_guard guard;
     for (struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next) {
+        tri_nccl_prober_remove(&rank->marks);
         if (tri_nccl_push_device(&guard, rank->device) != TRIB_OK)
             continue;
-        tri_nccl_prober_remove(&rank->marks);
         tri_nccl_marks_free(&rank->marks);
         if (rank->stream != NULL)
             (void)cudaStreamDestroy(rank->stream);
