@@ -7,6 +7,8 @@
 #   --racecheck    only that, of the quick suite, and no other test
 #   --scenarios    only the scenarios of aborts on 2 GPUs or more, with their table, and no other test:
 #                  8 minutes; 5 with TRIB_TEST_SCENARIO_RUNS=1
+#   --only NUMBERS only these of them ("7 36"), with --scenarios
+#   --address      with the address sanitizer, in a build of its own
 #   --slices N     so many slices. One that takes longer than 300 s (with --racecheck, --seconds) is
 #                  cut off
 #   --rust DIR     also every executable in DIR: Rust test programs that were built elsewhere; one
@@ -21,12 +23,15 @@
 set -u
 cd "$(dirname "$0")/.."
 build=build/gpu out=build/gpu/out bench=0 sanitizer=0 racecheck=0 scenarios=0 rust='' seconds=460 slices=$(nproc)
+only=() sanitize=
 while [ $# -gt 0 ]; do
     case $1 in
     --bench) bench=1 ;;
     --sanitizer) sanitizer=1 ;;
     --racecheck) racecheck=1 ;;
     --scenarios) scenarios=1 ;;
+    --only) read -r -a only <<<"$2" && shift ;;
+    --address) build=build/gpu-address sanitize=address ;;
     --slices) slices=$2 && shift ;;
     --rust) rust=$2 && shift ;;
     --out) out=$2 && shift ;;
@@ -43,6 +48,8 @@ passed=0 failed=0 skipped=0 needs_gpu=0
 export NCCL_NVLS_ENABLE=0
 # So that the log of a program that hung ends with the case in which it did.
 export TRIB_TEST_VERBOSE=1
+# CUDA maps where the sanitizer keeps nothing; what the driver holds at the end is no leak.
+export ASAN_OPTIONS=protect_shadow_gap=0:detect_leaks=0
 # For the Rust tests, which take host by themselves.
 export TRIBUTARY_TEST_BACKEND=nccl
 
@@ -149,7 +156,8 @@ export PATH=$PATH:/usr/local/cuda/bin
 generator=()
 command -v ninja >/dev/null && generator=(-G Ninja)
 try 60 configure cmake -S . -B $build "${generator[@]}" -DCMAKE_BUILD_TYPE=Release \
-    -DTRIBUTARY_NCCL=ON -DTRIBUTARY_RUST=OFF "-DCMAKE_CUDA_ARCHITECTURES=$architecture" || finish
+    -DTRIBUTARY_NCCL=ON -DTRIBUTARY_RUST=OFF "-DTRIBUTARY_SANITIZE=$sanitize" \
+    "-DCMAKE_CUDA_ARCHITECTURES=$architecture" || finish
 grep 'backend nccl' "$log"
 try 240 build cmake --build $build --parallel "$(nproc)" || finish
 
@@ -163,7 +171,7 @@ if [ $racecheck = 1 ]; then
     finish
 fi
 if [ $scenarios = 1 ]; then
-    try "$seconds" scenarios $build/tests/scenarios_nccl_test
+    try "$seconds" scenarios $build/tests/scenarios_nccl_test "${only[@]+"${only[@]}"}"
     sed -n '/^ *scenario  /,$p' "$out/part.log" | tee "$out/scenarios.txt"
     finish
 fi

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/crash.h"
+
 enum { HANG_MS_HOST = 10000, HANG_MS_NCCL = 20000, RACES_NCCL = 5, RACES = 200 };
 
 static struct outcome outcome;
@@ -73,6 +75,7 @@ int child_run(const struct child *child)
         .slow = nccl,
         .call = scenario->call,
         .worst_us = &worst_us};
+    crash_prints_stack();
     pipe_to_parent = child->pipe;
     for (outcome.runs = 0; outcome.runs < child->runs; outcome.runs++)
         scenario->body(&faults);
