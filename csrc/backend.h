@@ -140,10 +140,9 @@ struct tri_progress {
 
 /* When tri_transport_ops.mark is called. */
 enum tri_mark {
-    TRI_MARK_BEFORE,       /* call `number` is about to be queued; mark it if that is cheap */
-    TRI_MARK_BEFORE_TIMED, /* the same; mark it in any case */
-    TRI_MARK_AFTER,        /* the call announced last has been queued */
-    TRI_MARK_NOW           /* everything queued on `stream` belongs to calls up to `number` */
+    TRI_MARK_BEFORE, /* call `number` is about to be queued */
+    TRI_MARK_AFTER,  /* the call announced last has been queued */
+    TRI_MARK_NOW     /* everything queued on `stream` belongs to calls up to `number` */
 };
 
 /* Communication of ranks. One thread at a time uses a transport, except in "any thread" members. */
@@ -192,8 +191,8 @@ struct tri_transport_ops {
     trib_status (*collective)(const struct tri_call *calls, size_t n);
 
     /* Stream-ordered backends only, NULL otherwise: note the start and the end of a call for
-     * `progress`. TRI_MARK_BEFORE marks few calls of a burst. Marks nothing on a stream in capture.
-     * The caller is registered in the in-flight count. */
+     * `progress`. Core has few calls of a burst marked. Marks nothing on a stream in capture. The
+     * caller is registered in the in-flight count. */
     void (*mark)(struct tri_transport *transport, uint64_t number, trib_stream stream,
                  enum tri_mark when);
     /* Any thread, while the transport lives; never waits. A stream-ordered backend answers as of its

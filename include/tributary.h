@@ -42,9 +42,9 @@
  *
  *  DEADLINES.  No call waits for ever. Calls that block have a deadline (`timeout_ms`), and so do
  *  queued calls (`call_timeout_ms`; on nccl the last ones of a burst only under the conditions
- *  below). One thread of the library, the watchdog, looks at all
- *  communicators of the process while calls are queued, and sleeps otherwise. It ends a
- *  communicator whose call is late, or whose backend reports an error, as trib_abort_raise would:
+ *  below). One thread of the library, the watchdog, looks at all communicators of the process while
+ *  calls are queued, and sleeps otherwise. It ends a communicator whose call is late, or whose
+ *  backend reports an error, as trib_abort_raise would:
  *  streams continue, and status and later calls return TRIB_ERR_TIMEOUT with a detail that says
  *  which rank waits in which call since when, and which rank has not made it. It notices within
  *  100 ms after the deadline. On nccl the log then also gets what NCCL's RAS service (NCCL 2.24 and
@@ -53,11 +53,11 @@
  *
  *  The deadline of a call counts from its start on its stream. On host that is exact. On nccl it
  *  costs two events per call, which TRIB_TIMED or trib_comm_set_call_timeout ask for. Without,
- *  calls that follow another within some 50 us share their events: their deadline counts from the
- *  end of the call before, or from the call itself, and earlier work of the stream counts too. The
- *  last calls of such a burst have no event. They have a deadline once trib_comm_wait waits for
- *  them or another call follows, or if a rank is known not to have made them. Replays of a CUDA
- *  graph have no deadlines; trib_comm_wait has.
+ *  calls that follow another within some 50 us share their events, and so may up to 15 calls after
+ *  a burst of more than 64: their deadline counts from the end of the call before, or from the call
+ *  itself, and earlier work of the stream counts too. The last calls of such a burst have no event.
+ *  They have a deadline once trib_comm_wait waits for them or another call follows, or if a rank is
+ *  known not to have made them. Replays of a CUDA graph have no deadlines; trib_comm_wait has.
  *
  *  SIDE CHANNEL.  If the ranks of a communicator are in several processes, creating it (create,
  *  split, shrink) also connects every two of them that are in different processes: by a Unix socket
@@ -1067,9 +1067,10 @@ TRIB_API trib_status trib_log_set(trib_log_fn function, void *context, int32_t l
  *
  * The flight recorder keeps the newest 256 calls of each rank (unless TRIB_UNRECORDED). A dump is
  * a JSON file with those of every open communicator of the process: operation, count, type, state
- * (entered, queued, started, done, unknown), age and deadline of each call; status and detail. The
- * program tributary-blame reads the dumps of several processes and says which rank is to blame for
- * a hang, and why. Ranks and calls also go to the log when a communicator ends. */
+ * (entered, queued, started, done, unknown), age and deadline of each call; status and detail. In a
+ * burst of more than 64 calls up to 16 share one age, that of the first. The program tributary-blame
+ * reads the dumps of several processes and says which rank is to blame for a hang, and why. Ranks
+ * and calls also go to the log when a communicator ends. */
 
 /** Write a dump to `path` now. TRIB_ERR_SYSTEM if the file cannot be written, or is a
  *  directory, pipe or device. Any thread. */

@@ -4,38 +4,11 @@
 
 #include <time.h>
 
-static uint64_t read_clock(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 uint64_t tri_now_ns(void)
 {
-    return read_clock(CLOCK_MONOTONIC);
-}
-
-#ifndef CLOCK_MONOTONIC_COARSE /* Linux has it; elsewhere the exact clock is as good */
-#  define CLOCK_MONOTONIC_COARSE CLOCK_MONOTONIC
-#endif
-
-uint64_t tri_coarse_ns(void)
-{
-    return read_clock(CLOCK_MONOTONIC_COARSE);
-}
-
-uint64_t tri_ticks(void)
-{
-#if defined(__x86_64__)
-    return __builtin_ia32_rdtsc();
-#elif defined(__aarch64__)
-    uint64_t ticks;
-    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-    return ticks;
-#else
-    return tri_now_ns();
-#endif
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 uint64_t tri_deadline_ns(uint32_t ms)

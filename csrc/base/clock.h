@@ -7,15 +7,6 @@
 /* Nanoseconds of a clock that never goes back. */
 uint64_t tri_now_ns(void);
 
-/* The same clock at the last tick of the system's timer, 1 to 10 ms ago: a few nanoseconds to
- * read. */
-uint64_t tri_coarse_ns(void);
-
-/* A counter of this machine that only grows, at 1 to 5 ticks per nanosecond (slower on some): 20 ns
- * to read, where reading a clock may take longer than what it should tell. Differs between
- * threads. */
-uint64_t tri_ticks(void);
-
 /* tri_now_ns() plus `ms` milliseconds. */
 uint64_t tri_deadline_ns(uint32_t ms);
 /* The milliseconds from now to then, rounded up; 1 if it has passed. */

@@ -47,14 +47,14 @@ static void enter(const struct tri_issuing *issuing, size_t i, const struct tri_
     struct tri_recorded mine = *record;
     mine.stream = (uint64_t)(uintptr_t)stream_of(issuing, i);
     mine.timeout_ms = comm->call_timeout_ms;
-    tri_recorder_enter(comm->recorder, &mine);
+    tri_recorder_enter(comm->recorder, &mine, comm->timed);
 }
 
 static void mark(const struct tri_issuing *issuing, size_t i, enum tri_mark when)
 {
     const struct trib_comm *comm = issuing->comms[i];
     const struct tri_transport_ops *ops = comm->backend->transport;
-    if (comm->recorder != NULL && ops->mark != NULL)
+    if (comm->recorder != NULL && tri_recorder_marks(comm->recorder) && ops->mark != NULL)
         ops->mark(comm->transport, tri_recorder_entered(comm->recorder), stream_of(issuing, i),
                   when);
 }
@@ -74,7 +74,7 @@ trib_status tri_issue_begin(const struct tri_issuing *issuing, const struct tri_
     const trib_status status = tri_issue_register(issuing->comms[0]);
     for (size_t i = 0; i < issuing->n; i++)
         if (status == TRIB_OK)
-            mark(issuing, i, issuing->comms[i]->timed ? TRI_MARK_BEFORE_TIMED : TRI_MARK_BEFORE);
+            mark(issuing, i, TRI_MARK_BEFORE);
         else
             leave(issuing, i, false);
     if (status != TRIB_OK)

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "csrc/base/clock.h"
-
 enum { VERSION_BITS = 16 };
 
 enum { COLLECTIVE, COUNT, ENTERED, STREAM, ALGORITHM, KIND, PEER };
@@ -28,9 +26,9 @@ struct tri_recorder *tri_recorder_create(struct trib_comm *comm)
     return recorder;
 }
 
-static uint64_t pack_kind(const struct tri_recorded *record)
+static uint64_t pack_kind(const struct tri_recorded *record, bool exact)
 {
-    uint64_t kind = record->all_ranks;
+    uint64_t kind = (uint64_t)exact << 1 | record->all_ranks;
     kind = kind << OP_BITS | (uint64_t)record->op;
     kind = kind << DTYPE_BITS | (uint64_t)record->dtype;
     return kind << OPERATION_BITS | (uint64_t)record->operation;
@@ -43,7 +41,9 @@ static void unpack_kind(struct tri_recorded *out, uint64_t kind)
     out->dtype = (trib_dtype)(kind & ((1u << DTYPE_BITS) - 1));
     kind >>= DTYPE_BITS;
     out->op = (trib_op)(kind & ((1u << OP_BITS) - 1));
-    out->all_ranks = kind >> OP_BITS != 0;
+    kind >>= OP_BITS;
+    out->all_ranks = (kind & 1) != 0;
+    out->exact = kind >> 1 != 0;
 }
 
 static void store(struct tri_record_slot *slot, int word, uint64_t value)
@@ -56,18 +56,20 @@ static uint64_t load(const struct tri_record_slot *slot, int word)
     return atomic_load_explicit(&slot->words[word], memory_order_acquire);
 }
 
-void tri_recorder_enter(struct tri_recorder *recorder, const struct tri_recorded *record)
+void tri_recorder_enter(struct tri_recorder *recorder, const struct tri_recorded *record,
+                        bool timed)
 {
+    const bool exact = tri_pace_enter(&recorder->pace, timed);
     const uint64_t number = atomic_load_explicit(&recorder->issued, memory_order_relaxed) + 1;
     struct tri_record_slot *slot = &recorder->slots[number % TRI_RECORDS];
     recorder->all_ranks = record->all_ranks;
     atomic_store_explicit(&slot->version, 0, memory_order_relaxed);
     store(slot, COLLECTIVE, recorder->collectives + record->all_ranks);
     store(slot, COUNT, record->count);
-    store(slot, ENTERED, tri_coarse_ns());
+    store(slot, ENTERED, recorder->pace.read_ns);
     store(slot, STREAM, record->stream);
     store(slot, ALGORITHM, (uint64_t)(uintptr_t)record->algorithm);
-    store(slot, KIND, pack_kind(record));
+    store(slot, KIND, pack_kind(record, exact));
     store(slot, PEER, (uint64_t)record->timeout_ms << 32 | (uint32_t)record->peer);
     atomic_store_explicit(&slot->version, number << VERSION_BITS | ++recorder->versions,
                           memory_order_release);

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "csrc/backend.h"
+#include "csrc/core/pace.h"
 
 enum { TRI_RECORDS = 256 };
 
@@ -20,7 +21,9 @@ struct tri_recorded {
     uint64_t collective; /* how many of them, this one included, all ranks make: equal on all ranks
                           * that make the same calls */
     uint64_t count;      /* elements; tensors of a list; calls of a batch */
-    uint64_t entered_ns; /* when the rank entered the call: clock of tri_coarse_ns */
+    uint64_t
+        entered_ns; /* when the rank entered the call, clock of tri_now_ns; unless `exact`, when
+                          * it entered one before, no earlier than the watchdog's last look */
     uint64_t stream;
     const char *algorithm; /* of a sparse call, valid for ever; else NULL */
     uint32_t timeout_ms;   /* TRIB_NO_TIMEOUT: none */
@@ -29,6 +32,7 @@ struct tri_recorded {
     trib_op op;            /* the same */
     int32_t peer;          /* root or peer; -1: none */
     bool all_ranks;        /* make this call; false for sends, receives and local calls */
+    bool exact;            /* entered_ns is of this call */
 };
 
 enum { TRI_RECORD_WORDS = 7, TRI_RECORD_LINE = 64 };
@@ -50,11 +54,14 @@ struct tri_recorder {
     uint64_t collectives; /* issued so far */
     uint16_t versions;    /* count of versions, modulo 2^16 */
     bool all_ranks;       /* the entered call */
+    struct tri_pace pace;
     /* Guarded by the lock of watchdog.c. */
     struct tri_recorder *next; /* of all that are watched */
     struct trib_comm *comm;    /* whose calls these are */
     struct tri_progress seen;  /* when the watchdog last looked, or last before the end */
     uint64_t changed_ns;       /* when it last saw `started` or `ended` change */
+    uint64_t pending;          /* the number of the call that it found pending, */
+    uint64_t pending_ns;       /* since then */
     bool reported;             /* that the communicator has ended */
 
     struct tri_record_slot slots[TRI_RECORDS];
@@ -63,13 +70,20 @@ struct tri_recorder {
 /* NULL if memory is short. */
 struct tri_recorder *tri_recorder_create(struct trib_comm *comm);
 
-/* The rank enters a call. This gives it `number`, `collective` and `entered_ns`; the caller fills
- * in the rest. tri_recorder_leave follows; `issued`: the backend has taken the call. Only the rank's
- * own thread. */
-void tri_recorder_enter(struct tri_recorder *recorder, const struct tri_recorded *record);
+/* The rank enters a call. This gives it `number`, `collective`, `entered_ns` and `exact`; the caller
+ * fills in the rest. `timed`: it is exact, and marked. tri_recorder_leave follows; `issued`: the
+ * backend has taken the call. Only the rank's own thread. */
+void tri_recorder_enter(struct tri_recorder *recorder, const struct tri_recorded *record,
+                        bool timed);
 void tri_recorder_leave(struct tri_recorder *recorder, bool issued);
 
-/* The number of the newest call that the rank has entered. For its own thread. */
+/* Shall the backend mark the call that the rank has entered? For its own thread, as the next. */
+static inline bool tri_recorder_marks(const struct tri_recorder *recorder)
+{
+    return recorder->pace.marks;
+}
+
+/* The number of the newest call that the rank has entered. */
 static inline uint64_t tri_recorder_entered(const struct tri_recorder *recorder)
 {
     return atomic_load_explicit(&recorder->entered, memory_order_relaxed);

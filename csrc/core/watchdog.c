@@ -19,7 +19,7 @@
 enum {
     MS = 1000000,
     PERIOD_MS = 20,     /* between two looks, while a call is known to run */
-    SLOW_MS = 80,       /* while the end of the newest calls is unknown, */
+    SLOW_MS = 50,       /* while the end of the newest calls is unknown, */
     UNKNOWN_MS = 60000, /* for this long */
     WONDER_MS = 1000,   /* until other processes are asked about a call; then at twice its age */
     IDLE_LOOKS = 50     /* without anything to watch, in a row, before it sleeps */
@@ -70,16 +70,29 @@ static uint64_t oldest_pending(const struct tri_recorder *recorder,
     return atomic_load(&recorder->entered) > issued ? issued + 1 : 0;
 }
 
+/* When the rank had entered the call, at the latest: a time that is not of this call itself says
+ * less than the look that first found call `number` pending. */
+static uint64_t entered_by(struct tri_recorder *recorder, uint64_t number,
+                           const struct tri_recorded *call, uint64_t now)
+{
+    if (number != recorder->pending) {
+        recorder->pending = number;
+        recorder->pending_ns = now;
+    }
+    return call->exact && call->number == number ? call->entered_ns : recorder->pending_ns;
+}
+
 /* The newest call, whose end nobody will notice. It is pending if a rank has not made it, as far as
  * is known. Otherwise only the backend's library can report an error of it. */
-static void find_unmarked(struct pending *out, const struct tri_recorder *recorder,
+static void find_unmarked(struct pending *out, struct tri_recorder *recorder,
                           const struct tri_progress *progress, uint64_t now)
 {
     if (progress->ended >= atomic_load(&recorder->issued) ||
         !tri_recorder_newest(recorder, &out->call))
         return;
+    const uint64_t entered_ns = entered_by(recorder, out->call.number, &out->call, now);
     if (tri_report_missing(NULL, 0, list, recorder->comm, &out->call) > 0) {
-        out->since_ns = out->call.entered_ns;
+        out->since_ns = entered_ns;
         out->activity = BUSY;
     } else if (now < out->call.entered_ns + (uint64_t)UNKNOWN_MS * MS) {
         out->activity = UNKNOWN;
@@ -104,13 +117,13 @@ static void find_pending(struct pending *out, struct tri_recorder *recorder, uin
     out->activity = BUSY;
     if (!tri_recorder_from(recorder, number, &out->call))
         return;
+    const uint64_t entered_ns = entered_by(recorder, number, &out->call, now);
     const bool queued = number <= atomic_load(&recorder->issued);
     if (!queued || !tri_report_pending(&out->named, recorder, &progress))
         out->named = out->call;
     if (queued && number > progress.started)
         return;
-    out->since_ns =
-        out->call.entered_ns > recorder->changed_ns ? out->call.entered_ns : recorder->changed_ns;
+    out->since_ns = entered_ns > recorder->changed_ns ? entered_ns : recorder->changed_ns;
 }
 
 static bool is_late(const struct trib_comm *comm, const struct pending *pending, uint64_t now)
@@ -203,6 +216,7 @@ static enum activity examine(struct tri_recorder *recorder, uint64_t now)
 {
     const struct trib_comm *comm = recorder->comm;
     struct pending pending;
+    tri_pace_look(&recorder->pace);
     if (tri_abort_ask(comm->state) != TRIB_OK) {
         if (!recorder->reported)
             report_end(comm, "abort");

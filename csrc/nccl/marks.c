@@ -1,19 +1,14 @@
 /* How far the calls of a rank have got on its streams.
  *
- * The owner records events around some calls: around each that follows no other closely, and at
- * least one in a while during a burst. Events of one communicator complete in the order of its
- * calls, so a completed one tells that every call before it has ended. If the ring is full, the
- * newest mark moves to the newest call.
+ * The owner records events around the calls that core has it mark. Events of one communicator
+ * complete in the order of its calls, so a completed one tells that every call before it has ended.
+ * If the ring is full, the newest mark moves to the newest call.
  *
  * The watchdog must not wait, but a query may: CUDA holds locks while it waits for a device. So the
  * prober (prober.c) makes the queries, and the watchdog reads what it found last. */
 #include "csrc/nccl/marks.h"
 
-#include "csrc/base/clock.h"
 #include "csrc/nccl/device.h"
-
-/* In ticks: 30 to 100 us. A mark takes half a microsecond. */
-enum { GAP_TICKS = 100000, LONGEST_BURST = 10 * GAP_TICKS };
 
 void tri_nccl_marks_init(struct tri_nccl_marks *marks, int32_t device)
 {
@@ -48,16 +43,11 @@ static bool record(cudaEvent_t *event, int32_t device, trib_stream stream)
 }
 
 /* A stream in capture runs nothing. */
-static void mark_before(struct tri_nccl_marks *marks, trib_stream stream, bool timed)
+static void mark_before(struct tri_nccl_marks *marks, trib_stream stream)
 {
-    const uint64_t now = tri_ticks();
-    const bool due =
-        timed || now - marks->last_call > GAP_TICKS || now - marks->last_mark > LONGEST_BURST;
-    marks->last_call = now;
-    marks->open = due && !tri_nccl_in_capture(stream) ? next_mark(marks) : NULL;
+    marks->open = tri_nccl_in_capture(stream) ? NULL : next_mark(marks);
     if (marks->open == NULL)
         return;
-    marks->last_mark = now;
     const bool begun = record(&marks->open->before, marks->device, stream);
     atomic_store_explicit(&marks->open->begun, begun, memory_order_release);
 }
@@ -88,8 +78,8 @@ void tri_nccl_marks_record(struct tri_nccl_marks *marks, uint64_t number, trib_s
 {
     if (when == TRI_MARK_NOW)
         mark_now(marks, stream, number);
-    else if (when != TRI_MARK_AFTER)
-        mark_before(marks, stream, when == TRI_MARK_BEFORE_TIMED);
+    else if (when == TRI_MARK_BEFORE)
+        mark_before(marks, stream);
     else if (marks->open != NULL)
         mark_after(marks, stream, number);
 }

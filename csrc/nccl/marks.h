@@ -26,9 +26,8 @@ struct tri_nccl_marks {
     /* As of the prober's last look. */
     _Atomic uint64_t ended, started, pending; /* the last: of the first mark that was pending */
 
-    /* Only the owner uses these. */
-    uint64_t last_call, last_mark; /* tri_ticks */
-    struct tri_nccl_mark *open;    /* waits for its `after`; NULL: none does */
+    /* Only the owner uses it. */
+    struct tri_nccl_mark *open; /* waits for its `after`; NULL: none does */
 
     int32_t device;
     struct tri_nccl_marks *next; /* guarded by the prober's lock */

@@ -35,6 +35,7 @@ static bool failed;           /* one of them has failed */
 static bool touched;          /* a collective or a copy may have used the workspace */
 static bool no_records;       /* events cannot be recorded */
 static int records, frees;    /* of events, of memory */
+static int befores, afters;   /* marks */
 static uint32_t left_behind, left_behind_graphs; /* what the backend has not given back, and for how
                                                   * many graphs that waits */
 
@@ -321,7 +322,9 @@ static void mark(struct tri_transport *transport, uint64_t number, trib_stream s
                  enum tri_mark when)
 {
     (void)stream;
-    if (when == TRI_MARK_AFTER || when == TRI_MARK_NOW)
+    befores += when == TRI_MARK_BEFORE;
+    afters += when == TRI_MARK_AFTER;
+    if (when != TRI_MARK_BEFORE)
         atomic_store(&transport->marked, number);
 }
 
@@ -826,6 +829,30 @@ static void walk(uint32_t flags)
     check_end();
 }
 
+/* Each mark has two sides. */
+static int marks_of(uint32_t flags, int calls)
+{
+    static float data[4];
+    trib_comm *comm = open_alone(flags);
+    befores = afters = 0;
+    for (int i = 0; i < calls; i++)
+        CHECK_OK(trib_allreduce(comm, data, data, 4, TRIB_F32, TRIB_SUM, NULL));
+    CHECK(befores == afters);
+    CHECK_OK(trib_comm_destroy(comm));
+    return befores;
+}
+
+static void bursts(void)
+{
+    enum { CALLS = 1000 };
+    check_begin("few calls of a burst are marked");
+    const int few = marks_of(0, CALLS);
+    CHECK_MSG(few >= 1 && few <= CALLS / 2, "%d marks", few);
+    CHECK(marks_of(TRIB_TIMED, CALLS) == CALLS);
+    CHECK(marks_of(TRIB_UNRECORDED, CALLS) == 0);
+    check_end();
+}
+
 int main(void)
 {
     until_failure = -1;
@@ -837,6 +864,7 @@ int main(void)
     captures_matched();
     quiesces();
     marks();
+    bursts();
     unmarked();
     walk(0);
     walk(TRIB_MATCH);

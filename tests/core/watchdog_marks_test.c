@@ -1,9 +1,11 @@
 /* What the watchdog concludes from a backend that knows the progress of marked calls only: the host
  * backend, whose progress is what the test says. */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "csrc/backend.h"
+#include "csrc/core/watchdog.h"
 #include "tests/team.h"
 
 enum { TIMEOUT_MS = 240, BOUND_MS = 20000, LOOK_MS = 20, N = 64 };
@@ -165,6 +167,69 @@ static void marked_and_left_behind(struct team *team)
                "call 12");
 }
 
+static void marked_and_many_behind(struct team *team)
+{
+    const double end = check_now_ms() + BOUND_MS;
+    both_ranks(team);
+    both_ranks(team);
+    set_progress(UINT64_MAX, 1, 2);
+    while (trib_comm_status(team->comms[0]) == TRIB_OK && check_now_ms() < end)
+        for (int rank = 0; rank < 2; rank++)
+            (void)allreduce(team, rank);
+    CHECK_STATUS(trib_comm_status(team->comms[0]), TRIB_ERR_TIMEOUT);
+}
+
+enum { BURST = 100 };
+
+static void exact_after_a_look(struct team *team)
+{
+    struct tri_recorded call = {.number = 0};
+    for (int i = 0; i < BURST; i++)
+        both_ranks(team);
+    check_sleep_ms(6 * LOOK_MS);
+    both_ranks(team);
+    CHECK(tri_recorder_newest(team->comms[0]->recorder, &call));
+    CHECK(call.number == BURST + 1 && call.exact);
+}
+
+static _Atomic bool held, released; /* the watchdog */
+
+static void hold(const struct tri_recorder *list, void *context)
+{
+    (void)list;
+    (void)context;
+    atomic_store(&held, true);
+    while (!atomic_load(&released))
+        check_sleep_ms(1);
+}
+
+static void *hold_watchdog(void *unused)
+{
+    tri_watchdog_visit(hold, NULL);
+    return unused;
+}
+
+/* While the watchdog cannot look, a call that comes long after a burst may have the time of that. */
+static void made_after_a_burst(struct team *team)
+{
+    pthread_t thread;
+    atomic_store(&held, false);
+    atomic_store(&released, false);
+    if (!CHECK(pthread_create(&thread, NULL, hold_watchdog, NULL) == 0))
+        return;
+    while (!atomic_load(&held))
+        check_sleep_ms(1);
+    for (int call = 0; call < BURST; call++)
+        both_ranks(team);
+    check_sleep_ms(2 * TIMEOUT_MS);
+    CHECK_OK(allreduce(team, 0));
+    atomic_store(&released, true);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(!ends_within(team, TIMEOUT_MS / 2));
+    late(team, "in call 101, trib_allreduce of 64 f32, sum; rank 1 has not made it: its newest is "
+               "call 100");
+}
+
 static void slow_but_moving(struct team *team)
 {
     enum { CALLS = 16 };
@@ -215,6 +280,9 @@ int main(void)
     run("a mark after a pause is not late at once", marked_after_a_pause);
     run("a call that the ring no longer holds is late", marked_beyond_the_ring);
     run("of calls without marks the last one is named", marked_and_left_behind);
+    run("the deadline of a call passes while others are made", marked_and_many_behind);
+    run("after a look of the watchdog a call has its own time", exact_after_a_look);
+    run("a call has no time of calls before it", made_after_a_burst);
     run("calls that take turns are not late together", slow_but_moving);
     run("an abort is not diagnosed", aborted);
     return check_finish("watchdog_marks_test");
