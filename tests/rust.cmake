@@ -1,11 +1,21 @@
 # One check of the Rust crates. CHECK is test, train, train_tsan, clippy, fmt, doc, bindings,
-# package or bench (each benchmark once); RUST the workspace, NEEDED the oldest Rust that its tests
+# package, bench (each benchmark once) or fuzz (libFuzzer, with ARGUMENTS); RUST the workspace, NEEDED the oldest Rust that its tests
 # take; TARGET cargo's output. The C library: test and bench link the one in INSTALLED; train and
 # package have build.rs make it, as the environment says; the others need none.
 cmake_minimum_required(VERSION 3.25)
 
 function(skip why)
     execute_process(COMMAND ${CMAKE_COMMAND} -E echo "skipped: ${why}")
+endfunction()
+
+# Flags for rustc, and a `target` by name, so that build scripts and procedural macros are left as they
+# are.
+function(only_here)
+    execute_process(COMMAND rustc -vV OUTPUT_VARIABLE said COMMAND_ERROR_IS_FATAL ANY)
+    string(REGEX MATCH "host: ([^\n]+)" match "${said}")
+    list(JOIN ARGN " " flags)
+    set(ENV{RUSTFLAGS} ${flags})
+    set(target --target ${CMAKE_MATCH_1} PARENT_SCOPE)
 endfunction()
 
 find_program(cargo cargo HINTS $ENV{HOME}/.cargo/bin)
@@ -56,14 +66,16 @@ elseif(CHECK STREQUAL "train_tsan")
         skip("rustc has no thread sanitizer")
         return()
     endif()
-    execute_process(COMMAND rustc -vV OUTPUT_VARIABLE said COMMAND_ERROR_IS_FATAL ANY)
-    string(REGEX MATCH "host: ([^\n]+)" match "${said}")
-    list(JOIN flags " " flags)
-    set(ENV{RUSTFLAGS} ${flags})
+    only_here(${flags})
     set(ENV{TRIBUTARY_SANITIZE} thread)
-    # A target by name, so that build scripts and procedural macros are left as they are.
-    set(command ${cargo} run --release --locked --target ${CMAKE_MATCH_1} --example train --
-        --ranks 4 --epochs 8 --no-reference)
+    set(command ${cargo} run --release --locked ${target} --example train -- --ranks 4 --epochs 8
+        --no-reference)
+elseif(CHECK STREQUAL "fuzz")
+    set(coverage level=4 inline-8bit-counters pc-table trace-compares)
+    list(TRANSFORM coverage PREPEND -Cllvm-args=-sanitizer-coverage-)
+    only_here(-Cpasses=sancov-module ${coverage} --cfg fuzzing)
+    separate_arguments(ARGUMENTS)
+    set(command ${cargo} run --release --locked ${target} -- ${ARGUMENTS})
 elseif(CHECK STREQUAL "clippy")
     set(command ${cargo} clippy --workspace --all-targets --locked ${features} -- -D warnings)
 elseif(CHECK STREQUAL "bench")
