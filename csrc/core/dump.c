@@ -91,7 +91,6 @@ static void add_name(struct tri_text *out, const char *name, const char *string)
 static void add_call(struct tri_text *out, const struct tri_recorded *call, const char *state,
                      uint64_t now)
 {
-    const double age_ms = now > call->entered_ns ? (double)(now - call->entered_ns) / 1e6 : 0;
     tri_text_add(out, "{\"number\": %" PRIu64 ", ", call->number);
     add_number_or_null(out, "collective", call->collective, call->all_ranks);
     add_name(out, "operation", tri_operations[call->operation].name);
@@ -102,8 +101,10 @@ static void add_call(struct tri_text *out, const struct tri_recorded *call, cons
     add_name(out, "algorithm", call->algorithm);
     add_name(out, "state", state);
     tri_text_add(out,
-                 "\"age_ms\": %.3f, \"timeout_ms\": %" PRIu32 ", \"stream\": \"0x%" PRIx64 "\"}",
-                 age_ms, call->timeout_ms, call->stream);
+                 "\"age_ms\": %.3f, \"exact\": %s, \"timeout_ms\": %" PRIu32
+                 ", \"stream\": \"0x%" PRIx64 "\"}",
+                 (double)tri_recorded_age(call, now) / 1e6, call->exact ? "true" : "false",
+                 call->timeout_ms, call->stream);
 }
 
 static void add_calls(struct tri_text *out, const struct tri_recorder *recorder,

@@ -35,6 +35,12 @@ struct tri_recorded {
     bool exact;            /* entered_ns is of this call */
 };
 
+/* Nanoseconds since it was entered; 0 if that is after `now_ns`. */
+static inline uint64_t tri_recorded_age(const struct tri_recorded *call, uint64_t now_ns)
+{
+    return now_ns > call->entered_ns ? now_ns - call->entered_ns : 0;
+}
+
 enum { TRI_RECORD_WORDS = 7, TRI_RECORD_LINE = 64 };
 
 /* A record as the ring holds it, in one cache line. `version` is 0 while the words change;

@@ -25,7 +25,7 @@ void tri_call_copy_set(struct tri_call_copy *out, const struct tri_recorded *rec
     out->record = *record;
     out->record.algorithm = NULL;
     out->record.stream = 0;
-    out->record.entered_ns = now_ns > record->entered_ns ? now_ns - record->entered_ns : 0;
+    out->record.entered_ns = tri_recorded_age(record, now_ns);
 }
 
 static void pack_call(uint8_t *out, const struct tri_call_copy *call)

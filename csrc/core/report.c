@@ -257,7 +257,7 @@ static void log_rank(const struct tri_recorder *recorder, int32_t level, uint64_
         struct tri_call_copy copy;
         tri_call_copy_set(&copy, &call, now);
         add_call(&text, &copy);
-        tri_text_add(&text, ", made %.1f s ago, %s", (double)(now - call.entered_ns) / 1e9,
+        tri_text_add(&text, ", made %.1f s ago, %s", (double)tri_recorded_age(&call, now) / 1e9,
                      standings[tri_standing_of(recorder, &call, &progress)]);
         if (entered > call.number)
             tri_text_add(&text, "; %" PRIu64 " more behind it", entered - call.number);

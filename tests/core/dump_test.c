@@ -83,6 +83,7 @@ static void on_request(void)
             has("{\"number\": 2, \"collective\": 2, \"operation\": \"broadcast\", \"count\": 3, "
                 "\"dtype\": \"i32\", \"op\": null, \"peer\": 1, \"algorithm\": null, "
                 "\"state\": \"started\", \"age_ms\": ");
+            has(", \"exact\": true, \"timeout_ms\": ");
         }
     }
     team_destroy(&team);

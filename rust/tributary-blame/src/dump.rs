@@ -84,9 +84,11 @@ pub struct Call {
     #[serde(default, deserialize_with = "optional_text")]
     pub algorithm: Option<String>,
     pub state: State,
-    /// Since the rank entered the call.
+    /// Since the rank entered the call; unless `exact`, since it entered one a little before.
     #[serde(deserialize_with = "age")]
     pub age_ms: f64,
+    #[serde(default = "yes")]
+    pub exact: bool,
     #[serde(default, deserialize_with = "optional_text")]
     pub stream: Option<String>,
 }
@@ -227,6 +229,11 @@ fn text<'de, D: Deserializer<'de>>(input: D) -> Result<String, D::Error> {
 fn optional_text<'de, D: Deserializer<'de>>(input: D) -> Result<Option<String>, D::Error> {
     let text = Option::<String>::deserialize(input)?;
     Ok(text.filter(|text| !text.is_empty()).map(|text| printable(&text)))
+}
+
+/// Of dumps that do not say whether their ages are exact.
+fn yes() -> bool {
+    true
 }
 
 fn age<'de, D: Deserializer<'de>>(input: D) -> Result<f64, D::Error> {

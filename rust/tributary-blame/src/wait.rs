@@ -217,10 +217,11 @@ impl<'a> Held<'a> {
     }
 }
 
-/// `a` is before `b` on their stream.
+/// `a` is before `b` on their stream. An age that is not exact is too high, if it is wrong.
 fn is_ahead(a: &Call, b: &Call) -> bool {
     let running = a.state == State::Started && b.state == State::Queued;
-    a.stream.is_some() && a.stream == b.stream && (a.age_ms > b.age_ms || running)
+    let older = a.exact && a.age_ms > b.age_ms;
+    a.stream.is_some() && a.stream == b.stream && (older || running)
 }
 
 /// Find where the blockers wait. A rank whose stream has not reached the call becomes one of them.

@@ -22,11 +22,12 @@ fn call() -> impl Strategy<Value = Value> {
     let age = prop_oneof![0.0..5.0f64, Just(2.0), Just(1e300)];
     let stream = select(vec!["0x1", "0x2", ""]);
     let what = (operation, number(), option::of(0..3u32), state);
+    let age = (age, any::<bool>());
     (number(), option::of(number()), what, age, stream).prop_map(
-        |(number, collective, (operation, count, peer, state), age, stream)| {
+        |(number, collective, (operation, count, peer, state), (age, exact), stream)| {
             json!({"number": number, "collective": collective, "operation": operation,
                    "count": count, "dtype": null, "peer": peer, "state": state, "age_ms": age,
-                   "stream": stream})
+                   "exact": exact, "stream": stream})
         },
     )
 }
