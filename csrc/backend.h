@@ -141,7 +141,7 @@ struct tri_progress {
 /* When tri_transport_ops.mark is called. */
 enum tri_mark {
     TRI_MARK_BEFORE, /* call `number` is about to be queued */
-    TRI_MARK_AFTER,  /* the call announced last has been queued */
+    TRI_MARK_AFTER,  /* the call announced last has been queued; not if that got no mark */
     TRI_MARK_NOW     /* everything queued on `stream` belongs to calls up to `number` */
 };
 
@@ -191,9 +191,10 @@ struct tri_transport_ops {
     trib_status (*collective)(const struct tri_call *calls, size_t n);
 
     /* Stream-ordered backends only, NULL otherwise: note the start and the end of a call for
-     * `progress`. Core has few calls of a burst marked. Marks nothing on a stream in capture. The
-     * caller is registered in the in-flight count. */
-    void (*mark)(struct tri_transport *transport, uint64_t number, trib_stream stream,
+     * `progress`. Core has few calls of a burst marked. Returns false if there is no mark: on a
+     * stream in capture, which runs nothing, or because CUDA refuses it. The caller is registered in
+     * the in-flight count. */
+    bool (*mark)(struct tri_transport *transport, uint64_t number, trib_stream stream,
                  enum tri_mark when);
     /* Any thread, while the transport lives; never waits. A stream-ordered backend answers as of its
      * last look, and asks a thread of its own to look again. */

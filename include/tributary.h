@@ -47,9 +47,10 @@
  *  backend reports an error, as trib_abort_raise would:
  *  streams continue, and status and later calls return TRIB_ERR_TIMEOUT with a detail that says
  *  which rank waits in which call since when, and which rank has not made it. It notices within
- *  100 ms after the deadline. On nccl the log then also gets what NCCL's RAS service (NCCL 2.24 and
- *  later) answers within 2 s, as lines "NCCL RAS: ..." of TRIB_LOG_WARN; NCCL_RAS_ADDR says where
- *  it listens (localhost, or numbers), NCCL_RAS_ENABLE=0 that there is none.
+ *  100 ms after the deadline, 150 ms if another process is asked and does not answer. On nccl the
+ *  log then also gets what NCCL's RAS service (NCCL 2.24 and later) answers within 2 s, as lines
+ *  "NCCL RAS: ..." of TRIB_LOG_WARN; NCCL_RAS_ADDR says where it listens (localhost, or numbers),
+ *  NCCL_RAS_ENABLE=0 that there is none.
  *
  *  The deadline of a call counts from its start on its stream. On host that is exact. On nccl it
  *  costs two events per call, which TRIB_TIMED or trib_comm_set_call_timeout ask for. Without,

@@ -54,9 +54,11 @@ static void mark(const struct tri_issuing *issuing, size_t i, enum tri_mark when
 {
     const struct trib_comm *comm = issuing->comms[i];
     const struct tri_transport_ops *ops = comm->backend->transport;
-    if (comm->recorder != NULL && tri_recorder_marks(comm->recorder) && ops->mark != NULL)
-        ops->mark(comm->transport, tri_recorder_entered(comm->recorder), stream_of(issuing, i),
-                  when);
+    if (comm->recorder == NULL || !tri_recorder_marks(comm->recorder) || ops->mark == NULL)
+        return;
+    if (!ops->mark(comm->transport, tri_recorder_entered(comm->recorder), stream_of(issuing, i),
+                   when))
+        tri_recorder_unmark(comm->recorder);
 }
 
 static void leave(const struct tri_issuing *issuing, size_t i, bool issued)

@@ -55,6 +55,13 @@ static inline bool tri_pace_enter(struct tri_pace *pace, bool timed)
     return reads;
 }
 
+/* The backend has not marked the call. */
+static inline void tri_pace_unmark(struct tri_pace *pace)
+{
+    pace->marks = false;
+    pace->marked_ns = 0;
+}
+
 /* The watchdog looks. */
 static inline void tri_pace_look(struct tri_pace *pace)
 {

@@ -80,10 +80,12 @@ void tri_recorder_leave(struct tri_recorder *recorder, bool issued)
 {
     const uint64_t before = atomic_load_explicit(&recorder->issued, memory_order_relaxed);
     recorder->collectives += issued && recorder->all_ranks;
-    if (issued)
+    if (issued) {
         atomic_store_explicit(&recorder->issued, before + 1, memory_order_release);
-    else
-        atomic_store_explicit(&recorder->entered, before, memory_order_release);
+        return;
+    }
+    recorder->pace.reads = 0; /* the number comes again: each time with its own time */
+    atomic_store_explicit(&recorder->entered, before, memory_order_release);
 }
 
 bool tri_recorder_read(const struct tri_recorder *recorder, uint64_t number,

@@ -83,10 +83,16 @@ void tri_recorder_enter(struct tri_recorder *recorder, const struct tri_recorded
                         bool timed);
 void tri_recorder_leave(struct tri_recorder *recorder, bool issued);
 
-/* Shall the backend mark the call that the rank has entered? For its own thread, as the next. */
+/* Shall the backend mark the call that the rank has entered? And: it does not. For its own thread,
+ * as the next. */
 static inline bool tri_recorder_marks(const struct tri_recorder *recorder)
 {
     return recorder->pace.marks;
+}
+
+static inline void tri_recorder_unmark(struct tri_recorder *recorder)
+{
+    tri_pace_unmark(&recorder->pace);
 }
 
 /* The number of the newest call that the rank has entered. */

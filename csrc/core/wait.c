@@ -55,8 +55,8 @@ static trib_status record(struct trib_comm *comm, trib_stream stream)
     TRI_TRY(tri_issue_register(comm));
     const trib_status status = backend->device->event_record(comm->device, comm->waited, stream);
     if (status == TRIB_OK && comm->recorder != NULL && backend->transport->mark != NULL)
-        backend->transport->mark(comm->transport, tri_recorder_entered(comm->recorder), stream,
-                                 TRI_MARK_NOW);
+        (void)backend->transport->mark(comm->transport, tri_recorder_entered(comm->recorder),
+                                       stream, TRI_MARK_NOW);
     const trib_status after = tri_issue_unregister(comm);
     return status != TRIB_OK ? status : after;
 }

@@ -49,10 +49,12 @@ struct pending {
 static void note_progress(struct tri_recorder *recorder, const struct tri_progress *progress,
                           uint64_t now)
 {
-    /* Nothing was known to be open, and now any of several calls may be: perhaps the newest, which
-     * was made just now. */
+    /* Nothing was known to be open, and now any of several calls may be, perhaps the newest, which
+     * was made just now; or one that a look has seen without a mark, and that may have ended since. */
     const bool resumed =
-        recorder->seen.ended >= recorder->seen.marked && progress->marked > progress->ended + 1;
+        recorder->seen.ended >= recorder->seen.marked &&
+        (progress->marked > progress->ended + 1 ||
+         (progress->marked > progress->ended && recorder->pending == progress->marked));
     if (progress->ended != recorder->seen.ended || progress->started != recorder->seen.started ||
         resumed)
         recorder->changed_ns = now;

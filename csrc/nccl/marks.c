@@ -43,45 +43,48 @@ static bool record(cudaEvent_t *event, int32_t device, trib_stream stream)
 }
 
 /* A stream in capture runs nothing. */
-static void mark_before(struct tri_nccl_marks *marks, trib_stream stream)
+static bool mark_before(struct tri_nccl_marks *marks, trib_stream stream)
 {
-    marks->open = tri_nccl_in_capture(stream) ? NULL : next_mark(marks);
-    if (marks->open == NULL)
-        return;
+    if (tri_nccl_in_capture(stream))
+        return false;
+    marks->open = next_mark(marks);
     const bool begun = record(&marks->open->before, marks->device, stream);
     atomic_store_explicit(&marks->open->begun, begun, memory_order_release);
+    return true;
 }
 
 /* The prober sees a new mark once `made` counts it. It may see a moved one with its old number or
  * its old event, which says less than is true. */
-static void mark_after(struct tri_nccl_marks *marks, trib_stream stream, uint64_t number)
+static bool mark_after(struct tri_nccl_marks *marks, trib_stream stream, uint64_t number)
 {
     const uint64_t made = atomic_load_explicit(&marks->made, memory_order_relaxed);
     struct tri_nccl_mark *mark = marks->open;
-    marks->open = NULL;
     if (!record(&mark->after, marks->device, stream))
-        return;
+        return false;
     atomic_store_explicit(&mark->number, number, memory_order_release);
     if (mark == &marks->ring[made % TRI_NCCL_MARKS])
         atomic_store_explicit(&marks->made, made + 1, memory_order_release);
+    return true;
 }
 
-static void mark_now(struct tri_nccl_marks *marks, trib_stream stream, uint64_t number)
+static bool mark_now(struct tri_nccl_marks *marks, trib_stream stream, uint64_t number)
 {
     marks->open = next_mark(marks);
     atomic_store_explicit(&marks->open->begun, false, memory_order_release);
-    mark_after(marks, stream, number);
+    return mark_after(marks, stream, number);
 }
 
-void tri_nccl_marks_record(struct tri_nccl_marks *marks, uint64_t number, trib_stream stream,
+bool tri_nccl_marks_record(struct tri_nccl_marks *marks, uint64_t number, trib_stream stream,
                            enum tri_mark when)
 {
-    if (when == TRI_MARK_NOW)
-        mark_now(marks, stream, number);
-    else if (when == TRI_MARK_BEFORE)
-        mark_before(marks, stream);
-    else if (marks->open != NULL)
-        mark_after(marks, stream, number);
+    switch (when) {
+    case TRI_MARK_BEFORE:
+        return mark_before(marks, stream);
+    case TRI_MARK_AFTER:
+        return mark_after(marks, stream, number);
+    default:
+        return mark_now(marks, stream, number);
+    }
 }
 
 /* --------------------------------------------------------------------------------- prober's side */

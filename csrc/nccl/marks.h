@@ -27,7 +27,7 @@ struct tri_nccl_marks {
     _Atomic uint64_t ended, started, pending; /* the last: of the first mark that was pending */
 
     /* Only the owner uses it. */
-    struct tri_nccl_mark *open; /* waits for its `after`; NULL: none does */
+    struct tri_nccl_mark *open; /* whose `before` was recorded last */
 
     int32_t device;
     struct tri_nccl_marks *next; /* guarded by the prober's lock */
@@ -37,7 +37,7 @@ struct tri_nccl_marks {
 void tri_nccl_marks_init(struct tri_nccl_marks *marks, int32_t device);
 
 /* The owner: tri_transport_ops.mark. */
-void tri_nccl_marks_record(struct tri_nccl_marks *marks, uint64_t number, trib_stream stream,
+bool tri_nccl_marks_record(struct tri_nccl_marks *marks, uint64_t number, trib_stream stream,
                            enum tri_mark when);
 /* The prober: query the events. May wait for the device, which is current. */
 void tri_nccl_marks_probe(struct tri_nccl_marks *marks);

@@ -72,10 +72,10 @@ static void pop_device(uintptr_t previous)
     (void)tri_nccl_driver.set_current((CUcontext)previous);
 }
 
-static void mark(struct tri_transport *transport, uint64_t number, trib_stream stream,
+static bool mark(struct tri_transport *transport, uint64_t number, trib_stream stream,
                  enum tri_mark when)
 {
-    tri_nccl_marks_record(&transport->marks, number, stream, when);
+    return tri_nccl_marks_record(&transport->marks, number, stream, when);
 }
 
 static void progress(struct tri_transport *transport, struct tri_progress *out)

@@ -36,6 +36,8 @@ static bool touched;          /* a collective or a copy may have used the worksp
 static bool no_records;       /* events cannot be recorded */
 static int records, frees;    /* of events, of memory */
 static int befores, afters;   /* marks */
+static bool captured;         /* every stream is */
+static int asked;             /* how often, whether one is */
 static uint32_t left_behind, left_behind_graphs; /* what the backend has not given back, and for how
                                                   * many graphs that waits */
 
@@ -318,7 +320,7 @@ static void destroy(struct tri_transport *transport)
 }
 
 /* Everything has run when it is queued; the watchdog learns it from the mark. */
-static void mark(struct tri_transport *transport, uint64_t number, trib_stream stream,
+static bool mark(struct tri_transport *transport, uint64_t number, trib_stream stream,
                  enum tri_mark when)
 {
     (void)stream;
@@ -326,6 +328,7 @@ static void mark(struct tri_transport *transport, uint64_t number, trib_stream s
     afters += when == TRI_MARK_AFTER;
     if (when != TRI_MARK_BEFORE)
         atomic_store(&transport->marked, number);
+    return !captured;
 }
 
 static void progress(struct tri_transport *transport, struct tri_progress *out)
@@ -333,9 +336,6 @@ static void progress(struct tri_transport *transport, struct tri_progress *out)
     const uint64_t marked = atomic_load(&transport->marked);
     *out = (struct tri_progress){.started = marked, .ended = marked, .marked = marked};
 }
-
-static bool captured; /* every stream is */
-static int asked;     /* how often, whether one is */
 
 static bool capturing(int32_t device, trib_stream stream)
 {
@@ -842,6 +842,23 @@ static int marks_of(uint32_t flags, int calls)
     return befores;
 }
 
+/* A call that got no mark does not count as the mark of a burst. */
+static void marks_after_capture(void)
+{
+    static float data[4];
+    trib_comm *comm = open_alone(0);
+    check_begin("calls in capture have no marks, and the next one has");
+    befores = afters = 0;
+    for (int call = 0; call < 3; call++) {
+        captured = call < 2;
+        CHECK(afters == 0);
+        CHECK_OK(trib_allreduce(comm, data, data, 4, TRIB_F32, TRIB_SUM, NULL));
+    }
+    CHECK(afters == 1);
+    CHECK_OK(trib_comm_destroy(comm));
+    check_end();
+}
+
 static void bursts(void)
 {
     enum { CALLS = 1000 };
@@ -865,6 +882,7 @@ int main(void)
     quiesces();
     marks();
     bursts();
+    marks_after_capture();
     unmarked();
     walk(0);
     walk(TRIB_MATCH);

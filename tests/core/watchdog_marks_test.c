@@ -192,6 +192,46 @@ static void exact_after_a_look(struct team *team)
     CHECK(call.number == BURST + 1 && call.exact);
 }
 
+/* One call without a mark, which has ended; then a wait marks it. */
+static void waited_for_after_a_pause(struct team *team)
+{
+    both_ranks(team);
+    both_ranks(team);
+    set_progress(UINT64_MAX, 1, 1);
+    CHECK(!ends_within(team, 3 * TIMEOUT_MS));
+    set_progress(UINT64_MAX, 1, 2); /* the watchdog does not know yet that it has ended */
+    CHECK(!ends_within(team, TIMEOUT_MS / 2));
+    late(team, "in call 2, trib_allreduce of 64 f32, sum; every rank has made it");
+}
+
+static _Atomic bool refusing;
+static const double attempt_ms = 0.02; /* long enough for a look to come in one */
+
+static trib_status submit(struct tri_transport *self, void (*function)(void *),
+                          const void *argument, size_t bytes, trib_stream stream)
+{
+    if (!atomic_load(&refusing))
+        return tri_backend_host.transport->submit(self, function, argument, bytes, stream);
+    for (const double end = check_now_ms() + attempt_ms; check_now_ms() < end;)
+        continue;
+    return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "on demand");
+}
+
+/* A call that is refused gives its number back. Two bursts of attempts, with a pause between. */
+static void refused_for_long(struct team *team)
+{
+    set_progress(UINT64_MAX, 1, 1);
+    both_ranks(team);
+    atomic_store(&refusing, true);
+    for (int burst = 0; burst < 2; burst++) {
+        const double end = check_now_ms() + 4 * LOOK_MS;
+        while (check_now_ms() < end)
+            (void)allreduce(team, 0);
+        CHECK(!ends_within(team, 2 * TIMEOUT_MS));
+    }
+    atomic_store(&refusing, false);
+}
+
 static _Atomic bool held, released; /* the watchdog */
 
 static void hold(const struct tri_recorder *list, void *context)
@@ -269,6 +309,7 @@ int main(void)
     transport_ops = *tri_backend_host.transport;
     transport_ops.progress = progress;
     transport_ops.diagnose = diagnose;
+    transport_ops.submit = submit;
     backend = tri_backend_host;
     backend.name = "marked";
     backend.transport = &transport_ops;
@@ -278,6 +319,8 @@ int main(void)
     run("a marked call that does not end is late", marked_and_not_ended);
     run("a marked call that has not started has no deadline", marked_and_not_started);
     run("a mark after a pause is not late at once", marked_after_a_pause);
+    run("a wait after a pause is not late at once", waited_for_after_a_pause);
+    run("attempts that are refused are not one call", refused_for_long);
     run("a call that the ring no longer holds is late", marked_beyond_the_ring);
     run("of calls without marks the last one is named", marked_and_left_behind);
     run("the deadline of a call passes while others are made", marked_and_many_behind);
