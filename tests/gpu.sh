@@ -49,7 +49,7 @@ export NCCL_NVLS_ENABLE=0
 # So that the log of a program that hung ends with the case in which it did.
 export TRIB_TEST_VERBOSE=1
 # CUDA maps where the sanitizer keeps nothing; what the driver holds at the end is no leak.
-export ASAN_OPTIONS=protect_shadow_gap=0:detect_leaks=0
+export ASAN_OPTIONS=protect_shadow_gap=0:detect_leaks=0:alloc_dealloc_mismatch=0:malloc_context_size=12
 # For the Rust tests, which take host by themselves.
 export TRIBUTARY_TEST_BACKEND=nccl
 
