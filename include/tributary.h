@@ -71,11 +71,15 @@
  *  calls exit() has closed its communicators; calls that it had queued may not have run, and those
  *  who wait for them wait until their deadline. _exit() is a death.
  *
- *  Who connects proves, without sending it, that it knows the communicator's id; messages are
- *  authenticated, not encrypted. Nobody listens once all are connected. It takes one descriptor per
- *  rank and per rank in another process, one more if that is on the same host, and one thread per
- *  process. If a rank has switched it off (TRIB_NO_SIDE_CHANNEL) or cannot connect, all ranks go
- *  without, and a warning is logged: then deadlines are all that ends a wait for another process.
+ *  Who connects proves, without sending it, that it knows the communicator's id (after a split or
+ *  shrink, that of the first one); messages are authenticated, not encrypted. While it is created, a
+ *  rank listens on all interfaces (NCCL_SOCKET_IFNAME does not count), tells the others up to 4
+ *  addresses, and tries theirs for at most 10 s and half of `timeout_ms`: that long creation takes
+ *  longer where a firewall drops packets. Nobody listens once all are connected. It takes one
+ *  descriptor per rank and per rank in another process, one more if that is on the same host, and
+ *  one thread per process. If a rank has switched it off (TRIB_NO_SIDE_CHANNEL) or cannot connect,
+ *  all ranks go without, and a warning is logged: then deadlines are all that ends a wait for
+ *  another process.
  *
  *  OWNERSHIP.  You own an object returned through the first parameter `out` and destroy it with the
  *  destroy function of its type. A pointer that a function returns directly is borrowed. On failure

@@ -196,7 +196,7 @@ trib_status tri_comm_shrink(struct trib_comm **out, struct trib_comm *comm, cons
         return tri_fail_call(comm, TRI_SHRINK, status, "%s", tri_detail());
     }
     tri_comm_attach(made, transport, tri_digest(comm->identity, &id, sizeof id));
-    made->id = id;
+    made->id = comm->id; /* it never travels; the new one may have come over the side channel */
     TRI_TRY(tri_comm_introduce(made, TRI_SHRINK, deadline_ns));
     *out = made;
     return TRIB_OK;

@@ -167,6 +167,9 @@ static void lose_process(int thread, int threads, void *argument)
         CHECK_OK(trib_comm_lost(&n, m.comm, lost, MOST));
     CHECK_MSG(n == threads && lost[0] == threads && lost[n - 1] == 2 * threads - 1, "%d lost", n);
     if (CHECK_OK(trib_comm_shrink(&next, m.comm, lost, n, LONG_MS))) {
+        /* What both sides of a connection know is the id of the first communicator. */
+        CHECK(memcmp(&next->id, &m.comm->id, sizeof next->id) == 0);
+        CHECK(next->identity != m.comm->identity);
         CHECK_OK(trib_comm_destroy(m.comm));
         m.comm = next;
         m.size = size - threads;
