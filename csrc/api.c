@@ -290,10 +290,19 @@ trib_status trib_abort_defer(trib_abort *handle, uint32_t ms)
     return TRIB_OK;
 }
 
+/* An end that a question finds is reported by the watchdog, which may sleep. */
+static trib_status answer(bool was_live, trib_status status)
+{
+    if (was_live && status != TRIB_OK)
+        tri_watchdog_wake();
+    return status;
+}
+
 trib_status trib_abort_status(trib_abort *handle)
 {
     NEED(handle);
-    return tri_abort_ask(handle);
+    const bool live = tri_abort_live(handle);
+    return answer(live, tri_abort_ask(handle));
 }
 
 trib_status trib_abort_state(trib_comm_state *out, char *waits_for, size_t bytes,
@@ -465,7 +474,8 @@ trib_status trib_comm_abort_handle(trib_abort **out, trib_comm *comm)
 trib_status trib_comm_status(trib_comm *comm)
 {
     NEED(comm);
-    return tri_comm_status(comm);
+    const bool live = tri_abort_live(comm->state);
+    return answer(live, tri_comm_status(comm));
 }
 
 trib_status trib_comm_lost(int32_t *out_n, const trib_comm *comm, int32_t *ranks, int32_t capacity)

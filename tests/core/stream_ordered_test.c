@@ -859,6 +859,44 @@ static void marks_after_capture(void)
     check_end();
 }
 
+static _Atomic bool poll_fails, reported;
+
+static trib_status poll_errors(void *context)
+{
+    (void)context;
+    return atomic_load(&poll_fails) ? tri_fail(TRIB_ERR_NCCL, "an asynchronous error") : TRIB_OK;
+}
+
+static void hear(void *context, int32_t level, const char *line)
+{
+    (void)context;
+    (void)level;
+    if (strstr(line, "has ended, TRIB_ERR_NCCL: an asynchronous error") != NULL)
+        atomic_store(&reported, true);
+}
+
+/* Nothing is queued, so the watchdog sleeps. */
+static void found_by_a_question(void)
+{
+    enum { ASLEEP_MS = 1500, BOUND_MS = 5000 };
+    trib_comm *comm = open_alone(0);
+    trib_abort *handle = NULL;
+    check_begin("an error that a question finds is reported at once");
+    CHECK_OK(trib_log_set(hear, NULL, TRIB_LOG_WARN));
+    CHECK_OK(trib_comm_abort_handle(&handle, comm));
+    tri_abort_set_poll(handle, poll_errors);
+    check_sleep_ms(ASLEEP_MS);
+    atomic_store(&poll_fails, true);
+    CHECK_STATUS(trib_abort_status(handle), TRIB_ERR_NCCL);
+    for (int ms = 0; ms < BOUND_MS && !atomic_load(&reported); ms++)
+        check_sleep_ms(1);
+    CHECK(atomic_load(&reported));
+    CHECK_OK(trib_log_set(NULL, NULL, 0));
+    trib_abort_release(handle);
+    CHECK_OK(trib_comm_destroy(comm));
+    check_end();
+}
+
 static void bursts(void)
 {
     enum { CALLS = 1000 };
@@ -883,6 +921,7 @@ int main(void)
     marks();
     bursts();
     marks_after_capture();
+    found_by_a_question();
     unmarked();
     walk(0);
     walk(TRIB_MATCH);
