@@ -58,7 +58,8 @@
  *  a burst of more than 64: their deadline counts from the end of the call before, or from the call
  *  itself, and earlier work of the stream counts too. The last calls of such a burst have no event.
  *  They have a deadline once trib_comm_wait waits for them or another call follows, or if a rank is
- *  known not to have made them. Replays of a CUDA graph have no deadlines; trib_comm_wait has.
+ *  known not to have made them. Replays of a CUDA graph have no deadlines, and the watchdog does not
+ *  know of them: trib_comm_wait has one, and asks NCCL for errors.
  *
  *  SIDE CHANNEL.  If the ranks of a communicator are in several processes, creating it (create,
  *  split, shrink) also connects every two of them that are in different processes: by a Unix socket
@@ -320,8 +321,9 @@ enum {
      *  is TRIB_MATCH: NCCL compares nothing, so a rank may write as many elements as its own count
      *  into a peer's shorter buffer. */
     TRIB_COMPARED = 1u << 2,
-    /** No flight recorder and no watchdog for this communicator: calls have no deadlines, and
-     *  reports do not mention it. Saves some 50 ns per call. */
+    /** No flight recorder and no watchdog for this communicator: calls have no deadlines, reports
+     *  do not mention it, and NCCL's errors are seen by those who ask (trib_comm_status,
+     *  trib_abort_status, trib_comm_wait). Saves some 50 ns per call. */
     TRIB_UNRECORDED = 1u << 3,
     /** On nccl: two events per call tell when it starts and ends; see DEADLINES. About 0.5 us per
      *  call. No effect on host. */
@@ -501,7 +503,8 @@ typedef struct trib_id {
 TRIB_API trib_status trib_id_create(trib_id *out, const char *backend);
 
 /** Create rank `rank` of `size`, on device `device`, of the communicator of `id`. Blocks until all
- *  ranks have called it, or returns TRIB_ERR_TIMEOUT. On host all ranks are threads of this
+ *  ranks have called it, or returns TRIB_ERR_TIMEOUT; there is no abort handle before it returns. On
+ *  host all ranks are threads of this
  *  process. An id serves one communicator. `options` may be NULL.
  *
  *  On nccl every call that creates a communicator first waits for the background work of earlier

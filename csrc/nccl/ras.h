@@ -2,7 +2,8 @@
  *
  * Since version 2.24 each process has a thread of NCCL's that knows the communicators of the whole
  * job: which processes are dead or do not answer, which ranks differ in state or in the number of
- * their collectives. It answers whoever connects to a port of this host, in lines of text. */
+ * their collectives. It answers whoever connects to a port of this host, in lines of text. That is all
+ * that NCCL 2.28 tells of progress: it has no function that counts what its kernels have done. */
 #ifndef TRI_NCCL_RAS_H
 #define TRI_NCCL_RAS_H
 
