@@ -89,7 +89,7 @@ pub const TRIB_UNCHECKED: u32 = 1;
 pub const TRIB_MATCH: u32 = 2;
 #[doc = " Guarantee that mismatched calls never touch memory beyond the buffers that were passed. On\n  host this always holds: the stream compares the calls before it touches memory. On nccl this\n  is TRIB_MATCH: NCCL compares nothing, so a rank may write as many elements as its own count\n  into a peer's shorter buffer."]
 pub const TRIB_COMPARED: u32 = 4;
-#[doc = " No flight recorder and no watchdog for this communicator: calls have no deadlines, and\n  reports do not mention it. Saves some 50 ns per call."]
+#[doc = " No flight recorder and no watchdog for this communicator: calls have no deadlines, reports\n  do not mention it, and NCCL's errors are seen by those who ask (trib_comm_status,\n  trib_abort_status, trib_comm_wait). Saves some 50 ns per call."]
 pub const TRIB_UNRECORDED: u32 = 8;
 #[doc = " On nccl: two events per call tell when it starts and ends; see DEADLINES. About 0.5 us per\n  call. No effect on host."]
 pub const TRIB_TIMED: u32 = 16;
@@ -650,7 +650,7 @@ extern "C" {
     pub fn trib_group_destroy(group: *mut trib_group) -> trib_status;
     #[doc = " Create an id for `backend` (NULL: the first backend that has a device)."]
     pub fn trib_id_create(out: *mut trib_id, backend: *const ::core::ffi::c_char) -> trib_status;
-    #[doc = " Create rank `rank` of `size`, on device `device`, of the communicator of `id`. Blocks until all\n  ranks have called it, or returns TRIB_ERR_TIMEOUT. On host all ranks are threads of this\n  process. An id serves one communicator. `options` may be NULL.\n\n  On nccl every call that creates a communicator first waits for the background work of earlier\n  ones (trib_quiesce): at most half of its deadline, and at most 2 s without progress. CUDA holds\n  a lock while it frees memory on a busy device, and other threads' calls that need the lock, even\n  cudaEventDestroy, would block until that device is idle."]
+    #[doc = " Create rank `rank` of `size`, on device `device`, of the communicator of `id`. Blocks until all\n  ranks have called it, or returns TRIB_ERR_TIMEOUT; there is no abort handle before it returns. On\n  host all ranks are threads of this\n  process. An id serves one communicator. `options` may be NULL.\n\n  On nccl every call that creates a communicator first waits for the background work of earlier\n  ones (trib_quiesce): at most half of its deadline, and at most 2 s without progress. CUDA holds\n  a lock while it frees memory on a busy device, and other threads' calls that need the lock, even\n  cudaEventDestroy, would block until that device is idle."]
     pub fn trib_comm_create(
         out: *mut *mut trib_comm,
         id: *const trib_id,
