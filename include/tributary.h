@@ -549,7 +549,8 @@ TRIB_API trib_status trib_comm_status(trib_comm *comm);
  *  ascending, are written to `ranks`. 0 while the communicator is usable, and where nobody knows
  *  (trib_abort_raise, an error of NCCL). A slow rank may be among them. The same on all ranks of
  *  this process, and on all others that have heard of the same deaths, so that they can pass it to
- *  trib_comm_shrink. */
+ *  trib_comm_shrink. The ranks of a process that died may be known some milliseconds after the
+ *  status: after TRIB_ERR_NCCL, TRIB_ERR_SYSTEM or TRIB_ERR_CLOSED ask for 100 ms. */
 TRIB_API trib_status trib_comm_lost(int32_t *out_n, const trib_comm *comm, int32_t *ranks,
                                     int32_t capacity);
 

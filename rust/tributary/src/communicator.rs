@@ -341,7 +341,8 @@ impl Communicator {
     /// whose process had died, or those that a [`shrink`](Communicator::shrink) excluded; and those
     /// whose process has died since. Empty while the communicator is usable, and where nobody knows
     /// (an [`AbortHandle`], an error of NCCL). A slow rank may be among them. The same on all ranks
-    /// of this process, and of all others that have heard of the same deaths.
+    /// of this process, and of all others that have heard of the same deaths. The ranks of a process
+    /// that died may be known some milliseconds after the communicator has ended.
     pub fn lost(&self) -> Vec<usize> {
         let (mut ranks, mut n) = ([0_i32; LOST_MAX], 0);
         let (place, capacity) = (ranks.as_mut_ptr(), LOST_MAX as i32);

@@ -12,8 +12,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// leaves the others waiting; the watchdog ends the communicator
 /// ([`Options::call_timeout`](crate::Options::call_timeout)), and their calls return an error, which
 /// `body` passes on. `recover` then [excludes](Communicator::shrink) the [lost](Communicator::lost)
-/// ranks (also those in other processes), waiting at most `timeout` for the others to do so, and calls `body` with the new
-/// communicator and the number of communicators before it.
+/// ranks (also those in other processes), waiting at most `timeout` for the others to do so, and
+/// calls `body` with the new communicator and the number of communicators before it. After an error
+/// that a death may have caused, it waits up to 100 ms to learn who has died.
 ///
 /// What outlives a call of `body` belongs to the variables that it captures: parameters, how far it
 /// got, residuals. Ranks may have got one step less far than others, so `body` begins with a
@@ -66,13 +67,40 @@ pub fn recover<T, E: From<Error>>(
             Ok(value) => return Ok(value),
             Err(failure) => failure,
         };
-        let lost = comm.lost();
+        let lost = learn_lost(&mut comm);
         if lost.is_empty() || lost.contains(&comm.rank()) {
             return Err(failure);
         }
         comm = shrink(&mut comm, timeout)?;
     }
     unreachable!("the numbers have no end")
+}
+
+/// The connection that a death closes may fail a call before the side channel says who has died.
+fn learn_lost(comm: &mut Communicator) -> Vec<usize> {
+    let failure = comm.status().err().map(|failure| failure.kind());
+    ask_until(Instant::now() + patience(failure), || comm.lost())
+}
+
+/// How long to wait for the news of a death that may have caused `failure`.
+fn patience(failure: Option<ErrorKind>) -> Duration {
+    match failure {
+        Some(ErrorKind::Nccl | ErrorKind::System | ErrorKind::Closed) => Duration::from_millis(100),
+        _ => Duration::ZERO,
+    }
+}
+
+/// The first answer that is not empty; after `end` any.
+fn ask_until(end: Instant, mut ask: impl FnMut() -> Vec<usize>) -> Vec<usize> {
+    const PAUSE: Duration = Duration::from_millis(2);
+    loop {
+        let last = Instant::now() >= end;
+        let answer = ask();
+        if last || !answer.is_empty() {
+            return answer;
+        }
+        thread::sleep(PAUSE);
+    }
 }
 
 /// Processes hear of deaths a moment apart, so at first they may exclude different ranks.
@@ -90,5 +118,44 @@ fn shrink(comm: &mut Communicator, timeout: Duration) -> Result<Communicator> {
             return Err(failure);
         }
         thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The answer, and how often it was asked for; `late` answers are empty.
+    fn asked(wait: Duration, late: usize) -> (Vec<usize>, usize) {
+        let mut times = 0;
+        let answer = ask_until(Instant::now() + wait, || {
+            times += 1;
+            if times > late {
+                vec![2]
+            } else {
+                Vec::new()
+            }
+        });
+        (answer, times)
+    }
+
+    #[test]
+    fn who_died_may_be_learnt_late() {
+        assert_eq!(asked(Duration::from_secs(60), 0), (vec![2], 1));
+        assert_eq!(asked(Duration::from_secs(60), 5), (vec![2], 6));
+        let (start, wait) = (Instant::now(), Duration::from_millis(20));
+        let (answer, times) = asked(wait, usize::MAX);
+        assert!(answer.is_empty() && times > 1 && start.elapsed() >= wait);
+    }
+
+    #[test]
+    fn what_no_death_causes_is_asked_once() {
+        for failure in [Some(ErrorKind::Nccl), Some(ErrorKind::System), Some(ErrorKind::Closed)] {
+            assert_eq!(asked(patience(failure), 3), (vec![2], 4));
+        }
+        for failure in [None, Some(ErrorKind::Aborted), Some(ErrorKind::Timeout)] {
+            assert!(patience(failure).is_zero());
+        }
+        assert_eq!(asked(Duration::ZERO, usize::MAX), (vec![], 1));
     }
 }
