@@ -1036,8 +1036,9 @@ TRIB_API trib_status trib_sparse_export(trib_sparse *sparse, void *out, size_t b
  *  from the smallest of the ranks', since after an abort ranks may have queued different numbers of
  *  calls.
  *  `add` 1: a local call. Adds the residual to the existing one, so that remaining ranks can take
- *  over the residuals of lost ranks; thresholds and schedule stay. Blocks as trib_sparse_export
- *  does. */
+ *  over the residuals of lost ranks, if those exported them while they lived (after
+ *  trib_comm_shrink one rank imports them into its new state); thresholds and schedule stay. Blocks
+ *  as trib_sparse_export does. */
 TRIB_API trib_status trib_sparse_import(trib_sparse *sparse, const void *data, size_t bytes,
                                         int32_t add, trib_stream stream);
 

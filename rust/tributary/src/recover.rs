@@ -20,8 +20,10 @@ use crate::error::{Error, ErrorKind, Result};
 /// got, residuals. Ranks may have got one step less far than others, so `body` begins with a
 /// broadcast of all that from rank 0. Sparse states belong to one communicator: `body` makes them
 /// anew, and [imports](crate::SparseAllReduce::import) what the old ones exported, or begins with a
-/// residual of zero. It ends when all ranks have, for instance with a
-/// [barrier](crate::Scope::barrier): a rank that has returned goes on with nobody.
+/// residual of zero. The residual of a lost rank is lost with it, unless that rank had exported it:
+/// then one of the others [adds](crate::SparseAllReduce::import_added) it to its own. `body` ends
+/// when all ranks have, for instance with a [barrier](crate::Scope::barrier): a rank that has
+/// returned goes on with nobody.
 ///
 /// Returns the value of `body`, or its error if the communicator still works, if nobody is known to
 /// be lost, or if this rank is one of them (the others do not wait for it any more). A program that

@@ -4,7 +4,7 @@ mod common;
 
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -131,19 +131,27 @@ fn a_rank_that_counts_as_lost_gets_its_error() {
     });
 }
 
+/// A state for four values, of which each call sends one.
+fn sparse(comm: &mut Communicator) -> SparseAllReduce {
+    let options = SparseOptions::new().algorithm("topka").k(1);
+    SparseAllReduce::new(comm, 4, DType::F32, &options).unwrap()
+}
+
+/// The result of a sparse allreduce in which this rank's gradient is `gradient`.
+fn sent(comm: &mut Communicator, state: &mut SparseAllReduce, gradient: [f32; 4]) -> Vec<f32> {
+    let stream = Stream::new(comm.device()).unwrap();
+    let mut gradient = vec_on(comm, &gradient);
+    let mut result = vec_on(comm, &[0.0_f32; 4]);
+    comm.scope(&stream, |s| s.sparse_allreduce(state, &mut gradient, &mut result)).unwrap();
+    get(&result)
+}
+
 #[test]
 fn residuals_are_kept() {
     each(3, |mut comm| {
         let stream = Stream::new(comm.device()).unwrap();
-        let options = SparseOptions::new().algorithm("topka").k(1);
-        let new =
-            |comm: &mut Communicator| SparseAllReduce::new(comm, 4, DType::F32, &options).unwrap();
-        let mut state = new(&mut comm);
-        let mut gradient = vec_on(&comm, &[8.0_f32, 4.0, 2.0, 1.0]);
-        let mut result = vec_on(&comm, &[0.0_f32; 4]);
-        comm.scope(&stream, |s| s.sparse_allreduce(&mut state, &mut gradient, &mut result))
-            .unwrap();
-        assert_eq!(get(&result), [24.0, 0.0, 0.0, 0.0]);
+        let mut state = sparse(&mut comm);
+        assert_eq!(sent(&mut comm, &mut state, [8.0, 4.0, 2.0, 1.0]), [24.0, 0.0, 0.0, 0.0]);
         if comm.rank() == 2 {
             return mem::forget((comm, state));
         }
@@ -151,10 +159,51 @@ fn residuals_are_kept() {
         let kept = state.export(&stream).unwrap(); // after the end of the communicator
         let mut rest = comm.shrink(&comm.lost(), LONG).unwrap();
         drop(comm);
-        let mut state = new(&mut rest);
+        let mut state = sparse(&mut rest);
         state.import(&kept, &stream).unwrap();
-        let mut none = vec_on(&rest, &[0.0_f32; 4]);
-        rest.scope(&stream, |s| s.sparse_allreduce(&mut state, &mut none, &mut result)).unwrap();
-        assert_eq!(get(&result), [0.0, 8.0, 0.0, 0.0]);
+        assert_eq!(sent(&mut rest, &mut state, [0.0; 4]), [0.0, 8.0, 0.0, 0.0]);
     });
+}
+
+/// Adds what this rank has not sent yet to what others have not.
+fn add_residual(comm: &Communicator, state: &mut SparseAllReduce, sum: &Mutex<[f32; 4]>) {
+    let stream = Stream::new(comm.device()).unwrap();
+    let own = vec_on(comm, &[f32::NAN; 4]);
+    // SAFETY: `own` is alive, and not used by others, until the stream has been waited for.
+    unsafe { state.residual(&own, &stream) }.unwrap();
+    stream.wait().unwrap();
+    sum.lock().unwrap().iter_mut().zip(get(&own)).for_each(|(sum, own)| *sum += own);
+}
+
+#[test]
+fn the_residual_of_a_lost_rank_is_taken_over() {
+    let (before, after) = (Mutex::new([0.0; 4]), Mutex::new([0.0; 4]));
+    let checkpoint = Mutex::new(Vec::new());
+    let exported = Barrier::new(3);
+    each(3, |mut comm| {
+        let stream = Stream::new(comm.device()).unwrap();
+        let (mut state, own) = (sparse(&mut comm), comm.rank() as f32 + 1.0);
+        let result = sent(&mut comm, &mut state, [8.0, 4.0, 2.0, 1.0].map(|x| x * own));
+        assert_eq!(result, [48.0, 0.0, 0.0, 0.0]);
+        add_residual(&comm, &mut state, &before);
+        let kept = state.export(&stream).unwrap();
+        if comm.rank() == 2 {
+            *checkpoint.lock().unwrap() = kept;
+            exported.wait();
+            return mem::forget((comm, state));
+        }
+        exported.wait();
+        assert_eq!(sum(&mut comm).unwrap_err().kind(), ErrorKind::Timeout);
+        let mut rest = comm.shrink(&comm.lost(), LONG).unwrap();
+        let mut state = sparse(&mut rest);
+        state.import(&kept, &stream).unwrap();
+        if rest.rank() == 0 {
+            state.import_added(&checkpoint.lock().unwrap(), &stream).unwrap();
+        }
+        add_residual(&rest, &mut state, &after);
+        assert_eq!(sent(&mut rest, &mut state, [0.0; 4]), [0.0, 24.0, 0.0, 0.0]);
+    });
+    let (before, after) = (before.into_inner().unwrap(), after.into_inner().unwrap());
+    assert_eq!(before, after);
+    assert!(before == [0.0, 24.0, 12.0, 6.0] || !have(3));
 }

@@ -65,7 +65,8 @@ pub struct Options {
     /// How many steps it takes before
     #[arg(long, default_value_t = 0, value_name = "S", requires = "kill_rank")]
     pub at_step: usize,
-    /// With --algorithm: whether the others keep or drop what they have not sent yet
+    /// With --algorithm: whether the others keep or drop what they have not sent yet (what the killed
+    /// rank has not sent is lost: it would have had to export it before)
     #[arg(long, value_enum, default_value_t = Residuals::Keep, requires = "kill_rank")]
     pub residuals: Residuals,
     /// Do not train once more with a single rank, to compare with
