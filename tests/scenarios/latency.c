@@ -1,10 +1,13 @@
 /* How long aborts take: from the abort to the return of the last rank, and to the first correct
- * allreduce on a new communicator. Warm: ranks have connected before. In every second round a rank
- * is missing; in the others all ranks work. */
+ * allreduce on the next communicator: two rounds on one made by an id, two on one that the ranks of
+ * the aborted one made with trib_comm_shrink, without an exclusion. Warm: ranks have connected
+ * before. In every second round a rank is missing; in the others all ranks work. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "tests/faults/shrink.h"
 #include "tests/scenarios/scenario.h"
 
 enum { ABORTS = 200, ABORTS_MAX = 10000, REBUILT_MS = 1000, WINDOW_US = 3000 };
@@ -54,7 +57,27 @@ static void member(int index, int size, void *argument)
     CHECK_OK(trib_abort_raise(latency->handle, "to see how long it takes"));
 }
 
-/* The milliseconds until all ranks are free, and until a new communicator has done an allreduce. */
+/* Half of the rounds with a missing rank shrink, and half of the others. */
+static bool shrinks(int round)
+{
+    return round / 2 % 2 == 1;
+}
+
+/* The aborted communicator gives way to another one of the same ranks. */
+static bool rebuild(struct team *team, bool by_shrink)
+{
+    if (!by_shrink) {
+        team_close(team);
+        return team_open(team, NULL);
+    }
+    struct shrinking shrinking = shrinking_without(team, -1);
+    const bool good = shrinking_run(&shrinking);
+    team_close(team);
+    memcpy(team->comms, shrinking.made.comms, sizeof team->comms);
+    return good;
+}
+
+/* The milliseconds until all ranks are free, and until the next communicator has done an allreduce. */
 static bool one_abort(struct latency *latency, double *free_ms, double *rebuilt_ms)
 {
     struct team *team = &latency->team;
@@ -68,10 +91,9 @@ static bool one_abort(struct latency *latency, double *free_ms, double *rebuilt_
         last = latency->free_at[rank] > last ? latency->free_at[rank] : last;
     *free_ms = last - latency->raised_at;
     trib_abort_release(latency->handle);
-    team_close(team);
-    if (!team_open(team, NULL))
+    if (!rebuild(team, shrinks(latency->round)))
         return false;
-    faults_works(team, "after an abort");
+    faults_works(team, shrinks(latency->round) ? "after a shrink" : "after an abort");
     *rebuilt_ms = check_now_ms() - latency->raised_at;
     return !check_failed();
 }
@@ -83,34 +105,60 @@ static int by_value(const void *a, const void *b)
 }
 
 struct spread {
+    int n;
     double p50, p99, most;
 };
 
 static struct spread spread_of(double *ms, int n)
 {
+    if (n == 0)
+        return (struct spread){0};
     qsort(ms, (size_t)n, sizeof ms[0], by_value);
-    return (struct spread){ms[n / 2], ms[n * 99 / 100], ms[n - 1]};
+    return (struct spread){n, ms[n / 2], ms[(n * 99 - 1) / 100], ms[n - 1]};
+}
+
+/* Until all ranks were free, and until the first correct allreduce, by the way to get there. */
+struct times {
+    double freed[ABORTS_MAX], opened[ABORTS_MAX], shrunk[ABORTS_MAX];
+    int n, nopened, nshrunk;
+};
+
+static bool measure(struct latency *latency, struct times *times, int n)
+{
+    for (; times->n < n; times->n++) {
+        const bool shrunk = shrinks(times->n);
+        double *rebuilt_ms =
+            shrunk ? &times->shrunk[times->nshrunk++] : &times->opened[times->nopened++];
+        latency->round = times->n;
+        latency->missing = times->n % 2 == 0;
+        if (!one_abort(latency, &times->freed[times->n], rebuilt_ms))
+            return false;
+    }
+    return true;
+}
+
+static void check_rebuilt(const struct spread *spread, const char *how)
+{
+    CHECK_MSG(spread->p99 <= REBUILT_MS, "first correct allreduce %s after %.1f ms (p99 of %d)",
+              how, spread->p99, spread->n);
 }
 
 static void aborts(struct latency *latency, int n)
 {
-    static double free_ms[ABORTS_MAX], rebuilt_ms[ABORTS_MAX];
-    int done = 0;
-    for (; done < n; done++) {
-        latency->round = done;
-        latency->missing = done % 2 == 0;
-        if (!one_abort(latency, &free_ms[done], &rebuilt_ms[done]))
-            break;
-    }
-    if (!CHECK(done == n))
+    static struct times times;
+    times.n = times.nopened = times.nshrunk = 0;
+    if (!CHECK(measure(latency, &times, n)))
         return;
-    const struct spread ended = spread_of(free_ms, n), rebuilt = spread_of(rebuilt_ms, n);
+    const struct spread freed = spread_of(times.freed, times.n),
+                        opened = spread_of(times.opened, times.nopened),
+                        shrunk = spread_of(times.shrunk, times.nshrunk);
     scenario_says("%d aborts: all ranks free after %.2f ms (p50), %.2f (p99), %.2f (max); first "
-                  "correct allreduce of the next communicator after %.1f, %.1f, %.1f",
-                  n, ended.p50, ended.p99, ended.most, rebuilt.p50, rebuilt.p99, rebuilt.most);
-    faults_returned(latency->faults, ended.p99);
-    CHECK_MSG(rebuilt.p99 <= REBUILT_MS, "first correct allreduce after %.1f ms (p99)",
-              rebuilt.p99);
+                  "correct allreduce after %.1f, %.1f, %.1f by an id, %.1f, %.1f, %.1f by shrink",
+                  freed.n, freed.p50, freed.p99, freed.most, opened.p50, opened.p99, opened.most,
+                  shrunk.p50, shrunk.p99, shrunk.most);
+    faults_returned(latency->faults, freed.p99);
+    check_rebuilt(&opened, "of a communicator by an id");
+    check_rebuilt(&shrunk, "of one by shrink");
 }
 
 void scenario_latency(const struct faults *faults)
