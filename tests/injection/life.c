@@ -181,9 +181,10 @@ static void fill(struct buffers *buffers, struct rank *ranks)
     }
 }
 
-static bool group_settled(struct rank *ranks, trib_group *group)
+/* trib_group_wait returns at the end of the group, and the streams may use the buffers still. */
+static bool group_settled(struct rank *ranks, trib_group *group, const struct buffers *buffers)
 {
-    bool good = true;
+    bool good = WENT(ranks, trib_group_wait(group, buffers->streams, LONG_MS));
     for (int r = 0; r < ranks->size; r++)
         good = WENT(ranks, trib_stream_wait(ranks[r].device, ranks[r].stream)) && good;
     return WENT(ranks, trib_group_status(group)) && good;
@@ -199,7 +200,7 @@ static bool group_calls(struct rank *ranks, trib_group *group)
                                                  TRIB_SUM, buffers.streams)) &&
                 WENT(ranks, trib_group_allreduce_list(group, buffers.tensors, 2, TRIB_SUM,
                                                       buffers.streams));
-    good = group_settled(ranks, group) && good;
+    good = group_settled(ranks, group, &buffers) && good;
     for (int r = 0; r < size && good; r++)
         CHECK(found(&ranks[r], 1, N, sum, sum) && found(&ranks[r], 2, N, sum, sum));
     if (!good)
@@ -209,7 +210,7 @@ static bool group_calls(struct rank *ranks, trib_group *group)
                                             size - 1, buffers.streams)) &&
            WENT(ranks,
                 trib_group_broadcast_list(group, buffers.tensors, 2, size - 1, buffers.streams));
-    good = group_settled(ranks, group) && good;
+    good = group_settled(ranks, group, &buffers) && good;
     for (int r = 0; r < size && good; r++)
         CHECK(found(&ranks[r], 1, N, (float)size, (float)size) &&
               found(&ranks[r], 2, N, (float)size, (float)size));
