@@ -87,5 +87,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             step(&world);
     world_close(&world);
     fuzz_quiet();
+    world_check_freed();
     return 0;
 }

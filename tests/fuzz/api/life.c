@@ -1,4 +1,4 @@
-/* Steps: aborts, splits, ranks that leave, and calls at the wrong time. */
+/* Steps: aborts, splits, ranks that leave, and calls at the wrong time; and the barrier. */
 #include <string.h>
 
 #include "tests/fuzz/api/world.h"
@@ -208,6 +208,9 @@ void step_life(struct world *world)
         break;
     case 13:
         raise_it(world);
+        break;
+    case 15: /* here, so that the other choices keep their numbers in the corpus */
+        step_barrier(world);
         break;
     default:
         world_settle(world);

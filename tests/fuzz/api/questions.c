@@ -75,17 +75,33 @@ static void wait_group(const struct world *world)
                (world->flags & TRIB_UNCHECKED) != 0);
 }
 
-/* Every recorder, in a file that is whole; and no file where none can be. */
-static void dump(void)
+/* What is in a file. The caller frees it. */
+static char *contents(const char *path)
 {
-    char path[64], end[3] = "";
+    FILE *file = fopen(path, "r");
+    FUZZ_CHECK(file != NULL && fseek(file, 0, SEEK_END) == 0);
+    const size_t size = (size_t)ftell(file);
+    char *text = calloc(1, size + 1);
+    FUZZ_CHECK(text != NULL && fseek(file, 0, SEEK_SET) == 0);
+    FUZZ_CHECK(fread(text, 1, size, file) == size);
+    (void)fclose(file);
+    return text;
+}
+
+/* Every recorder, in a file that is whole, with the blocks of memory if the debug switch is on; and
+ * no file where none can be. */
+static void dump(const struct world *world)
+{
+    char path[64];
     (void)snprintf(path, sizeof path, "fuzz_api-%d.json", (int)getpid());
     MUST(trib_dump(path));
-    FILE *file = fopen(path, "r");
-    FUZZ_CHECK(file != NULL && fseek(file, -2, SEEK_END) == 0 && fread(end, 1, 2, file) == 2);
-    (void)fclose(file);
+    char *text = contents(path);
     (void)remove(path);
-    FUZZ_CHECK(strcmp(end, "}\n") == 0);
+    const size_t size = strlen(text);
+    FUZZ_CHECK(size > 2 && strcmp(text + size - 2, "}\n") == 0);
+    const bool recorded = strstr(text, "\"memory\": ") != NULL;
+    FUZZ_CHECK((strstr(text, "\"blocks\": ") != NULL) == (recorded && world->debug));
+    free(text);
     FUZZ_CHECK(trib_dump("no such folder/dump.json") == TRIB_ERR_SYSTEM);
     FUZZ_CHECK(STATUS(trib_dump(NULL)) == TRIB_ERR_INVALID_ARGUMENT);
 }
@@ -104,7 +120,46 @@ static void ask_end(const struct world *world)
         FUZZ_CHECK(STATUS(trib_comm_set_call_timeout(comm, 0, 2)) == TRIB_ERR_INVALID_ARGUMENT);
     }
     if (bytes_rare(world->in, 8))
-        dump();
+        dump(world);
+}
+
+/* Any number but 0 and 1 is refused, and changes nothing (dump). */
+static void switch_debug(struct world *world, uint8_t odd)
+{
+    world->debug = odd % 4 == 1;
+    MUST(trib_debug_set(world->debug));
+    FUZZ_CHECK(STATUS(trib_debug_set(2 + odd)) == TRIB_ERR_INVALID_ARGUMENT);
+    FUZZ_CHECK(STATUS(trib_debug_set(-1 - odd)) == TRIB_ERR_INVALID_ARGUMENT);
+}
+
+static void check_memory(const trib_memory *memory)
+{
+    FUZZ_CHECK(memory->size == sizeof *memory && memory->reserved == 0);
+    FUZZ_CHECK(memory->workspace_bytes <= memory->workspace_peak_bytes);
+    FUZZ_CHECK(memory->sparse_bytes <= memory->sparse_peak_bytes);
+    FUZZ_CHECK(memory->pinned_bytes <= memory->pinned_peak_bytes);
+}
+
+/* A communicator's memory is of its device, where the peaks stay for ever. */
+static void ask_memory(const struct world *world, const struct rank *rank)
+{
+    trib_memory own = TRIB_MEMORY_INIT, all = TRIB_MEMORY_INIT;
+    if (rank->comm != NULL)
+        MUST(trib_comm_memory(&own, rank->comm));
+    MUST(trib_device_memory(&all, rank->device));
+    check_memory(&own);
+    check_memory(&all);
+    FUZZ_CHECK(own.workspace_peak_bytes <= all.workspace_peak_bytes);
+    FUZZ_CHECK(own.sparse_peak_bytes <= all.sparse_peak_bytes);
+    FUZZ_CHECK(own.pinned_peak_bytes <= all.pinned_peak_bytes);
+    if (rank->sparse != NULL && !world_sparse_in_place(world))
+        FUZZ_CHECK(own.sparse_bytes >= world->sparse.count * sizeof(float) && own.pinned_bytes > 0);
+    own.size--;
+    const trib_memory before = own;
+    if (rank->comm != NULL)
+        FUZZ_CHECK(STATUS(trib_comm_memory(&own, rank->comm)) == TRIB_ERR_INVALID_ARGUMENT);
+    FUZZ_CHECK(STATUS(trib_device_memory(&own, rank->device)) == TRIB_ERR_INVALID_ARGUMENT);
+    FUZZ_CHECK(memcmp(&own, &before, sizeof own) == 0);
 }
 
 static void ask_sparse(const struct rank *rank)
@@ -139,9 +194,11 @@ void step_queries(struct world *world)
         FUZZ_CHECK(trib_group_size(world->group) == world->size);
         FUZZ_CHECK(trib_group_device(world->group, world->size) == -1);
     }
+    switch_debug(world, odd);
     for (int r = 0; r < world->size; r++) {
         ask_rank(world, r);
         ask_sparse(&world->ranks[r]);
+        ask_memory(world, &world->ranks[r]);
     }
     if (bytes_rare(world->in, 8))
         (void)STATUS(trib_quiesce(0));

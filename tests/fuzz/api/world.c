@@ -57,6 +57,7 @@ void world_open(struct world *world, struct bytes *in)
 {
     memset(world, 0, sizeof *world);
     world->in = in;
+    MUST(trib_debug_set(0));
     world->size = 1 + (int)((bytes_u8(in) + 1) % FUZZ_RANKS);
     const uint32_t how = bytes_below(in, 4);
     world->flags = bytes_rare(in, 4) ? bytes_below(in, FUZZ_OPTION_FLAGS + 1) : 0;
@@ -135,6 +136,18 @@ void world_close(struct world *world)
         struct kept *next = world->kept->next;
         free(world->kept);
         world->kept = next;
+    }
+}
+
+void world_check_freed(void)
+{
+    for (int ordinal = 0; ordinal < FUZZ_RANKS; ordinal++) {
+        trib_memory memory = TRIB_MEMORY_INIT;
+        trib_device *device = NULL;
+        MUST(trib_device_get(&device, "host", ordinal));
+        MUST(trib_device_memory(&memory, device));
+        FUZZ_CHECK(memory.workspace_bytes == 0 && memory.sparse_bytes == 0);
+        FUZZ_CHECK(memory.pinned_bytes == 0);
     }
 }
 

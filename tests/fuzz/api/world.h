@@ -46,6 +46,7 @@ struct world {
     bool torn;   /* ranks have queued calls that do not match: the status will say so */
     enum life life;
     uint64_t seed;
+    bool debug; /* the debug switch */
     struct kept *kept;
     /* Of the state that the ranks hold, if any. */
     struct {
@@ -64,6 +65,8 @@ struct world {
 /* Ranks, memory and streams as the input says; then the end of it all, in any state. */
 void world_open(struct world *world, struct bytes *in);
 void world_close(struct world *world);
+/* After that, and after the library's background work: it holds no memory on the devices. */
+void world_check_freed(void);
 /* Of the current communicators, for the deadlines and flags that the world has. */
 trib_options world_options(const struct world *world);
 
@@ -120,6 +123,7 @@ void world_judge_end(const struct world *world, trib_status status);
 void step_collective(struct world *world);
 void step_vectored(struct world *world);
 void step_exchange(struct world *world);
+void step_barrier(struct world *world);
 void step_list(struct world *world);
 void step_streams(struct world *world);
 void step_queries(struct world *world);
