@@ -1,32 +1,56 @@
 /* The deadline of calls that wait for every rank. */
 #include "csrc/core/deadline.h"
 
+#include <stdio.h>
+
 #include "csrc/base/clock.h"
 #include "csrc/core/operation.h"
 #include "csrc/core/wait.h"
+#include "csrc/core/watchdog.h"
+
+/* What of the deadline is known without a recorder. */
+static void describe(char out[TRI_DETAIL_SIZE], const struct tri_deadline *deadline)
+{
+    const struct trib_comm *comm = deadline->comm;
+    (void)snprintf(out, TRI_DETAIL_SIZE,
+                   "a rank has not joined, or earlier work kept a stream busy: rank %d has waited "
+                   "for all ranks in trib_%s for %u ms, the timeout_ms of the communicator's "
+                   "options",
+                   comm->rank, tri_operations[deadline->operation].name, comm->timeout_ms);
+}
+
+/* What the sentence says that follows: in which call the rank waits. That may be the exchange
+ * itself, which is recorded under the name of the operation. */
+static void introduce(char out[TRI_DETAIL_SIZE], const struct tri_deadline *deadline)
+{
+    const struct trib_comm *comm = deadline->comm;
+    (void)snprintf(out, TRI_DETAIL_SIZE,
+                   "in trib_%s the ranks exchange a few bytes first, and %u ms, the timeout_ms of "
+                   "the communicator's options, were not enough: ",
+                   tri_operations[deadline->operation].name, comm->timeout_ms);
+}
 
 static uint64_t late(void *context)
 {
-    const struct tri_deadline *deadline = context;
-    const struct trib_comm *comm = deadline->comm;
-    const trib_status status = tri_fail(
-        TRIB_ERR_TIMEOUT,
-        "a rank has not joined, or earlier work kept a stream busy: rank %d has waited for "
-        "all ranks in trib_%s for %u ms, the timeout_ms of the communicator's options",
-        comm->rank, tri_operations[deadline->operation].name, comm->timeout_ms);
-    (void)tri_abort_raise(comm->state, status, tri_detail());
+    struct tri_deadline *deadline = context;
+    struct trib_comm *comm = deadline->comm;
+    char why[TRI_DETAIL_SIZE], otherwise[TRI_DETAIL_SIZE];
+    introduce(why, deadline);
+    describe(otherwise, deadline);
+    if (comm->recorder != NULL)
+        return tri_watchdog_blocked(comm, why, otherwise, deadline->due_ns);
+    if (tri_abort_raise(comm->state, TRIB_ERR_TIMEOUT, otherwise) &&
+        comm->backend->transport->diagnose != NULL)
+        comm->backend->transport->diagnose(comm->transport);
     return 0;
 }
 
 trib_status tri_deadline_begin(struct tri_deadline *deadline, struct trib_comm *comm, int operation)
 {
     *deadline = (struct tri_deadline){
-        .comm = comm,
-        .operation = operation,
-        .watch = {.look = late,
-                  .context = deadline,
-                  .deadline_ns = tri_deadline_ns(comm->timeout_ms)},
-    };
+        .comm = comm, .operation = operation, .due_ns = tri_deadline_ns(comm->timeout_ms)};
+    deadline->watch =
+        (struct tri_watch){.look = late, .context = deadline, .deadline_ns = deadline->due_ns};
     const trib_status status = tri_watch_begin(&deadline->watch);
     if (status != TRIB_OK)
         (void)tri_abort_raise(comm->state, status, tri_detail());

@@ -9,11 +9,13 @@
 struct tri_deadline {
     struct trib_comm *comm;
     int operation;
+    uint64_t due_ns;
     struct tri_watch watch;
 };
 
 /* The communicator's timeout_ms runs between begin and end. When it has passed, the communicator
- * ends with TRIB_ERR_TIMEOUT, which ends every wait for a rank: on a stream, and inside NCCL. A
+ * ends with TRIB_ERR_TIMEOUT, which ends every wait for a rank: on a stream, and inside NCCL;
+ * detail and lost ranks are those of a late call (watchdog.h), as far as the recorders tell. A
  * call that may wait for a rank waits between the two, also for calls that were queued before. If
  * begin fails, it ends the communicator, because the other ranks wait for this one. Nested
  * deadlines change nothing: the outer one is due first. */

@@ -115,6 +115,16 @@ static bool is_missing(const struct tri_recorder *list, const struct trib_comm *
     return comm->remote != NULL && tri_remote_lacks(comm->remote, rank, call->collective);
 }
 
+static bool is_message(const struct tri_recorded *call)
+{
+    return call->operation == TRI_SEND || call->operation == TRI_RECV;
+}
+
+bool tri_report_asks(const struct tri_recorded *call)
+{
+    return call->all_ranks || is_message(call);
+}
+
 int32_t tri_report_missing(int32_t *out, int32_t capacity, const struct tri_recorder *list,
                            const struct trib_comm *comm, const struct tri_recorded *call)
 {
@@ -192,28 +202,63 @@ static void add_no_reason(struct tri_text *text, int32_t asked, int32_t size)
                      (int)asked, (int)size);
 }
 
+/* A call that all ranks make. */
+static void add_reasons(struct tri_text *text, const struct tri_recorder *list,
+                        const struct trib_comm *comm, const struct tri_call_copy *waiting)
+{
+    int32_t asked = 1, reasons = 0;
+    for (int32_t rank = 0; rank < comm->size; rank++) {
+        struct other other;
+        if (rank == comm->rank || !look(&other, list, comm, rank, waiting->record.collective))
+            continue;
+        asked++;
+        reasons += add_reason(text, &other, waiting);
+    }
+    if (reasons == 0)
+        add_no_reason(text, asked, comm->size);
+}
+
+/* A send or receive. Whether its partner has made the matching call is not known. */
+static void add_partner(struct tri_text *text, const struct tri_recorder *list,
+                        const struct trib_comm *comm, const struct tri_recorded *call)
+{
+    struct other other;
+    if (!look(&other, list, comm, call->peer, call->collective)) {
+        tri_text_add(text, "; it waits for rank %d", (int)call->peer);
+        return;
+    }
+    tri_text_add(text, "; it waits for %s", other.who);
+    if (other.remote.state == TRI_REMOTE_DEAD) {
+        tri_text_add(text, "; %s", other.remote.death);
+    } else if (!other.known) {
+        if (!other.remote.answered)
+            tri_text_add(text, ", which does not answer");
+    } else if (!other.newest.known) {
+        tri_text_add(text, ", which has made no call");
+    } else {
+        tri_text_add(text, other.remote.state == TRI_REMOTE_LEFT ? ", which has closed after "
+                                                                 : ", whose newest is ");
+        add_call(text, &other.newest);
+    }
+}
+
 void tri_report_timeout(struct tri_report *out, const struct tri_recorder *list,
                         const struct trib_comm *comm, const struct tri_recorded *call,
                         uint64_t waited_ns)
 {
     struct tri_text text = {.data = out->sentence, .room = sizeof out->sentence};
     struct tri_call_copy waiting;
-    int32_t asked = 1, reasons = 0;
     out->sentence[0] = '\0';
     tri_call_copy_set(&waiting, call, tri_now_ns());
     tri_text_add(&text, "rank %d (device %d) has waited for %.1f s in ", (int)comm->rank,
                  (int)comm->device, (double)waited_ns / 1e9);
     add_call(&text, &waiting);
-    for (int32_t rank = 0; rank < comm->size; rank++) {
-        struct other other;
-        if (rank == comm->rank || !look(&other, list, comm, rank, call->collective))
-            continue;
-        asked++;
-        if (call->all_ranks)
-            reasons += add_reason(&text, &other, &waiting);
-    }
-    if (reasons == 0)
-        add_no_reason(&text, asked, comm->size);
+    if (call->all_ranks)
+        add_reasons(&text, list, comm, &waiting);
+    else if (is_message(call))
+        add_partner(&text, list, comm, call);
+    else if (call->operation == TRI_BATCH)
+        tri_text_add(&text, "; it waits for the partners of its sends and receives");
 }
 
 bool tri_report_pending(struct tri_recorded *out, const struct tri_recorder *recorder,

@@ -21,8 +21,13 @@ void tri_report_wait(struct tri_report *out, const struct tri_recorder *list,
 /* Log what has ended the communicator, and where each of its ranks in this process stands. */
 void tri_report_ranks(const struct tri_recorder *list, const struct trib_comm *comm);
 
+/* Would answers of the other ranks tell more about `call`? Not about a local call, nor a batch of
+ * sends and receives, whose partners are not recorded. */
+bool tri_report_asks(const struct tri_recorded *call);
+
 /* The ranks that have not made `call`, which `comm` has entered, as far as is known, ascending: the
- * first `capacity` to `out`. Returns how many there are. */
+ * first `capacity` to `out`. Returns how many there are. None for a send or receive: the records do
+ * not tell which call of its partner it pairs with. */
 int32_t tri_report_missing(int32_t *out, int32_t capacity, const struct tri_recorder *list,
                            const struct trib_comm *comm, const struct tri_recorded *call);
 

@@ -77,7 +77,7 @@ static void ask(const struct tri_recorder *list, void *context)
     struct tri_progress progress;
     (void)list;
     tri_standing_read(asked->comm->recorder, &progress);
-    if (tri_report_pending(&call, asked->comm->recorder, &progress) && call.all_ranks &&
+    if (tri_report_pending(&call, asked->comm->recorder, &progress) && tri_report_asks(&call) &&
         tri_now_ns() > tri_remote_asked_ns(remote, call.collective) + AGAIN_NS)
         tri_remote_ask(remote, call.collective);
 }

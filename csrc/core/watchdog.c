@@ -144,20 +144,32 @@ static uint64_t next_question(const struct pending *pending, uint64_t asked)
     return asked <= since ? since + first : asked + (asked - since);
 }
 
+/* Ask the ranks in other processes about a call that is late since `due`. Returns true if they have
+ * been asked since then, and have answered, or if there is nothing to ask. */
+static bool ask_after(const struct trib_comm *comm, const struct tri_recorded *call, uint64_t due)
+{
+    if (comm->remote == NULL || !tri_report_asks(call))
+        return true;
+    const uint64_t asked = tri_remote_asked_ns(comm->remote, call->collective);
+    if (asked <= due)
+        tri_remote_ask(comm->remote, call->collective);
+    return asked > due && tri_remote_answered(comm->remote);
+}
+
 /* Ask the ranks in other processes about a call that takes long, or is late. Returns true if they
  * have been asked since it has been late, and have answered. */
 static bool inquire(const struct trib_comm *comm, const struct pending *pending, uint64_t now)
 {
-    if (comm->remote == NULL || pending->activity == IDLE || !pending->named.all_ranks)
+    if (comm->remote == NULL || pending->activity == IDLE || !tri_report_asks(&pending->named))
         return true;
-    const uint64_t asked = tri_remote_asked_ns(comm->remote, pending->named.collective);
-    const bool late = is_late(comm, pending, now);
+    const uint64_t collective = pending->named.collective;
     const uint64_t deadline = pending->since_ns + (uint64_t)pending->call.timeout_ms * MS;
     const uint64_t deferred = tri_abort_deferred(comm->state);
-    const uint64_t due = deadline > deferred ? deadline : deferred;
-    if (late ? asked <= due : now >= next_question(pending, asked))
-        tri_remote_ask(comm->remote, pending->named.collective);
-    return !late || (asked > due && tri_remote_answered(comm->remote));
+    if (is_late(comm, pending, now))
+        return ask_after(comm, &pending->named, deadline > deferred ? deadline : deferred);
+    if (now >= next_question(pending, tri_remote_asked_ns(comm->remote, collective)))
+        tri_remote_ask(comm->remote, collective);
+    return true;
 }
 
 /* Dump all recorders, if somebody wants that. */
@@ -190,21 +202,34 @@ static int32_t find_lost(int32_t *out, const struct trib_comm *comm,
     return n > 0 ? n : tri_report_silent(out, TRI_LOST_MAX, comm, call);
 }
 
-static void give_up(const struct trib_comm *comm, const struct pending *pending, trib_status status,
-                    uint64_t now)
+/* End the communicator, and report that; `n` ranks are lost, of which `lost` has TRI_LOST_MAX. */
+static void end(const struct trib_comm *comm, trib_status status, const char *detail,
+                const int32_t *lost, int32_t n)
 {
     const struct tri_transport_ops *ops = comm->backend->transport;
-    struct tri_report report;
-    int32_t lost[TRI_LOST_MAX];
-    const uint64_t since = pending->since_ns == 0 ? pending->call.entered_ns : pending->since_ns;
-    tri_report_timeout(&report, list, comm, &pending->named, now > since ? now - since : 0);
-    const int32_t n = find_lost(lost, comm, &pending->named, status);
-    if (!tri_abort_raise_lost(comm->state, status, report.sentence, lost,
+    if (!tri_abort_raise_lost(comm->state, status, detail, lost,
                               n < TRI_LOST_MAX ? n : TRI_LOST_MAX))
         return;
     report_end(comm, status == TRIB_ERR_TIMEOUT ? "timeout" : "abort");
     if (status == TRIB_ERR_TIMEOUT && ops->diagnose != NULL)
         ops->diagnose(comm->transport);
+}
+
+static void describe(struct tri_report *out, const struct trib_comm *comm,
+                     const struct pending *pending, uint64_t now)
+{
+    const uint64_t since = pending->since_ns == 0 ? pending->call.entered_ns : pending->since_ns;
+    tri_report_timeout(out, list, comm, &pending->named, now > since ? now - since : 0);
+}
+
+static void give_up(const struct trib_comm *comm, const struct pending *pending, trib_status status,
+                    uint64_t now)
+{
+    struct tri_report report;
+    int32_t lost[TRI_LOST_MAX];
+    describe(&report, comm, pending, now);
+    const int32_t n = find_lost(lost, comm, &pending->named, status);
+    end(comm, status, report.sentence, lost, n);
 }
 
 /* Does it wait for a rank of another process that has closed? */
@@ -230,6 +255,53 @@ static enum activity examine(struct tri_recorder *recorder, uint64_t now)
     else if (inquire(comm, &pending, now) && is_late(comm, &pending, now))
         give_up(comm, &pending, TRIB_ERR_TIMEOUT, now);
     return pending.activity;
+}
+
+/* A send or receive of before may be in order: if a rank is known not to have made the newest call,
+ * in which the rank itself waits, that is what it waits for. */
+static void prefer_newest(struct pending *pending, const struct trib_comm *comm)
+{
+    struct tri_recorded newest;
+    if (pending->activity != BUSY || pending->named.all_ranks ||
+        !tri_recorder_newest(comm->recorder, &newest) ||
+        tri_report_missing(NULL, 0, list, comm, &newest) == 0)
+        return;
+    pending->call = pending->named = newest;
+    pending->since_ns = newest.entered_ns;
+}
+
+/* Locked. */
+static void end_blocked(const struct trib_comm *comm, struct pending *pending, const char *why,
+                        const char *otherwise, uint64_t now)
+{
+    char detail[TRI_DETAIL_SIZE] = "";
+    struct tri_text text = {.data = detail, .room = sizeof detail};
+    struct tri_report report = {""};
+    int32_t lost[TRI_LOST_MAX];
+    prefer_newest(pending, comm);
+    const int32_t n = find_lost(lost, comm, &pending->named, TRIB_ERR_TIMEOUT);
+    if (n > 0 || pending->activity == BUSY)
+        describe(&report, comm, pending, now);
+    tri_text_add(&text, "%s%s", report.sentence[0] == '\0' ? otherwise : why, report.sentence);
+    end(comm, TRIB_ERR_TIMEOUT, detail, lost, n);
+}
+
+uint64_t tri_watchdog_blocked(struct trib_comm *comm, const char *why, const char *otherwise,
+                              uint64_t due_ns)
+{
+    struct pending pending;
+    uint64_t again = 0;
+    tri_lock(&lock);
+    const uint64_t now = tri_now_ns();
+    if (tri_abort_live(comm->state)) {
+        find_pending(&pending, comm->recorder, now);
+        if (ask_after(comm, &pending.named, due_ns))
+            end_blocked(comm, &pending, why, otherwise, now);
+        else
+            again = now + MS;
+    }
+    tri_unlock(&lock);
+    return again;
 }
 
 static enum activity examine_all(void)

@@ -19,6 +19,14 @@ void tri_watchdog_end(struct trib_comm *comm);
  * unless the watchdog sleeps. */
 void tri_watchdog_wake(void);
 
+/* A call of `comm`, which is recorded, blocks until all ranks have come, and its own deadline
+ * `due_ns` has passed. Ends the communicator as for a late call: once the ranks in other processes
+ * have been asked about the call that is pending. The detail is `why`, followed by the sentence that
+ * says who waits for whom; or `otherwise`, if no call is known to be pending. Returns when to call
+ * this again, or 0: the communicator has ended. For the thread of base/watch.h; never waits. */
+uint64_t tri_watchdog_blocked(struct trib_comm *comm, const char *why, const char *otherwise,
+                              uint64_t due_ns);
+
 /* Call `visit` with the list of all watched recorders, which stay while it runs. It must not wait,
  * and must not call back into here. */
 void tri_watchdog_visit(void (*visit)(const struct tri_recorder *list, void *context),
