@@ -283,6 +283,25 @@ static void slow_but_moving(struct team *team)
     CHECK(!ends_within(team, 2 * TIMEOUT_MS));
 }
 
+/* A call that blocks has a deadline of its own. */
+static void compared_and_alone(void)
+{
+    struct team team;
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.flags = TRIB_MATCH;
+    options.timeout_ms = TIMEOUT_MS;
+    options.call_timeout_ms = TRIB_NO_TIMEOUT;
+    set_progress(UINT64_MAX, 0, 0);
+    diagnoses = 0;
+    check_begin("a compared call that a rank does not make is diagnosed, too");
+    if (team_create(&team, "marked", 2, &options)) {
+        CHECK_STATUS(allreduce(&team, 0), TRIB_ERR_TIMEOUT);
+        late(&team, "call 1, trib_allreduce of 40 u8; rank 1 has made no call");
+    }
+    team_destroy(&team);
+    check_end();
+}
+
 static void aborted(struct team *team)
 {
     trib_abort *handle = NULL;
@@ -327,6 +346,7 @@ int main(void)
     run("after a look of the watchdog a call has its own time", exact_after_a_look);
     run("a call has no time of calls before it", made_after_a_burst);
     run("calls that take turns are not late together", slow_but_moving);
+    compared_and_alone();
     run("an abort is not diagnosed", aborted);
     return check_finish("watchdog_marks_test");
 }

@@ -74,6 +74,63 @@ static void many_behind(void)
     check_end();
 }
 
+/* ------------------------------------------------------------------------------ sends, receives */
+
+enum message { RECEIVE, SEND, BATCH_OF_ONE, BATCH_OF_TWO, MESSAGES };
+static const struct {
+    const char *name, *detail;
+} messages[MESSAGES] = {
+    [RECEIVE] = {"a receive without a send",
+                 "call 2, trib_recv of 8 f32, peer 1; it waits for rank 1, whose newest is call 1, "
+                 "trib_allreduce of 1024 f32, sum"},
+    [SEND] = {"a send without a receive",
+              "call 2, trib_send of 8 f32, peer 1; it waits for rank 1, whose newest is call 1, "
+              "trib_allreduce of 1024 f32, sum"},
+    [BATCH_OF_ONE] = {"a batch with a send alone",
+                      "call 2, trib_send of 8 f32, peer 1; it waits for rank 1, whose newest is "
+                      "call 1, trib_allreduce of 1024 f32, sum"},
+    [BATCH_OF_TWO] = {"a batch of a send and a receive",
+                      "call 2, trib_batch_end of 2; it waits for the partners of its sends and "
+                      "receives"},
+};
+
+/* What rank 0 waits for. */
+static void make_message(struct team *team, enum message which)
+{
+    trib_comm *comm = team->comms[0];
+    trib_stream stream = team->streams[0];
+    const bool batch = which == BATCH_OF_ONE || which == BATCH_OF_TWO;
+    if (batch)
+        CHECK_OK(trib_batch_begin(comm));
+    if (which != RECEIVE)
+        CHECK_OK(trib_send(comm, data[0], 8, TRIB_F32, 1, stream));
+    if (which == RECEIVE || which == BATCH_OF_TWO)
+        CHECK_OK(trib_recv(comm, data[1], 8, TRIB_F32, 1, stream));
+    if (batch)
+        CHECK_OK(trib_batch_end(comm));
+}
+
+/* The records do not tell whether the partner has made its side, so nobody is lost. */
+static void missing_partner(enum message which)
+{
+    struct team team;
+    int32_t lost = -1, n = -1;
+    check_begin("%s: the detail names the partner", messages[which].name);
+    if (make_team(&team, 2, TIMEOUT_MS)) {
+        for (int rank = 0; rank < 2; rank++)
+            CHECK_OK(allreduce(&team, rank, N));
+        make_message(&team, which);
+        CHECK_STATUS(wait_for_end(&team, 0), TRIB_ERR_TIMEOUT);
+        CHECK_DETAIL(messages[which].detail);
+        CHECK(strstr(trib_last_detail(), "every rank has made it") == NULL);
+        CHECK_OK(trib_comm_lost(&n, team.comms[0], &lost, 1));
+        CHECK_MSG(n == 0, "%d lost, rank %d", n, lost);
+        team_wait(&team, 0, BOUND_MS);
+    }
+    team_destroy(&team);
+    check_end();
+}
+
 static void no_deadline(void)
 {
     struct team team;
@@ -321,6 +378,8 @@ int main(void)
 {
     missing_rank();
     many_behind();
+    for (enum message which = RECEIVE; which < MESSAGES; which++)
+        missing_partner(which);
     no_deadline();
     not_started();
     deferred();

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "csrc/core/communicator.h"
 #include "tests/processes/member.h"
 
 enum {
@@ -228,6 +229,87 @@ static void one_is_lost(int n, enum lost how)
     children_unshare(trial, sizeof *trial);
 }
 
+/* ------------------------------------------------------------------------- calls that block, sends */
+
+/* What the last process keeps waiting. */
+enum blocked { COMPARED, SPARSE_CREATE, RECEIVE, BLOCKED };
+static const struct {
+    const char *name;
+    uint32_t flags;
+    const char *detail; /* what it says of that rank, after its name */
+} blocked_cases[BLOCKED] = {
+    [COMPARED] = {"a compared call", TRIB_MATCH,
+                  " has not made it: its newest is call 5, trib_allreduce of 1 f32, sum"},
+    [SPARSE_CREATE] = {"trib_sparse_create", 0,
+                       " has not made it: its newest is call 4, trib_allreduce of 1 f32, sum"},
+    [RECEIVE] = {"a receive", 0, ", whose newest is call 4, trib_allreduce of 1 f32, sum"},
+};
+
+static void block(const struct member *m, enum blocked which)
+{
+    float one = 1;
+    trib_sparse *sparse = NULL;
+    trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
+    options.k = 1;
+    if (which == COMPARED) {
+        CHECK_STATUS(trib_allreduce(m->comm, &one, &one, 1, TRIB_F32, TRIB_SUM, m->stream),
+                     TRIB_ERR_TIMEOUT);
+    } else if (which == SPARSE_CREATE) {
+        CHECK_STATUS(trib_sparse_create(&sparse, m->comm, 8, TRIB_F32, &options), TRIB_ERR_TIMEOUT);
+    } else {
+        CHECK_OK(trib_comm_set_call_timeout(m->comm, CALL_MS, 1));
+        CHECK_OK(trib_recv(m->comm, &one, 1, TRIB_F32, m->size - 1, m->stream));
+        CHECK(member_ends(m, GIVE_UP_MS));
+        CHECK_STATUS(trib_comm_status(m->comm), TRIB_ERR_TIMEOUT);
+    }
+}
+
+/* In *argument `which`, and behind it whether it answered in time; else the case proves nothing. */
+static void block_all(int index, int n, void *argument)
+{
+    int *const shared = argument, which = shared[0];
+    int32_t lost = -1, lost_n = -1;
+    struct member m;
+    float one = 1;
+    char detail[160];
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.flags = blocked_cases[which].flags;
+    if (!member_begin(&m, index, n, &options))
+        return;
+    m.comm->timeout_ms = CALL_MS;
+    member_call(&m, &one);
+    member_wait(&m);
+    processes_meet(0, n);
+    if (index == 0) {
+        block(&m, (enum blocked)which);
+        (void)snprintf(detail, sizeof detail, "rank %d (process %ld on ", n - 1,
+                       (long)processes_pid(n - 1));
+        CHECK_STATUS(trib_comm_status(m.comm), TRIB_ERR_TIMEOUT);
+        CHECK_DETAIL(detail);
+        shared[1] = strstr(trib_last_detail(), " does not answer") == NULL;
+        if (shared[1] != 0)
+            CHECK_DETAIL(blocked_cases[which].detail);
+        CHECK_OK(trib_comm_lost(&lost_n, m.comm, &lost, 1));
+        CHECK_MSG(which == RECEIVE ? lost_n == 0 : lost_n == 1 && lost == n - 1, "%d lost, rank %d",
+                  lost_n, lost);
+    }
+    processes_meet(1, n);
+    member_end(&m);
+}
+
+/* Two processes, of which the other does nothing; within 50 ms it answers, but for other programs. */
+static void other_does_nothing(enum blocked which)
+{
+    int *shared = children_share(2 * sizeof *shared);
+    check_begin("%s, which the other process does not make", blocked_cases[which].name);
+    shared[0] = (int)which;
+    for (int i = 0; i < TRIES && shared[1] == 0 && !check_failed(); i++)
+        processes_check(2, MEMBER_DEADLINE_MS, block_all, shared);
+    CHECK(shared[1] != 0);
+    check_end();
+    children_unshare(shared, 2 * sizeof *shared);
+}
+
 /* --------------------------------------------------------------------------------------- splits */
 
 enum { SPLIT_MS = 500 };
@@ -307,6 +389,8 @@ int main(void)
         one_is_lost(2, how);
         one_is_lost(3, how);
     }
+    for (enum blocked which = COMPARED; which < BLOCKED; which++)
+        other_does_nothing(which);
     splits();
     return check_finish("lost_test");
 }
