@@ -46,11 +46,13 @@
  *  calls are queued, and sleeps otherwise. It ends a communicator whose call is late, or whose
  *  backend reports an error, as trib_abort_raise would:
  *  streams continue, and status and later calls return TRIB_ERR_TIMEOUT with a detail that says
- *  which rank waits in which call since when, and which rank has not made it. It notices within
- *  100 ms after the deadline, 150 ms if another process is asked and does not answer. On nccl the
- *  log then also gets what NCCL's RAS service (NCCL 2.24 and later) answers within 2 s, as lines
- *  "NCCL RAS: ..." of TRIB_LOG_WARN; NCCL_RAS_ADDR says where it listens (localhost, or numbers),
- *  NCCL_RAS_ENABLE=0 that there is none.
+ *  which rank waits in which call since when, and which rank has not made it; of a send or receive,
+ *  for which partner. It notices within 100 ms after the deadline, 150 ms if another process is
+ *  asked and does not answer. The deadline of a call that blocks (but for create, split, shrink,
+ *  close) ends the communicator with such a detail, too. On nccl the log then also gets what NCCL's
+ *  RAS service (NCCL 2.24 and later) answers within 2 s, as lines "NCCL RAS: ..." of TRIB_LOG_WARN;
+ *  NCCL_RAS_ADDR says where it listens (localhost, or numbers), NCCL_RAS_ENABLE=0 that there is
+ *  none.
  *
  *  The deadline of a call counts from its start on its stream. On host that is exact. On nccl it
  *  costs two events per call, which TRIB_TIMED or trib_comm_set_call_timeout ask for. Without,
@@ -543,14 +545,15 @@ TRIB_API trib_status trib_comm_abort_handle(trib_abort **out, trib_comm *comm);
 TRIB_API trib_status trib_comm_status(trib_comm *comm);
 
 /** The ranks that were found missing when the communicator ended: those that had not made the call
- *  for which the watchdog ended it (if all had, those that did not answer), those that had closed
- *  or whose process had died (TRIB_ERR_CLOSED), or those that a trib_comm_shrink excluded; and those
- *  whose process has died since. `*out_n` is how many they are, the first `capacity` of them,
- *  ascending, are written to `ranks`. 0 while the communicator is usable, and where nobody knows
- *  (trib_abort_raise, an error of NCCL). A slow rank may be among them. The same on all ranks of
- *  this process, and on all others that have heard of the same deaths, so that they can pass it to
- *  trib_comm_shrink. The ranks of a process that died may be known some milliseconds after the
- *  status: after TRIB_ERR_NCCL, TRIB_ERR_SYSTEM or TRIB_ERR_CLOSED ask for 100 ms. */
+ *  whose deadline ended it (if all had, those that did not answer), those that had closed or whose
+ *  process had died (TRIB_ERR_CLOSED), or those that a trib_comm_shrink excluded; and those whose
+ *  process has died since. `*out_n` is how many they are, the first `capacity` of them, ascending,
+ *  are written to `ranks`. 0 while the communicator is usable, and where nobody knows
+ *  (trib_abort_raise, an error of NCCL, a send or receive that is late, a split). A slow rank may
+ *  be among them. The same on all ranks of this process, and on all others that have heard of the
+ *  same deaths, so that they can pass it to trib_comm_shrink. The ranks of a process that died may
+ *  be known some milliseconds after the status: after TRIB_ERR_NCCL, TRIB_ERR_SYSTEM or
+ *  TRIB_ERR_CLOSED ask for 100 ms. */
 TRIB_API trib_status trib_comm_lost(int32_t *out_n, const trib_comm *comm, int32_t *ranks,
                                     int32_t capacity);
 
