@@ -43,8 +43,10 @@
  *  DEADLINES.  No call waits for ever. Calls that block have a deadline (`timeout_ms`), and so do
  *  queued calls (`call_timeout_ms`; on nccl the last ones of a burst only under the conditions
  *  below). One thread of the library, the watchdog, looks at all communicators of the process while
- *  calls are queued, and sleeps otherwise. It ends a communicator whose call is late, or whose
- *  backend reports an error, as trib_abort_raise would:
+ *  calls are queued, and sleeps otherwise. (Calls whose end it cannot notice, see below, count as
+ *  queued until that of a later one is noticed. If they are a minute old, and no others are left, it
+ *  looks once a second.) It ends a communicator whose call is late, or whose backend reports an
+ *  error, as trib_abort_raise would:
  *  streams continue, and status and later calls return TRIB_ERR_TIMEOUT with a detail that says
  *  which rank waits in which call since when, and which rank has not made it; of a send or receive,
  *  for which partner. It notices within 100 ms after the deadline, 150 ms if another process is

@@ -19,10 +19,11 @@
 enum {
     MS = 1000000,
     PERIOD_MS = 20,     /* between two looks, while a call is known to run */
-    SLOW_MS = 50,       /* while the end of the newest calls is unknown, */
-    UNKNOWN_MS = 60000, /* for this long */
+    SLOW_MS = 50,       /* while the end of the newest calls is unknown; */
+    UNKNOWN_MS = 60000, /* once it has been for this long, */
+    RARE_MS = 1000,     /* only for errors of the backend's library */
     WONDER_MS = 1000,   /* until other processes are asked about a call; then at twice its age */
-    IDLE_LOOKS = 50     /* without anything to watch, in a row, before it sleeps */
+    IDLE_LOOKS = 50     /* without anything to watch often, in a row, before it sleeps */
 };
 
 static uint64_t look(void *nothing);
@@ -36,8 +37,8 @@ static int idle_looks; /* in a row */
 static struct tri_watch watch = {.look = look, .deadline_ns = UINT64_MAX};
 static _Atomic bool asleep = true;
 
-/* What there is to wait for, in order of urgency. */
-enum activity { IDLE, UNKNOWN, BUSY };
+/* What there is to wait for, in order of urgency. FORGOTTEN: unknown for UNKNOWN_MS. */
+enum activity { IDLE, FORGOTTEN, UNKNOWN, BUSY };
 
 /* The oldest call that has not ended, and the one to ask about and to name (report.h). */
 struct pending {
@@ -96,8 +97,9 @@ static void find_unmarked(struct pending *out, struct tri_recorder *recorder,
     if (tri_report_missing(NULL, 0, list, recorder->comm, &out->call) > 0) {
         out->since_ns = entered_ns;
         out->activity = BUSY;
-    } else if (now < out->call.entered_ns + (uint64_t)UNKNOWN_MS * MS) {
-        out->activity = UNKNOWN;
+    } else {
+        const uint64_t forgotten_ns = out->call.entered_ns + (uint64_t)UNKNOWN_MS * MS;
+        out->activity = now < forgotten_ns ? UNKNOWN : FORGOTTEN;
     }
     out->named = out->call;
 }
@@ -316,25 +318,29 @@ static enum activity examine_all(void)
     return most;
 }
 
-/* Returns false if there is something to watch after all. */
-static bool fall_asleep(void)
+/* Returns the time of the next look, unless a call comes before. */
+static uint64_t fall_asleep(void)
 {
     atomic_store(&asleep, true);
-    if (examine_all() == IDLE)
-        return true;
+    const enum activity activity = examine_all();
+    if (activity <= FORGOTTEN)
+        return activity == IDLE ? UINT64_MAX : tri_deadline_ns(RARE_MS);
     atomic_store(&asleep, false);
-    return false;
+    return tri_deadline_ns(PERIOD_MS);
 }
 
 static uint64_t look(void *nothing)
 {
     (void)nothing;
     tri_lock(&lock);
+    atomic_store(&asleep, false);
     const enum activity activity = examine_all();
-    idle_looks = activity == IDLE ? idle_looks + 1 : 0;
-    const bool sleeps = idle_looks > IDLE_LOOKS && fall_asleep();
+    idle_looks = activity <= FORGOTTEN ? idle_looks + 1 : 0;
+    const uint64_t next = idle_looks > IDLE_LOOKS
+                              ? fall_asleep()
+                              : tri_deadline_ns(activity == UNKNOWN ? SLOW_MS : PERIOD_MS);
     tri_unlock(&lock);
-    return sleeps ? UINT64_MAX : tri_deadline_ns(activity == UNKNOWN ? SLOW_MS : PERIOD_MS);
+    return next;
 }
 
 trib_status tri_watchdog_start(void)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "csrc/backend.h"
+#include "csrc/core/communicator.h"
 #include "csrc/core/watchdog.h"
 #include "tests/team.h"
 
@@ -23,12 +24,14 @@ const struct tri_backend *tri_backend_find(const char *name)
 }
 
 static _Atomic uint64_t started, ended, marked; /* of rank 0; the others know nothing */
+static atomic_int looks;                        /* at rank 0 */
 
 static void progress(struct tri_transport *transport, struct tri_progress *out)
 {
     *out = (struct tri_progress){.started = UINT64_MAX};
     if (tri_backend_host.transport->rank(transport) != 0)
         return;
+    looks++;
     *out = (struct tri_progress){.started = atomic_load(&started),
                                  .ended = atomic_load(&ended),
                                  .marked = atomic_load(&marked),
@@ -65,7 +68,7 @@ static bool open_team(struct team *team)
     options.call_timeout_ms = TIMEOUT_MS;
     set_progress(UINT64_MAX, 0, 0);
     diagnoses = 0;
-    return team_create(team, "marked", 2, &options);
+    return team_prepare(team, "marked", 2) && team_split_group(team, &options);
 }
 
 static bool ends_within(struct team *team, int ms)
@@ -302,6 +305,76 @@ static void compared_and_alone(void)
     check_end();
 }
 
+static atomic_bool broken;
+
+/* What the backend's library reports. */
+static trib_status poll_errors(void *context)
+{
+    (void)context;
+    return atomic_load(&broken) ? tri_fail(TRIB_ERR_SYSTEM, "a link is down") : TRIB_OK;
+}
+
+static trib_status open_group(struct tri_transport **out, const int32_t *devices, int32_t size,
+                              uint32_t timeout_ms)
+{
+    TRI_TRY(tri_backend_host.transport->open_group(out, devices, size, timeout_ms));
+    tri_abort_set_poll(transport_ops.abort_state(out[0]), poll_errors);
+    return TRIB_OK;
+}
+
+/* Make a rank's newest call older than the watchdog wonders about a call whose end is unknown. */
+static void make_old(struct team *team, int rank)
+{
+    struct tri_recorder *recorder = team->comms[rank]->recorder;
+    struct tri_recorded call;
+    if (!CHECK(tri_recorder_newest(recorder, &call)))
+        return;
+    struct tri_record_slot *slot = &recorder->slots[call.number % TRI_RECORDS];
+    for (int word = 0; word < TRI_RECORD_WORDS; word++)
+        if (atomic_load(&slot->words[word]) == call.entered_ns)
+            atomic_store(&slot->words[word], call.entered_ns - UINT64_C(61000000000));
+}
+
+/* An unmarked call of all ranks that is old; the watchdog looks for nothing else by now. */
+static void old_call(struct team *team)
+{
+    both_ranks(team);
+    for (int rank = 0; rank < 2; rank++)
+        make_old(team, rank);
+    check_sleep_ms(80 * LOOK_MS);
+}
+
+static void unmarked_for_long(struct team *team)
+{
+    enum { SECONDS = 3 };
+    old_call(team);
+    const int before = looks;
+    check_sleep_ms(SECONDS * 1000);
+    CHECK_MSG(looks - before >= SECONDS - 1 && looks - before <= 4 * SECONDS, "%d looks",
+              looks - before);
+    CHECK(tri_abort_live(team->comms[0]->state));
+    atomic_store(&broken, true);
+    for (int ms = 0; ms < 2000 && tri_abort_live(team->comms[0]->state); ms++)
+        check_sleep_ms(1);
+    CHECK(!tri_abort_live(team->comms[0]->state));
+    CHECK_STATUS(trib_comm_status(team->comms[0]), TRIB_ERR_SYSTEM);
+    CHECK_DETAIL("a link is down");
+    atomic_store(&broken, false);
+}
+
+/* A new call ends the long pause between two looks. */
+static void called_after_long(struct team *team)
+{
+    old_call(team);
+    const double end = check_now_ms() + BOUND_MS;
+    for (const int before = looks; looks == before && check_now_ms() < end;)
+        check_sleep_ms(1);
+    const double begin = check_now_ms();
+    CHECK_OK(allreduce(team, 0));
+    late(team, "call 2, trib_allreduce of 64 f32, sum; rank 1 has not made it");
+    CHECK_MSG(check_now_ms() - begin < 3 * TIMEOUT_MS, "%.0f ms", check_now_ms() - begin);
+}
+
 static void aborted(struct team *team)
 {
     trib_abort *handle = NULL;
@@ -329,6 +402,7 @@ int main(void)
     transport_ops.progress = progress;
     transport_ops.diagnose = diagnose;
     transport_ops.submit = submit;
+    transport_ops.open_group = open_group;
     backend = tri_backend_host;
     backend.name = "marked";
     backend.transport = &transport_ops;
@@ -347,6 +421,8 @@ int main(void)
     run("a call has no time of calls before it", made_after_a_burst);
     run("calls that take turns are not late together", slow_but_moving);
     compared_and_alone();
+    run("a call of unknown end is looked at rarely, and for good", unmarked_for_long);
+    run("after such a call the next one has its deadline", called_after_long);
     run("an abort is not diagnosed", aborted);
     return check_finish("watchdog_marks_test");
 }
