@@ -61,9 +61,9 @@
  *  calls that follow another within some 50 us share their events, and so may up to 15 calls after
  *  a burst of more than 64: their deadline counts from the end of the call before, or from the call
  *  itself, and earlier work of the stream counts too. The last calls of such a burst have no event.
- *  They have a deadline once trib_comm_wait waits for them or another call follows, or if a rank is
- *  known not to have made them. Replays of a CUDA graph have no deadlines, and the watchdog does not
- *  know of them: trib_comm_wait has one, and asks NCCL for errors.
+ *  They have a deadline once trib_comm_wait waits for them (0 ms are enough) or another call
+ *  follows, or if a rank is known not to have made them. Replays of a CUDA graph have no deadlines,
+ *  and the watchdog does not know of them: trib_comm_wait has one, and asks NCCL for errors.
  *
  *  SIDE CHANNEL.  If the ranks of a communicator are in several processes, creating it (create,
  *  split, shrink) also connects every two of them that are in different processes: by a Unix socket
@@ -263,8 +263,9 @@ TRIB_API trib_status trib_device_copy(trib_device *device, void *dst, const void
 /** Create a stream on `device`. */
 TRIB_API trib_status trib_stream_create(trib_stream *out, trib_device *device);
 
-/** Wait until everything queued so far has run; trib_comm_status() tells whether it succeeded. On
- *  host, the waiting thread may itself run queued work. Any thread.
+/** Wait until everything queued so far has run. TRIB_OK says nothing about the communicator whose
+ *  calls those were: trib_comm_status() tells whether they succeeded. On host, the waiting thread
+ *  may itself run queued work. Any thread.
  *
  *  If a wait or a query for a stream or an event fails with TRIB_ERR_CUDA, the device has failed
  *  and runs nothing any more. After any other failure queued work may still run and use its
@@ -293,7 +294,8 @@ TRIB_API trib_status trib_event_create(trib_event *out, trib_device *device);
 /** Record the current point of `stream`. */
 TRIB_API trib_status trib_event_record(trib_device *device, trib_event event, trib_stream stream);
 
-/** Wait until the stream has passed the last recorded point. Any thread. */
+/** Wait until the stream has passed the last recorded point. As for trib_stream_wait, TRIB_OK says
+ *  nothing about the communicator: trib_comm_status() does. Any thread. */
 TRIB_API trib_status trib_event_wait(trib_device *device, trib_event event);
 
 /** `*out` = 1 if the stream has passed the last recorded point, else 0. Any thread. */
@@ -589,7 +591,11 @@ TRIB_API trib_status trib_comm_shrink(trib_comm **out, trib_comm *comm, const in
  *  `timeout_ms` (TRIB_NO_TIMEOUT: never), with the communicator as before and a detail as that of a
  *  late call; or, as soon as the communicator ends, its status, also if it ended before. All
  *  queued calls on `stream` have a deadline from here on (DEADLINES). Works for graph launches, too.
- *  It polls, about every sixteenth of the time waited, at most every millisecond. */
+ *  It polls, about every sixteenth of the time waited, at most every millisecond.
+ *
+ *  With 0 it asks once, queues one event at most, and the detail names no call: for a program that
+ *  goes on to wait in some other way. If you repeat a wait that was late, before the stream has
+ *  reached the point of that, the detail tells the time since the first one began. */
 TRIB_API trib_status trib_comm_wait(trib_comm *comm, trib_stream stream, uint32_t timeout_ms);
 
 /** The deadline of calls made from now on, as `call_timeout_ms` of the options (0 and

@@ -67,6 +67,8 @@ struct trib_comm {
     _Atomic(struct tri_remote *) remote; /* NULL: all ranks are here, or there is no side channel;
                                             set while the watchdog looks */
     trib_event waited;                   /* see wait.c; NULL before the first wait */
+    trib_stream waited_stream;           /* where that was recorded */
+    uint64_t waited_ns;                  /* waits for it have been late since then; 0: none has */
     uint64_t match_sequence;
     bool agreed;            /* all ranks make the current call: see tri_match_done */
     uint32_t sparse_states; /* states created so far, the same on all ranks */

@@ -56,9 +56,11 @@ static void mark(const struct tri_issuing *issuing, size_t i, enum tri_mark when
     const struct tri_transport_ops *ops = comm->backend->transport;
     if (comm->recorder == NULL || !tri_recorder_marks(comm->recorder) || ops->mark == NULL)
         return;
-    if (!ops->mark(comm->transport, tri_recorder_entered(comm->recorder), stream_of(issuing, i),
-                   when))
+    const uint64_t number = tri_recorder_entered(comm->recorder);
+    if (!ops->mark(comm->transport, number, stream_of(issuing, i), when))
         tri_recorder_unmark(comm->recorder);
+    else if (when == TRI_MARK_AFTER)
+        tri_recorder_marked(comm->recorder, number);
 }
 
 static void leave(const struct tri_issuing *issuing, size_t i, bool issued)

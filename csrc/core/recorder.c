@@ -129,6 +129,16 @@ bool tri_recorder_newest(const struct tri_recorder *recorder, struct tri_recorde
     return false;
 }
 
+uint64_t tri_recorder_unmarked(const struct tri_recorder *recorder, uint64_t stream)
+{
+    const uint64_t entered = tri_recorder_entered(recorder);
+    struct tri_recorded call;
+    for (uint64_t i = 0; i < TRI_RECORDS && entered > recorder->marked + i; i++)
+        if (tri_recorder_read(recorder, entered - i, &call) && call.stream == stream)
+            return entered - i;
+    return 0;
+}
+
 bool tri_recorder_find(const struct tri_recorder *recorder, uint64_t collective,
                        struct tri_recorded *out)
 {

@@ -60,6 +60,7 @@ struct tri_recorder {
     uint64_t collectives; /* issued so far */
     uint16_t versions;    /* count of versions, modulo 2^16 */
     bool all_ranks;       /* the entered call */
+    uint64_t marked;      /* the newest one that the backend has marked */
     struct tri_pace pace;
     /* Guarded by the lock of watchdog.c. */
     struct tri_recorder *next; /* of all that are watched */
@@ -90,6 +91,12 @@ static inline bool tri_recorder_marks(const struct tri_recorder *recorder)
     return recorder->pace.marks;
 }
 
+/* The backend has marked call `number`. */
+static inline void tri_recorder_marked(struct tri_recorder *recorder, uint64_t number)
+{
+    recorder->marked = number;
+}
+
 static inline void tri_recorder_unmark(struct tri_recorder *recorder)
 {
     tri_pace_unmark(&recorder->pace);
@@ -109,6 +116,10 @@ bool tri_recorder_read(const struct tri_recorder *recorder, uint64_t number,
  * none of these. */
 bool tri_recorder_from(const struct tri_recorder *recorder, uint64_t number,
                        struct tri_recorded *out);
+
+/* The newest call on `stream` that the backend has not marked, nor one after it; 0: none that the
+ * ring holds. For the rank's own thread. */
+uint64_t tri_recorder_unmarked(const struct tri_recorder *recorder, uint64_t stream);
 
 /* The newest call that the rank has entered; false: none. */
 bool tri_recorder_newest(const struct tri_recorder *recorder, struct tri_recorded *out);

@@ -8,6 +8,7 @@
 
 #include "csrc/backend.h"
 #include "csrc/base/status.h"
+#include "csrc/core/communicator.h"
 #include "kernels/cpu/kernels_cpu.h"
 #include "tests/check.h"
 
@@ -34,8 +35,11 @@ static int until_failure;     /* operations that still succeed; below 0: all */
 static bool failed;           /* one of them has failed */
 static bool touched;          /* a collective or a copy may have used the workspace */
 static bool no_records;       /* events cannot be recorded */
+static bool no_queries;       /* streams cannot be asked */
 static int records, frees;    /* of events, of memory */
 static int befores, afters;   /* marks */
+static int nows;              /* marks without a call, */
+static uint64_t now_number;   /* and the number of the last one */
 static bool captured;         /* every stream is */
 static int asked;             /* how often, whether one is */
 static uint32_t left_behind, left_behind_graphs; /* what the backend has not given back, and for how
@@ -155,6 +159,13 @@ static trib_status event_query(int32_t device, trib_event event, bool *out_done)
     (void)event;
     *out_done = true;
     return TRIB_OK;
+}
+
+static trib_status stream_query(int32_t device, trib_stream stream, bool *out_done)
+{
+    if (no_queries)
+        return tri_fail(TRIB_ERR_CUDA, "injected failure");
+    return event_query(device, stream, out_done);
 }
 
 static trib_status event_destroy(int32_t device, trib_event event)
@@ -326,6 +337,8 @@ static bool mark(struct tri_transport *transport, uint64_t number, trib_stream s
     (void)stream;
     befores += when == TRI_MARK_BEFORE;
     afters += when == TRI_MARK_AFTER;
+    nows += when == TRI_MARK_NOW;
+    now_number = when == TRI_MARK_NOW ? number : now_number;
     if (when != TRI_MARK_BEFORE)
         atomic_store(&transport->marked, number);
     return !captured;
@@ -359,6 +372,7 @@ static const struct tri_device_ops device_ops = {
     .check_stream = check_stream,
     .push_device = push_device,
     .pop_device = pop_device,
+    .stream_query = stream_query,
     .stream_wait_event = wait_event,
     .event_create = event_create,
     .event_record = record_event,
@@ -763,12 +777,13 @@ static void unmarked(void)
     check_begin("a workspace whose last use could not be marked stays");
     trib_comm *comm = open_alone(0);
     CHECK_OK(use_workspace(comm, 2));
-    no_records = true;
+    no_records = no_queries = true;
     CHECK_STATUS(use_workspace(comm, 2), TRIB_ERR_CUDA);
     no_records = false;
     frees = 0;
     CHECK_OK(trib_comm_destroy(comm));
     CHECK(frees == 0);
+    no_queries = false;
     check_end();
 }
 
@@ -897,6 +912,45 @@ static void found_by_a_question(void)
     check_end();
 }
 
+/* Calls on `stream` until one has no mark. Returns its number. */
+static uint64_t burst(trib_comm *comm, trib_stream stream)
+{
+    static float data[4];
+    do
+        CHECK_OK(trib_allreduce(comm, data, data, 4, TRIB_F32, TRIB_SUM, stream));
+    while (tri_recorder_marks(comm->recorder));
+    return tri_recorder_entered(comm->recorder);
+}
+
+/* A wait makes the end of its stream's newest call known, once; not that of another stream's. */
+static void marks_of_waits(uint32_t timeout_ms)
+{
+    char places[2];
+    const trib_stream streams[] = {&places[0], &places[1]};
+    trib_comm *comm = open_alone(0);
+    check_begin("the end of a burst is marked by a wait of %u ms", timeout_ms);
+    nows = records = 0;
+    CHECK_OK(trib_comm_wait(comm, streams[0], timeout_ms));
+    CHECK(nows == 0);
+    const uint64_t number = burst(comm, streams[0]);
+    CHECK_OK(trib_comm_wait(comm, streams[1], timeout_ms));
+    CHECK(nows == 0);
+    for (int wait = 0; wait < 2; wait++) {
+        CHECK_OK(trib_comm_wait(comm, streams[0], timeout_ms));
+        CHECK(nows == 1 && now_number == number);
+    }
+    burst(comm, streams[0]);
+    const uint64_t newest = burst(comm, streams[1]);
+    CHECK_OK(trib_comm_wait(comm, streams[1], timeout_ms));
+    CHECK(nows == 2 && now_number == newest);
+    CHECK_OK(
+        trib_comm_wait(comm, streams[0], timeout_ms)); /* an earlier call: that has ended, too */
+    CHECK(nows == 2);
+    CHECK_MSG(records == (timeout_ms == 0 ? 0 : 6), "%d events", records);
+    CHECK_OK(trib_comm_destroy(comm));
+    check_end();
+}
+
 static void bursts(void)
 {
     enum { CALLS = 1000 };
@@ -922,6 +976,8 @@ int main(void)
     bursts();
     marks_after_capture();
     found_by_a_question();
+    marks_of_waits(0);
+    marks_of_waits(1000);
     unmarked();
     walk(0);
     walk(TRIB_MATCH);

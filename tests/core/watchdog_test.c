@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/team.h"
@@ -223,6 +224,12 @@ static void wait_in_time(struct team *team)
                  "after 200 ms: rank 0");
     CHECK_DETAIL("rank 1 has made no call; the communicator is as before");
     CHECK(check_now_ms() - begin >= TIMEOUT_MS);
+    CHECK_STATUS(trib_comm_wait(team->comms[0], team->streams[0], 0), TRIB_ERR_TIMEOUT);
+    CHECK_DETAIL("`stream` has not reached this point, and `timeout_ms` is 0; the communicator");
+    check_sleep_ms(TIMEOUT_MS);
+    CHECK_STATUS(trib_comm_wait(team->comms[0], team->streams[0], 1), TRIB_ERR_TIMEOUT);
+    const char *after = strstr(trib_last_detail(), "after ");
+    CHECK(after != NULL && atoi(after + 6) >= 2 * TIMEOUT_MS); /* from the first wait on */
     CHECK_OK(allreduce(team, 1, N));
     for (int rank = 0; rank < 2; rank++) {
         CHECK_OK(trib_comm_wait(team->comms[rank], team->streams[rank], BOUND_MS));

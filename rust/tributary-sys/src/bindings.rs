@@ -512,7 +512,7 @@ extern "C" {
     ) -> trib_status;
     #[doc = " Create a stream on `device`."]
     pub fn trib_stream_create(out: *mut trib_stream, device: *mut trib_device) -> trib_status;
-    #[doc = " Wait until everything queued so far has run; trib_comm_status() tells whether it succeeded. On\n  host, the waiting thread may itself run queued work. Any thread.\n\n  If a wait or a query for a stream or an event fails with TRIB_ERR_CUDA, the device has failed\n  and runs nothing any more. After any other failure queued work may still run and use its\n  buffers: CUDA rejects the query (TRIB_ERR_INVALID_USAGE) while the stream is captured, while\n  another thread captures, or inside a host function."]
+    #[doc = " Wait until everything queued so far has run. TRIB_OK says nothing about the communicator whose\n  calls those were: trib_comm_status() tells whether they succeeded. On host, the waiting thread\n  may itself run queued work. Any thread.\n\n  If a wait or a query for a stream or an event fails with TRIB_ERR_CUDA, the device has failed\n  and runs nothing any more. After any other failure queued work may still run and use its\n  buffers: CUDA rejects the query (TRIB_ERR_INVALID_USAGE) while the stream is captured, while\n  another thread captures, or inside a host function."]
     pub fn trib_stream_wait(device: *mut trib_device, stream: trib_stream) -> trib_status;
     #[doc = " `*out` = 1 if everything queued has run, else 0. Never waits. Any thread."]
     pub fn trib_stream_query(
@@ -543,7 +543,7 @@ extern "C" {
         event: trib_event,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Wait until the stream has passed the last recorded point. Any thread."]
+    #[doc = " Wait until the stream has passed the last recorded point. As for trib_stream_wait, TRIB_OK says\n  nothing about the communicator: trib_comm_status() does. Any thread."]
     pub fn trib_event_wait(device: *mut trib_device, event: trib_event) -> trib_status;
     #[doc = " `*out` = 1 if the stream has passed the last recorded point, else 0. Any thread."]
     pub fn trib_event_query(
@@ -693,7 +693,7 @@ extern "C" {
         n: i32,
         timeout_ms: u32,
     ) -> trib_status;
-    #[doc = " Wait until everything queued on `stream` so far has run. TRIB_OK: it has, and the communicator\n  is usable: results are valid. Otherwise the stream may still run: TRIB_ERR_TIMEOUT after\n  `timeout_ms` (TRIB_NO_TIMEOUT: never), with the communicator as before and a detail as that of a\n  late call; or, as soon as the communicator ends, its status, also if it ended before. All\n  queued calls on `stream` have a deadline from here on (DEADLINES). Works for graph launches, too.\n  It polls, about every sixteenth of the time waited, at most every millisecond."]
+    #[doc = " Wait until everything queued on `stream` so far has run. TRIB_OK: it has, and the communicator\n  is usable: results are valid. Otherwise the stream may still run: TRIB_ERR_TIMEOUT after\n  `timeout_ms` (TRIB_NO_TIMEOUT: never), with the communicator as before and a detail as that of a\n  late call; or, as soon as the communicator ends, its status, also if it ended before. All\n  queued calls on `stream` have a deadline from here on (DEADLINES). Works for graph launches, too.\n  It polls, about every sixteenth of the time waited, at most every millisecond.\n\n  With 0 it asks once, queues one event at most, and the detail names no call: for a program that\n  goes on to wait in some other way. If you repeat a wait that was late, before the stream has\n  reached the point of that, the detail tells the time since the first one began."]
     pub fn trib_comm_wait(
         comm: *mut trib_comm,
         stream: trib_stream,
