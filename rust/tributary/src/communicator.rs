@@ -133,6 +133,17 @@ impl Shared {
     pub(crate) fn counters(&self) -> Option<Result<Counters>> {
         let mut raw = sys::TRIB_COUNTERS_INIT;
         // SAFETY: `raw` lives through the call, with its size set; the lock keeps others out.
+    /// Lets the watchdog notice the end of what this communicator has queued on `stream`: on nccl the
+    /// last calls of a burst would otherwise have no deadline. Only the thread that has the
+    /// communicator calls it. A failure is for the wait that follows to find.
+    pub(crate) fn mark_end(&self, stream: &Stream) {
+        if let Some(live) = self.lock().as_ref() {
+            // SAFETY: the lock keeps other threads out; the stream is of the communicator's device
+            // (else the call fails) and lives. "With 0 it asks once".
+            let _ = unsafe { sys::trib_comm_wait(live.comm.as_ptr(), stream.as_raw(), 0) };
+        }
+    }
+
         let read = self.call(|comm| unsafe { sys::trib_comm_counters(&mut raw, comm) });
         read.map(|read| read.map(|()| raw.into()))
     }
@@ -415,8 +426,8 @@ impl Communicator {
     }
 
     /// Waits for `stream`, which belongs to this rank's device. `Ok` means that the results are
-    /// valid. On nccl the last calls of a burst may have no deadline here; in
-    /// [`wait_for`](Communicator::wait_for) all have.
+    /// valid. All calls of this communicator on it have their deadline here, on nccl also the last
+    /// ones of a burst; a deadline for the wait itself has [`wait_for`](Communicator::wait_for).
     pub fn wait(&mut self, stream: &Stream) -> Result<()> {
         check::stream_of(
             &format_args!("Communicator::wait on rank {}", self.rank),
@@ -430,6 +441,7 @@ impl Communicator {
     /// Waits for `stream`, at most `timeout`. `Ok` means that the results are valid.
     ///
     /// After [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) the communicator is as before, if
+        self.shared.mark_end(stream);
     /// [`status`](Communicator::status) is `Ok`: wait again, or abort it. The error says which call
     /// is late, and which rank has not made it. If the communicator ends, the wait ends at once,
     /// and the stream may still run.

@@ -115,10 +115,20 @@ impl Group {
     /// Waits for one stream of each rank; `None` stands for the default streams. `Ok` means that
     /// the results are valid.
     pub fn wait(&mut self, streams: Option<&[&Stream]>) -> Result<()> {
-        for stream in self.streams(streams)?.all() {
+        let streams = self.streams(streams)?;
+        self.mark_end(&streams);
+        for stream in streams.all() {
             stream.wait()?;
         }
         self.status()
+    }
+
+    /// As `Shared::mark_end`, for every rank.
+    fn mark_end(&mut self, streams: &Streams) {
+        let streams = streams.raw();
+        // SAFETY: the group is alive and used by this thread alone; `streams` has an entry for each
+        // rank, and is checked. A timeout of 0: never waits.
+        let _ = unsafe { sys::trib_group_wait(self.raw.as_ptr(), streams.as_ptr(), 0) };
     }
 
     /// Waits for one stream of each rank, as [`wait`](Group::wait) does, but at most `timeout` in
@@ -172,6 +182,7 @@ impl Group {
         let guard = SyncGuard::new(&all, self.abort_handle(), self.timeout);
         let mut scope = GroupScope { group: self, streams: &streams, brand: PhantomData };
         let (value, guard) = guard.watch(&"a group", || queue(&mut scope))?;
+        self.mark_end(&streams);
         guard.finish()?;
         self.status()?;
         Ok(value)

@@ -69,6 +69,7 @@ impl Communicator {
         let mut scope = Scope::new(self, stream);
         let (value, guard) = guard.watch(&who, || queue(&mut scope))?;
         let applied = scope.applied;
+        self.shared().mark_end(stream);
         guard.finish()?;
         self.status()?;
         applied.check(self.shared(), true)?;

@@ -86,6 +86,7 @@ impl Communicator {
         let applied = scope.applied;
         match queued {
             Ok(((), guard)) => {
+                shared.mark_end(stream);
                 guard.disarm();
                 let buffers = ManuallyDrop::new(buffers);
 
