@@ -19,6 +19,7 @@ use crate::counters::Counters;
 use crate::deadline::Deadline;
 use crate::device::Device;
 use crate::error::{check as checked, number, text, Error, Result};
+use crate::event::Event;
 use crate::id::UniqueId;
 use crate::memory::Memory;
 use crate::options::{milliseconds, Options};
@@ -67,9 +68,12 @@ pub struct Communicator {
 /// The C communicator, until it is destroyed.
 ///
 /// The lock guards the pointer and every call with it: a [`Work`](crate::Work) asks for the status
-/// on the thread that waits for it. No thread holds the lock while it waits for a stream; the calls
-/// that wait under it (close, split, collectives that match calls, sparse ones that fetch counts)
-/// have deadlines or can be aborted.
+/// on the thread that waits for it. Scopes, [`Communicator::wait`] and [`Communicator::wait_for`]
+/// wait for their stream without it; `wait_for` holds it for a millisecond at its beginning and its
+/// end, and for up to 50 ms more when it is late, while other processes answer. The calls that wait
+/// under it (close, split, shrink, collectives that match calls, sparse states that are made, set,
+/// exported, imported or destroyed, sparse calls that fetch counts) have deadlines or can be
+/// aborted.
 pub(crate) struct Shared {
     live: Mutex<Option<Live>>,
     /// 0, or one more than the stream handle of the open batch, which queues later calls. The
@@ -129,10 +133,6 @@ impl Shared {
         })
     }
 
-    /// `None` if the communicator has been destroyed.
-    pub(crate) fn counters(&self) -> Option<Result<Counters>> {
-        let mut raw = sys::TRIB_COUNTERS_INIT;
-        // SAFETY: `raw` lives through the call, with its size set; the lock keeps others out.
     /// Lets the watchdog notice the end of what this communicator has queued on `stream`: on nccl the
     /// last calls of a burst would otherwise have no deadline. Only the thread that has the
     /// communicator calls it. A failure is for the wait that follows to find.
@@ -144,6 +144,10 @@ impl Shared {
         }
     }
 
+    /// `None` if the communicator has been destroyed.
+    pub(crate) fn counters(&self) -> Option<Result<Counters>> {
+        let mut raw = sys::TRIB_COUNTERS_INIT;
+        // SAFETY: `raw` lives through the call, with its size set; the lock keeps others out.
         let read = self.call(|comm| unsafe { sys::trib_comm_counters(&mut raw, comm) });
         read.map(|read| read.map(|()| raw.into()))
     }
@@ -236,6 +240,9 @@ impl Shared {
         self.lock().take()
     }
 }
+
+/// How long `wait_for` holds the lock at a time.
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// More than ranks of a process that can be lost.
 const LOST_MAX: usize = 64;
@@ -434,6 +441,7 @@ impl Communicator {
             stream,
             self.device,
         )?;
+        self.shared.mark_end(stream);
         stream.wait()?;
         self.status()
     }
@@ -441,7 +449,6 @@ impl Communicator {
     /// Waits for `stream`, at most `timeout`. `Ok` means that the results are valid.
     ///
     /// After [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) the communicator is as before, if
-        self.shared.mark_end(stream);
     /// [`status`](Communicator::status) is `Ok`: wait again, or abort it. The error says which call
     /// is late, and which rank has not made it. If the communicator ends, the wait ends at once,
     /// and the stream may still run.
@@ -451,9 +458,33 @@ impl Communicator {
             stream,
             self.device,
         )?;
+        let first = self.wait_in_c(stream, timeout.min(MOMENT));
+        if timeout <= MOMENT || first.as_ref().map_or_else(|e| !e.is_timeout(), |()| true) {
+            return first;
+        }
+        if self.status().is_ok() && self.passes(stream, timeout.saturating_sub(2 * MOMENT))? {
+            return self.status();
+        }
+        self.wait_in_c(stream, MOMENT) // the error tells the time since `first`
+    }
+
+    fn wait_in_c(&mut self, stream: &Stream, timeout: Duration) -> Result<()> {
         let (stream, timeout) = (stream.as_raw(), milliseconds(timeout));
         // SAFETY: the lock keeps other threads out; the wait has a deadline, and an abort ends it.
         self.call(|comm| unsafe { sys::trib_comm_wait(comm, stream, timeout) })
+    }
+
+    /// Whether `stream` passes this point before `timeout` and before the communicator ends. Does
+    /// not hold the lock.
+    fn passes(&self, stream: &Stream, timeout: Duration) -> Result<bool> {
+        let mut event = Event::new(self.device)?;
+        event.record(stream)?;
+        let mut passed = Ok(false);
+        Deadline::after(timeout).poll(|| {
+            passed = event.is_done();
+            !matches!(passed, Ok(false)) || self.abort.is_aborted()
+        });
+        passed
     }
 
     /// Sets the deadline of calls made from now on, as

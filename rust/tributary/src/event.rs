@@ -73,7 +73,9 @@ impl Event {
         checked(unsafe { sys::trib_event_record(self.device.raw(), self.raw, stream.as_raw()) })
     }
 
-    /// Waits until the stream has passed the point recorded last.
+    /// Waits until the stream has passed the point recorded last. `Ok` says nothing about the
+    /// communicator whose calls come before: ask
+    /// [`Communicator::status`](crate::Communicator::status).
     pub fn wait(&self) -> Result<()> {
         // SAFETY: the event lives as long as this value; "Any thread."
         checked(unsafe { sys::trib_event_wait(self.device.raw(), self.raw) })

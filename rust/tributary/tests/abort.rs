@@ -224,3 +224,37 @@ fn a_wait_has_a_deadline_of_its_own() {
     assert_eq!(get(&mine.wait().unwrap()), [2.0; 1000]);
     assert_eq!(get(&theirs.wait().unwrap()), [2.0; 1000]);
 }
+
+#[test]
+fn a_wait_does_not_hold_up_works_on_other_threads() {
+    let _alone = alone();
+    let Some([mut here, mut other]) = pair() else { return };
+    let [held, free] = [(); 2].map(|()| Stream::new(here.device()).unwrap());
+    let theirs = Stream::new(other.device()).unwrap();
+    let start = |comm: &mut Communicator, stream: &Stream| {
+        let buffer = vec_on(comm, &[1.0_f32; 1000]);
+        comm.start(buffer, stream, |s, b| s.allreduce(InPlace, b, ReduceOp::Sum)).unwrap()
+    };
+    let works = [(); 2].map(|()| (start(&mut here, &free), start(&mut other, &theirs)));
+    let [(waited, _), (dropped, _)] = works;
+    let (release, hold) = mpsc::channel::<()>();
+    held.submit(move || hold.recv().unwrap_or_default()).unwrap();
+    let (begin, patience) = (Instant::now(), Duration::from_secs(2));
+    thread::scope(|threads| {
+        let worker = threads.spawn(|| {
+            thread::sleep(patience / 8); // the wait has begun
+            let begin = Instant::now();
+            waited.wait().unwrap();
+            drop(dropped);
+            begin.elapsed()
+        });
+        let error = error_of(here.wait_for(&held, patience));
+        assert!(error.is_timeout() && begin.elapsed() >= patience, "{error}");
+        let after = error.detail().split("after ").nth(1).unwrap().split(' ').next().unwrap();
+        assert!(after.parse::<u128>().unwrap() >= patience.as_millis(), "{error}");
+        let took = worker.join().unwrap();
+        assert!(took < patience / 4, "{took:?}");
+    });
+    drop(release);
+    here.wait_for(&held, Duration::from_secs(20)).unwrap();
+}
