@@ -19,6 +19,7 @@ enum {
     LONGEST_NAP_NS = 1000000,
     MS = 1000000,
     SHARE = 16,
+    ASK_NS = 100000000,   /* between two questions for errors: the watchdog may sleep */
     WORTH_NS = 100000000, /* a wait that is worth a question to other processes, */
     AGAIN_NS = 1000000000 /* once per second */
 };
@@ -158,13 +159,19 @@ void tri_wait_nap(uint64_t begin_ns, uint64_t end_ns)
 /* Wait for the event that `record` has recorded. */
 static trib_status await(struct trib_comm *comm, const struct waiting *waiting)
 {
+    uint64_t ask_ns = waiting->begin_ns + ASK_NS;
     while (tri_abort_live(comm->state)) {
         bool passed = false;
         TRI_TRY(comm->backend->device->event_query(comm->device, comm->waited, &passed));
         if (passed)
             return tri_comm_status(comm);
-        if (tri_now_ns() >= waiting->end_ns)
+        const uint64_t now = tri_now_ns();
+        if (now >= waiting->end_ns)
             return late(comm, waiting);
+        if (now >= ask_ns) {
+            (void)tri_abort_ask(comm->state);
+            ask_ns = now + ASK_NS;
+        }
         tri_wait_nap(waiting->begin_ns, waiting->end_ns);
     }
     return tri_comm_usable(comm, waiting->operation);

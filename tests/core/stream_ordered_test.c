@@ -36,6 +36,7 @@ static bool failed;           /* one of them has failed */
 static bool touched;          /* a collective or a copy may have used the workspace */
 static bool no_records;       /* events cannot be recorded */
 static bool no_queries;       /* streams cannot be asked */
+static bool never_done;       /* nor do they get anywhere */
 static int records, frees;    /* of events, of memory */
 static int befores, afters;   /* marks */
 static int nows;              /* marks without a call, */
@@ -157,7 +158,7 @@ static trib_status event_query(int32_t device, trib_event event, bool *out_done)
 {
     (void)device;
     (void)event;
-    *out_done = true;
+    *out_done = !never_done;
     return TRIB_OK;
 }
 
@@ -890,6 +891,25 @@ static void hear(void *context, int32_t level, const char *line)
         atomic_store(&reported, true);
 }
 
+/* A graph is replayed, of which the watchdog does not know; or there is none. */
+static void found_by_a_wait(void)
+{
+    enum { LONG_MS = 20000 };
+    trib_comm *comm = open_alone(TRIB_UNRECORDED);
+    trib_abort *handle = NULL;
+    check_begin("a wait finds an error by itself");
+    CHECK_OK(trib_comm_abort_handle(&handle, comm));
+    tri_abort_set_poll(handle, poll_errors);
+    atomic_store(&poll_fails, true);
+    never_done = true;
+    CHECK_STATUS(trib_comm_wait(comm, NULL, LONG_MS), TRIB_ERR_NCCL);
+    never_done = false;
+    atomic_store(&poll_fails, false);
+    trib_abort_release(handle);
+    CHECK_OK(trib_comm_destroy(comm));
+    check_end();
+}
+
 /* Nothing is queued, so the watchdog sleeps. */
 static void found_by_a_question(void)
 {
@@ -903,6 +923,7 @@ static void found_by_a_question(void)
     check_sleep_ms(ASLEEP_MS);
     atomic_store(&poll_fails, true);
     CHECK_STATUS(trib_abort_status(handle), TRIB_ERR_NCCL);
+    atomic_store(&poll_fails, false);
     for (int ms = 0; ms < BOUND_MS && !atomic_load(&reported); ms++)
         check_sleep_ms(1);
     CHECK(atomic_load(&reported));
@@ -976,6 +997,7 @@ int main(void)
     bursts();
     marks_after_capture();
     found_by_a_question();
+    found_by_a_wait();
     marks_of_waits(0);
     marks_of_waits(1000);
     unmarked();
