@@ -9,7 +9,7 @@
 #include "csrc/core/watchdog.h"
 #include "tests/team.h"
 
-enum { TIMEOUT_MS = 240, BOUND_MS = 20000, LOOK_MS = 20, N = 64 };
+enum { TIMEOUT_MS = 400, BOUND_MS = 20000, LOOK_MS = 20, N = 64 };
 
 extern const struct tri_backend tri_backend_host;
 static struct tri_transport_ops transport_ops;
