@@ -176,6 +176,14 @@ static trib_status event_destroy(int32_t device, trib_event event)
     return TRIB_OK;
 }
 
+static _Atomic bool poll_fails;
+
+static trib_status poll_errors(void *context)
+{
+    (void)context;
+    return atomic_load(&poll_fails) ? tri_fail(TRIB_ERR_NCCL, "an asynchronous error") : TRIB_OK;
+}
+
 static trib_status open_group(struct tri_transport **out, const int32_t *devices, int32_t size,
                               uint32_t timeout_ms)
 {
@@ -183,6 +191,7 @@ static trib_status open_group(struct tri_transport **out, const int32_t *devices
     (void)timeout_ms;
     struct local *local = calloc(1, sizeof *local);
     local->state = tri_abort_create(&local->word, NULL, NULL);
+    tri_abort_set_poll(local->state, poll_errors);
     local->size = local->references = size;
     for (int32_t i = 0; i < size; i++) {
         out[i] = malloc(sizeof *out[i]);
@@ -875,13 +884,7 @@ static void marks_after_capture(void)
     check_end();
 }
 
-static _Atomic bool poll_fails, reported;
-
-static trib_status poll_errors(void *context)
-{
-    (void)context;
-    return atomic_load(&poll_fails) ? tri_fail(TRIB_ERR_NCCL, "an asynchronous error") : TRIB_OK;
-}
+static _Atomic bool reported;
 
 static void hear(void *context, int32_t level, const char *line)
 {
@@ -896,16 +899,12 @@ static void found_by_a_wait(void)
 {
     enum { LONG_MS = 20000 };
     trib_comm *comm = open_alone(TRIB_UNRECORDED);
-    trib_abort *handle = NULL;
     check_begin("a wait finds an error by itself");
-    CHECK_OK(trib_comm_abort_handle(&handle, comm));
-    tri_abort_set_poll(handle, poll_errors);
     atomic_store(&poll_fails, true);
     never_done = true;
     CHECK_STATUS(trib_comm_wait(comm, NULL, LONG_MS), TRIB_ERR_NCCL);
     never_done = false;
     atomic_store(&poll_fails, false);
-    trib_abort_release(handle);
     CHECK_OK(trib_comm_destroy(comm));
     check_end();
 }
@@ -919,7 +918,6 @@ static void found_by_a_question(void)
     check_begin("an error that a question finds is reported at once");
     CHECK_OK(trib_log_set(hear, NULL, TRIB_LOG_WARN));
     CHECK_OK(trib_comm_abort_handle(&handle, comm));
-    tri_abort_set_poll(handle, poll_errors);
     check_sleep_ms(ASLEEP_MS);
     atomic_store(&poll_fails, true);
     CHECK_STATUS(trib_abort_status(handle), TRIB_ERR_NCCL);
