@@ -44,17 +44,16 @@
  *  queued calls (`call_timeout_ms`; on nccl the last ones of a burst only under the conditions
  *  below). One thread of the library, the watchdog, looks at all communicators of the process while
  *  calls are queued, and sleeps otherwise. (Calls whose end it cannot notice, see below, count as
- *  queued until that of a later one is noticed. If they are a minute old, and no others are left, it
- *  looks once a second.) It ends a communicator whose call is late, or whose backend reports an
- *  error, as trib_abort_raise would:
- *  streams continue, and status and later calls return TRIB_ERR_TIMEOUT with a detail that says
- *  which rank waits in which call since when, and which rank has not made it; of a send or receive,
- *  for which partner. It notices within 100 ms after the deadline, 150 ms if another process is
- *  asked and does not answer. The deadline of a call that blocks (but for create, split, shrink,
- *  close) ends the communicator with such a detail, too. On nccl the log then also gets what NCCL's
- *  RAS service (NCCL 2.24 and later) answers within 2 s, as lines "NCCL RAS: ..." of TRIB_LOG_WARN;
- *  NCCL_RAS_ADDR says where it listens (localhost, or numbers), NCCL_RAS_ENABLE=0 that there is
- *  none.
+ *  queued until that of a later one is noticed. If they are a minute old, and no others are left,
+ *  it looks once a second.) It ends a communicator whose call is late, or whose backend reports an
+ *  error, as trib_abort_raise would: streams continue, and status and later calls return
+ *  TRIB_ERR_TIMEOUT with a detail that says which rank waits in which call since when, and which
+ *  rank has not made it; of a send or receive, for which partner. It notices within 100 ms after
+ *  the deadline, 150 ms if another process is asked and does not answer. The deadline of a call
+ *  that blocks (but for create, split, shrink, close) ends the communicator with such a detail,
+ *  too. On nccl the log then also gets what NCCL's RAS service (NCCL 2.24 and later) answers within
+ *  2 s, as lines "NCCL RAS: ..." of TRIB_LOG_WARN; NCCL_RAS_ADDR says where it listens (localhost,
+ *  or numbers), NCCL_RAS_ENABLE=0 that there is none.
  *
  *  The deadline of a call counts from its start on its stream. On host that is exact. On nccl it
  *  costs two events per call, which TRIB_TIMED or trib_comm_set_call_timeout ask for. Without,

@@ -21,9 +21,9 @@ struct tri_recorded {
     uint64_t collective; /* how many of them, this one included, all ranks make: equal on all ranks
                           * that make the same calls */
     uint64_t count;      /* elements; tensors of a list; calls of a batch */
-    uint64_t
-        entered_ns; /* when the rank entered the call, clock of tri_now_ns; unless `exact`, when
-                          * it entered one before, no earlier than the watchdog's last look */
+    /* When the rank entered the call, clock of tri_now_ns; unless `exact`, when it entered one before,
+     * no earlier than the watchdog's last look. */
+    uint64_t entered_ns;
     uint64_t stream;
     const char *algorithm; /* of a sparse call, valid for ever; else NULL */
     uint32_t timeout_ms;   /* TRIB_NO_TIMEOUT: none */
