@@ -234,6 +234,17 @@ static void await_graphs(const struct taken *taken)
     pthread_mutex_unlock(&lock);
 }
 
+static void settle_jobs(const struct taken *taken)
+{
+    uint32_t longest_ms = 0;
+    for (struct tri_nccl_job *job = taken->first; job != NULL; job = job->next) {
+        atomic_store(&job->freeing_ns, tri_now_ns());
+        const uint32_t ms = job->settle == NULL ? 0 : job->settle(job);
+        longest_ms = ms > longest_ms ? ms : longest_ms;
+    }
+    tri_nap_ns((uint64_t)longest_ms * 1000000u);
+}
+
 /* Calls in flight return within milliseconds. */
 static uint32_t finish_jobs(struct taken *taken)
 {
@@ -242,8 +253,7 @@ static uint32_t finish_jobs(struct taken *taken)
          pause = pause < BACKOFF_MAX_NS ? pause * 2 : BACKOFF_MAX_NS)
         tri_nap_ns(pause);
     await_graphs(taken);
-    for (struct tri_nccl_job *job = taken->first; job != NULL; job = job->next)
-        atomic_store(&job->freeing_ns, tri_now_ns());
+    settle_jobs(taken);
     close_group(taken);
     while (taken->first != NULL) {
         struct tri_nccl_job *job = taken->first;

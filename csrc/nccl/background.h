@@ -16,6 +16,9 @@ struct tri_nccl_job {
      * a handle by now, and return true once no call is in flight. Called again until it returns
      * true. Never waits. */
     bool (*prepare)(struct tri_nccl_job *job);
+    /* NULL, or what comes between: no call is in flight, no graph of the job lives, and the group is
+     * still open. Returns for how many milliseconds to wait after it. */
+    uint32_t (*settle)(struct tri_nccl_job *job);
     /* Runs after that group has ended. May wait for long, and may free the job. */
     void (*finish)(struct tri_nccl_job *job);
     /* NULL, or the number of live CUDA graphs for which the end of that group would wait. The group
@@ -23,7 +26,7 @@ struct tri_nccl_job {
     uint32_t (*graphs)(const struct tri_nccl_job *job);
     int32_t device; /* current during prepare and finish */
 
-    /* When prepare had returned true, and when the end of the group began; 0 before. Any thread
+    /* When prepare had returned true, and when settle began; 0 before. Any thread
      * reads them. */
     _Atomic uint64_t prepared_ns, freeing_ns;
 

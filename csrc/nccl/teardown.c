@@ -10,6 +10,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
+#include "csrc/nccl/proxies.h"
 
 enum { WARN_AFTER_MS = 10000 };
 
@@ -68,6 +69,16 @@ static uint32_t live_graphs(const struct tri_nccl_job *job)
     return tri_nccl_graphs_live(local->graphs);
 }
 
+static uint32_t settle_abort(struct tri_nccl_job *job)
+{
+    return tri_nccl_stop_proxies(local_of(job));
+}
+
+static uint32_t settle_destroy(struct tri_nccl_job *job)
+{
+    return tri_nccl_stopped_proxies(local_of(job));
+}
+
 static void finish_abort(struct tri_nccl_job *job)
 {
     struct tri_nccl_local *local = local_of(job);
@@ -104,6 +115,7 @@ static void post_job(struct tri_nccl_local *local)
 
 void tri_nccl_destroy_async(struct tri_nccl_local *local)
 {
+    local->job.settle = settle_destroy;
     local->job.finish = finish_destroy;
     post_job(local);
 }
@@ -118,6 +130,7 @@ void tri_nccl_abort_async(void *context)
     local->warn_at_ns = tri_deadline_ns(WARN_AFTER_MS);
     local->job.prepare = prepare_abort;
     local->job.graphs = live_graphs;
+    local->job.settle = settle_abort;
     local->job.finish = finish_abort;
     post_job(local);
 }

@@ -27,6 +27,9 @@ struct fake_factor fake_last_factor(void);
 
 /* Communicators not freed yet. */
 int fake_communicators(void);
+/* How often the ranks of a communicator, more than one, were freed while the proxy thread of one of
+ * them ran. It ends soon after its rank has been finalized. */
+int fake_freed_early(void);
 /* The version that NCCL says it has; 0: that of its header. */
 void fake_version(int code);
 /* From now on, NCCL's answer to queries of the asynchronous errors of rank `rank`, and to its

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "csrc/base/clock.h"
 #include "tests/nccl_fake/fake.h"
 
 enum { MAGIC = 0x7121b, SPLITS = 8, TASKS = 256, SUMS = 4 };
@@ -40,11 +41,12 @@ struct ncclComm {
     bool complete; /* all ranks have joined */
     bool abort;
     bool ending;
-    int sums[SUMS]; /* live pre-multiplied ops: their type + 1 */
+    uint64_t proxy_ends_ns; /* 0: its connections are open */
+    int sums[SUMS];         /* live pre-multiplied ops: their type + 1 */
 };
 
 static struct fake_world *worlds;
-static int communicators;
+static int communicators, freed_early;
 static bool graph;
 static int waiting_for_graphs; /* threads */
 static unsigned int ids;
@@ -54,6 +56,14 @@ int fake_communicators(void)
 {
     pthread_mutex_lock(&fake_lock);
     const int n = communicators;
+    pthread_mutex_unlock(&fake_lock);
+    return n;
+}
+
+int fake_freed_early(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    const int n = freed_early;
     pthread_mutex_unlock(&fake_lock);
     return n;
 }
@@ -184,6 +194,7 @@ static void finalize(ncclComm_t comm)
         fake_wait();
     if (comm->world->graphs > 0)
         await_graphs(comm->world);
+    comm->proxy_ends_ns = tri_now_ns() + (comm->abort ? TRI_NCCL_POLL_MS * 1000000u : 0);
     comm->inside--;
 }
 
@@ -197,6 +208,21 @@ static void free_one(ncclComm_t comm)
     comm->magic = 0;
     free(comm);
     communicators--;
+}
+
+/* All at once. A proxy thread must not run by then, unless its rank is the only one here. */
+static void free_all(const struct fake_world *world)
+{
+    int n = 0, running = 0;
+    for (int rank = 0; rank < world->size; rank++) {
+        const ncclComm_t comm = world->comms[rank];
+        n += comm != NULL;
+        running += comm != NULL && (comm->proxy_ends_ns == 0 || comm->proxy_ends_ns > tri_now_ns());
+    }
+    freed_early += n > 1 && running > 0;
+    for (int rank = 0; rank < world->size; rank++)
+        if (world->comms[rank] != NULL)
+            free_one(world->comms[rank]);
 }
 
 /* CUDA and NCCL register their exit handlers when a device is first used. */
@@ -233,11 +259,8 @@ static void reclaim(ncclComm_t comm)
         free_one(comm);
         return;
     }
-    if (++world->ended < world->size)
-        return;
-    for (int rank = 0; rank < world->size; rank++)
-        if (world->comms[rank] != NULL)
-            free_one(world->comms[rank]);
+    if (++world->ended == world->size)
+        free_all(world);
 }
 
 /* Before any wait: the group is complete. */

@@ -86,6 +86,7 @@ static void end(void)
     for (int i = 0; i < SLACK_MS && fake_communicators() != 0; i++)
         check_sleep_ms(1);
     CHECK_MSG(fake_communicators() == 0, "%d communicators are not freed", fake_communicators());
+    CHECK_MSG(fake_freed_early() == 0, "%d times, proxy threads still ran", fake_freed_early());
     check_end();
 }
 

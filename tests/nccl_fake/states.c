@@ -129,6 +129,7 @@ static void end(void)
     uint32_t graphs = 0;
     CHECK(left(PLENTY_MS, &graphs) == 0 && graphs == 0);
     CHECK(fake_communicators() == 0 && fake_user_objects() == 0);
+    CHECK_MSG(fake_freed_early() == 0, "%d times, proxy threads still ran", fake_freed_early());
     check_end();
 }
 
