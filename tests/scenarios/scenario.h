@@ -38,7 +38,7 @@ enum { SCENARIO_HOST_MS = 500, SCENARIO_WARM_MS = 250, SCENARIO_COLD_MS = 5000 }
  * From the environment, each a number with TRIB_TEST_SCENARIO_ in front:
  *   RUNS     of each scenario; 3, with a sanitizer 1
  *   RACES    of an abort, a destroy and a collective; 200, on nccl 5
- *   ABORTS   whose latency is measured; 200
+ *   ABORTS   whose latency is measured; 200, a quarter of them with calls queued
  *   SECONDS  of healthy work; 4 */
 int scenarios_main(const char *backend, int size, const struct scenario *more, char **arguments);
 
@@ -77,6 +77,6 @@ void scenario_growth(const struct faults *faults);
 void scenario_exit(const struct faults *faults); /* call: what is left behind */
 void scenario_load(const struct faults *faults);
 void scenario_slow(const struct faults *faults);
-void scenario_latency(const struct faults *faults);
+void scenario_latency(const struct faults *faults); /* call: how many a rank queues, a number */
 
 #endif

@@ -90,6 +90,8 @@ const struct scenario scenarios[] = {
     {34, "long healthy run, no false timeout", scenario_load, NULL, 2000, 2000, NULL,
      SCENARIO_LONG},
     {35, "slow call with an extended deadline", scenario_slow, NULL, HOST, WARM, NULL, 0},
-    {36, "latency of an abort, p99", scenario_latency, NULL, 100, 10, NULL, SCENARIO_LONG},
+    {36, "latency of an abort, p99", scenario_latency, "1", 100, 10, NULL, SCENARIO_LONG},
+    {36, "latency of an abort, 16 calls queued, p99", scenario_latency, "16", 100, 160, NULL,
+     SCENARIO_LONG},
     {0},
 };
