@@ -2,7 +2,10 @@
  * call, in and out of place, with the checks on and off. The two take turns, a batch each, on the
  * same threads, and take turns in being first; a batch is small enough that no queue fills up, and
  * the stream is drained after it, outside the timing. Then ours beside ours without recorder and
- * watchdog (TRIB_UNRECORDED). */
+ * watchdog (TRIB_UNRECORDED).
+ *
+ * Where threads run and where memory lies makes some 100 ns, one way or the other, for as long as
+ * they live: so all of it is set up several times, with communicators and threads of its own. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <pthread.h>
@@ -14,9 +17,10 @@
 #include "benches/bench.h"
 #include "benches/collective.h"
 
-enum { COUNT = 256, BATCH = 64, ROUNDS_MIN = 16, ROUNDS = 1000, WARMUP = 10 };
+enum { COUNT = 256, BATCH = 64, SETUPS = 8, ROUNDS_MIN = 2, ROUNDS = 150, WARMUP = 10 };
 
 enum { OURS, OTHER, SIDES };
+enum { IN_PLACE, OUT_OF_PLACE, PLACES };
 
 struct overhead {
     const struct bench *bench, *unrecorded; /* NULL: the other side is the peer */
@@ -25,7 +29,13 @@ struct overhead {
     double us[SIDES][BENCH_MAX_RANKS][ROUNDS]; /* a call, each the mean of a batch */
 };
 
-static int rounds = ROUNDS; /* ROUNDS_MIN to ROUNDS */
+/* What is measured of one row: a call of the slowest rank in every round, and of each set-up the
+ * median of the differences between the sides in the same round. */
+struct row {
+    double us[SIDES][SETUPS * ROUNDS], extra[SETUPS];
+};
+
+static int rounds = ROUNDS; /* of each set-up; ROUNDS_MIN to ROUNDS */
 
 struct start {
     pthread_t thread;
@@ -94,45 +104,45 @@ static void slowest_of(const struct overhead *o, int side, double *out)
     }
 }
 
-/* The difference of the sides in the same round: its median, and half the width of the interval that
- * contains the true one with a probability of 95 % (the order statistics at n / 2 +- sqrt(n), from
- * the binomial distribution). */
-struct extra {
-    double median, within;
-};
-
-static struct extra extra_of(double *difference)
-{
-    const struct bench_stats stats = bench_stats(difference, rounds); /* they are sorted now */
-    const int middle = rounds / 2, reach = (int)ceil(sqrt(rounds));
-    return (struct extra){stats.median,
-                          (difference[middle + reach] - difference[middle - reach]) / 2};
-}
-
-/* Over the rounds. */
-static struct extra stats_of(const struct overhead *o, struct bench_stats *ours,
-                             struct bench_stats *other)
+static void add_setup(struct row *row, int setup, const struct overhead *o)
 {
     double us[SIDES][ROUNDS], difference[ROUNDS];
-    slowest_of(o, OURS, us[OURS]);
-    slowest_of(o, OTHER, us[OTHER]);
+    for (int side = 0; side < SIDES; side++) {
+        slowest_of(o, side, us[side]);
+        memcpy(&row->us[side][setup * rounds], us[side], (size_t)rounds * sizeof us[side][0]);
+    }
     for (int round = 0; round < rounds; round++)
         difference[round] = us[OURS][round] - us[OTHER][round];
-    *ours = bench_stats(us[OURS], rounds);
-    *other = bench_stats(us[OTHER], rounds);
-    return extra_of(difference);
+    row->extra[setup] = bench_stats(difference, (size_t)rounds).median;
 }
 
-static void report(struct overhead *o, const char *what, bool in_place)
+/* The mean over the set-ups, and half the width of its 95 % confidence interval (Student's t). */
+struct extra {
+    double mean, within;
+};
+
+static struct extra extra_of(const struct row *row)
 {
-    for (int rank = 0; rank < o->bench->ranks; rank++)
-        o->call[rank].recv = (char *)o->call[rank].send + (in_place ? 0 : COUNT * sizeof(float));
-    measure(o);
-    struct bench_stats ours, other;
-    const struct extra extra = stats_of(o, &ours, &other);
+    const double t = 2.365; /* of 7 degrees of freedom */
+    double mean = 0, squares = 0;
+    _Static_assert(SETUPS == 8, "t is that of 8 set-ups");
+    for (int i = 0; i < SETUPS; i++)
+        mean += row->extra[i] / SETUPS;
+    for (int i = 0; i < SETUPS; i++)
+        squares += (row->extra[i] - mean) * (row->extra[i] - mean);
+    return (struct extra){mean, t * sqrt(squares / (SETUPS - 1) / SETUPS)};
+}
+
+static void report(struct row *row, const char *what, int place)
+{
+    const struct extra extra = extra_of(row);
+    const size_t n = (size_t)(SETUPS * rounds);
+    const struct bench_stats ours = bench_stats(row->us[OURS], n),
+                             other = bench_stats(row->us[OTHER], n);
     printf("%-10s %-12s %8.3f %8.3f %8.3f | %8.3f %8.3f %8.3f | %+8.3f +- %5.3f %+7.1f %%\n", what,
-           in_place ? "in place" : "out of place", ours.median, ours.min, ours.p99, other.median,
-           other.min, other.p99, extra.median, extra.within, 100 * extra.median / other.median);
+           place == IN_PLACE ? "in place" : "out of place", ours.median, ours.min, ours.p99,
+           other.median, other.min, other.p99, extra.mean, extra.within,
+           100 * extra.mean / other.median);
 }
 
 static void heading(const char *other)
@@ -160,35 +170,53 @@ static void close_overhead(struct overhead *o)
         bench_free(o->bench, rank, o->call[rank].send);
 }
 
-static void beside_the_peer(const char *backend, int ranks, const char *what, uint32_t flags,
-                            bool first)
+static void measure_places(struct overhead *o, struct row *rows, int setup)
 {
-    static struct overhead o;
-    struct bench bench;
-    bench_open(&bench, backend, ranks, 0, flags);
-    open_overhead(&o, &bench);
-    if (first) {
-        bench_print_setting(&bench);
-        heading(bench.peer->name);
+    for (int place = 0; place < PLACES; place++) {
+        for (int rank = 0; rank < o->bench->ranks; rank++)
+            o->call[rank].recv =
+                (char *)o->call[rank].send + (place == IN_PLACE ? 0 : COUNT * sizeof(float));
+        measure(o);
+        add_setup(&rows[place], setup, o);
     }
-    report(&o, what, true);
-    report(&o, what, false);
-    close_overhead(&o);
-    bench_close(&bench);
 }
 
-static void beside_unrecorded(const char *backend, int ranks, const char *what, uint32_t flags)
+/* One set-up. The two that are compared take turns in being created first. */
+static void set_up(struct row *rows, int setup, const char *backend, int ranks, uint32_t flags,
+                   bool beside_unrecorded)
 {
     static struct overhead o;
     struct bench bench, unrecorded;
+    if (beside_unrecorded && setup % 2 == 1)
+        bench_open(&unrecorded, backend, ranks, 0, TRIB_UNRECORDED);
     bench_open(&bench, backend, ranks, 0, flags);
-    bench_open(&unrecorded, backend, ranks, 0, TRIB_UNRECORDED);
+    if (beside_unrecorded && setup % 2 == 0)
+        bench_open(&unrecorded, backend, ranks, 0, TRIB_UNRECORDED);
     open_overhead(&o, &bench);
-    o.unrecorded = &unrecorded;
-    report(&o, what, true);
-    report(&o, what, false);
+    o.unrecorded = beside_unrecorded ? &unrecorded : NULL;
+    measure_places(&o, rows, setup);
     close_overhead(&o);
-    bench_close(&unrecorded);
+    if (beside_unrecorded)
+        bench_close(&unrecorded);
+    bench_close(&bench);
+}
+
+static void compare(const char *backend, int ranks, const char *what, uint32_t flags,
+                    bool beside_unrecorded)
+{
+    static struct row rows[PLACES];
+    for (int setup = 0; setup < SETUPS; setup++)
+        set_up(rows, setup, backend, ranks, flags, beside_unrecorded);
+    for (int place = 0; place < PLACES; place++)
+        report(&rows[place], what, place);
+}
+
+static void print_headings(const char *backend, int ranks)
+{
+    struct bench bench;
+    bench_open(&bench, backend, ranks, 0, 0);
+    bench_print_setting(&bench);
+    heading(bench.peer->name);
     bench_close(&bench);
 }
 
@@ -198,10 +226,11 @@ int main(int argc, char **argv)
     const char *backend = argc > 1 ? argv[1] : NULL;
     const int ranks = argc > 2 ? bench_integer("ranks", argv[2], 1, BENCH_MAX_RANKS) : 0;
     rounds = argc > 3 ? bench_integer("rounds", argv[3], ROUNDS_MIN, ROUNDS) : ROUNDS;
-    beside_the_peer(backend, ranks, "checked", 0, true);
-    beside_the_peer(backend, ranks, "unchecked", TRIB_UNCHECKED, false);
+    print_headings(backend, ranks);
+    compare(backend, ranks, "checked", 0, false);
+    compare(backend, ranks, "unchecked", TRIB_UNCHECKED, false);
     heading("unrecord");
-    beside_unrecorded(backend, ranks, "recorded", 0);
-    beside_unrecorded(backend, ranks, "timed", TRIB_TIMED);
+    compare(backend, ranks, "recorded", 0, true);
+    compare(backend, ranks, "timed", TRIB_TIMED, true);
     return EXIT_SUCCESS;
 }
