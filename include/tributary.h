@@ -350,8 +350,9 @@ typedef struct trib_options {
                                 *   TRIB_COMPARED) each collective, including the wait for earlier
                                 *   work of any rank's stream. 0 is 300,000 */
     uint32_t close_timeout_ms; /**< how long destroy waits for queued work; 0 is 5,000 */
-    uint32_t call_timeout_ms;  /**< deadline of every queued call, see DEADLINES. 0 is 600,000;
-                                *   TRIB_NO_TIMEOUT: none. Ranks may differ */
+    uint32_t call_timeout_ms;  /**< deadline of every queued call, see DEADLINES; not of what calls
+                                *   queue while `timeout_ms` runs. 0 is 600,000; TRIB_NO_TIMEOUT:
+                                *   none. Ranks may differ */
     uint32_t reserved;         /**< 0 */
 } trib_options;
 #define TRIB_OPTIONS_INIT {(uint32_t)sizeof(trib_options), 0, NULL, 0, 0, 0, 0}
@@ -588,9 +589,10 @@ TRIB_API trib_status trib_comm_shrink(trib_comm **out, trib_comm *comm, const in
 /** Wait until everything queued on `stream` so far has run. TRIB_OK: it has, and the communicator
  *  is usable: results are valid. Otherwise the stream may still run: TRIB_ERR_TIMEOUT after
  *  `timeout_ms` (TRIB_NO_TIMEOUT: never), with the communicator as before and a detail as that of a
- *  late call; or, as soon as the communicator ends, its status, also if it ended before. All
- *  queued calls on `stream` have a deadline from here on (DEADLINES). Works for graph launches, too.
- *  It polls, about every sixteenth of the time waited, at most every millisecond.
+ *  late call; or, as soon as the communicator ends, its status, also if it ended before
+ *  (TRIB_ERR_ABORTED if a caller's mistake ended it: see trib_comm_status). All queued calls on
+ *  `stream` have a deadline from here on (DEADLINES). Works for graph launches, too. It polls, about
+ *  every sixteenth of the time waited, at most every millisecond.
  *
  *  With 0 it asks once, queues one event at most, and the detail names no call: for a program that
  *  goes on to wait in some other way. If you repeat a wait that was late, before the stream has

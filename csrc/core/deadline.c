@@ -54,12 +54,17 @@ trib_status tri_deadline_begin(struct tri_deadline *deadline, struct trib_comm *
     const trib_status status = tri_watch_begin(&deadline->watch);
     if (status != TRIB_OK)
         (void)tri_abort_raise(comm->state, status, tri_detail());
+    if (status == TRIB_OK) {
+        deadline->call_timeout_ms = comm->call_timeout_ms;
+        comm->call_timeout_ms = TRIB_NO_TIMEOUT;
+    }
     return status;
 }
 
 void tri_deadline_end(struct tri_deadline *deadline)
 {
     tri_watch_end(&deadline->watch);
+    deadline->comm->call_timeout_ms = deadline->call_timeout_ms;
 }
 
 trib_status tri_deadline_wait(const struct trib_comm *comm, int operation,

@@ -13,13 +13,14 @@
 #include "csrc/core/remote.h"
 #include "csrc/core/standing.h"
 
-/* "call 17, trib_allreduce of 1024 f32, sum" */
+/* "call 17, trib_allreduce of 1024 f32, sum"; "call 18, trib_barrier" */
 static void add_call(struct tri_text *text, const struct tri_call_copy *copy)
 {
     const struct tri_recorded *call = &copy->record;
     const struct tri_operation *operation = &tri_operations[call->operation];
-    tri_text_add(text, "call %" PRIu64 ", trib_%s of %" PRIu64, call->number, operation->name,
-                 call->count);
+    tri_text_add(text, "call %" PRIu64 ", trib_%s", call->number, operation->name);
+    if (call->count != 0 || call->dtype != 0)
+        tri_text_add(text, " of %" PRIu64, call->count);
     if (call->dtype != 0)
         tri_text_add(text, " %s", trib_dtype_name(call->dtype));
     if (call->op != 0)

@@ -23,7 +23,9 @@ static trib_status queue_allgather(struct trib_comm *comm, int operation, const 
                                   .count = bytes,
                                   .dtype = TRIB_U8,
                                   .stream = stream};
-    const struct tri_recorded record = tri_recorded_of(operation, &call);
+    struct tri_recorded record = tri_recorded_of(operation, &call);
+    record.count = 0; /* whatever the operation is about, it is not these bytes */
+    record.dtype = 0;
     memcpy(pinned->staged, own, bytes);
     trib_status status = device->copy(comm->device, slot, pinned->staged, bytes, stream);
     if (status == TRIB_OK)

@@ -52,7 +52,7 @@ static void make_call(int rank, int size, void *team)
         "trib_allreduce on rank 0 (device 0 of host): in trib_allreduce the ranks exchange "
         "a few bytes first, and 1000 ms, the timeout_ms of the communicator's options, were "
         "not enough: rank 0 (device 0) has waited for ");
-    CHECK_DETAIL(" in call 1, trib_allreduce of 40 u8; rank 2 has made no call");
+    CHECK_DETAIL(" in call 1, trib_allreduce; rank 2 has made no call");
     check_lost(team, size - 1);
 }
 
@@ -63,6 +63,31 @@ static void one_is_away(void)
     if (open_team(&team, RANKS, 0)) {
         team.comms[0]->timeout_ms = 5 * DEADLINE_MS; /* until then rank 1 has come */
         check_ranks(RANKS, make_call, &team);
+    }
+    team_destroy(&team);
+    check_end();
+}
+
+static void come_late(int rank, int size, void *team)
+{
+    (void)size;
+    if (rank == 1)
+        check_sleep_ms(2 * DEADLINE_MS);
+    CHECK_OK(allreduce(team, rank));
+}
+
+/* What the ranks exchange first waits for timeout_ms, not for call_timeout_ms. */
+static void short_calls(void)
+{
+    struct team team;
+    check_begin("a compared call waits longer than a queued one may");
+    if (open_team(&team, 2, 0)) {
+        for (int rank = 0; rank < 2; rank++) {
+            team.comms[rank]->timeout_ms = LONG_MS;
+            CHECK_OK(trib_comm_set_call_timeout(team.comms[rank], DEADLINE_MS / 2, 0));
+        }
+        check_ranks(2, come_late, &team);
+        CHECK(team.comms[0]->call_timeout_ms == DEADLINE_MS / 2);
     }
     team_destroy(&team);
     check_end();
@@ -110,7 +135,7 @@ static void receive_elsewhere(void)
     if (open_team(&team, 2, 0) && CHECK_OK(trib_stream_create(&other, team.devices[0]))) {
         CHECK_OK(trib_recv(team.comms[0], data[0], N, TRIB_F32, 1, other));
         CHECK_STATUS(allreduce(&team, 0), TRIB_ERR_TIMEOUT);
-        CHECK_DETAIL("in call 2, trib_allreduce of 40 u8; rank 1 has made no call");
+        CHECK_DETAIL("in call 2, trib_allreduce; rank 1 has made no call");
         check_lost(&team, 1);
         CHECK_OK(trib_stream_wait(team.devices[0], other));
         CHECK_OK(trib_stream_destroy(team.devices[0], other));
@@ -138,7 +163,7 @@ static void receive_before(void)
         check_ranks(2, receive_then_call, &team);
         CHECK_STATUS(trib_comm_status(team.comms[0]), TRIB_ERR_TIMEOUT);
         CHECK_DETAIL("in call 1, trib_recv of 8 f32, peer 1; it waits for rank 1, whose newest is "
-                     "call 1, trib_allreduce of 40 u8");
+                     "call 1, trib_allreduce");
         check_lost(&team, -1);
     }
     team_destroy(&team);
@@ -183,6 +208,7 @@ int main(void)
 {
     dump(); /* the first of the process, so its number is 1 */
     one_is_away();
+    short_calls();
     not_recorded();
     split();
     receive_elsewhere();

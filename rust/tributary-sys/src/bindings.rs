@@ -109,7 +109,7 @@ pub struct trib_options {
     pub timeout_ms: u32,
     #[doc = " how long destroy waits for queued work; 0 is 5,000"]
     pub close_timeout_ms: u32,
-    #[doc = " deadline of every queued call, see DEADLINES. 0 is 600,000;\n   TRIB_NO_TIMEOUT: none. Ranks may differ"]
+    #[doc = " deadline of every queued call, see DEADLINES; not of what calls\n   queue while `timeout_ms` runs. 0 is 600,000; TRIB_NO_TIMEOUT:\n   none. Ranks may differ"]
     pub call_timeout_ms: u32,
     #[doc = " 0"]
     pub reserved: u32,
@@ -693,7 +693,7 @@ extern "C" {
         n: i32,
         timeout_ms: u32,
     ) -> trib_status;
-    #[doc = " Wait until everything queued on `stream` so far has run. TRIB_OK: it has, and the communicator\n  is usable: results are valid. Otherwise the stream may still run: TRIB_ERR_TIMEOUT after\n  `timeout_ms` (TRIB_NO_TIMEOUT: never), with the communicator as before and a detail as that of a\n  late call; or, as soon as the communicator ends, its status, also if it ended before. All\n  queued calls on `stream` have a deadline from here on (DEADLINES). Works for graph launches, too.\n  It polls, about every sixteenth of the time waited, at most every millisecond.\n\n  With 0 it asks once, queues one event at most, and the detail names no call: for a program that\n  goes on to wait in some other way. If you repeat a wait that was late, before the stream has\n  reached the point of that, the detail tells the time since the first one began."]
+    #[doc = " Wait until everything queued on `stream` so far has run. TRIB_OK: it has, and the communicator\n  is usable: results are valid. Otherwise the stream may still run: TRIB_ERR_TIMEOUT after\n  `timeout_ms` (TRIB_NO_TIMEOUT: never), with the communicator as before and a detail as that of a\n  late call; or, as soon as the communicator ends, its status, also if it ended before\n  (TRIB_ERR_ABORTED if a caller's mistake ended it: see trib_comm_status). All queued calls on\n  `stream` have a deadline from here on (DEADLINES). Works for graph launches, too. It polls, about\n  every sixteenth of the time waited, at most every millisecond.\n\n  With 0 it asks once, queues one event at most, and the detail names no call: for a program that\n  goes on to wait in some other way. If you repeat a wait that was late, before the stream has\n  reached the point of that, the detail tells the time since the first one began."]
     pub fn trib_comm_wait(
         comm: *mut trib_comm,
         stream: trib_stream,
