@@ -35,7 +35,9 @@ static trib_status explain(const struct trib_comm *comm, int operation, trib_sta
     if (operation == TRI_NO_OPERATION)
         return tri_fail(status, "rank %d (device %d of %s): %s", comm->rank, comm->device,
                         comm->backend->name, why);
-    return tri_fail_call(comm, operation, status, "%s; destroy the communicator and make a new one",
+    return tri_fail_call(comm, operation, status,
+                         "%s; make a new communicator, or with trib_comm_shrink one of the "
+                         "ranks that are left",
                          why);
 }
 

@@ -234,6 +234,6 @@ void tri_dump_post(struct tri_text *text)
         free(text->data);
         return;
     }
-    tri_log(TRIB_LOG_INFO, "the flight recorder is dumped to \"%s\"", path);
+    tri_log(TRIB_LOG_INFO, "the flight recorder is being dumped to \"%s\"", path);
     tri_file_write_later(path, text->data, text->used);
 }

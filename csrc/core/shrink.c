@@ -18,15 +18,18 @@
 
 static trib_status check_excluded(const struct trib_comm *comm, const int32_t *excluded, int32_t n)
 {
-    if (n < 0 || n >= comm->size || (n > 0 && excluded == NULL))
+    if (n < 0 || n >= comm->size)
         return tri_fail_call(comm, TRI_SHRINK, TRIB_ERR_INVALID_ARGUMENT,
-                             "`excluded` is %s and `n` is %d; expected 0 to %d ranks",
-                             excluded == NULL ? "NULL" : "not NULL", (int)n, (int)comm->size - 1);
+                             "`n` is %d; expected 0 to %d excluded ranks", (int)n,
+                             (int)comm->size - 1);
+    if (n > 0 && excluded == NULL)
+        return tri_fail_call(comm, TRI_SHRINK, TRIB_ERR_INVALID_ARGUMENT,
+                             "`excluded` is NULL; expected `n` ranks, which is %d", (int)n);
     for (int32_t i = 0; i < n; i++)
         if (excluded[i] < 0 || excluded[i] >= comm->size || excluded[i] == comm->rank)
             return tri_fail_call(comm, TRI_SHRINK, TRIB_ERR_INVALID_ARGUMENT,
-                                 "excluded[%d] is %d; expected another rank, of 0 to %d", (int)i,
-                                 (int)excluded[i], (int)comm->size - 1);
+                                 "excluded[%d] is %d; expected a rank of 0 to %d but this one, %d",
+                                 (int)i, (int)excluded[i], (int)comm->size - 1, (int)comm->rank);
     return TRIB_OK;
 }
 
