@@ -54,14 +54,29 @@ pub struct Communicator {
     pub calls: Vec<Call>,
 }
 
-/// What a rank knows of another one.
+/// What a rank knows of one in another process.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Peer {
     pub rank: u32,
     #[serde(deserialize_with = "text")]
     pub host: String,
     pub process: u64,
-    pub died: bool,
+    #[serde(default)]
+    pub state: Presence,
+}
+
+/// What has become of another rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Presence {
+    /// It has closed the communicator.
+    Closed,
+    /// Its process has died.
+    Dead,
+    /// It is in the communicator. Also what a newer library may call otherwise.
+    #[default]
+    #[serde(other)]
+    Present,
 }
 
 /// One call of one rank.

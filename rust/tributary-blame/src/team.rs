@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::dump::{Call, Communicator, Dump, State};
+use crate::dump::{Call, Communicator, Dump, Presence, State};
 
 /// A rank as its newest dump shows it.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ impl<'a> Team<'a> {
         for peer in &member.comm.peers {
             let place = Place { host: &peer.host, process: peer.process };
             self.peers.insert(peer.rank, place);
-            if peer.died {
+            if peer.state == Presence::Dead {
                 self.died.insert(peer.rank, place);
             }
         }

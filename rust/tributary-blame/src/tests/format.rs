@@ -2,7 +2,7 @@
 
 use serde_json::{json, Value};
 
-use crate::dump::{parse, State};
+use crate::dump::{parse, Presence, State};
 
 fn sample() -> Value {
     json!({
@@ -89,9 +89,21 @@ fn ranks_are_within_the_communicator() {
             parse(with(&format!("/communicators/0/{path}"), json!(value)).as_bytes(), "").is_err()
         );
     }
-    let peer = json!([{"rank": 2, "host": "b", "process": 1, "died": false}]);
+    let peer = json!([{"rank": 2, "host": "b", "process": 1, "state": "present"}]);
     let text = with("/communicators/0/peers", peer);
     assert_eq!(error(&text), "communicator 9f3c has a rank 2, but only 2 ranks");
+}
+
+#[test]
+fn what_becomes_of_other_ranks() {
+    let peer = |rank: u32, state: &str| {
+        json!({"rank": rank, "host": "b", "process": 1, "way": "unix", "state": state,
+               "detail": null, "entered": null, "issued": null, "collective": null, "age_ms": 0.0})
+    };
+    let peers = ["closed", "dead", "present", "asleep"].map(|state| peer(1, state));
+    let dump = parse(with("/communicators/0/peers", json!(peers)).as_bytes(), "").unwrap();
+    let states: Vec<_> = dump.communicators[0].peers.iter().map(|peer| peer.state).collect();
+    assert_eq!(states, [Presence::Closed, Presence::Dead, Presence::Present, Presence::Present]);
 }
 
 #[test]
