@@ -34,6 +34,8 @@ pub struct Finding<'a> {
 pub enum Kind<'a> {
     /// Processes have died.
     Died,
+    /// Ranks have closed the communicator, and others have waited for them.
+    Left,
     /// Ranks have no dump, while others wait.
     Missing,
     /// Ranks make different calls.
@@ -53,6 +55,7 @@ impl Kind<'_> {
     pub fn name(&self) -> &'static str {
         match self {
             Kind::Died => "died",
+            Kind::Left => "left",
             Kind::Missing => "missing",
             Kind::Differ(_) => "differ",
             Kind::Failed { .. } => "failed",
@@ -73,11 +76,12 @@ impl Kind<'_> {
     fn order(&self) -> (u8, bool) {
         match self {
             Kind::Died => (0, false),
-            Kind::Missing => (1, false),
-            Kind::Differ(_) => (2, false),
-            Kind::Failed { .. } => (3, false),
-            Kind::Deadlock(_) => (4, false),
-            Kind::Blocked { why, follows } => (5 + *why as u8, *follows),
+            Kind::Left => (1, false),
+            Kind::Missing => (2, false),
+            Kind::Differ(_) => (3, false),
+            Kind::Failed { .. } => (4, false),
+            Kind::Deadlock(_) => (5, false),
+            Kind::Blocked { why, follows } => (6 + *why as u8, *follows),
             Kind::Stuck => (u8::MAX, false),
         }
     }
@@ -110,8 +114,12 @@ pub fn judge(dumps: &[Dump]) -> Verdict<'_> {
         findings.extend(of_team(&teams, &knots, index));
     }
     for index in 0..knots.len() {
-        let explained = |f: &Finding| f.team == knots[index].team && f.kind.explains_a_hang();
-        let explained = findings.iter().any(explained);
+        let explains = |f: &Finding| f.team == knots[index].team && f.kind.explains_a_hang();
+        let explained = findings.iter().any(explains);
+        // A rank that has left ended the communicator at once: others may have been on their way.
+        if !teams[knots[index].team].left.is_empty() && !knots[index].is_long() {
+            continue;
+        }
         let found = of_knot(&teams, &knots, &cycles, index);
         findings
             .extend(found.into_iter().filter(|f| !(explained && matches!(f.kind, Kind::Stuck))));
@@ -142,6 +150,10 @@ fn of_team<'a>(teams: &[Team<'a>], knots: &[Knot<'a>], index: usize) -> Vec<Find
     if !team.died.is_empty() {
         findings.push(finding(Kind::Died, team.died.keys().copied().collect()));
     }
+    let left = left(team, index, knots);
+    if !left.is_empty() {
+        findings.push(finding(Kind::Left, left));
+    }
     let missing = team.missing();
     if !missing.is_empty() && (waits || team.is_suspicious()) {
         findings.push(finding(Kind::Missing, missing));
@@ -150,11 +162,25 @@ fn of_team<'a>(teams: &[Team<'a>], knots: &[Knot<'a>], index: usize) -> Vec<Find
         let ranks = difference.blamed();
         findings.push(finding(Kind::Differ(difference), ranks));
     }
-    // These three say that something else went wrong.
-    let cause =
-        |status: &str| !matches!(status, "TRIB_OK" | "TRIB_ERR_TIMEOUT" | "TRIB_ERR_ABORTED");
+    // These say that something else went wrong: the last one, that a rank has died or left.
+    let gone = findings.iter().any(|f| matches!(f.kind, Kind::Died | Kind::Left));
+    let cause = |status: &str| match status {
+        "TRIB_OK" | "TRIB_ERR_TIMEOUT" | "TRIB_ERR_ABORTED" => false,
+        "TRIB_ERR_CLOSED" => !gone,
+        _ => true,
+    };
     findings.extend(failed(teams, index, cause));
     findings
+}
+
+/// Who has closed the communicator though others wait for it.
+fn left(team: &Team, index: usize, knots: &[Knot]) -> Vec<u32> {
+    let partners = knots.iter().filter(|knot| knot.team == index && knot.call.is_message());
+    let closed = partners.filter_map(|knot| knot.call.peer).filter(|p| team.closed.contains(p));
+    let mut ranks: Vec<u32> = team.left.keys().copied().chain(closed).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks
 }
 
 /// Do others wait there for these ranks?
@@ -213,12 +239,13 @@ fn of_knot<'a>(
     groups.into_iter().map(blocked).collect()
 }
 
-/// Nobody is to blame who has a dump or died.
+/// Nobody is to blame who has a dump, died or left.
 fn is_stuck(team: &Team, knot: &Knot) -> bool {
     let gone = match (knot.collective, knot.call.peer) {
         (None, Some(peer)) if knot.call.is_message() => team.live_rank(peer).is_none(),
         (None, _) => false,
-        (Some(_), _) => team.live().count() < team.size as usize,
+        // Those that have merely closed had made it, or somebody would have been told.
+        (Some(_), _) => team.live().count() + team.closed.len() < team.size as usize,
     };
     knot.blockers.is_empty() && !gone
 }

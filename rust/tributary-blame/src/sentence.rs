@@ -16,6 +16,7 @@ pub fn sentence(verdict: &Verdict, finding: &Finding) -> String {
     let told = Told { verdict, finding, team: &verdict.teams[finding.team] };
     let text = match &finding.kind {
         Kind::Died => told.died(),
+        Kind::Left => told.left(),
         Kind::Missing => told.missing(),
         Kind::Differ(difference) => told.differ(difference),
         Kind::Failed { status, detail } => told.failed(status, detail),
@@ -40,6 +41,18 @@ impl<'a> Told<'_, 'a> {
         let ranks = self.blamed();
         let have = self.choose("has", "have");
         format!("{ranks} {have} died.{}{}", self.last_calls(), self.others_wait())
+    }
+
+    fn left(&self) -> String {
+        let (ranks, have) = (self.blamed(), self.choose("has", "have"));
+        let mut after: Vec<_> = self.finding.ranks.iter().map(|r| self.team.left.get(r)).collect();
+        after.dedup();
+        let after = match after.as_slice() {
+            [Some(call)] => format!(" after call {call}"),
+            _ => String::new(),
+        };
+        let wait = self.choose("others wait for it", "others wait for them");
+        format!("{ranks} {have} closed the communicator{after}; {wait}.{}", self.others_wait())
     }
 
     fn missing(&self) -> String {

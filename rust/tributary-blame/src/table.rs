@@ -60,13 +60,12 @@ fn row(verdict: &Verdict, index: usize, rank: u32, is_blamed: bool) -> Vec<Strin
     let mark = if is_blamed { "*" } else { "" };
     let place = team.place(rank).map(|place| format!("{} on {}", place.process, place.host));
     let mut row = vec![format!("{rank}{mark}"), place.unwrap_or_else(|| "?".to_owned())];
-    let died = team.died.contains_key(&rank);
+    let end = end(team, rank);
     let Some(member) = team.members.get(&rank) else {
-        let why = if died { "died" } else { "no dump" };
-        row.extend(["-", why, "-", "-", "-"].map(str::to_owned));
+        row.extend(["-", end.unwrap_or("no dump"), "-", "-", "-"].map(str::to_owned));
         return row;
     };
-    let status = if died { ", died" } else { "" };
+    let status = end.map_or_else(String::new, |end| format!(", {end}"));
     row.extend([member.comm.device.to_string(), format!("{}{status}", member.comm.status)]);
     row.extend(match telling(verdict, index, rank, member) {
         Some(call) => {
@@ -76,6 +75,16 @@ fn row(verdict: &Verdict, index: usize, rank: u32, is_blamed: bool) -> Vec<Strin
         None => ["none", "-", "-"].map(str::to_owned),
     });
     row
+}
+
+/// Why a rank makes no more calls, if that is known.
+fn end(team: &Team, rank: u32) -> Option<&'static str> {
+    let closed = team.left.contains_key(&rank) || team.closed.contains(&rank);
+    match (team.died.contains_key(&rank), closed) {
+        (true, _) => Some("died"),
+        (false, true) => Some("closed"),
+        (false, false) => None,
+    }
 }
 
 /// The rank's part in a call that does not end, or its newest call.

@@ -1,8 +1,9 @@
 //! The ranks of one communicator, put together from the dumps of all processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::dump::{Call, Communicator, Dump, Presence, State};
+use crate::words;
 
 /// A rank as its newest dump shows it.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,11 @@ pub struct Team<'a> {
     pub members: BTreeMap<u32, Member<'a>>,
     /// By what any rank knows.
     pub died: BTreeMap<u32, Place<'a>>,
+    /// The ranks that others waited for in vain, because they have closed the communicator; after
+    /// which of their calls.
+    pub left: BTreeMap<u32, u64>,
+    /// The other ranks that have closed it, and have no dump.
+    pub closed: BTreeSet<u32>,
     peers: BTreeMap<u32, Place<'a>>,
 }
 
@@ -42,7 +48,9 @@ pub fn teams(dumps: &[Dump]) -> Vec<Team<'_>> {
                 .add(Member { dump, comm });
         }
     }
-    teams.into_values().collect()
+    let mut teams: Vec<Team> = teams.into_values().collect();
+    teams.iter_mut().for_each(Team::find_closed);
+    teams
 }
 
 impl<'a> Team<'a> {
@@ -52,6 +60,8 @@ impl<'a> Team<'a> {
             size: 0,
             members: BTreeMap::new(),
             died: BTreeMap::new(),
+            left: BTreeMap::new(),
+            closed: BTreeSet::new(),
             peers: BTreeMap::new(),
         }
     }
@@ -69,30 +79,71 @@ impl<'a> Team<'a> {
         }
     }
 
+    /// Once all members are there: who has closed the communicator.
+    fn find_closed(&mut self) {
+        for member in self.members.values() {
+            for (rank, after) in member.waited_in_vain() {
+                self.left.insert(rank, after);
+                // Of a rank elsewhere, the peers say where it is.
+                self.peers.entry(rank).or_insert(member.place());
+            }
+        }
+        self.left.retain(|rank, _| *rank < self.size && !self.died.contains_key(rank));
+        let missing = self.missing();
+        let home = self.home();
+        for rank in missing {
+            let here = home.filter(|_| !self.peers.contains_key(&rank));
+            if let Some(home) = here {
+                self.peers.insert(rank, home);
+            }
+            if here.is_some() || self.has_closed(rank) {
+                self.closed.insert(rank);
+            }
+        }
+    }
+
+    fn has_closed(&self, rank: u32) -> bool {
+        let mut peers = self.members.values().flat_map(|member| &member.comm.peers);
+        peers.any(|peer| peer.rank == rank && peer.state == Presence::Closed)
+    }
+
+    /// The process that has all ranks but those that are peers: one that its dump lacks has closed
+    /// the communicator. `None` with dumps of several processes, whose peers tell it, and where
+    /// nobody knows.
+    fn home(&self) -> Option<Place<'a>> {
+        let mut members = self.members.values();
+        let home = members.next()?.place();
+        let same = members.all(|member| member.place() == home);
+        let tell = self.members.values().all(|member| member.knows_peers());
+        (same && tell).then_some(home)
+    }
+
     /// Where a rank is, if any dump says so.
     pub fn place(&self, rank: u32) -> Option<Place<'a>> {
         let known = self.members.get(&rank).map(Member::place);
         known.or_else(|| self.peers.get(&rank).copied())
     }
 
-    /// The ranks without a dump, those that died excluded.
+    /// The ranks without a dump, those excluded that are known to have died or closed.
     pub fn missing(&self) -> Vec<u32> {
-        let gone = |rank: &u32| !self.members.contains_key(rank) && !self.died.contains_key(rank);
-        (0..self.size).filter(gone).collect()
+        let here = |rank: &u32| self.members.contains_key(rank) || self.closed.contains(rank);
+        (0..self.size).filter(|rank| !here(rank) && !self.is_gone(*rank)).collect()
     }
 
-    /// The ranks that have a dump and have not died since.
+    /// It makes no more calls, whatever its dump says.
+    fn is_gone(&self, rank: u32) -> bool {
+        self.died.contains_key(&rank) || self.left.contains_key(&rank)
+    }
+
+    /// The ranks that have a dump and have neither died nor left since.
     pub fn live(&self) -> impl Iterator<Item = (u32, &Member<'a>)> {
-        let live = |rank: &u32| !self.died.contains_key(rank);
-        self.members
-            .iter()
-            .map(|(&rank, member)| (rank, member))
-            .filter(move |(rank, _)| live(rank))
+        let ranks = self.members.iter().map(|(&rank, member)| (rank, member));
+        ranks.filter(|(rank, _)| !self.is_gone(*rank))
     }
 
-    /// The rank, unless it has died or has no dump.
+    /// The rank, if it is one of those.
     pub fn live_rank(&self, rank: u32) -> Option<&Member<'a>> {
-        self.members.get(&rank).filter(|_| !self.died.contains_key(&rank))
+        self.members.get(&rank).filter(|_| !self.is_gone(rank))
     }
 
     /// A dump was written because something went wrong, or a rank says that it did.
@@ -106,6 +157,22 @@ impl<'a> Team<'a> {
 impl<'a> Member<'a> {
     pub fn place(&self) -> Place<'a> {
         Place { host: &self.dump.host, process: self.dump.process }
+    }
+
+    /// The ranks that have closed the communicator while this one waited, or another one that told
+    /// it so, and after which of their calls.
+    fn waited_in_vain(&self) -> Vec<(u32, u64)> {
+        match self.comm.status.as_str() {
+            // The detail of an abort is the caller's text.
+            "TRIB_ERR_CLOSED" | "TRIB_ERR_TIMEOUT" => words::departures(&self.comm.detail),
+            _ => Vec::new(),
+        }
+    }
+
+    /// All ranks that are elsewhere are among its peers. Without a side channel there are none; the
+    /// backend "host" has one process.
+    fn knows_peers(&self) -> bool {
+        self.comm.backend == "host" || !self.comm.peers.is_empty()
     }
 
     pub fn newest(&self) -> Option<&'a Call> {

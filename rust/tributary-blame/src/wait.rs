@@ -164,7 +164,8 @@ impl<'a> Knot<'a> {
         self.blockers.push(Blocker { rank, why, call, onward: None });
     }
 
-    fn is_long(&self) -> bool {
+    /// It has run for so long that it is a hang.
+    pub fn is_long(&self) -> bool {
         self.parts().any(|wait| wait.call.age_ms >= LONG_MS)
     }
 

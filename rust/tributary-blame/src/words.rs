@@ -98,6 +98,31 @@ fn amount(call: &Call) -> String {
     format!(" of {}{what}", call.count)
 }
 
+/// The ranks of which the library's `detail` says "rank 0 left after call 1", or "rank 3 (process
+/// 4711 on a) has closed after call 1", and that call.
+pub fn departures(detail: &str) -> Vec<(u32, u64)> {
+    let marks = [" left after call ", " has closed after call "];
+    let of_mark = |mark| {
+        detail.match_indices(mark).filter_map(move |(at, mark)| {
+            Some((last_rank(&detail[..at])?, leading_number(&detail[at + mark.len()..])?))
+        })
+    };
+    marks.into_iter().flat_map(of_mark).collect()
+}
+
+/// The rank that `text` names at its end, with or without its process.
+fn last_rank(text: &str) -> Option<u32> {
+    let behind = &text[text.rfind("rank ")? + "rank ".len()..];
+    let place = behind.trim_start_matches(|c: char| c.is_ascii_digit());
+    let at_end = place.is_empty() || place.starts_with(" (process ") && place.ends_with(')');
+    at_end.then(|| leading_number(behind))?.and_then(|rank| rank.try_into().ok())
+}
+
+fn leading_number(text: &str) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text[..end].parse().ok()
+}
+
 /// "600.2 s", "12.3 ms".
 pub fn duration(ms: f64) -> String {
     if ms < 1000.0 {

@@ -50,6 +50,17 @@ ranks 0 to 3: rank 0 (device 0) has waited for 600.2 s in call 13
 }
 
 #[test]
+fn the_table_marks_who_left_and_not_who_waited() {
+    let output = run(&[&folder("left")]);
+    let table = "\
+rank  process         device  status           call                                        state    age
+0*    5603 on node-a  -       closed           -                                           -        -
+1     5603 on node-a  1       TRIB_ERR_CLOSED  collective 2, trib_allreduce of 4 f32, sum  unknown  200.3 ms
+";
+    assert!(stdout(&output).contains(table), "{}", stdout(&output));
+}
+
+#[test]
 fn a_deadlock_shows_both_communicators() {
     let output = run(&[&folder("deadlock")]);
     let text = stdout(&output);

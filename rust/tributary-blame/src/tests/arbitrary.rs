@@ -34,17 +34,26 @@ fn call() -> impl Strategy<Value = Value> {
 
 fn communicator() -> impl Strategy<Value = Value> {
     let identity = select(vec!["a", "b", "c"]);
-    let status = select(vec!["TRIB_OK", "TRIB_ERR_TIMEOUT", "TRIB_ERR_NCCL"]);
+    let status = select(vec![
+        ("TRIB_OK", ""),
+        ("TRIB_ERR_TIMEOUT", "rank 1 has closed after call 2, trib_barrier"),
+        ("TRIB_ERR_CLOSED", "rank 0 left after call 1"),
+        ("TRIB_ERR_CLOSED", "rank 9 left after call 1"),
+        ("TRIB_ERR_NCCL", ""),
+    ]);
+    let backend = select(vec!["host", "nccl"]);
     let state = select(vec!["present", "closed", "dead"]);
     let peer = (0..3u32, 0..3u64, state).prop_map(|(rank, process, state)| {
         json!({"rank": rank, "host": "h", "process": process, "state": state})
     });
-    (identity, 0..3u32, 3..5u32, 0..2u32, status, vec(peer, 0..2), number(), vec(call(), 0..6))
-        .prop_map(|(identity, rank, size, device, status, peers, entered, calls)| {
-            json!({"identity": identity, "rank": rank, "size": size, "backend": "host",
-                   "device": device, "status": status, "detail": "", "state": "live",
+    let place = (identity, backend, 0..3u32, 3..5u32, 0..2u32);
+    (place, status, vec(peer, 0..2), number(), vec(call(), 0..6)).prop_map(
+        |((identity, backend, rank, size, device), (status, detail), peers, entered, calls)| {
+            json!({"identity": identity, "rank": rank, "size": size, "backend": backend,
+                   "device": device, "status": status, "detail": detail, "state": "live",
                    "peers": peers, "entered": entered, "calls": calls})
-        })
+        },
+    )
 }
 
 /// Each with a name of its own, as files have.
@@ -222,7 +231,7 @@ fn real_dumps_are_read() {
 
 #[test]
 fn the_order_of_files_does_not_matter() {
-    for name in ["absent", "differ", "died", "follows", "deadlock", "newest"] {
+    for name in ["absent", "differ", "died", "left_elsewhere", "follows", "deadlock", "newest"] {
         let dumps = dumps(name);
         let orders = permutations(&dumps);
         let expected = printed(&dumps);

@@ -1,7 +1,8 @@
 //! Each finding, by a hang that has it: the whole sentence.
 
 use super::{dumps, found};
-use crate::dump::{Call, Dump, State};
+use crate::dump::{Call, Dump, Peer, Presence, State};
+use crate::words::departures;
 
 fn expect(name: &str, expected: &[&str]) {
     assert_eq!(found(&dumps(name)), expected, "of {name}");
@@ -24,6 +25,105 @@ fn the_dump_of_a_dead_rank_hides_nothing() {
            trib_broadcast of 64 f32, root 0, made 601.0 s before the dump, has started. Rank 1 has \
            waited for 600.2 s in collective 13, trib_allreduce of 1024 f32, sum."],
     );
+}
+
+/// In its own process, which wrote the dump: no call for it is in there.
+#[test]
+fn a_rank_left_while_others_waited() {
+    expect(
+        "left",
+        &["left [0] rank 0 (process 5603 on node-a) has closed the communicator after call 1; \
+           others wait for it. Rank 1 has waited for 200.3 ms in collective 2, trib_allreduce of 4 \
+           f32, sum."],
+    );
+    expect(
+        "left_elsewhere",
+        &["left [2] rank 2 (process 24901 on node-a) has closed the communicator after call 4; \
+           others wait for it. Ranks 0 and 1 have waited for 18.7 ms in collective 5, \
+           trib_allreduce of 1 f32, sum."],
+    );
+}
+
+/// Also where an older dump shows the one that left, and those that had not come yet are no cause.
+#[test]
+fn who_left_is_the_only_cause() {
+    let mut dumps = dumps("left_elsewhere");
+    let mut older = dumps[0].clone();
+    older.unix_ns -= 1_000_000_000;
+    older.process = 24901;
+    let comm = &mut older.communicators[0];
+    (comm.rank, comm.device, comm.status) = (2, 2, "TRIB_OK".to_owned());
+    comm.calls.pop();
+    dumps[0].communicators[0].calls.pop(); // as of rank 0
+    dumps.push(older);
+    let found = found(&dumps);
+    assert!(found.len() == 1 && found[0].starts_with("left [2] "), "{found:?}");
+}
+
+/// The library ends no receive whose partner has closed, before its deadline.
+#[test]
+fn the_partner_of_a_message_has_closed() {
+    let mut dumps = dumps("unanswered");
+    dumps.pop();
+    let comm = &mut dumps[0].communicators[0];
+    comm.backend = "host".to_owned();
+    assert_eq!(comm.calls.last().unwrap().peer, Some(1));
+    let found = found(&dumps);
+    assert_eq!(found.len(), 1);
+    let expected = "left [1] rank 1 (process 4711 on node-a) has closed the communicator; others \
+                    wait for it. Rank 0 has waited for 5.0 s in call 7, trib_recv of 4 f32";
+    assert!(found[0].starts_with(expected), "{found:?}");
+}
+
+/// Closing is no cause where all calls were made before.
+#[test]
+fn a_rank_that_closed_hides_no_hang() {
+    let mut dumps = dumps("stuck");
+    let gone = dumps.pop().unwrap();
+    let rank = gone.communicators[0].rank;
+    for dump in &mut dumps {
+        let peer =
+            Peer { rank, host: gone.host.clone(), process: gone.process, state: Presence::Closed };
+        dump.communicators[0].peers.push(peer);
+    }
+    let found = found(&dumps);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].starts_with("stuck [0, 1, 2] 3 of 4 ranks have started"), "{found:?}");
+}
+
+/// With the status that the library gives those who waited for it.
+#[test]
+fn only_the_dead_are_blamed_for_their_death() {
+    let mut dumps = dumps("died");
+    for dump in &mut dumps {
+        dump.communicators[0].status = "TRIB_ERR_CLOSED".to_owned();
+        dump.communicators[0].detail = "rank 2 was killed by signal 9 (SIGKILL)".to_owned();
+    }
+    let found = found(&dumps);
+    assert!(found.len() == 1 && found[0].starts_with("died [2] "), "{found:?}");
+}
+
+#[test]
+fn what_details_say_of_those_that_left() {
+    let left = "rank 0 left after call 1 (barrier), and rank 12 waits for it in trib_comm_split";
+    assert_eq!(departures(left), [(0, 1)]);
+    let told =
+        "told by rank 1 (process 7 on a): rank 1 (device 1) has waited for 0.0 s in call 5, \
+                trib_barrier; rank 2 (process 8 on a (b)) has closed after call 4, trib_barrier; \
+                rank 30 has closed after call 3, trib_barrier";
+    assert_eq!(departures(told), [(2, 4), (30, 3)]);
+    for none in [
+        "",
+        "rank 0 has waited; nobody left after call 1",
+        "rank left after call 1",
+        "rank 4294967296 left after call 1",
+        "rank 0 left after call x",
+        "rank 0 left after call 18446744073709551616",
+        "rank 0 (or so) left after call 1",
+        " left after call ",
+    ] {
+        assert_eq!(departures(none), [], "{none}");
+    }
 }
 
 #[test]
