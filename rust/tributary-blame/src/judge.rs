@@ -141,7 +141,6 @@ pub fn judge(dumps: &[Dump]) -> Verdict<'_> {
 /// What is wrong with ranks or their calls, whether or not somebody waits.
 fn of_team<'a>(teams: &[Team<'a>], knots: &[Knot<'a>], index: usize) -> Vec<Finding<'a>> {
     let team = &teams[index];
-    let waits = knots.iter().any(|knot| knot.team == index);
     let finding = |kind, ranks: Vec<u32>| {
         let knot = knots.iter().position(|knot| knot.team == index && concerns(knot, &ranks));
         Finding { team: index, kind, ranks, knot }
@@ -155,7 +154,7 @@ fn of_team<'a>(teams: &[Team<'a>], knots: &[Knot<'a>], index: usize) -> Vec<Find
         findings.push(finding(Kind::Left, left));
     }
     let missing = team.missing();
-    if !missing.is_empty() && (waits || team.is_suspicious()) {
+    if !missing.is_empty() && needs_all(team, index, knots) {
         findings.push(finding(Kind::Missing, missing));
     }
     if let Some(difference) = differ::difference(team) {
@@ -171,6 +170,14 @@ fn of_team<'a>(teams: &[Team<'a>], knots: &[Knot<'a>], index: usize) -> Vec<Find
     };
     findings.extend(failed(teams, index, cause));
     findings
+}
+
+/// Something is wrong there, so a dump that is missing may say what. The reason of a dump may be
+/// another communicator of its process.
+fn needs_all(team: &Team, index: usize, knots: &[Knot]) -> bool {
+    let mut parts = knots.iter().filter(|knot| knot.team == index).flat_map(Knot::parts);
+    let mut members = team.members.values();
+    parts.any(|wait| wait.call.is_pending()) || members.any(|m| m.comm.status != "TRIB_OK")
 }
 
 /// Who has closed the communicator though others wait for it.

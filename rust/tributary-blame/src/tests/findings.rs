@@ -136,6 +136,26 @@ fn ranks_have_no_dump() {
     );
 }
 
+/// Three communicators of one process: one that ended, which a rank had left; one that had ended
+/// before, and most of which is closed; and the one that goes on, of which a rank is closed already.
+#[test]
+fn a_communicator_that_is_well_misses_nobody() {
+    expect(
+        "recovered",
+        &["left [1] Communicator bcc5827a13808ce4: rank 1 (process 985 on node-a) has closed the \
+           communicator after call 4; others wait for it. Ranks 0 and 2 have waited for 0.5 ms in \
+           collective 5, trib_allreduce of 1 f32, avg."],
+    );
+    // Nor where ranks of other processes have no dump.
+    let mut dumps = dumps("missing");
+    for dump in &mut dumps {
+        let comm = &mut dump.communicators[0];
+        comm.status = "TRIB_OK".to_owned();
+        comm.calls.last_mut().unwrap().state = State::Unknown;
+    }
+    assert_eq!(found(&dumps), [""; 0]);
+}
+
 #[test]
 fn the_minority_makes_another_call() {
     expect(
