@@ -15,6 +15,8 @@ pub struct Verdict<'a> {
     pub knots: Vec<Knot<'a>>,
     /// What is wrong; empty if nothing is.
     pub findings: Vec<Finding<'a>>,
+    /// The dumps that are not the newest of their process.
+    pub older: Vec<&'a Dump>,
 }
 
 /// One thing that is wrong in one communicator.
@@ -103,9 +105,10 @@ impl Verdict<'_> {
     }
 }
 
-/// Judge the dumps of one hang, in any order.
+/// Judge the dumps, in any order.
 pub fn judge(dumps: &[Dump]) -> Verdict<'_> {
-    let teams = team::teams(dumps);
+    let older = team::older(dumps);
+    let teams = team::teams(dumps, &older);
     let mut knots = wait::knots(&teams);
     let cycles = route::cycles(&knots);
     route::keep_sure(&mut knots, &cycles);
@@ -135,7 +138,7 @@ pub fn judge(dumps: &[Dump]) -> Verdict<'_> {
         _ => 0, // a cause by itself
     };
     findings.sort_by_cached_key(|f| (depth(f), f.kind.order(), f.team, f.knot, f.ranks.clone()));
-    Verdict { teams, knots, findings }
+    Verdict { teams, knots, findings, older }
 }
 
 /// What is wrong with ranks or their calls, whether or not somebody waits.

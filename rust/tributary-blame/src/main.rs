@@ -30,7 +30,8 @@ are judged).";
 
 /// Says from the flight-recorder dumps of all processes which rank is to blame for a hang, and why.
 ///
-/// Of several dumps of one rank the newest counts.
+/// Of several dumps of one rank the newest counts, and only the newest of a process for waits
+/// between communicators.
 #[derive(Parser)]
 #[command(version, after_help = EXIT_STATUS)]
 struct Arguments {

@@ -6,6 +6,7 @@ use crate::dump::{Call, Dump, Unreadable};
 use crate::judge::Verdict;
 use crate::sentence::sentence;
 use crate::table::table;
+use crate::team::Place;
 use crate::words;
 
 /// The verdict for a person: a sentence for each finding, then the tables that show it.
@@ -16,6 +17,9 @@ pub fn text(verdict: &Verdict, dumps: &[Dump], all: bool) -> String {
     }
     if verdict.findings.is_empty() {
         text += &format!("{}\n\n", nothing(verdict, dumps));
+    }
+    if !verdict.older.is_empty() {
+        text += &format!("{}\n\n", older(verdict));
     }
     for index in shown(verdict, all) {
         text += &format!("{}\n", table(verdict, index, all));
@@ -39,6 +43,21 @@ fn nothing(verdict: &Verdict, dumps: &[Dump]) -> String {
         text += &format!(" Without a dump: {}.", plural(missing, "rank"));
     }
     text
+}
+
+/// What becomes of the dumps that are not the newest of their process.
+fn older(verdict: &Verdict) -> String {
+    let mut places: Vec<Place> = verdict.older.iter().map(|dump| Place::of(dump)).collect();
+    places.dedup();
+    let first = format!("process {} on {}", places[0].process, places[0].host);
+    let others = match places.len() {
+        1 => String::new(),
+        n => format!(" and {}", plural(n - 1, "other")),
+    };
+    format!(
+        "Several dumps are of {first}{others}: the newest one of each rank counts, and only the \
+         newest of a process for waits between communicators. To judge an older dump, name it alone."
+    )
 }
 
 fn plural(n: usize, what: &str) -> String {
@@ -66,6 +85,8 @@ struct Json<'a> {
     well: bool,
     findings: Vec<JsonFinding<'a>>,
     communicators: Vec<JsonCommunicator<'a>>,
+    /// Files whose process has a newer dump.
+    older: Vec<&'a str>,
     unreadable: Vec<JsonUnreadable<'a>>,
 }
 
@@ -137,6 +158,7 @@ pub fn json(verdict: &Verdict, unreadable: &[Unreadable]) -> String {
         well: verdict.findings.is_empty(),
         findings: findings.collect(),
         communicators: communicators(verdict),
+        older: verdict.older.iter().map(|dump| dump.file.as_str()).collect(),
         unreadable: unreadable.collect(),
     };
     // Only maps whose keys are no texts, and failing implementations, cannot be written.

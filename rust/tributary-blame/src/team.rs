@@ -10,10 +10,12 @@ use crate::words;
 pub struct Member<'a> {
     pub dump: &'a Dump,
     pub comm: &'a Communicator,
+    /// Its process has a newer dump, in which the rank is not.
+    pub is_older: bool,
 }
 
 /// The process of a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place<'a> {
     pub host: &'a str,
     pub process: u64,
@@ -35,22 +37,43 @@ pub struct Team<'a> {
     peers: BTreeMap<u32, Place<'a>>,
 }
 
-/// The communicators of all dumps, by identity.
-pub fn teams(dumps: &[Dump]) -> Vec<Team<'_>> {
+/// The dumps that are not the newest of their process.
+pub fn older(dumps: &[Dump]) -> Vec<&Dump> {
+    let mut newest: BTreeMap<Place, u64> = BTreeMap::new();
+    for dump in dumps {
+        let at = newest.entry(Place::of(dump)).or_default();
+        *at = dump.unix_ns.max(*at);
+    }
+    let is_older = |dump: &&Dump| dump.unix_ns < newest[&Place::of(dump)];
+    let mut older: Vec<&Dump> = dumps.iter().filter(is_older).collect();
+    older.sort_by_key(|dump| (Place::of(dump), dump.unix_ns, &dump.file));
+    older
+}
+
+/// The communicators of all dumps, by identity; `older` dumps count for ranks that no other has.
+pub fn teams<'a>(dumps: &'a [Dump], older: &[&Dump]) -> Vec<Team<'a>> {
     let mut in_order: Vec<&Dump> = dumps.iter().collect();
     in_order.sort_by_key(|dump| (dump.unix_ns, &dump.file));
     let mut teams: BTreeMap<&str, Team> = BTreeMap::new();
     for dump in in_order {
+        let is_older = older.iter().any(|older| std::ptr::eq(*older, dump));
         for comm in &dump.communicators {
-            teams
-                .entry(&comm.identity)
-                .or_insert_with(|| Team::new(&comm.identity))
-                .add(Member { dump, comm });
+            teams.entry(&comm.identity).or_insert_with(|| Team::new(&comm.identity)).add(Member {
+                dump,
+                comm,
+                is_older,
+            });
         }
     }
     let mut teams: Vec<Team> = teams.into_values().collect();
     teams.iter_mut().for_each(Team::find_closed);
     teams
+}
+
+impl<'a> Place<'a> {
+    pub fn of(dump: &'a Dump) -> Place<'a> {
+        Place { host: &dump.host, process: dump.process }
+    }
 }
 
 impl<'a> Team<'a> {
@@ -156,7 +179,7 @@ impl<'a> Team<'a> {
 
 impl<'a> Member<'a> {
     pub fn place(&self) -> Place<'a> {
-        Place { host: &self.dump.host, process: self.dump.process }
+        Place::of(self.dump)
     }
 
     /// The ranks that have closed the communicator while this one waited, or another one that told

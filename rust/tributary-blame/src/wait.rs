@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::dump::{Call, State};
-use crate::team::{Member, Team};
+use crate::team::{Member, Place, Team};
 
 /// A call that has run for less is no hang, unless something went wrong.
 const LONG_MS: f64 = 1000.0;
@@ -177,8 +177,9 @@ impl<'a> Knot<'a> {
     }
 }
 
-/// One rank of one process has one device: what a process does there, it does as that rank.
-type Actor<'a> = (&'a str, u64, u32);
+/// One rank of one process has one device: what a process does there, it does as that rank. Of an
+/// older dump also the communicator: it tells nothing of waits in others, which may have been later.
+type Actor<'a> = (Place<'a>, u32, Option<&'a str>);
 
 /// Where a rank of one communicator waits as a rank of another.
 struct Held<'a> {
@@ -187,7 +188,7 @@ struct Held<'a> {
 
 fn actor<'a>(team: &Team<'a>, rank: u32) -> Option<Actor<'a>> {
     let member = team.members.get(&rank)?;
-    Some((&member.dump.host, member.dump.process, member.comm.device))
+    Some((member.place(), member.comm.device, member.is_older.then_some(team.identity)))
 }
 
 impl<'a> Held<'a> {
@@ -225,12 +226,21 @@ fn is_ahead(a: &Call, b: &Call) -> bool {
     a.stream.is_some() && a.stream == b.stream && (older || running)
 }
 
+/// All that wait there are in older dumps: since then their processes have closed the communicator.
+fn is_past(team: &Team, knot: &Knot) -> bool {
+    let is_older = |wait: &Wait| team.members[&wait.rank].is_older;
+    !knot.waiters.is_empty() && knot.waiters.iter().all(is_older)
+}
+
 /// Find where the blockers wait. A rank whose stream has not reached the call becomes one of them.
 fn lead_onward<'a>(teams: &[Team<'a>], knots: &mut [Knot<'a>]) {
     let held = Held::new(teams, knots);
+    let team_of: Vec<usize> = knots.iter().map(|knot| knot.team).collect();
     for (index, knot) in knots.iter_mut().enumerate() {
-        let team = &teams[knot.team];
-        let elsewhere = |onward: &Onward| onward.knot != index;
+        let (number, team) = (knot.team, &teams[knot.team]);
+        let is_past = is_past(team, knot);
+        let elsewhere =
+            |onward: &Onward| onward.knot != index && (!is_past || team_of[onward.knot] == number);
         for blocker in &mut knot.blockers {
             if matches!(blocker.why, Why::Absent | Why::Unanswered) {
                 blocker.onward = held.oldest(team, blocker.rank, elsewhere);

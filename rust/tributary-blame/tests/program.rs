@@ -69,6 +69,24 @@ fn a_deadlock_shows_both_communicators() {
 }
 
 #[test]
+fn several_dumps_of_a_process() {
+    let line = "\nSeveral dumps are of process 985 on node-a: the newest one of each rank counts, \
+                and only the newest of a process for waits between communicators. To judge an \
+                older dump, name it alone.\n\ncommunicator ";
+    let output = run(&[&folder("several")]);
+    assert!(stdout(&output).contains(line), "{}", stdout(&output));
+    let both = run(&[&folder("several"), &folder("newest")]);
+    assert!(stdout(&both).contains("\nSeveral dumps are of process 985 on node-a and 1 other: "));
+    let alone = folder("several").join("node-a-985-1.json");
+    assert!(!stdout(&run(&[&alone])).contains("Several dumps"));
+    // A file that is named twice is one dump.
+    assert!(!stdout(&run(&[&alone, &alone])).contains("Several dumps"));
+    let json = run(&[&"--json", &folder("several")]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["older"], serde_json::json!([alone]));
+}
+
+#[test]
 fn nothing_wrong() {
     let output = run(&[&folder("well")]);
     let sentence = "nothing is known to be wrong: no call hangs (2 dumps, 1 communicator).\n";

@@ -231,7 +231,9 @@ fn real_dumps_are_read() {
 
 #[test]
 fn the_order_of_files_does_not_matter() {
-    for name in ["absent", "differ", "died", "left_elsewhere", "follows", "deadlock", "newest"] {
+    for name in
+        ["absent", "differ", "died", "left_elsewhere", "follows", "deadlock", "newest", "several"]
+    {
         let dumps = dumps(name);
         let orders = permutations(&dumps);
         let expected = printed(&dumps);

@@ -271,6 +271,32 @@ fn two_communicators_in_two_orders_are_a_deadlock() {
     );
 }
 
+/// Two dumps of one process: the second communicator was created after the first had ended.
+#[test]
+fn what_ended_before_is_no_part_of_a_deadlock() {
+    let old = "absent [1] Communicator d0d2a6d615f2b36f: rank 1 (process 985 on node-a) has not \
+               made collective 5, trib_allreduce of 1 f32, avg; ranks 0 and 2 have waited in it \
+               for 423.5 ms. Rank 1's last call, collective 4, trib_allreduce of 1 f32, avg, made \
+               427.4 ms before the dump, is done.";
+    let new = "absent [2] Communicator 50d1f94c538c53cb: rank 2 (process 985 on node-a) has not \
+               made collective 1, trib_broadcast of 1 f32, root 0; ranks 0 and 1 have waited in \
+               it for 0.2 ms to 0.3 ms. Rank 2's dump has no call.";
+    expect("several", &[new, old]);
+}
+
+/// Waits of one communicator are in the newest dump of each of its ranks.
+#[test]
+fn an_older_dump_tells_of_its_communicators_own_waits() {
+    let mut dumps = dumps("deadlock_message");
+    let expected = found(&dumps);
+    let mut newer = dumps[0].clone();
+    newer.unix_ns += 1;
+    newer.communicators.clear();
+    dumps.push(newer);
+    assert!(expected[0].starts_with("deadlock "));
+    assert_eq!(found(&dumps), expected);
+}
+
 #[test]
 fn two_orders_on_one_stream_are_a_deadlock() {
     expect(
