@@ -47,6 +47,10 @@ ranks 0 to 3: rank 0 (device 0) has waited for 600.2 s in call 13
 ";
     assert_eq!(stdout(&output), expected);
     assert_eq!((stderr(&output), output.status.code()), ("", Some(1)));
+    // The README shows it, with its own line breaks.
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let readme = include_str!("../README.md");
+    assert!(words(readme).contains(&words(expected)));
 }
 
 #[test]
