@@ -90,9 +90,9 @@ pub fn operation(call: &Call) -> String {
 fn amount(call: &Call) -> String {
     let what = match (call.operation.as_str(), &call.dtype) {
         (_, Some(dtype)) => format!(" {dtype}"),
+        _ if call.count == 0 => return String::new(),
         ("batch_end", _) => " calls".to_owned(),
         (operation, _) if operation.contains("_list") => " tensors".to_owned(),
-        _ if call.count == 0 => return String::new(),
         _ => String::new(),
     };
     format!(" of {}{what}", call.count)
