@@ -153,9 +153,14 @@ impl<B: 'static> Work<B> {
     /// Waits until the collectives have run, and returns the buffers.
     ///
     /// `Ok` means that every call was applied, as in [`scope`](Communicator::scope), also if the
-    /// communicator or a sparse state was dropped meanwhile. If it was dropped before the calls
-    /// ran, their outcome is lost, and the error is of kind
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed).
+    /// communicator or a sparse state was dropped meanwhile. If the communicator ended first, the
+    /// error is the reason, dropped or not, as [`AbortHandle::status`] tells it: an abort, a
+    /// [mismatch](crate::ErrorKind::Mismatch), a rank that had left
+    /// ([`ErrorKind::Closed`](crate::ErrorKind::Closed)), a deadline
+    /// ([`ErrorKind::Timeout`](crate::ErrorKind::Timeout)), also that of a drop that waited for the
+    /// calls in vain. If nothing is known against a sparse call or a weighted average, but it had
+    /// not run when its communicator or state was dropped, its outcome is lost, and the error is of
+    /// kind [`ErrorKind::Closed`](crate::ErrorKind::Closed).
     ///
     /// An error returns the buffers, too. Their content is then undefined, except for lists, which
     /// were written wholly or not at all. Only if the wait itself is refused, repeatedly for
@@ -195,20 +200,13 @@ impl<B: 'static> Work<B> {
         &self.queued.event
     }
 
-    /// The status of the communicator; after its end, what the abort handle knows. "after a wait
-    /// for the stream, results are valid if and only if trib_comm_status() is TRIB_OK".
+    /// The status of the communicator; once it was dropped, what the abort handle knows: "after the
+    /// communicator is gone: then it returns the last status (TRIB_OK after a close without error)".
+    /// "after a wait for the stream, results are valid if and only if trib_comm_status() is TRIB_OK".
     fn status(&self) -> Result<()> {
         // SAFETY: the lock in `shared` keeps other threads out. "Never waits."
         let status = self.shared.call(|comm| unsafe { sys::trib_comm_status(comm) });
-        status.unwrap_or_else(|| {
-            if self.abort.is_aborted() {
-                return Err(Error::new(
-                    sys::TRIB_ERR_ABORTED,
-                    "the communicator was aborted, and then dropped, before this work was done",
-                ));
-            }
-            Ok(())
-        })
+        status.unwrap_or_else(|| self.abort.status())
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{alone, error_of, get, have, options, ranks, vec_on, warm_up_all};
+use common::{alone, error_of, get, have, options, ranks, stay_until_aborted, vec_on, warm_up_all};
 use tributary::{
-    CommState, Communicator, ErrorKind, Group, InPlace, Options, ReduceOp, Stream, UniqueId,
+    CommState, Communicator, Error, ErrorKind, Group, InPlace, Options, ReduceOp, Stream, UniqueId,
 };
 
 /// The communicators of two ranks after a first collective.
@@ -107,6 +107,67 @@ fn a_drop_does_not_wait_for_ever() {
     );
     drop(stream);
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
+/// The error of a work of rank 0, whose communicator is dropped before the wait, after `end`. Rank 1
+/// makes no call.
+fn error_after_a_drop(
+    options: &Options,
+    end: impl FnOnce(&mut Communicator, Communicator),
+) -> Option<(Error, Error)> {
+    let [mut here, there] = pair_with(options)?;
+    let (stream, handle) = (Stream::new(here.device()).unwrap(), here.abort_handle());
+    let buffer = vec_on(&here, &[1.0_f32; 10]);
+    let work = here.start(buffer, &stream, |s, b| s.allreduce(InPlace, b, ReduceOp::Sum)).unwrap();
+    end(&mut here, there);
+    drop(here);
+    Some((work.wait().unwrap_err().error, error_of(handle.status())))
+}
+
+#[test]
+fn a_work_whose_communicator_is_gone_tells_why_it_ended() {
+    let _alone = alone();
+    let plain = options().close_timeout(Duration::from_millis(100));
+    let late = options().call_timeout(Duration::from_millis(100)).timed(true);
+    let mut kept = None; // rank 1 stays
+    let aborted = error_after_a_drop(&plain, |here, there| {
+        here.abort_handle().abort("enough");
+        kept = Some(there);
+    });
+    let timed_out = error_after_a_drop(&late, |here, there| {
+        stay_until_aborted(here);
+        kept = Some(there);
+    });
+    let left = error_after_a_drop(&plain, |here, there| {
+        drop(there);
+        stay_until_aborted(here);
+    });
+    for (found, kind, words) in [
+        (aborted, ErrorKind::Aborted, "enough"),
+        (timed_out, ErrorKind::Timeout, "rank 1 has not made it"),
+        (left, ErrorKind::Closed, "rank 1 left after call"),
+    ] {
+        let Some((error, known)) = found else { return };
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.detail().contains(words), "{error}");
+        assert_eq!(error, known);
+    }
+    drop(kept);
+}
+
+#[test]
+fn a_work_whose_communicator_is_gone_tells_of_a_mismatch() {
+    if !common::on_host() {
+        return common::skip("takes calls that are compared on the stream");
+    }
+    let mismatch = error_after_a_drop(&options(), |here, mut there| {
+        let stream = Stream::new(there.device()).unwrap();
+        there.barrier(&stream).unwrap();
+        stay_until_aborted(here);
+    });
+    let (error, known) = mismatch.unwrap();
+    assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
+    assert_eq!(error, known);
 }
 
 #[test]
