@@ -373,8 +373,8 @@ impl Communicator {
     /// the same options. It is made anew, so it does not matter what has become of the excluded
     /// ones. The others keep their order and become ranks 0 and up.
     ///
-    /// Every rank that is not excluded makes this call, with the same set, within `timeout`. If the
-    /// communicator has not ended, this aborts it. Drop it when you have taken from its
+    /// Every rank that is not excluded makes this call, with the same set, within `timeout` (zero:
+    /// 1 ms). If the communicator has not ended, this aborts it. Drop it when you have taken from its
     /// [sparse states](crate::SparseAllReduce) what you want to keep: their end comes with it.
     ///
     /// An attempt that fails does so on all ranks that take part, and can be repeated, with other
@@ -488,9 +488,9 @@ impl Communicator {
     }
 
     /// Sets the deadline of calls made from now on, as
-    /// [`Options::call_timeout`](crate::Options::call_timeout) does, and whether they are
-    /// [`timed`](crate::Options::timed). Set it around a call to give that call a deadline of its
-    /// own.
+    /// [`Options::call_timeout`](crate::Options::call_timeout) does, zero and [`Duration::MAX`]
+    /// included, and whether they are [`timed`](crate::Options::timed). Set it around a call to give
+    /// that call a deadline of its own.
     pub fn set_call_timeout(&mut self, timeout: Duration, timed: bool) -> Result<()> {
         let timeout = milliseconds(timeout).max(1);
         // SAFETY: the lock keeps other threads out.

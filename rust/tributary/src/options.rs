@@ -10,7 +10,13 @@ use crate::error::{c_string, Result};
 /// The default of [`Options::close_timeout`]: trib_options.close_timeout_ms, "0 is 5,000".
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(5_000);
 
+/// What a zero duration stands for. In C, 0 ms would be the default.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 /// Options of a communicator or group. Every rank passes the same.
+///
+/// A deadline has its default if its option was not set. A zero duration is the shortest deadline,
+/// 1 ms.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,22 +49,23 @@ impl Options {
     }
 
     /// Sets the deadline of calls in which the ranks wait for each other, such as creating a
-    /// communicator. Default: five minutes.
+    /// communicator. Default: five minutes. Zero: 1 ms.
     pub fn timeout(mut self, timeout: Duration) -> Options {
-        self.timeout = Some(timeout);
+        self.timeout = Some(timeout.max(SHORTEST));
         self
     }
 
-    /// Sets how long a drop waits for queued work before it aborts. Default: 5 seconds.
+    /// Sets how long a drop waits for queued work before it aborts. Default: 5 seconds. Zero:
+    /// 1 ms.
     pub fn close_timeout(mut self, timeout: Duration) -> Options {
-        self.close_timeout = Some(timeout);
+        self.close_timeout = Some(timeout.max(SHORTEST));
         self
     }
 
     /// Sets the deadline of every queued call, counted from its start on its stream. If a call is
     /// late, the watchdog ends the communicator: calls and waits return
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout), and the error says which rank has not
-    /// made the call. Default: ten minutes. [`Duration::MAX`]: none. Ranks may differ.
+    /// made the call. Default: ten minutes. Zero: 1 ms. [`Duration::MAX`]: none. Ranks may differ.
     ///
     /// ```
     /// use std::time::Duration;
@@ -76,7 +83,7 @@ impl Options {
     /// # Ok::<(), tributary::Error>(())
     /// ```
     pub fn call_timeout(mut self, timeout: Duration) -> Options {
-        self.call_timeout = Some(timeout);
+        self.call_timeout = Some(timeout.max(SHORTEST));
         self
     }
 
@@ -160,7 +167,7 @@ impl Options {
     }
 
     pub(crate) fn close_timeout_or_default(&self) -> Duration {
-        self.close_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(CLOSE_TIMEOUT)
+        self.close_timeout.unwrap_or(CLOSE_TIMEOUT)
     }
 
     /// For C; the string must outlive the options.
@@ -178,8 +185,31 @@ impl Options {
     }
 }
 
-/// Rounded up, so that a short wait does not become the default, which is 0. What C cannot express
-/// becomes `TRIB_NO_TIMEOUT`.
+/// Rounded up, so that a short wait does not become 0, which C may take for the default. What C
+/// cannot express becomes `TRIB_NO_TIMEOUT`.
 pub(crate) fn milliseconds(time: Duration) -> u32 {
     u32::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(sys::TRIB_NO_TIMEOUT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deadlines(options: &Options) -> [u32; 3] {
+        let (raw, _) = options.raw().unwrap();
+        [raw.timeout_ms, raw.close_timeout_ms, raw.call_timeout_ms]
+    }
+
+    #[test]
+    fn only_a_deadline_that_was_not_set_is_the_default() {
+        let all = |time| Options::new().timeout(time).close_timeout(time).call_timeout(time);
+        assert_eq!(deadlines(&Options::new()), [0; 3]);
+        assert_eq!(Options::new().close_timeout_or_default(), CLOSE_TIMEOUT);
+        for short in [Duration::ZERO, Duration::from_nanos(1), SHORTEST] {
+            assert_eq!(deadlines(&all(short)), [1; 3]);
+            assert_eq!(all(short).close_timeout_or_default(), SHORTEST);
+        }
+        assert_eq!(deadlines(&all(Duration::from_micros(2001))), [3; 3]);
+        assert_eq!(deadlines(&all(Duration::MAX)), [sys::TRIB_NO_TIMEOUT; 3]);
+    }
 }

@@ -264,6 +264,28 @@ fn the_watchdog_gives_up_a_missing_rank() {
 }
 
 #[test]
+fn a_deadline_of_zero_is_the_shortest() {
+    let _alone = alone();
+    // There is no time to warm up, which nccl would need.
+    let by_option = common::on_host().then(|| {
+        let comms = Group::with_options(2, &options().call_timeout(Duration::ZERO));
+        <[Communicator; 2]>::try_from(comms.unwrap().split().unwrap()).unwrap()
+    });
+    let by_call = pair().map(|mut comms| {
+        comms[0].set_call_timeout(Duration::ZERO, true).unwrap();
+        comms
+    });
+    for [mut here, _missing] in by_option.into_iter().chain(by_call) {
+        let stream = Stream::new(here.device()).unwrap();
+        let buffer = vec_on(&here, &[1.0_f32; 10]);
+        let work = here.start(buffer, &stream, |s, b| s.allreduce(InPlace, b, ReduceOp::Sum));
+        let begin = Instant::now();
+        let error = work.unwrap().wait().unwrap_err().error;
+        assert!(error.is_timeout() && begin.elapsed() < Duration::from_secs(20), "{error}");
+    }
+}
+
+#[test]
 fn a_wait_has_a_deadline_of_its_own() {
     let _alone = alone();
     let Some([mut here, mut other]) = pair() else { return };
