@@ -433,8 +433,9 @@ impl Communicator {
     }
 
     /// Waits for `stream`, which belongs to this rank's device. `Ok` means that the results are
-    /// valid. All calls of this communicator on it have their deadline here, on nccl also the last
-    /// ones of a burst; a deadline for the wait itself has [`wait_for`](Communicator::wait_for).
+    /// valid; an error is that of [`status`](Communicator::status), or of the stream. All calls of
+    /// this communicator on it have their deadline here, on nccl also the last ones of a burst;
+    /// [`wait_for`](Communicator::wait_for) has a deadline for the wait itself.
     pub fn wait(&mut self, stream: &Stream) -> Result<()> {
         check::stream_of(
             &format_args!("Communicator::wait on rank {}", self.rank),
@@ -450,8 +451,9 @@ impl Communicator {
     ///
     /// After [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) the communicator is as before, if
     /// [`status`](Communicator::status) is `Ok`: wait again, or abort it. The error says which call
-    /// is late, and which rank has not made it. If the communicator ends, the wait ends at once,
-    /// and the stream may still run.
+    /// is late, and which rank has not made it. If the communicator ends, or had ended before, the
+    /// wait ends at once, with the error of [`status`](Communicator::status), and the stream may
+    /// still run.
     pub fn wait_for(&mut self, stream: &Stream, timeout: Duration) -> Result<()> {
         check::stream_of(
             &format_args!("Communicator::wait_for on rank {}", self.rank),
@@ -471,7 +473,12 @@ impl Communicator {
     fn wait_in_c(&mut self, stream: &Stream, timeout: Duration) -> Result<()> {
         let (stream, timeout) = (stream.as_raw(), milliseconds(timeout));
         // SAFETY: the lock keeps other threads out; the wait has a deadline, and an abort ends it.
-        self.call(|comm| unsafe { sys::trib_comm_wait(comm, stream, timeout) })
+        let waited = self.call(|comm| unsafe { sys::trib_comm_wait(comm, stream, timeout) });
+        match waited {
+            // "only here", from the status, comes a mistake that ended the communicator.
+            Err(error) if error.is_aborted() => self.status().and(Err(error)),
+            waited => waited,
+        }
     }
 
     /// Whether `stream` passes this point before `timeout` and before the communicator ends. Does

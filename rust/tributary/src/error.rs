@@ -36,7 +36,7 @@ pub enum ErrorKind {
     Mismatch,
     /// A gradient holds infinities or NaNs; nothing was changed.
     NonFinite,
-    /// The communicator was aborted.
+    /// The communicator was aborted, or had been ended by a mistake; see [`Error::is_aborted`].
     Aborted,
     /// The communicator is closed.
     Closed,
@@ -135,8 +135,13 @@ impl Error {
         &self.detail
     }
 
-    /// Returns whether this program aborted the communicator. A program that rebuilds after an
-    /// abort asks this; a failure of NCCL is not an abort.
+    /// Returns whether the call failed because the communicator was aborted, by an
+    /// [`AbortHandle`](crate::AbortHandle) or a [`shrink`](crate::Communicator::shrink), in this
+    /// process or another; a failure of NCCL is not an abort. Calls also fail like this after a
+    /// mistake, such as a [mismatch](ErrorKind::Mismatch), has ended the communicator, and the
+    /// detail then tells of it. Which of the two it was, a program that rebuilds asks
+    /// [`Communicator::status`](crate::Communicator::status): it returns the mistake itself, and so
+    /// do the waits and [`Work::wait`](crate::Work::wait).
     pub fn is_aborted(&self) -> bool {
         self.kind() == ErrorKind::Aborted
     }

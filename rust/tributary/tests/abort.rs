@@ -308,6 +308,43 @@ fn a_wait_has_a_deadline_of_its_own() {
     assert_eq!(get(&theirs.wait().unwrap()), [2.0; 1000]);
 }
 
+/// What a mistake has ended: the waits and the status say which, later calls that it is over.
+#[test]
+fn a_wait_tells_of_the_mistake_that_ended_the_communicator() {
+    if !common::on_host() {
+        return common::skip("takes calls that are compared on the stream");
+    }
+    const LONG: Duration = Duration::from_secs(20);
+    let [mut here, mut there] = pair().unwrap();
+    let stream = Stream::new(here.device()).unwrap();
+    let buffer = vec_on(&here, &[1.0_f32; 10]);
+    let work = here.start(buffer, &stream, |s, b| s.allreduce(InPlace, b, ReduceOp::Sum));
+    let other = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(50));
+        let stream = Stream::new(there.device()).unwrap();
+        there.barrier(&stream).unwrap();
+        stream.wait().unwrap();
+        (error_of(there.status()), there)
+    });
+    let interrupted = error_of(here.wait_for(&stream, LONG));
+    let (theirs, there) = other.join().unwrap();
+    let errors = [
+        interrupted,
+        error_of(here.wait_for(&stream, LONG)),
+        error_of(here.wait_for(&stream, Duration::ZERO)),
+        error_of(here.wait(&stream)),
+        theirs,
+        error_of(here.abort_handle().status()),
+        work.unwrap().wait().unwrap_err().error,
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
+    }
+    let error = error_of(here.barrier(&stream));
+    assert!(error.is_aborted() && error.detail().contains("barrier"), "{error}");
+    drop(there);
+}
+
 #[test]
 fn a_wait_does_not_hold_up_works_on_other_threads() {
     let _alone = alone();
