@@ -526,9 +526,15 @@ impl Communicator {
         Ok(raw.into())
     }
 
-    /// Waits until everything queued on this communicator has run on all ranks of this process and,
-    /// on nccl, until the other processes close it too. Then releases it. If `timeout` passes
-    /// first, aborts the communicator and returns an error.
+    /// Ends this rank's part in good order. Ranks of one process may close one after the other; the
+    /// last one waits until everything queued on all of them has run. On nccl it also waits for
+    /// other processes, as far as NCCL needs them to finish and close, and for the end of every
+    /// CUDA graph that captured a call. If `timeout` passes first, aborts the communicator and
+    /// returns [`ErrorKind::Timeout`](crate::ErrorKind::Timeout). The resources are released in the
+    /// background: [`quiesce`](crate::quiesce) waits for that.
+    ///
+    /// If a remaining rank has made more calls than one that has closed, the communicator ends for
+    /// all that remain, with [`ErrorKind::Closed`](crate::ErrorKind::Closed).
     pub fn close(mut self, timeout: Duration) -> Result<()> {
         // SAFETY: the lock keeps other threads out; the drop that follows destroys.
         self.call(|comm| unsafe { sys::trib_comm_close(comm, milliseconds(timeout)) })
