@@ -13,13 +13,16 @@ use crate::stream::swallow;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Level {
-    /// A failure.
+    /// A failure, such as a call that was late or differed, which ended a communicator.
     Error,
-    /// A condition that should not last.
+    /// A condition that should not last, or the end of a communicator by an abort or because a rank
+    /// had left.
     Warn,
-    /// Information, such as the creation of a communicator.
+    /// Information: the path of a [dump](crate::dump) that was not asked for, or why NCCL did not
+    /// say which ranks it misses. Communicators, sparse states and memory only while the [debug
+    /// switch](crate::debug) is on.
     Info,
-    /// All details.
+    /// All details; at present there are no messages of this level.
     Debug,
 }
 
