@@ -36,8 +36,15 @@ fn three_ranks_learn_what_one_learns() {
 fn too_little_training_is_no_success() {
     assert!(!run(&options(&["--ranks", "2", "--epochs", "1", "--no-reference"])).unwrap());
     let few = compare::training(&options(&["--epochs", "1"]), None, &Digits::load()).unwrap();
-    let proofs = proof::all(&few.trained, None, &Digits::load());
-    assert!(proofs[1].evidence.ends_with("; try --epochs 20"), "{}", proofs[1].evidence);
+    for (arguments, advice) in [
+        (&["--epochs", "1"][..], "; try --epochs 20"),
+        (&["--epochs", "1", "--lr", "0.5"], "; try --epochs 20"),
+        (&["--epochs", "1", "--lr", "100"], "; try --lr 0.1"),
+        (&["--epochs", "20"], "; try another --lr, or more --epochs"),
+    ] {
+        let proofs = proof::all(&few.trained, None, &options(arguments), &Digits::load());
+        assert!(proofs[1].evidence.ends_with(advice), "{}", proofs[1].evidence);
+    }
 }
 
 fn error(arguments: &str) -> String {
@@ -68,8 +75,10 @@ fn what_cannot_be_is_refused_before_the_training() {
         (&format!("--plot {}", folder.display()), "cannot be written"),
         (&format!("--compare --plot {}", file.display()), "cannot be written"),
         ("--plot curves.png", "try --plot curves.svg"),
-        ("--kill-rank 2 --at-step 1", "try --ranks 2 --kill-rank 1"),
-        ("--kill-rank 0 --at-step 1 --ranks 1", "cannot vanish"),
+        ("--kill-rank 2 --at-step 1", "the ranks are 0 to 1; try --kill-rank 1"),
+        ("--ranks 3 --kill-rank 3", "the ranks are 0 to 2; try --kill-rank 2"),
+        ("--kill-rank 0 --ranks 1", "a single rank cannot vanish and leave others; try --ranks 2"),
+        ("--ranks 1 --batch 0", "among 1 rank; try --batch 1"),
         ("--kill-rank 0 --at-step 99999999999", "; try --at-step 14999999"),
         ("--at-step 7", "--kill-rank <R>"),
         ("--kill-rank 0 --at-step 7 --compare", "cannot be used with"),
@@ -123,12 +132,8 @@ fn who_stops_listening_causes_no_panic() {
 #[test]
 fn what_is_proved_is_what_was_moved() {
     let digits = Digits::load();
-    let mut run = compare::training(
-        &options(&["--ranks", "3", "--algorithm", "oktopk", "--epochs", "1"]),
-        Some("oktopk"),
-        &digits,
-    )
-    .unwrap();
+    let options = options(&["--ranks", "3", "--algorithm", "oktopk", "--epochs", "1"]);
+    let mut run = compare::training(&options, Some("oktopk"), &digits).unwrap();
     // By the lines of the epochs: all bytes of a step, on the way on which more went.
     let moved = run.trained.iter().map(|rank| {
         let epoch = &rank.epochs[0];
@@ -138,9 +143,10 @@ fn what_is_proved_is_what_was_moved() {
     let words = run.most(|traffic| traffic.words);
     assert!(moved > 4.0 * words, "there is more than entries: {moved} and {words}");
     let sent = |run: &compare::Run| {
-        let proofs = proof::all(&run.trained, None, &digits);
+        let proofs = proof::all(&run.trained, None, &options, &digits);
         proofs.into_iter().find(|proof| proof.claim == "less is sent").unwrap()
     };
+    assert!(proof::remarks(&run.trained, &options).is_empty());
     let proof = sent(&run);
     assert!(
         proof.holds && proof.evidence.starts_with(&format!("{moved:.0} bytes per rank and step"))
@@ -148,6 +154,20 @@ fn what_is_proved_is_what_was_moved() {
     // It can fail: two ranks move little, and one moves more than all of a dense allreduce.
     run.trained[1].epochs[0].moved.received = 1e9;
     assert!(!sent(&run).holds);
+}
+
+#[test]
+fn where_nothing_is_to_be_saved_nothing_is_proved_about_it() {
+    let digits = Digits::load();
+    for arguments in ["--ranks 2 --algorithm dense", "--ranks 1 --algorithm topka"] {
+        let arguments = format!("{arguments} --epochs 1");
+        let options = options(&arguments.split(' ').collect::<Vec<_>>());
+        let run = compare::training(&options, options.algorithm.as_deref(), &digits).unwrap();
+        let proofs = proof::all(&run.trained, None, &options, &digits);
+        assert!(proofs.iter().all(|proof| proof.claim != "less is sent"), "{arguments}");
+        let remarks = proof::remarks(&run.trained, &options);
+        assert!(remarks.len() == 1 && remarks[0].ends_with(": nothing is saved"), "{remarks:?}");
+    }
 }
 
 #[test]
@@ -178,6 +198,13 @@ fn the_residuals_of_those_that_go_on_are_kept_or_dropped() {
     assert_eq!((kept.len(), dropped.len()), (2, 2));
     assert_ne!(bits(&kept), bits(&dropped));
     assert_eq!(bits(&kept), bits(&train("--kill-rank 2 --at-step 7")));
+    // A proof is of the steps; a remark tells what the vanishing cost.
+    for (residuals, said) in [("keep", "kept theirs"), ("drop", "dropped theirs")] {
+        let options =
+            options(&["--algorithm", "topka", "--kill-rank", "1", "--residuals", residuals]);
+        let remarks = proof::remarks(&kept, &options);
+        assert!(remarks.len() == 1 && remarks[0].contains(said), "{remarks:?}");
+    }
 }
 
 #[test]
@@ -199,7 +226,7 @@ fn ranks_that_are_not_equally_far_go_on_as_one() {
         let trained = trained.unwrap();
         let numbers: Vec<usize> = trained[0].epochs.iter().map(|epoch| epoch.number).collect();
         assert_eq!(numbers, [1, 2, 3], "{far:?}");
-        let proofs = proof::all(&trained, reference.as_ref(), &digits);
+        let proofs = proof::all(&trained, reference.as_ref(), &few, &digits);
         for proof in [&proofs[0], &proofs[2]] {
             assert!(proof.holds, "{far:?}: {}: {}", proof.claim, proof.evidence);
         }
@@ -266,7 +293,7 @@ fn no_algorithm_loses_anything() {
     for leak in [f64::MIN_POSITIVE, f64::NAN] {
         runs[1].trained[2].traffic.as_mut().unwrap().leak = leak;
         assert!(!compare::show(&runs, &options).unwrap());
-        let proofs = proof::all(&runs[1].trained, None, &Digits::load());
+        let proofs = proof::all(&runs[1].trained, None, &options, &Digits::load());
         assert!(!proofs.iter().find(|proof| proof.claim.contains("is lost")).unwrap().holds);
     }
     std::fs::remove_file(&file).unwrap();
@@ -347,7 +374,8 @@ fn one_wrong_bit_is_found() {
         traffic: None,
     };
     let holds = |ranks: &[Trained]| -> Vec<bool> {
-        proof::all(ranks, Some(&random()), &digits).iter().map(|proof| proof.holds).collect()
+        let proofs = proof::all(ranks, Some(&random()), &options(&[]), &digits);
+        proofs.iter().map(|proof| proof.holds).collect()
     };
     let mut ranks = [random(), random(), random()];
     assert_eq!(holds(&ranks), [true, false, true]);

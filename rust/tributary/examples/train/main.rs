@@ -99,8 +99,11 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
         say(format_args!("\ncurves drawn in {}", file.display()));
     }
     say(format_args!(""));
-    let proofs = proof::all(&trained, reference.as_ref(), &digits);
+    let proofs = proof::all(&trained, reference.as_ref(), options, &digits);
     proofs.iter().for_each(Proof::print);
+    proof::remarks(&trained, options)
+        .iter()
+        .for_each(|remark| say(format_args!("noted   {remark}")));
     Ok(proofs.iter().all(|proof| proof.holds))
 }
 

@@ -7,11 +7,15 @@ use clap::{ArgGroup, Parser};
 use tributary::{Backend, Device, SparseAllReduce, SparseOptions};
 
 use super::data::Digits;
+use super::report;
 use super::vanish::Residuals;
 use super::Failure;
 
 /// The default file of --compare.
 pub const DRAWING: &str = "target/compare.svg";
+
+/// The default of --lr.
+pub const RATE: f32 = 0.1;
 
 /// Train a small network to read handwritten digits, data-parallel over several ranks.
 #[derive(Clone, Parser)]
@@ -36,7 +40,7 @@ pub struct Options {
     #[arg(long, default_value_t = 96, value_name = "N")]
     pub batch: usize,
     /// Learning rate
-    #[arg(long, default_value_t = 0.1, value_name = "RATE", value_parser = rate)]
+    #[arg(long, default_value_t = RATE, value_name = "RATE", value_parser = rate)]
     pub lr: f32,
     /// Momentum: the fraction of the last step that is repeated [default: 0.9; with sparse
     /// gradients 0.5]
@@ -62,7 +66,7 @@ pub struct Options {
     /// its process is killed
     #[arg(long, value_name = "R", conflicts_with = "compare")]
     pub kill_rank: Option<usize>,
-    /// How many steps it takes before
+    /// How many steps rank R takes before it vanishes
     #[arg(long, default_value_t = 0, value_name = "S", requires = "kill_rank")]
     pub at_step: usize,
     /// With --algorithm: whether the others keep or drop what they have not sent yet (what the killed
@@ -219,7 +223,8 @@ fn check_batch(options: &Options, images: usize) -> Result<(), Failure> {
     }
     if batch != better {
         return Err(format!(
-            "a batch of {batch} cannot be divided equally among {ranks} ranks; try --batch {better}"
+            "a batch of {batch} cannot be divided equally among {}; try --batch {better}",
+            report::ranks(ranks)
         )
         .into());
     }
@@ -229,12 +234,14 @@ fn check_batch(options: &Options, images: usize) -> Result<(), Failure> {
 fn check_kill(options: &Options, images: usize) -> Result<(), Failure> {
     let Some(rank) = options.kill_rank else { return Ok(()) };
     let steps = images / options.batch * options.epochs();
-    if options.ranks < 2 || rank >= options.ranks {
-        return Err(format!(
-            "of {} ranks, rank {rank} cannot vanish and leave others; try --ranks 2 --kill-rank 1",
-            options.ranks
-        )
-        .into());
+    if options.ranks < 2 {
+        return Err(
+            "a single rank cannot vanish and leave others; try --ranks 2 --kill-rank 1".into()
+        );
+    }
+    if rank >= options.ranks {
+        let last = options.ranks - 1;
+        return Err(format!("the ranks are 0 to {last}; try --kill-rank {last}").into());
     }
     if options.at_step >= steps {
         let last = steps - 1;

@@ -4,14 +4,19 @@ use std::hash::{DefaultHasher, Hasher};
 
 use super::data::Digits;
 use super::network::Network;
+use super::options::RATE;
 use super::report::{self, say};
 use super::sparse::{largest, Traffic};
+use super::vanish::Residuals;
 use super::worker::Trained;
+use super::Options;
 
 /// The fraction of the test images that the network has to recognise.
 const ACCURACY: f64 = 0.96;
 /// Epochs that are enough for it with dense gradients.
 const ENOUGH: usize = 20;
+/// A learning rate of more than this many times the default is the first to blame.
+const LARGE: f32 = 5.0;
 /// One point.
 const POINT: f64 = 0.01;
 /// Two losses that differ by at most this fraction are the same up to rounding.
@@ -36,22 +41,50 @@ impl Proof {
 }
 
 /// All proofs; what compares with one rank only if there is one.
-pub fn all(trained: &[Trained], reference: Option<&Trained>, digits: &Digits) -> Vec<Proof> {
+pub fn all(
+    trained: &[Trained],
+    reference: Option<&Trained>,
+    options: &Options,
+    digits: &Digits,
+) -> Vec<Proof> {
     let network = &trained[0].network;
-    let epochs = trained[0].epochs.len();
-    let mut proofs = vec![same_parameters(trained), accuracy(network, digits, epochs)];
+    let mut proofs = vec![same_parameters(trained), accuracy(network, options, digits)];
     let sparse: Vec<&Traffic> = trained.iter().filter_map(|rank| rank.traffic.as_ref()).collect();
     if let Some(reference) = reference {
         proofs.push(match sparse.is_empty() {
             true => same_loss(network, &reference.network, trained.len(), digits),
-            false => same_accuracy(network, &reference.network, digits, epochs),
+            false => same_accuracy(network, &reference.network, options, digits),
         });
     }
     if !sparse.is_empty() {
         proofs.push(nothing_lost(&sparse));
-        proofs.push(little_sent(trained, &sparse[0].algorithm));
+        if saves(trained, sparse[0]) {
+            proofs.push(little_sent(trained, sparse[0]));
+        }
     }
     proofs
+}
+
+/// What is no proof, but explains those of a sparse exchange.
+pub fn remarks(trained: &[Trained], options: &Options) -> Vec<String> {
+    let Some(traffic) = &trained[0].traffic else { return Vec::new() };
+    let mut remarks = Vec::new();
+    if options.kill_rank.is_some() {
+        let others = match options.residuals {
+            Residuals::Keep => "the others kept theirs",
+            Residuals::Drop => "the others dropped theirs",
+        };
+        remarks.push(format!("the killed rank took with it what it had not sent; {others}"));
+    }
+    if !saves(trained, traffic) {
+        remarks.push(format!("{}: nothing is saved", sent(trained, traffic)));
+    }
+    remarks
+}
+
+/// Is less to be sent than by a dense allreduce? A single rank sends nothing, sparse or dense.
+fn saves(trained: &[Trained], traffic: &Traffic) -> bool {
+    trained.len() > 1 && traffic.algorithm != "dense"
 }
 
 /// Do the ranks agree to the bit?
@@ -74,7 +107,7 @@ pub fn same_parameters(trained: &[Trained]) -> Proof {
     }
 }
 
-fn accuracy(network: &Network, digits: &Digits, epochs: usize) -> Proof {
+fn accuracy(network: &Network, options: &Options, digits: &Digits) -> Proof {
     let (_, accuracy) = network.evaluate(&digits.test);
     let holds = accuracy >= ACCURACY;
     Proof {
@@ -85,16 +118,17 @@ fn accuracy(network: &Network, digits: &Digits, epochs: usize) -> Proof {
             100.0 * accuracy,
             digits.test.len(),
             100.0 * ACCURACY,
-            advice(holds, epochs)
+            advice(holds, options)
         ),
     }
 }
 
 /// Advice for a network that has not learned enough.
-fn advice(holds: bool, epochs: usize) -> String {
+fn advice(holds: bool, options: &Options) -> String {
     match holds {
         true => String::new(),
-        false if epochs >= ENOUGH => "; try another --lr, or more --epochs".to_owned(),
+        false if options.lr > LARGE * RATE => format!("; try --lr {RATE}"),
+        false if options.epochs() >= ENOUGH => "; try another --lr, or more --epochs".to_owned(),
         false => format!("; try --epochs {ENOUGH}"),
     }
 }
@@ -114,7 +148,12 @@ fn same_loss(network: &Network, reference: &Network, ranks: usize, digits: &Digi
     }
 }
 
-fn same_accuracy(network: &Network, reference: &Network, digits: &Digits, epochs: usize) -> Proof {
+fn same_accuracy(
+    network: &Network,
+    reference: &Network,
+    options: &Options,
+    digits: &Digits,
+) -> Proof {
     let (_, ours) = network.evaluate(&digits.test);
     let (_, theirs) = reference.evaluate(&digits.test);
     let holds = ours >= theirs - POINT;
@@ -126,7 +165,7 @@ fn same_accuracy(network: &Network, reference: &Network, digits: &Digits, epochs
              point less{}",
             100.0 * ours,
             100.0 * theirs,
-            advice(holds, epochs)
+            advice(holds, options)
         ),
     }
 }
@@ -134,26 +173,38 @@ fn same_accuracy(network: &Network, reference: &Network, digits: &Digits, epochs
 fn nothing_lost(ranks: &[&Traffic]) -> Proof {
     let leak = largest(ranks.iter().map(|traffic| traffic.leak));
     Proof {
-        claim: "no part of a gradient is lost",
+        claim: "no part of a gradient is lost in any step that ran",
         holds: leak == 0.0,
-        evidence: format!("the largest difference in any entry of any step is {leak}"),
+        evidence: format!("the largest difference in any entry is {leak}"),
     }
 }
 
-/// By the rank that moved most, on the way on which it moved more. With a single rank nothing is
-/// sent, sparse or dense.
-fn little_sent(trained: &[Trained], algorithm: &str) -> Proof {
-    let moved = largest(trained.iter().map(Trained::bytes));
-    let dense = trained[0].dense_bytes(trained.len());
+fn little_sent(trained: &[Trained], traffic: &Traffic) -> Proof {
+    let (moved, dense) = moved(trained);
     Proof {
         claim: "less is sent",
-        holds: moved < dense || trained.len() == 1 || algorithm == "dense",
+        holds: moved < dense,
         evidence: format!(
-            "{moved:.0} bytes per rank and step by {algorithm}, all included, {dense:.0} by a dense \
-             allreduce: {:.1} % saved",
-            if dense > 0.0 { 100.0 * (1.0 - moved / dense) } else { 0.0 }
+            "{}: {:.1} % saved",
+            sent(trained, traffic),
+            100.0 * (1.0 - moved / dense)
         ),
     }
+}
+
+fn sent(trained: &[Trained], traffic: &Traffic) -> String {
+    let (moved, dense) = moved(trained);
+    let algorithm = &traffic.algorithm;
+    format!(
+        "{moved:.0} bytes per rank and step by {algorithm}, all included, {dense:.0} by a dense \
+         allreduce"
+    )
+}
+
+/// The bytes of a step: by the rank that moved most, on the way on which it moved more, and by a
+/// dense allreduce.
+fn moved(trained: &[Trained]) -> (f64, f64) {
+    (largest(trained.iter().map(Trained::bytes)), trained[0].dense_bytes(trained.len()))
 }
 
 /// To compare runs by eye.
