@@ -164,7 +164,8 @@ fn remedy(complaints: &str) -> Option<String> {
         "the build requires the backend nccl (feature `nccl` or TRIBUTARY_NCCL), which cannot be \
          built: {why}. It needs a CUDA compiler, 12 or newer, and NCCL, 2.22 or newer: of the \
          system, by CUDA_HOME and NCCL_HOME, or of an active Python environment with the wheels \
-         nvidia-cuda-nvcc and nvidia-nccl-cu13. If neither is set, only the backend host is built"
+         nvidia-cuda-nvcc and nvidia-nccl-cu13. The backend host needs none of them: \
+         build without the feature `nccl`, and without TRIBUTARY_NCCL=ON"
     ))
 }
 
