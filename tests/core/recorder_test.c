@@ -2,6 +2,8 @@
  * test's. */
 #include "csrc/core/recorder.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "tests/check.h"
@@ -95,6 +97,69 @@ static void timed(struct tri_recorder *recorder)
     }
 }
 
+/* It gives its numbers back. */
+static void refused(struct tri_recorder *recorder)
+{
+    const struct tri_recorded record = {.count = 4, .peer = -1, .all_ranks = true};
+    for (int i = 0; i < 2; i++) {
+        tri_recorder_enter(recorder, &record, false);
+        CHECK(newest(recorder).number == 1 && newest(recorder).collective == 1);
+        tri_recorder_leave(recorder, false);
+    }
+    (void)call_after(recorder, 0, false);
+    (void)call_after(recorder, 0, false);
+    CHECK(newest(recorder).number == 2 && newest(recorder).collective == 2);
+}
+
+/* A call whose mark failed leaves the time of the last one behind it: the next that may is marked. */
+static void unmarked(struct tri_recorder *recorder)
+{
+    CHECK(call_after(recorder, 0, false));
+    tri_recorder_unmark(recorder);
+    CHECK(call_after(recorder, 10 * US, false));
+    CHECK(!call_after(recorder, 10 * US, false));
+}
+
+static atomic_bool over;
+
+/* Calls of which every word says the number. */
+static void *make_calls(void *argument)
+{
+    struct tri_recorder *recorder = argument;
+    for (uint64_t number = 1; !atomic_load(&over); number++) {
+        const struct tri_recorded record = {.count = number,
+                                            .stream = number,
+                                            .timeout_ms = (uint32_t)number,
+                                            .peer = (int32_t)(number % 1000),
+                                            .all_ranks = true};
+        tri_recorder_enter(recorder, &record, false);
+        tri_recorder_leave(recorder, true);
+    }
+    return NULL;
+}
+
+/* The oldest one is about to be replaced. */
+static void read_while_replaced(struct tri_recorder *recorder)
+{
+    enum { READS = 2000000 };
+    pthread_t thread;
+    atomic_store(&over, false);
+    if (!CHECK(pthread_create(&thread, NULL, make_calls, recorder) == 0))
+        return;
+    for (int i = 0; i < READS && !check_failed(); i++) {
+        struct tri_recorded call;
+        const uint64_t entered = atomic_load(&recorder->entered);
+        const uint64_t oldest = entered < TRI_RECORDS ? 1 : entered - TRI_RECORDS + 1;
+        if (!tri_recorder_read(recorder, oldest, &call))
+            continue;
+        CHECK(call.number == oldest && call.collective == oldest && call.count == oldest);
+        CHECK(call.stream == oldest && call.timeout_ms == (uint32_t)oldest &&
+              call.peer == (int32_t)(oldest % 1000));
+    }
+    atomic_store(&over, true);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
 static void run(const char *name, void (*body)(struct tri_recorder *recorder))
 {
     struct tri_recorder *recorder = tri_recorder_create(NULL);
@@ -111,5 +176,8 @@ int main(void)
     run("calls of a burst share it", burst);
     run("calls after a burst", after_the_burst);
     run("timed calls", timed);
+    run("a refused call", refused);
+    run("a call that could not be marked", unmarked);
+    run("a record is read while it is replaced", read_while_replaced);
     return check_finish("recorder_test");
 }
