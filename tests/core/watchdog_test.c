@@ -211,6 +211,24 @@ static void one_call(void)
     check_end();
 }
 
+/* As nanoseconds they have more than 32 bits, without which little is left of them. */
+static void long_times(void)
+{
+    enum { CALL_MS = 4400, WAIT_MS = 4500 };
+    struct team team;
+    int ms = 3 * TIMEOUT_MS;
+    check_begin("a deadline, and a wait, of more than four seconds");
+    if (make_team(&team, 2, CALL_MS)) {
+        CHECK_OK(trib_stream_submit(team.devices[1], team_rest, &ms, team.streams[1]));
+        for (int rank = 0; rank < 2; rank++)
+            CHECK_OK(allreduce(&team, rank, N));
+        CHECK_OK(trib_comm_wait(team.comms[0], team.streams[0], WAIT_MS));
+        CHECK_OK(trib_comm_wait(team.comms[1], team.streams[1], WAIT_MS));
+    }
+    team_destroy(&team);
+    check_end();
+}
+
 /* ---------------------------------------------------------------------------------------- waits */
 
 static void wait_in_time(struct team *team)
@@ -391,6 +409,7 @@ int main(void)
     not_started();
     deferred();
     one_call();
+    long_times();
     waits("a wait that is late leaves the communicator as it was", wait_in_time, TRIB_NO_TIMEOUT);
     waits("an abort ends a wait", wait_and_abort, TRIB_NO_TIMEOUT);
     group_waits("in time", group_in_time);
