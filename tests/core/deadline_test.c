@@ -206,10 +206,11 @@ static void dump(void)
 
 int main(void)
 {
-    dump(); /* the first of the process, so its number is 1 */
+    not_recorded();
+    not_recorded(); /* the thread of deadlines has had nothing to look at in between, and slept */
+    dump();         /* the first of the process, so its number is 1 */
     one_is_away();
     short_calls();
-    not_recorded();
     split();
     receive_elsewhere();
     receive_before();
