@@ -23,15 +23,21 @@ const struct tri_backend *tri_backend_find(const char *name)
     return strcmp(name, backend.name) == 0 ? &backend : NULL;
 }
 
-static _Atomic uint64_t started, ended, marked; /* of rank 0; the others know nothing */
+static _Atomic uint64_t started, ended, marked; /* of rank 0 */
+static _Atomic uint64_t others;                 /* calls of the other ranks that have ended */
 static atomic_int looks;                        /* at rank 0 */
+static void (*_Atomic on_look)(void);           /* by the watchdog; NULL: nothing */
 
 static void progress(struct tri_transport *transport, struct tri_progress *out)
 {
-    *out = (struct tri_progress){.started = UINT64_MAX};
+    const uint64_t theirs = atomic_load(&others);
+    *out = (struct tri_progress){
+        .started = UINT64_MAX, .ended = theirs, .marked = theirs, .bound = theirs};
     if (tri_backend_host.transport->rank(transport) != 0)
         return;
     looks++;
+    if (atomic_load(&on_look) != NULL)
+        atomic_load(&on_look)();
     *out = (struct tri_progress){.started = atomic_load(&started),
                                  .ended = atomic_load(&ended),
                                  .marked = atomic_load(&marked),
@@ -375,6 +381,52 @@ static void called_after_long(struct team *team)
     CHECK_MSG(check_now_ms() - begin < 3 * TIMEOUT_MS, "%.0f ms", check_now_ms() - begin);
 }
 
+static struct team *sleepy;
+static atomic_bool called;
+
+static void *call_alone(void *unused)
+{
+    CHECK_OK(allreduce(sleepy, 1));
+    return unused;
+}
+
+/* Two looks right after each other: it falls asleep, and has looked at rank 1. */
+static void call_in_last_look(void)
+{
+    static double last_ms;
+    const struct tri_recorder *recorder = sleepy->comms[1]->recorder;
+    const uint64_t before = atomic_load(&recorder->entered);
+    const double passed_ms = check_now_ms() - last_ms;
+    pthread_t thread;
+    last_ms += passed_ms;
+    if (passed_ms > LOOK_MS / 2.0 || atomic_load(&called) ||
+        !CHECK(pthread_create(&thread, NULL, call_alone, NULL) == 0))
+        return;
+    (void)pthread_detach(thread);
+    while (atomic_load(&recorder->entered) == before)
+        check_sleep_ms(1);
+    check_sleep_ms(LOOK_MS / 4); /* now it waits for the end of the look, or has found it awake */
+    atomic_store(&called, true);
+}
+
+static void called_while_it_falls_asleep(struct team *team)
+{
+    sleepy = team;
+    atomic_store(&called, false);
+    for (uint64_t call = 1; call <= 20 && !atomic_load(&called); call++) {
+        both_ranks(team);
+        set_progress(UINT64_MAX, call, call);
+        atomic_store(&others, call);
+        atomic_store(&on_look, call_in_last_look);
+        for (int ms = 0; ms < 100 * LOOK_MS && !atomic_load(&called); ms++)
+            check_sleep_ms(1);
+        atomic_store(&on_look, NULL);
+    }
+    CHECK(atomic_load(&called));
+    late(team, "trib_allreduce of 64 f32, sum; rank 0 has not made it: its newest is call ");
+    atomic_store(&others, 0);
+}
+
 static void aborted(struct team *team)
 {
     trib_abort *handle = NULL;
@@ -423,6 +475,7 @@ int main(void)
     compared_and_alone();
     run("a call of unknown end is looked at rarely, and for good", unmarked_for_long);
     run("after such a call the next one has its deadline", called_after_long);
+    run("a call while the watchdog falls asleep has its deadline", called_while_it_falls_asleep);
     run("an abort is not diagnosed", aborted);
     return check_finish("watchdog_marks_test");
 }
