@@ -1,10 +1,13 @@
 /* Dumps: what is in them, when they are written, and that nothing else is disturbed. */
 #define _POSIX_C_SOURCE 200809L
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/team.h"
@@ -36,6 +39,11 @@ static bool read_dump(const char *path)
     text[fread(text, 1, sizeof text - 1, file)] = '\0';
     (void)fclose(file);
     return CHECK(remove(path) == 0);
+}
+
+static void has_not(const char *words)
+{
+    CHECK_MSG(strstr(text, words) == NULL, "%s in:\n%s", words, text);
 }
 
 static void has(const char *words)
@@ -95,6 +103,51 @@ static void on_request(void)
     CHECK_DETAIL("/pipe\" is no regular file");
     CHECK(remove(path) == 0);
     CHECK_STATUS(trib_dump(NULL), TRIB_ERR_INVALID_ARGUMENT);
+    check_end();
+}
+
+/* The newest calls, of more than a recorder holds. */
+static void newest(void)
+{
+    enum { CALLS = 300, HELD = 256 };
+    struct team team;
+    char path[128], oldest[32], older[32];
+    check_begin("a dump has all calls that are recorded");
+    (void)snprintf(path, sizeof path, "%s/newest.json", folder);
+    (void)snprintf(oldest, sizeof oldest, "{\"number\": %d, ", CALLS - HELD + 1);
+    (void)snprintf(older, sizeof older, "{\"number\": %d, ", CALLS - HELD);
+    if (open_team(&team, 0)) {
+        for (int call = 0; call < CALLS; call++)
+            for (int rank = 0; rank < 2; rank++)
+                CHECK_OK(allreduce(&team, rank, N));
+        CHECK_OK(trib_dump(path));
+        if (read_dump(path)) {
+            has(oldest);
+            has("{\"number\": 300, ");
+            has_not(older);
+        }
+    }
+    team_destroy(&team);
+    check_end();
+}
+
+/* What is written at last, when the file is closed, may be refused. */
+static void disk_full(void)
+{
+    struct rlimit all, few;
+    char path[128];
+    check_begin("a dump for which there is no room");
+    (void)snprintf(path, sizeof path, "%s/full.json", folder);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    if (CHECK(getrlimit(RLIMIT_FSIZE, &all) == 0)) {
+        few = all;
+        few.rlim_cur = 16;
+        CHECK(setrlimit(RLIMIT_FSIZE, &few) == 0);
+        CHECK_STATUS(trib_dump(path), TRIB_ERR_SYSTEM);
+        CHECK(setrlimit(RLIMIT_FSIZE, &all) == 0);
+        CHECK_DETAIL("cannot be written: ");
+        CHECK(access(path, F_OK) != 0);
+    }
     check_end();
 }
 
@@ -169,6 +222,60 @@ static void not_wanted(const char *prefix)
     check_end();
 }
 
+static void abort_once(void)
+{
+    struct team team;
+    trib_abort *handle = NULL;
+    if (open_team(&team, 0) && CHECK_OK(trib_comm_abort_handle(&handle, team.comms[0])))
+        CHECK_OK(trib_abort_raise(handle, "once more"));
+    trib_abort_release(handle);
+    team_destroy(&team);
+}
+
+/* Two before. */
+static void at_most(const char *prefix)
+{
+    enum { MOST = 16 };
+    char path[512];
+    check_begin("at most %d dumps that nobody asks for", MOST);
+    CHECK_OK(trib_dump_set(prefix));
+    for (int n = 3; n <= MOST; n++) {
+        abort_once();
+        unasked(path, sizeof path, prefix, n);
+        read_dump(path);
+    }
+    abort_once();
+    check_sleep_ms(TIMEOUT_MS);
+    unasked(path, sizeof path, prefix, MOST + 1);
+    CHECK(access(path, F_OK) != 0);
+    check_end();
+}
+
+/* The program's choice, from before the first communicator, is above the environment's. */
+static void by_a_process_that_exits(void)
+{
+    enum { TIMES = 5 };
+    char prefix[64], path[512], host[256] = "";
+    check_begin("a dump by a process that exits at once");
+    CHECK(gethostname(host, sizeof host - 1) == 0);
+    (void)snprintf(prefix, sizeof prefix, "%s/c-", folder);
+    for (int i = 0; i < TIMES; i++) {
+        int status = -1;
+        (void)fflush(NULL);
+        const pid_t child = fork();
+        if (child == 0) {
+            CHECK_OK(trib_dump_set(prefix));
+            abort_once();
+            exit(check_failed() ? EXIT_FAILURE : EXIT_SUCCESS);
+        }
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+        (void)snprintf(path, sizeof path, "%s%s-%ld-1.json", prefix, host, (long)child);
+        if (CHECK_MSG(access(path, F_OK) == 0, "no \"%s\"", path) && read_dump(path))
+            has("once more");
+    }
+    check_end();
+}
+
 int main(void)
 {
     char prefix[64];
@@ -176,10 +283,16 @@ int main(void)
         return EXIT_FAILURE;
     (void)snprintf(prefix, sizeof prefix, "%s/d-", folder);
     (void)setenv("TRIBUTARY_DUMP", prefix, 1);
+    by_a_process_that_exits(); /* no communicator has been created before */
     on_request();
+    newest();
+    disk_full();
     on_timeout(prefix);
     on_abort(prefix);
     not_wanted(prefix);
-    CHECK(rmdir(folder) == 0); /* nothing else is there */
+    at_most(prefix);
+    check_begin("nothing else is there");
+    CHECK(rmdir(folder) == 0);
+    check_end();
     return check_finish("dump_test");
 }
