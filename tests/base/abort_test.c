@@ -68,6 +68,23 @@ static void detached(void)
     check_end();
 }
 
+static void many_lost(void)
+{
+    int32_t lost[TRI_LOST_MAX + 1], found[TRI_LOST_MAX] = {0};
+    struct hook hook;
+    check_begin("of many lost ranks the first are kept");
+    for (int32_t i = 0; i <= TRI_LOST_MAX; i++)
+        lost[i] = i + 1;
+    create(&hook);
+    CHECK(tri_abort_raise_lost(hook.state, TRIB_ERR_CLOSED, "many", lost, TRI_LOST_MAX + 1));
+    CHECK(tri_abort_lost(hook.state, found, 2) == TRI_LOST_MAX && found[1] == 2 && found[2] == 0);
+    CHECK(tri_abort_lost(hook.state, found, TRI_LOST_MAX) == TRI_LOST_MAX);
+    CHECK(memcmp(found, lost, sizeof found) == 0);
+    tri_abort_detach(hook.state);
+    tri_abort_release(hook.state);
+    check_end();
+}
+
 static _Atomic int given;
 
 static void give(void *flag)
@@ -355,11 +372,14 @@ static void leave_or_raise(int index, int size, void *argument)
     struct leaver *leaver = argument;
     (void)size;
     if (index == 0) {
-        CHECK(tri_abort_raise(leaver->hook.state, TRIB_ERR_ABORTED, "now"));
+        static const int32_t lost[TRI_LOST_MAX];
+        CHECK(tri_abort_raise_lost(leaver->hook.state, TRIB_ERR_ABORTED, "now", lost,
+                                   TRI_LOST_MAX));
         return;
     }
     while (tri_abort_live(leaver->hook.state))
         continue;
+    CHECK(tri_abort_lost(leaver->hook.state, NULL, 0) == TRI_LOST_MAX); /* all are there */
     tri_abort_unobserve(leaver->hook.state, &leaver->observer);
     CHECK(leaver->calls == 1);
     leaver->shut = 1;
@@ -386,6 +406,7 @@ int main(void)
 {
     one_raise_counts();
     detached();
+    many_lost();
     observers();
     leavers();
     flag_lifetime();
