@@ -1,13 +1,16 @@
 /* Statuses, types, the clock, threads and the log. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
+#include "csrc/base/meeting.h"
 #include "csrc/base/status.h"
 #include "csrc/base/thread.h"
 #include "csrc/base/types.h"
@@ -132,6 +135,65 @@ static void threads(void)
     check_end();
 }
 
+struct pair {
+    struct tri_meeting meeting;
+    atomic_bool left; /* rank 0 has */
+    uint64_t attempts[2];
+};
+
+/* The last one makes the id, while the other gives up. */
+static trib_status make_late(trib_id *out, void *context)
+{
+    struct pair *pair = context;
+    while (!atomic_load(&pair->left))
+        check_sleep_ms(1);
+    memset(out, 0, sizeof *out);
+    return TRIB_OK;
+}
+
+static bool is_waiting(struct pair *pair)
+{
+    pthread_mutex_lock(&pair->meeting.lock);
+    const bool waits = pair->meeting.n > 0 || pair->meeting.attempts > 0;
+    pthread_mutex_unlock(&pair->meeting.lock);
+    return waits;
+}
+
+static void meet(int rank, int size, void *argument)
+{
+    enum { SHORT_MS = 50, LONG_MS = 20000 };
+    static const int32_t ranks[2] = {0, 1};
+    struct pair *pair = argument;
+    trib_id id;
+    while (rank == 1 && !is_waiting(pair))
+        check_sleep_ms(1);
+    struct tri_attendee self = {.rank = rank,
+                                .ranks = ranks,
+                                .n = size,
+                                .attempts = &pair->attempts[rank],
+                                .timeout_ms = SHORT_MS,
+                                .deadline_ns = tri_deadline_ns(rank == 0 ? SHORT_MS : LONG_MS),
+                                .make = make_late,
+                                .context = pair};
+    CHECK_STATUS(tri_meeting_attend(&pair->meeting, &self, &id), TRIB_ERR_TIMEOUT);
+    CHECK(pair->attempts[rank] == 1);
+    if (rank == 0)
+        atomic_store(&pair->left, true);
+}
+
+/* Both fail, and what the one makes too late does not count. */
+static void meetings(void)
+{
+    static struct pair pair;
+    check_begin("a meeting that a rank leaves while another makes the id");
+    if (CHECK(tri_meeting_init(&pair.meeting))) {
+        check_ranks(2, meet, &pair);
+        CHECK(pair.meeting.attempts == 1);
+        tri_meeting_destroy(&pair.meeting);
+    }
+    check_end();
+}
+
 int main(void)
 {
     details();
@@ -141,5 +203,6 @@ int main(void)
     log_levels();
     clocks();
     threads();
+    meetings();
     return check_finish("base_test");
 }
