@@ -130,6 +130,24 @@ static void marked_and_not_ended(struct team *team)
     late(team, "call 2, trib_allreduce of 64 f32, sum; every rank has made it");
 }
 
+/* On streams that are held: the host backend would compare the calls itself. */
+static void marked_with_another_root(struct team *team)
+{
+    _Atomic bool free_to_go = false;
+    for (int rank = 0; rank < 2; rank++)
+        CHECK_OK(trib_stream_submit(team->devices[rank], team_hold, &free_to_go,
+                                    team->streams[rank]));
+    for (int rank = 0; rank < 2; rank++)
+        CHECK_OK(trib_broadcast(team->comms[rank], data[rank], data[rank], N, TRIB_F32, rank,
+                                team->streams[rank]));
+    set_progress(1, 0, 1);
+    late(team, "call 1, trib_broadcast of 64 f32, root 0; rank 1 makes another call: call 1, "
+               "trib_broadcast of 64 f32, root 1");
+    atomic_store(&free_to_go, true);
+    for (int rank = 0; rank < 2; rank++)
+        CHECK(team_wait(team, rank, BOUND_MS));
+}
+
 static void marked_and_not_started(struct team *team)
 {
     both_ranks(team);
@@ -462,6 +480,7 @@ int main(void)
     run("an unmarked call that a rank has not made is late", unmarked_and_alone);
     run("an unmarked call that the other rank makes in time", unmarked_and_joined_in_time);
     run("a marked call that does not end is late", marked_and_not_ended);
+    run("a marked call that another rank makes otherwise", marked_with_another_root);
     run("a marked call that has not started has no deadline", marked_and_not_started);
     run("a mark after a pause is not late at once", marked_after_a_pause);
     run("a wait after a pause is not late at once", waited_for_after_a_pause);
