@@ -8,7 +8,7 @@
 #include "tests/team.h"
 
 /* Long: enough that a busy machine runs what is due in that time. */
-enum { TIMEOUT_MS = 200, LONG_MS = 1000, BOUND_MS = 20000, N = 1024 };
+enum { TIMEOUT_MS = 200, LONG_MS = 1000, BOUND_MS = 20000, N = 1024, LOG = 8192 };
 
 static float data[2][N];
 
@@ -52,6 +52,37 @@ static void missing_rank(void)
         team_wait(&team, 0, BOUND_MS);
     }
     team_destroy(&team);
+    check_end();
+}
+
+static void take_line(void *context, int32_t level, const char *line)
+{
+    char *log = context;
+    const size_t used = strlen(log);
+    (void)level;
+    (void)snprintf(log + used, LOG - used, "%s\n", line);
+}
+
+/* Where its ranks stand. */
+static void logged(void)
+{
+    static char log[LOG];
+    struct team team;
+    check_begin("the log of a late call");
+    CHECK_OK(trib_log_set(take_line, log, TRIB_LOG_ERROR));
+    if (make_team(&team, 2, TIMEOUT_MS)) {
+        for (int call = 0; call < 3; call++)
+            CHECK_OK(allreduce(&team, 0, N));
+        CHECK_STATUS(wait_for_end(&team, 0), TRIB_ERR_TIMEOUT);
+        team_wait(&team, 0, BOUND_MS);
+    }
+    team_destroy(&team); /* by then it has been logged */
+    CHECK_OK(trib_log_set(NULL, NULL, 0));
+    CHECK_MSG(strstr(log, "rank 0 of 2 (device 0 of host): call 1, trib_allreduce of 1024 f32, sum, "
+                          "made 0.") != NULL &&
+                  strstr(log, "has started, and not ended; 2 more behind it\n") != NULL &&
+                  strstr(log, "rank 1 of 2 (device 1 of host): has made no call\n") != NULL,
+              "%s", log);
     check_end();
 }
 
@@ -402,6 +433,7 @@ static void group_waits(const char *name, void (*body)(trib_group *group, const 
 int main(void)
 {
     missing_rank();
+    logged();
     many_behind();
     for (enum message which = RECEIVE; which < MESSAGES; which++)
         missing_partner(which);
