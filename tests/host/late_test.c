@@ -98,6 +98,31 @@ static void once_for_all(struct log *log)
     check_end();
 }
 
+/* The highest of more ranks than an int has bits is late, and then it leaves. */
+static void of_many(struct log *log)
+{
+    enum { RANKS = 40, LAST = RANKS - 1 };
+    static float words[RANKS];
+    struct team team;
+    int32_t lost = -1, n = -1;
+    check_begin("rank %d is late, and leaves", LAST);
+    if (team_create(&team, "host", RANKS, NULL)) {
+        for (int rank = 0; rank < LAST; rank++)
+            CHECK_OK(trib_allreduce(team.comms[rank], &words[rank], &words[rank], 1, TRIB_F32,
+                                    TRIB_SUM, team.streams[rank]));
+        wait_for_line(log, "39 ha"); /* on a busy machine others may be late, too */
+        CHECK_OK(trib_comm_close(team.comms[LAST], BOUND_MS));
+        for (int rank = 0; rank < LAST; rank++)
+            team_wait(&team, rank, BOUND_MS);
+        CHECK_STATUS(trib_comm_status(team.comms[0]), TRIB_ERR_CLOSED);
+        CHECK_DETAIL("rank 39 left after call 0");
+        CHECK_OK(trib_comm_lost(&n, team.comms[0], &lost, 1));
+        CHECK_MSG(n == 1 && lost == LAST, "%d lost, rank %d", n, lost);
+    }
+    team_destroy(&team);
+    check_end();
+}
+
 int main(void)
 {
     static struct log log;
@@ -111,6 +136,7 @@ int main(void)
     }
     team_destroy(&team);
     once_for_all(&log);
+    of_many(&log);
     CHECK_OK(trib_log_set(NULL, NULL, 0));
     return check_finish("late_test");
 }
