@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "csrc/core/communicator.h"
+#include "csrc/core/remote.h"
 #include "tests/process.h"
 #include "tests/processes/member.h"
 
@@ -64,6 +65,40 @@ static void switched_off(int off)
 {
     check_begin("three processes, switched off by those of the bits %d", off);
     processes_check(3, MEMBER_DEADLINE_MS, without, &off);
+    check_end();
+}
+
+/* Rank 1 connects, and says that it could not. */
+static bool refuses;
+
+trib_status __real_tri_remote_connect(struct tri_remote *remote,
+                                      const struct tri_peer_address *all, uint64_t deadline_ns);
+trib_status __wrap_tri_remote_connect(struct tri_remote *remote,
+                                      const struct tri_peer_address *all, uint64_t deadline_ns);
+
+trib_status __wrap_tri_remote_connect(struct tri_remote *remote,
+                                      const struct tri_peer_address *all, uint64_t deadline_ns)
+{
+    TRI_TRY(__real_tri_remote_connect(remote, all, deadline_ns));
+    return refuses ? tri_fail(TRIB_ERR_SYSTEM, "on demand") : TRIB_OK;
+}
+
+static void one_refuses(int index, int n, void *nothing)
+{
+    struct member m;
+    (void)nothing;
+    refuses = index == 1;
+    if (!member_begin(&m, index, n, NULL))
+        return;
+    CHECK(m.comm->remote == NULL);
+    check_works(&m);
+    member_end(&m);
+}
+
+static void not_connected(void)
+{
+    check_begin("three processes, of which one cannot connect");
+    processes_check(3, MEMBER_DEADLINE_MS, one_refuses, NULL);
     check_end();
 }
 
@@ -425,6 +460,7 @@ int main(void)
 {
     switched_off(7);
     switched_off(2);
+    not_connected();
     splits();
     shrinks();
     check_begin("a wait and a dump");
