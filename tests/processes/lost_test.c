@@ -2,12 +2,14 @@
  * a call, makes another call, closes, exits, or is killed; and the one that goes on without it. */
 #define _POSIX_C_SOURCE 200809L
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "csrc/core/communicator.h"
+#include "csrc/core/remote.h"
 #include "tests/processes/member.h"
 
 enum {
@@ -310,6 +312,134 @@ static void other_does_nothing(enum blocked which)
     children_unshare(shared, 2 * sizeof *shared);
 }
 
+/* -------------------------------------------------------------------------------- a deferred end
+ */
+
+enum {
+    EARLY_MS = 100,  /* the deadline, */
+    DEFER_MS = 3200, /* until which it is deferred; the last question is asked after 1.6 s or later, */
+    REST_MS = 2400,  /* and the next one not before 3.2 s */
+    QUESTIONS = 10 /* at most; rank 0 may be late itself */
+};
+
+/* How often the others are asked about `collective` until the communicator has ended. */
+static int count_questions(const struct member *m, uint64_t collective)
+{
+    const double end = check_now_ms() + GIVE_UP_MS;
+    uint64_t last = 0;
+    int n = 0;
+    while (trib_comm_status(m->comm) == TRIB_OK && check_now_ms() < end) {
+        const uint64_t asked = tri_remote_asked_ns(m->comm->remote, collective);
+        n += asked != last;
+        last = asked;
+        check_sleep_ms(1);
+    }
+    return n;
+}
+
+/* Rank 0 waits. Rank 1 comes after the last question but one; rank 2 does not. In
+ * *argument: whether rank 1 was in time, and all have answered. */
+static void defer(int index, int n, void *argument)
+{
+    bool *const good = argument;
+    int32_t lost = -1, lost_n = -1;
+    struct member m;
+    float one = 1;
+    trib_abort *handle = NULL;
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.call_timeout_ms = EARLY_MS;
+    if (!member_begin(&m, index, n, &options))
+        return;
+    member_call(&m, &one);
+    member_wait(&m);
+    CHECK_OK(trib_comm_abort_handle(&handle, m.comm));
+    CHECK_OK(trib_abort_defer(handle, index == 0 ? DEFER_MS : 2 * GIVE_UP_MS));
+    processes_meet(0, n);
+    if (index == 0) {
+        member_call(&m, &one);
+        const int questions = count_questions(&m, 5);
+        CHECK_STATUS(trib_comm_status(m.comm), TRIB_ERR_TIMEOUT);
+        good[1] = strstr(trib_last_detail(), " does not answer") == NULL;
+        CHECK_MSG(questions <= QUESTIONS, "%d questions", questions);
+        CHECK_OK(trib_comm_lost(&lost_n, m.comm, &lost, 1));
+    } else if (index == 1) {
+        check_sleep_ms(REST_MS);
+        good[0] = trib_allreduce(m.comm, &one, &one, 1, TRIB_F32, TRIB_SUM, m.stream) == TRIB_OK;
+    }
+    processes_meet(1, n);
+    if (index == 0 && good[0] && good[1])
+        CHECK_MSG(lost_n == 1 && lost == 2, "%d lost, rank %d", lost_n, lost);
+    CHECK(member_ends(&m, GIVE_UP_MS));
+    trib_abort_release(handle);
+    member_end(&m);
+}
+
+static void deferred(void)
+{
+    bool *good = children_share(2 * sizeof *good);
+    check_begin("once a deadline is no longer deferred, all are asked anew");
+    for (int i = 0; i < TRIES && !(good[0] && good[1]) && !check_failed(); i++)
+        processes_check(3, MEMBER_DEADLINE_MS, defer, good);
+    CHECK(good[0] && good[1]);
+    check_end();
+    children_unshare(good, 2 * sizeof *good);
+}
+
+/* ------------------------------------------------------------------------------- while all is quiet
+ */
+
+enum { ASLEEP_MS = 1500 }; /* by then the watchdog sleeps */
+
+static void take_line(void *told, int32_t level, const char *line)
+{
+    (void)level;
+    if (strstr(line, " has ended, ") != NULL)
+        atomic_store((_Atomic bool *)told, true);
+}
+
+/* Nobody calls. Process 1 is killed, or aborts: the other one logs that. */
+static void end_quietly(int index, int n, void *killed)
+{
+    static _Atomic bool told;
+    const bool is_killed = *(const bool *)killed;
+    struct member m;
+    float one = 1;
+    trib_abort *handle = NULL;
+    CHECK_OK(trib_log_set(take_line, (void *)&told, TRIB_LOG_WARN));
+    if (!member_begin(&m, index, n, NULL))
+        return;
+    member_call(&m, &one);
+    member_wait(&m);
+    check_sleep_ms(ASLEEP_MS);
+    processes_meet(0, n);
+    if (index == 1 && is_killed)
+        (void)kill(getpid(), SIGKILL);
+    CHECK_OK(trib_comm_abort_handle(&handle, m.comm));
+    if (index == 1)
+        CHECK_OK(trib_abort_raise(handle, "while all is quiet"));
+    const double end = check_now_ms() + GIVE_UP_MS;
+    while (index == 0 && !atomic_load(&told) && check_now_ms() < end)
+        check_sleep_ms(1);
+    CHECK(index != 0 || atomic_load(&told));
+    if (!is_killed)
+        processes_meet(1, n);
+    trib_abort_release(handle);
+    member_end(&m);
+}
+
+static void quiet(void)
+{
+    for (int killed = 0; killed < 2; killed++) {
+        struct child_end ends[2];
+        bool is_killed = killed != 0;
+        check_begin("while nobody calls, a process %s", is_killed ? "is killed" : "aborts");
+        processes_run(ends, 2, MEMBER_DEADLINE_MS, end_quietly, &is_killed);
+        for (int i = 0; i < 2; i++)
+            CHECK(i == 1 && is_killed ? ends[i].signal == SIGKILL : children_check(&ends[i], i));
+        check_end();
+    }
+}
+
 /* --------------------------------------------------------------------------------------- splits */
 
 enum { SPLIT_MS = 500 };
@@ -391,6 +521,8 @@ int main(void)
     }
     for (enum blocked which = COMPARED; which < BLOCKED; which++)
         other_does_nothing(which);
+    deferred();
+    quiet();
     splits();
     return check_finish("lost_test");
 }
