@@ -480,3 +480,106 @@ fn a_call_of_one_rank_does_not_end() {
                     and the call has not ended: the network or a device has failed, or is slow.";
     assert_eq!(found(&dumps), [expected]);
 }
+
+fn calls(dumps: &mut [Dump]) -> impl Iterator<Item = &mut Call> {
+    dumps.iter_mut().flat_map(|dump| &mut dump.communicators).flat_map(|comm| &mut comm.calls)
+}
+
+/// In whatever order the files are read.
+#[test]
+fn an_older_dump_of_a_rank_does_not_count() {
+    let old = dumps("absent");
+    let mut new = old.clone();
+    new.iter_mut().for_each(|dump| dump.unix_ns += 1);
+    calls(&mut new).for_each(|call| call.state = State::Done);
+    assert_ne!(found(&new), found(&old));
+    assert_eq!(found(&[&old[..], &new[..]].concat()), found(&new));
+    assert_eq!(found(&[&new[..], &old[..]].concat()), found(&new));
+    new.iter_mut().for_each(|dump| dump.unix_ns -= 2);
+    assert_eq!(found(&[&old[..], &new[..]].concat()), found(&old));
+    assert_eq!(found(&[&new[..], &old[..]].concat()), found(&old));
+}
+
+#[test]
+fn ranks_without_a_dump_are_missing_though_nobody_waits() {
+    let mut dumps = dumps("missing");
+    calls(&mut dumps).for_each(|call| call.state = State::Done);
+    let found = found(&dumps);
+    assert!(found.len() == 1 && found[0].starts_with("missing [2, 3] "), "{found:?}");
+}
+
+/// That a rank has closed is a cause, also where another one has not made a call.
+#[test]
+fn a_closed_rank_is_no_mere_consequence() {
+    let mut dumps = dumps("absent");
+    for comm in dumps.iter_mut().flat_map(|dump| &mut dump.communicators).take(1) {
+        comm.status = "TRIB_ERR_CLOSED".to_owned();
+        comm.detail = "rank 3 left".to_owned();
+    }
+    let found = found(&dumps);
+    assert!(found.iter().any(|f| f.starts_with("failed [0] ") && f.contains("rank 3 left")));
+}
+
+/// The ranks' newest calls are of unknown end, and not the same.
+#[test]
+fn of_unknown_calls_the_newest_counts() {
+    let mut dumps = dumps("well_unknown");
+    calls(&mut dumps).for_each(|call| call.age_ms += 5000.0);
+    let behind = &mut dumps[1].communicators[0];
+    behind.calls.pop();
+    behind.entered -= 1;
+    behind.calls[0].state = State::Unknown;
+    let found = found(&dumps);
+    assert!(found.len() == 1 && found[0].starts_with("absent [1] "), "{found:?}");
+}
+
+/// What the ranks made before the call too many, and is the same, is no part of what follows it.
+#[test]
+fn calls_before_one_too_many_do_not_matter() {
+    let mut dumps = dumps("extra");
+    for comm in dumps.iter_mut().flat_map(|dump| &mut dump.communicators) {
+        let mut before = comm.calls[0].clone();
+        (before.number, before.collective) = (12, Some(12));
+        (before.count, before.state) = (112, State::Done);
+        comm.calls.insert(0, before);
+    }
+    let found = found(&dumps);
+    assert!(found[0].contains("it seems that rank 1 made one too many"), "{found:?}");
+}
+
+/// A call is lost from a ring that begins with the second.
+#[test]
+fn what_a_rank_has_made_is_unknown_from_the_second_call_on() {
+    let mut dumps = dumps("stuck_some");
+    let before = found(&dumps);
+    dumps[1].communicators[0].calls[0].number = 2;
+    assert_eq!(found(&dumps), before);
+    dumps[1].communicators[0].calls[0].number = 1;
+    assert!(found(&dumps)[0].starts_with("absent [1] "), "{:?}", found(&dumps));
+}
+
+/// Rank 2 waits elsewhere; but as a rank on another device of its process it would not.
+#[test]
+fn another_device_of_a_process_waits_for_itself() {
+    let mut dumps = dumps("follows");
+    for comm in dumps.iter_mut().flat_map(|dump| &mut dump.communicators) {
+        if comm.identity == "b000000000000002" && comm.rank == 1 {
+            comm.device += 1;
+        }
+    }
+    let found = found(&dumps);
+    assert!(found.iter().all(|f| !f.contains("itself has waited")), "{found:?}");
+}
+
+/// A send to another rank answers no receive.
+#[test]
+fn a_message_to_somebody_else_is_no_answer() {
+    let mut dumps = dumps("unanswered");
+    let mut other = dumps[0].communicators[0].calls[0].clone();
+    (other.operation, other.number, other.peer) = ("send".to_owned(), 2, Some(2));
+    let comms = dumps.iter_mut().flat_map(|dump| &mut dump.communicators);
+    comms.for_each(|comm| comm.size = 3);
+    dumps[1].communicators[0].calls.push(other);
+    let found = found(&dumps);
+    assert!(found.iter().any(|f| f.starts_with("unanswered [1] ")), "{found:?}");
+}
