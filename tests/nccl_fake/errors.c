@@ -121,14 +121,23 @@ static void failed_call(void)
     check_end();
 }
 
-/* What no other process can have caused counts at once. */
-static void own_error(void)
+/* What no other process can have caused counts at once: whoever asks, and if asking fails. */
+static void own_error(bool fails)
 {
-    struct apart apart = {.ours = NULL};
-    check_begin("nccl over a fake: an error of this process");
-    if (open_apart(&apart)) {
-        fake_async_error(0, ncclInternalError);
-        CHECK_STATUS(tri_abort_ask(apart.state), TRIB_ERR_NCCL);
+    check_begin("nccl over a fake: an error of this process%s", fails ? ", which asking is" : "");
+    for (int polls = 0; polls < 2; polls++) {
+        struct apart apart = {.ours = NULL};
+        if (!open_apart(&apart))
+            break;
+        if (fails)
+            fake_fail_async_query(true);
+        else
+            fake_async_error(0, ncclInternalError);
+        if (polls)
+            transports()->poll(apart.ours);
+        CHECK_STATUS(polls ? tri_abort_status(apart.state) : tri_abort_ask(apart.state),
+                     fails ? TRIB_ERR_INVALID_USAGE : TRIB_ERR_NCCL);
+        fake_fail_async_query(false);
         close_apart(&apart);
     }
     check_end();
@@ -164,6 +173,7 @@ void errors(void)
     unexplained();
     explained();
     failed_call();
-    own_error();
+    own_error(false);
+    own_error(true);
     failed_device();
 }

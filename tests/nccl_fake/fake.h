@@ -35,6 +35,8 @@ void fake_version(int code);
 /* From now on, NCCL's answer to queries of the asynchronous errors of rank `rank`, and to its
  * collectives. */
 void fake_async_error(int rank, int result);
+/* While true, these queries themselves fail, and answer nothing. */
+void fake_fail_async_query(bool fails);
 /* While true, a CUDA graph that captured every communicator is alive: nothing can be freed. */
 void fake_keep_graph(bool alive);
 /* Begin and end the capture of a stream by a new graph, or by the graph of another stream that is
@@ -49,10 +51,20 @@ void fake_graph_destroy(struct fake_graph *graph);
 /* The threads that wait inside NCCL for graphs, and the objects that graphs retain. */
 int fake_waiting_for_graphs(void);
 int fake_user_objects(void);
-/* While held, calls of this kind wait inside; FAKE_EVENT: no event completes; FAKE_RECLAIM: no
- * communicator is freed. */
-enum fake_call { FAKE_FREE, FAKE_HOST_ALLOC, FAKE_QUERY, FAKE_EVENT, FAKE_RECLAIM, FAKE_CALLS };
+/* While held, calls of this kind wait inside; FAKE_EVENT: no event completes; FAKE_PROBE: queries of
+ * events; FAKE_RECLAIM: no communicator is freed. */
+enum fake_call {
+    FAKE_FREE,
+    FAKE_HOST_ALLOC,
+    FAKE_QUERY,
+    FAKE_EVENT,
+    FAKE_PROBE,
+    FAKE_RECLAIM,
+    FAKE_CALLS
+};
 void fake_hold(enum fake_call call, bool held);
+/* Of the events that are recorded from the first such call on, `n` have completed; -1: all have. */
+void fake_pass_events(long n);
 /* The number of threads that wait inside such calls now. */
 int fake_waiting(enum fake_call call);
 /* Allocated blocks of memory. */

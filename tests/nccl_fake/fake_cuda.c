@@ -313,10 +313,11 @@ struct stream {
     } pending[DEPTH];
 };
 
-/* Completes at once, unless FAKE_EVENT is held. */
+/* Completes at once, unless FAKE_EVENT is held, or `order` is above what fake_pass_events allows. */
 struct event {
     bool recorded;
     cudaStream_t stream;
+    long order; /* 0: recorded while all passed */
 };
 
 /* Remove completed work from the queue. The lock is held. */
@@ -623,12 +624,24 @@ void fake_fail_record(bool fails)
     pthread_mutex_unlock(&fake_lock);
 }
 
+static long events_recorded, events_passed = -1;
+
+void fake_pass_events(long n)
+{
+    pthread_mutex_lock(&fake_lock);
+    if (events_passed < 0)
+        events_recorded = 0;
+    events_passed = n;
+    pthread_mutex_unlock(&fake_lock);
+}
+
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     pthread_mutex_lock(&fake_lock);
     const bool fails = record_fails;
     if (!fails)
-        *(struct event *)event = (struct event){true, stream};
+        *(struct event *)event =
+            (struct event){true, stream, events_passed < 0 ? 0 : ++events_recorded};
     pthread_mutex_unlock(&fake_lock);
     return fails ? cudaErrorUnknown : cudaSuccess;
 }
@@ -644,10 +657,11 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    (void)event;
     need_relaxed();
     pthread_mutex_lock(&fake_lock);
-    const bool passed = !held[FAKE_EVENT];
+    fake_pass(FAKE_PROBE);
+    const long order = ((const struct event *)event)->order;
+    const bool passed = !held[FAKE_EVENT] && (events_passed < 0 || order <= events_passed);
     pthread_mutex_unlock(&fake_lock);
     return answered(passed ? cudaSuccess : cudaErrorNotReady);
 }

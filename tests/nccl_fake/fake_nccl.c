@@ -483,15 +483,24 @@ void fake_async_error(int rank, int result)
     pthread_mutex_unlock(&fake_lock);
 }
 
+static _Atomic bool async_queries_fail;
+
+void fake_fail_async_query(bool fails)
+{
+    atomic_store(&async_queries_fail, fails);
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
 {
     pthread_mutex_lock(&fake_lock);
     check(comm);
     if (comm->ending)
         fake_die("a communicator is asked for errors while it is aborted");
-    *out = async_errors[comm->rank];
+    const bool fails = atomic_load(&async_queries_fail);
+    if (!fails)
+        *out = async_errors[comm->rank];
     pthread_mutex_unlock(&fake_lock);
-    return ncclSuccess;
+    return fails ? ncclInvalidUsage : ncclSuccess;
 }
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *out)

@@ -23,6 +23,7 @@
 #include "tests/nccl_fake/errors.h"
 #include "tests/nccl_fake/fake.h"
 #include "tests/nccl_fake/fixture.h"
+#include "tests/nccl_fake/marks.h"
 #include "tests/nccl_fake/states.h"
 #include "tests/process.h"
 
@@ -1593,14 +1594,25 @@ static int leaving_process(void)
     return check_finish("nccl_life_test: a process that ends");
 }
 
-static void leaving_waits(void)
+/* This program again: what it aborted is never freed, and its exit does not wait for ever. */
+static int stuck_process(void)
+{
+    check_begin("a process that ends, stuck");
+    (void)alarm(PLENTY_MS / 1000);
+    fake_hold(FAKE_RECLAIM, true);
+    one_life(0, true);
+    check_end();
+    return check_finish("nccl_life_test: a process that ends, stuck");
+}
+
+static void leaving_waits(const char *how, const char *name)
 {
     struct stage stage;
     int status = -1;
-    begin(&stage, "a process ends while communicators are freed");
+    begin(&stage, name);
     const pid_t process = fork();
     if (process == 0) {
-        (void)execl("/proc/self/exe", "nccl_life_test", "leave", (char *)NULL);
+        (void)execl("/proc/self/exe", "nccl_life_test", how, (char *)NULL);
         _exit(127);
     }
     CHECK(process > 0 && waitpid(process, &status, 0) == process);
@@ -1611,7 +1623,8 @@ static void leaving_waits(void)
 /* The cases, in the order of the file but for the first: no background thread may have begun. */
 static void lives(void)
 {
-    leaving_waits();
+    leaving_waits("leave", "a process ends while communicators are freed");
+    leaving_waits("stuck", "a process ends while one cannot be freed");
     no_background_thread();
     opens_afterwards();
     opens_all_the_same();
@@ -1672,6 +1685,8 @@ static void threads_beside(void)
     many(true);
     many(false);
     states();
+    opens_afterwards(); /* once more, after some were parked */
+    marks();
     diagnosis("nccl_life_test");
     errors();
 }
@@ -1680,7 +1695,9 @@ int main(int n, char **arguments)
 {
     CHECK(devices()->count() == FAKE_DEVICES);
     if (n > 1)
-        return strcmp(arguments[1], "ask") == 0 ? diagnosing_process() : leaving_process();
+        return strcmp(arguments[1], "ask") == 0     ? diagnosing_process()
+               : strcmp(arguments[1], "stuck") == 0 ? stuck_process()
+                                                    : leaving_process();
     lives();
     aborts_and_memory();
     ranks_that_leave();

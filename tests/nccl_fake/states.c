@@ -2,11 +2,13 @@
  * no thread inside NCCL. */
 #include "tests/nccl_fake/states.h"
 
+#include <nccl.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "csrc/base/clock.h"
 #include "csrc/nccl/quiesce.h"
+#include "csrc/nccl/thread.h"
 #include "tests/check.h"
 #include "tests/nccl_fake/fake.h"
 #include "tests/nccl_fake/fixture.h"
@@ -146,6 +148,9 @@ static void orderly(bool aborted)
         fake_hold(FAKE_RECLAIM, true);
         finish_pair(&pair);
         is(&pair, TRIB_COMM_LIVE, "");
+        fake_async_error(0, ncclInternalError);
+        CHECK_OK(tri_abort_ask(pair.handle)); /* NCCL, which destroys it, is not asked */
+        fake_async_error(0, ncclSuccess);
         if (aborted) {
             abort_pair(&pair);
             is(&pair, TRIB_COMM_ABORTED, "");
@@ -269,6 +274,47 @@ static void parked_by_graphs(void)
     end();
 }
 
+/* Freeing begins once the graphs are gone: only then it may take long. */
+static void freed_after_graphs(void)
+{
+    struct pair pair;
+    check_begin("nccl over a fake: the state when a graph has lived for long");
+    if (open_pair(&pair)) {
+        capture_pair(&pair);
+        abort_pair(&pair);
+        check_sleep_ms(PARKED_MS + SOON_MS / 5);
+        is(&pair, TRIB_COMM_PARKED, "2 live CUDA graphs that captured its calls, for 1.");
+        fake_hold(FAKE_RECLAIM, true);
+        fake_graph_destroy(pair.graphs[0]);
+        fake_graph_destroy(pair.graphs[1]);
+        becomes(&pair, TRIB_COMM_ABORTED, SOON_MS);
+        fake_hold(FAKE_RECLAIM, false);
+        becomes(&pair, TRIB_COMM_RECLAIMED, PLENTY_MS);
+        finish_pair(&pair);
+        release_pair(&pair);
+    }
+    end();
+}
+
+/* Threads whose jobs are parked do not count as workers, however many have been. */
+static void parked_in_turn(void)
+{
+    enum { TIMES = 20 };
+    struct pair pair;
+    check_begin("nccl over a fake: parked communicators, one after the other");
+    for (int i = 0; i < TIMES && open_pair(&pair); i++) {
+        capture_pair(&pair);
+        abort_pair(&pair);
+        becomes(&pair, TRIB_COMM_PARKED, PLENTY_MS);
+        fake_graph_destroy(pair.graphs[0]);
+        fake_graph_destroy(pair.graphs[1]);
+        becomes(&pair, TRIB_COMM_RECLAIMED, PLENTY_MS);
+        finish_pair(&pair);
+        release_pair(&pair);
+    }
+    end();
+}
+
 /* Several are parked at once, and those that wait for nothing are freed at once. */
 static void many_parked(void)
 {
@@ -306,8 +352,12 @@ static void many_parked(void)
  * that comes later does the rest. */
 static void parked_without_threads(void)
 {
+    const int32_t alone = 2;
     struct pair pairs[3];
+    struct tri_transport *single = NULL;
     check_begin("nccl over a fake: parked communicators where no thread can be started");
+    if (!CHECK_OK(transports()->open_group(&single, &alone, 1, PLENTY_MS)))
+        return;
     for (int i = 0; i < 3; i++)
         if (!open_pair(&pairs[i]))
             return;
@@ -317,6 +367,8 @@ static void parked_without_threads(void)
             capture_pair(&pairs[i]);
         abort_pair(&pairs[i]);
     }
+    /* The last one: it has no proxy threads to wait for, and the others do. */
+    (void)tri_abort_raise(transports()->abort_state(single), TRIB_ERR_ABORTED, "the last one");
     becomes(&pairs[1], TRIB_COMM_PARKED, SOON_MS);
     fake_allow_threads(true);
     fake_graph_destroy(pairs[1].graphs[0]);
@@ -326,6 +378,8 @@ static void parked_without_threads(void)
         finish_pair(&pairs[i]);
         release_pair(&pairs[i]);
     }
+    CHECK_OK(transports()->close(single, PLENTY_MS));
+    transports()->destroy(single);
     end();
 }
 
@@ -342,6 +396,9 @@ static void closed_with_graphs(void)
                      "(2)");
         becomes(&pair, TRIB_COMM_PARKED, SOON_MS);
         CHECK(fake_waiting_for_graphs() == 0);
+        for (int ms = 0; ms < PLENTY_MS && tri_nccl_threads(TRI_NCCL_TASKS) > 0; ms++)
+            check_sleep_ms(1);
+        CHECK(tri_nccl_threads(TRI_NCCL_TASKS) == 0); /* nobody waits for them any more */
         fake_graph_destroy(pair.graphs[0]);
         fake_graph_destroy(pair.graphs[1]);
         becomes(&pair, TRIB_COMM_RECLAIMED, SOON_MS);
@@ -438,6 +495,8 @@ void states(void)
     phases();
     crowds();
     parked_by_graphs();
+    freed_after_graphs();
+    parked_in_turn();
     many_parked();
     parked_without_threads();
     closed_with_graphs();
