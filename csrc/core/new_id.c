@@ -253,6 +253,14 @@ static void send_leader(const struct attempt *attempt, enum tri_new_id_kind kind
             send(attempt->remote, rank, &message);
 }
 
+/* To the rank that has asked, alone: another one, which leads the next attempt, would take it for
+ * the answer to its own question. */
+static void confirm(const struct attempt *attempt, int32_t rank)
+{
+    const struct tri_new_id_message message = message_of(attempt, TRI_NEW_ID_CONFIRM);
+    send(attempt->remote, rank, &message);
+}
+
 /* The leader's answer to this attempt. What it asks is confirmed. */
 static bool find_answer(struct tri_new_id_message *out, const struct attempt *attempt)
 {
@@ -263,7 +271,7 @@ static bool find_answer(struct tri_new_id_message *out, const struct attempt *at
         if (out->kind == TRI_NEW_ID_ID || out->kind == TRI_NEW_ID_REFUSAL)
             return true;
         if (out->kind == TRI_NEW_ID_ASK)
-            send_leader(attempt, TRI_NEW_ID_CONFIRM);
+            confirm(attempt, rank);
     }
     return false;
 }

@@ -15,7 +15,8 @@
 
 enum { RANKS = 3, MAILS = 8, SENT = 512, SHORT_MS = 300, LONG_MS = 20000 };
 
-/* Every rank is a process of its own. */
+/* Ranks below it are one process, and every other rank is one of its own. */
+static int32_t together;
 static struct tri_new_id_message mails[RANKS][MAILS];
 static int arrived[RANKS], taken[RANKS];
 /* "ASK 7 to 1, ": what was sent. Attempts of the tested process are A. */
@@ -42,7 +43,7 @@ int32_t __wrap_tri_remote_process(const struct tri_remote *remote, int32_t rank)
 int32_t __wrap_tri_remote_process(const struct tri_remote *remote, int32_t rank)
 {
     (void)remote;
-    return rank;
+    return rank < together ? 0 : rank;
 }
 
 void __wrap_tri_remote_look(struct tri_remote *remote, int32_t rank, struct tri_remote_rank *out);
@@ -69,9 +70,9 @@ trib_status __wrap_tri_remote_send(struct tri_remote *remote, int32_t rank, cons
                                    size_t length)
 {
     static const char *const names[] = {
-        [TRI_NEW_ID_JOIN] = "JOIN",       [TRI_NEW_ID_WITHDRAW] = "WITHDRAW",
-        [TRI_NEW_ID_ASK] = "ASK",         [TRI_NEW_ID_CONFIRM] = "CONFIRM",
-        [TRI_NEW_ID_ID] = "ID",           [TRI_NEW_ID_REFUSAL] = "REFUSAL"};
+        [TRI_NEW_ID_JOIN] = "JOIN", [TRI_NEW_ID_WITHDRAW] = "WITHDRAW",
+        [TRI_NEW_ID_ASK] = "ASK",   [TRI_NEW_ID_CONFIRM] = "CONFIRM",
+        [TRI_NEW_ID_ID] = "ID",     [TRI_NEW_ID_REFUSAL] = "REFUSAL"};
     struct tri_new_id_message message;
     const size_t used = strlen(sent);
     (void)remote;
@@ -114,6 +115,7 @@ static void begin(const char *name, void (*reaction)(int32_t, const struct tri_n
     memset(taken, 0, sizeof taken);
     sent[0] = '\0';
     own_attempt = 0;
+    together = 0;
     on_sent = reaction;
 }
 
@@ -217,6 +219,26 @@ static void say_nothing(int32_t to, const struct tri_new_id_message *message)
     (void)message;
 }
 
+/* Of ranks 0 and 1, which are one process, rank 1 leads. */
+static void lead_from_1(int32_t to, const struct tri_new_id_message *message)
+{
+    if (message->kind == TRI_NEW_ID_JOIN && to == 1)
+        arrive(1, TRI_NEW_ID_ASK, message->attempt, message);
+    else if (message->kind == TRI_NEW_ID_CONFIRM)
+        arrive(1, TRI_NEW_ID_ID, message->attempt, message);
+}
+
+/* Another rank of the leader's process may lead the next attempt, and must not read then what the
+ * one before was told. */
+static void follows_one_rank(void)
+{
+    trib_id id;
+    begin("a follower confirms to the rank that asks", lead_from_1);
+    together = 2;
+    CHECK_OK(get_id(&id, 2, 3, LONG_MS));
+    end("JOIN A to 0, JOIN A to 1, CONFIRM A to 1, ");
+}
+
 static void follows(void)
 {
     trib_id id;
@@ -239,5 +261,6 @@ int main(void)
     leads();
     names_who_is_late();
     follows();
+    follows_one_rank();
     return check_finish("new_id_test");
 }
