@@ -373,8 +373,8 @@ static void leave_or_raise(int index, int size, void *argument)
     (void)size;
     if (index == 0) {
         static const int32_t lost[TRI_LOST_MAX];
-        CHECK(tri_abort_raise_lost(leaver->hook.state, TRIB_ERR_ABORTED, "now", lost,
-                                   TRI_LOST_MAX));
+        CHECK(
+            tri_abort_raise_lost(leaver->hook.state, TRIB_ERR_ABORTED, "now", lost, TRI_LOST_MAX));
         return;
     }
     while (tri_abort_live(leaver->hook.state))

@@ -37,7 +37,7 @@ static void progress(struct tri_transport *transport, struct tri_progress *out)
         return;
     looks++;
     if (atomic_load(&on_look) != NULL)
-        atomic_load(&on_look)();
+        atomic_load (&on_look)();
     *out = (struct tri_progress){.started = atomic_load(&started),
                                  .ended = atomic_load(&ended),
                                  .marked = atomic_load(&marked),
@@ -135,8 +135,8 @@ static void marked_with_another_root(struct team *team)
 {
     _Atomic bool free_to_go = false;
     for (int rank = 0; rank < 2; rank++)
-        CHECK_OK(trib_stream_submit(team->devices[rank], team_hold, &free_to_go,
-                                    team->streams[rank]));
+        CHECK_OK(
+            trib_stream_submit(team->devices[rank], team_hold, &free_to_go, team->streams[rank]));
     for (int rank = 0; rank < 2; rank++)
         CHECK_OK(trib_broadcast(team->comms[rank], data[rank], data[rank], N, TRIB_F32, rank,
                                 team->streams[rank]));

@@ -78,8 +78,9 @@ static void logged(void)
     }
     team_destroy(&team); /* by then it has been logged */
     CHECK_OK(trib_log_set(NULL, NULL, 0));
-    CHECK_MSG(strstr(log, "rank 0 of 2 (device 0 of host): call 1, trib_allreduce of 1024 f32, sum, "
-                          "made 0.") != NULL &&
+    CHECK_MSG(strstr(log,
+                     "rank 0 of 2 (device 0 of host): call 1, trib_allreduce of 1024 f32, sum, "
+                     "made 0.") != NULL &&
                   strstr(log, "has started, and not ended; 2 more behind it\n") != NULL &&
                   strstr(log, "rank 1 of 2 (device 1 of host): has made no call\n") != NULL,
               "%s", log);

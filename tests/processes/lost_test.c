@@ -316,10 +316,11 @@ static void other_does_nothing(enum blocked which)
  */
 
 enum {
-    EARLY_MS = 100,  /* the deadline, */
-    DEFER_MS = 3200, /* until which it is deferred; the last question is asked after 1.6 s or later, */
-    REST_MS = 2400,  /* and the next one not before 3.2 s */
-    QUESTIONS = 10 /* at most; rank 0 may be late itself */
+    EARLY_MS = 100, /* the deadline, */
+    DEFER_MS =
+        3200, /* until which it is deferred; the last question is asked after 1.6 s or later, */
+    REST_MS = 2400, /* and the next one not before 3.2 s */
+    QUESTIONS = 10  /* at most; rank 0 may be late itself */
 };
 
 /* How often the others are asked about `collective` until the communicator has ended. */

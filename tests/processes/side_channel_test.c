@@ -71,13 +71,13 @@ static void switched_off(int off)
 /* Rank 1 connects, and says that it could not. */
 static bool refuses;
 
-trib_status __real_tri_remote_connect(struct tri_remote *remote,
-                                      const struct tri_peer_address *all, uint64_t deadline_ns);
-trib_status __wrap_tri_remote_connect(struct tri_remote *remote,
-                                      const struct tri_peer_address *all, uint64_t deadline_ns);
+trib_status __real_tri_remote_connect(struct tri_remote *remote, const struct tri_peer_address *all,
+                                      uint64_t deadline_ns);
+trib_status __wrap_tri_remote_connect(struct tri_remote *remote, const struct tri_peer_address *all,
+                                      uint64_t deadline_ns);
 
-trib_status __wrap_tri_remote_connect(struct tri_remote *remote,
-                                      const struct tri_peer_address *all, uint64_t deadline_ns)
+trib_status __wrap_tri_remote_connect(struct tri_remote *remote, const struct tri_peer_address *all,
+                                      uint64_t deadline_ns)
 {
     TRI_TRY(__real_tri_remote_connect(remote, all, deadline_ns));
     return refuses ? tri_fail(TRIB_ERR_SYSTEM, "on demand") : TRIB_OK;
