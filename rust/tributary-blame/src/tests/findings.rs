@@ -501,11 +501,15 @@ fn an_older_dump_of_a_rank_does_not_count() {
 }
 
 #[test]
-fn ranks_without_a_dump_are_missing_though_nobody_waits() {
+fn ranks_without_a_dump_are_missing_after_an_abort_though_nobody_waits() {
     let mut dumps = dumps("missing");
     calls(&mut dumps).for_each(|call| call.state = State::Done);
+    assert!(found(&dumps).is_empty()); // all is well
+    for comm in dumps.iter_mut().flat_map(|dump| &mut dump.communicators) {
+        comm.status = "TRIB_ERR_ABORTED".to_owned();
+    }
     let found = found(&dumps);
-    assert!(found.len() == 1 && found[0].starts_with("missing [2, 3] "), "{found:?}");
+    assert!(found.iter().any(|finding| finding.starts_with("missing [2, 3] ")), "{found:?}");
 }
 
 /// That a rank has closed is a cause, also where another one has not made a call.
