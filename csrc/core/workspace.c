@@ -7,7 +7,13 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 
-enum { SCALARS_BYTES = 256, RUN_OUT_NS = 100000000, NAP_NS = 100000 };
+enum {
+    SCALARS_BYTES = 256,
+    RUN_OUT_NS = 100000000,
+    NAP_NS = 100000,
+    FIRST_NAP_NS = 20000,
+    LONGEST_NAP_NS = 1000000
+};
 static const size_t granule = 65536;
 
 trib_status tri_workspace_open(struct tri_workspace *workspace, struct tri_owner *owner,
@@ -179,6 +185,17 @@ void tri_workspace_drain(const struct tri_workspace *workspace, uint64_t timeout
 {
     const uint64_t deadline = tri_now_ns() + timeout_ns;
     while (tri_workspace_in_use(workspace) && tri_now_ns() < deadline) {}
+}
+
+bool tri_workspace_await(const struct tri_workspace *workspace, uint64_t deadline_ns)
+{
+    bool in_use = tri_workspace_in_use(workspace);
+    for (uint64_t nap = FIRST_NAP_NS; in_use && !workspace->lost && tri_now_ns() < deadline_ns;
+         nap = nap < LONGEST_NAP_NS ? 2 * nap : nap) {
+        tri_nap_ns(nap);
+        in_use = tri_workspace_in_use(workspace);
+    }
+    return !in_use;
 }
 
 void tri_workspace_close(struct tri_workspace *workspace)

@@ -75,7 +75,10 @@ void *tri_workspace_data(const struct tri_workspace *workspace);
 /* The counts of the communicator's lists. Any time. */
 struct tri_list_counts tri_workspace_lists(const struct tri_workspace *workspace);
 
-/* Wait for the last use to end, at most `timeout_ns`. */
+/* Wait until the last use has ended, at most until `deadline_ns`; false if it has not, or its end is
+ * unknown. This naps. */
+bool tri_workspace_await(const struct tri_workspace *workspace, uint64_t deadline_ns);
+/* The same for at most `timeout_ns`, and spins. */
 void tri_workspace_drain(const struct tri_workspace *workspace, uint64_t timeout_ns);
 /* Free everything, if the last use has ended. Otherwise set it aside for a later sweep: this never
  * waits for work that is stuck. */

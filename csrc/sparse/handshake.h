@@ -29,13 +29,9 @@ struct tri_handshake tri_handshake_of(const struct tri_sparse_settings *settings
 /* Identifies the state in every header. */
 uint32_t tri_handshake_signature(const struct tri_handshake *handshake);
 
-/* Blocking call of all ranks, with a deadline (deadline.h) from its begin to its end: runs `body`
- * on a stream of its own; with TRIB_MATCH after all ranks have made this call. `body` checks
+/* The functions below are for the body of a tri_all_ranks_run (core/all_ranks.h). It checks
  * everything that may be invalid on one rank alone, and reports it by tri_handshake_reject, so that
  * no rank waits for one that has returned. */
-typedef trib_status tri_handshake_body(void *argument, trib_stream stream);
-trib_status tri_handshake_run(struct trib_comm *comm, int operation, tri_handshake_body *body,
-                              void *argument);
 
 /* Blocking call of all ranks, on `stream`. TRIB_OK if all handshakes are equal and no rank passes a
  * failure as `own`, the status of its preparations; a rank that does gets its own back. `*least`

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "csrc/base/types.h"
+#include "csrc/core/all_ranks.h"
 #include "csrc/core/deadline.h"
 #include "csrc/core/validate.h"
 #include "csrc/sparse/handshake.h"
@@ -346,7 +347,7 @@ trib_status tri_sparse_import(struct trib_sparse *sparse, const void *data, size
 {
     struct import import = {sparse, data, bytes, stream};
     return adds ? add(&import)
-                : tri_handshake_run(sparse->comm, TRI_SPARSE_IMPORT, replace, &import);
+                : tri_all_ranks_run(sparse->comm, TRI_SPARSE_IMPORT, replace, &import);
 }
 
 /* --------------------------------------------------------------------------------------- reset */

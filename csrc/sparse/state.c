@@ -10,6 +10,7 @@
 #include "csrc/base/debug.h"
 #include "csrc/base/log.h"
 #include "csrc/base/types.h"
+#include "csrc/core/all_ranks.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/deadline.h"
 #include "csrc/core/device.h"
@@ -17,7 +18,7 @@
 #include "csrc/core/validate.h"
 #include "csrc/sparse/handshake.h"
 
-enum { ALIGN = 256, NAP_NS = 20000, LONGEST_NAP_NS = 1000000 };
+enum { ALIGN = 256 };
 
 trib_status tri_sparse_ready(const struct trib_sparse *sparse, int operation)
 {
@@ -334,7 +335,7 @@ trib_status tri_sparse_create(struct trib_sparse **out, struct trib_comm *comm, 
     TRI_TRY(tri_sparse_check_comm(comm, TRI_SPARSE_CREATE));
     if (out != NULL) /* without it the handshake rejects the call, for all ranks */
         *out = NULL;
-    trib_status status = tri_handshake_run(comm, TRI_SPARSE_CREATE, create, &request);
+    trib_status status = tri_all_ranks_run(comm, TRI_SPARSE_CREATE, create, &request);
     if (status == TRIB_OK) /* the deadline, or an abort, may have come after the last exchange */
         status = tri_comm_usable(comm, TRI_SPARSE_CREATE);
     if (status != TRIB_OK && out != NULL) {
@@ -456,13 +457,13 @@ trib_status tri_sparse_set_density(struct trib_sparse *sparse, double density)
 {
     struct set_request request = {
         .sparse = sparse, .operation = TRI_SPARSE_SET_DENSITY, .density = density};
-    return tri_handshake_run(sparse->comm, request.operation, set, &request);
+    return tri_all_ranks_run(sparse->comm, request.operation, set, &request);
 }
 
 trib_status tri_sparse_set_k(struct trib_sparse *sparse, uint64_t k)
 {
     struct set_request request = {.sparse = sparse, .operation = TRI_SPARSE_SET_K, .k = k};
-    return tri_handshake_run(sparse->comm, request.operation, set, &request);
+    return tri_all_ranks_run(sparse->comm, request.operation, set, &request);
 }
 
 /* ------------------------------------------------------------------------------------------ end */
@@ -470,16 +471,8 @@ trib_status tri_sparse_set_k(struct trib_sparse *sparse, uint64_t k)
 trib_status tri_sparse_destroy(struct trib_sparse *sparse)
 {
     const struct trib_comm *comm = sparse->comm;
-    const uint64_t deadline = tri_deadline_ns(comm->close_timeout_ms);
-    uint64_t nap = NAP_NS;
-    bool in_use = tri_workspace_in_use(&sparse->memory);
-    while (in_use && !sparse->memory.lost && tri_now_ns() < deadline) {
-        tri_nap_ns(nap);
-        nap = nap < LONGEST_NAP_NS ? 2 * nap : nap;
-        in_use = tri_workspace_in_use(&sparse->memory);
-    }
     trib_status status = TRIB_OK;
-    if (in_use)
+    if (!tri_workspace_await(&sparse->memory, tri_deadline_ns(comm->close_timeout_ms)))
         status = tri_fail_call(comm, TRI_SPARSE_DESTROY, TRIB_ERR_TIMEOUT,
                                "after %u ms a call of this state is still queued; its memory stays "
                                "allocated until the call has run. Synchronize the streams before "

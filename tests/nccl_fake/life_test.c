@@ -1513,7 +1513,7 @@ static void opens_afterwards(void)
 static void opens_all_the_same(void)
 {
     const int32_t order[2] = {0, 1};
-    struct tri_transport *old[2], *new[3][2];
+    struct tri_transport *old[2], *new[3][2] = {{NULL}};
     struct stage stage;
     double start = 0;
     begin(&stage, "a communicator is opened while another cannot be freed");
@@ -1530,7 +1530,8 @@ static void opens_all_the_same(void)
             CHECK(check_now_ms() - start < (i == 1 ? 2000 : 0) + SLACK_MS);
         }
         for (int i = 0; i < 3; i++)
-            close_two(new[i]);
+            if (new[i][0] != NULL) /* it was opened in time */
+                close_two(new[i]);
         CHECK(fake_communicators() == 8);
         fake_hold(FAKE_RECLAIM, false);
     }
