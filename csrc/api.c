@@ -22,6 +22,7 @@
 #include "csrc/core/wait.h"
 #include "csrc/core/watchdog.h"
 #include "csrc/lists/list.h"
+#include "csrc/reducer/reducer.h"
 #include "csrc/sparse/allreduce.h"
 #include "csrc/sparse/residual.h"
 #include "csrc/sparse/snapshot.h"
@@ -862,6 +863,53 @@ trib_status trib_sparse_destroy(trib_sparse *sparse)
 {
     NOT_FORKED();
     return sparse == NULL ? TRIB_OK : tri_sparse_destroy(sparse);
+}
+
+/* -------------------------------------------------------------------------------------- reducer */
+
+trib_status trib_reducer_create(trib_reducer **out, trib_comm *comm, const trib_tensor *gradients,
+                                size_t n, const trib_reducer_options *options)
+{
+    NOT_FORKED();
+    if (out != NULL)
+        *out = NULL;
+    NEED(comm); /* tri_reducer_create compares `out` with the other ranks */
+    return tri_reducer_create(out, comm, gradients, n, options);
+}
+
+trib_status trib_reducer_view(void **out, const trib_reducer *reducer, size_t i)
+{
+    NEED(out);
+    NEED(reducer);
+    return tri_reducer_view(out, reducer, i);
+}
+
+uint64_t trib_reducer_buckets(const trib_reducer *reducer)
+{
+    return reducer == NULL ? 0 : reducer->layout.nbuckets;
+}
+
+trib_status trib_reducer_ready(trib_reducer *reducer, size_t i, trib_stream stream)
+{
+    NEED(reducer);
+    return tri_reducer_ready(reducer, i, stream);
+}
+
+trib_status trib_reducer_finish(trib_reducer *reducer, trib_stream stream)
+{
+    NEED(reducer);
+    return tri_reducer_finish(reducer, stream);
+}
+
+const uint32_t *trib_reducer_outcome(const trib_reducer *reducer)
+{
+    return reducer == NULL ? NULL : &reducer->scalars->decision;
+}
+
+trib_status trib_reducer_destroy(trib_reducer *reducer)
+{
+    NOT_FORKED();
+    return reducer == NULL ? TRIB_OK : tri_reducer_destroy(reducer);
 }
 
 /* ---------------------------------------------------------------------------------------- batch */

@@ -1063,6 +1063,109 @@ TRIB_API trib_status trib_sparse_reset(trib_sparse *sparse, trib_stream stream);
  *  run. NULL is allowed. */
 TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
 
+/* -------------------------------------------------------------------------------------- reducer
+ *
+ * The gradients of a training step, averaged in buckets while the backward pass makes the others.
+ *
+ *   trib_reducer_create(&reducer, comm, gradients, n, NULL);   once, on all ranks
+ *   trib_reducer_ready(reducer, i, stream);    for each gradient, when what makes it is queued
+ *   trib_reducer_finish(reducer, stream);      then later work on `stream` sees the averages
+ *
+ * BUCKETS. Gradients of one type share a bucket, in the order in which they are passed, until it is
+ * full: pass them in the order in which the backward pass makes them. The reducer queues a bucket,
+ * on a stream of its own, when all gradients in it are ready and the buckets before it are queued;
+ * so all ranks queue the same buckets in the same order. No call waits for a device (but with
+ * TRIB_MATCH the ranks compare every bucket first).
+ *
+ * A STEP lasts from its first trib_reducer_ready to trib_reducer_finish, and is all or nothing over
+ * all buckets: gradients are written only when the last bucket has been reduced. If the
+ * communicator ended meanwhile, every gradient is as it was, and trib_reducer_outcome points to 0.
+ * With TRIB_REDUCER_VIEWS the gradients lie in the buckets, and are reduced where they are, from
+ * their trib_reducer_ready on: nothing is copied, and after such a step they are undefined; with
+ * TRIB_REDUCER_TWINS too they are as they were.
+ *
+ * A gradient that is not ready at the finish counts as 0, and gets the average as all do (a view of
+ * it becomes 0 before, and stays 0 if the step is not applied). To accumulate over several backward
+ * passes, call ready and finish for the last one only.
+ *
+ * THREADS. trib_reducer_ready: any thread, several at once. Everything else: one thread at a time,
+ * and not beside a trib_reducer_ready. The communicator serves the reducer alone from the first
+ * trib_reducer_ready of a step to its finish. Each trib_reducer_ready has returned before the
+ * finish is called.
+ *
+ * ERRORS. trib_reducer_ready returns what is wrong with its own arguments, and then changes
+ * nothing. What fails later, while a bucket is queued, ends the communicator, since the other ranks
+ * wait for this one, and trib_reducer_finish returns it. */
+
+/** The gradients of one rank, their buckets, and the stream that reduces them. */
+typedef struct trib_reducer trib_reducer;
+
+enum {
+    /** Sums instead of averages. */
+    TRIB_REDUCER_SUM = 1u << 0,
+    /** The gradients lie in the buckets: see trib_reducer_view. `data` of each tensor is ignored. */
+    TRIB_REDUCER_VIEWS = 1u << 1,
+    /** With TRIB_REDUCER_VIEWS: a second set of buckets takes the sums, so that a step that is not
+     *  applied leaves the gradients as they were. */
+    TRIB_REDUCER_TWINS = 1u << 2
+};
+
+/** Options of a reducer. Start from TRIB_REDUCER_OPTIONS_INIT; 0 is every field's default. All ranks
+ *  pass the same. */
+typedef struct trib_reducer_options {
+    uint32_t size;  /**< sizeof(trib_reducer_options) */
+    uint32_t flags; /**< TRIB_REDUCER_... */
+    uint64_t
+        bucket_bytes; /**< of a full bucket, at most; 0 is 25 MiB. A larger gradient has a bucket
+                            *   of its own */
+    uint64_t first_bytes; /**< the same for the first bucket of each type, which should be small:
+                            *   until it is queued nothing is sent; 0 is 1 MiB */
+    uint64_t reserved;    /**< 0 */
+} trib_reducer_options;
+#define TRIB_REDUCER_OPTIONS_INIT {(uint32_t)sizeof(trib_reducer_options), 0, 0, 0, 0}
+
+/** Register `n` gradients of f16, bf16, f32 or f64, of any count, disjoint. All ranks call it;
+ *  blocking. They compare counts, types and options: if one differs, all return TRIB_ERR_MISMATCH.
+ *  If one rank's arguments are invalid it gets that error, and every other rank gets
+ *  TRIB_ERR_MISMATCH; if one rank lacks memory, no rank gets a reducer. If a rank does not call it
+ *  within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is no longer usable.
+ *  The call reads `gradients` before it returns; the memory of the gradients must stay where it is,
+ *  and `comm` must outlive the reducer. `options` may be NULL. All memory is allocated here: buckets
+ *  as large as all gradients, two sets with TRIB_REDUCER_TWINS. */
+TRIB_API trib_status trib_reducer_create(trib_reducer **out, trib_comm *comm,
+                                         const trib_tensor *gradients, size_t n,
+                                         const trib_reducer_options *options);
+
+/** Where gradient `i` lies, with TRIB_REDUCER_VIEWS: device memory, aligned to 16 bytes, 0 at first.
+ *  NULL if it has no elements. Valid until the reducer is destroyed. */
+TRIB_API trib_status trib_reducer_view(void **out, const trib_reducer *reducer, size_t i);
+
+/** The number of buckets. */
+TRIB_API uint64_t trib_reducer_buckets(const trib_reducer *reducer);
+
+/** Gradient `i` is complete once what is queued on `stream` by now has run; leave it alone from then
+ *  on until the finish. (Its bucket also waits for what is queued there until the bucket's last
+ *  gradient is ready.) Once in a step for each gradient: TRIB_ERR_INVALID_USAGE otherwise. Streams of
+ *  one step must live until its finish, and no graph may capture them. Not inside a batch. */
+TRIB_API trib_status trib_reducer_ready(trib_reducer *reducer, size_t i, trib_stream stream);
+
+/** End the step: queue the buckets that are left, and make later work on `stream` wait for the
+ *  averages. Earlier work on `stream`, and none on other streams but what trib_reducer_ready covered,
+ *  has run before a gradient that is not a view is
+ *  written. A step without a trib_reducer_ready is valid: zeros of this
+ *  rank. The next step may begin at once. */
+TRIB_API trib_status trib_reducer_finish(trib_reducer *reducer, trib_stream stream);
+
+/** A uint32_t in device memory, to be read on the stream of the finish: 1 after a step that was
+ *  applied on this rank, 0 after one that was not. Borrowed. */
+TRIB_API const uint32_t *trib_reducer_outcome(const trib_reducer *reducer);
+
+/** Destroy the reducer. Waits for queued steps, at most as long as trib_comm_destroy; then returns
+ *  TRIB_ERR_TIMEOUT: the reducer is gone all the same, and its memory, that of views included, is
+ *  freed once they have run. In the middle of a step: TRIB_ERR_INVALID_USAGE and nothing happens,
+ *  unless the communicator has ended. NULL is allowed. */
+TRIB_API trib_status trib_reducer_destroy(trib_reducer *reducer);
+
 /* ---------------------------------------------------------------------------------------- batch */
 
 /** Begin a batch: the following calls are checked and recorded; trib_batch_end queues them as one

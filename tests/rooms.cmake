@@ -18,11 +18,12 @@ set(base "tributary\\.h|csrc/base/.*")
 # What opens sockets.
 set(network "(fcntl|ifaddrs|arpa/inet|net/if|netinet/(in|tcp))\\.h")
 
-set(rooms csrc/base csrc/peers csrc/core csrc/lists csrc/sparse csrc/sparse/algorithms csrc/sparse/published csrc/host csrc/nccl csrc/nvtx kernels/cpu kernels/cuda csrc kernels)
+set(rooms csrc/base csrc/peers csrc/core csrc/lists csrc/reducer csrc/sparse csrc/sparse/algorithms csrc/sparse/published csrc/host csrc/nccl csrc/nvtx kernels/cpu kernels/cuda csrc kernels)
 set(csrc/base "${base}|${libc}|(pthread|unistd|sys/stat)\\.h")
 set(csrc/peers "${base}|${libc}|${system}|${network}|csrc/peers/.*")
 set(csrc/core "${base}|${libc}|${seams}|csrc/tracer\\.h|csrc/peers/(peers|address|message|setup)\\.h|csrc/core/.*")
 set(csrc/lists "${base}|${libc}|${seams}|csrc/core/.*|csrc/lists/.*")
+set(csrc/reducer "${base}|${libc}|${seams}|csrc/core/.*|csrc/reducer/.*")
 set(csrc/sparse "${base}|${libc}|${seams}|csrc/core/.*|csrc/sparse/[a-z_]+\\.h")
 # An algorithm sees of sparse only what one call works with; published/ also what algorithms/
 # shares.
@@ -35,7 +36,7 @@ set(csrc/nvtx "${base}|${libc}|csrc/tracer\\.h|nvtx3/nvToolsExt\\.h")
 set(kernels/cpu "${base}|kernels/(kernels|sparse)\\.h|${libc}|(cpuid|immintrin)\\.h|kernels/cpu/.*")
 set(kernels/cuda "${base}|kernels/(kernels|sparse)\\.h|${libc}|atomic|cstddef|cstdint|kernels/cuda/.*|${cuda}")
 # The files that lie in csrc and kernels themselves: api.c, backend.h, backends.c; kernels.h.
-set(csrc "${base}|${libc}|${seams}|csrc/core/.*|csrc/lists/.*|csrc/sparse/.*")
+set(csrc "${base}|${libc}|${seams}|csrc/core/.*|csrc/lists/.*|csrc/reducer/.*|csrc/sparse/.*")
 set(kernels "tributary\\.h|${libc}|kernels/sparse\\.h")
 
 set(wrong "")

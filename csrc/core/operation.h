@@ -7,8 +7,8 @@
 
 #include "csrc/backend.h"
 
-/* An operation is an enum tri_kind, or one of these, which core, lists and sparse compose of
- * kinds. */
+/* An operation is an enum tri_kind, or one of these, which core, lists, sparse and reducer compose
+ * of kinds. */
 enum tri_composed {
     TRI_ALLTOALL = TRI_KINDS,
     TRI_GATHER,
@@ -32,6 +32,11 @@ enum tri_composed {
     TRI_SPARSE_IMPORT,
     TRI_SPARSE_RESET,
     TRI_SPARSE_DESTROY,
+    TRI_REDUCER_CREATE,
+    TRI_REDUCER_VIEW,
+    TRI_REDUCER_READY, /* a bucket, where calls are counted */
+    TRI_REDUCER_FINISH,
+    TRI_REDUCER_DESTROY,
     TRI_BATCH_BEGIN,
     TRI_BATCH, /* trib_batch_end, which submits it */
     TRI_WAIT,

@@ -365,6 +365,7 @@ void faults_suite(const struct faults *faults)
     faults_calls(faults);
     faults_states(faults);
     faults_shrink(faults);
+    faults_reducers(faults);
     check_begin("%s, %d ranks: after all of it", faults->backend, faults->size);
     fresh(faults);
     check_end();

@@ -61,6 +61,7 @@ void faults_watchdog(const struct faults *faults);  /* a rank never joins, the w
 void faults_calls(const struct faults *faults);     /* a rank waits in a call, someone aborts */
 void faults_states(const struct faults *faults);    /* the state that trib_abort_state reads */
 void faults_shrink(const struct faults *faults);    /* ranks are lost, the others go on */
+void faults_reducers(const struct faults *faults);  /* someone aborts in the middle of a step */
 void faults_leave(const struct faults *faults);     /* a rank closes while others need it */
 
 /* ------------------------------------------------------------- single ones, for tests/scenarios

@@ -15,6 +15,7 @@ const ENUMS: &[(&str, &str)] = &[
     ("TRIB_COMM_LIVE", "trib_comm_state"),
     ("TRIB_CALL_FACTOR", "u32"),
     ("TRIB_SPARSE_AVERAGE", "u32"),
+    ("TRIB_REDUCER_SUM", "u32"),
     ("TRIB_LOG_ERROR", "i32"),
 ];
 

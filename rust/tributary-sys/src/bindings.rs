@@ -405,6 +405,48 @@ const _: () = {
     ["Offset of field: trib_sparse_statistics::residual_norm"]
         [::core::mem::offset_of!(trib_sparse_statistics, residual_norm) - 136usize];
 };
+#[doc = " The gradients of one rank, their buckets, and the stream that reduces them."]
+#[repr(C)]
+#[derive(Debug)]
+pub struct trib_reducer {
+    _unused: [u8; 0],
+}
+#[doc = " Sums instead of averages."]
+pub const TRIB_REDUCER_SUM: u32 = 1;
+#[doc = " The gradients lie in the buckets: see trib_reducer_view. `data` of each tensor is ignored."]
+pub const TRIB_REDUCER_VIEWS: u32 = 2;
+#[doc = " With TRIB_REDUCER_VIEWS: a second set of buckets takes the sums, so that a step that is not\n  applied leaves the gradients as they were."]
+pub const TRIB_REDUCER_TWINS: u32 = 4;
+#[doc = " Options of a reducer. Start from TRIB_REDUCER_OPTIONS_INIT; 0 is every field's default. All ranks\n  pass the same."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct trib_reducer_options {
+    #[doc = " sizeof(trib_reducer_options)"]
+    pub size: u32,
+    #[doc = " TRIB_REDUCER_..."]
+    pub flags: u32,
+    #[doc = " of a full bucket, at most; 0 is 25 MiB. A larger gradient has a bucket\n   of its own"]
+    pub bucket_bytes: u64,
+    #[doc = " the same for the first bucket of each type, which should be small:\n   until it is queued nothing is sent; 0 is 1 MiB"]
+    pub first_bytes: u64,
+    #[doc = " 0"]
+    pub reserved: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of trib_reducer_options"][::core::mem::size_of::<trib_reducer_options>() - 32usize];
+    ["Alignment of trib_reducer_options"][::core::mem::align_of::<trib_reducer_options>() - 8usize];
+    ["Offset of field: trib_reducer_options::size"]
+        [::core::mem::offset_of!(trib_reducer_options, size) - 0usize];
+    ["Offset of field: trib_reducer_options::flags"]
+        [::core::mem::offset_of!(trib_reducer_options, flags) - 4usize];
+    ["Offset of field: trib_reducer_options::bucket_bytes"]
+        [::core::mem::offset_of!(trib_reducer_options, bucket_bytes) - 8usize];
+    ["Offset of field: trib_reducer_options::first_bytes"]
+        [::core::mem::offset_of!(trib_reducer_options, first_bytes) - 16usize];
+    ["Offset of field: trib_reducer_options::reserved"]
+        [::core::mem::offset_of!(trib_reducer_options, reserved) - 24usize];
+};
 pub const TRIB_LOG_ERROR: i32 = 1;
 pub const TRIB_LOG_WARN: i32 = 2;
 pub const TRIB_LOG_INFO: i32 = 3;
@@ -960,6 +1002,34 @@ extern "C" {
     pub fn trib_sparse_reset(sparse: *mut trib_sparse, stream: trib_stream) -> trib_status;
     #[doc = " Destroy the state. Waits for queued calls, at most as long as trib_comm_destroy; then returns\n  TRIB_ERR_TIMEOUT: the state is gone all the same, and its memory is freed once those calls have\n  run. NULL is allowed."]
     pub fn trib_sparse_destroy(sparse: *mut trib_sparse) -> trib_status;
+    #[doc = " Register `n` gradients of f16, bf16, f32 or f64, of any count, disjoint. All ranks call it;\n  blocking. They compare counts, types and options: if one differs, all return TRIB_ERR_MISMATCH.\n  If one rank's arguments are invalid it gets that error, and every other rank gets\n  TRIB_ERR_MISMATCH; if one rank lacks memory, no rank gets a reducer. If a rank does not call it\n  within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is no longer usable.\n  The call reads `gradients` before it returns; the memory of the gradients must stay where it is,\n  and `comm` must outlive the reducer. `options` may be NULL. All memory is allocated here: buckets\n  as large as all gradients, two sets with TRIB_REDUCER_TWINS."]
+    pub fn trib_reducer_create(
+        out: *mut *mut trib_reducer,
+        comm: *mut trib_comm,
+        gradients: *const trib_tensor,
+        n: usize,
+        options: *const trib_reducer_options,
+    ) -> trib_status;
+    #[doc = " Where gradient `i` lies, with TRIB_REDUCER_VIEWS: device memory, aligned to 16 bytes, 0 at first.\n  NULL if it has no elements. Valid until the reducer is destroyed."]
+    pub fn trib_reducer_view(
+        out: *mut *mut ::core::ffi::c_void,
+        reducer: *const trib_reducer,
+        i: usize,
+    ) -> trib_status;
+    #[doc = " The number of buckets."]
+    pub fn trib_reducer_buckets(reducer: *const trib_reducer) -> u64;
+    #[doc = " Gradient `i` is complete once what is queued on `stream` by now has run; leave it alone from then\n  on until the finish. (Its bucket also waits for what is queued there until the bucket's last\n  gradient is ready.) Once in a step for each gradient: TRIB_ERR_INVALID_USAGE otherwise. Streams of\n  one step must live until its finish, and no graph may capture them. Not inside a batch."]
+    pub fn trib_reducer_ready(
+        reducer: *mut trib_reducer,
+        i: usize,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " End the step: queue the buckets that are left, and make later work on `stream` wait for the\n  averages. Earlier work on `stream`, and none on other streams but what trib_reducer_ready covered,\n  has run before a gradient that is not a view is\n  written. A step without a trib_reducer_ready is valid: zeros of this\n  rank. The next step may begin at once."]
+    pub fn trib_reducer_finish(reducer: *mut trib_reducer, stream: trib_stream) -> trib_status;
+    #[doc = " A uint32_t in device memory, to be read on the stream of the finish: 1 after a step that was\n  applied on this rank, 0 after one that was not. Borrowed."]
+    pub fn trib_reducer_outcome(reducer: *const trib_reducer) -> *const u32;
+    #[doc = " Destroy the reducer. Waits for queued steps, at most as long as trib_comm_destroy; then returns\n  TRIB_ERR_TIMEOUT: the reducer is gone all the same, and its memory, that of views included, is\n  freed once they have run. In the middle of a step: TRIB_ERR_INVALID_USAGE and nothing happens,\n  unless the communicator has ended. NULL is allowed."]
+    pub fn trib_reducer_destroy(reducer: *mut trib_reducer) -> trib_status;
     #[doc = " Begin a batch: the following calls are checked and recorded; trib_batch_end queues them as one\n  (ncclGroupStart and ncclGroupEnd). All use the same stream. Sends and receives of a batch run\n  together; no call may depend on another's output. Batches do not nest."]
     pub fn trib_batch_begin(comm: *mut trib_comm) -> trib_status;
     #[doc = " Queue the recorded calls as one call of the backend. If a call of the batch failed, nothing is\n  queued, and that call's status is returned. The batch ends in both cases."]

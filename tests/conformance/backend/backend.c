@@ -73,6 +73,7 @@ static void whole_suite(struct suite *suite)
     backend_points(suite);
     backend_lists(suite);
     backend_factors(suite);
+    backend_reducers(suite);
     backend_streams(suite);
     backend_splits(suite);
     team_close(&suite->team);
@@ -87,6 +88,7 @@ static void light_suite(struct suite *suite, const char *how)
     backend_points(suite);
     backend_lists(suite);
     backend_factors(suite);
+    backend_reducers(suite);
     team_close(&suite->team);
 }
 

@@ -1,0 +1,44 @@
+/* Which gradient lies in which bucket, and where. */
+#ifndef TRI_REDUCER_BUCKETS_H
+#define TRI_REDUCER_BUCKETS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "csrc/backend.h"
+
+/* The slices of a bucket are `n` of the reducer's, from `first` on. */
+struct tri_gradient_bucket {
+    trib_dtype dtype;
+    size_t count;  /* elements, padding included */
+    size_t offset; /* bytes from the first bucket; a multiple of 256 */
+    size_t first, n;
+};
+
+/* One registered gradient. */
+struct tri_gradient {
+    size_t bucket; /* TRI_NO_BUCKET: it has no elements */
+    size_t slice;
+};
+#define TRI_NO_BUCKET SIZE_MAX
+
+struct tri_gradient_limits {
+    uint64_t first_bytes, bucket_bytes;
+};
+
+/* The layout of `n` gradients: `gradients`, `buckets` and `slices` have room for n each. Buckets are
+ * in the order of their last gradients, in which they fill up. The slices' `data` is that of the
+ * gradients. `work` has room for 2 n. */
+struct tri_gradient_layout {
+    struct tri_gradient *gradients;
+    struct tri_gradient_bucket *buckets;
+    struct tri_slice *slices;
+    size_t nbuckets;
+    size_t bytes; /* of all buckets */
+};
+
+/* False if they are larger than any memory. */
+bool tri_gradient_layout_make(struct tri_gradient_layout *out, const trib_tensor *tensors, size_t n,
+                              const struct tri_gradient_limits *limits, size_t *work);
+
+#endif

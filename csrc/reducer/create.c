@@ -1,0 +1,391 @@
+/* A reducer's life. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/types.h"
+#include "csrc/core/all_ranks.h"
+#include "csrc/core/batch.h"
+#include "csrc/core/device.h"
+#include "csrc/core/match.h"
+#include "csrc/core/ranges.h"
+#include "csrc/core/small_allgather.h"
+#include "csrc/core/validate.h"
+#include "csrc/reducer/reducer.h"
+
+enum { ALIGN = 256 };
+static const uint64_t bucket_bytes_default = 25 << 20, first_bytes_default = 1 << 20;
+static const uint32_t all_flags = TRIB_REDUCER_SUM | TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS;
+
+/* The arguments of a create. */
+struct request {
+    struct trib_reducer **out;
+    struct trib_comm *comm;
+    const trib_tensor *gradients;
+    size_t n;
+    const trib_reducer_options *passed; /* may be NULL */
+    trib_reducer_options options;
+    struct tri_gradient_limits limits;
+};
+
+/* --------------------------------------------------------------------------------------- checks */
+
+static trib_status fail_argument(const struct request *request, const char *what)
+{
+    return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT, "%s", what);
+}
+
+static trib_status read_options(struct request *request, const trib_reducer_options *options)
+{
+    const trib_reducer_options defaults = TRIB_REDUCER_OPTIONS_INIT;
+    const struct trib_comm *comm = request->comm;
+    request->options = options == NULL ? defaults : *options;
+    const trib_reducer_options *read = &request->options;
+    if (read->size != sizeof *read)
+        return tri_fail_call(comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                             "options.size is %u, expected %zu: start from "
+                             "TRIB_REDUCER_OPTIONS_INIT",
+                             read->size, sizeof *read);
+    if ((read->flags & ~all_flags) != 0)
+        return tri_fail_call(comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                             "options.flags is 0x%x; expected any of TRIB_REDUCER_SUM, "
+                             "TRIB_REDUCER_VIEWS and TRIB_REDUCER_TWINS",
+                             read->flags);
+    if ((read->flags & TRIB_REDUCER_TWINS) != 0 && (read->flags & TRIB_REDUCER_VIEWS) == 0)
+        return fail_argument(request, "options.flags has TRIB_REDUCER_TWINS without "
+                                      "TRIB_REDUCER_VIEWS: without views every step that is not "
+                                      "applied leaves the gradients as they were");
+    if (read->reserved != 0)
+        return tri_fail_call(comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                             "options.reserved is %" PRIu64 "; expected 0", read->reserved);
+    request->limits.bucket_bytes =
+        read->bucket_bytes == 0 ? bucket_bytes_default : read->bucket_bytes;
+    request->limits.first_bytes = read->first_bytes == 0 ? first_bytes_default : read->first_bytes;
+    return TRIB_OK;
+}
+
+static trib_status check_gradient(const struct request *request, size_t i, size_t *bytes)
+{
+    const trib_tensor *tensor = &request->gradients[i];
+    const struct tri_buffer buffer = {.argument = {"gradients", i},
+                                      .data = tensor->data,
+                                      .blocks = 1,
+                                      .count = tensor->count,
+                                      .dtype = tensor->dtype};
+    *bytes = 0;
+    if (!tri_dtype_valid(tensor->dtype) || !tri_dtype_is_float(tensor->dtype))
+        return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                             "`gradients[%zu].dtype` is %d (%s); a reducer takes f16, bf16, f32 "
+                             "and f64",
+                             i, tensor->dtype, trib_dtype_name(tensor->dtype));
+    if (tensor->reserved != 0)
+        return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                             "`gradients[%zu].reserved` is %u; expected 0", i, tensor->reserved);
+    if (tensor->count == 0 || (request->options.flags & TRIB_REDUCER_VIEWS) != 0)
+        return TRIB_OK;
+    return tri_check_buffer(request->comm, TRI_REDUCER_CREATE, &buffer, bytes);
+}
+
+static trib_status check_apart(const struct request *request, struct tri_range *ranges, size_t n)
+{
+    struct tri_range pair[2];
+    if (!tri_ranges_collide(ranges, n, pair))
+        return TRIB_OK;
+    return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_BUFFER,
+                         "`gradients[%zu]` overlaps `gradients[%zu]`: every gradient needs memory "
+                         "of its own",
+                         pair[0].index, pair[1].index);
+}
+
+static trib_status check_gradients(const struct request *request)
+{
+    struct tri_range *ranges = NULL;
+    size_t used = 0;
+    if (request->gradients == NULL && request->n != 0)
+        return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                             "`gradients` is NULL; expected %zu tensors", request->n);
+    if (request->n > SIZE_MAX / 64 / sizeof *ranges ||
+        (ranges = tri_comm_scratch(request->comm, (request->n + 1) * sizeof *ranges)) == NULL)
+        return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_OUT_OF_MEMORY,
+                             "no memory to check %zu gradients", request->n);
+    for (size_t i = 0; i < request->n; i++) {
+        size_t bytes = 0;
+        TRI_TRY(check_gradient(request, i, &bytes));
+        const uintptr_t begin = (uintptr_t)request->gradients[i].data;
+        if (bytes != 0)
+            ranges[used++] = (struct tri_range){
+                .begin = begin, .end = begin + bytes, .index = i, .written = true};
+    }
+    return check_apart(request, ranges, used);
+}
+
+static trib_status check(struct request *request)
+{
+    if (request->out == NULL)
+        return fail_argument(request, "`out` is NULL");
+    if (request->comm->batch.open)
+        return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_USAGE,
+                             "a batch is open: call trib_batch_end first");
+    TRI_TRY(read_options(request, request->passed));
+    return check_gradients(request);
+}
+
+/* ------------------------------------------------------------------------------------ agreement */
+
+/* What every rank tells the others. Compared as bytes. */
+struct message {
+    uint64_t n, elements, digest; /* digest: of counts, types and options */
+    int32_t status;               /* of its preparations */
+    uint32_t rejected;            /* 1: its arguments are invalid */
+};
+_Static_assert(sizeof(struct message) <= TRI_STAGED_BYTES, "one small_allgather takes a message");
+
+static struct message message_of(const struct request *request, trib_status status, bool rejected)
+{
+    struct message message = {.n = request->n, .status = status, .rejected = rejected};
+    const uint64_t options[] = {request->options.flags, request->limits.bucket_bytes,
+                                request->limits.first_bytes};
+    message.digest = tri_digest(0, options, sizeof options);
+    for (size_t i = 0; !rejected && i < request->n; i++) {
+        const uint64_t tensor[] = {request->gradients[i].count,
+                                   (uint64_t)request->gradients[i].dtype};
+        message.digest = tri_digest(message.digest, tensor, sizeof tensor);
+        message.elements += request->gradients[i].count;
+    }
+    return message;
+}
+
+/* Every rank compares all with rank 0, so that all return the same. */
+static trib_status compare(const struct trib_comm *comm, const struct message *all)
+{
+    for (int32_t rank = 0; rank < comm->size; rank++)
+        if (all[rank].rejected != 0)
+            return tri_fail_call(comm, TRI_REDUCER_CREATE, TRIB_ERR_MISMATCH,
+                                 "rank %d rejected its arguments (%s): all ranks must pass the "
+                                 "same; no rank has a reducer",
+                                 rank, trib_status_name(all[rank].status));
+    for (int32_t rank = 1; rank < comm->size; rank++)
+        if (all[rank].digest != all[0].digest || all[rank].n != all[0].n)
+            return tri_fail_call(comm, TRI_REDUCER_CREATE, TRIB_ERR_MISMATCH,
+                                 "rank %d passes %" PRIu64 " gradients, %" PRIu64
+                                 " elements (digest %08x), and rank 0 %" PRIu64 ", %" PRIu64
+                                 " (digest %08x): all ranks must pass gradients of the same counts "
+                                 "and types, in the same order, and the same options; no rank has "
+                                 "a reducer",
+                                 rank, all[rank].n, all[rank].elements,
+                                 (unsigned)(all[rank].digest ^ all[rank].digest >> 32), all[0].n,
+                                 all[0].elements, (unsigned)(all[0].digest ^ all[0].digest >> 32));
+    for (int32_t rank = 0; rank < comm->size; rank++)
+        if (all[rank].status != TRIB_OK)
+            return tri_fail_call(comm, TRI_REDUCER_CREATE, all[rank].status,
+                                 "rank %d failed (%s), so no rank has a reducer", rank,
+                                 trib_status_name(all[rank].status));
+    return TRIB_OK;
+}
+
+/* A rank's own failure, with its detail, wins over what the others report. */
+static trib_status agree(const struct request *request, trib_status status, bool rejected,
+                         trib_stream stream)
+{
+    struct trib_comm *comm = request->comm;
+    const struct tri_detail_copy why = tri_detail_copy();
+    const struct message own = message_of(request, status, rejected);
+    struct message *all = calloc((size_t)comm->size, sizeof *all);
+    if (all == NULL) {
+        (void)tri_abort_raise(comm->state, TRIB_ERR_OUT_OF_MEMORY,
+                              "no memory to compare the reducers of all ranks");
+        return tri_comm_usable(comm, TRI_REDUCER_CREATE);
+    }
+    trib_status agreed =
+        tri_small_allgather(comm, TRI_REDUCER_CREATE, &own, sizeof own, all, stream);
+    if (agreed == TRIB_OK)
+        agreed = compare(comm, all);
+    free(all);
+    return status == TRIB_OK ? agreed : tri_fail(status, "%s", why.text);
+}
+
+/* --------------------------------------------------------------------------------------- memory */
+
+/* The struct and its arrays, in one block: the workspace frees it with the rest. */
+static struct trib_reducer *make(const struct request *request)
+{
+    const size_t n = request->n + 1; /* never 0 */
+    const size_t each = sizeof(struct tri_gradient_bucket) + sizeof(struct tri_slice) +
+                        sizeof(struct tri_gradient) + sizeof(struct tri_readiness) +
+                        2 * sizeof(size_t);
+    struct trib_reducer *reducer = calloc(1, sizeof *reducer + n * each);
+    if (reducer == NULL)
+        return NULL;
+    reducer->comm = request->comm;
+    reducer->backend = request->comm->backend;
+    reducer->transport = request->comm->transport;
+    reducer->device = request->comm->device;
+    reducer->flags = request->options.flags;
+    reducer->n = request->n;
+    reducer->layout.slices = (struct tri_slice *)(void *)(reducer + 1);
+    reducer->layout.buckets = (struct tri_gradient_bucket *)(void *)(reducer->layout.slices + n);
+    reducer->layout.gradients = (struct tri_gradient *)(void *)(reducer->layout.buckets + n);
+    reducer->readiness = (struct tri_readiness *)(void *)(reducer->layout.gradients + n);
+    reducer->owners = (size_t *)(void *)(reducer->readiness + n);
+    reducer->missing = reducer->owners + n;
+    tri_lock_init(&reducer->lock);
+    return reducer;
+}
+
+static trib_status lay_out(struct trib_reducer *reducer, const struct request *request)
+{
+    size_t *work = calloc(2 * request->n + 1, sizeof *work);
+    if (work == NULL)
+        return tri_fail_call(reducer->comm, TRI_REDUCER_CREATE, TRIB_ERR_OUT_OF_MEMORY,
+                             "no memory to lay out %zu gradients", request->n);
+    const bool fits = tri_gradient_layout_make(&reducer->layout, request->gradients, request->n,
+                                               &request->limits, work);
+    free(work);
+    if (!fits)
+        return tri_fail_call(reducer->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                             "`gradients` together are larger than any memory");
+    for (size_t i = 0; i < request->n; i++)
+        if (reducer->layout.gradients[i].bucket != TRI_NO_BUCKET)
+            reducer->owners[reducer->layout.gradients[i].slice] = i;
+    for (size_t b = 0; b < reducer->layout.nbuckets; b++)
+        reducer->missing[b] = reducer->layout.buckets[b].n;
+    return TRIB_OK;
+}
+
+static trib_status allocate(struct trib_reducer *reducer)
+{
+    const size_t bytes = reducer->layout.bytes;
+    const bool twins = (reducer->flags & TRIB_REDUCER_TWINS) != 0;
+    const struct tri_device_ops *ops = reducer->backend->device;
+    TRI_TRY(tri_workspace_open(&reducer->memory, reducer->comm->owner, TRI_NO_STATE,
+                               sizeof(struct tri_list_counts)));
+    TRI_TRY(tri_workspace_add(&reducer->memory, ALIGN + (twins ? 2 : 1) * bytes));
+    reducer->counts = reducer->memory.pinned;
+    reducer->scalars = reducer->memory.blocks->data;
+    reducer->buckets = (char *)reducer->memory.blocks->data + ALIGN;
+    reducer->twins = twins ? reducer->buckets + bytes : NULL;
+    TRI_TRY(ops->event_create(reducer->device, &reducer->event));
+    return ops->stream_create(reducer->device, &reducer->stream);
+}
+
+/* Views begin at 0, padding included. */
+static trib_status clear(struct trib_reducer *reducer)
+{
+    const struct tri_reducer_scalars scalars = {0};
+    const struct tri_factor zero = {.value = 0};
+    const struct tri_device_ops *ops = reducer->backend->device;
+    TRI_TRY(
+        ops->fetch(reducer->device, reducer->scalars, &scalars, sizeof scalars, reducer->stream));
+    for (size_t b = 0; (reducer->flags & TRIB_REDUCER_VIEWS) != 0 && b < reducer->layout.nbuckets;
+         b++) {
+        const struct tri_gradient_bucket *of = &reducer->layout.buckets[b];
+        const struct tri_bucket bucket = tri_reducer_bucket(reducer, reducer->buckets, b);
+        TRI_TRY(reducer->backend->kernels->scale(bucket.data, NULL, bucket.count, bucket.dtype,
+                                                 &zero, reducer->stream));
+        for (size_t i = of->first; i < of->first + of->n; i++)
+            reducer->layout.slices[i].data =
+                (char *)bucket.data +
+                reducer->layout.slices[i].offset * trib_dtype_size(bucket.dtype);
+    }
+    return ops->stream_wait(reducer->device, reducer->stream);
+}
+
+/* Everything on this rank. */
+static trib_status prepare(struct trib_reducer **out, const struct request *request)
+{
+    struct trib_reducer *reducer = make(request);
+    uintptr_t previous = 0;
+    if (reducer == NULL)
+        return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_OUT_OF_MEMORY,
+                             "no memory for a reducer of %zu gradients", request->n);
+    *out = reducer;
+    TRI_TRY(lay_out(reducer, request));
+    TRI_TRY(allocate(reducer));
+    TRI_TRY(tri_device_push(reducer->backend, reducer->device, &previous));
+    const trib_status status = clear(reducer);
+    tri_device_pop(reducer->backend, previous);
+    return status;
+}
+
+/* Nothing uses the stream but what the workspace knows of. One that is not done may never be: it
+ * stays. Keeps the thread's detail. */
+static void discard(struct trib_reducer *reducer)
+{
+    const struct tri_detail_copy why = tri_detail_copy();
+    if (reducer == NULL)
+        return;
+    const struct tri_device_ops *ops = reducer->backend->device;
+    if (reducer->stream != NULL && !tri_workspace_in_use(&reducer->memory))
+        (void)ops->stream_destroy(reducer->device, reducer->stream);
+    if (reducer->event != NULL)
+        (void)ops->event_destroy(reducer->device, reducer->event);
+    struct tri_workspace memory = reducer->memory;
+    memory.host = reducer; /* freed with the rest, when nothing is queued any more */
+    tri_workspace_close(&memory);
+    (void)tri_fail(TRIB_OK, "%s", why.text);
+}
+
+static trib_status create(void *argument, trib_stream stream)
+{
+    struct request *request = argument;
+    struct trib_reducer *reducer = NULL;
+    trib_status status = check(request);
+    const bool rejected = status != TRIB_OK;
+    if (!rejected)
+        status = prepare(&reducer, request);
+    status = agree(request, status, rejected, stream);
+    if (status != TRIB_OK)
+        discard(reducer);
+    else if (request->out != NULL) /* as always: `check` rejects NULL */
+        *request->out = reducer;
+    return status;
+}
+
+trib_status tri_reducer_create(struct trib_reducer **out, struct trib_comm *comm,
+                               const trib_tensor *gradients, size_t n,
+                               const trib_reducer_options *options)
+{
+    struct request request = {
+        .out = out, .comm = comm, .gradients = gradients, .n = n, .passed = options};
+    if (out != NULL)
+        *out = NULL;
+    (void)tri_workspace_sweep();
+    const trib_status status = tri_all_ranks_run(comm, TRI_REDUCER_CREATE, create, &request);
+    return status == TRIB_OK ? TRIB_OK : tri_batch_fail(comm, status);
+}
+
+trib_status tri_reducer_view(void **out, const struct trib_reducer *reducer, size_t i)
+{
+    *out = NULL;
+    if ((reducer->flags & TRIB_REDUCER_VIEWS) == 0)
+        return tri_fail_call(reducer->comm, TRI_REDUCER_VIEW, TRIB_ERR_INVALID_USAGE,
+                             "the reducer was created without TRIB_REDUCER_VIEWS");
+    if (i >= reducer->n)
+        return tri_fail_call(reducer->comm, TRI_REDUCER_VIEW, TRIB_ERR_INVALID_ARGUMENT,
+                             "`i` is %zu; the reducer has %zu gradients", i, reducer->n);
+    const struct tri_gradient *gradient = &reducer->layout.gradients[i];
+    if (gradient->bucket != TRI_NO_BUCKET)
+        *out = reducer->layout.slices[gradient->slice].data;
+    return TRIB_OK;
+}
+
+trib_status tri_reducer_destroy(struct trib_reducer *reducer)
+{
+    struct trib_comm *comm = reducer->comm;
+    trib_status status = TRIB_OK;
+    if (reducer->open && tri_abort_live(comm->state))
+        return tri_fail_call(comm, TRI_REDUCER_DESTROY, TRIB_ERR_INVALID_USAGE,
+                             "a step is open: call trib_reducer_finish first");
+    if (reducer->open)
+        (void)tri_workspace_mark(&reducer->memory, comm->state, reducer->stream);
+    if (!tri_workspace_await(&reducer->memory, tri_deadline_ns(comm->close_timeout_ms)))
+        status = tri_fail_call(comm, TRI_REDUCER_DESTROY, TRIB_ERR_TIMEOUT,
+                               "after %u ms a step of this reducer is still queued; its memory "
+                               "stays allocated until the step has run. Synchronize the streams "
+                               "before destroying, or abort",
+                               comm->close_timeout_ms);
+    discard(reducer);
+    (void)tri_workspace_sweep();
+    return status;
+}

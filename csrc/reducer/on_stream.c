@@ -1,0 +1,172 @@
+#include "csrc/reducer/on_stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/base/types.h"
+#include "csrc/core/device.h"
+#include "csrc/core/issue.h"
+#include "csrc/core/operation.h"
+
+struct tri_bucket tri_reducer_bucket(const struct trib_reducer *reducer, char *base, size_t b)
+{
+    const struct tri_gradient_bucket *bucket = &reducer->layout.buckets[b];
+    return (struct tri_bucket){
+        .data = base + bucket->offset, .count = bucket->count, .dtype = bucket->dtype};
+}
+
+static char *result_of(const struct trib_reducer *reducer)
+{
+    return reducer->twins != NULL ? reducer->twins : reducer->buckets;
+}
+
+/* After a failure this rank is out of step with the others: the communicator is over. */
+static void raise_state(const struct trib_reducer *reducer, trib_status status)
+{
+    if (status != TRIB_OK)
+        (void)tri_abort_raise(reducer->backend->transport->abort_state(reducer->transport), status,
+                              tri_detail());
+}
+
+/* ------------------------------------------------------------------------------------- a bucket */
+
+/* Copied to the stream of a host-executed backend. */
+struct bucket_run {
+    const struct trib_reducer *reducer;
+    size_t b;
+    bool any_absent;
+    bool absent[]; /* of each of the bucket's slices, if any is */
+};
+
+static trib_status zero_absent(const struct bucket_run *run, const struct tri_bucket *bucket)
+{
+    const struct trib_reducer *reducer = run->reducer;
+    const struct tri_gradient_bucket *of = &reducer->layout.buckets[run->b];
+    const struct tri_factor zero = {.value = 0};
+    for (size_t i = 0; run->any_absent && i < of->n; i++) {
+        const struct tri_slice *slice = &reducer->layout.slices[of->first + i];
+        char *data = (char *)bucket->data + slice->offset * trib_dtype_size(bucket->dtype);
+        if (run->absent[i])
+            TRI_TRY(reducer->backend->kernels->scale(data, NULL, slice->count, bucket->dtype, &zero,
+                                                     reducer->stream));
+    }
+    return TRIB_OK;
+}
+
+static trib_status fill_bucket(const struct bucket_run *run, const struct tri_bucket *bucket)
+{
+    const struct trib_reducer *reducer = run->reducer;
+    const struct tri_gradient_bucket *of = &reducer->layout.buckets[run->b];
+    uintptr_t previous = 0;
+    TRI_TRY(tri_device_push(reducer->backend, reducer->device, &previous));
+    trib_status status = TRIB_OK;
+    if ((reducer->flags & TRIB_REDUCER_VIEWS) == 0)
+        status = reducer->backend->kernels->pack(&reducer->layout.slices[of->first], of->n, bucket,
+                                                 NULL, reducer->stream);
+    if (status == TRIB_OK)
+        status = zero_absent(run, bucket);
+    tri_device_pop(reducer->backend, previous);
+    return status;
+}
+
+static void run_bucket(void *argument)
+{
+    const struct bucket_run *run = argument;
+    const struct trib_reducer *reducer = run->reducer;
+    const struct tri_bucket bucket = tri_reducer_bucket(reducer, reducer->buckets, run->b);
+    const struct tri_bucket result = tri_reducer_bucket(reducer, result_of(reducer), run->b);
+    const struct tri_call call = {.kind = TRI_ALLREDUCE,
+                                  .transport = reducer->transport,
+                                  .send = bucket.data,
+                                  .recv = result.data,
+                                  .count = bucket.count,
+                                  .dtype = bucket.dtype,
+                                  .op = (reducer->flags & TRIB_REDUCER_SUM) != 0 ? TRIB_SUM
+                                                                                 : TRIB_AVG,
+                                  .stream = reducer->stream};
+    trib_status status = fill_bucket(run, &bucket);
+    if (status == TRIB_OK)
+        status = reducer->backend->transport->collective(&call, 1);
+    raise_state(reducer, status);
+}
+
+trib_status tri_reducer_run_bucket(struct trib_reducer *reducer, size_t b, const bool *absent)
+{
+    const struct tri_gradient_bucket *bucket = &reducer->layout.buckets[b];
+    const size_t bytes = sizeof(struct bucket_run) + (absent != NULL ? bucket->n : 0);
+    struct bucket_run *run = calloc(1, bytes);
+    if (run == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory to queue a bucket");
+    run->reducer = reducer;
+    run->b = b;
+    run->any_absent = absent != NULL;
+    if (absent != NULL)
+        memcpy(run->absent, absent, bucket->n * sizeof *absent);
+    const struct tri_call call = {.count = bucket->count,
+                                  .dtype = bucket->dtype,
+                                  .op = (reducer->flags & TRIB_REDUCER_SUM) != 0 ? TRIB_SUM
+                                                                                 : TRIB_AVG};
+    const struct tri_recorded record = tri_recorded_of(TRI_REDUCER_READY, &call);
+    const trib_status status =
+        tri_issue_run(reducer->comm, &record, run_bucket, run, bytes, reducer->stream);
+    free(run);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------- the end */
+
+static trib_status write_gradients(const struct trib_reducer *reducer)
+{
+    const struct tri_kernels *kernels = reducer->backend->kernels;
+    const bool in_place = (reducer->flags & TRIB_REDUCER_VIEWS) != 0 && reducer->twins == NULL;
+    for (size_t b = 0; !in_place && b < reducer->layout.nbuckets; b++) {
+        const struct tri_gradient_bucket *of = &reducer->layout.buckets[b];
+        const struct tri_bucket result = tri_reducer_bucket(reducer, result_of(reducer), b);
+        TRI_TRY(kernels->unpack(&reducer->layout.slices[of->first], of->n, &result, 0,
+                                &reducer->scalars->decision, reducer->stream));
+    }
+    return TRIB_OK;
+}
+
+/* Applied unless the communicator has ended by then. */
+static trib_status commit(const struct trib_reducer *reducer)
+{
+    return reducer->backend->kernels->commit(
+        &reducer->scalars->decision, reducer->backend->transport->abort_flag(reducer->transport),
+        reducer->counts, NULL, TRIB_F32, NULL, reducer->stream);
+}
+
+/* Copied to the stream of a host-executed backend. */
+struct end_run {
+    const struct trib_reducer *reducer;
+};
+
+static void run_end(void *argument)
+{
+    const struct trib_reducer *reducer = ((const struct end_run *)argument)->reducer;
+    uintptr_t previous = 0;
+    trib_status status = tri_device_push(reducer->backend, reducer->device, &previous);
+    if (status != TRIB_OK) {
+        raise_state(reducer, status);
+        return;
+    }
+    status = commit(reducer);
+    if (status == TRIB_OK)
+        status = write_gradients(reducer);
+    if (status != TRIB_OK) { /* what has been written is no whole step: decide again */
+        raise_state(reducer, status);
+        (void)commit(reducer);
+    }
+    tri_device_pop(reducer->backend, previous);
+}
+
+trib_status tri_reducer_run_end(struct trib_reducer *reducer)
+{
+    const struct tri_call call = {.count = reducer->n};
+    const struct tri_recorded record = tri_recorded_of(TRI_REDUCER_FINISH, &call);
+    struct tri_reducer_scalars *scalars = reducer->scalars;
+    struct end_run run = {reducer};
+    TRI_TRY(reducer->backend->device->copy(reducer->device, &scalars->decision, &scalars->zero,
+                                           sizeof scalars->zero, reducer->stream));
+    return tri_issue_run(reducer->comm, &record, run_end, &run, sizeof run, reducer->stream);
+}

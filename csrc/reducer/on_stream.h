@@ -1,0 +1,15 @@
+/* What a reducer does on its stream. */
+#ifndef TRI_REDUCER_ON_STREAM_H
+#define TRI_REDUCER_ON_STREAM_H
+
+#include "csrc/reducer/reducer.h"
+
+/* Pack bucket `b` and reduce it. `absent[i]`, if not NULL, tells of its gradient i that it is not
+ * ready: it counts as 0. */
+trib_status tri_reducer_run_bucket(struct trib_reducer *reducer, size_t b, const bool *absent);
+
+/* Decide whether the step is applied, and if so write the gradients. If this cannot be queued the
+ * step is not applied. */
+trib_status tri_reducer_run_end(struct trib_reducer *reducer);
+
+#endif

@@ -1,0 +1,65 @@
+/* A reducer on one rank: what it is made of, and its functions. */
+#ifndef TRI_REDUCER_REDUCER_H
+#define TRI_REDUCER_REDUCER_H
+
+#include "csrc/base/lock.h"
+#include "csrc/base/status.h"
+#include "csrc/core/communicator.h"
+#include "csrc/reducer/buckets.h"
+
+/* At the beginning of the reducer's memory. */
+struct tri_reducer_scalars {
+    uint32_t decision; /* of the newest step */
+    uint32_t zero;
+};
+
+/* One gradient in the current step. */
+struct tri_readiness {
+    trib_stream stream;
+    bool ready;
+};
+
+struct trib_reducer {
+    /* Constant once created: what runs on the stream reads these, on a host-executed backend later
+     * and on another thread. */
+    struct trib_comm *comm; /* but not on the stream: it may be freed if a destroy timed out */
+    const struct tri_backend *backend;
+    struct tri_transport *transport;
+    int32_t device;
+    uint32_t flags;
+    size_t n; /* gradients */
+    struct tri_gradient_layout layout;
+    size_t *owners;        /* the gradient of each slice */
+    trib_stream stream;    /* on which everything runs */
+    char *buckets, *twins; /* twins NULL: buckets are reduced in place */
+    struct tri_reducer_scalars *scalars;
+    struct tri_list_counts *counts; /* pinned memory */
+
+    struct tri_workspace memory; /* of all that lies on the device; freed with this struct */
+    trib_event event;            /* what a bucket waits for, one stream after the other */
+
+    struct tri_lock lock; /* guards the rest */
+    struct tri_readiness *readiness;
+    size_t *missing;    /* of each bucket: gradients that are not ready */
+    size_t next;        /* the bucket that is queued next */
+    bool open;          /* a step has begun */
+    bool queuing;       /* a thread queues buckets: the only one that uses the fields below, and the
+                      * communicator */
+    trib_status failed; /* of the first bucket that could not be queued */
+    struct tri_detail_copy detail;
+};
+
+/* The public functions of these names; the pointers are not NULL, except for `out` of create: one
+ * rank alone may pass NULL, so the ranks compare it. */
+trib_status tri_reducer_create(struct trib_reducer **out, struct trib_comm *comm,
+                               const trib_tensor *gradients, size_t n,
+                               const trib_reducer_options *options);
+trib_status tri_reducer_view(void **out, const struct trib_reducer *reducer, size_t i);
+trib_status tri_reducer_ready(struct trib_reducer *reducer, size_t i, trib_stream stream);
+trib_status tri_reducer_finish(struct trib_reducer *reducer, trib_stream stream);
+trib_status tri_reducer_destroy(struct trib_reducer *reducer);
+
+/* Bucket `b` of `base`: the buckets, or their twins. */
+struct tri_bucket tri_reducer_bucket(const struct trib_reducer *reducer, char *base, size_t b);
+
+#endif

@@ -1,0 +1,192 @@
+/* A training step: gradients get ready, buckets are queued in their order, the step ends. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/base/types.h"
+#include "csrc/core/batch.h"
+#include "csrc/core/match.h"
+#include "csrc/core/validate.h"
+#include "csrc/reducer/on_stream.h"
+
+/* The reducer's stream goes on when `stream` has come to here. One event serves all: a wait is for
+ * its newest record. */
+static trib_status wait_for(const struct trib_reducer *reducer, trib_stream stream)
+{
+    const struct tri_device_ops *ops = reducer->backend->device;
+    TRI_TRY(ops->event_record(reducer->device, reducer->event, stream));
+    return ops->stream_wait_event(reducer->device, reducer->event, reducer->stream);
+}
+
+/* Wait for every stream on which a gradient of bucket `b` was made; for one that comes in turns
+ * with others more than once. */
+static trib_status wait_for_gradients(const struct trib_reducer *reducer, size_t b)
+{
+    const struct tri_gradient_bucket *bucket = &reducer->layout.buckets[b];
+    const struct tri_readiness *before = NULL;
+    for (size_t i = bucket->first; i < bucket->first + bucket->n; i++) {
+        const struct tri_readiness *of = &reducer->readiness[reducer->owners[i]];
+        if (!of->ready || (before != NULL && before->stream == of->stream))
+            continue;
+        TRI_TRY(tri_check_not_captured(reducer->comm, TRI_REDUCER_READY, of->stream));
+        TRI_TRY(wait_for(reducer, of->stream));
+        before = of;
+    }
+    return TRIB_OK;
+}
+
+static trib_status match_bucket(const struct trib_reducer *reducer, size_t b)
+{
+    const struct tri_gradient_bucket *bucket = &reducer->layout.buckets[b];
+    const struct tri_call call = {.count = bucket->count, .dtype = bucket->dtype};
+    const struct tri_signature signature = tri_signature(TRI_REDUCER_READY, &call, b);
+    return (reducer->comm->flags & TRIB_MATCH) == 0
+               ? TRIB_OK
+               : tri_match(reducer->comm, &signature, reducer->stream);
+}
+
+/* `absent`: see tri_reducer_run_bucket. */
+static trib_status queue_bucket(struct trib_reducer *reducer, size_t b, const bool *absent)
+{
+    struct trib_comm *comm = reducer->comm;
+    const struct tri_gradient_bucket *bucket = &reducer->layout.buckets[b];
+    TRI_TRY(tri_comm_usable(comm, TRI_REDUCER_READY));
+    TRI_TRY(wait_for_gradients(reducer, b));
+    TRI_TRY(match_bucket(reducer, b));
+    TRI_TRY(tri_match_done(comm, tri_reducer_run_bucket(reducer, b, absent)));
+    comm->calls++;
+    comm->backend_calls++;
+    comm->bytes += bucket->count * trib_dtype_size(bucket->dtype);
+    return TRIB_OK;
+}
+
+/* Keep the first failure for the finish. The other ranks wait for this one, unless it has closed:
+ * then it makes no calls, as all know. */
+static void note(struct trib_reducer *reducer, trib_status status)
+{
+    if (status == TRIB_OK || reducer->failed != TRIB_OK)
+        return;
+    reducer->failed = status;
+    reducer->detail = tri_detail_copy();
+    if (!reducer->comm->closed)
+        (void)tri_abort_raise(reducer->comm->state, status, reducer->detail.text);
+}
+
+/* Queue the buckets that are complete, unless another thread does; that one then also queues those
+ * that have become complete meanwhile. */
+static void queue_complete(struct trib_reducer *reducer)
+{
+    tri_lock(&reducer->lock);
+    while (!reducer->queuing && reducer->next < reducer->layout.nbuckets &&
+           reducer->missing[reducer->next] == 0) {
+        const size_t b = reducer->next;
+        reducer->queuing = true;
+        tri_unlock(&reducer->lock);
+        if (reducer->failed == TRIB_OK)
+            note(reducer, queue_bucket(reducer, b, NULL));
+        tri_lock(&reducer->lock);
+        reducer->queuing = false;
+        reducer->next++;
+    }
+    tri_unlock(&reducer->lock);
+}
+
+static trib_status check_ready(const struct trib_reducer *reducer, size_t i, trib_stream stream)
+{
+    const struct trib_comm *comm = reducer->comm;
+    if (i >= reducer->n)
+        return tri_fail_call(comm, TRI_REDUCER_READY, TRIB_ERR_INVALID_ARGUMENT,
+                             "`i` is %zu; the reducer has %zu gradients", i, reducer->n);
+    if (comm->batch.open)
+        return tri_fail_call(comm, TRI_REDUCER_READY, TRIB_ERR_INVALID_USAGE,
+                             "a batch is open: call trib_batch_end first");
+    TRI_TRY(tri_check_stream(comm, TRI_REDUCER_READY, stream));
+    return tri_check_not_captured(comm, TRI_REDUCER_READY, stream);
+}
+
+/* False if it was ready before. */
+static bool set_ready(struct trib_reducer *reducer, size_t i, trib_stream stream)
+{
+    const struct tri_gradient *gradient = &reducer->layout.gradients[i];
+    struct tri_readiness *readiness = &reducer->readiness[i];
+    tri_lock(&reducer->lock);
+    const bool first = !readiness->ready;
+    if (first) {
+        *readiness = (struct tri_readiness){.stream = stream, .ready = true};
+        reducer->open = true;
+        if (gradient->bucket != TRI_NO_BUCKET)
+            reducer->missing[gradient->bucket]--;
+    }
+    tri_unlock(&reducer->lock);
+    return first;
+}
+
+trib_status tri_reducer_ready(struct trib_reducer *reducer, size_t i, trib_stream stream)
+{
+    TRI_TRY(check_ready(reducer, i, stream));
+    if (!set_ready(reducer, i, stream))
+        return tri_fail_call(reducer->comm, TRI_REDUCER_READY, TRIB_ERR_INVALID_USAGE,
+                             "gradient %zu is ready already in this step: each is ready once "
+                             "between two calls of trib_reducer_finish",
+                             i);
+    queue_complete(reducer);
+    return TRIB_OK;
+}
+
+/* -------------------------------------------------------------------------------------- the end */
+
+static trib_status queue_rest(struct trib_reducer *reducer, size_t b)
+{
+    const struct tri_gradient_bucket *bucket = &reducer->layout.buckets[b];
+    bool *absent = calloc(bucket->n, sizeof *absent);
+    if (absent == NULL)
+        return tri_fail_call(reducer->comm, TRI_REDUCER_FINISH, TRIB_ERR_OUT_OF_MEMORY,
+                             "no memory to queue a bucket");
+    for (size_t i = 0; i < bucket->n; i++)
+        absent[i] = !reducer->readiness[reducer->owners[bucket->first + i]].ready;
+    const trib_status status = queue_bucket(reducer, b, reducer->missing[b] == 0 ? NULL : absent);
+    free(absent);
+    return status;
+}
+
+static void begin_next(struct trib_reducer *reducer)
+{
+    memset(reducer->readiness, 0, reducer->n * sizeof *reducer->readiness);
+    for (size_t b = 0; b < reducer->layout.nbuckets; b++)
+        reducer->missing[b] = reducer->layout.buckets[b].n;
+    reducer->next = 0;
+    reducer->open = false;
+    reducer->failed = TRIB_OK;
+}
+
+static trib_status check_finish(const struct trib_reducer *reducer, trib_stream stream)
+{
+    const struct trib_comm *comm = reducer->comm;
+    if (comm->batch.open)
+        return tri_fail_call(comm, TRI_REDUCER_FINISH, TRIB_ERR_INVALID_USAGE,
+                             "a batch is open: call trib_batch_end first");
+    TRI_TRY(tri_check_stream(comm, TRI_REDUCER_FINISH, stream));
+    return tri_check_not_captured(comm, TRI_REDUCER_FINISH, stream);
+}
+
+/* The step ends whatever has failed; its memory is marked, and `stream` waits for it, as far as that
+ * works. */
+trib_status tri_reducer_finish(struct trib_reducer *reducer, trib_stream stream)
+{
+    struct trib_comm *comm = reducer->comm;
+    const trib_status mistake = check_finish(reducer, stream);
+    if (mistake != TRIB_OK)
+        return tri_batch_fail(comm, mistake);
+    note(reducer, comm->closed ? tri_comm_usable(comm, TRI_REDUCER_FINISH) : TRIB_OK);
+    note(reducer, wait_for(reducer, stream));
+    for (; reducer->next < reducer->layout.nbuckets; reducer->next++)
+        if (reducer->failed == TRIB_OK)
+            note(reducer, queue_rest(reducer, reducer->next));
+    if (!comm->closed)
+        note(reducer, tri_reducer_run_end(reducer));
+    note(reducer, tri_workspace_mark(&reducer->memory, comm->state, reducer->stream));
+    note(reducer, tri_workspace_wait(&reducer->memory, stream));
+    const trib_status failed = reducer->failed;
+    const struct tri_detail_copy why = reducer->detail;
+    begin_next(reducer);
+    return failed == TRIB_OK ? TRIB_OK : tri_fail(failed, "%s", why.text);
+}

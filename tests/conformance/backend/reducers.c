@@ -1,0 +1,363 @@
+/* Reducers: gradients of several types and sizes in small buckets, ready in any order, on several
+ * streams, from several threads, or not at all. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/conformance/backend/backend.h"
+#include "tests/conformance/reference.h"
+
+enum { GRADIENTS_MAX = 64, GAP = 24, STREAMS = 3, THREADS = 4, BUCKET_BYTES = 4096 };
+
+enum mode { COPIES, VIEWS, TWINS, MODES };
+static const char *const mode_names[MODES] = {"copies", "views", "twins"};
+static const uint32_t mode_flags[MODES] = {0, TRIB_REDUCER_VIEWS,
+                                           TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS};
+
+/* Which gradients get ready, and how. */
+enum step { IN_ORDER, BACKWARDS, ON_STREAMS, SOME_ABSENT, ALL_ABSENT, FROM_THREADS, STEPS };
+static const char *const step_names[STEPS] = {"in order",    "backwards",  "on streams",
+                                              "some absent", "all absent", "from threads"};
+
+/* One rank's reducer. */
+struct reducing {
+    struct suite *suite;
+    int rank, size;
+    trib_comm *comm;
+    trib_device *device;
+    trib_stream streams[STREAMS];
+    trib_reducer *reducer;
+    enum mode mode;
+    trib_op op;
+    struct guarded memory; /* of all gradients; with views, their copies for comparison */
+    size_t n, bytes, counts[GRADIENTS_MAX], offsets[GRADIENTS_MAX];
+    trib_dtype dtypes[GRADIENTS_MAX];
+    void *data[GRADIENTS_MAX];
+    uint64_t seed;
+};
+
+static void plan(struct reducing *reducing)
+{
+    static const size_t counts[] = {17, 1, 0, 1023, 5, 130, 2100};
+    static const trib_dtype dtypes[] = {TRIB_F32, TRIB_F32, TRIB_BF16, TRIB_F32,
+                                        TRIB_F16, TRIB_F64, TRIB_F32};
+    size_t offset = 0;
+    reducing->n = reducing->suite->depth == BACKEND_LIGHT ? 9 : 30;
+    for (size_t i = 0; i < reducing->n; i++) {
+        const size_t element = trib_dtype_size(dtypes[i % 7]);
+        reducing->dtypes[i] = dtypes[i % 7];
+        reducing->counts[i] = counts[i * 3 % 7] + i / 7;
+        offset = (offset + 15) / 16 * 16 + i % 2 * element;
+        reducing->offsets[i] = offset;
+        offset += reducing->counts[i] * element + GAP;
+    }
+    reducing->bytes = offset;
+}
+
+static bool create(struct reducing *reducing)
+{
+    trib_tensor tensors[GRADIENTS_MAX];
+    trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
+    options.flags = mode_flags[reducing->mode] | (reducing->op == TRIB_SUM ? TRIB_REDUCER_SUM : 0);
+    options.bucket_bytes = BUCKET_BYTES;
+    options.first_bytes = BUCKET_BYTES / 4;
+    guarded_reset(&reducing->memory, reducing->bytes, 0); /* from now on it lies where it does */
+    for (size_t i = 0; i < reducing->n; i++) {
+        void *data = guarded_data(&reducing->memory, reducing->offsets[i]);
+        reducing->data[i] = data;
+        tensors[i] = (trib_tensor){reducing->mode == COPIES ? data : NULL, reducing->counts[i],
+                                   reducing->dtypes[i], 0};
+    }
+    const bool good = CHECK_OK(
+        trib_reducer_create(&reducing->reducer, reducing->comm, tensors, reducing->n, &options));
+    memset(tensors, 0xff, sizeof tensors); /* the description was read */
+    for (size_t i = 0; good && reducing->mode != COPIES && i < reducing->n; i++)
+        CHECK_OK(trib_reducer_view(&reducing->data[i], reducing->reducer, i));
+    CHECK(!good || trib_reducer_buckets(reducing->reducer) > 4);
+    return good;
+}
+
+/* -------------------------------------------------------------------------------------- a step */
+
+static bool is_ready(enum step step, int rank, size_t i)
+{
+    return step == ALL_ABSENT ? false : step != SOME_ABSENT || (i + (size_t)rank) % 3 != 0;
+}
+
+static struct reference inputs_of(const struct reducing *reducing, size_t i)
+{
+    return (struct reference){.dtype = reducing->dtypes[i],
+                              .op = reducing->op,
+                              .size = reducing->size,
+                              .seed = reducing->seed + i};
+}
+
+static trib_stream stream_of(const struct reducing *reducing, enum step step, size_t i)
+{
+    return reducing->streams[step == ON_STREAMS ? i % STREAMS : 0];
+}
+
+/* What this rank puts there, ready or not: the image, and the device. */
+static bool put(struct reducing *reducing, enum step step)
+{
+    guarded_reset(&reducing->memory, reducing->bytes, 0);
+    for (size_t i = 0; i < reducing->n; i++) {
+        const struct reference inputs = inputs_of(reducing, i);
+        reference_input(guarded_image(&reducing->memory, reducing->offsets[i]), &inputs,
+                        reducing->rank, 0, reducing->counts[i]);
+    }
+    if (!guarded_push(&reducing->memory, reducing->streams[0]) ||
+        !CHECK_OK(trib_stream_wait(reducing->device, reducing->streams[0])))
+        return false;
+    static int rest_ms = 2; /* so that who does not wait for a stream is too early */
+    for (int i = 1; step == ON_STREAMS && i < STREAMS; i++)
+        CHECK_OK(trib_stream_submit(reducing->device, team_rest, &rest_ms, reducing->streams[i]));
+    for (size_t i = 0; reducing->mode != COPIES && i < reducing->n; i++)
+        if (reducing->counts[i] != 0)
+            CHECK_OK(trib_device_copy(reducing->device, reducing->data[i],
+                                      guarded_data(&reducing->memory, reducing->offsets[i]),
+                                      reducing->counts[i] * trib_dtype_size(reducing->dtypes[i]),
+                                      stream_of(reducing, step, i)));
+    return true;
+}
+
+struct crew {
+    struct reducing *reducing;
+    enum step step;
+};
+
+static void ready_thread(int index, int size, void *argument)
+{
+    const struct crew *crew = argument;
+    const struct reducing *reducing = crew->reducing;
+    for (size_t i = (size_t)index; i < reducing->n; i += (size_t)size) {
+        team_stagger(index, (int)i);
+        CHECK_OK(trib_reducer_ready(reducing->reducer, i, stream_of(reducing, crew->step, i)));
+    }
+}
+
+static void make_ready(struct reducing *reducing, enum step step)
+{
+    struct crew crew = {reducing, step};
+    if (step == FROM_THREADS) {
+        check_ranks(THREADS, ready_thread, &crew);
+        return;
+    }
+    for (size_t k = 0; k < reducing->n; k++) {
+        const size_t i = step == BACKWARDS ? reducing->n - 1 - k : k;
+        if (is_ready(step, reducing->rank, i))
+            CHECK_OK(trib_reducer_ready(reducing->reducer, i, stream_of(reducing, step, i)));
+    }
+}
+
+/* Sums and averages over the ranks that were ready, the others counting as 0. */
+static void expect(struct reducing *reducing, enum step step)
+{
+    for (size_t t = 0; t < reducing->n; t++) {
+        const struct reference inputs = inputs_of(reducing, t);
+        const size_t count = reducing->counts[t], element = trib_dtype_size(reducing->dtypes[t]);
+        double *sums = calloc(count + 1, sizeof *sums);
+        void *input = calloc(count + 1, element);
+        if (sums == NULL || input == NULL)
+            abort();
+        for (int rank = 0; rank < reducing->size; rank++) {
+            reference_input(input, &inputs, rank, 0, count);
+            for (size_t i = 0; is_ready(step, rank, t) && i < count; i++)
+                sums[i] += reference_load(input, reducing->dtypes[t], i);
+        }
+        void *image = guarded_image(&reducing->memory, reducing->offsets[t]);
+        for (size_t i = 0; i < count; i++)
+            reference_store(image, reducing->dtypes[t], i,
+                            reducing->op == TRIB_AVG ? sums[i] / reducing->size : sums[i]);
+        free(sums);
+        free(input);
+    }
+}
+
+/* As in lists.c: an average that NCCL cannot make exactly only has to be close. */
+static void accept_close(struct reducing *reducing)
+{
+    if (reducing->op != TRIB_AVG || strcmp(reducing->suite->team.backend, "nccl") != 0 ||
+        (reducing->size & (reducing->size - 1)) == 0)
+        return;
+    for (size_t i = 0; i < reducing->n; i++) {
+        void *image = guarded_image(&reducing->memory, reducing->offsets[i]);
+        const void *found = guarded_found(&reducing->memory, reducing->offsets[i]);
+        if (reference_close(found, image, reducing->dtypes[i], reducing->counts[i], reducing->size))
+            memcpy(image, found, reducing->counts[i] * trib_dtype_size(reducing->dtypes[i]));
+    }
+}
+
+/* Bring the views to where gradients that are copied lie. */
+static bool fetch(struct reducing *reducing)
+{
+    for (size_t i = 0; reducing->mode != COPIES && i < reducing->n; i++)
+        if (reducing->counts[i] != 0)
+            CHECK_OK(trib_device_copy(
+                reducing->device, guarded_data(&reducing->memory, reducing->offsets[i]),
+                reducing->data[i], reducing->counts[i] * trib_dtype_size(reducing->dtypes[i]),
+                reducing->streams[0]));
+    return guarded_pull(&reducing->memory, reducing->streams[0]) &&
+           CHECK_OK(trib_stream_wait(reducing->device, reducing->streams[0]));
+}
+
+static bool check_outcome(const struct reducing *reducing, uint32_t expected)
+{
+    uint32_t found = 7;
+    return CHECK_OK(trib_device_copy(reducing->device, &found,
+                                     (void *)(uintptr_t)trib_reducer_outcome(reducing->reducer),
+                                     sizeof found, reducing->streams[0])) &&
+           CHECK_OK(trib_stream_wait(reducing->device, reducing->streams[0])) &&
+           CHECK_MSG(found == expected, "the outcome is %u, not %u", found, expected);
+}
+
+static bool try_step(struct reducing *reducing, enum step step)
+{
+    char what[96];
+    (void)snprintf(what, sizeof what, "reducer, %s, %s, %s, rank %d", mode_names[reducing->mode],
+                   step_names[step], trib_op_name(reducing->op), reducing->rank);
+    reducing->seed += 1000;
+    if (!put(reducing, step))
+        return false;
+    make_ready(reducing, step);
+    if (!CHECK_OK(trib_reducer_finish(reducing->reducer, reducing->streams[0])) ||
+        !fetch(reducing) || !check_outcome(reducing, 1))
+        return false;
+    expect(reducing, step);
+    accept_close(reducing);
+    return backend_compare(reducing->suite, reducing->rank, &reducing->memory, NULL, what);
+}
+
+/* ----------------------------------------------------------------------------------- mistakes */
+
+static trib_status try_create(trib_comm *comm, trib_tensor *tensors, size_t n,
+                              const trib_reducer_options *options)
+{
+    trib_reducer *reducer = NULL;
+    const trib_status status = trib_reducer_create(&reducer, comm, tensors, n, options);
+    CHECK((status == TRIB_OK) == (reducer != NULL));
+    CHECK_OK(trib_reducer_destroy(reducer));
+    return status;
+}
+
+/* Every rank makes the same mistake, and gets its own error. */
+static void mistakes_of_all(struct reducing *reducing)
+{
+    float *data = guarded_data(&reducing->memory, 0);
+    trib_tensor tensors[] = {{data, 8, TRIB_F32, 0}, {data + 8, 8, TRIB_F32, 0}};
+    trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
+    options.size--;
+    CHECK_STATUS(try_create(reducing->comm, tensors, 2, &options), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL("options.size");
+    options.size++;
+    options.flags = 8;
+    CHECK_STATUS(try_create(reducing->comm, tensors, 2, &options), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL("options.flags");
+    options.flags = TRIB_REDUCER_TWINS;
+    CHECK_STATUS(try_create(reducing->comm, tensors, 2, &options), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL("TRIB_REDUCER_VIEWS");
+    tensors[1].dtype = TRIB_I32;
+    CHECK_STATUS(try_create(reducing->comm, tensors, 2, NULL), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL("gradients[1].dtype");
+    tensors[1] = (trib_tensor){data + 7, 8, TRIB_F32, 0};
+    CHECK_STATUS(try_create(reducing->comm, tensors, 2, NULL), TRIB_ERR_INVALID_BUFFER);
+    CHECK_DETAIL("overlaps");
+    CHECK_STATUS(try_create(reducing->comm, NULL, 2, NULL), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(trib_reducer_create(NULL, reducing->comm, NULL, 0, NULL),
+                 TRIB_ERR_INVALID_ARGUMENT);
+}
+
+/* One rank alone passes something else. */
+static void mistakes_of_one(struct reducing *reducing)
+{
+    const bool last = reducing->rank == reducing->size - 1;
+    trib_tensor tensor = {guarded_data(&reducing->memory, 0), last ? 9 : 8, TRIB_F32, 0};
+    const trib_status differs = reducing->size == 1 ? TRIB_OK : TRIB_ERR_MISMATCH;
+    CHECK_STATUS(try_create(reducing->comm, &tensor, 1, NULL), differs);
+    tensor.count = 8;
+    tensor.dtype = last ? TRIB_U8 : TRIB_F32;
+    CHECK_STATUS(try_create(reducing->comm, &tensor, 1, NULL),
+                 last ? TRIB_ERR_INVALID_ARGUMENT : TRIB_ERR_MISMATCH);
+    tensor.dtype = TRIB_F32;
+    trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
+    options.bucket_bytes = last ? 4096 : 8192;
+    CHECK_STATUS(try_create(reducing->comm, &tensor, 1, &options), differs);
+    CHECK_OK(try_create(reducing->comm, &tensor, 1, NULL));
+    CHECK_OK(try_create(reducing->comm, NULL, 0, NULL));
+}
+
+/* What ready and finish refuse changes nothing: the step works. */
+static void mistakes_in_a_step(struct reducing *reducing)
+{
+    void *view = NULL;
+    trib_stream stream = reducing->streams[0];
+    if (reducing->mode == COPIES)
+        CHECK_STATUS(trib_reducer_view(&view, reducing->reducer, 0), TRIB_ERR_INVALID_USAGE);
+    else
+        CHECK_STATUS(trib_reducer_view(&view, reducing->reducer, reducing->n),
+                     TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(trib_reducer_ready(reducing->reducer, reducing->n, stream),
+                 TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_OK(trib_reducer_ready(reducing->reducer, 0, stream));
+    CHECK_STATUS(trib_reducer_ready(reducing->reducer, 0, stream), TRIB_ERR_INVALID_USAGE);
+    CHECK_DETAIL("gradient 0 is ready already");
+    CHECK_STATUS(trib_reducer_destroy(reducing->reducer), TRIB_ERR_INVALID_USAGE);
+    CHECK_OK(trib_reducer_finish(reducing->reducer, stream));
+}
+
+/* ---------------------------------------------------------------------------------------- walk */
+
+static void every_step(struct reducing *reducing)
+{
+    bool good = create(reducing);
+    for (int step = 0; good && step < STEPS; step++)
+        good = try_step(reducing, (enum step)step);
+    if (good) {
+        mistakes_in_a_step(reducing);
+        good = try_step(reducing, IN_ORDER);
+    }
+    CHECK_OK(trib_reducer_destroy(reducing->reducer));
+    reducing->reducer = NULL;
+    backend_go_on(reducing->suite, reducing->rank, good);
+}
+
+static void reducing_rank(int rank, int size, void *argument)
+{
+    struct suite *suite = argument;
+    struct reducing *reducing = calloc(1, sizeof *reducing);
+    if (reducing == NULL)
+        abort();
+    *reducing = (struct reducing){.suite = suite,
+                                  .rank = rank,
+                                  .size = size,
+                                  .comm = suite->team.comms[rank],
+                                  .device = suite->team.devices[rank],
+                                  .seed = suite->seed};
+    plan(reducing);
+    bool good = guarded_create(&reducing->memory, reducing->device, reducing->bytes);
+    for (int i = 0; i < STREAMS; i++)
+        good = CHECK_OK(trib_stream_create(&reducing->streams[i], reducing->device)) && good;
+    for (int mode = 0; good && mode < MODES; mode++)
+        for (trib_op op = TRIB_SUM; op <= TRIB_AVG; op += TRIB_AVG - TRIB_SUM) {
+            reducing->mode = (enum mode)mode;
+            reducing->op = op;
+            every_step(reducing);
+        }
+    guarded_reset(&reducing->memory, reducing->bytes, 0);
+    if (backend_go_on(suite, rank, good)) {
+        mistakes_of_all(reducing);
+        mistakes_of_one(reducing);
+    }
+    for (int i = 0; i < STREAMS; i++)
+        CHECK_OK(trib_stream_destroy(reducing->device, reducing->streams[i]));
+    guarded_destroy(&reducing->memory);
+    free(reducing);
+}
+
+void backend_reducers(struct suite *suite)
+{
+    check_begin("%s, %d ranks, by %s: reducers", suite->team.backend, suite->team.size, suite->how);
+    suite->seed += 100000;
+    check_ranks(suite->team.size, reducing_rank, suite);
+    check_end();
+}

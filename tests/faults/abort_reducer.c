@@ -1,0 +1,235 @@
+/* Aborts while reducers work, at random moments: a step is applied to every gradient of a rank, or to
+ * none, and the outcome tells which. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/faults/abort.h"
+
+enum { GRADIENTS = 24, ELEMENTS = 300, MOST_STEPS = 100000, SMALL_BUCKETS = 4096 };
+
+struct torn {
+    struct team team;
+    const struct faults *faults;
+    uint32_t flags;
+    bool missing; /* the last rank ends no step */
+    int round;
+    _Atomic int begun;
+    _Atomic int applied, refused; /* steps after the abort had been raised, or overtaken by it */
+};
+
+/* One rank's gradients: memory of the reducer, or its own. */
+struct part {
+    struct torn *torn;
+    int rank;
+    trib_stream stream;
+    trib_device *device;
+    struct guarded memory;
+    trib_reducer *reducer;
+    void *data[GRADIENTS];
+};
+
+static float input_of(int rank, int step, int i)
+{
+    return (float)((rank + 1) * (step % 7 + 1) + i % 5);
+}
+
+static float sum_of(int size, int step, int i)
+{
+    return (float)(size * (size + 1) / 2 * (step % 7 + 1) + size * (i % 5));
+}
+
+static bool make_reducer(struct part *part)
+{
+    trib_tensor tensors[GRADIENTS];
+    trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
+    options.flags = part->torn->flags | TRIB_REDUCER_SUM;
+    options.bucket_bytes = options.first_bytes = SMALL_BUCKETS;
+    guarded_reset(&part->memory, GRADIENTS * ELEMENTS * sizeof(float), 0);
+    for (size_t i = 0; i < GRADIENTS; i++) {
+        part->data[i] = guarded_data(&part->memory, i * ELEMENTS * sizeof(float));
+        tensors[i] = (trib_tensor){part->data[i], ELEMENTS, TRIB_F32, 0};
+    }
+    if (!CHECK_OK(trib_reducer_create(&part->reducer, part->torn->team.comms[part->rank], tensors,
+                                      GRADIENTS, &options)))
+        return false;
+    for (size_t i = 0; part->torn->flags != 0 && i < GRADIENTS; i++)
+        CHECK_OK(trib_reducer_view(&part->data[i], part->reducer, i));
+    return true;
+}
+
+static void fill(const struct part *part, float *image, int step, bool summed)
+{
+    for (int i = 0; i < GRADIENTS * ELEMENTS; i++)
+        image[i] = summed ? sum_of(part->torn->team.size, step, i) : input_of(part->rank, step, i);
+}
+
+static void put(struct part *part, int step)
+{
+    float *image = guarded_image(&part->memory, 0);
+    fill(part, image, step, false);
+    for (size_t i = 0; i < GRADIENTS; i++)
+        CHECK_OK(trib_device_copy(part->device, part->data[i], image + i * ELEMENTS,
+                                  ELEMENTS * sizeof(float), part->stream));
+    CHECK_OK(trib_stream_wait(part->device, part->stream));
+}
+
+/* What the gradients should be after the newest step, by its outcome. */
+static void check_step(struct part *part, int step, trib_status status)
+{
+    uint32_t outcome = 7;
+    float *image = guarded_image(&part->memory, 0), *found = guarded_found(&part->memory, 0);
+    CHECK_OK(trib_device_copy(part->device, &outcome,
+                              (void *)(uintptr_t)trib_reducer_outcome(part->reducer),
+                              sizeof outcome, part->stream));
+    for (size_t i = 0; i < GRADIENTS; i++)
+        CHECK_OK(trib_device_copy(part->device, found + i * ELEMENTS, part->data[i],
+                                  ELEMENTS * sizeof(float), part->stream));
+    CHECK_OK(trib_stream_wait(part->device, part->stream));
+    CHECK_MSG(outcome <= 1, "the outcome is %u", outcome);
+    fill(part, image, step, outcome == 1);
+    CHECK_MSG(memcmp(found, image, GRADIENTS * ELEMENTS * sizeof *found) == 0,
+              "rank %d, step %d, outcome %u: gradients are torn", part->rank, step, outcome);
+    if (status != TRIB_OK)
+        atomic_fetch_add(outcome == 1 ? &part->torn->applied : &part->torn->refused, 1);
+}
+
+static void work(struct part *part)
+{
+    trib_status status = TRIB_OK;
+    struct torn *torn = part->torn;
+    const bool away = torn->missing && part->rank == torn->team.size - 1;
+    for (int step = 0; step < MOST_STEPS && status == TRIB_OK; step++) {
+        put(part, step);
+        for (size_t i = 0; i < GRADIENTS; i++)
+            CHECK_OK(trib_reducer_ready(part->reducer, i, part->stream));
+        atomic_fetch_add(&torn->begun, 1);
+        if (away) { /* its last bucket is queued, and the step not ended */
+            while (trib_comm_status(torn->team.comms[part->rank]) == TRIB_OK)
+                check_sleep_ms(0);
+            return;
+        }
+        status = trib_reducer_finish(part->reducer, part->stream);
+        CHECK_OK(trib_stream_wait(part->device, part->stream));
+        check_step(part, step, status);
+    }
+    CHECK_STATUS(status, TRIB_ERR_ABORTED);
+    CHECK_STATUS(trib_reducer_finish(part->reducer, part->stream), TRIB_ERR_ABORTED);
+}
+
+static void torn_rank(int index, int size, void *argument)
+{
+    struct torn *torn = argument;
+    struct part part = {.torn = torn, .rank = index};
+    if (index == size - 1) {
+        while (atomic_load(&torn->begun) < size - 1)
+            check_sleep_ms(0);
+        check_sleep_ms(torn->round % 3);
+        team_stagger(index, torn->round);
+        faults_abort(&torn->team, "to tear a step");
+        return;
+    }
+    part.stream = torn->team.streams[index];
+    part.device = torn->team.devices[index];
+    if (guarded_create(&part.memory, part.device, GRADIENTS * ELEMENTS * sizeof(float)) &&
+        make_reducer(&part))
+        work(&part);
+    else
+        atomic_fetch_add(&torn->begun, 1);
+    CHECK_OK(trib_reducer_destroy(part.reducer));
+    guarded_destroy(&part.memory);
+}
+
+/* ------------------------------------------------------------------------------------ creation */
+
+static trib_status create_empty(const struct team *team, int rank)
+{
+    trib_reducer *reducer = NULL;
+    const trib_status status = trib_reducer_create(&reducer, team->comms[rank], NULL, 0, NULL);
+    CHECK_OK(trib_reducer_destroy(reducer));
+    return status;
+}
+
+/* The last rank's stream is held, and a list of it that uses the communicator's memory: its create
+ * ends at the deadline all the same. */
+static void held_rank(int rank, int size, void *argument)
+{
+    const struct team *team = argument;
+    _Atomic bool released = false;
+    trib_tensor tensor = {NULL, 8, TRIB_F32, 0};
+    trib_device *device = team->devices[rank];
+    if (!CHECK_OK(trib_device_alloc(&tensor.data, device, 8 * sizeof(float))))
+        return;
+    if (rank == size - 1)
+        CHECK_OK(trib_stream_submit(device, team_hold, &released, team->streams[rank]));
+    CHECK_OK(trib_allreduce_list(team->comms[rank], &tensor, 1, TRIB_SUM, team->streams[rank]));
+    const double start = check_now_ms();
+    CHECK_STATUS(create_empty(team, rank), TRIB_ERR_TIMEOUT);
+    CHECK(check_now_ms() - start < 5000);
+    atomic_store(&released, true);
+    CHECK_OK(trib_stream_wait(device, team->streams[rank]));
+    CHECK_OK(trib_device_free(device, tensor.data));
+}
+
+static void create_while_held(const struct faults *faults)
+{
+    struct team team;
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.timeout_ms = 2000;
+    check_begin("%s, %d ranks: a reducer is created while a stream is held", faults->backend,
+                faults->size);
+    if (team_create(&team, faults->backend, faults->size, &options))
+        check_ranks(faults->size, held_rank, &team);
+    team_destroy(&team);
+    check_end();
+}
+
+static void other_call(int rank, int size, void *argument)
+{
+    const struct team *team = argument;
+    const trib_status status = rank == size - 1
+                                   ? trib_barrier(team->comms[rank], team->streams[rank])
+                                   : create_empty(team, rank);
+    CHECK_STATUS(status, TRIB_ERR_MISMATCH);
+    CHECK_OK(create_empty(team, rank));
+}
+
+static void create_matched(const struct faults *faults)
+{
+    struct team team;
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.flags = TRIB_MATCH;
+    check_begin("%s, %d ranks: a rank makes another call than a reducer", faults->backend,
+                faults->size);
+    if (team_create(&team, faults->backend, faults->size, &options))
+        check_ranks(faults->size, other_call, &team);
+    team_destroy(&team);
+    check_end();
+}
+
+static void torn_steps(const struct faults *faults)
+{
+    struct torn torn = {.faults = faults};
+    const int rounds = faults->slow ? 8 : faults->repetitions / 4;
+    check_begin("%s, %d ranks: aborts while reducers work", faults->backend, faults->size);
+    for (torn.round = 0; torn.round < rounds && !check_failed(); torn.round++) {
+        torn.flags = torn.round % 2 == 0 ? 0 : TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS;
+        torn.missing = torn.round % 4 >= 2;
+        atomic_store(&torn.begun, 0);
+        if (faults_team(&torn.team, faults, NULL))
+            check_ranks(faults->size + 1, torn_rank, &torn);
+        team_destroy(&torn.team);
+    }
+    printf("%d steps that an abort overtook were applied, %d not; ", atomic_load(&torn.applied),
+           atomic_load(&torn.refused));
+    faults_fresh(faults);
+    check_end();
+}
+
+void faults_reducers(const struct faults *faults)
+{
+    create_while_held(faults);
+    create_matched(faults);
+    torn_steps(faults);
+}
