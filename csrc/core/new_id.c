@@ -261,26 +261,36 @@ static void confirm(const struct attempt *attempt, int32_t rank)
     send(attempt->remote, rank, &message);
 }
 
-/* The leader's answer to this attempt. What it asks is confirmed. */
-static bool find_answer(struct tri_new_id_message *out, const struct attempt *attempt)
+/* The leader's answer to this attempt. A question is confirmed at the next look: one rank of the
+ * leader's process may have answered before another one, which leads its next attempt, asks about
+ * this one, and its answer comes another way. */
+static bool find_answer(struct tri_new_id_message *out, const struct attempt *attempt,
+                        int32_t *asker)
 {
+    const int32_t before = *asker;
+    *asker = -1;
     for (int32_t rank = 0; rank < attempt->comm->size; rank++) {
         if (tri_remote_process(attempt->remote, rank) != attempt->leader ||
             !receive(out, attempt->remote, rank) || out->attempt != attempt->number)
             continue;
         if (out->kind == TRI_NEW_ID_ID || out->kind == TRI_NEW_ID_REFUSAL)
             return true;
+        if (out->kind == TRI_NEW_ID_ASK && *asker >= 0)
+            confirm(attempt, *asker);
         if (out->kind == TRI_NEW_ID_ASK)
-            confirm(attempt, rank);
+            *asker = rank;
     }
+    if (before >= 0)
+        confirm(attempt, before);
     return false;
 }
 
 static trib_status await_answer(struct tri_new_id_message *out, const struct attempt *attempt)
 {
+    int32_t asker = -1;
     for (;;) {
         const trib_status status = check_survivors(attempt); /* what came before a bye is there */
-        if (find_answer(out, attempt))
+        if (find_answer(out, attempt, &asker))
             return TRIB_OK;
         if (status != TRIB_OK)
             return status;
