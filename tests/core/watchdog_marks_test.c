@@ -400,6 +400,7 @@ static void called_after_long(struct team *team)
 }
 
 static struct team *sleepy;
+static pthread_t caller; /* while `called` */
 static atomic_bool called;
 
 static void *call_alone(void *unused)
@@ -415,12 +416,10 @@ static void call_in_last_look(void)
     const struct tri_recorder *recorder = sleepy->comms[1]->recorder;
     const uint64_t before = atomic_load(&recorder->entered);
     const double passed_ms = check_now_ms() - last_ms;
-    pthread_t thread;
     last_ms += passed_ms;
     if (passed_ms > LOOK_MS / 2.0 || atomic_load(&called) ||
-        !CHECK(pthread_create(&thread, NULL, call_alone, NULL) == 0))
+        !CHECK(pthread_create(&caller, NULL, call_alone, NULL) == 0))
         return;
-    (void)pthread_detach(thread);
     while (atomic_load(&recorder->entered) == before)
         check_sleep_ms(1);
     check_sleep_ms(LOOK_MS / 4); /* now it waits for the end of the look, or has found it awake */
@@ -440,7 +439,8 @@ static void called_while_it_falls_asleep(struct team *team)
             check_sleep_ms(1);
         atomic_store(&on_look, NULL);
     }
-    CHECK(atomic_load(&called));
+    if (CHECK(atomic_load(&called)))
+        CHECK(pthread_join(caller, NULL) == 0);
     late(team, "trib_allreduce of 64 f32, sum; rank 0 has not made it: its newest is call ");
     atomic_store(&others, 0);
 }
