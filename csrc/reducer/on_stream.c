@@ -20,6 +20,11 @@ static char *result_of(const struct trib_reducer *reducer)
     return reducer->twins != NULL ? reducer->twins : reducer->buckets;
 }
 
+static trib_op op_of(const struct trib_reducer *reducer)
+{
+    return (reducer->flags & TRIB_REDUCER_SUM) != 0 ? TRIB_SUM : TRIB_AVG;
+}
+
 /* After a failure this rank is out of step with the others: the communicator is over. */
 static void raise_state(const struct trib_reducer *reducer, trib_status status)
 {
@@ -81,8 +86,7 @@ static void run_bucket(void *argument)
                                   .recv = result.data,
                                   .count = bucket.count,
                                   .dtype = bucket.dtype,
-                                  .op = (reducer->flags & TRIB_REDUCER_SUM) != 0 ? TRIB_SUM
-                                                                                 : TRIB_AVG,
+                                  .op = op_of(reducer),
                                   .stream = reducer->stream};
     trib_status status = fill_bucket(run, &bucket);
     if (status == TRIB_OK)
@@ -102,10 +106,8 @@ trib_status tri_reducer_run_bucket(struct trib_reducer *reducer, size_t b, const
     run->any_absent = absent != NULL;
     if (absent != NULL)
         memcpy(run->absent, absent, bucket->n * sizeof *absent);
-    const struct tri_call call = {.count = bucket->count,
-                                  .dtype = bucket->dtype,
-                                  .op = (reducer->flags & TRIB_REDUCER_SUM) != 0 ? TRIB_SUM
-                                                                                 : TRIB_AVG};
+    const struct tri_call call = {
+        .count = bucket->count, .dtype = bucket->dtype, .op = op_of(reducer)};
     const struct tri_recorded record = tri_recorded_of(TRI_REDUCER_READY, &call);
     const trib_status status =
         tri_issue_run(reducer->comm, &record, run_bucket, run, bytes, reducer->stream);
