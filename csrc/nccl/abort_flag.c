@@ -36,7 +36,7 @@ static trib_status grow(int32_t device, uint64_t deadline_ns)
     growth->task.run = run_growth;
     growth->task.free = free_growth;
     growth->device = device;
-    const trib_status status = tri_nccl_task_run(&growth->task, deadline_ns, &timed_out);
+    const trib_status status = tri_nccl_task_run(&growth->task, NULL, deadline_ns, &timed_out);
     return !timed_out
                ? status
                : tri_fail(

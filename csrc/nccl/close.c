@@ -132,7 +132,8 @@ static trib_status close_local(struct tri_nccl_local *local, uint32_t timeout_ms
     closing->local = local;
     closing->task.run = run_closing;
     closing->task.free = free_closing;
-    trib_status status = tri_nccl_task_run(&closing->task, tri_deadline_ns(timeout_ms), &timed_out);
+    trib_status status =
+        tri_nccl_task_run(&closing->task, local->state, tri_deadline_ns(timeout_ms), &timed_out);
     if (timed_out)
         status = fail_late(local, timeout_ms);
     return status == TRIB_OK ? TRIB_OK : tri_nccl_raise_abort(local, status);

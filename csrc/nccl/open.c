@@ -145,7 +145,7 @@ static trib_status start_bootstrap(struct tri_transport **ranks, int32_t n, cons
     bootstrap->id = *id;
     tri_nccl_retain(local);
     bool timed_out = false;
-    trib_status status = tri_nccl_task_run(&bootstrap->task, deadline_ns, &timed_out);
+    trib_status status = tri_nccl_task_run(&bootstrap->task, NULL, deadline_ns, &timed_out);
     if (timed_out)
         status = tri_fail(
             TRIB_ERR_TIMEOUT,

@@ -116,7 +116,8 @@ static trib_status start_split(struct tri_transport *parent, struct tri_transpor
     if (split == NULL)
         return tri_nccl_raise_abort(parent->local, TRIB_ERR_OUT_OF_MEMORY);
     bool timed_out = false;
-    trib_status status = tri_nccl_task_run(&split->task, deadline_ns, &timed_out);
+    trib_status status =
+        tri_nccl_task_run(&split->task, parent->local->state, deadline_ns, &timed_out);
     if (timed_out)
         status = tri_fail(TRIB_ERR_TIMEOUT,
                           "split: rank %d of %d on device %d waited %u ms for the other ranks; "

@@ -204,6 +204,7 @@ struct closing {
     _Atomic bool released;
     _Atomic int begun;
     trib_abort *handle;
+    int bound_ms;
 };
 
 /* All ranks queue a barrier; the stream of the last rank does not reach it. */
@@ -225,7 +226,9 @@ static void closing_member(int index, int size, void *argument)
     (void)size;
     if (index == 0) {
         atomic_store(&closing->begun, 1);
+        const double start = check_now_ms();
         CHECK_STATUS(trib_comm_close(team->comms[team->size - 1], 60000), TRIB_ERR_ABORTED);
+        CHECK(check_now_ms() - start < 30 + closing->bound_ms); /* the stream is still held */
         CHECK_DETAIL("while one closed");
         atomic_store(&closing->begun, 2);
         return;
@@ -239,7 +242,7 @@ static void closing_member(int index, int size, void *argument)
 
 static void while_closing(const struct faults *faults)
 {
-    struct closing closing = {.released = false};
+    struct closing closing = {.released = false, .bound_ms = faults->bound_ms};
     struct team *team = &closing.team;
     check_begin("%s, %d ranks: abort while the last rank closes", faults->backend, faults->size);
     if (faults_team(team, faults, NULL) &&

@@ -52,7 +52,8 @@ void fake_graph_destroy(struct fake_graph *graph);
 int fake_waiting_for_graphs(void);
 int fake_user_objects(void);
 /* While held, calls of this kind wait inside; FAKE_EVENT: no event completes; FAKE_PROBE: queries of
- * events; FAKE_RECLAIM: no communicator is freed. */
+ * events; FAKE_RECLAIM: no communicator is freed; FAKE_FINALIZE: what was queued has not begun, which
+ * an abort does not end either. */
 enum fake_call {
     FAKE_FREE,
     FAKE_HOST_ALLOC,
@@ -60,6 +61,7 @@ enum fake_call {
     FAKE_EVENT,
     FAKE_PROBE,
     FAKE_RECLAIM,
+    FAKE_FINALIZE,
     FAKE_CALLS
 };
 void fake_hold(enum fake_call call, bool held);

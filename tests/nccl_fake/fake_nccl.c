@@ -189,6 +189,7 @@ static void await_graphs(const struct fake_world *world)
 
 static void finalize(ncclComm_t comm)
 {
+    fake_pass(FAKE_FINALIZE);
     while (!comm->abort &&
            (graph || !fake_done(comm->world, comm->rank, comm->world->issued[comm->rank])))
         fake_wait();

@@ -856,6 +856,48 @@ static void abort_while(enum fake_call call, const char *name)
     end();
 }
 
+/* NCCL waits inside for a stream that other work holds: neither an abort nor the close may. */
+struct held_close {
+    struct tri_transport *rank;
+    _Atomic bool returned;
+};
+
+static void held_close_member(int index, int size, void *argument)
+{
+    struct held_close *held = argument;
+    (void)size;
+    if (index == 0) {
+        CHECK_STATUS(finish(held->rank, PLENTY_MS), TRIB_ERR_ABORTED);
+        atomic_store(&held->returned, true);
+        return;
+    }
+    for (int i = 0; i < SLACK_MS && fake_waiting(FAKE_FINALIZE) == 0; i++)
+        check_sleep_ms(1);
+    CHECK(fake_waiting(FAKE_FINALIZE) > 0);
+    CHECK(!atomic_load(&held->returned));
+    stop(held->rank, "while one closes");
+    for (int i = 0; i < SLACK_MS && !atomic_load(&held->returned); i++)
+        check_sleep_ms(1);
+    CHECK(atomic_load(&held->returned));
+    CHECK(fake_waiting(FAKE_FINALIZE) > 0 && fake_communicators() == 2);
+    fake_hold(FAKE_FINALIZE, false);
+}
+
+static void abort_of_a_close(void)
+{
+    struct tri_transport *ranks[2];
+    struct held_close held = {.returned = false};
+    struct stage stage;
+    begin(&stage, "abort of a close while a stream is held");
+    if (open_two(ranks)) {
+        CHECK_OK(finish(ranks[0], PLENTY_MS));
+        held.rank = ranks[1];
+        fake_hold(FAKE_FINALIZE, true);
+        check_ranks(2, held_close_member, &held);
+    }
+    end();
+}
+
 struct pinned {
     _Atomic bool over;
 };
@@ -1656,6 +1698,7 @@ static void aborts_and_memory(void)
     unmarked_workspace();
     abort_while(FAKE_HOST_ALLOC, "abort while another rank joins");
     abort_while(FAKE_QUERY, "abort while a rank polls");
+    abort_of_a_close();
     words();
     word_in_use();
     no_pinned_memory();
