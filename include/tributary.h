@@ -330,7 +330,7 @@ enum {
      *  do not mention it, and NCCL's errors are seen by those who ask (trib_comm_status,
      *  trib_abort_status, trib_comm_wait). Saves some 50 ns per call. */
     TRIB_UNRECORDED = 1u << 3,
-    /** On nccl: two events per call tell when it starts and ends; see DEADLINES. About 0.5 us per
+    /** On nccl: two events per call tell when it starts and ends; see DEADLINES. About 1 us per
      *  call. No effect on host. */
     TRIB_TIMED = 1u << 4,
     /** No connections of Tributary's own between the processes of this communicator; see SIDE

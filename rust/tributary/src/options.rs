@@ -88,7 +88,7 @@ impl Options {
     }
 
     /// Counts the deadline of every call on nccl from its exact start, which costs two events per
-    /// call, about 0.5 us. Host always does. Without it, calls that follow each other within some
+    /// call, about 1 us. Host always does. Without it, calls that follow each other within some
     /// 50 us share their events, and so may a few calls after a burst.
     pub fn timed(self, on: bool) -> Options {
         self.flag(sys::TRIB_TIMED, on)
