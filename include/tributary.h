@@ -1072,8 +1072,8 @@ TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
  *   trib_reducer_finish(reducer, stream);      then later work on `stream` sees the averages
  *
  * BUCKETS. Gradients of one type share a bucket, in the order in which they are passed, until it is
- * full: pass them in the order in which the backward pass makes them. The reducer queues a bucket,
- * on a stream of its own, when all gradients in it are ready and the buckets before it are queued;
+ * full: pass them in the order in which the backward pass makes them, or let the first step show it
+ * (TRIB_REDUCER_LEARN_ORDER). The reducer queues a bucket, on a stream of its own, when all gradients in it are ready and the buckets before it are queued;
  * so all ranks queue the same buckets in the same order. No call waits for a device (but with
  * TRIB_MATCH the ranks compare every bucket first).
  *
@@ -1107,7 +1107,14 @@ enum {
     TRIB_REDUCER_VIEWS = 1u << 1,
     /** With TRIB_REDUCER_VIEWS: a second set of buckets takes the sums, so that a step that is not
      *  applied leaves the gradients as they were. */
-    TRIB_REDUCER_TWINS = 1u << 2
+    TRIB_REDUCER_TWINS = 1u << 2,
+    /** The first trib_reducer_finish fills the buckets anew, in the order in which rank 0 called
+     *  trib_reducer_ready; gradients that were not ready there come last. That finish blocks until
+     *  all ranks have come to it and the step has run; it needs as much device memory again for as
+     *  long if the gradients are views. If a rank has no memory for it, the order stays (and the log
+     *  says so, TRIB_LOG_WARN). Views move: ask trib_reducer_view again after that finish; what was
+     *  in them moves with them. */
+    TRIB_REDUCER_LEARN_ORDER = 1u << 3
 };
 
 /** Options of a reducer. Start from TRIB_REDUCER_OPTIONS_INIT; 0 is every field's default. All ranks
@@ -1131,16 +1138,18 @@ typedef struct trib_reducer_options {
  *  within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is no longer usable.
  *  The call reads `gradients` before it returns; the memory of the gradients must stay where it is,
  *  and `comm` must outlive the reducer. `options` may be NULL. All memory is allocated here: buckets
- *  as large as all gradients, two sets with TRIB_REDUCER_TWINS. */
+ *  as large as all gradients, two sets with TRIB_REDUCER_TWINS (and see
+ *  TRIB_REDUCER_LEARN_ORDER). */
 TRIB_API trib_status trib_reducer_create(trib_reducer **out, trib_comm *comm,
                                          const trib_tensor *gradients, size_t n,
                                          const trib_reducer_options *options);
 
 /** Where gradient `i` lies, with TRIB_REDUCER_VIEWS: device memory, aligned to 16 bytes, 0 at first.
- *  NULL if it has no elements. Valid until the reducer is destroyed. */
+ *  NULL if it has no elements. Valid until the reducer is destroyed, or with
+ *  TRIB_REDUCER_LEARN_ORDER until the first trib_reducer_finish. */
 TRIB_API trib_status trib_reducer_view(void **out, const trib_reducer *reducer, size_t i);
 
-/** The number of buckets. */
+/** The number of buckets; another one after TRIB_REDUCER_LEARN_ORDER filled them anew. */
 TRIB_API uint64_t trib_reducer_buckets(const trib_reducer *reducer);
 
 /** Gradient `i` is complete once what is queued on `stream` by now has run; leave it alone from then
@@ -1151,9 +1160,9 @@ TRIB_API trib_status trib_reducer_ready(trib_reducer *reducer, size_t i, trib_st
 
 /** End the step: queue the buckets that are left, and make later work on `stream` wait for the
  *  averages. Earlier work on `stream`, and none on other streams but what trib_reducer_ready covered,
- *  has run before a gradient that is not a view is
- *  written. A step without a trib_reducer_ready is valid: zeros of this
- *  rank. The next step may begin at once. */
+ *  has run before a gradient that is not a view is written. A step without a trib_reducer_ready is
+ *  valid: zeros of this rank. The next step may begin at once. Waits for no device, but for the
+ *  first step's with TRIB_REDUCER_LEARN_ORDER. */
 TRIB_API trib_status trib_reducer_finish(trib_reducer *reducer, trib_stream stream);
 
 /** A uint32_t in device memory, to be read on the stream of the finish: 1 after a step that was

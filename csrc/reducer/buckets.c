@@ -1,13 +1,23 @@
 #include "csrc/reducer/buckets.h"
 
-#include <stdint.h>
-
 #include "csrc/base/types.h"
 
 enum { SLICE_ALIGN = 16, BUCKET_ALIGN = 256 };
 
 /* All buckets together: no object is larger, and padding does not overflow. */
 static const size_t most_bytes = (size_t)PTRDIFF_MAX - 4096;
+
+/* What is laid out, and in which order. */
+struct gradients {
+    const trib_tensor *tensors;
+    size_t n;
+    const uint64_t *order; /* may be NULL */
+};
+
+static size_t at_turn(const struct gradients *of, size_t turn)
+{
+    return of->order == NULL ? turn : (size_t)of->order[turn];
+}
 
 /* The bucket that takes the next gradient of a type. */
 struct filling {
@@ -17,23 +27,24 @@ struct filling {
 
 /* Give each gradient a bucket, numbered as they begin; last[b]: the last gradient in it. Returns
  * false if all together are too large. */
-static bool fill(struct tri_gradient_layout *layout, const trib_tensor *tensors, size_t n,
+static bool fill(struct tri_gradient_layout *layout, const struct gradients *of,
                  const struct tri_gradient_limits *limits, size_t *last)
 {
     struct filling filling[TRIB_F64 + 1] = {{.open = false}};
-    size_t total = 0;
-    for (size_t i = 0; i < n; i++) {
-        struct filling *at = &filling[tensors[i].dtype];
-        const size_t element = trib_dtype_size(tensors[i].dtype);
+    for (size_t turn = 0; turn < of->n; turn++) {
+        const size_t i = at_turn(of, turn);
+        const trib_tensor *tensor = &of->tensors[i];
+        struct filling *at = &filling[tensor->dtype];
+        const size_t element = trib_dtype_size(tensor->dtype);
         layout->gradients[i].bucket = TRI_NO_BUCKET;
-        if (tensors[i].count == 0)
+        if (tensor->count == 0)
             continue;
-        if (tensors[i].count > (most_bytes - total) / element)
+        if (tensor->count > (most_bytes - layout->most) / element)
             return false;
         const size_t bytes =
-            (tensors[i].count * element + SLICE_ALIGN - 1) / SLICE_ALIGN * SLICE_ALIGN;
-        total += bytes + BUCKET_ALIGN;
-        if (total > most_bytes)
+            (tensor->count * element + SLICE_ALIGN - 1) / SLICE_ALIGN * SLICE_ALIGN;
+        layout->most += bytes + BUCKET_ALIGN;
+        if (layout->most > most_bytes)
             return false;
         const uint64_t limit = at->later ? limits->bucket_bytes : limits->first_bytes;
         if (!at->open || at->bytes + bytes > limit) {
@@ -41,7 +52,7 @@ static bool fill(struct tri_gradient_layout *layout, const trib_tensor *tensors,
             at->open = true;
             at->bytes = 0;
             at->bucket = layout->nbuckets++;
-            layout->buckets[at->bucket] = (struct tri_gradient_bucket){.dtype = tensors[i].dtype};
+            layout->buckets[at->bucket] = (struct tri_gradient_bucket){.dtype = tensor->dtype};
         }
         at->bytes += bytes;
         layout->gradients[i].bucket = at->bucket;
@@ -51,21 +62,22 @@ static bool fill(struct tri_gradient_layout *layout, const trib_tensor *tensors,
 }
 
 /* Number the buckets in the order of their last gradients. */
-static void number(struct tri_gradient_layout *layout, const trib_tensor *tensors, size_t n,
+static void number(struct tri_gradient_layout *layout, const struct gradients *of,
                    const size_t *last, size_t *numbers)
 {
     size_t next = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t turn = 0; turn < of->n; turn++) {
+        const size_t i = at_turn(of, turn);
         const size_t bucket = layout->gradients[i].bucket;
         if (bucket != TRI_NO_BUCKET && last[bucket] == i)
             numbers[bucket] = next++;
     }
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < of->n; i++) {
         struct tri_gradient *gradient = &layout->gradients[i];
         if (gradient->bucket == TRI_NO_BUCKET)
             continue;
         gradient->bucket = numbers[gradient->bucket];
-        layout->buckets[gradient->bucket].dtype = tensors[i].dtype;
+        layout->buckets[gradient->bucket].dtype = of->tensors[i].dtype;
         layout->buckets[gradient->bucket].n++;
     }
 }
@@ -77,8 +89,7 @@ static size_t aligned(size_t count, trib_dtype dtype)
 }
 
 /* Make slices; `filled` counts those of each bucket. */
-static void place(struct tri_gradient_layout *layout, const trib_tensor *tensors, size_t n,
-                  size_t *filled)
+static void place(struct tri_gradient_layout *layout, const struct gradients *of, size_t *filled)
 {
     size_t first = 0;
     for (size_t b = 0; b < layout->nbuckets; b++) {
@@ -86,30 +97,34 @@ static void place(struct tri_gradient_layout *layout, const trib_tensor *tensors
         first += layout->buckets[b].n;
         filled[b] = 0;
     }
-    for (size_t i = 0; i < n; i++) {
+    for (size_t turn = 0; turn < of->n; turn++) {
+        const size_t i = at_turn(of, turn);
         struct tri_gradient *gradient = &layout->gradients[i];
         if (gradient->bucket == TRI_NO_BUCKET)
             continue;
         struct tri_gradient_bucket *bucket = &layout->buckets[gradient->bucket];
         gradient->slice = bucket->first + filled[gradient->bucket]++;
+        layout->owners[gradient->slice] = i;
         layout->slices[gradient->slice] =
-            (struct tri_slice){.data = tensors[i].data,
-                               .count = tensors[i].count,
+            (struct tri_slice){.data = of->tensors[i].data,
+                               .count = of->tensors[i].count,
                                .offset = aligned(bucket->count, bucket->dtype),
                                .dtype = bucket->dtype};
-        bucket->count = layout->slices[gradient->slice].offset + tensors[i].count;
+        bucket->count = layout->slices[gradient->slice].offset + of->tensors[i].count;
     }
 }
 
 bool tri_gradient_layout_make(struct tri_gradient_layout *out, const trib_tensor *tensors, size_t n,
-                              const struct tri_gradient_limits *limits, size_t *work)
+                              const uint64_t *order, const struct tri_gradient_limits *limits,
+                              size_t *work)
 {
+    const struct gradients of = {tensors, n, order};
     out->nbuckets = 0;
-    out->bytes = 0;
-    if (!fill(out, tensors, n, limits, work))
+    out->bytes = out->most = 0;
+    if (!fill(out, &of, limits, work))
         return false;
-    number(out, tensors, n, work, work + n);
-    place(out, tensors, n, work);
+    number(out, &of, work, work + n);
+    place(out, &of, work);
     for (size_t b = 0; b < out->nbuckets; b++) {
         struct tri_gradient_bucket *bucket = &out->buckets[b];
         const size_t bytes = bucket->count * trib_dtype_size(bucket->dtype);

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "csrc/backend.h"
 
@@ -26,19 +27,22 @@ struct tri_gradient_limits {
     uint64_t first_bytes, bucket_bytes;
 };
 
-/* The layout of `n` gradients: `gradients`, `buckets` and `slices` have room for n each. Buckets are
- * in the order of their last gradients, in which they fill up. The slices' `data` is that of the
- * gradients. `work` has room for 2 n. */
+/* The layout of `n` gradients: the arrays have room for n each. */
 struct tri_gradient_layout {
     struct tri_gradient *gradients;
     struct tri_gradient_bucket *buckets;
     struct tri_slice *slices;
+    size_t *owners; /* the gradient of each slice */
     size_t nbuckets;
     size_t bytes; /* of all buckets */
+    size_t most;  /* the same in any order, at most */
 };
 
-/* False if they are larger than any memory. */
+/* Fill the buckets with the gradients in `order` (a permutation of 0 .. n - 1; NULL: as they are
+ * passed). Buckets are in the order of their last gradients, in which they fill up. The slices' `data`
+ * is that of the tensors. `work` has room for 2 n. False if they are larger than any memory. */
 bool tri_gradient_layout_make(struct tri_gradient_layout *out, const trib_tensor *tensors, size_t n,
-                              const struct tri_gradient_limits *limits, size_t *work);
+                              const uint64_t *order, const struct tri_gradient_limits *limits,
+                              size_t *work);
 
 #endif

@@ -16,7 +16,8 @@
 
 enum { ALIGN = 256 };
 static const uint64_t bucket_bytes_default = 25 << 20, first_bytes_default = 1 << 20;
-static const uint32_t all_flags = TRIB_REDUCER_SUM | TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS;
+static const uint32_t all_flags =
+    TRIB_REDUCER_SUM | TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS | TRIB_REDUCER_LEARN_ORDER;
 
 /* The arguments of a create. */
 struct request {
@@ -50,7 +51,8 @@ static trib_status read_options(struct request *request, const trib_reducer_opti
     if ((read->flags & ~all_flags) != 0)
         return tri_fail_call(comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
                              "options.flags is 0x%x; expected any of TRIB_REDUCER_SUM, "
-                             "TRIB_REDUCER_VIEWS and TRIB_REDUCER_TWINS",
+                             "TRIB_REDUCER_VIEWS, TRIB_REDUCER_TWINS and "
+                             "TRIB_REDUCER_LEARN_ORDER",
                              read->flags);
     if ((read->flags & TRIB_REDUCER_TWINS) != 0 && (read->flags & TRIB_REDUCER_VIEWS) == 0)
         return fail_argument(request, "options.flags has TRIB_REDUCER_TWINS without "
@@ -213,7 +215,7 @@ static struct trib_reducer *make(const struct request *request)
     const size_t n = request->n + 1; /* never 0 */
     const size_t each = sizeof(struct tri_gradient_bucket) + sizeof(struct tri_slice) +
                         sizeof(struct tri_gradient) + sizeof(struct tri_readiness) +
-                        2 * sizeof(size_t);
+                        sizeof(uint64_t) + 2 * sizeof(size_t);
     struct trib_reducer *reducer = calloc(1, sizeof *reducer + n * each);
     if (reducer == NULL)
         return NULL;
@@ -222,13 +224,16 @@ static struct trib_reducer *make(const struct request *request)
     reducer->transport = request->comm->transport;
     reducer->device = request->comm->device;
     reducer->flags = request->options.flags;
+    reducer->learning = (request->options.flags & TRIB_REDUCER_LEARN_ORDER) != 0;
+    reducer->limits = request->limits;
     reducer->n = request->n;
     reducer->layout.slices = (struct tri_slice *)(void *)(reducer + 1);
     reducer->layout.buckets = (struct tri_gradient_bucket *)(void *)(reducer->layout.slices + n);
     reducer->layout.gradients = (struct tri_gradient *)(void *)(reducer->layout.buckets + n);
     reducer->readiness = (struct tri_readiness *)(void *)(reducer->layout.gradients + n);
-    reducer->owners = (size_t *)(void *)(reducer->readiness + n);
-    reducer->missing = reducer->owners + n;
+    reducer->order = (uint64_t *)(void *)(reducer->readiness + n);
+    reducer->layout.owners = (size_t *)(void *)(reducer->order + n);
+    reducer->missing = reducer->layout.owners + n;
     tri_lock_init(&reducer->lock);
     return reducer;
 }
@@ -240,14 +245,11 @@ static trib_status lay_out(struct trib_reducer *reducer, const struct request *r
         return tri_fail_call(reducer->comm, TRI_REDUCER_CREATE, TRIB_ERR_OUT_OF_MEMORY,
                              "no memory to lay out %zu gradients", request->n);
     const bool fits = tri_gradient_layout_make(&reducer->layout, request->gradients, request->n,
-                                               &request->limits, work);
+                                               NULL, &request->limits, work);
     free(work);
     if (!fits)
         return tri_fail_call(reducer->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
                              "`gradients` together are larger than any memory");
-    for (size_t i = 0; i < request->n; i++)
-        if (reducer->layout.gradients[i].bucket != TRI_NO_BUCKET)
-            reducer->owners[reducer->layout.gradients[i].slice] = i;
     for (size_t b = 0; b < reducer->layout.nbuckets; b++)
         reducer->missing[b] = reducer->layout.buckets[b].n;
     return TRIB_OK;
@@ -255,7 +257,7 @@ static trib_status lay_out(struct trib_reducer *reducer, const struct request *r
 
 static trib_status allocate(struct trib_reducer *reducer)
 {
-    const size_t bytes = reducer->layout.bytes;
+    const size_t bytes = reducer->learning ? reducer->layout.most : reducer->layout.bytes;
     const bool twins = (reducer->flags & TRIB_REDUCER_TWINS) != 0;
     const struct tri_device_ops *ops = reducer->backend->device;
     TRI_TRY(tri_workspace_open(&reducer->memory, reducer->comm->owner, TRI_NO_STATE,
@@ -273,20 +275,13 @@ static trib_status allocate(struct trib_reducer *reducer)
 static trib_status clear(struct trib_reducer *reducer)
 {
     const struct tri_reducer_scalars scalars = {0};
-    const struct tri_factor zero = {.value = 0};
     const struct tri_device_ops *ops = reducer->backend->device;
     TRI_TRY(
         ops->fetch(reducer->device, reducer->scalars, &scalars, sizeof scalars, reducer->stream));
     for (size_t b = 0; (reducer->flags & TRIB_REDUCER_VIEWS) != 0 && b < reducer->layout.nbuckets;
          b++) {
-        const struct tri_gradient_bucket *of = &reducer->layout.buckets[b];
-        const struct tri_bucket bucket = tri_reducer_bucket(reducer, reducer->buckets, b);
-        TRI_TRY(reducer->backend->kernels->scale(bucket.data, NULL, bucket.count, bucket.dtype,
-                                                 &zero, reducer->stream));
-        for (size_t i = of->first; i < of->first + of->n; i++)
-            reducer->layout.slices[i].data =
-                (char *)bucket.data +
-                reducer->layout.slices[i].offset * trib_dtype_size(bucket.dtype);
+        TRI_TRY(tri_reducer_zero_bucket(reducer, b, reducer->stream));
+        tri_reducer_set_views(reducer, b);
     }
     return ops->stream_wait(reducer->device, reducer->stream);
 }
@@ -353,21 +348,6 @@ trib_status tri_reducer_create(struct trib_reducer **out, struct trib_comm *comm
     (void)tri_workspace_sweep();
     const trib_status status = tri_all_ranks_run(comm, TRI_REDUCER_CREATE, create, &request);
     return status == TRIB_OK ? TRIB_OK : tri_batch_fail(comm, status);
-}
-
-trib_status tri_reducer_view(void **out, const struct trib_reducer *reducer, size_t i)
-{
-    *out = NULL;
-    if ((reducer->flags & TRIB_REDUCER_VIEWS) == 0)
-        return tri_fail_call(reducer->comm, TRI_REDUCER_VIEW, TRIB_ERR_INVALID_USAGE,
-                             "the reducer was created without TRIB_REDUCER_VIEWS");
-    if (i >= reducer->n)
-        return tri_fail_call(reducer->comm, TRI_REDUCER_VIEW, TRIB_ERR_INVALID_ARGUMENT,
-                             "`i` is %zu; the reducer has %zu gradients", i, reducer->n);
-    const struct tri_gradient *gradient = &reducer->layout.gradients[i];
-    if (gradient->bucket != TRI_NO_BUCKET)
-        *out = reducer->layout.slices[gradient->slice].data;
-    return TRIB_OK;
 }
 
 trib_status tri_reducer_destroy(struct trib_reducer *reducer)

@@ -28,10 +28,10 @@ struct trib_reducer {
     int32_t device;
     uint32_t flags;
     size_t n; /* gradients */
-    struct tri_gradient_layout layout;
-    size_t *owners;        /* the gradient of each slice */
-    trib_stream stream;    /* on which everything runs */
-    char *buckets, *twins; /* twins NULL: buckets are reduced in place */
+    struct tri_gradient_limits limits;
+    struct tri_gradient_layout layout; /* learn.c makes another one */
+    trib_stream stream;                /* on which everything runs */
+    char *buckets, *twins;             /* twins NULL: buckets are reduced in place */
     struct tri_reducer_scalars *scalars;
     struct tri_list_counts *counts; /* pinned memory */
 
@@ -43,6 +43,9 @@ struct trib_reducer {
     size_t *missing;    /* of each bucket: gradients that are not ready */
     size_t next;        /* the bucket that is queued next */
     bool open;          /* a step has begun */
+    bool learning;      /* with TRIB_REDUCER_LEARN_ORDER, in the first step: */
+    uint64_t *order;    /* the gradients as they got ready, */
+    size_t nordered;    /* so many */
     bool queuing;       /* a thread queues buckets: the only one that uses the fields below, and the
                       * communicator */
     trib_status failed; /* of the first bucket that could not be queued */
@@ -58,6 +61,16 @@ trib_status tri_reducer_view(void **out, const struct trib_reducer *reducer, siz
 trib_status tri_reducer_ready(struct trib_reducer *reducer, size_t i, trib_stream stream);
 trib_status tri_reducer_finish(struct trib_reducer *reducer, trib_stream stream);
 trib_status tri_reducer_destroy(struct trib_reducer *reducer);
+
+/* What the gradients of bucket `b` are: the views of it. */
+void tri_reducer_set_views(struct trib_reducer *reducer, size_t b);
+/* Queue zeros, padding included. */
+trib_status tri_reducer_zero_bucket(const struct trib_reducer *reducer, size_t b,
+                                    trib_stream stream);
+
+/* The end of the first step: lay out the buckets in the order in which rank 0's gradients got ready.
+ * Blocking, on all ranks; what fails must end the communicator. */
+trib_status tri_reducer_learn(struct trib_reducer *reducer);
 
 /* Bucket `b` of `base`: the buckets, or their twins. */
 struct tri_bucket tri_reducer_bucket(const struct trib_reducer *reducer, char *base, size_t b);

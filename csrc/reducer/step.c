@@ -24,7 +24,7 @@ static trib_status wait_for_gradients(const struct trib_reducer *reducer, size_t
     const struct tri_gradient_bucket *bucket = &reducer->layout.buckets[b];
     const struct tri_readiness *before = NULL;
     for (size_t i = bucket->first; i < bucket->first + bucket->n; i++) {
-        const struct tri_readiness *of = &reducer->readiness[reducer->owners[i]];
+        const struct tri_readiness *of = &reducer->readiness[reducer->layout.owners[i]];
         if (!of->ready || (before != NULL && before->stream == of->stream))
             continue;
         TRI_TRY(tri_check_not_captured(reducer->comm, TRI_REDUCER_READY, of->stream));
@@ -113,6 +113,8 @@ static bool set_ready(struct trib_reducer *reducer, size_t i, trib_stream stream
     if (first) {
         *readiness = (struct tri_readiness){.stream = stream, .ready = true};
         reducer->open = true;
+        if (reducer->learning)
+            reducer->order[reducer->nordered++] = i;
         if (gradient->bucket != TRI_NO_BUCKET)
             reducer->missing[gradient->bucket]--;
     }
@@ -142,7 +144,7 @@ static trib_status queue_rest(struct trib_reducer *reducer, size_t b)
         return tri_fail_call(reducer->comm, TRI_REDUCER_FINISH, TRIB_ERR_OUT_OF_MEMORY,
                              "no memory to queue a bucket");
     for (size_t i = 0; i < bucket->n; i++)
-        absent[i] = !reducer->readiness[reducer->owners[bucket->first + i]].ready;
+        absent[i] = !reducer->readiness[reducer->layout.owners[bucket->first + i]].ready;
     const trib_status status = queue_bucket(reducer, b, reducer->missing[b] == 0 ? NULL : absent);
     free(absent);
     return status;
@@ -185,6 +187,8 @@ trib_status tri_reducer_finish(struct trib_reducer *reducer, trib_stream stream)
         note(reducer, tri_reducer_run_end(reducer));
     note(reducer, tri_workspace_mark(&reducer->memory, comm->state, reducer->stream));
     note(reducer, tri_workspace_wait(&reducer->memory, stream));
+    if (reducer->learning && reducer->failed == TRIB_OK)
+        note(reducer, tri_reducer_learn(reducer));
     const trib_status failed = reducer->failed;
     const struct tri_detail_copy why = reducer->detail;
     begin_next(reducer);

@@ -40,6 +40,12 @@ static float sum_of(int size, int step, int i)
     return (float)(size * (size + 1) / 2 * (step % 7 + 1) + size * (i % 5));
 }
 
+static void ask_views(struct part *part)
+{
+    for (size_t i = 0; (part->torn->flags & TRIB_REDUCER_VIEWS) != 0 && i < GRADIENTS; i++)
+        CHECK_OK(trib_reducer_view(&part->data[i], part->reducer, i));
+}
+
 static bool make_reducer(struct part *part)
 {
     trib_tensor tensors[GRADIENTS];
@@ -54,8 +60,7 @@ static bool make_reducer(struct part *part)
     if (!CHECK_OK(trib_reducer_create(&part->reducer, part->torn->team.comms[part->rank], tensors,
                                       GRADIENTS, &options)))
         return false;
-    for (size_t i = 0; part->torn->flags != 0 && i < GRADIENTS; i++)
-        CHECK_OK(trib_reducer_view(&part->data[i], part->reducer, i));
+    ask_views(part);
     return true;
 }
 
@@ -102,7 +107,7 @@ static void work(struct part *part)
     const bool away = torn->missing && part->rank == torn->team.size - 1;
     for (int step = 0; step < MOST_STEPS && status == TRIB_OK; step++) {
         put(part, step);
-        for (size_t i = 0; i < GRADIENTS; i++)
+        for (size_t i = GRADIENTS; i-- > 0;)
             CHECK_OK(trib_reducer_ready(part->reducer, i, part->stream));
         atomic_fetch_add(&torn->begun, 1);
         if (away) { /* its last bucket is queued, and the step not ended */
@@ -111,6 +116,7 @@ static void work(struct part *part)
             return;
         }
         status = trib_reducer_finish(part->reducer, part->stream);
+        ask_views(part); /* the first step may have moved them */
         CHECK_OK(trib_stream_wait(part->device, part->stream));
         check_step(part, step, status);
     }
@@ -215,6 +221,7 @@ static void torn_steps(const struct faults *faults)
     check_begin("%s, %d ranks: aborts while reducers work", faults->backend, faults->size);
     for (torn.round = 0; torn.round < rounds && !check_failed(); torn.round++) {
         torn.flags = torn.round % 2 == 0 ? 0 : TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS;
+        torn.flags |= torn.round % 8 < 4 ? 0 : TRIB_REDUCER_LEARN_ORDER;
         torn.missing = torn.round % 4 >= 2;
         atomic_store(&torn.begun, 0);
         if (faults_team(&torn.team, faults, NULL))

@@ -91,7 +91,7 @@ pub const TRIB_MATCH: u32 = 2;
 pub const TRIB_COMPARED: u32 = 4;
 #[doc = " No flight recorder and no watchdog for this communicator: calls have no deadlines, reports\n  do not mention it, and NCCL's errors are seen by those who ask (trib_comm_status,\n  trib_abort_status, trib_comm_wait). Saves some 50 ns per call."]
 pub const TRIB_UNRECORDED: u32 = 8;
-#[doc = " On nccl: two events per call tell when it starts and ends; see DEADLINES. About 0.5 us per\n  call. No effect on host."]
+#[doc = " On nccl: two events per call tell when it starts and ends; see DEADLINES. About 1 us per\n  call. No effect on host."]
 pub const TRIB_TIMED: u32 = 16;
 #[doc = " No connections of Tributary's own between the processes of this communicator; see SIDE\n  CHANNEL. All ranks pass it, or none has a side channel."]
 pub const TRIB_NO_SIDE_CHANNEL: u32 = 32;
@@ -417,6 +417,8 @@ pub const TRIB_REDUCER_SUM: u32 = 1;
 pub const TRIB_REDUCER_VIEWS: u32 = 2;
 #[doc = " With TRIB_REDUCER_VIEWS: a second set of buckets takes the sums, so that a step that is not\n  applied leaves the gradients as they were."]
 pub const TRIB_REDUCER_TWINS: u32 = 4;
+#[doc = " The first trib_reducer_finish fills the buckets anew, in the order in which rank 0 called\n  trib_reducer_ready; gradients that were not ready there come last. That finish blocks until\n  all ranks have come to it and the step has run; it needs as much device memory again for as\n  long if the gradients are views. If a rank has no memory for it, the order stays (and the log\n  says so, TRIB_LOG_WARN). Views move: ask trib_reducer_view again after that finish; what was\n  in them moves with them."]
+pub const TRIB_REDUCER_LEARN_ORDER: u32 = 8;
 #[doc = " Options of a reducer. Start from TRIB_REDUCER_OPTIONS_INIT; 0 is every field's default. All ranks\n  pass the same."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1002,7 +1004,7 @@ extern "C" {
     pub fn trib_sparse_reset(sparse: *mut trib_sparse, stream: trib_stream) -> trib_status;
     #[doc = " Destroy the state. Waits for queued calls, at most as long as trib_comm_destroy; then returns\n  TRIB_ERR_TIMEOUT: the state is gone all the same, and its memory is freed once those calls have\n  run. NULL is allowed."]
     pub fn trib_sparse_destroy(sparse: *mut trib_sparse) -> trib_status;
-    #[doc = " Register `n` gradients of f16, bf16, f32 or f64, of any count, disjoint. All ranks call it;\n  blocking. They compare counts, types and options: if one differs, all return TRIB_ERR_MISMATCH.\n  If one rank's arguments are invalid it gets that error, and every other rank gets\n  TRIB_ERR_MISMATCH; if one rank lacks memory, no rank gets a reducer. If a rank does not call it\n  within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is no longer usable.\n  The call reads `gradients` before it returns; the memory of the gradients must stay where it is,\n  and `comm` must outlive the reducer. `options` may be NULL. All memory is allocated here: buckets\n  as large as all gradients, two sets with TRIB_REDUCER_TWINS."]
+    #[doc = " Register `n` gradients of f16, bf16, f32 or f64, of any count, disjoint. All ranks call it;\n  blocking. They compare counts, types and options: if one differs, all return TRIB_ERR_MISMATCH.\n  If one rank's arguments are invalid it gets that error, and every other rank gets\n  TRIB_ERR_MISMATCH; if one rank lacks memory, no rank gets a reducer. If a rank does not call it\n  within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is no longer usable.\n  The call reads `gradients` before it returns; the memory of the gradients must stay where it is,\n  and `comm` must outlive the reducer. `options` may be NULL. All memory is allocated here: buckets\n  as large as all gradients, two sets with TRIB_REDUCER_TWINS (and see\n  TRIB_REDUCER_LEARN_ORDER)."]
     pub fn trib_reducer_create(
         out: *mut *mut trib_reducer,
         comm: *mut trib_comm,
@@ -1010,13 +1012,13 @@ extern "C" {
         n: usize,
         options: *const trib_reducer_options,
     ) -> trib_status;
-    #[doc = " Where gradient `i` lies, with TRIB_REDUCER_VIEWS: device memory, aligned to 16 bytes, 0 at first.\n  NULL if it has no elements. Valid until the reducer is destroyed."]
+    #[doc = " Where gradient `i` lies, with TRIB_REDUCER_VIEWS: device memory, aligned to 16 bytes, 0 at first.\n  NULL if it has no elements. Valid until the reducer is destroyed, or with\n  TRIB_REDUCER_LEARN_ORDER until the first trib_reducer_finish."]
     pub fn trib_reducer_view(
         out: *mut *mut ::core::ffi::c_void,
         reducer: *const trib_reducer,
         i: usize,
     ) -> trib_status;
-    #[doc = " The number of buckets."]
+    #[doc = " The number of buckets; another one after TRIB_REDUCER_LEARN_ORDER filled them anew."]
     pub fn trib_reducer_buckets(reducer: *const trib_reducer) -> u64;
     #[doc = " Gradient `i` is complete once what is queued on `stream` by now has run; leave it alone from then\n  on until the finish. (Its bucket also waits for what is queued there until the bucket's last\n  gradient is ready.) Once in a step for each gradient: TRIB_ERR_INVALID_USAGE otherwise. Streams of\n  one step must live until its finish, and no graph may capture them. Not inside a batch."]
     pub fn trib_reducer_ready(
@@ -1024,7 +1026,7 @@ extern "C" {
         i: usize,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " End the step: queue the buckets that are left, and make later work on `stream` wait for the\n  averages. Earlier work on `stream`, and none on other streams but what trib_reducer_ready covered,\n  has run before a gradient that is not a view is\n  written. A step without a trib_reducer_ready is valid: zeros of this\n  rank. The next step may begin at once."]
+    #[doc = " End the step: queue the buckets that are left, and make later work on `stream` wait for the\n  averages. Earlier work on `stream`, and none on other streams but what trib_reducer_ready covered,\n  has run before a gradient that is not a view is written. A step without a trib_reducer_ready is\n  valid: zeros of this rank. The next step may begin at once. Waits for no device, but for the\n  first step's with TRIB_REDUCER_LEARN_ORDER."]
     pub fn trib_reducer_finish(reducer: *mut trib_reducer, stream: trib_stream) -> trib_status;
     #[doc = " A uint32_t in device memory, to be read on the stream of the finish: 1 after a step that was\n  applied on this rank, 0 after one that was not. Borrowed."]
     pub fn trib_reducer_outcome(reducer: *const trib_reducer) -> *const u32;

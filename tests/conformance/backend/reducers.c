@@ -15,9 +15,19 @@ static const uint32_t mode_flags[MODES] = {0, TRIB_REDUCER_VIEWS,
                                            TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS};
 
 /* Which gradients get ready, and how. */
-enum step { IN_ORDER, BACKWARDS, ON_STREAMS, SOME_ABSENT, ALL_ABSENT, FROM_THREADS, STEPS };
-static const char *const step_names[STEPS] = {"in order",    "backwards",  "on streams",
-                                              "some absent", "all absent", "from threads"};
+enum step {
+    RANK_0_BACKWARDS, /* the others in order */
+    IN_ORDER,
+    BACKWARDS,
+    ON_STREAMS,
+    SOME_ABSENT,
+    ALL_ABSENT,
+    FROM_THREADS,
+    STEPS
+};
+static const char *const step_names[STEPS] = {"rank 0 backwards", "in order",    "backwards",
+                                              "on streams",       "some absent", "all absent",
+                                              "from threads"};
 
 /* One rank's reducer. */
 struct reducing {
@@ -28,6 +38,7 @@ struct reducing {
     trib_stream streams[STREAMS];
     trib_reducer *reducer;
     enum mode mode;
+    bool learns; /* TRIB_REDUCER_LEARN_ORDER */
     trib_op op;
     struct guarded memory; /* of all gradients; with views, their copies for comparison */
     size_t n, bytes, counts[GRADIENTS_MAX], offsets[GRADIENTS_MAX];
@@ -54,11 +65,18 @@ static void plan(struct reducing *reducing)
     reducing->bytes = offset;
 }
 
+static void ask_views(struct reducing *reducing)
+{
+    for (size_t i = 0; reducing->mode != COPIES && i < reducing->n; i++)
+        CHECK_OK(trib_reducer_view(&reducing->data[i], reducing->reducer, i));
+}
+
 static bool create(struct reducing *reducing)
 {
     trib_tensor tensors[GRADIENTS_MAX];
     trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
-    options.flags = mode_flags[reducing->mode] | (reducing->op == TRIB_SUM ? TRIB_REDUCER_SUM : 0);
+    options.flags = mode_flags[reducing->mode] | (reducing->op == TRIB_SUM ? TRIB_REDUCER_SUM : 0) |
+                    (reducing->learns ? TRIB_REDUCER_LEARN_ORDER : 0);
     options.bucket_bytes = BUCKET_BYTES;
     options.first_bytes = BUCKET_BYTES / 4;
     guarded_reset(&reducing->memory, reducing->bytes, 0); /* from now on it lies where it does */
@@ -71,8 +89,8 @@ static bool create(struct reducing *reducing)
     const bool good = CHECK_OK(
         trib_reducer_create(&reducing->reducer, reducing->comm, tensors, reducing->n, &options));
     memset(tensors, 0xff, sizeof tensors); /* the description was read */
-    for (size_t i = 0; good && reducing->mode != COPIES && i < reducing->n; i++)
-        CHECK_OK(trib_reducer_view(&reducing->data[i], reducing->reducer, i));
+    if (good)
+        ask_views(reducing);
     CHECK(!good || trib_reducer_buckets(reducing->reducer) > 4);
     return good;
 }
@@ -144,7 +162,9 @@ static void make_ready(struct reducing *reducing, enum step step)
         return;
     }
     for (size_t k = 0; k < reducing->n; k++) {
-        const size_t i = step == BACKWARDS ? reducing->n - 1 - k : k;
+        const bool backwards =
+            step == BACKWARDS || (step == RANK_0_BACKWARDS && reducing->rank == 0);
+        const size_t i = backwards ? reducing->n - 1 - k : k;
         if (is_ready(step, reducing->rank, i))
             CHECK_OK(trib_reducer_ready(reducing->reducer, i, stream_of(reducing, step, i)));
     }
@@ -220,8 +240,10 @@ static bool try_step(struct reducing *reducing, enum step step)
     if (!put(reducing, step))
         return false;
     make_ready(reducing, step);
-    if (!CHECK_OK(trib_reducer_finish(reducing->reducer, reducing->streams[0])) ||
-        !fetch(reducing) || !check_outcome(reducing, 1))
+    if (!CHECK_OK(trib_reducer_finish(reducing->reducer, reducing->streams[0])))
+        return false;
+    ask_views(reducing); /* the first step may have moved them, and what they hold */
+    if (!fetch(reducing) || !check_outcome(reducing, 1))
         return false;
     expect(reducing, step);
     accept_close(reducing);
@@ -250,7 +272,7 @@ static void mistakes_of_all(struct reducing *reducing)
     CHECK_STATUS(try_create(reducing->comm, tensors, 2, &options), TRIB_ERR_INVALID_ARGUMENT);
     CHECK_DETAIL("options.size");
     options.size++;
-    options.flags = 8;
+    options.flags = 16;
     CHECK_STATUS(try_create(reducing->comm, tensors, 2, &options), TRIB_ERR_INVALID_ARGUMENT);
     CHECK_DETAIL("options.flags");
     options.flags = TRIB_REDUCER_TWINS;
@@ -305,13 +327,47 @@ static void mistakes_in_a_step(struct reducing *reducing)
     CHECK_OK(trib_reducer_finish(reducing->reducer, stream));
 }
 
+/* --------------------------------------------------------------------------------- the order */
+
+static uint64_t calls_of(const struct reducing *reducing)
+{
+    trib_counters counters = TRIB_COUNTERS_INIT;
+    CHECK_OK(trib_comm_counters(&counters, reducing->comm));
+    return counters.calls;
+}
+
+/* Of the gradients that the others come after, the first one gets ready last: buckets were queued
+ * before it if, and only if, they are filled backwards. Views then lie backwards, too. */
+static void check_order(struct reducing *reducing)
+{
+    const uint64_t before = calls_of(reducing);
+    for (size_t i = reducing->n - 1; i > 0; i--)
+        CHECK_OK(trib_reducer_ready(reducing->reducer, i, reducing->streams[0]));
+    CHECK((calls_of(reducing) > before) == reducing->learns);
+    CHECK_OK(trib_reducer_ready(reducing->reducer, 0, reducing->streams[0]));
+    CHECK_OK(trib_reducer_finish(reducing->reducer, reducing->streams[0]));
+    const char *previous = NULL;
+    for (size_t i = 0; reducing->mode != COPIES && i < reducing->n; i++) {
+        if (reducing->dtypes[i] != TRIB_F32 || reducing->counts[i] == 0)
+            continue;
+        const char *data = reducing->data[i];
+        CHECK(previous == NULL || (data < previous) == reducing->learns);
+        previous = data;
+    }
+}
+
 /* ---------------------------------------------------------------------------------------- walk */
 
 static void every_step(struct reducing *reducing)
 {
+    const bool begins_with_absent = reducing->learns && reducing->op == TRIB_AVG;
     bool good = create(reducing);
+    if (good && begins_with_absent)
+        good = try_step(reducing, SOME_ABSENT);
     for (int step = 0; good && step < STEPS; step++)
         good = try_step(reducing, (enum step)step);
+    if (good && !begins_with_absent)
+        check_order(reducing);
     if (good) {
         mistakes_in_a_step(reducing);
         good = try_step(reducing, IN_ORDER);
@@ -337,12 +393,12 @@ static void reducing_rank(int rank, int size, void *argument)
     bool good = guarded_create(&reducing->memory, reducing->device, reducing->bytes);
     for (int i = 0; i < STREAMS; i++)
         good = CHECK_OK(trib_stream_create(&reducing->streams[i], reducing->device)) && good;
-    for (int mode = 0; good && mode < MODES; mode++)
-        for (trib_op op = TRIB_SUM; op <= TRIB_AVG; op += TRIB_AVG - TRIB_SUM) {
-            reducing->mode = (enum mode)mode;
-            reducing->op = op;
-            every_step(reducing);
-        }
+    for (int way = 0; good && way < MODES * 4; way++) {
+        reducing->mode = (enum mode)(way / 4);
+        reducing->op = way % 2 == 0 ? TRIB_SUM : TRIB_AVG;
+        reducing->learns = way / 2 % 2 == 1;
+        every_step(reducing);
+    }
     guarded_reset(&reducing->memory, reducing->bytes, 0);
     if (backend_go_on(suite, rank, good)) {
         mistakes_of_all(reducing);

@@ -1,0 +1,195 @@
+/* The order in which gradients get ready, learnt from the first step. */
+#include <stdlib.h>
+
+#include "csrc/base/log.h"
+#include "csrc/core/all_ranks.h"
+#include "csrc/core/deadline.h"
+#include "csrc/core/issue.h"
+#include "csrc/core/small_allgather.h"
+#include "csrc/core/validate.h"
+#include "csrc/reducer/reducer.h"
+
+enum { ALIGN = 256 };
+
+/* All memory that this takes, until it is done. */
+struct room {
+    struct tri_workspace memory; /* of the order, and then of a copy of all views */
+    uint64_t *order;
+    char *copy;
+    trib_tensor *tensors;
+    size_t *work;
+    int32_t *statuses; /* of every rank */
+};
+
+static size_t order_bytes(const struct trib_reducer *reducer)
+{
+    return (reducer->n * sizeof(uint64_t) + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static trib_status make_room(struct room *room, const struct trib_reducer *reducer)
+{
+    const bool views = (reducer->flags & TRIB_REDUCER_VIEWS) != 0;
+    room->tensors = calloc(reducer->n, sizeof *room->tensors);
+    room->work = calloc(2 * reducer->n, sizeof *room->work);
+    if (room->tensors == NULL || room->work == NULL)
+        return tri_fail_call(reducer->comm, TRI_REDUCER_FINISH, TRIB_ERR_OUT_OF_MEMORY,
+                             "no memory for the order of %zu gradients", reducer->n);
+    TRI_TRY(tri_workspace_open(&room->memory, reducer->comm->owner, TRI_NO_STATE,
+                               sizeof(struct tri_list_counts)));
+    TRI_TRY(tri_workspace_add(&room->memory,
+                              order_bytes(reducer) + (views ? reducer->layout.bytes : 0)));
+    room->order = room->memory.blocks->data;
+    room->copy = (char *)room->memory.blocks->data + order_bytes(reducer);
+    return TRIB_OK;
+}
+
+/* Only this call has used the device memory, and it has waited; unless the communicator ended. */
+static void free_room(struct room *room)
+{
+    const struct tri_detail_copy why = tri_detail_copy();
+    tri_workspace_close(&room->memory);
+    free(room->tensors);
+    free(room->work);
+    free(room->statuses);
+    (void)tri_fail(TRIB_OK, "%s", why.text);
+}
+
+/* Do all ranks have room? Then *out is true. */
+static trib_status agree(bool *out, const struct trib_reducer *reducer, struct room *room,
+                         trib_stream stream)
+{
+    struct trib_comm *comm = reducer->comm;
+    room->statuses = calloc((size_t)comm->size, sizeof *room->statuses);
+    if (room->statuses == NULL)
+        return tri_fail_call(comm, TRI_REDUCER_FINISH, TRIB_ERR_OUT_OF_MEMORY,
+                             "no memory to compare %d ranks", comm->size);
+    const int32_t own = make_room(room, reducer);
+    TRI_TRY(
+        tri_small_allgather(comm, TRI_REDUCER_FINISH, &own, sizeof own, room->statuses, stream));
+    int32_t rank = 0;
+    while (rank < comm->size && room->statuses[rank] == TRIB_OK)
+        rank++;
+    *out = rank == comm->size;
+    if (!*out)
+        tri_log(TRIB_LOG_WARN,
+                "reducer: rank %d failed (%s), so the buckets stay in the order in which the "
+                "gradients were registered",
+                (int)rank, trib_status_name(room->statuses[rank]));
+    return TRIB_OK;
+}
+
+/* Gradients that were not ready come last. */
+static void complete_order(struct trib_reducer *reducer)
+{
+    for (size_t i = 0; i < reducer->n; i++)
+        if (!reducer->readiness[i].ready)
+            reducer->order[reducer->nordered++] = i;
+}
+
+static trib_status queue_broadcast(const struct trib_reducer *reducer, struct room *room,
+                                   trib_stream stream)
+{
+    struct trib_comm *comm = reducer->comm;
+    const struct tri_call call = {.kind = TRI_BROADCAST,
+                                  .transport = reducer->transport,
+                                  .send = room->order,
+                                  .recv = room->order,
+                                  .count = reducer->n,
+                                  .dtype = TRIB_U64,
+                                  .stream = stream};
+    const struct tri_recorded record =
+        tri_recorded_of(TRI_REDUCER_FINISH, &(struct tri_call){.count = reducer->n});
+    trib_status status = reducer->backend->device->copy(
+        reducer->device, room->order, reducer->order, reducer->n * sizeof *reducer->order, stream);
+    if (status == TRIB_OK)
+        status = tri_issue(comm, &record, &call, 1);
+    const trib_status end = tri_workspace_mark(&room->memory, comm->state, stream);
+    return status != TRIB_OK ? status : end;
+}
+
+/* Every rank gets the order of rank 0. */
+static trib_status broadcast(struct trib_reducer *reducer, struct room *room, trib_stream stream)
+{
+    struct trib_comm *comm = reducer->comm;
+    complete_order(reducer);
+    TRI_TRY(queue_broadcast(reducer, room, stream));
+    comm->backend_calls++;
+    TRI_TRY(tri_deadline_wait(comm, TRI_REDUCER_FINISH, &room->memory));
+    TRI_TRY(reducer->backend->device->fetch(reducer->device, reducer->order, room->order,
+                                            reducer->n * sizeof *reducer->order, stream));
+    return tri_comm_usable(comm, TRI_REDUCER_FINISH); /* after an abort it is garbage */
+}
+
+/* As they were registered; views as they lie in the copy. */
+static void describe(const struct trib_reducer *reducer, const struct room *room)
+{
+    const struct tri_gradient_layout *layout = &reducer->layout;
+    for (size_t i = 0; i < reducer->n; i++) {
+        if (layout->gradients[i].bucket == TRI_NO_BUCKET)
+            continue;
+        const struct tri_slice *slice = &layout->slices[layout->gradients[i].slice];
+        void *data = slice->data;
+        if ((reducer->flags & TRIB_REDUCER_VIEWS) != 0)
+            data = room->copy + ((char *)data - reducer->buckets);
+        room->tensors[i] = (trib_tensor){data, slice->count, slice->dtype, 0};
+    }
+}
+
+/* What the views hold goes to where they are from now on. */
+static trib_status move_views(struct trib_reducer *reducer, trib_stream stream)
+{
+    for (size_t b = 0; b < reducer->layout.nbuckets; b++) {
+        const struct tri_gradient_bucket *of = &reducer->layout.buckets[b];
+        const struct tri_bucket bucket = tri_reducer_bucket(reducer, reducer->buckets, b);
+        TRI_TRY(tri_reducer_zero_bucket(reducer, b, stream));
+        TRI_TRY(reducer->backend->kernels->pack(&reducer->layout.slices[of->first], of->n, &bucket,
+                                                NULL, stream));
+        tri_reducer_set_views(reducer, b);
+    }
+    return TRIB_OK;
+}
+
+static trib_status lay_out(struct trib_reducer *reducer, struct room *room, trib_stream stream)
+{
+    const bool views = (reducer->flags & TRIB_REDUCER_VIEWS) != 0;
+    const struct tri_device_ops *ops = reducer->backend->device;
+    if (views) {
+        TRI_TRY(ops->copy(reducer->device, room->copy, reducer->buckets, reducer->layout.bytes,
+                          stream));
+        TRI_TRY(ops->stream_wait(reducer->device, stream));
+    }
+    describe(reducer, room);
+    (void)tri_gradient_layout_make(&reducer->layout, room->tensors, reducer->n, reducer->order,
+                                   &reducer->limits, room->work); /* it fits, as before */
+    if (!views)
+        return TRIB_OK;
+    TRI_TRY(move_views(reducer, stream));
+    return ops->stream_wait(reducer->device, stream);
+}
+
+static trib_status learn(struct trib_reducer *reducer, struct room *room, trib_stream stream)
+{
+    bool all = false;
+    TRI_TRY(tri_deadline_wait(reducer->comm, TRI_REDUCER_FINISH, &reducer->memory)); /* the step */
+    TRI_TRY(agree(&all, reducer, room, stream));
+    if (!all)
+        return TRIB_OK;
+    TRI_TRY(broadcast(reducer, room, stream));
+    return lay_out(reducer, room, stream);
+}
+
+static trib_status learn_in_room(void *argument, trib_stream stream)
+{
+    struct room room = {.order = NULL};
+    const trib_status status = learn(argument, &room, stream);
+    free_room(&room);
+    return status;
+}
+
+trib_status tri_reducer_learn(struct trib_reducer *reducer)
+{
+    reducer->learning = false;
+    return reducer->n == 0
+               ? TRIB_OK
+               : tri_all_ranks_run(reducer->comm, TRI_REDUCER_FINISH, learn_in_room, reducer);
+}
