@@ -156,6 +156,7 @@ static void begin_next(struct trib_reducer *reducer)
     for (size_t b = 0; b < reducer->layout.nbuckets; b++)
         reducer->missing[b] = reducer->layout.buckets[b].n;
     reducer->next = 0;
+    reducer->nordered = 0;
     reducer->open = false;
     reducer->failed = TRIB_OK;
 }

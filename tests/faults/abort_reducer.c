@@ -147,6 +147,50 @@ static void torn_rank(int index, int size, void *argument)
     guarded_destroy(&part.memory);
 }
 
+/* Steps that begin after an abort: each is refused, however many there are. */
+static void late_rank(int rank, int size, void *argument)
+{
+    struct torn *torn = argument;
+    struct part part = {.torn = torn,
+                        .rank = rank,
+                        .stream = torn->team.streams[rank],
+                        .device = torn->team.devices[rank]};
+    if (guarded_create(&part.memory, part.device, GRADIENTS * ELEMENTS * sizeof(float)) &&
+        make_reducer(&part)) {
+        put(&part, 0);
+        team_barrier(&torn->begun, size);
+        if (rank == 0)
+            faults_abort(&torn->team, "before the first step");
+        while (trib_comm_status(torn->team.comms[rank]) == TRIB_OK)
+            check_sleep_ms(0);
+        for (int step = 0; step < 8; step++) {
+            for (size_t i = 0; i < GRADIENTS; i++)
+                CHECK_OK(trib_reducer_ready(part.reducer, i, part.stream));
+            const trib_status status = trib_reducer_finish(part.reducer, part.stream);
+            CHECK_STATUS(status, TRIB_ERR_ABORTED);
+            check_step(&part, 0, status);
+        }
+    }
+    CHECK_OK(trib_reducer_destroy(part.reducer));
+    guarded_destroy(&part.memory);
+}
+
+static void late_steps(const struct faults *faults)
+{
+    struct torn torn = {.faults = faults};
+    check_begin("%s, %d ranks: a reducer's steps after an abort", faults->backend, faults->size);
+    for (torn.round = 0; torn.round < 2; torn.round++) {
+        torn.flags = TRIB_REDUCER_LEARN_ORDER |
+                     (torn.round == 0 ? 0 : TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS);
+        atomic_store(&torn.begun, 0);
+        if (faults_team(&torn.team, faults, NULL))
+            check_ranks(faults->size, late_rank, &torn);
+        team_destroy(&torn.team);
+    }
+    CHECK(atomic_load(&torn.applied) == 0);
+    check_end();
+}
+
 /* ------------------------------------------------------------------------------------ creation */
 
 static trib_status create_empty(const struct team *team, int rank)
@@ -239,4 +283,5 @@ void faults_reducers(const struct faults *faults)
     create_while_held(faults);
     create_matched(faults);
     torn_steps(faults);
+    late_steps(faults);
 }
