@@ -120,3 +120,12 @@ pub const TRIB_SPARSE_STATISTICS_INIT: trib_sparse_statistics = trib_sparse_stat
     fallbacks: 0,
     residual_norm: 0.0,
 };
+
+/// The default of every field, with `size` set: `TRIB_REDUCER_OPTIONS_INIT` of the header.
+pub const TRIB_REDUCER_OPTIONS_INIT: trib_reducer_options = trib_reducer_options {
+    size: core::mem::size_of::<trib_reducer_options>() as u32,
+    flags: 0,
+    bucket_bytes: 0,
+    first_bytes: 0,
+    reserved: 0,
+};

@@ -223,6 +223,27 @@ unsafe impl DeviceBuffer for DeviceSlice {
     }
 }
 
+/// Copies between host and device, and waits.
+///
+/// # Safety
+/// Both sides hold `bytes` bytes that nothing else uses meanwhile; one is memory of `device`, and
+/// `stream` belongs to it.
+pub(crate) unsafe fn copy(
+    device: Device,
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+    stream: &Stream,
+) -> Result<()> {
+    if bytes == 0 {
+        return Ok(()); // one side may lie nowhere
+    }
+    // SAFETY: the caller's promise. "Leave host memory untouched until the stream has passed this
+    // point": the wait below.
+    checked(unsafe { sys::trib_device_copy(device.raw(), to, from, bytes, stream.as_raw()) })?;
+    sync::synchronize(stream, Duration::MAX, None)
+}
+
 /// Owned device memory for elements of type `T`.
 ///
 /// It serves tests and programs without a framework. On the host backend plain slices and vectors
@@ -311,14 +332,8 @@ impl<T: Element> DeviceVec<T> {
                 self.len
             )));
         }
-        let bytes = len * size_of::<T>();
-        // SAFETY: both sides hold `bytes` bytes, and the stream is of their device. "Leave host
-        // memory untouched until the stream has passed this point": it is borrowed until the wait
-        // below.
-        checked(unsafe {
-            sys::trib_device_copy(self.device.raw(), to, from, bytes, stream.as_raw())
-        })?;
-        sync::synchronize(stream, Duration::MAX, None)
+        // SAFETY: both sides hold `len` elements; the host's are borrowed until the copy has run.
+        unsafe { copy(self.device, to, from, len * size_of::<T>(), stream) }
     }
 
     /// Returns the elements if they are in host memory, as on the host backend.

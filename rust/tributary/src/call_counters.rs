@@ -155,7 +155,7 @@ impl CallCounters {
 
     /// Takes a snapshot. `false` if the state or its communicator is destroyed or has failed.
     fn refresh(&self, shared: &Shared) -> bool {
-        shared.with_sparse(|| !self.lock().destroyed && self.record()).unwrap_or(false)
+        shared.with_states(|| !self.lock().destroyed && self.record()).unwrap_or(false)
     }
 
     /// The caller holds the lock of the communicator, and the state is alive.

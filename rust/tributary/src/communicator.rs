@@ -23,6 +23,7 @@ use crate::event::Event;
 use crate::id::UniqueId;
 use crate::memory::Memory;
 use crate::options::{milliseconds, Options};
+use crate::reducer_handle::ReducerHandle;
 use crate::stream::Stream;
 use crate::work::Queued;
 
@@ -72,7 +73,8 @@ pub struct Communicator {
 /// wait for their stream without it; `wait_for` holds it for a millisecond at its beginning and its
 /// end, and for up to 50 ms more when it is late, while other processes answer. The calls that wait
 /// under it (close, split, shrink, collectives that match calls, sparse states that are made, set,
-/// exported, imported or destroyed, sparse calls that fetch counts) have deadlines or can be
+/// exported, imported or destroyed, sparse calls that fetch counts, reducers that are made or
+/// destroyed, and their buckets where calls are compared) have deadlines or can be
 /// aborted.
 pub(crate) struct Shared {
     live: Mutex<Option<Live>>,
@@ -87,11 +89,12 @@ pub(crate) struct Shared {
     last: Mutex<Option<Counters>>,
 }
 
-/// A C communicator and its sparse states. "`comm` must outlive the state", so the states are
-/// destroyed first, wherever their owners are.
+/// A C communicator, its sparse states and its reducers. "`comm` must outlive the state", and the
+/// reducer, so they are destroyed first, wherever their owners are.
 pub(crate) struct Live {
     comm: NonNull<sys::trib_comm>,
     sparse: Vec<Arc<CallCounters>>,
+    reducers: Vec<Arc<ReducerHandle>>,
 }
 
 // SAFETY: "use each communicator [...] from one thread at a time": the lock sees to it.
@@ -102,7 +105,7 @@ unsafe impl Sync for Shared {}
 impl Shared {
     fn new(comm: NonNull<sys::trib_comm>, timeout: Duration) -> Shared {
         Shared {
-            live: Mutex::new(Some(Live { comm, sparse: Vec::new() })),
+            live: Mutex::new(Some(Live { comm, sparse: Vec::new(), reducers: Vec::new() })),
             batch: AtomicUsize::new(0),
             timeout,
             works: Mutex::default(),
@@ -133,6 +136,30 @@ impl Shared {
         })
     }
 
+    /// Does what `adopt` does, for a reducer, until `destroy_reducer`.
+    pub(crate) fn adopt_reducer(
+        &self,
+        abort: AbortHandle,
+        make: impl FnOnce(*mut sys::trib_comm) -> Result<NonNull<sys::trib_reducer>>,
+    ) -> Option<Result<Arc<ReducerHandle>>> {
+        let mut live = self.lock();
+        live.as_mut().map(|live| {
+            let reducer = Arc::new(ReducerHandle::new(make(live.comm.as_ptr())?, abort));
+            live.reducers.push(Arc::clone(&reducer));
+            Ok(reducer)
+        })
+    }
+
+    /// Destroys a reducer for its owner, unless this or the communicator's end has before.
+    pub(crate) fn destroy_reducer(&self, reducer: &Arc<ReducerHandle>) {
+        let mut live = self.lock();
+        let Some(reducers) = live.as_mut().map(|live| &mut live.reducers) else { return };
+        if let Some(i) = reducers.iter().position(|other| Arc::ptr_eq(other, reducer)) {
+            // SAFETY: it is no longer adopted, so this is the only call; the lock keeps others out.
+            unsafe { reducers.swap_remove(i).destroy() };
+        }
+    }
+
     /// Lets the watchdog notice the end of what this communicator has queued on `stream`: on nccl the
     /// last calls of a burst would otherwise have no deadline. Only the thread that has the
     /// communicator calls it. A failure is for the wait that follows to find.
@@ -152,9 +179,9 @@ impl Shared {
         read.map(|read| read.map(|()| raw.into()))
     }
 
-    /// Calls `function` under the lock, so that adopted states are alive in it. `None` if the
-    /// communicator has been destroyed, and its states with it.
-    pub(crate) fn with_sparse<T>(&self, function: impl FnOnce() -> T) -> Option<T> {
+    /// Calls `function` under the lock, so that adopted states and reducers are alive in it. `None`
+    /// if the communicator has been destroyed, and they with it.
+    pub(crate) fn with_states<T>(&self, function: impl FnOnce() -> T) -> Option<T> {
         let live = self.lock();
         live.as_ref().map(|_| function())
     }
@@ -634,9 +661,13 @@ fn destroy(shared: &Shared) {
     let counters = shared.counters().and_then(Result::ok);
     *shared.last.lock().unwrap_or_else(PoisonError::into_inner) = counters;
     if let Some(live) = shared.take() {
+        for reducer in live.reducers {
+            // SAFETY: it is ours, and nobody else can reach it: `with_states` finds no `Live`.
+            unsafe { reducer.destroy() };
+        }
         for sparse in live.sparse {
             sparse.close();
-            // SAFETY: it is ours, and nobody else can reach it: `with_sparse` finds no `Live`.
+            // SAFETY: as above.
             unsafe { sys::trib_sparse_destroy(sparse.state().as_ptr()) };
         }
         // SAFETY: as above. "Never blocks for ever".

@@ -45,6 +45,12 @@
 //! both sound. The `unsafe` methods of [`Communicator`] rely on the caller. They take any tensor
 //! that implements [`DeviceBuffer`], also one that shares storage and changes it through `&self`.
 //!
+//! # Gradients of a training step
+//!
+//! A [`Reducer`] averages the gradients of a step in buckets, while the backward pass makes the
+//! others. It copies them, or they lie in the buckets; each step is all or nothing. Tested on host;
+//! not yet run on GPUs.
+//!
 //! # Sparse gradients
 //!
 //! A [`SparseAllReduce`] sends the k largest entries of `acc = gradient + residual` and keeps the
@@ -87,6 +93,7 @@ mod dtype;
 pub mod dump;
 mod error;
 mod event;
+mod gradient;
 mod group;
 mod id;
 mod list;
@@ -95,10 +102,15 @@ mod memory;
 mod op;
 mod options;
 mod recover;
+mod reducer;
+mod reducer_handle;
+mod reducer_options;
 mod run;
 mod scope;
 mod sparse;
 mod sparse_options;
+mod stable;
+mod step;
 mod stream;
 mod sync;
 mod work;
@@ -113,6 +125,7 @@ pub use device::Device;
 pub use dtype::{DType, Element};
 pub use error::{Error, ErrorKind, Result};
 pub use event::Event;
+pub use gradient::Gradient;
 pub use group::{Group, GroupScope};
 pub use id::UniqueId;
 pub use list::Weight;
@@ -120,9 +133,12 @@ pub use memory::{Memory, Use};
 pub use op::ReduceOp;
 pub use options::Options;
 pub use recover::recover;
+pub use reducer::{Foreign, Lends, Reducer, Views};
+pub use reducer_options::ReducerOptions;
 pub use scope::{Held, InPlace, Input, Scope, Source, Target};
 pub use sparse::{SparseAllReduce, SparseStatistics};
 pub use sparse_options::SparseOptions;
+pub use step::Step;
 pub use stream::Stream;
 pub use work::{Failed, Work};
 

@@ -152,9 +152,17 @@ impl Communicator {
 
 impl Check {
     pub(crate) fn list(&self, tensors: &[&dyn DeviceBuffer]) -> Result<Vec<sys::trib_tensor>> {
+        self.named_list("tensors", tensors)
+    }
+
+    pub(crate) fn named_list(
+        &self,
+        name: &str,
+        tensors: &[&dyn DeviceBuffer],
+    ) -> Result<Vec<sys::trib_tensor>> {
         let mut list = Vec::with_capacity(tensors.len());
         for (index, tensor) in tensors.iter().enumerate() {
-            let view = self.buffer("tensors", *tensor).map_err(|error| in_list(&error, index))?;
+            let view = self.buffer(name, *tensor).map_err(|error| in_list(&error, name, index))?;
             list.push(view.tensor());
         }
         Ok(list)
@@ -175,6 +183,6 @@ impl Check {
 
 /// The error of one tensor, with its place in the list.
 #[cold]
-fn in_list(error: &Error, index: usize) -> Error {
-    Error::buffer(error.detail().replace("`tensors`", &format!("`tensors[{index}]`")))
+fn in_list(error: &Error, name: &str, index: usize) -> Error {
+    Error::buffer(error.detail().replace(&format!("`{name}`"), &format!("`{name}[{index}]`")))
 }

@@ -282,7 +282,7 @@ impl SparseAllReduce {
     /// Returns the statistics of the calls that have ended. Never waits for a stream.
     pub fn statistics(&mut self) -> Result<SparseStatistics> {
         let mut raw = sys::TRIB_SPARSE_STATISTICS_INIT;
-        let live = self.shared.with_sparse(|| {
+        let live = self.shared.with_states(|| {
             // SAFETY: alive under the lock; `raw` lives through the call, with its size set; its
             // strings, not NULL after a success, live as long as the state and are copied here.
             unsafe {
@@ -427,12 +427,12 @@ impl SparseAllReduce {
     ) -> Result<()> {
         let state = self.counters.state().as_ptr();
         // Under the lock of its communicator the state is alive, and this thread alone uses it.
-        self.shared.with_sparse(|| check(function(state))).unwrap_or_else(|| Err(gone()))
+        self.shared.with_states(|| check(function(state))).unwrap_or_else(|| Err(gone()))
     }
 
     fn look<T>(&self, function: impl FnOnce(*const sys::trib_sparse) -> T) -> Result<T> {
         let state = self.counters.state().as_ptr();
-        self.shared.with_sparse(|| function(state)).ok_or_else(gone)
+        self.shared.with_states(|| function(state)).ok_or_else(gone)
     }
 }
 

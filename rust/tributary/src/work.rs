@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::scope::Scope;
+use crate::stable::StableBox;
 use crate::stream::Stream;
 use crate::sync::{self, SyncGuard};
 
@@ -256,40 +256,6 @@ impl<B> std::error::Error for Failed<B> {
     /// The display shows `error` already, so this is the cause of `error`.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.error.source()
-    }
-}
-
-/// A value at a fixed address on the heap, which the device may use while its owner moves.
-///
-/// Not a `Box`: moving a `Box` asserts that nothing else uses its content.
-struct StableBox<B>(NonNull<B>);
-
-// SAFETY: it owns a B.
-unsafe impl<B: Send> Send for StableBox<B> {}
-
-impl<B> StableBox<B> {
-    fn new(value: B) -> StableBox<B> {
-        // SAFETY: a box is not NULL.
-        StableBox(unsafe { NonNull::new_unchecked(Box::into_raw(Box::new(value))) })
-    }
-
-    /// A borrow of any length, for calls that a guard waits for before `self` is taken or dropped.
-    fn lend<'any>(&mut self) -> &'any mut B {
-        // SAFETY: alive until `take` or drop, before which the guard waits; lent once.
-        unsafe { self.0.as_mut() }
-    }
-
-    fn take(self) -> B {
-        let stable = ManuallyDrop::new(self);
-        // SAFETY: made by `new`, and not used again.
-        *unsafe { Box::from_raw(stable.0.as_ptr()) }
-    }
-}
-
-impl<B> Drop for StableBox<B> {
-    fn drop(&mut self) {
-        // SAFETY: made by `new`, and not used again.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
