@@ -103,7 +103,8 @@ impl Communicator {
 
 /// Queued collectives and the buffers they use, from [`Communicator::start`].
 ///
-/// [`wait`](Work::wait) returns the buffers. Dropping a work waits up to
+/// [`wait`](Work::wait) returns the buffers, and [`hand_over`](Work::hand_over) does so without a
+/// wait of the host, for later work of another stream. Dropping a work waits up to
 /// [`Options::close_timeout`](crate::Options::close_timeout), then leaks the buffers. Forgetting a
 /// work leaks them, too. Nothing frees memory that is still in use.
 #[must_use = "`wait` returns the buffers"]
@@ -167,17 +168,10 @@ impl<B: 'static> Work<B> {
     /// [`Options::close_timeout`](crate::Options::close_timeout), may the device still use the
     /// buffers: then they leak, and the error says so.
     pub fn wait(self) -> Result<B, Failed<B>> {
-        let mut work = ManuallyDrop::new(self);
-        let waited = sync::wait(&work.queued.event, Deadline::after(work.timeout));
-        let good = || work.status().and_then(|()| work.queued.check(&work.shared));
+        let waited = sync::wait(&self.queued.event, Deadline::after(self.timeout));
+        let good = || self.status().and_then(|()| self.queued.check(&self.shared));
         let known = waited.map(|waited| waited.and_then(|()| good()));
-        // SAFETY: `work` is not used again, nor dropped: each field is taken once.
-        let buffers = unsafe {
-            std::ptr::drop_in_place(&mut work.queued);
-            std::ptr::drop_in_place(&mut work.shared);
-            std::ptr::drop_in_place(&mut work.abort);
-            ManuallyDrop::take(&mut work.buffers)
-        };
+        let buffers = self.into_buffers();
         match known {
             Ok(Ok(())) => Ok(buffers.take()),
             Ok(Err(error)) => Err(Failed { error, buffers: Some(buffers.take()) }),
@@ -186,6 +180,60 @@ impl<B: 'static> Work<B> {
                 let error = refused.with("the buffers are kept, for the device may still use them");
                 Err(Failed { error, buffers: None })
             }
+        }
+    }
+
+    /// Makes later work on `stream` wait for the collectives, on the device, and returns the
+    /// buffers. The host does not wait. `stream` may belong to any device of the backend.
+    ///
+    /// Nobody asks for the outcome any more: once `stream` has been waited for, results are valid if
+    /// and only if [`Communicator::status`] is `Ok`, and a sparse call or a weighted average may
+    /// have left them as they were. If `stream` cannot wait for the collectives, the host does, as
+    /// [`wait`](Work::wait), and returns the buffers in the error. To order a stream and keep the
+    /// work, use its [`event`](Work::event).
+    ///
+    /// ```
+    /// use tributary::{InPlace, ReduceOp, Stream};
+    /// # use tributary::{Communicator, Group, Options, Result};
+    /// # fn rank(comm: &mut Communicator) -> Result<()> {
+    /// let (communicating, computing) = (Stream::new(comm.device())?, Stream::new(comm.device())?);
+    /// let work = comm.start(vec![1.0_f32; 1000], &communicating, |s, gradient| {
+    ///     s.allreduce(InPlace, gradient, ReduceOp::Sum)
+    /// })?;
+    /// // SAFETY: nothing uses the gradient before `computing` has been waited for.
+    /// let gradient = unsafe { work.hand_over(&computing) }?;
+    /// // ... kernels that read the gradient, on `computing` ...
+    /// comm.wait(&computing)?;
+    /// assert_eq!(gradient, [2.0; 1000]);
+    /// # Ok(())
+    /// # }
+    /// # Group::with_options(2, &Options::new().backend("host"))?.run(rank)?;
+    /// # Ok::<(), tributary::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    /// Until `stream` has passed this point, the buffers stay alive and where they are, and only
+    /// work that is queued on `stream` after this call uses them. So their memory is not part of
+    /// `B` itself, as that of an array is: returning it moves `B`.
+    pub unsafe fn hand_over(self, stream: &Stream) -> Result<B, Failed<B>> {
+        match stream.wait_event(&self.queued.event) {
+            Ok(()) => Ok(self.into_buffers().take()),
+            Err(error) => match self.wait() {
+                Ok(buffers) => Err(Failed { error, buffers: Some(buffers) }),
+                Err(failed) => Err(failed),
+            },
+        }
+    }
+
+    /// Forgets the collectives, and keeps the buffers where they are.
+    fn into_buffers(self) -> StableBox<B> {
+        let mut work = ManuallyDrop::new(self);
+        // SAFETY: `work` is not used again, nor dropped: each field is taken once.
+        unsafe {
+            std::ptr::drop_in_place(&mut work.queued);
+            std::ptr::drop_in_place(&mut work.shared);
+            std::ptr::drop_in_place(&mut work.abort);
+            ManuallyDrop::take(&mut work.buffers)
         }
     }
 
