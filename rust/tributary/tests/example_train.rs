@@ -9,7 +9,7 @@ mod common;
 
 use clap::Parser;
 use train::data::Digits;
-use train::exchange::Exchange;
+use train::dense::Dense;
 use train::message::Message;
 use train::network::{zeros, Network};
 use train::report::{Progress, Table};
@@ -251,7 +251,7 @@ fn sparse_gradients_teach_as_much_as_dense_ones() {
     assert!(run(&options(&arguments)).unwrap());
 }
 
-/// Run 0 is the list; all others are of an algorithm.
+/// Run 0 is of dense buckets; all others are of an algorithm.
 fn all_move_and_lose_nothing(runs: &[compare::Run]) {
     for run in &runs[1..] {
         for traffic in run.trained.iter().map(|rank| rank.traffic.as_ref().unwrap()) {
@@ -260,11 +260,12 @@ fn all_move_and_lose_nothing(runs: &[compare::Run]) {
         }
         assert!(run.bytes() > 0.0, "{}", run.name);
     }
-    // The bytes of a dense list, and of the algorithm `dense`, which adds headers.
+    // Buckets have padding, and the algorithm `dense` adds headers.
     let dense = runs[0].trained[0].dense_bytes(3);
-    assert_eq!(runs[0].bytes(), dense);
-    let found = runs.iter().find(|run| run.name == "dense").unwrap().bytes();
-    assert!(found >= dense && found < 1.001 * dense, "{found}, not {dense}");
+    for run in [&runs[0], runs.iter().find(|run| run.name == "dense").unwrap()] {
+        let found = run.bytes();
+        assert!(found >= dense && found < 1.001 * dense, "{}: {found}, not {dense}", run.name);
+    }
 }
 
 #[test]
@@ -274,7 +275,7 @@ fn no_algorithm_loses_anything() {
     let options = options(&["--ranks", "3", "--compare", "--epochs", "1", "--plot", plot]);
     let mut runs = compare::trainings(&options, &Digits::load()).unwrap();
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
-    assert_eq!(names[0], "(list)");
+    assert_eq!(names[0], "(buckets)");
     assert!(names[1..].iter().copied().eq(SparseAllReduce::algorithms()));
     all_move_and_lose_nothing(&runs);
     assert!(compare::show(&runs, &options).unwrap());
@@ -282,7 +283,7 @@ fn no_algorithm_loses_anything() {
     for name in SparseAllReduce::algorithms() {
         assert!(drawing.contains(name), "{name}");
     }
-    assert!(drawing.contains("training loss relative to (list)"));
+    assert!(drawing.contains("training loss relative to (buckets)"));
     for run in &runs {
         let row = compare::row(run);
         let (time, bytes) = (format!("{:.2}", 1e3 * run.seconds()), format!("{:.0}", run.bytes()));
@@ -319,6 +320,29 @@ fn gradients_are_slopes_of_the_loss() {
         assert!((slope - gradient).abs() < 1e-4, "tensor {tensor}: {gradient}, not {slope}");
         assert!(gradient.abs() > 1e-3, "tensor {tensor}: {gradient} shows nothing");
     }
+}
+
+#[test]
+fn a_gradient_is_told_of_when_it_is_complete() {
+    let digits = Digits::load();
+    let network = Network::random(&mut fastrand::Rng::with_seed(2));
+    let images: Vec<_> = digits.test.iter().take(3).collect();
+    let (mut gradients, mut expected) = (zeros(), zeros());
+    gradients.iter_mut().for_each(|gradient| gradient.fill(f32::NAN));
+    network.backward(&images, &mut expected);
+    let mut told = Vec::new();
+    let made = |i: usize, gradient: &[f32]| {
+        assert_eq!(gradient, expected[i], "gradient {i}");
+        told.push(i);
+        if i == 0 {
+            Err("the last")
+        } else {
+            Ok(())
+        }
+    };
+    assert_eq!(network.backward_telling(&images, &mut gradients, made), Err("the last"));
+    assert_eq!(told, [5, 4, 3, 2, 1, 0]);
+    assert_eq!(gradients, expected);
 }
 
 #[test]
@@ -392,12 +416,15 @@ fn a_rank_that_fails_frees_the_others() {
     let failure = group.run(|communicator| -> Result<(), Failure> {
         let rank = communicator.rank();
         let mut tensors = vec![vec![rank as f32; 1000], vec![1.0]];
-        let mut exchange = Exchange::new(communicator, &tensors)?;
+        let mut dense = Dense::new(communicator, &tensors)?;
         for step in 0.. {
-            if rank == 1 && step == 5 {
-                return Err("no more images".into());
-            }
-            exchange.average(&mut tensors)?;
+            dense.average(&mut tensors, |tensors, made| {
+                made(0, &tensors[0])?;
+                if rank == 1 && step == 5 {
+                    return Err("no more images".into());
+                }
+                made(1, &tensors[1])
+            })?;
             assert_eq!(tensors, [vec![1.0; 1000], vec![1.0]]);
         }
         unreachable!("the loop has no end");

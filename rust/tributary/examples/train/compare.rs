@@ -40,23 +40,23 @@ impl Run {
     }
 }
 
-/// Trains with dense lists and with each algorithm, then shows the results. Returns whether all
+/// Trains with dense buckets and with each algorithm, then shows the results. Returns whether all
 /// ranks agree and none lost anything.
 pub fn run(options: &Options, digits: &Digits) -> Result<bool, Failure> {
     show(&trainings(options, digits)?, options)
 }
 
-/// Trains with dense lists, then with each algorithm.
+/// Trains with dense buckets, then with each algorithm.
 pub fn trainings(options: &Options, digits: &Digits) -> Result<Vec<Run>, Failure> {
     let names = SparseAllReduce::algorithms().map(Some);
     std::iter::once(None).chain(names).map(|name| training(options, name, digits)).collect()
 }
 
-/// Trains with algorithm `name`, or with dense lists.
+/// Trains with algorithm `name`, or with dense buckets.
 pub fn training(options: &Options, name: Option<&str>, digits: &Digits) -> Result<Run, Failure> {
-    say(format_args!("\n{}", name.unwrap_or("no algorithm: dense, as a list")));
+    say(format_args!("\n{}", name.unwrap_or("no algorithm: dense, in buckets")));
     let trained = train(&options.with_algorithm(name), digits, Table::Last)?;
-    Ok(Run { name: name.unwrap_or("(list)").to_owned(), trained })
+    Ok(Run { name: name.unwrap_or("(buckets)").to_owned(), trained })
 }
 
 /// Prints the table and draws the curves. Returns whether all runs hold.

@@ -2,7 +2,7 @@
 
 use std::ops::{Add, Sub};
 
-use tributary::{Communicator, DeviceVec, ReduceOp, Stream};
+use tributary::{Communicator, DeviceVec, Stream};
 
 use super::Failure;
 
@@ -54,8 +54,6 @@ pub struct Exchange<'a> {
     communicator: &'a mut Communicator,
     stream: Stream,
     tensors: Vec<DeviceVec<f32>>,
-    /// The bytes that were handed to the communicator before.
-    before: u64,
 }
 
 impl Exchange<'_> {
@@ -68,8 +66,7 @@ impl Exchange<'_> {
         let stream = Stream::new(device)?;
         let tensors = like.iter().map(|tensor| DeviceVec::zeros(device, tensor.len()));
         let tensors = tensors.collect::<Result<_, _>>()?;
-        let before = communicator.counters()?.bytes;
-        Ok(Exchange { communicator, stream, tensors, before })
+        Ok(Exchange { communicator, stream, tensors })
     }
 
     /// Every rank's `tensors` become those of rank `root`.
@@ -78,20 +75,6 @@ impl Exchange<'_> {
         self.communicator
             .scope(&self.stream, |scope| scope.broadcast_list(&mut self.tensors, root))?;
         self.download(tensors)
-    }
-
-    /// Every rank's `tensors` become the average over the ranks.
-    pub fn average(&mut self, tensors: &mut [Vec<f32>]) -> Result<(), Failure> {
-        self.upload(tensors)?;
-        self.communicator
-            .scope(&self.stream, |scope| scope.allreduce_list(&mut self.tensors, ReduceOp::Avg))?;
-        self.download(tensors)
-    }
-
-    /// The bytes that this rank has exchanged here so far, if all calls were averages.
-    pub fn moved(&mut self) -> Result<Moved, Failure> {
-        let handed_over = self.communicator.counters()?.bytes - self.before;
-        Ok(Moved::allreduce(handed_over as f64, self.communicator.size()))
     }
 
     fn upload(&mut self, tensors: &[Vec<f32>]) -> Result<(), Failure> {

@@ -1,8 +1,8 @@
 //! Data-parallel training with Tributary: a small network learns to read handwritten digits.
 //!
 //! Every rank is a thread, or a process, with its own network. In each step it works on its share
-//! of the batch; then one call of Tributary averages the gradients over the ranks. So all ranks take
-//! the same step and stay equal to the bit. At its end the program proves that, and that a single rank gets
+//! of the batch, and Tributary averages the gradients over the ranks, in buckets, while the backward
+//! pass makes the others. So all ranks take the same step and stay equal to the bit. At its end the program proves that, and that a single rank gets
 //! the same result from the same batches.
 //!
 //! ```text
@@ -20,11 +20,12 @@
 //! With `--kill-rank` a rank vanishes in the middle, and the others go on without it; with
 //! `--processes`, which starts a process for each rank, it is a process that is killed.
 //!
-//! `exchange.rs` and `sparse.rs` hold the calls of Tributary, `worker.rs` the loop of one rank.
+//! `exchange.rs`, `dense.rs` and `sparse.rs` hold the calls of Tributary, `worker.rs` the loop of one rank.
 
 mod child;
 pub mod compare;
 pub mod data;
+pub mod dense;
 pub mod exchange;
 pub mod message;
 pub mod network;

@@ -5,6 +5,8 @@
 //! to the bit. And tanh has no kinks: with ReLU, where a value close to zero may fall on either
 //! side, the different rounding of sums that are made in another order would soon grow to be seen.
 
+use std::convert::Infallible;
+
 use super::data::{Image, CLASSES, PIXELS};
 
 /// Width of the input, of each hidden layer, and of the output.
@@ -56,29 +58,48 @@ impl Network {
 
     /// The mean loss over `images`, with its gradient in `gradients`.
     pub fn backward(&self, images: &[&Image], gradients: &mut [Vec<f32>]) -> f32 {
-        let share = 1.0 / images.len() as f32;
-        let mut loss = 0.0;
-        gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
-        for image in images {
-            let values = self.forward(image);
-            let probabilities = &values[LAYERS];
-            loss -= share * log(probabilities[image.label]);
+        let nobody = |_, _: &[f32]| Ok::<(), Infallible>(());
+        self.backward_telling(images, gradients, nobody).unwrap_or_else(|never| match never {})
+    }
 
-            // The gradient of softmax and cross-entropy together.
-            let mut slope: Vec<f32> = probabilities.iter().map(|p| share * p).collect();
+    /// The same; tells `made` of each gradient when it is complete, the last tensor's first.
+    pub fn backward_telling<E>(
+        &self,
+        images: &[&Image],
+        gradients: &mut [Vec<f32>],
+        mut made: impl FnMut(usize, &[f32]) -> Result<(), E>,
+    ) -> Result<f32, E> {
+        let share = 1.0 / images.len() as f32;
+        let values: Vec<_> = images.iter().map(|image| self.forward(image)).collect();
+        let ends = images.iter().zip(&values).map(|(image, values)| (image, &values[LAYERS]));
+        let losses = ends.clone().map(|(image, end)| share * log(end[image.label]));
+        let loss = losses.fold(0.0, |loss, log| loss - log);
+
+        // The gradient of softmax and cross-entropy together.
+        let slope = |(image, end): (&&Image, &Vec<f32>)| {
+            let mut slope: Vec<f32> = end.iter().map(|p| share * p).collect();
             slope[image.label] -= share;
-            for layer in (0..LAYERS).rev() {
-                add(&mut gradients[2 * layer + 1], 1.0, &slope);
-                let rows = gradients[2 * layer].chunks_exact_mut(slope.len());
+            slope
+        };
+        let mut slopes: Vec<_> = ends.map(slope).collect();
+        for layer in (0..LAYERS).rev() {
+            let (weights, biases) = (2 * layer, 2 * layer + 1);
+            gradients[weights].fill(0.0);
+            gradients[biases].fill(0.0);
+            for (slope, values) in slopes.iter().zip(&values) {
+                add(&mut gradients[biases], 1.0, slope);
+                let rows = gradients[weights].chunks_exact_mut(slope.len());
                 for (row, &input) in rows.zip(&values[layer]) {
-                    add(row, input, &slope);
-                }
-                if layer > 0 {
-                    slope = self.slope_of_input(layer, &values[layer], &slope);
+                    add(row, input, slope);
                 }
             }
+            made(biases, &gradients[biases])?;
+            made(weights, &gradients[weights])?;
+            for (slope, values) in slopes.iter_mut().zip(&values).filter(|_| layer > 0) {
+                *slope = self.slope_of_input(layer, &values[layer], slope);
+            }
         }
-        loss
+        Ok(loss)
     }
 
     /// One step of momentum SGD.

@@ -46,7 +46,7 @@ pub struct Options {
     /// gradients 0.5]
     #[arg(long, value_name = "FRACTION", value_parser = momentum)]
     pub momentum: Option<f32>,
-    /// Exchange the gradients sparsely: auto, topka, oktopk, ... [default: dense, as a list]
+    /// Exchange the gradients sparsely: auto, topka, oktopk, ... [default: dense, in buckets]
     #[arg(long, value_name = "NAME", value_parser = algorithm)]
     pub algorithm: Option<String>,
     /// Fraction of the gradient's entries that a rank sends in a step, with --algorithm or

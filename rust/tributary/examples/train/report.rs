@@ -37,8 +37,9 @@ pub struct Epoch {
     pub accuracy: f64,
     /// Mean time of a step.
     pub step: Duration,
-    /// Fraction of that from queueing the gradients to having their average, so it includes the
-    /// wait for the slowest rank.
+    /// Fraction of that from the end of this rank's backward pass to having the averages, so it
+    /// includes the wait for the slowest rank. Dense buckets that are exchanged before are not in it,
+    /// and nothing tells how long they took.
     pub communicating: f64,
     /// Bytes that this rank sent and received.
     pub moved: Moved,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tributary::Communicator;
 
 use super::data::{Digits, Image};
+use super::dense::Dense;
 use super::exchange::{Exchange, Moved};
 use super::network::{self, Network, Tensors};
 use super::report::{Epoch, Progress};
@@ -25,7 +26,7 @@ pub struct Trained {
 
 impl Trained {
     /// Bytes that this rank moved in a step. Those of sparse calls are counted, all of them; of
-    /// dense calls and of the loss the buffers are, and a ring allreduce moves what
+    /// dense calls and of the loss the buckets are, and a ring allreduce moves what
     /// [`Moved::allreduce`] says.
     pub fn bytes(&self) -> f64 {
         let all = self.epochs.iter().fold(Moved::default(), |all, epoch| all + epoch.moved);
@@ -226,20 +227,36 @@ struct Worker<'a> {
 
 /// The way gradients are averaged.
 enum Gradients<'a> {
-    Dense(Exchange<'a>),
+    Dense(Box<Dense<'a>>),
     Sparse(Box<Sparse<'a>>),
 }
 
 impl Gradients<'_> {
-    /// `tensors`: as in [`Worker`].
-    fn average(&mut self, tensors: &mut Tensors) -> Result<(), Failure> {
+    /// Makes the loss of `images` and its gradients, and averages them over the ranks. `tensors`: as
+    /// in [`Worker`]. Returns when this rank had made its own.
+    fn learn(
+        &mut self,
+        network: &Network,
+        images: &[&Image],
+        tensors: &mut Tensors,
+    ) -> Result<Instant, Failure> {
+        let mut computed = Instant::now();
         match self {
-            Gradients::Dense(exchange) => exchange.average(tensors),
+            Gradients::Dense(dense) => dense.average(tensors, |tensors, made| {
+                let (loss, gradients) = tensors.split_last_mut().expect("the loss");
+                loss[0] = network.backward_telling(images, gradients, &mut *made)?;
+                made(gradients.len(), loss)?;
+                computed = Instant::now();
+                Ok(())
+            })?,
             Gradients::Sparse(sparse) => {
                 let (loss, gradients) = tensors.split_last_mut().expect("the loss");
-                sparse.average(gradients, &mut loss[0])
+                loss[0] = network.backward(images, gradients);
+                computed = Instant::now();
+                sparse.average(gradients, &mut loss[0])?;
             }
         }
+        Ok(computed)
     }
 
     /// Checks that a sparse exchange has lost nothing.
@@ -259,7 +276,7 @@ impl Gradients<'_> {
 
     fn moved(&mut self) -> Result<Moved, Failure> {
         match self {
-            Gradients::Dense(exchange) => exchange.moved(),
+            Gradients::Dense(dense) => dense.moved(),
             Gradients::Sparse(sparse) => sparse.moved(),
         }
     }
@@ -291,7 +308,7 @@ impl<'a> Worker<'a> {
         tensors.push(vec![0.0]);
         let last = tensors.len() - 1;
         let gradients = match options.sparse() {
-            None => Gradients::Dense(Exchange::new(communicator, &tensors)?),
+            None => Gradients::Dense(Box::new(Dense::new(communicator, &tensors)?)),
             Some(how) => {
                 let sparse = Sparse::new(communicator, &tensors[..last], &how, kept)?;
                 Gradients::Sparse(Box::new(sparse))
@@ -311,10 +328,7 @@ impl<'a> Worker<'a> {
         let start = Instant::now();
         let images = &batch[self.from..][..self.share];
         let last = self.tensors.len() - 1;
-        self.tensors[last][0] = network.backward(images, &mut self.tensors[..last]);
-
-        let computed = Instant::now();
-        self.gradients.average(&mut self.tensors)?;
+        let computed = self.gradients.learn(network, images, &mut self.tensors)?;
         let communicating = computed.elapsed();
 
         network.step(&self.tensors[..last], options.lr, options.momentum());
