@@ -1088,10 +1088,10 @@ TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
  * it becomes 0 before, and stays 0 if the step is not applied). To accumulate over several backward
  * passes, call ready and finish for the last one only.
  *
- * THREADS. trib_reducer_ready: any thread, several at once. Everything else: one thread at a time,
- * and not beside a trib_reducer_ready. The communicator serves the reducer alone from the first
- * trib_reducer_ready of a step to its finish. Each trib_reducer_ready has returned before the
- * finish is called.
+ * THREADS. trib_reducer_ready: any thread, several at once; one that completes a bucket records
+ * events on the streams of the others. Everything else: one thread at a time, and not beside a
+ * trib_reducer_ready. The communicator serves the reducer alone from the first trib_reducer_ready of
+ * a step to its finish. Each trib_reducer_ready has returned before the finish is called.
  *
  * ERRORS. trib_reducer_ready returns what is wrong with its own arguments, and then changes
  * nothing. What fails later, while a bucket is queued, ends the communicator, since the other ranks

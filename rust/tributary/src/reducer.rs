@@ -1,7 +1,7 @@
 //! The gradients of a training step, reduced while the backward pass makes the others.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 use std::ptr;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
@@ -33,9 +33,10 @@ pub use create::{Foreign, Lends, Views};
 ///
 /// A [`step`](Reducer::step) lasts from its first [`ready`](Step::ready) to its
 /// [`finish`](Step::finish). Gradients of one type share a bucket, in the order in which they are
-/// passed, until it is full: pass them in the order in which the backward pass makes them. A bucket
-/// is queued, on a stream of the reducer, when all its gradients are ready and the buckets before
-/// it are queued. A gradient that is not ready at the finish counts as 0.
+/// passed, until it is full: pass them in the order in which the backward pass makes them, or let
+/// the first step show it ([`learn_order`](crate::ReducerOptions::learn_order)). A bucket is queued,
+/// on a stream of the reducer, when all its gradients are ready and the buckets before it are
+/// queued. A gradient that is not ready at the finish counts as 0.
 ///
 /// A step is all or nothing: if the communicator ends before it has run, every gradient is as it
 /// was. Gradients that are [views](Reducer::views) are reduced where they are, and are undefined
@@ -83,6 +84,8 @@ pub struct Reducer<B: 'static> {
     timeout: Duration,
     /// Where the gradients lie.
     slices: Vec<DeviceSlice>,
+    /// They are views, which the end of the first step moves.
+    moves: bool,
     /// Those that are ready in the current step.
     pub(crate) ready: Vec<AtomicBool>,
     gradients: ManuallyDrop<Vec<StableBox<B>>>,
@@ -204,6 +207,7 @@ impl<B: 'static> Reducer<B> {
         let finished = self.call(|raw| unsafe { sys::trib_reducer_finish(raw, stream.as_raw()) });
         self.shared.mark_end(stream);
         let marked = self.end.record(stream);
+        let looked = if mem::take(&mut self.moves) { self.look_at_views() } else { Ok(()) };
         self.last = match (&finished, &marked) {
             (_, Err(_)) => LastStep::Unmarked,
             (Err(_), Ok(())) => LastStep::Failed,
@@ -212,7 +216,7 @@ impl<B: 'static> Reducer<B> {
         if finished.is_ok() || self.abort().is_aborted() {
             self.handle.set_open(false); // else C has refused the call itself
         }
-        finished.and(marked)
+        finished.and(marked).and(looked)
     }
 
     /// Waits until the device leaves the gradients alone.

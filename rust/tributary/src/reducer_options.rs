@@ -37,6 +37,14 @@ impl ReducerOptions {
         self.flag(sys::TRIB_REDUCER_TWINS, on)
     }
 
+    /// Fills the buckets anew at the end of the first step, in the order in which rank 0's gradients
+    /// got ready; those that were not come last. That [`finish`](crate::Step::finish) waits for all
+    /// ranks and for the step. [Views](crate::Reducer::views) move, and need as much device memory
+    /// again meanwhile; if a rank has none, the order stays.
+    pub fn learn_order(self, on: bool) -> ReducerOptions {
+        self.flag(sys::TRIB_REDUCER_LEARN_ORDER, on)
+    }
+
     /// Sets how many bytes a bucket holds at most. A larger gradient has a bucket of its own.
     /// Default: 25 MiB.
     pub fn bucket_bytes(mut self, bytes: u64) -> ReducerOptions {
@@ -63,6 +71,10 @@ impl ReducerOptions {
             |name, value| if value == Some(0) { Err::<(), Error>(above_0(name)) } else { Ok(()) };
         zero("bucket_bytes", self.bucket_bytes)?;
         zero("first_bytes", self.first_bytes)
+    }
+
+    pub(crate) fn learns(&self) -> bool {
+        self.flags & sys::TRIB_REDUCER_LEARN_ORDER != 0
     }
 
     /// The options for C, with `more` flags.

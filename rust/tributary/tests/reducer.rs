@@ -85,7 +85,7 @@ fn steps<B: Lends>(
         let mut step = reducer.step(comm).unwrap();
         put(&mut step, rank, number, stream);
         for k in 0..LENGTHS.len() {
-            let i = if number == 1 { LENGTHS.len() - 1 - k } else { k };
+            let i = if number == 0 { LENGTHS.len() - 1 - k } else { k };
             if ready(rank, i) {
                 step.ready(i, stream).unwrap();
             }
@@ -107,14 +107,37 @@ fn steps<B: Lends>(
 fn sums_and_averages_of_copies_views_and_twins() {
     for size in [1, 2, 4] {
         ranks(size, |comm, stream| {
-            for average in [false, true] {
-                let options = small_buckets().sum(!average);
+            for (average, learns) in [(false, false), (true, false), (false, true), (true, true)] {
+                let options = small_buckets().sum(!average).learn_order(learns);
                 steps(&mut owned(comm, &options), comm, stream, average);
                 steps(&mut views(comm, &options), comm, stream, average);
                 steps(&mut views(comm, &options.twins(true)), comm, stream, average);
             }
         });
     }
+}
+
+#[test]
+fn the_first_step_orders_the_views() {
+    ranks(2, |comm, stream| {
+        let rank = comm.rank();
+        for learns in [false, true] {
+            let mut reducer = views(comm, &small_buckets().learn_order(learns));
+            for _ in 0..2 {
+                let step = reducer.step(comm).unwrap();
+                let turns: Vec<_> = (0..step.len()).collect();
+                let backwards = turns.iter().rev().copied().collect();
+                // Rank 0's order counts.
+                for i in if rank == 0 { backwards } else { turns } {
+                    step.ready(i, stream).unwrap();
+                }
+                step.finish(stream).unwrap();
+                reducer.wait().unwrap();
+            }
+            assert_eq!(reducer.view(5).unwrap() < reducer.view(0).unwrap(), learns);
+            assert!(reducer.view(1).unwrap().is_null());
+        }
+    });
 }
 
 #[test]

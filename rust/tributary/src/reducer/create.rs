@@ -102,19 +102,14 @@ impl Reducer<Views> {
         };
         let slices = shapes.iter().map(nowhere).collect();
         let mut reducer = Reducer::create(comm, slices, sys::TRIB_REDUCER_VIEWS, options)?;
-        for (i, &(len, dtype)) in shapes.iter().enumerate() {
-            let mut data = ptr::null_mut();
-            // SAFETY: alive under the lock.
-            reducer.call(|raw| unsafe { sys::trib_reducer_view(&mut data, raw, i) })?;
-            // SAFETY: "Where gradient `i` lies [...] Valid until the reducer is destroyed": lent
-            // while the communicator, and so the reducer, lives.
-            reducer.slices[i] = unsafe { DeviceSlice::new(data, len, dtype, device) };
-        }
+        reducer.look_at_views()?;
+        reducer.moves = options.learns();
         Ok(reducer)
     }
 
     /// Returns where gradient `i` lies, for the kernels of a framework: device memory that lives as
     /// long as this reducer and its communicator, aligned to 16 bytes. NULL if it has no elements.
+    /// [`learn_order`](ReducerOptions::learn_order) moves it once, at the end of the first step.
     pub fn view(&self, i: usize) -> Result<*mut c_void> {
         Ok(self.slice("Reducer::view", i)?.ptr())
     }
@@ -182,11 +177,29 @@ impl<B: 'static> Reducer<B> {
             timeout: comm.timeout(),
             ready: slices.iter().map(|_| AtomicBool::new(false)).collect(),
             slices,
+            moves: false,
             gradients: ManuallyDrop::new(Vec::new()),
             end,
             last: LastStep::None,
             stream,
         })
+    }
+}
+
+impl<B: 'static> Reducer<B> {
+    /// Asks where the views lie.
+    pub(super) fn look_at_views(&mut self) -> Result<()> {
+        for i in 0..self.slices.len() {
+            let mut data = ptr::null_mut();
+            let (len, dtype) = (self.slices[i].len(), self.slices[i].dtype());
+            // SAFETY: alive under the lock.
+            self.call(|raw| unsafe { sys::trib_reducer_view(&mut data, raw, i) })?;
+            // SAFETY: "Valid until the reducer is destroyed, or with TRIB_REDUCER_LEARN_ORDER until
+            // the first trib_reducer_finish", after which end_step asks again: lent while the
+            // communicator, and so the reducer, lives.
+            self.slices[i] = unsafe { DeviceSlice::new(data, len, dtype, Some(self.device)) };
+        }
+        Ok(())
     }
 }
 
