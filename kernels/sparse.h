@@ -47,6 +47,11 @@ struct tri_accumulator {
     trib_dtype dtype;          /* of acc and residual: f32 or f64 */
     double decay;              /* acc = gradient + decay * residual: product rounded, then sum */
     size_t count;              /* at most 2^32 - 1 */
+    /* Not NULL: the gradient is not `gradient`, but acc of another accumulator of this type, a
+     * velocity: velocity[*velocity_current ^ 1]. (With momentum, acc = gradient + m * velocity is
+     * the new velocity, whose decay is m.) */
+    void *velocity[2];
+    const uint32_t *velocity_current;
 };
 
 /* The guess of select's first threshold. The result is the same; tests use LOW (everything is a
@@ -117,6 +122,7 @@ struct tri_decide {
     uint32_t signature;
     uint32_t capacity;  /* no header's count is above it; UINT32_MAX: headers without a count */
     uint32_t *current;  /* ^= 1 if the call is applied; NULL in place */
+    uint32_t *velocity; /* the same of a velocity; NULL: there is none */
     bool revokes;       /* take back the decision that this call has made before */
     uint32_t *decision; /* = 1 if it is, else 0 */
     uint32_t *outcome;  /* = an enum tri_outcome */
@@ -192,6 +198,12 @@ struct tri_sparse_kernels {
     /* accumulate: acc is made, all of it; in place it is there. *nonfinite as in tri_selection. */
     trib_status (*accumulate)(const struct tri_accumulator *acc, uint32_t *nonfinite,
                               trib_stream stream);
+
+    /* accumulate_clipped: accumulate, with two buffers, but the gradient is first multiplied by
+     * min(1, limit / norm), NaN if the norm is not finite. The norm is the gradient's, as `norm`
+     * says. The factor is rounded to acc's type, then the product. */
+    trib_status (*accumulate_clipped)(const struct tri_accumulator *acc, double limit,
+                                      void *scratch, trib_stream stream);
 
     /* select: out = the at most k largest of the range above the threshold, in index order, as
      * (index, acc rounded to out->dtype). Zeros are never selected, so there may be fewer than k.
@@ -285,8 +297,8 @@ struct tri_sparse_kernels {
     /* ---- the end of a call */
 
     /* decide: is the call applied? The first of these reasons against it is the outcome: aborted,
-     * mismatch, not finite, overflow. With `revokes` there is one, so it is not; and *current is
-     * what it was before *decision. */
+     * mismatch, not finite, overflow. With `revokes` there is one, so it is not; and *current and
+     * *velocity are what they were before *decision. */
     trib_status (*decide)(const struct tri_decide *decide, trib_stream stream);
 
     /* residual_update: if *decision, update the residual at each entry whose index is in `among`

@@ -39,7 +39,7 @@ static void make_f32(const struct tri_accumulator *acc, float *made, const float
 void tri_cpu_sparse_make(const struct tri_accumulator *acc, size_t first, size_t count, void *made)
 {
     const void *residual = tri_at(tri_residual_of(acc), acc->dtype, first);
-    const void *gradient = tri_at(acc->gradient, acc->gradient_dtype, first);
+    const void *gradient = tri_at(tri_gradient_of(acc), acc->gradient_dtype, first);
     if (acc->dtype == TRIB_F64)
         add_f64(made, gradient, residual, count, acc->decay);
     else

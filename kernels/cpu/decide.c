@@ -29,6 +29,8 @@ trib_status tri_cpu_sparse_decide(const struct tri_decide *job, trib_stream stre
     *job->decision = applies;
     if (job->current != NULL)
         *job->current ^= flips;
+    if (job->velocity != NULL)
+        *job->velocity ^= flips;
     if (job->overflow != NULL)
         *job->overflow = 0;
     return TRIB_OK;

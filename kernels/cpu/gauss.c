@@ -35,13 +35,13 @@ static struct sums add_pairs(struct sums *partial, uint32_t n)
     return partial[0];
 }
 
-/* Step 1. */
+/* Step 1. Elements of f16 and bf16 become f32 first. */
 static struct sums add_tile(const void *values, trib_dtype dtype, size_t first, size_t n)
 {
     struct sums partial[IN_TILE] = {{0, 0}};
     for (size_t i = 0; i < n; i++) {
-        const double x = dtype == TRIB_F64 ? ((const double *)values)[first + i]
-                                           : (double)((const float *)values)[first + i];
+        const double x = dtype == TRIB_F64 ? tri_load_f64(values, dtype, first + i)
+                                           : (double)tri_load_f32(values, dtype, first + i);
         partial[i % IN_TILE].plain += x;
         partial[i % IN_TILE].squares += x * x;
     }
@@ -86,11 +86,16 @@ trib_status tri_cpu_sparse_gauss(const struct tri_accumulator *acc, double z, vo
     return TRIB_OK;
 }
 
+double tri_cpu_sparse_squares(const void *values, trib_dtype dtype, size_t count)
+{
+    return add_all(values, dtype, count).squares;
+}
+
 trib_status tri_cpu_sparse_norm(const struct tri_accumulator *acc, double *norm, void *scratch,
                                 trib_stream stream)
 {
     (void)scratch;
     (void)stream;
-    *norm = sqrt(add_all(tri_residual_of(acc), acc->dtype, acc->count).squares);
+    *norm = sqrt(tri_cpu_sparse_squares(tri_residual_of(acc), acc->dtype, acc->count));
     return TRIB_OK;
 }

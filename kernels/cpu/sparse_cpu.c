@@ -10,6 +10,7 @@ static size_t scratch_bytes(size_t count, uint32_t k, size_t entries, trib_dtype
 const struct tri_sparse_kernels tri_sparse_kernels_cpu = {
     .scratch_bytes = scratch_bytes,
     .accumulate = tri_cpu_sparse_accumulate,
+    .accumulate_clipped = tri_cpu_sparse_accumulate_clipped,
     .select = tri_cpu_sparse_select,
     .index_select = tri_cpu_sparse_index_select,
     .gauss = tri_cpu_sparse_gauss,

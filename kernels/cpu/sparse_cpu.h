@@ -129,6 +129,12 @@ static inline void *tri_acc_of(const struct tri_accumulator *acc)
     return acc->current == NULL ? acc->buffer[0] : acc->buffer[*acc->current ^ 1];
 }
 
+static inline const void *tri_gradient_of(const struct tri_accumulator *acc)
+{
+    return acc->velocity_current == NULL ? acc->gradient
+                                         : acc->velocity[*acc->velocity_current ^ 1];
+}
+
 static inline void *tri_residual_of(const struct tri_accumulator *acc)
 {
     return acc->current == NULL ? acc->buffer[0] : acc->buffer[*acc->current];
@@ -156,6 +162,9 @@ static inline bool tri_merge_leaves(const struct tri_merge *merge)
 /* The first of the entries from `from` on whose index is not below `bound`. */
 uint32_t tri_cpu_sparse_find(const struct tri_entries *entries, uint32_t from, uint64_t bound);
 
+/* The sum of the squares of `count` elements of any type, in the order of gauss. */
+double tri_cpu_sparse_squares(const void *values, trib_dtype dtype, size_t count);
+
 /* made = acc in [first, first + count). */
 void tri_cpu_sparse_make(const struct tri_accumulator *acc, size_t first, size_t count, void *made);
 
@@ -165,6 +174,8 @@ size_t tri_cpu_sparse_select_scratch(size_t count, uint32_t k, trib_dtype dtype)
 /* The kernels. Contracts: kernels/sparse.h. */
 trib_status tri_cpu_sparse_accumulate(const struct tri_accumulator *acc, uint32_t *nonfinite,
                                       trib_stream stream);
+trib_status tri_cpu_sparse_accumulate_clipped(const struct tri_accumulator *acc, double limit,
+                                              void *scratch, trib_stream stream);
 trib_status tri_cpu_sparse_select(const struct tri_accumulator *acc,
                                   const struct tri_selection *selection,
                                   const struct tri_entries *out, void *scratch, trib_stream stream);

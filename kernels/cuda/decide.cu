@@ -46,6 +46,8 @@ __global__ void __launch_bounds__(kReaders + kWarp) decide(const tri_decide job)
     *job.decision = applies;
     if (job.current != nullptr)
         *job.current ^= flips;
+    if (job.velocity != nullptr)
+        *job.velocity ^= flips;
     if (job.overflow != nullptr)
         *job.overflow = 0;
 }

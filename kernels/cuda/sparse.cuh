@@ -146,6 +146,16 @@ __device__ inline T *sum_of(const tri_accumulator &acc)
     return static_cast<T *>(second ? acc.buffer[1] : acc.buffer[0]);
 }
 
+// Before decide. With a velocity it is that of this call.
+template <typename G>
+__device__ inline const G *gradient_of(const tri_accumulator &acc)
+{
+    if (acc.velocity_current == nullptr)
+        return static_cast<const G *>(acc.gradient);
+    const bool second = (*acc.velocity_current & 1) == 0;
+    return static_cast<const G *>(second ? acc.velocity[1] : acc.velocity[0]);
+}
+
 // ----------------------------------------------------------------------------------------- entries
 
 __device__ inline uint32_t count_of(const tri_entries &entries)

@@ -18,6 +18,8 @@ size_t tri_cuda_sparse_select_scratch(size_t count, uint32_t k, trib_dtype dtype
  * before it stays queued. */
 trib_status tri_cuda_sparse_accumulate(const struct tri_accumulator *acc, uint32_t *nonfinite,
                                        trib_stream stream);
+trib_status tri_cuda_sparse_accumulate_clipped(const struct tri_accumulator *acc, double limit,
+                                               void *scratch, trib_stream stream);
 trib_status tri_cuda_sparse_select(const struct tri_accumulator *acc,
                                    const struct tri_selection *selection,
                                    const struct tri_entries *out, void *scratch,

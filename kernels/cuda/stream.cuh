@@ -104,7 +104,7 @@ __device__ inline Range<T, G> range_of(const tri_accumulator &acc, uint64_t firs
     range.aligned = aligned_four(range.sum);
     if constexpr (Has<G>::kGradient) {
         range.residual = residual_of<T>(acc) + first - lead;
-        range.gradient = static_cast<const G *>(acc.gradient) + first - lead;
+        range.gradient = gradient_of<G>(acc) + first - lead;
         range.decay = static_cast<T>(acc.decay);
         range.aligned =
             range.aligned && aligned_four(range.residual) && aligned_four(range.gradient);

@@ -23,6 +23,9 @@ KERNEL(unpack,
 SPARSE(accumulate,
        (const struct tri_accumulator *acc, uint32_t *nonfinite, trib_stream stream),
        (acc, nonfinite, stream))
+SPARSE(accumulate_clipped,
+       (const struct tri_accumulator *acc, double limit, void *scratch, trib_stream stream),
+       (acc, limit, scratch, stream))
 SPARSE(select,
        (const struct tri_accumulator *acc, const struct tri_selection *selection, const struct tri_entries *out, void *scratch, trib_stream stream),
        (acc, selection, out, scratch, stream))
@@ -114,7 +117,8 @@ const struct tri_kernels *injection_kernels(void)
     static struct tri_kernels kernels;
     sparse = *real_sparse;
 #define PUT(member) sparse.member = sparse_##member
-    PUT(accumulate), PUT(select), PUT(index_select), PUT(gauss), PUT(fit), PUT(adjust_threshold);
+    PUT(accumulate), PUT(accumulate_clipped), PUT(select), PUT(index_select), PUT(gauss), PUT(fit),
+        PUT(adjust_threshold);
     PUT(radix_init), PUT(radix_histogram), PUT(radix_refine), PUT(count_ties), PUT(share_ties);
     PUT(radix_partition), PUT(lower_bound), PUT(index_histogram), PUT(merge), PUT(merge_dense);
     PUT(write_entries), PUT(write_dense), PUT(decide), PUT(residual_update), PUT(decay);

@@ -7,7 +7,7 @@
 /* --------------------------------------------------------------------------------------- decide */
 
 struct deciding {
-    size_t abort_flag, headers, stride, current, decision, outcome, overflow;
+    size_t abort_flag, headers, stride, current, velocity, decision, outcome, overflow;
     int32_t n;
     uint32_t signature, capacity;
     bool revokes;
@@ -24,6 +24,7 @@ static trib_status queue_decide(const struct sparse_target *target, const void *
         .signature = c->signature,
         .capacity = c->capacity,
         .current = sparse_at(target->memory, c->current),
+        .velocity = sparse_at(target->memory, c->velocity),
         .revokes = c->revokes,
         .decision = sparse_at(target->memory, c->decision),
         .outcome = sparse_at(target->memory, c->outcome),
@@ -64,6 +65,8 @@ static void expect_decide(struct sparse_rig *rig, const void *argument)
     sparse_word_put(image, c->decision, outcome == TRI_OUTCOME_APPLIED);
     if (c->current != SPARSE_NONE && flips)
         sparse_word_put(image, c->current, sparse_word_get(image, c->current) ^ 1);
+    if (c->velocity != SPARSE_NONE && flips)
+        sparse_word_put(image, c->velocity, sparse_word_get(image, c->velocity) ^ 1);
     if (c->overflow != SPARSE_NONE)
         sparse_word_put(image, c->overflow, 0);
 }
@@ -96,6 +99,7 @@ static void decide_case(struct sparse_rig *rig, int32_t n, size_t stride, uint32
         memcpy(rig->arena.image + c.headers + (size_t)r * stride, &header, sizeof header);
     }
     c.current = in_place ? SPARSE_NONE : sparse_word(rig, kernels_random() & 1);
+    c.velocity = rig->calls % 5 < 2 ? SPARSE_NONE : sparse_word(rig, kernels_random() & 1);
     c.revokes = abort_flag != 0 && rig->calls % 2 == 0;
     c.decision = sparse_word(rig, c.revokes ? kernels_random() & 1 : 7);
     c.outcome = sparse_word(rig, 7);

@@ -1,4 +1,5 @@
-/* accumulate, index_select, decay, residual; and select in many calls: the residual loses nothing. */
+/* accumulate, accumulate_clipped, index_select, decay, residual; and select in many calls: the residual loses nothing. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,6 +72,86 @@ static void accumulate(struct sparse_rig *rig)
         for (size_t c = 0; c < COUNTS; c++)
             for (size_t i = 0; i < 6; i += rig->quick ? 3 : 1)
                 accumulate_case(rig, type, counts[c], kinds[i], decays[(i + c) % 3]);
+}
+
+/* --------------------------------------------------------------------------- accumulate_clipped */
+
+struct clipping {
+    struct sparse_state state;
+    double limit;
+};
+
+static trib_status queue_clipped(const struct sparse_target *target, const void *argument)
+{
+    const struct clipping *c = argument;
+    const struct tri_accumulator acc = sparse_accumulator(&c->state, target->memory);
+    return target->kernels->accumulate_clipped(&acc, c->limit, target->scratch, target->stream);
+}
+
+static double gradient_at(const struct sparse_rig *rig, const struct sparse_state *state, size_t i)
+{
+    return kernels_get(rig->arena.image + state->gradient +
+                           i * trib_dtype_size(state->gradient_dtype),
+                       state->gradient_dtype);
+}
+
+/* The gradient's squares are multiples of 2^-12, and few: their sum is exact in any order. */
+static double factor_of(const struct sparse_rig *rig, const struct clipping *c)
+{
+    double squares = 0;
+    for (size_t i = 0; i < c->state.count; i++)
+        squares += gradient_at(rig, &c->state, i) * gradient_at(rig, &c->state, i);
+    const double norm = sqrt(squares);
+    const double factor = !isfinite(norm) ? (double)NAN : norm <= c->limit ? 1 : c->limit / norm;
+    return sparse_rounded(factor, c->state.dtype);
+}
+
+static void expect_clipped(struct sparse_rig *rig, const void *argument)
+{
+    const struct clipping *c = argument;
+    const trib_dtype dtype = c->state.dtype;
+    const size_t size = trib_dtype_size(dtype);
+    const double factor = factor_of(rig, c), decay = sparse_rounded(c->state.decay, dtype);
+    const unsigned char *residual = rig->arena.image + sparse_residual_at(rig, &c->state);
+    unsigned char *acc = rig->arena.image + sparse_acc_at(rig, &c->state);
+    for (size_t i = 0; i < c->state.count; i++) {
+        const double kept = sparse_rounded(decay * kernels_get(residual + i * size, dtype), dtype);
+        const double clipped = sparse_rounded(factor * gradient_at(rig, &c->state, i), dtype);
+        kernels_put(acc + i * size, dtype, clipped + kept);
+    }
+}
+
+/* `bad`, not 0: the last element. */
+static void clipped_case(struct sparse_rig *rig, size_t type, size_t n, double limit, double bad)
+{
+    if (sparse_leaves_out(rig, 2))
+        return;
+    struct clipping c = {.limit = limit};
+    check_begin("%s accumulate clipped to %g, %zu, %s of %s", rig->arena.place->kernels->name,
+                limit, n, trib_dtype_name(types[type].dtype),
+                trib_dtype_name(types[type].gradient));
+    arena_reset(&rig->arena);
+    c.state = sparse_state_place(rig, n, types[type].dtype, types[type].gradient, 3 * rig->calls);
+    c.state.decay = 0.9;
+    sparse_state_fill(rig, &c.state, SPARSE_GAUSS, 5);
+    unsigned char *gradient = rig->arena.image + c.state.gradient;
+    for (size_t i = 0; i < n; i++)
+        kernels_put(gradient + i * trib_dtype_size(types[type].gradient), types[type].gradient,
+                    i == n - 1 && bad != 0 ? bad : (double)(kernels_random() % 65) / 64 - 0.5);
+    const struct sparse_call call = {
+        "accumulate_clipped", queue_clipped, expect_clipped, NULL, &c, n, 0, 0, c.state.dtype};
+    sparse_run(rig, &call);
+    check_end();
+}
+
+static void clipped(struct sparse_rig *rig)
+{
+    for (size_t type = 0; type < TYPES; type++)
+        for (size_t c = 0; c < COUNTS && types[type].gradient != 0; c++) {
+            clipped_case(rig, type, counts[c], 0.3, 0);
+            clipped_case(rig, type, counts[c], 1e9, 0);
+            clipped_case(rig, type, counts[c], 1, c % 2 == 0 ? (double)INFINITY : (double)NAN);
+        }
 }
 
 /* --------------------------------------------------------------------------------- index_select */
@@ -353,6 +434,7 @@ static void feedback_case(struct sparse_rig *rig, trib_dtype dtype, trib_dtype g
 void sparse_feedback_suite(struct sparse_rig *rig)
 {
     accumulate(rig);
+    clipped(rig);
     index_select(rig);
     decay(rig);
     residual(rig);

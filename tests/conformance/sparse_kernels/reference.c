@@ -223,12 +223,31 @@ void sparse_sums(const struct sparse_rig *rig, const struct sparse_list *lists, 
 
 /* --------------------------------------------------------------------------------------- state */
 
+/* The gradient becomes the new one of two velocities; the old one holds anything. */
+static void place_velocity(struct sparse_rig *rig, struct sparse_state *state)
+{
+    const uint32_t current = kernels_random() & 1;
+    state->velocity_current = sparse_word(rig, current);
+    state->velocity[current ^ 1] = state->gradient;
+    state->velocity[current] =
+        arena_place(&rig->arena, state->count * trib_dtype_size(state->dtype), 0);
+    arena_name(&rig->arena, state->velocity_current, "current velocity");
+    arena_name(&rig->arena, state->velocity[current], "old velocity");
+}
+
 struct sparse_state sparse_state_place(struct sparse_rig *rig, size_t count, trib_dtype dtype,
                                        trib_dtype gradient_dtype, unsigned shift)
 {
     const size_t size = trib_dtype_size(dtype);
-    struct sparse_state state = {
-        {SPARSE_NONE, SPARSE_NONE}, SPARSE_NONE, SPARSE_NONE, dtype, gradient_dtype, 1, count};
+    struct sparse_state state = {.buffer = {SPARSE_NONE, SPARSE_NONE},
+                                 .current = SPARSE_NONE,
+                                 .gradient = SPARSE_NONE,
+                                 .velocity = {SPARSE_NONE, SPARSE_NONE},
+                                 .velocity_current = SPARSE_NONE,
+                                 .dtype = dtype,
+                                 .gradient_dtype = gradient_dtype,
+                                 .decay = 1,
+                                 .count = count};
     const int buffers = gradient_dtype != 0 ? 2 : 1;
     for (int i = 0; i < buffers; i++) {
         state.buffer[i] = arena_place(&rig->arena, count * size, shift % 4 * size);
@@ -244,6 +263,8 @@ struct sparse_state sparse_state_place(struct sparse_rig *rig, size_t count, tri
         sparse_fill(rig->arena.image + state.buffer[0], dtype, count, SPARSE_ZERO, 0);
         sparse_fill(rig->arena.image + state.buffer[1], dtype, count, SPARSE_ZERO, 0);
     }
+    if (gradient_dtype == dtype && rig->calls % 3 == 1)
+        place_velocity(rig, &state);
     return state;
 }
 
@@ -252,7 +273,10 @@ struct tri_accumulator sparse_accumulator(const struct sparse_state *state, unsi
     struct tri_accumulator acc = {
         .buffer = {sparse_at(memory, state->buffer[0]), sparse_at(memory, state->buffer[1])},
         .current = sparse_at(memory, state->current),
-        .gradient = sparse_at(memory, state->gradient),
+        .gradient =
+            state->velocity_current == SPARSE_NONE ? sparse_at(memory, state->gradient) : NULL,
+        .velocity = {sparse_at(memory, state->velocity[0]), sparse_at(memory, state->velocity[1])},
+        .velocity_current = sparse_at(memory, state->velocity_current),
         .gradient_dtype = state->gradient_dtype,
         .dtype = state->dtype,
         .decay = state->decay,

@@ -107,6 +107,7 @@ void sparse_list_fill(struct sparse_rig *rig, const struct sparse_list *list, si
 /* tri_accumulator by offsets. */
 struct sparse_state {
     size_t buffer[2], current, gradient;
+    size_t velocity[2], velocity_current; /* SPARSE_NONE: the gradient is itself, no velocity */
     trib_dtype dtype, gradient_dtype;
     double decay;
     size_t count;
