@@ -884,15 +884,43 @@ enum {
     /** `gradient` of each call is the accumulator itself: add gradients into it; after the call it
      *  holds the residual. A call moves 4 bytes per element instead of 12. Types f32 and f64. Decay
      *  applies after the call. An infinity or a NaN in the accumulator stays there, and no call is
-     *  applied, until the caller replaces it. */
+     *  applied, until the caller replaces it. With momentum `gradient` is the velocity instead:
+     *  below. */
     TRIB_SPARSE_IN_PLACE = 1u << 2,
     /** Use `k` of the options, 0 included, instead of `density`. */
     TRIB_SPARSE_USE_K = 1u << 3,
     /** The result (or its values) is f32 for f16 and bf16 gradients: unrounded sums, which do not
      *  overflow. `result` must then differ from `gradient`. No effect for f32; invalid for
      *  f64. */
-    TRIB_SPARSE_F32_RESULT = 1u << 4
+    TRIB_SPARSE_F32_RESULT = 1u << 4,
+    /** With momentum: velocities keep their elements that were sent. */
+    TRIB_SPARSE_NO_MASKING = 1u << 5
 };
+
+/* Momentum (Deep Gradient Compression, arXiv 1712.01887, section 3). With options.momentum m above
+ * 0, a state keeps a velocity u beside its residual v. A call makes, from its gradient g,
+ *
+ *   u' = m u + g;  acc = u' + decay v;  selects from acc, and exchanges as always;
+ *   v  = acc less what was applied, as always;
+ *   u  = u', but 0 where this rank's entry was applied (momentum factor masking).
+ *
+ * Each product and each sum is rounded to the residual's type. A call that is not applied leaves u
+ * and v as they were. The sum of acc is conserved, as without momentum. The caller's update is the
+ * plain one, x -= rate * result, without a momentum of its own.
+ *
+ * Masking is the default, as in the paper: an element that has waited in v has piled up momentum of
+ * old gradients, which would go on pushing it after it was sent. "dense" (also where auto or k = n
+ * choose it) sends everything in every call, so nothing waits and nothing is masked: its result is
+ * the sum of the velocities, as SGD with momentum has it.
+ *
+ * With TRIB_SPARSE_IN_PLACE `gradient` of each call is u', the caller's: add gradients into it, and
+ * zero it at first. v is the state's. A call that is applied masks u', then multiplies it by m, so
+ * that it is ready for the next gradient; one that is not leaves it. Decay applies as out of place.
+ *
+ * With options.clip_norm, g is clipped before all this: it is multiplied by min(1, limit / norm),
+ * where norm is that of this rank's gradient of this tensor, in f64, and limit is clip_norm /
+ * sqrt(ranks). So the norm of the sum is at most clip_norm * sqrt(ranks), and about clip_norm where
+ * the ranks' gradients are independent. A norm that is not finite makes the call not finite. */
 
 /** Options of a sparse allreduce. Start from TRIB_SPARSE_OPTIONS_INIT; 0 is every field's default.
  *  All ranks pass the same. */
@@ -913,9 +941,12 @@ typedef struct trib_sparse_options {
     uint32_t norm_every;   /**< compute the residual norm every N calls (one extra pass over the
                             *   residual); 0: never */
     uint32_t reserved;     /**< 0 */
+    double momentum;       /**< at least 0, below 1; 0: none, and no velocity */
+    double clip_norm;      /**< with momentum, not in place: clip gradients to this norm, of all
+                            *   ranks together; one extra pass over the gradient; 0: never */
 } trib_sparse_options;
 #define TRIB_SPARSE_OPTIONS_INIT                                                                   \
-    {(uint32_t)sizeof(trib_sparse_options), 0, NULL, 0.0, 0, 0.0, 0, 0, NULL, 0, 0}
+    {(uint32_t)sizeof(trib_sparse_options), 0, NULL, 0.0, 0, 0.0, 0, 0, NULL, 0, 0, 0.0, 0.0}
 
 /** Number of algorithms in this build, "auto" included. */
 TRIB_API int32_t trib_sparse_algorithm_count(void);
@@ -923,37 +954,38 @@ TRIB_API int32_t trib_sparse_algorithm_count(void);
 TRIB_API const char *trib_sparse_algorithm_name(int32_t index);
 
 /** Bytes of device memory that trib_sparse_create would allocate: residuals (two of `count`
- *  elements, none in place) and scratch. Local call, no communication: until the communicator's
- *  first state exists, "auto" is sized as if all ranks shared one host. */
+ *  elements; none in place without momentum), velocities (two with momentum, none in place) and
+ *  scratch. Local call, no communication: until the communicator's first state exists, "auto" is
+ *  sized as if all ranks shared one host. */
 TRIB_API trib_status trib_sparse_bytes(uint64_t *out, const trib_comm *comm, size_t count,
                                        trib_dtype dtype, const trib_sparse_options *options);
 
 /** Create the state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 or
- *  f32 (residual and sums are f32), or f64. The residual starts at 0. All ranks call it; blocking.
- *  They compare count, type and the effect of the options (a density and a k with the same k are
- *  equal); if one differs, all return TRIB_ERR_MISMATCH. If one rank's arguments are invalid it
- *  gets that error, and every other rank gets TRIB_ERR_MISMATCH. If one rank lacks memory, no rank
- *  gets a state. If a rank does not call it within the communicator's timeout_ms: TRIB_ERR_TIMEOUT,
- *  and the communicator is no longer usable. `options` may be NULL. `comm` must outlive the state.
- *  All memory is allocated here. */
+ *  f32 (residual and sums are f32), or f64. Residual and velocity start at 0. All ranks call it;
+ *  blocking. They compare count, type and the effect of the options (a density and a k with the
+ *  same k are equal); if one differs, all return TRIB_ERR_MISMATCH. If one rank's arguments are
+ *  invalid it gets that error, and every other rank gets TRIB_ERR_MISMATCH. If one rank lacks
+ *  memory, no rank gets a state. If a rank does not call it within the communicator's timeout_ms:
+ *  TRIB_ERR_TIMEOUT, and the communicator is no longer usable. `options` may be NULL. `comm` must
+ *  outlive the state. All memory is allocated here. */
 TRIB_API trib_status trib_sparse_create(trib_sparse **out, trib_comm *comm, size_t count,
                                         trib_dtype dtype, const trib_sparse_options *options);
 
-/** Change k from the next call on: `density` as in the options. Residual and statistics stay. All
- *  ranks call it; blocking and compared as in trib_sparse_create; may allocate; waits for queued
- *  calls, within timeout_ms. On failure the old k stays. Capture CUDA graphs again: older ones may
- *  refer to freed memory. "auto" chooses again. */
+/** Change k from the next call on: `density` as in the options. Residual, velocity and statistics
+ *  stay. All ranks call it; blocking and compared as in trib_sparse_create; may allocate; waits for
+ *  queued calls, within timeout_ms. On failure the old k stays. Capture CUDA graphs again: older
+ *  ones may refer to freed memory. "auto" chooses again. */
 TRIB_API trib_status trib_sparse_set_density(trib_sparse *sparse, double density);
 /** The same with a number of entries. */
 TRIB_API trib_status trib_sparse_set_k(trib_sparse *sparse, uint64_t k);
 
-/** Queue one sparse allreduce. `gradient` holds `count` elements; in place it is the accumulator.
- *  The call writes all `count` elements of `result` once, 0 where nothing was selected; `result`
- *  may be `gradient` unless in place. Its type is dtype, or f32 with TRIB_SPARSE_F32_RESULT; sums
- *  are rounded to it once. On nccl, algorithms whose messages vary in size (topkaopt, topksa,
- *  oktopk, gaussian...) wait for the stream inside the call; the others do not, and CUDA graphs may
- *  capture them. Not inside a batch. Calls of one state on different streams run one after the
- *  other.
+/** Queue one sparse allreduce. `gradient` holds `count` elements; in place it is the accumulator,
+ *  with momentum the velocity. The call writes all `count` elements of `result` once, 0 where
+ *  nothing was selected; `result` may be `gradient` unless in place. Its type is dtype, or f32 with
+ *  TRIB_SPARSE_F32_RESULT; sums are rounded to it once. On nccl, algorithms whose messages vary in
+ *  size (topkaopt, topksa, oktopk, gaussian...) wait for the stream inside the call; the others do
+ *  not, and CUDA graphs may capture them. Not inside a batch. Calls of one state on different
+ *  streams run one after the other.
  *
  *  The state's schedule is a step counter: it decides whose turn it is in "shared", when
  *  `norm_every` is due, and when a reused threshold is computed again. A graph replay repeats the
@@ -1025,37 +1057,38 @@ typedef struct trib_sparse_statistics {
 TRIB_API trib_status trib_sparse_statistics_get(trib_sparse_statistics *out, trib_sparse *sparse);
 
 /** Queue a copy of this rank's residual, after the calls queued before: `count` elements of f32
- *  (f64 for an f64 state) to `out` in device memory. Local call. TRIB_ERR_INVALID_USAGE in place:
- *  there the accumulator is the residual. */
+ *  (f64 for an f64 state) to `out` in device memory. Local call. TRIB_ERR_INVALID_USAGE in place
+ *  without momentum: there the accumulator is the residual. */
 TRIB_API trib_status trib_sparse_residual(trib_sparse *sparse, void *out, trib_stream stream);
 
 /** Bytes of an export. */
 TRIB_API uint64_t trib_sparse_export_bytes(const trib_sparse *sparse);
 
-/** Write residual, thresholds and schedule to host memory, for a later import. Blocks until the
- *  queued calls have run or an abort has ended them; no deadline. In place the export has no
- *  residual: the accumulator is the caller's. The schedule counts the calls queued by this rank,
- *  including non-finite and aborted ones. */
+/** Write residual, velocity, thresholds and schedule to host memory, for a later import. Blocks
+ *  until the queued calls have run or an abort has ended them; no deadline. In place the export has
+ *  no residual, or with momentum no velocity: that is the caller's `gradient`. The schedule counts
+ *  the calls queued by this rank, including non-finite and aborted ones. */
 TRIB_API trib_status trib_sparse_export(trib_sparse *sparse, void *out, size_t bytes,
                                         trib_stream stream);
 
-/** Restore an export of a state with the same count and residual type, of any algorithm, k and
- *  number of ranks. Blocking. TRIB_ERR_INVALID_ARGUMENT, with nothing changed, if `data` is no such
- *  export.
+/** Restore an export of a state with the same count and residual type, of any algorithm, k,
+ *  momentum and number of ranks. Blocking. TRIB_ERR_INVALID_ARGUMENT, with nothing changed, if
+ *  `data` is no such export, or if it has a velocity (of an export with momentum, not in place) and
+ *  this state keeps none. An export without one (older ones have none) counts as a velocity of 0.
  *  `add` 0: all ranks call it, as with trib_sparse_create: if one rank's call is invalid, the
  *  others return TRIB_ERR_MISMATCH. Thresholds and schedule are restored if algorithm, k, chunk and
  *  number of ranks are the same on all ranks, else all ranks reset them. The schedule continues
  *  from the smallest of the ranks', since after an abort ranks may have queued different numbers of
  *  calls.
- *  `add` 1: a local call. Adds the residual to the existing one, so that remaining ranks can take
- *  over the residuals of lost ranks, if those exported them while they lived (after
+ *  `add` 1: a local call. Adds residual and velocity to the existing ones, so that remaining ranks
+ *  can take over those of lost ranks, if those exported them while they lived (after
  *  trib_comm_shrink one rank imports them into its new state); thresholds and schedule stay. Blocks
  *  as trib_sparse_export does. */
 TRIB_API trib_status trib_sparse_import(trib_sparse *sparse, const void *data, size_t bytes,
                                         int32_t add, trib_stream stream);
 
-/** Queue a reset of residual, thresholds and schedule; statistics stay. In place the caller zeroes
- *  the accumulator. All ranks call it at the same point of their sequence of calls. */
+/** Queue a reset of residual, velocity, thresholds and schedule; statistics stay. In place the
+ *  caller zeroes `gradient`. All ranks call it at the same point of their sequence of calls. */
 TRIB_API trib_status trib_sparse_reset(trib_sparse *sparse, trib_stream stream);
 
 /** Destroy the state. Waits for queued calls, at most as long as trib_comm_destroy; then returns
@@ -1233,7 +1266,7 @@ typedef struct trib_memory {
     uint32_t reserved;             /**< 0 */
     uint64_t workspace_bytes;      /**< scratch of communicators, on the device */
     uint64_t workspace_peak_bytes; /**< the most so far */
-    uint64_t sparse_bytes;         /**< sparse states, on the device: residuals and scratch */
+    uint64_t sparse_bytes;         /**< sparse states, on the device: residuals, velocities, ... */
     uint64_t sparse_peak_bytes;    /**< the most so far */
     uint64_t pinned_bytes;         /**< pinned host memory of workspaces and sparse states */
     uint64_t pinned_peak_bytes;    /**< the most so far */

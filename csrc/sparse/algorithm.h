@@ -28,8 +28,13 @@ struct tri_sparse_params {
     trib_dtype acc;    /* of residual and sums: f32 or f64 */
     trib_dtype result; /* dtype, or acc */
     trib_dtype wire;   /* of chosen values: acc, or bf16 */
-    bool average, entries, in_place;
+    bool average, entries;
+    bool in_place; /* the caller's gradient is acc and residual; never with momentum */
     double decay;
+    double momentum;        /* 0: there is no velocity */
+    double clip;            /* to this norm of one rank's gradient; 0: never */
+    bool masks;             /* what is applied leaves the velocity */
+    bool velocity_in_place; /* the caller's gradient is the new velocity */
     uint32_t chunk;
     const struct tri_constants *constants; /* NULL: the exact mode, or the algorithm's default */
 };

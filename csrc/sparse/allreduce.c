@@ -1,7 +1,7 @@
 /* One call of a sparse allreduce.
  *
- *   check -> order after the last call -> on the stream: the algorithm's run, decay, clear_result,
- *   norm, record
+ *   check -> order after the last call -> on the stream: the new velocity (with momentum), the
+ *   algorithm's run, decay, clear_result, norm, record
  *
  * On a stream-ordered backend the run queues within the call; on a host-executed one it executes
  * later, on the stream. A run changes everything after its decision, and only if the call is
@@ -28,6 +28,7 @@ static struct tri_scalars scalars_of(const struct trib_sparse *sparse)
     struct tri_sparse_scalars *scalars = sparse->scalars;
     return (struct tri_scalars){
         .current = sparse->params.in_place ? NULL : &scalars->current,
+        .velocity = tri_sparse_keeps_velocity(&sparse->params) ? &scalars->velocity : NULL,
         .decision = &scalars->decision,
         .outcome = &scalars->outcome,
         .overflow = &scalars->overflow,
@@ -38,6 +39,28 @@ static struct tri_scalars scalars_of(const struct trib_sparse *sparse)
         .all = &scalars->all,
         .header = &scalars->header,
     };
+}
+
+/* Where acc and the velocity take their gradient from. In place the caller has made the new
+ * velocity: it is the gradient of acc, and the velocity's only buffer. */
+static void give_gradient(struct tri_run *run, const struct trib_sparse *sparse, void *gradient)
+{
+    if (sparse->params.in_place)
+        run->acc.buffer[0] = gradient;
+    else
+        run->acc.gradient = gradient;
+    if (sparse->params.momentum == 0)
+        return;
+    run->velocity = tri_sparse_velocity(sparse);
+    if (sparse->params.velocity_in_place) {
+        run->velocity.buffer[0] = gradient;
+        return;
+    }
+    run->velocity.gradient = gradient;
+    run->acc.gradient_dtype = run->velocity.dtype;
+    run->acc.velocity[0] = run->velocity.buffer[0];
+    run->acc.velocity[1] = run->velocity.buffer[1];
+    run->acc.velocity_current = run->velocity.current;
 }
 
 static struct tri_run run_of(const struct tri_sparse_call *call)
@@ -61,11 +84,20 @@ static struct tri_run run_of(const struct tri_sparse_call *call)
         .count = call->count,
         .value = call->value,
     };
-    if (sparse->params.in_place)
-        run.acc.buffer[0] = call->gradient;
-    else
-        run.acc.gradient = call->gradient;
+    give_gradient(&run, sparse, call->gradient);
     return run;
+}
+
+/* Make the new velocity. The old one stays until the decision. */
+static trib_status make_velocity(struct tri_run *run)
+{
+    const struct tri_sparse_params *params = run->params;
+    if (!tri_sparse_keeps_velocity(params))
+        return TRIB_OK;
+    if (params->clip == 0)
+        return run->kernels->accumulate(&run->velocity, NULL, run->stream);
+    return run->kernels->accumulate_clipped(&run->velocity, params->clip, run->scratch,
+                                            run->stream);
 }
 
 /* The result of a call that is not applied becomes 0. */
@@ -76,10 +108,20 @@ static trib_status clear_result(const struct tri_run *run)
                                       run->count, run->scalars.decision, run->stream);
 }
 
-/* In place the residual decays here, because the caller adds the next gradient. */
-static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
+/* In place the residual decays here, or the velocity, because the caller adds the next gradient. */
+static trib_status decay(const struct tri_run *run)
 {
     const struct tri_sparse_params *params = run->params;
+    const uint32_t *decision = run->scalars.decision;
+    if (params->velocity_in_place)
+        return run->kernels->decay(&run->velocity, params->momentum, decision, run->stream);
+    if (params->in_place && params->decay != 1)
+        return run->kernels->decay(&run->acc, params->decay, decision, run->stream);
+    return TRIB_OK;
+}
+
+static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
+{
     const uint32_t every = sparse->settings.norm_every;
     const bool measures = every != 0 && (run->step + 1) % every == 0;
     const struct tri_record record = {
@@ -96,8 +138,7 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
         .bytes_sent = run->volume.bytes_sent,
         .bytes_received = run->volume.bytes_received,
     };
-    if (params->in_place && params->decay != 1)
-        TRI_TRY(run->kernels->decay(&run->acc, params->decay, run->scalars.decision, run->stream));
+    TRI_TRY(decay(run));
     TRI_TRY(clear_result(run));
     if (measures)
         TRI_TRY(run->kernels->norm(&run->acc, &sparse->scalars->norm, run->scratch, run->stream));
@@ -125,11 +166,18 @@ static void fail_run(struct tri_run *run, trib_status status)
                                       .n = 1,
                                       .signature = ~run->signature,
                                       .current = run->decided ? run->scalars.current : NULL,
+                                      .velocity = run->decided ? run->scalars.velocity : NULL,
                                       .revokes = run->decided,
                                       .decision = run->scalars.decision,
                                       .outcome = run->scalars.outcome};
     if (run->kernels->decide(&decide, run->stream) == TRIB_OK)
         (void)clear_result(run);
+}
+
+static trib_status run_algorithm(struct tri_run *run, struct trib_sparse *sparse)
+{
+    TRI_TRY(make_velocity(run));
+    return sparse->algorithm->run(run, sparse->own);
 }
 
 static void run_call(void *argument)
@@ -145,8 +193,7 @@ static void run_call(void *argument)
         return;
     }
     /* Many calls may be queued behind the one that an abort ended: none of them selects first. */
-    status =
-        tri_abort_live(state) ? sparse->algorithm->run(&run, sparse->own) : tri_abort_status(state);
+    status = tri_abort_live(state) ? run_algorithm(&run, sparse) : tri_abort_status(state);
     if (status != TRIB_OK) {
         fail_run(&run, status);
     } else {
@@ -170,12 +217,18 @@ struct buffer {
 
 enum { MOST_BUFFERS = 4 };
 
+/* In place: the gradient is an accumulator or a velocity, which lasts. */
+static bool keeps_gradient(const struct tri_sparse_params *params)
+{
+    return params->in_place || params->velocity_in_place;
+}
+
 static size_t list_buffers(struct buffer *out, const struct trib_sparse *sparse,
                            const struct tri_sparse_call *call)
 {
     const struct tri_sparse_params *params = &sparse->params;
-    out[0] =
-        (struct buffer){"gradient", call->gradient, params->count, params->dtype, params->in_place};
+    out[0] = (struct buffer){"gradient", call->gradient, params->count, params->dtype,
+                             keeps_gradient(params)};
     if (!params->entries) {
         out[1] = (struct buffer){"result", call->dense, params->count, params->result, true};
         return 2;
@@ -209,7 +262,7 @@ static trib_status check_buffers(const struct trib_sparse *sparse, int operation
     struct tri_range ranges[MOST_BUFFERS];
     const size_t n = list_buffers(buffers, sparse, call);
     /* The result takes the gradient's place only after all of it has been read. */
-    const bool same = !sparse->params.in_place && call->dense == call->gradient &&
+    const bool same = !keeps_gradient(&sparse->params) && call->dense == call->gradient &&
                       sparse->params.result == sparse->params.dtype;
     size_t used = 0;
     for (size_t i = 0; i < n; i++) {

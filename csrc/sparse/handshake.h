@@ -11,7 +11,7 @@
  * it is compared and digested as bytes. */
 struct tri_handshake {
     uint64_t count, k;
-    double decay;
+    double decay, momentum, clip;
     uint64_t constants; /* digest of the name; 0: none */
     int32_t operation;
     int32_t algorithm; /* index in tri_algorithms; -1: auto */

@@ -1,6 +1,7 @@
 /* Reads trib_sparse_options. */
 #include "csrc/sparse/options.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +10,8 @@
 enum { CHUNK = 4096, CHUNK_MOST = 65536 };
 static const double default_density = 0.01;
 static const uint32_t all_flags = TRIB_SPARSE_AVERAGE | TRIB_SPARSE_ENTRIES | TRIB_SPARSE_IN_PLACE |
-                                  TRIB_SPARSE_USE_K | TRIB_SPARSE_F32_RESULT;
+                                  TRIB_SPARSE_USE_K | TRIB_SPARSE_F32_RESULT |
+                                  TRIB_SPARSE_NO_MASKING;
 
 trib_status tri_sparse_density(uint32_t *out, const struct trib_comm *comm, int operation,
                                size_t count, double density)
@@ -72,6 +74,40 @@ static trib_status check_flags(const struct trib_comm *comm, int operation, trib
     return TRIB_OK;
 }
 
+/* The momentum as it is used. */
+static double rounded(double momentum, trib_dtype dtype)
+{
+    return dtype == TRIB_F64 ? momentum : (double)(float)momentum;
+}
+
+static trib_status check_momentum(const struct trib_comm *comm, int operation, trib_dtype dtype,
+                                  const trib_sparse_options *options)
+{
+    const double momentum = options->momentum, clip = options->clip_norm;
+    const bool none = momentum == 0;
+    if (!none && !(rounded(momentum, dtype) > 0 && rounded(momentum, dtype) < 1))
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "options.momentum is %.17g; expected a number of the residual's type, "
+                             "at least 0, below 1",
+                             momentum);
+    if (none && (options->flags & TRIB_SPARSE_NO_MASKING) != 0)
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "options.flags has TRIB_SPARSE_NO_MASKING, and options.momentum is 0: "
+                             "there is no velocity to mask");
+    if (clip != 0 && !(clip > 0 && isfinite(clip)))
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "options.clip_norm is %g; expected a finite number above 0, or 0 for "
+                             "none",
+                             clip);
+    if (clip != 0 && (none || (options->flags & TRIB_SPARSE_IN_PLACE) != 0))
+        return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                             "options.clip_norm is %g %s: clip the gradients before the call", clip,
+                             none ? "without options.momentum"
+                                  : "with TRIB_SPARSE_IN_PLACE, where gradients are added by the "
+                                    "caller");
+    return TRIB_OK;
+}
+
 static trib_status check_options(const struct trib_comm *comm, int operation, trib_dtype dtype,
                                  const trib_sparse_options *options)
 {
@@ -100,7 +136,7 @@ static trib_status check_options(const struct trib_comm *comm, int operation, tr
     if (options->reserved != 0)
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
                              "options.reserved is %u; expected 0", options->reserved);
-    return TRIB_OK;
+    return check_momentum(comm, operation, dtype, options);
 }
 
 /* "a, b, c" */
@@ -150,6 +186,8 @@ trib_status tri_sparse_settings_read(struct tri_sparse_settings *out, const stru
     if (options == NULL)
         options = &defaults;
     const trib_dtype acc = dtype == TRIB_F64 ? TRIB_F64 : TRIB_F32;
+    const bool in_place = (options->flags & TRIB_SPARSE_IN_PLACE) != 0;
+    const bool momentum = options->momentum != 0;
     TRI_TRY(tri_sparse_check_comm(comm, operation));
     TRI_TRY(check_tensor(comm, operation, count, dtype));
     TRI_TRY(check_options(comm, operation, dtype, options));
@@ -163,8 +201,12 @@ trib_status tri_sparse_settings_read(struct tri_sparse_settings *out, const stru
                    .wire = options->wire == 0 ? acc : options->wire,
                    .average = (options->flags & TRIB_SPARSE_AVERAGE) != 0,
                    .entries = (options->flags & TRIB_SPARSE_ENTRIES) != 0,
-                   .in_place = (options->flags & TRIB_SPARSE_IN_PLACE) != 0,
+                   .in_place = in_place && !momentum,
                    .decay = options->decay == 0 ? 1 : options->decay,
+                   .momentum = options->momentum,
+                   .clip = options->clip_norm / sqrt(comm->size),
+                   .masks = momentum && (options->flags & TRIB_SPARSE_NO_MASKING) == 0,
+                   .velocity_in_place = in_place && momentum,
                    .chunk = options->chunk == 0 ? CHUNK : options->chunk},
         .flags = options->flags & ~(uint32_t)TRIB_SPARSE_USE_K, /* k itself is compared */
         .norm_every = options->norm_every,

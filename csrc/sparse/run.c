@@ -117,6 +117,7 @@ trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stri
         .signature = run->signature,
         .capacity = capacity,
         .current = run->scalars.current,
+        .velocity = run->scalars.velocity,
         .decision = run->scalars.decision,
         .outcome = run->scalars.outcome,
         .overflow = run->scalars.overflow,
@@ -126,12 +127,23 @@ trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stri
     return TRIB_OK;
 }
 
+/* Momentum factor masking: what was applied leaves the velocity, too. */
+static trib_status mask_velocity(struct tri_run *run, const struct tri_entries *entries,
+                                 const struct tri_entries *among)
+{
+    if (!run->params->masks)
+        return TRIB_OK;
+    return run->kernels->residual_update(&run->velocity, entries, TRI_UPDATE_CLEAR, among,
+                                         run->scalars.decision, NULL, run->stream);
+}
+
 trib_status tri_run_update_residual(struct tri_run *run, const struct tri_entries *entries,
                                     const struct tri_entries *among)
 {
     /* Not rounded for the wire, the values are what stands in the residual, and nothing is left. */
     const enum tri_update update =
         run->params->wire == run->params->acc ? TRI_UPDATE_CLEAR : TRI_UPDATE_SUBTRACT;
+    TRI_TRY(mask_velocity(run, entries, among));
     return run->kernels->residual_update(&run->acc, entries, update, among, run->scalars.decision,
                                          run->scalars.applied, run->stream);
 }
@@ -142,7 +154,7 @@ trib_status tri_run_apply(struct tri_run *run, const struct tri_entries *chosen,
     if (!cleared)
         return tri_run_update_residual(run, chosen, NULL);
     run->scalars.applied = chosen->count;
-    return TRIB_OK;
+    return mask_velocity(run, chosen, NULL);
 }
 
 trib_status tri_run_restore_residual(struct tri_run *run, const struct tri_entries *dropped,

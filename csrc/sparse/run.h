@@ -1,13 +1,15 @@
 /* One call of a sparse allreduce while it runs: what an algorithm works with.
  *
  * The order of every call:
+ *   0. with momentum, the caller of run() makes the new velocity, which is the gradient of acc;
  *   1. choose: accumulate, select ... write acc beside the residual (in place: acc is there);
  *   2. exchange, link.h: afterwards every rank has every rank's header;
  *   3. the result: tri_run_result. Detects sums that overflow the result's type;
  *   4. tri_run_decide: decides, once and on the stream, whether the call is applied. Until then
  *      nothing changes the residual, the thresholds, or in place the accumulator (so no select with
  *      `clear`), because a call that is not applied must leave them as they were;
- *   5. tri_run_update_residual: subtracts from the residual what was applied, unless select has.
+ *   5. tri_run_update_residual: subtracts from the residual what was applied, unless select has,
+ *      and with momentum masks it in the velocity.
  * Its caller (allreduce.c) then clears the result of a call that is not applied, decays, computes
  * the norm and records.
  *
@@ -26,7 +28,8 @@ struct tri_volume {
 
 /* Scalars that a state keeps on the device. */
 struct tri_scalars {
-    uint32_t *current; /* see struct tri_accumulator; NULL in place */
+    uint32_t *current;  /* see struct tri_accumulator; NULL in place */
+    uint32_t *velocity; /* the same of the velocity; NULL: the caller's, or none */
     uint32_t *decision, *outcome;
     uint32_t *overflow; /* of the result: 0 before each call */
     uint32_t *selected; /* entries that this rank chose in this call, and */
@@ -49,6 +52,7 @@ struct tri_run {
     uint64_t step; /* how many calls precede this one since creation or reset */
     uint32_t signature;
     struct tri_accumulator acc;
+    struct tri_accumulator velocity; /* with momentum: its acc is the gradient of the above */
     struct tri_scalars scalars;
     const uint32_t *abort_flag;
     void *scratch; /* for kernels */
@@ -118,12 +122,12 @@ trib_status tri_run_check(const struct tri_run *run, const struct tri_sent *sent
 trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride,
                            uint32_t capacity);
 
-/* Subtract applied entries from the residual: all, or those whose index is in `among`. Counts them
- * in scalars.applied. */
+/* Subtract applied entries from the residual, and mask them in the velocity: all, or those whose
+ * index is in `among`. Counts them in scalars.applied. */
 trib_status tri_run_update_residual(struct tri_run *run, const struct tri_entries *entries,
                                     const struct tri_entries *among);
 /* After tri_run_decide, for algorithms that apply all of `chosen`, what this rank selected: count it
- * as selected and applied, and subtract it, unless select has `cleared` it from acc. */
+ * as selected and applied, mask it, and subtract it, unless select has `cleared` it from acc. */
 trib_status tri_run_apply(struct tri_run *run, const struct tri_entries *chosen, bool cleared);
 
 /* Add to the residual what the exchange dropped at indices in `among`, the result's. */

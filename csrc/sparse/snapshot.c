@@ -1,7 +1,9 @@
-/* Export, import and reset of a state's residual, thresholds and schedule.
+/* Export, import and reset of a state's residual, velocity, thresholds and schedule.
  *
- * An export is a head, the residual (none in place), and the algorithm's persistent memory. Any
- * state of the same count and type can import the residual. The persistent memory, and the position
+ * An export is a head, the residual (none in place), the algorithm's persistent memory, and with
+ * momentum the velocity (none in place). Without a velocity it is what exports were before there was
+ * one. Any state of the same count and type can import the residual, and if it keeps a velocity that
+ * too, which is 0 if the export has none. The persistent memory, and the position
  * in the schedule, are imported if algorithm, k, chunk and number of ranks are equal on all ranks;
  * otherwise all ranks start the schedule anew. */
 #include "csrc/sparse/snapshot.h"
@@ -31,7 +33,7 @@ struct head {
     uint32_t k, chunk;
     char algorithm[32];
     uint64_t residual, device, host; /* bytes of the parts */
-    uint64_t reserved;               /* 0; the parts follow, aligned to PART_ALIGN */
+    uint64_t velocity;               /* the last part; they follow, aligned to PART_ALIGN */
 };
 
 static size_t padded(uint64_t bytes)
@@ -55,6 +57,11 @@ static size_t host_at(const struct head *head)
     return device_at(head) + padded(head->device);
 }
 
+static size_t velocity_at(const struct head *head)
+{
+    return host_at(head) + padded(head->host);
+}
+
 static struct tri_persistent persistent_of(struct trib_sparse *sparse)
 {
     return sparse->algorithm->persistent == NULL ? (struct tri_persistent){.device = NULL}
@@ -65,6 +72,7 @@ static struct tri_persistent persistent_of(struct trib_sparse *sparse)
 static struct head head_of(const struct trib_sparse *sparse)
 {
     const struct tri_sparse_params *params = &sparse->params;
+    const uint64_t bytes = params->count * trib_dtype_size(params->acc);
     struct head head = {
         .version = VERSION,
         .in_place = params->in_place,
@@ -74,13 +82,14 @@ static struct head head_of(const struct trib_sparse *sparse)
         .size = params->size,
         .k = params->k,
         .chunk = params->chunk,
-        .residual = params->in_place ? 0 : params->count * trib_dtype_size(params->acc),
+        .residual = params->in_place ? 0 : bytes,
+        .velocity = tri_sparse_keeps_velocity(params) ? bytes : 0,
         .device = sparse->needs.persistent_device,
         .host = sparse->needs.persistent_host,
     };
     memcpy(head.magic, magic, sizeof magic);
     (void)snprintf(head.algorithm, sizeof head.algorithm, "%s", sparse->algorithm->name);
-    head.bytes = host_at(&head) + padded(head.host);
+    head.bytes = velocity_at(&head) + padded(head.velocity);
     return head;
 }
 
@@ -117,13 +126,21 @@ static trib_status fetch(const struct trib_sparse *sparse, void *dst, const void
                       : sparse->backend->device->fetch(sparse->device, dst, src, bytes, stream);
 }
 
-/* The current residual. Waits until every call queued before has run, on any stream. */
-static trib_status find_residual(const struct trib_sparse *sparse, char **out, trib_stream stream)
+/* What an export holds of the tensor: NULL where the state keeps none. */
+struct kept {
+    char *residual, *velocity;
+};
+
+/* As they are now. Waits until every call queued before has run, on any stream. */
+static trib_status find_kept(const struct trib_sparse *sparse, struct kept *out, trib_stream stream)
 {
-    uint32_t current = 0;
+    const struct tri_sparse_scalars *scalars = sparse->scalars;
+    uint32_t current = 0, velocity = 0;
     TRI_TRY(tri_workspace_wait(&sparse->memory, stream));
-    TRI_TRY(fetch(sparse, &current, &sparse->scalars->current, sizeof current, stream));
-    *out = sparse->residual[current != 0];
+    TRI_TRY(fetch(sparse, &current, &scalars->current, sizeof current, stream));
+    TRI_TRY(fetch(sparse, &velocity, &scalars->velocity, sizeof velocity, stream));
+    out->residual = sparse->residual[current != 0];
+    out->velocity = sparse->velocity[velocity != 0];
     return TRIB_OK;
 }
 
@@ -138,7 +155,8 @@ trib_status tri_sparse_export(struct trib_sparse *sparse, void *out, size_t byte
                               trib_stream stream)
 {
     struct head head = head_of(sparse);
-    char *data = out, *residual = NULL;
+    struct kept kept;
+    char *data = out;
     TRI_TRY(tri_check_stream(sparse->comm, TRI_SPARSE_EXPORT, stream));
     if (bytes < head.bytes)
         return tri_fail_call(sparse->comm, TRI_SPARSE_EXPORT, TRIB_ERR_INVALID_ARGUMENT,
@@ -146,10 +164,11 @@ trib_status tri_sparse_export(struct trib_sparse *sparse, void *out, size_t byte
                              "how many",
                              bytes, (unsigned long long)head.bytes);
     memset(data, 0, residual_at());
-    TRI_TRY(find_residual(sparse, &residual, stream));
+    TRI_TRY(find_kept(sparse, &kept, stream));
     const struct tri_persistent persistent = persistent_of(sparse); /* no run is using it now */
     memset(data + residual_at() + head.residual, 0, head.bytes - residual_at() - head.residual);
-    TRI_TRY(fetch(sparse, data + residual_at(), residual, (size_t)head.residual, stream));
+    TRI_TRY(fetch(sparse, data + residual_at(), kept.residual, (size_t)head.residual, stream));
+    TRI_TRY(fetch(sparse, data + velocity_at(&head), kept.velocity, (size_t)head.velocity, stream));
     TRI_TRY(
         fetch(sparse, data + device_at(&head), persistent.device, persistent.device_bytes, stream));
     if (persistent.host_bytes != 0)
@@ -166,7 +185,8 @@ static bool is_whole(const struct head *head, const char *data, size_t bytes)
 {
     if (memcmp(head->magic, magic, sizeof magic) != 0 || head->version != VERSION ||
         head->bytes != bytes || head->residual > bytes || head->device > bytes ||
-        head->host > bytes || head->bytes != host_at(head) + padded(head->host))
+        head->host > bytes || head->velocity > bytes ||
+        head->bytes != velocity_at(head) + padded(head->velocity))
         return false;
     return head->digest == digest_of(head, data);
 }
@@ -198,6 +218,16 @@ static trib_status check_import(const struct trib_sparse *sparse, struct head *h
                   "caller's accumulator");
     if (head->residual != (params->in_place ? 0 : params->count * trib_dtype_size(params->acc)))
         return fail(sparse, operation, "the export holds a residual of another length");
+    if (head->velocity == 0)
+        return TRIB_OK;
+    if (!tri_sparse_keeps_velocity(params))
+        return fail(sparse, operation,
+                    params->momentum == 0
+                        ? "the export holds a velocity, and this state has no momentum"
+                        : "the export holds a velocity, and this state is in place: its velocity "
+                          "is the caller's `gradient`");
+    if (head->velocity != params->count * trib_dtype_size(params->acc))
+        return fail(sparse, operation, "the export holds a velocity of another length");
     return TRIB_OK;
 }
 
@@ -221,21 +251,21 @@ static void add_up(void *to, const void *from, size_t bytes, trib_dtype dtype)
 }
 
 /* In pieces, so that it needs little host memory. */
-static trib_status add_residual(const struct trib_sparse *sparse, char *residual, const char *data,
-                                size_t bytes, trib_stream stream)
+static trib_status add_part(const struct trib_sparse *sparse, char *sum, const char *data,
+                            size_t bytes, trib_stream stream)
 {
     void *piece = malloc(PIECE);
     trib_status status = TRIB_OK;
     if (piece == NULL)
         return tri_fail_call(sparse->comm, TRI_SPARSE_IMPORT, TRIB_ERR_OUT_OF_MEMORY,
-                             "no memory to add a residual");
+                             "no memory to add an export");
     for (size_t at = 0; at < bytes && status == TRIB_OK; at += PIECE) {
         const size_t part = bytes - at < PIECE ? bytes - at : PIECE;
-        status = fetch(sparse, piece, residual + at, part, stream);
+        status = fetch(sparse, piece, sum + at, part, stream);
         if (status != TRIB_OK)
             break;
         add_up(piece, data + at, part, sparse->params.acc);
-        status = fetch(sparse, residual + at, piece, part, stream);
+        status = fetch(sparse, sum + at, piece, part, stream);
     }
     free(piece);
     return status;
@@ -272,6 +302,16 @@ static trib_status import_schedule(struct trib_sparse *sparse, const struct head
     if (status == TRIB_OK && persistent.host_bytes != 0)
         memcpy(persistent.host, data + host_at(head), persistent.host_bytes);
     return status;
+}
+
+/* An export without a velocity has one of 0. */
+static trib_status import_velocity(const struct trib_sparse *sparse, const struct head *head,
+                                   char *velocity, const char *data, trib_stream stream)
+{
+    if (head->velocity != 0)
+        return fetch(sparse, velocity, data + velocity_at(head), (size_t)head->velocity, stream);
+    TRI_TRY(tri_sparse_zero_velocity(sparse, stream));
+    return sparse->backend->device->stream_wait(sparse->device, stream);
 }
 
 static trib_status read_import(struct head *head, const struct import *import)
@@ -312,7 +352,7 @@ static trib_status replace(void *argument, trib_stream stream)
     const struct tri_choice now = {.algorithm = sparse->algorithm};
     const struct tri_handshake handshake =
         tri_handshake_of(&sparse->settings, &now, TRI_SPARSE_IMPORT, sparse->number);
-    char *residual = NULL;
+    struct kept kept;
     struct head head;
     trib_status status = prepare_import(&head, import);
     if (status != TRIB_OK)
@@ -320,10 +360,12 @@ static trib_status replace(void *argument, trib_stream stream)
     uint64_t step = same_schedule(sparse, &head) ? head.step : 0;
     status = tri_deadline_wait(comm, TRI_SPARSE_IMPORT, &sparse->memory);
     if (status == TRIB_OK)
-        status = find_residual(sparse, &residual, import->stream);
+        status = find_kept(sparse, &kept, import->stream);
     TRI_TRY(tri_handshake_exchange(comm, &handshake, status, &step, stream));
-    status = fetch(sparse, residual, import->data + residual_at(), (size_t)head.residual,
+    status = fetch(sparse, kept.residual, import->data + residual_at(), (size_t)head.residual,
                    import->stream);
+    if (status == TRIB_OK)
+        status = import_velocity(sparse, &head, kept.velocity, import->data, import->stream);
     if (status == TRIB_OK)
         status = import_schedule(sparse, &head, import->data, step, import->stream);
     if (status != TRIB_OK) /* the others have imported */
@@ -334,12 +376,14 @@ static trib_status replace(void *argument, trib_stream stream)
 /* On this rank alone. */
 static trib_status add(const struct import *import)
 {
-    char *residual = NULL;
+    struct kept kept;
     struct head head;
     TRI_TRY(read_import(&head, import));
-    TRI_TRY(find_residual(import->sparse, &residual, import->stream));
-    return add_residual(import->sparse, residual, import->data + residual_at(),
-                        (size_t)head.residual, import->stream);
+    TRI_TRY(find_kept(import->sparse, &kept, import->stream));
+    TRI_TRY(add_part(import->sparse, kept.residual, import->data + residual_at(),
+                     (size_t)head.residual, import->stream));
+    return add_part(import->sparse, kept.velocity, import->data + velocity_at(&head),
+                    (size_t)head.velocity, import->stream);
 }
 
 trib_status tri_sparse_import(struct trib_sparse *sparse, const void *data, size_t bytes, bool adds,
@@ -362,7 +406,9 @@ static void reset_state(void *argument)
     const struct resetting *resetting = argument;
     struct trib_sparse *sparse = resetting->sparse;
     tri_sparse_lay_out(sparse);
-    const trib_status status = tri_sparse_zero_residual(sparse, resetting->stream);
+    trib_status status = tri_sparse_zero_residual(sparse, resetting->stream);
+    if (status == TRIB_OK)
+        status = tri_sparse_zero_velocity(sparse, resetting->stream);
     if (status != TRIB_OK)
         (void)tri_abort_raise(sparse->backend->transport->abort_state(sparse->transport), status,
                               tri_detail());

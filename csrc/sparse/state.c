@@ -64,16 +64,32 @@ trib_status tri_sparse_queue(struct trib_sparse *sparse, int operation,
 
 /* ---------------------------------------------------------------------------- how much memory */
 
-static size_t residual_bytes(const struct tri_sparse_params *params)
+/* One buffer, if there is one: of as many elements of acc's type as the tensor has. */
+static size_t buffer_bytes(const struct tri_sparse_params *params, bool exists)
 {
-    const size_t bytes = params->in_place ? 0 : params->count * trib_dtype_size(params->acc);
+    const size_t bytes = exists ? params->count * trib_dtype_size(params->acc) : 0;
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* The block that no change of k replaces: scalars and two residuals. */
+static size_t residual_bytes(const struct tri_sparse_params *params)
+{
+    return buffer_bytes(params, !params->in_place);
+}
+
+bool tri_sparse_keeps_velocity(const struct tri_sparse_params *params)
+{
+    return params->momentum != 0 && !params->velocity_in_place;
+}
+
+static size_t velocity_bytes(const struct tri_sparse_params *params)
+{
+    return buffer_bytes(params, tri_sparse_keeps_velocity(params));
+}
+
+/* The block that no change of k replaces: scalars, two residuals, two velocities. */
 static size_t fixed_bytes(const struct tri_sparse_params *params)
 {
-    return ALIGN + 2 * residual_bytes(params);
+    return ALIGN + 2 * residual_bytes(params) + 2 * velocity_bytes(params);
 }
 
 static uint32_t most_selected(const struct tri_algorithm *algorithm,
@@ -173,6 +189,18 @@ struct tri_accumulator tri_sparse_accumulator(const struct trib_sparse *sparse)
     };
 }
 
+struct tri_accumulator tri_sparse_velocity(const struct trib_sparse *sparse)
+{
+    return (struct tri_accumulator){
+        .buffer = {sparse->velocity[0], sparse->velocity[1]},
+        .current = tri_sparse_keeps_velocity(&sparse->params) ? &sparse->scalars->velocity : NULL,
+        .gradient_dtype = sparse->params.dtype,
+        .dtype = sparse->params.acc,
+        .decay = sparse->params.momentum,
+        .count = sparse->params.count,
+    };
+}
+
 void tri_sparse_lay_out(struct trib_sparse *sparse)
 {
     memset(sparse->own, 0, sparse->algorithm->own_bytes);
@@ -180,18 +208,31 @@ void tri_sparse_lay_out(struct trib_sparse *sparse)
                   sparse->arena, &sparse->scratch);
 }
 
-trib_status tri_sparse_zero_residual(const struct trib_sparse *sparse, trib_stream stream)
+/* The residual of an accumulator with two buffers; nothing if it has none. */
+static trib_status zero(const struct trib_sparse *sparse, const struct tri_accumulator *acc,
+                        trib_stream stream)
 {
-    const struct tri_accumulator residual = tri_sparse_accumulator(sparse);
     uintptr_t previous = 0;
-    if (sparse->params.in_place || sparse->params.count == 0)
+    if (acc->current == NULL || acc->count == 0)
         return TRIB_OK;
     trib_status status = tri_device_push(sparse->backend, sparse->device, &previous);
     if (status != TRIB_OK)
         return status;
-    status = sparse->backend->kernels->sparse->decay(&residual, 0, &sparse->scalars->one, stream);
+    status = sparse->backend->kernels->sparse->decay(acc, 0, &sparse->scalars->one, stream);
     tri_device_pop(sparse->backend, previous);
     return status;
+}
+
+trib_status tri_sparse_zero_residual(const struct trib_sparse *sparse, trib_stream stream)
+{
+    const struct tri_accumulator residual = tri_sparse_accumulator(sparse);
+    return zero(sparse, &residual, stream);
+}
+
+trib_status tri_sparse_zero_velocity(const struct trib_sparse *sparse, trib_stream stream)
+{
+    const struct tri_accumulator velocity = tri_sparse_velocity(sparse);
+    return zero(sparse, &velocity, stream);
 }
 
 /* Copy to or from the device, and wait. */
@@ -217,13 +258,16 @@ static trib_status allocate(struct trib_sparse *sparse)
     sparse->scalars = (struct tri_sparse_scalars *)(void *)fixed;
     for (size_t i = 0; i < 2 && !params->in_place; i++)
         sparse->residual[i] = fixed + ALIGN + i * residual_bytes(params);
+    for (size_t i = 0; i < 2 && tri_sparse_keeps_velocity(params); i++)
+        sparse->velocity[i] =
+            fixed + ALIGN + 2 * residual_bytes(params) + i * velocity_bytes(params);
     sparse->arena_bytes = sparse->needs.arena;
     TRI_TRY(tri_workspace_add(memory, sparse->arena_bytes));
     sparse->arena = memory->blocks->data;
     return TRIB_OK;
 }
 
-/* Reset residual and scalars. */
+/* Reset residual, velocity and scalars. */
 static trib_status clear(struct trib_sparse *sparse, trib_stream stream)
 {
     const struct tri_sparse_scalars scalars = {.header = {.signature = sparse->signature},
@@ -231,6 +275,7 @@ static trib_status clear(struct trib_sparse *sparse, trib_stream stream)
                                                .all = (uint32_t)sparse->params.count};
     TRI_TRY(copy(sparse, sparse->scalars, &scalars, sizeof scalars, stream));
     TRI_TRY(tri_sparse_zero_residual(sparse, stream));
+    TRI_TRY(tri_sparse_zero_velocity(sparse, stream));
     return sparse->backend->device->stream_wait(sparse->device, stream);
 }
 
@@ -273,10 +318,12 @@ static void log_placement(const struct trib_sparse *sparse)
     if (tri_debug())
         tri_log(TRIB_LOG_INFO,
                 "sparse state %" PRIu32 " of rank %d of communicator %016" PRIx64
-                ": %zu elements of %s, %s, %" PRIu64 " bytes (%zu of residuals, %zu of scratch)",
+                ": %zu elements of %s, %s, %" PRIu64
+                " bytes (%zu of residuals, %zu of velocities, %zu of scratch)",
                 sparse->number, (int)comm->rank, comm->identity, sparse->params.count,
                 trib_dtype_name(sparse->params.dtype), sparse->algorithm->name, sparse->memory.held,
-                2 * residual_bytes(&sparse->params), sparse->arena_bytes);
+                2 * residual_bytes(&sparse->params), 2 * velocity_bytes(&sparse->params),
+                sparse->arena_bytes);
 }
 
 /* The arguments of tri_sparse_create. */
@@ -390,18 +437,25 @@ static void apply_change(struct trib_sparse *sparse, const struct change *change
     tri_sparse_lay_out(sparse);
 }
 
-/* The current residual becomes buffer 0, as in a new state; the header gets the new signature. A
- * failure changes nothing. */
+static void put_first(void *buffers[2], uint32_t current)
+{
+    void *const first = buffers[current], *const other = buffers[!current];
+    buffers[0] = first;
+    buffers[1] = other;
+}
+
+/* The current residual and velocity become buffer 0, as in a new state; the header gets the new
+ * signature. A failure changes nothing. */
 static trib_status renew_scalars(struct trib_sparse *sparse, uint32_t signature, trib_stream stream)
 {
     struct tri_sparse_scalars scalars;
     TRI_TRY(copy(sparse, &scalars, sparse->scalars, sizeof scalars, stream));
-    void *residual = sparse->residual[scalars.current], *other = sparse->residual[!scalars.current];
-    scalars.current = 0;
+    const uint32_t residual = scalars.current, velocity = scalars.velocity;
+    scalars.current = scalars.velocity = 0;
     scalars.header.signature = signature;
     TRI_TRY(copy(sparse, sparse->scalars, &scalars, sizeof scalars, stream));
-    sparse->residual[0] = residual;
-    sparse->residual[1] = other;
+    put_first(sparse->residual, residual);
+    put_first(sparse->velocity, velocity);
     return TRIB_OK;
 }
 

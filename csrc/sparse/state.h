@@ -14,7 +14,8 @@
 struct tri_sparse_scalars {
     struct tri_header header;
     double norm;
-    uint32_t current, decision, outcome, overflow, selected, applied, fallbacks, zero, one, all;
+    uint32_t current, velocity; /* which buffers are the residual, and the velocity */
+    uint32_t decision, outcome, overflow, selected, applied, fallbacks, zero, one, all;
 };
 
 /* Bytes, as algorithm and parameters determine them. */
@@ -42,6 +43,7 @@ struct trib_sparse {
     const struct tri_algorithm *algorithm;
     uint32_t number;
     void *residual[2]; /* NULL in place */
+    void *velocity[2]; /* NULL without momentum, and in place */
     struct tri_sparse_scalars *scalars;
     void *arena, *scratch;
     struct tri_counters *counters;
@@ -63,6 +65,10 @@ trib_status tri_sparse_ready(const struct trib_sparse *sparse, int operation);
 
 /* The residual and acc of this state, without a gradient. In place: NULL buffers. */
 struct tri_accumulator tri_sparse_accumulator(const struct trib_sparse *sparse);
+/* With momentum, the velocity and the next one, as a residual and acc. In place: NULL buffers. */
+struct tri_accumulator tri_sparse_velocity(const struct trib_sparse *sparse);
+/* True if the state keeps a velocity of its own. */
+bool tri_sparse_keeps_velocity(const struct tri_sparse_params *params);
 
 /* Reset the algorithm: zero `own` and lay out its memory. By a run, or while none is queued. */
 void tri_sparse_lay_out(struct trib_sparse *sparse);
@@ -75,8 +81,9 @@ trib_status tri_sparse_queue(struct trib_sparse *sparse, int operation,
 /* True if a graph captures the stream. */
 bool tri_sparse_captures(const struct trib_sparse *sparse, trib_stream stream);
 
-/* Queue zeros into the current residual; nothing in place. In a registered call, or while no run is
- * queued. */
+/* Queue zeros into the current residual; into the current velocity. Nothing if the state keeps none.
+ * In a registered call, or while no run is queued. */
 trib_status tri_sparse_zero_residual(const struct trib_sparse *sparse, trib_stream stream);
+trib_status tri_sparse_zero_velocity(const struct trib_sparse *sparse, trib_stream stream);
 
 #endif

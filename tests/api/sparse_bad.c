@@ -37,8 +37,8 @@ static void bad_names_and_flags(struct fixture *fixture)
     trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
     options.size--;
     bad_option(fixture, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_OPTIONS_INIT");
-    options = fixture_options(NULL, 1, 1u << 5);
-    bad_option(fixture, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.flags is 0x28");
+    options = fixture_options(NULL, 1, 1u << 6);
+    bad_option(fixture, TRIB_F32, &options, TRIB_ERR_INVALID_ARGUMENT, "options.flags is 0x48");
     options = fixture_options(NULL, 1, TRIB_SPARSE_F32_RESULT);
     bad_option(fixture, TRIB_F64, &options, TRIB_ERR_INVALID_ARGUMENT, "TRIB_SPARSE_F32_RESULT");
     options = fixture_options("topka", 1, TRIB_SPARSE_IN_PLACE);
@@ -66,6 +66,27 @@ static void bad_fractions(struct fixture *fixture)
     }
     REFUSED(trib_sparse_set_density(fixture->sparse, 2), TRIB_ERR_INVALID_ARGUMENT,
             "trib_sparse_set_density", "`density` is 2");
+}
+
+static void bad_momentum(struct fixture *fixture)
+{
+    static const double none[] = {-0.1, 1, NAN, INFINITY};
+    const trib_status bad = TRIB_ERR_INVALID_ARGUMENT;
+    trib_sparse_options options = fixture_options(NULL, 1, TRIB_SPARSE_NO_MASKING);
+    bad_option(fixture, TRIB_F32, &options, bad, "TRIB_SPARSE_NO_MASKING");
+    options.flags &= ~(uint32_t)TRIB_SPARSE_NO_MASKING;
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+        options.momentum = none[i];
+        bad_option(fixture, TRIB_F32, &options, bad, "options.momentum is");
+    }
+    options.momentum = 0;
+    options.clip_norm = 1;
+    bad_option(fixture, TRIB_F32, &options, bad, "without options.momentum");
+    options.momentum = 0.9;
+    options.flags |= TRIB_SPARSE_IN_PLACE;
+    bad_option(fixture, TRIB_F32, &options, bad, "with TRIB_SPARSE_IN_PLACE");
+    options.clip_norm = -1;
+    bad_option(fixture, TRIB_F32, &options, bad, "options.clip_norm is -1");
 }
 
 static void bad_types_and_counts(struct fixture *fixture)
@@ -297,6 +318,7 @@ static void bad_rank(int rank, int size, void *team)
         return;
     bad_names_and_flags(&fixture);
     bad_fractions(&fixture);
+    bad_momentum(&fixture);
     bad_types_and_counts(&fixture);
     bad_collective_calls(&fixture, errs);
     if (errs) {

@@ -162,6 +162,8 @@ static trib_sparse_options *pick_sparse(struct bytes *in, struct text *text)
     options.constants = pick_text(in, &text[1]);
     options.norm_every = bytes_u8(in);
     options.reserved = bytes_rare(in, 16);
+    options.momentum = bytes_rare(in, 4) ? pick_number(in) : 0;
+    options.clip_norm = bytes_rare(in, 8) ? pick_number(in) : 0;
     return block_of(&options, sizeof options, size, in);
 }
 

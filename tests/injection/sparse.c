@@ -1,5 +1,5 @@
 /* Sparse allreduce: the calls of every algorithm, and the life of a state. A call that is not
- * applied leaves residual and thresholds as they were, to the bit, and the counters say so: after
+ * applied leaves residual, velocity and thresholds as they were, to the bit, and the counters say so: after
  * each step an export is what it was after that step of the run without a fault; or, if the step
  * was not applied, after the step before. */
 #include <stdio.h>
@@ -24,6 +24,7 @@ struct variant {
     char name[64];
     const char *algorithm, *constants;
     uint32_t flags;
+    double momentum;
 };
 
 /* What can be seen of a rank's state after a step. */
@@ -73,6 +74,8 @@ static bool create(struct state *state)
     options.k = K;
     options.decay = 0.5;
     options.norm_every = 2;
+    options.momentum = state->variant->momentum;
+    options.clip_norm = options.momentum != 0 && !in_place(state) ? 1e6 : 0;
     const bool good =
         WENT_TOGETHER(state->rank, trib_sparse_create(&state->sparse, state->rank->comm, COUNT,
                                                       TRIB_F32, &options));
@@ -124,12 +127,22 @@ static void look(const struct state *state, struct view *view)
 
 static size_t residual_bytes(const struct state *state)
 {
-    return in_place(state) ? 0 : COUNT * sizeof(float);
+    return in_place(state) && state->variant->momentum == 0 ? 0 : COUNT * sizeof(float);
 }
 
 static bool same_residual(const struct state *state, const struct view *a, const struct view *b)
 {
     return memcmp(a->exported + HEAD, b->exported + HEAD, residual_bytes(state)) == 0;
+}
+
+/* The last part of an export; in place it is the accumulator. */
+static bool same_velocity(const struct state *state, const struct view *a, const struct view *b)
+{
+    enum { BYTES = COUNT * sizeof(float) };
+    if (in_place(state) || state->variant->momentum == 0)
+        return true;
+    return a->bytes == b->bytes &&
+           memcmp(a->exported + a->bytes - BYTES, b->exported + b->bytes - BYTES, BYTES) == 0;
 }
 
 /* What an algorithm keeps on the device, behind the residual. (What it keeps on the host may count
@@ -145,7 +158,8 @@ static bool same_thresholds(const struct state *state, const struct view *a, con
 
 static bool same(const struct state *state, const struct view *a, const struct view *b)
 {
-    return a->k == b->k && same_residual(state, a, b) && same_thresholds(state, a, b);
+    return a->k == b->k && same_residual(state, a, b) && same_velocity(state, a, b) &&
+           same_thresholds(state, a, b);
 }
 
 /* The step has succeeded: it did what it does without a fault. */
@@ -200,6 +214,8 @@ static void judge_call(struct state *state, bool queued, const float *accumulato
     CHECK_MSG(outcome == applied || (!queued && !applied), "%s: call %d is %s, the outcome is %u",
               where(), state->step + 1, is, outcome);
     CHECK_MSG(same_residual(state, &now, due), "%s: call %d is %s: another residual", where(),
+              state->step + 1, is);
+    CHECK_MSG(same_velocity(state, &now, due), "%s: call %d is %s: another velocity", where(),
               state->step + 1, is);
     CHECK_MSG(same_thresholds(state, &now, due) || (state->fresh && !applied) ||
                   failed_at(state, adjusts),
@@ -269,6 +285,8 @@ static bool stepped(struct state *state, bool good, bool replaces)
     CHECK_MSG(same_residual(state, &now, before) ||
                   (replaces && same_residual(state, &now, before + 1)),
               "%s: step %d has failed: another residual", where(), state->step + 1);
+    CHECK_MSG(replaces || same_velocity(state, &now, before),
+              "%s: step %d has failed: another velocity", where(), state->step + 1);
     CHECK_MSG(replaces || same_thresholds(state, &now, before),
               "%s: step %d has failed: other thresholds", where(), state->step + 1);
     return false;
@@ -340,6 +358,15 @@ static void add(const char *algorithm, const char *constants, uint32_t flags,
         .name = variant->name, .run = run, .options = options, .argument = variant};
 }
 
+static void add_momentum(const char *algorithm, uint32_t flags, void (*run)(struct rank *rank))
+{
+    add(algorithm, NULL, flags, run, 0);
+    struct variant *variant = &variants[n - 1];
+    const size_t used = strlen(variant->name);
+    variant->momentum = 0.5;
+    (void)snprintf(variant->name + used, sizeof variant->name - used, ", momentum");
+}
+
 size_t programs_sparse(const struct program **out)
 {
     for (int32_t i = 0; i < trib_sparse_algorithm_count() && n < VARIANTS; i++) {
@@ -354,6 +381,11 @@ size_t programs_sparse(const struct program **out)
     add("topkaopt", NULL, 0, life, 0);
     add("oktopk", "bert", TRIB_SPARSE_IN_PLACE, life, 0);
     add("dense", NULL, 0, life, TRIB_MATCH);
+    add_momentum("dense", 0, calls);
+    add_momentum("topka", 0, calls);
+    add_momentum("topka", TRIB_SPARSE_IN_PLACE, calls);
+    add_momentum("gtopk", 0, calls);
+    add_momentum("topka", 0, life);
     *out = programs;
     return n;
 }

@@ -18,9 +18,12 @@
  * applied. Before one it may not be: an import, or a larger k after a smaller one (auto), may have
  * left mass there.
  *
+ * With momentum nothing is masked: masking is for what has waited, and here nothing waits. So the
+ * result is the sum of the velocities, as of SGD with momentum.
+ *
  * Different from a plain allreduce in that an infinity or a NaN anywhere applies nothing, and that
  * an aborted call leaves acc in place. So in separate mode the sum is made in the buffer of acc,
- * and that never becomes the residual: the decision swaps nothing. In place it is made outside of
+ * and that never becomes the residual: the decision swaps no residual. In place it is made outside of
  * the accumulator: in the result if there is a dense one. */
 #include "csrc/sparse/link.h"
 

@@ -258,12 +258,14 @@ pub struct trib_sparse {
 pub const TRIB_SPARSE_AVERAGE: u32 = 1;
 #[doc = " The result is a list of indices and values: trib_sparse_allreduce_entries."]
 pub const TRIB_SPARSE_ENTRIES: u32 = 2;
-#[doc = " `gradient` of each call is the accumulator itself: add gradients into it; after the call it\n  holds the residual. A call moves 4 bytes per element instead of 12. Types f32 and f64. Decay\n  applies after the call. An infinity or a NaN in the accumulator stays there, and no call is\n  applied, until the caller replaces it."]
+#[doc = " `gradient` of each call is the accumulator itself: add gradients into it; after the call it\n  holds the residual. A call moves 4 bytes per element instead of 12. Types f32 and f64. Decay\n  applies after the call. An infinity or a NaN in the accumulator stays there, and no call is\n  applied, until the caller replaces it. With momentum `gradient` is the velocity instead:\n  below."]
 pub const TRIB_SPARSE_IN_PLACE: u32 = 4;
 #[doc = " Use `k` of the options, 0 included, instead of `density`."]
 pub const TRIB_SPARSE_USE_K: u32 = 8;
 #[doc = " The result (or its values) is f32 for f16 and bf16 gradients: unrounded sums, which do not\n  overflow. `result` must then differ from `gradient`. No effect for f32; invalid for\n  f64."]
 pub const TRIB_SPARSE_F32_RESULT: u32 = 16;
+#[doc = " With momentum: velocities keep their elements that were sent."]
+pub const TRIB_SPARSE_NO_MASKING: u32 = 32;
 #[doc = " Options of a sparse allreduce. Start from TRIB_SPARSE_OPTIONS_INIT; 0 is every field's default.\n  All ranks pass the same."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
@@ -290,10 +292,14 @@ pub struct trib_sparse_options {
     pub norm_every: u32,
     #[doc = " 0"]
     pub reserved: u32,
+    #[doc = " at least 0, below 1; 0: none, and no velocity"]
+    pub momentum: f64,
+    #[doc = " with momentum, not in place: clip gradients to this norm, of all\n   ranks together; one extra pass over the gradient; 0: never"]
+    pub clip_norm: f64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of trib_sparse_options"][::core::mem::size_of::<trib_sparse_options>() - 64usize];
+    ["Size of trib_sparse_options"][::core::mem::size_of::<trib_sparse_options>() - 80usize];
     ["Alignment of trib_sparse_options"][::core::mem::align_of::<trib_sparse_options>() - 8usize];
     ["Offset of field: trib_sparse_options::size"]
         [::core::mem::offset_of!(trib_sparse_options, size) - 0usize];
@@ -317,6 +323,10 @@ const _: () = {
         [::core::mem::offset_of!(trib_sparse_options, norm_every) - 56usize];
     ["Offset of field: trib_sparse_options::reserved"]
         [::core::mem::offset_of!(trib_sparse_options, reserved) - 60usize];
+    ["Offset of field: trib_sparse_options::momentum"]
+        [::core::mem::offset_of!(trib_sparse_options, momentum) - 64usize];
+    ["Offset of field: trib_sparse_options::clip_norm"]
+        [::core::mem::offset_of!(trib_sparse_options, clip_norm) - 72usize];
 };
 #[doc = " Statistics of one rank's state. Words: entries in units of 4 bytes, rounded up for each message.\n  Bytes: everything sent. Summed over the ranks, sent equals received. A broadcast counts as a\n  chain, an allreduce and an allgather count as rings."]
 #[repr(C)]
@@ -473,7 +483,7 @@ pub struct trib_memory {
     pub workspace_bytes: u64,
     #[doc = " the most so far"]
     pub workspace_peak_bytes: u64,
-    #[doc = " sparse states, on the device: residuals and scratch"]
+    #[doc = " sparse states, on the device: residuals, velocities, ..."]
     pub sparse_bytes: u64,
     #[doc = " the most so far"]
     pub sparse_peak_bytes: u64,
@@ -928,7 +938,7 @@ extern "C" {
     pub fn trib_sparse_algorithm_count() -> i32;
     #[doc = " Name of algorithm `index`; NULL beyond the last. Valid for ever."]
     pub fn trib_sparse_algorithm_name(index: i32) -> *const ::core::ffi::c_char;
-    #[doc = " Bytes of device memory that trib_sparse_create would allocate: residuals (two of `count`\n  elements, none in place) and scratch. Local call, no communication: until the communicator's\n  first state exists, \"auto\" is sized as if all ranks shared one host."]
+    #[doc = " Bytes of device memory that trib_sparse_create would allocate: residuals (two of `count`\n  elements; none in place without momentum), velocities (two with momentum, none in place) and\n  scratch. Local call, no communication: until the communicator's first state exists, \"auto\" is\n  sized as if all ranks shared one host."]
     pub fn trib_sparse_bytes(
         out: *mut u64,
         comm: *const trib_comm,
@@ -936,7 +946,7 @@ extern "C" {
         dtype: trib_dtype,
         options: *const trib_sparse_options,
     ) -> trib_status;
-    #[doc = " Create the state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 or\n  f32 (residual and sums are f32), or f64. The residual starts at 0. All ranks call it; blocking.\n  They compare count, type and the effect of the options (a density and a k with the same k are\n  equal); if one differs, all return TRIB_ERR_MISMATCH. If one rank's arguments are invalid it\n  gets that error, and every other rank gets TRIB_ERR_MISMATCH. If one rank lacks memory, no rank\n  gets a state. If a rank does not call it within the communicator's timeout_ms: TRIB_ERR_TIMEOUT,\n  and the communicator is no longer usable. `options` may be NULL. `comm` must outlive the state.\n  All memory is allocated here."]
+    #[doc = " Create the state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 or\n  f32 (residual and sums are f32), or f64. Residual and velocity start at 0. All ranks call it;\n  blocking. They compare count, type and the effect of the options (a density and a k with the\n  same k are equal); if one differs, all return TRIB_ERR_MISMATCH. If one rank's arguments are\n  invalid it gets that error, and every other rank gets TRIB_ERR_MISMATCH. If one rank lacks\n  memory, no rank gets a state. If a rank does not call it within the communicator's timeout_ms:\n  TRIB_ERR_TIMEOUT, and the communicator is no longer usable. `options` may be NULL. `comm` must\n  outlive the state. All memory is allocated here."]
     pub fn trib_sparse_create(
         out: *mut *mut trib_sparse,
         comm: *mut trib_comm,
@@ -944,11 +954,11 @@ extern "C" {
         dtype: trib_dtype,
         options: *const trib_sparse_options,
     ) -> trib_status;
-    #[doc = " Change k from the next call on: `density` as in the options. Residual and statistics stay. All\n  ranks call it; blocking and compared as in trib_sparse_create; may allocate; waits for queued\n  calls, within timeout_ms. On failure the old k stays. Capture CUDA graphs again: older ones may\n  refer to freed memory. \"auto\" chooses again."]
+    #[doc = " Change k from the next call on: `density` as in the options. Residual, velocity and statistics\n  stay. All ranks call it; blocking and compared as in trib_sparse_create; may allocate; waits for\n  queued calls, within timeout_ms. On failure the old k stays. Capture CUDA graphs again: older\n  ones may refer to freed memory. \"auto\" chooses again."]
     pub fn trib_sparse_set_density(sparse: *mut trib_sparse, density: f64) -> trib_status;
     #[doc = " The same with a number of entries."]
     pub fn trib_sparse_set_k(sparse: *mut trib_sparse, k: u64) -> trib_status;
-    #[doc = " Queue one sparse allreduce. `gradient` holds `count` elements; in place it is the accumulator.\n  The call writes all `count` elements of `result` once, 0 where nothing was selected; `result`\n  may be `gradient` unless in place. Its type is dtype, or f32 with TRIB_SPARSE_F32_RESULT; sums\n  are rounded to it once. On nccl, algorithms whose messages vary in size (topkaopt, topksa,\n  oktopk, gaussian...) wait for the stream inside the call; the others do not, and CUDA graphs may\n  capture them. Not inside a batch. Calls of one state on different streams run one after the\n  other.\n\n  The state's schedule is a step counter: it decides whose turn it is in \"shared\", when\n  `norm_every` is due, and when a reused threshold is computed again. A graph replay repeats the\n  captured step. Replays are not tracked: synchronize with a replay before any other use of the\n  state."]
+    #[doc = " Queue one sparse allreduce. `gradient` holds `count` elements; in place it is the accumulator,\n  with momentum the velocity. The call writes all `count` elements of `result` once, 0 where\n  nothing was selected; `result` may be `gradient` unless in place. Its type is dtype, or f32 with\n  TRIB_SPARSE_F32_RESULT; sums are rounded to it once. On nccl, algorithms whose messages vary in\n  size (topkaopt, topksa, oktopk, gaussian...) wait for the stream inside the call; the others do\n  not, and CUDA graphs may capture them. Not inside a batch. Calls of one state on different\n  streams run one after the other.\n\n  The state's schedule is a step counter: it decides whose turn it is in \"shared\", when\n  `norm_every` is due, and when a reused threshold is computed again. A graph replay repeats the\n  captured step. Replays are not tracked: synchronize with a replay before any other use of the\n  state."]
     pub fn trib_sparse_allreduce(
         sparse: *mut trib_sparse,
         gradient: *mut ::core::ffi::c_void,
@@ -977,7 +987,7 @@ extern "C" {
         out: *mut trib_sparse_statistics,
         sparse: *mut trib_sparse,
     ) -> trib_status;
-    #[doc = " Queue a copy of this rank's residual, after the calls queued before: `count` elements of f32\n  (f64 for an f64 state) to `out` in device memory. Local call. TRIB_ERR_INVALID_USAGE in place:\n  there the accumulator is the residual."]
+    #[doc = " Queue a copy of this rank's residual, after the calls queued before: `count` elements of f32\n  (f64 for an f64 state) to `out` in device memory. Local call. TRIB_ERR_INVALID_USAGE in place\n  without momentum: there the accumulator is the residual."]
     pub fn trib_sparse_residual(
         sparse: *mut trib_sparse,
         out: *mut ::core::ffi::c_void,
@@ -985,14 +995,14 @@ extern "C" {
     ) -> trib_status;
     #[doc = " Bytes of an export."]
     pub fn trib_sparse_export_bytes(sparse: *const trib_sparse) -> u64;
-    #[doc = " Write residual, thresholds and schedule to host memory, for a later import. Blocks until the\n  queued calls have run or an abort has ended them; no deadline. In place the export has no\n  residual: the accumulator is the caller's. The schedule counts the calls queued by this rank,\n  including non-finite and aborted ones."]
+    #[doc = " Write residual, velocity, thresholds and schedule to host memory, for a later import. Blocks\n  until the queued calls have run or an abort has ended them; no deadline. In place the export has\n  no residual, or with momentum no velocity: that is the caller's `gradient`. The schedule counts\n  the calls queued by this rank, including non-finite and aborted ones."]
     pub fn trib_sparse_export(
         sparse: *mut trib_sparse,
         out: *mut ::core::ffi::c_void,
         bytes: usize,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Restore an export of a state with the same count and residual type, of any algorithm, k and\n  number of ranks. Blocking. TRIB_ERR_INVALID_ARGUMENT, with nothing changed, if `data` is no such\n  export.\n  `add` 0: all ranks call it, as with trib_sparse_create: if one rank's call is invalid, the\n  others return TRIB_ERR_MISMATCH. Thresholds and schedule are restored if algorithm, k, chunk and\n  number of ranks are the same on all ranks, else all ranks reset them. The schedule continues\n  from the smallest of the ranks', since after an abort ranks may have queued different numbers of\n  calls.\n  `add` 1: a local call. Adds the residual to the existing one, so that remaining ranks can take\n  over the residuals of lost ranks, if those exported them while they lived (after\n  trib_comm_shrink one rank imports them into its new state); thresholds and schedule stay. Blocks\n  as trib_sparse_export does."]
+    #[doc = " Restore an export of a state with the same count and residual type, of any algorithm, k,\n  momentum and number of ranks. Blocking. TRIB_ERR_INVALID_ARGUMENT, with nothing changed, if\n  `data` is no such export, or if it has a velocity (of an export with momentum, not in place) and\n  this state keeps none. An export without one (older ones have none) counts as a velocity of 0.\n  `add` 0: all ranks call it, as with trib_sparse_create: if one rank's call is invalid, the\n  others return TRIB_ERR_MISMATCH. Thresholds and schedule are restored if algorithm, k, chunk and\n  number of ranks are the same on all ranks, else all ranks reset them. The schedule continues\n  from the smallest of the ranks', since after an abort ranks may have queued different numbers of\n  calls.\n  `add` 1: a local call. Adds residual and velocity to the existing ones, so that remaining ranks\n  can take over those of lost ranks, if those exported them while they lived (after\n  trib_comm_shrink one rank imports them into its new state); thresholds and schedule stay. Blocks\n  as trib_sparse_export does."]
     pub fn trib_sparse_import(
         sparse: *mut trib_sparse,
         data: *const ::core::ffi::c_void,
@@ -1000,7 +1010,7 @@ extern "C" {
         add: i32,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Queue a reset of residual, thresholds and schedule; statistics stay. In place the caller zeroes\n  the accumulator. All ranks call it at the same point of their sequence of calls."]
+    #[doc = " Queue a reset of residual, velocity, thresholds and schedule; statistics stay. In place the\n  caller zeroes `gradient`. All ranks call it at the same point of their sequence of calls."]
     pub fn trib_sparse_reset(sparse: *mut trib_sparse, stream: trib_stream) -> trib_status;
     #[doc = " Destroy the state. Waits for queued calls, at most as long as trib_comm_destroy; then returns\n  TRIB_ERR_TIMEOUT: the state is gone all the same, and its memory is freed once those calls have\n  run. NULL is allowed."]
     pub fn trib_sparse_destroy(sparse: *mut trib_sparse) -> trib_status;

@@ -96,6 +96,8 @@ pub const TRIB_SPARSE_OPTIONS_INIT: trib_sparse_options = trib_sparse_options {
     constants: core::ptr::null(),
     norm_every: 0,
     reserved: 0,
+    momentum: 0.0,
+    clip_norm: 0.0,
 };
 
 /// All zero, with `size` set: `TRIB_SPARSE_STATISTICS_INIT` of the header.

@@ -7,14 +7,15 @@
 
 #include "tests/conformance/sparse/sparse.h"
 
-enum { CALLS = 12, COUNT = 3000 };
+enum { CALLS = 12, COUNT = 3000, WIDTH = 2 * COUNT };
 
 struct aborted {
     const char *algorithm;
+    double momentum; /* above 0: the state keeps residual and velocity, and history is of both */
     struct team team;
     trib_sparse *states[TEAM_MAX];
     void *data[TEAM_MAX], *result[TEAM_MAX];
-    float *history[TEAM_MAX]; /* (CALLS + 1) * COUNT: the accumulator after each call */
+    float *history[TEAM_MAX]; /* (CALLS + 1) * WIDTH: what lasts, after each call */
     trib_abort *handle;
     _Atomic int arrived;
     int turn;    /* how long the aborter waits */
@@ -29,15 +30,17 @@ static void *need(size_t n, size_t size)
     return memory;
 }
 
-/* A state in place, and an accumulator into which nothing is added between the calls. */
+/* A state in place, and an accumulator into which nothing is added between the calls; with momentum
+ * not in place, and a gradient that is the same in every call. */
 static bool open_state(struct aborted *aborted, int rank, int size)
 {
     trib_device *device = aborted->team.devices[rank];
     trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
     options.algorithm = aborted->algorithm;
     options.density = 0.02;
-    options.flags = TRIB_SPARSE_IN_PLACE;
-    float *start = aborted->history[rank];
+    options.momentum = aborted->momentum;
+    options.flags = aborted->momentum == 0 ? TRIB_SPARSE_IN_PLACE : 0;
+    float start[COUNT];
     for (size_t i = 0; i < COUNT; i++)
         start[i] = (float)sparse_input(SPARSE_SPREAD, 5, 0, rank, size, i, COUNT);
     return CHECK_OK(trib_device_alloc(&aborted->data[rank], device, COUNT * sizeof(float))) &&
@@ -58,38 +61,54 @@ static void close_state(struct aborted *aborted, int rank)
     aborted->states[rank] = NULL;
 }
 
+/* What lasts: the accumulator; with momentum residual and velocity. Waits. */
+static void save(struct aborted *aborted, int rank, float *out)
+{
+    trib_device *device = aborted->team.devices[rank];
+    trib_stream stream = aborted->team.streams[rank];
+    trib_sparse *state = aborted->states[rank];
+    if (aborted->momentum == 0) {
+        CHECK_OK(trib_device_copy(device, out, aborted->data[rank], COUNT * sizeof(float), stream));
+        CHECK_OK(trib_stream_wait(device, stream));
+        return;
+    }
+    double *numbers = need(WIDTH, sizeof *numbers);
+    char *snapshot = need((size_t)trib_sparse_export_bytes(state), 1);
+    CHECK(sparse_residual(state, COUNT, TRIB_F32, stream, snapshot, numbers));
+    sparse_velocity(state, COUNT, TRIB_F32, snapshot, numbers + COUNT);
+    for (size_t i = 0; i < WIDTH; i++)
+        out[i] = (float)numbers[i];
+    free(numbers);
+    free(snapshot);
+}
+
 /* What each call makes of the accumulator when nobody aborts. */
 static void record_rank(int rank, int size, void *argument)
 {
     struct aborted *aborted = argument;
-    trib_device *device = aborted->team.devices[rank];
     trib_stream stream = aborted->team.streams[rank];
     if (!open_state(aborted, rank, size))
         return;
+    save(aborted, rank, aborted->history[rank]);
     for (size_t i = 1; i <= CALLS; i++) {
         CHECK_OK(trib_sparse_allreduce(aborted->states[rank], aborted->data[rank],
                                        aborted->result[rank], stream));
-        CHECK_OK(trib_device_copy(device, aborted->history[rank] + i * COUNT, aborted->data[rank],
-                                  COUNT * sizeof(float), stream));
+        save(aborted, rank, aborted->history[rank] + i * WIDTH);
     }
-    CHECK_OK(trib_stream_wait(device, stream));
     close_state(aborted, rank);
 }
 
 static void look(struct aborted *aborted, int rank)
 {
-    float *found = need(COUNT, sizeof *found);
+    float *found = need(WIDTH, sizeof *found);
     trib_sparse_statistics statistics = TRIB_SPARSE_STATISTICS_INIT;
-    trib_stream stream = aborted->team.streams[rank];
     CHECK_OK(trib_sparse_statistics_get(&statistics, aborted->states[rank]));
-    CHECK_OK(trib_device_copy(aborted->team.devices[rank], found, aborted->data[rank],
-                              COUNT * sizeof(float), stream));
-    CHECK_OK(trib_stream_wait(aborted->team.devices[rank], stream));
+    save(aborted, rank, found);
     if (CHECK(statistics.calls_applied <= CALLS))
-        CHECK_MSG(memcmp(found, aborted->history[rank] + statistics.calls_applied * COUNT,
-                         COUNT * sizeof(float)) == 0,
-                  "rank %d: the accumulator is not as after %llu calls", rank,
-                  (unsigned long long)statistics.calls_applied);
+        CHECK_MSG(memcmp(found, aborted->history[rank] + statistics.calls_applied * WIDTH,
+                         WIDTH * sizeof(float)) == 0,
+                  "rank %d: the accumulator, or residual and velocity, is not as after %llu calls",
+                  rank, (unsigned long long)statistics.calls_applied);
     CHECK_STATUS(trib_sparse_status(aborted->states[rank]), TRIB_ERR_ABORTED);
     free(found);
 }
@@ -139,14 +158,16 @@ static int turns_of(const struct sparse_session *session)
     return session->depth == SPARSE_WHOLE && !slow ? 12 : 4;
 }
 
-static void one_algorithm(struct sparse_session *session, const char *algorithm)
+static void one_algorithm(struct sparse_session *session, const char *algorithm, double momentum)
 {
     const int size = session->team.size, turns = turns_of(session);
     struct aborted *aborted = need(1, sizeof *aborted);
     aborted->algorithm = algorithm;
-    check_begin("%s, %d ranks: %s, aborts", session->team.backend, size, algorithm);
+    aborted->momentum = momentum;
+    check_begin("%s, %d ranks: %s%s, aborts", session->team.backend, size, algorithm,
+                momentum == 0 ? "" : ", momentum");
     for (int rank = 0; rank < size; rank++)
-        aborted->history[rank] = need((CALLS + 1) * COUNT, sizeof(float));
+        aborted->history[rank] = need((CALLS + 1) * WIDTH, sizeof(float));
     bool good = team_prepare(&aborted->team, session->team.backend, size) &&
                 team_open(&aborted->team, NULL);
     if (good)
@@ -174,5 +195,6 @@ void sparse_aborts(struct sparse_session *session)
 {
     for (int i = 0; sparse_algorithms[i] != NULL; i++)
         if (session->depth == SPARSE_WHOLE || (i + session->team.size) % 3 == 0)
-            one_algorithm(session, sparse_algorithms[i]);
+            for (int momentum = 0; momentum < 2; momentum++)
+                one_algorithm(session, sparse_algorithms[i], 0.5 * momentum);
 }

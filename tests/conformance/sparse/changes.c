@@ -25,9 +25,13 @@ static const struct sparse_plan plans[] = {
     {.algorithm = "shared"},
     {.algorithm = "chunked", .chunk = 64},
     {.algorithm = "chunked", .chunk = 64, .flags = TRIB_SPARSE_ENTRIES},
+    {.algorithm = "dense", .dtype = TRIB_F64, .momentum = 0.5},
+    {.algorithm = "topka", .dtype = TRIB_F64, .momentum = 0.5},
+    {.algorithm = "oktopk", .dtype = TRIB_F64, .momentum = 0.5, .constants = "vgg"},
+    {.algorithm = "srs", .dtype = TRIB_F64, .momentum = 0.5, .flags = TRIB_SPARSE_IN_PLACE},
 };
 
-enum { PLANS = sizeof plans / sizeof *plans };
+enum { PLANS = sizeof plans / sizeof *plans, VELOCITY = PLANS - 3 /* topka with momentum */ };
 
 static void *need(size_t n, size_t size)
 {
@@ -143,6 +147,17 @@ struct move {
     int32_t add;
 };
 
+/* An export without momentum has a velocity of 0; in place the velocity is the caller's. */
+static void take_velocity(const struct move *move, struct sparse_rank *to,
+                          const struct sparse_rank *from)
+{
+    const struct sparse_plan *plan = &move->to->plan;
+    if ((plan->flags & TRIB_SPARSE_IN_PLACE) != 0 && move->from->plan.momentum == 0)
+        return;
+    for (size_t i = 0; i < plan->count && plan->momentum != 0; i++)
+        to->velocity[i] = move->add ? to->velocity[i] + from->velocity[i] : from->velocity[i];
+}
+
 static void move_rank(int rank, int size, void *argument)
 {
     const struct move *move = argument;
@@ -154,6 +169,7 @@ static void move_rank(int rank, int size, void *argument)
     CHECK_OK(trib_sparse_import(to->state, snapshot, bytes, move->add, to->stream));
     for (size_t i = 0; i < n; i++)
         to->held[i] = move->add ? to->held[i] + from->held[i] : from->held[i];
+    take_velocity(move, to, from);
     free(snapshot);
 }
 
@@ -257,12 +273,66 @@ static void foreign(struct sparse_session *session)
         if (!taken(session, i))
             continue;
         begins_anew(session, i);
-        if (plans[i].flags & TRIB_SPARSE_IN_PLACE)
+        if (sparse_in_place(&plans[i]))
             continue; /* it has no residual to import */
         takes(session, i, TRIB_F32, 1);
         takes(session, i, TRIB_F64, 1);
         takes(session, i, TRIB_F32, 0);
     }
+}
+
+/* With momentum: both velocities are added. Momentum that begins with an export without it takes a
+ * velocity of 0 in the place of the one that is there: `takes`. */
+static void adds_velocity(struct sparse_session *session)
+{
+    struct sparse_plan plan = planned(session, VELOCITY), other = planned(session, VELOCITY);
+    struct move move = {.add = 1};
+    named(session, "import of a velocity, added", &other);
+    if (open_move(&move, session, &plan, &other) && sparse_trial_steps(move.from, 5) &&
+        sparse_trial_steps(move.to, 3)) {
+        check_ranks(session->team.size, move_rank, &move);
+        sparse_trial_steps(move.to, 5);
+    }
+    close_move(&move, session);
+}
+
+/* A velocity is not dropped: a state that keeps none refuses it. */
+static void homeless_rank(int rank, int size, void *argument)
+{
+    struct sparse_trial *trial = argument;
+    struct sparse_rank *self = &trial->ranks[rank];
+    const size_t bytes = (size_t)trib_sparse_export_bytes(self->state);
+    char *good = need(bytes, 1);
+    trib_sparse *plain = NULL, *in_place = NULL;
+    trib_sparse_options options = sparse_options(&trial->plan);
+    const trib_status refused = TRIB_ERR_INVALID_ARGUMENT;
+    (void)size;
+    CHECK_OK(trib_sparse_export(self->state, good, bytes, self->stream));
+    options.flags |= TRIB_SPARSE_IN_PLACE;
+    CHECK_OK(trib_sparse_create(&in_place, self->comm, trial->plan.count, TRIB_F64, &options));
+    options.flags &= ~(uint32_t)TRIB_SPARSE_IN_PLACE;
+    options.momentum = 0;
+    CHECK_OK(trib_sparse_create(&plain, self->comm, trial->plan.count, TRIB_F64, &options));
+    for (int32_t add = 0; add < 2; add++) {
+        CHECK_STATUS(trib_sparse_import(plain, good, bytes, add, self->stream), refused);
+        CHECK_STATUS(trib_sparse_import(in_place, good, bytes, add, self->stream), refused);
+    }
+    CHECK_OK(trib_sparse_destroy(plain));
+    CHECK_OK(trib_sparse_destroy(in_place));
+    free(good);
+}
+
+static void homeless(struct sparse_session *session)
+{
+    struct sparse_trial *trial = need(1, sizeof *trial);
+    const struct sparse_plan plan = planned(session, VELOCITY);
+    named(session, "a velocity that has no place", &plan);
+    if (sparse_trial_open(trial, &session->team, &plan) && sparse_trial_steps(trial, 3))
+        check_ranks(session->team.size, homeless_rank, trial);
+    sparse_trial_close(trial);
+    free(trial);
+    check_end();
+    sparse_session_mend(session);
 }
 
 /* Ranks that are gone: all residuals go to one rank, whose next call has everything. */
@@ -387,6 +457,8 @@ void sparse_changes(struct sparse_session *session)
     resets(session);
     continues(session);
     foreign(session);
+    adds_velocity(session);
+    homeless(session);
     other_ranks(session);
     no_exports(session);
 }

@@ -27,8 +27,7 @@ static double divisor(const struct sparse_trial *trial)
 /* What the residual is multiplied by after the call. */
 static double decay_after(const struct sparse_trial *trial)
 {
-    const bool in_place = trial->plan.flags & TRIB_SPARSE_IN_PLACE;
-    return in_place && trial->plan.decay != 0
+    return sparse_in_place(&trial->plan) && trial->plan.decay != 0
                ? sparse_round(trial->plan.decay, trial->reference.acc_dtype)
                : 1;
 }
@@ -71,10 +70,10 @@ static bool agree(const struct sparse_trial *trial)
 static bool conserved(const struct sparse_trial *trial)
 {
     const trib_dtype dtype = dtype_of(trial);
-    if (trial->plan.input == SPARSE_FLOATS)
+    if (trial->plan.input == SPARSE_FLOATS || trial->plan.clip != 0)
         return true; /* the sums themselves are rounded */
     const bool as_it_is = strcmp(sparse_reference_algorithm(&trial->reference), "dense") == 0 &&
-                          (trial->plan.flags & TRIB_SPARSE_IN_PLACE) != 0;
+                          sparse_in_place(&trial->plan);
     for (size_t i = 0; i < trial->plan.count; i++) {
         double gone = 0;
         for (int rank = 0; rank < trial->team->size; rank++)
@@ -121,6 +120,28 @@ static bool as_defined(struct sparse_trial *trial)
         if (trial->ranks[0].listed[i] > reference->support[i] ||
             (expected != 0 && !trial->ranks[0].listed[i]))
             return WRONG(trial, "listed", 0, i, trial->ranks[0].listed[i], reference->support[i]);
+    }
+    return true;
+}
+
+/* With momentum: what is left of the velocity. Masked where this rank has sent something that is in
+ * the result, but never by dense; in place ready for the next gradient. */
+static bool masked(const struct sparse_trial *trial)
+{
+    const struct sparse_reference *reference = &trial->reference;
+    const trib_dtype acc = reference->acc_dtype;
+    const bool masks = (trial->plan.flags & TRIB_SPARSE_NO_MASKING) == 0 &&
+                       strcmp(sparse_reference_algorithm(reference), "dense") != 0;
+    const bool in_place = trial->plan.flags & TRIB_SPARSE_IN_PLACE;
+    const double factor = in_place ? sparse_round(trial->plan.momentum, acc) : 1;
+    for (int rank = 0; rank < trial->team->size && trial->plan.momentum != 0; rank++) {
+        const struct sparse_rank *self = &trial->ranks[rank];
+        for (size_t i = 0; i < trial->plan.count; i++) {
+            const bool gone = masks && reference->picked[rank][i] && reference->support[i];
+            const double expected = gone ? 0 : sparse_round(factor * self->pushed[i], acc);
+            if (self->left[i] != expected)
+                return WRONG(trial, "velocity", rank, i, self->left[i], expected);
+        }
     }
     return true;
 }
@@ -187,10 +208,12 @@ static bool same_but_calls(const trib_sparse_statistics *before,
 
 static bool refused(struct sparse_trial *trial)
 {
-    const bool in_place = trial->plan.flags & TRIB_SPARSE_IN_PLACE;
+    const bool in_place = sparse_in_place(&trial->plan);
+    const bool pushed = trial->plan.flags & TRIB_SPARSE_IN_PLACE && trial->plan.momentum != 0;
     for (int rank = 0; rank < trial->team->size; rank++) {
         const struct sparse_rank *self = &trial->ranks[rank];
         const double *expected = in_place ? self->acc : self->held;
+        const double *velocity = pushed ? self->pushed : self->velocity;
         if (self->status != TRIB_ERR_NON_FINITE || self->outcome != 0)
             return WRONG(trial, "status of what is not finite", rank, 0, self->status,
                          TRIB_ERR_NON_FINITE);
@@ -206,6 +229,10 @@ static bool refused(struct sparse_trial *trial)
                 !(isnan(self->residual[i]) && isnan(expected[i])))
                 return WRONG(trial, "residual of what is not finite", rank, i, self->residual[i],
                              expected[i]);
+            if (trial->plan.momentum != 0 && self->left[i] != velocity[i] &&
+                !(isnan(self->left[i]) && isnan(velocity[i])))
+                return WRONG(trial, "velocity of what is not finite", rank, i, self->left[i],
+                             velocity[i]);
         }
     }
     return true;
@@ -243,5 +270,6 @@ bool sparse_judge(struct sparse_trial *trial)
     if (trial->poisoned)
         return refused(trial);
     /* & and not &&: what a reader wants to know first is whether mass was lost. */
-    return conserved(trial) & as_defined(trial) && counted(trial) && sparse_judge_volume(trial);
+    return conserved(trial) & as_defined(trial) && masked(trial) && counted(trial) &&
+           sparse_judge_volume(trial);
 }

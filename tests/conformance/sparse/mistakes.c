@@ -40,6 +40,23 @@ static const struct mistake mistakes[] = {
     {"integers", COUNT, TRIB_I32, TRIB_ERR_INVALID_ARGUMENT, OPTIONS(.algorithm = "topka")},
     {"too many elements", (size_t)1 << 32, TRIB_F32, TRIB_ERR_INVALID_ARGUMENT,
      OPTIONS(.algorithm = "topka")},
+    {"momentum of 1", COUNT, TRIB_F64, TRIB_ERR_INVALID_ARGUMENT, OPTIONS(.momentum = 1)},
+    {"momentum that f32 rounds to 1", COUNT, TRIB_F32, TRIB_ERR_INVALID_ARGUMENT,
+     OPTIONS(.momentum = 0.99999999999)},
+    {"momentum below 0", COUNT, TRIB_F32, TRIB_ERR_INVALID_ARGUMENT, OPTIONS(.momentum = -0.5)},
+    {"momentum NaN", COUNT, TRIB_F32, TRIB_ERR_INVALID_ARGUMENT, OPTIONS(.momentum = NAN)},
+    {"no masking without momentum", COUNT, TRIB_F32, TRIB_ERR_INVALID_ARGUMENT,
+     OPTIONS(.flags = TRIB_SPARSE_NO_MASKING)},
+    {"clip_norm without momentum", COUNT, TRIB_F32, TRIB_ERR_INVALID_ARGUMENT,
+     OPTIONS(.clip_norm = 1)},
+    {"clip_norm in place", COUNT, TRIB_F32, TRIB_ERR_INVALID_ARGUMENT,
+     OPTIONS(.clip_norm = 1, .momentum = 0.5, .flags = TRIB_SPARSE_IN_PLACE)},
+    {"clip_norm below 0", COUNT, TRIB_F32, TRIB_ERR_INVALID_ARGUMENT,
+     OPTIONS(.clip_norm = -1, .momentum = 0.5)},
+    {"clip_norm infinite", COUNT, TRIB_F32, TRIB_ERR_INVALID_ARGUMENT,
+     OPTIONS(.clip_norm = INFINITY, .momentum = 0.5)},
+    {"clip_norm NaN", COUNT, TRIB_F32, TRIB_ERR_INVALID_ARGUMENT,
+     OPTIONS(.clip_norm = NAN, .momentum = 0.5)},
     {"unknown flag", COUNT, TRIB_F32, TRIB_ERR_INVALID_ARGUMENT, OPTIONS(.flags = 1u << 20)},
     {"reserved", COUNT, TRIB_F32, TRIB_ERR_INVALID_ARGUMENT, OPTIONS(.reserved = 1)},
 };
@@ -159,6 +176,7 @@ static const struct {
       .decay = 0.5,
       .chunk = 128}},
     {"constants", {PLAIN, .constants = "vgg"}},
+    {"momentum", {PLAIN, .momentum = 0.5}},
 };
 
 enum { DIFFERENCES = sizeof differences / sizeof *differences };

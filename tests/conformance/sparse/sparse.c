@@ -71,8 +71,8 @@ static bool in_rank_order(const struct sparse_session *session, const struct spa
 {
     const bool allreduced =
         strcmp(plan->algorithm, "dense") == 0 || strcmp(plan->algorithm, "shared") == 0;
-    return !allreduced || plan->input != SPARSE_FLOATS || session->team.size <= 2 ||
-           strcmp(session->team.backend, "host") == 0;
+    return !allreduced || (plan->input != SPARSE_FLOATS && plan->clip == 0) ||
+           session->team.size <= 2 || strcmp(session->team.backend, "host") == 0;
 }
 
 /* Quick runs take every sixth case, other ones for other numbers of ranks. */
@@ -225,7 +225,25 @@ static const struct sparse_plan changes[] = {
     {.input = SPARSE_OVERFLOW, .dtype = TRIB_F16, .flags = TRIB_SPARSE_F32_RESULT, .shift = 1},
     {.input = SPARSE_SHIFTED,
      .dtype = TRIB_BF16,
-     .flags = TRIB_SPARSE_F32_RESULT | TRIB_SPARSE_ENTRIES}};
+     .flags = TRIB_SPARSE_F32_RESULT | TRIB_SPARSE_ENTRIES},
+    {.momentum = 0.5},
+    {.momentum = 0.5, .flags = TRIB_SPARSE_NO_MASKING},
+    {.momentum = 0.5, .flags = TRIB_SPARSE_IN_PLACE},
+    {.momentum = 0.5, .flags = TRIB_SPARSE_IN_PLACE, .input = SPARSE_BAD, .shift = 1},
+    {.momentum = 0.5,
+     .flags = TRIB_SPARSE_IN_PLACE | TRIB_SPARSE_NO_MASKING | TRIB_SPARSE_ENTRIES,
+     .dtype = TRIB_F64,
+     .decay = 0.5},
+    {.momentum = 0.5, .dtype = TRIB_F64, .flags = TRIB_SPARSE_ENTRIES, .shift = 3},
+    {.momentum = 0.5, .dtype = TRIB_F16, .flags = TRIB_SPARSE_AVERAGE},
+    {.momentum = 0.5, .dtype = TRIB_BF16, .wire = TRIB_BF16, .flags = TRIB_SPARSE_ENTRIES},
+    {.momentum = 0.5, .input = SPARSE_BAD, .wire = TRIB_BF16},
+    {.momentum = 0.5, .input = SPARSE_OVERFLOW, .dtype = TRIB_F16},
+    {.momentum = 0.9, .input = SPARSE_FLOATS, .decay = 0.9},
+    {.momentum = 0.5, .clip = 1},
+    {.momentum = 0.5, .clip = 0.5, .dtype = TRIB_F64, .input = SPARSE_EMPTY},
+    {.momentum = 0.5, .clip = 2, .dtype = TRIB_F16, .input = SPARSE_BAD},
+    {.momentum = 0.5, .clip = 1, .dtype = TRIB_BF16, .flags = TRIB_SPARSE_NO_MASKING}};
 
 void sparse_variants(struct sparse_session *session)
 {
@@ -238,7 +256,7 @@ void sparse_variants(struct sparse_session *session)
             plan.count = 509;
             plan.k = 36;
             if (taken(session, (size_t)i + c) && in_rank_order(session, &plan))
-                sparse_case(session, &plan, plan.decay != 0 ? 6 : 9);
+                sparse_case(session, &plan, plan.decay != 0 || plan.momentum != 0 ? 6 : 9);
         }
 }
 

@@ -59,6 +59,7 @@ struct sparse_plan {
     trib_dtype dtype; /* 0: f32 */
     uint32_t flags;   /* TRIB_SPARSE_..., USE_K apart */
     double decay;     /* 0: 1 */
+    double momentum, clip;
     trib_dtype wire;
     uint32_t chunk;
     const char *constants;
@@ -75,6 +76,9 @@ struct sparse_rank {
     trib_stream stream;
     struct guarded gradient, result, index, count;
     double *held;          /* the residual before the step; in place, the accumulator */
+    double *velocity;      /* with momentum: the velocity before the step; */
+    double *pushed;        /* the new one, as the step makes it, or in place the caller; */
+    double *left;          /* and after the step */
     double *acc;           /* what the step has to share */
     double *residual;      /* after it */
     double *applied;       /* the result, dense */
@@ -117,6 +121,8 @@ void sparse_trial_close(struct sparse_trial *trial);
 /* All of it: a case of its own. The trace is returned in `trace` if that is not NULL. */
 bool sparse_trial(struct team *team, const struct sparse_plan *plan, int steps, uint64_t *trace);
 
+/* Is the gradient acc and residual? With momentum in place it is the velocity. */
+bool sparse_in_place(const struct sparse_plan *plan);
 /* The type of its result. */
 trib_dtype sparse_result_dtype(const struct sparse_plan *plan);
 /* The options that the plan makes. */
@@ -126,6 +132,9 @@ const char *sparse_describe(const struct sparse_plan *plan, int size, char *text
 /* The residual of a state, by its export; `count` numbers. */
 bool sparse_residual(trib_sparse *state, size_t count, trib_dtype acc, trib_stream stream,
                      char *snapshot, double *out);
+/* The velocity that the same export has. */
+void sparse_velocity(const trib_sparse *state, size_t count, trib_dtype acc, const char *snapshot,
+                     double *out);
 uint64_t sparse_hash(uint64_t seed, const void *data, size_t bytes);
 
 /* The judge: false if the step is wrong. */

@@ -45,6 +45,11 @@ trib_dtype sparse_result_dtype(const struct sparse_plan *plan)
     return plan->flags & TRIB_SPARSE_F32_RESULT ? TRIB_F32 : dtype_of(plan);
 }
 
+bool sparse_in_place(const struct sparse_plan *plan)
+{
+    return (plan->flags & TRIB_SPARSE_IN_PLACE) != 0 && plan->momentum == 0;
+}
+
 trib_sparse_options sparse_options(const struct sparse_plan *plan)
 {
     trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
@@ -52,6 +57,8 @@ trib_sparse_options sparse_options(const struct sparse_plan *plan)
     options.algorithm = plan->algorithm;
     options.k = plan->k;
     options.decay = plan->decay;
+    options.momentum = plan->momentum;
+    options.clip_norm = plan->clip;
     options.wire = plan->wire;
     options.chunk = plan->chunk;
     options.constants = plan->constants;
@@ -61,15 +68,19 @@ trib_sparse_options sparse_options(const struct sparse_plan *plan)
 const char *sparse_describe(const struct sparse_plan *plan, int size, char *text, size_t bytes)
 {
     const uint32_t flags = plan->flags;
-    snprintf(text, bytes, "%s%s%s, %d ranks, k %llu of %zu %s, %s%s%s%s%s%s%s%s", plan->algorithm,
-             plan->constants != NULL ? " " : "", plan->constants != NULL ? plan->constants : "",
-             size, (unsigned long long)plan->k, plan->count, trib_dtype_name(dtype_of(plan)),
-             sparse_input_name(plan->input), flags & TRIB_SPARSE_IN_PLACE ? ", in place" : "",
+    snprintf(text, bytes, "%s%s%s, %d ranks, k %llu of %zu %s, %s%s%s%s%s%s%s%s%s%s%s",
+             plan->algorithm, plan->constants != NULL ? " " : "",
+             plan->constants != NULL ? plan->constants : "", size, (unsigned long long)plan->k,
+             plan->count, trib_dtype_name(dtype_of(plan)), sparse_input_name(plan->input),
+             flags & TRIB_SPARSE_IN_PLACE ? ", in place" : "",
              flags & TRIB_SPARSE_ENTRIES ? ", entries" : "",
              flags & TRIB_SPARSE_AVERAGE ? ", average" : "",
              flags & TRIB_SPARSE_F32_RESULT ? ", f32 result" : "",
              plan->wire == TRIB_BF16 ? ", wire bf16" : "",
-             plan->decay != 0 && plan->decay != 1 ? ", decay" : "", plan->turn ? ", turned" : "");
+             plan->decay != 0 && plan->decay != 1 ? ", decay" : "",
+             plan->momentum != 0 ? ", momentum" : "",
+             flags & TRIB_SPARSE_NO_MASKING ? ", no masking" : "",
+             plan->clip != 0 ? ", clipped" : "", plan->turn ? ", turned" : "");
     return text;
 }
 
@@ -87,6 +98,16 @@ bool sparse_residual(trib_sparse *state, size_t count, trib_dtype acc, trib_stre
     for (size_t i = 0; i < count; i++)
         out[i] = reference_load(snapshot + EXPORT_HEAD, acc, i);
     return true;
+}
+
+/* It is the last part, padded to 16 bytes. */
+void sparse_velocity(const trib_sparse *state, size_t count, trib_dtype acc, const char *snapshot,
+                     double *out)
+{
+    const size_t bytes = (count * trib_dtype_size(acc) + 15) / 16 * 16;
+    const char *data = snapshot + trib_sparse_export_bytes(state) - bytes;
+    for (size_t i = 0; i < count; i++)
+        out[i] = reference_load(data, acc, i);
 }
 
 /* A rank that failed alone would leave the others waiting. */
@@ -107,6 +128,9 @@ static bool make_room(struct sparse_trial *trial, struct sparse_rank *self)
     const size_t size = trib_dtype_size(dtype_of(plan)), room = (plan->count + 16) * 8,
                  result = trib_dtype_size(sparse_result_dtype(plan));
     self->held = need(plan->count, sizeof(double));
+    self->velocity = need(plan->count, sizeof(double));
+    self->pushed = need(plan->count, sizeof(double));
+    self->left = need(plan->count, sizeof(double));
     self->acc = need(plan->count, sizeof(double));
     self->residual = need(plan->count, sizeof(double));
     self->applied = need(plan->count, sizeof(double));
@@ -173,6 +197,9 @@ static void close_rank(int rank, int size, void *argument)
     guarded_destroy(&self->index);
     guarded_destroy(&self->count);
     free(self->held);
+    free(self->velocity);
+    free(self->pushed);
+    free(self->left);
     free(self->acc);
     free(self->residual);
     free(self->applied);
@@ -190,13 +217,43 @@ void sparse_trial_close(struct sparse_trial *trial)
 
 /* -------------------------------------------------------------------------------------- steps */
 
+/* By what the gradient in self->pushed is multiplied. */
+static double clipping(const struct sparse_trial *trial, const struct sparse_rank *self)
+{
+    const struct sparse_plan *plan = &trial->plan;
+    const double limit = plan->clip / sqrt(trial->team->size);
+    double squares = 0; /* exact: of small multiples of a power of two */
+    for (size_t i = 0; i < plan->count; i++)
+        squares += self->pushed[i] * self->pushed[i];
+    if (!isfinite(squares))
+        return NAN;
+    return plan->clip == 0 || sqrt(squares) <= limit
+               ? 1
+               : sparse_round(limit / sqrt(squares), acc_of(plan));
+}
+
+/* With momentum the gradient in self->pushed becomes the new velocity. In place the caller has
+ * added it, to what the call before has multiplied by the momentum. */
+static void push(const struct sparse_trial *trial, struct sparse_rank *self)
+{
+    const struct sparse_plan *plan = &trial->plan;
+    const trib_dtype acc = acc_of(plan);
+    const bool in_place = plan->flags & TRIB_SPARSE_IN_PLACE;
+    const double momentum = in_place ? 1 : sparse_round(plan->momentum, acc);
+    const double factor = plan->momentum == 0 || in_place ? 1 : clipping(trial, self);
+    for (size_t i = 0; i < plan->count && plan->momentum != 0; i++)
+        self->pushed[i] = sparse_round(sparse_round(factor * self->pushed[i], acc) +
+                                           sparse_round(momentum * self->velocity[i], acc),
+                                       acc);
+}
+
 /* The gradient, and what acc becomes by it. */
 static void prepare(struct sparse_trial *trial, int rank, struct sparse_rank *self)
 {
     const struct sparse_plan *plan = &trial->plan;
     const trib_dtype dtype = dtype_of(plan), acc = acc_of(plan);
     const size_t size = trib_dtype_size(dtype), shift = plan->shift * size % 16;
-    const bool in_place = plan->flags & TRIB_SPARSE_IN_PLACE;
+    const bool in_place = sparse_in_place(plan), kept = plan->flags & TRIB_SPARSE_IN_PLACE;
     const double decay = plan->decay == 0 || in_place ? 1 : sparse_round(plan->decay, acc);
     const int from = (rank + plan->turn) % trial->team->size;
     guarded_reset(&self->gradient, plan->count * size, shift);
@@ -205,13 +262,19 @@ static void prepare(struct sparse_trial *trial, int rank, struct sparse_rank *se
     guarded_reset(&self->index, plan->count * 4, plan->shift * 4 % 16);
     guarded_reset(&self->count, 4, 0);
     for (size_t i = 0; i < plan->count; i++) {
-        const double gradient = sparse_input(plan->input, plan->seed, trial->step, from,
-                                             trial->team->size, i, plan->count);
-        self->acc[i] = in_place && self->held[i] == 0 /* the caller's -0 stays one */
-                           ? gradient
-                           : sparse_round(gradient + sparse_round(decay * self->held[i], acc), acc);
-        reference_store(guarded_image(&self->gradient, 0), dtype, i,
-                        in_place ? self->acc[i] : gradient);
+        self->pushed[i] = sparse_input(plan->input, plan->seed, trial->step, from,
+                                       trial->team->size, i, plan->count);
+        reference_store(guarded_image(&self->gradient, 0), dtype, i, self->pushed[i]);
+    }
+    push(trial, self);
+    for (size_t i = 0; i < plan->count; i++) {
+        self->acc[i] =
+            in_place && self->held[i] == 0 /* the caller's -0 stays one */
+                ? self->pushed[i]
+                : sparse_round(self->pushed[i] + sparse_round(decay * self->held[i], acc), acc);
+        if (kept)
+            reference_store(guarded_image(&self->gradient, 0), dtype, i,
+                            in_place ? self->acc[i] : self->pushed[i]);
     }
 }
 
@@ -252,11 +315,11 @@ static bool bring_back(struct sparse_trial *trial, struct sparse_rank *self)
     const struct sparse_plan *plan = &trial->plan;
     const trib_dtype dtype = dtype_of(plan), result = sparse_result_dtype(plan);
     const size_t bytes = plan->count * trib_dtype_size(dtype);
-    const bool in_place = plan->flags & TRIB_SPARSE_IN_PLACE;
+    const bool in_place = sparse_in_place(plan), kept = plan->flags & TRIB_SPARSE_IN_PLACE;
     accept(&self->result, plan->count * trib_dtype_size(result));
     accept(&self->index, plan->flags & TRIB_SPARSE_ENTRIES ? plan->count * 4 : 0);
     accept(&self->count, plan->flags & TRIB_SPARSE_ENTRIES ? 4 : 0);
-    if (in_place)
+    if (kept)
         accept(&self->gradient, bytes);
     bool good = guarded_same(&self->gradient, __FILE__, __LINE__, "the gradient") &
                 guarded_same(&self->result, __FILE__, __LINE__, "the result") &
@@ -266,13 +329,20 @@ static bool bring_back(struct sparse_trial *trial, struct sparse_rank *self)
         self->applied[i] = reference_load(guarded_found(&self->result, 0), result, i);
         self->residual[i] =
             in_place ? reference_load(guarded_found(&self->gradient, 0), dtype, i) : 0;
+        self->left[i] = kept && plan->momentum != 0
+                            ? reference_load(guarded_found(&self->gradient, 0), dtype, i)
+                            : 0;
     }
     if (plan->flags & TRIB_SPARSE_ENTRIES)
         good &= unpack(trial, self);
     if (!in_place)
         good &= sparse_residual(self->state, plan->count, acc_of(plan), self->stream,
                                 self->snapshot, self->residual);
+    if (!kept && plan->momentum != 0)
+        sparse_velocity(self->state, plan->count, acc_of(plan), self->snapshot, self->left);
     self->residual_hash = sparse_hash(1, self->residual, plan->count * sizeof *self->residual);
+    self->residual_hash =
+        sparse_hash(self->residual_hash, self->left, plan->count * sizeof *self->left);
     return good;
 }
 
@@ -311,12 +381,14 @@ static bool one_step(struct sparse_trial *trial, int rank)
            bring_back(trial, self);
 }
 
-/* Between steps: what is the residual now? */
+/* Between steps: what are residual and velocity now? */
 static void keep(struct sparse_trial *trial, struct sparse_rank *self)
 {
     /* In place, the caller takes out what he should not have added. */
-    if (!trial->poisoned)
-        memcpy(self->held, self->residual, trial->plan.count * sizeof *self->held);
+    if (trial->poisoned)
+        return;
+    memcpy(self->held, self->residual, trial->plan.count * sizeof *self->held);
+    memcpy(self->velocity, self->left, trial->plan.count * sizeof *self->velocity);
 }
 
 static void step_rank(int rank, int size, void *argument)
@@ -376,6 +448,7 @@ static void reset_rank(int rank, int size, void *argument)
     if (!CHECK_OK(trib_sparse_reset(self->state, self->stream)))
         give_up(trial, rank);
     memset(self->held, 0, trial->plan.count * sizeof *self->held);
+    memset(self->velocity, 0, trial->plan.count * sizeof *self->velocity);
 }
 
 bool sparse_trial_reset(struct sparse_trial *trial)
