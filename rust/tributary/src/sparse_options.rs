@@ -27,6 +27,8 @@ pub struct SparseOptions {
     wire: Option<DType>,
     chunk: Option<u32>,
     norm_every: u32,
+    momentum: f64,
+    clip_norm: f64,
 }
 
 impl SparseOptions {
@@ -110,6 +112,30 @@ impl SparseOptions {
         self
     }
 
+    /// Corrects for momentum as Deep Gradient Compression does: each call adds the gradient to
+    /// `momentum` times a velocity, and selects from what velocities have added up to. The update
+    /// is then the plain one, without a momentum of its own. At least 0, below 1. In place the
+    /// gradient buffer is the velocity: the caller adds gradients into it, and each call multiplies
+    /// it by `momentum`. Default: 0, none.
+    pub fn momentum(mut self, momentum: f64) -> SparseOptions {
+        self.momentum = momentum;
+        self
+    }
+
+    /// Clears the velocity, too, where an element was sent, so that old momentum does not go on
+    /// pushing what has waited. Not in `dense`, where nothing waits. Default: yes, with
+    /// [`momentum`](SparseOptions::momentum).
+    pub fn masking(self, on: bool) -> SparseOptions {
+        self.flag(sys::TRIB_SPARSE_NO_MASKING, !on)
+    }
+
+    /// Clips each rank's gradient of this tensor to the norm `norm / sqrt(ranks)`. With
+    /// [`momentum`](SparseOptions::momentum), not in place. Default: 0, no clipping.
+    pub fn clip_norm(mut self, norm: f64) -> SparseOptions {
+        self.clip_norm = norm;
+        self
+    }
+
     /// Returns the bytes of device memory that a state for `len` elements of `dtype` would hold.
     pub fn device_bytes(&self, comm: &mut Communicator, len: usize, dtype: DType) -> Result<u64> {
         let raw = self.raw();
@@ -155,6 +181,8 @@ impl SparseOptions {
         raw.decay = if refusal.is_some() { f64::NAN } else { self.decay.unwrap_or(0.0) };
         raw.chunk = self.chunk.unwrap_or(0);
         raw.norm_every = self.norm_every;
+        raw.momentum = self.momentum;
+        raw.clip_norm = self.clip_norm;
         raw.wire = self.wire.map_or(raw.wire, DType::raw);
         if let Some(name) = &algorithm {
             raw.algorithm = name.as_ptr();
