@@ -155,6 +155,20 @@ fn decay_and_wire_arrive() {
 }
 
 #[test]
+fn momentum_arrives() {
+    if !common::have(1) {
+        return;
+    }
+    let options = SparseOptions::new().momentum(0.5);
+    assert_eq!(twice(&options, &[3.0_f32, 6.0]), [[0.0, 6.0], [7.5, 0.0]]);
+    let kept = options.clone().masking(false);
+    assert_eq!(twice(&kept, &[3.0_f32, 6.0]), [[0.0, 6.0], [0.0, 9.0]]);
+    assert_eq!(twice(&kept.masking(true), &[3.0_f64, 6.0]), [[0.0, 6.0], [7.5, 0.0]]);
+    // From a norm of 5: (1.5, 2).
+    assert_eq!(twice(&options.clip_norm(2.5), &[3.0_f32, 4.0]), [[0.0, 2.0], [3.75, 0.0]]);
+}
+
+#[test]
 fn every_other_option_arrives() {
     ranks(2, |comm, stream| {
         let rank = comm.rank() as f32;
