@@ -185,12 +185,13 @@ trib_status tri_sparse_settings_read(struct tri_sparse_settings *out, const stru
     const trib_sparse_options defaults = TRIB_SPARSE_OPTIONS_INIT;
     if (options == NULL)
         options = &defaults;
+    TRI_TRY(tri_sparse_check_comm(comm, operation));
+    TRI_TRY(check_tensor(comm, operation, count, dtype));
+    /* Nothing but the size of a struct of another size may be read: its memory may end there. */
+    TRI_TRY(check_options(comm, operation, dtype, options));
     const trib_dtype acc = dtype == TRIB_F64 ? TRIB_F64 : TRIB_F32;
     const bool in_place = (options->flags & TRIB_SPARSE_IN_PLACE) != 0;
     const bool momentum = options->momentum != 0;
-    TRI_TRY(tri_sparse_check_comm(comm, operation));
-    TRI_TRY(check_tensor(comm, operation, count, dtype));
-    TRI_TRY(check_options(comm, operation, dtype, options));
     *out = (struct tri_sparse_settings){
         .params = {.rank = comm->rank,
                    .size = comm->size,
