@@ -352,7 +352,7 @@ static trib_status replace(void *argument, trib_stream stream)
     const struct tri_choice now = {.algorithm = sparse->algorithm};
     const struct tri_handshake handshake =
         tri_handshake_of(&sparse->settings, &now, TRI_SPARSE_IMPORT, sparse->number);
-    struct kept kept;
+    struct kept kept = {NULL, NULL};
     struct head head;
     trib_status status = prepare_import(&head, import);
     if (status != TRIB_OK)
