@@ -1121,6 +1121,15 @@ TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
  * it becomes 0 before, and stays 0 if the step is not applied). To accumulate over several backward
  * passes, call ready and finish for the last one only.
  *
+ * WEIGHTS. With options.device_weight, on all ranks or on none, gradients become weighted averages,
+ * sum(w_i * x_i) / sum(w_i), as in trib_weighted_average: a rank with weight 0 contributes nothing,
+ * not even a NaN; if the weights sum to 0, or one is negative, infinite or NaN, the step is not
+ * applied on any rank, and the communicator stays usable. A gradient that is not ready counts as 0
+ * with this rank's weight. Each bucket reads the weight when its gradients are complete: write it on
+ * their streams, before trib_reducer_ready, and leave it until the step has run. Not with
+ * TRIB_REDUCER_SUM; nor with TRIB_REDUCER_VIEWS, since weighted sums of f16 and bf16 are made in f32,
+ * for which a bucket of them has no room.
+ *
  * THREADS. trib_reducer_ready: any thread, several at once; one that completes a bucket records
  * events on the streams of the others. Everything else: one thread at a time, and not beside a
  * trib_reducer_ready. The communicator serves the reducer alone from the first trib_reducer_ready of
@@ -1160,9 +1169,10 @@ typedef struct trib_reducer_options {
                             *   of its own */
     uint64_t first_bytes; /**< the same for the first bucket of each type, which should be small:
                             *   until it is queued nothing is sent; 0 is 1 MiB */
-    uint64_t reserved;    /**< 0 */
+    const float *device_weight; /**< NULL: plain averages, or sums. Otherwise this rank's weight, in
+                            *   device memory: see WEIGHTS */
 } trib_reducer_options;
-#define TRIB_REDUCER_OPTIONS_INIT {(uint32_t)sizeof(trib_reducer_options), 0, 0, 0, 0}
+#define TRIB_REDUCER_OPTIONS_INIT {(uint32_t)sizeof(trib_reducer_options), 0, 0, 0, NULL}
 
 /** Register `n` gradients of f16, bf16, f32 or f64, of any count, disjoint. All ranks call it;
  *  blocking. They compare counts, types and options: if one differs, all return TRIB_ERR_MISMATCH.

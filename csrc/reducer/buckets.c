@@ -12,7 +12,15 @@ struct gradients {
     const trib_tensor *tensors;
     size_t n;
     const uint64_t *order; /* may be NULL */
+    bool weighted;
 };
+
+/* Weighted sums of 16-bit types use f32. */
+static trib_dtype bucket_type(const struct gradients *of, size_t i)
+{
+    const trib_dtype dtype = of->tensors[i].dtype;
+    return of->weighted && dtype != TRIB_F64 ? TRIB_F32 : dtype;
+}
 
 static size_t at_turn(const struct gradients *of, size_t turn)
 {
@@ -34,8 +42,9 @@ static bool fill(struct tri_gradient_layout *layout, const struct gradients *of,
     for (size_t turn = 0; turn < of->n; turn++) {
         const size_t i = at_turn(of, turn);
         const trib_tensor *tensor = &of->tensors[i];
-        struct filling *at = &filling[tensor->dtype];
-        const size_t element = trib_dtype_size(tensor->dtype);
+        const trib_dtype dtype = bucket_type(of, i);
+        struct filling *at = &filling[dtype];
+        const size_t element = trib_dtype_size(dtype);
         layout->gradients[i].bucket = TRI_NO_BUCKET;
         if (tensor->count == 0)
             continue;
@@ -43,7 +52,7 @@ static bool fill(struct tri_gradient_layout *layout, const struct gradients *of,
             return false;
         const size_t bytes =
             (tensor->count * element + SLICE_ALIGN - 1) / SLICE_ALIGN * SLICE_ALIGN;
-        layout->most += bytes + BUCKET_ALIGN;
+        layout->most += bytes + SLICE_ALIGN + BUCKET_ALIGN;
         if (layout->most > most_bytes)
             return false;
         const uint64_t limit = at->later ? limits->bucket_bytes : limits->first_bytes;
@@ -52,7 +61,7 @@ static bool fill(struct tri_gradient_layout *layout, const struct gradients *of,
             at->open = true;
             at->bytes = 0;
             at->bucket = layout->nbuckets++;
-            layout->buckets[at->bucket] = (struct tri_gradient_bucket){.dtype = tensor->dtype};
+            layout->buckets[at->bucket] = (struct tri_gradient_bucket){.dtype = dtype};
         }
         at->bytes += bytes;
         layout->gradients[i].bucket = at->bucket;
@@ -77,7 +86,7 @@ static void number(struct tri_gradient_layout *layout, const struct gradients *o
         if (gradient->bucket == TRI_NO_BUCKET)
             continue;
         gradient->bucket = numbers[gradient->bucket];
-        layout->buckets[gradient->bucket].dtype = of->tensors[i].dtype;
+        layout->buckets[gradient->bucket].dtype = bucket_type(of, i);
         layout->buckets[gradient->bucket].n++;
     }
 }
@@ -109,7 +118,7 @@ static void place(struct tri_gradient_layout *layout, const struct gradients *of
             (struct tri_slice){.data = of->tensors[i].data,
                                .count = of->tensors[i].count,
                                .offset = aligned(bucket->count, bucket->dtype),
-                               .dtype = bucket->dtype};
+                               .dtype = of->tensors[i].dtype};
         bucket->count = layout->slices[gradient->slice].offset + of->tensors[i].count;
     }
 }
@@ -118,7 +127,7 @@ bool tri_gradient_layout_make(struct tri_gradient_layout *out, const trib_tensor
                               const uint64_t *order, const struct tri_gradient_limits *limits,
                               size_t *work)
 {
-    const struct gradients of = {tensors, n, order};
+    const struct gradients of = {tensors, n, order, limits->weighted};
     out->nbuckets = 0;
     out->bytes = out->most = 0;
     if (!fill(out, &of, limits, work))
@@ -127,6 +136,7 @@ bool tri_gradient_layout_make(struct tri_gradient_layout *out, const trib_tensor
     place(out, &of, work);
     for (size_t b = 0; b < out->nbuckets; b++) {
         struct tri_gradient_bucket *bucket = &out->buckets[b];
+        bucket->count += limits->weighted;
         const size_t bytes = bucket->count * trib_dtype_size(bucket->dtype);
         bucket->offset = out->bytes;
         out->bytes += (bytes + BUCKET_ALIGN - 1) / BUCKET_ALIGN * BUCKET_ALIGN;

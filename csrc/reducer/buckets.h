@@ -11,7 +11,7 @@
 /* The slices of a bucket are `n` of the reducer's, from `first` on. */
 struct tri_gradient_bucket {
     trib_dtype dtype;
-    size_t count;  /* elements, padding included */
+    size_t count;  /* elements, padding and weight included */
     size_t offset; /* bytes from the first bucket; a multiple of 256 */
     size_t first, n;
 };
@@ -25,6 +25,7 @@ struct tri_gradient {
 
 struct tri_gradient_limits {
     uint64_t first_bytes, bucket_bytes;
+    bool weighted; /* buckets are of f32 or f64, and have one element more, the weight */
 };
 
 /* The layout of `n` gradients: the arrays have room for n each. */

@@ -37,6 +37,18 @@ static trib_status fail_argument(const struct request *request, const char *what
     return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT, "%s", what);
 }
 
+static trib_status check_weight(const struct request *request)
+{
+    const trib_reducer_options *options = &request->options;
+    if (options->device_weight == NULL)
+        return TRIB_OK;
+    if ((options->flags & (TRIB_REDUCER_SUM | TRIB_REDUCER_VIEWS)) != 0)
+        return fail_argument(request, "options.device_weight makes averages of copies: not with "
+                                      "TRIB_REDUCER_SUM or TRIB_REDUCER_VIEWS");
+    return tri_check_scalar(request->comm, TRI_REDUCER_CREATE, "options.device_weight",
+                            options->device_weight);
+}
+
 static trib_status read_options(struct request *request, const trib_reducer_options *options)
 {
     const trib_reducer_options defaults = TRIB_REDUCER_OPTIONS_INIT;
@@ -58,12 +70,11 @@ static trib_status read_options(struct request *request, const trib_reducer_opti
         return fail_argument(request, "options.flags has TRIB_REDUCER_TWINS without "
                                       "TRIB_REDUCER_VIEWS: without views every step that is not "
                                       "applied leaves the gradients as they were");
-    if (read->reserved != 0)
-        return tri_fail_call(comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
-                             "options.reserved is %" PRIu64 "; expected 0", read->reserved);
+    TRI_TRY(check_weight(request));
     request->limits.bucket_bytes =
         read->bucket_bytes == 0 ? bucket_bytes_default : read->bucket_bytes;
     request->limits.first_bytes = read->first_bytes == 0 ? first_bytes_default : read->first_bytes;
+    request->limits.weighted = read->device_weight != NULL;
     return TRIB_OK;
 }
 
@@ -94,6 +105,11 @@ static trib_status check_apart(const struct request *request, struct tri_range *
     struct tri_range pair[2];
     if (!tri_ranges_collide(ranges, n, pair))
         return TRIB_OK;
+    if (pair[0].index == request->n || pair[1].index == request->n)
+        return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_BUFFER,
+                             "`gradients[%zu]` overlaps options.device_weight, which is read while "
+                             "gradients are written",
+                             pair[pair[0].index == request->n].index);
     return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_BUFFER,
                          "`gradients[%zu]` overlaps `gradients[%zu]`: every gradient needs memory "
                          "of its own",
@@ -119,6 +135,10 @@ static trib_status check_gradients(const struct request *request)
             ranges[used++] = (struct tri_range){
                 .begin = begin, .end = begin + bytes, .index = i, .written = true};
     }
+    const float *weight = request->options.device_weight;
+    if (weight != NULL)
+        ranges[used++] = (struct tri_range){
+            .begin = (uintptr_t)weight, .end = (uintptr_t)(weight + 1), .index = request->n};
     return check_apart(request, ranges, used);
 }
 
@@ -147,7 +167,7 @@ static struct message message_of(const struct request *request, trib_status stat
 {
     struct message message = {.n = request->n, .status = status, .rejected = rejected};
     const uint64_t options[] = {request->options.flags, request->limits.bucket_bytes,
-                                request->limits.first_bytes};
+                                request->limits.first_bytes, request->limits.weighted};
     message.digest = tri_digest(0, options, sizeof options);
     for (size_t i = 0; !rejected && i < request->n; i++) {
         const uint64_t tensor[] = {request->gradients[i].count,
@@ -226,6 +246,7 @@ static struct trib_reducer *make(const struct request *request)
     reducer->flags = request->options.flags;
     reducer->learning = (request->options.flags & TRIB_REDUCER_LEARN_ORDER) != 0;
     reducer->limits = request->limits;
+    reducer->weight = (struct tri_weight){.device = request->options.device_weight};
     reducer->n = request->n;
     reducer->layout.slices = (struct tri_slice *)(void *)(reducer + 1);
     reducer->layout.buckets = (struct tri_gradient_bucket *)(void *)(reducer->layout.slices + n);

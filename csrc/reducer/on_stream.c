@@ -22,7 +22,13 @@ static char *result_of(const struct trib_reducer *reducer)
 
 static trib_op op_of(const struct trib_reducer *reducer)
 {
-    return (reducer->flags & TRIB_REDUCER_SUM) != 0 ? TRIB_SUM : TRIB_AVG;
+    const bool sums = (reducer->flags & TRIB_REDUCER_SUM) != 0 || reducer->limits.weighted;
+    return sums ? TRIB_SUM : TRIB_AVG;
+}
+
+static const struct tri_weight *weight_of(const struct trib_reducer *reducer)
+{
+    return reducer->limits.weighted ? &reducer->weight : NULL;
 }
 
 /* After a failure this rank is out of step with the others: the communicator is over. */
@@ -67,7 +73,7 @@ static trib_status fill_bucket(const struct bucket_run *run, const struct tri_bu
     trib_status status = TRIB_OK;
     if ((reducer->flags & TRIB_REDUCER_VIEWS) == 0)
         status = reducer->backend->kernels->pack(&reducer->layout.slices[of->first], of->n, bucket,
-                                                 NULL, reducer->stream);
+                                                 weight_of(reducer), reducer->stream);
     if (status == TRIB_OK)
         status = zero_absent(run, bucket);
     tri_device_pop(reducer->backend, previous);
@@ -124,18 +130,37 @@ static trib_status write_gradients(const struct trib_reducer *reducer)
     for (size_t b = 0; !in_place && b < reducer->layout.nbuckets; b++) {
         const struct tri_gradient_bucket *of = &reducer->layout.buckets[b];
         const struct tri_bucket result = tri_reducer_bucket(reducer, result_of(reducer), b);
-        TRI_TRY(kernels->unpack(&reducer->layout.slices[of->first], of->n, &result, 0,
-                                &reducer->scalars->decision, reducer->stream));
+        TRI_TRY(kernels->unpack(&reducer->layout.slices[of->first], of->n, &result,
+                                reducer->limits.weighted, &reducer->scalars->decision,
+                                reducer->stream));
     }
     return TRIB_OK;
 }
 
-/* Applied unless the communicator has ended by then. */
+/* The sum of the weights, of type *dtype; NULL: there are none. If a sum in f32 is finite and above
+ * 0, so is that in f64. */
+static const void *total_of(const struct trib_reducer *reducer, trib_dtype *dtype)
+{
+    const struct tri_gradient_layout *layout = &reducer->layout;
+    size_t b = 0;
+    *dtype = TRIB_F32;
+    if (!reducer->limits.weighted || layout->nbuckets == 0)
+        return NULL;
+    while (b + 1 < layout->nbuckets && layout->buckets[b].dtype != TRIB_F32)
+        b++;
+    const struct tri_bucket bucket = tri_reducer_bucket(reducer, reducer->buckets, b);
+    *dtype = bucket.dtype;
+    return (const char *)bucket.data + (bucket.count - 1) * trib_dtype_size(bucket.dtype);
+}
+
+/* Applied unless the communicator has ended by then, or the weights forbid it. */
 static trib_status commit(const struct trib_reducer *reducer)
 {
+    trib_dtype dtype;
+    const void *total = total_of(reducer, &dtype);
     return reducer->backend->kernels->commit(
         &reducer->scalars->decision, reducer->backend->transport->abort_flag(reducer->transport),
-        reducer->counts, NULL, TRIB_F32, NULL, reducer->stream);
+        reducer->counts, total, dtype, NULL, reducer->stream);
 }
 
 /* Copied to the stream of a host-executed backend. */

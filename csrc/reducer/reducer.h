@@ -27,7 +27,8 @@ struct trib_reducer {
     struct tri_transport *transport;
     int32_t device;
     uint32_t flags;
-    size_t n; /* gradients */
+    size_t n;                 /* gradients */
+    struct tri_weight weight; /* if limits.weighted */
     struct tri_gradient_limits limits;
     struct tri_gradient_layout layout; /* learn.c makes another one */
     trib_stream stream;                /* on which everything runs */

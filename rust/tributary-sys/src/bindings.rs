@@ -441,8 +441,8 @@ pub struct trib_reducer_options {
     pub bucket_bytes: u64,
     #[doc = " the same for the first bucket of each type, which should be small:\n   until it is queued nothing is sent; 0 is 1 MiB"]
     pub first_bytes: u64,
-    #[doc = " 0"]
-    pub reserved: u64,
+    #[doc = " NULL: plain averages, or sums. Otherwise this rank's weight, in\n   device memory: see WEIGHTS"]
+    pub device_weight: *const f32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -456,8 +456,8 @@ const _: () = {
         [::core::mem::offset_of!(trib_reducer_options, bucket_bytes) - 8usize];
     ["Offset of field: trib_reducer_options::first_bytes"]
         [::core::mem::offset_of!(trib_reducer_options, first_bytes) - 16usize];
-    ["Offset of field: trib_reducer_options::reserved"]
-        [::core::mem::offset_of!(trib_reducer_options, reserved) - 24usize];
+    ["Offset of field: trib_reducer_options::device_weight"]
+        [::core::mem::offset_of!(trib_reducer_options, device_weight) - 24usize];
 };
 pub const TRIB_LOG_ERROR: i32 = 1;
 pub const TRIB_LOG_WARN: i32 = 2;

@@ -129,5 +129,5 @@ pub const TRIB_REDUCER_OPTIONS_INIT: trib_reducer_options = trib_reducer_options
     flags: 0,
     bucket_bytes: 0,
     first_bytes: 0,
-    reserved: 0,
+    device_weight: core::ptr::null(),
 };

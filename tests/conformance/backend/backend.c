@@ -74,6 +74,7 @@ static void whole_suite(struct suite *suite)
     backend_lists(suite);
     backend_factors(suite);
     backend_reducers(suite);
+    backend_weighted_reducers(suite);
     backend_streams(suite);
     backend_splits(suite);
     team_close(&suite->team);
@@ -89,6 +90,7 @@ static void light_suite(struct suite *suite, const char *how)
     backend_lists(suite);
     backend_factors(suite);
     backend_reducers(suite);
+    backend_weighted_reducers(suite);
     team_close(&suite->team);
 }
 
