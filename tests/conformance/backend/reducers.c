@@ -115,8 +115,8 @@ static trib_stream stream_of(const struct reducing *reducing, enum step step, si
     return reducing->streams[step == ON_STREAMS ? i % STREAMS : 0];
 }
 
-/* What this rank puts there, ready or not: the image, and the device. */
-static bool put(struct reducing *reducing, enum step step)
+/* What this rank's gradients will be, ready or not: the image, and the device. */
+static bool put(struct reducing *reducing)
 {
     guarded_reset(&reducing->memory, reducing->bytes, 0);
     for (size_t i = 0; i < reducing->n; i++) {
@@ -124,19 +124,26 @@ static bool put(struct reducing *reducing, enum step step)
         reference_input(guarded_image(&reducing->memory, reducing->offsets[i]), &inputs,
                         reducing->rank, 0, reducing->counts[i]);
     }
-    if (!guarded_push(&reducing->memory, reducing->streams[0]) ||
-        !CHECK_OK(trib_stream_wait(reducing->device, reducing->streams[0])))
-        return false;
-    static int rest_ms = 2; /* so that who does not wait for a stream is too early */
-    for (int i = 1; step == ON_STREAMS && i < STREAMS; i++)
-        CHECK_OK(trib_stream_submit(reducing->device, team_rest, &rest_ms, reducing->streams[i]));
-    for (size_t i = 0; reducing->mode != COPIES && i < reducing->n; i++)
-        if (reducing->counts[i] != 0)
-            CHECK_OK(trib_device_copy(reducing->device, reducing->data[i],
-                                      guarded_data(&reducing->memory, reducing->offsets[i]),
-                                      reducing->counts[i] * trib_dtype_size(reducing->dtypes[i]),
-                                      stream_of(reducing, step, i)));
-    return true;
+    return guarded_push(&reducing->memory, reducing->streams[0]) &&
+           CHECK_OK(trib_stream_wait(reducing->device, reducing->streams[0]));
+}
+
+/* The backward pass comes to gradient `i`. Views are late on all streams but one, so that a bucket
+ * that does not wait for each of its streams takes what was there before. */
+static void make_gradient(const struct reducing *reducing, enum step step, size_t i)
+{
+    static int rest_ms = 2;
+    const size_t bytes = reducing->counts[i] * trib_dtype_size(reducing->dtypes[i]);
+    trib_stream stream = stream_of(reducing, step, i);
+    if (reducing->mode != COPIES && bytes != 0) {
+        if (stream != reducing->streams[0])
+            CHECK_OK(trib_stream_submit(reducing->device, team_rest, &rest_ms, stream));
+        CHECK_OK(trib_device_copy(reducing->device, reducing->data[i],
+                                  guarded_data(&reducing->memory, reducing->offsets[i]), bytes,
+                                  stream));
+    }
+    if (is_ready(step, reducing->rank, i))
+        CHECK_OK(trib_reducer_ready(reducing->reducer, i, stream));
 }
 
 struct crew {
@@ -150,11 +157,11 @@ static void ready_thread(int index, int size, void *argument)
     const struct reducing *reducing = crew->reducing;
     for (size_t i = (size_t)index; i < reducing->n; i += (size_t)size) {
         team_stagger(index, (int)i);
-        CHECK_OK(trib_reducer_ready(reducing->reducer, i, stream_of(reducing, crew->step, i)));
+        make_gradient(reducing, crew->step, i);
     }
 }
 
-static void make_ready(struct reducing *reducing, enum step step)
+static void run_backward(struct reducing *reducing, enum step step)
 {
     struct crew crew = {reducing, step};
     if (step == FROM_THREADS) {
@@ -164,9 +171,7 @@ static void make_ready(struct reducing *reducing, enum step step)
     for (size_t k = 0; k < reducing->n; k++) {
         const bool backwards =
             step == BACKWARDS || (step == RANK_0_BACKWARDS && reducing->rank == 0);
-        const size_t i = backwards ? reducing->n - 1 - k : k;
-        if (is_ready(step, reducing->rank, i))
-            CHECK_OK(trib_reducer_ready(reducing->reducer, i, stream_of(reducing, step, i)));
+        make_gradient(reducing, step, backwards ? reducing->n - 1 - k : k);
     }
 }
 
@@ -237,9 +242,9 @@ static bool try_step(struct reducing *reducing, enum step step)
     (void)snprintf(what, sizeof what, "reducer, %s, %s, %s, rank %d", mode_names[reducing->mode],
                    step_names[step], trib_op_name(reducing->op), reducing->rank);
     reducing->seed += 1000;
-    if (!put(reducing, step))
+    if (!put(reducing))
         return false;
-    make_ready(reducing, step);
+    run_backward(reducing, step);
     if (!CHECK_OK(trib_reducer_finish(reducing->reducer, reducing->streams[0])))
         return false;
     ask_views(reducing); /* the first step may have moved them, and what they hold */
