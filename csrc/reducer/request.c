@@ -1,0 +1,134 @@
+/* The arguments of a reducer: checked, and completed by the defaults. */
+#include "csrc/base/types.h"
+#include "csrc/core/communicator.h"
+#include "csrc/core/ranges.h"
+#include "csrc/core/validate.h"
+#include "csrc/reducer/request.h"
+
+static const uint64_t bucket_bytes_default = 25 << 20, first_bytes_default = 1 << 20;
+static const uint32_t all_flags =
+    TRIB_REDUCER_SUM | TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS | TRIB_REDUCER_LEARN_ORDER;
+
+static trib_status fail_argument(const struct tri_reducer_request *request, const char *what)
+{
+    return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT, "%s", what);
+}
+
+static trib_status check_weight(const struct tri_reducer_request *request)
+{
+    const trib_reducer_options *options = &request->options;
+    if (options->device_weight == NULL)
+        return TRIB_OK;
+    if ((options->flags & (TRIB_REDUCER_SUM | TRIB_REDUCER_VIEWS)) != 0)
+        return fail_argument(request, "options.device_weight makes averages of copies: not with "
+                                      "TRIB_REDUCER_SUM or TRIB_REDUCER_VIEWS");
+    return tri_check_scalar(request->comm, TRI_REDUCER_CREATE, "options.device_weight",
+                            options->device_weight);
+}
+
+static trib_status read_options(struct tri_reducer_request *request,
+                                const trib_reducer_options *options)
+{
+    const trib_reducer_options defaults = TRIB_REDUCER_OPTIONS_INIT;
+    const struct trib_comm *comm = request->comm;
+    request->options = options == NULL ? defaults : *options;
+    const trib_reducer_options *read = &request->options;
+    if (read->size != sizeof *read)
+        return tri_fail_call(comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                             "options.size is %u, expected %zu: start from "
+                             "TRIB_REDUCER_OPTIONS_INIT",
+                             read->size, sizeof *read);
+    if ((read->flags & ~all_flags) != 0)
+        return tri_fail_call(comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                             "options.flags is 0x%x; expected any of TRIB_REDUCER_SUM, "
+                             "TRIB_REDUCER_VIEWS, TRIB_REDUCER_TWINS and "
+                             "TRIB_REDUCER_LEARN_ORDER",
+                             read->flags);
+    if ((read->flags & TRIB_REDUCER_TWINS) != 0 && (read->flags & TRIB_REDUCER_VIEWS) == 0)
+        return fail_argument(request, "options.flags has TRIB_REDUCER_TWINS without "
+                                      "TRIB_REDUCER_VIEWS: without views every step that is not "
+                                      "applied leaves the gradients as they were");
+    TRI_TRY(check_weight(request));
+    request->limits.bucket_bytes =
+        read->bucket_bytes == 0 ? bucket_bytes_default : read->bucket_bytes;
+    request->limits.first_bytes = read->first_bytes == 0 ? first_bytes_default : read->first_bytes;
+    request->limits.weighted = read->device_weight != NULL;
+    return TRIB_OK;
+}
+
+static trib_status check_gradient(const struct tri_reducer_request *request, size_t i,
+                                  size_t *bytes)
+{
+    const trib_tensor *tensor = &request->gradients[i];
+    const struct tri_buffer buffer = {.argument = {"gradients", i},
+                                      .data = tensor->data,
+                                      .blocks = 1,
+                                      .count = tensor->count,
+                                      .dtype = tensor->dtype};
+    *bytes = 0;
+    if (!tri_dtype_valid(tensor->dtype) || !tri_dtype_is_float(tensor->dtype))
+        return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                             "`gradients[%zu].dtype` is %d (%s); a reducer takes f16, bf16, f32 "
+                             "and f64",
+                             i, tensor->dtype, trib_dtype_name(tensor->dtype));
+    if (tensor->reserved != 0)
+        return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                             "`gradients[%zu].reserved` is %u; expected 0", i, tensor->reserved);
+    if (tensor->count == 0 || (request->options.flags & TRIB_REDUCER_VIEWS) != 0)
+        return TRIB_OK;
+    return tri_check_buffer(request->comm, TRI_REDUCER_CREATE, &buffer, bytes);
+}
+
+static trib_status check_apart(const struct tri_reducer_request *request, struct tri_range *ranges,
+                               size_t n)
+{
+    struct tri_range pair[2];
+    if (!tri_ranges_collide(ranges, n, pair))
+        return TRIB_OK;
+    if (pair[0].index == request->n || pair[1].index == request->n)
+        return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_BUFFER,
+                             "`gradients[%zu]` overlaps options.device_weight, which is read while "
+                             "gradients are written",
+                             pair[pair[0].index == request->n].index);
+    return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_BUFFER,
+                         "`gradients[%zu]` overlaps `gradients[%zu]`: every gradient needs memory "
+                         "of its own",
+                         pair[0].index, pair[1].index);
+}
+
+static trib_status check_gradients(const struct tri_reducer_request *request)
+{
+    struct tri_range *ranges = NULL;
+    size_t used = 0;
+    if (request->gradients == NULL && request->n != 0)
+        return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                             "`gradients` is NULL; expected %zu tensors", request->n);
+    if (request->n > SIZE_MAX / 64 / sizeof *ranges ||
+        (ranges = tri_comm_scratch(request->comm, (request->n + 1) * sizeof *ranges)) == NULL)
+        return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_OUT_OF_MEMORY,
+                             "no memory to check %zu gradients", request->n);
+    for (size_t i = 0; i < request->n; i++) {
+        size_t bytes = 0;
+        TRI_TRY(check_gradient(request, i, &bytes));
+        const uintptr_t begin = (uintptr_t)request->gradients[i].data;
+        if (bytes != 0)
+            ranges[used++] = (struct tri_range){
+                .begin = begin, .end = begin + bytes, .index = i, .written = true};
+    }
+    const float *weight = request->options.device_weight;
+    if (weight != NULL)
+        ranges[used++] = (struct tri_range){
+            .begin = (uintptr_t)weight, .end = (uintptr_t)(weight + 1), .index = request->n};
+    return check_apart(request, ranges, used);
+}
+
+trib_status tri_reducer_check(struct tri_reducer_request *request)
+{
+    if (request->out == NULL)
+        return fail_argument(request, "`out` is NULL");
+    if (request->comm->batch.open)
+        return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_USAGE,
+                             "a batch is open: call trib_batch_end first");
+    TRI_TRY(read_options(request, request->passed));
+    return check_gradients(request);
+}
