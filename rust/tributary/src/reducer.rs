@@ -84,10 +84,13 @@ pub struct Reducer<B: 'static> {
     timeout: Duration,
     /// Where the gradients lie.
     slices: Vec<DeviceSlice>,
+    /// Where the weight lies, of weighted averages.
+    weight: Option<DeviceSlice>,
     /// They are views, which the end of the first step moves.
     moves: bool,
     /// Those that are ready in the current step.
     pub(crate) ready: Vec<AtomicBool>,
+    /// Those that the reducer owns, and the weight behind them.
     gradients: ManuallyDrop<Vec<StableBox<B>>>,
     /// Recorded at the end of the last step.
     end: Event,
@@ -149,9 +152,9 @@ impl<B: 'static> Reducer<B> {
     }
 
     /// Waits until the last step has run. `Ok` means that it was applied on this rank: the gradients
-    /// hold its averages. Otherwise the error is why the communicator has ended, and they are as
-    /// they were; views without twins are undefined. If the communicator was dropped since, its
-    /// status tells.
+    /// hold its averages. Otherwise the error is why the communicator has ended, or what is wrong
+    /// with the [weights](Reducer::weighted), and they are as they were; views without twins are
+    /// undefined. If the communicator was dropped since, its status tells.
     pub fn wait(&mut self) -> Result<()> {
         self.not_in_a_step("Reducer::wait")?;
         self.wait_until_passed()?;
@@ -192,6 +195,17 @@ impl<B: 'static> Reducer<B> {
         // SAFETY: the reducer is borrowed solely, and its communicator as well, so both live; no
         // step uses the gradient.
         Ok(unsafe { Gradient::new(slice, self.device) })
+    }
+
+    /// Lends the weight: no gradient is ready in the open step. The communicator is borrowed as long.
+    pub(crate) fn lend_weight(&mut self) -> Result<Gradient<'_>> {
+        let weight = self.weight.ok_or_else(|| {
+            Error::argument(format!("Step::weight: {self:?} has none; see Reducer::weighted"))
+        })?;
+        self.wait_until_passed()?;
+        // SAFETY: as in `lend`. "Each bucket reads the weight when its gradients are complete", and
+        // none is.
+        Ok(unsafe { Gradient::new(weight, self.device) })
     }
 
     fn slice(&self, operation: &str, i: usize) -> Result<DeviceSlice> {
@@ -284,7 +298,15 @@ impl<B: 'static> Reducer<B> {
 
     #[cold]
     fn not_applied(&self) -> Error {
-        Error::new(sys::TRIB_ERR_ABORTED, format!("{self:?}: the last step was not applied"))
+        let (status, why) = match self.weight {
+            Some(_) => (
+                sys::TRIB_ERR_NON_FINITE,
+                ": a rank's weight is negative or not finite, or they sum to 0 or to more than an \
+                 f32 holds; look at the weights",
+            ),
+            None => (sys::TRIB_ERR_ABORTED, ""),
+        };
+        Error::new(status, format!("{self:?}: the last step was not applied{why}"))
     }
 
     /// Fails after a step was forgotten: its streams may be gone, so it cannot be finished.

@@ -109,6 +109,25 @@ impl<'a, B: 'static> Step<'a, B> {
         self.reducer.lend(i)
     }
 
+    /// Lends this rank's weight, one `f32`, to be written while no gradient is ready in this step:
+    /// see [`Reducer::weighted`]. Waits until the step before has run.
+    pub fn weight(&mut self) -> Result<Gradient<'_>>
+    where
+        B: Lends,
+    {
+        if let Some(i) = self.reducer.ready.iter_mut().position(|ready| *ready.get_mut()) {
+            return Err(Error::new(
+                sys::TRIB_ERR_INVALID_USAGE,
+                format!(
+                    "Step::weight: gradient {i} of {:?} is ready, so the weight may be in use; \
+                     write it at the beginning of a step",
+                    self.reducer
+                ),
+            ));
+        }
+        self.reducer.lend_weight()
+    }
+
     /// Ends the step: queues the buckets that are left, and makes later work on `stream` wait for
     /// the averages. Earlier work on `stream` has run before they are written. Does not wait; the
     /// next step may begin at once. [`Reducer::wait`] waits, and says whether the step was applied.

@@ -140,6 +140,114 @@ fn the_first_step_orders_the_views() {
     });
 }
 
+/// Of both ranks in a step. Their sums are powers of 2, so that averages are exact.
+const WEIGHTS: [[f32; 2]; 3] = [[1.0, 0.0], [1.0, 3.0], [0.5, 1.5]];
+
+#[test]
+fn weights_make_weighted_averages() {
+    ranks(2, |comm, stream| {
+        let rank = comm.rank();
+        let gradients = LENGTHS.iter().map(|&len| vec_on(comm, &vec![f32::NAN; len])).collect();
+        let weight = vec_on(comm, &[0.0_f32]);
+        let mut reducer = Reducer::weighted(comm, gradients, weight, &small_buckets()).unwrap();
+        assert_eq!(reducer.len(), LENGTHS.len());
+        for (number, weights) in WEIGHTS.iter().enumerate() {
+            weighted_step(&mut reducer, comm, stream, number, weights[rank]);
+            reducer.wait().unwrap();
+            for (i, found) in read(&mut reducer, comm, stream).iter().enumerate() {
+                let total: f32 = weights.iter().sum();
+                let of = |rank: usize, element| weights[rank] * value(rank, number, i, element);
+                let expected: Vec<_> =
+                    (0..LENGTHS[i]).map(|e| (of(0, e) + of(1, e)) / total).collect();
+                assert_eq!(found, &expected, "gradient {i} of step {number}");
+            }
+        }
+        let mut back = reducer.into_gradients().unwrap();
+        assert_eq!(get(&back.pop().unwrap()), [WEIGHTS[2][rank]]);
+        assert_eq!(back.len(), LENGTHS.len());
+    });
+}
+
+/// A rank of weight 0 has NaN for a gradient.
+fn weighted_step(
+    reducer: &mut Reducer<DeviceVec<f32>>,
+    comm: &mut Communicator,
+    stream: &Stream,
+    number: usize,
+    weight: f32,
+) {
+    let rank = comm.rank();
+    let mut step = reducer.step(comm).unwrap();
+    put(&mut step, rank, number, stream);
+    step.weight().unwrap().upload(&[weight], stream).unwrap();
+    if weight == 0.0 {
+        step.gradient(0).unwrap().upload(&vec![f32::NAN; LENGTHS[0]], stream).unwrap();
+    }
+    step.ready(0, stream).unwrap();
+    let error = error_of(step.weight());
+    assert_eq!(error.kind(), ErrorKind::InvalidUsage);
+    assert!(error.detail().contains("gradient 0"), "{error}");
+    (1..LENGTHS.len()).for_each(|i| step.ready(i, stream).unwrap());
+    step.finish(stream).unwrap();
+}
+
+#[test]
+fn weights_that_are_wrong_change_nothing() {
+    ranks(2, |comm, stream| {
+        let rank = comm.rank();
+        let gradients = LENGTHS.iter().map(|&len| vec_on(comm, &vec![0.0; len])).collect();
+        let weight = vec_on(comm, &[1.0_f32]);
+        let mut reducer = Reducer::weighted(comm, gradients, weight, &small_buckets()).unwrap();
+        for wrong in [-1.0, f32::NAN, f32::INFINITY] {
+            let weight = if rank == 1 { wrong } else { 1.0 };
+            weighted_step(&mut reducer, comm, stream, 0, weight);
+            let error = error_of(reducer.wait());
+            assert_eq!(error.kind(), ErrorKind::NonFinite);
+            assert!(error.detail().contains("weight"), "{error}");
+            let own = read(&mut reducer, comm, stream);
+            (0..LENGTHS.len()).for_each(|i| assert_eq!(own[i], mine(rank, 0, i)));
+        }
+        weighted_step(&mut reducer, comm, stream, 0, 2.0); // the communicator goes on
+        reducer.wait().unwrap();
+        let found = read(&mut reducer, comm, stream);
+        let halves = |i| sum(2, 0, i, |_, _| true).iter().map(|sum| sum / 2.0).collect::<Vec<_>>();
+        (0..LENGTHS.len()).for_each(|i| assert_eq!(found[i], halves(i)));
+    });
+}
+
+#[test]
+fn a_weight_is_one_f32_and_of_all_ranks() {
+    ranks(2, |comm, stream| {
+        let rank = comm.rank();
+        let make = |comm: &mut Communicator, weight: DeviceVec<f32>, options: &ReducerOptions| {
+            Reducer::weighted(comm, vec![vec_on(comm, &[1.5_f32])], weight, options)
+        };
+        let plain = ReducerOptions::new();
+        let two = vec_on(comm, &[1.0_f32; 2]);
+        let failed = make(comm, two, &plain).unwrap_err();
+        assert_eq!(failed.error.kind(), ErrorKind::InvalidBuffer);
+        assert!(failed.error.detail().contains("`weight` is 2 elements"), "{}", failed.error);
+        let buffers = failed.buffers.unwrap();
+        assert_eq!((get(&buffers[0]), get(&buffers[1])), (vec![1.5], vec![1.0; 2]));
+        let one = vec_on(comm, &[1.0_f32]);
+        let error = make(comm, one, &plain.clone().sum(true)).unwrap_err().error;
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.detail().contains("TRIB_REDUCER_SUM"), "{error}");
+        // Rank 1 alone has one.
+        let (gradient, one) = (vec_on(comm, &[1.5_f32]), vec_on(comm, &[1.0_f32]));
+        let failed = match rank {
+            0 => Reducer::new(comm, vec![gradient], &plain).err(),
+            _ => Reducer::weighted(comm, vec![gradient], one, &plain).err(),
+        };
+        assert_eq!(failed.unwrap().error.kind(), ErrorKind::Mismatch);
+        let mut reducer = owned(comm, &plain);
+        let mut step = reducer.step(comm).unwrap();
+        let error = error_of(step.weight());
+        assert!(error.detail().contains("Reducer::weighted"), "{error}");
+        step.finish(stream).unwrap();
+    });
+}
+
 #[test]
 fn three_ranks_sum() {
     ranks(3, |comm, stream| {

@@ -50,20 +50,50 @@ impl<B: UniqueBuffer + 'static> Reducer<B> {
         gradients: Vec<B>,
         options: &ReducerOptions,
     ) -> Result<Reducer<B>, Failed<Vec<B>>> {
-        let mut gradients: Vec<_> = gradients.into_iter().map(StableBox::new).collect();
-        let slices = gradients.iter_mut().map(|gradient| DeviceSlice::of_mut(gradient.lend()));
-        let slices = slices.collect();
-        match Reducer::create(comm, slices, 0, options) {
+        Reducer::own(comm, gradients, false, options)
+    }
+
+    /// Creates a reducer of weighted averages, `sum(w_i * x_i) / sum(w_i)` over the ranks, which also
+    /// owns this rank's `weight`: one `f32`. All ranks weigh, or none. [`Step::weight`] lends it at
+    /// the beginning of a step; until then it stays as it is.
+    ///
+    /// A rank of weight 0 contributes nothing, not even a NaN. If the weights sum to 0, or one is
+    /// negative or not finite, the step is not applied on any rank:
+    /// [`wait`](Reducer::wait) returns [`ErrorKind::NonFinite`](crate::ErrorKind::NonFinite), and
+    /// the communicator goes on. Not for [`sum`](ReducerOptions::sum). Otherwise like
+    /// [`new`](Reducer::new); an error returns the weight behind the gradients.
+    pub fn weighted(
+        comm: &mut Communicator,
+        mut gradients: Vec<B>,
+        weight: B,
+        options: &ReducerOptions,
+    ) -> Result<Reducer<B>, Failed<Vec<B>>> {
+        gradients.push(weight);
+        Reducer::own(comm, gradients, true, options)
+    }
+
+    /// `weighted`: the last of `buffers` is the weight.
+    fn own(
+        comm: &mut Communicator,
+        buffers: Vec<B>,
+        weighted: bool,
+        options: &ReducerOptions,
+    ) -> Result<Reducer<B>, Failed<Vec<B>>> {
+        let mut buffers: Vec<_> = buffers.into_iter().map(StableBox::new).collect();
+        let slices = buffers.iter_mut().map(|buffer| DeviceSlice::of_mut(buffer.lend()));
+        let mut slices: Vec<_> = slices.collect();
+        let weight = if weighted { slices.pop() } else { None };
+        match Reducer::create(comm, slices, weight, 0, options) {
             Ok(mut reducer) => {
-                *reducer.gradients = gradients;
+                *reducer.gradients = buffers;
                 Ok(reducer)
             }
-            Err(error) => Err(Failed { error, buffers: Some(take_all(gradients)) }),
+            Err(error) => Err(Failed { error, buffers: Some(take_all(buffers)) }),
         }
     }
 
-    /// Waits for the last step, ends the reducer and returns the gradients. Of an error, `buffers`
-    /// is `None` if the device may still use them.
+    /// Waits for the last step, ends the reducer and returns the gradients, and the weight behind
+    /// them. Of an error, `buffers` is `None` if the device may still use them.
     pub fn into_gradients(mut self) -> Result<Vec<B>, Failed<Vec<B>>> {
         let waited = self.wait_until_passed();
         if self.release() {
@@ -101,7 +131,7 @@ impl Reducer<Views> {
             unsafe { DeviceSlice::new(ptr::null_mut(), len, dtype, device) }
         };
         let slices = shapes.iter().map(nowhere).collect();
-        let mut reducer = Reducer::create(comm, slices, sys::TRIB_REDUCER_VIEWS, options)?;
+        let mut reducer = Reducer::create(comm, slices, None, sys::TRIB_REDUCER_VIEWS, options)?;
         reducer.look_at_views()?;
         reducer.moves = options.learns();
         Ok(reducer)
@@ -133,7 +163,22 @@ impl Reducer<Foreign> {
         options: &ReducerOptions,
     ) -> Result<Reducer<Foreign>> {
         let slices = gradients.iter().map(|gradient| DeviceSlice::of(*gradient)).collect();
-        Reducer::create(comm, slices, 0, options)
+        Reducer::create(comm, slices, None, 0, options)
+    }
+
+    /// The same with weighted averages: see [`weighted`](Reducer::weighted).
+    ///
+    /// # Safety
+    /// As for [`foreign`](Reducer::foreign). `weight` lives as long as the gradients; from a step's
+    /// first [`ready`](crate::Step::ready) on nothing writes it, until the gradients may be used.
+    pub unsafe fn foreign_weighted(
+        comm: &mut Communicator,
+        gradients: &[&dyn DeviceBuffer],
+        weight: &dyn DeviceBuffer,
+        options: &ReducerOptions,
+    ) -> Result<Reducer<Foreign>> {
+        let slices = gradients.iter().map(|gradient| DeviceSlice::of(*gradient)).collect();
+        Reducer::create(comm, slices, Some(DeviceSlice::of(weight)), 0, options)
     }
 }
 
@@ -143,12 +188,14 @@ impl<B: 'static> Reducer<B> {
     fn create(
         comm: &mut Communicator,
         slices: Vec<DeviceSlice>,
+        weight: Option<DeviceSlice>,
         flags: u32,
         options: &ReducerOptions,
     ) -> Result<Reducer<B>> {
         comm.not_batching("Reducer::new")?;
         let mut raw = options.raw(flags);
-        let prepared = prepare(comm, &slices, options);
+        raw.device_weight = weight.map_or(ptr::null(), |weight| weight.ptr().cast_const().cast());
+        let prepared = prepare(comm, &slices, weight.as_ref(), options);
         let tensors = prepared.as_ref().map_or(&[][..], |prepared| &prepared.tensors);
         if prepared.is_err() {
             raw.size = 0;
@@ -159,8 +206,8 @@ impl<B: 'static> Reducer<B> {
             let (list, n) = (tensors.as_ptr(), tensors.len());
             // SAFETY: all pointers live through the call, under the lock: "The call reads
             // `gradients` before it returns"; `*out` is ours to destroy, and is not NULL after a
-            // success. The memory of the gradients stays: it is owned by the reducer, C's, or
-            // promised to stay.
+            // success. The memory of the gradients and of the weight stays: it is owned by the
+            // reducer, C's, or promised to stay.
             unsafe {
                 check(sys::trib_reducer_create(&mut out, comm, list, n, &raw))?;
                 Ok(NonNull::new_unchecked(out))
@@ -177,6 +224,7 @@ impl<B: 'static> Reducer<B> {
             timeout: comm.timeout(),
             ready: slices.iter().map(|_| AtomicBool::new(false)).collect(),
             slices,
+            weight,
             moves: false,
             gradients: ManuallyDrop::new(Vec::new()),
             end,
@@ -213,11 +261,15 @@ struct Prepared {
 fn prepare(
     comm: &Communicator,
     slices: &[DeviceSlice],
+    weight: Option<&DeviceSlice>,
     options: &ReducerOptions,
 ) -> Result<Prepared> {
     options.check()?;
     let check = Check::of_rank("reducer_create", comm.rank(), comm.size(), comm.device());
     let gradients: Vec<_> = slices.iter().map(|slice| slice as &dyn DeviceBuffer).collect();
     let tensors = check.named_list("gradients", &gradients)?;
+    if let Some(weight) = weight {
+        check.one_f32("weight", weight)?;
+    }
     Ok(Prepared { tensors, end: Event::new(comm.device())?, stream: Stream::new(comm.device())? })
 }
