@@ -57,7 +57,33 @@ struct tri_reduction {
 /* Commit counts a rank's lists here, in pinned memory (see alloc_pinned). */
 struct tri_list_counts {
     uint32_t committed;
-    uint32_t refused; /* for their weights */
+    uint32_t refused; /* for their weights, or for a call's decision */
+    uint32_t newest;  /* enum tri_commit_outcome of the newest */
+};
+
+enum tri_commit_outcome {
+    TRI_COMMIT_NONE, /* there was no commit */
+    TRI_COMMIT_DONE,
+    TRI_COMMIT_ABORTED,
+    TRI_COMMIT_WEIGHTS, /* a weight is not valid, or they sum to 0 */
+    TRI_COMMIT_CALL     /* a call was not applied */
+};
+
+/* A decision (see struct tri_decide) that a commit may take back. */
+struct tri_revocable {
+    uint32_t *decision, *current;
+    uint32_t *velocity; /* may be NULL */
+};
+
+struct tri_commit {
+    const uint32_t *abort_flag;
+    struct tri_list_counts *counts;
+    const void *total;      /* may be NULL */
+    trib_dtype total_dtype; /* f32 or f64 */
+    float *total_out;       /* may be NULL */
+    const struct tri_revocable *calls;
+    size_t ncalls;
+    uint32_t *decision;
 };
 
 struct tri_kernels {
@@ -72,15 +98,14 @@ struct tri_kernels {
     trib_status (*pack)(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
                         const struct tri_weight *weight, trib_stream stream);
 
-    /* commit: *decision = 1 if unpack may write, else 0. It may if *abort_flag is 0 and `total`
-     * (an element of type `total_dtype`, f32 or f64) is NULL, or *total finite and above 0; then
-     * counts->committed += 1. If *abort_flag is 0 and *total is negative or not finite,
-     * counts->refused += 1. `total_out` (may be NULL) = (float)*total if unpack may write, 0 if
-     * *abort_flag and *total are 0, otherwise NaN. abort_flag and counts are pinned memory,
-     * decision is not. */
-    trib_status (*commit)(uint32_t *decision, const uint32_t *abort_flag,
-                          struct tri_list_counts *counts, const void *total, trib_dtype total_dtype,
-                          float *total_out, trib_stream stream);
+    /* commit: *decision = 1 if unpack may write, else 0. It may if *abort_flag is 0, `total` is NULL,
+     * or *total finite and above 0, and the decision of every call is 1; then counts->committed += 1.
+     * If *abort_flag is 0, and *total is negative or not finite, or a decision is 0,
+     * counts->refused += 1. If unpack may not write, every call whose decision is 1 is taken back:
+     * its decision becomes 0, and *current and *velocity what they were before. `total_out` =
+     * (float)*total if *abort_flag is 0 and *total finite and not negative, otherwise NaN.
+     * abort_flag and counts are pinned memory, the others are not. */
+    trib_status (*commit)(const struct tri_commit *commit, trib_stream stream);
 
     /* unpack: if *decision is not 0, data[i] = bucket[offset + i] of every slice, else nothing.
      * With `weighted` != 0: data[i] = (slice type)(bucket[offset + i] / bucket[last]), rounded to

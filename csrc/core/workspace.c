@@ -135,10 +135,11 @@ struct tri_list_counts tri_workspace_lists(const struct tri_workspace *workspace
 {
     const struct tri_workspace_pinned *pinned = workspace->pinned;
     if (pinned == NULL)
-        return (struct tri_list_counts){0, 0};
+        return (struct tri_list_counts){.committed = 0};
     const struct tri_list_counts *counts = &pinned->counts;
-    return (struct tri_list_counts){__atomic_load_n(&counts->committed, __ATOMIC_ACQUIRE),
-                                    __atomic_load_n(&counts->refused, __ATOMIC_ACQUIRE)};
+    return (struct tri_list_counts){.committed =
+                                        __atomic_load_n(&counts->committed, __ATOMIC_ACQUIRE),
+                                    .refused = __atomic_load_n(&counts->refused, __ATOMIC_ACQUIRE)};
 }
 
 /* Workspaces that were still in use when their communicators were destroyed. Threads push one at a

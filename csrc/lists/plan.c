@@ -215,8 +215,13 @@ static trib_status commit(const struct tri_plan *plan)
     const char *total = NULL;
     if (plan->weighted)
         total = (const char *)bucket->data + (bucket->count - 1) * trib_dtype_size(bucket->dtype);
-    return plan->backend->kernels->commit(plan->decision, plan->abort_flag, plan->counts, total,
-                                          bucket->dtype, plan->total_out, plan->stream);
+    const struct tri_commit job = {.abort_flag = plan->abort_flag,
+                                   .counts = plan->counts,
+                                   .total = total,
+                                   .total_dtype = bucket->dtype,
+                                   .total_out = plan->total_out,
+                                   .decision = plan->decision};
+    return plan->backend->kernels->commit(&job, plan->stream);
 }
 
 static trib_status unpack_buckets(const struct tri_plan *plan)

@@ -158,9 +158,13 @@ static trib_status commit(const struct trib_reducer *reducer)
 {
     trib_dtype dtype;
     const void *total = total_of(reducer, &dtype);
-    return reducer->backend->kernels->commit(
-        &reducer->scalars->decision, reducer->backend->transport->abort_flag(reducer->transport),
-        reducer->counts, total, dtype, NULL, reducer->stream);
+    const struct tri_commit job = {.abort_flag =
+                                       reducer->backend->transport->abort_flag(reducer->transport),
+                                   .counts = reducer->counts,
+                                   .total = total,
+                                   .total_dtype = dtype,
+                                   .decision = &reducer->scalars->decision};
+    return reducer->backend->kernels->commit(&job, reducer->stream);
 }
 
 /* Copied to the stream of a host-executed backend. */

@@ -4,31 +4,58 @@
 #include "kernels/cpu/kernels_cpu.h"
 
 /* This stream is the only writer; others read at any time. */
-static void count(uint32_t *counter)
+static void store(uint32_t *word, uint32_t value)
 {
-    __atomic_store_n(counter, *counter + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-trib_status tri_cpu_commit(uint32_t *decision, const uint32_t *abort_flag,
-                           struct tri_list_counts *counts, const void *total,
-                           trib_dtype total_dtype, float *total_out, trib_stream stream)
+static double total_of(const struct tri_commit *job)
+{
+    if (job->total == NULL)
+        return 1;
+    return job->total_dtype == TRIB_F64 ? *(const double *)job->total
+                                        : (double)*(const float *)job->total;
+}
+
+static int all_applied(const struct tri_commit *job)
+{
+    size_t n = 0;
+    while (n < job->ncalls && *job->calls[n].decision != 0)
+        n++;
+    return n == job->ncalls;
+}
+
+static void take_back(const struct tri_commit *job)
+{
+    for (size_t i = 0; i < job->ncalls; i++) {
+        const struct tri_revocable *call = &job->calls[i];
+        *call->current ^= *call->decision;
+        if (call->velocity != NULL)
+            *call->velocity ^= *call->decision;
+        *call->decision = 0;
+    }
+}
+
+trib_status tri_cpu_commit(const struct tri_commit *job, trib_stream stream)
 {
     (void)stream;
-    /* Read once: decision and total_out must agree. */
-    const int aborted = __atomic_load_n(abort_flag, __ATOMIC_ACQUIRE) != 0;
-    int go = !aborted, none = 0;
-    if (total != NULL) {
-        const double sum =
-            total_dtype == TRIB_F64 ? *(const double *)total : (double)*(const float *)total;
-        go = go && isfinite(sum) && sum > 0;
-        none = !aborted && sum == 0;
-        if (total_out != NULL)
-            *total_out = go || none ? (float)sum : NAN;
-    }
-    *decision = go ? 1 : 0;
-    if (go)
-        count(&counts->committed);
-    else if (!aborted && !none)
-        count(&counts->refused);
+    /* Read once: all that is written must agree. */
+    const int aborted = __atomic_load_n(job->abort_flag, __ATOMIC_ACQUIRE) != 0;
+    const double total = total_of(job);
+    const int valid = isfinite(total) && total >= 0, applied = all_applied(job);
+    const uint32_t outcome = aborted                 ? TRI_COMMIT_ABORTED
+                             : !(valid && total > 0) ? TRI_COMMIT_WEIGHTS
+                             : !applied              ? TRI_COMMIT_CALL
+                                                     : TRI_COMMIT_DONE;
+    if (job->total_out != NULL && job->total != NULL)
+        *job->total_out = !aborted && valid ? (float)total : NAN;
+    *job->decision = outcome == TRI_COMMIT_DONE;
+    if (outcome == TRI_COMMIT_DONE)
+        store(&job->counts->committed, job->counts->committed + 1);
+    else
+        take_back(job);
+    if (!aborted && (!valid || !applied))
+        store(&job->counts->refused, job->counts->refused + 1);
+    store(&job->counts->newest, outcome);
     return TRIB_OK;
 }

@@ -9,9 +9,7 @@ extern const struct tri_kernels tri_kernels_cpu;
 /* Its members, in the files of the same name. Contracts: kernels.h. */
 trib_status tri_cpu_pack(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
                          const struct tri_weight *weight, trib_stream stream);
-trib_status tri_cpu_commit(uint32_t *decision, const uint32_t *abort_flag,
-                           struct tri_list_counts *counts, const void *total,
-                           trib_dtype total_dtype, float *total_out, trib_stream stream);
+trib_status tri_cpu_commit(const struct tri_commit *commit, trib_stream stream);
 trib_status tri_cpu_unpack(const struct tri_slice *slices, size_t n,
                            const struct tri_bucket *bucket, int weighted, const uint32_t *decision,
                            trib_stream stream);

@@ -1,13 +1,14 @@
 // commit: may unpack write?
 #include <cstdint>
 
+#include "kernels/cuda/common.cuh"
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/kernels_cuda.h"
 #include "kernels/cuda/launch.cuh"
 
 namespace {
 
-// The abort flag and the counter are memory that host threads use at the same time.
+// The abort flag and the counts are memory that host threads use at the same time.
 __device__ inline uint32_t load_pinned(const uint32_t *word)
 {
     uint32_t value;
@@ -20,41 +21,51 @@ __device__ inline void store_pinned(uint32_t *word, uint32_t value)
     asm volatile("st.release.sys.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
 }
 
-// This stream is the only writer.
-__device__ inline void count(uint32_t *counter)
-{
-    store_pinned(counter, load_pinned(counter) + 1);
-}
+constexpr uint32_t kThreads = 128;
 
+// One thread per call. Words of the calls and of the total are this device's.
 template <typename T>
-__global__ void commit(uint32_t *decision, const uint32_t *abort_flag, tri_list_counts *counts,
-                       const T *total, float *total_out)
+__global__ void __launch_bounds__(kThreads) commit(const tri_commit job)
 {
-    // Read once: decision and total_out must agree.
-    const bool aborted = load_pinned(abort_flag) != 0;
-    bool go = !aborted, none = false;
-    if (total != nullptr) {
-        const T sum = *total;
-        go = go && isfinite(sum) && sum > T(0);
-        none = !aborted && sum == T(0);
-        if (total_out != nullptr)
-            *total_out = go || none ? static_cast<float>(sum) : nanf("");
+    bool applied = true;
+    for (size_t i = threadIdx.x; i < job.ncalls; i += kThreads)
+        applied = applied && *job.calls[i].decision != 0;
+    applied = __syncthreads_and(applied) != 0;
+    // Read once: all that is written must agree.
+    const bool aborted =
+        __syncthreads_or(threadIdx.x == 0 && load_pinned(job.abort_flag) != 0) != 0;
+    const T total = job.total == nullptr ? T(1) : *static_cast<const T *>(job.total);
+    const bool valid = isfinite(total) && total >= T(0);
+    const uint32_t outcome = aborted                    ? TRI_COMMIT_ABORTED
+                             : !(valid && total > T(0)) ? TRI_COMMIT_WEIGHTS
+                             : !applied                 ? TRI_COMMIT_CALL
+                                                        : TRI_COMMIT_DONE;
+    for (size_t i = threadIdx.x; outcome != TRI_COMMIT_DONE && i < job.ncalls; i += kThreads) {
+        const tri_revocable call = job.calls[i];
+        const uint32_t flips = *call.decision;
+        *call.current ^= flips;
+        if (call.velocity != nullptr)
+            *call.velocity ^= flips;
+        *call.decision = 0;
     }
-    *decision = go ? 1 : 0;
-    if (go)
-        count(&counts->committed);
-    else if (!aborted && !none)
-        count(&counts->refused);
+    if (threadIdx.x != 0)
+        return;
+    if (job.total_out != nullptr && job.total != nullptr)
+        *job.total_out = !aborted && valid ? static_cast<float>(total) : nanf("");
+    *job.decision = outcome == TRI_COMMIT_DONE;
+    // This stream is the only writer of the counts.
+    if (outcome == TRI_COMMIT_DONE)
+        store_pinned(&job.counts->committed, load_pinned(&job.counts->committed) + 1);
+    else if (!aborted && (!valid || !applied))
+        store_pinned(&job.counts->refused, load_pinned(&job.counts->refused) + 1);
+    store_pinned(&job.counts->newest, outcome);
 }
 
 } // namespace
 
-trib_status tri_cuda_commit(uint32_t *decision, const uint32_t *abort_flag,
-                            struct tri_list_counts *counts, const void *total,
-                            trib_dtype total_dtype, float *total_out, trib_stream stream)
+trib_status tri_cuda_commit(const struct tri_commit *job, trib_stream stream)
 {
-    void *arguments[] = {&decision, &abort_flag, &counts, &total, &total_out};
-    return dispatch_sum(total_dtype, [&](auto sum) {
-        return launch_kernel<commit<decltype(sum)>>(1, 1, arguments, stream);
+    return dispatch_sum(job->total_dtype, [&](auto sum) {
+        return launch_job<commit<decltype(sum)>>(1, kThreads, *job, stream);
     });
 }

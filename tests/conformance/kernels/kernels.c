@@ -20,7 +20,7 @@ static void commit_case(struct arena *arena, const struct words *words, uint32_t
                         trib_dtype dtype, const double *total, bool wants_total)
 {
     const struct kernels_place *place = arena->place;
-    struct tri_list_counts counts = {41, 17};
+    struct tri_list_counts counts = {41, 17, 99};
     arena_reset(arena);
     const size_t decision = arena_place(arena, sizeof(uint32_t), 0);
     const size_t sum = arena_place(arena, sizeof(double), 0);
@@ -31,10 +31,14 @@ static void commit_case(struct arena *arena, const struct words *words, uint32_t
         kernels_put(arena->image + sum, dtype, *total);
     arena_upload(arena);
 
-    CHECK_OK(place->kernels->commit(
-        (uint32_t *)(void *)(arena->device + decision), words->abort_flag, words->counts,
-        total != NULL ? arena->device + sum : NULL, dtype,
-        wants_total ? (float *)(void *)(arena->device + copy) : NULL, place->stream));
+    const struct tri_commit job = {.abort_flag = words->abort_flag,
+                                   .counts = words->counts,
+                                   .total = total != NULL ? arena->device + sum : NULL,
+                                   .total_dtype = dtype,
+                                   .total_out =
+                                       wants_total ? (float *)(void *)(arena->device + copy) : NULL,
+                                   .decision = (uint32_t *)(void *)(arena->device + decision)};
+    CHECK_OK(place->kernels->commit(&job, place->stream));
 
     const bool go = abort_flag == 0 && (total == NULL || (isfinite(*total) && *total > 0));
     const bool none = abort_flag == 0 && total != NULL && *total == 0;
@@ -54,6 +58,92 @@ static void commit_case(struct arena *arena, const struct words *words, uint32_t
               go        ? "a commit"
               : refused ? "a refusal"
                         : "neither");
+    CHECK(counts.newest == (abort_flag != 0 ? TRI_COMMIT_ABORTED
+                            : go            ? TRI_COMMIT_DONE
+                                            : TRI_COMMIT_WEIGHTS));
+}
+
+/* The words of `n` calls, which lie in the arena. */
+struct calls {
+    size_t n, at, decision, current, velocity;
+};
+
+static struct calls place_calls(struct arena *arena, size_t n)
+{
+    struct calls calls = {.n = n};
+    calls.at = arena_place(arena, n * sizeof(struct tri_revocable), 0);
+    calls.decision = arena_place(arena, n * sizeof(uint32_t), 0);
+    calls.current = arena_place(arena, n * sizeof(uint32_t), 0);
+    calls.velocity = arena_place(arena, n * sizeof(uint32_t), 0);
+    return calls;
+}
+
+static uint32_t *word_of(unsigned char *base, size_t words, size_t i)
+{
+    return (uint32_t *)(void *)(base + words) + i;
+}
+
+/* Every third call has no velocity. The call `refused` was not applied (n: all were). */
+static void fill_calls(struct arena *arena, const struct calls *calls, size_t refused)
+{
+    struct tri_revocable *at = (struct tri_revocable *)(void *)(arena->image + calls->at);
+    for (size_t i = 0; i < calls->n; i++) {
+        at[i] = (struct tri_revocable){
+            .decision = word_of(arena->device, calls->decision, i),
+            .current = word_of(arena->device, calls->current, i),
+            .velocity = i % 3 == 0 ? NULL : word_of(arena->device, calls->velocity, i)};
+        *word_of(arena->image, calls->decision, i) = i != refused;
+        *word_of(arena->image, calls->current, i) = i % 2;
+        *word_of(arena->image, calls->velocity, i) = i / 2 % 2;
+    }
+}
+
+static void calls_case(struct arena *arena, const struct words *words, uint32_t abort_flag,
+                       size_t n, size_t refused)
+{
+    const struct kernels_place *place = arena->place;
+    struct tri_list_counts counts = {41, 17, 99};
+    arena_reset(arena);
+    const size_t decision = arena_place(arena, sizeof(uint32_t), 0);
+    const struct calls calls = place_calls(arena, n);
+    place->upload(words->abort_flag, &abort_flag, sizeof abort_flag);
+    place->upload(words->counts, &counts, sizeof counts);
+    fill_calls(arena, &calls, refused);
+    arena_upload(arena);
+    const struct tri_commit job = {
+        .abort_flag = words->abort_flag,
+        .counts = words->counts,
+        .total_dtype = TRIB_F32,
+        .calls = (const struct tri_revocable *)(void *)(arena->device + calls.at),
+        .ncalls = n,
+        .decision = word_of(arena->device, decision, 0)};
+    CHECK_OK(place->kernels->commit(&job, place->stream));
+    const bool go = abort_flag == 0 && refused == n;
+    *word_of(arena->image, decision, 0) = go;
+    for (size_t i = 0; !go && i < n; i++) {
+        *word_of(arena->image, calls.decision, i) = 0;
+        *word_of(arena->image, calls.current, i) ^= i != refused;
+        *word_of(arena->image, calls.velocity, i) ^= i != refused && i % 3 != 0;
+    }
+    (void)arena_check(arena, "decisions and what they chose");
+    place->download(&counts, words->counts, sizeof counts);
+    CHECK(counts.committed == 41u + go && counts.refused == 17u + (!go && abort_flag == 0));
+    CHECK(counts.newest == (go                ? TRI_COMMIT_DONE
+                            : abort_flag != 0 ? TRI_COMMIT_ABORTED
+                                              : TRI_COMMIT_CALL));
+}
+
+static void commit_calls(struct arena *arena, const struct words *words)
+{
+    static const size_t sizes[] = {1, 2, 3, 127, 128, 129, 1000};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (uint32_t abort_flag = 0; abort_flag < 2; abort_flag++) {
+            const size_t n = sizes[s];
+            calls_case(arena, words, abort_flag, n, n);
+            calls_case(arena, words, abort_flag, n, 0);
+            calls_case(arena, words, abort_flag, n, n / 2);
+            calls_case(arena, words, abort_flag, n, n - 1);
+        }
 }
 
 void kernels_commit(struct arena *arena)
@@ -74,6 +164,7 @@ void kernels_commit(struct arena *arena)
                 commit_case(arena, &words, abort_flags[a], TRIB_F64, &totals[t], wants_total);
             }
     }
+    commit_calls(arena, &words);
     check_end();
     place->free_pinned(words.abort_flag);
     place->free_pinned(words.counts);
