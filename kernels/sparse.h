@@ -315,7 +315,7 @@ struct tri_sparse_kernels {
     trib_status (*norm)(const struct tri_accumulator *acc, double *norm, void *scratch,
                         trib_stream stream);
 
-    /* residual: out[i] = residual[i], i < acc->count. */
+    /* residual: out[i] = residual[i], i < acc->count. out may be a buffer of acc. */
     trib_status (*residual)(const struct tri_accumulator *acc, void *out, trib_stream stream);
 
     /* clear_result: if not *decision, the `bytes` bytes at `dense` and *count = 0; each may be

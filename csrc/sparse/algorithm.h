@@ -35,6 +35,7 @@ struct tri_sparse_params {
     double clip;            /* to this norm of one rank's gradient; 0: never */
     bool masks;             /* what is applied leaves the velocity */
     bool velocity_in_place; /* the caller's gradient is the new velocity */
+    bool revocable;         /* a commit may take a call back: never in place, no entries */
     uint32_t chunk;
     const struct tri_constants *constants; /* NULL: the exact mode, or the algorithm's default */
 };

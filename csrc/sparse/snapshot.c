@@ -17,8 +17,9 @@
 #include "csrc/core/deadline.h"
 #include "csrc/core/validate.h"
 #include "csrc/sparse/handshake.h"
+#include "csrc/sparse/kept.h"
 
-enum { VERSION = 1, PART_ALIGN = 16, PIECE = 1 << 20 };
+enum { VERSION = 1, PART_ALIGN = 16 };
 static const char magic[8] = {'T', 'R', 'I', 'B', 'S', 'P', 'A', 'R'};
 
 /* In native byte order: only machines of the same kind can import it. */
@@ -126,24 +127,6 @@ static trib_status fetch(const struct trib_sparse *sparse, void *dst, const void
                       : sparse->backend->device->fetch(sparse->device, dst, src, bytes, stream);
 }
 
-/* What an export holds of the tensor: NULL where the state keeps none. */
-struct kept {
-    char *residual, *velocity;
-};
-
-/* As they are now. Waits until every call queued before has run, on any stream. */
-static trib_status find_kept(const struct trib_sparse *sparse, struct kept *out, trib_stream stream)
-{
-    const struct tri_sparse_scalars *scalars = sparse->scalars;
-    uint32_t current = 0, velocity = 0;
-    TRI_TRY(tri_workspace_wait(&sparse->memory, stream));
-    TRI_TRY(fetch(sparse, &current, &scalars->current, sizeof current, stream));
-    TRI_TRY(fetch(sparse, &velocity, &scalars->velocity, sizeof velocity, stream));
-    out->residual = sparse->residual[current != 0];
-    out->velocity = sparse->velocity[velocity != 0];
-    return TRIB_OK;
-}
-
 /* -------------------------------------------------------------------------------------- export */
 
 uint64_t tri_sparse_export_bytes(const struct trib_sparse *sparse)
@@ -155,7 +138,7 @@ trib_status tri_sparse_export(struct trib_sparse *sparse, void *out, size_t byte
                               trib_stream stream)
 {
     struct head head = head_of(sparse);
-    struct kept kept;
+    struct tri_kept kept;
     char *data = out;
     TRI_TRY(tri_check_stream(sparse->comm, TRI_SPARSE_EXPORT, stream));
     if (bytes < head.bytes)
@@ -164,7 +147,7 @@ trib_status tri_sparse_export(struct trib_sparse *sparse, void *out, size_t byte
                              "how many",
                              bytes, (unsigned long long)head.bytes);
     memset(data, 0, residual_at());
-    TRI_TRY(find_kept(sparse, &kept, stream));
+    TRI_TRY(tri_kept_find(&kept, sparse, stream));
     const struct tri_persistent persistent = persistent_of(sparse); /* no run is using it now */
     memset(data + residual_at() + head.residual, 0, head.bytes - residual_at() - head.residual);
     TRI_TRY(fetch(sparse, data + residual_at(), kept.residual, (size_t)head.residual, stream));
@@ -229,46 +212,6 @@ static trib_status check_import(const struct trib_sparse *sparse, struct head *h
     if (head->velocity != params->count * trib_dtype_size(params->acc))
         return fail(sparse, operation, "the export holds a velocity of another length");
     return TRIB_OK;
-}
-
-static void add_up(void *to, const void *from, size_t bytes, trib_dtype dtype)
-{
-    if (dtype == TRIB_F64) {
-        double *sum = to;
-        for (size_t i = 0; i < bytes / sizeof *sum; i++) {
-            double value;
-            memcpy(&value, (const char *)from + i * sizeof value, sizeof value);
-            sum[i] += value;
-        }
-        return;
-    }
-    float *sum = to;
-    for (size_t i = 0; i < bytes / sizeof *sum; i++) {
-        float value;
-        memcpy(&value, (const char *)from + i * sizeof value, sizeof value);
-        sum[i] += value;
-    }
-}
-
-/* In pieces, so that it needs little host memory. */
-static trib_status add_part(const struct trib_sparse *sparse, char *sum, const char *data,
-                            size_t bytes, trib_stream stream)
-{
-    void *piece = malloc(PIECE);
-    trib_status status = TRIB_OK;
-    if (piece == NULL)
-        return tri_fail_call(sparse->comm, TRI_SPARSE_IMPORT, TRIB_ERR_OUT_OF_MEMORY,
-                             "no memory to add an export");
-    for (size_t at = 0; at < bytes && status == TRIB_OK; at += PIECE) {
-        const size_t part = bytes - at < PIECE ? bytes - at : PIECE;
-        status = fetch(sparse, piece, sum + at, part, stream);
-        if (status != TRIB_OK)
-            break;
-        add_up(piece, data + at, part, sparse->params.acc);
-        status = fetch(sparse, sum + at, piece, part, stream);
-    }
-    free(piece);
-    return status;
 }
 
 /* The arguments of tri_sparse_import. */
@@ -352,7 +295,7 @@ static trib_status replace(void *argument, trib_stream stream)
     const struct tri_choice now = {.algorithm = sparse->algorithm};
     const struct tri_handshake handshake =
         tri_handshake_of(&sparse->settings, &now, TRI_SPARSE_IMPORT, sparse->number);
-    struct kept kept = {NULL, NULL};
+    struct tri_kept kept = {NULL, NULL};
     struct head head;
     trib_status status = prepare_import(&head, import);
     if (status != TRIB_OK)
@@ -360,7 +303,7 @@ static trib_status replace(void *argument, trib_stream stream)
     uint64_t step = same_schedule(sparse, &head) ? head.step : 0;
     status = tri_deadline_wait(comm, TRI_SPARSE_IMPORT, &sparse->memory);
     if (status == TRIB_OK)
-        status = find_kept(sparse, &kept, import->stream);
+        status = tri_kept_find(&kept, sparse, import->stream);
     TRI_TRY(tri_handshake_exchange(comm, &handshake, status, &step, stream));
     status = fetch(sparse, kept.residual, import->data + residual_at(), (size_t)head.residual,
                    import->stream);
@@ -376,14 +319,14 @@ static trib_status replace(void *argument, trib_stream stream)
 /* On this rank alone. */
 static trib_status add(const struct import *import)
 {
-    struct kept kept;
+    struct tri_kept kept;
     struct head head;
     TRI_TRY(read_import(&head, import));
-    TRI_TRY(find_kept(import->sparse, &kept, import->stream));
-    TRI_TRY(add_part(import->sparse, kept.residual, import->data + residual_at(),
-                     (size_t)head.residual, import->stream));
-    return add_part(import->sparse, kept.velocity, import->data + velocity_at(&head),
-                    (size_t)head.velocity, import->stream);
+    TRI_TRY(tri_kept_find(&kept, import->sparse, import->stream));
+    TRI_TRY(tri_kept_add(import->sparse, TRI_SPARSE_IMPORT, kept.residual,
+                         import->data + residual_at(), (size_t)head.residual, import->stream));
+    return tri_kept_add(import->sparse, TRI_SPARSE_IMPORT, kept.velocity,
+                        import->data + velocity_at(&head), (size_t)head.velocity, import->stream);
 }
 
 trib_status tri_sparse_import(struct trib_sparse *sparse, const void *data, size_t bytes, bool adds,

@@ -208,6 +208,21 @@ void tri_sparse_lay_out(struct trib_sparse *sparse)
                   sparse->arena, &sparse->scratch);
 }
 
+void tri_sparse_restart(struct trib_sparse *sparse)
+{
+    tri_sparse_lay_out(sparse);
+    sparse->step = 0;
+}
+
+struct tri_revocable tri_sparse_revocable(const struct trib_sparse *sparse)
+{
+    struct tri_sparse_scalars *scalars = sparse->scalars;
+    return (struct tri_revocable){
+        .decision = &scalars->decision,
+        .current = &scalars->current,
+        .velocity = tri_sparse_keeps_velocity(&sparse->params) ? &scalars->velocity : NULL};
+}
+
 /* The residual of an accumulator with two buffers; nothing if it has none. */
 static trib_status zero(const struct trib_sparse *sparse, const struct tri_accumulator *acc,
                         trib_stream stream)
@@ -303,7 +318,7 @@ static trib_status prepare(struct trib_sparse **out, struct trib_comm *comm,
     return clear(sparse, stream);
 }
 
-static void discard(struct trib_sparse *sparse)
+void tri_sparse_discard(struct trib_sparse *sparse)
 {
     if (sparse == NULL)
         return;
@@ -333,6 +348,7 @@ struct create_request {
     size_t count;
     trib_dtype dtype;
     const trib_sparse_options *options;
+    bool revocable;
 };
 
 static trib_status read_create_request(struct tri_sparse_settings *settings,
@@ -343,8 +359,10 @@ static trib_status read_create_request(struct tri_sparse_settings *settings,
     if (request->out == NULL)
         return tri_fail_call(request->comm, TRI_SPARSE_CREATE, TRIB_ERR_INVALID_ARGUMENT,
                              "`out` is NULL");
-    return tri_sparse_settings_read(settings, request->comm, TRI_SPARSE_CREATE, request->count,
-                                    request->dtype, request->options);
+    TRI_TRY(tri_sparse_settings_read(settings, request->comm, TRI_SPARSE_CREATE, request->count,
+                                     request->dtype, request->options));
+    settings->params.revocable = request->revocable;
+    return TRIB_OK;
 }
 
 static trib_status create(void *argument, trib_stream stream)
@@ -364,7 +382,7 @@ static trib_status create(void *argument, trib_stream stream)
         prepare(&sparse, comm, &settings, &choice, tri_handshake_signature(&handshake), stream);
     status = tri_handshake_exchange(comm, &handshake, status, NULL, stream);
     if (status != TRIB_OK) {
-        discard(sparse);
+        tri_sparse_discard(sparse);
         return status;
     }
     /* NOLINTNEXTLINE(clang-analyzer-core.*): no state, no TRIB_OK */
@@ -374,22 +392,35 @@ static trib_status create(void *argument, trib_stream stream)
     return TRIB_OK;
 }
 
-trib_status tri_sparse_create(struct trib_sparse **out, struct trib_comm *comm, size_t count,
-                              trib_dtype dtype, const trib_sparse_options *options)
+static trib_status create_by_all(const struct create_request *request)
 {
-    struct create_request request = {out, comm, count, dtype, options};
+    struct create_request own = *request;
+    struct trib_sparse **out = request->out;
     tri_workspace_sweep();
-    TRI_TRY(tri_sparse_check_comm(comm, TRI_SPARSE_CREATE));
+    TRI_TRY(tri_sparse_check_comm(request->comm, TRI_SPARSE_CREATE));
     if (out != NULL) /* without it the handshake rejects the call, for all ranks */
         *out = NULL;
-    trib_status status = tri_all_ranks_run(comm, TRI_SPARSE_CREATE, create, &request);
+    trib_status status = tri_all_ranks_run(request->comm, TRI_SPARSE_CREATE, create, &own);
     if (status == TRIB_OK) /* the deadline, or an abort, may have come after the last exchange */
-        status = tri_comm_usable(comm, TRI_SPARSE_CREATE);
+        status = tri_comm_usable(request->comm, TRI_SPARSE_CREATE);
     if (status != TRIB_OK && out != NULL) {
-        discard(*out);
+        tri_sparse_discard(*out);
         *out = NULL;
     }
     return status;
+}
+
+trib_status tri_sparse_create(struct trib_sparse **out, struct trib_comm *comm, size_t count,
+                              trib_dtype dtype, const trib_sparse_options *options)
+{
+    return create_by_all(&(struct create_request){out, comm, count, dtype, options, false});
+}
+
+trib_status tri_sparse_create_revocable(struct trib_sparse **out, struct trib_comm *comm,
+                                        size_t count, trib_dtype dtype,
+                                        const trib_sparse_options *options)
+{
+    return create_by_all(&(struct create_request){out, comm, count, dtype, options, true});
 }
 
 /* ------------------------------------------------------------------------------------ another k */
@@ -532,7 +563,7 @@ trib_status tri_sparse_destroy(struct trib_sparse *sparse)
                                "allocated until the call has run. Synchronize the streams before "
                                "destroying, or abort",
                                comm->close_timeout_ms);
-    discard(sparse);
+    tri_sparse_discard(sparse);
     tri_workspace_sweep();
     return status;
 }

@@ -56,9 +56,21 @@ trib_status tri_sparse_bytes(uint64_t *out, const struct trib_comm *comm, size_t
                              trib_dtype dtype, const trib_sparse_options *options);
 trib_status tri_sparse_create(struct trib_sparse **out, struct trib_comm *comm, size_t count,
                               trib_dtype dtype, const trib_sparse_options *options);
+/* The same, for calls that a commit may take back (tri_sparse_revocable). Neither in place nor with
+ * entries. */
+trib_status tri_sparse_create_revocable(struct trib_sparse **out, struct trib_comm *comm,
+                                        size_t count, trib_dtype dtype,
+                                        const trib_sparse_options *options);
 trib_status tri_sparse_set_density(struct trib_sparse *sparse, double density);
 trib_status tri_sparse_set_k(struct trib_sparse *sparse, uint64_t k);
 trib_status tri_sparse_destroy(struct trib_sparse *sparse);
+
+/* The end without a wait: what calls that are still queued use is freed after them. May be
+ * NULL. */
+void tri_sparse_discard(struct trib_sparse *sparse);
+
+/* What of its newest call a commit may take back. Constant. */
+struct tri_revocable tri_sparse_revocable(const struct trib_sparse *sparse);
 
 /* TRIB_OK if the communicator is usable and no batch is open. */
 trib_status tri_sparse_ready(const struct trib_sparse *sparse, int operation);
@@ -72,6 +84,8 @@ bool tri_sparse_keeps_velocity(const struct tri_sparse_params *params);
 
 /* Reset the algorithm: zero `own` and lay out its memory. By a run, or while none is queued. */
 void tri_sparse_lay_out(struct trib_sparse *sparse);
+/* The same, and begin the schedule anew. While no run is queued; all ranks at the same point. */
+void tri_sparse_restart(struct trib_sparse *sparse);
 
 /* For `operation`, queue `function` with a copy of its argument, as tri_issue_run does, after the state's previous
  * use on any stream. In a capture only the graph orders it. */

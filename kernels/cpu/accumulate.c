@@ -107,7 +107,7 @@ trib_status tri_cpu_sparse_residual(const struct tri_accumulator *acc, void *out
                                     trib_stream stream)
 {
     (void)stream;
-    if (acc->count != 0)
+    if (acc->count != 0 && out != tri_residual_of(acc))
         memcpy(out, tri_residual_of(acc), acc->count * trib_dtype_size(acc->dtype));
     return TRIB_OK;
 }

@@ -95,6 +95,8 @@ __global__ void __launch_bounds__(kThreads) residual(const Residual job)
 {
     const T *const from = residual_of<T>(job.acc);
     T *const to = static_cast<T *>(job.out);
+    if (to == from)
+        return;
     const uint64_t stride = static_cast<uint64_t>(gridDim.x) * kThreads;
     for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x; i < job.acc.count;
          i += stride)

@@ -24,7 +24,11 @@
  * Different from a plain allreduce in that an infinity or a NaN anywhere applies nothing, and that
  * an aborted call leaves acc in place. So in separate mode the sum is made in the buffer of acc,
  * and that never becomes the residual: the decision swaps no residual. In place it is made outside of
- * the accumulator: in the result if there is a dense one. */
+ * the accumulator: in the result if there is a dense one.
+ *
+ * A call that may be taken back must leave the old residual where it is. There the decision swaps,
+ * the sum, which is of no use any more, becomes the residual 0, and the next call brings that back
+ * to where the residual is looked for. */
 #include "csrc/sparse/link.h"
 
 struct dense {
@@ -100,13 +104,23 @@ static trib_status make_result(struct tri_run *run, const struct dense *dense)
                                 : tri_run_result_dense(run, target(run, dense));
 }
 
+/* The residual is buffer 0, as after any other call. */
+static trib_status undo_swap(struct tri_run *run)
+{
+    TRI_TRY(run->kernels->residual(&run->acc, run->acc.buffer[0], run->stream));
+    return tri_run_put(run, run->scalars.current, run->scalars.zero, sizeof *run->scalars.zero);
+}
+
 static trib_status dense_run(struct tri_run *run, void *own)
 {
     const struct dense *dense = own;
+    if (run->params->revocable)
+        TRI_TRY(undo_swap(run));
     TRI_TRY(tri_run_accumulate(run, run->scalars.header));
     TRI_TRY(exchange(run, dense));
     TRI_TRY(make_result(run, dense));
-    run->scalars.current = NULL;
+    if (!run->params->revocable)
+        run->scalars.current = NULL;
     run->scalars.selected = run->scalars.applied = run->scalars.all;
     TRI_TRY(tri_run_decide(run, dense->headers, sizeof *dense->headers, UINT32_MAX));
     return run->kernels->decay(&run->acc, 0, run->scalars.decision, run->stream);

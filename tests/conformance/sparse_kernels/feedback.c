@@ -302,6 +302,8 @@ static void residual(struct sparse_rig *rig)
             sparse_fill(rig->arena.image + sparse_residual_at(rig, &r.state), r.state.dtype,
                         counts[c], SPARSE_GAUSS, 0);
             r.out = arena_place(&rig->arena, counts[c] * element, rig->calls % 4 * element);
+            if (types[type].gradient != 0 && rig->calls % 3 == 0) /* the residual itself, or acc */
+                r.out = r.state.buffer[rig->calls / 3 % 2];
             const struct sparse_call call = {
                 "residual", queue_residual, expect_residual, NULL, &r, counts[c], 0,
                 0,          r.state.dtype};
