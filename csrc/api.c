@@ -906,6 +906,37 @@ const uint32_t *trib_reducer_outcome(const trib_reducer *reducer)
     return reducer == NULL ? NULL : &reducer->scalars->decision;
 }
 
+trib_status trib_reducer_status(const trib_reducer *reducer)
+{
+    NEED(reducer);
+    return tri_reducer_status(reducer);
+}
+
+trib_status trib_reducer_set_density(trib_reducer *reducer, double density)
+{
+    NOT_FORKED();
+    NEED(reducer);
+    return tri_reducer_set_density(reducer, density);
+}
+
+uint64_t trib_reducer_export_bytes(const trib_reducer *reducer)
+{
+    return reducer == NULL ? 0 : tri_reducer_export_bytes(reducer);
+}
+
+trib_status trib_reducer_export(trib_reducer *reducer, void *out, size_t bytes)
+{
+    NEED(reducer);
+    NEED(out);
+    return tri_reducer_export(reducer, out, bytes);
+}
+
+trib_status trib_reducer_import(trib_reducer *reducer, const void *data, size_t bytes, int32_t add)
+{
+    NEED(reducer); /* tri_reducer_import compares `data` with the other ranks */
+    return tri_reducer_import(reducer, data, bytes, add != 0);
+}
+
 trib_status trib_reducer_destroy(trib_reducer *reducer)
 {
     NOT_FORKED();

@@ -1106,9 +1106,9 @@ TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
  *
  * BUCKETS. Gradients of one type share a bucket, in the order in which they are passed, until it is
  * full: pass them in the order in which the backward pass makes them, or let the first step show it
- * (TRIB_REDUCER_LEARN_ORDER). The reducer queues a bucket, on a stream of its own, when all gradients in it are ready and the buckets before it are queued;
- * so all ranks queue the same buckets in the same order. No call waits for a device (but with
- * TRIB_MATCH the ranks compare every bucket first).
+ * (TRIB_REDUCER_LEARN_ORDER). The reducer queues a bucket, on a stream of its own, when all gradients
+ * in it are ready and the buckets before it are queued; so all ranks queue the same buckets in the
+ * same order. No call waits for a device (but with TRIB_MATCH the ranks compare every bucket first).
  *
  * A STEP lasts from its first trib_reducer_ready to trib_reducer_finish, and is all or nothing over
  * all buckets: gradients are written only when the last bucket has been reduced. If the
@@ -1129,6 +1129,16 @@ TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
  * their streams, before trib_reducer_ready, and leave it until the step has run. Not with
  * TRIB_REDUCER_SUM; nor with TRIB_REDUCER_VIEWS, since weighted sums of f16 and bf16 are made in f32,
  * for which a bucket of them has no room.
+ *
+ * SPARSE. With options.sparse each bucket is reduced by a sparse allreduce with a state of its own:
+ * of each bucket the largest entries are sent, and the rest stays as its residual. What is said of
+ * states holds, momentum included, but that the decision is one for all buckets: if a value of one
+ * bucket is not finite, no gradient is written on any rank, and no residual and no velocity changes;
+ * trib_reducer_status returns TRIB_ERR_NON_FINITE, and the communicator stays usable. (Thresholds
+ * and schedules of the other buckets have moved on, on all ranks alike.) A gradient that is not
+ * ready counts as 0: its residual takes part. Algorithms that wait for the stream in a call, see
+ * trib_sparse_allreduce, do so in trib_reducer_ready and trib_reducer_finish. Residuals move with
+ * their gradients when TRIB_REDUCER_LEARN_ORDER fills the buckets anew. Not with device_weight.
  *
  * THREADS. trib_reducer_ready: any thread, several at once; one that completes a bucket records
  * events on the streams of the others. Everything else: one thread at a time, and not beside a
@@ -1171,8 +1181,12 @@ typedef struct trib_reducer_options {
                             *   until it is queued nothing is sent; 0 is 1 MiB */
     const float *device_weight; /**< NULL: plain averages, or sums. Otherwise this rank's weight, in
                             *   device memory: see WEIGHTS */
+    const trib_sparse_options *sparse; /**< NULL: dense. Otherwise what a state of each bucket is
+                            *   created with: see SPARSE. Of its flags only TRIB_SPARSE_NO_MASKING is
+                            *   allowed: the reducer itself chooses averages or sums. Read by
+                            *   trib_reducer_create */
 } trib_reducer_options;
-#define TRIB_REDUCER_OPTIONS_INIT {(uint32_t)sizeof(trib_reducer_options), 0, 0, 0, NULL}
+#define TRIB_REDUCER_OPTIONS_INIT {(uint32_t)sizeof(trib_reducer_options), 0, 0, 0, NULL, NULL}
 
 /** Register `n` gradients of f16, bf16, f32 or f64, of any count, disjoint. All ranks call it;
  *  blocking. They compare counts, types and options: if one differs, all return TRIB_ERR_MISMATCH.
@@ -1182,7 +1196,7 @@ typedef struct trib_reducer_options {
  *  The call reads `gradients` before it returns; the memory of the gradients must stay where it is,
  *  and `comm` must outlive the reducer. `options` may be NULL. All memory is allocated here: buckets
  *  as large as all gradients, two sets with TRIB_REDUCER_TWINS (and see
- *  TRIB_REDUCER_LEARN_ORDER). */
+ *  TRIB_REDUCER_LEARN_ORDER), and with options.sparse what trib_sparse_bytes says of each. */
 TRIB_API trib_status trib_reducer_create(trib_reducer **out, trib_comm *comm,
                                          const trib_tensor *gradients, size_t n,
                                          const trib_reducer_options *options);
@@ -1211,6 +1225,35 @@ TRIB_API trib_status trib_reducer_finish(trib_reducer *reducer, trib_stream stre
 /** A uint32_t in device memory, to be read on the stream of the finish: 1 after a step that was
  *  applied on this rank, 0 after one that was not. Borrowed. */
 TRIB_API const uint32_t *trib_reducer_outcome(const trib_reducer *reducer);
+
+/** TRIB_OK if the newest step that has run was applied, or none has run; TRIB_ERR_NON_FINITE if it
+ *  was not, because a value or a weight was not finite (or a weight negative, or all of them 0); or
+ *  trib_comm_status(). Never waits. */
+TRIB_API trib_status trib_reducer_status(const trib_reducer *reducer);
+
+/** Change the density of every bucket's state, as trib_sparse_set_density does. Only with
+ *  options.sparse. All ranks call it; between steps; blocking. On failure the old density stays. */
+TRIB_API trib_status trib_reducer_set_density(trib_reducer *reducer, double density);
+
+/** Bytes of an export: residuals of all gradients, and with momentum their velocities. 0 without
+ *  options.sparse. */
+TRIB_API uint64_t trib_reducer_export_bytes(const trib_reducer *reducer);
+
+/** Write this rank's residuals and velocities to host memory, in the order in which the gradients
+ *  were passed, whatever bucket they lie in. Between steps; blocks until queued steps have run or an
+ *  abort has ended them; no deadline. Thresholds and schedules are not in it. */
+TRIB_API trib_status trib_reducer_export(trib_reducer *reducer, void *out, size_t bytes);
+
+/** Restore an export of a reducer of gradients of the same counts and types, of any bucket sizes,
+ *  order, algorithm, density and number of ranks. TRIB_ERR_INVALID_ARGUMENT, with nothing changed,
+ *  if `data` is no such export, or if it has velocities and this reducer has no momentum. Without
+ *  velocities they become 0.
+ *  `add` 0: all ranks call it, between steps; blocking. If one rank's call is invalid, the others
+ *  return TRIB_ERR_MISMATCH. Thresholds and schedules begin anew.
+ *  `add` 1: a local call. Adds to the existing residuals and velocities, as trib_sparse_import
+ *  does. */
+TRIB_API trib_status trib_reducer_import(trib_reducer *reducer, const void *data, size_t bytes,
+                                         int32_t add);
 
 /** Destroy the reducer. Waits for queued steps, at most as long as trib_comm_destroy; then returns
  *  TRIB_ERR_TIMEOUT: the reducer is gone all the same, and its memory, that of views included, is

@@ -36,6 +36,10 @@ enum tri_composed {
     TRI_REDUCER_VIEW,
     TRI_REDUCER_READY, /* a bucket, where calls are counted */
     TRI_REDUCER_FINISH,
+    TRI_REDUCER_STATUS,
+    TRI_REDUCER_SET_DENSITY,
+    TRI_REDUCER_EXPORT,
+    TRI_REDUCER_IMPORT,
     TRI_REDUCER_DESTROY,
     TRI_BATCH_BEGIN,
     TRI_BATCH, /* trib_batch_end, which submits it */

@@ -31,10 +31,11 @@ struct tri_workspace {
 enum { TRI_STAGED_BYTES = 112 };
 struct tri_workspace_pinned {
     struct tri_list_counts counts;
-    uint32_t reserved[2];
+    uint32_t reserved;
     unsigned char
         staged[TRI_STAGED_BYTES]; /* small_allgather.c: bytes on their way to the device */
 };
+_Static_assert(sizeof(struct tri_workspace_pinned) <= 128, "a backend allocates it at once");
 
 /* The scalars at the beginning of the newest block. */
 struct tri_workspace_scalars {

@@ -1,5 +1,8 @@
 #include "csrc/reducer/buckets.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "csrc/base/types.h"
 
 enum { SLICE_ALIGN = 16, BUCKET_ALIGN = 256 };
@@ -142,4 +145,36 @@ bool tri_gradient_layout_make(struct tri_gradient_layout *out, const trib_tensor
         out->bytes += (bytes + BUCKET_ALIGN - 1) / BUCKET_ALIGN * BUCKET_ALIGN;
     }
     return true;
+}
+
+/* ---------------------------------------------------------------------------------------- copies */
+
+bool tri_gradient_layout_alloc(struct tri_gradient_layout *out, size_t n)
+{
+    *out = (struct tri_gradient_layout){.gradients = calloc(n + 1, sizeof *out->gradients),
+                                        .buckets = calloc(n + 1, sizeof *out->buckets),
+                                        .slices = calloc(n + 1, sizeof *out->slices),
+                                        .owners = calloc(n + 1, sizeof *out->owners)};
+    return out->gradients != NULL && out->buckets != NULL && out->slices != NULL &&
+           out->owners != NULL;
+}
+
+void tri_gradient_layout_free(struct tri_gradient_layout *layout)
+{
+    free(layout->gradients);
+    free(layout->buckets);
+    free(layout->slices);
+    free(layout->owners);
+}
+
+void tri_gradient_layout_copy(struct tri_gradient_layout *to,
+                              const struct tri_gradient_layout *from, size_t n)
+{
+    memcpy(to->gradients, from->gradients, n * sizeof *to->gradients);
+    memcpy(to->buckets, from->buckets, n * sizeof *to->buckets);
+    memcpy(to->slices, from->slices, n * sizeof *to->slices);
+    memcpy(to->owners, from->owners, n * sizeof *to->owners);
+    to->nbuckets = from->nbuckets;
+    to->bytes = from->bytes;
+    to->most = from->most;
 }

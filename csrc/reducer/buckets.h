@@ -39,6 +39,13 @@ struct tri_gradient_layout {
     size_t most;  /* the same in any order, at most */
 };
 
+/* Arrays for `n` gradients; false without memory. */
+bool tri_gradient_layout_alloc(struct tri_gradient_layout *out, size_t n);
+void tri_gradient_layout_free(struct tri_gradient_layout *layout);
+/* `to`, whose arrays have room, becomes a copy of `from`, of n gradients. */
+void tri_gradient_layout_copy(struct tri_gradient_layout *to,
+                              const struct tri_gradient_layout *from, size_t n);
+
 /* Fill the buckets with the gradients in `order` (a permutation of 0 .. n - 1; NULL: as they are
  * passed). Buckets are in the order of their last gradients, in which they fill up. The slices' `data`
  * is that of the tensors. `work` has room for 2 n. False if they are larger than any memory. */

@@ -1,5 +1,6 @@
 /* A reducer's life. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include "csrc/core/operation.h"
 #include "csrc/core/small_allgather.h"
 #include "csrc/reducer/request.h"
+#include "csrc/reducer/states.h"
 
 enum { ALIGN = 256 };
 
@@ -30,7 +32,8 @@ static struct message message_of(const struct tri_reducer_request *request, trib
 {
     struct message message = {.n = request->n, .status = status, .rejected = rejected};
     const uint64_t options[] = {request->options.flags, request->limits.bucket_bytes,
-                                request->limits.first_bytes, request->limits.weighted};
+                                request->limits.first_bytes, request->limits.weighted,
+                                request->options.sparse != NULL};
     message.digest = tri_digest(0, options, sizeof options);
     for (size_t i = 0; !rejected && i < request->n; i++) {
         const uint64_t tensor[] = {request->gradients[i].count,
@@ -92,13 +95,25 @@ static trib_status agree(const struct tri_reducer_request *request, trib_status 
 
 /* --------------------------------------------------------------------------------------- memory */
 
+/* `states`: room for one of each gradient. */
+static void set_sparse(struct trib_reducer *reducer, const trib_sparse_options *options,
+                       struct trib_sparse **states)
+{
+    reducer->states = states;
+    reducer->sparse = *options;
+    (void)snprintf(reducer->algorithm, sizeof reducer->algorithm, "%s",
+                   options->algorithm == NULL ? "" : options->algorithm);
+    (void)snprintf(reducer->constants, sizeof reducer->constants, "%s",
+                   options->constants == NULL ? "" : options->constants);
+}
+
 /* The struct and its arrays, in one block: the workspace frees it with the rest. */
 static struct trib_reducer *make(const struct tri_reducer_request *request)
 {
     const size_t n = request->n + 1; /* never 0 */
     const size_t each = sizeof(struct tri_gradient_bucket) + sizeof(struct tri_slice) +
                         sizeof(struct tri_gradient) + sizeof(struct tri_readiness) +
-                        sizeof(uint64_t) + 2 * sizeof(size_t);
+                        sizeof(struct trib_sparse *) + sizeof(uint64_t) + 2 * sizeof(size_t);
     struct trib_reducer *reducer = calloc(1, sizeof *reducer + n * each);
     if (reducer == NULL)
         return NULL;
@@ -118,6 +133,9 @@ static struct trib_reducer *make(const struct tri_reducer_request *request)
     reducer->order = (uint64_t *)(void *)(reducer->readiness + n);
     reducer->layout.owners = (size_t *)(void *)(reducer->order + n);
     reducer->missing = reducer->layout.owners + n;
+    if (request->options.sparse != NULL)
+        set_sparse(reducer, request->options.sparse,
+                   (struct trib_sparse **)(void *)(reducer->missing + n));
     tri_lock_init(&reducer->lock);
     return reducer;
 }
@@ -139,17 +157,26 @@ static trib_status lay_out(struct trib_reducer *reducer, const struct tri_reduce
     return TRIB_OK;
 }
 
+/* Of the states' words: there are no more buckets than gradients. */
+static size_t calls_bytes(const struct trib_reducer *reducer)
+{
+    const size_t bytes = reducer->n * sizeof(struct tri_revocable);
+    return reducer->states == NULL ? 0 : (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
 static trib_status allocate(struct trib_reducer *reducer)
 {
+    const size_t calls = calls_bytes(reducer);
     const size_t bytes = reducer->learning ? reducer->layout.most : reducer->layout.bytes;
     const bool twins = (reducer->flags & TRIB_REDUCER_TWINS) != 0;
     const struct tri_device_ops *ops = reducer->backend->device;
     TRI_TRY(tri_workspace_open(&reducer->memory, reducer->comm->owner, TRI_NO_STATE,
                                sizeof(struct tri_list_counts)));
-    TRI_TRY(tri_workspace_add(&reducer->memory, ALIGN + (twins ? 2 : 1) * bytes));
+    TRI_TRY(tri_workspace_add(&reducer->memory, ALIGN + calls + (twins ? 2 : 1) * bytes));
     reducer->counts = reducer->memory.pinned;
     reducer->scalars = reducer->memory.blocks->data;
-    reducer->buckets = (char *)reducer->memory.blocks->data + ALIGN;
+    reducer->calls = (struct tri_revocable *)(void *)((char *)reducer->memory.blocks->data + ALIGN);
+    reducer->buckets = (char *)reducer->memory.blocks->data + ALIGN + calls;
     reducer->twins = twins ? reducer->buckets + bytes : NULL;
     TRI_TRY(ops->event_create(reducer->device, &reducer->event));
     return ops->stream_create(reducer->device, &reducer->stream);
@@ -195,6 +222,8 @@ static void discard(struct trib_reducer *reducer)
     if (reducer == NULL)
         return;
     const struct tri_device_ops *ops = reducer->backend->device;
+    if (reducer->states != NULL)
+        tri_reducer_states_discard(reducer->states, reducer->layout.nbuckets);
     if (reducer->stream != NULL && !tri_workspace_in_use(&reducer->memory))
         (void)ops->stream_destroy(reducer->device, reducer->stream);
     if (reducer->event != NULL)
@@ -221,6 +250,18 @@ static trib_status create(void *argument, trib_stream stream)
     return status;
 }
 
+/* All ranks have a reducer now; all have states, or none. */
+static trib_status add_states(struct trib_reducer *reducer)
+{
+    if (reducer->states == NULL)
+        return TRIB_OK;
+    TRI_TRY(tri_reducer_states_create(reducer->states, reducer, &reducer->layout));
+    const trib_status status = tri_reducer_states_install(reducer, reducer->states);
+    if (status != TRIB_OK) /* the others have installed theirs */
+        (void)tri_abort_raise(reducer->comm->state, status, tri_detail());
+    return status;
+}
+
 trib_status tri_reducer_create(struct trib_reducer **out, struct trib_comm *comm,
                                const trib_tensor *gradients, size_t n,
                                const trib_reducer_options *options)
@@ -230,7 +271,13 @@ trib_status tri_reducer_create(struct trib_reducer **out, struct trib_comm *comm
     if (out != NULL)
         *out = NULL;
     (void)tri_workspace_sweep();
-    const trib_status status = tri_all_ranks_run(comm, TRI_REDUCER_CREATE, create, &request);
+    trib_status status = tri_all_ranks_run(comm, TRI_REDUCER_CREATE, create, &request);
+    if (status == TRIB_OK)
+        status = add_states(*out);
+    if (status != TRIB_OK && out != NULL) {
+        discard(*out);
+        *out = NULL;
+    }
     return status == TRIB_OK ? TRIB_OK : tri_batch_fail(comm, status);
 }
 

@@ -1,4 +1,5 @@
 /* The order in which gradients get ready, learnt from the first step. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "csrc/base/log.h"
@@ -7,7 +8,7 @@
 #include "csrc/core/issue.h"
 #include "csrc/core/small_allgather.h"
 #include "csrc/core/validate.h"
-#include "csrc/reducer/reducer.h"
+#include "csrc/reducer/states.h"
 
 enum { ALIGN = 256 };
 
@@ -17,8 +18,11 @@ struct room {
     uint64_t *order;
     char *copy;
     trib_tensor *tensors;
+    struct tri_gradient_layout next;
+    struct trib_sparse **states; /* of its buckets, if there are states */
     size_t *work;
     int32_t *statuses; /* of every rank */
+    bool all;          /* ranks have it */
 };
 
 static size_t order_bytes(const struct trib_reducer *reducer)
@@ -31,7 +35,9 @@ static trib_status make_room(struct room *room, const struct trib_reducer *reduc
     const bool views = (reducer->flags & TRIB_REDUCER_VIEWS) != 0;
     room->tensors = calloc(reducer->n, sizeof *room->tensors);
     room->work = calloc(2 * reducer->n, sizeof *room->work);
-    if (room->tensors == NULL || room->work == NULL)
+    room->states = calloc(reducer->n, sizeof *room->states);
+    if (!tri_gradient_layout_alloc(&room->next, reducer->n) || room->tensors == NULL ||
+        room->work == NULL || room->states == NULL)
         return tri_fail_call(reducer->comm, TRI_REDUCER_FINISH, TRIB_ERR_OUT_OF_MEMORY,
                              "no memory for the order of %zu gradients", reducer->n);
     TRI_TRY(tri_workspace_open(&room->memory, reducer->comm->owner, TRI_NO_STATE,
@@ -49,16 +55,26 @@ static void free_room(struct room *room)
     const struct tri_detail_copy why = tri_detail_copy();
     tri_workspace_close(&room->memory);
     free(room->tensors);
+    tri_gradient_layout_free(&room->next);
+    free(room->states);
     free(room->work);
     free(room->statuses);
     (void)tri_fail(TRIB_OK, "%s", why.text);
 }
 
-/* Do all ranks have room? Then *out is true. */
-static trib_status agree(bool *out, const struct trib_reducer *reducer, struct room *room,
-                         trib_stream stream)
+static void keep_order(const char *who, trib_status why)
+{
+    tri_log(TRIB_LOG_WARN,
+            "reducer: %s failed (%s), so the buckets stay in the order in which the gradients were "
+            "registered",
+            who, trib_status_name(why));
+}
+
+/* Do all ranks have room? */
+static trib_status agree(const struct trib_reducer *reducer, struct room *room, trib_stream stream)
 {
     struct trib_comm *comm = reducer->comm;
+    char who[32];
     room->statuses = calloc((size_t)comm->size, sizeof *room->statuses);
     if (room->statuses == NULL)
         return tri_fail_call(comm, TRI_REDUCER_FINISH, TRIB_ERR_OUT_OF_MEMORY,
@@ -69,12 +85,11 @@ static trib_status agree(bool *out, const struct trib_reducer *reducer, struct r
     int32_t rank = 0;
     while (rank < comm->size && room->statuses[rank] == TRIB_OK)
         rank++;
-    *out = rank == comm->size;
-    if (!*out)
-        tri_log(TRIB_LOG_WARN,
-                "reducer: rank %d failed (%s), so the buckets stay in the order in which the "
-                "gradients were registered",
-                (int)rank, trib_status_name(room->statuses[rank]));
+    room->all = rank == comm->size;
+    if (!room->all) {
+        (void)snprintf(who, sizeof who, "rank %d", (int)rank);
+        keep_order(who, room->statuses[rank]);
+    }
     return TRIB_OK;
 }
 
@@ -149,47 +164,80 @@ static trib_status move_views(struct trib_reducer *reducer, trib_stream stream)
     return TRIB_OK;
 }
 
-static trib_status lay_out(struct trib_reducer *reducer, struct room *room, trib_stream stream)
+/* What the views hold, as it is now. */
+static trib_status copy_views(const struct trib_reducer *reducer, struct room *room)
+{
+    const struct tri_device_ops *ops = reducer->backend->device;
+    TRI_TRY(ops->copy(reducer->device, room->copy, reducer->buckets, reducer->layout.bytes,
+                      reducer->stream));
+    return ops->stream_wait(reducer->device, reducer->stream);
+}
+
+/* States for the next buckets, which keep what the present ones do. All ranks, or none. */
+static trib_status make_states(struct trib_reducer *reducer, struct room *room)
+{
+    if (reducer->states == NULL)
+        return TRIB_OK;
+    const trib_status status = tri_reducer_states_create(room->states, reducer, &room->next);
+    if (status != TRIB_OK && tri_abort_live(reducer->comm->state)) {
+        keep_order("a state", status);
+        room->all = false;
+        return TRIB_OK;
+    }
+    return status == TRIB_OK ? tri_reducer_states_move(reducer, room->states, &room->next) : status;
+}
+
+static trib_status install(struct trib_reducer *reducer, struct room *room)
 {
     const bool views = (reducer->flags & TRIB_REDUCER_VIEWS) != 0;
-    const struct tri_device_ops *ops = reducer->backend->device;
-    if (views) {
-        TRI_TRY(ops->copy(reducer->device, room->copy, reducer->buckets, reducer->layout.bytes,
-                          stream));
-        TRI_TRY(ops->stream_wait(reducer->device, stream));
-    }
-    describe(reducer, room);
-    (void)tri_gradient_layout_make(&reducer->layout, room->tensors, reducer->n, reducer->order,
-                                   &reducer->limits, room->work); /* it fits, as before */
+    if (reducer->states != NULL)
+        tri_reducer_states_discard(reducer->states, reducer->layout.nbuckets);
+    tri_gradient_layout_copy(&reducer->layout, &room->next, reducer->n);
+    if (reducer->states != NULL)
+        TRI_TRY(tri_reducer_states_install(reducer, room->states));
     if (!views)
         return TRIB_OK;
-    TRI_TRY(move_views(reducer, stream));
-    return ops->stream_wait(reducer->device, stream);
+    TRI_TRY(move_views(reducer, reducer->stream));
+    return reducer->backend->device->stream_wait(reducer->device, reducer->stream);
 }
 
-static trib_status learn(struct trib_reducer *reducer, struct room *room, trib_stream stream)
+static trib_status lay_out(struct trib_reducer *reducer, struct room *room)
 {
-    bool all = false;
+    if ((reducer->flags & TRIB_REDUCER_VIEWS) != 0)
+        TRI_TRY(copy_views(reducer, room));
+    describe(reducer, room);
+    (void)tri_gradient_layout_make(&room->next, room->tensors, reducer->n, reducer->order,
+                                   &reducer->limits, room->work); /* it fits, as before */
+    TRI_TRY(make_states(reducer, room));
+    return room->all ? install(reducer, room) : TRIB_OK;
+}
+
+/* The arguments of learn_order. */
+struct learning {
+    struct trib_reducer *reducer;
+    struct room *room;
+};
+
+static trib_status learn_order(void *argument, trib_stream stream)
+{
+    const struct learning *learning = argument;
+    struct trib_reducer *reducer = learning->reducer;
     TRI_TRY(tri_deadline_wait(reducer->comm, TRI_REDUCER_FINISH, &reducer->memory)); /* the step */
-    TRI_TRY(agree(&all, reducer, room, stream));
-    if (!all)
-        return TRIB_OK;
-    TRI_TRY(broadcast(reducer, room, stream));
-    return lay_out(reducer, room, stream);
-}
-
-static trib_status learn_in_room(void *argument, trib_stream stream)
-{
-    struct room room = {.order = NULL};
-    const trib_status status = learn(argument, &room, stream);
-    free_room(&room);
-    return status;
+    TRI_TRY(agree(reducer, learning->room, stream));
+    return learning->room->all ? broadcast(reducer, learning->room, stream) : TRIB_OK;
 }
 
 trib_status tri_reducer_learn(struct trib_reducer *reducer)
 {
+    struct room room = {.order = NULL};
+    struct learning learning = {reducer, &room};
     reducer->learning = false;
-    return reducer->n == 0
-               ? TRIB_OK
-               : tri_all_ranks_run(reducer->comm, TRI_REDUCER_FINISH, learn_in_room, reducer);
+    if (reducer->n == 0)
+        return TRIB_OK;
+    trib_status status =
+        tri_all_ranks_run(reducer->comm, TRI_REDUCER_FINISH, learn_order, &learning);
+    if (status == TRIB_OK && room.all)
+        status = lay_out(reducer, &room);
+    free_room(&room);
+    return status;
 }

@@ -95,7 +95,7 @@ static void run_bucket(void *argument)
                                   .op = op_of(reducer),
                                   .stream = reducer->stream};
     trib_status status = fill_bucket(run, &bucket);
-    if (status == TRIB_OK)
+    if (status == TRIB_OK && reducer->states == NULL)
         status = reducer->backend->transport->collective(&call, 1);
     raise_state(reducer, status);
 }
@@ -153,8 +153,9 @@ static const void *total_of(const struct trib_reducer *reducer, trib_dtype *dtyp
     return (const char *)bucket.data + (bucket.count - 1) * trib_dtype_size(bucket.dtype);
 }
 
-/* Applied unless the communicator has ended by then, or the weights forbid it. */
-static trib_status commit(const struct trib_reducer *reducer)
+/* Applied unless the communicator has ended by then, the weights forbid it, or one of the `ncalls`
+ * calls of the step was not. */
+static trib_status commit(const struct trib_reducer *reducer, size_t ncalls)
 {
     trib_dtype dtype;
     const void *total = total_of(reducer, &dtype);
@@ -163,6 +164,8 @@ static trib_status commit(const struct trib_reducer *reducer)
                                    .counts = reducer->counts,
                                    .total = total,
                                    .total_dtype = dtype,
+                                   .calls = reducer->calls,
+                                   .ncalls = ncalls,
                                    .decision = &reducer->scalars->decision};
     return reducer->backend->kernels->commit(&job, reducer->stream);
 }
@@ -170,23 +173,25 @@ static trib_status commit(const struct trib_reducer *reducer)
 /* Copied to the stream of a host-executed backend. */
 struct end_run {
     const struct trib_reducer *reducer;
+    size_t ncalls; /* sparse ones, in the step */
 };
 
 static void run_end(void *argument)
 {
-    const struct trib_reducer *reducer = ((const struct end_run *)argument)->reducer;
+    const struct end_run *run = argument;
+    const struct trib_reducer *reducer = run->reducer;
     uintptr_t previous = 0;
     trib_status status = tri_device_push(reducer->backend, reducer->device, &previous);
     if (status != TRIB_OK) {
         raise_state(reducer, status);
         return;
     }
-    status = commit(reducer);
+    status = commit(reducer, run->ncalls);
     if (status == TRIB_OK)
         status = write_gradients(reducer);
     if (status != TRIB_OK) { /* what has been written is no whole step: decide again */
         raise_state(reducer, status);
-        (void)commit(reducer);
+        (void)commit(reducer, run->ncalls);
     }
     tri_device_pop(reducer->backend, previous);
 }
@@ -196,7 +201,7 @@ trib_status tri_reducer_run_end(struct trib_reducer *reducer)
     const struct tri_call call = {.count = reducer->n};
     const struct tri_recorded record = tri_recorded_of(TRI_REDUCER_FINISH, &call);
     struct tri_reducer_scalars *scalars = reducer->scalars;
-    struct end_run run = {reducer};
+    struct end_run run = {reducer, reducer->states == NULL ? 0 : reducer->queued};
     TRI_TRY(reducer->backend->device->copy(reducer->device, &scalars->decision, &scalars->zero,
                                            sizeof scalars->zero, reducer->stream));
     return tri_issue_run(reducer->comm, &record, run_end, &run, sizeof run, reducer->stream);

@@ -7,6 +7,10 @@
 #include "csrc/core/communicator.h"
 #include "csrc/reducer/buckets.h"
 
+struct trib_sparse;
+
+enum { TRI_REDUCER_TEXT = 32 };
+
 /* At the beginning of the reducer's memory. */
 struct tri_reducer_scalars {
     uint32_t decision; /* of the newest step */
@@ -35,6 +39,10 @@ struct trib_reducer {
     char *buckets, *twins;             /* twins NULL: buckets are reduced in place */
     struct tri_reducer_scalars *scalars;
     struct tri_list_counts *counts; /* pinned memory */
+    struct trib_sparse **states;    /* of each bucket; NULL: dense */
+    struct tri_revocable *calls;    /* on the device: what of each a commit may take back */
+    trib_sparse_options sparse;     /* of the states, with the current density; but the texts: */
+    char algorithm[TRI_REDUCER_TEXT], constants[TRI_REDUCER_TEXT]; /* "": NULL */
 
     struct tri_workspace memory; /* of all that lies on the device; freed with this struct */
     trib_event event;            /* what a bucket waits for, one stream after the other */
@@ -43,6 +51,7 @@ struct trib_reducer {
     struct tri_readiness *readiness;
     size_t *missing;    /* of each bucket: gradients that are not ready */
     size_t next;        /* the bucket that is queued next */
+    size_t queued;      /* buckets whose call of this step is queued */
     bool open;          /* a step has begun */
     bool learning;      /* with TRIB_REDUCER_LEARN_ORDER, in the first step: */
     uint64_t *order;    /* the gradients as they got ready, */
@@ -61,7 +70,16 @@ trib_status tri_reducer_create(struct trib_reducer **out, struct trib_comm *comm
 trib_status tri_reducer_view(void **out, const struct trib_reducer *reducer, size_t i);
 trib_status tri_reducer_ready(struct trib_reducer *reducer, size_t i, trib_stream stream);
 trib_status tri_reducer_finish(struct trib_reducer *reducer, trib_stream stream);
+trib_status tri_reducer_status(const struct trib_reducer *reducer);
+trib_status tri_reducer_set_density(struct trib_reducer *reducer, double density);
+uint64_t tri_reducer_export_bytes(const struct trib_reducer *reducer);
+trib_status tri_reducer_export(struct trib_reducer *reducer, void *out, size_t bytes);
+trib_status tri_reducer_import(struct trib_reducer *reducer, const void *data, size_t bytes,
+                               bool adds);
 trib_status tri_reducer_destroy(struct trib_reducer *reducer);
+
+/* TRIB_OK between two steps of a reducer with sparse states. */
+trib_status tri_reducer_check_between(const struct trib_reducer *reducer, int operation);
 
 /* What the gradients of bucket `b` are: the views of it. */
 void tri_reducer_set_views(struct trib_reducer *reducer, size_t b);

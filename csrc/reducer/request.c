@@ -1,9 +1,9 @@
 /* The arguments of a reducer: checked, and completed by the defaults. */
+#include "csrc/reducer/request.h"
 #include "csrc/base/types.h"
 #include "csrc/core/communicator.h"
 #include "csrc/core/ranges.h"
 #include "csrc/core/validate.h"
-#include "csrc/reducer/request.h"
 
 static const uint64_t bucket_bytes_default = 25 << 20, first_bytes_default = 1 << 20;
 static const uint32_t all_flags =
@@ -24,6 +24,28 @@ static trib_status check_weight(const struct tri_reducer_request *request)
                                       "TRIB_REDUCER_SUM or TRIB_REDUCER_VIEWS");
     return tri_check_scalar(request->comm, TRI_REDUCER_CREATE, "options.device_weight",
                             options->device_weight);
+}
+
+static trib_status check_sparse(const struct tri_reducer_request *request)
+{
+    const trib_sparse_options *sparse = request->options.sparse;
+    if (sparse == NULL)
+        return TRIB_OK;
+    if (sparse->size != sizeof *sparse)
+        return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                             "options.sparse->size is %u, expected %zu: start from "
+                             "TRIB_SPARSE_OPTIONS_INIT",
+                             sparse->size, sizeof *sparse);
+    if ((sparse->flags & ~(uint32_t)TRIB_SPARSE_NO_MASKING) != 0)
+        return tri_fail_call(
+            request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+            "options.sparse->flags is 0x%x; a reducer takes TRIB_SPARSE_NO_MASKING "
+            "alone, and TRIB_REDUCER_SUM chooses sums",
+            sparse->flags);
+    if (request->options.device_weight != NULL)
+        return fail_argument(request, "options.sparse and options.device_weight exclude each "
+                                      "other: sparse gradients have no weights");
+    return TRIB_OK;
 }
 
 static trib_status read_options(struct tri_reducer_request *request,
@@ -49,6 +71,7 @@ static trib_status read_options(struct tri_reducer_request *request,
                                       "TRIB_REDUCER_VIEWS: without views every step that is not "
                                       "applied leaves the gradients as they were");
     TRI_TRY(check_weight(request));
+    TRI_TRY(check_sparse(request));
     request->limits.bucket_bytes =
         read->bucket_bytes == 0 ? bucket_bytes_default : read->bucket_bytes;
     request->limits.first_bytes = read->first_bytes == 0 ? first_bytes_default : read->first_bytes;

@@ -7,6 +7,7 @@
 #include "csrc/core/match.h"
 #include "csrc/core/validate.h"
 #include "csrc/reducer/on_stream.h"
+#include "csrc/reducer/states.h"
 
 /* The reducer's stream goes on when `stream` has come to here. One event serves all: a wait is for
  * its newest record. */
@@ -34,6 +35,15 @@ static trib_status wait_for_gradients(const struct trib_reducer *reducer, size_t
     return TRIB_OK;
 }
 
+/* A state compares its calls by itself, and counts them. */
+static trib_status queue_sparse(struct trib_reducer *reducer, size_t b, const bool *absent)
+{
+    TRI_TRY(tri_reducer_run_bucket(reducer, b, absent));
+    TRI_TRY(tri_reducer_states_run(reducer, b));
+    reducer->queued = b + 1;
+    return TRIB_OK;
+}
+
 static trib_status match_bucket(const struct trib_reducer *reducer, size_t b)
 {
     const struct tri_gradient_bucket *bucket = &reducer->layout.buckets[b];
@@ -51,6 +61,8 @@ static trib_status queue_bucket(struct trib_reducer *reducer, size_t b, const bo
     const struct tri_gradient_bucket *bucket = &reducer->layout.buckets[b];
     TRI_TRY(tri_comm_usable(comm, TRI_REDUCER_READY));
     TRI_TRY(wait_for_gradients(reducer, b));
+    if (reducer->states != NULL)
+        return queue_sparse(reducer, b, absent);
     TRI_TRY(match_bucket(reducer, b));
     TRI_TRY(tri_match_done(comm, tri_reducer_run_bucket(reducer, b, absent)));
     comm->calls++;
@@ -155,7 +167,7 @@ static void begin_next(struct trib_reducer *reducer)
     memset(reducer->readiness, 0, reducer->n * sizeof *reducer->readiness);
     for (size_t b = 0; b < reducer->layout.nbuckets; b++)
         reducer->missing[b] = reducer->layout.buckets[b].n;
-    reducer->next = 0;
+    reducer->next = reducer->queued = 0;
     reducer->nordered = 0;
     reducer->open = false;
     reducer->failed = TRIB_OK;
@@ -194,4 +206,24 @@ trib_status tri_reducer_finish(struct trib_reducer *reducer, trib_stream stream)
     const struct tri_detail_copy why = reducer->detail;
     begin_next(reducer);
     return failed == TRIB_OK ? TRIB_OK : tri_fail(failed, "%s", why.text);
+}
+
+/* ---------------------------------------------------------------------------------------- status */
+
+trib_status tri_reducer_status(const struct trib_reducer *reducer)
+{
+    TRI_TRY(tri_comm_status(reducer->comm));
+    switch (__atomic_load_n(&reducer->counts->newest, __ATOMIC_ACQUIRE)) {
+    case TRI_COMMIT_WEIGHTS:
+        return tri_fail_call(reducer->comm, TRI_REDUCER_STATUS, TRIB_ERR_NON_FINITE,
+                             "in the last step a rank's weight was negative or not finite, or they "
+                             "summed to 0 or to more than an f32 holds; no gradient was written");
+    case TRI_COMMIT_CALL:
+        return tri_fail_call(reducer->comm, TRI_REDUCER_STATUS, TRIB_ERR_NON_FINITE,
+                             "in the last step a gradient or a residual of a rank, or a sum of "
+                             "them, was not finite; no gradient was written, and no residual was "
+                             "changed: lower the loss scale, and go on with the next step");
+    default:
+        return TRIB_OK;
+    }
 }

@@ -1,5 +1,5 @@
 /* Aborts while reducers work, at random moments: a step is applied to every gradient of a rank, or to
- * none, and the outcome tells which. */
+ * none, and the outcome tells which; residuals of sparse ones change with the gradients. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,12 +7,19 @@
 
 #include "tests/faults/abort.h"
 
-enum { GRADIENTS = 24, ELEMENTS = 300, MOST_STEPS = 100000, SMALL_BUCKETS = 4096 };
+enum {
+    GRADIENTS = 24,
+    ELEMENTS = 300,
+    ALL = GRADIENTS * ELEMENTS,
+    MOST_STEPS = 100000,
+    SMALL_BUCKETS = 4096
+};
 
 struct torn {
     struct team team;
     const struct faults *faults;
     uint32_t flags;
+    bool sparse;
     bool missing; /* the last rank ends no step */
     int round;
     _Atomic int begun;
@@ -28,6 +35,7 @@ struct part {
     struct guarded memory;
     trib_reducer *reducer;
     void *data[GRADIENTS];
+    float kept[ALL]; /* residuals, of sparse steps, before the newest */
 };
 
 static float input_of(int rank, int step, int i)
@@ -51,8 +59,12 @@ static bool make_reducer(struct part *part)
     trib_tensor tensors[GRADIENTS];
     trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
     options.flags = part->torn->flags | TRIB_REDUCER_SUM;
+    trib_sparse_options sparse = TRIB_SPARSE_OPTIONS_INIT;
+    sparse.algorithm = "topka";
+    sparse.density = 0.3;
+    options.sparse = part->torn->sparse ? &sparse : NULL;
     options.bucket_bytes = options.first_bytes = SMALL_BUCKETS;
-    guarded_reset(&part->memory, GRADIENTS * ELEMENTS * sizeof(float), 0);
+    guarded_reset(&part->memory, ALL * sizeof(float), 0);
     for (size_t i = 0; i < GRADIENTS; i++) {
         part->data[i] = guarded_data(&part->memory, i * ELEMENTS * sizeof(float));
         tensors[i] = (trib_tensor){part->data[i], ELEMENTS, TRIB_F32, 0};
@@ -66,7 +78,7 @@ static bool make_reducer(struct part *part)
 
 static void fill(const struct part *part, float *image, int step, bool summed)
 {
-    for (int i = 0; i < GRADIENTS * ELEMENTS; i++)
+    for (int i = 0; i < ALL; i++)
         image[i] = summed ? sum_of(part->torn->team.size, step, i) : input_of(part->rank, step, i);
 }
 
@@ -78,6 +90,45 @@ static void put(struct part *part, int step)
         CHECK_OK(trib_device_copy(part->device, part->data[i], image + i * ELEMENTS,
                                   ELEMENTS * sizeof(float), part->stream));
     CHECK_OK(trib_stream_wait(part->device, part->stream));
+}
+
+/* The residuals lie at the end of an export. */
+static void read_kept(const struct part *part, float *out)
+{
+    const size_t bytes = trib_reducer_export_bytes(part->reducer);
+    char *data = malloc(bytes + 1);
+    if (data == NULL)
+        abort();
+    CHECK_OK(trib_reducer_export(part->reducer, data, bytes));
+    memcpy(out, data + bytes - ALL * sizeof *out, ALL * sizeof *out);
+    free(data);
+}
+
+/* A residual is what there was and what came, or 0 where this rank has sent it; then it is in the
+ * result, since no inputs cancel each other out. */
+static bool sent_or_kept(const struct part *part, int step, const float *found, const float *now)
+{
+    for (int i = 0; i < ALL; i++) {
+        const float all = part->kept[i] + input_of(part->rank, step, i);
+        if (now[i] != all && (now[i] != 0 || found[i] < all))
+            return false;
+    }
+    return true;
+}
+
+static void check_sparse(struct part *part, int step, uint32_t outcome, const float *found)
+{
+    float now[ALL], given[ALL];
+    fill(part, given, step, false);
+    read_kept(part, now);
+    if (outcome == 0)
+        CHECK_MSG(memcmp(now, part->kept, sizeof now) == 0 &&
+                      memcmp(found, given, sizeof given) == 0,
+                  "rank %d, step %d: gradients or residuals have changed", part->rank, step);
+    else
+        CHECK_MSG(sent_or_kept(part, step, found, now), "rank %d, step %d: residuals are torn",
+                  part->rank, step);
+    memcpy(part->kept, now, sizeof now);
 }
 
 /* What the gradients should be after the newest step, by its outcome. */
@@ -93,9 +144,13 @@ static void check_step(struct part *part, int step, trib_status status)
                                   ELEMENTS * sizeof(float), part->stream));
     CHECK_OK(trib_stream_wait(part->device, part->stream));
     CHECK_MSG(outcome <= 1, "the outcome is %u", outcome);
-    fill(part, image, step, outcome == 1);
-    CHECK_MSG(memcmp(found, image, GRADIENTS * ELEMENTS * sizeof *found) == 0,
-              "rank %d, step %d, outcome %u: gradients are torn", part->rank, step, outcome);
+    if (part->torn->sparse) {
+        check_sparse(part, step, outcome, found);
+    } else {
+        fill(part, image, step, outcome == 1);
+        CHECK_MSG(memcmp(found, image, ALL * sizeof *found) == 0,
+                  "rank %d, step %d, outcome %u: gradients are torn", part->rank, step, outcome);
+    }
     if (status != TRIB_OK)
         atomic_fetch_add(outcome == 1 ? &part->torn->applied : &part->torn->refused, 1);
 }
@@ -138,8 +193,7 @@ static void torn_rank(int index, int size, void *argument)
     }
     part.stream = torn->team.streams[index];
     part.device = torn->team.devices[index];
-    if (guarded_create(&part.memory, part.device, GRADIENTS * ELEMENTS * sizeof(float)) &&
-        make_reducer(&part))
+    if (guarded_create(&part.memory, part.device, ALL * sizeof(float)) && make_reducer(&part))
         work(&part);
     else
         atomic_fetch_add(&torn->begun, 1);
@@ -155,8 +209,7 @@ static void late_rank(int rank, int size, void *argument)
                         .rank = rank,
                         .stream = torn->team.streams[rank],
                         .device = torn->team.devices[rank]};
-    if (guarded_create(&part.memory, part.device, GRADIENTS * ELEMENTS * sizeof(float)) &&
-        make_reducer(&part)) {
+    if (guarded_create(&part.memory, part.device, ALL * sizeof(float)) && make_reducer(&part)) {
         put(&part, 0);
         team_barrier(&torn->begun, size);
         if (rank == 0)
@@ -261,12 +314,13 @@ static void create_matched(const struct faults *faults)
 static void torn_steps(const struct faults *faults)
 {
     struct torn torn = {.faults = faults};
-    const int rounds = faults->slow ? 8 : faults->repetitions / 4;
+    const int rounds = faults->slow ? 12 : faults->repetitions / 4;
     check_begin("%s, %d ranks: aborts while reducers work", faults->backend, faults->size);
     for (torn.round = 0; torn.round < rounds && !check_failed(); torn.round++) {
         torn.flags = torn.round % 2 == 0 ? 0 : TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS;
         torn.flags |= torn.round % 8 < 4 ? 0 : TRIB_REDUCER_LEARN_ORDER;
         torn.missing = torn.round % 4 >= 2;
+        torn.sparse = torn.round % 3 == 2;
         atomic_store(&torn.begun, 0);
         if (faults_team(&torn.team, faults, NULL))
             check_ranks(faults->size + 1, torn_rank, &torn);

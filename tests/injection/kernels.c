@@ -15,8 +15,8 @@ KERNEL(pack,
        (const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket, const struct tri_weight *weight, trib_stream stream),
        (slices, n, bucket, weight, stream))
 KERNEL(commit,
-       (uint32_t *decision, const uint32_t *abort_flag, struct tri_list_counts *counts, const void *total, trib_dtype total_dtype, float *total_out, trib_stream stream),
-       (decision, abort_flag, counts, total, total_dtype, total_out, stream))
+       (const struct tri_commit *commit, trib_stream stream),
+       (commit, stream))
 KERNEL(unpack,
        (const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket, int weighted, const uint32_t *decision, trib_stream stream),
        (slices, n, bucket, weighted, decision, stream))

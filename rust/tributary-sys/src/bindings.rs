@@ -443,10 +443,12 @@ pub struct trib_reducer_options {
     pub first_bytes: u64,
     #[doc = " NULL: plain averages, or sums. Otherwise this rank's weight, in\n   device memory: see WEIGHTS"]
     pub device_weight: *const f32,
+    #[doc = " NULL: dense. Otherwise what a state of each bucket is\n   created with: see SPARSE. Of its flags only TRIB_SPARSE_NO_MASKING is\n   allowed: the reducer itself chooses averages or sums. Read by\n   trib_reducer_create"]
+    pub sparse: *const trib_sparse_options,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of trib_reducer_options"][::core::mem::size_of::<trib_reducer_options>() - 32usize];
+    ["Size of trib_reducer_options"][::core::mem::size_of::<trib_reducer_options>() - 40usize];
     ["Alignment of trib_reducer_options"][::core::mem::align_of::<trib_reducer_options>() - 8usize];
     ["Offset of field: trib_reducer_options::size"]
         [::core::mem::offset_of!(trib_reducer_options, size) - 0usize];
@@ -458,6 +460,8 @@ const _: () = {
         [::core::mem::offset_of!(trib_reducer_options, first_bytes) - 16usize];
     ["Offset of field: trib_reducer_options::device_weight"]
         [::core::mem::offset_of!(trib_reducer_options, device_weight) - 24usize];
+    ["Offset of field: trib_reducer_options::sparse"]
+        [::core::mem::offset_of!(trib_reducer_options, sparse) - 32usize];
 };
 pub const TRIB_LOG_ERROR: i32 = 1;
 pub const TRIB_LOG_WARN: i32 = 2;
@@ -1014,7 +1018,7 @@ extern "C" {
     pub fn trib_sparse_reset(sparse: *mut trib_sparse, stream: trib_stream) -> trib_status;
     #[doc = " Destroy the state. Waits for queued calls, at most as long as trib_comm_destroy; then returns\n  TRIB_ERR_TIMEOUT: the state is gone all the same, and its memory is freed once those calls have\n  run. NULL is allowed."]
     pub fn trib_sparse_destroy(sparse: *mut trib_sparse) -> trib_status;
-    #[doc = " Register `n` gradients of f16, bf16, f32 or f64, of any count, disjoint. All ranks call it;\n  blocking. They compare counts, types and options: if one differs, all return TRIB_ERR_MISMATCH.\n  If one rank's arguments are invalid it gets that error, and every other rank gets\n  TRIB_ERR_MISMATCH; if one rank lacks memory, no rank gets a reducer. If a rank does not call it\n  within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is no longer usable.\n  The call reads `gradients` before it returns; the memory of the gradients must stay where it is,\n  and `comm` must outlive the reducer. `options` may be NULL. All memory is allocated here: buckets\n  as large as all gradients, two sets with TRIB_REDUCER_TWINS (and see\n  TRIB_REDUCER_LEARN_ORDER)."]
+    #[doc = " Register `n` gradients of f16, bf16, f32 or f64, of any count, disjoint. All ranks call it;\n  blocking. They compare counts, types and options: if one differs, all return TRIB_ERR_MISMATCH.\n  If one rank's arguments are invalid it gets that error, and every other rank gets\n  TRIB_ERR_MISMATCH; if one rank lacks memory, no rank gets a reducer. If a rank does not call it\n  within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is no longer usable.\n  The call reads `gradients` before it returns; the memory of the gradients must stay where it is,\n  and `comm` must outlive the reducer. `options` may be NULL. All memory is allocated here: buckets\n  as large as all gradients, two sets with TRIB_REDUCER_TWINS (and see\n  TRIB_REDUCER_LEARN_ORDER), and with options.sparse what trib_sparse_bytes says of each."]
     pub fn trib_reducer_create(
         out: *mut *mut trib_reducer,
         comm: *mut trib_comm,
@@ -1040,6 +1044,25 @@ extern "C" {
     pub fn trib_reducer_finish(reducer: *mut trib_reducer, stream: trib_stream) -> trib_status;
     #[doc = " A uint32_t in device memory, to be read on the stream of the finish: 1 after a step that was\n  applied on this rank, 0 after one that was not. Borrowed."]
     pub fn trib_reducer_outcome(reducer: *const trib_reducer) -> *const u32;
+    #[doc = " TRIB_OK if the newest step that has run was applied, or none has run; TRIB_ERR_NON_FINITE if it\n  was not, because a value or a weight was not finite (or a weight negative, or all of them 0); or\n  trib_comm_status(). Never waits."]
+    pub fn trib_reducer_status(reducer: *const trib_reducer) -> trib_status;
+    #[doc = " Change the density of every bucket's state, as trib_sparse_set_density does. Only with\n  options.sparse. All ranks call it; between steps; blocking. On failure the old density stays."]
+    pub fn trib_reducer_set_density(reducer: *mut trib_reducer, density: f64) -> trib_status;
+    #[doc = " Bytes of an export: residuals of all gradients, and with momentum their velocities. 0 without\n  options.sparse."]
+    pub fn trib_reducer_export_bytes(reducer: *const trib_reducer) -> u64;
+    #[doc = " Write this rank's residuals and velocities to host memory, in the order in which the gradients\n  were passed, whatever bucket they lie in. Between steps; blocks until queued steps have run or an\n  abort has ended them; no deadline. Thresholds and schedules are not in it."]
+    pub fn trib_reducer_export(
+        reducer: *mut trib_reducer,
+        out: *mut ::core::ffi::c_void,
+        bytes: usize,
+    ) -> trib_status;
+    #[doc = " Restore an export of a reducer of gradients of the same counts and types, of any bucket sizes,\n  order, algorithm, density and number of ranks. TRIB_ERR_INVALID_ARGUMENT, with nothing changed,\n  if `data` is no such export, or if it has velocities and this reducer has no momentum. Without\n  velocities they become 0.\n  `add` 0: all ranks call it, between steps; blocking. If one rank's call is invalid, the others\n  return TRIB_ERR_MISMATCH. Thresholds and schedules begin anew.\n  `add` 1: a local call. Adds to the existing residuals and velocities, as trib_sparse_import\n  does."]
+    pub fn trib_reducer_import(
+        reducer: *mut trib_reducer,
+        data: *const ::core::ffi::c_void,
+        bytes: usize,
+        add: i32,
+    ) -> trib_status;
     #[doc = " Destroy the reducer. Waits for queued steps, at most as long as trib_comm_destroy; then returns\n  TRIB_ERR_TIMEOUT: the reducer is gone all the same, and its memory, that of views included, is\n  freed once they have run. In the middle of a step: TRIB_ERR_INVALID_USAGE and nothing happens,\n  unless the communicator has ended. NULL is allowed."]
     pub fn trib_reducer_destroy(reducer: *mut trib_reducer) -> trib_status;
     #[doc = " Begin a batch: the following calls are checked and recorded; trib_batch_end queues them as one\n  (ncclGroupStart and ncclGroupEnd). All use the same stream. Sends and receives of a batch run\n  together; no call may depend on another's output. Batches do not nest."]

@@ -130,4 +130,5 @@ pub const TRIB_REDUCER_OPTIONS_INIT: trib_reducer_options = trib_reducer_options
     bucket_bytes: 0,
     first_bytes: 0,
     device_weight: core::ptr::null(),
+    sparse: core::ptr::null(),
 };

@@ -75,6 +75,7 @@ static void whole_suite(struct suite *suite)
     backend_factors(suite);
     backend_reducers(suite);
     backend_weighted_reducers(suite);
+    backend_sparse_reducers(suite);
     backend_streams(suite);
     backend_splits(suite);
     team_close(&suite->team);
@@ -91,6 +92,7 @@ static void light_suite(struct suite *suite, const char *how)
     backend_factors(suite);
     backend_reducers(suite);
     backend_weighted_reducers(suite);
+    backend_sparse_reducers(suite);
     team_close(&suite->team);
 }
 

@@ -57,6 +57,7 @@ void backend_lists(struct suite *suite);   /* lists and weighted averages */
 void backend_factors(struct suite *suite); /* calls with a factor */
 void backend_reducers(struct suite *suite);
 void backend_weighted_reducers(struct suite *suite);
+void backend_sparse_reducers(struct suite *suite);
 void backend_streams(struct suite *suite); /* order, events, the default stream */
 void backend_groups(const char *backend, int size, enum backend_depth depth);
 void backend_splits(struct suite *suite);
