@@ -52,6 +52,11 @@ struct tri_accumulator {
      * the new velocity, whose decay is m.) */
     void *velocity[2];
     const uint32_t *velocity_current;
+    /* With a velocity, two buffers, and only for accumulate and select: where acc is made, that
+     * velocity is made first, from `gradient`: gradient + momentum * velocity[*velocity_current],
+     * product rounded, then sum. */
+    bool makes_velocity;
+    double momentum;
 };
 
 /* The guess of select's first threshold. The result is the same; tests use LOW (everything is a

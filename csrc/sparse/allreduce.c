@@ -1,7 +1,7 @@
 /* One call of a sparse allreduce.
  *
- *   check -> order after the last call -> on the stream: the new velocity (with momentum), the
- *   algorithm's run, decay, clear_result, norm, record
+ *   check -> order after the last call -> on the stream: the new velocity (where gradients are
+ *   clipped), the algorithm's run, decay, clear_result, norm, record
  *
  * On a stream-ordered backend the run queues within the call; on a host-executed one it executes
  * later, on the stream. A run changes everything after its decision, and only if the call is
@@ -57,7 +57,8 @@ static void give_gradient(struct tri_run *run, const struct trib_sparse *sparse,
         return;
     }
     run->velocity.gradient = gradient;
-    run->acc.gradient_dtype = run->velocity.dtype;
+    run->acc.makes_velocity = true;
+    run->acc.momentum = run->velocity.decay;
     run->acc.velocity[0] = run->velocity.buffer[0];
     run->acc.velocity[1] = run->velocity.buffer[1];
     run->acc.velocity_current = run->velocity.current;
@@ -86,18 +87,6 @@ static struct tri_run run_of(const struct tri_sparse_call *call)
     };
     give_gradient(&run, sparse, call->gradient);
     return run;
-}
-
-/* Make the new velocity. The old one stays until the decision. */
-static trib_status make_velocity(struct tri_run *run)
-{
-    const struct tri_sparse_params *params = run->params;
-    if (!tri_sparse_keeps_velocity(params))
-        return TRIB_OK;
-    if (params->clip == 0)
-        return run->kernels->accumulate(&run->velocity, NULL, run->stream);
-    return run->kernels->accumulate_clipped(&run->velocity, params->clip, run->scratch,
-                                            run->stream);
 }
 
 /* The result of a call that is not applied becomes 0. */
@@ -176,7 +165,8 @@ static void fail_run(struct tri_run *run, trib_status status)
 
 static trib_status run_algorithm(struct tri_run *run, struct trib_sparse *sparse)
 {
-    TRI_TRY(make_velocity(run));
+    if (run->params->clip != 0)
+        TRI_TRY(tri_run_make_velocity(run));
     return sparse->algorithm->run(run, sparse->own);
 }
 

@@ -50,11 +50,11 @@ static struct model model_of(const struct tri_sparse_params *params,
     };
 }
 
-/* Bytes by which acc is made, or, in place, read; with momentum the velocity is made before. */
+/* Bytes by which acc is made, or, in place, read; with momentum the velocity, too. */
 static double making(const struct model *model, const struct tri_sparse_params *params)
 {
     const double acc = params->in_place ? model->acc : model->gradient + 2 * model->acc;
-    return model->n * (params->momentum == 0 ? acc : acc + 3 * model->acc);
+    return model->n * (params->momentum == 0 ? acc : acc + 2 * model->acc);
 }
 
 /* The result is written, with what the lists have. */

@@ -43,6 +43,18 @@ trib_status tri_run_fetch(struct tri_run *run, void *dst, const void *src, size_
 
 /* ---------------------------------------------------------------------------------------- steps */
 
+trib_status tri_run_make_velocity(struct tri_run *run)
+{
+    if (!run->acc.makes_velocity)
+        return TRIB_OK;
+    run->acc.makes_velocity = false;
+    run->acc.gradient_dtype = run->velocity.dtype;
+    if (run->params->clip == 0)
+        return run->kernels->accumulate(&run->velocity, NULL, run->stream);
+    return run->kernels->accumulate_clipped(&run->velocity, run->params->clip, run->scratch,
+                                            run->stream);
+}
+
 bool tri_run_clears(const struct tri_run *run)
 {
     return !run->params->in_place;

@@ -1,8 +1,8 @@
 /* One call of a sparse allreduce while it runs: what an algorithm works with.
  *
  * The order of every call:
- *   0. with momentum, the caller of run() makes the new velocity, which is the gradient of acc;
- *   1. choose: accumulate, select ... write acc beside the residual (in place: acc is there);
+ *   1. choose: accumulate, select ... write acc beside the residual (in place: acc is there), and
+ *      with momentum the new velocity beside the old one;
  *   2. exchange, link.h: afterwards every rank has every rank's header;
  *   3. the result: tri_run_result. Detects sums that overflow the result's type;
  *   4. tri_run_decide: decides, once and on the stream, whether the call is applied. Until then
@@ -87,6 +87,10 @@ trib_status tri_run_fetch(struct tri_run *run, void *dst, const void *src, size_
 /* Write the signature into a header. tri_run_select and tri_run_accumulate call it; an algorithm
  * that makes its header in another way calls it, too. (scalars.header has it already.) */
 trib_status tri_run_sign(struct tri_run *run, struct tri_header *header);
+
+/* With momentum, not in place: the new velocity, if it is still to be made. Before every kernel that
+ * makes acc, but for accumulate and select, which make it in the same pass. */
+trib_status tri_run_make_velocity(struct tri_run *run);
 
 /* kernels->accumulate; counts infinities and NaNs in `header`. */
 trib_status tri_run_accumulate(struct tri_run *run, struct tri_header *header);

@@ -1,6 +1,6 @@
 /* accumulate: acc = gradient + decay * residual. decay, residual: the residual by itself.
  *
- * Both factors are rounded to acc's type first. */
+ * All factors are rounded to acc's type first. */
 #include "kernels/cpu/sparse_cpu.h"
 
 enum { BLOCK = 2048 }; /* elements that stay in the nearest cache while they are worked on */
@@ -20,30 +20,53 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-static void make_f32(const struct tri_accumulator *acc, float *made, const float *residual,
-                     const void *gradient, size_t count)
+/* `gradient` is of type `dtype`. */
+static void make_f32(float *made, const void *gradient, trib_dtype dtype, const float *residual,
+                     size_t count, float decay)
 {
-    const float decay = (float)acc->decay;
     float wide[BLOCK];
-    if (acc->gradient_dtype == TRIB_F32) {
+    if (dtype == TRIB_F32) {
         add_f32(made, gradient, residual, count, decay);
         return;
     }
     for (size_t i = 0; i < count; i += BLOCK) {
         const size_t n = smaller(count - i, BLOCK);
-        tri_half_widen(wide, (const uint16_t *)gradient + i, n, acc->gradient_dtype);
+        tri_half_widen(wide, (const uint16_t *)gradient + i, n, dtype);
         add_f32(made + i, wide, residual + i, n, decay);
     }
 }
 
+static void make(trib_dtype acc, void *made, const void *gradient, trib_dtype dtype,
+                 const void *residual, size_t count, double decay)
+{
+    if (acc == TRIB_F64)
+        add_f64(made, gradient, residual, count, decay);
+    else
+        make_f32(made, gradient, dtype, residual, count, (float)decay);
+}
+
+static void make_velocity(const struct tri_accumulator *acc, size_t first, size_t count)
+{
+    const uint32_t current = *acc->velocity_current;
+    make(acc->dtype, tri_at(acc->velocity[current ^ 1], acc->dtype, first),
+         tri_at(acc->gradient, acc->gradient_dtype, first), acc->gradient_dtype,
+         tri_at(acc->velocity[current], acc->dtype, first), count, acc->momentum);
+}
+
+static void make_all(const struct tri_accumulator *acc, size_t first, size_t count, void *made)
+{
+    const trib_dtype dtype = acc->makes_velocity ? acc->dtype : acc->gradient_dtype;
+    if (acc->makes_velocity)
+        make_velocity(acc, first, count);
+    make(acc->dtype, made, tri_at(tri_gradient_of(acc), dtype, first), dtype,
+         tri_at(tri_residual_of(acc), acc->dtype, first), count, acc->decay);
+}
+
+/* Block by block, so that acc finds the new velocity in the nearest cache. */
 void tri_cpu_sparse_make(const struct tri_accumulator *acc, size_t first, size_t count, void *made)
 {
-    const void *residual = tri_at(tri_residual_of(acc), acc->dtype, first);
-    const void *gradient = tri_at(tri_gradient_of(acc), acc->gradient_dtype, first);
-    if (acc->dtype == TRIB_F64)
-        add_f64(made, gradient, residual, count, acc->decay);
-    else
-        make_f32(acc, made, residual, gradient, count);
+    for (size_t i = 0; i < count; i += BLOCK)
+        make_all(acc, first + i, smaller(count - i, BLOCK), tri_at(made, acc->dtype, i));
 }
 
 static uint32_t count_nonfinite(const void *values, trib_dtype dtype, size_t n)

@@ -165,7 +165,7 @@ uint32_t tri_cpu_sparse_find(const struct tri_entries *entries, uint32_t from, u
 /* The sum of the squares of `count` elements of any type, in the order of gauss. */
 double tri_cpu_sparse_squares(const void *values, trib_dtype dtype, size_t count);
 
-/* made = acc in [first, first + count). */
+/* made = acc in [first, first + count); before that the velocity, if it is to be made. */
 void tri_cpu_sparse_make(const struct tri_accumulator *acc, size_t first, size_t count, void *made);
 
 /* Bytes of scratch for select and chunk_select; no other kernel needs any. */

@@ -7,8 +7,8 @@ namespace {
 
 constexpr uint32_t kThreads = 256, kWarps = kThreads / kWarp;
 constexpr uint32_t kBlocksEach = 4; // of a multiprocessor
-template <typename T>
-constexpr uint32_t kSteps = sizeof(T) == 8 ? 4 : 8;
+template <typename T, typename G = None>
+constexpr uint32_t kSteps = sizeof(T) == 8 || Has<G>::kVelocity ? 4 : 8;
 
 // body(where the tile begins), for every tile of the first `end` elements.
 template <uint32_t Size, typename Body>
@@ -30,8 +30,8 @@ __global__ void __launch_bounds__(kThreads) accumulate(const Accumulate job)
 {
     const Range<T, G> range = range_of<T, G>(job.acc, 0, job.acc.count);
     uint32_t bad = 0;
-    for_tiles<kSteps<T> * kWarp * kFour>(range.end, [&](uint64_t begin) {
-        T value[kSteps<T>][kFour];
+    for_tiles<kSteps<T, G> * kWarp * kFour>(range.end, [&](uint64_t begin) {
+        T value[kSteps<T, G>][kFour];
         load_tile<kWarp>(value, range, begin, lane_of());
         bad += count_nonfinite(value);
         if constexpr (Has<G>::kGradient)
@@ -51,7 +51,7 @@ trib_status run(const Accumulate &job, trib_stream stream)
     if (job.acc.count == 0 || (!Has<G>::kGradient && job.nonfinite == nullptr))
         return TRIB_OK;
     const uint32_t blocks =
-        blocks_for(job.acc.count, kSteps<T> * kFour * kThreads, kBlocksEach * multiprocessors());
+        blocks_for(job.acc.count, kSteps<T, G> * kFour * kThreads, kBlocksEach * multiprocessors());
     return launch_job<accumulate<T, G>>(blocks, kThreads, job, stream);
 }
 
@@ -109,7 +109,7 @@ trib_status tri_cuda_sparse_accumulate(const struct tri_accumulator *acc, uint32
                                        trib_stream stream)
 {
     const Accumulate job = {*acc, nonfinite};
-    return dispatch_accumulator(*acc, acc->current != nullptr, [&](auto sum, auto gradient) {
+    return dispatch_velocity(*acc, acc->current != nullptr, [&](auto sum, auto gradient) {
         return run<decltype(sum), decltype(gradient)>(job, stream);
     });
 }

@@ -45,14 +45,35 @@ using Sum = typename SumOf<Out>::Type;
 // The type of a gradient that is not there: acc is.
 struct None {};
 
+// The type of a gradient G of which the velocity is made that is acc's gradient.
+template <typename G>
+struct Momentum {};
+
+// The types of acc and of the gradient that is there.
+template <typename Run>
+inline trib_status dispatch_gradient(const tri_accumulator &acc, Run run)
+{
+    return dispatch_float(acc.dtype == TRIB_F64 ? TRIB_F64 : acc.gradient_dtype,
+                          [&](auto gradient) { return run(Sum<decltype(gradient)>(), gradient); });
+}
+
 // The types of acc and of its gradient; of acc and None if the kernel does not accumulate.
 template <typename Run>
 inline trib_status dispatch_accumulator(const tri_accumulator &acc, bool accumulate, Run run)
 {
     if (!accumulate)
         return dispatch_sum(acc.dtype, [&](auto sum) { return run(sum, None()); });
-    return dispatch_float(acc.dtype == TRIB_F64 ? TRIB_F64 : acc.gradient_dtype,
-                          [&](auto gradient) { return run(Sum<decltype(gradient)>(), gradient); });
+    return dispatch_gradient(acc, run);
+}
+
+// The same for a kernel that makes a velocity, too.
+template <typename Run>
+inline trib_status dispatch_velocity(const tri_accumulator &acc, bool accumulate, Run run)
+{
+    if (!accumulate || !acc.makes_velocity)
+        return dispatch_accumulator(acc, accumulate, run);
+    return dispatch_gradient(
+        acc, [&](auto sum, auto gradient) { return run(sum, Momentum<decltype(gradient)>()); });
 }
 
 } // namespace

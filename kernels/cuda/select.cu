@@ -83,7 +83,7 @@ trib_status tri_cuda_sparse_select(const struct tri_accumulator *acc,
     // If all elements find room, all are candidates.
     const bool sample = job.k != 0 && job.capacity < job.count && job.guess == TRI_GUESS_SAMPLE;
     job.rank = sample ? rank_of(job.count, job.k) : 0;
-    return dispatch_accumulator(*acc, selection->accumulate, [&](auto sum, auto gradient) {
+    return dispatch_velocity(*acc, selection->accumulate, [&](auto sum, auto gradient) {
         return run<decltype(sum), decltype(gradient)>(job, stream);
     });
 }

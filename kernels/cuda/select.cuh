@@ -42,7 +42,7 @@ constexpr uint32_t kMaxFinishBlocks = 512;
 constexpr uint32_t kFinishThreads = 1024, kFinishWarps = kFinishThreads / kWarp;
 constexpr uint32_t kPhases = kRounds + 4; // of finish, at most, and one that nobody does
 
-// Fours a lane has of a tile. Fewer atomics where less is read for an element.
+// Fours that a lane has of a tile. Fewer atomics where less is read for an element.
 template <typename T, typename G>
 constexpr uint32_t kSteps = sizeof(T) == 8      ? 4
                             : Has<G>::kGradient ? 8

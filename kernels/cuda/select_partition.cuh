@@ -12,8 +12,10 @@
 
 namespace {
 
+// As many as have registers for a tile on its way.
 template <typename T, typename G>
-constexpr uint32_t kPartitionThreads = Has<G>::kGradient && sizeof(T) == 4 ? 640 : 512;
+constexpr uint32_t kPartitionThreads =
+    Has<G>::kGradient && !Has<G>::kVelocity && sizeof(T) == 4 ? 640 : 512;
 
 // Fours that a warp collects at a time.
 template <typename T>
@@ -160,13 +162,13 @@ struct Partition {
         return bad;
     }
 
-    // Partition a tile that has been prefetched; prefetch `next`. Returns how many infinities and
-    // NaNs this lane has seen.
+    // Partition a tile that has been prefetched, and write its velocity; prefetch `next`. Returns how
+    // many infinities and NaNs this lane has seen.
     __device__ uint32_t take(uint32_t tile, uint64_t next)
     {
         T value[kFours][kFour];
         if (whole_tile<kWarp, kFours>(range, begin_of(tile)))
-            prefetched.make(value, range);
+            prefetched.make(value, range, begin_of(tile), lane_of());
         else
             load_elements<kWarp>(value, range, begin_of(tile), lane_of());
         const Mask<kFours> mask = find_candidates(value, low);

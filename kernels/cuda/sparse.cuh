@@ -156,6 +156,20 @@ __device__ inline const G *gradient_of(const tri_accumulator &acc)
     return static_cast<const G *>(second ? acc.velocity[1] : acc.velocity[0]);
 }
 
+// Of an accumulator that makes a velocity: the old one, and the one that is made.
+template <typename T>
+__device__ inline const T *old_velocity_of(const tri_accumulator &acc)
+{
+    return static_cast<const T *>((*acc.velocity_current & 1) != 0 ? acc.velocity[1]
+                                                                   : acc.velocity[0]);
+}
+
+template <typename T>
+__device__ inline T *new_velocity_of(const tri_accumulator &acc)
+{
+    return static_cast<T *>((*acc.velocity_current & 1) == 0 ? acc.velocity[1] : acc.velocity[0]);
+}
+
 // ----------------------------------------------------------------------------------------- entries
 
 __device__ inline uint32_t count_of(const tri_entries &entries)

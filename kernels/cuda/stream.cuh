@@ -7,13 +7,21 @@
 
 namespace {
 
+// What is read to make acc, and the type of the gradient's elements.
 template <typename G>
 struct Has {
-    static constexpr bool kGradient = true;
+    using Gradient = G;
+    static constexpr bool kGradient = true, kVelocity = false;
 };
 template <>
 struct Has<None> {
-    static constexpr bool kGradient = false;
+    using Gradient = None;
+    static constexpr bool kGradient = false, kVelocity = false;
+};
+template <typename G>
+struct Has<Momentum<G>> {
+    using Gradient = G;
+    static constexpr bool kGradient = true, kVelocity = true;
 };
 
 constexpr uint32_t kFour = 4;
@@ -85,11 +93,23 @@ template <typename T, typename G>
 struct Range {
     T *sum;            // elements from origin on
     const T *residual; // of these three, residual and gradient are there if G is
-    const G *gradient;
+    const typename Has<G>::Gradient *gradient;
     uint64_t begin, end; // of the range, from origin on
     T decay;
     bool aligned;
+    const T *velocity; // these are there if G is a Momentum
+    T *new_velocity, momentum;
 };
+
+// The elements of the gradient, where G says what it is of.
+template <typename G>
+__device__ inline const typename Has<G>::Gradient *source_of(const tri_accumulator &acc)
+{
+    if constexpr (Has<G>::kVelocity)
+        return static_cast<const typename Has<G>::Gradient *>(acc.gradient);
+    else
+        return gradient_of<G>(acc);
+}
 
 template <typename T, typename G>
 __device__ inline Range<T, G> range_of(const tri_accumulator &acc, uint64_t first, uint64_t count,
@@ -104,12 +124,29 @@ __device__ inline Range<T, G> range_of(const tri_accumulator &acc, uint64_t firs
     range.aligned = aligned_four(range.sum);
     if constexpr (Has<G>::kGradient) {
         range.residual = residual_of<T>(acc) + first - lead;
-        range.gradient = gradient_of<G>(acc) + first - lead;
+        range.gradient = source_of<G>(acc) + first - lead;
         range.decay = static_cast<T>(acc.decay);
         range.aligned =
             range.aligned && aligned_four(range.residual) && aligned_four(range.gradient);
     }
+    if constexpr (Has<G>::kVelocity) {
+        range.velocity = old_velocity_of<T>(acc) + first - lead;
+        range.new_velocity = new_velocity_of<T>(acc) + first - lead;
+        range.momentum = static_cast<T>(acc.momentum);
+        range.aligned =
+            range.aligned && aligned_four(range.velocity) && aligned_four(range.new_velocity);
+    }
     return range;
+}
+
+// What acc's element i is made of besides the residual: gradient or velocity.
+template <typename T, typename G>
+__device__ inline T added_to(const Range<T, G> &range, uint64_t i)
+{
+    if constexpr (Has<G>::kVelocity)
+        return accumulated(widen(range.gradient[i]), range.velocity[i], range.momentum);
+    else
+        return widen(range.gradient[i]);
 }
 
 // Element i of the range's acc, made if it has to be.
@@ -117,9 +154,22 @@ template <typename T, typename G>
 __device__ inline T element_of(const Range<T, G> &range, uint64_t i)
 {
     if constexpr (Has<G>::kGradient)
-        return accumulated(widen(range.gradient[i]), range.residual[i], range.decay);
+        return accumulated(added_to(range, i), range.residual[i], range.decay);
     else
         return range.sum[i];
+}
+
+// The same; writes the velocity, if there is one.
+template <typename T, typename G>
+__device__ inline T make_element(const Range<T, G> &range, uint64_t i)
+{
+    if constexpr (Has<G>::kVelocity) {
+        const T velocity = added_to(range, i);
+        range.new_velocity[i] = velocity;
+        return accumulated(velocity, range.residual[i], range.decay);
+    } else {
+        return element_of(range, i);
+    }
 }
 
 // A tile is Steps * Width fours, and Width threads share it: four `step` of thread `me` is four
@@ -130,7 +180,8 @@ __device__ inline bool whole_tile(const Range<T, G> &range, uint64_t begin)
     return range.aligned && begin >= range.begin && begin + Steps * Width * kFour <= range.end;
 }
 
-// A thread's elements of a whole tile, on their way from memory.
+// A thread's elements of a whole tile, on their way from memory. make() makes acc of them, and writes
+// the velocity, if there is one.
 template <uint32_t Width, uint32_t Steps, typename T, typename G>
 struct Prefetch {
     G gradient[Steps][kFour];
@@ -146,13 +197,47 @@ struct Prefetch {
         }
     }
 
-    __device__ void make(T (&value)[Steps][kFour], const Range<T, G> &range) const
+    __device__ void make(T (&value)[Steps][kFour], const Range<T, G> &range, uint64_t,
+                         uint32_t) const
     {
 #pragma unroll
         for (uint32_t s = 0; s < Steps; s++)
 #pragma unroll
             for (uint32_t q = 0; q < kFour; q++)
                 value[s][q] = accumulated(widen(gradient[s][q]), residual[s][q], range.decay);
+    }
+};
+
+template <uint32_t Width, uint32_t Steps, typename T, typename G>
+struct Prefetch<Width, Steps, T, Momentum<G>> {
+    G gradient[Steps][kFour];
+    T velocity[Steps][kFour], residual[Steps][kFour];
+
+    __device__ void load(const Range<T, Momentum<G>> &range, uint64_t begin, uint32_t me)
+    {
+        const uint64_t mine = begin + me * kFour;
+#pragma unroll
+        for (uint32_t s = 0; s < Steps; s++) {
+            load_four(gradient[s], range.gradient + mine + s * Width * kFour);
+            load_four(velocity[s], range.velocity + mine + s * Width * kFour);
+            load_four(residual[s], range.residual + mine + s * Width * kFour);
+        }
+    }
+
+    __device__ void make(T (&value)[Steps][kFour], const Range<T, Momentum<G>> &range,
+                         uint64_t begin, uint32_t me) const
+    {
+        const uint64_t mine = begin + me * kFour;
+#pragma unroll
+        for (uint32_t s = 0; s < Steps; s++) {
+            T made[kFour];
+#pragma unroll
+            for (uint32_t q = 0; q < kFour; q++) {
+                made[q] = accumulated(widen(gradient[s][q]), velocity[s][q], range.momentum);
+                value[s][q] = accumulated(made[q], residual[s][q], range.decay);
+            }
+            store_four(range.new_velocity + mine + s * Width * kFour, made);
+        }
     }
 };
 
@@ -167,7 +252,7 @@ struct Prefetch<Width, Steps, T, None> {
             load_four(sum[s], range.sum + begin + me * kFour + s * Width * kFour);
     }
 
-    __device__ void make(T (&value)[Steps][kFour], const Range<T, None> &) const
+    __device__ void make(T (&value)[Steps][kFour], const Range<T, None> &, uint64_t, uint32_t) const
     {
 #pragma unroll
         for (uint32_t s = 0; s < Steps; s++)
@@ -177,7 +262,7 @@ struct Prefetch<Width, Steps, T, None> {
     }
 };
 
-// The elements of any tile that are this thread's, one by one; those outside of the range are 0.
+// The elements of any tile that are this thread's, made one by one; those outside of the range are 0.
 template <uint32_t Width, uint32_t Steps, typename T, typename G>
 __device__ inline void load_elements(T (&value)[Steps][kFour], const Range<T, G> &range,
                                      uint64_t begin, uint32_t me)
@@ -187,7 +272,7 @@ __device__ inline void load_elements(T (&value)[Steps][kFour], const Range<T, G>
 #pragma unroll
         for (uint32_t q = 0; q < kFour; q++) {
             const uint64_t i = begin + (s * Width + me) * kFour + q;
-            value[s][q] = i >= range.begin && i < range.end ? element_of(range, i) : T(0);
+            value[s][q] = i >= range.begin && i < range.end ? make_element(range, i) : T(0);
         }
 }
 
@@ -198,7 +283,7 @@ __device__ inline void load_tile(T (&value)[Steps][kFour], const Range<T, G> &ra
     if (whole_tile<Width, Steps>(range, begin)) {
         Prefetch<Width, Steps, T, G> tile;
         tile.load(range, begin, me);
-        tile.make(value, range);
+        tile.make(value, range, begin, me);
     } else {
         load_elements<Width>(value, range, begin, me);
     }

@@ -55,6 +55,7 @@ static void accumulate_case(struct sparse_rig *rig, size_t type, size_t n, int k
     arena_reset(&rig->arena);
     a.state = sparse_state_place(rig, n, types[type].dtype, types[type].gradient, rig->calls * 3);
     a.state.decay = types[type].gradient != 0 ? decay : 1;
+    sparse_state_make_velocity(rig, &a.state, rig->calls * 5);
     a.nonfinite = rig->calls % 5 == 0 ? SPARSE_NONE : sparse_word(rig, 9);
     sparse_state_fill(rig, &a.state, kind, 5);
     const struct sparse_call call = {

@@ -268,17 +268,37 @@ struct sparse_state sparse_state_place(struct sparse_rig *rig, size_t count, tri
     return state;
 }
 
+void sparse_state_make_velocity(struct sparse_rig *rig, struct sparse_state *state, unsigned shift)
+{
+    const size_t size = trib_dtype_size(state->dtype);
+    if (state->gradient == SPARSE_NONE || state->velocity_current != SPARSE_NONE ||
+        rig->calls % 2 != 0)
+        return;
+    state->makes_velocity = true;
+    state->momentum = rig->calls % 4 == 0 ? 0.9 : 0.5;
+    state->velocity_current = sparse_word(rig, kernels_random() & 1);
+    arena_name(&rig->arena, state->velocity_current, "current velocity");
+    for (int i = 0; i < 2; i++) {
+        state->velocity[i] = arena_place(&rig->arena, state->count * size, (shift + 1) % 4 * size);
+        arena_mark(&rig->arena, state->velocity[i], state->count, state->dtype);
+        arena_name(&rig->arena, state->velocity[i], i == 0 ? "velocity 0" : "velocity 1");
+    }
+}
+
 struct tri_accumulator sparse_accumulator(const struct sparse_state *state, unsigned char *memory)
 {
     struct tri_accumulator acc = {
         .buffer = {sparse_at(memory, state->buffer[0]), sparse_at(memory, state->buffer[1])},
         .current = sparse_at(memory, state->current),
-        .gradient =
-            state->velocity_current == SPARSE_NONE ? sparse_at(memory, state->gradient) : NULL,
+        .gradient = state->velocity_current == SPARSE_NONE || state->makes_velocity
+                        ? sparse_at(memory, state->gradient)
+                        : NULL,
         .velocity = {sparse_at(memory, state->velocity[0]), sparse_at(memory, state->velocity[1])},
         .velocity_current = sparse_at(memory, state->velocity_current),
         .gradient_dtype = state->gradient_dtype,
         .dtype = state->dtype,
+        .makes_velocity = state->makes_velocity,
+        .momentum = state->momentum,
         .decay = state->decay,
         .count = state->count,
     };
@@ -310,11 +330,33 @@ void sparse_state_fill(struct sparse_rig *rig, const struct sparse_state *state,
     arena_poison(&rig->arena, sparse_acc_at(rig, state),
                  state->count * trib_dtype_size(state->dtype));
     sparse_fill(image + state->gradient, state->gradient_dtype, state->count, kind, k);
+    if (state->makes_velocity) {
+        const uint32_t current = sparse_word_get(image, state->velocity_current);
+        arena_poison(&rig->arena, state->velocity[current ^ 1],
+                     state->count * trib_dtype_size(state->dtype));
+        sparse_fill(image + state->velocity[current], state->dtype, state->count,
+                    kind < SPARSE_TAME_KINDS ? SPARSE_LAPLACE : SPARSE_ZERO, k);
+    }
     /* What is special stays special: only zeros, or a power of two of it, are added to it. */
     if (kind < SPARSE_TAME_KINDS)
         sparse_fill(residual, state->dtype, state->count, SPARSE_GAUSS, k);
     else
         sparse_fill(residual, state->dtype, state->count, SPARSE_ZERO, k);
+}
+
+/* Element i of the new velocity. */
+static double make_velocity(struct sparse_rig *rig, const struct sparse_state *state, size_t i,
+                            double gradient)
+{
+    const trib_dtype dtype = state->dtype;
+    const size_t at = i * trib_dtype_size(dtype);
+    unsigned char *image = rig->arena.image;
+    const uint32_t current = sparse_word_get(image, state->velocity_current);
+    const double momentum = sparse_rounded(state->momentum, dtype);
+    const double old = kernels_get(image + state->velocity[current] + at, dtype);
+    unsigned char *made = image + state->velocity[current ^ 1] + at;
+    kernels_put(made, dtype, gradient + sparse_rounded(momentum * old, dtype));
+    return kernels_get(made, dtype);
 }
 
 void sparse_make_acc(struct sparse_rig *rig, const struct sparse_state *state, size_t first,
@@ -330,6 +372,8 @@ void sparse_make_acc(struct sparse_rig *rig, const struct sparse_state *state, s
         const double gradient = kernels_get(rig->arena.image + state->gradient +
                                                 i * trib_dtype_size(state->gradient_dtype),
                                             state->gradient_dtype);
-        kernels_put(acc + i * size, state->dtype, gradient + kept);
+        const double added =
+            state->makes_velocity ? make_velocity(rig, state, i, gradient) : gradient;
+        kernels_put(acc + i * size, state->dtype, added + kept);
     }
 }

@@ -142,6 +142,8 @@ static struct selecting place_select(struct sparse_rig *rig, const struct mode *
                           .clear = mode->clear};
     arena_reset(&rig->arena);
     s.state = sparse_state_place(rig, n, mode->dtype, mode->gradient, shift);
+    if (mode->accumulate)
+        sparse_state_make_velocity(rig, &s.state, shift);
     s.out = sparse_list_place(rig, k < n ? k : (uint32_t)n, mode->wire, true);
     s.nonfinite = sparse_word(rig, 77);
     s.kth = sparse_number(rig, mode->dtype, 5);
@@ -343,6 +345,8 @@ static void refill_select(struct sparse_rig *rig, const void *argument, int i)
     const struct selecting *s = argument;
     if (s->state.current != SPARSE_NONE)
         sparse_word_put(rig->arena.image, s->state.current, (uint32_t)i / 2 % 2);
+    if (s->state.makes_velocity)
+        sparse_word_put(rig->arena.image, s->state.velocity_current, (uint32_t)i % 2);
     if (s->threshold != SPARSE_NONE)
         kernels_put(rig->arena.image + s->threshold, s->state.dtype, i % 3 * 0.5);
     fill_select(rig, s, order[i % 8], s->k);

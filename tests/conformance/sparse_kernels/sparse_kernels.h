@@ -109,7 +109,8 @@ struct sparse_state {
     size_t buffer[2], current, gradient;
     size_t velocity[2], velocity_current; /* SPARSE_NONE: the gradient is itself, no velocity */
     trib_dtype dtype, gradient_dtype;
-    double decay;
+    bool makes_velocity;
+    double decay, momentum;
     size_t count;
 };
 
@@ -117,6 +118,8 @@ struct sparse_state {
  * `gradient_dtype` 0: in place. */
 struct sparse_state sparse_state_place(struct sparse_rig *rig, size_t count, trib_dtype dtype,
                                        trib_dtype gradient_dtype, unsigned shift);
+/* For accumulate and select: now and then acc's gradient is a velocity that is made, too. */
+void sparse_state_make_velocity(struct sparse_rig *rig, struct sparse_state *state, unsigned shift);
 struct tri_accumulator sparse_accumulator(const struct sparse_state *state, unsigned char *memory);
 /* In the image: where acc lies, where the residual lies. */
 size_t sparse_acc_at(const struct sparse_rig *rig, const struct sparse_state *state);
@@ -174,7 +177,7 @@ uint32_t sparse_largest(const uint64_t *keys, size_t n, uint64_t above, uint32_t
 /* How many magnitudes of acc are above. */
 uint32_t sparse_count_above(const unsigned char *data, size_t n, trib_dtype dtype, uint64_t above);
 bool sparse_is_finite(const unsigned char *element, trib_dtype dtype);
-/* In the image: acc of [first, first + count). */
+/* In the image: acc of [first, first + count), after its velocity if that is made. */
 void sparse_make_acc(struct sparse_rig *rig, const struct sparse_state *state, size_t first,
                      size_t count);
 /* 0 + values of the lists at each index from `first`, in order; `present` (may be NULL) says where
