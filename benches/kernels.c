@@ -28,7 +28,8 @@ static void usage(const char *program)
     printf("usage: %s [options]\n"
            "  -B, --backend NAME     cpu or cuda: the kernel table (cpu)\n"
            "  -c, --count LIST       elements, K M G allowed (25557032; cuda: 1M,25557032,256M)\n"
-           "  -d, --density LIST     (0.001,0.01,0.05)\n",
+           "  -d, --density LIST     (0.001,0.01,0.05)\n"
+           "  -u, --momentum M       select with momentum M, too (0: not)\n",
            program);
 }
 
@@ -65,15 +66,18 @@ int main(int argc, char **argv)
 {
     struct kernels_options options;
     const char *backend = "cpu", *counts = NULL, *densities = "0.001,0.01,0.05";
+    const char *momentum = "0";
     const struct bench_option table[] = {
         {"backend", 'B', BENCH_TEXT, &backend, 0, 0},
         {"count", 'c', BENCH_TEXT, &counts, 0, 0},
         {"density", 'd', BENCH_TEXT, &densities, 0, 0},
+        {"momentum", 'u', BENCH_TEXT, &momentum, 0, 0},
         {NULL, 0, BENCH_TEXT, NULL, 0, 0},
     };
     bench_options(argc, argv, table, usage);
     const struct backend *found = find_backend(backend);
     set_lists(&options, counts != NULL ? counts : found->counts, densities);
+    (void)bench_numbers("--momentum", momentum, 0, 0.999, &options.momentum, 1);
     found->time(&options);
     return EXIT_SUCCESS;
 }

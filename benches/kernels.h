@@ -11,6 +11,7 @@ struct kernels_options {
     size_t counts[BENCH_MAX_LIST];
     double densities[BENCH_MAX_LIST];
     int ncounts, ndensities;
+    double momentum; /* of rows beside those without; 0: no such rows */
 };
 
 /* The cpu table's select, with everything it does to the residual, on one thread and on two. */

@@ -13,17 +13,18 @@ enum { SHIFTS = 8, SHIFT = 4096, RUNS = 12, WARM_UP = 4, THREADS = 2 };
 /* One rank's tensor. Every call takes its gradient from another place of `gradients`. */
 struct tensor {
     const struct tri_sparse_kernels *kernels;
-    float *gradients, *buffer[2], *values;
+    float *gradients, *buffer[2], *velocity[2], *values;
     uint32_t *indices, count, current, nonfinite, fallbacks;
     size_t n;
     uint32_t k;
+    double momentum; /* 0: there are no velocities */
     void *scratch;
     double us[RUNS], copy_us[RUNS];
 };
 
 static void call_select(struct tensor *t, int run)
 {
-    const struct tri_accumulator acc = {
+    struct tri_accumulator acc = {
         .buffer = {t->buffer[0], t->buffer[1]},
         .current = &t->current,
         .gradient = t->gradients + run % SHIFTS * SHIFT,
@@ -41,16 +42,26 @@ static void call_select(struct tensor *t, int run)
         .fallbacks = &t->fallbacks,
     };
     const struct tri_entries out = {&t->count, t->indices, t->values, t->k, TRIB_F32};
+    if (t->momentum != 0) {
+        acc.velocity[0] = t->velocity[0];
+        acc.velocity[1] = t->velocity[1];
+        acc.velocity_current = &t->current;
+        acc.makes_velocity = true;
+        acc.momentum = t->momentum;
+    }
     BENCH_OK(t->kernels->select(&acc, &selection, &out, t->scratch, NULL));
     t->current ^= 1;
 }
 
-/* Six bytes read and six written: what select moves at least. */
+/* Six bytes read and six written for an element, or with momentum ten: what select moves at
+ * least. */
 static void call_memcpy(struct tensor *t, int run)
 {
     (void)run;
     memcpy(t->buffer[0], t->buffer[1], t->n * 4);
     memcpy(t->gradients, t->buffer[0], t->n * 2);
+    if (t->momentum != 0)
+        memcpy(t->velocity[0], t->velocity[1], t->n * 4);
 }
 
 /* Time every run but those of the warm-up. */
@@ -96,7 +107,7 @@ static void *make(size_t bytes)
     return data;
 }
 
-static void open_tensor(struct tensor *t, size_t count, uint32_t k)
+static void open_tensor(struct tensor *t, size_t count, uint32_t k, double momentum)
 {
     const size_t period = 4000037; /* normal numbers take long to make */
     const size_t n = count + (size_t)SHIFTS * SHIFT;
@@ -107,6 +118,9 @@ static void open_tensor(struct tensor *t, size_t count, uint32_t k)
     t->gradients = make(n * sizeof(float));
     t->buffer[0] = make(count * sizeof(float));
     t->buffer[1] = make(count * sizeof(float));
+    t->momentum = momentum;
+    for (int i = 0; i < 2 && momentum != 0; i++)
+        t->velocity[i] = make(count * sizeof(float));
     t->indices = make(k * sizeof(uint32_t));
     t->values = make(k * sizeof(float));
     t->scratch = make(t->kernels->scratch_bytes(count, k, k, TRIB_F32));
@@ -119,26 +133,29 @@ static void close_tensor(struct tensor *t)
     free(t->gradients);
     free(t->buffer[0]);
     free(t->buffer[1]);
+    free(t->velocity[0]);
+    free(t->velocity[1]);
     free(t->indices);
     free(t->values);
     free(t->scratch);
 }
 
-static void time_threads(size_t count, int threads, double density)
+static void time_threads(size_t count, int threads, double density, double momentum)
 {
     struct tensor tensors[THREADS];
     for (int r = 0; r < threads; r++)
-        open_tensor(&tensors[r], count, (uint32_t)((double)count * density));
+        open_tensor(&tensors[r], count, (uint32_t)((double)count * density), momentum);
     run_threads(threads, run_rank, tensors);
     run_threads(threads, copy_rank, tensors);
     for (int r = 0; r < threads; r++) {
         struct tensor *t = &tensors[r];
         (void)bench_stats(t->us, RUNS); /* sorts */
         (void)bench_stats(t->copy_us, RUNS);
-        printf("  %d threads, density %4.1f %%, thread %d: select %8.2f ms (most %8.2f), memcpy of "
-               "12 B per element %8.2f ms: %.2f times; fallbacks %u\n",
-               threads, density * 100, r, t->us[RUNS / 2] / 1e3, t->us[RUNS - 1] / 1e3,
-               t->copy_us[RUNS / 2] / 1e3, t->us[RUNS / 2] / t->copy_us[RUNS / 2], t->fallbacks);
+        printf("  %d threads, density %4.1f %%, momentum %g, thread %d: select %8.2f ms (most "
+               "%8.2f), memcpy of %d B per element %8.2f ms: %.2f times; fallbacks %u\n",
+               threads, density * 100, momentum, r, t->us[RUNS / 2] / 1e3, t->us[RUNS - 1] / 1e3,
+               momentum == 0 ? 12 : 20, t->copy_us[RUNS / 2] / 1e3,
+               t->us[RUNS / 2] / t->copy_us[RUNS / 2], t->fallbacks);
         close_tensor(t);
     }
 }
@@ -149,7 +166,11 @@ void kernels_time_cpu(const struct kernels_options *options)
         printf("select + residual of %zu f32, median of %d calls of error feedback:\n",
                options->counts[c], (int)RUNS);
         for (int d = 0; d < options->ndensities; d++)
-            for (int threads = 1; threads <= THREADS; threads++)
-                time_threads(options->counts[c], threads, options->densities[d]);
+            for (int threads = 1; threads <= THREADS; threads++) {
+                time_threads(options->counts[c], threads, options->densities[d], 0);
+                if (options->momentum != 0)
+                    time_threads(options->counts[c], threads, options->densities[d],
+                                 options->momentum);
+            }
     }
 }

@@ -21,9 +21,12 @@ struct timed {
     size_t n;
     uint32_t k;
     float *gradients, *buffer[2], *dense; /* gradients: n + SHIFTS * SHIFT */
+    float *velocity[2];                   /* NULL without momentum */
+    double momentum;
     uint16_t *half_gradients;
-    uint32_t *current, *words; /* words: nonfinite, fallbacks, decision, outcome, counts ... */
-    float *numbers;            /* kth, threshold */
+    uint32_t *current,
+        *words; /* current: of residual and velocity; words: nonfinite, fallbacks, decision, outcome, counts ... */
+    float *numbers; /* kth, threshold */
     struct tri_entries lists[LISTS], wire, sum, kept, dropped;
     struct tri_chunks chunks[LISTS];
     struct tri_cut *cut;
@@ -74,7 +77,7 @@ static void fill_gradients(struct timed *b)
     free(halves);
 }
 
-static void open_timed(struct timed *b, cudaStream_t stream, size_t n)
+static void open_timed(struct timed *b, cudaStream_t stream, size_t n, double momentum)
 {
     const size_t most = n / 20, slots = (n + CHUNK - 1) / CHUNK * (CHUNK / 20);
     memset(b, 0, sizeof *b);
@@ -85,6 +88,9 @@ static void open_timed(struct timed *b, cudaStream_t stream, size_t n)
     b->half_gradients = device((n + (size_t)SHIFTS * SHIFT) * 2);
     b->buffer[0] = device(n * 4);
     b->buffer[1] = device(n * 4);
+    b->momentum = momentum;
+    for (int i = 0; i < 2 && momentum != 0; i++)
+        b->velocity[i] = device(n * 4);
     b->dense = device(n * 4);
     b->current = device(4);
     b->words = device(WORDS * 4);
@@ -126,6 +132,8 @@ static void close_timed(struct timed *b)
         MUST(cudaFree(b->chunks[l].index));
         MUST(cudaFree(b->chunks[l].value));
     }
+    MUST(cudaFree(b->velocity[0]));
+    MUST(cudaFree(b->velocity[1]));
     free_entries(&b->wire);
     free_entries(&b->sum);
     free_entries(&b->kept);
@@ -174,6 +182,24 @@ static void select_separate(struct timed *b, int run)
     choose(b, &acc, true, &b->lists[run & (LISTS - 1)]);
 }
 
+/* The velocity is made in the same pass. */
+static struct tri_accumulator with_momentum(struct timed *b, int run)
+{
+    struct tri_accumulator acc = separate(b, run, TRIB_F32);
+    acc.velocity[0] = b->velocity[0];
+    acc.velocity[1] = b->velocity[1];
+    acc.velocity_current = b->current;
+    acc.makes_velocity = true;
+    acc.momentum = b->momentum;
+    return acc;
+}
+
+static void select_momentum(struct timed *b, int run)
+{
+    const struct tri_accumulator acc = with_momentum(b, run);
+    choose(b, &acc, true, &b->lists[0]);
+}
+
 static void select_half(struct timed *b, int run)
 {
     const struct tri_accumulator acc = separate(b, run, TRIB_BF16);
@@ -196,6 +222,25 @@ static void accumulate(struct timed *b, int run)
 {
     const struct tri_accumulator acc = separate(b, run, TRIB_F32);
     BENCH_OK(b->kernels->accumulate(&acc, b->words + NONFINITE, b->stream));
+}
+
+static void accumulate_momentum(struct timed *b, int run)
+{
+    const struct tri_accumulator acc = with_momentum(b, run);
+    BENCH_OK(b->kernels->accumulate(&acc, b->words + NONFINITE, b->stream));
+}
+
+/* Of what select_momentum has selected; after decide. */
+static void mask(struct timed *b, int run)
+{
+    const struct tri_accumulator velocity = {.buffer = {b->velocity[0], b->velocity[1]},
+                                             .current = b->current,
+                                             .dtype = TRIB_F32,
+                                             .decay = b->momentum,
+                                             .count = b->n};
+    (void)run;
+    BENCH_OK(b->kernels->residual_update(&velocity, &b->lists[0], TRI_UPDATE_CLEAR, NULL,
+                                         b->words + DECISION, NULL, b->stream));
 }
 
 static void chunk_separate(struct timed *b, int run)
@@ -338,6 +383,12 @@ static void copy_4(struct timed *b, int run)
     MUST(cudaMemcpyAsync(b->to, b->from, b->n * 2, cudaMemcpyDeviceToDevice, b->stream));
 }
 
+static void copy_20(struct timed *b, int run)
+{
+    (void)run;
+    MUST(cudaMemcpyAsync(b->to, b->from, b->n * 10, cudaMemcpyDeviceToDevice, b->stream));
+}
+
 static void copy_12(struct timed *b, int run)
 {
     (void)run;
@@ -346,9 +397,9 @@ static void copy_12(struct timed *b, int run)
 
 /* --------------------------------------------------------------------------------------- times */
 
-/* `flips`: each run is followed by decide, out of the timing, as in training. */
+/* `after` each run, out of the timing, comes what follows it in training; NULL: nothing. */
 static void time_row(struct timed *b, const char *name, void (*body)(struct timed *b, int run),
-                     double bytes, bool flips)
+                     double bytes, void (*after)(struct timed *b, int run))
 {
     double us[RUNS];
     cudaEvent_t begin, end;
@@ -359,8 +410,8 @@ static void time_row(struct timed *b, const char *name, void (*body)(struct time
         MUST(cudaEventRecord(begin, b->stream));
         body(b, run + WARM_UP);
         MUST(cudaEventRecord(end, b->stream));
-        if (flips)
-            decide(b, run);
+        if (after != NULL)
+            after(b, run);
         MUST(cudaStreamSynchronize(b->stream));
         MUST(cudaEventElapsedTime(&ms, begin, end));
         if (run >= 0)
@@ -391,6 +442,37 @@ static void acc_to_first(struct timed *b)
         MUST(cudaMemcpy(b->buffer[0], b->buffer[1], b->n * 4, cudaMemcpyDefault));
 }
 
+static void decide_and_mask(struct timed *b, int run)
+{
+    decide(b, run);
+    mask(b, run);
+}
+
+static void clear_residuals(struct timed *b)
+{
+    for (int i = 0; i < 2; i++) {
+        MUST(cudaMemset(b->buffer[i], 0, b->n * 4));
+        if (b->momentum != 0)
+            MUST(cudaMemset(b->velocity[i], 0, b->n * 4));
+    }
+}
+
+/* From residuals and velocities of 0 until they are as they stay; afterwards 0 again. */
+static void time_momentum(struct timed *b)
+{
+    const double n = (double)b->n, k = b->k;
+    if (b->momentum == 0)
+        return;
+    for (int run = 0; run < SHIFTS; run++) {
+        select_momentum(b, run);
+        decide_and_mask(b, run);
+    }
+    time_row(b, "select, clearing, momentum", select_momentum, 20 * n + 8 * k, decide_and_mask);
+    time_row(b, "masking", mask, 8 * k, NULL);
+    time_row(b, "accumulate, momentum", accumulate_momentum, 20 * n, NULL);
+    clear_residuals(b);
+}
+
 static void time_density(struct timed *b, double density)
 {
     const double n = (double)b->n;
@@ -402,33 +484,34 @@ static void time_density(struct timed *b, double density)
         b->chunks[l].k = chunk_k;
     printf("%zu elements, density %.1f %%: median, p99, bytes at least moved\n", b->n,
            density * 100);
+    time_momentum(b);
     for (int run = 0; run < SHIFTS; run++) { /* until the residual is as it stays */
         select_separate(b, run);
         decide(b, run);
     }
-    time_row(b, "select, clearing", select_separate, 12 * n + 8 * k, true);
-    time_row(b, "select, clearing, bf16 wire", select_wire, 12 * n + 6 * k, true);
-    time_row(b, "select, clearing, bf16 gradient", select_half, 10 * n + 8 * k, true);
+    time_row(b, "select, clearing", select_separate, 12 * n + 8 * k, decide);
+    time_row(b, "select, clearing, bf16 wire", select_wire, 12 * n + 6 * k, decide);
+    time_row(b, "select, clearing, bf16 gradient", select_half, 10 * n + 8 * k, decide);
     for (int run = 0; run < LISTS; run++) /* four lists as of four ranks */
         select_separate(b, run);
-    time_row(b, "accumulate", accumulate, 12 * n, false);
+    time_row(b, "accumulate", accumulate, 12 * n, NULL);
     acc_to_first(b);
-    time_row(b, "select, in place", select_in_place, 4 * n + 8 * k, false);
+    time_row(b, "select, in place", select_in_place, 4 * n + 8 * k, NULL);
     for (int run = 0; run < LISTS; run++)
         select_separate(b, run);
-    time_row(b, "merge_dense of 4", merge_dense, 4 * n + LISTS * 8 * k, false);
-    time_row(b, "merge of 4", merge, LISTS * 8 * k * 2, false);
-    time_row(b, "cut of their union", cut, LISTS * (3 * 4 + 16) * k, false);
-    time_row(b, "residual_update", subtract, 16 * k, false);
-    time_row(b, "residual_update, clearing", clear, 8 * k, false);
-    time_row(b, "residual_update, among the union", subtract_among, 16 * k, false);
-    time_row(b, "gauss", gauss, 4 * n, false);
-    time_row(b, "fit", fit, 4 * n, false);
-    time_row(b, "norm", norm, 4 * n, false);
-    time_row(b, "decide and record", decide_record, 0, false);
-    time_row(b, "chunk_select, clearing", chunk_separate, 12 * n + 6 * slots, true);
-    time_row(b, "chunk_select, in place", chunk_in_place, 4 * n + 6 * slots, false);
-    time_row(b, "chunk_merge of 4", chunk_merge, 4 * n + LISTS * 6 * slots, false);
+    time_row(b, "merge_dense of 4", merge_dense, 4 * n + LISTS * 8 * k, NULL);
+    time_row(b, "merge of 4", merge, LISTS * 8 * k * 2, NULL);
+    time_row(b, "cut of their union", cut, LISTS * (3 * 4 + 16) * k, NULL);
+    time_row(b, "residual_update", subtract, 16 * k, NULL);
+    time_row(b, "residual_update, clearing", clear, 8 * k, NULL);
+    time_row(b, "residual_update, among the union", subtract_among, 16 * k, NULL);
+    time_row(b, "gauss", gauss, 4 * n, NULL);
+    time_row(b, "fit", fit, 4 * n, NULL);
+    time_row(b, "norm", norm, 4 * n, NULL);
+    time_row(b, "decide and record", decide_record, 0, NULL);
+    time_row(b, "chunk_select, clearing", chunk_separate, 12 * n + 6 * slots, decide);
+    time_row(b, "chunk_select, in place", chunk_in_place, 4 * n + 6 * slots, NULL);
+    time_row(b, "chunk_merge of 4", chunk_merge, 4 * n + LISTS * 6 * slots, NULL);
     printf("  fallbacks: %u\n", fallbacks(b) - before);
 }
 
@@ -437,17 +520,17 @@ void kernels_time_sparse(const struct kernels_options *options, cudaStream_t str
     struct timed b;
     for (int c = 0; c < options->ncounts; c++) {
         const size_t count = options->counts[c];
-        open_timed(&b, stream, count);
-        b.from = device(count * 6);
-        b.to = device(count * 6);
+        open_timed(&b, stream, count, options->momentum);
+        b.from = device(count * 10);
+        b.to = device(count * 10);
         printf("%zu elements\n", count);
-        time_row(&b, "copy, 12 B per element in all", copy_12, 12.0 * (double)count, false);
-        time_row(&b, "copy, 4 B per element in all", copy_4, 4.0 * (double)count, false);
+        time_row(&b, "copy, 20 B per element in all", copy_20, 20.0 * (double)count, NULL);
+        time_row(&b, "copy, 12 B per element in all", copy_12, 12.0 * (double)count, NULL);
+        time_row(&b, "copy, 4 B per element in all", copy_4, 4.0 * (double)count, NULL);
         MUST(cudaFree(b.from));
         MUST(cudaFree(b.to));
         for (int d = 0; d < options->ndensities; d++) {
-            MUST(cudaMemset(b.buffer[0], 0, count * 4));
-            MUST(cudaMemset(b.buffer[1], 0, count * 4));
+            clear_residuals(&b);
             time_density(&b, options->densities[d]);
         }
         close_timed(&b);

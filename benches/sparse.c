@@ -3,8 +3,9 @@
  *
  * Gradients are bell-shaped random numbers, other ones on each rank and the same in every call, so
  * residuals grow and are sent as in training. In place, the gradient is added by nobody: before
- * each call, untimed, the accumulator becomes the gradient again. Before anything of a row is
- * timed, one call is made and its result compared between the ranks, bit for bit. */
+ * each call, untimed, the accumulator, or with momentum the velocity, becomes the gradient again.
+ * Before anything of a row is timed, one call is made and its result compared between the ranks, bit
+ * for bit. */
 #include "benches/sparse.h"
 
 #include <stdint.h>
@@ -146,7 +147,7 @@ static void drop_sparse(const struct bench *bench, int rank, void *argument)
 
 static void print_heading(FILE *csv)
 {
-    printf("%-16s %-9s %10s %8s | %10s %10s %10s | %12s %12s %9s %9s\n", "algorithm", "mode",
+    printf("%-16s %-17s %10s %8s | %10s %10s %10s | %12s %12s %9s %9s\n", "algorithm", "mode",
            "count", "density", "median us", "p99", "queue", "bytes/call", "words/call", "of dense",
            "fallbacks");
     if (csv != NULL)
@@ -159,8 +160,8 @@ static void print_row(const struct row *row, const struct bench_result *result, 
 {
     const double median = result->device.median, p99 = result->device.p99;
     const double ratio = output->dense_us > 0 ? median / output->dense_us : 0;
-    printf("%-16s %-9s %10zu %8g | %10.1f %10.1f %10.1f | %12llu %12llu %9.3f %9llu%s\n", row->what,
-           row->mode, row->data->count, row->density, median, p99, result->host,
+    printf("%-16s %-17s %10zu %8g | %10.1f %10.1f %10.1f | %12llu %12llu %9.3f %9llu%s\n",
+           row->what, row->mode, row->data->count, row->density, median, p99, result->host,
            (unsigned long long)moved.bytes, (unsigned long long)moved.words, ratio,
            (unsigned long long)fallbacks, wrong == 0 ? "" : "  WRONG");
     fflush(stdout);
@@ -256,6 +257,7 @@ struct mode {
     const char *name;
     bool in_place;
     trib_dtype wire; /* 0: the gradient's */
+    bool momentum;
 };
 
 static size_t measure_sparse(const struct bench *bench, struct data *data, const char *algorithm,
@@ -272,6 +274,7 @@ static size_t measure_sparse(const struct bench *bench, struct data *data, const
     how.density = density;
     how.flags = mode->in_place ? TRIB_SPARSE_IN_PLACE : 0;
     how.wire = mode->wire;
+    how.momentum = mode->momentum ? options->momentum : 0;
     struct making making = {&row, &how, bench->comm};
     (void)bench_time(bench, make_sparse, &making, 0, 1);
     return measure(bench, &row, run_sparse, true, options, output);
@@ -279,18 +282,19 @@ static size_t measure_sparse(const struct bench *bench, struct data *data, const
 
 /* The selection alone: topka of a communicator of one rank, entries as result. `alone`: those. */
 static size_t measure_select(const struct bench *bench, trib_comm *const *alone, struct data *data,
-                             double density, bool in_place, const struct sparse_options *options,
-                             struct output *output)
+                             double density, const struct mode *mode,
+                             const struct sparse_options *options, struct output *output)
 {
     struct row row = {.what = "select",
-                      .mode = in_place ? "in_place" : "separate",
+                      .mode = mode->name,
                       .density = density,
                       .data = data,
-                      .in_place = in_place};
+                      .in_place = mode->in_place};
     trib_sparse_options how = TRIB_SPARSE_OPTIONS_INIT;
     how.algorithm = "topka";
     how.density = density;
-    how.flags = TRIB_SPARSE_ENTRIES | (in_place ? (uint32_t)TRIB_SPARSE_IN_PLACE : 0);
+    how.flags = TRIB_SPARSE_ENTRIES | (mode->in_place ? (uint32_t)TRIB_SPARSE_IN_PLACE : 0);
+    how.momentum = mode->momentum ? options->momentum : 0;
     struct making making = {&row, &how, alone};
     (void)bench_time(bench, make_sparse, &making, 0, 1);
     for (int rank = 0; rank < bench->ranks; rank++) {
@@ -306,22 +310,33 @@ static size_t measure_select(const struct bench *bench, trib_comm *const *alone,
     return wrong;
 }
 
+static const struct mode modes[] = {
+    {"separate", false, 0, false},     {"momentum", false, 0, true},
+    {"in_place", true, 0, false},      {"in_place_momentum", true, 0, true},
+    {"bf16", false, TRIB_BF16, false}, {"bf16_momentum", false, TRIB_BF16, true}};
+enum { MODES = sizeof modes / sizeof *modes };
+
+static bool is_wanted(const struct sparse_options *options, const struct mode *mode)
+{
+    if (mode->momentum && options->momentum == 0)
+        return false;
+    return mode->wire != 0 ? options->bf16 : mode->in_place ? options->in_place : options->separate;
+}
+
 static size_t measure_density(const struct bench *bench, trib_comm *const *alone, struct data *data,
                               double density, const struct sparse_options *options,
                               struct output *output)
 {
-    static const struct mode modes[] = {
-        {"separate", false, 0}, {"in_place", true, 0}, {"bf16", false, TRIB_BF16}};
-    const bool wanted[] = {options->separate, options->in_place, options->bf16};
     size_t wrong = 0;
-    for (int in_place = 0; in_place < 2 && options->select; in_place++)
-        wrong += measure_select(bench, alone, data, density, in_place, options, output);
+    for (int mode = 0; mode < MODES && options->select; mode++)
+        if (modes[mode].wire == 0 && (!modes[mode].momentum || options->momentum != 0))
+            wrong += measure_select(bench, alone, data, density, &modes[mode], options, output);
     for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++) {
         const char *name = trib_sparse_algorithm_name(i);
         if (!bench_in_list(options->algorithms, name))
             continue;
-        for (size_t mode = 0; mode < sizeof modes / sizeof *modes; mode++)
-            if (wanted[mode])
+        for (int mode = 0; mode < MODES; mode++)
+            if (is_wanted(options, &modes[mode]))
                 wrong += measure_sparse(bench, data, name, density, &modes[mode], options, output);
     }
     return wrong;

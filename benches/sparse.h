@@ -15,6 +15,7 @@ struct sparse_options {
     int ncounts, ndensities;
     int ranks, iterations, warmup;
     bool separate, in_place, select, bf16; /* which rows */
+    double momentum;                       /* of rows beside those without; 0: no such rows */
     const char *csv;
 };
 

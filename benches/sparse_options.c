@@ -27,6 +27,7 @@ static void usage(const char *program)
         "  -m, --mode LIST        separate,in_place,select,bf16 or all (all): with a gradient,\n"
         "                         with an accumulator, the selection of one rank alone, bf16 on\n"
         "                         the wire\n"
+        "  -u, --momentum M       beside each row one with momentum M (0: none)\n"
         "  -n, --iterations N     timed calls (50)\n"
         "  -w, --warmup N         untimed calls (10)\n"
         "  -o, --csv FILE         write the rows as CSV too\n",
@@ -53,6 +54,7 @@ struct sparse_options sparse_options(int argc, char **argv)
 {
     struct sparse_options o = {.algorithms = "all", .iterations = 50, .warmup = 10};
     const char *counts = "1M,25557032,256M", *densities = "0.001,0.01,0.05", *mode = "all";
+    const char *momentum = "0";
     const struct bench_option table[] = {
         {"backend", 'B', BENCH_TEXT, &o.backend, 0, 0},
         {"ranks", 'r', BENCH_INTEGER, &o.ranks, 1, BENCH_MAX_RANKS},
@@ -60,6 +62,7 @@ struct sparse_options sparse_options(int argc, char **argv)
         {"count", 'c', BENCH_TEXT, &counts, 0, 0},
         {"density", 'd', BENCH_TEXT, &densities, 0, 0},
         {"mode", 'm', BENCH_TEXT, &mode, 0, 0},
+        {"momentum", 'u', BENCH_TEXT, &momentum, 0, 0},
         {"iterations", 'n', BENCH_INTEGER, &o.iterations, 1, INT_MAX},
         {"warmup", 'w', BENCH_INTEGER, &o.warmup, 0, INT_MAX},
         {"csv", 'o', BENCH_TEXT, &o.csv, 0, 0},
@@ -67,6 +70,7 @@ struct sparse_options sparse_options(int argc, char **argv)
     };
     bench_options(argc, argv, table, usage);
     set_lists(&o, counts, densities);
+    (void)bench_numbers("--momentum", momentum, 0, 0.999, &o.momentum, 1);
     bench_known("--algorithm", o.algorithms, trib_sparse_algorithm_name);
     set_modes(&o, mode);
     return o;
