@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """pick.py FUZZER CORPUS FOUND... [-- MOST]: make CORPUS the inputs of CORPUS and FOUND that together
-reach every edge: greedily, at most MOST (40) of them, those named regression-* first of all.
+reach every edge: greedily, at most MOST (40) of them, those with a name (regression-*, ...) first of
+all.
 
 libFuzzer's merge keeps every input with a new feature, hundreds of them; a corpus in the tree needs
 one for each edge."""
@@ -32,7 +33,7 @@ def edges(fuzzer, folders, work):
 def pick(covered, most):
     chosen, reached = [], set()
     left = dict(covered)
-    for path in [path for path in left if path.name.startswith("regression-")]:
+    for path in [path for path in left if "-" in path.name]:
         chosen.append(path)
         reached |= left.pop(path)
     while left and len(chosen) < most:
@@ -58,7 +59,7 @@ def main(arguments):
         new = work / "new"
         new.mkdir()
         for path in chosen:
-            name = path.name if path.name.startswith("regression-") else path.name[:12]
+            name = path.name if "-" in path.name else path.name[:12]
             shutil.copyfile(path, new / name)
         shutil.rmtree(corpus)
         shutil.copytree(new, corpus)

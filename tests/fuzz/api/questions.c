@@ -152,7 +152,7 @@ static void ask_memory(const struct world *world, const struct rank *rank)
     FUZZ_CHECK(own.workspace_peak_bytes <= all.workspace_peak_bytes);
     FUZZ_CHECK(own.sparse_peak_bytes <= all.sparse_peak_bytes);
     FUZZ_CHECK(own.pinned_peak_bytes <= all.pinned_peak_bytes);
-    if (rank->sparse != NULL && !world_sparse_in_place(world))
+    if (rank->sparse != NULL && world_sparse_residual(world))
         FUZZ_CHECK(own.sparse_bytes >= world->sparse.count * sizeof(float) && own.pinned_bytes > 0);
     own.size--;
     const trib_memory before = own;

@@ -1,7 +1,7 @@
 /* Step: the sparse allreduce of one tensor, through its life. */
 #include <string.h>
 
-#include "tests/fuzz/api/world.h"
+#include "tests/fuzz/api/velocity.h"
 
 enum { COUNT = SPARSE_COUNT };
 
@@ -61,6 +61,10 @@ static trib_sparse_options pick_options(struct world *world)
     options.chunk = bytes_rare(in, 4) ? 1u << bytes_below(in, 8) : 0;
     options.constants = constants[bytes_rare(in, 4) ? bytes_below(in, 4) : 0];
     options.norm_every = bytes_rare(in, 4) ? 1 + bytes_below(in, 3) : 0;
+    if (bytes_rare(in, 2)) {
+        options.momentum = 0.5;
+        options.flags |= bytes_rare(in, 4) ? (uint32_t)TRIB_SPARSE_NO_MASKING : 0;
+    }
     return options;
 }
 
@@ -81,9 +85,13 @@ static void spoil(struct request *request)
 {
     struct world *world = request->world;
     const int r = (int)bytes_below(world->in, (uint32_t)world->size);
-    switch (bytes_below(world->in, 3)) {
+    switch (bytes_below(world->in, 4)) {
     case 0:
         request->options[r].reserved = 1;
+        break;
+    case 2:
+        request->verdicts.differs = world->size > 1;
+        request->options[r].momentum = 0.25;
         break;
     case 1:
         request->verdicts.differs = world->size > 1 && request->count[r] > 0;
@@ -102,8 +110,13 @@ static void remember(struct world *world, const struct request *request)
     world->sparse.dtype = request->dtype;
     world->sparse.result = wide ? TRIB_F32 : request->dtype;
     world->sparse.flags = options->flags;
+    world->sparse.decay = options->decay == 0 ? 1 : options->decay;
+    world->sparse.momentum = options->momentum;
+    world->sparse.wire = options->wire != 0;
     world->sparse.exact = options->decay == 0 && (options->flags & TRIB_SPARSE_AVERAGE) == 0 &&
-                          world->sparse.result != TRIB_BF16;
+                          world->sparse.result != TRIB_BF16 &&
+                          (options->momentum == 0 || world->sparse.result != TRIB_F16);
+    velocity_set(world, 0);
 }
 
 static void begin(struct world *world)
@@ -173,7 +186,8 @@ static void export_all(struct world *world)
     }
     world->saved.count = world->sparse.count;
     world->saved.f64 = world->sparse.dtype == TRIB_F64;
-    world->saved.in_place = world_sparse_in_place(world);
+    world->saved.residual = world_sparse_residual(world);
+    velocity_save(world);
 }
 
 static void import(int r, void *argument)
@@ -189,11 +203,13 @@ static void import_all(struct world *world)
     struct request request = {.world = world};
     const bool fits = world->saved.count == world->sparse.count &&
                       world->saved.f64 == (world->sparse.dtype == TRIB_F64) &&
-                      world->saved.in_place == world_sparse_in_place(world);
+                      world->saved.residual == world_sparse_residual(world) &&
+                      (!world->saved.has_velocity || world_sparse_velocity(world));
     for (int r = 0; r < world->size; r++)
         request.verdicts.valid[r] = fits && world->saved.data[r] != NULL;
     fuzz_ranks(world->size, import, &request);
-    (void)world_judge_handshake(world, &request.verdicts);
+    if (world_judge_handshake(world, &request.verdicts))
+        velocity_restore(world);
 }
 
 static void import_one(struct world *world)
@@ -202,6 +218,8 @@ static void import_one(struct world *world)
     const trib_status status = STATUS(trib_sparse_import(
         world->ranks[r].sparse, world->saved.data[r], world->saved.bytes[r], 1, NULL));
     FUZZ_CHECK(status == TRIB_OK || fuzz_is_mistake(status));
+    if (status == TRIB_OK)
+        velocity_add(world, r);
 }
 
 static void reset(int r, void *argument)
@@ -216,7 +234,8 @@ static void reset_all(struct world *world)
     for (int r = 0; r < world->size; r++)
         request.verdicts.valid[r] = true;
     world_each(world, false, reset, &request);
-    (void)world_judge(world, &request.verdicts);
+    if (world_judge(world, &request.verdicts))
+        velocity_set(world, 0);
 }
 
 void step_sparse(struct world *world)
@@ -228,8 +247,9 @@ void step_sparse(struct world *world)
         return;
     }
     const uint32_t which = bytes_below(world->in, 12);
-    fuzz_trace("  sparse %u: count %zu, dtype %d, flags %u\n", which, world->sparse.count,
-               world->sparse.dtype, world->sparse.flags);
+    fuzz_trace("  sparse %u: count %zu, dtype %d, flags %u, momentum %g\n", which,
+               world->sparse.count, world->sparse.dtype, world->sparse.flags,
+               world->sparse.momentum);
     switch (which) {
     case 6:
         change(world);

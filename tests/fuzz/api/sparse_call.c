@@ -3,15 +3,16 @@
 #include <string.h>
 
 #include "tests/conformance/reference.h"
-#include "tests/fuzz/api/world.h"
+#include "tests/fuzz/api/velocity.h"
 
 /* Elements, and where a call's buffers are in a rank's memory. */
 enum { COUNT = SPARSE_COUNT, GRADIENT = 0, RESULT = 2048, VALUE = 2560, ENTRIES_COUNT = 4088 };
 
 struct made {
     struct world *world;
-    double before[COUNT]; /* the sum over the ranks of gradient and residual */
-    uint8_t residuals[FUZZ_RANKS][COUNT * 8];
+    double before[COUNT]; /* the sum over the ranks of gradient, or velocity, and residual */
+    double velocity[FUZZ_RANKS][COUNT]; /* the new one; without momentum the gradient */
+    uint8_t residuals[FUZZ_RANKS][COUNT * 8], gradients[FUZZ_RANKS][COUNT * 8];
     bool entries, infinite;
     bool bad; /* the result begins inside of the gradient */
     trib_stream streams[FUZZ_RANKS];
@@ -28,7 +29,7 @@ static void read_residual(const struct world *world, int r, uint8_t *out)
 {
     const struct rank *rank = &world->ranks[r];
     const size_t bytes = world->sparse.count * trib_dtype_size(residual_type(world));
-    if (world_sparse_in_place(world)) {
+    if (!world_sparse_residual(world)) {
         memcpy(out, rank->memory + GRADIENT, bytes);
         return;
     }
@@ -36,18 +37,19 @@ static void read_residual(const struct world *world, int r, uint8_t *out)
     MUST(trib_stream_wait(rank->device, NULL));
 }
 
-/* Small integers, so that every sum is exact. */
+/* Small integers, so that every sum is exact. In place with momentum they are the new velocity. */
 static void fill_gradient(struct made *made, int r)
 {
     struct world *world = made->world;
     const trib_dtype dtype = world->sparse.dtype;
-    uint8_t data[COUNT * 8];
+    uint8_t *data = made->gradients[r];
     uint64_t random = ++world->seed * 0x9e3779b97f4a7c15u;
     for (size_t i = 0; i < world->sparse.count; i++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         const double value = (double)(random >> 60) - 8;
         reference_store(data, dtype, i, value);
-        made->before[i] += value;
+        made->velocity[r][i] = velocity_next(world, r, i, value);
+        made->before[i] += made->velocity[r][i];
     }
     if (made->infinite && r == 0 && world->sparse.count > 0)
         reference_store(data, dtype, world->sparse.count / 2, (double)INFINITY);
@@ -87,10 +89,49 @@ static double result_at(const struct made *made, int r, size_t i)
     return 0;
 }
 
-/* Nothing is lost: gradients and residuals before are the result and the residuals after. */
-static void check_sum(struct made *made)
+/* What the call has done to rank r's residual and velocity, element by element. */
+static void check_velocity(const struct made *made, int r, const uint8_t *residual)
+{
+    struct world *world = made->world;
+    const uint8_t *gradient = world->ranks[r].memory + GRADIENT;
+    if (world->sparse.momentum == 0)
+        return;
+    const enum velocity_rule rule = velocity_rule(world, r);
+    for (size_t i = 0; i < world->sparse.count; i++) {
+        const struct velocity_step step = {
+            .velocity = made->velocity[r][i],
+            .before = reference_load(made->residuals[r], residual_type(world), i),
+            .after = reference_load(residual, residual_type(world), i),
+            .result = result_at(made, r, i),
+        };
+        const double velocity = velocity_after(world, &step, rule);
+        if (!world_sparse_in_place(world))
+            world->sparse.velocity[r][i] = velocity;
+        else if (!velocity_may_be(world, &step, velocity,
+                                  reference_load(gradient, world->sparse.dtype, i)))
+            FUZZ_FAIL("rank %d, element %zu: the velocity %g has become %g", r, i, step.velocity,
+                      reference_load(gradient, world->sparse.dtype, i));
+    }
+}
+
+/* Is every rank's part of acc known, and a multiple of 1 / 1024? Then no sum is rounded. */
+static bool is_exact(const struct made *made, size_t i)
 {
     const struct world *world = made->world;
+    bool exact = world->sparse.exact;
+    for (int r = 0; r < world->size; r++) {
+        const double velocity = made->velocity[r][i] * 1024;
+        const double residual = reference_load(made->residuals[r], residual_type(world), i) * 1024;
+        exact = exact && velocity == floor(velocity) && residual == floor(residual);
+    }
+    return exact;
+}
+
+/* Nothing is lost: gradients and residuals before are the result and the residuals after. Velocities
+ * have gone on. */
+static void check_sum(struct made *made)
+{
+    struct world *world = made->world;
     uint8_t residual[COUNT * 8];
     double after[COUNT];
     for (size_t i = 0; i < world->sparse.count; i++)
@@ -102,9 +143,10 @@ static void check_sum(struct made *made)
             const double other = result_at(made, r, i), first = result_at(made, 0, i);
             FUZZ_CHECK(other == first || (isnan(other) && isnan(first)));
         }
+        check_velocity(made, r, residual);
     }
-    for (size_t i = 0; i < world->sparse.count && world->sparse.exact; i++)
-        if (after[i] != made->before[i])
+    for (size_t i = 0; i < world->sparse.count; i++)
+        if (is_exact(made, i) && after[i] != made->before[i])
             FUZZ_FAIL("element %zu: result and residuals are %g, and were %g before the call", i,
                       after[i], made->before[i]);
 }
@@ -121,8 +163,10 @@ static void check_nothing(struct made *made)
         for (size_t i = 0; i < world->sparse.count; i++)
             FUZZ_CHECK(result_at(made, r, i) == 0);
         read_residual(world, r, residual);
-        if (!world_sparse_in_place(world))
+        if (world_sparse_residual(world))
             FUZZ_CHECK(memcmp(residual, made->residuals[r], bytes) == 0);
+        if (world_sparse_in_place(world))
+            FUZZ_CHECK(memcmp(world->ranks[r].memory + GRADIENT, made->gradients[r], bytes) == 0);
     }
 }
 
@@ -153,7 +197,7 @@ static void prepare_call(struct made *made)
     made->infinite = bytes_rare(world->in, 16) && world->sparse.count > 0;
     made->bad = bytes_rare(world->in, 32) && (world->flags & TRIB_UNCHECKED) == 0 &&
                 world->sparse.count > 1;
-    if (world->life == WORLD_LIVE && !world_sparse_in_place(world))
+    if (world->life == WORLD_LIVE && world_sparse_residual(world))
         for (int r = 0; r < world->size; r++) {
             read_residual(world, r, made->residuals[r]);
             for (size_t i = 0; i < world->sparse.count; i++)
@@ -173,11 +217,17 @@ void sparse_call(struct world *world)
     prepare_call(&made);
     world_each(world, false, make_call, &made);
     const bool known = world_judge(world, &made.verdicts);
+    bool queued = false;
     for (int r = 0; r < world->size; r++)
-        if (world_may_write(&made.verdicts, r))
+        if (world_may_write(&made.verdicts, r)) {
             touch(&made, r, false);
-    if (!known || world->life != WORLD_LIVE || world->uneven)
+            queued = true;
+        }
+    if (!known || world->life != WORLD_LIVE || world->uneven) {
+        if (queued)
+            velocity_set(world, (double)NAN);
         return;
+    }
     for (int r = 0; r < world->size; r++)
         MUST(trib_stream_wait(world->ranks[r].device, made.streams[r]));
     bool live = true;
@@ -189,4 +239,6 @@ void sparse_call(struct world *world)
         check_nothing(&made);
     else if (live)
         check_sum(&made);
+    else
+        velocity_set(world, (double)NAN);
 }

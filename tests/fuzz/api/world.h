@@ -9,7 +9,11 @@
 
 #include "tests/fuzz/fuzz.h"
 
-enum { ARENA = 4096, STREAMS = 2 };
+enum {
+    ARENA = 4096,
+    STREAMS = 2,
+    SPARSE_COUNT = 120 /* the most elements of a sparse state */
+};
 
 enum life {
     WORLD_LIVE,   /* valid calls succeed */
@@ -53,12 +57,16 @@ struct world {
         size_t count;
         trib_dtype dtype, result;
         uint32_t flags;
+        double decay, momentum;
+        bool wire;  /* values are rounded on it */
         bool exact; /* a call's result and residuals are the sum of gradients and residuals */
+        double velocity[FUZZ_RANKS][SPARSE_COUNT]; /* not in place; NaN: not known */
     } sparse;
     struct {
         uint8_t *data[FUZZ_RANKS]; /* kept */
         size_t bytes[FUZZ_RANKS], count;
-        bool f64, in_place;
+        bool f64, residual, has_velocity;
+        double velocity[FUZZ_RANKS][SPARSE_COUNT];
     } saved; /* exports of it */
 };
 
@@ -133,10 +141,18 @@ void step_sparse(struct world *world);
 /* Of step_sparse: destroy the states; make a call with them. */
 void sparse_drop(struct world *world);
 void sparse_call(struct world *world);
-enum { SPARSE_COUNT = 120 }; /* the most elements of a state */
 static inline bool world_sparse_in_place(const struct world *world)
 {
     return (world->sparse.flags & TRIB_SPARSE_IN_PLACE) != 0;
+}
+/* Is there a residual besides the caller's buffer? And a velocity? */
+static inline bool world_sparse_residual(const struct world *world)
+{
+    return !world_sparse_in_place(world) || world->sparse.momentum != 0;
+}
+static inline bool world_sparse_velocity(const struct world *world)
+{
+    return !world_sparse_in_place(world) && world->sparse.momentum != 0;
 }
 
 #endif
