@@ -295,7 +295,8 @@ impl SparseAllReduce {
 
     /// Queues a copy of this rank's residual to `out`, after the calls queued before. `out` holds
     /// `len` elements of f64 for a state of f64, otherwise of f32. Fails for a state that is
-    /// [`in_place`](SparseOptions::in_place), whose residual is the caller's accumulator.
+    /// [`in_place`](SparseOptions::in_place) without [`momentum`](SparseOptions::momentum), whose
+    /// residual is the caller's accumulator.
     ///
     /// # Safety
     /// `out` stays alive and untouched until `stream` has passed this call, and may be written.
@@ -308,7 +309,7 @@ impl SparseAllReduce {
         self.call(|state| unsafe { sys::trib_sparse_residual(state, out.ptr(), stream) })
     }
 
-    /// Returns residual, thresholds and schedule (the step counter), for a later
+    /// Returns residual, velocity, thresholds and schedule (the step counter), for a later
     /// [`import`](SparseAllReduce::import). Waits for the stream.
     pub fn export(&mut self, stream: &Stream) -> Result<Vec<u8>> {
         self.check("sparse_export", stream)?;
@@ -329,13 +330,14 @@ impl SparseAllReduce {
         self.take(data, 0, stream)
     }
 
-    /// Adds the residual of an export to this one, for example of a rank that has left to one that
-    /// stays. A call of this rank alone.
+    /// Adds residual and velocity of an export to these, for example of a rank that has left to one
+    /// that stays. A call of this rank alone.
     pub fn import_added(&mut self, data: &[u8], stream: &Stream) -> Result<()> {
         self.take(data, 1, stream)
     }
 
-    /// Queues a reset of residual, thresholds and schedule. Every rank calls it at the same point.
+    /// Queues a reset of residual, velocity, thresholds and schedule. Every rank calls it at the same
+    /// point.
     pub fn reset(&mut self, stream: &Stream) -> Result<()> {
         self.check("sparse_reset", stream)?;
         // SAFETY: as in `call`.

@@ -49,7 +49,7 @@ fn train(
 ) -> Result<Trained, Failure> {
     let joined = communicator.insert(join(rank, options, digits, parent)?);
     let steps = digits.training.len() / options.batch;
-    let progress = Progress::of_process(options.epochs(), steps, Table::Every);
+    let progress = Progress::of_process(options.epochs, steps, Table::Every);
     match options.kill_rank {
         None => worker::train(joined, digits, options, &progress),
         Some(killed) if killed == rank => {
@@ -72,7 +72,7 @@ fn train_until_killed(
     parent: &mut UnixStream,
 ) -> Failure {
     let mut learner = Learner::new(communicator.rank(), digits, options);
-    let last = digits.training.len() / options.batch * options.epochs() - 1;
+    let last = digits.training.len() / options.batch * options.epochs - 1;
     let result = learner.train(communicator, progress, |taken| {
         if taken == options.at_step {
             tell(parent, &Message::Reached)?;

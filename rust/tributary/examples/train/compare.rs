@@ -72,15 +72,16 @@ pub fn show(runs: &[Run], options: &Options) -> Result<bool, Failure> {
 
 fn print(runs: &[Run], options: &Options) {
     say(format_args!(
-        "\n{}, density {}, momentum {}, {} epochs\n\
+        "\n{}, density {} after {} epochs, momentum {}, {} epochs\n\
          ms/step: mean time of a step on the slowest rank\n\
          bytes: sent or received by a rank in a step, whichever is more, on the rank with the most \
          (sparse calls: counted; dense calls and the loss: by a ring allreduce)\n\
          words: of these, words of 4 bytes of received entries; leak: the sum that was lost",
         report::ranks(options.ranks),
         options.density(),
-        options.momentum(),
-        options.epochs(),
+        options.warm_up,
+        options.momentum,
+        options.epochs,
     ));
     say(format_args!(
         "{:<16} {:>9} {:>9} {:>8} {:>9} {:>9} {:>9} {:>9}  ranks",

@@ -14,8 +14,8 @@
 //! cargo run --release --example train -- --backend nccl --processes --kill-rank 1 --at-step 100
 //! ```
 //!
-//! With `--algorithm` the ranks exchange gradients sparsely, with error feedback; `--compare`
-//! trains once with every algorithm.
+//! With `--algorithm` the ranks exchange gradients sparsely, with error feedback and the momentum of
+//! Deep Gradient Compression; `--compare` trains once with every algorithm.
 //!
 //! With `--kill-rank` a rank vanishes in the middle, and the others go on without it; with
 //! `--processes`, which starts a process for each rank, it is a process that is killed.
@@ -140,7 +140,7 @@ fn train(options: &Options, digits: &Digits, table: Table) -> Result<Vec<Trained
             "(more than the {processors} processors: to wait for one is communicating too)"
         ));
     }
-    let progress = Progress::new(options.epochs(), steps, table);
+    let progress = Progress::new(options.epochs, steps, table);
     let trained = match options.processes {
         true => processes::train(options)?,
         false => train_threads(options, digits, &progress)?,

@@ -33,19 +33,18 @@ pub struct Options {
     /// The rank of this process, which --processes has started
     #[arg(long, value_name = "R", hide = true, requires = "processes")]
     pub rank: Option<usize>,
-    /// Passes over all training images [default: 20; with sparse gradients 60]
-    #[arg(long, value_name = "N")]
-    pub epochs: Option<usize>,
+    /// Passes over all training images
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub epochs: usize,
     /// Images in a step, on all ranks together
     #[arg(long, default_value_t = 96, value_name = "N")]
     pub batch: usize,
     /// Learning rate
     #[arg(long, default_value_t = RATE, value_name = "RATE", value_parser = rate)]
     pub lr: f32,
-    /// Momentum: the fraction of the last step that is repeated [default: 0.9; with sparse
-    /// gradients 0.5]
-    #[arg(long, value_name = "FRACTION", value_parser = momentum)]
-    pub momentum: Option<f32>,
+    /// Momentum: the fraction of the last step that is repeated
+    #[arg(long, default_value_t = 0.9, value_name = "FRACTION", value_parser = momentum)]
+    pub momentum: f32,
     /// Exchange the gradients sparsely: auto, topka, oktopk, ... [default: dense, in buckets]
     #[arg(long, value_name = "NAME", value_parser = algorithm)]
     pub algorithm: Option<String>,
@@ -53,6 +52,14 @@ pub struct Options {
     /// --compare [default: 0.01]
     #[arg(long, value_name = "FRACTION", value_parser = density, requires = "sparsely")]
     pub density: Option<f64>,
+    /// Epochs of --algorithm or --compare in which the density falls to --density
+    #[arg(long, default_value_t = 3, value_name = "N", requires = "sparsely")]
+    pub warm_up: usize,
+    /// With --algorithm or --compare: clip each rank's gradients so that the norm of their average is
+    /// about this; 0: never
+    #[arg(long, default_value_t = 1.0, value_name = "NORM", value_parser = norm)]
+    #[arg(requires = "sparsely")]
+    pub clip_norm: f64,
     /// Train with every algorithm, and print one table
     #[arg(long)]
     pub compare: bool,
@@ -79,43 +86,38 @@ pub struct Options {
 }
 
 impl Options {
-    /// The options of a sparse exchange, if there is one.
-    pub fn sparse(&self) -> Option<SparseOptions> {
-        let name = self.algorithm.as_ref()?;
-        Some(SparseOptions::new().algorithm(name).density(self.density()))
+    /// The options of a sparse exchange.
+    pub fn sparse(&self) -> SparseOptions {
+        let options = SparseOptions::new().density(self.density());
+        let options = options.momentum(f64::from(self.momentum));
+        self.algorithm.iter().fold(options, |options, name| options.algorithm(name))
     }
 
-    /// The fraction of the gradient's entries that a rank sends in a step.
+    /// The fraction of the gradient's entries that a rank sends in a step, after the warm-up.
     pub fn density(&self) -> f64 {
         self.density.unwrap_or(0.01)
     }
 
-    /// How often the training sees all images. Sparse gradients take longer: a rank sends later
-    /// what it does not send now.
-    pub fn epochs(&self) -> usize {
-        self.epochs.unwrap_or(if self.is_sparse() { 60 } else { 20 })
+    /// The same in epoch `number`, from 0 on. In the warm-up of Deep Gradient Compression (section
+    /// 3.3) it falls by the same factor from epoch to epoch: while the network still changes fast,
+    /// little has to wait.
+    pub fn density_in(&self, number: usize) -> f64 {
+        let share = (number + 1) as f64 / (self.warm_up + 1) as f64;
+        self.density().powf(share.min(1.0))
     }
 
-    /// The momentum. Sparse gradients need less of it: an entry that arrives late has accumulated
-    /// many steps already.
-    pub fn momentum(&self) -> f32 {
-        self.momentum.unwrap_or(if self.is_sparse() { 0.5 } else { 0.9 })
-    }
-
-    fn is_sparse(&self) -> bool {
-        self.compare || self.algorithm.is_some()
+    /// The momentum of the network's own steps: where gradients are exchanged sparsely, it is in
+    /// the exchange.
+    pub fn momentum_of_steps(&self) -> f32 {
+        match self.algorithm {
+            Some(_) => 0.0,
+            None => self.momentum,
+        }
     }
 
     /// The same training with another algorithm, or with none.
     pub fn with_algorithm(&self, name: Option<&str>) -> Options {
-        Options {
-            algorithm: name.map(str::to_owned),
-            compare: false,
-            plot: None,
-            epochs: Some(self.epochs()),
-            momentum: Some(self.momentum()),
-            ..self.clone()
-        }
+        Options { algorithm: name.map(str::to_owned), compare: false, plot: None, ..self.clone() }
     }
 }
 
@@ -129,6 +131,10 @@ fn rate(text: &str) -> Result<f32, String> {
 
 fn momentum(text: &str) -> Result<f32, String> {
     number(text, |momentum| (0.0..1.0).contains(momentum), "a number from 0 on, below 1")
+}
+
+fn norm(text: &str) -> Result<f64, String> {
+    number(text, |norm: &f64| norm.is_finite() && *norm >= 0.0, "a number from 0 on")
 }
 
 fn density(text: &str) -> Result<f64, String> {
@@ -149,7 +155,7 @@ fn algorithm(text: &str) -> Result<String, String> {
 ///
 /// Returns the backend that will run.
 pub fn check(options: &Options, digits: &Digits) -> Result<Backend, Failure> {
-    if options.ranks == 0 || options.epochs() == 0 {
+    if options.ranks == 0 || options.epochs == 0 {
         return Err("there has to be at least one rank and one epoch".into());
     }
     let backend = backend(options, digits)?;
@@ -233,7 +239,7 @@ fn check_batch(options: &Options, images: usize) -> Result<(), Failure> {
 
 fn check_kill(options: &Options, images: usize) -> Result<(), Failure> {
     let Some(rank) = options.kill_rank else { return Ok(()) };
-    let steps = images / options.batch * options.epochs();
+    let steps = images / options.batch * options.epochs;
     if options.ranks < 2 {
         return Err(
             "a single rank cannot vanish and leave others; try --ranks 2 --kill-rank 1".into()

@@ -128,7 +128,7 @@ fn advice(holds: bool, options: &Options) -> String {
     match holds {
         true => String::new(),
         false if options.lr > LARGE * RATE => format!("; try --lr {RATE}"),
-        false if options.epochs() >= ENOUGH => "; try another --lr, or more --epochs".to_owned(),
+        false if options.epochs >= ENOUGH => "; try another --lr, or more --epochs".to_owned(),
         false => format!("; try --epochs {ENOUGH}"),
     }
 }

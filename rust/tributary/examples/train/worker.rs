@@ -97,7 +97,7 @@ impl<'a> Learner<'a> {
             steps: Vec::new(),
             moved: Moved::default(),
             before: Moved::default(),
-            epochs: Vec::with_capacity(options.epochs()),
+            epochs: Vec::with_capacity(options.epochs),
             traffic: None,
         }
     }
@@ -109,7 +109,7 @@ impl<'a> Learner<'a> {
 
     /// Forgets what this rank has not sent yet.
     pub fn drop_residual(&mut self) {
-        self.kept.residual.clear();
+        self.kept.forget();
     }
 
     /// Takes steps until the training ends, or `more`, which before each step is told how many are
@@ -123,12 +123,12 @@ impl<'a> Learner<'a> {
     ) -> Result<(), Failure> {
         let progress = (communicator.rank() == 0).then_some(progress);
         self.take_over(communicator)?;
-        let mut worker = Worker::new(communicator, self.options, self.kept.clone())?;
+        let mut worker = Worker::new(communicator, self.options, &self.kept)?;
         self.before = Moved::default();
         let result = self.take_steps(&mut worker, progress, more);
         self.traffic = worker.gradients.traffic()?;
         self.moved = self.moved + (worker.gradients.moved()? - self.before);
-        self.kept = worker.gradients.into_kept();
+        self.kept = worker.gradients.into_kept()?;
         result
     }
 
@@ -171,12 +171,13 @@ impl<'a> Learner<'a> {
         mut more: impl FnMut(usize) -> Result<bool, Failure>,
     ) -> Result<(), Failure> {
         let (batch, in_epoch) = (self.options.batch, self.in_epoch());
-        let all = in_epoch * self.options.epochs();
+        let all = in_epoch * self.options.epochs;
         while self.taken < all && more(self.taken)? {
             while self.shuffled <= self.taken / in_epoch {
                 self.dice.shuffle(&mut self.order); // every rank in the same way
                 self.shuffled += 1;
             }
+            worker.gradients.set_density(self.options.density_in(self.taken / in_epoch))?;
             let images = &self.order[self.taken % in_epoch * batch..][..batch];
             self.steps.push(worker.step(&mut self.network, images, self.options)?);
             self.taken += 1;
@@ -259,6 +260,14 @@ impl Gradients<'_> {
         Ok(computed)
     }
 
+    /// The fraction of the entries that a sparse exchange sends from now on.
+    fn set_density(&mut self, density: f64) -> Result<(), Failure> {
+        match self {
+            Gradients::Dense(_) => Ok(()),
+            Gradients::Sparse(sparse) => sparse.set_density(density),
+        }
+    }
+
     /// Checks that a sparse exchange has lost nothing.
     fn balance(&mut self) -> Result<(), Failure> {
         match self {
@@ -267,9 +276,9 @@ impl Gradients<'_> {
         }
     }
 
-    fn into_kept(self) -> Kept {
+    fn into_kept(self) -> Result<Kept, Failure> {
         match self {
-            Gradients::Dense(_) => Kept::default(),
+            Gradients::Dense(_) => Ok(Kept::default()),
             Gradients::Sparse(sparse) => sparse.into_kept(),
         }
     }
@@ -300,17 +309,17 @@ impl<'a> Worker<'a> {
     fn new(
         communicator: &'a mut Communicator,
         options: &Options,
-        kept: Kept,
+        kept: &Kept,
     ) -> Result<Worker<'a>, Failure> {
         let rank = communicator.rank();
         let share = options.batch / communicator.size();
         let mut tensors = network::zeros();
         tensors.push(vec![0.0]);
         let last = tensors.len() - 1;
-        let gradients = match options.sparse() {
+        let gradients = match options.algorithm {
             None => Gradients::Dense(Box::new(Dense::new(communicator, &tensors)?)),
-            Some(how) => {
-                let sparse = Sparse::new(communicator, &tensors[..last], &how, kept)?;
+            Some(_) => {
+                let sparse = Sparse::new(communicator, &tensors[..last], options, kept)?;
                 Gradients::Sparse(Box::new(sparse))
             }
         };
@@ -331,7 +340,7 @@ impl<'a> Worker<'a> {
         let computed = self.gradients.learn(network, images, &mut self.tensors)?;
         let communicating = computed.elapsed();
 
-        network.step(&self.tensors[..last], options.lr, options.momentum());
+        network.step(&self.tensors[..last], options.lr, options.momentum_of_steps());
         Ok(Step { loss: self.tensors[last][0], time: start.elapsed(), communicating })
     }
 }
