@@ -8,6 +8,9 @@ use std::fmt;
 pub enum Error {
     /// flodl's contract refuses an argument. Nothing was queued.
     Argument(String),
+    /// The pseudo-gradients of these parameters were infinite or NaN on some rank, and count as 0
+    /// on all ranks; see [`OuterAverage`](crate::OuterAverage).
+    NonFinite(Vec<usize>),
     /// Tributary refused a call, or failed.
     Tributary(tributary::Error),
 }
@@ -23,6 +26,11 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Argument(what) => f.write_str(what),
+            Error::NonFinite(which) => write!(
+                f,
+                "the pseudo-gradients of parameters {which:?} are infinite or NaN on some rank; on \
+                 all ranks they count as 0, and the other parameters are averaged"
+            ),
             Error::Tributary(error) => error.fmt(f),
         }
     }

@@ -1,4 +1,4 @@
-//! The public surface of flodl's `nccl` module, on Tributary.
+//! The public surface of flodl's `nccl` module, on Tributary, and outer averaging as in DiLoCo.
 //!
 //! flodl's tensors and streams need libtorch, so this crate knows them through two small traits,
 //! [`Tensor`] and [`Stream`], and the rest through [`Framework`]. With them the module becomes
@@ -92,6 +92,11 @@
 //!
 //! [`Framework::backend`] may be `host`: then the same program runs without GPUs, as the tests of
 //! this crate do.
+//!
+//! # Outer averaging
+//!
+//! [`OuterAverage`] averages what ranks have learned in some steps of their own, with a dense or a
+//! sparse exchange, and takes flodl's outer steps; it needs the [`Arithmetic`] of the tensors.
 
 mod abort;
 mod error;
@@ -100,7 +105,9 @@ mod group;
 mod id;
 mod kept;
 mod op;
+mod outer;
 mod rank;
+mod rule;
 
 pub use abort::NcclAbortHandle;
 pub use error::Error;
@@ -108,5 +115,7 @@ pub use framework::{Framework, Stream, Tensor};
 pub use group::NcclComms;
 pub use id::{NcclUniqueId, NCCL_UNIQUE_ID_BYTES};
 pub use op::ReduceOp;
+pub use outer::OuterAverage;
 pub use rank::NcclRankComm;
-pub use tributary::{DType, Options};
+pub use rule::{Arithmetic, OuterRule};
+pub use tributary::{DType, Options, SparseOptions};

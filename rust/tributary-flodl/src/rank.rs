@@ -197,7 +197,7 @@ impl<F: Framework> NcclRankComm<F> {
     }
 
     /// Calls `queue` with the tensors and a stream, and keeps the tensors.
-    fn queue<T>(
+    pub(crate) fn queue<T>(
         &self,
         tensors: &[&F::Tensor],
         given: Option<&F::Stream>,
@@ -209,6 +209,20 @@ impl<F: Framework> NcclRankComm<F> {
         let clones = tensors.iter().map(|&tensor| tensor.clone()).collect();
         self.kept.borrow_mut().add(&stream, clones);
         Ok(queued?)
+    }
+
+    pub(crate) fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Calls `function` with the communicator and the framework's current stream.
+    pub(crate) fn with<T>(
+        &self,
+        function: impl FnOnce(&mut Communicator, &Stream) -> tributary::Result<T>,
+    ) -> Result<T, Error> {
+        let current = F::current_stream(self.device.ordinal());
+        let stream = stream(self.device, current.as_ref())?;
+        Ok(function(&mut self.comm.borrow_mut(), &stream)?)
     }
 
     pub(crate) fn keep_too(&mut self, kept: Kept<F::Tensor>) {

@@ -32,6 +32,7 @@ fn what_may_move_to_other_threads() {
     is_shared::<NcclAbortHandle>();
     is_send::<NcclRankComm>();
     is_send::<common::NcclComms>();
+    is_send::<common::OuterAverage>();
 }
 
 #[test]

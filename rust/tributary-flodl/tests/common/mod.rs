@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use tributary::{Backend, DType, DeviceBuffer, DeviceVec};
-use tributary_flodl::{Error, Framework};
+use tributary_flodl::{Arithmetic, Error, Framework};
 
 pub type NcclComms = tributary_flodl::NcclComms<Flodl>;
 pub type NcclRankComm = tributary_flodl::NcclRankComm<Flodl>;
 pub type NcclUniqueId = tributary_flodl::NcclUniqueId<Flodl>;
+pub type OuterAverage = tributary_flodl::OuterAverage<Flodl>;
 pub type Result<T> = std::result::Result<T, Error>;
 
 pub struct Flodl;
@@ -170,6 +171,11 @@ impl Tensor {
     fn storage(&self) -> MutexGuard<'_, DeviceVec<u8>> {
         self.storage.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn zip(&self, other: &Tensor, function: impl Fn(f32, f32) -> f32) -> Result<Tensor> {
+        let pairs = self.to_vec().into_iter().zip(other.to_vec());
+        Ok(Tensor::new(&pairs.map(|(a, b)| function(a, b)).collect::<Vec<_>>(), self.device))
+    }
 }
 
 // SAFETY: the storage lives as long as a handle, and is never moved or resized. `to_vec` and `set`
@@ -189,6 +195,27 @@ unsafe impl tributary_flodl::Tensor for Tensor {
     }
     fn is_contiguous(&self) -> bool {
         self.contiguous
+    }
+}
+
+impl Arithmetic for Tensor {
+    type Error = Error;
+
+    fn copy(&self) -> Result<Tensor> {
+        Ok(Tensor::new(&self.to_vec(), self.device))
+    }
+    fn sub(&self, other: &Tensor) -> Result<Tensor> {
+        self.zip(other, |a, b| a - b)
+    }
+    fn add(&self, other: &Tensor) -> Result<Tensor> {
+        self.zip(other, |a, b| a + b)
+    }
+    fn mul_scalar(&self, scalar: f64) -> Result<Tensor> {
+        self.zip(self, |a, _| a * scalar as f32)
+    }
+    fn copy_(&self, from: &Tensor) -> Result<()> {
+        self.set(&from.to_vec());
+        Ok(())
     }
 }
 
