@@ -72,6 +72,7 @@
 //! * `system`: links an installed C library, which pkg-config finds, instead of building one.
 //! * `half`: implements [`Element`] for `half::f16` and `half::bf16`.
 //! * `dlpack`: takes tensors as DLPack structures.
+//! * `cudarc`: takes memory and streams of the cudarc crate.
 
 mod abort;
 mod applied;
@@ -84,6 +85,8 @@ mod check;
 mod collectives;
 mod communicator;
 mod counters;
+#[cfg(feature = "cudarc")]
+pub mod cudarc;
 mod deadline;
 pub mod debug;
 mod device;
