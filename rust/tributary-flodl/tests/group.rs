@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::sync::mpsc;
-
 use common::{alone, gpus, Device, GpuStream, NcclComms, Tensor};
 use tributary_flodl::{DType, Error, ReduceOp};
 
@@ -83,6 +81,7 @@ fn every_reduction() {
     }
 }
 
+/// The work is on the streams that were named: while they are held, it does not run.
 #[test]
 fn on_streams() {
     let Some(_alone) = alone(2) else { return };
@@ -91,12 +90,16 @@ fn on_streams() {
     let lent = [&streams[0], &streams[1]];
     let tensors = [Tensor::full(32, 5.0, 0), Tensor::full(32, 7.0, 1)];
     let list = [&tensors[0], &tensors[1]];
+    let held = streams.map(GpuStream::hold);
     comms.all_reduce_on_streams(&list, ReduceOp::Sum, &lent).unwrap();
-    streams.iter().for_each(|stream| stream.synchronize());
+    assert!(tensors[0].is_still(&[5.0; 32]) && tensors[1].is_still(&[7.0; 32]));
+    drop(held);
     assert_eq!((tensors[0].to_vec(), tensors[1].to_vec()), (vec![12.0; 32], vec![12.0; 32]));
     tensors[1].set(&[3.0; 32]);
+    let held = streams.map(GpuStream::hold);
     comms.broadcast_on_streams(&list, 1, &lent).unwrap();
-    streams.iter().for_each(|stream| stream.synchronize());
+    assert!(tensors[0].is_still(&[12.0; 32]));
+    drop(held);
     assert_eq!((tensors[0].to_vec(), tensors[1].to_vec()), (vec![3.0; 32], vec![3.0; 32]));
 }
 
@@ -149,15 +152,13 @@ fn tensors_live_as_long_as_their_work() {
     let Some(_alone) = alone(2) else { return };
     let comms = NcclComms::new(&gpus(2)).unwrap();
     let streams = [GpuStream::new(0), GpuStream::new(1)];
-    let (release, released) = mpsc::channel::<()>();
-    // The streams wait, so the work is still queued when the tensors are dropped.
-    streams[0].stream().submit(move || released.recv().unwrap()).unwrap();
+    let held = streams[0].hold(); // so the work is still queued when the tensor is dropped
     let (seen, dropped) = (Tensor::full(100, 1.0, 0), Tensor::full(100, 2.0, 1));
     let lent = [&streams[0], &streams[1]];
     comms.all_reduce_on_streams(&[&seen, &dropped], ReduceOp::Sum, &lent).unwrap();
     assert_eq!((seen.handles(), dropped.handles()), (2, 2));
     drop(dropped);
-    release.send(()).unwrap();
+    drop(held);
     assert_eq!(seen.to_vec(), [3.0; 100]);
     // The next call releases what has passed, and the end what is left.
     let others = [Tensor::full(1, 0.0, 0), Tensor::full(1, 0.0, 1)];
@@ -189,5 +190,5 @@ fn split_into_ranks() {
     for thread in threads.collect::<Vec<_>>() {
         assert_eq!(thread.join().unwrap(), [1.5; 64]);
     }
-    assert_eq!(before[1].to_vec(), [3.0; 5]);
+    assert_eq!((before[1].to_vec(), before[1].handles()), (vec![3.0; 5], 1));
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{alone, ranks, set_current_stream, GpuStream, NcclRankComm, NcclUniqueId, Tensor};
 use tributary_flodl::{DType, Error, NcclAbortHandle, ReduceOp, NCCL_UNIQUE_ID_BYTES};
@@ -59,38 +59,39 @@ fn init_and_reduce() {
     });
 }
 
+/// Each call that names a stream is on that one, and one that names none on the thread's current
+/// stream: while it is held, the work does not run.
 #[test]
-fn on_a_stream() {
+fn on_a_stream_or_the_current_one() {
+    type Call = fn(&NcclRankComm, &Tensor, &GpuStream) -> common::Result<()>;
+    let named: [Call; 4] = [
+        |comm, tensor, stream| comm.all_reduce_on_stream(&[tensor], ReduceOp::Sum, stream),
+        |comm, tensor, stream| comm.all_reduce_premul_sum(&[tensor], 1.0, Some(stream)),
+        |comm, tensor, stream| comm.weighted_average(&[tensor], 1.0, Some(stream)),
+        |comm, tensor, stream| comm.broadcast_on_stream(&[tensor], 1, stream),
+    ];
+    let current: [Call; 4] = [
+        |comm, tensor, _| comm.all_reduce(&[tensor], ReduceOp::Sum),
+        |comm, tensor, _| comm.all_reduce_premul_sum(&[tensor], 1.0, None),
+        |comm, tensor, _| comm.weighted_average(&[tensor], 1.0, None),
+        |comm, tensor, _| comm.broadcast(&[tensor], 1),
+    ];
     let Some(_alone) = alone(2) else { return };
     ranks(2, |comm| {
         let stream = GpuStream::new(comm.rank());
-        let tensor = Tensor::full(32, [3.0, 7.0][comm.rank()], comm.rank());
-        comm.all_reduce_on_stream(&[&tensor], ReduceOp::Sum, &stream).unwrap();
-        stream.synchronize();
-        assert_eq!(tensor.to_vec(), [10.0; 32]);
-        tensor.set(&[[3.0, 7.0][comm.rank()]; 32]);
-        comm.broadcast_on_stream(&[&tensor], 1, &stream).unwrap();
-        stream.synchronize();
-        assert_eq!(tensor.to_vec(), [7.0; 32]);
-    });
-}
-
-/// Without a stream the work is on the thread's current stream: when that was waited for alone, it
-/// has run.
-#[test]
-fn on_the_current_stream() {
-    let Some(_alone) = alone(2) else { return };
-    ranks(2, |comm| {
-        let stream = GpuStream::new(comm.rank());
-        set_current_stream(Some(stream));
-        let (start, block) = (Instant::now(), Duration::from_millis(100));
-        stream.stream().submit(move || thread::sleep(block)).unwrap();
-        let tensor = Tensor::full(3, 1.0, comm.rank());
-        comm.all_reduce(&[&tensor], ReduceOp::Sum).unwrap();
-        stream.synchronize();
-        assert!(start.elapsed() >= block);
-        assert_eq!(tensor.to_vec(), [2.0; 3]);
-        assert!(!comm.abort_handle().is_aborted());
+        let mine = [3.0, 7.0][comm.rank()];
+        for calls in [named, current] {
+            for (call, expected) in calls.iter().zip([10.0, 10.0, 5.0, 7.0]) {
+                let tensor = Tensor::full(32, mine, comm.rank());
+                let held = stream.hold();
+                call(&comm, &tensor, &stream).unwrap();
+                assert!(tensor.is_still(&[mine; 32]));
+                drop(held);
+                stream.synchronize();
+                assert_eq!(tensor.to_vec(), [expected; 32]);
+            }
+            set_current_stream(Some(stream));
+        }
     });
 }
 
