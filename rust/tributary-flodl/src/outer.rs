@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use tributary::{ErrorKind, SparseAllReduce, SparseOptions};
+use tributary::{DeviceVec, ErrorKind, InPlace, SparseAllReduce, SparseOptions};
 
 use crate::error::{expect, Error};
 use crate::framework::{Framework, Tensor};
@@ -40,6 +40,8 @@ pub struct OuterAverage<F: Framework> {
     velocity: Vec<F::Tensor>,
     /// One for each parameter; `None` for a dense exchange.
     sparse: Option<Vec<SparseAllReduce>>,
+    /// Of this rank, where ranks weigh differently.
+    weight: Option<f32>,
     /// How many calls of `step` make a round, and how many there were in this one.
     every: u64,
     steps: u64,
@@ -53,7 +55,8 @@ where
     /// one allreduce of a list.
     pub fn dense(params: &[&F::Tensor], rule: OuterRule) -> Result<Self, F::Error> {
         let start = params.iter().map(|param| param.copy()).collect::<Result<_, _>>()?;
-        Ok(OuterAverage { rule, start, velocity: Vec::new(), sparse: None, every: 1, steps: 0 })
+        let velocity = Vec::new();
+        Ok(OuterAverage { rule, start, velocity, sparse: None, weight: None, every: 1, steps: 0 })
     }
 
     /// Does what [`dense`](OuterAverage::dense) does, with a sparse allreduce for each parameter.
@@ -81,6 +84,19 @@ where
         self
     }
 
+    /// Sets what this rank's pseudo-gradients weigh from the next round on, for instance the samples
+    /// that it has seen: finite and not negative. All ranks set a weight, or none does. A rank of
+    /// weight 0 contributes nothing, NaN included; if all weights are 0, a round changes nothing.
+    pub fn set_weight(&mut self, weight: f32) -> Result<(), F::Error> {
+        if !weight.is_finite() || weight < 0.0 {
+            let what =
+                format!("set_weight: {weight}; expected a finite number that is not negative");
+            return Err(Error::Argument(what).into());
+        }
+        self.weight = Some(weight);
+        Ok(())
+    }
+
     /// Counts an inner step, and [averages](OuterAverage::average) if it completes a round. Returns
     /// whether it did.
     pub fn step(
@@ -103,17 +119,19 @@ where
         params: &[&F::Tensor],
     ) -> Result<(), F::Error> {
         let (rule, before) = (self.rule, mem::take(&mut self.velocity));
-        let mut after = Vec::with_capacity(self.start.len());
+        let mut after = None;
         let round = self.round(comm, params, |start, gradients| {
             let mut next = Vec::with_capacity(start.len());
+            let mut velocities = Vec::with_capacity(start.len());
             for (i, (start, gradient)) in start.iter().zip(gradients).enumerate() {
                 let (param, velocity) = rule.step(start, gradient, before.get(i))?;
                 next.push(param);
-                after.extend(velocity);
+                velocities.extend(velocity);
             }
+            after = Some(velocities);
             Ok(next)
         });
-        self.velocity = if round.is_ok() { after } else { before };
+        self.velocity = after.filter(|_| round.is_ok()).unwrap_or(before);
         report(round?)
     }
 
@@ -166,9 +184,14 @@ where
         step: impl FnOnce(&[F::Tensor], &[F::Tensor]) -> Result<Vec<F::Tensor>, F::Error>,
     ) -> Result<Vec<usize>, F::Error> {
         self.check(params)?;
+        let Some(factor) = self.factor(comm)? else {
+            self.steps = 0;
+            return Ok(Vec::new());
+        };
         let pairs = self.start.iter().zip(params);
-        let gradients =
-            pairs.map(|(start, param)| start.sub(param)).collect::<Result<Vec<_>, _>>()?;
+        let gradients = pairs
+            .map(|(start, param)| pseudo_gradient(start, param, factor))
+            .collect::<Result<Vec<_>, _>>()?;
         let left_out = self.exchange(comm, &gradients)?;
         let next = step(&self.start, &gradients)?;
         expect("an outer step", "tensors", next.len(), self.start.len())?;
@@ -177,6 +200,18 @@ where
         }
         (self.start, self.steps) = (next, 0);
         Ok(left_out)
+    }
+
+    /// What to multiply this rank's pseudo-gradients with before the plain average. `None`: nobody
+    /// has a weight. All ranks come to the same conclusion, from the sum of the weights.
+    fn factor(&self, comm: &NcclRankComm<F>) -> Result<Option<f64>, F::Error> {
+        let Some(weight) = self.weight else { return Ok(Some(1.0)) };
+        let total = comm.with(|comm, stream| {
+            let mut total = DeviceVec::from_slice(comm.device(), &[weight])?;
+            comm.scope(stream, |s| s.allreduce(InPlace, &mut total, tributary::ReduceOp::Sum))?;
+            Ok(f64::from(total.download(stream)?[0]))
+        })?;
+        Ok((total > 0.0).then(|| f64::from(weight) * comm.world_size() as f64 / total))
     }
 
     /// Replaces the gradients by their averages and waits for it. Returns the indices of those that
@@ -207,6 +242,17 @@ where
         }
         Ok(())
     }
+}
+
+fn pseudo_gradient<T: Arithmetic>(start: &T, param: &T, factor: f64) -> Result<T, T::Error> {
+    if factor == 0.0 {
+        return start.sub(start); // whatever the parameter is
+    }
+    let gradient = start.sub(param)?;
+    if factor == 1.0 {
+        return Ok(gradient);
+    }
+    gradient.mul_scalar(factor)
 }
 
 /// The result of a round that was completed.

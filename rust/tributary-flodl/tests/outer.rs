@@ -245,6 +245,39 @@ fn the_step_of_another_optimizer() {
     });
 }
 
+/// (3 g0 + g1) / 4, and a rank without a weight.
+#[test]
+fn ranks_that_weigh_differently() {
+    let Some(_alone) = alone(4) else { return };
+    for sparse in [false, true] {
+        ranks(4, |comm| {
+            let param = Tensor::full(3, 8.0, comm.rank());
+            let options = SparseOptions::new().algorithm("topka").density(1.0);
+            let mut outer = match sparse {
+                true => OuterAverage::sparse(&comm, &[&param], NESTEROV, &options).unwrap(),
+                false => OuterAverage::dense(&[&param], NESTEROV).unwrap(),
+            };
+            let weight = [300.0, 100.0, 0.0, 0.0][comm.rank()];
+            outer.set_weight(weight).unwrap();
+            param.set(&[[4.0, 0.0, 100.0, f32::NAN][comm.rank()]; 3]);
+            outer.average(&comm, &[&param]).unwrap();
+            // g = (3 * 4 + 8) / 4 = 5, and 8 - 0.5 * 1.75 * 5
+            assert_eq!(param.to_vec(), [3.625; 3]);
+            for wrong in [-1.0, f32::NAN, f32::INFINITY] {
+                assert!(outer.set_weight(wrong).is_err());
+            }
+            // Nobody worked: everything stays.
+            outer.set_weight(0.0).unwrap();
+            outer.average(&comm, &[&param]).unwrap();
+            assert_eq!(
+                (param.to_vec(), outer.start()[0].to_vec()),
+                (vec![3.625; 3], vec![3.625; 3])
+            );
+            assert_eq!(outer.checkpoint_state().unwrap()[0].to_vec(), [5.0; 3]);
+        });
+    }
+}
+
 /// As far as a resumed training goes on like one that was not stopped.
 #[test]
 fn a_velocity_survives_a_checkpoint() {
