@@ -53,6 +53,7 @@ fn main() {
     let Some(_alone) = alone(RANKS) else { return };
     for (name, sparse) in [("dense", false), ("sparse", true)] {
         let (distance, sent) = ranks(RANKS, |comm| train(&comm, sparse).unwrap()).remove(0);
+        assert!(distance < 1e-3, "{name} did not get there: {distance}");
         println!("{name}: {distance:.1e} from the best, {} KB per rank", sent / 1000);
     }
 }

@@ -26,8 +26,9 @@ use crate::rule::{Arithmetic, OuterRule};
 ///
 /// [`average`](OuterAverage::average) waits for the exchange before it changes anything. If that
 /// fails, parameters, start and velocity are as before, and a dense round can be repeated with
-/// another communicator. (A sparse state ends with its communicator; what to keep of it,
-/// [`sparse_states`](OuterAverage::sparse_states) exports.)
+/// another communicator. A sparse state ends with its communicator; what to keep of it,
+/// [`sparse_states`](OuterAverage::sparse_states) exports. What the failed round had delivered of
+/// some parameters before it failed is in no residual any more.
 ///
 /// A sparse exchange of a parameter whose pseudo-gradient is infinite or NaN on some rank delivers
 /// nothing on any: it counts as 0, and the parameter goes back to the start, less the momentum. The
@@ -60,15 +61,16 @@ where
     }
 
     /// Does what [`dense`](OuterAverage::dense) does, with a sparse allreduce for each parameter.
-    /// `options` choose algorithm and density; the average is set here. All ranks make this call,
-    /// which waits for them.
+    /// `options` choose algorithm, density and what is sent; the average and the form of the result
+    /// are set here. All ranks make this call, which waits for them.
     pub fn sparse(
         comm: &NcclRankComm<F>,
         params: &[&F::Tensor],
         rule: OuterRule,
         options: &SparseOptions,
     ) -> Result<Self, F::Error> {
-        let options = options.clone().average(true);
+        let options =
+            options.clone().average(true).entries(false).in_place(false).f32_result(false);
         let states = comm.with(|comm, _| {
             let state = |param: &&F::Tensor| {
                 SparseAllReduce::new(comm, param.numel(), Tensor::dtype(*param), &options)

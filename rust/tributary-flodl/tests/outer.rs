@@ -97,7 +97,7 @@ fn dense_is_what_plain_f32_gives() {
     }
 }
 
-/// With k = n everything is sent.
+/// With k = n everything is sent. Options of another form of the result do not matter.
 #[test]
 fn sparse_with_everything_is_dense() {
     let Some(_alone) = alone(2) else { return };
@@ -105,6 +105,7 @@ fn sparse_with_everything_is_dense() {
         let (params, others) = (model(comm.rank()), model(comm.rank()));
         let mut dense = OuterAverage::dense(&lent(&params), NESTEROV).unwrap();
         let options = SparseOptions::new().algorithm("topka").density(1.0);
+        let options = options.entries(true).in_place(true).average(false);
         let mut sparse = OuterAverage::sparse(&comm, &lent(&others), NESTEROV, &options).unwrap();
         for round in 0..4 {
             train(&params, comm.rank(), round);
