@@ -25,6 +25,7 @@ use crate::stream::Stream;
 use crate::sync;
 
 mod create;
+mod residuals;
 
 pub use create::{Foreign, Lends, Views};
 
@@ -153,8 +154,8 @@ impl<B: 'static> Reducer<B> {
 
     /// Waits until the last step has run. `Ok` means that it was applied on this rank: the gradients
     /// hold its averages. Otherwise the error is why the communicator has ended, or what is wrong
-    /// with the [weights](Reducer::weighted), and they are as they were; views without twins are
-    /// undefined. If the communicator was dropped since, its status tells.
+    /// with the [weights](Reducer::weighted) or with [sparse](crate::ReducerOptions::sparse)
+    /// gradients, and they are as they were; views without twins are undefined. If the communicator was dropped since, its status tells.
     pub fn wait(&mut self) -> Result<()> {
         self.not_in_a_step("Reducer::wait")?;
         self.wait_until_passed()?;
@@ -296,17 +297,17 @@ impl<B: 'static> Reducer<B> {
         ))
     }
 
+    /// Why the last step, which has run, was not applied, though its communicator lives.
     #[cold]
     fn not_applied(&self) -> Error {
-        let (status, why) = match self.weight {
-            Some(_) => (
-                sys::TRIB_ERR_NON_FINITE,
-                ": a rank's weight is negative or not finite, or they sum to 0 or to more than an \
-                 f32 holds; look at the weights",
-            ),
-            None => (sys::TRIB_ERR_ABORTED, ""),
-        };
-        Error::new(status, format!("{self:?}: the last step was not applied{why}"))
+        // SAFETY: alive under the lock.
+        match self.call(|raw| unsafe { sys::trib_reducer_status(raw) }) {
+            Err(error) => error,
+            Ok(()) => {
+                let why = format!("{self:?}: the last step was not applied");
+                Error::new(sys::TRIB_ERR_ABORTED, why)
+            }
+        }
     }
 
     /// Fails after a step was forgotten: its streams may be gone, so it cannot be finished.

@@ -1,9 +1,11 @@
 //! Options of a reducer.
 
+use std::ptr;
+
 use tributary_sys as sys;
 
 use crate::error::{Error, Result};
-use crate::sparse_options::above_0;
+use crate::sparse_options::{above_0, RawOptions, SparseOptions};
 
 /// Options of a [`Reducer`](crate::Reducer). Every rank passes the same.
 ///
@@ -12,9 +14,10 @@ use crate::sparse_options::above_0;
 /// let options = ReducerOptions::new().bucket_bytes(64 << 20).sum(true);
 /// # let _ = options;
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReducerOptions {
     flags: u32,
+    sparse: Option<SparseOptions>,
     bucket_bytes: Option<u64>,
     first_bytes: Option<u64>,
 }
@@ -43,6 +46,28 @@ impl ReducerOptions {
     /// again meanwhile; if a rank has none, the order stays.
     pub fn learn_order(self, on: bool) -> ReducerOptions {
         self.flag(sys::TRIB_REDUCER_LEARN_ORDER, on)
+    }
+
+    /// Reduces each bucket by a sparse allreduce with a residual of its own: see
+    /// [`SparseAllReduce`](crate::SparseAllReduce). Of `options`, [`average`](SparseOptions::average),
+    /// `entries`, `in_place`, `k` and `f32_result` are not allowed: results are averages, or with
+    /// [`sum`](ReducerOptions::sum) sums, of the gradients' types. Not for
+    /// [weighted averages](crate::Reducer::weighted).
+    ///
+    /// If a value in one bucket is not finite on a rank, no rank applies the step: no gradient, no
+    /// residual and no velocity changes, [`wait`](crate::Reducer::wait) returns
+    /// [`ErrorKind::NonFinite`](crate::ErrorKind::NonFinite), and the next step may well succeed.
+    /// Residuals move with their gradients if the [order is learnt](ReducerOptions::learn_order).
+    ///
+    /// ```
+    /// use tributary::{ReducerOptions, SparseOptions};
+    /// let sparse = SparseOptions::new().algorithm("topka").density(0.01).momentum(0.9);
+    /// let options = ReducerOptions::new().sparse(sparse);
+    /// # let _ = options;
+    /// ```
+    pub fn sparse(mut self, options: SparseOptions) -> ReducerOptions {
+        self.sparse = Some(options);
+        self
     }
 
     /// Sets how many bytes a bucket holds at most. A larger gradient has a bucket of its own.
@@ -77,13 +102,19 @@ impl ReducerOptions {
         self.flags & sys::TRIB_REDUCER_LEARN_ORDER != 0
     }
 
-    /// The options for C, with `more` flags.
-    pub(crate) fn raw(&self, more: u32) -> sys::trib_reducer_options {
+    /// The options for C, with `more` flags. `sparse` is what [`raw_sparse`](Self::raw_sparse)
+    /// returned, and outlives the result.
+    pub(crate) fn raw(&self, more: u32, sparse: Option<&RawOptions>) -> sys::trib_reducer_options {
         sys::trib_reducer_options {
             flags: self.flags | more,
             bucket_bytes: self.bucket_bytes.unwrap_or(0),
             first_bytes: self.first_bytes.unwrap_or(0),
+            sparse: sparse.map_or(ptr::null(), RawOptions::as_ptr),
             ..sys::TRIB_REDUCER_OPTIONS_INIT
         }
+    }
+
+    pub(crate) fn raw_sparse(&self) -> Option<RawOptions> {
+        self.sparse.as_ref().map(SparseOptions::raw)
     }
 }

@@ -6,7 +6,7 @@ mod common;
 use std::mem;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use common::{
 };
 use tributary::{
     Communicator, DType, DeviceBuffer, DeviceVec, ErrorKind, Foreign, Lends, Reducer,
-    ReducerOptions, Result, Step, Stream, Views,
+    ReducerOptions, Result, SparseOptions, Step, Stream, Views,
 };
 
 /// Gradients of no, one and an odd number of elements, in several buckets.
@@ -408,6 +408,133 @@ unsafe impl tributary::UniqueBuffer for Counted {
     fn ptr_mut(&mut self) -> *mut std::ffi::c_void {
         self.1.ptr_mut()
     }
+}
+
+// --------------------------------------------------------------------------------------- sparse
+
+fn sparse(sparse: SparseOptions) -> ReducerOptions {
+    small_buckets().sum(true).sparse(sparse.algorithm("topka"))
+}
+
+fn run<B: Lends>(
+    reducer: &mut Reducer<B>,
+    comm: &mut Communicator,
+    stream: &Stream,
+    number: usize,
+    wrong: bool,
+) -> Result<()> {
+    let rank = comm.rank();
+    let mut step = reducer.step(comm)?;
+    put(&mut step, rank, number, stream);
+    if wrong {
+        step.gradient(2)?.upload(&[f32::INFINITY], stream)?;
+    }
+    (0..LENGTHS.len()).rev().for_each(|i| step.ready(i, stream).unwrap());
+    step.finish(stream)?;
+    reducer.wait()
+}
+
+/// The residuals in an export without momentum: they follow a head.
+fn residuals(export: &[u8]) -> Vec<f32> {
+    let of = LENGTHS.iter().sum::<usize>() * mem::size_of::<f32>();
+    let words = export[export.len() - of..].chunks_exact(4);
+    words.map(|word| f32::from_ne_bytes(word.try_into().unwrap())).collect()
+}
+
+/// What all ranks were given is in the results, or in their residuals.
+fn nothing_is_lost<B: Lends>(
+    mut reducer: Reducer<B>,
+    comm: &mut Communicator,
+    stream: &Stream,
+    exports: &Mutex<Vec<Vec<f32>>>,
+) {
+    let size = comm.size();
+    let mut sent = vec![0.0; LENGTHS.iter().sum()];
+    for number in 0..4 {
+        run(&mut reducer, comm, stream, number, false).unwrap();
+        let found = read(&mut reducer, comm, stream).concat();
+        sent.iter_mut().zip(found).for_each(|(sum, value)| *sum += value);
+        let before = reducer.export().unwrap();
+        let error = error_of(run(&mut reducer, comm, stream, number, comm.rank() == 0));
+        assert_eq!(error.kind(), ErrorKind::NonFinite);
+        assert!(error.detail().contains("not finite"), "{error}");
+        assert!(reducer.export().unwrap() == before);
+        if number == 1 {
+            reducer.set_density(0.5).unwrap();
+        }
+    }
+    exports.lock().unwrap().push(residuals(&reducer.export().unwrap()));
+    comm.scope(stream, |s| s.barrier()).unwrap();
+    let given = (0..LENGTHS.len()).flat_map(|i| {
+        let of = move |number| sum(size, number, i, |_, _| true);
+        (0..LENGTHS[i]).map(move |e| (0..4).map(|number| of(number)[e]).sum::<f32>())
+    });
+    let kept = exports.lock().unwrap();
+    let kept = |e: usize| kept.iter().map(|of| of[e]).sum::<f32>();
+    for (e, given) in given.enumerate() {
+        assert_eq!(given, sent[e] + kept(e), "element {e}");
+    }
+}
+
+#[test]
+fn sparse_steps_lose_nothing() {
+    let options = sparse(SparseOptions::new().density(0.1));
+    let exports = Mutex::new(Vec::new());
+    ranks(2, |comm, stream| nothing_is_lost(owned(comm, &options), comm, stream, &exports));
+    let (options, exports) =
+        (options.clone().twins(true).learn_order(true), Mutex::new(Vec::new()));
+    ranks(2, |comm, stream| nothing_is_lost(views(comm, &options), comm, stream, &exports));
+}
+
+#[test]
+fn residuals_are_handed_over() {
+    ranks(2, |comm, stream| {
+        let momentum = || SparseOptions::new().density(0.1).momentum(0.5);
+        let mut first = owned(comm, &sparse(momentum()));
+        run(&mut first, comm, stream, 0, false).unwrap();
+        let data = first.export().unwrap();
+        // Other buckets, another algorithm.
+        let options = ReducerOptions::new().sparse(momentum().algorithm("gtopk").density(0.3));
+        let mut second = owned(comm, &options);
+        second.import(&data).unwrap();
+        assert!(second.export().unwrap() == data);
+        second.import_added(&data).unwrap();
+        assert!(second.export().unwrap() != data);
+        second.import(&data).unwrap();
+        assert!(second.export().unwrap() == data);
+        let error = error_of(second.import(&data[1..]));
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        let mut plain = owned(comm, &sparse(SparseOptions::new()));
+        let error = error_of(plain.import(&data));
+        assert!(error.detail().contains("no momentum"), "{error}");
+        let error = error_of(owned(comm, &small_buckets()).export());
+        assert_eq!(error.kind(), ErrorKind::InvalidUsage);
+    });
+}
+
+#[test]
+fn sparse_options_of_a_reducer_are_checked() {
+    ranks(2, |comm, _| {
+        let fail = |comm: &mut Communicator, sparse: SparseOptions| {
+            let gradients = vec![vec_on(comm, &[1.5_f32; 8])];
+            let options = ReducerOptions::new().sparse(sparse);
+            Reducer::new(comm, gradients, &options).unwrap_err().error
+        };
+        for (sparse, detail) in [
+            (SparseOptions::new().average(true), "options.sparse->flags"),
+            (SparseOptions::new().density(0.0), "`density` is 0"),
+            (SparseOptions::new().momentum(1.0), "momentum"),
+        ] {
+            let error = fail(comm, sparse);
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.detail().contains(detail), "{error}");
+        }
+        let error = fail(comm, SparseOptions::new().algorithm("fastest"));
+        assert_eq!(error.kind(), ErrorKind::UnknownName);
+        let mut reducer = owned(comm, &sparse(SparseOptions::new()));
+        assert!(error_of(reducer.set_density(0.0)).detail().contains("`density` is 0"));
+        reducer.set_density(1.0).unwrap();
+    });
 }
 
 // ------------------------------------------------------------------------------------- mistakes

@@ -193,7 +193,8 @@ impl<B: 'static> Reducer<B> {
         options: &ReducerOptions,
     ) -> Result<Reducer<B>> {
         comm.not_batching("Reducer::new")?;
-        let mut raw = options.raw(flags);
+        let sparse = options.raw_sparse();
+        let mut raw = options.raw(flags, sparse.as_ref());
         raw.device_weight = weight.map_or(ptr::null(), |weight| weight.ptr().cast_const().cast());
         let prepared = prepare(comm, &slices, weight.as_ref(), options);
         let tensors = prepared.as_ref().map_or(&[][..], |prepared| &prepared.tensors);
@@ -214,6 +215,10 @@ impl<B: 'static> Reducer<B> {
             }
         });
         let handle = handle.unwrap_or_else(|| Err(gone()));
+        let handle = match sparse {
+            Some(sparse) => sparse.explain(handle),
+            None => handle,
+        };
         let Prepared { end, stream, .. } = prepared?;
         Ok(Reducer {
             handle: handle?,
