@@ -455,6 +455,11 @@ const char *trib_comm_backend(const trib_comm *comm)
     return comm == NULL ? NULL : comm->backend->name;
 }
 
+const char *trib_comm_name(const trib_comm *comm)
+{
+    return comm == NULL ? NULL : comm->config.name;
+}
+
 trib_status trib_comm_split(trib_comm **out, trib_comm *comm, int32_t color, int32_t key)
 {
     NEED(out);

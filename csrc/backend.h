@@ -145,6 +145,14 @@ enum tri_mark {
     TRI_MARK_NOW     /* everything queued on `stream` belongs to calls up to `number` */
 };
 
+/* What a new communicator tells the backend's library of itself; 0 and "" are the library's defaults.
+ * Checked, and a backend may ignore it. Plain data that anybody may copy. */
+struct tri_config {
+    uint32_t min_ctas, max_ctas;
+    trib_cta_policy cta_policy;
+    char network[TRIB_NAME_MAX + 1], name[TRIB_NAME_MAX + 1];
+};
+
 /* Communication of ranks. One thread at a time uses a transport, except in "any thread" members. */
 struct tri_transport_ops {
     /* Make a new id. */
@@ -153,16 +161,17 @@ struct tri_transport_ops {
      * see backends.c. */
     bool (*id_is_mine)(const trib_id *id);
 
-    /* Join. Blocks until all `size` ranks of `id` have joined or `timeout_ms` has passed. */
+    /* Join. Blocks until all `size` ranks of `id` have joined or `timeout_ms` has passed. Here and
+     * in the next two members `config` NULL: all defaults. */
     trib_status (*open)(struct tri_transport **out, const trib_id *id, int32_t rank, int32_t size,
-                        int32_t device, uint32_t timeout_ms);
+                        int32_t device, const struct tri_config *config, uint32_t timeout_ms);
     /* Open all ranks of a new communicator from one thread: out[0..size). All or none. */
     trib_status (*open_group)(struct tri_transport **out, const int32_t *devices, int32_t size,
-                              uint32_t timeout_ms);
+                              const struct tri_config *config, uint32_t timeout_ms);
     /* Collective over `parent`, blocking; color -1 gives *out = NULL. The child shares nothing with
      * its parent. */
     trib_status (*split)(struct tri_transport **out, struct tri_transport *parent, int32_t color,
-                         int32_t key, uint32_t timeout_ms);
+                         int32_t key, const struct tri_config *config, uint32_t timeout_ms);
     int32_t (*rank)(const struct tri_transport *transport);
     int32_t (*size)(const struct tri_transport *transport);
     /* How many ranks of this communicator are, or were, in this process. */

@@ -338,24 +338,57 @@ enum {
     TRIB_NO_SIDE_CHANNEL = 1u << 5
 };
 
+/** What a communicator's kernels take of a GPU: NCCL's CTAPolicy. */
+typedef int32_t trib_cta_policy;
+enum {
+    TRIB_CTA_DEFAULT = 0,    /**< as many CTAs as are fastest, unless NCCL_CTA_POLICY says else */
+    TRIB_CTA_EFFICIENCY = 1, /**< fewer, where that costs little speed. Since NCCL 2.27 */
+    TRIB_CTA_ZERO = 2        /**< none where copy engines can do it: for buffers in windows that the
+                              *   caller registers with a communicator of his own (trib_comm_adopt).
+                              *   An abort does not interrupt copy engines. Since NCCL 2.28 */
+};
+
+/** "efficiency"; "?" for an invalid policy. */
+TRIB_API const char *trib_cta_policy_name(trib_cta_policy policy);
+
+/** Bytes of the longest name of a communicator or network, without the 0 at its end. */
+#define TRIB_NAME_MAX 63
+/** CTAs that a communicator's kernels can have at most. */
+#define TRIB_CTAS_MAX 64
+
 /** Options of a communicator or group. Start from TRIB_OPTIONS_INIT; 0 is every field's default.
- *  All ranks pass the same. */
+ *  All ranks pass the same. Communicators that are made from one (split, shrink) have its options.
+ *
+ *  `min_ctas`, `max_ctas`, `cta_policy` and `network` are NCCL's configuration: they are checked on
+ *  every backend, and have no effect on host. NCCL's variables in the environment (NCCL_MIN_CTAS,
+ *  NCCL_MAX_CTAS, NCCL_CTA_POLICY, NCCL_NET) come before them. If the NCCL that is loaded, or the
+ *  one with which the library was built, has no such policy: TRIB_ERR_UNSUPPORTED. */
 typedef struct trib_options {
-    uint32_t size;             /**< sizeof(trib_options) */
-    uint32_t flags;            /**< any of TRIB_UNCHECKED ... TRIB_NO_SIDE_CHANNEL */
-    const char *backend;       /**< NULL: the id's; for a group the first that has the devices */
-    uint32_t timeout_ms;       /**< deadline of calls that wait for the other ranks: create, split;
+    uint32_t size;              /**< sizeof(trib_options) */
+    uint32_t flags;             /**< any of TRIB_UNCHECKED ... TRIB_NO_SIDE_CHANNEL */
+    const char *backend;        /**< NULL: the id's; for a group the first that has the devices */
+    uint32_t timeout_ms;        /**< deadline of calls that wait for the other ranks: create, split;
                                 *   trib_sparse_create, set and import (`add` 0), including the wait
                                 *   for calls still queued; with TRIB_MATCH (on nccl also
                                 *   TRIB_COMPARED) each collective, including the wait for earlier
                                 *   work of any rank's stream. 0 is 300,000 */
-    uint32_t close_timeout_ms; /**< how long destroy waits for queued work; 0 is 5,000 */
-    uint32_t call_timeout_ms;  /**< deadline of every queued call, see DEADLINES; not of what calls
+    uint32_t close_timeout_ms;  /**< how long destroy waits for queued work; 0 is 5,000 */
+    uint32_t call_timeout_ms;   /**< deadline of every queued call, see DEADLINES; not of what calls
                                 *   queue while `timeout_ms` runs. 0 is 600,000; TRIB_NO_TIMEOUT:
                                 *   none. Ranks may differ */
-    uint32_t reserved;         /**< 0 */
+    uint32_t min_ctas;          /**< CTAs of a collective's kernel on each GPU, at least and */
+    uint32_t max_ctas;          /**< at most: 1 to TRIB_CTAS_MAX. Fewer leave more of the GPU to the
+                                *   caller's kernels. 0: NCCL's choice */
+    trib_cta_policy cta_policy; /**< TRIB_CTA_... */
+    const char *network;        /**< NCCL's network between hosts: "Socket", "IB", or the name of a
+                                 *   plugin. NULL: NCCL's choice */
+    const char *name;           /**< for people: in the log, dumps and profiles, see trib_comm_name,
+                                 *   and with NCCL 2.27 and later in NCCL's log. NULL: none. This
+                                 *   and `network`: 1 to TRIB_NAME_MAX bytes, no control
+                                 *   characters; copied */
+    uint64_t reserved;          /**< 0 */
 } trib_options;
-#define TRIB_OPTIONS_INIT {(uint32_t)sizeof(trib_options), 0, NULL, 0, 0, 0, 0}
+#define TRIB_OPTIONS_INIT {(uint32_t)sizeof(trib_options), 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0}
 
 /** For a timeout in milliseconds: there is none. */
 #define TRIB_NO_TIMEOUT 0xffffffffu
@@ -528,6 +561,8 @@ TRIB_API int32_t trib_comm_size(const trib_comm *comm);
 TRIB_API int32_t trib_comm_device(const trib_comm *comm);
 /** Name of the backend. */
 TRIB_API const char *trib_comm_backend(const trib_comm *comm);
+/** `name` of the options, "" if there was none; valid as long as `comm`. */
+TRIB_API const char *trib_comm_name(const trib_comm *comm);
 
 /** Pass as `color` to take part without joining a new communicator (cf. MPI_UNDEFINED). */
 #define TRIB_NO_COLOR (-1)

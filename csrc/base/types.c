@@ -1,4 +1,4 @@
-/* Element types and reductions: sizes and names. */
+/* Element types, reductions, CTA policies: sizes and names. */
 #include "csrc/base/types.h"
 
 #include <stdint.h>
@@ -18,6 +18,12 @@ static const char *const ops[] = {
     [TRIB_MAX] = "max", [TRIB_AVG] = "avg",
 };
 
+static const char *const cta_policies[] = {
+    [TRIB_CTA_DEFAULT] = "default",
+    [TRIB_CTA_EFFICIENCY] = "efficiency",
+    [TRIB_CTA_ZERO] = "zero",
+};
+
 bool tri_dtype_valid(trib_dtype dtype)
 {
     return dtype >= TRIB_F16 && dtype <= TRIB_U64;
@@ -26,6 +32,11 @@ bool tri_dtype_valid(trib_dtype dtype)
 bool tri_op_valid(trib_op op)
 {
     return op >= TRIB_SUM && op <= TRIB_AVG;
+}
+
+bool tri_cta_policy_valid(trib_cta_policy policy)
+{
+    return policy >= TRIB_CTA_DEFAULT && policy <= TRIB_CTA_ZERO;
 }
 
 bool tri_dtype_is_float(trib_dtype dtype)
@@ -55,4 +66,9 @@ const char *trib_dtype_name(trib_dtype dtype)
 const char *trib_op_name(trib_op op)
 {
     return tri_op_valid(op) ? ops[op] : "?";
+}
+
+const char *trib_cta_policy_name(trib_cta_policy policy)
+{
+    return tri_cta_policy_valid(policy) ? cta_policies[policy] : "?";
 }

@@ -9,6 +9,7 @@
 
 bool tri_dtype_valid(trib_dtype dtype);
 bool tri_op_valid(trib_op op);
+bool tri_cta_policy_valid(trib_cta_policy policy);
 bool tri_dtype_is_float(trib_dtype dtype);
 
 /* *out: bytes of `copies` times `count` elements; false if that exceeds PTRDIFF_MAX. `dtype` is

@@ -1,6 +1,7 @@
 /* One rank of one communicator. */
 #include "csrc/core/communicator.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +57,15 @@ static trib_status usable(const struct trib_comm *comm, int operation, bool caus
 trib_status tri_comm_usable(const struct trib_comm *comm, int operation)
 {
     return usable(comm, operation, false);
+}
+
+struct tri_comm_label tri_comm_label(const struct trib_comm *comm)
+{
+    struct tri_comm_label label;
+    const bool named = comm->config.name[0] != '\0';
+    (void)snprintf(label.text, sizeof label.text, named ? "%016" PRIx64 " \"%s\"" : "%016" PRIx64,
+                   comm->identity, comm->config.name);
+    return label;
 }
 
 trib_status tri_comm_status(struct trib_comm *comm)

@@ -57,6 +57,7 @@ struct trib_comm {
     uint32_t timeout_ms, close_timeout_ms;
     uint32_t call_timeout_ms; /* of the calls to come */
     bool timed;               /* mark each of them */
+    struct tri_config config;
     bool closed;
     uint64_t shrinks; /* see struct tri_attendee: attempts */
     struct tri_batch batch;
@@ -93,6 +94,12 @@ bool tri_is_mistake(trib_status status);
 trib_status tri_comm_status(struct trib_comm *comm);
 void tri_comm_counters(trib_counters *out, struct trib_comm *comm);
 void tri_comm_set_call_timeout(struct trib_comm *comm, uint32_t timeout_ms, bool timed);
+
+/* `identity` and, in quotes, the name, if it has one: for the log and profiles. */
+struct tri_comm_label {
+    char text[TRIB_NAME_MAX + 24];
+};
+struct tri_comm_label tri_comm_label(const struct trib_comm *comm);
 
 /* TRIB_OK, TRIB_ERR_CLOSED or the state's status; the detail names `operation` unless that is
  * TRI_NO_OPERATION. If a mistake ended the communicator, returns TRIB_ERR_ABORTED with the mistake

@@ -174,6 +174,7 @@ static void add_communicator(struct tri_text *out, const struct tri_recorder *re
     tri_standing_read(recorder, &progress);
     tri_text_add(out, "{\"identity\": \"%016" PRIx64 "\", \"rank\": %d, \"size\": %d, ",
                  comm->identity, (int)comm->rank, (int)comm->size);
+    add_name(out, "name", comm->config.name[0] == '\0' ? NULL : comm->config.name);
     add_name(out, "backend", comm->backend->name);
     tri_text_add(out, "\"device\": %d, ", (int)comm->device);
     add_name(out, "status", trib_status_name(status));

@@ -114,7 +114,7 @@ static trib_status join(struct trib_group *group, const int32_t *devices,
     trib_status status =
         transports == NULL
             ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "trib_group_create: no memory for a group")
-            : backend->transport->open_group(transports, devices, group->size,
+            : backend->transport->open_group(transports, devices, group->size, &settings->config,
                                              settings->timeout_ms);
     const uint64_t identity = new_identity();
     for (int32_t i = 0; i < group->size; i++) {

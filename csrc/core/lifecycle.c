@@ -16,49 +16,9 @@
 #include "csrc/core/watchdog.h"
 
 enum {
-    DEFAULT_TIMEOUT_MS = 300000,
-    DEFAULT_CLOSE_TIMEOUT_MS = 5000,
     FIRST_BATCH = 8,   /* calls that a batch records before it grows */
     DRAIN_NS = 2000000 /* 2 ms for work that has probably just ended */
 };
-
-trib_status tri_settings_read(struct tri_settings *out, const char *function,
-                              const trib_options *options)
-{
-    *out = (struct tri_settings){.timeout_ms = DEFAULT_TIMEOUT_MS,
-                                 .close_timeout_ms = DEFAULT_CLOSE_TIMEOUT_MS};
-    if (options == NULL)
-        return TRIB_OK;
-    if (options->size != sizeof *options)
-        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "%s: options.size is %u, expected %zu: start from TRIB_OPTIONS_INIT, and "
-                        "build with the header of the library that is loaded",
-                        function, options->size, sizeof *options);
-    if ((options->flags & ~(uint32_t)(TRIB_UNCHECKED | TRIB_MATCH | TRIB_COMPARED |
-                                      TRIB_UNRECORDED | TRIB_TIMED | TRIB_NO_SIDE_CHANNEL)) != 0)
-        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "%s: options.flags is 0x%x; expected any of TRIB_UNCHECKED, TRIB_MATCH, "
-                        "TRIB_COMPARED, TRIB_UNRECORDED, TRIB_TIMED and TRIB_NO_SIDE_CHANNEL",
-                        function, options->flags);
-    out->flags = options->flags;
-    if (options->timeout_ms != 0)
-        out->timeout_ms = options->timeout_ms;
-    if (options->close_timeout_ms != 0)
-        out->close_timeout_ms = options->close_timeout_ms;
-    out->call_timeout_ms = options->call_timeout_ms;
-    if (options->reserved != 0)
-        return tri_fail(TRIB_ERR_INVALID_ARGUMENT, "%s: options.reserved is %u; expected 0",
-                        function, options->reserved);
-    return options->backend == NULL ? TRIB_OK : tri_backend_get(&out->backend, options->backend);
-}
-
-struct tri_settings tri_settings_of(const struct trib_comm *comm)
-{
-    return (struct tri_settings){.flags = comm->flags,
-                                 .timeout_ms = comm->timeout_ms,
-                                 .close_timeout_ms = comm->close_timeout_ms,
-                                 .call_timeout_ms = comm->call_timeout_ms};
-}
 
 trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *backend,
                              int32_t device, int32_t max_size, const struct tri_settings *settings)
@@ -92,6 +52,7 @@ trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *b
     comm->flags = flags;
     comm->timeout_ms = settings->timeout_ms;
     comm->close_timeout_ms = settings->close_timeout_ms;
+    comm->config = settings->config;
     tri_comm_set_call_timeout(comm, settings->call_timeout_ms, (flags & TRIB_TIMED) != 0);
     *out = comm;
     return TRIB_OK;
@@ -187,8 +148,8 @@ trib_status tri_comm_create(struct trib_comm **out, const trib_id *id, int32_t r
     TRI_TRY(tri_comm_prepare(&comm, backend, device, size, &settings));
     struct tri_transport *transport = NULL;
     const uint64_t deadline_ns = tri_deadline_ns(settings.timeout_ms);
-    const trib_status status =
-        backend->transport->open(&transport, id, rank, size, device, settings.timeout_ms);
+    const trib_status status = backend->transport->open(&transport, id, rank, size, device,
+                                                        &comm->config, settings.timeout_ms);
     if (status != TRIB_OK) {
         tri_comm_discard(comm);
         return status;
@@ -234,8 +195,8 @@ static trib_status split_transport(struct tri_transport **out, struct trib_comm 
                                    int32_t color, int32_t key)
 {
     TRI_TRY(tri_issue_register(comm));
-    const trib_status status =
-        comm->backend->transport->split(out, comm->transport, color, key, comm->timeout_ms);
+    const trib_status status = comm->backend->transport->split(out, comm->transport, color, key,
+                                                               &comm->config, comm->timeout_ms);
     tri_abort_unregister(comm->state);
     if (tri_abort_live(comm->state) || (status != TRIB_OK && !tri_is_mistake(status)))
         return status;

@@ -1,8 +1,6 @@
 /* The beginning of a communicator, told to whom it concerns. */
 #include "csrc/core/placement.h"
 
-#include <inttypes.h>
-
 #include "csrc/base/debug.h"
 #include "csrc/base/log.h"
 #include "csrc/base/machine.h"
@@ -19,8 +17,8 @@ void tri_placement_begin(const struct trib_comm *comm)
     tri_machine_name(host, sizeof host);
     const int32_t here = comm->backend->transport->here(comm->transport);
     tri_log(TRIB_LOG_INFO,
-            "communicator %016" PRIx64 ": rank %d of %d is on device %d of %s, in process %ld on "
-            "%s, which has %d of the ranks",
-            comm->identity, (int)comm->rank, (int)comm->size, (int)comm->device,
+            "communicator %s: rank %d of %d is on device %d of %s, in process %ld on %s, which has "
+            "%d of the ranks",
+            tri_comm_label(comm).text, (int)comm->rank, (int)comm->size, (int)comm->device,
             comm->backend->name, tri_machine_process(), host, (int)here);
 }

@@ -320,7 +320,7 @@ void tri_report_ranks(const struct tri_recorder *list, const struct trib_comm *c
     const trib_status status = tri_abort_why(comm->state, &why);
     const bool wanted = status == TRIB_ERR_ABORTED || status == TRIB_ERR_CLOSED;
     const int32_t level = wanted ? TRIB_LOG_WARN : TRIB_LOG_ERROR;
-    tri_log(level, "communicator %016" PRIx64 " of %d ranks has ended, %s: %s", comm->identity,
+    tri_log(level, "communicator %s of %d ranks has ended, %s: %s", tri_comm_label(comm).text,
             (int)comm->size, trib_status_name(status), why);
     for (const struct tri_recorder *recorder = list; recorder != NULL; recorder = recorder->next)
         if (recorder->comm->state == comm->state)

@@ -158,9 +158,9 @@ static trib_status open_new(struct tri_transport **out, trib_id *out_id, struct 
     TRI_TRY(get_id(out_id, comm, survivors, here, deadline_ns));
     const uint32_t left_ms = tri_left_ms(deadline_ns);
     if (survivors->n == 1)
-        return comm->backend->transport->open_group(out, &comm->device, 1, left_ms);
+        return comm->backend->transport->open_group(out, &comm->device, 1, &comm->config, left_ms);
     return comm->backend->transport->open(out, out_id, survivors->self, survivors->n, comm->device,
-                                          left_ms);
+                                          &comm->config, left_ms);
 }
 
 int32_t tri_comm_lost(const struct trib_comm *comm, int32_t *out, int32_t capacity)

@@ -11,7 +11,7 @@
 #include "csrc/core/operation.h"
 #include "csrc/tracer.h"
 
-enum { TEXT_SIZE = 128 };
+enum { TEXT_SIZE = 192 };
 
 _Atomic bool tri_trace_on;
 
@@ -39,8 +39,8 @@ static void name(const struct trib_comm *comm)
 {
     char data[TEXT_SIZE];
     struct tri_text text = {.data = data, .room = sizeof data};
-    tri_text_add(&text, "rank %d of %d of communicator %016" PRIx64 ", device %d of %s",
-                 (int)comm->rank, (int)comm->size, comm->identity, (int)comm->device,
+    tri_text_add(&text, "rank %d of %d of communicator %s, device %d of %s", (int)comm->rank,
+                 (int)comm->size, tri_comm_label(comm).text, (int)comm->device,
                  comm->backend->name);
     tri_tracer->name(category_of(comm), data);
 }

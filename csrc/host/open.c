@@ -114,8 +114,9 @@ static trib_status check_size(int32_t size)
 }
 
 trib_status tri_host_open(struct tri_transport **out, const trib_id *id, int32_t rank, int32_t size,
-                          int32_t device, uint32_t timeout_ms)
+                          int32_t device, const struct tri_config *config, uint32_t timeout_ms)
 {
+    (void)config;
     struct bootstrap *bootstrap = NULL;
     *out = NULL;
     TRI_TRY(check_size(size));
@@ -128,8 +129,9 @@ trib_status tri_host_open(struct tri_transport **out, const trib_id *id, int32_t
 /* ------------------------------------------------------------------------------------- a group */
 
 trib_status tri_host_open_group(struct tri_transport **out, const int32_t *devices, int32_t size,
-                                uint32_t timeout_ms)
+                                const struct tri_config *config, uint32_t timeout_ms)
 {
+    (void)config;
     (void)timeout_ms; /* one thread opens all ranks */
     TRI_TRY(check_size(size));
     struct tri_host_local *local = tri_host_local_create(devices, size);
@@ -143,8 +145,9 @@ trib_status tri_host_open_group(struct tri_transport **out, const int32_t *devic
 /* ------------------------------------------------------------------------------------- a split */
 
 trib_status tri_host_split(struct tri_transport **out, struct tri_transport *parent, int32_t color,
-                           int32_t key, uint32_t timeout_ms)
+                           int32_t key, const struct tri_config *config, uint32_t timeout_ms)
 {
+    (void)config;
     struct tri_host_local *local = parent->local;
     const struct tri_participant self = {.rendezvous = &local->split,
                                          .rank = parent->rank,

@@ -42,11 +42,11 @@ bool tri_host_id_is_mine(const trib_id *id);
 
 /* open.c */
 trib_status tri_host_open(struct tri_transport **out, const trib_id *id, int32_t rank, int32_t size,
-                          int32_t device, uint32_t timeout_ms);
+                          int32_t device, const struct tri_config *config, uint32_t timeout_ms);
 trib_status tri_host_open_group(struct tri_transport **out, const int32_t *devices, int32_t size,
-                                uint32_t timeout_ms);
+                                const struct tri_config *config, uint32_t timeout_ms);
 trib_status tri_host_split(struct tri_transport **out, struct tri_transport *parent, int32_t color,
-                           int32_t key, uint32_t timeout_ms);
+                           int32_t key, const struct tri_config *config, uint32_t timeout_ms);
 
 /* submit.c */
 trib_status tri_host_submit(struct tri_transport *transport, void (*function)(void *argument),

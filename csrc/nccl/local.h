@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "csrc/backend.h"
 #include "csrc/base/abort.h"
 #include "csrc/nccl/background.h"
 #include "csrc/nccl/graphs.h"
@@ -48,6 +49,7 @@ struct tri_transport {
     int32_t rank; /* -1 until the split has returned */
     int32_t size;
     int32_t device;
+    struct tri_config config; /* written before NCCL gets it */
     /* Written once, by publish. Afterwards its owner reads it freely, the local ranks under their
      * lock. NULL for a communicator of one rank. */
     ncclComm_t comm;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "csrc/base/clock.h"
+#include "csrc/nccl/config.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/join.h"
@@ -56,8 +57,7 @@ static trib_status try_devices(const struct bootstrap *bootstrap,
 static ncclResult_t init_rank(struct slot *slot, const ncclUniqueId *id)
 {
     const struct tri_transport *transport = slot->transport;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 1;
+    ncclConfig_t config = tri_nccl_config(&transport->config);
     return ncclCommInitRankConfig(&slot->comm, transport->size, *id, transport->rank, &config);
 }
 
@@ -159,7 +159,7 @@ static trib_status start_bootstrap(struct tri_transport **ranks, int32_t n, cons
 }
 
 trib_status tri_nccl_open(struct tri_transport **out, const trib_id *id, int32_t rank, int32_t size,
-                          int32_t device, uint32_t timeout_ms)
+                          int32_t device, const struct tri_config *config, uint32_t timeout_ms)
 {
     const uint64_t deadline = tri_deadline_ns(timeout_ms);
     struct tri_nccl_key key;
@@ -167,7 +167,10 @@ trib_status tri_nccl_open(struct tri_transport **out, const trib_id *id, int32_t
     memset(&key, 0, sizeof key);
     key.id = *id;
     memcpy(&nccl_id, id, sizeof nccl_id);
+    TRI_TRY(tri_nccl_config_check(config, "open"));
     TRI_TRY(tri_nccl_join(out, &key, rank, size, device, deadline));
+    if (config != NULL)
+        (*out)->config = *config;
     trib_status status = start_bootstrap(out, 1, &nccl_id, timeout_ms, deadline);
     if (status != TRIB_OK) {
         tri_nccl_release((*out)->local);
@@ -177,26 +180,29 @@ trib_status tri_nccl_open(struct tri_transport **out, const trib_id *id, int32_t
 }
 
 static trib_status join_all(struct tri_transport **out, const int32_t *devices, int32_t size,
-                            uint64_t deadline_ns)
+                            const struct tri_config *config, uint64_t deadline_ns)
 {
     TRI_TRY(tri_nccl_join(&out[0], NULL, 0, size, devices[0], deadline_ns));
     for (int32_t i = 1; i < size; i++)
         TRI_TRY(tri_nccl_join_same(&out[i], out[0], i, devices[i]));
+    for (int32_t i = 0; i < size && config != NULL; i++)
+        out[i]->config = *config;
     return TRIB_OK;
 }
 
 trib_status tri_nccl_open_group(struct tri_transport **out, const int32_t *devices, int32_t size,
-                                uint32_t timeout_ms)
+                                const struct tri_config *config, uint32_t timeout_ms)
 {
     const uint64_t deadline = tri_deadline_ns(timeout_ms);
     trib_id id;
     ncclUniqueId nccl_id;
     memset(&id, 0, sizeof id);
     memset(out, 0, (size_t)size * sizeof *out);
+    TRI_TRY(tri_nccl_config_check(config, "open"));
     trib_status status = size > 1 ? tri_nccl_id_create(&id) : TRIB_OK;
     memcpy(&nccl_id, &id, sizeof nccl_id);
     if (status == TRIB_OK) {
-        status = join_all(out, devices, size, deadline);
+        status = join_all(out, devices, size, config, deadline);
         if (status == TRIB_OK)
             status = start_bootstrap(out, size, &nccl_id, timeout_ms, deadline);
         else if (out[0] != NULL)

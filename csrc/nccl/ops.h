@@ -36,13 +36,13 @@ trib_status tri_nccl_event_destroy(int32_t device, trib_event event);
 /* open.c */
 trib_status tri_nccl_id_create(trib_id *out);
 trib_status tri_nccl_open(struct tri_transport **out, const trib_id *id, int32_t rank, int32_t size,
-                          int32_t device, uint32_t timeout_ms);
+                          int32_t device, const struct tri_config *config, uint32_t timeout_ms);
 trib_status tri_nccl_open_group(struct tri_transport **out, const int32_t *devices, int32_t size,
-                                uint32_t timeout_ms);
+                                const struct tri_config *config, uint32_t timeout_ms);
 
 /* split.c */
 trib_status tri_nccl_split(struct tri_transport **out, struct tri_transport *parent, int32_t color,
-                           int32_t key, uint32_t timeout_ms);
+                           int32_t key, const struct tri_config *config, uint32_t timeout_ms);
 
 /* collectives.c */
 trib_status tri_nccl_collective(const struct tri_call *calls, size_t n);

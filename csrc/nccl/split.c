@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "csrc/base/clock.h"
+#include "csrc/nccl/config.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/join.h"
@@ -44,9 +45,8 @@ static trib_status split_nccl(struct split *split)
     struct tri_nccl_device_guard guard;
     const struct tri_transport *parent = split->parent;
     TRI_TRY(tri_nccl_push_device(&guard, parent->device));
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 1;
-    config.splitShare = 0; /* the child shares nothing: aborting one leaves the other alone */
+    ncclConfig_t config =
+        tri_nccl_config(split->child == NULL ? &parent->config : &split->child->config);
     const int color = split->child == NULL ? NCCL_SPLIT_NOCOLOR : split->color;
     ncclResult_t result = ncclCommSplit(parent->comm, color, split->key, &split->comm, &config);
     if (result == ncclSuccess && split->child != NULL)
@@ -130,9 +130,12 @@ static trib_status start_split(struct tri_transport *parent, struct tri_transpor
 /* The split of a rank that gets a child. */
 static trib_status split_child(struct tri_transport **out, struct tri_transport *parent,
                                const struct tri_nccl_key *child_key, int32_t key,
-                               uint32_t timeout_ms, uint64_t deadline_ns)
+                               const struct tri_config *config, uint32_t timeout_ms,
+                               uint64_t deadline_ns)
 {
     TRI_TRY(tri_nccl_join(out, child_key, -1, 0, parent->device, deadline_ns));
+    if (config != NULL)
+        (*out)->config = *config;
     struct tri_nccl_local *local = (*out)->local;
     const trib_status status =
         start_split(parent, *out, child_key->color, key, timeout_ms, deadline_ns);
@@ -146,16 +149,16 @@ static trib_status split_child(struct tri_transport **out, struct tri_transport 
 }
 
 trib_status tri_nccl_split(struct tri_transport **out, struct tri_transport *parent, int32_t color,
-                           int32_t key, uint32_t timeout_ms)
+                           int32_t key, const struct tri_config *config, uint32_t timeout_ms)
 {
     struct tri_nccl_key child_key;
     const uint64_t deadline = tri_deadline_ns(timeout_ms);
     const uint32_t sequence = parent->splits++;
     *out = NULL;
     if (parent->size == 1)
-        return color == TRIB_NO_COLOR
-                   ? TRIB_OK
-                   : tri_nccl_open_group(out, &parent->device, 1, timeout_ms); /* single again */
+        return color == TRIB_NO_COLOR ? TRIB_OK
+                                      : tri_nccl_open_group(out, &parent->device, 1, config,
+                                                            timeout_ms); /* single again */
     TRI_TRY(tri_nccl_count_split(parent));
     if (color == TRIB_NO_COLOR)
         return start_split(parent, NULL, color, key, timeout_ms, deadline);
@@ -163,5 +166,5 @@ trib_status tri_nccl_split(struct tri_transport **out, struct tri_transport *par
     child_key.parent = parent->local->serial;
     child_key.sequence = sequence;
     child_key.color = color;
-    return split_child(out, parent, &child_key, key, timeout_ms, deadline);
+    return split_child(out, parent, &child_key, key, config, timeout_ms, deadline);
 }

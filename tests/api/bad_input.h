@@ -30,6 +30,7 @@ void bad_lists(const struct bad *bad);       /* lists, weighted averages */
 void bad_factors(const struct bad *bad);     /* the options of a call */
 void bad_batches(const struct bad *bad);
 void bad_creation(const char *backend);
+void bad_configurations(const char *backend); /* what trib_options tell NCCL */
 void bad_devices(const char *backend);
 void bad_groups(const char *backend, int size);
 void bad_matches(const char *backend, int size); /* TRIB_MATCH */

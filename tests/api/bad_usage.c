@@ -233,6 +233,7 @@ void bad_creation(const char *backend)
         return;
     bad_names();
     bad_options(backend, &id);
+    bad_configurations(backend);
     bad_ranks(backend, &id);
     if (strcmp(backend, "host") == 0)
         bad_ids(&id);

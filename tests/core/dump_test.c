@@ -62,6 +62,7 @@ static bool open_team(struct team *team, uint32_t flags)
     trib_options options = TRIB_OPTIONS_INIT;
     options.call_timeout_ms = TIMEOUT_MS;
     options.flags = flags;
+    options.name = "a \"name\"";
     return team_create(team, "host", 2, &options);
 }
 
@@ -81,7 +82,8 @@ static void on_request(void)
         CHECK_OK(trib_broadcast(team.comms[1], data[1], data[1], 3, TRIB_I32, 1, team.streams[1]));
         if (read_dump(path)) {
             has("\"reason\": \"request\"");
-            has("\"rank\": 1, \"size\": 2, \"backend\": \"host\", \"device\": 1, \"status\": "
+            has("\"rank\": 1, \"size\": 2, \"name\": \"a \\\"name\\\"\", \"backend\": "
+                "\"host\", \"device\": 1, \"status\": "
                 "\"TRIB_OK\", \"detail\": \"\", \"state\": \"live\", \"entered\": 1, \"issued\": "
                 "1, "
                 "\"started\": 1, \"ended\": 1,");

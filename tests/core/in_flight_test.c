@@ -48,10 +48,10 @@ static trib_status submit(struct tri_transport *transport, void (*function)(void
 }
 
 static trib_status split(struct tri_transport **out, struct tri_transport *parent, int32_t color,
-                         int32_t key, uint32_t timeout_ms)
+                         int32_t key, const struct tri_config *config, uint32_t timeout_ms)
 {
     const trib_status status =
-        tri_backend_host.transport->split(out, parent, color, key, timeout_ms);
+        tri_backend_host.transport->split(out, parent, color, key, config, timeout_ms);
     maybe_abort(WHILE_SPLIT);
     return status;
 }

@@ -185,9 +185,10 @@ static trib_status poll_errors(void *context)
 }
 
 static trib_status open_group(struct tri_transport **out, const int32_t *devices, int32_t size,
-                              uint32_t timeout_ms)
+                              const struct tri_config *config, uint32_t timeout_ms)
 {
     (void)devices;
+    (void)config;
     (void)timeout_ms;
     struct local *local = calloc(1, sizeof *local);
     local->state = tri_abort_create(&local->word, NULL, NULL);
@@ -201,12 +202,13 @@ static trib_status open_group(struct tri_transport **out, const int32_t *devices
 }
 
 static trib_status open_one(struct tri_transport **out, const trib_id *id, int32_t rank,
-                            int32_t size, int32_t device, uint32_t timeout_ms)
+                            int32_t size, int32_t device, const struct tri_config *config,
+                            uint32_t timeout_ms)
 {
     (void)id;
     (void)rank;
     (void)size;
-    return open_group(out, &device, 1, timeout_ms);
+    return open_group(out, &device, 1, config, timeout_ms);
 }
 
 static trib_status id_create(trib_id *out)

@@ -339,9 +339,9 @@ static trib_status poll_errors(void *context)
 }
 
 static trib_status open_group(struct tri_transport **out, const int32_t *devices, int32_t size,
-                              uint32_t timeout_ms)
+                              const struct tri_config *config, uint32_t timeout_ms)
 {
-    TRI_TRY(tri_backend_host.transport->open_group(out, devices, size, timeout_ms));
+    TRI_TRY(tri_backend_host.transport->open_group(out, devices, size, config, timeout_ms));
     tri_abort_set_poll(transport_ops.abort_state(out[0]), poll_errors);
     return TRIB_OK;
 }

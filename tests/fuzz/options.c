@@ -7,7 +7,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-enum { TEXT = 24, LONGEST = 96, COUNT = 64 };
+enum { TEXT = 72, LONGEST = 96, COUNT = 64 };
 
 struct text {
     char data[TEXT];
@@ -66,6 +66,32 @@ static double pick_number(struct bytes *in)
 
 /* ------------------------------------------------------------------------------ of a communicator */
 
+/* May it be a name? */
+static bool is_name(const char *text)
+{
+    for (size_t i = 0; text != NULL && text[i] != '\0'; i++)
+        if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
+            return false;
+    return text == NULL || (text[0] != '\0' && strlen(text) <= TRIB_NAME_MAX);
+}
+
+/* What goes to NCCL, and host ignores. */
+static bool pick_configuration(struct bytes *in, trib_options *options, struct text *text)
+{
+    if (!bytes_rare(in, 4))
+        return true;
+    options->min_ctas = bytes_rare(in, 4) ? bytes_u32(in) : bytes_below(in, 80);
+    options->max_ctas = bytes_rare(in, 4) ? bytes_u32(in) : bytes_below(in, 80);
+    options->cta_policy = (trib_cta_policy)(bytes_rare(in, 4) ? bytes_u32(in) : bytes_below(in, 4));
+    options->network = pick_text(in, &text[0]);
+    options->name = pick_text(in, &text[1]);
+    return options->min_ctas <= TRIB_CTAS_MAX && options->max_ctas <= TRIB_CTAS_MAX &&
+           (options->max_ctas == 0 || options->min_ctas <= options->max_ctas) &&
+           options->cta_policy >= TRIB_CTA_DEFAULT && options->cta_policy <= TRIB_CTA_ZERO &&
+           is_name(options->network) && is_name(options->name);
+}
+
+/* Three texts. */
 static trib_options *pick_options(struct bytes *in, struct text *text, bool *valid)
 {
     trib_options options = TRIB_OPTIONS_INIT;
@@ -76,7 +102,8 @@ static trib_options *pick_options(struct bytes *in, struct text *text, bool *val
     options.close_timeout_ms = bytes_u32(in);
     options.call_timeout_ms = bytes_u32(in) | 4096;
     options.reserved = bytes_rare(in, 16);
-    *valid = size == sizeof options && options.flags <= FUZZ_OPTION_FLAGS &&
+    const bool good = pick_configuration(in, &options, &text[1]);
+    *valid = good && size == sizeof options && options.flags <= FUZZ_OPTION_FLAGS &&
              options.reserved == 0 &&
              (options.backend == NULL || strcmp(options.backend, "host") == 0);
     return block_of(&options, sizeof options, size, in);
@@ -84,9 +111,9 @@ static trib_options *pick_options(struct bytes *in, struct text *text, bool *val
 
 static void of_group(struct bytes *in)
 {
-    struct text text;
+    struct text text[3];
     bool valid;
-    trib_options *options = pick_options(in, &text, &valid);
+    trib_options *options = pick_options(in, text, &valid);
     trib_group *group = (trib_group *)1;
     const trib_status status = STATUS(trib_group_create(&group, NULL, 1, options));
     FUZZ_CHECK((status == TRIB_OK) == (group != NULL) && (status == TRIB_OK) == valid);
@@ -97,14 +124,16 @@ static void of_group(struct bytes *in)
 
 static trib_comm *open_rank(struct bytes *in)
 {
-    struct text text;
+    struct text text[3];
     bool valid;
     trib_id id;
     trib_comm *comm = (trib_comm *)1;
-    trib_options *options = pick_options(in, &text, &valid);
+    trib_options *options = pick_options(in, text, &valid);
     MUST(trib_id_create(&id, "host"));
     const trib_status status = STATUS(trib_comm_create(&comm, &id, 0, 1, 0, options));
     FUZZ_CHECK((status == TRIB_OK) == (comm != NULL) && (status == TRIB_OK) == valid);
+    if (comm != NULL)
+        FUZZ_CHECK(strcmp(trib_comm_name(comm), options->name == NULL ? "" : options->name) == 0);
     free(options);
     return comm;
 }

@@ -105,15 +105,16 @@ static trib_status device_fetch(int32_t device, void *dst, const void *src, size
 FAILS(transport, id_create, TRIB_ERR_NCCL, (trib_id * out), (out))
 FAILS(transport, open, TRIB_ERR_OUT_OF_MEMORY,
       (struct tri_transport * *out, const trib_id *id, int32_t rank, int32_t size, int32_t device,
-       uint32_t timeout_ms),
-      (out, id, rank, size, device, timeout_ms))
+       const struct tri_config *config, uint32_t timeout_ms),
+      (out, id, rank, size, device, config, timeout_ms))
 FAILS(transport, open_group, TRIB_ERR_OUT_OF_MEMORY,
-      (struct tri_transport * *out, const int32_t *devices, int32_t size, uint32_t timeout_ms),
-      (out, devices, size, timeout_ms))
+      (struct tri_transport * *out, const int32_t *devices, int32_t size,
+       const struct tri_config *config, uint32_t timeout_ms),
+      (out, devices, size, config, timeout_ms))
 FAILS(transport, split, TRIB_ERR_OUT_OF_MEMORY,
       (struct tri_transport * *out, struct tri_transport *parent, int32_t color, int32_t key,
-       uint32_t timeout_ms),
-      (out, parent, color, key, timeout_ms))
+       const struct tri_config *config, uint32_t timeout_ms),
+      (out, parent, color, key, config, timeout_ms))
 FAILS_AFTER(transport, close, TRIB_ERR_NCCL, false,
             (struct tri_transport * transport, uint32_t timeout_ms), (transport, timeout_ms))
 ANSWERS(struct trib_abort *, transport, abort_state, (struct tri_transport * transport),

@@ -52,7 +52,7 @@ static bool is_asked(int service, int ms)
 static bool open_ranks(struct tri_transport **ranks, int32_t n)
 {
     const int32_t order[2] = {0, 1};
-    return CHECK_OK(transports()->open_group(ranks, order, n, PLENTY_MS));
+    return CHECK_OK(transports()->open_group(ranks, order, n, NULL, PLENTY_MS));
 }
 
 static void close_ranks(struct tri_transport **ranks, int n)

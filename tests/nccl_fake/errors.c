@@ -40,7 +40,7 @@ static void join(int rank, int size, void *argument)
 {
     struct apart *apart = argument;
     if (rank == 0)
-        CHECK_OK(transports()->open(&apart->ours, &apart->id, 0, size, 0, PLENTY_MS));
+        CHECK_OK(transports()->open(&apart->ours, &apart->id, 0, size, 0, NULL, PLENTY_MS));
     else
         join_elsewhere(apart);
 }

@@ -25,6 +25,13 @@ struct fake_factor {
 };
 struct fake_factor fake_last_factor(void);
 
+/* What NCCL was last told of a new communicator, created or split. */
+struct fake_config {
+    int min_ctas, max_ctas, cta_policy; /* NCCL_CONFIG_UNDEF_INT: nothing */
+    char network[80], name[80];         /* "": nothing */
+};
+struct fake_config fake_last_config(void);
+
 /* Communicators not freed yet. */
 int fake_communicators(void);
 /* How often the ranks of a communicator, more than one, were freed while the proxy thread of one of

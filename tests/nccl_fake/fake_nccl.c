@@ -8,7 +8,7 @@
 #include "csrc/base/clock.h"
 #include "tests/nccl_fake/fake.h"
 
-enum { MAGIC = 0x7121b, SPLITS = 8, TASKS = 256, SUMS = 4 };
+enum { MAGIC = 0x7121b, SPLITS = 8, TASKS = 256, SUMS = 4, UNSET = NCCL_CONFIG_UNDEF_INT };
 
 /* The state that the ranks of one communicator share. Never freed: streams may point here. */
 struct fake_world {
@@ -43,6 +43,8 @@ struct ncclComm {
     bool ending;
     uint64_t proxy_ends_ns; /* 0: its connections are open */
     int sums[SUMS];         /* live pre-multiplied ops: their type + 1 */
+    const char *name; /* the caller's, which NCCL may read as long as the communicator lives */
+    struct fake_config config;
 };
 
 static struct fake_world *worlds;
@@ -51,6 +53,7 @@ static bool graph;
 static int waiting_for_graphs; /* threads */
 static unsigned int ids;
 static struct fake_factor last_factor;
+static struct fake_config last_config;
 
 int fake_communicators(void)
 {
@@ -206,6 +209,8 @@ static void free_one(ncclComm_t comm)
     for (int i = 0; i < SUMS; i++)
         if (comm->sums[i] != 0)
             fake_die("a communicator is freed with a reduction that was made for it");
+    if (comm->name != NULL && strcmp(comm->name, comm->config.name) != 0)
+        fake_die("a communicator's name is gone before the communicator");
     comm->magic = 0;
     free(comm);
     communicators--;
@@ -350,6 +355,33 @@ static ncclComm_t new_comm(int rank, int size)
     return comm;
 }
 
+static void copy_name(char *out, size_t size, const char *name)
+{
+    if (name != NULL && strlen(name) < size)
+        memcpy(out, name, strlen(name));
+}
+
+/* The lock is held. */
+static void configure(ncclComm_t comm, const ncclConfig_t *config)
+{
+    if (config->blocking != 1 || (config->splitShare != 0 && config->splitShare != UNSET))
+        fake_die("a communicator is not blocking, or shares with its parent");
+    comm->config = (struct fake_config){
+        .min_ctas = config->minCTAs, .max_ctas = config->maxCTAs, .cta_policy = config->CTAPolicy};
+    copy_name(comm->config.network, sizeof comm->config.network, config->netName);
+    copy_name(comm->config.name, sizeof comm->config.name, config->commName);
+    comm->name = config->commName;
+    last_config = comm->config;
+}
+
+struct fake_config fake_last_config(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    const struct fake_config last = last_config;
+    pthread_mutex_unlock(&fake_lock);
+    return last;
+}
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId *out)
 {
     memset(out, 0, sizeof *out);
@@ -364,11 +396,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
                                     ncclConfig_t *config)
 {
     on_device();
-    if (config->blocking != 1)
-        fake_die("a communicator is not blocking");
     use_device(fake_current());
     pthread_mutex_lock(&fake_lock);
     *out = new_comm(rank, size);
+    configure(*out, config);
     pthread_mutex_unlock(&fake_lock);
     return add(JOIN, *out, NULL, &id);
 }
@@ -402,8 +433,6 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
                            ncclConfig_t *config)
 {
     on_device();
-    if (config->blocking != 1 || config->splitShare != 0)
-        fake_die("a child is not blocking, or shares with its parent");
     *out = NULL;
     pthread_mutex_lock(&fake_lock);
     check(comm);
@@ -420,6 +449,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
         world->splits[round].arrived == world->size ? ncclSuccess : ncclInternalError;
     if (result == ncclSuccess && color != NCCL_SPLIT_NOCOLOR) {
         *out = make_child(comm, round, color, key);
+        configure(*out, config);
         (void)bootstrap(*out);
     }
     comm->inside--;

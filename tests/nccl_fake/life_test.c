@@ -19,6 +19,7 @@
 #include "csrc/nccl/thread.h"
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
+#include "tests/nccl_fake/config.h"
 #include "tests/nccl_fake/diagnosis.h"
 #include "tests/nccl_fake/errors.h"
 #include "tests/nccl_fake/fake.h"
@@ -94,7 +95,7 @@ static void end(void)
 static struct tri_transport *open_rank(const struct stage *stage, int rank, int size)
 {
     struct tri_transport *transport = NULL;
-    CHECK_OK(transports()->open(&transport, &stage->id, rank, size, rank, PLENTY_MS));
+    CHECK_OK(transports()->open(&transport, &stage->id, rank, size, rank, NULL, PLENTY_MS));
     return transport;
 }
 
@@ -133,7 +134,7 @@ static void end_stream(int device, trib_stream stream)
 static bool open_two(struct tri_transport **ranks)
 {
     const int32_t order[2] = {0, 1};
-    return CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS));
+    return CHECK_OK(transports()->open_group(ranks, order, 2, NULL, PLENTY_MS));
 }
 
 static void close_two(struct tri_transport **ranks)
@@ -154,7 +155,7 @@ static void group(void)
     struct stage stage;
     begin(&stage, "a group");
     fake_make_current(5);
-    if (CHECK_OK(transports()->open_group(ranks, order, 4, PLENTY_MS))) {
+    if (CHECK_OK(transports()->open_group(ranks, order, 4, NULL, PLENTY_MS))) {
         for (int i = 0; i < 4; i++) {
             streams[i] = new_stream(order[i]);
             calls[i] = (struct tri_call){.kind = TRI_ALLREDUCE,
@@ -212,7 +213,7 @@ static void one_rank(void)
     float *data = memory;
     for (int i = 0; i < 16; i++)
         data[i] = (float)i;
-    if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 2, PLENTY_MS))) {
+    if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 2, NULL, PLENTY_MS))) {
         struct tri_call calls[4];
         for (int i = 0; i < 4; i++)
             calls[i] = (struct tri_call){.kind = i < 2 ? TRI_SEND : TRI_RECV,
@@ -241,12 +242,12 @@ static void kernels_loaded_once(void)
     begin(&stage, "kernels are loaded once on a device");
     CHECK(preloads[5] == 0 && preloads[6] == 0);
     for (int time = 0; time < 2; time++) {
-        if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 6, PLENTY_MS)))
+        if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 6, NULL, PLENTY_MS)))
             CHECK_OK(finish(transport, PLENTY_MS));
         CHECK(preloads[5] == 0 && preloads[6] == 1);
     }
     const int32_t order[2] = {6, 5};
-    if (CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS)))
+    if (CHECK_OK(transports()->open_group(ranks, order, 2, NULL, PLENTY_MS)))
         close_two(ranks);
     CHECK(preloads[5] == 1 && preloads[6] == 1);
     end();
@@ -260,7 +261,7 @@ static void one_rank_scaled(void)
     float x[4] = {1, 2, 3, 4}, y[4] = {0}, word = -3;
     begin(&stage, "one rank, with a factor");
     const trib_stream stream = new_stream(2);
-    if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 2, PLENTY_MS))) {
+    if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 2, NULL, PLENTY_MS))) {
         struct tri_call call = one_call(transport, TRI_ALLREDUCE, x, y, stream);
         call.scaled = true;
         call.factor.value = 2;
@@ -335,7 +336,7 @@ static void one_rank_order(void)
     static float x[4], y[4];
     begin(&stage, "one rank, in place, then on another stream");
     const trib_stream first = new_stream(2), second = new_stream(2);
-    if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 2, PLENTY_MS))) {
+    if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 2, NULL, PLENTY_MS))) {
         struct tri_call call = one_call(transport, TRI_ALLREDUCE, x, x, first);
         CHECK_OK(transports()->collective(&call, 1));
         CHECK(fake_after(first) == NULL);
@@ -418,7 +419,7 @@ static void split_rank(int rank, int size, void *argument)
     const int color = rank == size - 1 ? TRIB_NO_COLOR : rank % 2;
     if (parent == NULL)
         return;
-    CHECK_OK(transports()->split(&child, parent, color, -rank, PLENTY_MS));
+    CHECK_OK(transports()->split(&child, parent, color, -rank, NULL, PLENTY_MS));
     CHECK((child == NULL) == (color == TRIB_NO_COLOR));
     if (child != NULL) {
         int before = 0;
@@ -450,8 +451,9 @@ static void lonely_rank(int rank, int size, void *argument)
     const struct stage *stage = argument;
     struct tri_transport *transport = NULL;
     const double start = check_now_ms();
-    CHECK_STATUS(transports()->open(&transport, &stage->id, rank, size + 1, rank, DEADLINE_MS),
-                 TRIB_ERR_TIMEOUT);
+    CHECK_STATUS(
+        transports()->open(&transport, &stage->id, rank, size + 1, rank, NULL, DEADLINE_MS),
+        TRIB_ERR_TIMEOUT);
     CHECK_DETAIL("waited 200 ms");
     CHECK(transport == NULL);
     CHECK(check_now_ms() - start < DEADLINE_MS + SLACK_MS);
@@ -529,7 +531,8 @@ static void split_late_rank(int rank, int size, void *argument)
         while (tri_abort_live(state_of(parent)))
             check_sleep_ms(1);
     } else {
-        CHECK_STATUS(transports()->split(&child, parent, 0, rank, DEADLINE_MS), TRIB_ERR_TIMEOUT);
+        CHECK_STATUS(transports()->split(&child, parent, 0, rank, NULL, DEADLINE_MS),
+                     TRIB_ERR_TIMEOUT);
         CHECK(child == NULL);
     }
     CHECK_STATUS(tri_abort_status(state_of(parent)), TRIB_ERR_TIMEOUT);
@@ -548,7 +551,7 @@ static void same_device_rank(int rank, int size, void *argument)
 {
     const struct stage *stage = argument;
     struct tri_transport *transport = NULL;
-    CHECK(transports()->open(&transport, &stage->id, rank, size, 0, DEADLINE_MS) != TRIB_OK);
+    CHECK(transports()->open(&transport, &stage->id, rank, size, 0, NULL, DEADLINE_MS) != TRIB_OK);
     CHECK(transport == NULL);
 }
 
@@ -800,7 +803,7 @@ static void wait_inside(const struct busy *busy)
         return;
     }
     CHECK_OK(transports()->id_create(&id));
-    if (CHECK_OK(transports()->open(&other, &id, 0, 1, 5, PLENTY_MS)))
+    if (CHECK_OK(transports()->open(&other, &id, 0, 1, 5, NULL, PLENTY_MS)))
         CHECK_OK(finish(other, PLENTY_MS));
 }
 
@@ -916,7 +919,7 @@ static void pinned_member(int index, int size, void *argument)
     }
     CHECK_OK(transports()->id_create(&id));
     const double start = check_now_ms();
-    CHECK_STATUS(transports()->open(&transport, &id, 0, 1, 5, DEADLINE_MS), TRIB_ERR_TIMEOUT);
+    CHECK_STATUS(transports()->open(&transport, &id, 0, 1, 5, NULL, DEADLINE_MS), TRIB_ERR_TIMEOUT);
     CHECK_DETAIL("pinned memory");
     CHECK(check_now_ms() - start < DEADLINE_MS + SLACK_MS);
     CHECK(quiesce(50) > 0); /* the call that was given up still runs */
@@ -948,7 +951,7 @@ static void broken_device(void)
     struct stage stage;
     begin(&stage, "a group with a device that fails");
     fake_break(FAKE_DEVICES - 1);
-    CHECK_STATUS(transports()->open_group(ranks, order, 2, DEADLINE_MS), TRIB_ERR_CUDA);
+    CHECK_STATUS(transports()->open_group(ranks, order, 2, NULL, DEADLINE_MS), TRIB_ERR_CUDA);
     CHECK_DETAIL("device 7");
     CHECK(ranks[0] == NULL && ranks[1] == NULL);
     fake_break(-1);
@@ -1122,7 +1125,7 @@ static void mail_leaves(void)
     struct tri_transport *ranks[3];
     struct stage stage;
     begin(&stage, "messages to a rank that leaves");
-    if (CHECK_OK(transports()->open_group(ranks, order, 3, PLENTY_MS))) {
+    if (CHECK_OK(transports()->open_group(ranks, order, 3, NULL, PLENTY_MS))) {
         struct tri_call send = {
             .kind = TRI_SEND, .transport = ranks[0], .count = 1, .dtype = TRIB_F32, .peer = 1};
         struct tri_call receive = send, other = send;
@@ -1188,7 +1191,8 @@ static void splits_alone(void)
     begin(&stage, "a rank has left, the other splits");
     if (open_two(ranks)) {
         CHECK_OK(finish(ranks[1], PLENTY_MS));
-        CHECK_STATUS(transports()->split(&child, ranks[0], 0, 0, DEADLINE_MS), TRIB_ERR_CLOSED);
+        CHECK_STATUS(transports()->split(&child, ranks[0], 0, 0, NULL, DEADLINE_MS),
+                     TRIB_ERR_CLOSED);
         CHECK_DETAIL("rank 1 left after call 0, and rank 0 has made call 1");
         CHECK(child == NULL);
         CHECK_STATUS(finish(ranks[0], PLENTY_MS), TRIB_ERR_CLOSED);
@@ -1221,7 +1225,7 @@ static void captures(void)
     const int n = take_all_cells(cells);
     for (int i = 0; i < n; i++)
         devices()->free_pinned(cells[i]);
-    if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 1, PLENTY_MS))) {
+    if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 1, NULL, PLENTY_MS))) {
         transports()->poll(transport);
         CHECK_OK(tri_workspace_reserve(&comm.workspace, comm.owner, 1000));
         CHECK_OK(tri_workspace_mark(&comm.workspace, state_of(transport), stream));
@@ -1412,13 +1416,14 @@ static void no_background_thread(void)
     begin(&stage, "no background thread");
     CHECK(quiesce(PLENTY_MS) == 0);
     fake_allow_threads(false);
-    CHECK_STATUS(transports()->open(&transport, &stage.id, 0, 1, 0, DEADLINE_MS), TRIB_ERR_SYSTEM);
+    CHECK_STATUS(transports()->open(&transport, &stage.id, 0, 1, 0, NULL, DEADLINE_MS),
+                 TRIB_ERR_SYSTEM);
     CHECK_DETAIL(
         "no thread for aborting and freeing communicators: Resource temporarily unavailable "
         "(errno 11); without one");
     CHECK(transport == NULL);
     fake_allow_threads(true);
-    if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 0, PLENTY_MS)))
+    if (CHECK_OK(transports()->open(&transport, &stage.id, 0, 1, 0, NULL, PLENTY_MS)))
         CHECK_OK(finish(transport, PLENTY_MS));
     end();
 }
@@ -1564,7 +1569,7 @@ static void opens_all_the_same(void)
         stop(old[0], "and stays");
         close_two(old);
         start = check_now_ms();
-        CHECK_OK(transports()->open_group(new[0], order, 2, 2 * DEADLINE_MS));
+        CHECK_OK(transports()->open_group(new[0], order, 2, NULL, 2 * DEADLINE_MS));
         CHECK(check_now_ms() - start < 2 * DEADLINE_MS);
         for (int i = 1; i < 3; i++) {
             start = check_now_ms();
@@ -1586,7 +1591,7 @@ static void one_life(int device, bool aborts)
 {
     const int32_t order[2] = {device, device + 1};
     struct tri_transport *ranks[2];
-    if (!CHECK_OK(transports()->open_group(ranks, order, 2, PLENTY_MS)))
+    if (!CHECK_OK(transports()->open_group(ranks, order, 2, NULL, PLENTY_MS)))
         return;
     if (aborts)
         stop(ranks[0], "the process ends");
@@ -1731,6 +1736,7 @@ static void threads_beside(void)
     states();
     opens_afterwards(); /* once more, after some were parked */
     marks();
+    configurations();
     diagnosis("nccl_life_test");
     errors();
 }

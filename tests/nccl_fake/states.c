@@ -44,7 +44,7 @@ static bool open_pair(struct pair *pair)
 {
     const int32_t order[2] = {0, 1};
     *pair = (struct pair){.handle = NULL};
-    if (!CHECK_OK(transports()->open_group(pair->ranks, order, 2, PLENTY_MS)))
+    if (!CHECK_OK(transports()->open_group(pair->ranks, order, 2, NULL, PLENTY_MS)))
         return false;
     pair->handle = tri_abort_retain(transports()->abort_state(pair->ranks[0]));
     for (int i = 0; i < 2; i++)
@@ -356,7 +356,7 @@ static void parked_without_threads(void)
     struct pair pairs[3];
     struct tri_transport *single = NULL;
     check_begin("nccl over a fake: parked communicators where no thread can be started");
-    if (!CHECK_OK(transports()->open_group(&single, &alone, 1, PLENTY_MS)))
+    if (!CHECK_OK(transports()->open_group(&single, &alone, 1, NULL, PLENTY_MS)))
         return;
     for (int i = 0; i < 3; i++)
         if (!open_pair(&pairs[i]))

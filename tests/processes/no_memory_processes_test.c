@@ -64,28 +64,35 @@ bool injection_fails(enum injection_mode mode, const struct injection_place *pla
 
 /* The backend of these tests has no errors of its own: the linker puts these in front (--wrap). */
 trib_status __real_processes_open(struct tri_transport **out, const trib_id *id, int32_t rank,
-                                  int32_t size, int32_t device, uint32_t timeout_ms);
+                                  int32_t size, int32_t device, const struct tri_config *config,
+                                  uint32_t timeout_ms);
 trib_status __wrap_processes_open(struct tri_transport **out, const trib_id *id, int32_t rank,
-                                  int32_t size, int32_t device, uint32_t timeout_ms);
+                                  int32_t size, int32_t device, const struct tri_config *config,
+                                  uint32_t timeout_ms);
 trib_status __real_processes_split(struct tri_transport **out, struct tri_transport *parent,
-                                   int32_t color, int32_t key, uint32_t timeout_ms);
+                                   int32_t color, int32_t key, const struct tri_config *config,
+                                   uint32_t timeout_ms);
 trib_status __wrap_processes_split(struct tri_transport **out, struct tri_transport *parent,
-                                   int32_t color, int32_t key, uint32_t timeout_ms);
+                                   int32_t color, int32_t key, const struct tri_config *config,
+                                   uint32_t timeout_ms);
 
 trib_status __wrap_processes_open(struct tri_transport **out, const trib_id *id, int32_t rank,
-                                  int32_t size, int32_t device, uint32_t timeout_ms)
+                                  int32_t size, int32_t device, const struct tri_config *config,
+                                  uint32_t timeout_ms)
 {
     spared = true;
-    const trib_status status = __real_processes_open(out, id, rank, size, device, timeout_ms);
+    const trib_status status =
+        __real_processes_open(out, id, rank, size, device, config, timeout_ms);
     spared = false;
     return status;
 }
 
 trib_status __wrap_processes_split(struct tri_transport **out, struct tri_transport *parent,
-                                   int32_t color, int32_t key, uint32_t timeout_ms)
+                                   int32_t color, int32_t key, const struct tri_config *config,
+                                   uint32_t timeout_ms)
 {
     spared = true;
-    const trib_status status = __real_processes_split(out, parent, color, key, timeout_ms);
+    const trib_status status = __real_processes_split(out, parent, color, key, config, timeout_ms);
     spared = false;
     return status;
 }

@@ -110,7 +110,8 @@ static struct local *find_local(const struct place *place)
     local = new_zeroed(sizeof *local);
     local->place = place;
     local->here = count_here(place, atomic_load(&place->size), devices);
-    if (tri_backend_host.transport->open_group(local->inner, devices, local->here, 0) != TRIB_OK)
+    if (tri_backend_host.transport->open_group(local->inner, devices, local->here, NULL, 0) !=
+        TRIB_OK)
         abort();
     local->next = locals;
     locals = local;
@@ -160,8 +161,10 @@ static trib_status check_size(int32_t size)
 }
 
 trib_status processes_open(struct tri_transport **out, const trib_id *id, int32_t rank,
-                           int32_t size, int32_t device, uint32_t timeout_ms)
+                           int32_t size, int32_t device, const struct tri_config *config,
+                           uint32_t timeout_ms)
 {
+    (void)config;
     const struct joining self = {.operation = "comm_create",
                                  .rank = rank,
                                  .size = size,
@@ -180,8 +183,9 @@ trib_status processes_open(struct tri_transport **out, const trib_id *id, int32_
 }
 
 trib_status processes_open_group(struct tri_transport **out, const int32_t *devices, int32_t size,
-                                 uint32_t timeout_ms)
+                                 const struct tri_config *config, uint32_t timeout_ms)
 {
+    (void)config;
     (void)timeout_ms;
     int32_t number = -1;
     TRI_TRY(check_size(size));
@@ -268,8 +272,9 @@ static trib_status join_color(struct tri_transport **out, struct tri_transport *
 }
 
 trib_status processes_split(struct tri_transport **out, struct tri_transport *parent, int32_t color,
-                            int32_t key, uint32_t timeout_ms)
+                            int32_t key, const struct tri_config *config, uint32_t timeout_ms)
 {
+    (void)config;
     struct seat *seat = &parent->place->seats[parent->rank];
     *out = NULL;
     TRI_TRY(tri_abort_status(parent->state));

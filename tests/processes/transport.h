@@ -28,11 +28,12 @@ extern const struct tri_backend tri_backend_host;
 trib_status processes_id_create(trib_id *out);
 bool processes_id_is_mine(const trib_id *id);
 trib_status processes_open(struct tri_transport **out, const trib_id *id, int32_t rank,
-                           int32_t size, int32_t device, uint32_t timeout_ms);
+                           int32_t size, int32_t device, const struct tri_config *config,
+                           uint32_t timeout_ms);
 trib_status processes_open_group(struct tri_transport **out, const int32_t *devices, int32_t size,
-                                 uint32_t timeout_ms);
+                                 const struct tri_config *config, uint32_t timeout_ms);
 trib_status processes_split(struct tri_transport **out, struct tri_transport *parent, int32_t color,
-                            int32_t key, uint32_t timeout_ms);
+                            int32_t key, const struct tri_config *config, uint32_t timeout_ms);
 
 /* collectives.c */
 trib_status processes_collective(const struct tri_call *calls, size_t n);

@@ -4,6 +4,8 @@ pub const TRIB_VERSION_MAJOR: u32 = 0;
 pub const TRIB_VERSION_MINOR: u32 = 1;
 pub const TRIB_VERSION_PATCH: u32 = 0;
 pub const TRIB_VERSION: u32 = 100;
+pub const TRIB_NAME_MAX: u32 = 63;
+pub const TRIB_CTAS_MAX: u32 = 64;
 pub const TRIB_NO_TIMEOUT: u32 = 4294967295;
 pub const TRIB_NO_COLOR: i32 = -1;
 #[doc = " One of the TRIB_OK / TRIB_ERR_ numbers below. Numbers never change and are never reused; a newer\n  library may return a number that this header does not list."]
@@ -95,7 +97,17 @@ pub const TRIB_UNRECORDED: u32 = 8;
 pub const TRIB_TIMED: u32 = 16;
 #[doc = " No connections of Tributary's own between the processes of this communicator; see SIDE\n  CHANNEL. All ranks pass it, or none has a side channel."]
 pub const TRIB_NO_SIDE_CHANNEL: u32 = 32;
-#[doc = " Options of a communicator or group. Start from TRIB_OPTIONS_INIT; 0 is every field's default.\n  All ranks pass the same."]
+#[doc = " What a communicator's kernels take of a GPU: NCCL's CTAPolicy."]
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct trib_cta_policy(pub i32);
+#[doc = " as many CTAs as are fastest, unless NCCL_CTA_POLICY says else"]
+pub const TRIB_CTA_DEFAULT: trib_cta_policy = trib_cta_policy(0);
+#[doc = " fewer, where that costs little speed. Since NCCL 2.27"]
+pub const TRIB_CTA_EFFICIENCY: trib_cta_policy = trib_cta_policy(1);
+#[doc = " none where copy engines can do it: for buffers in windows that the\n   caller registers with a communicator of his own (trib_comm_adopt).\n   An abort does not interrupt copy engines. Since NCCL 2.28"]
+pub const TRIB_CTA_ZERO: trib_cta_policy = trib_cta_policy(2);
+#[doc = " Options of a communicator or group. Start from TRIB_OPTIONS_INIT; 0 is every field's default.\n  All ranks pass the same. Communicators that are made from one (split, shrink) have its options.\n\n  `min_ctas`, `max_ctas`, `cta_policy` and `network` are NCCL's configuration: they are checked on\n  every backend, and have no effect on host. NCCL's variables in the environment (NCCL_MIN_CTAS,\n  NCCL_MAX_CTAS, NCCL_CTA_POLICY, NCCL_NET) come before them. If the NCCL that is loaded, or the\n  one with which the library was built, has no such policy: TRIB_ERR_UNSUPPORTED."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct trib_options {
@@ -111,12 +123,22 @@ pub struct trib_options {
     pub close_timeout_ms: u32,
     #[doc = " deadline of every queued call, see DEADLINES; not of what calls\n   queue while `timeout_ms` runs. 0 is 600,000; TRIB_NO_TIMEOUT:\n   none. Ranks may differ"]
     pub call_timeout_ms: u32,
+    #[doc = " CTAs of a collective's kernel on each GPU, at least and"]
+    pub min_ctas: u32,
+    #[doc = " at most: 1 to TRIB_CTAS_MAX. Fewer leave more of the GPU to the\n   caller's kernels. 0: NCCL's choice"]
+    pub max_ctas: u32,
+    #[doc = " TRIB_CTA_..."]
+    pub cta_policy: trib_cta_policy,
+    #[doc = " NCCL's network between hosts: \"Socket\", \"IB\", or the name of a\n   plugin. NULL: NCCL's choice"]
+    pub network: *const ::core::ffi::c_char,
+    #[doc = " for people: in the log, dumps and profiles, see trib_comm_name,\n   and with NCCL 2.27 and later in NCCL's log. NULL: none. This\n   and `network`: 1 to TRIB_NAME_MAX bytes, no control\n   characters; copied"]
+    pub name: *const ::core::ffi::c_char,
     #[doc = " 0"]
-    pub reserved: u32,
+    pub reserved: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of trib_options"][::core::mem::size_of::<trib_options>() - 32usize];
+    ["Size of trib_options"][::core::mem::size_of::<trib_options>() - 64usize];
     ["Alignment of trib_options"][::core::mem::align_of::<trib_options>() - 8usize];
     ["Offset of field: trib_options::size"][::core::mem::offset_of!(trib_options, size) - 0usize];
     ["Offset of field: trib_options::flags"][::core::mem::offset_of!(trib_options, flags) - 4usize];
@@ -128,8 +150,17 @@ const _: () = {
         [::core::mem::offset_of!(trib_options, close_timeout_ms) - 20usize];
     ["Offset of field: trib_options::call_timeout_ms"]
         [::core::mem::offset_of!(trib_options, call_timeout_ms) - 24usize];
+    ["Offset of field: trib_options::min_ctas"]
+        [::core::mem::offset_of!(trib_options, min_ctas) - 28usize];
+    ["Offset of field: trib_options::max_ctas"]
+        [::core::mem::offset_of!(trib_options, max_ctas) - 32usize];
+    ["Offset of field: trib_options::cta_policy"]
+        [::core::mem::offset_of!(trib_options, cta_policy) - 36usize];
+    ["Offset of field: trib_options::network"]
+        [::core::mem::offset_of!(trib_options, network) - 40usize];
+    ["Offset of field: trib_options::name"][::core::mem::offset_of!(trib_options, name) - 48usize];
     ["Offset of field: trib_options::reserved"]
-        [::core::mem::offset_of!(trib_options, reserved) - 28usize];
+        [::core::mem::offset_of!(trib_options, reserved) - 56usize];
 };
 #[doc = " Aborts a communicator from any thread. Reference-counted; may outlive the communicator."]
 #[repr(C)]
@@ -618,6 +649,8 @@ extern "C" {
     ) -> trib_status;
     #[doc = " Destroy an event. NULL is allowed."]
     pub fn trib_event_destroy(device: *mut trib_device, event: trib_event) -> trib_status;
+    #[doc = " \"efficiency\"; \"?\" for an invalid policy."]
+    pub fn trib_cta_policy_name(policy: trib_cta_policy) -> *const ::core::ffi::c_char;
     #[doc = " Another reference to the same handle. Any thread."]
     pub fn trib_abort_clone(out: *mut *mut trib_abort, handle: *mut trib_abort) -> trib_status;
     #[doc = " Abort all ranks of the communicator. Returns at once, frees nothing and never waits for a device.\n  Other processes hear of it over the side channel (without one they abort their own ranks): a few\n  ms later, and their details say who told them. Every later call on those ranks returns\n  TRIB_ERR_ABORTED, and so does every call that waits at this moment; streams that wait inside a\n  collective continue, with undefined outputs (except lists, see trib_allreduce_list). `reason`\n  (NULL allowed) is copied into the detail of those errors; the first one counts. Any thread, any\n  number of times, also after the communicator is gone.\n\n  A kernel of NCCL's that waits for a peer looks for the abort every 10,000 turns, some 4 ms, and\n  those queued behind it do so one after the other: a stream with 1,000 queued calls is free after\n  some 4 s. Calls and trib_comm_wait do not wait for that.\n\n  On nccl, ranks connect in their first call of each operation. If an abort interrupts that, NCCL\n  2.28 keeps the memory of unfinished connections, up to some 300 MB per GPU, until the process\n  ends.\n  With NCCL_RUNTIME_CONNECT=0 in the environment ranks connect when the communicator is created,\n  and an abort leaves nothing behind."]
@@ -725,6 +758,8 @@ extern "C" {
     pub fn trib_comm_device(comm: *const trib_comm) -> i32;
     #[doc = " Name of the backend."]
     pub fn trib_comm_backend(comm: *const trib_comm) -> *const ::core::ffi::c_char;
+    #[doc = " `name` of the options, \"\" if there was none; valid as long as `comm`."]
+    pub fn trib_comm_name(comm: *const trib_comm) -> *const ::core::ffi::c_char;
     #[doc = " Create one communicator for each `color` (0 or more), its ranks ordered by `key`, then by rank\n  in `comm`. All ranks call it; blocking, with the deadline of the options. The new communicators\n  are independent of `comm`; but where an abort of `comm` overtakes the call on a rank, that rank's\n  new communicator is aborted. `*out` is NULL for TRIB_NO_COLOR. If a rank does not call it\n  (TRIB_ERR_TIMEOUT), `comm` is no longer usable on nccl; on host it is."]
     pub fn trib_comm_split(
         out: *mut *mut trib_comm,

@@ -47,6 +47,11 @@ pub const TRIB_OPTIONS_INIT: trib_options = trib_options {
     timeout_ms: 0,
     close_timeout_ms: 0,
     call_timeout_ms: 0,
+    min_ctas: 0,
+    max_ctas: 0,
+    cta_policy: trib_cta_policy(0),
+    network: core::ptr::null(),
+    name: core::ptr::null(),
     reserved: 0,
 };
 

@@ -1,7 +1,7 @@
 //! One rank of a communicator, from creation to destruction.
 
 use std::cell::Cell;
-use std::ffi::c_void;
+use std::ffi::{c_void, CStr};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -58,6 +58,7 @@ pub struct Communicator {
     rank: usize,
     size: usize,
     device: Device,
+    name: Box<str>,
     abort: AbortHandle,
     timeout: Duration,
     /// See `Options::assume_matching_calls`.
@@ -308,7 +309,7 @@ impl Communicator {
     ) -> Result<Communicator> {
         let (rank, size) = (number("rank", rank)?, number("size", size)?);
         let device = number("device", device)?;
-        let (raw, _name) = options.raw()?;
+        let (raw, _strings) = options.raw()?;
         let mut comm = ptr::null_mut();
         // SAFETY: all pointers live through the call; `*out` is ours to destroy.
         checked(unsafe { sys::trib_comm_create(&mut comm, id.raw(), rank, size, device, &raw) })?;
@@ -331,12 +332,16 @@ impl Communicator {
         let guard = DestroyOnDrop(&shared);
         // SAFETY: `comm` is alive and nobody else has it yet.
         let (abort, (rank, size, device)) = unsafe { (abort_handle(comm)?, place(comm)?) };
+        // SAFETY: "valid as long as `comm`"; it is copied.
+        let name = unsafe { CStr::from_ptr(sys::trib_comm_name(comm.as_ptr())) };
+        let name = name.to_string_lossy().into();
         std::mem::forget(guard);
         Ok(Communicator {
             shared,
             rank,
             size,
             device,
+            name,
             abort,
             timeout,
             assumed,
@@ -362,6 +367,11 @@ impl Communicator {
     /// Returns the name of the backend.
     pub fn backend(&self) -> &'static str {
         self.device.backend()
+    }
+
+    /// Returns the [name](Options::name) that the options gave it, `""` if there was none.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Creates new communicators: the ranks of one `color` form one, ordered by `key`, then by

@@ -69,7 +69,7 @@ impl Group {
     }
 
     fn create(devices: Option<&[i32]>, size: usize, options: &Options) -> Result<Group> {
-        let (options_raw, _name) = options.raw()?;
+        let (options_raw, _strings) = options.raw()?;
         let ordinals = devices.map_or(ptr::null(), <[i32]>::as_ptr);
         let size = number("size", size)?;
         let mut raw = ptr::null_mut();

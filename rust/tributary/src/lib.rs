@@ -85,6 +85,7 @@ mod check;
 mod collectives;
 mod communicator;
 mod counters;
+mod cta_policy;
 #[cfg(feature = "cudarc")]
 pub mod cudarc;
 mod deadline;
@@ -124,6 +125,7 @@ pub use buffer::{DeviceBuffer, DeviceSlice, DeviceVec, UniqueBuffer};
 pub use call_options::CallOptions;
 pub use communicator::Communicator;
 pub use counters::Counters;
+pub use cta_policy::CtaPolicy;
 pub use device::Device;
 pub use dtype::{DType, Element};
 pub use error::{Error, ErrorKind, Result};

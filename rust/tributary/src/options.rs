@@ -1,10 +1,13 @@
 //! Options of communicators and groups.
 
 use std::ffi::CString;
+use std::ops::RangeInclusive;
+use std::ptr;
 use std::time::Duration;
 
 use tributary_sys as sys;
 
+use crate::cta_policy::CtaPolicy;
 use crate::error::{c_string, Result};
 
 /// The default of [`Options::close_timeout`]: trib_options.close_timeout_ms, "0 is 5,000".
@@ -31,9 +34,16 @@ pub struct Options {
     timeout: Option<Duration>,
     close_timeout: Option<Duration>,
     call_timeout: Option<Duration>,
+    ctas: [u32; 2],
+    cta_policy: CtaPolicy,
+    network: Option<String>,
+    name: Option<String>,
     flags: u32,
     assumed: bool,
 }
+
+/// The strings of raw options, which must outlive them.
+pub(crate) type Strings = [Option<CString>; 3];
 
 impl Options {
     /// Creates options with every default.
@@ -84,6 +94,45 @@ impl Options {
     /// ```
     pub fn call_timeout(mut self, timeout: Duration) -> Options {
         self.call_timeout = Some(timeout.max(SHORTEST));
+        self
+    }
+
+    /// Names the communicator for people: in the log, in dumps and profiles, and with NCCL 2.27 and
+    /// later in NCCL's log. 1 to 63 bytes. See
+    /// [`Communicator::name`](crate::Communicator::name).
+    ///
+    /// ```
+    /// use tributary::{Group, Options};
+    /// let options = Options::new().backend("host").name("data parallel");
+    /// let ranks = Group::with_options(2, &options)?.split()?;
+    /// assert_eq!(ranks[1].name(), "data parallel");
+    /// # Ok::<(), tributary::Error>(())
+    /// ```
+    pub fn name(mut self, name: impl Into<String>) -> Options {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Sets how many CTAs a collective's kernel has on each GPU, 1 to 64: fewer leave more of the
+    /// GPU to your own kernels. Default: NCCL's choice. The variables `NCCL_MIN_CTAS` and
+    /// `NCCL_MAX_CTAS` come before this. No effect on host.
+    pub fn ctas(mut self, range: RangeInclusive<u32>) -> Options {
+        self.ctas = [*range.start(), *range.end()];
+        self
+    }
+
+    /// Sets how NCCL chooses between its kernels and copy engines. With a policy that the loaded
+    /// NCCL does not have, creating fails with
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported). No effect on host.
+    pub fn cta_policy(mut self, policy: CtaPolicy) -> Options {
+        self.cta_policy = policy;
+        self
+    }
+
+    /// Selects NCCL's network between hosts: `"Socket"`, `"IB"`, or the name of a plugin. Default:
+    /// NCCL's choice; `NCCL_NET` comes before this. No effect on host.
+    pub fn network(mut self, name: impl Into<String>) -> Options {
+        self.network = Some(name.into());
         self
     }
 
@@ -170,18 +219,26 @@ impl Options {
         self.close_timeout.unwrap_or(CLOSE_TIMEOUT)
     }
 
-    /// For C; the string must outlive the options.
-    pub(crate) fn raw(&self) -> Result<(sys::trib_options, Option<CString>)> {
-        let name = self.backend.as_ref().map(|name| c_string("backend", name)).transpose()?;
+    /// For C; the strings must outlive the options.
+    pub(crate) fn raw(&self) -> Result<(sys::trib_options, Strings)> {
+        let string = |what, text: &Option<String>| {
+            text.as_ref().map(|text| c_string(what, text)).transpose()
+        };
+        let strings = [
+            string("backend", &self.backend)?,
+            string("network", &self.network)?,
+            string("name", &self.name)?,
+        ];
         let mut raw = sys::TRIB_OPTIONS_INIT;
         raw.flags = self.flags | if self.assumed { 0 } else { sys::TRIB_COMPARED };
         raw.timeout_ms = self.timeout.map_or(0, milliseconds);
         raw.close_timeout_ms = self.close_timeout.map_or(0, milliseconds);
         raw.call_timeout_ms = self.call_timeout.map_or(0, milliseconds);
-        if let Some(name) = &name {
-            raw.backend = name.as_ptr();
-        }
-        Ok((raw, name))
+        [raw.min_ctas, raw.max_ctas] = self.ctas;
+        raw.cta_policy = self.cta_policy.raw();
+        [raw.backend, raw.network, raw.name] =
+            strings.each_ref().map(|text| text.as_ref().map_or(ptr::null(), |text| text.as_ptr()));
+        Ok((raw, strings))
     }
 }
 
@@ -198,6 +255,23 @@ mod tests {
     fn deadlines(options: &Options) -> [u32; 3] {
         let (raw, _) = options.raw().unwrap();
         [raw.timeout_ms, raw.close_timeout_ms, raw.call_timeout_ms]
+    }
+
+    #[test]
+    fn the_configuration_arrives() {
+        let options = Options::new().backend("host").name("n").network("Socket").ctas(2..=8);
+        let (raw, strings) = options.cta_policy(CtaPolicy::Zero).raw().unwrap();
+        assert_eq!([raw.min_ctas, raw.max_ctas], [2, 8]);
+        assert_eq!(raw.cta_policy, sys::TRIB_CTA_ZERO);
+        let texts = strings.each_ref().map(|text| text.as_deref().and_then(|t| t.to_str().ok()));
+        assert_eq!(texts, [Some("host"), Some("Socket"), Some("n")]);
+        assert_eq!(
+            [raw.backend, raw.network, raw.name],
+            strings.each_ref().map(|text| text.as_ref().unwrap().as_ptr())
+        );
+        let (raw, _strings) = Options::new().raw().unwrap();
+        assert!(raw.backend.is_null() && raw.network.is_null() && raw.name.is_null());
+        assert_eq!([raw.min_ctas, raw.max_ctas], [0, 0]);
     }
 
     #[test]

@@ -1,0 +1,88 @@
+/* The members of trib_options that go to NCCL, and the name. */
+#include <string.h>
+
+#include "tests/api/bad_input.h"
+
+/* Not valid, on any backend; the detail names the member. */
+static void refused_options(const trib_options *options, const char *member)
+{
+    trib_id id;
+    trib_group *group = (trib_group *)&id;
+    trib_comm *comm = (trib_comm *)&id;
+    CHECK_OK(trib_id_create(&id, options->backend));
+    CHECK_STATUS(trib_group_create(&group, NULL, 1, options), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL(member);
+    CHECK_STATUS(trib_comm_create(&comm, &id, 0, 1, 0, options), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL(member);
+    CHECK(group == NULL && comm == NULL);
+}
+
+static void refused_configurations(const char *backend)
+{
+    char longest[TRIB_NAME_MAX + 2];
+    memset(longest, 'n', sizeof longest - 1);
+    longest[TRIB_NAME_MAX + 1] = '\0';
+    const char *const names[] = {"", "two\nlines", "\x7f", "\x01", longest};
+    const trib_options usual = {.size = sizeof usual, .backend = backend};
+    trib_options options = usual;
+    options.min_ctas = TRIB_CTAS_MAX + 1;
+    refused_options(&options, "options.min_ctas is 65");
+    options.min_ctas = 3;
+    options.max_ctas = UINT32_MAX;
+    refused_options(&options, "options.max_ctas is 4294967295");
+    options.max_ctas = 2;
+    refused_options(&options, "options.min_ctas is 3; expected at most options.max_ctas");
+    options = usual;
+    options.cta_policy = TRIB_CTA_ZERO + 1;
+    refused_options(&options, "options.cta_policy is 3");
+    options.cta_policy = -1;
+    refused_options(&options, "options.cta_policy is -1");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        options = usual;
+        options.name = names[i];
+        refused_options(&options, "options.name");
+        options.name = NULL;
+        options.network = names[i];
+        refused_options(&options, "options.network");
+    }
+    options = usual;
+    options.reserved = 1;
+    refused_options(&options, "options.reserved");
+}
+
+/* The limits are allowed; the name arrives, and children have it. */
+static void good_configuration(const char *backend)
+{
+    char longest[TRIB_NAME_MAX + 1];
+    memset(longest, 'n', sizeof longest - 1);
+    longest[TRIB_NAME_MAX] = '\0';
+    trib_options options = TRIB_OPTIONS_INIT;
+    trib_comm *comm = NULL, *child = NULL, *shrunk = NULL;
+    trib_id id;
+    options.backend = backend;
+    options.min_ctas = options.max_ctas = TRIB_CTAS_MAX;
+    options.name = longest;
+    CHECK_OK(trib_id_create(&id, backend));
+    if (!CHECK_OK(trib_comm_create(&comm, &id, 0, 1, 0, &options)))
+        return;
+    longest[0] = 'm';
+    CHECK(strlen(trib_comm_name(comm)) == TRIB_NAME_MAX && trib_comm_name(comm)[0] == 'n');
+    CHECK_OK(trib_comm_split(&child, comm, 0, 0));
+    CHECK_OK(trib_comm_shrink(&shrunk, comm, NULL, 0, 0));
+    CHECK(strcmp(trib_comm_name(child), trib_comm_name(comm)) == 0);
+    CHECK(strcmp(trib_comm_name(shrunk), trib_comm_name(comm)) == 0);
+    CHECK(trib_comm_name(NULL) == NULL);
+    CHECK_OK(trib_comm_destroy(child));
+    CHECK_OK(trib_comm_destroy(comm));
+    CHECK_OK(trib_comm_destroy(shrunk));
+    CHECK(strcmp(trib_cta_policy_name(TRIB_CTA_DEFAULT), "default") == 0);
+    CHECK(strcmp(trib_cta_policy_name(TRIB_CTA_ZERO), "zero") == 0);
+    CHECK(strcmp(trib_cta_policy_name(-1), "?") == 0);
+    CHECK(strcmp(trib_cta_policy_name(TRIB_CTA_ZERO + 1), "?") == 0);
+}
+
+void bad_configurations(const char *backend)
+{
+    refused_configurations(backend);
+    good_configuration(backend);
+}
