@@ -10,6 +10,7 @@
 #include "csrc/base/process.h"
 #include "csrc/base/status.h"
 #include "csrc/core/batch.h"
+#include "csrc/core/capabilities.h"
 #include "csrc/core/collective.h"
 #include "csrc/core/communicator.h"
 #include "csrc/core/device.h"
@@ -110,6 +111,27 @@ trib_status trib_backend_devices(int32_t *out, const char *backend)
     TRI_TRY(tri_backend_get(&found, backend));
     *out = found->device->count();
     return TRIB_OK;
+}
+
+static trib_status check_capabilities(const char *function, const trib_capabilities *out)
+{
+    if (out->size == sizeof *out)
+        return TRIB_OK;
+    return tri_fail(
+        TRIB_ERR_INVALID_ARGUMENT,
+        "%s: out->size is %u, expected %zu: start from TRIB_CAPABILITIES_INIT, and build "
+        "with the header of the library that is loaded",
+        function, out->size, sizeof *out);
+}
+
+trib_status trib_backend_capabilities(trib_capabilities *out, const char *backend)
+{
+    NEED(out);
+    NEED(backend);
+    const struct tri_backend *found = NULL;
+    TRI_TRY(check_capabilities(__func__, out));
+    TRI_TRY(tri_backend_get(&found, backend));
+    return tri_backend_capabilities(out, found);
 }
 
 /* ------------------------------------------------------- devices, memory, streams, events */
@@ -458,6 +480,14 @@ const char *trib_comm_backend(const trib_comm *comm)
 const char *trib_comm_name(const trib_comm *comm)
 {
     return comm == NULL ? NULL : comm->config.name;
+}
+
+trib_status trib_comm_capabilities(trib_capabilities *out, const trib_comm *comm)
+{
+    NEED(out);
+    NEED(comm);
+    TRI_TRY(check_capabilities(__func__, out));
+    return tri_comm_capabilities(out, comm);
 }
 
 trib_status trib_comm_split(trib_comm **out, trib_comm *comm, int32_t color, int32_t key)

@@ -239,7 +239,10 @@ struct tri_backend {
      * left: resources still to free, and calls that were given up; `*graphs` grows by the live CUDA
      * graphs for which that waits. NULL: there is no background work. Any thread. */
     uint32_t (*quiesce)(uint64_t deadline_ns, uint32_t *graphs);
-    uint32_t native; /* bit 1 << kind for each enum tri_kind that `collective` takes */
+    /* TRIB_CAN_... of the loaded library. Any thread; makes no CUDA context. */
+    uint32_t (*capabilities)(void);
+    int32_t max_ranks; /* of a communicator */
+    uint32_t native;   /* bit 1 << kind for each enum tri_kind that `collective` takes */
     bool compares; /* `collective` touches no memory before it has seen all ranks make that call */
     const struct tri_device_ops *device;
     const struct tri_transport_ops *transport;

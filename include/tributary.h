@@ -225,6 +225,49 @@ TRIB_API trib_status trib_backend_version(uint32_t *out, const char *backend);
  *  Creates no CUDA context. */
 TRIB_API trib_status trib_backend_devices(int32_t *out, const char *backend);
 
+/** What a backend, or one communicator, can do. A newer library may set bits that this header does
+ *  not list. */
+enum {
+    /** Ranks may be in several processes. */
+    TRIB_CAN_PROCESSES = 1u << 0,
+    /** Buffers may be ordinary host memory. */
+    TRIB_CAN_HOST_MEMORY = 1u << 1,
+    /** CUDA graphs can capture its calls (but for those that "collectives" below lists). Not with
+     *  TRIB_MATCH, nor on nccl with TRIB_COMPARED. */
+    TRIB_CAN_CAPTURE = 1u << 2,
+    /** Mismatched calls touch no memory beyond the buffers that were passed. Of a backend: without
+     *  TRIB_COMPARED. */
+    TRIB_CAN_COMPARE = 1u << 3,
+    /** An abort or a deadline ends the waits of streams inside collectives. */
+    TRIB_CAN_INTERRUPT = 1u << 4,
+    /** A rank hears at once of deaths and aborts of the others, and trib_comm_shrink goes on without
+     *  them. Of a communicator: all ranks are in this process, or it has its side channel. */
+    TRIB_CAN_HEAR = 1u << 5,
+    /** `min_ctas`, `max_ctas` and `network` of the options have an effect. */
+    TRIB_CAN_CONFIGURE = 1u << 6,
+    /** It has the policy TRIB_CTA_EFFICIENCY. */
+    TRIB_CAN_CTA_EFFICIENCY = 1u << 7,
+    /** It has the policy TRIB_CTA_ZERO. */
+    TRIB_CAN_CTA_ZERO = 1u << 8,
+    /** The log tells what NCCL's RAS service knows of a late call, if that runs. */
+    TRIB_CAN_ASK_RAS = 1u << 9
+};
+
+/** See TRIB_CAN_PROCESSES and what follows there. */
+typedef struct trib_capabilities {
+    uint32_t size;    /**< sizeof(trib_capabilities), set by the caller */
+    uint32_t flags;   /**< TRIB_CAN_... */
+    uint32_t version; /**< as trib_backend_version */
+    int32_t
+        max_ranks; /**< of a communicator: 64 on host; INT32_MAX: the library knows of no limit */
+    uint64_t reserved; /**< 0 */
+} trib_capabilities;
+#define TRIB_CAPABILITIES_INIT {(uint32_t)sizeof(trib_capabilities), 0, 0, 0, 0}
+
+/** Fill `*out` with what a backend can do in this process. Creates no CUDA context.
+ *  TRIB_ERR_UNKNOWN_NAME. */
+TRIB_API trib_status trib_backend_capabilities(trib_capabilities *out, const char *backend);
+
 /* ------------------------------------------------------- devices, memory, streams, events
  *
  * On GPUs, frameworks with tensors and streams of their own need none of this. It lets one program
@@ -563,6 +606,10 @@ TRIB_API int32_t trib_comm_device(const trib_comm *comm);
 TRIB_API const char *trib_comm_backend(const trib_comm *comm);
 /** `name` of the options, "" if there was none; valid as long as `comm`. */
 TRIB_API const char *trib_comm_name(const trib_comm *comm);
+
+/** Fill `*out` with what this communicator can do: what its backend can, as far as its options and
+ *  its side channel allow. Works after an abort, too. */
+TRIB_API trib_status trib_comm_capabilities(trib_capabilities *out, const trib_comm *comm);
 
 /** Pass as `color` to take part without joining a new communicator (cf. MPI_UNDEFINED). */
 #define TRIB_NO_COLOR (-1)

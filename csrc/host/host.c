@@ -47,6 +47,12 @@ static void destroy(struct tri_transport *transport)
     tri_host_local_release(transport->local);
 }
 
+/* The side channel is for other processes, and there are none. */
+static uint32_t capabilities(void)
+{
+    return TRIB_CAN_HOST_MEMORY | TRIB_CAN_COMPARE | TRIB_CAN_INTERRUPT | TRIB_CAN_HEAR;
+}
+
 static const struct tri_device_ops device_ops = {
     .count = count,
     .version = version,
@@ -93,6 +99,8 @@ static const struct tri_transport_ops transport_ops = {
 
 const struct tri_backend tri_backend_host = {
     .name = "host",
+    .capabilities = capabilities,
+    .max_ranks = TRI_HOST_MAX_RANKS,
     .native = 1u << TRI_ALLREDUCE | 1u << TRI_BROADCAST | 1u << TRI_REDUCE | 1u << TRI_ALLGATHER |
               1u << TRI_REDUCE_SCATTER | 1u << TRI_SEND | 1u << TRI_RECV | 1u << TRI_BARRIER,
     .compares = true,

@@ -3,32 +3,42 @@
 #include "csrc/nccl/config.h"
 
 #include "csrc/base/status.h"
-#include "csrc/nccl/convert.h"
 
 /* Versions as ncclGetVersion has them: 22809 is 2.28.9. */
 enum { POLICY_SINCE = 22700, ZERO_SINCE = 22800 };
 
 _Static_assert(TRIB_CTA_EFFICIENCY == 1 && TRIB_CTA_ZERO == 2, "policies have NCCL's numbers");
 
+static int loaded(void)
+{
+    int version = 0;
+    return ncclGetVersion(&version) == ncclSuccess ? version : 0;
+}
+
+static int since(trib_cta_policy policy)
+{
+    return policy == TRIB_CTA_ZERO ? ZERO_SINCE : POLICY_SINCE;
+}
+
+bool tri_nccl_has_policy(trib_cta_policy policy)
+{
+    return policy == TRIB_CTA_DEFAULT ||
+           (loaded() >= since(policy) && NCCL_VERSION_CODE >= POLICY_SINCE);
+}
+
 trib_status tri_nccl_config_check(const struct tri_config *config, const char *operation)
 {
-    int loaded = 0;
-    if (config == NULL || config->cta_policy == TRIB_CTA_DEFAULT)
+    if (config == NULL || tri_nccl_has_policy(config->cta_policy))
         return TRIB_OK;
-    const ncclResult_t result = ncclGetVersion(&loaded);
-    if (result != ncclSuccess)
-        return tri_nccl_fail(result, operation, -1, -1);
-    const int needed = config->cta_policy == TRIB_CTA_ZERO ? ZERO_SINCE : POLICY_SINCE;
-    if (loaded >= needed && NCCL_VERSION_CODE >= POLICY_SINCE)
-        return TRIB_OK;
+    const int needed = since(config->cta_policy), found = loaded(), built = NCCL_VERSION_CODE;
     return tri_fail(
         TRIB_ERR_UNSUPPORTED,
         "%s: options.cta_policy is \"%s\", which NCCL has since %d.%d: NCCL %d.%d.%d is "
         "loaded, and this library was built with %d.%d.%d; update the older one, or "
         "pass TRIB_CTA_DEFAULT",
         operation, trib_cta_policy_name(config->cta_policy), needed / 10000, needed / 100 % 100,
-        loaded / 10000, loaded / 100 % 100, loaded % 100, NCCL_VERSION_CODE / 10000,
-        NCCL_VERSION_CODE / 100 % 100, NCCL_VERSION_CODE % 100);
+        found / 10000, found / 100 % 100, found % 100, built / 10000, built / 100 % 100,
+        built % 100);
 }
 
 ncclConfig_t tri_nccl_config(const struct tri_config *config)

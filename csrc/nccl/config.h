@@ -3,8 +3,12 @@
 #define TRI_NCCL_CONFIG_H
 
 #include <nccl.h>
+#include <stdbool.h>
 
 #include "csrc/backend.h"
+
+/* Does NCCL know the policy, the one that is loaded and the one of the build? */
+bool tri_nccl_has_policy(trib_cta_policy policy);
 
 /* Can NCCL do that? `config` NULL: all defaults. `operation` begins the detail. */
 trib_status tri_nccl_config_check(const struct tri_config *config, const char *operation);

@@ -2,6 +2,7 @@
 #include <nccl.h>
 
 #include "csrc/backend.h"
+#include "csrc/nccl/config.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/ops.h"
@@ -21,6 +22,20 @@ static trib_status version(uint32_t *out)
         return tri_nccl_fail(result, "querying the version", -1, -1);
     *out = (uint32_t)found;
     return TRIB_OK;
+}
+
+static uint32_t capabilities(void)
+{
+    uint32_t found = 0;
+    uint32_t can = TRIB_CAN_PROCESSES | TRIB_CAN_CAPTURE | TRIB_CAN_INTERRUPT | TRIB_CAN_HEAR |
+                   TRIB_CAN_CONFIGURE;
+    if (tri_nccl_has_policy(TRIB_CTA_EFFICIENCY))
+        can |= TRIB_CAN_CTA_EFFICIENCY;
+    if (tri_nccl_has_policy(TRIB_CTA_ZERO))
+        can |= TRIB_CAN_CTA_ZERO;
+    if (version(&found) == TRIB_OK && found >= TRI_NCCL_RAS_SINCE)
+        can |= TRIB_CAN_ASK_RAS;
+    return can;
 }
 
 /* An NCCL id is 128 bytes without a mark: every id that no other backend has marked is ours. */
@@ -152,6 +167,8 @@ extern const struct tri_backend tri_backend_nccl;
 const struct tri_backend tri_backend_nccl = {
     .name = "nccl",
     .quiesce = tri_nccl_quiesce,
+    .capabilities = capabilities,
+    .max_ranks = INT32_MAX,
     .native = 1u << TRI_ALLREDUCE | 1u << TRI_BROADCAST | 1u << TRI_REDUCE | 1u << TRI_ALLGATHER |
               1u << TRI_REDUCE_SCATTER | 1u << TRI_SEND | 1u << TRI_RECV,
     .compares = false,

@@ -1,4 +1,4 @@
-/* The members of trib_options that go to NCCL, and the name. */
+/* The members of trib_options that go to NCCL, and the name; and what can be done with them. */
 #include <string.h>
 
 #include "tests/api/bad_input.h"
@@ -81,8 +81,49 @@ static void good_configuration(const char *backend)
     CHECK(strcmp(trib_cta_policy_name(TRIB_CTA_ZERO + 1), "?") == 0);
 }
 
+/* What may be done with a communicator of these flags. */
+static void capable(const char *backend, uint32_t flags, uint32_t more, uint32_t less)
+{
+    trib_options options = TRIB_OPTIONS_INIT;
+    trib_capabilities of_backend = TRIB_CAPABILITIES_INIT, can = TRIB_CAPABILITIES_INIT;
+    trib_comm *comm = NULL;
+    trib_id id;
+    uint32_t version = 0;
+    options.backend = backend;
+    options.flags = flags;
+    CHECK_OK(trib_backend_version(&version, backend));
+    CHECK_OK(trib_backend_capabilities(&of_backend, backend));
+    CHECK_OK(trib_id_create(&id, backend));
+    if (!CHECK_OK(trib_comm_create(&comm, &id, 0, 1, 0, &options)))
+        return;
+    CHECK_OK(trib_comm_capabilities(&can, comm));
+    CHECK(can.version == version && of_backend.version == version);
+    CHECK(can.max_ranks == of_backend.max_ranks && can.max_ranks >= team_limit(backend));
+    CHECK(can.flags == ((of_backend.flags | more) & ~less));
+    CHECK_STATUS(trib_comm_capabilities(&can, NULL), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(trib_comm_capabilities(NULL, comm), TRIB_ERR_INVALID_ARGUMENT);
+    can.size++;
+    CHECK_STATUS(trib_comm_capabilities(&can, comm), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_OK(trib_comm_destroy(comm));
+}
+
+static void capabilities(const char *backend)
+{
+    trib_capabilities can = TRIB_CAPABILITIES_INIT;
+    capable(backend, 0, 0, 0);
+    capable(backend, TRIB_MATCH, TRIB_CAN_COMPARE, TRIB_CAN_CAPTURE);
+    if (strcmp(backend, "host") != 0)
+        return;
+    capable(backend, TRIB_COMPARED, 0, 0);
+    CHECK_OK(trib_backend_capabilities(&can, backend));
+    CHECK(can.max_ranks == 64 && can.reserved == 0 && can.size == sizeof can);
+    CHECK(can.flags ==
+          (TRIB_CAN_HOST_MEMORY | TRIB_CAN_COMPARE | TRIB_CAN_INTERRUPT | TRIB_CAN_HEAR));
+}
+
 void bad_configurations(const char *backend)
 {
     refused_configurations(backend);
     good_configuration(backend);
+    capabilities(backend);
 }

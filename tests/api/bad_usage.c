@@ -124,6 +124,7 @@ static void bad_names(void)
 {
     int32_t devices = 5;
     uint32_t version = 5;
+    trib_capabilities can = TRIB_CAPABILITIES_INIT;
     trib_id id;
     trib_device *device = (trib_device *)&id;
     CHECK_STATUS(trib_backend_version(&version, "pigeon"), TRIB_ERR_UNKNOWN_NAME);
@@ -134,6 +135,13 @@ static void bad_names(void)
     CHECK_STATUS(trib_device_get(&device, "pigeon", 0), TRIB_ERR_UNKNOWN_NAME);
     CHECK(device == NULL);
     CHECK_STATUS(trib_backend_version(NULL, "host"), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(trib_backend_capabilities(&can, "pigeon"), TRIB_ERR_UNKNOWN_NAME);
+    CHECK_STATUS(trib_backend_capabilities(&can, NULL), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(trib_backend_capabilities(NULL, "host"), TRIB_ERR_INVALID_ARGUMENT);
+    can.size--;
+    CHECK_STATUS(trib_backend_capabilities(&can, "host"), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL("out->size is 23, expected 24");
+    CHECK(can.version == 0 && can.flags == 0);
     CHECK_STATUS(trib_id_create(NULL, "host"), TRIB_ERR_INVALID_ARGUMENT);
     CHECK(trib_backend_name(-1) == NULL && trib_backend_name(trib_backend_count()) == NULL);
 }

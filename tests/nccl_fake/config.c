@@ -137,9 +137,35 @@ static void by_version(void)
     end();
 }
 
+/* By version, the highest first. */
+static void capabilities(void)
+{
+    enum { POLICIES = TRIB_CAN_CTA_EFFICIENCY | TRIB_CAN_CTA_ZERO };
+    static const struct {
+        int version;
+        uint32_t can;
+    } all[] = {{22800, POLICIES | TRIB_CAN_ASK_RAS},
+               {22799, TRIB_CAN_CTA_EFFICIENCY | TRIB_CAN_ASK_RAS},
+               {22700, TRIB_CAN_CTA_EFFICIENCY | TRIB_CAN_ASK_RAS},
+               {22699, TRIB_CAN_ASK_RAS},
+               {22400, TRIB_CAN_ASK_RAS},
+               {22399, 0}};
+    check_begin("nccl over a fake: capabilities");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        fake_version(all[i].version);
+        const uint32_t can = tri_backend_nccl.capabilities();
+        CHECK_MSG((can & (POLICIES | TRIB_CAN_ASK_RAS)) == all[i].can, "NCCL %d: 0x%x",
+                  all[i].version, can);
+        CHECK((can & TRIB_CAN_INTERRUPT) != 0 && (can & TRIB_CAN_HOST_MEMORY) == 0);
+    }
+    fake_version(0);
+    check_end();
+}
+
 void configurations(void)
 {
     of_groups();
     by_id();
     by_version();
+    capabilities();
 }

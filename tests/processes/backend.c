@@ -84,6 +84,8 @@ const struct tri_backend *const tri_backends[] = {&backend, NULL};
 /* host's table is no constant expression. */
 __attribute__((constructor)) static void fill_backend(void)
 {
+    backend.capabilities = tri_backend_host.capabilities;
+    backend.max_ranks = tri_backend_host.max_ranks;
     backend.native = tri_backend_host.native;
     backend.device = tri_backend_host.device;
     backend.transport = &transport_ops;

@@ -31,6 +31,14 @@ static void check_works(const struct member *m)
     CHECK_MSG(one == (float)m->size, "%g", (double)one);
 }
 
+/* Does the communicator say whether it hears of other processes? */
+static void check_hears(const trib_comm *comm, bool hears)
+{
+    trib_capabilities can = TRIB_CAPABILITIES_INIT;
+    CHECK_OK(trib_comm_capabilities(&can, comm));
+    CHECK(((can.flags & TRIB_CAN_HEAR) != 0) == hears);
+}
+
 /* ----------------------------------------------------------------------------------- switched off
  */
 
@@ -45,6 +53,7 @@ static void without(int index, int n, void *off)
     if (!member_begin(&m, index, n, &options))
         return;
     CHECK(m.comm->remote == NULL);
+    check_hears(m.comm, false);
     check_works(&m);
     if (index != 0)
         member_call(&m, &one);
@@ -117,6 +126,7 @@ static void split_and_abort(int index, int n, void *nothing)
     child.rank = n - 1 - index;
     CHECK_OK(trib_comm_split(&child.comm, m.comm, 0, -index));
     CHECK(child.comm->remote != NULL && trib_comm_rank(child.comm) == child.rank);
+    check_hears(child.comm, true);
     if (index != 0)
         member_call(&m, &one);
     processes_meet(0, n);

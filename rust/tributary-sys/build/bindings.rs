@@ -11,6 +11,7 @@ const ENUMS: &[(&str, &str)] = &[
     ("TRIB_OK", "trib_status"),
     ("TRIB_F16", "trib_dtype"),
     ("TRIB_SUM", "trib_op"),
+    ("TRIB_CAN_PROCESSES", "u32"),
     ("TRIB_CTA_DEFAULT", "trib_cta_policy"),
     ("TRIB_UNCHECKED", "u32"),
     ("TRIB_COMM_LIVE", "trib_comm_state"),

@@ -79,6 +79,57 @@ const _: () = {
     ["Offset of field: trib_tensor::reserved"]
         [::core::mem::offset_of!(trib_tensor, reserved) - 20usize];
 };
+#[doc = " Ranks may be in several processes."]
+pub const TRIB_CAN_PROCESSES: u32 = 1;
+#[doc = " Buffers may be ordinary host memory."]
+pub const TRIB_CAN_HOST_MEMORY: u32 = 2;
+#[doc = " CUDA graphs can capture its calls (but for those that \"collectives\" below lists). Not with\n  TRIB_MATCH, nor on nccl with TRIB_COMPARED."]
+pub const TRIB_CAN_CAPTURE: u32 = 4;
+#[doc = " Mismatched calls touch no memory beyond the buffers that were passed. Of a backend: without\n  TRIB_COMPARED."]
+pub const TRIB_CAN_COMPARE: u32 = 8;
+#[doc = " An abort or a deadline ends the waits of streams inside collectives."]
+pub const TRIB_CAN_INTERRUPT: u32 = 16;
+#[doc = " A rank hears at once of deaths and aborts of the others, and trib_comm_shrink goes on without\n  them. Of a communicator: all ranks are in this process, or it has its side channel."]
+pub const TRIB_CAN_HEAR: u32 = 32;
+#[doc = " `min_ctas`, `max_ctas` and `network` of the options have an effect."]
+pub const TRIB_CAN_CONFIGURE: u32 = 64;
+#[doc = " It has the policy TRIB_CTA_EFFICIENCY."]
+pub const TRIB_CAN_CTA_EFFICIENCY: u32 = 128;
+#[doc = " It has the policy TRIB_CTA_ZERO."]
+pub const TRIB_CAN_CTA_ZERO: u32 = 256;
+#[doc = " The log tells what NCCL's RAS service knows of a late call, if that runs."]
+pub const TRIB_CAN_ASK_RAS: u32 = 512;
+#[doc = " What a backend, or one communicator, can do. A newer library may set bits that this header does\n  not list."]
+#[doc = " See TRIB_CAN_PROCESSES and what follows there."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct trib_capabilities {
+    #[doc = " sizeof(trib_capabilities), set by the caller"]
+    pub size: u32,
+    #[doc = " TRIB_CAN_..."]
+    pub flags: u32,
+    #[doc = " as trib_backend_version"]
+    pub version: u32,
+    #[doc = " of a communicator: 64 on host; INT32_MAX: the library knows of no limit"]
+    pub max_ranks: i32,
+    #[doc = " 0"]
+    pub reserved: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of trib_capabilities"][::core::mem::size_of::<trib_capabilities>() - 24usize];
+    ["Alignment of trib_capabilities"][::core::mem::align_of::<trib_capabilities>() - 8usize];
+    ["Offset of field: trib_capabilities::size"]
+        [::core::mem::offset_of!(trib_capabilities, size) - 0usize];
+    ["Offset of field: trib_capabilities::flags"]
+        [::core::mem::offset_of!(trib_capabilities, flags) - 4usize];
+    ["Offset of field: trib_capabilities::version"]
+        [::core::mem::offset_of!(trib_capabilities, version) - 8usize];
+    ["Offset of field: trib_capabilities::max_ranks"]
+        [::core::mem::offset_of!(trib_capabilities, max_ranks) - 12usize];
+    ["Offset of field: trib_capabilities::reserved"]
+        [::core::mem::offset_of!(trib_capabilities, reserved) - 16usize];
+};
 #[doc = " The place of a rank's memory and streams: device `ordinal` of a backend."]
 #[repr(C)]
 #[derive(Debug)]
@@ -570,6 +621,11 @@ extern "C" {
     pub fn trib_backend_version(out: *mut u32, backend: *const ::core::ffi::c_char) -> trib_status;
     #[doc = " Number of devices that a backend can use now: GPUs for nccl (0 without a driver), 64 for host.\n  Creates no CUDA context."]
     pub fn trib_backend_devices(out: *mut i32, backend: *const ::core::ffi::c_char) -> trib_status;
+    #[doc = " Fill `*out` with what a backend can do in this process. Creates no CUDA context.\n  TRIB_ERR_UNKNOWN_NAME."]
+    pub fn trib_backend_capabilities(
+        out: *mut trib_capabilities,
+        backend: *const ::core::ffi::c_char,
+    ) -> trib_status;
     #[doc = " Device `ordinal` of `backend` (NULL: the first backend that has such a device). `*out` is\n  borrowed and valid for ever; threads may share it; each call returns the same pointer.\n  TRIB_ERR_UNKNOWN_NAME, TRIB_ERR_NO_DEVICE."]
     pub fn trib_device_get(
         out: *mut *mut trib_device,
@@ -760,6 +816,11 @@ extern "C" {
     pub fn trib_comm_backend(comm: *const trib_comm) -> *const ::core::ffi::c_char;
     #[doc = " `name` of the options, \"\" if there was none; valid as long as `comm`."]
     pub fn trib_comm_name(comm: *const trib_comm) -> *const ::core::ffi::c_char;
+    #[doc = " Fill `*out` with what this communicator can do: what its backend can, as far as its options and\n  its side channel allow. Works after an abort, too."]
+    pub fn trib_comm_capabilities(
+        out: *mut trib_capabilities,
+        comm: *const trib_comm,
+    ) -> trib_status;
     #[doc = " Create one communicator for each `color` (0 or more), its ranks ordered by `key`, then by rank\n  in `comm`. All ranks call it; blocking, with the deadline of the options. The new communicators\n  are independent of `comm`; but where an abort of `comm` overtakes the call on a rank, that rank's\n  new communicator is aborted. `*out` is NULL for TRIB_NO_COLOR. If a rank does not call it\n  (TRIB_ERR_TIMEOUT), `comm` is no longer usable on nccl; on host it is."]
     pub fn trib_comm_split(
         out: *mut *mut trib_comm,

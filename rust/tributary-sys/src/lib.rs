@@ -68,6 +68,15 @@ pub const TRIB_COUNTERS_INIT: trib_counters = trib_counters {
     lists_refused: 0,
 };
 
+/// All zero, with `size` set: `TRIB_CAPABILITIES_INIT` of the header.
+pub const TRIB_CAPABILITIES_INIT: trib_capabilities = trib_capabilities {
+    size: core::mem::size_of::<trib_capabilities>() as u32,
+    flags: 0,
+    version: 0,
+    max_ranks: 0,
+    reserved: 0,
+};
+
 /// All zero, with `size` set: `TRIB_MEMORY_INIT` of the header.
 pub const TRIB_MEMORY_INIT: trib_memory = trib_memory {
     size: core::mem::size_of::<trib_memory>() as u32,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tributary_sys as sys;
 
+use crate::capabilities::Capabilities;
 use crate::error::{c_string, check, text, Result};
 use crate::options::milliseconds;
 
@@ -39,6 +40,15 @@ impl Backend {
         // SAFETY: both pointers live through the call; "Creates no CUDA context".
         check(unsafe { sys::trib_backend_version(&mut number, name.as_ptr()) })?;
         Ok(Version::from_number(number))
+    }
+
+    /// Returns what it can do in this process. Creates no CUDA context.
+    pub fn capabilities(self) -> Result<Capabilities> {
+        let name = c_string("backend", self.0)?;
+        let mut raw = sys::TRIB_CAPABILITIES_INIT;
+        // SAFETY: both pointers live through the call, and `size` is set.
+        check(unsafe { sys::trib_backend_capabilities(&mut raw, name.as_ptr()) })?;
+        Ok(raw.into())
     }
 
     /// Returns how many devices it can use: GPUs for `nccl` (0 without a driver), 64 for `host`.
@@ -83,7 +93,7 @@ pub struct Version {
 }
 
 impl Version {
-    fn from_number(number: u32) -> Version {
+    pub(crate) fn from_number(number: u32) -> Version {
         Version { major: number / 10_000, minor: number / 100 % 100, patch: number % 100 }
     }
 }

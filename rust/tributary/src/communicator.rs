@@ -14,6 +14,7 @@ use tributary_sys as sys;
 
 use crate::abort::AbortHandle;
 use crate::call_counters::CallCounters;
+use crate::capabilities::Capabilities;
 use crate::check;
 use crate::counters::Counters;
 use crate::deadline::Deadline;
@@ -372,6 +373,15 @@ impl Communicator {
     /// Returns the [name](Options::name) that the options gave it, `""` if there was none.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns what it can do: what its backend can, as far as its options and its side channel
+    /// allow.
+    pub fn capabilities(&mut self) -> Result<Capabilities> {
+        let mut raw = sys::TRIB_CAPABILITIES_INIT;
+        // SAFETY: `raw` lives through the call, with its size set; the lock keeps others out.
+        self.call(|comm| unsafe { sys::trib_comm_capabilities(&mut raw, comm) })?;
+        Ok(raw.into())
     }
 
     /// Creates new communicators: the ranks of one `color` form one, ordered by `key`, then by

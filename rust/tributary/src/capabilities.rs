@@ -1,0 +1,67 @@
+//! What backends and communicators can do.
+
+use tributary_sys as sys;
+
+use crate::backend::Version;
+
+/// What a backend can do in this process, from [`Backend::capabilities`](crate::Backend::capabilities),
+/// or one communicator, from [`Communicator::capabilities`](crate::Communicator::capabilities): what
+/// its backend can, as far as its options and its side channel allow.
+///
+/// ```
+/// use tributary::Backend;
+/// let host = Backend::find("host").unwrap().capabilities()?;
+/// assert!(host.host_memory && !host.cuda_graphs);
+/// assert_eq!(host.max_ranks, 64);
+/// # Ok::<(), tributary::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// The version of the loaded NCCL; for `host`, of Tributary.
+    pub version: Version,
+    /// How many ranks a communicator can have; `i32::MAX` if the library knows of no limit.
+    pub max_ranks: usize,
+    /// Ranks may be in several processes.
+    pub processes: bool,
+    /// Buffers may be ordinary host memory.
+    pub host_memory: bool,
+    /// CUDA graphs can capture calls. Not where calls are compared on nccl.
+    pub cuda_graphs: bool,
+    /// Mismatched calls touch no memory beyond their buffers. Of a backend: by itself, at no cost.
+    pub compares: bool,
+    /// An abort or a deadline ends the waits of streams inside collectives.
+    pub interrupts: bool,
+    /// A rank hears at once of deaths and aborts of the others, and
+    /// [`shrink`](crate::Communicator::shrink) goes on without them.
+    pub hears: bool,
+    /// [`Options::ctas`](crate::Options::ctas) and [`Options::network`](crate::Options::network) have
+    /// an effect.
+    pub configurable: bool,
+    /// [`CtaPolicy::Efficiency`](crate::CtaPolicy::Efficiency).
+    pub cta_efficiency: bool,
+    /// [`CtaPolicy::Zero`](crate::CtaPolicy::Zero).
+    pub cta_zero: bool,
+    /// The log tells what NCCL's RAS service knows of a late call, if that runs.
+    pub ras: bool,
+}
+
+impl From<sys::trib_capabilities> for Capabilities {
+    fn from(raw: sys::trib_capabilities) -> Capabilities {
+        let can = |flag| raw.flags & flag != 0;
+        Capabilities {
+            version: Version::from_number(raw.version),
+            max_ranks: usize::try_from(raw.max_ranks).unwrap_or(0),
+            processes: can(sys::TRIB_CAN_PROCESSES),
+            host_memory: can(sys::TRIB_CAN_HOST_MEMORY),
+            cuda_graphs: can(sys::TRIB_CAN_CAPTURE),
+            compares: can(sys::TRIB_CAN_COMPARE),
+            interrupts: can(sys::TRIB_CAN_INTERRUPT),
+            hears: can(sys::TRIB_CAN_HEAR),
+            configurable: can(sys::TRIB_CAN_CONFIGURE),
+            cta_efficiency: can(sys::TRIB_CAN_CTA_EFFICIENCY),
+            cta_zero: can(sys::TRIB_CAN_CTA_ZERO),
+            ras: can(sys::TRIB_CAN_ASK_RAS),
+        }
+    }
+}
