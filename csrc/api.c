@@ -9,6 +9,7 @@
 #include "csrc/base/log.h"
 #include "csrc/base/process.h"
 #include "csrc/base/status.h"
+#include "csrc/core/adopt.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/capabilities.h"
 #include "csrc/core/collective.h"
@@ -455,6 +456,14 @@ trib_status trib_comm_create(trib_comm **out, const trib_id *id, int32_t rank, i
     *out = NULL;
     NEED(id);
     return tri_comm_create(out, id, rank, size, device, options);
+}
+
+trib_status trib_comm_adopt(trib_comm **out, void *nccl_comm, const trib_options *options)
+{
+    NEED(out);
+    *out = NULL;
+    NEED(nccl_comm);
+    return tri_comm_adopt(out, nccl_comm, options);
 }
 
 int32_t trib_comm_rank(const trib_comm *comm)

@@ -153,6 +153,12 @@ struct tri_config {
     char network[TRIB_NAME_MAX + 1], name[TRIB_NAME_MAX + 1];
 };
 
+/* A communicator of the library below that the caller keeps. */
+struct tri_adoptee {
+    void *handle;
+    int32_t rank, size, device;
+};
+
 /* Communication of ranks. One thread at a time uses a transport, except in "any thread" members. */
 struct tri_transport_ops {
     /* Make a new id. */
@@ -172,6 +178,13 @@ struct tri_transport_ops {
      * its parent. */
     trib_status (*split)(struct tri_transport **out, struct tri_transport *parent, int32_t color,
                          int32_t key, const struct tri_config *config, uint32_t timeout_ms);
+    /* Both or neither. inspect: what is `handle`, and may it be used? Never waits. adopt: join the
+     * ranks of that communicator, which stays the caller's; as open. It is never ended here, so an
+     * abort interrupts nothing that was queued on it, and close waits for nothing. `*id`, rank 0's,
+     * becomes that of all ranks. */
+    trib_status (*inspect)(struct tri_adoptee *out, void *handle);
+    trib_status (*adopt)(struct tri_transport **out, trib_id *id, const struct tri_adoptee *of,
+                         const struct tri_config *config, uint32_t timeout_ms);
     int32_t (*rank)(const struct tri_transport *transport);
     int32_t (*size)(const struct tri_transport *transport);
     /* How many ranks of this communicator are, or were, in this process. */

@@ -238,7 +238,8 @@ enum {
     /** Mismatched calls touch no memory beyond the buffers that were passed. Of a backend: without
      *  TRIB_COMPARED. */
     TRIB_CAN_COMPARE = 1u << 3,
-    /** An abort or a deadline ends the waits of streams inside collectives. */
+    /** An abort or a deadline ends the waits of streams inside collectives. Not of a communicator that
+     *  was adopted (trib_comm_adopt). */
     TRIB_CAN_INTERRUPT = 1u << 4,
     /** A rank hears at once of deaths and aborts of the others, and trib_comm_shrink goes on without
      *  them. Of a communicator: all ranks are in this process, or it has its side channel. */
@@ -250,7 +251,9 @@ enum {
     /** It has the policy TRIB_CTA_ZERO. */
     TRIB_CAN_CTA_ZERO = 1u << 8,
     /** The log tells what NCCL's RAS service knows of a late call, if that runs. */
-    TRIB_CAN_ASK_RAS = 1u << 9
+    TRIB_CAN_ASK_RAS = 1u << 9,
+    /** trib_comm_adopt works. */
+    TRIB_CAN_ADOPT = 1u << 10
 };
 
 /** See TRIB_CAN_PROCESSES and what follows there. */
@@ -595,6 +598,39 @@ TRIB_API trib_status trib_id_create(trib_id *out, const char *backend);
  *  cudaEventDestroy, would block until that device is idle. */
 TRIB_API trib_status trib_comm_create(trib_comm **out, const trib_id *id, int32_t rank,
                                       int32_t size, int32_t device, const trib_options *options);
+
+/** Create a communicator over an ncclComm_t that stays the caller's: for a program that has one, and
+ *  wants lists, sparse states, deadlines and the rest on it. Rank, size and device are those of
+ *  `nccl_comm`. All its ranks call this, each on its own thread; blocking, with the deadline of
+ *  `options` (NULL allowed). They exchange an id by two small allreduces on `nccl_comm`, and open the
+ *  side channel. TRIB_ERR_UNSUPPORTED: no nccl in this build, another backend in the options, or
+ *  `nccl_comm` is non-blocking (of which only its answers tell: it may show in the first call).
+ *
+ *  The library never finalizes, aborts or destroys `nccl_comm`. So keep it until `*out` is destroyed;
+ *  then do with it what you like. Meanwhile you may make calls of your own on it, on the same thread
+ *  and in the same order on all ranks; not while a TRIB call waits, and not inside a batch.
+ *
+ *  What does not hold, since only ncclCommAbort interrupts NCCL's kernels:
+ *   - An abort, and a deadline that passes, end the communicator as they always do: status, later
+ *     calls, waits, lists, sparse states, other processes. But streams that wait inside a collective
+ *     go on waiting, and so do threads inside a first call that connects, until you abort
+ *     `nccl_comm`. To free them: trib_abort_raise; then ncclGroupStart, ncclCommAbort for each rank
+ *     of this process, wait until trib_abort_state tells of no call in flight any more, ncclGroupEnd.
+ *     After trib_abort_raise has returned nothing but these calls uses `nccl_comm`. (While one waits
+ *     to connect, calls of other communicators on its device wait, too.)
+ *   - TRIB_COMM_RECLAIMED means that the library has freed what is its own; there is no
+ *     TRIB_COMM_ABORTED before it.
+ *   - trib_comm_close and trib_comm_destroy do not wait for queued work or CUDA graphs: it runs on in
+ *     `nccl_comm`. So wait for your streams before you free what it uses.
+ *   - If this call, trib_comm_split or a call with TRIB_MATCH misses its deadline, what it has queued
+ *     stays in `nccl_comm`: abort that. trib_comm_shrink may need it, too: it allocates memory,
+ *     for which CUDA may wait until no kernel hangs on the device.
+ *
+ *  Communicators that trib_comm_split and trib_comm_shrink make from it are the library's own, made
+ *  with `min_ctas`, `max_ctas`, `cta_policy` and `network` of the options; for `nccl_comm` these have
+ *  no effect. A communicator of one rank makes no use of `nccl_comm`, and all holds. Tested over a
+ *  fake NCCL; not yet run on GPUs. */
+TRIB_API trib_status trib_comm_adopt(trib_comm **out, void *nccl_comm, const trib_options *options);
 
 /** This rank's number, 0 .. size-1. */
 TRIB_API int32_t trib_comm_rank(const trib_comm *comm);

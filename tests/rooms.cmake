@@ -19,7 +19,7 @@ set(base "tributary\\.h|csrc/base/.*")
 set(network "(fcntl|ifaddrs|arpa/inet|net/if|netinet/(in|tcp))\\.h")
 
 set(rooms csrc/base csrc/peers csrc/core csrc/lists csrc/reducer csrc/sparse csrc/sparse/algorithms csrc/sparse/published csrc/host csrc/nccl csrc/nvtx kernels/cpu kernels/cuda csrc kernels)
-set(csrc/base "${base}|${libc}|(pthread|unistd|sys/stat)\\.h")
+set(csrc/base "${base}|${libc}|(pthread|unistd|sys/stat|sys/random)\\.h")
 set(csrc/peers "${base}|${libc}|${system}|${network}|csrc/peers/.*")
 set(csrc/core "${base}|${libc}|${seams}|csrc/tracer\\.h|csrc/peers/(peers|address|message|setup)\\.h|csrc/core/.*")
 set(csrc/lists "${base}|${libc}|${seams}|csrc/core/.*|csrc/lists/.*")

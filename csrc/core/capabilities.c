@@ -25,6 +25,8 @@ trib_status tri_comm_capabilities(trib_capabilities *out, const struct trib_comm
         out->flags &= ~(uint32_t)TRIB_CAN_CAPTURE;
         out->flags |= TRIB_CAN_COMPARE;
     }
+    if (comm->adopted && comm->size > 1)
+        out->flags &= ~(uint32_t)TRIB_CAN_INTERRUPT;
     if (!hears(comm))
         out->flags &= ~(uint32_t)TRIB_CAN_HEAR;
     return TRIB_OK;

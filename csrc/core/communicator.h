@@ -58,6 +58,7 @@ struct trib_comm {
     uint32_t call_timeout_ms; /* of the calls to come */
     bool timed;               /* mark each of them */
     struct tri_config config;
+    bool adopted; /* over a communicator that the caller keeps, if it has several ranks */
     bool closed;
     uint64_t shrinks; /* see struct tri_attendee: attempts */
     struct tri_batch batch;

@@ -59,6 +59,7 @@ const struct tri_operation tri_operations[TRI_OPERATIONS] = {
     [TRI_GROUP_WAIT] = {.name = "group_wait"},
     [TRI_SHRINK] = {.name = "comm_shrink"},
     [TRI_CREATE] = {.name = "comm_create"},
+    [TRI_ADOPT] = {.name = "comm_adopt"},
     [TRI_SPLIT] = {.name = "comm_split"},
 };
 

@@ -47,6 +47,7 @@ enum tri_composed {
     TRI_GROUP_WAIT,
     TRI_SHRINK,
     TRI_CREATE,
+    TRI_ADOPT,
     TRI_SPLIT,
     TRI_OPERATIONS
 };

@@ -81,14 +81,20 @@ static uint32_t graphs_of(const struct tri_nccl_job *job)
     return job->graphs == NULL ? 0 : job->graphs(job);
 }
 
-/* Take every posted job; but a job that waits for graphs by itself, because what one thread has
+/* What keeps the job parked: graphs, or calls. */
+static uint32_t holds_of(const struct tri_nccl_job *job)
+{
+    return graphs_of(job) + (job->calls == NULL ? 0 : job->calls(job));
+}
+
+/* Take every posted job; but a job that is to be parked by itself, because what one thread has
  * taken ends together. If something was taken before, nobody could be promoted, and flags go up
  * whatever they wait for. The lock is held. */
 static void take_posted(struct taken *taken)
 {
     const bool none = taken->first == NULL;
     while (first != NULL) {
-        if (none && taken->first != NULL && graphs_of(taken->first) + graphs_of(first) != 0)
+        if (none && taken->first != NULL && holds_of(taken->first) + holds_of(first) != 0)
             return;
         *taken->end = first;
         taken->end = &first->next;
@@ -197,35 +203,37 @@ static bool lead(struct taken *taken)
     return false;
 }
 
-/* The number of jobs that were taken, and of the graphs for which they wait. */
-static uint32_t count_taken(const struct taken *taken, uint32_t *out_graphs)
+/* The number of jobs that were taken, of the graphs for which they wait, and of all that they wait
+ * for. */
+static uint32_t count_taken(const struct taken *taken, uint32_t *out_graphs, uint32_t *out_holds)
 {
     uint32_t n = 0;
-    *out_graphs = 0;
+    *out_graphs = *out_holds = 0;
     for (const struct tri_nccl_job *job = taken->first; job != NULL; job = job->next) {
         *out_graphs += graphs_of(job);
+        *out_holds += holds_of(job);
         n++;
     }
     return n;
 }
 
-/* Park until no graph lives for which the group's end would wait. */
-static void await_graphs(const struct taken *taken)
+/* Park until no graph lives for which the group's end would wait, and no call is inside. */
+static void await_holds(const struct taken *taken)
 {
-    uint32_t graphs = 0;
+    uint32_t graphs = 0, holds = 0;
     pthread_mutex_lock(&lock);
-    const uint32_t jobs = count_taken(taken, &graphs);
-    if (graphs != 0) {
+    const uint32_t jobs = count_taken(taken, &graphs, &holds);
+    if (holds != 0) {
         const bool excuse = excused < MAX_PARKED;
         workers -= excuse;
         excused += excuse;
         parked_jobs += jobs;
         pthread_cond_broadcast(&changed);
-        while (graphs != 0) {
+        while (holds != 0) {
             parked_graphs += graphs;
             wait_ns(PARKED_NS);
             parked_graphs -= graphs;
-            (void)count_taken(taken, &graphs);
+            (void)count_taken(taken, &graphs, &holds);
         }
         parked_jobs -= jobs;
         excused -= excuse;
@@ -252,7 +260,7 @@ static uint32_t finish_jobs(struct taken *taken)
     for (uint64_t pause = BACKOFF_MIN_NS; !prepare_jobs(taken);
          pause = pause < BACKOFF_MAX_NS ? pause * 2 : BACKOFF_MAX_NS)
         tri_nap_ns(pause);
-    await_graphs(taken);
+    await_holds(taken);
     settle_jobs(taken);
     close_group(taken);
     while (taken->first != NULL) {

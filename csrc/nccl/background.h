@@ -24,6 +24,9 @@ struct tri_nccl_job {
     /* NULL, or the number of live CUDA graphs for which the end of that group would wait. The group
      * stays open while there are any. Never waits; makes no CUDA call. */
     uint32_t (*graphs)(const struct tri_nccl_job *job);
+    /* NULL, or the number of calls inside NCCL that only the owner of an adopted communicator can end.
+     * The same holds for them. */
+    uint32_t (*calls)(const struct tri_nccl_job *job);
     int32_t device; /* current during prepare and finish */
 
     /* When prepare had returned true, and when settle began; 0 before. Any thread
@@ -47,7 +50,7 @@ void tri_nccl_post_job(struct tri_nccl_job *job);
 /* The result of some job's `graphs` has changed. Any thread, also one of CUDA's. */
 void tri_nccl_wake_jobs(void);
 
-/* Wait until every posted job has ended, but those that wait for live graphs, at most until
+/* Wait until every posted job has ended, but those that are parked, at most until
  * `deadline_ns`. Give up early when no job ends for 2 s (a kernel that does not end), and then do
  * not wait again until one does.
  *

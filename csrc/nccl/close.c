@@ -123,6 +123,11 @@ static trib_status fail_late(const struct tri_nccl_local *local, uint32_t timeou
 static trib_status close_local(struct tri_nccl_local *local, uint32_t timeout_ms)
 {
     bool timed_out = false;
+    if (local->key.adopted != 0) { /* NCCL's part goes on */
+        if (tri_nccl_advance(local, TRI_NCCL_CLOSING, TRI_NCCL_DESTROYING))
+            tri_nccl_destroy_async(local);
+        return tri_abort_status(local->state);
+    }
     struct closing *closing = calloc(1, sizeof *closing);
     if (closing == NULL) {
         (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for closing");

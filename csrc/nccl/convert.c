@@ -61,8 +61,9 @@ trib_status tri_nccl_fail(ncclResult_t result, const char *operation, int32_t ra
 {
     if (result == ncclInProgress)
         return tri_fail(TRIB_ERR_UNSUPPORTED,
-                        "%s on rank %d (device %d): NCCL made a non-blocking communicator; unset "
-                        "NCCL_COMM_BLOCKING, which overrides Tributary's setting",
+                        "%s on rank %d (device %d): the communicator is non-blocking; unset "
+                        "NCCL_COMM_BLOCKING, which overrides Tributary's setting, or adopt a "
+                        "blocking one",
                         operation, (int)rank, (int)device);
     const char *last = ncclGetLastError(NULL); /* one text for the whole process */
     return tri_fail(

@@ -30,12 +30,13 @@ enum tri_nccl_stage {
 
 /* Ranks of one process find each other by this key. Compared as bytes; unused fields are 0. */
 struct tri_nccl_key {
-    trib_id id;        /* for ranks that open by id; else zeroes */
+    trib_id id;        /* for ranks that open by id, and those that adopt; else zeroes */
     uint64_t parent;   /* for children of a split: serial of the parent's local ranks; else 0 */
     uint32_t sequence; /* which split of that parent */
     int32_t color;
+    uint64_t adopted; /* 1: the ncclComm_t's are the caller's, and never ended here (adopt.c) */
 };
-_Static_assert(sizeof(struct tri_nccl_key) == sizeof(trib_id) + 16, "a key has no padding");
+_Static_assert(sizeof(struct tri_nccl_key) == sizeof(trib_id) + 24, "a key has no padding");
 
 /* Messages that one rank has sent to and received from another one. */
 struct tri_nccl_p2p_counts {
@@ -81,7 +82,7 @@ struct tri_nccl_local {
     /* Private to the job once it is posted (teardown.c): when to warn about calls still in flight,
      * and whether it did. */
     struct tri_nccl_job job;
-    uint64_t warn_at_ns;
+    uint64_t warn_at_ns; /* adopted: from when on not to wait for them here */
     bool warned;
 
     /* Guarded by the registry lock in local.c. */

@@ -28,7 +28,7 @@ static uint32_t capabilities(void)
 {
     uint32_t found = 0;
     uint32_t can = TRIB_CAN_PROCESSES | TRIB_CAN_CAPTURE | TRIB_CAN_INTERRUPT | TRIB_CAN_HEAR |
-                   TRIB_CAN_CONFIGURE;
+                   TRIB_CAN_CONFIGURE | TRIB_CAN_ADOPT;
     if (tri_nccl_has_policy(TRIB_CTA_EFFICIENCY))
         can |= TRIB_CAN_CTA_EFFICIENCY;
     if (tri_nccl_has_policy(TRIB_CTA_ZERO))
@@ -148,6 +148,8 @@ static const struct tri_transport_ops transport_ops = {
     .open = tri_nccl_open,
     .open_group = tri_nccl_open_group,
     .split = tri_nccl_split,
+    .inspect = tri_nccl_inspect,
+    .adopt = tri_nccl_adopt,
     .rank = rank_of,
     .size = size_of,
     .here = here,

@@ -40,6 +40,11 @@ trib_status tri_nccl_open(struct tri_transport **out, const trib_id *id, int32_t
 trib_status tri_nccl_open_group(struct tri_transport **out, const int32_t *devices, int32_t size,
                                 const struct tri_config *config, uint32_t timeout_ms);
 
+/* adopt.c */
+trib_status tri_nccl_inspect(struct tri_adoptee *out, void *handle);
+trib_status tri_nccl_adopt(struct tri_transport **out, trib_id *id, const struct tri_adoptee *of,
+                           const struct tri_config *config, uint32_t timeout_ms);
+
 /* split.c */
 trib_status tri_nccl_split(struct tri_transport **out, struct tri_transport *parent, int32_t color,
                            int32_t key, const struct tri_config *config, uint32_t timeout_ms);

@@ -15,10 +15,10 @@
  * that closes is woken by a message. Then each frees, which takes some 20 ms. */
 enum { CLOSED_MS = TRI_NCCL_POLL_MS / 10, ABORTED_MS = TRI_NCCL_POLL_MS + 2 * CLOSED_MS };
 
-/* NCCL has connected it: only then does its resources' stream exist. It frees others by itself. */
+/* NCCL has connected it, for the library: only then does its resources' stream exist. It frees others by itself. */
 static bool is_connected(const struct tri_transport *rank)
 {
-    return rank->comm != NULL && rank->stream != NULL;
+    return rank->comm != NULL && rank->stream != NULL && rank->local->key.adopted == 0;
 }
 
 static int connected(const struct tri_nccl_local *local)

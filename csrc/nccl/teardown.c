@@ -12,7 +12,7 @@
 #include "csrc/base/log.h"
 #include "csrc/nccl/proxies.h"
 
-enum { WARN_AFTER_MS = 10000 };
+enum { WARN_AFTER_MS = 10000, PATIENCE_MS = 50 };
 
 static struct tri_nccl_local *local_of(struct tri_nccl_job *job)
 {
@@ -42,6 +42,30 @@ static void abort_ranks(struct tri_nccl_local *local)
         if (result != ncclSuccess)
             tri_log(TRIB_LOG_ERROR, "aborting rank %d on device %d: NCCL returned \"%s\"",
                     (int)rank->rank, (int)rank->device, ncclGetErrorString(result));
+}
+
+/* The caller's communicator stays as it is. A call that waits inside NCCL returns when the caller
+ * aborts that; until then the job is parked, and holds up no other. */
+static bool prepare_adopted(struct tri_nccl_job *job)
+{
+    struct tri_nccl_local *local = local_of(job);
+    const uint32_t in_flight = tri_abort_in_flight(local->state);
+    if (in_flight != 0 && tri_now_ns() < local->warn_at_ns)
+        return false;
+    if (in_flight != 0)
+        tri_log(TRIB_LOG_WARN,
+                "%u calls of an adopted communicator are inside NCCL %d ms after the abort; they "
+                "return when its owner calls ncclCommAbort",
+                (unsigned)in_flight, PATIENCE_MS);
+    return true;
+}
+
+static uint32_t calls_inside(const struct tri_nccl_job *job)
+{
+    const size_t at = offsetof(struct tri_nccl_local, job);
+    const struct tri_nccl_local *local =
+        (const struct tri_nccl_local *)(const void *)((const char *)job - at);
+    return tri_abort_in_flight(local->state);
 }
 
 /* A rank that is still opening may publish its handle only now. It stays registered until then, so
@@ -94,7 +118,8 @@ static void finish_destroy(struct tri_nccl_job *job)
 {
     struct tri_nccl_local *local = local_of(job);
     for (struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next) {
-        ncclResult_t result = rank->comm == NULL ? ncclSuccess : ncclCommDestroy(rank->comm);
+        const bool ours = rank->comm != NULL && local->key.adopted == 0;
+        const ncclResult_t result = ours ? ncclCommDestroy(rank->comm) : ncclSuccess;
         if (result != ncclSuccess)
             tri_log(TRIB_LOG_ERROR, "destroying rank %d on device %d: NCCL returned \"%s\"",
                     (int)rank->rank, (int)rank->device, ncclGetErrorString(result));
@@ -127,9 +152,13 @@ void tri_nccl_abort_async(void *context)
     if (!tri_nccl_advance(local, TRI_NCCL_OPEN, TRI_NCCL_ABORTING) &&
         !tri_nccl_advance(local, TRI_NCCL_CLOSING, TRI_NCCL_ABORTING))
         return;
-    local->warn_at_ns = tri_deadline_ns(WARN_AFTER_MS);
-    local->job.prepare = prepare_abort;
-    local->job.graphs = live_graphs;
+    const bool adopted = local->key.adopted != 0;
+    local->warn_at_ns = tri_deadline_ns(adopted ? PATIENCE_MS : WARN_AFTER_MS);
+    local->job.prepare = adopted ? prepare_adopted : prepare_abort;
+    if (adopted)
+        local->job.calls = calls_inside;
+    else
+        local->job.graphs = live_graphs;
     local->job.settle = settle_abort;
     local->job.finish = finish_abort;
     post_job(local);
@@ -143,14 +172,16 @@ static enum tri_nccl_stage stage_of(struct tri_nccl_local *local)
     return stage;
 }
 
-/* From DESTROYING on, all queued work has run. Before ABORTING the job has not been posted. */
+/* From DESTROYING on, all queued work has run, or is the caller's. Nobody knows when that of an
+ * aborted one is over, if the caller's it is. Before ABORTING the job has not been posted. */
 static bool interrupted(void *context, char *text, size_t bytes)
 {
     struct tri_nccl_local *local = context;
     const enum tri_nccl_stage stage = stage_of(local);
     (void)text, (void)bytes;
     return stage == TRI_NCCL_DESTROYING || stage == TRI_NCCL_GONE ||
-           (stage == TRI_NCCL_ABORTING && atomic_load(&local->job.prepared_ns) != 0);
+           (stage == TRI_NCCL_ABORTING && local->key.adopted == 0 &&
+            atomic_load(&local->job.prepared_ns) != 0);
 }
 
 /* Takes no lock that a thread inside NCCL or CUDA could hold, so it works while the job hangs

@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "csrc/base/random.h"
 #include "csrc/peers/socket.h"
 
 enum { MESSAGES_AT_ONCE = 16 }; /* then other channels have their turn */
@@ -210,8 +211,8 @@ static void begin_session(struct tri_channel *channel, int32_t peer)
 static trib_status begin(struct tri_channel *channel, uint64_t deadline_ns)
 {
     struct tri_session *session = &channel->session;
-    TRI_TRY(tri_proof_random(
-        channel->connector ? session->connector_nonce : session->acceptor_nonce, TRI_NONCE));
+    TRI_TRY(tri_random(channel->connector ? session->connector_nonce : session->acceptor_nonce,
+                       TRI_NONCE));
     const int error =
         tri_service_events(&channel->item, channel->connector ? EPOLLOUT : (uint32_t)EPOLLIN);
     if (error != 0)

@@ -2,9 +2,7 @@
 #define _GNU_SOURCE
 #include "csrc/peers/proof.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/random.h>
 
 static const char domain[] = "tributary peers, version 1";
 
@@ -39,19 +37,4 @@ void tri_proof_derive(uint8_t out[TRI_PROOF], const uint8_t key[TRI_MAC_KEY],
     tri_mac_add(&mac, session->acceptor_nonce, TRI_NONCE);
     tri_mac_end(&mac, out);
     explicit_bzero(&mac, sizeof mac);
-}
-
-trib_status tri_proof_random(uint8_t *out, size_t n)
-{
-    while (n > 0) {
-        const ssize_t got = getrandom(out, n, 0);
-        if (got > 0) {
-            out += got;
-            n -= (size_t)got;
-        } else if (errno != EINTR) {
-            return tri_fail(TRIB_ERR_SYSTEM, "no random bytes for the channels between ranks: %s",
-                            tri_error_text(errno).text);
-        }
-    }
-    return TRIB_OK;
 }

@@ -40,7 +40,4 @@ void tri_proof_key(uint8_t key[TRI_MAC_KEY], const uint8_t *material, size_t n);
 void tri_proof_derive(uint8_t out[TRI_PROOF], const uint8_t key[TRI_MAC_KEY],
                       const struct tri_session *session, enum tri_purpose purpose);
 
-/* Bytes that nobody can guess. TRIB_ERR_SYSTEM. */
-trib_status tri_proof_random(uint8_t *out, size_t n);
-
 #endif

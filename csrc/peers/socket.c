@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "csrc/peers/proof.h"
+#include "csrc/base/random.h"
 
 enum {
     BACKLOG = 4096, /* the system lowers it to its own limit */
@@ -55,7 +55,7 @@ static bool invent_name(struct tri_peer_address *own)
 {
     uint8_t random[12];
     char name[TRI_PEER_UNIX_NAME + 1];
-    if (tri_proof_random(random, sizeof random) != TRIB_OK)
+    if (tri_random(random, sizeof random) != TRIB_OK)
         return false;
     size_t n = (size_t)snprintf(name, sizeof name, "tributary-");
     for (size_t i = 0; i < sizeof random; i++)

@@ -107,6 +107,28 @@ static void capable(const char *backend, uint32_t flags, uint32_t more, uint32_t
     CHECK_OK(trib_comm_destroy(comm));
 }
 
+/* Only an ncclComm_t can be adopted, and this is none. */
+static void adopted(const char *backend)
+{
+    trib_options options = TRIB_OPTIONS_INIT;
+    trib_capabilities can = TRIB_CAPABILITIES_INIT;
+    trib_comm *comm = (trib_comm *)&options;
+    int nothing = 0;
+    CHECK_OK(trib_backend_capabilities(&can, backend));
+    CHECK(((can.flags & TRIB_CAN_ADOPT) != 0) == (strcmp(backend, "nccl") == 0));
+    CHECK_STATUS(trib_comm_adopt(&comm, NULL, NULL), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK(comm == NULL);
+    options.backend = "host";
+    CHECK_STATUS(trib_comm_adopt(&comm, &nothing, &options), TRIB_ERR_UNSUPPORTED);
+    CHECK_DETAIL("options.backend is \"host\"");
+    options.backend = "pigeon";
+    CHECK_STATUS(trib_comm_adopt(&comm, &nothing, &options), TRIB_ERR_UNKNOWN_NAME);
+    if (trib_backend_count() == 1) {
+        CHECK_STATUS(trib_comm_adopt(&comm, &nothing, NULL), TRIB_ERR_UNSUPPORTED);
+        CHECK_DETAIL("this build has no backend that adopts");
+    }
+}
+
 static void capabilities(const char *backend)
 {
     trib_capabilities can = TRIB_CAPABILITIES_INIT;
@@ -126,4 +148,5 @@ void bad_configurations(const char *backend)
     refused_configurations(backend);
     good_configuration(backend);
     capabilities(backend);
+    adopted(backend);
 }

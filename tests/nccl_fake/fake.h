@@ -1,5 +1,6 @@
 /* A fake of CUDA and NCCL: enough of both to run the lifecycle of the nccl backend (open, split,
- * abort, close) on a machine without a GPU, and under sanitizers. It moves no data between ranks.
+ * abort, close) on a machine without a GPU, and under sanitizers. It moves no data between ranks, unless it is
+ * asked to.
  *
  * It behaves as observed of NCCL 2.28.9: an init or a first call waits for the peers inside the
  * call; ncclCommAbort in an open group raises flags, and frees when the group ends; only the last
@@ -37,6 +38,12 @@ int fake_communicators(void);
 /* How often the ranks of a communicator, more than one, were freed while the proxy thread of one of
  * them ran. It ends soon after its rank has been finalized. */
 int fake_freed_early(void);
+/* How often a rank has been finalized, aborted or destroyed. */
+struct ncclComm;
+int fake_ends(struct ncclComm *comm);
+/* While true, an allreduce (u8, u32, f32; sum, max of what is not negative) and an allgather wait inside the call
+ * for all ranks, and move their data: each rank needs a thread of its own. */
+void fake_move_data(bool moves);
 /* The version that NCCL says it has; 0: that of its header. */
 void fake_version(int code);
 /* From now on, NCCL's answer to queries of the asynchronous errors of rank `rank`, and to its

@@ -29,6 +29,12 @@ struct fake_world {
         struct fake_world *child[FAKE_RANKS]; /* at the first rank of each color */
     } splits[SPLITS];
     int split[FAKE_RANKS]; /* of each rank */
+    struct part {
+        const void *send;
+        void *recv;
+    } parts[FAKE_RANKS]; /* of the transfer that goes on */
+    int came;            /* to it */
+    long transfers;      /* that have ended */
 };
 
 struct ncclComm {
@@ -43,6 +49,7 @@ struct ncclComm {
     bool ending;
     uint64_t proxy_ends_ns; /* 0: its connections are open */
     int sums[SUMS];         /* live pre-multiplied ops: their type + 1 */
+    int ends;               /* calls that end it */
     const char *name; /* the caller's, which NCCL may read as long as the communicator lives */
     struct fake_config config;
 };
@@ -463,6 +470,7 @@ static ncclResult_t end(enum kind kind, ncclComm_t comm)
     on_device();
     pthread_mutex_lock(&fake_lock);
     check(comm);
+    comm->ends++;
     if (comm->ending)
         fake_die("a communicator is aborted or destroyed twice");
     comm->ending = true;
@@ -474,6 +482,15 @@ static ncclResult_t end(enum kind kind, ncclComm_t comm)
     }
     pthread_mutex_unlock(&fake_lock);
     return add(kind, comm, NULL, NULL);
+}
+
+int fake_ends(struct ncclComm *comm)
+{
+    pthread_mutex_lock(&fake_lock);
+    check(comm);
+    const int n = comm->ends;
+    pthread_mutex_unlock(&fake_lock);
+    return n;
 }
 
 static bool abort_fails;
@@ -502,6 +519,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     on_device();
+    pthread_mutex_lock(&fake_lock);
+    check(comm);
+    comm->ends++;
+    pthread_mutex_unlock(&fake_lock);
     return add(FINALIZE, comm, NULL, NULL);
 }
 
@@ -537,6 +558,12 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *out)
 {
     *out = comm->size;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *out)
+{
+    *out = comm->device;
     return ncclSuccess;
 }
 
@@ -633,19 +660,114 @@ struct fake_factor fake_last_factor(void)
     return last;
 }
 
+/* ----------------------------------------------------------------------------------------- data */
+
+static bool moves; /* guarded by fake_lock */
+
+void fake_move_data(bool on)
+{
+    pthread_mutex_lock(&fake_lock);
+    moves = on;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+struct transfer {
+    ncclComm_t comm;
+    struct part part;
+    size_t count;
+    ncclDataType_t dtype;
+    ncclRedOp_t op;
+    void (*move)(const struct transfer *transfer);
+};
+
+/* *sum += element i, or the larger of both. */
+static void add_element(double *sum, const void *send, size_t i, const struct transfer *transfer)
+{
+    const double x = transfer->dtype == ncclUint8    ? ((const uint8_t *)send)[i]
+                     : transfer->dtype == ncclUint32 ? ((const uint32_t *)send)[i]
+                                                     : (double)((const float *)send)[i];
+    *sum = transfer->op == ncclSum ? *sum + x : x > *sum ? x : *sum;
+}
+
+static void set_element(void *recv, size_t i, double x, ncclDataType_t dtype)
+{
+    if (dtype == ncclUint8)
+        ((uint8_t *)recv)[i] = (uint8_t)x;
+    else if (dtype == ncclUint32)
+        ((uint32_t *)recv)[i] = (uint32_t)x;
+    else
+        ((float *)recv)[i] = (float)x;
+}
+
+static void reduce(const struct transfer *transfer)
+{
+    const struct fake_world *world = transfer->comm->world;
+    const ncclDataType_t dtype = transfer->dtype;
+    if ((dtype != ncclUint8 && dtype != ncclUint32 && dtype != ncclFloat32) ||
+        (transfer->op != ncclSum && transfer->op != ncclMax))
+        fake_die("an allreduce whose data the fake cannot move");
+    for (size_t i = 0; i < transfer->count; i++) {
+        double sum = 0;
+        for (int rank = 0; rank < world->size; rank++)
+            add_element(&sum, world->parts[rank].send, i, transfer);
+        for (int rank = 0; rank < world->size; rank++)
+            set_element(world->parts[rank].recv, i, sum, dtype);
+    }
+}
+
+static void gather(const struct transfer *transfer)
+{
+    static const size_t sizes[] = {[ncclInt8] = 1,    [ncclUint8] = 1,   [ncclInt32] = 4,
+                                   [ncclUint32] = 4,  [ncclInt64] = 8,   [ncclUint64] = 8,
+                                   [ncclFloat16] = 2, [ncclFloat32] = 4, [ncclFloat64] = 8};
+    const struct fake_world *world = transfer->comm->world;
+    const size_t n = transfer->count * sizes[transfer->dtype];
+    for (int from = 0; from < world->size; from++)
+        for (int to = 0; to < world->size; to++)
+            memmove((char *)world->parts[to].recv + (size_t)from * n, world->parts[from].send, n);
+}
+
+/* The last rank that comes moves the data of all. */
+static ncclResult_t transfer_data(const struct transfer *transfer)
+{
+    pthread_mutex_lock(&fake_lock);
+    const ncclComm_t comm = transfer->comm;
+    check(comm);
+    struct fake_world *world = comm->world;
+    const long number = world->transfers;
+    bool ended = !moves;
+    if (!ended) {
+        comm->inside++;
+        world->parts[comm->rank] = transfer->part;
+        if (++world->came == world->size) {
+            transfer->move(transfer);
+            world->came = 0;
+            world->transfers++;
+            pthread_cond_broadcast(&fake_changed);
+        }
+        while (world->transfers == number && !comm->abort)
+            fake_wait();
+        ended = world->transfers != number;
+        comm->inside--;
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return ended ? ncclSuccess : ncclInternalError;
+}
+
 #define UNUSED(...) (void)(sizeof((const void *[]){__VA_ARGS__}))
 
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
-    UNUSED(send, recv, &count);
     pthread_mutex_lock(&fake_lock);
     check(comm);
     const int sum = (int)op - (int)ncclNumOps;
     if (sum >= SUMS || (sum >= 0 && comm->sums[sum] != (int)dtype + 1))
         fake_die("a reduction was made for another communicator or type, or is gone");
     pthread_mutex_unlock(&fake_lock);
-    return operation(OPERATE, comm, stream);
+    const struct transfer transfer = {comm, {send, recv}, count, dtype, op, reduce};
+    const ncclResult_t moved = transfer_data(&transfer);
+    return moved != ncclSuccess ? moved : operation(OPERATE, comm, stream);
 }
 
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t dtype,
@@ -665,8 +787,9 @@ ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t dtype,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    UNUSED(send, recv, &count, &dtype);
-    return operation(OPERATE, comm, stream);
+    const struct transfer transfer = {comm, {send, recv}, count, dtype, ncclSum, gather};
+    const ncclResult_t moved = transfer_data(&transfer);
+    return moved != ncclSuccess ? moved : operation(OPERATE, comm, stream);
 }
 
 ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t dtype,

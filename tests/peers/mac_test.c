@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "csrc/base/random.h"
 #include "csrc/peers/mac.h"
 #include "csrc/peers/proof.h"
 #include "tests/check.h"
@@ -126,8 +127,8 @@ static void random_bytes(void)
 {
     uint8_t a[64] = {0}, b[64] = {0};
     check_begin("random bytes");
-    CHECK_OK(tri_proof_random(a, sizeof a));
-    CHECK_OK(tri_proof_random(b, sizeof b));
+    CHECK_OK(tri_random(a, sizeof a));
+    CHECK_OK(tri_random(b, sizeof b));
     CHECK(memcmp(a, b, 32) != 0 && memcmp(a + 32, b + 32, 32) != 0);
     check_end();
 }

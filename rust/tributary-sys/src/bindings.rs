@@ -87,7 +87,7 @@ pub const TRIB_CAN_HOST_MEMORY: u32 = 2;
 pub const TRIB_CAN_CAPTURE: u32 = 4;
 #[doc = " Mismatched calls touch no memory beyond the buffers that were passed. Of a backend: without\n  TRIB_COMPARED."]
 pub const TRIB_CAN_COMPARE: u32 = 8;
-#[doc = " An abort or a deadline ends the waits of streams inside collectives."]
+#[doc = " An abort or a deadline ends the waits of streams inside collectives. Not of a communicator that\n  was adopted (trib_comm_adopt)."]
 pub const TRIB_CAN_INTERRUPT: u32 = 16;
 #[doc = " A rank hears at once of deaths and aborts of the others, and trib_comm_shrink goes on without\n  them. Of a communicator: all ranks are in this process, or it has its side channel."]
 pub const TRIB_CAN_HEAR: u32 = 32;
@@ -99,6 +99,8 @@ pub const TRIB_CAN_CTA_EFFICIENCY: u32 = 128;
 pub const TRIB_CAN_CTA_ZERO: u32 = 256;
 #[doc = " The log tells what NCCL's RAS service knows of a late call, if that runs."]
 pub const TRIB_CAN_ASK_RAS: u32 = 512;
+#[doc = " trib_comm_adopt works."]
+pub const TRIB_CAN_ADOPT: u32 = 1024;
 #[doc = " What a backend, or one communicator, can do. A newer library may set bits that this header does\n  not list."]
 #[doc = " See TRIB_CAN_PROCESSES and what follows there."]
 #[repr(C)]
@@ -804,6 +806,12 @@ extern "C" {
         rank: i32,
         size: i32,
         device: i32,
+        options: *const trib_options,
+    ) -> trib_status;
+    #[doc = " Create a communicator over an ncclComm_t that stays the caller's: for a program that has one, and\n  wants lists, sparse states, deadlines and the rest on it. Rank, size and device are those of\n  `nccl_comm`. All its ranks call this, each on its own thread; blocking, with the deadline of\n  `options` (NULL allowed). They exchange an id by two small allreduces on `nccl_comm`, and open the\n  side channel. TRIB_ERR_UNSUPPORTED: no nccl in this build, another backend in the options, or\n  `nccl_comm` is non-blocking (of which only its answers tell: it may show in the first call).\n\n  The library never finalizes, aborts or destroys `nccl_comm`. So keep it until `*out` is destroyed;\n  then do with it what you like. Meanwhile you may make calls of your own on it, on the same thread\n  and in the same order on all ranks; not while a TRIB call waits, and not inside a batch.\n\n  What does not hold, since only ncclCommAbort interrupts NCCL's kernels:\n   - An abort, and a deadline that passes, end the communicator as they always do: status, later\n     calls, waits, lists, sparse states, other processes. But streams that wait inside a collective\n     go on waiting, and so do threads inside a first call that connects, until you abort\n     `nccl_comm`. To free them: trib_abort_raise; then ncclGroupStart, ncclCommAbort for each rank\n     of this process, wait until trib_abort_state tells of no call in flight any more, ncclGroupEnd.\n     After trib_abort_raise has returned nothing but these calls uses `nccl_comm`. (While one waits\n     to connect, calls of other communicators on its device wait, too.)\n   - TRIB_COMM_RECLAIMED means that the library has freed what is its own; there is no\n     TRIB_COMM_ABORTED before it.\n   - trib_comm_close and trib_comm_destroy do not wait for queued work or CUDA graphs: it runs on in\n     `nccl_comm`. So wait for your streams before you free what it uses.\n   - If this call, trib_comm_split or a call with TRIB_MATCH misses its deadline, what it has queued\n     stays in `nccl_comm`: abort that. trib_comm_shrink may need it, too: it allocates memory,\n     for which CUDA may wait until no kernel hangs on the device.\n\n  Communicators that trib_comm_split and trib_comm_shrink make from it are the library's own, made\n  with `min_ctas`, `max_ctas`, `cta_policy` and `network` of the options; for `nccl_comm` these have\n  no effect. A communicator of one rank makes no use of `nccl_comm`, and all holds. Tested over a\n  fake NCCL; not yet run on GPUs."]
+    pub fn trib_comm_adopt(
+        out: *mut *mut trib_comm,
+        nccl_comm: *mut ::core::ffi::c_void,
         options: *const trib_options,
     ) -> trib_status;
     #[doc = " This rank's number, 0 .. size-1."]

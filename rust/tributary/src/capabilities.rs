@@ -30,7 +30,8 @@ pub struct Capabilities {
     pub cuda_graphs: bool,
     /// Mismatched calls touch no memory beyond their buffers. Of a backend: by itself, at no cost.
     pub compares: bool,
-    /// An abort or a deadline ends the waits of streams inside collectives.
+    /// An abort or a deadline ends the waits of streams inside collectives. Not of a communicator
+    /// that was [adopted](crate::Communicator::adopt).
     pub interrupts: bool,
     /// A rank hears at once of deaths and aborts of the others, and
     /// [`shrink`](crate::Communicator::shrink) goes on without them.
@@ -42,6 +43,8 @@ pub struct Capabilities {
     pub cta_efficiency: bool,
     /// [`CtaPolicy::Zero`](crate::CtaPolicy::Zero).
     pub cta_zero: bool,
+    /// [`Communicator::adopt`](crate::Communicator::adopt) works.
+    pub adopts: bool,
     /// The log tells what NCCL's RAS service knows of a late call, if that runs.
     pub ras: bool,
 }
@@ -61,6 +64,7 @@ impl From<sys::trib_capabilities> for Capabilities {
             configurable: can(sys::TRIB_CAN_CONFIGURE),
             cta_efficiency: can(sys::TRIB_CAN_CTA_EFFICIENCY),
             cta_zero: can(sys::TRIB_CAN_CTA_ZERO),
+            adopts: can(sys::TRIB_CAN_ADOPT),
             ras: can(sys::TRIB_CAN_ASK_RAS),
         }
     }

@@ -321,6 +321,46 @@ impl Communicator {
         }
     }
 
+    /// Creates a communicator over an `ncclComm_t` that stays yours. Rank, size and device are those
+    /// of `nccl_comm`. All its ranks call this, each on its own thread, within the deadline of the
+    /// options. [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) without the backend
+    /// `nccl`, and where `nccl_comm` is non-blocking.
+    ///
+    /// It is never finalized, aborted or destroyed here. So an abort, or a deadline that passes, ends
+    /// this communicator, but streams that wait inside a collective go on waiting, and so do waits
+    /// for them ([`scope`](Communicator::scope), [`Work::wait`](crate::Work::wait)), until you call
+    /// `ncclCommAbort`. Drops and [`close`](Communicator::close) do not wait for queued work.
+    /// Communicators that are [split](Communicator::split) or
+    /// [shrunk](Communicator::shrink) from this one are ordinary ones. `trib_comm_adopt` in the
+    /// header says more. Not yet run on GPUs.
+    ///
+    /// ```
+    /// use tributary::{Communicator, ErrorKind, Options};
+    /// let mut nothing = 0_u8;
+    /// let options = Options::new().backend("host");
+    /// // SAFETY: the backend is none that could use it.
+    /// let refused = unsafe { Communicator::adopt((&mut nothing as *mut u8).cast(), &options) };
+    /// assert_eq!(refused.err().unwrap().kind(), ErrorKind::Unsupported);
+    /// ```
+    ///
+    /// # Safety
+    /// `nccl_comm` is a blocking `ncclComm_t` of the NCCL that this library uses, or NULL. It lives
+    /// until the communicator has been dropped, or aborted with no call in flight. Meanwhile other
+    /// calls use it neither at the same time as this communicator's nor, over the ranks, in different
+    /// orders.
+    pub unsafe fn adopt(nccl_comm: *mut c_void, options: &Options) -> Result<Communicator> {
+        let (raw, _strings) = options.raw()?;
+        let mut comm = ptr::null_mut();
+        // SAFETY: the caller's promise; the other pointers live through the call, and `*out` is ours
+        // to destroy.
+        checked(unsafe { sys::trib_comm_adopt(&mut comm, nccl_comm, &raw) })?;
+        // SAFETY: a call that succeeds has set `*out`, and it is given away.
+        unsafe {
+            let comm = NonNull::new_unchecked(comm);
+            Communicator::from_raw(comm, options.close_timeout_or_default(), options.assumed())
+        }
+    }
+
     /// # Safety
     /// The caller owns `comm` and gives it away. It was made with TRIB_COMPARED, unless its maker
     /// promised `assumed`.
