@@ -23,7 +23,7 @@
  *  thread" need no lock of the caller's.
  *
  *  PROCESSES.  A forked child has none of its parent's threads, and CUDA does not work in it. Once
- *  a process has called trib_device_get, trib_comm_create or trib_group_create, every function that
+ *  a process has called trib_device_get or made a communicator, every function that
  *  returns a status returns TRIB_ERR_INVALID_USAGE in its children and does nothing, not even to
  *  `*out`. Fork earlier, or start children with exec. (CUDA requires more: fork before the first
  *  CUDA call.)
@@ -621,7 +621,8 @@ TRIB_API trib_status trib_comm_create(trib_comm **out, const trib_id *id, int32_
  *   - TRIB_COMM_RECLAIMED means that the library has freed what is its own; there is no
  *     TRIB_COMM_ABORTED before it.
  *   - trib_comm_close and trib_comm_destroy do not wait for queued work or CUDA graphs: it runs on in
- *     `nccl_comm`. So wait for your streams before you free what it uses.
+ *     `nccl_comm`. So wait for your streams before you free what it uses, and launch no graph
+ *     afterwards that captured its calls.
  *   - If this call, trib_comm_split or a call with TRIB_MATCH misses its deadline, what it has queued
  *     stays in `nccl_comm`: abort that. trib_comm_shrink may need it, too: it allocates memory,
  *     for which CUDA may wait until no kernel hangs on the device.

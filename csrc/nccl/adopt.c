@@ -18,7 +18,7 @@
 #include "csrc/nccl/task.h"
 #include "csrc/nccl/teardown.h"
 
-enum { POLL_NS = 100000 };
+enum { FIRST_NAP_NS = 20000, LAST_NAP_NS = 1000000 };
 
 _Static_assert(sizeof(trib_id) == TRI_NCCL_CELL, "an id fills a cell");
 
@@ -57,22 +57,24 @@ trib_status tri_nccl_inspect(struct tri_adoptee *out, void *handle)
  * while some thread captures. */
 static trib_status await(cudaStream_t stream, int32_t device)
 {
-    for (bool done = false;;) {
+    bool done = false;
+    for (uint64_t nap_ns = FIRST_NAP_NS;; nap_ns = nap_ns < LAST_NAP_NS ? 2 * nap_ns : nap_ns) {
         const trib_status status = tri_nccl_stream_query(device, stream, &done);
         if (done || (status != TRIB_OK && status != TRIB_ERR_INVALID_USAGE))
             return status;
-        tri_nap_ns(POLL_NS);
+        tri_nap_ns(nap_ns);
     }
 }
 
-/* The device is current. */
-static trib_status reduce(struct exchange *exchange, void *cell, cudaStream_t stream)
+/* The device is current. `*out`: what NCCL said. */
+static trib_status reduce(struct exchange *exchange, void *cell, cudaStream_t stream,
+                          ncclResult_t *out)
 {
     memcpy(cell, &exchange->bytes, sizeof exchange->bytes);
-    const ncclResult_t result = ncclAllReduce(cell, cell, sizeof exchange->bytes, ncclUint8,
-                                              ncclMax, exchange->comm, stream);
-    if (result != ncclSuccess)
-        return tri_nccl_fail(result, "trib_comm_adopt", exchange->rank, exchange->device);
+    *out = ncclAllReduce(cell, cell, sizeof exchange->bytes, ncclUint8, ncclMax, exchange->comm,
+                         stream);
+    if (*out != ncclSuccess)
+        return tri_nccl_fail(*out, "trib_comm_adopt", exchange->rank, exchange->device);
     TRI_TRY(await(stream, exchange->device));
     memcpy(&exchange->bytes, cell, sizeof exchange->bytes);
     return TRIB_OK;
@@ -83,19 +85,21 @@ static trib_status reduce_bytes(struct exchange *exchange)
     struct tri_nccl_device_guard guard;
     void *cell = NULL;
     cudaStream_t stream = NULL;
+    ncclResult_t result = ncclSuccess;
     TRI_TRY(tri_nccl_push_device(&guard, exchange->device));
-    tri_nccl_load_kernels(
-        exchange->device); /* as where a communicator is made: no launch loads one */
+    tri_nccl_load_kernels(exchange->device); /* as where a communicator is made: see open.c */
     trib_status status = tri_nccl_alloc_pinned(&cell, TRI_NCCL_CELL);
     const cudaError_t error =
         status != TRIB_OK ? cudaSuccess : cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     if (error != cudaSuccess)
         status = tri_nccl_cuda_fail(error, "trib_comm_adopt", exchange->device);
     if (status == TRIB_OK)
-        status = reduce(exchange, cell, stream);
-    if (stream != NULL)
+        status = reduce(exchange, cell, stream, &result);
+    /* What NCCL may still use stays: after a failure the cell, and both where it goes on without this
+     * thread. */
+    if (stream != NULL && result != ncclInProgress)
         (void)cudaStreamDestroy(stream);
-    if (cell != NULL)
+    if (cell != NULL && (result == ncclSuccess || tri_nccl_refused(result)))
         tri_nccl_free_pinned(cell);
     tri_nccl_pop_device(&guard);
     return status;

@@ -200,7 +200,10 @@ class Workplace:
         while "=" in words[0]:
             name, value = words.pop(0).split("=", 1)
             environment[name] = value
-        process = subprocess.Popen([self.build / "tests" / words[0]] + words[1:], text=True,
+        # Most lie in tests/, some in a folder there.
+        program = only([path for path in (self.build / "tests").rglob(words[0]) if path.is_file()],
+                       f"programs {words[0]}")
+        process = subprocess.Popen([program] + words[1:], text=True,
                                    errors="replace", env=environment, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT)
         late = threading.Event()

@@ -10,6 +10,7 @@ static void ask_rank(const struct world *world, int r)
 {
     const struct rank *rank = &world->ranks[r];
     trib_counters counters = TRIB_COUNTERS_INIT;
+    trib_capabilities can = TRIB_CAPABILITIES_INIT;
     if (rank->comm == NULL)
         return;
     FUZZ_CHECK(trib_comm_rank(rank->comm) == r && trib_comm_size(rank->comm) == world->size);
@@ -23,6 +24,8 @@ static void ask_rank(const struct world *world, int r)
                                  : waited == TRIB_ERR_TIMEOUT || !world_is_sound(world));
     (void)STATUS(trib_comm_set_call_timeout(rank->comm, TRIB_NO_TIMEOUT, bytes_rare(world->in, 2)));
     MUST(trib_comm_counters(&counters, rank->comm));
+    MUST(trib_comm_capabilities(&can, rank->comm));
+    FUZZ_CHECK(can.max_ranks >= world->size && (can.flags & TRIB_CAN_HOST_MEMORY) != 0);
     counters.size--;
     FUZZ_CHECK(STATUS(trib_comm_counters(&counters, rank->comm)) == TRIB_ERR_INVALID_ARGUMENT);
 }
