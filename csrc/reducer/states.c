@@ -96,6 +96,14 @@ trib_status tri_reducer_set_density(struct trib_reducer *reducer, double density
     return TRIB_OK;
 }
 
+trib_status tri_reducer_states_mark(const struct trib_reducer *reducer)
+{
+    for (size_t b = 0; reducer->states != NULL && b < reducer->layout.nbuckets; b++)
+        TRI_TRY(
+            tri_workspace_mark(&reducer->states[b]->memory, reducer->comm->state, reducer->stream));
+    return TRIB_OK;
+}
+
 /* ------------------------------------------------------------------------------ another layout */
 
 trib_status tri_reducer_states_find(struct tri_kept **out, const struct trib_reducer *reducer,

@@ -19,6 +19,9 @@ void tri_reducer_states_discard(struct trib_sparse **states, size_t n);
 /* Queue the call of bucket `b`, which is filled. */
 trib_status tri_reducer_states_run(const struct trib_reducer *reducer, size_t b);
 
+/* All of the step is queued: until then nobody changes or frees what its end may take back. */
+trib_status tri_reducer_states_mark(const struct trib_reducer *reducer);
+
 /* What each of `n` states keeps: an array for the caller to free, also after a failure. Blocks. */
 trib_status tri_reducer_states_find(struct tri_kept **out, const struct trib_reducer *reducer,
                                     struct trib_sparse *const *states, size_t n);

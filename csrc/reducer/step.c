@@ -198,6 +198,7 @@ trib_status tri_reducer_finish(struct trib_reducer *reducer, trib_stream stream)
             note(reducer, queue_rest(reducer, reducer->next));
     if (!comm->closed)
         note(reducer, tri_reducer_run_end(reducer));
+    note(reducer, tri_reducer_states_mark(reducer));
     note(reducer, tri_workspace_mark(&reducer->memory, comm->state, reducer->stream));
     note(reducer, tri_workspace_wait(&reducer->memory, stream));
     if (reducer->learning && reducer->failed == TRIB_OK)

@@ -311,6 +311,45 @@ static void create_matched(const struct faults *faults)
     check_end();
 }
 
+/* A step whose end is held is left behind by its reducer: what the end takes back stays until then,
+ * as the address sanitizer sees. */
+static void left_rank(int rank, int size, void *argument)
+{
+    struct torn *torn = argument;
+    _Atomic bool released = false;
+    struct part part = {.torn = torn,
+                        .rank = rank,
+                        .stream = torn->team.streams[rank],
+                        .device = torn->team.devices[rank]};
+    trib_stream held = NULL;
+    (void)size;
+    if (CHECK_OK(trib_stream_create(&held, part.device)) &&
+        guarded_create(&part.memory, part.device, ALL * sizeof(float)) && make_reducer(&part)) {
+        put(&part, 0);
+        for (size_t i = 0; i < GRADIENTS; i++)
+            CHECK_OK(trib_reducer_ready(part.reducer, i, part.stream));
+        CHECK_OK(trib_stream_submit(part.device, team_hold, &released, held));
+        CHECK_OK(trib_reducer_finish(part.reducer, held));
+        CHECK_STATUS(trib_reducer_destroy(part.reducer), TRIB_ERR_TIMEOUT);
+        atomic_store(&released, true);
+        CHECK_OK(trib_stream_wait(part.device, held));
+    }
+    CHECK_OK(trib_stream_destroy(part.device, held));
+    guarded_destroy(&part.memory);
+}
+
+static void left_steps(const struct faults *faults)
+{
+    struct torn torn = {.faults = faults, .sparse = true};
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.close_timeout_ms = 300;
+    check_begin("%s, %d ranks: a reducer leaves a step", faults->backend, faults->size);
+    if (faults_team(&torn.team, faults, &options))
+        check_ranks(faults->size, left_rank, &torn);
+    team_destroy(&torn.team);
+    check_end();
+}
+
 static void torn_steps(const struct faults *faults)
 {
     struct torn torn = {.faults = faults};
@@ -338,4 +377,5 @@ void faults_reducers(const struct faults *faults)
     create_matched(faults);
     torn_steps(faults);
     late_steps(faults);
+    left_steps(faults);
 }

@@ -262,6 +262,31 @@ static void step_that_fails(struct testing *testing)
     free(after);
 }
 
+/* The calls of a step have run, and its end waits for a stream that rests: what changes the states
+ * waits, too, until the end has taken the calls back. */
+static void change_behind_a_step(struct testing *testing)
+{
+    static int rest_ms = 20;
+    trib_stream late = NULL;
+    size_t bytes;
+    char *before = export(testing, &bytes);
+    CHECK_OK(trib_stream_create(&late, testing->device));
+    CHECK_OK(trib_stream_submit(testing->device, team_rest, &rest_ms, late));
+    put(testing, &testing->memory, testing->rank == 0);
+    for (size_t i = 0; i < GRADIENTS; i++) {
+        copy(testing, testing->data[i], guarded_data(&testing->memory, i * PITCH), i);
+        CHECK_OK(trib_reducer_ready(testing->reducer, i, testing->stream));
+    }
+    CHECK_OK(trib_reducer_finish(testing->reducer, late));
+    CHECK_OK(trib_reducer_set_density(testing->reducer, 0.4));
+    char *after = export(testing, &bytes);
+    CHECK(memcmp(before, after, bytes) == 0);
+    CHECK_OK(trib_stream_wait(testing->device, late));
+    CHECK_OK(trib_stream_destroy(testing->device, late));
+    free(before);
+    free(after);
+}
+
 static bool as_states(struct testing *testing, const struct way *way)
 {
     bool good = CHECK_OK(create(testing, way));
@@ -274,6 +299,7 @@ static bool as_states(struct testing *testing, const struct way *way)
         if (step == 1)
             step_that_fails(testing);
         if (step == 2) {
+            change_behind_a_step(testing);
             CHECK_OK(trib_reducer_set_density(testing->reducer, 0.5));
             for (size_t i = 0; i < GRADIENTS; i++)
                 if (counts[i] != 0)
