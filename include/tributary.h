@@ -414,7 +414,8 @@ typedef struct trib_options {
     uint32_t flags;             /**< any of TRIB_UNCHECKED ... TRIB_NO_SIDE_CHANNEL */
     const char *backend;        /**< NULL: the id's; for a group the first that has the devices */
     uint32_t timeout_ms;        /**< deadline of calls that wait for the other ranks: create, split;
-                                *   trib_sparse_create, set and import (`add` 0), including the wait
+                                *   trib_sparse_create, set and import (`add` 0), those of
+                                *   reducers, trib_comm_adopt, including the wait
                                 *   for calls still queued; with TRIB_MATCH (on nccl also
                                 *   TRIB_COMPARED) each collective, including the wait for earlier
                                 *   work of any rank's stream. 0 is 300,000 */
@@ -1252,8 +1253,9 @@ TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
  * SPARSE. With options.sparse each bucket is reduced by a sparse allreduce with a state of its own:
  * of each bucket the largest entries are sent, and the rest stays as its residual. What is said of
  * states holds, momentum included, but that the decision is one for all buckets: if a value of one
- * bucket is not finite, no gradient is written on any rank, and no residual and no velocity changes;
- * trib_reducer_status returns TRIB_ERR_NON_FINITE, and the communicator stays usable. (Thresholds
+ * bucket is not finite, no gradient is written on any rank (views without TRIB_REDUCER_TWINS are
+ * undefined then), and no residual and no velocity changes; trib_reducer_status returns
+ * TRIB_ERR_NON_FINITE, and the communicator stays usable. (Thresholds
  * and schedules of the other buckets have moved on, on all ranks alike.) A gradient that is not
  * ready counts as 0: its residual takes part. Algorithms that wait for the stream in a call, see
  * trib_sparse_allreduce, do so in trib_reducer_ready and trib_reducer_finish. Residuals move with
@@ -1281,9 +1283,11 @@ enum {
     TRIB_REDUCER_TWINS = 1u << 2,
     /** The first trib_reducer_finish fills the buckets anew, in the order in which rank 0 called
      *  trib_reducer_ready; gradients that were not ready there come last. That finish blocks until
-     *  all ranks have come to it and the step has run; it needs as much device memory again for as
-     *  long if the gradients are views. If a rank has no memory for it, the order stays (and the log
-     *  says so, TRIB_LOG_WARN). Views move: ask trib_reducer_view again after that finish; what was
+     *  all ranks have come to it, within timeout_ms, and the step has run; what fails then ends the
+     *  communicator, and is returned though the step was applied. It needs as much device memory
+     *  again for as long if the gradients are views, and with options.sparse a second set of
+     *  states. If a rank has no memory for it, the order stays (and the log says so,
+     *  TRIB_LOG_WARN). Views move: ask trib_reducer_view again after that finish; what was
      *  in them moves with them. */
     TRIB_REDUCER_LEARN_ORDER = 1u << 3
 };
@@ -1346,12 +1350,13 @@ TRIB_API trib_status trib_reducer_finish(trib_reducer *reducer, trib_stream stre
 TRIB_API const uint32_t *trib_reducer_outcome(const trib_reducer *reducer);
 
 /** TRIB_OK if the newest step that has run was applied, or none has run; TRIB_ERR_NON_FINITE if it
- *  was not, because a value or a weight was not finite (or a weight negative, or all of them 0); or
- *  trib_comm_status(). Never waits. */
+ *  was not on any rank, because a value or a weight was not finite (or a weight negative, or all of
+ *  them 0); or trib_comm_status(). Never waits. */
 TRIB_API trib_status trib_reducer_status(const trib_reducer *reducer);
 
 /** Change the density of every bucket's state, as trib_sparse_set_density does. Only with
- *  options.sparse. All ranks call it; between steps; blocking. On failure the old density stays. */
+ *  options.sparse. All ranks call it; between steps; blocking. On failure the old density stays,
+ *  unless the communicator has ended. */
 TRIB_API trib_status trib_reducer_set_density(trib_reducer *reducer, double density);
 
 /** Bytes of an export: residuals of all gradients, and with momentum their velocities. 0 without

@@ -107,6 +107,9 @@ struct tri_kernels {
      * abort_flag and counts are pinned memory, the others are not. */
     trib_status (*commit)(const struct tri_commit *commit, trib_stream stream);
 
+    /* forget: the decision of every call becomes 0: nothing is left to take back. */
+    trib_status (*forget)(const struct tri_revocable *calls, size_t n, trib_stream stream);
+
     /* unpack: if *decision is not 0, data[i] = bucket[offset + i] of every slice, else nothing.
      * With `weighted` != 0: data[i] = (slice type)(bucket[offset + i] / bucket[last]), rounded to
      * nearest even. */

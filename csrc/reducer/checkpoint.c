@@ -10,8 +10,8 @@
 #include "csrc/core/all_ranks.h"
 #include "csrc/core/deadline.h"
 #include "csrc/core/match.h"
-#include "csrc/core/small_allgather.h"
 #include "csrc/core/validate.h"
+#include "csrc/reducer/agree.h"
 #include "csrc/reducer/states.h"
 
 enum { VERSION = 1 };
@@ -191,29 +191,6 @@ static trib_status write(const struct import *import, const struct head *head)
     return reducer->backend->device->stream_wait(reducer->device, reducer->stream);
 }
 
-/* A rank's own mistake wins over what the others report. */
-static trib_status agree(const struct import *import, trib_status own, trib_stream stream)
-{
-    struct trib_comm *comm = import->reducer->comm;
-    const struct tri_detail_copy why = tri_detail_copy();
-    const int32_t sent = own;
-    int32_t *all = calloc((size_t)comm->size, sizeof *all);
-    if (all == NULL) {
-        (void)tri_abort_raise(comm->state, TRIB_ERR_OUT_OF_MEMORY,
-                              "no memory to compare the imports of all ranks");
-        return tri_comm_usable(comm, TRI_REDUCER_IMPORT);
-    }
-    trib_status status =
-        tri_small_allgather(comm, TRI_REDUCER_IMPORT, &sent, sizeof sent, all, stream);
-    for (int32_t rank = 0; status == TRIB_OK && rank < comm->size; rank++)
-        if (all[rank] != TRIB_OK)
-            status = tri_fail_call(comm, TRI_REDUCER_IMPORT, TRIB_ERR_MISMATCH,
-                                   "rank %d rejected its export (%s), so no rank imports", rank,
-                                   trib_status_name(all[rank]));
-    free(all);
-    return own == TRIB_OK ? status : tri_fail(own, "%s", why.text);
-}
-
 static trib_status replace(void *argument, trib_stream stream)
 {
     const struct import *import = argument;
@@ -222,7 +199,7 @@ static trib_status replace(void *argument, trib_stream stream)
     trib_status status = check(&head, import);
     if (status == TRIB_OK)
         status = tri_deadline_wait(comm, TRI_REDUCER_IMPORT, &import->reducer->memory);
-    TRI_TRY(agree(import, status, stream));
+    TRI_TRY(tri_reducer_agree(import->reducer, TRI_REDUCER_IMPORT, status, stream));
     status = write(import, &head);
     if (status != TRIB_OK) /* the others have imported */
         (void)tri_abort_raise(comm->state, status, tri_detail());

@@ -95,16 +95,25 @@ static trib_status agree(const struct tri_reducer_request *request, trib_status 
 
 /* --------------------------------------------------------------------------------------- memory */
 
-/* `states`: room for one of each gradient. */
-static void set_sparse(struct trib_reducer *reducer, const trib_sparse_options *options,
-                       struct trib_sparse **states)
+static const char *copy_text(char *to, size_t bytes, const char *text)
 {
-    reducer->states = states;
+    if (text == NULL)
+        return NULL;
+    (void)snprintf(to, bytes, "%s", text);
+    return to;
+}
+
+/* `room`: for one revocable and one state of each of n gradients. */
+static void set_sparse(struct trib_reducer *reducer, const trib_sparse_options *options, void *room,
+                       size_t n)
+{
+    reducer->revocables = room;
+    reducer->states = (struct trib_sparse **)(void *)(reducer->revocables + n);
     reducer->sparse = *options;
-    (void)snprintf(reducer->algorithm, sizeof reducer->algorithm, "%s",
-                   options->algorithm == NULL ? "" : options->algorithm);
-    (void)snprintf(reducer->constants, sizeof reducer->constants, "%s",
-                   options->constants == NULL ? "" : options->constants);
+    reducer->sparse.algorithm =
+        copy_text(reducer->algorithm, sizeof reducer->algorithm, options->algorithm);
+    reducer->sparse.constants =
+        copy_text(reducer->constants, sizeof reducer->constants, options->constants);
 }
 
 /* The struct and its arrays, in one block: the workspace frees it with the rest. */
@@ -113,7 +122,8 @@ static struct trib_reducer *make(const struct tri_reducer_request *request)
     const size_t n = request->n + 1; /* never 0 */
     const size_t each = sizeof(struct tri_gradient_bucket) + sizeof(struct tri_slice) +
                         sizeof(struct tri_gradient) + sizeof(struct tri_readiness) +
-                        sizeof(struct trib_sparse *) + sizeof(uint64_t) + 2 * sizeof(size_t);
+                        sizeof(struct tri_revocable) + sizeof(struct trib_sparse *) +
+                        sizeof(uint64_t) + 2 * sizeof(size_t);
     struct trib_reducer *reducer = calloc(1, sizeof *reducer + n * each);
     if (reducer == NULL)
         return NULL;
@@ -134,8 +144,7 @@ static struct trib_reducer *make(const struct tri_reducer_request *request)
     reducer->layout.owners = (size_t *)(void *)(reducer->order + n);
     reducer->missing = reducer->layout.owners + n;
     if (request->options.sparse != NULL)
-        set_sparse(reducer, request->options.sparse,
-                   (struct trib_sparse **)(void *)(reducer->missing + n));
+        set_sparse(reducer, request->options.sparse, reducer->missing + n, n);
     tri_lock_init(&reducer->lock);
     return reducer;
 }
@@ -185,7 +194,7 @@ static trib_status allocate(struct trib_reducer *reducer)
 /* Views begin at 0, padding included. */
 static trib_status clear(struct trib_reducer *reducer)
 {
-    const struct tri_reducer_scalars scalars = {0};
+    const struct tri_reducer_scalars scalars = {.one = 1};
     const struct tri_device_ops *ops = reducer->backend->device;
     TRI_TRY(
         ops->fetch(reducer->device, reducer->scalars, &scalars, sizeof scalars, reducer->stream));
@@ -214,9 +223,8 @@ static trib_status prepare(struct trib_reducer **out, const struct tri_reducer_r
     return status;
 }
 
-/* Nothing uses the stream but what the workspace knows of. One that is not done may never be: it
- * stays. Keeps the thread's detail. */
-static void discard(struct trib_reducer *reducer)
+/* A stream that is not `idle` may never be: it stays. Keeps the thread's detail. */
+static void discard(struct trib_reducer *reducer, bool idle)
 {
     const struct tri_detail_copy why = tri_detail_copy();
     if (reducer == NULL)
@@ -224,7 +232,7 @@ static void discard(struct trib_reducer *reducer)
     const struct tri_device_ops *ops = reducer->backend->device;
     if (reducer->states != NULL)
         tri_reducer_states_discard(reducer->states, reducer->layout.nbuckets);
-    if (reducer->stream != NULL && !tri_workspace_in_use(&reducer->memory))
+    if (reducer->stream != NULL && idle)
         (void)ops->stream_destroy(reducer->device, reducer->stream);
     if (reducer->event != NULL)
         (void)ops->event_destroy(reducer->device, reducer->event);
@@ -239,12 +247,12 @@ static trib_status create(void *argument, trib_stream stream)
     struct tri_reducer_request *request = argument;
     struct trib_reducer *reducer = NULL;
     trib_status status = tri_reducer_check(request);
-    const bool rejected = status != TRIB_OK;
-    if (!rejected)
+    const bool rejected = status != TRIB_OK && status != TRIB_ERR_OUT_OF_MEMORY;
+    if (status == TRIB_OK)
         status = prepare(&reducer, request);
     status = agree(request, status, rejected, stream);
     if (status != TRIB_OK)
-        discard(reducer);
+        discard(reducer, true);
     else if (request->out != NULL) /* as always: the check rejects NULL */
         *request->out = reducer;
     return status;
@@ -275,7 +283,7 @@ trib_status tri_reducer_create(struct trib_reducer **out, struct trib_comm *comm
     if (status == TRIB_OK)
         status = add_states(*out);
     if (status != TRIB_OK && out != NULL) {
-        discard(*out);
+        discard(*out, true);
         *out = NULL;
     }
     return status == TRIB_OK ? TRIB_OK : tri_batch_fail(comm, status);
@@ -290,13 +298,15 @@ trib_status tri_reducer_destroy(struct trib_reducer *reducer)
                              "a step is open: call trib_reducer_finish first");
     if (reducer->open)
         (void)tri_workspace_mark(&reducer->memory, comm->state, reducer->stream);
-    if (!tri_workspace_await(&reducer->memory, tri_deadline_ns(comm->close_timeout_ms)))
+    const bool idle =
+        tri_workspace_await(&reducer->memory, tri_deadline_ns(comm->close_timeout_ms));
+    if (!idle)
         status = tri_fail_call(comm, TRI_REDUCER_DESTROY, TRIB_ERR_TIMEOUT,
                                "after %u ms a step of this reducer is still queued; its memory "
                                "stays allocated until the step has run. Synchronize the streams "
                                "before destroying, or abort",
                                comm->close_timeout_ms);
-    discard(reducer);
+    discard(reducer, idle);
     (void)tri_workspace_sweep();
     return status;
 }

@@ -5,6 +5,7 @@
 #include "csrc/base/log.h"
 #include "csrc/core/all_ranks.h"
 #include "csrc/core/deadline.h"
+#include "csrc/core/device.h"
 #include "csrc/core/issue.h"
 #include "csrc/core/small_allgather.h"
 #include "csrc/core/validate.h"
@@ -22,6 +23,7 @@ struct room {
     struct trib_sparse **states; /* of its buckets, if there are states */
     size_t *work;
     int32_t *statuses; /* of every rank */
+    size_t n;          /* gradients: room for as many buckets */
     bool all;          /* ranks have it */
 };
 
@@ -54,6 +56,8 @@ static void free_room(struct room *room)
 {
     const struct tri_detail_copy why = tri_detail_copy();
     tri_workspace_close(&room->memory);
+    if (room->states != NULL)
+        tri_reducer_states_discard(room->states, room->n);
     free(room->tensors);
     tri_gradient_layout_free(&room->next);
     free(room->states);
@@ -151,17 +155,31 @@ static void describe(const struct trib_reducer *reducer, const struct room *room
 }
 
 /* What the views hold goes to where they are from now on. */
-static trib_status move_views(struct trib_reducer *reducer, trib_stream stream)
+static trib_status fill_views(const struct trib_reducer *reducer)
 {
+    const trib_stream stream = reducer->stream;
     for (size_t b = 0; b < reducer->layout.nbuckets; b++) {
         const struct tri_gradient_bucket *of = &reducer->layout.buckets[b];
         const struct tri_bucket bucket = tri_reducer_bucket(reducer, reducer->buckets, b);
         TRI_TRY(tri_reducer_zero_bucket(reducer, b, stream));
         TRI_TRY(reducer->backend->kernels->pack(&reducer->layout.slices[of->first], of->n, &bucket,
                                                 NULL, stream));
-        tri_reducer_set_views(reducer, b);
     }
-    return TRIB_OK;
+    return reducer->backend->device->stream_wait(reducer->device, stream);
+}
+
+/* Views lie in the buckets whatever fails: the copy goes. */
+static trib_status move_views(struct trib_reducer *reducer)
+{
+    uintptr_t previous = 0;
+    trib_status status = tri_device_push(reducer->backend, reducer->device, &previous);
+    if (status == TRIB_OK) {
+        status = fill_views(reducer);
+        tri_device_pop(reducer->backend, previous);
+    }
+    for (size_t b = 0; b < reducer->layout.nbuckets; b++)
+        tri_reducer_set_views(reducer, b);
+    return status;
 }
 
 /* What the views hold, as it is now. */
@@ -187,18 +205,27 @@ static trib_status make_states(struct trib_reducer *reducer, struct room *room)
     return status == TRIB_OK ? tri_reducer_states_move(reducer, room->states, &room->next) : status;
 }
 
+/* The states change places: free_room frees those that are left in the room. */
+static trib_status install_states(struct trib_reducer *reducer, struct room *room, size_t old)
+{
+    if (reducer->states == NULL)
+        return TRIB_OK;
+    for (size_t b = 0; b < reducer->n; b++) {
+        struct trib_sparse *const state = b < old ? reducer->states[b] : NULL;
+        reducer->states[b] = room->states[b];
+        room->states[b] = state;
+    }
+    return tri_reducer_states_install(reducer, reducer->states);
+}
+
 static trib_status install(struct trib_reducer *reducer, struct room *room)
 {
-    const bool views = (reducer->flags & TRIB_REDUCER_VIEWS) != 0;
-    if (reducer->states != NULL)
-        tri_reducer_states_discard(reducer->states, reducer->layout.nbuckets);
+    const size_t old = reducer->layout.nbuckets;
     tri_gradient_layout_copy(&reducer->layout, &room->next, reducer->n);
-    if (reducer->states != NULL)
-        TRI_TRY(tri_reducer_states_install(reducer, room->states));
-    if (!views)
-        return TRIB_OK;
-    TRI_TRY(move_views(reducer, reducer->stream));
-    return reducer->backend->device->stream_wait(reducer->device, reducer->stream);
+    const trib_status installed = install_states(reducer, room, old);
+    const bool views = (reducer->flags & TRIB_REDUCER_VIEWS) != 0;
+    const trib_status moved = views ? move_views(reducer) : TRIB_OK;
+    return installed != TRIB_OK ? installed : moved;
 }
 
 static trib_status lay_out(struct trib_reducer *reducer, struct room *room)
@@ -229,7 +256,7 @@ static trib_status learn_order(void *argument, trib_stream stream)
 
 trib_status tri_reducer_learn(struct trib_reducer *reducer)
 {
-    struct room room = {.order = NULL};
+    struct room room = {.n = reducer->n};
     struct learning learning = {reducer, &room};
     reducer->learning = false;
     if (reducer->n == 0)

@@ -153,19 +153,25 @@ static const void *total_of(const struct trib_reducer *reducer, trib_dtype *dtyp
     return (const char *)bucket.data + (bucket.count - 1) * trib_dtype_size(bucket.dtype);
 }
 
-/* Applied unless the communicator has ended by then, the weights forbid it, or one of the `ncalls`
- * calls of the step was not. */
-static trib_status commit(const struct trib_reducer *reducer, size_t ncalls)
+static size_t ncalls_of(const struct trib_reducer *reducer)
+{
+    return reducer->states == NULL ? 0 : reducer->layout.nbuckets;
+}
+
+/* Applied unless the communicator has ended by then, the weights forbid it, or one of the step's
+ * calls was not; `refuses`: not in any case. */
+static trib_status commit(const struct trib_reducer *reducer, bool refuses)
 {
     trib_dtype dtype;
     const void *total = total_of(reducer, &dtype);
-    const struct tri_commit job = {.abort_flag =
-                                       reducer->backend->transport->abort_flag(reducer->transport),
+    const struct tri_transport_ops *ops = reducer->backend->transport;
+    const struct tri_commit job = {.abort_flag = refuses ? &reducer->scalars->one
+                                                         : ops->abort_flag(reducer->transport),
                                    .counts = reducer->counts,
                                    .total = total,
                                    .total_dtype = dtype,
                                    .calls = reducer->calls,
-                                   .ncalls = ncalls,
+                                   .ncalls = ncalls_of(reducer),
                                    .decision = &reducer->scalars->decision};
     return reducer->backend->kernels->commit(&job, reducer->stream);
 }
@@ -173,27 +179,80 @@ static trib_status commit(const struct trib_reducer *reducer, size_t ncalls)
 /* Copied to the stream of a host-executed backend. */
 struct end_run {
     const struct trib_reducer *reducer;
-    size_t ncalls; /* sparse ones, in the step */
 };
+
+static trib_status end_step(const struct trib_reducer *reducer)
+{
+    const size_t n = ncalls_of(reducer);
+    TRI_TRY(commit(reducer, false));
+    TRI_TRY(write_gradients(reducer));
+    return n == 0 ? TRIB_OK /* between steps all decisions are 0 */
+                  : reducer->backend->kernels->forget(reducer->calls, n, reducer->stream);
+}
 
 static void run_end(void *argument)
 {
-    const struct end_run *run = argument;
-    const struct trib_reducer *reducer = run->reducer;
+    const struct trib_reducer *reducer = ((const struct end_run *)argument)->reducer;
     uintptr_t previous = 0;
     trib_status status = tri_device_push(reducer->backend, reducer->device, &previous);
     if (status != TRIB_OK) {
         raise_state(reducer, status);
         return;
     }
-    status = commit(reducer, run->ncalls);
-    if (status == TRIB_OK)
-        status = write_gradients(reducer);
-    if (status != TRIB_OK) { /* what has been written is no whole step: decide again */
+    status = end_step(reducer);
+    if (status != TRIB_OK) { /* what has been written may be no whole step: decide again */
         raise_state(reducer, status);
-        (void)commit(reducer, run->ncalls);
+        (void)commit(reducer, true);
     }
     tri_device_pop(reducer->backend, previous);
+}
+
+/* What takes back a step. Copied to the stream of a host-executed backend. */
+struct refusal {
+    const struct trib_reducer *reducer;
+    uint32_t *decision;
+};
+
+static void run_refusal(void *argument)
+{
+    const struct refusal *refusal = argument;
+    const struct trib_reducer *reducer = refusal->reducer;
+    const struct tri_commit job = {.abort_flag = &reducer->scalars->one,
+                                   .total_dtype = TRIB_F32,
+                                   .calls = reducer->calls,
+                                   .ncalls = ncalls_of(reducer),
+                                   .decision = refusal->decision};
+    uintptr_t previous = 0;
+    if (tri_device_push(reducer->backend, reducer->device, &previous) != TRIB_OK)
+        return;
+    (void)reducer->backend->kernels->commit(&job, reducer->stream);
+    tri_device_pop(reducer->backend, previous);
+}
+
+/* Frees its argument. */
+static void run_own_refusal(void *argument)
+{
+    run_refusal(argument);
+    free(argument);
+}
+
+/* Uses no transport: the communicator may have ended. */
+static trib_status refuse(struct trib_reducer *reducer, uint32_t *decision)
+{
+    struct refusal refusal = {reducer, decision};
+    if (reducer->backend->transport->submit == NULL) {
+        run_refusal(&refusal);
+        return TRIB_OK;
+    }
+    struct refusal *own = malloc(sizeof *own);
+    if (own == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory to take a step back");
+    *own = refusal;
+    const trib_status status = reducer->backend->device->stream_submit(
+        reducer->device, run_own_refusal, own, reducer->stream);
+    if (status != TRIB_OK)
+        free(own);
+    return status;
 }
 
 trib_status tri_reducer_run_end(struct trib_reducer *reducer)
@@ -201,8 +260,22 @@ trib_status tri_reducer_run_end(struct trib_reducer *reducer)
     const struct tri_call call = {.count = reducer->n};
     const struct tri_recorded record = tri_recorded_of(TRI_REDUCER_FINISH, &call);
     struct tri_reducer_scalars *scalars = reducer->scalars;
-    struct end_run run = {reducer, reducer->states == NULL ? 0 : reducer->queued};
-    TRI_TRY(reducer->backend->device->copy(reducer->device, &scalars->decision, &scalars->zero,
-                                           sizeof scalars->zero, reducer->stream));
-    return tri_issue_run(reducer->comm, &record, run_end, &run, sizeof run, reducer->stream);
+    struct end_run run = {reducer};
+    trib_status status = reducer->backend->device->copy(
+        reducer->device, &scalars->decision, &scalars->zero, sizeof scalars->zero, reducer->stream);
+    if (status != TRIB_OK) {
+        (void)refuse(reducer, &scalars->decision);
+        return status;
+    }
+    status = tri_issue_run(reducer->comm, &record, run_end, &run, sizeof run, reducer->stream);
+    /* It may have been queued all the same: then nothing is left to take back, and the decision is
+     * made. */
+    if (status != TRIB_OK && ncalls_of(reducer) != 0)
+        (void)refuse(reducer, &scalars->unread);
+    return status;
+}
+
+trib_status tri_reducer_take_back(struct trib_reducer *reducer)
+{
+    return refuse(reducer, &reducer->scalars->decision);
 }

@@ -8,8 +8,10 @@
  * ready: it counts as 0. */
 trib_status tri_reducer_run_bucket(struct trib_reducer *reducer, size_t b, const bool *absent);
 
-/* Decide whether the step is applied, and if so write the gradients. If this cannot be queued the
- * step is not applied. */
+/* Decide whether the step is applied, and if so write the gradients; if not, take its sparse calls
+ * back. If this cannot be queued the step is not applied. */
 trib_status tri_reducer_run_end(struct trib_reducer *reducer);
+/* The step is not applied: its communicator is closed, and no transport can be used. */
+trib_status tri_reducer_take_back(struct trib_reducer *reducer);
 
 #endif

@@ -14,7 +14,8 @@ enum { TRI_REDUCER_TEXT = 32 };
 /* At the beginning of the reducer's memory. */
 struct tri_reducer_scalars {
     uint32_t decision; /* of the newest step */
-    uint32_t zero;
+    uint32_t zero, one;
+    uint32_t unread; /* a decision that nobody asks for */
 };
 
 /* One gradient in the current step. */
@@ -38,11 +39,13 @@ struct trib_reducer {
     trib_stream stream;                /* on which everything runs */
     char *buckets, *twins;             /* twins NULL: buckets are reduced in place */
     struct tri_reducer_scalars *scalars;
-    struct tri_list_counts *counts; /* pinned memory */
-    struct trib_sparse **states;    /* of each bucket; NULL: dense */
-    struct tri_revocable *calls;    /* on the device: what of each a commit may take back */
-    trib_sparse_options sparse;     /* of the states, with the current density; but the texts: */
-    char algorithm[TRI_REDUCER_TEXT], constants[TRI_REDUCER_TEXT]; /* "": NULL */
+    struct tri_list_counts *counts;   /* pinned memory */
+    struct trib_sparse **states;      /* of each bucket; NULL: dense */
+    struct tri_revocable *calls;      /* on the device: what of each a commit may take back. Between
+                                     * steps all decisions are 0 */
+    struct tri_revocable *revocables; /* the same on the host: room for one of each gradient */
+    trib_sparse_options sparse; /* of the states, with the current density; its texts are here: */
+    char algorithm[TRI_REDUCER_TEXT], constants[TRI_REDUCER_TEXT];
 
     struct tri_workspace memory; /* of all that lies on the device; freed with this struct */
     trib_event event;            /* what a bucket waits for, one stream after the other */
@@ -51,7 +54,6 @@ struct trib_reducer {
     struct tri_readiness *readiness;
     size_t *missing;    /* of each bucket: gradients that are not ready */
     size_t next;        /* the bucket that is queued next */
-    size_t queued;      /* buckets whose call of this step is queued */
     bool open;          /* a step has begun */
     bool learning;      /* with TRIB_REDUCER_LEARN_ORDER, in the first step: */
     uint64_t *order;    /* the gradients as they got ready, */

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "csrc/base/types.h"
+#include "csrc/core/all_ranks.h"
 #include "csrc/core/validate.h"
+#include "csrc/reducer/agree.h"
 #include "csrc/sparse/allreduce.h"
 #include "csrc/sparse/kept.h"
 
@@ -14,8 +16,6 @@ trib_status tri_reducer_states_create(struct trib_sparse **out, const struct tri
                                       const struct tri_gradient_layout *layout)
 {
     trib_sparse_options options = reducer->sparse;
-    options.algorithm = reducer->algorithm[0] == '\0' ? NULL : reducer->algorithm;
-    options.constants = reducer->constants[0] == '\0' ? NULL : reducer->constants;
     options.flags |= (reducer->flags & TRIB_REDUCER_SUM) != 0 ? 0 : TRIB_SPARSE_AVERAGE;
     memset(out, 0, layout->nbuckets * sizeof(struct trib_sparse *));
     for (size_t b = 0; b < layout->nbuckets; b++) {
@@ -43,17 +43,11 @@ void tri_reducer_states_discard(struct trib_sparse **states, size_t n)
 trib_status tri_reducer_states_install(struct trib_reducer *reducer, struct trib_sparse **states)
 {
     const size_t n = reducer->layout.nbuckets;
-    struct tri_revocable *calls = calloc(n + 1, sizeof *calls);
-    if (calls == NULL)
-        return tri_fail_call(reducer->comm, TRI_REDUCER_CREATE, TRIB_ERR_OUT_OF_MEMORY,
-                             "no memory for %zu buckets", n);
     memmove(reducer->states, states, n * sizeof(struct trib_sparse *));
     for (size_t b = 0; b < n; b++)
-        calls[b] = tri_sparse_revocable(states[b]);
-    const trib_status status = reducer->backend->device->fetch(
-        reducer->device, reducer->calls, calls, n * sizeof *calls, reducer->stream);
-    free(calls);
-    return status;
+        reducer->revocables[b] = tri_sparse_revocable(states[b]);
+    return reducer->backend->device->fetch(reducer->device, reducer->calls, reducer->revocables,
+                                           n * sizeof *reducer->revocables, reducer->stream);
 }
 
 /* ------------------------------------------------------------------------------------- a bucket */
@@ -79,10 +73,17 @@ trib_status tri_reducer_check_between(const struct trib_reducer *reducer, int op
     return TRIB_OK;
 }
 
+static trib_status agree_to_change(void *argument, trib_stream stream)
+{
+    const struct trib_reducer *reducer = argument;
+    const trib_status own = tri_reducer_check_between(reducer, TRI_REDUCER_SET_DENSITY);
+    return tri_reducer_agree(reducer, TRI_REDUCER_SET_DENSITY, own, stream);
+}
+
 /* A state has had the memory for its old density, and keeps it. */
 trib_status tri_reducer_set_density(struct trib_reducer *reducer, double density)
 {
-    TRI_TRY(tri_reducer_check_between(reducer, TRI_REDUCER_SET_DENSITY));
+    TRI_TRY(tri_all_ranks_run(reducer->comm, TRI_REDUCER_SET_DENSITY, agree_to_change, reducer));
     for (size_t b = 0; b < reducer->layout.nbuckets; b++) {
         const trib_status status = tri_sparse_set_density(reducer->states[b], density);
         if (status == TRIB_OK)

@@ -39,9 +39,7 @@ static trib_status wait_for_gradients(const struct trib_reducer *reducer, size_t
 static trib_status queue_sparse(struct trib_reducer *reducer, size_t b, const bool *absent)
 {
     TRI_TRY(tri_reducer_run_bucket(reducer, b, absent));
-    TRI_TRY(tri_reducer_states_run(reducer, b));
-    reducer->queued = b + 1;
-    return TRIB_OK;
+    return tri_reducer_states_run(reducer, b);
 }
 
 static trib_status match_bucket(const struct trib_reducer *reducer, size_t b)
@@ -167,7 +165,7 @@ static void begin_next(struct trib_reducer *reducer)
     memset(reducer->readiness, 0, reducer->n * sizeof *reducer->readiness);
     for (size_t b = 0; b < reducer->layout.nbuckets; b++)
         reducer->missing[b] = reducer->layout.buckets[b].n;
-    reducer->next = reducer->queued = 0;
+    reducer->next = 0;
     reducer->nordered = 0;
     reducer->open = false;
     reducer->failed = TRIB_OK;
@@ -196,8 +194,7 @@ trib_status tri_reducer_finish(struct trib_reducer *reducer, trib_stream stream)
     for (; reducer->next < reducer->layout.nbuckets; reducer->next++)
         if (reducer->failed == TRIB_OK)
             note(reducer, queue_rest(reducer, reducer->next));
-    if (!comm->closed)
-        note(reducer, tri_reducer_run_end(reducer));
+    note(reducer, comm->closed ? tri_reducer_take_back(reducer) : tri_reducer_run_end(reducer));
     note(reducer, tri_reducer_states_mark(reducer));
     note(reducer, tri_workspace_mark(&reducer->memory, comm->state, reducer->stream));
     note(reducer, tri_workspace_wait(&reducer->memory, stream));
@@ -222,7 +219,7 @@ trib_status tri_reducer_status(const struct trib_reducer *reducer)
     case TRI_COMMIT_CALL:
         return tri_fail_call(reducer->comm, TRI_REDUCER_STATUS, TRIB_ERR_NON_FINITE,
                              "in the last step a gradient or a residual of a rank, or a sum of "
-                             "them, was not finite; no gradient was written, and no residual was "
+                             "them, was not finite; no rank applied the step, and no residual has "
                              "changed: lower the loss scale, and go on with the next step");
     default:
         return TRIB_OK;

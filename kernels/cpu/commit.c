@@ -50,12 +50,22 @@ trib_status tri_cpu_commit(const struct tri_commit *job, trib_stream stream)
     if (job->total_out != NULL && job->total != NULL)
         *job->total_out = !aborted && valid ? (float)total : NAN;
     *job->decision = outcome == TRI_COMMIT_DONE;
+    if (outcome != TRI_COMMIT_DONE)
+        take_back(job);
+    if (job->counts == NULL)
+        return TRIB_OK;
     if (outcome == TRI_COMMIT_DONE)
         store(&job->counts->committed, job->counts->committed + 1);
-    else
-        take_back(job);
-    if (!aborted && (!valid || !applied))
+    else if (!aborted && (!valid || !applied))
         store(&job->counts->refused, job->counts->refused + 1);
     store(&job->counts->newest, outcome);
+    return TRIB_OK;
+}
+
+trib_status tri_cpu_forget(const struct tri_revocable *calls, size_t n, trib_stream stream)
+{
+    (void)stream;
+    for (size_t i = 0; i < n; i++)
+        *calls[i].decision = 0;
     return TRIB_OK;
 }

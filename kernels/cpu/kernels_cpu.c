@@ -6,6 +6,7 @@ const struct tri_kernels tri_kernels_cpu = {
     .name = "cpu",
     .pack = tri_cpu_pack,
     .commit = tri_cpu_commit,
+    .forget = tri_cpu_forget,
     .unpack = tri_cpu_unpack,
     .reduce = tri_cpu_reduce,
     .scale = tri_cpu_scale,

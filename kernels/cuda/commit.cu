@@ -53,6 +53,8 @@ __global__ void __launch_bounds__(kThreads) commit(const tri_commit job)
     if (job.total_out != nullptr && job.total != nullptr)
         *job.total_out = !aborted && valid ? static_cast<float>(total) : nanf("");
     *job.decision = outcome == TRI_COMMIT_DONE;
+    if (job.counts == nullptr)
+        return;
     // This stream is the only writer of the counts.
     if (outcome == TRI_COMMIT_DONE)
         store_pinned(&job.counts->committed, load_pinned(&job.counts->committed) + 1);
@@ -61,7 +63,23 @@ __global__ void __launch_bounds__(kThreads) commit(const tri_commit job)
     store_pinned(&job.counts->newest, outcome);
 }
 
+struct Forget {
+    const tri_revocable *calls;
+    size_t n;
+};
+
+__global__ void __launch_bounds__(kThreads) forget(const Forget job)
+{
+    for (size_t i = threadIdx.x; i < job.n; i += kThreads)
+        *job.calls[i].decision = 0;
+}
+
 } // namespace
+
+trib_status tri_cuda_forget(const struct tri_revocable *calls, size_t n, trib_stream stream)
+{
+    return launch_job<forget>(1, kThreads, Forget{calls, n}, stream);
+}
 
 trib_status tri_cuda_commit(const struct tri_commit *job, trib_stream stream)
 {

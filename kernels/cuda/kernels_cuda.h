@@ -16,6 +16,7 @@ extern const struct tri_kernels tri_kernels_cuda;
 trib_status tri_cuda_pack(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
                           const struct tri_weight *weight, trib_stream stream);
 trib_status tri_cuda_commit(const struct tri_commit *commit, trib_stream stream);
+trib_status tri_cuda_forget(const struct tri_revocable *calls, size_t n, trib_stream stream);
 trib_status tri_cuda_unpack(const struct tri_slice *slices, size_t n,
                             const struct tri_bucket *bucket, int weighted, const uint32_t *decision,
                             trib_stream stream);

@@ -73,7 +73,8 @@ static void walk_first(const char *program)
 
 int main(int argc, char **argv)
 {
-    static const struct program *const areas[] = {programs_life, programs_dense, programs_lists};
+    static const struct program *const areas[] = {programs_life, programs_dense, programs_lists,
+                                                  programs_reducer};
     const struct program *sparse = NULL;
     const double begin = check_now_ms();
     if (argc == 4 && strcmp(argv[1], "--first") == 0)

@@ -17,6 +17,9 @@ KERNEL(pack,
 KERNEL(commit,
        (const struct tri_commit *commit, trib_stream stream),
        (commit, stream))
+KERNEL(forget,
+       (const struct tri_revocable *calls, size_t n, trib_stream stream),
+       (calls, n, stream))
 KERNEL(unpack,
        (const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket, int weighted, const uint32_t *decision, trib_stream stream),
        (slices, n, bucket, weighted, decision, stream))
@@ -128,6 +131,7 @@ const struct tri_kernels *injection_kernels(void)
     kernels = *real_kernels;
     kernels.pack = kernels_pack;
     kernels.commit = kernels_commit;
+    kernels.forget = kernels_forget;
     kernels.unpack = kernels_unpack;
     kernels.sparse = &sparse;
     return &kernels;

@@ -6,6 +6,7 @@
 
 extern const struct program programs_dense[]; /* collectives, batches, messages */
 extern const struct program programs_lists[];
+extern const struct program programs_reducer[];
 extern const struct program programs_life[]; /* devices, creation, split, groups, close */
 
 /* sparse.c makes one program of each kind for each algorithm. */

@@ -170,7 +170,7 @@ pub struct trib_options {
     pub flags: u32,
     #[doc = " NULL: the id's; for a group the first that has the devices"]
     pub backend: *const ::core::ffi::c_char,
-    #[doc = " deadline of calls that wait for the other ranks: create, split;\n   trib_sparse_create, set and import (`add` 0), including the wait\n   for calls still queued; with TRIB_MATCH (on nccl also\n   TRIB_COMPARED) each collective, including the wait for earlier\n   work of any rank's stream. 0 is 300,000"]
+    #[doc = " deadline of calls that wait for the other ranks: create, split;\n   trib_sparse_create, set and import (`add` 0), those of\n   reducers, trib_comm_adopt, including the wait\n   for calls still queued; with TRIB_MATCH (on nccl also\n   TRIB_COMPARED) each collective, including the wait for earlier\n   work of any rank's stream. 0 is 300,000"]
     pub timeout_ms: u32,
     #[doc = " how long destroy waits for queued work; 0 is 5,000"]
     pub close_timeout_ms: u32,
@@ -511,7 +511,7 @@ pub const TRIB_REDUCER_SUM: u32 = 1;
 pub const TRIB_REDUCER_VIEWS: u32 = 2;
 #[doc = " With TRIB_REDUCER_VIEWS: a second set of buckets takes the sums, so that a step that is not\n  applied leaves the gradients as they were."]
 pub const TRIB_REDUCER_TWINS: u32 = 4;
-#[doc = " The first trib_reducer_finish fills the buckets anew, in the order in which rank 0 called\n  trib_reducer_ready; gradients that were not ready there come last. That finish blocks until\n  all ranks have come to it and the step has run; it needs as much device memory again for as\n  long if the gradients are views. If a rank has no memory for it, the order stays (and the log\n  says so, TRIB_LOG_WARN). Views move: ask trib_reducer_view again after that finish; what was\n  in them moves with them."]
+#[doc = " The first trib_reducer_finish fills the buckets anew, in the order in which rank 0 called\n  trib_reducer_ready; gradients that were not ready there come last. That finish blocks until\n  all ranks have come to it, within timeout_ms, and the step has run; what fails then ends the\n  communicator, and is returned though the step was applied. It needs as much device memory\n  again for as long if the gradients are views, and with options.sparse a second set of\n  states. If a rank has no memory for it, the order stays (and the log says so,\n  TRIB_LOG_WARN). Views move: ask trib_reducer_view again after that finish; what was\n  in them moves with them."]
 pub const TRIB_REDUCER_LEARN_ORDER: u32 = 8;
 #[doc = " Options of a reducer. Start from TRIB_REDUCER_OPTIONS_INIT; 0 is every field's default. All ranks\n  pass the same."]
 #[repr(C)]
@@ -1148,9 +1148,9 @@ extern "C" {
     pub fn trib_reducer_finish(reducer: *mut trib_reducer, stream: trib_stream) -> trib_status;
     #[doc = " A uint32_t in device memory, to be read on the stream of the finish: 1 after a step that was\n  applied on this rank, 0 after one that was not. Borrowed."]
     pub fn trib_reducer_outcome(reducer: *const trib_reducer) -> *const u32;
-    #[doc = " TRIB_OK if the newest step that has run was applied, or none has run; TRIB_ERR_NON_FINITE if it\n  was not, because a value or a weight was not finite (or a weight negative, or all of them 0); or\n  trib_comm_status(). Never waits."]
+    #[doc = " TRIB_OK if the newest step that has run was applied, or none has run; TRIB_ERR_NON_FINITE if it\n  was not on any rank, because a value or a weight was not finite (or a weight negative, or all of\n  them 0); or trib_comm_status(). Never waits."]
     pub fn trib_reducer_status(reducer: *const trib_reducer) -> trib_status;
-    #[doc = " Change the density of every bucket's state, as trib_sparse_set_density does. Only with\n  options.sparse. All ranks call it; between steps; blocking. On failure the old density stays."]
+    #[doc = " Change the density of every bucket's state, as trib_sparse_set_density does. Only with\n  options.sparse. All ranks call it; between steps; blocking. On failure the old density stays,\n  unless the communicator has ended."]
     pub fn trib_reducer_set_density(reducer: *mut trib_reducer, density: f64) -> trib_status;
     #[doc = " Bytes of an export: residuals of all gradients, and with momentum their velocities. 0 without\n  options.sparse."]
     pub fn trib_reducer_export_bytes(reducer: *const trib_reducer) -> u64;
