@@ -280,7 +280,7 @@ trib_status tri_reducer_create(struct trib_reducer **out, struct trib_comm *comm
         *out = NULL;
     (void)tri_workspace_sweep();
     trib_status status = tri_all_ranks_run(comm, TRI_REDUCER_CREATE, create, &request);
-    if (status == TRIB_OK)
+    if (status == TRIB_OK && out != NULL) /* as always */
         status = add_states(*out);
     if (status != TRIB_OK && out != NULL) {
         discard(*out, true);

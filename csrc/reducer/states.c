@@ -139,9 +139,12 @@ static trib_status move_gradient(const struct trib_reducer *reducer, size_t i,
     const size_t old_at = slice->offset * element, bytes = slice->count * element;
     const size_t new_at = to_layout->slices[new->slice].offset * element;
     const struct tri_kept *source = &from[old->bucket], *target = &to[new->bucket];
+    if (source->residual == NULL ||
+        target->residual == NULL) /* in place, as no reducer's state is */
+        return TRIB_OK;
     TRI_TRY(ops->copy(reducer->device, target->residual + new_at, source->residual + old_at, bytes,
                       reducer->stream));
-    if (source->velocity == NULL)
+    if (source->velocity == NULL || target->velocity == NULL)
         return TRIB_OK;
     return ops->copy(reducer->device, target->velocity + new_at, source->velocity + old_at, bytes,
                      reducer->stream);
