@@ -10,7 +10,11 @@ class Options(ctypes.Structure):  # trib_options
     _fields_ = [("size", ctypes.c_uint32), ("flags", ctypes.c_uint32),
                 ("backend", ctypes.c_char_p),
                 ("timeout_ms", ctypes.c_uint32), ("close_timeout_ms", ctypes.c_uint32),
-                ("call_timeout_ms", ctypes.c_uint32), ("reserved", ctypes.c_uint32)]
+                ("call_timeout_ms", ctypes.c_uint32),
+                ("min_ctas", ctypes.c_uint32), ("max_ctas", ctypes.c_uint32),
+                ("cta_policy", ctypes.c_int32),
+                ("network", ctypes.c_char_p), ("name", ctypes.c_char_p),
+                ("reserved", ctypes.c_uint64)]
 
 
 TRIB_F32, TRIB_SUM = 3, 1

@@ -54,8 +54,9 @@ impl<B: UniqueBuffer + 'static> Reducer<B> {
     }
 
     /// Creates a reducer of weighted averages, `sum(w_i * x_i) / sum(w_i)` over the ranks, which also
-    /// owns this rank's `weight`: one `f32`. All ranks weigh, or none. [`Step::weight`] lends it at
-    /// the beginning of a step; until then it stays as it is.
+    /// owns this rank's `weight`: one `f32`. All ranks weigh, or none.
+    /// [`Step::weight`](crate::Step::weight) lends it at the beginning of a step; until then it
+    /// stays as it is.
     ///
     /// A rank of weight 0 contributes nothing, not even a NaN. If the weights sum to 0, or one is
     /// negative or not finite, the step is not applied on any rank:
