@@ -21,7 +21,7 @@ trib_status tri_reducer_agree(const struct trib_reducer *reducer, int operation,
     for (int32_t rank = 0; status == TRIB_OK && rank < comm->size; rank++)
         if (all[rank] != TRIB_OK)
             status = tri_fail_call(comm, operation, TRIB_ERR_MISMATCH,
-                                   "rank %d rejected its arguments (%s), so no rank goes on", rank,
+                                   "rank %d failed (%s), so no rank goes on", rank,
                                    trib_status_name(all[rank]));
     free(all);
     return own == TRIB_OK ? status : tri_fail(own, "%s", why.text);

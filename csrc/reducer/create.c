@@ -264,7 +264,7 @@ static trib_status add_states(struct trib_reducer *reducer)
     if (reducer->states == NULL)
         return TRIB_OK;
     TRI_TRY(tri_reducer_states_create(reducer->states, reducer, &reducer->layout));
-    const trib_status status = tri_reducer_states_install(reducer, reducer->states);
+    const trib_status status = tri_reducer_states_install(reducer);
     if (status != TRIB_OK) /* the others have installed theirs */
         (void)tri_abort_raise(reducer->comm->state, status, tri_detail());
     return status;

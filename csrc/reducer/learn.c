@@ -1,5 +1,4 @@
 /* The order in which gradients get ready, learnt from the first step. */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "csrc/base/log.h"
@@ -7,8 +6,8 @@
 #include "csrc/core/deadline.h"
 #include "csrc/core/device.h"
 #include "csrc/core/issue.h"
-#include "csrc/core/small_allgather.h"
 #include "csrc/core/validate.h"
+#include "csrc/reducer/agree.h"
 #include "csrc/reducer/states.h"
 
 enum { ALIGN = 256 };
@@ -22,9 +21,8 @@ struct room {
     struct tri_gradient_layout next;
     struct trib_sparse **states; /* of its buckets, if there are states */
     size_t *work;
-    int32_t *statuses; /* of every rank */
-    size_t n;          /* gradients: room for as many buckets */
-    bool all;          /* ranks have it */
+    size_t n; /* gradients: room for as many buckets */
+    bool all; /* ranks have it */
 };
 
 static size_t order_bytes(const struct trib_reducer *reducer)
@@ -62,38 +60,18 @@ static void free_room(struct room *room)
     tri_gradient_layout_free(&room->next);
     free(room->states);
     free(room->work);
-    free(room->statuses);
     (void)tri_fail(TRIB_OK, "%s", why.text);
 }
 
-static void keep_order(const char *who, trib_status why)
+/* Do all ranks go on? If not, and the communicator lives, the order stays; all ranks know. */
+static trib_status go_on(struct room *room, const struct trib_reducer *reducer, trib_status status)
 {
+    room->all = status == TRIB_OK;
+    if (room->all || !tri_abort_live(reducer->comm->state))
+        return status;
     tri_log(TRIB_LOG_WARN,
-            "reducer: %s failed (%s), so the buckets stay in the order in which the gradients were "
-            "registered",
-            who, trib_status_name(why));
-}
-
-/* Do all ranks have room? */
-static trib_status agree(const struct trib_reducer *reducer, struct room *room, trib_stream stream)
-{
-    struct trib_comm *comm = reducer->comm;
-    char who[32];
-    room->statuses = calloc((size_t)comm->size, sizeof *room->statuses);
-    if (room->statuses == NULL)
-        return tri_fail_call(comm, TRI_REDUCER_FINISH, TRIB_ERR_OUT_OF_MEMORY,
-                             "no memory to compare %d ranks", comm->size);
-    const int32_t own = make_room(room, reducer);
-    TRI_TRY(
-        tri_small_allgather(comm, TRI_REDUCER_FINISH, &own, sizeof own, room->statuses, stream));
-    int32_t rank = 0;
-    while (rank < comm->size && room->statuses[rank] == TRIB_OK)
-        rank++;
-    room->all = rank == comm->size;
-    if (!room->all) {
-        (void)snprintf(who, sizeof who, "rank %d", (int)rank);
-        keep_order(who, room->statuses[rank]);
-    }
+            "%s; so the buckets stay in the order in which the gradients were registered",
+            tri_detail());
     return TRIB_OK;
 }
 
@@ -192,17 +170,12 @@ static trib_status copy_views(const struct trib_reducer *reducer, struct room *r
 }
 
 /* States for the next buckets, which keep what the present ones do. All ranks, or none. */
-static trib_status make_states(struct trib_reducer *reducer, struct room *room)
+static trib_status make_states(const struct trib_reducer *reducer, struct room *room)
 {
     if (reducer->states == NULL)
         return TRIB_OK;
-    const trib_status status = tri_reducer_states_create(room->states, reducer, &room->next);
-    if (status != TRIB_OK && tri_abort_live(reducer->comm->state)) {
-        keep_order("a state", status);
-        room->all = false;
-        return TRIB_OK;
-    }
-    return status == TRIB_OK ? tri_reducer_states_move(reducer, room->states, &room->next) : status;
+    TRI_TRY(go_on(room, reducer, tri_reducer_states_create(room->states, reducer, &room->next)));
+    return room->all ? tri_reducer_states_move(reducer, room->states, &room->next) : TRIB_OK;
 }
 
 /* The states change places: free_room frees those that are left in the room. */
@@ -215,7 +188,7 @@ static trib_status install_states(struct trib_reducer *reducer, struct room *roo
         reducer->states[b] = room->states[b];
         room->states[b] = state;
     }
-    return tri_reducer_states_install(reducer, reducer->states);
+    return tri_reducer_states_install(reducer);
 }
 
 static trib_status install(struct trib_reducer *reducer, struct room *room)
@@ -250,7 +223,9 @@ static trib_status learn_order(void *argument, trib_stream stream)
     const struct learning *learning = argument;
     struct trib_reducer *reducer = learning->reducer;
     TRI_TRY(tri_deadline_wait(reducer->comm, TRI_REDUCER_FINISH, &reducer->memory)); /* the step */
-    TRI_TRY(agree(reducer, learning->room, stream));
+    const trib_status own = make_room(learning->room, reducer);
+    TRI_TRY(go_on(learning->room, reducer,
+                  tri_reducer_agree(reducer, TRI_REDUCER_FINISH, own, stream)));
     return learning->room->all ? broadcast(reducer, learning->room, stream) : TRIB_OK;
 }
 

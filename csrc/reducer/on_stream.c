@@ -15,9 +15,10 @@ struct tri_bucket tri_reducer_bucket(const struct trib_reducer *reducer, char *b
         .data = base + bucket->offset, .count = bucket->count, .dtype = bucket->dtype};
 }
 
-static char *result_of(const struct trib_reducer *reducer)
+struct tri_bucket tri_reducer_result(const struct trib_reducer *reducer, size_t b)
 {
-    return reducer->twins != NULL ? reducer->twins : reducer->buckets;
+    return tri_reducer_bucket(reducer, reducer->twins != NULL ? reducer->twins : reducer->buckets,
+                              b);
 }
 
 static trib_op op_of(const struct trib_reducer *reducer)
@@ -85,7 +86,7 @@ static void run_bucket(void *argument)
     const struct bucket_run *run = argument;
     const struct trib_reducer *reducer = run->reducer;
     const struct tri_bucket bucket = tri_reducer_bucket(reducer, reducer->buckets, run->b);
-    const struct tri_bucket result = tri_reducer_bucket(reducer, result_of(reducer), run->b);
+    const struct tri_bucket result = tri_reducer_result(reducer, run->b);
     const struct tri_call call = {.kind = TRI_ALLREDUCE,
                                   .transport = reducer->transport,
                                   .send = bucket.data,
@@ -129,7 +130,7 @@ static trib_status write_gradients(const struct trib_reducer *reducer)
     const bool in_place = (reducer->flags & TRIB_REDUCER_VIEWS) != 0 && reducer->twins == NULL;
     for (size_t b = 0; !in_place && b < reducer->layout.nbuckets; b++) {
         const struct tri_gradient_bucket *of = &reducer->layout.buckets[b];
-        const struct tri_bucket result = tri_reducer_bucket(reducer, result_of(reducer), b);
+        const struct tri_bucket result = tri_reducer_result(reducer, b);
         TRI_TRY(kernels->unpack(&reducer->layout.slices[of->first], of->n, &result,
                                 reducer->limits.weighted, &reducer->scalars->decision,
                                 reducer->stream));
@@ -158,21 +159,19 @@ static size_t ncalls_of(const struct trib_reducer *reducer)
     return reducer->states == NULL ? 0 : reducer->layout.nbuckets;
 }
 
-/* Applied unless the communicator has ended by then, the weights forbid it, or one of the step's
- * calls was not; `refuses`: not in any case. */
-static trib_status commit(const struct trib_reducer *reducer, bool refuses)
+/* Applied unless *abort_flag is set, the weights forbid it, or one of the step's calls was not. */
+static trib_status commit(const struct trib_reducer *reducer, const uint32_t *abort_flag,
+                          uint32_t *decision)
 {
     trib_dtype dtype;
     const void *total = total_of(reducer, &dtype);
-    const struct tri_transport_ops *ops = reducer->backend->transport;
-    const struct tri_commit job = {.abort_flag = refuses ? &reducer->scalars->one
-                                                         : ops->abort_flag(reducer->transport),
+    const struct tri_commit job = {.abort_flag = abort_flag,
                                    .counts = reducer->counts,
                                    .total = total,
                                    .total_dtype = dtype,
                                    .calls = reducer->calls,
                                    .ncalls = ncalls_of(reducer),
-                                   .decision = &reducer->scalars->decision};
+                                   .decision = decision};
     return reducer->backend->kernels->commit(&job, reducer->stream);
 }
 
@@ -184,7 +183,8 @@ struct end_run {
 static trib_status end_step(const struct trib_reducer *reducer)
 {
     const size_t n = ncalls_of(reducer);
-    TRI_TRY(commit(reducer, false));
+    const uint32_t *abort_flag = reducer->backend->transport->abort_flag(reducer->transport);
+    TRI_TRY(commit(reducer, abort_flag, &reducer->scalars->decision));
     TRI_TRY(write_gradients(reducer));
     return n == 0 ? TRIB_OK /* between steps all decisions are 0 */
                   : reducer->backend->kernels->forget(reducer->calls, n, reducer->stream);
@@ -202,57 +202,41 @@ static void run_end(void *argument)
     status = end_step(reducer);
     if (status != TRIB_OK) { /* what has been written may be no whole step: decide again */
         raise_state(reducer, status);
-        (void)commit(reducer, true);
+        (void)commit(reducer, &reducer->scalars->one, &reducer->scalars->decision);
     }
     tri_device_pop(reducer->backend, previous);
 }
 
-/* What takes back a step. Copied to the stream of a host-executed backend. */
-struct refusal {
-    const struct trib_reducer *reducer;
-    uint32_t *decision;
-};
-
-static void run_refusal(void *argument)
+static void refuse(const struct trib_reducer *reducer, uint32_t *decision)
 {
-    const struct refusal *refusal = argument;
-    const struct trib_reducer *reducer = refusal->reducer;
-    const struct tri_commit job = {.abort_flag = &reducer->scalars->one,
-                                   .total_dtype = TRIB_F32,
-                                   .calls = reducer->calls,
-                                   .ncalls = ncalls_of(reducer),
-                                   .decision = refusal->decision};
     uintptr_t previous = 0;
     if (tri_device_push(reducer->backend, reducer->device, &previous) != TRIB_OK)
         return;
-    (void)reducer->backend->kernels->commit(&job, reducer->stream);
+    (void)commit(reducer, &reducer->scalars->one, decision);
     tri_device_pop(reducer->backend, previous);
 }
 
-/* Frees its argument. */
-static void run_own_refusal(void *argument)
+static void refuse_step(void *argument)
 {
-    run_refusal(argument);
-    free(argument);
+    const struct trib_reducer *reducer = argument;
+    refuse(reducer, &reducer->scalars->decision);
+}
+
+/* After an end that has run nothing is left to take back, and its decision stays. */
+static void refuse_calls(void *argument)
+{
+    const struct trib_reducer *reducer = argument;
+    refuse(reducer, &reducer->scalars->unread);
 }
 
 /* Uses no transport: the communicator may have ended. */
-static trib_status refuse(struct trib_reducer *reducer, uint32_t *decision)
+static trib_status queue(struct trib_reducer *reducer, void (*function)(void *argument))
 {
-    struct refusal refusal = {reducer, decision};
-    if (reducer->backend->transport->submit == NULL) {
-        run_refusal(&refusal);
-        return TRIB_OK;
-    }
-    struct refusal *own = malloc(sizeof *own);
-    if (own == NULL)
-        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory to take a step back");
-    *own = refusal;
-    const trib_status status = reducer->backend->device->stream_submit(
-        reducer->device, run_own_refusal, own, reducer->stream);
-    if (status != TRIB_OK)
-        free(own);
-    return status;
+    if (reducer->backend->transport->submit != NULL)
+        return reducer->backend->device->stream_submit(reducer->device, function, reducer,
+                                                       reducer->stream);
+    function(reducer);
+    return TRIB_OK;
 }
 
 trib_status tri_reducer_run_end(struct trib_reducer *reducer)
@@ -264,18 +248,16 @@ trib_status tri_reducer_run_end(struct trib_reducer *reducer)
     trib_status status = reducer->backend->device->copy(
         reducer->device, &scalars->decision, &scalars->zero, sizeof scalars->zero, reducer->stream);
     if (status != TRIB_OK) {
-        (void)refuse(reducer, &scalars->decision);
+        (void)queue(reducer, refuse_step);
         return status;
     }
     status = tri_issue_run(reducer->comm, &record, run_end, &run, sizeof run, reducer->stream);
-    /* It may have been queued all the same: then nothing is left to take back, and the decision is
-     * made. */
-    if (status != TRIB_OK && ncalls_of(reducer) != 0)
-        (void)refuse(reducer, &scalars->unread);
+    if (status != TRIB_OK && ncalls_of(reducer) != 0) /* it may have been queued all the same */
+        (void)queue(reducer, refuse_calls);
     return status;
 }
 
 trib_status tri_reducer_take_back(struct trib_reducer *reducer)
 {
-    return refuse(reducer, &reducer->scalars->decision);
+    return queue(reducer, refuse_step);
 }

@@ -95,5 +95,7 @@ trib_status tri_reducer_learn(struct trib_reducer *reducer);
 
 /* Bucket `b` of `base`: the buckets, or their twins. */
 struct tri_bucket tri_reducer_bucket(const struct trib_reducer *reducer, char *base, size_t b);
+/* Where its reduction goes. */
+struct tri_bucket tri_reducer_result(const struct trib_reducer *reducer, size_t b);
 
 #endif

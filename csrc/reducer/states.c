@@ -40,12 +40,11 @@ void tri_reducer_states_discard(struct trib_sparse **states, size_t n)
     (void)tri_fail(TRIB_OK, "%s", why.text);
 }
 
-trib_status tri_reducer_states_install(struct trib_reducer *reducer, struct trib_sparse **states)
+trib_status tri_reducer_states_install(const struct trib_reducer *reducer)
 {
     const size_t n = reducer->layout.nbuckets;
-    memmove(reducer->states, states, n * sizeof(struct trib_sparse *));
     for (size_t b = 0; b < n; b++)
-        reducer->revocables[b] = tri_sparse_revocable(states[b]);
+        reducer->revocables[b] = tri_sparse_revocable(reducer->states[b]);
     return reducer->backend->device->fetch(reducer->device, reducer->calls, reducer->revocables,
                                            n * sizeof *reducer->revocables, reducer->stream);
 }
@@ -54,10 +53,9 @@ trib_status tri_reducer_states_install(struct trib_reducer *reducer, struct trib
 
 trib_status tri_reducer_states_run(const struct trib_reducer *reducer, size_t b)
 {
-    char *result = reducer->twins != NULL ? reducer->twins : reducer->buckets;
     struct tri_sparse_call call = {.gradient =
                                        tri_reducer_bucket(reducer, reducer->buckets, b).data,
-                                   .dense = tri_reducer_bucket(reducer, result, b).data,
+                                   .dense = tri_reducer_result(reducer, b).data,
                                    .stream = reducer->stream};
     return tri_sparse_allreduce(reducer->states[b], TRI_SPARSE_ALLREDUCE, &call);
 }

@@ -9,9 +9,9 @@
  * which agree, unless the communicator has ended. */
 trib_status tri_reducer_states_create(struct trib_sparse **out, const struct trib_reducer *reducer,
                                       const struct tri_gradient_layout *layout);
-/* They become the reducer's, whose layout is theirs: `states` may be reducer->states. Blocks. What
- * fails must end the communicator. */
-trib_status tri_reducer_states_install(struct trib_reducer *reducer, struct trib_sparse **states);
+/* What commits take back is that of reducer->states from now on. Blocks. What fails must end the
+ * communicator. */
+trib_status tri_reducer_states_install(const struct trib_reducer *reducer);
 /* None of them is used any more, or never will be: they are freed when nothing is queued. Keeps the
  * thread's detail. */
 void tri_reducer_states_discard(struct trib_sparse **states, size_t n);

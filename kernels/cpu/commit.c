@@ -50,13 +50,11 @@ trib_status tri_cpu_commit(const struct tri_commit *job, trib_stream stream)
     if (job->total_out != NULL && job->total != NULL)
         *job->total_out = !aborted && valid ? (float)total : NAN;
     *job->decision = outcome == TRI_COMMIT_DONE;
-    if (outcome != TRI_COMMIT_DONE)
-        take_back(job);
-    if (job->counts == NULL)
-        return TRIB_OK;
     if (outcome == TRI_COMMIT_DONE)
         store(&job->counts->committed, job->counts->committed + 1);
-    else if (!aborted && (!valid || !applied))
+    else
+        take_back(job);
+    if (!aborted && (!valid || !applied))
         store(&job->counts->refused, job->counts->refused + 1);
     store(&job->counts->newest, outcome);
     return TRIB_OK;

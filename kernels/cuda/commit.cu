@@ -53,8 +53,6 @@ __global__ void __launch_bounds__(kThreads) commit(const tri_commit job)
     if (job.total_out != nullptr && job.total != nullptr)
         *job.total_out = !aborted && valid ? static_cast<float>(total) : nanf("");
     *job.decision = outcome == TRI_COMMIT_DONE;
-    if (job.counts == nullptr)
-        return;
     // This stream is the only writer of the counts.
     if (outcome == TRI_COMMIT_DONE)
         store_pinned(&job.counts->committed, load_pinned(&job.counts->committed) + 1);
