@@ -1,3 +1,4 @@
+/* Do all ranks go on? */
 #include "csrc/reducer/agree.h"
 
 #include <stdlib.h>
