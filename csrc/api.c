@@ -11,6 +11,7 @@
 #include "csrc/base/status.h"
 #include "csrc/core/adopt.h"
 #include "csrc/core/batch.h"
+#include "csrc/core/batches.h"
 #include "csrc/core/capabilities.h"
 #include "csrc/core/collective.h"
 #include "csrc/core/communicator.h"
@@ -404,6 +405,23 @@ trib_status trib_group_broadcast_list(trib_group *group, const trib_tensor *cons
     NEED(group);
     const struct tri_list list = {.operation = TRI_BROADCAST_LIST, .n = n, .root = root};
     return tri_group_list(group, &list, tensors, streams);
+}
+
+trib_comm *trib_group_comm(trib_group *group, int32_t rank)
+{
+    return group == NULL || rank < 0 || rank >= group->size ? NULL : group->comms[rank];
+}
+
+trib_status trib_group_batch_begin(trib_group *group)
+{
+    NEED(group);
+    return tri_group_batch_begin(group);
+}
+
+trib_status trib_group_batch_end(trib_group *group)
+{
+    NEED(group);
+    return tri_group_batch_end(group);
 }
 
 trib_status trib_group_abort_handle(trib_abort **out, trib_group *group)
@@ -999,6 +1017,15 @@ trib_status trib_batch_end(trib_comm *comm)
 {
     NEED(comm);
     return tri_batch_end(comm);
+}
+
+trib_status trib_batch_end_all(trib_comm *const *comms, size_t n)
+{
+    NOT_FORKED();
+    for (size_t i = 0; i < n; i++)
+        if (comms == NULL || comms[i] == NULL)
+            return missing(__func__, comms == NULL ? "comms" : "comms[i]");
+    return n == 0 ? TRIB_OK : tri_batches_end(comms, n);
 }
 
 /* ------------------------------------------------------------------------------------ log */

@@ -206,10 +206,10 @@ struct tri_transport_ops {
     /* Execute (host-executed) or queue (stream-ordered) `n` calls as one. Host-executed: all calls
      * are of one transport, and the caller was registered in its in-flight count when it submitted
      * this function. Stream-ordered: the caller is registered in the count of every transport
-     * named; the calls may be of several transports of one group, and then NCCL gets one group
-     * call. Sends and receives progress together, and those of a rank with itself come in pairs;
-     * other calls run in order. Never leaves a group open. A failure raises the state, unless NCCL
-     * got none of the calls. */
+     * named; the calls may be of several transports, each of several ranks, and then NCCL gets one
+     * group call. Sends and receives progress together, and those of a rank with itself come in pairs;
+     * other calls run in order. Never leaves a group open. A failure raises the states of all
+     * transports named, unless NCCL got none of the calls. */
     trib_status (*collective)(const struct tri_call *calls, size_t n);
 
     /* Stream-ordered backends only, NULL otherwise: note the start and the end of a call for

@@ -557,6 +557,18 @@ TRIB_API trib_status trib_group_allreduce_list(trib_group *group, const trib_ten
 TRIB_API trib_status trib_group_broadcast_list(trib_group *group, const trib_tensor *const *tensors,
                                                size_t n, int32_t root, const trib_stream *streams);
 
+/** Rank `rank`, borrowed until trib_group_split or trib_group_destroy; NULL if there is no such rank.
+ *  For every call that has no group form: between trib_group_batch_begin and trib_group_batch_end,
+ *  where one thread makes it for rank after rank. Outside of a batch a call on one rank may wait
+ *  for the others: then each rank needs a thread of its own. Not to be destroyed. */
+TRIB_API trib_comm *trib_group_comm(trib_group *group, int32_t rank);
+
+/** trib_batch_begin on every rank. The group's own calls join the batch, too, but for lists. */
+TRIB_API trib_status trib_group_batch_begin(trib_group *group);
+
+/** trib_batch_end_all on every rank. */
+TRIB_API trib_status trib_group_batch_end(trib_group *group);
+
 /** A handle that aborts all ranks. */
 TRIB_API trib_status trib_group_abort_handle(trib_abort **out, trib_group *group);
 
@@ -1395,6 +1407,25 @@ TRIB_API trib_status trib_batch_begin(trib_comm *comm);
 /** Queue the recorded calls as one call of the backend. If a call of the batch failed, nothing is
  *  queued, and that call's status is returned. The batch ends in both cases. */
 TRIB_API trib_status trib_batch_end(trib_comm *comm);
+
+/** End the open batches of `n` communicators as one call of the backend: several communicators of
+ *  one rank (of tensor and data parallelism, for example), or several ranks that one thread drives.
+ *  Each communicator is given once, and all are of one backend. Each batch has a stream of its own.
+ *  If any call of any batch failed, nothing is queued on any, and the status of the first is
+ *  returned. All n batches end in all cases, except if `comms` itself is invalid.
+ *
+ *  Calls of one communicator run in their order. Of two communicators that use one stream, the
+ *  first in `comms` comes first on host: list those that several ranks share in the same order on
+ *  all of them.
+ *
+ *  NCCL gets one group of all calls. If it fails, all n communicators end, because NCCL ends them
+ *  together. If one of them is aborted meanwhile, that one's status is returned, and calls of the
+ *  others may be queued; its abort is complete when this call returns, which may wait for ranks of
+ *  the others (their first calls).
+ *
+ *  TRIB_MATCH compares the batches of a communicator if one of its ranks is here, which waits for
+ *  the others, or if all are; otherwise TRIB_ERR_INVALID_USAGE. */
+TRIB_API trib_status trib_batch_end_all(trib_comm *const *comms, size_t n);
 
 /* ------------------------------------------------------------------------------------ log */
 

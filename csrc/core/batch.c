@@ -22,18 +22,30 @@ static trib_status make_copies(const struct trib_comm *comm)
     return TRIB_OK;
 }
 
-static trib_status queue_batch(struct trib_comm *comm)
+trib_status tri_batch_prepare(struct trib_comm *comm)
 {
     const struct tri_batch *batch = &comm->batch;
     if (!batch->uses_workspace)
-        return tri_issue(comm, &batch->record, batch->calls, batch->n);
+        return TRIB_OK;
     TRI_TRY(tri_workspace_wait(&comm->workspace, batch->stream));
-    trib_status status = make_copies(comm);
-    if (status == TRIB_OK)
-        status = tri_issue(comm, &batch->record, batch->calls, batch->n);
-    /* Also after a failure: it may be queued. */
+    const trib_status status = make_copies(comm);
+    return status == TRIB_OK ? TRIB_OK : tri_batch_mark(comm, status);
+}
+
+trib_status tri_batch_mark(struct trib_comm *comm, trib_status status)
+{
+    const struct tri_batch *batch = &comm->batch;
+    if (!batch->uses_workspace)
+        return status;
     const trib_status end = tri_workspace_mark(&comm->workspace, comm->state, batch->stream);
     return status != TRIB_OK ? status : end;
+}
+
+static trib_status queue_batch(struct trib_comm *comm)
+{
+    const struct tri_batch *batch = &comm->batch;
+    TRI_TRY(tri_batch_prepare(comm));
+    return tri_batch_mark(comm, tri_issue(comm, &batch->record, batch->calls, batch->n));
 }
 
 /* The first call of this kind with the rank itself, from calls[i] on; n: none. */
@@ -81,11 +93,9 @@ static void empty(struct tri_batch *batch)
     batch->uses_workspace = false;
 }
 
-/* Issue the recorded calls as one. */
-static trib_status flush(struct trib_comm *comm)
+trib_status tri_batch_settle(struct trib_comm *comm, trib_status status)
 {
     struct tri_batch *batch = &comm->batch;
-    const trib_status status = batch->n == 0 ? TRIB_OK : queue_batch(comm);
     if (status == TRIB_OK) {
         comm->backend_calls += batch->n != 0;
         comm->calls += batch->members;
@@ -93,6 +103,12 @@ static trib_status flush(struct trib_comm *comm)
     }
     empty(batch);
     return tri_match_done(comm, status);
+}
+
+/* Issue the recorded calls as one. */
+static trib_status flush(struct trib_comm *comm)
+{
+    return tri_batch_settle(comm, comm->batch.n == 0 ? TRIB_OK : queue_batch(comm));
 }
 
 trib_status tri_batch_begin(struct trib_comm *comm)
@@ -111,35 +127,42 @@ trib_status tri_batch_begin(struct trib_comm *comm)
     return TRIB_OK;
 }
 
-/* Was every member recorded, and do all ranks end the same batch? */
-static trib_status check_end(struct trib_comm *comm)
+trib_status tri_batch_close(struct trib_comm *comm)
 {
-    const struct tri_batch *batch = &comm->batch;
+    struct tri_batch *batch = &comm->batch;
+    const bool open = batch->open;
+    batch->open = false;
+    TRI_TRY(tri_comm_usable(comm, TRI_BATCH));
+    if (!open)
+        return tri_fail(TRIB_ERR_INVALID_USAGE,
+                        "trib_batch_end on rank %d: no batch is open: call trib_batch_begin first",
+                        comm->rank);
     if (batch->status != TRIB_OK)
         return tri_fail(batch->status, "%s", batch->detail);
-    TRI_TRY(check_self(comm));
-    if ((comm->flags & TRIB_MATCH) == 0 || batch->collectives == 0)
-        return TRIB_OK;
+    return check_self(comm);
+}
+
+bool tri_batch_matches(const struct trib_comm *comm)
+{
+    return (comm->flags & TRIB_MATCH) != 0 && comm->batch.collectives != 0;
+}
+
+trib_status tri_batch_match(struct trib_comm *comm)
+{
+    const struct tri_batch *batch = &comm->batch;
     const struct tri_signature signature = {
         .operation = TRI_BATCH, .count = batch->collectives, .digest = batch->signature};
-    return tri_match(comm, &signature, batch->stream);
+    return tri_batch_matches(comm) ? tri_match(comm, &signature, batch->stream) : TRIB_OK;
 }
 
 trib_status tri_batch_end(struct trib_comm *comm)
 {
-    struct tri_batch *batch = &comm->batch;
-    trib_status status = tri_comm_usable(comm, TRI_BATCH);
-    const bool open = batch->open;
-    batch->open = false;
-    if (status == TRIB_OK && !open)
-        return tri_fail(TRIB_ERR_INVALID_USAGE,
-                        "trib_batch_end on rank %d: no batch is open: call trib_batch_begin first",
-                        comm->rank);
+    trib_status status = tri_batch_close(comm);
     if (status == TRIB_OK)
-        status = check_end(comm);
+        status = tri_batch_match(comm);
     if (status == TRIB_OK)
         return flush(comm);
-    empty(batch);
+    empty(&comm->batch);
     return status;
 }
 

@@ -11,6 +11,18 @@ trib_status tri_batch_end(struct trib_comm *comm);
 /* Forget the recorded calls, and close the batch. */
 void tri_batch_drop(struct trib_comm *comm);
 
+/* The steps of an end, for batches that end together (batches.h). close: was every call recorded?
+ * The batch is no longer open in any case. match: with TRIB_MATCH, do all ranks end the same batch?
+ * (matches: does it have to wait for them?) prepare: what its stream does before its calls. mark:
+ * what it does after them, `status` being theirs; returns the first failure. settle: count the
+ * calls if they were queued, and forget them; returns `status`. */
+trib_status tri_batch_close(struct trib_comm *comm);
+bool tri_batch_matches(const struct trib_comm *comm);
+trib_status tri_batch_match(struct trib_comm *comm);
+trib_status tri_batch_prepare(struct trib_comm *comm);
+trib_status tri_batch_mark(struct trib_comm *comm, trib_status status);
+trib_status tri_batch_settle(struct trib_comm *comm, trib_status status);
+
 /* Begin a public call whose arguments are valid. With TRIB_MATCH, compares the ranks' calls: `call`
  * holds the arguments, `digest` covers those that do not fit there, or is 0. */
 trib_status tri_batch_begin_call(struct trib_comm *comm, int operation, const struct tri_call *call,

@@ -6,6 +6,9 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/machine.h"
 #include "csrc/base/types.h"
+#include "csrc/core/batch.h"
+#include "csrc/core/batches.h"
+#include "csrc/core/collective.h"
 #include "csrc/core/device.h"
 #include "csrc/core/issue.h"
 #include "csrc/core/lifecycle.h"
@@ -187,6 +190,28 @@ static void count(struct trib_group *group, int operation, const struct tri_call
     }
 }
 
+static int32_t open_batches(const struct trib_group *group)
+{
+    int32_t open = 0;
+    for (int32_t i = 0; i < group->size; i++)
+        open += group->comms[i]->batch.open;
+    return open;
+}
+
+/* Each rank's part joins its batch, which checks it. `open` ranks have one. */
+static trib_status join_batches(struct trib_group *group, int operation, int32_t open)
+{
+    trib_status status = TRIB_OK;
+    if (open < group->size)
+        return tri_fail_call(group->comms[0], operation, TRIB_ERR_INVALID_USAGE,
+                             "a batch is open on %d of the group's %d ranks: open it on all, by "
+                             "trib_group_batch_begin, or end it first",
+                             open, group->size);
+    for (int32_t i = 0; i < group->size && status == TRIB_OK; i++)
+        status = tri_collective(group->comms[i], operation, &group->calls[i]);
+    return status;
+}
+
 trib_status tri_group_collective(struct trib_group *group, int operation,
                                  const struct tri_call *call, const void *const *send,
                                  void *const *recv, const trib_stream *streams)
@@ -198,14 +223,36 @@ trib_status tri_group_collective(struct trib_group *group, int operation,
         *mine = part(call, operation, send, recv, i);
         mine->transport = group->comms[i]->transport;
         mine->stream = streams == NULL ? NULL : streams[i];
-        TRI_TRY(tri_check_call(group->comms[i], operation, mine));
     }
+    const int32_t open = open_batches(group);
+    if (open != 0)
+        return join_batches(group, operation, open);
+    for (size_t i = 0; i < n; i++)
+        TRI_TRY(tri_check_call(group->comms[i], operation, &group->calls[i]));
     if (call->count == 0)
         return TRIB_OK;
     const struct tri_issuing issuing = {group->comms, streams, n};
     TRI_TRY(tri_issue_group(&issuing, operation, group->calls));
     count(group, operation, call);
     return TRIB_OK;
+}
+
+trib_status tri_group_batch_begin(struct trib_group *group)
+{
+    trib_status status = TRIB_OK;
+    int32_t begun = 0;
+    while (begun < group->size && status == TRIB_OK) {
+        status = tri_batch_begin(group->comms[begun]);
+        begun += status == TRIB_OK;
+    }
+    while (status != TRIB_OK && begun-- > 0)
+        tri_batch_drop(group->comms[begun]);
+    return status;
+}
+
+trib_status tri_group_batch_end(struct trib_group *group)
+{
+    return tri_batches_end(group->comms, (size_t)group->size);
 }
 
 trib_status tri_group_status(struct trib_group *group)

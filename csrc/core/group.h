@@ -14,10 +14,13 @@ struct trib_group {
 /* The public functions of these names; pointers that must not be NULL are not NULL. */
 trib_status tri_group_create(struct trib_group **out, const int32_t *devices, int32_t size,
                              const trib_options *options);
-/* allreduce or broadcast. `call` holds what is the same on all ranks. */
+/* allreduce or broadcast, by itself or in a batch of the group. `call` holds what is the same on all
+ * ranks. */
 trib_status tri_group_collective(struct trib_group *group, int operation,
                                  const struct tri_call *call, const void *const *send,
                                  void *const *recv, const trib_stream *streams);
+trib_status tri_group_batch_begin(struct trib_group *group);
+trib_status tri_group_batch_end(struct trib_group *group);
 trib_status tri_group_status(struct trib_group *group);
 trib_status tri_group_wait(struct trib_group *group, const trib_stream *streams,
                            uint32_t timeout_ms);

@@ -145,6 +145,91 @@ trib_status tri_issue(struct trib_comm *comm, const struct tri_recorded *record,
                          ops->submit == NULL ? ops->collective(calls, n) : submit(comm, calls, n));
 }
 
+/* The communicators are over: some of their ranks have a call that others never will have. */
+static trib_status raise_all(struct trib_comm *const *comms, size_t n, trib_status status)
+{
+    const struct tri_detail_copy detail = tri_detail_copy();
+    for (size_t i = 0; i < n; i++)
+        (void)tri_abort_raise(comms[i]->state, status, detail.text);
+    return tri_fail(status, "%s", detail.text);
+}
+
+static trib_status submit_batches(struct trib_comm *const *comms, size_t n)
+{
+    trib_status status = TRIB_OK;
+    bool queued = false;
+    for (size_t i = 0; i < n && status == TRIB_OK; i++) {
+        const struct tri_batch *batch = &comms[i]->batch;
+        if (batch->n == 0)
+            continue;
+        status = submit(comms[i], batch->calls, batch->n);
+        queued |= status == TRIB_OK;
+    }
+    return status != TRIB_OK && queued ? raise_all(comms, n, status) : status;
+}
+
+/* The calls of all communicators of several ranks, in scratch memory of the first; NULL if that is
+ * short. */
+static struct tri_call *collect(struct trib_comm *const *comms, size_t n, size_t *out_count)
+{
+    size_t count = 0, room = 1;
+    for (size_t i = 0; i < n; i++)
+        room += comms[i]->batch.n;
+    struct tri_call *calls = tri_comm_scratch(comms[0], room * sizeof *calls);
+    for (size_t i = 0; i < n && calls != NULL; i++) {
+        const struct tri_batch *batch = &comms[i]->batch;
+        if (comms[i]->size == 1 || batch->n == 0)
+            continue;
+        memcpy(&calls[count], batch->calls, batch->n * sizeof *calls);
+        count += batch->n;
+    }
+    *out_count = count;
+    return calls;
+}
+
+/* Several ranks on a stream-ordered backend: one call of it. A rank that is alone waits for
+ * nobody. */
+static trib_status queue_batches(struct trib_comm *const *comms, size_t n)
+{
+    const struct tri_transport_ops *ops = comms[0]->backend->transport;
+    size_t count = 0;
+    const struct tri_call *calls = collect(comms, n, &count);
+    if (calls == NULL)
+        return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory to end %zu batches as one", n);
+    TRI_TRY(ops->collective(calls, count));
+    trib_status status = TRIB_OK;
+    for (size_t i = 0; i < n && status == TRIB_OK; i++)
+        if (comms[i]->size == 1)
+            status = ops->collective(comms[i]->batch.calls, comms[i]->batch.n);
+    return status == TRIB_OK ? TRIB_OK : raise_all(comms, n, status);
+}
+
+static struct tri_issuing issuing_batch(struct trib_comm *const *comm)
+{
+    return (struct tri_issuing){comm, &(*comm)->batch.stream, 1};
+}
+
+trib_status tri_issue_batches(struct trib_comm *const *comms, size_t n)
+{
+    trib_status status = TRIB_OK;
+    size_t begun = 0;
+    while (begun < n && status == TRIB_OK) {
+        const struct tri_issuing issuing = issuing_batch(&comms[begun]);
+        if (comms[begun]->batch.n != 0)
+            status = tri_issue_begin(&issuing, &comms[begun]->batch.record);
+        begun += status == TRIB_OK;
+    }
+    if (status == TRIB_OK && begun != 0)
+        status = comms[0]->backend->transport->submit == NULL ? queue_batches(comms, n)
+                                                              : submit_batches(comms, n);
+    while (begun-- > 0) {
+        const struct tri_issuing issuing = issuing_batch(&comms[begun]);
+        if (comms[begun]->batch.n != 0)
+            status = tri_issue_end(&issuing, status);
+    }
+    return status;
+}
+
 /* Every rank's call by itself. */
 static trib_status submit_each(struct trib_comm *const *comms, const struct tri_call *calls,
                                size_t n)

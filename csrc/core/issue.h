@@ -32,6 +32,11 @@ struct tri_recorded tri_recorded_of(int operation, const struct tri_call *call);
 trib_status tri_issue(struct trib_comm *comm, const struct tri_recorded *record,
                       const struct tri_call *calls, size_t n);
 
+/* The batches of `n` communicators, each on its stream, as one; those without calls take no part.
+ * They are of one backend, and may be ranks of one communicator. If it fails after a part of it has
+ * been queued, all of them are over. */
+trib_status tri_issue_batches(struct trib_comm *const *comms, size_t n);
+
 /* The same `operation` on every rank, calls[i] on rank i. */
 trib_status tri_issue_group(const struct tri_issuing *issuing, int operation,
                             const struct tri_call *calls);

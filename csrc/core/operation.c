@@ -55,6 +55,7 @@ const struct tri_operation tri_operations[TRI_OPERATIONS] = {
     [TRI_REDUCER_DESTROY] = {.name = "reducer_destroy"},
     [TRI_BATCH_BEGIN] = {.name = "batch_begin"},
     [TRI_BATCH] = {.name = "batch_end"},
+    [TRI_BATCH_END_ALL] = {.name = "batch_end_all"},
     [TRI_WAIT] = {.name = "comm_wait"},
     [TRI_GROUP_WAIT] = {.name = "group_wait"},
     [TRI_SHRINK] = {.name = "comm_shrink"},

@@ -43,6 +43,7 @@ enum tri_composed {
     TRI_REDUCER_DESTROY,
     TRI_BATCH_BEGIN,
     TRI_BATCH, /* trib_batch_end, which submits it */
+    TRI_BATCH_END_ALL,
     TRI_WAIT,
     TRI_GROUP_WAIT,
     TRI_SHRINK,

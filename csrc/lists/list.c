@@ -103,7 +103,6 @@ static trib_status queue_plan(struct trib_comm *comm, const struct tri_list *lis
 
 static trib_status check_call(struct trib_comm *comm, const struct tri_list *list)
 {
-    TRI_TRY(tri_comm_usable(comm, list->operation));
     if (comm->batch.open)
         return tri_fail_call(comm, list->operation, TRIB_ERR_INVALID_USAGE,
                              "a batch is open, and a batch takes no lists: call trib_batch_end "
@@ -127,7 +126,9 @@ static trib_status submit(struct trib_comm *comm, const struct tri_list *list)
 
 trib_status tri_list(struct trib_comm *comm, const struct tri_list *list)
 {
-    const trib_status status = check_call(comm, list);
+    trib_status status = tri_comm_usable(comm, list->operation);
+    if (status == TRIB_OK)
+        status = check_call(comm, list);
     return status == TRIB_OK ? tri_match_done(comm, submit(comm, list))
                              : tri_batch_fail(comm, status);
 }
@@ -247,7 +248,7 @@ static trib_status prepare_group(struct trib_group *group, const struct tri_list
     TRI_TRY(tri_comm_usable(group->comms[0], list->operation));
     for (int32_t i = 0; i < group->size; i++) {
         const struct tri_list mine = part(list, tensors, streams, i);
-        TRI_TRY(tri_list_check(group->comms[i], &mine));
+        TRI_TRY(check_call(group->comms[i], &mine));
         TRI_TRY(check_same(group->comms[i], &mine, tensors == NULL ? NULL : tensors[0]));
     }
     for (int32_t i = 0; i < group->size; i++) {

@@ -72,51 +72,77 @@ static uint64_t devices_of(const struct tri_call *calls, size_t n)
     return devices;
 }
 
+/* Calls that go to NCCL together. */
+struct batch {
+    const struct tri_call *calls;
+    size_t n;
+};
+
+/* The state of the first communicator that has ended; NULL: none has. */
+static const struct trib_abort *find_ended(const struct batch *batch)
+{
+    for (size_t i = 0; i < batch->n; i++)
+        if (!tri_abort_live(batch->calls[i].transport->local->state))
+            return batch->calls[i].transport->local->state;
+    return NULL;
+}
+
+static bool has_ended(const void *batch)
+{
+    return find_ended(batch) != NULL;
+}
+
 /* A call that NCCL refused leaves the communicators as they were. After any other failure every
  * communicator of the call is lost: when one fails, NCCL raises the abort flags of all. */
-static trib_status failed(ncclResult_t result, const struct tri_call *calls, size_t n,
-                          const struct tri_call *at)
+static trib_status failed(ncclResult_t result, const struct batch *batch, const struct tri_call *at)
 {
     const struct tri_transport *transport = at->transport;
-    if (!tri_abort_live(transport->local->state))
-        return tri_abort_status(transport->local->state);
-    trib_status status =
-        tri_nccl_fail(result, tri_nccl_kind_name(at->kind), transport->rank, transport->device);
-    for (size_t i = 0; i < n && !tri_nccl_refused(result); i++)
-        (void)tri_abort_raise(calls[i].transport->local->state, status, tri_detail());
+    const struct trib_abort *ended = find_ended(batch);
+    const trib_status status = ended != NULL ? tri_abort_status(ended)
+                                             : tri_nccl_fail(result, tri_nccl_kind_name(at->kind),
+                                                             transport->rank, transport->device);
+    for (size_t i = 0; i < batch->n && !tri_nccl_refused(result); i++)
+        (void)tri_abort_raise(batch->calls[i].transport->local->state, status, tri_detail());
     return status;
 }
 
-static trib_status call_nccl_locked(const struct tri_call *calls, size_t n,
-                                    struct tri_nccl_device_guard *guard)
+/* *out_handed: NCCL got the calls, or some of them. */
+static trib_status call_nccl_locked(const struct batch *batch, struct tri_nccl_device_guard *guard,
+                                    bool *out_handed)
 {
-    const struct trib_abort *state = calls[0].transport->local->state;
-    const uint64_t devices = devices_of(calls, n);
+    const uint64_t devices = devices_of(batch->calls, batch->n);
     const struct tri_call *at;
-    TRI_TRY(tri_nccl_count_calls(calls, n));
-    if (!tri_nccl_lock_devices(devices, state))
-        return tri_abort_status(state);
-    ncclResult_t result = call_nccl_group(calls, n, guard, &at);
+    if (!tri_nccl_lock_devices(devices, has_ended, batch))
+        return tri_abort_status(find_ended(batch));
+    ncclResult_t result = call_nccl_group(batch->calls, batch->n, guard, &at);
     tri_nccl_unlock_devices(devices);
-    if (result == ncclSuccess) {
-        if (atomic_load_explicit(&tri_nccl_captured, memory_order_relaxed))
-            tri_nccl_count_graphs(calls, n);
-        return TRIB_OK;
-    }
-    if (tri_nccl_refused(result))
-        tri_nccl_uncount_calls(calls, n);
-    return failed(result, calls, n, at);
+    *out_handed = !tri_nccl_refused(result);
+    return result == ncclSuccess ? TRIB_OK : failed(result, batch, at);
+}
+
+static trib_status call_nccl_counted(const struct batch *batch, struct tri_nccl_device_guard *guard)
+{
+    bool handed = false;
+    trib_status status = tri_nccl_count_calls(batch->calls, batch->n);
+    if (status == TRIB_OK)
+        status = call_nccl_locked(batch, guard, &handed);
+    if (!handed)
+        tri_nccl_uncount_calls(batch->calls, batch->n);
+    else if (status == TRIB_OK && atomic_load_explicit(&tri_nccl_captured, memory_order_relaxed))
+        tri_nccl_count_graphs(batch->calls, batch->n);
+    return status;
 }
 
 trib_status tri_nccl_collective(const struct tri_call *calls, size_t n)
 {
+    const struct batch batch = {calls, n};
     struct tri_nccl_device_guard guard;
     if (n == 0)
         return TRIB_OK;
     const struct tri_transport *first = calls[0].transport;
     TRI_TRY(tri_nccl_push_device(&guard, first->device));
     const trib_status status =
-        first->comm == NULL ? tri_nccl_single(calls, n) : call_nccl_locked(calls, n, &guard);
+        first->comm == NULL ? tri_nccl_single(calls, n) : call_nccl_counted(&batch, &guard);
     tri_nccl_pop_device(&guard);
     return status;
 }

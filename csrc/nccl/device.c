@@ -236,20 +236,20 @@ static bool lock_briefly(pthread_mutex_t *lock)
 }
 
 /* Take one lock, in steps, so that an abort ends the wait. */
-static bool lock_one(pthread_mutex_t *lock, const struct trib_abort *state)
+static bool lock_one(pthread_mutex_t *lock, bool (*ended)(const void *context), const void *context)
 {
     if (pthread_mutex_trylock(lock) == 0)
         return true;
-    while (tri_abort_live(state))
+    while (!ended(context))
         if (lock_briefly(lock))
             return true;
     return false;
 }
 
-bool tri_nccl_lock_devices(uint64_t set, const struct trib_abort *state)
+bool tri_nccl_lock_devices(uint64_t set, bool (*ended)(const void *context), const void *context)
 {
     for (uint64_t rest = set; rest != 0; rest &= rest - 1) {
-        if (lock_one(&devices[__builtin_ctzll(rest)].launch, state))
+        if (lock_one(&devices[__builtin_ctzll(rest)].launch, ended, context))
             continue;
         tri_nccl_unlock_devices(set ^ rest); /* the locks below, which are held */
         return false;

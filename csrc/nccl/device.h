@@ -78,8 +78,9 @@ cudaError_t tri_nccl_relaxed_stream_query(cudaStream_t stream);
 cudaError_t tri_nccl_relaxed_event_query(cudaEvent_t event);
 
 /* Take the launch lock of every device of the set `devices` (bit i: device i). Returns false, with
- * no lock held, if an abort of `state` ends the wait. */
-bool tri_nccl_lock_devices(uint64_t devices, const struct trib_abort *state);
+ * no lock held, if `ended(context)` ends the wait: an abort of a communicator whose call waits. */
+bool tri_nccl_lock_devices(uint64_t devices, bool (*ended)(const void *context),
+                           const void *context);
 void tri_nccl_unlock_devices(uint64_t devices);
 
 #endif

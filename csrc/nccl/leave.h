@@ -12,7 +12,7 @@
  * its part, do not hand them over: the local ranks are aborted, and this returns their status. Hot
  * path: one increment and one load for each call. */
 trib_status tri_nccl_count_calls(const struct tri_call *calls, size_t n);
-/* NCCL has refused them. */
+/* NCCL got none of them. */
 void tri_nccl_uncount_calls(const struct tri_call *calls, size_t n);
 /* tri_nccl_count_calls for a split, which is a call of all ranks. */
 trib_status tri_nccl_count_split(struct tri_transport *transport);

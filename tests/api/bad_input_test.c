@@ -124,6 +124,7 @@ static void suite(const char *backend, int size)
     check_begin("%s, %d ranks: bad groups", backend, size);
     bad_groups(backend, size);
     check_end();
+    bad_together(backend, size);
     if (size > 1)
         bad_matches(backend, size);
 }

@@ -19,6 +19,7 @@
 #include "csrc/nccl/thread.h"
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
+#include "tests/nccl_fake/batches.h"
 #include "tests/nccl_fake/config.h"
 #include "tests/nccl_fake/diagnosis.h"
 #include "tests/nccl_fake/errors.h"
@@ -1739,6 +1740,7 @@ static void threads_beside(void)
     configurations();
     diagnosis("nccl_life_test");
     errors();
+    batches();
 }
 
 int main(int n, char **arguments)

@@ -780,6 +780,12 @@ extern "C" {
         root: i32,
         streams: *const trib_stream,
     ) -> trib_status;
+    #[doc = " Rank `rank`, borrowed until trib_group_split or trib_group_destroy; NULL if there is no such rank.\n  For every call that has no group form: between trib_group_batch_begin and trib_group_batch_end,\n  where one thread makes it for rank after rank. Outside of a batch a call on one rank may wait\n  for the others: then each rank needs a thread of its own. Not to be destroyed."]
+    pub fn trib_group_comm(group: *mut trib_group, rank: i32) -> *mut trib_comm;
+    #[doc = " trib_batch_begin on every rank. The group's own calls join the batch, too, but for lists."]
+    pub fn trib_group_batch_begin(group: *mut trib_group) -> trib_status;
+    #[doc = " trib_batch_end_all on every rank."]
+    pub fn trib_group_batch_end(group: *mut trib_group) -> trib_status;
     #[doc = " A handle that aborts all ranks."]
     pub fn trib_group_abort_handle(
         out: *mut *mut trib_abort,
@@ -1173,6 +1179,8 @@ extern "C" {
     pub fn trib_batch_begin(comm: *mut trib_comm) -> trib_status;
     #[doc = " Queue the recorded calls as one call of the backend. If a call of the batch failed, nothing is\n  queued, and that call's status is returned. The batch ends in both cases."]
     pub fn trib_batch_end(comm: *mut trib_comm) -> trib_status;
+    #[doc = " End the open batches of `n` communicators as one call of the backend: several communicators of\n  one rank (of tensor and data parallelism, for example), or several ranks that one thread drives.\n  Each communicator is given once, and all are of one backend. Each batch has a stream of its own.\n  If any call of any batch failed, nothing is queued on any, and the status of the first is\n  returned. All n batches end in all cases, except if `comms` itself is invalid.\n\n  Calls of one communicator run in their order. Of two communicators that use one stream, the\n  first in `comms` comes first on host: list those that several ranks share in the same order on\n  all of them.\n\n  NCCL gets one group of all calls. If it fails, all n communicators end, because NCCL ends them\n  together. If one of them is aborted meanwhile, that one's status is returned, and calls of the\n  others may be queued; its abort is complete when this call returns, which may wait for ranks of\n  the others (their first calls).\n\n  TRIB_MATCH compares the batches of a communicator if one of its ranks is here, which waits for\n  the others, or if all are; otherwise TRIB_ERR_INVALID_USAGE."]
+    pub fn trib_batch_end_all(comms: *const *mut trib_comm, n: usize) -> trib_status;
     #[doc = " Send messages of `level` and below to `function`; NULL, the initial state, disables the log. Any\n  thread."]
     pub fn trib_log_set(
         function: trib_log_fn,

@@ -71,6 +71,7 @@ static void whole_suite(struct suite *suite)
 {
     backend_collectives(suite);
     backend_points(suite);
+    backend_batches(suite);
     backend_lists(suite);
     backend_factors(suite);
     backend_reducers(suite);
@@ -88,6 +89,7 @@ static void light_suite(struct suite *suite, const char *how)
     suite->how = how;
     backend_collectives(suite);
     backend_points(suite);
+    backend_batches(suite);
     backend_lists(suite);
     backend_factors(suite);
     backend_reducers(suite);

@@ -53,6 +53,7 @@ bool backend_go_on(struct suite *suite, int rank, bool good);
 
 void backend_collectives(struct suite *suite); /* of one count: allreduce to scatter */
 void backend_points(struct suite *suite);  /* send, recv, barrier, allgatherv, alltoallv, batch */
+void backend_batches(struct suite *suite); /* that end together */
 void backend_lists(struct suite *suite);   /* lists and weighted averages */
 void backend_factors(struct suite *suite); /* calls with a factor */
 void backend_reducers(struct suite *suite);
