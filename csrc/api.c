@@ -18,6 +18,7 @@
 #include "csrc/core/device.h"
 #include "csrc/core/dump.h"
 #include "csrc/core/group.h"
+#include "csrc/core/group_run.h"
 #include "csrc/core/lifecycle.h"
 #include "csrc/core/memory.h"
 #include "csrc/core/quiesce.h"
@@ -27,6 +28,7 @@
 #include "csrc/lists/list.h"
 #include "csrc/reducer/reducer.h"
 #include "csrc/sparse/allreduce.h"
+#include "csrc/sparse/group.h"
 #include "csrc/sparse/residual.h"
 #include "csrc/sparse/snapshot.h"
 #include "csrc/sparse/statistics.h"
@@ -422,6 +424,15 @@ trib_status trib_group_batch_end(trib_group *group)
 {
     NEED(group);
     return tri_group_batch_end(group);
+}
+
+trib_status trib_group_run(trib_group *group,
+                           trib_status (*function)(trib_comm *comm, int32_t rank, void *argument),
+                           void *argument)
+{
+    NEED(group);
+    NEED(function);
+    return tri_group_run(group, TRI_GROUP_RUN, function, argument);
 }
 
 trib_status trib_group_abort_handle(trib_abort **out, trib_group *group)
@@ -853,6 +864,25 @@ trib_status trib_sparse_allreduce_entries(trib_sparse *sparse, void *gradient, u
     struct tri_sparse_call call = {
         .gradient = gradient, .index = index, .value = value, .count = count, .stream = stream};
     return tri_sparse_allreduce(sparse, TRI_SPARSE_ALLREDUCE_ENTRIES, &call);
+}
+
+trib_status trib_group_sparse_create(trib_sparse **out, trib_group *group, size_t count,
+                                     trib_dtype dtype, const trib_sparse_options *options)
+{
+    NEED(out);
+    NEED(group);
+    return tri_group_sparse_create(out, group, count, dtype, options);
+}
+
+trib_status trib_group_sparse_allreduce(trib_group *group, trib_sparse *const *sparse,
+                                        void *const *gradient, void *const *result,
+                                        const trib_stream *streams)
+{
+    NEED(group);
+    NEED(sparse);
+    NEED(gradient);
+    NEED(result);
+    return tri_group_sparse_allreduce(group, sparse, gradient, result, streams);
 }
 
 uint64_t trib_sparse_capacity(const trib_sparse *sparse)

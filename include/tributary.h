@@ -569,6 +569,16 @@ TRIB_API trib_status trib_group_batch_begin(trib_group *group);
 /** trib_batch_end_all on every rank. */
 TRIB_API trib_status trib_group_batch_end(trib_group *group);
 
+/** Call `function(comm, rank, argument)` for every rank at once, rank 0 on this thread and each other
+ *  on a thread that the group keeps, and return when all have returned. For what waits for other
+ *  ranks and has no group form: splits, shrinks, reducers, changes of sparse states, calls with
+ *  TRIB_MATCH. The function uses no communicator but its own, and not the group. Returns the failure
+ *  of the lowest rank that has one, with its detail, which is also this thread's. */
+TRIB_API trib_status trib_group_run(trib_group *group,
+                                    trib_status (*function)(trib_comm *comm, int32_t rank,
+                                                            void *argument),
+                                    void *argument);
+
 /** A handle that aborts all ranks. */
 TRIB_API trib_status trib_group_abort_handle(trib_abort **out, trib_group *group);
 
@@ -1132,6 +1142,18 @@ TRIB_API trib_status trib_sparse_allreduce(trib_sparse *sparse, void *gradient, 
 TRIB_API trib_status trib_sparse_allreduce_entries(trib_sparse *sparse, void *gradient,
                                                    uint32_t *index, void *value, uint32_t *count,
                                                    trib_stream stream);
+
+/** trib_sparse_create on every rank of a group: `out[i]` is rank i's state. On failure all are
+ *  NULL. */
+TRIB_API trib_status trib_group_sparse_create(trib_sparse **out, trib_group *group, size_t count,
+                                              trib_dtype dtype, const trib_sparse_options *options);
+
+/** trib_sparse_allreduce on every rank: rank i's state is `sparse[i]`, in the form of
+ *  trib_group_allreduce. Unless the arguments of all ranks are valid, nothing is queued. Each rank's
+ *  call is made on a thread of its own, as by trib_group_run. */
+TRIB_API trib_status trib_group_sparse_allreduce(trib_group *group, trib_sparse *const *sparse,
+                                                 void *const *gradient, void *const *result,
+                                                 const trib_stream *streams);
 
 /** The largest number of entries that a call's result can have, with the current k. */
 TRIB_API uint64_t trib_sparse_capacity(const trib_sparse *sparse);

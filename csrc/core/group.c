@@ -19,6 +19,7 @@
 /* Free a group, but not its communicators. */
 static void discard(struct trib_group *group)
 {
+    tri_team_destroy(group->team);
     free(group->comms);
     free(group->calls);
     free(group);

@@ -2,6 +2,7 @@
 #ifndef TRI_CORE_GROUP_H
 #define TRI_CORE_GROUP_H
 
+#include "csrc/base/team.h"
 #include "csrc/core/communicator.h"
 #include "csrc/core/operation.h"
 
@@ -9,6 +10,8 @@ struct trib_group {
     int32_t size;
     struct trib_comm **comms; /* of the ranks */
     struct tri_call *calls;   /* room for one call per rank */
+    struct tri_team *team;    /* group_run.c: a thread per rank; NULL before the first use */
+    bool running;             /* it runs a function */
 };
 
 /* The public functions of these names; pointers that must not be NULL are not NULL. */

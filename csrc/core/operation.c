@@ -58,6 +58,7 @@ const struct tri_operation tri_operations[TRI_OPERATIONS] = {
     [TRI_BATCH_END_ALL] = {.name = "batch_end_all"},
     [TRI_WAIT] = {.name = "comm_wait"},
     [TRI_GROUP_WAIT] = {.name = "group_wait"},
+    [TRI_GROUP_RUN] = {.name = "group_run"},
     [TRI_SHRINK] = {.name = "comm_shrink"},
     [TRI_CREATE] = {.name = "comm_create"},
     [TRI_ADOPT] = {.name = "comm_adopt"},

@@ -46,6 +46,7 @@ enum tri_composed {
     TRI_BATCH_END_ALL,
     TRI_WAIT,
     TRI_GROUP_WAIT,
+    TRI_GROUP_RUN,
     TRI_SHRINK,
     TRI_CREATE,
     TRI_ADOPT,

@@ -286,10 +286,11 @@ static trib_status check_kind(const struct trib_sparse *sparse, int operation)
                                    "trib_sparse_allreduce_entries, or create it without");
 }
 
-static trib_status check_call(const struct trib_sparse *sparse, int operation,
-                              const struct tri_sparse_call *call)
+trib_status tri_sparse_check_call(const struct trib_sparse *sparse, int operation,
+                                  const struct tri_sparse_call *call)
 {
     const struct trib_comm *comm = sparse->comm;
+    TRI_TRY(tri_sparse_ready(sparse, operation));
     TRI_TRY(check_kind(sparse, operation));
     TRI_TRY(tri_check_stream(comm, operation, call->stream));
     TRI_TRY(check_buffers(sparse, operation, call));
@@ -321,9 +322,7 @@ trib_status tri_sparse_allreduce(struct trib_sparse *sparse, int operation,
     struct trib_comm *comm = sparse->comm;
     call->sparse = sparse;
     call->step = sparse->step;
-    trib_status status = tri_sparse_ready(sparse, operation);
-    if (status == TRIB_OK)
-        status = check_call(sparse, operation, call);
+    trib_status status = tri_sparse_check_call(sparse, operation, call);
     if (status != TRIB_OK)
         return tri_batch_fail(comm, status);
     status = match_call(sparse, operation, call);

@@ -21,6 +21,10 @@ struct tri_sparse_call {
 trib_status tri_sparse_allreduce(struct trib_sparse *sparse, int operation,
                                  struct tri_sparse_call *call);
 
+/* Its checks alone, which queue nothing. */
+trib_status tri_sparse_check_call(const struct trib_sparse *sparse, int operation,
+                                  const struct tri_sparse_call *call);
+
 /* The most entries of a result. */
 uint64_t tri_sparse_capacity(const struct trib_sparse *sparse);
 

@@ -50,8 +50,9 @@ void sparse_bad(const char *backend, int size);    /* arguments, usage */
 void sparse_differ(const char *backend, int size); /* ranks that do not agree */
 void sparse_calls(const char *backend, int size);  /* results, statistics, non-finite, streams */
 void sparse_momentum(const char *backend, int size);
-void sparse_life(const char *backend, int size); /* k, export, import, reset */
-void sparse_end(const char *backend, int size);  /* abort, destroy */
+void sparse_group(const char *backend, int size); /* driven by one thread */
+void sparse_life(const char *backend, int size);  /* k, export, import, reset */
+void sparse_end(const char *backend, int size);   /* abort, destroy */
 /* A rank that does not make a call; `queues`: calls return before the other ranks make theirs, so
  * that one can lie before. */
 void sparse_late(const char *backend, int size, bool queues);

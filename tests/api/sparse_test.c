@@ -7,6 +7,7 @@ static void all(const char *backend, int size)
     sparse_differ(backend, size);
     sparse_calls(backend, size);
     sparse_momentum(backend, size);
+    sparse_group(backend, size);
     sparse_life(backend, size);
     sparse_end(backend, size);
     sparse_late(backend, size, true);

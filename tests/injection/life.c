@@ -4,7 +4,7 @@
 
 #include "tests/injection/programs.h"
 
-enum { N = 8, LONG_MS = 10000, SHORT_MS = 500 };
+enum { N = 8, MANY = 9, LONG_MS = 10000, SHORT_MS = 500 };
 
 /* ---------------------------------------------------------------------------------- one device */
 
@@ -217,6 +217,51 @@ static bool group_calls(struct rank *ranks, trib_group *group)
     return good;
 }
 
+/* More calls than a batch has memory for at first, and scratch. */
+static bool group_batch(struct rank *ranks, trib_group *group)
+{
+    const float sum = (float)(ranks->size * (ranks->size + 1) / 2);
+    struct buffers buffers;
+    fill(&buffers, ranks);
+    if (!WENT(ranks, trib_group_batch_begin(group)))
+        return false;
+    bool good = WENT(ranks, trib_group_allreduce(group, buffers.send, buffers.recv, N, TRIB_F32,
+                                                 TRIB_SUM, buffers.streams));
+    for (int r = 0; r < ranks->size && good; r++)
+        for (int call = 0; call < MANY && good; call++)
+            good = WENT(ranks, trib_alltoall(trib_group_comm(group, r), ranks[r].data[4],
+                                             ranks[r].data[4], 1, TRIB_F32, ranks[r].stream));
+    good = WENT(ranks, trib_group_batch_end(group)) && good;
+    good = group_settled(ranks, group, &buffers) && good;
+    for (int r = 0; r < ranks->size && good; r++)
+        CHECK(found(&ranks[r], 1, N, sum, sum));
+    return good;
+}
+
+/* Its first rank's state and call are made on this thread. */
+static bool group_sparse(struct rank *ranks, trib_group *group)
+{
+    trib_sparse *sparse[RANKS_MAX] = {NULL};
+    trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
+    struct buffers buffers;
+    void *gradients[RANKS_MAX];
+    options.algorithm = "gtopk";
+    fill(&buffers, ranks);
+    for (int r = 0; r < ranks->size; r++)
+        gradients[r] = ranks[r].data[0];
+    if (!WENT(ranks, trib_group_sparse_create(sparse, group, N, TRIB_F32, &options)))
+        return false;
+    bool good = WENT(ranks, trib_group_sparse_allreduce(group, sparse, gradients, buffers.recv,
+                                                        buffers.streams));
+    good = group_settled(ranks, group, &buffers) && good;
+    const float largest = (float)(N * (ranks->size * (ranks->size + 1) / 2));
+    for (int r = 0; r < ranks->size && good; r++)
+        CHECK(ranks[r].data[1][N - 1] == largest && ranks[r].data[1][0] == 0);
+    for (int r = 0; r < ranks->size; r++)
+        good = WENT(ranks, trib_sparse_destroy(sparse[r])) && good;
+    return good;
+}
+
 /* Its ranks become communicators at the end, unless that fails. */
 static void end_group(struct rank *rank, trib_group *group, bool good)
 {
@@ -241,7 +286,7 @@ static void group(struct rank *rank)
     bool good = WENT(rank, trib_group_abort_handle(&rank->handle, made));
     if (good) {
         injection_target(rank->handle);
-        good = group_calls(rank, made);
+        good = group_calls(rank, made) && group_batch(rank, made) && group_sparse(rank, made);
     }
     CHECK_MSG(good || injection_raised() != rank->handle || rank->nnotes > 0,
               "the group has not seen its abort");

@@ -786,6 +786,18 @@ extern "C" {
     pub fn trib_group_batch_begin(group: *mut trib_group) -> trib_status;
     #[doc = " trib_batch_end_all on every rank."]
     pub fn trib_group_batch_end(group: *mut trib_group) -> trib_status;
+    #[doc = " Call `function(comm, rank, argument)` for every rank at once, rank 0 on this thread and each other\n  on a thread that the group keeps, and return when all have returned. For what waits for other\n  ranks and has no group form: splits, shrinks, reducers, changes of sparse states, calls with\n  TRIB_MATCH. The function uses no communicator but its own, and not the group. Returns the failure\n  of the lowest rank that has one, with its detail, which is also this thread's."]
+    pub fn trib_group_run(
+        group: *mut trib_group,
+        function: ::core::option::Option<
+            unsafe extern "C" fn(
+                comm: *mut trib_comm,
+                rank: i32,
+                argument: *mut ::core::ffi::c_void,
+            ) -> trib_status,
+        >,
+        argument: *mut ::core::ffi::c_void,
+    ) -> trib_status;
     #[doc = " A handle that aborts all ranks."]
     pub fn trib_group_abort_handle(
         out: *mut *mut trib_abort,
@@ -1087,6 +1099,22 @@ extern "C" {
         value: *mut ::core::ffi::c_void,
         count: *mut u32,
         stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " trib_sparse_create on every rank of a group: `out[i]` is rank i's state. On failure all are\n  NULL."]
+    pub fn trib_group_sparse_create(
+        out: *mut *mut trib_sparse,
+        group: *mut trib_group,
+        count: usize,
+        dtype: trib_dtype,
+        options: *const trib_sparse_options,
+    ) -> trib_status;
+    #[doc = " trib_sparse_allreduce on every rank: rank i's state is `sparse[i]`, in the form of\n  trib_group_allreduce. Unless the arguments of all ranks are valid, nothing is queued. Each rank's\n  call is made on a thread of its own, as by trib_group_run."]
+    pub fn trib_group_sparse_allreduce(
+        group: *mut trib_group,
+        sparse: *const *mut trib_sparse,
+        gradient: *const *mut ::core::ffi::c_void,
+        result: *const *mut ::core::ffi::c_void,
+        streams: *const trib_stream,
     ) -> trib_status;
     #[doc = " The largest number of entries that a call's result can have, with the current k."]
     pub fn trib_sparse_capacity(sparse: *const trib_sparse) -> u64;
