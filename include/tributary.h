@@ -1434,7 +1434,7 @@ TRIB_API trib_status trib_batch_end(trib_comm *comm);
  *  one rank (of tensor and data parallelism, for example), or several ranks that one thread drives.
  *  Each communicator is given once, and all are of one backend. Each batch has a stream of its own.
  *  If any call of any batch failed, nothing is queued on any, and the status of the first is
- *  returned. All n batches end in all cases, except if `comms` itself is invalid.
+ *  returned. All n batches end in all cases (none, if one of `comms` is NULL).
  *
  *  Calls of one communicator run in their order. Of two communicators that use one stream, the
  *  first in `comms` comes first on host: list those that several ranks share in the same order on

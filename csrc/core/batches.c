@@ -7,7 +7,6 @@
 #include "csrc/core/match.h"
 #include "csrc/core/operation.h"
 
-/* What the set must be, before any batch is closed. */
 static trib_status check_set(struct trib_comm *const *comms, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -26,11 +25,10 @@ static trib_status check_set(struct trib_comm *const *comms, size_t n)
     return TRIB_OK;
 }
 
-/* All batches end, also after a failure. Returns the first one. */
-static trib_status close_all(struct trib_comm *const *comms, size_t n)
+/* All batches end, whatever `status` is. Returns the first failure. */
+static trib_status close_all(struct trib_comm *const *comms, size_t n, trib_status status)
 {
-    struct tri_detail_copy detail = {""};
-    trib_status status = TRIB_OK;
+    struct tri_detail_copy detail = tri_detail_copy();
     for (size_t i = 0; i < n; i++) {
         const trib_status closed = tri_batch_close(comms[i]);
         if (status != TRIB_OK || closed == TRIB_OK)
@@ -119,8 +117,7 @@ static trib_status queue_all(struct trib_comm *const *comms, size_t n)
 
 trib_status tri_batches_end(struct trib_comm *const *comms, size_t n)
 {
-    TRI_TRY(check_set(comms, n));
-    trib_status status = close_all(comms, n);
+    trib_status status = close_all(comms, n, check_set(comms, n));
     if (status == TRIB_OK)
         status = match_all(comms, n);
     if (status == TRIB_OK)

@@ -49,6 +49,66 @@ impl Communicator {
     }
 }
 
+/// Queues the collectives that `calls` makes on several communicators as one call of the backend, each
+/// communicator's on its stream: several communicators of one rank, or several ranks that one thread
+/// drives, as those of [`Group::split`](crate::Group::split). For each of them what
+/// [`Communicator::batch`] says holds; `calls` gets `ranks` back.
+///
+/// On host, give communicators that use one stream in the same order on all ranks. If NCCL fails, or
+/// one of them is aborted before NCCL has queued the calls, the others may end with it.
+///
+/// If `calls` or a collective in it fails, or `calls` panics, nothing is queued on any of them.
+///
+/// ```
+/// use tributary::{batch_all, DeviceVec, ReduceOp, Stream};
+/// # use tributary::{Group, Options};
+/// // One thread drives both ranks.
+/// let mut comms = Group::with_options(2, &Options::new().backend("host"))?.split()?;
+/// let streams = [Stream::new(comms[0].device())?, Stream::new(comms[1].device())?];
+/// let data = [
+///     DeviceVec::from_slice(comms[0].device(), &[1_i32, 2])?,
+///     DeviceVec::from_slice(comms[1].device(), &[10, 20])?,
+/// ];
+/// let mut ranks: Vec<_> = comms.iter_mut().zip(&streams).collect();
+/// batch_all(&mut ranks, |ranks| {
+///     for ((comm, stream), data) in ranks.iter_mut().zip(&data) {
+///         // SAFETY: `data` lives, and is not touched, until the streams have been waited for.
+///         unsafe { comm.allreduce(data, data, ReduceOp::Sum, stream)? };
+///     }
+///     Ok(())
+/// })?;
+/// for (comm, stream) in &mut ranks {
+///     comm.wait(stream)?;
+/// }
+/// assert_eq!(data[1].as_slice(), Some(&[11, 22][..]));
+/// # Ok::<(), tributary::Error>(())
+/// ```
+pub fn batch_all<T>(
+    ranks: &mut [(&mut Communicator, &Stream)],
+    calls: impl FnOnce(&mut [(&mut Communicator, &Stream)]) -> Result<T>,
+) -> Result<T> {
+    let begun: Result<Vec<Batch>> =
+        ranks.iter_mut().map(|(comm, stream)| Batch::begin(comm, stream)).collect();
+    let batches = begun?;
+    let value = calls(ranks)?;
+    end_all(batches)?;
+    Ok(value)
+}
+
+fn end_all(mut batches: Vec<Batch>) -> Result<()> {
+    for batch in &mut batches {
+        batch.over = true;
+        batch.shared.set_batch(None);
+    }
+    let shared: Vec<&Shared> = batches.iter().map(|batch| &*batch.shared).collect();
+    // SAFETY: the locks keep other threads out of all of them, each of which is given once: it began
+    // one batch, and "batches do not nest". "All n batches end in all cases".
+    let ended = Shared::call_all(&shared, |comms| unsafe {
+        sys::trib_batch_end_all(comms.as_ptr(), comms.len())
+    });
+    ended.unwrap_or_else(|| Err(gone()))
+}
+
 /// An open batch. Dropping it cancels it.
 ///
 /// A batch ends on the communicator that it began on, also if the closure swapped the `&mut`, and

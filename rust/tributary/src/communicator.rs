@@ -124,6 +124,21 @@ impl Shared {
         live.as_ref().map(|live| checked(function(live.comm.as_ptr())))
     }
 
+    /// Calls C for several communicators, under the locks of all. `None` if one of them has been
+    /// destroyed.
+    ///
+    /// Every other caller takes one lock at a time, and the caller has each of `all` for itself, so
+    /// no two threads wait for each other.
+    pub(crate) fn call_all(
+        all: &[&Shared],
+        function: impl FnOnce(&[*mut sys::trib_comm]) -> sys::trib_status,
+    ) -> Option<Result<()>> {
+        let locked: Vec<_> = all.iter().map(|shared| shared.lock()).collect();
+        let comms: Option<Vec<_>> =
+            locked.iter().map(|live| live.as_ref().map(|live| live.comm.as_ptr())).collect();
+        comms.map(|comms| checked(function(&comms)))
+    }
+
     /// Calls `make` for a sparse state, which belongs to the communicator until `destroy_sparse` or
     /// the communicator's end.
     pub(crate) fn adopt(

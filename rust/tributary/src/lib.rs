@@ -122,6 +122,7 @@ mod work;
 
 pub use abort::{AbortHandle, CommState};
 pub use backend::{quiesce, version, Backend, Version};
+pub use batch::batch_all;
 pub use buffer::{DeviceBuffer, DeviceSlice, DeviceVec, UniqueBuffer};
 pub use call_options::CallOptions;
 pub use capabilities::Capabilities;

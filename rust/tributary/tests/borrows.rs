@@ -13,7 +13,7 @@ use common::{
     alone, get, have, on_host, options, ranks, ranks_with, skip, stay_until_aborted, vec_on,
     warm_up, warm_up_all,
 };
-use tributary::{DeviceVec, Error, ErrorKind, Group, InPlace, ReduceOp, Stream};
+use tributary::{batch_all, DeviceVec, Error, ErrorKind, Group, InPlace, ReduceOp, Stream};
 
 /// Counts its drops.
 struct Counted(Arc<AtomicUsize>, DeviceVec<f32>);
@@ -112,6 +112,36 @@ fn a_batch_that_fails_queues_nothing() {
         .unwrap();
         assert_eq!(get(&recv), [1; 4]);
     });
+}
+
+/// One thread drives both ranks: what is queued, and what is not.
+#[test]
+fn batches_that_end_together() {
+    if !have(2) {
+        return;
+    }
+    let mut comms = Group::with_options(2, &options()).unwrap().split().unwrap();
+    let streams: Vec<_> = comms.iter().map(|comm| Stream::new(comm.device()).unwrap()).collect();
+    let data: Vec<_> =
+        comms.iter().map(|comm| vec_on(comm, &[comm.rank() as f32 + 1.0; 5])).collect();
+    let mut ranks: Vec<_> = comms.iter_mut().zip(&streams).collect();
+    let mut sum = |fails: bool| {
+        batch_all(&mut ranks, |ranks| {
+            for ((comm, stream), data) in ranks.iter_mut().zip(&data) {
+                unsafe { comm.allreduce(data, data, ReduceOp::Sum, stream)? };
+            }
+            if fails {
+                ranks[1].0.scope(ranks[1].1, |_| Ok(()))?;
+            }
+            Ok(())
+        })
+    };
+    assert_eq!(sum(true).unwrap_err().kind(), ErrorKind::InvalidUsage);
+    sum(false).unwrap();
+    for ((comm, stream), data) in ranks.iter_mut().zip(&data) {
+        comm.wait(stream).unwrap();
+        assert_eq!(get(data), [3.0; 5]);
+    }
 }
 
 /// What a scope inside a batch calls would be queued when its borrows are over.
