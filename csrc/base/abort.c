@@ -7,16 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "csrc/base/line.h"
 #include "csrc/base/meeting.h"
 
 enum { LIVE = 0, STOPPING = 1, STOPPED = 2 };
 
 /* Threads register in different cache lines, so that ranks that call all the time do not wait for
  * each other's line. A thread keeps its counter. */
-enum { LINE = 64, COUNTERS = 16 };
+enum { COUNTERS = 16 };
 
 struct counter {
-    _Alignas(LINE) _Atomic uint32_t in_flight;
+    _Alignas(TRI_LINE) _Atomic uint32_t in_flight;
 };
 
 struct trib_abort {
@@ -52,10 +53,9 @@ struct trib_abort {
 
 struct trib_abort *tri_abort_create(uint32_t *flag, tri_abort_hook hook, void *context)
 {
-    struct trib_abort *state = aligned_alloc(LINE, sizeof *state);
+    struct trib_abort *state = tri_line_calloc(sizeof *state);
     if (state == NULL)
         return NULL;
-    memset(state, 0, sizeof *state);
     if (pthread_mutex_init(&state->lock, NULL) != 0) {
         free(state);
         return NULL;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/line.h"
 #include "csrc/base/process.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/device.h"
@@ -31,7 +32,7 @@ trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *b
         TRI_TRY(tri_watchdog_start());
     if ((flags & TRIB_COMPARED) != 0 && !backend->compares)
         flags |= TRIB_MATCH;
-    struct trib_comm *comm = calloc(1, sizeof *comm);
+    struct trib_comm *comm = tri_line_calloc(sizeof *comm);
     if (comm != NULL) {
         comm->batch.calls = calloc(FIRST_BATCH, sizeof *comm->batch.calls);
         comm->batch.capacity = FIRST_BATCH;

@@ -6,8 +6,7 @@
  * loads of them acquires, in place of fences, which the thread sanitizer does not know. */
 #include "csrc/core/recorder.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include "csrc/base/line.h"
 
 enum { VERSION_BITS = 16 };
 
@@ -18,11 +17,9 @@ enum { OPERATION_BITS = 16, DTYPE_BITS = 16, OP_BITS = 16 };
 
 struct tri_recorder *tri_recorder_create(struct trib_comm *comm)
 {
-    struct tri_recorder *recorder = aligned_alloc(TRI_RECORD_LINE, sizeof *recorder);
-    if (recorder == NULL)
-        return NULL;
-    memset(recorder, 0, sizeof *recorder);
-    recorder->comm = comm;
+    struct tri_recorder *recorder = tri_line_calloc(sizeof *recorder);
+    if (recorder != NULL)
+        recorder->comm = comm;
     return recorder;
 }
 

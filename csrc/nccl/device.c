@@ -9,10 +9,12 @@
 #include <time.h>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/line.h"
 #include "kernels/cuda/kernels_cuda.h"
 
 static struct {
-    CUdevice handle;
+    /* A line of its own: ranks take the locks of their devices in every call. */
+    _Alignas(TRI_LINE) CUdevice handle;
     /* The primary context, retained at first use and kept: everything here and in NCCL uses it. */
     _Atomic(CUcontext) primary;
     atomic_bool loaded; /* our kernels */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/line.h"
 #include "csrc/base/status.h"
 #include "csrc/nccl/abort_flag.h"
 #include "csrc/nccl/pinned.h"
@@ -57,7 +58,7 @@ static trib_status create(struct tri_nccl_local **out, int32_t device, uint64_t 
 
 static struct tri_transport *new_transport(int32_t rank, int32_t size, int32_t device)
 {
-    struct tri_transport *transport = calloc(1, sizeof *transport);
+    struct tri_transport *transport = tri_line_calloc(sizeof *transport);
     if (transport == NULL) {
         (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory for rank %d", (int)rank);
         return NULL;
