@@ -80,9 +80,10 @@ trib_status tri_team_create(struct tri_team **out, int32_t size)
         const int error = tri_thread_start(&member->thread, serve, member);
         if (error == 0)
             continue;
-        tri_team_destroy(team); /* of those that have started */
-        return tri_fail(TRIB_ERR_SYSTEM, "no thread for part %d of %d: %s", (int)member->part,
-                        (int)size, tri_error_text(error).text);
+        const int32_t started = team->size;
+        tri_team_destroy(team);
+        return tri_fail(TRIB_ERR_SYSTEM, "no thread for part %d of %d: %s", (int)started, (int)size,
+                        tri_error_text(error).text);
     }
     *out = team;
     return TRIB_OK;
