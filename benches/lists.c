@@ -9,8 +9,9 @@
 #include "benches/arguments.h"
 #include "benches/bench.h"
 #include "benches/collective.h"
+#include "benches/resnet50.h"
 
-enum { MOST_TENSORS = 256, GAP = 4096 };
+enum { MOST_TENSORS = RESNET50_TENSORS, GAP = 4096 };
 
 struct lists {
     trib_tensor tensors[BENCH_MAX_RANKS][MOST_TENSORS];
@@ -19,36 +20,6 @@ struct lists {
     size_t n, elements;
     float *host; /* room for the elements of one rank */
 };
-
-static void add(size_t *counts, size_t *n, size_t weights, size_t channels)
-{
-    counts[(*n)++] = weights;
-    counts[(*n)++] = channels; /* batch norm: scale, shift */
-    counts[(*n)++] = channels;
-}
-
-/* The parameter tensors of ResNet-50 (He et al. 2015, table 1). */
-static size_t resnet50(size_t *counts)
-{
-    static const size_t stages[4][3] = {
-        {3, 64, 256}, {4, 128, 512}, {6, 256, 1024}, {3, 512, 2048}};
-    size_t n = 0, in = 64;
-    add(counts, &n, 7 * 7 * 3 * 64, 64);
-    for (int stage = 0; stage < 4; stage++) {
-        const size_t mid = stages[stage][1], out = stages[stage][2];
-        for (size_t block = 0; block < stages[stage][0]; block++) {
-            add(counts, &n, in * mid, mid);
-            add(counts, &n, mid * mid * 9, mid);
-            add(counts, &n, mid * out, out);
-            if (block == 0)
-                add(counts, &n, in * out, out);
-            in = out;
-        }
-    }
-    counts[n++] = 2048 * 1000;
-    counts[n++] = 1000;
-    return n;
-}
 
 /* Weights of the ranks are 1, 2, 3, ... */
 static float weight_of(int rank)
@@ -97,7 +68,8 @@ static void fill(const struct bench *bench, struct lists *lists)
 static void make(const struct bench *bench, struct lists *lists)
 {
     size_t counts[MOST_TENSORS];
-    lists->n = resnet50(counts);
+    resnet50(counts);
+    lists->n = RESNET50_TENSORS;
     lists->elements = 0;
     for (size_t i = 0; i < lists->n; i++)
         lists->elements += counts[i];
