@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""How much of a reducer's communication a backward pass of ResNet-50 hides, beside PyTorch's DDP.
+
+    TRIBUTARY_LIBRARY=libtributary.so torchrun --nproc-per-node 2 torch_reducer.py [--batch 64]
+
+One process a GPU. A step is zeroing of the gradients, forward, backward and SGD. The rows: no
+communication; DDP over NCCL; the reducer with gradients that lie in its buckets, and with copies.
+Times are milliseconds between CUDA events around each step; of each step the slowest rank, then
+median and 99th percentile. "alone" is the same communication without a backward pass beside it, and
+"hidden" the share of it by which a step did not grow. The gradients of all rows are compared once.
+"""
+
+import argparse
+import ctypes
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+TRIB_F32, VIEWS, LEARN_ORDER = 3, 1 << 1, 1 << 3
+
+
+class Tensor(ctypes.Structure):  # trib_tensor
+    _fields_ = [("data", ctypes.c_void_p), ("count", ctypes.c_size_t),
+                ("dtype", ctypes.c_int32), ("reserved", ctypes.c_uint32)]
+
+
+class Id(ctypes.Structure):  # trib_id
+    _fields_ = [("bytes", ctypes.c_uint8 * 128)]
+
+
+class ReducerOptions(ctypes.Structure):  # trib_reducer_options
+    _fields_ = [("size", ctypes.c_uint32), ("flags", ctypes.c_uint32),
+                ("bucket_bytes", ctypes.c_uint64), ("first_bytes", ctypes.c_uint64),
+                ("device_weight", ctypes.c_void_p), ("sparse", ctypes.c_void_p)]
+
+
+def load():
+    trib = ctypes.CDLL(os.environ.get("TRIBUTARY_LIBRARY", "libtributary.so"))
+    trib.trib_last_detail.restype = ctypes.c_char_p
+    for name, arguments in {
+            "trib_comm_create": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32,
+                                 ctypes.c_int32, ctypes.c_void_p],
+            "trib_reducer_create": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
+                                    ctypes.c_size_t, ctypes.c_void_p],
+            "trib_reducer_view": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t],
+            "trib_reducer_ready": [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p],
+            "trib_reducer_finish": [ctypes.c_void_p, ctypes.c_void_p],
+            "trib_reducer_destroy": [ctypes.c_void_p],
+            "trib_comm_destroy": [ctypes.c_void_p]}.items():
+        getattr(trib, name).argtypes = arguments
+    return trib
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--iterations", type=int, default=60)
+    parser.add_argument("--warmup", type=int, default=10)
+    parser.add_argument("--bucket-mib", type=int, default=0, help="0: the default")
+    return parser.parse_args()
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, wide, mid, out, stride):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(wide, mid, 1, bias=False), nn.BatchNorm2d(mid), nn.ReLU(inplace=True),
+            nn.Conv2d(mid, mid, 3, stride, 1, bias=False), nn.BatchNorm2d(mid),
+            nn.ReLU(inplace=True), nn.Conv2d(mid, out, 1, bias=False), nn.BatchNorm2d(out))
+        self.short = nn.Identity() if wide == out else nn.Sequential(
+            nn.Conv2d(wide, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+    def forward(self, x):
+        return torch.relu(self.body(x) + self.short(x))
+
+
+def resnet50():
+    """He et al. 2015, table 1; the stride in the 3 x 3 convolution. 25,557,032 parameters."""
+    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True),
+              nn.MaxPool2d(3, 2, 1)]
+    wide = 64
+    for blocks, mid, stride in (3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2):
+        for block in range(blocks):
+            layers.append(Bottleneck(wide, mid, 4 * mid, stride if block == 0 else 1))
+            wide = 4 * mid
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000)]
+    torch.manual_seed(1)
+    return nn.Sequential(*layers).cuda().to(memory_format=torch.channels_last)
+
+
+class Memory:
+    """Floats of the library's as PyTorch takes them, without a copy."""
+
+    def __init__(self, address, shape):
+        self.__cuda_array_interface__ = {"data": (address, False), "shape": tuple(shape),
+                                         "typestr": "<f4", "version": 3}
+
+
+class Reduced:
+    """Gradients that a reducer averages while the backward pass makes the others."""
+
+    def __init__(self, trib, comm, model, flags, bucket_mib):
+        self.trib, self.reducer = trib, ctypes.c_void_p()
+        self.learns = bool(flags & LEARN_ORDER)
+        self.parameters = [p for p in model.parameters()][::-1]
+        for p in self.parameters:
+            p.grad = torch.zeros_like(p)
+        options = ReducerOptions(ctypes.sizeof(ReducerOptions), flags, bucket_mib << 20)
+        tensors = (Tensor * len(self.parameters))(
+            *(Tensor(p.grad.data_ptr(), p.numel(), TRIB_F32) for p in self.parameters))
+        self.check(trib.trib_reducer_create(ctypes.byref(self.reducer), comm, tensors,
+                                            len(tensors), ctypes.byref(options)))
+        if flags & VIEWS:
+            self.find_views()
+        self.hooks = [p.register_post_accumulate_grad_hook(lambda _, i=i: self.ready(i))
+                      for i, p in enumerate(self.parameters)]
+
+    def check(self, status):
+        if status != 0:
+            raise RuntimeError(self.trib.trib_last_detail().decode())
+
+    def find_views(self):
+        for i, p in enumerate(self.parameters):
+            view = ctypes.c_void_p()
+            self.check(self.trib.trib_reducer_view(ctypes.byref(view), self.reducer, i))
+            flat = torch.as_tensor(Memory(view.value, [p.numel()]), device="cuda")
+            p.grad = flat.as_strided(p.shape, p.stride())
+
+    def ready(self, i):
+        self.check(self.trib.trib_reducer_ready(self.reducer, i,
+                                                torch.cuda.current_stream().cuda_stream))
+
+    def finish(self):
+        self.check(self.trib.trib_reducer_finish(self.reducer,
+                                                 torch.cuda.current_stream().cuda_stream))
+        if self.learns:  # by the first step, whose end moves the views
+            self.find_views()
+        self.learns = False
+
+    def alone(self):
+        for i in range(len(self.parameters)):
+            self.ready(i)
+        self.finish()
+
+    def close(self):
+        torch.cuda.synchronize()
+        for hook in self.hooks:
+            hook.remove()
+        for p in self.parameters:
+            p.grad = None
+        self.check(self.trib.trib_reducer_destroy(self.reducer))
+
+
+def measure(call, options):
+    """Median and p99, in milliseconds, of the slowest rank."""
+    for _ in range(options.warmup):
+        call()
+    torch.cuda.synchronize()
+    dist.barrier()
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(options.iterations + 1)]
+    events[0].record()
+    for event in events[1:]:
+        call()
+        event.record()
+    torch.cuda.synchronize()
+    times = torch.tensor([a.elapsed_time(b) for a, b in zip(events, events[1:])], device="cuda")
+    dist.all_reduce(times, op=dist.ReduceOp.MAX)
+    times = times.sort().values
+    last = len(times) - 1
+    return times[len(times) // 2].item(), times[(last * 99 + 50) // 100].item()
+
+
+class Training:
+    def __init__(self, options):
+        rank = dist.get_rank()
+        self.options, self.show = options, rank == 0
+        generator = torch.Generator("cuda").manual_seed(rank)
+        self.images = torch.randn(options.batch, 3, 224, 224, device="cuda", generator=generator)
+        self.images = self.images.to(memory_format=torch.channels_last)
+        self.labels = torch.randint(1000, [options.batch], device="cuda", generator=generator)
+        self.base = None
+
+    def step(self, model, optimizer, finish):
+        def run():
+            optimizer.zero_grad(set_to_none=False)
+            nn.functional.cross_entropy(model(self.images), self.labels).backward()
+            finish()
+            optimizer.step()
+        return run
+
+    def row(self, name, model, finish=lambda: None, alone=None):
+        """Prints a row. Returns the sum of all gradients' magnitudes after the first step."""
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+        run = self.step(model, optimizer, finish)
+        run()
+        total = sum(p.grad.double().abs().sum() for p in model.parameters()).item()
+        median, p99 = measure(run, self.options)
+        text = f"{name:<28} | {median:>8.3f} {p99:>8.3f}"
+        if self.base is None:
+            self.base = median
+        elif alone is not None:
+            communication, _ = measure(alone, self.options)
+            text += f" | {communication:>8.3f} {100 * (1 - (median - self.base) / communication):>7.1f} %"
+        if self.show:
+            print(text, flush=True)
+        return total
+
+
+def main():
+    options = arguments()
+    dist.init_process_group("nccl")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
+    trib, identity, comm = load(), Id(), ctypes.c_void_p()
+    if rank == 0 and trib.trib_id_create(ctypes.byref(identity), b"nccl") != 0:
+        raise RuntimeError(trib.trib_last_detail().decode())
+    shared = torch.tensor(list(identity.bytes), dtype=torch.uint8, device="cuda")
+    dist.broadcast(shared, 0)
+    identity = Id((ctypes.c_uint8 * 128)(*shared.tolist()))
+    if trib.trib_comm_create(ctypes.byref(comm), ctypes.byref(identity), rank, size,
+                             torch.cuda.current_device(), None) != 0:
+        raise RuntimeError(trib.trib_last_detail().decode())
+    training = Training(options)
+    if rank == 0:
+        print(f"# torch {torch.__version__}, NCCL {torch.cuda.nccl.version()}, {size} ranks, "
+              f"{torch.cuda.get_device_name()}, {options.batch} images a rank")
+        print(f"{'a step':<28} | {'median':>8} {'p99':>8} | {'alone':>8} {'hidden':>9}   (ms)")
+    training.row("no communication", resnet50())
+    flat = torch.zeros(25557032, device="cuda")
+    ddp = nn.parallel.DistributedDataParallel(resnet50(), gradient_as_bucket_view=True)
+    totals = [training.row("DDP over NCCL", ddp,
+                           alone=lambda: dist.all_reduce(flat, op=dist.ReduceOp.AVG))]
+    for name, flags in ("reducer, views", VIEWS), ("reducer, copies", 0), (
+            "reducer, views, learnt order", VIEWS | LEARN_ORDER):
+        model = resnet50()
+        reduced = Reduced(trib, comm, model, flags, options.bucket_mib)
+        totals.append(training.row(name, model, reduced.finish, reduced.alone))
+        reduced.close()
+    assert all(abs(total - totals[0]) < 1e-3 * totals[0] for total in totals), totals
+    torch.cuda.synchronize()
+    trib.trib_comm_destroy(comm)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
