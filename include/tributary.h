@@ -982,7 +982,8 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * TRIB_SPARSE_F32_RESULT.
  *
  * ALGORITHMS, by name.  n: elements, P: ranks; traffic in words of 4 bytes per rank and call.
- *   "auto"             one of those below, by count, density, ranks and bandwidth; see `reason`
+ *   "auto"             dense, topka or srs, by count, density, ranks and the link's measured speed:
+ *                      below
  *   "dense"            all of acc; 2n(P-1)/P
  *   "topka"            exact top-k of each rank, one allgather; 2k(P-1)
  *   "topka2"           the same, then the top-k of the sum; 2k(P-1)
@@ -1013,7 +1014,26 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * whatever the name, as the statistics show: without a host wait, and without rounding for the
  * wire. Algorithms that reuse or estimate a threshold (topkaopt, gaussiank, gaussiankconcat, oktopk
  * with constants) select exactly in the next call if nothing exceeded the threshold in 4 calls in a
- * row: `fallbacks` counts this. */
+ * row: `fallbacks` counts this.
+ *
+ * AUTO.  The ranks measure their link inside the first trib_sparse_create (or trib_sparse_set_k,
+ * trib_sparse_set_density, trib_reducer_create with such options) of a communicator that lets auto
+ * choose: never in a call on a stream. They exchange 15 allreduces each of 1 KiB, 256 KiB, 4 MiB
+ * and 16 MiB, in 16 MiB of device memory that are freed before it returns; after each size they
+ * agree on the slowest rank's time, and end the series from 256 KiB on if one allreduce took more
+ * than 1 ms. So it takes milliseconds over NVLink and about 60 ms at 1 GB/s, and counts against
+ * timeout_ms. A failure ends it on all ranks, as it ends the rest of such a call: if a rank has no
+ * memory for it, no rank gets a state or another k. The figures are the communicator's, and never
+ * change: every later choice uses them, so all ranks choose the same, a state's algorithm changes
+ * only where its k does, and graphs stay valid. A communicator that was split off, shrunk or
+ * adopted measures its own; one of 1 rank exchanges nothing. Measure on idle devices: what else
+ * they do counts as a slow link. trib_sparse_statistics has the figures in `reason`.
+ *
+ * With `wire` TRIB_BF16 in the options auto takes it that bf16 is allowed, and counts a plain
+ * allreduce of the gradient in bf16 among the rivals. No state runs that one: its rounding would be
+ * lost. But an algorithm that sends less, and is still slower, gains nothing, so where it beats
+ * topka and srs the choice is dense (whose sums remain f32), and `reason` has its time: consider
+ * trib_allreduce there. */
 
 /** One tensor's sparse allreduce on one rank: residual, thresholds, counters and scratch memory. */
 typedef struct trib_sparse trib_sparse;
@@ -1076,7 +1096,8 @@ typedef struct trib_sparse_options {
     double decay;          /**< of the residual; 0 is 1; above 0, at most 1 */
     trib_dtype wire;       /**< type of selected values in messages: 0 is the residual's, or
                             *   TRIB_BF16 (not for f64), whose rounding errors stay in the residual.
-                            *   No effect where only sums are sent (dense, shared) */
+                            *   No effect where only sums are sent (dense, shared); auto counts
+                            *   bf16 among its rivals: AUTO above */
     uint32_t chunk;        /**< chunked: elements, a power of two up to 65,536; 0 is 4,096 */
     const char *constants; /**< of the published code: "vgg", "lstm" or "bert". oktopk: NULL is the
                             *   exact mode. gaussiank, gaussiankconcat: NULL is "vgg" */
@@ -1097,8 +1118,8 @@ TRIB_API const char *trib_sparse_algorithm_name(int32_t index);
 
 /** Bytes of device memory that trib_sparse_create would allocate: residuals (two of `count`
  *  elements; none in place without momentum), velocities (two with momentum, none in place) and
- *  scratch. Local call, no communication: until the communicator's first state exists, "auto" is
- *  sized as if all ranks shared one host. */
+ *  scratch. Local call, no communication: until the ranks have measured their link (AUTO above),
+ *  "auto" is sized for the link that the backend usually has inside one host. */
 TRIB_API trib_status trib_sparse_bytes(uint64_t *out, const trib_comm *comm, size_t count,
                                        trib_dtype dtype, const trib_sparse_options *options);
 
@@ -1109,14 +1130,15 @@ TRIB_API trib_status trib_sparse_bytes(uint64_t *out, const trib_comm *comm, siz
  *  invalid it gets that error, and every other rank gets TRIB_ERR_MISMATCH. If one rank lacks
  *  memory, no rank gets a state. If a rank does not call it within the communicator's timeout_ms:
  *  TRIB_ERR_TIMEOUT, and the communicator is no longer usable. `options` may be NULL. `comm` must
- *  outlive the state. All memory is allocated here. */
+ *  outlive the state. All memory is allocated here. With "auto" the first one measures the link:
+ *  AUTO above. */
 TRIB_API trib_status trib_sparse_create(trib_sparse **out, trib_comm *comm, size_t count,
                                         trib_dtype dtype, const trib_sparse_options *options);
 
 /** Change k from the next call on: `density` as in the options. Residual, velocity and statistics
  *  stay. All ranks call it; blocking and compared as in trib_sparse_create; may allocate; waits for
  *  queued calls, within timeout_ms. On failure the old k stays. Capture CUDA graphs again: older
- *  ones may refer to freed memory. "auto" chooses again. */
+ *  ones may refer to freed memory. "auto" chooses again, by the same figures of the link. */
 TRIB_API trib_status trib_sparse_set_density(trib_sparse *sparse, double density);
 /** The same with a number of entries. */
 TRIB_API trib_status trib_sparse_set_k(trib_sparse *sparse, uint64_t k);
@@ -1180,8 +1202,9 @@ typedef struct trib_sparse_statistics {
     uint32_t size;             /**< sizeof(trib_sparse_statistics), set by the caller */
     uint32_t reserved;         /**< 0 */
     const char *algorithm;     /**< the one in use */
-    const char *reason;        /**< why it runs; "" if requested by name. Lives with the
-                                *   state */
+    const char *reason;        /**< why it runs: of auto's choice the figures of the link and the
+                                *   time that it guesses for each rival; "" if requested by name.
+                                *   Lives with the state */
     uint64_t count, k;         /**< elements; entries to select in a call (dense: all; srs: k / P of
                                 *   each of P blocks, rounded down, at least 1; chunked: its share
                                 *   of k from each chunk, rounded, at least 1, at most its

@@ -45,6 +45,13 @@ enum { TRI_CALL_TIMEOUT_MS = 600000 }; /* the default */
 
 struct tri_remote;
 
+/* How fast the ranks reach each other, the slowest of them: the seconds of a small collective, and
+ * the bytes per second that a rank sends while it receives as many; on several hosts those that a
+ * host does, for all of its ranks. */
+struct tri_measured {
+    double latency, bandwidth;
+};
+
 struct trib_comm {
     const struct tri_backend *backend;
     struct tri_transport *transport;
@@ -72,10 +79,11 @@ struct trib_comm {
     trib_stream waited_stream;           /* where that was recorded */
     uint64_t waited_ns;                  /* waits for it have been late since then; 0: none has */
     uint64_t match_sequence;
-    bool agreed;            /* all ranks make the current call: see tri_match_done */
-    uint32_t sparse_states; /* states created so far, the same on all ranks */
-    int32_t hosts;          /* number of hosts of the ranks; 0: not known yet */
-    void *scratch;          /* see tri_comm_scratch */
+    bool agreed;                  /* all ranks make the current call: see tri_match_done */
+    uint32_t sparse_states;       /* states created so far, the same on all ranks */
+    int32_t hosts;                /* number of hosts of the ranks; 0: not known yet */
+    struct tri_measured measured; /* once, then the same for ever; bandwidth 0: not yet */
+    void *scratch;                /* see tri_comm_scratch */
     size_t scratch_bytes;
     uint64_t calls, bytes, backend_calls, lists_queued; /* trib_counters */
 };

@@ -160,13 +160,20 @@ extern const struct tri_algorithm tri_sparse_dense, tri_sparse_topka, tri_sparse
     tri_sparse_shared, tri_sparse_chunked;
 extern const struct tri_algorithm tri_sparse_oktopk_published;
 
-/* auto's choice for these parameters on this backend, and the reason as users read it (auto.c).
- * `hosts`: how many the ranks run on. */
+/* What auto's model knows of the machine. */
+struct tri_machine_speed {
+    struct tri_speed device;   /* the backend's */
+    double latency, bandwidth; /* of the link (struct tri_measured); or the backend's, */
+    bool measured;             /* if this is false */
+    int32_t hosts;             /* on which the ranks run */
+};
+
+/* auto's choice, and the reason as users read it (auto.c). */
 struct tri_choice {
     const struct tri_algorithm *algorithm;
-    char reason[160];
+    char reason[256];
 };
 struct tri_choice tri_sparse_auto(const struct tri_sparse_params *params,
-                                  const struct tri_backend *backend, int32_t hosts);
+                                  const struct tri_machine_speed *speed);
 
 #endif

@@ -1,9 +1,9 @@
 /* auto: which algorithm, and why.
  *
  * Models the time of a call in three parts: bytes that each device reads and writes, bytes through
- * the bottleneck, and latency. The backend gives its speed (struct tri_speed); on several hosts the
- * bottleneck is assumed to be a network of 100 Gb/s per host, and the reason says so. The model is
- * rough; only the order of its figures matters:
+ * the bottleneck, and latency. How fast a device is, the backend says (struct tri_speed, whose
+ * latency is that of a few kernels); the link was measured (measure.c), on several hosts as the
+ * network of a host. The model is rough; only the order of its figures matters:
  *
  *   dense   accumulate, sum over the ring, write the result. On several hosts NCCL first adds up
  *           inside each host, so a host sends 2n(H-1)/H.
@@ -15,38 +15,45 @@
  *
  * An entry read from a tensor, or merged, costs a sector of memory, however small it is.
  *
+ * A rival that no state runs is a plain allreduce in bf16, without residual or anything else. Where
+ * the caller allows bf16 (`wire`), a sparse algorithm that loses to it is not chosen, even if it
+ * wins against dense: it would lose entries for nothing.
+ *
  * In these three every rank's own largest entries count, as users of a sparse allreduce expect, and
  * all sizes are fixed. The others run only by name. */
+#include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "csrc/base/types.h"
 #include "csrc/sparse/algorithm.h"
 
-static const double network = 12.5e9; /* bytes per second and host */
-static const double sector = 32;      /* bytes of memory that are read or written at once */
-static const double passes = 12;      /* of srs over k entries, in each step */
+static const double sector = 32; /* bytes of memory that are read or written at once */
+static const double passes = 12; /* of srs over k entries, in each step */
 
 struct model {
     double n, k, ranks, hosts;
-    double gradient, acc, entry; /* bytes of one */
-    double copy, select, bandwidth, latency;
+    double gradient, acc, entry;  /* bytes of one */
+    double copy, select, kernels; /* kernels: seconds of a few */
+    double latency, bandwidth;    /* of the link */
 };
 
 static struct model model_of(const struct tri_sparse_params *params,
-                             const struct tri_backend *backend, int32_t hosts)
+                             const struct tri_machine_speed *speed)
 {
     return (struct model){
         .n = (double)params->count,
         .k = params->k,
         .ranks = params->size,
-        .hosts = hosts,
+        .hosts = speed->hosts,
         .gradient = (double)trib_dtype_size(params->dtype),
         .acc = (double)trib_dtype_size(params->acc),
         .entry = (double)(sizeof(uint32_t) + trib_dtype_size(params->wire)),
-        .copy = backend->speed.copy,
-        .select = backend->speed.select,
-        .bandwidth = backend->speed.bandwidth,
-        .latency = backend->speed.latency,
+        .copy = speed->device.copy,
+        .select = speed->device.select,
+        .kernels = speed->device.latency,
+        .latency = speed->latency,
+        .bandwidth = speed->bandwidth,
     };
 }
 
@@ -68,22 +75,27 @@ static double writing(const struct model *model, const struct tri_sparse_params 
 /* Bytes through a rank's link, or through a host's network. */
 static double moving(const struct model *model, double by_rank, double by_host)
 {
-    return model->hosts > 1 ? by_host / network : by_rank / model->bandwidth;
+    return (model->hosts > 1 ? by_host : by_rank) / model->bandwidth;
+}
+
+/* One allreduce of all elements, of so many bytes each. */
+static double summing(const struct model *model, double element)
+{
+    const double bytes = 2 * model->n * element;
+    return model->latency + moving(model, bytes * (model->ranks - 1) / model->ranks,
+                                   bytes * (model->hosts - 1) / model->hosts);
 }
 
 static double dense(const struct model *model, const struct tri_sparse_params *params)
 {
-    const double bytes = model->n * model->acc;
     const double made = making(model, params) + model->n * (3 * model->acc + model->gradient);
-    return made / model->copy + model->latency +
-           moving(model, 2 * bytes * (model->ranks - 1) / model->ranks,
-                  2 * bytes * (model->hosts - 1) / model->hosts);
+    return made / model->copy + summing(model, model->acc);
 }
 
 static double topka(const struct model *model, const struct tri_sparse_params *params)
 {
     const double bytes = model->k * model->entry;
-    return making(model, params) / model->select + 3 * model->latency +
+    return making(model, params) / model->select + model->latency + 2 * model->kernels +
            writing(model, params, model->ranks * model->k) +
            moving(model, bytes * (model->ranks - 1), bytes * model->ranks * (1 - 1 / model->hosts));
 }
@@ -94,29 +106,58 @@ static double srs(const struct model *model, const struct tri_sparse_params *par
     double steps = 0; /* the logarithm, rounded up */
     for (int32_t ranks = 1; ranks < params->size; ranks *= 2)
         steps++;
-    return making(model, params) / model->select + (3 + 4 * steps) * model->latency +
-           steps * passes * model->k * sector / model->copy + writing(model, params, model->k) +
+    return making(model, params) / model->select + 2 * steps * model->latency +
+           (3 + 2 * steps) * model->kernels + steps * passes * model->k * sector / model->copy +
+           writing(model, params, model->k) +
            moving(model, bytes, bytes * model->ranks / model->hosts);
 }
 
-struct tri_choice tri_sparse_auto(const struct tri_sparse_params *params,
-                                  const struct tri_backend *backend, int32_t hosts)
+/* What a plain allreduce of the tensor in bf16 takes; 0: bf16 is not allowed. */
+static double rival(const struct model *model, const struct tri_sparse_params *params)
 {
-    const struct model model = model_of(params, backend, hosts);
+    return params->wire == TRIB_BF16 ? summing(model, (double)trib_dtype_size(TRIB_BF16)) : 0;
+}
+
+static void explain(struct tri_choice *choice, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Append to the reason. */
+static void explain(struct tri_choice *choice, const char *format, ...)
+{
+    const size_t used = strlen(choice->reason);
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(choice->reason + used, sizeof choice->reason - used, format, arguments);
+    va_end(arguments);
+}
+
+struct tri_choice tri_sparse_auto(const struct tri_sparse_params *params,
+                                  const struct tri_machine_speed *speed)
+{
+    const struct model model = model_of(params, speed);
     const struct tri_algorithm *const algorithms[] = {&tri_sparse_dense, &tri_sparse_topka,
                                                       &tri_sparse_srs};
     const double seconds[] = {dense(&model, params), topka(&model, params), srs(&model, params)};
-    struct tri_choice choice;
+    const double plain = rival(&model, params);
+    struct tri_choice choice = {.reason = ""};
     size_t best = 0;
     for (size_t i = 1; i < sizeof seconds / sizeof seconds[0]; i++)
         if (seconds[i] < seconds[best])
             best = i;
+    const bool loses = best != 0 && plain != 0 && plain < seconds[best];
+    if (loses)
+        best = 0;
     choice.algorithm = algorithms[best];
-    (void)snprintf(choice.reason, sizeof choice.reason,
-                   "%s: n %.3g, k %.3g, %d ranks on %d host%s; a call is guessed at dense %.3g ms, "
-                   "topka %.3g, srs %.3g%s",
-                   choice.algorithm->name, model.n, model.k, params->size, hosts,
-                   hosts > 1 ? "s" : "", 1e3 * seconds[0], 1e3 * seconds[1], 1e3 * seconds[2],
-                   hosts > 1 ? " at 100 Gb/s" : "");
+    explain(&choice, "%s: n %.3g, k %.3g, %d rank%s on %d host%s, ", choice.algorithm->name,
+            model.n, model.k, params->size, params->size > 1 ? "s" : "", speed->hosts,
+            speed->hosts > 1 ? "s" : "");
+    explain(&choice, "%s %.3g GB/s and %.3g us; ",
+            speed->measured ? "measured" : "not measured:", 1e-9 * speed->bandwidth,
+            1e6 * speed->latency);
+    explain(&choice, "a call is guessed at dense %.3g ms, topka %.3g, srs %.3g", 1e3 * seconds[0],
+            1e3 * seconds[1], 1e3 * seconds[2]);
+    if (plain != 0)
+        explain(&choice, ", a plain bf16 allreduce %.3g%s", 1e3 * plain,
+                loses ? ", which no sparse one beats" : "");
     return choice;
 }

@@ -17,6 +17,7 @@
 #include "csrc/core/issue.h"
 #include "csrc/core/validate.h"
 #include "csrc/sparse/handshake.h"
+#include "csrc/sparse/measure.h"
 
 enum { ALIGN = 256 };
 
@@ -148,19 +149,53 @@ static const struct tri_algorithm *variant(const struct tri_algorithm *algorithm
                                                                      : algorithm;
 }
 
-/* The algorithm of these settings. Until the first state exists the number of hosts is unknown and
- * taken to be 1. With k = n every algorithm would return the sum of all acc and leave no residual;
- * dense does that with fewer words and no selection. */
+/* With k = n every algorithm would return the sum of all acc and leave no residual; dense does that
+ * with fewer words and no selection. */
+static bool sends_all(const struct tri_sparse_settings *settings)
+{
+    return settings->params.k == settings->params.count;
+}
+
+/* Until a state of all ranks has measured, the backend's usual speed inside one host. */
+static struct tri_machine_speed speed_of(const struct trib_comm *comm)
+{
+    const struct tri_speed *device = &comm->backend->speed;
+    if (comm->measured.bandwidth == 0)
+        return (struct tri_machine_speed){*device, device->latency, device->bandwidth, false, 1};
+    return (struct tri_machine_speed){*device, comm->measured.latency, comm->measured.bandwidth,
+                                      true, comm->hosts};
+}
+
+/* The algorithm of these settings. */
 static struct tri_choice choose(const struct tri_sparse_settings *settings,
                                 const struct trib_comm *comm)
 {
-    if (settings->params.k == settings->params.count && settings->algorithm != &tri_sparse_dense)
+    const struct tri_machine_speed speed = speed_of(comm);
+    if (sends_all(settings) && settings->algorithm != &tri_sparse_dense)
         return (struct tri_choice){.algorithm = &tri_sparse_dense,
                                    .reason = "dense: k is n, so all of acc is sent"};
     if (settings->algorithm == NULL)
-        return tri_sparse_auto(&settings->params, comm->backend,
-                               comm->hosts == 0 ? 1 : comm->hosts);
+        return tri_sparse_auto(&settings->params, &speed);
     return (struct tri_choice){.algorithm = variant(settings->algorithm, &settings->params)};
+}
+
+/* Measure the link, if auto is to choose by it and no state has yet. The ranks first compare what
+ * they are about to do, because those with other options would not measure. */
+static trib_status measure_link(struct trib_comm *comm, const struct tri_sparse_settings *settings,
+                                int operation, uint32_t number, trib_stream stream)
+{
+    const struct tri_choice none = {.algorithm = NULL};
+    struct tri_measurement measurement = {.start = NULL};
+    if (settings->algorithm != NULL || sends_all(settings) || comm->size == 1 ||
+        comm->measured.bandwidth != 0)
+        return TRIB_OK;
+    const struct tri_handshake handshake = tri_handshake_of(settings, &none, operation, number);
+    trib_status status = tri_measure_begin(&measurement, comm, operation);
+    status = tri_handshake_exchange(comm, &handshake, status, NULL, stream);
+    if (status == TRIB_OK)
+        status = tri_measure_run(&measurement, stream);
+    tri_measure_end(&measurement);
+    return status;
 }
 
 trib_status tri_sparse_bytes(uint64_t *out, const struct trib_comm *comm, size_t count,
@@ -375,6 +410,7 @@ static trib_status create(void *argument, trib_stream stream)
     trib_status status = read_create_request(&settings, request);
     if (status != TRIB_OK)
         return tri_handshake_reject(comm, TRI_SPARSE_CREATE, status, stream);
+    TRI_TRY(measure_link(comm, &settings, TRI_SPARSE_CREATE, comm->sparse_states, stream));
     const struct tri_choice choice = choose(&settings, comm);
     const struct tri_handshake handshake =
         tri_handshake_of(&settings, &choice, TRI_SPARSE_CREATE, comm->sparse_states);
@@ -518,6 +554,7 @@ static trib_status set(void *argument, trib_stream stream)
     trib_status status = read_set_request(&change.settings.params.k, request);
     if (status != TRIB_OK)
         return tri_handshake_reject(comm, request->operation, status, stream);
+    TRI_TRY(measure_link(comm, &change.settings, request->operation, sparse->number, stream));
     change.choice = choose(&change.settings, comm);
     const struct tri_handshake handshake =
         tri_handshake_of(&change.settings, &change.choice, request->operation, sparse->number);

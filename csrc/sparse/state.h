@@ -28,7 +28,7 @@ struct trib_sparse {
     /* the caller's thread */
     struct trib_comm *comm;
     struct tri_sparse_settings settings; /* with the current k */
-    char reason[160];                    /* auto's; "" without it */
+    char reason[256];                    /* auto's; "" without it */
     struct tri_workspace memory;         /* two blocks: a constant one, and the arena */
     size_t arena_bytes;
     struct tri_needs needs; /* with the current k */
