@@ -2,6 +2,7 @@
  * with a host backend that does everything during the call, when nccl would queue it. So runs
  * happen in the caller's thread, fetches wait, the device makes the copies, and an abort may
  * overtake queued work. It can fail or be aborted on one rank on demand. */
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@ static _Thread_local int until_abort = -1;     /* collectives until an abort fol
 static _Thread_local int until_no_copy = -1;   /* copies before the one that fails */
 static _Thread_local bool stream_fails;        /* the next that is made */
 static _Thread_local bool query_fails;         /* the next of an event */
+static _Thread_local float took_ms;            /* between any two events; 0: as long as it was */
 static _Thread_local int pushed;               /* devices pushed and not popped */
 static _Thread_local int allocations, collectives;
 static _Thread_local size_t allocated; /* bytes */
@@ -75,6 +77,14 @@ static trib_status event_query(int32_t device, trib_event event, bool *out_done)
         return TRIB_OK;
     }
     return tri_backend_host.device->event_query(device, event, out_done);
+}
+
+static trib_status event_elapsed(int32_t device, trib_event start, trib_event end, float *out_ms)
+{
+    const trib_status status = tri_backend_host.device->event_elapsed(device, start, end, out_ms);
+    if (took_ms != 0)
+        *out_ms = took_ms;
+    return status;
 }
 
 static trib_status stream_create(int32_t device, trib_stream *out)
@@ -164,6 +174,7 @@ static void make_backend(void)
     device_ops.alloc_pinned = alloc_pinned;
     device_ops.event_create = event_create;
     device_ops.event_query = event_query;
+    device_ops.event_elapsed = event_elapsed;
     device_ops.stream_create = stream_create;
     device_ops.stream_destroy = stream_destroy;
     device_ops.copy = copy;
@@ -228,10 +239,11 @@ static void foretold(int rank, int size, void *team)
     static const uint32_t flags[] = {0, TRIB_SPARSE_IN_PLACE, TRIB_SPARSE_ENTRIES,
                                      TRIB_SPARSE_IN_PLACE | TRIB_SPARSE_ENTRIES};
     static const char *const constants[] = {NULL, "bert"};
-    const trib_sparse_options first = fixture_options("dense", 1, 0);
+    const trib_sparse_options first = fixture_options("auto", 1, 0);
     struct fixture fixture;
     (void)size;
-    if (!fixture_open(&fixture, team, rank, &first)) /* with what the communicator keeps */
+    if (!fixture_open(&fixture, team, rank, &first)) /* with what the communicator keeps, and the
+                                                        figures of its link */
         return;
     for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++)
         for (size_t at = 0; at < 8; at++) {
@@ -253,6 +265,89 @@ static void foretold(int rank, int size, void *team)
         }
     fixture_close(&fixture);
 }
+
+/* ------------------------------------------------------------------------- auto's measurement */
+
+/* One rank has no memory for it: no rank measures, no rank gets a state, and all can go on. Their
+ * figures are those of the slowest rank, and stay. */
+static void measures(int rank, int size, void *team)
+{
+    enum { ALLOCATIONS = 4, EXCHANGES = 4 }; /* a cell, an event, what is exchanged, an event */
+    const trib_sparse_options named = fixture_options("topka", 4, 0);
+    const trib_sparse_options options = fixture_options("auto", 4, 0);
+    struct fixture fixture;
+    if (!fixture_open(&fixture, team, rank, &named)) /* with what the communicator keeps */
+        return;
+    const struct tri_measured *measured = &fixture.comm->measured;
+    took_ms = EXCHANGES * (float)(rank + 1) * 100;
+    for (int at = 0; at <= ALLOCATIONS; at++) {
+        trib_sparse *sparse = NULL;
+        const bool fails = rank == size - 1;
+        until_no_memory = fails ? at : -1;
+        CHECK_STATUS(trib_sparse_create(&sparse, fixture.comm, FIXTURE_COUNT, TRIB_F32, &options),
+                     TRIB_ERR_OUT_OF_MEMORY);
+        CHECK_DETAIL(fails ? "injected: no memory" : "so the call fails on all ranks");
+        CHECK(sparse == NULL && until_no_memory == -1);
+        /* The last one failed for the state, after the measurement. */
+        CHECK_MSG((measured->bandwidth != 0) == (at == ALLOCATIONS), "allocation %d", at);
+    }
+    CHECK_MSG(fabs(measured->latency - 0.1 * size) < 1e-6, "%g s, not the slowest rank's",
+              measured->latency);
+    const struct tri_measured before = *measured;
+    took_ms = 1;
+    for (int i = 0; i < 2; i++) {
+        trib_sparse *sparse = NULL;
+        collectives = 0;
+        CHECK_OK(trib_sparse_create(&sparse, fixture.comm, FIXTURE_COUNT, TRIB_F32, &options));
+        CHECK_OK(trib_sparse_set_k(sparse, 9));
+        CHECK_MSG(collectives == 2, "%d collectives of a creation and another k", collectives);
+        CHECK_OK(trib_sparse_destroy(sparse));
+    }
+    CHECK(before.latency == measured->latency && before.bandwidth == measured->bandwidth);
+    took_ms = 0;
+    fixture_close(&fixture);
+    CHECK(pushed == 0);
+}
+
+/* The communicator is aborted after each of the collectives of a creation that measures. */
+struct measuring {
+    struct team team;
+    int at;
+};
+
+/* Those of two sizes, which are always exchanged: 15 exchanges and an agreement each; before them
+ * the hosts, and what the ranks are about to do. */
+enum { MEASURES = 2 * (15 + 1) + 2 };
+
+static void overtaken(int rank, int size, void *argument)
+{
+    struct measuring *measuring = argument;
+    struct fixture fixture;
+    trib_sparse *sparse = NULL;
+    if (!fixture_open(&fixture, &measuring->team, rank, NULL))
+        return;
+    until_abort = rank == measuring->at % size ? measuring->at : -1;
+    CHECK_STATUS(trib_sparse_create(&sparse, fixture.comm, FIXTURE_COUNT, TRIB_F32, NULL),
+                 TRIB_ERR_ABORTED);
+    CHECK_DETAIL("injected");
+    CHECK(sparse == NULL);
+    until_abort = -1;
+    fixture_close(&fixture);
+}
+
+static void measuring_aborted(void)
+{
+    struct measuring measuring = {.at = 0};
+    check_begin("3 ranks: aborted after each collective of a measurement");
+    for (; measuring.at < MEASURES; measuring.at++) {
+        if (team_create(&measuring.team, "queued", 3, NULL))
+            check_ranks(3, overtaken, &measuring);
+        team_destroy(&measuring.team);
+    }
+    check_end();
+}
+
+/* ------------------------------------------------------------------------------------ no device */
 
 /* The device of one rank fails in a call of all ranks: the communicator fails on all of them. */
 enum missing { NO_STREAM, NO_COPY, NO_ANSWER, MISSING };
@@ -674,6 +769,8 @@ int main(void)
     }
     fixture_ranks("queued", 3, NULL, creations, "one rank without memory");
     fixture_ranks("queued", 3, NULL, foretold, "memory as foretold");
+    fixture_ranks("queued", 3, NULL, measures, "auto's measurement, one rank without memory");
+    measuring_aborted();
     device_fails(true, NO_STREAM);
     device_fails(false, NO_STREAM);
     device_fails(false, NO_COPY);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "csrc/core/communicator.h"
 #include "tests/injection/programs.h"
 #include "tests/injection/walk.h"
 
@@ -63,6 +64,12 @@ static struct state open(struct rank *rank)
 static bool in_place(const struct state *state)
 {
     return (state->variant->flags & TRIB_SPARSE_IN_PLACE) != 0;
+}
+
+/* What auto's choice follows is the same in every run. */
+static void measure(struct rank *rank)
+{
+    rank->comm->measured = (struct tri_measured){.latency = 1e-6, .bandwidth = 1e9};
 }
 
 static bool create(struct state *state)
@@ -259,6 +266,7 @@ static void calls(struct rank *rank)
 {
     struct state state = open(rank);
     injection_leave();
+    measure(rank);
     const bool made = CHECK(create(&state));
     together();
     injection_enter(rank->rank, rank->handle);
@@ -336,6 +344,16 @@ static void life(struct rank *rank)
     (void)WENT(rank, trib_sparse_destroy(state.sparse));
 }
 
+/* auto's first state, which measures the link. Its choice is that of the figures, so nothing else is
+ * compared. */
+static void measures(struct rank *rank)
+{
+    struct state state = open(rank);
+    if (create(&state))
+        CHECK(rank->comm->measured.bandwidth > 0 || rank->size == 1);
+    (void)WENT(rank, trib_sparse_destroy(state.sparse));
+}
+
 /* ---------------------------------------------------------------------------------------- table */
 
 static struct variant variants[VARIANTS];
@@ -353,7 +371,9 @@ static void add(const char *algorithm, const char *constants, uint32_t flags,
                    constants == NULL ? "" : " ", constants == NULL ? "" : constants,
                    (flags & TRIB_SPARSE_IN_PLACE) != 0 ? " in place" : "",
                    (flags & TRIB_SPARSE_ENTRIES) != 0 ? " entries" : "",
-                   run == life ? (options == 0 ? ", life" : ", matched life") : "");
+                   run == life       ? (options == 0 ? ", life" : ", matched life")
+                   : run == measures ? ", its measurement"
+                                     : "");
     programs[n++] = (struct program){
         .name = variant->name, .run = run, .options = options, .argument = variant};
 }
@@ -375,6 +395,7 @@ size_t programs_sparse(const struct program **out)
         add(name, NULL, TRIB_SPARSE_IN_PLACE, calls, 0);
         add(name, NULL, TRIB_SPARSE_ENTRIES, calls, 0);
     }
+    add("auto", NULL, 0, measures, 0);
     add("oktopk", "bert", 0, calls, 0);
     add("oktopk", "bert", TRIB_SPARSE_IN_PLACE, calls, 0);
     add("topka", NULL, 0, life, 0);
