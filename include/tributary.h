@@ -1027,13 +1027,15 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * change: every later choice uses them, so all ranks choose the same, a state's algorithm changes
  * only where its k does, and graphs stay valid. A communicator that was split off, shrunk or
  * adopted measures its own; one of 1 rank exchanges nothing. Measure on idle devices: what else
- * they do counts as a slow link. trib_sparse_statistics has the figures in `reason`.
+ * they do counts as a slow link. trib_sparse_statistics has the figures in `reason`. Another run
+ * may measure other figures and choose otherwise; name the algorithm to have the same bits in every
+ * run.
  *
- * With `wire` TRIB_BF16 in the options auto takes it that bf16 is allowed, and counts a plain
- * allreduce of the gradient in bf16 among the rivals. No state runs that one: its rounding would be
- * lost. But an algorithm that sends less, and is still slower, gains nothing, so where it beats
- * topka and srs the choice is dense (whose sums remain f32), and `reason` has its time: consider
- * trib_allreduce there. */
+ * The choice is dense, unless topka or srs is guessed to take a sixth less. With `wire` TRIB_BF16 in
+ * the options auto takes it that bf16 is allowed: then they must take a sixth less than a plain
+ * allreduce of the gradient in bf16, too. No state runs that one, because its rounding would be
+ * lost, and dense, which then runs, is slower: its sums remain f32. `reason` has the time of each:
+ * consider trib_allreduce in bf16 there. */
 
 /** One tensor's sparse allreduce on one rank: residual, thresholds, counters and scratch memory. */
 typedef struct trib_sparse trib_sparse;
@@ -1119,7 +1121,8 @@ TRIB_API const char *trib_sparse_algorithm_name(int32_t index);
 /** Bytes of device memory that trib_sparse_create would allocate: residuals (two of `count`
  *  elements; none in place without momentum), velocities (two with momentum, none in place) and
  *  scratch. Local call, no communication: until the ranks have measured their link (AUTO above),
- *  "auto" is sized for the link that the backend usually has inside one host. */
+ *  "auto" is sized for the link that the backend usually has inside one host. What the measurement
+ *  takes for a while is not counted. */
 TRIB_API trib_status trib_sparse_bytes(uint64_t *out, const trib_comm *comm, size_t count,
                                        trib_dtype dtype, const trib_sparse_options *options);
 

@@ -3,7 +3,9 @@
  * Models the time of a call in three parts: bytes that each device reads and writes, bytes through
  * the bottleneck, and latency. How fast a device is, the backend says (struct tri_speed, whose
  * latency is that of a few kernels); the link was measured (measure.c), on several hosts as the
- * network of a host. The model is rough; only the order of its figures matters:
+ * network of a host. The model is rough; only the order of its figures matters. On 2 H200
+ * (benches/results/h200x2-sparse.txt) it guesses topka, of 1M to 268M elements, at most a sixth too
+ * fast:
  *
  *   dense   accumulate, sum over the ring, write the result. On several hosts NCCL first adds up
  *           inside each host, so a host sends 2n(H-1)/H.
@@ -13,11 +15,14 @@
  *           in each round of the reduce-scatter a merge, a cut, and the residual gets what is cut
  *           off.
  *
+ * Beside the exchanges, a call of dense runs about 3 times as many kernels as take that latency, of
+ * topka 4 times, of srs 10 times more in each round.
+ *
  * An entry read from a tensor, or merged, costs a sector of memory, however small it is.
  *
- * A rival that no state runs is a plain allreduce in bf16, without residual or anything else. Where
- * the caller allows bf16 (`wire`), a sparse algorithm that loses to it is not chosen, even if it
- * wins against dense: it would lose entries for nothing.
+ * A sparse algorithm is chosen only if it clearly wins, for it holds entries back: against dense,
+ * and where the caller allows bf16 (`wire`) against a rival that no state runs, a plain allreduce in
+ * bf16, without residual or anything else.
  *
  * In these three every rank's own largest entries count, as users of a sparse allreduce expect, and
  * all sizes are fixed. The others run only by name. */
@@ -30,6 +35,7 @@
 
 static const double sector = 32; /* bytes of memory that are read or written at once */
 static const double passes = 12; /* of srs over k entries, in each step */
+static const double clear = 1.2; /* a win by more than the model's error */
 
 struct model {
     double n, k, ranks, hosts;
@@ -89,13 +95,13 @@ static double summing(const struct model *model, double element)
 static double dense(const struct model *model, const struct tri_sparse_params *params)
 {
     const double made = making(model, params) + model->n * (3 * model->acc + model->gradient);
-    return made / model->copy + summing(model, model->acc);
+    return made / model->copy + 3 * model->kernels + summing(model, model->acc);
 }
 
 static double topka(const struct model *model, const struct tri_sparse_params *params)
 {
     const double bytes = model->k * model->entry;
-    return making(model, params) / model->select + model->latency + 2 * model->kernels +
+    return making(model, params) / model->select + model->latency + 4 * model->kernels +
            writing(model, params, model->ranks * model->k) +
            moving(model, bytes * (model->ranks - 1), bytes * model->ranks * (1 - 1 / model->hosts));
 }
@@ -107,7 +113,7 @@ static double srs(const struct model *model, const struct tri_sparse_params *par
     for (int32_t ranks = 1; ranks < params->size; ranks *= 2)
         steps++;
     return making(model, params) / model->select + 2 * steps * model->latency +
-           (3 + 2 * steps) * model->kernels + steps * passes * model->k * sector / model->copy +
+           (4 + 10 * steps) * model->kernels + steps * passes * model->k * sector / model->copy +
            writing(model, params, model->k) +
            moving(model, bytes, bytes * model->ranks / model->hosts);
 }
@@ -135,19 +141,14 @@ struct tri_choice tri_sparse_auto(const struct tri_sparse_params *params,
                                   const struct tri_machine_speed *speed)
 {
     const struct model model = model_of(params, speed);
-    const struct tri_algorithm *const algorithms[] = {&tri_sparse_dense, &tri_sparse_topka,
-                                                      &tri_sparse_srs};
     const double seconds[] = {dense(&model, params), topka(&model, params), srs(&model, params)};
     const double plain = rival(&model, params);
-    struct tri_choice choice = {.reason = ""};
-    size_t best = 0;
-    for (size_t i = 1; i < sizeof seconds / sizeof seconds[0]; i++)
-        if (seconds[i] < seconds[best])
-            best = i;
-    const bool loses = best != 0 && plain != 0 && plain < seconds[best];
-    if (loses)
-        best = 0;
-    choice.algorithm = algorithms[best];
+    const bool fewer = seconds[2] < seconds[1];
+    const double sparse = clear * seconds[fewer ? 2 : 1];
+    const bool loses = plain != 0 && plain <= sparse;
+    struct tri_choice choice = {.algorithm = &tri_sparse_dense, .reason = ""};
+    if (sparse < seconds[0] && !loses)
+        choice.algorithm = fewer ? &tri_sparse_srs : &tri_sparse_topka;
     explain(&choice, "%s: n %.3g, k %.3g, %d rank%s on %d host%s, ", choice.algorithm->name,
             model.n, model.k, params->size, params->size > 1 ? "s" : "", speed->hosts,
             speed->hosts > 1 ? "s" : "");
@@ -158,6 +159,6 @@ struct tri_choice tri_sparse_auto(const struct tri_sparse_params *params,
             1e3 * seconds[1], 1e3 * seconds[2]);
     if (plain != 0)
         explain(&choice, ", a plain bf16 allreduce %.3g%s", 1e3 * plain,
-                loses ? ", which no sparse one beats" : "");
+                loses ? ", which no sparse one clearly beats" : "");
     return choice;
 }

@@ -488,7 +488,8 @@ unsafe fn owned(name: *const c_char) -> String {
 pub struct SparseStatistics {
     /// The algorithm that runs.
     pub algorithm: String,
-    /// Why `auto` chose it; empty if the options named it.
+    /// Why `auto` chose it, with the measured speed of the link and the time that each rival was
+    /// guessed to take; empty if the options named it.
     pub reason: String,
     /// Elements of the tensor.
     pub count: u64,
