@@ -647,8 +647,9 @@ TRIB_API trib_status trib_comm_create(trib_comm **out, const trib_id *id, int32_
  *     `nccl_comm`. So wait for your streams before you free what it uses, and launch no graph
  *     afterwards that captured its calls.
  *   - If this call, trib_comm_split or a call with TRIB_MATCH misses its deadline, what it has queued
- *     stays in `nccl_comm`: abort that. trib_comm_shrink may need it, too: it allocates memory,
- *     for which CUDA may wait until no kernel hangs on the device.
+ *     stays in `nccl_comm`: abort that. trib_comm_shrink may need it, too: it allocates memory, for
+ *     which CUDA may wait until no kernel hangs on the device. If you abort `nccl_comm` while this
+ *     call waits for the other ranks, it returns TRIB_ERR_ABORTED.
  *
  *  Communicators that trib_comm_split and trib_comm_shrink make from it are the library's own, made
  *  with `min_ctas`, `max_ctas`, `cta_policy` and `network` of the options; for `nccl_comm` these have

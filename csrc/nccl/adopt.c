@@ -3,7 +3,8 @@
  * Its ranks find each other as those of an id do: rank 0 makes one, and an allreduce of the
  * communicator itself spreads it. A second one tells every rank whether all have joined. If a rank
  * is missing, nothing here can end these calls: they stay inside NCCL until the caller aborts his
- * communicator. */
+ * communicator. Then their stream is done, too, though nothing was reduced; so in both rank 0 sets a
+ * byte, and the others set another one. A rank that does not see both saw an abort. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include "csrc/nccl/teardown.h"
 
 enum { FIRST_NAP_NS = 20000, LAST_NAP_NS = 1000000 };
+enum { OF_RANK_0 = TRI_NCCL_CELL - 2, OF_OTHERS, SET = 0xff }; /* two bytes of each allreduce */
 
 _Static_assert(sizeof(trib_id) == TRI_NCCL_CELL, "an id fills a cell");
 
@@ -70,6 +72,9 @@ static trib_status await(cudaStream_t stream, int32_t device)
 static trib_status reduce(struct exchange *exchange, void *cell, cudaStream_t stream,
                           ncclResult_t *out)
 {
+    uint8_t *bytes = exchange->bytes.bytes;
+    bytes[OF_RANK_0] = exchange->rank == 0 ? SET : 0;
+    bytes[OF_OTHERS] = exchange->rank == 0 ? 0 : SET;
     memcpy(cell, &exchange->bytes, sizeof exchange->bytes);
     *out = ncclAllReduce(cell, cell, sizeof exchange->bytes, ncclUint8, ncclMax, exchange->comm,
                          stream);
@@ -77,7 +82,12 @@ static trib_status reduce(struct exchange *exchange, void *cell, cudaStream_t st
         return tri_nccl_fail(*out, "trib_comm_adopt", exchange->rank, exchange->device);
     TRI_TRY(await(stream, exchange->device));
     memcpy(&exchange->bytes, cell, sizeof exchange->bytes);
-    return TRIB_OK;
+    if (bytes[OF_RANK_0] == SET && bytes[OF_OTHERS] == SET)
+        return TRIB_OK;
+    return tri_fail(TRIB_ERR_ABORTED,
+                    "trib_comm_adopt on rank %d (device %d): the communicator was aborted before "
+                    "every rank had adopted its own",
+                    (int)exchange->rank, (int)exchange->device);
 }
 
 static trib_status reduce_bytes(struct exchange *exchange)

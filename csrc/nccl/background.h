@@ -24,8 +24,8 @@ struct tri_nccl_job {
     /* NULL, or the number of live CUDA graphs for which the end of that group would wait. The group
      * stays open while there are any. Never waits; makes no CUDA call. */
     uint32_t (*graphs)(const struct tri_nccl_job *job);
-    /* NULL, or the number of calls inside NCCL that only the owner of an adopted communicator can end.
-     * The same holds for them. */
+    /* NULL, or the number of calls inside NCCL that only the owner of an adopted communicator can end:
+     * its own, and those of children that a split of it makes. The same holds for them. */
     uint32_t (*calls)(const struct tri_nccl_job *job);
     int32_t device; /* current during prepare and finish */
 

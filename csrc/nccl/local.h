@@ -34,7 +34,8 @@ struct tri_nccl_key {
     uint64_t parent;   /* for children of a split: serial of the parent's local ranks; else 0 */
     uint32_t sequence; /* which split of that parent */
     int32_t color;
-    uint64_t adopted; /* 1: the ncclComm_t's are the caller's, and never ended here (adopt.c) */
+    uint32_t adopted; /* 1: the ncclComm_t's are the caller's, and never ended here (adopt.c) */
+    uint32_t parent_adopted; /* 1: those of the parent are */
 };
 _Static_assert(sizeof(struct tri_nccl_key) == sizeof(trib_id) + 24, "a key has no padding");
 
@@ -82,7 +83,7 @@ struct tri_nccl_local {
     /* Private to the job once it is posted (teardown.c): when to warn about calls still in flight,
      * and whether it did. */
     struct tri_nccl_job job;
-    uint64_t warn_at_ns; /* adopted: from when on not to wait for them here */
+    uint64_t warn_at_ns; /* adopted, or made from such: from when on not to wait for them here */
     bool warned;
 
     /* Guarded by the registry lock in local.c. */

@@ -25,10 +25,16 @@ static bool may_be_explained(struct tri_nccl_local *local, const struct tri_tran
     return tri_now_ns() < local->explained_ns;
 }
 
+/* Locked. Not a rank that is still opening: it has no counters yet. Not one that has left a
+ * communicator of the caller's, either: he may have destroyed it. (Ours live until all have left.) */
+static bool may_be_asked(const struct tri_nccl_local *local, const struct tri_transport *rank)
+{
+    return rank->p2p != NULL && (local->key.adopted == 0 || !rank->left);
+}
+
 /* The first local rank with an asynchronous NCCL error, which is stored in `*out`; NULL if there is
  * none, or none yet that counts. Queries only in stage OPEN, and under the lock, which keeps it so:
- * NCCL forbids the query while another thread aborts the communicator. Skips a rank that is still
- * opening: it has no counters yet. */
+ * NCCL forbids the query while another thread aborts the communicator. */
 static const struct tri_transport *find_error(struct tri_nccl_local *local, ncclResult_t *out)
 {
     const struct tri_transport *rank = NULL;
@@ -38,7 +44,7 @@ static const struct tri_transport *find_error(struct tri_nccl_local *local, nccl
         rank = local->ranks;
     for (; rank != NULL; rank = rank->next) {
         const ncclResult_t asked =
-            rank->p2p == NULL ? ncclSuccess : ncclCommGetAsyncError(rank->comm, out);
+            may_be_asked(local, rank) ? ncclCommGetAsyncError(rank->comm, out) : ncclSuccess;
         if (asked != ncclSuccess)
             *out = asked;
         if (*out != ncclSuccess)

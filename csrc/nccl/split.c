@@ -166,5 +166,6 @@ trib_status tri_nccl_split(struct tri_transport **out, struct tri_transport *par
     child_key.parent = parent->local->serial;
     child_key.sequence = sequence;
     child_key.color = color;
+    child_key.parent_adopted = parent->local->key.adopted;
     return split_child(out, parent, &child_key, key, config, timeout_ms, deadline);
 }

@@ -85,6 +85,17 @@ static bool prepare_abort(struct tri_nccl_job *job)
     return in_flight == 0;
 }
 
+/* The split that makes these ranks waits inside the parent, which only its owner can end: park, so
+ * that aborts of other communicators neither wait for this one nor share its group, and the next
+ * communicator is made at once. settle_child aborts a rank that publishes its handle after that. */
+static bool prepare_child(struct tri_nccl_job *job)
+{
+    struct tri_nccl_local *local = local_of(job);
+    const uint32_t in_flight = tri_abort_in_flight(local->state);
+    abort_ranks(local);
+    return in_flight == 0 || tri_now_ns() >= local->warn_at_ns;
+}
+
 static uint32_t live_graphs(const struct tri_nccl_job *job)
 {
     const size_t at = offsetof(struct tri_nccl_local, job);
@@ -96,6 +107,12 @@ static uint32_t live_graphs(const struct tri_nccl_job *job)
 static uint32_t settle_abort(struct tri_nccl_job *job)
 {
     return tri_nccl_stop_proxies(local_of(job));
+}
+
+static uint32_t settle_child(struct tri_nccl_job *job)
+{
+    abort_ranks(local_of(job));
+    return settle_abort(job);
 }
 
 static uint32_t settle_destroy(struct tri_nccl_job *job)
@@ -152,14 +169,14 @@ void tri_nccl_abort_async(void *context)
     if (!tri_nccl_advance(local, TRI_NCCL_OPEN, TRI_NCCL_ABORTING) &&
         !tri_nccl_advance(local, TRI_NCCL_CLOSING, TRI_NCCL_ABORTING))
         return;
-    const bool adopted = local->key.adopted != 0;
-    local->warn_at_ns = tri_deadline_ns(adopted ? PATIENCE_MS : WARN_AFTER_MS);
-    local->job.prepare = adopted ? prepare_adopted : prepare_abort;
-    if (adopted)
+    const bool adopted = local->key.adopted != 0, child = local->key.parent_adopted != 0;
+    local->warn_at_ns = tri_deadline_ns(adopted || child ? PATIENCE_MS : WARN_AFTER_MS);
+    local->job.prepare = adopted ? prepare_adopted : child ? prepare_child : prepare_abort;
+    if (adopted || child)
         local->job.calls = calls_inside;
-    else
+    if (!adopted)
         local->job.graphs = live_graphs;
-    local->job.settle = settle_abort;
+    local->job.settle = child ? settle_child : settle_abort;
     local->job.finish = finish_abort;
     post_job(local);
 }

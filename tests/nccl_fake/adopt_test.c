@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "csrc/backend.h"
+#include "csrc/base/clock.h"
 #include "csrc/core/communicator.h"
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
@@ -544,6 +545,130 @@ static void splits_alone(void)
     end();
 }
 
+/* The last rank does not split, and the split that waits holds up nobody: each communicator that is
+ * made, aborted and freed meanwhile would otherwise wait 2 s. */
+static void hung_split_rank(int rank, int size, void *argument)
+{
+    struct stage *stage = argument;
+    trib_comm *child = NULL;
+    ncclComm_t nccl = make(stage, rank, size, rank);
+    trib_comm *comm = adopt(nccl, LATE_MS);
+    if (comm != NULL && rank == 0) {
+        CHECK_STATUS(trib_comm_split(&child, comm, 0, 0), TRIB_ERR_TIMEOUT);
+        check_sleep_ms(LATE_MS);
+        const uint64_t begun_ns = tri_now_ns();
+        for (int i = 0; i < 3; i++)
+            bystander();
+        const uint64_t ms = (tri_now_ns() - begun_ns) / 1000000u;
+        CHECK_MSG(ms < 4000, "%d ms", (int)ms);
+        CHECK_STATUS(trib_quiesce(0), TRIB_ERR_TIMEOUT);
+    }
+    meet(stage, size);
+    if (comm != NULL)
+        CHECK_OK(trib_comm_destroy(comm));
+    meet(stage, size);
+    if (rank == 0)
+        abort_all(stage, size);
+}
+
+static void split_hangs(void)
+{
+    struct stage stage;
+    begin(&stage, "a split that hangs holds up no other communicator");
+    check_ranks(2, hung_split_rank, &stage);
+    end();
+}
+
+/* Rank 1 has left, and its communicator is gone. */
+static void leaving_rank(int rank, int size, void *argument)
+{
+    struct stage *stage = argument;
+    ncclComm_t nccl = make(stage, rank, size, rank);
+    trib_comm *comm = adopt(nccl, PLENTY_MS);
+    meet(stage, size);
+    if (comm != NULL && rank == 1) {
+        CHECK_OK(trib_comm_destroy(comm));
+        give_up(nccl, rank);
+    }
+    meet(stage, size);
+    if (comm != NULL && rank == 0) {
+        CHECK_OK(trib_comm_status(comm));
+        CHECK_OK(trib_comm_destroy(comm));
+    }
+    CHECK_OK(trib_quiesce(PLENTY_MS));
+    if (rank == 0)
+        give_up(nccl, rank);
+}
+
+static void leaves(void)
+{
+    struct stage stage;
+    begin(&stage, "a rank that has left is not asked for errors");
+    check_ranks(2, leaving_rank, &stage);
+    end();
+}
+
+/* The last rank's part in one of the two allreduces of an adoption. */
+static void reduce_by_hand(ncclComm_t nccl, int device)
+{
+    unsigned char cell[sizeof(trib_id)] = {0};
+    cell[sizeof cell - 1] = 0xff; /* some rank other than 0 is there */
+    fake_make_current(device);
+    CHECK(ncclAllReduce(cell, cell, sizeof cell, ncclUint8, ncclMax, nccl, NULL) == ncclSuccess);
+    fake_make_current(-1);
+}
+
+struct abandoned {
+    struct stage stage;
+    int by_hand; /* so many of the allreduces rank 1 makes; rank 0 waits in the next one */
+};
+
+/* As over NCCL: the kernel of rank 0 waits, and ends when the owner aborts. */
+static void abandoned_rank(int rank, int size, void *argument)
+{
+    struct abandoned *abandoned = argument;
+    struct stage *stage = &abandoned->stage;
+    const trib_options options = options_for(PLENTY_MS);
+    trib_comm *comm = (trib_comm *)stage;
+    ncclComm_t nccl = make(stage, rank, size, rank);
+    reduce_by_hand(nccl, rank); /* connects */
+    if (rank == 1 && abandoned->by_hand == 0)
+        fake_move_data(false); /* calls do not wait, their streams do */
+    fake_hold(FAKE_QUERY, true);
+    meet(stage, size);
+    if (rank == 0) {
+        CHECK_STATUS(trib_comm_adopt(&comm, nccl, &options), TRIB_ERR_ABORTED);
+        CHECK_DETAIL("was aborted before every rank");
+        CHECK(comm == NULL);
+        meet(stage, size);
+        return;
+    }
+    if (abandoned->by_hand != 0)
+        reduce_by_hand(nccl, rank);
+    while (fake_waiting(FAKE_QUERY) == 0)
+        check_sleep_ms(1);
+    fake_move_data(false);
+    fake_hold(FAKE_QUERY, false);
+    check_sleep_ms(LATE_MS / 4);
+    fake_make_current(rank);
+    CHECK(ncclGroupStart() == ncclSuccess);
+    for (int i = 0; i < size; i++)
+        CHECK(ncclCommAbort(stage->nccl[i]) == ncclSuccess);
+    meet(stage, size);
+    CHECK_OK(trib_quiesce(PLENTY_MS));
+    CHECK(ncclGroupEnd() == ncclSuccess);
+    fake_make_current(-1);
+}
+
+static void abandons(int by_hand)
+{
+    struct abandoned abandoned = {.by_hand = by_hand};
+    begin(&abandoned.stage, by_hand == 0 ? "its owner aborts in the first exchange"
+                                         : "its owner aborts in the second exchange");
+    check_ranks(2, abandoned_rank, &abandoned);
+    end();
+}
+
 /* One rank cannot join; the others hear of it. */
 static void same_device_rank(int rank, int size, void *argument)
 {
@@ -618,6 +743,10 @@ int main(void)
     shrinks();
     misses();
     splits_alone();
+    split_hangs();
+    leaves();
+    abandons(0);
+    abandons(1);
     same_device();
     mistakes();
     return check_finish("nccl_adopt_test");
