@@ -212,6 +212,15 @@ struct tri_transport_ops {
      * transports named, unless NCCL got none of the calls. */
     trib_status (*collective)(const struct tri_call *calls, size_t n);
 
+    /* Host-executed backends only; NULL: core packs a list into buckets, and unpacks it. Execute `n`
+     * allreduces of one transport, or broadcasts, on tensors where they lie, in
+     * place: those of calls[i] are the slices [first[i], first[i + 1]), and calls[i].count is that of
+     * the bucket that they would fill; send and recv mean nothing. The arguments stay valid during
+     * the call. TRIB_OK: every rank writes, or has written, all of its tensors, and this one has; an
+     * abort no longer counts. Otherwise no rank writes anything. */
+    trib_status (*collective_list)(const struct tri_call *calls, size_t n,
+                                   const struct tri_slice *slices, const size_t *first);
+
     /* Stream-ordered backends only, NULL otherwise: note the start and the end of a call for
      * `progress`. Core has few calls of a burst marked. Returns false if there is no mark: on a
      * stream in capture, which runs nothing, or because CUDA refuses it. The caller is registered in

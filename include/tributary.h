@@ -924,7 +924,11 @@ TRIB_API trib_status trib_alltoallv(trib_comm *comm, const void *send, const siz
  *  an aborted or failed call leaves every tensor unchanged to the bit, so a retry needs no
  *  snapshot; trib_counters.lists_committed tells which it was. The call reads `tensors` before it
  *  returns; order, counts and types are the same on all ranks; tensors do not overlap. Not inside a
- *  batch, and not on a stream in CUDA graph capture (TRIB_ERR_UNSUPPORTED). */
+ *  batch, and not on a stream in CUDA graph capture (TRIB_ERR_UNSUPPORTED).
+ *
+ *  On host, lists above 4 KiB are not packed: once all ranks have begun one, and it has not been
+ *  aborted, they reduce the tensors where they lie, and no abort interrupts that: all ranks' tensors
+ *  are written, or none. Lists that differ between ranks are TRIB_ERR_MISMATCH there. */
 TRIB_API trib_status trib_allreduce_list(trib_comm *comm, const trib_tensor *tensors, size_t n,
                                          trib_op op, trib_stream stream);
 

@@ -11,4 +11,7 @@ enum tri_barrier_at { TRI_AT_START, TRI_AT_END };
 bool tri_host_barrier(struct tri_transport *self, const struct tri_call *call,
                       enum tri_barrier_at at);
 
+/* The same at the end of a call that no abort interrupts: every rank finishes it. */
+void tri_host_barrier_always(struct tri_transport *self, const struct tri_call *call);
+
 #endif

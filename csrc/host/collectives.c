@@ -15,6 +15,7 @@
 #include "csrc/base/status.h"
 #include "csrc/base/types.h"
 #include "csrc/host/barrier.h"
+#include "csrc/host/collectives.h"
 #include "csrc/host/describe.h"
 #include "csrc/host/local.h"
 #include "csrc/host/ops.h"
@@ -61,7 +62,7 @@ static bool has_root(enum tri_kind kind)
     return kind == TRI_BROADCAST || kind == TRI_REDUCE;
 }
 
-static bool same_call(const struct tri_call *a, const struct tri_call *b)
+bool tri_host_same_call(const struct tri_call *a, const struct tri_call *b)
 {
     if (a->kind != b->kind)
         return false;
@@ -70,15 +71,20 @@ static bool same_call(const struct tri_call *a, const struct tri_call *b)
             (!reduces(a->kind) || a->op == b->op) && (!has_root(a->kind) || a->peer == b->peer));
 }
 
-static trib_status check_match(const struct collective *coll)
+trib_status tri_host_check_match(const struct tri_transport *self, int buffer)
 {
-    for (int32_t rank = 1; rank < coll->self->local->size; rank++) {
-        if (same_call(posted(coll, 0), posted(coll, rank)))
+    const struct tri_transport *first = &self->local->ranks[0];
+    for (int32_t rank = 1; rank < self->local->size; rank++) {
+        const struct tri_transport *other = &self->local->ranks[rank];
+        const bool lists[] = {first->list[buffer] != NULL, other->list[buffer] != NULL};
+        if (tri_host_same_call(&first->posted[buffer], &other->posted[buffer]) &&
+            lists[0] == lists[1])
             continue;
         return tri_fail(TRIB_ERR_MISMATCH,
-                        "the ranks did not make the same call: rank 0 made %s, rank %d made %s",
-                        tri_describe(posted(coll, 0)).text, (int)rank,
-                        tri_describe(posted(coll, rank)).text);
+                        "the ranks did not make the same call: rank 0 made %s%s, rank %d made %s%s",
+                        lists[0] ? "a list, " : "", tri_describe(&first->posted[buffer]).text,
+                        (int)rank, lists[1] ? "a list, " : "",
+                        tri_describe(&other->posted[buffer]).text);
     }
     return TRIB_OK;
 }
@@ -151,16 +157,20 @@ static trib_status reduce(const struct collective *coll, void *const *dst, int32
     return status;
 }
 
-/* This rank's chunk of the elements. Chunks are whole cache lines. */
-static size_t my_chunk(const struct collective *coll, size_t *out_count)
+size_t tri_host_chunk(const struct tri_transport *self, size_t count, size_t element,
+                      size_t *out_count)
 {
-    const size_t size = (size_t)coll->self->local->size;
-    const size_t line = TRI_CACHE_LINE / coll->element;
-    const size_t count = coll->call->count;
+    const size_t size = (size_t)self->local->size;
+    const size_t line = TRI_CACHE_LINE / element;
     const size_t each = ((count + size - 1) / size + line - 1) / line * line;
-    const size_t begin = (size_t)coll->self->rank * each;
+    const size_t begin = (size_t)self->rank * each;
     *out_count = begin >= count ? 0 : count - begin < each ? count - begin : each;
     return begin >= count ? 0 : begin;
+}
+
+static size_t my_chunk(const struct collective *coll, size_t *out_count)
+{
+    return tri_host_chunk(coll->self, coll->call->count, coll->element, out_count);
 }
 
 static trib_status do_allreduce(const struct collective *coll)
@@ -243,14 +253,22 @@ static size_t sent_bytes(const struct tri_call *call, size_t size)
     return call->kind == TRI_REDUCE_SCATTER ? bytes * size : bytes;
 }
 
+int tri_host_post(struct tri_transport *self, const struct tri_call *call,
+                  const struct tri_host_list *list)
+{
+    const int buffer = (int)(self->collectives++ % 2);
+    self->posted[buffer] = *call;
+    self->list[buffer] = list;
+    return buffer;
+}
+
 static void post(struct collective *coll)
 {
     struct tri_transport *self = coll->self;
     const struct tri_call *call = coll->call;
     const size_t bytes = sent_bytes(call, (size_t)self->local->size);
-    coll->buffer = (int)(self->collectives++ % 2);
+    coll->buffer = tri_host_post(self, call, NULL);
     coll->staged = bytes <= TRI_STAGE_BYTES;
-    self->posted[coll->buffer] = *call;
     if (call->scaled) /* read the factor now that the stream has reached the call */
         (void)tri_kernels_cpu.scale(&self->factor[coll->buffer], NULL, 1, call->dtype,
                                     &call->factor, NULL);
@@ -295,7 +313,7 @@ static trib_status run_collective(struct tri_transport *self, const struct tri_c
     post(&coll);
     if (!tri_host_barrier(self, call, TRI_AT_START))
         return tri_host_local_finish_abort(self);
-    trib_status status = check_match(&coll);
+    trib_status status = tri_host_check_match(self, coll.buffer);
     if (status == TRIB_OK)
         status = check_apart(&coll);
     if (status != TRIB_OK)

@@ -92,6 +92,7 @@ static const struct tri_transport_ops transport_ops = {
     .submit = tri_host_submit,
     .progress = tri_host_progress,
     .collective = tri_host_collective,
+    .collective_list = tri_host_collective_list,
     .poll = NULL,
     .close = tri_host_close,
     .destroy = destroy,

@@ -22,6 +22,7 @@ enum {
 
 struct tri_host_local;
 struct tri_message;
+struct tri_host_list; /* list.c */
 
 /* One rank. */
 struct tri_transport {
@@ -41,9 +42,10 @@ struct tri_transport {
     struct tri_eventcount eventcount; /* for completed, running, unreceived and messages */
 
     /* Written by this rank, read by the others. */
-    _Alignas(TRI_CACHE_LINE) struct tri_call posted[2]; /* double-buffered, as are the next two */
-    double factor[2];            /* of the posted call: one element of its dtype */
-    unsigned char *staged[2];    /* data of the posted call, up to TRI_STAGE_BYTES */
+    _Alignas(TRI_CACHE_LINE) struct tri_call posted[2]; /* double-buffered, as are the next three */
+    const struct tri_host_list *list[2]; /* NULL, or the list of which `posted` is the first call */
+    double factor[2];                    /* of the posted call: one element of its dtype */
+    unsigned char *staged[2];            /* data of the posted call, up to TRI_STAGE_BYTES */
     _Atomic bool accessing;      /* this rank reads or writes the buffers of other ranks now */
     _Atomic uint32_t unreceived; /* messages posted and not received; receivers decrement it */
 
@@ -83,6 +85,9 @@ struct tri_host_local {
     struct tri_rendezvous split;
     _Atomic int32_t closed;        /* ranks that have closed */
     struct tri_eventcount closing; /* for `completed` of every rank */
+
+    _Atomic uint64_t
+        decided; /* list.c: the newest list that the ranks have decided about, and how */
 
     _Alignas(TRI_CACHE_LINE) _Atomic int32_t arrived; /* ranks at the barrier */
     _Alignas(TRI_CACHE_LINE) _Atomic uint32_t phase;  /* barriers completed */

@@ -58,4 +58,8 @@ trib_status tri_host_close(struct tri_transport *transport, uint32_t timeout_ms)
 /* collectives.c */
 trib_status tri_host_collective(const struct tri_call *calls, size_t n);
 
+/* list.c */
+trib_status tri_host_collective_list(const struct tri_call *calls, size_t n,
+                                     const struct tri_slice *slices, const size_t *first);
+
 #endif

@@ -22,6 +22,8 @@ static void raise_state(const struct tri_plan *plan, trib_status status)
 
 static trib_status run_steps(const struct tri_plan *plan)
 {
+    if (plan->direct)
+        return tri_plan_run_direct(plan);
     TRI_TRY(tri_plan_pack(plan));
     TRI_TRY(plan->backend->transport->collective(plan->calls, plan->nbuckets));
     return tri_plan_unpack(plan);
@@ -47,7 +49,7 @@ static trib_status prepare(struct trib_comm *comm, const struct tri_list *list,
                              "`tensors` together are larger than any memory");
     if (layout.nbuckets == 0)
         return TRIB_OK;
-    TRI_TRY(tri_comm_reserve(comm, layout.bytes));
+    TRI_TRY(tri_comm_reserve(comm, tri_plan_is_direct(comm, list, &layout) ? 0 : layout.bytes));
     *bytes = tri_plan_bytes(&layout);
     *out = tri_comm_scratch(comm, *bytes);
     if (*out == NULL)

@@ -8,6 +8,9 @@
 #include "csrc/core/operation.h"
 
 enum { SLICE_ALIGN = 16, BUCKET_ALIGN = 256, NO_BUCKET = -1 };
+/* Smaller lists are faster in buckets: a backend that works on the tensors has to make sure that all
+ * ranks have written theirs, and one that gets few bytes copies these, and waits once. */
+enum { DIRECT_FROM_BYTES = 4096 };
 
 /* Weighted sums of 16-bit types use f32. */
 static trib_dtype bucket_type(const struct tri_list *list, trib_dtype dtype)
@@ -146,7 +149,7 @@ static void make_buckets(struct tri_plan *plan, struct trib_comm *comm, const st
     plan->nbuckets = layout->nbuckets;
     plan->first[0] = 0;
     for (size_t b = 0; b < layout->nbuckets; b++) {
-        void *bucket = data + layout->buckets[b].offset;
+        void *bucket = plan->direct ? NULL : data + layout->buckets[b].offset;
         const trib_dtype dtype = layout->buckets[b].dtype;
         const bool roomy = factor->device != NULL && dtype != TRIB_F32;
         plan->buckets[b] =
@@ -167,6 +170,13 @@ static void make_buckets(struct tri_plan *plan, struct trib_comm *comm, const st
     }
 }
 
+bool tri_plan_is_direct(const struct trib_comm *comm, const struct tri_list *list,
+                        const struct tri_layout *layout)
+{
+    return comm->backend->transport->collective_list != NULL &&
+           list->operation != TRI_WEIGHTED_AVERAGE && layout->bytes > DIRECT_FROM_BYTES;
+}
+
 void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tri_list *list,
                    const struct tri_layout *layout)
 {
@@ -177,6 +187,7 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
     out->transport = comm->transport;
     out->device = comm->device;
     out->stream = list->stream;
+    out->direct = tri_plan_is_direct(comm, list, layout);
     out->packs = !broadcast || is_root;
     out->unpacks = !is_root;
     out->weighted = list->operation == TRI_WEIGHTED_AVERAGE;
@@ -209,13 +220,13 @@ trib_status tri_plan_pack(const struct tri_plan *plan)
     return status;
 }
 
-static trib_status commit(const struct tri_plan *plan)
+static trib_status commit(const struct tri_plan *plan, const uint32_t *abort_flag)
 {
     const struct tri_bucket *bucket = &plan->buckets[0];
     const char *total = NULL;
     if (plan->weighted)
         total = (const char *)bucket->data + (bucket->count - 1) * trib_dtype_size(bucket->dtype);
-    const struct tri_commit job = {.abort_flag = plan->abort_flag,
+    const struct tri_commit job = {.abort_flag = abort_flag,
                                    .counts = plan->counts,
                                    .total = total,
                                    .total_dtype = bucket->dtype,
@@ -226,7 +237,7 @@ static trib_status commit(const struct tri_plan *plan)
 
 static trib_status unpack_buckets(const struct tri_plan *plan)
 {
-    TRI_TRY(commit(plan));
+    TRI_TRY(commit(plan, plan->abort_flag));
     for (size_t b = 0; plan->unpacks && b < plan->nbuckets; b++)
         TRI_TRY(plan->backend->kernels->unpack(
             &plan->slices[plan->first[b]], plan->first[b + 1] - plan->first[b], &plan->buckets[b],
@@ -241,4 +252,13 @@ trib_status tri_plan_unpack(const struct tri_plan *plan)
     const trib_status status = unpack_buckets(plan);
     tri_device_pop(plan->backend, previous);
     return status;
+}
+
+/* The ranks have decided together, before any of them wrote; this counts it. */
+trib_status tri_plan_run_direct(const struct tri_plan *plan)
+{
+    static const uint32_t never = 0;
+    TRI_TRY(plan->backend->transport->collective_list(plan->calls, plan->nbuckets, plan->slices,
+                                                      plan->first));
+    return commit(plan, &never);
 }

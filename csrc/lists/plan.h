@@ -46,6 +46,7 @@ struct tri_plan {
     struct tri_transport *transport;
     int32_t device;
     trib_stream stream;
+    bool direct;  /* the backend works on the tensors where they lie: there are no buckets */
     bool packs;   /* reads this rank's tensors */
     bool unpacks; /* writes this rank's tensors */
     bool weighted;
@@ -68,6 +69,10 @@ bool tri_layout_make(struct tri_layout *out, const struct tri_list *list);
 /* Bytes of the plan of that layout. */
 size_t tri_plan_bytes(const struct tri_layout *layout);
 
+/* Does the backend work on the tensors where they lie? The same on all ranks. */
+bool tri_plan_is_direct(const struct trib_comm *comm, const struct tri_list *list,
+                        const struct tri_layout *layout);
+
 /* Fill in a plan. The caller has reserved the workspace. */
 void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tri_list *list,
                    const struct tri_layout *layout);
@@ -75,5 +80,8 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
 /* The steps on the stream before and after the collective. */
 trib_status tri_plan_pack(const struct tri_plan *plan);
 trib_status tri_plan_unpack(const struct tri_plan *plan); /* commit, then unpack */
+
+/* A direct plan: instead of all that. */
+trib_status tri_plan_run_direct(const struct tri_plan *plan);
 
 #endif

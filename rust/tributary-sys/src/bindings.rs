@@ -1025,7 +1025,7 @@ extern "C" {
         dtype: trib_dtype,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Allreduce `n` tensors in place: one kernel packs them into one buffer for each element type, one\n  collective reduces the buffers, one kernel unpacks them. Each rank unpacks all tensors or none:\n  an aborted or failed call leaves every tensor unchanged to the bit, so a retry needs no\n  snapshot; trib_counters.lists_committed tells which it was. The call reads `tensors` before it\n  returns; order, counts and types are the same on all ranks; tensors do not overlap. Not inside a\n  batch, and not on a stream in CUDA graph capture (TRIB_ERR_UNSUPPORTED)."]
+    #[doc = " Allreduce `n` tensors in place: one kernel packs them into one buffer for each element type, one\n  collective reduces the buffers, one kernel unpacks them. Each rank unpacks all tensors or none:\n  an aborted or failed call leaves every tensor unchanged to the bit, so a retry needs no\n  snapshot; trib_counters.lists_committed tells which it was. The call reads `tensors` before it\n  returns; order, counts and types are the same on all ranks; tensors do not overlap. Not inside a\n  batch, and not on a stream in CUDA graph capture (TRIB_ERR_UNSUPPORTED).\n\n  On host, lists above 4 KiB are not packed: once all ranks have begun one, and it has not been\n  aborted, they reduce the tensors where they lie, and no abort interrupts that: all ranks' tensors\n  are written, or none. Lists that differ between ranks are TRIB_ERR_MISMATCH there."]
     pub fn trib_allreduce_list(
         comm: *mut trib_comm,
         tensors: *const trib_tensor,

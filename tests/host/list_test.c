@@ -1,0 +1,204 @@
+/* Lists on host: the ranks work on each other's tensors where they lie, without buckets. So lists
+ * that differ are refused, and a list takes effect on all ranks or on none. */
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "tests/team.h"
+
+/* Too large for buckets. */
+enum { RANKS = 3, TENSORS = 3, BOUND_MS = 20000, ROUNDS = 60, LISTS = 200 };
+static const size_t lengths[TENSORS] = {5, 3000, 1001};
+enum { LENGTH = 4006 };
+
+static float data[RANKS][LENGTH];
+static double wide[RANKS][LENGTH];
+
+static void fill(void)
+{
+    for (int rank = 0; rank < RANKS; rank++)
+        for (int i = 0; i < LENGTH; i++) {
+            data[rank][i] = (float)(rank + i);
+            wide[rank][i] = rank - i;
+        }
+}
+
+/* `data`, cut as `counts` says. */
+static void cut(trib_tensor *out, int rank, const size_t *counts)
+{
+    float *next = data[rank];
+    for (int i = 0; i < TENSORS; next += counts[i++])
+        out[i] = (trib_tensor){next, counts[i], TRIB_F32, 0};
+}
+
+static bool untouched(int rank)
+{
+    bool same = true;
+    for (int i = 0; i < LENGTH; i++)
+        same = same && data[rank][i] == (float)(rank + i);
+    return same;
+}
+
+/* What rank 1 does while the others call the list. */
+static trib_status same_total(const struct team *team, int rank)
+{
+    static const size_t other[TENSORS] = {3000, 5, 1001};
+    trib_tensor tensors[TENSORS];
+    cut(tensors, rank, other);
+    return trib_allreduce_list(team->comms[rank], tensors, TENSORS, TRIB_SUM, team->streams[rank]);
+}
+
+static trib_status one_less(const struct team *team, int rank)
+{
+    trib_tensor tensors[TENSORS];
+    cut(tensors, rank, lengths);
+    return trib_allreduce_list(team->comms[rank], tensors + 1, TENSORS - 1, TRIB_SUM,
+                               team->streams[rank]);
+}
+
+/* Of as many elements as the list's bucket would have. */
+static trib_status no_list(const struct team *team, int rank)
+{
+    return trib_allreduce(team->comms[rank], data[rank], data[rank], 8 + 3000 + 1001, TRIB_F32,
+                          TRIB_SUM, team->streams[rank]);
+}
+
+static void differ(const char *what, trib_status (*other)(const struct team *team, int rank),
+                   const char *detail)
+{
+    struct team team;
+    trib_tensor tensors[TENSORS];
+    check_begin("lists that differ: %s", what);
+    fill();
+    if (team_create(&team, "host", RANKS, NULL)) {
+        for (int rank = 0; rank < RANKS; rank++) {
+            cut(tensors, rank, lengths);
+            const trib_status status = rank == 1
+                                           ? other(&team, rank)
+                                           : trib_allreduce_list(team.comms[rank], tensors, TENSORS,
+                                                                 TRIB_SUM, team.streams[rank]);
+            CHECK(status == TRIB_OK || status == TRIB_ERR_ABORTED);
+        }
+        for (int rank = 0; rank < RANKS; rank++) {
+            CHECK(team_wait(&team, rank, BOUND_MS));
+            CHECK_STATUS(trib_comm_status(team.comms[rank]), TRIB_ERR_MISMATCH);
+            CHECK_DETAIL(detail);
+            CHECK(untouched(rank));
+        }
+    }
+    team_destroy(&team);
+    check_end();
+}
+
+/* Two types, a factor for each rank, and no memory but that of the scalars. */
+static void factors(void)
+{
+    struct team team;
+    trib_memory memory = TRIB_MEMORY_INIT;
+    check_begin("a list of two types with factors");
+    fill();
+    if (team_create(&team, "host", RANKS, NULL)) {
+        for (int rank = 0; rank < RANKS; rank++) {
+            trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+            const trib_tensor tensors[] = {{data[rank] + 1, LENGTH - 1, TRIB_F32, 0},
+                                           {wide[rank], LENGTH, TRIB_F64, 0}};
+            options.flags = TRIB_CALL_FACTOR;
+            options.factor = rank + 1;
+            CHECK_OK(trib_allreduce_list_with(team.comms[rank], tensors, 2, TRIB_SUM, &options,
+                                              team.streams[rank]));
+        }
+        for (int rank = 0; rank < RANKS; rank++) {
+            CHECK(team_wait(&team, rank, BOUND_MS));
+            bool good = data[rank][0] == (float)rank && wide[rank][0] == 8;
+            for (int i = 1; i < LENGTH; i++) /* 1 i + 2 (i + 1) + 3 (i + 2); 8 - 6 i */
+                good = good && data[rank][i] == (float)(6 * i + 8) && wide[rank][i] == 8 - 6 * i;
+            CHECK(good);
+            CHECK_OK(trib_comm_memory(&memory, team.comms[rank]));
+            CHECK_MSG(memory.workspace_bytes <= 65536, "%d bytes", (int)memory.workspace_bytes);
+        }
+    }
+    team_destroy(&team);
+    check_end();
+}
+
+/* ------------------------------------------------------------------------------ all ranks or none */
+
+struct torn {
+    struct team team;
+    trib_abort *handle;
+    _Atomic int arrived, done; /* done: lists of rank 0 that have run, at least */
+    int round;
+    uint64_t committed[RANKS];
+};
+
+/* The first list brings all ranks the last one's data; the others change nothing. */
+static void torn_rank(int index, int size, void *argument)
+{
+    struct torn *torn = argument;
+    const struct team *team = &torn->team;
+    trib_tensor tensors[TENSORS];
+    trib_counters counters = TRIB_COUNTERS_INIT;
+    trib_status status = TRIB_OK;
+    team_barrier(&torn->arrived, size);
+    if (index == RANKS) {
+        while (atomic_load(&torn->done) < torn->round % 20)
+            check_sleep_ms(0);
+        for (volatile int spin = 0; spin < torn->round * 7919 % 20000; spin++)
+            continue;
+        CHECK_OK(trib_abort_raise(torn->handle, "while lists ran"));
+        return;
+    }
+    cut(tensors, index, lengths);
+    for (int i = 0; i < LISTS && status == TRIB_OK; i++) {
+        status = trib_allreduce_list(team->comms[index], tensors, TENSORS, TRIB_MAX,
+                                     team->streams[index]);
+        if (status == TRIB_OK && i < 20) /* the others are queued all at once */
+            CHECK_OK(trib_stream_wait(team->devices[index], team->streams[index]));
+        if (index == 0)
+            atomic_store(&torn->done, i + 1);
+    }
+    CHECK(team_wait(team, index, BOUND_MS));
+    CHECK_OK(trib_comm_counters(&counters, team->comms[index]));
+    torn->committed[index] = counters.lists_committed;
+}
+
+static void all_or_none(void)
+{
+    static struct torn torn;
+    uint64_t committed = 0;
+    check_begin("an abort while lists run, %d times", ROUNDS);
+    for (torn.round = 0; torn.round < ROUNDS; torn.round++) {
+        fill();
+        atomic_store(&torn.arrived, 0);
+        atomic_store(&torn.done, 0);
+        if (!team_create(&torn.team, "host", RANKS, NULL))
+            break;
+        CHECK_OK(trib_comm_abort_handle(&torn.handle, torn.team.comms[0]));
+        check_ranks(RANKS + 1, torn_rank, &torn);
+        for (int rank = 0; rank < RANKS; rank++) {
+            bool good = true;
+            const int largest = torn.committed[rank] == 0 ? rank : RANKS - 1;
+            CHECK_MSG(torn.committed[rank] == torn.committed[0], "rank %d: %d lists, rank 0: %d",
+                      rank, (int)torn.committed[rank], (int)torn.committed[0]);
+            for (int i = 0; i < LENGTH; i++)
+                good = good && data[rank][i] == (float)(largest + i);
+            CHECK_MSG(good, "rank %d, after %d lists", rank, (int)torn.committed[rank]);
+        }
+        committed += torn.committed[0];
+        trib_abort_release(torn.handle);
+        team_destroy(&torn.team);
+    }
+    CHECK_MSG(committed > 0 && committed < (uint64_t)ROUNDS * LISTS, "%d lists in all",
+              (int)committed);
+    check_end();
+}
+
+int main(void)
+{
+    differ("counts of the same sum", same_total, "the ranks did not pass the same list");
+    differ("a tensor less", one_less, "the ranks did not");
+    differ("a call that is none", no_list, "rank 0 made a list, allreduce of 4009 f32");
+    factors();
+    all_or_none();
+    return check_finish("list_test");
+}
