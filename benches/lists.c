@@ -1,23 +1,29 @@
-/* Lists: allreduce of the 161 gradients of ResNet-50 (25,557,032 floats), scattered in memory, as
- * one trib_allreduce_list and as one trib_weighted_average, beside one flat buffer, one call
- * per tensor, and the peer's group of 161 calls. The results of the two are checked once, element
- * by element, before anything is timed. */
+/* Lists: allreduce of the 161 gradients of ResNet-50 (25,557,032 floats), scattered in memory, or of
+ * TENSORSxFLOATS, as one trib_allreduce_list and as one trib_weighted_average, beside one flat buffer,
+ * one call per tensor, and the peer's group of as many calls. The results of the two are checked
+ * once, element by element, before anything is timed. The tensors are allocations of their own, or,
+ * TENSORSxFLOATSinBYTES, lie in blocks of so many bytes, as a caching allocator cuts them. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "benches/arguments.h"
 #include "benches/bench.h"
 #include "benches/collective.h"
 #include "benches/resnet50.h"
 
-enum { MOST_TENSORS = RESNET50_TENSORS, GAP = 4096 };
+enum { MOST_TENSORS = 4096, GAP = 4096, BLOCK_GAP = 512 };
 
 struct lists {
     trib_tensor tensors[BENCH_MAX_RANKS][MOST_TENSORS];
     void *flat[BENCH_MAX_RANKS];
     struct bench_call call[BENCH_MAX_RANKS];
     size_t n, elements;
+    size_t counts[MOST_TENSORS];
+    size_t block; /* bytes of the allocations that hold the tensors; 0: one for each */
+    void *blocks[BENCH_MAX_RANKS][MOST_TENSORS];
+    size_t nblocks;
     float *host; /* room for the elements of one rank */
 };
 
@@ -65,20 +71,68 @@ static void fill(const struct bench *bench, struct lists *lists)
     }
 }
 
+/* "2000x1000", "2000x1000in2M". */
+static void read_shape(struct lists *lists, const char *text)
+{
+    char *end = NULL;
+    const unsigned long long n = strtoull(text, &end, 10);
+    const unsigned long long count = *end == 'x' ? strtoull(end + 1, &end, 10) : 0;
+    double block = 0;
+    if (strncmp(end, "in", 2) == 0)
+        (void)bench_numbers("block", end + 2, 1, 1e12, &block, 1);
+    else if (*end != '\0')
+        end = NULL;
+    const size_t bytes = (size_t)count * sizeof(float) + BLOCK_GAP;
+    if (end == NULL || n < 1 || n > MOST_TENSORS || count < 1 || count > UINT32_MAX ||
+        (block != 0 && (size_t)block < bytes)) {
+        fprintf(stderr,
+                "\"%s\" is no shape: expected resnet50, or up to %d tensors, as 2000x1000 or "
+                "2000x1000in2M\n",
+                text, (int)MOST_TENSORS);
+        exit(EXIT_FAILURE);
+    }
+    lists->n = (size_t)n;
+    lists->block = (size_t)block;
+    for (size_t i = 0; i < lists->n; i++)
+        lists->counts[i] = (size_t)count;
+}
+
+static void choose_shape(struct lists *lists, const char *text)
+{
+    if (strcmp(text, "resnet50") == 0) {
+        resnet50(lists->counts);
+        lists->n = RESNET50_TENSORS;
+    } else {
+        read_shape(lists, text);
+    }
+    for (size_t i = 0; i < lists->n; i++)
+        lists->elements += lists->counts[i];
+}
+
+/* Tensor `i` takes the next place: in the newest block, or a new one. `*at`: what is used of that. */
+static void *place(const struct bench *bench, struct lists *lists, int rank, size_t i, size_t *at)
+{
+    const size_t bytes = lists->counts[i] * sizeof(float);
+    const size_t whole = (bytes + BLOCK_GAP - 1) / BLOCK_GAP * BLOCK_GAP;
+    const size_t block = lists->block == 0 ? bytes + GAP : lists->block;
+    if (lists->block == 0 || lists->nblocks == 0 || *at + bytes > block) {
+        lists->blocks[rank][lists->nblocks++] = bench_alloc(bench, rank, block);
+        *at = 0;
+    }
+    void *data = (char *)lists->blocks[rank][lists->nblocks - 1] + *at;
+    *at += whole;
+    return data;
+}
+
 static void make(const struct bench *bench, struct lists *lists)
 {
-    size_t counts[MOST_TENSORS];
-    resnet50(counts);
-    lists->n = RESNET50_TENSORS;
-    lists->elements = 0;
-    for (size_t i = 0; i < lists->n; i++)
-        lists->elements += counts[i];
     const size_t bytes = lists->elements * sizeof(float);
     lists->host = bench_must(calloc(lists->elements, sizeof(float)));
     for (int rank = 0; rank < bench->ranks; rank++) {
+        size_t at = lists->nblocks = 0;
         for (size_t i = 0; i < lists->n; i++)
-            lists->tensors[rank][i] = (trib_tensor){
-                bench_alloc(bench, rank, counts[i] * sizeof(float) + GAP), counts[i], TRIB_F32, 0};
+            lists->tensors[rank][i] =
+                (trib_tensor){place(bench, lists, rank, i, &at), lists->counts[i], TRIB_F32, 0};
         lists->flat[rank] = bench_alloc(bench, rank, bytes);
         bench_copy(bench, rank, lists->flat[rank], lists->host, bytes);
         lists->call[rank] = (struct bench_call){.collective = bench_collective_find("allreduce"),
@@ -93,8 +147,8 @@ static void make(const struct bench *bench, struct lists *lists)
 static void drop(const struct bench *bench, struct lists *lists)
 {
     for (int rank = 0; rank < bench->ranks; rank++) {
-        for (size_t i = 0; i < lists->n; i++)
-            bench_free(bench, rank, lists->tensors[rank][i].data);
+        for (size_t i = 0; i < lists->nblocks; i++)
+            bench_free(bench, rank, lists->blocks[rank][i]);
         bench_free(bench, rank, lists->flat[rank]);
     }
     free(lists->host);
@@ -229,14 +283,17 @@ int main(int argc, char **argv)
 {
     static struct lists lists;
     struct bench bench;
-    bench_unnamed(argc, argv, 3, "[backend [ranks [iterations]]]");
+    bench_unnamed(argc, argv, 5, "[backend [ranks [iterations [shape [unchecked]]]]]");
     const int ranks = argc > 2 ? bench_integer("ranks", argv[2], 1, BENCH_MAX_RANKS) : 0;
     const int iterations = argc > 3 ? bench_integer("iterations", argv[3], 1, INT_MAX) : 40;
-    bench_open(&bench, argc > 1 ? argv[1] : NULL, ranks, 0, 0);
+    choose_shape(&lists, argc > 4 ? argv[4] : "resnet50");
+    const bool unchecked = argc > 5 && strcmp(argv[5], "unchecked") == 0;
+    bench_open(&bench, argc > 1 ? argv[1] : NULL, ranks, 0, unchecked ? TRIB_UNCHECKED : 0);
     make(&bench, &lists);
     bench_print_setting(&bench);
     const size_t wrong = count_wrong(&bench, &lists);
-    printf("# %zu tensors, %zu floats, %zu wrong elements\n", lists.n, lists.elements, wrong);
+    printf("# %zu tensors in %zu allocations, %zu floats, %zu wrong elements\n", lists.n,
+           lists.nblocks, lists.elements, wrong);
     measure(&bench, &lists, iterations);
     drop(&bench, &lists);
     bench_close(&bench);

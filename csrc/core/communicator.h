@@ -85,6 +85,8 @@ struct trib_comm {
     struct tri_measured measured; /* once, then the same for ever; bandwidth 0: not yet */
     void *scratch;                /* see tri_comm_scratch */
     size_t scratch_bytes;
+    uint32_t *list_order; /* see lists/check.c: `list_order_n` of them, and room for as many */
+    size_t list_order_n;
     uint64_t calls, bytes, backend_calls, lists_queued; /* trib_counters */
 };
 

@@ -17,10 +17,17 @@ static bool ascending(const struct tri_range *ranges, size_t n)
     return true;
 }
 
+bool tri_ranges_sort(struct tri_range *ranges, size_t n)
+{
+    if (ascending(ranges, n))
+        return false;
+    qsort(ranges, n, sizeof *ranges, by_begin);
+    return true;
+}
+
 bool tri_ranges_collide(struct tri_range *ranges, size_t n, struct tri_range pair[2])
 {
-    if (!ascending(ranges, n))
-        qsort(ranges, n, sizeof *ranges, by_begin);
+    (void)tri_ranges_sort(ranges, n);
     /* The ranges so far that reach furthest: of all, and of the written ones. */
     const struct tri_range *any = NULL, *written = NULL;
     for (size_t i = 0; i < n; i++) {

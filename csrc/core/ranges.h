@@ -12,8 +12,12 @@ struct tri_range {
     bool written;
 };
 
+/* Sort the ranges by where they begin: n log n, or n if they are in that order, and then it returns
+ * false. */
+bool tri_ranges_sort(struct tri_range *ranges, size_t n);
+
 /* Does a written range share a byte with another range? Then pair[0..2) becomes the two. Sorts the
- * ranges: n log n, or n if they are in ascending order. */
+ * ranges. */
 bool tri_ranges_collide(struct tri_range *ranges, size_t n, struct tri_range pair[2]);
 
 #endif

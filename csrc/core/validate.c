@@ -136,9 +136,9 @@ static trib_status bad_memory(const struct trib_comm *comm, int operation,
     }
 }
 
-/* *reach: this many bytes from `data` on are valid. */
-static trib_status ask(const struct trib_comm *comm, int operation, struct tri_argument argument,
-                       const void *data, size_t bytes, size_t *reach)
+trib_status tri_ask_memory(const struct trib_comm *comm, int operation,
+                           struct tri_argument argument, const void *data, size_t bytes,
+                           size_t *reach)
 {
     size_t found = 0;
     const enum tri_fault fault =
@@ -157,7 +157,7 @@ static trib_status check_memory(const struct trib_comm *comm, int operation,
     size_t reach;
     return (comm->flags & TRIB_UNCHECKED) != 0
                ? TRIB_OK
-               : ask(comm, operation, argument, data, bytes, &reach);
+               : tri_ask_memory(comm, operation, argument, data, bytes, &reach);
 }
 
 trib_status tri_check_buffer(const struct trib_comm *comm, int operation,
@@ -232,11 +232,13 @@ static trib_status check_both(const struct trib_comm *comm, int operation, const
         high = other;
     }
     size_t reach;
-    TRI_TRY(ask(comm, operation, low->buffer.argument, low->buffer.data, low->bytes, &reach));
+    TRI_TRY(tri_ask_memory(comm, operation, low->buffer.argument, low->buffer.data, low->bytes,
+                           &reach));
     const size_t apart = (uintptr_t)high->buffer.data - (uintptr_t)low->buffer.data;
     if (apart <= reach && high->bytes <= reach - apart)
         return TRIB_OK;
-    return ask(comm, operation, high->buffer.argument, high->buffer.data, high->bytes, &reach);
+    return tri_ask_memory(comm, operation, high->buffer.argument, high->buffer.data, high->bytes,
+                          &reach);
 }
 
 /* This rank uses both buffers: they are exactly "in place", or apart. */

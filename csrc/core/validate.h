@@ -38,6 +38,11 @@ struct tri_buffer {
 /* Not NULL, aligned, and no larger than memory. *bytes: its size. */
 trib_status tri_check_extent(const struct trib_comm *comm, int operation,
                              const struct tri_buffer *buffer, size_t *bytes);
+/* Asks the backend whether the device may use the memory; bytes > 0. *reach: this many bytes from
+ * `data` on are valid. */
+trib_status tri_ask_memory(const struct trib_comm *comm, int operation,
+                           struct tri_argument argument, const void *data, size_t bytes,
+                           size_t *reach);
 /* tri_check_extent; then, without TRIB_UNCHECKED, asks the backend whether the device may use the
  * memory. */
 trib_status tri_check_buffer(const struct trib_comm *comm, int operation,

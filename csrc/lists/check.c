@@ -1,11 +1,51 @@
-/* Checks of a list call's arguments. */
+/* Checks of a list call's arguments.
+ *
+ * A list has up to thousands of tensors, and they are checked in each call. All of it is linear in
+ * the number of tensors but two things. Overlaps show in the order of the addresses, so they are
+ * sorted; a communicator keeps the order of its last list, and a list that has the same order needs no
+ * sorting. (That is a guess, which costs nothing where it is wrong: what counts is how the addresses
+ * of this list turn out to lie.) And the backend is asked about memory, which takes a driver call: in
+ * the order of the addresses, once for all tensors that lie in one allocation. No answer is kept for
+ * the next call: the caller may free an allocation at any time, and nobody hears of that. */
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "csrc/base/types.h"
 #include "csrc/core/ranges.h"
 #include "csrc/core/validate.h"
 #include "csrc/lists/list.h"
 
+/* What is valid for the tensors of a type: computed once for all tensors that follow each other. */
+struct bounds {
+    trib_dtype dtype;
+    size_t size;       /* of an element; 0: the type is not valid */
+    size_t most_count; /* elements */
+};
+
+static struct bounds bounds_of(const struct tri_list *list, trib_dtype dtype)
+{
+    const bool must_float = list->operation == TRI_WEIGHTED_AVERAGE || list->settings.scaled;
+    struct bounds bounds = {.dtype = dtype, .size = trib_dtype_size(dtype)};
+    if (must_float && bounds.size != 0 && !tri_dtype_is_float(dtype))
+        bounds.size = 0;
+    if (bounds.size != 0)
+        bounds.most_count = (size_t)PTRDIFF_MAX / bounds.size;
+    return bounds;
+}
+
+/* Does the tensor pass every check of check_tensor, which says what is wrong? `bytes` > 0 then. */
+static bool is_plain(const trib_tensor *tensor, const struct bounds *bounds, size_t *bytes)
+{
+    const uintptr_t begin = (uintptr_t)tensor->data;
+    if (bounds->size == 0 || tensor->reserved != 0 || tensor->count == 0 ||
+        tensor->count > bounds->most_count || begin == 0 || (begin & (bounds->size - 1)) != 0)
+        return false;
+    *bytes = tensor->count * bounds->size;
+    return *bytes <= UINTPTR_MAX - begin;
+}
+
+/* Its memory aside. */
 static trib_status check_tensor(const struct trib_comm *comm, const struct tri_list *list, size_t i,
                                 size_t *bytes)
 {
@@ -36,7 +76,7 @@ static trib_status check_tensor(const struct trib_comm *comm, const struct tri_l
                              "`tensors[%zu].reserved` is %u; expected 0", i, tensor->reserved);
     if (tensor->count == 0)
         return TRIB_OK;
-    return tri_check_buffer(comm, operation, &buffer, bytes);
+    return tri_check_extent(comm, operation, &buffer, bytes);
 }
 
 /* The kernels judge the weight itself: a check here would fail on this rank alone, and the others
@@ -57,19 +97,29 @@ static const char *name_of(const struct tri_list *list, size_t index)
     return index == list->n ? "device_total" : "device_weight";
 }
 
+/* Into what is sorted. */
+static void insert(struct tri_range *ranges, size_t *n, const float *scalar, size_t index,
+                   bool written)
+{
+    const struct tri_range range = {.begin = (uintptr_t)scalar,
+                                    .end = (uintptr_t)(scalar + 1),
+                                    .index = index,
+                                    .written = written};
+    size_t at = (*n)++;
+    for (; at > 0 && ranges[at - 1].begin > range.begin; at--)
+        ranges[at] = ranges[at - 1];
+    ranges[at] = range;
+}
+
 static trib_status check_collisions(const struct trib_comm *comm, const struct tri_list *list,
                                     struct tri_range *ranges, size_t n)
 {
     struct tri_range pair[2];
     const float *read = list->settings.scaled ? list->settings.factor.device : list->weight.device;
     if (read != NULL)
-        ranges[n++] = (struct tri_range){
-            .begin = (uintptr_t)read, .end = (uintptr_t)(read + 1), .index = list->n + 1};
+        insert(ranges, &n, read, list->n + 1, false);
     if (list->total_out != NULL)
-        ranges[n++] = (struct tri_range){.begin = (uintptr_t)list->total_out,
-                                         .end = (uintptr_t)(list->total_out + 1),
-                                         .index = list->n,
-                                         .written = true};
+        insert(ranges, &n, list->total_out, list->n, true);
     if (!tri_ranges_collide(ranges, n, pair))
         return TRIB_OK;
     const char *names[2];
@@ -84,6 +134,52 @@ static trib_status check_collisions(const struct trib_comm *comm, const struct t
                          names[0], places[0], names[1], places[1]);
 }
 
+/* Remember the order of the tensors, the `n` ranges that they have first. */
+static void remember_order(struct trib_comm *comm, const struct tri_list *list,
+                           const struct tri_range *ranges, size_t n)
+{
+    if (comm->list_order_n != list->n) {
+        uint32_t *order = list->n > UINT32_MAX ? NULL : malloc(list->n * sizeof *order);
+        free(comm->list_order);
+        comm->list_order = order;
+        comm->list_order_n = order == NULL ? 0 : list->n;
+    }
+    if (comm->list_order_n == 0)
+        return;
+    for (size_t i = 0; i < n; i++)
+        comm->list_order[i] = (uint32_t)ranges[i].index;
+    for (size_t i = 0; i < list->n; i++)
+        if (list->tensors[i].count == 0)
+            comm->list_order[n++] = (uint32_t)i;
+}
+
+/* In the order of the addresses: one answer is for all that follow in the same allocation. */
+static trib_status check_memory(const struct trib_comm *comm, const struct tri_list *list,
+                                const struct tri_range *ranges, size_t n)
+{
+    uintptr_t valid_end = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (ranges[i].end <= valid_end)
+            continue;
+        size_t reach = 0;
+        const size_t bytes = ranges[i].end - ranges[i].begin;
+        TRI_TRY(tri_ask_memory(comm, list->operation,
+                               (struct tri_argument){"tensors", ranges[i].index},
+                               list->tensors[ranges[i].index].data, bytes, &reach));
+        valid_end = ranges[i].begin + reach;
+    }
+    return TRIB_OK;
+}
+
+static trib_status check_places(struct trib_comm *comm, const struct tri_list *list,
+                                struct tri_range *ranges, size_t n)
+{
+    if (tri_ranges_sort(ranges, n))
+        remember_order(comm, list, ranges, n);
+    TRI_TRY(check_memory(comm, list, ranges, n));
+    return check_collisions(comm, list, ranges, n);
+}
+
 static trib_status check_tensors(struct trib_comm *comm, const struct tri_list *list)
 {
     const bool checks = (comm->flags & TRIB_UNCHECKED) == 0;
@@ -92,16 +188,23 @@ static trib_status check_tensors(struct trib_comm *comm, const struct tri_list *
         (checks && (ranges = tri_comm_scratch(comm, (list->n + 2) * sizeof *ranges)) == NULL))
         return tri_fail_call(comm, list->operation, TRIB_ERR_OUT_OF_MEMORY,
                              "no memory to check a list of %zu tensors", list->n);
+    const uint32_t *order = checks && comm->list_order_n == list->n ? comm->list_order : NULL;
+    struct bounds bounds = {.size = 0};
     size_t used = 0;
-    for (size_t i = 0; i < list->n; i++) {
+    for (size_t at = 0; at < list->n; at++) {
+        const size_t i = order == NULL ? at : order[at];
+        const trib_tensor *tensor = &list->tensors[i];
+        const uintptr_t begin = (uintptr_t)tensor->data;
         size_t bytes = 0;
-        TRI_TRY(check_tensor(comm, list, i, &bytes));
-        const uintptr_t begin = (uintptr_t)list->tensors[i].data;
+        if (tensor->dtype != bounds.dtype)
+            bounds = bounds_of(list, tensor->dtype);
+        if (!is_plain(tensor, &bounds, &bytes))
+            TRI_TRY(check_tensor(comm, list, i, &bytes));
         if (checks && bytes != 0)
             ranges[used++] = (struct tri_range){
                 .begin = begin, .end = begin + bytes, .index = i, .written = true};
     }
-    return checks ? check_collisions(comm, list, ranges, used) : TRIB_OK;
+    return checks ? check_places(comm, list, ranges, used) : TRIB_OK;
 }
 
 trib_status tri_list_check(struct trib_comm *comm, const struct tri_list *list)

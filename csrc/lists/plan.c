@@ -20,25 +20,34 @@ static trib_dtype bucket_type(const struct tri_list *list, trib_dtype dtype)
     return TRIB_F32;
 }
 
-static size_t aligned_offset(size_t count, trib_dtype dtype)
-{
-    const size_t step = SLICE_ALIGN / trib_dtype_size(dtype);
-    return (count + step - 1) & ~(step - 1);
-}
-
-/* The bucket of each type; NO_BUCKET: none. */
+/* What is the same for all tensors of a type, by that type: their bucket (NO_BUCKET: none), bytes of
+ * an element in it, elements between two places where a slice may begin. No division per tensor. */
 struct map {
-    int bucket[TRIB_U64 + 1];
+    struct place {
+        int bucket;
+        size_t element, step;
+    } of[TRIB_U64 + 1];
 };
 
-static struct map map_of(const struct tri_layout *layout)
+static struct map map_of(const struct tri_layout *layout, const struct tri_list *list)
 {
     struct map map;
-    for (size_t i = 0; i < sizeof map.bucket / sizeof map.bucket[0]; i++)
-        map.bucket[i] = NO_BUCKET;
-    for (size_t b = 0; b < layout->nbuckets; b++)
-        map.bucket[layout->buckets[b].dtype] = (int)b;
+    for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_U64; dtype++) {
+        struct place *place = &map.of[dtype];
+        const trib_dtype in_bucket = bucket_type(list, dtype);
+        place->bucket = NO_BUCKET;
+        place->element = trib_dtype_size(in_bucket);
+        place->step = SLICE_ALIGN / place->element;
+        for (size_t b = 0; b < layout->nbuckets; b++)
+            if (layout->buckets[b].dtype == in_bucket)
+                place->bucket = (int)b;
+    }
     return map;
+}
+
+static size_t aligned_offset(size_t count, const struct place *place)
+{
+    return (count + place->step - 1) & ~(place->step - 1);
 }
 
 static void add_bucket(struct tri_layout *layout, trib_dtype dtype)
@@ -76,21 +85,21 @@ static const size_t most_bytes = (size_t)PTRDIFF_MAX - 4096;
 
 static bool add_tensors(struct tri_layout *layout, const struct tri_list *list)
 {
-    const struct map map = map_of(layout);
+    const struct map map = map_of(layout, list);
     size_t bytes = 0;
     for (size_t i = 0; i < list->n; i++) {
         const trib_tensor *tensor = &list->tensors[i];
         if (tensor->count == 0)
             continue;
-        const trib_dtype dtype = bucket_type(list, tensor->dtype);
-        const size_t element = trib_dtype_size(dtype);
-        if (tensor->count > (most_bytes - bytes) / element)
+        const struct place *place = &map.of[tensor->dtype];
+        /* Of its own type it has PTRDIFF_MAX bytes at most; of f32 twice that, and no overflow. */
+        if (tensor->count * place->element > most_bytes - bytes)
             return false;
-        bytes += tensor->count * element + SLICE_ALIGN;
+        bytes += tensor->count * place->element + SLICE_ALIGN;
         if (bytes > most_bytes)
             return false;
-        const int b = map.bucket[dtype];
-        layout->buckets[b].count = aligned_offset(layout->buckets[b].count, dtype) + tensor->count;
+        const int b = place->bucket;
+        layout->buckets[b].count = aligned_offset(layout->buckets[b].count, place) + tensor->count;
         layout->buckets[b].slices++;
         layout->slices++;
     }
@@ -120,7 +129,7 @@ size_t tri_plan_bytes(const struct tri_layout *layout)
 static void make_slices(struct tri_plan *plan, const struct tri_list *list,
                         const struct tri_layout *layout)
 {
-    const struct map map = map_of(layout);
+    const struct map map = map_of(layout, list);
     size_t next[TRI_MAX_BUCKETS], end[TRI_MAX_BUCKETS];
     for (size_t b = 0; b < layout->nbuckets; b++) {
         next[b] = plan->first[b];
@@ -130,9 +139,9 @@ static void make_slices(struct tri_plan *plan, const struct tri_list *list,
         const trib_tensor *tensor = &list->tensors[i];
         if (tensor->count == 0)
             continue;
-        const trib_dtype dtype = bucket_type(list, tensor->dtype);
-        const int b = map.bucket[dtype];
-        const size_t offset = aligned_offset(end[b], dtype);
+        const struct place *place = &map.of[tensor->dtype];
+        const int b = place->bucket;
+        const size_t offset = aligned_offset(end[b], place);
         plan->slices[next[b]++] = (struct tri_slice){
             .data = tensor->data, .count = tensor->count, .offset = offset, .dtype = tensor->dtype};
         end[b] = offset + tensor->count;

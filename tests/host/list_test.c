@@ -121,6 +121,68 @@ static void factors(void)
     check_end();
 }
 
+/* ------------------------------------------------------------------------------ checks of buffers */
+
+enum { MANY = 300, PLACE = 64 };
+
+/* Tensor i at a place that looks random, one in seven empty. The same order for the same `seed`. */
+static void scatter(trib_tensor *out, float *block, unsigned seed)
+{
+    for (unsigned i = 0; i < MANY; i++) /* 7 and 300 have no common divisor */
+        out[i] = (trib_tensor){block + (size_t)((7 * i + seed) % MANY) * PLACE,
+                               i % 7 == 3 ? 0 : PLACE, TRIB_F32, 0};
+}
+
+static void refused(trib_comm *comm, const trib_tensor *tensors, const char *detail)
+{
+    CHECK_STATUS(trib_allreduce_list(comm, tensors, MANY, TRIB_SUM, NULL), TRIB_ERR_INVALID_BUFFER);
+    CHECK_DETAIL(detail);
+}
+
+/* The order of the addresses is kept, and one answer about memory is for all of an allocation: what is
+ * wrong is found all the same, also in a list that is like the last one but for that. */
+static void mistakes(void)
+{
+    struct team team;
+    trib_tensor good[MANY], bad[MANY];
+    void *block = NULL, *foreign = NULL;
+    check_begin("mistakes in lists of many tensors");
+    if (team_create(&team, "host", 2, NULL) &&
+        CHECK_OK(trib_device_alloc(&block, team.devices[0], sizeof(float) * MANY * PLACE)) &&
+        CHECK_OK(trib_device_alloc(&foreign, team.devices[1], sizeof(float) * PLACE))) {
+        trib_comm *comm = team.comms[0];
+        for (unsigned seed = 0; seed < 3; seed++) {
+            scatter(good, block, seed);
+            for (int round = 0; round < 2; round++) {
+                memcpy(bad, good, sizeof bad);
+                bad[18].data = bad[4].data;
+                refused(comm, bad, "overlaps `tensors[");
+                memcpy(bad, good, sizeof bad);
+                bad[50].data = foreign;
+                refused(comm, bad, "`tensors[50]`");
+                memcpy(bad, good, sizeof bad);
+                for (int i = 0; i < MANY; i++) /* the last place */
+                    bad[i].count +=
+                        bad[i].data == (float *)block + (MANY - 1) * PLACE && bad[i].count != 0;
+                if (memcmp(bad, good, sizeof bad) != 0)
+                    refused(comm, bad, "is too short");
+                CHECK_STATUS(trib_weighted_average(comm, good, MANY, 1, NULL, good[0].data, NULL),
+                             TRIB_ERR_INVALID_BUFFER);
+                CHECK_DETAIL("overlaps `device_total`");
+                memcpy(bad, good, sizeof bad);
+                bad[60].dtype = 11;
+                CHECK_STATUS(trib_allreduce_list(comm, bad, MANY, TRIB_SUM, NULL),
+                             TRIB_ERR_INVALID_ARGUMENT);
+                CHECK_DETAIL("`tensors[60].dtype`");
+            }
+        }
+        CHECK_OK(trib_device_free(team.devices[0], block));
+        CHECK_OK(trib_device_free(team.devices[1], foreign));
+    }
+    team_destroy(&team);
+    check_end();
+}
+
 /* ------------------------------------------------------------------------------ all ranks or none */
 
 struct torn {
@@ -199,6 +261,7 @@ int main(void)
     differ("a tensor less", one_less, "the ranks did not");
     differ("a call that is none", no_list, "rank 0 made a list, allreduce of 4009 f32");
     factors();
+    mistakes();
     all_or_none();
     return check_finish("list_test");
 }
