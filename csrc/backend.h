@@ -116,8 +116,14 @@ struct tri_device_ops {
                                  trib_stream stream);
     trib_status (*stream_destroy)(int32_t device, trib_stream stream);
 
-    /* Is a graph capturing the stream? NULL: there are no graphs. */
-    bool (*capturing)(int32_t device, trib_stream stream);
+    /* Both or neither: NULL where there are no graphs. capturing: the number of the capture that the
+     * stream is in, the same for all streams of one capture; 0: none. keep: `gone(argument)` runs
+     * once the graph that captures the stream, and every copy and every executable graph made from
+     * it, has been destroyed and has run; on a thread that must make no CUDA call. After a failure,
+     * at once. */
+    uint64_t (*capturing)(int32_t device, trib_stream stream);
+    trib_status (*keep)(int32_t device, trib_stream stream, void (*gone)(void *argument),
+                        void *argument);
 
     trib_status (*event_create)(int32_t device, trib_event *out);
     trib_status (*event_record)(int32_t device, trib_event event, trib_stream stream);

@@ -64,6 +64,29 @@
  *  follows, or if a rank is known not to have made them. Replays of a CUDA graph have no deadlines,
  *  and the watchdog does not know of them: trib_comm_wait has one, and asks NCCL for errors.
  *
+ *  CUDA GRAPHS (nccl).  A graph may capture every queued call that does not need the host:
+ *  collectives, sends and receives, the barrier, lists and weighted averages, batches, calls of
+ *  groups, steps of a reducer, sparse allreduces whose messages have a fixed size. What cannot be
+ *  captured is refused before anything is queued, with TRIB_ERR_UNSUPPORTED, and the capture and the
+ *  communicator go on: every call with TRIB_MATCH (or TRIB_COMPARED, which is the same on nccl), the
+ *  other sparse allreduces, the first step with TRIB_REDUCER_LEARN_ORDER. Blocking calls have no place in
+ *  a capture.
+ *  A replay repeats the captured call on the memory that was passed: counts, roots, factors and
+ *  weights passed by value, and the tensors of a list are those of the capture; device memory is
+ *  read and written anew. All ranks replay the same calls, in the same order as their other calls of the
+ *  communicator; each rank's graph holds its own part, or one graph those of all ranks of a group.
+ *  A captured call that needs scratch (lists, the barrier, alltoall in place, a device factor of a
+ *  type other than f32) gets its own, on the device, when it is captured: replays share it with no
+ *  eager call and with no other captured call. It is freed in the background once the graph, its
+ *  copies and its executable graphs are destroyed and have run, which may be after
+ *  trib_comm_destroy; until then trib_comm_memory counts it. Executable graphs of one graph share
+ *  it, as they share the tensors: let one run before the next is launched. Sparse states and
+ *  reducers keep their memory to themselves: see trib_sparse_allreduce and trib_reducer_ready.
+ *  trib_counters counts a captured call once, when it is captured; lists_committed and
+ *  lists_refused count each replay. An abort ends replays as it ends queued calls, and the lists of
+ *  a replay are then written whole or not at all, too; how graphs delay the release of a communicator
+ *  is told at trib_abort_state and trib_comm_close.
+ *
  *  SIDE CHANNEL.  If the ranks of a communicator are in several processes, creating it (create,
  *  split, shrink) also connects every two of them that are in different processes: by a Unix socket
  *  inside a host, by TCP between hosts. It carries no tensor data. Over it a rank hears at once that
@@ -232,8 +255,8 @@ enum {
     TRIB_CAN_PROCESSES = 1u << 0,
     /** Buffers may be ordinary host memory. */
     TRIB_CAN_HOST_MEMORY = 1u << 1,
-    /** CUDA graphs can capture its calls (but for those that "collectives" below lists). Not with
-     *  TRIB_MATCH, nor on nccl with TRIB_COMPARED. */
+    /** CUDA graphs can capture its calls: see CUDA GRAPHS above. Not with TRIB_MATCH, nor on nccl
+     *  with TRIB_COMPARED. */
     TRIB_CAN_CAPTURE = 1u << 2,
     /** Mismatched calls touch no memory beyond the buffers that were passed. Of a backend: without
      *  TRIB_COMPARED. */
@@ -759,7 +782,8 @@ typedef struct trib_counters {
     uint64_t backend_calls;   /**< calls to the backend for them */
     uint64_t workspace_bytes; /**< scratch memory held */
     uint64_t lists_queued;    /**< list and weighted-average calls queued */
-    uint64_t lists_committed; /**< of those, lists that have written their tensors on this rank */
+    uint64_t lists_committed; /**< of those, lists that have written their tensors on this rank, and
+                               *   replays of lists in CUDA graphs that have */
     uint64_t lists_refused;   /**< of those, weighted averages that wrote nothing because a rank's
                                *   weight was invalid: the same on every rank */
 } trib_counters;
@@ -810,12 +834,7 @@ TRIB_API trib_status trib_quiesce(uint32_t timeout_ms);
  * Pointers are aligned to their element. `send` and `recv` do not overlap, unless the call defines
  * "in place". No two ranks receive into the same memory: on host, where ranks share memory, that
  * ends the communicator with TRIB_ERR_INVALID_BUFFER. A count of 0 is allowed; pointers are then
- * ignored. Statuses worth handling: TRIB_ERR_ABORTED, TRIB_ERR_INVALID_BUFFER.
- *
- * On nccl a CUDA graph may capture all of them except those that use the communicator's workspace,
- * which eager calls also use: the barrier, alltoall in place, a device factor with a type other
- * than f32, every call with TRIB_MATCH, and lists. These return TRIB_ERR_UNSUPPORTED on a stream in
- * capture. */
+ * ignored. Statuses worth handling: TRIB_ERR_ABORTED, TRIB_ERR_INVALID_BUFFER. */
 
 /** `recv` = reduction of every rank's `send`. In place: recv == send. */
 TRIB_API trib_status trib_allreduce(trib_comm *comm, const void *send, void *recv, size_t count,
@@ -924,7 +943,7 @@ TRIB_API trib_status trib_alltoallv(trib_comm *comm, const void *send, const siz
  *  an aborted or failed call leaves every tensor unchanged to the bit, so a retry needs no
  *  snapshot; trib_counters.lists_committed tells which it was. The call reads `tensors` before it
  *  returns; order, counts and types are the same on all ranks; tensors do not overlap. Not inside a
- *  batch, and not on a stream in CUDA graph capture (TRIB_ERR_UNSUPPORTED).
+ *  batch.
  *
  *  On host, lists above 4 KiB are not packed: once all ranks have begun one, and it has not been
  *  aborted, they reduce the tensors where they lie, and no abort interrupts that: all ranks' tensors
@@ -1454,7 +1473,9 @@ TRIB_API trib_status trib_reducer_destroy(trib_reducer *reducer);
 
 /** Begin a batch: the following calls are checked and recorded; trib_batch_end queues them as one
  *  (ncclGroupStart and ncclGroupEnd). All use the same stream. Sends and receives of a batch run
- *  together; no call may depend on another's output. Batches do not nest. */
+ *  together; no call may depend on another's output. Batches do not nest. A capture by a CUDA graph
+ *  holds a batch whole: TRIB_ERR_INVALID_USAGE if it begins or ends inside, and a call of the batch has
+ *  scratch. */
 TRIB_API trib_status trib_batch_begin(trib_comm *comm);
 
 /** Queue the recorded calls as one call of the backend. If a call of the batch failed, nothing is

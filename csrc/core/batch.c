@@ -7,6 +7,7 @@
 #include "csrc/base/types.h"
 #include "csrc/core/issue.h"
 #include "csrc/core/match.h"
+#include "csrc/core/room.h"
 #include "csrc/core/validate.h"
 
 enum { SCRATCH_ALIGN = 256 };
@@ -27,7 +28,7 @@ trib_status tri_batch_prepare(struct trib_comm *comm)
     const struct tri_batch *batch = &comm->batch;
     if (!batch->uses_workspace)
         return TRIB_OK;
-    TRI_TRY(tri_workspace_wait(&comm->workspace, batch->stream));
+    TRI_TRY(tri_room_wait(comm, batch->capture, batch->stream));
     const trib_status status = make_copies(comm);
     return status == TRIB_OK ? TRIB_OK : tri_batch_mark(comm, status);
 }
@@ -37,7 +38,7 @@ trib_status tri_batch_mark(struct trib_comm *comm, trib_status status)
     const struct tri_batch *batch = &comm->batch;
     if (!batch->uses_workspace)
         return status;
-    const trib_status end = tri_workspace_mark(&comm->workspace, comm->state, batch->stream);
+    const trib_status end = tri_room_mark(comm, batch->capture, batch->stream);
     return status != TRIB_OK ? status : end;
 }
 
@@ -91,6 +92,7 @@ static void empty(struct tri_batch *batch)
     batch->members = 0;
     batch->bytes = 0;
     batch->uses_workspace = false;
+    batch->capture = 0;
 }
 
 trib_status tri_batch_settle(struct trib_comm *comm, trib_status status)
@@ -127,6 +129,17 @@ trib_status tri_batch_begin(struct trib_comm *comm)
     return TRIB_OK;
 }
 
+/* Scratch of a graph does not outlive it, and no graph may use the workspace. */
+static trib_status check_capture(const struct trib_comm *comm, uint64_t capture)
+{
+    const struct tri_batch *batch = &comm->batch;
+    if (!batch->uses_workspace || capture == batch->capture)
+        return TRIB_OK;
+    return tri_fail_call(comm, TRI_BATCH, TRIB_ERR_INVALID_USAGE,
+                         "a capture of `stream` began or ended inside of the batch: begin and end "
+                         "it outside");
+}
+
 trib_status tri_batch_close(struct trib_comm *comm)
 {
     struct tri_batch *batch = &comm->batch;
@@ -139,7 +152,9 @@ trib_status tri_batch_close(struct trib_comm *comm)
                         comm->rank);
     if (batch->status != TRIB_OK)
         return tri_fail(batch->status, "%s", batch->detail);
-    return check_self(comm);
+    TRI_TRY(check_self(comm));
+    return batch->uses_workspace ? check_capture(comm, tri_capture_of(comm, batch->stream))
+                                 : TRIB_OK;
 }
 
 bool tri_batch_matches(const struct trib_comm *comm)
@@ -248,15 +263,23 @@ trib_status tri_batch_record(struct trib_comm *comm, const struct tri_call *call
 }
 
 /* If the workspace grows here, earlier scratch of the batch stays in the old block, which lives
- * on. */
+ * on. Of a graph each call gets a block of its own. */
 trib_status tri_batch_scratch(struct trib_comm *comm, void **out, size_t bytes)
 {
     struct tri_batch *batch = &comm->batch;
-    const size_t room = (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
-    TRI_TRY(tri_check_not_captured(comm, batch->operation, batch->stream));
-    TRI_TRY(tri_comm_reserve(comm, batch->scratch + room));
-    *out = (char *)tri_workspace_data(&comm->workspace) + batch->scratch;
-    batch->scratch += room;
+    const uint64_t capture = tri_capture_of(comm, batch->stream);
+    const size_t size = (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+    TRI_TRY(check_capture(comm, capture));
+    if (capture != 0) {
+        struct tri_room room;
+        TRI_TRY(tri_room_capture(&room, comm, batch->stream, capture, size));
+        *out = room.data;
+    } else {
+        TRI_TRY(tri_comm_reserve(comm, batch->scratch + size));
+        *out = (char *)tri_workspace_data(&comm->workspace) + batch->scratch;
+        batch->scratch += size;
+    }
+    batch->capture = capture;
     batch->uses_workspace = true;
     return TRIB_OK;
 }

@@ -29,9 +29,10 @@ trib_status tri_batch_begin_call(struct trib_comm *comm, int operation, const st
                                  uint64_t digest);
 /* Record one part of the call. Fills in `transport`. */
 trib_status tri_batch_record(struct trib_comm *comm, const struct tri_call *call);
-/* *out: `bytes` bytes of the workspace, aligned to 256, which the batch owns until it has run. */
+/* *out: `bytes` bytes of scratch (see room.h), aligned to 256, which the batch owns until it has
+ * run. */
 trib_status tri_batch_scratch(struct trib_comm *comm, void **out, size_t bytes);
-/* *out: a copy of `data` in the workspace, which the stream makes before the batch's calls run. */
+/* *out: a copy of `data` in scratch, which the stream makes before the batch's calls run. */
 trib_status tri_batch_stage(struct trib_comm *comm, const void **out, const void *data,
                             size_t bytes);
 /* End the call. With `status` TRIB_OK, issues its parts now or with the open batch. Otherwise

@@ -29,7 +29,8 @@ struct tri_batch {
     size_t ncopies, copies_capacity;
     size_t scratch;               /* bytes of the workspace in use */
     bool open;                    /* between trib_batch_begin and trib_batch_end */
-    bool uses_workspace;          /* at least one call does */
+    bool uses_workspace;          /* at least one call does, or has scratch of a graph */
+    uint64_t capture;             /* by which that is owned; 0: it is the workspace's */
     trib_stream stream;           /* of every member */
     int operation;                /* of the newest member */
     struct tri_recorded record;   /* of the batch so far */
@@ -44,6 +45,7 @@ struct tri_batch {
 enum { TRI_CALL_TIMEOUT_MS = 600000 }; /* the default */
 
 struct tri_remote;
+struct tri_captures;
 
 /* How fast the ranks reach each other, the slowest of them: the seconds of a small collective, and
  * the bytes per second that a rank sends while it receives as many; on several hosts those that a
@@ -71,6 +73,7 @@ struct trib_comm {
     struct tri_batch batch;
     struct tri_owner *owner; /* of its memory: a reference */
     struct tri_workspace workspace;
+    struct tri_captures *captures;   /* see room.c; NULL before the first captured scratch */
     struct tri_signature *signatures;    /* of all ranks, see match.c; NULL without TRIB_MATCH */
     struct tri_recorder *recorder;       /* NULL with TRIB_UNRECORDED */
     _Atomic(struct tri_remote *) remote; /* NULL: all ranks are here, or there is no side channel;

@@ -3,7 +3,6 @@
 
 #include "csrc/base/types.h"
 #include "csrc/core/batch.h"
-#include "csrc/core/validate.h"
 
 static trib_status record_send(struct trib_comm *comm, const void *data, size_t count,
                                trib_dtype dtype, int32_t peer, trib_stream stream)
@@ -107,9 +106,8 @@ trib_status tri_compose_scatter(struct trib_comm *comm, const struct tri_call *c
 
 trib_status tri_compose_barrier(struct trib_comm *comm, trib_stream stream)
 {
-    TRI_TRY(tri_check_not_captured(comm, TRI_BARRIER, stream));
-    TRI_TRY(tri_comm_reserve(comm, 0));
-    uint32_t *word = &tri_workspace_scalars(&comm->workspace)->barrier;
+    void *word = NULL;
+    TRI_TRY(tri_batch_scratch(comm, &word, sizeof(uint32_t)));
     const struct tri_call call = {.kind = TRI_ALLREDUCE,
                                   .send = word,
                                   .recv = word,
@@ -117,6 +115,5 @@ trib_status tri_compose_barrier(struct trib_comm *comm, trib_stream stream)
                                   .dtype = TRIB_U32,
                                   .op = TRIB_SUM,
                                   .stream = stream};
-    comm->batch.uses_workspace = true;
     return tri_batch_record(comm, &call);
 }

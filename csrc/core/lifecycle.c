@@ -14,6 +14,7 @@
 #include "csrc/core/operation.h"
 #include "csrc/core/placement.h"
 #include "csrc/core/remote.h"
+#include "csrc/core/room.h"
 #include "csrc/core/watchdog.h"
 
 enum {
@@ -92,6 +93,7 @@ void tri_comm_discard(struct trib_comm *comm)
     free(comm->recorder);
     free(comm->scratch);
     free(comm->list_order);
+    tri_captures_release(comm->captures);
     tri_owner_release(comm->owner);
     free(comm);
 }

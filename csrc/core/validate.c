@@ -82,9 +82,10 @@ trib_status tri_check_not_captured(const struct trib_comm *comm, int operation, 
     if (device->capturing == NULL || !device->capturing(comm->device, stream))
         return TRIB_OK;
     return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
-                         "`stream` is being captured into a CUDA graph, and this call uses the "
-                         "communicator's workspace, which eager calls use, too: call it outside of "
-                         "the graph, or capture plain collectives without TRIB_MATCH");
+                         "`stream` is being captured into a CUDA graph, and with TRIB_MATCH the "
+                         "ranks compare each call before it is queued, but nothing runs in a "
+                         "capture: capture calls of a communicator without TRIB_MATCH and "
+                         "TRIB_COMPARED, or call it outside of the graph");
 }
 
 trib_status tri_check_extent(const struct trib_comm *comm, int operation,

@@ -25,8 +25,7 @@ trib_status tri_check_op(const struct trib_comm *comm, int operation, trib_op op
 /* `peer` is a rank; the detail calls it what the operation calls it. */
 trib_status tri_check_peer(const struct trib_comm *comm, int operation, int32_t peer);
 trib_status tri_check_stream(const struct trib_comm *comm, int operation, trib_stream stream);
-/* For calls that use the workspace: a graph replays in another order with eager uses of it. And for
- * TRIB_MATCH, whose allgather would wait for ever: nothing runs during a capture. */
+/* For TRIB_MATCH, whose allgather would wait for ever: nothing runs during a capture. */
 trib_status tri_check_not_captured(const struct trib_comm *comm, int operation, trib_stream stream);
 /* `blocks` times `count` elements at `data`. */
 struct tri_buffer {

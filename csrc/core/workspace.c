@@ -8,7 +8,6 @@
 #include "csrc/base/status.h"
 
 enum {
-    SCALARS_BYTES = 256,
     RUN_OUT_NS = 100000000,
     NAP_NS = 100000,
     FIRST_NAP_NS = 20000,
@@ -63,7 +62,7 @@ trib_status tri_workspace_reserve(struct tri_workspace *workspace, struct tri_ow
                                   size_t bytes)
 {
     const size_t old = workspace->blocks == NULL ? 0 : workspace->blocks->bytes;
-    size_t need = SCALARS_BYTES + bytes;
+    size_t need = TRI_SCALARS_BYTES + bytes;
     if (need <= old)
         return TRIB_OK;
     if (workspace->ops == NULL)
@@ -82,7 +81,7 @@ struct tri_workspace_scalars *tri_workspace_scalars(const struct tri_workspace *
 
 void *tri_workspace_data(const struct tri_workspace *workspace)
 {
-    return (char *)workspace->blocks->data + SCALARS_BYTES;
+    return (char *)workspace->blocks->data + TRI_SCALARS_BYTES;
 }
 
 trib_status tri_workspace_wait(const struct tri_workspace *workspace, trib_stream stream)

@@ -37,10 +37,10 @@ struct tri_workspace_pinned {
 };
 _Static_assert(sizeof(struct tri_workspace_pinned) <= 128, "a backend allocates it at once");
 
-/* The scalars at the beginning of the newest block. */
+/* The scalars at the beginning of the newest block, and the room for them. */
+enum { TRI_SCALARS_BYTES = 256 };
 struct tri_workspace_scalars {
     uint32_t decision; /* of the list that is running */
-    uint32_t barrier;  /* the sum of a barrier composed of an allreduce */
     double factors[4]; /* of a list, as f16, bf16, f32 and f64 elements */
 };
 

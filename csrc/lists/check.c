@@ -211,7 +211,6 @@ trib_status tri_list_check(struct trib_comm *comm, const struct tri_list *list)
 {
     const int operation = list->operation;
     TRI_TRY(tri_check_stream(comm, operation, list->stream));
-    TRI_TRY(tri_check_not_captured(comm, operation, list->stream));
     if (tri_operations[operation].reduces)
         TRI_TRY(tri_check_op(comm, operation, list->op));
     if (list->settings.scaled) {

@@ -38,24 +38,26 @@ static void run(void *argument)
 }
 
 /* *out: the plan of a valid list, in the communicator's scratch; NULL if there is nothing to do.
- * Reserves the workspace. */
+ * Takes its scratch. */
 static trib_status prepare(struct trib_comm *comm, const struct tri_list *list,
                            struct tri_plan **out, size_t *bytes)
 {
     struct tri_layout layout;
+    struct tri_room room;
     *out = NULL;
     if (!tri_layout_make(&layout, list))
         return tri_fail_call(comm, list->operation, TRIB_ERR_INVALID_ARGUMENT,
                              "`tensors` together are larger than any memory");
     if (layout.nbuckets == 0)
         return TRIB_OK;
-    TRI_TRY(tri_comm_reserve(comm, tri_plan_is_direct(comm, list, &layout) ? 0 : layout.bytes));
+    const size_t room_bytes = tri_plan_is_direct(comm, list, &layout) ? 0 : layout.bytes;
+    TRI_TRY(tri_room_take(&room, comm, list->stream, room_bytes));
     *bytes = tri_plan_bytes(&layout);
     *out = tri_comm_scratch(comm, *bytes);
     if (*out == NULL)
         return tri_fail_call(comm, list->operation, TRIB_ERR_OUT_OF_MEMORY,
                              "no memory to describe a list of %zu tensors", list->n);
-    tri_plan_make(*out, comm, list, &layout);
+    tri_plan_make(*out, comm, list, &layout, &room);
     return TRIB_OK;
 }
 
@@ -95,11 +97,11 @@ static struct tri_recorded recorded(const struct tri_list *list)
 static trib_status queue_plan(struct trib_comm *comm, const struct tri_list *list,
                               struct tri_plan *plan, size_t bytes)
 {
-    TRI_TRY(tri_workspace_wait(&comm->workspace, list->stream));
+    TRI_TRY(tri_room_wait(comm, plan->capture, list->stream));
     const struct tri_recorded record = recorded(list);
     const trib_status status = tri_issue_run(comm, &record, run, plan, bytes, list->stream);
     /* Also after a failure: part of it may be queued. */
-    const trib_status end = tri_workspace_mark(&comm->workspace, comm->state, list->stream);
+    const trib_status end = tri_room_mark(comm, plan->capture, list->stream);
     return status != TRIB_OK ? status : end;
 }
 
@@ -218,7 +220,8 @@ static trib_status run_plans(struct trib_group *group, struct tri_plan *const *p
     int32_t begun = 0;
     while (begun < group->size && status == TRIB_OK) {
         /* NOLINTNEXTLINE(clang-analyzer-core.*): a group has a plan per rank */
-        status = tri_workspace_wait(&group->comms[begun]->workspace, plans[begun]->stream);
+        status =
+            tri_room_wait(group->comms[begun], plans[begun]->capture, plans[begun]->stream);
         begun += status == TRIB_OK;
     }
     if (status == TRIB_OK)
@@ -226,11 +229,25 @@ static trib_status run_plans(struct trib_group *group, struct tri_plan *const *p
                      ? run_together(plans, group->size)
                      : run_each(group, plans, bytes);
     for (int32_t i = 0; i < begun; i++) {
-        struct trib_comm *comm = group->comms[i];
-        const trib_status end = tri_workspace_mark(&comm->workspace, comm->state, plans[i]->stream);
+        const trib_status end =
+            tri_room_mark(group->comms[i], plans[i]->capture, plans[i]->stream);
         status = status != TRIB_OK ? status : end;
     }
     return status;
+}
+
+/* NCCL takes all streams of a group in captures, or none. */
+static trib_status check_captures(const struct trib_group *group, int operation,
+                                  struct tri_plan *const *plans)
+{
+    for (int32_t i = 1; plans[0] != NULL && i < group->size; i++)
+        if ((plans[i]->capture == 0) != (plans[0]->capture == 0))
+            return tri_fail_call(group->comms[i], operation, TRIB_ERR_INVALID_USAGE,
+                                 "the stream of this rank is %sbeing captured, and that of rank 0 "
+                                 "is%s: capture the streams of all ranks of a group, or of none",
+                                 plans[i]->capture == 0 ? "not " : "",
+                                 plans[i]->capture == 0 ? "" : " not");
+    return TRIB_OK;
 }
 
 static trib_status queue_group(struct trib_group *group, const struct tri_list *list,
@@ -257,7 +274,7 @@ static trib_status prepare_group(struct trib_group *group, const struct tri_list
         const struct tri_list mine = part(list, tensors, streams, i);
         TRI_TRY(prepare(group->comms[i], &mine, &plans[i], &bytes[i]));
     }
-    return TRIB_OK;
+    return check_captures(group, list->operation, plans);
 }
 
 trib_status tri_group_list(struct trib_group *group, const struct tri_list *list,

@@ -149,10 +149,10 @@ static void make_slices(struct tri_plan *plan, const struct tri_list *list,
 }
 
 static void make_buckets(struct tri_plan *plan, struct trib_comm *comm, const struct tri_list *list,
-                         const struct tri_layout *layout)
+                         const struct tri_layout *layout, const struct tri_room *room)
 {
-    char *data = tri_workspace_data(&comm->workspace);
-    double *factors = tri_workspace_scalars(&comm->workspace)->factors;
+    char *data = room->data;
+    double *factors = room->scalars->factors;
     const struct tri_factor *factor = &list->settings.factor;
     const bool broadcast = list->operation == TRI_BROADCAST_LIST;
     plan->nbuckets = layout->nbuckets;
@@ -187,7 +187,7 @@ bool tri_plan_is_direct(const struct trib_comm *comm, const struct tri_list *lis
 }
 
 void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tri_list *list,
-                   const struct tri_layout *layout)
+                   const struct tri_layout *layout, const struct tri_room *room)
 {
     const bool broadcast = list->operation == TRI_BROADCAST_LIST;
     const bool is_root = broadcast && list->root == comm->rank;
@@ -202,10 +202,11 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
     out->weighted = list->operation == TRI_WEIGHTED_AVERAGE;
     out->weight = list->weight;
     out->total_out = list->total_out;
-    out->decision = &tri_workspace_scalars(&comm->workspace)->decision;
+    out->decision = &room->scalars->decision;
     out->abort_flag = comm->backend->transport->abort_flag(comm->transport);
-    out->counts = &((struct tri_workspace_pinned *)comm->workspace.pinned)->counts;
-    make_buckets(out, comm, list, layout);
+    out->counts = room->counts;
+    out->capture = room->capture;
+    make_buckets(out, comm, list, layout, room);
     make_slices(out, list, layout);
 }
 

@@ -9,6 +9,7 @@
 #include "csrc/backend.h"
 #include "csrc/core/communicator.h"
 #include "csrc/core/options.h"
+#include "csrc/core/room.h"
 
 enum { TRI_MAX_BUCKETS = 10 }; /* one per element type */
 
@@ -25,7 +26,7 @@ struct tri_list {
     trib_stream stream;
 };
 
-/* The buckets and where each begins in the workspace. Empty tensors have no slice; slices begin at
+/* The buckets and where each begins in the scratch. Empty tensors have no slice; slices begin at
  * multiples of 16 bytes, buckets at multiples of 256. */
 struct tri_layout {
     struct {
@@ -36,7 +37,7 @@ struct tri_layout {
     } buckets[TRI_MAX_BUCKETS];
     size_t nbuckets;
     size_t slices; /* in all buckets */
-    size_t bytes;  /* of the workspace */
+    size_t bytes;  /* of the scratch */
 };
 
 /* Everything that the stream runs. It refers to no memory of the caller but the tensors, so a
@@ -55,6 +56,7 @@ struct tri_plan {
     uint32_t *decision;
     const uint32_t *abort_flag;
     struct tri_list_counts *counts;
+    uint64_t capture; /* of its scratch: see room.h */
     size_t nbuckets;
     struct tri_bucket buckets[TRI_MAX_BUCKETS];
     struct tri_call calls[TRI_MAX_BUCKETS]; /* the collective of each bucket */
@@ -73,9 +75,9 @@ size_t tri_plan_bytes(const struct tri_layout *layout);
 bool tri_plan_is_direct(const struct trib_comm *comm, const struct tri_list *list,
                         const struct tri_layout *layout);
 
-/* Fill in a plan. The caller has reserved the workspace. */
+/* Fill in a plan. `room` is as large as the layout says. */
 void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tri_list *list,
-                   const struct tri_layout *layout);
+                   const struct tri_layout *layout, const struct tri_room *room);
 
 /* The steps on the stream before and after the collective. */
 trib_status tri_plan_pack(const struct tri_plan *plan);

@@ -3,7 +3,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include "csrc/nccl/convert.h"
+#include "csrc/nccl/device.h"
 #include "csrc/nccl/local.h"
+#include "csrc/nccl/ops.h"
 
 _Atomic bool tri_nccl_captured;
 
@@ -15,20 +18,59 @@ void tri_nccl_saw_capture(void)
 
 /* Is the stream in capture, in which one, by which graph? CUDA refuses the question for the default
  * stream while another stream captures; nothing can capture it. */
-static bool find_capture(cudaStream_t stream, unsigned long long *out_id, cudaGraph_t *out)
+static enum cudaStreamCaptureStatus find_capture(cudaStream_t stream, unsigned long long *out_id,
+                                                 cudaGraph_t *out)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     if (stream == NULL || stream == cudaStreamLegacy)
-        return false;
+        return status;
 #if CUDART_VERSION >= 13000
     const cudaError_t error =
         cudaStreamGetCaptureInfo(stream, &status, out_id, out, NULL, NULL, NULL);
 #else
     const cudaError_t error = cudaStreamGetCaptureInfo_v2(stream, &status, out_id, out, NULL, NULL);
 #endif
-    if (error != cudaSuccess)
-        (void)cudaGetLastError();
-    return error == cudaSuccess && status == cudaStreamCaptureStatusActive;
+    if (error == cudaSuccess)
+        return status;
+    (void)cudaGetLastError();
+    return cudaStreamCaptureStatusNone;
+}
+
+/* CUDA numbers captures, and invalidated ones not at all: nothing agrees with those. */
+uint64_t tri_nccl_capturing(int32_t device, trib_stream stream)
+{
+    struct tri_nccl_device_guard guard;
+    unsigned long long id = 0;
+    cudaGraph_t graph = NULL;
+    if (tri_nccl_push_device(&guard, device) != TRIB_OK)
+        return 0;
+    const enum cudaStreamCaptureStatus status = find_capture(stream, &id, &graph);
+    tri_nccl_pop_device(&guard);
+    if (status == cudaStreamCaptureStatusNone)
+        return 0;
+    tri_nccl_saw_capture();
+    return status == cudaStreamCaptureStatusActive ? (uint64_t)id + 1 : UINT64_MAX;
+}
+
+trib_status tri_nccl_keep(int32_t device, trib_stream stream, void (*gone)(void *argument),
+                          void *argument)
+{
+    struct tri_nccl_device_guard guard;
+    unsigned long long id = 0;
+    cudaGraph_t graph = NULL;
+    const trib_status status = tri_nccl_push_device(&guard, device);
+    if (status != TRIB_OK) {
+        gone(argument);
+        return status;
+    }
+    cudaError_t error = cudaErrorStreamCaptureInvalidated;
+    if (find_capture(stream, &id, &graph) == cudaStreamCaptureStatusActive)
+        error = tri_nccl_graph_keep(graph, gone, argument);
+    else
+        gone(argument);
+    tri_nccl_pop_device(&guard);
+    return error == cudaSuccess ? TRIB_OK
+                                : tri_nccl_cuda_fail(error, "keeping memory for a graph", device);
 }
 
 /* Has one of the first `n` calls counted this capture for the local ranks? Several streams can
@@ -48,7 +90,8 @@ void tri_nccl_count_graphs(const struct tri_call *calls, size_t n)
         struct tri_transport *transport = calls[i].transport;
         unsigned long long id = 0;
         cudaGraph_t graph = NULL;
-        if (!find_capture(calls[i].stream, &id, &graph) || transport->capture == id)
+        if (find_capture(calls[i].stream, &id, &graph) != cudaStreamCaptureStatusActive ||
+            transport->capture == id)
             continue;
         if (is_counted(calls, i, transport->local, id) ||
             tri_nccl_graphs_add(transport->local->graphs, graph))

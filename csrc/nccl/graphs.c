@@ -41,19 +41,25 @@ static void graph_is_gone(void *graphs)
     tri_nccl_wake_jobs();
 }
 
-bool tri_nccl_graphs_add(struct tri_nccl_graphs *graphs, cudaGraph_t graph)
+cudaError_t tri_nccl_graph_keep(cudaGraph_t graph, void (*gone)(void *argument), void *argument)
 {
     cudaUserObject_t object = NULL;
-    (void)atomic_fetch_add_explicit(&graphs->references, 1, memory_order_relaxed);
     cudaError_t error =
-        cudaUserObjectCreate(&object, graphs, graph_is_gone, 1, cudaUserObjectNoDestructorSync);
+        cudaUserObjectCreate(&object, argument, gone, 1, cudaUserObjectNoDestructorSync);
     if (error != cudaSuccess) {
-        tri_nccl_graphs_release(graphs);
-    } else {
-        error = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
-        if (error != cudaSuccess)
-            (void)cudaUserObjectRelease(object, 1); /* calls graph_is_gone */
+        gone(argument);
+        return error;
     }
+    error = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
+    if (error != cudaSuccess)
+        (void)cudaUserObjectRelease(object, 1); /* calls `gone` */
+    return error;
+}
+
+bool tri_nccl_graphs_add(struct tri_nccl_graphs *graphs, cudaGraph_t graph)
+{
+    (void)atomic_fetch_add_explicit(&graphs->references, 1, memory_order_relaxed);
+    const cudaError_t error = tri_nccl_graph_keep(graph, graph_is_gone, graphs);
     if (error != cudaSuccess)
         (void)cudaGetLastError();
     return error == cudaSuccess;

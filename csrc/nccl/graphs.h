@@ -19,6 +19,10 @@ void tri_nccl_graphs_release(struct tri_nccl_graphs *graphs);
  * False if CUDA does not tell when. */
 bool tri_nccl_graphs_add(struct tri_nccl_graphs *graphs, cudaGraph_t graph);
 
+/* `gone(argument)` runs once the graph and all of these are destroyed, on a thread of CUDA's, which
+ * must make no CUDA call; after a failure, at once or soon. */
+cudaError_t tri_nccl_graph_keep(cudaGraph_t graph, void (*gone)(void *argument), void *argument);
+
 /* The graphs that were added and still live. Any thread. */
 uint32_t tri_nccl_graphs_live(const struct tri_nccl_graphs *graphs);
 

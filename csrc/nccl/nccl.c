@@ -134,6 +134,7 @@ static const struct tri_device_ops device_ops = {
     .stream_submit = tri_nccl_stream_submit,
     .stream_destroy = tri_nccl_stream_destroy,
     .capturing = tri_nccl_capturing,
+    .keep = tri_nccl_keep,
     .event_create = tri_nccl_event_create,
     .event_record = tri_nccl_event_record,
     .event_wait = tri_nccl_event_wait,

@@ -25,13 +25,17 @@ trib_status tri_nccl_stream_wait_event(int32_t device, trib_event event, trib_st
 trib_status tri_nccl_stream_submit(int32_t device, void (*function)(void *), void *argument,
                                    trib_stream stream);
 trib_status tri_nccl_stream_destroy(int32_t device, trib_stream stream);
-bool tri_nccl_capturing(int32_t device, trib_stream stream);
 trib_status tri_nccl_event_create(int32_t device, trib_event *out);
 trib_status tri_nccl_event_record(int32_t device, trib_event event, trib_stream stream);
 trib_status tri_nccl_event_wait(int32_t device, trib_event event);
 trib_status tri_nccl_event_query(int32_t device, trib_event event, bool *out_done);
 trib_status tri_nccl_event_elapsed(int32_t device, trib_event start, trib_event end, float *out_ms);
 trib_status tri_nccl_event_destroy(int32_t device, trib_event event);
+
+/* capture.c */
+uint64_t tri_nccl_capturing(int32_t device, trib_stream stream);
+trib_status tri_nccl_keep(int32_t device, trib_stream stream, void (*gone)(void *argument),
+                          void *argument);
 
 /* open.c */
 trib_status tri_nccl_id_create(trib_id *out);

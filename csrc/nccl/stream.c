@@ -1,7 +1,6 @@
 /* Streams and events: CUDA's own. */
 #include <cuda_runtime_api.h>
 
-#include "csrc/nccl/capture.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/ops.h"
@@ -81,24 +80,6 @@ static cudaError_t finish(trib_stream stream)
 trib_status tri_nccl_stream_destroy(int32_t device, trib_stream stream)
 {
     WITH_DEVICE(device, "destroying a stream", finish(stream));
-}
-
-/* A stream that refuses the query (the default one, while another captures) is not under
- * capture. */
-bool tri_nccl_capturing(int32_t device, trib_stream stream)
-{
-    struct tri_nccl_device_guard guard;
-    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    if (tri_nccl_push_device(&guard, device) != TRIB_OK)
-        return false;
-    cudaError_t error = cudaStreamIsCapturing(stream, &capture);
-    tri_nccl_pop_device(&guard);
-    if (error != cudaSuccess)
-        (void)cudaGetLastError();
-    const bool capturing = error == cudaSuccess && capture != cudaStreamCaptureStatusNone;
-    if (capturing)
-        tri_nccl_saw_capture();
-    return capturing;
 }
 
 static cudaError_t make_event(trib_event *out)

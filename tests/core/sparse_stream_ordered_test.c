@@ -128,7 +128,7 @@ static void pop_device(uintptr_t previous)
     pushed--;
 }
 
-static bool capturing(int32_t device, trib_stream stream)
+static uint64_t capturing(int32_t device, trib_stream stream)
 {
     (void)device;
     (void)stream;

@@ -41,7 +41,11 @@ static int records, frees;    /* of events, of memory */
 static int befores, afters;   /* marks */
 static int nows;              /* marks without a call, */
 static uint64_t now_number;   /* and the number of the last one */
-static bool captured;         /* every stream is */
+static bool captured;         /* every stream is, */
+static int32_t eager = -1;    /* but those of this device */
+static uint64_t capture = 1;  /* by this one, */
+static int kept;              /* which has kept so much */
+static bool keeps_nothing;    /* but fails */
 static int asked;             /* how often, whether one is */
 static uint32_t left_behind, left_behind_graphs; /* what the backend has not given back, and for how
                                                   * many graphs that waits */
@@ -362,17 +366,45 @@ static void progress(struct tri_transport *transport, struct tri_progress *out)
     *out = (struct tri_progress){.started = marked, .ended = marked, .marked = marked};
 }
 
-static bool capturing(int32_t device, trib_stream stream)
+static uint64_t capturing(int32_t device, trib_stream stream)
+{
+    (void)stream;
+    asked++;
+    return captured && device != eager ? capture : 0;
+}
+
+static struct kept {
+    void (*gone)(void *argument);
+    void *argument;
+} keeps[16];
+
+static trib_status keep(int32_t device, trib_stream stream, void (*gone)(void *argument),
+                        void *argument)
 {
     (void)device;
     (void)stream;
-    asked++;
-    return captured;
+    CHECK(captured && kept < 16);
+    if (keeps_nothing) {
+        gone(argument);
+        return tri_fail(TRIB_ERR_CUDA, "injected failure");
+    }
+    keeps[kept++] = (struct kept){gone, argument};
+    return TRIB_OK;
+}
+
+/* The graph is destroyed. */
+static void let_go(void)
+{
+    while (kept > 0) {
+        const struct kept *last = &keeps[--kept];
+        last->gone(last->argument);
+    }
 }
 
 static const struct tri_device_ops device_ops = {
     .count = count,
     .capturing = capturing,
+    .keep = keep,
     .version = version,
     .alloc = alloc,
     .free = free_memory,
@@ -646,44 +678,155 @@ static void batches(void)
     check_end();
 }
 
-/* What uses the workspace is refused on a stream that is being captured, and nothing is queued;
- * plain collectives are not refused. */
+static uint64_t workspace_bytes(trib_comm *comm)
+{
+    trib_memory memory = TRIB_MEMORY_INIT;
+    CHECK_OK(trib_comm_memory(&memory, comm));
+    return memory.workspace_bytes;
+}
+
+static void counted(trib_comm *comm, uint64_t committed, uint64_t refused)
+{
+    trib_counters counters = TRIB_COUNTERS_INIT;
+    CHECK_OK(trib_comm_counters(&counters, comm));
+    CHECK_MSG(counters.lists_committed == committed && counters.lists_refused == refused,
+              "%llu lists committed and %llu refused, not %llu and %llu",
+              (unsigned long long)counters.lists_committed,
+              (unsigned long long)counters.lists_refused, (unsigned long long)committed,
+              (unsigned long long)refused);
+}
+
+/* On a stream that is being captured each call has scratch of its own, which lives as long as the
+ * graph, and uses no event of the workspace. */
 static void captures(void)
 {
     static struct lists lists;
-    float *data = lists.f32[0], total = -1;
-    trib_group *group = NULL;
+    float total = -1, *data = lists.f32[0];
     check_begin("a stream that is being captured");
-    trib_comm *comm = open_alone(0), *matched = open_alone(TRIB_MATCH);
+    trib_comm *comm = open_alone(0);
+    fill(&lists);
+    CHECK_OK(trib_allreduce_list(comm, lists.tensors[0], 2, TRIB_SUM, NULL));
+    const uint64_t before = workspace_bytes(comm);
+    const int recorded = records;
+    captured = true;
+    CHECK_OK(trib_allreduce_list(comm, lists.tensors[0], 2, TRIB_SUM, NULL));
+    CHECK_OK(trib_broadcast_list(comm, lists.tensors[0], 2, 0, NULL));
+    CHECK_OK(trib_weighted_average(comm, lists.tensors[0], 2, 3, NULL, &total, NULL));
+    CHECK_OK(trib_weighted_average(comm, lists.tensors[0], 2, -1, NULL, NULL, NULL));
+    CHECK_OK(trib_barrier(comm, NULL));
+    CHECK(kept == 5 && total == 3 && records == recorded);
+    CHECK_OK(trib_allreduce(comm, data, data, 5, TRIB_F32, TRIB_SUM, NULL));
+    CHECK(kept == 5 && workspace_bytes(comm) > before);
+    counted(comm, 4, 1);
+    captured = false;
+    CHECK_OK(trib_barrier(comm, NULL));
+    CHECK(records == recorded + 1 && kept == 5);
+    let_go();
+    CHECK(workspace_bytes(comm) == before);
+    counted(comm, 4, 1); /* those of graphs that are gone, too */
+    captured = true;
+    CHECK_OK(trib_barrier(comm, NULL));
+    CHECK_OK(trib_allreduce_list(comm, lists.tensors[0], 2, TRIB_SUM, NULL));
+    captured = false;
+    counted(comm, 5, 1);
+    CHECK_OK(trib_comm_destroy(comm)); /* before the graph */
+    let_go();
+    check_end();
+}
+
+static uint64_t device_bytes(void)
+{
+    trib_memory memory = TRIB_MEMORY_INIT;
+    trib_device *device = NULL;
+    CHECK_OK(trib_device_get(&device, "instant", 0));
+    CHECK_OK(trib_device_memory(&memory, device));
+    return memory.workspace_bytes + memory.pinned_bytes;
+}
+
+/* Without scratch nothing is queued, and nothing is kept. */
+static void captures_without_scratch(void)
+{
+    static struct lists lists;
+    check_begin("a captured call that gets no scratch");
+    trib_comm *comm = open_alone(0);
+    fill(&lists);
+    const uint64_t before = device_bytes();
+    backend_calls = 0;
+    captured = true;
+    for (int until = 0; until < 2; until++) {
+        until_failure = until;
+        CHECK_STATUS(trib_allreduce_list(comm, lists.tensors[0], 2, TRIB_SUM, NULL),
+                     TRIB_ERR_OUT_OF_MEMORY);
+        until_failure = until;
+        CHECK_STATUS(trib_barrier(comm, NULL), TRIB_ERR_OUT_OF_MEMORY);
+    }
+    until_failure = -1;
+    failed = false;
+    keeps_nothing = true;
+    CHECK_STATUS(trib_allreduce_list(comm, lists.tensors[0], 2, TRIB_SUM, NULL), TRIB_ERR_CUDA);
+    CHECK_STATUS(trib_barrier(comm, NULL), TRIB_ERR_CUDA);
+    keeps_nothing = false;
+    CHECK(backend_calls == 0 && kept == 0 && device_bytes() == before);
+    CHECK_OK(trib_barrier(comm, NULL));
+    captured = false;
+    let_go();
+    CHECK(device_bytes() == before);
+    CHECK_OK(trib_comm_destroy(comm));
+    check_end();
+}
+
+/* A capture holds all of a batch that has scratch, or nothing of it; and the streams of all ranks of
+ * a group, or of none. */
+static void captures_in_part(void)
+{
+    static struct lists lists;
+    trib_group *group = NULL;
+    check_begin("a capture of a part");
+    trib_comm *comm = open_alone(0);
     fill(&lists);
     CHECK_OK(trib_group_create(&group, NULL, RANKS, NULL));
     backend_calls = 0;
+    for (int ends = 0; ends < 2; ends++) {
+        captured = ends == 1;
+        CHECK_OK(trib_batch_begin(comm));
+        CHECK_OK(trib_barrier(comm, NULL));
+        captured = ends == 0;
+        CHECK_STATUS(trib_batch_end(comm), TRIB_ERR_INVALID_USAGE);
+        CHECK_DETAIL("began or ended inside of the batch");
+    }
     captured = true;
-    CHECK_STATUS(trib_allreduce_list(comm, lists.tensors[0], 2, TRIB_SUM, NULL),
-                 TRIB_ERR_UNSUPPORTED);
-    CHECK_DETAIL("being captured into a CUDA graph");
-    CHECK_STATUS(trib_broadcast_list(comm, lists.tensors[0], 2, 0, NULL), TRIB_ERR_UNSUPPORTED);
-    CHECK_STATUS(trib_weighted_average(comm, lists.tensors[0], 2, 3, NULL, &total, NULL),
-                 TRIB_ERR_UNSUPPORTED);
-    CHECK_STATUS(trib_group_allreduce_list(group, lists.of_ranks, TENSORS, TRIB_SUM, NULL),
-                 TRIB_ERR_UNSUPPORTED);
-    CHECK_STATUS(trib_barrier(comm, NULL), TRIB_ERR_UNSUPPORTED);
-    CHECK_STATUS(trib_allreduce(matched, data, data, 5, TRIB_F32, TRIB_SUM, NULL),
-                 TRIB_ERR_UNSUPPORTED);
-    CHECK_DETAIL("trib_allreduce");
-    CHECK_STATUS(trib_allreduce_list(matched, lists.tensors[0], 2, TRIB_SUM, NULL),
-                 TRIB_ERR_UNSUPPORTED);
-    CHECK(backend_calls == 0 && total == -1);
-    CHECK_OK(trib_allreduce(comm, data, data, 5, TRIB_F32, TRIB_SUM, NULL));
-    CHECK_OK(trib_alltoall(comm, data, data + 5, 5, TRIB_F32, NULL));
-    CHECK(backend_calls == 2);
-    captured = false;
-    CHECK_OK(trib_allreduce_list(comm, lists.tensors[0], 2, TRIB_SUM, NULL));
+    CHECK_OK(trib_batch_begin(comm));
     CHECK_OK(trib_barrier(comm, NULL));
-    CHECK_OK(trib_allreduce(matched, data, data, 5, TRIB_F32, TRIB_SUM, NULL));
+    capture = 2;
+    CHECK_STATUS(trib_barrier(comm, NULL), TRIB_ERR_INVALID_USAGE);
+    CHECK_STATUS(trib_batch_end(comm), TRIB_ERR_INVALID_USAGE);
+    CHECK(kept == 2);
+    let_go();
+    eager = 1;
+    CHECK_STATUS(trib_group_allreduce_list(group, lists.of_ranks, TENSORS, TRIB_SUM, NULL),
+                 TRIB_ERR_INVALID_USAGE);
+    CHECK_DETAIL("the stream of this rank is not being captured, and that of rank 0 is:");
+    eager = 0;
+    CHECK_STATUS(trib_group_allreduce_list(group, lists.of_ranks, TENSORS, TRIB_SUM, NULL),
+                 TRIB_ERR_INVALID_USAGE);
+    CHECK_DETAIL("the stream of this rank is being captured, and that of rank 0 is not:");
+    eager = -1;
+    CHECK(backend_calls == 0);
+    let_go();
+    CHECK_OK(trib_batch_begin(comm));
+    CHECK_OK(trib_barrier(comm, NULL));
+    CHECK_OK(trib_barrier(comm, NULL));
+    CHECK_OK(trib_batch_end(comm));
+    CHECK(kept == 2);
+    const int recorded = records;
+    one_call(group, &lists);
+    CHECK(kept == 2 + 2 * RANKS && records == recorded);
+    captured = false;
+    let_go();
+    one_call(group, &lists);
+    CHECK(kept == 0 && records > recorded);
     CHECK_OK(trib_group_destroy(group));
     CHECK_OK(trib_comm_destroy(comm));
-    CHECK_OK(trib_comm_destroy(matched));
     check_end();
 }
 
@@ -692,8 +835,7 @@ static void refused(trib_status status, const char *operation)
     CHECK_STATUS(status, TRIB_ERR_UNSUPPORTED);
     CHECK_DETAIL(operation);
     CHECK_DETAIL(
-        "`stream` is being captured into a CUDA graph, and this call uses the communicator's "
-        "workspace");
+        "`stream` is being captured into a CUDA graph, and with TRIB_MATCH the ranks compare");
 }
 
 /* TRIB_MATCH refuses it in the same words wherever a call comes from, and a call asks once. */
@@ -991,6 +1133,8 @@ int main(void)
     factors();
     batches();
     captures();
+    captures_without_scratch();
+    captures_in_part();
     captures_matched();
     quiesces();
     marks();
