@@ -1419,7 +1419,19 @@ TRIB_API uint64_t trib_reducer_buckets(const trib_reducer *reducer);
 /** Gradient `i` is complete once what is queued on `stream` by now has run; leave it alone from then
  *  on until the finish. (Its bucket also waits for what is queued there until the bucket's last
  *  gradient is ready.) Once in a step for each gradient: TRIB_ERR_INVALID_USAGE otherwise. Streams of
- *  one step must live until its finish, and no graph may capture them. Not inside a batch. */
+ *  one step must live until its finish. Not inside a batch.
+ *
+ *  On nccl a CUDA graph may capture steps: each from before its first trib_reducer_ready until after its
+ *  finish, all streams of the step in one capture (TRIB_ERR_INVALID_USAGE otherwise). The reducer's
+ *  own stream takes part in the capture, so until that has ended no other step can be made. A replay
+ *  repeats the captured step: the same gradients are ready, and those that were not count as 0;
+ *  weights on the device are read anew; trib_reducer_outcome and trib_reducer_status tell of it as of
+ *  any step. It uses the buckets of the reducer, and those with options.sparse its residuals and
+ *  schedules, as trib_sparse_allreduce says. Replays are not tracked: order them with other
+ *  steps, as a launch on the stream of those does, and wait for them before trib_reducer_set_density,
+ *  _export, _import and _destroy; afterwards capture anew what set_density has changed, and launch
+ *  none of a destroyed reducer. Refused with TRIB_ERR_UNSUPPORTED: the first step with
+ *  TRIB_REDUCER_LEARN_ORDER (capture later ones), algorithms that wait for the stream, TRIB_MATCH. */
 TRIB_API trib_status trib_reducer_ready(trib_reducer *reducer, size_t i, trib_stream stream);
 
 /** End the step: queue the buckets that are left, and make later work on `stream` wait for the

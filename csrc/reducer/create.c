@@ -296,7 +296,8 @@ trib_status tri_reducer_destroy(struct trib_reducer *reducer)
     if (reducer->open && tri_abort_live(comm->state))
         return tri_fail_call(comm, TRI_REDUCER_DESTROY, TRIB_ERR_INVALID_USAGE,
                              "a step is open: call trib_reducer_finish first");
-    if (reducer->open)
+    const bool captured = reducer->open && reducer->capture != 0; /* and its stream perhaps, too */
+    if (reducer->open && !captured)
         (void)tri_workspace_mark(&reducer->memory, comm->state, reducer->stream);
     const bool idle =
         tri_workspace_await(&reducer->memory, tri_deadline_ns(comm->close_timeout_ms));
@@ -306,7 +307,7 @@ trib_status tri_reducer_destroy(struct trib_reducer *reducer)
                                "stays allocated until the step has run. Synchronize the streams "
                                "before destroying, or abort",
                                comm->close_timeout_ms);
-    discard(reducer, idle);
+    discard(reducer, idle && !captured);
     (void)tri_workspace_sweep();
     return status;
 }

@@ -55,6 +55,7 @@ struct trib_reducer {
     size_t *missing;    /* of each bucket: gradients that are not ready */
     size_t next;        /* the bucket that is queued next */
     bool open;          /* a step has begun */
+    uint64_t capture;   /* of that step: see room.h */
     bool learning;      /* with TRIB_REDUCER_LEARN_ORDER, in the first step: */
     uint64_t *order;    /* the gradients as they got ready, */
     size_t nordered;    /* so many */

@@ -60,6 +60,17 @@ trib_status tri_reducer_states_run(const struct trib_reducer *reducer, size_t b)
     return tri_sparse_allreduce(reducer->states[b], TRI_SPARSE_ALLREDUCE, &call);
 }
 
+trib_status tri_reducer_states_check_captured(const struct trib_reducer *reducer, int operation)
+{
+    for (size_t b = 0; reducer->states != NULL && b < reducer->layout.nbuckets; b++)
+        if (reducer->states[b]->algorithm->waits)
+            return tri_fail_call(reducer->comm, operation, TRIB_ERR_UNSUPPORTED,
+                                 "`stream` is being captured, and \"%s\" waits for the stream in "
+                                 "each step: capture one of the algorithms of fixed size",
+                                 reducer->states[b]->algorithm->name);
+    return TRIB_OK;
+}
+
 trib_status tri_reducer_check_between(const struct trib_reducer *reducer, int operation)
 {
     if (reducer->states == NULL)

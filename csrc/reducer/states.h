@@ -19,6 +19,9 @@ void tri_reducer_states_discard(struct trib_sparse **states, size_t n);
 /* Queue the call of bucket `b`, which is filled. */
 trib_status tri_reducer_states_run(const struct trib_reducer *reducer, size_t b);
 
+/* TRIB_OK if a graph can capture their calls. */
+trib_status tri_reducer_states_check_captured(const struct trib_reducer *reducer, int operation);
+
 /* All of the step is queued: until then nobody changes or frees what its end may take back. */
 trib_status tri_reducer_states_mark(const struct trib_reducer *reducer);
 

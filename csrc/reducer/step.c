@@ -5,6 +5,7 @@
 #include "csrc/base/types.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/match.h"
+#include "csrc/core/room.h"
 #include "csrc/core/validate.h"
 #include "csrc/reducer/on_stream.h"
 #include "csrc/reducer/states.h"
@@ -28,7 +29,11 @@ static trib_status wait_for_gradients(const struct trib_reducer *reducer, size_t
         const struct tri_readiness *of = &reducer->readiness[reducer->layout.owners[i]];
         if (!of->ready || (before != NULL && before->stream == of->stream))
             continue;
-        TRI_TRY(tri_check_not_captured(reducer->comm, TRI_REDUCER_READY, of->stream));
+        if (tri_capture_of(reducer->comm, of->stream) != reducer->capture)
+            return tri_fail_call(reducer->comm, TRI_REDUCER_READY, TRIB_ERR_INVALID_USAGE,
+                                 "a capture of the stream of gradient %zu began or ended inside of "
+                                 "the step: begin and end it outside",
+                                 reducer->layout.owners[i]);
         TRI_TRY(wait_for(reducer, of->stream));
         before = of;
     }
@@ -100,7 +105,47 @@ static void queue_complete(struct trib_reducer *reducer)
     tri_unlock(&reducer->lock);
 }
 
-static trib_status check_ready(const struct trib_reducer *reducer, size_t i, trib_stream stream)
+static trib_status fail_mixed(const struct trib_reducer *reducer, int operation)
+{
+    return tri_fail_call(reducer->comm, operation, TRIB_ERR_INVALID_USAGE,
+                         "this call and the first one of the step are not in the same capture: a "
+                         "CUDA graph captures all calls of a step, or none");
+}
+
+/* Can the step, or what there is of it, be captured? */
+static trib_status check_captured(const struct trib_reducer *reducer, int operation,
+                                  trib_stream stream)
+{
+    const struct trib_comm *comm = reducer->comm;
+    if ((comm->flags & TRIB_MATCH) != 0)
+        TRI_TRY(tri_check_not_captured(comm, operation, stream));
+    if (reducer->learning)
+        return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
+                             "`stream` is being captured, and the first step with "
+                             "TRIB_REDUCER_LEARN_ORDER waits for all ranks: make it before the "
+                             "capture");
+    return tri_reducer_states_check_captured(reducer, operation);
+}
+
+/* Does a call on `stream`, which `capture` captures, belong to the step? */
+static trib_status check_capture(struct trib_reducer *reducer, int operation, trib_stream stream,
+                                 uint64_t capture)
+{
+    tri_lock(&reducer->lock);
+    const bool open = reducer->open;
+    const uint64_t begun = reducer->capture;
+    tri_unlock(&reducer->lock);
+    if (open)
+        return begun == capture ? TRIB_OK : fail_mixed(reducer, operation);
+    const uint64_t busy = tri_capture_of(reducer->comm, reducer->stream);
+    if (busy != 0 && busy != capture)
+        return tri_fail_call(reducer->comm, operation, TRIB_ERR_INVALID_USAGE,
+                             "a CUDA graph is capturing an earlier step: end that capture first");
+    return capture == 0 ? TRIB_OK : check_captured(reducer, operation, stream);
+}
+
+static trib_status check_ready(struct trib_reducer *reducer, size_t i, trib_stream stream,
+                               uint64_t *out_capture)
 {
     const struct trib_comm *comm = reducer->comm;
     if (i >= reducer->n)
@@ -110,36 +155,42 @@ static trib_status check_ready(const struct trib_reducer *reducer, size_t i, tri
         return tri_fail_call(comm, TRI_REDUCER_READY, TRIB_ERR_INVALID_USAGE,
                              "a batch is open: call trib_batch_end first");
     TRI_TRY(tri_check_stream(comm, TRI_REDUCER_READY, stream));
-    return tri_check_not_captured(comm, TRI_REDUCER_READY, stream);
+    *out_capture = tri_capture_of(comm, stream);
+    return check_capture(reducer, TRI_REDUCER_READY, stream, *out_capture);
 }
 
-/* False if it was ready before. */
-static bool set_ready(struct trib_reducer *reducer, size_t i, trib_stream stream)
+static trib_status set_ready(struct trib_reducer *reducer, size_t i, trib_stream stream,
+                             uint64_t capture)
 {
     const struct tri_gradient *gradient = &reducer->layout.gradients[i];
     struct tri_readiness *readiness = &reducer->readiness[i];
     tri_lock(&reducer->lock);
+    const bool fits = !reducer->open || reducer->capture == capture;
     const bool first = !readiness->ready;
-    if (first) {
+    if (fits && first) {
         *readiness = (struct tri_readiness){.stream = stream, .ready = true};
         reducer->open = true;
+        reducer->capture = capture;
         if (reducer->learning)
             reducer->order[reducer->nordered++] = i;
         if (gradient->bucket != TRI_NO_BUCKET)
             reducer->missing[gradient->bucket]--;
     }
     tri_unlock(&reducer->lock);
-    return first;
+    if (!fits)
+        return fail_mixed(reducer, TRI_REDUCER_READY);
+    return first ? TRIB_OK
+                 : tri_fail_call(reducer->comm, TRI_REDUCER_READY, TRIB_ERR_INVALID_USAGE,
+                                 "gradient %zu is ready already in this step: each is ready once "
+                                 "between two calls of trib_reducer_finish",
+                                 i);
 }
 
 trib_status tri_reducer_ready(struct trib_reducer *reducer, size_t i, trib_stream stream)
 {
-    TRI_TRY(check_ready(reducer, i, stream));
-    if (!set_ready(reducer, i, stream))
-        return tri_fail_call(reducer->comm, TRI_REDUCER_READY, TRIB_ERR_INVALID_USAGE,
-                             "gradient %zu is ready already in this step: each is ready once "
-                             "between two calls of trib_reducer_finish",
-                             i);
+    uint64_t capture = 0;
+    TRI_TRY(check_ready(reducer, i, stream, &capture));
+    TRI_TRY(set_ready(reducer, i, stream, capture));
     queue_complete(reducer);
     return TRIB_OK;
 }
@@ -171,14 +222,35 @@ static void begin_next(struct trib_reducer *reducer)
     reducer->failed = TRIB_OK;
 }
 
-static trib_status check_finish(const struct trib_reducer *reducer, trib_stream stream)
+static trib_status check_finish(struct trib_reducer *reducer, trib_stream stream)
 {
     const struct trib_comm *comm = reducer->comm;
     if (comm->batch.open)
         return tri_fail_call(comm, TRI_REDUCER_FINISH, TRIB_ERR_INVALID_USAGE,
                              "a batch is open: call trib_batch_end first");
     TRI_TRY(tri_check_stream(comm, TRI_REDUCER_FINISH, stream));
-    return tri_check_not_captured(comm, TRI_REDUCER_FINISH, stream);
+    const uint64_t capture = tri_capture_of(comm, stream);
+    TRI_TRY(check_capture(reducer, TRI_REDUCER_FINISH, stream, capture));
+    reducer->capture = capture;
+    return TRIB_OK;
+}
+
+/* Make `stream` go on when the step has run. In a capture the graph orders what it holds, and the
+ * events of the memory have no meaning: replays are not tracked. */
+static void let_wait(struct trib_reducer *reducer, trib_stream stream)
+{
+    const struct tri_device_ops *ops = reducer->backend->device;
+    if (reducer->capture == 0) {
+        note(reducer, tri_reducer_states_mark(reducer));
+        note(reducer, tri_workspace_mark(&reducer->memory, reducer->comm->state, reducer->stream));
+        note(reducer, tri_workspace_wait(&reducer->memory, stream));
+        return;
+    }
+    tri_abort_keep_flag(reducer->comm->state); /* the last replay is unknown */
+    const trib_status status = ops->event_record(reducer->device, reducer->event, reducer->stream);
+    note(reducer, status);
+    if (status == TRIB_OK)
+        note(reducer, ops->stream_wait_event(reducer->device, reducer->event, stream));
 }
 
 /* The step ends whatever has failed; its memory is marked, and `stream` waits for it, as far as that
@@ -195,9 +267,7 @@ trib_status tri_reducer_finish(struct trib_reducer *reducer, trib_stream stream)
         if (reducer->failed == TRIB_OK)
             note(reducer, queue_rest(reducer, reducer->next));
     note(reducer, comm->closed ? tri_reducer_take_back(reducer) : tri_reducer_run_end(reducer));
-    note(reducer, tri_reducer_states_mark(reducer));
-    note(reducer, tri_workspace_mark(&reducer->memory, comm->state, reducer->stream));
-    note(reducer, tri_workspace_wait(&reducer->memory, stream));
+    let_wait(reducer, stream);
     if (reducer->learning && reducer->failed == TRIB_OK)
         note(reducer, tri_reducer_learn(reducer));
     const trib_status failed = reducer->failed;
