@@ -41,8 +41,9 @@ int fake_freed_early(void);
 /* How often a rank has been finalized, aborted or destroyed. */
 struct ncclComm;
 int fake_ends(struct ncclComm *comm);
-/* While true, an allreduce (u8, u32, f32; sum, max of what is not negative) and an allgather wait inside the call
- * for all ranks, and move their data: each rank needs a thread of its own. */
+/* While true, an allreduce (u8, u32, f32; sum, average, max of what is not negative), an allgather and a
+ * broadcast wait inside the call for all ranks, and move their data, and a receive waits for its
+ * message, which has been sent before: each rank needs a thread of its own. */
 void fake_move_data(bool moves);
 /* The version that NCCL says it has; 0: that of its header. */
 void fake_version(int code);
@@ -56,7 +57,8 @@ void fake_keep_graph(bool alive);
 /* Begin and end the capture of a stream by a new graph, or by the graph of another stream that is
  * in capture (as after a wait for an event of that one). Destroying the graph calls what it retained
  * on another thread, which may make no CUDA call. While a graph that captured a call lives, nothing
- * frees the communicator, an abort included. */
+ * frees the communicator, an abort included. CUDA's own functions do all that, too; a launch repeats
+ * what was recorded: copies, collectives whose data the fake moves, and what a test records. */
 struct fake_graph;
 struct fake_graph *fake_capture_begin(cudaStream_t stream);
 void fake_capture_join(cudaStream_t stream, struct fake_graph *graph);
@@ -131,6 +133,9 @@ bool fake_done(const struct fake_world *world, int rank, long sequence); /* the 
 /* Queue it on `stream`, which is not NULL. The lock is held. */
 void fake_queue(cudaStream_t stream, struct fake_world *world, int rank, long sequence);
 int fake_stream_device(cudaStream_t stream);
+/* If a graph captures the stream, each launch of it will run `run` with a copy of `argument`. */
+bool fake_record(cudaStream_t stream, void (*run)(void *argument), const void *argument,
+                 size_t bytes);
 /* The graph that captures the stream, or NULL; and make it call `gone` when it is destroyed. The
  * lock is held. */
 struct fake_graph *fake_capturing(cudaStream_t stream);

@@ -55,6 +55,7 @@ void fake_pass(enum fake_call call)
 static bool captures;
 static int spoiled;
 static _Thread_local enum cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+static _Thread_local int own_captures; /* that this thread has begun, as cudaStreamBeginCapture does */
 
 void fake_capture(bool on)
 {
@@ -71,11 +72,11 @@ int fake_spoiled(void)
     return n;
 }
 
-/* A call that invalidates a capture of another thread. */
+/* A call that invalidates a capture, of another thread or of this one. */
 static void need_relaxed(void)
 {
     pthread_mutex_lock(&fake_lock);
-    spoiled += captures && mode != cudaStreamCaptureModeRelaxed;
+    spoiled += (captures || own_captures > 0) && mode != cudaStreamCaptureModeRelaxed;
     pthread_mutex_unlock(&fake_lock);
 }
 
@@ -245,13 +246,26 @@ cudaError_t cudaFree(void *data)
     return known ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+struct copy {
+    void *dst;
+    const void *src;
+    size_t bytes;
+};
+
+static void run_copy(void *argument)
+{
+    const struct copy *copy = argument;
+    memmove(copy->dst, copy->src, copy->bytes);
+}
+
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
+    const struct copy copy = {dst, src, bytes};
     (void)kind;
-    (void)stream;
     need_context();
-    memmove(dst, src, bytes);
+    if (!fake_record(stream, run_copy, &copy, sizeof copy))
+        memmove(dst, src, bytes);
     return cudaSuccess;
 }
 
@@ -304,6 +318,9 @@ enum { DEPTH = 64 };
 struct stream {
     int device;
     struct fake_graph *graph; /* which captures it, or NULL */
+    struct stream *next;      /* of that graph */
+    long steps;               /* that it has captured; */
+    bool joined;              /* another stream waits for them all */
     cudaStream_t after;       /* as fake_after says */
     int n;
     struct pending {
@@ -316,9 +333,167 @@ struct stream {
 /* Completes at once, unless FAKE_EVENT is held, or `order` is above what fake_pass_events allows. */
 struct event {
     bool recorded;
+    unsigned long long capture; /* in which it was; 0: none */
+    long steps;                 /* of its stream by then */
     cudaStream_t stream;
     long order; /* 0: recorded while all passed */
 };
+
+/* ------------------------------------------------------------------------------------- graphs */
+
+/* Its executable graphs are the graph itself, once more. */
+enum { OBJECTS = 64 };
+struct fake_graph {
+    unsigned long long id;
+    int references;
+    struct fake_graph *next; /* in capture */
+    struct stream *streams;  /* which it captures, the first one last */
+    struct step {
+        void (*run)(void *argument);
+        void *argument; /* its own */
+    } *steps;
+    size_t nsteps;
+    int n;
+    struct CUuserObject_st {
+        cudaHostFn_t gone;
+        void *argument;
+    } objects[OBJECTS];
+};
+static int objects;                  /* retained by graphs, or about to be */
+static struct fake_graph *in_capture; /* guarded by fake_lock, as all of a graph but its steps */
+
+struct fake_graph *fake_capturing(cudaStream_t stream)
+{
+    return stream == NULL ? NULL : ((struct stream *)stream)->graph;
+}
+
+static struct fake_graph *find_capture(unsigned long long id)
+{
+    struct fake_graph *graph = in_capture;
+    while (graph != NULL && graph->id != id)
+        graph = graph->next;
+    return graph;
+}
+
+static void join_capture(struct stream *stream, struct fake_graph *graph)
+{
+    stream->graph = graph;
+    stream->next = graph->streams;
+    stream->joined = false;
+    stream->steps = 0;
+    graph->streams = stream;
+}
+
+void fake_capture_join(cudaStream_t stream, struct fake_graph *graph)
+{
+    pthread_mutex_lock(&fake_lock);
+    join_capture((struct stream *)stream, graph);
+    pthread_mutex_unlock(&fake_lock);
+}
+
+struct fake_graph *fake_capture_begin(cudaStream_t stream)
+{
+    static unsigned long long ids;
+    struct fake_graph *graph = calloc(1, sizeof *graph);
+    pthread_mutex_lock(&fake_lock);
+    graph->id = ++ids;
+    graph->references = 1;
+    graph->next = in_capture;
+    in_capture = graph;
+    join_capture((struct stream *)stream, graph);
+    pthread_mutex_unlock(&fake_lock);
+    return graph;
+}
+
+/* False if another stream than the first one has work for which none waits. The lock is held. */
+static bool end_capture(struct fake_graph *graph)
+{
+    bool good = true;
+    struct fake_graph **link = &in_capture;
+    while (*link != NULL && *link != graph)
+        link = &(*link)->next;
+    if (*link != NULL)
+        *link = graph->next;
+    for (struct stream *stream = graph->streams; stream != NULL; stream = stream->next) {
+        good = good && (stream->joined || stream->next == NULL);
+        stream->graph = NULL;
+    }
+    graph->streams = NULL;
+    return good;
+}
+
+void fake_capture_end(cudaStream_t stream)
+{
+    pthread_mutex_lock(&fake_lock);
+    if (fake_capturing(stream) != NULL)
+        (void)end_capture(fake_capturing(stream));
+    pthread_mutex_unlock(&fake_lock);
+}
+
+bool fake_record(cudaStream_t handle, void (*run)(void *argument), const void *argument,
+                 size_t bytes)
+{
+    pthread_mutex_lock(&fake_lock);
+    struct stream *stream = (struct stream *)handle;
+    struct fake_graph *graph = fake_capturing(handle);
+    if (graph != NULL) {
+        struct step step = {run, malloc(bytes)};
+        memcpy(step.argument, argument, bytes);
+        graph->steps = realloc(graph->steps, (graph->nsteps + 1) * sizeof step);
+        graph->steps[graph->nsteps++] = step;
+        stream->steps++;
+        stream->joined = false;
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return graph != NULL;
+}
+
+void fake_graph_retain(struct fake_graph *graph, cudaHostFn_t gone, void *argument)
+{
+    if (graph->n == OBJECTS)
+        fake_die("a graph of the fake retains too much");
+    graph->objects[graph->n++] = (struct CUuserObject_st){gone, argument};
+    objects++;
+}
+
+int fake_user_objects(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    const int n = objects;
+    pthread_mutex_unlock(&fake_lock);
+    return n;
+}
+
+static void *destroy_objects(void *argument)
+{
+    const struct fake_graph *graph = argument;
+    in_destructor = true;
+    for (int i = 0; i < graph->n; i++)
+        graph->objects[i].gone(graph->objects[i].argument);
+    return NULL;
+}
+
+void fake_graph_destroy(struct fake_graph *graph)
+{
+    pthread_t thread;
+    pthread_mutex_lock(&fake_lock);
+    const bool last = --graph->references == 0;
+    pthread_mutex_unlock(&fake_lock);
+    if (!last)
+        return;
+    if (pthread_create(&thread, NULL, destroy_objects, graph) != 0 ||
+        pthread_join(thread, NULL) != 0)
+        fake_die("no thread for the destructors of a graph");
+    pthread_mutex_lock(&fake_lock);
+    objects -= graph->n;
+    pthread_mutex_unlock(&fake_lock);
+    for (size_t i = 0; i < graph->nsteps; i++)
+        free(graph->steps[i].argument);
+    free(graph->steps);
+    free(graph);
+}
+
+/* ------------------------------------------------------------------------------ work of streams */
 
 /* Remove completed work from the queue. The lock is held. */
 static bool idle(struct stream *stream)
@@ -383,10 +558,20 @@ static cudaError_t answered(cudaError_t truth)
     return error != cudaSuccess ? error : truth;
 }
 
+static bool is_captured(cudaStream_t stream)
+{
+    pthread_mutex_lock(&fake_lock);
+    const bool captured = fake_capturing(stream) != NULL;
+    pthread_mutex_unlock(&fake_lock);
+    return captured;
+}
+
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     need_context();
     need_relaxed();
+    if (is_captured(stream))
+        return cudaErrorStreamCaptureUnsupported;
     pthread_mutex_lock(&fake_lock);
     fake_pass(FAKE_QUERY);
     const bool done = stream == NULL || idle((struct stream *)stream);
@@ -397,6 +582,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     need_context();
+    if (is_captured(stream))
+        return cudaErrorStreamCaptureUnsupported;
     pthread_mutex_lock(&fake_lock);
     while (stream != NULL && !idle((struct stream *)stream))
         fake_wait();
@@ -410,14 +597,38 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return cudaSuccess;
 }
 
+/* A capture and what is outside know nothing of each other. The lock is held. */
+static cudaError_t wait_across(struct stream *stream, const struct event *event)
+{
+    struct stream *from = (struct stream *)event->stream;
+    struct fake_graph *graph = event->capture == 0 ? NULL : find_capture(event->capture);
+    if (event->capture == 0)
+        return event->recorded && stream != NULL && stream->graph != NULL
+                   ? cudaErrorStreamCaptureIsolation
+                   : cudaSuccess;
+    if (graph == NULL)
+        return cudaErrorCapturedEvent;
+    if (stream == NULL || (stream->graph != NULL && stream->graph != graph))
+        return cudaErrorStreamCaptureMerge;
+    if (stream->graph == NULL)
+        join_capture(stream, graph);
+    if (from != stream) {
+        stream->steps++;
+        stream->joined = false;
+        from->joined = from->joined || from->steps == event->steps;
+    }
+    return cudaSuccess;
+}
+
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)
 {
     (void)flags;
     pthread_mutex_lock(&fake_lock);
+    const cudaError_t error = wait_across((struct stream *)stream, (const struct event *)event);
     if (stream != NULL)
         ((struct stream *)stream)->after = ((const struct event *)event)->stream;
     pthread_mutex_unlock(&fake_lock);
-    return cudaSuccess;
+    return error;
 }
 
 cudaStream_t fake_after(cudaStream_t stream)
@@ -428,80 +639,68 @@ cudaStream_t fake_after(cudaStream_t stream)
     return after;
 }
 
-/* ------------------------------------------------------------------------------------- graphs */
-
-enum { OBJECTS = 16 };
-struct fake_graph {
-    unsigned long long id;
-    int n;
-    struct CUuserObject_st {
-        cudaHostFn_t gone;
-        void *argument;
-    } objects[OBJECTS];
-};
-static int objects; /* retained by graphs, or about to be */
-
-struct fake_graph *fake_capturing(cudaStream_t stream)
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode how)
 {
-    return stream == NULL ? NULL : ((struct stream *)stream)->graph;
+    if (how == cudaStreamCaptureModeRelaxed)
+        fake_die("a capture of the fake is not relaxed");
+    if (is_captured(stream))
+        return cudaErrorIllegalState;
+    own_captures++;
+    (void)fake_capture_begin(stream);
+    return cudaSuccess;
 }
 
-void fake_capture_join(cudaStream_t stream, struct fake_graph *graph)
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 {
     pthread_mutex_lock(&fake_lock);
-    ((struct stream *)stream)->graph = graph;
+    struct fake_graph *graph = fake_capturing(stream);
+    const bool good = graph != NULL && end_capture(graph);
     pthread_mutex_unlock(&fake_lock);
+    own_captures--;
+    *out = good ? (cudaGraph_t)graph : NULL;
+    if (graph != NULL && !good)
+        fake_graph_destroy(graph);
+    return good ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
 }
 
-struct fake_graph *fake_capture_begin(cudaStream_t stream)
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
 {
-    static _Atomic unsigned long long ids;
-    struct fake_graph *graph = calloc(1, sizeof *graph);
-    graph->id = ++ids;
-    fake_capture_join(stream, graph);
-    return graph;
-}
-
-void fake_capture_end(cudaStream_t stream)
-{
-    fake_capture_join(stream, NULL);
-}
-
-void fake_graph_retain(struct fake_graph *graph, cudaHostFn_t gone, void *argument)
-{
-    if (graph->n == OBJECTS)
-        fake_die("a graph of the fake retains too much");
-    graph->objects[graph->n++] = (struct CUuserObject_st){gone, argument};
-    objects++;
-}
-
-int fake_user_objects(void)
-{
+    (void)flags;
     pthread_mutex_lock(&fake_lock);
-    const int n = objects;
+    ((struct fake_graph *)graph)->references++;
     pthread_mutex_unlock(&fake_lock);
-    return n;
+    *out = (cudaGraphExec_t)graph;
+    return cudaSuccess;
 }
 
-static void *destroy_objects(void *argument)
+/* What it does is done at once, in the order of the captured calls. */
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
-    const struct fake_graph *graph = argument;
-    in_destructor = true;
-    for (int i = 0; i < graph->n; i++)
-        graph->objects[i].gone(graph->objects[i].argument);
-    return NULL;
+    const struct fake_graph *graph = (const struct fake_graph *)exec;
+    need_context();
+    if (is_captured(stream))
+        fake_die("a graph of the fake has no child graphs");
+    for (size_t i = 0; i < graph->nsteps; i++)
+        graph->steps[i].run(graph->steps[i].argument);
+    return cudaSuccess;
 }
 
-void fake_graph_destroy(struct fake_graph *graph)
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, destroy_objects, graph) != 0 ||
-        pthread_join(thread, NULL) != 0)
-        fake_die("no thread for the destructors of a graph");
-    pthread_mutex_lock(&fake_lock);
-    objects -= graph->n;
-    pthread_mutex_unlock(&fake_lock);
-    free(graph);
+    fake_graph_destroy((struct fake_graph *)exec);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    fake_graph_destroy((struct fake_graph *)graph);
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    fake_make_current(device);
+    return cudaSuccess;
 }
 
 static _Atomic bool no_user_objects;
@@ -640,8 +839,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     pthread_mutex_lock(&fake_lock);
     const bool fails = record_fails;
     if (!fails)
-        *(struct event *)event =
-            (struct event){true, stream, events_passed < 0 ? 0 : ++events_recorded};
+        *(struct event *)event = (struct event){
+            .recorded = true,
+            .capture = fake_capturing(stream) == NULL ? 0 : fake_capturing(stream)->id,
+            .steps = stream == NULL ? 0 : ((const struct stream *)stream)->steps,
+            .stream = stream,
+            .order = events_passed < 0 ? 0 : ++events_recorded};
     pthread_mutex_unlock(&fake_lock);
     return fails ? cudaErrorUnknown : cudaSuccess;
 }
@@ -661,9 +864,10 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     pthread_mutex_lock(&fake_lock);
     fake_pass(FAKE_PROBE);
     const long order = ((const struct event *)event)->order;
+    const bool captured = ((const struct event *)event)->capture != 0;
     const bool passed = !held[FAKE_EVENT] && (events_passed < 0 || order <= events_passed);
     pthread_mutex_unlock(&fake_lock);
-    return answered(passed ? cudaSuccess : cudaErrorNotReady);
+    return captured ? cudaErrorCapturedEvent : answered(passed ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventElapsedTime(float *out, cudaEvent_t start, cudaEvent_t end)

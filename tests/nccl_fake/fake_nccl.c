@@ -33,6 +33,11 @@ struct fake_world {
         const void *send;
         void *recv;
     } parts[FAKE_RANKS]; /* of the transfer that goes on */
+    struct mail {
+        struct mail *next;
+        size_t bytes;
+        char data[];
+    } *mail[FAKE_RANKS][FAKE_RANKS]; /* sent and not received: by receiver, by sender */
     int came;            /* to it */
     long transfers;      /* that have ended */
 };
@@ -676,7 +681,8 @@ struct transfer {
     struct part part;
     size_t count;
     ncclDataType_t dtype;
-    ncclRedOp_t op;
+    ncclRedOp_t op; /* ncclAvg, too, of f32 */
+    int root;       /* of a broadcast; the peer of a message */
     void (*move)(const struct transfer *transfer);
 };
 
@@ -686,7 +692,7 @@ static void add_element(double *sum, const void *send, size_t i, const struct tr
     const double x = transfer->dtype == ncclUint8    ? ((const uint8_t *)send)[i]
                      : transfer->dtype == ncclUint32 ? ((const uint32_t *)send)[i]
                                                      : (double)((const float *)send)[i];
-    *sum = transfer->op == ncclSum ? *sum + x : x > *sum ? x : *sum;
+    *sum = transfer->op != ncclMax ? *sum + x : x > *sum ? x : *sum;
 }
 
 static void set_element(void *recv, size_t i, double x, ncclDataType_t dtype)
@@ -704,24 +710,39 @@ static void reduce(const struct transfer *transfer)
     const struct fake_world *world = transfer->comm->world;
     const ncclDataType_t dtype = transfer->dtype;
     if ((dtype != ncclUint8 && dtype != ncclUint32 && dtype != ncclFloat32) ||
-        (transfer->op != ncclSum && transfer->op != ncclMax))
+        (transfer->op != ncclSum && transfer->op != ncclMax && transfer->op != ncclAvg))
         fake_die("an allreduce whose data the fake cannot move");
     for (size_t i = 0; i < transfer->count; i++) {
         double sum = 0;
         for (int rank = 0; rank < world->size; rank++)
             add_element(&sum, world->parts[rank].send, i, transfer);
+        if (transfer->op == ncclAvg)
+            sum /= world->size;
         for (int rank = 0; rank < world->size; rank++)
             set_element(world->parts[rank].recv, i, sum, dtype);
     }
 }
 
-static void gather(const struct transfer *transfer)
+static size_t bytes_of(const struct transfer *transfer)
 {
     static const size_t sizes[] = {[ncclInt8] = 1,    [ncclUint8] = 1,   [ncclInt32] = 4,
                                    [ncclUint32] = 4,  [ncclInt64] = 8,   [ncclUint64] = 8,
                                    [ncclFloat16] = 2, [ncclFloat32] = 4, [ncclFloat64] = 8};
+    return transfer->count * sizes[transfer->dtype];
+}
+
+static void broadcast(const struct transfer *transfer)
+{
     const struct fake_world *world = transfer->comm->world;
-    const size_t n = transfer->count * sizes[transfer->dtype];
+    const void *send = world->parts[transfer->root].send;
+    for (int to = 0; to < world->size; to++)
+        memmove(world->parts[to].recv, send, bytes_of(transfer));
+}
+
+static void gather(const struct transfer *transfer)
+{
+    const struct fake_world *world = transfer->comm->world;
+    const size_t n = bytes_of(transfer);
     for (int from = 0; from < world->size; from++)
         for (int to = 0; to < world->size; to++)
             memmove((char *)world->parts[to].recv + (size_t)from * n, world->parts[from].send, n);
@@ -754,6 +775,67 @@ static ncclResult_t transfer_data(const struct transfer *transfer)
     return ended ? ncclSuccess : ncclInternalError;
 }
 
+/* To the end of the queue. The lock is held. */
+static void send_mail(const struct transfer *transfer)
+{
+    const size_t bytes = bytes_of(transfer);
+    struct mail **link = &transfer->comm->world->mail[transfer->root][transfer->comm->rank];
+    while (*link != NULL)
+        link = &(*link)->next;
+    *link = calloc(1, sizeof **link + bytes);
+    (*link)->bytes = bytes;
+    memcpy((*link)->data, transfer->part.send, bytes);
+    pthread_cond_broadcast(&fake_changed);
+}
+
+static void receive_mail(const struct transfer *transfer)
+{
+    const ncclComm_t comm = transfer->comm;
+    struct mail **link = &comm->world->mail[comm->rank][transfer->root];
+    comm->inside++;
+    while (*link == NULL && !comm->abort)
+        fake_wait();
+    comm->inside--;
+    struct mail *mail = *link;
+    if (mail == NULL)
+        return;
+    if (mail->bytes != bytes_of(transfer))
+        fake_die("a message is not as long as its receiver takes it to be");
+    memcpy(transfer->part.recv, mail->data, mail->bytes);
+    *link = mail->next;
+    free(mail);
+}
+
+/* Messages are kept until they are received: a rank of the fake sends before it receives. */
+static ncclResult_t exchange_mail(const struct transfer *transfer)
+{
+    pthread_mutex_lock(&fake_lock);
+    check(transfer->comm);
+    if (moves)
+        transfer->move(transfer);
+    pthread_mutex_unlock(&fake_lock);
+    return ncclSuccess;
+}
+
+static ncclResult_t run_transfer(const struct transfer *transfer)
+{
+    const bool mails = transfer->move == send_mail || transfer->move == receive_mail;
+    return mails ? exchange_mail(transfer) : transfer_data(transfer);
+}
+
+static void replay_transfer(void *argument)
+{
+    (void)run_transfer(argument);
+}
+
+/* Now, or in each launch of the graph that captures the stream. */
+static ncclResult_t transfer_on(const struct transfer *transfer, cudaStream_t stream)
+{
+    return stream != NULL && fake_record(stream, replay_transfer, transfer, sizeof *transfer)
+               ? ncclSuccess
+               : run_transfer(transfer);
+}
+
 #define UNUSED(...) (void)(sizeof((const void *[]){__VA_ARGS__}))
 
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype,
@@ -765,16 +847,17 @@ ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataT
     if (sum >= SUMS || (sum >= 0 && comm->sums[sum] != (int)dtype + 1))
         fake_die("a reduction was made for another communicator or type, or is gone");
     pthread_mutex_unlock(&fake_lock);
-    const struct transfer transfer = {comm, {send, recv}, count, dtype, op, reduce};
-    const ncclResult_t moved = transfer_data(&transfer);
+    const struct transfer transfer = {comm, {send, recv}, count, dtype, op, 0, reduce};
+    const ncclResult_t moved = transfer_on(&transfer, stream);
     return moved != ncclSuccess ? moved : operation(OPERATE, comm, stream);
 }
 
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t dtype,
                            int root, ncclComm_t comm, cudaStream_t stream)
 {
-    UNUSED(send, recv, &count, &dtype, &root);
-    return operation(OPERATE, comm, stream);
+    const struct transfer transfer = {comm, {send, recv}, count, dtype, ncclSum, root, broadcast};
+    const ncclResult_t moved = transfer_on(&transfer, stream);
+    return moved != ncclSuccess ? moved : operation(OPERATE, comm, stream);
 }
 
 ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype,
@@ -787,8 +870,8 @@ ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t dtype,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    const struct transfer transfer = {comm, {send, recv}, count, dtype, ncclSum, gather};
-    const ncclResult_t moved = transfer_data(&transfer);
+    const struct transfer transfer = {comm, {send, recv}, count, dtype, ncclSum, 0, gather};
+    const ncclResult_t moved = transfer_on(&transfer, stream);
     return moved != ncclSuccess ? moved : operation(OPERATE, comm, stream);
 }
 
@@ -799,17 +882,20 @@ ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclD
     return operation(OPERATE, comm, stream);
 }
 
-/* Sends and receives complete at once. */
+/* Unless their data move, sends and receives complete at once. */
 ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t dtype, int peer,
                       ncclComm_t comm, cudaStream_t stream)
 {
-    UNUSED(send, &count, &dtype, &peer);
-    return operation(PASS, comm, stream);
+    const struct transfer transfer = {comm, {send, NULL}, count, dtype, ncclSum, peer, send_mail};
+    const ncclResult_t moved = transfer_on(&transfer, stream);
+    return moved != ncclSuccess ? moved : operation(PASS, comm, stream);
 }
 
 ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
-    UNUSED(recv, &count, &dtype, &peer);
-    return operation(PASS, comm, stream);
+    const struct transfer transfer = {comm,  {NULL, recv}, count, dtype, ncclSum, peer,
+                                      receive_mail};
+    const ncclResult_t moved = transfer_on(&transfer, stream);
+    return moved != ncclSuccess ? moved : operation(PASS, comm, stream);
 }

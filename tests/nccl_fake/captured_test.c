@@ -1,0 +1,142 @@
+/* Calls that CUDA graphs capture, through the whole library, over the fake: NCCL's and CUDA's calls are
+ * the fake's, device memory is ordinary memory, and the CPU's kernels run at once, or in each launch of
+ * the graph that captures their stream. */
+#include "tests/nccl/captured.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/backend.h"
+#include "kernels/cuda/kernels_cuda.h"
+#include "tests/check.h"
+#include "tests/nccl_fake/fake.h"
+
+extern const struct tri_backend tri_backend_nccl;
+extern const struct tri_kernels tri_kernels_cpu;
+
+static struct tri_backend backend;
+/* In place of csrc/backends.c, which the linker then leaves out. */
+const struct tri_backend *const tri_backends[] = {&backend, NULL};
+
+const struct tri_backend *tri_backend_find(const char *name)
+{
+    return strcmp(name, backend.name) == 0 ? &backend : NULL;
+}
+
+/* ----------------------------------------------------------- kernels, which graphs capture, too */
+
+/* pack and unpack: with the slices, as CUDA has the arguments of a kernel. */
+struct slices {
+    size_t n;
+    struct tri_bucket bucket;
+    struct tri_weight weight;
+    bool weighted;
+    const uint32_t *decision;
+    struct tri_slice slices[];
+};
+
+/* Now, or in each launch. */
+static trib_status run(void (*function)(void *argument), void *argument, size_t bytes,
+                       trib_stream stream)
+{
+    if (!fake_record(stream, function, argument, bytes))
+        function(argument);
+    return TRIB_OK;
+}
+
+static void run_pack(void *argument)
+{
+    const struct slices *of = argument;
+    CHECK_OK(tri_kernels_cpu.pack(of->slices, of->n, &of->bucket,
+                                  of->weighted ? &of->weight : NULL, NULL));
+}
+
+static void run_unpack(void *argument)
+{
+    const struct slices *of = argument;
+    CHECK_OK(tri_kernels_cpu.unpack(of->slices, of->n, &of->bucket, of->weighted, of->decision,
+                                    NULL));
+}
+
+static trib_status run_slices(void (*function)(void *argument), const struct slices *of,
+                              const struct tri_slice *slices, trib_stream stream)
+{
+    const size_t bytes = sizeof *of + of->n * sizeof *slices;
+    struct slices *own = malloc(bytes);
+    if (own == NULL)
+        abort();
+    *own = *of;
+    memcpy(own->slices, slices, of->n * sizeof *slices);
+    const trib_status status = run(function, own, bytes, stream);
+    free(own);
+    return status;
+}
+
+static trib_status pack(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
+                        const struct tri_weight *weight, trib_stream stream)
+{
+    struct slices of = {.n = n, .bucket = *bucket, .weighted = weight != NULL};
+    if (weight != NULL)
+        of.weight = *weight;
+    return run_slices(run_pack, &of, slices, stream);
+}
+
+static trib_status unpack(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
+                          int weighted, const uint32_t *decision, trib_stream stream)
+{
+    const struct slices of = {
+        .n = n, .bucket = *bucket, .weighted = weighted != 0, .decision = decision};
+    return run_slices(run_unpack, &of, slices, stream);
+}
+
+static void run_commit(void *argument)
+{
+    CHECK_OK(tri_kernels_cpu.commit(argument, NULL));
+}
+
+static trib_status commit(const struct tri_commit *job, trib_stream stream)
+{
+    struct tri_commit own = *job;
+    return run(run_commit, &own, sizeof own, stream);
+}
+
+struct scaling {
+    void *dst;
+    const void *src;
+    size_t count;
+    trib_dtype dtype;
+    struct tri_factor factor;
+};
+
+static void run_scale(void *argument)
+{
+    const struct scaling *of = argument;
+    CHECK_OK(tri_kernels_cpu.scale(of->dst, of->src, of->count, of->dtype, &of->factor, NULL));
+}
+
+static trib_status scale(void *dst, const void *src, size_t count, trib_dtype dtype,
+                         const struct tri_factor *factor, trib_stream stream)
+{
+    struct scaling of = {dst, src, count, dtype, *factor};
+    return run(run_scale, &of, sizeof of, stream);
+}
+
+const struct tri_kernels tri_kernels_cuda = {
+    .name = "fake", .pack = pack, .unpack = unpack, .commit = commit, .scale = scale};
+
+int main(void)
+{
+    struct tri_kernels kernels = tri_kernels_cuda;
+    kernels.forget = tri_kernels_cpu.forget;
+    kernels.sparse = tri_kernels_cpu.sparse;
+    backend = tri_backend_nccl;
+    backend.kernels = &kernels;
+    fake_move_data(true);
+    captured_cases(2, true);
+    check_begin("captures over a fake: what is left");
+    CHECK_MSG(fake_communicators() == 0, "%d communicators are not freed", fake_communicators());
+    CHECK_MSG(fake_user_objects() == 0, "%d objects of graphs", fake_user_objects());
+    CHECK_MSG(fake_spoiled() == 0, "%d calls spoil a capture", fake_spoiled());
+    check_end();
+    return check_finish("nccl_captured_test");
+}
