@@ -655,6 +655,11 @@ static void learning_rank(int rank, int size, void *argument)
     self.replay = end_capture(self.stream);
     CHECK(replay(&self, 1) && call_eagerly(&self, 2) && replay(&self, 3));
     drop_replay(&self);
+    begin_capture(self.stream); /* the newest step before the end */
+    CHECK_OK(queue_step(&self, self.tensors, self.stream));
+    self.replay = end_capture(self.stream);
+    CHECK(replay(&self, 4));
+    drop_replay(&self);
     close_rank(&self);
 }
 

@@ -124,18 +124,62 @@ static trib_status scale(void *dst, const void *src, size_t count, trib_dtype dt
 const struct tri_kernels tri_kernels_cuda = {
     .name = "fake", .pack = pack, .unpack = unpack, .commit = commit, .scale = scale};
 
+/* A graph that can hold nothing gets nothing: the calls fail, nothing is queued, and the capture goes
+ * on. */
+static void refused_by_cuda(void)
+{
+    trib_id id;
+    trib_comm *comm = NULL;
+    trib_device *device = NULL;
+    trib_stream stream = NULL;
+    trib_memory memory = TRIB_MEMORY_INIT;
+    void *data = NULL;
+    check_begin("captures over a fake: a graph that retains nothing");
+    CHECK_OK(trib_device_get(&device, "nccl", 3));
+    CHECK_OK(trib_stream_create(&stream, device));
+    CHECK_OK(trib_device_alloc(&data, device, sizeof(float)));
+    CHECK_OK(trib_id_create(&id, "nccl"));
+    if (CHECK_OK(trib_comm_create(&comm, &id, 0, 1, 3, NULL))) {
+        const trib_tensor tensor = {data, 1, TRIB_F32, 0};
+        struct fake_graph *graph = fake_capture_begin(stream);
+        fake_fail_user_objects(true);
+        CHECK_STATUS(trib_allreduce_list(comm, &tensor, 1, TRIB_SUM, stream),
+                     TRIB_ERR_OUT_OF_MEMORY);
+        CHECK_STATUS(trib_barrier(comm, stream), TRIB_ERR_OUT_OF_MEMORY);
+        fake_fail_user_objects(false);
+        CHECK_OK(trib_comm_memory(&memory, comm));
+        CHECK(memory.workspace_bytes == 0 && fake_user_objects() == 0);
+        CHECK_OK(trib_barrier(comm, stream));
+        fake_capture_end(stream);
+        CHECK_OK(trib_comm_memory(&memory, comm));
+        CHECK(memory.workspace_bytes > 0 && fake_user_objects() == 1);
+        CHECK_OK(trib_comm_destroy(comm)); /* what the graph has stays */
+        fake_graph_destroy(graph);
+    }
+    CHECK_OK(trib_device_free(device, data));
+    CHECK_OK(trib_stream_destroy(device, stream));
+    CHECK_OK(trib_quiesce(20000));
+    check_end();
+}
+
 int main(void)
 {
     struct tri_kernels kernels = tri_kernels_cuda;
+    trib_memory memory = TRIB_MEMORY_INIT;
+    trib_device *device = NULL;
     kernels.forget = tri_kernels_cpu.forget;
     kernels.sparse = tri_kernels_cpu.sparse;
     backend = tri_backend_nccl;
     backend.kernels = &kernels;
     fake_move_data(true);
+    CHECK_OK(trib_device_get(&device, "nccl", 0));
     captured_cases(2, true);
+    refused_by_cuda();
     check_begin("captures over a fake: what is left");
     CHECK_MSG(fake_communicators() == 0, "%d communicators are not freed", fake_communicators());
     CHECK_MSG(fake_user_objects() == 0, "%d objects of graphs", fake_user_objects());
+    CHECK_OK(trib_device_memory(&memory, device));
+    CHECK(memory.workspace_bytes == 0 && memory.pinned_bytes == 0);
     CHECK_MSG(fake_spoiled() == 0, "%d calls spoil a capture", fake_spoiled());
     check_end();
     return check_finish("nccl_captured_test");
