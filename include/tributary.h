@@ -67,25 +67,29 @@
  *  CUDA GRAPHS (nccl).  A graph may capture every queued call that does not need the host:
  *  collectives, sends and receives, the barrier, lists and weighted averages, batches, calls of
  *  groups, steps of a reducer, sparse allreduces whose messages have a fixed size. What cannot be
- *  captured is refused before anything is queued, with TRIB_ERR_UNSUPPORTED, and the capture and the
- *  communicator go on: every call with TRIB_MATCH (or TRIB_COMPARED, which is the same on nccl), the
- *  other sparse allreduces, the first step with TRIB_REDUCER_LEARN_ORDER. Blocking calls have no place in
+ *  captured is refused before anything is queued, with TRIB_ERR_UNSUPPORTED, and the capture and
+ *  the communicator go on: every call with TRIB_MATCH (on nccl TRIB_COMPARED is the same), the other
+ *  sparse allreduces, the first step with TRIB_REDUCER_LEARN_ORDER. Blocking calls have no place in
  *  a capture.
- *  A replay repeats the captured call on the memory that was passed: counts, roots, factors and
- *  weights passed by value, and the tensors of a list are those of the capture; device memory is
- *  read and written anew. All ranks replay the same calls, in the same order as their other calls of the
- *  communicator; each rank's graph holds its own part, or one graph those of all ranks of a group.
+ *
+ *  A replay repeats the captured call on the memory that was passed. Counts, roots, the tensors of a
+ *  list, and factors and weights passed by value are those of the capture; device memory is read and
+ *  written anew. Each rank's graph holds that rank's calls, or one graph those of all ranks of a
+ *  group; all ranks launch their graphs, in the same order with their other calls of the
+ *  communicator. trib_counters counts a captured call once, when it is captured, but
+ *  `lists_committed` and `lists_refused` count each replay.
+ *
  *  A captured call that needs scratch (lists, the barrier, alltoall in place, a device factor of a
- *  type other than f32) gets its own, on the device, when it is captured: replays share it with no
- *  eager call and with no other captured call. It is freed in the background once the graph, its
- *  copies and its executable graphs are destroyed and have run, which may be after
- *  trib_comm_destroy; until then trib_comm_memory counts it. Executable graphs of one graph share
- *  it, as they share the tensors: let one run before the next is launched. Sparse states and
- *  reducers keep their memory to themselves: see trib_sparse_allreduce and trib_reducer_ready.
- *  trib_counters counts a captured call once, when it is captured; lists_committed and
- *  lists_refused count each replay. An abort ends replays as it ends queued calls, and the lists of
- *  a replay are then written whole or not at all, too; how graphs delay the release of a communicator
- *  is told at trib_abort_state and trib_comm_close.
+ *  type other than f32) allocates its own: replays share it with no eager call, and with no other
+ *  captured one. The graph owns it: it is freed in the background once the graph, its copies and its
+ *  executable graphs are destroyed and have run, also after trib_comm_destroy; trib_comm_memory
+ *  counts it until then. Executable graphs of one graph share it, as they share the tensors: let one
+ *  run before you launch the next. A sparse state and a reducer lend theirs to the graph: see
+ *  trib_sparse_allreduce and trib_reducer_ready.
+ *
+ *  An abort ends replays as it ends queued calls, and a replay's list is whole or unchanged, too.
+ *  What live graphs delay is told at trib_abort_state and trib_comm_close; a communicator of one rank
+ *  waits for none.
  *
  *  SIDE CHANNEL.  If the ranks of a communicator are in several processes, creating it (create,
  *  split, shrink) also connects every two of them that are in different processes: by a Unix socket
@@ -782,8 +786,8 @@ typedef struct trib_counters {
     uint64_t backend_calls;   /**< calls to the backend for them */
     uint64_t workspace_bytes; /**< scratch memory held */
     uint64_t lists_queued;    /**< list and weighted-average calls queued */
-    uint64_t lists_committed; /**< of those, lists that have written their tensors on this rank, and
-                               *   replays of lists in CUDA graphs that have */
+    uint64_t lists_committed; /**< of those, and of replays of captured ones, lists that have
+                               *   written their tensors on this rank */
     uint64_t lists_refused;   /**< of those, weighted averages that wrote nothing because a rank's
                                *   weight was invalid: the same on every rank */
 } trib_counters;
@@ -1421,17 +1425,17 @@ TRIB_API uint64_t trib_reducer_buckets(const trib_reducer *reducer);
  *  gradient is ready.) Once in a step for each gradient: TRIB_ERR_INVALID_USAGE otherwise. Streams of
  *  one step must live until its finish. Not inside a batch.
  *
- *  On nccl a CUDA graph may capture steps: each from before its first trib_reducer_ready until after its
- *  finish, all streams of the step in one capture (TRIB_ERR_INVALID_USAGE otherwise). The reducer's
- *  own stream takes part in the capture, so until that has ended no other step can be made. A replay
- *  repeats the captured step: the same gradients are ready, and those that were not count as 0;
- *  weights on the device are read anew; trib_reducer_outcome and trib_reducer_status tell of it as of
- *  any step. It uses the buckets of the reducer, and those with options.sparse its residuals and
- *  schedules, as trib_sparse_allreduce says. Replays are not tracked: order them with other
- *  steps, as a launch on the stream of those does, and wait for them before trib_reducer_set_density,
- *  _export, _import and _destroy; afterwards capture anew what set_density has changed, and launch
- *  none of a destroyed reducer. Refused with TRIB_ERR_UNSUPPORTED: the first step with
- *  TRIB_REDUCER_LEARN_ORDER (capture later ones), algorithms that wait for the stream, TRIB_MATCH. */
+ *  On nccl a CUDA graph may capture whole steps, from the first trib_reducer_ready to the finish, all
+ *  streams of a step in the same capture (TRIB_ERR_INVALID_USAGE otherwise). The reducer's own stream
+ *  takes part in it: until the capture has ended, no other step can be made. A replay repeats the
+ *  step: the same gradients are ready, and the others count as 0; a weight is read anew;
+ *  trib_reducer_outcome and trib_reducer_status tell of it. It uses the reducer's buckets and, with
+ *  options.sparse, residuals and schedules as trib_sparse_allreduce says. Replays are not tracked:
+ *  launch them on the stream of the other steps, or order them in another way; wait for them before
+ *  trib_reducer_set_density (after which you capture anew), trib_reducer_export,
+ *  trib_reducer_import and trib_reducer_destroy (after which none is launched). Refused with
+ *  TRIB_ERR_UNSUPPORTED: the first step with TRIB_REDUCER_LEARN_ORDER (capture later ones), sparse
+ *  algorithms that wait for the stream, TRIB_MATCH. */
 TRIB_API trib_status trib_reducer_ready(trib_reducer *reducer, size_t i, trib_stream stream);
 
 /** End the step: queue the buckets that are left, and make later work on `stream` wait for the
@@ -1485,9 +1489,9 @@ TRIB_API trib_status trib_reducer_destroy(trib_reducer *reducer);
 
 /** Begin a batch: the following calls are checked and recorded; trib_batch_end queues them as one
  *  (ncclGroupStart and ncclGroupEnd). All use the same stream. Sends and receives of a batch run
- *  together; no call may depend on another's output. Batches do not nest. A capture by a CUDA graph
- *  holds a batch whole: TRIB_ERR_INVALID_USAGE if it begins or ends inside, and a call of the batch has
- *  scratch. */
+ *  together; no call may depend on another's output. Batches do not nest. A CUDA graph captures all of
+ *  a batch: if a call of it has scratch, and the capture begins or ends inside of the batch,
+ *  TRIB_ERR_INVALID_USAGE. */
 TRIB_API trib_status trib_batch_begin(trib_comm *comm);
 
 /** Queue the recorded calls as one call of the backend. If a call of the batch failed, nothing is

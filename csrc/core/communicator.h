@@ -73,7 +73,7 @@ struct trib_comm {
     struct tri_batch batch;
     struct tri_owner *owner; /* of its memory: a reference */
     struct tri_workspace workspace;
-    struct tri_captures *captures;   /* see room.c; NULL before the first captured scratch */
+    struct tri_captures *captures;       /* see room.c; NULL before the first captured scratch */
     struct tri_signature *signatures;    /* of all ranks, see match.c; NULL without TRIB_MATCH */
     struct tri_recorder *recorder;       /* NULL with TRIB_UNRECORDED */
     _Atomic(struct tri_remote *) remote; /* NULL: all ranks are here, or there is no side channel;

@@ -7,12 +7,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 
-enum {
-    RUN_OUT_NS = 100000000,
-    NAP_NS = 100000,
-    FIRST_NAP_NS = 20000,
-    LONGEST_NAP_NS = 1000000
-};
+enum { RUN_OUT_NS = 100000000, NAP_NS = 100000, FIRST_NAP_NS = 20000, LONGEST_NAP_NS = 1000000 };
 static const size_t granule = 65536;
 
 trib_status tri_workspace_open(struct tri_workspace *workspace, struct tri_owner *owner,

@@ -220,8 +220,7 @@ static trib_status run_plans(struct trib_group *group, struct tri_plan *const *p
     int32_t begun = 0;
     while (begun < group->size && status == TRIB_OK) {
         /* NOLINTNEXTLINE(clang-analyzer-core.*): a group has a plan per rank */
-        status =
-            tri_room_wait(group->comms[begun], plans[begun]->capture, plans[begun]->stream);
+        status = tri_room_wait(group->comms[begun], plans[begun]->capture, plans[begun]->stream);
         begun += status == TRIB_OK;
     }
     if (status == TRIB_OK)
@@ -229,8 +228,7 @@ static trib_status run_plans(struct trib_group *group, struct tri_plan *const *p
                      ? run_together(plans, group->size)
                      : run_each(group, plans, bytes);
     for (int32_t i = 0; i < begun; i++) {
-        const trib_status end =
-            tri_room_mark(group->comms[i], plans[i]->capture, plans[i]->stream);
+        const trib_status end = tri_room_mark(group->comms[i], plans[i]->capture, plans[i]->stream);
         status = status != TRIB_OK ? status : end;
     }
     return status;

@@ -18,9 +18,9 @@ struct kind {
     void (*make)(struct captured *self); /* may be NULL */
     trib_status (*queue)(struct captured *self, const trib_tensor *tensors, trib_stream stream);
     double (*expected)(const struct captured *self, size_t round, size_t i);
-    uint64_t lists;  /* that it queues */
-    bool scaled;     /* with a factor, which the fake does not know */
-    bool not_eager;  /* of a reducer: none on other tensors */
+    uint64_t lists; /* that it queues */
+    bool scaled;    /* with a factor, which the fake does not know */
+    bool not_eager; /* of a reducer: none on other tensors */
 };
 
 /* One rank. */
@@ -510,7 +510,8 @@ static void aborted(void)
         CHECK_OK(trib_comm_abort_handle(&stuck->handle, stuck->cast.team.comms[0]));
         check_ranks(2, capture_rank, stuck);
         check_ranks(2, abort_rank, stuck);
-        becomes(stuck->handle, TRIB_COMM_PARKED, "2 live CUDA graphs that captured its calls, for ");
+        becomes(stuck->handle, TRIB_COMM_PARKED,
+                "2 live CUDA graphs that captured its calls, for ");
         team_close(&stuck->cast.team);
         for (int rank = 2; rank-- > 0;) {
             CHECK(cudaSetDevice(rank) == cudaSuccess);
@@ -688,7 +689,8 @@ static void waiting_rank(int rank, int size, void *argument)
 }
 
 static const struct kind matched_kind = {"", make_copies, queue_step, average_of, 0, false, true};
-static const struct kind learning_kind = {"", make_learning, queue_step, average_of, 0, false, true};
+static const struct kind learning_kind = {"", make_learning, queue_step, average_of,
+                                          0,  false,         true};
 static const struct kind waiting_kind = {"", make_waiting, NULL, NULL, 0, false, true};
 
 /* ------------------------------------------------------------------- a sparse reducer, and a twin */
@@ -708,8 +710,8 @@ static void open_twins(struct twins *twins, struct cast *cast, int rank)
     options.bucket_bytes = options.first_bytes = 1;
     for (int i = 0; i < 2; i++) {
         open_rank(&twins->of[i], cast, rank);
-        CHECK_OK(trib_reducer_create(&twins->of[i].reducer, twins->of[i].comm,
-                                     twins->of[i].tensors, 2, &options));
+        CHECK_OK(trib_reducer_create(&twins->of[i].reducer, twins->of[i].comm, twins->of[i].tensors,
+                                     2, &options));
     }
 }
 
@@ -722,8 +724,7 @@ static bool same_results(struct twins *twins, size_t round)
     for (size_t i = 0; i < N; i++)
         if (memcmp(&twins->of[0].host[i], &twins->of[1].host[i], sizeof(float)) != 0)
             return CHECK_MSG(false, "round %zu, element %zu: %g by a replay, %g by an eager step",
-                             round, i, (double)twins->of[0].host[i],
-                             (double)twins->of[1].host[i]);
+                             round, i, (double)twins->of[0].host[i], (double)twins->of[1].host[i]);
     return true;
 }
 

@@ -47,15 +47,15 @@ static trib_status run(void (*function)(void *argument), void *argument, size_t 
 static void run_pack(void *argument)
 {
     const struct slices *of = argument;
-    CHECK_OK(tri_kernels_cpu.pack(of->slices, of->n, &of->bucket,
-                                  of->weighted ? &of->weight : NULL, NULL));
+    CHECK_OK(tri_kernels_cpu.pack(of->slices, of->n, &of->bucket, of->weighted ? &of->weight : NULL,
+                                  NULL));
 }
 
 static void run_unpack(void *argument)
 {
     const struct slices *of = argument;
-    CHECK_OK(tri_kernels_cpu.unpack(of->slices, of->n, &of->bucket, of->weighted, of->decision,
-                                    NULL));
+    CHECK_OK(
+        tri_kernels_cpu.unpack(of->slices, of->n, &of->bucket, of->weighted, of->decision, NULL));
 }
 
 static trib_status run_slices(void (*function)(void *argument), const struct slices *of,

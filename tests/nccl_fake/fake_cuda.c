@@ -55,7 +55,8 @@ void fake_pass(enum fake_call call)
 static bool captures;
 static int spoiled;
 static _Thread_local enum cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
-static _Thread_local int own_captures; /* that this thread has begun, as cudaStreamBeginCapture does */
+static _Thread_local int
+    own_captures; /* that this thread has begun, as cudaStreamBeginCapture does */
 
 void fake_capture(bool on)
 {
@@ -359,7 +360,7 @@ struct fake_graph {
         void *argument;
     } objects[OBJECTS];
 };
-static int objects;                  /* retained by graphs, or about to be */
+static int objects;                   /* retained by graphs, or about to be */
 static struct fake_graph *in_capture; /* guarded by fake_lock, as all of a graph but its steps */
 
 struct fake_graph *fake_capturing(cudaStream_t stream)

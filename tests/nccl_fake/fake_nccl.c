@@ -38,8 +38,8 @@ struct fake_world {
         size_t bytes;
         char data[];
     } *mail[FAKE_RANKS][FAKE_RANKS]; /* sent and not received: by receiver, by sender */
-    int came;            /* to it */
-    long transfers;      /* that have ended */
+    int came;                        /* to it */
+    long transfers;                  /* that have ended */
 };
 
 struct ncclComm {
@@ -894,8 +894,8 @@ ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t dtype, int 
 ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
-    const struct transfer transfer = {comm,  {NULL, recv}, count, dtype, ncclSum, peer,
-                                      receive_mail};
+    const struct transfer transfer = {comm,    {NULL, recv}, count,       dtype,
+                                      ncclSum, peer,         receive_mail};
     const ncclResult_t moved = transfer_on(&transfer, stream);
     return moved != ncclSuccess ? moved : operation(PASS, comm, stream);
 }
