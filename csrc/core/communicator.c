@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "csrc/core/operation.h"
-#include "csrc/core/room.h"
 
 #undef tri_fail_call /* the analyzer's */
 trib_status tri_fail_call(const struct trib_comm *comm, int operation, trib_status status,
@@ -84,9 +83,10 @@ void tri_comm_counters(trib_counters *out, struct trib_comm *comm)
     out->backend_calls = comm->backend_calls;
     out->workspace_bytes = comm->workspace.held;
     out->lists_queued = comm->lists_queued;
-    const struct tri_list_counts lists = tri_room_lists(comm);
-    out->lists_committed = lists.committed;
-    out->lists_refused = lists.refused;
+    const struct tri_list_counts lists = tri_workspace_lists(&comm->workspace);
+    const struct tri_list_counts captured = tri_captures_lists(comm->captures);
+    out->lists_committed = (uint64_t)lists.committed + captured.committed;
+    out->lists_refused = (uint64_t)lists.refused + captured.refused;
 }
 
 void tri_comm_set_call_timeout(struct trib_comm *comm, uint32_t timeout_ms, bool timed)

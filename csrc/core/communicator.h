@@ -10,6 +10,7 @@
 #include "csrc/backend.h"
 #include "csrc/base/abort.h"
 #include "csrc/base/status.h"
+#include "csrc/core/captures.h"
 #include "csrc/core/recorder.h"
 #include "csrc/core/workspace.h"
 
@@ -45,7 +46,6 @@ struct tri_batch {
 enum { TRI_CALL_TIMEOUT_MS = 600000 }; /* the default */
 
 struct tri_remote;
-struct tri_captures;
 
 /* How fast the ranks reach each other, the slowest of them: the seconds of a small collective, and
  * the bytes per second that a rank sends while it receives as many; on several hosts those that a
@@ -73,7 +73,7 @@ struct trib_comm {
     struct tri_batch batch;
     struct tri_owner *owner; /* of its memory: a reference */
     struct tri_workspace workspace;
-    struct tri_captures *captures;       /* see room.c; NULL before the first captured scratch */
+    struct tri_captures *captures;       /* NULL before the first captured scratch */
     struct tri_signature *signatures;    /* of all ranks, see match.c; NULL without TRIB_MATCH */
     struct tri_recorder *recorder;       /* NULL with TRIB_UNRECORDED */
     _Atomic(struct tri_remote *) remote; /* NULL: all ranks are here, or there is no side channel;

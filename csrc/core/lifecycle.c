@@ -14,7 +14,6 @@
 #include "csrc/core/operation.h"
 #include "csrc/core/placement.h"
 #include "csrc/core/remote.h"
-#include "csrc/core/room.h"
 #include "csrc/core/watchdog.h"
 
 enum {

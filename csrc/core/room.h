@@ -28,10 +28,4 @@ trib_status tri_room_capture(struct tri_room *out, struct trib_comm *comm, trib_
 trib_status tri_room_wait(const struct trib_comm *comm, uint64_t capture, trib_stream stream);
 trib_status tri_room_mark(struct trib_comm *comm, uint64_t capture, trib_stream stream);
 
-/* The counts of the communicator's lists, replays included. */
-struct tri_list_counts tri_room_lists(const struct trib_comm *comm);
-
-/* Forget the captured calls of a communicator, whose memory lives on; NULL allowed. */
-void tri_captures_release(struct tri_captures *captures);
-
 #endif
