@@ -17,7 +17,9 @@ void tri_nccl_saw_capture(void)
 }
 
 /* Is the stream in capture, in which one, by which graph? CUDA refuses the question for the default
- * stream while another stream captures; nothing can capture it. */
+ * stream while another stream captures; nothing can capture it. An older CUDA also does for a
+ * stream whose next node depends on the last one in a special way: nobody can tell which capture that
+ * is in, as if it had been invalidated. */
 static enum cudaStreamCaptureStatus find_capture(cudaStream_t stream, unsigned long long *out_id,
                                                  cudaGraph_t *out)
 {
@@ -25,15 +27,22 @@ static enum cudaStreamCaptureStatus find_capture(cudaStream_t stream, unsigned l
     if (stream == NULL || stream == cudaStreamLegacy)
         return status;
 #if CUDART_VERSION >= 13000
+    const cudaGraphNode_t *nodes = NULL;
+    const cudaGraphEdgeData *edges = NULL; /* without a place for them CUDA may refuse, too */
+    size_t n = 0;
     const cudaError_t error =
-        cudaStreamGetCaptureInfo(stream, &status, out_id, out, NULL, NULL, NULL);
+        cudaStreamGetCaptureInfo(stream, &status, out_id, out, &nodes, &edges, &n);
 #else
     const cudaError_t error = cudaStreamGetCaptureInfo_v2(stream, &status, out_id, out, NULL, NULL);
 #endif
     if (error == cudaSuccess)
         return status;
     (void)cudaGetLastError();
-    return cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return cudaStreamCaptureStatusNone;
+    }
+    return status == cudaStreamCaptureStatusNone ? status : cudaStreamCaptureStatusInvalidated;
 }
 
 /* CUDA numbers captures, and invalidated ones not at all: nothing agrees with those. */

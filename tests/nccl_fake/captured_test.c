@@ -147,6 +147,9 @@ static void refused_by_cuda(void)
                      TRIB_ERR_OUT_OF_MEMORY);
         CHECK_STATUS(trib_barrier(comm, stream), TRIB_ERR_OUT_OF_MEMORY);
         fake_fail_user_objects(false);
+        fake_fail_capture_info(true);
+        CHECK_STATUS(trib_barrier(comm, stream), TRIB_ERR_CUDA);
+        fake_fail_capture_info(false);
         CHECK_OK(trib_comm_memory(&memory, comm));
         CHECK(memory.workspace_bytes == 0 && fake_user_objects() == 0);
         CHECK_OK(trib_barrier(comm, stream));

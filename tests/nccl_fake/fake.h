@@ -97,6 +97,8 @@ void fake_fail_wait(int error);
 void fake_fail_record(bool fails);
 /* While true, the driver makes no context current. */
 void fake_fail_current(bool fails);
+/* While true, CUDA tells that a stream is captured, but not by which graph. */
+void fake_fail_capture_info(bool fails);
 /* While true, no user object can be made. */
 void fake_fail_user_objects(bool fails);
 /* While true, ncclCommAbort works but returns an error. */

@@ -765,10 +765,19 @@ static CUresult stream_capturing(CUstream stream, CUstreamCaptureStatus *out)
     return CUDA_SUCCESS;
 }
 
+static _Atomic bool no_capture_info;
+
+void fake_fail_capture_info(bool fails)
+{
+    no_capture_info = fails;
+}
+
 static cudaError_t capture_info(cudaStream_t stream, enum cudaStreamCaptureStatus *out,
                                 unsigned long long *out_id, cudaGraph_t *out_graph)
 {
     need_context();
+    if (no_capture_info)
+        return cudaErrorLossyQuery;
     *out = capture_status(stream);
     struct fake_graph *graph = stream == NULL ? NULL : ((struct stream *)stream)->graph;
     *out_id = graph == NULL ? 0 : graph->id;
