@@ -27,7 +27,8 @@ constexpr uint32_t kMaxUnits = 1u << 31; // units of one launch; longer slices a
 
 // One launch: `n` slices, and every unit of the bucket from `base` on, `units` of them. Travels in
 // the launch's parameters, so no copy to the device is needed and the caller's list is free when
-// the call returns. Arrays of fields, because the lookup reads `first` alone.
+// the call returns. Arrays of fields, because the lookup reads `first` alone. Slices adjoin, as
+// those of a bucket do (a launch ends where they do not), so each ends where the next one begins.
 template <uint32_t Capacity>
 struct Job {
     char *bucket;
@@ -40,17 +41,16 @@ struct Job {
     uint32_t n;
     uint32_t element_size; // of the bucket
     char *data[Capacity];
-    uint32_t first[Capacity];  // unit, from base
-    uint32_t length[Capacity]; // units, the partly filled last one included
-    uint8_t tail[Capacity];    // low four bits: elements in the last unit, less 1; high: dtype
+    uint32_t first[Capacity + 1]; // unit, from base; first[n] is where the last one ends
+    uint8_t tail[Capacity];       // low four bits: elements in the last unit, less 1; high: dtype
 };
 
 // Parameters may take 4,096 bytes everywhere, and 32,764 since CUDA 12.1 (on sm_70 and later). Both
 // sizes are built: a launch costs more the more it carries, and most lists fit into the small one.
-constexpr uint32_t kSmall = 236;
+constexpr uint32_t kSmall = 310;
 static_assert(sizeof(Job<kSmall>) <= 4096, "the small job exceeds the limit of all CUDA versions");
 #if CUDART_VERSION >= 12010
-constexpr uint32_t kLarge = 1920;
+constexpr uint32_t kLarge = 2515;
 static_assert(sizeof(Job<kLarge>) <= 32764, "the large job exceeds the limit of CUDA 12.1");
 #else
 constexpr uint32_t kLarge = kSmall;
@@ -70,22 +70,34 @@ struct Request {
     uint64_t unit = 0;
 };
 
-// The elements of slices[slice] that fit into `room` units, as the next entry of the job.
+// The elements of slices[slice] that fit into `room` units of 1 << `shift` elements, as the next entry
+// of the job. There are thousands of slices in a call: no division for each.
 template <uint32_t Capacity>
-inline void add_piece(Job<Capacity> &job, Request &request, uint64_t first, uint64_t room)
+inline void add_piece(Job<Capacity> &job, Request &request, uint64_t first, uint64_t room,
+                      uint32_t shift)
 {
     const tri_slice &slice = request.slices[request.slice];
-    const size_t per_unit = kUnit / job.element_size;
     const size_t left = slice.count - request.done;
-    const size_t count = left > room * per_unit ? room * per_unit : left;
-    const size_t length = (count + per_unit - 1) / per_unit;
-    const size_t last = count - (length - 1) * per_unit;
+    const size_t count = left > room << shift ? room << shift : left;
+    const size_t length = (count + (size_t{1} << shift) - 1) >> shift;
+    const size_t last = count - ((length - 1) << shift);
     const uint32_t i = job.n++;
-    job.data[i] = static_cast<char *>(slice.data) + request.done * trib_dtype_size(slice.dtype);
+    job.data[i] = static_cast<char *>(slice.data);
+    if (request.done != 0)
+        job.data[i] += request.done * trib_dtype_size(slice.dtype);
     job.first[i] = static_cast<uint32_t>(first);
-    job.length[i] = static_cast<uint32_t>(length);
+    job.first[i + 1] = static_cast<uint32_t>(first + length);
     job.tail[i] = static_cast<uint8_t>((last - 1) | static_cast<size_t>(slice.dtype) << 4);
     request.done += count;
+}
+
+// log2 of the elements in a unit.
+inline uint32_t shift_of(uint32_t element_size)
+{
+    uint32_t shift = 0;
+    while (element_size << shift < kUnit)
+        shift++;
+    return shift;
 }
 
 // The next job: as many slices as fit, up to the first unit of what did not, or of the bucket's
@@ -102,8 +114,8 @@ inline void next_job(Job<Capacity> &job, Request &request)
     job.decision = request.decision;
     job.element_size = static_cast<uint32_t>(trib_dtype_size(bucket.dtype));
     job.n = 0;
-    const uint64_t per_unit = kUnit / job.element_size;
-    uint64_t end = (bucket.count + per_unit - 1) / per_unit;
+    const uint32_t shift = shift_of(job.element_size);
+    uint64_t end = (bucket.count + (uint64_t{1} << shift) - 1) >> shift;
     while (request.slice < request.n) {
         const tri_slice &slice = request.slices[request.slice];
         if (request.done == slice.count) {
@@ -111,12 +123,12 @@ inline void next_job(Job<Capacity> &job, Request &request)
             request.done = 0;
             continue;
         }
-        const uint64_t unit = (slice.offset + request.done) / per_unit;
-        if (job.n == Capacity || unit - job.base >= kMaxUnits) {
+        const uint64_t unit = (slice.offset + request.done) >> shift, first = unit - job.base;
+        if (job.n == Capacity || first >= kMaxUnits || (job.n != 0 && first != job.first[job.n])) {
             end = unit;
             break;
         }
-        add_piece(job, request, unit - job.base, kMaxUnits - (unit - job.base));
+        add_piece(job, request, first, kMaxUnits - first, shift);
     }
     job.units = static_cast<uint32_t>(end - job.base);
     request.unit = end;
@@ -164,7 +176,7 @@ template <uint32_t Capacity>
 __device__ inline Piece piece(const Job<Capacity> &job, uint32_t i)
 {
     const uint32_t tail = job.tail[i];
-    return {job.data[i], job.first[i], job.length[i], (tail & 15) + 1,
+    return {job.data[i], job.first[i], job.first[i + 1] - job.first[i], (tail & 15) + 1,
             static_cast<trib_dtype>(tail >> 4)};
 }
 

@@ -286,7 +286,7 @@ void kernels_plain(struct arena *arena, bool quick)
     static const size_t mixed[] = {0, 1, 5, 64, 127, 511, 513, 1000, 4099, 20001};
     static const size_t big[] = {300007};
     /* Around the number of slices that one launch takes, for whom that means something. */
-    static const size_t numbers[] = {0, 1, 237, 4000, 2, 161, 235, 236, 1000, 1921};
+    static const size_t numbers[] = {0, 1, 311, 4000, 2, 161, 309, 310, 2000, 2516};
     for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_U64; dtype++)
         for (int aligned = 0; aligned < 2; aligned++)
             for (int padded = 0; padded < 2; padded++) {
