@@ -265,6 +265,39 @@ static void working_rank(int rank, int size, void *argument)
     give_up(nccl, device);
 }
 
+/* A driver call for each allocation that a list's tensors lie in, not for each tensor; and none that is
+ * gone is overlooked. */
+static void asks(void)
+{
+    enum { TENSORS = 300, EACH = 8 };
+    trib_tensor list[TENSORS];
+    trib_options options = TRIB_OPTIONS_INIT;
+    trib_group *group = NULL;
+    trib_comm *comm = NULL;
+    check_begin("a list of the nccl backend, over a fake: questions about memory");
+    options.backend = "nccl";
+    const int32_t device = 2;
+    if (CHECK_OK(trib_group_create(&group, &device, 1, &options)) &&
+        CHECK_OK(trib_group_split(&comm, group))) {
+        float *blocks[] = {memory_on(2, TENSORS / 2 * EACH), memory_on(2, TENSORS / 2 * EACH)};
+        for (int i = 0; i < TENSORS; i++) /* in turn, and not in order */
+            list[i] = (trib_tensor){blocks[i % 2] + (size_t)(7 * (i / 2) % (TENSORS / 2)) * EACH,
+                                    EACH, TRIB_F32, 0};
+        for (int i = 0; i < 2; i++) {
+            const long before = fake_pointer_queries();
+            CHECK_OK(trib_allreduce_list(comm, list, TENSORS, TRIB_SUM, NULL));
+            CHECK_MSG(fake_pointer_queries() == before + 2, "%d questions",
+                      (int)(fake_pointer_queries() - before));
+        }
+        drop_memory(2, blocks[1]); /* the same list, whose memory is gone */
+        CHECK_STATUS(trib_allreduce_list(comm, list, TENSORS, TRIB_SUM, NULL),
+                     TRIB_ERR_INVALID_BUFFER);
+        drop_memory(2, blocks[0]);
+        CHECK_OK(trib_comm_destroy(comm));
+    }
+    end();
+}
+
 /* Graphs cannot capture calls that the ranks compare first. */
 static void compared(void)
 {
@@ -749,5 +782,6 @@ int main(void)
     abandons(1);
     same_device();
     mistakes();
+    asks();
     return check_finish("nccl_adopt_test");
 }

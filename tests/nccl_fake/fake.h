@@ -87,6 +87,8 @@ void fake_pass_events(long n);
 int fake_waiting(enum fake_call call);
 /* Allocated blocks of memory. */
 int fake_blocks(void);
+/* How often the driver has been asked about an address. */
+long fake_pointer_queries(void);
 /* While true, a thread captures a graph in global mode. fake_spoiled counts the calls, made outside
  * relaxed mode, that invalidated the capture. */
 void fake_capture(bool captures);

@@ -279,10 +279,21 @@ void fake_query_result(int result)
     pthread_mutex_unlock(&fake_lock);
 }
 
+static long pointer_queries; /* guarded by fake_lock */
+
+long fake_pointer_queries(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    const long n = pointer_queries;
+    pthread_mutex_unlock(&fake_lock);
+    return n;
+}
+
 static CUresult pointer_attributes(unsigned int n, CUpointer_attribute *attributes, void **out,
                                    CUdeviceptr pointer)
 {
     pthread_mutex_lock(&fake_lock);
+    pointer_queries++;
     const struct block *block = block_of((uintptr_t)pointer);
     for (unsigned int i = 0; i < n; i++) {
         if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
