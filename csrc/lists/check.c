@@ -138,19 +138,20 @@ static trib_status check_collisions(const struct trib_comm *comm, const struct t
 static void remember_order(struct trib_comm *comm, const struct tri_list *list,
                            const struct tri_range *ranges, size_t n)
 {
+    uint32_t *order = comm->list_order;
     if (comm->list_order_n != list->n) {
-        uint32_t *order = list->n > UINT32_MAX ? NULL : malloc(list->n * sizeof *order);
-        free(comm->list_order);
+        free(order);
+        order = list->n == 0 || list->n > UINT32_MAX ? NULL : malloc(list->n * sizeof *order);
         comm->list_order = order;
         comm->list_order_n = order == NULL ? 0 : list->n;
     }
-    if (comm->list_order_n == 0)
+    if (order == NULL)
         return;
     for (size_t i = 0; i < n; i++)
-        comm->list_order[i] = (uint32_t)ranges[i].index;
+        order[i] = (uint32_t)ranges[i].index;
     for (size_t i = 0; i < list->n; i++)
         if (list->tensors[i].count == 0)
-            comm->list_order[n++] = (uint32_t)i;
+            order[n++] = (uint32_t)i;
 }
 
 /* In the order of the addresses: one answer is for all that follow in the same allocation. */
