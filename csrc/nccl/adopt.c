@@ -20,7 +20,11 @@
 #include "csrc/nccl/teardown.h"
 
 enum { FIRST_NAP_NS = 20000, LAST_NAP_NS = 1000000 };
-enum { OF_RANK_0 = TRI_NCCL_CELL - 2, OF_OTHERS, SET = 0xff }; /* two bytes of each allreduce */
+enum {
+    OF_RANK_0 = TRI_NCCL_CELL - 2,
+    OF_OTHERS = TRI_NCCL_CELL - 1,
+    SET = 0xff
+}; /* two bytes of each */
 
 _Static_assert(sizeof(trib_id) == TRI_NCCL_CELL, "an id fills a cell");
 
