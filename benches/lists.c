@@ -287,7 +287,11 @@ int main(int argc, char **argv)
     const int ranks = argc > 2 ? bench_integer("ranks", argv[2], 1, BENCH_MAX_RANKS) : 0;
     const int iterations = argc > 3 ? bench_integer("iterations", argv[3], 1, INT_MAX) : 40;
     choose_shape(&lists, argc > 4 ? argv[4] : "resnet50");
-    const bool unchecked = argc > 5 && strcmp(argv[5], "unchecked") == 0;
+    const bool unchecked = argc > 5;
+    if (unchecked && strcmp(argv[5], "unchecked") != 0) {
+        fprintf(stderr, "\"%s\": expected \"unchecked\" or nothing\n", argv[5]);
+        return EXIT_FAILURE;
+    }
     bench_open(&bench, argc > 1 ? argv[1] : NULL, ranks, 0, unchecked ? TRIB_UNCHECKED : 0);
     make(&bench, &lists);
     bench_print_setting(&bench);
