@@ -83,7 +83,7 @@ const _: () = {
 pub const TRIB_CAN_PROCESSES: u32 = 1;
 #[doc = " Buffers may be ordinary host memory."]
 pub const TRIB_CAN_HOST_MEMORY: u32 = 2;
-#[doc = " CUDA graphs can capture its calls (but for those that \"collectives\" below lists). Not with\n  TRIB_MATCH, nor on nccl with TRIB_COMPARED."]
+#[doc = " CUDA graphs can capture its calls: see CUDA GRAPHS above. Not with TRIB_MATCH, nor on nccl\n  with TRIB_COMPARED."]
 pub const TRIB_CAN_CAPTURE: u32 = 4;
 #[doc = " Mismatched calls touch no memory beyond the buffers that were passed. Of a backend: without\n  TRIB_COMPARED."]
 pub const TRIB_CAN_COMPARE: u32 = 8;
@@ -277,7 +277,7 @@ pub struct trib_counters {
     pub workspace_bytes: u64,
     #[doc = " list and weighted-average calls queued"]
     pub lists_queued: u64,
-    #[doc = " of those, lists that have written their tensors on this rank"]
+    #[doc = " of those, and of replays of captured ones, lists that have\n   written their tensors on this rank"]
     pub lists_committed: u64,
     #[doc = " of those, weighted averages that wrote nothing because a rank's\n   weight was invalid: the same on every rank"]
     pub lists_refused: u64,
@@ -366,7 +366,7 @@ pub struct trib_sparse_options {
     pub k: u64,
     #[doc = " of the residual; 0 is 1; above 0, at most 1"]
     pub decay: f64,
-    #[doc = " type of selected values in messages: 0 is the residual's, or\n   TRIB_BF16 (not for f64), whose rounding errors stay in the residual.\n   No effect where only sums are sent (dense, shared)"]
+    #[doc = " type of selected values in messages: 0 is the residual's, or\n   TRIB_BF16 (not for f64), whose rounding errors stay in the residual.\n   No effect where only sums are sent (dense, shared); auto counts\n   bf16 among its rivals: AUTO above"]
     pub wire: trib_dtype,
     #[doc = " chunked: elements, a power of two up to 65,536; 0 is 4,096"]
     pub chunk: u32,
@@ -422,7 +422,7 @@ pub struct trib_sparse_statistics {
     pub reserved: u32,
     #[doc = " the one in use"]
     pub algorithm: *const ::core::ffi::c_char,
-    #[doc = " why it runs; \"\" if requested by name. Lives with the\n   state"]
+    #[doc = " why it runs: of auto's choice the figures of the link and the\n   time that it guesses for each rival; \"\" if requested by name.\n   Lives with the state"]
     pub reason: *const ::core::ffi::c_char,
     #[doc = " elements; entries to select in a call (dense: all; srs: k / P of\n   each of P blocks, rounded down, at least 1; chunked: its share\n   of k from each chunk, rounded, at least 1, at most its\n   length)"]
     pub count: u64,
@@ -1025,7 +1025,7 @@ extern "C" {
         dtype: trib_dtype,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " Allreduce `n` tensors in place: one kernel packs them into one buffer for each element type, one\n  collective reduces the buffers, one kernel unpacks them. Each rank unpacks all tensors or none:\n  an aborted or failed call leaves every tensor unchanged to the bit, so a retry needs no\n  snapshot; trib_counters.lists_committed tells which it was. The call reads `tensors` before it\n  returns; order, counts and types are the same on all ranks; tensors do not overlap. Not inside a\n  batch, and not on a stream in CUDA graph capture (TRIB_ERR_UNSUPPORTED).\n\n  On host, lists above 4 KiB are not packed: once all ranks have begun one, and it has not been\n  aborted, they reduce the tensors where they lie, and no abort interrupts that: all ranks' tensors\n  are written, or none. Lists that differ between ranks are TRIB_ERR_MISMATCH there."]
+    #[doc = " Allreduce `n` tensors in place: one kernel packs them into one buffer for each element type, one\n  collective reduces the buffers, one kernel unpacks them. Each rank unpacks all tensors or none:\n  an aborted or failed call leaves every tensor unchanged to the bit, so a retry needs no\n  snapshot; trib_counters.lists_committed tells which it was. The call reads `tensors` before it\n  returns; order, counts and types are the same on all ranks; tensors do not overlap. Not inside a\n  batch.\n\n  On host, lists above 4 KiB are not packed: once all ranks have begun one, and it has not been\n  aborted, they reduce the tensors where they lie, and no abort interrupts that: all ranks' tensors\n  are written, or none. Lists that differ between ranks are TRIB_ERR_MISMATCH there."]
     pub fn trib_allreduce_list(
         comm: *mut trib_comm,
         tensors: *const trib_tensor,
@@ -1064,7 +1064,7 @@ extern "C" {
     pub fn trib_sparse_algorithm_count() -> i32;
     #[doc = " Name of algorithm `index`; NULL beyond the last. Valid for ever."]
     pub fn trib_sparse_algorithm_name(index: i32) -> *const ::core::ffi::c_char;
-    #[doc = " Bytes of device memory that trib_sparse_create would allocate: residuals (two of `count`\n  elements; none in place without momentum), velocities (two with momentum, none in place) and\n  scratch. Local call, no communication: until the communicator's first state exists, \"auto\" is\n  sized as if all ranks shared one host."]
+    #[doc = " Bytes of device memory that trib_sparse_create would allocate: residuals (two of `count`\n  elements; none in place without momentum), velocities (two with momentum, none in place) and\n  scratch. Local call, no communication: until the ranks have measured their link (AUTO above),\n  \"auto\" is sized for the link that the backend usually has inside one host. What the measurement\n  takes for a while is not counted."]
     pub fn trib_sparse_bytes(
         out: *mut u64,
         comm: *const trib_comm,
@@ -1072,7 +1072,7 @@ extern "C" {
         dtype: trib_dtype,
         options: *const trib_sparse_options,
     ) -> trib_status;
-    #[doc = " Create the state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 or\n  f32 (residual and sums are f32), or f64. Residual and velocity start at 0. All ranks call it;\n  blocking. They compare count, type and the effect of the options (a density and a k with the\n  same k are equal); if one differs, all return TRIB_ERR_MISMATCH. If one rank's arguments are\n  invalid it gets that error, and every other rank gets TRIB_ERR_MISMATCH. If one rank lacks\n  memory, no rank gets a state. If a rank does not call it within the communicator's timeout_ms:\n  TRIB_ERR_TIMEOUT, and the communicator is no longer usable. `options` may be NULL. `comm` must\n  outlive the state. All memory is allocated here."]
+    #[doc = " Create the state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 or\n  f32 (residual and sums are f32), or f64. Residual and velocity start at 0. All ranks call it;\n  blocking. They compare count, type and the effect of the options (a density and a k with the\n  same k are equal); if one differs, all return TRIB_ERR_MISMATCH. If one rank's arguments are\n  invalid it gets that error, and every other rank gets TRIB_ERR_MISMATCH. If one rank lacks\n  memory, no rank gets a state. If a rank does not call it within the communicator's timeout_ms:\n  TRIB_ERR_TIMEOUT, and the communicator is no longer usable. `options` may be NULL. `comm` must\n  outlive the state. All memory is allocated here. With \"auto\" the first one measures the link:\n  AUTO above."]
     pub fn trib_sparse_create(
         out: *mut *mut trib_sparse,
         comm: *mut trib_comm,
@@ -1080,7 +1080,7 @@ extern "C" {
         dtype: trib_dtype,
         options: *const trib_sparse_options,
     ) -> trib_status;
-    #[doc = " Change k from the next call on: `density` as in the options. Residual, velocity and statistics\n  stay. All ranks call it; blocking and compared as in trib_sparse_create; may allocate; waits for\n  queued calls, within timeout_ms. On failure the old k stays. Capture CUDA graphs again: older\n  ones may refer to freed memory. \"auto\" chooses again."]
+    #[doc = " Change k from the next call on: `density` as in the options. Residual, velocity and statistics\n  stay. All ranks call it; blocking and compared as in trib_sparse_create; may allocate; waits for\n  queued calls, within timeout_ms. On failure the old k stays. Capture CUDA graphs again: older\n  ones may refer to freed memory. \"auto\" chooses again, by the same figures of the link."]
     pub fn trib_sparse_set_density(sparse: *mut trib_sparse, density: f64) -> trib_status;
     #[doc = " The same with a number of entries."]
     pub fn trib_sparse_set_k(sparse: *mut trib_sparse, k: u64) -> trib_status;
@@ -1172,7 +1172,7 @@ extern "C" {
     ) -> trib_status;
     #[doc = " The number of buckets; another one after TRIB_REDUCER_LEARN_ORDER filled them anew."]
     pub fn trib_reducer_buckets(reducer: *const trib_reducer) -> u64;
-    #[doc = " Gradient `i` is complete once what is queued on `stream` by now has run; leave it alone from then\n  on until the finish. (Its bucket also waits for what is queued there until the bucket's last\n  gradient is ready.) Once in a step for each gradient: TRIB_ERR_INVALID_USAGE otherwise. Streams of\n  one step must live until its finish, and no graph may capture them. Not inside a batch."]
+    #[doc = " Gradient `i` is complete once what is queued on `stream` by now has run; leave it alone from then\n  on until the finish. (Its bucket also waits for what is queued there until the bucket's last\n  gradient is ready.) Once in a step for each gradient: TRIB_ERR_INVALID_USAGE otherwise. Streams of\n  one step must live until its finish. Not inside a batch.\n\n  On nccl a CUDA graph may capture whole steps, from the first trib_reducer_ready to the finish, all\n  streams of a step in the same capture (TRIB_ERR_INVALID_USAGE otherwise). The reducer's own stream\n  takes part in it: until the capture has ended, no other step can be made. A replay repeats the\n  step: the same gradients are ready, and the others count as 0; a weight is read anew;\n  trib_reducer_outcome and trib_reducer_status tell of it. It uses the reducer's buckets and, with\n  options.sparse, residuals and schedules as trib_sparse_allreduce says. Replays are not tracked:\n  launch them on the stream of the other steps, or order them in another way; wait for them before\n  trib_reducer_set_density (after which you capture anew), trib_reducer_export,\n  trib_reducer_import and trib_reducer_destroy (after which none is launched). Refused with\n  TRIB_ERR_UNSUPPORTED: the first step with TRIB_REDUCER_LEARN_ORDER (capture later ones), sparse\n  algorithms that wait for the stream, TRIB_MATCH."]
     pub fn trib_reducer_ready(
         reducer: *mut trib_reducer,
         i: usize,
@@ -1203,11 +1203,11 @@ extern "C" {
     ) -> trib_status;
     #[doc = " Destroy the reducer. Waits for queued steps, at most as long as trib_comm_destroy; then returns\n  TRIB_ERR_TIMEOUT: the reducer is gone all the same, and its memory, that of views included, is\n  freed once they have run. In the middle of a step: TRIB_ERR_INVALID_USAGE and nothing happens,\n  unless the communicator has ended. NULL is allowed."]
     pub fn trib_reducer_destroy(reducer: *mut trib_reducer) -> trib_status;
-    #[doc = " Begin a batch: the following calls are checked and recorded; trib_batch_end queues them as one\n  (ncclGroupStart and ncclGroupEnd). All use the same stream. Sends and receives of a batch run\n  together; no call may depend on another's output. Batches do not nest."]
+    #[doc = " Begin a batch: the following calls are checked and recorded; trib_batch_end queues them as one\n  (ncclGroupStart and ncclGroupEnd). All use the same stream. Sends and receives of a batch run\n  together; no call may depend on another's output. Batches do not nest. A CUDA graph captures all of\n  a batch: if a call of it has scratch, and the capture begins or ends inside of the batch,\n  TRIB_ERR_INVALID_USAGE."]
     pub fn trib_batch_begin(comm: *mut trib_comm) -> trib_status;
     #[doc = " Queue the recorded calls as one call of the backend. If a call of the batch failed, nothing is\n  queued, and that call's status is returned. The batch ends in both cases."]
     pub fn trib_batch_end(comm: *mut trib_comm) -> trib_status;
-    #[doc = " End the open batches of `n` communicators as one call of the backend: several communicators of\n  one rank (of tensor and data parallelism, for example), or several ranks that one thread drives.\n  Each communicator is given once, and all are of one backend. Each batch has a stream of its own.\n  If any call of any batch failed, nothing is queued on any, and the status of the first is\n  returned. All n batches end in all cases, except if `comms` itself is invalid.\n\n  Calls of one communicator run in their order. Of two communicators that use one stream, the\n  first in `comms` comes first on host: list those that several ranks share in the same order on\n  all of them.\n\n  NCCL gets one group of all calls. If it fails, all n communicators end, because NCCL ends them\n  together. If one of them is aborted meanwhile, that one's status is returned, and calls of the\n  others may be queued; its abort is complete when this call returns, which may wait for ranks of\n  the others (their first calls).\n\n  TRIB_MATCH compares the batches of a communicator if one of its ranks is here, which waits for\n  the others, or if all are; otherwise TRIB_ERR_INVALID_USAGE."]
+    #[doc = " End the open batches of `n` communicators as one call of the backend: several communicators of\n  one rank (of tensor and data parallelism, for example), or several ranks that one thread drives.\n  Each communicator is given once, and all are of one backend. Each batch has a stream of its own.\n  If any call of any batch failed, nothing is queued on any, and the status of the first is\n  returned. All n batches end in all cases (none, if one of `comms` is NULL).\n\n  Calls of one communicator run in their order. Of two communicators that use one stream, the\n  first in `comms` comes first on host: list those that several ranks share in the same order on\n  all of them.\n\n  NCCL gets one group of all calls. If it fails, all n communicators end, because NCCL ends them\n  together. If one of them is aborted meanwhile, that one's status is returned, and calls of the\n  others may be queued; its abort is complete when this call returns, which may wait for ranks of\n  the others (their first calls).\n\n  TRIB_MATCH compares the batches of a communicator if one of its ranks is here, which waits for\n  the others, or if all are; otherwise TRIB_ERR_INVALID_USAGE."]
     pub fn trib_batch_end_all(comms: *const *mut trib_comm, n: usize) -> trib_status;
     #[doc = " Send messages of `level` and below to `function`; NULL, the initial state, disables the log. Any\n  thread."]
     pub fn trib_log_set(
