@@ -1044,26 +1044,26 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * with constants) select exactly in the next call if nothing exceeded the threshold in 4 calls in a
  * row: `fallbacks` counts this.
  *
- * AUTO.  The ranks measure their link inside the first trib_sparse_create (or trib_sparse_set_k,
- * trib_sparse_set_density, trib_reducer_create with such options) of a communicator that lets auto
- * choose: never in a call on a stream. They exchange 15 allreduces each of 1 KiB, 256 KiB, 4 MiB
- * and 16 MiB, in 16 MiB of device memory that are freed before it returns; after each size they
- * agree on the slowest rank's time, and end the series from 256 KiB on if one allreduce took more
- * than 1 ms. So it takes milliseconds over NVLink and about 60 ms at 1 GB/s, and counts against
- * timeout_ms. A failure ends it on all ranks, as it ends the rest of such a call: if a rank has no
- * memory for it, no rank gets a state or another k. The figures are the communicator's, and never
- * change: every later choice uses them, so all ranks choose the same, a state's algorithm changes
- * only where its k does, and graphs stay valid. A communicator that was split off, shrunk or
- * adopted measures its own; one of 1 rank exchanges nothing. Measure on idle devices: what else
- * they do counts as a slow link. trib_sparse_statistics has the figures in `reason`. Another run
- * may measure other figures and choose otherwise; name the algorithm to have the same bits in every
- * run.
+ * AUTO.  The ranks measure their link in the first blocking call on a communicator that lets auto
+ * choose: trib_sparse_create, trib_sparse_set_k, trib_sparse_set_density, or what calls these for a
+ * reducer. Never in a call on a stream. They make 15 allreduces of each of 1 KiB, 256 KiB, 4 MiB
+ * and 16 MiB, in 16 MiB of device memory that are freed before the call returns. After each size
+ * they agree on the slowest rank's time, and from 256 KiB on they stop if one allreduce took more
+ * than 1 ms. That takes milliseconds over NVLink, about 70 ms at 1 GB/s, and counts against
+ * timeout_ms. If a rank has no memory for it, no rank measures, and the call fails on all; any later
+ * failure ends the communicator, as other exchanges of such calls do.
+ *
+ * The figures are the communicator's and never change. So all ranks choose the same, a state's
+ * algorithm changes only where its k does, and graphs stay valid. A communicator that was split off,
+ * shrunk or adopted measures its own; one of 1 rank exchanges nothing. Measure on idle devices: what
+ * else they do counts as a slow link. Another run may measure other figures and choose otherwise:
+ * name the algorithm to have the same bits in every run.
  *
  * The choice is dense, unless topka or srs is guessed to take a sixth less. With `wire` TRIB_BF16 in
  * the options auto takes it that bf16 is allowed: then they must take a sixth less than a plain
  * allreduce of the gradient in bf16, too. No state runs that one, because its rounding would be
- * lost, and dense, which then runs, is slower: its sums remain f32. `reason` has the time of each:
- * consider trib_allreduce in bf16 there. */
+ * lost, and dense, which then runs, is slower: its sums remain f32. `reason` has the figures and the
+ * time of each: consider trib_allreduce in bf16 there. */
 
 /** One tensor's sparse allreduce on one rank: residual, thresholds, counters and scratch memory. */
 typedef struct trib_sparse trib_sparse;
