@@ -34,6 +34,6 @@ void bad_configurations(const char *backend); /* what trib_options tell NCCL */
 void bad_devices(const char *backend);
 void bad_groups(const char *backend, int size);
 void bad_together(const char *backend, int size); /* batches that end together */
-void bad_matches(const char *backend, int size); /* TRIB_MATCH */
+void bad_matches(const char *backend, int size);  /* TRIB_MATCH */
 
 #endif
