@@ -180,6 +180,7 @@ static void make_backend(void)
 {
     transport_ops = *tri_backend_host.transport;
     transport_ops.collective = collective;
+    transport_ops.collective_list = NULL; /* which would go around the pipes */
     backend = tri_backend_host;
     backend.name = "pipes";
     backend.transport = &transport_ops;

@@ -128,6 +128,7 @@ fn batches_that_end_together() {
     let mut sum = |fails: bool| {
         batch_all(&mut ranks, |ranks| {
             for ((comm, stream), data) in ranks.iter_mut().zip(&data) {
+                // SAFETY: `data` lives, and is not touched, until its stream has been waited for.
                 unsafe { comm.allreduce(data, data, ReduceOp::Sum, stream)? };
             }
             if fails {
