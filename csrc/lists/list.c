@@ -239,6 +239,7 @@ static trib_status check_captures(const struct trib_group *group, int operation,
                                   struct tri_plan *const *plans)
 {
     for (int32_t i = 1; plans[0] != NULL && i < group->size; i++)
+        /* NOLINTNEXTLINE(clang-analyzer-core.*): every rank has a plan, or none has */
         if ((plans[i]->capture == 0) != (plans[0]->capture == 0))
             return tri_fail_call(group->comms[i], operation, TRIB_ERR_INVALID_USAGE,
                                  "the stream of this rank is %sbeing captured, and that of rank 0 "
