@@ -169,8 +169,9 @@ static trib_status set_ready(struct trib_reducer *reducer, size_t i, trib_stream
     const bool first = !readiness->ready;
     if (fits && first) {
         *readiness = (struct tri_readiness){.stream = stream, .ready = true};
+        if (!reducer->open) /* later a thread that queues a bucket reads it */
+            reducer->capture = capture;
         reducer->open = true;
-        reducer->capture = capture;
         if (reducer->learning)
             reducer->order[reducer->nordered++] = i;
         if (gradient->bucket != TRI_NO_BUCKET)

@@ -227,9 +227,11 @@ static bool one_thread(struct batches *b)
         for (int part = 0; part < PARTS && good; part++)
             good = CHECK_OK(call(b, part, rank, team->comms[rank], team->streams[rank]));
     good = CHECK_OK(trib_batch_end_all(team->comms, (size_t)team->size)) && good;
-    for (int rank = 0; rank < team->size; rank++)
+    for (int rank = 0; rank < team->size; rank++) {
+        CHECK_OK(trib_stream_wait(team->devices[rank], team->streams[rank])); /* it reads images */
         for (int part = 0; part < PARTS; part++)
             expect(b, part, rank);
+    }
     return check_all(b, "batches of all ranks by one thread") && good;
 }
 
