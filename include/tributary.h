@@ -1012,7 +1012,7 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * ALGORITHMS, by name.  n: elements, P: ranks; traffic in words of 4 bytes per rank and call.
  *   "auto"             dense, topka or srs, by count, density, ranks and the link's measured speed:
  *                      below
- *   "dense"            all of acc; 2n(P-1)/P
+ *   "dense"            all of acc; 2n(P-1)/P; with a bf16 wire half of that
  *   "topka"            exact top-k of each rank, one allgather; 2k(P-1)
  *   "topka2"           the same, then the top-k of the sum; 2k(P-1)
  *   "topkaopt"         topka with a threshold reused for 32 calls; 2k(P-1) in the call that
@@ -1039,8 +1039,7 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * Words count entries alone. Bytes (trib_sparse_statistics) also count a header of 64 bytes per
  * rank, the padding of packets (header and entries) to 64 bytes, and oktopk's histograms, an
  * allreduce of about 40 KB in every call, however small k is. With k = n (density 1) "dense" runs
- * whatever the name, as the statistics show: without a host wait, and without rounding for the
- * wire. Algorithms that reuse or estimate a threshold (topkaopt, gaussiank, gaussiankconcat, oktopk
+ * whatever the name, as the statistics show: without a host wait. Algorithms that reuse or estimate a threshold (topkaopt, gaussiank, gaussiankconcat, oktopk
  * with constants) select exactly in the next call if nothing exceeded the threshold in 4 calls in a
  * row: `fallbacks` counts this.
  *
@@ -1061,9 +1060,14 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  *
  * The choice is dense, unless topka or srs is guessed to take a sixth less. With `wire` TRIB_BF16 in
  * the options auto takes it that bf16 is allowed: then they must take a sixth less than a plain
- * allreduce of the gradient in bf16, too. No state runs that one, because its rounding would be
- * lost, and dense, which then runs, is slower: its sums remain f32. `reason` has the figures and the
- * time of each: consider trib_allreduce in bf16 there. */
+ * allreduce of a gradient in bf16, too. No state runs that one, because its rounding would be lost;
+ * dense runs there, which keeps it, and so takes longer (below). `reason` has the figures and the time
+ * of each: consider trib_allreduce in bf16 there.
+ *
+ * DENSE WITH A BF16 WIRE.  Each rank sends its acc rounded to bf16, and the rest stays in its
+ * residual. The backend adds up in bf16: a sum that bf16 does not hold is rounded, on host once, by
+ * NCCL after each addition, and what that drops is in no residual. In place, and with
+ * TRIB_SPARSE_ENTRIES, dense is in f32. */
 
 /** One tensor's sparse allreduce on one rank: residual, thresholds, counters and scratch memory. */
 typedef struct trib_sparse trib_sparse;
@@ -1126,8 +1130,8 @@ typedef struct trib_sparse_options {
     double decay;          /**< of the residual; 0 is 1; above 0, at most 1 */
     trib_dtype wire;       /**< type of selected values in messages: 0 is the residual's, or
                             *   TRIB_BF16 (not for f64), whose rounding errors stay in the residual.
-                            *   No effect where only sums are sent (dense, shared); auto counts
-                            *   bf16 among its rivals: AUTO above */
+                            *   No effect on shared, where only sums are sent; dense adds up in
+                            *   bf16, and auto counts that among its rivals: see above */
     uint32_t chunk;        /**< chunked: elements, a power of two up to 65,536; 0 is 4,096 */
     const char *constants; /**< of the published code: "vgg", "lstm" or "bert". oktopk: NULL is the
                             *   exact mode. gaussiank, gaussiankconcat: NULL is "vgg" */

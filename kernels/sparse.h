@@ -57,6 +57,9 @@ struct tri_accumulator {
      * product rounded, then sum. */
     bool makes_velocity;
     double momentum;
+    /* Not NULL, of f32 and with two buffers, and only for accumulate: element i of acc as an entry of
+     * bf16 holds it (struct tri_entries), but 0 for -0; acc keeps the rest. */
+    void *rounded;
 };
 
 /* The guess of select's first threshold. The result is the same; tests use LOW (everything is a
@@ -295,7 +298,8 @@ struct tri_sparse_kernels {
     /* write_entries: index, out->data and *count = the entries; those whose value is 0 stay. */
     trib_status (*write_entries)(const struct tri_entries *entries, uint32_t *index,
                                  uint32_t *count, const struct tri_result *out, trib_stream stream);
-    /* write_dense: out[i] = sum[i], i < count; sum is of type `dtype` and may be out->data. */
+    /* write_dense: out[i] = sum[i], i < count; sum is of type `dtype`, acc's or bf16 where that is
+     * f32, and may be out->data if that has its type. */
     trib_status (*write_dense)(const void *sum, trib_dtype dtype, size_t count,
                                const struct tri_result *out, trib_stream stream);
 

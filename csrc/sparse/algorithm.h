@@ -128,6 +128,9 @@ struct tri_algorithm {
 
     /* The following may be NULL. */
 
+    /* In its place where values travel as bf16, if it is not in place and has a dense result. */
+    const struct tri_algorithm *narrow;
+
     /* The most entries of one select; determines the scratch of kernels. NULL: tri_limit. */
     size_t (*selects)(const struct tri_sparse_params *params);
     /* Entries that a call chooses, as the statistics report them. NULL: params->k. */
@@ -154,8 +157,8 @@ static inline bool tri_valid_idle(const struct tri_idle *idle)
 extern const struct tri_algorithm *const tri_algorithms[];
 const struct tri_algorithm *tri_algorithm_find(const char *name);
 
-extern const struct tri_algorithm tri_sparse_dense, tri_sparse_topka, tri_sparse_topka2,
-    tri_sparse_topkaopt, tri_sparse_topksa, tri_sparse_gtopk, tri_sparse_oktopk,
+extern const struct tri_algorithm tri_sparse_dense, tri_sparse_dense_narrow, tri_sparse_topka,
+    tri_sparse_topka2, tri_sparse_topkaopt, tri_sparse_topksa, tri_sparse_gtopk, tri_sparse_oktopk,
     tri_sparse_gaussiank, tri_sparse_gaussiankconcat, tri_sparse_gaussianksa, tri_sparse_srs,
     tri_sparse_shared, tri_sparse_chunked;
 extern const struct tri_algorithm tri_sparse_oktopk_published;

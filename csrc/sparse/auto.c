@@ -21,8 +21,8 @@
  * An entry read from a tensor, or merged, costs a sector of memory, however small it is.
  *
  * A sparse algorithm is chosen only if it clearly wins, for it holds entries back: against dense,
- * and where the caller allows bf16 (`wire`) against a rival that no state runs, a plain allreduce in
- * bf16, without residual or anything else.
+ * and where the caller allows bf16 (`wire`) against a rival that no state runs, a plain allreduce of a
+ * gradient in bf16, without residual or anything else.
  *
  * In these three every rank's own largest entries count, as users of a sparse allreduce expect, and
  * all sizes are fixed. The others run only by name. */
@@ -92,10 +92,19 @@ static double summing(const struct model *model, double element)
                                    bytes * (model->hosts - 1) / model->hosts);
 }
 
+/* Does dense sum in bf16? See algorithms/dense_narrow.c. */
+static bool is_narrow(const struct tri_sparse_params *params)
+{
+    return params->wire == TRIB_BF16 && !params->in_place && !params->entries;
+}
+
 static double dense(const struct model *model, const struct tri_sparse_params *params)
 {
-    const double made = making(model, params) + model->n * (3 * model->acc + model->gradient);
-    return made / model->copy + 3 * model->kernels + summing(model, model->acc);
+    const double half = (double)trib_dtype_size(TRIB_BF16);
+    const double sums = is_narrow(params) ? 2 * half : 3 * model->acc;
+    const double made = making(model, params) + model->n * (sums + model->gradient);
+    return made / model->copy + 3 * model->kernels +
+           summing(model, is_narrow(params) ? half : model->acc);
 }
 
 static double topka(const struct model *model, const struct tri_sparse_params *params)

@@ -211,8 +211,8 @@ trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists,
                                   run->stream);
 }
 
-trib_status tri_run_result_dense(struct tri_run *run, const void *sums)
+trib_status tri_run_result_dense(struct tri_run *run, const void *sums, trib_dtype dtype)
 {
     const struct tri_result out = tri_run_result_at(run, run->dense);
-    return run->kernels->write_dense(sums, run->params->acc, run->params->count, &out, run->stream);
+    return run->kernels->write_dense(sums, dtype, run->params->count, &out, run->stream);
 }

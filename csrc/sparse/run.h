@@ -147,8 +147,8 @@ struct tri_merge tri_run_merge(const struct tri_run *run, const struct tri_entri
 trib_status tri_run_result(struct tri_run *run, const struct tri_entries *lists, int32_t n,
                            const struct tri_entries *merged);
 
-/* The same from dense sums of acc's type, which may be the result's memory. */
-trib_status tri_run_result_dense(struct tri_run *run, const void *sums);
+/* The same from dense sums of type `dtype`, which may be the result's memory if that has it. */
+trib_status tri_run_result_dense(struct tri_run *run, const void *sums, trib_dtype dtype);
 
 /* The result's type, its divisor (the number of ranks for an average, or 1) and overflow, at
  * `data`. */

@@ -145,6 +145,9 @@ static trib_status measure(struct tri_needs *out, const struct tri_backend *back
 static const struct tri_algorithm *variant(const struct tri_algorithm *algorithm,
                                            const struct tri_sparse_params *params)
 {
+    const bool narrow = params->wire != params->acc && !params->in_place && !params->entries;
+    if (narrow && algorithm->narrow != NULL)
+        return algorithm->narrow;
     return params->constants != NULL && algorithm->published != NULL ? algorithm->published
                                                                      : algorithm;
 }
@@ -171,12 +174,14 @@ static struct tri_choice choose(const struct tri_sparse_settings *settings,
                                 const struct trib_comm *comm)
 {
     const struct tri_machine_speed speed = speed_of(comm);
+    struct tri_choice choice = {.algorithm = settings->algorithm};
     if (sends_all(settings) && settings->algorithm != &tri_sparse_dense)
-        return (struct tri_choice){.algorithm = &tri_sparse_dense,
-                                   .reason = "dense: k is n, so all of acc is sent"};
-    if (settings->algorithm == NULL)
-        return tri_sparse_auto(&settings->params, &speed);
-    return (struct tri_choice){.algorithm = variant(settings->algorithm, &settings->params)};
+        choice = (struct tri_choice){.algorithm = &tri_sparse_dense,
+                                     .reason = "dense: k is n, so all of acc is sent"};
+    else if (settings->algorithm == NULL)
+        choice = tri_sparse_auto(&settings->params, &speed);
+    choice.algorithm = variant(choice.algorithm, &settings->params);
+    return choice;
 }
 
 /* Measure the link, if auto is to choose by it and no state has yet. The ranks first compare what

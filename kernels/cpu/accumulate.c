@@ -1,4 +1,5 @@
-/* accumulate: acc = gradient + decay * residual. decay, residual: the residual by itself.
+/* accumulate: acc = gradient + decay * residual, and its bf16 taken out. decay, residual: the residual
+ * by itself.
  *
  * All factors are rounded to acc's type first. */
 #include "kernels/cpu/sparse_cpu.h"
@@ -83,6 +84,16 @@ static uint32_t count_nonfinite(const void *values, trib_dtype dtype, size_t n)
     return found;
 }
 
+/* What is sent of `values`; the rest stays. */
+static void round_off(uint16_t *restrict rounded, float *restrict values, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        tri_store_entry_f32(rounded, TRIB_BF16, i, values[i]);
+        rounded[i] = (rounded[i] & 0x7fffu) == 0 ? 0 : rounded[i];
+        values[i] -= tri_bf16_to_f32(rounded[i]);
+    }
+}
+
 trib_status tri_cpu_sparse_accumulate(const struct tri_accumulator *acc, uint32_t *nonfinite,
                                       trib_stream stream)
 {
@@ -95,6 +106,8 @@ trib_status tri_cpu_sparse_accumulate(const struct tri_accumulator *acc, uint32_
             tri_cpu_sparse_make(acc, i, n, made);
         if (nonfinite != NULL)
             found += count_nonfinite(made, acc->dtype, n);
+        if (acc->rounded != NULL)
+            round_off((uint16_t *)acc->rounded + i, made, n);
     }
     if (nonfinite != NULL)
         *nonfinite = found;

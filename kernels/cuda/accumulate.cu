@@ -1,5 +1,5 @@
-// accumulate: acc = gradient + decay * residual. decay, residual: the residual by itself. The first
-// two move every element once, each warp one tile at a time.
+// accumulate: acc = gradient + decay * residual, and its bf16 taken out. decay, residual: the residual
+// by itself. The first two move every element once, each warp one tile at a time.
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/stream.cuh"
 
@@ -25,7 +25,44 @@ struct Accumulate {
     uint32_t *nonfinite;
 };
 
-template <typename T, typename G>
+// A four of Bf16, aligned as one.
+__device__ inline void store_four(Bf16 *out, const Bf16 (&in)[kFour])
+{
+    __stcs(reinterpret_cast<uint2 *>(out),
+           make_uint2(in[0].bits | static_cast<uint32_t>(in[1].bits) << 16,
+                      in[2].bits | static_cast<uint32_t>(in[3].bits) << 16));
+}
+
+// Takes what is sent out of a tile. `out`: where the range begins.
+template <uint32_t Width, uint32_t Steps, typename G>
+__device__ inline void round_off(float (&value)[Steps][kFour], Bf16 *out,
+                                 const Range<float, G> &range, uint64_t begin, uint32_t me)
+{
+    const bool whole =
+        whole_tile<Width, Steps>(range, begin) && aligned_four(out) && range.begin == 0;
+#pragma unroll
+    for (uint32_t s = 0; s < Steps; s++) {
+        const uint64_t i = begin + (s * Width + me) * kFour;
+        Bf16 rounded[kFour];
+#pragma unroll
+        for (uint32_t q = 0; q < kFour; q++) {
+            rounded[q] = as_bf16(value[s][q]);
+            rounded[q].bits = (rounded[q].bits & 0x7fffu) == 0 ? 0 : rounded[q].bits;
+            value[s][q] = plus(value[s][q], -widen(rounded[q]));
+        }
+        if (whole) {
+            store_four(out + i, rounded);
+            continue;
+        }
+#pragma unroll
+        for (uint32_t q = 0; q < kFour; q++)
+            if (i + q >= range.begin && i + q < range.end)
+                out[i + q - range.begin] = rounded[q];
+    }
+}
+
+// Rounds: acc.rounded is there. Both in one would cost the others half of their threads.
+template <typename T, typename G, bool Rounds>
 __global__ void __launch_bounds__(kThreads) accumulate(const Accumulate job)
 {
     const Range<T, G> range = range_of<T, G>(job.acc, 0, job.acc.count);
@@ -34,6 +71,8 @@ __global__ void __launch_bounds__(kThreads) accumulate(const Accumulate job)
         T value[kSteps<T, G>][kFour];
         load_tile<kWarp>(value, range, begin, lane_of());
         bad += count_nonfinite(value);
+        if constexpr (Rounds)
+            round_off<kWarp>(value, static_cast<Bf16 *>(job.acc.rounded), range, begin, lane_of());
         if constexpr (Has<G>::kGradient)
             store_tile<kWarp>(value, range, begin, lane_of());
     });
@@ -52,7 +91,10 @@ trib_status run(const Accumulate &job, trib_stream stream)
         return TRIB_OK;
     const uint32_t blocks =
         blocks_for(job.acc.count, kSteps<T, G> * kFour * kThreads, kBlocksEach * multiprocessors());
-    return launch_job<accumulate<T, G>>(blocks, kThreads, job, stream);
+    if constexpr (sizeof(T) == 4 && Has<G>::kGradient)
+        if (job.acc.rounded != nullptr)
+            return launch_job<accumulate<T, G, true>>(blocks, kThreads, job, stream);
+    return launch_job<accumulate<T, G, false>>(blocks, kThreads, job, stream);
 }
 
 struct Decay {

@@ -65,16 +65,17 @@ struct alignas(sizeof(T) * V) Vector {
     T element[V];
 };
 
-template <typename T, typename Out, int V>
+// From sums of type S, which T holds.
+template <typename S, typename T, typename Out, int V>
 __global__ void __launch_bounds__(kThreads) write_dense(const DenseJob<T> job)
 {
-    const Vector<T, V> *from = static_cast<const Vector<T, V> *>(job.sum);
+    const Vector<S, V> *from = static_cast<const Vector<S, V> *>(job.sum);
     Vector<Out, V> *to = static_cast<Vector<Out, V> *>(job.out);
     const size_t units = job.count / V, stride = static_cast<size_t>(gridDim.x) * kThreads * kDeep;
     bool overflows = false;
     for (size_t base = static_cast<size_t>(blockIdx.x) * kThreads * kDeep; base < units;
          base += stride) {
-        Vector<T, V> sum[kDeep] = {};
+        Vector<S, V> sum[kDeep] = {};
 #pragma unroll
         for (uint32_t j = 0; j < kDeep; j++) {
             const size_t i = base + j * kThreads + threadIdx.x;
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(kThreads) write_dense(const DenseJob<T> job)
             Vector<Out, V> out;
 #pragma unroll
             for (int v = 0; v < V; v++)
-                overflows |= put_quotient(out.element[v], sum[j].element[v], job.divisor);
+                overflows |= put_quotient(out.element[v], widen(sum[j].element[v]), job.divisor);
             if (i < units)
                 to[i] = out;
         }
@@ -95,19 +96,19 @@ __global__ void __launch_bounds__(kThreads) write_dense(const DenseJob<T> job)
     const size_t tail = units * V + threadIdx.x;
     if (blockIdx.x == 0 && tail < job.count)
         overflows |= put_quotient(static_cast<Out *>(job.out)[tail],
-                                  static_cast<const T *>(job.sum)[tail], job.divisor);
+                                  widen(static_cast<const S *>(job.sum)[tail]), job.divisor);
     note_overflow(job.overflow, overflows);
 }
 
-template <typename T, typename Out>
+template <typename S, typename T, typename Out>
 trib_status launch_dense(const DenseJob<T> &job, trib_stream stream)
 {
     constexpr int kV = 16 / sizeof(T);
-    const bool aligned = reinterpret_cast<uintptr_t>(job.sum) % 16 == 0 &&
+    const bool aligned = reinterpret_cast<uintptr_t>(job.sum) % (kV * sizeof(S)) == 0 &&
                          reinterpret_cast<uintptr_t>(job.out) % (kV * sizeof(Out)) == 0;
     const uint32_t blocks = blocks_for(job.count, kThreads * 16, 8 * kMaxBlocks);
-    return aligned ? launch_job<write_dense<T, Out, kV>>(blocks, kThreads, job, stream)
-                   : launch_job<write_dense<T, Out, 1>>(blocks, kThreads, job, stream);
+    return aligned ? launch_job<write_dense<S, T, Out, kV>>(blocks, kThreads, job, stream)
+                   : launch_job<write_dense<S, T, Out, 1>>(blocks, kThreads, job, stream);
 }
 
 } // namespace
@@ -134,7 +135,10 @@ trib_status tri_cuda_sparse_write_dense(const void *sum, trib_dtype dtype, size_
     return dispatch_float(dtype == TRIB_F64 ? TRIB_F64 : out->dtype, [&](auto type) {
         using Out = decltype(type);
         using T = Sum<Out>;
-        return launch_dense<T, Out>(
-            {sum, out->data, count, out->overflow, divisor_of<T>(out->divisor)}, stream);
+        const DenseJob<T> job = {sum, out->data, count, out->overflow, divisor_of<T>(out->divisor)};
+        if constexpr (sizeof(T) == 4)
+            if (dtype == TRIB_BF16)
+                return launch_dense<Bf16, T, Out>(job, stream);
+        return launch_dense<T, T, Out>(job, stream);
     });
 }

@@ -152,6 +152,21 @@ static void never_slower_than_bf16(void)
     check_end();
 }
 
+/* Where the link is slow dense takes half as long in bf16; in place its sums are f32. */
+static void dense_in_bf16(void)
+{
+    struct question question = {{"1 GB/s", 1e9, 60e-6}, RESNET, 0.01, 2, 1, true, false};
+    double apart[4], placed[4];
+    check_begin("dense in bf16");
+    const struct tri_choice narrow = answer(&question);
+    question.in_place = true;
+    const struct tri_choice wide = answer(&question);
+    if (CHECK(guesses(&narrow, apart)) && CHECK(guesses(&wide, placed)))
+        CHECK_MSG(apart[0] > 0.49 * placed[0] && apart[0] < 0.52 * placed[0], "%g ms and %g ms",
+                  apart[0], placed[0]);
+    check_end();
+}
+
 /* ---------------------------------------------------------------------------------- the figures */
 
 static size_t series(uint64_t *ns, const struct link *link, double parts)
@@ -314,6 +329,7 @@ int main(void)
 {
     choices();
     never_slower_than_bf16();
+    dense_in_bf16();
     figures();
     ranks_agree(1);
     ranks_agree(2);

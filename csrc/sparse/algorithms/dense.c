@@ -12,6 +12,7 @@
  *   5. The residual becomes 0: all of acc is applied.
  *
  * Cost. 2n(P-1)/P words per rank (of f32, also for 16-bit gradients: sums are f32), one collective.
+ * Where values may travel as bf16, dense_narrow.c runs in its place.
  * Can be captured in a CUDA graph.
  *
  * Invariant. The result is the sum of all acc, and every residual is 0 after a call that is
@@ -101,7 +102,7 @@ static trib_status make_entries(struct tri_run *run, const struct dense *dense)
 static trib_status make_result(struct tri_run *run, const struct dense *dense)
 {
     return run->params->entries ? make_entries(run, dense)
-                                : tri_run_result_dense(run, target(run, dense));
+                                : tri_run_result_dense(run, target(run, dense), run->params->acc);
 }
 
 /* The residual is buffer 0, as after any other call. */
@@ -133,6 +134,7 @@ const struct tri_algorithm tri_sparse_dense = {
     .entries = entries,
     .capacity = capacity,
     .run = dense_run,
+    .narrow = &tri_sparse_dense_narrow,
     .selects = entries,
     .k = k,
 };

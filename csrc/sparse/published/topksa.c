@@ -122,7 +122,7 @@ static trib_status finish_dense(struct tri_run *run, struct tri_topksa *own)
 {
     void *sums = own->sums != NULL ? own->sums : run->dense;
     TRI_TRY(gather_dense(run, own, sums));
-    TRI_TRY(tri_run_result_dense(run, sums));
+    TRI_TRY(tri_run_result_dense(run, sums, run->params->acc));
     return decide(run, own);
 }
 

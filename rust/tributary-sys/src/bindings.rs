@@ -366,7 +366,7 @@ pub struct trib_sparse_options {
     pub k: u64,
     #[doc = " of the residual; 0 is 1; above 0, at most 1"]
     pub decay: f64,
-    #[doc = " type of selected values in messages: 0 is the residual's, or\n   TRIB_BF16 (not for f64), whose rounding errors stay in the residual.\n   No effect where only sums are sent (dense, shared); auto counts\n   bf16 among its rivals: AUTO above"]
+    #[doc = " type of selected values in messages: 0 is the residual's, or\n   TRIB_BF16 (not for f64), whose rounding errors stay in the residual.\n   No effect on shared, where only sums are sent; dense adds up in\n   bf16, and auto counts that among its rivals: see above"]
     pub wire: trib_dtype,
     #[doc = " chunked: elements, a power of two up to 65,536; 0 is 4,096"]
     pub chunk: u32,

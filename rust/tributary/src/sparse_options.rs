@@ -86,8 +86,8 @@ impl SparseOptions {
     }
 
     /// Sends chosen values as `dtype`: [`DType::BF16`], or the type of the sums, which is the
-    /// default. The residual keeps the rounding error. With BF16 `auto` counts a plain bf16 allreduce
-    /// among its rivals.
+    /// default. The residual keeps the rounding error. With BF16 `dense` adds up in bf16 (not in
+    /// place), and `auto` counts a plain bf16 allreduce among its rivals.
     pub fn wire(mut self, dtype: DType) -> SparseOptions {
         self.wire = Some(dtype);
         self

@@ -65,6 +65,11 @@ static bool agree(const struct sparse_trial *trial)
     return true;
 }
 
+static bool sums_narrow(const struct sparse_reference *reference)
+{
+    return reference->narrow && strcmp(sparse_reference_algorithm(reference), "dense") == 0;
+}
+
 /* Nothing is lost: the sum of acc is the result and the residuals. No -0 in the result, unless all
  * of everybody's accumulator is added up as it is. */
 static bool conserved(const struct sparse_trial *trial)
@@ -78,6 +83,8 @@ static bool conserved(const struct sparse_trial *trial)
         double gone = 0;
         for (int rank = 0; rank < trial->team->size; rank++)
             gone += trial->ranks[rank].acc[i] - trial->ranks[rank].residual[i] / decay_after(trial);
+        if (sums_narrow(&trial->reference))
+            gone = sparse_round(gone, TRIB_BF16);
         const double expected = sparse_round(gone / divisor(trial), dtype),
                      found = trial->ranks[0].applied[i];
         if (found != expected)

@@ -197,7 +197,7 @@ static void each_top(struct sparse_reference *reference)
 
 /* --------------------------------------------------------------------------------- algorithms */
 
-/* Choose nothing, take no wire type: everything goes. */
+/* Choose nothing: everything goes, rounded or not. */
 static void everything(struct sparse_reference *reference)
 {
     for (int rank = 0; rank < reference->size; rank++) {
@@ -205,8 +205,10 @@ static void everything(struct sparse_reference *reference)
         reference->selected[rank] = reference->count;
     }
     const trib_dtype wire = reference->wire;
-    reference->wire = reference->acc_dtype;
+    reference->wire = reference->narrow ? TRIB_BF16 : reference->acc_dtype;
     sparse_reference_add_up(reference);
+    for (size_t i = 0; i < reference->count && reference->narrow; i++)
+        reference->sum[i] = sparse_round(reference->sum[i], TRIB_BF16);
     reference->wire = wire;
     sparse_reference_update_residual(reference);
 }

@@ -19,6 +19,7 @@ struct sparse_reference {
     trib_dtype acc_dtype; /* f32 or f64 */
     trib_dtype wire;      /* acc_dtype or bf16 */
     uint32_t chunk;
+    bool narrow; /* dense rounds what it sends, and its sums, to bf16 */
 
     /* One step: each rank's acc, and what becomes of it. */
     double *acc[TEAM_MAX]; /* given */

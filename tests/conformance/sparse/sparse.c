@@ -71,7 +71,7 @@ static bool in_rank_order(const struct sparse_session *session, const struct spa
 {
     const bool allreduced =
         strcmp(plan->algorithm, "dense") == 0 || strcmp(plan->algorithm, "shared") == 0;
-    return !allreduced || (plan->input != SPARSE_FLOATS && plan->clip == 0) ||
+    return !allreduced || (plan->input != SPARSE_FLOATS && plan->clip == 0 && plan->wire == 0) ||
            session->team.size <= 2 || strcmp(session->team.backend, "host") == 0;
 }
 

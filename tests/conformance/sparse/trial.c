@@ -169,14 +169,17 @@ bool sparse_trial_open(struct sparse_trial *trial, struct team *team,
     memset(trial, 0, sizeof *trial);
     trial->plan = *plan;
     trial->team = team;
-    *reference = (struct sparse_reference){.algorithm = plan->algorithm,
-                                           .constants = plan->constants,
-                                           .size = team->size,
-                                           .count = plan->count,
-                                           .k = plan->k < plan->count ? plan->k : plan->count,
-                                           .acc_dtype = acc_of(plan),
-                                           .wire = plan->wire == 0 ? acc_of(plan) : plan->wire,
-                                           .chunk = plan->chunk == 0 ? 4096 : plan->chunk};
+    *reference =
+        (struct sparse_reference){.algorithm = plan->algorithm,
+                                  .constants = plan->constants,
+                                  .size = team->size,
+                                  .count = plan->count,
+                                  .k = plan->k < plan->count ? plan->k : plan->count,
+                                  .acc_dtype = acc_of(plan),
+                                  .wire = plan->wire == 0 ? acc_of(plan) : plan->wire,
+                                  .narrow = plan->wire == TRIB_BF16 && !sparse_in_place(plan) &&
+                                            (plan->flags & TRIB_SPARSE_ENTRIES) == 0,
+                                  .chunk = plan->chunk == 0 ? 4096 : plan->chunk};
     sparse_reference_create(reference);
     trial->barrier = need(1, sizeof *trial->barrier);
     pthread_barrier_init(&trial->barrier->threads, NULL, (unsigned)team->size);

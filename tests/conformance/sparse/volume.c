@@ -152,7 +152,8 @@ static struct words expected(const struct sparse_trial *trial, int rank)
     const char *name = sparse_reference_algorithm(reference);
     const double packet = list(reference, reference->k);
     if (strcmp(name, "dense") == 0)
-        return allreduce(rank, reference->size, reference->count, value(reference));
+        return allreduce(rank, reference->size, reference->count,
+                         reference->narrow ? 0.5 : value(reference));
     if (strcmp(name, "topka") == 0 || strcmp(name, "topka2") == 0)
         return allgather(reference->size, packet, packet * reference->size);
     if (strcmp(name, "topksa") == 0)

@@ -18,15 +18,33 @@ enum { COUNTS = sizeof counts / sizeof counts[0] };
 
 struct accumulating {
     struct sparse_state state;
-    size_t nonfinite;
+    size_t nonfinite, rounded;
 };
 
 static trib_status queue_accumulate(const struct sparse_target *target, const void *argument)
 {
     const struct accumulating *a = argument;
-    const struct tri_accumulator acc = sparse_accumulator(&a->state, target->memory);
+    struct tri_accumulator acc = sparse_accumulator(&a->state, target->memory);
+    acc.rounded = sparse_at(target->memory, a->rounded);
     return target->kernels->accumulate(&acc, sparse_at(target->memory, a->nonfinite),
                                        target->stream);
+}
+
+/* What bf16 holds of acc is taken out of it. */
+static void expect_rounded(struct sparse_rig *rig, const struct accumulating *a)
+{
+    const trib_dtype dtype = a->state.dtype;
+    const size_t size = trib_dtype_size(dtype), half = trib_dtype_size(TRIB_BF16);
+    unsigned char *acc = rig->arena.image + sparse_acc_at(rig, &a->state);
+    for (size_t i = 0; i < a->state.count; i++) {
+        const double value = kernels_get(acc + i * size, dtype);
+        unsigned char *rounded = rig->arena.image + a->rounded + i * half;
+        kernels_put(rounded, TRIB_BF16, sparse_entry(value, TRIB_BF16));
+        const double sent = kernels_get(rounded, TRIB_BF16);
+        if (sent == 0)
+            kernels_put(rounded, TRIB_BF16, 0);
+        kernels_put(acc + i * size, dtype, value - sent);
+    }
 }
 
 static void expect_accumulate(struct sparse_rig *rig, const void *argument)
@@ -41,6 +59,19 @@ static void expect_accumulate(struct sparse_rig *rig, const void *argument)
         nonfinite += !sparse_is_finite(acc + i * size, a->state.dtype);
     if (a->nonfinite != SPARSE_NONE)
         sparse_word_put(rig->arena.image, a->nonfinite, nonfinite);
+    if (a->rounded != SPARSE_NONE)
+        expect_rounded(rig, a);
+}
+
+/* Every other one of those that may is rounded. */
+static size_t place_rounded(struct sparse_rig *rig, size_t type, size_t n)
+{
+    const size_t bytes = n * trib_dtype_size(TRIB_BF16);
+    if (types[type].dtype != TRIB_F32 || types[type].gradient == 0 || rig->calls % 2 == 0)
+        return SPARSE_NONE;
+    const size_t at = arena_place(&rig->arena, bytes, rig->calls % 3 == 0 ? 2 : 0);
+    arena_mark(&rig->arena, at, n, TRIB_BF16);
+    return at;
 }
 
 static void accumulate_case(struct sparse_rig *rig, size_t type, size_t n, int kind, double decay)
@@ -57,6 +88,7 @@ static void accumulate_case(struct sparse_rig *rig, size_t type, size_t n, int k
     a.state.decay = types[type].gradient != 0 ? decay : 1;
     sparse_state_make_velocity(rig, &a.state, rig->calls * 5);
     a.nonfinite = rig->calls % 5 == 0 ? SPARSE_NONE : sparse_word(rig, 9);
+    a.rounded = place_rounded(rig, type, n);
     sparse_state_fill(rig, &a.state, kind, 5);
     const struct sparse_call call = {
         "accumulate", queue_accumulate, expect_accumulate, NULL, &a, n, 0, 0, a.state.dtype};
