@@ -7,11 +7,14 @@ mod train;
 
 mod common;
 
+use std::time::Duration;
+
 use clap::Parser;
 use train::data::Digits;
 use train::dense::Dense;
 use train::message::Message;
 use train::network::{zeros, Network};
+use train::overlap::{Overlap, Times};
 use train::report::{Progress, Table};
 use train::sparse::{clip, Traffic};
 use train::worker::{Learner, Trained};
@@ -433,16 +436,54 @@ fn what_a_process_says_is_what_is_heard() {
             let epochs = trained.epochs.iter();
             let epochs = epochs.map(|e| (e.number, e.steps, e.loss, e.accuracy, e.communicating));
             let moved = trained.epochs.iter().map(|e| (e.moved.sent, e.moved.received, e.step));
+            let times = trained.times.clone();
             let traffic = trained.traffic.clone();
             let traffic =
                 traffic.map(|Traffic { algorithm, words, leak }| (algorithm, words, leak));
             let (epochs, moved): (Vec<_>, Vec<_>) = (epochs.collect(), moved.collect());
-            (bits.collect::<Vec<_>>(), epochs, moved, traffic)
+            (bits.collect::<Vec<_>>(), epochs, moved, traffic, times)
         };
         let before = what(&said);
         let Message::Trained(heard) = hear(&Message::Trained(Box::new(said))) else { panic!() };
         assert_eq!(what(&heard), before);
     }
+}
+
+#[test]
+fn what_is_hidden_of_the_communication_is_what_was_measured() {
+    let times = |steps: [u64; 3], exposed: [u64; 3], alone: &[u64]| {
+        let [steps, exposed, alone] = [&steps, &exposed, alone]
+            .map(|all| all.iter().map(|&time| Duration::from_millis(time)).collect());
+        Times { steps, exposed, alone }
+    };
+    // Of each step the slowest rank, and what is left where the last gradient was made.
+    let (a, b) = (times([4, 8, 6], [1, 5, 2], &[8]), times([5, 7, 9], [3, 2, 2], &[4]));
+    assert_eq!(
+        Overlap::of(&[&a, &b]).unwrap().to_string(),
+        "50.0 % of the communication is hidden: alone it takes 4.000 ms, and 2.000 ms of a step's \
+         8.000 ms are left after the last gradient (medians)"
+    );
+    let longer = times([9; 3], [6; 3], &[4]);
+    assert_eq!(Overlap::of(&[&longer, &longer]).unwrap().hidden(), -0.5);
+    assert_eq!(Overlap::of(&[&a, &times([1; 3], [1; 3], &[])]), None);
+    assert_eq!(Overlap::of(&[&a]), None);
+
+    let options = options(&["--ranks", "2", "--epochs", "2"]);
+    let run = compare::training(&options, None, &Digits::load()).unwrap();
+    for Times { steps, exposed, alone } in run.trained.iter().map(|rank| &rank.times) {
+        assert_eq!((steps.len(), exposed.len(), alone.len()), (27, 27, 3));
+        assert!(exposed.iter().zip(steps).all(|(left, step)| left < step));
+    }
+    let remarks = proof::remarks(&run.trained, &options);
+    let figures: Vec<f64> =
+        remarks[0].split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [hidden, alone, exposed, step] = figures[..] else { panic!("{remarks:?}") };
+    assert!(remarks.len() == 1 && figures.iter().all(|figure| figure.is_finite()), "{remarks:?}");
+    assert!(alone > 0.0 && 0.0 < exposed && exposed < step, "{remarks:?}");
+    // Figures are rounded. No median is above twice the mean, which is of one of two ranks.
+    let rounding = 0.1 + 0.1 * (1.0 + exposed / alone) / alone;
+    assert!((hidden - 100.0 * (1.0 - exposed / alone)).abs() < rounding, "{remarks:?}");
+    assert!(step < 5e3 * run.seconds(), "{remarks:?}, {} s", run.seconds());
 }
 
 #[test]
@@ -452,6 +493,7 @@ fn one_wrong_bit_is_found() {
         network: Network::random(&mut fastrand::Rng::with_seed(1)),
         epochs: Vec::new(),
         traffic: None,
+        times: Times::default(),
     };
     let holds = |ranks: &[Trained]| -> Vec<bool> {
         let proofs = proof::all(ranks, Some(&random()), &options(&[]), &digits);

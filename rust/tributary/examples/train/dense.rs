@@ -1,14 +1,21 @@
 //! The dense exchange of gradients: averaged in buckets, while the backward pass makes the others.
 
+use std::time::Instant;
+
 use tributary::{Communicator, DType, Reducer, ReducerOptions, Stream, Views};
 
 use super::exchange::Moved;
+use super::overlap::Times;
 use super::Failure;
 
 /// Small ones, for a small network: else all gradients would share the first bucket, which is queued
 /// when the last of them is there.
 const BUCKET_BYTES: u64 = 64 << 10;
 const FIRST_BYTES: u64 = 8 << 10;
+
+/// One step of so many communicates only when all gradients are there. Of what that takes the other
+/// steps hide a part.
+const APART: usize = 10;
 
 /// Tensors of one rank that lie in the buckets of a reducer. As for an
 /// [`Exchange`](super::exchange::Exchange), they are copied to the device and back.
@@ -19,6 +26,8 @@ pub struct Dense<'a> {
     reducer: Reducer<Views>,
     /// The bytes that were handed to the communicator before.
     before: u64,
+    steps: usize,
+    times: Times,
 }
 
 impl Dense<'_> {
@@ -34,7 +43,8 @@ impl Dense<'_> {
         let options = ReducerOptions::new().bucket_bytes(BUCKET_BYTES).first_bytes(FIRST_BYTES);
         let reducer = Reducer::views(communicator, &shapes, &options)?;
         let before = communicator.counters()?.bytes;
-        Ok(Dense { communicator, stream, reducer, before })
+        let times = Times::default();
+        Ok(Dense { communicator, stream, reducer, before, steps: 0, times })
     }
 
     /// Every rank's `tensors` become the average over the ranks. `make` makes them, and tells of
@@ -48,18 +58,41 @@ impl Dense<'_> {
         ) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let (stream, n) = (&self.stream, tensors.len());
+        let start = Instant::now();
+        let mut last = start;
+        self.steps += 1;
+        let apart = self.steps % APART == 0;
         let mut step = self.reducer.step(self.communicator)?;
         make(tensors, &mut |i, tensor| {
             step.gradient(place(i, n))?.upload(tensor, stream)?;
-            Ok(step.ready(place(i, n), stream)?)
+            last = Instant::now();
+            if !apart {
+                step.ready(place(i, n), stream)?;
+            }
+            Ok(())
         })?;
+        if apart {
+            (0..n).try_for_each(|gradient| step.ready(gradient, stream))?;
+        }
         step.finish(stream)?;
         self.reducer.wait()?;
+        let left = last.elapsed();
         for (i, tensor) in tensors.iter_mut().enumerate() {
             let gradient = self.reducer.gradient(self.communicator, place(i, n))?;
             gradient.download_into(tensor, stream)?;
         }
+        if apart {
+            self.times.alone.push(left);
+        } else {
+            self.times.exposed.push(left);
+            self.times.steps.push(start.elapsed());
+        }
         Ok(())
+    }
+
+    /// What the steps took so far.
+    pub fn times(&self) -> &Times {
+        &self.times
     }
 
     /// The bytes that this rank has exchanged here so far.

@@ -2,8 +2,10 @@
 //!
 //! Every rank is a thread, or a process, with its own network. In each step it works on its share
 //! of the batch, and Tributary averages the gradients over the ranks, in buckets, while the backward
-//! pass makes the others. So all ranks take the same step and stay equal to the bit. At its end the program proves that, and that a single rank gets
-//! the same result from the same batches.
+//! pass makes the others. So all ranks take the same step and stay equal to the bit. At its end the
+//! program proves that, and that a single rank gets the same result from the same batches. And it
+//! says how much of the communication was hidden behind the backward pass (`overlap.rs`): one step of
+//! ten communicates only after it, for comparison.
 //!
 //! ```text
 //! cargo run --release --example train
@@ -30,6 +32,7 @@ pub mod exchange;
 pub mod message;
 pub mod network;
 pub mod options;
+pub mod overlap;
 mod plot;
 mod processes;
 pub mod proof;

@@ -8,6 +8,7 @@ use tributary::UniqueId;
 
 use super::exchange::Moved;
 use super::network::{zeros, Network, Tensors};
+use super::overlap::Times;
 use super::report::Epoch;
 use super::sparse::Traffic;
 use super::worker::Trained;
@@ -52,6 +53,11 @@ fn write_trained(f: &mut fmt::Formatter<'_>, trained: &Trained) -> fmt::Result {
         None => write!(f, " -")?,
         Some(Traffic { algorithm, words, leak }) => write!(f, " {algorithm} {words} {leak}")?,
     }
+    let Times { steps, exposed, alone } = &trained.times;
+    for times in [steps, exposed, alone] {
+        write!(f, " {}", times.len())?;
+        times.iter().try_for_each(|time| write!(f, " {}", time.as_nanos()))?;
+    }
     let mut parameters = trained.network.parameters.iter().flatten();
     parameters.try_for_each(|value| write!(f, " {}", value.to_bits()))
 }
@@ -93,6 +99,11 @@ impl Words<'_> {
         Some(Trained {
             epochs: (0..count).map(|_| self.epoch()).collect::<Option<_>>()?,
             traffic: self.traffic()?,
+            times: Times {
+                steps: self.durations()?,
+                exposed: self.durations()?,
+                alone: self.durations()?,
+            },
             network: Network::with(self.parameters()?),
         })
     }
@@ -115,6 +126,11 @@ impl Words<'_> {
             return Some(None);
         }
         Some(Some(Traffic { algorithm, words: self.next()?, leak: self.next()? }))
+    }
+
+    fn durations(&mut self) -> Option<Vec<Duration>> {
+        let count: usize = self.next()?;
+        (0..count).map(|_| self.next().map(Duration::from_nanos)).collect()
     }
 
     fn parameters(&mut self) -> Option<Tensors> {

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hasher};
 use super::data::Digits;
 use super::network::Network;
 use super::options::RATE;
+use super::overlap::Overlap;
 use super::report::{self, say};
 use super::sparse::{largest, Traffic};
 use super::vanish::Residuals;
@@ -65,9 +66,13 @@ pub fn all(
     proofs
 }
 
-/// What is no proof, but explains those of a sparse exchange.
+/// What is no proof: how much of a dense exchange is hidden, and what explains the proofs of a
+/// sparse one.
 pub fn remarks(trained: &[Trained], options: &Options) -> Vec<String> {
-    let Some(traffic) = &trained[0].traffic else { return Vec::new() };
+    let Some(traffic) = &trained[0].traffic else {
+        let times: Vec<_> = trained.iter().map(|rank| &rank.times).collect();
+        return Overlap::of(&times).iter().map(Overlap::to_string).collect();
+    };
     let mut remarks = Vec::new();
     if options.kill_rank.is_some() {
         let others = match options.residuals {

@@ -38,8 +38,8 @@ pub struct Epoch {
     /// Mean time of a step.
     pub step: Duration,
     /// Fraction of that from the end of this rank's backward pass to having the averages, so it
-    /// includes the wait for the slowest rank. Dense buckets that are exchanged before are not in it,
-    /// and nothing tells how long they took.
+    /// includes the wait for the slowest rank. Dense buckets that are exchanged before are not in it:
+    /// see [`Overlap`](super::overlap::Overlap).
     pub communicating: f64,
     /// Bytes that this rank sent and received.
     pub moved: Moved,

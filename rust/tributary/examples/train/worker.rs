@@ -10,6 +10,7 @@ use super::data::{Digits, Image};
 use super::dense::Dense;
 use super::exchange::{Exchange, Moved};
 use super::network::{self, Network, Tensors};
+use super::overlap::Times;
 use super::report::{Epoch, Progress};
 use super::sparse::{Kept, Sparse, Traffic};
 use super::{Failure, Options};
@@ -22,6 +23,8 @@ pub struct Trained {
     pub epochs: Vec<Epoch>,
     /// Totals of the sparse exchange, if there was one.
     pub traffic: Option<Traffic>,
+    /// Of the dense exchange, if there was one: with the last communicator.
+    pub times: Times,
 }
 
 impl Trained {
@@ -78,6 +81,7 @@ pub struct Learner<'a> {
     before: Moved,
     epochs: Vec<Epoch>,
     traffic: Option<Traffic>,
+    times: Times,
 }
 
 impl<'a> Learner<'a> {
@@ -99,6 +103,7 @@ impl<'a> Learner<'a> {
             before: Moved::default(),
             epochs: Vec::with_capacity(options.epochs),
             traffic: None,
+            times: Times::default(),
         }
     }
 
@@ -127,6 +132,7 @@ impl<'a> Learner<'a> {
         self.before = Moved::default();
         let result = self.take_steps(&mut worker, progress, more);
         self.traffic = worker.gradients.traffic()?;
+        self.times = worker.gradients.times();
         self.moved = self.moved + (worker.gradients.moved()? - self.before);
         self.kept = worker.gradients.into_kept()?;
         result
@@ -212,7 +218,8 @@ impl<'a> Learner<'a> {
 
     /// The result of the steps taken.
     pub fn finish(self) -> Trained {
-        Trained { network: self.network, epochs: self.epochs, traffic: self.traffic }
+        let Learner { network, epochs, traffic, times, .. } = self;
+        Trained { network, epochs, traffic, times }
     }
 }
 
@@ -287,6 +294,13 @@ impl Gradients<'_> {
         match self {
             Gradients::Dense(dense) => dense.moved(),
             Gradients::Sparse(sparse) => sparse.moved(),
+        }
+    }
+
+    fn times(&self) -> Times {
+        match self {
+            Gradients::Dense(dense) => dense.times().clone(),
+            Gradients::Sparse(_) => Times::default(),
         }
     }
 
