@@ -45,6 +45,7 @@ struct tri_batch {
 
 enum { TRI_CALL_TIMEOUT_MS = 600000 }; /* the default */
 
+struct tri_last_list;
 struct tri_remote;
 
 /* How fast the ranks reach each other, the slowest of them: the seconds of a small collective, and
@@ -88,8 +89,7 @@ struct trib_comm {
     struct tri_measured measured; /* once, then the same for ever; bandwidth 0: not yet */
     void *scratch;                /* see tri_comm_scratch */
     size_t scratch_bytes;
-    uint32_t *list_order; /* see lists/check.c: `list_order_n` of them, and room for as many */
-    size_t list_order_n;
+    struct tri_last_list *last_list; /* see lists/last.h; NULL before the first list */
     uint64_t calls, bytes, backend_calls, lists_queued; /* trib_counters */
 };
 

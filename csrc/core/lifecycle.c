@@ -91,7 +91,7 @@ void tri_comm_discard(struct trib_comm *comm)
     free(comm->signatures);
     free(comm->recorder);
     free(comm->scratch);
-    free(comm->list_order);
+    free(comm->last_list);
     tri_captures_release(comm->captures);
     tri_owner_release(comm->owner);
     free(comm);

@@ -1,19 +1,18 @@
 /* Checks of a list call's arguments.
  *
- * A list has up to thousands of tensors, and they are checked in each call. All of it is linear in
- * the number of tensors but two things. Overlaps show in the order of the addresses, so they are
- * sorted; a communicator keeps the order of its last list, and a list that has the same order needs no
- * sorting. (That is a guess, which costs nothing where it is wrong: what counts is how the addresses
- * of this list turn out to lie.) And the backend is asked about memory, which takes a driver call: in
- * the order of the addresses, once for all tensors that lie in one allocation. No answer is kept for
- * the next call: the caller may free an allocation at any time, and nobody hears of that. */
+ * A list has up to thousands of tensors, and the checks are linear in their number but for two
+ * things. Overlaps show in the order of the addresses, so they are sorted; a list whose tensors have
+ * the order of the last one's needs no sorting. (That is a guess, which costs nothing where it is
+ * wrong: what counts is how the addresses of this list turn out to lie.) And the backend is asked
+ * about memory, which takes a driver call: in the order of the addresses, once for all tensors that
+ * lie in one allocation, in every call. The rest is kept for a call with the same tensors: last.h. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "csrc/base/types.h"
-#include "csrc/core/ranges.h"
 #include "csrc/core/validate.h"
+#include "csrc/lists/last.h"
 #include "csrc/lists/list.h"
 
 /* What is valid for the tensors of a type: computed once for all tensors that follow each other. */
@@ -25,9 +24,8 @@ struct bounds {
 
 static struct bounds bounds_of(const struct tri_list *list, trib_dtype dtype)
 {
-    const bool must_float = list->operation == TRI_WEIGHTED_AVERAGE || list->settings.scaled;
     struct bounds bounds = {.dtype = dtype, .size = trib_dtype_size(dtype)};
-    if (must_float && bounds.size != 0 && !tri_dtype_is_float(dtype))
+    if (tri_list_floats_only(list) && bounds.size != 0 && !tri_dtype_is_float(dtype))
         bounds.size = 0;
     if (bounds.size != 0)
         bounds.most_count = (size_t)PTRDIFF_MAX / bounds.size;
@@ -111,16 +109,34 @@ static void insert(struct tri_range *ranges, size_t *n, const float *scalar, siz
     ranges[at] = range;
 }
 
+/* Leave the tensors, in their order. */
+static void take_out_scalars(struct tri_range *ranges, size_t n, size_t tensors)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < n; i++)
+        if (ranges[i].index < tensors)
+            ranges[left++] = ranges[i];
+}
+
+/* The scalar that the call reads on the device; NULL: none. */
+static const float *read_scalar(const struct tri_list *list)
+{
+    return list->settings.scaled ? list->settings.factor.device : list->weight.device;
+}
+
+/* Do the tensors and the call's scalars overlap where they must not? */
 static trib_status check_collisions(const struct trib_comm *comm, const struct tri_list *list,
                                     struct tri_range *ranges, size_t n)
 {
     struct tri_range pair[2];
-    const float *read = list->settings.scaled ? list->settings.factor.device : list->weight.device;
+    const float *read = read_scalar(list);
     if (read != NULL)
         insert(ranges, &n, read, list->n + 1, false);
     if (list->total_out != NULL)
         insert(ranges, &n, list->total_out, list->n, true);
-    if (!tri_ranges_collide(ranges, n, pair))
+    const bool collide = tri_ranges_collide(ranges, n, pair);
+    take_out_scalars(ranges, n, list->n);
+    if (!collide)
         return TRIB_OK;
     const char *names[2];
     char places[2][32] = {"", ""};
@@ -132,26 +148,6 @@ static trib_status check_collisions(const struct trib_comm *comm, const struct t
     return tri_fail_call(comm, list->operation, TRIB_ERR_INVALID_BUFFER,
                          "`%s%s` overlaps `%s%s`: every tensor of a list needs memory of its own",
                          names[0], places[0], names[1], places[1]);
-}
-
-/* Remember the order of the tensors, the `n` ranges that they have first. */
-static void remember_order(struct trib_comm *comm, const struct tri_list *list,
-                           const struct tri_range *ranges, size_t n)
-{
-    uint32_t *order = comm->list_order;
-    if (comm->list_order_n != list->n) {
-        free(order);
-        order = list->n == 0 || list->n > UINT32_MAX ? NULL : malloc(list->n * sizeof *order);
-        comm->list_order = order;
-        comm->list_order_n = order == NULL ? 0 : list->n;
-    }
-    if (order == NULL)
-        return;
-    for (size_t i = 0; i < n; i++)
-        order[i] = (uint32_t)ranges[i].index;
-    for (size_t i = 0; i < list->n; i++)
-        if (list->tensors[i].count == 0)
-            order[n++] = (uint32_t)i;
 }
 
 /* In the order of the addresses: one answer is for all that follow in the same allocation. */
@@ -172,28 +168,18 @@ static trib_status check_memory(const struct trib_comm *comm, const struct tri_l
     return TRIB_OK;
 }
 
-static trib_status check_places(struct trib_comm *comm, const struct tri_list *list,
-                                struct tri_range *ranges, size_t n)
+/* Check the tensors, their memory aside, in the order of the last list's addresses if that had as
+ * many, and sort their ranges. */
+static trib_status read_tensors(const struct trib_comm *comm, const struct tri_list *list,
+                                struct tri_last_list *last)
 {
-    if (tri_ranges_sort(ranges, n))
-        remember_order(comm, list, ranges, n);
-    TRI_TRY(check_memory(comm, list, ranges, n));
-    return check_collisions(comm, list, ranges, n);
-}
-
-static trib_status check_tensors(struct trib_comm *comm, const struct tri_list *list)
-{
-    const bool checks = (comm->flags & TRIB_UNCHECKED) == 0;
-    struct tri_range *ranges = NULL;
-    if (list->n > SIZE_MAX / 2 / sizeof *ranges - 2 ||
-        (checks && (ranges = tri_comm_scratch(comm, (list->n + 2) * sizeof *ranges)) == NULL))
-        return tri_fail_call(comm, list->operation, TRIB_ERR_OUT_OF_MEMORY,
-                             "no memory to check a list of %zu tensors", list->n);
-    const uint32_t *order = checks && comm->list_order_n == list->n ? comm->list_order : NULL;
+    const bool sorts = (comm->flags & TRIB_UNCHECKED) == 0;
+    const bool ordered = last->n == list->n && last->nranges == list->n; /* none was empty */
     struct bounds bounds = {.size = 0};
-    size_t used = 0;
+    last->checked = false;
+    last->nranges = 0;
     for (size_t at = 0; at < list->n; at++) {
-        const size_t i = order == NULL ? at : order[at];
+        const size_t i = ordered ? last->ranges[at].index : at;
         const trib_tensor *tensor = &list->tensors[i];
         const uintptr_t begin = (uintptr_t)tensor->data;
         size_t bytes = 0;
@@ -201,11 +187,32 @@ static trib_status check_tensors(struct trib_comm *comm, const struct tri_list *
             bounds = bounds_of(list, tensor->dtype);
         if (!is_plain(tensor, &bounds, &bytes))
             TRI_TRY(check_tensor(comm, list, i, &bytes));
-        if (checks && bytes != 0)
-            ranges[used++] = (struct tri_range){
+        if (sorts && bytes != 0) /* never beyond `at` */
+            last->ranges[last->nranges++] = (struct tri_range){
                 .begin = begin, .end = begin + bytes, .index = i, .written = true};
     }
-    return checks ? check_places(comm, list, ranges, used) : TRIB_OK;
+    (void)tri_ranges_sort(last->ranges, last->nranges);
+    return TRIB_OK;
+}
+
+static trib_status check_tensors(struct trib_comm *comm, const struct tri_list *list)
+{
+    struct tri_last_list *last = tri_last_list(comm, list->n);
+    if (last == NULL)
+        return tri_fail_call(comm, list->operation, TRIB_ERR_OUT_OF_MEMORY,
+                             "no memory to check a list of %zu tensors", list->n);
+    const bool known = tri_last_checked(last, list);
+    const bool scalars = read_scalar(list) != NULL || list->total_out != NULL;
+    if (!known)
+        TRI_TRY(read_tensors(comm, list, last));
+    if ((comm->flags & TRIB_UNCHECKED) == 0) {
+        TRI_TRY(check_memory(comm, list, last->ranges, last->nranges));
+        if (!known || scalars)
+            TRI_TRY(check_collisions(comm, list, last->ranges, last->nranges));
+    }
+    if (!known)
+        tri_last_keep(last, list);
+    return TRIB_OK;
 }
 
 trib_status tri_list_check(struct trib_comm *comm, const struct tri_list *list)

@@ -12,6 +12,7 @@
 #include "csrc/core/batch.h"
 #include "csrc/core/issue.h"
 #include "csrc/core/match.h"
+#include "csrc/lists/last.h"
 
 /* After a failed step this rank is out of step with the others: the communicator is over. */
 static void raise_state(const struct tri_plan *plan, trib_status status)
@@ -37,38 +38,39 @@ static void run(void *argument)
         raise_state(plan, status);
 }
 
-/* *out: the plan of a valid list, in the communicator's scratch; NULL if there is nothing to do.
- * Takes its scratch. */
+/* *out: the plan of a list that is checked, and so kept; NULL if there is nothing to do. Takes its
+ * scratch. */
 static trib_status prepare(struct trib_comm *comm, const struct tri_list *list,
                            struct tri_plan **out, size_t *bytes)
 {
-    struct tri_layout layout;
+    struct tri_last_list *last = comm->last_list;
+    const bool weighted = list->operation == TRI_WEIGHTED_AVERAGE;
+    const bool known = last->laid_out && last->weighted == weighted;
     struct tri_room room;
     *out = NULL;
-    if (!tri_layout_make(&layout, list))
+    last->laid_out = known;
+    if (!known && !tri_layout_make(&last->layout, list))
         return tri_fail_call(comm, list->operation, TRIB_ERR_INVALID_ARGUMENT,
                              "`tensors` together are larger than any memory");
-    if (layout.nbuckets == 0)
+    const struct tri_layout *layout = &last->layout;
+    if (layout->nbuckets == 0)
         return TRIB_OK;
-    const size_t room_bytes = tri_plan_is_direct(comm, list, &layout) ? 0 : layout.bytes;
-    TRI_TRY(tri_room_take(&room, comm, list->stream, room_bytes));
-    *bytes = tri_plan_bytes(&layout);
-    *out = tri_comm_scratch(comm, *bytes);
-    if (*out == NULL)
-        return tri_fail_call(comm, list->operation, TRIB_ERR_OUT_OF_MEMORY,
-                             "no memory to describe a list of %zu tensors", list->n);
-    tri_plan_make(*out, comm, list, &layout, &room);
+    TRI_TRY(tri_room_take(&room, comm, list->stream,
+                          tri_plan_is_direct(comm, list, layout) ? 0 : layout->bytes));
+    tri_plan_make(last->plan, comm, list, layout, &room);
+    if (!known)
+        tri_plan_slice(last->plan, list, layout);
+    last->laid_out = true;
+    last->weighted = weighted;
+    *bytes = tri_plan_bytes(layout);
+    *out = last->plan;
     return TRIB_OK;
 }
 
 static void count(struct trib_comm *comm, const struct tri_list *list)
 {
-    size_t bytes = 0;
-    for (size_t i = 0; i < list->n; i++)
-        /* NOLINTNEXTLINE(clang-analyzer-core.*): NULL only with n == 0 */
-        bytes += list->tensors[i].count * trib_dtype_size(list->tensors[i].dtype);
     const bool sends = list->operation != TRI_BROADCAST_LIST || list->root == comm->rank;
-    comm->bytes += sends ? bytes : 0;
+    comm->bytes += sends ? comm->last_list->layout.tensor_bytes : 0;
     comm->calls++;
     comm->backend_calls++;
     comm->lists_queued++;

@@ -21,11 +21,12 @@ static trib_dtype bucket_type(const struct tri_list *list, trib_dtype dtype)
 }
 
 /* What is the same for all tensors of a type, by that type: their bucket (NO_BUCKET: none), bytes of
- * an element in it, elements between two places where a slice may begin. No division per tensor. */
+ * an element, and of one in the bucket, elements between two places where a slice may begin. No
+ * division per tensor. */
 struct map {
     struct place {
         int bucket;
-        size_t element, step;
+        size_t size, element, step;
     } of[TRIB_U64 + 1];
 };
 
@@ -36,6 +37,7 @@ static struct map map_of(const struct tri_layout *layout, const struct tri_list 
         struct place *place = &map.of[dtype];
         const trib_dtype in_bucket = bucket_type(list, dtype);
         place->bucket = NO_BUCKET;
+        place->size = trib_dtype_size(dtype);
         place->element = trib_dtype_size(in_bucket);
         place->step = SLICE_ALIGN / place->element;
         for (size_t b = 0; b < layout->nbuckets; b++)
@@ -102,6 +104,7 @@ static bool add_tensors(struct tri_layout *layout, const struct tri_list *list)
         layout->buckets[b].count = aligned_offset(layout->buckets[b].count, place) + tensor->count;
         layout->buckets[b].slices++;
         layout->slices++;
+        layout->tensor_bytes += tensor->count * place->size;
     }
     return true;
 }
@@ -126,13 +129,13 @@ size_t tri_plan_bytes(const struct tri_layout *layout)
     return sizeof(struct tri_plan) + layout->slices * sizeof(struct tri_slice);
 }
 
-static void make_slices(struct tri_plan *plan, const struct tri_list *list,
-                        const struct tri_layout *layout)
+void tri_plan_slice(struct tri_plan *out, const struct tri_list *list,
+                    const struct tri_layout *layout)
 {
     const struct map map = map_of(layout, list);
     size_t next[TRI_MAX_BUCKETS], end[TRI_MAX_BUCKETS];
     for (size_t b = 0; b < layout->nbuckets; b++) {
-        next[b] = plan->first[b];
+        next[b] = out->first[b];
         end[b] = 0;
     }
     for (size_t i = 0; i < list->n; i++) {
@@ -142,7 +145,7 @@ static void make_slices(struct tri_plan *plan, const struct tri_list *list,
         const struct place *place = &map.of[tensor->dtype];
         const int b = place->bucket;
         const size_t offset = aligned_offset(end[b], place);
-        plan->slices[next[b]++] = (struct tri_slice){
+        out->slices[next[b]++] = (struct tri_slice){
             .data = tensor->data, .count = tensor->count, .offset = offset, .dtype = tensor->dtype};
         end[b] = offset + tensor->count;
     }
@@ -207,7 +210,6 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
     out->counts = room->counts;
     out->capture = room->capture;
     make_buckets(out, comm, list, layout, room);
-    make_slices(out, list, layout);
 }
 
 static trib_status pack_buckets(const struct tri_plan *plan)

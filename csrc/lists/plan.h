@@ -36,8 +36,9 @@ struct tri_layout {
         size_t offset; /* bytes */
     } buckets[TRI_MAX_BUCKETS];
     size_t nbuckets;
-    size_t slices; /* in all buckets */
-    size_t bytes;  /* of the scratch */
+    size_t slices;       /* in all buckets */
+    size_t tensor_bytes; /* of the tensors */
+    size_t bytes;        /* of the scratch */
 };
 
 /* Everything that the stream runs. It refers to no memory of the caller but the tensors, so a
@@ -75,9 +76,13 @@ size_t tri_plan_bytes(const struct tri_layout *layout);
 bool tri_plan_is_direct(const struct trib_comm *comm, const struct tri_list *list,
                         const struct tri_layout *layout);
 
-/* Fill in a plan. `room` is as large as the layout says. */
+/* Fill in a plan but for its slices. `room` is as large as the layout says. */
 void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tri_list *list,
                    const struct tri_layout *layout, const struct tri_room *room);
+
+/* Fill in its slices, which depend on the tensors and the layout alone. */
+void tri_plan_slice(struct tri_plan *out, const struct tri_list *list,
+                    const struct tri_layout *layout);
 
 /* The steps on the stream before and after the collective. */
 trib_status tri_plan_pack(const struct tri_plan *plan);

@@ -125,12 +125,13 @@ static void factors(void)
 
 enum { MANY = 300, PLACE = 64 };
 
-/* Tensor i at a place that looks random, one in seven empty. The same order for the same `seed`. */
+/* Tensor i at a place that looks random; with odd `seed` one in seven is empty. The same order for the
+ * same `seed`. */
 static void scatter(trib_tensor *out, float *block, unsigned seed)
 {
     for (unsigned i = 0; i < MANY; i++) /* 7 and 300 have no common divisor */
         out[i] = (trib_tensor){block + (size_t)((7 * i + seed) % MANY) * PLACE,
-                               i % 7 == 3 ? 0 : PLACE, TRIB_F32, 0};
+                               seed % 2 == 1 && i % 7 == 3 ? 0 : PLACE, TRIB_F32, 0};
 }
 
 static void refused(trib_comm *comm, const trib_tensor *tensors, const char *detail)
@@ -139,45 +140,154 @@ static void refused(trib_comm *comm, const trib_tensor *tensors, const char *det
     CHECK_DETAIL(detail);
 }
 
-/* The order of the addresses is kept, and one answer about memory is for all of an allocation: what is
- * wrong is found all the same, also in a list that is like the last one but for that. */
+/* Of a communicator of one rank: a list that is good, and the same with a mistake, in turn. `block`
+ * has a place more, before all tensors. */
+static void make_mistakes(trib_comm *comm, float *block, float *const foreign[2], unsigned seed)
+{
+    trib_tensor good[MANY], bad[MANY];
+    scatter(good, block + PLACE, seed);
+    for (int round = 0; round < 2; round++) {
+        memcpy(bad, good, sizeof bad);
+        bad[18].data = bad[4].data;
+        refused(comm, bad, "overlaps `tensors[");
+        for (int i = 0; i < 2; i++) {
+            CHECK_OK(trib_allreduce_list(comm, good, MANY, TRIB_SUM, NULL));
+            memcpy(bad, good, sizeof bad);
+            bad[50].data = foreign[i];
+            refused(comm, bad, "`tensors[50]`");
+        }
+        memcpy(bad, good, sizeof bad);
+        for (int i = 0; i < MANY; i++) /* the last place */
+            bad[i].count += bad[i].data == block + (size_t)MANY * PLACE && bad[i].count != 0;
+        if (memcmp(bad, good, sizeof bad) != 0)
+            refused(comm, bad, "is too short");
+        memcpy(bad, good, sizeof bad);
+        bad[60].dtype = 11;
+        CHECK_STATUS(trib_allreduce_list(comm, bad, MANY, TRIB_SUM, NULL),
+                     TRIB_ERR_INVALID_ARGUMENT);
+        CHECK_DETAIL("`tensors[60].dtype`");
+    }
+    CHECK_OK(trib_weighted_average(comm, good, MANY, 1, block, block + 1, NULL));
+    for (int i = 0; i < MANY; i++) { /* with scalars that are good, and that are not */
+        float *inside = good[i].data;
+        if (good[i].count == 0)
+            continue;
+        CHECK_STATUS(trib_weighted_average(comm, good, MANY, 1, NULL, inside, NULL),
+                     TRIB_ERR_INVALID_BUFFER);
+        CHECK_DETAIL("overlaps `device_total`");
+        CHECK_STATUS(trib_weighted_average(comm, good, MANY, 1, inside, NULL, NULL),
+                     TRIB_ERR_INVALID_BUFFER);
+        CHECK_DETAIL("`device_weight`");
+    }
+    CHECK_OK(trib_weighted_average(comm, good, MANY, 1, block, block + 1, NULL));
+}
+
+/* A communicator keeps what it has found out about its last list, and one answer about memory is for
+ * all of an allocation: what is wrong is found all the same, also in a list that is like the last
+ * one but for that. */
 static void mistakes(void)
 {
     struct team team;
-    trib_tensor good[MANY], bad[MANY];
-    void *block = NULL, *foreign = NULL;
+    trib_device *other = NULL;
+    void *block = NULL, *foreign[2] = {NULL, NULL}; /* one above and one below, as it may be */
+    const size_t place = sizeof(float) * PLACE;
     check_begin("mistakes in lists of many tensors");
-    if (team_create(&team, "host", 2, NULL) &&
-        CHECK_OK(trib_device_alloc(&block, team.devices[0], sizeof(float) * MANY * PLACE)) &&
-        CHECK_OK(trib_device_alloc(&foreign, team.devices[1], sizeof(float) * PLACE))) {
-        trib_comm *comm = team.comms[0];
-        for (unsigned seed = 0; seed < 3; seed++) {
-            scatter(good, block, seed);
-            for (int round = 0; round < 2; round++) {
-                memcpy(bad, good, sizeof bad);
-                bad[18].data = bad[4].data;
-                refused(comm, bad, "overlaps `tensors[");
-                memcpy(bad, good, sizeof bad);
-                bad[50].data = foreign;
-                refused(comm, bad, "`tensors[50]`");
-                memcpy(bad, good, sizeof bad);
-                for (int i = 0; i < MANY; i++) /* the last place */
-                    bad[i].count +=
-                        bad[i].data == (float *)block + (MANY - 1) * PLACE && bad[i].count != 0;
-                if (memcmp(bad, good, sizeof bad) != 0)
-                    refused(comm, bad, "is too short");
-                CHECK_STATUS(trib_weighted_average(comm, good, MANY, 1, NULL, good[0].data, NULL),
-                             TRIB_ERR_INVALID_BUFFER);
-                CHECK_DETAIL("overlaps `device_total`");
-                memcpy(bad, good, sizeof bad);
-                bad[60].dtype = 11;
-                CHECK_STATUS(trib_allreduce_list(comm, bad, MANY, TRIB_SUM, NULL),
-                             TRIB_ERR_INVALID_ARGUMENT);
-                CHECK_DETAIL("`tensors[60].dtype`");
-            }
-        }
+    if (team_create(&team, "host", 1, NULL) && CHECK_OK(trib_device_get(&other, "host", 1)) &&
+        CHECK_OK(trib_device_alloc(&foreign[0], other, place)) &&
+        CHECK_OK(trib_device_alloc(&block, team.devices[0], place * (MANY + 1))) &&
+        CHECK_OK(trib_device_alloc(&foreign[1], other, place))) {
+        for (unsigned seed = 0; seed < 3; seed++)
+            make_mistakes(team.comms[0], block, (float *[]){foreign[0], foreign[1]}, seed);
+        CHECK_OK(trib_stream_wait(team.devices[0], NULL));
         CHECK_OK(trib_device_free(team.devices[0], block));
-        CHECK_OK(trib_device_free(team.devices[1], foreign));
+        CHECK_OK(trib_device_free(other, foreign[0]));
+        CHECK_OK(trib_device_free(other, foreign[1]));
+    }
+    team_destroy(&team);
+    check_end();
+}
+
+/* ----------------------------------------------------------------------------- one after another */
+
+enum kind { SUM, AVERAGE, TWICE };
+
+/* A list of parts of `data`: from `first` on, `count` elements. */
+struct parts {
+    enum kind kind;
+    size_t first[TENSORS], count[TENSORS];
+};
+
+static trib_status call(const struct team *team, int rank, const struct parts *list,
+                        trib_dtype dtype)
+{
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    trib_tensor tensors[TENSORS];
+    for (int i = 0; i < TENSORS; i++)
+        tensors[i] = (trib_tensor){data[rank] + list->first[i], list->count[i], dtype, 0};
+    options.flags = TRIB_CALL_FACTOR;
+    options.factor = 2;
+    if (list->kind == AVERAGE)
+        return trib_weighted_average(team->comms[rank], tensors, TENSORS, 1, NULL, NULL,
+                                     team->streams[rank]);
+    if (list->kind == TWICE)
+        return trib_allreduce_list_with(team->comms[rank], tensors, TENSORS, TRIB_SUM, &options,
+                                        team->streams[rank]);
+    return trib_allreduce_list(team->comms[rank], tensors, TENSORS, TRIB_SUM, team->streams[rank]);
+}
+
+/* What element `i` of rank `rank` is after the list. */
+static float after(const struct parts *list, int rank, size_t i)
+{
+    static const int times[] = {[SUM] = RANKS, [AVERAGE] = 1, [TWICE] = 2 * RANKS};
+    for (int t = 0; t < TENSORS; t++)
+        if (i >= list->first[t] && i - list->first[t] < list->count[t])
+            return (float)(times[list->kind] * ((int)i + 1)); /* the mean of i, i + 1, i + 2 */
+    return (float)(rank + (int)i);
+}
+
+static void judge(const struct team *team, const struct parts *list, int number)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        size_t wrong = 0;
+        CHECK(team_wait(team, rank, BOUND_MS));
+        for (size_t i = 0; i < LENGTH; i++)
+            wrong += data[rank][i] != after(list, rank, i);
+        CHECK_MSG(wrong == 0, "list %d, rank %d: %zu elements are wrong", number, rank, wrong);
+    }
+}
+
+/* A communicator keeps what it has found out about its last list: for the same one, and for no
+ * other. */
+static void one_after_another(uint32_t flags)
+{
+    static const struct parts lists[] = {
+        {SUM, {0, 5, 3005}, {5, 3000, 1001}},     {SUM, {0, 5, 3005}, {5, 3000, 1001}},
+        {SUM, {0, 5, 3005}, {5, 2999, 1001}}, /* a count */
+        {SUM, {0, 6, 3005}, {5, 2999, 1001}}, /* an address */
+        {AVERAGE, {0, 6, 3005}, {5, 2999, 1001}}, {AVERAGE, {0, 6, 3005}, {5, 2999, 1001}},
+        {TWICE, {0, 6, 3005}, {5, 2999, 1001}},   {AVERAGE, {0, 6, 3005}, {5, 2999, 1001}},
+        {SUM, {0, 6, 3005}, {5, 2999, 1001}},     {TWICE, {0, 6, 3005}, {5, 2999, 1001}},
+        {AVERAGE, {0, 6, 3005}, {5, 2999, 1001}}, /* after a layout without a weight */
+        {SUM, {3005, 6, 0}, {1001, 2999, 5}},     /* the order */
+        {SUM, {3005, 6, 0}, {1001, 0, 5}},        /* an empty one */
+        {SUM, {3005, 6, 0}, {1001, 0, 6}},        {SUM, {3005, 6, 0}, {1001, 2999, 6}},
+    };
+    static const struct parts factor = {TWICE, {0, 5, 3005}, {5, 3000, 1001}};
+    struct team team;
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.flags = flags;
+    check_begin("lists one after another, %s", flags == 0 ? "checked" : "unchecked");
+    if (team_create(&team, "host", RANKS, &options)) {
+        for (int i = 0; i < (int)(sizeof lists / sizeof *lists); i++) {
+            fill();
+            for (int rank = 0; rank < RANKS; rank++)
+                CHECK_OK(call(&team, rank, &lists[i], TRIB_F32));
+            judge(&team, &lists[i], i);
+        }
+        for (int rank = 0; rank < RANKS; rank++) /* integers take no factor, seen before or not */
+            CHECK_OK(call(&team, rank, &lists[0], TRIB_I32));
+        for (int rank = 0; rank < RANKS; rank++)
+            CHECK_STATUS(call(&team, rank, &factor, TRIB_I32), TRIB_ERR_UNSUPPORTED);
     }
     team_destroy(&team);
     check_end();
@@ -262,6 +372,8 @@ int main(void)
     differ("a call that is none", no_list, "rank 0 made a list, allreduce of 4009 f32");
     factors();
     mistakes();
+    one_after_another(0);
+    one_after_another(TRIB_UNCHECKED);
     all_or_none();
     return check_finish("list_test");
 }
