@@ -41,9 +41,10 @@
 //! # Who owns the buffers
 //!
 //! There are three ways to queue a collective. [`Communicator::scope`] borrows buffers and waits at
-//! its end; [`Communicator::start`] takes buffers and returns them later. The type system proves
-//! both sound. The `unsafe` methods of [`Communicator`] rely on the caller. They take any tensor
-//! that implements [`DeviceBuffer`], also one that shares storage and changes it through `&self`.
+//! its end; [`Communicator::start`] takes buffers and returns them later, and [`Work::then`] hands them
+//! over to another stream without a wait of the host. The type system proves both sound. The
+//! `unsafe` methods of [`Communicator`] rely on the caller. They take any tensor that implements
+//! [`DeviceBuffer`], also one that shares storage and changes it through `&self`.
 //!
 //! # Gradients of a training step
 //!

@@ -4,6 +4,8 @@
 //! destructor. So only a function that returns after the stream has passed can lend memory to it:
 //! [`Communicator::scope`].
 
+use std::cell::RefCell;
+use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::{Range, RangeBounds};
 
@@ -12,6 +14,8 @@ use crate::batch::Batch;
 use crate::buffer::{DeviceBuffer, DeviceSlice, UniqueBuffer};
 use crate::call_options::CallOptions;
 use crate::communicator::Communicator;
+use crate::device::Device;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::list::Weight;
 use crate::op::ReduceOp;
@@ -68,7 +72,7 @@ impl Communicator {
         let who = format!("rank {}", self.rank());
         let mut scope = Scope::new(self, stream);
         let (value, guard) = guard.watch(&who, || queue(&mut scope))?;
-        let applied = scope.applied;
+        let (applied, _) = scope.into_parts();
         self.shared().mark_end(stream);
         guard.finish()?;
         self.status()?;
@@ -86,7 +90,9 @@ pub struct Scope<'scope, 'env: 'scope> {
     comm: &'scope mut Communicator,
     stream: &'scope Stream,
     /// The calls whose outcome to check when the stream has passed.
-    pub(crate) applied: Applied,
+    applied: Applied,
+    /// The buffers that are held.
+    held: RefCell<Vec<DeviceSlice>>,
     /// The memory that the calls of the open batch read and write.
     batch: Option<Vec<Use>>,
     /// Makes both lifetimes invariant: neither may stand for another.
@@ -100,7 +106,8 @@ struct Use {
 }
 
 /// A buffer lent to a [`Scope`] until its end. Several calls may use it, because the stream is in
-/// order. A call that takes it as both `send` and `recv` runs in place.
+/// order. A call that takes it as both `send` and `recv` runs in place. As a [`DeviceBuffer`] it has
+/// an address, for kernels on the scope's stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Held<'scope> {
     view: DeviceSlice,
@@ -121,6 +128,25 @@ impl<'scope> Held<'scope> {
     /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.view.is_empty()
+    }
+}
+
+// SAFETY: the view is of a `UniqueBuffer`, which is alive and where it is for `'scope`.
+unsafe impl DeviceBuffer for Held<'_> {
+    fn ptr(&self) -> *mut c_void {
+        self.view.ptr()
+    }
+    fn len(&self) -> usize {
+        self.view.len()
+    }
+    fn dtype(&self) -> DType {
+        self.view.dtype()
+    }
+    fn device(&self) -> Option<Device> {
+        self.view.device()
+    }
+    fn is_contiguous(&self) -> bool {
+        self.view.is_contiguous()
     }
 }
 
@@ -213,8 +239,13 @@ impl<'scope> Target<'scope> for Held<'scope> {}
 
 impl<'scope, 'env> Scope<'scope, 'env> {
     pub(crate) fn new(comm: &'scope mut Communicator, stream: &'scope Stream) -> Self {
-        let applied = Applied::default();
-        Scope { comm, stream, applied, batch: None, brand: PhantomData }
+        let (applied, held) = (Applied::default(), RefCell::default());
+        Scope { comm, stream, applied, held, batch: None, brand: PhantomData }
+    }
+
+    /// The calls whose outcome to check when the stream has passed, and the buffers that are held.
+    pub(crate) fn into_parts(self) -> (Applied, Vec<DeviceSlice>) {
+        (self.applied, self.held.into_inner())
     }
 
     /// Returns this rank's number.
@@ -227,9 +258,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.comm.size()
     }
 
-    /// Lends `buffer` to the scope until its end, so that several calls can use it.
+    /// Lends `buffer` to the scope until its end, so that several calls can use it; in a
+    /// [work](Communicator::start) also those of [`Work::then`](crate::Work::then).
     pub fn hold<B: UniqueBuffer + ?Sized>(&self, buffer: &'scope mut B) -> Held<'scope> {
-        Held { view: DeviceSlice::of_mut(buffer), brand: PhantomData }
+        self.hold_view(DeviceSlice::of_mut(buffer))
+    }
+
+    /// Holds a buffer that was lent for `'scope`.
+    pub(crate) fn hold_view(&self, view: DeviceSlice) -> Held<'scope> {
+        self.held.borrow_mut().push(view);
+        Held { view, brand: PhantomData }
     }
 
     /// Queues [`Communicator::allreduce`].

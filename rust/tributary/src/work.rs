@@ -1,7 +1,8 @@
 //! Collectives that own their buffers until they have run.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +11,14 @@ use tributary_sys as sys;
 
 use crate::abort::AbortHandle;
 use crate::applied::Applied;
+use crate::buffer::DeviceSlice;
 use crate::call_counters::CallCounters;
+use crate::check;
 use crate::communicator::{Communicator, Shared};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::scope::Scope;
+use crate::scope::{Held, Scope};
 use crate::stable::StableBox;
 use crate::stream::Stream;
 use crate::sync::{self, SyncGuard};
@@ -68,52 +71,107 @@ impl Communicator {
         B: 'static,
         F: for<'scope> FnOnce(&mut Scope<'scope, 'static>, &'scope mut B) -> Result<()>,
     {
-        let mut event = match self.not_batching("start").and_then(|()| Event::new(self.device())) {
+        let event = match self.not_batching("start").and_then(|()| Event::new(self.device())) {
             Ok(event) => event,
             Err(error) => return Err(Failed { error, buffers: Some(buffers) }),
         };
-        let (shared, abort) = (Arc::clone(self.shared()), self.abort_handle());
-        let timeout = self.timeout();
-        let mut buffers = StableBox::new(buffers);
-        // The guard waits before `buffers` is dropped, also while unwinding.
-        let streams = [stream];
-        let guard = SyncGuard::new(&streams, abort.clone(), timeout);
-        let who = format!("rank {}", self.rank());
-        let mut scope = Scope::new(self, stream);
-        let lent = buffers.lend();
-        let queued =
-            guard.watch(&who, || queue(&mut scope, lent).and_then(|()| event.record(stream)));
-        let applied = scope.applied;
-        match queued {
-            Ok(((), guard)) => {
-                shared.mark_end(stream);
-                guard.disarm();
-                let buffers = ManuallyDrop::new(buffers);
+        let mut owned = StableBox::new(buffers);
+        let lent: &'static mut B = owned.lend();
+        let buffers = Buffers { owned, held: Vec::new() };
+        queue_work(self, buffers, Vec::new(), event, stream, |s, _| queue(s, lent))
+    }
+}
 
-                let queued = Arc::new(Queued { event, applied, missed: AtomicBool::new(false) });
-                if !queued.applied.is_empty() {
-                    shared.register(&queued);
-                }
-                Ok(Work { buffers, queued, shared, abort, timeout })
+/// Calls `queue`, and records `event` behind it on `stream`, which runs it after the parts `before`.
+fn queue_work<B, F>(
+    comm: &mut Communicator,
+    mut buffers: Buffers<B>,
+    before: Vec<Part>,
+    mut event: Event,
+    stream: &Stream,
+    queue: F,
+) -> Result<Work<B>, Failed<B>>
+where
+    B: 'static,
+    F: for<'scope> FnOnce(&mut Scope<'scope, 'static>, &[Held<'scope>]) -> Result<()>,
+{
+    let (shared, abort) = (Arc::clone(comm.shared()), comm.abort_handle());
+    let timeout = comm.timeout();
+    // The guard waits before `buffers` is dropped, also while unwinding; before it nothing panics.
+    let streams = [stream];
+    let guard = SyncGuard::new(&streams, abort.clone(), timeout);
+    let who = format!("rank {}", comm.rank());
+    let mut scope = Scope::new(comm, stream);
+    let held: Vec<_> = buffers.held.iter().map(|view| scope.hold_view(*view)).collect();
+    let queued = guard.watch(&who, || queue(&mut scope, &held).and_then(|()| event.record(stream)));
+    let (applied, views) = scope.into_parts();
+    match queued {
+        Ok(((), guard)) => {
+            shared.mark_end(stream);
+            guard.disarm();
+            buffers.held = views;
+            let queued = Arc::new(Queued { event, applied, missed: AtomicBool::new(false) });
+            if !queued.applied.is_empty() {
+                shared.register(&queued);
             }
-            Err(error) => Err(Failed { error, buffers: Some(buffers.take()) }),
+            let last = Part { queued, shared, abort };
+            Ok(Work { buffers: ManuallyDrop::new(buffers), last, before, timeout })
         }
+        Err(error) => Err(Failed { error, buffers: Some(buffers.owned.take()) }),
     }
 }
 
 /// Queued collectives and the buffers they use, from [`Communicator::start`].
 ///
-/// [`wait`](Work::wait) returns the buffers, and [`hand_over`](Work::hand_over) does so without a
-/// wait of the host, for later work of another stream. Dropping a work waits up to
+/// [`wait`](Work::wait) returns the buffers, and [`then`](Work::then) hands them over to another
+/// stream. Dropping a work waits up to
 /// [`Options::close_timeout`](crate::Options::close_timeout), then leaks the buffers. Forgetting a
 /// work leaks them, too. Nothing frees memory that is still in use.
 #[must_use = "`wait` returns the buffers"]
 pub struct Work<B: 'static> {
-    buffers: ManuallyDrop<StableBox<B>>,
+    buffers: ManuallyDrop<Buffers<B>>,
+    /// Its event is the end of the work.
+    last: Part,
+    /// What ran before it, as far as `last` does not know the outcome.
+    before: Vec<Part>,
+    timeout: Duration,
+}
+
+/// What a work owns, and the views of it that were held, which may be of `'static` memory, too.
+struct Buffers<B> {
+    owned: StableBox<B>,
+    held: Vec<DeviceSlice>,
+}
+
+// SAFETY: it owns a B. The views are addresses, which Rust does not follow: C does, on any thread.
+unsafe impl<B: Send> Send for Buffers<B> {}
+
+/// The calls of one stream, and the communicator that knows how they went.
+struct Part {
     queued: Arc<Queued>,
     shared: Arc<Shared>,
     abort: AbortHandle,
-    timeout: Duration,
+}
+
+impl Part {
+    /// Whether every call was applied. The stream has passed them.
+    fn check(&self) -> Result<()> {
+        self.status().and_then(|()| self.queued.check(&self.shared))
+    }
+
+    /// Whether the status of `comm` says all that `check` does.
+    fn is_known_to(&self, comm: &Communicator) -> bool {
+        self.queued.applied.is_empty() && Arc::ptr_eq(&self.shared, comm.shared())
+    }
+
+    /// The status of the communicator; once it was dropped, what the abort handle knows: "after the
+    /// communicator is gone: then it returns the last status (TRIB_OK after a close without error)".
+    /// "after a wait for the stream, results are valid if and only if trib_comm_status() is TRIB_OK".
+    fn status(&self) -> Result<()> {
+        // SAFETY: the lock in `shared` keeps other threads out. "Never waits."
+        let status = self.shared.call(|comm| unsafe { sys::trib_comm_status(comm) });
+        status.unwrap_or_else(|| self.abort.status())
+    }
 }
 
 /// The event that a work waits for, and the calls whose outcome it then checks. The communicator
@@ -168,18 +226,123 @@ impl<B: 'static> Work<B> {
     /// [`Options::close_timeout`](crate::Options::close_timeout), may the device still use the
     /// buffers: then they leak, and the error says so.
     pub fn wait(self) -> Result<B, Failed<B>> {
-        let waited = sync::wait(&self.queued.event, Deadline::after(self.timeout));
-        let good = || self.status().and_then(|()| self.queued.check(&self.shared));
+        let waited = sync::wait(self.event(), Deadline::after(self.timeout));
+        let good = || self.before.iter().chain([&self.last]).try_for_each(Part::check);
         let known = waited.map(|waited| waited.and_then(|()| good()));
-        let buffers = self.into_buffers();
+        let (buffers, ..) = self.into_parts();
         match known {
-            Ok(Ok(())) => Ok(buffers.take()),
-            Ok(Err(error)) => Err(Failed { error, buffers: Some(buffers.take()) }),
+            Ok(Ok(())) => Ok(buffers.owned.take()),
+            Ok(Err(error)) => Err(Failed { error, buffers: Some(buffers.owned.take()) }),
             Err(refused) => {
-                std::mem::forget(buffers);
+                mem::forget(buffers);
                 let error = refused.with("the buffers are kept, for the device may still use them");
                 Err(Failed { error, buffers: None })
             }
+        }
+    }
+
+    /// Hands the buffers over to `stream`: queues more collectives there, which the device runs after
+    /// those of this work. The host waits for neither.
+    ///
+    /// Calls `queue` with a [`Scope`] of `comm` and with the buffers that were [held](Scope::hold), in
+    /// that order; no others can be used. Until [`wait`](Work::wait) of the new work has returned
+    /// them, only calls on `stream` use the buffers, and later those of the next `then`. Kernels that
+    /// `queue` launches on `stream` run after this work, too, and the new one waits for them; a
+    /// [`Held`] has the address.
+    ///
+    /// `comm` is any communicator of the work's device, so that a reduction can go on from the one
+    /// inside of a node to the one between nodes. `Ok` of the `wait` means that every call of the
+    /// chain was applied.
+    ///
+    /// If `queue` fails or panics, waits for the calls of both, as [`start`](Communicator::start)
+    /// does. If `stream` cannot wait for the work, the host does. The error returns the buffers.
+    ///
+    /// ```
+    /// use tributary::{InPlace, ReduceOp, Stream};
+    /// # use tributary::{Communicator, Group, Options, Result};
+    /// # fn rank(comm: &mut Communicator) -> Result<()> {
+    /// let (first, second) = (Stream::new(comm.device())?, Stream::new(comm.device())?);
+    /// let buffers = (vec![1.0_f32; 1000], vec![0.0_f32; 2000]);
+    /// let work = comm.start(buffers, &first, |s, (sum, all)| {
+    ///     let (sum, _) = (s.hold(sum), s.hold(all));
+    ///     s.allreduce(InPlace, sum, ReduceOp::Sum)
+    /// })?;
+    /// let work = work.then(comm, &second, |s, held| s.allgather(held[0], held[1]))?;
+    /// let (sum, all) = work.wait()?;
+    /// assert_eq!((sum, all), (vec![2.0; 1000], vec![2.0; 2000]));
+    /// # Ok(())
+    /// # }
+    /// # Group::with_options(2, &Options::new().backend("host"))?.run(rank)?;
+    /// # Ok::<(), tributary::Error>(())
+    /// ```
+    ///
+    /// `queue` cannot read or write the elements, which the device may still use, nor keep a buffer
+    /// for later:
+    ///
+    /// ```compile_fail,E0608
+    /// # use tributary::{Communicator, Stream, Work};
+    /// # fn f(work: Work<Vec<f32>>, comm: &mut Communicator, stream: &Stream) -> tributary::Result<()> {
+    /// work.then(comm, stream, |_, held| {
+    ///     println!("{}", held[0][0]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// ```compile_fail,E0521
+    /// # use tributary::{Communicator, Stream, Work};
+    /// # fn f(work: Work<Vec<f32>>, comm: &mut Communicator, stream: &Stream) -> tributary::Result<()> {
+    /// let mut kept = None;
+    /// let work = work.then(comm, stream, |_, held| {
+    ///     kept = Some(held[0]);
+    ///     Ok(())
+    /// })?;
+    /// work.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn then<F>(
+        self,
+        comm: &mut Communicator,
+        stream: &Stream,
+        queue: F,
+    ) -> Result<Work<B>, Failed<B>>
+    where
+        F: for<'scope> FnOnce(&mut Scope<'scope, 'static>, &[Held<'scope>]) -> Result<()>,
+    {
+        match self.put_before(comm, stream) {
+            Ok(event) => {
+                let (buffers, mut before, last) = self.into_parts();
+                if !last.is_known_to(comm) {
+                    before.push(last);
+                }
+                queue_work(comm, buffers, before, event, stream, queue)
+            }
+            Err(error) => Err(self.wait_after(error)),
+        }
+    }
+
+    /// Makes later work on `stream` wait for this. Returns an event for the end of that.
+    fn put_before(&self, comm: &Communicator, stream: &Stream) -> Result<Event> {
+        comm.not_batching("Work::then")?;
+        let (device, found) = (self.event().device(), comm.device());
+        if device != found {
+            return Err(Error::argument(format!(
+                "Work::then: the work is of {device}, `comm` is of {found}; give one of {device}"
+            )));
+        }
+        check::stream_of(&"Work::then", stream, device)?;
+        let event = Event::new(device)?;
+        stream.wait_event(self.event())?;
+        Ok(event)
+    }
+
+    /// Returns `error` with the buffers, once the work has run.
+    fn wait_after(self, error: Error) -> Failed<B> {
+        match self.wait() {
+            Ok(buffers) => Failed { error, buffers: Some(buffers) },
+            Err(failed) => failed,
         }
     }
 
@@ -190,7 +353,7 @@ impl<B: 'static> Work<B> {
     /// and only if [`Communicator::status`] is `Ok`, and a sparse call or a weighted average may
     /// have left them as they were. If `stream` cannot wait for the collectives, the host does, as
     /// [`wait`](Work::wait), and returns the buffers in the error. To order a stream and keep the
-    /// work, use its [`event`](Work::event).
+    /// work, use its [`event`](Work::event); [`then`](Work::then) needs no `unsafe`.
     ///
     /// ```
     /// use tributary::{InPlace, ReduceOp, Stream};
@@ -216,51 +379,35 @@ impl<B: 'static> Work<B> {
     /// work that is queued on `stream` after this call uses them. So their memory is not part of
     /// `B` itself, as that of an array is: returning it moves `B`.
     pub unsafe fn hand_over(self, stream: &Stream) -> Result<B, Failed<B>> {
-        match stream.wait_event(&self.queued.event) {
-            Ok(()) => Ok(self.into_buffers().take()),
-            Err(error) => match self.wait() {
-                Ok(buffers) => Err(Failed { error, buffers: Some(buffers) }),
-                Err(failed) => Err(failed),
-            },
+        match stream.wait_event(self.event()) {
+            Ok(()) => Ok(self.into_parts().0.owned.take()),
+            Err(error) => Err(self.wait_after(error)),
         }
     }
 
-    /// Forgets the collectives, and keeps the buffers where they are.
-    fn into_buffers(self) -> StableBox<B> {
+    /// The buffers, where they are, the parts before the last one, and that.
+    fn into_parts(self) -> (Buffers<B>, Vec<Part>, Part) {
         let mut work = ManuallyDrop::new(self);
+        let before = mem::take(&mut work.before);
         // SAFETY: `work` is not used again, nor dropped: each field is taken once.
-        unsafe {
-            std::ptr::drop_in_place(&mut work.queued);
-            std::ptr::drop_in_place(&mut work.shared);
-            std::ptr::drop_in_place(&mut work.abort);
-            ManuallyDrop::take(&mut work.buffers)
-        }
+        unsafe { (ManuallyDrop::take(&mut work.buffers), before, ptr::read(&work.last)) }
     }
 
     /// Returns whether the collectives have run. Never waits.
     pub fn is_done(&self) -> Result<bool> {
-        self.queued.event.is_done()
+        self.event().is_done()
     }
 
     /// Returns the point in the stream after the collectives, for other streams to
     /// [wait for](Stream::wait_event).
     pub fn event(&self) -> &Event {
-        &self.queued.event
-    }
-
-    /// The status of the communicator; once it was dropped, what the abort handle knows: "after the
-    /// communicator is gone: then it returns the last status (TRIB_OK after a close without error)".
-    /// "after a wait for the stream, results are valid if and only if trib_comm_status() is TRIB_OK".
-    fn status(&self) -> Result<()> {
-        // SAFETY: the lock in `shared` keeps other threads out. "Never waits."
-        let status = self.shared.call(|comm| unsafe { sys::trib_comm_status(comm) });
-        status.unwrap_or_else(|| self.abort.status())
+        &self.last.queued.event
     }
 }
 
 impl<B: 'static> Drop for Work<B> {
     fn drop(&mut self) {
-        if Deadline::after(self.timeout).poll(|| self.queued.is_passed()) {
+        if Deadline::after(self.timeout).poll(|| self.last.queued.is_passed()) {
             // SAFETY: not used again. The stream has passed the collectives.
             unsafe { ManuallyDrop::drop(&mut self.buffers) };
         }
@@ -274,7 +421,8 @@ impl<B: 'static> fmt::Debug for Work<B> {
     }
 }
 
-/// Why started collectives failed, and their buffers. `?` converts it into its [`Error`].
+/// Why started collectives failed, and their buffers. `?` passes them on from a function whose error
+/// is a `Failed`, too; into an [`Error`] it drops them.
 pub struct Failed<B> {
     /// The failure.
     pub error: Error,
@@ -315,11 +463,11 @@ mod tests {
 
     /// An event that cannot be waited for: to host it is unknown.
     fn refuse<B>(work: &mut Work<B>) {
-        let device = work.queued.event.device();
+        let device = work.event().device();
         // SAFETY: not followed, for host knows its events.
         let nowhere =
-            unsafe { Event::from_raw(device, std::ptr::null_mut::<u8>().wrapping_add(8).cast()) };
-        Arc::get_mut(&mut work.queued).unwrap().event = nowhere;
+            unsafe { Event::from_raw(device, ptr::null_mut::<u8>().wrapping_add(8).cast()) };
+        Arc::get_mut(&mut work.last.queued).unwrap().event = nowhere;
     }
 
     #[test]

@@ -5,13 +5,12 @@ mod common;
 use std::mem;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{mpsc, Arc};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{
-    alone, get, have, on_host, options, ranks, ranks_with, skip, stay_until_aborted, vec_on,
-    warm_up, warm_up_all,
+    alone, get, have, options, ranks, ranks_with, stay_until_aborted, vec_on, warm_up, warm_up_all,
 };
 use tributary::{batch_all, DeviceVec, Error, ErrorKind, Group, InPlace, ReduceOp, Stream};
 
@@ -212,61 +211,6 @@ fn a_work_gives_its_buffers_back() {
         let (a, b) = thread::spawn(move || work.wait().unwrap()).join().unwrap();
         assert_eq!(get(&a), [2.0; 10]);
         assert_eq!(get(&b), [4; 20]);
-    });
-}
-
-/// Opens when it is dropped, so that a panic leaves no stream waiting.
-fn hold(stream: &Stream) -> mpsc::Sender<()> {
-    let (gate, opened) = mpsc::channel::<()>();
-    let wait = move || assert!(opened.recv().is_err(), "nobody sends");
-    stream.submit(wait).unwrap();
-    gate
-}
-
-#[test]
-fn a_work_is_handed_over_without_a_wait() {
-    ranks(2, |comm, stream| {
-        let next = Stream::new(comm.device()).unwrap();
-        let copy = vec_on(comm, &[0.0_f32; 1000]);
-        warm_up(comm, stream);
-        let gate = hold(stream);
-        let buffer = vec_on(comm, &[1.0_f32; 1000]);
-        let work =
-            comm.start(buffer, stream, |s, b| s.allreduce(InPlace, b, ReduceOp::Sum)).unwrap();
-        // SAFETY: only `next` uses the buffer until it has been waited for.
-        let buffer = unsafe { work.hand_over(&next) }.unwrap();
-        // SAFETY: both live, untouched, until the wait.
-        unsafe { comm.broadcast(Some(&buffer), &copy, 0, &next) }.unwrap();
-        assert!(!stream.is_done().unwrap() && !next.is_done().unwrap());
-        drop(gate);
-        comm.wait(&next).unwrap();
-        assert_eq!((get(&buffer), get(&copy)), (vec![2.0; 1000], vec![2.0; 1000]));
-    });
-}
-
-#[test]
-fn a_work_that_cannot_be_handed_over_is_waited_for() {
-    if !on_host() {
-        return skip("CUDA follows a stream that it does not know");
-    }
-    ranks(1, |comm, stream| {
-        let (gate, start) = (hold(stream), Instant::now());
-        let buffer = vec_on(comm, &[1.0_f32; 10]);
-        let work =
-            comm.start(buffer, stream, |s, b| s.allreduce(InPlace, b, ReduceOp::Sum)).unwrap();
-        thread::spawn(move || {
-            thread::sleep(Duration::from_millis(20));
-            drop(gate);
-        });
-        // SAFETY: not followed, for host knows its streams.
-        let nowhere = unsafe {
-            Stream::from_raw(comm.device(), std::ptr::null_mut::<u8>().wrapping_add(8).cast())
-        };
-        // SAFETY: nothing else uses the buffer.
-        let failed = unsafe { work.hand_over(&nowhere) }.unwrap_err();
-        assert_eq!(failed.error.kind(), ErrorKind::InvalidStream);
-        assert!(start.elapsed() >= Duration::from_millis(20));
-        assert_eq!(get(&failed.buffers.unwrap()), [1.0; 10]);
     });
 }
 
