@@ -24,11 +24,22 @@ pub struct Gradient<'a> {
     lent: PhantomData<&'a mut ()>,
 }
 
+// SAFETY: a sole borrow of elements, as a `&mut [T]` of them: they are Send, and nothing else uses
+// them. The owner of the memory is not reached.
+unsafe impl Send for Gradient<'_> {}
+// SAFETY: as above; through `&self` they are only read, and are Sync.
+unsafe impl Sync for Gradient<'_> {}
+
 impl Gradient<'_> {
     /// # Safety
     /// `view` is memory of `device` that lives, and that nothing else uses, while the loan lasts.
     pub(crate) unsafe fn new(view: DeviceSlice, device: Device) -> Self {
         Gradient { view, device, lent: PhantomData }
+    }
+
+    /// Lends it on.
+    pub(crate) fn lend(&mut self) -> Gradient<'_> {
+        Gradient { lent: PhantomData, ..*self }
     }
 
     /// Returns the number of elements.

@@ -147,7 +147,7 @@ pub use reducer_options::ReducerOptions;
 pub use scope::{Held, InPlace, Input, Scope, Source, Target};
 pub use sparse::{SparseAllReduce, SparseStatistics};
 pub use sparse_options::SparseOptions;
-pub use step::Step;
+pub use step::{Step, StepGradient};
 pub use stream::Stream;
 pub use work::{Failed, Work};
 

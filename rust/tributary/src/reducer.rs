@@ -191,11 +191,20 @@ impl<B: 'static> Reducer<B> {
 
     /// Lends gradient `i`, which is not ready in an open step. The communicator is borrowed as long.
     pub(crate) fn lend(&mut self, i: usize) -> Result<Gradient<'_>> {
-        let slice = self.slice("Reducer::gradient", i)?;
+        self.slice("Reducer::gradient", i)?;
         self.wait_until_passed()?;
-        // SAFETY: the reducer is borrowed solely, and its communicator as well, so both live; no
-        // step uses the gradient.
-        Ok(unsafe { Gradient::new(slice, self.device) })
+        // SAFETY: the reducer is borrowed solely, and the last step has passed.
+        Ok(unsafe { self.lend_shared(i) })
+    }
+
+    /// Lends gradient `i`, which there is. The communicator is borrowed as long.
+    ///
+    /// # Safety
+    /// No step uses the gradient, and it is not lent otherwise, while the loan lasts.
+    pub(crate) unsafe fn lend_shared(&self, i: usize) -> Gradient<'_> {
+        // SAFETY: the reducer is borrowed, and its communicator as well, so both live; the caller's
+        // promise.
+        unsafe { Gradient::new(self.slices[i], self.device) }
     }
 
     /// Lends the weight: no gradient is ready in the open step. The communicator is borrowed as long.
@@ -235,7 +244,7 @@ impl<B: 'static> Reducer<B> {
     }
 
     /// Waits until the device leaves the gradients alone.
-    fn wait_until_passed(&mut self) -> Result<()> {
+    pub(crate) fn wait_until_passed(&mut self) -> Result<()> {
         match self.last {
             LastStep::None => Ok(()),
             LastStep::Unmarked => Err(Error::new(

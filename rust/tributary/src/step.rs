@@ -14,7 +14,8 @@ use crate::stream::Stream;
 
 /// A step of a [`Reducer`], from [`Reducer::step`] to [`finish`](Step::finish).
 ///
-/// Any thread may call [`ready`](Step::ready), several at once. Dropping a step in which a gradient
+/// Any thread may call [`ready`](Step::ready), several at once, and write the gradients it got from
+/// [`gradients`](Step::gradients). Dropping a step in which a gradient
 /// is ready ends the communicator, since the other ranks wait for the rest; the gradients stay as
 /// they were.
 ///
@@ -83,7 +84,8 @@ impl<'a, B: 'static> Step<'a, B> {
         reducer.check("reducer_ready").stream(stream)?;
         // SAFETY: alive under the lock. The stream lives until the step is finished; if the step is
         // forgotten, C is told of no other gradient, and so does not look at the stream again. The
-        // gradient is untouched until the step has run: see `Gradient`, or the promise of `foreign`.
+        // gradient is untouched until the step has run: see `Gradient` and `StepGradient`, or the
+        // promise of `foreign`.
         reducer.call(|raw| unsafe { sys::trib_reducer_ready(raw, i, stream.as_raw()) })?;
         reducer.handle.set_open(true);
         reducer.ready[i].store(true, Ordering::Relaxed);
@@ -107,6 +109,69 @@ impl<'a, B: 'static> Step<'a, B> {
             ));
         }
         self.reducer.lend(i)
+    }
+
+    /// Lends each gradient that is not ready in this step, in their order, so that several threads can
+    /// write theirs and say that they are [ready](StepGradient::ready). Waits until the step before has
+    /// run.
+    ///
+    /// ```
+    /// use std::thread;
+    /// use tributary::{Reducer, ReducerOptions, Stream};
+    /// # use tributary::{Communicator, Group, Options, Result};
+    /// # fn rank(comm: &mut Communicator) -> Result<()> {
+    /// let stream = Stream::new(comm.device())?;
+    /// let mut streams = [Stream::new(comm.device())?, Stream::new(comm.device())?];
+    /// let gradients = vec![vec![0.0_f32; 10], vec![0.0; 1000]];
+    /// let mut reducer = Reducer::new(comm, gradients, &ReducerOptions::new())?;
+    /// let mine = comm.rank() as f32 + 1.0;
+    /// let mut step = reducer.step(comm)?;
+    /// let lent = step.gradients()?;
+    /// thread::scope(|threads| {
+    ///     for (mut lent, stream) in lent.into_iter().zip(&mut streams) {
+    ///         threads.spawn(move || {
+    ///             lent.gradient().as_mut_slice::<f32>().unwrap().fill(mine); // the backward pass
+    ///             lent.ready(stream).unwrap();
+    ///         });
+    ///     }
+    /// });
+    /// step.finish(&stream)?;
+    /// reducer.wait()?;
+    /// assert_eq!(reducer.into_gradients()?[1], [1.5; 1000]);
+    /// # Ok(())
+    /// # }
+    /// # Group::with_options(2, &Options::new().backend("host"))?.run(rank)?;
+    /// # Ok::<(), tributary::Error>(())
+    /// ```
+    ///
+    /// No gradient is lent twice:
+    ///
+    /// ```compile_fail,E0499
+    /// # use tributary::{Result, Step, Stream};
+    /// # fn f<'a>(step: &mut Step<'a, Vec<f32>>, stream: &'a Stream) -> Result<()> {
+    /// let lent = step.gradients()?;
+    /// let again = step.gradient(0)?;
+    /// for gradient in lent {
+    ///     gradient.ready(stream)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn gradients(&mut self) -> Result<Vec<StepGradient<'_, 'a, B>>>
+    where
+        B: Lends,
+    {
+        self.reducer.wait_until_passed()?;
+        let step = &*self;
+        let ready = |i: &usize| step.reducer.ready[*i].load(Ordering::Relaxed);
+        let lend = |i| {
+            // SAFETY: the step is borrowed solely, and lends each gradient once. No step uses it: the
+            // last one has passed, and in this one only `StepGradient::ready` can make it ready,
+            // which ends the loan.
+            let gradient = unsafe { step.reducer.lend_shared(i) };
+            StepGradient { step, i, gradient }
+        };
+        Ok((0..step.len()).filter(|i| !ready(i)).map(lend).collect())
     }
 
     /// Lends this rank's weight, one `f32`, to be written while no gradient is ready in this step:
@@ -140,6 +205,49 @@ impl<'a, B: 'static> Step<'a, B> {
         let result = self.reducer.end_step(Some(stream));
         self.finished = result.is_ok() || !self.reducer.handle.is_open();
         result
+    }
+}
+
+/// A gradient of a [`Step`] in which it is not ready, from [`Step::gradients`]. It may move to another
+/// thread.
+///
+/// One that is dropped stays as it is, and not ready.
+pub struct StepGradient<'s, 'a, B: 'static> {
+    step: &'s Step<'a, B>,
+    i: usize,
+    /// Lent by reborrowing only: a program could swap two of them.
+    gradient: Gradient<'s>,
+}
+
+impl<'a, B: 'static> StepGradient<'_, 'a, B> {
+    /// Returns its number among the gradients of the reducer.
+    pub fn index(&self) -> usize {
+        self.i
+    }
+
+    /// Lends it to be written.
+    pub fn gradient(&mut self) -> Gradient<'_> {
+        self.gradient.lend()
+    }
+
+    /// Gives it to the step, as [`Step::ready`]. After an error [`Step::gradients`] lends it again.
+    ///
+    /// ```compile_fail,E0382
+    /// # use tributary::{Result, Step, StepGradient, Stream};
+    /// # fn f<'a>(mut lent: StepGradient<'_, 'a, Vec<f32>>, stream: &'a Stream) -> Result<()> {
+    /// lent.ready(stream)?;
+    /// lent.gradient().as_mut_slice::<f32>().unwrap().fill(1.0); // the step may be reading it
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ready(self, stream: &'a Stream) -> Result<()> {
+        self.step.ready(self.i, stream)
+    }
+}
+
+impl<B: 'static> fmt::Debug for StepGradient<'_, '_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StepGradient({}, {:?})", self.i, self.gradient)
     }
 }
 

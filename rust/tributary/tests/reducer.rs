@@ -15,7 +15,7 @@ use common::{
 };
 use tributary::{
     Communicator, DType, DeviceBuffer, DeviceVec, ErrorKind, Foreign, Lends, Reducer,
-    ReducerOptions, Result, SparseOptions, Step, Stream, Views,
+    ReducerOptions, Result, SparseOptions, Step, StepGradient, Stream, Views,
 };
 
 /// Gradients of no, one and an odd number of elements, in several buckets.
@@ -330,6 +330,72 @@ fn gradients_are_ready_on_several_threads() {
                 assert_eq!(found, sum(size, number, i, |_, _| true), "{number}, {i}");
             }
         }
+    });
+}
+
+/// Each gradient is written and ready on a thread and a stream of its own, while others are written.
+#[test]
+fn gradients_are_lent_to_several_threads() {
+    fn check<B: Lends>(
+        mut reducer: Reducer<B>,
+        comm: &mut Communicator,
+        stream: &Stream,
+        streams: &mut [Stream],
+    ) {
+        let (rank, size) = (comm.rank(), comm.size());
+        for number in 0..10 {
+            let left = number % LENGTHS.len(); // dropped: not ready
+            let mut step = reducer.step(comm).unwrap();
+            let lent = step.gradients().unwrap();
+            assert!(lent.iter().map(StepGradient::index).eq(0..LENGTHS.len()));
+            thread::scope(|threads| {
+                for (mut lent, stream) in lent.into_iter().zip(&mut *streams) {
+                    threads.spawn(move || {
+                        let i = lent.index();
+                        lent.gradient().upload(&mine(rank, number, i), stream).unwrap();
+                        if i != left {
+                            lent.ready(stream).unwrap();
+                        }
+                    });
+                }
+            });
+            step.finish(stream).unwrap();
+            let found = read(&mut reducer, comm, stream);
+            for (i, found) in found.into_iter().enumerate() {
+                assert_eq!(found, sum(size, number, i, |_, i| i != left), "{number}, {i}");
+            }
+        }
+    }
+    ranks(2, |comm, stream| {
+        let new = |_| Stream::new(comm.device()).unwrap();
+        let mut streams: Vec<_> = LENGTHS.iter().map(new).collect();
+        let options = small_buckets().sum(true);
+        check(owned(comm, &options), comm, stream, &mut streams);
+        check(views(comm, &options), comm, stream, &mut streams);
+    });
+}
+
+#[test]
+fn only_what_is_not_ready_is_lent() {
+    ranks(2, |comm, stream| {
+        let other = Stream::new(device(1 - comm.rank())).unwrap();
+        let mut reducer = owned(comm, &small_buckets());
+        let mut step = reducer.step(comm).unwrap();
+        step.ready(1, stream).unwrap();
+        let mut lent = step.gradients().unwrap();
+        assert_eq!(lent.len(), LENGTHS.len() - 1);
+        let first = lent.remove(0);
+        assert!(format!("{first:?}").starts_with("StepGradient(0, Gradient("), "{first:?}");
+        let error = first.ready(&other).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidStream, "{error}");
+        lent.remove(0).ready(stream).unwrap();
+        drop(lent);
+        let again = step.gradients().unwrap();
+        assert!(again.iter().map(StepGradient::index).eq([0].into_iter().chain(3..LENGTHS.len())));
+        again.into_iter().for_each(|lent| lent.ready(stream).unwrap());
+        assert!(step.gradients().unwrap().is_empty());
+        step.finish(stream).unwrap();
+        reducer.wait().unwrap();
     });
 }
 
