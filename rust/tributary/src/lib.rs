@@ -49,8 +49,8 @@
 //! # Gradients of a training step
 //!
 //! A [`Reducer`] averages the gradients of a step in buckets, while the backward pass makes the
-//! others. It copies them, or they lie in the buckets; each step is all or nothing. Tested on host;
-//! not yet run on GPUs.
+//! others. It copies them, or they lie in the buckets; each step is all or nothing. Not yet
+//! run on several GPUs.
 //!
 //! # Sparse gradients
 //!
