@@ -837,7 +837,8 @@ TRIB_API trib_status trib_quiesce(uint32_t timeout_ms);
  * root. Host reduces in rank order, nccl in NCCL's order; on both, every rank gets the same bits.
  * Pointers are aligned to their element. `send` and `recv` do not overlap, unless the call defines
  * "in place". No two ranks receive into the same memory: on host, where ranks share memory, that
- * ends the communicator with TRIB_ERR_INVALID_BUFFER. A count of 0 is allowed; pointers are then
+ * ends the communicator with TRIB_ERR_INVALID_BUFFER (but the tensors of lists are not compared with
+ * those of other ranks). A count of 0 is allowed; pointers are then
  * ignored. Statuses worth handling: TRIB_ERR_ABORTED, TRIB_ERR_INVALID_BUFFER. */
 
 /** `recv` = reduction of every rank's `send`. In place: recv == send. */
@@ -1066,8 +1067,8 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  *
  * DENSE WITH A BF16 WIRE.  Each rank sends its acc rounded to bf16, and the rest stays in its
  * residual. The backend adds up in bf16: a sum that bf16 does not hold is rounded, on host once, by
- * NCCL after each addition, and what that drops is in no residual. In place, and with
- * TRIB_SPARSE_ENTRIES, dense is in f32. */
+ * NCCL after each addition, and what that drops is in no residual. In place without
+ * momentum, and with TRIB_SPARSE_ENTRIES, dense is in f32. */
 
 /** One tensor's sparse allreduce on one rank: residual, thresholds, counters and scratch memory. */
 typedef struct trib_sparse trib_sparse;

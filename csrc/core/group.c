@@ -199,15 +199,24 @@ static int32_t open_batches(const struct trib_group *group)
     return open;
 }
 
+trib_status tri_group_fail(struct trib_group *group, trib_status status)
+{
+    for (int32_t i = 0; i < group->size; i++)
+        if (group->comms[i]->batch.open)
+            (void)tri_batch_fail(group->comms[i], status);
+    return status;
+}
+
 /* Each rank's part joins its batch, which checks it. `open` ranks have one. */
 static trib_status join_batches(struct trib_group *group, int operation, int32_t open)
 {
     trib_status status = TRIB_OK;
     if (open < group->size)
-        return tri_fail_call(group->comms[0], operation, TRIB_ERR_INVALID_USAGE,
-                             "a batch is open on %d of the group's %d ranks: open it on all, by "
-                             "trib_group_batch_begin, or end it first",
-                             open, group->size);
+        return tri_group_fail(
+            group, tri_fail_call(group->comms[0], operation, TRIB_ERR_INVALID_USAGE,
+                                 "a batch is open on %d of the group's %d ranks: open it on all, "
+                                 "by trib_group_batch_begin, or end it first",
+                                 open, group->size));
     for (int32_t i = 0; i < group->size && status == TRIB_OK; i++)
         status = tri_collective(group->comms[i], operation, &group->calls[i]);
     return status;

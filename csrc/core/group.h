@@ -24,6 +24,9 @@ trib_status tri_group_collective(struct trib_group *group, int operation,
                                  void *const *recv, const trib_stream *streams);
 trib_status tri_group_batch_begin(struct trib_group *group);
 trib_status tri_group_batch_end(struct trib_group *group);
+/* `status` of a call of the group that failed before it reached a rank's batch: it fails those that
+ * are open. Returns `status`. */
+trib_status tri_group_fail(struct trib_group *group, trib_status status);
 trib_status tri_group_status(struct trib_group *group);
 trib_status tri_group_wait(struct trib_group *group, const trib_stream *streams,
                            uint32_t timeout_ms);

@@ -93,9 +93,12 @@ trib_status tri_issue_end(const struct tri_issuing *issuing, trib_status status)
             mark(issuing, i, TRI_MARK_AFTER);
         leave(issuing, i, status == TRIB_OK);
     }
-    const trib_status after = tri_issue_unregister(issuing->comms[0]);
     tri_trace_pop();
-    return status != TRIB_OK ? status : after;
+    if (status == TRIB_OK)
+        return tri_issue_unregister(issuing->comms[0]);
+    const struct tri_detail_copy detail = tri_detail_copy();
+    (void)tri_issue_unregister(issuing->comms[0]);
+    return tri_fail(status, "%s", detail.text);
 }
 
 /* The calls that a host-executed backend runs on its stream. A collective that fails has raised the

@@ -176,6 +176,7 @@ static trib_status read_tensors(const struct trib_comm *comm, const struct tri_l
     const bool sorts = (comm->flags & TRIB_UNCHECKED) == 0;
     const bool ordered = last->n == list->n && last->nranges == list->n; /* none was empty */
     struct bounds bounds = {.size = 0};
+    last->n = list->n; /* with the ranges, also of a list that fails */
     last->checked = false;
     last->nranges = 0;
     for (size_t at = 0; at < list->n; at++) {

@@ -56,7 +56,6 @@ void tri_last_keep(struct tri_last_list *last, const struct tri_list *list)
 {
     if (list->n != 0)
         memcpy(last->tensors, list->tensors, list->n * sizeof *list->tensors);
-    last->n = list->n;
     last->checked = true;
     last->floats_only = tri_list_floats_only(list);
     last->laid_out = false;

@@ -12,12 +12,13 @@ enum { TRI_LIST_SCALARS = 2 }; /* ranges of a call beside its tensors, at most *
 
 /* One block of memory: free() ends it. */
 struct tri_last_list {
-    size_t n, most; /* tensors, and how many there is room for */
-    /* The tensors pass every check but that of their memory, for a call that takes floats alone or
+    size_t n, most; /* tensors of the last list, and how many there is room for */
+    /* They pass every check but that of their memory, for a call that takes floats alone or
      * any type, and no two overlap. */
     bool checked, floats_only;
     bool laid_out, weighted; /* `layout` and the slices of `plan` are theirs, in such a call */
-    size_t nranges;          /* those that are not empty; none with TRIB_UNCHECKED */
+    size_t nranges;          /* those that are not empty; none with TRIB_UNCHECKED. All `n` of them
+                              * only if each has been looked at, checked or not */
     struct tri_layout layout;
     trib_tensor *tensors;
     struct tri_range *ranges; /* ascending; room for those of the scalars, too */

@@ -288,6 +288,8 @@ trib_status tri_group_list(struct trib_group *group, const struct tri_list *list
         plans == NULL || bytes == NULL
             ? tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory to queue a list on %zu ranks", size)
             : prepare_group(group, list, tensors, streams, plans, bytes);
+    if (status != TRIB_OK)
+        (void)tri_group_fail(group, status);
     if (status == TRIB_OK && plans[0] != NULL) { /* the same on all ranks */
         status = queue_group(group, list, streams, plans, bytes);
         for (int32_t i = 0; i < group->size && status == TRIB_OK; i++) {

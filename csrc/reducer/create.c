@@ -11,6 +11,7 @@
 #include "csrc/core/device.h"
 #include "csrc/core/match.h"
 #include "csrc/core/operation.h"
+#include "csrc/core/room.h"
 #include "csrc/core/small_allgather.h"
 #include "csrc/reducer/request.h"
 #include "csrc/reducer/states.h"
@@ -293,10 +294,11 @@ trib_status tri_reducer_destroy(struct trib_reducer *reducer)
 {
     struct trib_comm *comm = reducer->comm;
     trib_status status = TRIB_OK;
-    if (reducer->open && tri_abort_live(comm->state))
+    const bool captured = reducer->open && reducer->capture != 0; /* and its stream perhaps, too */
+    const bool lost = captured && tri_capture_of(comm, reducer->stream) == 0; /* nothing ends it */
+    if (reducer->open && !lost && tri_abort_live(comm->state))
         return tri_fail_call(comm, TRI_REDUCER_DESTROY, TRIB_ERR_INVALID_USAGE,
                              "a step is open: call trib_reducer_finish first");
-    const bool captured = reducer->open && reducer->capture != 0; /* and its stream perhaps, too */
     if (reducer->open && !captured)
         (void)tri_workspace_mark(&reducer->memory, comm->state, reducer->stream);
     const bool idle =

@@ -109,7 +109,8 @@ static trib_status fail_mixed(const struct trib_reducer *reducer, int operation)
 {
     return tri_fail_call(reducer->comm, operation, TRIB_ERR_INVALID_USAGE,
                          "this call and the first one of the step are not in the same capture: a "
-                         "CUDA graph captures all calls of a step, or none");
+                         "CUDA graph captures all calls of a step, or none; if the step's capture "
+                         "has ended, destroy the reducer and create another");
 }
 
 /* Can the step, or what there is of it, be captured? */

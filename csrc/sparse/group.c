@@ -82,6 +82,8 @@ trib_status tri_group_sparse_allreduce(struct trib_group *group, struct trib_spa
                                        const trib_stream *streams)
 {
     struct calls calls = {sparse, gradient, result, streams};
-    TRI_TRY(check_ranks(group, &calls));
+    const trib_status status = check_ranks(group, &calls);
+    if (status != TRIB_OK)
+        return tri_group_fail(group, status);
     return tri_group_run(group, TRI_SPARSE_ALLREDUCE, call_rank, &calls);
 }

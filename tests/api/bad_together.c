@@ -105,9 +105,13 @@ static void bad_calls(struct crew *crew)
     CHECK_STATUS(trib_group_batch_end(crew->group), TRIB_ERR_INVALID_BUFFER);
     CHECK_DETAIL("`recv`");
     CHECK_OK(trib_group_batch_begin(crew->group));
+    CHECK_OK(trib_group_allreduce(crew->group, crew->send, crew->recv, N, TRIB_F32, TRIB_SUM,
+                                  crew->team.streams));
     CHECK_STATUS(trib_group_allreduce_list(crew->group, lists, 1, TRIB_SUM, crew->team.streams),
                  TRIB_ERR_INVALID_USAGE);
+    CHECK_STATUS(trib_group_batch_end(crew->group), TRIB_ERR_INVALID_USAGE);
     CHECK_DETAIL("a batch takes no lists");
+    CHECK_OK(trib_group_batch_begin(crew->group));
     CHECK_STATUS(trib_group_batch_begin(crew->group), TRIB_ERR_INVALID_USAGE);
     CHECK_STATUS(trib_group_batch_end(crew->group), TRIB_ERR_INVALID_USAGE);
     CHECK_DETAIL("do not nest");
@@ -121,6 +125,8 @@ static void open_on_one_rank(const struct crew *crew)
                                       crew->team.streams),
                  TRIB_ERR_INVALID_USAGE);
     CHECK_DETAIL("on 1 of the group's");
+    CHECK_STATUS(trib_batch_end(crew->comms[last]), TRIB_ERR_INVALID_USAGE);
+    CHECK_OK(trib_batch_begin(crew->comms[last]));
     CHECK_STATUS(trib_group_batch_begin(crew->group), TRIB_ERR_INVALID_USAGE);
     CHECK_STATUS(trib_batch_end(crew->comms[last]), TRIB_ERR_INVALID_USAGE);
     CHECK_STATUS(trib_batch_end(crew->comms[0]), TRIB_ERR_INVALID_USAGE);

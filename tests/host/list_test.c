@@ -182,6 +182,23 @@ static void make_mistakes(trib_comm *comm, float *block, float *const foreign[2]
     CHECK_OK(trib_weighted_average(comm, good, MANY, 1, block, block + 1, NULL));
 }
 
+/* What a list that failed leaves behind serves no other: here as many tensors that are not empty as the
+ * next list has, and no place among these for the last two. */
+static void after_a_failure(trib_comm *comm, float *block)
+{
+    trib_tensor list[5];
+    for (size_t i = 0; i < 5; i++)
+        list[i] = (trib_tensor){block + i * PLACE, PLACE, TRIB_F32, 0};
+    CHECK_OK(trib_allreduce_list(comm, list, 5, TRIB_SUM, NULL));
+    CHECK_OK(trib_allreduce_list(comm, list, 3, TRIB_SUM, NULL));
+    list[0].count = list[1].count = 0;
+    list[4].data = list[3].data;
+    CHECK_STATUS(trib_allreduce_list(comm, list, 5, TRIB_SUM, NULL), TRIB_ERR_INVALID_BUFFER);
+    list[0] = (trib_tensor){block, PLACE, TRIB_F32, 7};
+    CHECK_STATUS(trib_allreduce_list(comm, list, 3, TRIB_SUM, NULL), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL("`tensors[0].reserved`");
+}
+
 /* A communicator keeps what it has found out about its last list, and one answer about memory is for
  * all of an allocation: what is wrong is found all the same, also in a list that is like the last
  * one but for that. */
@@ -198,6 +215,7 @@ static void mistakes(void)
         CHECK_OK(trib_device_alloc(&foreign[1], other, place))) {
         for (unsigned seed = 0; seed < 3; seed++)
             make_mistakes(team.comms[0], block, (float *[]){foreign[0], foreign[1]}, seed);
+        after_a_failure(team.comms[0], block);
         CHECK_OK(trib_stream_wait(team.devices[0], NULL));
         CHECK_OK(trib_device_free(team.devices[0], block));
         CHECK_OK(trib_device_free(other, foreign[0]));

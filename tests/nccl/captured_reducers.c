@@ -125,6 +125,27 @@ static void learning_rank(int rank, int size, void *argument)
     captured_close(&self);
 }
 
+/* Nothing can end a step whose capture is over, but the reducer can go. */
+static void left_open_rank(int rank, int size, void *argument)
+{
+    struct cast *cast = argument;
+    struct captured self;
+    cudaGraph_t graph = NULL;
+    (void)size;
+    captured_open(&self, cast, rank);
+    captured_begin(self.stream);
+    CHECK_OK(trib_reducer_ready(self.reducer, 0, self.stream));
+    CHECK(cudaStreamEndCapture(self.stream, &graph) != cudaSuccess && graph == NULL); /* unjoined */
+    (void)cudaGetLastError();
+    CHECK_STATUS(trib_reducer_ready(self.reducer, 1, self.stream), TRIB_ERR_INVALID_USAGE);
+    CHECK_STATUS(trib_reducer_finish(self.reducer, self.stream), TRIB_ERR_INVALID_USAGE);
+    CHECK_DETAIL("destroy the reducer");
+    CHECK_OK(trib_reducer_destroy(self.reducer));
+    CHECK_OK(trib_reducer_create(&self.reducer, self.comm, self.tensors, 2, NULL));
+    CHECK(captured_call(&self, 0));
+    captured_close(&self);
+}
+
 static void make_waiting(struct captured *self)
 {
     trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
@@ -154,6 +175,8 @@ static const struct kind matched_kind = {"", make_copies, queue_step, captured_a
                                          0,  false,       true};
 static const struct kind learning_kind = {"", make_learning, queue_step, captured_average,
                                           0,  false,         true};
+static const struct kind left_open_kind = {"", make_copies, queue_step, captured_average,
+                                           0,  false,       true};
 static const struct kind waiting_kind = {"", make_waiting, NULL, NULL, 0, false, true};
 
 /* ----------------------------------------------------------------- a sparse reducer, and a twin */
@@ -243,6 +266,7 @@ void captured_reducers(int size, bool fake)
         captured_replays(size, &kinds[i]);
     captured_run(size, &matched_kind, "what TRIB_MATCH refuses", TRIB_MATCH, matched_rank);
     captured_run(size, &learning_kind, "the first step of a reducer that learns", 0, learning_rank);
+    captured_run(size, &left_open_kind, "a reducer's step that nothing ends", 0, left_open_rank);
     captured_run(size, &waiting_kind, "a sparse step that waits", 0, waiting_rank);
     captured_run(size, NULL, "a reducer's step, sparse", 0, fake ? sparse_once_rank : sparse_rank);
 }
