@@ -96,17 +96,20 @@ pub fn batch_all<T>(
 }
 
 fn end_all(mut batches: Vec<Batch>) -> Result<()> {
-    for batch in &mut batches {
-        batch.over = true;
-        batch.shared.set_batch(None);
-    }
     let shared: Vec<&Shared> = batches.iter().map(|batch| &*batch.shared).collect();
     // SAFETY: the locks keep other threads out of all of them, each of which is given once: it began
     // one batch, and "batches do not nest". "All n batches end in all cases".
     let ended = Shared::call_all(&shared, |comms| unsafe {
         sys::trib_batch_end_all(comms.as_ptr(), comms.len())
     });
-    ended.unwrap_or_else(|| Err(gone()))
+    let Some(ended) = ended else {
+        return Err(gone()); // the drop cancels the batches of those that are left
+    };
+    for batch in &mut batches {
+        batch.over = true;
+        batch.shared.set_batch(None);
+    }
+    ended
 }
 
 /// An open batch. Dropping it cancels it.

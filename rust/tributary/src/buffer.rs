@@ -27,8 +27,8 @@ use crate::sync;
 ///
 /// # Safety
 /// While the value lives and is not moved, `ptr` points to `len` elements of type `dtype`, which
-/// the device can use; they are contiguous if `is_contiguous`. All methods return the same values
-/// until the value is changed through `&mut` or moved.
+/// the device can use, whichever thread queues the work; they are contiguous if `is_contiguous`. All
+/// methods return the same values until the value is changed through `&mut` or moved.
 pub unsafe trait DeviceBuffer {
     /// Returns the address of the first element.
     fn ptr(&self) -> *mut c_void;
@@ -241,7 +241,7 @@ pub(crate) unsafe fn copy(
     // SAFETY: the caller's promise. "Leave host memory untouched until the stream has passed this
     // point": the wait below.
     checked(unsafe { sys::trib_device_copy(device.raw(), to, from, bytes, stream.as_raw()) })?;
-    sync::synchronize(stream, Duration::MAX, None)
+    sync::synchronize(stream, Duration::MAX, &[])
 }
 
 /// Owned device memory for elements of type `T`.

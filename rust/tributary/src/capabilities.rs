@@ -27,8 +27,8 @@ pub struct Capabilities {
     /// Buffers may be ordinary host memory.
     pub host_memory: bool,
     /// CUDA graphs can capture calls that are made through the C API. Not where calls are compared
-    /// on nccl. A [`Stream`](crate::Stream) of this crate is not captured while a scope or a work
-    /// uses it: they wait for it.
+    /// on nccl. A [`Stream`](crate::Stream) of this crate is not captured while a scope, a work
+    /// or a step uses it: they wait for it.
     pub cuda_graphs: bool,
     /// Mismatched calls touch no memory beyond their buffers. Of a backend: by itself, at no cost.
     pub compares: bool,

@@ -217,7 +217,7 @@ impl Deref for OfCudarc {
 /// context that is not the primary one of its device.
 ///
 /// # Safety
-/// The stream is not being captured while a scope or a work uses it.
+/// The stream is not being captured while a scope, a work or a step uses it.
 pub unsafe fn stream(stream: &Arc<CudaStream>) -> Result<OfCudarc> {
     let device = device(stream.context())?;
     let raw: *mut c_void = stream.cu_stream().cast();

@@ -179,7 +179,7 @@ impl Group {
     {
         let streams = self.streams(streams)?;
         let all = streams.all();
-        let guard = SyncGuard::new(&all, self.abort_handle(), self.timeout);
+        let guard = SyncGuard::new(&all, vec![self.abort_handle()], self.timeout);
         let mut scope = GroupScope { group: self, streams: &streams, brand: PhantomData };
         let (value, guard) = guard.watch(&"a group", || queue(&mut scope))?;
         self.mark_end(&streams);

@@ -68,7 +68,7 @@ impl Communicator {
     {
         self.not_batching("scope")?;
         let streams = [stream];
-        let guard = SyncGuard::new(&streams, self.abort_handle(), self.timeout());
+        let guard = SyncGuard::new(&streams, vec![self.abort_handle()], self.timeout());
         let who = format!("rank {}", self.rank());
         let mut scope = Scope::new(self, stream);
         let (value, guard) = guard.watch(&who, || queue(&mut scope))?;

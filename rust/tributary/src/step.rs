@@ -76,8 +76,9 @@ impl<'a, B: 'static> Step<'a, B> {
 
     /// Gives gradient `i` to the step: it is complete once what is queued on `stream` by now has
     /// run. Once for each gradient. An error is of these arguments, and changes nothing; what goes
-    /// wrong later ends the communicator, and [`finish`](Step::finish) returns it. Waits for no
-    /// device, and for other ranks only on nccl, where they compare buckets (see
+    /// wrong later ends the communicator, and [`finish`](Step::finish) returns it. Waits only where
+    /// the ranks compare buckets, as they do on nccl by default: then for the other ranks, and for
+    /// what is queued on the streams of the bucket's gradients (see
     /// [`Options::assume_matching_calls`](crate::Options::assume_matching_calls)).
     pub fn ready(&self, i: usize, stream: &'a Stream) -> Result<()> {
         let reducer = &*self.reducer;

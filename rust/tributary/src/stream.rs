@@ -52,7 +52,7 @@ impl Stream {
     /// # Safety
     /// `raw` is a stream of `device` (not `cudaStreamPerThread`). It outlives this value and
     /// everything queued through it. It is used from one thread at a time if its owner asks for
-    /// that, and is not being captured while a scope or a work uses it.
+    /// that, and is not being captured while a scope, a work or a step uses it.
     pub unsafe fn from_raw(device: Device, raw: *mut c_void) -> Stream {
         Stream { raw, device, owned: false, one_thread: PhantomData }
     }

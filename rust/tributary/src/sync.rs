@@ -70,17 +70,17 @@ pub(crate) fn wait(point: &impl Point, deadline: Deadline) -> Result<Result<()>>
 }
 
 /// Waits without a deadline, for memory that is only borrowed. If waits are refused for longer than
-/// `timeout`, raises `abort`, so that the work does not depend on other ranks.
+/// `timeout`, raises `aborts`, so that the work does not depend on other ranks.
 pub(crate) fn synchronize(
     point: &impl Point,
     timeout: Duration,
-    abort: Option<&AbortHandle>,
+    aborts: &[AbortHandle],
 ) -> Result<()> {
     let refused = match wait(point, Deadline::after(timeout)) {
         Ok(waited) => return waited,
         Err(refused) => refused,
     };
-    if let Some(abort) = abort {
+    for abort in aborts {
         abort.abort(&format!("a stream with borrowed buffers cannot be waited for: {refused}"));
     }
     wait(point, Deadline::NEVER).and_then(|waited| waited)
@@ -89,14 +89,15 @@ pub(crate) fn synchronize(
 /// Synchronizes streams when it is dropped, so that nothing queued on them uses borrowed memory.
 pub(crate) struct SyncGuard<'a, P: Point = Stream> {
     points: &'a [&'a P],
-    abort: AbortHandle,
+    aborts: Vec<AbortHandle>,
     timeout: Duration,
     finished: bool,
 }
 
 impl<'a, P: Point> SyncGuard<'a, P> {
-    pub(crate) fn new(points: &'a [&'a P], abort: AbortHandle, timeout: Duration) -> Self {
-        SyncGuard { points, abort, timeout, finished: false }
+    /// `aborts`: of every communicator whose calls the points are behind.
+    pub(crate) fn new(points: &'a [&'a P], aborts: Vec<AbortHandle>, timeout: Duration) -> Self {
+        SyncGuard { points, aborts, timeout, finished: false }
     }
 
     /// Calls `queue`. If it fails or panics, waits for the calls it had queued, and aborts those
@@ -137,14 +138,14 @@ impl<'a, P: Point> SyncGuard<'a, P> {
         let idle = || self.points.iter().all(|point| is_idle(*point));
         if !Deadline::after(self.timeout.min(GRACE)).poll(idle) {
             blame();
-            self.abort.abort(reason);
+            self.aborts.iter().for_each(|abort| abort.abort(reason));
         }
         let _ = self.synchronize();
     }
 
     /// Waits for all points, also if a device has failed.
     fn synchronize(&self) -> Result<()> {
-        let synchronize = |point: &&P| synchronize(*point, self.timeout, Some(&self.abort));
+        let synchronize = |point: &&P| synchronize(*point, self.timeout, &self.aborts);
         self.points.iter().map(synchronize).fold(Ok(()), Result::and)
     }
 }
@@ -215,7 +216,7 @@ mod tests {
             let (short, long) = (Fake::new(5, 0, sys::TRIB_OK), Fake::new(60, 40, NOT_PERMITTED));
             let points = [&short, &long];
             let abort = abort_handle();
-            let guard = SyncGuard::new(&points, abort.clone(), TIMEOUT);
+            let guard = SyncGuard::new(&points, vec![abort.clone()], TIMEOUT);
             if dropped {
                 drop(guard);
             } else {
@@ -233,10 +234,10 @@ mod tests {
         let failed = Fake::new(u64::MAX, u64::MAX, sys::TRIB_ERR_CUDA);
         let running = Fake::new(30, 0, sys::TRIB_OK);
         let points = [&failed, &running];
-        let error = SyncGuard::new(&points, abort_handle(), TIMEOUT).finish().unwrap_err();
+        let error = SyncGuard::new(&points, vec![abort_handle()], TIMEOUT).finish().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Cuda);
         assert!(running.start.elapsed() >= running.runs, "the other device still ran");
-        drop(SyncGuard::new(&points, abort_handle(), TIMEOUT));
+        drop(SyncGuard::new(&points, vec![abort_handle()], TIMEOUT));
         assert_eq!(failed.waits.get(), 2);
     }
 

@@ -99,7 +99,8 @@ where
     let timeout = comm.timeout();
     // The guard waits before `buffers` is dropped, also while unwinding; before it nothing panics.
     let streams = [stream];
-    let guard = SyncGuard::new(&streams, abort.clone(), timeout);
+    let aborts = before.iter().map(|part| &part.abort).chain([&abort]).cloned().collect();
+    let guard = SyncGuard::new(&streams, aborts, timeout);
     let who = format!("rank {}", comm.rank());
     let mut scope = Scope::new(comm, stream);
     let held: Vec<_> = buffers.held.iter().map(|view| scope.hold_view(*view)).collect();
@@ -242,7 +243,9 @@ impl<B: 'static> Work<B> {
     }
 
     /// Hands the buffers over to `stream`: queues more collectives there, which the device runs after
-    /// those of this work. The host waits for neither.
+    /// those of this work. The host waits for neither, unless the ranks compare their calls, as they
+    /// do on nccl by default: they compare them on `stream`, behind this work (see
+    /// [`Options::assume_matching_calls`](crate::Options::assume_matching_calls)).
     ///
     /// Calls `queue` with a [`Scope`] of `comm` and with the buffers that were [held](Scope::hold), in
     /// that order; no others can be used. Until [`wait`](Work::wait) of the new work has returned
@@ -255,7 +258,9 @@ impl<B: 'static> Work<B> {
     /// chain was applied.
     ///
     /// If `queue` fails or panics, waits for the calls of both, as [`start`](Communicator::start)
-    /// does. If `stream` cannot wait for the work, the host does. The error returns the buffers.
+    /// does. If `comm` or `stream` refuses the work, as in an open batch, the host waits for it, for
+    /// up to [`Options::close_timeout`](crate::Options::close_timeout). The error returns the
+    /// buffers, or says that they leak.
     ///
     /// ```
     /// use tributary::{InPlace, ReduceOp, Stream};
@@ -338,8 +343,15 @@ impl<B: 'static> Work<B> {
         Ok(event)
     }
 
-    /// Returns `error` with the buffers, once the work has run.
+    /// Returns `error` with the buffers, once the work has run. That may depend on calls that this
+    /// thread has yet to make, so not for ever.
     fn wait_after(self, error: Error) -> Failed<B> {
+        if !Deadline::after(self.timeout).poll(|| self.last.queued.is_passed()) {
+            let (buffers, ..) = self.into_parts();
+            mem::forget(buffers);
+            let error = error.with("the buffers are kept, for the device may still use them");
+            return Failed { error, buffers: None };
+        }
         match self.wait() {
             Ok(buffers) => Failed { error, buffers: Some(buffers) },
             Err(failed) => failed,
@@ -352,7 +364,7 @@ impl<B: 'static> Work<B> {
     /// Nobody asks for the outcome any more: once `stream` has been waited for, results are valid if
     /// and only if [`Communicator::status`] is `Ok`, and a sparse call or a weighted average may
     /// have left them as they were. If `stream` cannot wait for the collectives, the host does, as
-    /// [`wait`](Work::wait), and returns the buffers in the error. To order a stream and keep the
+    /// [`then`](Work::then) does. To order a stream and keep the
     /// work, use its [`event`](Work::event); [`then`](Work::then) needs no `unsafe`.
     ///
     /// ```

@@ -144,6 +144,27 @@ fn batches_that_end_together() {
     }
 }
 
+/// A communicator that goes inside of its batch takes no other's with it: that is cancelled.
+#[test]
+fn a_batch_ends_also_if_another_is_gone() {
+    let alone = || Group::with_options(1, &options()).unwrap().split().unwrap().remove(0);
+    let (mut gone, mut left, mut spare) = (alone(), alone(), Some(alone()));
+    let streams = [Stream::new(gone.device()).unwrap(), Stream::new(left.device()).unwrap()];
+    let mut data = vec_on(&left, &[1.0_f32; 4]);
+    let mut recv = vec_on(&left, &[-1.0_f32; 4]);
+    let ended = batch_all(&mut [(&mut gone, &streams[0]), (&mut left, &streams[1])], |ranks| {
+        // SAFETY: nothing is queued: see the end.
+        unsafe { ranks[1].0.allreduce(&data, &data, ReduceOp::Sum, ranks[1].1)? };
+        *ranks[0].0 = spare.take().unwrap();
+        Ok(())
+    });
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::Closed);
+    left.scope(&streams[1], |s| s.allreduce(&data, &mut recv, ReduceOp::Sum)).unwrap();
+    assert_eq!(get(&recv), [1.0; 4]);
+    left.batch(&streams[1], |_| Ok(())).unwrap();
+    gone.scope(&streams[0], |s| s.allreduce(InPlace, &mut data, ReduceOp::Sum)).unwrap();
+}
+
 /// What a scope inside a batch calls would be queued when its borrows are over.
 #[test]
 fn no_scope_and_no_work_inside_a_batch() {

@@ -9,10 +9,10 @@ use std::sync::{mpsc, Arc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use common::{get, on_host, options, ranks, ranks_with, skip, vec_on, warm_up};
+use common::{get, have, on_host, options, ranks, ranks_with, skip, vec_on, warm_up};
 use tributary::{
-    Communicator, DType, DeviceBuffer, DeviceVec, Error, ErrorKind, Failed, Group, InPlace,
-    ReduceOp, Result, SparseAllReduce, SparseOptions, Stream, UniqueBuffer, Work,
+    batch_all, Communicator, DType, DeviceBuffer, DeviceVec, Error, ErrorKind, Failed, Group,
+    InPlace, ReduceOp, Result, SparseAllReduce, SparseOptions, Stream, UniqueBuffer, Work,
 };
 
 /// Opens when it is dropped, so that a panic leaves no stream waiting.
@@ -202,6 +202,58 @@ fn a_queue_that_fails_or_panics_waits_for_the_work_before() {
         assert_eq!(opened.join().unwrap(), 0, "freed while it was in use");
         comm.status().unwrap();
     });
+}
+
+/// The communicator of a part before has ranks that never call: it is aborted, too.
+#[test]
+fn a_queue_that_fails_or_panics_depends_on_no_other_rank() {
+    if !have(2) {
+        return;
+    }
+    let options = options().close_timeout(Duration::from_millis(30));
+    for panics in [false, true] {
+        let mut pair = Group::with_options(2, &options).unwrap().split().unwrap();
+        let mut other = Group::with_options(1, &options).unwrap().split().unwrap().remove(0);
+        let streams = [0, 1].map(|_| Stream::new(other.device()).unwrap());
+        let work = sum(&mut pair[0], vec_on(&other, &[1.0_f32; 10]), &streams[0]);
+        let queue = || {
+            work.then(&mut other, &streams[1], |s, held| {
+                assert!(!panics, "on purpose");
+                s.broadcast(None, held[0], 2)
+            })
+        };
+        match catch_unwind(AssertUnwindSafe(queue)) {
+            Ok(failed) => assert!(failed.unwrap_err().buffers.is_some()),
+            Err(_) => assert!(panics),
+        }
+        assert_eq!(pair[0].status().unwrap_err().kind(), ErrorKind::Aborted);
+    }
+}
+
+/// The work that a refused `then` waits for may need calls that this thread has yet to make.
+#[test]
+fn a_refused_hand_over_does_not_wait_for_ever() {
+    if !on_host() {
+        return skip("on nccl the first call of a rank waits for the others");
+    }
+    let options = options().close_timeout(Duration::from_millis(30));
+    let mut comms = Group::with_options(2, &options).unwrap().split().unwrap();
+    let streams: Vec<_> = comms.iter().map(|comm| Stream::new(comm.device()).unwrap()).collect();
+    let data = vec_on(&comms[0], &[1.0_f32; 10]);
+    let work = sum(&mut comms[0], data, &streams[0]);
+    let mut ranks: Vec<_> = comms.iter_mut().zip(&streams).collect();
+    let mut failed = None;
+    batch_all(&mut ranks, |ranks| {
+        let (comm, stream) = &mut ranks[0];
+        failed = work.then(comm, stream, |_, _| unreachable!()).err();
+        Ok(())
+    })
+    .unwrap();
+    let failed = failed.unwrap();
+    assert_eq!(failed.error.kind(), ErrorKind::InvalidUsage, "{failed}");
+    assert!(failed.error.detail().contains("the buffers are kept"), "{failed}");
+    assert!(failed.buffers.is_none());
+    comms[0].abort_handle().abort("the other rank never calls");
 }
 
 #[test]
