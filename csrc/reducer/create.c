@@ -294,8 +294,9 @@ trib_status tri_reducer_destroy(struct trib_reducer *reducer)
 {
     struct trib_comm *comm = reducer->comm;
     trib_status status = TRIB_OK;
-    const bool captured = reducer->open && reducer->capture != 0; /* and its stream perhaps, too */
-    const bool lost = captured && tri_capture_of(comm, reducer->stream) == 0; /* nothing ends it */
+    const bool captured = reducer->open && reducer->capture != 0;
+    const bool capturing = captured && tri_capture_of(comm, reducer->stream) != 0;
+    const bool lost = captured && !capturing; /* nothing ends the step */
     if (reducer->open && !lost && tri_abort_live(comm->state))
         return tri_fail_call(comm, TRI_REDUCER_DESTROY, TRIB_ERR_INVALID_USAGE,
                              "a step is open: call trib_reducer_finish first");
@@ -309,7 +310,7 @@ trib_status tri_reducer_destroy(struct trib_reducer *reducer)
                                "stays allocated until the step has run. Synchronize the streams "
                                "before destroying, or abort",
                                comm->close_timeout_ms);
-    discard(reducer, idle && !captured);
+    discard(reducer, idle && !capturing);
     (void)tri_workspace_sweep();
     return status;
 }
