@@ -8,17 +8,8 @@
 
 #include "csrc/base/abort.h"
 #include "csrc/base/clock.h"
+#include "csrc/base/line.h"
 #include "csrc/base/status.h"
-
-/* Zeroed whole cache lines. */
-static void *alloc_lines(size_t bytes)
-{
-    const size_t whole = (bytes + TRI_CACHE_LINE - 1) / TRI_CACHE_LINE * TRI_CACHE_LINE;
-    void *data = aligned_alloc(TRI_CACHE_LINE, whole);
-    if (data != NULL)
-        memset(data, 0, whole);
-    return data;
-}
 
 void tri_host_local_notify(struct tri_host_local *local)
 {
@@ -88,13 +79,13 @@ static void init_rank(struct tri_host_local *local, int32_t rank, int32_t device
 struct tri_host_local *tri_host_local_create(const int32_t *devices, int32_t size)
 {
     const size_t n = (size_t)size;
-    struct tri_host_local *local = alloc_lines(sizeof *local + n * sizeof local->ranks[0]);
+    struct tri_host_local *local = tri_line_calloc(sizeof *local + n * sizeof local->ranks[0]);
     if (local == NULL)
         return NULL;
     local->size = size;
     atomic_store(&local->references, (uint32_t)size);
     local->split.size = size;
-    local->stage = alloc_lines(2 * n * TRI_STAGE_BYTES);
+    local->stage = tri_line_calloc(2 * n * TRI_STAGE_BYTES);
     local->abort = tri_abort_create(&local->abort_flag, on_abort, local);
     if (local->stage == NULL || local->abort == NULL) {
         tri_abort_release(local->abort);
