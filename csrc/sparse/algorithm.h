@@ -48,6 +48,13 @@ static inline uint32_t tri_limit(const struct tri_sparse_params *params)
     return params->k == 0 ? 0 : limit < params->count ? (uint32_t)limit : (uint32_t)params->count;
 }
 
+/* May sums travel in bf16, too? There is a second buffer, for a call that is not applied, and the
+ * result is dense. */
+static inline bool tri_is_narrow(const struct tri_sparse_params *params)
+{
+    return params->wire != params->acc && !params->in_place && !params->entries;
+}
+
 /* A threshold that is reused or estimated may lie above everything: gradients have become smaller,
  * or are not distributed as the estimate assumes. After so many calls in a row without an entry
  * above it, the next call chooses exactly, which counts as a fallback. Only calls that exchange
@@ -128,7 +135,7 @@ struct tri_algorithm {
 
     /* The following may be NULL. */
 
-    /* In its place where values travel as bf16, if it is not in place and has a dense result. */
+    /* In its place where tri_is_narrow. */
     const struct tri_algorithm *narrow;
 
     /* The most entries of one select; determines the scratch of kernels. NULL: tri_limit. */

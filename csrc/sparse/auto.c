@@ -92,19 +92,13 @@ static double summing(const struct model *model, double element)
                                    bytes * (model->hosts - 1) / model->hosts);
 }
 
-/* Does dense sum in bf16? See algorithms/dense_narrow.c. */
-static bool is_narrow(const struct tri_sparse_params *params)
-{
-    return params->wire == TRIB_BF16 && !params->in_place && !params->entries;
-}
-
 static double dense(const struct model *model, const struct tri_sparse_params *params)
 {
+    const bool narrow = tri_is_narrow(params); /* then dense_narrow.c runs */
     const double half = (double)trib_dtype_size(TRIB_BF16);
-    const double sums = is_narrow(params) ? 2 * half : 3 * model->acc;
+    const double sums = narrow ? 2 * half : 3 * model->acc;
     const double made = making(model, params) + model->n * (sums + model->gradient);
-    return made / model->copy + 3 * model->kernels +
-           summing(model, is_narrow(params) ? half : model->acc);
+    return made / model->copy + 3 * model->kernels + summing(model, narrow ? half : model->acc);
 }
 
 static double topka(const struct model *model, const struct tri_sparse_params *params)

@@ -145,8 +145,7 @@ static trib_status measure(struct tri_needs *out, const struct tri_backend *back
 static const struct tri_algorithm *variant(const struct tri_algorithm *algorithm,
                                            const struct tri_sparse_params *params)
 {
-    const bool narrow = params->wire != params->acc && !params->in_place && !params->entries;
-    if (narrow && algorithm->narrow != NULL)
+    if (algorithm->narrow != NULL && tri_is_narrow(params))
         return algorithm->narrow;
     return params->constants != NULL && algorithm->published != NULL ? algorithm->published
                                                                      : algorithm;
