@@ -54,6 +54,15 @@ static void end(void)
     check_end();
 }
 
+/* A case whose ranks share nothing but the stage. */
+static void play(const char *name, int ranks, void (*rank_main)(int rank, int size, void *stage))
+{
+    struct stage stage;
+    begin(&stage, name);
+    check_ranks(ranks, rank_main, &stage);
+    end();
+}
+
 static void meet(struct stage *stage, int size)
 {
     const int round = atomic_fetch_add(&stage->arrived, 1) / size;
@@ -323,14 +332,6 @@ static void compared(void)
     end();
 }
 
-static void works(void)
-{
-    struct stage stage;
-    begin(&stage, "all calls work, and the caller's communicator stays");
-    check_ranks(RANKS, working_rank, &stage);
-    end();
-}
-
 static void alone(void)
 {
     struct stage stage;
@@ -391,14 +392,6 @@ static void aborted_rank(int rank, int size, void *argument)
     drop_memory(rank, data);
 }
 
-static void aborts(void)
-{
-    struct stage stage;
-    begin(&stage, "an abort leaves what is queued to the caller");
-    check_ranks(RANKS, aborted_rank, &stage);
-    end();
-}
-
 /* Another communicator, the library's own, is aborted and freed meanwhile. */
 static void bystander(void)
 {
@@ -450,14 +443,6 @@ static void inside_rank(int rank, int size, void *argument)
     drop_memory(rank, data);
 }
 
-static void inside(void)
-{
-    struct stage stage;
-    begin(&stage, "an abort while a call waits inside NCCL");
-    check_ranks(2, inside_rank, &stage);
-    end();
-}
-
 /* NCCL's error ends the communicator, and only that. */
 static void failing_rank(int rank, int size, void *argument)
 {
@@ -477,14 +462,6 @@ static void failing_rank(int rank, int size, void *argument)
     meet(stage, size);
     CHECK_OK(trib_quiesce(PLENTY_MS));
     give_up(nccl, rank);
-}
-
-static void fails(void)
-{
-    struct stage stage;
-    begin(&stage, "an asynchronous error");
-    check_ranks(2, failing_rank, &stage);
-    end();
 }
 
 /* Two of three go on in a communicator of the library's. */
@@ -514,14 +491,6 @@ static void shrinking_rank(int rank, int size, void *argument)
     give_up(nccl, rank);
 }
 
-static void shrinks(void)
-{
-    struct stage stage;
-    begin(&stage, "shrink");
-    check_ranks(RANKS, shrinking_rank, &stage);
-    end();
-}
-
 /* -------------------------------------------------------------------------------- what goes wrong */
 
 /* The last rank does not adopt its own. */
@@ -539,14 +508,6 @@ static void missing_rank(int rank, int size, void *argument)
     meet(stage, size);
     if (rank == 0)
         abort_all(stage, size);
-}
-
-static void misses(void)
-{
-    struct stage stage;
-    begin(&stage, "a rank does not adopt");
-    check_ranks(RANKS, missing_rank, &stage);
-    end();
 }
 
 /* The last rank does not split. */
@@ -568,14 +529,6 @@ static void alone_in_split(int rank, int size, void *argument)
     meet(stage, size);
     if (rank == 0)
         abort_all(stage, size);
-}
-
-static void splits_alone(void)
-{
-    struct stage stage;
-    begin(&stage, "a rank does not split");
-    check_ranks(2, alone_in_split, &stage);
-    end();
 }
 
 /* The last rank does not split, and the split that waits holds up nobody: each communicator that is
@@ -604,14 +557,6 @@ static void hung_split_rank(int rank, int size, void *argument)
         abort_all(stage, size);
 }
 
-static void split_hangs(void)
-{
-    struct stage stage;
-    begin(&stage, "a split that hangs holds up no other communicator");
-    check_ranks(2, hung_split_rank, &stage);
-    end();
-}
-
 /* Rank 1 has left, and its communicator is gone. */
 static void leaving_rank(int rank, int size, void *argument)
 {
@@ -631,14 +576,6 @@ static void leaving_rank(int rank, int size, void *argument)
     CHECK_OK(trib_quiesce(PLENTY_MS));
     if (rank == 0)
         give_up(nccl, rank);
-}
-
-static void leaves(void)
-{
-    struct stage stage;
-    begin(&stage, "a rank that has left is not asked for errors");
-    check_ranks(2, leaving_rank, &stage);
-    end();
 }
 
 /* The last rank's part in one of the two allreduces of an adoption. */
@@ -719,14 +656,6 @@ static void same_device_rank(int rank, int size, void *argument)
     give_up(nccl, 1);
 }
 
-static void same_device(void)
-{
-    struct stage stage;
-    begin(&stage, "two ranks on one device");
-    check_ranks(2, same_device_rank, &stage);
-    end();
-}
-
 static void refused(ncclComm_t nccl, const trib_options *options, trib_status expected,
                     const char *detail)
 {
@@ -768,19 +697,19 @@ int main(void)
     backend = tri_backend_nccl;
     backend.kernels = &tri_kernels_cpu;
     compared();
-    works();
+    play("all calls work, and the caller's communicator stays", RANKS, working_rank);
     alone();
-    aborts();
-    inside();
-    fails();
-    shrinks();
-    misses();
-    splits_alone();
-    split_hangs();
-    leaves();
+    play("an abort leaves what is queued to the caller", RANKS, aborted_rank);
+    play("an abort while a call waits inside NCCL", 2, inside_rank);
+    play("an asynchronous error", 2, failing_rank);
+    play("shrink", RANKS, shrinking_rank);
+    play("a rank does not adopt", RANKS, missing_rank);
+    play("a rank does not split", 2, alone_in_split);
+    play("a split that hangs holds up no other communicator", 2, hung_split_rank);
+    play("a rank that has left is not asked for errors", 2, leaving_rank);
     abandons(0);
     abandons(1);
-    same_device();
+    play("two ranks on one device", 2, same_device_rank);
     mistakes();
     asks();
     return check_finish("nccl_adopt_test");
