@@ -1,37 +1,19 @@
 /* One of two ranks on nccl, in a process of its own. */
 #include "tests/nccl/apart.h"
 
-enum { COUNT_MS = 60000 };
-
-static void count_devices(int index, int n, void *argument)
-{
-    (void)index;
-    (void)n;
-    *(int *)argument = team_limit("nccl");
-}
-
-int apart_gpus(void)
-{
-    struct child_end end;
-    int *shared = children_share(sizeof *shared);
-    children_run(&end, 1, COUNT_MS, count_devices, shared);
-    const int gpus = *shared;
-    children_unshare(shared, sizeof *shared);
-    return gpus;
-}
-
 bool apart_open(struct apart_rank *rank, struct apart *apart, int index,
                 const trib_options *options)
 {
     void *data = NULL;
+    const int32_t device = share_gpu(index, 2, apart->gpus);
     rank->rank = index;
     if (index == 0)
         CHECK_OK(trib_id_create(&apart->id, "nccl"));
     children_meet(&apart->made, 2);
-    if (!CHECK_OK(trib_device_get(&rank->device, "nccl", index)) ||
+    if (!CHECK_OK(trib_device_get(&rank->device, "nccl", device)) ||
         !CHECK_OK(trib_stream_create(&rank->stream, rank->device)) ||
         !CHECK_OK(trib_device_alloc(&data, rank->device, APART_ELEMENTS * sizeof(float))) ||
-        !CHECK_OK(trib_comm_create(&rank->comm, &apart->id, index, 2, index, options)))
+        !CHECK_OK(trib_comm_create(&rank->comm, &apart->id, index, 2, device, options)))
         return false;
     rank->data = data;
     return true;

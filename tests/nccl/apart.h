@@ -1,14 +1,16 @@
-/* One of two ranks on nccl, in a process of its own, with a GPU of its own. */
+/* One of two ranks on nccl, in a process of its own, with a GPU of its own if there are two. */
 #ifndef TRI_TESTS_NCCL_APART_H
 #define TRI_TESTS_NCCL_APART_H
 
 #include "tests/children.h"
+#include "tests/nccl/share.h"
 #include "tests/team.h"
 
 enum { APART_ELEMENTS = 16 << 20 }; /* of f32; 64 MiB: an allreduce takes about a millisecond */
 
-/* What the two processes share; zeroed. */
+/* What the two processes share; zeroed, but for the first. */
 struct apart {
+    int gpus; /* that there are, at least 1 */
     trib_id id;
     _Atomic int made;
 };
@@ -20,9 +22,6 @@ struct apart_rank {
     trib_comm *comm;
     float *data; /* APART_ELEMENTS, zero */
 };
-
-/* How many GPUs there are. The parent of processes that use CUDA must not use it itself. */
-int apart_gpus(void);
 
 bool apart_open(struct apart_rank *rank, struct apart *apart, int index,
                 const trib_options *options);

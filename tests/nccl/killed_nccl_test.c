@@ -1,5 +1,5 @@
-/* Scenario 29: one of two processes, one GPU each, is killed in mid-allreduce, over each path that
- * NCCL has inside a host. The survivor's stream is free and its communicator has ended within
+/* Scenario 29: one of two processes is killed in mid-allreduce, over each path that NCCL has inside a
+ * host; if they share a GPU, over sockets. The survivor's stream is free and its communicator has ended within
  * LATE_MS, with a detail that names the dead rank; with the side channel switched off, within the
  * call's deadline and LATE_MS, or earlier where NCCL sees a connection close. It then goes on alone
  * on the same device.
@@ -142,12 +142,13 @@ static void process(int index, int n, void *argument)
 }
 
 /* How long the survivor took. */
-static double kill_once(const struct path *path, uint32_t flags)
+static double kill_once(const struct path *path, uint32_t flags, int gpus)
 {
     struct child_end ends[2];
     struct run *run = children_share(sizeof *run);
     run->path = path;
     run->flags = flags;
+    run->apart.gpus = gpus;
     children_run(ends, 2, CASE_MS, process, run);
     children_check(&ends[0], 0);
     CHECK_MSG(ends[1].signal == SIGKILL && !ends[1].late, "the process to die ended with %d",
@@ -157,14 +158,14 @@ static double kill_once(const struct path *path, uint32_t flags)
     return took;
 }
 
-static void kill_often(const struct path *path, uint32_t flags, int kills)
+static void kill_often(const struct path *path, uint32_t flags, int kills, int gpus)
 {
     const bool told = (flags & TRIB_NO_SIDE_CHANNEL) == 0;
     const double bound = told ? LATE_MS : CALL_MS + LATE_MS;
     double worst = 0;
     check_begin("killed over %s%s", path->name, told ? "" : ", no side channel");
     for (int i = 0; i < kills && !check_failed(); i++) {
-        const double took = kill_once(path, flags);
+        const double took = kill_once(path, flags, gpus);
         worst = took > worst ? took : worst;
     }
     (void)printf(
@@ -178,14 +179,18 @@ int main(void)
 {
     const char *text = getenv("TRIB_TEST_KILLS");
     const int kills = text == NULL ? 10 : (int)strtol(text, NULL, 10);
-    const int gpus = apart_gpus();
-    if (gpus < 2) {
-        check_skip("nccl: a peer needs 2 GPUs: there are %d", gpus);
+    const int gpus = share_gpus();
+    if (gpus == 0) {
+        check_skip("nccl: there is no GPU");
         return check_finish("killed_nccl_test");
     }
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        kill_often(&paths[i], 0, kills);
-        kill_often(&paths[i], TRIB_NO_SIDE_CHANNEL, kills < 3 ? kills : 3);
+        if (gpus < 2 && !paths[i].closes) {
+            check_skip("nccl: %s needs 2 GPUs: there is 1", paths[i].name);
+            continue;
+        }
+        kill_often(&paths[i], 0, kills, gpus);
+        kill_often(&paths[i], TRIB_NO_SIDE_CHANNEL, kills < 3 ? kills : 3, gpus);
     }
     return check_finish("killed_nccl_test");
 }

@@ -1,7 +1,6 @@
-/* One process per GPU: the parent makes the id and hands it to its children through pipes, as a
- * launcher would; each child is one rank. The parent makes no CUDA call before it forks, and
- * children that share a fork share no CUDA state: how many GPUs there are is asked in a child of
- * its own. */
+/* One process per GPU, and two and three that share one if there are no more: the parent makes the id
+ * and hands it to its children through pipes, as a launcher would; each child is one rank. The parent
+ * makes no CUDA call before it forks, so each number of processes has a parent of its own. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,12 +9,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/children.h"
+#include "tests/nccl/share.h"
 #include "tests/team.h"
 
-enum { ELEMENTS = 100003 };
+enum { ELEMENTS = 100003, SHARED = 3 /* processes on fewer GPUs */, RUN_MS = 160000 };
+
+struct run {
+    int size, gpus;
+};
 
 struct rank {
     int rank, size;
+    int32_t ordinal;
     trib_device *device;
     trib_stream stream;
     trib_comm *comm;
@@ -102,10 +108,10 @@ static bool rank_body(struct rank *r, const trib_id *id)
 {
     void *memory = NULL;
     r->image = malloc(ELEMENTS * sizeof(float));
-    if (r->image == NULL || !CHECK_OK(trib_device_get(&r->device, "nccl", r->rank)) ||
+    if (r->image == NULL || !CHECK_OK(trib_device_get(&r->device, "nccl", r->ordinal)) ||
         !CHECK_OK(trib_stream_create(&r->stream, r->device)) ||
         !CHECK_OK(trib_device_alloc(&memory, r->device, ELEMENTS * sizeof(float))) ||
-        !CHECK_OK(trib_comm_create(&r->comm, id, r->rank, r->size, r->rank, NULL)))
+        !CHECK_OK(trib_comm_create(&r->comm, id, r->rank, r->size, r->ordinal, NULL)))
         return false;
     r->memory = memory;
     bool good = try_allreduce(r, r->comm);
@@ -117,10 +123,10 @@ static bool rank_body(struct rank *r, const trib_id *id)
            CHECK_OK(trib_stream_destroy(r->device, r->stream));
 }
 
-static void child(int rank, int size, int from_parent)
+static void child(int rank, int size, int gpus, int from_parent)
 {
     trib_id id;
-    struct rank r = {.rank = rank, .size = size};
+    struct rank r = {.rank = rank, .size = size, .ordinal = share_gpu(rank, size, gpus)};
     alarm(150); /* no orphan is left, whatever happens */
     if (read(from_parent, &id, sizeof id) != (ssize_t)sizeof id)
         _exit(2);
@@ -129,30 +135,22 @@ static void child(int rank, int size, int from_parent)
     _exit(good ? 0 : 1);
 }
 
-static int ask_devices(void)
+static void run(int index, int n, void *argument)
 {
-    fflush(stdout);
-    const pid_t pid = fork();
-    if (pid == 0)
-        _exit(team_limit("nccl"));
-    int status = 0;
-    if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
-        return 0;
-    return WEXITSTATUS(status);
-}
-
-static void run(int size)
-{
+    const struct run *run = argument;
+    const int size = run->size;
     int pipes[TEAM_MAX][2];
     pid_t pids[TEAM_MAX];
     trib_id id;
+    (void)index;
+    (void)n;
     fflush(stdout);
     for (int rank = 0; rank < size; rank++) {
         if (pipe(pipes[rank]) != 0)
             abort();
         pids[rank] = fork();
         if (pids[rank] == 0)
-            child(rank, size, pipes[rank][0]);
+            child(rank, size, run->gpus, pipes[rank][0]);
         CHECK(pids[rank] > 0);
     }
     if (!CHECK_OK(trib_id_create(&id, "nccl"))) /* only now: it opens a socket and a thread */
@@ -172,13 +170,18 @@ static void run(int size)
 
 int main(void)
 {
-    const int gpus = ask_devices();
+    const int gpus = share_gpus();
     if (gpus == 0) {
         check_skip("nccl: there is no GPU");
         return check_finish("process_nccl_test");
     }
-    check_begin("nccl, %d processes", gpus);
-    run(gpus);
-    check_end();
+    for (int size = gpus; size <= SHARED || size == gpus; size++) {
+        struct run with = {size, gpus};
+        struct child_end end;
+        check_begin("nccl, %d processes, %d GPUs", size, gpus);
+        children_run(&end, 1, RUN_MS, run, &with);
+        children_check(&end, 0);
+        check_end();
+    }
     return check_finish("process_nccl_test");
 }
