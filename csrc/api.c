@@ -993,6 +993,12 @@ trib_status trib_reducer_finish(trib_reducer *reducer, trib_stream stream)
     return tri_reducer_finish(reducer, stream);
 }
 
+trib_status trib_reducer_wait(trib_reducer *reducer, uint32_t timeout_ms)
+{
+    NEED(reducer);
+    return tri_reducer_wait(reducer, timeout_ms);
+}
+
 const uint32_t *trib_reducer_outcome(const trib_reducer *reducer)
 {
     return reducer == NULL ? NULL : &reducer->scalars->decision;

@@ -1447,8 +1447,19 @@ TRIB_API trib_status trib_reducer_ready(trib_reducer *reducer, size_t i, trib_st
  *  averages. Earlier work on `stream`, and none on other streams but what trib_reducer_ready covered,
  *  has run before a gradient that is not a view is written. A step without a trib_reducer_ready is
  *  valid: zeros of this rank. The next step may begin at once. Waits for no device, but for the
- *  first step's with TRIB_REDUCER_LEARN_ORDER. */
+ *  first step's with TRIB_REDUCER_LEARN_ORDER.
+ *
+ *  After a failure `stream` may not wait for the step, though what is queued of it still runs, and
+ *  reads and writes gradients: use and free them once trib_reducer_wait has returned TRIB_OK. */
 TRIB_API trib_status trib_reducer_finish(trib_reducer *reducer, trib_stream stream);
+
+/** Wait until everything that steps have queued so far has run, applied or not: nothing uses the
+ *  gradients then. Needed after a trib_reducer_finish that has failed; otherwise a wait for its stream
+ *  will do. TRIB_ERR_TIMEOUT if something still runs after `timeout_ms` (TRIB_NO_TIMEOUT; with 0 it
+ *  asks once): the communicator is as before, so wait again, or abort it. Also after the
+ *  communicator has ended, whose end is no failure of this call. TRIB_ERR_INVALID_USAGE while a CUDA
+ *  graph captures a step; replays are not waited for. */
+TRIB_API trib_status trib_reducer_wait(trib_reducer *reducer, uint32_t timeout_ms);
 
 /** A uint32_t in device memory, to be read on the stream of the finish: 1 after a step that was
  *  applied on this rank, 0 after one that was not. Borrowed. */

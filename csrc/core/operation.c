@@ -48,6 +48,7 @@ const struct tri_operation tri_operations[TRI_OPERATIONS] = {
     [TRI_REDUCER_VIEW] = {.name = "reducer_view"},
     [TRI_REDUCER_READY] = {.name = "reducer_ready", .reduces = true},
     [TRI_REDUCER_FINISH] = {.name = "reducer_finish"},
+    [TRI_REDUCER_WAIT] = {.name = "reducer_wait"},
     [TRI_REDUCER_STATUS] = {.name = "reducer_status"},
     [TRI_REDUCER_SET_DENSITY] = {.name = "reducer_set_density"},
     [TRI_REDUCER_EXPORT] = {.name = "reducer_export"},

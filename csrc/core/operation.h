@@ -36,6 +36,7 @@ enum tri_composed {
     TRI_REDUCER_VIEW,
     TRI_REDUCER_READY, /* a bucket, where calls are counted */
     TRI_REDUCER_FINISH,
+    TRI_REDUCER_WAIT,
     TRI_REDUCER_STATUS,
     TRI_REDUCER_SET_DENSITY,
     TRI_REDUCER_EXPORT,

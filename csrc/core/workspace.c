@@ -125,6 +125,11 @@ trib_status tri_workspace_mark(struct tri_workspace *workspace, struct trib_abor
     return status == TRIB_OK ? TRIB_OK : unmarked(workspace, state, status, stream);
 }
 
+void tri_workspace_passed(struct tri_workspace *workspace)
+{
+    workspace->lost = false;
+}
+
 struct tri_list_counts tri_workspace_lists(const struct tri_workspace *workspace)
 {
     const struct tri_workspace_pinned *pinned = workspace->pinned;

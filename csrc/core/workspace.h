@@ -60,6 +60,8 @@ trib_status tri_workspace_wait(const struct tri_workspace *workspace, trib_strea
  * graph) makes the workspace a lost one. */
 trib_status tri_workspace_mark(struct tri_workspace *workspace, struct trib_abort *state,
                                trib_stream stream);
+/* The caller has found that every use has ended, as the stream shows: none is lost. */
+void tri_workspace_passed(struct tri_workspace *workspace);
 /* Has the last use not ended? */
 bool tri_workspace_in_use(const struct tri_workspace *workspace);
 

@@ -73,6 +73,7 @@ trib_status tri_reducer_create(struct trib_reducer **out, struct trib_comm *comm
 trib_status tri_reducer_view(void **out, const struct trib_reducer *reducer, size_t i);
 trib_status tri_reducer_ready(struct trib_reducer *reducer, size_t i, trib_stream stream);
 trib_status tri_reducer_finish(struct trib_reducer *reducer, trib_stream stream);
+trib_status tri_reducer_wait(struct trib_reducer *reducer, uint32_t timeout_ms);
 trib_status tri_reducer_status(const struct trib_reducer *reducer);
 trib_status tri_reducer_set_density(struct trib_reducer *reducer, double density);
 uint64_t tri_reducer_export_bytes(const struct trib_reducer *reducer);

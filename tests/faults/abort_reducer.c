@@ -313,42 +313,80 @@ static void create_matched(const struct faults *faults)
     check_end();
 }
 
-/* A step whose end is held is left behind by its reducer: what the end takes back stays until then,
- * as the address sanitizer sees. */
-static void left_rank(int rank, int size, void *argument)
+/* ----------------------------------------------------------------------------- steps that are held */
+
+/* What a rank does while `held` holds the end of its step, until it sets `released`. */
+typedef void held_function(struct part *part, trib_stream held, _Atomic bool *released);
+
+/* What the end takes back stays until then, as the address sanitizer sees. */
+static void leave_step(struct part *part, trib_stream held, _Atomic bool *released)
+{
+    CHECK_STATUS(trib_reducer_destroy(part->reducer), TRIB_ERR_TIMEOUT);
+    part->reducer = NULL;
+    atomic_store(released, true);
+    CHECK_OK(trib_stream_wait(part->device, held));
+}
+
+/* No stream but the reducer's own is asked: one that does not wait for the step tells nothing. An
+ * abort ends no work that is not of the library. */
+static void wait_for_step(struct part *part, trib_stream held, _Atomic bool *released)
+{
+    (void)held;
+    CHECK_STATUS(trib_reducer_wait(part->reducer, 0), TRIB_ERR_TIMEOUT);
+    CHECK_STATUS(trib_reducer_wait(part->reducer, 20), TRIB_ERR_TIMEOUT);
+    team_barrier(&part->torn->begun, part->torn->team.size); /* all have finished */
+    if (part->rank == 0)
+        faults_abort(&part->torn->team, "while a step is held");
+    while (trib_comm_status(part->torn->team.comms[part->rank]) == TRIB_OK)
+        check_sleep_ms(0);
+    CHECK_STATUS(trib_reducer_wait(part->reducer, 150), TRIB_ERR_TIMEOUT);
+    atomic_store(released, true);
+    CHECK_OK(trib_reducer_wait(part->reducer, TRIB_NO_TIMEOUT));
+    check_step(part, 0, TRIB_ERR_ABORTED);
+}
+
+static void run_held(struct part *part, held_function *function)
+{
+    _Atomic bool released = false;
+    trib_stream held = NULL;
+    if (CHECK_OK(trib_stream_create(&held, part->device)) &&
+        guarded_create(&part->memory, part->device, ALL * sizeof(float)) && make_reducer(part)) {
+        CHECK_OK(trib_reducer_wait(part->reducer, 0));
+        put(part, 0);
+        for (size_t i = 0; i < GRADIENTS; i++)
+            CHECK_OK(trib_reducer_ready(part->reducer, i, part->stream));
+        CHECK_OK(trib_stream_submit(part->device, team_hold, &released, held));
+        CHECK_OK(trib_reducer_finish(part->reducer, held));
+        function(part, held, &released);
+    }
+    CHECK_OK(trib_reducer_destroy(part->reducer));
+    CHECK_OK(trib_stream_destroy(part->device, held));
+    guarded_destroy(&part->memory);
+}
+
+static void held_step(int rank, int size, void *argument)
 {
     struct torn *torn = argument;
-    _Atomic bool released = false;
     struct part part = {.torn = torn,
                         .rank = rank,
                         .stream = torn->team.streams[rank],
                         .device = torn->team.devices[rank]};
-    trib_stream held = NULL;
     (void)size;
-    if (CHECK_OK(trib_stream_create(&held, part.device)) &&
-        guarded_create(&part.memory, part.device, ALL * sizeof(float)) && make_reducer(&part)) {
-        put(&part, 0);
-        for (size_t i = 0; i < GRADIENTS; i++)
-            CHECK_OK(trib_reducer_ready(part.reducer, i, part.stream));
-        CHECK_OK(trib_stream_submit(part.device, team_hold, &released, held));
-        CHECK_OK(trib_reducer_finish(part.reducer, held));
-        CHECK_STATUS(trib_reducer_destroy(part.reducer), TRIB_ERR_TIMEOUT);
-        atomic_store(&released, true);
-        CHECK_OK(trib_stream_wait(part.device, held));
-    }
-    CHECK_OK(trib_stream_destroy(part.device, held));
-    guarded_destroy(&part.memory);
+    run_held(&part, torn->sparse ? leave_step : wait_for_step);
 }
 
-static void left_steps(const struct faults *faults)
+static void held_steps(const struct faults *faults)
 {
-    struct torn torn = {.faults = faults, .sparse = true};
     trib_options options = TRIB_OPTIONS_INIT;
     options.close_timeout_ms = 300;
-    check_begin("%s, %d ranks: a reducer leaves a step", faults->backend, faults->size);
-    if (faults_team(&torn.team, faults, &options))
-        check_ranks(faults->size, left_rank, &torn);
-    team_destroy(&torn.team);
+    check_begin("%s, %d ranks: a reducer leaves a step, or waits for one", faults->backend,
+                faults->size);
+    for (int leaves = 0; leaves < 2; leaves++) {
+        struct torn torn = {.faults = faults, .sparse = leaves != 0};
+        if (faults_team(&torn.team, faults, &options))
+            check_ranks(faults->size, held_step, &torn);
+        team_destroy(&torn.team);
+    }
     check_end();
 }
 
@@ -379,5 +417,5 @@ void faults_reducers(const struct faults *faults)
     create_matched(faults);
     torn_steps(faults);
     late_steps(faults);
-    left_steps(faults);
+    held_steps(faults);
 }

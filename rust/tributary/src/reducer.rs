@@ -25,9 +25,11 @@ use crate::stream::Stream;
 use crate::sync;
 
 mod create;
+mod last;
 mod residuals;
 
 pub use create::{Foreign, Lends, Views};
+use last::LastStep;
 
 /// The gradients of one rank, averaged over the ranks in buckets, while the backward pass makes the
 /// others.
@@ -93,23 +95,10 @@ pub struct Reducer<B: 'static> {
     pub(crate) ready: Vec<AtomicBool>,
     /// Those that the reducer owns, and the weight behind them.
     gradients: ManuallyDrop<Vec<StableBox<B>>>,
-    /// Recorded at the end of the last step.
+    /// Recorded at the end of the last step, if that went well.
     end: Event,
     last: LastStep,
     stream: Stream,
-}
-
-/// What is known of the last step that has ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LastStep {
-    /// There was none.
-    None,
-    /// It uses the gradients until `end` has passed.
-    Queued,
-    /// The same, but something went wrong: only C knows when memory is free.
-    Failed,
-    /// Nor is `end` recorded.
-    Unmarked,
 }
 
 // SAFETY: all handles may move together: C gets the reducer under the lock of its communicator, and
@@ -170,14 +159,6 @@ impl<B: 'static> Reducer<B> {
         }
     }
 
-    /// Returns whether the last step has run. Never waits.
-    pub fn is_done(&self) -> Result<bool> {
-        match self.last {
-            LastStep::None => Ok(true),
-            _ => self.end.is_done(),
-        }
-    }
-
     /// Waits for the last step, applied or not, and lends gradient `i`. `comm` is the reducer's
     /// communicator, which stays as long as the loan lasts.
     pub fn gradient<'a>(&'a mut self, comm: &'a Communicator, i: usize) -> Result<Gradient<'a>>
@@ -233,29 +214,13 @@ impl<B: 'static> Reducer<B> {
         let marked = self.end.record(stream);
         let looked = if mem::take(&mut self.moves) { self.look_at_views() } else { Ok(()) };
         self.last = match (&finished, &marked) {
-            (_, Err(_)) => LastStep::Unmarked,
-            (Err(_), Ok(())) => LastStep::Failed,
             (Ok(()), Ok(())) => LastStep::Queued,
+            _ => LastStep::Failed,
         };
         if finished.is_ok() || self.abort().is_aborted() {
             self.handle.set_open(false); // else C has refused the call itself
         }
         finished.and(marked).and(looked)
-    }
-
-    /// Waits until the device leaves the gradients alone.
-    pub(crate) fn wait_until_passed(&mut self) -> Result<()> {
-        match self.last {
-            LastStep::None => Ok(()),
-            LastStep::Unmarked => Err(Error::new(
-                sys::TRIB_ERR_INVALID_USAGE,
-                format!(
-                    "{self:?}: the end of its last step could not be recorded, so nobody knows \
-                         whether it has run; make a new reducer"
-                ),
-            )),
-            _ => sync::wait(&self.end, Deadline::after(self.timeout)).and_then(|waited| waited),
-        }
     }
 
     /// `None` if the reducer is gone. The last step has run.
@@ -279,7 +244,7 @@ impl<B: 'static> Reducer<B> {
         let passed = || match self.last {
             LastStep::None => true,
             LastStep::Queued => sync::is_idle(&self.end),
-            LastStep::Failed | LastStep::Unmarked => false,
+            LastStep::Failed => false,
         };
         self.handle.is_idle() || (!forgotten && Deadline::after(self.timeout).poll(passed))
     }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use tributary_sys as sys;
 
-use super::{gone, LastStep, Reducer};
+use super::last::LastStep;
+use super::{gone, Reducer};
 use crate::buffer::{DeviceBuffer, DeviceSlice, UniqueBuffer};
 use crate::check::Check;
 use crate::communicator::Communicator;

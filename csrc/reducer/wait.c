@@ -1,0 +1,47 @@
+/* Waiting for steps that have ended, on the reducer's own stream: whether or not the stream of the
+ * finish could be made to wait for it. */
+#include "csrc/core/wait.h"
+
+#include "csrc/base/clock.h"
+#include "csrc/core/room.h"
+#include "csrc/core/validate.h"
+#include "csrc/reducer/reducer.h"
+
+enum { ASK_NS = 100000000 }; /* between two questions for errors of the backend's library */
+
+static trib_status late(const struct trib_reducer *reducer, uint32_t timeout_ms)
+{
+    return tri_fail_call(reducer->comm, TRI_REDUCER_WAIT, TRIB_ERR_TIMEOUT,
+                         "after %u ms a step of this reducer is still queued, and uses its "
+                         "gradients; the communicator is as before: wait again, or abort it",
+                         timeout_ms);
+}
+
+/* An abort ends collectives, and so this wait. */
+trib_status tri_reducer_wait(struct trib_reducer *reducer, uint32_t timeout_ms)
+{
+    const uint64_t begin = tri_now_ns();
+    const uint64_t end = timeout_ms == TRIB_NO_TIMEOUT ? UINT64_MAX : tri_deadline_ns(timeout_ms);
+    uint64_t ask_ns = begin + ASK_NS;
+    bool done = false;
+    if (tri_capture_of(reducer->comm, reducer->stream) != 0)
+        return tri_fail_call(
+            reducer->comm, TRI_REDUCER_WAIT, TRIB_ERR_INVALID_USAGE,
+            "a CUDA graph is capturing a step, which so does not run: wait after a "
+            "launch of the graph, on the stream of the launch");
+    for (;;) {
+        TRI_TRY(reducer->backend->device->stream_query(reducer->device, reducer->stream, &done));
+        const uint64_t now = tri_now_ns();
+        if (done || now >= end)
+            break;
+        if (now >= ask_ns) {
+            (void)tri_abort_ask(reducer->comm->state);
+            ask_ns = now + ASK_NS;
+        }
+        tri_wait_nap(begin, end);
+    }
+    if (!done)
+        return late(reducer, timeout_ms);
+    tri_workspace_passed(&reducer->memory);
+    return TRIB_OK;
+}

@@ -1,0 +1,112 @@
+//! Whether the last step of a reducer has run.
+
+use tributary_sys as sys;
+
+use super::Reducer;
+use crate::deadline::Deadline;
+use crate::error::{ErrorKind, Result};
+use crate::sync::{self, Point};
+
+/// What is known of the last step that has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum LastStep {
+    /// There was none.
+    None,
+    /// It uses the gradients until `end` has passed.
+    Queued,
+    /// Something went wrong, so `end` may pass while the step runs: "After a failure `stream` may
+    /// not wait for the step". The reducer's own stream tells.
+    Failed,
+}
+
+impl<B: 'static> Reducer<B> {
+    /// Returns whether the last step has run. Never waits.
+    pub fn is_done(&self) -> Result<bool> {
+        match self.last {
+            LastStep::None => Ok(true),
+            LastStep::Queued => self.end.is_done(),
+            LastStep::Failed => Ok(self.handle.is_idle() || OwnStream(self).is_done()?),
+        }
+    }
+
+    /// Waits until the device leaves the gradients alone.
+    pub(crate) fn wait_until_passed(&mut self) -> Result<()> {
+        let deadline = Deadline::after(self.timeout);
+        match self.last {
+            LastStep::None => Ok(()),
+            LastStep::Queued => sync::wait(&self.end, deadline)?,
+            LastStep::Failed if self.handle.is_idle() => Ok(()),
+            LastStep::Failed => {
+                self.look(|_| ())?; // nobody can be asked any more
+                sync::wait(&OwnStream(self), deadline)?
+            }
+        }
+    }
+}
+
+/// The stream of the C reducer, on which steps run.
+struct OwnStream<'a, B: 'static>(&'a Reducer<B>);
+
+impl<B: 'static> Point for OwnStream<'_, B> {
+    /// Asks only: the lock that keeps the reducer alive is not for waiting.
+    fn wait(&self) -> Result<()> {
+        // SAFETY: alive under the lock. "With 0 it asks once".
+        self.0.call(|raw| unsafe { sys::trib_reducer_wait(raw, 0) })
+    }
+
+    fn is_done(&self) -> Result<bool> {
+        match self.wait() {
+            Err(error) if error.kind() == ErrorKind::Timeout => Ok(false),
+            asked => asked.map(|()| true),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Event, Group, Options, ReducerOptions, Stream};
+
+    /// Rank 0 ends a step that waits for rank 1, and nothing that rank 0 could ask waits for it: so
+    /// it is after a finish that could not order its stream.
+    #[test]
+    fn a_step_that_no_stream_waits_for_keeps_its_gradients() {
+        const SHORT: Duration = Duration::from_millis(20);
+        let (ended, looked) = (Barrier::new(2), Barrier::new(2));
+        let group = Group::with_options(2, &Options::new().backend("host")).unwrap();
+        let run = |comm: &mut crate::Communicator| -> Result<()> {
+            let stream = Stream::new(comm.device())?;
+            let mine = vec![vec![(comm.rank() + 1) as f32; 1000]];
+            let mut reducer = Reducer::new(comm, mine, &ReducerOptions::new())?;
+            if comm.rank() == 1 {
+                ended.wait();
+                looked.wait();
+            }
+            let step = reducer.step(comm)?;
+            step.ready(0, &stream)?;
+            step.finish(&stream)?;
+            if comm.rank() == 0 {
+                reducer.last = LastStep::Failed;
+                reducer.end = Event::new(comm.device())?;
+                reducer.end.record(&Stream::new(comm.device())?)?;
+                let timeout = std::mem::replace(&mut reducer.timeout, SHORT);
+                ended.wait();
+                let lent = reducer.gradient(comm, 0).map(|_| ());
+                let done = reducer.is_done();
+                looked.wait();
+                assert_eq!(lent.unwrap_err().kind(), ErrorKind::Timeout);
+                assert!(!done?);
+                reducer.timeout = timeout;
+            }
+            reducer.wait()?;
+            assert!(reducer.is_done()?);
+            assert_eq!(reducer.gradient(comm, 0)?.as_slice::<f32>().unwrap(), [1.5; 1000]);
+            assert_eq!(reducer.into_gradients()?[0], [1.5; 1000]);
+            Ok(())
+        };
+        group.run(run).unwrap();
+    }
+}
