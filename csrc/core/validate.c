@@ -79,8 +79,13 @@ trib_status tri_check_stream(const struct trib_comm *comm, int operation, trib_s
 trib_status tri_check_not_captured(const struct trib_comm *comm, int operation, trib_stream stream)
 {
     const struct tri_device_ops *device = comm->backend->device;
-    if (device->capturing == NULL || !device->capturing(comm->device, stream))
-        return TRIB_OK;
+    return device->capturing == NULL || !device->capturing(comm->device, stream)
+               ? TRIB_OK
+               : tri_fail_captured(comm, operation);
+}
+
+trib_status tri_fail_captured(const struct trib_comm *comm, int operation)
+{
     return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
                          "`stream` is being captured into a CUDA graph, and with TRIB_MATCH the "
                          "ranks compare each call before it is queued, but nothing runs in a "

@@ -27,6 +27,8 @@ trib_status tri_check_peer(const struct trib_comm *comm, int operation, int32_t 
 trib_status tri_check_stream(const struct trib_comm *comm, int operation, trib_stream stream);
 /* For TRIB_MATCH, whose allgather would wait for ever: nothing runs during a capture. */
 trib_status tri_check_not_captured(const struct trib_comm *comm, int operation, trib_stream stream);
+/* The same for a stream that is known to be captured. */
+trib_status tri_fail_captured(const struct trib_comm *comm, int operation);
 /* `blocks` times `count` elements at `data`. */
 struct tri_buffer {
     struct tri_argument argument;

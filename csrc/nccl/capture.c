@@ -16,15 +16,21 @@ void tri_nccl_saw_capture(void)
         atomic_store_explicit(&tri_nccl_captured, true, memory_order_relaxed);
 }
 
-/* Is the stream in capture, in which one, by which graph? CUDA refuses the question for the default
- * stream while another stream captures; nothing can capture it. An older CUDA also does for a
- * stream whose next node depends on the last one in a special way: nobody can tell which capture that
- * is in, as if it had been invalidated. */
+/* CUDA refuses the question for the default stream while another stream captures; nothing can
+ * capture it. */
+static bool is_default(cudaStream_t stream)
+{
+    return stream == NULL || stream == cudaStreamLegacy;
+}
+
+/* Is the stream in capture, in which one, by which graph? An older CUDA also refuses the question for
+ * a stream whose next node depends on the last one in a special way: nobody can tell which capture
+ * that is in, as if it had been invalidated. */
 static enum cudaStreamCaptureStatus find_capture(cudaStream_t stream, unsigned long long *out_id,
                                                  cudaGraph_t *out)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    if (stream == NULL || stream == cudaStreamLegacy)
+    if (is_default(stream))
         return status;
 #if CUDART_VERSION >= 13000
     const cudaGraphNode_t *nodes = NULL;
@@ -45,12 +51,16 @@ static enum cudaStreamCaptureStatus find_capture(cudaStream_t stream, unsigned l
     return status == cudaStreamCaptureStatusNone ? status : cudaStreamCaptureStatusInvalidated;
 }
 
-/* CUDA numbers captures, and invalidated ones not at all: nothing agrees with those. */
+/* CUDA numbers captures, and invalidated ones not at all: nothing agrees with those. The usual answer
+ * takes one call of the driver, and no context. */
 uint64_t tri_nccl_capturing(int32_t device, trib_stream stream)
 {
     struct tri_nccl_device_guard guard;
     unsigned long long id = 0;
     cudaGraph_t graph = NULL;
+    if (is_default(stream) ||
+        (tri_nccl_driver.stream_capturing != NULL && !tri_nccl_in_capture(stream)))
+        return 0;
     if (tri_nccl_push_device(&guard, device) != TRIB_OK)
         return 0;
     const enum cudaStreamCaptureStatus status = find_capture(stream, &id, &graph);

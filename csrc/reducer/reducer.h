@@ -50,6 +50,8 @@ struct trib_reducer {
     struct tri_workspace memory; /* of all that lies on the device; freed with this struct */
     trib_event event;            /* what a bucket waits for, one stream after the other */
 
+    trib_stream known; /* atomic: of this step, and checked; NULL, the default stream, always is */
+
     struct tri_lock lock; /* guards the rest */
     struct tri_readiness *readiness;
     size_t *missing;    /* of each bucket: gradients that are not ready */

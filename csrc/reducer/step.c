@@ -87,10 +87,9 @@ static void note(struct trib_reducer *reducer, trib_status status)
 }
 
 /* Queue the buckets that are complete, unless another thread does; that one then also queues those
- * that have become complete meanwhile. */
+ * that have become complete meanwhile. The lock is held, but while a bucket is queued. */
 static void queue_complete(struct trib_reducer *reducer)
 {
-    tri_lock(&reducer->lock);
     while (!reducer->queuing && reducer->next < reducer->layout.nbuckets &&
            reducer->missing[reducer->next] == 0) {
         const size_t b = reducer->next;
@@ -102,7 +101,6 @@ static void queue_complete(struct trib_reducer *reducer)
         reducer->queuing = false;
         reducer->next++;
     }
-    tri_unlock(&reducer->lock);
 }
 
 static trib_status fail_mixed(const struct trib_reducer *reducer, int operation)
@@ -114,12 +112,11 @@ static trib_status fail_mixed(const struct trib_reducer *reducer, int operation)
 }
 
 /* Can the step, or what there is of it, be captured? */
-static trib_status check_captured(const struct trib_reducer *reducer, int operation,
-                                  trib_stream stream)
+static trib_status check_captured(const struct trib_reducer *reducer, int operation)
 {
     const struct trib_comm *comm = reducer->comm;
     if ((comm->flags & TRIB_MATCH) != 0)
-        TRI_TRY(tri_check_not_captured(comm, operation, stream));
+        return tri_fail_captured(comm, operation);
     if (reducer->learning)
         return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
                              "`stream` is being captured, and the first step with "
@@ -128,25 +125,27 @@ static trib_status check_captured(const struct trib_reducer *reducer, int operat
     return tri_reducer_states_check_captured(reducer, operation);
 }
 
-/* Does a call on `stream`, which `capture` captures, belong to the step? */
-static trib_status check_capture(struct trib_reducer *reducer, int operation, trib_stream stream,
-                                 uint64_t capture)
+/* Can a call whose stream is in `capture` begin a step? */
+static trib_status check_begin(const struct trib_reducer *reducer, int operation, uint64_t capture)
 {
-    tri_lock(&reducer->lock);
-    const bool open = reducer->open;
-    const uint64_t begun = reducer->capture;
-    tri_unlock(&reducer->lock);
-    if (open)
-        return begun == capture ? TRIB_OK : fail_mixed(reducer, operation);
     const uint64_t busy = tri_capture_of(reducer->comm, reducer->stream);
     if (busy != 0 && busy != capture)
         return tri_fail_call(reducer->comm, operation, TRIB_ERR_INVALID_USAGE,
                              "a CUDA graph is capturing an earlier step: end that capture first");
-    return capture == 0 ? TRIB_OK : check_captured(reducer, operation, stream);
+    return capture == 0 ? TRIB_OK : check_captured(reducer, operation);
 }
 
-static trib_status check_ready(struct trib_reducer *reducer, size_t i, trib_stream stream,
-                               uint64_t *out_capture)
+/* Streams live until the finish, so one that was checked in this step is what it was. */
+static trib_status check_stream(struct trib_reducer *reducer, trib_stream stream)
+{
+    if (stream == __atomic_load_n(&reducer->known, __ATOMIC_RELAXED))
+        return TRIB_OK;
+    TRI_TRY(tri_check_stream(reducer->comm, TRI_REDUCER_READY, stream));
+    __atomic_store_n(&reducer->known, stream, __ATOMIC_RELAXED);
+    return TRIB_OK;
+}
+
+static trib_status check_ready(struct trib_reducer *reducer, size_t i, trib_stream stream)
 {
     const struct trib_comm *comm = reducer->comm;
     if (i >= reducer->n)
@@ -155,46 +154,63 @@ static trib_status check_ready(struct trib_reducer *reducer, size_t i, trib_stre
     if (comm->batch.open)
         return tri_fail_call(comm, TRI_REDUCER_READY, TRIB_ERR_INVALID_USAGE,
                              "a batch is open: call trib_batch_end first");
-    TRI_TRY(tri_check_stream(comm, TRI_REDUCER_READY, stream));
-    *out_capture = tri_capture_of(comm, stream);
-    return check_capture(reducer, TRI_REDUCER_READY, stream, *out_capture);
+    return check_stream(reducer, stream);
 }
 
-static trib_status set_ready(struct trib_reducer *reducer, size_t i, trib_stream stream,
-                             uint64_t capture)
+/* The step takes gradient `i`. */
+static void take(struct trib_reducer *reducer, size_t i, trib_stream stream)
 {
     const struct tri_gradient *gradient = &reducer->layout.gradients[i];
-    struct tri_readiness *readiness = &reducer->readiness[i];
-    tri_lock(&reducer->lock);
-    const bool fits = !reducer->open || reducer->capture == capture;
-    const bool first = !readiness->ready;
-    if (fits && first) {
-        *readiness = (struct tri_readiness){.stream = stream, .ready = true};
-        if (!reducer->open) /* later a thread that queues a bucket reads it */
-            reducer->capture = capture;
-        reducer->open = true;
-        if (reducer->learning)
-            reducer->order[reducer->nordered++] = i;
-        if (gradient->bucket != TRI_NO_BUCKET)
-            reducer->missing[gradient->bucket]--;
-    }
-    tri_unlock(&reducer->lock);
-    if (!fits)
-        return fail_mixed(reducer, TRI_REDUCER_READY);
-    return first ? TRIB_OK
-                 : tri_fail_call(reducer->comm, TRI_REDUCER_READY, TRIB_ERR_INVALID_USAGE,
-                                 "gradient %zu is ready already in this step: each is ready once "
-                                 "between two calls of trib_reducer_finish",
-                                 i);
+    reducer->readiness[i] = (struct tri_readiness){.stream = stream, .ready = true};
+    if (reducer->learning)
+        reducer->order[reducer->nordered++] = i;
+    if (gradient->bucket != TRI_NO_BUCKET)
+        reducer->missing[gradient->bucket]--;
+    queue_complete(reducer);
 }
 
+enum answer { TAKEN, NO_STEP, MIXED, TWICE };
+
+/* `begins`: a step may begin with it. */
+static enum answer offer(struct trib_reducer *reducer, size_t i, trib_stream stream,
+                         uint64_t capture, bool begins)
+{
+    enum answer answer = TAKEN;
+    tri_lock(&reducer->lock);
+    if (!reducer->open && begins) {
+        reducer->open = true;
+        reducer->capture = capture; /* later a thread that queues a bucket reads it */
+    }
+    if (!reducer->open)
+        answer = NO_STEP;
+    else if (reducer->capture != capture)
+        answer = MIXED;
+    else if (reducer->readiness[i].ready)
+        answer = TWICE;
+    else
+        take(reducer, i, stream);
+    tri_unlock(&reducer->lock);
+    return answer;
+}
+
+/* One lock, and one question to the driver: has a capture of the stream begun or ended? */
 trib_status tri_reducer_ready(struct trib_reducer *reducer, size_t i, trib_stream stream)
 {
-    uint64_t capture = 0;
-    TRI_TRY(check_ready(reducer, i, stream, &capture));
-    TRI_TRY(set_ready(reducer, i, stream, capture));
-    queue_complete(reducer);
-    return TRIB_OK;
+    TRI_TRY(check_ready(reducer, i, stream));
+    const uint64_t capture = tri_capture_of(reducer->comm, stream);
+    enum answer answer = offer(reducer, i, stream, capture, false);
+    if (answer == NO_STEP) {
+        TRI_TRY(check_begin(reducer, TRI_REDUCER_READY, capture));
+        answer = offer(reducer, i, stream, capture, true);
+    }
+    if (answer == MIXED)
+        return fail_mixed(reducer, TRI_REDUCER_READY);
+    return answer == TAKEN
+               ? TRIB_OK
+               : tri_fail_call(reducer->comm, TRI_REDUCER_READY, TRIB_ERR_INVALID_USAGE,
+                               "gradient %zu is ready already in this step: each is ready once "
+                               "between two calls of trib_reducer_finish",
+                               i);
 }
 
 /* -------------------------------------------------------------------------------------- the end */
@@ -221,6 +237,7 @@ static void begin_next(struct trib_reducer *reducer)
     reducer->next = 0;
     reducer->nordered = 0;
     reducer->open = false;
+    reducer->known = NULL;
     reducer->failed = TRIB_OK;
 }
 
@@ -232,7 +249,9 @@ static trib_status check_finish(struct trib_reducer *reducer, trib_stream stream
                              "a batch is open: call trib_batch_end first");
     TRI_TRY(tri_check_stream(comm, TRI_REDUCER_FINISH, stream));
     const uint64_t capture = tri_capture_of(comm, stream);
-    TRI_TRY(check_capture(reducer, TRI_REDUCER_FINISH, stream, capture));
+    if (reducer->open)
+        return reducer->capture == capture ? TRIB_OK : fail_mixed(reducer, TRI_REDUCER_FINISH);
+    TRI_TRY(check_begin(reducer, TRI_REDUCER_FINISH, capture));
     reducer->capture = capture;
     return TRIB_OK;
 }

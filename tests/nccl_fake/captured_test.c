@@ -165,6 +165,42 @@ static void refused_by_cuda(void)
     check_end();
 }
 
+/* Each gradient of a step that no graph captures costs one question, and the step a few more: of its
+ * stream, of the reducer's, and of the stream of each bucket. */
+static void questions(void)
+{
+    enum { GRADIENTS = 40, FEW = 6 };
+    trib_id id;
+    trib_comm *comm = NULL;
+    trib_device *device = NULL;
+    trib_stream stream = NULL;
+    trib_reducer *reducer = NULL;
+    trib_tensor tensors[GRADIENTS];
+    void *data = NULL;
+    check_begin("a reducer over a fake: questions to the driver");
+    CHECK_OK(trib_device_get(&device, "nccl", 3));
+    CHECK_OK(trib_stream_create(&stream, device));
+    CHECK_OK(trib_device_alloc(&data, device, sizeof(float[GRADIENTS])));
+    CHECK_OK(trib_id_create(&id, "nccl"));
+    for (size_t i = 0; i < GRADIENTS; i++)
+        tensors[i] = (trib_tensor){(float *)data + i, 1, TRIB_F32, 0};
+    if (CHECK_OK(trib_comm_create(&comm, &id, 0, 1, 3, NULL)) &&
+        CHECK_OK(trib_reducer_create(&reducer, comm, tensors, GRADIENTS, NULL))) {
+        const long before = fake_stream_queries();
+        for (size_t i = 0; i < GRADIENTS; i++)
+            CHECK_OK(trib_reducer_ready(reducer, i, stream));
+        const long asked = fake_stream_queries() - before;
+        CHECK_MSG(asked >= GRADIENTS && asked <= GRADIENTS + FEW, "%ld questions", asked);
+        CHECK_OK(trib_reducer_finish(reducer, stream));
+    }
+    CHECK_OK(trib_reducer_destroy(reducer));
+    CHECK_OK(trib_comm_destroy(comm));
+    CHECK_OK(trib_device_free(device, data));
+    CHECK_OK(trib_stream_destroy(device, stream));
+    CHECK_OK(trib_quiesce(20000));
+    check_end();
+}
+
 int main(void)
 {
     struct tri_kernels kernels = tri_kernels_cuda;
@@ -178,6 +214,7 @@ int main(void)
     CHECK_OK(trib_device_get(&device, "nccl", 0));
     captured_cases(2, true);
     refused_by_cuda();
+    questions();
     check_begin("captures over a fake: what is left");
     CHECK_MSG(fake_communicators() == 0, "%d communicators are not freed", fake_communicators());
     CHECK_MSG(fake_user_objects() == 0, "%d objects of graphs", fake_user_objects());

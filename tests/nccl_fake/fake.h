@@ -89,6 +89,8 @@ int fake_waiting(enum fake_call call);
 int fake_blocks(void);
 /* How often the driver has been asked about an address. */
 long fake_pointer_queries(void);
+/* How often CUDA has been asked for a stream's device or capture. */
+long fake_stream_queries(void);
 /* While true, a thread captures a graph in global mode. fake_spoiled counts the calls, made outside
  * relaxed mode, that invalidated the capture. */
 void fake_capture(bool captures);

@@ -533,8 +533,16 @@ int fake_stream_device(cudaStream_t stream)
     return ((struct stream *)stream)->device;
 }
 
+static _Atomic long stream_queries;
+
+long fake_stream_queries(void)
+{
+    return stream_queries;
+}
+
 static CUresult stream_device(CUstream stream, CUdevice *device)
 {
+    stream_queries++;
     *device = fake_stream_device(stream);
     pthread_mutex_lock(&fake_lock);
     const CUresult result = (CUresult)query_result;
@@ -772,6 +780,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 
 static CUresult stream_capturing(CUstream stream, CUstreamCaptureStatus *out)
 {
+    stream_queries++;
     *out = (CUstreamCaptureStatus)capture_status(stream);
     return CUDA_SUCCESS;
 }
@@ -787,6 +796,7 @@ static cudaError_t capture_info(cudaStream_t stream, enum cudaStreamCaptureStatu
                                 unsigned long long *out_id, cudaGraph_t *out_graph)
 {
     need_context();
+    stream_queries++;
     if (no_capture_info)
         return cudaErrorLossyQuery;
     *out = capture_status(stream);

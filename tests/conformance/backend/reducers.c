@@ -313,6 +313,27 @@ static void mistakes_of_one(struct reducing *reducing)
     CHECK_OK(try_create(reducing->comm, NULL, 0, NULL));
 }
 
+/* A stream is checked in each step, and each of a step's streams. (CUDA cannot recognize one that is
+ * gone.) */
+static void mistakes_of_streams(struct reducing *reducing)
+{
+    trib_device *other = reducing->suite->team.devices[(reducing->rank + 1) % reducing->size];
+    trib_stream stream = NULL, elsewhere = NULL;
+    if (strcmp(reducing->suite->team.backend, "host") != 0 ||
+        strstr(reducing->suite->how, "unchecked") != NULL ||
+        !CHECK_OK(trib_stream_create(&stream, reducing->device)) ||
+        !CHECK_OK(trib_stream_create(&elsewhere, other)))
+        return;
+    CHECK_OK(trib_reducer_ready(reducing->reducer, 0, stream));
+    CHECK_STATUS(trib_reducer_ready(reducing->reducer, 1, elsewhere),
+                 other == reducing->device ? TRIB_OK : TRIB_ERR_INVALID_STREAM);
+    CHECK_OK(trib_reducer_finish(reducing->reducer, stream));
+    CHECK_OK(trib_stream_wait(reducing->device, stream));
+    CHECK_OK(trib_stream_destroy(reducing->device, stream));
+    CHECK_OK(trib_stream_destroy(other, elsewhere));
+    CHECK_STATUS(trib_reducer_ready(reducing->reducer, 0, stream), TRIB_ERR_INVALID_STREAM);
+}
+
 /* What ready and finish refuse changes nothing: the step works. */
 static void mistakes_in_a_step(struct reducing *reducing)
 {
@@ -375,6 +396,7 @@ static void every_step(struct reducing *reducing)
         check_order(reducing);
     if (good) {
         mistakes_in_a_step(reducing);
+        mistakes_of_streams(reducing);
         good = try_step(reducing, IN_ORDER);
     }
     CHECK_OK(trib_reducer_destroy(reducing->reducer));
