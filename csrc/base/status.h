@@ -9,10 +9,11 @@
 /* Bytes of a detail, terminator included; longer ones are cut. */
 #define TRI_DETAIL_SIZE 640
 
-/* Set this thread's detail and return `status`. The text names argument, operation, rank and
+/* Set this thread's detail and return `status`. (Cold: so what leads here is compiled apart from what
+ * every call runs.) The text names argument, operation, rank and
  * device, what was expected and found, and what to do. */
 trib_status tri_fail(trib_status status, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+    __attribute__((cold, format(printf, 2, 3)));
 #ifdef __clang_analyzer__ /* which does not see that it returns `status` */
 #  define tri_fail(status, ...) (tri_fail(status, __VA_ARGS__), (status))
 #endif

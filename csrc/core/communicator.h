@@ -95,7 +95,7 @@ struct trib_comm {
 
 /* tri_fail, and the detail begins with operation, rank and device. */
 trib_status tri_fail_call(const struct trib_comm *comm, int operation, trib_status status,
-                          const char *format, ...) __attribute__((format(printf, 4, 5)));
+                          const char *format, ...) __attribute__((cold, format(printf, 4, 5)));
 #ifdef __clang_analyzer__
 #  define tri_fail_call(comm, operation, status, ...)                                              \
       (tri_fail_call(comm, operation, status, __VA_ARGS__), (status))

@@ -2,6 +2,7 @@
 #   install         puts the build at BUILD into PREFIX, and then moves it (a package must not care)
 #   install_static  builds a static library out of SOURCE first, but for the CUDA kernels: KERNELS are
 #                   the objects of the tested build
+#   install_release the same, a shared one without tests, as the preset release: optimized as a whole
 #   find_package, pkg_config, add_subdirectory
 #   cargo           a crate of its own, by the feature `system`; cargo_folder: by TRIBUTARY_LIB_DIR
 # WORK is a folder for this test; CACHE a file with the settings of the tested build, CONFIG its
@@ -33,11 +34,15 @@ set(here ${CMAKE_CURRENT_LIST_DIR})
 set(fresh ${WORK}/${KIND})
 file(REMOVE_RECURSE ${fresh})
 
-if(KIND STREQUAL "install" OR KIND STREQUAL "install_static")
-    if(KIND STREQUAL "install_static")
+if(KIND MATCHES "^install")
+    if(NOT KIND STREQUAL "install")
         set(BUILD ${fresh})
+        set(shared OFF)
+        if(KIND STREQUAL "install_release")
+            set(shared ON)
+        endif()
         string(REPLACE ";" "\\;" KERNELS "${KERNELS}") # run() takes a list apart
-        run(${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD} -C ${CACHE} -DBUILD_SHARED_LIBS=OFF
+        run(${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD} -C ${CACHE} -DBUILD_SHARED_LIBS=${shared}
             "-DTRIBUTARY_COMPILED_KERNELS=${KERNELS}" -DTRIBUTARY_TESTS=OFF -DTRIBUTARY_BENCHES=OFF)
         run(${CMAKE_COMMAND} --build ${BUILD} --config ${CONFIG} --parallel 2)
     endif()
