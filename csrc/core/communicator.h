@@ -26,17 +26,19 @@ struct tri_copy {
 struct tri_batch {
     struct tri_call *calls; /* grown, never shrunk */
     size_t n, capacity;
-    struct tri_copy *copies; /* the same */
-    size_t ncopies, copies_capacity;
-    size_t scratch;               /* bytes of the workspace in use */
-    bool open;                    /* between trib_batch_begin and trib_batch_end */
-    bool uses_workspace;          /* at least one call does, or has scratch of a graph */
-    uint64_t capture;             /* by which that is owned; 0: it is the workspace's */
-    trib_stream stream;           /* of every member */
-    int operation;                /* of the newest member */
-    struct tri_recorded record;   /* of the batch so far */
-    uint64_t members;             /* public calls */
-    uint64_t bytes;               /* of their send sides */
+    size_t ncopies;             /* of `copies` */
+    size_t scratch;             /* bytes of the workspace in use */
+    bool open;                  /* between trib_batch_begin and trib_batch_end */
+    bool uses_workspace;        /* at least one call does, or has scratch of a graph */
+    int operation;              /* of the newest member */
+    uint64_t capture;           /* by which that scratch is owned; 0: it is the workspace's */
+    trib_stream stream;         /* of every member */
+    struct tri_recorded record; /* of the batch so far */
+    uint64_t members;           /* public calls */
+    uint64_t bytes;             /* of their send sides */
+    /* Not of every call. */
+    struct tri_copy *copies; /* grown, never shrunk */
+    size_t copies_capacity;
     uint64_t collectives;         /* members that are calls of all ranks */
     uint64_t signature;           /* digest of those, for TRIB_MATCH */
     trib_status status;           /* of the first member that failed */
@@ -56,41 +58,43 @@ struct tri_measured {
 };
 
 struct trib_comm {
+    /* What every call uses comes first, up to the middle of the batch: NCCL leaves little of it in
+     * the first cache, so each line costs. */
     const struct tri_backend *backend;
     struct tri_transport *transport;
     struct trib_abort *state; /* a reference */
     int32_t rank, size, device;
+    uint32_t flags;           /* of trib_options */
+    uint32_t call_timeout_ms; /* of the calls to come */
+    bool timed;               /* mark each of them */
+    bool closed;
+    bool agreed;                   /* all ranks make the current call: see tri_match_done */
+    struct tri_recorder *recorder; /* NULL with TRIB_UNRECORDED */
+    uint64_t calls, bytes, backend_calls, lists_queued; /* trib_counters */
+    struct tri_batch batch;
     trib_id id;        /* of this one, or of that from which it was split; 0 if it has none */
     uint64_t identity; /* equal on all ranks, and on no other communicator but by chance */
     uint32_t splits;   /* of this one so far, the same on all ranks */
-    uint32_t flags;    /* of trib_options */
     uint32_t timeout_ms, close_timeout_ms;
-    uint32_t call_timeout_ms; /* of the calls to come */
-    bool timed;               /* mark each of them */
     struct tri_config config;
-    bool adopted; /* over a communicator that the caller keeps, if it has several ranks */
-    bool closed;
+    bool adopted;     /* over a communicator that the caller keeps, if it has several ranks */
     uint64_t shrinks; /* see struct tri_attendee: attempts */
-    struct tri_batch batch;
     struct tri_owner *owner; /* of its memory: a reference */
     struct tri_workspace workspace;
     struct tri_captures *captures;       /* NULL before the first captured scratch */
     struct tri_signature *signatures;    /* of all ranks, see match.c; NULL without TRIB_MATCH */
-    struct tri_recorder *recorder;       /* NULL with TRIB_UNRECORDED */
     _Atomic(struct tri_remote *) remote; /* NULL: all ranks are here, or there is no side channel;
                                             set while the watchdog looks */
     trib_event waited;                   /* see wait.c; NULL before the first wait */
     trib_stream waited_stream;           /* where that was recorded */
     uint64_t waited_ns;                  /* waits for it have been late since then; 0: none has */
     uint64_t match_sequence;
-    bool agreed;                  /* all ranks make the current call: see tri_match_done */
     uint32_t sparse_states;       /* states created so far, the same on all ranks */
     int32_t hosts;                /* number of hosts of the ranks; 0: not known yet */
     struct tri_measured measured; /* once, then the same for ever; bandwidth 0: not yet */
     void *scratch;                /* see tri_comm_scratch */
     size_t scratch_bytes;
     struct tri_last_list *last_list; /* see lists/last.h; NULL before the first list */
-    uint64_t calls, bytes, backend_calls, lists_queued; /* trib_counters */
 };
 
 /* tri_fail, and the detail begins with operation, rank and device. */

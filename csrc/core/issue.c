@@ -41,13 +41,10 @@ static trib_stream stream_of(const struct tri_issuing *issuing, size_t i)
 
 static void enter(const struct tri_issuing *issuing, size_t i, const struct tri_recorded *record)
 {
-    struct trib_comm *comm = issuing->comms[i];
-    if (comm->recorder == NULL)
-        return;
-    struct tri_recorded mine = *record;
-    mine.stream = (uint64_t)(uintptr_t)stream_of(issuing, i);
-    mine.timeout_ms = comm->call_timeout_ms;
-    tri_recorder_enter(comm->recorder, &mine, comm->timed);
+    const struct trib_comm *comm = issuing->comms[i];
+    if (comm->recorder != NULL)
+        tri_recorder_enter(comm->recorder, record, stream_of(issuing, i), comm->call_timeout_ms,
+                           comm->timed);
 }
 
 static void mark(const struct tri_issuing *issuing, size_t i, enum tri_mark when)

@@ -54,7 +54,7 @@ static uint64_t load(const struct tri_record_slot *slot, int word)
 }
 
 void tri_recorder_enter(struct tri_recorder *recorder, const struct tri_recorded *record,
-                        bool timed)
+                        trib_stream stream, uint32_t timeout_ms, bool timed)
 {
     const bool exact = tri_pace_enter(&recorder->pace, timed);
     const uint64_t number = atomic_load_explicit(&recorder->issued, memory_order_relaxed) + 1;
@@ -64,10 +64,10 @@ void tri_recorder_enter(struct tri_recorder *recorder, const struct tri_recorded
     store(slot, COLLECTIVE, recorder->collectives + record->all_ranks);
     store(slot, COUNT, record->count);
     store(slot, ENTERED, recorder->pace.read_ns);
-    store(slot, STREAM, record->stream);
+    store(slot, STREAM, (uint64_t)(uintptr_t)stream);
     store(slot, ALGORITHM, (uint64_t)(uintptr_t)record->algorithm);
     store(slot, KIND, pack_kind(record, exact));
-    store(slot, PEER, (uint64_t)record->timeout_ms << 32 | (uint32_t)record->peer);
+    store(slot, PEER, (uint64_t)timeout_ms << 32 | (uint32_t)record->peer);
     atomic_store_explicit(&slot->version, number << VERSION_BITS | ++recorder->versions,
                           memory_order_release);
     atomic_store_explicit(&recorder->entered, number, memory_order_release);

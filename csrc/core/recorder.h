@@ -77,11 +77,12 @@ struct tri_recorder {
 /* NULL if memory is short. */
 struct tri_recorder *tri_recorder_create(struct trib_comm *comm);
 
-/* The rank enters a call. This gives it `number`, `collective`, `entered_ns` and `exact`; the caller
- * fills in the rest. `timed`: it is exact, and marked. tri_recorder_leave follows; `issued`: the
- * backend has taken the call. Only the rank's own thread. */
+/* The rank enters a call on `stream`. This gives it `number`, `collective`, `entered_ns`, `exact`,
+ * `stream` and `timeout_ms`; the caller fills in the rest. `timed`: it is exact, and marked.
+ * tri_recorder_leave follows; `issued`: the backend has taken the call. Only the rank's own
+ * thread. */
 void tri_recorder_enter(struct tri_recorder *recorder, const struct tri_recorded *record,
-                        bool timed);
+                        trib_stream stream, uint32_t timeout_ms, bool timed);
 void tri_recorder_leave(struct tri_recorder *recorder, bool issued);
 
 /* Shall the backend mark the call that the rank has entered? And: it does not. For its own thread,

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "csrc/base/abort.h"
+#include "csrc/base/line.h"
 #include "csrc/base/status.h"
 
 /* A set of devices fits into the bits of a uint64_t. */
@@ -16,20 +17,21 @@ enum { TRI_NCCL_MAX_DEVICES = 64 };
 /* Driver functions, found at run time, so that the library loads on a machine without a driver.
  * Once tri_nccl_device_count has returned more than 0, all but the optional ones are present. */
 struct tri_nccl_driver {
-    CUresult (*device_get)(CUdevice *device, int ordinal);
-    CUresult (*primary_retain)(CUcontext *context, CUdevice device);
-    CUresult (*get_current)(CUcontext *context);
+    /* What every call uses, on one line; the last two are optional. */
+    _Alignas(TRI_LINE) CUresult (*get_current)(CUcontext *context);
     CUresult (*set_current)(CUcontext context);
-    CUresult (*current_device)(CUdevice *device);
     CUresult (*pointer_attributes)(unsigned int n, CUpointer_attribute *attributes, void **data,
                                    CUdeviceptr pointer);
+    CUresult (*stream_device)(CUstream stream, CUdevice *device); /* since driver 570 */
+    CUresult (*stream_capturing)(CUstream stream, CUstreamCaptureStatus *out);
+    CUresult (*device_get)(CUdevice *device, int ordinal);
+    CUresult (*primary_retain)(CUcontext *context, CUdevice device);
+    CUresult (*current_device)(CUdevice *device);
     CUresult (*address_range)(CUdeviceptr *base, size_t *size, CUdeviceptr pointer);
     CUresult (*error_string)(CUresult result, const char **out);
     /* optional */
     CUresult (*retain_allocation)(CUmemGenericAllocationHandle *handle, void *address);
     CUresult (*release_allocation)(CUmemGenericAllocationHandle handle);
-    CUresult (*stream_device)(CUstream stream, CUdevice *device); /* since driver 570 */
-    CUresult (*stream_capturing)(CUstream stream, CUstreamCaptureStatus *out);
     CUresult (*stream_context)(CUstream stream, CUcontext *context);
 };
 extern struct tri_nccl_driver tri_nccl_driver;

@@ -46,29 +46,30 @@ struct tri_nccl_p2p_counts {
 
 /* One rank. Its local ranks own it and free it. */
 struct tri_transport {
-    struct tri_transport *next; /* next local rank; guarded by local->lock */
     struct tri_nccl_local *local;
-    int32_t rank; /* -1 until the split has returned */
-    int32_t size;
-    int32_t device;
-    struct tri_config config; /* written before NCCL gets it */
     /* Written once, by publish. Afterwards its owner reads it freely, the local ranks under their
      * lock. NULL for a communicator of one rank. */
     ncclComm_t comm;
-    bool aborted;        /* ncclCommAbort was called for it; only the background job uses it */
-    cudaStream_t stream; /* for waiting and polling; never captured */
-    uint32_t splits;     /* number of splits so far; only its owner uses it */
-    /* single.c: where on its stream the newest call ended, if there was one. */
-    cudaEvent_t event;
-    bool queued;
     /* leave.c: collectives, and messages by peer, that its owner has handed to NCCL. `p2p` is set
      * under local->lock; NULL before, and with one rank. `left`, guarded by local->lock: no more
      * calls follow. */
     _Atomic uint64_t calls;
     struct tri_nccl_p2p_counts *p2p;
     bool left;
-    struct tri_nccl_marks marks;
+    int32_t rank; /* -1 until the split has returned */
+    int32_t size;
+    int32_t device;
     unsigned long long capture; /* capture.c: the newest one counted; only its owner uses it */
+    /* Not of every call. */
+    struct tri_transport *next; /* next local rank; guarded by local->lock */
+    struct tri_config config;   /* written before NCCL gets it */
+    bool aborted;        /* ncclCommAbort was called for it; only the background job uses it */
+    cudaStream_t stream; /* for waiting and polling; never captured */
+    uint32_t splits;     /* number of splits so far; only its owner uses it */
+    /* single.c: where on its stream the newest call ended, if there was one. */
+    cudaEvent_t event;
+    bool queued;
+    struct tri_nccl_marks marks;
 };
 
 /* The local ranks of one communicator. */
@@ -78,7 +79,10 @@ struct tri_nccl_local {
     struct trib_abort *state;
     uint32_t *abort_flag;
     struct tri_nccl_graphs *graphs;
-    struct tri_nccl_key key;
+
+    _Atomic bool left; /* some rank has left; see leave.c */
+
+    struct tri_nccl_key key; /* immutable */
 
     /* Private to the job once it is posted (teardown.c): when to warn about calls still in flight,
      * and whether it did. */
@@ -95,8 +99,6 @@ struct tri_nccl_local {
      * already holds a reference that stays. Finding the ranks in the list, and dropping a
      * reference, take the registry lock. */
     _Atomic int references;
-
-    _Atomic bool left; /* some rank has left; see leave.c */
 
     /* Guards the fields below, and each `comm` while it is published. NCCL calls under it only
      * query asynchronous errors and raise abort flags, which takes microseconds. No CUDA call is

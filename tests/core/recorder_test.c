@@ -25,7 +25,7 @@ static bool call_after(struct tri_recorder *recorder, uint64_t apart_ns, bool ti
 {
     const struct tri_recorded record = {.count = 4, .peer = -1, .all_ranks = true};
     clock_ns += apart_ns;
-    tri_recorder_enter(recorder, &record, timed);
+    tri_recorder_enter(recorder, &record, NULL, 1, timed);
     const bool marked = tri_recorder_marks(recorder);
     tri_recorder_leave(recorder, true);
     return marked;
@@ -102,7 +102,7 @@ static void refused(struct tri_recorder *recorder)
 {
     const struct tri_recorded record = {.count = 4, .peer = -1, .all_ranks = true};
     for (int i = 0; i < 2; i++) {
-        tri_recorder_enter(recorder, &record, false);
+        tri_recorder_enter(recorder, &record, NULL, 1, false);
         CHECK(newest(recorder).number == 1 && newest(recorder).collective == 1);
         tri_recorder_leave(recorder, false);
     }
@@ -127,12 +127,10 @@ static void *make_calls(void *argument)
 {
     struct tri_recorder *recorder = argument;
     for (uint64_t number = 1; !atomic_load(&over); number++) {
-        const struct tri_recorded record = {.count = number,
-                                            .stream = number,
-                                            .timeout_ms = (uint32_t)number,
-                                            .peer = (int32_t)(number % 1000),
-                                            .all_ranks = true};
-        tri_recorder_enter(recorder, &record, false);
+        const struct tri_recorded record = {
+            .count = number, .peer = (int32_t)(number % 1000), .all_ranks = true};
+        const trib_stream stream = (trib_stream)(uintptr_t)number;
+        tri_recorder_enter(recorder, &record, stream, (uint32_t)number, false);
         tri_recorder_leave(recorder, true);
     }
     return NULL;
