@@ -24,33 +24,15 @@ static const char *const cta_policies[] = {
     [TRIB_CTA_ZERO] = "zero",
 };
 
-bool tri_dtype_valid(trib_dtype dtype)
-{
-    return dtype >= TRIB_F16 && dtype <= TRIB_U64;
-}
-
-bool tri_op_valid(trib_op op)
-{
-    return op >= TRIB_SUM && op <= TRIB_AVG;
-}
-
 bool tri_cta_policy_valid(trib_cta_policy policy)
 {
     return policy >= TRIB_CTA_DEFAULT && policy <= TRIB_CTA_ZERO;
 }
 
-bool tri_dtype_is_float(trib_dtype dtype)
-{
-    return dtype >= TRIB_F16 && dtype <= TRIB_F64;
-}
-
 bool tri_bytes(size_t *out, size_t count, size_t copies, trib_dtype dtype)
 {
-    const size_t size = dtypes[dtype].size;
-    if (count != 0 && copies > (size_t)PTRDIFF_MAX / size / count)
-        return false;
-    *out = count * copies * size;
-    return true;
+    return !__builtin_mul_overflow(count, copies, out) &&
+           !__builtin_mul_overflow(*out, dtypes[dtype].size, out) && *out <= PTRDIFF_MAX;
 }
 
 size_t trib_dtype_size(trib_dtype dtype)

@@ -107,7 +107,7 @@ trib_status tri_check_extent(const struct trib_comm *comm, int operation,
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
                              "%s is NULL; expected %zu bytes on device %d",
                              label(buffer->argument).text, *bytes, comm->device);
-    if ((uintptr_t)data % trib_dtype_size(buffer->dtype) != 0)
+    if (((uintptr_t)data & (trib_dtype_size(buffer->dtype) - 1)) != 0) /* a power of 2 */
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
                              "%s (%p) is misaligned: %s needs a multiple of %zu",
                              label(buffer->argument).text, data, trib_dtype_name(buffer->dtype),
