@@ -263,3 +263,13 @@ const struct bench_collective *bench_collective_find(const char *name)
             return c;
     return NULL;
 }
+
+struct bench_call bench_flat_call(void *data, size_t count)
+{
+    return (struct bench_call){.collective = bench_collective_find("allreduce"),
+                               .send = data,
+                               .recv = data,
+                               .count = count,
+                               .dtype = TRIB_F32,
+                               .op = TRIB_AVG};
+}

@@ -48,6 +48,9 @@ struct bench_collective {
     bool (*expected)(double *out, const struct bench_call *call, int rank, int ranks, size_t i);
 };
 
+/* What lists and reducers stand beside: the average of one flat buffer of floats, in place. */
+struct bench_call bench_flat_call(void *data, size_t count);
+
 /* By name; NULL if there is none. */
 const struct bench_collective *bench_collective_find(const char *name);
 /* The table, ended by a NULL name. */

@@ -135,12 +135,7 @@ static void make(const struct bench *bench, struct lists *lists)
                 (trib_tensor){place(bench, lists, rank, i, &at), lists->counts[i], TRIB_F32, 0};
         lists->flat[rank] = bench_alloc(bench, rank, bytes);
         bench_copy(bench, rank, lists->flat[rank], lists->host, bytes);
-        lists->call[rank] = (struct bench_call){.collective = bench_collective_find("allreduce"),
-                                                .send = lists->flat[rank],
-                                                .recv = lists->flat[rank],
-                                                .count = lists->elements,
-                                                .dtype = TRIB_F32,
-                                                .op = TRIB_AVG};
+        lists->call[rank] = bench_flat_call(lists->flat[rank], lists->elements);
     }
 }
 

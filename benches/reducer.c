@@ -62,13 +62,7 @@ static void make(const struct bench *bench, struct gradients *gradients)
         gradients->flat[rank] = bench_alloc(bench, rank, gradients->elements * sizeof(float));
         gradients->weight[rank] = bench_alloc(bench, rank, sizeof weight);
         bench_copy(bench, rank, gradients->weight[rank], &weight, sizeof weight);
-        gradients->call[rank] =
-            (struct bench_call){.collective = bench_collective_find("allreduce"),
-                                .send = gradients->flat[rank],
-                                .recv = gradients->flat[rank],
-                                .count = gradients->elements,
-                                .dtype = TRIB_F32,
-                                .op = TRIB_AVG};
+        gradients->call[rank] = bench_flat_call(gradients->flat[rank], gradients->elements);
     }
 }
 

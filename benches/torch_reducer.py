@@ -18,6 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from torch_measure import measure
+
 TRIB_F32, VIEWS, LEARN_ORDER = 3, 1 << 1, 1 << 3
 
 
@@ -153,25 +155,6 @@ class Reduced:
         self.check(self.trib.trib_reducer_destroy(self.reducer))
 
 
-def measure(call, options):
-    """Median and p99, in milliseconds, of the slowest rank."""
-    for _ in range(options.warmup):
-        call()
-    torch.cuda.synchronize()
-    dist.barrier()
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(options.iterations + 1)]
-    events[0].record()
-    for event in events[1:]:
-        call()
-        event.record()
-    torch.cuda.synchronize()
-    times = torch.tensor([a.elapsed_time(b) for a, b in zip(events, events[1:])], device="cuda")
-    dist.all_reduce(times, op=dist.ReduceOp.MAX)
-    times = times.sort().values
-    last = len(times) - 1
-    return times[len(times) // 2].item(), times[(last * 99 + 50) // 100].item()
-
-
 class Training:
     def __init__(self, options):
         rank = dist.get_rank()
@@ -196,12 +179,12 @@ class Training:
         run = self.step(model, optimizer, finish)
         run()
         total = sum(p.grad.double().abs().sum() for p in model.parameters()).item()
-        median, p99 = measure(run, self.options)
+        median, p99 = (us / 1e3 for us in measure(run, self.options))
         text = f"{name:<28} | {median:>8.3f} {p99:>8.3f}"
         if self.base is None:
             self.base = median
         elif alone is not None:
-            communication, _ = measure(alone, self.options)
+            communication = measure(alone, self.options)[0] / 1e3
             text += f" | {communication:>8.3f} {100 * (1 - (median - self.base) / communication):>7.1f} %"
         if self.show:
             print(text, flush=True)
