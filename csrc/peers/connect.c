@@ -4,20 +4,14 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
 #include "csrc/peers/socket.h"
 
 enum {
-    HANDSHAKE_MS = 2000, /* for one that has been accepted */
-    ATTEMPT_MS = 2000,   /* for one attempt to connect, until the other end is known to be there */
-    PAUSE_MS = 20,       /* between two attempts */
-    SHORT_MS = 100,      /* until the next accept, where descriptors are short */
-    SLOTS = 16,          /* for strangers, beside those for the ranks */
-    REFUSALS_LOGGED = 8  /* by one rank: strangers do not fill the log */
+    ATTEMPT_MS = 2000, /* for one attempt to connect, until the other end is known to be there */
+    PAUSE_MS = 20      /* between two attempts */
 };
 
 /* ------------------------------------------------------------------------------------ connecting */
@@ -88,75 +82,6 @@ static void attempt(struct tri_peer *peer)
     }
 }
 
-/* ------------------------------------------------------------------------------------- accepting */
-
-static void drop_oldest(struct tri_peers *peers)
-{
-    struct tri_channel *oldest = peers->waiting;
-    peers->waiting = oldest->next;
-    tri_channel_destroy(oldest);
-}
-
-/* Remove a channel from those that wait; false if it is not among them. */
-static bool unlink_waiting(struct tri_peers *peers, const struct tri_channel *channel)
-{
-    struct tri_channel **link = &peers->waiting;
-    while (*link != NULL && *link != channel)
-        link = &(*link)->next;
-    if (*link == NULL)
-        return false;
-    *link = channel->next;
-    return true;
-}
-
-static void add_waiting(struct tri_peers *peers, int fd, bool local)
-{
-    struct tri_channel *channel, **link = &peers->waiting;
-    int32_t n = 0;
-    if (tri_channel_create(&channel, &peers->family, fd, local, -1,
-                           tri_deadline_ns(HANDSHAKE_MS)) != TRIB_OK) {
-        tri_log(TRIB_LOG_WARN, "%s", tri_detail());
-        return;
-    }
-    for (; *link != NULL; link = &(*link)->next)
-        n++;
-    *link = channel;
-    if (n >= peers->family.size + SLOTS)
-        drop_oldest(peers);
-}
-
-/* Without descriptors the listener would be ready again at once, for ever. */
-static void accept_later(struct tri_peers *peers, struct tri_service_item *listener, int error)
-{
-    tri_log(TRIB_LOG_WARN, "rank %d cannot accept a connection: %s", peers->family.rank,
-            tri_error_text(error).text);
-    (void)tri_service_events(listener, 0);
-    tri_service_deadline(listener, tri_deadline_ns(SHORT_MS));
-}
-
-static void accept_one(struct tri_service_item *listener, uint32_t events)
-{
-    struct tri_peers *peers = listener->context;
-    const bool local = listener == &peers->listeners[0];
-    if (events == 0) {
-        (void)tri_service_events(listener, EPOLLIN);
-        return;
-    }
-    const int fd = tri_socket_accept(listener->fd);
-    if (fd == -EAGAIN || fd == -ECONNABORTED)
-        return;
-    if (fd < 0) {
-        accept_later(peers, listener, -fd);
-    } else if (local && !tri_socket_same_user(fd)) {
-        if (peers->refusals++ < REFUSALS_LOGGED)
-            tri_log(TRIB_LOG_WARN, "rank %d refused a connection of another user",
-                    peers->family.rank);
-        (void)close(fd);
-    } else {
-        add_waiting(peers, fd, local);
-    }
-}
-
 /* -------------------------------------------------------------------- what channels say of themselves */
 
 /* A lower rank of another process that has no channel yet, and comes the way that was agreed. */
@@ -175,7 +100,7 @@ static void opened(struct tri_channel *channel)
 {
     struct tri_peers *peers = channel->family->context;
     struct tri_peer *peer = &peers->of[channel->wire.peer];
-    (void)unlink_waiting(peers, channel);
+    (void)tri_accept_take(&peers->accept, channel);
     peer->channel = channel;
     peer->state = TRI_PEER_PRESENT;
     peers->missing--;
@@ -193,7 +118,7 @@ static void stranger_ended(struct tri_peers *peers, struct tri_channel *channel,
                            enum tri_channel_end why)
 {
     const int32_t rank = channel->wire.peer;
-    if (why == TRI_CHANNEL_REFUSED && peers->refusals++ < REFUSALS_LOGGED)
+    if (why == TRI_CHANNEL_REFUSED && tri_accept_logs(&peers->accept))
         tri_log(TRIB_LOG_WARN,
                 "rank %d refused a connection that claims to be rank %d: it does not know the id, "
                 "or is not expected",
@@ -206,7 +131,7 @@ static void stranger_ended(struct tri_peers *peers, struct tri_channel *channel,
 static void ended(struct tri_channel *channel, enum tri_channel_end why, int error)
 {
     struct tri_peers *peers = channel->family->context;
-    if (unlink_waiting(peers, channel)) {
+    if (tri_accept_take(&peers->accept, channel)) {
         stranger_ended(peers, channel, why);
         return;
     }
@@ -230,22 +155,14 @@ const struct tri_channel_owner tri_peers_channel_owner = {
 
 /* --------------------------------------------------------------------------------- start and stop */
 
-static void set_listener(struct tri_peers *peers, int which, int fd)
-{
-    struct tri_service_item *item = &peers->listeners[which];
-    *item =
-        (struct tri_service_item){.fd = fd < 0 ? -1 : fd, .context = peers, .ready = accept_one};
-    if (fd >= 0)
-        tri_service_add(item);
-}
-
 trib_status tri_connect_listen(struct tri_peers *peers)
 {
     const bool unix_too = (peers->flags & TRI_PEERS_NO_UNIX) == 0;
     const int local = unix_too ? tri_socket_listen_unix(&peers->own) : -EAFNOSUPPORT;
     const int tcp = tri_socket_listen_tcp(&peers->own, (peers->flags & TRI_PEERS_LOOPBACK) != 0);
-    set_listener(peers, 0, local);
-    set_listener(peers, 1, tcp);
+    tri_accept_begin(&peers->accept, &peers->family);
+    tri_accept_set(&peers->accept, true, local);
+    tri_accept_set(&peers->accept, false, tcp);
     if (local >= 0 || tcp >= 0)
         return TRIB_OK;
     return tri_fail(TRIB_ERR_SYSTEM,
@@ -254,26 +171,18 @@ trib_status tri_connect_listen(struct tri_peers *peers)
                     peers->family.rank, tri_error_text(-tcp).text);
 }
 
-static void close_listener(struct tri_service_item *listener)
-{
-    tri_service_remove(listener);
-    if (listener->fd >= 0)
-        (void)close(listener->fd);
-    listener->fd = -1;
-}
-
 /* A listener that no rank needs is closed. */
 static void accept_from_now(struct tri_peers *peers, enum tri_peer_way way)
 {
-    struct tri_service_item *listener = &peers->listeners[way == TRI_PEER_TCP];
+    const bool local = way == TRI_PEER_UNIX;
     bool needed = false;
     for (int32_t rank = 0; rank < peers->family.rank; rank++)
         needed = needed || peers->of[rank].way == way;
-    if (!needed || listener->fd < 0) {
-        close_listener(listener);
+    if (!needed) {
+        tri_accept_close(&peers->accept, local);
         return;
     }
-    const int error = tri_service_events(listener, EPOLLIN);
+    const int error = tri_accept_start(&peers->accept, local);
     if (error != 0)
         tri_peers_fail(peers, TRIB_ERR_SYSTEM, "rank %d cannot accept: %s", peers->family.rank,
                        tri_error_text(error).text);
@@ -296,10 +205,7 @@ void tri_connect_start(struct tri_peers *peers)
 void tri_connect_stop(struct tri_peers *peers)
 {
     peers->connecting = false;
-    close_listener(&peers->listeners[0]);
-    close_listener(&peers->listeners[1]);
-    while (peers->waiting != NULL)
-        drop_oldest(peers);
+    tri_accept_end(&peers->accept);
     for (int32_t rank = 0; rank < peers->family.size; rank++) {
         struct tri_peer *peer = &peers->of[rank];
         tri_service_remove(&peer->retry);

@@ -3,6 +3,7 @@
 #ifndef TRI_PEERS_PEER_H
 #define TRI_PEERS_PEER_H
 
+#include "csrc/peers/accept.h"
 #include "csrc/peers/address.h"
 #include "csrc/peers/channel.h"
 #include "csrc/peers/setup.h"
@@ -39,12 +40,10 @@ struct tri_peers {
     struct tri_peer_address own;
     struct tri_peer *of; /* [size], the own rank included */
 
-    struct tri_service_item listeners[2]; /* Unix, TCP; fd -1: closed */
-    struct tri_channel *waiting;          /* accepted, not proven; the oldest first */
-    bool connecting;                      /* tri_peers_connect waits */
-    int32_t missing;                      /* channels that it waits for */
-    int32_t refusals;                     /* of connections; only some are logged */
-    trib_status failure;                  /* of connect */
+    struct tri_accept accept;
+    bool connecting;     /* tri_peers_connect waits */
+    int32_t missing;     /* channels that it waits for */
+    trib_status failure; /* of connect */
     char failure_text[TRI_DETAIL_SIZE];
 
     bool calling; /* a callback runs */

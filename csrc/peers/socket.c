@@ -167,23 +167,35 @@ static void find_addresses(struct tri_peer_address *own, bool with_v6)
     freeifaddrs(all);
 }
 
+/* A port by its number may have old connections of its last listener, which are no obstacle. */
+static void reuse(int fd, uint16_t port)
+{
+    const int on = port != 0;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+}
+
 /* IPv6 that takes IPv4, too; where there is no IPv6, IPv4. */
-static int open_listener(const union tcp_address *loopback)
+static int open_listener(const union tcp_address *loopback, uint16_t port)
 {
     const int off = 0;
     union tcp_address any;
     memset(&any, 0, sizeof any);
     any.v6.sin6_family = AF_INET6;
+    any.v6.sin6_port = htons(port);
     int fd = loopback == NULL ? open_socket(AF_INET6) : -EAFNOSUPPORT;
     if (fd >= 0) {
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+        reuse(fd, port);
         if (bind(fd, &any.any, sizeof any.v6) == 0)
             return fd;
         (void)close(fd);
     }
     memset(&any, 0, sizeof any);
     any.v4.sin_family = AF_INET;
+    any.v4.sin_port = htons(port);
     fd = open_socket(AF_INET);
+    if (fd >= 0)
+        reuse(fd, port);
     if (fd < 0 || bind(fd, loopback != NULL ? &loopback->any : &any.any, sizeof any.v4) == 0)
         return fd;
     return give_up(fd);
@@ -206,8 +218,8 @@ int tri_socket_listen_tcp(struct tri_peer_address *own, bool loopback)
     const struct tri_peer_tcp here = {.family = 4, .bytes = {127, 0, 0, 1}};
     union tcp_address address;
     bool v6 = false;
-    (void)tcp_address(&address, &here, 0);
-    const int fd = open_listener(loopback ? &address : NULL);
+    (void)tcp_address(&address, &here, own->port);
+    const int fd = open_listener(loopback ? &address : NULL, own->port);
     if (fd < 0)
         return fd;
     if (listen(fd, BACKLOG) != 0 || !read_port(own, fd, &v6))

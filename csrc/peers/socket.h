@@ -10,7 +10,7 @@
 
 /* Listen; what peers need to connect goes into `own`. A Unix socket gets a random name in the
  * abstract namespace: no file that could remain. TCP listens on every interface, or with
- * `loopback` on that alone. */
+ * `loopback` on that alone, at own->port; 0: at any that is free. */
 int tri_socket_listen_unix(struct tri_peer_address *own);
 int tri_socket_listen_tcp(struct tri_peer_address *own, bool loopback);
 

@@ -24,7 +24,7 @@ static void greet(struct member *member)
 static int take_first(struct member *member)
 {
     const bool tcp = (member->crew->flags & TRI_PEERS_NO_UNIX) != 0;
-    struct pollfd comes = {.fd = member->peers->listeners[tcp].fd, .events = POLLIN};
+    struct pollfd comes = {.fd = member->peers->accept.listeners[!tcp].fd, .events = POLLIN};
     CHECK(poll(&comes, 1, CREW_BOUND_MS) == 1);
     const int fd = tri_socket_accept(comes.fd);
     CHECK(fd >= 0);
