@@ -25,6 +25,7 @@
 #include "csrc/core/shrink.h"
 #include "csrc/core/wait.h"
 #include "csrc/core/watchdog.h"
+#include "csrc/job/meet.h"
 #include "csrc/lists/list.h"
 #include "csrc/reducer/reducer.h"
 #include "csrc/sparse/allreduce.h"
@@ -47,7 +48,7 @@ static trib_status forked(const char *function)
     return tri_fail(
         TRIB_ERR_INVALID_USAGE,
         "%s: this process was forked from one that had used the library, and threads and "
-        "devices stayed there: fork before the first trib_device_get, "
+        "devices stayed there: fork before the first trib_device_get, trib_job_meet, "
         "trib_comm_create or trib_group_create, or start the process with exec",
         function);
 }
@@ -622,6 +623,30 @@ trib_status trib_quiesce(uint32_t timeout_ms)
 {
     NOT_FORKED();
     return tri_quiesce(timeout_ms);
+}
+
+/* ----------------------------------------------------------------------------------- launchers */
+
+trib_status trib_job_read(trib_job *out)
+{
+    NEED(out);
+    return tri_job_read(out);
+}
+
+trib_status trib_job_meet(trib_id *out, const trib_job *job, const char *backend,
+                          uint32_t timeout_ms)
+{
+    NEED(out);
+    *out = (trib_id){{0}};
+    NEED(job);
+    return tri_job_meet(out, job, backend, timeout_ms);
+}
+
+trib_status trib_comm_from_env(trib_comm **out, const trib_options *options)
+{
+    NEED(out);
+    *out = NULL;
+    return tri_comm_from_env(out, options);
 }
 
 /* ---------------------------------------------------------------------------------- collectives */

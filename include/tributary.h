@@ -23,7 +23,7 @@
  *  thread" need no lock of the caller's.
  *
  *  PROCESSES.  A forked child has none of its parent's threads, and CUDA does not work in it. Once
- *  a process has called trib_device_get or made a communicator, every function that
+ *  a process has called trib_device_get or trib_job_meet or made a communicator, every function that
  *  returns a status returns TRIB_ERR_INVALID_USAGE in its children and does nothing, not even to
  *  `*out`. Fork earlier, or start children with exec. (CUDA requires more: fork before the first
  *  CUDA call.)
@@ -830,6 +830,95 @@ TRIB_API trib_status trib_comm_destroy(trib_comm *comm);
  *  alive, so the shared library is never unloaded; do not unload a module that links the static
  *  library. */
 TRIB_API trib_status trib_quiesce(uint32_t timeout_ms);
+
+/* ------------------------------------------------------------------------------------- launchers
+ *
+ * torchrun, srun and mpirun start the processes of a job, one for each rank, and tell each of them
+ * its rank in variables of its environment. These functions read them, and make one communicator of
+ * the job's ranks. Reading and meeting need no GPU. */
+
+/** Bytes of the longest host of a job, without the 0 at its end. */
+#define TRIB_HOST_MAX 255
+/** Ranks that a job can have at most. */
+#define TRIB_JOB_RANKS_MAX 65536
+
+/** The place of this process in its job, and where the ranks of the job meet. trib_job_read fills it,
+ *  or, under another launcher, the caller, from TRIB_JOB_INIT. All ranks have the same `n_ranks`,
+ *  `port` and `token`, and a `host` that leads to rank 0. */
+typedef struct trib_job {
+    uint32_t size;        /**< sizeof(trib_job), set by the caller */
+    int32_t rank;         /**< of this process, 0 .. n_ranks-1 */
+    int32_t n_ranks;      /**< of the job: 1 .. TRIB_JOB_RANKS_MAX */
+    int32_t local_rank;   /**< number of this process among those of the job on its host */
+    int32_t port;         /**< 1 .. 65535: where rank 0 listens. 0: at one of four ports from 61000
+                           *   to 65479 that follow from `token` */
+    uint32_t reserved;    /**< 0 */
+    uint64_t token;       /**< any number that tells the job from others */
+    const char *launcher; /**< "torchrun", "openmpi", "mpich", "slurm"; valid for ever. NULL: the
+                           *   caller has filled this. Not read by trib_job_meet */
+    char host[TRIB_HOST_MAX + 1]; /**< of rank 0: a name, an IPv4 or an IPv6 address. "": none is
+                                   *   known, as one rank needs none */
+} trib_job;
+#define TRIB_JOB_INIT {(uint32_t)sizeof(trib_job), 0, 1, 0, 0, 0, 0, NULL, {0}}
+
+/** Fill `*out` from the launcher's variables, which are for rank, number of ranks, rank on the host
+ *
+ *   -  torchrun: RANK, WORLD_SIZE, LOCAL_RANK
+ *   -  openmpi: OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK
+ *   -  mpich: PMI_RANK, PMI_SIZE, MPI_LOCALRANKID or PMI_LOCAL_RANK
+ *   -  slurm: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID
+ *
+ *  The launcher is the first of these whose rank is set (mpirun also runs inside SLURM; srun with
+ *  PMI sets PMI_RANK, and no rank on its host, so that is slurm), or the one that
+ *  TRIBUTARY_LAUNCHER names. mpich is every launcher of that family: Hydra, Intel MPI, PALS.
+ *
+ *  The ranks of a job of several meet at the first of these that is set:
+ *
+ *   -  TRIBUTARY_ADDRESS, "host:port" or "[IPv6]:port": there exactly.
+ *   -  MASTER_ADDR and MASTER_PORT, which torchrun sets: at that host, on a port that follows from
+ *      both. MASTER_PORT itself belongs to torch: under torchrun its agent listens there for as long
+ *      as the job runs (TORCHELASTIC_USE_AGENT_STORE), else rank 0 of a process group does. Where
+ *      only certain ports are open between hosts, set TRIBUTARY_ADDRESS.
+ *   -  slurm: at the first host of SLURM_STEP_NODELIST, where srun starts rank 0 unless it was given
+ *      another distribution. (SLURM_LAUNCH_NODE_IPADDR is where srun itself runs.) openmpi: at
+ *      127.0.0.1 if all ranks are on one host.
+ *
+ *  `token` is a hash of what the launcher calls the job: TORCHELASTIC_RUN_ID; SLURM_JOB_ID and
+ *  SLURM_STEP_ID; PMIX_NAMESPACE (openmpi); and of MASTER_ADDR and MASTER_PORT.
+ *
+ *  TRIB_ERR_INVALID_USAGE: a variable is missing; the detail names it. TRIB_ERR_INVALID_ARGUMENT: a
+ *  variable has a value that it cannot have. Any thread, while none changes the environment. */
+TRIB_API trib_status trib_job_read(trib_job *out);
+
+/** Meet the other ranks of `job`, and get the id of their communicator. Rank 0 creates it for
+ *  `backend` (as trib_id_create; the other ranks' is not read), listens, and when every rank has come
+ *  hands it to each of them, once. Blocking, until all have it or `timeout_ms` (0: 300,000) have
+ *  passed; the time in which the system finds the address of a name is not counted. One rank alone
+ *  meets nobody.
+ *
+ *  Each rank proves to rank 0, and rank 0 to it, that it knows `token`, `n_ranks`, and the secret of
+ *  the job in the variable TRIBUTARY_SECRET, if that is set; none of them is sent. Without a secret
+ *  whoever reaches rank 0 and can guess the launcher's variables can take part. Take a secret that
+ *  nobody can guess (32 hexadecimal digits at random): who reads a proof can try guesses. The id itself
+ *  is authenticated, not encrypted. Strangers, other services on the ports and connections that say
+ *  nothing do not disturb the meeting. Rank 0 listens on all interfaces (on loopback alone if `host`
+ *  is localhost or 127.0.0.1), and holds one descriptor per rank.
+ *
+ *  TRIB_ERR_TIMEOUT: the detail names the ranks that did not come, on every rank that did; on one
+ *  that has not reached rank 0, what it found at its address. (A rank waits up to 2 s longer for what
+ *  rank 0 has to say.) TRIB_ERR_INVALID_USAGE: another process has come as the same rank, which the
+ *  detail names; that one is not disturbed. TRIB_ERR_MISMATCH: rank 0 refuses this rank: it has
+ *  another secret, token or number of ranks (said after 10 s at most: there may be another job on the
+ *  port). TRIB_ERR_SYSTEM: rank 0 finds none of its ports free. Any thread. */
+TRIB_API trib_status trib_job_meet(trib_id *out, const trib_job *job, const char *backend,
+                                   uint32_t timeout_ms);
+
+/** trib_job_read, trib_job_meet and trib_comm_create, on device `local_rank`; on device 0 if the
+ *  process sees only one, as under srun --gpus-per-task=1. The meeting and the creation each have the
+ *  deadline of `options` (NULL allowed). Blocking. Every process of the job calls it.
+ *  TRIB_ERR_UNSUPPORTED: the job has several ranks, and the backend connects no processes (without
+ *  TRIB_CAN_PROCESSES: host). */
+TRIB_API trib_status trib_comm_from_env(trib_comm **out, const trib_options *options);
 
 /* ---------------------------------------------------------------------------------- collectives
  *

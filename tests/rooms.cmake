@@ -18,10 +18,11 @@ set(base "tributary\\.h|csrc/base/.*")
 # What opens sockets.
 set(network "(fcntl|ifaddrs|arpa/inet|net/if|netinet/(in|tcp))\\.h")
 
-set(rooms csrc/base csrc/peers csrc/core csrc/lists csrc/reducer csrc/sparse csrc/sparse/algorithms csrc/sparse/published csrc/host csrc/nccl csrc/nvtx kernels/cpu kernels/cuda csrc kernels)
+set(rooms csrc/base csrc/peers csrc/core csrc/job csrc/lists csrc/reducer csrc/sparse csrc/sparse/algorithms csrc/sparse/published csrc/host csrc/nccl csrc/nvtx kernels/cpu kernels/cuda csrc kernels)
 set(csrc/base "${base}|${libc}|(pthread|unistd|sys/stat|sys/random)\\.h")
 set(csrc/peers "${base}|${libc}|${system}|${network}|csrc/peers/.*")
 set(csrc/core "${base}|${libc}|${seams}|csrc/tracer\\.h|csrc/peers/(peers|address|message|setup)\\.h|csrc/core/.*")
+set(csrc/job "${base}|${libc}|csrc/backend\\.h|csrc/peers/(accept|address|channel|mac|message|service|socket)\\.h|csrc/core/(device|lifecycle)\\.h|csrc/job/.*|(netdb|unistd|netinet/in|sys/socket)\\.h")
 set(csrc/lists "${base}|${libc}|${seams}|csrc/core/.*|csrc/lists/.*")
 set(csrc/reducer "${base}|${libc}|${seams}|csrc/core/.*|csrc/sparse/(state|allreduce|kept)\\.h|csrc/reducer/.*")
 set(csrc/sparse "${base}|${libc}|${seams}|csrc/core/.*|csrc/sparse/[a-z_]+\\.h")
@@ -36,7 +37,7 @@ set(csrc/nvtx "${base}|${libc}|csrc/tracer\\.h|nvtx3/nvToolsExt\\.h")
 set(kernels/cpu "${base}|kernels/(kernels|sparse)\\.h|${libc}|(cpuid|immintrin)\\.h|kernels/cpu/.*")
 set(kernels/cuda "${base}|kernels/(kernels|sparse)\\.h|${libc}|atomic|cstddef|cstdint|kernels/cuda/.*|${cuda}")
 # The files that lie in csrc and kernels themselves: api.c, backend.h, backends.c; kernels.h.
-set(csrc "${base}|${libc}|${seams}|csrc/core/.*|csrc/lists/.*|csrc/reducer/.*|csrc/sparse/.*")
+set(csrc "${base}|${libc}|${seams}|csrc/core/.*|csrc/job/meet\\.h|csrc/lists/.*|csrc/reducer/.*|csrc/sparse/.*")
 set(kernels "tributary\\.h|${libc}|kernels/sparse\\.h")
 
 set(wrong "")

@@ -6,6 +6,7 @@
 
 #include "csrc/base/bytes.h"
 #include "csrc/base/text.h"
+#include "csrc/peers/address.h"
 #include "csrc/peers/proof.h"
 
 enum { VERSION = 1 };
@@ -26,11 +27,14 @@ static const struct {
     [TRI_PEER_PROGRESS] = {0, TRI_PEER_PAYLOAD_MAX, false, true},
     [TRI_PEER_ABORT] = {8, TRI_PEER_ABORT_MAX, false, true},
     [TRI_PEER_SHRINK] = {0, TRI_PEER_PAYLOAD_MAX, false, true},
+    [TRI_PEER_ARRIVAL] = {sizeof(struct tri_peer_address), sizeof(struct tri_peer_address), false,
+                          true},
+    [TRI_PEER_ID] = {sizeof(trib_id), sizeof(trib_id), false, true},
 };
 
 static bool known(unsigned type)
 {
-    return type >= TRI_PEER_HELLO && type <= TRI_PEER_SHRINK;
+    return type >= TRI_PEER_HELLO && type <= TRI_PEER_ID;
 }
 
 bool tri_peer_of_handshake(enum tri_peer_type type)

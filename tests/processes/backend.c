@@ -81,10 +81,15 @@ static struct tri_backend backend = {.name = "processes"};
 /* In place of csrc/backends.c, which the linker then leaves out. */
 const struct tri_backend *const tri_backends[] = {&backend, NULL};
 
+static uint32_t capabilities(void)
+{
+    return tri_backend_host.capabilities() | TRIB_CAN_PROCESSES;
+}
+
 /* host's table is no constant expression. */
 __attribute__((constructor)) static void fill_backend(void)
 {
-    backend.capabilities = tri_backend_host.capabilities;
+    backend.capabilities = capabilities;
     backend.max_ranks = tri_backend_host.max_ranks;
     backend.native = tri_backend_host.native;
     backend.device = tri_backend_host.device;

@@ -8,6 +8,8 @@ pub const TRIB_NAME_MAX: u32 = 63;
 pub const TRIB_CTAS_MAX: u32 = 64;
 pub const TRIB_NO_TIMEOUT: u32 = 4294967295;
 pub const TRIB_NO_COLOR: i32 = -1;
+pub const TRIB_HOST_MAX: u32 = 255;
+pub const TRIB_JOB_RANKS_MAX: u32 = 65536;
 #[doc = " One of the TRIB_OK / TRIB_ERR_ numbers below. Numbers never change and are never reused; a newer\n  library may return a number that this header does not list."]
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -303,6 +305,44 @@ const _: () = {
         [::core::mem::offset_of!(trib_counters, lists_committed) - 48usize];
     ["Offset of field: trib_counters::lists_refused"]
         [::core::mem::offset_of!(trib_counters, lists_refused) - 56usize];
+};
+#[doc = " The place of this process in its job, and where the ranks of the job meet. trib_job_read fills it,\n  or, under another launcher, the caller, from TRIB_JOB_INIT. All ranks have the same `n_ranks`,\n  `port` and `token`, and a `host` that leads to rank 0."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct trib_job {
+    #[doc = " sizeof(trib_job), set by the caller"]
+    pub size: u32,
+    #[doc = " of this process, 0 .. n_ranks-1"]
+    pub rank: i32,
+    #[doc = " of the job: 1 .. TRIB_JOB_RANKS_MAX"]
+    pub n_ranks: i32,
+    #[doc = " number of this process among those of the job on its host"]
+    pub local_rank: i32,
+    #[doc = " 1 .. 65535: where rank 0 listens. 0: at one of four ports from 61000\n   to 65479 that follow from `token`"]
+    pub port: i32,
+    #[doc = " 0"]
+    pub reserved: u32,
+    #[doc = " any number that tells the job from others"]
+    pub token: u64,
+    #[doc = " \"torchrun\", \"openmpi\", \"mpich\", \"slurm\"; valid for ever. NULL: the\n   caller has filled this. Not read by trib_job_meet"]
+    pub launcher: *const ::core::ffi::c_char,
+    #[doc = " of rank 0: a name, an IPv4 or an IPv6 address. \"\": none is\n   known, as one rank needs none"]
+    pub host: [::core::ffi::c_char; 256usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of trib_job"][::core::mem::size_of::<trib_job>() - 296usize];
+    ["Alignment of trib_job"][::core::mem::align_of::<trib_job>() - 8usize];
+    ["Offset of field: trib_job::size"][::core::mem::offset_of!(trib_job, size) - 0usize];
+    ["Offset of field: trib_job::rank"][::core::mem::offset_of!(trib_job, rank) - 4usize];
+    ["Offset of field: trib_job::n_ranks"][::core::mem::offset_of!(trib_job, n_ranks) - 8usize];
+    ["Offset of field: trib_job::local_rank"]
+        [::core::mem::offset_of!(trib_job, local_rank) - 12usize];
+    ["Offset of field: trib_job::port"][::core::mem::offset_of!(trib_job, port) - 16usize];
+    ["Offset of field: trib_job::reserved"][::core::mem::offset_of!(trib_job, reserved) - 20usize];
+    ["Offset of field: trib_job::token"][::core::mem::offset_of!(trib_job, token) - 24usize];
+    ["Offset of field: trib_job::launcher"][::core::mem::offset_of!(trib_job, launcher) - 32usize];
+    ["Offset of field: trib_job::host"][::core::mem::offset_of!(trib_job, host) - 40usize];
 };
 #[doc = " Use `factor`."]
 pub const TRIB_CALL_FACTOR: u32 = 1;
@@ -893,6 +933,20 @@ extern "C" {
     pub fn trib_comm_destroy(comm: *mut trib_comm) -> trib_status;
     #[doc = " Wait until the library's background work has ended: the resources of all aborted, closed and\n  destroyed communicators are released, and if no communicator is left, the background threads\n  have ended. TRIB_ERR_TIMEOUT if `timeout_ms` passes first; the detail counts the remaining work.\n  Any thread. Call it before cudaDeviceReset, which would destroy the CUDA context under that\n  work, and before _exit. (At exit a process waits for this work by itself while it makes\n  progress, at most 3 s for each communicator.) The threads of host streams and deadlines stay\n  alive, so the shared library is never unloaded; do not unload a module that links the static\n  library."]
     pub fn trib_quiesce(timeout_ms: u32) -> trib_status;
+    #[doc = " Fill `*out` from the launcher's variables, which are for rank, number of ranks, rank on the host\n\n   -  torchrun: RANK, WORLD_SIZE, LOCAL_RANK\n   -  openmpi: OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK\n   -  mpich: PMI_RANK, PMI_SIZE, MPI_LOCALRANKID or PMI_LOCAL_RANK\n   -  slurm: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID\n\n  The launcher is the first of these whose rank is set (mpirun also runs inside SLURM; srun with\n  PMI sets PMI_RANK, and no rank on its host, so that is slurm), or the one that\n  TRIBUTARY_LAUNCHER names. mpich is every launcher of that family: Hydra, Intel MPI, PALS.\n\n  The ranks of a job of several meet at the first of these that is set:\n\n   -  TRIBUTARY_ADDRESS, \"host:port\" or \"[IPv6]:port\": there exactly.\n   -  MASTER_ADDR and MASTER_PORT, which torchrun sets: at that host, on a port that follows from\n      both. MASTER_PORT itself belongs to torch: under torchrun its agent listens there for as long\n      as the job runs (TORCHELASTIC_USE_AGENT_STORE), else rank 0 of a process group does. Where\n      only certain ports are open between hosts, set TRIBUTARY_ADDRESS.\n   -  slurm: at the first host of SLURM_STEP_NODELIST, where srun starts rank 0 unless it was given\n      another distribution. (SLURM_LAUNCH_NODE_IPADDR is where srun itself runs.) openmpi: at\n      127.0.0.1 if all ranks are on one host.\n\n  `token` is a hash of what the launcher calls the job: TORCHELASTIC_RUN_ID; SLURM_JOB_ID and\n  SLURM_STEP_ID; PMIX_NAMESPACE (openmpi); and of MASTER_ADDR and MASTER_PORT.\n\n  TRIB_ERR_INVALID_USAGE: a variable is missing; the detail names it. TRIB_ERR_INVALID_ARGUMENT: a\n  variable has a value that it cannot have. Any thread, while none changes the environment."]
+    pub fn trib_job_read(out: *mut trib_job) -> trib_status;
+    #[doc = " Meet the other ranks of `job`, and get the id of their communicator. Rank 0 creates it for\n  `backend` (as trib_id_create; the other ranks' is not read), listens, and when every rank has come\n  hands it to each of them, once. Blocking, until all have it or `timeout_ms` (0: 300,000) have\n  passed; the time in which the system finds the address of a name is not counted. One rank alone\n  meets nobody.\n\n  Each rank proves to rank 0, and rank 0 to it, that it knows `token`, `n_ranks`, and the secret of\n  the job in the variable TRIBUTARY_SECRET, if that is set; none of them is sent. Without a secret\n  whoever reaches rank 0 and can guess the launcher's variables can take part. Take a secret that\n  nobody can guess (32 hexadecimal digits at random): who reads a proof can try guesses. The id itself\n  is authenticated, not encrypted. Strangers, other services on the ports and connections that say\n  nothing do not disturb the meeting. Rank 0 listens on all interfaces (on loopback alone if `host`\n  is localhost or 127.0.0.1), and holds one descriptor per rank.\n\n  TRIB_ERR_TIMEOUT: the detail names the ranks that did not come, on every rank that did; on one\n  that has not reached rank 0, what it found at its address. (A rank waits up to 2 s longer for what\n  rank 0 has to say.) TRIB_ERR_INVALID_USAGE: another process has come as the same rank, which the\n  detail names; that one is not disturbed. TRIB_ERR_MISMATCH: rank 0 refuses this rank: it has\n  another secret, token or number of ranks (said after 10 s at most: there may be another job on the\n  port). TRIB_ERR_SYSTEM: rank 0 finds none of its ports free. Any thread."]
+    pub fn trib_job_meet(
+        out: *mut trib_id,
+        job: *const trib_job,
+        backend: *const ::core::ffi::c_char,
+        timeout_ms: u32,
+    ) -> trib_status;
+    #[doc = " trib_job_read, trib_job_meet and trib_comm_create, on device `local_rank`; on device 0 if the\n  process sees only one, as under srun --gpus-per-task=1. The meeting and the creation each have the\n  deadline of `options` (NULL allowed). Blocking. Every process of the job calls it.\n  TRIB_ERR_UNSUPPORTED: the job has several ranks, and the backend connects no processes (without\n  TRIB_CAN_PROCESSES: host)."]
+    pub fn trib_comm_from_env(
+        out: *mut *mut trib_comm,
+        options: *const trib_options,
+    ) -> trib_status;
     #[doc = " `recv` = reduction of every rank's `send`. In place: recv == send."]
     pub fn trib_allreduce(
         comm: *mut trib_comm,

@@ -68,6 +68,19 @@ pub const TRIB_COUNTERS_INIT: trib_counters = trib_counters {
     lists_refused: 0,
 };
 
+/// A job of one rank, with `size` set: `TRIB_JOB_INIT` of the header.
+pub const TRIB_JOB_INIT: trib_job = trib_job {
+    size: core::mem::size_of::<trib_job>() as u32,
+    rank: 0,
+    n_ranks: 1,
+    local_rank: 0,
+    port: 0,
+    reserved: 0,
+    token: 0,
+    launcher: core::ptr::null(),
+    host: [0; TRIB_HOST_MAX as usize + 1],
+};
+
 /// All zero, with `size` set: `TRIB_CAPABILITIES_INIT` of the header.
 pub const TRIB_CAPABILITIES_INIT: trib_capabilities = trib_capabilities {
     size: core::mem::size_of::<trib_capabilities>() as u32,
