@@ -336,6 +336,37 @@ impl Communicator {
         }
     }
 
+    /// Creates the communicator of all processes that torchrun, mpirun or srun has started, a rank
+    /// each, with the options' defaults. The rank, the number of ranks, the device and where to meet
+    /// come from the launcher's variables: see [`Job`](crate::Job).
+    ///
+    /// ```no_run
+    /// use tributary::Communicator;
+    /// let communicator = Communicator::from_env()?; // in each process
+    /// println!("rank {} of {}", communicator.rank(), communicator.size());
+    /// # Ok::<(), tributary::Error>(())
+    /// ```
+    pub fn from_env() -> Result<Communicator> {
+        Communicator::from_env_with(&Options::new())
+    }
+
+    /// Does what [`Communicator::from_env`] does, with `options`. All ranks have to meet within
+    /// [`Options::timeout`], and to create the communicator within as much again.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for several ranks on `host`, where
+    /// ranks are threads of one process.
+    pub fn from_env_with(options: &Options) -> Result<Communicator> {
+        let (raw, _strings) = options.raw()?;
+        let mut comm = ptr::null_mut();
+        // SAFETY: both pointers live through the call; `*out` is ours to destroy. The environment:
+        // see Job::from_env.
+        checked(unsafe { sys::trib_comm_from_env(&mut comm, &raw) })?;
+        // SAFETY: a call that succeeds has set `*out`, and it is given away.
+        unsafe {
+            let comm = NonNull::new_unchecked(comm);
+            Communicator::from_raw(comm, options.close_timeout_or_default(), options.assumed())
+        }
+    }
+
     /// Creates a communicator over an `ncclComm_t` that stays yours. Rank, size and device are those
     /// of `nccl_comm`. All its ranks call this, each on its own thread, within the deadline of the
     /// options. [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) without the backend

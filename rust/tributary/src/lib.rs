@@ -25,7 +25,8 @@
 //!
 //! A *rank* is one participant. A [`Communicator`] is one rank's end of the connection; a [`Group`]
 //! holds all ranks of one process. Ranks of several processes connect through a [`UniqueId`], whose
-//! bytes the caller distributes. A *backend* defines how ranks communicate and where their memory
+//! bytes the caller distributes; [`Communicator::from_env`] does so for the processes that torchrun,
+//! mpirun or srun has started. A *backend* defines how ranks communicate and where their memory
 //! lives.
 //!
 //! A collective is *queued* on a [`Stream`] and returns at once. The work of a stream runs in
@@ -102,6 +103,7 @@ mod event;
 mod gradient;
 mod group;
 mod id;
+mod job;
 mod list;
 pub mod log;
 mod memory;
@@ -137,6 +139,7 @@ pub use event::Event;
 pub use gradient::Gradient;
 pub use group::{Group, GroupScope};
 pub use id::UniqueId;
+pub use job::Job;
 pub use list::Weight;
 pub use memory::{Memory, Use};
 pub use op::ReduceOp;

@@ -201,3 +201,41 @@ fn the_others_go_on_without_a_process_that_is_killed() {
         assert_eq!(out.matches("\nproved  ").count(), 3, "{out}");
     }
 }
+
+/// A rank of a job of torchrun's, as far as variables say.
+fn launched(ranks: usize, arguments: &str) -> Option<Output> {
+    let mut command = train(arguments)?;
+    command.env("RANK", "0").env("WORLD_SIZE", ranks.to_string()).env("LOCAL_RANK", "0");
+    command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", "1");
+    Some(command.output().unwrap())
+}
+
+#[test]
+fn a_launched_rank_trains() {
+    let arguments = "--launched --backend host --epochs 20 --no-reference";
+    let Some(output) = launched(1, arguments) else { return };
+    let (said, failed) = texts(&output);
+    assert!(output.status.success(), "{said}{failed}");
+    assert!(said.contains("1 rank on host, processes of torchrun: an epoch is "), "{said}");
+    assert!(said.contains("proved  every rank has the same parameters"), "{said}");
+}
+
+#[test]
+fn launched_ranks_on_host_are_refused() {
+    let Some(output) = launched(2, "--launched --backend host") else { return };
+    let (said, failed) = texts(&output);
+    assert!(!output.status.success() && said.is_empty(), "{said}");
+    assert!(failed.contains("the job has 2 ranks, each a process, and on host"), "{failed}");
+    let output = launched(5, "--launched --backend host --batch 96").unwrap();
+    assert!(texts(&output).1.contains("a batch of 96 cannot be divided equally among 5 ranks"));
+}
+
+#[test]
+fn without_a_launcher_nothing_is_launched() {
+    let Some(mut command) = train("--launched --backend host") else { return };
+    for name in ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "TRIBUTARY_LAUNCHER"] {
+        command.env_remove(name);
+    }
+    let (_, failed) = texts(&command.output().unwrap());
+    assert!(failed.contains("no launcher has started this process"), "{failed}");
+}

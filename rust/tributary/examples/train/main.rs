@@ -14,6 +14,9 @@
 //! cargo run --release --example train -- --compare
 //! cargo run --release --example train -- --ranks 3 --kill-rank 1 --at-step 100
 //! cargo run --release --example train -- --backend nccl --processes --kill-rank 1 --at-step 100
+//! torchrun --nproc-per-node 2 --no-python target/release/examples/train --launched
+//! mpirun -n 2 target/release/examples/train --launched
+//! srun -n 2 --gpus-per-task=1 target/release/examples/train --launched
 //! ```
 //!
 //! With `--algorithm` the ranks exchange gradients sparsely, with error feedback and the momentum of
@@ -22,6 +25,8 @@
 //! With `--kill-rank` a rank vanishes in the middle, and the others go on without it; with
 //! `--processes`, which starts a process for each rank, it is a process that is killed.
 //!
+//! With `--launched` the program is one process of a job that torchrun, mpirun or srun has started.
+//!
 //! `exchange.rs`, `dense.rs` and `sparse.rs` hold the calls of Tributary, `worker.rs` the loop of one rank.
 
 mod child;
@@ -29,6 +34,7 @@ pub mod compare;
 pub mod data;
 pub mod dense;
 pub mod exchange;
+mod launched;
 pub mod message;
 pub mod network;
 pub mod options;
@@ -74,6 +80,9 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
     if let Some(rank) = options.rank {
         return child::run(rank, options, &digits);
     }
+    if options.launched {
+        return launched::run(options, &digits);
+    }
     let backend = options::check(options, &digits)?;
     say(format_args!(
         "{} images to learn from, {} to be tested on",
@@ -84,17 +93,28 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
         return compare::run(options, &digits);
     }
     let trained = train(options, &digits, Table::Every)?;
+    conclude(options, &digits, backend.name(), &trained)
+}
+
+/// Trains a single rank on the same backend, to compare with; reports and proves. Returns whether
+/// every proof held.
+fn conclude(
+    options: &Options,
+    digits: &Digits,
+    backend: &str,
+    trained: &[Trained],
+) -> Result<bool, Failure> {
     let reference = match options.no_reference {
         true => None,
         false => {
             let dense = Options {
                 ranks: 1,
                 processes: false,
-                backend: Some(backend.name().to_owned()),
+                backend: Some(backend.to_owned()),
                 kill_rank: None,
                 ..options.with_algorithm(None)
             };
-            train(&dense, &digits, Table::Last)?.pop()
+            train(&dense, digits, Table::Last)?.pop()
         }
     };
     if let Some(file) = &options.plot {
@@ -103,9 +123,9 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
         say(format_args!("\ncurves drawn in {}", file.display()));
     }
     say(format_args!(""));
-    let proofs = proof::all(&trained, reference.as_ref(), options, &digits);
+    let proofs = proof::all(trained, reference.as_ref(), options, digits);
     proofs.iter().for_each(Proof::print);
-    proof::remarks(&trained, options)
+    proof::remarks(trained, options)
         .iter()
         .for_each(|remark| say(format_args!("noted   {remark}")));
     Ok(proofs.iter().all(|proof| proof.holds))

@@ -30,6 +30,10 @@ pub struct Options {
     /// Start a process for each rank, which needs a backend that connects processes: nccl
     #[arg(long, conflicts_with = "compare")]
     pub processes: bool,
+    /// This process is a rank of a job that torchrun, mpirun or srun has started: their variables
+    /// say which, and how many there are. More than one need nccl
+    #[arg(long, conflicts_with_all = ["ranks", "processes", "compare", "kill_rank"])]
+    pub launched: bool,
     /// The rank of this process, which --processes has started
     #[arg(long, value_name = "R", hide = true, requires = "processes")]
     pub rank: Option<usize>,
@@ -170,6 +174,15 @@ pub fn check(options: &Options, digits: &Digits) -> Result<Backend, Failure> {
         None => {}
     }
     Ok(backend)
+}
+
+/// The same for a rank of a job, of which no process knows all devices.
+pub fn check_launched(options: &Options, digits: &Digits) -> Result<(), Failure> {
+    if options.epochs == 0 {
+        return Err("there has to be at least one epoch".into());
+    }
+    check_batch(options, digits.training.len())?;
+    options.plot.as_deref().map_or(Ok(()), check_drawing)
 }
 
 /// The named backend, or the best that has a device for every rank. The library explains why a
