@@ -61,14 +61,14 @@ static trib_status check(const trib_job *job)
     return TRIB_OK;
 }
 
-/* What only the ranks of the job know, as far as it has a secret. */
+/* What only the ranks of the job know, as far as it has a secret. How many they are, the handshake
+ * adds (proof.h). */
 static void make_key(uint8_t key[TRI_MAC_KEY], const trib_job *job)
 {
     const char *secret = tri_variable(&tri_variables_own, "TRIBUTARY_SECRET");
     uint8_t public[PUBLIC] = "tributary job";
     struct tri_mac mac;
-    tri_store_le(public + PUBLIC - 12, job->token, 8);
-    tri_store_le(public + PUBLIC - 4, (uint32_t)job->n_ranks, 4);
+    tri_store_le(public + PUBLIC - 8, job->token, 8);
     tri_mac_begin(&mac, TRI_MAC_KEY, NULL, 0);
     tri_mac_add(&mac, public, sizeof public);
     if (secret != NULL)

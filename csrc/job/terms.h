@@ -7,7 +7,7 @@
 
 struct tri_terms {
     const trib_job *job;
-    uint8_t key[TRI_MAC_KEY]; /* of those who know the job's token, size and secret */
+    uint8_t key[TRI_MAC_KEY]; /* of those who know the job's token and secret */
     uint64_t deadline_ns;
     uint32_t timeout_ms; /* for messages */
 };

@@ -377,8 +377,8 @@ static void check_lists(void)
 static void check_addresses(void)
 {
     static const char *const bad[] = {
-        "",     "a",    "a:",   ":1",  "a:0",   "a:65536", "a:1x",      "a:-1",         "a: 1",
-        "[a:1", "[]:1", "[a]1", "::1", "a b:1", "a:1:2",   "[fd00::2]", "a:99999999999"};
+        "",     "a",    "a:",   ":1",   "a:0", "a:65536", "a:65537", "a:1x",      "a:-1",
+        "a: 1", "[a:1", "[]:1", "[a]1", "::1", "a b:1",   "a:1:2",   "[fd00::2]", "a:99999999999"};
     char host[TRIB_HOST_MAX + 1], longest[2 * TRIB_HOST_MAX];
     int32_t port = 0;
     check_begin("host:port");
