@@ -39,17 +39,19 @@ static void check_sum(struct member *m)
     member_end(m);
 }
 
+/* `argument`: to each process its launcher shows one device alone. */
 static void job(int index, int n, void *argument)
 {
     struct member m = {.rank = index, .size = n};
     trib_options options = TRIB_OPTIONS_INIT;
-    (void)argument;
+    if (argument != NULL)
+        processes_devices(1);
     options.name = "launched";
     set_slurm(index, n);
     if (!CHECK_OK(trib_comm_from_env(&m.comm, &options)))
         return;
     CHECK(trib_comm_rank(m.comm) == index && trib_comm_size(m.comm) == n);
-    CHECK(trib_comm_device(m.comm) == index % 2);
+    CHECK(trib_comm_device(m.comm) == (argument == NULL ? index % 2 : 0));
     CHECK(strcmp(trib_comm_name(m.comm), "launched") == 0);
     CHECK(strcmp(trib_comm_backend(m.comm), "processes") == 0);
     check_sum(&m);
@@ -90,11 +92,15 @@ static void mistakes(int index, int n, void *argument)
 
 int main(void)
 {
+    static char one[] = "one device";
     for (int n = 1; n <= 4; n++) {
         check_begin("a job of %d", n);
         processes_check(n, MEMBER_DEADLINE_MS, job, NULL);
         check_end();
     }
+    check_begin("a job whose processes see one device each");
+    processes_check(3, MEMBER_DEADLINE_MS, job, one);
+    check_end();
     check_begin("a rank does not come");
     processes_check(2, MEMBER_DEADLINE_MS, late, NULL);
     check_end();

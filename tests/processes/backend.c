@@ -81,6 +81,19 @@ static struct tri_backend backend = {.name = "processes"};
 /* In place of csrc/backends.c, which the linker then leaves out. */
 const struct tri_backend *const tri_backends[] = {&backend, NULL};
 
+static struct tri_device_ops device_ops; /* host's, but for their number */
+static int32_t devices;                  /* 0: as many as host has */
+
+static int32_t device_count(void)
+{
+    return devices > 0 ? devices : tri_backend_host.device->count();
+}
+
+void processes_devices(int32_t n)
+{
+    devices = n;
+}
+
 static uint32_t capabilities(void)
 {
     return tri_backend_host.capabilities() | TRIB_CAN_PROCESSES;
@@ -92,7 +105,9 @@ __attribute__((constructor)) static void fill_backend(void)
     backend.capabilities = capabilities;
     backend.max_ranks = tri_backend_host.max_ranks;
     backend.native = tri_backend_host.native;
-    backend.device = tri_backend_host.device;
+    device_ops = *tri_backend_host.device;
+    device_ops.count = device_count;
+    backend.device = &device_ops;
     backend.transport = &transport_ops;
     backend.kernels = tri_backend_host.kernels;
     backend.speed = tri_backend_host.speed;

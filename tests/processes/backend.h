@@ -30,6 +30,8 @@ void processes_check(int n, int deadline_ms, void (*body)(int index, int n, void
 trib_id processes_id(int which);
 /* The process of that index. */
 pid_t processes_pid(int index);
+/* This process sees n devices, as one does whose launcher gives each process its own. */
+void processes_devices(int32_t n);
 /* Wait until n threads are at this meeting. Each number is used once. */
 void processes_meet(int meeting, int n);
 
