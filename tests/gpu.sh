@@ -196,6 +196,23 @@ for program in $build/tests/*_test; do
     esac
 done
 
+# A communicator of processes that a launcher starts, one for each GPU.
+launched() {
+    try 90 "$1" cmake -DPROGRAM=$build/tests/job/launched -DLAUNCHER="$2" -DCOMMAND="${3:-}" -DRANKS="$gpus" \
+        -DBACKEND=nccl -DWORK="$PWD/$out/launched" -P tests/job/launched.cmake
+}
+mpirun="mpirun|--allow-run-as-root|--oversubscribe|-n|$gpus"
+torchrun="python3|-m|torch.distributed.run|--standalone|--nproc_per_node|$gpus|--no_python"
+has_mpirun=$(mpirun --version 2>/dev/null | grep -c 'Open MPI')
+has_torchrun=$(python3 -c 'import torch; print(1)' 2>/dev/null)
+if [ "$gpus" -gt 1 ]; then
+    for launcher in torchrun openmpi mpich slurm; do
+        launched "a job by the variables of $launcher" $launcher
+    done
+    [ "$has_mpirun" != 1 ] || launched "a job under mpirun" openmpi "$mpirun"
+    [ "$has_torchrun" != 1 ] || launched "a job under torchrun" torchrun "$torchrun"
+fi
+
 if [ $sanitizer = 1 ]; then
     command -v compute-sanitizer >/dev/null || echo "compute-sanitizer is not on PATH"
     for tool in memcheck initcheck synccheck; do
@@ -216,6 +233,10 @@ if [ -n "$rust" ]; then
             try 60 "$(basename "$program")" "$program" --backend nccl --ranks "$gpus"
             [ "$gpus" -lt 2 ] || try 60 "$(basename "$program"), a process killed" "$program" \
                 --backend nccl --ranks "$gpus" --processes --kill-rank 1 --at-step 100
+            [ "$gpus" -lt 2 ] || [ "$has_mpirun" != 1 ] || try 60 "$(basename "$program"), under mpirun" \
+                ${mpirun//|/ } "$program" --launched --backend nccl
+            [ "$gpus" -lt 2 ] || [ "$has_torchrun" != 1 ] || try 60 "$(basename "$program"), under torchrun" \
+                ${torchrun//|/ } "$program" --launched --backend nccl
             ;;
         *) try 60 "$(basename "$program")" "$program" --test-threads=1 ;;
         esac

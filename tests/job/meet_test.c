@@ -150,6 +150,16 @@ static void by_place(void)
     run(2, all, &late);
     check_same_ids(2);
     check_end();
+    check_begin("at this machine's name");
+    new_job(3);
+    CHECK(gethostname(hall->job.host, sizeof hall->job.host - 1) == 0);
+    if (tri_place_resolve(&(struct tri_peer_address){0}, hall->job.host) == NULL) {
+        run(3, all, &late);
+        check_same_ids(3);
+    } else {
+        check_skip("nobody knows the address of %s", hall->job.host);
+    }
+    check_end();
 }
 
 /* ----------------------------------------------------------------------------------------- missing */
