@@ -1,0 +1,54 @@
+//! The native module of the Python package `tributary-ccl`. README.md says how it is built, and why
+//! it stands on the raw bindings.
+
+mod abort;
+mod call;
+mod capture;
+mod collectives;
+mod communicator;
+mod counts;
+mod dlpack;
+mod exports;
+mod failure;
+mod group;
+mod group_call;
+mod id;
+mod lists;
+mod options;
+mod owner;
+mod place;
+mod queue;
+mod reducer;
+mod slices;
+mod sparse;
+mod sparse_state;
+mod stream;
+mod turn;
+mod view;
+mod wait;
+mod work;
+
+use pyo3::prelude::*;
+
+/// Collectives of Tributary; `tributary` is the package around it.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::abort::AbortHandle;
+    #[pymodule_export]
+    use crate::communicator::{Batch, Communicator};
+    #[pymodule_export]
+    use crate::group::Group;
+    #[pymodule_export]
+    use crate::id::UniqueId;
+    #[pymodule_export]
+    use crate::place::{backends, describe_status, library_version, sparse_algorithms};
+    #[pymodule_export]
+    use crate::reducer::Reducer;
+    #[pymodule_export]
+    use crate::sparse::SparseAllReduce;
+    #[pymodule_export]
+    use crate::stream::{Event, Stream};
+    #[pymodule_export]
+    use crate::work::Work;
+}
