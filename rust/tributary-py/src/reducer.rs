@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::mem;
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -184,7 +184,7 @@ impl Reducer {
             // SAFETY: this thread shares the turn, and no other call runs beside it.
             check(unsafe { sys::trib_reducer_ready(state.get(), i, raw.get()) })
         })?;
-        state.streams.lock().unwrap_or_else(PoisonError::into_inner).extend(stream.object.take());
+        self.streams().extend(stream.object.take());
         Ok(())
     }
 
@@ -193,15 +193,19 @@ impl Reducer {
     #[pyo3(signature = (*, stream=None))]
     fn finish(&self, py: Python<'_>, stream: Tensor<'_, '_>) -> PyResult<Work> {
         let mut call = Call::new(py, &self.state.owner, "Reducer.finish", stream)?;
-        let streams =
-            mem::take(&mut *self.state.streams.lock().unwrap_or_else(PoisonError::into_inner));
+        let streams: Kept = self.streams().iter().map(|stream| stream.clone_ref(py)).collect();
+        let n = streams.len();
         call.keep_objects(streams);
         let state = Arc::clone(&self.state);
-        call.queue_applied(py, move |_, stream| {
+        let work = call.queue_applied(py, move |_, stream| {
             // SAFETY: this thread has the turns.
             check(unsafe { sys::trib_reducer_finish(state.get(), stream) })?;
             Ok(Some(applied(&state)))
-        })
+        })?;
+        // The work keeps them now. If the finish failed, the step goes on.
+        let ended: Kept = self.streams().drain(..n).collect();
+        drop(ended); // not under the lock: a stream's end may run code of Python
+        Ok(work)
     }
 
     /// Raise if the newest step that has run was not applied, or the communicator has ended.
@@ -257,6 +261,12 @@ impl Reducer {
     fn __repr__(&self) -> String {
         let owner = &self.state.owner;
         format!("<tributary.Reducer on rank {} ({})>", owner.rank, owner.place)
+    }
+}
+
+impl Reducer {
+    fn streams(&self) -> MutexGuard<'_, Kept> {
+        self.state.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

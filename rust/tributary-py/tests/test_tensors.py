@@ -91,6 +91,28 @@ class Tensors(unittest.TestCase):
 
         self.assertEqual(run(2, rank), [[[0, 2, 4], [0, 2], [0x4000, 0x4080]]] * 2)
 
+    def test_a_parameter_is_taken_without_its_gradient(self) -> None:
+        class Parameter:
+            """As torch has it."""
+
+            requires_grad = True
+            inner = Exporter(floats(1, 2))
+
+            def __dlpack_device__(self) -> tuple[int, int]:
+                return self.inner.__dlpack_device__()
+
+            def __dlpack__(self, **_: object) -> object:
+                raise BufferError("Can't export tensors that require gradient")
+
+            def detach(self) -> Exporter:
+                return self.inner
+
+        parameter = Parameter()
+        alone().broadcast(parameter).wait()
+        self.assertEqual(parameter.inner.streams, [None])
+        parameter.requires_grad = False
+        self.refuse("__dlpack__ failed: BufferError: Can't export", parameter)
+
     def test_dlpack_that_is_refused(self) -> None:
         data = floats(1, 2, 3, 4)
         self.refuse("is read-only", Exporter(data, version=1, flags=1))

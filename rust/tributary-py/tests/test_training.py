@@ -155,6 +155,9 @@ class Reducers(unittest.TestCase):
                 for gradient in gradients:
                     self.assertEqual(list(gradient), [step + 1 + i for i in range(len(gradient))])
             self.assertEqual(reducer.buckets, 3)
+            for i in range(3):  # each on a stream of its own, which nobody else keeps
+                reducer.ready(i, stream=tributary.Stream(comm.device, backend="host"))
+            reducer.finish().wait()
             self.assertEqual(reducer.export_state(), b"")
             with self.assertRaisesRegex(ArgumentError, "INVALID"):
                 reducer.ready(3)
