@@ -1,5 +1,6 @@
 //! The life of a communicator.
 
+use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, PoisonError};
 
@@ -81,6 +82,27 @@ impl Communicator {
             New(out).own()
         })?;
         made.ok_or_else(|| usage("Communicator: none was made").into())
+    }
+
+    /// A communicator over an `ncclComm_t`, whose address is `nccl_comm`, and which stays the
+    /// caller's: keep it until this one is gone. All its ranks call this. What cannot hold then, in
+    /// an abort above all, `trib_comm_adopt` in tributary.h says. Keywords: those of Group.
+    #[staticmethod]
+    #[pyo3(signature = (nccl_comm, **options))]
+    fn adopt(
+        py: Python<'_>,
+        nccl_comm: usize,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Communicator> {
+        let options = Options::new("Communicator.adopt", options)?;
+        let made = py.detach(|| {
+            let (mut out, nccl_comm) = (ptr::null_mut(), nccl_comm as *mut c_void);
+            // SAFETY: the options live through the call; `*out` is given away; that the address is
+            // that of an ncclComm_t the caller promises.
+            check(unsafe { sys::trib_comm_adopt(&mut out, nccl_comm, &options.raw()) })?;
+            New(out).own()
+        })?;
+        made.ok_or_else(|| usage("Communicator.adopt: none was made").into())
     }
 
     /// This rank's number, 0 to size - 1.

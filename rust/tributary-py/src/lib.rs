@@ -42,7 +42,9 @@ mod _native {
     #[pymodule_export]
     use crate::id::UniqueId;
     #[pymodule_export]
-    use crate::place::{backends, describe_status, library_version, sparse_algorithms};
+    use crate::place::{
+        backends, describe_status, dump, library_version, quiesce, sparse_algorithms,
+    };
     #[pymodule_export]
     use crate::reducer::Reducer;
     #[pymodule_export]

@@ -2,6 +2,8 @@
 
 use std::ffi::{CStr, CString};
 use std::fmt;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::ptr;
 
 use pyo3::prelude::*;
@@ -9,6 +11,7 @@ use pyo3::types::PyDict;
 use tributary_sys as sys;
 
 use crate::failure::{argument, check, text, Outcome};
+use crate::wait::{milliseconds, Seconds};
 
 /// Device `ordinal` of a backend.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -99,6 +102,26 @@ pub fn sparse_algorithms() -> Vec<String> {
             (!name.is_null()).then(|| text(name))
         })
         .collect()
+}
+
+/// Wait until the library's background work has ended, at most `timeout` seconds: the resources of all
+/// communicators that are gone are released.
+#[pyfunction]
+#[pyo3(signature = (timeout=None))]
+pub fn quiesce(py: Python<'_>, timeout: Seconds) -> PyResult<()> {
+    let ms = milliseconds("timeout", timeout.or(Some(f64::INFINITY)))?;
+    // SAFETY: "Any thread", and no object.
+    Ok(py.detach(|| check(unsafe { sys::trib_quiesce(ms) }))?)
+}
+
+/// Write the newest calls of all open communicators of this process to the file `path`, as JSON, for
+/// the program tributary-blame, which says from the dumps of all processes who is to blame for a hang.
+#[pyfunction]
+pub fn dump(py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    let path = CString::new(path.into_os_string().into_vec())
+        .map_err(|_| argument("dump: `path` holds a zero byte; expected the name of a file"))?;
+    // SAFETY: "Any thread"; the path lives through the call.
+    Ok(py.detach(|| check(unsafe { sys::trib_dump(path.as_ptr()) }))?)
 }
 
 /// The version of the C library: 10000 * major + 100 * minor + patch.

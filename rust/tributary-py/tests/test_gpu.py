@@ -7,6 +7,7 @@ import ctypes
 import gc
 import os
 import sys
+import threading
 import types
 import unittest
 import weakref
@@ -23,7 +24,7 @@ FAKE = os.environ.get("TRIBUTARY_TEST_FAKE")
 if FAKE:
     cuda = ctypes.CDLL(str(Path(FAKE) / "libtributary.so"))
     driver = ctypes.CDLL(str(Path(FAKE) / "libcuda.so.1"))
-    cuda.fake_after.restype = ctypes.c_void_p
+    cuda.fake_after.restype = cuda.fake_join.restype = ctypes.c_void_p
     cuda.fake_after.argtypes = [ctypes.c_void_p]
 EVENT = 3  # FAKE_EVENT: no event completes
 
@@ -104,6 +105,23 @@ class Gpus(unittest.TestCase):
             with self.assertRaisesRegex(ArgumentError, text) as caught:
                 comm.allreduce(tensor)
             self.assertEqual(caught.exception.status, Status.INVALID_BUFFER)
+
+    def test_a_communicator_of_the_caller_is_adopted(self) -> None:
+        unique, results = ctypes.create_string_buffer(128), {}
+        self.assertEqual(cuda.ncclGetUniqueId(unique), 0)
+
+        def one(rank: int) -> None:
+            theirs, data = cuda.fake_join(unique, rank, 2), Gpu(rank, rank + 1)
+            with Communicator.adopt(theirs, timeout=20) as comm:
+                comm.allreduce(data).wait(timeout=20)
+                results[comm.rank] = (comm.size, comm.device, data.data[0])
+
+        threads = [threading.Thread(target=one, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(results, {0: (2, 0, 3), 1: (2, 1, 3)})
 
     def test_training(self) -> None:
         def rank(comm: Communicator) -> list[list[float]]:

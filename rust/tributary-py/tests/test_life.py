@@ -1,13 +1,20 @@
 """Lives, aborts, deadlines, and threads."""
 
+import gc
+import json
 import math
 import os
 import pickle
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 import unittest
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import tributary
@@ -92,6 +99,53 @@ class Life(unittest.TestCase):
         work = comm.allreduce(data)
         del comm
         work.wait(timeout=10)
+
+    def test_background_work_ends(self) -> None:
+        tributary.Group(2, backend="host").abort_handle().abort()
+        gc.collect()
+        tributary.quiesce(timeout=20)
+
+    def test_dump(self) -> None:
+        comm = tributary.Group(1, backend="host", name="dumped").split()[0]
+        comm.allreduce(floats(1)).wait()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "dump.json"
+            tributary.dump(path)
+            found = json.loads(path.read_text())
+            self.assertIn("dumped", path.read_text())
+            self.assertEqual(found["reason"], "request")
+            with self.assertRaisesRegex(tributary.BackendError, "TRIB_ERR_SYSTEM"):
+                tributary.dump(folder)
+
+    def test_nothing_is_adopted_on_host(self) -> None:
+        with self.assertRaisesRegex(ArgumentError, "nccl"):
+            Communicator.adopt(0, backend="host")
+
+    def test_a_forked_child_cannot_use_what_its_parent_made(self) -> None:
+        comm, other = tributary.Group(2, backend="host").split()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python 3.12 warns of threads, which is right
+            child = os.fork()
+        if child == 0:
+            try:
+                comm.allreduce(floats(1))
+            except ArgumentError as error:
+                os._exit(40 + error.status)
+            os._exit(1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 44)
+        comm.status()
+        del other
+
+    def test_a_process_may_end_while_calls_wait(self) -> None:
+        code = """
+import array, threading, tributary
+first, second = tributary.Group(2, backend="host").split()
+work = first.allreduce(array.array("f", [1]))
+threading.Thread(target=work.wait, daemon=True).start()
+raise SystemExit(5)
+"""
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+        self.assertEqual((ended.returncode, ended.stderr), (5, b""))
 
     def test_an_exception_on_one_rank_ends_the_others(self) -> None:
         def rank(comm: Communicator) -> None:

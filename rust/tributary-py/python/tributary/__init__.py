@@ -39,7 +39,9 @@ from ._native import (
     UniqueId,
     Work,
     backends,
+    dump,
     library_version,
+    quiesce,
     sparse_algorithms,
 )
 
@@ -62,7 +64,9 @@ __all__ = [
     "UniqueId",
     "Work",
     "backends",
+    "dump",
     "library_version",
+    "quiesce",
     "sparse_algorithms",
 ]
 __version__ = "{}.{}.{}".format(*(library_version() // step % 100 for step in (10000, 100, 1)))

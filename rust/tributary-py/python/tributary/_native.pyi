@@ -1,5 +1,6 @@
 """The native module. `tributary` has what of it is public; the docstrings are in src/."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, final
@@ -29,7 +30,9 @@ __all__ = [
     "Work",
     "backends",
     "describe_status",
+    "dump",
     "library_version",
+    "quiesce",
     "sparse_algorithms",
 ]
 
@@ -64,6 +67,8 @@ class Communicator:
         device: int | None = None,
         **options: Unpack[Options],
     ) -> Self: ...
+    @staticmethod
+    def adopt(nccl_comm: int, **options: Unpack[Options]) -> Communicator: ...
     @property
     def rank(self) -> int: ...
     @property
@@ -320,5 +325,7 @@ class Work:
 
 def backends() -> list[dict[str, Any]]: ...
 def describe_status(status: int) -> tuple[str, str]: ...
+def dump(path: str | os.PathLike[str]) -> None: ...
 def library_version() -> int: ...
+def quiesce(timeout: Seconds = None) -> None: ...
 def sparse_algorithms() -> list[str]: ...
