@@ -111,24 +111,25 @@ impl<'a> GroupCall<'a> {
         for (rank, out) in outs.unwrap_or_default().iter().enumerate() {
             recv.push(self.view(rank, "outs", out, true)?);
         }
-        let (count, dtype) = (send[0].count, send[0].dtype);
-        for (name, view) in
-            send.iter().map(|view| ("tensors", view)).chain(recv.iter().map(|view| ("outs", view)))
-        {
-            if (view.count, view.dtype) != (count, dtype) {
-                let (found, first) = (dtype_name(view.dtype), dtype_name(dtype));
-                return Err(argument(format!(
-                    "{} of a group: `{name}` has {} elements of {found}, but that of rank 0 \
-                     {count} of {first}; expected the same of all",
-                    self.operation, view.count
-                ))
-                .into());
-            }
-        }
+        let first = (send[0].count, send[0].dtype);
+        send.iter().try_for_each(|view| self.like_first("tensors", view, first))?;
+        recv.iter().try_for_each(|view| self.like_first("outs", view, first))?;
         let addresses = |views: &[View]| views.iter().map(|view| view.data).collect::<Vec<_>>();
         let send = addresses(&send);
         let recv = if outs.is_some() { addresses(&recv) } else { send.clone() };
-        Ok(Pairs { send, recv, count, dtype })
+        Ok(Pairs { send, recv, count: first.0, dtype: first.1 })
+    }
+
+    fn like_first(&self, name: &str, view: &View, first: (usize, sys::trib_dtype)) -> Outcome<()> {
+        if (view.count, view.dtype) == first {
+            return Ok(());
+        }
+        let (found, expected) = (dtype_name(view.dtype), dtype_name(first.1));
+        Err(argument(format!(
+            "{} of a group: `{name}` has {} elements of {found}, but that of rank 0 {} of \
+             {expected}; expected the same of all",
+            self.operation, view.count, first.0
+        )))
     }
 
     pub fn lists(&mut self, tensors: &[Vec<Bound<'_, PyAny>>]) -> PyResult<Lists> {

@@ -104,8 +104,8 @@ pub fn sparse_algorithms() -> Vec<String> {
         .collect()
 }
 
-/// Wait until the library's background work has ended, at most `timeout` seconds: the resources of all
-/// communicators that are gone are released.
+/// Wait until the library's background work has ended, at most `timeout` seconds: the resources of
+/// all communicators that are gone are released.
 #[pyfunction]
 #[pyo3(signature = (timeout=None))]
 pub fn quiesce(py: Python<'_>, timeout: Seconds) -> PyResult<()> {
@@ -114,8 +114,9 @@ pub fn quiesce(py: Python<'_>, timeout: Seconds) -> PyResult<()> {
     Ok(py.detach(|| check(unsafe { sys::trib_quiesce(ms) }))?)
 }
 
-/// Write the newest calls of all open communicators of this process to the file `path`, as JSON, for
-/// the program tributary-blame, which says from the dumps of all processes who is to blame for a hang.
+/// Write the newest calls of all open communicators of this process to the file `path`, as JSON,
+/// for the program tributary-blame, which says from the dumps of all processes who is to blame for
+/// a hang.
 #[pyfunction]
 pub fn dump(py: Python<'_>, path: PathBuf) -> PyResult<()> {
     let path = CString::new(path.into_os_string().into_vec())

@@ -9,7 +9,8 @@ use crate::capture;
 use crate::failure::{check, usage, Failure, Outcome};
 use crate::owner::Owner;
 use crate::stream::{Address, Mark, OnStream};
-use crate::work::{retire, sweep, Applied, End, Kept, Queued, Recording, Work};
+use crate::wait;
+use crate::work::{retire, sweep, Applied, End, Kept, Queued, Work};
 
 /// Calls C without the GIL, by `function(comm, stream)`, and returns the work, which keeps `kept`.
 /// In a batch that is the work of the batch.
@@ -26,43 +27,48 @@ pub fn queue(
     let turn = owner.turn.take(operation, &**owner)?;
     // While this thread has the turn, none opens or ends a batch.
     let batching = owner.batch.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-    let (comm, raw, place) = (owner.raw(), stream.raw, owner.place);
-    let called = py.detach(|| {
+    let (comm, raw) = (owner.raw(), stream.raw);
+    let (called, end) = py.detach(|| {
         let _inside = turn.lock();
         let called = function(comm.get().cast(), raw.get());
         let nothing = called.as_ref().is_err_and(Failure::is_mistake);
         let end = (!batching && !nothing).then(|| mark(owner, raw));
         (called, end)
     });
-    drop((stream_turn, turn));
-    match called {
+    drop(stream_turn);
+    match (called, end) {
         (Ok(_), None) => Ok(Work { queued: record(owner, kept) }),
         (Ok(applied), Some(Ok(end))) => {
             let who = owner.who(operation);
             Ok(Work { queued: Queued::after(owner, who, end, stream, kept, applied) })
         }
-        // Part of it may have been queued.
-        (Err(failure), Some(Ok(End::Marked(mark)))) => {
-            retire(Arc::new(mark), kept);
-            Err(failure.into())
-        }
-        (Err(failure), Some(Err(_))) => {
-            std::mem::forget(kept);
-            Err(failure.into())
-        }
-        (Err(failure), _) => Err(failure.into()),
         (Ok(_), Some(Err(failure))) => {
+            let failure = unmarked(&owner.who(operation), failure);
             std::mem::forget(kept); // nobody will know when it has run
-            Err(Failure::new(
-                failure.status,
-                format!(
-                    "{} was queued, but the end of it cannot be marked on {place}: {}",
-                    owner.who(operation),
-                    failure.detail
-                ),
-            )
-            .into())
+            Err(failure.into())
         }
+        (Err(failure), end) => {
+            keep_until(end, kept); // part of it may have been queued
+            Err(failure.into())
+        }
+    }
+}
+
+fn unmarked(who: &str, failure: Failure) -> Failure {
+    let Failure { status, detail } = failure;
+    Failure::new(
+        status,
+        format!("{who} was queued, but its end cannot be marked, so its memory is kept: {detail}"),
+    )
+}
+
+/// For memory that nobody else keeps: until `end`, for good if that is not known, and no longer
+/// where nothing was queued. A graph's memory its owner keeps.
+pub fn keep_until(end: Option<Outcome<End>>, kept: Kept) {
+    match end {
+        Some(Ok(End::Marked(mark))) => retire(Arc::new(mark), kept),
+        Some(Err(_)) => std::mem::forget(kept),
+        Some(Ok(End::Captured)) | None => (),
     }
 }
 
@@ -90,16 +96,21 @@ fn record(owner: &Owner, kept: Kept) -> Arc<Queued> {
     Arc::clone(&batch.work)
 }
 
-/// Ends the open batch of `owner`; with `cancel` nothing of it is queued.
+/// Ends the open batch of `owner`; with `cancel` nothing of it is queued. Waits for its turns, for
+/// a batch that stayed open could not be ended any more.
 pub fn end_batch(py: Python<'_>, owner: &Arc<Owner>, cancel: bool) -> PyResult<()> {
-    let turn = owner.turn.take("the end of a batch", &**owner)?;
+    const WHAT: &str = "the end of a batch";
+    let turn = in_turn(py, || owner.turn.take(WHAT, &**owner))?;
+    let open = owner
+        .batch
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .as_ref()
+        .map(|batch| batch.stream.clone_ref(py));
+    let stream = open.ok_or_else(|| usage(format!("{}: no batch is open", owner.who("batch"))))?;
+    let stream_turn = in_turn(py, || stream.take(WHAT))?;
     let open = owner.batch.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let batch = open.ok_or_else(|| usage(format!("{}: no batch is open", owner.who("batch"))))?;
-    let stream = batch.stream.clone_ref(py);
-    let stream_turn = match stream.take("the end of a batch") {
-        Ok(turn) => turn,
-        Err(failure) => return Err(put_back(owner, batch, failure)),
-    };
+    let batch = open.expect("this thread has had the turn since it saw the batch");
     let (comm, raw) = (owner.raw(), stream.raw);
     let (ended, end) = py.detach(|| {
         let _inside = turn.lock();
@@ -116,28 +127,24 @@ pub fn end_batch(py: Python<'_>, owner: &Arc<Owner>, cancel: bool) -> PyResult<(
     });
     drop((stream_turn, turn));
     match (ended, end) {
-        (Ok(()), Some(Ok(end))) => {
-            batch.work.end(end, stream, batch.kept, None);
-            Ok(())
-        }
+        (Ok(()), Some(Ok(end))) => batch.work.end(end, stream, batch.kept, None),
         (ended, end) => {
             batch.work.cancel();
-            match end {
-                Some(Ok(End::Marked(mark))) => retire(Arc::new(mark), batch.kept),
-                Some(Err(_)) => std::mem::forget(batch.kept),
-                _ => (),
-            }
-            if cancel {
-                Ok(())
-            } else {
-                Ok(ended?)
+            keep_until(end, batch.kept);
+            if !cancel {
+                ended?;
             }
         }
     }
+    Ok(())
 }
 
-/// The batch stays open.
-fn put_back(owner: &Owner, batch: Recording, failure: Failure) -> PyErr {
-    *owner.batch.lock().unwrap_or_else(PoisonError::into_inner) = Some(batch);
-    failure.into()
+/// A turn, as soon as it is free.
+fn in_turn<T: Send>(py: Python<'_>, mut take: impl FnMut() -> Outcome<T> + Send) -> PyResult<T> {
+    let mut taken = None;
+    wait::until(py, "timeout", None, || {
+        taken = take().ok();
+        Ok(taken.is_some())
+    })?;
+    Ok(taken.expect("the wait has no deadline"))
 }

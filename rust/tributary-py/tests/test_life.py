@@ -309,6 +309,41 @@ class Threads(unittest.TestCase):
         self.assertEqual(comm.counters()["calls"], len(made))
         self.assertGreater(len(made), 0)
 
+    def test_a_batch_and_calls_of_other_threads(self) -> None:
+        """A call of another thread is of the batch, beside it, or refused."""
+        comm = tributary.Group(1, backend="host").split()[0]
+        over = threading.Event()
+        other: list[BaseException] = []
+        made = [0, 0]
+
+        def attempt(which: int, call: Callable[[], object]) -> None:
+            while not over.is_set():
+                try:
+                    call()
+                    made[which] += 1
+                except ArgumentError as error:
+                    if "in use by another thread" not in error.detail:
+                        other.append(error)
+
+        def batch() -> None:
+            with comm.batch():
+                comm.allreduce(floats(1))
+
+        def call() -> None:
+            comm.allreduce(floats(1))
+
+        threads = [
+            threading.Thread(target=attempt, args=(i, f)) for i, f in enumerate((batch, call))
+        ]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        over.set()
+        for thread in threads:
+            thread.join()
+        self.assertGreater(min(made), 0)
+        self.assertEqual(other, [])
+
     def test_keyboard_interrupt(self) -> None:
         for name in ("work", "comm", "stream", "event"):
             with self.subTest(name):
