@@ -74,7 +74,8 @@ static void ended(struct tri_channel *channel, enum tri_channel_end why, int err
 {
     struct ask *ask = channel->family->context;
     ask->channel = NULL;
-    ask->why = why;
+    /* Late before there was a connection: nobody has answered. */
+    ask->why = channel->state == TRI_CHANNEL_CONNECTS ? TRI_CHANNEL_BROKEN : why;
     ask->error = error;
     tri_channel_destroy(channel);
     tri_service_wake();
