@@ -21,7 +21,8 @@ done_in "pip install"
 
 # Here no folder is named tributary, so that the installed one is imported.
 "$python" -m tributary.info
-"$python" -X faulthandler -W error -m unittest --quiet
+# A test that hangs says where.
+timeout -s ABRT -k 10 900 "$python" -X faulthandler -W error -m unittest --quiet
 done_in "tests"
 
 if "$python" -c "import mypy" 2>/dev/null; then
