@@ -56,6 +56,12 @@ unsafe fn read(filled: &ffi::Py_buffer, keep: Py<PyAny>, who: &str) -> Outcome<O
         };
         (format, entries(filled.shape), entries(filled.strides))
     };
+    // SAFETY: suboffsets, if there are any, have `ndim` entries.
+    if unsafe { is_indirect(filled.suboffsets, n) } {
+        return Err(wrong(format!(
+            "{who} is an array of pointers (its buffer has suboffsets); expected a contiguous one"
+        )));
+    }
     let size = filled.itemsize.max(1);
     let format = format.to_str().unwrap_or("?");
     let Some(dtype) = of_format(format, size as usize) else {
@@ -75,6 +81,15 @@ unsafe fn read(filled: &ffi::Py_buffer, keep: Py<PyAny>, who: &str) -> Outcome<O
         memory: Memory::Host,
         keep: vec![keep],
     }))
+}
+
+/// Whether what lies at the address are pointers to rows, and not elements.
+///
+/// # Safety
+/// `suboffsets` is NULL or the first of `n`.
+unsafe fn is_indirect(suboffsets: *const ffi::Py_ssize_t, n: usize) -> bool {
+    // SAFETY: the caller's promise.
+    !suboffsets.is_null() && (0..n).any(|i| unsafe { *suboffsets.add(i) } >= 0)
 }
 
 /// A stride that is no multiple of the element is that of no contiguous tensor.

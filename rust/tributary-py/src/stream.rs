@@ -7,7 +7,7 @@ use std::thread;
 use pyo3::prelude::*;
 use tributary_sys as sys;
 
-use crate::failure::{check, Failure, Outcome};
+use crate::failure::{check, usage, Failure, Outcome};
 use crate::place::{c_string, Place};
 use crate::turn::{Taken, Turn};
 use crate::wait::{self, Seconds};
@@ -119,7 +119,7 @@ impl Stream {
     /// The protocol by which libraries of CUDA pass streams: its version, and the handle.
     fn __cuda_stream__(&self) -> PyResult<(i32, usize)> {
         if self.place.is_host() {
-            return Err(crate::failure::usage(
+            return Err(usage(
                 "Stream.__cuda_stream__: this is a stream of the host backend, not one of CUDA",
             )
             .into());
@@ -184,13 +184,12 @@ impl Event {
     }
 
     /// Milliseconds from `start` to this event; both have been waited for.
-    fn elapsed_since(&self, start: &Event) -> PyResult<f32> {
-        let _turn = self.turn.take("Event.elapsed_since", &"the event")?;
-        let mut out = 0.0;
-        let (first, last) = (start.mark.raw.get(), self.mark.raw.get());
-        // SAFETY: both events live through the call, which never waits.
-        check(unsafe { sys::trib_event_elapsed(&mut out, self.mark.place.raw(), first, last) })?;
-        Ok(out)
+    fn elapsed_since(&self, py: Python<'_>, start: &Event) -> PyResult<f32> {
+        const WHAT: &str = "Event.elapsed_since";
+        let _turn = self.turn.take(WHAT, &"the event")?;
+        let other = (!ptr::eq(self, start)).then(|| start.turn.take(WHAT, &"`start`"));
+        let _other = other.transpose()?;
+        Ok(py.detach(|| self.mark.milliseconds_since(&start.mark))?)
     }
 }
 
@@ -217,6 +216,22 @@ impl Mark {
         // SAFETY: the event lives. "Any thread."
         check(unsafe { sys::trib_event_query(&mut done, self.place.raw(), self.raw.get()) })?;
         Ok(done != 0)
+    }
+
+    /// The caller has the turns of both events.
+    fn milliseconds_since(&self, start: &Mark) -> Outcome<f32> {
+        if start.place.backend() != self.place.backend() {
+            return Err(usage(format!(
+                "Event.elapsed_since: `start` is an event of {}, but this is one of {}; expected \
+                 two of one backend",
+                start.place, self.place
+            )));
+        }
+        let mut out = 0.0;
+        let (first, last) = (start.raw.get(), self.raw.get());
+        // SAFETY: both are of one backend, and live through the call.
+        check(unsafe { sys::trib_event_elapsed(&mut out, self.place.raw(), first, last) })?;
+        Ok(out)
     }
 
     /// The caller has the turns of the event and of `stream`, a stream of `place`.

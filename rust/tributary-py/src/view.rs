@@ -66,7 +66,7 @@ impl Asker<'_> {
 
     fn view(&self, name: &str, tensor: &Bound<'_, PyAny>, write: bool) -> PyResult<View> {
         let who = format!("{}: `{name}`", self.who);
-        let raw = self.ask(tensor, &who)?;
+        let raw = self.ask(tensor, &who, write)?;
         if write && raw.read_only {
             return Err(buffer(format!(
                 "{who} is read-only; expected memory that the call can write"
@@ -83,14 +83,15 @@ impl Asker<'_> {
         Ok(View { data, count, dtype: raw.dtype, keep: raw.keep })
     }
 
-    fn ask(&self, tensor: &Bound<'_, PyAny>, who: &str) -> PyResult<Raw> {
+    fn ask(&self, tensor: &Bound<'_, PyAny>, who: &str, write: bool) -> PyResult<Raw> {
         let py = tensor.py();
         let stream = (!self.place.is_host()).then_some(self.stream.raw.0 as usize);
         if let Some(raw) = exports::buffer(tensor, who)? {
             return Ok(raw);
         }
         if tensor.hasattr("__dlpack__")? {
-            return dlpack::raw(py, tensor, self.stream_for(tensor, stream)?, who);
+            let stream = self.stream_for(tensor, stream)?;
+            return dlpack::raw(py, tensor, dlpack::Ask { stream, write }, who);
         }
         if let Some(interface) = tensor.getattr_opt("__cuda_array_interface__")? {
             return exports::cuda(

@@ -49,7 +49,10 @@ class _Versioned(ctypes.Structure):
     ]
 
 
-_DESTRUCTOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+# With the GIL, as the protocol has it.
+_DESTRUCTOR = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.restype, _is_valid.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]
 _capsule = ctypes.pythonapi.PyCapsule_New
 _capsule.restype, _capsule.argtypes = (
     ctypes.py_object,
@@ -60,7 +63,8 @@ _capsule.restype, _capsule.argtypes = (
 class Exporter:
     """A tensor in host memory that is exported through DLPack, with what a test wants it to say.
 
-    `live` counts the capsules that have not been given back.
+    `live` counts what was exported and has not been given back: by the deleter, if the capsule was
+    consumed, else by the capsule's destructor.
     """
 
     def __init__(
@@ -83,18 +87,23 @@ class Exporter:
         self.offset = offset
         self.live = 0
         self.streams: list[Any] = []
-        self._destructor = _DESTRUCTOR(self._destroyed)
+        self.asked: dict[str, Any] = {}
+        self._destructor, self._deleter = _DESTRUCTOR(self._destroyed), _DESTRUCTOR(self._deleted)
         self._managed: Any = None
 
-    def _destroyed(self, _: int) -> None:
+    def _destroyed(self, capsule: int) -> None:
+        self.live -= _is_valid(capsule, b"dltensor") | _is_valid(capsule, b"dltensor_versioned")
+
+    def _deleted(self, _: int) -> None:
         self.live -= 1
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device
 
     def __dlpack__(self, **options: Any) -> object:
-        if self.version == 0 and "max_version" in options:
+        if self.version == 0 and {"max_version", "copy"} & options.keys():
             raise TypeError("older than version 1")
+        self.asked = options
         self.streams.append(options.get("stream"))
         tensor = _Tensor(
             self.data.buffer_info()[0],
@@ -105,10 +114,11 @@ class Exporter:
             self.strides,
             self.offset,
         )
+        deleter = ctypes.cast(self._deleter, ctypes.c_void_p)
         if self.version == 0:
-            self._managed, name = _Plain(tensor, None, None), b"dltensor"
+            self._managed, name = _Plain(tensor, None, deleter), b"dltensor"
         else:
-            self._managed = _Versioned(self.version, 0, None, None, self.flags, tensor)
+            self._managed = _Versioned(self.version, 0, None, deleter, self.flags, tensor)
             name = b"dltensor_versioned"
         self.live += 1
         return _capsule(ctypes.addressof(self._managed), name, self._destructor)

@@ -189,6 +189,14 @@ class Streams(unittest.TestCase):
         comm.allreduce(tensor, stream=second).wait()
         self.assertEqual(cuda.fake_after(second.handle), first.handle)
 
+    def test_events_of_different_backends_are_not_compared(self) -> None:
+        gpu, host = stream().record(), tributary.Stream(0, backend="host").record()
+        self.assertTrue(gpu.wait(10) and host.wait(10))
+        self.assertEqual(gpu.elapsed_since(gpu), 0)
+        for end, start in ((gpu, host), (host, gpu)):
+            with self.assertRaisesRegex(ArgumentError, "expected two of one backend"):
+                end.elapsed_since(start)
+
     def test_memory_lives_until_the_event(self) -> None:
         comm = alone()
         tensor = Gpu(0, 1.0)

@@ -5,6 +5,7 @@ import ctypes
 import gc
 import unittest
 import weakref
+from unittest import mock
 
 import tributary
 from tributary import ArgumentError, Communicator, Status
@@ -91,6 +92,67 @@ class Tensors(unittest.TestCase):
 
         self.assertEqual(run(2, rank), [[[0, 2, 4], [0, 2], [0x4000, 0x4080]]] * 2)
 
+    def test_what_is_written_may_not_be_a_copy(self) -> None:
+        comm = alone()
+        tensor = Exporter(floats(1, 2), version=1)
+        comm.allreduce(tensor).wait()
+        self.assertEqual(tensor.asked, {"max_version": (1, 0), "copy": False})
+        comm.allreduce(tensor, out=floats(0, 0)).wait()
+        self.assertEqual(tensor.asked, {"max_version": (1, 0)})
+        copied = Exporter(floats(1, 2), version=1, flags=2)
+        self.refuse("`tensor`: __dlpack__ returned a copy", copied)
+        self.assertEqual(copied.live, 0)
+        out = floats(0, 0)
+        comm.allreduce(copied, out=out).wait()
+        self.assertEqual((list(out), copied.live), ([1, 2], 0))
+
+    def test_a_capsule_is_consumed(self) -> None:
+        for version in (0, 1):
+            tensor = Exporter(floats(1, 2), version=version)
+            capsule = tensor.__dlpack__()
+            lender = mock.Mock(
+                spec=["__dlpack__", "__dlpack_device__"],
+                __dlpack__=lambda capsule=capsule, **_: capsule,
+                __dlpack_device__=tensor.__dlpack_device__,
+            )
+            alone().allreduce(lender).wait()
+            self.assertIn("used_dltensor", repr(capsule))
+            self.assertEqual(tensor.live, 0)
+            self.refuse("returned no capsule of a tensor", lender)
+            del capsule, lender
+            gc.collect()
+            self.assertEqual(tensor.live, 0, "given back once")
+
+    def test_an_array_of_pointers_is_refused(self) -> None:
+        class Buffer(ctypes.Structure):
+            _fields_ = [
+                ("buf", ctypes.c_void_p),
+                ("obj", ctypes.c_void_p),
+                ("len", ctypes.c_ssize_t),
+                ("itemsize", ctypes.c_ssize_t),
+                ("readonly", ctypes.c_int),
+                ("ndim", ctypes.c_int),
+                ("format", ctypes.c_char_p),
+                ("shape", ctypes.POINTER(ctypes.c_ssize_t)),
+                ("strides", ctypes.POINTER(ctypes.c_ssize_t)),
+                ("suboffsets", ctypes.POINTER(ctypes.c_ssize_t)),
+                ("internal", ctypes.c_void_p),
+            ]
+
+        view = ctypes.pythonapi.PyMemoryView_FromBuffer
+        view.restype, view.argtypes = ctypes.py_object, [ctypes.POINTER(Buffer)]
+        element = ctypes.c_float(1)
+        rows = (ctypes.c_void_p * 2)(*[ctypes.addressof(element)] * 2)
+        for suboffset in (0, -1):
+            entries = [(ctypes.c_ssize_t * 1)(n) for n in (2, 8, suboffset)]
+            address = ctypes.addressof(rows)
+            buffer = Buffer(address, None, 16, 8, 0, 1, b"d", *entries, None)
+            tensor = view(buffer)
+            if suboffset == 0:
+                self.refuse(r"`tensor` is an array of pointers \(its buffer has suboffsets", tensor)
+            else:
+                alone().broadcast(tensor).wait()
+
     def test_a_parameter_is_taken_without_its_gradient(self) -> None:
         class Parameter:
             """As torch has it."""
@@ -116,7 +178,9 @@ class Tensors(unittest.TestCase):
     def test_dlpack_that_is_refused(self) -> None:
         data = floats(1, 2, 3, 4)
         self.refuse("is read-only", Exporter(data, version=1, flags=1))
-        self.refuse("DLPack 2; expected version 1", Exporter(data, version=2))
+        newer = Exporter(data, version=2)
+        self.refuse("DLPack 2; expected version 1", newer)
+        self.assertEqual(newer.live, 0)
         self.refuse(r"code 6, 8 bits, 1 lanes", Exporter(data, dtype=(6, 8, 1)))
         self.refuse(r"code 2, 32 bits, 2 lanes", Exporter(data, dtype=(2, 32, 2)))
         self.refuse("not contiguous", Exporter(data, shape=[2], strides=[2]))
@@ -191,4 +255,5 @@ class Tensors(unittest.TestCase):
         later = two.record()
         self.assertTrue(later.wait(timeout=10))
         self.assertGreaterEqual(later.elapsed_since(event), 0)
+        self.assertEqual(later.elapsed_since(later), 0)
         self.assertEqual(data[0], 3)
