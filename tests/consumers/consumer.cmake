@@ -4,6 +4,7 @@
 #                   the objects of the tested build
 #   install_release the same, a shared one without tests, as the preset release: optimized as a whole
 #   find_package, pkg_config, add_subdirectory
+#   conformance     the suite of the host backend, on the shared library
 #   cargo           a crate of its own, by the feature `system`; cargo_folder: by TRIBUTARY_LIB_DIR
 # WORK is a folder for this test; CACHE a file with the settings of the tested build, CONFIG its
 # build type.
@@ -91,6 +92,23 @@ elseif(KIND STREQUAL "pkg_config")
         set(ENV{LD_LIBRARY_PATH} "${RUN_PATH}:$ENV{LD_LIBRARY_PATH}")
     endif()
     run(${fresh}/consumer)
+
+elseif(KIND STREQUAL "conformance")
+    # The suite of the host backend, which calls nothing but the API.
+    file(GLOB_RECURSE header ${PREFIX}/tributary.h)
+    file(GLOB_RECURSE library ${PREFIX}/libtributary.so)
+    cmake_path(GET header PARENT_PATH include)
+    cmake_path(GET library PARENT_PATH libraries)
+    file(GLOB suite ${SOURCE}/tests/conformance/backend/*.c)
+    list(FILTER suite EXCLUDE REGEX "_nccl_test[.]c$")
+    list(APPEND suite ${SOURCE}/tests/conformance/reference.c ${SOURCE}/tests/team.c
+         ${SOURCE}/tests/check.c)
+    separate_arguments(options UNIX_COMMAND "${C_FLAGS}")
+    file(MAKE_DIRECTORY ${fresh})
+    run(${CC} ${options} -std=c11 -O1 -I${include} -I${SOURCE} -o ${fresh}/suite ${suite} ${library}
+        -Wl,-rpath,${libraries} -lpthread -lm)
+    set(ENV{TRIB_TEST_QUICK} 1)
+    run(${fresh}/suite)
 
 elseif(KIND MATCHES "^cargo")
     find_description()

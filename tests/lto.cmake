@@ -1,0 +1,66 @@
+# When is the library optimized at link time? Configures SOURCE in WORK with one set of options after
+# the other, most of them in the same folder, as who changes their mind does. The commands of the
+# compiler tell.
+cmake_minimum_required(VERSION 3.25)
+file(REMOVE_RECURSE ${WORK})
+
+# configure(RESULT OUTPUT FOLDER OPTION...)
+function(configure result output folder)
+    execute_process(COMMAND ${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK}/${folder} -G ${GENERATOR}
+                            -DCMAKE_C_COMPILER=${CC} -DCMAKE_EXPORT_COMPILE_COMMANDS=ON
+                            -DTRIBUTARY_NCCL=OFF -DTRIBUTARY_BENCHES=OFF -DTRIBUTARY_RUST=OFF ${ARGN}
+                    RESULT_VARIABLE code OUTPUT_VARIABLE said ERROR_VARIABLE said)
+    set(${result} ${code} PARENT_SCOPE)
+    set(${output} "${said}" PARENT_SCOPE)
+endfunction()
+
+# expect(YES|NO FOLDER OPTION...): is a room compiled for it?
+function(expect wanted folder)
+    configure(result said ${folder} ${ARGN})
+    if(NOT result EQUAL 0)
+        message(SEND_ERROR "${ARGN}: cannot be configured:\n${said}")
+        return()
+    endif()
+    file(STRINGS ${WORK}/${folder}/compile_commands.json commands REGEX "\"command\".*csrc/core/issue\\.c")
+    if(commands STREQUAL "")
+        message(SEND_ERROR "${ARGN}: nothing compiles csrc/core/issue.c")
+    endif()
+    set(found NO)
+    if(commands MATCHES " -flto")
+        set(found YES)
+    endif()
+    if(NOT found STREQUAL wanted)
+        message(SEND_ERROR "${ARGN}: optimized at link time: ${found}, expected ${wanted}")
+    endif()
+endfunction()
+
+# refuse(SAID OPTION...)
+function(refuse expected)
+    configure(result said refused ${ARGN})
+    string(REGEX REPLACE "[ \n]+" " " said "${said}")
+    if(result EQUAL 0)
+        message(SEND_ERROR "${ARGN}: accepted")
+    elseif(NOT said MATCHES "${expected}")
+        message(SEND_ERROR "${ARGN}: refused without '${expected}':\n${said}")
+    endif()
+endfunction()
+
+set(plain -DTRIBUTARY_TESTS=OFF -DTRIBUTARY_SANITIZE= -DCMAKE_BUILD_TYPE=Release
+          -DBUILD_SHARED_LIBS=ON -DTRIBUTARY_LTO=AUTO)
+configure(result said probe ${plain})
+if(said MATCHES "the compiler cannot")
+    message("skipped: this compiler cannot optimize at link time")
+    return()
+endif()
+expect(YES one ${plain})
+expect(NO one -DTRIBUTARY_SANITIZE=undefined)
+expect(NO one ${plain} -DCMAKE_BUILD_TYPE=Debug)
+expect(NO one ${plain} -DTRIBUTARY_TESTS=ON)
+expect(NO one ${plain} -DBUILD_SHARED_LIBS=OFF)
+expect(NO one ${plain} -DTRIBUTARY_LTO=OFF)
+expect(YES one ${plain} -DCMAKE_BUILD_TYPE=Debug -DTRIBUTARY_LTO=ON)
+expect(YES asked ${plain} -DTRIBUTARY_LTO=OFF -DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON)
+refuse("TRIBUTARY_LTO=ON, but the library is static" ${plain} -DTRIBUTARY_LTO=ON -DBUILD_SHARED_LIBS=OFF)
+refuse("TRIBUTARY_LTO=ON, but tests" ${plain} -DTRIBUTARY_LTO=ON -DTRIBUTARY_TESTS=ON)
+refuse("TRIBUTARY_LTO=ON, but sanitizers" ${plain} -DTRIBUTARY_LTO=ON -DTRIBUTARY_SANITIZE=thread)
+file(REMOVE_RECURSE ${WORK})
