@@ -51,15 +51,24 @@ static enum cudaStreamCaptureStatus find_capture(cudaStream_t stream, unsigned l
     return status == cudaStreamCaptureStatusNone ? status : cudaStreamCaptureStatusInvalidated;
 }
 
-/* CUDA numbers captures, and invalidated ones not at all: nothing agrees with those. The usual answer
- * takes one call of the driver, and no context. */
+/* The usual answer, which takes one call of the driver and no context. A driver that fails has not
+ * said so. */
+static bool is_free(cudaStream_t stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return is_default(stream) ||
+           (tri_nccl_driver.stream_capturing != NULL &&
+            tri_nccl_driver.stream_capturing(stream, &status) == CUDA_SUCCESS &&
+            status == CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+/* CUDA numbers captures, and invalidated ones not at all: nothing agrees with those. */
 uint64_t tri_nccl_capturing(int32_t device, trib_stream stream)
 {
     struct tri_nccl_device_guard guard;
     unsigned long long id = 0;
     cudaGraph_t graph = NULL;
-    if (is_default(stream) ||
-        (tri_nccl_driver.stream_capturing != NULL && !tri_nccl_in_capture(stream)))
+    if (is_free(stream))
         return 0;
     if (tri_nccl_push_device(&guard, device) != TRIB_OK)
         return 0;

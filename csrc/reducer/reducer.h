@@ -50,7 +50,8 @@ struct trib_reducer {
     struct tri_workspace memory; /* of all that lies on the device; freed with this struct */
     trib_event event;            /* what a bucket waits for, one stream after the other */
 
-    trib_stream known; /* atomic: of this step, and checked; NULL, the default stream, always is */
+    trib_stream known; /* of the newest gradient of this step, and so checked; NULL, the default
+                        * stream, always is. Atomic: written under the lock, read without it */
 
     struct tri_lock lock; /* guards the rest */
     struct tri_readiness *readiness;

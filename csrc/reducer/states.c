@@ -108,10 +108,23 @@ trib_status tri_reducer_set_density(struct trib_reducer *reducer, double density
 
 trib_status tri_reducer_states_mark(const struct trib_reducer *reducer)
 {
+    trib_status first = TRIB_OK;
+    struct tri_detail_copy why = {.text = ""};
+    for (size_t b = 0; reducer->states != NULL && b < reducer->layout.nbuckets; b++) {
+        const trib_status status =
+            tri_workspace_mark(&reducer->states[b]->memory, reducer->comm->state, reducer->stream);
+        if (status == TRIB_OK || first != TRIB_OK)
+            continue;
+        first = status;
+        why = tri_detail_copy();
+    }
+    return first == TRIB_OK ? TRIB_OK : tri_fail(first, "%s", why.text);
+}
+
+void tri_reducer_states_passed(const struct trib_reducer *reducer)
+{
     for (size_t b = 0; reducer->states != NULL && b < reducer->layout.nbuckets; b++)
-        TRI_TRY(
-            tri_workspace_mark(&reducer->states[b]->memory, reducer->comm->state, reducer->stream));
-    return TRIB_OK;
+        tri_workspace_passed(&reducer->states[b]->memory);
 }
 
 /* ------------------------------------------------------------------------------ another layout */

@@ -22,8 +22,11 @@ trib_status tri_reducer_states_run(const struct trib_reducer *reducer, size_t b)
 /* TRIB_OK if a graph can capture their calls. */
 trib_status tri_reducer_states_check_captured(const struct trib_reducer *reducer, int operation);
 
-/* All of the step is queued: until then nobody changes or frees what its end may take back. */
+/* All of the step is queued: until then nobody changes or frees what its end may take back. Marks
+ * each state whatever becomes of the others, and returns the first failure. */
 trib_status tri_reducer_states_mark(const struct trib_reducer *reducer);
+/* All that the reducer's stream had has run: no state's memory is lost. */
+void tri_reducer_states_passed(const struct trib_reducer *reducer);
 
 /* What each of `n` states keeps: an array for the caller to free, also after a failure. Blocks. */
 trib_status tri_reducer_states_find(struct tri_kept **out, const struct trib_reducer *reducer,

@@ -135,17 +135,7 @@ static trib_status check_begin(const struct trib_reducer *reducer, int operation
     return capture == 0 ? TRIB_OK : check_captured(reducer, operation);
 }
 
-/* Streams live until the finish, so one that was checked in this step is what it was. */
-static trib_status check_stream(struct trib_reducer *reducer, trib_stream stream)
-{
-    if (stream == __atomic_load_n(&reducer->known, __ATOMIC_RELAXED))
-        return TRIB_OK;
-    TRI_TRY(tri_check_stream(reducer->comm, TRI_REDUCER_READY, stream));
-    __atomic_store_n(&reducer->known, stream, __ATOMIC_RELAXED);
-    return TRIB_OK;
-}
-
-static trib_status check_ready(struct trib_reducer *reducer, size_t i, trib_stream stream)
+static trib_status check_ready(const struct trib_reducer *reducer, size_t i, trib_stream stream)
 {
     const struct trib_comm *comm = reducer->comm;
     if (i >= reducer->n)
@@ -154,14 +144,18 @@ static trib_status check_ready(struct trib_reducer *reducer, size_t i, trib_stre
     if (comm->batch.open)
         return tri_fail_call(comm, TRI_REDUCER_READY, TRIB_ERR_INVALID_USAGE,
                              "a batch is open: call trib_batch_end first");
-    return check_stream(reducer, stream);
+    return stream == __atomic_load_n(&reducer->known, __ATOMIC_RELAXED)
+               ? TRIB_OK
+               : tri_check_stream(comm, TRI_REDUCER_READY, stream);
 }
 
-/* The step takes gradient `i`. */
+/* The step takes gradient `i`. Streams of the step live until its finish, so this one, which was
+ * checked, stays what it is; the stream of a call that is refused need not. */
 static void take(struct trib_reducer *reducer, size_t i, trib_stream stream)
 {
     const struct tri_gradient *gradient = &reducer->layout.gradients[i];
     reducer->readiness[i] = (struct tri_readiness){.stream = stream, .ready = true};
+    __atomic_store_n(&reducer->known, stream, __ATOMIC_RELAXED);
     if (reducer->learning)
         reducer->order[reducer->nordered++] = i;
     if (gradient->bucket != TRI_NO_BUCKET)

@@ -6,6 +6,7 @@
 #include "csrc/core/room.h"
 #include "csrc/core/validate.h"
 #include "csrc/reducer/reducer.h"
+#include "csrc/reducer/states.h"
 
 enum { ASK_NS = 100000000 }; /* between two questions for errors of the backend's library */
 
@@ -43,5 +44,6 @@ trib_status tri_reducer_wait(struct trib_reducer *reducer, uint32_t timeout_ms)
     if (!done)
         return late(reducer, timeout_ms);
     tri_workspace_passed(&reducer->memory);
+    tri_reducer_states_passed(reducer);
     return TRIB_OK;
 }

@@ -120,7 +120,10 @@ static void learning_rank(int rank, int size, void *argument)
     CHECK_OK(trib_reducer_finish(self.reducer, self.stream));
     CHECK_STATUS(trib_reducer_ready(self.reducer, 0, self.beside), TRIB_ERR_INVALID_USAGE);
     CHECK_DETAIL("end that capture first");
+    CHECK_STATUS(trib_reducer_wait(self.reducer, 0), TRIB_ERR_INVALID_USAGE);
+    CHECK_DETAIL("wait after a launch of the graph");
     self.replay = captured_end(self.stream);
+    CHECK_OK(trib_reducer_wait(self.reducer, PLENTY_MS));
     CHECK(captured_replay(&self, 1) && captured_call(&self, 2) && captured_replay(&self, 3));
     captured_drop(&self);
     captured_begin(self.stream); /* the newest step before the end */

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "csrc/backend.h"
+#include "csrc/reducer/reducer.h"
+#include "csrc/sparse/state.h"
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
 #include "tests/nccl_fake/fake.h"
@@ -201,6 +203,64 @@ static void questions(void)
     check_end();
 }
 
+static bool all_lost(const trib_reducer *reducer, bool lost)
+{
+    bool all = reducer->memory.lost == lost;
+    for (size_t b = 0; b < reducer->layout.nbuckets; b++)
+        all = all && reducer->states[b]->memory.lost == lost;
+    return all;
+}
+
+/* CUDA records no event where a step ends, nor tells of the stream: the memory of the reducer and of all
+ * its states is lost, until a wait finds that the step has run. */
+static void lost_states(void)
+{
+    enum { GRADIENTS = 3, EACH = 64 };
+    trib_id id;
+    trib_comm *comm = NULL;
+    trib_device *device = NULL;
+    trib_stream stream = NULL;
+    trib_reducer *reducer = NULL;
+    trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
+    trib_sparse_options sparse = TRIB_SPARSE_OPTIONS_INIT;
+    trib_tensor tensors[GRADIENTS];
+    void *data = NULL;
+    check_begin("a reducer over a fake: memory that is lost, and found by a wait");
+    sparse.algorithm = "topka";
+    sparse.density = 0.05;
+    options.sparse = &sparse;
+    options.bucket_bytes = options.first_bytes = 1;
+    CHECK_OK(trib_device_get(&device, "nccl", 3));
+    CHECK_OK(trib_stream_create(&stream, device));
+    CHECK_OK(trib_device_alloc(&data, device, sizeof(float[GRADIENTS][EACH])));
+    memset(data, 0, sizeof(float[GRADIENTS][EACH]));
+    CHECK_OK(trib_id_create(&id, "nccl"));
+    for (size_t i = 0; i < GRADIENTS; i++)
+        tensors[i] = (trib_tensor){(float *)data + i * EACH, EACH, TRIB_F32, 0};
+    if (CHECK_OK(trib_comm_create(&comm, &id, 0, 1, 3, NULL)) &&
+        CHECK_OK(trib_reducer_create(&reducer, comm, tensors, GRADIENTS, &options))) {
+        CHECK(reducer->layout.nbuckets == GRADIENTS && all_lost(reducer, false));
+        for (size_t i = 0; i < GRADIENTS; i++)
+            CHECK_OK(trib_reducer_ready(reducer, i, stream));
+        fake_fail_record(true);
+        fake_fail_wait(cudaErrorUnknown);
+        CHECK_STATUS(trib_reducer_finish(reducer, stream), TRIB_ERR_CUDA);
+        CHECK(all_lost(reducer, true));
+        CHECK_STATUS(trib_reducer_wait(reducer, 0), TRIB_ERR_INVALID_USAGE);
+        CHECK(all_lost(reducer, true));
+        fake_fail_wait(cudaSuccess);
+        fake_fail_record(false);
+        CHECK_OK(trib_reducer_wait(reducer, 0));
+        CHECK(all_lost(reducer, false));
+    }
+    CHECK_OK(trib_reducer_destroy(reducer));
+    CHECK_OK(trib_comm_destroy(comm));
+    CHECK_OK(trib_device_free(device, data));
+    CHECK_OK(trib_stream_destroy(device, stream));
+    CHECK_OK(trib_quiesce(20000));
+    check_end();
+}
+
 int main(void)
 {
     struct tri_kernels kernels = tri_kernels_cuda;
@@ -215,6 +275,7 @@ int main(void)
     captured_cases(2, true);
     refused_by_cuda();
     questions();
+    lost_states();
     check_begin("captures over a fake: what is left");
     CHECK_MSG(fake_communicators() == 0, "%d communicators are not freed", fake_communicators());
     CHECK_MSG(fake_user_objects() == 0, "%d objects of graphs", fake_user_objects());

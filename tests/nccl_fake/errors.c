@@ -168,6 +168,26 @@ static void failed_device(void)
     check_end();
 }
 
+/* The driver's quick answer fails: CUDA's full one still tells a capture from none. */
+static void failed_question(void)
+{
+    trib_stream stream = NULL;
+    check_begin("nccl over a fake: the driver does not say whether a stream is captured");
+    if (CHECK_OK(devices()->stream_create(2, &stream))) {
+        fake_query_result(CUDA_ERROR_UNKNOWN);
+        CHECK(devices()->capturing(2, stream) == 0);
+        struct fake_graph *graph = fake_capture_begin(stream);
+        const uint64_t unsaid = devices()->capturing(2, stream);
+        fake_query_result(CUDA_SUCCESS);
+        CHECK(unsaid != 0 && unsaid == devices()->capturing(2, stream));
+        fake_capture_end(stream);
+        fake_graph_destroy(graph);
+        CHECK(devices()->capturing(2, stream) == 0);
+        CHECK_OK(devices()->stream_destroy(2, stream));
+    }
+    check_end();
+}
+
 void errors(void)
 {
     unexplained();
@@ -176,4 +196,5 @@ void errors(void)
     own_error(false);
     own_error(true);
     failed_device();
+    failed_question();
 }

@@ -781,8 +781,12 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 static CUresult stream_capturing(CUstream stream, CUstreamCaptureStatus *out)
 {
     stream_queries++;
-    *out = (CUstreamCaptureStatus)capture_status(stream);
-    return CUDA_SUCCESS;
+    pthread_mutex_lock(&fake_lock);
+    const CUresult result = (CUresult)query_result;
+    pthread_mutex_unlock(&fake_lock);
+    if (result == CUDA_SUCCESS)
+        *out = (CUstreamCaptureStatus)capture_status(stream);
+    return result;
 }
 
 static _Atomic bool no_capture_info;

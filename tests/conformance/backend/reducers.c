@@ -313,18 +313,22 @@ static void mistakes_of_one(struct reducing *reducing)
     CHECK_OK(try_create(reducing->comm, NULL, 0, NULL));
 }
 
-/* A stream is checked in each step, and each of a step's streams. (CUDA cannot recognize one that is
- * gone.) */
+/* A stream is checked in each step, and each of a step's streams, one of a call that was refused, too:
+ * it is none of the step's. (CUDA cannot recognize one that is gone.) */
 static void mistakes_of_streams(struct reducing *reducing)
 {
     trib_device *other = reducing->suite->team.devices[(reducing->rank + 1) % reducing->size];
-    trib_stream stream = NULL, elsewhere = NULL;
+    trib_stream stream = NULL, elsewhere = NULL, refused = NULL;
     if (strcmp(reducing->suite->team.backend, "host") != 0 ||
         strstr(reducing->suite->how, "unchecked") != NULL ||
         !CHECK_OK(trib_stream_create(&stream, reducing->device)) ||
+        !CHECK_OK(trib_stream_create(&refused, reducing->device)) ||
         !CHECK_OK(trib_stream_create(&elsewhere, other)))
         return;
     CHECK_OK(trib_reducer_ready(reducing->reducer, 0, stream));
+    CHECK_STATUS(trib_reducer_ready(reducing->reducer, 0, refused), TRIB_ERR_INVALID_USAGE);
+    CHECK_OK(trib_stream_destroy(reducing->device, refused));
+    CHECK_STATUS(trib_reducer_ready(reducing->reducer, 1, refused), TRIB_ERR_INVALID_STREAM);
     CHECK_STATUS(trib_reducer_ready(reducing->reducer, 1, elsewhere),
                  other == reducing->device ? TRIB_OK : TRIB_ERR_INVALID_STREAM);
     CHECK_OK(trib_reducer_finish(reducing->reducer, stream));

@@ -4,7 +4,7 @@ use tributary_sys as sys;
 
 use super::Reducer;
 use crate::deadline::Deadline;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{self, Point};
 
 /// What is known of the last step that has ended.
@@ -38,9 +38,23 @@ impl<B: 'static> Reducer<B> {
             LastStep::Failed if self.handle.is_idle() => Ok(()),
             LastStep::Failed => {
                 self.look(|_| ())?; // nobody can be asked any more
-                sync::wait(&OwnStream(self), deadline)?
+                sync::wait(&OwnStream(self), deadline).map_err(|last| self.still_runs(last))?
             }
         }
+    }
+
+    /// `last`: the answer when the deadline passed. It tells of one question, not of the wait.
+    #[cold]
+    fn still_runs(&self, last: Error) -> Error {
+        if last.kind() != ErrorKind::Timeout {
+            return last;
+        }
+        let (check, waited) = (self.check("reducer_wait"), self.timeout.as_millis());
+        let why = format!(
+            "{check}: after {waited} ms a step of this reducer is still queued, and uses its \
+             gradients; the communicator is as before: wait again, or abort it"
+        );
+        Error::new(sys::TRIB_ERR_TIMEOUT, why)
     }
 }
 
@@ -97,7 +111,10 @@ mod tests {
                 let lent = reducer.gradient(comm, 0).map(|_| ());
                 let done = reducer.is_done();
                 looked.wait();
-                assert_eq!(lent.unwrap_err().kind(), ErrorKind::Timeout);
+                let late = lent.unwrap_err();
+                assert_eq!(late.kind(), ErrorKind::Timeout);
+                assert!(late.detail().contains("rank 0"), "{late}");
+                assert!(late.detail().contains(": after 20 ms a step"), "{late}");
                 assert!(!done?);
                 reducer.timeout = timeout;
             }
