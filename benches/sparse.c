@@ -270,6 +270,10 @@ static size_t measure_sparse(const struct bench *bench, struct data *data, const
                       .data = data,
                       .in_place = mode->in_place};
     trib_sparse_options how = TRIB_SPARSE_OPTIONS_INIT;
+    int32_t hosts[BENCH_MAX_RANKS];
+    for (int rank = 0; options->per_host != 0 && rank < bench->ranks; rank++)
+        hosts[rank] = rank / options->per_host;
+    how.hosts = options->per_host == 0 ? NULL : hosts;
     how.algorithm = algorithm;
     how.density = density;
     how.flags = mode->in_place ? TRIB_SPARSE_IN_PLACE : 0;

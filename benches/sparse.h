@@ -16,6 +16,7 @@ struct sparse_options {
     int ranks, iterations, warmup;
     bool separate, in_place, select, bf16; /* which rows */
     double momentum;                       /* of rows beside those without; 0: no such rows */
+    int per_host;                          /* ranks a host, for hier; 0: where they run */
     const char *csv;
 };
 

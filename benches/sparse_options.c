@@ -28,6 +28,7 @@ static void usage(const char *program)
         "                         with an accumulator, the selection of one rank alone, bf16 on\n"
         "                         the wire\n"
         "  -u, --momentum M       beside each row one with momentum M (0: none)\n"
+        "  -H, --per-host N       hier: N ranks a host, in their order (0: the hosts they run on)\n"
         "  -n, --iterations N     timed calls (50)\n"
         "  -w, --warmup N         untimed calls (10)\n"
         "  -o, --csv FILE         write the rows as CSV too\n",
@@ -63,6 +64,7 @@ struct sparse_options sparse_options(int argc, char **argv)
         {"density", 'd', BENCH_TEXT, &densities, 0, 0},
         {"mode", 'm', BENCH_TEXT, &mode, 0, 0},
         {"momentum", 'u', BENCH_TEXT, &momentum, 0, 0},
+        {"per-host", 'H', BENCH_INTEGER, &o.per_host, 0, BENCH_MAX_RANKS},
         {"iterations", 'n', BENCH_INTEGER, &o.iterations, 1, INT_MAX},
         {"warmup", 'w', BENCH_INTEGER, &o.warmup, 0, INT_MAX},
         {"csv", 'o', BENCH_TEXT, &o.csv, 0, 0},

@@ -1119,6 +1119,8 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  *   "srs"              top-k/P of each of P blocks, recursive; 4k(P-1)/P
  *   "shared"           one rank, in turn, selects the indices for all; k + 2k(P-1)/P
  *   "chunked"          top-k of each chunk, 16-bit indices, one allgather; 1.5k(P-1)
+ *   "hier"             dense inside each host, top-k of each host's sum; of H hosts with L ranks each
+ *                      2(k/L)(H-1) between hosts, n(L-1)/L + 2(k/L)H(L-1) inside: HOSTS below
  * csrc/sparse/algorithms/NAME.c or csrc/sparse/published/NAME.c explains each, with its source;
  * csrc/sparse/auto.c explains auto, published/oktopk_published.c oktopk with constants.
  *
@@ -1153,6 +1155,29 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * allreduce of a gradient in bf16, too. No state runs that one, because its rounding would be lost;
  * dense runs there, which keeps it, and so takes longer (below). `reason` has the figures and the time
  * of each: consider trib_allreduce in bf16 there.
+ *
+ * HOSTS ("hier").  Ranks are on one host if NCCL_HOSTID is the same in their processes' environment or,
+ * where it is not set, if their machine and its boot are the same; or as options.hosts says, which is
+ * the only way for ranks of one process. The ranks agree on the map in their first trib_sparse_create,
+ * and it stays the communicator's; a state keeps its own. Any ranks a host, and different numbers.
+ *
+ * The L ranks of a host first add up their acc, each the sum of its shard: one of L ranges of the
+ * tensor, n / L elements rounded up to a multiple of 4 (the last ones may be shorter, or empty). Each
+ * selects from that sum, and all ranks get every rank's entries. So k is what a host selects: its
+ * ranks share it as they share the elements, rounded down where a shard begins and ends, but at least
+ * 1 each. Statistics, and the k in them, are of the rank's shard.
+ *
+ * The residual is the host's, each rank's on its shard and 0 elsewhere, whichever rank of the host it
+ * came from; in place each call that is applied moves it there. It still has `count` elements on every
+ * rank, in memory, exports and trib_sparse_residual: so imports, a new k and states of other
+ * algorithms or hosts take it as any other, and wherever it holds something the next call takes it in.
+ * Its sum over the ranks is conserved as always. The velocity is each rank's own, of all `count`
+ * elements; masking clears it where any rank of the host sent an entry.
+ *
+ * On one host "hier" is dense inside it, and sends sparse what the shards have selected; where all
+ * hosts have one rank it is topka. Sums inside a host are added in rank order, in the residual's type.
+ * A state takes device memory for another (L+1)/L of `count` elements, none where L is 1. Before the
+ * hosts are known trib_sparse_bytes counts all ranks to one. auto does not choose it.
  *
  * DENSE WITH A BF16 WIRE.  Each rank sends its acc rounded to bf16, and the rest stays in its
  * residual. The backend adds up in bf16: a sum that bf16 does not hold is rounded, on host once, by
@@ -1231,9 +1256,12 @@ typedef struct trib_sparse_options {
     double momentum;       /**< at least 0, below 1; 0: none, and no velocity */
     double clip_norm;      /**< with momentum, not in place: clip gradients to this norm, of all
                             *   ranks together; one extra pass over the gradient; 0: never */
+    const int32_t *hosts; /**< hier: the number, at least 0, of each rank's host, one for every rank
+                            *   of the communicator; read during the call. NULL: the hosts that the
+                            *   ranks run on. No effect on other algorithms */
 } trib_sparse_options;
 #define TRIB_SPARSE_OPTIONS_INIT                                                                   \
-    {(uint32_t)sizeof(trib_sparse_options), 0, NULL, 0.0, 0, 0.0, 0, 0, NULL, 0, 0, 0.0, 0.0}
+    {(uint32_t)sizeof(trib_sparse_options), 0, NULL, 0.0, 0, 0.0, 0, 0, NULL, 0, 0, 0.0, 0.0, NULL}
 
 /** Number of algorithms in this build, "auto" included. */
 TRIB_API int32_t trib_sparse_algorithm_count(void);
@@ -1333,7 +1361,7 @@ typedef struct trib_sparse_statistics {
     uint64_t count, k;         /**< elements; entries to select in a call (dense: all; srs: k / P of
                                 *   each of P blocks, rounded down, at least 1; chunked: its share
                                 *   of k from each chunk, rounded, at least 1, at most its
-                                *   length) */
+                                *   length; hier: this rank's share of its host's k) */
     uint64_t calls;            /**< completed */
     uint64_t calls_applied;    /**< of those, applied */
     uint64_t calls_non_finite; /**< of those, calls whose acc or result was not finite */

@@ -9,6 +9,10 @@
  * machine has. 0 if the system gives none. */
 uint64_t tri_machine(void);
 
+/* The host that this process counts itself to: what NCCL_HOSTID says in its environment, as NCCL takes
+ * it, or else the machine. Equal on the ranks of one host. */
+uint64_t tri_machine_host(void);
+
 /* The machine's name for people; "?" if it has none. */
 void tri_machine_name(char *out, size_t size);
 /* The process's number on it. */

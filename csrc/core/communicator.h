@@ -89,10 +89,11 @@ struct trib_comm {
     trib_stream waited_stream;           /* where that was recorded */
     uint64_t waited_ns;                  /* waits for it have been late since then; 0: none has */
     uint64_t match_sequence;
-    uint32_t sparse_states;       /* states created so far, the same on all ranks */
-    int32_t hosts;                /* number of hosts of the ranks; 0: not known yet */
-    struct tri_measured measured; /* once, then the same for ever; bandwidth 0: not yet */
-    void *scratch;                /* see tri_comm_scratch */
+    uint32_t sparse_states;         /* states created so far, the same on all ranks */
+    int32_t hosts;                  /* number of hosts of the ranks; 0: not known yet */
+    uint8_t host_of[TRI_MAX_LISTS]; /* the host of each rank, where that is known */
+    struct tri_measured measured;   /* once, then the same for ever; bandwidth 0: not yet */
+    void *scratch;                  /* see tri_comm_scratch */
     size_t scratch_bytes;
     struct tri_last_list *last_list; /* see lists/last.h; NULL before the first list */
 };

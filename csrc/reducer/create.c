@@ -115,6 +115,11 @@ static void set_sparse(struct trib_reducer *reducer, const trib_sparse_options *
         copy_text(reducer->algorithm, sizeof reducer->algorithm, options->algorithm);
     reducer->sparse.constants =
         copy_text(reducer->constants, sizeof reducer->constants, options->constants);
+    if (options->hosts == NULL)
+        return;
+    for (int32_t rank = 0; rank < reducer->comm->size && rank < TRI_MAX_LISTS; rank++)
+        reducer->hosts[rank] = options->hosts[rank];
+    reducer->sparse.hosts = reducer->hosts;
 }
 
 /* The struct and its arrays, in one block: the workspace frees it with the rest. */

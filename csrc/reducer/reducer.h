@@ -44,7 +44,8 @@ struct trib_reducer {
     struct tri_revocable *calls;      /* on the device: what of each a commit may take back. Between
                                      * steps all decisions are 0 */
     struct tri_revocable *revocables; /* the same on the host: room for one of each gradient */
-    trib_sparse_options sparse; /* of the states, with the current density; its texts are here: */
+    trib_sparse_options sparse; /* of the states, with the current density; it points to these: */
+    int32_t hosts[TRI_MAX_LISTS];
     char algorithm[TRI_REDUCER_TEXT], constants[TRI_REDUCER_TEXT];
 
     struct tri_workspace memory; /* of all that lies on the device; freed with this struct */

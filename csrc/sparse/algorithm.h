@@ -37,6 +37,7 @@ struct tri_sparse_params {
     bool velocity_in_place; /* the caller's gradient is the new velocity */
     bool revocable;         /* a commit may take a call back: never in place, no entries */
     uint32_t chunk;
+    uint8_t host_of[TRI_MAX_LISTS];        /* of each rank (hosts.h) */
     const struct tri_constants *constants; /* NULL: the exact mode, or the algorithm's default */
 };
 
@@ -167,7 +168,7 @@ const struct tri_algorithm *tri_algorithm_find(const char *name);
 extern const struct tri_algorithm tri_sparse_dense, tri_sparse_dense_narrow, tri_sparse_topka,
     tri_sparse_topka2, tri_sparse_topkaopt, tri_sparse_topksa, tri_sparse_gtopk, tri_sparse_oktopk,
     tri_sparse_gaussiank, tri_sparse_gaussiankconcat, tri_sparse_gaussianksa, tri_sparse_srs,
-    tri_sparse_shared, tri_sparse_chunked;
+    tri_sparse_shared, tri_sparse_chunked, tri_sparse_hier;
 extern const struct tri_algorithm tri_sparse_oktopk_published;
 
 /* What auto's model knows of the machine. */

@@ -5,20 +5,11 @@
 #include "csrc/sparse/algorithm.h"
 
 const struct tri_algorithm *const tri_algorithms[] = {
-    &tri_sparse_dense,
-    &tri_sparse_topka,
-    &tri_sparse_topka2,
-    &tri_sparse_topkaopt,
-    &tri_sparse_topksa,
-    &tri_sparse_gtopk,
-    &tri_sparse_oktopk,
-    &tri_sparse_gaussiank,
-    &tri_sparse_gaussiankconcat,
-    &tri_sparse_gaussianksa,
-    &tri_sparse_srs,
-    &tri_sparse_shared,
-    &tri_sparse_chunked,
-    NULL,
+    &tri_sparse_dense,       &tri_sparse_topka,     &tri_sparse_topka2,
+    &tri_sparse_topkaopt,    &tri_sparse_topksa,    &tri_sparse_gtopk,
+    &tri_sparse_oktopk,      &tri_sparse_gaussiank, &tri_sparse_gaussiankconcat,
+    &tri_sparse_gaussianksa, &tri_sparse_srs,       &tri_sparse_shared,
+    &tri_sparse_chunked,     &tri_sparse_hier,      NULL,
 };
 
 const struct tri_algorithm *tri_algorithm_find(const char *name)

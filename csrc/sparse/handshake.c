@@ -9,6 +9,7 @@
 #include "csrc/core/match.h"
 #include "csrc/core/small_allgather.h"
 #include "csrc/core/validate.h"
+#include "csrc/sparse/hosts.h"
 
 struct message {
     struct tri_handshake handshake;
@@ -42,6 +43,9 @@ struct tri_handshake tri_handshake_of(const struct tri_sparse_settings *settings
         .momentum = params->momentum,
         .clip = params->clip,
         .constants = constants == NULL ? 0 : tri_digest(0, constants, strlen(constants)),
+        .hosts = settings->algorithm == &tri_sparse_hier
+                     ? tri_digest(0, params->host_of, (size_t)params->size)
+                     : 0,
         .operation = operation,
         .algorithm = index_of(settings->algorithm),
         .chosen = index_of(choice->algorithm),
@@ -77,6 +81,12 @@ static void print_u64(struct text *out, const void *value)
 {
     const unsigned long long number = *(const uint64_t *)value;
     (void)snprintf(out->data, sizeof out->data, "%llu", number);
+}
+
+static void print_digest(struct text *out, const void *value)
+{
+    const unsigned long long number = *(const uint64_t *)value;
+    (void)snprintf(out->data, sizeof out->data, "map %016llx", number);
 }
 
 static void print_f64(struct text *out, const void *value)
@@ -134,6 +144,7 @@ static const struct field {
     {"wire", print_dtype, offsetof(struct tri_handshake, wire)},
     {"chunk", print_u32, offsetof(struct tri_handshake, chunk)},
     {"constants", print_u64, offsetof(struct tri_handshake, constants)},
+    {"hosts", print_digest, offsetof(struct tri_handshake, hosts)},
     {"norm_every", print_u32, offsetof(struct tri_handshake, norm_every)},
     {"number", print_u64, offsetof(struct tri_handshake, number)},
     {"auto's choice", print_algorithm, offsetof(struct tri_handshake, chosen)},
@@ -223,18 +234,11 @@ trib_status tri_handshake_reject(struct trib_comm *comm, int operation, trib_sta
 
 trib_status tri_handshake_hosts(struct trib_comm *comm, trib_stream stream)
 {
-    uint64_t machines[TRI_MAX_LISTS];
-    const uint64_t own = tri_machine();
-    int32_t hosts = 0;
+    uint64_t identities[TRI_MAX_LISTS];
+    const uint64_t own = tri_machine_host();
     if (comm->hosts != 0)
         return TRIB_OK;
-    TRI_TRY(tri_small_allgather(comm, TRI_SPARSE_CREATE, &own, sizeof own, machines, stream));
-    for (int32_t rank = 0; rank < comm->size; rank++) {
-        int32_t before = 0;
-        while (machines[before] != machines[rank])
-            before++;
-        hosts += before == rank;
-    }
-    comm->hosts = hosts;
+    TRI_TRY(tri_small_allgather(comm, TRI_SPARSE_CREATE, &own, sizeof own, identities, stream));
+    comm->hosts = tri_hosts_number(comm->host_of, identities, comm->size);
     return TRIB_OK;
 }

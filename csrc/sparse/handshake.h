@@ -13,6 +13,7 @@ struct tri_handshake {
     uint64_t count, k;
     double decay, momentum, clip;
     uint64_t constants; /* digest of the name; 0: none */
+    uint64_t hosts;     /* of the map, if the algorithm goes by it; or 0 */
     int32_t operation;
     int32_t algorithm; /* index in tri_algorithms; -1: auto */
     int32_t
@@ -44,7 +45,7 @@ trib_status tri_handshake_exchange(struct trib_comm *comm, const struct tri_hand
 trib_status tri_handshake_reject(struct trib_comm *comm, int operation, trib_status why,
                                  trib_stream stream);
 
-/* Blocking call of all ranks: sets comm->hosts, unless it is set. */
+/* Blocking call of all ranks: sets comm->hosts and comm->host_of, unless they are. */
 trib_status tri_handshake_hosts(struct trib_comm *comm, trib_stream stream);
 
 #endif

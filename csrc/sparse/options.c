@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "csrc/core/validate.h"
+#include "csrc/sparse/hosts.h"
 
 enum { CHUNK = 4096, CHUNK_MOST = 65536 };
 static const double default_density = 0.01;
@@ -133,6 +134,13 @@ static trib_status check_options(const struct trib_comm *comm, int operation, tr
             comm, operation, TRIB_ERR_INVALID_ARGUMENT,
             "options.chunk is %u; expected a power of two, at most %d, or 0 for %d", options->chunk,
             (int)CHUNK_MOST, (int)CHUNK);
+    for (int32_t rank = 0; options->hosts != NULL && rank < comm->size; rank++)
+        if (options->hosts[rank] < 0)
+            return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+                                 "options.hosts[%d] is %d; expected the number of rank %d's host, "
+                                 "at least 0: one for each of the %d ranks, equal on the ranks of "
+                                 "one host",
+                                 (int)rank, (int)options->hosts[rank], (int)rank, (int)comm->size);
     if (options->reserved != 0)
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
                              "options.reserved is %u; expected 0", options->reserved);
@@ -167,6 +175,17 @@ static trib_status find_names(struct tri_sparse_settings *out, const struct trib
     return tri_fail_call(comm, operation, TRIB_ERR_UNKNOWN_NAME,
                          "options.algorithm is \"%s\"; expected one of %s", options->algorithm,
                          names);
+}
+
+/* Until the ranks have told each other, they are taken to be on one host. */
+static void read_hosts(struct tri_sparse_params *params, const struct trib_comm *comm,
+                       const trib_sparse_options *options)
+{
+    uint64_t identities[TRI_MAX_LISTS];
+    for (int32_t rank = 0; rank < comm->size; rank++)
+        identities[rank] =
+            options->hosts == NULL ? comm->host_of[rank] : (uint64_t)options->hosts[rank];
+    (void)tri_hosts_number(params->host_of, identities, comm->size);
 }
 
 static trib_status read_k(uint32_t *out, const struct trib_comm *comm, int operation, size_t count,
@@ -213,5 +232,6 @@ trib_status tri_sparse_settings_read(struct tri_sparse_settings *out, const stru
         .norm_every = options->norm_every,
     };
     TRI_TRY(find_names(out, comm, operation, options));
+    read_hosts(&out->params, comm, options);
     return read_k(&out->params.k, comm, operation, count, options);
 }

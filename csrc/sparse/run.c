@@ -169,6 +169,17 @@ trib_status tri_run_apply(struct tri_run *run, const struct tri_entries *chosen,
     return mask_velocity(run, chosen, NULL);
 }
 
+trib_status tri_run_mask(struct tri_run *run, const struct tri_entries *chosen)
+{
+    return mask_velocity(run, chosen, NULL);
+}
+
+trib_status tri_run_undo_swap(struct tri_run *run)
+{
+    TRI_TRY(run->kernels->residual(&run->acc, run->acc.buffer[0], run->stream));
+    return tri_run_put(run, run->scalars.current, run->scalars.zero, sizeof *run->scalars.zero);
+}
+
 trib_status tri_run_restore_residual(struct tri_run *run, const struct tri_entries *dropped,
                                      const struct tri_entries *among)
 {

@@ -134,6 +134,13 @@ trib_status tri_run_update_residual(struct tri_run *run, const struct tri_entrie
  * as selected and applied, mask it, and subtract it, unless select has `cleared` it from acc. */
 trib_status tri_run_apply(struct tri_run *run, const struct tri_entries *chosen, bool cleared);
 
+/* After tri_run_decide: with momentum, mask what another rank selected for this one, too. */
+trib_status tri_run_mask(struct tri_run *run, const struct tri_entries *chosen);
+
+/* Not in place, before anything else of the call: the residual becomes buffer 0, wherever the last
+ * decision left it, and so acc is going to be buffer 1, where the host can say where it lies. */
+trib_status tri_run_undo_swap(struct tri_run *run);
+
 /* Add to the residual what the exchange dropped at indices in `among`, the result's. */
 trib_status tri_run_restore_residual(struct tri_run *run, const struct tri_entries *dropped,
                                      const struct tri_entries *among);

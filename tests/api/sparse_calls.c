@@ -100,6 +100,7 @@ static void chosen(int rank, int size, void *team)
         {"dense", 5, 0},     {"topka", 5, 0},      {"topka2", 5, 0}, {"gtopk", 5, 0},
         {"srs", 5, 0},       {"srs", 10, 0},       {"shared", 5, 0}, {"chunked", 5, 0},
         {"chunked", 5, 256}, {"chunked", 800, 64}, /* at the end 40 elements, not 51 */
+        {"hier", 5, 0},
     };
     struct fixture fixture;
     if (!fixture_open(&fixture, team, rank, NULL))

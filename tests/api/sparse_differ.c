@@ -128,7 +128,8 @@ static void settings(int rank, int size, void *team)
 /* Two equal states, called in another order on one rank: the headers show it. */
 static void orders(int rank, int size, void *team)
 {
-    static const char *const names[] = {"dense", "topka", "topka2", "gtopk", "srs", "chunked"};
+    static const char *const names[] = {"dense", "topka",   "topka2", "gtopk",
+                                        "srs",   "chunked", "hier"};
     struct fixture first, second;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const trib_sparse_options options = fixture_options(names[i], 4, 0);

@@ -135,9 +135,9 @@ static uint8_t *raw(struct bytes *in, size_t *bytes)
 
 static void pick_state(struct bytes *in, struct state *state, trib_sparse_options *options)
 {
-    static const char *const algorithms[] = {"topkaopt", "oktopk", "gaussiank", "gaussiankconcat",
-                                             "topka",    "shared", "chunked",   "srs",
-                                             "gtopk",    "topksa", "dense",     "auto"};
+    static const char *const algorithms[] = {
+        "topkaopt", "oktopk", "gaussiank", "gaussiankconcat", "topka", "shared", "chunked",
+        "srs",      "gtopk",  "topksa",    "dense",           "auto",  "hier"};
     static const char *const constants[] = {NULL, "vgg", "lstm", "bert"};
     options->flags = TRIB_SPARSE_USE_K;
     options->algorithm = algorithms[bytes_below(in, sizeof algorithms / sizeof *algorithms)];

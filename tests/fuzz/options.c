@@ -17,7 +17,8 @@ static const char *const names[] = {
     "host",     "nccl",      "auto",        "dense",           "topka",
     "topka2",   "topksa",    "gtopk",       "oktopk",          "srs",
     "vgg",      "lstm",      "bert",        "shared",          "chunked",
-    "topkaopt", "gaussiank", "gaussianksa", "gaussiankconcat", ""};
+    "topkaopt", "gaussiank", "gaussianksa", "gaussiankconcat", "hier",
+    ""};
 
 /* NULL, a name, or any bytes. */
 static const char *pick_text(struct bytes *in, struct text *text)
@@ -177,7 +178,7 @@ static void of_call(struct bytes *in, trib_comm *comm)
 
 /* ------------------------------------------------------------------------------------ of a state */
 
-static trib_sparse_options *pick_sparse(struct bytes *in, struct text *text)
+static trib_sparse_options *pick_sparse(struct bytes *in, struct text *text, int32_t *host)
 {
     trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
     const uint32_t size = pick_size(in, sizeof options);
@@ -193,6 +194,8 @@ static trib_sparse_options *pick_sparse(struct bytes *in, struct text *text)
     options.reserved = bytes_rare(in, 16);
     options.momentum = bytes_rare(in, 4) ? pick_number(in) : 0;
     options.clip_norm = bytes_rare(in, 8) ? pick_number(in) : 0;
+    *host = (int32_t)bytes_u32(in);
+    options.hosts = *host % 2 == 0 ? NULL : host;
     return block_of(&options, sizeof options, size, in);
 }
 
@@ -221,7 +224,8 @@ static void call_once(trib_sparse *sparse, bool entries)
 static void of_state(struct bytes *in, trib_comm *comm)
 {
     struct text text[2];
-    trib_sparse_options *options = pick_sparse(in, text);
+    int32_t host; /* of the only rank */
+    trib_sparse_options *options = pick_sparse(in, text, &host);
     trib_sparse *sparse = (trib_sparse *)1;
     uint64_t bytes = 1;
     const size_t count = bytes_rare(in, 4) ? bytes_u64(in) : bytes_below(in, COUNT + 1);

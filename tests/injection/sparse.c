@@ -26,6 +26,7 @@ struct variant {
     const char *algorithm, *constants;
     uint32_t flags;
     double momentum;
+    bool apart; /* every rank on a host of its own but the first two */
 };
 
 /* What can be seen of a rank's state after a step. */
@@ -72,6 +73,8 @@ static void measure(struct rank *rank)
     rank->comm->measured = (struct tri_measured){.latency = 1e-6, .bandwidth = 1e9};
 }
 
+static const int32_t apart[RANKS_MAX] = {0, 0, 1};
+
 static bool create(struct state *state)
 {
     trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
@@ -82,6 +85,7 @@ static bool create(struct state *state)
     options.decay = 0.5;
     options.norm_every = 2;
     options.momentum = state->variant->momentum;
+    options.hosts = state->variant->apart ? apart : NULL;
     options.clip_norm = options.momentum != 0 && !in_place(state) ? 1e6 : 0;
     const bool good =
         WENT_TOGETHER(state->rank, trib_sparse_create(&state->sparse, state->rank->comm, COUNT,
@@ -200,7 +204,7 @@ static bool failed_at(const struct state *state, const char *const *names)
 static const char *const ends[] = {"sparse.decay", "sparse.clear_result", "sparse.norm",
                                    "sparse.record", NULL};
 /* In place a step after the decision cannot be taken back. If one fails, those before it stay. */
-static const char *const updates[] = {"sparse.decay", "sparse.residual_update",
+static const char *const updates[] = {"sparse.decay", "sparse.residual_update", "sparse.residual",
                                       "sparse.adjust_threshold", NULL};
 static const char *const adjusts[] = {"sparse.adjust_threshold", NULL};
 
@@ -388,6 +392,17 @@ static void add_momentum(const char *algorithm, uint32_t flags, void (*run)(stru
     (void)snprintf(variant->name + used, sizeof variant->name - used, ", momentum");
 }
 
+static void add_apart(uint32_t flags, double momentum, void (*run)(struct rank *rank))
+{
+    add("hier", NULL, flags, run, 0);
+    struct variant *variant = &variants[n - 1];
+    const size_t used = strlen(variant->name);
+    variant->momentum = momentum;
+    variant->apart = true;
+    (void)snprintf(variant->name + used, sizeof variant->name - used, ", apart%s",
+                   momentum == 0 ? "" : ", momentum");
+}
+
 size_t programs_sparse(const struct program **out)
 {
     for (int32_t i = 0; i < trib_sparse_algorithm_count() && n < VARIANTS; i++) {
@@ -408,6 +423,11 @@ size_t programs_sparse(const struct program **out)
     add_momentum("topka", TRIB_SPARSE_IN_PLACE, calls);
     add_momentum("gtopk", 0, calls);
     add_momentum("topka", 0, life);
+    add_apart(0, 0, calls);
+    add_apart(TRIB_SPARSE_IN_PLACE, 0, calls);
+    add_apart(0, 0.5, calls);
+    add_apart(TRIB_SPARSE_IN_PLACE, 0.5, calls);
+    add_apart(0, 0, life);
     *out = programs;
     return n;
 }

@@ -25,7 +25,7 @@ struct pipe {
 };
 
 static struct pipe pipes[MOST_RANKS][MOST_RANKS]; /* from, to */
-static uint64_t sent[MOST_RANKS], received[MOST_RANKS];
+static uint64_t sent[MOST_RANKS], received[MOST_RANKS], moved[MOST_RANKS][MOST_RANKS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t written = PTHREAD_COND_INITIALIZER;
 static _Atomic bool
@@ -43,6 +43,7 @@ static void put(int from, int to, const void *data, size_t bytes)
         memcpy(pipe->data + pipe->end, data, bytes);
     pipe->end += bytes;
     sent[from] += bytes;
+    moved[from][to] += bytes;
     pthread_cond_broadcast(&written);
     pthread_mutex_unlock(&lock);
 }
@@ -264,17 +265,24 @@ static void clear(void)
 {
     memset(sent, 0, sizeof sent);
     memset(received, 0, sizeof received);
+    memset(moved, 0, sizeof moved);
+}
+
+static void prepare(struct trial *trial, const char *algorithm, trib_dtype wire)
+{
+    *trial = (struct trial){.options = TRIB_SPARSE_OPTIONS_INIT};
+    trial->options.algorithm = algorithm;
+    trial->options.flags = TRIB_SPARSE_USE_K;
+    trial->options.k = K;
+    trial->options.wire = wire;
+    clear();
 }
 
 static void sparse(int size, const char *algorithm, trib_dtype wire, const char *constants)
 {
-    struct trial trial = {.options = TRIB_SPARSE_OPTIONS_INIT};
-    trial.options.algorithm = algorithm;
-    trial.options.flags = TRIB_SPARSE_USE_K;
-    trial.options.k = K;
-    trial.options.wire = wire;
+    struct trial trial;
+    prepare(&trial, algorithm, wire);
     trial.options.constants = constants;
-    clear();
     check_begin("%s, %d ranks%s%s%s", algorithm, size, wire != 0 ? ", bf16" : "",
                 constants != NULL ? ", " : "", constants != NULL ? constants : "");
     if (CHECK(team_create(&trial.team, "pipes", size, NULL)))
@@ -282,6 +290,66 @@ static void sparse(int size, const char *algorithm, trib_dtype wire, const char 
     judge(&trial, size, CALLS * 64);
     team_destroy(&trial.team);
     check_end();
+}
+
+/* ----------------------------------------------------------------------------------- hier's hosts */
+
+/* A packet of k entries: header, indices, values, each padded. */
+static uint64_t packet_bytes(uint64_t k, trib_dtype wire)
+{
+    const uint64_t values = (64 + k * sizeof(uint32_t) + 15) / 16 * 16;
+    return (values + k * (wire == 0 ? sizeof(float) : trib_dtype_size(wire)) + 63) / 64 * 64;
+}
+
+/* Between hosts every packet goes once to each other host. Inside a host of L ranks L - 1 parts of each
+ * shard are sent to its rank, and every packet to each rank that has not had it from elsewhere. COUNT
+ * and K are multiples of all numbers of ranks. */
+static void judge_hosts(int size, const int32_t *hosts, trib_dtype wire)
+{
+    uint64_t inside = 0, between = 0, packets = 0, shards = 0, there_are = 0;
+    for (int rank = 0; rank < size; rank++) {
+        uint64_t ranks = 0, before = 0;
+        for (int other = 0; other < size; other++) {
+            const bool together = hosts[rank] == hosts[other];
+            ranks += together;
+            before += together && other < rank;
+            *(together ? &inside : &between) += moved[rank][other];
+        }
+        there_are += before == 0;
+        packets += packet_bytes(K / ranks, wire);
+        shards += (ranks - 1) * COUNT / ranks * sizeof(float);
+    }
+    CHECK_MSG(between == CALLS * (there_are - 1) * packets, "%llu bytes between hosts, not %llu",
+              (unsigned long long)between, (unsigned long long)(CALLS * (there_are - 1) * packets));
+    CHECK_MSG(inside == CALLS * (shards + ((uint64_t)size - there_are) * packets),
+              "%llu bytes inside hosts, not %llu", (unsigned long long)inside,
+              (unsigned long long)(CALLS * (shards + ((uint64_t)size - there_are) * packets)));
+}
+
+static void hosts_of(int size, const int32_t *hosts, trib_dtype wire)
+{
+    struct trial trial;
+    prepare(&trial, "hier", wire);
+    trial.options.hosts = hosts;
+    check_begin("hier, %d ranks on hosts %d %d %d %d%s", size, (int)hosts[0], (int)hosts[1],
+                (int)hosts[2], (int)hosts[3], wire != 0 ? ", bf16" : "");
+    if (CHECK(team_create(&trial.team, "pipes", size, NULL)))
+        check_ranks(size, sparse_rank, &trial);
+    judge(&trial, size, 0);
+    judge_hosts(size, hosts, wire);
+    team_destroy(&trial.team);
+    check_end();
+}
+
+static void shapes(int size)
+{
+    static const int32_t all[][MOST_RANKS] = {{0, 0, 0, 0}, {0, 0, 1, 1}, {0, 1, 0, 1},
+                                              {0, 1, 1, 1}, {0, 0, 0, 1}, {0, 0, 1, 2},
+                                              {0, 1, 2, 2}, {0, 1, 2, 3}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        hosts_of(size, all[i], 0);
+        hosts_of(size, all[i], TRIB_BF16);
+    }
 }
 
 /* -------------------------------------------------------------------------------- dense, beside */
@@ -330,6 +398,7 @@ int main(void)
             sparse(size, trib_sparse_algorithm_name(i), TRIB_BF16, NULL);
         }
         sparse(size, "oktopk", 0, "bert");
+        shapes(size);
     }
     return check_finish("bytes_test");
 }

@@ -105,18 +105,11 @@ static trib_status make_result(struct tri_run *run, const struct dense *dense)
                                 : tri_run_result_dense(run, target(run, dense), run->params->acc);
 }
 
-/* The residual is buffer 0, as after any other call. */
-static trib_status undo_swap(struct tri_run *run)
-{
-    TRI_TRY(run->kernels->residual(&run->acc, run->acc.buffer[0], run->stream));
-    return tri_run_put(run, run->scalars.current, run->scalars.zero, sizeof *run->scalars.zero);
-}
-
 static trib_status dense_run(struct tri_run *run, void *own)
 {
     const struct dense *dense = own;
     if (run->params->revocable)
-        TRI_TRY(undo_swap(run));
+        TRI_TRY(tri_run_undo_swap(run));
     TRI_TRY(tri_run_accumulate(run, run->scalars.header));
     TRI_TRY(exchange(run, dense));
     TRI_TRY(make_result(run, dense));

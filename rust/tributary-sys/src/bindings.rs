@@ -420,10 +420,12 @@ pub struct trib_sparse_options {
     pub momentum: f64,
     #[doc = " with momentum, not in place: clip gradients to this norm, of all\n   ranks together; one extra pass over the gradient; 0: never"]
     pub clip_norm: f64,
+    #[doc = " hier: the number, at least 0, of each rank's host, one for every rank\n   of the communicator; read during the call. NULL: the hosts that the\n   ranks run on. No effect on other algorithms"]
+    pub hosts: *const i32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of trib_sparse_options"][::core::mem::size_of::<trib_sparse_options>() - 80usize];
+    ["Size of trib_sparse_options"][::core::mem::size_of::<trib_sparse_options>() - 88usize];
     ["Alignment of trib_sparse_options"][::core::mem::align_of::<trib_sparse_options>() - 8usize];
     ["Offset of field: trib_sparse_options::size"]
         [::core::mem::offset_of!(trib_sparse_options, size) - 0usize];
@@ -451,6 +453,8 @@ const _: () = {
         [::core::mem::offset_of!(trib_sparse_options, momentum) - 64usize];
     ["Offset of field: trib_sparse_options::clip_norm"]
         [::core::mem::offset_of!(trib_sparse_options, clip_norm) - 72usize];
+    ["Offset of field: trib_sparse_options::hosts"]
+        [::core::mem::offset_of!(trib_sparse_options, hosts) - 80usize];
 };
 #[doc = " Statistics of one rank's state. Words: entries in units of 4 bytes, rounded up for each message.\n  Bytes: everything sent. Summed over the ranks, sent equals received. A broadcast counts as a\n  chain, an allreduce and an allgather count as rings."]
 #[repr(C)]
@@ -464,9 +468,9 @@ pub struct trib_sparse_statistics {
     pub algorithm: *const ::core::ffi::c_char,
     #[doc = " why it runs: of auto's choice the figures of the link and the\n   time that it guesses for each rival; \"\" if requested by name.\n   Lives with the state"]
     pub reason: *const ::core::ffi::c_char,
-    #[doc = " elements; entries to select in a call (dense: all; srs: k / P of\n   each of P blocks, rounded down, at least 1; chunked: its share\n   of k from each chunk, rounded, at least 1, at most its\n   length)"]
+    #[doc = " elements; entries to select in a call (dense: all; srs: k / P of\n   each of P blocks, rounded down, at least 1; chunked: its share\n   of k from each chunk, rounded, at least 1, at most its\n   length; hier: this rank's share of its host's k)"]
     pub count: u64,
-    #[doc = " elements; entries to select in a call (dense: all; srs: k / P of\n   each of P blocks, rounded down, at least 1; chunked: its share\n   of k from each chunk, rounded, at least 1, at most its\n   length)"]
+    #[doc = " elements; entries to select in a call (dense: all; srs: k / P of\n   each of P blocks, rounded down, at least 1; chunked: its share\n   of k from each chunk, rounded, at least 1, at most its\n   length; hier: this rank's share of its host's k)"]
     pub k: u64,
     #[doc = " completed"]
     pub calls: u64,

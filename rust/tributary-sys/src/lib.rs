@@ -125,6 +125,7 @@ pub const TRIB_SPARSE_OPTIONS_INIT: trib_sparse_options = trib_sparse_options {
     reserved: 0,
     momentum: 0.0,
     clip_norm: 0.0,
+    hosts: core::ptr::null(),
 };
 
 /// All zero, with `size` set: `TRIB_SPARSE_STATISTICS_INIT` of the header.

@@ -29,6 +29,7 @@ pub struct SparseOptions {
     norm_every: u32,
     momentum: f64,
     clip_norm: f64,
+    hosts: Option<Vec<i32>>,
 }
 
 impl SparseOptions {
@@ -137,6 +138,13 @@ impl SparseOptions {
         self
     }
 
+    /// Says on which host each rank is, for `hier`: a number, at least 0, for every rank of the
+    /// communicator. Default: where `NCCL_HOSTID` says, or the machines that they run on.
+    pub fn hosts(mut self, hosts: &[i32]) -> SparseOptions {
+        self.hosts = Some(hosts.to_owned());
+        self
+    }
+
     /// Returns the bytes of device memory that a state for `len` elements of `dtype` would hold.
     pub fn device_bytes(&self, comm: &mut Communicator, len: usize, dtype: DType) -> Result<u64> {
         let raw = self.raw();
@@ -191,8 +199,19 @@ impl SparseOptions {
         if let Some(name) = &constants {
             raw.constants = name.as_ptr();
         }
-        RawOptions { raw, refusal, _names: [algorithm, constants] }
+        let hosts = self.hosts.clone().map(padded);
+        if let Some(hosts) = &hosts {
+            raw.hosts = hosts.as_ptr();
+        }
+        RawOptions { raw, refusal, _names: [algorithm, constants], _hosts: hosts }
     }
+}
+
+/// C reads one of each rank, of at most 64: those that are missing are numbers that it refuses.
+fn padded(mut hosts: Vec<i32>) -> Vec<i32> {
+    const MOST: usize = 64;
+    hosts.resize(hosts.len().max(MOST), -1);
+    hosts
 }
 
 #[cold]
@@ -200,13 +219,14 @@ pub(crate) fn above_0(name: &str) -> Error {
     Error::argument(format!("`{name}` is 0; expected something above 0"))
 }
 
-/// The options for C, with the strings that they point to. Options that this crate refuses hold a
+/// The options for C, with what they point to. Options that this crate refuses hold a
 /// value that C refuses as well: the call is made all the same, so that the other ranks fail
 /// instead of waiting.
 pub(crate) struct RawOptions {
     raw: sys::trib_sparse_options,
     refusal: Option<Error>,
     _names: [Option<CString>; 2],
+    _hosts: Option<Vec<i32>>,
 }
 
 impl RawOptions {

@@ -46,10 +46,10 @@ fn balances(comm: &mut Communicator, stream: &Stream, name: &str, len: usize) {
 #[test]
 fn every_algorithm_loses_nothing() {
     let names: Vec<_> = SparseAllReduce::algorithms().collect();
-    for name in ["auto", "dense", "topka", "gtopk", "oktopk", "srs", "shared", "chunked"] {
+    for name in ["auto", "dense", "topka", "gtopk", "oktopk", "srs", "shared", "chunked", "hier"] {
         assert!(names.contains(&name), "{name} is not among {names:?}");
     }
-    assert_eq!(names.len(), 14);
+    assert_eq!(names.len(), 15);
     for size in [1, 2, 3] {
         ranks(size, |comm, stream| {
             for name in &names {
@@ -205,6 +205,37 @@ fn every_other_option_arrives() {
             let options = SparseOptions::new().algorithm("oktopk").constants(constants);
             drop(SparseAllReduce::new(comm, 1000, DType::F32, &options).unwrap());
         }
+    });
+}
+
+/// Ranks 0 and 1 add up first, each on half of the elements; what they send is of their sum.
+#[test]
+fn hosts_are_told() {
+    let gradients = [
+        [1.0_f32, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 5.0],
+        [1.0, 0.0, 3.0, 0.0, 4.0, 0.0, 0.0, -5.0],
+        [10.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 7.0],
+    ];
+    ranks(3, |comm, stream| {
+        let rank = comm.rank();
+        let options = SparseOptions::new().algorithm("hier").k(2).hosts(&[0, 0, 1]);
+        assert!(options.device_bytes(comm, 8, DType::F32).unwrap() > 0);
+        let mut sparse = SparseAllReduce::new(comm, 8, DType::F32, &options).unwrap();
+        let gradient = vec_on(comm, &gradients[rank]);
+        let mut result = vec_on(comm, &[9.0_f32; 8]);
+        comm.scope(stream, |s| s.sparse_allreduce(&mut sparse, &gradient, &mut result)).unwrap();
+        assert_eq!(get(&result), [10.0, 0.0, 3.0, 0.0, 4.0, 0.0, 0.0, 7.0]);
+        assert_eq!(sparse.statistics().unwrap().k, [1, 1, 2][rank]);
+        let mut residual = vec_on(comm, &[9.0_f32; 8]);
+        comm.scope(stream, |s| s.sparse_residual(&mut sparse, &mut residual)).unwrap();
+        let left = [[2.0_f32, 0.0], [0.0, 0.0], [0.0, 1.0]][rank];
+        assert_eq!(get(&residual), [left[0], 0.0, left[1], 0.0, 0.0, 0.0, 0.0, 0.0]);
+
+        // A number for every rank, or none.
+        let short = SparseOptions::new().algorithm("hier").hosts(&[0, 0]);
+        let error = SparseAllReduce::new(comm, 8, DType::F32, &short).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.detail().contains("options.hosts[2] is -1"), "{error}");
     });
 }
 

@@ -56,9 +56,16 @@ static int input_of(uint64_t seed, int rank, size_t i, size_t e)
 
 /* ----------------------------------------------------------------------------------- life */
 
+/* Two ranks a host, for hier. */
+static const int32_t in_pairs[TEAM_MAX] = {
+    0,  0,  1,  1,  2,  2,  3,  3,  4,  4,  5,  5,  6,  6,  7,  7,  8,  8,  9,  9,  10, 10,
+    11, 11, 12, 12, 13, 13, 14, 14, 15, 15, 16, 16, 17, 17, 18, 18, 19, 19, 20, 20, 21, 21,
+    22, 22, 23, 23, 24, 24, 25, 25, 26, 26, 27, 27, 28, 28, 29, 29, 30, 30, 31, 31};
+
 static trib_sparse_options sparse_options(const struct way *way)
 {
     trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
+    options.hosts = in_pairs;
     options.algorithm = way->algorithm;
     options.density = 0.2;
     options.momentum = way->momentum;
@@ -69,7 +76,10 @@ static trib_status create(struct testing *testing, const struct way *way)
 {
     trib_tensor tensors[GRADIENTS];
     trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
-    const trib_sparse_options sparse = sparse_options(way);
+    trib_sparse_options sparse = sparse_options(way);
+    static _Thread_local int32_t hosts[TEAM_MAX];
+    memcpy(hosts, in_pairs, sizeof hosts);
+    sparse.hosts = hosts;
     options.flags = way->flags;
     options.bucket_bytes = options.first_bytes = way->bucket_bytes;
     options.sparse = &sparse;
@@ -79,7 +89,10 @@ static trib_status create(struct testing *testing, const struct way *way)
         testing->data[i] = guarded_data(&testing->memory, i * PITCH);
         tensors[i] = (trib_tensor){testing->data[i], counts[i], dtypes[i], 0};
     }
-    return trib_reducer_create(&testing->reducer, testing->comm, tensors, GRADIENTS, &options);
+    const trib_status status =
+        trib_reducer_create(&testing->reducer, testing->comm, tensors, GRADIENTS, &options);
+    memset(hosts, 0xff, sizeof hosts); /* the reducer has its own */
+    return status;
 }
 
 static void find_views(struct testing *testing)

@@ -37,6 +37,7 @@ static bool open_state(struct aborted *aborted, int rank, int size)
     trib_device *device = aborted->team.devices[rank];
     trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
     options.algorithm = aborted->algorithm;
+    options.hosts = sparse_hosts_uneven;
     options.density = 0.02;
     options.momentum = aborted->momentum;
     options.flags = aborted->momentum == 0 ? TRIB_SPARSE_IN_PLACE : 0;

@@ -25,13 +25,16 @@ static const struct sparse_plan plans[] = {
     {.algorithm = "shared"},
     {.algorithm = "chunked", .chunk = 64},
     {.algorithm = "chunked", .chunk = 64, .flags = TRIB_SPARSE_ENTRIES},
+    {.algorithm = "hier", .hosts = sparse_hosts_uneven},
+    {.algorithm = "hier", .hosts = sparse_hosts_turns, .flags = TRIB_SPARSE_ENTRIES},
     {.algorithm = "dense", .dtype = TRIB_F64, .momentum = 0.5},
     {.algorithm = "topka", .dtype = TRIB_F64, .momentum = 0.5},
     {.algorithm = "oktopk", .dtype = TRIB_F64, .momentum = 0.5, .constants = "vgg"},
     {.algorithm = "srs", .dtype = TRIB_F64, .momentum = 0.5, .flags = TRIB_SPARSE_IN_PLACE},
+    {.algorithm = "hier", .dtype = TRIB_F64, .momentum = 0.5, .hosts = sparse_hosts_uneven},
 };
 
-enum { PLANS = sizeof plans / sizeof *plans, VELOCITY = PLANS - 3 /* topka with momentum */ };
+enum { PLANS = sizeof plans / sizeof *plans, VELOCITY = PLANS - 4 /* topka with momentum */ };
 
 static void *need(size_t n, size_t size)
 {

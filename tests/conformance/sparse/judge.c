@@ -176,10 +176,10 @@ static bool counted(const struct sparse_trial *trial)
             after->total_applied != before->total_applied + after->applied)
             return WRONG(trial, "totals", rank, 0, (double)after->total_selected,
                          (double)(before->total_selected + after->selected));
-        if (after->count != trial->plan.count || after->k != sparse_reference_k(reference) ||
+        if (after->count != trial->plan.count || after->k != sparse_reference_k(reference, rank) ||
             strcmp(after->algorithm, sparse_reference_algorithm(reference)) != 0)
             return WRONG(trial, "count and k", rank, 0, (double)after->k,
-                         (double)sparse_reference_k(reference));
+                         (double)sparse_reference_k(reference, rank));
         if (trial->ranks[rank].status != TRIB_OK || trial->ranks[rank].outcome != 1)
             return WRONG(trial, "status", rank, 0, trial->ranks[rank].status, TRIB_OK);
     }

@@ -19,7 +19,11 @@ struct mistake {
 
 #define OPTIONS(...) {.size = (uint32_t)sizeof(trib_sparse_options), __VA_ARGS__}
 
+static const int32_t below_0[TEAM_MAX] = {-1};
+
 static const struct mistake mistakes[] = {
+    {"a host below 0", COUNT, TRIB_F32, TRIB_ERR_INVALID_ARGUMENT,
+     OPTIONS(.algorithm = "hier", .hosts = below_0)},
     {"unknown algorithm", COUNT, TRIB_F32, TRIB_ERR_UNKNOWN_NAME, OPTIONS(.algorithm = "topkb")},
     {"density above 1", COUNT, TRIB_F32, TRIB_ERR_INVALID_ARGUMENT, OPTIONS(.density = 1.01)},
     {"density below 0", COUNT, TRIB_F32, TRIB_ERR_INVALID_ARGUMENT, OPTIONS(.density = -1)},
@@ -362,7 +366,7 @@ static void names(const struct sparse_session *session)
 {
     const int32_t n = trib_sparse_algorithm_count();
     check_begin("%s: names of algorithms", session->team.backend);
-    CHECK(n == 14);
+    CHECK(n == 15);
     CHECK(trib_sparse_algorithm_name(-1) == NULL && trib_sparse_algorithm_name(n) == NULL);
     for (int i = 0; sparse_algorithms[i] != NULL; i++) {
         int found = 0;

@@ -261,11 +261,13 @@ const char *sparse_reference_algorithm(const struct sparse_reference *reference)
     return reference->k == reference->count ? "dense" : reference->algorithm;
 }
 
-uint64_t sparse_reference_k(const struct sparse_reference *reference)
+uint64_t sparse_reference_k(const struct sparse_reference *reference, int rank)
 {
     if (strcmp(sparse_reference_algorithm(reference), "dense") == 0)
         return reference->count;
     uint64_t k = reference->k;
+    if (strcmp(reference->algorithm, "hier") == 0)
+        return sparse_reference_shard(reference, rank).k;
     if (strcmp(reference->algorithm, "srs") == 0)
         k = sparse_reference_share(reference) * (uint64_t)reference->size;
     if (strcmp(reference->algorithm, "chunked") == 0) {
@@ -315,7 +317,8 @@ static const struct {
                   {"gaussianksa", topka},
                   {"srs", sparse_reference_srs},
                   {"shared", shared},
-                  {"chunked", chunked}};
+                  {"chunked", chunked},
+                  {"hier", sparse_reference_hier}};
 
 bool sparse_reference_step(struct sparse_reference *reference)
 {

@@ -19,7 +19,8 @@ struct sparse_reference {
     trib_dtype acc_dtype; /* f32 or f64 */
     trib_dtype wire;      /* acc_dtype or bf16 */
     uint32_t chunk;
-    bool narrow; /* dense rounds what it sends, and its sums, to bf16 */
+    const int32_t *hosts; /* of hier: of each rank; NULL: one */
+    bool narrow;          /* dense rounds what it sends, and its sums, to bf16 */
 
     /* One step: each rank's acc, and what becomes of it. */
     double *acc[TEAM_MAX]; /* given */
@@ -62,11 +63,19 @@ bool sparse_reference_exact(const char *algorithm, const char *constants);
 
 /* What runs: where k is n, dense. */
 const char *sparse_reference_algorithm(const struct sparse_reference *reference);
-/* What the statistics call k. */
-uint64_t sparse_reference_k(const struct sparse_reference *reference);
+/* What the statistics of a rank call k. */
+uint64_t sparse_reference_k(const struct sparse_reference *reference, int rank);
 /* Entries of one block of srs, slots of one chunk. */
 uint64_t sparse_reference_share(const struct sparse_reference *reference);
 uint64_t sparse_reference_chunk_k(const struct sparse_reference *reference);
+/* Elements of a rank's shard of hier, the first of them, and how many entries it may choose there. */
+struct sparse_shard {
+    size_t first, n;
+    uint64_t k;
+};
+struct sparse_shard sparse_reference_shard(const struct sparse_reference *reference, int rank);
+/* Are two ranks on one host? */
+bool sparse_reference_together(const struct sparse_reference *reference, int rank, int other);
 /* Words that every rank sends, and receives, in one call of srs. */
 double sparse_reference_srs_words(const struct sparse_reference *reference);
 
@@ -102,5 +111,7 @@ void sparse_reference_gaussiank(struct sparse_reference *reference);
 void sparse_reference_oktopk(struct sparse_reference *reference);
 void sparse_reference_gtopk(struct sparse_reference *reference);
 void sparse_reference_srs(struct sparse_reference *reference);
+/* By host (reference_hosts.c). */
+void sparse_reference_hier(struct sparse_reference *reference);
 
 #endif

@@ -5,9 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const sparse_algorithms[] = {
-    "dense",     "topka",           "topka2",      "topkaopt", "topksa", "gtopk",   "oktopk",
-    "gaussiank", "gaussiankconcat", "gaussianksa", "srs",      "shared", "chunked", NULL};
+const char *const sparse_algorithms[] = {"dense",           "topka",       "topka2", "topkaopt",
+                                         "topksa",          "gtopk",       "oktopk", "gaussiank",
+                                         "gaussiankconcat", "gaussianksa", "srs",    "shared",
+                                         "chunked",         "hier",        NULL};
+
+#define EIGHT(n) n, n, n, n, n, n, n, n
+const int32_t sparse_hosts_each[TEAM_MAX] = {
+    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+    22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
+    44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
+const int32_t sparse_hosts_turns[TEAM_MAX] = {
+    1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0,
+    1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0};
+const int32_t sparse_hosts_uneven[TEAM_MAX] = {
+    907, 12, 12, 3, 3, 3, 4, 4, 4, 4, 5,        5, 5,        5,  5,  6,         6,         6,
+    6,   6,  6,  7, 7, 7, 7, 7, 7, 7, EIGHT(8), 9, EIGHT(9), 10, 10, EIGHT(10), EIGHT(11), 11};
 
 enum sparse_depth sparse_depth(void)
 {
@@ -103,6 +116,10 @@ static const struct sparse_plan variants[] = {
     {.algorithm = "srs"},
     {.algorithm = "shared"},
     {.algorithm = "chunked", .chunk = 128},
+    {.algorithm = "hier"},
+    {.algorithm = "hier", .hosts = sparse_hosts_each},
+    {.algorithm = "hier", .hosts = sparse_hosts_turns},
+    {.algorithm = "hier", .hosts = sparse_hosts_uneven},
 };
 
 enum { VARIANTS = sizeof variants / sizeof *variants };
@@ -252,6 +269,7 @@ void sparse_variants(struct sparse_session *session)
             struct sparse_plan plan = changes[c];
             plan.algorithm = variants[i].algorithm;
             plan.constants = variants[i].constants;
+            plan.hosts = variants[i].hosts;
             plan.chunk = variants[i].chunk == 0 ? 0 : 64;
             plan.count = 509;
             plan.k = 36;

@@ -63,6 +63,7 @@ struct sparse_plan {
     trib_dtype wire;
     uint32_t chunk;
     const char *constants;
+    const int32_t *hosts; /* NULL: where the ranks run */
     enum sparse_input input;
     uint64_t seed;
     size_t shift; /* of every buffer, in elements */
@@ -146,6 +147,11 @@ bool sparse_judge_volume(struct sparse_trial *trial);
 uint64_t sparse_judged(void);
 
 /* --------------------------------------------------------------------------------------- suite */
+
+/* Hosts of up to TEAM_MAX ranks: one rank each; two hosts that the ranks go to in turn; 1, 2, 3, ...
+ * ranks, one host after the other, with numbers that begin above the ranks'. */
+extern const int32_t sparse_hosts_each[TEAM_MAX], sparse_hosts_turns[TEAM_MAX],
+    sparse_hosts_uneven[TEAM_MAX];
 
 /* Every algorithm's name but auto, NULL at the end. */
 extern const char *const sparse_algorithms[];

@@ -240,8 +240,8 @@ static void refusals(struct team *team, const char *algorithm)
 
 static void of_size(int size)
 {
-    static const char *const fixed[] = {"dense", "topka",  "topka2", "gtopk",
-                                        "srs",   "shared", "chunked"};
+    static const char *const fixed[] = {"dense", "topka",  "topka2",  "gtopk",
+                                        "srs",   "shared", "chunked", "hier"};
     static const char *const waiting[] = {"topkaopt",  "topksa",          "oktopk",
                                           "gaussiank", "gaussiankconcat", "gaussianksa"};
     struct team team;

@@ -62,15 +62,23 @@ trib_sparse_options sparse_options(const struct sparse_plan *plan)
     options.wire = plan->wire;
     options.chunk = plan->chunk;
     options.constants = plan->constants;
+    options.hosts = plan->hosts;
     return options;
 }
 
 const char *sparse_describe(const struct sparse_plan *plan, int size, char *text, size_t bytes)
 {
+    enum { LISTED = 12 }; /* hosts of ranks */
     const uint32_t flags = plan->flags;
-    snprintf(text, bytes, "%s%s%s, %d ranks, k %llu of %zu %s, %s%s%s%s%s%s%s%s%s%s%s",
+    char hosts[8 * LISTED] = "";
+    for (int rank = 0; plan->hosts != NULL && rank < size && rank < LISTED; rank++)
+        snprintf(hosts + strlen(hosts), sizeof hosts - strlen(hosts), "%s%d", rank == 0 ? "" : " ",
+                 (int)plan->hosts[rank]);
+    snprintf(text, bytes, "%s%s%s, %d ranks%s%s%s, k %llu of %zu %s, %s%s%s%s%s%s%s%s%s%s%s",
              plan->algorithm, plan->constants != NULL ? " " : "",
-             plan->constants != NULL ? plan->constants : "", size, (unsigned long long)plan->k,
+             plan->constants != NULL ? plan->constants : "", size,
+             plan->hosts != NULL ? " on hosts " : "", plan->hosts != NULL ? hosts : "",
+             size > LISTED && plan->hosts != NULL ? "..." : "", (unsigned long long)plan->k,
              plan->count, trib_dtype_name(dtype_of(plan)), sparse_input_name(plan->input),
              flags & TRIB_SPARSE_IN_PLACE ? ", in place" : "",
              flags & TRIB_SPARSE_ENTRIES ? ", entries" : "",
@@ -179,7 +187,8 @@ bool sparse_trial_open(struct sparse_trial *trial, struct team *team,
                                   .wire = plan->wire == 0 ? acc_of(plan) : plan->wire,
                                   .narrow = plan->wire == TRIB_BF16 && !sparse_in_place(plan) &&
                                             (plan->flags & TRIB_SPARSE_ENTRIES) == 0,
-                                  .chunk = plan->chunk == 0 ? 4096 : plan->chunk};
+                                  .chunk = plan->chunk == 0 ? 4096 : plan->chunk,
+                                  .hosts = plan->hosts};
     sparse_reference_create(reference);
     trial->barrier = need(1, sizeof *trial->barrier);
     pthread_barrier_init(&trial->barrier->threads, NULL, (unsigned)team->size);

@@ -145,6 +145,81 @@ static struct words of_chunked(const struct sparse_reference *reference)
     return allgather(reference->size, mine, mine * reference->size);
 }
 
+/* ---- hier: shards inside the hosts, packets between them, and what has come to their ranks */
+
+/* The rank that brings `packet`, of another host, to the host of `rank`: its ranks take turns. */
+static int bringer(const struct sparse_reference *reference, int rank, int packet)
+{
+    int turn = 0, mates[TEAM_MAX], n = 0;
+    bool counted[TEAM_MAX] = {false};
+    for (int first = 0; first < reference->size; first++)
+        for (int other = first; other < reference->size; other++) { /* host after host */
+            if (counted[other] || !sparse_reference_together(reference, first, other))
+                continue;
+            counted[other] = true;
+            if (sparse_reference_together(reference, rank, other))
+                mates[n++] = other;
+            else
+                turn += !counted[packet];
+        }
+    return mates[turn % n];
+}
+
+static uint64_t packet_bytes(const struct sparse_reference *reference, uint64_t k)
+{
+    const uint64_t values = (64 + 4 * k + 15) / 16 * 16;
+    return (values + k * trib_dtype_size(reference->wire) + 63) / 64 * 64;
+}
+
+/* Words of what `rank` brings: packets side by side are one message where the first ones fill their
+ * places. They come host after host, as turns do. */
+static double brought(const struct sparse_reference *reference, int rank)
+{
+    uint64_t entries = sparse_reference_shard(reference, rank).k, largest = 0, last = entries;
+    double words = 0;
+    for (int other = 0; other < reference->size; other++) {
+        const uint64_t k = sparse_reference_shard(reference, other).k;
+        largest = k > largest ? k : largest;
+    }
+    for (int first = 0; first < reference->size; first++)
+        for (int other = first; other < reference->size; other++) {
+            bool before = false;
+            for (int r = 0; r < first; r++)
+                before |= sparse_reference_together(reference, r, other);
+            if (before || !sparse_reference_together(reference, first, other) ||
+                sparse_reference_together(reference, rank, other) ||
+                bringer(reference, rank, other) != rank)
+                continue;
+            const uint64_t k = sparse_reference_shard(reference, other).k;
+            if (packet_bytes(reference, last) != packet_bytes(reference, largest)) {
+                words += list(reference, entries);
+                entries = 0;
+            }
+            entries += k;
+            last = k;
+        }
+    return words + list(reference, entries);
+}
+
+static struct words of_hier(const struct sparse_reference *reference, int rank)
+{
+    const struct sparse_shard own = sparse_reference_shard(reference, rank);
+    struct words words = {0, 0};
+    for (int other = 0; other < reference->size; other++) {
+        const struct sparse_shard shard = sparse_reference_shard(reference, other);
+        if (other == rank)
+            continue;
+        if (sparse_reference_together(reference, rank, other)) {
+            words.sent += (double)shard.n * value(reference) + brought(reference, rank);
+            words.received += (double)own.n * value(reference) + brought(reference, other);
+            continue;
+        }
+        words.sent += bringer(reference, other, rank) == other ? list(reference, own.k) : 0;
+        words.received += bringer(reference, rank, other) == rank ? list(reference, shard.k) : 0;
+    }
+    return words;
+}
+
 /* NAN: not known to the word. */
 static struct words expected(const struct sparse_trial *trial, int rank)
 {
@@ -169,6 +244,8 @@ static struct words expected(const struct sparse_trial *trial, int rank)
         return of_shared(reference, rank);
     if (strcmp(name, "chunked") == 0)
         return of_chunked(reference);
+    if (strcmp(name, "hier") == 0)
+        return of_hier(reference, rank);
     if (strcmp(name, "oktopk") == 0)
         return (struct words){NAN, NAN};
     return of_lists(reference, rank);

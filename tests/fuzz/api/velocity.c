@@ -25,8 +25,10 @@ enum velocity_rule velocity_rule(const struct world *world, int r)
         return VELOCITY_STAYS;
     if (strcmp(name, "shared") == 0)
         return VELOCITY_SHARED;
-    return strcmp(name, "gtopk") == 0 || strcmp(name, "srs") == 0 ? VELOCITY_RESTORED
-                                                                  : VELOCITY_MASKED;
+    /* What hier masks, and what its residual holds, is its host's. */
+    const bool moved =
+        strcmp(name, "gtopk") == 0 || strcmp(name, "srs") == 0 || strcmp(name, "hier") == 0;
+    return moved ? VELOCITY_RESTORED : VELOCITY_MASKED;
 }
 
 double velocity_next(const struct world *world, int r, size_t i, double gradient)
