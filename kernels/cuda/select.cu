@@ -42,11 +42,13 @@ trib_status run(Select job, trib_stream stream)
     job.tiles = tiles_of(job.count, kTileSize);
     while (job.tiles != 0 && (job.tiles - 1) >> job.group_bits >= kGroups)
         job.group_bits++;
+    constexpr uint32_t kWarps = kPartitionThreads<T, G> / kWarp;
+    const uint32_t blocks = blocks_for(job.tiles, kWarps, processors);
+    // With a velocity a tile takes so long that an addition for each costs nothing.
+    job.chunk = Has<G>::kVelocity ? 0 : chunk_of(job.count, job.capacity, blocks * kWarps);
     trib_status status = launch_job<select_guess<T, G>>(kGuessBlocks, kGuessThreads, job, stream);
     if (status == TRIB_OK)
-        status = launch_next<select_partition<T, G>>(
-            blocks_for(job.tiles, kPartitionThreads<T, G> / kWarp, processors),
-            kPartitionThreads<T, G>, job, stream);
+        status = launch_next<select_partition<T, G>>(blocks, kPartitionThreads<T, G>, job, stream);
     if (status == TRIB_OK)
         status = launch_next<select_filter<T>>(finishers, kFinishThreads, job, stream);
     if (status == TRIB_OK)

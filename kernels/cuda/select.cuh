@@ -42,7 +42,8 @@ constexpr uint32_t kMaxFinishBlocks = 512;
 constexpr uint32_t kFinishThreads = 1024, kFinishWarps = kFinishThreads / kWarp;
 constexpr uint32_t kPhases = kRounds + 4; // of finish, at most, and one that nobody does
 
-// Fours that a lane has of a tile. Fewer atomics where less is read for an element.
+// Fours that a lane has of a tile. What is done once a tile, and waits, counts for less where more is
+// read at a time; as many as there are registers for.
 template <typename T, typename G>
 constexpr uint32_t kSteps = sizeof(T) == 8      ? 4
                             : Has<G>::kGradient ? 8
@@ -67,7 +68,8 @@ struct Control {
     uint64_t low;        // the least key of a candidate: the guess, as partition used it
     uint64_t floor;      // keys above this can be selected
     uint32_t candidates; // that were found, also those for which there was no room
-    uint32_t lost;       // ~ the place of the first for which there was none; 0: there was room
+    uint32_t reserved;   // places, also beyond the room; one without a candidate holds the value 0
+    uint32_t lost;       // 1: there was no room for some
     uint64_t base;       // of the interval with the k-th largest, written by filter;
     int32_t shift;       // it is 2^shift wide,
     uint32_t wanted;     // so many of it are wanted,
@@ -97,6 +99,8 @@ struct Select {
     void *value;
     uint32_t tiles, group_bits; // 2^group_bits neighbouring tiles are a group
     uint32_t capacity;          // of candidates
+    uint32_t
+        chunk; // places that a warp of partition reserves at a time; 0: as many as a tile takes
     uint32_t inside_capacity;
     uint32_t k; // at most count
     uint32_t
@@ -128,6 +132,12 @@ __device__ inline Need need_of(const Select &job)
     return {candidates, missed, missed || job.k < candidates ? job.k : candidates};
 }
 
+// Places that candidates may lie in.
+__device__ inline uint32_t places_of(const Select &job)
+{
+    return min(job.control->reserved, job.capacity);
+}
+
 // No key is so high.
 template <typename T>
 constexpr uint64_t kNothing = uint64_t(1) << KeyOf<T>::kBits;
@@ -155,5 +165,25 @@ inline uint32_t room_of(uint64_t count, uint64_t k)
     const uint64_t wanted = 2 * k + count / 64 + 4096;
     return static_cast<uint32_t>(wanted < count ? wanted : count);
 }
+
+constexpr uint32_t kMostChunk = 256;
+
+// Select.chunk: what `warps` leave of their last ones is at most a quarter of the room. None if the
+// room is that of all elements, or so little that it would save nothing; or if so many places could be
+// reserved that Control.reserved wraps. (A chunk that a warp has used up has served four tiles or more,
+// which have more elements than it has places; a tile that draws alone has them, too.)
+constexpr uint32_t chunk_of(uint64_t count, uint32_t capacity, uint32_t warps)
+{
+    const uint32_t each = capacity / 4 / warps;
+    if (capacity == count || each < 16 || count + uint64_t(kMostChunk) * warps > UINT32_MAX)
+        return 0;
+    return each < kMostChunk ? each : kMostChunk;
+}
+static_assert(chunk_of(8 << 20, 151944, 2112) == 17 && chunk_of(8 << 20, 8 << 20, 2112) == 0 &&
+                  chunk_of(1000003, 39722, 992) == 0,
+              "a quarter of the room, if that is worth it");
+static_assert(chunk_of(UINT32_MAX - 256 * 2112, 1u << 27, 2112) == 256 &&
+                  chunk_of(UINT32_MAX - 256 * 2112 + 1, 1u << 27, 2112) == 0,
+              "no count of places wraps");
 
 } // namespace

@@ -104,9 +104,8 @@ __global__ void __launch_bounds__(kFinishThreads, 1) select_finish(const Select 
     } else if (wanted != 0) {
         Phases phases(*job.control, room.task);
         Search<T> search = {0, KeyOf<T>::kBits, wanted};
-        const uint32_t lost = job.control->lost;
         if (need.missed)
-            finish_direct(job, lost != 0 ? ~lost : need.candidates, search, wanted, phases, room);
+            finish_direct(job, search, wanted, phases, room);
         else
             finish_listed(job, need, search, wanted, phases, room);
         cut = search.base;

@@ -1,10 +1,12 @@
 // select, second launch: the one pass over the tensor. A warp takes a tile: it makes acc, counts
-// the elements that reach the guess, reserves places for them with one atomic addition, and stores
-// them there. With `clear`, acc is written as if every candidate were selected: clearing is free
-// here, and finish restores the few that are not selected.
+// the elements that reach the guess, and stores them in places of their own. With `clear`, acc is
+// written as if every candidate were selected: clearing is free here, and finish restores the few
+// that are not selected.
 //
-// While the reservation is on its way, which takes as long as a load, the warp writes acc and
-// prefetches its next tile; the candidates wait in shared memory.
+// A warp reserves places for several tiles with one atomic addition: all warps add to one word, one
+// after the other, and in place an addition a tile takes a sixth of select's time. It reserves those of
+// a tile with many candidates alone; while that is on its way, the warp writes acc and prefetches its
+// next tile. The candidates wait in shared memory.
 #pragma once
 
 #include "kernels/cuda/fours.cuh"
@@ -49,6 +51,8 @@ struct Partition {
     PartitionStage<T> &stage;
     uint32_t *const window;
     Prefetch<kWarp, kSteps<T, G>, T, G> prefetched;
+    uint32_t chunk, chunk_end; // places that are reserved and not used yet
+    uint32_t found;            // candidates
 
     __device__ static uint64_t begin_of(uint32_t tile)
     {
@@ -71,13 +75,36 @@ struct Partition {
         return Has<G>::kGradient && job.clear;
     }
 
-    // Reserve places for `total` candidates of a tile. Lane 0 has the first.
-    __device__ uint32_t reserve(uint32_t tile, uint32_t total) const
+    // Reserve `n` places. Lane 0 has the first.
+    __device__ uint32_t draw(uint32_t n) const
     {
-        if (lane_of() != 0)
-            return 0;
-        atomicAdd(&job.control->groups[tile >> job.group_bits], total);
-        return atomicAdd(&job.control->candidates, total);
+        return lane_of() == 0 ? atomicAdd(&job.control->reserved, n) : 0;
+    }
+
+    // Reserve places for `total` candidates of a tile: of the chunk, or of a new one, or its own if
+    // they are more than a quarter of a chunk. Lane 0 has the first.
+    __device__ uint32_t reserve(uint32_t tile, uint32_t total)
+    {
+        if (lane_of() == 0)
+            atomicAdd(&job.control->groups[tile >> job.group_bits], total);
+        found += total;
+        if (total > chunk_end - chunk) {
+            if (total * 4 >= job.chunk)
+                return draw(total);
+            empty(chunk, chunk_end);
+            chunk = __shfl_sync(kAllLanes, draw(job.chunk), 0);
+            chunk_end = chunk + job.chunk;
+        }
+        const uint32_t base = chunk;
+        chunk += total;
+        return base;
+    }
+
+    // No candidate is in these places.
+    __device__ void empty(uint32_t begin, uint32_t end) const
+    {
+        for (uint32_t at = begin + lane_of(); at < min(end, job.capacity); at += kWarp)
+            static_cast<T *>(job.value)[at] = T(0);
     }
 
     __device__ bool fits(uint32_t total, uint32_t base) const
@@ -151,10 +178,11 @@ struct Partition {
                                    uint32_t reserved) const
     {
         const uint32_t base = __shfl_sync(kAllLanes, reserved, 0); // this waits for them
-        if (lane_of() == 0) {
+        if (lane_of() == 0)
             job.tile[tile] = {base, total};
-            if (!fits(total, base))
-                atomicMax(&job.control->lost, ~base);
+        if (!fits(total, base)) {
+            job.control->lost = 1;
+            empty(base, base + total);
         }
         __syncwarp();
         const uint32_t bad = write_staged(staged, tile, total, base, clears());
@@ -213,13 +241,19 @@ __global__ void __launch_bounds__(kPartitionThreads<T, G>, 1) select_partition(c
                                  static_cast<Key<T>>(lowest),
                                  stages[threadIdx.x / kWarp],
                                  window,
-                                 {}};
+                                 {},
+                                 0,
+                                 0,
+                                 0};
     const uint32_t warps = gridDim.x * kWarps;
     uint64_t tile = blockIdx.x * kWarps + threadIdx.x / kWarp;
     uint32_t bad = 0;
     for (partition.prefetch(tile); tile < job.tiles; tile += warps)
         bad += partition.take(static_cast<uint32_t>(tile), tile + warps);
 
+    partition.empty(partition.chunk, partition.chunk_end);
+    if (lane_of() == 0 && partition.found != 0)
+        atomicAdd(&job.control->candidates, partition.found);
     bad = warp_sum(bad);
     if (bad != 0 && job.nonfinite != nullptr && lane_of() == 0)
         atomicAdd(job.nonfinite, bad);

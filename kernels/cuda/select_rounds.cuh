@@ -247,23 +247,26 @@ __device__ inline void finish_listed(const Select &job, const Need &need, Search
 {
     uint32_t inside;
     search = find_interval<T>(job, need, room.histogram, room.digit, inside);
-    search_key(Values<T>{static_cast<const T *>(job.value), need.candidates, 0}, search, wanted,
+    search_key(Values<T>{static_cast<const T *>(job.value), places_of(job), 0}, search, wanted,
                *job.control, phases, room);
     scan_groups(job, room.parts);
     emit<T>(job, Listed<T>{job, room.parts}, search.base, search.wanted, phases, room,
             Restore<T>{sum_of<T>(job.acc), job.clear});
 }
 
-// All of acc. partition has stored the first `stored` of its candidates.
+// All of acc.
 template <typename T>
-__device__ inline void finish_direct(const Select &job, uint32_t stored, Search<T> &search,
-                                     uint32_t &wanted, Phases &phases, FinishRoom &room)
+__device__ inline void finish_direct(const Select &job, Search<T> &search, uint32_t &wanted,
+                                     Phases &phases, FinishRoom &room)
 {
     T *const sum = sum_of<T>(job.acc);
+    const T *const value = static_cast<const T *>(job.value);
     if (job.clear) { // restore what partition has cleared
+        const uint32_t places = places_of(job);
         phases.run([&](uint32_t task) {
-            for (uint64_t i = Place{task}.thread(); i < stored; i += Place::threads())
-                sum[job.index[i]] = static_cast<const T *>(job.value)[i];
+            for (uint64_t i = Place{task}.thread(); i < places; i += Place::threads())
+                if (value[i] != T(0))
+                    sum[job.index[i]] = value[i];
         });
     }
     search_key(Values<T>{sum + job.first, job.count, static_cast<Key<T>>(job.control->floor)},

@@ -2,18 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/conformance/sparse_kernels/sparse_kernels.h"
-
-/* One call. Offsets may be SPARSE_NONE. */
-struct selecting {
-    struct sparse_state state;
-    struct sparse_list out;
-    size_t first, count;
-    uint32_t k;
-    size_t threshold, nonfinite, kth, fallbacks;
-    bool accumulate, clear;
-    enum tri_guess guess;
-};
+#include "tests/conformance/sparse_kernels/select.h"
 
 static trib_status queue_select(const struct sparse_target *target, const void *argument)
 {
@@ -103,7 +92,7 @@ static struct sparse_call call_of(const struct selecting *s)
                                 s->state.count, s->out.capacity, s->k,          s->state.dtype};
 }
 
-static void run_select(struct sparse_rig *rig, const struct selecting *s)
+void sparse_select_run(struct sparse_rig *rig, const struct selecting *s)
 {
     const struct sparse_call call = call_of(s);
     sparse_run(rig, &call);
@@ -112,11 +101,6 @@ static void run_select(struct sparse_rig *rig, const struct selecting *s)
 /* -------------------------------------------------------------------------------------- modes */
 
 /* The ways in which algorithms call it. */
-struct mode {
-    const char *name;
-    trib_dtype dtype, gradient, wire;
-    bool accumulate, clear;
-};
 static const struct mode modes[] = {
     {"in place", TRIB_F32, 0, TRIB_F32, false, false},
     {"clearing", TRIB_F32, TRIB_F32, TRIB_F32, true, true},
@@ -132,7 +116,7 @@ static const struct mode modes[] = {
 };
 enum { MODES = sizeof modes / sizeof modes[0] };
 
-static struct selecting place_select(struct sparse_rig *rig, const struct mode *mode, size_t n,
+struct selecting sparse_select_place(struct sparse_rig *rig, const struct mode *mode, size_t n,
                                      uint32_t k, unsigned shift)
 {
     struct selecting s = {.count = n,
@@ -168,9 +152,9 @@ static void select_case(struct sparse_rig *rig, const struct mode *mode, int kin
         return;
     check_begin("%s select %u of %zu, %s, %s, shift %u", rig->arena.place->kernels->name, k, n,
                 sparse_kind_name(kind), mode->name, shift);
-    struct selecting s = place_select(rig, mode, n, k, shift);
+    struct selecting s = sparse_select_place(rig, mode, n, k, shift);
     fill_select(rig, &s, kind, k);
-    run_select(rig, &s);
+    sparse_select_run(rig, &s);
     check_end();
 }
 
@@ -244,11 +228,11 @@ static void ranges(struct sparse_rig *rig)
             const uint32_t k = (uint32_t)(p % 3 == 0 ? parts[p].count : parts[p].count / 50 + 1);
             check_begin("%s select of [%zu, + %zu), %s", rig->arena.place->kernels->name,
                         parts[p].first, parts[p].count, modes[m].name);
-            struct selecting s = place_select(rig, &modes[m], n, k, (unsigned)p * 3);
+            struct selecting s = sparse_select_place(rig, &modes[m], n, k, (unsigned)p * 3);
             s.first = parts[p].first;
             s.count = parts[p].count;
             fill_select(rig, &s, p % 2 == 0 ? SPARSE_GAUSS : SPARSE_INFINITIES, k);
-            run_select(rig, &s);
+            sparse_select_run(rig, &s);
             check_end();
         }
 }
@@ -278,12 +262,12 @@ static void thresholds(struct sparse_rig *rig)
                 const int kind = which % 2 == 0 ? SPARSE_GAUSS : SPARSE_TWO_VALUES;
                 check_begin("%s select above a threshold %d, k %u, %s",
                             rig->arena.place->kernels->name, which, k, modes[m].name);
-                struct selecting s = place_select(rig, &modes[m], n, k, (unsigned)which);
+                struct selecting s = sparse_select_place(rig, &modes[m], n, k, (unsigned)which);
                 fill_select(rig, &s, limited == 1 ? SPARSE_LAYERS : kind, k);
                 if (s.accumulate) /* to know what acc will be */
                     sparse_make_acc(rig, &s.state, 0, n);
                 s.threshold = sparse_number(rig, modes[m].dtype, some_threshold(rig, &s, which));
-                run_select(rig, &s);
+                sparse_select_run(rig, &s);
                 check_end();
             }
 }
@@ -304,10 +288,10 @@ static void guesses(struct sparse_rig *rig, enum tri_guess guess)
                             rig->arena.place->kernels->name, k, n,
                             guess == TRI_GUESS_LOW ? "low" : "high", sparse_kind_name(some[i]),
                             modes[m].name);
-                struct selecting s = place_select(rig, &modes[m], n, k, (unsigned)i);
+                struct selecting s = sparse_select_place(rig, &modes[m], n, k, (unsigned)i);
                 s.guess = guess;
                 fill_select(rig, &s, some[i], k);
-                run_select(rig, &s);
+                sparse_select_run(rig, &s);
                 check_end();
             }
     check_begin("%s select fell back", rig->arena.place->kernels->name);
@@ -323,7 +307,7 @@ static void leave_out(struct sparse_rig *rig)
         for (int without = 0; without < 8; without++) {
             check_begin("%s select, %s, without %d, decay", rig->arena.place->kernels->name,
                         modes[m].name, without);
-            struct selecting s = place_select(rig, &modes[m], 12345, 500, (unsigned)m);
+            struct selecting s = sparse_select_place(rig, &modes[m], 12345, 500, (unsigned)m);
             s.state.decay = modes[m].gradient != 0 ? decays[without % 4] : 1;
             fill_select(rig, &s, SPARSE_GAUSS, 500);
             if (without & 1)
@@ -332,7 +316,7 @@ static void leave_out(struct sparse_rig *rig)
                 s.kth = SPARSE_NONE;
             if (without & 4)
                 s.fallbacks = SPARSE_NONE;
-            run_select(rig, &s);
+            sparse_select_run(rig, &s);
             check_end();
         }
 }
@@ -361,8 +345,8 @@ static void series(struct sparse_rig *rig)
                 check_begin("%s select again and again of %zu, %s%s",
                             rig->arena.place->kernels->name, counts[c], modes[m].name,
                             has_threshold ? ", threshold" : "");
-                struct selecting s =
-                    place_select(rig, &modes[m], counts[c], (uint32_t)counts[c] / 60, (unsigned)m);
+                struct selecting s = sparse_select_place(rig, &modes[m], counts[c],
+                                                         (uint32_t)counts[c] / 60, (unsigned)m);
                 if (has_threshold)
                     s.threshold = sparse_number(rig, modes[m].dtype, 0);
                 const struct sparse_call call = call_of(&s);
@@ -390,4 +374,5 @@ void sparse_select_long(struct sparse_rig *rig, size_t n)
 {
     select_case(rig, &modes[0], SPARSE_FEW, n, (uint32_t)(n / 20), 1);
     select_case(rig, &modes[2], SPARSE_FEW, n / 3, (uint32_t)(n / 100), 9);
+    sparse_select_chunks(rig);
 }

@@ -205,7 +205,7 @@ void sparse_select_long(struct sparse_rig *rig, size_t n);
 void sparse_feedback_long(struct sparse_rig *rig, size_t n);
 void sparse_end_long(struct sparse_rig *rig, size_t n);
 void sparse_chunks_long(struct sparse_rig *rig, size_t n);
-/* Counts above 2^24: about 600 MB of the host's memory. */
+/* Counts above 2^24, and chunks of select's places: about 600 MB of the host's memory. */
 void sparse_long_suite(const struct kernels_place *place);
 /* Above 2^31: about 9 GB of the place's memory. */
 void sparse_kernels_large(const struct kernels_place *place);
