@@ -107,16 +107,27 @@ void captured_begin(trib_stream stream)
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
 }
 
-cudaGraphExec_t captured_end(trib_stream stream)
+cudaGraph_t captured_take(trib_stream stream)
 {
     cudaGraph_t graph = NULL;
-    cudaGraphExec_t replay = NULL;
     CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
-    if (!CHECK(graph != NULL))
+    CHECK(graph != NULL);
+    return graph;
+}
+
+cudaGraphExec_t captured_make(cudaGraph_t graph)
+{
+    cudaGraphExec_t replay = NULL;
+    if (graph == NULL)
         return NULL;
     CHECK(cudaGraphInstantiate(&replay, graph, 0) == cudaSuccess);
     CHECK(cudaGraphDestroy(graph) == cudaSuccess);
     return replay;
+}
+
+cudaGraphExec_t captured_end(trib_stream stream)
+{
+    return captured_make(captured_take(stream));
 }
 
 bool captured_launch(struct captured *self)

@@ -68,7 +68,11 @@ double captured_average(const struct captured *self, size_t round, size_t i);
 double captured_weighted(const struct captured *self, size_t round, size_t i);
 
 void captured_begin(trib_stream stream);
-/* Ends a good capture, of which only the executable graph stays. */
+/* Ends a good capture, whose graph the caller has; makes it executable, of which only that stays. (A
+ * thread ends all its captures before it makes a graph executable.) */
+cudaGraph_t captured_take(trib_stream stream);
+cudaGraphExec_t captured_make(cudaGraph_t graph);
+/* Both. */
 cudaGraphExec_t captured_end(trib_stream stream);
 bool captured_launch(struct captured *self);
 void captured_drop(struct captured *self);

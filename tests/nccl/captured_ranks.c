@@ -123,9 +123,13 @@ static void capture_together(trib_group *group, struct together *all)
     CHECK(cudaSetDevice(1) == cudaSuccess);
     captured_begin(all->ranks[1].stream);
     CHECK_OK(queue_together(group, all));
-    all->ranks[1].replay = captured_end(all->ranks[1].stream);
-    CHECK(cudaSetDevice(0) == cudaSuccess);
-    all->ranks[0].replay = captured_end(all->ranks[0].stream);
+    cudaGraph_t graphs[2];
+    for (int rank = 0; rank < 2; rank++)
+        graphs[rank] = captured_take(all->ranks[rank].stream);
+    for (int rank = 2; rank-- > 0;) {
+        CHECK(cudaSetDevice(rank) == cudaSuccess);
+        all->ranks[rank].replay = captured_make(graphs[rank]);
+    }
 }
 
 static void groups(bool fake)

@@ -683,9 +683,12 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
     return good ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
 }
 
+/* It takes memory, which a thread that captures may do only relaxed. */
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
 {
     (void)flags;
+    if (own_captures > 0 && mode != cudaStreamCaptureModeRelaxed)
+        return cudaErrorStreamCaptureUnsupported;
     pthread_mutex_lock(&fake_lock);
     ((struct fake_graph *)graph)->references++;
     pthread_mutex_unlock(&fake_lock);
