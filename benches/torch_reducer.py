@@ -5,14 +5,19 @@
 
 One process a GPU. A step is zeroing of the gradients, forward, backward and SGD. The rows: no
 communication; DDP over NCCL; the reducer with gradients that lie in its buckets, and with copies.
-Times are milliseconds between CUDA events around each step; of each step the slowest rank, then
-median and 99th percentile. "alone" is the same communication without a backward pass beside it, and
-"hidden" the share of it by which a step did not grow. The gradients of all rows are compared once.
+Times are milliseconds between CUDA events around each step, of the slowest rank. The rows take turns,
+some steps each, since a GPU's clock drifts by more than what a row differs from another. "grown": by
+how much a step takes longer than without communication, the mean of the differences of the medians of
+each round, with its 95 % confidence interval. "alone": the same communication without a backward pass
+beside it (a reducer's: its step as a CUDA graph, without Python's part), and "hidden" the share of it
+by which a step did not grow. Each reducer averages known gradients once, exactly, and those of its
+first step are compared with DDP's.
 """
 
 import argparse
 import ctypes
 import os
+import statistics
 
 import torch
 import torch.distributed as dist
@@ -58,8 +63,9 @@ def load():
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--iterations", type=int, default=60)
-    parser.add_argument("--warmup", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--iterations", type=int, default=10, help="steps of a row in a round")
+    parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--bucket-mib", type=int, default=0, help="0: the default")
     return parser.parse_args()
 
@@ -141,10 +147,26 @@ class Reduced:
             self.find_views()
         self.learns = False
 
-    def alone(self):
+    def check_average(self):
+        rank, size = dist.get_rank(), dist.get_world_size()
+        for i, p in enumerate(self.parameters):
+            p.grad.fill_((i % 7 + 1) * (rank + 1))
+        self.step_alone()
+        for i, p in enumerate(self.parameters):
+            assert (p.grad == (i % 7 + 1) * (size + 1) / 2).all(), f"gradient {i} is not the average"
+
+    def step_alone(self):
         for i in range(len(self.parameters)):
             self.ready(i)
         self.finish()
+
+    def alone(self):
+        """A step with gradients that are all ready, as a graph."""
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            self.step_alone()
+        return graph.replay
 
     def close(self):
         torch.cuda.synchronize()
@@ -155,40 +177,60 @@ class Reduced:
         self.check(self.trib.trib_reducer_destroy(self.reducer))
 
 
-class Training:
-    def __init__(self, options):
-        rank = dist.get_rank()
-        self.options, self.show = options, rank == 0
-        generator = torch.Generator("cuda").manual_seed(rank)
-        self.images = torch.randn(options.batch, 3, 224, 224, device="cuda", generator=generator)
-        self.images = self.images.to(memory_format=torch.channels_last)
-        self.labels = torch.randint(1000, [options.batch], device="cuda", generator=generator)
-        self.base = None
+class Row:
+    """A way to train, and how long its steps took."""
 
-    def step(self, model, optimizer, finish):
-        def run():
-            optimizer.zero_grad(set_to_none=False)
-            nn.functional.cross_entropy(model(self.images), self.labels).backward()
-            finish()
-            optimizer.step()
-        return run
+    def __init__(self, name, model, data, finish=lambda: None, alone=None):
+        self.name, self.model, self.data, self.finish, self.alone = name, model, data, finish, alone
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+        self.medians, self.p99s = [], []
+        self.step()
+        self.gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
 
-    def row(self, name, model, finish=lambda: None, alone=None):
-        """Prints a row. Returns the sum of all gradients' magnitudes after the first step."""
-        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-        run = self.step(model, optimizer, finish)
-        run()
-        total = sum(p.grad.double().abs().sum() for p in model.parameters()).item()
-        median, p99 = (us / 1e3 for us in measure(run, self.options))
-        text = f"{name:<28} | {median:>8.3f} {p99:>8.3f}"
-        if self.base is None:
-            self.base = median
-        elif alone is not None:
-            communication = measure(alone, self.options)[0] / 1e3
-            text += f" | {communication:>8.3f} {100 * (1 - (median - self.base) / communication):>7.1f} %"
-        if self.show:
-            print(text, flush=True)
-        return total
+    def step(self):
+        images, labels = self.data
+        self.optimizer.zero_grad(set_to_none=False)
+        nn.functional.cross_entropy(self.model(images), labels).backward()
+        self.finish()
+        self.optimizer.step()
+
+    def measure(self, options):
+        median, p99 = measure(self.step, options)
+        self.medians.append(median / 1e3)
+        self.p99s.append(p99 / 1e3)
+
+    def text(self, base, options):
+        text = (f"{self.name:<28} | {statistics.median(self.medians):>8.3f} "
+                f"{statistics.median(self.p99s):>8.3f}")
+        if self.alone is None:
+            return text
+        differences = [mine - its for mine, its in zip(self.medians, base.medians)]
+        grown = statistics.mean(differences)
+        interval = 1.96 * statistics.stdev(differences) / len(differences) ** 0.5
+        alone = measure(self.alone(), options)[0] / 1e3
+        return text + (f" | {grown:>+8.3f} +- {interval:.3f} | {alone:>8.3f} "
+                       f"{100 * (1 - grown / alone):>7.1f} +- {100 * interval / alone:.1f} %")
+
+
+def inputs(options):
+    generator = torch.Generator("cuda").manual_seed(dist.get_rank())
+    images = torch.randn(options.batch, 3, 224, 224, device="cuda", generator=generator)
+    labels = torch.randint(1000, [options.batch], device="cuda", generator=generator)
+    return images.to(memory_format=torch.channels_last), labels
+
+
+def connect(trib, rank, size):
+    """A communicator of all processes."""
+    identity, comm = Id(), ctypes.c_void_p()
+    if rank == 0 and trib.trib_id_create(ctypes.byref(identity), b"nccl") != 0:
+        raise RuntimeError(trib.trib_last_detail().decode())
+    shared = torch.tensor(list(identity.bytes), dtype=torch.uint8, device="cuda")
+    dist.broadcast(shared, 0)
+    identity = Id((ctypes.c_uint8 * 128)(*shared.tolist()))
+    if trib.trib_comm_create(ctypes.byref(comm), ctypes.byref(identity), rank, size,
+                             torch.cuda.current_device(), None) != 0:
+        raise RuntimeError(trib.trib_last_detail().decode())
+    return comm
 
 
 def main():
@@ -198,32 +240,39 @@ def main():
     torch.cuda.set_device(rank % torch.cuda.device_count())
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
-    trib, identity, comm = load(), Id(), ctypes.c_void_p()
-    if rank == 0 and trib.trib_id_create(ctypes.byref(identity), b"nccl") != 0:
-        raise RuntimeError(trib.trib_last_detail().decode())
-    shared = torch.tensor(list(identity.bytes), dtype=torch.uint8, device="cuda")
-    dist.broadcast(shared, 0)
-    identity = Id((ctypes.c_uint8 * 128)(*shared.tolist()))
-    if trib.trib_comm_create(ctypes.byref(comm), ctypes.byref(identity), rank, size,
-                             torch.cuda.current_device(), None) != 0:
-        raise RuntimeError(trib.trib_last_detail().decode())
-    training = Training(options)
-    if rank == 0:
-        print(f"# torch {torch.__version__}, NCCL {torch.cuda.nccl.version()}, {size} ranks, "
-              f"{torch.cuda.get_device_name()}, {options.batch} images a rank")
-        print(f"{'a step':<28} | {'median':>8} {'p99':>8} | {'alone':>8} {'hidden':>9}   (ms)")
-    training.row("no communication", resnet50())
+    trib = load()
+    comm, data = connect(trib, rank, size), inputs(options)
     flat = torch.zeros(25557032, device="cuda")
     ddp = nn.parallel.DistributedDataParallel(resnet50(), gradient_as_bucket_view=True)
-    totals = [training.row("DDP over NCCL", ddp,
-                           alone=lambda: dist.all_reduce(flat, op=dist.ReduceOp.AVG))]
+    base = Row("no communication", resnet50(), data)
+    rows = [base, Row("DDP over NCCL", ddp, data,
+                      alone=lambda: lambda: dist.all_reduce(flat, op=dist.ReduceOp.AVG))]
+    reducers = []
     for name, flags in ("reducer, views", VIEWS), ("reducer, copies", 0), (
             "reducer, views, learnt order", VIEWS | LEARN_ORDER):
         model = resnet50()
-        reduced = Reduced(trib, comm, model, flags, options.bucket_mib)
-        totals.append(training.row(name, model, reduced.finish, reduced.alone))
-        reduced.close()
-    assert all(abs(total - totals[0]) < 1e-3 * totals[0] for total in totals), totals
+        reducers.append(Reduced(trib, comm, model, flags, options.bucket_mib))
+        rows.append(Row(name, model, data, reducers[-1].finish, reducers[-1].alone))
+    apart = [((row.gradient - rows[1].gradient).norm() / rows[1].gradient.norm()).item()
+             for row in rows]
+    for reducer in reducers:
+        reducer.check_average()
+    for _ in range(options.rounds):
+        for row in rows:
+            row.measure(options)
+    if rank == 0:
+        print(f"# torch {torch.__version__}, NCCL {torch.cuda.nccl.version()}, {size} ranks, "
+              f"{torch.cuda.get_device_name()}, {options.batch} images a rank, "
+              f"{options.rounds} rounds of {options.iterations} steps")
+        print("# gradients of the first step from DDP's:", *(f"{of:.1e}" for of in apart))
+        print(f"{'a step':<28} | {'median':>8} {'p99':>8} | {'grown':>18} | {'alone':>8} {'hidden':>7}"
+              "   (ms)")
+    for row in rows:
+        text = row.text(base, options)
+        if rank == 0:
+            print(text, flush=True)
+    for reducer in reducers:
+        reducer.close()
     torch.cuda.synchronize()
     trib.trib_comm_destroy(comm)
     dist.destroy_process_group()

@@ -25,6 +25,14 @@ struct tri_slice {
     trib_dtype dtype; /* plain: the bucket's; weighted: f16, bf16, f32 (bucket f32) or f64 (f64) */
 };
 
+/* Bytes of a table of `n` slices (keep): of each, and of the end; a multiple of 16. */
+enum { TRI_TABLE_SLICE = 13, TRI_TABLE_END = 4 };
+#define TRI_TABLE_BUCKET ((size_t)1 << 34)
+static inline size_t tri_table_bytes(size_t n)
+{
+    return (n * TRI_TABLE_SLICE + TRI_TABLE_END + 15) / 16 * 16;
+}
+
 /* A bucket: `count` elements of `dtype` at `data` (aligned to 256). Slices lie in it in ascending
  * order without overlap; the gaps between them, less than 16 bytes each, are padding. */
 struct tri_bucket {
@@ -115,6 +123,20 @@ struct tri_kernels {
      * nearest even. */
     trib_status (*unpack)(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
                           int weighted, const uint32_t *decision, trib_stream stream);
+
+    /* keep (optional, with the next two: NULL if slices cost nothing to pass): the slices, none of them
+     * empty and no gap between them but padding, become a table at `table`, tri_table_bytes(n) bytes
+     * of device memory aligned to 16, for a list that is packed and unpacked again and again. It
+     * tells nothing of the bucket but its type; that has at most TRI_TABLE_BUCKET bytes. */
+    trib_status (*keep)(void *table, const struct tri_slice *slices, size_t n,
+                        const struct tri_bucket *bucket, trib_stream stream);
+
+    /* pack_kept, unpack_kept: pack and unpack of the `n` slices in a table, for a bucket of the
+     * table's type. */
+    trib_status (*pack_kept)(const void *table, size_t n, const struct tri_bucket *bucket,
+                             const struct tri_weight *weight, trib_stream stream);
+    trib_status (*unpack_kept)(const void *table, size_t n, const struct tri_bucket *bucket,
+                               int weighted, const uint32_t *decision, trib_stream stream);
 
     /* reduce (optional: NULL if the backend library reduces): for every i < count and d < ndst,
      * dst[d][i] = op over src[0][i], src[1][i], ... src[n-1][i], in that order. f16 and bf16 are

@@ -15,6 +15,7 @@ trib_status tri_room_capture(struct tri_room *out, struct trib_comm *comm, trib_
     TRI_TRY(tri_captures_alloc(&data, &out->counts, &of, TRI_SCALARS_BYTES + bytes));
     out->capture = capture;
     out->scalars = (struct tri_workspace_scalars *)(void *)data;
+    out->table = NULL;
     out->data = data + TRI_SCALARS_BYTES;
     return TRIB_OK;
 }
@@ -28,6 +29,7 @@ trib_status tri_room_take(struct tri_room *out, struct trib_comm *comm, trib_str
     TRI_TRY(tri_comm_reserve(comm, bytes));
     struct tri_workspace_pinned *pinned = comm->workspace.pinned;
     *out = (struct tri_room){.scalars = tri_workspace_scalars(&comm->workspace),
+                             .table = tri_workspace_table(&comm->workspace),
                              .data = tri_workspace_data(&comm->workspace),
                              .counts = &pinned->counts};
     return TRIB_OK;

@@ -57,7 +57,7 @@ trib_status tri_workspace_reserve(struct tri_workspace *workspace, struct tri_ow
                                   size_t bytes)
 {
     const size_t old = workspace->blocks == NULL ? 0 : workspace->blocks->bytes;
-    size_t need = TRI_SCALARS_BYTES + bytes;
+    size_t need = TRI_SCALARS_BYTES + TRI_TABLE_BYTES + bytes;
     if (need <= old)
         return TRIB_OK;
     if (workspace->ops == NULL)
@@ -74,9 +74,14 @@ struct tri_workspace_scalars *tri_workspace_scalars(const struct tri_workspace *
     return workspace->blocks->data;
 }
 
-void *tri_workspace_data(const struct tri_workspace *workspace)
+void *tri_workspace_table(const struct tri_workspace *workspace)
 {
     return (char *)workspace->blocks->data + TRI_SCALARS_BYTES;
+}
+
+void *tri_workspace_data(const struct tri_workspace *workspace)
+{
+    return (char *)tri_workspace_table(workspace) + TRI_TABLE_BYTES;
 }
 
 trib_status tri_workspace_wait(const struct tri_workspace *workspace, trib_stream stream)

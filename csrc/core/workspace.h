@@ -65,14 +65,18 @@ void tri_workspace_passed(struct tri_workspace *workspace);
 /* Has the last use not ended? */
 bool tri_workspace_in_use(const struct tri_workspace *workspace);
 
-/* Give the newest block room for the scalars and `bytes` more; opens the workspace at first use.
+/* Give the newest block room for the scalars, the table and `bytes` more; opens the workspace at first use.
  * Larger blocks replace smaller ones, which stay: queued work may still use them, and freeing waits
  * for the device. May wait. */
 trib_status tri_workspace_reserve(struct tri_workspace *workspace, struct tri_owner *owner,
                                   size_t bytes);
 
-/* In the newest block, after a reserve. data is aligned to 256. */
+/* Behind them: the table of the communicator's last list (kernels.h), which no other call uses. */
+enum { TRI_TABLE_BYTES = 32768 };
+
+/* In the newest block, after a reserve. data is aligned to 256. A newer block has other bytes. */
 struct tri_workspace_scalars *tri_workspace_scalars(const struct tri_workspace *workspace);
+void *tri_workspace_table(const struct tri_workspace *workspace);
 void *tri_workspace_data(const struct tri_workspace *workspace);
 
 /* The counts of the communicator's lists. Any time. */

@@ -17,6 +17,7 @@ struct tri_last_list {
      * any type, and no two overlap. */
     bool checked, floats_only;
     bool laid_out, weighted; /* `layout` and the slices of `plan` are theirs, in such a call */
+    const void *table;       /* that has these slices, since a call was queued; NULL: none has */
     size_t nranges;          /* those that are not empty; none with TRIB_UNCHECKED. All `n` of them
                               * only if each has been looked at, checked or not */
     struct tri_layout layout;

@@ -58,8 +58,12 @@ static trib_status prepare(struct trib_comm *comm, const struct tri_list *list,
     TRI_TRY(tri_room_take(&room, comm, list->stream,
                           tri_plan_is_direct(comm, list, layout) ? 0 : layout->bytes));
     tri_plan_make(last->plan, comm, list, layout, &room);
-    if (!known)
+    if (!known) {
         tri_plan_slice(last->plan, list, layout);
+        last->table = NULL;
+    } else {
+        tri_plan_use_table(last->plan, layout, room.table, last->table != room.table);
+    }
     last->laid_out = true;
     last->weighted = weighted;
     *bytes = tri_plan_bytes(layout);
@@ -67,8 +71,12 @@ static trib_status prepare(struct trib_comm *comm, const struct tri_list *list,
     return TRIB_OK;
 }
 
+/* The plan of this list is queued. */
 static void count(struct trib_comm *comm, const struct tri_list *list)
 {
+    struct tri_last_list *last = comm->last_list;
+    if (last->plan->keeps)
+        last->table = last->plan->tables[0];
     const bool sends = list->operation != TRI_BROADCAST_LIST || list->root == comm->rank;
     comm->bytes += sends ? comm->last_list->layout.tensor_bytes : 0;
     comm->calls++;

@@ -212,19 +212,63 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
     make_buckets(out, comm, list, layout, room);
 }
 
+void tri_plan_use_table(struct tri_plan *plan, const struct tri_layout *layout, void *table,
+                        bool keeps)
+{
+    size_t used = 0;
+    for (size_t b = 0; b < layout->nbuckets; b++)
+        used += tri_table_bytes(layout->buckets[b].slices);
+    if (table == NULL || plan->direct || plan->backend->kernels->keep == NULL ||
+        used > TRI_TABLE_BYTES || layout->bytes > TRI_TABLE_BUCKET)
+        return;
+    used = 0;
+    for (size_t b = 0; b < layout->nbuckets; b++) {
+        plan->tables[b] = (char *)table + used;
+        used += tri_table_bytes(layout->buckets[b].slices);
+    }
+    plan->keeps = keeps;
+}
+
+static const struct tri_slice *slices_of(const struct tri_plan *plan, size_t b, size_t *out_n)
+{
+    *out_n = plan->first[b + 1] - plan->first[b];
+    return &plan->slices[plan->first[b]];
+}
+
+static trib_status keep_slices(const struct tri_plan *plan)
+{
+    for (size_t b = 0; plan->keeps && b < plan->nbuckets; b++) {
+        size_t n;
+        const struct tri_slice *slices = slices_of(plan, b, &n);
+        TRI_TRY(plan->backend->kernels->keep(plan->tables[b], slices, n, &plan->buckets[b],
+                                             plan->stream));
+    }
+    return TRIB_OK;
+}
+
+static trib_status pack_bucket(const struct tri_plan *plan, size_t b)
+{
+    const struct tri_kernels *kernels = plan->backend->kernels;
+    const struct tri_weight *weight = plan->weighted ? &plan->weight : NULL;
+    size_t n;
+    const struct tri_slice *slices = slices_of(plan, b, &n);
+    return plan->tables[b] != NULL
+               ? kernels->pack_kept(plan->tables[b], n, &plan->buckets[b], weight, plan->stream)
+               : kernels->pack(slices, n, &plan->buckets[b], weight, plan->stream);
+}
+
 static trib_status pack_buckets(const struct tri_plan *plan)
 {
-    for (size_t b = 0; b < plan->nbuckets; b++)
-        TRI_TRY(plan->backend->kernels->pack(&plan->slices[plan->first[b]],
-                                             plan->first[b + 1] - plan->first[b], &plan->buckets[b],
-                                             plan->weighted ? &plan->weight : NULL, plan->stream));
+    TRI_TRY(keep_slices(plan));
+    for (size_t b = 0; plan->packs && b < plan->nbuckets; b++)
+        TRI_TRY(pack_bucket(plan, b));
     return TRIB_OK;
 }
 
 trib_status tri_plan_pack(const struct tri_plan *plan)
 {
     uintptr_t previous = 0;
-    if (!plan->packs)
+    if (!plan->packs && !plan->keeps)
         return TRIB_OK;
     TRI_TRY(tri_device_push(plan->backend, plan->device, &previous));
     const trib_status status = pack_buckets(plan);
@@ -247,13 +291,23 @@ static trib_status commit(const struct tri_plan *plan, const uint32_t *abort_fla
     return plan->backend->kernels->commit(&job, plan->stream);
 }
 
+static trib_status unpack_bucket(const struct tri_plan *plan, size_t b)
+{
+    const struct tri_kernels *kernels = plan->backend->kernels;
+    size_t n;
+    const struct tri_slice *slices = slices_of(plan, b, &n);
+    return plan->tables[b] != NULL
+               ? kernels->unpack_kept(plan->tables[b], n, &plan->buckets[b], plan->weighted,
+                                      plan->decision, plan->stream)
+               : kernels->unpack(slices, n, &plan->buckets[b], plan->weighted, plan->decision,
+                                 plan->stream);
+}
+
 static trib_status unpack_buckets(const struct tri_plan *plan)
 {
     TRI_TRY(commit(plan, plan->abort_flag));
     for (size_t b = 0; plan->unpacks && b < plan->nbuckets; b++)
-        TRI_TRY(plan->backend->kernels->unpack(
-            &plan->slices[plan->first[b]], plan->first[b + 1] - plan->first[b], &plan->buckets[b],
-            plan->weighted, plan->decision, plan->stream));
+        TRI_TRY(unpack_bucket(plan, b));
     return TRIB_OK;
 }
 

@@ -61,6 +61,9 @@ struct tri_plan {
     size_t nbuckets;
     struct tri_bucket buckets[TRI_MAX_BUCKETS];
     struct tri_call calls[TRI_MAX_BUCKETS]; /* the collective of each bucket */
+    /* The table of each bucket's slices on the device; NULL: they are passed with each launch. */
+    void *tables[TRI_MAX_BUCKETS];
+    bool keeps; /* first writes the tables */
     size_t first[TRI_MAX_BUCKETS + 1]; /* the slices of bucket b are [first[b], first[b + 1]) */
     struct tri_slice slices[];
 };
@@ -76,13 +79,18 @@ size_t tri_plan_bytes(const struct tri_layout *layout);
 bool tri_plan_is_direct(const struct trib_comm *comm, const struct tri_list *list,
                         const struct tri_layout *layout);
 
-/* Fill in a plan but for its slices. `room` is as large as the layout says. */
+/* Fill in a plan but for its slices. `room` is as large as the layout says. Without tables. */
 void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tri_list *list,
                    const struct tri_layout *layout, const struct tri_room *room);
 
 /* Fill in its slices, which depend on the tensors and the layout alone. */
 void tri_plan_slice(struct tri_plan *out, const struct tri_list *list,
                     const struct tri_layout *layout);
+
+/* The plan reads its slices from tables in `table`, which has TRI_TABLE_BYTES bytes, if they have
+ * room there and the kernels know such; `keeps`: and writes them before. */
+void tri_plan_use_table(struct tri_plan *plan, const struct tri_layout *layout, void *table,
+                        bool keeps);
 
 /* The steps on the stream before and after the collective. */
 trib_status tri_plan_pack(const struct tri_plan *plan);

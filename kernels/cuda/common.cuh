@@ -1,5 +1,5 @@
-// Shared by pack and unpack: a list of slices as the parameter of one launch, the part of the
-// bucket that each warp moves, and the loops that move it.
+// Shared by pack, unpack and keep: a list of slices as the parameter of one launch, or in a table on
+// the device, the part of the bucket that each warp moves, and the loops that move it.
 //
 // The bucket is seen as units of 16 bytes. Slices begin at whole units, so a unit belongs to one
 // slice or to none, and only a slice's last unit can be partly padding. One warp moves one chunk of
@@ -29,8 +29,7 @@ constexpr uint32_t kMaxUnits = 1u << 31; // units of one launch; longer slices a
 // the launch's parameters, so no copy to the device is needed and the caller's list is free when
 // the call returns. Arrays of fields, because the lookup reads `first` alone. Slices adjoin, as
 // those of a bucket do (a launch ends where they do not), so each ends where the next one begins.
-template <uint32_t Capacity>
-struct Job {
+struct Head {
     char *bucket;
     uint64_t count; // elements of the bucket
     uint64_t base;
@@ -40,6 +39,10 @@ struct Job {
     uint32_t units;
     uint32_t n;
     uint32_t element_size; // of the bucket
+};
+
+template <uint32_t Capacity>
+struct Job : Head {
     char *data[Capacity];
     uint32_t first[Capacity + 1]; // unit, from base; first[n] is where the last one ends
     uint8_t tail[Capacity];       // low four bits: elements in the last unit, less 1; high: dtype
@@ -55,6 +58,32 @@ static_assert(sizeof(Job<kLarge>) <= 32764, "the large job exceeds the limit of 
 #else
 constexpr uint32_t kLarge = kSmall;
 #endif
+
+// The same from a table (keep.cu) that has all slices of the bucket: `base` is 0.
+struct Kept : Head {
+    char *const *data;
+    const uint32_t *first;
+    const uint8_t *tail;
+};
+
+// A table of `n` slices.
+struct Table {
+    char **data;
+    uint32_t *first;
+    uint8_t *tail;
+};
+
+inline Table table_at(void *memory, size_t n)
+{
+    char *const begin = static_cast<char *>(memory);
+    char *const first = begin + n * sizeof(char *);
+    char *const tail = first + (n + 1) * sizeof(uint32_t);
+    return {reinterpret_cast<char **>(begin), reinterpret_cast<uint32_t *>(first),
+            reinterpret_cast<uint8_t *>(tail)};
+}
+static_assert(sizeof(char *) + sizeof(uint32_t) + sizeof(uint8_t) == TRI_TABLE_SLICE &&
+                  sizeof(uint32_t) <= TRI_TABLE_END,
+              "tri_table_bytes is what a table takes");
 
 // ------------------------------------------------------------------------------------- on the host
 
@@ -100,22 +129,33 @@ inline uint32_t shift_of(uint32_t element_size)
     return shift;
 }
 
+inline uint64_t units_of(const tri_bucket &bucket, uint32_t shift)
+{
+    return (bucket.count + (uint64_t{1} << shift) - 1) >> shift;
+}
+
+inline Head head_of(const Request &request)
+{
+    const tri_bucket &bucket = *request.bucket;
+    Head head = {};
+    head.bucket = static_cast<char *>(bucket.data);
+    head.count = bucket.count;
+    head.base = request.unit;
+    head.device_weight = request.weight != nullptr ? request.weight->device : nullptr;
+    head.weight = request.weight != nullptr ? request.weight->value : 0;
+    head.decision = request.decision;
+    head.element_size = static_cast<uint32_t>(trib_dtype_size(bucket.dtype));
+    return head;
+}
+
 // The next job: as many slices as fit, up to the first unit of what did not, or of the bucket's
 // end.
 template <uint32_t Capacity>
 inline void next_job(Job<Capacity> &job, Request &request)
 {
-    const tri_bucket &bucket = *request.bucket;
-    job.bucket = static_cast<char *>(bucket.data);
-    job.count = bucket.count;
-    job.base = request.unit;
-    job.device_weight = request.weight != nullptr ? request.weight->device : nullptr;
-    job.weight = request.weight != nullptr ? request.weight->value : 0;
-    job.decision = request.decision;
-    job.element_size = static_cast<uint32_t>(trib_dtype_size(bucket.dtype));
-    job.n = 0;
+    static_cast<Head &>(job) = head_of(request);
     const uint32_t shift = shift_of(job.element_size);
-    uint64_t end = (bucket.count + (uint64_t{1} << shift) - 1) >> shift;
+    uint64_t end = units_of(*request.bucket, shift);
     while (request.slice < request.n) {
         const tri_slice &slice = request.slices[request.slice];
         if (request.done == slice.count) {
@@ -134,32 +174,55 @@ inline void next_job(Job<Capacity> &job, Request &request)
     request.unit = end;
 }
 
-template <uint32_t Capacity, void (*Kernel)(Job<Capacity>)>
+// A launch whose every warp moves a chunk.
+template <auto Kernel, typename List>
+inline trib_status launch_list(List &list, trib_stream stream)
+{
+    [[maybe_unused]] void (*const takes_list)(List) = Kernel;
+    void *arguments[] = {&list};
+    const uint32_t blocks = (list.units + kChunk * kWarps - 1) / (kChunk * kWarps);
+    return blocks == 0 ? TRIB_OK
+                       : launch_kernel<Kernel>(blocks, kLanes * kWarps, arguments, stream);
+}
+
+template <auto Kernel, uint32_t Capacity>
 inline trib_status launch_jobs(Request request, trib_stream stream)
 {
     Job<Capacity> job;
     do {
         next_job(job, request);
-        void *arguments[] = {&job};
-        const uint32_t blocks = (job.units + kChunk * kWarps - 1) / (kChunk * kWarps);
-        const trib_status status =
-            blocks == 0 ? TRIB_OK
-                        : launch_kernel<Kernel>(blocks, kLanes * kWarps, arguments, stream);
+        const trib_status status = launch_list<Kernel>(job, stream);
         if (status != TRIB_OK)
             return status;
     } while (request.slice < request.n);
     return TRIB_OK;
 }
 
-// Queue the request: in one launch if it fits.
-template <void (*Small)(Job<kSmall>), void (*Large)(Job<kLarge>)>
-inline trib_status launch(const Request &request, trib_stream stream)
+// Do `n` slices travel in large launches?
+inline bool travels_large(size_t n)
 {
     int driver = 0;
-    if (request.n > kSmall && kLarge > kSmall && cudaDriverGetVersion(&driver) == cudaSuccess &&
-        driver >= 12010)
-        return launch_jobs<kLarge, Large>(request, stream);
-    return launch_jobs<kSmall, Small>(request, stream);
+    return n > kSmall && kLarge > kSmall && cudaDriverGetVersion(&driver) == cudaSuccess &&
+           driver >= 12010;
+}
+
+// Queue the request: in one launch if it fits.
+template <auto Small, auto Large>
+inline trib_status launch(const Request &request, trib_stream stream)
+{
+    return travels_large(request.n) ? launch_jobs<Large, kLarge>(request, stream)
+                                    : launch_jobs<Small, kSmall>(request, stream);
+}
+
+// Queue the request, whose slices are in `table`.
+template <auto Kernel>
+inline trib_status launch_kept(const Request &request, const void *table, trib_stream stream)
+{
+    const Table at = table_at(const_cast<void *>(table), request.n);
+    Kept kept = {head_of(request), at.data, at.first, at.tail};
+    kept.n = static_cast<uint32_t>(request.n);
+    kept.units = static_cast<uint32_t>(units_of(*request.bucket, shift_of(kept.element_size)));
+    return launch_list<Kernel>(kept, stream);
 }
 
 // ----------------------------------------------------------------------------------- on the device
@@ -172,8 +235,8 @@ struct Piece {
     trib_dtype dtype;
 };
 
-template <uint32_t Capacity>
-__device__ inline Piece piece(const Job<Capacity> &job, uint32_t i)
+template <typename List>
+__device__ inline Piece piece(const List &job, uint32_t i)
 {
     const uint32_t tail = job.tail[i];
     return {job.data[i], job.first[i], job.first[i + 1] - job.first[i], (tail & 15) + 1,
@@ -181,9 +244,8 @@ __device__ inline Piece piece(const Job<Capacity> &job, uint32_t i)
 }
 
 // The last of pieces low..high that begins at or before `unit`; `low` if none does.
-template <uint32_t Capacity>
-__device__ inline uint32_t find(const Job<Capacity> &job, uint32_t unit, uint32_t low,
-                                uint32_t high)
+template <typename List>
+__device__ inline uint32_t find(const List &job, uint32_t unit, uint32_t low, uint32_t high)
 {
     while (low < high) {
         const uint32_t middle = low + (high - low + 1) / 2;
@@ -191,6 +253,31 @@ __device__ inline uint32_t find(const Job<Capacity> &job, uint32_t unit, uint32_
             low = middle;
         else
             high = middle - 1;
+    }
+    return low;
+}
+
+// The same for a whole warp, whose lanes look for the same.
+template <uint32_t Capacity>
+__device__ inline uint32_t find_together(const Job<Capacity> &job, uint32_t unit, uint32_t low,
+                                         uint32_t high)
+{
+    return find(job, unit, low, high);
+}
+
+// In memory each look takes as long as a load: so each lane looks at one of 32 places at a time.
+__device__ inline uint32_t find_together(const Kept &kept, uint32_t unit, uint32_t low,
+                                         uint32_t high)
+{
+    while (low < high) {
+        const uint32_t step = (high - low) / kLanes + 1;
+        const uint32_t place = low + threadIdx.x % kLanes * step;
+        const bool before = place <= high && kept.first[place] <= unit;
+        const uint32_t n = __popc(__ballot_sync(~0u, before)); // the first n places are
+        if (n == 0)
+            break;
+        low += (n - 1) * step;
+        high = min(low + step - 1, high);
     }
     return low;
 }
@@ -207,8 +294,8 @@ __device__ inline uint32_t elements(const Piece &piece, uint32_t unit, uint32_t 
 // Move the warp's chunk, one of block `block` of the job: body.chunk(piece, unit) if all of it lies
 // in one piece, otherwise body.unit(piece, unit, count) for each unit, `count` elements of which
 // are the piece's.
-template <uint32_t Capacity, typename Body>
-__device__ inline void move_chunk(const Job<Capacity> &job, uint32_t block, Body body)
+template <typename List, typename Body>
+__device__ inline void move_chunk(const List &job, uint32_t block, Body body)
 {
     const uint32_t lane = threadIdx.x % kLanes;
     const uint32_t begin = (block * kWarps + threadIdx.x / kLanes) * kChunk;
@@ -217,14 +304,14 @@ __device__ inline void move_chunk(const Job<Capacity> &job, uint32_t block, Body
     const uint32_t per_unit = kUnit / job.element_size;
     const uint32_t end = begin + kChunk < job.units ? begin + kChunk : job.units;
     const uint32_t last = job.n == 0 ? 0 : job.n - 1;
-    const uint32_t low = find(job, begin, 0, last);
+    const uint32_t low = find_together(job, begin, 0, last);
     const Piece whole = job.n == 0 ? Piece{} : piece(job, low);
     if (end - begin == kChunk && elements(whole, begin, per_unit) == per_unit &&
         elements(whole, end - 1, per_unit) == per_unit) {
         body.chunk(whole, begin);
         return;
     }
-    const uint32_t high = find(job, end - 1, low, last);
+    const uint32_t high = find_together(job, end - 1, low, last);
     for (uint32_t unit = begin + lane; unit < end; unit += kLanes) {
         const Piece mine = job.n == 0 ? Piece{} : piece(job, find(job, unit, low, high));
         body.unit(mine, unit, elements(mine, unit, per_unit));
@@ -239,8 +326,8 @@ __device__ inline T *at(const Piece &piece, uint32_t unit, uint32_t per_unit)
 }
 
 // The bucket's `unit`.
-template <typename T, uint32_t Capacity>
-__device__ inline T *bucket_at(const Job<Capacity> &job, uint32_t unit)
+template <typename T, typename List>
+__device__ inline T *bucket_at(const List &job, uint32_t unit)
 {
     return reinterpret_cast<T *>(job.bucket + (job.base + unit) * kUnit);
 }

@@ -20,6 +20,12 @@ trib_status tri_cuda_forget(const struct tri_revocable *calls, size_t n, trib_st
 trib_status tri_cuda_unpack(const struct tri_slice *slices, size_t n,
                             const struct tri_bucket *bucket, int weighted, const uint32_t *decision,
                             trib_stream stream);
+trib_status tri_cuda_keep(void *table, const struct tri_slice *slices, size_t n,
+                          const struct tri_bucket *bucket, trib_stream stream);
+trib_status tri_cuda_pack_kept(const void *table, size_t n, const struct tri_bucket *bucket,
+                               const struct tri_weight *weight, trib_stream stream);
+trib_status tri_cuda_unpack_kept(const void *table, size_t n, const struct tri_bucket *bucket,
+                                 int weighted, const uint32_t *decision, trib_stream stream);
 trib_status tri_cuda_scale(void *dst, const void *src, size_t count, trib_dtype dtype,
                            const struct tri_factor *factor, trib_stream stream);
 

@@ -9,8 +9,8 @@ namespace {
 // ------------------------------------------------------------------------------------------- plain
 
 // One unit of which `count` elements come from a tensor; the others are padding.
-template <typename T, uint32_t Capacity>
-__device__ void pack_unit(const Job<Capacity> &job, const Piece &piece, uint32_t unit,
+template <typename T, typename List>
+__device__ void pack_unit(const List &job, const Piece &piece, uint32_t unit,
                           uint32_t count)
 {
     constexpr uint32_t kPerUnit = kUnit / sizeof(T);
@@ -27,9 +27,9 @@ __device__ void pack_unit(const Job<Capacity> &job, const Piece &piece, uint32_t
             dst[i] = i < count ? src[i] : T(0);
 }
 
-template <uint32_t Capacity>
+template <typename List>
 struct Pack {
-    const Job<Capacity> &job;
+    const List &job;
 
     __device__ void chunk(const Piece &piece, uint32_t unit) const
     {
@@ -52,11 +52,11 @@ struct Pack {
     }
 };
 
-template <uint32_t Capacity>
+template <typename List>
 __global__ void __launch_bounds__(kLanes *kWarps)
-    pack_plain(const __grid_constant__ Job<Capacity> job)
+    pack_plain(const __grid_constant__ List job)
 {
-    move_chunk(job, blockIdx.x, Pack<Capacity>{job});
+    move_chunk(job, blockIdx.x, Pack<List>{job});
 }
 
 // ---------------------------------------------------------------------------------------- weighted
@@ -84,9 +84,9 @@ struct Scale {
 
 // `Sum` is the bucket's type, `weight` a valid one, 0 if no data counts; `last` is what the
 // bucket's last element becomes.
-template <typename Sum, uint32_t Capacity>
+template <typename Sum, typename List>
 struct PackWeighted {
-    const Job<Capacity> &job;
+    const List &job;
     Sum weight, last;
 
     static constexpr uint32_t kPerUnit = kUnit / sizeof(Sum);
@@ -155,15 +155,15 @@ struct PackWeighted {
     }
 };
 
-template <typename Sum, uint32_t Capacity>
+template <typename Sum, typename List>
 __global__ void __launch_bounds__(kLanes *kWarps)
-    pack_weighted(const __grid_constant__ Job<Capacity> job)
+    pack_weighted(const __grid_constant__ List job)
 {
     const float weight = job.device_weight != nullptr ? *job.device_weight : job.weight;
     const bool valid = weight >= 0 && isfinite(weight);
     const Sum last = valid ? weight : nanf("");
     move_chunk(job, blockIdx.x,
-               PackWeighted<Sum, Capacity>{job, valid ? Sum(weight) : Sum(0), last});
+               PackWeighted<Sum, List>{job, valid ? Sum(weight) : Sum(0), last});
 }
 
 } // namespace
@@ -173,9 +173,21 @@ trib_status tri_cuda_pack(const struct tri_slice *slices, size_t n, const struct
 {
     const Request request = {slices, n, bucket, weight, nullptr};
     if (weight == nullptr)
-        return launch<pack_plain<kSmall>, pack_plain<kLarge>>(request, stream);
+        return launch<pack_plain<Job<kSmall>>, pack_plain<Job<kLarge>>>(request, stream);
     return dispatch_sum(bucket->dtype, [&](auto sum) {
         using Sum = decltype(sum);
-        return launch<pack_weighted<Sum, kSmall>, pack_weighted<Sum, kLarge>>(request, stream);
+        return launch<pack_weighted<Sum, Job<kSmall>>, pack_weighted<Sum, Job<kLarge>>>(request,
+                                                                                        stream);
+    });
+}
+
+trib_status tri_cuda_pack_kept(const void *table, size_t n, const struct tri_bucket *bucket,
+                               const struct tri_weight *weight, trib_stream stream)
+{
+    const Request request = {nullptr, n, bucket, weight, nullptr};
+    if (weight == nullptr)
+        return launch_kept<pack_plain<Kept>>(request, table, stream);
+    return dispatch_sum(bucket->dtype, [&](auto sum) {
+        return launch_kept<pack_weighted<decltype(sum), Kept>>(request, table, stream);
     });
 }

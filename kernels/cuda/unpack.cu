@@ -9,8 +9,8 @@ namespace {
 // ------------------------------------------------------------------------------------------- plain
 
 // The `count` elements of one unit that belong to a tensor.
-template <typename T, uint32_t Capacity>
-__device__ void unpack_unit(const Job<Capacity> &job, const Piece &piece, uint32_t unit,
+template <typename T, typename List>
+__device__ void unpack_unit(const List &job, const Piece &piece, uint32_t unit,
                             uint32_t count)
 {
     constexpr uint32_t kPerUnit = kUnit / sizeof(T);
@@ -26,9 +26,9 @@ __device__ void unpack_unit(const Job<Capacity> &job, const Piece &piece, uint32
             dst[i] = src[i];
 }
 
-template <uint32_t Capacity>
+template <typename List>
 struct Unpack {
-    const Job<Capacity> &job;
+    const List &job;
 
     __device__ void chunk(const Piece &piece, uint32_t unit) const
     {
@@ -58,12 +58,12 @@ __device__ inline uint32_t block_from_end()
     return gridDim.x - 1 - blockIdx.x;
 }
 
-template <uint32_t Capacity>
+template <typename List>
 __global__ void __launch_bounds__(kLanes *kWarps)
-    unpack_plain(const __grid_constant__ Job<Capacity> job)
+    unpack_plain(const __grid_constant__ List job)
 {
     if (*job.decision != 0)
-        move_chunk(job, block_from_end(), Unpack<Capacity>{job});
+        move_chunk(job, block_from_end(), Unpack<List>{job});
 }
 
 // ---------------------------------------------------------------------------------------- weighted
@@ -89,9 +89,9 @@ struct Divide {
     }
 };
 
-template <typename Sum, uint32_t Capacity>
+template <typename Sum, typename List>
 struct UnpackWeighted {
-    const Job<Capacity> &job;
+    const List &job;
     Sum total;
 
     static constexpr uint32_t kPerUnit = kUnit / sizeof(Sum);
@@ -144,14 +144,14 @@ struct UnpackWeighted {
     }
 };
 
-template <typename Sum, uint32_t Capacity>
+template <typename Sum, typename List>
 __global__ void __launch_bounds__(kLanes *kWarps)
-    unpack_weighted(const __grid_constant__ Job<Capacity> job)
+    unpack_weighted(const __grid_constant__ List job)
 {
     if (*job.decision == 0)
         return;
     const Sum total = reinterpret_cast<const Sum *>(job.bucket)[job.count - 1];
-    move_chunk(job, block_from_end(), UnpackWeighted<Sum, Capacity>{job, total});
+    move_chunk(job, block_from_end(), UnpackWeighted<Sum, List>{job, total});
 }
 
 } // namespace
@@ -162,9 +162,21 @@ trib_status tri_cuda_unpack(const struct tri_slice *slices, size_t n,
 {
     const Request request = {slices, n, bucket, nullptr, decision};
     if (!weighted)
-        return launch<unpack_plain<kSmall>, unpack_plain<kLarge>>(request, stream);
+        return launch<unpack_plain<Job<kSmall>>, unpack_plain<Job<kLarge>>>(request, stream);
     return dispatch_sum(bucket->dtype, [&](auto sum) {
         using Sum = decltype(sum);
-        return launch<unpack_weighted<Sum, kSmall>, unpack_weighted<Sum, kLarge>>(request, stream);
+        return launch<unpack_weighted<Sum, Job<kSmall>>, unpack_weighted<Sum, Job<kLarge>>>(
+            request, stream);
+    });
+}
+
+trib_status tri_cuda_unpack_kept(const void *table, size_t n, const struct tri_bucket *bucket,
+                                 int weighted, const uint32_t *decision, trib_stream stream)
+{
+    const Request request = {nullptr, n, bucket, nullptr, decision};
+    if (!weighted)
+        return launch_kept<unpack_plain<Kept>>(request, table, stream);
+    return dispatch_sum(bucket->dtype, [&](auto sum) {
+        return launch_kept<unpack_weighted<decltype(sum), Kept>>(request, table, stream);
     });
 }

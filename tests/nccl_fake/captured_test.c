@@ -7,14 +7,16 @@
 #include <string.h>
 
 #include "csrc/backend.h"
+#include "csrc/core/communicator.h"
 #include "csrc/reducer/reducer.h"
 #include "csrc/sparse/state.h"
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
+#include "tests/nccl/captured_fixture.h"
 #include "tests/nccl_fake/fake.h"
+#include "tests/nccl_fake/fake_kernels.h"
 
 extern const struct tri_backend tri_backend_nccl;
-extern const struct tri_kernels tri_kernels_cpu;
 
 static struct tri_backend backend;
 /* In place of csrc/backends.c, which the linker then leaves out. */
@@ -24,107 +26,6 @@ const struct tri_backend *tri_backend_find(const char *name)
 {
     return strcmp(name, backend.name) == 0 ? &backend : NULL;
 }
-
-/* ----------------------------------------------------------- kernels, which graphs capture, too */
-
-/* pack and unpack: with the slices, as CUDA has the arguments of a kernel. */
-struct slices {
-    size_t n;
-    struct tri_bucket bucket;
-    struct tri_weight weight;
-    bool weighted;
-    const uint32_t *decision;
-    struct tri_slice slices[];
-};
-
-/* Now, or in each launch. */
-static trib_status run(void (*function)(void *argument), void *argument, size_t bytes,
-                       trib_stream stream)
-{
-    if (!fake_record(stream, function, argument, bytes))
-        function(argument);
-    return TRIB_OK;
-}
-
-static void run_pack(void *argument)
-{
-    const struct slices *of = argument;
-    CHECK_OK(tri_kernels_cpu.pack(of->slices, of->n, &of->bucket, of->weighted ? &of->weight : NULL,
-                                  NULL));
-}
-
-static void run_unpack(void *argument)
-{
-    const struct slices *of = argument;
-    CHECK_OK(
-        tri_kernels_cpu.unpack(of->slices, of->n, &of->bucket, of->weighted, of->decision, NULL));
-}
-
-static trib_status run_slices(void (*function)(void *argument), const struct slices *of,
-                              const struct tri_slice *slices, trib_stream stream)
-{
-    const size_t bytes = sizeof *of + of->n * sizeof *slices;
-    struct slices *own = malloc(bytes);
-    if (own == NULL)
-        abort();
-    *own = *of;
-    memcpy(own->slices, slices, of->n * sizeof *slices);
-    const trib_status status = run(function, own, bytes, stream);
-    free(own);
-    return status;
-}
-
-static trib_status pack(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
-                        const struct tri_weight *weight, trib_stream stream)
-{
-    struct slices of = {.n = n, .bucket = *bucket, .weighted = weight != NULL};
-    if (weight != NULL)
-        of.weight = *weight;
-    return run_slices(run_pack, &of, slices, stream);
-}
-
-static trib_status unpack(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
-                          int weighted, const uint32_t *decision, trib_stream stream)
-{
-    const struct slices of = {
-        .n = n, .bucket = *bucket, .weighted = weighted != 0, .decision = decision};
-    return run_slices(run_unpack, &of, slices, stream);
-}
-
-static void run_commit(void *argument)
-{
-    CHECK_OK(tri_kernels_cpu.commit(argument, NULL));
-}
-
-static trib_status commit(const struct tri_commit *job, trib_stream stream)
-{
-    struct tri_commit own = *job;
-    return run(run_commit, &own, sizeof own, stream);
-}
-
-struct scaling {
-    void *dst;
-    const void *src;
-    size_t count;
-    trib_dtype dtype;
-    struct tri_factor factor;
-};
-
-static void run_scale(void *argument)
-{
-    const struct scaling *of = argument;
-    CHECK_OK(tri_kernels_cpu.scale(of->dst, of->src, of->count, of->dtype, &of->factor, NULL));
-}
-
-static trib_status scale(void *dst, const void *src, size_t count, trib_dtype dtype,
-                         const struct tri_factor *factor, trib_stream stream)
-{
-    struct scaling of = {dst, src, count, dtype, *factor};
-    return run(run_scale, &of, sizeof of, stream);
-}
-
-const struct tri_kernels tri_kernels_cuda = {
-    .name = "fake", .pack = pack, .unpack = unpack, .commit = commit, .scale = scale};
 
 /* A graph that can hold nothing gets nothing: the calls fail, nothing is queued, and the capture goes
  * on. */
@@ -203,6 +104,54 @@ static void questions(void)
     check_end();
 }
 
+/* ------------------------------------------------------------------------------- kept lists */
+
+/* What a call should have: `writes` tables of the list, and whether it reads them. */
+static void list_call(struct captured *self, size_t round, int writes, bool reads)
+{
+    const struct fake_tables before = fake_tables();
+    CHECK(captured_call(self, round));
+    const struct fake_tables after = fake_tables();
+    CHECK_MSG(after.written - before.written == writes && (after.read != before.read) == reads,
+              "call %zu: %d tables written, %d read", round, after.written - before.written,
+              after.read - before.read);
+}
+
+/* A list is kept from its second call on, and again after another one, or in a larger workspace. */
+static void kept_rank(int rank, int size, void *argument)
+{
+    struct cast *cast = argument;
+    struct captured self;
+    (void)size;
+    captured_open(&self, cast, rank);
+    list_call(&self, 0, 0, false);
+    list_call(&self, 1, 1, true);
+    list_call(&self, 2, 0, true);
+    CHECK_OK(trib_broadcast_list(self.comm, self.tensors, 2, 0, self.stream));
+    list_call(&self, 3, 0, true);
+    CHECK_OK(trib_allreduce_list(self.comm, self.others, 2, TRIB_SUM, self.stream));
+    list_call(&self, 4, 0, false);
+    list_call(&self, 5, 1, true);
+    CHECK_OK(trib_weighted_average(self.comm, self.tensors, 2, 1, NULL, NULL, self.stream));
+    list_call(&self, 6, 0, false);
+    list_call(&self, 7, 1, true);
+    CHECK_OK(tri_comm_reserve(self.comm, 1 << 20));
+    list_call(&self, 8, 1, true);
+    list_call(&self, 9, 0, true);
+    captured_begin(self.stream);
+    CHECK_OK(captured_queue_list(&self, self.tensors, self.stream));
+    self.replay = captured_end(self.stream);
+    CHECK(captured_replay(&self, 10));
+    list_call(&self, 11, 0, true);
+    captured_drop(&self);
+    captured_close(&self);
+}
+
+static const struct kind kept_kind = {
+    .name = "", .queue = captured_queue_list, .expected = captured_sum};
+
+/* --------------------------------------------------------------------------------- lost memory */
+
 static bool all_lost(const trib_reducer *reducer, bool lost)
 {
     bool all = reducer->memory.lost == lost;
@@ -276,6 +225,7 @@ int main(void)
     refused_by_cuda();
     questions();
     lost_states();
+    captured_run(1, &kept_kind, "a list that is kept, and not", 0, kept_rank);
     check_begin("captures over a fake: what is left");
     CHECK_MSG(fake_communicators() == 0, "%d communicators are not freed", fake_communicators());
     CHECK_MSG(fake_user_objects() == 0, "%d objects of graphs", fake_user_objects());

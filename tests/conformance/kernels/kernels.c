@@ -199,6 +199,11 @@ void list_make(struct list *list, struct arena *arena, trib_dtype dtype, size_t 
     list->bucket.count = (params->padded ? end : list->end) + params->extra;
     list->bucket_at = arena_place(arena, list->bucket.count * size, 0);
     list->bucket.data = arena->device + list->bucket_at;
+    list->kept = arena->place->kernels->keep != NULL && list->end != 0 && kernels_random() % 2 == 0;
+    if (!list->kept)
+        return;
+    list->table_at = arena_place(arena, tri_table_bytes(n), 0);
+    arena_forget(arena, list->table_at, tri_table_bytes(n));
 }
 
 void list_free(struct list *list)
@@ -208,7 +213,7 @@ void list_free(struct list *list)
 }
 
 /* A caller's array is his again when the call returns: use a copy, and spoil it. */
-struct tri_slice *list_lend(const struct list *list)
+static struct tri_slice *lend(const struct list *list)
 {
     struct tri_slice *copy = calloc(list->n + 1, sizeof *copy);
     if (copy == NULL)
@@ -217,10 +222,51 @@ struct tri_slice *list_lend(const struct list *list)
     return copy;
 }
 
-void list_take_back(struct tri_slice *copy, size_t n)
+static void take_back(struct tri_slice *copy, size_t n)
 {
     memset(copy, 0x5a, n * sizeof *copy);
     free(copy);
+}
+
+/* The slices that are not empty, in a table. */
+static size_t keep(const struct arena *arena, const struct list *list, struct tri_slice *lent)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < list->n; i++)
+        if (list->slices[i].count != 0)
+            lent[n++] = list->slices[i];
+    CHECK_OK(arena->place->kernels->keep(arena->device + list->table_at, lent, n, &list->bucket,
+                                         arena->place->stream));
+    return n;
+}
+
+void list_pack(struct arena *arena, const struct list *list, const struct tri_weight *weight)
+{
+    const struct tri_kernels *kernels = arena->place->kernels;
+    trib_stream stream = arena->place->stream;
+    struct tri_slice *lent = lend(list);
+    const size_t n = list->kept ? keep(arena, list, lent) : list->n;
+    if (list->kept)
+        CHECK_OK(kernels->pack_kept(arena->device + list->table_at, n, &list->bucket, weight,
+                                    stream));
+    else
+        CHECK_OK(kernels->pack(lent, n, &list->bucket, weight, stream));
+    take_back(lent, list->n);
+}
+
+void list_unpack(struct arena *arena, const struct list *list, int weighted, size_t decision)
+{
+    const struct tri_kernels *kernels = arena->place->kernels;
+    trib_stream stream = arena->place->stream;
+    const uint32_t *word = (const uint32_t *)(void *)(arena->device + decision);
+    struct tri_slice *lent = lend(list);
+    const size_t n = list->kept ? keep(arena, list, lent) : list->n;
+    if (list->kept)
+        CHECK_OK(kernels->unpack_kept(arena->device + list->table_at, n, &list->bucket, weighted,
+                                      word, stream));
+    else
+        CHECK_OK(kernels->unpack(lent, n, &list->bucket, weighted, word, stream));
+    take_back(lent, list->n);
 }
 
 size_t decision_place(struct arena *arena, uint32_t value)
@@ -233,10 +279,8 @@ size_t decision_place(struct arena *arena, uint32_t value)
 static void plain_pack(struct arena *arena, const struct list *list)
 {
     const size_t size = trib_dtype_size(list->bucket.dtype);
-    struct tri_slice *lent = list_lend(list);
     arena_upload(arena);
-    CHECK_OK(arena->place->kernels->pack(lent, list->n, &list->bucket, NULL, arena->place->stream));
-    list_take_back(lent, list->n);
+    list_pack(arena, list, NULL);
     memset(arena->image + list->bucket_at, 0, list->bucket.count * size);
     for (size_t i = 0; i < list->n; i++)
         memcpy(arena->image + list->bucket_at + list->slices[i].offset * size,
@@ -249,13 +293,9 @@ static void plain_unpack(struct arena *arena, const struct list *list, uint32_t 
 {
     const size_t size = trib_dtype_size(list->bucket.dtype);
     const size_t word = decision_place(arena, decision);
-    struct tri_slice *lent = list_lend(list);
     arena_poison(arena, list->bucket_at, list->bucket.count * size);
     arena_upload(arena);
-    CHECK_OK(arena->place->kernels->unpack(lent, list->n, &list->bucket, 0,
-                                           (const uint32_t *)(void *)(arena->device + word),
-                                           arena->place->stream));
-    list_take_back(lent, list->n);
+    list_unpack(arena, list, 0, word);
     for (size_t i = 0; decision != 0 && i < list->n; i++)
         memcpy(arena->image + list->at[i],
                arena->image + list->bucket_at + list->slices[i].offset * size,

@@ -131,15 +131,17 @@ struct list {
     size_t n, end;
     struct tri_bucket bucket;
     size_t bucket_at;
+    bool kept; /* by chance, where the table of kernels can: it is moved by a table, which is at */
+    size_t table_at;
 };
 
 /* Place a list of `n` slices and its bucket of `dtype` in the arena. */
 void list_make(struct list *list, struct arena *arena, trib_dtype dtype, size_t n,
                const struct list_params *params);
 void list_free(struct list *list);
-/* A copy of the slices for a call, which is spoilt and freed after it. */
-struct tri_slice *list_lend(const struct list *list);
-void list_take_back(struct tri_slice *copy, size_t n);
+/* Pack it, and unpack it by the decision at `decision`. */
+void list_pack(struct arena *arena, const struct list *list, const struct tri_weight *weight);
+void list_unpack(struct arena *arena, const struct list *list, int weighted, size_t decision);
 /* A decision in the arena. */
 size_t decision_place(struct arena *arena, uint32_t value);
 

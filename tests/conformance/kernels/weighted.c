@@ -66,10 +66,8 @@ static void pack_case(struct arena *arena, trib_dtype dtype, size_t n,
     const struct tri_weight weight = {on_device ? (const float *)(void *)(arena->device + word)
                                                 : NULL,
                                       on_device ? 77.0f : value};
-    struct tri_slice *lent = list_lend(&list);
     arena_upload(arena);
-    CHECK_OK(arena->place->kernels->pack(lent, n, &list.bucket, &weight, arena->place->stream));
-    list_take_back(lent, n);
+    list_pack(arena, &list, &weight);
 
     memset(arena->image + list.bucket_at, 0, list.bucket.count * size);
     for (size_t i = 0; valid && value > 0 && i < n; i++)
@@ -137,12 +135,8 @@ static void unpack_case(struct arena *arena, trib_dtype dtype, size_t n,
     else
         kernels_fill(arena->image + list.bucket_at, dtype, list.bucket.count, KERNELS_WILD_NANS);
     kernels_put(arena->image + list.bucket_at + (list.bucket.count - 1) * size, dtype, total);
-    struct tri_slice *lent = list_lend(&list);
     arena_upload(arena);
-    CHECK_OK(arena->place->kernels->unpack(lent, n, &list.bucket, 1,
-                                           (const uint32_t *)(void *)(arena->device + word),
-                                           arena->place->stream));
-    list_take_back(lent, n);
+    list_unpack(arena, &list, 1, word);
     if (decision != 0) {
         mark(arena, &list);
         expect_quotients(arena, &list);
