@@ -897,10 +897,10 @@ TRIB_API trib_status trib_job_read(trib_job *out);
  *  meets nobody.
  *
  *  Each rank proves to rank 0, and rank 0 to it, that it knows `token`, `n_ranks`, and the secret of
- *  the job in the variable TRIBUTARY_SECRET, if that is set; none of them is sent. Without a secret
- *  whoever reaches rank 0 and can guess the launcher's variables can take part. Take a secret that
- *  nobody can guess (32 hexadecimal digits at random): who reads a proof can try guesses. The id itself
- *  is authenticated, not encrypted. Strangers, other services on the ports and connections that say
+ *  the job in the variable TRIBUTARY_SECRET, if that is set (empty, it is an error); none of them is
+ *  sent. Without a secret whoever reaches rank 0 and can guess the launcher's variables can take part.
+ *  Take a secret that nobody can guess (32 hexadecimal digits at random): who reads a proof can try
+ *  guesses. The id itself is authenticated, not encrypted. Strangers, other services on the ports and connections that say
  *  nothing do not disturb the meeting. Rank 0 listens on all interfaces (on loopback alone if `host`
  *  is localhost or 127.0.0.1), and holds one descriptor per rank.
  *
@@ -917,7 +917,8 @@ TRIB_API trib_status trib_job_meet(trib_id *out, const trib_job *job, const char
  *  process sees only one, as under srun --gpus-per-task=1. The meeting and the creation each have the
  *  deadline of `options` (NULL allowed). Blocking. Every process of the job calls it.
  *  TRIB_ERR_UNSUPPORTED: the job has several ranks, and the backend connects no processes (without
- *  TRIB_CAN_PROCESSES: host). */
+ *  TRIB_CAN_PROCESSES: host). TRIB_ERR_NO_DEVICE: this process does not see that device; said before
+ *  the meeting. */
 TRIB_API trib_status trib_comm_from_env(trib_comm **out, const trib_options *options);
 
 /* ---------------------------------------------------------------------------------- collectives

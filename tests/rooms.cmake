@@ -22,7 +22,7 @@ set(rooms csrc/base csrc/peers csrc/core csrc/job csrc/lists csrc/reducer csrc/s
 set(csrc/base "${base}|${libc}|(pthread|unistd|sys/stat|sys/random)\\.h")
 set(csrc/peers "${base}|${libc}|${system}|${network}|csrc/peers/.*")
 set(csrc/core "${base}|${libc}|${seams}|csrc/tracer\\.h|csrc/peers/(peers|address|message|setup)\\.h|csrc/core/.*")
-set(csrc/job "${base}|${libc}|csrc/backend\\.h|csrc/peers/(accept|address|channel|mac|message|service|socket)\\.h|csrc/core/(device|lifecycle)\\.h|csrc/job/.*|(netdb|unistd|netinet/in|sys/socket)\\.h")
+set(csrc/job "${base}|${libc}|csrc/backend\\.h|csrc/peers/(accept|address|channel|mac|message|service|socket)\\.h|csrc/core/(device|lifecycle)\\.h|csrc/job/.*|(netdb|unistd|arpa/inet|netinet/in|sys/socket)\\.h")
 set(csrc/lists "${base}|${libc}|${seams}|csrc/core/.*|csrc/lists/.*")
 set(csrc/reducer "${base}|${libc}|${seams}|csrc/core/.*|csrc/sparse/(state|allreduce|kept)\\.h|csrc/reducer/.*")
 set(csrc/sparse "${base}|${libc}|${seams}|csrc/core/.*|csrc/sparse/[a-z_]+\\.h")

@@ -111,10 +111,10 @@ static trib_status read_master(trib_job *out, const struct tri_variables *variab
     const char *host;
     TRI_TRY(tri_variable_need(&host, variables, launcher->name, "MASTER_ADDR"));
     TRI_TRY(tri_variable_number(&port, variables, launcher->name, "MASTER_PORT", 1, UINT16_MAX));
-    if (!tri_place_host_valid(host))
-        return bad_host("MASTER_ADDR", host, "a name or an address");
-    memcpy(out->host, host, strlen(host) + 1);
-    return TRIB_OK;
+    if (tri_place_host_set(out->host, host))
+        return TRIB_OK;
+    return bad_host("MASTER_ADDR", host,
+                    "a name or an address that all hosts know, without a port");
 }
 
 /* Are all ranks on this host, as the launcher says? */

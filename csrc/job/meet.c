@@ -42,6 +42,23 @@ static trib_status bad_field(const char *name, long long found, long long least,
                     most);
 }
 
+/* NULL: there is none. */
+static const char *own_secret(void)
+{
+    return tri_variables_own.get(tri_variables_own.context, "TRIBUTARY_SECRET");
+}
+
+/* A secret that got lost on its way to the variable would let everybody in, on all ranks alike. */
+static trib_status check_secret(void)
+{
+    const char *secret = own_secret();
+    if (secret == NULL || secret[0] != '\0')
+        return TRIB_OK;
+    return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                    "trib_job_meet: the variable TRIBUTARY_SECRET is set, and empty; expected a "
+                    "secret that nobody can guess, or unset it on all ranks");
+}
+
 static trib_status check(const trib_job *job)
 {
     TRI_TRY(check_size("trib_job_meet", job->size));
@@ -58,14 +75,14 @@ static trib_status check(const trib_job *job)
                         "trib_job_meet: job.host is no name and no address; %d ranks need one of "
                         "rank 0's",
                         job->n_ranks);
-    return TRIB_OK;
+    return job->n_ranks > 1 ? check_secret() : TRIB_OK;
 }
 
 /* What only the ranks of the job know, as far as it has a secret. How many they are, the handshake
  * adds (proof.h). */
 static void make_key(uint8_t key[TRI_MAC_KEY], const trib_job *job)
 {
-    const char *secret = tri_variable(&tri_variables_own, "TRIBUTARY_SECRET");
+    const char *secret = own_secret();
     uint8_t public[PUBLIC] = "tributary job";
     struct tri_mac mac;
     tri_store_le(public + PUBLIC - 8, job->token, 8);
@@ -104,6 +121,21 @@ trib_status tri_job_meet(trib_id *out, const trib_job *job, const char *backend,
 
 /* ----------------------------------------------------------------------------------- communicators */
 
+/* Before the ranks meet: once all have come, a rank without a device leaves the others waiting. */
+static trib_status check_device(const struct tri_backend *backend, int32_t device,
+                                const trib_job *job)
+{
+    const int32_t count = backend->device->count();
+    if (count < 2 || device < count)
+        return tri_backend_has(backend, device);
+    return tri_fail(
+        TRIB_ERR_NO_DEVICE,
+        "trib_comm_from_env: rank %d of %d has local rank %d, and \"%s\" has %d devices "
+        "for it, numbered from 0; start as many processes on a host as it has devices, "
+        "or show each process its own alone (CUDA_VISIBLE_DEVICES)",
+        job->rank, job->n_ranks, job->local_rank, backend->name, count);
+}
+
 /* The backend and the device of this rank. */
 static trib_status choose(const struct tri_backend **out, int32_t *out_device, const trib_job *job,
                           const struct tri_settings *settings)
@@ -113,7 +145,7 @@ static trib_status choose(const struct tri_backend **out, int32_t *out_device, c
         TRI_TRY(tri_backend_with(out, 0));
     *out_device = (*out)->device->count() == 1 ? 0 : job->local_rank;
     if (job->n_ranks == 1 || ((*out)->capabilities() & TRIB_CAN_PROCESSES) != 0)
-        return TRIB_OK;
+        return check_device(*out, *out_device, job);
     return tri_fail(TRIB_ERR_UNSUPPORTED,
                     "trib_comm_from_env: the job has %d ranks, each a process, and on %s all ranks "
                     "of a communicator are threads of one process; start one process and create a "

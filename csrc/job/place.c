@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "csrc/job/place.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -16,13 +17,35 @@
 
 /* ------------------------------------------------------------------------------------------ text */
 
+/* Letters, digits and what names have between them, so that no port, path or bracket is among them. */
+static bool of_a_name(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '.' || c == '_';
+}
+
 bool tri_place_host_valid(const char *host)
 {
+    struct in6_addr address;
     const size_t n = strnlen(host, TRIB_HOST_MAX + 1);
+    if (n == 0 || n > TRIB_HOST_MAX)
+        return false;
     for (size_t i = 0; i < n; i++)
-        if ((unsigned char)host[i] <= ' ' || (unsigned char)host[i] >= 0x7f)
-            return false;
-    return n > 0 && n <= TRIB_HOST_MAX;
+        if (!of_a_name(host[i]))
+            return inet_pton(AF_INET6, host, &address) == 1;
+    return true;
+}
+
+bool tri_place_host_set(char host[TRIB_HOST_MAX + 1], const char *text)
+{
+    const size_t n = strnlen(text, TRIB_HOST_MAX + 3);
+    const bool bracket = n > 2 && text[0] == '[' && text[n - 1] == ']';
+    const size_t bytes = bracket ? n - 2 : n;
+    if (bytes > TRIB_HOST_MAX)
+        return false;
+    memcpy(host, text + bracket, bytes);
+    host[bytes] = '\0';
+    return tri_place_host_valid(host);
 }
 
 /* 1 to 65535, or 0 if it is no port. */

@@ -9,8 +9,11 @@
 #include "csrc/base/status.h"
 #include "csrc/peers/address.h"
 
-/* Does it look like a name or an address: 1 to TRIB_HOST_MAX bytes, each printable, no blank? */
+/* Does it look like a name or an address: 1 to TRIB_HOST_MAX bytes, and no port among them? An IPv6
+ * address of one link (fe80::1%eth0) is none: it means another host on each. */
 bool tri_place_host_valid(const char *host);
+/* `text` as a host, without the brackets that an IPv6 address may have. False if it is none. */
+bool tri_place_host_set(char host[TRIB_HOST_MAX + 1], const char *text);
 /* "host:port" or "[IPv6]:port", as in TRIBUTARY_ADDRESS. False if it is neither. */
 bool tri_place_parse(char host[TRIB_HOST_MAX + 1], int32_t *out_port, const char *text);
 /* The first host of a list in SLURM's form: "a7" of "a[7,9-12],b3", "r0n04" of "r[0-1]n[04-05]".

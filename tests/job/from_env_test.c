@@ -71,6 +71,28 @@ static void late(int index, int n, void *argument)
     CHECK(comm == NULL && check_now_ms() - start < 5 * SHORT_MS);
 }
 
+/* Each process sees two devices, and process 2 is the third on its host: it says so at once, and the
+ * others hear who did not come. */
+static void one_too_many(int index, int n, void *argument)
+{
+    trib_comm *comm = NULL;
+    trib_options options = TRIB_OPTIONS_INIT;
+    const double start = check_now_ms();
+    (void)argument;
+    options.timeout_ms = SHORT_MS;
+    processes_devices(2);
+    set_slurm(index, n);
+    set("SLURM_LOCALID", index);
+    if (index < 2) {
+        CHECK_STATUS(trib_comm_from_env(&comm, &options), TRIB_ERR_TIMEOUT);
+        CHECK_DETAIL("rank 2 of 3 did not come");
+        return;
+    }
+    CHECK_STATUS(trib_comm_from_env(&comm, &options), TRIB_ERR_NO_DEVICE);
+    CHECK_DETAIL("rank 2 of 3 has local rank 2, and \"processes\" has 2 devices for it");
+    CHECK(comm == NULL && check_now_ms() - start < SHORT_MS);
+}
+
 static void mistakes(int index, int n, void *argument)
 {
     trib_comm *comm = NULL;
@@ -103,6 +125,9 @@ int main(void)
     check_end();
     check_begin("a rank does not come");
     processes_check(2, MEMBER_DEADLINE_MS, late, NULL);
+    check_end();
+    check_begin("more processes on a host than devices");
+    processes_check(3, MEMBER_DEADLINE_MS, one_too_many, NULL);
     check_end();
     check_begin("mistakes");
     processes_check(1, MEMBER_DEADLINE_MS, mistakes, NULL);

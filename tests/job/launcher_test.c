@@ -151,6 +151,14 @@ static const struct {
      1,
      0,
      0},
+    {"an IPv6 address in brackets",
+     {"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "MASTER_ADDR=[fd00::2]", "MASTER_PORT=1"},
+     "torchrun",
+     "fd00::2",
+     1,
+     2,
+     1,
+     0},
     {"the most ranks",
      {"RANK=65535", "WORLD_SIZE=65536", "LOCAL_RANK=65535", "MASTER_ADDR=a", "MASTER_PORT=1"},
      "torchrun",
@@ -216,6 +224,19 @@ static const struct {
     {{"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "MASTER_ADDR=a b", "MASTER_PORT=1"},
      TRIB_ERR_INVALID_ARGUMENT,
      "MASTER_ADDR is \"a b\""},
+    {{"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "MASTER_ADDR=a:29500", "MASTER_PORT=1"},
+     TRIB_ERR_INVALID_ARGUMENT,
+     "MASTER_ADDR is \"a:29500\"; expected a name or an address that all hosts know, without a "
+     "port"},
+    {{"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "MASTER_ADDR=tcp://a", "MASTER_PORT=1"},
+     TRIB_ERR_INVALID_ARGUMENT,
+     "MASTER_ADDR is \"tcp://a\""},
+    {{"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "MASTER_ADDR=fe80::1%eth0", "MASTER_PORT=1"},
+     TRIB_ERR_INVALID_ARGUMENT,
+     "MASTER_ADDR is \"fe80::1%eth0\""},
+    {{"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "MASTER_ADDR=[fd00::2]:1", "MASTER_PORT=1"},
+     TRIB_ERR_INVALID_ARGUMENT,
+     "MASTER_ADDR is \"[fd00::2]:1\""},
     {{"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "MASTER_ADDR=a", "MASTER_PORT=0"},
      TRIB_ERR_INVALID_ARGUMENT,
      "MASTER_PORT (torchrun) is \"0\""},
@@ -353,8 +374,8 @@ static void check_lists(void)
                                            {"r[0-1]n[04-05].x,b", "r0n04.x"},
                                            {"n[3]", "n3"},
                                            {"a[1-2,5]b[6],c", "a1b6"}};
-    static const char *const bad[] = {"",      ",a",    "a[",  "a[1", "a[]",  "a[x]",
-                                      "a[1x]", "a[-2]", "a b", "a\n", "a\x7f"};
+    static const char *const bad[] = {"",      ",a",  "a[",  "a[1",   "a[]", "a[x]",  "a[1x]",
+                                      "a[-2]", "a b", "a\n", "a\x7f", "a]",  "(null)"};
     char host[TRIB_HOST_MAX + 1], longest[2 * TRIB_HOST_MAX];
     check_begin("lists of hosts");
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)

@@ -41,6 +41,17 @@ static void other_secret(int index, int n, void *argument)
     CHECK_DETAIL("one that claimed to be rank 2 was refused");
 }
 
+/* As TRIBUTARY_SECRET=$(cat FILE) leaves it on all ranks where there is no such file. */
+static void empty_secret(int index, int n, void *argument)
+{
+    (void)n;
+    (void)argument;
+    CHECK(setenv("TRIBUTARY_SECRET", "", 1) == 0);
+    CHECK_STATUS(hall_meet(index, index, HALL_SHORT_MS), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL("TRIBUTARY_SECRET is set, and empty");
+    CHECK(hall_no_id(index));
+}
+
 /* Rank 1 believes in another number of ranks, or in another job at the same ports. */
 static void other_job(int index, int n, void *argument)
 {
@@ -94,6 +105,10 @@ static void secrets(void)
     check_begin("a rank without the secret");
     hall_new(3);
     hall_run(3, other_secret, NULL);
+    check_end();
+    check_begin("a secret that is empty");
+    hall_new(2);
+    hall_run(2, empty_secret, NULL);
     check_end();
     check_begin("a rank of another size");
     hall_new(2);
