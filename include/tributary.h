@@ -904,12 +904,13 @@ TRIB_API trib_status trib_job_read(trib_job *out);
  *  nothing do not disturb the meeting. Rank 0 listens on all interfaces (on loopback alone if `host`
  *  is localhost or 127.0.0.1), and holds one descriptor per rank.
  *
- *  TRIB_ERR_TIMEOUT: the detail names the ranks that did not come, on every rank that did; on one
- *  that has not reached rank 0, what it found at its address. (A rank waits up to 2 s longer for what
- *  rank 0 has to say.) TRIB_ERR_INVALID_USAGE: another process has come as the same rank, which the
- *  detail names; that one is not disturbed. TRIB_ERR_MISMATCH: rank 0 refuses this rank: it has
- *  another secret, token or number of ranks (said after 10 s at most: there may be another job on the
- *  port). TRIB_ERR_SYSTEM: rank 0 finds none of its ports free. Any thread. */
+ *  TRIB_ERR_TIMEOUT: the detail names the ranks that did not come, on every rank that did, and those
+ *  that came and left again; on one that has not reached rank 0, what it found at its address. (A rank
+ *  waits up to 2 s longer for what rank 0 has to say.) TRIB_ERR_INVALID_USAGE: another process has
+ *  come as the same rank, which the detail names; that one is not disturbed. (A process that connects
+ *  again takes its own place.) TRIB_ERR_MISMATCH: rank 0 refuses this rank: it has another secret,
+ *  token or number of ranks (said after 10 s of refusals at most: there may be another job on the
+ *  port). TRIB_ERR_SYSTEM: rank 0 finds none of its ports free within 3 s. Any thread. */
 TRIB_API trib_status trib_job_meet(trib_id *out, const trib_job *job, const char *backend,
                                    uint32_t timeout_ms);
 

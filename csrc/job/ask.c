@@ -16,10 +16,13 @@
 #include "csrc/peers/socket.h"
 
 enum {
-    ATTEMPT_MS = 2000,  /* for one attempt to connect, and for its handshake */
+    ATTEMPT_MS = 2000,  /* for one attempt to connect, with its handshake */
     PAUSE_MS = 20,      /* after the first round of attempts; later ones wait longer, up to */
     PAUSE_MAX_MS = 500, /* this */
-    LINGER_MS = 2000,   /* beyond the deadline, for rank 0 to say who has not come */
+    RESOLVE_MS = 2000,  /* until the system is asked again for the host's addresses */
+    PATIENCE_MS = 1000, /* beyond the deadline, for rank 0 to say by itself who has not come */
+    LINGER_MS = 1000,   /* the same, after it has been asked */
+    OTHER_MS = 4000,    /* for another rank 0 to say something */
     REFUSED_MS = 10000  /* for the own rank 0, where another job's refuses */
 };
 
@@ -70,13 +73,19 @@ static void message(struct tri_channel *channel, const struct tri_peer_message *
     tri_service_wake();
 }
 
+static void note_end(struct ask *ask, const struct tri_channel *channel, enum tri_channel_end why,
+                     int error)
+{
+    /* Late before there was a connection: nobody has answered. */
+    ask->why = channel->state == TRI_CHANNEL_CONNECTS ? TRI_CHANNEL_BROKEN : why;
+    ask->error = error;
+}
+
 static void ended(struct tri_channel *channel, enum tri_channel_end why, int error)
 {
     struct ask *ask = channel->family->context;
     ask->channel = NULL;
-    /* Late before there was a connection: nobody has answered. */
-    ask->why = channel->state == TRI_CHANNEL_CONNECTS ? TRI_CHANNEL_BROKEN : why;
-    ask->error = error;
+    note_end(ask, channel, why, error);
     tri_channel_destroy(channel);
     tri_service_wake();
 }
@@ -109,22 +118,58 @@ static uint64_t handshake_ends(const struct ask *ask)
     return end < ask->terms->deadline_ns ? end : ask->terms->deadline_ns;
 }
 
-/* Until rank 0 has answered, the channel has ended, or time is over: that of the handshake, and of
- * an open channel until_ns. The lock is held. */
-static void attempt(struct ask *ask, const struct tri_peer_address *to, int which,
-                    uint64_t until_ns)
+static void hang_up(struct ask *ask)
 {
+    tri_channel_destroy(ask->channel);
+    ask->channel = NULL;
+}
+
+/* Connect; returns with a channel that is open, or without one. Whoever is there has `ATTEMPT_MS` for
+ * the whole handshake, so that one who begins it and falls silent holds no rank. The lock is held. */
+static void reach(struct ask *ask, const struct tri_peer_address *to, int which)
+{
+    const uint64_t until_ns = handshake_ends(ask);
     const int fd = tri_socket_connect_tcp(to, which);
     ask->open = false;
     ask->why = TRI_CHANNEL_BROKEN;
-    ask->error = fd < 0 ? -fd : 0;
-    if (fd < 0 || tri_channel_create(&ask->channel, &ask->family, fd, false, 0,
-                                     handshake_ends(ask)) != TRIB_OK)
+    ask->error = fd < 0 ? -fd : ENOMEM;
+    if (fd < 0 ||
+        tri_channel_create(&ask->channel, &ask->family, fd, false, 0, until_ns) != TRIB_OK)
         return;
+    while (ask->channel != NULL && !ask->open && tri_now_ns() < until_ns)
+        (void)tri_service_wait(until_ns);
+    if (ask->channel == NULL || ask->open)
+        return;
+    note_end(ask, ask->channel, TRI_CHANNEL_LATE, ETIMEDOUT);
+    hang_up(ask);
+}
+
+/* Until rank 0 has answered, the channel has ended, or time is over. */
+static void hear(struct ask *ask, uint64_t until_ns)
+{
     while (ask->channel != NULL && !answered(ask) && tri_now_ns() < until_ns)
         (void)tri_service_wait(until_ns);
-    tri_channel_destroy(ask->channel);
-    ask->channel = NULL;
+}
+
+/* The own time may be over long before that of a rank 0 that came later: it still knows who is
+ * missing. */
+static void hear_to_the_end(struct ask *ask)
+{
+    const uint64_t deadline_ns = ask->terms->deadline_ns;
+    hear(ask, deadline_ns + PATIENCE_MS * 1000000ull);
+    if (ask->channel == NULL || answered(ask))
+        return;
+    (void)tri_channel_send(ask->channel, TRI_PEER_TIME_OVER, NULL, 0, -1);
+    hear(ask, deadline_ns + (PATIENCE_MS + LINGER_MS) * 1000000ull);
+}
+
+static void attempt(struct ask *ask, const struct tri_peer_address *to, int which)
+{
+    tri_service_lock();
+    reach(ask, to, which);
+    hear_to_the_end(ask);
+    hang_up(ask);
+    tri_service_unlock();
 }
 
 static enum nearest nearest_of(const struct ask *ask)
@@ -139,11 +184,27 @@ static enum nearest nearest_of(const struct ask *ask)
 
 /* What the rounds so far have found. */
 struct search {
-    enum nearest nearest;
-    int error;              /* of the last attempt that found nobody */
+    struct tri_peer_address to;
+    uint64_t resolve_ns;    /* when to ask for the addresses again */
     const char *unresolved; /* why the host has no address, or NULL */
-    uint64_t refused_ns;    /* when to believe a refusal; 0: there was none */
+    enum nearest nearest;
+    int error;           /* of the last attempt that found nobody */
+    uint64_t refused_ns; /* when to believe a refusal; 0: the last round met none */
+    int32_t refused_port;
 };
+
+/* Thousands of ranks wait for a rank 0 that comes later: they do not ask at every round. */
+static void resolve(struct search *search, const char *host)
+{
+    struct tri_peer_address found;
+    if (tri_now_ns() < search->resolve_ns)
+        return;
+    memset(&found, 0, sizeof found);
+    search->unresolved = tri_place_resolve(&found, host);
+    if (search->unresolved == NULL)
+        search->to = found;
+    search->resolve_ns = tri_deadline_ns(RESOLVE_MS);
+}
 
 static void note(struct search *search, const struct ask *ask)
 {
@@ -152,41 +213,54 @@ static void note(struct search *search, const struct ask *ask)
         search->nearest = found;
     if (found == NOBODY)
         search->error = ask->error;
+    if (found == REFUSED)
+        search->refused_port = search->to.port;
     if (found == REFUSED && search->refused_ns == 0)
         search->refused_ns = tri_deadline_ns(REFUSED_MS);
 }
 
-/* Every port at every address, once. */
+/* Every port at every address, once. A refusal that does not come again is forgotten: whoever gave it
+ * has gone, and the own rank 0 may still come. */
 static void try_all(struct ask *ask, struct search *search)
 {
-    struct tri_peer_address to;
     const struct tri_ports ports = tri_place_ports(ask->terms->job);
-    const uint64_t until_ns = ask->terms->deadline_ns + LINGER_MS * 1000000ull;
-    memset(&to, 0, sizeof to);
-    search->unresolved = tri_place_resolve(&to, ask->terms->job->host);
-    const int n = (ports.last - ports.first + 1) * to.tcp_count;
-    for (int i = 0; i < n && !answered(ask); i++) {
+    bool refusal = false;
+    resolve(search, ask->terms->job->host);
+    const int addresses = search->to.tcp_count;
+    for (int i = 0; i < (ports.last - ports.first + 1) * addresses; i++) {
         if (tri_now_ns() >= ask->terms->deadline_ns)
             return;
-        to.port = (uint16_t)(ports.first + i / to.tcp_count);
-        tri_service_lock();
-        attempt(ask, &to, i % to.tcp_count, until_ns);
-        tri_service_unlock();
-        if (!answered(ask))
-            note(search, ask);
+        search->to.port = (uint16_t)(ports.first + i / addresses);
+        attempt(ask, &search->to, i % addresses);
+        if (answered(ask))
+            return;
+        note(search, ask);
+        refusal = refusal || nearest_of(ask) == REFUSED;
     }
+    if (!refusal)
+        search->refused_ns = 0;
 }
 
 /* --------------------------------------------------------------------------------------- failures */
 
-static trib_status refused(const struct tri_terms *terms)
+static trib_status refused(const struct tri_terms *terms, const struct search *search)
 {
     const trib_job *job = terms->job;
     return tri_fail(TRIB_ERR_MISMATCH,
-                    "trib_job_meet: at %s a rank 0 refused rank %d of %d: it has another "
+                    "trib_job_meet: at %s, port %d, a rank 0 refused rank %d of %d: it has another "
                     "TRIBUTARY_SECRET, another number of ranks, or is of another job; give all "
                     "ranks the same",
-                    job->host, job->rank, job->n_ranks);
+                    job->host, search->refused_port, job->rank, job->n_ranks);
+}
+
+/* Where nobody was reached, the reason of the system; or "". */
+static const char *system_says(const struct search *search, const struct tri_error_text *error)
+{
+    if (search->nearest != NOBODY)
+        return "";
+    if (search->to.tcp_count == 0)
+        return search->unresolved;
+    return search->error == 0 ? "" : error->text;
 }
 
 static trib_status late(const struct tri_terms *terms, const struct search *search)
@@ -198,17 +272,18 @@ static trib_status late(const struct tri_terms *terms, const struct search *sear
         [REACHED] = "it reached rank 0, which waits for other ranks, or has ended"};
     const trib_job *job = terms->job;
     const struct tri_ports ports = tri_place_ports(job);
-    const char *error = search->nearest != NOBODY    ? ""
-                        : search->unresolved != NULL ? search->unresolved
-                        : search->error == 0         ? ""
-                                                     : tri_error_text(search->error).text;
+    const struct tri_error_text text = tri_error_text(search->error);
+    const char *error = system_says(search, &text);
     return tri_fail(
         TRIB_ERR_TIMEOUT,
         "trib_job_meet: rank %d of %d got no id from rank 0 at %s, port %d to %d, within "
-        "%u ms: %s%s%s. Does rank 0 run, on that host, and may hosts connect to these "
+        "%u ms: %s%s%s. Does rank 0 run, on that host%s, and may hosts connect to these "
         "ports? TRIBUTARY_ADDRESS sets another place",
         job->rank, job->n_ranks, job->host, ports.first, ports.last, terms->timeout_ms,
-        found[search->nearest], error[0] == '\0' ? "" : ": ", error);
+        search->to.tcp_count == 0 ? "the address of that host is not known"
+                                  : found[search->nearest],
+        error[0] == '\0' ? "" : ": ", error,
+        tri_place_is_loopback(job->host) ? ", which to each host is itself" : "");
 }
 
 static trib_status answer(trib_id *out, const struct ask *ask)
@@ -228,9 +303,9 @@ static trib_status search_until_late(trib_id *out, struct ask *ask, const struct
         if (answered(ask))
             return answer(out, ask);
         if (search.refused_ns != 0 && now >= search.refused_ns)
-            return refused(terms);
+            return refused(terms, &search);
         if (now >= terms->deadline_ns)
-            return search.nearest == REFUSED ? refused(terms) : late(terms, &search);
+            return search.refused_ns != 0 ? refused(terms, &search) : late(terms, &search);
         if (pause_ms > PAUSE_MAX_MS)
             pause_ms = PAUSE_MAX_MS;
         const uint64_t left_ns = terms->deadline_ns - now;
@@ -253,7 +328,9 @@ bool tri_ask_other(const struct tri_terms *terms, uint16_t port)
     const struct tri_peer_address here = {
         .port = port, .tcp_count = 1, .tcp = {{.family = 4, .bytes = {127, 0, 0, 1}}}};
     begin(&ask, terms);
-    attempt(&ask, &here, 0, tri_deadline_ns(2 * ATTEMPT_MS));
+    reach(&ask, &here, 0);
+    hear(&ask, tri_deadline_ns(OTHER_MS));
+    hang_up(&ask);
     if (ask.has_word)
         (void)tri_fail(ask.word.status, "%s", ask.word.text);
     explicit_bzero(ask.family.key, sizeof ask.family.key);

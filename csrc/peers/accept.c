@@ -60,12 +60,14 @@ static void add_waiting(struct tri_accept *accept, int fd, bool local)
 
 /* ----------------------------------------------------------------------------------- listeners */
 
-/* Without descriptors the listener would be ready again at once, for ever. */
-static void accept_later(const struct tri_accept *accept, struct tri_service_item *listener,
-                         int error)
+/* Without descriptors the listener would be ready again at once, for ever. It fails ten times a second
+ * until there are some: only the first is logged. */
+static void accept_later(struct tri_accept *accept, struct tri_service_item *listener, int error)
 {
-    tri_log(TRIB_LOG_WARN, "rank %d cannot accept a connection: %s", accept->family->rank,
-            tri_error_text(error).text);
+    if (accept->error != error)
+        tri_log(TRIB_LOG_WARN, "rank %d cannot accept a connection: %s", accept->family->rank,
+                tri_error_text(error).text);
+    accept->error = error;
     (void)tri_service_events(listener, 0);
     tri_service_deadline(listener, tri_deadline_ns(SHORT_MS));
 }

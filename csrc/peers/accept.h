@@ -11,6 +11,7 @@ struct tri_accept {
     struct tri_service_item listeners[2]; /* TCP, Unix; fd -1: closed */
     struct tri_channel *waiting;          /* accepted, not proven; the oldest first */
     int32_t refusals;                     /* of connections; only some are logged */
+    int error;                            /* of the last accept that failed, or 0: for its owner */
 };
 
 /* No listener yet. `family` outlives it. */

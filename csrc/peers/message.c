@@ -30,11 +30,12 @@ static const struct {
     [TRI_PEER_ARRIVAL] = {sizeof(struct tri_peer_address), sizeof(struct tri_peer_address), false,
                           true},
     [TRI_PEER_ID] = {sizeof(trib_id), sizeof(trib_id), false, true},
+    [TRI_PEER_TIME_OVER] = {0, 0, false, true},
 };
 
 static bool known(unsigned type)
 {
-    return type >= TRI_PEER_HELLO && type <= TRI_PEER_ID;
+    return type >= TRI_PEER_HELLO && type <= TRI_PEER_TIME_OVER;
 }
 
 bool tri_peer_of_handshake(enum tri_peer_type type)

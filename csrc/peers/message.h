@@ -35,8 +35,9 @@ enum tri_peer_type {
     TRI_PEER_PROGRESS = 7, /* from here on what the owner of the channels sends, packed by itself */
     TRI_PEER_ABORT = 8,    /* tri_peer_abort_pack */
     TRI_PEER_SHRINK = 9,
-    TRI_PEER_ARRIVAL = 10, /* a tri_peer_address: from here on what a meeting sends, csrc/job */
-    TRI_PEER_ID = 11       /* a trib_id */
+    TRI_PEER_ARRIVAL = 10,  /* a tri_peer_address: from here on what a meeting sends, csrc/job */
+    TRI_PEER_ID = 11,       /* a trib_id */
+    TRI_PEER_TIME_OVER = 12 /* nothing: the sender waits no longer, and asks who is missing */
 };
 
 struct tri_peer_message {

@@ -174,7 +174,8 @@ static void reuse(int fd, uint16_t port)
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
 }
 
-/* IPv6 that takes IPv4, too; where there is no IPv6, IPv4. */
+/* IPv6 that takes IPv4, too; where there is no IPv6, IPv4. (Not where the port is taken for IPv6:
+ * whoever comes that way would find another service.) */
 static int open_listener(const union tcp_address *loopback, uint16_t port)
 {
     const int off = 0;
@@ -188,6 +189,8 @@ static int open_listener(const union tcp_address *loopback, uint16_t port)
         reuse(fd, port);
         if (bind(fd, &any.any, sizeof any.v6) == 0)
             return fd;
+        if (errno == EADDRINUSE)
+            return give_up(fd);
         (void)close(fd);
     }
     memset(&any, 0, sizeof any);

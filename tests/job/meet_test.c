@@ -8,6 +8,17 @@
 #include "tests/job/hall.h"
 #include "tests/process.h"
 
+/* How often this process has asked for an address. */
+static int resolved;
+
+const char *__real_tri_place_resolve(struct tri_peer_address *out, const char *host);
+const char *__wrap_tri_place_resolve(struct tri_peer_address *out, const char *host);
+const char *__wrap_tri_place_resolve(struct tri_peer_address *out, const char *host)
+{
+    resolved++;
+    return __real_tri_place_resolve(out, host);
+}
+
 /* ---------------------------------------------------------------------------------- all that come */
 
 static void all(int index, int n, void *argument)
@@ -120,14 +131,16 @@ static void without_one(int index, int n, void *argument)
     CHECK_DETAIL("rank 2 of 3 did not come");
 }
 
-/* Alone: rank 0 is not there. */
+/* Alone: rank 0 is not there. The system is not asked for its address at every attempt. */
 static void without_0(int index, int n, void *argument)
 {
+    const int before = resolved;
     (void)n;
     (void)argument;
     CHECK_STATUS(hall_meet(index, 1, HALL_SHORT_MS), TRIB_ERR_TIMEOUT);
     CHECK_DETAIL("rank 1 of 2 got no id from rank 0 at 127.0.0.1, port ");
     CHECK_DETAIL("nobody listens there: Connection refused");
+    CHECK_MSG(resolved - before == 1, "%d times", resolved - before);
 }
 
 static void nowhere(int index, int n, void *argument)
@@ -137,6 +150,7 @@ static void nowhere(int index, int n, void *argument)
     memcpy(hall->job.host, "nowhere.invalid", sizeof "nowhere.invalid");
     CHECK_STATUS(hall_meet(index, 1, HALL_SHORT_MS), TRIB_ERR_TIMEOUT);
     CHECK_DETAIL("from rank 0 at nowhere.invalid");
+    CHECK_DETAIL("the address of that host is not known: ");
 }
 
 /* A rank that has come dies before the others have; one with its number comes after it. */

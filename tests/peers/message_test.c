@@ -19,7 +19,7 @@ static const struct {
     {TRI_PEER_BYE, 0, 0, false, false},         {TRI_PEER_FD, 8, 8, false, false},
     {TRI_PEER_PROGRESS, 0, 65536, false, true}, {TRI_PEER_ABORT, 8, 903, false, true},
     {TRI_PEER_SHRINK, 0, 65536, false, true},   {TRI_PEER_ARRIVAL, 224, 224, false, true},
-    {TRI_PEER_ID, 128, 128, false, true},
+    {TRI_PEER_ID, 128, 128, false, true},       {TRI_PEER_TIME_OVER, 0, 0, false, true},
 };
 enum { TYPES = sizeof types / sizeof *types };
 
