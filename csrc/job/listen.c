@@ -37,7 +37,7 @@ trib_status tri_listen(int *out_fd, int32_t *out_port, const struct tri_terms *t
     const struct tri_ports ports = tri_place_ports(terms->job);
     const uint64_t taken_ns = tri_deadline_ns(TAKEN_MS);
     const uint64_t until_ns = taken_ns < terms->deadline_ns ? taken_ns : terms->deadline_ns;
-    bool other;
+    bool other = false;
     *out_fd = try_ports(out_port, &other, terms);
     while (*out_fd == -EADDRINUSE && !other && tri_now_ns() < until_ns) {
         (void)tri_service_wait(tri_deadline_ns(AGAIN_MS));
