@@ -18,9 +18,9 @@
  *  calls, whichever streams they name. Every rank makes the same calls in the same order.
  *
  *  THREADS.  Threads may share a `const T *`, but not a `T *`: use each communicator, group, stream
- *  and event from one thread at a time. Two exceptions: an abort handle works from any thread at
- *  any time, and functions that take no object may be called from any thread. Functions marked "Any
- *  thread" need no lock of the caller's.
+ *  and event from one thread at a time. Three exceptions: an abort handle works from any thread at
+ *  any time, a device's default stream (NULL) is every thread's, and functions that take no object
+ *  may be called from any thread. Functions marked "Any thread" need no lock of the caller's.
  *
  *  PROCESSES.  A forked child has none of its parent's threads, and CUDA does not work in it. Once
  *  a process has called trib_device_get or trib_job_meet or made a communicator, every function that

@@ -209,6 +209,50 @@ static void default_stream(const struct fixture *f)
     CHECK(record.order[0] == 1 && record.order[1] == 2);
 }
 
+enum { USERS = 4, ROUNDS = 200 };
+
+static void count_one(void *argument)
+{
+    ++*(int *)argument; /* the stream runs one after the other */
+}
+
+struct users {
+    const struct fixture *f;
+    int counted;
+};
+
+/* Each has its own events and memory, and all have the stream. */
+static void use_default(int user, int n, void *argument)
+{
+    struct users *users = argument;
+    trib_device *device = users->f->device;
+    trib_event event = NULL;
+    char from[64], to[64];
+    (void)n;
+    memset(from, user, sizeof from);
+    CHECK_OK(trib_event_create(&event, device));
+    for (int i = 0; i < ROUNDS; i++) {
+        int32_t out;
+        memset(to, -1, sizeof to);
+        CHECK_OK(trib_stream_submit(device, count_one, &users->counted, NULL));
+        CHECK_OK(trib_device_copy(device, to, from, sizeof to, NULL));
+        CHECK_OK(trib_event_record(device, event, NULL));
+        CHECK_OK(trib_stream_wait_event(device, event, NULL));
+        CHECK_OK(trib_stream_query(&out, device, NULL));
+        CHECK_OK(i % 2 == 0 ? trib_event_wait(device, event) : trib_stream_wait(device, NULL));
+        CHECK(memcmp(to, from, sizeof to) == 0);
+    }
+    CHECK_OK(trib_event_destroy(device, event));
+}
+
+static void default_stream_shared(const struct fixture *f)
+{
+    struct users users = {f, 0};
+    check_ranks(USERS, use_default, &users);
+    CHECK_OK(trib_stream_wait(f->device, NULL));
+    CHECK_MSG(users.counted == USERS * ROUNDS, "%d", users.counted);
+}
+
 /* ------------------------------------------------------------------------------------- events */
 
 static void events_order(const struct fixture *f)
@@ -378,6 +422,7 @@ static void streams(const char *backend)
                  {"copies", copies},
                  {"a stream destroyed with work", destroyed_with_work},
                  {"the default stream", default_stream},
+                 {"the default stream of several threads", default_stream_shared},
                  {"events order streams", events_order},
                  {"events recorded again", events_again},
                  {"elapsed time", elapsed_time}};

@@ -29,7 +29,8 @@ pub struct Stream {
     one_thread: PhantomData<Cell<()>>,
 }
 
-// SAFETY: "use each [...] stream [...] from one thread at a time", whichever thread that is.
+// SAFETY: "use each [...] stream [...] from one thread at a time", whichever thread that is. Of the
+// default stream, which is "every thread's", each has a value.
 unsafe impl Send for Stream {}
 
 impl Stream {
@@ -41,8 +42,10 @@ impl Stream {
         Ok(Stream { raw, device, owned: true, one_thread: PhantomData })
     }
 
-    /// Returns the device's default stream; on nccl, the legacy default stream.
+    /// Returns the device's default stream; on nccl, the legacy default stream. Any number of threads
+    /// may have it at the same time, each a value of its own.
     pub fn default_of(device: Device) -> Stream {
+        // Several of one stream: "a device's default stream (NULL) is every thread's".
         Stream { raw: ptr::null_mut(), device, owned: false, one_thread: PhantomData }
     }
 

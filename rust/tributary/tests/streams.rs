@@ -86,6 +86,37 @@ fn a_dropped_stream_finishes_its_work() {
     assert_eq!(ran.load(Ordering::SeqCst), 1);
 }
 
+/// Safe code can have it on several threads, so all of them may use it.
+#[test]
+fn the_default_stream_is_every_threads() {
+    if !have(1) {
+        return;
+    }
+    let _alone = alone();
+    let submitted = Arc::new(AtomicUsize::new(0));
+    std::thread::scope(|threads| {
+        for thread in 0..4_u64 {
+            let submitted = Arc::clone(&submitted);
+            threads.spawn(move || {
+                let stream = Stream::default_of(device(0));
+                let mut event = Event::new(device(0)).unwrap();
+                let mut vec = DeviceVec::<u64>::zeros(device(0), 100).unwrap();
+                for round in 0..50 {
+                    let count = Arc::clone(&submitted);
+                    stream.submit(move || _ = count.fetch_add(1, Ordering::SeqCst)).unwrap();
+                    vec.upload(&[thread * 1000 + round; 100], &stream).unwrap();
+                    event.record(&stream).unwrap();
+                    stream.wait_event(&event).unwrap();
+                    assert_eq!(vec.download(&stream).unwrap(), [thread * 1000 + round; 100]);
+                    assert!(event.is_done().unwrap());
+                }
+            });
+        }
+    });
+    Stream::default_of(device(0)).wait().unwrap();
+    assert_eq!(submitted.load(Ordering::SeqCst), 200);
+}
+
 #[test]
 fn memory_of_a_device() {
     if !have(1) {
