@@ -271,15 +271,15 @@ static trib_status late(const struct tri_terms *terms, const struct search *sear
         [REFUSED] = "a rank 0 refused it, of another job or with another TRIBUTARY_SECRET",
         [REACHED] = "it reached rank 0, which waits for other ranks, or has ended"};
     const trib_job *job = terms->job;
-    const struct tri_ports ports = tri_place_ports(job);
     const struct tri_error_text text = tri_error_text(search->error);
     const char *error = system_says(search, &text);
     return tri_fail(
         TRIB_ERR_TIMEOUT,
-        "trib_job_meet: rank %d of %d got no id from rank 0 at %s, port %d to %d, within "
-        "%u ms: %s%s%s. Does rank 0 run, on that host%s, and may hosts connect to these "
-        "ports? TRIBUTARY_ADDRESS sets another place",
-        job->rank, job->n_ranks, job->host, ports.first, ports.last, terms->timeout_ms,
+        "trib_job_meet: rank %d of %d got no id from rank 0 at %s%s, %s, within "
+        "%u ms: %s%s%s. Does rank 0 run, on that host%s, and may hosts connect to it there? "
+        "TRIBUTARY_ADDRESS sets another place",
+        job->rank, job->n_ranks, job->host, tri_place_addresses(&search->to, job->host).text,
+        tri_ports_text(tri_place_ports(job)).text, terms->timeout_ms,
         search->to.tcp_count == 0 ? "the address of that host is not known"
                                   : found[search->nearest],
         error[0] == '\0' ? "" : ": ", error,

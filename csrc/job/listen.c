@@ -34,7 +34,6 @@ static int try_ports(int32_t *out_port, bool *out_other, const struct tri_terms 
 
 trib_status tri_listen(int *out_fd, int32_t *out_port, const struct tri_terms *terms)
 {
-    const struct tri_ports ports = tri_place_ports(terms->job);
     const uint64_t taken_ns = tri_deadline_ns(TAKEN_MS);
     const uint64_t until_ns = taken_ns < terms->deadline_ns ? taken_ns : terms->deadline_ns;
     bool other = false;
@@ -48,7 +47,8 @@ trib_status tri_listen(int *out_fd, int32_t *out_port, const struct tri_terms *t
     if (other)
         return TRIB_ERR_INVALID_USAGE;
     return tri_fail(TRIB_ERR_SYSTEM,
-                    "trib_job_meet: rank 0 of %d cannot listen at port %d to %d: %s; set "
+                    "trib_job_meet: rank 0 of %d cannot listen at %s: %s; set "
                     "TRIBUTARY_ADDRESS to host:port with a port that is free on its host",
-                    terms->job->n_ranks, ports.first, ports.last, tri_error_text(-*out_fd).text);
+                    terms->job->n_ranks, tri_ports_text(tri_place_ports(terms->job)).text,
+                    tri_error_text(-*out_fd).text);
 }

@@ -70,7 +70,8 @@ static void dismiss_double(struct offer *offer, struct tri_channel *channel,
                    channel->wire.peer, offer->family.size, tri_peer_text(first).text,
                    tri_peer_text(address).text);
     say(&why, TRIB_ERR_INVALID_USAGE, tri_detail());
-    tri_log(TRIB_LOG_WARN, "%s", why.text);
+    if (tri_accept_logs(&offer->accept))
+        tri_log(TRIB_LOG_WARN, "%s", why.text);
     dismiss(channel, &why);
 }
 

@@ -9,10 +9,12 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "csrc/base/bytes.h"
+#include "csrc/base/text.h"
 #include "csrc/peers/mac.h"
 
 /* ------------------------------------------------------------------------------------------ text */
@@ -132,6 +134,16 @@ struct tri_ports tri_place_ports(const trib_job *job)
     return (struct tri_ports){first, first + TRI_PLACE_PORTS - 1};
 }
 
+struct tri_ports_text tri_ports_text(struct tri_ports ports)
+{
+    struct tri_ports_text out;
+    if (ports.first == ports.last)
+        (void)snprintf(out.text, sizeof out.text, "port %d", ports.first);
+    else
+        (void)snprintf(out.text, sizeof out.text, "ports %d to %d", ports.first, ports.last);
+    return out;
+}
+
 /* ------------------------------------------------------------------------------------- addresses */
 
 bool tri_place_is_loopback(const char *host)
@@ -173,4 +185,21 @@ const char *tri_place_resolve(struct tri_peer_address *out, const char *host)
         continue;
     freeaddrinfo(all);
     return out->tcp_count > 0 ? NULL : "it has no address";
+}
+
+struct tri_place_text tri_place_addresses(const struct tri_peer_address *found, const char *host)
+{
+    struct tri_place_text out = {""};
+    struct tri_text text = {out.text, 0, sizeof out.text, false, false};
+    char one[INET6_ADDRSTRLEN];
+    for (int i = 0; i < found->tcp_count; i++) {
+        const struct tri_peer_tcp *tcp = &found->tcp[i];
+        const bool written =
+            inet_ntop(tcp->family == 4 ? AF_INET : AF_INET6, tcp->bytes, one, sizeof one) != NULL;
+        if (!written || (found->tcp_count == 1 && strcmp(one, host) == 0))
+            break;
+        tri_text_add(&text, "%s%s", i == 0 ? " (" : ", ", one);
+    }
+    tri_text_add(&text, "%s", text.used > 0 ? ")" : "");
+    return out;
 }

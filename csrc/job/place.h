@@ -29,10 +29,21 @@ struct tri_ports {
     int32_t first, last;
 };
 struct tri_ports tri_place_ports(const trib_job *job);
+/* "port 7000", "ports 61000 to 61003". */
+struct tri_ports_text {
+    char text[32];
+};
+struct tri_ports_text tri_ports_text(struct tri_ports ports);
 
 /* Is it this host's loopback interface by its very name or number? */
 bool tri_place_is_loopback(const char *host);
 /* Ask the system for the addresses of `host`: out->tcp. Returns NULL or what is wrong; may block. */
 const char *tri_place_resolve(struct tri_peer_address *out, const char *host);
+
+/* " (10.0.0.7, fd00::2)": the addresses that were found for `host`. "" if there is none but itself. */
+struct tri_place_text {
+    char text[208];
+};
+struct tri_place_text tri_place_addresses(const struct tri_peer_address *found, const char *host);
 
 #endif

@@ -37,6 +37,8 @@ static void check_texts(const char *text)
     int32_t port = 0;
     if (tri_place_parse(host, &port, text))
         FUZZ_CHECK(port >= 1 && port <= UINT16_MAX && tri_place_host_valid(host));
+    if (tri_place_host_set(host, text))
+        FUZZ_CHECK(tri_place_host_valid(host));
     if (tri_place_first(host, text))
         FUZZ_CHECK(tri_place_host_valid(host));
 }

@@ -417,6 +417,30 @@ static void check_addresses(void)
     check_end();
 }
 
+/* What the system knows of a host, as an error names it. */
+static void check_found(void)
+{
+    struct tri_peer_address found = {.tcp_count = 1,
+                                     .tcp = {{.family = 4, .bytes = {10, 0, 0, 7}}}};
+    check_begin("addresses and ports in words");
+    CHECK(strcmp(tri_place_addresses(&found, "a").text, " (10.0.0.7)") == 0);
+    CHECK(strcmp(tri_place_addresses(&found, "10.0.0.7").text, "") == 0);
+    found.tcp[1] = (struct tri_peer_tcp){.family = 6, .bytes = {[0] = 0xfd, [15] = 2}};
+    found.tcp_count = 2;
+    CHECK(strcmp(tri_place_addresses(&found, "a").text, " (10.0.0.7, fd00::2)") == 0);
+    memset(found.tcp, 0x88, sizeof found.tcp);
+    for (int i = 0; i < TRI_PEER_TCP_MAX; i++)
+        found.tcp[i].family = 6;
+    found.tcp_count = TRI_PEER_TCP_MAX; /* of the longest */
+    CHECK(strlen(tri_place_addresses(&found, "a").text) == 3 + 4 * 39 + 3 * 2);
+    found.tcp_count = 0;
+    CHECK(strcmp(tri_place_addresses(&found, "a").text, "") == 0);
+    CHECK(strcmp(tri_ports_text((struct tri_ports){7, 7}).text, "port 7") == 0);
+    CHECK(strcmp(tri_ports_text((struct tri_ports){61000, 61003}).text, "ports 61000 to 61003") ==
+          0);
+    check_end();
+}
+
 static void check_own(void)
 {
     trib_job job = TRIB_JOB_INIT;
@@ -441,6 +465,7 @@ int main(void)
     check_ports();
     check_lists();
     check_addresses();
+    check_found();
     check_own();
     return check_finish("launcher_test");
 }

@@ -264,7 +264,8 @@ static void no_port(int index, int n, void *argument)
     for (int i = 0; i < ports; i++)
         fds[i] = open_socket((uint16_t)(hall_port() + i), true);
     CHECK_STATUS(hall_meet(index, 0, HALL_SHORT_MS), TRIB_ERR_SYSTEM);
-    CHECK_DETAIL("rank 0 of 2 cannot listen at port");
+    CHECK_DETAIL(ports == 1 ? "rank 0 of 2 cannot listen at port 6"
+                            : "rank 0 of 2 cannot listen at ports 6");
     CHECK_DETAIL("Address already in use");
     for (int i = 0; i < ports; i++)
         (void)close(fds[i]);
