@@ -24,11 +24,24 @@ bool tri_accept_logs(struct tri_accept *accept)
 
 /* ----------------------------------------------------------------------------- those that wait */
 
-static void drop_oldest(struct tri_accept *accept)
+/* The one at `link`, if there is one. */
+static void drop(struct tri_channel **link)
 {
-    struct tri_channel *oldest = accept->waiting;
-    accept->waiting = oldest->next;
-    tri_channel_destroy(oldest);
+    struct tri_channel *channel = *link;
+    if (channel == NULL)
+        return;
+    *link = channel->next;
+    tri_channel_destroy(channel);
+}
+
+/* The oldest of those that have not said hello, if there is one: so whoever only connects, however
+ * often, takes no slot from a rank that is about to prove itself. */
+static void drop_one(struct tri_accept *accept)
+{
+    struct tri_channel **link = &accept->waiting;
+    while (*link != NULL && (*link)->state != TRI_CHANNEL_HELLO)
+        link = &(*link)->next;
+    drop(*link != NULL ? link : &accept->waiting);
 }
 
 bool tri_accept_take(struct tri_accept *accept, const struct tri_channel *channel)
@@ -55,7 +68,7 @@ static void add_waiting(struct tri_accept *accept, int fd, bool local)
         n++;
     *link = channel;
     if (n >= accept->family->size + SLOTS)
-        drop_oldest(accept);
+        drop_one(accept);
 }
 
 /* ----------------------------------------------------------------------------------- listeners */
@@ -130,5 +143,5 @@ void tri_accept_end(struct tri_accept *accept)
     tri_accept_close(accept, true);
     tri_accept_close(accept, false);
     while (accept->waiting != NULL)
-        drop_oldest(accept);
+        drop(&accept->waiting);
 }

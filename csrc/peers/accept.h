@@ -1,5 +1,5 @@
 /* Accepts connections, and keeps those whose other end has not proved itself yet: a bounded number
- * for a bounded time, and the oldest goes first. The caller holds the lock of the service. */
+ * for a bounded time, and the oldest goes first, before the others those that have said nothing. The caller holds the lock of the service. */
 #ifndef TRI_PEERS_ACCEPT_H
 #define TRI_PEERS_ACCEPT_H
 

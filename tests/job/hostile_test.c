@@ -166,6 +166,76 @@ static void flood(int index, int n, void *argument)
     }
 }
 
+enum { KEPT = 100, AT_ONCE = 4, SLOW_MS = 100 };
+
+/* Until the ranks have met: connect without end, say nothing, and keep the last KEPT open. */
+static void keep_connecting(void)
+{
+    int fds[KEPT], n = 0;
+    while (atomic_load(&hall->arrived[0]) < 2) {
+        for (int i = 0; i < AT_ONCE; i++, n++) {
+            if (n >= KEPT)
+                (void)close(fds[n % KEPT]);
+            fds[n % KEPT] = call(hall_port());
+        }
+        check_sleep_ms(1);
+    }
+}
+
+/* Pass on what comes from either end until one of them ends; to the first it takes a while. */
+static void pass_slowly(int first, int second)
+{
+    struct pollfd ends[] = {{first, POLLIN, 0}, {second, POLLIN, 0}};
+    while (poll(ends, 2, HALL_LONG_MS) > 0)
+        for (int i = 0; i < 2; i++) {
+            char bytes[512];
+            const ssize_t n = ends[i].revents == 0 ? 0 : recv(ends[i].fd, bytes, sizeof bytes, 0);
+            if (ends[i].revents != 0 && n <= 0)
+                return;
+            if (i == 1 && n > 0)
+                check_sleep_ms(SLOW_MS);
+            if (n > 0)
+                (void)!send(ends[1 - i].fd, bytes, (size_t)n, MSG_NOSIGNAL);
+        }
+}
+
+/* The far way of rank 1 to rank 0, at the port behind. */
+static void far_way(void)
+{
+    const int listener = listen_at(AF_INET, (uint16_t)(hall_port() + 1));
+    struct pollfd comes = {.fd = listener, .events = POLLIN};
+    while (atomic_load(&hall->arrived[0]) < 2)
+        if (poll(&comes, 1, 20) == 1) {
+            const int first = accept(listener, NULL, NULL), second = call(hall_port());
+            if (second >= 0)
+                pass_slowly(first, second);
+            (void)close(first);
+            (void)close(second);
+        }
+}
+
+/* Rank 1 is far, and a stranger connects faster than its handshake takes. */
+static void flood_and_distance(int index, int n, void *argument)
+{
+    static struct hall own;
+    struct hall *shared = hall;
+    (void)n;
+    (void)argument;
+    if (index == 2)
+        keep_connecting();
+    if (index == 3)
+        far_way();
+    if (index >= 2)
+        return;
+    own.job = shared->job;
+    own.job.port = hall_port() + index;
+    hall = &own;
+    CHECK_OK(hall_meet(index, index, HALL_LONG_MS));
+    hall = shared;
+    hall->ids[index] = own.ids[index];
+    atomic_fetch_add(&hall->arrived[0], 1);
+}
+
 int main(void)
 {
     hall = children_share(sizeof *hall);
@@ -191,6 +261,11 @@ int main(void)
     check_begin("connections without end");
     hall_new(2);
     hall_run(3, flood, NULL);
+    hall_check_ids(2);
+    check_end();
+    check_begin("connections without end, and a rank that is far");
+    hall_new(2);
+    hall_run(4, flood_and_distance, NULL);
     hall_check_ids(2);
     check_end();
     children_unshare(hall, sizeof *hall);
