@@ -55,20 +55,28 @@ bool tri_accept_take(struct tri_accept *accept, const struct tri_channel *channe
     return true;
 }
 
+static int32_t count_waiting(const struct tri_accept *accept)
+{
+    int32_t n = 0;
+    for (const struct tri_channel *one = accept->waiting; one != NULL; one = one->next)
+        n++;
+    return n;
+}
+
 static void add_waiting(struct tri_accept *accept, int fd, bool local)
 {
     struct tri_channel *channel, **link = &accept->waiting;
-    int32_t n = 0;
     if (tri_channel_create(&channel, accept->family, fd, local, -1,
                            tri_deadline_ns(HANDSHAKE_MS)) != TRIB_OK) {
         tri_log(TRIB_LOG_WARN, "%s", tri_detail());
         return;
     }
-    for (; *link != NULL; link = &(*link)->next)
-        n++;
-    *link = channel;
-    if (n >= accept->family->size + SLOTS)
+    /* Not the new one, which has had no time to say anything. */
+    if (count_waiting(accept) >= accept->family->size + SLOTS)
         drop_one(accept);
+    while (*link != NULL)
+        link = &(*link)->next;
+    *link = channel;
 }
 
 /* ----------------------------------------------------------------------------------- listeners */

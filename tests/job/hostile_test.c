@@ -14,7 +14,7 @@
 #include "csrc/peers/proof.h"
 #include "tests/job/hall.h"
 
-enum { FLOOD = 600 };
+enum { FLOOD = 600, GREETERS = 2 + 16 };
 
 /* Of IPv4 or of IPv6 alone; -1 where that is not to be had. */
 static int listen_at(int family, uint16_t port)
@@ -236,6 +236,40 @@ static void flood_and_distance(int index, int n, void *argument)
     atomic_fetch_add(&hall->arrived[0], 1);
 }
 
+/* Say hello as rank 1, which anybody can. */
+static void say_hello(int fd)
+{
+    uint8_t bytes[TRI_PEER_HEADER + TRI_NONCE] = {0};
+    const struct tri_peer_message hello = {
+        .type = TRI_PEER_HELLO, .sender = 1, .length = TRI_NONCE};
+    tri_peer_header(bytes, &hello);
+    (void)!send(fd, bytes, sizeof bytes, MSG_NOSIGNAL);
+}
+
+/* Process 2 has every slot of rank 0, with connections that have said hello and say no more. */
+static void all_say_hello(int index, int n, void *argument)
+{
+    int fds[GREETERS];
+    (void)argument;
+    if (index < 2) {
+        if (index == 1)
+            children_meet(&hall->arrived[0], n - 1);
+        const double start = check_now_ms();
+        CHECK_OK(hall_meet(index, index, HALL_LONG_MS));
+        CHECK(index == 0 || check_now_ms() - start < 1500); /* before their time is over: 2 s */
+        children_meet(&hall->arrived[1], n);
+        return;
+    }
+    for (int i = 0; i < GREETERS; i++) {
+        while ((fds[i] = call(hall_port())) < 0)
+            check_sleep_ms(5);
+        say_hello(fds[i]);
+    }
+    check_sleep_ms(50);
+    children_meet(&hall->arrived[0], n - 1);
+    children_meet(&hall->arrived[1], n);
+}
+
 int main(void)
 {
     hall = children_share(sizeof *hall);
@@ -266,6 +300,12 @@ int main(void)
     check_begin("connections without end, and a rank that is far");
     hall_new(2);
     hall_run(4, flood_and_distance, NULL);
+    hall_check_ids(2);
+    check_end();
+    check_begin("strangers that say hello have every slot");
+    hall_new(2);
+    hall->job.port = hall_port();
+    hall_run(3, all_say_hello, NULL);
     hall_check_ids(2);
     check_end();
     children_unshare(hall, sizeof *hall);
