@@ -353,7 +353,8 @@ impl Communicator {
     /// Does what [`Communicator::from_env`] does, with `options`. All ranks have to meet within
     /// [`Options::timeout`], and to create the communicator within as much again.
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for several ranks on `host`, where
-    /// ranks are threads of one process.
+    /// ranks are threads of one process. [`ErrorKind::NoDevice`](crate::ErrorKind::NoDevice), before
+    /// the ranks meet, where this process does not see the device of its number on the host.
     pub fn from_env_with(options: &Options) -> Result<Communicator> {
         let (raw, _strings) = options.raw()?;
         let mut comm = ptr::null_mut();
