@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/push.h"
 #include "kernels/sparse.h"
 #include "tributary.h"
 
@@ -153,6 +154,11 @@ struct tri_kernels {
      * and bf16 are made in f32 and rounded once. dst may be src; otherwise they do not overlap. */
     trib_status (*scale)(void *dst, const void *src, size_t count, trib_dtype dtype,
                          const struct tri_factor *factor, trib_stream stream);
+
+    /* push (optional: only cpu has it): recv = op over the `send` of all ranks, on every rank of `here`, as reduce gives it for the
+     * parts in rank order: the same bits on all ranks. Ends when the parts of all ranks have come; a
+     * call of no elements at once. See push.h. */
+    trib_status (*push)(const struct tri_push *call, trib_stream stream);
 
     /* preload (optional): load every kernel of both tables on the current device, so that no launch
      * waits for that. May wait for the device. */

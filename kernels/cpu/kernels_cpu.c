@@ -10,5 +10,6 @@ const struct tri_kernels tri_kernels_cpu = {
     .unpack = tri_cpu_unpack,
     .reduce = tri_cpu_reduce,
     .scale = tri_cpu_scale,
+    .push = tri_cpu_push,
     .sparse = &tri_sparse_kernels_cpu,
 };

@@ -152,6 +152,7 @@ void kernels_plain(struct arena *arena, bool quick);
 void kernels_weighted(struct arena *arena, bool quick);
 void kernels_reduce(struct arena *arena, bool quick);
 void kernels_scale(struct arena *arena, bool quick);
+void kernels_push(struct arena *arena, bool quick);
 void kernels_reduce_scaled(struct arena *arena, bool quick);
 
 #endif

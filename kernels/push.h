@@ -1,0 +1,124 @@
+/* Push: allreduces of small buffers among ranks that map each other's memory. A part of seam 2.
+ *
+ * Each rank has scratch memory that all its peers can write. A rank stores its part of a call straight
+ * into every peer's scratch, and reads only its own. No rank waits for permission, and nobody waits
+ * at a barrier: what has arrived says so itself.
+ *
+ * Scratch is two buffers of `size` slots, one slot for each rank whose data arrives, of `capacity`
+ * chunks of 16 bytes. A chunk holds granules. A granule is either EMPTY, every bit 1, or full.
+ *
+ *   float granules, 4 bytes (f16, bf16, f32)   the elements themselves. All bits 1 is a NaN, or two
+ *       NaNs of 16 bits: a sender whose granule looks like that clears its highest bit. It is NaN
+ *       still, and nothing else is changed: zeros keep their sign, other NaNs their bits.
+ *   wide granules, 8 bytes (f64, integers)     4 bytes of the elements, and 4 bytes of zeros.
+ *
+ * A call, on the rank `self`, with the epoch e that its control holds; b = e mod 2:
+ *   1. every worker (a block of threads, on a GPU) reads e and counts itself, in one atomic step;
+ *      whoever is the last of the call makes the control's epoch e + 1;
+ *   2. every granule of self's part is stored into slot `self` of buffer b of every peer;
+ *   3. every granule of every peer's slot in buffer b of self's own scratch is read until it is full,
+ *      and then EMPTY is stored in its place;
+ *   4. the parts of all ranks, self's as its peers have it, are reduced in rank order.
+ *
+ * Why that is right. Let r push in epoch e + 2 into a granule of p in which its part of epoch e was.
+ *   r has ended its call of epoch e + 1, so it has read a granule that p pushed in epoch e + 1.
+ *   p had then begun epoch e + 1, so its call of epoch e had ended: it had read r's part of epoch e
+ *   and made the granule EMPTY. Hence a granule is EMPTY whenever it is pushed into; it is read full
+ *   once for each time that it is pushed into, and as what was pushed; and what p does not find full
+ *   is not there yet, but on its way. With one buffer p need only have begun e, and r would overwrite.
+ *
+ * What it relies on:
+ *   - A granule is read and stored as one: 4 bytes, or 8. (The PTX memory model gives that to every
+ *     aligned scalar access, and takes a vector for as many scalars in no order. So granules of a
+ *     chunk, which are stored as one vector, may arrive one by one, and each is looked at by itself.)
+ *   - Granules are accessed by strong operations of system scope.
+ *   - Two calls of one rank are ordered, first to last: all that the first has stored in its own memory
+ *     is there before anything that the second stores can be seen. Kernels of one stream are, also in
+ *     a graph, and kernels of two streams with an event between them; programmatic launches are not.
+ *   - Every rank makes the same calls in the same order. Calls of no elements do not count.
+ *   - All workers of a call run at once, or every one runs in time: none waits for one that may only
+ *     start when it has ended.
+ * How many workers a call has, and which of them moves what, may differ between calls and ranks.
+ *
+ * After an abort, or when a rank has waited for longer than it may, calls end without a result and
+ * leave scratch and control as they happen to be: the communicator is over. */
+#ifndef TRI_KERNELS_PUSH_H
+#define TRI_KERNELS_PUSH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tributary.h"
+
+enum {
+    TRI_PUSH_RANKS = 8,         /* at most */
+    TRI_PUSH_CHUNK = 16,        /* bytes */
+    TRI_PUSH_EMPTY_BYTE = 0xff, /* every byte of scratch before the first call */
+    TRI_PUSH_EPOCH = 1 << 16    /* what one epoch adds to `turn` */
+};
+
+/* Values of an abort flag. The host only ever stores the first. */
+enum { TRI_PUSH_ABORTED = 1, TRI_PUSH_LATE = 2 };
+
+/* What a rank's calls hand on, in memory of its device. Zeros before the first call. */
+struct tri_push_control {
+    uint64_t asked; /* when the abort flag was last read, in ns of the device's clock */
+    uint32_t turn;  /* epoch * TRI_PUSH_EPOCH + workers of this call that have read it */
+    uint32_t over;  /* not 0: calls end without a result */
+};
+
+/* One rank of the communicator whose device is the stream's. */
+struct tri_push_rank {
+    const void *send; /* aligned to its element */
+    void *recv;       /* the same pointer, or apart from it */
+    struct tri_push_control *control;
+    int rank;
+};
+
+/* One call. `here` are the ranks that this device has, nearly always one: they wait for each other,
+ * so one launch has all of them. */
+struct tri_push {
+    const struct tri_push_rank *here;
+    size_t n;
+    void *scratch[TRI_PUSH_RANKS]; /* of each rank, at its address on this device; aligned to 16 */
+    int size;                      /* ranks: 2 to TRI_PUSH_RANKS */
+    size_t capacity;               /* chunks of a slot, at least tri_push_chunks() of them */
+    size_t count;
+    trib_dtype dtype;
+    trib_op op;
+    uint32_t *abort_flag; /* pinned; 0 as long as nothing has gone wrong, and never 0 again */
+    uint64_t patience_ns; /* who has waited for longer stores TRI_PUSH_LATE there; 0: for ever */
+};
+
+/* Are granules of this type wide? */
+static inline bool tri_push_is_wide(trib_dtype dtype)
+{
+    return dtype > TRIB_F32;
+}
+
+/* Bytes of elements in a chunk. */
+static inline size_t tri_push_payload(trib_dtype dtype)
+{
+    return tri_push_is_wide(dtype) ? TRI_PUSH_CHUNK / 2 : TRI_PUSH_CHUNK;
+}
+
+/* Chunks that `count` elements take. */
+static inline size_t tri_push_chunks(size_t count, trib_dtype dtype)
+{
+    const size_t payload = tri_push_payload(dtype);
+    return (count * trib_dtype_size(dtype) + payload - 1) / payload;
+}
+
+/* Where slot `from` of buffer epoch mod 2 begins in scratch, in chunks. */
+static inline size_t tri_push_slot(const struct tri_push *job, uint32_t epoch, int from)
+{
+    return ((size_t)(epoch & 1) * (size_t)job->size + (size_t)from) * job->capacity;
+}
+
+static inline size_t tri_push_scratch_bytes(int size, size_t capacity)
+{
+    return 2 * (size_t)size * capacity * TRI_PUSH_CHUNK;
+}
+
+#endif

@@ -1,0 +1,86 @@
+/* The protocol of push under all orders of its steps: right as it is, and wrong if any of the things
+ * that it rests on is taken away. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/check.h"
+#include "tests/push/model.h"
+
+enum { MOST = 3000000 };
+
+/* Five calls of changing size and grid: every buffer is used again, each rank splits a call in its own
+ * way. One chunk has two wide granules; five elements of f32 are a chunk and a granule. */
+static const struct model wide = {
+    .ranks = 2,
+    .n = 5,
+    .calls = {{2, {1, 1}}, {2, {2, 1}}, {3, {2, 2}}, {1, {1, 2}}, {2, {1, 1}}},
+    .dtype = TRIB_I32,
+    .most = MOST};
+static const struct model narrow = {.ranks = 2,
+                                    .n = 4,
+                                    .calls = {{2, {1, 1}}, {1, {1, 2}}, {5, {2, 2}}, {2, {1, 1}}},
+                                    .dtype = TRIB_F32,
+                                    .most = MOST};
+static const struct model three = {
+    .ranks = 3,
+    .n = 4,
+    .calls = {{1, {1, 1, 1}}, {1, {1, 1, 1}}, {1, {1, 1, 1}}, {1, {1, 1, 1}}},
+    .dtype = TRIB_F32,
+    .most = MOST};
+
+/* Too many states to see all of them. */
+static const struct model three_wide = {.ranks = 3,
+                                        .n = 6,
+                                        .calls = {{2, {1, 2, 1}},
+                                                  {3, {2, 1, 1}},
+                                                  {1, {1, 1, 2}},
+                                                  {2, {1, 2, 1}},
+                                                  {2, {2, 1, 1}},
+                                                  {1, {1, 1, 1}}},
+                                        .dtype = TRIB_I32,
+                                        .most = 500000,
+                                        .depth = 300};
+
+static void right(const char *name, struct model model, bool whole)
+{
+    check_begin("push model: %s", name);
+    const struct model_report report = model_explore(&model);
+    printf("push model: %s: %zu states, at most %zu steps deep, %s\n", name, report.states,
+           report.deepest, report.whole ? "all" : "cut short");
+    CHECK_MSG(report.wrong == NULL, "%s", report.wrong);
+    CHECK_MSG(report.whole == whole, "the search %s", whole ? "was cut short" : "had an end");
+    CHECK(report.states > 1000);
+    check_end();
+}
+
+/* The search finds something wrong. */
+static void found(const char *name, struct model model, enum model_bug bug)
+{
+    check_begin("push model: %s", name);
+    model.bug = bug;
+    const struct model_report report = model_explore(&model);
+    printf("push model: %s: after %zu states: %s\n", name, report.states,
+           report.wrong != NULL ? report.wrong : "nothing");
+    CHECK_MSG(report.wrong != NULL, "the model does not see it");
+    check_end();
+}
+
+int main(void)
+{
+    struct model nans = narrow;
+    nans.nans = true;
+    right("2 ranks, wide granules", wide, true);
+    right("2 ranks, float granules", narrow, true);
+    right("2 ranks, every element all ones", nans, true);
+    right("3 ranks", three, true);
+    right("3 ranks, larger calls", three_wide, false);
+
+    found("the epoch begins before all workers have read it", wide, MODEL_EARLY_EPOCH);
+    found("one buffer", wide, MODEL_ONE_BUFFER);
+    found("one buffer, 3 ranks", three, MODEL_ONE_BUFFER);
+    found("EMPTY is not put back", wide, MODEL_NOT_RESTORED);
+    found("EMPTY is put back after the call", wide, MODEL_LATE_RESTORE);
+    found("all ones are sent as they are", nans, MODEL_NOT_CANONICAL);
+    found("a chunk is judged by its first granule", wide, MODEL_HALF_A_CHUNK);
+    return check_finish("push_model_test");
+}
