@@ -155,7 +155,7 @@ struct tri_kernels {
     trib_status (*scale)(void *dst, const void *src, size_t count, trib_dtype dtype,
                          const struct tri_factor *factor, trib_stream stream);
 
-    /* push (optional: only cpu has it): recv = op over the `send` of all ranks, on every rank of `here`, as reduce gives it for the
+    /* push: recv = op over the `send` of all ranks, on every rank of `here`, as reduce gives it for the
      * parts in rank order: the same bits on all ranks. Ends when the parts of all ranks have come; a
      * call of no elements at once. See push.h. */
     trib_status (*push)(const struct tri_push *call, trib_stream stream);

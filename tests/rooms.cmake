@@ -35,7 +35,7 @@ set(csrc/host "${base}|${libc}|${seams}|csrc/host/.*|kernels/cpu/kernels_cpu\\.h
 set(csrc/nccl "${base}|${libc}|${seams}|csrc/nccl/.*|kernels/cuda/kernels_cuda\\.h|pthread\\.h|${cuda}|nccl\\.h|${network}|(poll|unistd|sys/socket)\\.h")
 set(csrc/nvtx "${base}|${libc}|csrc/tracer\\.h|nvtx3/nvToolsExt\\.h")
 set(kernels/cpu "${base}|kernels/(kernels|push|sparse)\\.h|${libc}|(cpuid|immintrin)\\.h|kernels/cpu/.*")
-set(kernels/cuda "${base}|kernels/(kernels|push|sparse)\\.h|${libc}|atomic|cstddef|cstdint|kernels/cuda/.*|${cuda}")
+set(kernels/cuda "${base}|kernels/(kernels|push|sparse)\\.h|${libc}|atomic|cstddef|cstdint|cstring|kernels/cuda/.*|${cuda}")
 # The files that lie in csrc and kernels themselves: api.c, backend.h, backends.c; kernels.h.
 set(csrc "${base}|${libc}|${seams}|csrc/core/.*|csrc/job/meet\\.h|csrc/lists/.*|csrc/reducer/.*|csrc/sparse/.*")
 set(kernels "tributary\\.h|${libc}|kernels/(push|sparse)\\.h")

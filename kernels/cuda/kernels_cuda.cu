@@ -9,6 +9,6 @@ const struct tri_kernels tri_kernels_cuda = {
     tri_cuda_keep, tri_cuda_pack_kept, tri_cuda_unpack_kept,
     nullptr, // no reduce
     tri_cuda_scale,
-    nullptr, // no push
+    tri_cuda_push,
     tri_cuda_preload, &tri_sparse_kernels_cuda,
 };

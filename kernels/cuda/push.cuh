@@ -1,0 +1,224 @@
+// push: one launch of at most 64 blocks. Every thread has the same chunks as long as the call lasts:
+// it sends them to all peers, then waits for those of all peers, in memory of its own device.
+// There is no fence: what the next call relies on is ordered by the end of this kernel.
+//
+// Who waits reads the abort flag by the clock, as abort.cuh has it, but in the control of its rank.
+#pragma once
+
+#include "kernels/cuda/abort.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/push_fold.cuh"
+#include "kernels/push.h"
+
+namespace {
+
+// Every device of sm_75 and newer has room for so many blocks at once, whose threads have 64 registers
+// each; two communicators on a large one have too.
+constexpr uint32_t kPushThreads = 512, kPushBlocks = 64;
+constexpr long long kPushAsksEvery = 20000; // cycles: 10 us at 2 GHz
+
+struct PushJob {
+    uint4 *scratch[TRI_PUSH_RANKS];
+    tri_push_rank here[TRI_PUSH_RANKS];
+    uint64_t capacity, count, patience;
+    uint32_t *abort_flag;
+    uint32_t chunks;
+    uint32_t blocks; // of one rank
+    int size;
+    trib_op op;
+};
+
+// -------------------------------------------------------------------------------------- waiting
+
+struct Turn {
+    uint32_t epoch, over;
+};
+
+// By one thread of a block: count it, and learn the epoch.
+__device__ inline Turn take_turn(tri_push_control *control, uint32_t blocks)
+{
+    uint32_t over;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(over) : "l"(&control->over));
+    const uint32_t turn = atomicAdd(&control->turn, 1);
+    if (turn % TRI_PUSH_EPOCH + 1 == blocks)
+        atomicAdd(&control->turn, TRI_PUSH_EPOCH - blocks);
+    return {turn / TRI_PUSH_EPOCH, over};
+}
+
+__device__ inline void end_all(tri_push_control *control, uint32_t why)
+{
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;"
+                 :
+                 : "l"(&control->over), "r"(why)
+                 : "memory");
+}
+
+// Of the threads of a warp that are here, the first one.
+__device__ inline bool is_first_here()
+{
+    uint32_t below;
+    asm("mov.u32 %0, %%lanemask_lt;" : "=r"(below));
+    return (__activemask() & below) == 0;
+}
+
+// Since when a thread waits, and when it last asked.
+struct Waiting {
+    long long asked;          // cycles
+    unsigned long long since; // ns; 0: not known yet
+};
+
+// Has an abort or a deadline ended all calls of this rank? One of its threads in 10 us reads the flag,
+// which is in memory of the host.
+__device__ inline bool gives_up(const PushJob &job, tri_push_control *control, Waiting &waiting)
+{
+    if (clock64() - waiting.asked < kPushAsksEvery)
+        return false;
+    waiting.asked = clock64();
+    uint32_t over;
+    unsigned long long *const at = reinterpret_cast<unsigned long long *>(&control->asked), asked;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(over) : "l"(&control->over));
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(asked) : "l"(at));
+    if (over != 0)
+        return true;
+    const unsigned long long now = global_ns();
+    waiting.since = waiting.since == 0 ? now : waiting.since;
+    if (static_cast<long long>(now - asked) < kRenewEvery || !is_first_here() ||
+        atomicCAS(at, asked, now) != asked)
+        return false;
+    over = load_abort_word(job.abort_flag);
+    if (over == 0 && job.patience != 0 && now - waiting.since > job.patience) {
+        over = TRI_PUSH_LATE;
+        asm volatile("st.relaxed.sys.global.u32 [%0], %1;"
+                     :
+                     : "l"(job.abort_flag), "r"(over)
+                     : "memory");
+    }
+    if (over != 0)
+        end_all(control, over);
+    return over != 0;
+}
+
+// ------------------------------------------------------------------------------------ the kernel
+
+// The chunk into every peer's slot of ours, the next rank's first.
+template <int Ranks, bool Wide>
+__device__ inline void send_chunk(const PushJob &job, int rank, uint64_t at, const uint4 &own)
+{
+#pragma unroll
+    for (int distance = 1; distance < Ranks; distance++) {
+        const int next = rank + distance;
+        if (distance < job.size)
+            store_granules<Wide>(job.scratch[next < job.size ? next : next - job.size] + at, own);
+    }
+}
+
+// The chunk of every rank, from the slots that begin at `slots`; false if that is given up.
+template <int Ranks, bool Wide>
+__device__ inline bool receive_chunk(const PushJob &job, const tri_push_rank &self,
+                                     const uint4 *slots, const uint4 &own, uint4 (&granules)[Ranks])
+{
+    Waiting waiting = {clock64(), 0};
+    for (;;) {
+        bool full = true;
+#pragma unroll
+        for (int r = 0; r < Ranks; r++)
+            if (r == self.rank) {
+                granules[r] = own;
+            } else if (r < job.size) {
+                granules[r] = load_granules<Wide>(slots + r * job.capacity);
+                full = full && all_full<Wide>(granules[r]);
+            }
+        if (full)
+            return true;
+        if (gives_up(job, self.control, waiting))
+            return false;
+    }
+}
+
+template <int Ranks, bool Wide>
+__device__ inline void empty_chunk(const PushJob &job, int rank, uint4 *slots)
+{
+#pragma unroll
+    for (int r = 0; r < Ranks; r++)
+        if (r != rank && r < job.size)
+            store_granules<Wide>(slots + r * job.capacity,
+                                 {kPushEmpty, kPushEmpty, kPushEmpty, kPushEmpty});
+}
+
+template <typename T, int Ranks>
+__global__ void __launch_bounds__(kPushThreads, 2) push(const PushJob job)
+{
+    constexpr bool kWide = Wire<T>::kWide;
+    __shared__ Turn turn;
+    const tri_push_rank self = job.here[blockIdx.x / job.blocks];
+    const uint32_t step = job.blocks * blockDim.x;
+    const uint32_t first = blockIdx.x % job.blocks * blockDim.x + threadIdx.x;
+    if (threadIdx.x == 0)
+        turn = take_turn(self.control, job.blocks);
+    uint4 own = {};
+    if (first < job.chunks)
+        own =
+            load_own<T>(self.send, job.count, first); // on its way while the block learns its turn
+    __syncthreads();
+    if (turn.over != 0)
+        return;
+    const uint64_t buffer = (turn.epoch & 1) * job.size * job.capacity;
+    const uint64_t slot = buffer + self.rank * job.capacity;
+    for (uint32_t chunk = first; chunk < job.chunks; chunk += step)
+        send_chunk<Ranks, kWide>(job, self.rank, slot + chunk,
+                                 chunk == first ? own : load_own<T>(self.send, job.count, chunk));
+    uint4 *const received = job.scratch[self.rank] + buffer;
+    for (uint32_t chunk = first; chunk < job.chunks; chunk += step) {
+        uint4 granules[Ranks];
+        if (chunk != first)
+            own = load_own<T>(self.send, job.count, chunk);
+        if (!receive_chunk<Ranks, kWide>(job, self, received + chunk, own, granules))
+            return;
+        empty_chunk<Ranks, kWide>(job, self.rank, received + chunk);
+        store_result(self.recv, job.count, chunk, reduce<T>(granules, job.size, job.op));
+    }
+}
+
+// --------------------------------------------------------------------------------- on the host
+
+inline PushJob push_job(const tri_push &call, uint32_t threads)
+{
+    PushJob job = {};
+    for (int r = 0; r < call.size; r++)
+        job.scratch[r] = static_cast<uint4 *>(call.scratch[r]);
+    for (size_t i = 0; i < call.n; i++)
+        job.here[i] = call.here[i];
+    job.capacity = call.capacity;
+    job.count = call.count;
+    job.patience = call.patience_ns;
+    job.abort_flag = call.abort_flag;
+    job.chunks = static_cast<uint32_t>(tri_push_chunks(call.count, call.dtype));
+    job.size = call.size;
+    job.op = call.op;
+    const uint32_t wanted = (job.chunks + threads - 1) / threads;
+    const uint32_t most = kPushBlocks / static_cast<uint32_t>(call.n);
+    job.blocks = wanted < most ? wanted : most;
+    return job;
+}
+
+template <typename T, int Ranks>
+inline trib_status launch_push(const tri_push &call, trib_stream stream)
+{
+    const size_t chunks = tri_push_chunks(call.count, call.dtype);
+    const uint32_t threads =
+        chunks < kPushThreads ? (static_cast<uint32_t>(chunks) + 31) / 32 * 32 : kPushThreads;
+    const PushJob job = push_job(call, threads);
+    return launch_job<push<T, Ranks>>(job.blocks * static_cast<uint32_t>(call.n), threads, job,
+                                      stream);
+}
+
+// A call of elements of T.
+template <typename T>
+inline trib_status queue_push(const tri_push &call, trib_stream stream)
+{
+    if (call.size == 2)
+        return launch_push<T, 2>(call, stream);
+    return call.size <= 4 ? launch_push<T, 4>(call, stream) : launch_push<T, 8>(call, stream);
+}
+
+} // namespace

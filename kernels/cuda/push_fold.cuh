@@ -1,0 +1,128 @@
+// The reductions of push: what kernels/cpu/reduce.c makes of the same parts, to the bit.
+#pragma once
+
+#include "kernels/cuda/push_wire.cuh"
+#include "kernels/cuda/sparse.cuh"
+
+namespace {
+
+// Accumulators: f32 for f16, bf16 and itself, and otherwise the type. Integers wrap.
+template <typename T>
+__device__ inline T plus(T a, T b)
+{
+    return sizeof(T) == 8 ? static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b))
+                          : static_cast<T>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
+}
+
+template <typename T>
+__device__ inline T times(T a, T b)
+{
+    return sizeof(T) == 8 ? static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b))
+                          : static_cast<T>(static_cast<uint32_t>(a) * static_cast<uint32_t>(b));
+}
+
+template <typename T>
+__device__ inline T divided(T a, int by)
+{
+    return static_cast<T>(a / static_cast<T>(by));
+}
+
+__device__ inline float times(float a, float b)
+{
+    return __fmul_rn(a, b);
+}
+
+__device__ inline float divided(float a, int by)
+{
+    return __fdiv_rn(a, static_cast<float>(by));
+}
+
+__device__ inline double times(double a, double b)
+{
+    return __dmul_rn(a, b);
+}
+
+__device__ inline double divided(double a, int by)
+{
+    return __ddiv_rn(a, static_cast<double>(by));
+}
+
+template <typename T>
+__device__ inline T widen(T x)
+{
+    return x;
+}
+
+template <typename T>
+__device__ inline void narrow(T &out, T value)
+{
+    out = value;
+}
+
+struct Plus {
+    template <typename T>
+    __device__ T operator()(T a, T b) const
+    {
+        return plus(a, b);
+    }
+};
+
+struct Times {
+    template <typename T>
+    __device__ T operator()(T a, T b) const
+    {
+        return times(a, b);
+    }
+};
+
+struct Least {
+    template <typename T>
+    __device__ T operator()(T a, T b) const
+    {
+        return b < a ? b : a;
+    }
+};
+
+struct Most {
+    template <typename T>
+    __device__ T operator()(T a, T b) const
+    {
+        return b > a ? b : a;
+    }
+};
+
+// The chunk's elements of ranks 0, 1, ... size - 1, in that order.
+template <typename T, int Ranks, typename Op>
+__device__ inline Part<T> fold(const uint4 (&granules)[Ranks], int size, bool average, Op op)
+{
+    Part<T> result;
+#pragma unroll
+    for (int e = 0; e < Part<T>::kElements; e++) {
+        auto sum = widen(decode<T>(granules[0]).element[e]);
+#pragma unroll
+        for (int r = 1; r < Ranks; r++)
+            if (r < size)
+                sum = op(sum, widen(decode<T>(granules[r]).element[e]));
+        if (average)
+            sum = divided(sum, size);
+        narrow(result.element[e], sum);
+    }
+    return result;
+}
+
+template <typename T, int Ranks>
+__device__ inline Part<T> reduce(const uint4 (&granules)[Ranks], int size, trib_op op)
+{
+    switch (op) {
+    case TRIB_PROD:
+        return fold<T>(granules, size, false, Times());
+    case TRIB_MIN:
+        return fold<T>(granules, size, false, Least());
+    case TRIB_MAX:
+        return fold<T>(granules, size, false, Most());
+    default:
+        return fold<T>(granules, size, op == TRIB_AVG, Plus());
+    }
+}
+
+} // namespace

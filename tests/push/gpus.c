@@ -1,0 +1,120 @@
+#include "tests/push/gpus.h"
+
+#include <string.h>
+
+#include "kernels/cuda/kernels_cuda.h"
+#include "tests/check.h"
+#include "tests/conformance/cuda_must.h"
+#include "tests/conformance/kernels/kernels.h"
+
+/* Every pair, both ways. */
+static bool map_peers(int size)
+{
+    for (int r = 0; r < size; r++)
+        for (int p = 0; p < size; p++) {
+            int can = 0;
+            if (p == r)
+                continue;
+            MUST(cudaDeviceCanAccessPeer(&can, r, p));
+            if (!can)
+                return false;
+            MUST(cudaSetDevice(r));
+            if (cudaDeviceEnablePeerAccess(p, 0) != cudaSuccess)
+                (void)cudaGetLastError(); /* it is enabled already */
+        }
+    return true;
+}
+
+bool gpus_open(struct gpus *gpus, const char **why)
+{
+    memset(gpus, 0, sizeof *gpus);
+    *why = "fewer than two GPUs";
+    if (cudaGetDeviceCount(&gpus->size) != cudaSuccess || gpus->size < 2)
+        return false;
+    gpus->size = gpus->size < TRI_PUSH_RANKS ? gpus->size : TRI_PUSH_RANKS;
+    *why = "the GPUs cannot map each other's memory";
+    if (!map_peers(gpus->size))
+        return false;
+    gpus->capacity = tri_push_chunks(GPUS_BYTES, TRIB_U8);
+    gpus->patience_ns = GPUS_PATIENCE_MS * UINT64_C(1000000);
+    MUST(cudaHostAlloc((void **)&gpus->abort_flag, sizeof *gpus->abort_flag,
+                       cudaHostAllocPortable | cudaHostAllocMapped));
+    for (int r = 0; r < gpus->size; r++) {
+        gpus->scratch[r] = gpus_alloc(r, tri_push_scratch_bytes(gpus->size, gpus->capacity));
+        gpus->control[r] = gpus_alloc(r, sizeof *gpus->control[r]);
+        MUST(cudaStreamCreateWithFlags(&gpus->streams[r], cudaStreamNonBlocking));
+        tri_kernels_cuda.preload();
+    }
+    gpus_renew(gpus);
+    return true;
+}
+
+void gpus_renew(struct gpus *gpus)
+{
+    *gpus->abort_flag = 0;
+    for (int r = 0; r < gpus->size; r++) {
+        MUST(cudaSetDevice(r));
+        MUST(cudaMemset(gpus->scratch[r], TRI_PUSH_EMPTY_BYTE,
+                        tri_push_scratch_bytes(gpus->size, gpus->capacity)));
+        MUST(cudaMemset(gpus->control[r], 0, sizeof *gpus->control[r]));
+        MUST(cudaDeviceSynchronize());
+    }
+}
+
+void gpus_close(struct gpus *gpus)
+{
+    for (int r = 0; r < gpus->size; r++) {
+        MUST(cudaSetDevice(r));
+        MUST(cudaDeviceSynchronize());
+    }
+    for (int r = 0; r < gpus->size; r++) {
+        MUST(cudaSetDevice(r));
+        MUST(cudaStreamDestroy(gpus->streams[r]));
+        MUST(cudaFree(gpus->scratch[r]));
+        MUST(cudaFree(gpus->control[r]));
+    }
+    MUST(cudaFreeHost(gpus->abort_flag));
+}
+
+void gpus_push(const struct gpus *gpus, int rank, const void *send, void *recv, size_t count,
+               trib_dtype dtype, trib_op op)
+{
+    const struct tri_push_rank here = {
+        .send = send, .recv = recv, .control = gpus->control[rank], .rank = rank};
+    struct tri_push call = {.here = &here,
+                            .n = 1,
+                            .size = gpus->size,
+                            .capacity = gpus->capacity,
+                            .count = count,
+                            .dtype = dtype,
+                            .op = op,
+                            .abort_flag = gpus->abort_flag,
+                            .patience_ns = gpus->patience_ns};
+    memcpy(call.scratch, gpus->scratch, sizeof call.scratch);
+    CHECK_OK(tri_kernels_cuda.push(&call, (trib_stream)gpus->streams[rank]));
+}
+
+void *gpus_alloc(int rank, size_t bytes)
+{
+    void *data = NULL;
+    MUST(cudaSetDevice(rank));
+    MUST(cudaMalloc(&data, bytes));
+    return data;
+}
+
+void gpus_wait(const struct gpus *gpus, int rank)
+{
+    MUST(cudaStreamSynchronize(gpus->streams[rank]));
+}
+
+bool gpus_same(const void *found, const void *expected, size_t i, trib_dtype dtype)
+{
+    const size_t size = trib_dtype_size(dtype);
+    const char *a = (const char *)found + i * size, *b = (const char *)expected + i * size;
+    if (memcmp(a, b, size) == 0)
+        return true;
+    if (dtype > TRIB_F64)
+        return false;
+    const double x = kernels_get(a, dtype), y = kernels_get(b, dtype);
+    return x != x && y != y;
+}
