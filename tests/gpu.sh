@@ -261,6 +261,7 @@ if [ $bench = 1 ]; then
     figure 60 sweep_all $build/benches/trib_sweep --backend nccl --collective all --begin 64K \
         --end 64M --factor 32 --json "$out/sweep_all.json"
     figure 90 overhead $build/benches/trib_overhead nccl
+    [ "$gpus" -lt 2 ] || figure 60 push $build/benches/trib_push
     figure 60 lists $build/benches/trib_lists nccl
     figure 90 sparse $build/benches/trib_sparse --backend nccl --density 0.01 \
         --count 1M,25557032,256M --iterations 20 --warmup 5 --csv "$out/sparse.csv"
