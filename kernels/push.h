@@ -13,8 +13,8 @@
  *   wide granules, 8 bytes (f64, integers)     4 bytes of the elements, and 4 bytes of zeros.
  *
  * A call, on the rank `self`, with the epoch e that its control holds; b = e mod 2:
- *   1. every worker (a block of threads, on a GPU) reads e and counts itself, in one atomic step;
- *      whoever is the last of the call makes the control's epoch e + 1;
+ *   1. every worker (a block of threads, on a GPU) reads e from the control, and at any time after
+ *      that counts itself there; whoever is the last of the call to do so makes the epoch e + 1;
  *   2. every granule of self's part is stored into slot `self` of buffer b of every peer;
  *   3. every granule of every peer's slot in buffer b of self's own scratch is read until it is full,
  *      and then EMPTY is stored in its place;
@@ -64,7 +64,7 @@ enum { TRI_PUSH_ABORTED = 1, TRI_PUSH_LATE = 2 };
 /* What a rank's calls hand on, in memory of its device. Zeros before the first call. */
 struct tri_push_control {
     uint64_t asked; /* when the abort flag was last read, in ns of the device's clock */
-    uint32_t turn;  /* epoch * TRI_PUSH_EPOCH + workers of this call that have read it */
+    uint32_t turn;  /* epoch * TRI_PUSH_EPOCH + workers of this call that have counted themselves */
     uint32_t over;  /* not 0: calls end without a result */
 };
 

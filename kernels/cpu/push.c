@@ -25,6 +25,9 @@ static bool perform(struct tri_push_worker *worker)
     const trib_dtype dtype = worker->job->dtype;
     uint64_t found = 0;
     switch (access.act) {
+    case TRI_PUSH_READ:
+        found = __atomic_load_n((const uint32_t *)access.at, __ATOMIC_ACQUIRE);
+        break;
     case TRI_PUSH_ARRIVE:
         found = __atomic_fetch_add((uint32_t *)access.at, (uint32_t)access.value, __ATOMIC_ACQ_REL);
         break;

@@ -75,12 +75,17 @@ static bool step(struct tri_push_worker *w)
     return true;
 }
 
+static bool has_chunk(const struct tri_push_worker *w)
+{
+    return w->chunk < tri_push_chunks(w->job->count, w->job->dtype);
+}
+
 /* To the next chunk, or to what follows all of them. */
 static void next_chunk(struct tri_push_worker *w, enum tri_push_act again, enum tri_push_act then)
 {
     w->chunk += w->workers;
     w->act = again;
-    if (w->chunk < tri_push_chunks(w->job->count, w->job->dtype))
+    if (has_chunk(w))
         return;
     w->chunk = w->index;
     w->act = then;
@@ -96,21 +101,16 @@ void tri_push_begin(struct tri_push_worker *worker, const struct tri_push *job,
     worker->workers = workers;
     worker->distance = 1;
     worker->add = 1;
-    worker->act = TRI_PUSH_ARRIVE;
+    worker->act = TRI_PUSH_READ;
 }
 
-/* Has counted itself, and learnt the epoch; the last one adds as much as begins the next. */
+/* Has counted itself; the last one adds as much as begins the next epoch. */
 static void arrived(struct tri_push_worker *w, uint32_t turn)
 {
-    const bool last = w->add == 1 && turn % TRI_PUSH_EPOCH + 1 == w->workers;
-    if (w->add == 1)
-        w->epoch = turn / TRI_PUSH_EPOCH;
-    w->add = TRI_PUSH_EPOCH - (uint32_t)w->workers;
-    if (last)
-        return;
-    w->add = 0;
-    w->act =
-        w->chunk < tri_push_chunks(w->job->count, w->job->dtype) ? TRI_PUSH_STORE : TRI_PUSH_END;
+    if (w->add == 1 && turn % TRI_PUSH_EPOCH + 1 == w->workers)
+        w->add = TRI_PUSH_EPOCH - (uint32_t)w->workers;
+    else
+        w->act = has_chunk(w) ? TRI_PUSH_POLL : TRI_PUSH_END;
 }
 
 /* A granule of slot `slot` in rank `owner`'s scratch. */
@@ -127,6 +127,7 @@ struct tri_push_access tri_push_next(const struct tri_push_worker *worker)
     const int peer = (self->rank + worker->distance) % worker->job->size;
     struct tri_push_access access = {.act = worker->act};
     switch (worker->act) {
+    case TRI_PUSH_READ:
     case TRI_PUSH_ARRIVE:
         access.at = &self->control->turn;
         access.value = worker->add;
@@ -149,12 +150,16 @@ struct tri_push_access tri_push_next(const struct tri_push_worker *worker)
 void tri_push_performed(struct tri_push_worker *worker, uint64_t found)
 {
     switch (worker->act) {
+    case TRI_PUSH_READ:
+        worker->epoch = (uint32_t)found / TRI_PUSH_EPOCH;
+        worker->act = has_chunk(worker) ? TRI_PUSH_STORE : TRI_PUSH_ARRIVE;
+        break;
     case TRI_PUSH_ARRIVE:
         arrived(worker, (uint32_t)found);
         break;
     case TRI_PUSH_STORE:
         if (step(worker))
-            next_chunk(worker, TRI_PUSH_STORE, TRI_PUSH_POLL);
+            next_chunk(worker, TRI_PUSH_STORE, TRI_PUSH_ARRIVE);
         break;
     case TRI_PUSH_POLL:
         keep(worker, (worker->self->rank + worker->distance) % worker->job->size, worker->granule,

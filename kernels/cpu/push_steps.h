@@ -8,6 +8,7 @@
 #include "kernels/push.h"
 
 enum tri_push_act {
+    TRI_PUSH_READ,    /* read the word at `at`; found: that */
     TRI_PUSH_ARRIVE,  /* add `value` to the word at `at`, atomically; found: what it was before */
     TRI_PUSH_STORE,   /* store the granule `value` at `at`, in a peer's scratch */
     TRI_PUSH_POLL,    /* read the granule at `at` until it is full; found: that */

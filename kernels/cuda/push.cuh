@@ -31,18 +31,28 @@ struct PushJob {
 // -------------------------------------------------------------------------------------- waiting
 
 struct Turn {
-    uint32_t epoch, over;
+    uint32_t word, over;
 };
 
-// By one thread of a block: count it, and learn the epoch.
-__device__ inline Turn take_turn(tri_push_control *control, uint32_t blocks)
+// By one thread of a block, before it lets the others go on.
+__device__ inline Turn read_turn(const tri_push_control *control)
 {
-    uint32_t over;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(over) : "l"(&control->over));
-    const uint32_t turn = atomicAdd(&control->turn, 1);
-    if (turn % TRI_PUSH_EPOCH + 1 == blocks)
+    static_assert(offsetof(tri_push_control, turn) % 8 == 0 &&
+                      offsetof(tri_push_control, over) == offsetof(tri_push_control, turn) + 4,
+                  "turn and over are loaded as one");
+    Turn turn;
+    asm volatile("ld.relaxed.gpu.global.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(turn.word), "=r"(turn.over)
+                 : "l"(&control->turn)
+                 : "memory");
+    return turn;
+}
+
+// By the same thread, later: that takes as long as another read, and nobody waits for it.
+__device__ inline void count_block(tri_push_control *control, uint32_t blocks)
+{
+    if (atomicAdd(&control->turn, 1) % TRI_PUSH_EPOCH + 1 == blocks)
         atomicAdd(&control->turn, TRI_PUSH_EPOCH - blocks);
-    return {turn / TRI_PUSH_EPOCH, over};
 }
 
 __device__ inline void end_all(tri_push_control *control, uint32_t why)
@@ -154,7 +164,7 @@ __global__ void __launch_bounds__(kPushThreads, 2) push(const PushJob job)
     const uint32_t step = job.blocks * blockDim.x;
     const uint32_t first = blockIdx.x % job.blocks * blockDim.x + threadIdx.x;
     if (threadIdx.x == 0)
-        turn = take_turn(self.control, job.blocks);
+        turn = read_turn(self.control);
     uint4 own = {};
     if (first < job.chunks)
         own =
@@ -162,11 +172,13 @@ __global__ void __launch_bounds__(kPushThreads, 2) push(const PushJob job)
     __syncthreads();
     if (turn.over != 0)
         return;
-    const uint64_t buffer = (turn.epoch & 1) * job.size * job.capacity;
+    const uint64_t buffer = (turn.word / TRI_PUSH_EPOCH & 1) * job.size * job.capacity;
     const uint64_t slot = buffer + self.rank * job.capacity;
     for (uint32_t chunk = first; chunk < job.chunks; chunk += step)
         send_chunk<Ranks, kWide>(job, self.rank, slot + chunk,
                                  chunk == first ? own : load_own<T>(self.send, job.count, chunk));
+    if (threadIdx.x == 0)
+        count_block(self.control, job.blocks);
     uint4 *const received = job.scratch[self.rank] + buffer;
     for (uint32_t chunk = first; chunk < job.chunks; chunk += step) {
         uint4 granules[Ranks];

@@ -185,6 +185,9 @@ static bool step(struct search *s, struct state *state, int rank, int index)
     switch (access.act) {
     case TRI_PUSH_END:
         return false;
+    case TRI_PUSH_READ:
+        found = state->turn[rank];
+        break;
     case TRI_PUSH_ARRIVE:
         found = count_worker(s, state, rank, access.value);
         break;

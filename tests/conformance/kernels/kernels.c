@@ -457,6 +457,7 @@ void kernels_suite(const struct kernels_place *place)
         kernels_plain(&arena, quick);
         kernels_weighted(&arena, quick);
         kernels_scale(&arena, quick);
+        kernels_push(&arena, quick);
         if (place->kernels->reduce != NULL) {
             kernels_reduce(&arena, quick);
             kernels_reduce_scaled(&arena, quick);

@@ -155,18 +155,16 @@ static void series(struct world *w, struct arena *arena, int size, struct push_c
     }
 }
 
-static void all_series(struct world *w, struct arena *arena, trib_dtype dtype, bool quick)
+static void all_series(struct world *w, struct arena *arena, trib_dtype dtype, int size, bool quick)
 {
     static const size_t counts[] = {1, 2, 7, 64, 1027, 40001};
-    for (int size = 2; size <= TRI_PUSH_RANKS; size++)
-        for (trib_op op = TRIB_SUM; op <= TRIB_AVG; op++)
-            for (size_t i = 0; i < (op == TRIB_SUM && size <= 3 ? 6 : 5); i++) {
-                const enum kernels_numbers numbers = (enum kernels_numbers)((i + (size_t)op) % 3);
-                if (quick && (i + (size_t)op + (size_t)size) % 3 != 0)
-                    continue;
-                series(w, arena, size,
-                       (struct push_case){dtype, op, counts[i], i % 2 == 0, numbers});
-            }
+    for (trib_op op = TRIB_SUM; op <= TRIB_AVG; op++)
+        for (size_t i = 0; i < (op == TRIB_SUM && size <= 3 ? 6 : 5); i++) {
+            const enum kernels_numbers numbers = (enum kernels_numbers)((i + (size_t)op) % 3);
+            if (quick && (i + (size_t)op + (size_t)size) % 3 != 0)
+                continue;
+            series(w, arena, size, (struct push_case){dtype, op, counts[i], i % 2 == 0, numbers});
+        }
 }
 
 /* Calls of all types in one communicator: a granule is wide, then it is two of floats. */
@@ -216,11 +214,13 @@ static void no_peer(struct world *w, struct arena *arena, uint32_t flag)
 void kernels_push(struct arena *arena, bool quick)
 {
     struct world w = {.abort_flag = arena->place->alloc_pinned(64)};
-    for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_U64; dtype++) {
-        check_begin("%s push %s", arena->place->kernels->name, trib_dtype_name(dtype));
-        all_series(&w, arena, dtype, quick);
-        check_end();
-    }
+    for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_U64; dtype++)
+        for (int size = 2; size <= TRI_PUSH_RANKS; size++) {
+            check_begin("%s push %s, %d ranks", arena->place->kernels->name, trib_dtype_name(dtype),
+                        size);
+            all_series(&w, arena, dtype, size, quick);
+            check_end();
+        }
     mixed_types(&w, arena);
     no_peer(&w, arena, TRI_PUSH_ABORTED);
     no_peer(&w, arena, 0);
