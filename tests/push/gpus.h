@@ -1,5 +1,5 @@
-/* A communicator of push over the GPUs of this process: one rank each, whose peers write into its
- * scratch. A call that waits for longer than PATIENCE_MS ends, so a lost granule is a failed check. */
+/* A communicator of push over the GPUs of this process, whose ranks write into each other's scratch. Each
+ * GPU has one rank, or several, which are blocks of one launch. A call that waits for longer than PATIENCE_MS ends, so a lost granule is a failed check. */
 #ifndef TRI_TESTS_PUSH_GPUS_H
 #define TRI_TESTS_PUSH_GPUS_H
 
@@ -14,8 +14,9 @@ enum {
 };
 
 struct gpus {
-    int size;
-    cudaStream_t streams[TRI_PUSH_RANKS];
+    int devices, each;                    /* ranks of a device: rank r is on device r / each */
+    int size;                             /* ranks */
+    cudaStream_t streams[TRI_PUSH_RANKS]; /* of a device */
     void *scratch[TRI_PUSH_RANKS];
     struct tri_push_control *control[TRI_PUSH_RANKS];
     size_t capacity;
@@ -23,20 +24,30 @@ struct gpus {
     uint64_t patience_ns;
 };
 
-/* All GPUs, as many as can be ranks. False, with a reason in `why`, if there are not two of them
- * whose memory all others can map. */
-bool gpus_open(struct gpus *gpus, const char **why);
+/* All GPUs that there are, `each` ranks on each, as many as there can be. False, with a reason in `why`,
+ * if there are not two of them whose memory all others can map. */
+bool gpus_open(struct gpus *gpus, int each, const char **why);
 void gpus_close(struct gpus *gpus);
 /* As before the first call: after an abort. Nothing is queued. */
 void gpus_renew(struct gpus *gpus);
 
-/* Queue a call of `rank`, whose device is current, on its stream. */
-void gpus_push(const struct gpus *gpus, int rank, const void *send, void *recv, size_t count,
-               trib_dtype dtype, trib_op op);
+/* A call, but for its buffers. */
+struct gpus_call {
+    size_t count;
+    trib_dtype dtype;
+    trib_op op;
+};
 
-/* Memory of the rank's device, which becomes current. */
-void *gpus_alloc(int rank, size_t bytes);
-void gpus_wait(const struct gpus *gpus, int rank);
+/* Queue a call of the ranks of `device`, which is current; send[r] and recv[r] are rank r's. */
+void gpus_push(const struct gpus *gpus, int device, const void *const *send, void *const *recv,
+               struct gpus_call call);
+/* The same on another stream, and on a device with one rank. */
+void gpus_push_one(const struct gpus *gpus, int rank, const void *send, void *recv,
+                   struct gpus_call call, cudaStream_t stream);
+
+/* Memory of the device, which becomes current. */
+void *gpus_alloc(int device, size_t bytes);
+void gpus_wait(const struct gpus *gpus, int device);
 
 /* Element i of both is the same, or both are NaN. */
 bool gpus_same(const void *found, const void *expected, size_t i, trib_dtype dtype);

@@ -150,10 +150,11 @@ static struct call random_call(struct thread *t, size_t at)
 static void queue_call(struct thread *t, const struct call *call)
 {
     const trib_dtype dtype = types[call->type];
-    gpus_push(t->soak->gpus, t->rank,
-              t->soak->inputs[t->rank][call->type][call->input] +
-                  call->first * trib_dtype_size(dtype),
-              t->out + call->at, call->count, dtype, TRIB_SUM);
+    gpus_push_one(t->soak->gpus, t->rank,
+                  t->soak->inputs[t->rank][call->type][call->input] +
+                      call->first * trib_dtype_size(dtype),
+                  t->out + call->at, (struct gpus_call){call->count, dtype, TRIB_SUM},
+                  t->soak->gpus->streams[t->rank]);
 }
 
 static void check_call(struct thread *t, const struct call *call)
@@ -241,8 +242,8 @@ static cudaGraphExec_t capture(struct thread *t, const struct call *calls)
     cudaGraphExec_t executable = NULL;
     MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     for (int i = 0; i < GRAPH_CALLS; i++)
-        gpus_push(t->soak->gpus, t->rank, t->out + calls[i].at, t->out + calls[i].at,
-                  calls[i].count, types[calls[i].type], TRIB_SUM);
+        gpus_push_one(t->soak->gpus, t->rank, t->out + calls[i].at, t->out + calls[i].at,
+                      (struct gpus_call){calls[i].count, types[calls[i].type], TRIB_SUM}, stream);
     MUST(cudaStreamEndCapture(stream, &graph));
     MUST(cudaGraphInstantiate(&executable, graph, 0));
     MUST(cudaGraphDestroy(graph));
