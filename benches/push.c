@@ -1,6 +1,7 @@
 /* Push beside NCCL: microseconds of one small f32 allreduce, out of place, a thread for each GPU of
- * this process. Back to back from the host, and as a graph; the sides take turns. A sample is the mean
- * of a row of calls on the slowest rank. One result of either side and size is checked. */
+ * this process. Back to back from the host, and as a graph; and from the host with an event after each
+ * call, which is what it takes to follow a caller who changes the stream. A sample is the mean of a row
+ * of calls on the slowest rank. One result of each side and size is checked. */
 #define _POSIX_C_SOURCE 200809L
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -15,7 +16,7 @@
 #include "tests/conformance/cuda_must.h"
 
 enum { ROW = 100, WARMUP = 5, SAMPLES = 200, SAMPLES_MAX = 10000, MOST = 1 << 20 };
-enum { PUSH, NCCL, SIDES };
+enum { PUSH, PUSH_EVENT, NCCL, SIDES };
 enum { EAGER, GRAPH, WAYS };
 
 static const size_t sizes[] = {1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, MOST};
@@ -26,7 +27,7 @@ struct rank {
     pthread_t thread;
     int rank;
     cudaStream_t stream;
-    cudaEvent_t begin, end;
+    cudaEvent_t begin, end, after;
     ncclComm_t comm;
     float *send, *recv;
     struct tri_push_control *control;
@@ -63,6 +64,8 @@ static void queue_call(struct rank *r, int side, size_t count)
     call.here = &here;
     call.count = count;
     BENCH_OK(tri_kernels_cuda.push(&call, (trib_stream)r->stream));
+    if (side == PUSH_EVENT)
+        MUST(cudaEventRecord(r->after, r->stream));
 }
 
 static cudaGraphExec_t capture(struct rank *r, int side, size_t count)
@@ -159,7 +162,8 @@ static void *rank_main(void *argument)
             printf("%8zu", sizes[s]);
         for (int way = 0; way < WAYS; way++)
             for (int side = 0; side < SIDES; side++)
-                time_cell(r, side, way, count);
+                if (way == EAGER || side != PUSH_EVENT)
+                    time_cell(r, side, way, count);
         size_t wrong = 0;
         for (int side = 0; side < SIDES; side++)
             wrong += count_wrong(r, side, count);
@@ -198,6 +202,7 @@ static void open_rank(struct benched *b, int rank, ncclComm_t comm)
     MUST(cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking));
     MUST(cudaEventCreate(&r->begin));
     MUST(cudaEventCreate(&r->end));
+    MUST(cudaEventCreateWithFlags(&r->after, cudaEventDisableTiming));
     MUST(cudaMalloc((void **)&r->send, MOST));
     MUST(cudaMalloc((void **)&r->recv, MOST));
     MUST(cudaMalloc((void **)&r->control, sizeof *r->control));
@@ -219,6 +224,7 @@ static void close_rank(struct rank *r)
     MUST(cudaStreamDestroy(r->stream));
     MUST(cudaEventDestroy(r->begin));
     MUST(cudaEventDestroy(r->end));
+    MUST(cudaEventDestroy(r->after));
     MUST(cudaFree(r->send));
     MUST(cudaFree(r->recv));
     MUST(cudaFree(r->control));
@@ -254,8 +260,8 @@ static void print_heading(int size)
     NCCL_MUST(ncclGetVersion(&nccl));
     printf("%d x %s, NCCL %d: f32 sums, us a call in rows of %d, slowest rank: median and p99\n",
            size, properties.name, nccl, (int)ROW);
-    printf("%8s %17s %17s %17s %17s %7s\n", "bytes", "eager push", "eager NCCL", "graph push",
-           "graph NCCL", "wrong");
+    printf("%8s %17s %17s %17s %17s %17s %7s\n", "bytes", "eager push", "and an event",
+           "eager NCCL", "graph push", "graph NCCL", "wrong");
 }
 
 int main(int argc, char **argv)

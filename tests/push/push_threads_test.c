@@ -1,0 +1,129 @@
+/* push of the cpu table with a thread for each rank, as GPUs run it: late by chance, or for ever. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/kernels_cpu.h"
+#include "tests/check.h"
+#include "tests/team.h"
+
+enum { CAPACITY = 64, MOST = 256 };
+
+struct world {
+    int size, calls;
+    _Alignas(
+        16) unsigned char scratch[TRI_PUSH_RANKS][2 * TRI_PUSH_RANKS * CAPACITY * TRI_PUSH_CHUNK];
+    struct tri_push_control control[TRI_PUSH_RANKS];
+    uint32_t abort_flag;
+    uint64_t patience_ns;
+};
+
+static void open_world(struct world *w, int size)
+{
+    memset(w, 0, sizeof *w);
+    memset(w->scratch, TRI_PUSH_EMPTY_BYTE, sizeof w->scratch);
+    w->size = size;
+    w->patience_ns = UINT64_C(60000000000); /* a lost granule is a failed check, not a hang */
+}
+
+static void push_of(struct world *w, int rank, const void *send, void *recv, size_t count,
+                    trib_dtype dtype)
+{
+    const struct tri_push_rank here = {send, recv, &w->control[rank], rank};
+    struct tri_push call = {.here = &here,
+                            .n = 1,
+                            .size = w->size,
+                            .capacity = CAPACITY,
+                            .count = count,
+                            .dtype = dtype,
+                            .op = TRIB_SUM,
+                            .abort_flag = &w->abort_flag,
+                            .patience_ns = w->patience_ns};
+    for (int r = 0; r < w->size; r++)
+        call.scratch[r] = w->scratch[r];
+    CHECK_OK(tri_cpu_push(&call, NULL));
+}
+
+/* Exact in f32 and i32. */
+static int32_t part_of(int rank, int call, size_t i)
+{
+    return (int32_t)((call * 7 + rank * 1000 + (int)i) % 100000);
+}
+
+static bool make_call(struct world *w, int rank, int call)
+{
+    const size_t count = (size_t)(call * 31 % 120) + 1;
+    const bool floats = call % 3 != 0;
+    union {
+        float f32[MOST];
+        int32_t i32[MOST];
+    } data;
+    for (size_t i = 0; i < count; i++)
+        if (floats)
+            data.f32[i] = (float)part_of(rank, call, i);
+        else
+            data.i32[i] = part_of(rank, call, i);
+    push_of(w, rank, &data, &data, count, floats ? TRIB_F32 : TRIB_I32);
+    for (size_t i = 0; i < count; i++) {
+        int32_t sum = 0;
+        for (int r = 0; r < w->size; r++)
+            sum += part_of(r, call, i);
+        if (floats ? data.f32[i] != (float)sum : data.i32[i] != sum)
+            return CHECK_MSG(false, "rank %d, call %d: element %zu is wrong", rank, call, i);
+    }
+    return true;
+}
+
+static void run_rank(int rank, int size, void *argument)
+{
+    (void)size;
+    for (int call = 0; call < ((struct world *)argument)->calls && make_call(argument, rank, call);
+         call++)
+        if (call % 16 == rank)
+            team_stagger(rank, call);
+}
+
+static void all_ranks(int size, int calls)
+{
+    static struct world w;
+    check_begin("push of %d threads", size);
+    open_world(&w, size);
+    w.calls = calls;
+    check_ranks(size, run_rank, &w);
+    CHECK(w.abort_flag == 0);
+    for (int r = 0; r < size; r++)
+        CHECK(w.control[r].turn == (uint32_t)calls * TRI_PUSH_EPOCH);
+    check_end();
+}
+
+/* The last rank does not call, but aborts. */
+static void abort_rank(int rank, int size, void *argument)
+{
+    struct world *w = argument;
+    float data[MOST] = {0};
+    if (rank < size - 1) {
+        push_of(w, rank, data, data, 100, TRIB_F32);
+        push_of(w, rank, data, data, 100, TRIB_F32);
+        return;
+    }
+    check_sleep_ms(20);
+    __atomic_store_n(&w->abort_flag, TRI_PUSH_ABORTED, __ATOMIC_RELEASE);
+}
+
+static void aborted(void)
+{
+    static struct world w;
+    check_begin("push of 3 threads, aborted");
+    open_world(&w, 3);
+    check_ranks(3, abort_rank, &w);
+    CHECK(w.control[0].over == TRI_PUSH_ABORTED && w.control[1].over == TRI_PUSH_ABORTED);
+    check_end();
+}
+
+int main(void)
+{
+    all_ranks(2, 2000);
+    all_ranks(3, 100); /* of which two processors have two at a time */
+    aborted();
+    return check_finish("push_threads_test");
+}
