@@ -12,9 +12,9 @@
 
 namespace {
 
-// Every device of sm_75 and newer has room for so many blocks at once, whose threads have 64 registers
-// each; two communicators on a large one have too.
-constexpr uint32_t kPushThreads = 512, kPushBlocks = 64;
+// A multiprocessor has room for two blocks at once, whose threads have 64 registers each, from sm_75
+// on. So a call of 64 blocks needs 32 of them, and one on a smaller device has fewer blocks.
+constexpr uint32_t kPushThreads = 512, kPushBlocks = 64, kPushAtOnce = 2;
 constexpr long long kPushAsksEvery = 20000; // cycles: 10 us at 2 GHz
 
 struct PushJob {
@@ -156,7 +156,7 @@ __device__ inline void empty_chunk(const PushJob &job, int rank, uint4 *slots)
 }
 
 template <typename T, int Ranks>
-__global__ void __launch_bounds__(kPushThreads, 2) push(const PushJob job)
+__global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push(const PushJob job)
 {
     constexpr bool kWide = Wire<T>::kWide;
     __shared__ Turn turn;
@@ -193,6 +193,25 @@ __global__ void __launch_bounds__(kPushThreads, 2) push(const PushJob job)
 
 // --------------------------------------------------------------------------------- on the host
 
+// Blocks that are on the current device at once.
+inline uint32_t blocks_at_once()
+{
+    static std::atomic<uint32_t> known[64]; // of a device; 0: unknown
+    int device = 0, multiprocessors = 0;
+    if (cudaGetDevice(&device) != cudaSuccess || device >= 64)
+        return 1;
+    uint32_t blocks = known[device].load(std::memory_order_relaxed);
+    if (blocks != 0)
+        return blocks;
+    if (cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) !=
+        cudaSuccess)
+        return 1;
+    blocks = kPushAtOnce * static_cast<uint32_t>(multiprocessors);
+    blocks = blocks < kPushBlocks ? blocks : kPushBlocks;
+    known[device].store(blocks, std::memory_order_relaxed);
+    return blocks;
+}
+
 inline PushJob push_job(const tri_push &call, uint32_t threads)
 {
     PushJob job = {};
@@ -208,8 +227,8 @@ inline PushJob push_job(const tri_push &call, uint32_t threads)
     job.size = call.size;
     job.op = call.op;
     const uint32_t wanted = (job.chunks + threads - 1) / threads;
-    const uint32_t most = kPushBlocks / static_cast<uint32_t>(call.n);
-    job.blocks = wanted < most ? wanted : most;
+    const uint32_t most = blocks_at_once() / static_cast<uint32_t>(call.n);
+    job.blocks = wanted < most ? wanted : most > 0 ? most : 1;
     return job;
 }
 
