@@ -128,7 +128,7 @@ static void abort_rank(int rank, int size, void *argument)
     if (CHECK_OK(trib_comm_adopt(&member.comm, stage->nccl[rank], NULL))) {
         sum(&member, member.comm);
         CHECK_OK(trib_comm_abort_handle(&handle, member.comm));
-        CHECK_OK(trib_abort_raise(handle));
+        CHECK_OK(trib_abort_raise(handle, "the test"));
         CHECK_STATUS(trib_allreduce(member.comm, member.data, member.data, N, TRIB_F32, TRIB_SUM,
                                     member.stream),
                      TRIB_ERR_ABORTED);
