@@ -89,13 +89,13 @@ impl AbortHandle {
     /// Abort all ranks of the communicator: what waits ends, and later calls fail. The first
     /// `reason` is in their errors. Returns at once.
     #[pyo3(signature = (reason="aborted by an abort handle"))]
-    fn abort(&self, reason: &str) {
-        self.abort.raise(reason);
+    fn abort(&self, py: Python<'_>, reason: &str) {
+        py.detach(|| self.abort.raise(reason));
     }
 
     /// Whether the communicator was aborted or has failed.
-    fn raised(&self) -> bool {
-        self.abort.is_raised()
+    fn raised(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.abort.is_raised())
     }
 
     /// Raise the error that ended the communicator, if one has. Never waits.
@@ -105,25 +105,21 @@ impl AbortHandle {
 
     /// For `seconds` from now no late call ends the communicator: for a slow phase that one rank
     /// knows of.
-    fn defer(&self, seconds: Seconds) -> PyResult<()> {
+    fn defer(&self, py: Python<'_>, seconds: Seconds) -> PyResult<()> {
         let ms = milliseconds("seconds", seconds)?;
         // SAFETY: the reference is alive. "Any thread."
-        Ok(check(unsafe { sys::trib_abort_defer(self.abort.raw(), ms) })?)
+        Ok(py.detach(|| check(unsafe { sys::trib_abort_defer(self.abort.raw(), ms) }))?)
     }
 
     /// How far the end of the communicator has come ("live", "aborting", "aborted", "parked" or
     /// "reclaimed"), and what the next state waits for.
-    fn state(&self) -> PyResult<(&'static str, String)> {
+    fn state(&self, py: Python<'_>) -> PyResult<(&'static str, String)> {
         let mut waits_for: [c_char; 160] = [0; 160];
         let mut state = sys::TRIB_COMM_LIVE;
-        // SAFETY: the reference is alive; "a string of up to `bytes` bytes", which has room.
-        check(unsafe {
-            sys::trib_abort_state(
-                &mut state,
-                waits_for.as_mut_ptr(),
-                waits_for.len(),
-                self.abort.raw(),
-            )
+        py.detach(|| {
+            let (text, bytes) = (waits_for.as_mut_ptr(), waits_for.len());
+            // SAFETY: the reference is alive; "a string of up to `bytes` bytes", which has room.
+            check(unsafe { sys::trib_abort_state(&mut state, text, bytes, self.abort.raw()) })
         })?;
         let name = match state {
             sys::TRIB_COMM_LIVE => "live",

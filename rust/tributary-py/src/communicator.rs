@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use pyo3::prelude::*;
@@ -9,11 +10,12 @@ use pyo3::types::PyDict;
 use tributary_sys as sys;
 
 use crate::abort::AbortHandle;
-use crate::failure::{check, usage, Outcome};
+use crate::failure::{argument, check, usage, Outcome};
 use crate::id::UniqueId;
 use crate::options::Options;
 use crate::owner::Owner;
 use crate::queue::end_batch;
+use crate::retired::sweep;
 use crate::stream::OnStream;
 use crate::wait::{milliseconds, Seconds};
 use crate::work::{Queued, Recording, Work};
@@ -190,6 +192,13 @@ impl Communicator {
         color: Option<i32>,
         key: i32,
     ) -> PyResult<Option<Communicator>> {
+        if let Some(color @ ..=-1) = color {
+            return Err(argument(format!(
+                "{}: `color` is {color}; expected 0 or more, or None for a rank that is in no part",
+                self.owner.who("split")
+            ))
+            .into());
+        }
         self.owner.call(py, "split", |comm| {
             let mut out = ptr::null_mut();
             let color = color.unwrap_or(sys::TRIB_NO_COLOR);
@@ -226,19 +235,25 @@ impl Communicator {
 
     /// Abort all ranks, from any thread. The first `reason` is in the errors that follow.
     #[pyo3(signature = (reason="aborted by Communicator.abort"))]
-    fn abort(&self, reason: &str) {
-        self.owner.abort.raise(reason);
+    fn abort(&self, py: Python<'_>, reason: &str) {
+        py.detach(|| self.owner.abort.raise(reason));
     }
 
     /// Wait until what was queued has run on all ranks of this process, then release the backend's
-    /// resources. Later calls raise StateError.
+    /// resources. Later calls raise StateError, but for another close, which does nothing.
     #[pyo3(signature = (timeout=None))]
     fn close(&self, py: Python<'_>, timeout: Seconds) -> PyResult<()> {
+        if self.owner.closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
         let ms = milliseconds("timeout", Some(timeout.unwrap_or(5.0)))?;
         self.owner.call(py, "close", |comm| {
             // SAFETY: this thread has the turn; the owner's drop destroys.
             check(unsafe { sys::trib_comm_close(comm, ms) })
-        })
+        })?;
+        self.owner.closed.store(true, Ordering::Release);
+        sweep(py);
+        Ok(())
     }
 
     /// Counters of this rank: calls, bytes, and so on.
@@ -284,7 +299,7 @@ impl Communicator {
             return self.close(py, None);
         }
         let name = kind.getattr("__name__")?;
-        self.abort(&format!("rank {} left with {name}: {value}", self.owner.rank));
+        self.abort(py, &format!("rank {} left with {name}: {value}", self.owner.rank));
         Ok(())
     }
 

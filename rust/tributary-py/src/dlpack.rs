@@ -172,7 +172,7 @@ pub fn raw(py: Python<'_>, tensor: &Bound<'_, PyAny>, ask: Ask, who: &str) -> Py
         }
     };
     Ok(Raw {
-        data: dl.data as usize + dl.byte_offset as usize,
+        data: (dl.data as usize).wrapping_add(dl.byte_offset as usize),
         shape,
         strides,
         dtype: dtype(&dl, who)?,

@@ -9,9 +9,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tributary_sys as sys;
 
+use crate::event::Mark;
 use crate::failure::{buffer as wrong, Outcome};
 use crate::place::Place;
-use crate::stream::{Address, Mark, OnStream};
+use crate::stream::{Address, OnStream};
 use crate::view::{Memory, Raw};
 
 /// `None` if the object has no buffer, or has elements whose type the protocol cannot say.
@@ -25,7 +26,16 @@ pub fn buffer(tensor: &Bound<'_, PyAny>, who: &str) -> PyResult<Option<Raw>> {
     // SAFETY: the object is alive; a new reference, or NULL with an exception.
     let view =
         unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyMemoryView_FromObject(tensor.as_ptr())) };
-    let Ok(view) = view else { return Ok(None) };
+    let view = match view {
+        Ok(view) => view,
+        // Another protocol may say what the buffer cannot, such as bf16.
+        Err(_) if has_another_protocol(tensor)? => return Ok(None),
+        Err(error) => {
+            let raised = PyErr::from(wrong(format!("{who} exports no buffer: {error}")));
+            raised.set_cause(py, Some(error));
+            return Err(raised);
+        }
+    };
     let mut filled = MaybeUninit::<ffi::Py_buffer>::uninit();
     // SAFETY: the view is alive; on success the struct is filled, and is released below.
     if unsafe { ffi::PyObject_GetBuffer(view.as_ptr(), filled.as_mut_ptr(), ffi::PyBUF_FULL_RO) }
@@ -40,6 +50,10 @@ pub fn buffer(tensor: &Bound<'_, PyAny>, who: &str) -> PyResult<Option<Raw>> {
     // SAFETY: got above, released once. The memory view still holds the exporter's buffer.
     unsafe { ffi::PyBuffer_Release(&mut filled) };
     raw.map_err(PyErr::from)
+}
+
+fn has_another_protocol(tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(tensor.hasattr("__dlpack__")? || tensor.hasattr("__cuda_array_interface__")?)
 }
 
 /// # Safety
@@ -162,7 +176,8 @@ pub fn cuda(
     let strides: Option<Vec<i64>> =
         field("strides")?.map(|strides| strides.extract()).transpose()?;
     if let (Some(other), false) = (field("stream")?, place.is_host()) {
-        order(Address(other.extract::<usize>()? as *mut c_void), place, stream)?;
+        let (other, stream) = (Address(other.extract::<usize>()? as *mut c_void), stream.raw);
+        tensor.py().detach(|| order(other, place, stream))?;
     }
     Ok(Raw {
         data,
@@ -178,10 +193,10 @@ pub fn cuda(
 
 /// What is queued on `other` by now runs before what is queued on `stream` later. 1 is the legacy
 /// default stream.
-fn order(other: Address, place: Place, stream: &OnStream) -> Outcome<()> {
-    let same = other.0 == stream.raw.0 || (other.0 as usize <= 1 && stream.raw.0 as usize <= 1);
+fn order(other: Address, place: Place, stream: Address) -> Outcome<()> {
+    let same = other.0 == stream.0 || (other.0 as usize <= 1 && stream.0 as usize <= 1);
     if same {
         return Ok(());
     }
-    Mark::record(place, other)?.order_before(place, stream.raw)
+    Mark::record(place, other)?.order_before(place, stream)
 }

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use tributary_sys as sys;
 
 /// A status with its detail. Made on the thread that got the status, also without the GIL.
+#[derive(Clone)]
 pub struct Failure {
     pub status: sys::trib_status,
     pub detail: String,

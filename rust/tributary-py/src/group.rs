@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyInt};
 use tributary_sys as sys;
 
 use crate::abort::{Abort, AbortHandle};
@@ -16,6 +16,8 @@ use crate::group_call::GroupCall;
 use crate::options::Options;
 use crate::owner::without_gil;
 use crate::place::Place;
+use crate::retired::sweep;
+use crate::slices::{explain, sliced};
 use crate::turn::{Taken, Turn};
 use crate::view::op_of;
 use crate::wait::{milliseconds, Seconds};
@@ -73,10 +75,7 @@ impl Group {
         devices: Any<'_, '_>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Group> {
-        let devices: Vec<i32> = match devices.extract::<i32>() {
-            Ok(size) => (0..size).collect(),
-            Err(_) => devices.extract()?,
-        };
+        let devices = ordinals(devices)?;
         let options = Options::new("Group", options)?;
         Ok(py.detach(|| create(&devices, &options))?)
     }
@@ -223,11 +222,18 @@ impl Group {
         let (turn, raw) = self.take("wait")?;
         let _streams = call.take()?;
         let streams = call.streams();
-        Ok(py.detach(|| {
-            let _inside = turn.lock();
-            // SAFETY: this thread has the turns; a stream for each rank.
-            check(unsafe { sys::trib_group_wait(raw.get(), streams.get(), ms) })
-        })?)
+        let waited = sliced(
+            py,
+            ms,
+            || self.abort.is_raised(),
+            |ms| {
+                let _inside = turn.lock();
+                // SAFETY: this thread has the turns; a stream for each rank.
+                check(unsafe { sys::trib_group_wait(raw.get(), streams.get(), ms) })
+            },
+        )?;
+        sweep(py);
+        Ok(explain(&self.abort, waited)?)
     }
 
     /// A handle that aborts all ranks from any thread.
@@ -247,9 +253,27 @@ impl Group {
     }
 }
 
+/// More ranks than any process has devices: a larger number is a mistake, and its list would take
+/// all memory.
+const MOST: i64 = 65536;
+
+/// A number of ranks, or the ordinal of each one's device.
+fn ordinals(given: Any<'_, '_>) -> PyResult<Vec<i32>> {
+    if !given.is_instance_of::<PyInt>() && given.extract::<i64>().is_err() {
+        return given.extract();
+    }
+    match given.extract::<i64>().unwrap_or(i64::MAX) {
+        size @ 1..=MOST => Ok((0..size as i32).collect()),
+        _ => Err(argument(format!(
+            "Group: {given} ranks; expected 1 or more, and at most as many as there are devices"
+        ))
+        .into()),
+    }
+}
+
 fn create(devices: &[i32], options: &Options) -> Outcome<Group> {
     if devices.is_empty() {
-        return Err(argument("Group: 0 ranks; expected 1 or more"));
+        return Err(argument("Group: the list of devices is empty; expected one for each rank"));
     }
     let mut out = ptr::null_mut();
     let n = devices.len() as i32;

@@ -8,13 +8,15 @@ use tributary_sys as sys;
 
 use crate::call::List;
 use crate::capture;
+use crate::event::Mark;
 use crate::failure::{argument, check, Failure, Outcome};
 use crate::group::{Any, Group};
 use crate::place::Place;
-use crate::stream::{Address, Mark, OnStream};
+use crate::retired::{retire, sweep};
+use crate::stream::{Address, OnStream};
 use crate::turn::Taken;
 use crate::view::{dtype_name, Asker, View};
-use crate::work::{retire, sweep, End, Kept, Queued, Work};
+use crate::work::{End, Kept, Queued, Work};
 
 /// A call on every rank of a group that is being made.
 pub struct GroupCall<'a> {
@@ -158,7 +160,7 @@ impl<'a> GroupCall<'a> {
         py: Python<'_>,
         function: impl FnOnce(*mut sys::trib_group, *const sys::trib_stream) -> sys::trib_status + Send,
     ) -> PyResult<Vec<Work>> {
-        sweep();
+        sweep(py);
         let (turn, raw) = self.group.take(self.operation)?;
         let turns = self.take()?;
         let (streams, places) = (self.streams(), &self.group.places);

@@ -8,6 +8,7 @@ mod collectives;
 mod communicator;
 mod counts;
 mod dlpack;
+mod event;
 mod exports;
 mod failure;
 mod group;
@@ -19,6 +20,7 @@ mod owner;
 mod place;
 mod queue;
 mod reducer;
+mod retired;
 mod slices;
 mod sparse;
 mod sparse_state;
@@ -38,6 +40,8 @@ mod _native {
     #[pymodule_export]
     use crate::communicator::{Batch, Communicator};
     #[pymodule_export]
+    use crate::event::Event;
+    #[pymodule_export]
     use crate::group::Group;
     #[pymodule_export]
     use crate::id::UniqueId;
@@ -50,7 +54,15 @@ mod _native {
     #[pymodule_export]
     use crate::sparse::SparseAllReduce;
     #[pymodule_export]
-    use crate::stream::{Event, Stream};
+    use crate::stream::Stream;
     #[pymodule_export]
     use crate::work::Work;
+
+    use super::*;
+
+    #[pymodule_init]
+    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::owner::is_forked(); // remembers the process
+        Ok(())
+    }
 }

@@ -1,6 +1,6 @@
 //! Many tensors as one call.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use tributary_sys as sys;
@@ -76,7 +76,7 @@ impl Communicator {
         if let Some(total) = &total {
             call.same("total", total, 1, sys::TRIB_F32)?;
         }
-        let (total, owner) = (or_null(total.as_ref()), Arc::downgrade(&self.owner));
+        let (total, owner) = (or_null(total.as_ref()), Arc::clone(&self.owner));
         call.queue_applied(py, move |comm, stream| {
             let (tensors, n) = list.get();
             let (number, device) = match weight {
@@ -102,20 +102,17 @@ fn refused(comm: *mut sys::trib_comm) -> Outcome<u64> {
     Ok(counters.lists_refused)
 }
 
-fn applied(owner: Weak<Owner>, before: u64) -> Applied {
-    Arc::new(move || {
-        let Some(owner) = owner.upgrade() else { return Ok(Some(())) };
-        match owner.peek(refused).transpose()? {
-            None => Ok(None),
-            Some(now) if now == before => Ok(Some(())),
-            Some(_) => Err(Failure::new(
-                sys::TRIB_ERR_NON_FINITE,
-                format!(
-                    "{}: this one, or another that was queued with it, wrote nothing on any rank: \
+fn applied(owner: Arc<Owner>, before: u64) -> Applied {
+    Arc::new(move || match owner.peek(refused).transpose()? {
+        None => Ok(None),
+        Some(now) if now == before => Ok(Some(())),
+        Some(_) => Err(Failure::new(
+            sys::TRIB_ERR_NON_FINITE,
+            format!(
+                "{}: this one, or another that was queued with it, wrote nothing on any rank: \
                      a weight is negative or not finite, or their sum is; look at the weights",
-                    owner.who("weighted_average")
-                ),
-            )),
-        }
+                owner.who("weighted_average")
+            ),
+        )),
     })
 }

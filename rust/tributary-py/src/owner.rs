@@ -2,8 +2,10 @@
 
 use std::ffi::CStr;
 use std::fmt;
+use std::process;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use pyo3::prelude::*;
 use tributary_sys as sys;
@@ -24,6 +26,8 @@ pub struct Owner {
     pub rank: i32,
     pub size: i32,
     pub place: Place,
+    /// Whether the caller has closed it.
+    pub closed: AtomicBool,
     /// The open batch.
     pub batch: Mutex<Option<Recording>>,
 }
@@ -50,6 +54,7 @@ impl Owner {
                     rank: sys::trib_comm_rank(raw),
                     size: sys::trib_comm_size(raw),
                     place: Place::get(Some(backend), sys::trib_comm_device(raw))?,
+                    closed: AtomicBool::new(false),
                     batch: Mutex::default(),
                 })
             })
@@ -156,11 +161,23 @@ impl Alone {
 }
 
 /// Calls what may wait for other threads, which may need the GIL, without it: for drops, which have
-/// it or not.
+/// it or not. Not in a forked child: what its parent made is not the child's to end, and locks that
+/// a thread of the parent held stay locked there.
 pub fn without_gil(function: impl FnOnce() + Send) {
+    if is_forked() {
+        return;
+    }
     let mut function = Some(function);
     Python::try_attach(|py| py.detach(|| function.take().map(|function| function())));
     if let Some(function) = function {
         function(); // the interpreter is ending
     }
+}
+
+/// The process that has imported the module.
+static HOME: OnceLock<u32> = OnceLock::new();
+
+/// Whether this is a child of the process that has imported the module. The import asks first.
+pub fn is_forked() -> bool {
+    *HOME.get_or_init(process::id) != process::id()
 }

@@ -11,6 +11,8 @@ use pyo3::types::PyDict;
 use tributary_sys as sys;
 
 use crate::failure::{argument, check, text, Outcome};
+use crate::retired::sweep;
+use crate::slices::sliced;
 use crate::wait::{milliseconds, Seconds};
 
 /// Device `ordinal` of a backend.
@@ -71,16 +73,19 @@ pub fn backends(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
 }
 
 fn describe(py: Python<'_>, index: i32) -> PyResult<Bound<'_, PyDict>> {
-    let mut devices = 0;
-    let mut can = sys::TRIB_CAPABILITIES_INIT;
-    // SAFETY: `index` is below the count, so the name is not NULL; it lives for ever. The places to
-    // write to live through the calls, one with its size set.
-    let name = unsafe {
-        let name = sys::trib_backend_name(index);
-        check(sys::trib_backend_devices(&mut devices, name))?;
-        check(sys::trib_backend_capabilities(&mut can, name))?;
-        text(name)
-    };
+    let (name, devices, can) = py.detach(|| {
+        let mut devices = 0;
+        let mut can = sys::TRIB_CAPABILITIES_INIT;
+        // SAFETY: `index` is below the count, so the name is not NULL; it lives for ever. The places
+        // to write to live through the calls, one with its size set.
+        let name = unsafe {
+            let name = sys::trib_backend_name(index);
+            check(sys::trib_backend_devices(&mut devices, name))?;
+            check(sys::trib_backend_capabilities(&mut can, name))?;
+            text(name)
+        };
+        Outcome::Ok((name, devices, can))
+    })?;
     let all = PyDict::new(py);
     all.set_item("name", name)?;
     all.set_item("version", can.version)?;
@@ -105,13 +110,15 @@ pub fn sparse_algorithms() -> Vec<String> {
 }
 
 /// Wait until the library's background work has ended, at most `timeout` seconds: the resources of
-/// all communicators that are gone are released.
+/// all communicators that are gone are released, and so are tensors of dropped works that have run.
 #[pyfunction]
 #[pyo3(signature = (timeout=None))]
 pub fn quiesce(py: Python<'_>, timeout: Seconds) -> PyResult<()> {
     let ms = milliseconds("timeout", timeout.or(Some(f64::INFINITY)))?;
     // SAFETY: "Any thread", and no object.
-    Ok(py.detach(|| check(unsafe { sys::trib_quiesce(ms) }))?)
+    let waited = sliced(py, ms, || false, |ms| check(unsafe { sys::trib_quiesce(ms) }))?;
+    sweep(py);
+    Ok(waited?)
 }
 
 /// Write the newest calls of all open communicators of this process to the file `path`, as JSON,

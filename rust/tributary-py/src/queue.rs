@@ -6,11 +6,13 @@ use pyo3::prelude::*;
 use tributary_sys as sys;
 
 use crate::capture;
+use crate::event::Mark;
 use crate::failure::{check, usage, Failure, Outcome};
 use crate::owner::Owner;
-use crate::stream::{Address, Mark, OnStream};
+use crate::retired::{retire, sweep};
+use crate::stream::{Address, OnStream};
 use crate::wait;
-use crate::work::{retire, sweep, Applied, End, Kept, Queued, Work};
+use crate::work::{Applied, End, Kept, Queued, Work};
 
 /// Calls C without the GIL, by `function(comm, stream)`, and returns the work, which keeps `kept`.
 /// In a batch that is the work of the batch.
@@ -22,7 +24,7 @@ pub fn queue(
     kept: Kept,
     function: impl FnOnce(*mut sys::trib_comm, sys::trib_stream) -> Outcome<Option<Applied>> + Send,
 ) -> PyResult<Work> {
-    sweep();
+    sweep(py);
     let stream_turn = stream.take(operation)?;
     let turn = owner.turn.take(operation, &**owner)?;
     // While this thread has the turn, none opens or ends a batch.
@@ -129,10 +131,17 @@ pub fn end_batch(py: Python<'_>, owner: &Arc<Owner>, cancel: bool) -> PyResult<(
     match (ended, end) {
         (Ok(()), Some(Ok(end))) => batch.work.end(end, stream, batch.kept, None),
         (ended, end) => {
-            batch.work.cancel();
+            let why = match ended {
+                Err(failure) if !cancel => failure,
+                _ => usage(format!(
+                    "{}: an exception left it, so nothing of it was queued: make its calls again",
+                    owner.who("batch")
+                )),
+            };
+            batch.work.cancel(why.clone());
             keep_until(end, batch.kept);
             if !cancel {
-                ended?;
+                return Err(why.into());
             }
         }
     }

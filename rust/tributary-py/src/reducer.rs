@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::mem;
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -277,9 +277,8 @@ struct Made(NonNull<sys::trib_reducer>);
 unsafe impl Send for Made {}
 
 fn applied(state: &Arc<ReducerState>) -> Applied {
-    let state: Weak<ReducerState> = Arc::downgrade(state);
+    let state = Arc::clone(state);
     Arc::new(move || {
-        let Some(state) = state.upgrade() else { return Ok(Some(())) };
         // SAFETY: the lock inside keeps other threads out. "Never waits."
         state.owner.peek(|_| check(unsafe { sys::trib_reducer_status(state.get()) })).transpose()
     })

@@ -1,7 +1,7 @@
 //! A sparse state of C, and whether its calls were applied.
 
 use std::ptr::NonNull;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use tributary_sys as sys;
@@ -69,9 +69,8 @@ pub fn not_applied(state: &SparseState) -> Outcome<(u64, u64)> {
 }
 
 pub fn applied(state: &Arc<SparseState>, before: (u64, u64)) -> Applied {
-    let state: Weak<SparseState> = Arc::downgrade(state);
+    let state = Arc::clone(state);
     Arc::new(move || {
-        let Some(state) = state.upgrade() else { return Ok(Some(())) };
         let now = match state.owner.peek(|_| not_applied(&state)).transpose()? {
             None => return Ok(None),
             Some(now) if now == before => return Ok(Some(())),

@@ -7,7 +7,9 @@ use std::thread;
 use pyo3::prelude::*;
 use tributary_sys as sys;
 
+use crate::event::{Event, Mark};
 use crate::failure::{check, usage, Failure, Outcome};
+use crate::owner::without_gil;
 use crate::place::{c_string, Place};
 use crate::turn::{Taken, Turn};
 use crate::wait::{self, Seconds};
@@ -58,14 +60,14 @@ impl Stream {
     #[new]
     #[pyo3(signature = (device=0, *, backend=None))]
     fn new(py: Python<'_>, device: i32, backend: Option<String>) -> PyResult<Stream> {
-        let place = place(backend, device)?;
-        let made = py.detach(|| {
+        let (place, raw) = py.detach(|| {
+            let place = place(backend, device)?;
             let mut raw = ptr::null_mut();
             // SAFETY: "Create a stream on `device`"; it is ours to destroy.
             check(unsafe { sys::trib_stream_create(&mut raw, place.raw()) })?;
-            Outcome::Ok(Address(raw))
-        });
-        Ok(Stream { raw: made?, place, turn: Turn::default() })
+            Outcome::Ok((place, Address(raw)))
+        })?;
+        Ok(Stream { raw, place, turn: Turn::default() })
     }
 
     /// The ordinal of its device.
@@ -104,7 +106,7 @@ impl Stream {
     fn wait_event(&self, py: Python<'_>, event: &Event) -> PyResult<()> {
         let _turn = self.turn.take("Stream.wait_event", &"the stream")?;
         let _other = event.turn.take("Stream.wait_event", &"the event")?;
-        let (stream, event, place) = (self.raw, &event.mark, self.place);
+        let (stream, event, place) = (self.raw, event.mark(), self.place);
         Ok(py.detach(|| event.order_before(place, stream))?)
     }
 
@@ -113,7 +115,7 @@ impl Stream {
         let _turn = self.turn.take("Stream.record", &"the stream")?;
         let (stream, place) = (self.raw, self.place);
         let mark = py.detach(|| Mark::record(place, stream))?;
-        Ok(Event { mark, turn: Turn::default() })
+        Ok(Event::new(mark))
     }
 
     /// The protocol by which libraries of CUDA pass streams: its version, and the handle.
@@ -147,110 +149,15 @@ impl Drop for Stream {
             // SAFETY: "Wait for the stream, then destroy it": it is ours, and this is the last use.
             unsafe { sys::trib_stream_destroy(place.raw(), raw.get()) };
         };
-        if passed(place, raw).unwrap_or(false) {
-            destroy();
-        } else {
-            // Queued work may wait for a rank that never calls, and that may need the GIL. If no
-            // thread can be started, the stream leaks.
-            drop(thread::Builder::new().spawn(destroy));
-        }
-    }
-}
-
-/// A point in a stream, from `Stream.record`.
-///
-/// >>> import tributary
-/// >>> event = tributary.Stream(0, backend="host").record()
-/// >>> event.wait(timeout=10)
-/// True
-#[pyclass(frozen, module = "tributary")]
-pub struct Event {
-    pub mark: Mark,
-    pub turn: Turn,
-}
-
-#[pymethods]
-impl Event {
-    /// Wait until the stream has passed this point, at most `timeout` seconds. Returns whether it
-    /// has.
-    #[pyo3(signature = (timeout=None))]
-    fn wait(&self, py: Python<'_>, timeout: Seconds) -> PyResult<bool> {
-        wait::until(py, "timeout", timeout, || self.mark.passed())
-    }
-
-    /// Whether the stream has passed this point. Never waits.
-    fn query(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(py.detach(|| self.mark.passed())?)
-    }
-
-    /// Milliseconds from `start` to this event; both have been waited for.
-    fn elapsed_since(&self, py: Python<'_>, start: &Event) -> PyResult<f32> {
-        const WHAT: &str = "Event.elapsed_since";
-        let _turn = self.turn.take(WHAT, &"the event")?;
-        let other = (!ptr::eq(self, start)).then(|| start.turn.take(WHAT, &"`start`"));
-        let _other = other.transpose()?;
-        Ok(py.detach(|| self.mark.milliseconds_since(&start.mark))?)
-    }
-}
-
-/// An event that was recorded once, and is destroyed with this value.
-pub struct Mark {
-    raw: Address,
-    place: Place,
-}
-
-impl Mark {
-    pub fn record(place: Place, stream: Address) -> Outcome<Mark> {
-        let mut raw = ptr::null_mut();
-        // SAFETY: "Create an event on `device`"; it is ours to destroy, which `mark` does.
-        check(unsafe { sys::trib_event_create(&mut raw, place.raw()) })?;
-        let mark = Mark { raw: Address(raw), place };
-        // SAFETY: both live through the call, and the caller has the stream's turn.
-        check(unsafe { sys::trib_event_record(place.raw(), raw, stream.get()) })?;
-        Ok(mark)
-    }
-
-    /// Never waits; any thread.
-    pub fn passed(&self) -> Outcome<bool> {
-        let mut done = 0;
-        // SAFETY: the event lives. "Any thread."
-        check(unsafe { sys::trib_event_query(&mut done, self.place.raw(), self.raw.get()) })?;
-        Ok(done != 0)
-    }
-
-    /// The caller has the turns of both events.
-    fn milliseconds_since(&self, start: &Mark) -> Outcome<f32> {
-        if start.place.backend() != self.place.backend() {
-            return Err(usage(format!(
-                "Event.elapsed_since: `start` is an event of {}, but this is one of {}; expected \
-                 two of one backend",
-                start.place, self.place
-            )));
-        }
-        let mut out = 0.0;
-        let (first, last) = (start.raw.get(), self.raw.get());
-        // SAFETY: both are of one backend, and live through the call.
-        check(unsafe { sys::trib_event_elapsed(&mut out, self.place.raw(), first, last) })?;
-        Ok(out)
-    }
-
-    /// The caller has the turns of the event and of `stream`, a stream of `place`.
-    pub fn order_before(&self, place: Place, stream: Address) -> Outcome<()> {
-        if place.backend() != self.place.backend() {
-            return Err(Failure::new(
-                sys::TRIB_ERR_INVALID_STREAM,
-                format!("an event of {} cannot order a stream of {place}", self.place),
-            ));
-        }
-        // SAFETY: both are of one backend, and live through the call.
-        check(unsafe { sys::trib_stream_wait_event(place.raw(), self.raw.get(), stream.get()) })
-    }
-}
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        // SAFETY: it is ours, and this is the last use; who waits for it holds this value.
-        unsafe { sys::trib_event_destroy(self.place.raw(), self.raw.get()) };
+        without_gil(move || {
+            if passed(place, raw).unwrap_or(false) {
+                destroy();
+            } else {
+                // Queued work may wait for a rank that never calls. If no thread can be started,
+                // the stream leaks.
+                drop(thread::Builder::new().spawn(destroy));
+            }
+        });
     }
 }
 

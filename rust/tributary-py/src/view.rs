@@ -74,11 +74,8 @@ impl Asker<'_> {
             .into());
         }
         self.check_memory(raw.memory, &who)?;
+        let count = count(&raw, &who)?;
         check_strides(&raw, &who)?;
-        let count = raw.shape.iter().try_fold(1_usize, |all, &length| {
-            usize::try_from(length).ok().and_then(|length| all.checked_mul(length))
-        });
-        let count = count.ok_or_else(|| buffer(format!("{who} has the shape {:?}", raw.shape)))?;
         let data = Address(raw.data as *mut c_void);
         Ok(View { data, count, dtype: raw.dtype, keep: raw.keep })
     }
@@ -134,13 +131,31 @@ impl Asker<'_> {
     }
 }
 
+/// The number of elements, whose bytes an address can count.
+fn count(raw: &Raw, who: &str) -> Outcome<usize> {
+    // SAFETY: "Bytes of one element"; no object.
+    let bytes = unsafe { sys::trib_dtype_size(raw.dtype) };
+    let lengths: Option<Vec<usize>> =
+        raw.shape.iter().map(|&length| usize::try_from(length).ok()).collect();
+    let count = lengths.and_then(|lengths| match lengths.contains(&0) {
+        true => Some(0),
+        false => lengths.iter().try_fold(1_usize, |all, &length| all.checked_mul(length)),
+    });
+    let fits =
+        |count: &usize| count.checked_mul(bytes).is_some_and(|all| all <= isize::MAX as usize);
+    count.filter(fits).ok_or_else(|| {
+        let shape = &raw.shape;
+        buffer(format!("{who} has the shape {shape:?}; expected lengths of 0 or more, in memory"))
+    })
+}
+
 /// Only rows in order, without gaps: an element's number must mean the same on every rank.
 fn check_strides(raw: &Raw, who: &str) -> Outcome<()> {
     let Some(strides) = &raw.strides else { return Ok(()) };
     if raw.shape.contains(&0) {
         return Ok(());
     }
-    let mut next = 1;
+    let mut next = 1; // cannot overflow: their product is the count
     for (&length, &stride) in raw.shape.iter().zip(strides).rev() {
         if length != 1 && stride != next {
             return Err(buffer(format!(

@@ -1,6 +1,5 @@
 //! Queued calls, and the memory that they use until they have run.
 
-use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -9,9 +8,11 @@ use pyo3::prelude::*;
 use tributary_sys as sys;
 
 use crate::abort::Abort;
+use crate::event::Mark;
 use crate::failure::{check, usage, Failure, Outcome};
 use crate::owner::Owner;
-use crate::stream::{Mark, OnStream};
+use crate::retired::{retire, sweep};
+use crate::stream::OnStream;
 use crate::wait::{self, Seconds};
 
 /// How long the wait of a work goes on for its memory after its communicator has ended.
@@ -21,7 +22,8 @@ const GRACE: Duration = Duration::from_secs(5);
 pub type Kept = Vec<Py<PyAny>>;
 
 /// Whether a call that has run was applied, asked by any thread, without the GIL. `None` if the
-/// communicator is in use: ask again.
+/// communicator is in use: ask again. It keeps what it asks, so that a failure is not lost with the
+/// object that was called; what it keeps may wait when it is dropped, so not under a lock.
 pub type Applied = Arc<dyn Fn() -> Outcome<Option<()>> + Send + Sync>;
 
 /// The calls of an open batch.
@@ -48,10 +50,12 @@ enum State {
         kept: Kept,
         applied: Option<Applied>,
     },
-    /// They have run, or never will.
-    Over {
+    /// They have run, and no wait has asked whether they were applied.
+    Ran {
         applied: Option<Applied>,
     },
+    /// What every wait returns: later calls change nothing of it.
+    Over(Outcome<()>),
     /// Of a CUDA graph: they run when that is launched, on memory that the graph's owner keeps.
     Captured,
 }
@@ -120,7 +124,7 @@ impl Queued {
                 self.who
             ))),
             State::Queued { mark, .. } => Ok(Some(Arc::clone(mark))),
-            State::Over { .. } => Ok(None),
+            State::Ran { .. } | State::Over(_) => Ok(None),
             State::Captured => Err(usage(format!(
                 "the work of {}: a CUDA graph has captured it; wait for the stream on which that \
                  is launched, with Communicator.wait",
@@ -136,53 +140,82 @@ impl Queued {
 
     fn wait(&self, py: Python<'_>, timeout: Seconds) -> PyResult<()> {
         if let Some(mark) = self.mark()? {
-            let mut ended: Option<Instant> = None;
-            let passed = wait::until(py, "timeout", timeout, || {
-                if mark.passed()? {
-                    return Ok(true);
-                }
-                if ended.is_none() && self.abort.is_raised() {
-                    ended = Some(Instant::now());
-                }
-                match ended.is_some_and(|ended| ended.elapsed() >= GRACE) {
-                    true => self.abort.status().map(|()| false),
-                    false => Ok(false),
-                }
-            })?;
-            if !passed {
+            if !wait::until(py, "timeout", timeout, self.passed_or_ended(&mark))? {
                 return Err(self.late(py, timeout.unwrap_or_default()).into());
             }
-            drop(self.finish());
+            self.finish(py, mark);
+            sweep(py);
         }
         self.outcome(py)
     }
 
-    /// The calls have run: nothing uses the memory any more, which the caller lets go.
-    fn finish(&self) -> Kept {
+    /// Whether the stream has passed `mark`. An error once the communicator has ended, and the
+    /// stream has not reached that point for a while.
+    fn passed_or_ended<'a>(&'a self, mark: &'a Mark) -> impl FnMut() -> Outcome<bool> + Send + 'a {
+        let mut ended: Option<Instant> = None;
+        move || {
+            if mark.passed()? {
+                return Ok(true);
+            }
+            if ended.is_none() && self.abort.is_raised() {
+                ended = Some(Instant::now());
+            }
+            match ended.is_some_and(|ended| ended.elapsed() >= GRACE) {
+                true => self.abort.status().map(|()| false),
+                false => Ok(false),
+            }
+        }
+    }
+
+    /// The calls have run: nothing uses the memory any more.
+    fn finish(&self, py: Python<'_>, mark: Arc<Mark>) {
         let mut state = self.state();
-        match mem::replace(&mut *state, State::Captured) {
-            State::Queued { kept, applied, .. } => {
-                *state = State::Over { applied };
-                kept
+        let old = match mem::replace(&mut *state, State::Captured) {
+            State::Queued { mark, stream, kept, applied } => {
+                *state = State::Ran { applied };
+                Some((mark, stream, kept))
             }
             other => {
                 *state = other;
-                Kept::new()
+                None
             }
-        }
+        };
+        drop(state); // the end of a tensor or stream may run code of Python, which may ask this work
+        let old = old.map(|(own, stream, kept)| {
+            py.detach(|| drop(own));
+            (stream, kept)
+        });
+        py.detach(|| drop(mark));
+        drop(old);
     }
 
     /// "after a wait for the stream, results are valid if and only if trib_comm_status() is
     /// TRIB_OK", which an abort handle says, too.
     fn outcome(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.abort.status())?;
-        // Not under the lock: what is asked may be destroyed with the question, which takes the
-        // GIL.
         let applied = match &*self.state() {
-            State::Over { applied: Some(applied) } => Arc::clone(applied),
-            _ => return Ok(()),
+            State::Over(outcome) => return Ok(outcome.clone()?),
+            State::Ran { applied } => applied.clone(),
+            _ => None,
         };
-        wait::until(py, "timeout", None, || Ok(applied()?.is_some())).map(drop)
+        py.detach(|| self.abort.status())?;
+        let outcome = match &applied {
+            Some(applied) => {
+                let mut found = Ok(());
+                wait::until(py, "timeout", None, || {
+                    found = match applied() {
+                        Ok(None) => return Ok(false),
+                        Ok(Some(())) => Ok(()),
+                        Err(failure) => Err(failure),
+                    };
+                    Ok(true)
+                })?;
+                found
+            }
+            None => Ok(()),
+        };
+        let old = mem::replace(&mut *self.state(), State::Over(outcome.clone()));
+        drop((old, applied)); // not under the lock
+        Ok(outcome?)
     }
 
     /// The communicator's own detail, which names who is missing, if nobody uses it now.
@@ -214,16 +247,15 @@ impl Queued {
     }
 
     fn wait_on(&self, py: Python<'_>, stream: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (Some(mark), Some(owner)) = (self.mark()?, self.owner.upgrade()) else {
-            return Ok(());
-        };
-        let stream = OnStream::new(py, owner.place, Some(stream), "Work.wait_on")?;
+        let Some(mark) = self.mark()? else { return Ok(()) };
+        // Not the communicator's place: that may be gone, and works of a group have none.
+        let who = format!("Work.wait_on of {}", self.who);
+        let stream = OnStream::new(py, mark.place(), Some(stream), &who)?;
         let _turn = stream.take("Work.wait_on")?;
-        // The state's lock keeps other threads from the event.
         let raw = stream.raw;
-        Ok(py.detach(|| {
-            let _state = self.state();
-            mark.order_before(owner.place, raw)
+        Ok(py.detach(move || {
+            let _state = self.state(); // keeps other threads from the event
+            mark.order_before(mark.place(), raw)
         })?)
     }
 }
@@ -259,8 +291,8 @@ impl Queued {
     }
 
     /// The batch has been cancelled, or has failed: there is nothing to wait for.
-    pub fn cancel(&self) {
-        *self.state() = State::Over { applied: None };
+    pub fn cancel(&self, why: Failure) {
+        *self.state() = State::Over(Err(why));
     }
 }
 
@@ -272,34 +304,4 @@ impl Drop for Queued {
             retire(mark, kept);
         }
     }
-}
-
-/// What dropped works used, until they have run.
-static RETIRED: Mutex<VecDeque<(Arc<Mark>, Kept)>> = Mutex::new(VecDeque::new());
-
-/// Keeps `kept` until the stream has passed `mark`: a later call looks.
-pub fn retire(mark: Arc<Mark>, kept: Kept) {
-    if !mark.passed().unwrap_or(false) {
-        RETIRED.lock().unwrap_or_else(PoisonError::into_inner).push_back((mark, kept));
-    }
-}
-
-/// Lets go what has run: the oldest first, and all of them where they have become many. The device
-/// may have failed, or a capture may have taken a stream: what cannot be asked is kept.
-pub fn sweep() {
-    const MANY: usize = 256;
-    let mut free = Vec::new();
-    let mut retired = RETIRED.lock().unwrap_or_else(PoisonError::into_inner);
-    let passed = |(mark, _): &(Arc<Mark>, Kept)| mark.passed().unwrap_or(false);
-    while retired.front().is_some_and(passed) {
-        free.extend(retired.pop_front());
-    }
-    if retired.len() >= MANY && retired.len().is_power_of_two() {
-        let all = mem::take(&mut *retired);
-        let (over, left): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(passed);
-        *retired = left;
-        free.extend(over);
-    }
-    drop(retired); // what is freed may run code of Python, which may come here again
-    drop(free);
 }

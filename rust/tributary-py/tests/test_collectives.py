@@ -115,7 +115,8 @@ class Collectives(unittest.TestCase):
                 with comm.batch() as work:
                     comm.allreduce(data)
                     raise ZeroDivisionError("enough")
-            work.wait()
+            with self.assertRaisesRegex(tributary.ArgumentError, "nothing of it was queued"):
+                work.wait()
             self.assertEqual(data[0], 1)
             comm.allreduce(data).wait()
             return list(data)

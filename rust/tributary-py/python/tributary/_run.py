@@ -25,25 +25,39 @@ def run(ranks: list[Communicator], function: Callable[[Communicator], T]) -> lis
         try:
             results[rank] = function(comm)
         except BaseException as error:
-            error.add_note(f"on rank {rank} of {size}")
             failures.append(error)
-            comm.abort(f"rank {rank} left with {type(error).__name__}: {error}")
+            comm.abort(f"rank {rank} left with {_describe(error)}")
+            error.add_note(f"on rank {rank} of {size}")
 
     threads = [
         threading.Thread(target=one, args=(comm,), name=f"rank {comm.rank}") for comm in ranks
     ]
     ranks.clear()
-    for thread in threads:
-        thread.start()
+    started: list[threading.Thread] = []
     try:
         for thread in threads:
+            thread.start()
+            started.append(thread)
+        for thread in started:
             thread.join()
-    except BaseException as error:  # KeyboardInterrupt
+    except BaseException as error:  # KeyboardInterrupt, or no memory for a thread
         for handle in handles:
-            handle.abort(f"the thread that waits for the ranks left with {type(error).__name__}")
-        for thread in threads:
+            handle.abort(f"the thread that waits for the ranks left with {_describe(error)}")
+        for thread in started:
             thread.join()
         raise
-    if failures:
-        raise failures[0]
+    try:
+        if failures:
+            raise failures[0]
+    finally:
+        failures.clear()  # else the exception would be kept by its own traceback, and keep the ranks
     return [results[rank] for rank in range(size)]
+
+
+def _describe(error: BaseException) -> str:
+    """Its words, also of one that has none: the other ranks must hear of it."""
+    try:
+        words = str(error)
+    except Exception:
+        return type(error).__name__
+    return f"{type(error).__name__}: {words}"
