@@ -34,14 +34,22 @@ impl<'py> Keywords<'py> {
         if found.is_none() {
             return Ok(None);
         }
-        let wrong = |_| {
-            let kind = found.get_type();
-            PyTypeError::new_err(format!("{}: `{name}` is a {kind}", self.function))
-        };
-        found
-            .extract()
-            .map(Some)
-            .map_err(|error: <T as FromPyObject<'_, 'py>>::Error| wrong(error.into()))
+        found.extract().map(Some).map_err(|error: <T as FromPyObject<'_, 'py>>::Error| {
+            let error: PyErr = error.into();
+            PyTypeError::new_err(format!("{}: `{name}` is {found:?}: {error}", self.function))
+        })
+    }
+
+    /// A number above 0, for which C takes 0 as its default: who passes a 0 means something else.
+    fn above_0(&self, name: &str) -> PyResult<f64> {
+        match self.take::<f64>(name)? {
+            Some(number) if number <= 0.0 || number.is_nan() => Err(argument(format!(
+                "{}: `{name}` is {number}; expected a number above 0, or None for the default",
+                self.function
+            ))
+            .into()),
+            number => Ok(number.unwrap_or(0.0)),
+        }
     }
 
     pub fn flag(&self, name: &str, bit: u32) -> PyResult<u32> {
@@ -141,7 +149,13 @@ impl SparseOptions {
     ) -> PyResult<SparseOptions> {
         let keywords = Keywords::new(function, given)?;
         let mut raw = sys::TRIB_SPARSE_OPTIONS_INIT;
-        let k = keywords.take("k")?;
+        let (k, density) = (keywords.take("k")?, keywords.above_0("density")?);
+        if k.is_some() && density != 0.0 {
+            return Err(argument(format!(
+                "{function}: `k` and `density` are both given; expected one of them"
+            ))
+            .into());
+        }
         raw.flags = keywords.flag("average", sys::TRIB_SPARSE_AVERAGE)?
             | keywords.flag("entries", sys::TRIB_SPARSE_ENTRIES)?
             | keywords.flag("in_place", sys::TRIB_SPARSE_IN_PLACE)?
@@ -149,15 +163,15 @@ impl SparseOptions {
             | keywords.unless("masking", sys::TRIB_SPARSE_NO_MASKING)?
             | k.map_or(0, |_| sys::TRIB_SPARSE_USE_K);
         raw.k = k.unwrap_or(0);
-        raw.density = keywords.take("density")?.unwrap_or(0.0);
-        raw.decay = keywords.take("decay")?.unwrap_or(0.0);
+        raw.density = density;
+        raw.decay = keywords.above_0("decay")?;
         if let Some(wire) = keywords.take::<String>("wire")? {
             raw.wire = dtype_of(&wire, "wire")?;
         }
         raw.chunk = keywords.take("chunk")?.unwrap_or(0);
         raw.norm_every = keywords.take("norm_every")?.unwrap_or(0);
         raw.momentum = keywords.take("momentum")?.unwrap_or(0.0);
-        raw.clip_norm = keywords.take("clip_norm")?.unwrap_or(0.0);
+        raw.clip_norm = keywords.above_0("clip_norm")?;
         let algorithm = c_string("algorithm", keywords.take("algorithm")?)?;
         let constants = c_string("constants", keywords.take("constants")?)?;
         keywords.finish()?;

@@ -49,12 +49,17 @@ class Life(unittest.TestCase):
     def test_options(self) -> None:
         for wrong, text in [
             ({"colour": 1}, "there is no keyword `colour`"),
-            ({"timeout": "x"}, "`timeout` is a <class 'str'>"),
+            ({"timeout": "x"}, "Group: `timeout` is 'x': TypeError: must be real number"),
+            ({"max_ctas": -1}, "Group: `max_ctas` is -1: OverflowError"),
+            ({"max_ctas": 1 << 40}, "Group: `max_ctas` is 1099511627776: OverflowError"),
         ]:
             with self.assertRaisesRegex(TypeError, text):
                 tributary.Group(1, **wrong)  # type: ignore[arg-type]
         with self.assertRaisesRegex(ArgumentError, "`timeout` is -1 seconds"):
             tributary.Group(1, timeout=-1)
+        for size in (0, -1, 1 << 31, 1 << 80):
+            with self.assertRaisesRegex(ArgumentError, f"Group: {size} ranks; expected 1 or more"):
+                tributary.Group(size)
         with self.assertRaisesRegex(ArgumentError, "UNKNOWN_NAME.*mpi"):
             tributary.Group(1, backend="mpi")
         with self.assertRaisesRegex(ArgumentError, '`cta_policy` is "none"'):
@@ -92,6 +97,19 @@ class Life(unittest.TestCase):
             self.assertEqual(caught.exception.status, Status.CLOSED)
 
         run(2, rank)
+
+    def test_what_is_closed_may_be_closed_again(self) -> None:
+        with tributary.Group(1, backend="host").split()[0] as comm:
+            comm.close()
+            comm.close()
+        self.assertRaisesRegex(StateError, "CLOSED", comm.allreduce, floats(1))
+
+    def test_a_negative_color_is_no_color(self) -> None:
+        comm = tributary.Group(1, backend="host").split()[0]
+        for color in (-1, -2):
+            with self.assertRaisesRegex(ArgumentError, f"`color` is {color}; expected 0 or more"):
+                comm.split(color)
+        self.assertIsNone(comm.split(None))
 
     def test_a_work_outlives_its_communicator(self) -> None:
         comm = tributary.Group(1, backend="host").split()[0]

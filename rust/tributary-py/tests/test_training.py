@@ -4,6 +4,7 @@ import array
 import gc
 import threading
 import unittest
+from typing import Any
 
 import tributary
 from tributary import ArgumentError, Communicator, Reducer, SparseAllReduce, StateError, Status
@@ -120,6 +121,15 @@ class Sparse(unittest.TestCase):
                 SparseAllReduce(comm, 4, "float")  # type: ignore[arg-type]
             with self.assertRaisesRegex(ArgumentError, "MISMATCH"):
                 SparseAllReduce(comm, 4 + comm.rank)
+            with self.assertRaisesRegex(TypeError, "`k` is -1: OverflowError"):
+                SparseAllReduce(comm, 4, k=-1)
+            for keyword in ("density", "decay", "clip_norm"):  # 0 is C's word for its default
+                for number in (0, -1.0, float("nan")):
+                    options: Any = {keyword: number}
+                    with self.assertRaisesRegex(ArgumentError, f"`{keyword}` is .*above 0"):
+                        SparseAllReduce(comm, 4, **options)
+            with self.assertRaisesRegex(ArgumentError, "`k` and `density` are both given"):
+                SparseAllReduce(comm, 4, k=1, density=0.5)
             sparse = SparseAllReduce(comm, 4)
             with self.assertRaisesRegex(
                 ArgumentError, "`gradient` has 3 elements of f32; expected 4 of f32"
