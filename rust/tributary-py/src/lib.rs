@@ -14,6 +14,7 @@ mod failure;
 mod group;
 mod group_call;
 mod id;
+mod job;
 mod lists;
 mod options;
 mod owner;

@@ -15,6 +15,11 @@ EXPECTED = [
     "tributary/_types.py",
     "tributary/info.py",
     "tributary/py.typed",
+    "tributary/torch/__init__.py",
+    "tributary/torch/_average.py",
+    "tributary/torch/_hooks.py",
+    "tributary/torch/_meeting.py",
+    "tributary/torch/_sparse.py",
 ]
 
 

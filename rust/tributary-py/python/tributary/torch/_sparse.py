@@ -1,0 +1,148 @@
+"""A communication hook of DistributedDataParallel: sparse allreduces with error feedback."""
+
+import ctypes
+from typing import Any, Unpack
+
+import torch
+
+from .._errors import ArgumentError, Status
+from .._native import Communicator, Reducer
+from .._types import SparseOptions
+from ._hooks import Hook
+
+_VERSION = 1
+
+
+class Sparse(Hook):
+    """Sparse averages, from `sparse`.
+
+    The gradients of each bucket are copied to memory of the hook's own, a place for each parameter,
+    where a `tributary.Reducer` reduces them, and the averages are copied back. So residuals belong to
+    parameters, and DDP may fill its buckets anew; a step is applied with all its buckets, or not at
+    all; and residuals are in f32 for parameters of f16 and bf16.
+    """
+
+    #: Whether the newest step was applied. If not, a gradient of some rank was not finite: no
+    #: residual has changed, and all gradients are NaN on all ranks, so that a GradScaler skips the
+    #: step. A loop without one skips it by ``if hook.applied: optimizer.step()``.
+    applied: bool = True
+
+    def __init__(
+        self,
+        model: Any,
+        comm: Communicator | None,
+        options: SparseOptions,
+        scaler: Any,
+        bucket_bytes: int | None,
+    ) -> None:
+        self._options, self._scaler, self._bucket_bytes = options, scaler, bucket_bytes
+        self._scale = 1.0
+        self._parts: list[tuple[Any, Any]] = []
+        super().__init__(model, comm)
+
+    def _prepare(self, model: Any) -> None:
+        ignored = getattr(model, "parameters_to_ignore", ())
+        named = [
+            (name, parameter)
+            for name, parameter in model.module.named_parameters()
+            if parameter.requires_grad and name not in ignored
+        ]
+        self.names = [name for name, _ in named]
+        # The parameters are kept, for the numbers of objects that are gone are used again.
+        self._parameters = [parameter for _, parameter in named]
+        self._index = {id(parameter): i for i, parameter in enumerate(self._parameters)}
+        self._own = [
+            torch.zeros(parameter.numel(), dtype=_wide(parameter.dtype), device=parameter.device)
+            for parameter in self._parameters
+        ]
+        self._reducer = Reducer(
+            self.comm, self._own, sparse=self._options, bucket_bytes=self._bucket_bytes
+        )
+
+    def _begin(self) -> None:
+        self._parts.clear()
+        self._scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
+
+    def _queue(self, bucket: Any) -> None:
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+            i = self._index[id(parameter)]
+            own = self._own[i].view(gradient.shape)
+            own.copy_(gradient)
+            if self._scale != 1.0:
+                own.mul_(1.0 / self._scale)
+            self._reducer.ready(i)
+            self._parts.append((gradient, own))
+
+    def _finish(self) -> None:
+        try:
+            self._reducer.finish().wait()
+            self.applied = True
+        except ArgumentError as error:
+            if error.status != Status.NON_FINITE:
+                raise
+            self.applied = False
+        for gradient, own in self._parts:
+            if not self.applied:
+                gradient.fill_(float("nan"))
+                continue
+            if self._scale != 1.0:
+                own.mul_(self._scale)
+            gradient.copy_(own)
+        self._parts.clear()
+        self._set_results()
+
+    def set_density(self, density: float) -> None:
+        """From the next step on. All ranks call it, between steps."""
+        self._reducer.set_density(density)
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's residuals and velocities, for a checkpoint of its own. Between steps."""
+        return {
+            "version": _VERSION,
+            "rank": self.comm.rank,
+            "size": self.comm.size,
+            "names": list(self.names),
+            "counts": [own.numel() for own in self._own],
+            "state": torch.frombuffer(bytearray(self._reducer.export_state()), dtype=torch.uint8),
+        }
+
+    def load_state_dict(self, state: dict[str, Any], *, add: bool = False) -> None:
+        """Take over a `state_dict` of a hook of the same parameters, of any number of ranks and any
+        options. All ranks call it; with ``add`` this rank alone adds it to what it has, as for the
+        residuals of ranks that are gone."""
+        mine = dict(zip(self.names, (own.numel() for own in self._own)))
+        found = dict(zip(state["names"], state["counts"]))
+        if state["version"] != _VERSION or list(found.items()) != list(mine.items()):
+            differ = [name for name in {**found, **mine} if found.get(name) != mine.get(name)]
+            raise ValueError(
+                f"load_state_dict of a sparse hook on rank {self.comm.rank}: the state is of version "
+                f"{state['version']}, and differs in the parameters {differ[:5] or 'in their order'}; "
+                f"expected version {_VERSION}, and parameters of the same names, counts and order"
+            )
+        data = state["state"].cpu().contiguous()
+        self._reducer.import_state(ctypes.string_at(data.data_ptr(), data.numel()), add=add)
+
+
+def _wide(dtype: Any) -> Any:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def sparse(
+    model: Any,
+    *,
+    comm: Communicator | None = None,
+    scaler: Any = None,
+    bucket_bytes: int | None = None,
+    **options: Unpack[SparseOptions],
+) -> Sparse:
+    """Let Tributary average the gradients of ``model``, a DistributedDataParallel, sparsely.
+
+    Each rank sends the largest of its gradients and residuals, and keeps the rest as residuals of
+    the next step. All ranks call it, before the first backward pass. Keywords are those of
+    `tributary.SparseAllReduce`: ``density``, ``algorithm``, ``momentum`` and others.
+
+    With a GradScaler pass ``scaler``: residuals are kept unscaled, so that they outlive a change of
+    the scale. With ``find_unused_parameters`` DDP drops what this sends for a parameter that no rank
+    has used in a step.
+    """
+    return Sparse(model, comm, options, scaler, bucket_bytes)
