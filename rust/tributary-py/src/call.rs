@@ -7,12 +7,13 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use tributary_sys as sys;
 
+use crate::capture;
 use crate::failure::{argument, buffer, Failure, Outcome};
 use crate::owner::Owner;
 use crate::queue::queue;
 use crate::stream::{Address, OnStream};
 use crate::view::{dtype_name, Asker, View};
-use crate::work::{Applied, Kept, Work};
+use crate::work::{Applied, Kept, Last, Work};
 
 pub type Tensor<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
@@ -170,6 +171,24 @@ impl<'a> Call<'a> {
         function: impl FnOnce(*mut sys::trib_comm, sys::trib_stream) -> Outcome<Option<Applied>> + Send,
     ) -> PyResult<Work> {
         queue(py, self.owner, self.operation, self.stream, self.kept, function)
+    }
+}
+
+impl Call<'_> {
+    /// `queue_applied`, for an object that tells of its newest call alone: a work of the call before
+    /// that is still there hears its outcome first.
+    pub fn queue_last(
+        self,
+        py: Python<'_>,
+        last: &Last,
+        function: impl FnOnce(*mut sys::trib_comm, sys::trib_stream) -> Outcome<Option<Applied>> + Send,
+    ) -> PyResult<Work> {
+        if !capture::captures(self.owner.place, self.stream.raw) {
+            last.settle(py)?;
+        }
+        let work = self.queue_applied(py, function)?;
+        last.set(&work.queued);
+        Ok(work)
     }
 }
 

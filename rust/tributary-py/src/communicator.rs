@@ -3,22 +3,21 @@
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tributary_sys as sys;
 
 use crate::abort::AbortHandle;
+use crate::batch::Batch;
 use crate::failure::{argument, check, usage, Outcome};
 use crate::id::UniqueId;
 use crate::options::Options;
 use crate::owner::Owner;
-use crate::queue::end_batch;
 use crate::retired::sweep;
 use crate::stream::OnStream;
 use crate::wait::{milliseconds, Seconds};
-use crate::work::{Queued, Recording, Work};
 
 /// One rank of a communicator.
 ///
@@ -279,7 +278,7 @@ impl Communicator {
     #[pyo3(signature = (stream=None))]
     fn batch(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Batch> {
         let stream = OnStream::new(py, self.owner.place, stream, &self.owner.who("batch"))?;
-        Ok(Batch { owner: Arc::clone(&self.owner), stream: Some(stream) })
+        Ok(Batch::new(&self.owner, stream))
     }
 
     fn __enter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -306,49 +305,5 @@ impl Communicator {
     fn __repr__(&self) -> String {
         let Owner { rank, size, place, .. } = &*self.owner;
         format!("<tributary.Communicator rank {rank} of {size} on {place}>")
-    }
-}
-
-/// An open batch, from `Communicator.batch`.
-#[pyclass(module = "tributary")]
-pub struct Batch {
-    owner: Arc<Owner>,
-    stream: Option<OnStream>,
-}
-
-#[pymethods]
-impl Batch {
-    fn __enter__(&mut self, py: Python<'_>) -> PyResult<Work> {
-        let owner = &self.owner;
-        let Some(stream) = self.stream.take() else {
-            return Err(usage(format!(
-                "{}: it has begun already; make a new one",
-                owner.who("batch")
-            ))
-            .into());
-        };
-        let turn = owner.turn.take("batch", &**owner)?;
-        let comm = owner.raw();
-        py.detach(|| {
-            let _inside = turn.lock();
-            // SAFETY: this thread has the turn; `__exit__` ends it.
-            check(unsafe { sys::trib_batch_begin(comm.get().cast()) })
-        })?;
-        let work = Queued::recording(owner, owner.who("batch"));
-        let recording = Recording { work: Arc::clone(&work), stream, kept: Vec::new() };
-        *owner.batch.lock().unwrap_or_else(PoisonError::into_inner) = Some(recording);
-        Ok(Work { queued: work })
-    }
-
-    #[pyo3(signature = (kind, value, traceback))]
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        kind: &Bound<'_, PyAny>,
-        value: &Bound<'_, PyAny>,
-        traceback: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let _ = (value, traceback);
-        end_batch(py, &self.owner, !kind.is_none())
     }
 }

@@ -2,6 +2,7 @@
 //! it stands on the raw bindings.
 
 mod abort;
+mod batch;
 mod call;
 mod capture;
 mod collectives;
@@ -39,7 +40,9 @@ mod _native {
     #[pymodule_export]
     use crate::abort::AbortHandle;
     #[pymodule_export]
-    use crate::communicator::{Batch, Communicator};
+    use crate::batch::Batch;
+    #[pymodule_export]
+    use crate::communicator::Communicator;
     #[pymodule_export]
     use crate::event::Event;
     #[pymodule_export]

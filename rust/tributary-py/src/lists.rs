@@ -77,7 +77,7 @@ impl Communicator {
             call.same("total", total, 1, sys::TRIB_F32)?;
         }
         let (total, owner) = (or_null(total.as_ref()), Arc::clone(&self.owner));
-        call.queue_applied(py, move |comm, stream| {
+        call.queue_last(py, &self.owner.last_average, move |comm, stream| {
             let (tensors, n) = list.get();
             let (number, device) = match weight {
                 Scalar::Number(number) => (number as f32, std::ptr::null()),

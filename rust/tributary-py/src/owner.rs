@@ -15,7 +15,7 @@ use crate::failure::{check, text, Outcome};
 use crate::place::Place;
 use crate::stream::{Address, OnStream};
 use crate::turn::Turn;
-use crate::work::Recording;
+use crate::work::{Last, Recording};
 
 /// Owns a `trib_comm`. Sparse states and reducers hold it too, and share its turn: "`comm` must
 /// outlive the state". Works do not: they need its abort handle only.
@@ -26,6 +26,8 @@ pub struct Owner {
     pub rank: i32,
     pub size: i32,
     pub place: Place,
+    /// The newest weighted average.
+    pub last_average: Last,
     /// Whether the caller has closed it.
     pub closed: AtomicBool,
     /// The open batch.
@@ -54,6 +56,7 @@ impl Owner {
                     rank: sys::trib_comm_rank(raw),
                     size: sys::trib_comm_size(raw),
                     place: Place::get(Some(backend), sys::trib_comm_device(raw))?,
+                    last_average: Last::default(),
                     closed: AtomicBool::new(false),
                     batch: Mutex::default(),
                 })

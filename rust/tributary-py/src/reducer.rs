@@ -15,7 +15,7 @@ use crate::failure::{check, Outcome};
 use crate::options::{Keywords, SparseOptions};
 use crate::owner::{without_gil, Owner};
 use crate::stream::OnStream;
-use crate::work::{Applied, Kept, Work};
+use crate::work::{Applied, Kept, Last, Work};
 
 /// The gradients of a training, reduced in buckets while the backward pass makes the others.
 ///
@@ -48,6 +48,7 @@ struct ReducerState {
     raw: NonNull<sys::trib_reducer>,
     owner: Arc<Owner>,
     kept: Mutex<Kept>,
+    last: Last,
     /// "Streams of one step must live until its finish."
     streams: Mutex<Kept>,
 }
@@ -168,7 +169,13 @@ impl Reducer {
         })?;
         let (raw, owner, kept) = (raw.0, Arc::clone(owner), Mutex::new(call.into_kept()));
         Ok(Reducer {
-            state: Arc::new(ReducerState { raw, owner, kept, streams: Mutex::default() }),
+            state: Arc::new(ReducerState {
+                raw,
+                owner,
+                kept,
+                last: Last::default(),
+                streams: Mutex::default(),
+            }),
         })
     }
 
@@ -197,7 +204,7 @@ impl Reducer {
         let n = streams.len();
         call.keep_objects(streams);
         let state = Arc::clone(&self.state);
-        let work = call.queue_applied(py, move |_, stream| {
+        let work = call.queue_last(py, &self.state.last, move |_, stream| {
             // SAFETY: this thread has the turns.
             check(unsafe { sys::trib_reducer_finish(state.get(), stream) })?;
             Ok(Some(applied(&state)))

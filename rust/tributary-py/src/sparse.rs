@@ -11,10 +11,10 @@ use crate::call::{Call, Tensor};
 use crate::communicator::Communicator;
 use crate::failure::{argument, check, text, usage};
 use crate::options::SparseOptions;
-use crate::sparse_state::{applied, not_applied, statistics, SparseState, Statistics};
+use crate::sparse_state::{applied, statistics, SparseState, Statistics};
 use crate::stream::OnStream;
 use crate::view::{dtype_name, dtype_of};
-use crate::work::Work;
+use crate::work::{Last, Work};
 
 /// One tensor's sparse allreduce on one rank: each call sends the largest entries of gradient +
 /// residual, and keeps the rest as the residual of the next.
@@ -63,7 +63,7 @@ impl SparseAllReduce {
                 sys::trib_sparse_create(&mut out, comm, count, dtype, &options.raw())
             })?;
             let raw = NonNull::new(out).expect("a call that succeeds has set it");
-            Ok(SparseState { raw, owner: Arc::clone(owner) })
+            Ok(SparseState { raw, owner: Arc::clone(owner), last: Last::default() })
         })?;
         let wide = options.has(sys::TRIB_SPARSE_F32_RESULT);
         let result = if wide { sys::TRIB_F32 } else { dtype };
@@ -130,12 +130,11 @@ impl SparseAllReduce {
         let to = to.as_ref().unwrap_or(&from);
         call.same("result", to, self.count, self.result)?;
         let (gradient, result, state) = (from.data, to.data, Arc::clone(&self.state));
-        call.queue_applied(py, move |_, stream| {
-            let before = not_applied(&state)?;
+        call.queue_last(py, &self.state.last, move |_, stream| {
             let (gradient, result) = (gradient.get(), result.get());
             // SAFETY: this thread has the turn; both have `count` elements, which the work keeps.
             check(unsafe { sys::trib_sparse_allreduce(state.get(), gradient, result, stream) })?;
-            Ok(Some(applied(&state, before)))
+            Ok(Some(applied(&state)))
         })
     }
 
@@ -167,21 +166,20 @@ impl SparseAllReduce {
         call.same("count", &count, 1, sys::TRIB_U32)?;
         let (from, index, value, count) = (from.data, index.data, value.data, count.data);
         let state = Arc::clone(&self.state);
-        call.queue_applied(py, move |_, stream| {
+        call.queue_last(py, &self.state.last, move |_, stream| {
             // SAFETY: this thread has the turn.
             if room as u64 != unsafe { sys::trib_sparse_capacity(state.get()) } {
                 return Err(usage(
                     "sparse_allreduce_entries: another thread has changed k meanwhile",
                 ));
             }
-            let before = not_applied(&state)?;
             let (from, value) = (from.get(), value.get());
             let (index, count) = (index.get().cast(), count.get().cast());
             // SAFETY: as in `allreduce`; both arrays have room for every result.
             check(unsafe {
                 sys::trib_sparse_allreduce_entries(state.get(), from, index, value, count, stream)
             })?;
-            Ok(Some(applied(&state, before)))
+            Ok(Some(applied(&state)))
         })
     }
 

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use tributary_sys as sys;
 
-use crate::failure::{check, Failure, Outcome};
+use crate::failure::{check, Outcome};
 use crate::owner::{without_gil, Owner};
-use crate::work::Applied;
+use crate::work::{Applied, Last};
 
 /// A state of C. It holds its communicator: "`comm` must outlive the state".
 pub struct SparseState {
     pub raw: NonNull<sys::trib_sparse>,
     pub owner: Arc<Owner>,
+    pub last: Last,
 }
 
 // SAFETY: it is used in the turn of its communicator only.
@@ -62,36 +63,11 @@ pub fn statistics(state: *mut sys::trib_sparse) -> Outcome<sys::trib_sparse_stat
     check(unsafe { sys::trib_sparse_statistics_get(&mut raw, state) }).map(|()| raw)
 }
 
-/// Calls that have run and were not applied: all, and those with values that were not finite.
-pub fn not_applied(state: &SparseState) -> Outcome<(u64, u64)> {
-    let raw = statistics(state.get())?;
-    Ok((raw.calls - raw.calls_applied, raw.calls_non_finite))
-}
-
-pub fn applied(state: &Arc<SparseState>, before: (u64, u64)) -> Applied {
+/// Of the newest call that has run, which is that of the work that asks: see `Last`.
+pub fn applied(state: &Arc<SparseState>) -> Applied {
     let state = Arc::clone(state);
     Arc::new(move || {
-        let now = match state.owner.peek(|_| not_applied(&state)).transpose()? {
-            None => return Ok(None),
-            Some(now) if now == before => return Ok(Some(())),
-            Some(now) => now,
-        };
-        let (status, why) = if now.1 > before.1 {
-            let why = "a rank's gradient or residual, or the result, held an infinity or a NaN; \
-                       lower the loss scale";
-            (sys::TRIB_ERR_NON_FINITE, why)
-        } else {
-            let why = "the ranks' calls were not of the same state; call the states in one order \
-                       on all ranks";
-            (sys::TRIB_ERR_MISMATCH, why)
-        };
-        let who = state.owner.who("sparse_allreduce");
-        Err(Failure::new(
-            status,
-            format!(
-                "{who}: this call, or one that was queued with it, was not applied, and no rank's \
-                 residual has changed: {why}"
-            ),
-        ))
+        // SAFETY: the lock inside keeps other threads out. "Never waits."
+        state.owner.peek(|_| check(unsafe { sys::trib_sparse_status(state.get()) })).transpose()
     })
 }

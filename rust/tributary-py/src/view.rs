@@ -6,6 +6,7 @@
 
 use std::ffi::c_void;
 
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tributary_sys as sys;
@@ -66,7 +67,7 @@ impl Asker<'_> {
 
     fn view(&self, name: &str, tensor: &Bound<'_, PyAny>, write: bool) -> PyResult<View> {
         let who = format!("{}: `{name}`", self.who);
-        let raw = self.ask(tensor, &who, write)?;
+        let raw = self.ask(tensor, &who, write).map_err(|error| named(tensor.py(), &who, error))?;
         if write && raw.read_only {
             return Err(buffer(format!(
                 "{who} is read-only; expected memory that the call can write"
@@ -129,6 +130,19 @@ impl Asker<'_> {
         };
         Err(buffer(format!("{who} is in memory {found}; expected {remedy}")))
     }
+}
+
+/// What a tensor's own code has raised does not know for which argument it was asked. What is no
+/// Exception, such as KeyboardInterrupt, is nobody's.
+fn named(py: Python<'_>, who: &str, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyException>(py)
+        || error.value(py).hasattr("detail").unwrap_or(false)
+    {
+        return error;
+    }
+    let named = PyErr::from(buffer(format!("{who} cannot say where its memory is: {error}")));
+    named.set_cause(py, Some(error));
+    named
 }
 
 /// The number of elements, whose bytes an address can count.

@@ -4,6 +4,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use tributary_sys as sys;
 
@@ -257,6 +258,31 @@ impl Queued {
             let _state = self.state(); // keeps other threads from the event
             mark.order_before(mark.place(), raw)
         })?)
+    }
+}
+
+/// The work of the newest call of an object that tells of its newest call alone.
+#[derive(Default)]
+pub struct Last(Mutex<Weak<Queued>>);
+
+impl Last {
+    fn lock(&self) -> MutexGuard<'_, Weak<Queued>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set(&self, queued: &Arc<Queued>) {
+        let old = mem::replace(&mut *self.lock(), Arc::downgrade(queued));
+        drop(old);
+    }
+
+    /// Before the next call: the work keeps the outcome of its own, whatever that is. One that was
+    /// dropped is waited for by nobody. An interrupt is the caller's.
+    pub fn settle(&self, py: Python<'_>) -> PyResult<()> {
+        let last = self.lock().upgrade();
+        match last.map_or(Ok(()), |last| last.wait(py, None)) {
+            Err(error) if !error.is_instance_of::<PyException>(py) => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 

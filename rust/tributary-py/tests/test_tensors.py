@@ -5,6 +5,7 @@ import ctypes
 import gc
 import unittest
 import weakref
+from typing import Any
 from unittest import mock
 
 import tributary
@@ -182,6 +183,29 @@ class Tensors(unittest.TestCase):
             for tensor in (Exporter(data, shape=shape), Exporter(data, shape=shape, strides=strides)):
                 self.refuse(r"`tensor` has the shape \[.*expected lengths of 0 or more", tensor)
         alone().allreduce(Exporter(data, shape=[1 << 40, 0, 1 << 40], strides=[1, 1, 1])).wait()
+
+    def test_what_a_tensor_raises_names_the_argument(self) -> None:
+        class Meta:
+            def __dlpack_device__(self) -> tuple[int, int]:
+                raise ValueError("Unknown device type meta")
+
+            __dlpack__ = None
+
+        class Gpu:
+            __cuda_array_interface__: Any = 7
+
+        text = r"allreduce on rank 0 \(host device 0\): `tensor` cannot say where its memory is: "
+        self.refuse(text + "ValueError: Unknown device type meta", Meta())
+        self.refuse(text + "TypeError", Gpu())
+        Gpu.__cuda_array_interface__ = {"shape": "x", "typestr": 4, "data": None}
+        self.refuse(text + "TypeError", Gpu())
+
+        class Stopped(Gpu):
+            @property
+            def __cuda_array_interface__(self) -> Any:
+                raise KeyboardInterrupt
+
+        self.assertRaises(KeyboardInterrupt, alone().allreduce, Stopped())
 
     def test_a_buffer_that_is_gone(self) -> None:
         view = memoryview(bytearray(4))

@@ -115,6 +115,37 @@ class Outcomes(unittest.TestCase):
         sparse.allreduce(floats(1, 2), result).wait()
         self.refused(bad, "NON_FINITE", Status.NON_FINITE)
 
+    def test_of_one_of_several_calls_that_have_all_run(self) -> None:
+        """Each tells its own, and not that of the calls before and behind it."""
+        comm, nan = alone(), float("nan")
+        sparse, gradient = SparseAllReduce(comm, 1, algorithm="topka", k=1), floats(1)
+        reducer = tributary.Reducer(comm, [gradient], sparse={"algorithm": "topka"})
+
+        def step(value: float) -> Work:
+            comm.wait(timeout=20)  # the step before uses the gradient until here
+            gradient[0] = value
+            reducer.ready(0)
+            return reducer.finish()
+
+        calls: dict[str, Callable[[float], Work]] = {
+            "sparse": lambda value: sparse.allreduce(floats(value), floats(0)),
+            "reducer": step,
+            "weighted": lambda value: comm.weighted_average([floats(1)], value),
+        }
+        for name, call in calls.items():
+            with self.subTest(name):
+                values = (1.0, nan, 2.0, nan, nan, 3.0)
+                works = [call(value) for value in values]
+                comm.wait(timeout=20)
+                for value, work in zip(values, works, strict=True):
+                    if value == value:
+                        work.wait(timeout=20)
+                    else:
+                        self.refused(work, "NON_FINITE", Status.NON_FINITE)
+                if name != "weighted":  # which says so: it cannot tell
+                    call(nan)
+                    call(4.0).wait(timeout=20)
+
     def test_of_a_batch_that_an_exception_has_left(self) -> None:
         comm = alone()
         with self.assertRaises(ZeroDivisionError):
