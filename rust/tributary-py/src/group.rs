@@ -195,7 +195,9 @@ impl Group {
             // SAFETY: this thread has the turn; there is room for every rank.
             check(unsafe { sys::trib_group_split(out.as_mut_ptr(), raw.get()) })?;
             self.raw.store(ptr::null_mut(), Ordering::Release);
-            let ranks: Outcome<Vec<_>> = out.into_iter().map(|comm| New(comm).own()).collect();
+            // All are owned before one that failed is looked at, so that none is lost.
+            let ranks: Vec<_> = out.into_iter().map(|comm| New(comm).own()).collect();
+            let ranks: Outcome<Vec<_>> = ranks.into_iter().collect();
             Outcome::Ok(ranks?.into_iter().flatten().collect())
         });
         Ok(split?)

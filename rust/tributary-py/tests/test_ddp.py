@@ -136,13 +136,13 @@ class Hooks(unittest.TestCase):
 
     def test_weighted(self) -> None:
         def rank(comm: Communicator) -> list[list[Any]]:
-            ddp = self.wrapped.make(model())
+            ddp = self.wrapped.make(wide())
             hook = ours.weighted(ddp, comm.rank, comm=comm)  # rank 0 only receives
             found = [step(ddp, comm.rank, 0)]
             hook.weight = [3.0, 1.0][comm.rank]
             return [*found, step(ddp, comm.rank, 1)]
 
-        alone = [[step(model(), number, i) for number in range(2)] for i in range(2)]
+        alone = [[step(wide(), number, i) for number in range(2)] for i in range(2)]
         for first, second in run(2, rank):
             close(first, alone[0][1])
             close(second, [(3 * a + b) / 4 for a, b in zip(*alone[1], strict=True)])

@@ -2,11 +2,13 @@
 
 import doctest
 import importlib.util
+import os
 import subprocess
 import sys
 import unittest
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import tributary
 from tributary import info
@@ -36,6 +38,13 @@ class Examples(unittest.TestCase):
 
 
 class Info(unittest.TestCase):
+    def test_settings_without_secrets(self) -> None:
+        settings = {"TRIBUTARY_SECRET": "5eed", "TRIBUTARY_DEBUG": "0", "NCCL_DEBUG": "WARN"}
+        with mock.patch.dict(os.environ, settings):
+            found = [line for line in info.lines() if line.startswith("environment: ")]
+        for setting in ("TRIBUTARY_SECRET=...", "TRIBUTARY_DEBUG=0", "NCCL_DEBUG=WARN"):
+            self.assertIn(f"environment: {setting}", found)
+
     def test_report(self) -> None:
         found = run("-m", "tributary.info")
         self.assertEqual(found.splitlines(), info.lines())
@@ -46,5 +55,7 @@ class Info(unittest.TestCase):
             "topka",
         ):
             self.assertIn(expected, found)
+        torch = importlib.util.find_spec("torch")
+        self.assertIn("torch: not installed" if torch is None else "torch: ", found)
         copies = [line for line in info.lines() if line.startswith("NCCL is ")]
         self.assertLessEqual(len(copies), 1)

@@ -1,6 +1,9 @@
 """What this installation has: ``python -m tributary.info``."""
 
+import importlib.metadata
+import importlib.util
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -9,12 +12,17 @@ import tributary
 
 def lines() -> list[str]:
     """The report, a line each."""
-    found = [f"tributary {tributary.__version__}, Python {sys.version.split()[0]}"]
+    found = [
+        f"tributary {tributary.__version__}, Python {sys.version.split()[0]}, {platform.platform()}",
+        f"in {Path(tributary.__file__).parent}",
+    ]
     for backend in tributary.backends():
         name, version, devices = backend["name"], backend["version"], backend["devices"]
         shown = f"NCCL {_nccl_version(version)}" if name == "nccl" else "in the library"
         found.append(
-            f"backend {name}: {shown}; {devices} {'GPUs' if name == 'nccl' else 'ranks at most'}"
+            f"backend {name}: {shown}; {devices} {'GPUs' if name == 'nccl' else 'ranks at most'}; "
+            f"{'several processes' if backend['processes'] else 'one process'}; "
+            f"{'CUDA graphs' if backend['graphs'] else 'no CUDA graphs'}"
         )
     if all(backend["name"] != "nccl" for backend in tributary.backends()):
         found.append(
@@ -22,7 +30,25 @@ def lines() -> list[str]:
         )
     found.extend(f"NCCL is {path}" for path in _loaded("libnccl.so"))
     found.append(f"sparse algorithms: {', '.join(tributary.sparse_algorithms())}")
+    found.append(f"torch: {_torch()}")
+    found.extend(f"environment: {setting}" for setting in _settings())
     return found
+
+
+def _torch() -> str:
+    """It is not imported for that."""
+    if importlib.util.find_spec("torch") is None:
+        return "not installed; tributary.torch needs it, and nothing else does"
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return "installed"
+
+
+def _settings() -> list[str]:
+    """What changes the library's and NCCL's ways. No secrets: reports are sent to others."""
+    names = sorted(name for name in os.environ if name.startswith(("TRIBUTARY_", "NCCL_")))
+    return [f"{name}={'...' if 'SECRET' in name else os.environ[name]}" for name in names]
 
 
 def _nccl_version(version: int) -> str:

@@ -83,31 +83,30 @@ class Dense(Hook):
     """Averages of all ranks, from `dense`."""
 
     def _prepare(self, model: Any) -> None:
-        self._works: list[Work] = []
+        #: Of the newest bucket: it is behind all others, and tells of their failures, too.
+        self._work: Work | None = None
         # Beside the backward pass, which goes on meanwhile.
         self._stream = torch.cuda.Stream(self.device) if self._on_gpu else None
 
     def _begin(self) -> None:
-        """On a GPU a step that failed is known when it has run: in the next one at the latest."""
-        old, self._works = self._works, []
-        for work in old:
-            if not self._on_gpu or work.done():
-                work.wait()
+        self._settle()  # on a GPU, the step before
+
+    def _settle(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            work.wait()
 
     def _queue(self, bucket: Any) -> None:
-        buffer = bucket.buffer()
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self.device))
-        self._works.append(self._reduce(buffer))
+        self._work = self._reduce(bucket.buffer())
 
     def _reduce(self, buffer: Any) -> Work:
         return self.comm.allreduce(buffer, "avg", stream=self._stream)
 
     def _finish(self) -> None:
         if self._stream is None:
-            works, self._works = self._works, []
-            for work in works:
-                work.wait()
+            self._settle()
             self._set_results()
         else:
             with torch.cuda.stream(self._stream):  # of which the futures take an event
