@@ -3,6 +3,7 @@
 import doctest
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 from collections.abc import Callable
@@ -124,7 +125,29 @@ class Meeting(unittest.TestCase):
 
         self.threads(rank)
         self.assertRegex(found[0], "ArgumentError: TRIB_ERR_UNKNOWN_NAME: .*mpi")
-        self.assertRegex(found[1], "RuntimeError: .*rank 1 of 2 .*see the error of rank 0")
+        self.assertRegex(found[1], "RuntimeError: .*rank 1 of 2 has no .*1 other ranks cannot")
+
+    def test_several_processes_on_host_are_refused_on_all_ranks(self) -> None:
+        code = """
+import sys, torch.distributed as dist, tributary.torch
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
+try:
+    tributary.torch.communicator()
+except RuntimeError as error:
+    print(error)
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = [
+                subprocess.Popen(
+                    [sys.executable, "-c", code, f"{folder}/store", str(rank)],
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+                for rank in range(2)
+            ]
+            first, second = (rank.communicate(timeout=60)[0] for rank in ranks)
+        self.assertIn("rank 0 of 2 has no communicator, because 1 other ranks cannot", first)
+        self.assertIn("rank 1 of 2 is in another process than rank 0", second)
 
     def test_by_a_process_group(self) -> None:
         group = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=30))
