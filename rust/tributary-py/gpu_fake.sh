@@ -1,7 +1,7 @@
 #!/bin/sh
 # gpu_fake.sh PYTHON: the tests of GPUs' tensors, streams and graphs (tests/test_gpu.py), over the fake of
-# CUDA and NCCL in tests/nccl_fake of the repository; then these and others once more, with each call of
-# the library looked at for the GIL (tests/gil.c). Needs no GPU, but the headers of CUDA and NCCL, which
+# CUDA and NCCL in tests/nccl_fake of the repository; and others. Each call of the library is looked
+# at for the GIL (tests/gil.c). Needs no GPU, but the headers of CUDA and NCCL, which
 # CUDA_HOME and NCCL_HOME name as for a build. PYTHON's environment keeps the package that it has.
 set -eu
 cd "$(dirname "$0")"
@@ -24,7 +24,11 @@ cp -r python/tributary "$target/python"
 cp "$target/rust/debug/lib_native.so" "$target/python/tributary/_native.abi3.so"
 
 export LD_LIBRARY_PATH="$fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" TRIBUTARY_TEST_FAKE="$fake"
-PYTHONPATH=$target/python "$python" -X faulthandler -W error -m unittest --quiet tests.test_gpu
 cc -shared -fPIC -O1 -o "$target/gil.so" tests/gil.c
-LD_PRELOAD=$target/gil.so PYTHONPATH=$target/python "$python" -X faulthandler -W error -m unittest --quiet \
-    tests.test_gpu tests.test_collectives tests.test_training tests.test_tensors tests.test_works
+run() {
+    LD_PRELOAD=$target/gil.so PYTHONPATH=$target/python \
+        "$python" -X faulthandler -W error -m unittest --quiet "$@"
+}
+run tests.test_gpu
+# By themselves: the fake does not let a thread that has chosen no device free the memory of those above.
+run tests.test_collectives tests.test_training tests.test_tensors tests.test_works
