@@ -6,7 +6,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{alone, error_of, get, have, options, ranks, stay_until_aborted, vec_on, warm_up_all};
+use common::{
+    alone, error_of, get, have, on_host, options, ranks, stay_until_aborted, vec_on, warm_up_all,
+};
 use tributary::{
     CommState, Communicator, Error, ErrorKind, Group, InPlace, Options, ReduceOp, Stream, UniqueId,
 };
@@ -357,6 +359,7 @@ fn a_wait_does_not_hold_up_works_on_other_threads() {
     };
     let works = [(); 2].map(|()| (start(&mut here, &free), start(&mut other, &theirs)));
     let [(waited, _), (dropped, _)] = works;
+    let mut kept = Vec::new(); // on CUDA memory is freed when all of the device has run, `held` too
     let (release, hold) = mpsc::channel::<()>();
     held.submit(move || hold.recv().unwrap_or_default()).unwrap();
     let (begin, patience) = (Instant::now(), Duration::from_secs(2));
@@ -364,8 +367,12 @@ fn a_wait_does_not_hold_up_works_on_other_threads() {
         let worker = threads.spawn(|| {
             thread::sleep(patience / 8); // the wait has begun
             let begin = Instant::now();
-            waited.wait().unwrap();
-            drop(dropped);
+            kept.push(waited.wait().unwrap());
+            if on_host() {
+                drop(dropped);
+            } else {
+                kept.push(dropped.wait().unwrap());
+            }
             begin.elapsed()
         });
         let error = error_of(here.wait_for(&held, patience));

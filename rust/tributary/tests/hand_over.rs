@@ -9,7 +9,7 @@ use std::sync::{mpsc, Arc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use common::{get, have, on_host, options, ranks, ranks_with, skip, vec_on, warm_up};
+use common::{get, have, on_host, options, ranks, ranks_with, skip, vec_on, warm_up, warm_up_all};
 use tributary::{
     batch_all, Communicator, DType, DeviceBuffer, DeviceVec, Error, ErrorKind, Failed, Group,
     InPlace, ReduceOp, Result, SparseAllReduce, SparseOptions, Stream, UniqueBuffer, Work,
@@ -213,6 +213,7 @@ fn a_queue_that_fails_or_panics_depends_on_no_other_rank() {
     let options = options().close_timeout(Duration::from_millis(30));
     for panics in [false, true] {
         let mut pair = Group::with_options(2, &options).unwrap().split().unwrap();
+        warm_up_all(&mut pair); // so that the call below does not wait for rank 1 inside
         let mut other = Group::with_options(1, &options).unwrap().split().unwrap().remove(0);
         let streams = [0, 1].map(|_| Stream::new(other.device()).unwrap());
         let work = sum(&mut pair[0], vec_on(&other, &[1.0_f32; 10]), &streams[0]);
