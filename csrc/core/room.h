@@ -8,8 +8,8 @@
 struct tri_room {
     uint64_t capture; /* by which it is owned; 0: it is the workspace's, until the next call */
     struct tri_workspace_scalars *scalars;
-    void *table;                    /* of a list; NULL in a capture: a graph has its list in itself */
-    void *data;                     /* aligned to 256 */
+    void *table; /* of a list; NULL in a capture: a graph has its list in itself */
+    void *data;  /* aligned to 256 */
     struct tri_list_counts *counts; /* of a list that uses it */
 };
 

@@ -63,7 +63,7 @@ struct tri_plan {
     struct tri_call calls[TRI_MAX_BUCKETS]; /* the collective of each bucket */
     /* The table of each bucket's slices on the device; NULL: they are passed with each launch. */
     void *tables[TRI_MAX_BUCKETS];
-    bool keeps; /* first writes the tables */
+    bool keeps;                        /* first writes the tables */
     size_t first[TRI_MAX_BUCKETS + 1]; /* the slices of bucket b are [first[b], first[b + 1]) */
     struct tri_slice slices[];
 };

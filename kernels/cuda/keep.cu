@@ -28,7 +28,8 @@ __global__ void keep_part(const __grid_constant__ Part<Capacity> part)
     if (i > part.job.n)
         return;
     const uint32_t base = static_cast<uint32_t>(part.job.base);
-    part.table.first[part.begin + i] = base + part.job.first[i]; // the end of one part begins the next
+    part.table.first[part.begin + i] =
+        base + part.job.first[i]; // the end of one part begins the next
     if (i == part.job.n)
         return;
     part.table.data[part.begin + i] = part.job.data[i];
@@ -44,8 +45,8 @@ trib_status keep_parts(Request request, const Table &table, trib_stream stream)
     do {
         next_job(part.job, request);
         void *arguments[] = {&part};
-        const trib_status status = launch_kernel<keep_part<Capacity>>(
-            part.job.n / kBlock + 1, kBlock, arguments, stream);
+        const trib_status status =
+            launch_kernel<keep_part<Capacity>>(part.job.n / kBlock + 1, kBlock, arguments, stream);
         if (status != TRIB_OK)
             return status;
         part.begin += part.job.n;

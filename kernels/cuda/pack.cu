@@ -10,8 +10,7 @@ namespace {
 
 // One unit of which `count` elements come from a tensor; the others are padding.
 template <typename T, typename List>
-__device__ void pack_unit(const List &job, const Piece &piece, uint32_t unit,
-                          uint32_t count)
+__device__ void pack_unit(const List &job, const Piece &piece, uint32_t unit, uint32_t count)
 {
     constexpr uint32_t kPerUnit = kUnit / sizeof(T);
     T *dst = bucket_at<T>(job, unit);
@@ -53,8 +52,7 @@ struct Pack {
 };
 
 template <typename List>
-__global__ void __launch_bounds__(kLanes *kWarps)
-    pack_plain(const __grid_constant__ List job)
+__global__ void __launch_bounds__(kLanes *kWarps) pack_plain(const __grid_constant__ List job)
 {
     move_chunk(job, blockIdx.x, Pack<List>{job});
 }
@@ -156,14 +154,12 @@ struct PackWeighted {
 };
 
 template <typename Sum, typename List>
-__global__ void __launch_bounds__(kLanes *kWarps)
-    pack_weighted(const __grid_constant__ List job)
+__global__ void __launch_bounds__(kLanes *kWarps) pack_weighted(const __grid_constant__ List job)
 {
     const float weight = job.device_weight != nullptr ? *job.device_weight : job.weight;
     const bool valid = weight >= 0 && isfinite(weight);
     const Sum last = valid ? weight : nanf("");
-    move_chunk(job, blockIdx.x,
-               PackWeighted<Sum, List>{job, valid ? Sum(weight) : Sum(0), last});
+    move_chunk(job, blockIdx.x, PackWeighted<Sum, List>{job, valid ? Sum(weight) : Sum(0), last});
 }
 
 } // namespace

@@ -10,8 +10,7 @@ namespace {
 
 // The `count` elements of one unit that belong to a tensor.
 template <typename T, typename List>
-__device__ void unpack_unit(const List &job, const Piece &piece, uint32_t unit,
-                            uint32_t count)
+__device__ void unpack_unit(const List &job, const Piece &piece, uint32_t unit, uint32_t count)
 {
     constexpr uint32_t kPerUnit = kUnit / sizeof(T);
     T *dst = at<T>(piece, unit, kPerUnit);
@@ -59,8 +58,7 @@ __device__ inline uint32_t block_from_end()
 }
 
 template <typename List>
-__global__ void __launch_bounds__(kLanes *kWarps)
-    unpack_plain(const __grid_constant__ List job)
+__global__ void __launch_bounds__(kLanes *kWarps) unpack_plain(const __grid_constant__ List job)
 {
     if (*job.decision != 0)
         move_chunk(job, block_from_end(), Unpack<List>{job});
@@ -145,8 +143,7 @@ struct UnpackWeighted {
 };
 
 template <typename Sum, typename List>
-__global__ void __launch_bounds__(kLanes *kWarps)
-    unpack_weighted(const __grid_constant__ List job)
+__global__ void __launch_bounds__(kLanes *kWarps) unpack_weighted(const __grid_constant__ List job)
 {
     if (*job.decision == 0)
         return;
@@ -165,8 +162,8 @@ trib_status tri_cuda_unpack(const struct tri_slice *slices, size_t n,
         return launch<unpack_plain<Job<kSmall>>, unpack_plain<Job<kLarge>>>(request, stream);
     return dispatch_sum(bucket->dtype, [&](auto sum) {
         using Sum = decltype(sum);
-        return launch<unpack_weighted<Sum, Job<kSmall>>, unpack_weighted<Sum, Job<kLarge>>>(
-            request, stream);
+        return launch<unpack_weighted<Sum, Job<kSmall>>, unpack_weighted<Sum, Job<kLarge>>>(request,
+                                                                                            stream);
     });
 }
 

@@ -85,8 +85,8 @@ static void sum(const struct member *member, trib_comm *comm)
     const trib_tensor parts[2] = {{member->data, 1000, TRIB_F32, 0},
                                   {member->data + 1000, N - 1000, TRIB_F32, 0}};
     put(member);
-    CHECK_OK(trib_allreduce(comm, member->data, member->data, N, TRIB_F32, TRIB_SUM,
-                            member->stream));
+    CHECK_OK(
+        trib_allreduce(comm, member->data, member->data, N, TRIB_F32, TRIB_SUM, member->stream));
     is_sum(member, "allreduce");
     for (int call = 0; call < 3; call++) { /* by launches that carry the list, and by its table */
         put(member);
@@ -158,8 +158,7 @@ static void configured_rank(int rank, int size, void *argument)
     close_member(&member);
 }
 
-static void adoptions(int size, const char *name,
-                      void (*body)(int rank, int size, void *argument))
+static void adoptions(int size, const char *name, void (*body)(int rank, int size, void *argument))
 {
     struct stage stage = {.nccl = {NULL}};
     check_begin("%d rank%s: %s", size, size == 1 ? "" : "s", name);

@@ -247,8 +247,8 @@ void list_pack(struct arena *arena, const struct list *list, const struct tri_we
     struct tri_slice *lent = lend(list);
     const size_t n = list->kept ? keep(arena, list, lent) : list->n;
     if (list->kept)
-        CHECK_OK(kernels->pack_kept(arena->device + list->table_at, n, &list->bucket, weight,
-                                    stream));
+        CHECK_OK(
+            kernels->pack_kept(arena->device + list->table_at, n, &list->bucket, weight, stream));
     else
         CHECK_OK(kernels->pack(lent, n, &list->bucket, weight, stream));
     take_back(lent, list->n);
