@@ -26,6 +26,9 @@ struct tri_slice {
     trib_dtype dtype; /* plain: the bucket's; weighted: f16, bf16, f32 (bucket f32) or f64 (f64) */
 };
 
+/* A table pays from so many slices on: fewer travel in a small launch, which costs little, and there a
+ * kernel finds them sooner than in memory. */
+enum { TRI_TABLE_FROM = 311 };
 /* Bytes of a table of `n` slices (keep): of each, and of the end; a multiple of 16. */
 enum { TRI_TABLE_SLICE = 13, TRI_TABLE_END = 4 };
 #define TRI_TABLE_BUCKET ((size_t)1 << 34)

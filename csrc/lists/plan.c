@@ -219,7 +219,8 @@ void tri_plan_use_table(struct tri_plan *plan, const struct tri_layout *layout, 
     for (size_t b = 0; b < layout->nbuckets; b++)
         used += tri_table_bytes(layout->buckets[b].slices);
     if (table == NULL || plan->direct || plan->backend->kernels->keep == NULL ||
-        used > TRI_TABLE_BYTES || layout->bytes > TRI_TABLE_BUCKET)
+        layout->slices < TRI_TABLE_FROM || used > TRI_TABLE_BYTES ||
+        layout->bytes > TRI_TABLE_BUCKET)
         return;
     used = 0;
     for (size_t b = 0; b < layout->nbuckets; b++) {

@@ -87,8 +87,8 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
 void tri_plan_slice(struct tri_plan *out, const struct tri_list *list,
                     const struct tri_layout *layout);
 
-/* The plan reads its slices from tables in `table`, which has TRI_TABLE_BYTES bytes, if they have
- * room there and the kernels know such; `keeps`: and writes them before. */
+/* The plan reads its slices from tables in `table`, which has TRI_TABLE_BYTES bytes, if they are
+ * many, have room there, and the kernels know such; `keeps`: and writes them before. */
 void tri_plan_use_table(struct tri_plan *plan, const struct tri_layout *layout, void *table,
                         bool keeps);
 

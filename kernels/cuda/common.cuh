@@ -52,6 +52,7 @@ struct Job : Head {
 // sizes are built: a launch costs more the more it carries, and most lists fit into the small one.
 constexpr uint32_t kSmall = 310;
 static_assert(sizeof(Job<kSmall>) <= 4096, "the small job exceeds the limit of all CUDA versions");
+static_assert(TRI_TABLE_FROM == kSmall + 1, "what a small job has no room for is worth a table");
 #if CUDART_VERSION >= 12010
 constexpr uint32_t kLarge = 2515;
 static_assert(sizeof(Job<kLarge>) <= 32764, "the large job exceeds the limit of CUDA 12.1");

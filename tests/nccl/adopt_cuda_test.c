@@ -6,7 +6,7 @@
 
 #include "tests/check.h"
 
-enum { N = 4099, MOST = 8, PLENTY_MS = 20000 };
+enum { N = 4099, PARTS = 400, EACH = N / PARTS, MOST = 8, PLENTY_MS = 20000 };
 
 struct stage {
     ncclComm_t nccl[MOST]; /* the caller's */
@@ -82,15 +82,17 @@ static void sum_own(const struct member *member, ncclComm_t nccl)
 
 static void sum(const struct member *member, trib_comm *comm)
 {
-    const trib_tensor parts[2] = {{member->data, 1000, TRIB_F32, 0},
-                                  {member->data + 1000, N - 1000, TRIB_F32, 0}};
+    trib_tensor parts[PARTS]; /* so many that a second call finds them on the device */
+    for (size_t i = 0; i < PARTS; i++)
+        parts[i] = (trib_tensor){member->data + i * EACH, i + 1 < PARTS ? EACH : N - i * EACH,
+                                 TRIB_F32, 0};
     put(member);
     CHECK_OK(
         trib_allreduce(comm, member->data, member->data, N, TRIB_F32, TRIB_SUM, member->stream));
     is_sum(member, "allreduce");
-    for (int call = 0; call < 3; call++) { /* by launches that carry the list, and by its table */
+    for (int call = 0; call < 3; call++) {
         put(member);
-        CHECK_OK(trib_allreduce_list(comm, parts, 2, TRIB_SUM, member->stream));
+        CHECK_OK(trib_allreduce_list(comm, parts, PARTS, TRIB_SUM, member->stream));
         is_sum(member, "a list");
     }
 }
