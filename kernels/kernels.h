@@ -128,8 +128,8 @@ struct tri_kernels {
     trib_status (*unpack)(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
                           int weighted, const uint32_t *decision, trib_stream stream);
 
-    /* keep (optional, with the next two: NULL if slices cost nothing to pass): the slices, none of them
-     * empty and no gap between them but padding, become a table at `table`, tri_table_bytes(n) bytes
+    /* keep (optional, with the next two: NULL if slices cost nothing to pass): the slices, at least
+     * one, none of them empty and no gap between them but padding, become a table at `table`, tri_table_bytes(n) bytes
      * of device memory aligned to 16, for a list that is packed and unpacked again and again. It
      * tells nothing of the bucket but its type; that has at most TRI_TABLE_BUCKET bytes. */
     trib_status (*keep)(void *table, const struct tri_slice *slices, size_t n,

@@ -41,7 +41,9 @@
  * How many workers a call has, and which of them moves what, may differ between calls and ranks.
  *
  * After an abort, or when a rank has waited for longer than it may, calls end without a result and
- * leave scratch and control as they happen to be: the communicator is over. */
+ * leave scratch and control as they happen to be: the communicator is over. A rank sends before it
+ * waits, so where one has given up another may have the result: whoever sees TRI_PUSH_LATE ends the
+ * communicator before anybody believes a result of this call. */
 #ifndef TRI_KERNELS_PUSH_H
 #define TRI_KERNELS_PUSH_H
 

@@ -76,7 +76,7 @@ static void count(struct trib_comm *comm, const struct tri_list *list)
 {
     struct tri_last_list *last = comm->last_list;
     if (last->plan->keeps)
-        last->table = last->plan->tables[0];
+        last->table = last->plan->table;
     const bool sends = list->operation != TRI_BROADCAST_LIST || list->root == comm->rank;
     comm->bytes += sends ? comm->last_list->layout.tensor_bytes : 0;
     comm->calls++;

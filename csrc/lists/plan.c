@@ -216,18 +216,18 @@ void tri_plan_use_table(struct tri_plan *plan, const struct tri_layout *layout, 
                         bool keeps)
 {
     size_t used = 0;
-    for (size_t b = 0; b < layout->nbuckets; b++)
-        used += tri_table_bytes(layout->buckets[b].slices);
     if (table == NULL || plan->direct || plan->backend->kernels->keep == NULL ||
-        layout->slices < TRI_TABLE_FROM || used > TRI_TABLE_BYTES ||
         layout->bytes > TRI_TABLE_BUCKET)
         return;
-    used = 0;
     for (size_t b = 0; b < layout->nbuckets; b++) {
+        const size_t n = layout->buckets[b].slices, bytes = tri_table_bytes(n);
+        if (n < TRI_TABLE_FROM || bytes > TRI_TABLE_BYTES - used)
+            continue;
         plan->tables[b] = (char *)table + used;
-        used += tri_table_bytes(layout->buckets[b].slices);
+        used += bytes;
     }
-    plan->keeps = keeps;
+    plan->table = used == 0 ? NULL : table;
+    plan->keeps = keeps && used != 0;
 }
 
 static const struct tri_slice *slices_of(const struct tri_plan *plan, size_t b, size_t *out_n)
@@ -241,8 +241,9 @@ static trib_status keep_slices(const struct tri_plan *plan)
     for (size_t b = 0; plan->keeps && b < plan->nbuckets; b++) {
         size_t n;
         const struct tri_slice *slices = slices_of(plan, b, &n);
-        TRI_TRY(plan->backend->kernels->keep(plan->tables[b], slices, n, &plan->buckets[b],
-                                             plan->stream));
+        if (plan->tables[b] != NULL)
+            TRI_TRY(plan->backend->kernels->keep(plan->tables[b], slices, n, &plan->buckets[b],
+                                                 plan->stream));
     }
     return TRIB_OK;
 }

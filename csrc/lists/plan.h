@@ -63,6 +63,7 @@ struct tri_plan {
     struct tri_call calls[TRI_MAX_BUCKETS]; /* the collective of each bucket */
     /* The table of each bucket's slices on the device; NULL: they are passed with each launch. */
     void *tables[TRI_MAX_BUCKETS];
+    const void *table;                 /* where the first of them is; NULL: there is none */
     bool keeps;                        /* first writes the tables */
     size_t first[TRI_MAX_BUCKETS + 1]; /* the slices of bucket b are [first[b], first[b + 1]) */
     struct tri_slice slices[];
@@ -87,8 +88,8 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
 void tri_plan_slice(struct tri_plan *out, const struct tri_list *list,
                     const struct tri_layout *layout);
 
-/* The plan reads its slices from tables in `table`, which has TRI_TABLE_BYTES bytes, if they are
- * many, have room there, and the kernels know such; `keeps`: and writes them before. */
+/* The plan reads the slices of long buckets from tables in `table`, which has TRI_TABLE_BYTES bytes, as
+ * far as they have room there and if the kernels know such; `keeps`: and writes them before. */
 void tri_plan_use_table(struct tri_plan *plan, const struct tri_layout *layout, void *table,
                         bool keeps);
 

@@ -119,6 +119,11 @@ static void list_call(struct captured *self, size_t round, int writes, bool read
 
 enum { MANY = TRI_TABLE_FROM, FLOATS = N / MANY };
 
+static double last_input(const struct captured *self, size_t round, size_t i)
+{
+    return (double)captured_input(self->size - 1, round, i);
+}
+
 /* As many tensors as are worth a table, of all the data. */
 static trib_status queue_many(struct captured *self, const trib_tensor *tensors, trib_stream stream)
 {
@@ -135,6 +140,50 @@ static trib_status queue_many_others(struct captured *self)
     for (size_t i = 0; i < MANY; i++)
         many[i] = (trib_tensor){(float *)self->others[0].data + i, 1, TRIB_F32, 0};
     return trib_weighted_average(self->comm, many, MANY, 1, NULL, NULL, self->stream);
+}
+
+/* One rank sends, and the others write what they receive by tables that they have just written. */
+static void kept_broadcast_rank(int rank, int size, void *argument)
+{
+    struct cast *cast = argument;
+    struct captured self;
+    trib_tensor many[MANY];
+    (void)size;
+    captured_open(&self, cast, rank);
+    for (size_t i = 0; i < MANY; i++)
+        many[i] = (trib_tensor){self.data + i * FLOATS, i + 1 < MANY ? FLOATS : N - i * FLOATS,
+                                TRIB_F32, 0};
+    CHECK(captured_call(&self, 0));
+    captured_put(&self, self.tensors, 1);
+    CHECK_OK(trib_broadcast_list(self.comm, many, MANY, self.size - 1, self.stream));
+    CHECK(captured_holds(&self, self.tensors, 1, "broadcast", last_input));
+    for (size_t round = 2; round < 5; round++)
+        CHECK(captured_call(&self, round));
+    captured_close(&self);
+}
+
+/* The same call three times with the same data, of floats and of their bits: passed with the launches,
+ * by new tables, and by old ones. */
+static void kept_types_rank(int rank, int size, void *argument)
+{
+    struct cast *cast = argument;
+    struct captured self;
+    trib_tensor many[2 * MANY];
+    float first[N];
+    (void)size;
+    captured_open(&self, cast, rank);
+    for (size_t i = 0; i < 2 * MANY; i++)
+        many[i] = (trib_tensor){self.data + i, 1, i % 2 == 0 ? TRIB_F32 : TRIB_U32, 0};
+    for (int call = 0; call < 3; call++) {
+        const struct fake_tables before = fake_tables();
+        captured_put(&self, self.tensors, 0);
+        CHECK_OK(trib_allreduce_list(self.comm, many, 2 * MANY, TRIB_SUM, self.stream));
+        captured_move(&self, call == 0 ? first : self.host, self.data, N);
+        captured_settle(&self);
+        CHECK(call == 0 || memcmp(first, self.host, sizeof first) == 0);
+        CHECK(fake_tables().written - before.written == (call == 1 ? 2 : 0));
+    }
+    captured_close(&self);
 }
 
 /* A list is kept from its second call on, and again after another one, or in a larger workspace. */
@@ -250,6 +299,8 @@ int main(void)
     questions();
     lost_states();
     captured_run(1, &kept_kind, "a list that is kept, and not", 0, kept_rank);
+    captured_run(2, &kept_kind, "a list that is kept by who receives it", 0, kept_broadcast_rank);
+    captured_run(1, &kept_kind, "a list of two types that is kept", 0, kept_types_rank);
     check_begin("captures over a fake: what is left");
     CHECK_MSG(fake_communicators() == 0, "%d communicators are not freed", fake_communicators());
     CHECK_MSG(fake_user_objects() == 0, "%d objects of graphs", fake_user_objects());
