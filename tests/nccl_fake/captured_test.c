@@ -175,13 +175,11 @@ static void kept_types_rank(int rank, int size, void *argument)
     for (size_t i = 0; i < 2 * MANY; i++)
         many[i] = (trib_tensor){self.data + i, 1, i % 2 == 0 ? TRIB_F32 : TRIB_U32, 0};
     for (int call = 0; call < 3; call++) {
-        const struct fake_tables before = fake_tables();
         captured_put(&self, self.tensors, 0);
         CHECK_OK(trib_allreduce_list(self.comm, many, 2 * MANY, TRIB_SUM, self.stream));
         captured_move(&self, call == 0 ? first : self.host, self.data, N);
         captured_settle(&self);
         CHECK(call == 0 || memcmp(first, self.host, sizeof first) == 0);
-        CHECK(fake_tables().written - before.written == (call == 1 ? 2 : 0));
     }
     captured_close(&self);
 }
@@ -300,7 +298,7 @@ int main(void)
     lost_states();
     captured_run(1, &kept_kind, "a list that is kept, and not", 0, kept_rank);
     captured_run(2, &kept_kind, "a list that is kept by who receives it", 0, kept_broadcast_rank);
-    captured_run(1, &kept_kind, "a list of two types that is kept", 0, kept_types_rank);
+    captured_run(2, &kept_kind, "a list of two types that is kept", 0, kept_types_rank);
     check_begin("captures over a fake: what is left");
     CHECK_MSG(fake_communicators() == 0, "%d communicators are not freed", fake_communicators());
     CHECK_MSG(fake_user_objects() == 0, "%d objects of graphs", fake_user_objects());
