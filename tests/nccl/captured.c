@@ -82,9 +82,12 @@ void captured_replays(int size, const struct kind *kind)
 void captured_cases(int ranks, bool fake)
 {
     for (int size = 1; size <= ranks && size <= 2; size++) {
-        captured_calls(size, fake);
+        captured_calls(size);
+        captured_moves(size);
         captured_reducers(size, fake);
     }
-    if (ranks >= 2)
-        captured_ranks(fake);
+    if (ranks >= 2) {
+        captured_ranks();
+        captured_groups(fake);
+    }
 }

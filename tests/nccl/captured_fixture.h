@@ -17,8 +17,8 @@ struct kind {
     trib_status (*queue)(struct captured *self, const trib_tensor *tensors, trib_stream stream);
     double (*expected)(const struct captured *self, size_t round, size_t i);
     uint64_t lists; /* that it queues */
-    bool scaled;    /* with a factor, which the fake does not know */
-    bool not_eager; /* of a reducer: none on other tensors */
+    bool not_eager; /* while a replay runs: a reducer has one step at a time, and calls of two
+                     * communicators have one order on all ranks */
 };
 
 /* One rank. */
@@ -33,6 +33,7 @@ struct captured {
     trib_tensor tensors[2], others[2];
     float *host;
     trib_reducer *reducer;
+    trib_comm *second; /* of the same ranks */
     trib_event fork;
     cudaGraphExec_t replay;
 };
@@ -92,8 +93,10 @@ trib_status captured_queue_list(struct captured *self, const trib_tensor *tensor
                                 trib_stream stream);
 
 /* The parts, each several cases; `fake`: as for captured_cases. */
-void captured_calls(int size, bool fake);
+void captured_calls(int size);
+void captured_moves(int size);
 void captured_reducers(int size, bool fake);
-void captured_ranks(bool fake); /* of 2 ranks */
+void captured_ranks(void);       /* of 2 ranks */
+void captured_groups(bool fake); /* of 2 ranks */
 
 #endif

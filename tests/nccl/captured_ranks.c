@@ -1,4 +1,4 @@
-/* Graphs of several ranks: an abort while they live, and those of a group. */
+/* An abort while graphs of several ranks live. */
 #include "tests/nccl/captured_fixture.h"
 
 #include <stdlib.h>
@@ -92,83 +92,7 @@ static void aborted(void)
     free(stuck);
 }
 
-/* One thread captures the lists of all ranks of a group. */
-struct together {
-    struct cast cast;
-    struct captured ranks[2];
-};
-
-static void replay_together(int rank, int size, void *argument)
-{
-    struct captured *self = &((struct together *)argument)->ranks[rank];
-    (void)size;
-    CHECK(cudaSetDevice(trib_device_ordinal(self->device)) == cudaSuccess);
-    for (size_t round = 0; round < REPLAYS; round++)
-        if (!captured_replay(self, round))
-            break;
-}
-
-static trib_status queue_together(trib_group *group, struct together *all)
-{
-    const trib_tensor *const lists[2] = {all->ranks[0].tensors, all->ranks[1].tensors};
-    trib_stream streams[2] = {all->ranks[0].stream, all->ranks[1].stream};
-    return trib_group_allreduce_list(group, lists, 2, TRIB_SUM, streams);
-}
-
-static void capture_together(trib_group *group, struct together *all)
-{
-    captured_begin(all->ranks[0].stream);
-    CHECK_STATUS(queue_together(group, all), TRIB_ERR_INVALID_USAGE);
-    CHECK_DETAIL("capture the streams of all ranks of a group");
-    CHECK(cudaSetDevice(1) == cudaSuccess);
-    captured_begin(all->ranks[1].stream);
-    CHECK_OK(queue_together(group, all));
-    cudaGraph_t graphs[2];
-    for (int rank = 0; rank < 2; rank++)
-        graphs[rank] = captured_take(all->ranks[rank].stream);
-    for (int rank = 2; rank-- > 0;) {
-        CHECK(cudaSetDevice(rank) == cudaSuccess);
-        all->ranks[rank].replay = captured_make(graphs[rank]);
-    }
-}
-
-static void groups(bool fake)
-{
-    struct together *all = calloc(1, sizeof *all);
-    trib_group *group = NULL;
-    trib_options options = TRIB_OPTIONS_INIT;
-    if (all == NULL)
-        abort();
-    options.backend = "nccl";
-    all->cast.kind = &list_kind;
-    check_begin("2 ranks: a graph of each rank of a group");
-    if (team_prepare(&all->cast.team, "nccl", 2) &&
-        CHECK_OK(trib_group_create(&group, NULL, 2, &options))) {
-        for (int rank = 0; rank < 2; rank++)
-            captured_open(&all->ranks[rank], &all->cast, rank);
-        CHECK(cudaSetDevice(0) == cudaSuccess);
-        for (int eager = 0; eager < 2 && !fake; eager++) /* the fake wants a thread for each rank */
-            CHECK_OK(queue_together(group, all));
-        capture_together(group, all);
-        check_ranks(2, replay_together, all);
-        if (!fake)
-            CHECK_OK(queue_together(group, all));
-        for (int rank = 0; rank < 2; rank++) {
-            CHECK(cudaSetDevice(rank) == cudaSuccess);
-            captured_settle(&all->ranks[rank]);
-            captured_drop(&all->ranks[rank]);
-            captured_close(&all->ranks[rank]);
-            CHECK_OK(trib_stream_destroy(all->ranks[rank].device, all->ranks[rank].stream));
-        }
-        CHECK_OK(trib_group_destroy(group));
-        CHECK_OK(trib_quiesce(PLENTY_MS));
-    }
-    check_end();
-    free(all);
-}
-
-void captured_ranks(bool fake)
+void captured_ranks(void)
 {
     aborted();
-    groups(fake);
 }

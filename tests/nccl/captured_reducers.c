@@ -52,12 +52,11 @@ static trib_status queue_step(struct captured *self, const trib_tensor *tensors,
 }
 
 static const struct kind kinds[] = {
-    {"a reducer's step", make_copies, queue_step, captured_average, 0, false, true},
-    {"a reducer's step, sums", make_sums, queue_step, captured_sum, 0, false, true},
-    {"a reducer's step, views", make_views, queue_step, captured_average, 0, false, true},
-    {"a reducer's step, views with twins", make_twins, queue_step, captured_average, 0, false,
-     true},
-    {"a reducer's step, weighted", make_weighted, queue_step, captured_weighted, 0, false, true},
+    {"a reducer's step", make_copies, queue_step, captured_average, 0, true},
+    {"a reducer's step, sums", make_sums, queue_step, captured_sum, 0, true},
+    {"a reducer's step, views", make_views, queue_step, captured_average, 0, true},
+    {"a reducer's step, views with twins", make_twins, queue_step, captured_average, 0, true},
+    {"a reducer's step, weighted", make_weighted, queue_step, captured_weighted, 0, true},
 };
 
 /* ------------------------------------------------------------------------------------- refusals */
@@ -179,13 +178,10 @@ static void waiting_rank(int rank, int size, void *argument)
     captured_close(&self);
 }
 
-static const struct kind matched_kind = {"", make_copies, queue_step, captured_average,
-                                         0,  false,       true};
-static const struct kind learning_kind = {"", make_learning, queue_step, captured_average,
-                                          0,  false,         true};
-static const struct kind left_open_kind = {"", make_copies, queue_step, captured_average,
-                                           0,  false,       true};
-static const struct kind waiting_kind = {"", make_waiting, NULL, NULL, 0, false, true};
+static const struct kind matched_kind = {"", make_copies, queue_step, captured_average, 0, true};
+static const struct kind learning_kind = {"", make_learning, queue_step, captured_average, 0, true};
+static const struct kind left_open_kind = {"", make_copies, queue_step, captured_average, 0, true};
+static const struct kind waiting_kind = {"", make_waiting, NULL, NULL, 0, true};
 
 /* ----------------------------------------------------------------- a sparse reducer, and a twin */
 

@@ -41,9 +41,10 @@ int fake_freed_early(void);
 /* How often a rank has been finalized, aborted or destroyed. */
 struct ncclComm;
 int fake_ends(struct ncclComm *comm);
-/* While true, an allreduce (u8, u32, f32; sum, average, max of what is not negative), an allgather and a
- * broadcast wait inside the call for all ranks, and move their data, and a receive waits for its
- * message, which has been sent before: each rank needs a thread of its own. */
+/* While true, reductions (u8, u32, f32; sum, average, max of what is not negative; of f32 sums with
+ * factors), an allgather and a broadcast wait inside the call for all ranks, and move their data, and
+ * a receive waits for its message, in a group for all of them at its end: each rank needs a thread of
+ * its own. */
 void fake_move_data(bool moves);
 /* The version that NCCL says it has; 0: that of its header. */
 void fake_version(int code);

@@ -10,6 +10,13 @@
 
 enum { MAGIC = 0x7121b, SPLITS = 8, TASKS = 256, SUMS = 4, UNSET = NCCL_CONFIG_UNDEF_INT };
 
+/* What a reduction multiplies a rank's f32 by. */
+struct factor {
+    bool given;
+    float value;
+    const float *on_device; /* not NULL: read when the reduction runs */
+};
+
 /* The state that the ranks of one communicator share. Never freed: streams may point here. */
 struct fake_world {
     struct fake_world *next; /* of communicators created by id */
@@ -32,6 +39,7 @@ struct fake_world {
     struct part {
         const void *send;
         void *recv;
+        struct factor factor;
     } parts[FAKE_RANKS]; /* of the transfer that goes on */
     struct mail {
         struct mail *next;
@@ -54,7 +62,8 @@ struct ncclComm {
     bool ending;
     uint64_t proxy_ends_ns; /* 0: its connections are open */
     int sums[SUMS];         /* live pre-multiplied ops: their type + 1 */
-    int ends;               /* calls that end it */
+    struct factor factors[SUMS];
+    int ends;         /* calls that end it */
     const char *name; /* the caller's, which NCCL may read as long as the communicator lives */
     struct fake_config config;
 };
@@ -118,6 +127,7 @@ struct task {
 };
 static _Thread_local struct task tasks[TASKS];
 static _Thread_local int ntasks, depth;
+static void receive_pending(void);
 
 static void check(ncclComm_t comm)
 {
@@ -345,6 +355,8 @@ ncclResult_t ncclGroupEnd(void)
 {
     if (depth == 0)
         fake_die("a group ends that was not open");
+    if (depth == 1)
+        receive_pending();
     return --depth == 0 ? run() : ncclSuccess;
 }
 
@@ -637,6 +649,10 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
     if (free_one == SUMS)
         fake_die("reductions are made and never destroyed");
     comm->sums[free_one] = (int)dtype + 1;
+    comm->factors[free_one] =
+        (struct factor){.given = true, .on_device = residence == ncclScalarDevice ? scalar : NULL};
+    if (dtype == ncclFloat32)
+        memcpy(&comm->factors[free_one].value, scalar, sizeof(float));
     *op = (ncclRedOp_t)((int)ncclNumOps + free_one);
     last_factor = (struct fake_factor){.type = (int)dtype};
     last_factor.on_device = residence == ncclScalarDevice ? scalar : NULL;
@@ -682,17 +698,32 @@ struct transfer {
     size_t count;
     ncclDataType_t dtype;
     ncclRedOp_t op; /* ncclAvg, too, of f32 */
-    int root;       /* of a broadcast; the peer of a message */
+    int root;       /* of a broadcast or reduce; the peer of a message */
     void (*move)(const struct transfer *transfer);
 };
 
-/* *sum += element i, or the larger of both. */
-static void add_element(double *sum, const void *send, size_t i, const struct transfer *transfer)
+static double element_of(const struct part *part, size_t i, ncclDataType_t dtype)
 {
-    const double x = transfer->dtype == ncclUint8    ? ((const uint8_t *)send)[i]
-                     : transfer->dtype == ncclUint32 ? ((const uint32_t *)send)[i]
-                                                     : (double)((const float *)send)[i];
-    *sum = transfer->op != ncclMax ? *sum + x : x > *sum ? x : *sum;
+    const struct factor *factor = &part->factor;
+    if (dtype == ncclUint8)
+        return ((const uint8_t *)part->send)[i];
+    if (dtype == ncclUint32)
+        return ((const uint32_t *)part->send)[i];
+    const double x = (double)((const float *)part->send)[i];
+    return !factor->given ? x
+                          : x * (double)(factor->on_device ? *factor->on_device : factor->value);
+}
+
+/* Element i, over all ranks. */
+static double reduced(const struct transfer *transfer, size_t i)
+{
+    const struct fake_world *world = transfer->comm->world;
+    double sum = 0;
+    for (int rank = 0; rank < world->size; rank++) {
+        const double x = element_of(&world->parts[rank], i, transfer->dtype);
+        sum = transfer->op != ncclMax ? sum + x : x > sum ? x : sum;
+    }
+    return transfer->op == ncclAvg ? sum / world->size : sum;
 }
 
 static void set_element(void *recv, size_t i, double x, ncclDataType_t dtype)
@@ -705,22 +736,35 @@ static void set_element(void *recv, size_t i, double x, ncclDataType_t dtype)
         ((float *)recv)[i] = (float)x;
 }
 
-static void reduce(const struct transfer *transfer)
+static void check_reduction(const struct transfer *transfer)
 {
-    const struct fake_world *world = transfer->comm->world;
     const ncclDataType_t dtype = transfer->dtype;
     if ((dtype != ncclUint8 && dtype != ncclUint32 && dtype != ncclFloat32) ||
         (transfer->op != ncclSum && transfer->op != ncclMax && transfer->op != ncclAvg))
-        fake_die("an allreduce whose data the fake cannot move");
+        fake_die("a reduction whose data the fake cannot move");
+}
+
+/* root -1: to all ranks */
+static void reduce(const struct transfer *transfer)
+{
+    const struct fake_world *world = transfer->comm->world;
+    check_reduction(transfer);
     for (size_t i = 0; i < transfer->count; i++) {
-        double sum = 0;
+        const double x = reduced(transfer, i);
         for (int rank = 0; rank < world->size; rank++)
-            add_element(&sum, world->parts[rank].send, i, transfer);
-        if (transfer->op == ncclAvg)
-            sum /= world->size;
-        for (int rank = 0; rank < world->size; rank++)
-            set_element(world->parts[rank].recv, i, sum, dtype);
+            if (transfer->root < 0 || transfer->root == rank)
+                set_element(world->parts[rank].recv, i, x, transfer->dtype);
     }
+}
+
+static void reduce_scatter(const struct transfer *transfer)
+{
+    const struct fake_world *world = transfer->comm->world;
+    check_reduction(transfer);
+    for (int rank = 0; rank < world->size; rank++)
+        for (size_t i = 0; i < transfer->count; i++)
+            set_element(world->parts[rank].recv, i,
+                        reduced(transfer, (size_t)rank * transfer->count + i), transfer->dtype);
 }
 
 static size_t bytes_of(const struct transfer *transfer)
@@ -806,7 +850,7 @@ static void receive_mail(const struct transfer *transfer)
     free(mail);
 }
 
-/* Messages are kept until they are received: a rank of the fake sends before it receives. */
+/* Messages are kept until they are received. */
 static ncclResult_t exchange_mail(const struct transfer *transfer)
 {
     pthread_mutex_lock(&fake_lock);
@@ -836,7 +880,30 @@ static ncclResult_t transfer_on(const struct transfer *transfer, cudaStream_t st
                : run_transfer(transfer);
 }
 
-#define UNUSED(...) (void)(sizeof((const void *[]){__VA_ARGS__}))
+/* A rank sends before it receives, whatever the order of the calls in its group. */
+static _Thread_local struct {
+    struct transfer transfer;
+    cudaStream_t stream;
+} pending[TASKS];
+static _Thread_local int npending;
+
+static ncclResult_t receive_on(const struct transfer *transfer, cudaStream_t stream)
+{
+    if (depth == 0)
+        return transfer_on(transfer, stream);
+    if (npending == TASKS)
+        fake_die("a group of the fake has too many receives");
+    pending[npending].transfer = *transfer;
+    pending[npending++].stream = stream;
+    return ncclSuccess;
+}
+
+static void receive_pending(void)
+{
+    for (int i = 0; i < npending; i++)
+        (void)transfer_on(&pending[i].transfer, pending[i].stream);
+    npending = 0;
+}
 
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
@@ -846,8 +913,12 @@ ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataT
     const int sum = (int)op - (int)ncclNumOps;
     if (sum >= SUMS || (sum >= 0 && comm->sums[sum] != (int)dtype + 1))
         fake_die("a reduction was made for another communicator or type, or is gone");
+    struct transfer transfer = {comm, {.send = send, .recv = recv}, count, dtype, op, -1, reduce};
+    if (sum >= 0) {
+        transfer.op = ncclSum;
+        transfer.part.factor = comm->factors[sum];
+    }
     pthread_mutex_unlock(&fake_lock);
-    const struct transfer transfer = {comm, {send, recv}, count, dtype, op, 0, reduce};
     const ncclResult_t moved = transfer_on(&transfer, stream);
     return moved != ncclSuccess ? moved : operation(OPERATE, comm, stream);
 }
@@ -855,7 +926,8 @@ ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataT
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t dtype,
                            int root, ncclComm_t comm, cudaStream_t stream)
 {
-    const struct transfer transfer = {comm, {send, recv}, count, dtype, ncclSum, root, broadcast};
+    const struct transfer transfer = {
+        comm, {.send = send, .recv = recv}, count, dtype, ncclSum, root, broadcast};
     const ncclResult_t moved = transfer_on(&transfer, stream);
     return moved != ncclSuccess ? moved : operation(OPERATE, comm, stream);
 }
@@ -863,14 +935,17 @@ ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataT
 ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype,
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)
 {
-    UNUSED(send, recv, &count, &dtype, &op, &root);
-    return operation(OPERATE, comm, stream);
+    const struct transfer transfer = {comm,  {.send = send, .recv = recv}, count, dtype, op, root,
+                                      reduce};
+    const ncclResult_t moved = transfer_on(&transfer, stream);
+    return moved != ncclSuccess ? moved : operation(OPERATE, comm, stream);
 }
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t dtype,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    const struct transfer transfer = {comm, {send, recv}, count, dtype, ncclSum, 0, gather};
+    const struct transfer transfer = {comm,  {.send = send, .recv = recv}, count, dtype, ncclSum, 0,
+                                      gather};
     const ncclResult_t moved = transfer_on(&transfer, stream);
     return moved != ncclSuccess ? moved : operation(OPERATE, comm, stream);
 }
@@ -878,15 +953,17 @@ ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataT
 ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t dtype,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
-    UNUSED(send, recv, &count, &dtype, &op);
-    return operation(OPERATE, comm, stream);
+    const struct transfer transfer = {
+        comm, {.send = send, .recv = recv}, count, dtype, op, 0, reduce_scatter};
+    const ncclResult_t moved = transfer_on(&transfer, stream);
+    return moved != ncclSuccess ? moved : operation(OPERATE, comm, stream);
 }
 
 /* Unless their data move, sends and receives complete at once. */
 ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t dtype, int peer,
                       ncclComm_t comm, cudaStream_t stream)
 {
-    const struct transfer transfer = {comm, {send, NULL}, count, dtype, ncclSum, peer, send_mail};
+    const struct transfer transfer = {comm, {.send = send}, count, dtype, ncclSum, peer, send_mail};
     const ncclResult_t moved = transfer_on(&transfer, stream);
     return moved != ncclSuccess ? moved : operation(PASS, comm, stream);
 }
@@ -894,8 +971,8 @@ ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t dtype, int 
 ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
-    const struct transfer transfer = {comm,    {NULL, recv}, count,       dtype,
-                                      ncclSum, peer,         receive_mail};
-    const ncclResult_t moved = transfer_on(&transfer, stream);
+    const struct transfer transfer = {comm,    {.recv = recv}, count,       dtype,
+                                      ncclSum, peer,           receive_mail};
+    const ncclResult_t moved = receive_on(&transfer, stream);
     return moved != ncclSuccess ? moved : operation(PASS, comm, stream);
 }
