@@ -59,6 +59,8 @@ static void replays_rank(int rank, int size, void *argument)
         }
     }
     good = good && captured_call(&self, 3);
+    if (!good)
+        captured_give_up(&self);
     eager++;
     if (good)
         CHECK_MSG(captured_lists(&self) == lists + (eager + REPLAYS) * kind->lists,

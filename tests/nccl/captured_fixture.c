@@ -190,6 +190,21 @@ bool captured_replay(struct captured *self, size_t round)
            captured_holds(self, self->tensors, round, "replayed", self->kind->expected);
 }
 
+static void end(trib_comm *comm)
+{
+    trib_abort *handle = NULL;
+    if (comm == NULL || !CHECK_OK(trib_comm_abort_handle(&handle, comm)))
+        return;
+    (void)trib_abort_raise(handle, "a test failed on one rank");
+    trib_abort_release(handle);
+}
+
+void captured_give_up(struct captured *self)
+{
+    end(self->comm);
+    end(self->second);
+}
+
 void captured_run(int size, const struct kind *kind, const char *name, uint32_t flags,
                   void (*body)(int rank, int size, void *argument))
 {

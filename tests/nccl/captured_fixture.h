@@ -82,6 +82,9 @@ void captured_drop(struct captured *self);
 bool captured_call(struct captured *self, size_t round);
 bool captured_replay(struct captured *self, size_t round);
 
+/* A rank that failed alone would leave the others waiting: end what they wait for. */
+void captured_give_up(struct captured *self);
+
 uint64_t captured_lists(struct captured *self); /* committed */
 
 /* Its kind is captured once and replayed, among eager calls: a case. */

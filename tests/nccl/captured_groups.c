@@ -105,9 +105,11 @@ static void replay_together(int rank, int size, void *argument)
     struct captured *self = &((struct together *)argument)->ranks[rank];
     (void)size;
     CHECK(cudaSetDevice(trib_device_ordinal(self->device)) == cudaSuccess);
-    for (size_t round = 0; round < REPLAYS; round++)
-        if (!captured_replay(self, round))
-            break;
+    bool good = true;
+    for (size_t round = 0; good && round < REPLAYS; round++)
+        good = captured_replay(self, round);
+    if (!good)
+        captured_give_up(self);
 }
 
 static void capture_together(const struct doing *doing, struct together *all)
@@ -141,8 +143,10 @@ static void close_rank(struct captured *self)
 /* The fake wants a thread of its own for each rank whose call is eager. */
 static void run(const struct doing *doing, struct together *all, bool fake)
 {
-    for (int rank = 0; rank < 2; rank++)
+    for (int rank = 0; rank < 2; rank++) {
         captured_open(&all->ranks[rank], &all->cast, rank);
+        all->ranks[rank].comm = trib_group_comm(all->group, rank);
+    }
     CHECK(cudaSetDevice(0) == cudaSuccess);
     for (size_t eager = 0; eager < 2 && !fake; eager++)
         call(doing, all, eager);
