@@ -1,4 +1,4 @@
-/* CUDA graphs: one call of each algorithm that does not wait is captured and replayed with other
+/* CUDA graphs: one call of each algorithm that does not wait is captured and replayed 1,000 times with other
  * gradients. Each replay must do what a call does; a call that is made afterwards, too. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -9,15 +9,18 @@
 #include "tests/conformance/sparse/reference.h"
 #include "tests/conformance/sparse/sparse.h"
 
-enum { COUNT = 5000, BEFORE = 2, REPLAYS = 6, CALLS = BEFORE + REPLAYS + 1 };
+enum { COUNT = 1000, CHUNK = 256, BEFORE = 2, REPLAYS = 1000, CALLS = BEFORE + REPLAYS + 1 };
 
 struct captured {
     struct team team;
     const char *algorithm;
     bool in_place;
+    double momentum;
     struct sparse_reference reference;
-    float *results[TEAM_MAX];   /* CALLS * COUNT */
-    float *residuals[TEAM_MAX]; /* in place: the accumulator after each call */
+    double
+        *velocity[TEAM_MAX]; /* with momentum: of the reference; in place as the next call has it */
+    float *results[TEAM_MAX]; /* CALLS * COUNT */
+    float *left[TEAM_MAX];    /* in place: accumulator or velocity after each call */
     _Atomic int arrived;
 };
 
@@ -40,8 +43,7 @@ static void bring(const struct captured *captured, int rank, size_t call, float 
     for (size_t i = 0; i < COUNT; i++)
         host[i] =
             (float)gradient(rank, captured->team.size, call, i) +
-            (captured->in_place && call > 0 ? captured->residuals[rank][(call - 1) * COUNT + i]
-                                            : 0);
+            (captured->in_place && call > 0 ? captured->left[rank][(call - 1) * COUNT + i] : 0);
     CHECK(cudaMemcpyAsync(data, host, COUNT * sizeof *host, cudaMemcpyHostToDevice,
                           captured->team.streams[rank]) == cudaSuccess);
 }
@@ -53,8 +55,8 @@ static void take(struct captured *captured, int rank, size_t call, const void *d
     cudaStream_t stream = captured->team.streams[rank];
     CHECK(cudaMemcpyAsync(captured->results[rank] + call * COUNT, result, bytes,
                           cudaMemcpyDeviceToHost, stream) == cudaSuccess);
-    CHECK(cudaMemcpyAsync(captured->residuals[rank] + call * COUNT, data, bytes,
-                          cudaMemcpyDeviceToHost, stream) == cudaSuccess);
+    CHECK(cudaMemcpyAsync(captured->left[rank] + call * COUNT, data, bytes, cudaMemcpyDeviceToHost,
+                          stream) == cudaSuccess);
     CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
 }
 
@@ -74,6 +76,8 @@ static void open_rank(struct replayed *self, struct captured *captured, int rank
     trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
     options.algorithm = captured->algorithm;
     options.density = 0.01;
+    options.chunk = CHUNK;
+    options.momentum = captured->momentum;
     options.flags = captured->in_place ? TRIB_SPARSE_IN_PLACE : 0;
     CHECK(cudaSetDevice(trib_device_ordinal(self->device)) == cudaSuccess);
     CHECK_OK(trib_device_alloc(&self->data, self->device, COUNT * sizeof(float)));
@@ -136,62 +140,115 @@ static void graph_rank(int rank, int size, void *argument)
     close_rank(&self);
 }
 
+/* Rounded once, as a float is: both are floats. */
+static double sum(double a, double b)
+{
+    return (double)(float)(a + b);
+}
+
+/* The gradient becomes the velocity, which is added to the residual. In place the call before has
+ * multiplied the velocity. Momentum is a power of two: no product is rounded. */
+static void push(struct captured *captured, int rank, size_t call)
+{
+    struct sparse_reference *reference = &captured->reference;
+    const double factor = captured->in_place ? 1 : captured->momentum;
+    double *velocity = captured->velocity[rank];
+    for (size_t i = 0; i < COUNT; i++) {
+        velocity[i] = sum(gradient(rank, reference->size, call, i), factor * velocity[i]);
+        reference->acc[rank][i] = sum(velocity[i], reference->residual[rank][i]);
+    }
+}
+
+/* Masks what was applied, unless all is. */
+static void mask(struct captured *captured, int rank)
+{
+    const struct sparse_reference *reference = &captured->reference;
+    const bool masks = strcmp(captured->algorithm, "dense") != 0;
+    const double factor = captured->in_place ? captured->momentum : 1;
+    for (size_t i = 0; i < COUNT; i++) {
+        const bool gone = masks && reference->picked[rank][i] && reference->support[i];
+        captured->velocity[rank][i] *= gone ? 0 : factor;
+    }
+}
+
+static bool as_defined(const struct captured *captured, int rank, size_t call)
+{
+    const struct sparse_reference *reference = &captured->reference;
+    const float *result = captured->results[rank] + call * COUNT,
+                *left = captured->left[rank] + call * COUNT;
+    const double *wanted =
+        captured->momentum != 0 ? captured->velocity[rank] : reference->residual[rank];
+    for (size_t i = 0; i < COUNT; i++)
+        if (!CHECK_MSG(result[i] == reference->sum[i], "call %zu, rank %d, element %zu: %g, not %g",
+                       call, rank, i, (double)result[i], reference->sum[i]) ||
+            (captured->in_place &&
+             !CHECK_MSG(left[i] == wanted[i], "call %zu, rank %d, element %zu: %g is left, not %g",
+                        call, rank, i, (double)left[i], wanted[i])))
+            return false;
+    return true;
+}
+
+static void create_reference(struct captured *captured)
+{
+    struct sparse_reference *reference = &captured->reference;
+    *reference = (struct sparse_reference){.algorithm = captured->algorithm,
+                                           .size = captured->team.size,
+                                           .count = COUNT,
+                                           .k = COUNT / 100,
+                                           .chunk = CHUNK,
+                                           .acc_dtype = TRIB_F32,
+                                           .wire = TRIB_F32};
+    sparse_reference_create(reference);
+    for (int rank = 0; rank < reference->size; rank++) {
+        reference->acc[rank] = need(COUNT, sizeof(double));
+        captured->velocity[rank] = need(COUNT, sizeof(double));
+    }
+}
+
 /* The calls, one after the other, as they are defined. */
 static void judge(struct captured *captured)
 {
     struct sparse_reference *reference = &captured->reference;
-    const int size = captured->team.size;
     const bool shared = strcmp(captured->algorithm, "shared") == 0;
-    *reference = (struct sparse_reference){.algorithm = captured->algorithm,
-                                           .size = size,
-                                           .count = COUNT,
-                                           .k = COUNT / 100,
-                                           .chunk = 4096,
-                                           .acc_dtype = TRIB_F32,
-                                           .wire = TRIB_F32};
-    sparse_reference_create(reference);
-    for (int rank = 0; rank < size; rank++)
-        reference->acc[rank] = need(COUNT, sizeof(double));
-    for (size_t call = 0; call < CALLS; call++) {
-        for (int rank = 0; rank < size; rank++)
-            for (size_t i = 0; i < COUNT; i++)
-                reference->acc[rank][i] =
-                    gradient(rank, size, call, i) + reference->residual[rank][i];
+    bool good = true;
+    create_reference(captured);
+    for (size_t call = 0; good && call < CALLS; call++) {
+        for (int rank = 0; rank < reference->size; rank++)
+            push(captured, rank, call);
         /* A graph keeps the leader of the call that was captured; the next call is the next
          * one's. */
         if (shared && call >= BEFORE)
             reference->step = call < CALLS - 1 ? BEFORE : BEFORE + 1;
-        CHECK(sparse_reference_step(reference));
-        for (int rank = 0; rank < size; rank++)
-            for (size_t i = 0; i < COUNT; i++) {
-                const float found = captured->results[rank][call * COUNT + i];
-                if (!CHECK_MSG(found == reference->sum[i],
-                               "call %zu, rank %d, element %zu: %g, not %g", call, rank, i, found,
-                               reference->sum[i]))
-                    return;
-            }
+        good = CHECK(sparse_reference_step(reference));
+        for (int rank = 0; good && rank < reference->size; rank++) {
+            mask(captured, rank);
+            good = as_defined(captured, rank, call);
+        }
     }
 }
 
-static void graphs(struct team *team, const char *algorithm, bool in_place)
+static void graphs(struct team *team, const char *algorithm, bool in_place, double momentum)
 {
     struct captured *captured = need(1, sizeof *captured);
     captured->team = *team;
     captured->algorithm = algorithm;
     captured->in_place = in_place;
+    captured->momentum = momentum;
     for (int rank = 0; rank < team->size; rank++) {
         captured->results[rank] = need(CALLS * COUNT, sizeof(float));
-        captured->residuals[rank] = need(CALLS * COUNT, sizeof(float));
+        captured->left[rank] = need(CALLS * COUNT, sizeof(float));
     }
-    check_begin("%d ranks: %s%s in a graph", team->size, algorithm, in_place ? ", in place" : "");
+    check_begin("%d ranks: %s%s%s in a graph", team->size, algorithm, in_place ? ", in place" : "",
+                momentum != 0 ? ", momentum" : "");
     check_ranks(team->size, graph_rank, captured);
     judge(captured);
     check_end();
     sparse_reference_destroy(&captured->reference);
     for (int rank = 0; rank < team->size; rank++) {
         free(captured->reference.acc[rank]);
+        free(captured->velocity[rank]);
         free(captured->results[rank]);
-        free(captured->residuals[rank]);
+        free(captured->left[rank]);
     }
     free(captured);
 }
@@ -238,6 +295,14 @@ static void refusals(struct team *team, const char *algorithm)
     free(captured);
 }
 
+/* With momentum all bits of a float come into use, and NCCL adds up more than two in an order of its
+ * own. */
+static bool in_rank_order(const char *algorithm, int size)
+{
+    const bool allreduced = strcmp(algorithm, "dense") == 0 || strcmp(algorithm, "shared") == 0;
+    return size <= 2 || !allreduced;
+}
+
 static void of_size(int size)
 {
     static const char *const fixed[] = {"dense", "topka",  "topka2",  "gtopk",
@@ -247,8 +312,11 @@ static void of_size(int size)
     struct team team;
     if (team_create(&team, "nccl", size, NULL)) {
         for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
-            for (int in_place = 0; in_place < 2; in_place++)
-                graphs(&team, fixed[i], in_place == 1);
+            for (int in_place = 0; in_place < 2; in_place++) {
+                graphs(&team, fixed[i], in_place == 1, 0);
+                if (in_rank_order(fixed[i], size))
+                    graphs(&team, fixed[i], in_place == 1, 0.5);
+            }
         for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++)
             refusals(&team, waiting[i]);
     }
