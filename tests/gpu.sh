@@ -13,9 +13,11 @@
 #                  cut off
 #   --rust DIR     also every executable in DIR: Rust test programs that were built elsewhere; one
 #                  whose name begins with "train" is the training example. To make DIR, in rust/:
-#                    TRIBUTARY_NCCL=ON cargo test -p tributary-ccl --features half --no-run 2>&1 |
+#                    TRIBUTARY_NCCL=ON cargo test -p tributary-ccl -p tributary-flodl \
+#                        --features tributary-ccl/half,tributary-ccl/cudarc --no-run 2>&1 |
 #                        sed -n 's/.*Executable .*(\(.*\))$/\1/p' | xargs cp -t DIR && strip DIR/*
-#                  and in the same way target/release/examples/train
+#                  and in the same way target/release/examples/train. (A hash ends each name, so no
+#                  program of one crate replaces one of the other.)
 #   --out DIR      where logs and figures go (build/gpu/out)
 #   --seconds N    for all of it (460); what does not fit is cut off and counts as failed
 # It builds the C side itself, for the architecture of the first GPU; no Rust is needed. CUDA and
