@@ -214,23 +214,51 @@ static void call_states(struct testing *testing)
     CHECK_OK(trib_stream_wait(testing->device, testing->stream));
 }
 
-static void compare_residuals(struct testing *testing)
+static char *export_state(const struct testing *testing, size_t i, size_t *bytes)
+{
+    *bytes = trib_sparse_export_bytes(testing->states[i]);
+    char *data = calloc(*bytes, 1);
+    if (data == NULL)
+        abort();
+    CHECK_OK(trib_sparse_export(testing->states[i], data, *bytes, testing->stream));
+    return data;
+}
+
+/* With momentum the velocity is the last part of a state's export, padded to 16 bytes. */
+static void compare_velocity(const struct testing *testing, size_t i, const char *part)
+{
+    size_t bytes;
+    const size_t length = counts[i] * trib_dtype_size(kept_type(i));
+    char *data = export_state(testing, i, &bytes);
+    CHECK_MSG(memcmp(data + bytes - (length + 15) / 16 * 16, part, length) == 0,
+              "the velocity of gradient %zu, flags %u, rank %d", i, testing->way->flags,
+              testing->rank);
+    free(data);
+}
+
+static void compare_residual(struct testing *testing, size_t i, const char *part)
+{
+    const size_t length = counts[i] * trib_dtype_size(kept_type(i));
+    void *found = guarded_image(&testing->direct, i * PITCH);
+    CHECK_OK(trib_sparse_residual(testing->states[i], guarded_data(&testing->direct, i * PITCH),
+                                  testing->stream));
+    CHECK_OK(trib_device_copy(testing->device, found, guarded_data(&testing->direct, i * PITCH),
+                              length, testing->stream));
+    CHECK_OK(trib_stream_wait(testing->device, testing->stream));
+    CHECK_MSG(memcmp(found, part, length) == 0, "the residual of gradient %zu", i);
+}
+
+static void compare_kept(struct testing *testing)
 {
     size_t bytes;
     char *data = export(testing, &bytes);
     const char *part = parts_of(testing, data, bytes);
-    for (size_t i = 0; i < GRADIENTS; i++) {
-        const size_t length = counts[i] * trib_dtype_size(kept_type(i));
-        void *found = guarded_image(&testing->direct, i * PITCH);
-        if (length == 0)
+    for (size_t i = 0; i < GRADIENTS; part += counts[i] * trib_dtype_size(kept_type(i)), i++) {
+        if (counts[i] == 0)
             continue;
-        CHECK_OK(trib_sparse_residual(testing->states[i], guarded_data(&testing->direct, i * PITCH),
-                                      testing->stream));
-        CHECK_OK(trib_device_copy(testing->device, found, guarded_data(&testing->direct, i * PITCH),
-                                  length, testing->stream));
-        CHECK_OK(trib_stream_wait(testing->device, testing->stream));
-        CHECK_MSG(memcmp(found, part, length) == 0, "the residual of gradient %zu", i);
-        part += length;
+        compare_residual(testing, i, part);
+        if (testing->way->momentum != 0)
+            compare_velocity(testing, i, part + parts_bytes());
     }
     free(data);
 }
@@ -250,7 +278,7 @@ static bool step_as_states(struct testing *testing)
                          testing->way->algorithm, testing->way->momentum, testing->way->flags,
                          testing->rank) &&
                same;
-    compare_residuals(testing);
+    compare_kept(testing);
     return same;
 }
 
@@ -396,6 +424,48 @@ static bool in_buckets(struct testing *testing, const struct way *way, const str
     return backend_go_on(testing->suite, testing->rank, good);
 }
 
+/* ------------------------------------------------------------- in buckets that are filled anew */
+
+/* What is kept after a first step, and the results. */
+static char *first_step(struct testing *testing, const struct way *way, size_t *bytes)
+{
+    if (!CHECK_OK(create(testing, way)))
+        abort();
+    find_views(testing);
+    run_step(testing, false);
+    check_outcome(testing, true);
+    char *data = export(testing, bytes);
+    destroy(testing);
+    return data;
+}
+
+static bool any_but_0(const char *part, size_t bytes)
+{
+    return part[0] != 0 || memcmp(part, part + 1, bytes - 1) != 0;
+}
+
+/* The first finish fills the buckets anew, and residuals and velocities move with the gradients: the
+ * same as in a reducer whose buckets stay. */
+static void moved(struct testing *testing, const struct way *learns)
+{
+    size_t bytes, more;
+    struct way stays = *learns;
+    stays.flags &= ~(uint32_t)TRIB_REDUCER_LEARN_ORDER;
+    testing->seed++;
+    char *expected = first_step(testing, &stays, &bytes);
+    memcpy(guarded_image(&testing->direct, 0), guarded_found(&testing->memory, 0), BYTES);
+    char *found = first_step(testing, learns, &more);
+    CHECK(more == bytes && memcmp(found, expected, bytes) == 0);
+    CHECK(any_but_0(expected + bytes - parts_bytes(), parts_bytes()));
+    for (size_t i = 0; i < GRADIENTS; i++)
+        CHECK_MSG(memcmp(guarded_found(&testing->memory, i * PITCH),
+                         guarded_image(&testing->direct, i * PITCH),
+                         counts[i] * element_of(i)) == 0,
+                  "gradient %zu after the first step", i);
+    free(expected);
+    free(found);
+}
+
 /* ------------------------------------------------------------------------------------ mistakes */
 
 static void wrong_options(struct testing *testing)
@@ -492,7 +562,24 @@ static const struct way by_themselves[] = {
     {NULL, 0, 0, 1},
 };
 
-enum { LEARNS = TRIB_REDUCER_SUM | TRIB_REDUCER_LEARN_ORDER };
+enum {
+    LEARNS = TRIB_REDUCER_SUM | TRIB_REDUCER_LEARN_ORDER,
+    TWINS = TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS
+};
+
+/* Buckets of one gradient each, which change places. */
+static const struct way by_themselves_learned[] = {
+    {"topka", 0.5, LEARNS, 1},
+    {"topka", 0.5, TRIB_REDUCER_LEARN_ORDER | TRIB_REDUCER_VIEWS, 1},
+    {"oktopk", 0.5, LEARNS | TWINS, 1},
+    {"dense", 0.5, LEARNS, 1},
+};
+
+static const struct way moving[] = {
+    {"topka", 0.5, LEARNS, 1024},
+    {"gtopk", 0.5, LEARNS | TWINS, 512},
+    {"dense", 0.5, TRIB_REDUCER_LEARN_ORDER, 1024},
+};
 static const struct way together[][2] = {
     {{"topka", 0, TRIB_REDUCER_SUM, 1024}, {"gtopk", 0, LEARNS, 512}},
     {{"topka", 0, LEARNS, 1024}, {"dense", 0, TRIB_REDUCER_SUM, 1}},
@@ -516,6 +603,10 @@ static void every_way(struct testing *testing)
     const size_t last = testing->suite->depth == BACKEND_LIGHT ? 2 : 6;
     for (size_t w = 0; good && w < last; w++)
         good = as_states(testing, &by_themselves[w]);
+    for (size_t w = 0; good && w < (last + 2) / 2; w++)
+        good = as_states(testing, &by_themselves_learned[w]);
+    for (size_t w = 0; good && w < sizeof moving / sizeof *moving; w++)
+        moved(testing, &moving[w]);
     for (size_t w = 0; good && w < sizeof together / sizeof *together; w++)
         good = in_buckets(testing, &together[w][0], &together[w][1]);
     if (good && testing->suite->depth != BACKEND_LIGHT)
