@@ -1,5 +1,6 @@
 /* Aborts while reducers work, at random moments: a step is applied to every gradient of a rank, or to
- * none, and the outcome tells which; residuals of sparse ones change with the gradients. */
+ * none, and the outcome tells which; residuals and velocities of sparse ones change with the
+ * gradients. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@ enum {
     GRADIENTS = 24,
     ELEMENTS = 300,
     ALL = GRADIENTS * ELEMENTS,
+    KEPT = 2 * ALL, /* residuals, then velocities; these are 0 without momentum */
     MOST_STEPS = 100000,
     SMALL_BUCKETS = 4096
 };
@@ -20,7 +22,8 @@ struct torn {
     const struct faults *faults;
     uint32_t flags;
     bool sparse;
-    bool missing; /* the last rank ends no step */
+    double momentum; /* of sparse steps */
+    bool missing;    /* the last rank ends no step */
     int round;
     _Atomic int begun;
     _Atomic int applied, refused; /* steps after the abort had been raised, or overtaken by it */
@@ -35,7 +38,7 @@ struct part {
     struct guarded memory;
     trib_reducer *reducer;
     void *data[GRADIENTS];
-    float kept[ALL]; /* residuals, of sparse steps, before the newest */
+    float kept[KEPT]; /* of sparse steps, before the newest */
 };
 
 static float input_of(int rank, int step, int i)
@@ -62,6 +65,7 @@ static bool make_reducer(struct part *part)
     trib_sparse_options sparse = TRIB_SPARSE_OPTIONS_INIT;
     sparse.algorithm = "topka";
     sparse.density = 0.3;
+    sparse.momentum = part->torn->momentum;
     options.sparse = part->torn->sparse ? &sparse : NULL;
     options.bucket_bytes = options.first_bytes = SMALL_BUCKETS;
     guarded_reset(&part->memory, ALL * sizeof(float), 0);
@@ -92,25 +96,32 @@ static void put(struct part *part, int step)
     CHECK_OK(trib_stream_wait(part->device, part->stream));
 }
 
-/* The residuals lie at the end of an export. */
+/* The residuals lie at the end of an export, and with momentum the velocities behind them. */
 static void read_kept(const struct part *part, float *out)
 {
     const size_t bytes = trib_reducer_export_bytes(part->reducer);
+    const size_t length = (part->torn->momentum != 0 ? KEPT : ALL) * sizeof *out;
     char *data = malloc(bytes + 1);
     if (data == NULL)
         abort();
     CHECK_OK(trib_reducer_export(part->reducer, data, bytes));
-    memcpy(out, data + bytes - ALL * sizeof *out, ALL * sizeof *out);
+    memset(out, 0, KEPT * sizeof *out);
+    memcpy(out, data + bytes - length, length);
     free(data);
 }
 
-/* A residual is what there was and what came, or 0 where this rank has sent it; then it is in the
- * result, since no inputs cancel each other out. */
+/* The velocity is multiplied by the momentum, and what came is added to it; the residual is what
+ * there was and this velocity. Or both are 0 where this rank has sent: then all of it is in the
+ * result, since no inputs cancel each other out. Every number is exact, or rounded as here. */
 static bool sent_or_kept(const struct part *part, int step, const float *found, const float *now)
 {
+    const float momentum = (float)part->torn->momentum;
     for (int i = 0; i < ALL; i++) {
-        const float all = part->kept[i] + input_of(part->rank, step, i);
-        if (now[i] != all && (now[i] != 0 || found[i] < all))
+        const float velocity = momentum * part->kept[ALL + i] + input_of(part->rank, step, i);
+        const float all = part->kept[i] + velocity, left = momentum != 0 ? velocity : 0;
+        const bool kept = now[i] == all && now[ALL + i] == left;
+        const bool sent = now[i] == 0 && now[ALL + i] == 0 && found[i] >= all;
+        if (!kept && !sent)
             return false;
     }
     return true;
@@ -118,16 +129,16 @@ static bool sent_or_kept(const struct part *part, int step, const float *found, 
 
 static void check_sparse(struct part *part, int step, uint32_t outcome, const float *found)
 {
-    float now[ALL], given[ALL];
+    float now[KEPT], given[ALL];
     fill(part, given, step, false);
     read_kept(part, now);
     if (outcome == 0)
-        CHECK_MSG(memcmp(now, part->kept, sizeof now) == 0 &&
-                      memcmp(found, given, sizeof given) == 0,
-                  "rank %d, step %d: gradients or residuals have changed", part->rank, step);
+        CHECK_MSG(
+            memcmp(now, part->kept, sizeof now) == 0 && memcmp(found, given, sizeof given) == 0,
+            "rank %d, step %d: gradients, residuals or velocities have changed", part->rank, step);
     else
-        CHECK_MSG(sent_or_kept(part, step, found, now), "rank %d, step %d: residuals are torn",
-                  part->rank, step);
+        CHECK_MSG(sent_or_kept(part, step, found, now),
+                  "rank %d, step %d: residuals or velocities are torn", part->rank, step);
     memcpy(part->kept, now, sizeof now);
 }
 
@@ -400,6 +411,7 @@ static void torn_steps(const struct faults *faults)
         torn.flags |= torn.round % 8 < 4 ? 0 : TRIB_REDUCER_LEARN_ORDER;
         torn.missing = torn.round % 4 >= 2;
         torn.sparse = torn.round % 3 == 2;
+        torn.momentum = torn.round / 6 % 2 == 1 ? 0.5 : 0; /* of every other two sparse ones */
         atomic_store(&torn.begun, 0);
         if (faults_team(&torn.team, faults, NULL))
             check_ranks(faults->size + 1, torn_rank, &torn);
