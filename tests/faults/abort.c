@@ -366,6 +366,7 @@ void faults_suite(const struct faults *faults)
     faults_states(faults);
     faults_shrink(faults);
     faults_reducers(faults);
+    faults_batches(faults);
     check_begin("%s, %d ranks: after all of it", faults->backend, faults->size);
     fresh(faults);
     check_end();

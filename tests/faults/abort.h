@@ -62,6 +62,7 @@ void faults_calls(const struct faults *faults);     /* a rank waits in a call, s
 void faults_states(const struct faults *faults);    /* the state that trib_abort_state reads */
 void faults_shrink(const struct faults *faults);    /* ranks are lost, the others go on */
 void faults_reducers(const struct faults *faults);  /* someone aborts in the middle of a step */
+void faults_batches(const struct faults *faults);   /* one of several, whose batches end together */
 void faults_leave(const struct faults *faults);     /* a rank closes while others need it */
 
 /* ------------------------------------------------------------- single ones, for tests/scenarios
