@@ -57,7 +57,7 @@ static bool make_call(struct world *w, int rank, int call)
     union {
         float f32[MOST];
         int32_t i32[MOST];
-    } data;
+    } data = {0};
     for (size_t i = 0; i < count; i++)
         if (floats)
             data.f32[i] = (float)part_of(rank, call, i);
