@@ -9,11 +9,6 @@ static double scaled_of(const struct captured *self, size_t round, size_t i)
     return sum;
 }
 
-static double last_of(const struct captured *self, size_t round, size_t i)
-{
-    return (double)captured_input(self->size - 1, round, i);
-}
-
 static double exchanged_of(const struct captured *self, size_t round, size_t i)
 {
     const size_t block = N / (size_t)self->size;
@@ -102,7 +97,7 @@ static const struct kind kinds[] = {
     {"an allreduce with factors", NULL, queue_factor, scaled_of, 0, false},
     {"a list", NULL, captured_queue_list, captured_sum, 1, false},
     {"a list with factors", NULL, queue_scaled, scaled_of, 1, false},
-    {"a list that is broadcast", NULL, queue_broadcast, last_of, 1, false},
+    {"a list that is broadcast", NULL, queue_broadcast, captured_last, 1, false},
     {"a weighted average", NULL, queue_average, captured_weighted, 1, false},
     {"an alltoall in place", NULL, queue_exchange, exchanged_of, 0, false},
     {"a batch with barriers", NULL, queue_batch, exchanged_of, 0, false},

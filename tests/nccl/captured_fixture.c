@@ -161,6 +161,11 @@ double captured_sum(const struct captured *self, size_t round, size_t i)
     return sum;
 }
 
+double captured_last(const struct captured *self, size_t round, size_t i)
+{
+    return (double)captured_input(self->size - 1, round, i);
+}
+
 double captured_average(const struct captured *self, size_t round, size_t i)
 {
     return captured_sum(self, round, i) / self->size;

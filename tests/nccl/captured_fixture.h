@@ -65,6 +65,7 @@ bool captured_holds(struct captured *self, const trib_tensor *tensors, size_t ro
 /* What captured_holds expects. */
 double captured_untouched(const struct captured *self, size_t round, size_t i);
 double captured_sum(const struct captured *self, size_t round, size_t i);
+double captured_last(const struct captured *self, size_t round, size_t i); /* the last rank's */
 double captured_average(const struct captured *self, size_t round, size_t i);
 double captured_weighted(const struct captured *self, size_t round, size_t i);
 

@@ -119,18 +119,18 @@ static void list_call(struct captured *self, size_t round, int writes, bool read
 
 enum { MANY = TRI_TABLE_FROM, FLOATS = N / MANY };
 
-static double last_input(const struct captured *self, size_t round, size_t i)
+/* As many tensors as are worth a table, of all the data. */
+static void cut_data(trib_tensor *many, float *data)
 {
-    return (double)captured_input(self->size - 1, round, i);
+    for (size_t i = 0; i < MANY; i++)
+        many[i] =
+            (trib_tensor){data + i * FLOATS, i + 1 < MANY ? FLOATS : N - i * FLOATS, TRIB_F32, 0};
 }
 
-/* As many tensors as are worth a table, of all the data. */
 static trib_status queue_many(struct captured *self, const trib_tensor *tensors, trib_stream stream)
 {
     trib_tensor many[MANY];
-    for (size_t i = 0; i < MANY; i++)
-        many[i] = (trib_tensor){(float *)tensors[0].data + i * FLOATS,
-                                i + 1 < MANY ? FLOATS : N - i * FLOATS, TRIB_F32, 0};
+    cut_data(many, tensors[0].data);
     return trib_allreduce_list(self->comm, many, MANY, TRIB_SUM, stream);
 }
 
@@ -150,13 +150,11 @@ static void kept_broadcast_rank(int rank, int size, void *argument)
     trib_tensor many[MANY];
     (void)size;
     captured_open(&self, cast, rank);
-    for (size_t i = 0; i < MANY; i++)
-        many[i] = (trib_tensor){self.data + i * FLOATS, i + 1 < MANY ? FLOATS : N - i * FLOATS,
-                                TRIB_F32, 0};
+    cut_data(many, self.data);
     CHECK(captured_call(&self, 0));
     captured_put(&self, self.tensors, 1);
     CHECK_OK(trib_broadcast_list(self.comm, many, MANY, self.size - 1, self.stream));
-    CHECK(captured_holds(&self, self.tensors, 1, "broadcast", last_input));
+    CHECK(captured_holds(&self, self.tensors, 1, "broadcast", captured_last));
     for (size_t round = 2; round < 5; round++)
         CHECK(captured_call(&self, round));
     captured_close(&self);
