@@ -8,10 +8,12 @@ communication; DDP over NCCL; the reducer with gradients that lie in its buckets
 Times are milliseconds between CUDA events around each step, of the slowest rank. The rows take turns,
 some steps each, since a GPU's clock drifts by more than what a row differs from another. "grown": by
 how much a step takes longer than without communication, the mean of the differences of the medians of
-each round, with its 95 % confidence interval. "alone": the same communication without a backward pass
-beside it (a reducer's: its step as a CUDA graph, without Python's part), and "hidden" the share of it
-by which a step did not grow. Each reducer averages known gradients once, exactly, and those of its
-first step are compared with DDP's.
+each round, with its 95 % confidence interval; it has the communication that nothing hides, and what
+the backward pass loses to the communication beside it. "alone": the same communication without a
+backward pass (a reducer's: its step as a CUDA graph, without Python's part). "exposed": for how long
+the stream of the backward pass waits in finish, on the rank that comes last (the others wait for that
+one), and "hidden" the share of "alone" for which it does not. Each reducer averages known gradients
+once, exactly, and those of its first step are compared with DDP's.
 """
 
 import argparse
@@ -180,10 +182,11 @@ class Reduced:
 class Row:
     """A way to train, and how long its steps took."""
 
-    def __init__(self, name, model, data, finish=lambda: None, alone=None):
-        self.name, self.model, self.data, self.finish, self.alone = name, model, data, finish, alone
+    def __init__(self, name, model, data, finish=None, alone=None):
+        self.name, self.model, self.data, self.alone = name, model, data, alone
+        self.finish, self.waits_in_finish = finish or (lambda: None), finish is not None
         self.optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-        self.medians, self.p99s = [], []
+        self.medians, self.p99s, self.waits = [], [], []
         self.step()
         self.gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
 
@@ -191,8 +194,17 @@ class Row:
         images, labels = self.data
         self.optimizer.zero_grad(set_to_none=False)
         nn.functional.cross_entropy(self.model(images), labels).backward()
+        self.waits.append([torch.cuda.Event(enable_timing=True) for _ in range(2)])
+        self.waits[-1][0].record()
         self.finish()
+        self.waits[-1][1].record()
         self.optimizer.step()
+
+    def exposed(self):
+        """Milliseconds that a step waits in finish, the median of the last rank's."""
+        waits = torch.tensor([a.elapsed_time(b) for a, b in self.waits], device="cuda")
+        dist.all_reduce(waits, op=dist.ReduceOp.MIN)
+        return waits.median().item()
 
     def measure(self, options):
         median, p99 = measure(self.step, options)
@@ -207,9 +219,12 @@ class Row:
         differences = [mine - its for mine, its in zip(self.medians, base.medians)]
         grown = statistics.mean(differences)
         interval = 1.96 * statistics.stdev(differences) / len(differences) ** 0.5
+        text += f" | {grown:>+8.3f} +- {interval:.3f}"
         alone = measure(self.alone(), options)[0] / 1e3
-        return text + (f" | {grown:>+8.3f} +- {interval:.3f} | {alone:>8.3f} "
-                       f"{100 * (1 - grown / alone):>7.1f} +- {100 * interval / alone:.1f} %")
+        if not self.waits_in_finish:
+            return text + f" | {alone:>8.3f}"
+        exposed = self.exposed()
+        return text + f" | {alone:>8.3f} {exposed:>8.3f} {100 * (1 - exposed / alone):>7.1f} %"
 
 
 def inputs(options):
@@ -265,8 +280,8 @@ def main():
               f"{torch.cuda.get_device_name()}, {options.batch} images a rank, "
               f"{options.rounds} rounds of {options.iterations} steps")
         print("# gradients of the first step from DDP's:", *(f"{of:.1e}" for of in apart))
-        print(f"{'a step':<28} | {'median':>8} {'p99':>8} | {'grown':>18} | {'alone':>8} {'hidden':>7}"
-              "   (ms)")
+        print(f"{'a step':<28} | {'median':>8} {'p99':>8} | {'grown':>18} | {'alone':>8} {'exposed':>8} "
+              f"{'hidden':>7}   (ms)")
     for row in rows:
         text = row.text(base, options)
         if rank == 0:
