@@ -268,7 +268,8 @@ static trib_status create_empty(const struct team *team, int rank)
 }
 
 /* The last rank's stream is held, and a list of it that uses the communicator's memory: its create
- * ends at the deadline all the same. */
+ * ends at the deadline all the same. One list before has NCCL connect the ranks, which a held stream
+ * may keep it from: it allocates and frees memory meanwhile. */
 static void held_rank(int rank, int size, void *argument)
 {
     const struct team *team = argument;
@@ -277,6 +278,8 @@ static void held_rank(int rank, int size, void *argument)
     trib_device *device = team->devices[rank];
     if (!CHECK_OK(trib_device_alloc(&tensor.data, device, 8 * sizeof(float))))
         return;
+    CHECK_OK(trib_allreduce_list(team->comms[rank], &tensor, 1, TRIB_SUM, team->streams[rank]));
+    CHECK_OK(trib_stream_wait(device, team->streams[rank]));
     if (rank == size - 1)
         CHECK_OK(trib_stream_submit(device, team_hold, &released, team->streams[rank]));
     CHECK_OK(trib_allreduce_list(team->comms[rank], &tensor, 1, TRIB_SUM, team->streams[rank]));
