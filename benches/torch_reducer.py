@@ -88,6 +88,7 @@ class Bottleneck(nn.Module):
 
 def resnet50():
     """He et al. 2015, table 1; the stride in the 3 x 3 convolution. 25,557,032 parameters."""
+    torch.manual_seed(1)
     layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True),
               nn.MaxPool2d(3, 2, 1)]
     wide = 64
@@ -96,7 +97,6 @@ def resnet50():
             layers.append(Bottleneck(wide, mid, 4 * mid, stride if block == 0 else 1))
             wide = 4 * mid
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000)]
-    torch.manual_seed(1)
     return nn.Sequential(*layers).cuda().to(memory_format=torch.channels_last)
 
 
