@@ -156,6 +156,7 @@ enum tri_mark {
 struct tri_config {
     uint32_t min_ctas, max_ctas;
     trib_cta_policy cta_policy;
+    uint64_t peer_bytes; /* device memory that kernels between GPUs may take on each rank; 0: none */
     char network[TRIB_NAME_MAX + 1], name[TRIB_NAME_MAX + 1];
 };
 
@@ -174,7 +175,7 @@ struct tri_transport_ops {
     bool (*id_is_mine)(const trib_id *id);
 
     /* Join. Blocks until all `size` ranks of `id` have joined or `timeout_ms` has passed. Here and
-     * in the next two members `config` NULL: all defaults. */
+     * in the next two members `config` NULL: zeroes. */
     trib_status (*open)(struct tri_transport **out, const trib_id *id, int32_t rank, int32_t size,
                         int32_t device, const struct tri_config *config, uint32_t timeout_ms);
     /* Open all ranks of a new communicator from one thread: out[0..size). All or none. */
@@ -215,7 +216,8 @@ struct tri_transport_ops {
      * named; the calls may be of several transports, each of several ranks, and then NCCL gets one
      * group call. Sends and receives progress together, and those of a rank with itself come in pairs;
      * other calls run in order. Never leaves a group open. A failure raises the states of all
-     * transports named, unless NCCL got none of the calls. */
+     * transports named, unless none of the calls was queued. The calls of one transport are
+     * adjacent. */
     trib_status (*collective)(const struct tri_call *calls, size_t n);
 
     /* Host-executed backends only; NULL: core packs a list into buckets, and unpacks it. Execute `n`

@@ -91,6 +91,21 @@
  *  What live graphs delay is told at trib_abort_state and trib_comm_close; a communicator of one rank
  *  waits for none.
  *
+ *  PEERS (nccl).  If all ranks of a communicator, 2 to 8, are in this process, on GPUs that reach each
+ *  other's memory, kernels of the library serve small allreduces: each rank stores its part straight
+ *  into memory of its peers. That serves lists, averages and the barrier, too, whose messages are
+ *  small enough: up to 2 MiB with 2 GPUs over NVLink, 512 KiB with 4, 256 KiB with 8, 64 KiB over PCI
+ *  Express, half of that for f64 and integers; less if `peer_bytes` leaves no more room. Any buffer
+ *  will do. NCCL serves the rest: scaled calls, batches of several calls of a communicator, and
+ *  communicators that were adopted, or split from such. Every rank reduces in rank order, so all
+ *  have the same bits, and TRIB_AVG is the sum divided by the number of ranks. When the communicator
+ *  is made, every pair of GPUs is tried; where that fails, NCCL serves all, and the log (TRIB_LOG_INFO)
+ *  says why. Aborts end these kernels within some 20 us.
+ *
+ *  Replays of two CUDA graphs that captured calls of one communicator may not overlap on a GPU, nor
+ *  two of one graph: launch them on one stream, or order the streams by events. (Calls that no graph
+ *  captured may run beside a replay.) Which calls form a batch is the same on all ranks.
+ *
  *  SIDE CHANNEL.  If the ranks of a communicator are in several processes, creating it (create,
  *  split, shrink) also connects every two of them that are in different processes: by a Unix socket
  *  inside a host, by TCP between hosts. It carries no tensor data. Over it a rank hears at once that
@@ -211,8 +226,8 @@ TRIB_API size_t trib_dtype_size(trib_dtype dtype);
 TRIB_API const char *trib_dtype_name(trib_dtype dtype);
 
 /** Reduction. 0 is invalid. Integers wrap. TRIB_AVG is the sum divided by the number of ranks; for
- *  integers it rounds towards zero. (On nccl, floats are first multiplied by the rounded
- *  reciprocal, as NCCL does; results differ in the last bits.) MIN and MAX of inputs with a NaN
+ *  integers it rounds towards zero. (NCCL first multiplies floats by the rounded reciprocal; results
+ *  differ in the last bits.) MIN and MAX of inputs with a NaN
  *  give either a NaN or a number. */
 typedef int32_t trib_op;
 enum { TRIB_SUM = 1, TRIB_PROD = 2, TRIB_MIN = 3, TRIB_MAX = 4, TRIB_AVG = 5 };
@@ -460,12 +475,17 @@ typedef struct trib_options {
                                  *   and with NCCL 2.27 and later in NCCL's log. NULL: none. This
                                  *   and `network`: 1 to TRIB_NAME_MAX bytes, no control
                                  *   characters; copied */
-    uint64_t reserved;          /**< 0 */
+    uint64_t peer_bytes;        /**< device memory that the kernels between GPUs may take on each
+                                 *   rank, see PEERS; 0: 16 MiB; TRIB_NO_PEERS: NCCL serves all calls.
+                                 *   The smallest of all ranks counts, and TRIB_NO_PEERS is 0 there */
 } trib_options;
 #define TRIB_OPTIONS_INIT {(uint32_t)sizeof(trib_options), 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0}
 
 /** For a timeout in milliseconds: there is none. */
 #define TRIB_NO_TIMEOUT 0xffffffffu
+
+/** For `peer_bytes`: none. */
+#define TRIB_NO_PEERS UINT64_MAX
 
 /* --------------------------------------------------------------------------------------- abort */
 
@@ -924,7 +944,8 @@ TRIB_API trib_status trib_comm_from_env(trib_comm **out, const trib_options *opt
 /* ---------------------------------------------------------------------------------- collectives
  *
  * All are queued. Unless stated otherwise, all ranks pass the same counts, type, reduction and
- * root. Host reduces in rank order, nccl in NCCL's order; on both, every rank gets the same bits.
+ * root. Host reduces in rank order, as do the kernels of PEERS; NCCL in its own. On all, every rank
+ * gets the same bits.
  * Pointers are aligned to their element. `send` and `recv` do not overlap, unless the call defines
  * "in place". No two ranks receive into the same memory: on host, where ranks share memory, that
  * ends the communicator with TRIB_ERR_INVALID_BUFFER (but the tensors of lists are not compared with

@@ -7,6 +7,7 @@
 #include "csrc/core/device.h"
 
 enum { DEFAULT_TIMEOUT_MS = 300000, DEFAULT_CLOSE_TIMEOUT_MS = 5000, DELETE = 0x7f };
+enum { DEFAULT_PEER_BYTES = 16 << 20 };
 
 static trib_status check(const char *function, const trib_options *options)
 {
@@ -21,9 +22,6 @@ static trib_status check(const char *function, const trib_options *options)
                         "%s: options.flags is 0x%x; expected any of TRIB_UNCHECKED, TRIB_MATCH, "
                         "TRIB_COMPARED, TRIB_UNRECORDED, TRIB_TIMED and TRIB_NO_SIDE_CHANNEL",
                         function, options->flags);
-    if (options->reserved != 0)
-        return tri_fail(TRIB_ERR_INVALID_ARGUMENT, "%s: options.reserved is %llu; expected 0",
-                        function, (unsigned long long)options->reserved);
     return TRIB_OK;
 }
 
@@ -79,7 +77,8 @@ trib_status tri_settings_read(struct tri_settings *out, const char *function,
                               const trib_options *options)
 {
     *out = (struct tri_settings){.timeout_ms = DEFAULT_TIMEOUT_MS,
-                                 .close_timeout_ms = DEFAULT_CLOSE_TIMEOUT_MS};
+                                 .close_timeout_ms = DEFAULT_CLOSE_TIMEOUT_MS,
+                                 .config = {.peer_bytes = DEFAULT_PEER_BYTES}};
     if (options == NULL)
         return TRIB_OK;
     TRI_TRY(check(function, options));
@@ -87,6 +86,8 @@ trib_status tri_settings_read(struct tri_settings *out, const char *function,
     TRI_TRY(read_name(out->config.network, function, "network", options->network));
     TRI_TRY(read_name(out->config.name, function, "name", options->name));
     out->flags = options->flags;
+    if (options->peer_bytes != 0)
+        out->config.peer_bytes = options->peer_bytes == TRIB_NO_PEERS ? 0 : options->peer_bytes;
     if (options->timeout_ms != 0)
         out->timeout_ms = options->timeout_ms;
     if (options->close_timeout_ms != 0)

@@ -62,10 +62,10 @@ static CUresult query_pointer_on(struct pointer_info *out, const void *address, 
 static bool is_mapping(const char *address)
 {
     CUmemGenericAllocationHandle handle;
-    if (tri_nccl_driver.retain_allocation == NULL || tri_nccl_driver.release_allocation == NULL ||
+    if (tri_nccl_driver.retain_allocation == NULL || tri_nccl_driver.mem_release == NULL ||
         tri_nccl_driver.retain_allocation(&handle, (void *)(uintptr_t)address) != CUDA_SUCCESS)
         return false;
-    (void)tri_nccl_driver.release_allocation(handle);
+    (void)tri_nccl_driver.mem_release(handle);
     return true;
 }
 

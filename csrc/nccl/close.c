@@ -55,14 +55,21 @@ static trib_status wait_quietly(const struct tri_nccl_local *local, cudaStream_t
     return tri_abort_status(local->state);
 }
 
-/* For a communicator of one rank: wait until its newest copy has ended. */
-static trib_status finish_copy(struct tri_nccl_local *local)
+/* Wait until the newest call of a rank has ended that NCCL does not know of. */
+static trib_status finish_rank(const struct tri_nccl_local *local, const struct tri_transport *rank)
 {
-    const struct tri_transport *rank = local->ranks;
-    if (!rank->queued)
+    if (!rank->order.queued)
         return TRIB_OK;
-    trib_status status = tri_nccl_stream_wait_event(rank->device, rank->event, rank->stream);
+    trib_status status = tri_nccl_stream_wait_event(rank->device, rank->order.event, rank->stream);
     return status == TRIB_OK ? wait_quietly(local, rank->stream, rank->device) : status;
+}
+
+/* Copies of a communicator of one rank, and what push served. */
+static trib_status finish_others(const struct tri_nccl_local *local)
+{
+    for (const struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next)
+        TRI_TRY(finish_rank(local, rank));
+    return TRIB_OK;
 }
 
 /* NCCL would wait for live graphs too, but an abort would not end that wait. No more calls are
@@ -80,7 +87,9 @@ static trib_status finish_work(struct tri_nccl_local *local)
     await_graphs(local);
     if (!tri_abort_register(local->state))
         return tri_abort_status(local->state);
-    trib_status status = local->ranks->size == 1 ? finish_copy(local) : finalize(local);
+    trib_status status = finish_others(local);
+    if (status == TRIB_OK && local->ranks->size > 1)
+        status = finalize(local);
     tri_abort_unregister(local->state);
     return status;
 }

@@ -1,5 +1,6 @@
-/* One NCCL call for each collective. This is the hot path: to NCCL's 5 us it adds one look at the
- * current context, one count and one lock of the device. */
+/* One NCCL call for each collective, or one kernel of push. This is the hot path: to NCCL's 5 us it
+ * adds one look at the current context, one count and one lock of the device; with push also the
+ * stream's number and an event. */
 #include "csrc/nccl/capture.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
@@ -7,6 +8,7 @@
 #include "csrc/nccl/leave.h"
 #include "csrc/nccl/local.h"
 #include "csrc/nccl/ops.h"
+#include "csrc/nccl/push.h"
 #include "csrc/nccl/single.h"
 
 /* One call; in the order of enum tri_kind. */
@@ -40,43 +42,23 @@ static ncclResult_t call_nccl(const struct tri_call *call)
     }
 }
 
-/* All calls, in one NCCL group if there are several. Always ends the group. `*out_at`: the failed
- * call. */
-static ncclResult_t call_nccl_group(const struct tri_call *calls, size_t n,
-                                    struct tri_nccl_device_guard *guard,
-                                    const struct tri_call **out_at)
-{
-    *out_at = calls;
-    if (n == 1)
-        return call_nccl(calls);
-    ncclResult_t first = ncclGroupStart();
-    if (first != ncclSuccess)
-        return first;
-    for (size_t i = 0; i < n && first == ncclSuccess; i++) {
-        *out_at = &calls[i];
-        if (tri_nccl_switch_device(guard, calls[i].transport->device) != TRIB_OK)
-            first = ncclUnhandledCudaError;
-        else
-            first = call_nccl(&calls[i]);
-    }
-    ncclResult_t end = ncclGroupEnd();
-    return first != ncclSuccess ? first : end;
-}
-
-/* The set of devices that the calls use. */
-static uint64_t devices_of(const struct tri_call *calls, size_t n)
-{
-    uint64_t devices = 0;
-    for (size_t i = 0; i < n; i++)
-        devices |= (uint64_t)1 << calls[i].transport->device;
-    return devices;
-}
-
-/* Calls that go to NCCL together. */
+/* Calls that are queued together; those of one transport are adjacent. */
 struct batch {
     const struct tri_call *calls;
     size_t n;
 };
+
+static bool is_first(const struct batch *batch, size_t i)
+{
+    return i == 0 || batch->calls[i - 1].transport != batch->calls[i].transport;
+}
+
+/* Several calls of one transport go to NCCL, as one: all ranks batch alike, as NCCL demands. */
+static bool is_pushed(const struct batch *batch, size_t i)
+{
+    return tri_nccl_push_serves(&batch->calls[i]) && is_first(batch, i) &&
+           (i + 1 == batch->n || is_first(batch, i + 1));
+}
 
 /* The state of the first communicator that has ended; NULL: none has. */
 static const struct trib_abort *find_ended(const struct batch *batch)
@@ -92,6 +74,51 @@ static bool has_ended(const void *batch)
     return find_ended(batch) != NULL;
 }
 
+/* Every communicator of the batch is lost. */
+static trib_status lose(const struct batch *batch, trib_status status)
+{
+    for (size_t i = 0; i < batch->n; i++)
+        (void)tri_abort_raise(batch->calls[i].transport->local->state, status, tri_detail());
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------ NCCL */
+
+/* All calls that NCCL serves, in one NCCL group if there are several calls. Always ends the group.
+ * `*out_at`: the failed call. */
+static ncclResult_t call_nccl_group(const struct batch *batch, struct tri_nccl_device_guard *guard,
+                                    const struct tri_call **out_at)
+{
+    const struct tri_call *calls = batch->calls;
+    *out_at = calls;
+    if (batch->n == 1)
+        return call_nccl(calls);
+    ncclResult_t first = ncclGroupStart();
+    if (first != ncclSuccess)
+        return first;
+    for (size_t i = 0; i < batch->n && first == ncclSuccess; i++) {
+        if (is_pushed(batch, i))
+            continue;
+        *out_at = &calls[i];
+        if (tri_nccl_switch_device(guard, calls[i].transport->device) != TRIB_OK)
+            first = ncclUnhandledCudaError;
+        else
+            first = call_nccl(&calls[i]);
+    }
+    ncclResult_t end = ncclGroupEnd();
+    return first != ncclSuccess ? first : end;
+}
+
+/* The set of devices on which NCCL serves calls. */
+static uint64_t devices_of(const struct batch *batch)
+{
+    uint64_t devices = 0;
+    for (size_t i = 0; i < batch->n; i++)
+        if (!is_pushed(batch, i))
+            devices |= (uint64_t)1 << batch->calls[i].transport->device;
+    return devices;
+}
+
 /* A call that NCCL refused leaves the communicators as they were. After any other failure every
  * communicator of the call is lost: when one fails, NCCL raises the abort flags of all. */
 static trib_status failed(ncclResult_t result, const struct batch *batch, const struct tri_call *at)
@@ -101,31 +128,79 @@ static trib_status failed(ncclResult_t result, const struct batch *batch, const 
     const trib_status status = ended != NULL ? tri_abort_status(ended)
                                              : tri_nccl_fail(result, tri_nccl_kind_name(at->kind),
                                                              transport->rank, transport->device);
-    for (size_t i = 0; i < batch->n && !tri_nccl_refused(result); i++)
-        (void)tri_abort_raise(batch->calls[i].transport->local->state, status, tri_detail());
-    return status;
+    return tri_nccl_refused(result) ? status : lose(batch, status);
 }
 
 /* *out_handed: NCCL got the calls, or some of them. */
 static trib_status call_nccl_locked(const struct batch *batch, struct tri_nccl_device_guard *guard,
                                     bool *out_handed)
 {
-    const uint64_t devices = devices_of(batch->calls, batch->n);
+    const uint64_t devices = devices_of(batch);
     const struct tri_call *at;
+    if (devices == 0)
+        return TRIB_OK;
     if (!tri_nccl_lock_devices(devices, has_ended, batch))
         return tri_abort_status(find_ended(batch));
-    ncclResult_t result = call_nccl_group(batch->calls, batch->n, guard, &at);
+    ncclResult_t result = call_nccl_group(batch, guard, &at);
     tri_nccl_unlock_devices(devices);
     *out_handed = !tri_nccl_refused(result);
     return result == ncclSuccess ? TRIB_OK : failed(result, batch, at);
 }
 
-static trib_status call_nccl_counted(const struct batch *batch, struct tri_nccl_device_guard *guard)
+/* --------------------------------------------------------------------------------- push, and both */
+
+/* Every call that push serves. */
+static trib_status push_all(const struct batch *batch, struct tri_nccl_device_guard *guard,
+                            bool *out_handed)
+{
+    trib_status status = TRIB_OK;
+    for (size_t i = 0; i < batch->n && status == TRIB_OK; i++) {
+        if (!is_pushed(batch, i))
+            continue;
+        *out_handed = true;
+        status = tri_nccl_switch_device(guard, batch->calls[i].transport->device);
+        if (status == TRIB_OK)
+            status = tri_nccl_push_call(&batch->calls[i]);
+    }
+    return status == TRIB_OK ? TRIB_OK : lose(batch, status);
+}
+
+/* `change` the order of every transport that has one, on its device. */
+static trib_status order_all(const struct batch *batch, struct tri_nccl_device_guard *guard,
+                             cudaError_t (*change)(struct tri_nccl_order *order, int32_t device,
+                                                   cudaStream_t stream))
+{
+    for (size_t i = 0; i < batch->n; i++) {
+        struct tri_transport *transport = batch->calls[i].transport;
+        if (transport->push == NULL || !is_first(batch, i))
+            continue;
+        TRI_TRY(tri_nccl_switch_device(guard, transport->device));
+        const cudaError_t error =
+            change(&transport->order, transport->device, batch->calls[i].stream);
+        if (error != cudaSuccess)
+            return tri_nccl_cuda_fail(error, tri_nccl_kind_name(batch->calls[i].kind),
+                                      transport->device);
+    }
+    return TRIB_OK;
+}
+
+/* *out_handed: calls were queued, or some of them. NCCL comes first: it may refuse. */
+static trib_status queue(const struct batch *batch, struct tri_nccl_device_guard *guard,
+                         bool *out_handed)
+{
+    TRI_TRY(order_all(batch, guard, tri_nccl_order_begin));
+    TRI_TRY(call_nccl_locked(batch, guard, out_handed));
+    TRI_TRY(push_all(batch, guard, out_handed));
+    const trib_status status = order_all(batch, guard, tri_nccl_order_end);
+    return status == TRIB_OK ? TRIB_OK : lose(batch, status);
+}
+
+static trib_status queue_counted(const struct batch *batch, struct tri_nccl_device_guard *guard)
 {
     bool handed = false;
     trib_status status = tri_nccl_count_calls(batch->calls, batch->n);
     if (status == TRIB_OK)
-        status = call_nccl_locked(batch, guard, &handed);
+        status = queue(batch, guard, &handed);
     if (!handed)
         tri_nccl_uncount_calls(batch->calls, batch->n);
     else if (status == TRIB_OK && atomic_load_explicit(&tri_nccl_captured, memory_order_relaxed))
@@ -142,7 +217,7 @@ trib_status tri_nccl_collective(const struct tri_call *calls, size_t n)
     const struct tri_transport *first = calls[0].transport;
     TRI_TRY(tri_nccl_push_device(&guard, first->device));
     const trib_status status =
-        first->comm == NULL ? tri_nccl_single(calls, n) : call_nccl_counted(&batch, &guard);
+        first->comm == NULL ? tri_nccl_single(calls, n) : queue_counted(&batch, &guard);
     tri_nccl_pop_device(&guard);
     return status;
 }

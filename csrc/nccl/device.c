@@ -54,14 +54,28 @@ static bool find(void *out, const char *symbol, unsigned int version)
     return function != NULL;
 }
 
+static void find_memory(void)
+{
+    struct tri_nccl_driver *driver = &tri_nccl_driver;
+    (void)find(&driver->mem_granularity, "cuMemGetAllocationGranularity", 10020);
+    (void)find(&driver->mem_create, "cuMemCreate", 10020);
+    (void)find(&driver->mem_release, "cuMemRelease", 10020);
+    (void)find(&driver->mem_reserve, "cuMemAddressReserve", 10020);
+    (void)find(&driver->mem_unreserve, "cuMemAddressFree", 10020);
+    (void)find(&driver->mem_map, "cuMemMap", 10020);
+    (void)find(&driver->mem_unmap, "cuMemUnmap", 10020);
+    (void)find(&driver->mem_set_access, "cuMemSetAccess", 10020);
+}
+
 static bool find_driver(void)
 {
     struct tri_nccl_driver *driver = &tri_nccl_driver;
+    find_memory();
     (void)find(&driver->retain_allocation, "cuMemRetainAllocationHandle", 11000);
-    (void)find(&driver->release_allocation, "cuMemRelease", 10020);
     (void)find(&driver->stream_device, "cuStreamGetDevice", 12080);
     (void)find(&driver->stream_context, "cuStreamGetCtx", 9020);
     (void)find(&driver->stream_capturing, "cuStreamIsCapturing", 10000);
+    (void)find(&driver->stream_id, "cuStreamGetId", 12000);
     return find(&driver->device_get, "cuDeviceGet", 2000) &&
            find(&driver->primary_retain, "cuDevicePrimaryCtxRetain", 7000) &&
            find(&driver->get_current, "cuCtxGetCurrent", 4000) &&

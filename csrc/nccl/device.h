@@ -31,8 +31,22 @@ struct tri_nccl_driver {
     CUresult (*error_string)(CUresult result, const char **out);
     /* optional */
     CUresult (*retain_allocation)(CUmemGenericAllocationHandle *handle, void *address);
-    CUresult (*release_allocation)(CUmemGenericAllocationHandle handle);
     CUresult (*stream_context)(CUstream stream, CUcontext *context);
+    CUresult (*stream_id)(CUstream stream, unsigned long long *out);
+    /* optional, for peer_memory.c */
+    CUresult (*mem_granularity)(size_t *out, const CUmemAllocationProp *wanted,
+                                CUmemAllocationGranularity_flags flags);
+    CUresult (*mem_create)(CUmemGenericAllocationHandle *out, size_t bytes,
+                           const CUmemAllocationProp *wanted, unsigned long long flags);
+    CUresult (*mem_release)(CUmemGenericAllocationHandle handle);
+    CUresult (*mem_reserve)(CUdeviceptr *out, size_t bytes, size_t alignment, CUdeviceptr wanted,
+                            unsigned long long flags);
+    CUresult (*mem_unreserve)(CUdeviceptr address, size_t bytes);
+    CUresult (*mem_map)(CUdeviceptr address, size_t bytes, size_t offset,
+                        CUmemGenericAllocationHandle handle, unsigned long long flags);
+    CUresult (*mem_unmap)(CUdeviceptr address, size_t bytes);
+    CUresult (*mem_set_access)(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
+                               size_t n);
 };
 extern struct tri_nccl_driver tri_nccl_driver;
 

@@ -8,6 +8,7 @@
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/prober.h"
+#include "csrc/nccl/push.h"
 #include "csrc/nccl/quiesce.h"
 
 /* Guards the list of local ranks that can still be joined, and the dropping of references, so that
@@ -151,7 +152,7 @@ trib_status tri_nccl_alloc_resources(struct tri_transport *transport)
     TRI_TRY(tri_nccl_push_device(&guard, transport->device));
     cudaError_t error = cudaStreamCreateWithFlags(&transport->stream, cudaStreamNonBlocking);
     if (error == cudaSuccess && transport->size == 1)
-        error = cudaEventCreateWithFlags(&transport->event, cudaEventDisableTiming);
+        error = tri_nccl_order_create(&transport->order);
     tri_nccl_pop_device(&guard);
     if (error != cudaSuccess)
         return tri_nccl_cuda_fail(error, "preparing a communicator", transport->device);
@@ -163,6 +164,7 @@ trib_status tri_nccl_alloc_resources(struct tri_transport *transport)
 void tri_nccl_free_resources(struct tri_nccl_local *local)
 {
     struct tri_nccl_device_guard guard;
+    tri_nccl_push_free(local);
     for (struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next) {
         tri_nccl_prober_remove(&rank->marks);
         if (tri_nccl_push_device(&guard, rank->device) != TRIB_OK)
@@ -170,11 +172,9 @@ void tri_nccl_free_resources(struct tri_nccl_local *local)
         tri_nccl_marks_free(&rank->marks);
         if (rank->stream != NULL)
             (void)cudaStreamDestroy(rank->stream);
-        if (rank->event != NULL)
-            (void)cudaEventDestroy(rank->event);
+        tri_nccl_order_destroy(&rank->order);
         tri_nccl_pop_device(&guard);
         rank->stream = NULL;
-        rank->event = NULL;
     }
 }
 

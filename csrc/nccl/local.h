@@ -18,6 +18,7 @@
 #include "csrc/nccl/background.h"
 #include "csrc/nccl/graphs.h"
 #include "csrc/nccl/marks.h"
+#include "csrc/nccl/order.h"
 #include "tributary.h"
 
 enum tri_nccl_stage {
@@ -50,6 +51,9 @@ struct tri_transport {
     /* Written once, by publish. Afterwards its owner reads it freely, the local ranks under their
      * lock. NULL for a communicator of one rank. */
     ncclComm_t comm;
+    /* push.c: serves small allreduces; the same for all local ranks. NULL: NCCL serves all. Written
+     * before the owner has the rank. */
+    const struct tri_nccl_push *push;
     /* leave.c: collectives, and messages by peer, that its owner has handed to NCCL. `p2p` is set
      * under local->lock; NULL before, and with one rank. `left`, guarded by local->lock: no more
      * calls follow. */
@@ -66,9 +70,7 @@ struct tri_transport {
     bool aborted;        /* ncclCommAbort was called for it; only the background job uses it */
     cudaStream_t stream; /* for waiting and polling; never captured */
     uint32_t splits;     /* number of splits so far; only its owner uses it */
-    /* single.c: where on its stream the newest call ended, if there was one. */
-    cudaEvent_t event;
-    bool queued;
+    struct tri_nccl_order order; /* of one rank, or with push */
     struct tri_nccl_marks marks;
 };
 
@@ -110,6 +112,11 @@ struct tri_nccl_local {
     int32_t joined;
     int32_t closed;
     uint64_t explained_ns; /* poll.c: an error of NCCL's counts from then on; 0: none yet */
+    int32_t met;           /* push.c: ranks that have everything but `push` */
+
+    /* push.c: the last rank that came writes `push`, and then this. */
+    _Atomic bool push_made;
+    struct tri_nccl_push *push;
 };
 
 /* Add a rank, and a reference for it. The first adds it to `local`, which the caller keeps alive.

@@ -12,6 +12,7 @@
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/join.h"
 #include "csrc/nccl/ops.h"
+#include "csrc/nccl/push.h"
 #include "csrc/nccl/task.h"
 #include "csrc/nccl/teardown.h"
 
@@ -98,7 +99,7 @@ static trib_status do_bootstrap(struct bootstrap *bootstrap)
         return status;
     for (int32_t i = 0; i < bootstrap->n; i++)
         TRI_TRY(tri_nccl_alloc_resources(bootstrap->slots[i].transport));
-    return TRIB_OK;
+    return tri_nccl_push_meet(first, bootstrap->n);
 }
 
 static trib_status run_bootstrap(struct tri_nccl_task *task)

@@ -49,20 +49,14 @@ static trib_status match_messages(const struct tri_call *calls, size_t n)
     return TRIB_OK;
 }
 
-/* A communicator's calls run in order, whichever streams they name. That includes a call with
- * nothing to copy, which stands for the earlier work of its stream. Always wait for the event: its
- * stream may be destroyed, and another one have its address. Inside a capture the graph gives the
- * order. */
+/* A call with nothing to copy has its place in the order, too: it stands for the earlier work of its
+ * stream. */
 static cudaError_t queue_copy(struct tri_transport *transport, void *recv,
                               const struct tri_call *call)
 {
     const size_t bytes = call->count * trib_dtype_size(call->dtype);
     trib_stream stream = call->stream;
-    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    cudaError_t error = cudaStreamIsCapturing(stream, &capture);
-    const bool ordered = capture == cudaStreamCaptureStatusNone;
-    if (error == cudaSuccess && ordered && transport->queued)
-        error = cudaStreamWaitEvent(stream, transport->event, 0);
+    cudaError_t error = tri_nccl_order_begin(&transport->order, transport->device, stream);
     if (error == cudaSuccess && call->scaled)
         error = tri_kernels_cuda.scale(recv, call->send, call->count, call->dtype, &call->factor,
                                        stream) == TRIB_OK
@@ -70,11 +64,8 @@ static cudaError_t queue_copy(struct tri_transport *transport, void *recv,
                     : cudaErrorLaunchFailure;
     else if (error == cudaSuccess && recv != call->send && bytes > 0)
         error = cudaMemcpyAsync(recv, call->send, bytes, cudaMemcpyDefault, stream);
-    if (error == cudaSuccess && ordered) {
-        error = cudaEventRecord(transport->event, stream);
-        transport->queued = true;
-    }
-    return error;
+    return error == cudaSuccess ? tri_nccl_order_end(&transport->order, transport->device, stream)
+                                : error;
 }
 
 trib_status tri_nccl_single(const struct tri_call *calls, size_t n)

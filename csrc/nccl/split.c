@@ -9,6 +9,7 @@
 #include "csrc/nccl/join.h"
 #include "csrc/nccl/leave.h"
 #include "csrc/nccl/ops.h"
+#include "csrc/nccl/push.h"
 #include "csrc/nccl/task.h"
 #include "csrc/nccl/teardown.h"
 
@@ -54,7 +55,10 @@ static trib_status split_nccl(struct split *split)
     tri_nccl_pop_device(&guard);
     if (result != ncclSuccess)
         return tri_nccl_fail(result, "split", parent->rank, parent->device);
-    return split->child == NULL ? TRIB_OK : tri_nccl_alloc_resources(split->child);
+    if (split->child == NULL)
+        return TRIB_OK;
+    TRI_TRY(tri_nccl_alloc_resources(split->child));
+    return tri_nccl_push_meet(split->child, 1);
 }
 
 static trib_status run_split(struct tri_nccl_task *task)

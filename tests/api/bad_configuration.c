@@ -45,9 +45,6 @@ static void refused_configurations(const char *backend)
         options.network = names[i];
         refused_options(&options, "options.network");
     }
-    options = usual;
-    options.reserved = 1;
-    refused_options(&options, "options.reserved");
 }
 
 /* The limits are allowed; the name arrives, and children have it. */

@@ -102,10 +102,9 @@ static trib_options *pick_options(struct bytes *in, struct text *text, bool *val
     options.timeout_ms = bytes_u32(in) | 4096; /* no call of one rank takes that long */
     options.close_timeout_ms = bytes_u32(in);
     options.call_timeout_ms = bytes_u32(in) | 4096;
-    options.reserved = bytes_rare(in, 16);
+    options.peer_bytes = bytes_u32(in);
     const bool good = pick_configuration(in, &options, &text[1]);
     *valid = good && size == sizeof options && options.flags <= FUZZ_OPTION_FLAGS &&
-             options.reserved == 0 &&
              (options.backend == NULL || strcmp(options.backend, "host") == 0);
     return block_of(&options, sizeof options, size, in);
 }

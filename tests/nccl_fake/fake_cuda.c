@@ -270,6 +270,30 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
     return cudaSuccess;
 }
 
+cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t stream)
+{
+    (void)stream;
+    need_context();
+    memset(dst, value, bytes);
+    return cudaSuccess;
+}
+
+/* No device reaches another one's memory. */
+cudaError_t cudaDeviceCanAccessPeer(int *out, int device, int peer)
+{
+    (void)device;
+    (void)peer;
+    *out = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetP2PAttribute(int *out, enum cudaDeviceP2PAttr attribute, int device,
+                                      int peer)
+{
+    (void)attribute;
+    return cudaDeviceCanAccessPeer(out, device, peer);
+}
+
 static int query_result; /* guarded by fake_lock */
 
 void fake_query_result(int result)

@@ -48,7 +48,7 @@ pub const TRIB_I32: trib_dtype = trib_dtype(7);
 pub const TRIB_U32: trib_dtype = trib_dtype(8);
 pub const TRIB_I64: trib_dtype = trib_dtype(9);
 pub const TRIB_U64: trib_dtype = trib_dtype(10);
-#[doc = " Reduction. 0 is invalid. Integers wrap. TRIB_AVG is the sum divided by the number of ranks; for\n  integers it rounds towards zero. (On nccl, floats are first multiplied by the rounded\n  reciprocal, as NCCL does; results differ in the last bits.) MIN and MAX of inputs with a NaN\n  give either a NaN or a number."]
+#[doc = " Reduction. 0 is invalid. Integers wrap. TRIB_AVG is the sum divided by the number of ranks; for\n  integers it rounds towards zero. (NCCL first multiplies floats by the rounded reciprocal; results\n  differ in the last bits.) MIN and MAX of inputs with a NaN\n  give either a NaN or a number."]
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct trib_op(pub i32);
@@ -188,8 +188,8 @@ pub struct trib_options {
     pub network: *const ::core::ffi::c_char,
     #[doc = " for people: in the log, dumps and profiles, see trib_comm_name,\n   and with NCCL 2.27 and later in NCCL's log. NULL: none. This\n   and `network`: 1 to TRIB_NAME_MAX bytes, no control\n   characters; copied"]
     pub name: *const ::core::ffi::c_char,
-    #[doc = " 0"]
-    pub reserved: u64,
+    #[doc = " device memory that the kernels between GPUs may take on each\n   rank, see PEERS; 0: 16 MiB; TRIB_NO_PEERS: NCCL serves all calls.\n   The smallest of all ranks counts, and TRIB_NO_PEERS is 0 there"]
+    pub peer_bytes: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -214,8 +214,8 @@ const _: () = {
     ["Offset of field: trib_options::network"]
         [::core::mem::offset_of!(trib_options, network) - 40usize];
     ["Offset of field: trib_options::name"][::core::mem::offset_of!(trib_options, name) - 48usize];
-    ["Offset of field: trib_options::reserved"]
-        [::core::mem::offset_of!(trib_options, reserved) - 56usize];
+    ["Offset of field: trib_options::peer_bytes"]
+        [::core::mem::offset_of!(trib_options, peer_bytes) - 56usize];
 };
 #[doc = " Aborts a communicator from any thread. Reference-counted; may outlive the communicator."]
 #[repr(C)]

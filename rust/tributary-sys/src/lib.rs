@@ -52,7 +52,7 @@ pub const TRIB_OPTIONS_INIT: trib_options = trib_options {
     cta_policy: trib_cta_policy(0),
     network: core::ptr::null(),
     name: core::ptr::null(),
-    reserved: 0,
+    peer_bytes: 0,
 };
 
 /// All zero, with `size` set: `TRIB_COUNTERS_INIT` of the header.

@@ -1,0 +1,37 @@
+/* Calls of one rank run in the order in which they were made, whichever streams they name: for calls
+ * that are not NCCL's, which orders its own. */
+#ifndef TRI_NCCL_ORDER_H
+#define TRI_NCCL_ORDER_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Where the newest call ended: the newest one that runs, and the newest one that a graph captured. */
+struct tri_nccl_order {
+    cudaEvent_t event, captured_event;
+    bool queued;      /* `event` was recorded, */
+    uint64_t stream;  /* on this stream */
+    uint64_t capture; /* `captured_event` was recorded in this capture; 0: never */
+
+    /* The call that has begun. Streams are told apart by the driver's numbers, which no other stream
+     * ever has; 0: unknown, or in capture. */
+    struct {
+        uint64_t capture, stream; /* capture 0: it runs */
+    } begun;
+};
+
+/* Make the two events, on the current device, or destroy them. */
+cudaError_t tri_nccl_order_create(struct tri_nccl_order *order);
+void tri_nccl_order_destroy(struct tri_nccl_order *order);
+
+/* Before and after the queueing of a call on `stream` of `device`, which is current: it waits for the one before
+ * if that was made on another stream. Nothing orders a call that a graph captures and one that it
+ * does not capture: that is for the caller. */
+cudaError_t tri_nccl_order_begin(struct tri_nccl_order *order, int32_t device, cudaStream_t stream);
+cudaError_t tri_nccl_order_end(struct tri_nccl_order *order, int32_t device, cudaStream_t stream);
+
+/* Make `stream` wait for the newest call that runs. */
+cudaError_t tri_nccl_order_wait(const struct tri_nccl_order *order, cudaStream_t stream);
+
+#endif

@@ -1,0 +1,84 @@
+/* Device memory of one rank that other devices read and write, too. */
+#include "csrc/nccl/peer_memory.h"
+
+#include "csrc/nccl/device.h"
+
+static bool has_driver(void)
+{
+    const struct tri_nccl_driver *driver = &tri_nccl_driver;
+    return driver->mem_granularity != NULL && driver->mem_create != NULL &&
+           driver->mem_release != NULL && driver->mem_reserve != NULL &&
+           driver->mem_unreserve != NULL && driver->mem_map != NULL && driver->mem_unmap != NULL &&
+           driver->mem_set_access != NULL;
+}
+
+static CUmemAllocationProp properties(int32_t device)
+{
+    CUmemAllocationProp found = {0};
+    found.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    found.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    found.location.id = tri_nccl_cu_device(device);
+    return found;
+}
+
+size_t tri_nccl_peer_granularity(int32_t device)
+{
+    const CUmemAllocationProp wanted = properties(device);
+    size_t bytes = 0;
+    if (!has_driver() ||
+        tri_nccl_driver.mem_granularity(&bytes, &wanted, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) !=
+            CUDA_SUCCESS)
+        return 0;
+    return bytes;
+}
+
+/* At the memory's address, for all devices. */
+static CUresult map(const struct tri_nccl_peer_memory *memory, const int32_t *devices, int32_t n)
+{
+    CUmemAccessDesc access[TRI_NCCL_MAX_DEVICES] = {0};
+    for (int32_t i = 0; i < n; i++) {
+        access[i].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        access[i].location.id = tri_nccl_cu_device(devices[i]);
+        access[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    }
+    CUresult result =
+        tri_nccl_driver.mem_map(memory->address, memory->bytes, 0, memory->handle, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = tri_nccl_driver.mem_set_access(memory->address, memory->bytes, access, (size_t)n);
+    if (result != CUDA_SUCCESS)
+        (void)tri_nccl_driver.mem_unmap(memory->address, memory->bytes);
+    return result;
+}
+
+CUresult tri_nccl_peer_alloc(struct tri_nccl_peer_memory *out, const int32_t *devices, int32_t n,
+                             int32_t at, size_t bytes)
+{
+    const CUmemAllocationProp wanted = properties(devices[at]);
+    struct tri_nccl_peer_memory memory = {.bytes = bytes};
+    *out = (struct tri_nccl_peer_memory){0};
+    CUresult result = tri_nccl_driver.mem_create(&memory.handle, bytes, &wanted, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = tri_nccl_driver.mem_reserve(&memory.address, bytes, 0, 0, 0);
+    if (result == CUDA_SUCCESS) {
+        result = map(&memory, devices, n);
+        if (result != CUDA_SUCCESS)
+            (void)tri_nccl_driver.mem_unreserve(memory.address, bytes);
+    }
+    if (result == CUDA_SUCCESS)
+        *out = memory;
+    else
+        (void)tri_nccl_driver.mem_release(memory.handle);
+    return result;
+}
+
+void tri_nccl_peer_free(struct tri_nccl_peer_memory *memory)
+{
+    if (memory->address == 0)
+        return;
+    (void)tri_nccl_driver.mem_unmap(memory->address, memory->bytes);
+    (void)tri_nccl_driver.mem_unreserve(memory->address, memory->bytes);
+    (void)tri_nccl_driver.mem_release(memory->handle);
+    memory->address = 0;
+}

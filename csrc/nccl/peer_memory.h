@@ -1,0 +1,28 @@
+/* Device memory of one rank that other devices read and write, too.
+ *
+ * It is mapped by the driver's functions for virtual memory: making it waits for no work on any device,
+ * and nothing else of the devices becomes accessible. It has the same address on all of them. */
+#ifndef TRI_NCCL_PEER_MEMORY_H
+#define TRI_NCCL_PEER_MEMORY_H
+
+#include <cuda.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tri_nccl_peer_memory {
+    CUdeviceptr address; /* 0: there is none */
+    size_t bytes;
+    CUmemGenericAllocationHandle handle;
+};
+
+/* What the size of such memory on `device` is a multiple of; 0: the driver has no such memory. */
+size_t tri_nccl_peer_granularity(int32_t device);
+
+/* Allocate on devices[at], and map for all `n` devices. The contents are undefined. Some device's
+ * context is current, as for free. CUDA_SUCCESS, or nothing is allocated. */
+CUresult tri_nccl_peer_alloc(struct tri_nccl_peer_memory *out, const int32_t *devices, int32_t n,
+                             int32_t at, size_t bytes);
+/* No device uses it any more. */
+void tri_nccl_peer_free(struct tri_nccl_peer_memory *memory);
+
+#endif

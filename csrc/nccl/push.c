@@ -1,0 +1,379 @@
+/* Small allreduces by the push kernels: which ones, and the memory for them.
+ *
+ * There are two lanes, each with a scratch and a control of its own on every rank: calls that run, and
+ * those that graphs captured. So a replay may run beside a call that no graph captured. */
+#include "csrc/nccl/push.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/log.h"
+#include "csrc/nccl/convert.h"
+#include "csrc/nccl/device.h"
+#include "csrc/nccl/peer_memory.h"
+#include "csrc/nccl/pinned.h"
+#include "kernels/cuda/kernels_cuda.h"
+#include "kernels/push.h"
+
+enum lane { RUNS, CAPTURED, LANES };
+enum { TRIED = 32, NAP_NS = 50000, TRIAL_MS = 2000, KIB = 1024 };
+
+/* Memory of one rank that only its own device uses. */
+struct own {
+    _Alignas(128) struct tri_push_control control; /* of a lane */
+    _Alignas(128) float sent[TRIED];               /* the trial's */
+    float received[TRIED];
+};
+
+struct tri_nccl_push {
+    struct tri_nccl_peer_memory scratch[TRI_PUSH_RANKS]; /* one lane's behind the other's */
+    struct own *own[TRI_PUSH_RANKS];                     /* LANES each */
+    int32_t size;
+    size_t capacity; /* chunks of a slot, and the most that a call may have */
+};
+
+/* ----------------------------------------------------------------------------------------- calls */
+
+bool tri_nccl_push_serves(const struct tri_call *call)
+{
+    const struct tri_nccl_push *push = call->transport->push;
+    return push != NULL && call->kind == TRI_ALLREDUCE && !call->scaled && call->count > 0 &&
+           call->count <= push->capacity * TRI_PUSH_CHUNK &&
+           tri_push_chunks(call->count, call->dtype) <= push->capacity;
+}
+
+static char *scratch_of(const struct tri_nccl_push *push, int32_t rank, enum lane lane)
+{
+    const size_t bytes = tri_push_scratch_bytes(push->size, push->capacity);
+    return (char *)(uintptr_t)push->scratch[rank].address + (size_t)lane * bytes; /* NOLINT */
+}
+
+static trib_status launch(const struct tri_nccl_push *push, int32_t rank, enum lane lane,
+                          const struct tri_call *call, uint32_t *abort_flag, uint64_t patience_ns)
+{
+    const struct tri_push_rank here = {call->send, call->recv, &push->own[rank][lane].control,
+                                       rank};
+    struct tri_push job = {.here = &here,
+                           .n = 1,
+                           .size = push->size,
+                           .capacity = push->capacity,
+                           .count = call->count,
+                           .dtype = call->dtype,
+                           .op = call->op,
+                           .abort_flag = abort_flag,
+                           .patience_ns = patience_ns};
+    for (int32_t i = 0; i < push->size; i++)
+        job.scratch[i] = scratch_of(push, i, lane);
+    return tri_kernels_cuda.push(&job, call->stream);
+}
+
+/* Without patience: deadlines are the watchdog's, as for NCCL's kernels. */
+trib_status tri_nccl_push_call(const struct tri_call *call)
+{
+    const struct tri_transport *transport = call->transport;
+    const enum lane lane = transport->order.begun.capture == 0 ? RUNS : CAPTURED;
+    if (launch(transport->push, transport->rank, lane, call, transport->local->abort_flag, 0) ==
+        TRIB_OK)
+        return TRIB_OK;
+    return tri_nccl_cuda_fail(cudaErrorLaunchFailure, tri_nccl_kind_name(call->kind),
+                              transport->device);
+}
+
+/* ------------------------------------------------------------------------------------- what fits */
+
+/* Up to how many bytes push is ahead of NCCL: a rank sends all of its part to each peer, so the fewer
+ * the more there are. Measured with 2 GPUs over NVLink; the others are estimates that err towards NCCL. */
+static size_t ahead_bytes(int32_t size, bool nvlink)
+{
+    if (!nvlink)
+        return (size_t)64 * KIB;
+    return size == 2 ? (size_t)2048 * KIB : size <= 4 ? (size_t)512 * KIB : (size_t)256 * KIB;
+}
+
+/* NVLink has atomic operations, PCI Express has none. */
+static bool is_nvlink(const int32_t *devices, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t j = 0; j < n; j++) {
+            int atomics = 0;
+            if (i != j && (cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported,
+                                                     devices[i], devices[j]) != cudaSuccess ||
+                           atomics == 0))
+                return false;
+        }
+    return true;
+}
+
+static size_t round_up(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+/* Lay out scratch of at most `budget` bytes; returns its size, 0 if nothing fits. */
+static size_t lay_out(struct tri_nccl_push *push, const int32_t *devices, size_t budget)
+{
+    size_t granularity = 1;
+    for (int32_t i = 0; i < push->size; i++) {
+        const size_t own = tri_nccl_peer_granularity(devices[i]);
+        if (own == 0)
+            return 0;
+        granularity = own > granularity ? own : granularity;
+    }
+    const size_t lanes_bytes = LANES * tri_push_scratch_bytes(push->size, 1);
+    const size_t fits = budget / granularity * granularity / lanes_bytes;
+    const size_t ahead =
+        ahead_bytes(push->size, is_nvlink(devices, push->size)) / TRI_PUSH_CHUNK;
+    push->capacity = fits < ahead ? fits : ahead;
+    return round_up(push->capacity * lanes_bytes, granularity);
+}
+
+/* ------------------------------------------------------------------------------------- the trial */
+
+/* All ranks, by rank. */
+struct ranks {
+    struct tri_transport *of[TRI_PUSH_RANKS];
+    int32_t devices[TRI_PUSH_RANKS];
+    struct tri_nccl_device_guard *guard;
+};
+
+static bool switch_to(const struct ranks *ranks, int32_t rank)
+{
+    return tri_nccl_switch_device(ranks->guard, ranks->devices[rank]) == TRIB_OK;
+}
+
+static void fill(float *values, int32_t factor)
+{
+    for (int32_t i = 0; i < TRIED; i++)
+        values[i] = (float)(factor * (i + 1));
+}
+
+/* Before the first call: no peer writes to it yet. */
+static cudaError_t prepare(const struct tri_nccl_push *push, int32_t rank, cudaStream_t stream)
+{
+    struct own own[LANES] = {0};
+    for (int32_t lane = 0; lane < LANES; lane++)
+        fill(own[lane].sent, (rank + 1) * (lane + 1));
+    cudaError_t error = cudaMemsetAsync(scratch_of(push, rank, RUNS), TRI_PUSH_EMPTY_BYTE,
+                                        push->scratch[rank].bytes, stream);
+    if (error == cudaSuccess)
+        error =
+            cudaMemcpyAsync(push->own[rank], own, sizeof own, cudaMemcpyHostToDevice, stream);
+    return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
+}
+
+static cudaError_t start_trial(const struct tri_nccl_push *push, int32_t rank, cudaStream_t stream,
+                               uint32_t *abort_flag)
+{
+    trib_status status = TRIB_OK;
+    for (int32_t lane = 0; lane < LANES && status == TRIB_OK; lane++) {
+        const struct tri_call call = {.send = push->own[rank][lane].sent,
+                                      .recv = push->own[rank][lane].received,
+                                      .count = TRIED,
+                                      .dtype = TRIB_F32,
+                                      .op = TRIB_SUM,
+                                      .stream = stream};
+        status = launch(push, rank, (enum lane)lane, &call, abort_flag,
+                        (uint64_t)TRIAL_MS * 1000000u);
+    }
+    return status == TRIB_OK ? cudaSuccess : cudaErrorLaunchFailure;
+}
+
+static cudaError_t end_trial(const struct tri_nccl_push *push, int32_t rank, cudaStream_t stream,
+                             bool *out_right)
+{
+    struct own found[LANES];
+    float wanted[TRIED];
+    cudaError_t error =
+        cudaMemcpyAsync(found, push->own[rank], sizeof found, cudaMemcpyDeviceToHost, stream);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(stream);
+    *out_right = error == cudaSuccess;
+    for (int32_t lane = 0; lane < LANES && *out_right; lane++) {
+        fill(wanted, (lane + 1) * push->size * (push->size + 1) / 2);
+        *out_right = memcmp(found[lane].received, wanted, sizeof wanted) == 0;
+    }
+    return error;
+}
+
+/* Some drivers report that devices reach each other, and lose what they write: every rank pushes to
+ * every other one. NULL, or what went wrong. */
+static const char *try_all(const struct tri_nccl_push *push, const struct ranks *ranks,
+                           uint32_t *abort_flag)
+{
+    cudaError_t error = cudaSuccess;
+    bool right = true;
+    for (int32_t i = 0; i < push->size && error == cudaSuccess; i++)
+        error = switch_to(ranks, i) ? prepare(push, i, ranks->of[i]->stream) : cudaErrorUnknown;
+    for (int32_t i = 0; i < push->size && error == cudaSuccess; i++)
+        error = switch_to(ranks, i) ? start_trial(push, i, ranks->of[i]->stream, abort_flag)
+                                    : cudaErrorUnknown;
+    if (error != cudaSuccess) /* whoever has started waits for nobody */
+        __atomic_store_n(abort_flag, TRI_PUSH_ABORTED, __ATOMIC_RELEASE);
+    for (int32_t i = 0; i < push->size; i++) {
+        bool own = false;
+        const cudaError_t end =
+            switch_to(ranks, i) ? end_trial(push, i, ranks->of[i]->stream, &own) : cudaErrorUnknown;
+        error = error == cudaSuccess ? end : error;
+        right = right && own;
+    }
+    if (error != cudaSuccess)
+        return cudaGetErrorString(error);
+    return right ? NULL : "what one device writes to another does not arrive";
+}
+
+/* ---------------------------------------------------------------------------------------- setup */
+
+/* NULL, or what keeps two devices from reaching each other. */
+static const char *unreachable(const int32_t *devices, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t j = 0; j < n; j++) {
+            int can = 0;
+            if (i != j && (cudaDeviceCanAccessPeer(&can, devices[i], devices[j]) != cudaSuccess ||
+                           can == 0))
+                return "its devices cannot access each other's memory";
+        }
+    return NULL;
+}
+
+/* Some device is current. */
+static void free_memory(struct tri_nccl_push *push)
+{
+    for (int32_t i = 0; i < push->size; i++) {
+        tri_nccl_peer_free(&push->scratch[i]);
+        if (push->own[i] != NULL)
+            (void)cudaFree(push->own[i]);
+    }
+}
+
+static bool allocate(struct tri_nccl_push *push, const struct ranks *ranks, size_t bytes)
+{
+    for (int32_t i = 0; i < push->size; i++)
+        if (!switch_to(ranks, i) ||
+            cudaMalloc((void **)&push->own[i], LANES * sizeof(struct own)) != cudaSuccess ||
+            tri_nccl_peer_alloc(&push->scratch[i], ranks->devices, push->size, i, bytes) !=
+                CUDA_SUCCESS)
+            return false;
+    return true;
+}
+
+static cudaError_t make_orders(const struct ranks *ranks, int32_t n)
+{
+    cudaError_t error = cudaSuccess;
+    for (int32_t i = 0; i < n && error == cudaSuccess; i++)
+        error = switch_to(ranks, i) ? tri_nccl_order_create(&ranks->of[i]->order) : cudaErrorUnknown;
+    return error;
+}
+
+/* NULL, or why there is none. */
+static const char *make(struct tri_nccl_push *push, const struct ranks *ranks, size_t budget,
+                        uint32_t *abort_flag)
+{
+    const char *why = unreachable(ranks->devices, push->size);
+    if (why != NULL)
+        return why;
+    const size_t bytes = lay_out(push, ranks->devices, budget);
+    if (bytes == 0)
+        return "its devices have no memory of that kind, or `peer_bytes` is too small";
+    if (!allocate(push, ranks, bytes))
+        return "its devices had no memory for that";
+    why = try_all(push, ranks, abort_flag);
+    if (why != NULL)
+        return why;
+    return make_orders(ranks, push->size) == cudaSuccess ? NULL : "CUDA made no events";
+}
+
+/* All ranks have come, and none of them makes a call yet. */
+static struct tri_nccl_push *set_up(const struct tri_nccl_local *local, struct ranks *ranks,
+                                    size_t budget)
+{
+    struct tri_nccl_push *push = calloc(1, sizeof *push);
+    void *flag = NULL;
+    const char *why = "no memory";
+    const enum cudaStreamCaptureMode before = tri_nccl_relax_capture();
+    if (push != NULL && tri_nccl_alloc_pinned(&flag, sizeof(uint32_t)) == TRIB_OK) {
+        push->size = local->ranks->size;
+        why = make(push, ranks, budget, flag);
+        if (why != NULL)
+            free_memory(push);
+    }
+    tri_nccl_restore_capture(before);
+    tri_nccl_free_pinned(flag);
+    if (why == NULL)
+        return push;
+    free(push);
+    (void)cudaGetLastError();
+    tri_log(TRIB_LOG_INFO, "NCCL serves all calls of a communicator of %d ranks: %s",
+            (int)local->ranks->size, why);
+    return NULL;
+}
+
+/* The same answer for all ranks: each asks when NCCL has connected all of them. Locked. */
+static bool is_for(const struct tri_nccl_local *local, int32_t size)
+{
+    return size >= 2 && size <= TRI_PUSH_RANKS && local->joined == size &&
+           local->key.adopted == 0 && local->key.parent_adopted == 0 &&
+           tri_kernels_cuda.push != NULL;
+}
+
+/* On the thread of the rank that came last. */
+static void make_for_all(struct tri_nccl_local *local)
+{
+    struct tri_nccl_device_guard guard;
+    struct ranks ranks = {.guard = &guard};
+    struct tri_nccl_push *push = NULL;
+    uint64_t budget = SIZE_MAX;
+    for (struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next) {
+        ranks.of[rank->rank] = rank;
+        ranks.devices[rank->rank] = rank->device;
+        budget = rank->config.peer_bytes < budget ? rank->config.peer_bytes : budget;
+    }
+    if (budget != 0 && tri_nccl_push_device(&guard, local->ranks->device) == TRIB_OK) {
+        push = set_up(local, &ranks, (size_t)budget);
+        tri_nccl_pop_device(&guard);
+    }
+    for (struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next)
+        rank->push = push;
+    local->push = push;
+}
+
+trib_status tri_nccl_push_meet(const struct tri_transport *self, int32_t n)
+{
+    struct tri_nccl_local *local = self->local;
+    pthread_mutex_lock(&local->lock);
+    const bool is_ours = is_for(local, self->size);
+    local->met += n;
+    const bool last = local->met == self->size;
+    pthread_mutex_unlock(&local->lock);
+    if (!is_ours)
+        return TRIB_OK;
+    if (last) {
+        make_for_all(local);
+        atomic_store_explicit(&local->push_made, true, memory_order_release);
+    }
+    while (!atomic_load_explicit(&local->push_made, memory_order_acquire)) {
+        if (!tri_abort_live(local->state))
+            return tri_abort_status(local->state);
+        tri_nap_ns(NAP_NS);
+    }
+    return TRIB_OK;
+}
+
+/* -------------------------------------------------------------------------------------- the end */
+
+void tri_nccl_push_free(struct tri_nccl_local *local)
+{
+    struct tri_nccl_device_guard guard;
+    struct tri_nccl_push *push = local->push;
+    if (push == NULL || tri_nccl_push_device(&guard, local->ranks->device) != TRIB_OK)
+        return;
+    for (const struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next)
+        if (tri_nccl_switch_device(&guard, rank->device) == TRIB_OK &&
+            tri_nccl_order_wait(&rank->order, rank->stream) == cudaSuccess)
+            (void)cudaStreamSynchronize(rank->stream);
+    free_memory(push);
+    tri_nccl_pop_device(&guard);
+    free(push);
+    local->push = NULL;
+}

@@ -1,0 +1,31 @@
+/* Small allreduces by the push kernels, inside one process. */
+#ifndef TRI_NCCL_PUSH_H
+#define TRI_NCCL_PUSH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "csrc/nccl/local.h"
+
+/* What the push of a communicator needs. Immutable once there. */
+struct tri_nccl_push;
+
+/* `n` more ranks of a communicator, `self` among them, have everything but this. When all have, and
+ * all are in this process, the last one makes it, and tries it once; the others wait for that, no
+ * longer than until an abort. Not if ranks are elsewhere, or too many, or have no memory for it, or if their
+ * devices do not reach each other: then NCCL serves all calls, and the log says why. Returns the status
+ * of an abort. The caller is registered with the abort state. */
+trib_status tri_nccl_push_meet(const struct tri_transport *self, int32_t n);
+
+/* Wait for the queued calls of all ranks of `local`, then free it. The communicator was aborted, or
+ * its calls have ended, and no graph repeats them. */
+void tri_nccl_push_free(struct tri_nccl_local *local);
+
+/* Does push serve the call, the only one of its transport in a batch? The same on all ranks. */
+bool tri_nccl_push_serves(const struct tri_call *call);
+
+/* Queue a call that push serves. Its device is current. */
+trib_status tri_nccl_push_call(const struct tri_call *call);
+
+#endif
