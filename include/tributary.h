@@ -1531,11 +1531,13 @@ typedef struct trib_reducer_options {
     uint32_t flags; /**< TRIB_REDUCER_... */
     uint64_t
         bucket_bytes; /**< of a full bucket, at most; 0 is 25 MiB. A larger gradient has a bucket
-                            *   of its own. Few large ones take less time in all, but nothing hides
-                            *   the last: 102 MB of gradients, all ready at once, take 492 us on 2 x
+                            *   of its own. Few large ones take less time in all, but what comes
+                            *   late hides less: 102 MB of gradients, all ready at once, take 492 us on 2 x
                             *   H200 over NVLink, in buckets of 100 MiB 409, as one tensor 372 */
-    uint64_t first_bytes; /**< the same for the first bucket of each type, which should be small:
-                            *   until it is queued nothing is sent; 0 is 1 MiB */
+    uint64_t
+        first_bytes; /**< the same for the first bucket of each type, and for the last one, which
+                            *   should be small: until the first is queued nothing is sent, and
+                            *   nothing hides the last. 0 is 1 MiB */
     const float *device_weight; /**< NULL: plain averages, or sums. Otherwise this rank's weight, in
                             *   device memory: see WEIGHTS */
     const trib_sparse_options *sparse; /**< NULL: dense. Otherwise what a state of each bucket is

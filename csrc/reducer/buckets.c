@@ -36,12 +36,17 @@ struct filling {
     bool open, later; /* later: it is not the first of its type */
 };
 
+/* What a gradient takes in a bucket. */
+static size_t padded(const trib_tensor *tensor, trib_dtype dtype)
+{
+    return (tensor->count * trib_dtype_size(dtype) + SLICE_ALIGN - 1) / SLICE_ALIGN * SLICE_ALIGN;
+}
+
 /* Give each gradient a bucket, numbered as they begin; last[b]: the last gradient in it. Returns
  * false if all together are too large. */
 static bool fill(struct tri_gradient_layout *layout, const struct gradients *of,
-                 const struct tri_gradient_limits *limits, size_t *last)
+                 const struct tri_gradient_limits *limits, struct filling *filling, size_t *last)
 {
-    struct filling filling[TRIB_F64 + 1] = {{.open = false}};
     for (size_t turn = 0; turn < of->n; turn++) {
         const size_t i = at_turn(of, turn);
         const trib_tensor *tensor = &of->tensors[i];
@@ -53,8 +58,7 @@ static bool fill(struct tri_gradient_layout *layout, const struct gradients *of,
             continue;
         if (tensor->count > (most_bytes - layout->most) / element)
             return false;
-        const size_t bytes =
-            (tensor->count * element + SLICE_ALIGN - 1) / SLICE_ALIGN * SLICE_ALIGN;
+        const size_t bytes = padded(tensor, dtype);
         layout->most += bytes + SLICE_ALIGN + BUCKET_ALIGN;
         if (layout->most > most_bytes)
             return false;
@@ -71,6 +75,34 @@ static bool fill(struct tri_gradient_layout *layout, const struct gradients *of,
         last[at->bucket] = i;
     }
     return true;
+}
+
+/* Nothing hides the last bucket of a type: if it is large, its last gradients get one of their own, as
+ * many as fit into the size of a first bucket, and one in any case. */
+static void split_last(struct tri_gradient_layout *layout, const struct gradients *of,
+                       const struct tri_gradient_limits *limits, const struct filling *whole,
+                       size_t *last)
+{
+    const size_t from = whole->bucket, to = layout->nbuckets;
+    size_t bytes = 0;
+    if (!whole->open || whole->bytes <= limits->first_bytes)
+        return;
+    for (size_t turn = of->n; turn-- > 0;) {
+        const size_t i = at_turn(of, turn);
+        if (layout->gradients[i].bucket != from)
+            continue;
+        const size_t more = padded(&of->tensors[i], bucket_type(of, i));
+        if (bytes + more == whole->bytes || (bytes != 0 && bytes + more > limits->first_bytes)) {
+            last[from] = i; /* the first of them stays in any case */
+            return;
+        }
+        if (bytes == 0) {
+            layout->buckets[layout->nbuckets++] = (struct tri_gradient_bucket){.n = 0};
+            last[to] = i;
+        }
+        layout->gradients[i].bucket = to;
+        bytes += more;
+    }
 }
 
 /* Number the buckets in the order of their last gradients. */
@@ -133,8 +165,11 @@ bool tri_gradient_layout_make(struct tri_gradient_layout *out, const trib_tensor
     const struct gradients of = {tensors, n, order, limits->weighted};
     out->nbuckets = 0;
     out->bytes = out->most = 0;
-    if (!fill(out, &of, limits, work))
+    struct filling filling[TRIB_F64 + 1] = {{.open = false}};
+    if (!fill(out, &of, limits, filling, work))
         return false;
+    for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_F64; dtype++)
+        split_last(out, &of, limits, &filling[dtype], work);
     number(out, &of, work, work + n);
     place(out, &of, work);
     for (size_t b = 0; b < out->nbuckets; b++) {

@@ -47,7 +47,8 @@ void tri_gradient_layout_copy(struct tri_gradient_layout *to,
                               const struct tri_gradient_layout *from, size_t n);
 
 /* Fill the buckets with the gradients in `order` (a permutation of 0 .. n - 1; NULL: as they are
- * passed). Buckets are in the order of their last gradients, in which they fill up. The slices' `data`
+ * passed). The first and the last bucket of a type are small. Buckets are in the order of their last
+ * gradients, in which they fill up. The slices' `data`
  * is that of the tensors. `work` has room for 2 n. False if they are larger than any memory. */
 bool tri_gradient_layout_make(struct tri_gradient_layout *out, const trib_tensor *tensors, size_t n,
                               const uint64_t *order, const struct tri_gradient_limits *limits,

@@ -75,6 +75,7 @@ static void whole_suite(struct suite *suite)
     backend_lists(suite);
     backend_factors(suite);
     backend_reducers(suite);
+    backend_reducer_buckets(suite);
     backend_weighted_reducers(suite);
     backend_sparse_reducers(suite);
     backend_streams(suite);
@@ -93,6 +94,7 @@ static void light_suite(struct suite *suite, const char *how)
     backend_lists(suite);
     backend_factors(suite);
     backend_reducers(suite);
+    backend_reducer_buckets(suite);
     backend_weighted_reducers(suite);
     backend_sparse_reducers(suite);
     team_close(&suite->team);
