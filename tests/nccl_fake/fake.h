@@ -13,6 +13,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "tributary.h"
+
 enum { FAKE_DEVICES = 8, FAKE_RANKS = 16 };
 
 /* ------------------------------------------------------------------------------ for the tests */
@@ -110,6 +112,28 @@ void fake_fail_user_objects(bool fails);
 void fake_fail_abort(bool fails);
 /* While false, no thread can be started. */
 void fake_allow_threads(bool allowed);
+/* While true, every device reaches the memory of the others, so that push serves small allreduces of a
+ * program that has fake_push; while false, the first state, none does. */
+void fake_reach(bool reaches);
+/* push of a table of kernels: `kernel` gets the parts of all ranks. */
+struct tri_push;
+typedef trib_status fake_push_kernel(const struct tri_push *call, trib_stream stream);
+trib_status fake_push(const struct tri_push *call, fake_push_kernel *kernel, trib_stream stream);
+/* While true, push without a deadline waits inside the call for all ranks, so that the kernels behind it,
+ * which run at once, find its results: each rank needs a thread of its own. */
+void fake_push_waits(bool waits);
+/* While true, what push writes does not arrive. */
+void fake_lose_writes(bool loses);
+/* Memory for several devices: so many more allocations succeed, -1: all. How much there is: allocations
+ * and reserved ranges. */
+void fake_peer_memory_left(int n);
+int fake_peer_memory(void);
+/* While false, the driver does not number streams. */
+void fake_number_streams(bool numbers);
+/* The next stream gets the address of this one, which is destroyed before. */
+void fake_reuse_stream(cudaStream_t stream);
+/* How many collectives, sends and receives NCCL got. */
+long fake_operations(void);
 /* The context of this device cannot be created; call it before anything has used the device. -1:
  * every context can. */
 void fake_break(int device);
@@ -140,6 +164,14 @@ bool fake_done(const struct fake_world *world, int rank, long sequence); /* the 
 /* Queue it on `stream`, which is not NULL. The lock is held. */
 void fake_queue(cudaStream_t stream, struct fake_world *world, int rank, long sequence);
 int fake_stream_device(cudaStream_t stream);
+unsigned long long fake_stream_number(cudaStream_t stream);
+/* The same for push: call `sequence` of a lane. The lock is held. */
+struct fake_lane;
+void fake_queue_push(cudaStream_t stream, const struct fake_lane *lane, long sequence);
+bool fake_push_done(const struct fake_lane *lane, long sequence);
+/* The driver's functions that fake_peers has; NULL: none of that name. */
+typedef void fake_function(void);
+fake_function *fake_peer_function(const char *name);
 /* If a graph captures the stream, each launch of it will run `run` with a copy of `argument`. */
 bool fake_record(cudaStream_t stream, void (*run)(void *argument), const void *argument,
                  size_t bytes);

@@ -1,6 +1,7 @@
 /* The fake's CUDA: contexts, memory, streams, events. */
 #define _POSIX_C_SOURCE 200809L
 #include <cuda.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -278,22 +279,6 @@ cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t str
     return cudaSuccess;
 }
 
-/* No device reaches another one's memory. */
-cudaError_t cudaDeviceCanAccessPeer(int *out, int device, int peer)
-{
-    (void)device;
-    (void)peer;
-    *out = 0;
-    return cudaSuccess;
-}
-
-cudaError_t cudaDeviceGetP2PAttribute(int *out, enum cudaDeviceP2PAttr attribute, int device,
-                                      int peer)
-{
-    (void)attribute;
-    return cudaDeviceCanAccessPeer(out, device, peer);
-}
-
 static int query_result; /* guarded by fake_lock */
 
 void fake_query_result(int result)
@@ -353,16 +338,18 @@ static CUresult address_range(CUdeviceptr *base, size_t *size, CUdeviceptr point
 enum { DEPTH = 64 };
 struct stream {
     int device;
-    struct fake_graph *graph; /* which captures it, or NULL */
-    struct stream *next;      /* of that graph */
-    long steps;               /* that it has captured; */
-    bool joined;              /* another stream waits for them all */
-    cudaStream_t after;       /* as fake_after says */
+    struct fake_graph *graph;  /* which captures it, or NULL */
+    struct stream *next;       /* of that graph */
+    long steps;                /* that it has captured; */
+    bool joined;               /* another stream waits for them all */
+    cudaStream_t after;        /* as fake_after says */
+    unsigned long long number; /* the driver's */
     int n;
     struct pending {
         struct fake_world *world;
         int rank;
         long sequence;
+        const struct fake_lane *lane; /* NULL: it is NCCL's */
     } pending[DEPTH];
 };
 
@@ -537,24 +524,46 @@ static bool idle(struct stream *stream)
     int left = 0;
     for (int i = 0; i < stream->n; i++) {
         const struct pending *work = &stream->pending[i];
-        if (!fake_done(work->world, work->rank, work->sequence))
+        if (work->lane != NULL ? !fake_push_done(work->lane, work->sequence)
+                               : !fake_done(work->world, work->rank, work->sequence))
             stream->pending[left++] = *work;
     }
     stream->n = left;
     return left == 0;
 }
 
-void fake_queue(cudaStream_t handle, struct fake_world *world, int rank, long sequence)
+static void queue(struct stream *stream, const struct pending *work)
 {
-    struct stream *stream = (struct stream *)handle;
     if (!idle(stream) && stream->n == DEPTH)
         fake_die("a stream of the fake is full");
-    stream->pending[stream->n++] = (struct pending){world, rank, sequence};
+    stream->pending[stream->n++] = *work;
+}
+
+void fake_queue(cudaStream_t stream, struct fake_world *world, int rank, long sequence)
+{
+    const struct pending work = {world, rank, sequence, NULL};
+    queue((struct stream *)stream, &work);
+}
+
+void fake_queue_push(cudaStream_t stream, const struct fake_lane *lane, long sequence)
+{
+    const struct pending work = {NULL, 0, sequence, lane};
+    queue((struct stream *)stream, &work);
 }
 
 int fake_stream_device(cudaStream_t stream)
 {
     return ((struct stream *)stream)->device;
+}
+
+/* A question that spoils the capture in which the stream is. */
+unsigned long long fake_stream_number(cudaStream_t stream)
+{
+    pthread_mutex_lock(&fake_lock);
+    spoiled += fake_capturing(stream) != NULL;
+    const unsigned long long number = ((const struct stream *)stream)->number;
+    pthread_mutex_unlock(&fake_lock);
+    return number;
 }
 
 static _Atomic long stream_queries;
@@ -574,12 +583,22 @@ static CUresult stream_device(CUstream stream, CUdevice *device)
     return result;
 }
 
+static _Atomic(struct stream *) reborn; /* whose memory the next stream gets */
+
+void fake_reuse_stream(cudaStream_t stream)
+{
+    reborn = (struct stream *)stream;
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned int flags)
 {
     (void)flags;
     need_context();
-    struct stream *stream = calloc(1, sizeof *stream);
-    stream->device = fake_current();
+    static _Atomic unsigned long long numbers;
+    struct stream *stream =
+        reborn != NULL ? atomic_exchange(&reborn, NULL) : malloc(sizeof *stream);
+    *stream = (struct stream){.device = fake_current()};
+    stream->number = ++numbers;
     *out = (cudaStream_t)stream;
     return cudaSuccess;
 }
@@ -637,7 +656,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
-    free((struct stream *)stream);
+    if (reborn != (struct stream *)stream)
+        free((struct stream *)stream);
     return cudaSuccess;
 }
 
@@ -998,6 +1018,11 @@ static cudaError_t entry_point(const char *symbol, void **out,
         if (strcmp(known[i].name, symbol) != 0)
             continue;
         memcpy(out, &known[i].function, sizeof *out);
+        *answer = cudaDriverEntryPointSuccess;
+    }
+    fake_function *const peers = fake_peer_function(symbol);
+    if (peers != NULL) {
+        memcpy(out, &peers, sizeof *out);
         *answer = cudaDriverEntryPointSuccess;
     }
     return cudaSuccess;

@@ -184,6 +184,11 @@ static trib_status scale(void *dst, const void *src, size_t count, trib_dtype dt
     return run(run_scale, &of, sizeof of, stream);
 }
 
+static trib_status push(const struct tri_push *call, trib_stream stream)
+{
+    return fake_push(call, tri_kernels_cpu.push, stream);
+}
+
 const struct tri_kernels tri_kernels_cuda = {.name = "fake",
                                              .pack = pack,
                                              .unpack = unpack,
@@ -191,4 +196,5 @@ const struct tri_kernels tri_kernels_cuda = {.name = "fake",
                                              .pack_kept = pack_kept,
                                              .unpack_kept = unpack_kept,
                                              .commit = commit,
-                                             .scale = scale};
+                                             .scale = scale,
+                                             .push = push};

@@ -74,12 +74,21 @@ static bool graph;
 static int waiting_for_graphs; /* threads */
 static unsigned int ids;
 static struct fake_factor last_factor;
+static long operations;
 static struct fake_config last_config;
 
 int fake_communicators(void)
 {
     pthread_mutex_lock(&fake_lock);
     const int n = communicators;
+    pthread_mutex_unlock(&fake_lock);
+    return n;
+}
+
+long fake_operations(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    const long n = operations;
     pthread_mutex_unlock(&fake_lock);
     return n;
 }
@@ -297,8 +306,10 @@ static void begin(const struct task *task)
     check(task->comm);
     if (task->kind == JOIN)
         arrive(world_of(&task->id, task->comm->size), task->comm);
-    if (task->kind == OPERATE)
+    if (task->kind == OPERATE) {
         task->comm->world->connected[task->comm->rank] = true;
+        operations++;
+    }
     if (task->kind == OPERATE || task->kind == FINALIZE)
         task->comm->inside++;
     pthread_cond_broadcast(&fake_changed);

@@ -59,10 +59,8 @@ static void planning_rank(int rank, int size, void *argument)
         options.bucket_bytes = BUCKET;
         options.first_bytes = FIRST;
         for (size_t i = 0; i < n; i++)
-            tensors[i] =
-                (trib_tensor){NULL, (size_t)plans[p].counts[i] * ONE, TRIB_F32, 0};
-        if (!CHECK_OK(
-                trib_reducer_create(&reducer, suite->team.comms[rank], tensors, n, &options)))
+            tensors[i] = (trib_tensor){NULL, (size_t)plans[p].counts[i] * ONE, TRIB_F32, 0};
+        if (!CHECK_OK(trib_reducer_create(&reducer, suite->team.comms[rank], tensors, n, &options)))
             return;
         CHECK_MSG((size_t)trib_reducer_buckets(reducer) == count_of(plans[p].buckets),
                   "%s: %d buckets", plans[p].of, (int)trib_reducer_buckets(reducer));
