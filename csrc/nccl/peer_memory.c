@@ -25,9 +25,8 @@ size_t tri_nccl_peer_granularity(int32_t device)
 {
     const CUmemAllocationProp wanted = properties(device);
     size_t bytes = 0;
-    if (!has_driver() ||
-        tri_nccl_driver.mem_granularity(&bytes, &wanted, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) !=
-            CUDA_SUCCESS)
+    if (!has_driver() || tri_nccl_driver.mem_granularity(
+                             &bytes, &wanted, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) != CUDA_SUCCESS)
         return 0;
     return bytes;
 }
@@ -41,8 +40,7 @@ static CUresult map(const struct tri_nccl_peer_memory *memory, const int32_t *de
         access[i].location.id = tri_nccl_cu_device(devices[i]);
         access[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     }
-    CUresult result =
-        tri_nccl_driver.mem_map(memory->address, memory->bytes, 0, memory->handle, 0);
+    CUresult result = tri_nccl_driver.mem_map(memory->address, memory->bytes, 0, memory->handle, 0);
     if (result != CUDA_SUCCESS)
         return result;
     result = tri_nccl_driver.mem_set_access(memory->address, memory->bytes, access, (size_t)n);

@@ -122,8 +122,7 @@ static size_t lay_out(struct tri_nccl_push *push, const int32_t *devices, size_t
     }
     const size_t lanes_bytes = LANES * tri_push_scratch_bytes(push->size, 1);
     const size_t fits = budget / granularity * granularity / lanes_bytes;
-    const size_t ahead =
-        ahead_bytes(push->size, is_nvlink(devices, push->size)) / TRI_PUSH_CHUNK;
+    const size_t ahead = ahead_bytes(push->size, is_nvlink(devices, push->size)) / TRI_PUSH_CHUNK;
     push->capacity = fits < ahead ? fits : ahead;
     return round_up(push->capacity * lanes_bytes, granularity);
 }
@@ -157,8 +156,7 @@ static cudaError_t prepare(const struct tri_nccl_push *push, int32_t rank, cudaS
     cudaError_t error = cudaMemsetAsync(scratch_of(push, rank, RUNS), TRI_PUSH_EMPTY_BYTE,
                                         push->scratch[rank].bytes, stream);
     if (error == cudaSuccess)
-        error =
-            cudaMemcpyAsync(push->own[rank], own, sizeof own, cudaMemcpyHostToDevice, stream);
+        error = cudaMemcpyAsync(push->own[rank], own, sizeof own, cudaMemcpyHostToDevice, stream);
     return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
 }
 
@@ -173,8 +171,8 @@ static cudaError_t start_trial(const struct tri_nccl_push *push, int32_t rank, c
                                       .dtype = TRIB_F32,
                                       .op = TRIB_SUM,
                                       .stream = stream};
-        status = launch(push, rank, (enum lane)lane, &call, abort_flag,
-                        (uint64_t)TRIAL_MS * 1000000u);
+        status =
+            launch(push, rank, (enum lane)lane, &call, abort_flag, (uint64_t)TRIAL_MS * 1000000u);
     }
     return status == TRIB_OK ? cudaSuccess : cudaErrorLaunchFailure;
 }
@@ -230,8 +228,8 @@ static const char *unreachable(const int32_t *devices, int32_t n)
     for (int32_t i = 0; i < n; i++)
         for (int32_t j = 0; j < n; j++) {
             int can = 0;
-            if (i != j && (cudaDeviceCanAccessPeer(&can, devices[i], devices[j]) != cudaSuccess ||
-                           can == 0))
+            if (i != j &&
+                (cudaDeviceCanAccessPeer(&can, devices[i], devices[j]) != cudaSuccess || can == 0))
                 return "its devices cannot access each other's memory";
         }
     return NULL;
@@ -262,7 +260,8 @@ static cudaError_t make_orders(const struct ranks *ranks, int32_t n)
 {
     cudaError_t error = cudaSuccess;
     for (int32_t i = 0; i < n && error == cudaSuccess; i++)
-        error = switch_to(ranks, i) ? tri_nccl_order_create(&ranks->of[i]->order) : cudaErrorUnknown;
+        error =
+            switch_to(ranks, i) ? tri_nccl_order_create(&ranks->of[i]->order) : cudaErrorUnknown;
     return error;
 }
 
