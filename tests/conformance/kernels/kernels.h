@@ -114,15 +114,20 @@ void kernels_fold(void *dst, const void *const *src, size_t nsrc, trib_dtype dty
 
 /* -------------------------------------------------------------------------------------- lists */
 
+/* How a list is moved: by a table, where the table of kernels can, or passed with each call. */
+enum list_form { LIST_ANY, LIST_KEPT, LIST_PASSED }; /* any: by chance */
+
 /* The parameters of list_make. */
 struct list_params {
-    const size_t *counts; /* of elements; each slice has one of them, by chance */
+    const size_t *counts; /* of elements; each slice has one of them, by chance or in turn */
     size_t n_counts;
     const trib_dtype *dtypes; /* of the slices, in turn; NULL: the bucket's */
     size_t n_dtypes;
     bool aligned; /* to 256, or by chance to its element */
     bool padded;  /* the bucket ends with padding if the last slice leaves any */
     size_t extra; /* elements of the bucket after that */
+    bool in_turn;
+    enum list_form form;
 };
 
 struct list {
@@ -131,7 +136,7 @@ struct list {
     size_t n, end;
     struct tri_bucket bucket;
     size_t bucket_at;
-    bool kept; /* by chance, where the table of kernels can: it is moved by a table, which is at */
+    bool kept; /* it is moved by a table, which is at */
     size_t table_at;
 };
 
@@ -149,6 +154,7 @@ size_t decision_place(struct arena *arena, uint32_t value);
 
 void kernels_commit(struct arena *arena);
 void kernels_plain(struct arena *arena, bool quick);
+void kernels_edges(struct arena *arena, bool quick);
 void kernels_weighted(struct arena *arena, bool quick);
 void kernels_reduce(struct arena *arena, bool quick);
 void kernels_scale(struct arena *arena, bool quick);

@@ -173,6 +173,7 @@ void kernels_weighted(struct arena *arena, bool quick)
     static const size_t tiny[] = {0, 1, 2, 3, 64};
     static const size_t mixed[] = {0, 1, 5, 127, 255, 511, 512, 513, 1000, 4099};
     static const size_t big[] = {20003};
+    static const size_t thousand[] = {1000};
     static const trib_dtype dtypes[] = {TRIB_F32, TRIB_F64};
     for (int d = 0; d < 2; d++)
         for (int aligned = 0; aligned < 2; aligned++)
@@ -185,5 +186,12 @@ void kernels_weighted(struct arena *arena, bool quick)
                 shape_cases(arena, dtypes[d], quick ? 33 : 1000, &small);
                 shape_cases(arena, dtypes[d], quick ? 9 : 161, &middle);
                 shape_cases(arena, dtypes[d], 6, &large);
+                for (int form = LIST_KEPT; form <= LIST_PASSED; form++) {
+                    struct list_params edges = params_of(dtypes[d], thousand, 1, aligned, padded);
+                    edges.form = (enum list_form)form;
+                    shape_cases(arena, dtypes[d], 20, &edges);
+                    edges.counts = tiny + 1; /* 1 element: 128 slices, of three types, in a chunk */
+                    shape_cases(arena, dtypes[d], 260, &edges);
+                }
             }
 }
