@@ -29,12 +29,14 @@ struct tri_slice {
 /* A table pays from so many slices on: fewer travel in a small launch, which costs little, and there a
  * kernel finds them sooner than in memory. */
 enum { TRI_TABLE_FROM = 311 };
-/* Bytes of a table of `n` slices (keep): of each, and of the end; a multiple of 16. */
-enum { TRI_TABLE_SLICE = 13, TRI_TABLE_END = 4 };
+/* Bytes of a table of `n` slices (keep): of each, and the units at which the last one ends and every
+ * 16th begins, once more, for whoever looks for a slice; a multiple of 16. */
+enum { TRI_TABLE_SLICE = 13, TRI_TABLE_UNIT = 4, TRI_TABLE_SAMPLE = 16 };
 #define TRI_TABLE_BUCKET ((size_t)1 << 34)
 static inline size_t tri_table_bytes(size_t n)
 {
-    return (n * TRI_TABLE_SLICE + TRI_TABLE_END + 15) / 16 * 16;
+    const size_t units = 1 + (n + TRI_TABLE_SAMPLE - 1) / TRI_TABLE_SAMPLE;
+    return (n * TRI_TABLE_SLICE + units * TRI_TABLE_UNIT + 15) / 16 * 16;
 }
 
 /* A bucket: `count` elements of `dtype` at `data` (aligned to 256). Slices lie in it in ascending

@@ -1,13 +1,10 @@
 // Shared by pack, unpack and keep: a list of slices as the parameter of one launch, or in a table on
-// the device, the part of the bucket that each warp moves, and the loops that move it.
+// the device, and the launches. What a warp does with it is in pieces.cuh.
 //
 // The bucket is seen as units of 16 bytes. Slices begin at whole units, so a unit belongs to one
 // slice or to none, and only a slice's last unit can be partly padding. One warp moves one chunk of
-// 128 units. Nearly always a chunk lies inside one slice: then every lane has all its loads in
-// flight before its first store, in vectors as wide as the tensor's alignment allows, and
-// neighbouring lanes touch neighbouring vectors. A chunk that several slices share is moved unit by
-// unit, and each lane looks up the slice of its unit: so hundreds of tiny tensors cost no more than
-// one launch.
+// 128 units, so 8 MB are 4,096 warps, which are all on an H100 at once, with 64 bytes a lane on
+// their way.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,6 +18,7 @@
 namespace {
 
 constexpr uint32_t kLanes = 32, kWarps = 8;
+constexpr uint32_t kBlocks = 4;          // of a multiprocessor: at most 64 registers
 constexpr uint32_t kUnit = 16;           // bytes
 constexpr uint32_t kChunk = 4 * kLanes;  // units
 constexpr uint32_t kMaxUnits = 1u << 31; // units of one launch; longer slices are cut
@@ -38,7 +36,7 @@ struct Head {
     float weight;
     uint32_t units;
     uint32_t n;
-    uint32_t element_size; // of the bucket
+    uint32_t per_unit; // elements of the bucket
 };
 
 template <uint32_t Capacity>
@@ -64,26 +62,29 @@ constexpr uint32_t kLarge = kSmall;
 struct Kept : Head {
     char *const *data;
     const uint32_t *first;
+    const uint32_t *sample; // first[0], first[kSample], first[2 * kSample], ...
     const uint8_t *tail;
 };
 
 // A table of `n` slices.
 struct Table {
     char **data;
-    uint32_t *first;
+    uint32_t *first, *sample;
     uint8_t *tail;
 };
+
+constexpr uint32_t kSample = TRI_TABLE_SAMPLE;
 
 inline Table table_at(void *memory, size_t n)
 {
     char *const begin = static_cast<char *>(memory);
-    char *const first = begin + n * sizeof(char *);
-    char *const tail = first + (n + 1) * sizeof(uint32_t);
-    return {reinterpret_cast<char **>(begin), reinterpret_cast<uint32_t *>(first),
-            reinterpret_cast<uint8_t *>(tail)};
+    uint32_t *const first = reinterpret_cast<uint32_t *>(begin + n * sizeof(char *));
+    uint32_t *const sample = first + n + 1;
+    return {reinterpret_cast<char **>(begin), first, sample,
+            reinterpret_cast<uint8_t *>(sample + (n + kSample - 1) / kSample)};
 }
 static_assert(sizeof(char *) + sizeof(uint32_t) + sizeof(uint8_t) == TRI_TABLE_SLICE &&
-                  sizeof(uint32_t) <= TRI_TABLE_END,
+                  sizeof(uint32_t) == TRI_TABLE_UNIT,
               "tri_table_bytes is what a table takes");
 
 // ------------------------------------------------------------------------------------- on the host
@@ -121,11 +122,10 @@ inline void add_piece(Job<Capacity> &job, Request &request, uint64_t first, uint
     request.done += count;
 }
 
-// log2 of the elements in a unit.
-inline uint32_t shift_of(uint32_t element_size)
+inline uint32_t log2_of(uint32_t per_unit)
 {
     uint32_t shift = 0;
-    while (element_size << shift < kUnit)
+    while (1u << shift < per_unit)
         shift++;
     return shift;
 }
@@ -145,7 +145,7 @@ inline Head head_of(const Request &request)
     head.device_weight = request.weight != nullptr ? request.weight->device : nullptr;
     head.weight = request.weight != nullptr ? request.weight->value : 0;
     head.decision = request.decision;
-    head.element_size = static_cast<uint32_t>(trib_dtype_size(bucket.dtype));
+    head.per_unit = kUnit / static_cast<uint32_t>(trib_dtype_size(bucket.dtype));
     return head;
 }
 
@@ -155,7 +155,8 @@ template <uint32_t Capacity>
 inline void next_job(Job<Capacity> &job, Request &request)
 {
     static_cast<Head &>(job) = head_of(request);
-    const uint32_t shift = shift_of(job.element_size);
+    job.first[0] = 0;
+    const uint32_t shift = log2_of(job.per_unit);
     uint64_t end = units_of(*request.bucket, shift);
     while (request.slice < request.n) {
         const tri_slice &slice = request.slices[request.slice];
@@ -220,183 +221,10 @@ template <auto Kernel>
 inline trib_status launch_kept(const Request &request, const void *table, trib_stream stream)
 {
     const Table at = table_at(const_cast<void *>(table), request.n);
-    Kept kept = {head_of(request), at.data, at.first, at.tail};
+    Kept kept = {head_of(request), at.data, at.first, at.sample, at.tail};
     kept.n = static_cast<uint32_t>(request.n);
-    kept.units = static_cast<uint32_t>(units_of(*request.bucket, shift_of(kept.element_size)));
+    kept.units = static_cast<uint32_t>(units_of(*request.bucket, log2_of(kept.per_unit)));
     return launch_list<Kernel>(kept, stream);
-}
-
-// ----------------------------------------------------------------------------------- on the device
-
-// One slice, or the part of it that is in this job.
-struct Piece {
-    char *data;
-    uint32_t first, length; // units
-    uint32_t tail;          // elements in the last unit
-    trib_dtype dtype;
-};
-
-template <typename List>
-__device__ inline Piece piece(const List &job, uint32_t i)
-{
-    const uint32_t tail = job.tail[i];
-    return {job.data[i], job.first[i], job.first[i + 1] - job.first[i], (tail & 15) + 1,
-            static_cast<trib_dtype>(tail >> 4)};
-}
-
-// The last of pieces low..high that begins at or before `unit`; `low` if none does.
-template <typename List>
-__device__ inline uint32_t find(const List &job, uint32_t unit, uint32_t low, uint32_t high)
-{
-    while (low < high) {
-        const uint32_t middle = low + (high - low + 1) / 2;
-        if (job.first[middle] <= unit)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
-}
-
-// The same for a whole warp, whose lanes look for the same.
-template <uint32_t Capacity>
-__device__ inline uint32_t find_together(const Job<Capacity> &job, uint32_t unit, uint32_t low,
-                                         uint32_t high)
-{
-    return find(job, unit, low, high);
-}
-
-// In memory each look takes as long as a load: so each lane looks at one of 32 places at a time.
-__device__ inline uint32_t find_together(const Kept &kept, uint32_t unit, uint32_t low,
-                                         uint32_t high)
-{
-    while (low < high) {
-        const uint32_t step = (high - low) / kLanes + 1;
-        const uint32_t place = low + threadIdx.x % kLanes * step;
-        const bool before = place <= high && kept.first[place] <= unit;
-        const uint32_t n = __popc(__ballot_sync(~0u, before)); // the first n places are
-        if (n == 0)
-            break;
-        low += (n - 1) * step;
-        high = min(low + step - 1, high);
-    }
-    return low;
-}
-
-// The elements of the piece that lie in `unit`: 0 to per_unit.
-__device__ inline uint32_t elements(const Piece &piece, uint32_t unit, uint32_t per_unit)
-{
-    const uint32_t inside = unit - piece.first; // huge if before it
-    if (unit < piece.first || inside >= piece.length)
-        return 0;
-    return inside + 1 == piece.length ? piece.tail : per_unit;
-}
-
-// Move the warp's chunk, one of block `block` of the job: body.chunk(piece, unit) if all of it lies
-// in one piece, otherwise body.unit(piece, unit, count) for each unit, `count` elements of which
-// are the piece's.
-template <typename List, typename Body>
-__device__ inline void move_chunk(const List &job, uint32_t block, Body body)
-{
-    const uint32_t lane = threadIdx.x % kLanes;
-    const uint32_t begin = (block * kWarps + threadIdx.x / kLanes) * kChunk;
-    if (begin >= job.units)
-        return;
-    const uint32_t per_unit = kUnit / job.element_size;
-    const uint32_t end = begin + kChunk < job.units ? begin + kChunk : job.units;
-    const uint32_t last = job.n == 0 ? 0 : job.n - 1;
-    const uint32_t low = find_together(job, begin, 0, last);
-    const Piece whole = job.n == 0 ? Piece{} : piece(job, low);
-    if (end - begin == kChunk && elements(whole, begin, per_unit) == per_unit &&
-        elements(whole, end - 1, per_unit) == per_unit) {
-        body.chunk(whole, begin);
-        return;
-    }
-    const uint32_t high = find_together(job, end - 1, low, last);
-    for (uint32_t unit = begin + lane; unit < end; unit += kLanes) {
-        const Piece mine = job.n == 0 ? Piece{} : piece(job, find(job, unit, low, high));
-        body.unit(mine, unit, elements(mine, unit, per_unit));
-    }
-}
-
-// A piece's data for `unit`.
-template <typename T>
-__device__ inline T *at(const Piece &piece, uint32_t unit, uint32_t per_unit)
-{
-    return reinterpret_cast<T *>(piece.data) + static_cast<uint64_t>(unit - piece.first) * per_unit;
-}
-
-// The bucket's `unit`.
-template <typename T, typename List>
-__device__ inline T *bucket_at(const List &job, uint32_t unit)
-{
-    return reinterpret_cast<T *>(job.bucket + (job.base + unit) * kUnit);
-}
-
-__device__ inline bool aligned(const void *data, uint32_t bytes)
-{
-    return reinterpret_cast<uintptr_t>(data) % bytes == 0;
-}
-
-// `V` elements that are loaded and stored as one.
-template <typename T, int V>
-struct alignas(sizeof(T) * V) Vector {
-    T element[V];
-};
-
-// dst[i] = op(src[i]) for the `Count` elements of a chunk, by all lanes of a warp, V at a time.
-template <int Count, int V, typename Dst, typename Src, typename Op>
-__device__ inline void move(Dst *dst, const Src *src, Op op)
-{
-    constexpr int kSteps = Count / V / kLanes;        // of each lane
-    constexpr int kBatch = kSteps < 16 ? kSteps : 16; // loads in flight
-    const Vector<Src, V> *from = reinterpret_cast<const Vector<Src, V> *>(src);
-    Vector<Dst, V> *to = reinterpret_cast<Vector<Dst, V> *>(dst);
-    for (int i = threadIdx.x % kLanes; i < kSteps * kLanes; i += kBatch * kLanes) {
-        Vector<Src, V> loaded[kBatch];
-#pragma unroll
-        for (int j = 0; j < kBatch; j++)
-            loaded[j] = from[i + j * kLanes];
-#pragma unroll
-        for (int j = 0; j < kBatch; j++) {
-            Vector<Dst, V> stored;
-#pragma unroll
-            for (int v = 0; v < V; v++)
-                op(stored.element[v], loaded[j].element[v]);
-            to[i + j * kLanes] = stored;
-        }
-    }
-}
-
-struct Copy {
-    template <typename T>
-    __device__ void operator()(T &out, const T &in) const
-    {
-        out = in;
-    }
-};
-
-// The plain chunk: bytes, in vectors as wide as the alignment of `tensor`, one of the two, allows.
-__device__ inline void copy_chunk(void *dst, const void *src, const void *tensor)
-{
-    constexpr int kBytes = kChunk * kUnit;
-    char *to = static_cast<char *>(dst);
-    const char *from = static_cast<const char *>(src);
-    if (aligned(tensor, 16))
-        move<kBytes / 16, 1>(reinterpret_cast<uint4 *>(to), reinterpret_cast<const uint4 *>(from),
-                             Copy());
-    else if (aligned(tensor, 8))
-        move<kBytes / 8, 1>(reinterpret_cast<uint64_t *>(to),
-                            reinterpret_cast<const uint64_t *>(from), Copy());
-    else if (aligned(tensor, 4))
-        move<kBytes / 4, 1>(reinterpret_cast<uint32_t *>(to),
-                            reinterpret_cast<const uint32_t *>(from), Copy());
-    else if (aligned(tensor, 2))
-        move<kBytes / 2, 1>(reinterpret_cast<uint16_t *>(to),
-                            reinterpret_cast<const uint16_t *>(from), Copy());
-    else
-        move<kBytes, 1>(reinterpret_cast<uint8_t *>(to), reinterpret_cast<const uint8_t *>(from),
-                        Copy());
 }
 
 } // namespace

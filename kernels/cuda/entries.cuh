@@ -6,6 +6,7 @@
 // searches end whatever they find.
 #pragma once
 
+#include "kernels/cuda/loads.cuh"
 #include "kernels/cuda/sparse.cuh"
 
 namespace {
@@ -18,31 +19,6 @@ constexpr uint32_t kMaxBlocks =
 constexpr size_t kEntriesScratch = 1 << 16;
 
 // ----------------------------------------------------------------------------------------- values
-
-// A load that is made or not, without a branch: so that several are on their way at once.
-__device__ inline uint32_t load_if(bool wanted, const uint32_t *from, uint32_t otherwise)
-{
-    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p ld.global.u32 %0, [%1];\n\t}"
-                 : "+r"(otherwise)
-                 : "l"(from), "r"(static_cast<uint32_t>(wanted)));
-    return otherwise;
-}
-
-__device__ inline uint32_t load_if(bool wanted, const uint16_t *from, uint32_t otherwise)
-{
-    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p ld.global.u16 %0, [%1];\n\t}"
-                 : "+r"(otherwise)
-                 : "l"(from), "r"(static_cast<uint32_t>(wanted)));
-    return otherwise;
-}
-
-__device__ inline uint64_t load_if(bool wanted, const uint64_t *from, uint64_t otherwise)
-{
-    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t@p ld.global.u64 %0, [%1];\n\t}"
-                 : "+l"(otherwise)
-                 : "l"(from), "r"(static_cast<uint32_t>(wanted)));
-    return otherwise;
-}
 
 // Element i of `values`, on its way: T is f64 for f64, and f32 for all others. Always one load, so
 // that none has to wait for another: a bf16 comes with the other half of its word, which the memory

@@ -28,10 +28,12 @@ __global__ void keep_part(const __grid_constant__ Part<Capacity> part)
     if (i > part.job.n)
         return;
     const uint32_t base = static_cast<uint32_t>(part.job.base);
-    part.table.first[part.begin + i] =
-        base + part.job.first[i]; // the end of one part begins the next
+    const uint32_t first = base + part.job.first[i];
+    part.table.first[part.begin + i] = first; // the end of one part begins the next
     if (i == part.job.n)
         return;
+    if ((part.begin + i) % kSample == 0)
+        part.table.sample[(part.begin + i) / kSample] = first;
     part.table.data[part.begin + i] = part.job.data[i];
     part.table.tail[part.begin + i] = part.job.tail[i];
 }

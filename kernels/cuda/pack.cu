@@ -1,58 +1,158 @@
 // pack: many tensors into one bucket, plain or times this rank's weight.
-#include "kernels/cuda/common.cuh"
 #include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/kernels_cuda.h"
+#include "kernels/cuda/pieces.cuh"
 
 namespace {
 
+// ------------------------------------------------------------------------------------------- parts
+
+// Elements of a bucket of Dst from tensors of Src: op(out, in) makes one, op.wide(in) a unit of
+// them, op.padding(index) what no tensor has. No tensor is read unless op.reads().
+
+// Units `row` to row + Rows - 1 of the lane, those that are `mine`, element by element: the last units
+// of tensors, padding, and tensors at odd addresses.
+template <uint32_t Rows, typename Src, typename Dst, typename List, typename Op>
+__device__ inline void pack_elements(const List &job, uint32_t begin, uint32_t row,
+                                     const Part (&part)[kRows], const bool (&mine)[kRows],
+                                     const Op &op)
+{
+    constexpr uint32_t kPerUnit = kUnit / sizeof(Dst);
+    Src loaded[Rows][kPerUnit];
+#pragma unroll
+    for (uint32_t r = 0; r < Rows; r++)
+#pragma unroll
+        for (uint32_t i = 0; i < kPerUnit; i++)
+            loaded[r][i] =
+                load_value_if<Src>(op.reads() && mine[row + r] && i < part[row + r].count,
+                                   reinterpret_cast<Src *>(part[row + r].data) + i);
+#pragma unroll
+    for (uint32_t r = 0; r < Rows; r++) {
+        const uint32_t unit = unit_of(begin, row + r);
+        const uint64_t index = (job.base + unit) * kPerUnit;
+        Dst *dst = bucket_at<Dst>(job, unit);
+#pragma unroll
+        for (uint32_t i = 0; i < kPerUnit; i++) {
+            Dst out = op.padding(index + i);
+            if (i < part[row + r].count)
+                op(out, loaded[r][i]);
+            if (mine[row + r] && index + i < job.count)
+                dst[i] = out;
+        }
+    }
+}
+
+// The lane's units that are `mine`. Whole ones are on their way while the others are moved,
+// Op::kTogether of those at once, which is as many as there are registers for.
+template <typename Src, typename Dst, typename List, typename Op>
+__device__ inline void pack_parts(const List &job, uint32_t begin, const Part (&part)[kRows],
+                                  const bool (&mine)[kRows], const Op &op)
+{
+    using Wide = typename Op::Wide;
+    constexpr uint32_t kPerUnit = kUnit / sizeof(Dst);
+    constexpr uint32_t kTogether = Op::kTogether;
+    Wide loaded[kRows];
+    bool whole[kRows], rest[kRows];
+#pragma unroll
+    for (uint32_t row = 0; row < kRows; row++) {
+        whole[row] =
+            mine[row] && part[row].count == kPerUnit && aligned(part[row].data, sizeof(Wide));
+        rest[row] = mine[row] && !whole[row];
+        loaded[row] = load_value_if<Wide>(op.reads() && whole[row], part[row].data);
+    }
+#pragma unroll
+    for (uint32_t row = 0; row < kRows; row += kTogether) {
+        bool any = false;
+#pragma unroll
+        for (uint32_t r = row; r < row + kTogether; r++)
+            any = any || rest[r];
+        if (__any_sync(kAll, any))
+            pack_elements<kTogether, Src, Dst>(job, begin, row, part, rest, op);
+    }
+#pragma unroll
+    for (uint32_t row = 0; row < kRows; row++)
+        if (whole[row])
+            *bucket_at<decltype(op.wide(loaded[row]))>(job, unit_of(begin, row)) =
+                op.wide(loaded[row]);
+}
+
+__device__ inline bool always()
+{
+    return true;
+}
+
 // ------------------------------------------------------------------------------------------- plain
 
-// One unit of which `count` elements come from a tensor; the others are padding.
-template <typename T, typename List>
-__device__ void pack_unit(const List &job, const Piece &piece, uint32_t unit, uint32_t count)
-{
-    constexpr uint32_t kPerUnit = kUnit / sizeof(T);
-    T *dst = bucket_at<T>(job, unit);
-    const T *src = at<T>(piece, unit, kPerUnit);
-    if (count == kPerUnit && aligned(src, kUnit)) {
-        *reinterpret_cast<uint4 *>(dst) = *reinterpret_cast<const uint4 *>(src);
-        return;
+template <typename T>
+struct Same {
+    using Wide = uint4;
+    static constexpr uint32_t kTogether = sizeof(T) < kRows ? sizeof(T) : kRows;
+
+    __device__ bool reads() const
+    {
+        return true;
     }
-    const uint64_t index = (job.base + unit) * kPerUnit;
-#pragma unroll
-    for (uint32_t i = 0; i < kPerUnit; i++)
-        if (index + i < job.count)
-            dst[i] = i < count ? src[i] : T(0);
-}
+    __device__ void operator()(T &out, const T &in) const
+    {
+        out = in;
+    }
+    __device__ uint4 wide(const uint4 &in) const
+    {
+        return in;
+    }
+    __device__ T padding(uint64_t) const
+    {
+        return 0;
+    }
+};
 
 template <typename List>
 struct Pack {
     const List &job;
 
-    __device__ void chunk(const Piece &piece, uint32_t unit) const
+    __device__ uint32_t per_unit() const
     {
-        const char *src = piece.data + static_cast<uint64_t>(unit - piece.first) * kUnit;
-        copy_chunk(bucket_at<char>(job, unit), src, src);
+        return job.per_unit;
+    }
+    __device__ uint32_t unit_bytes(trib_dtype) const
+    {
+        return kUnit;
     }
 
-    __device__ void unit(const Piece &piece, uint32_t unit, uint32_t count) const
+    __device__ void chunk(const Part &part, uint32_t unit) const
     {
-        switch (job.element_size) {
-        case 1:
-            return pack_unit<uint8_t>(job, piece, unit, count);
-        case 2:
-            return pack_unit<uint16_t>(job, piece, unit, count);
+        copy_chunk(bucket_at<char>(job, unit), part.data, part.data, always);
+    }
+
+    template <typename T>
+    __device__ void parts_of(const Part (&part)[kRows], uint32_t begin, uint32_t end) const
+    {
+        bool mine[kRows];
+#pragma unroll
+        for (uint32_t row = 0; row < kRows; row++)
+            mine[row] = unit_of(begin, row) < end;
+        pack_parts<T, T>(job, begin, part, mine, Same<T>());
+    }
+
+    __device__ void parts(const Part (&part)[kRows], uint32_t begin, uint32_t end) const
+    {
+        switch (job.per_unit) {
+        case 16:
+            return parts_of<uint8_t>(part, begin, end);
+        case 8:
+            return parts_of<uint16_t>(part, begin, end);
         case 4:
-            return pack_unit<uint32_t>(job, piece, unit, count);
+            return parts_of<uint32_t>(part, begin, end);
         default:
-            return pack_unit<uint64_t>(job, piece, unit, count);
+            return parts_of<uint64_t>(part, begin, end);
         }
     }
 };
 
 template <typename List>
-__global__ void __launch_bounds__(kLanes *kWarps) pack_plain(const __grid_constant__ List job)
+__global__ void __launch_bounds__(kLanes *kWarps, kBlocks)
+    pack_plain(const __grid_constant__ List job)
 {
     move_chunk(job, blockIdx.x, Pack<List>{job});
 }
@@ -69,97 +169,122 @@ __device__ inline double product(double a, double b)
     return __dmul_rn(a, b);
 }
 
+// `Sum` is the bucket's type, `weight` a valid one, 0 if no data counts; `last` is what the
+// bucket's last element, at `at`, becomes.
 template <typename Sum>
-struct Scale {
-    Sum weight;
+struct Weight {
+    Sum weight, last;
+    uint64_t at;
+};
 
-    template <typename T>
+template <typename T, typename Sum>
+struct Scale : Weight<Sum> {
+    static constexpr int kPerUnit = kUnit / sizeof(Sum);
+    using Wide = Vector<T, kPerUnit>;
+    static constexpr uint32_t kTogether = kRows / 2;
+
+    __device__ bool reads() const
+    {
+        return this->weight != Sum(0);
+    }
     __device__ void operator()(Sum &out, const T &in) const
     {
-        out = product(weight, widen(in));
+        out = reads() ? product(this->weight, widen(in)) : Sum(0);
+    }
+    __device__ Vector<Sum, kPerUnit> wide(const Wide &in) const
+    {
+        return each<Sum>(in, *this);
+    }
+    __device__ Sum padding(uint64_t index) const
+    {
+        return index == this->at ? this->last : Sum(0);
     }
 };
 
-// `Sum` is the bucket's type, `weight` a valid one, 0 if no data counts; `last` is what the
-// bucket's last element becomes.
 template <typename Sum, typename List>
 struct PackWeighted {
     const List &job;
-    Sum weight, last;
+    Weight<Sum> weight;
 
-    static constexpr uint32_t kPerUnit = kUnit / sizeof(Sum);
+    static constexpr int kPerUnit = kUnit / sizeof(Sum);
     static constexpr int kCount = kChunk * kPerUnit;
 
+    __device__ uint32_t per_unit() const
+    {
+        return kPerUnit;
+    }
+    __device__ uint32_t unit_bytes(trib_dtype dtype) const
+    {
+        return is_half<Sum>(dtype) ? kUnit / 2 : kUnit;
+    }
+
     template <typename T>
-    __device__ void chunk_of(const Piece &piece, uint32_t unit) const
+    __device__ void chunk_of(const Part &part, uint32_t unit) const
     {
         Sum *dst = bucket_at<Sum>(job, unit);
-        const T *src = at<const T>(piece, unit, kPerUnit);
+        const T *src = reinterpret_cast<const T *>(part.data);
         if (aligned(src, sizeof(T) * kPerUnit))
-            move<kCount, kPerUnit>(dst, src, Scale<Sum>{weight});
+            move<kCount, kPerUnit>(dst, src, Scale<T, Sum>{weight}, always);
         else
-            move<kCount, 1>(dst, src, Scale<Sum>{weight});
+            move<kCount, 1>(dst, src, Scale<T, Sum>{weight}, always);
     }
 
     __device__ void zero_chunk(uint32_t unit) const
     {
         uint4 *dst = bucket_at<uint4>(job, unit);
-        for (uint32_t i = threadIdx.x % kLanes; i < kChunk; i += kLanes)
+        for (uint32_t i = lane_of(); i < kChunk; i += kLanes)
             dst[i] = make_uint4(0, 0, 0, 0);
     }
 
-    __device__ void chunk(const Piece &piece, uint32_t unit) const
+    __device__ void chunk(const Part &part, uint32_t unit) const
     {
-        if (weight == Sum(0))
-            zero_chunk(unit);
-        else if (sizeof(Sum) == sizeof(double))
-            chunk_of<Sum>(piece, unit);
-        else if (piece.dtype == TRIB_F16)
-            chunk_of<F16>(piece, unit);
-        else if (piece.dtype == TRIB_BF16)
-            chunk_of<Bf16>(piece, unit);
+        if (weight.weight == Sum(0))
+            return zero_chunk(unit);
+        if constexpr (sizeof(Sum) == sizeof(double))
+            chunk_of<double>(part, unit);
+        else if (part.dtype == TRIB_F16)
+            chunk_of<F16>(part, unit);
+        else if (part.dtype == TRIB_BF16)
+            chunk_of<Bf16>(part, unit);
         else
-            chunk_of<float>(piece, unit);
+            chunk_of<float>(part, unit);
     }
 
-    template <typename T>
-    __device__ void unit_of(const Piece &piece, uint32_t unit, uint32_t count) const
+    // The units whose tensors are of T, for which is_mine(dtype).
+    template <typename T, typename IsMine>
+    __device__ void parts_of(const Part (&part)[kRows], uint32_t begin, uint32_t end,
+                             const IsMine &is_mine) const
     {
-        Sum *dst = bucket_at<Sum>(job, unit);
-        const T *src = at<const T>(piece, unit, kPerUnit);
-        const uint64_t index = (job.base + unit) * kPerUnit;
+        bool mine[kRows], any = false;
 #pragma unroll
-        for (uint32_t i = 0; i < kPerUnit; i++) {
-            Sum value = 0;
-            if (i < count && weight != Sum(0))
-                Scale<Sum>{weight}(value, src[i]);
-            if (index + i == job.count - 1)
-                value = last;
-            if (index + i < job.count)
-                dst[i] = value;
+        for (uint32_t row = 0; row < kRows; row++) {
+            mine[row] = unit_of(begin, row) < end && is_mine(part[row].dtype);
+            any = any || mine[row];
         }
+        if (__any_sync(kAll, any))
+            pack_parts<T, Sum>(job, begin, part, mine, Scale<T, Sum>{weight});
     }
 
-    __device__ void unit(const Piece &piece, uint32_t unit, uint32_t count) const
+    // Those of no tensor count as of the bucket's type.
+    __device__ void parts(const Part (&part)[kRows], uint32_t begin, uint32_t end) const
     {
-        if (sizeof(Sum) == sizeof(double))
-            unit_of<Sum>(piece, unit, count);
-        else if (piece.dtype == TRIB_F16)
-            unit_of<F16>(piece, unit, count);
-        else if (piece.dtype == TRIB_BF16)
-            unit_of<Bf16>(piece, unit, count);
-        else
-            unit_of<float>(piece, unit, count);
+        parts_of<Sum>(part, begin, end, [](trib_dtype dtype) { return !is_half<Sum>(dtype); });
+        if constexpr (sizeof(Sum) == sizeof(float)) {
+            parts_of<F16>(part, begin, end, [](trib_dtype dtype) { return dtype == TRIB_F16; });
+            parts_of<Bf16>(part, begin, end, [](trib_dtype dtype) { return dtype == TRIB_BF16; });
+        }
     }
 };
 
 template <typename Sum, typename List>
-__global__ void __launch_bounds__(kLanes *kWarps) pack_weighted(const __grid_constant__ List job)
+__global__ void __launch_bounds__(kLanes *kWarps, kBlocks)
+    pack_weighted(const __grid_constant__ List job)
 {
     const float weight = job.device_weight != nullptr ? *job.device_weight : job.weight;
     const bool valid = weight >= 0 && isfinite(weight);
-    const Sum last = valid ? weight : nanf("");
-    move_chunk(job, blockIdx.x, PackWeighted<Sum, List>{job, valid ? Sum(weight) : Sum(0), last});
+    const Weight<Sum> of_rank = {valid ? Sum(weight) : Sum(0), valid ? Sum(weight) : Sum(nanf("")),
+                                 job.count - 1};
+    move_chunk(job, blockIdx.x, PackWeighted<Sum, List>{job, of_rank});
 }
 
 } // namespace

@@ -1,54 +1,37 @@
 // unpack: one bucket back into many tensors, plain or divided by the sum of the weights.
-#include "kernels/cuda/common.cuh"
 #include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/kernels_cuda.h"
+#include "kernels/cuda/pieces.cuh"
 
 namespace {
 
-// ------------------------------------------------------------------------------------------- plain
+// ------------------------------------------------------------------------------------------- parts
 
-// The `count` elements of one unit that belong to a tensor.
-template <typename T, typename List>
-__device__ void unpack_unit(const List &job, const Piece &piece, uint32_t unit, uint32_t count)
+// All units of the lane, on their way; then store(part, unit) for each, if `go`. `T`: the bucket's.
+template <typename T, typename List, typename Store>
+__device__ inline void unpack_parts(const List &job, uint32_t begin, uint32_t end,
+                                    const Part (&part)[kRows], bool go, const Store &store)
 {
     constexpr uint32_t kPerUnit = kUnit / sizeof(T);
-    T *dst = at<T>(piece, unit, kPerUnit);
-    const T *src = bucket_at<const T>(job, unit);
-    if (count == kPerUnit && aligned(dst, kUnit)) {
-        *reinterpret_cast<uint4 *>(dst) = *reinterpret_cast<const uint4 *>(src);
-        return;
-    }
+    const uint64_t whole = job.count / kPerUnit - job.base; // units of the bucket
+    uint4 loaded[kRows];
 #pragma unroll
-    for (uint32_t i = 0; i < kPerUnit; i++)
-        if (i < count)
-            dst[i] = src[i];
+    for (uint32_t row = 0; row < kRows; row++)
+        loaded[row] = load_if(part[row].count != 0 && unit_of(begin, row) < whole,
+                              bucket_at<uint4>(job, unit_of(begin, row)), uint4{0, 0, 0, 0});
+    if (end > whole) // and the elements of the one that is not
+#pragma unroll
+        for (uint32_t row = 0; row < kRows; row++)
+            if (unit_of(begin, row) == whole)
+                loaded[row] = load_elements<T>(bucket_at<T>(job, whole), part[row].count);
+    if (!go)
+        return;
+#pragma unroll
+    for (uint32_t row = 0; row < kRows; row++)
+        if (part[row].count != 0)
+            store(part[row], loaded[row]);
 }
-
-template <typename List>
-struct Unpack {
-    const List &job;
-
-    __device__ void chunk(const Piece &piece, uint32_t unit) const
-    {
-        char *dst = piece.data + static_cast<uint64_t>(unit - piece.first) * kUnit;
-        copy_chunk(dst, bucket_at<const char>(job, unit), dst);
-    }
-
-    __device__ void unit(const Piece &piece, uint32_t unit, uint32_t count) const
-    {
-        switch (job.element_size) {
-        case 1:
-            return unpack_unit<uint8_t>(job, piece, unit, count);
-        case 2:
-            return unpack_unit<uint16_t>(job, piece, unit, count);
-        case 4:
-            return unpack_unit<uint32_t>(job, piece, unit, count);
-        default:
-            return unpack_unit<uint64_t>(job, piece, unit, count);
-        }
-    }
-};
 
 // From the end of the bucket to its beginning: what the collective wrote last is still in the
 // cache.
@@ -57,11 +40,71 @@ __device__ inline uint32_t block_from_end()
     return gridDim.x - 1 - blockIdx.x;
 }
 
-template <typename List>
-__global__ void __launch_bounds__(kLanes *kWarps) unpack_plain(const __grid_constant__ List job)
+// ------------------------------------------------------------------------------------------- plain
+
+template <typename T>
+__device__ inline void store_plain(const Part &part, const uint4 &in)
 {
-    if (*job.decision != 0)
-        move_chunk(job, block_from_end(), Unpack<List>{job});
+    constexpr uint32_t kPerUnit = kUnit / sizeof(T);
+    T *dst = reinterpret_cast<T *>(part.data);
+    if (part.count == kPerUnit && aligned(dst, kUnit)) {
+        *reinterpret_cast<uint4 *>(dst) = in;
+        return;
+    }
+    T element[kPerUnit];
+    memcpy(element, &in, sizeof in);
+#pragma unroll
+    for (uint32_t i = 0; i < kPerUnit; i++)
+        if (i < part.count)
+            dst[i] = element[i];
+}
+
+template <typename List>
+struct Unpack {
+    const List &job;
+    bool go;
+
+    __device__ uint32_t per_unit() const
+    {
+        return job.per_unit;
+    }
+    __device__ uint32_t unit_bytes(trib_dtype) const
+    {
+        return kUnit;
+    }
+
+    __device__ void chunk(const Part &part, uint32_t unit) const
+    {
+        copy_chunk(part.data, bucket_at<const char>(job, unit), part.data, [&] { return go; });
+    }
+
+    template <typename T>
+    __device__ void parts_of(const Part (&part)[kRows], uint32_t begin, uint32_t end) const
+    {
+        unpack_parts<T>(job, begin, end, part, go,
+                        [](const Part &of, const uint4 &in) { store_plain<T>(of, in); });
+    }
+
+    __device__ void parts(const Part (&part)[kRows], uint32_t begin, uint32_t end) const
+    {
+        switch (job.per_unit) {
+        case 16:
+            return parts_of<uint8_t>(part, begin, end);
+        case 8:
+            return parts_of<uint16_t>(part, begin, end);
+        case 4:
+            return parts_of<uint32_t>(part, begin, end);
+        default:
+            return parts_of<uint64_t>(part, begin, end);
+        }
+    }
+};
+
+template <typename List>
+__global__ void __launch_bounds__(kLanes *kWarps, kBlocks)
+    unpack_plain(const __grid_constant__ List job)
+{
+    move_chunk(job, block_from_end(), Unpack<List>{job, *job.decision != 0});
 }
 
 // ---------------------------------------------------------------------------------------- weighted
@@ -87,68 +130,90 @@ struct Divide {
     }
 };
 
+template <typename T, typename Sum>
+__device__ inline void store_quotients(const Part &part, const uint4 &in, const Divide<Sum> &op)
+{
+    constexpr int kPerUnit = kUnit / sizeof(Sum);
+    Vector<Sum, kPerUnit> sums;
+    memcpy(&sums, &in, sizeof in);
+    const Vector<T, kPerUnit> out = each<T>(sums, op);
+    T *dst = reinterpret_cast<T *>(part.data);
+    if (part.count == kPerUnit && aligned(dst, sizeof out)) {
+        *reinterpret_cast<Vector<T, kPerUnit> *>(dst) = out;
+        return;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kPerUnit; i++)
+        if (i < part.count)
+            dst[i] = out.element[i];
+}
+
 template <typename Sum, typename List>
 struct UnpackWeighted {
     const List &job;
-    Sum total;
+    bool go;
+    Divide<Sum> op;
 
-    static constexpr uint32_t kPerUnit = kUnit / sizeof(Sum);
+    static constexpr int kPerUnit = kUnit / sizeof(Sum);
     static constexpr int kCount = kChunk * kPerUnit;
 
-    template <typename T>
-    __device__ void chunk_of(const Piece &piece, uint32_t unit) const
+    __device__ uint32_t per_unit() const
     {
-        T *dst = at<T>(piece, unit, kPerUnit);
+        return kPerUnit;
+    }
+    __device__ uint32_t unit_bytes(trib_dtype dtype) const
+    {
+        return is_half<Sum>(dtype) ? kUnit / 2 : kUnit;
+    }
+
+    template <typename T>
+    __device__ void chunk_of(const Part &part, uint32_t unit) const
+    {
+        T *dst = reinterpret_cast<T *>(part.data);
         const Sum *src = bucket_at<const Sum>(job, unit);
         if (aligned(dst, sizeof(T) * kPerUnit))
-            move<kCount, kPerUnit>(dst, src, Divide<Sum>{total});
+            move<kCount, kPerUnit>(dst, src, op, [&] { return go; });
         else
-            move<kCount, 1>(dst, src, Divide<Sum>{total});
+            move<kCount, 1>(dst, src, op, [&] { return go; });
     }
 
-    __device__ void chunk(const Piece &piece, uint32_t unit) const
+    __device__ void chunk(const Part &part, uint32_t unit) const
     {
         if constexpr (sizeof(Sum) == sizeof(double))
-            chunk_of<double>(piece, unit);
-        else if (piece.dtype == TRIB_F16)
-            chunk_of<F16>(piece, unit);
-        else if (piece.dtype == TRIB_BF16)
-            chunk_of<Bf16>(piece, unit);
+            chunk_of<double>(part, unit);
+        else if (part.dtype == TRIB_F16)
+            chunk_of<F16>(part, unit);
+        else if (part.dtype == TRIB_BF16)
+            chunk_of<Bf16>(part, unit);
         else
-            chunk_of<float>(piece, unit);
+            chunk_of<float>(part, unit);
     }
 
-    template <typename T>
-    __device__ void unit_of(const Piece &piece, uint32_t unit, uint32_t count) const
-    {
-        T *dst = at<T>(piece, unit, kPerUnit);
-        const Sum *src = bucket_at<const Sum>(job, unit);
-#pragma unroll
-        for (uint32_t i = 0; i < kPerUnit; i++)
-            if (i < count)
-                Divide<Sum>{total}(dst[i], src[i]);
-    }
-
-    __device__ void unit(const Piece &piece, uint32_t unit, uint32_t count) const
+    __device__ void store(const Part &part, const uint4 &in) const
     {
         if constexpr (sizeof(Sum) == sizeof(double))
-            unit_of<double>(piece, unit, count);
-        else if (piece.dtype == TRIB_F16)
-            unit_of<F16>(piece, unit, count);
-        else if (piece.dtype == TRIB_BF16)
-            unit_of<Bf16>(piece, unit, count);
+            store_quotients<double>(part, in, op);
+        else if (part.dtype == TRIB_F16)
+            store_quotients<F16>(part, in, op);
+        else if (part.dtype == TRIB_BF16)
+            store_quotients<Bf16>(part, in, op);
         else
-            unit_of<float>(piece, unit, count);
+            store_quotients<float>(part, in, op);
+    }
+
+    __device__ void parts(const Part (&part)[kRows], uint32_t begin, uint32_t end) const
+    {
+        unpack_parts<Sum>(job, begin, end, part, go,
+                          [&](const Part &of, const uint4 &in) { store(of, in); });
     }
 };
 
 template <typename Sum, typename List>
-__global__ void __launch_bounds__(kLanes *kWarps) unpack_weighted(const __grid_constant__ List job)
+__global__ void __launch_bounds__(kLanes *kWarps, kBlocks)
+    unpack_weighted(const __grid_constant__ List job)
 {
-    if (*job.decision == 0)
-        return;
     const Sum total = reinterpret_cast<const Sum *>(job.bucket)[job.count - 1];
-    move_chunk(job, block_from_end(), UnpackWeighted<Sum, List>{job, total});
+    move_chunk(job, block_from_end(), UnpackWeighted<Sum, List>{job, *job.decision != 0, {total}});
 }
 
 } // namespace
