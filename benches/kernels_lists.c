@@ -1,38 +1,14 @@
-/* trib_kernels: the cuda table's pack and unpack of lists, mean of many calls in a row. */
+/* trib_kernels: the cuda table's pack and unpack of lists, beside a copy of as many bytes: the mean of many
+ * calls in a row out of a graph, so that what the host does for a launch does not count. */
 #include <stdbool.h>
 
 #include "benches/bench.h"
 #include "benches/kernels.h"
 #include "benches/kernels_cuda.h"
+#include "benches/resnet50.h"
 #include "kernels/cuda/kernels_cuda.h"
 
-enum { RESNET = 161, TINY = 500, ROUNDS = 100 };
-
-/* The parameters of a ResNet-50, in the order of its layers. */
-static size_t resnet(size_t *counts)
-{
-    static const struct {
-        size_t blocks, narrow, wide;
-    } stages[] = {{3, 64, 256}, {4, 128, 512}, {6, 256, 1024}, {3, 512, 2048}};
-    size_t n = 0, in = 64;
-    counts[n++] = 64 * 3 * 7 * 7;
-    counts[n++] = 64;
-    counts[n++] = 64;
-    for (size_t s = 0; s < 4; s++)
-        for (size_t b = 0; b < stages[s].blocks; b++, in = stages[s].wide) {
-            const size_t narrow = stages[s].narrow, wide = stages[s].wide;
-            const size_t weights[] = {in * narrow, narrow * narrow * 9, narrow * wide, in * wide};
-            const size_t outputs[] = {narrow, narrow, wide, wide};
-            for (size_t w = 0; w < (b == 0 ? 4u : 3u); w++) { /* the fourth is the shortcut's */
-                counts[n++] = weights[w];
-                counts[n++] = outputs[w];
-                counts[n++] = outputs[w];
-            }
-        }
-    counts[n++] = 2048 * 1000;
-    counts[n++] = 1000;
-    return n;
-}
+enum { MOST = 2000, ROUNDS = 100 };
 
 struct timing {
     const char *name;
@@ -40,7 +16,17 @@ struct timing {
     size_t n;
     trib_dtype slice, bucket;
     size_t misalign; /* bytes */
-    bool weighted;
+    bool weighted, kept;
+};
+
+/* A list, and what it is moved by. */
+struct moved {
+    const struct timing *timing;
+    struct tri_slice slices[MOST];
+    struct tri_bucket bucket;
+    void *table, *from, *to; /* the last two: of the copy */
+    size_t bytes;            /* read and written */
+    uint32_t *decision;
 };
 
 /* Tensors in a scattered order, each at a multiple of 512 bytes plus `misalign`. */
@@ -50,7 +36,7 @@ static size_t scatter(const struct timing *timing, struct tri_slice *slices, cha
     const size_t per_unit = 16 / trib_dtype_size(timing->bucket);
     size_t at = 0, end = 0;
     for (size_t k = 0; k < timing->n; k++) {
-        const size_t i = k * 89 % timing->n; /* 89 divides neither 161 nor 500 */
+        const size_t i = k * 89 % timing->n; /* 89 divides no n */
         slices[i].data = data + at + timing->misalign;
         at += (timing->counts[i] * size + timing->misalign + 511) / 512 * 512;
     }
@@ -63,80 +49,128 @@ static size_t scatter(const struct timing *timing, struct tri_slice *slices, cha
     return end;
 }
 
-/* Mean microseconds of a call among ROUNDS of them in a row. */
-static double time_calls(const struct tri_slice *slices, const struct timing *timing,
-                         const struct tri_bucket *bucket, const uint32_t *decision,
+static void pack(const struct moved *m, cudaStream_t stream)
+{
+    const struct tri_weight half = {NULL, 0.5f}, *weight = m->timing->weighted ? &half : NULL;
+    const size_t n = m->timing->n;
+    BENCH_OK(m->timing->kept
+                 ? tri_cuda_pack_kept(m->table, n, &m->bucket, weight, (trib_stream)stream)
+                 : tri_cuda_pack(m->slices, n, &m->bucket, weight, (trib_stream)stream));
+}
+
+static void unpack(const struct moved *m, cudaStream_t stream)
+{
+    const size_t n = m->timing->n;
+    const int weighted = m->timing->weighted;
+    BENCH_OK(m->timing->kept ? tri_cuda_unpack_kept(m->table, n, &m->bucket, weighted, m->decision,
+                                                    (trib_stream)stream)
+                             : tri_cuda_unpack(m->slices, n, &m->bucket, weighted, m->decision,
+                                               (trib_stream)stream));
+}
+
+static void copy(const struct moved *m, cudaStream_t stream)
+{
+    MUST(cudaMemcpyAsync(m->to, m->from, m->bytes / 2, cudaMemcpyDeviceToDevice, stream));
+}
+
+/* Mean microseconds of a call among ROUNDS of them, the second time that they run. */
+static double time_calls(void (*call)(const struct moved *, cudaStream_t), const struct moved *m,
                          cudaStream_t stream)
 {
-    const struct tri_weight weight = {NULL, 0.5f};
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t calls = NULL;
     cudaEvent_t start, end;
     float ms = 0;
     MUST(cudaEventCreate(&start));
     MUST(cudaEventCreate(&end));
-    for (int round = -10; round < ROUNDS; round++) {
-        if (round == 0)
-            MUST(cudaEventRecord(start, stream));
-        if (decision != NULL)
-            BENCH_OK(tri_cuda_unpack(slices, timing->n, bucket, timing->weighted, decision,
-                                     (trib_stream)stream));
-        else
-            BENCH_OK(tri_cuda_pack(slices, timing->n, bucket, timing->weighted ? &weight : NULL,
-                                   (trib_stream)stream));
-    }
+    MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (int round = 0; round < ROUNDS; round++)
+        call(m, stream);
+    MUST(cudaStreamEndCapture(stream, &graph));
+    MUST(cudaGraphInstantiate(&calls, graph, 0));
+    MUST(cudaGraphLaunch(calls, stream));
+    MUST(cudaEventRecord(start, stream));
+    MUST(cudaGraphLaunch(calls, stream));
     MUST(cudaEventRecord(end, stream));
     MUST(cudaEventSynchronize(end));
     MUST(cudaEventElapsedTime(&ms, start, end));
+    MUST(cudaGraphExecDestroy(calls));
+    MUST(cudaGraphDestroy(graph));
     MUST(cudaEventDestroy(start));
     MUST(cudaEventDestroy(end));
     return (double)ms * 1e3 / ROUNDS;
 }
 
+static void print_times(const struct moved *m, cudaStream_t stream)
+{
+    const double packs = time_calls(pack, m, stream), unpacks = time_calls(unpack, m, stream);
+    const double copies = time_calls(copy, m, stream), bytes = (double)m->bytes;
+    printf("  %-44s pack %7.1f us %5.0f GB/s   unpack %7.1f us %5.0f GB/s   copy %7.1f us %5.0f "
+           "GB/s\n",
+           m->timing->name, packs, bytes / packs / 1e3, unpacks, bytes / unpacks / 1e3, copies,
+           bytes / copies / 1e3);
+}
+
 static void time_list(const struct timing *timing, cudaStream_t stream)
 {
+    static struct moved m;
     const uint32_t yes = 1;
-    struct tri_slice slices[TINY];
-    size_t elements = 0, bytes = 0;
-    for (size_t i = 0; i < timing->n; i++) {
+    const size_t from = trib_dtype_size(timing->slice), to = trib_dtype_size(timing->bucket);
+    size_t elements = 0;
+    for (size_t i = 0; i < timing->n; i++)
         elements += timing->counts[i];
-        bytes += timing->counts[i] * trib_dtype_size(timing->slice) + 1024;
-    }
-    const size_t moved =
-        elements * (trib_dtype_size(timing->slice) + trib_dtype_size(timing->bucket));
+    const size_t bytes = elements * from + timing->n * 1024;
     char *data = cuda_alloc(bytes);
-    const size_t end = scatter(timing, slices, data);
-    const struct tri_bucket bucket = {cuda_alloc((end + 1) * trib_dtype_size(timing->bucket)),
-                                      end + (timing->weighted ? 1 : 0), timing->bucket};
-    uint32_t *decision = cuda_alloc(sizeof yes);
+    const size_t end = scatter(timing, m.slices, data);
+    m.timing = timing;
+    m.bytes = elements * (from + to);
+    m.bucket = (struct tri_bucket){cuda_alloc((end + 1) * to), end + (timing->weighted ? 1 : 0),
+                                   timing->bucket};
+    m.table = cuda_alloc(tri_table_bytes(timing->n));
+    m.from = cuda_alloc(m.bytes / 2);
+    m.to = cuda_alloc(m.bytes / 2);
+    m.decision = cuda_alloc(sizeof yes);
     MUST(cudaMemset(data, 0x3c, bytes));
-    MUST(cudaMemcpy(decision, &yes, sizeof yes, cudaMemcpyDefault));
+    MUST(cudaMemset(m.from, 0x3c, m.bytes / 2));
+    MUST(cudaMemcpy(m.decision, &yes, sizeof yes, cudaMemcpyDefault));
+    BENCH_OK(tri_cuda_keep(m.table, m.slices, timing->n, &m.bucket, (trib_stream)stream));
     MUST(cudaDeviceSynchronize());
-    const double pack = time_calls(slices, timing, &bucket, NULL, stream);
-    const double unpack = time_calls(slices, timing, &bucket, decision, stream);
-    printf("  %-44s pack %7.1f us %5.0f GB/s   unpack %7.1f us %5.0f GB/s\n", timing->name, pack,
-           (double)moved / pack / 1e3, unpack, (double)moved / unpack / 1e3);
-    MUST(cudaFree(data));
-    MUST(cudaFree(bucket.data));
-    MUST(cudaFree(decision));
+    print_times(&m, stream);
+    void *const memory[] = {data, m.bucket.data, m.table, m.from, m.to, m.decision};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        MUST(cudaFree(memory[i]));
 }
 
 void kernels_time_lists(cudaStream_t stream)
 {
-    size_t layers[RESNET], tiny[TINY];
-    const size_t n = resnet(layers);
-    for (size_t i = 0; i < TINY; i++)
+    static size_t layers[RESNET50_TENSORS], tiny[MOST], thousand[MOST], odd[MOST];
+    const size_t n = RESNET50_TENSORS;
+    resnet50(layers);
+    for (size_t i = 0; i < MOST; i++) {
         tiny[i] = 64;
+        thousand[i] = 1000;
+        odd[i] = 1001;
+    }
     const struct timing timings[] = {
-        {"161 tensors f32", layers, n, TRIB_F32, TRIB_F32, 0, false},
-        {"161 tensors f32, 4 bytes off", layers, n, TRIB_F32, TRIB_F32, 4, false},
-        {"161 tensors bf16", layers, n, TRIB_BF16, TRIB_BF16, 0, false},
-        {"161 tensors bf16, 2 bytes off", layers, n, TRIB_BF16, TRIB_BF16, 2, false},
-        {"161 tensors f32, weighted", layers, n, TRIB_F32, TRIB_F32, 0, true},
-        {"161 tensors bf16, weighted, f32 bucket", layers, n, TRIB_BF16, TRIB_F32, 0, true},
-        {"161 tensors f16, weighted, f32 bucket", layers, n, TRIB_F16, TRIB_F32, 0, true},
-        {"500 tensors of 64 f32", tiny, TINY, TRIB_F32, TRIB_F32, 0, false},
-        {"200 tensors of 64 f32", tiny, 200, TRIB_F32, TRIB_F32, 0, false},
+        {"161 tensors f32", layers, n, TRIB_F32, TRIB_F32, 0, false, false},
+        {"161 tensors f32, kept", layers, n, TRIB_F32, TRIB_F32, 0, false, true},
+        {"161 tensors f32, 4 bytes off", layers, n, TRIB_F32, TRIB_F32, 4, false, false},
+        {"161 tensors bf16", layers, n, TRIB_BF16, TRIB_BF16, 0, false, false},
+        {"161 tensors bf16, 2 bytes off", layers, n, TRIB_BF16, TRIB_BF16, 2, false, false},
+        {"161 tensors f32, weighted", layers, n, TRIB_F32, TRIB_F32, 0, true, false},
+        {"161 tensors bf16, weighted, f32 bucket", layers, n, TRIB_BF16, TRIB_F32, 0, true, false},
+        {"161 tensors f16, weighted, f32 bucket", layers, n, TRIB_F16, TRIB_F32, 0, true, false},
+        {"200 tensors of 64 f32", tiny, 200, TRIB_F32, TRIB_F32, 0, false, false},
+        {"500 tensors of 64 f32", tiny, 500, TRIB_F32, TRIB_F32, 0, false, false},
+        {"500 tensors of 64 f32, kept", tiny, 500, TRIB_F32, TRIB_F32, 0, false, true},
+        {"2000 tensors of 1000 f32", thousand, 2000, TRIB_F32, TRIB_F32, 0, false, false},
+        {"2000 tensors of 1000 f32, kept", thousand, 2000, TRIB_F32, TRIB_F32, 0, false, true},
+        {"2000 of 1000 f32, kept, 4 bytes off", thousand, 2000, TRIB_F32, TRIB_F32, 4, false, true},
+        {"2000 of 1001 f32, kept", odd, 2000, TRIB_F32, TRIB_F32, 0, false, true},
+        {"2000 of 1001 bf16, kept", odd, 2000, TRIB_BF16, TRIB_BF16, 0, false, true},
+        {"2000 of 1000 f32, kept, weighted", thousand, 2000, TRIB_F32, TRIB_F32, 0, true, true},
     };
-    printf("times, mean of %d calls in a row, bytes read and written:\n", (int)ROUNDS);
+    printf("times, mean of %d calls in a graph, bytes read and written:\n", (int)ROUNDS);
     for (size_t i = 0; i < sizeof timings / sizeof timings[0]; i++)
         time_list(&timings[i], stream);
 }
