@@ -126,7 +126,8 @@ struct tri_kernels {
 
     /* unpack: if *decision is not 0, data[i] = bucket[offset + i] of every slice, else nothing.
      * With `weighted` != 0: data[i] = (slice type)(bucket[offset + i] / bucket[last]), rounded to
-     * nearest even. */
+     * nearest even. The bucket, and the table of unpack_kept, may be read before what was queued last
+     * on the stream has ended: that is the commit that makes the decision, or another unpack. */
     trib_status (*unpack)(const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket,
                           int weighted, const uint32_t *decision, trib_stream stream);
 

@@ -23,10 +23,11 @@ __device__ inline void store_pinned(uint32_t *word, uint32_t value)
 
 constexpr uint32_t kThreads = 128;
 
-// One thread per call. Words of the calls and of the total are this device's.
+// Unpack may begin meanwhile, and waits for the end. One thread per call. Words of the calls and of the total are this device's.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) commit(const tri_commit job)
 {
+    let_next_start();
     bool applied = true;
     for (size_t i = threadIdx.x; i < job.ncalls; i += kThreads)
         applied = applied && *job.calls[i].decision != 0;

@@ -176,15 +176,19 @@ inline void next_job(Job<Capacity> &job, Request &request)
     request.unit = end;
 }
 
-// A launch whose every warp moves a chunk.
+// A launch whose every warp moves a chunk. With a decision it is of unpack, which begins while commit
+// makes that.
 template <auto Kernel, typename List>
 inline trib_status launch_list(List &list, trib_stream stream)
 {
     [[maybe_unused]] void (*const takes_list)(List) = Kernel;
     void *arguments[] = {&list};
     const uint32_t blocks = (list.units + kChunk * kWarps - 1) / (kChunk * kWarps);
-    return blocks == 0 ? TRIB_OK
-                       : launch_kernel<Kernel>(blocks, kLanes * kWarps, arguments, stream);
+    if (blocks == 0)
+        return TRIB_OK;
+    return list.decision != nullptr
+               ? launch_next_kernel<Kernel>(blocks, kLanes * kWarps, arguments, stream)
+               : launch_kernel<Kernel>(blocks, kLanes * kWarps, arguments, stream);
 }
 
 template <auto Kernel, uint32_t Capacity>

@@ -69,14 +69,15 @@ inline bool waits_for_previous(const void *kernel)
     return answer == 1;
 }
 
-// For a kernel that begins with wait_for_previous() and follows one of ours in the stream that says
-// let_next_start(): its blocks may be on the device before the last of the other are gone, which
-// takes the way to the device out of the time between them.
-template <auto Function, typename Job>
-inline trib_status launch_next(uint32_t blocks, uint32_t threads, Job job, trib_stream stream)
+// For a kernel that calls wait_for_previous() before it touches what the one before it in the stream
+// may touch. If that is one of ours that says let_next_start(), its blocks may be on the device before
+// the last of the other are gone, which takes the way to the device out of the time between them.
+template <auto Function>
+inline trib_status launch_next_kernel(uint32_t blocks, uint32_t threads, void **arguments,
+                                      trib_stream stream)
 {
     if (!waits_for_previous(Kernel<Function>::get()))
-        return launch_job<Function>(blocks, threads, job, stream);
+        return launch_kernel<Function>(blocks, threads, arguments, stream);
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
@@ -86,11 +87,19 @@ inline trib_status launch_next(uint32_t blocks, uint32_t threads, Job job, trib_
     config.stream = static_cast<cudaStream_t>(stream);
     config.attrs = &early;
     config.numAttrs = 1;
-    void *arguments[] = {&job};
     if (cudaLaunchKernelExC(&config, Kernel<Function>::get(), arguments) == cudaSuccess)
         return TRIB_OK;
     (void)cudaGetLastError();
     return TRIB_ERR_CUDA;
+}
+
+// The same for a kernel whose one parameter is a `Job`.
+template <auto Function, typename Job>
+inline trib_status launch_next(uint32_t blocks, uint32_t threads, Job job, trib_stream stream)
+{
+    [[maybe_unused]] void (*const takes_job)(Job) = Function;
+    void *arguments[] = {&job};
+    return launch_next_kernel<Function>(blocks, threads, arguments, stream);
 }
 
 // Wait until the results of the kernels before this one in the stream are visible. A block must not

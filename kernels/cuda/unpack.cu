@@ -8,10 +8,19 @@ namespace {
 
 // ------------------------------------------------------------------------------------------- parts
 
-// All units of the lane, on their way; then store(part, unit) for each, if `go`. `T`: the bucket's.
+// May the tensors be written? Asked once all loads of a warp are on their way: this kernel begins while
+// commit runs, and what it has read by then, bucket and table, commit does not write.
+__device__ inline bool decided(const uint32_t *decision)
+{
+    wait_for_previous();
+    return *decision != 0;
+}
+
+// All units of the lane, on their way; then, if it is decided, store(part, unit) for each. `T`: the
+// bucket's.
 template <typename T, typename List, typename Store>
 __device__ inline void unpack_parts(const List &job, uint32_t begin, uint32_t end,
-                                    const Part (&part)[kRows], bool go, const Store &store)
+                                    const Part (&part)[kRows], const Store &store)
 {
     constexpr uint32_t kPerUnit = kUnit / sizeof(T);
     const uint64_t whole = job.count / kPerUnit - job.base; // units of the bucket
@@ -25,7 +34,7 @@ __device__ inline void unpack_parts(const List &job, uint32_t begin, uint32_t en
         for (uint32_t row = 0; row < kRows; row++)
             if (unit_of(begin, row) == whole)
                 loaded[row] = load_elements<T>(bucket_at<T>(job, whole), part[row].count);
-    if (!go)
+    if (!decided(job.decision))
         return;
 #pragma unroll
     for (uint32_t row = 0; row < kRows; row++)
@@ -62,7 +71,6 @@ __device__ inline void store_plain(const Part &part, const uint4 &in)
 template <typename List>
 struct Unpack {
     const List &job;
-    bool go;
 
     __device__ uint32_t per_unit() const
     {
@@ -75,13 +83,14 @@ struct Unpack {
 
     __device__ void chunk(const Part &part, uint32_t unit) const
     {
-        copy_chunk(part.data, bucket_at<const char>(job, unit), part.data, [&] { return go; });
+        copy_chunk(part.data, bucket_at<const char>(job, unit), part.data,
+                   [&] { return decided(job.decision); });
     }
 
     template <typename T>
     __device__ void parts_of(const Part (&part)[kRows], uint32_t begin, uint32_t end) const
     {
-        unpack_parts<T>(job, begin, end, part, go,
+        unpack_parts<T>(job, begin, end, part,
                         [](const Part &of, const uint4 &in) { store_plain<T>(of, in); });
     }
 
@@ -104,7 +113,7 @@ template <typename List>
 __global__ void __launch_bounds__(kLanes *kWarps, kBlocks)
     unpack_plain(const __grid_constant__ List job)
 {
-    move_chunk(job, block_from_end(), Unpack<List>{job, *job.decision != 0});
+    move_chunk(job, block_from_end(), Unpack<List>{job});
 }
 
 // ---------------------------------------------------------------------------------------- weighted
@@ -151,7 +160,6 @@ __device__ inline void store_quotients(const Part &part, const uint4 &in, const 
 template <typename Sum, typename List>
 struct UnpackWeighted {
     const List &job;
-    bool go;
     Divide<Sum> op;
 
     static constexpr int kPerUnit = kUnit / sizeof(Sum);
@@ -172,9 +180,9 @@ struct UnpackWeighted {
         T *dst = reinterpret_cast<T *>(part.data);
         const Sum *src = bucket_at<const Sum>(job, unit);
         if (aligned(dst, sizeof(T) * kPerUnit))
-            move<kCount, kPerUnit>(dst, src, op, [&] { return go; });
+            move<kCount, kPerUnit>(dst, src, op, [&] { return decided(job.decision); });
         else
-            move<kCount, 1>(dst, src, op, [&] { return go; });
+            move<kCount, 1>(dst, src, op, [&] { return decided(job.decision); });
     }
 
     __device__ void chunk(const Part &part, uint32_t unit) const
@@ -203,7 +211,7 @@ struct UnpackWeighted {
 
     __device__ void parts(const Part (&part)[kRows], uint32_t begin, uint32_t end) const
     {
-        unpack_parts<Sum>(job, begin, end, part, go,
+        unpack_parts<Sum>(job, begin, end, part,
                           [&](const Part &of, const uint4 &in) { store(of, in); });
     }
 };
@@ -213,7 +221,7 @@ __global__ void __launch_bounds__(kLanes *kWarps, kBlocks)
     unpack_weighted(const __grid_constant__ List job)
 {
     const Sum total = reinterpret_cast<const Sum *>(job.bucket)[job.count - 1];
-    move_chunk(job, block_from_end(), UnpackWeighted<Sum, List>{job, *job.decision != 0, {total}});
+    move_chunk(job, block_from_end(), UnpackWeighted<Sum, List>{job, {total}});
 }
 
 } // namespace

@@ -280,6 +280,7 @@ void kernels_suite(const struct kernels_place *place)
         kernels_commit(&arena);
         kernels_plain(&arena, quick);
         kernels_edges(&arena, quick);
+        kernels_decision(&arena, quick);
         kernels_weighted(&arena, quick);
         kernels_scale(&arena, quick);
         kernels_push(&arena, quick);

@@ -155,6 +155,7 @@ size_t decision_place(struct arena *arena, uint32_t value);
 void kernels_commit(struct arena *arena);
 void kernels_plain(struct arena *arena, bool quick);
 void kernels_edges(struct arena *arena, bool quick);
+void kernels_decision(struct arena *arena, bool quick);
 void kernels_weighted(struct arena *arena, bool quick);
 void kernels_reduce(struct arena *arena, bool quick);
 void kernels_scale(struct arena *arena, bool quick);

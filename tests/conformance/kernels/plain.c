@@ -72,6 +72,8 @@ static size_t keep(const struct arena *arena, const struct list *list, struct tr
             lent[n++] = list->slices[i];
     CHECK_OK(arena->place->kernels->keep(arena->device + list->table_at, lent, n, &list->bucket,
                                          arena->place->stream));
+    unsigned char byte;
+    arena->place->download(&byte, arena->device, 1); /* waits: an unpack comes behind a commit */
     return n;
 }
 
@@ -185,6 +187,52 @@ void kernels_plain(struct arena *arena, bool quick)
         .counts = tiny, .n_counts = 1, .aligned = true, .padded = false, .extra = 3};
     plain_case(arena, TRIB_F32, 0, &none);
     plain_case(arena, TRIB_F32, 2, &none);
+}
+
+/* -------------------------------------------------------------------------------------- decision */
+
+/* Unpack, queued right behind the commit that makes its decision, goes by that and not by what was
+ * there before: the opposite. */
+static void decision_case(struct arena *arena, uint32_t *abort_flag, struct tri_list_counts *counts,
+                          const struct list_params *params, bool commits)
+{
+    const struct kernels_place *place = arena->place;
+    const uint32_t flag = !commits;
+    struct list list;
+    arena_reset(arena);
+    list_make(&list, arena, TRIB_F32, 400, params);
+    const size_t word = decision_place(arena, !commits);
+    uint32_t *decision = (uint32_t *)(void *)(arena->device + word);
+    const struct tri_commit job = {
+        .abort_flag = abort_flag, .counts = counts, .total_dtype = TRIB_F32, .decision = decision};
+    place->upload(abort_flag, &flag, sizeof flag);
+    arena_upload(arena);
+    CHECK_OK(place->kernels->commit(&job, place->stream));
+    list_unpack(arena, &list, 0, word);
+    for (size_t i = 0; commits && i < list.n; i++)
+        memcpy(arena->image + list.at[i], arena->image + list.bucket_at + list.slices[i].offset * 4,
+               list.slices[i].count * 4);
+    const uint32_t expected = commits;
+    memcpy(arena->image + word, &expected, sizeof expected);
+    (void)arena_check(arena, commits ? "unpack behind a commit" : "unpack behind an abort");
+    list_free(&list);
+}
+
+void kernels_decision(struct arena *arena, bool quick)
+{
+    static const size_t counts[] = {0, 1, 64, 1000, 5000};
+    const struct list_params passed = {
+        .counts = counts, .n_counts = 5, .aligned = true, .form = LIST_PASSED};
+    const struct kernels_place *place = arena->place;
+    uint32_t *abort_flag = place->alloc_pinned(64);
+    struct tri_list_counts *counted = place->alloc_pinned(64), none = {0};
+    check_begin("%s unpack right behind commit", place->kernels->name);
+    place->upload(counted, &none, sizeof none);
+    for (int i = 0; i < (quick ? 10 : 50); i++)
+        decision_case(arena, abort_flag, counted, &passed, i % 2 == 0);
+    check_end();
+    place->free_pinned(abort_flag);
+    place->free_pinned(counted);
 }
 
 /* ---------------------------------------------------------------------------------------- edges */
