@@ -565,9 +565,9 @@ pub struct trib_reducer_options {
     pub size: u32,
     #[doc = " TRIB_REDUCER_..."]
     pub flags: u32,
-    #[doc = " of a full bucket, at most; 0 is 25 MiB. A larger gradient has a bucket\n   of its own. Few large ones take less time in all, but nothing hides\n   the last: 102 MB of gradients, all ready at once, take 492 us on 2 x\n   H200 over NVLink, in buckets of 100 MiB 409, as one tensor 372"]
+    #[doc = " of a full bucket, at most; 0 is 25 MiB. A larger gradient has a bucket\n   of its own. Few large ones take less time in all, but what comes\n   late hides less: 102 MB of gradients, all ready at once, take 492 us on 2 x\n   H200 over NVLink, in buckets of 100 MiB 409, as one tensor 372"]
     pub bucket_bytes: u64,
-    #[doc = " the same for the first bucket of each type, which should be small:\n   until it is queued nothing is sent; 0 is 1 MiB"]
+    #[doc = " the same for the first bucket of each type, and for the last one, which\n   should be small: until the first is queued nothing is sent, and\n   nothing hides the last. 0 is 1 MiB"]
     pub first_bytes: u64,
     #[doc = " NULL: plain averages, or sums. Otherwise this rank's weight, in\n   device memory: see WEIGHTS"]
     pub device_weight: *const f32,
