@@ -1532,8 +1532,8 @@ typedef struct trib_reducer_options {
     uint64_t
         bucket_bytes; /**< of a full bucket, at most; 0 is 25 MiB. A larger gradient has a bucket
                             *   of its own. Few large ones take less time in all, but what comes
-                            *   late hides less: 102 MB of gradients, all ready at once, take 492 us on 2 x
-                            *   H200 over NVLink, in buckets of 100 MiB 409, as one tensor 372 */
+                            *   late hides less: 102 MB of gradients, all ready at once, take 500 us on 2 x
+                            *   H200 over NVLink, in buckets of 100 MiB 415, as one tensor 376 */
     uint64_t
         first_bytes; /**< the same for the first bucket of each type, and for the last one, which
                             *   should be small: until the first is queued nothing is sent, and
